@@ -15,12 +15,12 @@ import (
 
 // release has the fake driver play one of its releases on 16 VGPUs. Version 0 is one that knows no
 // layout versions.
-func (s *site) release(shape string) {
+func (s *site) release(layout string) {
 	s.t.Helper()
 	s.configure("flat", "")
 	path := filepath.Join(s.dir, "agent.toml")
 	head, _, _ := strings.Cut(read(s.t, path), "[drivers")
-	check(s.t, os.WriteFile(path, []byte(head+fmt.Sprintf("[drivers.fake.config]\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 16}}}]\n", shape, cn1)), 0o600))
+	check(s.t, os.WriteFile(path, []byte(head+fmt.Sprintf("[drivers.fake.config]\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 16}}}]\n", layout, cn1)), 0o600))
 }
 
 // vgpus is how many there are on all providers of Placement together.
@@ -48,7 +48,7 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 			s.release(older)
 			s.agent()()
 			s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+cn1+`": {"resources": {"VGPU": 3}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
-			s.release("shape_version = 2")
+			s.release("layout_version = 2")
 			s.agent()()
 			if _, there := s.find("cn1_gpu_0"); !there || s.vgpus() != 16 {
 				t.Fatalf("the reshape was not made: %q, %d VGPU", s.names(), s.vgpus())
@@ -83,10 +83,10 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 func TestOlderDriverThatNeverHadVersions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
-	s.release(`shape = "flat"`)
+	s.release(`layout = "flat"`)
 	s.agent()()
 	s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+cn1+`": {"resources": {"VGPU": 3}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
-	s.release(`shape = "vgpu-children"`)
+	s.release(`layout = "vgpu-children"`)
 	s.agent()()
 	before := s.counted()
 	// A release that knows nothing of GPUs at all: it does not see that its tree was reshaped.

@@ -99,14 +99,14 @@ func onDatabaseOf(t *testing.T, ask asking) (s *site, file string) {
 	return s, file
 }
 
-// shapeOf is where the guests' VGPUs are: "old", "new", or what is wrong.
-func shapeOf(t *testing.T, file string, ask asking) string {
+// placeOf is where the guests' VGPUs are: "old", "new", or what is wrong.
+func placeOf(t *testing.T, file string, ask asking) string {
 	t.Helper()
 	var requests []request
 	for i := range 3 {
 		requests = append(requests, request{"GET", "/allocations/" + consumer(i), nil})
 	}
-	shapes := map[string]bool{}
+	places := map[string]bool{}
 	for i, body := range ask(t, file, requests) {
 		var got struct {
 			Allocations map[string]struct{ Resources map[string]int }
@@ -125,9 +125,9 @@ func shapeOf(t *testing.T, file string, ask asking) string {
 		if vcpu != 1 || vgpu != i+1 || got.Project != "p" || got.Type != "INSTANCE" {
 			return fmt.Sprintf("consumer %d: %s", i, body)
 		}
-		shapes[where] = true
+		places[where] = true
 	}
-	return strings.Join(slices.Sorted(maps.Keys(shapes)), " and ")
+	return strings.Join(slices.Sorted(maps.Keys(places)), " and ")
 }
 
 // contents are all files below a directory.
@@ -190,7 +190,7 @@ func testMigrate(t *testing.T, ask asking) {
 	}
 
 	s.want("migrate.txt", exitDone, "placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1")
-	testproc.Equal(t, shapeOf(t, file, ask), "new", "%v")
+	testproc.Equal(t, placeOf(t, file, ask), "new", "%v")
 	entries, err := journal.Read(filepath.Join(s.dir, "state"))
 	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
 		t.Errorf("%+v, %v", entries, err)
@@ -286,10 +286,10 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
 	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
 	check(t, server.Close())
-	testproc.Equal(t, shapeOf(t, file, ask), "old", "%v")
+	testproc.Equal(t, placeOf(t, file, ask), "old", "%v")
 }
 
-// TestRealMigrateKilled: wherever it is killed, the database has the old or the new shape, the
+// TestRealMigrateKilled: wherever it is killed, the database has the old or the new layout, the
 // journal knows which, and the next run brings it to the end. The kill comes at the n-th change of
 // a file of the database or the state directory, of which a whole run makes about 60.
 func TestRealMigrateKilled(t *testing.T) {
@@ -313,7 +313,7 @@ func TestRealMigrateKilled(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), program, command...)
 		cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // where the copy is left
 		killed := runAndKill(t, cmd, n, filepath.Dir(file), state, filepath.Join(state, journal.DirName))
-		shape := shapeOf(t, file, bundled)
+		layout := placeOf(t, file, bundled)
 		entries := testproc.Try(journal.Read(state)).Or(t)
 		outcome := "none"
 		if len(entries) > 0 {
@@ -322,15 +322,15 @@ func TestRealMigrateKilled(t *testing.T) {
 				outcome = string(entries[0].Outcome)
 			}
 		}
-		seen[shape+", journal "+outcome]++
-		if shape != "old" && shape != "new" || shape == "new" && outcome != "open" && outcome != "happened" || shape == "old" && outcome == "happened" {
-			t.Fatalf("killed at change %d: %s, journal %s", n, shape, outcome)
+		seen[layout+", journal "+outcome]++
+		if layout != "old" && layout != "new" || layout == "new" && outcome != "open" && outcome != "happened" || layout == "old" && outcome == "happened" {
+			t.Fatalf("killed at change %d: %s, journal %s", n, layout, outcome)
 		}
 		if code, out, stderr := s.run(command[:len(command)-2]...); code != exitDone {
 			t.Fatalf("after the kill at change %d: %d\n%s%s", n, code, out, stderr)
 		}
 		entries = testproc.Try(journal.Read(state)).Or(t)
-		if got := shapeOf(t, file, bundled); got != "new" || slices.ContainsFunc(entries, journal.Entry.Open) {
+		if got := placeOf(t, file, bundled); got != "new" || slices.ContainsFunc(entries, journal.Entry.Open) {
 			t.Fatalf("after the kill at change %d and another run: %s, %+v", n, got, entries)
 		}
 		if killed {
@@ -440,7 +440,7 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
-	s.configure("vgpu-children", "", fmt.Sprintf("[drivers.other]\npath = %q\n[drivers.other.config]\nshape = \"flat\"\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]",
+	s.configure("vgpu-children", "", fmt.Sprintf("[drivers.other]\npath = %q\n[drivers.other.config]\nlayout = \"flat\"\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]",
 		filepath.Join(s.dir, "compute-driver-fake"), cn1))
 	file := filepath.Join(s.dir, "db", "placement.db")
 	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -449,7 +449,7 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	if code != exitProtect || !strings.Contains(stdout, "is named by the drivers fake and other") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	testproc.Equal(t, shapeOf(t, file, bundled), "old", "%v")
+	testproc.Equal(t, placeOf(t, file, bundled), "old", "%v")
 }
 
 // TestStartAfterMigrate: what the migration of a host without an identity leaves does not keep the

@@ -71,8 +71,8 @@ func fakeDriver(t *testing.T, dir string) string {
 
 var check = testproc.Check
 
-// configure has the driver in a shape; more is more of its configuration.
-func (s *site) configure(shape, more string, sections ...string) {
+// configure has the driver in a layout; more is more of its configuration.
+func (s *site) configure(layout, more string, sections ...string) {
 	s.t.Helper()
 	check(s.t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte(fmt.Sprintf(`[agent]
 share_user = true
@@ -87,10 +87,10 @@ dir = %[1]q
 update_resources_interval = "1h"
 %[5]s
 [drivers.fake.config]
-shape = %[3]q
+layout = %[3]q
 %[4]s
 nodes = [{name = "cn1", uuid = "%[6]s", inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]
-`, s.dir, s.url, shape, more, strings.Join(sections, "\n"), cn1)), 0o600))
+`, s.dir, s.url, layout, more, strings.Join(sections, "\n"), cn1)), 0o600))
 }
 
 // run executes a command line, as a user does.

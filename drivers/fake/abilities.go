@@ -106,7 +106,8 @@ func (c *config) checkAbilities() error {
 	return nil
 }
 
-// Warnings returns the configured warnings, which can change with the scenario.
+// Warnings returns the configured warnings, which can change with the scenario, and one for each
+// key that has its former name.
 func (d *driver) Warnings() []plugins.Warning {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,6 +115,10 @@ func (d *driver) Warnings() []plugins.Warning {
 	out := make([]plugins.Warning, 0, len(d.cfg.Warnings))
 	for _, name := range slices.Sorted(maps.Keys(d.cfg.Warnings)) {
 		out = append(out, plugins.Warning{Name: name, Text: d.cfg.Warnings[name]})
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.cfg.former)) {
+		former := d.cfg.former[key]
+		out = append(out, plugins.Warning{Name: "former-key." + former, Text: fmt.Sprintf("the key %s is called %s now: rename it in the driver's configuration", former, key)})
 	}
 	return out
 }

@@ -53,7 +53,7 @@ func TestWarningsAreThoseConfigured(t *testing.T) {
 	}
 }
 
-const withGuests = `{"shape":"vgpu-children","nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":4}}},{"name":"cn2"}],
+const withGuests = `{"layout":"vgpu-children","nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":4}}},{"name":"cn2"}],
 	"guest_list":[{"uuid":"AAAAAAAA-0000-0000-0000-000000000000","name":"web","project_id":"p","user_id":"u","node":"cn1",
 		"resources":{"":{"VCPU":2},"gpu_1":{"VGPU":1}}},{"uuid":"` + guestB + `","node":"cn1"}]}`
 

@@ -3,6 +3,7 @@
 package fake
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -22,11 +23,15 @@ type config struct {
 	// Nodes are the compute nodes; without any there is one with the host's name and basic
 	// inventory.
 	Nodes []provider `json:"nodes" toml:"nodes"`
-	// Shape is the layout of a node's inventory, see shapes; "" is flat.
-	Shape string `json:"shape" toml:"shape"`
-	// LayoutVersion is the layout version that the driver makes, instead of Shape; 0: layouts have
+	// Layout is the layout of a node's inventory, see layouts; "" is flat.
+	Layout string `json:"layout" toml:"layout"`
+	// LayoutVersion is the layout version that the driver makes, instead of Layout; 0: layouts have
 	// no versions.
-	LayoutVersion int `json:"shape_version" toml:"shape_version"`
+	LayoutVersion int `json:"layout_version" toml:"layout_version"`
+	// FormerLayout and FormerVersion are Layout and LayoutVersion under their names up to release
+	// 0.2.0, see takeFormer.
+	FormerLayout  string `json:"shape" toml:"shape"`
+	FormerVersion int    `json:"shape_version" toml:"shape_version"`
 	// GPUs and NUMACells are how many children of a kind the layouts have; 0 is 2.
 	GPUs      int `json:"gpus" toml:"gpus"`
 	NUMACells int `json:"numa_cells" toml:"numa_cells"`
@@ -58,9 +63,34 @@ type config struct {
 	// Scenario is the path of a file with all of this instead, see scenario.
 	Scenario string `json:"scenario" toml:"scenario"`
 
-	shapes   [][]provider       // the nodes in each shape up to LayoutVersion, by its number
+	former   map[string]string  // the former names of keys under which they are set
+	layouts  [][]provider       // the nodes in each layout up to LayoutVersion, by its number
 	machines map[string]machine // by uuid, for a reshape
 }
+
+// formerKeys are the names of keys up to release 0.2.0, with the current ones.
+var formerKeys = map[string]string{"shape": "layout", "shape_version": "layout_version"}
+
+// takeFormer sets the keys that are given under their former names.
+func (c *config) takeFormer() error {
+	for former, both := range map[string]bool{"shape": c.FormerLayout != "" && c.Layout != "", "shape_version": c.FormerVersion != 0 && c.LayoutVersion != 0} {
+		if both {
+			return &plugins.ConfigError{Key: former, Problem: "is the former name of " + formerKeys[former] + "; one of the two only"}
+		}
+	}
+	c.former = map[string]string{}
+	if c.FormerLayout != "" {
+		c.Layout, c.former["layout"] = c.FormerLayout, "shape"
+	}
+	if c.FormerVersion != 0 {
+		c.LayoutVersion, c.former["layout_version"] = c.FormerVersion, "shape_version"
+	}
+	c.FormerLayout, c.FormerVersion = "", 0
+	return nil
+}
+
+// given returns the name under which a key is set.
+func (c *config) given(key string) string { return cmp.Or(c.former[key], key) }
 
 // provider is a node, or a provider below one.
 type provider struct {
@@ -72,7 +102,7 @@ type provider struct {
 	Aggregates  []string             `json:"aggregates" toml:"aggregates"`
 	Children    []provider           `json:"children" toml:"children"`
 
-	of   string // the prefix of the kind of children that a shape made it one of
+	of   string // the prefix of the kind of children that a layout made it one of
 	full string // the name in the tree, if that does not follow from the parent's
 }
 
@@ -105,6 +135,9 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 			return config{}, &plugins.ConfigError{Key: "scenario", Problem: "no other key is allowed beside it: put them into the file"}
 		}
 		return cfg, nil
+	}
+	if err := cfg.takeFormer(); err != nil {
+		return config{}, err
 	}
 	if cfg.Nodes == nil {
 		cfg.Nodes = []provider{{Name: host.Name, Inventories: map[string]inventory{

@@ -66,7 +66,7 @@ func (c config) take(tree *providertree.Tree, node string, granted providertree.
 	return out
 }
 
-// kindOf is the kind of children that have a class in shapes that have such children.
+// kindOf is the kind of children that have a class in layouts that have such children.
 func kindOf(class string) (kind, bool) {
 	for _, k := range []kind{gpuChildren, numaChildren} {
 		if slices.Contains(k.classes, class) {
@@ -77,7 +77,7 @@ func kindOf(class string) (kind, bool) {
 }
 
 // spread divides what was granted of a node's inventory among the children of a kind that the
-// machine has, whether or not the present shape shows them: all to the one with most room if it
+// machine has, whether or not the present layout shows them: all to the one with most room if it
 // fits there.
 func (c config) spread(k kind, whole providertree.Inventory, granted portion, used map[string]int64) []portion {
 	n := k.count(c)

@@ -17,18 +17,18 @@
 //	    ] },
 //	]
 //
-// It also shows reshapes. With shape = "numa" the same inventory is on children, and the
+// It also shows reshapes. With layout = "numa" the same inventory is on children, and the
 // allocations of guests move there when the agent starts:
 //
-//	shape = "vgpu-children"                      # flat, vgpu-children, numa: each from any other
+//	layout = "vgpu-children"                     # flat, vgpu-children, numa: each from any other
 //	class_renames = { CUSTOM_SLICE = "VGPU" }    # inventory with the former name gets the new one
 //	guests = { "6c6a..." = "gpu_1" }             # where a guest's device is
 //
-// These layouts have names and no order. With shape_version they have versions, and the driver acts
-// as one of its own releases, which migrates a tree from any former layout to its own:
+// These layouts have names and no order. With layout_version they have versions, and the driver
+// acts as one of its own releases, which migrates a tree from any former layout to its own:
 //
-//	shape_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them,
-//	                     # 4 CUSTOM_FPGA renamed to FPGA
+//	layout_version = 4    # 1 flat, 2 VGPU on GPUs, 3 NUMA cells with the GPUs below them,
+//	                      # 4 CUSTOM_FPGA renamed to FPGA
 //
 // It has all other capabilities of a driver:
 //
@@ -70,12 +70,12 @@
 //	nodes = [{ name = "cn1", inventories = { VCPU = { total = 8 }, VGPU = { total = 8 } } }]
 //	[[then]]                                       # another release: reshape at the next start
 //	after = "60s"
-//	shape = "vgpu-children"
+//	layout = "vgpu-children"
 //
-// Files: config.go reads the configuration, driver.go edits a tree, shape.go and reshape.go reshape
-// it, versions.go migrates layouts, instances.go creates instances so that it can be interrupted
-// anywhere (hypervisor.go is the machine, devices.go the devices of a guest), scenario.go follows
-// changes with time, and abilities.go has the other capabilities. faulty.go adds the faults:
-// faults_process.go has those of any call, faults_answers.go those of responses, faults_reshape.go
-// those of a reshape, start.go those before the handshake.
+// Files: config.go reads the configuration, driver.go edits a tree, layouts.go and reshape.go
+// reshape it, versions.go migrates layouts, instances.go creates instances so that it can be
+// interrupted anywhere (hypervisor.go is the machine, devices.go the devices of a guest),
+// scenario.go follows changes with time, and abilities.go has the other capabilities. faulty.go
+// adds the faults: faults_process.go has those of any call, faults_answers.go those of responses,
+// faults_reshape.go those of a reshape, start.go those before the handshake.
 package fake

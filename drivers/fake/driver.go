@@ -140,7 +140,7 @@ func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree
 				return nil, err
 			}
 			if len(relocations) > 0 {
-				return nil, unknownShape(cfg.LayoutVersion, relocations)
+				return nil, unknownLayout(cfg.LayoutVersion, relocations)
 			}
 		}
 		if err := withdraw(tree, root.UUID, n, former); err != nil {

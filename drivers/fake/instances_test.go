@@ -21,9 +21,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// managed is the configuration of a node in a shape, on which instances can be made.
-func managed(shape, instances string) string {
-	return shaped(shape, `"instances":`+instances+`,"guest_list":[{"uuid":"`+guestB+`","node":"cn1"}],`)
+// managed is the configuration of a node in a layout, on which instances can be made.
+func managed(layout, instances string) string {
+	return laidOut(layout, `"instances":`+instances+`,"guest_list":[{"uuid":"`+guestB+`","node":"cn1"}],`)
 }
 
 // process is a driver as it is after a start, with a state directory.
@@ -168,7 +168,7 @@ func TestWhatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		raw string
 		is  error
-	}{{shaped("flat", ""), plugins.ErrUnsupported}, {shaped("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
+	}{{laidOut("flat", ""), plugins.ErrUnsupported}, {laidOut("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
 		testproc.Try(configured(t, c.raw).Instances(ctx, "cn1")).ErrorIs(t, c.is, "%s: %v", c.raw)
 	}
 	if _, err := d.Instances(ctx, "cn9"); err == nil {
@@ -176,25 +176,25 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestInstancesAreGuests, with what they were granted, where it is in the present shape.
+// TestInstancesAreGuests, with what they were granted, where it is in the present layout.
 func TestInstancesAreGuests(t *testing.T) {
 	ctx, dir := context.Background(), t.TempDir()
 	flatly := managed("flat", "{}")
 	tree := reported(t, flatly)
 	d := process(t, flatly, dir)
 	testproc.Try(d.Spawn(ctx, "cn1", wanted(map[string]int64{"VCPU": 2, "VGPU": 1, "DISK_GB": 3}), tree)).Or(t)
-	for shape, want := range map[string][]string{
+	for layout, want := range map[string][]string{
 		"flat":          {"a: 1 VGPU on cn1", "a: 2 VCPU on cn1", "a: 3 DISK_GB on cn1"},
 		"vgpu-children": {"a: 1 VGPU on cn1_gpu_0", "a: 2 VCPU on cn1", "a: 3 DISK_GB on cn1"},
 		"numa":          {"a: 1 VGPU on cn1_gpu_0", "a: 2 VCPU on cn1_numa_0", "a: 3 DISK_GB on cn1"},
 	} {
-		now := reported(t, managed(shape, "{}"))
-		guests, err := process(t, managed(shape, "{}"), dir).Guests(ctx, now, "cn1")
+		now := reported(t, managed(layout, "{}"))
+		guests, err := process(t, managed(layout, "{}"), dir).Guests(ctx, now, "cn1")
 		if err != nil || len(guests) != 2 || guests[0].UUID != guestB || guests[1].Name != "web" || guests[1].ProjectID != "p" {
 			t.Fatal(err, guests)
 		}
 		if diff := cmp.Diff(want, held(now, consumers(map[string]providertree.ProviderResources{guestA: guests[1].Resources}))); diff != "" {
-			t.Errorf("%s: %s", shape, diff)
+			t.Errorf("%s: %s", layout, diff)
 		}
 	}
 }
@@ -220,19 +220,19 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 		at[uuid] = providertree.ConsumerAllocations{Resources: spec.Allocations}
 	}
 	var err error
-	for _, shape := range []string{"vgpu-children", "numa", "flat", "numa", "vgpu-children"} {
-		d = process(t, managed(shape, "{}"), dir)
+	for _, layout := range []string{"vgpu-children", "numa", "flat", "numa", "vgpu-children"} {
+		d = process(t, managed(layout, "{}"), dir)
 		if at, err = reshape(t, d, tree, at); err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"0: 2 VGPU on cn1_gpu_1", "0: 3 VCPU on cn1_numa_1", "a: 1 VGPU on cn1_gpu_0", "a: 3 VCPU on cn1_numa_0"}
-		switch shape {
+		switch layout {
 		case "flat":
 			want = []string{"0: 2 VGPU on cn1", "0: 3 VCPU on cn1", "a: 1 VGPU on cn1", "a: 3 VCPU on cn1"}
 		case "vgpu-children":
 			want[1], want[3] = "0: 3 VCPU on cn1", "a: 3 VCPU on cn1"
 		}
-		testproc.Samef(t, cmp.Diff(want, held(tree, at)), "%s", shape)
+		testproc.Samef(t, cmp.Diff(want, held(tree, at)), "%s", layout)
 		guests := testproc.Try(d.Guests(ctx, tree, "cn1")).Or(t)
 		listed := providertree.Allocations{}
 		for _, g := range guests {
@@ -240,7 +240,7 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 				listed[g.UUID] = providertree.ConsumerAllocations{Resources: g.Resources}
 			}
 		}
-		testproc.Samef(t, cmp.Diff(want, held(tree, listed)), "guests, %s", shape)
+		testproc.Samef(t, cmp.Diff(want, held(tree, listed)), "guests, %s", layout)
 	}
 }
 

@@ -158,10 +158,10 @@ func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocation
 		}
 	}
 	if len(violations) > 0 {
-		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " + c.Shape, Violations: violations}
+		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " + c.Layout, Violations: violations}
 	}
 	log := plugins.Logger(ctx)
-	log.Info().Str("shape", c.Shape).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")
+	log.Info().Str("layout", c.Layout).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")
 	return c.spoil(after, moves)
 }
 

@@ -24,9 +24,9 @@ const (
 	share  = "cccccccc-0000-0000-0000-000000000000" // a sharing provider
 )
 
-// shaped is the same node in a shape, with more keys.
-func shaped(shape, more string) string {
-	return fmt.Sprintf(`{"shape":%q,%s "nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":5},"VGPU":{"total":4},"DISK_GB":{"total":9}}}]}`, shape, more)
+// laidOut is the same node in a layout, with more keys.
+func laidOut(layout, more string) string {
+	return fmt.Sprintf(`{"layout":%q,%s "nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":5},"VGPU":{"total":4},"DISK_GB":{"total":9}}}]}`, layout, more)
 }
 
 func reported(t *testing.T, raw string) *providertree.Tree {
@@ -62,8 +62,8 @@ func held(tree *providertree.Tree, allocations providertree.Allocations) []strin
 	return out
 }
 
-func TestShapesOfANewNode(t *testing.T) {
-	for shape, want := range map[string][]string{
+func TestLayoutsOfANewNode(t *testing.T) {
+	for layout, want := range map[string][]string{
 		"":     {"cn1 DISK_GB,MEMORY_MB,VCPU,VGPU "},
 		"flat": {"cn1 DISK_GB,MEMORY_MB,VCPU,VGPU "},
 		"vgpu-children": {
@@ -71,8 +71,8 @@ func TestShapesOfANewNode(t *testing.T) {
 		"numa": {
 			"cn1 DISK_GB ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT"},
 	} {
-		tree := reported(t, shaped(shape, ""))
-		testproc.Samef(t, cmp.Diff(want, outline(tree)), "%s", shape)
+		tree := reported(t, laidOut(layout, ""))
+		testproc.Samef(t, cmp.Diff(want, outline(tree)), "%s", layout)
 		total := map[string]int64{}
 		for p := range tree.All() {
 			for class, inv := range p.Inventories {
@@ -80,10 +80,10 @@ func TestShapesOfANewNode(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(map[string]int64{"VCPU": 8, "MEMORY_MB": 5, "VGPU": 4, "DISK_GB": 9}, total); diff != "" {
-			t.Errorf("%s: inventory: %s", shape, diff)
+			t.Errorf("%s: inventory: %s", layout, diff)
 		}
 	}
-	few := reported(t, `{"shape":"vgpu-children","gpus":3,"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":2}}}]}`)
+	few := reported(t, `{"layout":"vgpu-children","gpus":3,"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":2}}}]}`)
 	if diff := cmp.Diff([]string{"cn1  ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_gpu_2  "}, outline(few)); diff != "" {
 		t.Errorf("fewer units than children: %s", diff)
 	}
@@ -102,10 +102,10 @@ func reshape(t *testing.T, d *Driver, tree *providertree.Tree, allocations provi
 	return d.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
 }
 
-// TestEveryShapeFromEveryOther: allocations follow the inventory, whatever the shape before;
-// nothing of other providers moves; the result is what the shape gives a new node, and needs
+// TestEveryLayoutFromEveryOther: allocations follow the inventory, whatever the layout before;
+// nothing of other providers moves; the result is what the layout gives a new node, and needs
 // nothing more.
-func TestEveryShapeFromEveryOther(t *testing.T) {
+func TestEveryLayoutFromEveryOther(t *testing.T) {
 	names := []string{"flat", "vgpu-children", "numa"}
 	for _, from := range names {
 		for _, to := range names {
@@ -113,7 +113,7 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 				continue
 			}
 			t.Run(from+" to "+to, func(t *testing.T) {
-				tree := reported(t, shaped("flat", ""))
+				tree := reported(t, laidOut("flat", ""))
 				before := consumers(map[string]providertree.ProviderResources{
 					guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "DISK_GB": 1}, share: {"DISK_GB": 5}},
 					guestB: {rootUUID: {"VCPU": 4, "VGPU": 1}, foreign: {"VGPU": 1}},
@@ -126,18 +126,18 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 					return out
 				}
 				at := before
-				for _, shape := range []string{from, to} {
-					if shape == "flat" && from == "flat" {
+				for _, layout := range []string{from, to} {
+					if layout == "flat" && from == "flat" {
 						continue // it is the first
 					}
-					after := testproc.Try(reshape(t, configured(t, shaped(shape, "")), tree, at)).Or(t)
+					after := testproc.Try(reshape(t, configured(t, laidOut(layout, "")), tree, at)).Or(t)
 					at = after
 				}
 				testproc.Samef(t, cmp.Diff(sums(before), sums(at)), "sums")
 				if at[guestA].Resources[share]["DISK_GB"] != 5 || at[guestB].Resources[foreign]["VGPU"] != 1 {
 					t.Errorf("what is elsewhere was touched: %v", held(tree, at))
 				}
-				want := reported(t, shaped(to, ""))
+				want := reported(t, laidOut(to, ""))
 				if !tree.Equal(want) {
 					t.Errorf("tree: %s", cmp.Diff(outline(want), outline(tree)))
 				}
@@ -149,7 +149,7 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 					}
 				}
 				again := tree.Clone()
-				update(t, configured(t, shaped(to, "")), again, "cn1")
+				update(t, configured(t, laidOut(to, "")), again, "cn1")
 				if !again.Equal(tree) {
 					t.Error("called with its own result it changes something")
 				}
@@ -159,8 +159,8 @@ func TestEveryShapeFromEveryOther(t *testing.T) {
 }
 
 func TestGuestsAreWhereTheirDevicesAre(t *testing.T) {
-	tree := reported(t, shaped("flat", ""))
-	d := configured(t, shaped("vgpu-children", `"guests":{"`+guestA+`":"gpu_1"},`))
+	tree := reported(t, laidOut("flat", ""))
+	d := configured(t, laidOut("vgpu-children", `"guests":{"`+guestA+`":"gpu_1"},`))
 	after := testproc.Try(reshape(t, d, tree, consumers(map[string]providertree.ProviderResources{
 		guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}))).Or(t)
 	testproc.Same(t, cmp.Diff([]string{"a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_1", "b: 2 VGPU on cn1_gpu_0"}, held(tree, after)))
@@ -170,13 +170,13 @@ func TestAClassIsRenamed(t *testing.T) {
 	tree := reported(t, `{"nodes":[{"name":"cn1","inventories":{"CUSTOM_GPU":{"total":4},"VCPU":{"total":8}}}]}`)
 	before := consumers(map[string]providertree.ProviderResources{guestA: {rootUUID: {"CUSTOM_GPU": 1, "VCPU": 1}, foreign: {"CUSTOM_GPU": 1}}})
 	for _, c := range []struct {
-		shape string
-		want  []string
+		layout string
+		want   []string
 	}{
 		{"flat", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1"}},
 		{"vgpu-children", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_0"}},
 	} {
-		d := configured(t, `{"shape":"`+c.shape+`","class_renames":{"CUSTOM_GPU":"VGPU"},"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":8}}}]}`)
+		d := configured(t, `{"layout":"`+c.layout+`","class_renames":{"CUSTOM_GPU":"VGPU"},"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":8}}}]}`)
 		testproc.Same(t, cmp.Diff(map[string]string{"CUSTOM_GPU": "VGPU"}, d.ClassRenames()))
 		after := tree.Clone()
 		got := testproc.Try(reshape(t, d, after, before)).Or(t)
@@ -189,10 +189,10 @@ func TestAClassIsRenamed(t *testing.T) {
 
 // TestWhatIsNoReshape: inventory that goes or comes without a counterpart is changed at once.
 func TestWhatIsNoReshape(t *testing.T) {
-	tree := reported(t, shaped("vgpu-children", ""))
+	tree := reported(t, laidOut("vgpu-children", ""))
 	for _, raw := range []string{
-		shaped("vgpu-children", `"gpus":1,`),                               // taken out
-		shaped("vgpu-children", `"gpus":4,`),                               // put in
+		laidOut("vgpu-children", `"gpus":1,`),                              // taken out
+		laidOut("vgpu-children", `"gpus":4,`),                              // put in
 		`{"nodes":[{"name":"cn1","inventories":{"DISK_GB":{"total":9}}}]}`, // no VGPU any more
 	} {
 		update(t, configured(t, raw), tree.Clone(), "cn1")
@@ -200,8 +200,8 @@ func TestWhatIsNoReshape(t *testing.T) {
 }
 
 func TestWhatDoesNotFitFails(t *testing.T) {
-	tree := reported(t, shaped("flat", ""))
-	_, err := reshape(t, configured(t, shaped("numa", "")), tree, consumers(map[string]providertree.ProviderResources{
+	tree := reported(t, laidOut("flat", ""))
+	_, err := reshape(t, configured(t, laidOut("numa", "")), tree, consumers(map[string]providertree.ProviderResources{
 		guestA: {rootUUID: {"VGPU": 3, "VCPU": 9}}, guestB: {rootUUID: {"VGPU": 2, "MEMORY_MB": 6}}}))
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
@@ -223,10 +223,10 @@ func TestFaultsOfAReshape(t *testing.T) {
 			continue
 		}
 		t.Run(how, func(t *testing.T) {
-			tree := reported(t, shaped("flat", ""))
-			good, err := reshape(t, configured(t, shaped("vgpu-children", "")), tree.Clone(), consumers(before))
+			tree := reported(t, laidOut("flat", ""))
+			good, err := reshape(t, configured(t, laidOut("vgpu-children", "")), tree.Clone(), consumers(before))
 			testproc.Check(t, err)
-			got, err := reshape(t, configured(t, shaped("vgpu-children", `"faults":{"reshape":"`+how+`"},`)), tree, consumers(before))
+			got, err := reshape(t, configured(t, laidOut("vgpu-children", `"faults":{"reshape":"`+how+`"},`)), tree, consumers(before))
 			var failed *plugins.ReshapeFailed
 			switch {
 			case how == again:
@@ -242,20 +242,20 @@ func TestFaultsOfAReshape(t *testing.T) {
 			}
 		})
 	}
-	sane := reported(t, shaped("flat", `"faults":{"reshape":"lose"},`)) // only a reshape is spoiled
-	testproc.Same(t, cmp.Diff(outline(reported(t, shaped("flat", ""))), outline(sane)))
+	sane := reported(t, laidOut("flat", `"faults":{"reshape":"lose"},`)) // only a reshape is spoiled
+	testproc.Same(t, cmp.Diff(outline(reported(t, laidOut("flat", ""))), outline(sane)))
 }
 
 // TestReshapesAskedForAtTheWrongTime: one release asks for none although the tree is another one,
 // and leaves what it does not know; one asks at every pass.
 func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
-	children := reported(t, shaped("vgpu-children", ""))
+	children := reported(t, laidOut("vgpu-children", ""))
 	tree := children.Clone()
-	testproc.Try(configured(t, shaped("flat", `"faults":{"reshape":"ignore"},`)).UpdateProviderTree(t.Context(), tree, "cn1", nil)).Or(t)
+	testproc.Try(configured(t, laidOut("flat", `"faults":{"reshape":"ignore"},`)).UpdateProviderTree(t.Context(), tree, "cn1", nil)).Or(t)
 	if _, there := tree.Inventory(rootUUID, "VGPU"); !there || tree.Len() != children.Len() {
 		t.Errorf("VGPU is on the root: %t, with %d of %d providers", there, tree.Len(), children.Len())
 	}
-	driver := configured(t, shaped("vgpu-children", `"faults":{"reshape":"repeat"},`))
+	driver := configured(t, laidOut("vgpu-children", `"faults":{"reshape":"repeat"},`))
 	for range 2 {
 		if _, err := driver.UpdateProviderTree(t.Context(), children.Clone(), "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 			t.Errorf("without allocations: %v", err)
@@ -266,16 +266,16 @@ func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
 	}
 }
 
-func TestMistakesAboutShapesAreNamedByTheirKey(t *testing.T) {
+func TestMistakesAboutLayoutsAreNamedByTheirKey(t *testing.T) {
 	for raw, key := range map[string]string{
-		`{"shape":"round"}`:                     "shape",
+		`{"layout":"round"}`:                    "layout",
 		`{"gpus":-1}`:                           "gpus",
 		`{"numa_cells":1001}`:                   "numa_cells",
 		`{"class_renames":{"A":"A"}}`:           "class_renames",
 		`{"guests":{"x":"gpu_0"}}`:              "guests.x",
 		`{"guests":{"` + guestA + `":""}}`:      "guests." + guestA,
 		`{"class_renames":{"VCPU":"CUSTOM_X"}}`: "class_renames.VCPU",
-		`{"shape":"vgpu-children","nodes":[{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[0].children",
+		`{"layout":"vgpu-children","nodes":[{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[0].children",
 	} {
 		var config *plugins.ConfigError
 		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {

@@ -170,6 +170,14 @@ func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]
 				return nil, fmt.Errorf("%d: after: must be a duration (\"30s\"), more than that of the table before", where.line(path+"after"))
 			}
 			delete(table, "after")
+			for former, key := range formerKeys {
+				if _, named := table[key]; named {
+					delete(tables, former)
+				}
+				if _, named := table[former]; named {
+					delete(tables, key)
+				}
+			}
 			maps.Copy(tables, table)
 			acts = append(acts, act{from: written.Add(after)})
 			sources = append(sources, path)

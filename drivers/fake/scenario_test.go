@@ -35,7 +35,7 @@ VGPU.total = 8
 
 [[then]]
 after = "60s"
-shape = "vgpu-children"
+layout = "vgpu-children"
 
 [[then]]
 after = "90s"
@@ -133,21 +133,21 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 	const node = "\nnodes = [{ name = \"cn1\", inventories = { VCPU = { total = 8 } } }]\n"
 	for content, want := range map[string]string{
 		"":                                       ":1: it is empty",
-		"shape = \"flat\"\nshape_version = =":    ":2: ",
+		"layout = \"flat\"\nlayout_version = =":  ":2: ",
 		node + "nodez = 1":                       ":3: nodez is not a key",
-		node + "shape = 7":                       ":3: ",
+		node + "layout = 7":                      ":3: ",
 		node + "[[then]]\nafter = \"1s\"\nx = 1": ":5: then.x is not a key",
-		node + "shape = \"round\"":               ":3: shape: ",
+		node + "layout = \"round\"":              ":3: layout: ",
 		"nodes = [\n{ name = \"a\" },\n{ name = \"b\", inventories = {\nVCPU = { total = 0 } } },\n]":                                 ":4: nodes[1].inventories.VCPU: ",
 		"nodes = [\n{ name = \"a\" },\n{ name = \"a\" },\n]":                                                                          ":3: nodes[1].name: ",
 		"[[nodes]]\nname = \"a\"\n[nodes.inventories]\nVCPU.total = 1\n[[nodes]]\nname = \"b\"\n[nodes.inventories]\nVCPU.total = -1": ":8: nodes[1].inventories.VCPU: ",
 		node + "[[then]]\nafter = \"soon\"":                                                                                           ":4: after: ",
-		node + "[[then]]\nshape = \"numa\"":                                                                                           ":3: after: ",
+		node + "[[then]]\nlayout = \"numa\"":                                                                                          ":3: after: ",
 		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"1s\"":                                                                   ":6: after: ",
 		node + "[faults]\nconfigure = \"hang\"\n[[then]]\nafter = \"2s\"\nhealth = \"ill\"":                                           ":4: faults.configure: ",
 		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"":                                                                 ":5: faults.reshape: ",
 		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n[[then.nodes]]\nname = \"x\"\nuuid = \"y\"":                      ":8: nodes[0].uuid: ",
-		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nshape_version = 9":                                                ":7: shape_version: ",
+		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nlayout_version = 9":                                               ":7: layout_version: ",
 		node + "scenario = \"/x\"": ":3: scenario: a scenario cannot refer",
 		node + "x = nan":           ":3: ",
 	} {
@@ -161,7 +161,7 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 	}
 	for raw, words := range map[string]string{
 		`{"scenario":"s.toml"}`: "absolute", `{"scenario":"/nonexistent/s"}`: "no such file", `{"scenario":"/dev/zero"}`: "not a regular file",
-		`{"scenario":"/x","shape":"flat"}`: "no other key",
+		`{"scenario":"/x","layout":"flat"}`: "no other key",
 	} {
 		var config *plugins.ConfigError
 		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) ||

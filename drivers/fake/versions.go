@@ -13,32 +13,32 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// The versions of this driver's layout. shape_version selects the release that the driver acts as.
+// The versions of this driver's layout. layout_version selects the release that the driver acts as.
 const (
-	// shapeFlat: everything is where it is configured. Nova writes that too, so there is nothing to
-	// do from 0 to 1.
-	shapeFlat = 1
-	// shapeGPUs: VGPU is on one child per GPU.
-	shapeGPUs = 2
-	// shapeNUMA: processors and memory are on NUMA cells, and each GPU is below the cell that it is
-	// plugged into.
-	shapeNUMA = 3
-	// shapeNames: classes that were custom ones have their standard names.
-	shapeNames = 4
+	// layoutFlat: everything is where it is configured. Nova writes that too, so there is nothing
+	// to do from 0 to 1.
+	layoutFlat = 1
+	// layoutGPUs: VGPU is on one child per GPU.
+	layoutGPUs = 2
+	// layoutNUMA: processors and memory are on NUMA cells, and each GPU is below the cell that it
+	// is plugged into.
+	layoutNUMA = 3
+	// layoutNames: classes that were custom ones have their standard names.
+	layoutNames = 4
 
-	lastShape = shapeNames
+	lastLayout = layoutNames
 )
 
 // standardNames are the renames of the last layout if none are configured.
 var standardNames = plugins.ClassRenames{"CUSTOM_FPGA": "FPGA"}
 
-// checkVersions checks shape_version, and converts the nodes to that layout and all before it.
+// checkVersions checks layout_version, and converts the nodes to that layout and all before it.
 func (c *config) checkVersions() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 	}
-	if c.LayoutVersion < 0 || c.LayoutVersion > lastShape {
-		return wrong("shape_version", "%d: must be 1 to %d, or 0 for none", c.LayoutVersion, lastShape)
+	if c.LayoutVersion < 0 || c.LayoutVersion > lastLayout {
+		return wrong(c.given("layout_version"), "%d: must be 1 to %d, or 0 for none", c.LayoutVersion, lastLayout)
 	}
 	if c.LayoutVersion == 0 {
 		return nil
@@ -47,42 +47,42 @@ func (c *config) checkVersions() error {
 	for _, name := range slices.Sorted(maps.Keys(c.ClassRenames)) {
 		present := c.ClassRenames[name]
 		if other, taken := former[present]; taken {
-			return wrong("class_renames."+name, "with shape_version a class has one former name only, and %s is that of %s already", other, present)
+			return wrong("class_renames."+name, "with layout_version a class has one former name only, and %s is that of %s already", other, present)
 		}
 		former[present] = name
 	}
-	c.shapes = make([][]provider, c.LayoutVersion+1)
-	for version := shapeFlat; version <= c.LayoutVersion; version++ {
+	c.layouts = make([][]provider, c.LayoutVersion+1)
+	for version := layoutFlat; version <= c.LayoutVersion; version++ {
 		for i, n := range c.Nodes {
-			if err := n.inShape(version, *c, former); err != nil {
-				return wrong(fmt.Sprintf("nodes[%d].children", i), "shape %d: %v", version, err)
+			if err := n.inLayout(version, *c, former); err != nil {
+				return wrong(fmt.Sprintf("nodes[%d].children", i), "layout version %d: %v", version, err)
 			}
-			c.shapes[version] = append(c.shapes[version], n)
+			c.layouts[version] = append(c.layouts[version], n)
 		}
 	}
-	c.Nodes = c.shapes[c.LayoutVersion]
-	if c.LayoutVersion < shapeNames { // to this release they are classes like any others
+	c.Nodes = c.layouts[c.LayoutVersion]
+	if c.LayoutVersion < layoutNames { // to this release they are classes like any others
 		c.ClassRenames = nil
 	}
 	return nil
 }
 
-// inShape converts a configured node to a layout. former are the names of classes before
-// shapeNames.
-func (p *provider) inShape(version int, c config, former map[string]string) error {
-	if version >= shapeGPUs {
+// inLayout converts a configured node to a layout. former are the names of classes before
+// layoutNames.
+func (p *provider) inLayout(version int, c config, former map[string]string) error {
+	if version >= layoutGPUs {
 		if err := p.split(gpuChildren, c.GPUs); err != nil {
 			return err
 		}
 	}
-	if version >= shapeNUMA {
+	if version >= layoutNUMA {
 		before := len(p.Children)
 		if err := p.split(numaChildren, c.NUMACells); err != nil {
 			return err
 		}
 		p.plugIn(len(p.Children) - before)
 	}
-	if version < shapeNames {
+	if version < layoutNames {
 		*p = p.called(former)
 	}
 	return nil
@@ -155,7 +155,7 @@ func (d *driver) Reshape(ctx context.Context, tree *providertree.Tree, node stri
 
 // stepRenames are the classes that a step renames. Only the last one does.
 func (c config) stepRenames(from int) plugins.ClassRenames {
-	if from+1 == shapeNames {
+	if from+1 == layoutNames {
 		return c.ClassRenames
 	}
 	return nil
@@ -164,18 +164,18 @@ func (c config) stepRenames(from int) plugins.ClassRenames {
 // step migrates to the layout after from. It moves inventory that the next layout has elsewhere; a
 // tree of a later layout, or an empty one, has none.
 func (c config) step(ctx context.Context, tree *providertree.Tree, root, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
-	if from < shapeFlat {
+	if from < layoutFlat {
 		return allocations, nil
 	}
 	if from >= c.LayoutVersion {
 		return nil, fmt.Errorf("layout version %d cannot be migrated: this release has versions up to %d", from, c.LayoutVersion)
 	}
-	i := slices.IndexFunc(c.shapes[from], func(p provider) bool { return p.Name == node })
+	i := slices.IndexFunc(c.layouts[from], func(p provider) bool { return p.Name == node })
 	if i < 0 {
 		return nil, fmt.Errorf("node %q is not configured", node)
 	}
-	older, newer := c.shapes[from][i], c.shapes[from+1][i]
-	relocations, err := betweenShapes(tree, root, older, newer, c.stepRenames(from))
+	older, newer := c.layouts[from][i], c.layouts[from+1][i]
+	relocations, err := betweenLayouts(tree, root, older, newer, c.stepRenames(from))
 	switch {
 	case err != nil || len(relocations) == 0:
 		return allocations, err
@@ -189,7 +189,7 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 	if err := put(tree, root, newer.only(moving), node, map[string]bool{}); err != nil {
 		return nil, err
 	}
-	c.Shape = strconv.Itoa(from + 1)
+	c.Layout = strconv.Itoa(from + 1)
 	return c.reshape(ctx, tree, relocations, allocations)
 }
 
@@ -203,9 +203,9 @@ func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node s
 	return allocations, nil
 }
 
-// betweenShapes returns the inventory in the tree that one layout has elsewhere than the one
+// betweenLayouts returns the inventory in the tree that one layout has elsewhere than the one
 // before.
-func betweenShapes(tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames) ([]relocation, error) {
+func betweenLayouts(tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames) ([]relocation, error) {
 	was, is := map[string][]plugins.Place{}, map[string][]plugins.Place{} // by class
 	if err := collect(tree, root, root, older, older.Name, was); err != nil {
 		return nil, err
@@ -240,9 +240,9 @@ func (p provider) only(classes map[string]bool) provider {
 	return p
 }
 
-// unknownShape returns the error for a tree whose inventory is where no layout of this release has
+// unknownLayout returns the error for a tree whose inventory is where no layout of this release has
 // it.
-func unknownShape(version int, relocations []relocation) error {
+func unknownLayout(version int, relocations []relocation) error {
 	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the layout versions 1 to %d that this release knows", version)}
 	for _, r := range relocations {
 		failed.Violations = append(failed.Violations, plugins.Violation{Provider: r.from.Provider, Class: r.from.Class, Problem: "no layout has this inventory here"})

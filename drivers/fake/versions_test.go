@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -17,9 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// release is the driver at a shape, on a machine that has something of everything.
+// release is the driver at a layout, on a machine that has something of everything.
 func release(version int, more string) string {
-	return fmt.Sprintf(`{"shape_version":%d,%s "nodes":[{"name":"cn1","traits":["CUSTOM_T"],
+	return fmt.Sprintf(`{"layout_version":%d,%s "nodes":[{"name":"cn1","traits":["CUSTOM_T"],
 		"inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":6},"VGPU":{"total":4},"FPGA":{"total":2},"DISK_GB":{"total":9}}}]}`, version, more)
 }
 
@@ -37,11 +39,11 @@ func TestLayoutVersionsOfANewNode(t *testing.T) {
 		raw := release(version, "")
 		testproc.Equal(t, configured(t, raw).LayoutVersion(), version, "version %d")
 		tree := reported(t, raw)
-		testproc.Samef(t, cmp.Diff(want, outline(tree)), "shape %d", version)
+		testproc.Samef(t, cmp.Diff(want, outline(tree)), "layout %d", version)
 		again := tree.Clone()
 		update(t, configured(t, raw), again, "cn1")
 		if !again.Equal(tree) {
-			t.Errorf("shape %d: called with its own result it changes something", version)
+			t.Errorf("layout %d: called with its own result it changes something", version)
 		}
 	}
 	testproc.Equal(t, configured(t, `{}`).LayoutVersion(), 0, "without the key: %d")
@@ -55,9 +57,9 @@ func inUse() providertree.Allocations {
 	})
 }
 
-// TestThreeShapesBehind: step by step, as the agent walks them, from a tree that is known to be
+// TestThreeLayoutsBehind: step by step, as the agent walks them, from a tree that is known to be
 // flat and from one of unknown layout.
-func TestThreeShapesBehind(t *testing.T) {
+func TestThreeLayoutsBehind(t *testing.T) {
 	for _, from := range []int{0, 1} {
 		t.Run(fmt.Sprint("from ", from), func(t *testing.T) {
 			d := configured(t, release(4, `"guests":{"`+guestA+`":"gpu_1"},`))
@@ -89,11 +91,11 @@ func TestThreeShapesBehind(t *testing.T) {
 	}
 }
 
-// TestStepsAreIdempotent: whatever shape a tree has, the steps up to that shape change nothing, be
+// TestStepsAreIdempotent: whatever layout a tree has, the steps up to it change nothing, be
 // it for want of a better number or after an interruption.
 func TestStepsAreIdempotent(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		has := rapid.IntRange(0, 4).Draw(rt, "the tree's shape") // 0: an empty one
+		has := rapid.IntRange(0, 4).Draw(rt, "the tree's layout") // 0: an empty one
 		release4 := configured(t, release(4, ""))
 		tree, at := newTree(t, "cn1"), providertree.Allocations{}
 		if has > 0 {
@@ -120,7 +122,7 @@ func TestStepsAreIdempotent(t *testing.T) {
 	})
 }
 
-// TestAllStepsAtOnce is for agents that know nothing of shapes: they ask as they ask any driver.
+// TestAllStepsAtOnce is for agents that know nothing of layouts: they ask as they ask any driver.
 func TestAllStepsAtOnce(t *testing.T) {
 	for has := 1; has < 4; has++ {
 		tree, at := reported(t, release(1, "")), inUse()
@@ -133,21 +135,21 @@ func TestAllStepsAtOnce(t *testing.T) {
 		d := configured(t, release(4, ""))
 		got := testproc.Try(reshape(t, d, tree, at)).Or(t)
 		if !tree.Equal(reported(t, release(4, ""))) {
-			t.Errorf("from shape %d: %v", has, outline(tree))
+			t.Errorf("from layout version %d: %v", has, outline(tree))
 		}
 		testproc.Same(t, cmp.Diff(map[string]string{"CUSTOM_FPGA": "FPGA"}, d.ClassRenames()))
 		renames := plugins.ClassRenames(d.ClassRenames())
 		for consumer, c := range inUse() {
 			if diff := cmp.Diff(renames.Totals(c.Totals()), renames.Totals(got[consumer].Totals())); diff != "" {
-				t.Errorf("from shape %d: %s", has, diff)
+				t.Errorf("from layout version %d: %s", has, diff)
 			}
 		}
 	}
 }
 
-// TestALaterShapeIsNotMovedBack: an older release does not know where things are; it must not make
+// TestALaterLayoutIsNotMovedBack: an older release does not know where things are; it must not make
 // a mess of that.
-func TestALaterShapeIsNotMovedBack(t *testing.T) {
+func TestALaterLayoutIsNotMovedBack(t *testing.T) {
 	tree := reported(t, release(4, ""))
 	_, err := reshape(t, configured(t, release(2, "")), tree, providertree.Allocations{})
 	var failed *plugins.ReshapeFailed
@@ -177,17 +179,49 @@ func TestStepsThatCannotBe(t *testing.T) {
 
 func TestMistakesAboutVersionsAreNamedByTheirKey(t *testing.T) {
 	for raw, key := range map[string]string{
-		`{"shape_version":5}`:                "shape_version",
-		`{"shape_version":-1}`:               "shape_version",
-		`{"shape_version":1,"shape":"flat"}`: "shape",
-		`{"shape_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`:                                                "class_renames.CUSTOM_B",
-		`{"shape_version":1,"nodes":[{"name":"a","inventories":{"CUSTOM_FPGA":{"total":2}}}]}`:                                     "class_renames.CUSTOM_FPGA",
-		`{"shape_version":3,"nodes":[{"name":"a","inventories":{"VCPU":{"total":2}},"children":[{"name":"numa_1"}]}]}`:             "nodes[0].children",
-		`{"shape_version":2,"nodes":[{"name":"b"},{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[1].children",
+		`{"layout_version":5}`:                 "layout_version",
+		`{"layout_version":-1}`:                "layout_version",
+		`{"layout_version":1,"layout":"flat"}`: "layout",
+		// by the names up to 0.2.0
+		`{"shape":"round"}`:                      "shape",
+		`{"shape_version":5}`:                    "shape_version",
+		`{"shape_version":1,"shape":"flat"}`:     "shape",
+		`{"shape":"flat","layout":"flat"}`:       "shape",
+		`{"shape_version":1,"layout_version":1}`: "shape_version",
+		`{"layout_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`:                                                "class_renames.CUSTOM_B",
+		`{"layout_version":1,"nodes":[{"name":"a","inventories":{"CUSTOM_FPGA":{"total":2}}}]}`:                                     "class_renames.CUSTOM_FPGA",
+		`{"layout_version":3,"nodes":[{"name":"a","inventories":{"VCPU":{"total":2}},"children":[{"name":"numa_1"}]}]}`:             "nodes[0].children",
+		`{"layout_version":2,"nodes":[{"name":"b"},{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[1].children",
 	} {
 		var config *plugins.ConfigError
 		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
 			t.Errorf("%s: want key %s, got %v", raw, key, err)
 		}
 	}
+}
+
+// TestFormerKeysWorkWithAWarning: they do what the keys do that took their place, also where a
+// scenario names the one and then the other.
+func TestFormerKeysWorkWithAWarning(t *testing.T) {
+	const nodes = `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"VGPU":{"total":4}}}]}`
+	for former, current := range map[string]string{`{"shape":"numa",`: `{"layout":"numa",`, `{"shape_version":2,`: `{"layout_version":2,`} {
+		d, want := configured(t, former+nodes), configured(t, current+nodes)
+		testproc.Same(t, cmp.Diff(outline(reported(t, current+nodes)), outline(reported(t, former+nodes))))
+		testproc.Equal(t, d.LayoutVersion(), want.LayoutVersion(), former+" layout version %d")
+		key, _, _ := strings.Cut(former[2:], `"`)
+		warnings := d.Warnings()
+		if len(warnings) != 1 || warnings[0].Name != "former-key."+key || !strings.Contains(warnings[0].Text, "the key "+key+" is called "+formerKeys[key]+" now") {
+			t.Errorf("%s: %v", former, warnings)
+		}
+		if warnings = want.Warnings(); len(warnings) > 0 {
+			t.Errorf("%s: %v", current, warnings)
+		}
+	}
+	acts := testproc.Try(parseScenario([]byte("shape = \"flat\"\n[[then]]\nafter = \"1s\"\nlayout = \"numa\"\n[[then]]\nafter = \"2s\"\nshape = \"vgpu-children\"\n"),
+		time.Unix(0, 0), plugins.HostInfo{Name: "cn1"})).Or(t)
+	var got []string
+	for _, a := range acts {
+		got = append(got, a.cfg.Layout)
+	}
+	testproc.Same(t, cmp.Diff([]string{"flat", "numa", "vgpu-children"}, got))
 }

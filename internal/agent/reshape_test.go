@@ -34,7 +34,7 @@ func (h *env) used() {
 
 // gpus is a driver that wants them on children.
 func (h *env) gpus(more string) string {
-	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nshape = \"vgpu-children\"\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
+	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nlayout = \"vgpu-children\"\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
 		h.driver, more, uuidA)
 }
 
@@ -93,7 +93,7 @@ func TestOneNodeDoesNotEndTheAgent(t *testing.T) {
 				h.tell(http.MethodPut, "/resource_providers/"+uuidB+"/inventories", `{"resource_provider_generation": 2, "inventories": {"VGPU": {"total": 8}}}`)
 				h.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
 					`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, uuidB))
-				return fmt.Sprintf("[drivers.second]\npath = %q\n[drivers.second.config]\nshape = \"vgpu-children\"\nfaults.reshape = \"invent\"\n"+
+				return fmt.Sprintf("[drivers.second]\npath = %q\n[drivers.second.config]\nlayout = \"vgpu-children\"\nfaults.reshape = \"invent\"\n"+
 					"nodes = [{name = \"cn2\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n", h.driver, uuidB)
 			},
 			"would be added", health.ReshapeHeld,

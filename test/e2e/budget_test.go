@@ -94,13 +94,13 @@ func (b *budget) life(consumers int) {
 }
 
 // driver is the configuration of a node with a child beside, some of which others.
-func (b *budget) driver(shape string, vcpus int) json.RawMessage {
+func (b *budget) driver(layout string, vcpus int) json.RawMessage {
 	var children []string
 	for i := range b.children {
 		children = append(children, fmt.Sprintf(`{"name": "fpga_%d", "inventories": {"FPGA": {"total": 1}}}`, i))
 	}
-	return json.RawMessage(fmt.Sprintf(`{"shape": %q, "gpus": %d, "nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": %d}, "VGPU": {"total": 100}, "CUSTOM_A": {"total": 1}},
-		"children": [%s]}]}`, shape, b.gpus, vcpus, strings.Join(children, ", ")))
+	return json.RawMessage(fmt.Sprintf(`{"layout": %q, "gpus": %d, "nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": %d}, "VGPU": {"total": 100}, "CUSTOM_A": {"total": 1}},
+		"children": [%s]}]}`, layout, b.gpus, vcpus, strings.Join(children, ", ")))
 }
 
 type counted struct {
@@ -110,9 +110,9 @@ type counted struct {
 }
 
 // start starts an agent and waits for its first pass.
-func (b *budget) start(shape string, vcpus int) counted {
+func (b *budget) start(layout string, vcpus int) counted {
 	b.t.Helper()
-	driver := configured(b.t, string(b.driver(shape, vcpus)))
+	driver := configured(b.t, string(b.driver(layout, vcpus)))
 	m := memberWith(b.t, b.cfg, b.hour, nodeUUID, driver)
 	m.line.each = func(r *http.Request) {
 		b.mu.Lock()

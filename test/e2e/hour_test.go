@@ -115,7 +115,7 @@ type member struct {
 func newMember(t *testing.T, cfg *config.Config, h *hour, number int) member {
 	t.Helper()
 	name, uuid := fmt.Sprintf("cn%d", number), fmt.Sprintf("11111111-0000-4000-8000-%012d", number)
-	return memberWith(t, cfg, h, uuid, configured(t, `{"shape": "vgpu-children", "nodes": [{"name": "`+name+`", "inventories":
+	return memberWith(t, cfg, h, uuid, configured(t, `{"layout": "vgpu-children", "nodes": [{"name": "`+name+`", "inventories":
 		{"VCPU": {"total": 8}, "MEMORY_MB": {"total": 8192}, "VGPU": {"total": 8}}}]}`))
 }
 

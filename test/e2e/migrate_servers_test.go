@@ -50,7 +50,7 @@ runtime_dir = "%[2]s/run"
 [plugins]
 dir = %[3]q
 [drivers.fake.config]
-shape = %[4]q
+layout = %[4]q
 nodes = [{name = %[1]q, uuid = %[5]q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]
 `, h.name(), h.dir, binaries.Dir(), layout, h.uuid())), 0o600))
 }

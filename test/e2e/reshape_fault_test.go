@@ -149,12 +149,12 @@ type before struct {
 	uuids            map[string]string
 }
 
-// formerly is the machine of newShape with its VGPUs on one card and a smaller disk: the start that
-// reshapes it creates providers, sets traits, reshapes, and removes a provider.
+// formerly is the machine of newLayout with its VGPUs on one card and a smaller disk: the start
+// that reshapes it creates providers, sets traits, reshapes, and removes a provider.
 const formerly = `nodes = [{name = "cn1", traits = ["CUSTOM_FAST"], inventories = {VCPU = {total = 8, allocation_ratio = 4.0}, MEMORY_MB = {total = 8192},
   SRIOV_NET_VF = {total = 8}, DISK_GB = {total = 90}}, children = [{name = "card", inventories = {VGPU = {total = 8}}}]}]`
 
-const newShape = "numa"
+const newLayout = "numa"
 
 // onCard is busy with the VGPUs of the node on the card.
 func onCard() holding {
@@ -199,7 +199,7 @@ func (b before) again(t *testing.T) (*world, *faulty) {
 		check(t, server.Close())
 	})
 	w := newWorld(t, front.URL)
-	w.write(machine(newShape), "")
+	w.write(machine(newLayout), "")
 	check(t, os.CopyFS(filepath.Join(w.dir, "state"), os.DirFS(b.agent)))
 	return w, proxy
 }
@@ -304,14 +304,14 @@ func between(start, now picture) error {
 	}
 	if old {
 		if diff := cmp.Diff(start.Holding, now.Holding); diff != "" {
-			return fmt.Errorf("the inventory has the old shape and the allocations do not: %s", diff)
+			return fmt.Errorf("the inventory has the old layout and the allocations do not: %s", diff)
 		}
 		return nil
 	}
 	for consumer, resources := range now.Holding {
 		for _, class := range []string{"VGPU", "VCPU", "MEMORY_MB", "SRIOV_NET_VF"} {
 			if resources["cn1"][class]+resources["cn1_card"][class] != 0 {
-				return errors.New("the inventory has the new shape, and " + consumer + " holds " + class + " where it was")
+				return errors.New("the inventory has the new layout, and " + consumer + " holds " + class + " where it was")
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	for i := range schedulers {
 		schedulers[i] = newScheduler(t, service, i, rand.New(rand.NewPCG(seed, uint64(i))))
 	}
-	shapes := []string{"vgpu-children", "numa", "flat"}
+	layouts := []string{"vgpu-children", "numa", "flat"}
 	dice := rand.New(rand.NewPCG(seed, 99))
 	conflicts := 0
 	for round := range *raceRounds {
@@ -75,7 +75,7 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 				s.actOut(&late)
 			})
 		}
-		conflicts += startInProcess(t, service, state, shapes[round%len(shapes)], func() {
+		conflicts += startInProcess(t, service, state, layouts[round%len(layouts)], func() {
 			open()
 			if waits {
 				<-acted
@@ -83,13 +83,13 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 		}) - 1
 		open()
 		running.Wait()
-		checkInventory(t, schedulers[0], shapes[round%len(shapes)])
+		checkInventory(t, schedulers[0], layouts[round%len(layouts)])
 		used := map[string]int64{}
 		for _, s := range schedulers {
 			if s.broken == nil {
 				s.compare(used)
 			}
-			testproc.Checkf(t, s.broken, "round %d, to %s", round, shapes[round%len(shapes)])
+			testproc.Checkf(t, s.broken, "round %d, to %s", round, layouts[round%len(layouts)])
 		}
 		checkUsage(t, schedulers[0], used)
 	}
@@ -106,10 +106,10 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 // startInProcess is a start of the agent without its process, until Placement has the layout. It
 // returns the number of attempts. gathered, if set, is called whenever the agent has read the
 // allocations.
-func startInProcess(t *testing.T, service http.RoundTripper, state, shape string, gathered func()) int {
+func startInProcess(t *testing.T, service http.RoundTripper, state, layout string, gathered func()) int {
 	t.Helper()
 	driver := fake.New()
-	check(t, driver.Configure(t.Context(), json.RawMessage(`{"shape": "`+shape+`", "nodes": [{"name": "cn1", "inventories":
+	check(t, driver.Configure(t.Context(), json.RawMessage(`{"layout": "`+layout+`", "nodes": [{"name": "cn1", "inventories":
 		{"VCPU": {"total": 8}, "VGPU": {"total": 8}, "DISK_GB": {"total": 10}}}]}`), plugins.HostInfo{Name: "cn1"}))
 	reshapes := journal.New(state)
 	testproc.Try(reshapes.Load()).Or(t)
@@ -123,7 +123,7 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, shape string
 		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond},
 		Rand:    func() float64 { return 0 },
 	})
-	testproc.Checkf(t, tracker.Run(ctx), "to %s", shape)
+	testproc.Checkf(t, tracker.Run(ctx), "to %s", layout)
 	return watched.tries
 }
 
@@ -164,7 +164,7 @@ func (d inProcess) UpdateProviderTree(ctx context.Context, tree *providertree.Tr
 type claimingClient struct {
 	client    http.Client
 	rand      *rand.Rand
-	places    map[string][]string // where a class may be, in whichever shape
+	places    map[string][]string // where a class may be, in whichever layout
 	consumers []string
 	holds     map[string]int64 // of each class, by consumer
 
@@ -313,7 +313,7 @@ func (s *claimingClient) compare(used map[string]int64) {
 }
 
 // checkInventory: the node has the layout, and nothing is reported twice.
-func checkInventory(t *testing.T, s *claimingClient, shape string) {
+func checkInventory(t *testing.T, s *claimingClient, layout string) {
 	t.Helper()
 	var list struct {
 		Providers []struct{ UUID, Name string } `json:"resource_providers"`
@@ -328,13 +328,13 @@ func checkInventory(t *testing.T, s *claimingClient, shape string) {
 			got[p.Name][class] = inv.Total
 		}
 	}
-	if diff := cmp.Diff(shaped[shape], got); diff != "" {
-		t.Fatalf("inventory in shape %s (-want +got):\n%s", shape, diff)
+	if diff := cmp.Diff(inventoryIn[layout], got); diff != "" {
+		t.Fatalf("inventory in layout %s (-want +got):\n%s", layout, diff)
 	}
 }
 
-// shaped says where the inventory is in each layout.
-var shaped = map[string]providertree.ProviderResources{
+// inventoryIn says where the inventory is in each layout.
+var inventoryIn = map[string]providertree.ProviderResources{
 	"flat":          {"cn1": {"VCPU": 8, "VGPU": 8, "DISK_GB": 10}},
 	"vgpu-children": {"cn1": {"VCPU": 8, "DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4}},
 	"numa": {"cn1": {"DISK_GB": 10}, "cn1_gpu_0": {"VGPU": 4}, "cn1_gpu_1": {"VGPU": 4},

@@ -26,16 +26,16 @@ const (
 )
 
 // machine is the driver's configuration of one machine in a layout.
-func machine(shape string, keys ...string) string {
-	return machineWith("VGPU", 4, shape, keys...)
+func machine(layout string, keys ...string) string {
+	return machineWith("VGPU", 4, layout, keys...)
 }
 
 // machineWith names the class of its GPUs, and how far its processors are overcommitted.
-func machineWith(gpu string, ratio int, shape string, keys ...string) string {
-	return fmt.Sprintf(`shape = %q
+func machineWith(gpu string, ratio int, layout string, keys ...string) string {
+	return fmt.Sprintf(`layout = %q
 %s
 nodes = [{name = "cn1", traits = ["CUSTOM_FAST"], inventories = {VCPU = {total = 8, allocation_ratio = %d.0}, MEMORY_MB = {total = 8192},
-  SRIOV_NET_VF = {total = 8}, DISK_GB = {total = 100}, %s = {total = 8}}}]`, shape, strings.Join(keys, "\n"), ratio, gpu)
+  SRIOV_NET_VF = {total = 8}, DISK_GB = {total = 100}, %s = {total = 8}}}]`, layout, strings.Join(keys, "\n"), ratio, gpu)
 }
 
 // busy is a host in use: instances, one with shared storage, one that is being evacuated, and a
@@ -97,7 +97,7 @@ var reshapes = []scenario{
 		inventory: map[string][]string{"VGPU": {"cn1", "cn2"}, "CUSTOM_GPU": nil},
 	},
 	{
-		name:      "three shapes behind, with a rename on the way",
+		name:      "three layouts behind, with a rename on the way",
 		steps:     []string{machineWith("CUSTOM_GPU", 4, "flat"), machine("numa", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
 		claims:    busy("CUSTOM_GPU"),
 		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "CUSTOM_GPU": nil},
@@ -165,15 +165,15 @@ func (w *world) goThrough(tc scenario, refused bool) {
 	if tc.want != nil {
 		testproc.Samef(t, cmp.Diff(tc.want, after.Holding), "allocations")
 	}
-	w.checkShape(before, after, tc.inventory)
+	w.checkLayout(before, after, tc.inventory)
 
 	testproc.Equal(t, w.settle(), 0, "%d writes at the next start")
 	testproc.Samef(t, cmp.Diff(after, w.look()), "the next start changed something")
 }
 
-// checkShape checks that inventory is where it should be, and that the reshape left alone what does
-// not belong to it.
-func (w *world) checkShape(before, after picture, inventory map[string][]string) {
+// checkLayout checks that inventory is where it should be, and that the reshape left alone what
+// does not belong to it.
+func (w *world) checkLayout(before, after picture, inventory map[string][]string) {
 	w.t.Helper()
 	for class, want := range inventory {
 		for name, inventories := range after.Inventories {

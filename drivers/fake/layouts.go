@@ -15,8 +15,8 @@ import (
 // flat is the layout in which everything is where it is configured.
 const flat = "flat"
 
-// shapes are the layouts: which classes of a node's own inventory are split over children.
-var shapes = map[string][]kind{
+// layouts are the named layouts: which classes of a node's own inventory are split over children.
+var layouts = map[string][]kind{
 	flat:            nil,
 	"vgpu-children": {gpuChildren},
 	"numa":          {gpuChildren, numaChildren},
@@ -46,15 +46,15 @@ func (c *config) checkReshape() error {
 	wrong := func(key, format string, args ...any) error {
 		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 	}
-	if c.Shape != "" && c.LayoutVersion != 0 {
-		return wrong("shape", "shape_version says what the layout is; one of the two only")
+	if c.Layout != "" && c.LayoutVersion != 0 {
+		return wrong(c.given("layout"), "%s says what the layout is; one of the two only", c.given("layout_version"))
 	}
-	if c.Shape == "" {
-		c.Shape = flat
+	if c.Layout == "" {
+		c.Layout = flat
 	}
-	kinds, ok := shapes[c.Shape]
+	kinds, ok := layouts[c.Layout]
 	if !ok {
-		return wrong("shape", "%q: must be one of %s", c.Shape, strings.Join(slices.Sorted(maps.Keys(shapes)), ", "))
+		return wrong(c.given("layout"), "%q: must be one of %s", c.Layout, strings.Join(slices.Sorted(maps.Keys(layouts)), ", "))
 	}
 	const most = 1000
 	for key, n := range map[string]*int{"gpus": &c.GPUs, "numa_cells": &c.NUMACells} {
@@ -87,7 +87,7 @@ func (c *config) checkReshape() error {
 		}
 		for _, k := range kinds {
 			if err := c.Nodes[i].split(k, k.count(*c)); err != nil {
-				return wrong(key+".children", "shape %s: %v", c.Shape, err)
+				return wrong(key+".children", "layout %s: %v", c.Layout, err)
 			}
 		}
 	}
