@@ -39,7 +39,7 @@ func newServer(d Driver, log zerolog.Logger) *server {
 // Info returns the driver's name, version and capabilities.
 func (s *server) Info(context.Context, *driverv1.InfoRequest) (*driverv1.InfoResponse, error) {
 	d := describe(s.driver)
-	return &driverv1.InfoResponse{Name: d.Name, Version: d.Version, Capabilities: d.Capabilities, Sdk: d.SDK}, nil
+	return &driverv1.InfoResponse{Name: d.Name, Version: d.Version, Capabilities: protocol.AnnouncedCapabilities(d.Capabilities), Sdk: d.SDK}, nil
 }
 
 // ConfigSchema returns the JSON Schema of the configuration.
@@ -61,12 +61,12 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	if err := s.driver.Configure(ctx, config, host); err != nil {
 		return nil, err
 	}
-	shape, err := s.layoutVersion()
+	layout, err := s.layoutVersion()
 	if err != nil {
 		return nil, err
 	}
 	s.configured.Store(true)
-	return &driverv1.ConfigureResponse{ShapeVersion: shape}, nil
+	return &driverv1.ConfigureResponse{ShapeVersion: layout}, nil
 }
 
 // Health returns the driver's health and warnings.

@@ -68,7 +68,7 @@ func oneNode(t *testing.T) *providertree.Tree {
 
 func TestInfoNamesTheAbilities(t *testing.T) {
 	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{},
-		"capabilities guests node_deleted shapes shutdown": &ableDriver{}, "instances instance_events shutdown": &managingDriver{}} {
+		"capabilities guests layouts node_deleted shutdown shapes": &ableDriver{}, "instances instance_events shutdown": &managingDriver{}} {
 		info := testproc.Try(serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})).Or(t)
 		if got := strings.Join(info.GetCapabilities(), " "); got != want || info.GetName() != "test" || info.GetVersion() != "1.2.3" {
 			t.Errorf("got %v, want %s", info, want)

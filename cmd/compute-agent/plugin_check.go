@@ -112,7 +112,7 @@ func (e *examined) checks(all []suite.Check) ([]suite.Check, error) {
 	}
 	var out []suite.Check
 	for _, c := range all {
-		if selected == nil || selected.MatchString(c.ID) {
+		if selected == nil || c.In(selected) {
 			out = append(out, c)
 		}
 	}

@@ -19,7 +19,7 @@ type (
 
 // withFault is the configuration of the fake driver with a fault of its reshape.
 func withFault(how string) string {
-	return `{` + machine + `, "shape": "numa", "faults": {"reshape": "` + how + `"}}`
+	return `{` + machine + `, "layout": "numa", "faults": {"reshape": "` + how + `"}}`
 }
 
 // moves changes the responses of reshapes.
@@ -147,22 +147,22 @@ var _ = broken(map[string]brokenPlugin{
 		}
 	})},
 
-	"has a layout version above the maximum": numberedOne("shapes/version", after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
-	"changes its current layout": numberedOne("shapes/present", steps(func(req stepReq, r stepped) {
+	"has a layout version above the maximum": numberedOne("layouts/version", after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
+	"changes its current layout": numberedOne("layouts/present", steps(func(req stepReq, r stepped) {
 		if len(req.GetTree().GetProviders()) > 1 {
 			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
 		}
 	})),
-	"migrates an empty tree": numberedOne("shapes/empty", steps(func(req stepReq, r stepped) {
+	"migrates an empty tree": numberedOne("layouts/empty", steps(func(req stepReq, r stepped) {
 		if len(req.GetTree().GetProviders()) == 1 {
 			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
 		}
 	})),
-	"steps anywhere": numberedOne("shapes/bounds", around("ReshapeStep", func(_ *raw, _ context.Context, req any, _ func() (any, error)) (any, error) {
+	"steps anywhere": numberedOne("layouts/bounds", around("ReshapeStep", func(_ *raw, _ context.Context, req any, _ func() (any, error)) (any, error) {
 		r := req.(stepReq)
 		return &driverv1.ReshapeStepResponse{Tree: r.GetTree(), Allocations: r.GetAllocations()}, nil
 	})),
-	"loses a consumer on the way": numberedOne("shapes/steps", steps(func(_ stepReq, r stepped) { delete(r.GetAllocations().GetConsumers(), consumerName(1)) })),
+	"loses a consumer on the way": numberedOne("layouts/steps", steps(func(_ stepReq, r stepped) { delete(r.GetAllocations().GetConsumers(), consumerName(1)) })),
 
 	"does what it did not announce": {check: "abilities/unannounced", config: guestList, breakage: breakage{capabilities: []string{protocol.CapabilityWatch}}},
 	"calls itself capable of COMPUTE_NODE": {check: "abilities/capability-traits", breakage: after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) {
@@ -180,10 +180,10 @@ var _ = broken(map[string]brokenPlugin{
 	"calls unknown nodes deleted":    {check: "abilities/node-unknown", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
 })
 
-// slots is a configuration with a class on two children in every shape.
-func slots(shape string) string {
+// slots is a configuration with a class on two children in every layout.
+func slots(layout string) string {
 	return `{"nodes": [{"name": "cn1", "inventories": {"VCPU": {"total": 16}, "VGPU": {"total": 8}}, "children": [
-		{"name": "a", "inventories": {"CUSTOM_SLOT": {"total": 16}}}, {"name": "b", "inventories": {"CUSTOM_SLOT": {"total": 16}}}]}], "shape": "` + shape + `"}`
+		{"name": "a", "inventories": {"CUSTOM_SLOT": {"total": 16}}}, {"name": "b", "inventories": {"CUSTOM_SLOT": {"total": 16}}}]}], "layout": "` + layout + `"}`
 }
 
 // moveSlot moves one slot of a consumer from one child to the other, although both keep theirs.
@@ -208,7 +208,7 @@ const (
 	boundOne = "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a11"
 	boundTwo = "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a12"
 
-	boundGuests = `{` + machine + `, "shape": "numa", "guests": {"` + boundOne + `": "numa_0", "` + boundTwo + `": "numa_1"}, "guest_list": [
+	boundGuests = `{` + machine + `, "layout": "numa", "guests": {"` + boundOne + `": "numa_0", "` + boundTwo + `": "numa_1"}, "guest_list": [
 		{"uuid": "` + boundOne + `", "resources": {"numa_0": {"VCPU": 1}}}, {"uuid": "` + boundTwo + `", "resources": {"numa_1": {"VCPU": 1}}}]}`
 )
 

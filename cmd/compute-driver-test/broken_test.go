@@ -77,7 +77,7 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 			opts := b.options(path, name)
 			opts.Select = regexp.MustCompile("^(" + regexp.QuoteMeta(b.check) + "|" + regexp.QuoteMeta(b.also) + ")$")
 			if b.only {
-				opts.Select = regexp.MustCompile("^(tree|reshape|shapes|abilities)/")
+				opts.Select = regexp.MustCompile("^(tree|reshape|layouts|abilities)/")
 			}
 			report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
@@ -108,7 +108,7 @@ func TestEachCheckFailsAPluginWithItsDefect(t *testing.T) {
 func TestRawPluginWithoutDefectPasses(t *testing.T) {
 	t.Parallel()
 	path := writeScript(t)
-	for name, b := range map[string]brokenPlugin{"shape": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
+	for name, b := range map[string]brokenPlugin{"layout": {}, "numbered": {config: numbered(4), former: numbered(1)}} {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			opts := b.options(path, "")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -47,7 +48,7 @@ func TestReshapeFromFormerRelease(t *testing.T) {
 		Path: fakePath, Config: json.RawMessage(layoutConfig("numa")), Former: json.RawMessage(layoutConfig("flat")), FormerPath: formerRelease(t),
 		Instances: &drivertest.InstanceTemplate{},
 	}
-	for id, r := range outcomes(t, opts, "^(reshape|shapes)/") {
+	for id, r := range outcomes(t, opts, "^(reshape|layouts)/") {
 		if r.Outcome == drivertest.Failed || strings.HasPrefix(id, "reshape/") && r.Outcome != drivertest.Passed {
 			t.Errorf("%s: %s %s\n%s", id, r.Outcome, r.Why, r.Explain())
 		}
@@ -73,6 +74,30 @@ func TestUpgradeWithoutReshape(t *testing.T) {
 	opts.Former = json.RawMessage(strings.Replace(layoutConfig("numa"), "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX", 1))
 	if r := outcomes(t, opts, "^reshape/")["reshape/complete"]; r.Outcome != drivertest.Failed || !strings.Contains(r.Came, "cn1: trait HW_CPU_X86_AVX added") {
 		t.Errorf("a trait of the former release is left behind: %s\n%s", r.Outcome, r.Explain())
+	}
+}
+
+// shapesOnly announces layout versions by the name that plugins of releases up to 0.2.0 know.
+const shapesOnly = "announces shapes"
+
+func announcesShapes() breakage {
+	former := slices.Clone(allCapabilities)
+	former[slices.Index(former, protocol.CapabilityLayouts)] = "shapes"
+	return breakage{capabilities: former}
+}
+
+// TestPluginThatAnnouncesShapesHasLayouts: the checks of layouts apply to it, by the names that
+// they had then too.
+func TestPluginThatAnnouncesShapesHasLayouts(t *testing.T) {
+	t.Parallel()
+	opts := alone[shapesOnly].options(writeScript(t), shapesOnly)
+	opts.Limits = patient
+	got := outcomes(t, opts, "^shapes/")
+	testproc.Equal(t, len(got), 5, "%d checks are selected")
+	for _, id := range []string{"layouts/version", "layouts/present", "layouts/empty", "layouts/bounds", "layouts/steps"} {
+		if r := got[id]; r.Outcome != drivertest.Passed {
+			t.Errorf("%s: %s %s\n%s", id, r.Outcome, r.Why, r.Explain())
+		}
 	}
 }
 
@@ -167,6 +192,7 @@ func neverOnTheRoot(classes ...string) breakage {
 var alone = map[string]brokenPlugin{
 	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
 	changesModes:                       {breakage: chmods},
+	shapesOnly:                         {config: numbered(4), former: numbered(1), breakage: announcesShapes()},
 	"starts a daemon with an environment of its own": {breakage: starts((*exec.Cmd).Run, &exec.Cmd{
 		// The substitution ends once the daemon has a session of its own: before that it would be
 		// killed with the group.
@@ -181,7 +207,7 @@ func TestCorrectDriverWithAnotherPast(t *testing.T) {
 	const name = "never had processors on the root"
 	opts := alone[name].options(writeScript(t), name)
 	opts.Limits = patient
-	opts.Select = regexp.MustCompile("^(tree|reshape|shapes|abilities)/") // what asks for the past
+	opts.Select = regexp.MustCompile("^(tree|reshape|layouts|abilities)/") // what asks for the past
 	report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 	for _, r := range report.Results {
 		if r.Outcome == drivertest.Failed {

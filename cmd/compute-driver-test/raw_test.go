@@ -60,7 +60,7 @@ type breakage struct {
 }
 
 var allCapabilities = []string{
-	protocol.CapabilityWatch, protocol.CapabilityHealth, protocol.CapabilityShapes, protocol.CapabilityCapabilities, protocol.CapabilityGuests, protocol.CapabilityNodeDeleted,
+	protocol.CapabilityWatch, protocol.CapabilityHealth, protocol.CapabilityLayouts, protocol.CapabilityCapabilities, protocol.CapabilityGuests, protocol.CapabilityNodeDeleted,
 	protocol.CapabilityInstances, protocol.CapabilityInstanceEvents, protocol.CapabilityConsoleLog, protocol.CapabilityWarnings, protocol.CapabilityMigrate,
 	protocol.CapabilityCheckSpawn, protocol.CapabilityConsole, protocol.CapabilityRestore,
 }

@@ -56,7 +56,7 @@ func build() (err error) {
 var variants = map[string]variant{
 	"vgpu-children from numa": {config: layoutConfig("vgpu-children"), former: layoutConfig("numa")},
 	"renamed class": {
-		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "shape": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
+		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "layout": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
 		former: `{"nodes": [{"name": "cn1", "inventories": {"CUSTOM_SLICE": {"total": 8}, "VCPU": {"total": 4}}}]}`,
 	},
 	"layout versions": {config: numbered(4), former: numbered(1)},
@@ -72,17 +72,17 @@ var moreVariants = map[string]variant{
 	"flat with NUMA children": {config: `{"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "aggregates": ["6f7c2b6e-6d3b-4c5e-9a55-9a2c2f1f7a01"],
 		"inventories": {"VCPU": {"total": 8, "allocation_ratio": 4}, "MEMORY_MB": {"total": 16384, "reserved": 512}},
 		"children": [{"name": "numa_0", "traits": ["HW_NUMA_ROOT"], "inventories": {"VGPU": {"total": 4}}}]}]}`},
-	"numa shape": {config: layoutConfig("numa")},
+	"numa layout": {config: layoutConfig("numa")},
 }
 
 const machine = `"nodes": [{"name": "cn1", "traits": ["HW_CPU_X86_AVX2"], "inventories": {"VCPU": {"total": 16, "allocation_ratio": 4}, "MEMORY_MB": {"total": 32768, "reserved": 512},
 	"DISK_GB": {"total": 100}, "VGPU": {"total": 8}, "FPGA": {"total": 8}}}]`
 
-func layoutConfig(shape string) string {
-	return `{` + machine + `, "instances": {}, "shape": "` + shape + `"}`
+func layoutConfig(layout string) string {
+	return `{` + machine + `, "instances": {}, "layout": "` + layout + `"}`
 }
 
-func numbered(version int) string { return fmt.Sprintf(`{%s, "shape_version": %d}`, machine, version) }
+func numbered(version int) string { return fmt.Sprintf(`{%s, "layout_version": %d}`, machine, version) }
 
 // TestFake: the fake driver does all that is asked for, in configurations that between them make
 // every check apply that can.

@@ -34,12 +34,12 @@ func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
 	if v, err := p.LayoutVersion(context.Background()); v != 3 || err != nil {
 		t.Errorf("got %d, %v", v, err)
 	}
-	r.wrong(p, "shape", "none")
+	r.wrong(p, "layout", "none")
 	if v, err := p.LayoutVersion(context.Background()); v != 0 || !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("without numbers: %d, %v", v, err)
 	}
 	for _, how := range []string{"negative", "panic"} {
-		if err := p.Reconfigure(context.Background(), chaosSpec("able", map[string]string{"shape": how})); err == nil {
+		if err := p.Reconfigure(context.Background(), chaosSpec("able", map[string]string{"layout": how})); err == nil {
 			t.Errorf("%s: accepted", how)
 		}
 	}
@@ -278,21 +278,21 @@ func TestWithoutTheAbilities(t *testing.T) {
 	}
 }
 
-// TestTheFakeDriverThreeShapesBehind walks a flat tree with a guest through all of its shapes, in a
+// TestFakeDriverThreeLayoutsBehind walks a flat tree with a guest through all of its layouts, in a
 // real process.
-func TestTheFakeDriverThreeShapesBehind(t *testing.T) {
+func TestFakeDriverThreeLayoutsBehind(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
 	machine := `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":64},"VGPU":{"total":4},"FPGA":{"total":2}}}]`
-	spec := Spec{Name: "fake", Config: json.RawMessage(`{"shape_version":1,` + machine + `}`)}
+	spec := Spec{Name: "fake", Config: json.RawMessage(`{"layout_version":1,` + machine + `}`)}
 	p := r.mustStart(spec)
 	tree := testproc.Try(r.update(p, nil)).Or(t)
-	spec.Config = json.RawMessage(`{"shape_version":4,` + machine + `}`)
+	spec.Config = json.RawMessage(`{"layout_version":4,` + machine + `}`)
 	testproc.Check(t, p.Reconfigure(ctx, spec))
 	to, err := p.LayoutVersion(ctx)
 	if to != 4 || err != nil {
-		t.Fatalf("shape %d, %v", to, err)
+		t.Fatalf("layout version %d, %v", to, err)
 	}
 	if _, _, err := p.UpdateProviderTree(ctx, tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Errorf("while the agent runs: %v", err)

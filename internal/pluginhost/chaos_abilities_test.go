@@ -14,27 +14,27 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// shapely is the faulty driver with the optional abilities that are about nodes. Its config maps
+// optional is the faulty driver with the optional abilities that are about nodes. Its config maps
 // an ability to its fault.
-type shapely struct {
+type optional struct {
 	chaos
 	wrong map[string]string
 	last  int // the step that was made last, for ClassRenames
 }
 
-func (s *shapely) Configure(_ context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
+func (s *optional) Configure(_ context.Context, raw json.RawMessage, _ plugins.HostInfo) error {
 	s.wrong = nil
 	return plugins.DecodeConfig(raw, &s.wrong)
 }
 
-func (s *shapely) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations) (providertree.Allocations, error) {
+func (s *optional) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	_, err := tree.SetInventory(root.UUID, "VCPU", providertree.Inventory{Total: 8})
 	return nil, err
 }
 
-func (s *shapely) LayoutVersion() int {
-	switch s.wrong["shape"] {
+func (s *optional) LayoutVersion() int {
+	switch s.wrong["layout"] {
 	case "none":
 		return 0
 	case "negative":
@@ -45,14 +45,14 @@ func (s *shapely) LayoutVersion() int {
 	return 3
 }
 
-func (s *shapely) ClassRenames() map[string]string {
+func (s *optional) ClassRenames() map[string]string {
 	if s.last == 2 {
 		return map[string]string{"CUSTOM_A": "A"}
 	}
 	return nil
 }
 
-func (s *shapely) Reshape(_ context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (s *optional) Reshape(_ context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	s.last = from
 	switch s.wrong["step"] {
@@ -75,7 +75,7 @@ func (s *shapely) Reshape(_ context.Context, tree *providertree.Tree, node strin
 	return nil, err
 }
 
-func (s *shapely) Capabilities(node string) map[string]bool {
+func (s *optional) Capabilities(node string) map[string]bool {
 	switch s.wrong["capabilities"] {
 	case "none":
 		return nil
@@ -87,7 +87,7 @@ func (s *shapely) Capabilities(node string) map[string]bool {
 	return map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_RESCUE_BFV": false}
 }
 
-func (s *shapely) ProductNames(node string) map[string]string {
+func (s *optional) ProductNames(node string) map[string]string {
 	switch s.wrong["names"] {
 	case "none":
 		return nil
@@ -97,7 +97,7 @@ func (s *shapely) ProductNames(node string) map[string]string {
 	return map[string]string{node: "Acme 9000"}
 }
 
-func (s *shapely) Hypervisor(string) plugins.Hypervisor {
+func (s *optional) Hypervisor(string) plugins.Hypervisor {
 	switch s.wrong["hypervisor"] {
 	case "none":
 		return plugins.Hypervisor{}
@@ -107,7 +107,7 @@ func (s *shapely) Hypervisor(string) plugins.Hypervisor {
 	return plugins.Hypervisor{Type: "Acme", Version: 7002001}
 }
 
-func (s *shapely) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
+func (s *optional) Guests(_ context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
 	root, _ := tree.ProviderByName(node)
 	switch s.wrong["guests"] {
 	case "not-ready":
@@ -134,7 +134,7 @@ func (s *shapely) Guests(_ context.Context, tree *providertree.Tree, node string
 	}, nil
 }
 
-func (s *shapely) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
+func (s *optional) NodeDeleted(_ context.Context, node plugins.Node) (bool, error) {
 	if s.wrong["deleted"] == "error" {
 		return true, errors.New("the manager does not answer")
 	}
@@ -142,8 +142,8 @@ func (s *shapely) NodeDeleted(_ context.Context, node plugins.Node) (bool, error
 }
 
 var (
-	_ plugins.LayoutVersioner    = (*shapely)(nil)
-	_ plugins.CapabilityReporter = (*shapely)(nil)
-	_ plugins.GuestLister        = (*shapely)(nil)
-	_ plugins.NodeChecker        = (*shapely)(nil)
+	_ plugins.LayoutVersioner    = (*optional)(nil)
+	_ plugins.CapabilityReporter = (*optional)(nil)
+	_ plugins.GuestLister        = (*optional)(nil)
+	_ plugins.NodeChecker        = (*optional)(nil)
 )

@@ -35,7 +35,7 @@ func chaosMain(mode string) {
 		plugins.Serve(newInstanceDriver())
 		return
 	case "able":
-		plugins.Serve(&shapely{})
+		plugins.Serve(&optional{})
 		return
 	}
 	plugins.Serve(&chaos{})

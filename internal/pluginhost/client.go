@@ -44,6 +44,7 @@ func (p *process) introduce(ctx context.Context) error {
 	if err := checkInfo(info); err != nil {
 		return p.badReply("Info", err)
 	}
+	info.Capabilities = protocol.CurrentCapabilities(info.GetCapabilities())
 	p.info = info
 	return nil
 }
@@ -109,7 +110,7 @@ func (p *process) checkCapability(call, capability string) error {
 // LayoutVersion returns the layout version of the last Configure.
 func (p *process) LayoutVersion() (int, error) {
 	const call = "LayoutVersion"
-	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityLayouts); err != nil {
 		return 0, err
 	}
 	if version := int(p.layout.Load()); version > 0 {

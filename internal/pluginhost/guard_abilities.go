@@ -28,11 +28,11 @@ const maxProductName = 2 * protocol.MaxProductName
 
 // checkLayout checks the layout version in the response of Configure.
 func checkLayout(version int32, capabilities []string) error {
-	switch announced := slices.Contains(capabilities, protocol.CapabilityShapes); {
+	switch announced := slices.Contains(capabilities, protocol.CapabilityLayouts); {
 	case version < 0 || version > protocol.MaxLayout:
 		return fmt.Errorf("layout version %d: must be 1 to %d, or 0 for none", version, protocol.MaxLayout)
 	case version > 0 && !announced:
-		return fmt.Errorf("layout version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityShapes)
+		return fmt.Errorf("layout version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityLayouts)
 	}
 	return nil
 }

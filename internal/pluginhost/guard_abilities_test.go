@@ -132,9 +132,9 @@ func TestCheckHypervisor(t *testing.T) {
 	}
 }
 
-func TestCheckShape(t *testing.T) {
+func TestCheckLayout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	announced := []string{protocol.CapabilityShapes}
+	announced := []string{protocol.CapabilityLayouts}
 	for _, c := range []struct {
 		version      int32
 		capabilities []string

@@ -67,6 +67,21 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 	return p
 }
 
+// TestCapabilitiesHaveTheirCurrentNames, whether a plugin announces the current one, that of
+// release 0.2.0 or both.
+func TestCapabilitiesHaveTheirCurrentNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for announced, want := range map[string]string{"shapes watch": "layouts watch", "layouts shapes": "layouts", "layouts": "layouts"} {
+		reply := testproc.Try(proto.Marshal(&driverv1.InfoResponse{Name: "x", Version: "1", Capabilities: strings.Fields(announced)})).Or(t)
+		p := hostile(t, 1<<20, reply, nil)
+		testproc.Check(t, p.introduce(t.Context()))
+		if got := strings.Join(p.info.GetCapabilities(), " "); got != want {
+			t.Errorf("%q: %q, want %q", announced, got, want)
+		}
+		testproc.Check(t, p.checkCapability("ReshapeStep", protocol.CapabilityLayouts))
+	}
+}
+
 // TestRepliesThatCannotBeDecoded: every call that gets one fails with a defect of the plugin.
 func TestRepliesThatCannotBeDecoded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)

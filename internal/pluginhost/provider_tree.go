@@ -122,7 +122,7 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 // both trees and of the allocations) to convert.
 func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
 	const call = "ReshapeStep"
-	if err := p.checkCapability(call, protocol.CapabilityShapes); err != nil {
+	if err := p.checkCapability(call, protocol.CapabilityLayouts); err != nil {
 		return answer{}, err
 	}
 	if from < 0 || from >= protocol.MaxLayout {

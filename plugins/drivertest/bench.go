@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 // bench runs a plugin under test: it starts processes, keeps one that most checks share, and what
@@ -89,7 +90,7 @@ func (b *bench) close() {
 }
 
 func (b *bench) announces(capability string) bool {
-	return b.info != nil && slices.Contains(b.info.GetCapabilities(), capability)
+	return b.info != nil && slices.Contains(protocol.CurrentCapabilities(b.info.GetCapabilities()), capability)
 }
 
 // start starts a process for the running check only, which ends with the check.

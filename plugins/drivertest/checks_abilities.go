@@ -21,30 +21,30 @@ import (
 
 const seeLayouts = "plugins.LayoutVersioner; docs/drivers.md, Layouts with versions"
 
-var shapeChecks = []check{
+var layoutChecks = []check{
 	{
-		ID: "shapes/version", Title: "returns its layout version with every configuration",
+		ID: "layouts/version", Title: "returns its layout version with every configuration",
 		Protects: "the record of which layout a node has",
-		Rule:     "Configure returns shape_version 1 to 9999, or 0 if layouts have no versions; always 0 without the capability \"shapes\"; the same each time.", See: seeLayouts,
+		Rule:     "Configure returns shape_version 1 to 9999, or 0 if layouts have no versions; always 0 without the capability \"layouts\"; the same each time.", See: seeLayouts,
 		run: checkLayoutVersion,
 	},
 	{
-		ID: "shapes/present", Title: "changes nothing when it migrates a tree of its own layout", Needs: protocol.CapabilityShapes,
+		ID: "layouts/present", Title: "changes nothing when it migrates a tree of its own layout", Needs: protocol.CapabilityLayouts,
 		Protects: "a host whose record of its layout was lost: all migrations run again",
-		Rule:     "On a tree that already has the layout that it migrates to, or a later one, ReshapeStep changes nothing.", See: seeLayouts, run: checkPresentShape,
+		Rule:     "On a tree that already has the layout that it migrates to, or a later one, ReshapeStep changes nothing.", See: seeLayouts, run: checkPresentLayout,
 	},
 	{
-		ID: "shapes/empty", Title: "changes nothing when it migrates the tree of a new node", Needs: protocol.CapabilityShapes,
+		ID: "layouts/empty", Title: "changes nothing when it migrates the tree of a new node", Needs: protocol.CapabilityLayouts,
 		Protects: "a new node of a driver with former layouts",
-		Rule:     "On a tree with the node's root only, ReshapeStep changes nothing.", See: seeLayouts, run: checkEmptyShape,
+		Rule:     "On a tree with the node's root only, ReshapeStep changes nothing.", See: seeLayouts, run: checkEmptyLayout,
 	},
 	{
-		ID: "shapes/bounds", Title: "rejects unknown layout versions", Needs: protocol.CapabilityShapes,
+		ID: "layouts/bounds", Title: "rejects unknown layout versions", Needs: protocol.CapabilityLayouts,
 		Protects: "an agent that went back to an older release of the driver",
-		Rule:     "ReshapeStep migrates from layout versions 0 to the current one less one; any other is an error.", See: seeLayouts, run: checkShapeBounds,
+		Rule:     "ReshapeStep migrates from layout versions 0 to the current one less one; any other is an error.", See: seeLayouts, run: checkLayoutBounds,
 	},
 	{
-		ID: "shapes/steps", Title: "migrates a former layout to its own, and every consumer keeps its resources", Needs: protocol.CapabilityShapes,
+		ID: "layouts/steps", Title: "migrates a former layout to its own, and every consumer keeps its resources", Needs: protocol.CapabilityLayouts,
 		Protects: "hosts that skipped releases of the driver",
 		Rule:     "Each step migrates a tree to the next layout version and moves all allocations; UpdateProviderTree accepts the last one's result.", See: seeLayouts,
 		run: checkSteps,
@@ -60,8 +60,8 @@ func checkLayoutVersion(ctx context.Context, b *bench) error {
 	switch {
 	case first < 0 || first > plugins.MaxLayout:
 		return failf("Configure", "shape_version %d", first)
-	case first > 0 && !b.announces(protocol.CapabilityShapes):
-		return failf("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityShapes)
+	case first > 0 && !b.announces(protocol.CapabilityLayouts):
+		return failf("Configure", "shape_version %d, without the capability %q", first, protocol.CapabilityLayouts)
 	}
 	if err := p.configure(ctx, b.opts.Config, b.stateDir()); err != nil {
 		return notRun("the driver rejects its configuration the second time; see config/repeated")
@@ -133,15 +133,15 @@ func (b *bench) stepsChangeNothing(ctx context.Context, pick func(*baseline) *pr
 	return nil
 }
 
-func checkPresentShape(ctx context.Context, b *bench) error {
+func checkPresentLayout(ctx context.Context, b *bench) error {
 	return b.stepsChangeNothing(ctx, func(base *baseline) *providertree.Tree { return base.stored })
 }
 
-func checkEmptyShape(ctx context.Context, b *bench) error {
+func checkEmptyLayout(ctx context.Context, b *bench) error {
 	return b.stepsChangeNothing(ctx, func(base *baseline) *providertree.Tree { return base.bare })
 }
 
-func checkShapeBounds(ctx context.Context, b *bench) error {
+func checkLayoutBounds(ctx context.Context, b *bench) error {
 	base, p, err := b.layoutBase(ctx)
 	if err != nil {
 		return err
@@ -249,7 +249,7 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		capability, call string
 		do               func() error
 	}{
-		{protocol.CapabilityShapes, "ReshapeStep", func() error {
+		{protocol.CapabilityLayouts, "ReshapeStep", func() error {
 			_, err := p.step(ctx, base.stored, base.node, 0, providertree.Allocations{})
 			return err
 		}},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 // Options say which plugin is tested, and how.
@@ -70,7 +71,7 @@ func Suite() []Check {
 }
 
 func checks() []check {
-	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks, reshapeChecks, resultChecks, shapeChecks,
+	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks, reshapeChecks, resultChecks, layoutChecks,
 		abilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
 }
 
@@ -97,7 +98,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	report := Report{Description: pluginhost.Description{Path: opts.Path, Capabilities: []string{}}, Results: []Result{}}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
-		report.Capabilities = append(report.Capabilities, b.info.GetCapabilities()...)
+		report.Capabilities = append(report.Capabilities, protocol.CurrentCapabilities(b.info.GetCapabilities())...)
 	}
 	report.Sandbox, report.SandboxLacks = b.sandbox, b.lacks
 	if opts.Started != nil {
@@ -142,7 +143,7 @@ func (b *bench) runAll(parent context.Context, report *Report) error {
 		ctx = limited
 	}
 	for _, c := range checks() {
-		if b.opts.Select != nil && !b.opts.Select.MatchString(c.ID) {
+		if b.opts.Select != nil && !c.described().In(b.opts.Select) {
 			continue
 		}
 		if report.Ended != "" {

@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"regexp"
 	"strings"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 
 // Check is one requirement that a driver must meet.
 type Check struct {
-	// ID is GROUP/NAME. It does not change between releases.
+	// ID is GROUP/NAME. It does not change between releases, unless [Check.In] knows the former
+	// one.
 	ID string `json:"id"`
 	// Title says what a driver that passes does.
 	Title string `json:"title"`
@@ -23,6 +25,13 @@ type Check struct {
 	Rule string `json:"rule"`
 	// See is where the contract and a worked example are.
 	See string `json:"see"`
+}
+
+// In reports whether an expression selects the check: by its ID, or by the one that it had up to
+// release 0.2.0, when layouts/… were shapes/….
+func (c Check) In(selected *regexp.Regexp) bool {
+	name, renamed := strings.CutPrefix(c.ID, "layouts/")
+	return selected.MatchString(c.ID) || renamed && selected.MatchString("shapes/"+name)
 }
 
 // Outcome of a check.

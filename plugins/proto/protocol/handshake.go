@@ -51,7 +51,7 @@ const (
 	CapabilityWatch        = "watch"
 	CapabilityHealth       = "health"
 	CapabilityShutdown     = "shutdown"
-	CapabilityShapes       = "shapes"
+	CapabilityLayouts      = "layouts"
 	CapabilityCapabilities = "capabilities"
 	CapabilityGuests       = "guests"
 	CapabilityNodeDeleted  = "node_deleted"

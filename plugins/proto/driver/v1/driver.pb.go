@@ -142,9 +142,10 @@ type InfoResponse struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The driver's own version.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "shapes", "capabilities",
+	// What the plugin can do beyond the methods that all must have: "watch", "health", "shutdown", "layouts", "capabilities",
 	// "guests", "node_deleted", "instances", "instance_events", "console_log", "warnings", "product_names", "migrate",
-	// "check_spawn", "console", "restore", "hypervisor".
+	// "check_spawn", "console", "restore", "hypervisor". Up to release 0.2.0 "layouts" was "shapes": a plugin for agents of these
+	// releases announces both.
 	Capabilities []string `protobuf:"bytes,3,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The SDK that the plugin was built with, for people: "go compute-agent v0.1.0".
 	Sdk           string `protobuf:"bytes,4,opt,name=sdk,proto3" json:"sdk,omitempty"`
@@ -410,8 +411,8 @@ func (x *HostInfo) GetFormerNodes() map[string]string {
 
 type ConfigureResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// With the capability "shapes": the number of the shape that UpdateProviderTree makes with this configuration, 1 to 9999, or
-	// 0 if its shapes are not numbered.
+	// With the capability "layouts": the layout version that UpdateProviderTree makes with this configuration, 1 to 9999, or 0 if
+	// its layouts have no versions.
 	ShapeVersion  int32 `protobuf:"varint,1,opt,name=shape_version,json=shapeVersion,proto3" json:"shape_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1031,7 +1032,7 @@ type ReshapeStepRequest struct {
 	Tree  *ProviderTree          `protobuf:"bytes,1,opt,name=tree,proto3" json:"tree,omitempty"`
 	// Name of the root provider of the node.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	// The shape that the tree is taken to have; 0 if that is not known. The next one is to be made of it.
+	// The layout version that the tree is taken to have; 0 if that is not known. The next one is to be made of it.
 	FromShape int32 `protobuf:"varint,3,opt,name=from_shape,json=fromShape,proto3" json:"from_shape,omitempty"`
 	// Always present.
 	Allocations   *Allocations `protobuf:"bytes,4,opt,name=allocations,proto3" json:"allocations,omitempty"`

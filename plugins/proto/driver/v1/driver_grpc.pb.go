@@ -327,8 +327,8 @@ type DriverClient interface {
 	// UpdateProviderTree gets the tree as Placement has it and answers with the tree as it should be. It is idempotent.
 	// Details: ReshapeNeeded (only without allocations), ReshapeFailed (only with), NotReady.
 	UpdateProviderTree(ctx context.Context, in *UpdateProviderTreeRequest, opts ...grpc.CallOption) (*UpdateProviderTreeResponse, error)
-	// ReshapeStep gets a tree of one shape with all allocations on it, and answers with the tree and the allocations of the next
-	// shape. On a tree that has that shape or a later one already it changes nothing. Capability: "shapes". Details: ReshapeFailed,
+	// ReshapeStep gets a tree of one layout version with all allocations on it, and answers with the tree and the allocations of the
+	// next. On a tree that has that layout or a later one already it changes nothing. Capability: "layouts". Details: ReshapeFailed,
 	// NotReady.
 	ReshapeStep(ctx context.Context, in *ReshapeStepRequest, opts ...grpc.CallOption) (*ReshapeStepResponse, error)
 	// Guests lists all guests of a node, never a part of them. Capability: "guests". Detail: NotReady.
@@ -428,8 +428,8 @@ type DriverServer interface {
 	// UpdateProviderTree gets the tree as Placement has it and answers with the tree as it should be. It is idempotent.
 	// Details: ReshapeNeeded (only without allocations), ReshapeFailed (only with), NotReady.
 	UpdateProviderTree(context.Context, *UpdateProviderTreeRequest) (*UpdateProviderTreeResponse, error)
-	// ReshapeStep gets a tree of one shape with all allocations on it, and answers with the tree and the allocations of the next
-	// shape. On a tree that has that shape or a later one already it changes nothing. Capability: "shapes". Details: ReshapeFailed,
+	// ReshapeStep gets a tree of one layout version with all allocations on it, and answers with the tree and the allocations of the
+	// next. On a tree that has that layout or a later one already it changes nothing. Capability: "layouts". Details: ReshapeFailed,
 	// NotReady.
 	ReshapeStep(context.Context, *ReshapeStepRequest) (*ReshapeStepResponse, error)
 	// Guests lists all guests of a node, never a part of them. Capability: "guests". Detail: NotReady.
