@@ -73,9 +73,9 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 	}
 }
 
-// TestShapesAndRenamesArrive migrates a tree without a recorded layout, as the agent does when it
+// TestLayoutsAndRenamesArrive migrates a tree without a recorded layout, as the agent does when it
 // starts.
-func TestShapesAndRenamesArrive(t *testing.T) {
+func TestLayoutsAndRenamesArrive(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{"gpus":{"a":4,"b":4},"former_nodes":["old"]}`)
 	version, err := r.LayoutVersion(r.ctx())

@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from compute_driver import Driver, Failure, Guest, Hypervisor, Node, NotReady, ReshapeNeeded, Unsupported, Warned
+from compute_driver import Driver, Failure, Guest, Hypervisor, LayoutVersioner, Node, NotReady, ReshapeNeeded, Unsupported, Warned
 from compute_driver import driver_pb2 as pb
 from compute_driver.events import MOST, Events
 from serving import ROOT, ServingCase, raising, tree
@@ -19,7 +19,7 @@ class Able(Driver):
     name, version = "able", "1"
 
     def __init__(self) -> None:
-        self.shape, self.renames, self.problem = 3, {"CUSTOM_A": "FPGA"}, ""
+        self.layout, self.renames, self.problem = 3, {"CUSTOM_A": "FPGA"}, ""
         self.listed = lambda: [Guest(GUEST, "g\udc80", resources={ROOT: {"VCPU": 2}}), Guest(ROOT), Guest(ROOT, resources={})]
         self.step = lambda tree, at, allocations: None
         self.gone = True
@@ -40,11 +40,11 @@ class Able(Driver):
             raise NotReady(self.problem)
         return None
 
-    def shape_version(self):
-        return self.shape
+    def layout_version(self):
+        return self.layout
 
-    def reshape(self, call, tree, node, from_shape, allocations):
-        return self.step(tree, from_shape, allocations)
+    def reshape(self, call, tree, node, from_layout, allocations):
+        return self.step(tree, from_layout, allocations)
 
     def class_renames(self):
         return self.renames
@@ -68,6 +68,31 @@ class Able(Driver):
         return self.warned()
 
 
+class Former(Driver):
+    """Has its layout version by the name that the method had up to 0.2.0."""
+
+    name, version = "former", "1"
+
+    def configure(self, call, config, host):
+        pass
+
+    def available_nodes(self, call):
+        return [Node("cn1")]
+
+    def update_provider_tree(self, call, tree, node, allocations):
+        return None
+
+    def shape_version(self):
+        return 2
+
+    def reshape(self, call, tree, node, from_shape, allocations):
+        tree.find("cn1").add_traits([f"CUSTOM_FROM_{from_shape}"])
+
+
+class FormerDerived(Former, LayoutVersioner):
+    """Says so to a type checker too."""
+
+
 class Abilities(ServingCase):
     def setUp(self) -> None:
         self.serve(Able())
@@ -83,13 +108,21 @@ class Abilities(ServingCase):
 
     def test_they_are_announced(self) -> None:
         announced = self.call("Plugin/Info", pb.InfoRequest()).result().capabilities
-        self.assertEqual(["capabilities", "guests", "health", "hypervisor", "node_deleted", "product_names", "shapes", "warnings"], list(announced))
+        self.assertEqual(["capabilities", "guests", "health", "hypervisor", "layouts", "node_deleted", "product_names", "warnings", "shapes"], list(announced))
 
-    def test_the_shape_comes_with_the_configuration(self) -> None:
+    def test_the_layout_version_comes_with_the_configuration(self) -> None:
         self.assertEqual(3, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
         for wrong in (-1, 10_000):
-            self.driver.shape = wrong
+            self.driver.layout = wrong
             self.assertEqual(grpc.StatusCode.INTERNAL, self.failure(self.call("Plugin/Configure", pb.ConfigureRequest()))[0])
+
+    def test_drivers_with_the_former_name_have_layout_versions(self) -> None:
+        for driver in Former(), FormerDerived():
+            with self.subTest(type(driver).__name__):
+                self.serve(driver)
+                self.assertEqual(["layouts", "shapes"], list(self.call("Plugin/Info", pb.InfoRequest()).result().capabilities))
+                self.assertEqual(2, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
+                self.assertEqual(["CUSTOM_FROM_1"], list(self.step(1).result().tree.providers[0].traits))
 
     def test_steps(self) -> None:
         def step(tree, at, allocations):

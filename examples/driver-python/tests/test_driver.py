@@ -119,13 +119,13 @@ class Trees(unittest.TestCase):
         self.assertEqual(before.resources, back.resources)
         self.assertEqual(["cn1"], [p.name for p in tree])
 
-    def test_steps_from_every_shape(self) -> None:
+    def test_steps_from_every_layout(self) -> None:
         d = driver(gpus={"one": 4, "two": 4})
-        self.assertEqual(2, d.shape_version())
+        self.assertEqual(2, d.layout_version())
         for first, former in ((0, "CUSTOM_VGPU"), (0, "VGPU"), (1, "VGPU")):
             tree, before = node(**{former: 8}), holding(3, former)
             renames, allocations = {}, before
-            for at in range(first, d.shape_version()):
+            for at in range(first, d.layout_version()):
                 allocations = d.reshape(FakeCall(), tree, "cn1", at, allocations)
                 renames |= d.class_renames()
             self.assertEqual({"CUSTOM_VGPU": "VGPU"} if former != "VGPU" else {}, renames)
@@ -138,7 +138,7 @@ class Trees(unittest.TestCase):
             self.assertEqual(allocations.resources, d.update_provider_tree(FakeCall(), at_once, "cn1", before).resources)
             self.assertEqual(renames, d.class_renames())
             self.assertEqual(walked.message(), at_once.message())
-            for at in range(d.shape_version()):  # on the present shape they change nothing
+            for at in range(d.layout_version()):  # in the present layout they change nothing
                 self.assertEqual(allocations.resources, d.reshape(FakeCall(), walked, "cn1", at, allocations).resources)
                 self.assertEqual((at_once.message(), {}), (walked.message(), d.class_renames()))
 
@@ -148,9 +148,9 @@ class Trees(unittest.TestCase):
             d.reshape(FakeCall(), tree, "cn1", at, Allocations(pb.Allocations()))
         self.assertEqual(node().message(), tree.message())
 
-    def test_vgpus_on_the_node_are_a_choice_and_no_shape(self) -> None:
+    def test_vgpus_on_the_node_are_a_choice_and_no_layout(self) -> None:
         d, tree = driver(gpus={"one": 4}, gpu_layout="node"), node(CUSTOM_VGPU=4)
-        self.assertEqual(0, d.shape_version())
+        self.assertEqual(0, d.layout_version())
         self.assertEqual({GUEST: {ROOT: {"VGPU": 3}}}, self.update(d, tree, holding(3, "CUSTOM_VGPU")).resources)
 
     def test_gone_for_good_is_what_the_operator_says(self) -> None:

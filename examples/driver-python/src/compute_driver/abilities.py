@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from compute_driver.driver import Node
     from compute_driver.tree import Allocations, Tree
 
-MAX_SHAPE = 9999  # the highest layout version
+MAX_LAYOUT = 9999  # the highest layout version
 MAX_GUESTS = 100_000
 MAX_WARNINGS = 100
 MAX_WARNING_NAME = 80  # characters
@@ -74,26 +74,42 @@ class Shutdowner(Protocol):
 
 @runtime_checkable
 class LayoutVersioner(Protocol):
-    """Has trees whose layouts have versions, counted from 1; 0 is a tree whose layout was not recorded. Capability: shapes.
+    """Has trees whose layouts have versions, counted from 1; 0 is a tree whose layout was not recorded. Capability: layouts.
 
     When the agent starts, it calls reshape for each migration from the recorded version to the current one, and then
     update_provider_tree with the result. A migration knows two neighbouring layouts only, and does not change once it is released.
     """
 
-    @abstractmethod
-    def shape_version(self) -> int:
-        """The layout version that update_provider_tree makes, 1 to MAX_SHAPE; 0: with this configuration layouts have no versions.
+    def layout_version(self) -> int:
+        """The layout version that update_provider_tree makes, 1 to MAX_LAYOUT; 0: with this configuration layouts have no versions.
 
-        Called after each configure that succeeded. It must not block.
+        Called after each configure that succeeded. It must not block. Drivers for releases up to 0.2.0 have shape_version instead.
         """
+        former: Callable[[], int] | None = getattr(self, "shape_version", None)
+        if former is None:
+            raise NotImplementedError(f"{type(self).__name__} has no method layout_version")
+        return former()
 
     @abstractmethod
-    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations | None:
+    def reshape(self, call: Call, tree: Tree, node: str, from_layout: int, allocations: Allocations) -> Allocations | None:
         """Migrates a tree to the next layout version and moves the allocations. None stands for those given, as they are now.
 
         Idempotent: on a tree that has the next layout or a later one, or nothing of the node yet, it changes nothing. So it looks in the
         tree for what it moves, not at the version. Raises ReshapeFailed or NotReady.
         """
+
+
+@runtime_checkable
+class ShapeVersioner(Protocol):
+    """LayoutVersioner as it was up to 0.2.0. Deprecated: name the method layout_version."""
+
+    @abstractmethod
+    def shape_version(self) -> int:
+        """What layout_version is now."""
+
+    @abstractmethod
+    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations | None:
+        """As that of LayoutVersioner."""
 
 
 @runtime_checkable

@@ -24,20 +24,21 @@ from compute_driver.tree import Allocations, Tree
 from compute_driver.warned import fit
 
 SDK = "python compute_driver 1"
-CAPABILITIES: dict[str, type] = {
+CAPABILITIES: dict[str, type | tuple[type, ...]] = {
     "capabilities": abilities.CapabilityReporter,
     "guests": abilities.GuestLister,
     "health": abilities.HealthChecker,
     "hypervisor": abilities.HypervisorReporter,
     "instance_events": instances.InstanceWatcher,
     "instances": instances.InstanceManager,
+    "layouts": (abilities.LayoutVersioner, abilities.ShapeVersioner),
     "node_deleted": abilities.NodeChecker,
     "product_names": abilities.ProductNamer,
-    "shapes": abilities.LayoutVersioner,
     "shutdown": abilities.Shutdowner,
     "warnings": abilities.Warner,
     "watch": abilities.Watcher,
 }
+FORMER_NAMES = {"layouts": "shapes"}  # announced too: agents up to 0.2.0 know these only
 STREAMS = ("Watch",)  # methods that answer with a stream
 
 
@@ -45,6 +46,12 @@ def capabilities(driver: Driver) -> list[str]:
     """The optional abilities that a driver has: all methods of the class that stands for one. Events are of instances that it manages."""
     return [name for name, ability in CAPABILITIES.items()
             if isinstance(driver, ability) and (name != "instance_events" or isinstance(driver, instances.InstanceManager))]
+
+
+def announced(driver: Driver) -> list[str]:
+    """Its capabilities, and the former names of those that have one."""
+    names = capabilities(driver)
+    return names + [FORMER_NAMES[name] for name in names if name in FORMER_NAMES]
 
 
 class Service:
@@ -92,7 +99,7 @@ class Service:
 
     def _info(self, _request: pb.InfoRequest, _call: Call) -> pb.InfoResponse:
         d = self._driver
-        return pb.InfoResponse(name=d.name, version=d.version, capabilities=capabilities(d), sdk=SDK)
+        return pb.InfoResponse(name=d.name, version=d.version, capabilities=announced(d), sdk=SDK)
 
     def _config_schema(self, _request: pb.ConfigSchemaRequest, _call: Call) -> pb.ConfigSchemaResponse:
         schema = self._driver.config_schema()
@@ -106,9 +113,9 @@ class Service:
         if not isinstance(config, dict):
             raise ConfigError("", "is not a JSON object")
         self._driver.configure(call, config, HostInfo(request.host.name, request.host.state_dir, dict(request.host.former_nodes)))
-        shape = self._shape_version()
+        layout = self._layout_version()
         self._configured = True
-        return pb.ConfigureResponse(shape_version=shape)
+        return pb.ConfigureResponse(shape_version=layout)
 
     def _health(self, _request: pb.HealthRequest, call: Call) -> pb.HealthResponse:
         told = self._driver.warnings() if isinstance(self._driver, abilities.Warner) else []
@@ -166,10 +173,10 @@ class Service:
         return reply
 
     def _reshape_step(self, request: pb.ReshapeStepRequest, call: Call) -> pb.ReshapeStepResponse:
-        if not isinstance(self._driver, abilities.LayoutVersioner):
+        if not isinstance(self._driver, CAPABILITIES["layouts"]):
             raise Unsupported("this driver has no layout versions")
         tree, given = Tree(request.tree), Allocations(request.allocations)
-        at, present = request.from_shape, self._shape_version()
+        at, present = request.from_shape, self._layout_version()
         if not 0 <= at < present:
             raise Malformed(f"layout version {at}: must be 0 to {present - 1} to migrate from")
         try:
@@ -203,12 +210,15 @@ class Service:
 
     # What belongs to several of them.
 
-    def _shape_version(self) -> int:
-        if not isinstance(self._driver, abilities.LayoutVersioner):
+    def _layout_version(self) -> int:
+        if isinstance(self._driver, abilities.LayoutVersioner):
+            version = self._driver.layout_version()
+        elif isinstance(self._driver, abilities.ShapeVersioner):
+            version = self._driver.shape_version()
+        else:
             return 0
-        version = self._driver.shape_version()
-        if not 0 <= version <= abilities.MAX_SHAPE:
-            raise RuntimeError(f"the driver's layout version is {version}: must be 1 to {abilities.MAX_SHAPE}, "
+        if not 0 <= version <= abilities.MAX_LAYOUT:
+            raise RuntimeError(f"the driver's layout version is {version}: must be 1 to {abilities.MAX_LAYOUT}, "
                                "or 0 for none")
         return version
 

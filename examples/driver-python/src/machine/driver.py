@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from compute_driver import Allocations, Call, Driver, Failure, HostInfo, Inventory, Node, NotReady, Provider, ReshapeNeeded, Tree, Warned
-from machine import shapes
+from machine import layouts
 from machine.config import SCHEMA, Config, parse
 from machine.hardware import Hardware, look
 from machine.instances import ManagesInstances
-from machine.shapes import FORMER_VGPU, VGPU
+from machine.layouts import FORMER_VGPU, VGPU
 from machine.stable import Stable
 
 ARCHITECTURES = {"x86_64": "COMPUTE_ARCH_X86_64", "aarch64": "COMPUTE_ARCH_AARCH64", "ppc64le": "COMPUTE_ARCH_PPC64LE",
@@ -95,35 +95,35 @@ class MachineDriver(ManagesInstances, Driver):
         config, root = self._node(tree, node)
         hardware = self._look(config.disk)
         wanted = _wanted(root, config)
-        leaving = shapes.leaving(tree, root, wanted)
-        self._renamed = shapes.renaming(root, wanted)
+        leaving = layouts.leaving(tree, root, wanted)
+        self._renamed = layouts.renaming(root, wanted)
         if allocations is None and (leaving or self._renamed):
             sources = [p.name for p in leaving] or [root.name]
             raise ReshapeNeeded(f"{VGPU} moves from {', '.join(sources)} to {len(wanted)} places")
         with self._lock:
             former = list(self._former)
         if allocations is not None:
-            allocations = shapes.rename(root, wanted, allocations)
-            leaving = shapes.leaving(tree, root, wanted)
-            allocations = shapes.move(call, tree, root, wanted, allocations, self.granted)
+            allocations = layouts.rename(root, wanted, allocations)
+            leaving = layouts.leaving(tree, root, wanted)
+            allocations = layouts.move(call, tree, root, wanted, allocations, self.granted)
         _withdraw(root, config, former)
         _put_machine(root, config, hardware)
         self._warned = _discrepancies(config, hardware)
-        shapes.put(tree, root, wanted)
-        shapes.prune(tree, root, wanted, leaving)
+        layouts.put(tree, root, wanted)
+        layouts.prune(tree, root, wanted, leaving)
         return allocations
 
-    def shape_version(self) -> int:
+    def layout_version(self) -> int:
         """VGPUs on the node are a choice, not an older layout: without versions, it can change in both directions."""
-        return 0 if self.current()[0].gpu_layout == "node" else shapes.PRESENT
+        return 0 if self.current()[0].gpu_layout == "node" else layouts.PRESENT
 
-    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations:
+    def reshape(self, call: Call, tree: Tree, node: str, from_layout: int, allocations: Allocations) -> Allocations:
         config, root = self._node(tree, node)
         wanted = _wanted(root, config)
-        self._renamed = from_shape == 0 and shapes.renaming(root, wanted)
-        if from_shape == 0:
-            return shapes.rename(root, wanted, allocations)
-        return shapes.move(call, tree, root, wanted, allocations, self.granted)
+        self._renamed = from_layout == 0 and layouts.renaming(root, wanted)
+        if from_layout == 0:
+            return layouts.rename(root, wanted, allocations)
+        return layouts.move(call, tree, root, wanted, allocations, self.granted)
 
     def class_renames(self) -> dict[str, str]:
         return {FORMER_VGPU: VGPU} if self._renamed else {}
@@ -163,7 +163,7 @@ def _discrepancies(config: Config, hardware: Hardware) -> list[Warned]:
     return out
 
 
-def _wanted(root: Provider, config: Config) -> shapes.Wanted:
+def _wanted(root: Provider, config: Config) -> layouts.Wanted:
     if not config.gpus:
         return {}
     if config.gpu_layout == "node":
