@@ -85,7 +85,7 @@ type fault struct {
 	// requests are those from the POST on.
 	requests []string
 	outcome  string
-	shape    string // "old" or "new"
+	layout   string // "old" or "new"
 }
 
 var (
@@ -93,17 +93,17 @@ var (
 	fenced   = append(compared[:len(compared):len(compared)], "PUT /resource_providers/#1/inventories")
 )
 
-// faults is the matrix: whatever happens to the request or its answer, Placement has the old shape
+// faults is the matrix: whatever happens to the request or its answer, Placement has the old layout
 // or the new one, the error and the journal say which, and the next try arrives.
 var faults = []fault{
-	{name: "none", requests: []string{"POST /reshaper"}, outcome: "happened", shape: "new"},
+	{name: "none", requests: []string{"POST /reshaper"}, outcome: "happened", layout: "new"},
 	{
 		name: "a claim between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
 		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
 			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
 			return nil, nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "conflict", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "conflict", layout: "old",
 	},
 	{
 		name: "a consumer that lets go between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
@@ -111,7 +111,7 @@ var faults = []fault{
 			asAdmin(t, "1.37", http.MethodDelete, url+"/allocations/"+id(bob), "")
 			return nil, nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "conflict", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "conflict", layout: "old",
 	},
 	{
 		name: "the answer lost, after it happened",
@@ -119,12 +119,12 @@ var faults = []fault{
 			_ = pass(r).Body.Close()
 			return nil, errReset
 		},
-		requests: compared, outcome: "happened", shape: "new",
+		requests: compared, outcome: "happened", layout: "new",
 	},
 	{
 		name: "the answer lost, before it happened", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
 		meet:     func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
-		requests: fenced, outcome: "refused", shape: "old",
+		requests: fenced, outcome: "refused", layout: "old",
 	},
 	{
 		name: "the answer lost, before it happened, and another client wrote", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
@@ -132,7 +132,7 @@ var faults = []fault{
 			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
 			return nil, errReset
 		},
-		requests: compared, outcome: "refused", shape: "old", // it can no longer happen, so it needs no fence
+		requests: compared, outcome: "refused", layout: "old", // it can no longer happen, so it needs no fence
 	},
 	{
 		name: "the answer lost, and the request arrives while it is looked for",
@@ -143,7 +143,7 @@ var faults = []fault{
 			}
 			return nil, nil
 		},
-		requests: append(append([]string{}, fenced...), compared[1:]...), outcome: "happened", shape: "new",
+		requests: append(append([]string{}, fenced...), compared[1:]...), outcome: "happened", layout: "new",
 	},
 	{
 		name: "the answer lost, and the request arrives between two of the looks",
@@ -154,7 +154,7 @@ var faults = []fault{
 			}
 			return nil, nil
 		},
-		requests: append(append([]string{}, compared...), compared[1:]...), outcome: "happened", shape: "new",
+		requests: append(append([]string{}, compared...), compared[1:]...), outcome: "happened", layout: "new",
 	},
 	{
 		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict, says: "it is unknown whether",
@@ -163,7 +163,7 @@ var faults = []fault{
 			return nil, errReset
 		},
 		after:    func(*http.Request, func()) (*http.Response, error) { return nil, refused },
-		requests: compared[:2], outcome: "unknown", shape: "new",
+		requests: compared[:2], outcome: "unknown", layout: "new",
 	},
 	{
 		name: "the answer lost, and Placement away while it is fenced off", want: reportclient.ErrUnavailable, says: "it is unknown whether",
@@ -174,19 +174,19 @@ var faults = []fault{
 			}
 			return nil, nil
 		},
-		requests: fenced, outcome: "unknown", shape: "old",
+		requests: fenced, outcome: "unknown", layout: "old",
 	},
 	{
 		name: "no connection", want: reportclient.ErrUnavailable, says: "refused",
 		meet:     func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, refused },
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
 		name: "500 from Placement, which did nothing", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "status 500",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusInternalServerError, placementError(500, "placement.undefined_code", "deadlock")), nil
 		},
-		requests: fenced, outcome: "refused", shape: "old",
+		requests: fenced, outcome: "refused", layout: "old",
 	},
 	{
 		name: "503 from a proxy, after it happened",
@@ -194,21 +194,21 @@ var faults = []fault{
 			_ = pass(r).Body.Close()
 			return answer(http.StatusServiceUnavailable, "<html>"), nil
 		},
-		requests: compared, outcome: "happened", shape: "new",
+		requests: compared, outcome: "happened", layout: "new",
 	},
 	{
 		name: "503 from a proxy, before it happened", want: reportclient.ErrConflict, says: "status 503",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusServiceUnavailable, ""), nil
 		},
-		requests: fenced, outcome: "refused", shape: "old",
+		requests: fenced, outcome: "refused", layout: "old",
 	},
 	{
 		name: "garbage with status 200", want: reportclient.ErrConflict, says: "please log in",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusOK, "<html>please log in"), nil
 		},
-		requests: fenced, outcome: "refused", shape: "old",
+		requests: fenced, outcome: "refused", layout: "old",
 	},
 	{
 		name: "garbage with status 400, after it happened",
@@ -216,35 +216,35 @@ var faults = []fault{
 			_ = pass(r).Body.Close()
 			return answer(http.StatusBadRequest, "\xff\xfe not JSON"), nil
 		},
-		requests: compared, outcome: "happened", shape: "new",
+		requests: compared, outcome: "happened", layout: "new",
 	},
 	{
 		name: "400", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "malformed reshaper data",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusBadRequest, placementError(400, "placement.undefined_code", "malformed reshaper data")), nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
 		name: "403", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "role service",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusForbidden, placementError(403, "placement.undefined_code", "Policy does not allow")), nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
 		name: "409, inventory in use", want: reportclient.ErrInventoryInUse, not: reportclient.ErrConflict, says: "placement.inventory.inuse",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusConflict, placementError(409, "placement.inventory.inuse", "VGPU in use")), nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
 		name: "409, it does not fit", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "max_unit",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusConflict, placementError(409, "placement.undefined_code", "Unable to allocate inventory")), nil
 		},
-		requests: []string{"POST /reshaper"}, outcome: "refused", shape: "old",
+		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 }
 
@@ -326,8 +326,8 @@ func (f fault) run(t *testing.T, url string) {
 	}
 	before = testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	_, moved := known.Inventory(id(gpu0), "VGPU")
-	if moved != (f.shape == "new") {
-		t.Errorf("the child has inventory: %t, and the shape should be the %s one", moved, f.shape)
+	if moved != (f.layout == "new") {
+		t.Errorf("the child has inventory: %t, and the layout should be the %s one", moved, f.layout)
 	}
 	desired, after = known.Clone(), before.Clone()
 	if !moved {
@@ -340,7 +340,7 @@ func (f fault) run(t *testing.T, url string) {
 // compare: what a journal holds is enough to find out later.
 func (f fault) compare(t *testing.T, client *reportclient.Client, begun *reportclient.Reshape) {
 	t.Helper()
-	wanted := map[string]reportclient.ReshapeOutcome{"new": reportclient.ReshapeHappened, "old": reportclient.ReshapeRefused}[f.shape]
+	wanted := map[string]reportclient.ReshapeOutcome{"new": reportclient.ReshapeHappened, "old": reportclient.ReshapeRefused}[f.layout]
 	got := testproc.Try(client.CompareReshape(t.Context(), begun)).Or(t)
 	testproc.Equal(t, got, wanted, "compared later: %s")
 }

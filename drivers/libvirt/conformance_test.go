@@ -20,7 +20,7 @@ import (
 // TestRealConformance puts the suite that every driver must pass to the plugin as it is shipped: a
 // process with the real library in it. It does so on a host of libvirt's test driver, which is the
 // same everywhere, on this machine, through a daemon of its own, and on a made-up host with
-// devices, in both shapes and from one to the other.
+// devices, in both layouts and from one to the other.
 func TestRealConformance(t *testing.T) {
 	path := builtPlugin(t)
 	// All are started before the first check: the one for remaining processes takes what starts

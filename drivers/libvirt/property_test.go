@@ -23,8 +23,8 @@ func (r *rig) hundredGiB() *rig {
 }
 
 // TestTheTreeEqualsTheModel: for any host and any configuration that fits it, the tree is what the
-// model says; from there to the other shape and back, with nothing allocated, it is that of the
-// other shape, and the first one again.
+// model says; from there to the other layout and back, with nothing allocated, it is that of the
+// other layout, and the first one again.
 func TestTheTreeEqualsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(rt *rapid.T) {

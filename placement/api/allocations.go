@@ -224,16 +224,16 @@ func reshape(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	shape := ledger.Reshape{
+	reshape := ledger.Reshape{
 		Inventories: make(map[string]ledger.ProviderInventories, len(wanted.Inventories)),
 		Allocations: x.consumerList(wanted.Allocations),
 	}
 	for provider, inv := range wanted.Inventories {
-		shape.Inventories[provider] = ledger.ProviderInventories{Generation: inv.Generation, Inventories: ledgerInventories(inv.Inventories)}
+		reshape.Inventories[provider] = ledger.ProviderInventories{Generation: inv.Generation, Inventories: ledgerInventories(inv.Inventories)}
 	}
-	providers := slices.Sorted(maps.Keys(shape.Inventories))
+	providers := slices.Sorted(maps.Keys(reshape.Inventories))
 	err = x.update(func(tx *ledger.Tx) error {
-		if err := x.host().mayName(tx.Base(), shape.Inventories, shape.Allocations); err != nil {
+		if err := x.host().mayName(tx.Base(), reshape.Inventories, reshape.Allocations); err != nil {
 			return err
 		}
 		// Only a missing provider of the inventories has a code of its own, and generation
@@ -243,11 +243,11 @@ func reshape(x *exchange) error {
 			if !ok {
 				return fail(http.StatusBadRequest, wire.CodeProviderNotFound, "Resource provider %s in inventories not found.", uuid)
 			}
-			if given := shape.Inventories[uuid].Generation; p.Generation != given {
+			if given := reshape.Inventories[uuid].Generation; p.Generation != given {
 				return &ledger.Error{Kind: ledger.GenerationConflict, Provider: uuid, Expected: p.Generation, Given: given}
 			}
 		}
-		return tx.Reshape(shape)
+		return tx.Reshape(reshape)
 	})
 	if err != nil {
 		return explain(err, allocationRefusals, "Unable to reshape")

@@ -131,19 +131,19 @@ func TestReshape(t *testing.T) {
 	h := newAPI(t)
 	host(t, h)
 	calls(t, h, call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 2), status: 204})
-	shape := func(rp1Generation, consumerGeneration string, vcpu int) string {
+	reshape := func(rp1Generation, consumerGeneration string, vcpu int) string {
 		return `{"inventories":{"` + rp1 + `":{"resource_provider_generation":` + rp1Generation + `,"inventories":{"MEMORY_MB":{"total":1024}}},"` +
 			rp2 + `":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}},"allocations":{"` + inst1 + `":` + instance(rp2, consumerGeneration, vcpu) + `}}`
 	}
 	calls(t, h,
-		call{method: "POST", path: "/reshaper", version: "1.39", body: shape("1", "1", 2), status: 409, code: wire.CodeConcurrentUpdate},
-		call{method: "POST", path: "/reshaper", version: "1.39", body: shape("2", "null", 2), status: 409, code: wire.CodeConcurrentUpdate},
-		call{method: "POST", path: "/reshaper", version: "1.39", body: shape("2", "1", 9), status: 409, code: wire.CodeUndefined},
-		call{method: "POST", path: "/reshaper", version: "1.39", body: strings.ReplaceAll(shape("2", "1", 2), rp2, agg1), status: 400, code: wire.CodeProviderNotFound},
-		call{method: "POST", path: "/reshaper", version: "1.39", body: strings.Replace(shape("2", "1", 2), "MEMORY_MB", "CUSTOM_NONE", 1), status: 400, code: wire.CodeUndefined},
+		call{method: "POST", path: "/reshaper", version: "1.39", body: reshape("1", "1", 2), status: 409, code: wire.CodeConcurrentUpdate},
+		call{method: "POST", path: "/reshaper", version: "1.39", body: reshape("2", "null", 2), status: 409, code: wire.CodeConcurrentUpdate},
+		call{method: "POST", path: "/reshaper", version: "1.39", body: reshape("2", "1", 9), status: 409, code: wire.CodeUndefined},
+		call{method: "POST", path: "/reshaper", version: "1.39", body: strings.ReplaceAll(reshape("2", "1", 2), rp2, agg1), status: 400, code: wire.CodeProviderNotFound},
+		call{method: "POST", path: "/reshaper", version: "1.39", body: strings.Replace(reshape("2", "1", 2), "MEMORY_MB", "CUSTOM_NONE", 1), status: 400, code: wire.CodeUndefined},
 		call{method: "POST", path: "/reshaper", version: "1.39", status: 409, code: wire.CodeInventoryInUse,
 			body: `{"inventories":{"` + rp1 + `":{"resource_provider_generation":2,"inventories":{}}},"allocations":{}}`},
-		call{method: "POST", path: "/reshaper", version: "1.39", body: shape("2", "1", 2), status: 204},
+		call{method: "POST", path: "/reshaper", version: "1.39", body: reshape("2", "1", 2), status: 204},
 	)
 	got := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst1, version: "1.39", status: 200}.do(t, h))
 	if _, moved := got.Allocations[rp2]; !moved || len(got.Allocations) != 1 || *got.ConsumerGeneration != 2 {

@@ -54,7 +54,7 @@ func TestAHostLearnsNothingByNaming(t *testing.T) {
 			}
 		}
 	}
-	var put, post, shaped, theirs []call
+	var put, post, reshapes, theirs []call
 	for _, part := range []string{
 		allocated(root2, "VCPU", 1), allocated(root2, "VCPU", 95), allocated(root2, "VCPU", 96), allocated(root2, "VCPU", 9999),
 		allocated(root2, "MEMORY_MB", 1), allocated(root2, "PGPU", 1), allocated(root2, "CUSTOM_NO", 1),
@@ -66,12 +66,12 @@ func TestAHostLearnsNothingByNaming(t *testing.T) {
 	for generation := range 9 {
 		for _, class := range []string{"VCPU", "MEMORY_MB", "CUSTOM_NO"} {
 			body := fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{%q:{"total":1}}}},"allocations":{}}`, root2, generation, class)
-			shaped = append(shaped, call{method: "POST", path: "/reshaper", body: body})
+			reshapes = append(reshapes, call{method: "POST", path: "/reshaper", body: body})
 		}
 	}
 	same("PUT /allocations", put)
 	same("POST /allocations", post)
-	same("POST /reshaper", shaped)
+	same("POST /reshaper", reshapes)
 	same("PUT /allocations of another host's consumer", theirs)
 }
 

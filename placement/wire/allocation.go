@@ -311,25 +311,25 @@ type Reshape struct {
 // DecodeReshape reads the body of POST /reshaper. The error is a *jsonkit.Error.
 func DecodeReshape(body []byte, v Version) (Reshape, error) {
 	r := newReader(body)
-	var shape Reshape
+	var reshape Reshape
 	err := r.Object(func(key []byte) (err error) {
 		switch string(key) {
 		case "inventories":
-			shape.Inventories = map[string]Inventories{}
+			reshape.Inventories = map[string]Inventories{}
 			err = r.Object(func(key []byte) error {
 				provider := string(key)
 				if !IsUUIDKey(provider) {
 					return r.Unknown()
 				}
 				inv, err := r.inventories()
-				shape.Inventories[provider] = inv
+				reshape.Inventories[provider] = inv
 				return err
 			})
-			if err == nil && len(shape.Inventories) == 0 {
+			if err == nil && len(reshape.Inventories) == 0 {
 				err = r.Invalid("must name at least one resource provider")
 			}
 		case "allocations":
-			shape.Allocations, err = r.allocations(v)
+			reshape.Allocations, err = r.allocations(v)
 		default:
 			err = r.Unknown()
 		}
@@ -337,12 +337,12 @@ func DecodeReshape(body []byte, v Version) (Reshape, error) {
 	})
 	switch {
 	case err != nil:
-	case shape.Inventories == nil:
+	case reshape.Inventories == nil:
 		err = r.Missing("inventories")
-	case shape.Allocations == nil:
+	case reshape.Allocations == nil:
 		err = r.Missing("allocations")
 	default:
 		err = r.End()
 	}
-	return shape, err
+	return reshape, err
 }

@@ -201,9 +201,9 @@ func within(whole, mine answered, limit int, roots map[string]string) []Differen
 // boundedBy says whether ours lies between what the real service has of it, but for the amounts,
 // and all that it could be, with what it may lose besides; and whether there is any of that.
 func boundedBy(real, mine, whole answered, limit int, lose func(allocationRequest) bool) (bounded, lost bool) {
-	left, shapes := whole.counts(), map[string]int{}
+	left, patterns := whole.counts(), map[string]int{}
 	for _, request := range mine.requests {
-		shapes[request.shape()]++
+		patterns[request.pattern()]++
 		if left[request.text]--; left[request.text] < 0 {
 			if lost = true; !lose(request) {
 				return false, false
@@ -214,7 +214,7 @@ func boundedBy(real, mine, whole answered, limit int, lose func(allocationReques
 		return true, lost
 	}
 	for _, request := range real.requests {
-		if shapes[request.shape()]--; shapes[request.shape()] < 0 {
+		if patterns[request.pattern()]--; patterns[request.pattern()] < 0 {
 			return false, false
 		}
 	}
@@ -290,8 +290,8 @@ type allocationRequest struct {
 	mappings  map[string][]string
 }
 
-// shape is which classes come from which providers.
-func (q allocationRequest) shape() string {
+// pattern says which classes come from which providers.
+func (q allocationRequest) pattern() string {
 	var parts []string
 	for uuid, resources := range q.resources {
 		for class := range resources {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// shape is how much data ours is loaded with.
-type shape struct {
+// growth is how much data ours is loaded with.
+type growth struct {
 	hosts, nodes, consumers int
 }
 
@@ -22,12 +22,12 @@ type shape struct {
 func grow(ctx context.Context, s settings) error {
 	const otherHosts = 1000
 	largest := slices.Max(s.hosts)
-	var shapes []shape
+	var steps []growth
 	for _, hosts := range s.hosts {
-		shapes = append(shapes, shape{hosts, 2, 0})
+		steps = append(steps, growth{hosts, 2, 0})
 	}
 	some := min(otherHosts, largest)
-	shapes = append(shapes, shape{some, 7, 0}, shape{some, 21, 0}, shape{largest, 2, s.consumers})
+	steps = append(steps, growth{some, 7, 0}, growth{some, 21, 0}, growth{largest, 2, s.consumers})
 
 	t := table{head: []string{
 		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10", "claim: PUT and DELETE", "PUT inventories", "4 GETs",
@@ -35,8 +35,8 @@ func grow(ctx context.Context, s settings) error {
 	}}
 	loaded := latencyTable()
 	crowded := table{head: []string{"hosts x providers", "consumers", "operation", "clients", "p50 ms", "p99", "longest", "a second", "CPU ms", "refused"}}
-	for i, sh := range shapes {
-		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), sh, sh.hosts == largest, &t, &loaded, &crowded); err != nil {
+	for i, g := range steps {
+		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), g, g.hosts == largest, &t, &loaded, &crowded); err != nil {
 			return err
 		}
 	}
@@ -46,8 +46,8 @@ func grow(ctx context.Context, s settings) error {
 	return nil
 }
 
-func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest bool, t, loaded, crowded *table) (err error) {
-	name := fmt.Sprintf("%d x %d", sh.hosts, 1+3*sh.nodes)
+func (s *settings) growTo(ctx context.Context, dir string, g growth, isLargest bool, t, loaded, crowded *table) (err error) {
+	name := fmt.Sprintf("%d x %d", g.hosts, 1+3*g.nodes)
 	ours, err := startOurs(ctx, s.binary, dir, nil)
 	if err != nil {
 		return err
@@ -55,33 +55,33 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest b
 	defer func() { err = errors.Join(err, ours.Close()) }()
 	random := rand.New(rand.NewPCG(1, 2))
 	data := &nestedData{}
-	for range sh.hosts {
-		data.trees = append(data.trees, NewTree(random, sh.nodes))
+	for range g.hosts {
+		data.trees = append(data.trees, NewTree(random, g.nodes))
 	}
-	say("%s, %d consumers: loading", name, sh.consumers)
+	say("%s, %d consumers: loading", name, g.consumers)
 	c := NewClient(ours.URL, several)
 	begin := time.Now()
 	if err := data.load(ctx, c); err != nil {
 		return err
 	}
 	loading := float64(c.Requests()) / time.Since(begin).Seconds()
-	consumers := make([]string, sh.consumers)
+	consumers := make([]string, g.consumers)
 	for i := range consumers {
 		consumers[i] = NewUUID(random)
 	}
 	// On the disks, which the queries below can still be satisfied from.
 	if err := LoadConsumers(ctx, c, consumers, func(i int) map[string]any {
-		return map[string]any{data.trees[i%sh.hosts].Root: map[string]any{"resources": map[string]any{"DISK_GB": 1}}}
+		return map[string]any{data.trees[i%g.hosts].Root: map[string]any{"resources": map[string]any{"DISK_GB": 1}}}
 	}); err != nil {
 		return err
 	}
-	cells := []string{name, fmt.Sprint(sh.consumers)}
+	cells := []string{name, fmt.Sprint(g.consumers)}
 	for _, op := range append(data.candidates(), data.claimsAlone(), data.inventoryWrites(), data.refreshes()) {
 		if s.only != nil && !s.only.MatchString(op.name) {
 			cells = append(cells, "-")
 			continue
 		}
-		say("%s, %d consumers: %s", name, sh.consumers, op.name)
+		say("%s, %d consumers: %s", name, g.consumers, op.name)
 		one, err := measure(ctx, ours, op, 1, op.ours, s.atLeast)
 		if err != nil {
 			return err
@@ -89,10 +89,10 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest b
 		cells = append(cells, ms(one.cpuEach()))
 	}
 	if isLargest {
-		if err := s.crowd(ctx, ours, data, name, sh.consumers, crowded); err != nil {
+		if err := s.crowd(ctx, ours, data, name, g.consumers, crowded); err != nil {
 			return err
 		}
-		if err := s.underWrites(ctx, ours, nil, data, name, sh.consumers, loaded); err != nil {
+		if err := s.underWrites(ctx, ours, nil, data, name, g.consumers, loaded); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (s *settings) growTo(ctx context.Context, dir string, sh shape, isLargest b
 	if err != nil {
 		return err
 	}
-	say("%s, %d consumers: starting again", name, sh.consumers)
+	say("%s, %d consumers: starting again", name, g.consumers)
 	if err := ours.Close(); err != nil {
 		return err
 	}

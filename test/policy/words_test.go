@@ -45,6 +45,12 @@ var words = map[string]string{
 	"numbered shapes": "layout versions",
 	"shape version":   "layout version",
 	"shape versions":  "layout versions",
+	"a shape":         "a layout",
+	"the shape":       "the layout",
+	"the shapes":      "the layouts",
+	"old shape":       "old layout",
+	"new shape":       "new layout",
+	"present shape":   "present layout",
 
 	// State and concurrency.
 	"what is to be": "desired state",

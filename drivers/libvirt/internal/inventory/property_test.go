@@ -221,7 +221,7 @@ func TestCellsAddUpToTheHost(t *testing.T) {
 	})
 }
 
-// TestOnlyMovingPlacesLoseAllocatedInventory: between two hosts of any shape, whatever goes from
+// TestOnlyMovingPlacesLoseAllocatedInventory: between two hosts of any kind, whatever goes from
 // one place of the driver's and comes at another of a kind to which allocations can follow, is
 // Moving; and what is Moving was there.
 func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
