@@ -105,8 +105,9 @@ func ValidateProviderName(name string) error {
 	return nil
 }
 
-// SameName reports whether two names of resource providers are one: they differ only in spaces at
-// the end. MariaDB and MySQL have it so, and with them OpenStack's Placement.
+// SameName reports whether two names of resource providers, or of other rows of a database, are
+// one: they differ only in spaces at the end. MariaDB and MySQL have it so, and with them
+// OpenStack's Placement.
 func SameName(a, b string) bool { return NameKey(a) == NameKey(b) }
 
 // NameKey is what names that are one have in common, see [SameName].

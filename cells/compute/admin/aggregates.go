@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // aggregateRoutes are the calls about host aggregates.
@@ -323,8 +324,10 @@ func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) 
 			a.Metadata[name] = *value
 		}
 		for _, name := range added {
-			if other, taken := spacedTwice(a.Metadata, name); taken {
-				return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end", min(name, other), max(name, other)))
+			for _, other := range slices.Sorted(maps.Keys(a.Metadata)) {
+				if other != name && providertree.SameName(other, name) {
+					return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end", min(name, other), max(name, other)))
+				}
 			}
 		}
 		if rezoned {
@@ -332,17 +335,6 @@ func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) 
 		}
 		return nil
 	})
-}
-
-// spacedTwice is a key that differs from a name only in spaces at the end: MariaDB takes the two
-// for one.
-func spacedTwice(metadata map[string]string, name string) (key string, twice bool) {
-	for _, key := range slices.Sorted(maps.Keys(metadata)) {
-		if key != name && strings.TrimRight(key, " ") == strings.TrimRight(name, " ") {
-			return key, true
-		}
-	}
-	return "", false
 }
 
 // otherZones refuses a zone for hosts of which aggregates say another one.
