@@ -188,9 +188,51 @@ func neverOnTheRoot(classes ...string) breakage {
 	})
 }
 
+const movesNone = "refuses to reshape any consumer"
+
+// refusesAll names every consumer as one that does not fit, and moves none.
+var refusesAll = around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+	all := req.(updateReq).GetAllocations().GetConsumers()
+	if len(all) == 0 {
+		return next()
+	}
+	f := protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "no capacity"}
+	for id := range all {
+		f.Violations = append(f.Violations, protocol.Violation{Consumer: id, Problem: "does not fit"})
+	}
+	return nil, f.Err()
+})
+
+// TestRefusalOfAllIsNoPass: a driver that refuses each reshape with consumers may be
+// right, because the suite made them up. Then nothing is known about how it moves them: no check
+// of that passes. Guests that it lists it has to move.
+func TestRefusalOfAllIsNoPass(t *testing.T) {
+	t.Parallel()
+	for config, guests := range map[string]drivertest.Outcome{layoutConfig("numa"): drivertest.NotRun, boundGuests: drivertest.Failed} {
+		b := alone[movesNone]
+		b.config = config
+		opts := b.options(writeScript(t), movesNone)
+		opts.Limits, opts.Instances = patient, nil
+		got := outcomes(t, opts, "^reshape/(done|consumers|conserves|owners|housed|capacity|spread|too-full|repeatable|guests)$")
+		if len(got) != 10 {
+			t.Fatalf("%d checks", len(got))
+		}
+		for id, r := range got {
+			want := drivertest.NotRun
+			if id == "reshape/guests" {
+				want = guests
+			}
+			if r.Outcome != want {
+				t.Errorf("%s: %s, want %s: %s\n%s", id, r.Outcome, want, r.Why, r.Explain())
+			}
+		}
+	}
+}
+
 // alone are plugins that have a test of their own.
 var alone = map[string]brokenPlugin{
 	"never had processors on the root": {breakage: neverOnTheRoot("VCPU", "MEMORY_MB")},
+	movesNone:                          {former: layoutConfig("flat"), breakage: refusesAll},
 	changesModes:                       {breakage: chmods},
 	shapesOnly:                         {config: numbered(4), former: numbered(1), breakage: announcesShapes()},
 	"starts a daemon with an environment of its own": {breakage: starts((*exec.Cmd).Run, &exec.Cmd{

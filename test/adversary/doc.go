@@ -15,11 +15,21 @@
 //
 // Attacks that need no service, or the whole of one, have their tests elsewhere:
 //
-//	a reshape that moves or makes allocations   resourcetracker, guard_reshape_test.go
-//	a driver that calls the control socket      internal/agent, driver_requests_test.go
-//	a driver that leaves its sandbox            plugins/drivertest, sandbox_test.go
-//	a write that the audit log does not have    test/soak, audit_test.go
-//	a revocation of a name that no host has     cmd/compute-agent, testdata/script/ca.txtar
+//	reshapes that move without a reason  resourcetracker: TestGuardNamesEveryViolation
+//	reshapes against the list of guests  cmd/compute-agent: TestReshapeIsComparedWithTheGuests
+//	more than is admitted, by any call   placement/api: TestCapacityOfAHost
+//	random writes of a host              placement/api: TestRandomWritesOfAHost
+//	a revocation of a misspelt name      cmd/compute-agent: TestRevokeBesideTheService
+//	a deny list that all users can read  internal/pki: TestEditedFileStaysReadable
+//	a driver at the control socket       internal/agent: TestDriversSendNoRequests
+//	a driver that leaves its sandbox     internal/pluginhost: TestHostileDriver
+//	a driver tested without a sandbox    cmd/compute-driver-test: TestDriversRunInTheSandbox
+//	a driver that refuses all reshapes   cmd/compute-driver-test: TestRefusalOfAllIsNoPass
+//	a write without an audit record      test/soak: TestKillLeavesRecords
+//	a write while the disk is full       test/soak: TestRequiredAuditOnAFullDisk
+//	a user who reads no answers          internal/osapi: TestMemoryForAnswers
+//	a user who sends bodies without end  placement/api: TestMemoryForBodies
+//	a theft, until the eviction          test/e2e: TestHypervisor417IsStolen
 //
 // The tables are kept in testdata, for people to read: "go test -update" writes them again.
 package adversary

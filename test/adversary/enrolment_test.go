@@ -3,6 +3,7 @@
 package adversary
 
 import (
+	"crypto/tls"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -15,15 +16,62 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// openAPI opens the database of a compute API with a cell until the test ends.
+func openAPI(t testing.TB) apidb.Store {
+	t.Helper()
+	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})).Or(t)
+	t.Cleanup(func() { check(t, store.Close()) })
+	testproc.Try(store.CreateCell(t.Context(), apidb.Cell{UUID: someCell, Name: "cell1", URL: "https://cell1.example:8780"})).Or(t)
+	return store
+}
+
+// serveEnrolment serves the enrolment service of the site until the test ends, and returns its URL.
+func (s *site) serveEnrolment(t testing.TB, store apidb.Store, denied *pki.DenyFile, now func() time.Time) string {
+	t.Helper()
+	service := testproc.Try(enrolment.New(enrolment.Config{
+		Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Lifetime: time.Hour, RenewalGrace: time.Hour,
+		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Denied: denied, Now: now, Logger: nopLog,
+	})).Or(t)
+	return serve(t, service.Serve, func() error { return nil })
+}
+
+// invite invites a host with one node, as an operator does.
+func (s *site) invite(t testing.TB, store apidb.Store, host, node string, now time.Time) (enrolment.Token, error) {
+	t.Helper()
+	_, token, err := enrolment.Invite(t.Context(), store, s.ca.Fingerprint(), enrolment.Invitation{
+		Host: host, CellUUID: someCell, Nodes: []enrolment.Node{{UUID: node, Name: host}}, By: "root", TTL: time.Hour, Again: true, Now: now,
+	})
+	return token, err
+}
+
+// join has a host join with its token.
+func join(t testing.TB, url, host string, token enrolment.Token) (identity, error) {
+	t.Helper()
+	private, key, err := pki.NewKey()
+	check(t, err)
+	answer, err := enrolment.Join(t.Context(), url, token, testproc.Try(pki.NewRequest(private, host)).Or(t), nil)
+	if err != nil {
+		return identity{}, err
+	}
+	pair := testproc.Try(tls.X509KeyPair([]byte(answer.Certificate), key)).Or(t)
+	return identity{name: host, pair: &pair, host: host}, nil
+}
+
+// renewal asks for the next certificate of a host.
+func renewal(t testing.TB, host string) asked {
+	t.Helper()
+	private, _, err := pki.NewKey()
+	check(t, err)
+	return post("/v1/renew", enrolment.RenewRequest{CSR: string(testproc.Try(pki.NewRequest(private, host)).Or(t))})
+}
+
 // TestEnrolmentService makes each call of the enrolment service as each identity, none of which it
 // has enrolled. All who reach it get the CA and the deny list, which does not say why a host is
 // refused.
 func TestEnrolmentService(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
-	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})).Or(t)
-	t.Cleanup(func() { check(t, store.Close()) })
-	testproc.Try(store.CreateCell(t.Context(), apidb.Cell{UUID: someCell, Name: "cell1", URL: "https://cell1.example:8780"})).Or(t)
+	store := openAPI(t)
 	_, _, err := enrolment.Invite(t.Context(), store, s.ca.Fingerprint(), enrolment.Invitation{Host: evictee, CellUUID: someCell, By: "root", TTL: time.Hour, Now: time.Now()})
 	check(t, err)
 	testproc.Try(enrolment.Evict(t.Context(), store, evictee, "", "sold to a rival", time.Now())).Or(t)
@@ -42,10 +90,7 @@ func TestEnrolmentService(t *testing.T) {
 	}
 	for _, i := range s.identities() {
 		// Each has a service of its own: what others were refused does not count.
-		service := testproc.Try(enrolment.New(enrolment.Config{
-			Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Lifetime: time.Hour, RenewalGrace: time.Hour, Denied: denied, Logger: nopLog,
-		})).Or(t)
-		url, c := serve(t, service.Serve, func() error { return nil }), s.client(i)
+		url, c := s.serveEnrolment(t, store, denied, time.Now), s.client(i)
 		out[0] = append(out[0], i.name)
 		for n, call := range enrolment.Calls() {
 			got, answer := send(t, c, url, i, asked{method: call.Method, path: call.Path, body: bodies[call.Path]})

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -33,15 +32,10 @@ const (
 func TestEvictedByAFastClock(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
-	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})).Or(t)
-	testproc.Try(store.CreateCell(t.Context(), apidb.Cell{UUID: someCell, Name: "cell1", URL: "https://cell1.example:8780"})).Or(t)
+	store := openAPI(t)
 	var ahead atomic.Int64
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	service := testproc.Try(enrolment.New(enrolment.Config{
-		Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Lifetime: time.Hour, RenewalGrace: time.Hour,
-		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Now: now, Logger: nopLog,
-	})).Or(t)
-	url := serve(t, service.Serve, store.Close)
+	url := s.serveEnrolment(t, store, nil, now)
 
 	// Placement, which follows the list.
 	roots := x509.NewCertPool()
@@ -70,23 +64,8 @@ func TestEvictedByAFastClock(t *testing.T) {
 	}
 
 	// The host joins as one does, with a token of an operator.
-	invite := func() (enrolment.Token, error) {
-		_, token, err := enrolment.Invite(t.Context(), store, s.ca.Fingerprint(), enrolment.Invitation{
-			Host: evictee, CellUUID: someCell, Nodes: []enrolment.Node{{UUID: evicteeNode, Name: evictee}}, By: "root", TTL: time.Hour, Again: true, Now: now(),
-		})
-		return token, err
-	}
-	join := func(token enrolment.Token) (identity, error) {
-		private, key, err := pki.NewKey()
-		check(t, err)
-		answer, err := enrolment.Join(t.Context(), url, token, testproc.Try(pki.NewRequest(private, evictee)).Or(t), nil)
-		if err != nil {
-			return identity{}, err
-		}
-		pair := testproc.Try(tls.X509KeyPair([]byte(answer.Certificate), key)).Or(t)
-		return identity{name: evictee, pair: &pair}, nil
-	}
-	old := testproc.Try(join(testproc.Try(invite()).Or(t))).Or(t)
+	invite := func() (enrolment.Token, error) { return s.invite(t, store, evictee, evicteeNode, now()) }
+	old := testproc.Try(join(t, url, evictee, testproc.Try(invite()).Or(t))).Or(t)
 	until("the host is let in", old, true)
 
 	// The attack.
@@ -97,10 +76,7 @@ func TestEvictedByAFastClock(t *testing.T) {
 	if !knows(victims) {
 		t.Error("another host is refused, too")
 	}
-	private, _, err := pki.NewKey()
-	check(t, err)
-	renewal := post("/v1/renew", enrolment.RenewRequest{CSR: string(testproc.Try(pki.NewRequest(private, evictee)).Or(t))})
-	if got, answer := send(t, s.client(old), url, old, renewal); got != forbidden || !strings.Contains(string(answer.Raw), "evicted") {
+	if got, answer := send(t, s.client(old), url, old, renewal(t, evictee)); got != forbidden || !strings.Contains(string(answer.Raw), "evicted") {
 		t.Errorf("the host renews its certificate: %s", answer)
 	}
 	if _, err := invite(); !errors.Is(err, enrolment.ErrAhead) {
@@ -112,7 +88,7 @@ func TestEvictedByAFastClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("the host stays refused until it is invited", old, false)
-	returned := testproc.Try(join(testproc.Try(invite()).Or(t))).Or(t)
+	returned := testproc.Try(join(t, url, evictee, testproc.Try(invite()).Or(t))).Or(t)
 	until("the host is let in again", returned, true)
 	if knows(old) || !knows(victims) {
 		t.Error("its old certificate is accepted, or another host is refused")
