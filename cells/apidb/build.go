@@ -43,7 +43,7 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 			return err
 		}
 		if check != nil {
-			has, err := s.countProject(ctx, tx, project, nil)
+			has, err := s.countProject(ctx, tx, project, "", nil)
 			if err != nil {
 				return err
 			}

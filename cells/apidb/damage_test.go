@@ -146,7 +146,7 @@ func TestFullDisk(t *testing.T) {
 	} {
 		wantError(t, "the "+what+" of the refused server", err, apidb.ErrNotFound)
 	}
-	if c, err := s.CountProject(ctx, "p", nil); err != nil || c.Instances != int64(last-1) {
+	if c, err := s.CountProject(ctx, "p", "", nil); err != nil || c.Instances != int64(last-1) {
 		t.Errorf("%+v, %v; want %d", c, err, last-1)
 	}
 	shut(t, s)

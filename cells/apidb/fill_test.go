@@ -78,7 +78,7 @@ func BenchmarkMappings(b *testing.B) {
 	}
 	b.Run("count of a project", func(b *testing.B) {
 		for b.Loop() {
-			if c, err := s.CountProject(ctx, "p7", every); err != nil || c.Instances != 1000 {
+			if c, err := s.CountProject(ctx, "p7", "", every); err != nil || c.Instances != 1000 {
 				b.Fatal(c, err)
 			}
 		}

@@ -33,9 +33,10 @@ func TestPlans(t *testing.T) {
 		{"not migrated", unmigrated, "instance_mappings_unmigrated (cell_id=?)", []any{"c", 10}},
 		{"cells that are not migrated", unmigratedCells, "instance_mappings_unmigrated (cell_id=?)", nil},
 		{"cells of a project", projectCells, "instance_mappings_project (project_id=? AND cell_id=?)", []any{"p"}},
-		{"count of a project", countLiving(d, false), "instance_mappings_living_project (project_id=?)", []any{"p"}},
-		{"sizes, for the count", countLiving(d, false), "SEARCH s USING INDEX sqlite_autoindex_request_specs_1 (instance_uuid=?)", []any{"p"}},
-		{"count of a project in cells", countLiving(d, true), "instance_mappings_living_project (project_id=?", []any{"p", "[]"}},
+		{"count of a project", countLiving(d, false, false), "instance_mappings_living_project (project_id=?)", []any{"p"}},
+		{"sizes, for the count", countLiving(d, false, false), "SEARCH s USING INDEX sqlite_autoindex_request_specs_1 (instance_uuid=?)", []any{"p"}},
+		{"count of a user of a project", countLiving(d, true, false), "instance_mappings_living_project (project_id=?)", []any{"p", "u"}},
+		{"count of a project in cells", countLiving(d, false, true), "instance_mappings_living_project (project_id=?", []any{"p", "[]"}},
 		{"mappings of servers", mappingsOf(d), "(instance_uuid=?)", []any{"[]"}},
 		{"build requests of a project", buildRequests + "WHERE b.project_id = ? ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", "build_requests_project (project_id=?)", []any{"p", 10}},
 	} {

@@ -51,7 +51,7 @@ func testUpgrade(t *testing.T, e engine) {
 			}
 			ms, err := s.Unmigrated(ctx, cellUUID(1), 0)
 			wantUUIDs(t, "not migrated", ms, err, "old1", "old2")
-			wants[apidb.Counts](t, "counts")(s.CountProject(ctx, "p", nil))(apidb.Counts{Instances: 2, Cores: 3, RAM: 640, Unmigrated: 2})
+			wants[apidb.Counts](t, "counts")(s.CountProject(ctx, "p", "", nil))(apidb.Counts{Instances: 2, Cores: 3, RAM: 640, Unmigrated: 2})
 			ms, err = s.Mappings(ctx, apidb.MappingFilter{ProjectID: "p", Living: true})
 			wantUUIDs(t, "living", ms, err, "old2", "old1")
 			spec, err := s.RequestSpec(ctx, "old1")

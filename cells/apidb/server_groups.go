@@ -51,7 +51,7 @@ func (s *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(ha
 	g.UUID, g.Members, g.CreatedAt = uuid.NewString(), []string{}, timeOut(now)
 	err := s.write(ctx, "creating server group "+g.Name, func(tx *sql.Tx) error {
 		if check != nil {
-			has, err := countServerGroups(ctx, tx, g.ProjectID)
+			has, err := countServerGroups(ctx, tx, g.ProjectID, "")
 			if err != nil {
 				return err
 			}
@@ -71,14 +71,18 @@ func (s *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(ha
 	return g, nil
 }
 
-func countServerGroups(ctx context.Context, q sqldb.Querier, projectID string) (int64, error) {
-	n, _, err := sqldb.One(ctx, q, sqldb.Value[int64], "SELECT COUNT(*) FROM instance_groups WHERE project_id = ?", projectID)
+func countServerGroups(ctx context.Context, q sqldb.Querier, projectID, userID string) (int64, error) {
+	query, args := "SELECT COUNT(*) FROM instance_groups WHERE project_id = ?", []any{projectID}
+	if userID != "" {
+		query, args = query+" AND user_id = ?", append(args, userID)
+	}
+	n, _, err := sqldb.One(ctx, q, sqldb.Value[int64], query, args...)
 	return n, err
 }
 
 // CountServerGroups implements [Store].
-func (s *DB) CountServerGroups(ctx context.Context, projectID string) (int64, error) {
-	n, err := countServerGroups(ctx, s.kit.Reader, projectID)
+func (s *DB) CountServerGroups(ctx context.Context, projectID, userID string) (int64, error) {
+	n, err := countServerGroups(ctx, s.kit.Reader, projectID, userID)
 	return n, s.failed(ctx, "counting the server groups of project "+projectID, err)
 }
 

@@ -12,12 +12,16 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// countLiving counts what a project has; in cells of a list, with one more parameter.
-func countLiving(d *sqldb.Dialect, inCells bool) string {
+// countLiving counts what a project has; of one user and in cells of a list, with one more
+// parameter for each.
+func countLiving(d *sqldb.Dialect, ofUser, inCells bool) string {
 	query := `SELECT COUNT(*), COALESCE(SUM(s.vcpus), 0), COALESCE(SUM(s.memory_mb), 0), COUNT(m.queued_for_delete),
 	COALESCE(SUM(CASE WHEN m.queued_for_delete IS NULL OR COALESCE(m.user_id, '') = '' THEN 1 ELSE 0 END), 0)
 	FROM instance_mappings m LEFT JOIN request_specs s ON s.instance_uuid = m.instance_uuid
 	WHERE m.project_id = ? AND (` + strings.Join(living(d), " OR ") + ")"
+	if ofUser {
+		query += " AND m.user_id = ?"
+	}
 	if inCells {
 		query += " AND m.cell_id IN (SELECT id FROM cell_mappings WHERE uuid IN (" + d.Texts + "))"
 	}
@@ -27,13 +31,16 @@ func countLiving(d *sqldb.Dialect, inCells bool) string {
 // CountProject implements [Store]. A server without a specification counts as an instance without
 // cores and RAM. Cost: two look-ups in indices for each living server of the project (in the
 // cells), about 2 µs.
-func (s *DB) CountProject(ctx context.Context, projectID string, cellUUIDs []string) (Counts, error) {
-	c, err := s.countProject(ctx, s.kit.Reader, projectID, cellUUIDs)
+func (s *DB) CountProject(ctx context.Context, projectID, userID string, cellUUIDs []string) (Counts, error) {
+	c, err := s.countProject(ctx, s.kit.Reader, projectID, userID, cellUUIDs)
 	return c, s.failed(ctx, "counting what project "+projectID+" has", err)
 }
 
-func (s *DB) countProject(ctx context.Context, q sqldb.Querier, projectID string, cellUUIDs []string) (c Counts, err error) {
-	query, args := countLiving(s.kit.Dialect, cellUUIDs != nil), []any{projectID}
+func (s *DB) countProject(ctx context.Context, q sqldb.Querier, projectID, userID string, cellUUIDs []string) (c Counts, err error) {
+	query, args := countLiving(s.kit.Dialect, userID != "", cellUUIDs != nil), []any{projectID}
+	if userID != "" {
+		args = append(args, userID)
+	}
 	if cellUUIDs != nil {
 		args = append(args, sqldb.List(cellUUIDs))
 	}

@@ -302,9 +302,10 @@ type Store interface {
 	// RequestSpec is what is kept of that of a server. [ErrNotFound].
 	RequestSpec(ctx context.Context, uuid string) (RequestSpec, error)
 
-	// CountProject counts what a project has: instances from mappings that are living and in one of
-	// the cells (nil: in any, or placed nowhere), cores and RAM from their specifications.
-	CountProject(ctx context.Context, projectID string, cellUUIDs []string) (Counts, error)
+	// CountProject counts what a project has, or a user of it ("": all): instances from mappings
+	// that are living and in one of the cells (nil: in any, or placed nowhere), cores and RAM from
+	// their specifications. Mappings that do not say whose they are count for the project alone.
+	CountProject(ctx context.Context, projectID, userID string, cellUUIDs []string) (Counts, error)
 	// Quotas are the limits set for a project; SetQuotas sets some of them, DeleteQuotas all back
 	// to the defaults.
 	Quotas(ctx context.Context, projectID string) (QuotaSet, error)
@@ -350,8 +351,8 @@ type Store interface {
 	ServerGroups(ctx context.Context, projectID string) ([]ServerGroup, error)
 	ServerGroup(ctx context.Context, uuid string) (ServerGroup, error)
 	ServerGroupOf(ctx context.Context, server string) (ServerGroup, error)
-	// CountServerGroups is how many a project has.
-	CountServerGroups(ctx context.Context, projectID string) (int64, error)
+	// CountServerGroups is how many a project has, or a user in it ("": all).
+	CountServerGroups(ctx context.Context, projectID, userID string) (int64, error)
 	// CreateServerGroup makes one. check runs in the transaction with how many the project had
 	// before; its error is returned and nothing written. It may be nil.
 	CreateServerGroup(ctx context.Context, g ServerGroup, check func(has int64) error) (ServerGroup, error)

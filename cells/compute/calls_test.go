@@ -227,7 +227,7 @@ func (b *fakeScheduler) Capacities(_ context.Context, roots []string) ([]schedul
 type fakeQuotas struct {
 	store    apidb.Store
 	defaults apidb.QuotaSet
-	usage    map[string]cellwire.Usage
+	usage    map[string]cellwire.Usage // by project, or by project and user
 	err      error
 }
 
@@ -240,8 +240,8 @@ func (q *fakeQuotas) Limits(ctx context.Context, project string) (apidb.QuotaSet
 	return limits, err
 }
 
-func (q *fakeQuotas) Usage(_ context.Context, project string) (cellwire.Usage, []apidb.Cell, error) {
-	return q.usage[project], nil, q.err
+func (q *fakeQuotas) Usage(_ context.Context, project, user string) (cellwire.Usage, []apidb.Cell, error) {
+	return q.usage[strings.TrimSpace(project+" "+user)], nil, q.err
 }
 
 func (q *fakeQuotas) Defaults() apidb.QuotaSet {

@@ -22,7 +22,6 @@ var novaDifferences = []difference{
 	{"there is no access", "`GET /flavors/{id}/os-flavor-access`", "200", "404: there is no such call"},
 	{"Keystone is not asked which projects there are", "`os-quota-sets` of an unknown project", "400", "200"},
 	{"there are no quotas of users", "`PUT /os-quota-sets/{id}?user_id=…`", "sets the quota of a user", "400"},
-	{"there are no quotas of users", "`GET /os-quota-sets/{id}/detail?user_id=…`", "what the user has", "what the project has"},
 	{"errors have one form", "`GET /os-quota-sets`", "404 with a text of the web framework", "404 with a body of this page"},
 	{"a method that a path does not have is refused as such", "a method that a path does not have", "404", "405 with Allow"},
 	{"Nova's sentence has None for the marker", "`os-instance-actions` with an unknown marker", "400, naming None", "400, naming the marker"},

@@ -33,17 +33,27 @@ func TestLimitsAndQuotasAsInNova(t *testing.T) {
 	}, asIs)
 }
 
-// TestDetailOfAUserIsItsProjects: limits and usage of one user are those of the project, also the
-// usage, of which Nova counts the user's part: the limit is not the user's alone either.
-func TestDetailOfAUserIsItsProjects(t *testing.T) {
+// TestDetailOfAUser: the limits of one user are those of the project; the usage is the user's, as
+// in Nova.
+func TestDetailOfAUser(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	_, quotas := c.withCalls()
 	quotas.usage["p9"] = cellwire.Usage{Instances: 2, Cores: 8, RAM: 4096}
-	whole := c.ask(administrator, "2.69", "/v2.1/os-quota-sets/p9/detail")
-	testproc.Contains(t, whole.text, `"cores":{"limit":20,"in_use":8,"reserved":0}`, "the project: %s", whole.text)
-	of := c.ask(administrator, "2.69", "/v2.1/os-quota-sets/p9/detail?user_id=u1")
-	testproc.Equal(t, of.text, whole.text, "of a user: %s")
+	quotas.usage["p9 u1"] = cellwire.Usage{Instances: 1, Cores: 3, RAM: 1024}
+	for _, user := range []string{"u1", "u2", "u2"} {
+		testproc.Try(c.store.CreateServerGroup(t.Context(), apidb.ServerGroup{Name: "g", ProjectID: "p9", UserID: user, Policy: apidb.PolicyAffinity}, nil)).Or(t)
+	}
+	for query, want := range map[string][2]string{
+		"":            {`"cores":{"limit":20,"in_use":8,"reserved":0}`, `"server_groups":{"limit":10,"in_use":3,"reserved":0}`},
+		"?user_id=u1": {`"cores":{"limit":20,"in_use":3,"reserved":0}`, `"server_groups":{"limit":10,"in_use":1,"reserved":0}`},
+		"?user_id=":   {`"cores":{"limit":20,"in_use":8,"reserved":0}`, `"server_groups":{"limit":10,"in_use":3,"reserved":0}`},
+	} {
+		got := c.ask(administrator, "2.69", "/v2.1/os-quota-sets/p9/detail"+query)
+		for _, part := range want {
+			testproc.Contains(t, got.text, part, "detail%s: %s", query, got.text)
+		}
+	}
 }
 
 // TestQuotasAreSetTogether: when one limit cannot be set, none is; and what is in use is not asked

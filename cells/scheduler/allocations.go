@@ -115,10 +115,15 @@ func (c *PlacementClient) releaseIf(ctx context.Context, uuid string, confirm fu
 	return nil
 }
 
-// Usages is what a project holds, by resource class, over all consumer types. One GET.
-func (c *PlacementClient) Usages(ctx context.Context, project string) (map[string]int64, error) {
+// Usages is what a project holds, or a user of it ("": all), by resource class, over all consumer
+// types. One GET.
+func (c *PlacementClient) Usages(ctx context.Context, project, user string) (map[string]int64, error) {
 	var answer wire.TypedUsagesReply
-	if err := c.Do(ctx, http.MethodGet, "/usages?"+url.Values{"project_id": {project}}.Encode(), nil, &answer); err != nil {
+	query := url.Values{"project_id": {project}}
+	if user != "" {
+		query.Set("user_id", user)
+	}
+	if err := c.Do(ctx, http.MethodGet, "/usages?"+query.Encode(), nil, &answer); err != nil {
 		return nil, fmt.Errorf("reading the usages of project %s: %w", project, err)
 	}
 	total := map[string]int64{}

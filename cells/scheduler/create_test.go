@@ -100,7 +100,7 @@ func TestCreateRefuses(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			requests := testproc.Try(w.store.BuildRequests(ctx, "", 0)).Or(w.t)
-			counts := testproc.Try(w.store.CountProject(ctx, "p", nil)).Or(w.t)
+			counts := testproc.Try(w.store.CountProject(ctx, "p", "", nil)).Or(w.t)
 			if len(requests) != 0 || counts.Instances != 1 {
 				t.Errorf("there are %d build requests and %d servers", len(requests), counts.Instances)
 			}
@@ -133,7 +133,7 @@ func TestCreateAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	counts := testproc.Try(w.store.CountProject(ctx, "p", nil)).Or(w.t)
+	counts := testproc.Try(w.store.CountProject(ctx, "p", "", nil)).Or(w.t)
 	testproc.Equal(t, counts.Instances, 5, "%d servers with a quota of 5")
 	w.schedule()
 	w.work()

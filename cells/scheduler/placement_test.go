@@ -173,14 +173,16 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("a move with an old generation: %v", err)
 	}
-	usages := testproc.Try(c.Usages(t.Context(), "p")).Or(t)
+	usages := testproc.Try(c.Usages(t.Context(), "p", "")).Or(t)
 	testproc.Same(t, cmp.Diff(map[string]int64{"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}, usages))
+	testproc.Same(t, cmp.Diff(usages, testproc.Try(c.Usages(t.Context(), "p", "u")).Or(t)))
+	testproc.Same(t, cmp.Diff(map[string]int64{}, testproc.Try(c.Usages(t.Context(), "p", "v")).Or(t)))
 	for range 2 {
 		s.routes = nil
 		check(t, c.Release(t.Context(), testConsumer.UUID))
 	}
 	testproc.Samef(t, cmp.Diff([]string{"GET /allocations/" + testConsumer.UUID}, s.routes), "releasing nothing")
-	if usages, err := c.Usages(t.Context(), "p"); err != nil || len(usages) != 0 {
+	if usages, err := c.Usages(t.Context(), "p", ""); err != nil || len(usages) != 0 {
 		t.Errorf("afterwards %v %v", usages, err)
 	}
 }
@@ -272,7 +274,7 @@ func TestIncompleteAnswers(t *testing.T) {
 	c := newPlacementClient(t, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
 	_, err1 := c.Candidates(t.Context(), smallRequest(t))
 	_, err2 := c.Allocations(t.Context(), testConsumer.UUID)
-	_, err3 := c.Usages(t.Context(), "p")
+	_, err3 := c.Usages(t.Context(), "p", "")
 	for _, err := range []error{err1, err2, err3, c.Release(t.Context(), testConsumer.UUID)} {
 		if !errors.Is(err, placementclient.ErrUnexpected) || !placementclient.Down(err) {
 			t.Error(err)

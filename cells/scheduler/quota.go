@@ -90,15 +90,26 @@ func (s *Quotas) Limits(ctx context.Context, project string) (apidb.QuotaSet, er
 	return limits, nil
 }
 
-// Usage is what a project has, servers that were asked for and are in no cell yet among them, and
-// the cells that were down while it was counted. It is exact also then. No project ("") has
-// nothing.
+// Usage is what a project has, or a user of it (user "": all), servers that were asked for and are
+// in no cell yet among them, and the cells that were down while it was counted. It is exact also
+// then, but for servers of a user whose mapping does not say whose it is, as a former Nova wrote
+// it. No project ("") has nothing.
 //
-// Cost: one request for each cell, all at once. With CountFromPlacement: one to Placement, and none
-// to the cells.
-func (s *Quotas) Usage(ctx context.Context, project string) (cellwire.Usage, []apidb.Cell, error) {
-	c, err := s.count(ctx, project)
+// Cost: one request for each cell, all at once, for a user one for each [cellwire.MaxLimit] of its
+// servers. With CountFromPlacement: one to Placement, and none to the cells.
+func (s *Quotas) Usage(ctx context.Context, project, user string) (cellwire.Usage, []apidb.Cell, error) {
+	c, err := s.count(ctx, owner{project, user})
 	return c.usage, c.down, err
+}
+
+// owner is a project, or a user of it.
+type owner struct{ project, user string }
+
+func (o owner) String() string {
+	if o.user == "" {
+		return "project " + o.project
+	}
+	return "user " + o.user + " of project " + o.project
 }
 
 // projectUsage is a usage and how it came about.
@@ -111,31 +122,46 @@ type projectUsage struct {
 	inDownCells int64
 }
 
-func (s *Quotas) count(ctx context.Context, project string) (projectUsage, error) {
-	if project == "" {
+func (s *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
+	if of.project == "" {
 		return projectUsage{}, nil // no project has no servers; for the stores "" stands for all
 	}
-	before, err := s.o.Store.CountProject(ctx, project, nil)
+	before, err := s.countMappings(ctx, of, nil)
 	if err != nil {
-		return projectUsage{}, fmt.Errorf("counting the servers of project %s: %w", project, err)
+		return projectUsage{}, err
 	}
 	if s.o.CountFromPlacement {
-		if before.Unmigrated == 0 {
-			return s.fromPlacement(ctx, project, before)
+		whole := before
+		if of.user != "" { // mappings that do not say whose they are are not the user's
+			if whole, err = s.countMappings(ctx, owner{project: of.project}, nil); err != nil {
+				return projectUsage{}, err
+			}
 		}
-		if _, warned := s.fallback.LoadOrStore(project, true); !warned {
-			s.o.Logger.Warn().Str("project", project).Int64("mappings", before.Unmigrated).
+		if whole.Unmigrated == 0 {
+			return s.fromPlacement(ctx, of, before)
+		}
+		if _, warned := s.fallback.LoadOrStore(of.project, true); !warned {
+			s.o.Logger.Warn().Str("project", of.project).Int64("mappings", whole.Unmigrated).
 				Msg(
 					"Counting usage in the cells instead of Placement, because the project has instance mappings without queued_for_delete. Run compute-agent cells manage db online-data-migrations.",
 				)
 		}
 	}
-	return s.fromCells(ctx, project, before)
+	return s.fromCells(ctx, of, before)
+}
+
+// countMappings counts in the API database.
+func (s *Quotas) countMappings(ctx context.Context, of owner, cells []string) (apidb.Counts, error) {
+	c, err := s.o.Store.CountProject(ctx, of.project, of.user, cells)
+	if err != nil {
+		return c, fmt.Errorf("counting the servers of %s: %w", of, err)
+	}
+	return c, nil
 }
 
 // fromPlacement counts as nova.quota._instances_cores_ram_count_api_db_placement does.
-func (s *Quotas) fromPlacement(ctx context.Context, project string, before apidb.Counts) (projectUsage, error) {
-	held, err := s.o.Placement.Usages(ctx, project)
+func (s *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Counts) (projectUsage, error) {
+	held, err := s.o.Placement.Usages(ctx, of.project, of.user)
 	switch {
 	case placementclient.Down(err):
 		return projectUsage{}, fmt.Errorf("%w: %w", ErrUsageUnknown, err)
@@ -147,18 +173,21 @@ func (s *Quotas) fromPlacement(ctx context.Context, project string, before apidb
 
 // fromCells adds up what the cells say, what the API database knows of those that are down, and
 // what is in none yet.
-func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Counts) (projectUsage, error) {
+func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts) (projectUsage, error) {
 	c := projectUsage{before: before}
 	cells, err := s.o.Store.Cells(ctx)
 	if err != nil {
 		return c, fmt.Errorf("reading the cells: %w", err)
 	}
-	pending, err := s.o.Store.BuildRequests(ctx, project, 0)
+	pending, err := s.o.Store.BuildRequests(ctx, of.project, 0)
 	if err != nil {
-		return c, fmt.Errorf("reading the build requests of project %s: %w", project, err)
+		return c, fmt.Errorf("reading the build requests of project %s: %w", of.project, err)
 	}
 	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
-		used, err := client.Usage(ctx, project)
+		if of.user != "" {
+			return held(ctx, client, cellwire.ServerQuery{ProjectID: of.project, UserID: of.user})
+		}
+		used, err := client.Usage(ctx, of.project)
 		return used, cellclient.AsFailure(err)
 	})
 	down := map[string]bool{}
@@ -169,22 +198,25 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 			c.down = append(c.down, a.Cell)
 			down[a.Cell.UUID], downUUIDs = true, append(downUUIDs, a.Cell.UUID)
 		case a.Err != nil:
-			return c, fmt.Errorf("counting the usage of project %s in cell %s: %w", project, a.Cell.Name, a.Err)
+			return c, fmt.Errorf("counting the usage of %s in cell %s: %w", of, a.Cell.Name, a.Err)
 		default:
 			addUsage(&c.usage, a.Value.Instances, a.Value.Cores, a.Value.RAM)
 		}
 	}
 	moving := false
 	for _, b := range pending {
+		if of.user != "" && b.UserID != of.user {
+			continue
+		}
 		if b.CellUUID == "" || !down[b.CellUUID] { // that of a down cell is counted with it
 			moving = true
 			addUsage(&c.usage, 1, b.Flavor.VCPUs, b.Flavor.MemoryMB)
 		}
 	}
 	if len(downUUIDs) > 0 {
-		there, err := s.o.Store.CountProject(ctx, project, downUUIDs)
+		there, err := s.countMappings(ctx, of, downUUIDs)
 		if err != nil {
-			return c, fmt.Errorf("counting the usage of project %s in cells that are down: %w", project, err)
+			return c, fmt.Errorf("in cells that are down: %w", err)
 		}
 		c.inDownCells = there.Instances
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
@@ -192,7 +224,7 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 	if moving && (c.usage.Instances > before.Instances || c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
 		// A server that came into its cell just now is counted there and as a build request. The
 		// mappings count it once, and do not count what is being deleted, which its cell counts.
-		once, err := s.deleting(ctx, project, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
+		once, err := s.deleting(ctx, of, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
 		if err != nil {
 			return c, err
 		}
@@ -206,29 +238,35 @@ func (s *Quotas) fromCells(ctx context.Context, project string, before apidb.Cou
 
 // deleting is what servers have that are being deleted in cells. It costs one request for each cell
 // and [cellwire.MaxLimit] of these servers.
-func (s *Quotas) deleting(ctx context.Context, project string, cells []apidb.Cell) (total cellwire.Usage, err error) {
-	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (used cellwire.Usage, err error) {
-		query := cellwire.ServerQuery{ProjectID: project, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}, Limit: cellwire.MaxLimit}
-		for more := true; more; {
-			page, err := client.Servers(ctx, query)
-			if err != nil {
-				return used, cellclient.AsFailure(err)
-			}
-			more = page.More && len(page.Rows) > 0
-			for _, row := range page.Rows {
-				addUsage(&used, 1, row.Server.Flavor.VCPUs, row.Server.Flavor.MemoryMB)
-				query.After = row.Key
-			}
-		}
-		return used, nil
+func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (total cellwire.Usage, err error) {
+	query := cellwire.ServerQuery{ProjectID: of.project, UserID: of.user, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}}
+	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
+		return held(ctx, client, query)
 	})
 	for _, a := range answers {
 		if a.Err != nil && !a.Down() {
-			return total, fmt.Errorf("counting what is being deleted of project %s in cell %s: %w", project, a.Cell.Name, a.Err)
+			return total, fmt.Errorf("counting what is being deleted of %s in cell %s: %w", of, a.Cell.Name, a.Err)
 		}
 		addUsage(&total, a.Value.Instances, a.Value.Cores, a.Value.RAM)
 	}
 	return total, nil
+}
+
+// held is what the servers of a query have in a cell.
+func held(ctx context.Context, client *cellclient.Client, query cellwire.ServerQuery) (used cellwire.Usage, err error) {
+	query.Limit = cellwire.MaxLimit
+	for more := true; more; {
+		page, err := client.Servers(ctx, query)
+		if err != nil {
+			return used, cellclient.AsFailure(err)
+		}
+		more = page.More && len(page.Rows) > 0
+		for _, row := range page.Rows {
+			addUsage(&used, 1, row.Server.Flavor.VCPUs, row.Server.Flavor.MemoryMB)
+			query.After = row.Key
+		}
+	}
+	return used, nil
 }
 
 func addUsage(u *cellwire.Usage, instances, cores, ram int64) {

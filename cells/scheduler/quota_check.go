@@ -43,7 +43,7 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 	if err != nil {
 		return QuotaGrant{}, err
 	}
-	c, err := s.count(ctx, r.ProjectID)
+	c, err := s.count(ctx, owner{project: r.ProjectID})
 	if err != nil {
 		return QuotaGrant{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Quotas) Recheck(ctx context.Context, project string, f cellwire.Flavor)
 	if limits[QuotaInstances] < 0 && limits[QuotaCores] < 0 && limits[QuotaRAM] < 0 {
 		return nil
 	}
-	c, err := s.count(ctx, project)
+	c, err := s.count(ctx, owner{project: project})
 	if err != nil {
 		return err
 	}

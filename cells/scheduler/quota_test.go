@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -43,6 +44,9 @@ type quotaWorld struct {
 	cells    []apidb.Cell
 	uses     map[string]*cellwire.Usage // by name of the cell; nil: it is down
 	deleting map[string]int             // by name of the cell: servers of uses that are being deleted
+	user     string                     // whose servers are made
+	of       map[string]int             // servers of uses, by "user in cell"
+	usages   atomic.Pointer[url.Values] // what Placement was asked last
 	refuses  bool                       // what is down answers that the question is wrong
 	placed   string                     // what Placement answers; "": it is down
 	asked    atomic.Int64               // requests to cells
@@ -53,7 +57,7 @@ type quotaWorld struct {
 
 func newQuotaWorld(t *testing.T) *quotaWorld {
 	t.Helper()
-	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t), uses: map[string]*cellwire.Usage{}, deleting: map[string]int{}}
+	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t), uses: map[string]*cellwire.Usage{}, deleting: map[string]int{}, user: "u", of: map[string]int{}}
 	var err error
 	w.store, err = apidb.Open(ctx, w.database, apidb.Options{})
 	w.must(err)
@@ -81,6 +85,7 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 		if w.placed == "" {
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 		}
+		w.usages.Store(new(r.URL.Query()))
 		return jsonReply(w.placed), nil
 	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == cellwire.OnlyUsage:
 		w.asked.Add(1)
@@ -97,9 +102,17 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 	case r.URL.Path == "/v1/servers/query":
 		w.asked.Add(1)
 		var query cellwire.ServerQuery
-		if err := json.NewDecoder(r.Body).Decode(&query); err != nil || query.ProjectID != "p" || query.Deleted != cellwire.DeletedNone ||
-			!slices.Equal(query.TaskStates, []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}) {
+		err := json.NewDecoder(r.Body).Decode(&query)
+		there := w.deleting[r.URL.Host]
+		switch {
+		case err != nil || query.ProjectID != "p" || query.Deleted != cellwire.DeletedNone || query.UserID == "" && len(query.TaskStates) == 0:
 			w.t.Errorf("%s: %+v, %v", r.URL, query, err)
+		case w.uses[r.URL.Host] == nil:
+			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+		case len(query.TaskStates) == 0:
+			there = w.of[query.UserID+" in "+r.URL.Host]
+		case !slices.Equal(query.TaskStates, []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}):
+			w.t.Errorf("%+v", query)
 		}
 		first := 0 // a page has two servers at most
 		if len(query.After) == 1 {
@@ -107,10 +120,10 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 			first++
 		}
 		page := cellwire.ServerPage{Rows: []cellwire.Row{}}
-		for i := first; i < min(w.deleting[r.URL.Host], first+2); i++ {
+		for i := first; i < min(there, first+2); i++ {
 			page.Rows = append(page.Rows, cellwire.Row{Key: cellwire.Key{strconv.Itoa(i)}, Server: cellwire.Server{UUID: strconv.Itoa(i), Flavor: quotaFlavor}})
 		}
-		page.More = w.deleting[r.URL.Host] > first+2
+		page.More = there > first+2
 		body = page
 	default:
 		w.t.Errorf("%s %s", r.Method, r.URL)
@@ -154,7 +167,7 @@ func (w *quotaWorld) asks(n, cell int, built bool) (uuids []string) {
 		w.next++
 		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", w.next)
 		w.must(w.store.CreateServers(ctx, []apidb.RequestSpec{{
-			Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u", Flavor: quotaFlavor},
+			Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: w.user, Flavor: quotaFlavor},
 		}}, nil))
 		if cell >= 0 {
 			w.must(w.store.Place(ctx, uuid, w.cells[cell].UUID))
@@ -172,6 +185,7 @@ func (w *quotaWorld) has(n, cell int) []string {
 	w.t.Helper()
 	uuids := w.asks(n, cell, true)
 	addTo(w.uses[w.cells[cell].Name], int64(n))
+	w.of[w.user+" in "+w.cells[cell].Name] += n
 	return uuids
 }
 
@@ -208,12 +222,49 @@ func TestUsage(t *testing.T) {
 			for _, cell := range down {
 				w.uses[cell] = nil
 			}
-			got, out, err := w.service(-1, -1, -1).Usage(ctx, "p")
+			got, out, err := w.service(-1, -1, -1).Usage(ctx, "p", "")
 			w.must(err)
 			if d := cmp.Diff(usageOf(9), got); d != "" || len(out) != len(down) {
 				t.Errorf("down are %v (-want +got)\n%s", out, d)
 			}
 			testproc.Equal(t, w.asked.Load(), 3, "%d requests to 3 cells")
+		})
+	}
+}
+
+// TestUsageOfAUser: what one user of a project has, whatever is down, while servers of the user and
+// of another one are built.
+func TestUsageOfAUser(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, down := range map[string]string{"all up": "", "cell1 down": "cell1"} {
+		t.Run(name, func(t *testing.T) {
+			w := newQuotaWorld(t)
+			for user, n := range map[string]int{"u": 3, "v": 5} { // 3 are two pages
+				w.user = user
+				w.has(n, 1)
+				w.has(1, 2)
+				w.asks(n, -1, false) // placed nowhere yet
+				w.asks(1, 1, false)  // placed, and hidden
+			}
+			if down != "" {
+				w.uses[down] = nil
+			}
+			for user, want := range map[string]int64{"u": 3 + 1 + 3 + 1, "v": 5 + 1 + 5 + 1, "nobody": 0} {
+				got, out, err := w.service(-1, -1, -1).Usage(ctx, "p", user)
+				w.must(err)
+				if d := cmp.Diff(usageOf(want), got); d != "" || (len(out) == 1) != (down != "") {
+					t.Errorf("user %s, down are %v (-want +got)\n%s", user, out, d)
+				}
+			}
+			w.placed = `{"usages":{"INSTANCE":{"VCPU":5,"MEMORY_MB":700,"consumer_count":2}}}`
+			s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = true })
+			w.user = "u"
+			got, _, err := s.Usage(ctx, "p", "u")
+			w.must(err)
+			testproc.Same(t, cmp.Diff(cellwire.Usage{Instances: 8, Cores: 5, RAM: 700}, got))
+			if asked := w.usages.Load(); asked == nil || asked.Get("user_id") != "u" || asked.Get("project_id") != "p" {
+				t.Errorf("Placement is asked for %v", asked)
+			}
 		})
 	}
 }
@@ -225,7 +276,7 @@ func TestUsageOfNoProject(t *testing.T) {
 	w.has(1, 1)
 	w.asks(2, -1, false)
 	w.uses["cell2"] = nil
-	got, _, err := w.service(-1, -1, -1).Usage(ctx, "")
+	got, _, err := w.service(-1, -1, -1).Usage(ctx, "", "")
 	w.must(err)
 	testproc.Equal(t, got, cellwire.Usage{}, "a project without servers uses %+v")
 }
@@ -238,7 +289,7 @@ func TestUsageCountsAnInsertedServerOnce(t *testing.T) {
 	w.has(1, 1)
 	w.asks(1, 2, false)
 	*w.uses["cell2"] = usageOf(1)
-	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p")
+	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p", "")
 	w.must(err)
 	testproc.Same(t, cmp.Diff(usageOf(2), got))
 }
@@ -270,7 +321,7 @@ func TestUsageCountsWhatIsBeingDeleted(t *testing.T) {
 			if c.down != "" {
 				w.uses[c.down] = nil
 			}
-			got, _, err := w.service(-1, -1, -1).Usage(ctx, "p")
+			got, _, err := w.service(-1, -1, -1).Usage(ctx, "p", "")
 			w.must(err)
 			testproc.Same(t, cmp.Diff(usageOf(c.want), got))
 		})
@@ -302,7 +353,7 @@ func TestUsageFromPlacement(t *testing.T) {
 					warned = false
 				}
 				for range 2 {
-					got, _, err := s.Usage(ctx, "p")
+					got, _, err := s.Usage(ctx, "p", "")
 					w.must(err)
 					testproc.Same(t, cmp.Diff(want, got))
 				}
@@ -328,7 +379,7 @@ func TestUsageWithoutPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := newQuotaWorld(t)
 	s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = true })
-	if _, _, err := s.Usage(ctx, "p"); !errors.Is(err, placementclient.ErrUnavailable) {
+	if _, _, err := s.Usage(ctx, "p", ""); !errors.Is(err, placementclient.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }
@@ -383,7 +434,7 @@ func TestConfirm(t *testing.T) {
 	s := w.service(8, -1, -1)
 	first := testproc.Try(s.Check(ctx, quotaRequest(2, 2, quotaFlavor, false))).Or(w.t)
 	now := func() apidb.Counts {
-		return testproc.Try(w.store.CountProject(ctx, "p", nil)).Or(w.t)
+		return testproc.Try(w.store.CountProject(ctx, "p", "", nil)).Or(w.t)
 	}
 	testproc.NoErrorf(t, first.Confirm(now()), "when nothing came between")
 	w.asks(1, -1, false)

@@ -38,7 +38,7 @@ type Store interface {
 	ServerGroups(ctx context.Context, projectID string) ([]apidb.ServerGroup, error)
 	CreateServerGroup(ctx context.Context, g apidb.ServerGroup, check func(has int64) error) (apidb.ServerGroup, error)
 	DeleteServerGroup(ctx context.Context, uuid string) error
-	CountServerGroups(ctx context.Context, projectID string) (int64, error)
+	CountServerGroups(ctx context.Context, projectID, userID string) (int64, error)
 
 	SetQuotas(ctx context.Context, projectID string, q apidb.QuotaSet) error
 	DeleteQuotas(ctx context.Context, projectID string) error
@@ -48,8 +48,9 @@ type Store interface {
 type Quotas interface {
 	// Limits are those of a project, with the defaults for what is not set.
 	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)
-	// Usage is what a project has, exact in an outage as well, and the cells that are down.
-	Usage(ctx context.Context, project string) (cellwire.Usage, []apidb.Cell, error)
+	// Usage is what a project has, or a user of it ("": all), exact in an outage as well, and the
+	// cells that are down.
+	Usage(ctx context.Context, project, user string) (cellwire.Usage, []apidb.Cell, error)
 	// Defaults are the limits of projects for which nothing is set.
 	Defaults() apidb.QuotaSet
 }

@@ -38,7 +38,7 @@ func (d *Deps) showLimits(x *api.Exchange) error {
 			return err
 		}
 	}
-	limits, usage, err := d.limitsAndUsage(x.Context(), project)
+	limits, usage, err := d.limitsAndUsage(x.Context(), project, "")
 	if err != nil {
 		return err
 	}
@@ -144,20 +144,20 @@ func (r *quotaResource) inUse(u quotaUsage) int64 {
 	return 0
 }
 
-// limitsAndUsage are the limits of a project and what it has, which is exact also while cells are
-// down.
-func (d *Deps) limitsAndUsage(ctx context.Context, project string) (apidb.QuotaSet, quotaUsage, error) {
+// limitsAndUsage are the limits of a project and what it has, or a user of it ("": all), which is
+// exact also while cells are down.
+func (d *Deps) limitsAndUsage(ctx context.Context, project, user string) (apidb.QuotaSet, quotaUsage, error) {
 	limits, err := d.Quota.Limits(ctx, project)
 	if err != nil {
 		return nil, quotaUsage{}, err
 	}
-	usage, err := d.quotaUsage(ctx, project)
+	usage, err := d.quotaUsage(ctx, project, user)
 	return limits, usage, err
 }
 
-func (d *Deps) quotaUsage(ctx context.Context, project string) (usage quotaUsage, err error) {
-	if usage.Usage, _, err = d.Quota.Usage(ctx, project); err == nil {
-		usage.serverGroups, err = d.Store.CountServerGroups(ctx, project)
+func (d *Deps) quotaUsage(ctx context.Context, project, user string) (usage quotaUsage, err error) {
+	if usage.Usage, _, err = d.Quota.Usage(ctx, project, user); err == nil {
+		usage.serverGroups, err = d.Store.CountServerGroups(ctx, project, user)
 	}
 	return usage, err
 }

@@ -15,7 +15,7 @@ import (
 
 // quotaSetRoutes are the calls about the quotas of projects. Any project name is accepted: its
 // existence is not checked. There are no quotas of single users; asked for those of one, the answer
-// has the project's, which are what counts for each of its users.
+// has the project's limits, which are what counts for each of its users, and what the user has.
 func (d *Deps) quotaSetRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: d.showQuotas, About: &aboutShowQuotas},
@@ -40,7 +40,7 @@ var quotaQuery = api.Parameters{All: []api.Parameter{
 	{
 		Name:   "user_id",
 		Schema: api.SchemaText,
-		Text:   "A user of the project. Quotas of users are those of their project, and so is what is used: reads show the project's limits and usage (Nova: the user's usage), PUT is refused (400), and DELETE changes nothing.",
+		Text:   "A user of the project. Quotas of users are those of their project: reads show the project's limits, and with `/detail` what the user has of them; PUT is refused (400), and DELETE changes nothing.",
 	},
 }}
 
@@ -102,7 +102,7 @@ func (d *Deps) showQuotasDetail(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	limits, usage, err := d.limitsAndUsage(x.Context(), project)
+	limits, usage, err := d.limitsAndUsage(x.Context(), project, x.Params.Last("user_id"))
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (d *Deps) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (
 	if len(wanted) == 0 || api.MemberBool(asked, "force", false) {
 		return wanted, nil
 	}
-	usage, err := d.quotaUsage(x.Context(), project)
+	usage, err := d.quotaUsage(x.Context(), project, "")
 	if err != nil {
 		return nil, err
 	}
