@@ -36,7 +36,8 @@ type step struct {
 // TestGettingStarted does what docs/getting-started.md says, from its first line to its last, on
 // four machines that see each other, and compares what the commands print with what the page
 // shows (golden.Differs). The machines are containers on one read-only root: what they write is in
-// memory. The packages are in the directory in which commands run.
+// memory. The packages are in the directory in which commands run. Each has what the page says that
+// it has, and what the page installs there, and no more (bare).
 func TestGettingStarted(t *testing.T) {
 	needsRoot(t)
 	if *onDistribution != "debian-12" {
@@ -44,9 +45,10 @@ func TestGettingStarted(t *testing.T) {
 	}
 	t.Parallel() // as withRoot
 	chapters := chaptersOf(t)
-	all := map[string]*machine{}
+	all, packages := map[string]*machine{}, packagesOf(t, debianRoot(t, rootCache(t)))
 	for i, name := range []string{"cn1", "cn2", "cn3", "ctl"} {
 		all[name] = startedMachine(t, name, i)
+		all[name].bare(t, packages, name, chapters)
 	}
 	for _, c := range chapters {
 		if !t.Run(c.title, func(t *testing.T) { c.do(t, all) }) {
