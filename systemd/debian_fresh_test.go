@@ -19,7 +19,8 @@ import (
 
 // TestFreshMachine does on a small Debian what a newcomer does: it has git, make and Go, clones
 // what is committed here, and runs make run and make test, which install what they need. With make
-// run it makes the server that is printed, and reads the console log of another, at two starts.
+// run it makes the server that is printed, and reads the console log of another, at two starts;
+// make demo, too, installs what it needs and ends well.
 //
 //	make test-systemd RUN='^TestFreshMachine$'
 //
@@ -53,12 +54,9 @@ func TestFreshMachine(t *testing.T) {
 		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active libvirtd.socket", "root", "CI=true"},
 	} {
 		t.Run(part.name, func(t *testing.T) {
-			var out bytes.Buffer
-			cmd := m.command(t.Context(), "sh", "-euc", part.prepare+"\nrunuser --login "+part.as+` -c 'set -e; cd; [ -d compute-agent ] || git clone -q /source compute-agent; cd compute-agent; `+part.with+` make test'`)
-			cmd.Stdout = io.MultiWriter(t.Output(), &out) // it takes minutes: what it prints is shown at once
-			cmd.Stderr = cmd.Stdout
-			testproc.Check(t, cmd.Run())
-			_, notRun, _ := strings.Cut(out.String(), "Not run on this machine:\n")
+			m.login(t, "root", part.prepare)
+			out := m.login(t, part.as, inClone+part.with+" make test")
+			_, notRun, _ := strings.Cut(out, "Not run on this machine:\n")
 			for line := range strings.Lines(notRun) {
 				if strings.HasPrefix(line, "  ") && (part.as == "root" || !strings.Contains(line, "needs root")) {
 					t.Errorf("not run: %s", line)
@@ -67,7 +65,28 @@ func TestFreshMachine(t *testing.T) {
 		})
 	}
 	t.Run("make run", m.makeRun)
+	t.Run("make demo", func(t *testing.T) {
+		const last = "✓ No cell has the memory.\n"
+		if out := m.login(t, "newcomer", inClone+"make demo"); !strings.HasSuffix(out, last) {
+			t.Errorf("its last line is not %s", last)
+		}
+	})
 	m.halt(t, "poweroff")
+}
+
+// inClone is a script that goes to a user's clone of what is committed here.
+const inClone = "cd; [ -d compute-agent ] || git clone -q /source compute-agent; cd compute-agent; "
+
+// login runs a script as a user, whose variables and PATH it has, however long it takes. What it
+// prints is shown at once, and returned.
+func (m *machine) login(t *testing.T, user, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := m.command(t.Context(), "runuser", "--login", user, "-c", "set -e; "+script)
+	cmd.Stdout = io.MultiWriter(t.Output(), &out)
+	cmd.Stderr = cmd.Stdout
+	testproc.Check(t, cmd.Run())
+	return out.String()
 }
 
 // printedCurl is the command that make run prints.
