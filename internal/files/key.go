@@ -5,10 +5,13 @@ package files
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // KeyPath is the path of the key that requests on a socket of a service come with. It is made with
@@ -19,12 +22,19 @@ func KeyPath(socket string) string { return strings.TrimSuffix(socket, ".sock") 
 // KeyScheme precedes a key in the header Authorization.
 const KeyScheme = "Bearer "
 
+// maxKeySize bounds the file of a key, in bytes.
+const maxKeySize = 1 << 10
+
 // SetKey adds the key of a socket to the header of a request. Without a key nothing runs there, or
 // a version that needs none.
 //
+// The directory is the service's, and root may ask: a symbolic link, a file with another name as
+// well, and one of another user than the socket's or the directory's are refused, so that the
+// service's user gets no other file of root's as a key.
+//
 // Errors: [fs.ErrPermission] for other users than the service's and root.
 func SetKey(h http.Header, socket string) error {
-	key, err := os.ReadFile(KeyPath(socket))
+	key, err := readKey(socket)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -33,4 +43,26 @@ func SetKey(h http.Header, socket string) error {
 	}
 	h.Set("Authorization", KeyScheme+strings.TrimSpace(string(key)))
 	return nil
+}
+
+func readKey(socket string) ([]byte, error) {
+	path := KeyPath(socket)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	var of, dir syscall.Stat_t
+	if err := errors.Join(syscall.Lstat(socket, &of), syscall.Stat(filepath.Dir(socket), &dir)); err != nil {
+		return nil, err
+	}
+	file, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || file.Nlink != 1 || file.Uid != of.Uid && file.Uid != dir.Uid || info.Size() > maxKeySize {
+		return nil, fmt.Errorf("%s %w: it is not a short file with one name, of the user of the socket", path, ErrUnreadable)
+	}
+	return io.ReadAll(io.LimitReader(f, maxKeySize))
 }
