@@ -87,7 +87,7 @@ func databaseDSN(s string) *fault {
 		}
 		return nil
 	}
-	a, err := sqldb.ParseAddress(s)
+	a, err := sqldb.ParseAddressOf(s, anyCredentials) // resolveDatabase looks whether there is one
 	if err == nil && a.Shared() && !a.HasPassword {
 		return nil
 	}

@@ -3,8 +3,15 @@
 package config
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/sqldb"
+	"github.com/compute-agent/compute-agent/systemd"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestDatabaseAddresses: the address of a database is checked when it is read. One with a password
@@ -35,6 +42,36 @@ func TestDatabaseAddresses(t *testing.T) {
 			t.Errorf("%s: %v", dsn, err)
 		case err != nil && strings.Contains(err.Error(), "nova:password"):
 			t.Errorf("%s: the error shows the password: %v", dsn, err)
+		}
+	}
+}
+
+// TestPasswordThatIsACredential: the password of a database may be a credential of systemd, which a
+// service has to have, and which others that read the same file need not.
+func TestPasswordThatIsACredential(t *testing.T) {
+	dir := t.TempDir()
+	file, credentials := filepath.Join(dir, "c.toml"), filepath.Join(dir, "of@unit")
+	testproc.Check(t, errors.Join(
+		os.WriteFile(file, []byte("[cell]\ndatabase = \"mysql://cell@db/cell1?charset=utf8&password_file=db-password\"\n"), 0o600),
+		os.Mkdir(credentials, 0o700), os.WriteFile(filepath.Join(credentials, "db-password"), []byte("hush\n"), 0o600)))
+	passed := "CREDENTIALS_DIRECTORY=" + credentials
+	for name, tc := range map[string]struct {
+		environ, uses []string
+		want          string // "" for an error
+	}{
+		"of its own":             {[]string{"HOME=/none", passed}, []string{"cell"}, filepath.Join(credentials, "db-password")},
+		"of its own, not passed": {[]string{"HOME=/none"}, []string{"cell"}, ""},
+		"of another service":     {[]string{"HOME=/none"}, []string{"placement"}, "/run/credentials/compute-agent-cell@.service/db-password"},
+	} {
+		cfg, err := Load(Options{File: file, Environ: tc.environ, Uses: tc.uses})
+		if tc.want == "" {
+			testproc.ErrorIs(t, err, systemd.ErrNoCredential, name+": %v")
+			continue
+		}
+		testproc.Check(t, err)
+		a := testproc.Try(sqldb.ParseAddress(cfg.Cell.Database)).Or(t)
+		if a.PasswordFile != tc.want {
+			t.Errorf("%s: %s in %s", name, a.PasswordFile, cfg.Cell.Database)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -60,7 +61,25 @@ func (l *loader) resolve() {
 			c.named = append(c.named, NamedFile{key, path})
 		}
 	}
+	l.resolveDatabase("placement.database", &c.Placement.Database)
+	l.resolveDatabase("compute_api.database", &c.ComputeAPI.Database)
+	l.resolveDatabase("cell.database", &c.Cell.Database)
 	l.resolveCells()
+}
+
+// anyCredentials stands for the directory of the credentials of an address that is only looked at.
+const anyCredentials = "/run/credentials/-"
+
+// resolveDatabase turns the name of a credential with the password of a database into its path.
+func (l *loader) resolveDatabase(key string, name *string) {
+	a, err := sqldb.ParseAddressOf(*name, anyCredentials)
+	if err != nil || a.PasswordFile == "" {
+		return
+	}
+	path := strings.TrimPrefix(a.PasswordFile, anyCredentials+"/")
+	if l.resolveCredential(key, &path); path != a.PasswordFile {
+		*name = sqldb.SetPasswordFile(*name, path)
+	}
 }
 
 // resolvePlugins finds the executables of drivers without a path: in plugins.dir and, unless that
@@ -175,6 +194,7 @@ var credentialUnits = map[string]string{
 	"placement_client": "compute-agent.service",
 	"cell_client":      "compute-agent.service",
 	"compute_api":      "compute-agent-cells-api.service",
+	"placement":        "compute-agent-placement.service",
 	"placement_tls":    "compute-agent-placement.service",
 	"keystone":         "compute-agent-placement.service",
 	"cell":             "compute-agent-cell@.service",

@@ -65,6 +65,11 @@ var engines = map[string]func(*dsn) (Address, error){
 // password_file has the path of a file with the password, or the name of a credential of systemd.
 // No error shows a password.
 func ParseAddress(name string) (Address, error) {
+	return ParseAddressOf(name, os.Getenv("CREDENTIALS_DIRECTORY"))
+}
+
+// ParseAddressOf is [ParseAddress] for a process whose credentials of systemd are in a directory.
+func ParseAddressOf(name, credentials string) (Address, error) {
 	scheme, rest, found := strings.Cut(name, "://")
 	if !found {
 		if problem := noPath(name); problem != "" {
@@ -88,7 +93,7 @@ func ParseAddress(name string) (Address, error) {
 		}
 		return Address{}, fmt.Errorf("databases of the kind %q are not supported; write sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", scheme)
 	}
-	d, err := parseDSN(base, rest)
+	d, err := parseDSN(base, rest, credentials)
 	if err != nil {
 		return Address{}, err
 	}
@@ -96,6 +101,22 @@ func ParseAddress(name string) (Address, error) {
 	a.HasPassword, a.PasswordFile = d.password != "", d.passwordFile
 	return a, err
 }
+
+// SetPasswordFile is the address with another password_file, if it has one.
+func SetPasswordFile(name, path string) string {
+	at := strings.Index(name, "@") + 1 // a password may have a question mark, and no option an @
+	place, query, _ := strings.Cut(name[at:], "?")
+	options := strings.Split(query, "&")
+	for i, option := range options {
+		if key, _, _ := strings.Cut(option, "="); key == passwordFileOption {
+			options[i] = key + "=" + strings.ReplaceAll(url.QueryEscape(path), "%2F", "/")
+			return name[:at] + place + "?" + strings.Join(options, "&")
+		}
+	}
+	return name
+}
+
+const passwordFileOption = "password_file"
 
 const schemeLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-."
 
@@ -135,7 +156,7 @@ func (d *dsn) String() string {
 // parseDSN reads what follows the scheme, as SQLAlchemy does: the user ends at the first colon, and
 // the password at the first @, so that a password may have any other character as it is. No error
 // shows anything of which it is not certain that it is no password.
-func parseDSN(scheme, rest string) (*dsn, error) {
+func parseDSN(scheme, rest, credentials string) (*dsn, error) {
 	d := &dsn{scheme: scheme}
 	if strings.Count(rest, "@") > 1 {
 		return nil, fmt.Errorf("the %s address has more than one @: write each that is in a name, a password or an option as %%40", scheme)
@@ -184,7 +205,7 @@ func parseDSN(scheme, rest string) (*dsn, error) {
 			return nil, fmt.Errorf("the database address %s has the option %s more than once", d, name)
 		}
 	}
-	if err := d.takePasswordFile(); err != nil {
+	if err := d.takePasswordFile(credentials); err != nil {
 		return nil, err
 	}
 	if d.passwordFile != "" && d.password != "" {
@@ -207,9 +228,9 @@ func portFits(host string) bool {
 }
 
 // takePasswordFile takes the option password_file: a path, or the name of a credential of systemd.
-func (d *dsn) takePasswordFile() error {
-	d.passwordFile = d.take("password_file")
-	switch credentials := os.Getenv("CREDENTIALS_DIRECTORY"); {
+func (d *dsn) takePasswordFile(credentials string) error {
+	d.passwordFile = d.take(passwordFileOption)
+	switch {
 	case d.passwordFile == "" || filepath.IsAbs(d.passwordFile):
 	case strings.ContainsRune(d.passwordFile, '/'):
 		return fmt.Errorf("the database address %s has the password_file %s, which is neither an absolute path nor the name of a credential", d, d.passwordFile)
