@@ -372,7 +372,7 @@ func evict(ctx context.Context, store apidb.Store, cfg *config.Config, host, rea
 		}
 	}
 	denial, _ := e.Denial()
-	list, err := pki.NewDenyList(pki.Shortened([]pki.Denial{denial}))
+	list, err := pki.NewDenyList([]pki.Denial{denial})
 	if err != nil {
 		return view, err
 	}

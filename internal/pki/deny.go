@@ -88,33 +88,6 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 	return l, nil
 }
 
-// Shortened are denials that a list can hold: a reason is cut at MaxReason, and all are dropped if
-// the list would be too long: no text for people may keep a denial from taking effect.
-func Shortened(denials []Denial) []Denial {
-	out, size := slices.Clone(denials), len(denyColumns)
-	for i, d := range out {
-		out[i].Reason = cut(oneLine(d.Reason), MaxReason)
-		size += len(d.Host) + len(" 2006-01-02T15:04:05Z \n") + len(out[i].Reason)
-	}
-	if size > maxDenyText {
-		for i := range out {
-			out[i].Reason = ""
-		}
-	}
-	return out
-}
-
-// cut is the beginning of a text, of at most some bytes, without half a character.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most]
-}
-
 // oneLine is a text with single spaces, and without what a terminal would obey.
 func oneLine(s string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {

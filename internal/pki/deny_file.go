@@ -159,7 +159,7 @@ func editDenyFile(
 	content, err := files.Read(path)
 	switch {
 	case err == nil:
-		if source, followed := followedFrom(content.Data); followed {
+		if source, followed := FollowedFrom(content.Data); followed {
 			return fmt.Errorf("%w: %s is a copy of %s; edit the list there", ErrFollowed, path, source)
 		}
 		if list, err = parse(content.Data, path); err != nil {

@@ -69,7 +69,7 @@ func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, er
 		return nil, fmt.Errorf("deny list: %w", err)
 	}
 	list, err := ParseDenyList(content.Data, path)
-	_, copied := followedFrom(content.Data)
+	_, copied := FollowedFrom(content.Data)
 	switch {
 	case !copied && len(content.Data) > 0 && err != nil:
 		return nil, fmt.Errorf("deny list: %w; it is no copy, and would be replaced by the list of %s: "+
@@ -220,8 +220,8 @@ func (w *follower) write(list *DenyList) {
 // followedMark begins the first line of a file that is a copy.
 const followedMark = "# Copied now and then from "
 
-// followedFrom is the URL that a file is a copy of.
-func followedFrom(text []byte) (url string, followed bool) {
+// FollowedFrom is the URL of the enrolment service whose deny list a file is a copy of.
+func FollowedFrom(text []byte) (url string, followed bool) {
 	rest, followed := bytes.CutPrefix(text, []byte(followedMark))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	return string(line), followed

@@ -191,22 +191,3 @@ func FuzzParseDenyList(f *testing.F) {
 		}
 	})
 }
-
-// TestShortened: whatever the reasons are, the list can be written.
-func TestShortened(t *testing.T) {
-	denials := make([]pki.Denial, 0, 4000)
-	for i := range cap(denials) {
-		denials = append(denials, pki.Denial{Host: fmt.Sprint("h", i), Before: time.Unix(int64(i), 0), Reason: strings.Repeat("é", 300)})
-	}
-	for count, reason := range map[int]int{1: 500, len(denials): 0} {
-		list := testproc.Try(pki.NewDenyList(pki.Shortened(denials[:count]))).Or(t)
-		for _, d := range list.Denials() {
-			if len(d.Reason) != reason || strings.Trim(d.Reason, "é") != "" {
-				t.Fatalf("of %d: %+v", count, d)
-			}
-		}
-		if len(list.Denials()) != count {
-			t.Errorf("%d denials of %d", len(list.Denials()), count)
-		}
-	}
-}
