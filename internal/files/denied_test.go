@@ -18,6 +18,7 @@ import (
 const (
 	deniedFile = "COMPUTE_AGENT_TEST_DENIED"
 	other      = 65534 // a user and a group that own no file
+	person     = 54321 // such a user, numbered as people are
 )
 
 // TestDenied: who may not read a file learns whose it is, and how to open it. Root may read all, so
@@ -44,16 +45,25 @@ func TestDenied(t *testing.T) {
 	program := filepath.Join(dir, "test")
 	content := testproc.Try(os.ReadFile(testproc.Try(os.Executable()).Or(t))).Or(t)
 	testproc.Check(t, testproc.WriteExecutable(program, content))
-	for path, want := range map[string]string{
-		filepath.Join(dir, "key"):    "it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && chmod g+r PATH",
-		list:                         "it belongs to root:root with mode 0700, and this process runs as USER; run: chgrp GROUP PATH && chmod g+rx PATH",
-		filepath.Join(closed, "key"): "USER cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp GROUP DIR && chmod g+x DIR",
+	theirs := filepath.Join(dir, "theirs")
+	testproc.Check(t, errors.Join(os.WriteFile(theirs, []byte("secret"), 0o600), os.Chown(theirs, other, other)))
+	const again = "test -test.run=TestDenied -test.v=false"
+	for _, c := range []struct {
+		uid        uint32
+		path, want string
+	}{
+		{person, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
+		{person, theirs, "it belongs to OTHER:GROUP with mode 0600, and this process runs as USER; run: sudo -u OTHER " + again},
+		{person, filepath.Join(closed, "key"), "USER cannot enter DIR, which belongs to root:root with mode 0700; run: sudo " + again},
+		{other, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && chmod g+r PATH"},
+		{other, list, "it belongs to root:root with mode 0700, and this process runs as USER; run: chgrp GROUP PATH && chmod g+rx PATH"},
+		{other, filepath.Join(closed, "key"), "USER cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp GROUP DIR && chmod g+x DIR"},
 	} {
-		cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestDenied$")
-		cmd.Dir, cmd.Env = "/", append(os.Environ(), deniedFile+"="+path)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+		cmd := exec.CommandContext(t.Context(), program, "-test.run=TestDenied", "-test.v=false")
+		cmd.Dir, cmd.Env = "/", append(os.Environ(), deniedFile+"="+c.path, "INVOCATION_ID=")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.uid, Gid: other}}
 		out := testproc.Try(cmd.CombinedOutput()).Or(t)
-		want = strings.NewReplacer("PATH", path, "DIR", filepath.Dir(path), "USER", userName(other), "GROUP", groupName(other)).Replace(want)
-		testproc.Contains(t, string(out), "permission denied: "+want, "%s: %s", path)
+		want := strings.NewReplacer("PATH", c.path, "DIR", filepath.Dir(c.path), "USER", userName(int(c.uid)), "OTHER", userName(other), "GROUP", groupName(other)).Replace(c.want)
+		testproc.Contains(t, string(out), "permission denied: "+want, "%s: %s", c.path)
 	}
 }
