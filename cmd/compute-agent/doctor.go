@@ -95,9 +95,11 @@ func services(ctx context.Context, file string) (out []doctor.Service) {
 		if u.Name == doctor.ComputeAPIUnit {
 			environ = append(environ, "RUNTIME_DIRECTORY=/run/"+strings.TrimSuffix(u.Name, ".service"))
 		}
-		if cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}, Overrides: doctor.Overrides(u)}); err == nil {
+		cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}, Overrides: doctor.Overrides(u)})
+		if err == nil {
 			s.Config = cfg
 		}
+		s.ConfigErr = err
 		if s.Config != nil && u.Active == "active" && u.Name == doctor.ComputeAPIUnit {
 			s.Cells, s.CellsErr = cellStates(ctx, filepath.Join(s.Config.Agent.RuntimeDir, computeAdminSocket))
 		}

@@ -21,16 +21,7 @@ import (
 
 func checkConfig(_ context.Context, e *Env) []Result {
 	if e.ConfigErr != nil {
-		found := e.ConfigErr.Error()
-		var all config.Problems
-		if errors.As(e.ConfigErr, &all) && len(all) > 0 {
-			first := all[0]
-			found = fmt.Sprintf("%s: %s", first.Source, strings.TrimPrefix(first.Key+": "+first.What, ": "))
-			if more := len(all) - 1; more > 0 {
-				found += fmt.Sprintf(" (and %d more)", more)
-			}
-		}
-		return bad(found, "The agent does not start, and a running one does not reload. The other checks use what could be read.",
+		return bad(firstProblem(e.ConfigErr), "The agent does not start, and a running one does not reload. The other checks use what could be read.",
 			"compute-agent config check --config "+e.Config.File())
 	}
 	files, judged := e.Config.Files(), ""
@@ -45,7 +36,7 @@ func checkConfig(_ context.Context, e *Env) []Result {
 		if err != nil {
 			return bad(reason(err, name), "It existed a moment ago; the next reload fails.", "ls -l "+name)
 		}
-		if !e.may(f, 4) {
+		if !e.may(name, f, 4) {
 			return bad(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name), "The agent does not start without its configuration.",
 				e.command("chgrp %s %s && chmod g+r %s", e.Agent.Name, name, name))
 		}
@@ -55,6 +46,20 @@ func checkConfig(_ context.Context, e *Env) []Result {
 		}
 	}
 	return fine("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), judged)
+}
+
+// firstProblem is the first of the problems of a configuration, and how many more there are.
+func firstProblem(err error) string {
+	var all config.Problems
+	if !errors.As(err, &all) || len(all) == 0 {
+		return err.Error()
+	}
+	first := all[0]
+	found := fmt.Sprintf("%s: %s", first.Source, strings.TrimPrefix(first.Key+": "+first.What, ": "))
+	if more := len(all) - 1; more > 0 {
+		found += fmt.Sprintf(" (and %d more)", more)
+	}
+	return found
 }
 
 func checkDrivers(_ context.Context, e *Env) []Result {
@@ -72,7 +77,9 @@ const computeID = "compute_id"
 
 // checkComputeID reads the files in the configuration and state directories, as Nova does. All that
 // exist must agree.
-func checkComputeID(_ context.Context, e *Env) []Result {
+func checkComputeID(_ context.Context, e *Env) []Result { return asAgent(e, e.identity) }
+
+func (e *Env) identity() []Result {
 	const why = "The identity links this host to its resource provider. The agent does not start if it is not certain, because it could write to another host's."
 	type found struct{ path, id string }
 	var all []found
@@ -83,7 +90,7 @@ func checkComputeID(_ context.Context, e *Env) []Result {
 			continue
 		}
 		if os.IsPermission(err) {
-			return skip("%s is not readable; run this command as %s or root", path, e.Agent.Name)
+			return e.closed(path, why)
 		}
 		if err != nil {
 			return bad(reason(err, path), why, "ls -l "+path)
@@ -141,11 +148,19 @@ func (e *Env) refused(err error, why string) []Result {
 	case errors.As(err, &refused):
 		return bad(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Hint, e.Root, ""))
 	case errors.Is(err, fs.ErrPermission):
-		return skip("%s is not readable; run this command as %s or root", filepath.Join(e.Config.Agent.StateDir, identity.FileName), e.Agent.Name)
+		return e.closed(filepath.Join(e.Config.Agent.StateDir, identity.FileName), why)
 	case err != nil:
 		return bad(err.Error(), why, "ls -l "+e.Config.Agent.StateDir)
 	}
 	return nil
+}
+
+// closed is the result for a file that may not be read: by the agent, if root asks.
+func (e *Env) closed(path, why string) []Result {
+	if e.Self == 0 && e.Become != nil {
+		return bad(fmt.Sprintf("%s cannot read %s", e.Agent.Name, path), why, "ls -l "+path)
+	}
+	return skip("%s is not readable; run this command as %s or root", path, e.Agent.Name)
 }
 
 // readShort reads up to 4096 bytes of a file.

@@ -49,6 +49,10 @@ func checkDatabases(ctx context.Context, e *Env) []Result {
 
 func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 	c := databaseCheck{env: e, of: d}
+	if a, err := sqldb.ParseAddress(d.Address); err == nil && e.foreign(a.PasswordFile) != "" {
+		c.add("", Skipped, "root does not follow the symbolic link "+e.foreign(a.PasswordFile)+", which another user can have made, to its password", "", "")
+		return c.results
+	}
 	found, err := d.Diagnose(ctx)
 	if err != nil {
 		c.unusable(err)

@@ -36,7 +36,7 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 	switch {
 	case os.IsNotExist(err):
 		above := e.nearest(filepath.Dir(p))
-		if parent, err := e.stat(above); err == nil && e.may(parent, 3) {
+		if parent, err := e.stat(above); err == nil && e.may(above, parent, 3) {
 			return fine("%s does not exist yet; the agent creates it", p)
 		}
 		return missing(fmt.Sprintf("%s does not exist, and %s cannot create it in %s", p, e.Agent.Name, above), why,
@@ -55,7 +55,7 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 			"Other users could replace the agent's identity or intercept its connections.",
 			e.command("chmod 0750 %s", p),
 		)
-	case !e.may(f, 7):
+	case !e.may(p, f, 7):
 		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod u+rwx %s", p))
 	}
 	return fine("%s, owned by user %d, mode %04o", p, f.UID, f.Mode.Perm())

@@ -21,7 +21,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 const (
@@ -51,26 +50,33 @@ const (
 	caKey      = "enrolment.ca_dir"
 )
 
+// auth is how the clients of a service authenticate.
+func (s Service) auth() string {
+	switch s.service() {
+	case config.ComputeAPIService:
+		return s.Config.ComputeAPI.Auth
+	case config.PlacementService:
+		return flagOf(s.UnitState, "--auth")
+	}
+	return ""
+}
+
 // files are those that the service reads, except its configuration.
 func (s Service) files() []config.NamedFile {
 	if s.Config == nil || s.service() == "" {
 		return nil
 	}
 	credentials := credentialsDir + s.Name
-	out := s.Config.ServiceFiles(s.service(), credentials)
-	if path := flagOf(s.UnitState, tokensFlag); path != "" {
-		out = append(out, config.NamedFile{Key: tokensFlag, Path: path})
+	enrols := s.Config.Enrolment.Listen != ""
+	out := slices.DeleteFunc(s.Config.ServiceFiles(s.service(), credentials), func(f config.NamedFile) bool {
+		section, _, _ := strings.Cut(f.Key, ".")
+		return section == "keystone" && s.auth() != config.AuthKeystone || section == "enrolment" && !enrols
+	})
+	if path := flagOf(s.UnitState, tokensFlag); path != "" && s.service() == config.PlacementService && s.auth() == config.AuthToken {
+		out = append(out, config.NamedFile{Key: tokensFlag, Path: path}) // of the others it is in their configuration
 	}
-	if s.service() == config.ComputeAPIService && s.Config.Enrolment.Listen != "" {
+	if s.service() == config.ComputeAPIService && enrols {
 		out = append(out, config.NamedFile{Key: caKey, Path: filepath.Join(cmp.Or(s.Config.Enrolment.CADir, credentials), pki.CAKeyFile)})
-	}
-	address := map[config.Service]config.NamedFile{
-		config.PlacementService:  {Key: "placement.database", Path: s.Config.Placement.Database},
-		config.ComputeAPIService: {Key: "compute_api.database", Path: s.Config.ComputeAPI.Database},
-		config.CellService:       {Key: "cell.database", Path: s.Config.Cell.Database},
-	}[s.service()]
-	if a, err := sqldb.ParseAddress(address.Path); err == nil && a.PasswordFile != "" {
-		out = append(out, config.NamedFile{Key: address.Key, Path: a.PasswordFile})
 	}
 	return out
 }
@@ -82,7 +88,7 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 	for _, s := range e.servers() {
 		as, err := e.as(s)
 		if err != nil {
-			out = append(out, Result{Name: "files." + s.Name, Title: "Files of services", Severity: Skipped, Found: err.Error()})
+			out = append(out, Result{Name: "files." + s.unit(), Title: "Files of services", Severity: Skipped, Found: err.Error()})
 			continue
 		}
 		all := s.files()
@@ -92,7 +98,7 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 			}
 			judged++
 			if r := (fileCheck{as, s, all}).judge(f); r != nil {
-				r.Name, r.Title, r.Found = "files."+f.Key, "File", fmt.Sprintf("%s of %s: %s", f.Key, s.Name, strings.ReplaceAll(r.Found, e.Root, ""))
+				r.Name, r.Title, r.Found = "files."+s.unit()+"."+strings.TrimLeft(f.Key, "-"), "File", fmt.Sprintf("%s of %s: %s", f.Key, s.Name, strings.ReplaceAll(r.Found, e.Root, ""))
 				out = append(out, *r)
 			}
 		}
@@ -169,6 +175,9 @@ func (c fileCheck) judge(f config.NamedFile) *Result {
 		return &Result{Severity: severity, Found: found, Why: why, Fix: fix}
 	}
 	passed := strings.HasPrefix(f.Path, credentialsDir)
+	if r := e.unread(f.Path); r != nil {
+		return r
+	}
 	file, err := e.stat(f.Path)
 	switch {
 	case passed && os.IsNotExist(err): // the unit does not run
@@ -180,30 +189,38 @@ func (c fileCheck) judge(f config.NamedFile) *Result {
 	case !file.Mode.IsRegular():
 		return failed(Error, f.Path+" is not a regular file", "ls -ld "+f.Path)
 	}
-	if found, fix := e.readable(f.Path, file, c.service.Groups); found != "" && !passed {
-		return failed(Error, found, fix)
+	if r := e.readable(f.Path, file, c.service.Groups); r != nil && !passed {
+		if r.Severity == Error {
+			r.Why = why
+		}
+		return r
 	}
 	private := files.Private(f.Path, file.Mode) == nil
 	owned := file.UID == 0 || file.UID == e.Agent.UID
 	name := e.Agent.Name
 	switch {
 	case kind == readOnly && file.Mode.Perm()&0o002 != 0:
-		return failed(Error, fmt.Sprintf("%s has mode %04o, so that all users can change it", f.Path, file.Mode.Perm()), e.command("chmod o-w %s", f.Path))
+		return failed(Error, fmt.Sprintf("%s has mode %04o, so that all users can change it", f.Path, file.Mode.Perm()), e.change(f.Path, "chmod o-w %s", f.Path))
 	case kind == readOnly:
 		return nil
 	case !private && kind == clientKey:
 		why = "A process with the key can act as this service."
-		return failed(Warning, openTo(f.Path, file), e.command("chmod g-w,o= %s", f.Path))
+		return failed(Warning, openTo(f.Path, file), e.change(f.Path, "chmod g-w,o= %s", f.Path))
 	case !private:
-		return failed(Error, openTo(f.Path, file), e.command("chmod g-w,o= %s", f.Path))
+		return failed(Error, openTo(f.Path, file), e.change(f.Path, "chmod g-w,o= %s", f.Path))
 	case !owned && (kind == digests || kind == authority):
-		return failed(Error, fmt.Sprintf("%s belongs to user %d, which is neither root nor %s", f.Path, file.UID, name), e.command("chown root %s", f.Path))
+		return failed(Error, fmt.Sprintf("%s belongs to user %d, which is neither root nor %s", f.Path, file.UID, name), e.change(f.Path, "chown root %s", f.Path))
 	}
-	switch err := c.content(kind, f); {
+	if passed { // only root and systemd can have put it there
+		err = c.content(kind, f)
+	} else if notRead := e.reading(func() { err = c.content(kind, f) }); notRead != nil {
+		return &Result{Severity: Skipped, Found: f.Path + " cannot be read: " + notRead.Error()}
+	}
+	switch {
 	case errors.Is(err, os.ErrPermission):
 		return &Result{Severity: Skipped, Found: f.Path + " cannot be read; run this command as root"}
 	case err != nil:
-		return failed(Error, err.Error(), e.command("editor %s", f.Path))
+		return failed(Error, err.Error(), e.change(f.Path, "editor %s", f.Path))
 	}
 	return nil
 }
@@ -212,20 +229,26 @@ func openTo(path string, file File) string {
 	return fmt.Sprintf("%s has mode %04o, so that other users can read or change it", path, file.Mode.Perm())
 }
 
-// readable is why the user cannot read a file, and what changes that; "" if it can.
-func (e *Env) readable(path string, file File, groups []string) (found, fix string) {
+// readable is what keeps the user from reading a file, and what changes that; nil if nothing does.
+func (e *Env) readable(path string, file File, groups []string) *Result {
 	group := e.Agent.Name
 	if len(groups) > 0 {
 		group = groups[0]
 	}
 	if dir, blocked := e.blockedBy(path); blocked {
-		return fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), e.command("chgrp %s %s && chmod g+x %[2]s", group, dir)
+		return &Result{Severity: Error, Found: fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), Fix: e.change(dir, "chgrp %s %s && chmod g+x %[2]s", group, dir)}
 	}
-	if e.may(file, 4) {
-		return "", ""
+	switch allowed, known := e.permits(path, file, 4); {
+	case !known:
+		return &Result{Severity: Skipped, Found: fmt.Sprintf("%s has an access control list, which says whether %s can read it; run this command as root", path, e.Agent.Name)}
+	case allowed:
+		return nil
 	}
-	return fmt.Sprintf("%s cannot read %s, which belongs to user %d and group %d with mode %04o", e.Agent.Name, path, file.UID, file.GID, file.Mode.Perm()),
-		e.command("chgrp %s %s && chmod g+r %[2]s", group, path)
+	return &Result{
+		Severity: Error,
+		Found:    fmt.Sprintf("%s cannot read %s, which belongs to user %d and group %d with mode %04o", e.Agent.Name, path, file.UID, file.GID, file.Mode.Perm()),
+		Fix:      e.change(path, "chgrp %s %s && chmod g+r %[2]s", group, path),
+	}
 }
 
 // content returns an error unless the service can use what a file has.
@@ -275,7 +298,7 @@ func checkDenyLists(_ context.Context, e *Env) (out []Result) {
 		}
 		lists++
 		if r := e.denyList(s); r != nil {
-			r.Name, r.Title, r.Found = "deny-list."+strings.TrimSuffix(s.Name, ".service"), "Deny list", s.Name+": "+strings.ReplaceAll(r.Found, e.Root, "")
+			r.Name, r.Title, r.Found = "deny-list."+s.unit(), "Deny list", s.Name+": "+strings.ReplaceAll(r.Found, e.Root, "")
 			out = append(out, *r)
 		}
 	}
@@ -291,6 +314,9 @@ func (e *Env) denyList(s Service) *Result {
 	as, err := e.as(s)
 	if err != nil {
 		return &Result{Severity: Skipped, Found: err.Error()}
+	}
+	if r := as.unread(c.File); r != nil {
+		return r
 	}
 	look := e.command("journalctl --unit %s --lines 20 --output cat", s.Name)
 	file, err := e.stat(c.File)
@@ -313,10 +339,18 @@ func (e *Env) denyList(s Service) *Result {
 	if c.URL == "" { // several services read it
 		groups = []string{pki.DenyGroup}
 	}
-	if found, fix := as.readable(c.File, file, groups); found != "" {
-		return &Result{Severity: Error, Found: found, Why: noStart, Fix: fix}
+	r := as.readable(c.File, file, groups)
+	switch {
+	case r != nil && r.Severity == Error:
+		r.Why = noStart
+		return r
+	case r != nil:
+		return r
 	}
-	return e.denyListText(s, look)
+	if err := as.reading(func() { r = e.denyListText(s, look) }); err != nil {
+		return &Result{Severity: Skipped, Found: c.File + " cannot be read: " + err.Error()}
+	}
+	return r
 }
 
 // denyListText is the result for a list that the service can read.
@@ -336,6 +370,7 @@ func (e *Env) denyListText(s Service, look string) *Result {
 		return &Result{Severity: Error, Found: err.Error(), Why: noStart, Fix: "ls -l " + c.File}
 	}
 	list, damaged := pki.ParseDenyList(content.Data, c.File)
+	_, copied := pki.FollowedFrom(content.Data)
 	unusable := denied.RefuseAfter(c.AgeLimit()).Get().Err() != nil
 	renew := e.command("compute-agent ca deny-list --renew --file %s", c.File)
 	switch serial, date := list.Header(); {
@@ -344,8 +379,18 @@ func (e *Env) denyListText(s Service, look string) *Result {
 			Severity: Error, Found: damaged.Error(), Why: "A service that starts with it refuses all hosts until it is repaired; one that runs keeps the last list.",
 			Fix: e.command("compute-agent ca deny-list --file %s", c.File) + "   # says what to do",
 		}
+	case c.URL != "" && !copied: // it has no hosts: one that has is an error above
+		return &Result{
+			Severity: Error, Found: fmt.Sprintf("%s is not a copy of the list of %s", c.File, c.URL),
+			Why: "A service that starts with it refuses all hosts until the list is fetched.", Fix: look,
+		}
 	case damaged != nil:
 		return &Result{Severity: Error, Found: damaged.Error(), Why: "A service that starts with it refuses all hosts until the list is fetched.", Fix: look}
+	case unusable && date.IsZero():
+		return &Result{
+			Severity: Error, Why: "It refuses all hosts.", Fix: renew,
+			Found: fmt.Sprintf("%s has no header, so that its age is not known, and deny_list.max_age is %s", c.File, c.AgeLimit()),
+		}
 	case unusable:
 		r := &Result{
 			Severity: Error,

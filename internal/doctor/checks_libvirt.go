@@ -96,7 +96,7 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 		if err != nil {
 			return bad(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
 		}
-		if !e.may(f, 6) {
+		if !e.may(s.path, f, 6) {
 			return e.libvirtAccess(write, s, fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
 		}
 		err = e.dial(ctx, s.path)

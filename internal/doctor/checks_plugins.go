@@ -91,7 +91,7 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	switch {
 	case f.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0:
 		return bad(path+" is set-user-ID or set-group-ID", "It would run as another user, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
-	case f.Mode.Perm()&0o111 == 0 || !e.may(f, 5) && e.Agent.UID != 0:
+	case f.Mode.Perm()&0o111 == 0 || !e.may(real, f, 5) && e.Agent.UID != 0:
 		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and execute it", path, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod 0755 %s", path))
 	case digest == "":
 		return fine("%s", path)

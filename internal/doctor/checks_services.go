@@ -6,7 +6,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +17,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/systemd"
@@ -30,6 +34,8 @@ var agentUnits = []string{"compute-agent.service", "compute-agent-domain-capabil
 type Service struct {
 	systemd.UnitState
 	Config *config.Config
+	// ConfigErr is why its configuration cannot be used.
+	ConfigErr error
 	// Cells are those of a compute API that runs, as it has them; CellsErr: it does not say.
 	Cells    []Cell
 	CellsErr error
@@ -51,12 +57,27 @@ type Cell struct {
 func ConfigFile(u systemd.UnitState) string { return flagOf(u, "--config") }
 
 // Overrides are what the command of a unit says of its configuration.
-func Overrides(u systemd.UnitState) []config.Override {
-	if dir := flagOf(u, "--state-dir"); dir != "" {
-		return []config.Override{{Key: "agent.state_dir", Value: dir, Flag: "--state-dir"}}
+func Overrides(u systemd.UnitState) (out []config.Override) {
+	keys := map[string]string{"--state-dir": "agent.state_dir"}
+	switch (Service{UnitState: u}).service() {
+	case config.PlacementService:
+		keys["--database"] = "placement.database"
+	case config.ComputeAPIService:
+		keys["--database"], keys["--auth"], keys[tokensFlag] = "compute_api.database", "compute_api.auth", "compute_api.token_file"
+	case config.CellService:
+		keys["--database"], keys["--auth"], keys[tokensFlag] = "cell.database", "cell.auth", "cell.token_file"
 	}
-	return nil
+	for _, flag := range slices.Sorted(maps.Keys(keys)) {
+		if value := flagOf(u, flag); value != "" {
+			out = append(out, config.Override{Key: keys[flag], Value: value, Flag: flag})
+		}
+	}
+	return out
 }
+
+// unit is the name of the service for people and in names of results, with that of its instance:
+// "compute-agent-cell@cell1".
+func (s Service) unit() string { return strings.TrimSuffix(s.Name, ".service") }
 
 // flagOf is the value of a flag in the command of a unit, "" without it.
 func flagOf(u systemd.UnitState, flag string) string {
@@ -84,13 +105,19 @@ func (e *Env) servers() (out []Service) {
 
 // withoutAgent reports whether this machine has services of the control plane, and no agent.
 func (e *Env) withoutAgent() bool {
-	return len(e.servers()) > 0 && !slices.ContainsFunc(e.Services, func(s Service) bool { return s.Name == agentUnits[0] })
+	return len(e.servers()) > 0 && !HasAgent(e.Services)
 }
 
-// ControlPlane is the state of the services of a machine without an agent; none for others.
+// HasAgent reports whether the agent is one of the units of a machine.
+func HasAgent(services []Service) bool {
+	return slices.ContainsFunc(services, func(s Service) bool { return s.Name == agentUnits[0] })
+}
+
+// ControlPlane is the state of the services of the control plane on a machine, the worst first;
+// none without any.
 func ControlPlane(services []Service) []Result {
-	e := &Env{Services: services, Self: os.Geteuid(), Now: time.Now}
-	if !e.withoutAgent() {
+	e := &Env{Services: services, Self: os.Geteuid(), Stat: statFile, Now: time.Now}
+	if len(e.servers()) == 0 {
 		return nil
 	}
 	out := append(checkCells(context.Background(), e), checkServices(context.Background(), e)...)
@@ -140,11 +167,32 @@ func (e *Env) cell(c Cell) Result {
 func checkServices(_ context.Context, e *Env) (out []Result) {
 	for _, s := range e.servers() {
 		r := e.judge(s)
-		name := strings.TrimSuffix(s.Name, ".service")
-		r.Name, r.Title = "service."+name, name
+		r.Name, r.Title = "service."+s.unit(), s.unit()
 		out = append(out, r)
+		if s.ConfigErr != nil {
+			r = e.misconfigured(s)
+			r.Name, r.Title = "service."+s.unit()+".config", s.unit()
+			out = append(out, r)
+		}
 	}
 	return out
+}
+
+// misconfigured is the result for a service whose configuration cannot be used. What it says is not
+// repeated where another user can have put another file there.
+func (e *Env) misconfigured(s Service) Result {
+	file := cmp.Or(ConfigFile(s.UnitState), config.DefaultFile)
+	if errors.Is(s.ConfigErr, fs.ErrPermission) && e.Self != 0 {
+		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be read, nor the files and databases be checked that it names; run this command as root"}
+	}
+	found := "its configuration " + file + " cannot be used"
+	if e.foreign(file) == "" {
+		found += ": " + firstProblem(s.ConfigErr)
+	}
+	return Result{
+		Severity: Error, Found: found, Why: "The service does not start with it. The files, deny list and databases that it names are not checked.",
+		Fix: e.command("compute-agent config check --config %s", file),
+	}
 }
 
 // manyRestarts is how often systemd may have restarted a service that runs before it is a warning.
@@ -231,17 +279,35 @@ func checkCertificates(_ context.Context, e *Env) (out []Result) {
 // certificate is the result for a file that a service uses: none if all is well.
 func (e *Env) certificate(s Service, key, path string) []Result {
 	named := func(severity Severity, found, why, fix string) []Result {
-		return []Result{{Name: "certificates." + key, Title: "Certificate", Severity: severity, Found: found, Why: why, Fix: fix}}
+		return []Result{{Name: "certificates." + s.unit() + "." + key, Title: "Certificate", Severity: severity, Found: found, Why: why, Fix: fix}}
 	}
-	text, err := os.ReadFile(e.path(path))
-	if os.IsPermission(err) {
-		return named(Skipped, path+" cannot be read; run this command as root", "", "")
+	as, err := e.as(s)
+	if err != nil {
+		return named(Skipped, err.Error(), "", "")
+	}
+	if r := as.unread(path); r != nil {
+		return named(Skipped, r.Found, "", "")
 	}
 	var all []*x509.Certificate
-	if err == nil {
-		all, err = pki.Certificates(text, path)
+	read := func() {
+		var own files.Content
+		if own, err = files.Read(e.path(path)); err == nil {
+			all, err = pki.Certificates(own.Data, path)
+		}
 	}
-	if err != nil {
+	if strings.HasPrefix(path, credentialsDir) {
+		read()
+	} else if notRead := as.reading(read); notRead != nil {
+		return named(Skipped, path+" cannot be read: "+notRead.Error(), "", "")
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission) && e.Self == 0:
+		return nil // checkFiles has it
+	case errors.Is(err, fs.ErrPermission):
+		return named(Skipped, path+" cannot be read; run this command as root", "", "")
+	case errors.Is(err, files.ErrUnreadable):
+		return named(Skipped, strings.ReplaceAll(err.Error(), e.Root, ""), "", "")
+	case err != nil:
 		return named(Error, fmt.Sprintf("%s of %s: %v", key, s.Name, err), noStart, "ls -l "+path)
 	}
 	first := slices.MinFunc(all, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })

@@ -10,5 +10,7 @@
 // needs is skipped, and its result says so. All access to the machine goes through Env, so that
 // tests can build a host with one fault.
 //
-// Permissions are checked for the user that the agent runs as, not for the user of the command.
+// Permissions are checked for the user that the agent or the service runs as, not for the user of
+// the command. As root it reads their files with the rights of that user, whom it has the kernel
+// judge, and follows no symbolic link that another user than root can have made.
 package doctor

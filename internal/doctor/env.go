@@ -68,6 +68,9 @@ type Env struct {
 	Stat        func(path string) (File, error)
 	LookupGroup func(name string) (gid int, err error)
 	LookupUser  func(name string) (Account, error)
+	// Become calls f with the rights of a user to files; an error, and no call, if it cannot. Nil:
+	// modes alone say who may do what.
+	Become      func(a Account, f func()) error
 	Statfs      func(path string) (Space, error)
 	OpenFiles   func() (soft, hard uint64, err error)
 	ClockSynced func() (bool, error)
@@ -88,7 +91,7 @@ type Env struct {
 func Host(cfg *config.Config, cfgErr error, agentUser string) (Env, error) {
 	env := Env{
 		Config: cfg, ConfigErr: cfgErr, Self: os.Geteuid(),
-		Stat: statFile, LookupGroup: lookupGroup, LookupUser: lookupAccount, Statfs: statfs, OpenFiles: openFiles,
+		Stat: statFile, Become: become, LookupGroup: lookupGroup, LookupUser: lookupAccount, Statfs: statfs, OpenFiles: openFiles,
 		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix, Kernel: driverhost.OwnKernel,
 	}
 	if agentUser != "" {
@@ -124,6 +127,9 @@ func currentAccount() Account {
 
 func lookupAccount(name string) (Account, error) {
 	u, err := user.Lookup(name)
+	if _, number := strconv.Atoi(name); err != nil && number == nil { // as User= of a unit may have it
+		u, err = user.LookupId(name)
+	}
 	if err != nil {
 		return Account{}, fmt.Errorf("looking up the user: %w", err)
 	}
@@ -145,6 +151,9 @@ func lookupAccount(name string) (Account, error) {
 
 func lookupGroup(name string) (int, error) {
 	g, err := user.LookupGroup(name)
+	if gid, number := strconv.Atoi(name); err != nil && number == nil { // as Group= of a unit may have it
+		return gid, nil
+	}
 	if err != nil {
 		return 0, err
 	}

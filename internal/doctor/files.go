@@ -10,12 +10,15 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // File is the mode and owner of a file.
 type File struct {
 	Mode     fs.FileMode
 	UID, GID int
+	ACL      bool // it has an access control list, which says more than the mode
 }
 
 func statFile(path string) (File, error) {
@@ -23,11 +26,18 @@ func statFile(path string) (File, error) {
 	if err != nil {
 		return File{}, err
 	}
+	f := fileOf(info)
+	size, err := unix.Getxattr(path, "system.posix_acl_access", nil)
+	f.ACL = err == nil && size > 0
+	return f, nil
+}
+
+func fileOf(info fs.FileInfo) File {
 	f := File{Mode: info.Mode()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		f.UID, f.GID = int(st.Uid), int(st.Gid)
 	}
-	return f, nil
+	return f
 }
 
 // path converts a path of the checked host to one of this machine.
@@ -47,26 +57,38 @@ func (e *Env) real(p string) (string, error) {
 	return found, nil
 }
 
-// may reports whether owner, group and mode grant the agent the permissions want: 4 read, 2 write,
-// 1 execute or enter. Access control lists are ignored.
-func (e *Env) may(f File, want fs.FileMode) bool {
+// may reports whether the agent has the permissions want to a file: 4 read, 2 write, 1 execute or
+// enter. It is true if that is not known.
+func (e *Env) may(p string, f File, want fs.FileMode) bool {
+	allowed, known := e.permits(p, f, want)
+	return allowed || !known
+}
+
+// permits is what the kernel says of the permissions of the agent, or, if it cannot be asked, what
+// owner, group and mode say; known is false for what an access control list decides then.
+func (e *Env) permits(p string, f File, want fs.FileMode) (allowed, known bool) {
+	if e.Agent.UID == 0 {
+		return true, true
+	}
+	if allowed, known = e.asked(p, want); known {
+		return allowed, true
+	}
 	perm := f.Mode.Perm()
 	switch {
-	case e.Agent.UID == 0:
-		return true
 	case f.UID == e.Agent.UID:
-		return perm>>6&want == want
+		return perm>>6&want == want, true
+	case f.ACL:
+		return false, false
 	case slices.Contains(e.Agent.GIDs, f.GID):
-		return perm>>3&want == want
-	default:
-		return perm&want == want
+		return perm>>3&want == want, true
 	}
+	return perm&want == want, true
 }
 
 // blockedBy returns the first directory above p that the agent cannot enter.
 func (e *Env) blockedBy(p string) (string, bool) {
 	for _, dir := range parents(p) {
-		if f, err := e.stat(dir); err == nil && !e.may(f, 1) {
+		if f, err := e.stat(dir); err == nil && !e.may(dir, f, 1) {
 			return dir, true
 		}
 	}

@@ -110,9 +110,13 @@ func answered(err error) (status int, unanswered error) {
 func (e *Env) access() (*access.Access, error) {
 	c := e.Config.PlacementClient
 	for _, file := range []*string{&c.TokenFile, &c.CAFile, &c.CertFile, &c.KeyFile, &c.Keystone.PasswordFile, &c.Keystone.ApplicationCredentialSecretFile} {
-		if *file != "" {
-			*file = e.path(*file)
+		if *file == "" {
+			continue
 		}
+		if link := e.foreign(*file); link != "" {
+			return nil, fmt.Errorf("%s is not read: root does not follow the symbolic link %s, which another user can have made", *file, link)
+		}
+		*file = e.path(*file)
 	}
 	return access.New(c, e.HTTP, zerolog.Nop())
 }

@@ -4,6 +4,8 @@ package doctor
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -143,7 +145,7 @@ func TestMachinesWithoutAgent(t *testing.T) {
 	configured := func(s *Service) {
 		s.Config = &config.Config{DenyList: config.DenyList{File: "/none"}, Enrolment: config.Enrolment{Listen: ":8775", CADir: "/none"}}
 	}
-	want = []string{"service.compute-agent-cells-api", "files.enrolment.ca_dir", "deny-list.compute-agent-cells-api", "database", "clock"}
+	want = []string{"service.compute-agent-cells-api", "files.compute-agent-cells-api.enrolment.ca_dir", "deny-list.compute-agent-cells-api", "database", "clock"}
 	testproc.Samef(t, cmp.Diff(want, names(unit("compute-agent-cells-api.service", configured))), "checks of one with files that are missing")
 	if got := names(unit("compute-agent-cells-api.service"), unit("compute-agent.service")); len(got) < 20 {
 		t.Errorf("with an agent: %q", got)
@@ -322,16 +324,155 @@ names = ["api.example"]
 	for _, r := range checkFiles(t.Context(), e) {
 		got = append(got, string(r.Severity)+" "+strings.TrimPrefix(r.Name, "files."))
 	}
+	const api = "compute-agent-cells-api."
 	want := []string{
-		"warning compute_api.cell_key_file", "error compute_api.cell_cert_file", "error keystone.password_file",
-		"error enrolment.ca_dir", "error compute_api.database", "error --token-file",
+		"warning " + api + "compute_api.cell_key_file", "error " + api + "compute_api.cell_cert_file", "error " + api + "keystone.password_file",
+		"error " + api + "enrolment.ca_dir", "error " + api + "compute_api.database", "error compute-agent-placement.token-file",
 	}
 	slices.Sort(want)
 	slices.Sort(got)
 	testproc.Same(t, cmp.Diff(want, got))
+	cfg.ComputeAPI.Auth, cfg.Enrolment.Listen = config.AuthNoauth, "" // with them two files are not used
+	if got := checkFiles(t.Context(), e); len(got) != len(want)-2 || slices.ContainsFunc(got, func(r Result) bool {
+		return strings.Contains(r.Name, "keystone") || strings.Contains(r.Name, "enrolment")
+	}) {
+		t.Errorf("files that are not used are judged: %+v", got)
+	}
 	e.LookupUser = func(string) (Account, error) { return Account{}, errors.New("no such user") }
 	if got := checkFiles(t.Context(), e); got[0].Severity != Skipped || got[0].Found != "the user of "+ComputeAPIUnit+": no such user" {
 		t.Errorf("without the user: %+v", got[0])
+	}
+}
+
+// TestLinksOfUsers: root does not follow a link that a service's user can have made, and says
+// nothing of what is there. Links of root are followed.
+func TestLinksOfUsers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const section = "[cell]\nlisten = \"127.0.0.1:8780\"\nauth = \"token\"\ncert_file = \"/etc/none.pem\"\nkey_file = \"/etc/none.pem\"\npeer_ca_file = \"/var/lib/cell1/ca.pem\"\n"
+	const token = "token_file = \"/var/lib/cell1/tokens\"\n"
+	world := func(f *fixture, text, link string) *Env {
+		f.write("/etc/compute-agent/secret", "hello\n", 0o640)
+		f.mkdir(filepath.Dir(link), 0o755)
+		f.must(os.Symlink("../../../etc/compute-agent/secret", f.path(link)))
+		return f.withCell(text)
+	}
+	for name, tc := range map[string]struct {
+		text, link string
+		change     func(*fixture)
+		check      func(*Env) []Result
+		severity   Severity
+		found      string
+	}{
+		"tokens": {
+			section + token, "/var/lib/cell1/tokens", func(f *fixture) { f.owners["/var/lib/cell1"] = serviceUID },
+			func(e *Env) []Result { return checkFiles(t.Context(), e) }, Skipped, "does not follow the symbolic link /var/lib/cell1/tokens",
+		},
+		"a directory that others can write to": {
+			section + token, "/var/lib/cell1/tokens", func(f *fixture) { f.chmod("/var/lib/cell1", 0o777) },
+			func(e *Env) []Result { return checkFiles(t.Context(), e) }, Skipped, "does not follow the symbolic link /var/lib/cell1/tokens",
+		},
+		"of root": {
+			section + token, "/var/lib/cell1/tokens", func(f *fixture) { f.groups["/var/lib/cell1/tokens"] = serviceUID },
+			func(e *Env) []Result { return checkFiles(t.Context(), e) }, Error, "/var/lib/cell1/tokens line 1: 1 fields",
+		},
+		"a certificate": {
+			section + token, "/var/lib/cell1/ca.pem", func(f *fixture) { f.owners["/var/lib/cell1"] = serviceUID },
+			func(e *Env) []Result { return checkCertificates(t.Context(), e) }, Skipped, "does not follow the symbolic link /var/lib/cell1/ca.pem",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := healthy(t)
+			e := world(f, tc.text, tc.link)
+			tc.change(f)
+			all := tc.check(e)
+			i := slices.IndexFunc(all, func(r Result) bool { return strings.Contains(r.Found, tc.link) })
+			if i < 0 || all[i].Severity != tc.severity || !strings.Contains(all[i].Found, tc.found) {
+				t.Errorf("%+v", all)
+			}
+		})
+	}
+	f := healthy(t)
+	f.remove("/var/lib/cell1")
+	e := world(f, section+token, "/var/lib/cell1/other")
+	f.owners["/var/lib/cell1"] = 5
+	f.write("/var/lib/cell1/tokens", "hello\n", 0o640)
+	all := checkFiles(t.Context(), e)
+	i := slices.IndexFunc(all, func(r Result) bool { return strings.Contains(r.Found, "/var/lib/cell1/tokens") })
+	if i < 0 || !strings.HasPrefix(all[i].Fix, "ls -l /var/lib/cell1/tokens ") { // it may be another file by the time of the command
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestDatabasePasswords: the file of a password is judged wherever the address of the database is,
+// and so is a credential of systemd.
+func TestDatabasePasswords(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const unitName = "compute-agent-cell@cell1.service"
+	for _, path := range []string{"/etc/password", credentialsDir + unitName + "/password"} {
+		f := healthy(t)
+		f.write(path, "hello\n", 0o644)
+		file := strings.TrimPrefix(path, credentialsDir+unitName+"/")
+		for _, flag := range []bool{true, false} {
+			address, text, command := "mysql://nova@db/cell?password_file="+file+"&charset=utf8", "", "/usr/bin/compute-agent cells serve"
+			if flag {
+				command += " --database " + address
+			} else {
+				text = "[cell]\ndatabase = \"" + address + "\"\n"
+			}
+			u := systemd.UnitState{Name: unitName, Command: command}
+			f.write("/etc/compute-agent/cell1.toml", text, 0o640)
+			cfg, err := config.Load(config.Options{File: "/etc/compute-agent/cell1.toml", Overrides: Overrides(u), Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{}})
+			testproc.Check(t, err)
+			e := f.withCell("", func(s *Service) { s.Command = command })
+			e.Services[0].Config = cfg
+			got := checkFiles(t.Context(), e)
+			if len(got) != 1 || got[0].Name != "files.compute-agent-cell@cell1.cell.database" || !strings.Contains(got[0].Found, path+" has mode 0644") {
+				t.Errorf("%s, with the flag: %t: %+v", path, flag, got)
+			}
+		}
+	}
+}
+
+// TestTwoCells: the results of two cells of one machine have different names.
+func TestTwoCells(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	f := healthy(t)
+	e := f.withCell("[cell]\nlisten = \"127.0.0.1:8780\"\nauth = \"token\"\ntoken_file = \"/etc/none\"\n")
+	e.Services = append(e.Services, e.Services[0])
+	e.Services[1].Name = "compute-agent-cell@cell2.service"
+	var got []string
+	for _, r := range checkFiles(t.Context(), e) {
+		got = append(got, r.Name)
+	}
+	testproc.Same(t, cmp.Diff([]string{"files.compute-agent-cell@cell1.cell.token_file", "files.compute-agent-cell@cell2.cell.token_file"}, got))
+}
+
+// TestUnusableConfiguration: that files are not checked is reported, with the reason.
+func TestUnusableConfiguration(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	f := healthy(t)
+	const file = "/etc/compute-agent/cell1.toml"
+	f.write(file, "[cell]\nlisten = 5\n", 0o640)
+	_, err := config.Load(config.Options{File: file, Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{}})
+	e := f.withCell("")
+	s := &e.Services[0]
+	s.Config, s.ConfigErr, s.Command = nil, err, "/usr/bin/compute-agent cells serve --config "+file
+	judge := func() Result {
+		return result(t, run(t.Context(), *e, []Check{{"service", "Services", checkServices}}), "service.compute-agent-cell@cell1.config")
+	}
+	e.ClockSynced = clockSynced
+	if got := judge(); got.Severity != Error || !strings.Contains(got.Found, "its configuration "+file+" cannot be used: "+file+":2: cell.listen") || got.Fix != "compute-agent config check --config "+file {
+		t.Errorf("%+v", got)
+	}
+	f.owners["/etc/compute-agent"] = serviceUID
+	f.must(os.Rename(f.path(file), f.path("/etc/other")))
+	f.must(os.Symlink("/etc/other", f.path(file)))
+	if got := judge(); got.Severity != Error || got.Found != "its configuration "+file+" cannot be used" {
+		t.Errorf("where a user can have put a link: %+v", got)
+	}
+	s.ConfigErr, e.Self = os.ErrPermission, 1000
+	if got := judge(); got.Severity != Skipped || !strings.Contains(got.Found, "run this command as root") {
+		t.Errorf("of another user: %+v", got)
 	}
 }
 
@@ -348,21 +489,26 @@ func TestDenyLists(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text       func(t *testing.T) string // nil: no file
 		unit       func(*Service)
-		own        bool
+		own, link  bool
+		more       string // of the section
 		severity   Severity
 		found, fix string
 	}{
-		"a copy":          {text: func(t *testing.T) string { return copied + list(t, time.Hour) }, severity: OK, found: "1 list, all usable"},
-		"an old copy":     {text: func(t *testing.T) string { return copied + list(t, 25*time.Hour) }, severity: Error, found: "longer ago than deny_list.max_age (24h0m0s)", fix: "journalctl"},
-		"a copy of later": {text: func(t *testing.T) string { return copied + list(t, -time.Hour) }, severity: Error, found: "or ahead of the clock", fix: "journalctl"},
-		"a damaged copy":  {text: func(*testing.T) string { return copied }, severity: Error, found: "has neither a header nor a host", fix: "journalctl"},
-		"none yet":        {severity: Error, found: "the list was not fetched from https://api.example:8775 yet", fix: "journalctl"},
-		"stopped":         {unit: func(s *Service) { s.Active = "inactive" }, severity: OK, found: "1 list, all usable"},
-		"no copy":         {text: func(t *testing.T) string { return list(t, 0) }, severity: Error, found: "has 1 hosts that were denied there", fix: "ls -l " + file},
-		"its own":         {own: true, text: func(t *testing.T) string { return list(t, 1000*time.Hour) }, severity: OK, found: "1 list, all usable"},
-		"its own damaged": {own: true, text: func(*testing.T) string { return "" }, severity: Error, found: "has neither a header nor a host", fix: "compute-agent ca deny-list --file " + file},
-		"no header":       {own: true, text: func(*testing.T) string { return "h1 2026-01-31T12:00:00Z\n" }, severity: Warning, found: "has no header", fix: "compute-agent ca deny-list --renew --file " + file},
-		"its own missing": {own: true, severity: Error, found: file + " does not exist", fix: "compute-agent ca deny-list --create --file " + file},
+		"a copy":                 {text: func(t *testing.T) string { return copied + list(t, time.Hour) }, severity: OK, found: "1 list, all usable"},
+		"an old copy":            {text: func(t *testing.T) string { return copied + list(t, 25*time.Hour) }, severity: Error, found: "longer ago than deny_list.max_age (24h0m0s)", fix: "journalctl"},
+		"a copy of later":        {text: func(t *testing.T) string { return copied + list(t, -time.Hour) }, severity: Error, found: "or ahead of the clock", fix: "journalctl"},
+		"no copy, without hosts": {text: func(*testing.T) string { return string(new(pki.DenyList).Dated(10, time.Now()).Text()) }, severity: Error, found: "is not a copy of the list of https://api.example:8775", fix: "journalctl"},
+		"an empty file":          {text: func(*testing.T) string { return "" }, severity: Error, found: "is not a copy of the list of https://api.example:8775", fix: "journalctl"},
+		"no header, for a time":  {own: true, more: "max_age = \"24h\"\n", text: func(*testing.T) string { return "h1 2026-01-31T12:00:00Z\n" }, severity: Error, found: "has no header, so that its age is not known, and deny_list.max_age is 24h", fix: "compute-agent ca deny-list --renew --file " + file},
+		"a link":                 {link: true, text: func(t *testing.T) string { return copied + list(t, time.Hour) }, severity: Skipped, found: "does not follow the symbolic link " + file},
+		"a damaged copy":         {text: func(*testing.T) string { return copied }, severity: Error, found: "has neither a header nor a host", fix: "journalctl"},
+		"none yet":               {severity: Error, found: "the list was not fetched from https://api.example:8775 yet", fix: "journalctl"},
+		"stopped":                {unit: func(s *Service) { s.Active = "inactive" }, severity: OK, found: "1 list, all usable"},
+		"no copy":                {text: func(t *testing.T) string { return list(t, 0) }, severity: Error, found: "has 1 hosts that were denied there", fix: "ls -l " + file},
+		"its own":                {own: true, text: func(t *testing.T) string { return list(t, 1000*time.Hour) }, severity: OK, found: "1 list, all usable"},
+		"its own damaged":        {own: true, text: func(*testing.T) string { return "" }, severity: Error, found: "has neither a header nor a host", fix: "compute-agent ca deny-list --file " + file},
+		"no header":              {own: true, text: func(*testing.T) string { return "h1 2026-01-31T12:00:00Z\n" }, severity: Warning, found: "has no header", fix: "compute-agent ca deny-list --renew --file " + file},
+		"its own missing":        {own: true, severity: Error, found: file + " does not exist", fix: "compute-agent ca deny-list --create --file " + file},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := healthy(t)
@@ -371,6 +517,10 @@ func TestDenyLists(t *testing.T) {
 			if tc.text != nil {
 				f.write(file, tc.text(t), 0o640)
 			}
+			if tc.link {
+				f.must(os.Rename(f.path(file), f.path("/etc/list")))
+				f.must(os.Symlink("/etc/list", f.path(file)))
+			}
 			section := "url = \"https://api.example:8775\"\n"
 			if tc.own {
 				section = "file = \"" + file + "\"\n"
@@ -378,7 +528,7 @@ func TestDenyLists(t *testing.T) {
 			if tc.unit == nil {
 				tc.unit = func(*Service) {}
 			}
-			e := f.withCell("[deny_list]\n"+section, tc.unit)
+			e := f.withCell("[deny_list]\n"+section+tc.more, tc.unit)
 			got := checkDenyLists(t.Context(), e)
 			if len(got) != 1 || got[0].Severity != tc.severity || !strings.Contains(got[0].Found, tc.found) || !strings.HasPrefix(got[0].Fix, tc.fix) {
 				t.Errorf("%+v", got)
