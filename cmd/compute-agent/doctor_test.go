@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -32,7 +33,9 @@ type standing struct {
 	read control.Configuration
 }
 
-func (r standing) Status(context.Context) health.Status { return health.Status{} }
+func (r standing) Status(context.Context) health.Status {
+	return health.Status{State: resourcetracker.Reporting}
+}
 func (r standing) Configuration() control.Configuration { return r.read }
 
 // TestDoctorLooksAtThePlacementOfTheRunningAgent, which flags set, where --config names the file of
@@ -145,4 +148,56 @@ esac
 	testproc.Check(t, os.Remove(filepath.Join(dir, "systemctl")))
 	_, err = status()
 	testproc.ErrorIs(t, err, control.ErrNotRunning, "without services: %v")
+}
+
+// TestStatusOfAgentAndControlPlane: a machine with both shows both, whether or not the agent runs,
+// and fails if a service does not run.
+func TestStatusOfAgentAndControlPlane(t *testing.T) {
+	dir := testproc.SocketDir(t)
+	script := func(cell string) {
+		text := `#!/bin/sh
+case "$*" in
+*list-unit-files*) printf 'compute-agent.service enabled\ncompute-agent-cell@cell1.service enabled\ncompute-agent-cell@cell2.service enabled\n' ;;
+*list-units*) ;;
+*) printf 'Id=compute-agent.service\nActiveState=active\nUnitFileState=enabled\n\nId=compute-agent-cell@cell1.service\nActiveState=active\nUnitFileState=enabled\n\n'
+   printf 'Id=compute-agent-cell@cell2.service\nActiveState=` + cell + `\nUnitFileState=enabled\n' ;;
+esac
+`
+		testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(text)))
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	script("active")
+	status := func(args ...string) (string, error) {
+		return executed(t, newStatus(), append([]string{"--runtime-dir", dir}, args...)...)
+	}
+	out, err := status()
+	testproc.ErrorIs(t, err, control.ErrNotRunning, "without the agent: %v")
+	testproc.Contains(t, out, "ok       compute-agent-cell@cell1 it runs\n", "without the agent: %s")
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	socket := testproc.Try(control.Open(ctx, config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
+	over := make(chan error, 1)
+	go func() { over <- socket.Serve(ctx, standing{}, zerolog.Nop()) }()
+	out, err = status()
+	testproc.Check(t, err)
+	testproc.Contains(t, out, "\ncontrol plane on this machine\n  well        compute-agent-cell@cell1: it runs; compute-agent-cell@cell2: it runs\n", "both: %s")
+	script("failed")
+	out, err = status()
+	var exit *exitError
+	if !errors.As(err, &exit) || exit.code != exitFailed {
+		t.Errorf("a service that has failed: %v", err)
+	}
+	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "a service that has failed: %s")
+	out, _ = status("--output", "json")
+	var view struct {
+		health.Status
+		ControlPlane []struct{ Name, Severity string } `json:"control_plane"`
+	}
+	testproc.Check(t, json.Unmarshal([]byte(out), &view))
+	if c := view.ControlPlane; len(c) != 2 || c[0].Name != "service.compute-agent-cell@cell2" || c[0].Severity != "error" {
+		t.Errorf("in JSON: %s", out)
+	}
+	stop()
+	testproc.NoError(t, <-over)
 }

@@ -3,12 +3,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,18 +63,29 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the state of the agent, its drivers and its nodes", Args: cobra.NoArgs,
 		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is reported, and 1 otherwise.\n\n" +
-			"On a machine of the control plane without an agent, the command shows the services that are enabled there. The exit code is 1\n" +
-			"if one does not run.",
+			"On a machine of the control plane, the command also shows the services that are enabled there; without an agent, these alone.\n" +
+			"The exit code is 1 if one does not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			view, err := ask(cmd, &opts, "status", func(w io.Writer, view health.Status) error {
-				return render.Status(w, view, time.Now())
-			})
-			if errors.Is(err, control.ErrNotRunning) {
-				if results := doctor.ControlPlane(services(cmd.Context(), opts.file)); len(results) > 0 {
-					return printResults(cmd, &opts, results)
+			raw, err := asked(cmd, &opts, "status")
+			here := services(cmd.Context(), opts.file)
+			results := doctor.ControlPlane(here)
+			if errors.Is(err, control.ErrNotRunning) && len(results) > 0 {
+				printErr := printResults(cmd, &opts, results)
+				if doctor.HasAgent(here) {
+					return errors.Join(err, printErr)
 				}
+				return printErr
 			}
-			if err == nil && view.State != resourcetracker.Reporting {
+			if err != nil {
+				return err
+			}
+			if raw, err = withControlPlane(raw, results); err != nil {
+				return err
+			}
+			view, err := printAnswer(cmd, &opts, raw, func(w io.Writer, view health.Status) error {
+				return errors.Join(render.Status(w, view, time.Now()), render.ControlPlane(w, results))
+			})
+			if err == nil && (view.State != resourcetracker.Reporting || doctor.ExitStatus(results) != exitDone) {
 				return &exitError{code: exitFailed}
 			}
 			return err
@@ -113,19 +126,46 @@ func newPlan() *cobra.Command {
 	return cmd
 }
 
+// withControlPlane adds the results for the services of the control plane to the status of an
+// agent, if there are any.
+func withControlPlane(status json.RawMessage, results []doctor.Result) (json.RawMessage, error) {
+	if len(results) == 0 {
+		return status, nil
+	}
+	services, err := json.Marshal(results)
+	if err != nil {
+		return nil, err
+	}
+	body := bytes.TrimSpace(status)
+	inner, object := bytes.CutPrefix(body, []byte("{"))
+	if !object || !json.Valid(body) {
+		return status, nil // printed as it is
+	}
+	inner = bytes.TrimSpace(inner[:len(inner)-1])
+	if len(inner) > 0 {
+		inner = append(slices.Clip(inner), ',')
+	}
+	return slices.Concat([]byte("{"), inner, []byte(`"control_plane":`), services, []byte("}")), nil
+}
+
 // ask sends a request to the running agent and prints the answer.
 func ask[T any](cmd *cobra.Command, o *options, what string, text func(io.Writer, T) error) (view T, err error) {
-	cfg, err := o.loadToAsk(cmd)
-	if err != nil {
-		return view, err
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-	defer cancel()
-	raw, err := control.NewClient(cfg.Agent.ControlSocket()).Raw(ctx, what)
+	raw, err := asked(cmd, o, what)
 	if err != nil {
 		return view, err
 	}
 	return printAnswer(cmd, o, raw, text)
+}
+
+// asked sends a request to the running agent.
+func asked(cmd *cobra.Command, o *options, what string) (json.RawMessage, error) {
+	cfg, err := o.loadToAsk(cmd)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
+	defer cancel()
+	return control.NewClient(cfg.Agent.ControlSocket()).Raw(ctx, what)
 }
 
 // printAnswer prints an answer of the agent. JSON is printed even if it cannot be decoded.

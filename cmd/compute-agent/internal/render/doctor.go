@@ -5,6 +5,7 @@ package render
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/doctor"
@@ -25,6 +26,37 @@ var severities = map[doctor.Severity]style{doctor.OK: good, doctor.Skipped: dim,
 // that fixes it, which is not folded.
 func Doctor(w io.Writer, results []doctor.Result) error {
 	p := newPrinter(w)
+	counts := p.results(results)
+	p.row("")
+	p.row("%s", doctorSummary(counts))
+	return p.err
+}
+
+// ControlPlane prints the results for the services that run beside an agent, below its status: one
+// line for all that are well, and the others as [Doctor] does. It prints nothing without any.
+func ControlPlane(w io.Writer, results []doctor.Result) error {
+	if len(results) == 0 {
+		return nil
+	}
+	var well []string
+	rest := slices.DeleteFunc(slices.Clone(results), func(r doctor.Result) bool {
+		if r.Severity == doctor.OK {
+			well = append(well, r.Title+": "+r.Found)
+		}
+		return r.Severity == doctor.OK
+	})
+	p := newPrinter(w)
+	p.line("")
+	p.line("control plane on this machine")
+	p.results(rest)
+	if len(well) > 0 {
+		p.line("  well        %s", strings.Join(well, "; "))
+	}
+	return p.err
+}
+
+// results prints results, and counts them by severity.
+func (p *printer) results(results []doctor.Result) map[doctor.Severity]int {
 	counts := map[doctor.Severity]int{}
 	column := resultColumn
 	if p.width > 0 && p.width < narrowResults {
@@ -51,9 +83,7 @@ func Doctor(w io.Writer, results []doctor.Result) error {
 			p.row("%s$ %s", indent, withoutControls(r.Fix))
 		}
 	}
-	p.row("")
-	p.row("%s", doctorSummary(counts))
-	return p.err
+	return counts
 }
 
 // folded is a text as lines that fit behind a column; one without a terminal.
