@@ -21,15 +21,15 @@ import (
 // What happened is remembered, so the next Tree costs nothing; what failed, or may have happened
 // without an answer, is read again by it. The error is an [*ApplyError] with every cause.
 //
-// Of inventory or traits that Placement does not admit to this host ([ErrNotAdmitted]), what does
-// not grow is written: what shrank must not be given out.
+// Of inventory or traits that Placement does not admit to this host ([ErrNotAdmitted]), the rest is
+// written: what shrank must not be given out, and what a person admitted does not wait for more.
 //
 // A reshape that did not happen stops everything after it: see [ErrConflict] and
 // [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. It calls
 // the configuration's ReshapeLog before and after.
 //
-// Cost: one request per operation, less those for a class or trait that is known to exist; one more
-// for the part of a refused operation that does not grow, if it changes anything.
+// Cost: one request per operation, less those for a class or trait that is known to exist; one or
+// two more for the part of a refused operation that is admitted, if it changes anything.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	if plan.Empty() {
 		return nil
@@ -313,16 +313,38 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 		return nil
 	}
 	err := put(op.Inventories)
-	had := op.before().Inventories
-	if part := ungrown(had, op.Inventories); errors.Is(err, ErrNotAdmitted) && !part.Equal(had) {
-		return besides(err, put(part))
+	if !errors.Is(err, ErrNotAdmitted) {
+		return err
 	}
-	return err
+	had, refused := op.before().Inventories, refusedNames(err)
+	part := besidesRefused(had, op.Inventories, refused)
+	if part.Equal(had) {
+		return err
+	}
+	rest := put(part)
+	if errors.Is(rest, ErrNotAdmitted) { // there is more that is not admitted
+		if part = besidesRefused(had, op.Inventories, nil); part.Equal(had) {
+			return err
+		}
+		rest = put(part)
+	}
+	return besides(err, rest)
 }
 
-// ungrown is the desired inventory without what Placement may not admit to a host: new classes are
-// left out, and those of which more would be offered stay as they are.
-func ungrown(had, desired providertree.Inventories) providertree.Inventories {
+// refusedNames are the classes and kinds of traits that Placement does not admit, nil if it does
+// not list them.
+func refusedNames(err error) []string {
+	var failed *RequestError
+	if !errors.As(err, &failed) {
+		return nil
+	}
+	return failed.NotAdmitted
+}
+
+// besidesRefused is the desired inventory without what Placement does not admit to a host: new
+// classes are left out, and those of which more would be offered stay as they are. Those are the
+// refused ones, or all if that is not known.
+func besidesRefused(had, desired providertree.Inventories, refused []string) providertree.Inventories {
 	offered := func(i providertree.Inventory) float64 {
 		i = i.Normalize()
 		return float64(i.Total) * i.AllocationRatio
@@ -331,6 +353,8 @@ func ungrown(had, desired providertree.Inventories) providertree.Inventories {
 	for class, i := range desired {
 		before, has := had[class]
 		switch {
+		case len(refused) > 0 && !slices.Contains(refused, class):
+			out[class] = i
 		case !has:
 		case offered(i) > offered(before):
 			out[class] = before
@@ -346,7 +370,7 @@ func besides(refusal, err error) error {
 	if err == nil {
 		return refusal
 	}
-	return fmt.Errorf("%w; what does not grow was not written either: %w", refusal, err)
+	return fmt.Errorf("%w; what is admitted was not written either: %w", refusal, err)
 }
 
 func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
@@ -377,12 +401,24 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 	if !errors.Is(err, ErrNotAdmitted) {
 		return err
 	}
-	had := op.before().Traits
-	part := r.ofKnownKinds(op, traits)
+	had, refused := op.before().Traits, refusedNames(err)
+	part := slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
+		return !slices.Contains(had, trait) && slices.Contains(refused, wire.TraitKind(trait))
+	})
+	if len(refused) == 0 {
+		part = r.ofKnownKinds(op, traits)
+	}
 	if slices.Equal(part, had) {
 		return err
 	}
-	return besides(err, put(part))
+	rest := put(part)
+	if errors.Is(rest, ErrNotAdmitted) { // there is more that is not admitted
+		if part = r.ofKnownKinds(op, traits); slices.Equal(part, had) {
+			return err
+		}
+		rest = put(part)
+	}
+	return besides(err, rest)
 }
 
 // ofKnownKinds are the traits that Placement admits to a host that has none of another kind: those

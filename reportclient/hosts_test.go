@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,37 @@ func TestMoreThanIsAdmitted(t *testing.T) {
 	}
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_GPU": 4}, "traits": ["CUSTOM_FAST"]}`)
 	ok(t, apply(t, client, inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(gpu0, "CUSTOM_FAST")))
+}
+
+// TestWhatAPersonAdmittedIsWritten: of two new classes and two new kinds of traits of one provider
+// the ones that are admitted are written, also where the other ones never are.
+func TestWhatAPersonAdmittedIsWritten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 1 })
+	requests := &counter{}
+	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = requests })
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8}}`)
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE")))
+	both := func(t *testing.T, tr *providertree.Tree) {
+		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_GPU": {Total: 4}, "CUSTOM_NIC": {Total: 2}})).Or(t)
+		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_FAST", "HW_GPU_API_VULKAN"})).Or(t)
+	}
+	classes := func() []string {
+		fresh := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t)
+		root, _ := fresh.Provider(id(cn1))
+		return append(slices.Sorted(maps.Keys(root.Inventories)), root.Traits...)
+	}
+	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "%v")
+	testproc.Samef(t, cmp.Diff([]string{"VCPU", "COMPUTE_NODE"}, classes()), "before")
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_NIC": 2}, "traits": ["HW_GPU"]}`)
+	err := apply(t, client, both)
+	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "%v")
+	testproc.Contains(t, err.Error(), "admit-host cn1 --class CUSTOM_GPU=4 (", "%v does not say %q: %s", "the error", "what is left")
+	testproc.Samef(t, cmp.Diff([]string{"CUSTOM_NIC", "VCPU", "COMPUTE_NODE", "HW_GPU_API_VULKAN"}, classes()), "with one of two")
+	requests.since()
+	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "%v")
+	writes := slices.DeleteFunc(requests.since(), func(r string) bool { return !strings.HasPrefix(r, "PUT ") })
+	testproc.Samef(t, cmp.Diff([]string{"PUT /resource_providers/#1/inventories", "PUT /resource_providers/#1/traits"}, writes), "the next pass")
 }
 
 // TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted: of an inventory or traits that are refused, what

@@ -327,7 +327,7 @@ var definitions = []Definition{
 		Code:     CapacityNotAdmitted,
 		Severity: Warning,
 		Title:    "the driver reports more than Placement admits to this host",
-		Meaning:  "Of these providers, Placement keeps the inventories that would grow and gets no traits of kinds that the node has none of, but for those that are free; everything else on the node is updated. Guests keep running.",
+		Meaning:  "Of these providers, Placement keeps the inventories of classes that are not admitted and gets no traits of kinds that are not; everything else on the node is updated. Guests keep running.",
 		Hint:     "if the machine has it, run `compute-agent cells manage admit-host` on the machine of the compute API, as Placement's message says; see docs/identity.md",
 	},
 	{

@@ -23,6 +23,8 @@ type Error struct {
 	Cause error
 	// Hint is for the log: what the operator can do.
 	Hint string
+	// Names are what it is about, for an API whose errors list that.
+	Names []string
 }
 
 // Error is the message.

@@ -109,7 +109,7 @@ func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 	item := wire.ErrorItem{Status: e.Status, Title: http.StatusText(e.Status), Detail: e.Message, RequestID: x.ID}
 	switch {
 	case x.negotiated && x.v.Has(wire.ErrorCodes):
-		item.Code = wire.ErrorCode(e.Code)
+		item.Code, item.NotAdmitted = wire.ErrorCode(e.Code), e.Names
 	case !x.negotiated && e.Status == http.StatusNotAcceptable:
 		item.MinVersion, item.MaxVersion = wire.MinVersion.String(), x.api.newest.String()
 	}

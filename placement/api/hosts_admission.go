@@ -220,17 +220,17 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 		if most := float64(factor) * admitted; more(has, max(most, had)) {
 			flag := fmt.Sprintf("--class %s=%.0f", class, math.Ceil(after.classes[class]))
 			if admitted == 0 {
-				refused.add(flag, "its trees would have %.0f %s (total times allocation_ratio), "+
+				refused.add(class, flag, "its trees would have %.0f %s (total times allocation_ratio), "+
 					"and it has not reported this class when it came", has, class)
 				continue
 			}
-			refused.add(flag, "its trees would have %.0f %s (total times allocation_ratio), more than %.0f: "+
+			refused.add(class, flag, "its trees would have %.0f %s (total times allocation_ratio), more than %.0f: "+
 				"%d times the %.0f that it reported when it came, or that an operator stated", has, class, most, factor, admitted)
 		}
 	}
 	for _, kind := range g.kinds {
 		if !before.kinds[kind] && !slices.Contains(h.Traits, kind) {
-			refused.add("--trait "+kind, "it has reported no trait that begins with %s when it came", kind)
+			refused.add(kind, "--trait "+kind, "it has reported no trait that begins with %s when it came", kind)
 		}
 	}
 	if refused.count == 0 {
@@ -252,13 +252,13 @@ func sumOf[N int64 | float64](groups classGroups, class string, amounts map[stri
 // unadmitted is why a report is not admitted, and the flags of the command that admits it:
 // maxRefusals at most.
 type unadmitted struct {
-	whys, flags []string
-	count       int
+	names, whys, flags []string
+	count              int
 }
 
-func (r *unadmitted) add(flag, why string, args ...any) {
+func (r *unadmitted) add(name, flag, why string, args ...any) {
 	if r.count++; r.count <= maxRefusals {
-		r.whys, r.flags = append(r.whys, fmt.Sprintf(why, args...)), append(r.flags, flag)
+		r.names, r.whys, r.flags = append(r.names, name), append(r.whys, fmt.Sprintf(why, args...)), append(r.flags, flag)
 	}
 }
 
@@ -273,6 +273,7 @@ func (w *hostWrite) notAdmitted(r unadmitted) *osapi.Error {
 			"on the machine of the compute API: compute-agent cells manage admit-host %[1]s %[3]s "+
 			"(with --unknown for a host that the compute API does not know).",
 		name, strings.Join(r.whys, "; "), strings.Join(r.flags, " "))
+	e.Names = r.names
 	e.Hint = "a host reports more than it had when it came: if that was not added to the machine, " +
 		"its credential may be stolen, and belongs on the deny list"
 	return e

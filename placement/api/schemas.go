@@ -56,7 +56,10 @@ func errorSchema(v wire.Version) jsonkit.Schema {
 	item := members("status", jsonkit.Schema{jsonkit.Type("integer")}, "title", schemaText, "detail", described(schemaText, "What is wrong."))
 	names := []string{"status", "title", "detail"}
 	if v.Has(wire.ErrorCodes) {
-		item = append(item, members("code", described(schemaText, "A code that clients can compare."))...)
+		item = append(item, members(
+			"code", described(schemaText, "A code that clients can compare."),
+			"not_admitted", described(list(schemaSymbol), "Of "+string(wire.CodeHostCapacity)+": the classes and kinds of traits that a person has to admit, at most 20."),
+		)...)
 	}
 	item = append(item, members(
 		"request_id", described(schemaText, "The id of the request in the server's log."),

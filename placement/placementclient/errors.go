@@ -82,6 +82,9 @@ type Error struct {
 	Detail string
 	// RequestID is ours, under which Placement logs the request; ServerRequestID is Placement's.
 	RequestID, ServerRequestID string
+	// NotAdmitted are the classes and kinds of traits of an ErrNotAdmitted that a person has to
+	// admit: all, or the first ones; none from an older Placement.
+	NotAdmitted []string
 	// Unsent: no connection came about, so Placement has not seen the request.
 	Unsent bool
 	// Service is what answered, where that is known not to be a Placement: "a cell of
@@ -166,6 +169,7 @@ func (e *Error) refused(content []byte) {
 	var answer wire.ErrorBody
 	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
 		e.Code, e.Detail = string(answer.Errors[0].Code), textutil.Line(answer.Errors[0].Detail, maxDetail)
+		e.NotAdmitted = answer.Errors[0].NotAdmitted
 	} else {
 		e.Detail = textutil.Line(content, maxSnippet)
 	}

@@ -45,6 +45,9 @@ type ErrorItem struct {
 	// (status 406).
 	MaxVersion string `json:"max_version,omitempty"`
 	MinVersion string `json:"min_version,omitempty"`
+	// NotAdmitted are the resource classes and kinds of traits of a CodeHostCapacity that the host
+	// may not report: all, or the first ones.
+	NotAdmitted []string `json:"not_admitted,omitempty"`
 }
 
 // AppendJSON appends an error body with this one error.
@@ -65,6 +68,9 @@ func (e *ErrorItem) AppendJSON(b []byte) []byte {
 			b = append(b, f.key...)
 			b = jsonkit.AppendString(b, f.value)
 		}
+	}
+	if len(e.NotAdmitted) > 0 {
+		b = jsonkit.AppendStrings(append(b, `,"not_admitted":`...), e.NotAdmitted)
 	}
 	return append(b, `}]}`...)
 }
