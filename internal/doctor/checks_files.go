@@ -98,7 +98,8 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 			}
 			judged++
 			if r := (fileCheck{as, s, all}).judge(f); r != nil {
-				r.Name, r.Title, r.Found = "files."+s.unit()+"."+strings.TrimLeft(f.Key, "-"), "File", fmt.Sprintf("%s of %s: %s", f.Key, s.Name, strings.ReplaceAll(r.Found, e.Root, ""))
+				r.Name, r.Title = "files."+s.unit()+"."+strings.TrimLeft(f.Key, "-"), "File"
+				r.Found = fmt.Sprintf("%s of %s: %s", f.Key, s.Name, strings.ReplaceAll(r.Found, e.Root, ""))
 				out = append(out, *r)
 			}
 		}
