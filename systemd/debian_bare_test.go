@@ -115,7 +115,7 @@ func ofPage(t *testing.T, name string, chapters []chapter) (names []string) {
 // libraries, and modules of Python and how these are found.
 func hidden(file string) bool {
 	base := path.Base(file)
-	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, path.Dir(file)) || strings.Contains(base, ".so") ||
+	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, path.Dir(file)) || path.Ext(base) == ".so" || strings.Contains(base, ".so.") ||
 		strings.HasPrefix(file, "/usr/lib/python3") && (path.Ext(base) == ".py" || base == "entry_points.txt")
 }
 

@@ -36,6 +36,7 @@ func TestPlans(t *testing.T) {
 		{"count of a project", countLiving(d, false, false), "instance_mappings_living_project (project_id=?)", []any{"p"}},
 		{"sizes, for the count", countLiving(d, false, false), "SEARCH s USING INDEX sqlite_autoindex_request_specs_1 (instance_uuid=?)", []any{"p"}},
 		{"count of a user of a project", countLiving(d, true, false), "instance_mappings_living_project (project_id=?)", []any{"p", "u"}},
+		{"count of a user in cells", countLiving(d, true, true), "instance_mappings_living_project (project_id=?", []any{"p", "u", "[]"}},
 		{"count of a project in cells", countLiving(d, false, true), "instance_mappings_living_project (project_id=?", []any{"p", "[]"}},
 		{"mappings of servers", mappingsOf(d), "(instance_uuid=?)", []any{"[]"}},
 		{"build requests of a project", buildRequests + "WHERE b.project_id = ? ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", "build_requests_project (project_id=?)", []any{"p", 10}},

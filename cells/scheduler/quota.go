@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // The resources that a boot uses.
@@ -123,20 +125,20 @@ type projectUsage struct {
 }
 
 func (s *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
-	if of.project == "" {
+	if of.project == "" || utf8.RuneCountInString(of.user) > wire.MaxName {
 		return projectUsage{}, nil // no project has no servers; for the stores "" stands for all
 	}
 	before, err := s.countMappings(ctx, of, nil)
 	if err != nil {
 		return projectUsage{}, err
 	}
-	if s.o.CountFromPlacement {
-		whole := before
-		if of.user != "" { // mappings that do not say whose they are are not the user's
-			if whole, err = s.countMappings(ctx, owner{project: of.project}, nil); err != nil {
-				return projectUsage{}, err
-			}
+	whole := before
+	if of.user != "" { // mappings that do not say whose they are are not the user's
+		if whole, err = s.countMappings(ctx, owner{project: of.project}, nil); err != nil {
+			return projectUsage{}, err
 		}
+	}
+	if s.o.CountFromPlacement {
 		if whole.Unmigrated == 0 {
 			return s.fromPlacement(ctx, of, before)
 		}
@@ -147,7 +149,7 @@ func (s *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
 				)
 		}
 	}
-	return s.fromCells(ctx, of, before)
+	return s.fromCells(ctx, of, before, of.user == "" || whole.Unmigrated == 0)
 }
 
 // countMappings counts in the API database.
@@ -172,8 +174,8 @@ func (s *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Count
 }
 
 // fromCells adds up what the cells say, what the API database knows of those that are down, and
-// what is in none yet.
-func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts) (projectUsage, error) {
+// what is in none yet. all says that before, which the database knew first, has all servers.
+func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, all bool) (projectUsage, error) {
 	c := projectUsage{before: before}
 	cells, err := s.o.Store.Cells(ctx)
 	if err != nil {
@@ -221,7 +223,7 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts) (
 		c.inDownCells = there.Instances
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
 	}
-	if moving && (c.usage.Instances > before.Instances || c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
+	if moving && all && (c.usage.Instances > before.Instances || c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
 		// A server that came into its cell just now is counted there and as a build request. The
 		// mappings count it once, and do not count what is being deleted, which its cell counts.
 		once, err := s.deleting(ctx, of, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))

@@ -30,6 +30,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -269,6 +270,31 @@ func TestUsageOfAUser(t *testing.T) {
 	}
 }
 
+// TestUsageOfAUserOfUnknownServers: servers whose mapping does not say whose they are count by what
+// their cells say, also while others are built.
+func TestUsageOfAUserOfUnknownServers(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newQuotaWorld(t)
+	w.has(2, 1)
+	for _, uuid := range w.has(3, 1) {
+		w.ofNobody(uuid)
+	}
+	w.asks(1, -1, false)
+	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p", "u")
+	w.must(err)
+	testproc.Same(t, cmp.Diff(usageOf(6), got))
+}
+
+// TestUsageOfAUserThatCannotBe: Placement would refuse the question.
+func TestUsageOfAUserThatCannotBe(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := newQuotaWorld(t)
+	s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = true })
+	got, _, err := s.Usage(ctx, "p", strings.Repeat("u", 256))
+	w.must(err)
+	testproc.Equal(t, got, cellwire.Usage{}, "a user with too long a name uses %+v")
+}
+
 // TestUsageOfNoProject: a client without a project has no usage.
 func TestUsageOfNoProject(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
@@ -372,6 +398,12 @@ func TestUsageFromPlacement(t *testing.T) {
 func (w *quotaWorld) unmigrate(uuid string) {
 	w.t.Helper()
 	unmigrate(w.t, w.database, uuid)
+}
+
+// ofNobody takes the user out of a mapping.
+func (w *quotaWorld) ofNobody(uuid string) {
+	w.t.Helper()
+	dbservers.Execute(w.t, w.database, "UPDATE instance_mappings SET user_id = NULL WHERE instance_uuid = '"+uuid+"'")
 }
 
 // TestUsageWithoutPlacement: without Placement nothing can be counted from it.

@@ -18,9 +18,10 @@ var elsewhere = regexp.MustCompile(`(?m)^//\t\S.*?  +(\S+): (Test\w+)$`)
 // TestAttacksElsewhere: the tests that doc.go names are there.
 func TestAttacksElsewhere(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	named := elsewhere.FindAllStringSubmatch(string(testproc.Try(os.ReadFile("doc.go")).Or(t)), -1)
-	if len(named) < 10 {
-		t.Fatalf("doc.go names %d tests", len(named))
+	doc := string(testproc.Try(os.ReadFile("doc.go")).Or(t))
+	named := elsewhere.FindAllStringSubmatch(doc, -1)
+	if lines := strings.Count(doc, ": Test"); len(named) < 10 || len(named) != lines {
+		t.Fatalf("doc.go names %d of its %d tests in their form", len(named), lines)
 	}
 	for _, one := range named {
 		found := false
