@@ -268,26 +268,28 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 // there stays, and what the agent laid upon it stays the agent's.
 func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	synctest.Test(t, func(t *testing.T) {
-		s := start(t, shared, func(s *scene) {
-			_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", "CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4", "HW_CPU_X86_AVX")
-			must(s, err)
-			agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent, "COMPUTE_RESCUE_BFV": ownership.Agent, "CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4": ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Layout: 4, Created: true, Providers: map[string]ownership.Provider{
-				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: agents},
-				bridge:   {Name: "cn1:NIC Switch agent:br0", Parent: nodeUUID, Owner: ownership.Driver},
-			}}))
+	for _, trait := range []string{"CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4", "CUSTOM_COMPUTE_AGENT_SHAPE_OTHER_4"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := start(t, shared, func(s *scene) {
+				_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", trait, "HW_CPU_X86_AVX")
+				must(s, err)
+				agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent, "COMPUTE_RESCUE_BFV": ownership.Agent, trait: ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
+				must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Layout: 4, Created: true, Providers: map[string]ownership.Provider{
+					nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: agents},
+					bridge:   {Name: "cn1:NIC Switch agent:br0", Parent: nodeUUID, Owner: ownership.Driver},
+				}}))
+			})
+			<-s.tracker.Ready()
+			tree := s.said()
+			if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, trait) || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
+				t.Errorf("%v", slices.Collect(tree.All()))
+			}
+			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
+			if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Layout != 0 {
+				t.Errorf("recorded: %+v", record)
+			}
 		})
-		<-s.tracker.Ready()
-		tree := s.said()
-		if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_OTHER_4") || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
-			t.Errorf("%v", slices.Collect(tree.All()))
-		}
-		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-		if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Layout != 0 {
-			t.Errorf("recorded: %+v", record)
-		}
-	})
+	}
 }
 
 // TestATraitThatPlacementDoesNotKnow is not taken for one that another client removed.

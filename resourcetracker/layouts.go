@@ -69,7 +69,7 @@ func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error
 // Placement was restored from a backup.
 func (t *Tracker) hadLayout(d draft) bool {
 	for trait := range d.record.Providers[d.node.UUID].Traits {
-		if _, ours := t.cutLayoutPrefix(trait); ours {
+		if t.versionIn(trait) != 0 {
 			return true
 		}
 	}
@@ -90,21 +90,23 @@ func (t *Tracker) layoutTrait(version int) string {
 	return layoutPrefix + t.nameInTrait() + strconv.Itoa(version)
 }
 
-// cutLayoutPrefix returns what follows the driver's name in a trait that has its layout version, by
-// either prefix.
-func (t *Tracker) cutLayoutPrefix(trait string) (version string, ours bool) {
+// versionIn returns the layout version in a trait of this driver, by either prefix; 0: it is no
+// such trait. That of a driver whose name continues this one's has more than a number after the
+// name.
+func (t *Tracker) versionIn(trait string) int {
 	for _, prefix := range []string{layoutPrefix, formerLayoutPrefix} {
-		if version, ours = strings.CutPrefix(trait, prefix+t.nameInTrait()); ours {
-			return version, true
+		number, ours := strings.CutPrefix(trait, prefix+t.nameInTrait())
+		if n, err := strconv.Atoi(number); ours && err == nil {
+			return n
 		}
 	}
-	return "", false
+	return 0
 }
 
 // layoutRecorded reports whether the agent has written the trait of a layout version.
 func (t *Tracker) layoutRecorded(d draft, version int) bool {
 	for trait := range d.record.Providers[d.node.UUID].Traits {
-		if text, ours := t.cutLayoutPrefix(trait); ours && text == strconv.Itoa(version) {
+		if n := t.versionIn(trait); n != 0 && n == version {
 			return true
 		}
 	}
@@ -131,8 +133,7 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 	p, _ := tree.Provider(root)
 	least := 0
 	for _, trait := range p.Traits {
-		number, ours := t.cutLayoutPrefix(trait)
-		if n, err := strconv.Atoi(number); ours && err == nil && n != 0 {
+		if n := t.versionIn(trait); n != 0 {
 			least = min(n, cmp.Or(least, n))
 		}
 	}
@@ -140,16 +141,21 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 }
 
 // layoutTraits returns the trait of the layout version that the tree is going to have: for a new
-// tree, one that is reshaped, and one that has such a trait. A tree that is adopted as it is needs
-// no write, though it took the steps to see that nothing is to move; the state directory has its
-// layout version. former are traits with the former prefix, which the tree must not have beside it.
+// tree, one that is reshaped, and one that has such a trait, or had one. A tree that is adopted as
+// it is needs no write, though it took the steps to see that nothing is to move; the state
+// directory has its layout version. former are traits with the former prefix, which the tree must
+// not have beside it.
+//
+// An agent of release 0.2.0 that is put back removes the trait, and writes none by the former
+// prefix. What a later agent knows then is that the tree was created by an agent, with a version.
 func (t *Tracker) layoutTraits(d draft) (traits, former []string) {
-	if d.layout == 0 || !isNew(d.known, d.node.UUID) && !d.reshaped() && t.layoutInTree(d.known, d.node.UUID) == 0 {
+	created := isNew(d.known, d.node.UUID) || d.record.Created && d.record.Layout != 0
+	if d.layout == 0 || !created && !d.reshaped() && !t.hadLayout(d) {
 		return nil, nil
 	}
 	p, _ := d.known.Provider(d.node.UUID)
 	for _, trait := range p.Traits {
-		if strings.HasPrefix(trait, formerLayoutPrefix+t.nameInTrait()) {
+		if strings.HasPrefix(trait, formerLayoutPrefix) && t.versionIn(trait) != 0 {
 			former = append(former, trait)
 		}
 	}

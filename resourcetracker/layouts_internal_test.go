@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -40,6 +41,23 @@ func TestLayoutTrait(t *testing.T) {
 		}
 		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want, "of %q by the former name the layout version is %d", numbers)
 	}
+}
+
+// TestLayoutTraitsAreOfThisDriverOnly: one with a longer name has traits with the same beginning.
+func TestLayoutTraitsAreOfThisDriverOnly(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const ours, other = "CUSTOM_COMPUTE_AGENT_SHAPE_ACME_2", "CUSTOM_COMPUTE_AGENT_SHAPE_ACME_GPU_2"
+	tracker, d := New(Config{Name: "acme"}), vgpus()
+	d.known, d.before, d.layout = &providertree.Tree{}, nil, 2
+	check(d.known.Populate([]providertree.Provider{{UUID: gNode.UUID, Name: "cn1", Generation: 1}}))
+	d.node, d.record = gNode, &ownership.Record{Providers: map[string]ownership.Provider{gNode.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}}}}
+	must(d.known.AddTraits(gNode.UUID, other))
+	if traits, former := tracker.layoutTraits(d); tracker.hadLayout(d) || len(traits)+len(former) > 0 {
+		t.Errorf("another driver's trait is taken for ours: had a layout %v, traits %q, former %q", tracker.hadLayout(d), traits, former)
+	}
+	must(d.known.AddTraits(gNode.UUID, ours))
+	traits, former := tracker.layoutTraits(d)
+	testproc.Same(t, cmp.Diff([][]string{{"CUSTOM_COMPUTE_AGENT_LAYOUT_ACME_2"}, {ours}}, [][]string{traits, former}))
 }
 
 // TestReshapedIsAnyChangeOfTheTree but for traits and aggregates.

@@ -201,9 +201,71 @@ func TestTraitOfAFormerAgentIsReplaced(t *testing.T) {
 				if n.Layout != 4 || n.Shape != 4 || len(n.Kept) > 0 {
 					t.Errorf("lost %v: %+v", lost, n)
 				}
+				if traits := testproc.Try(records.Load(nodeUUID)).Or(s.t).Providers[nodeUUID].Traits; traits[former] != "" || traits[current] != ownership.Agent {
+					t.Errorf("lost %v: ours by the record: %v", lost, traits)
+				}
 				s.checkLayout(layoutFour)
 				must(s, again.end())
 			}
+		})
+	}
+}
+
+// TestTraitThatIsGoneIsWrittenAgain where the record says that the tree had it: the tree was
+// created with one (an agent of release 0.2.0, put back for a while, removes it from tree and
+// record), or another client removed it. Without its state directory the agent knows the layout
+// version then. A tree that was adopted in its layout gets no write.
+func TestTraitThatIsGoneIsWrittenAgain(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const trait = "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4"
+	for name, c := range map[string]struct {
+		created, recorded bool
+		steps             []int
+	}{
+		"created, and 0.2.0 was put back":  {true, false, nil},
+		"created, and removed by a client": {true, true, []int{0, 1, 2, 3}},
+		"adopted, and removed by a client": {false, true, []int{0, 1, 2, 3}},
+		"adopted, and never had it":        {false, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := start(t, threeSteps, func(s *scene) {
+					if c.created {
+						s.placement.tree, s.placement.allocations = nil, nil
+					}
+				})
+				<-s.tracker.Ready()
+				must(s, s.end())
+				s.placement.set(func(p *fakePlacement) { testproc.Try(p.tree.RemoveTraits(nodeUUID, trait)).Or(s.t) })
+				record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
+				if record.Created != c.created || record.Layout != 4 || record.Providers[nodeUUID].Traits[trait] != ownership.Agent {
+					t.Fatalf("recorded: %+v", record)
+				}
+				if !c.recorded {
+					delete(record.Providers[nodeUUID].Traits, trait)
+					must(s, s.records.Save(record))
+				}
+				wanted := c.created || c.recorded
+				for i, records := range []*ownership.Store{s.records, s.records, ownership.Open(t.TempDir())} {
+					before, steps := s.writes(), []int(nil)
+					if i == 0 {
+						steps = c.steps
+					} else if i == 2 && !wanted {
+						steps = []int{0, 1, 2, 3} // without the record nothing says the layout version
+					}
+					s.driver.steps = nil
+					again := start(t, func(n *scene) { n.placement, n.driver, n.records = s.placement, s.driver, records })
+					<-again.tracker.Ready()
+					testproc.Samef(t, cmp.Diff(steps, s.driver.steps), "start %d: steps from", i)
+					if has := again.said().HasTraits(nodeUUID, trait); has != wanted || s.writes() > before != (wanted && i == 0) {
+						t.Errorf("start %d: %d writes; the trait is there: %v", i, s.writes()-before, has)
+					}
+					if n := again.tracker.Status().Nodes[0]; n.Layout != 4 || n.State != resourcetracker.Reporting {
+						t.Errorf("start %d: %+v", i, n)
+					}
+					must(s, again.end())
+				}
+			})
 		})
 	}
 }
