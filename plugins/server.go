@@ -39,7 +39,7 @@ func newServer(d Driver, log zerolog.Logger) *server {
 // Info returns the driver's name, version and capabilities.
 func (s *server) Info(context.Context, *driverv1.InfoRequest) (*driverv1.InfoResponse, error) {
 	d := describe(s.driver)
-	return &driverv1.InfoResponse{Name: d.Name, Version: d.Version, Capabilities: protocol.AnnouncedCapabilities(d.Capabilities), Sdk: d.SDK}, nil
+	return &driverv1.InfoResponse{Name: d.Name, Version: d.Version, Capabilities: d.Capabilities, Sdk: d.SDK}, nil
 }
 
 // ConfigSchema returns the JSON Schema of the configuration.

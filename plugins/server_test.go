@@ -3,7 +3,9 @@
 package plugins
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -72,6 +74,11 @@ func TestInfoNamesTheAbilities(t *testing.T) {
 		info := testproc.Try(serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})).Or(t)
 		if got := strings.Join(info.GetCapabilities(), " "); got != want || info.GetName() != "test" || info.GetVersion() != "1.2.3" {
 			t.Errorf("got %v, want %s", info, want)
+		}
+		var printed bytes.Buffer
+		var description struct{ Capabilities []string }
+		if code := printInfo(&printed, d); code != 0 || json.Unmarshal(printed.Bytes(), &description) != nil || strings.Join(description.Capabilities, " ") != want {
+			t.Errorf("--info ended with %d and printed %s, want %s", code, &printed, want)
 		}
 	}
 }

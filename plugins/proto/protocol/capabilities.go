@@ -28,12 +28,8 @@ func AnnouncedCapabilities(capabilities []string) []string {
 // only.
 func CurrentCapabilities(announced []string) []string {
 	out := slices.Clone(announced)
-	switch i := slices.Index(out, CapabilityShapes); {
-	case i < 0:
-	case slices.Contains(out, CapabilityLayouts):
-		out = slices.Delete(out, i, i+1)
-	default:
+	if i := slices.Index(out, CapabilityShapes); i >= 0 && !slices.Contains(out, CapabilityLayouts) {
 		out[i] = CapabilityLayouts
 	}
-	return out
+	return slices.DeleteFunc(out, func(name string) bool { return name == CapabilityShapes })
 }

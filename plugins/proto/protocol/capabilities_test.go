@@ -21,7 +21,7 @@ func TestCapabilitiesHaveFormerNames(t *testing.T) {
 	}
 	for announced, want := range map[string]string{
 		"": "", "guests watch": "guests watch", "layouts watch": "layouts watch", "guests shapes watch": "guests layouts watch",
-		"layouts watch shapes": "layouts watch", "shapes layouts": "layouts",
+		"layouts watch shapes": "layouts watch", "shapes layouts": "layouts", "shapes shapes": "layouts", "shapes layouts shapes": "layouts",
 	} {
 		given := strings.Fields(announced)
 		if got := strings.Join(protocol.CurrentCapabilities(slices.Clone(given)), " "); got != want {
