@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The optional abilities over a connection: announced because the methods are there, and checked on their way out."""
 
+import contextlib
+import io
+import json
 import unittest
+from unittest import mock
 
 import grpc
 
 from compute_driver import Driver, Failure, Guest, Hypervisor, LayoutVersioner, Node, NotReady, ReshapeNeeded, Unsupported, Warned
 from compute_driver import driver_pb2 as pb
 from compute_driver.events import MOST, Events
+from compute_driver.serving import serve
 from serving import ROOT, ServingCase, raising, tree
 
 GUEST = "99999999-2222-3333-4444-555555555555"
@@ -93,6 +98,18 @@ class FormerDerived(Former, LayoutVersioner):
     """Says so to a type checker too."""
 
 
+class FormerOwn(Former):
+    """Has an attribute of its own by the name that the method has now."""
+
+    layout_version = 7
+
+
+class Forgetful(Able, LayoutVersioner):
+    """Derives from the class, and has no layout_version."""
+
+    layout_version = LayoutVersioner.layout_version
+
+
 class Abilities(ServingCase):
     def setUp(self) -> None:
         self.serve(Able())
@@ -107,8 +124,12 @@ class Abilities(ServingCase):
         return self.call("Driver/ReshapeStep", pb.ReshapeStepRequest(node="cn1", tree=tree(), from_shape=at, allocations=pb.Allocations()))
 
     def test_they_are_announced(self) -> None:
-        announced = self.call("Plugin/Info", pb.InfoRequest()).result().capabilities
-        self.assertEqual(["capabilities", "guests", "health", "hypervisor", "layouts", "node_deleted", "product_names", "warnings", "shapes"], list(announced))
+        want = ["capabilities", "guests", "health", "hypervisor", "layouts", "node_deleted", "product_names", "warnings", "shapes"]
+        self.assertEqual(want, list(self.call("Plugin/Info", pb.InfoRequest()).result().capabilities))
+        printed = io.StringIO()
+        with mock.patch("sys.argv", ["driver", "--info"]), contextlib.redirect_stdout(printed), self.assertRaises(SystemExit):
+            serve(self.driver, 1)
+        self.assertEqual(want, json.loads(printed.getvalue())["capabilities"])
 
     def test_the_layout_version_comes_with_the_configuration(self) -> None:
         self.assertEqual(3, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
@@ -117,12 +138,18 @@ class Abilities(ServingCase):
             self.assertEqual(grpc.StatusCode.INTERNAL, self.failure(self.call("Plugin/Configure", pb.ConfigureRequest()))[0])
 
     def test_drivers_with_the_former_name_have_layout_versions(self) -> None:
-        for driver in Former(), FormerDerived():
+        for driver in Former(), FormerDerived(), FormerOwn():
             with self.subTest(type(driver).__name__):
                 self.serve(driver)
                 self.assertEqual(["layouts", "shapes"], list(self.call("Plugin/Info", pb.InfoRequest()).result().capabilities))
                 self.assertEqual(2, self.call("Plugin/Configure", pb.ConfigureRequest()).result().shape_version)
                 self.assertEqual(["CUSTOM_FROM_1"], list(self.step(1).result().tree.providers[0].traits))
+
+    def test_a_missing_layout_version_is_named(self) -> None:
+        self.serve(Forgetful())
+        code, words = self.failure(self.call("Plugin/Configure", pb.ConfigureRequest()))
+        self.assertEqual(grpc.StatusCode.INTERNAL, code)
+        self.assertIn("Forgetful has no method layout_version", words)
 
     def test_steps(self) -> None:
         def step(tree, at, allocations):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from compute_driver.tree import Allocations, Tree
 
 MAX_LAYOUT = 9999  # the highest layout version
+MAX_SHAPE = MAX_LAYOUT  # its name up to 0.2.0
 MAX_GUESTS = 100_000
 MAX_WARNINGS = 100
 MAX_WARNING_NAME = 80  # characters
@@ -83,15 +84,13 @@ class LayoutVersioner(Protocol):
     def layout_version(self) -> int:
         """The layout version that update_provider_tree makes, 1 to MAX_LAYOUT; 0: with this configuration layouts have no versions.
 
-        Called after each configure that succeeded. It must not block. Drivers for releases up to 0.2.0 have shape_version instead.
+        Called after each configure that succeeded. It must not block. Drivers for releases up to 0.2.0 have shape_version instead,
+        so this is not abstract.
         """
-        former: Callable[[], int] | None = getattr(self, "shape_version", None)
-        if former is None:
-            raise NotImplementedError(f"{type(self).__name__} has no method layout_version")
-        return former()
+        raise NotImplementedError(f"{type(self).__name__} has no method layout_version")
 
     @abstractmethod
-    def reshape(self, call: Call, tree: Tree, node: str, from_layout: int, allocations: Allocations) -> Allocations | None:
+    def reshape(self, call: Call, tree: Tree, node: str, from_layout: int, allocations: Allocations, /) -> Allocations | None:
         """Migrates a tree to the next layout version and moves the allocations. None stands for those given, as they are now.
 
         Idempotent: on a tree that has the next layout or a later one, or nothing of the node yet, it changes nothing. So it looks in the
@@ -108,7 +107,7 @@ class ShapeVersioner(Protocol):
         """What layout_version is now."""
 
     @abstractmethod
-    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations) -> Allocations | None:
+    def reshape(self, call: Call, tree: Tree, node: str, from_shape: int, allocations: Allocations, /) -> Allocations | None:
         """As that of LayoutVersioner."""
 
 

@@ -211,10 +211,10 @@ class Service:
     # What belongs to several of them.
 
     def _layout_version(self) -> int:
-        if isinstance(self._driver, abilities.LayoutVersioner):
-            version = self._driver.layout_version()
-        elif isinstance(self._driver, abilities.ShapeVersioner):
+        if isinstance(self._driver, abilities.ShapeVersioner):  # first: what it calls layout_version is its own
             version = self._driver.shape_version()
+        elif isinstance(self._driver, abilities.LayoutVersioner):
+            version = self._driver.layout_version()
         else:
             return 0
         if not 0 <= version <= abilities.MAX_LAYOUT:

@@ -16,7 +16,7 @@ import grpc
 
 from compute_driver import handshake, log, process
 from compute_driver.driver import Driver
-from compute_driver.service import SDK, Service, capabilities
+from compute_driver.service import SDK, Service, announced
 
 MAX_MESSAGE = 16 << 20  # bytes in both directions, as the protocol has it
 THREADS = 1000  # made when they are needed: calls that wait for their turn hold one each, and so does every stream
@@ -108,7 +108,7 @@ def _print_info(driver: Driver) -> int:
 
 def _description(driver: Driver) -> dict:
     out = {"name": driver.name, "version": driver.version, "protocols": [handshake.PROTOCOL],
-           "capabilities": capabilities(driver), "sdk": SDK}
+           "capabilities": announced(driver), "sdk": SDK}
     if (schema := driver.config_schema()) is not None:
         out["config_schema"] = schema
     return out
