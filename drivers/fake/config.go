@@ -73,9 +73,12 @@ var formerKeys = map[string]string{"shape": "layout", "shape_version": "layout_v
 
 // takeFormer sets the keys that are given under their former names.
 func (c *config) takeFormer() error {
-	for former, both := range map[string]bool{"shape": c.FormerLayout != "" && c.Layout != "", "shape_version": c.FormerVersion != 0 && c.LayoutVersion != 0} {
-		if both {
-			return &plugins.ConfigError{Key: former, Problem: "is the former name of " + formerKeys[former] + "; one of the two only"}
+	for _, key := range []struct {
+		former string
+		both   bool
+	}{{"shape", c.FormerLayout != "" && c.Layout != ""}, {"shape_version", c.FormerVersion != 0 && c.LayoutVersion != 0}} {
+		if key.both {
+			return &plugins.ConfigError{Key: key.former, Problem: "is the former name of " + formerKeys[key.former] + "; one of the two only"}
 		}
 	}
 	c.former = map[string]string{}

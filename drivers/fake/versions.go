@@ -47,7 +47,7 @@ func (c *config) checkVersions() error {
 	for _, name := range slices.Sorted(maps.Keys(c.ClassRenames)) {
 		present := c.ClassRenames[name]
 		if other, taken := former[present]; taken {
-			return wrong("class_renames."+name, "with layout_version a class has one former name only, and %s is that of %s already", other, present)
+			return wrong("class_renames."+name, "with %s a class has one former name only, and %s is that of %s already", c.given("layout_version"), other, present)
 		}
 		former[present] = name
 	}

@@ -217,6 +217,10 @@ func TestFormerKeysWorkWithAWarning(t *testing.T) {
 			t.Errorf("%s: %v", current, warnings)
 		}
 	}
+	err := New().Configure(context.Background(), json.RawMessage(`{"shape_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`), plugins.HostInfo{Name: "h"})
+	if err == nil || !strings.Contains(err.Error(), "with shape_version a class has one former name only") {
+		t.Errorf("%v", err)
+	}
 	acts := testproc.Try(parseScenario([]byte("shape = \"flat\"\n[[then]]\nafter = \"1s\"\nlayout = \"numa\"\n[[then]]\nafter = \"2s\"\nshape = \"vgpu-children\"\n"),
 		time.Unix(0, 0), plugins.HostInfo{Name: "cn1"})).Or(t)
 	var got []string
