@@ -249,7 +249,7 @@ func doings(log string) string {
 		if strings.Contains(line, " WRN Host discrepancy") {
 			continue
 		}
-		for _, of := range []string{"shape", "layout version", " operation=", "Allocations move", " WRN ", " ERR "} {
+		for _, of := range []string{"reshape", "Reshape", "layout version", " operation=", "Allocations move", " WRN ", " ERR "} {
 			if strings.Contains(line, of) {
 				b.WriteString(fields.ReplaceAllString(strings.TrimSpace(line), " …") + "\n")
 				break

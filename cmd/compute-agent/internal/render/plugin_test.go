@@ -72,7 +72,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 			{Check: check("load/large"), Outcome: suite.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
 				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken somewhere, at a blank", Output: []string{"info: \tindented"}},
 			na("reshape/needed", flat), na("reshape/done", flat), na("reshape/settled", flat),
-			na("layouts/present", "not numbered"), na("layouts/empty", "not numbered"), na("layouts/steps", "another reason"),
+			na("layouts/present", "no versions"), na("layouts/empty", "no versions"), na("layouts/steps", "another reason"),
 			{Check: check("layouts/version"), Outcome: suite.Failed, Came: "3"},
 		},
 	}
