@@ -273,7 +273,7 @@ func TestItExplainsItself(t *testing.T) {
 				Capabilities []string
 				Schema       map[string]any `json:"config_schema"`
 			}
-			if err := json.Unmarshal(out.Bytes(), &info); err != nil || info.Name != "python" || len(info.Capabilities) != 9 || info.Schema["type"] != "object" {
+			if err := json.Unmarshal(out.Bytes(), &info); err != nil || info.Name != "python" || len(info.Capabilities) != 10 || info.Schema["type"] != "object" {
 				t.Errorf("%v: %s", err, &out)
 			}
 		})
