@@ -15,18 +15,20 @@ import (
 // and what the compute API may have claimed elsewhere is given back.
 func (m *Move) stayed() bool { return m.Open && m.GiveBack && m.DestNode == "" }
 
-// underWay is longer than any request to Placement is on its way.
-const underWay = time.Minute
+// underWay is for how long what the compute API has asked Placement for may arrive: the greatest
+// placement_client.timeout, so that it does not wait for the answer any longer.
+const underWay = 10 * time.Minute
 
 // claimable says that what the compute API asked Placement for, before the migration ended, may
-// still arrive. A clock that went back is no reason to wait for it.
+// still arrive. Clocks of two processes differ a little; one that went back by more is no reason to
+// wait for it.
 func (m *Move) claimable(now time.Time) bool {
 	ended := m.CreatedAt
 	if m.UpdatedAt != nil {
 		ended = *m.UpdatedAt
 	}
 	age := now.Sub(ended)
-	return age >= 0 && age < underWay
+	return age > -underWay && age < underWay
 }
 
 // stay ends a migration before its destination was chosen.
@@ -67,6 +69,8 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 	case m.Status == cellwire.MigrationRevert && m.SourceGuest == cellwire.SourceGuestAsked && up(m.DestHost):
 		host = m.SourceHost
 	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
+	case m.Status == cellwire.MigrationAccepted: // a build
+		return false, conflict("migration %s builds server %s on another host, and is not aborted; the owner of the server can delete it", m.UUID, s.UUID)
 	default:
 		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
 	}

@@ -334,7 +334,7 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 		return false, conflict("server %s is being deleted", s.UUID)
 	case m.stayed() && !fenced && m.claimable(now):
 		return false, conflict(
-			"migration %s of server %s ended a moment ago, and an earlier claim may still be on its way to Placement", m.UUID, s.UUID,
+			"migration %s of server %s ended less than %s ago, and an earlier claim may still be on its way to Placement", m.UUID, s.UUID, underWay,
 		)
 	case m.stayed(): // what it is asked to do since then goes on
 		m.GiveBack = false

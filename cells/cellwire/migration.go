@@ -193,7 +193,7 @@ type MigrationStep struct {
 	GivenBack bool `json:"given_back,omitempty"`
 	// Fenced says of one without a destination, whose allocations are given back, that no claim
 	// which was sent for it before can change anything any more. Without it that is a conflict
-	// until none can be on its way.
+	// until some minutes have passed, in which one may arrive.
 	Fenced bool `json:"fenced,omitempty"`
 	// Confirm and Revert end a migration that is finished.
 	Confirm bool `json:"confirm,omitempty"`

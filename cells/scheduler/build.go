@@ -65,7 +65,7 @@ type build struct {
 // build takes a build request as far as it goes, in a context of the client that asked for it. The
 // caller has taken the server. It is nil when nothing is left to do, and otherwise the build
 // request stays.
-func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view, unanswered bool) error {
+func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view, query bool) error {
 	hosts, err := v.hosts(ctx)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 			return s.lostRow(ctx, request, hosts)
 		})
 	}
-	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx, unanswered)
+	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx, query)
 }
 
 // newBuild is what becomes of a server, or of its move.
@@ -83,13 +83,13 @@ func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *mo
 	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}, contested: map[string]bool{}}
 }
 
-// run finds a place by all that the request asks for. unanswered says that Placement has failed its
-// last request, while it answered others.
-func (b *build) run(ctx context.Context, unanswered bool) error {
+// run finds a place by all that the request asks for. query says that Placement has failed its last
+// request, a query for candidates, while it answered others.
+func (b *build) run(ctx context.Context, query bool) error {
 	if err := b.lookAtHints(ctx); err != nil {
 		return err
 	}
-	if unanswered && b.spec.Group != "" {
+	if query && b.spec.Group != "" {
 		if err := b.askBeforeGroup(ctx); err != nil {
 			return err
 		}
@@ -178,12 +178,7 @@ func (b *build) stages(ctx context.Context) ([][]CandidateRequest, error) {
 func (b *build) targets(ctx context.Context, requests []CandidateRequest) (_ []target, err error) {
 	ctx, span := tracing.Child(ctx, "candidates")
 	defer func() { span.End(err) }()
-	trees, all := []string{""}, true
-	if forced := b.hosts.forced(b.spec); forced != nil {
-		trees, all = forced, false
-	} else if nodes := b.nodes(); nodes != nil {
-		trees, all = nodes, false
-	}
+	trees, all := b.trees()
 	var candidates []Candidate
 	b.more = false
 	for _, tree := range trees {
@@ -201,6 +196,18 @@ func (b *build) targets(ctx context.Context, requests []CandidateRequest) (_ []t
 		}
 	}
 	return b.hosts.targets(candidates, b), nil
+}
+
+// trees are those that Placement is asked about, one after the other; all says that it is about any
+// (""), once.
+func (b *build) trees() (trees []string, all bool) {
+	if forced := b.hosts.forced(b.spec); forced != nil {
+		return forced, false
+	}
+	if nodes := b.nodes(); nodes != nil {
+		return nodes, false
+	}
+	return []string{""}, true
 }
 
 // mayBeNew reports whether a host that could take the server may be there and not be mapped yet,

@@ -18,35 +18,55 @@ import (
 
 // fence writes the server's allocations once more as they are, so that a claim of a migration that
 // was sent before and arrives late has a generation of before. It is errClaimed if one was made.
-func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) error {
+// fenced is false if that server then holds nothing, and so has no generation: a claim may be for
+// one without.
+func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced bool, err error) {
 	p := s.o.Placement
 	held, err := p.Allocations(ctx, m.ServerUUID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	source, err := p.Allocations(ctx, m.UUID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if len(source.Allocations) > 0 {
-		return errClaimed
+		return false, errClaimed
 	}
 	if err := s.confirm(ctx); err != nil {
-		return err
+		return false, err
 	}
 	switch {
 	case m.Type == cellwire.MigrationBuild:
-		return s.release(ctx, m.ServerUUID)
+		return false, s.release(ctx, m.ServerUUID)
 	case len(held.Allocations) > 0:
 		same := held.ConsumerAllocations
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
 			same.ConsumerType = ConsumerType
 		}
 		if err := p.PutAllocations(ctx, m.ServerUUID, same); err != nil {
-			return fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
+			return false, fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
 		}
+		return true, nil
 	}
-	return nil
+	return false, nil
+}
+
+// takeBack releases what a server that stays where it is holds elsewhere: a claim that arrived late
+// for one that had nothing, so that its migration has nothing either.
+func (s *Scheduler) takeBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view) error {
+	hosts, err := v.hosts(ctx)
+	if err != nil {
+		return err
+	}
+	node, holds, err := s.holdsOn(ctx, cell, m.ServerUUID, hosts)
+	if err != nil || !holds || node.Host == m.SourceHost {
+		return err
+	}
+	if err := s.confirm(ctx); err != nil {
+		return err
+	}
+	return s.release(ctx, m.ServerUUID)
 }
 
 // swapBack gives the server what the migration has, and takes from it what it has elsewhere. One
@@ -93,8 +113,8 @@ func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 // deletion.
 //
 // One that ended without a destination may have claimed one. If there can be no fence, it ends when
-// no claim can be on its way any more, which its cell knows.
-func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server) (asksPlacement bool, err error) {
+// its cell says that enough time has passed for a claim to arrive.
+func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server, v *view) (asksPlacement bool, err error) {
 	var unfenced error
 	step := cellwire.MigrationStep{GivenBack: true}
 	switch {
@@ -111,16 +131,20 @@ func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 			return true, err
 		}
 		if m.DestNode == "" {
-			if err := s.fence(ctx, m); refused(err) {
-				unfenced = fmt.Errorf(
-					"migration %s ends a minute after it failed or was aborted, when no claim of it can be on its way any more: %s",
-					m.UUID,
-					err.Error(),
-				)
-			} else if err != nil {
+			if err := s.takeBack(ctx, cell, m, v); err != nil {
 				return true, err
 			}
-			step.Fenced = unfenced == nil
+			fenced, err := s.fence(ctx, m)
+			if err != nil && !refused(err) {
+				return true, err
+			}
+			if step.Fenced = fenced; !fenced {
+				why := "the server holds nothing that could be written once more"
+				if err != nil {
+					why = err.Error()
+				}
+				unfenced = fmt.Errorf("migration %s ends ten minutes after it failed or was aborted, as a claim of it may still arrive: %s", m.UUID, why)
+			}
 		}
 	}
 	if err := s.next(ctx, "give back"); err != nil {

@@ -169,7 +169,7 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 			errs = append(errs, err, s.give(ctx, w, &s.moveDelay, turns))
 		}
 	})
-	s.giveUnanswered(w, unanswered)
+	s.giveUnanswered(w, &s.moveDelay, unanswered)
 	if all {
 		s.moveDelay.keep(there)
 	}
@@ -183,8 +183,8 @@ func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwir
 	}
 	turns := make([]turn, 0, len(list))
 	for _, m := range list {
-		turns = append(turns, turn{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(unanswered bool) {
-			s.goOnWith(ctx, cell, m, v, unanswered)
+		turns = append(turns, turn{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(query bool) {
+			s.goOnWith(ctx, cell, m, v, query)
 		}})
 	}
 	return turns, nil
@@ -192,12 +192,12 @@ func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwir
 
 // goOnWith tries once what there is to be done about a migration, or puts it off. The caller has
 // taken the server.
-func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, unanswered bool) {
+func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) {
 	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID, Traceparent: m.Traceparent})
 	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
 	span.Set(tracing.KeyServer, m.ServerUUID)
 	span.Set(tracing.KeyProjectID, m.ProjectID)
-	asksPlacement, err := s.move(ctx, cell, m, v, unanswered)
+	asksPlacement, err := s.move(ctx, cell, m, v, query)
 	span.End(err)
 	if !s.tried(ctx, tries{
 		delays: &s.moveDelay, server: m.ServerUUID, key: m.UUID, ends: true,
@@ -246,14 +246,14 @@ type moving struct {
 
 // move does what there is to be done about a migration, and says whether Placement was asked for
 // it. The caller has taken the server.
-func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, unanswered bool) (asksPlacement bool, err error) {
+func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
 	m, server, others, err := s.asIs(ctx, cell, m)
 	switch {
 	case err != nil || m.UUID == "":
 		return false, err
 	case m.GiveBack:
-		return s.giveBack(ctx, cell, m, server)
+		return s.giveBack(ctx, cell, m, server, v)
 	case m.Status != cellwire.MigrationAccepted || server.TaskState == cellwire.TaskDeleting:
 		return false, nil
 	}
@@ -297,7 +297,7 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	for _, n := range nodes {
 		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
 	}
-	return true, s.newBuild(spec, v, hosts, of).run(ctx, unanswered)
+	return true, s.newBuild(spec, v, hosts, of).run(ctx, query)
 }
 
 // asIs is a migration as it is now, with its server and all open migrations of that. One that is
@@ -325,14 +325,23 @@ func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migr
 	if err != nil || len(source.Allocations) == 0 && m.Type != cellwire.MigrationBuild {
 		return node, false, err
 	}
-	held, err := s.o.Placement.Allocations(ctx, m.ServerUUID)
+	node, chosen, err = s.holdsOn(ctx, cell, m.ServerUUID, h)
+	if chosen || err != nil {
+		return node, chosen, err
+	}
+	return node, false, s.swapBack(ctx, m) // on a node that is gone
+}
+
+// holdsOn is the node of a cell on which a server has its allocations, if there is one.
+func (s *Scheduler) holdsOn(ctx context.Context, cell apidb.Cell, server string, h *hosts) (node apidb.Node, holds bool, err error) {
+	held, err := s.o.Placement.Allocations(ctx, server)
 	if err != nil {
 		return node, false, err
 	}
 	for provider := range held.Allocations {
 		found, err := s.o.Placement.Providers(ctx, url.Values{"uuid": {provider}})
 		if err != nil {
-			return node, false, fmt.Errorf("reading where server %s has its allocations: %w", m.ServerUUID, err)
+			return node, false, fmt.Errorf("reading where server %s has its allocations: %w", server, err)
 		}
 		for _, p := range found {
 			if n, mapped := h.nodes[p.Root]; mapped && n.CellUUID == cell.UUID {
@@ -340,7 +349,7 @@ func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migr
 			}
 		}
 	}
-	return node, false, s.swapBack(ctx, m) // on a node that is gone
+	return node, false, nil
 }
 
 // goOn has a server go where an attempt before has claimed what it needs, unless that is no place
@@ -447,7 +456,7 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 // server does not wait for that.
 func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Migration, fault cellwire.Fault) error {
 	step := cellwire.MigrationStep{Failed: &fault}
-	err := s.fence(ctx, m)
+	_, err := s.fence(ctx, m)
 	if step.GiveBack = refused(err); err != nil && !step.GiveBack {
 		return err
 	}
@@ -460,13 +469,16 @@ func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 // sayFailed says to its cell that a migration failed which has no destination.
 func (s *Scheduler) sayFailed(ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep) error {
 	step.Failed.Created = s.o.Now().UTC()
-	s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", step.Failed.Details).
-		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where it is; its fault says why.")
 	err := s.say(ctx, cell, m, step)
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
 		return nil // it is being deleted
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", step.Failed.Details).
+		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where it is; its fault says why.")
+	return nil
 }
 
 // confirmOld confirms the migrations of a cell that are finished since longer than ConfirmAfter. It

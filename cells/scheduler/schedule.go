@@ -9,10 +9,13 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -34,7 +37,8 @@ func (s *Scheduler) scheduleLoop(ctx context.Context) {
 
 // workers are those who schedule or move one server each. Servers whose last request Placement has
 // failed, while it answered others, have workers of their own: however long their requests take,
-// no other server waits for them again, but for those of their server group while they claim.
+// no other server waits for them again. While they claim, those of their server group do, and if
+// these have all workers, every server waits for that claim.
 type workers struct {
 	slots, unanswered chan struct{}
 	all               sync.WaitGroup
@@ -48,8 +52,20 @@ func (s *Scheduler) newWorkers() *workers {
 type turn struct {
 	server, key   string // key is what it is delayed by
 	asksPlacement bool
-	do            func(unanswered bool)
-	since         time.Time // when it became due, of one that was unanswered
+	do            func(query bool) // query says that a query for candidates was unanswered
+	since         time.Time        // when it became due, of one that was unanswered
+}
+
+// take takes the server of a turn, if that is still due: else free is nil.
+func (s *Scheduler) take(d *delays, t turn) (free func()) {
+	if free, _ = s.locks.tryLock(t.server); free == nil {
+		return nil
+	}
+	if due, _ := d.due(t.key, t.asksPlacement, s.o.Now()); !due { // who had it has put it off
+		free()
+		return nil
+	}
+	return free
 }
 
 // give has workers do what is due, in the order of the turns, but for what was unanswered. It waits
@@ -59,7 +75,7 @@ func (s *Scheduler) give(ctx context.Context, w *workers, d *delays, turns []tur
 		if due, since := d.due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
 			continue
 		}
-		free, _ := s.locks.tryLock(t.server)
+		free := s.take(d, t)
 		if free == nil {
 			continue
 		}
@@ -87,16 +103,16 @@ func (s *Scheduler) unanswered(d *delays, turns []turn) (unanswered []turn) {
 
 // giveUnanswered has the workers for what was unanswered do it, what has waited longest first. What
 // finds none of them free is left for the next round.
-func (s *Scheduler) giveUnanswered(w *workers, turns []turn) {
+func (s *Scheduler) giveUnanswered(w *workers, d *delays, turns []turn) {
 	slices.SortStableFunc(turns, func(a, b turn) int { return a.since.Compare(b.since) })
 	for _, t := range turns {
-		free, _ := s.locks.tryLock(t.server)
+		free := s.take(d, t)
 		if free == nil {
 			continue
 		}
 		select {
 		case w.unanswered <- struct{}{}:
-			w.run(w.unanswered, free, func() { t.do(true) })
+			w.run(w.unanswered, free, func() { t.do(d.query(t.key)) })
 		default:
 			free()
 			return
@@ -127,17 +143,17 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 		uuid := request.InstanceUUID
 		there[uuid] = true
 		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
-		turns = append(turns, turn{server: uuid, key: uuid, asksPlacement: needsPlacement, do: func(unanswered bool) {
-			s.attempt(ctx, uuid, view, needsPlacement, unanswered)
+		turns = append(turns, turn{server: uuid, key: uuid, asksPlacement: needsPlacement, do: func(query bool) {
+			s.attempt(ctx, uuid, view, needsPlacement, query)
 		}})
 	}
 	s.delay.keep(there)
-	s.giveUnanswered(w, s.unanswered(&s.delay, turns))
+	s.giveUnanswered(w, &s.delay, s.unanswered(&s.delay, turns))
 	return s.give(ctx, w, &s.delay, turns)
 }
 
 // attempt schedules one server, or puts it off.
-func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement, unanswered bool) {
+func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement, query bool) {
 	request, err := s.o.Store.BuildRequest(ctx, uuid)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound): // deleted, or done
@@ -147,7 +163,7 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 		ctx, span = s.o.Tracing.Continue(fromClient(ctx, request.RequestSpec), "schedule", request.Traceparent, request.RequestID)
 		span.Set(tracing.KeyServer, uuid)
 		span.Set(tracing.KeyProjectID, request.ProjectID)
-		err = s.build(ctx, request, v, unanswered)
+		err = s.build(ctx, request, v, query)
 		span.End(err)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
@@ -195,7 +211,7 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 				break
 			}
 		}
-		n, wait := t.delays.unanswered(t.key, others, s.o.Now())
+		n, wait := t.delays.unanswered(t.key, others, asksCandidates(failed), s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
 		return n >= mostUnanswered
@@ -217,18 +233,30 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 const mostUnanswered = 10
 
 // answersOthers says whether Placement, which has failed a request, answers another one: then it is
-// that request which it does not answer, whatever it says about it. Candidates cost it more than
-// the rest, so that for these it is asked for others. It is not asked to write anything: see
-// [delays.unwritten].
+// that request which it does not answer, whatever it says about it. It is asked for something of
+// the same kind: it may answer no query for candidates, or none about allocations, and the rest. It
+// is not asked to write anything: see [delays.unwritten].
 func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.Error) bool {
 	if failed.Unsent {
 		return false
 	}
-	if strings.HasPrefix(failed.Path, candidatesPath+"?") {
-		return s.o.Placement.answersCandidates(ctx)
+	var err error
+	switch p := s.o.Placement; {
+	case asksCandidates(failed):
+		return p.answersCandidates(ctx)
+	case strings.HasPrefix(failed.Path, "/allocations"):
+		_, err = p.Allocations(ctx, uuid.NewString())
+	case strings.HasPrefix(failed.Path, "/resource_providers"):
+		_, err = p.Providers(ctx, url.Values{"uuid": {uuid.NewString()}})
+	default:
+		_, err = p.HasTrait(ctx, TraitNUMARoot)
 	}
-	_, err := s.o.Placement.HasTrait(ctx, TraitNUMARoot)
 	return err == nil
+}
+
+// asksCandidates says that a request that failed was a query for candidates.
+func asksCandidates(failed *placementclient.Error) bool {
+	return strings.HasPrefix(failed.Path, candidatesPath+"?")
 }
 
 // unanswerable puts a server in error whose requests Placement fails.
@@ -271,9 +299,10 @@ type delays struct {
 type delay struct {
 	wait  time.Duration
 	until time.Time
-	// Of a server that Placement has failed while it answered others: how often; and if that was a
-	// write, how many writes it had carried out then.
+	// Of a server that Placement has failed while it answered others: how often; whether that was a
+	// query for candidates; and if it was a write, how many writes it had carried out then.
 	tries     int
+	query     bool
 	unwritten *int64
 }
 
@@ -308,12 +337,22 @@ func (d *delays) failed(uuid string, now time.Time) time.Duration {
 	return d.of(uuid).more(now)
 }
 
+// query says whether the request for a server that Placement failed last, while it answered others,
+// was a query for candidates.
+func (d *delays) query(uuid string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	own := d.servers[uuid]
+	return own != nil && own.query
+}
+
 // unanswered puts off a server alone, whose request Placement failed; it counts if that answers
-// others.
-func (d *delays) unanswered(uuid string, counts bool, now time.Time) (tries int, wait time.Duration) {
+// others. query says that it was one for candidates.
+func (d *delays) unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.of(uuid)
+	own.query = query
 	if counts {
 		own.tries++
 	}
@@ -331,9 +370,7 @@ func (d *delays) unwritten(uuid string, given int64) (others, all bool) {
 	others = own.unwritten != nil && *own.unwritten != given
 	all = !others && d.silent != "" && d.silentSince == given && (d.silent != uuid || d.writes)
 	d.silent, d.silentSince = uuid, given
-	if own.unwritten = &given; all {
-		own.unwritten, d.writes = nil, true
-	}
+	own.unwritten, d.writes = &given, d.writes || all
 	return others, all
 }
 

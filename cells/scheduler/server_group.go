@@ -60,14 +60,18 @@ func (b *build) joinGroup(ctx context.Context) (leave func(), err error) {
 }
 
 // askBeforeGroup asks for candidates before the turn of a server in its group, if that was not
-// answered before: if it is not answered again, no other member waits for it.
+// answered before: if it is not answered again, no other member waits for it. To which hosts the
+// policy confines it is not known yet.
 func (b *build) askBeforeGroup(ctx context.Context) error {
 	if b.move != nil && b.move.chosen != nil {
 		return nil
 	}
 	stages, err := b.stages(ctx)
 	if err == nil && len(stages) > 0 {
-		_, _, err = b.ask(ctx, stages[0], "")
+		trees, _ := b.trees()
+		for i := 0; err == nil && i < len(trees); i++ {
+			_, _, err = b.ask(ctx, stages[0], trees[i])
+		}
 	}
 	if placementclient.Down(err) {
 		return err

@@ -185,7 +185,7 @@ func TestMovesThatPlacementNeverAnswers(t *testing.T) {
 					t.Errorf("the action is %+v", last)
 				}
 				w.plink.set(up)
-				w.pass(time.Minute)
+				w.pass(10 * time.Minute) // nothing that a build holds could be written once more
 				w.beat()
 				w.moves()
 				if open := w.open(bad); len(open) > 0 {
@@ -280,6 +280,42 @@ func TestSilenceDelaysNoServerGroup(t *testing.T) {
 	}
 }
 
+// TestQueriesBeforeTheTurnInAGroup: what is asked for before the turn of a member of a server group
+// is what was not answered: nothing after a claim that failed, and no other hosts than the one that
+// the server is for.
+func TestQueriesBeforeTheTurnInAGroup(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, claims := range map[string]bool{"candidates": false, "claims": true} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, []int{3})
+			_, in := w.group(apidb.PolicyAntiAffinity, 0)
+			bad := w.created(in, func(r *scheduler.CreateRequest) { r.Flavor.VCPUs, r.ForcedHost = 2, "cell1-host2" })
+			asked, elsewhere := 0, 0
+			w.plink.when(func(r *http.Request) fault {
+				if r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, "VCPU%3A2") {
+					if asked++; !strings.Contains(r.URL.RawQuery, "in_tree=") {
+						elsewhere++
+					}
+					if !claims {
+						return rubbish
+					}
+				}
+				if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, bad) {
+					return rubbish
+				}
+				return up
+			})
+			for range 3 {
+				w.schedule()
+				w.pass(time.Minute)
+				w.beat()
+			}
+			testproc.Equal(t, asked, 3, "there are %d queries for three tries")
+			testproc.Equal(t, elsewhere, 0, "%d of them are about other hosts")
+		})
+	}
+}
+
 // TestMovesInAnOlderCell: a move whose requests Placement fails ends in a cell that does not know
 // that there may be something to give back: its allocations are written once more before.
 func TestMovesInAnOlderCell(t *testing.T) {
@@ -308,6 +344,7 @@ func TestMovesInAnOlderCell(t *testing.T) {
 	if row := w.row(bad); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
 		t.Errorf("the fault is %+v", row.Fault)
 	}
+	testproc.Equal(t, strings.Count(w.logged(), "It stays where it is; its fault says why"), 1, "that it ended is logged %d times")
 	if open := w.open(bad); len(open) > 0 {
 		t.Errorf("these are left: %+v", open)
 	}
@@ -401,17 +438,67 @@ func TestFenceThatPlacementRefuses(t *testing.T) {
 			if open := w.open(uuid); len(open) != 1 || !open[0].GiveBack {
 				t.Fatalf("while a claim may be on its way, these are open: %+v", open)
 			}
-			testproc.Contains(t, w.logged(), "no claim of it can be on its way any more", "the log says %s")
-			w.pass(time.Minute)
+			testproc.Contains(t, w.logged(), "as a claim of it may still arrive", "the log says %s")
+			w.pass(10 * time.Minute)
 			w.beat()
 			w.moves()
 			if open := w.open(uuid); len(open) > 0 {
-				t.Errorf("after a minute these are open: %+v", open)
+				t.Errorf("after ten minutes these are open: %+v", open)
 			}
 			w.holds(map[string]*agent{uuid: from})
 			w.consistent(map[string]bool{uuid: true})
 		})
 	}
+}
+
+// TestClaimThatArrivesLateForNothing: nothing can be written once more of a server that holds
+// nothing. What a late claim gives it elsewhere is taken back, and its migration does not end while
+// one may arrive.
+func TestClaimThatArrivesLateForNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{3})
+	uuid, from := w.moving(cellwire.MigrationCold)
+	w.must(w.client.Release(ctx, uuid))
+	w.plink.when(func(r *http.Request) fault {
+		if r.Method == http.MethodPost {
+			return late
+		}
+		return up
+	})
+	w.moves()
+	w.plink.set(up)
+	queue := w.plink.queue
+	if w.plink.queue = nil; len(queue) != 1 {
+		t.Fatalf("%d requests are on their way", len(queue))
+	}
+	m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(t)
+	w.must(w.scheduler.Abort(ctx, m, w.open(uuid)[0].ID))
+	w.pass(time.Minute)
+	w.beat()
+	w.moves()
+	w.plink.queue = queue
+	w.plink.deliver()
+	if held := w.holders()[uuid]; len(held) != 1 || held[0] == from.node {
+		t.Fatalf("the claim gives it something of %v", held)
+	}
+	for range 2 {
+		if open := w.open(uuid); len(open) != 1 || !open[0].GiveBack {
+			t.Fatalf("while a claim may be on its way, these are open: %+v", open)
+		}
+		w.pass(time.Minute)
+		w.beat()
+		w.moves()
+	}
+	w.pass(10 * time.Minute)
+	w.beat()
+	w.moves()
+	if open := w.open(uuid); len(open) > 0 {
+		t.Errorf("after ten minutes these are open: %+v", open)
+	}
+	if held := w.holders()[uuid]; len(held) > 0 {
+		t.Errorf("it holds something of %v", held)
+	}
+	w.is(uuid, cellwire.VMActive, "", from)
 }
 
 // TestAbortWithoutDestination: a migration that has no destination ends, the server is what it was,

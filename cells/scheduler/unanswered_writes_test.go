@@ -5,6 +5,7 @@ package scheduler_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,9 +65,10 @@ func (w *world) intruder() string {
 func TestOutageOfAKind(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, about := range map[string]func(*http.Request) bool{
-		"writes":     func(r *http.Request) bool { return r.Method != http.MethodGet },
-		"claims":     gives,
-		"candidates": func(r *http.Request) bool { return r.URL.Path == "/allocation_candidates" },
+		"writes":      func(r *http.Request) bool { return r.Method != http.MethodGet },
+		"claims":      gives,
+		"candidates":  func(r *http.Request) bool { return r.URL.Path == "/allocation_candidates" },
+		"allocations": func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/allocations") },
 	} {
 		for how, c := range map[string]fault{"a failure": rubbish, "no answer": hangs, "a denial": denied} {
 			for _, n := range []int{1, 2} {
@@ -173,6 +175,87 @@ func TestWritesThatPlacementNeverCarriesOut(t *testing.T) {
 					w.plink.set(up)
 					w.must(w.delete(bad, false))
 					alive[bad] = false
+				}
+				w.consistent(alive)
+			})
+		}
+	}
+}
+
+// TestOutageOfProviders: while Placement answers no query for providers, a move that has a claim,
+// whose destination it is asked for, waits.
+func TestOutageOfProviders(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	w := begin(t, []int{3})
+	uuid, from := w.moving(cellwire.MigrationCold)
+	w.scheduler.SetAfter(func(step string) error {
+		if step == "move" {
+			return errEnd
+		}
+		return nil
+	})
+	w.moves()
+	w.scheduler.SetAfter(nil)
+	asked := 0
+	w.plink.when(func(r *http.Request) fault {
+		if strings.HasPrefix(r.URL.Path, "/resource_providers") {
+			asked++
+			return rubbish
+		}
+		return up
+	})
+	for range 20 {
+		w.pass(time.Minute)
+		w.beat()
+		w.moves()
+	}
+	w.is(uuid, cellwire.VMActive, cellwire.TaskResizePrep, from)
+	if asked < 20 {
+		t.Errorf("providers are asked for %d times only", asked)
+	}
+	w.plink.set(up)
+	w.pass(time.Minute)
+	w.beat()
+	w.moves()
+	w.is(uuid, cellwire.VMActive, cellwire.TaskResizeMigrating, from)
+	w.consistent(map[string]bool{uuid: true})
+}
+
+// TestSeveralWhoseWritesFail: several servers for which Placement fails each write end, however
+// seldom it carries out one for another server between.
+func TestSeveralWhoseWritesFail(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for _, every := range []int{1, 3} {
+		for _, n := range []int{2, 4} {
+			t.Run(fmt.Sprintf("%d of them, another write in each %d rounds", n, every), func(t *testing.T) {
+				w := begin(t, []int{16}, attempts(3))
+				alive, bad := map[string]bool{}, []string{}
+				for range n {
+					uuid, _ := w.moving(cellwire.MigrationCold)
+					bad, alive[uuid] = append(bad, uuid), true
+				}
+				w.plink.when(func(r *http.Request) fault {
+					if slices.ContainsFunc(bad, func(uuid string) bool { return strings.Contains(posted(r), uuid) }) {
+						return rubbish
+					}
+					return up
+				})
+				moves := func(uuid string) bool { return w.row(uuid).TaskState != "" }
+				rounds := 0
+				for ; slices.ContainsFunc(bad, moves) && rounds < 20*every; rounds++ {
+					w.moves()
+					w.pass(time.Minute)
+					w.beat()
+					if (rounds+1)%every == 0 {
+						alive[w.created()] = true
+						w.schedule()
+					}
+				}
+				testproc.Equal(t, rounds, 10*every+1, "they end after %d rounds")
+				for _, uuid := range bad {
+					if row := w.row(uuid); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
+						t.Errorf("one is %s: %+v", w.state(uuid), row.Fault)
+					}
 				}
 				w.consistent(alive)
 			})
