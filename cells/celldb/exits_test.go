@@ -411,7 +411,8 @@ func TestAbortWithoutDestination(t *testing.T) {
 }
 
 // TestGivenBackWithoutFence: without the word that no claim of before can arrive, a migration that
-// has no destination stays open for as long as one may be on its way, also if clocks differ a little.
+// has no destination stays open for as long as one may be on its way, also if clocks
+// differ a little.
 func TestGivenBackWithoutFence(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for age, ends := range map[time.Duration]bool{

@@ -221,8 +221,8 @@ func TestOutageOfProviders(t *testing.T) {
 	w.consistent(map[string]bool{uuid: true})
 }
 
-// TestSeveralWhoseWritesFail: several servers for which Placement fails each write end, however
-// seldom it carries out one for another server between.
+// TestSeveralWhoseWritesFail: several servers for which Placement fails each write end, however few
+// it carries out for others between.
 func TestSeveralWhoseWritesFail(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, every := range []int{1, 3} {
