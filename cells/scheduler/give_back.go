@@ -60,7 +60,7 @@ func (s *Scheduler) takeBack(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 		return err
 	}
 	node, holds, err := s.holdsOn(ctx, cell, m.ServerUUID, hosts)
-	if err != nil || !holds || node.Host == m.SourceHost {
+	if err != nil || !holds || node.UUID == m.SourceNodeUUID { // its host may have another name since
 		return err
 	}
 	if err := s.confirm(ctx); err != nil {
