@@ -36,8 +36,8 @@ type step struct {
 // TestGettingStarted does what docs/getting-started.md says, from its first line to its last, on
 // four machines that see each other, and compares what the commands print with what the page
 // shows (golden.Differs). The machines are containers on one read-only root: what they write is in
-// memory. The packages are in the directory in which commands run. Each has the programs that the page
-// says that it has, and those that the page installs there, and no more (bare).
+// memory. The packages are in the directory in which commands run. Each has the programs that the
+// page says that it has, and those that the page installs there, and no more (bare).
 func TestGettingStarted(t *testing.T) {
 	needsRoot(t)
 	if *onDistribution != "debian-12" {

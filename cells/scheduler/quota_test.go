@@ -277,7 +277,7 @@ func TestUsageOfAUserOfUnknownServers(t *testing.T) {
 	w := newQuotaWorld(t)
 	w.has(2, 1)
 	for _, uuid := range w.has(3, 1) {
-		w.ofNobody(uuid)
+		w.withoutUser(uuid)
 	}
 	w.asks(1, -1, false)
 	got, _, err := w.service(-1, -1, -1).Usage(ctx, "p", "u")
@@ -400,8 +400,8 @@ func (w *quotaWorld) unmigrate(uuid string) {
 	unmigrate(w.t, w.database, uuid)
 }
 
-// ofNobody takes the user out of a mapping.
-func (w *quotaWorld) ofNobody(uuid string) {
+// withoutUser takes the user out of a mapping.
+func (w *quotaWorld) withoutUser(uuid string) {
 	w.t.Helper()
 	dbservers.Execute(w.t, w.database, "UPDATE instance_mappings SET user_id = NULL WHERE instance_uuid = '"+uuid+"'")
 }
