@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -63,33 +64,62 @@ func access(info os.FileInfo, path, needs string) string {
 		return fmt.Sprintf("chgrp %s %s && chmod g+%s %[2]s", groupName(os.Getegid()), path, needs)
 	}
 	if sys.Uid == 0 {
-		return "sudo " + commandLine()
+		return "sudo " + commandLine(os.Args)
 	}
-	return fmt.Sprintf("sudo -u %s %s", userName(int(sys.Uid)), commandLine())
+	return fmt.Sprintf("sudo -u %s %s", userName(int(sys.Uid)), commandLine(os.Args))
 }
 
 const (
-	// firstPerson and lastPerson are the first and the last user of people, as systemd and Debian
-	// number them.
-	firstPerson = 1000
-	lastPerson  = 59999
+	firstPerson = 1000  // the first user of people; those of a directory service have high numbers
+	nobody      = 65534 // the user of what has none
 )
 
-// byPerson reports whether a person has started this process, and no service manager or container.
+// byPerson reports whether a person has started this process to do one thing, and no service
+// manager or container.
 func byPerson() bool {
 	uid := os.Geteuid()
-	return uid >= firstPerson && uid <= lastPerson && os.Getpid() != 1 && os.Getenv("INVOCATION_ID") == ""
+	return uid >= firstPerson && uid != nobody && os.Getpid() != 1 && os.Getenv("INVOCATION_ID") == "" && !isService(os.Args)
 }
 
-// commandLine is the command of this process, as far as a shell takes its words as they are.
-func commandLine() string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%"
-	line := []string{filepath.Base(os.Args[0])}
-	for _, word := range os.Args[1:] {
-		if word == "" || strings.Trim(word, plain) != "" {
-			return line[0] + " …"
+// isService reports whether a command line is of a service or a driver. A person who runs one gives
+// it access: as another user it has another state directory, and another identity.
+func isService(args []string) bool {
+	if strings.HasPrefix(filepath.Base(args[0]), "compute-driver-") {
+		return true
+	}
+	for i, word := range args[1:] {
+		switch word {
+		case "run":
+			if args[i] != "plugin" { // "plugin run" makes one pass
+				return true
+			}
+		case "standalone", "serve", "api":
+			return true
 		}
-		line = append(line, word)
+	}
+	return false
+}
+
+// secretFlag matches flags whose value is a secret, and not the file of one.
+var secretFlag = regexp.MustCompile(`(?i)^--?([a-z-]+-)?(password|passphrase|secret|token|key)$`)
+
+// commandLine is the command of these arguments. It has "…" for words that a shell does not take as
+// they are, for words with an @, which may be addresses with a password, and for secrets.
+func commandLine(args []string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./%"
+	line, secret := []string{filepath.Base(args[0])}, false
+	for _, word := range args[1:] {
+		flag, _, joined := strings.Cut(word, "=")
+		hide := secret || word == "" || strings.Trim(word, plain) != "" || joined && secretFlag.MatchString(flag)
+		secret = !joined && secretFlag.MatchString(flag)
+		switch {
+		case !hide:
+			line = append(line, word)
+		case joined && strings.HasPrefix(flag, "-") && strings.Trim(flag, plain) == "":
+			line = append(line, flag+"=…")
+		default:
+			line = append(line, "…")
+		}
 	}
 	return strings.Join(line, " ")
 }

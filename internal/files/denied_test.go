@@ -19,6 +19,7 @@ const (
 	deniedFile = "COMPUTE_AGENT_TEST_DENIED"
 	other      = 65534 // a user and a group that own no file
 	person     = 54321 // such a user, numbered as people are
+	member     = 70054 // such a user, numbered as a directory service numbers people
 )
 
 // TestDenied: who may not read a file learns whose it is, and how to open it. Root may read all, so
@@ -53,6 +54,7 @@ func TestDenied(t *testing.T) {
 		path, want string
 	}{
 		{person, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
+		{member, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
 		{person, theirs, "it belongs to OTHER:GROUP with mode 0600, and this process runs as USER; run: sudo -u OTHER " + again},
 		{person, filepath.Join(closed, "key"), "USER cannot enter DIR, which belongs to root:root with mode 0700; run: sudo " + again},
 		{other, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && chmod g+r PATH"},
@@ -65,5 +67,33 @@ func TestDenied(t *testing.T) {
 		out := testproc.Try(cmd.CombinedOutput()).Or(t)
 		want := strings.NewReplacer("PATH", c.path, "DIR", filepath.Dir(c.path), "USER", userName(int(c.uid)), "OTHER", userName(other), "GROUP", groupName(other)).Replace(c.want)
 		testproc.Contains(t, string(out), "permission denied: "+want, "%s: %s", c.path)
+	}
+}
+
+// TestServicesOfPersons: a service that a person runs is run as no other user.
+func TestServicesOfPersons(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for line, service := range map[string]bool{
+		"/usr/bin/compute-agent run": true, "compute-agent standalone --state-dir x": true, "compute-agent --config x run": true,
+		"compute-agent placement serve": true, "compute-agent cells serve --name cell1": true, "compute-agent cells api": true,
+		"/usr/libexec/compute-agent/plugins/compute-driver-libvirt": true,
+		"compute-agent": false, "compute-agent status": false, "compute-agent plugin run ./x": false, "compute-agent cells manage list-hosts": false,
+	} {
+		testproc.Equal(t, isService(strings.Fields(line)), service, "%t: %s", line)
+	}
+}
+
+// TestCommandLineHasNoSecrets: a command that is printed has no passwords, and can be pasted.
+func TestCommandLineHasNoSecrets(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for line, want := range map[string]string{
+		"/usr/bin/compute-agent placement db check --database mysql://u:SECRET@h/db":         "compute-agent placement db check --database …",
+		"compute-agent placement db check --database=mysql://u:SECRET@h/db -o json":          "compute-agent placement db check --database=… -o json",
+		"compute-agent placement db check u:SECRET@tcp(h)/db mysql://h/?password=SECRET":     "compute-agent placement db check … …",
+		"compute-agent x --token SECRET --api-key=SECRET --token-file /a/b -password SECRET": "compute-agent x --token … --api-key=… --token-file /a/b -password …",
+		"compute-agent placement db check --database sqlite:///var/lib/x.db":                 "compute-agent placement db check --database sqlite:///var/lib/x.db",
+		"compute-agent disable --reason=a;b":                                                 "compute-agent disable --reason=…",
+	} {
+		testproc.Equal(t, commandLine(strings.Fields(line)), want, "%s")
 	}
 }

@@ -46,12 +46,16 @@ func SetKey(h http.Header, socket string) error {
 }
 
 func readKey(socket string) ([]byte, error) {
-	path := KeyPath(socket)
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(KeyPath(socket), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
+	return readKeyFile(f, socket)
+}
+
+// readKeyFile reads the key of a socket. The file has no name any more if the service restarts.
+func readKeyFile(f *os.File, socket string) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -61,8 +65,8 @@ func readKey(socket string) ([]byte, error) {
 		return nil, err
 	}
 	file, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || file.Nlink != 1 || file.Uid != of.Uid && file.Uid != dir.Uid || info.Size() > maxKeySize {
-		return nil, fmt.Errorf("%s %w: it is not a short file with one name, of the user of the socket", path, ErrUnreadable)
+	if !ok || !info.Mode().IsRegular() || file.Nlink > 1 || file.Uid != of.Uid && file.Uid != dir.Uid || info.Size() > maxKeySize {
+		return nil, fmt.Errorf("%s %w: it is not a short file with one name, of the user of the socket", f.Name(), ErrUnreadable)
 	}
 	return io.ReadAll(io.LimitReader(f, maxKeySize))
 }

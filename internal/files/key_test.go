@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package files_test
+package files
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -41,12 +40,27 @@ func TestKeyThatIsAnotherFile(t *testing.T) {
 			testproc.Check(t, os.WriteFile(other, []byte("secret\n"), 0o600))
 			l := testproc.Try(net.Listen("unix", socket)).Or(t)
 			defer func() { _ = l.Close() }()
-			testproc.Check(t, tc.change(files.KeyPath(socket), other))
+			testproc.Check(t, tc.change(KeyPath(socket), other))
 			h := http.Header{}
-			err := files.SetKey(h, socket)
+			err := SetKey(h, socket)
 			if got := h.Get("Authorization"); (got != "") == tc.refuse || (err != nil) != tc.refuse || errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
 	}
+}
+
+// TestKeyOfServiceThatRestarts: a key that a restart replaces after it was opened is no strange
+// file.
+func TestKeyOfServiceThatRestarts(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := testproc.SocketDir(t)
+	socket, next := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "next")
+	l := testproc.Try(net.Listen("unix", socket)).Or(t)
+	defer func() { _ = l.Close() }()
+	testproc.Check(t, errors.Join(os.WriteFile(KeyPath(socket), []byte("old"), 0o600), os.WriteFile(next, []byte("new"), 0o600)))
+	f := testproc.Try(os.Open(KeyPath(socket))).Or(t)
+	defer func() { _ = f.Close() }()
+	testproc.Check(t, os.Rename(next, KeyPath(socket)))
+	testproc.Equal(t, string(testproc.Try(readKeyFile(f, socket)).Or(t)), "old", "%s")
 }
