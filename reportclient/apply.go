@@ -28,8 +28,9 @@ import (
 // [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. It calls
 // the configuration's ReshapeLog before and after.
 //
-// Cost: one request per operation, less those for a class or trait that is known to exist; one or
-// two more for the part of a refused operation that is admitted, if it changes anything.
+// Cost: one request per operation, less those for a class or trait that is known to exist; one more
+// for each 20 classes or kinds of traits that an operation has and Placement does not admit, at most
+// seven.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	if plan.Empty() {
 		return nil
@@ -153,7 +154,7 @@ func (r *run) skipDependents(op Operation, err error) {
 	case CreateProvider, UpdateProvider:
 		r.failed[op.UUID] = err
 	default:
-		if !errors.Is(err, ErrInventoryInUse) && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrHostRefused) {
+		if !changesNothing(err) {
 			r.failed[op.UUID] = err // the generation may be wrong
 		}
 	}
@@ -312,23 +313,40 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, inventories) })
 		return nil
 	}
-	err := put(op.Inventories)
+	had := op.before().Inventories
+	return writeAdmitted(put, had, op.Inventories, providertree.Inventories.Equal, put(op.Inventories), func(refused []string) providertree.Inventories {
+		return besidesRefused(had, op.Inventories, refused)
+	})
+}
+
+// maxWrites bounds the writes of one operation. An answer names 20 of what is refused.
+const maxWrites = 8
+
+// writeAdmitted writes what Placement admits of what is desired, if err says that it does not admit
+// all. besides is what is desired without the classes and kinds of traits that are refused, or
+// without all that may be, if there are none. It makes no write twice.
+func writeAdmitted[V any](put func(V) error, had, desired V, equal func(V, V) bool, err error, besides func(refused []string) V) error {
 	if !errors.Is(err, ErrNotAdmitted) {
 		return err
 	}
-	had, refused := op.before().Inventories, refusedNames(err)
-	part := besidesRefused(had, op.Inventories, refused)
-	if part.Equal(had) {
-		return err
-	}
-	rest := put(part)
-	if errors.Is(rest, ErrNotAdmitted) { // there is more that is not admitted
-		if part = besidesRefused(had, op.Inventories, nil); part.Equal(had) {
-			return err
+	refusal, last, refused := err, desired, []string{}
+	for n, all := 2, false; n <= maxWrites && !all && errors.Is(err, ErrNotAdmitted); n++ {
+		known := len(refused)
+		for _, name := range refusedNames(err) {
+			if !slices.Contains(refused, name) {
+				refused = append(refused, name)
+			}
 		}
-		rest = put(part)
+		part := besides(refused)
+		if len(refused) == known || n == maxWrites || equal(part, last) {
+			part, all = besides(nil), true
+		}
+		if equal(part, had) || equal(part, last) {
+			return refusal
+		}
+		last, err = part, put(part)
 	}
-	return besides(err, rest)
+	return withRest(refusal, err)
 }
 
 // refusedNames are the classes and kinds of traits that Placement does not admit, nil if it does
@@ -343,34 +361,53 @@ func refusedNames(err error) []string {
 
 // besidesRefused is the desired inventory without what Placement does not admit to a host: new
 // classes are left out, and those of which more would be offered stay as they are. Those are the
-// refused ones, or all if that is not known.
+// refused ones, or all if that is not known. A class that is not desired any more stays if it may
+// be the former name of one that is left out: one that offers as much, where no other does.
 func besidesRefused(had, desired providertree.Inventories, refused []string) providertree.Inventories {
 	offered := func(i providertree.Inventory) float64 {
 		i = i.Normalize()
 		return float64(i.Total) * i.AllocationRatio
 	}
 	out := providertree.Inventories{}
+	var added, left []float64 // new classes
 	for class, i := range desired {
 		before, has := had[class]
+		admitted := len(refused) > 0 && !slices.Contains(refused, class)
 		switch {
-		case len(refused) > 0 && !slices.Contains(refused, class):
-			out[class] = i
-		case !has:
-		case offered(i) > offered(before):
+		case has && !admitted && offered(i) > offered(before):
 			out[class] = before
-		default:
+		case has:
 			out[class] = i
+		case admitted:
+			out[class], added = i, append(added, offered(i))
+		default:
+			left = append(left, offered(i))
+		}
+	}
+	for class, before := range had {
+		asMuch := func(amount float64) bool { return amount >= offered(before) }
+		if _, still := desired[class]; !still && slices.ContainsFunc(left, asMuch) && !slices.ContainsFunc(added, asMuch) {
+			out[class] = before
 		}
 	}
 	return out
 }
 
-// besides is a refusal of what grows, with how the write of the rest failed, if it did.
-func besides(refusal, err error) error {
-	if err == nil {
+// withRest is a refusal of what grows, with how the write of the rest failed, if it did. After a
+// conflict and the like it is not [ErrHostRefused]: other writes must not go on.
+func withRest(refusal, err error) error {
+	switch {
+	case err == nil:
 		return refusal
+	case changesNothing(err):
+		return fmt.Errorf("%w; what is admitted was not written either: %w", refusal, err)
 	}
-	return fmt.Errorf("%w; what is admitted was not written either: %w", refusal, err)
+	return fmt.Errorf("%w; more than is admitted was refused before: %s", err, refusal.Error())
+}
+
+// changesNothing reports whether after a write that failed so the provider is as it was known.
+func changesNothing(err error) bool {
+	return errors.Is(err, ErrInventoryInUse) || errors.Is(err, ErrInvalid) || errors.Is(err, ErrHostRefused)
 }
 
 func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
@@ -398,27 +435,15 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 		traits = known
 		err = put(traits)
 	}
-	if !errors.Is(err, ErrNotAdmitted) {
-		return err
-	}
-	had, refused := op.before().Traits, refusedNames(err)
-	part := slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
-		return !slices.Contains(had, trait) && slices.Contains(refused, wire.TraitKind(trait))
-	})
-	if len(refused) == 0 {
-		part = r.ofKnownKinds(op, traits)
-	}
-	if slices.Equal(part, had) {
-		return err
-	}
-	rest := put(part)
-	if errors.Is(rest, ErrNotAdmitted) { // there is more that is not admitted
-		if part = r.ofKnownKinds(op, traits); slices.Equal(part, had) {
-			return err
+	had := op.before().Traits
+	return writeAdmitted(put, had, traits, slices.Equal, err, func(refused []string) []string {
+		if len(refused) == 0 {
+			return r.ofKnownKinds(op, traits)
 		}
-		rest = put(part)
-	}
-	return besides(err, rest)
+		return slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
+			return !slices.Contains(had, trait) && slices.Contains(refused, wire.TraitKind(trait))
+		})
+	})
 }
 
 // ofKnownKinds are the traits that Placement admits to a host that has none of another kind: those

@@ -3,13 +3,17 @@
 package reportclient_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,9 +118,9 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 	stock := func(total, reserved int64) providertree.Inventory {
 		return providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: 1.5}
 	}
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 12, "MEMORY_MB": 96, "DISK_GB": 150, "PCPU": 6}, "traits": ["HW_CPU"]}`)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 12, "MEMORY_MB": 96, "DISK_GB": 150, "PCPU": 12}, "traits": ["HW_CPU"]}`)
 	ok(t, apply(t, client, inventory(cn1, "VCPU", stock(8, 0)), inventory(cn1, "MEMORY_MB", stock(64, 0)), inventory(cn1, "DISK_GB", stock(100, 1)),
-		inventory(cn1, "PCPU", stock(4, 0)), traits(cn1, "COMPUTE_NODE", "HW_CPU_X86_AVX", "HW_CPU_X86_VMX")))
+		inventory(cn1, "PCPU", stock(8, 0)), traits(cn1, "COMPUTE_NODE", "HW_CPU_X86_AVX", "HW_CPU_X86_VMX")))
 	fewer := func(t *testing.T, tr *providertree.Tree) {
 		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{
 			"VCPU": stock(16, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20), "CUSTOM_GPU": stock(4, 0),
@@ -154,6 +158,160 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU", "COMPUTE_SECURITY", "OWNER_CYBORG"]}`)
 	ok(t, apply(t, client, fewer))
 	testproc.Samef(t, cmp.Diff([]string{"inventories", "traits"}, puts()), "writes when it is admitted")
+}
+
+// putsOf is a transport that notes the bodies of the writes of inventories and traits. answer, if
+// set, answers the n-th one of a kind in Placement's stead: a status and a body, or 0.
+type putsOf struct {
+	inventories, traits []string
+	answer              func(kind string, n int) (int, string)
+}
+
+func (p *putsOf) RoundTrip(r *http.Request) (*http.Response, error) {
+	kind := path.Base(r.URL.Path)
+	list := map[string]*[]string{"inventories": &p.inventories, "traits": &p.traits}[kind]
+	if r.Method != http.MethodPut || list == nil {
+		return http.DefaultTransport.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	*list = append(*list, string(body))
+	if p.answer != nil {
+		if status, text := p.answer(kind, len(*list)); status != 0 {
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+		}
+	}
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// once fails the test if a body was sent twice.
+func (p *putsOf) once(t *testing.T) {
+	t.Helper()
+	for _, list := range [][]string{p.inventories, p.traits} {
+		if slices.Sort(list); len(slices.Compact(list)) != len(list) {
+			t.Error("a request was made twice:", list)
+		}
+	}
+}
+
+// TestManyAreNotAdmitted: of 50 new classes and kinds of traits 45 are refused, more than an answer
+// lists, and the others are written.
+func TestManyAreNotAdmitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 1 })
+	puts := &putsOf{}
+	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = puts })
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8}}`)
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE")))
+	inventories, list := providertree.Inventories{"VCPU": {Total: 8}}, []string{"COMPUTE_NODE"}
+	classes, kinds, admitted := []string{}, []string{}, map[string]int{}
+	for i := range 50 {
+		class, trait := fmt.Sprintf("CUSTOM_C%02d", i), fmt.Sprintf("CUSTOM_T%02d", i)
+		inventories[class], list = providertree.Inventory{Total: 1}, append(list, trait)
+		if i%10 == 7 {
+			classes, kinds, admitted[class] = append(classes, class), append(kinds, trait), 1
+		}
+	}
+	statement := testproc.Try(json.Marshal(map[string]any{"classes": admitted, "traits": kinds})).Or(t)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", string(statement))
+	for _, writes := range []int{4, 3} { // the second pass has nothing to write
+		puts.inventories, puts.traits = nil, nil
+		testproc.ErrorIs(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) {
+			testproc.Try(tr.SetInventories(id(cn1), inventories)).Or(t)
+			testproc.Try(tr.SetTraits(id(cn1), list)).Or(t)
+		}), reportclient.ErrNotAdmitted, "%v")
+		testproc.Equal(t, len(puts.inventories), writes, "%d writes of inventories")
+		testproc.Equal(t, len(puts.traits), writes, "%d writes of traits")
+		puts.once(t)
+		root, _ := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t).Provider(id(cn1))
+		testproc.Samef(t, cmp.Diff(append(slices.Clone(classes), "VCPU"), slices.Sorted(maps.Keys(root.Inventories))), "classes")
+		testproc.Samef(t, cmp.Diff(append([]string{"COMPUTE_NODE"}, kinds...), root.Traits), "traits")
+	}
+}
+
+const notAdmitted = `{"errors": [{"status": 403, "title": "Forbidden", "code": "placement.hosts.not_admitted", "detail": "no"%s}]}`
+
+// TestOlderPlacementListsNothing: of a Placement that does not list what it refuses, and refuses the
+// rest too, no request is made twice.
+func TestOlderPlacementListsNothing(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t))
+	puts := &putsOf{}
+	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = puts })
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST")))
+	*puts = putsOf{answer: func(string, int) (int, string) { return http.StatusForbidden, fmt.Sprintf(notAdmitted, "") }}
+	testproc.ErrorIs(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) {
+		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
+		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_GOLD"})).Or(t)
+	}), reportclient.ErrNotAdmitted, "%v")
+	testproc.Equal(t, len(puts.inventories), 2, "%d writes of inventories")
+	testproc.Equal(t, len(puts.traits), 2, "%d writes of traits")
+	puts.once(t)
+}
+
+// TestConflictAfterRefusal: where the write of what is admitted ends in a conflict, nothing else is
+// written to the provider with a generation that is wrong.
+func TestConflictAfterRefusal(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t))
+	puts := &putsOf{}
+	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = puts })
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE")))
+	*puts = putsOf{answer: func(kind string, n int) (int, string) {
+		switch {
+		case kind == "inventories" && n == 1:
+			return http.StatusForbidden, fmt.Sprintf(notAdmitted, `, "not_admitted": ["CUSTOM_GPU"]`)
+		case kind == "inventories":
+			return http.StatusConflict, `{"errors": [{"status": 409, "title": "Conflict", "code": "placement.concurrent_update", "detail": "generation"}]}`
+		}
+		return 0, ""
+	}}
+	err := apply(t, client, func(t *testing.T, tr *providertree.Tree) {
+		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
+		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_GOLD"})).Or(t)
+	})
+	testproc.ErrorIs(t, err, reportclient.ErrConflict, "%v")
+	testproc.Contains(t, err.Error(), "more than is admitted was refused before: ", "%v does not say %q: %s", "the error", "why")
+	if errors.Is(err, reportclient.ErrHostRefused) || len(puts.traits) > 0 {
+		t.Errorf("%d writes of traits after %v", len(puts.traits), err)
+	}
+}
+
+// TestClassWithNewNameThatIsNotAdmitted: a class stays while its new name, of which there is more,
+// is refused. One that is no former name goes.
+func TestClassWithNewNameThatIsNotAdmitted(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 1 })
+	client := ofHost(t, url, "cn1")
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8, "CUSTOM_OLD": 4, "CUSTOM_LOST": 32, "CUSTOM_FORMER": 2, "CUSTOM_LATER": 2}}`)
+	set := func(amounts map[string]int64) edit {
+		inventories := providertree.Inventories{}
+		for class, total := range amounts {
+			inventories[class] = providertree.Inventory{Total: total}
+		}
+		return func(t *testing.T, tr *providertree.Tree) {
+			testproc.Try(tr.SetInventories(id(cn1), inventories)).Or(t)
+		}
+	}
+	has := func() map[string]int64 {
+		out := map[string]int64{}
+		root, _ := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t).Provider(id(cn1))
+		for class, i := range root.Inventories {
+			out[class] = i.Total
+		}
+		return out
+	}
+	ok(t, apply(t, client, set(map[string]int64{"VCPU": 8, "CUSTOM_OLD": 4, "CUSTOM_LOST": 32, "CUSTOM_FORMER": 2})))
+	desired := map[string]int64{"VCPU": 6, "CUSTOM_NEW": 16, "CUSTOM_LATER": 2}
+	testproc.ErrorIs(t, apply(t, client, set(desired)), reportclient.ErrNotAdmitted, "%v")
+	testproc.Samef(t, cmp.Diff(map[string]int64{"VCPU": 6, "CUSTOM_OLD": 4, "CUSTOM_LATER": 2}, has()), "before")
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_NEW": 16}}`)
+	ok(t, apply(t, client, set(desired)))
+	testproc.Samef(t, cmp.Diff(desired, has()), "when it is admitted")
 }
 
 // TestAsHost: with the token of a host, which has no other role, an agent does all that it does for

@@ -71,14 +71,14 @@ func access(info os.FileInfo, path, needs string) string {
 
 const (
 	firstPerson = 1000  // the first user of people; those of a directory service have high numbers
-	nobody      = 65534 // the user of what has none
+	overflow    = 65534 // the user of what has none here
 )
 
 // byPerson reports whether a person has started this process to do one thing, and no service
 // manager or container.
 func byPerson() bool {
 	uid := os.Geteuid()
-	return uid >= firstPerson && uid != nobody && os.Getpid() != 1 && os.Getenv("INVOCATION_ID") == "" && !isService(os.Args)
+	return uid >= firstPerson && uid != overflow && os.Getpid() != 1 && os.Getenv("INVOCATION_ID") == "" && !isService(os.Args)
 }
 
 // isService reports whether a command line is of a service or a driver. A person who runs one gives
