@@ -28,9 +28,9 @@ import (
 // [ErrReshapeRefused]. If its answer gets lost, Apply compares and goes on if it happened. It calls
 // the configuration's ReshapeLog before and after.
 //
-// Cost: one request per operation, less those for a class or trait that is known to exist; one more
-// for each 20 classes or kinds of traits that an operation has and Placement does not admit, at most
-// seven.
+// Cost: one request per operation, less those for a class or trait that is known to exist; one
+// more for each 20 classes or kinds of traits of an operation that Placement does not admit, at
+// most seven.
 func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	if plan.Empty() {
 		return nil

@@ -235,8 +235,8 @@ func TestManyAreNotAdmitted(t *testing.T) {
 
 const notAdmitted = `{"errors": [{"status": 403, "title": "Forbidden", "code": "placement.hosts.not_admitted", "detail": "no"%s}]}`
 
-// TestOlderPlacementListsNothing: of a Placement that does not list what it refuses, and refuses the
-// rest too, no request is made twice.
+// TestOlderPlacementListsNothing: of a Placement that does not list what it refuses, and refuses
+// the rest too, no request is made twice.
 func TestOlderPlacementListsNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, knowsHosts(t))
