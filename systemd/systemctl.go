@@ -30,8 +30,23 @@ type UnitState struct {
 // Enabled reports whether the unit starts with the machine.
 func (u UnitState) Enabled() bool { return strings.HasPrefix(u.File, "enabled") }
 
-// UnitStates returns the units whose names match one of the patterns and that are enabled, or that
-// systemd has in memory: those that run, have failed, or are restarted. It runs systemctl.
+// idle reports whether nobody expects the unit to run: systemd has it in memory because another
+// unit names it, or a timer has started it.
+func (u UnitState) idle() bool { return u.Active == "inactive" && !u.Enabled() && u.Restarts == 0 }
+
+// idleUnits are the units that are idle, as is the socket that would start them.
+func idleUnits(units []UnitState) func(UnitState) bool {
+	awaited := map[string]bool{} // by a socket
+	for _, u := range units {
+		if base, is := strings.CutSuffix(u.Name, ".socket"); is && !u.idle() {
+			awaited[base+".service"] = true
+		}
+	}
+	return func(u UnitState) bool { return u.idle() && !awaited[u.Name] }
+}
+
+// UnitStates returns the units whose names match one of the patterns and that are enabled, run,
+// have failed, are restarted, or start with the first connection to a socket. It runs systemctl.
 func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
 	enabled, err := systemctl(ctx, append([]string{"list-unit-files", "--no-legend", "--plain", "--state=enabled,enabled-runtime"}, patterns...)...)
 	if err != nil {
@@ -41,8 +56,14 @@ func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
 	if err != nil {
 		return nil, err
 	}
+	var known strings.Builder
+	for line := range strings.Lines(loaded) { // the others have no file: another unit names them in After=
+		if fields := strings.Fields(line); len(fields) > 1 && fields[1] == "loaded" {
+			known.WriteString(line)
+		}
+	}
 	var names []string
-	for line := range strings.Lines(enabled + loaded) {
+	for line := range strings.Lines(enabled + known.String()) {
 		name, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		template := strings.HasSuffix(strings.TrimSuffix(name, filepath.Ext(name)), "@")
 		if name != "" && !template {
@@ -58,7 +79,8 @@ func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseUnits(shown), nil
+	units := parseUnits(shown)
+	return slices.DeleteFunc(units, idleUnits(slices.Clone(units))), nil
 }
 
 // parseUnits reads what `systemctl show` prints: a block for each unit.

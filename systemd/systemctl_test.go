@@ -12,6 +12,53 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// TestUnitStatesThatNobodyExpectsToRun: units that are not installed but named by another unit, that
+// are disabled, or that a timer starts, are none; a service behind a socket is one.
+func TestUnitStatesThatNobodyExpectsToRun(t *testing.T) {
+	dir := t.TempDir()
+	script := `#!/bin/sh
+case "$*" in
+*list-unit-files*) cat <<'END'
+compute-agent.service            enabled enabled
+compute-agent-placement.socket   enabled enabled
+END
+;;
+*list-units*) cat <<'END'
+compute-agent-cells-api.service           not-found inactive dead      compute-agent-cells-api.service
+compute-agent-cell@cell1.service          loaded    inactive dead      A cell of compute-agent
+compute-agent-cell@cell2.service          loaded    failed   failed    A cell of compute-agent
+compute-agent-domain-capabilities.service loaded    inactive dead      Domain capabilities of libvirt
+compute-agent-placement.service           loaded    inactive dead      Placement of compute-agent
+compute-agent-placement.socket            loaded    active   listening Placement of compute-agent
+compute-agent.service                     loaded    active   running   compute-agent
+END
+;;
+*" show "*)
+	while [ "$1" != -- ]; do shift; done
+	shift
+	for unit; do
+		file=disabled active=inactive
+		case $unit in
+		compute-agent.service | *.socket) file=enabled active=active ;;
+		*cell2*) active=failed ;;
+		*domain* | *placement*) file=static ;;
+		*cells-api*) file= ;;
+		esac
+		printf 'Id=%s\nActiveState=%s\nNRestarts=0\nUnitFileState=%s\n\n' "$unit" "$active" "$file"
+	done
+;;
+esac
+`
+	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(script)))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	var got []string
+	for _, u := range testproc.Try(UnitStates(t.Context(), "compute-agent*")).Or(t) {
+		got = append(got, u.Name)
+	}
+	want := []string{"compute-agent-cell@cell2.service", "compute-agent-placement.service", "compute-agent-placement.socket", "compute-agent.service"}
+	testproc.Samef(t, cmp.Diff(want, got), "units")
+}
+
 // TestUnitStates: enabled units and those in memory, each once, as systemctl of Debian 12 shows
 // them.
 func TestUnitStates(t *testing.T) {
