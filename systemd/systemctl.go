@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // UnitState is the state of a unit, in systemd's words.
@@ -30,8 +31,8 @@ type UnitState struct {
 // Enabled reports whether the unit starts with the machine.
 func (u UnitState) Enabled() bool { return strings.HasPrefix(u.File, "enabled") }
 
-// idle reports whether nobody expects the unit to run: systemd has it in memory because another
-// unit names it, or a timer has started it.
+// idle reports whether the unit rightly does not run: systemd has it in memory because another unit
+// names it, or a timer has started it.
 func (u UnitState) idle() bool { return u.Active == "inactive" && !u.Enabled() && u.Restarts == 0 }
 
 // idleUnits are the units that are idle, as is the socket that would start them.
@@ -124,7 +125,7 @@ func parseUnits(shown string) []UnitState {
 func systemctl(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "systemctl", append([]string{"--no-pager"}, args...)...)
 	var out, problems bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &problems
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &problems, time.Second
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("systemctl %s: %w %s", args[0], err, strings.TrimSpace(problems.String()))
 	}

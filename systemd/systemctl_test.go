@@ -12,9 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestUnitStatesThatNobodyExpectsToRun: units that are not installed but named by another unit, that
-// are disabled, or that a timer starts, are none; a service behind a socket is one.
-func TestUnitStatesThatNobodyExpectsToRun(t *testing.T) {
+// TestUnitStatesWithoutIdleUnits: units that are not installed but named by another unit, that are
+// disabled, or that a timer starts, are left out; a service behind a socket is not.
+func TestUnitStatesWithoutIdleUnits(t *testing.T) {
 	dir := t.TempDir()
 	script := `#!/bin/sh
 case "$*" in

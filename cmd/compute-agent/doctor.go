@@ -85,7 +85,9 @@ func services(ctx context.Context, file string) (out []doctor.Service) {
 	if file != "" {
 		return nil
 	}
-	units, err := systemd.UnitStates(ctx, doctor.UnitPattern)
+	asking, cancel := context.WithTimeout(ctx, systemctlTimeout)
+	defer cancel()
+	units, err := systemd.UnitStates(asking, doctor.UnitPattern)
 	if err != nil {
 		return nil
 	}
@@ -95,7 +97,7 @@ func services(ctx context.Context, file string) (out []doctor.Service) {
 		if u.Name == doctor.ComputeAPIUnit {
 			environ = append(environ, "RUNTIME_DIRECTORY=/run/"+strings.TrimSuffix(u.Name, ".service"))
 		}
-		cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}, Overrides: doctor.Overrides(u)})
+		cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}, Unit: u.Name, Overrides: doctor.Overrides(u)})
 		if err == nil {
 			s.Config = cfg
 		}
@@ -107,6 +109,9 @@ func services(ctx context.Context, file string) (out []doctor.Service) {
 	}
 	return out
 }
+
+// systemctlTimeout is how long systemd may take to say how the units are.
+const systemctlTimeout = 5 * time.Second
 
 // cellsTimeout is how long the compute API may take to say how the cells are, which it may have to
 // ask.

@@ -57,13 +57,16 @@ func TestPasswordThatIsACredential(t *testing.T) {
 	passed := "CREDENTIALS_DIRECTORY=" + credentials
 	for name, tc := range map[string]struct {
 		environ, uses []string
+		unit          string
 		want          string // "" for an error
 	}{
-		"of its own":             {[]string{"HOME=/none", passed}, []string{"cell"}, filepath.Join(credentials, "db-password")},
-		"of its own, not passed": {[]string{"HOME=/none"}, []string{"cell"}, ""},
-		"of another service":     {[]string{"HOME=/none"}, []string{"placement"}, "/run/credentials/compute-agent-cell@.service/db-password"},
+		"of its own":             {[]string{"HOME=/none", passed}, []string{"cell"}, "", filepath.Join(credentials, "db-password")},
+		"of its own, not passed": {[]string{"HOME=/none"}, []string{"cell"}, "", ""},
+		"of another service":     {[]string{"HOME=/none"}, []string{"placement"}, "", "/run/credentials/compute-agent-cell@.service/db-password"},
+		"of an instance":         {[]string{"HOME=/none"}, []string{}, "compute-agent-cell@cell1.service", "/run/credentials/compute-agent-cell@cell1.service/db-password"},
+		"of a cell, for the API": {[]string{"HOME=/none"}, []string{}, "compute-agent-cells-api.service", "/run/credentials/compute-agent-cell@.service/db-password"},
 	} {
-		cfg, err := Load(Options{File: file, Environ: tc.environ, Uses: tc.uses})
+		cfg, err := Load(Options{File: file, Environ: tc.environ, Uses: tc.uses, Unit: tc.unit})
 		if tc.want == "" {
 			testproc.ErrorIs(t, err, systemd.ErrNoCredential, name+": %v")
 			continue

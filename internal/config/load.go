@@ -40,6 +40,9 @@ type Options struct {
 	// Uses are the sections whose systemd credentials must exist; nil means all. systemd passes a
 	// credential to one unit only, but several services read the same files.
 	Uses []string
+	// Unit is the unit whose configuration it is, where it is an instance of a template: its
+	// credentials have a directory of its own. Empty: those of the template.
+	Unit string
 	// Overrides are applied last.
 	Overrides []Override
 	// Hostname is what an empty agent.host means; nil means os.Hostname.

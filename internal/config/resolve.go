@@ -212,7 +212,11 @@ func (l *loader) resolveCredential(key string, path *string) {
 	}
 	if section, _, _ := strings.Cut(key, "."); l.opts.Uses != nil && !slices.Contains(l.opts.Uses, section) {
 		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, NamedFile{key, *path})
-		*path = filepath.Join("/run/credentials", credentialUnits[section], *path)
+		unit := credentialUnits[section]
+		if template, is := strings.CutSuffix(unit, ".service"); is && strings.HasSuffix(template, "@") && strings.HasPrefix(l.opts.Unit, template) {
+			unit = l.opts.Unit
+		}
+		*path = filepath.Join("/run/credentials", unit, *path)
 		return
 	}
 	found, err := systemd.CredentialPath(l.env["CREDENTIALS_DIRECTORY"], *path)

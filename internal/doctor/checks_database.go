@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,9 +51,16 @@ func checkDatabases(ctx context.Context, e *Env) []Result {
 
 func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 	c := databaseCheck{env: e, of: d}
-	if a, err := sqldb.ParseAddress(d.Address); err == nil && e.foreign(a.PasswordFile) != "" {
+	a, err := sqldb.ParseAddress(d.Address)
+	if err == nil && e.foreign(a.PasswordFile) != "" {
 		c.add("", Skipped, "root does not follow the symbolic link "+e.foreign(a.PasswordFile)+", which another user can have made, to its password", "", "")
 		return c.results
+	}
+	if err == nil && strings.HasPrefix(a.PasswordFile, credentialsDir) {
+		if why := e.withheld(a.PasswordFile); why != "" {
+			c.add("", Skipped, "its password is the credential "+a.PasswordFile+", which "+why, "", "")
+			return c.results
+		}
 	}
 	found, err := d.Diagnose(ctx)
 	if err != nil {
@@ -81,6 +90,21 @@ func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 		c.add("", OK, fmt.Sprintf("%s: %s, step %d of the schema, writable, %s", found.Address, c.server(), found.Steps, tls), "", "")
 	}
 	return c.results
+}
+
+// withheld is why this command cannot read a credential; "" if it can, or if something else is
+// wrong.
+func (e *Env) withheld(credential string) string {
+	file, err := os.Open(e.path(credential))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "systemd passes while the unit runs"
+	case errors.Is(err, fs.ErrPermission):
+		return "cannot be read; run this command as root"
+	case err == nil:
+		_ = file.Close()
+	}
+	return ""
 }
 
 // databaseCheck collects what is wrong with one database.

@@ -30,6 +30,8 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	edit := e.command("editor %s", e.Config.File())
 	look := "curl -sS -m 10 -D- " + p.base + "/"
 	switch {
+	case errors.Is(p.setup, errNotRead):
+		return skip("cannot be asked: %v", p.setup)
 	case p.setup != nil:
 		return bad(p.setup.Error(), "The agent cannot send requests to Placement.", edit)
 	case p.login != nil:

@@ -58,14 +58,16 @@ func ConfigFile(u systemd.UnitState) string { return flagOf(u, "--config") }
 
 // Overrides are what the command of a unit says of its configuration.
 func Overrides(u systemd.UnitState) (out []config.Override) {
-	keys := map[string]string{"--state-dir": "agent.state_dir"}
+	keys := map[string]string{"--state-dir": "agent.state_dir", "--runtime-dir": "agent.runtime_dir"}
 	switch (Service{UnitState: u}).service() {
 	case config.PlacementService:
 		keys["--database"] = "placement.database"
 	case config.ComputeAPIService:
 		keys["--database"], keys["--auth"], keys[tokensFlag] = "compute_api.database", "compute_api.auth", "compute_api.token_file"
+		keys["--listen"] = "compute_api.listen"
 	case config.CellService:
 		keys["--database"], keys["--auth"], keys[tokensFlag] = "cell.database", "cell.auth", "cell.token_file"
+		keys["--listen"] = "cell.listen"
 	}
 	for _, flag := range slices.Sorted(maps.Keys(keys)) {
 		if value := flagOf(u, flag); value != "" {
@@ -157,7 +159,7 @@ func (e *Env) cell(c Cell) Result {
 	}
 	return Result{
 		Name: "cells." + c.Name, Title: "Cell " + c.Name, Severity: Error,
-		Found: fmt.Sprintf("down for %s: %s", max(e.Now().Sub(c.Since), 0).Round(time.Second), c.Cause),
+		Found: fmt.Sprintf("down since %s: %s", c.Since.UTC().Format(time.RFC3339), c.Cause), // not for how long: a watch prints what changes
 		Why:   why,
 		Fix:   fix,
 	}
@@ -185,12 +187,19 @@ func (e *Env) misconfigured(s Service) Result {
 	if errors.Is(s.ConfigErr, fs.ErrPermission) && e.Self != 0 {
 		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be read, nor the files and databases be checked that it names; run this command as root"}
 	}
+	if strings.Contains(s.Command, "$") {
+		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be used without the variables in the command of its unit. The files and databases that it names are not checked"}
+	}
 	found := "its configuration " + file + " cannot be used"
 	if e.foreign(file) == "" {
 		found += ": " + firstProblem(s.ConfigErr)
 	}
+	severity, why := Error, "The service does not start with it."
+	if s.Active == "active" {
+		severity, why = Warning, "The service runs: its unit sets variables, or the next start fails."
+	}
 	return Result{
-		Severity: Error, Found: found, Why: "The service does not start with it. The files, deny list and databases that it names are not checked.",
+		Severity: severity, Found: found, Why: why + " The files, deny list and databases that it names are not checked.",
 		Fix: e.command("compute-agent config check --config %s", file),
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -29,6 +31,41 @@ var (
 		"fsync": "on", "synchronous_commit": "on", "synchronous_standby_names": "", "standbys": "0",
 	}
 )
+
+// TestDatabaseWithACredential: a password that systemd passes to a unit that does not run, or that
+// this user may not read, leaves the database unjudged.
+func TestDatabaseWithACredential(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const credential = credentialsDir + "compute-agent-cell@cell1.service/password"
+	f := healthy(t)
+	asked := 0
+	e := &Env{Root: f.root, Stat: f.stat, Config: &config.Config{}}
+	e.Databases = []Database{{
+		Address: sqldb.SetPasswordFile("mysql://cell@db/cell1?password_file=x", credential), Name: "cell.cell1", Of: "the cell cell1",
+		Diagnose: func(context.Context) (sqldb.Diagnosis, error) {
+			asked++
+			return sqldb.Diagnosis{}, &sqldb.Error{Kind: sqldb.ErrDenied}
+		},
+	}}
+	judge := func(severity Severity, found string) {
+		t.Helper()
+		got := checkDatabases(t.Context(), e)
+		if len(got) != 1 || got[0].Severity != severity || !strings.Contains(got[0].Found, found) {
+			t.Errorf("%+v", got)
+		}
+	}
+	judge(Skipped, credential+", which systemd passes while the unit runs")
+	f.write(credential, "secret\n", 0o600)
+	if os.Geteuid() != 0 {
+		f.chmod(credential, 0)
+		judge(Skipped, "run this command as root")
+		f.chmod(credential, 0o600)
+	}
+	if asked != 0 {
+		t.Errorf("without the password the database was asked %d times", asked)
+	}
+	judge(Error, "denied")
+}
 
 // TestDatabases: every row has one thing wrong, which has one result with a fix.
 func TestDatabases(t *testing.T) {

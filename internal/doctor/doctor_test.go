@@ -291,6 +291,11 @@ func TestBrokenHosts(t *testing.T) {
 			f.write("/etc/token", "t\n", 0o644)
 			f.config("[placement_client]\nauth = \"token\"\ntoken_file = \"/etc/token\"\n")
 		}, "placement", Error, "has mode 0644", "editor " + configFile},
+		"token behind a link of the agent's user": {func(f *fixture) {
+			f.write("/etc/token", "t\n", 0o600)
+			f.must(os.Symlink("../../../etc/token", f.path(stateDir+"/token")))
+			f.config("[placement_client]\nauth = \"token\"\ntoken_file = \"" + stateDir + "/token\"\n")
+		}, "placement", Skipped, "root does not follow the symbolic link " + stateDir + "/token", ""},
 		"Placement forbids":                  {func(f *fixture) { f.placement = placementServer("1.39", 403, 0) }, "placement", Error, "403", "openstack role add --user compute-agent --project service service"},
 		"Placement breaks":                   {func(f *fixture) { f.placement = placementServer("1.39", 500, 0) }, "placement", Error, "returns 500", "curl -sS -m 10 -D- URL/"},
 		"Placement is down behind its proxy": {func(f *fixture) { f.placement = answerWith(503, "") }, "placement", Error, "answers 503", "curl -sS -m 10 -D- URL/"},

@@ -106,6 +106,9 @@ func answered(err error) (status int, unanswered error) {
 	return 0, err
 }
 
+// errNotRead: root does not read a file of the agent, which the agent may well use.
+var errNotRead = errors.New("is not read")
+
 // access returns the agent's access to Placement.
 func (e *Env) access() (*access.Access, error) {
 	c := e.Config.PlacementClient
@@ -114,7 +117,7 @@ func (e *Env) access() (*access.Access, error) {
 			continue
 		}
 		if link := e.foreign(*file); link != "" {
-			return nil, fmt.Errorf("%s is not read: root does not follow the symbolic link %s, which another user can have made", *file, link)
+			return nil, fmt.Errorf("%s %w: root does not follow the symbolic link %s, which another user can have made", *file, errNotRead, link)
 		}
 		*file = e.path(*file)
 	}

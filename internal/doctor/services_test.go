@@ -78,11 +78,13 @@ func TestCells(t *testing.T) {
 	}
 	e := &Env{Now: func() time.Time { return noon }, Services: []Service{unit(ComputeAPIUnit, api)}}
 	want := []Result{{
-		Name: "cells.cell2", Title: "Cell cell2", Severity: Error, Found: "down for 26s: connection refused",
+		Name: "cells.cell2", Title: "Cell cell2", Severity: Error, Found: "down since " + noon.Add(-26*time.Second).UTC().Format(time.RFC3339) + ": connection refused",
 		Why: "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running.",
 		Fix: "systemctl status compute-agent-cell@cell2.service   # on the machine of https://two",
 	}}
 	testproc.Same(t, cmp.Diff(want, checkCells(t.Context(), e)))
+	e.Now = func() time.Time { return noon.Add(time.Minute) }
+	testproc.Samef(t, cmp.Diff(want, checkCells(t.Context(), e)), "a minute later, which is no change")
 	e.Services = append(e.Services, unit("compute-agent-cell@cell2.service"))
 	want[0].Fix = "systemctl status compute-agent-cell@cell2.service"
 	testproc.Same(t, cmp.Diff(want, checkCells(t.Context(), e)))
@@ -190,6 +192,22 @@ func TestConfigFile(t *testing.T) {
 		"/usr/bin/compute-agent placement serve": "", "": "", "compute-agent --config": "",
 	} {
 		testproc.Equal(t, ConfigFile(systemd.UnitState{Command: command}), want, command+": %q")
+	}
+}
+
+// TestOverrides: what a command says counts, also the address that a way to authenticate needs.
+func TestOverrides(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, want := range map[string]map[string]string{
+		"compute-agent-cell@cell1.service": {"cell.auth": "peer", "cell.listen": "unix:///run/cell1/api.sock", "agent.runtime_dir": "/run/cell1"},
+		ComputeAPIUnit:                     {"compute_api.auth": "peer", "compute_api.listen": "unix:///run/cell1/api.sock", "agent.runtime_dir": "/run/cell1"},
+		"compute-agent-placement.service":  {"agent.runtime_dir": "/run/cell1"}, // no key has its address
+	} {
+		got := map[string]string{}
+		for _, o := range Overrides(systemd.UnitState{Name: name, Command: "/usr/bin/compute-agent serve --auth peer --listen unix:///run/cell1/api.sock --runtime-dir=/run/cell1"}) {
+			got[o.Key] = o.Value
+		}
+		testproc.Samef(t, cmp.Diff(want, got), "overrides of %s", name)
 	}
 }
 
@@ -454,7 +472,7 @@ func TestUnusableConfiguration(t *testing.T) {
 	const file = "/etc/compute-agent/cell1.toml"
 	f.write(file, "[cell]\nlisten = 5\n", 0o640)
 	_, err := config.Load(config.Options{File: file, Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{}})
-	e := f.withCell("")
+	e := f.withCell("", func(s *Service) { s.Active = "failed" })
 	s := &e.Services[0]
 	s.Config, s.ConfigErr, s.Command = nil, err, "/usr/bin/compute-agent cells serve --config "+file
 	judge := func() Result {
@@ -464,6 +482,15 @@ func TestUnusableConfiguration(t *testing.T) {
 	if got := judge(); got.Severity != Error || !strings.Contains(got.Found, "its configuration "+file+" cannot be used: "+file+":2: cell.listen") || got.Fix != "compute-agent config check --config "+file {
 		t.Errorf("%+v", got)
 	}
+	s.Active = "active"
+	if got := judge(); got.Severity != Warning || !strings.Contains(got.Found, "cell.listen") || got.Fix == "" {
+		t.Errorf("of a service that runs, as its unit may have variables: %+v", got)
+	}
+	s.Active, s.Command = "inactive", s.Command+" --listen ${LISTEN}"
+	if got := judge(); got.Severity != Skipped || !strings.Contains(got.Found, "without the variables") {
+		t.Errorf("with a variable in the command: %+v", got)
+	}
+	s.Command = strings.TrimSuffix(s.Command, " --listen ${LISTEN}")
 	f.owners["/etc/compute-agent"] = serviceUID
 	f.must(os.Rename(f.path(file), f.path("/etc/other")))
 	f.must(os.Symlink("/etc/other", f.path(file)))
