@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/doctor"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -83,6 +84,24 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	}
 }
 
+// statusOf is the command status on a machine with the systemctl in $PATH, an agent with a runtime
+// directory, and no configuration but that of the test.
+func statusOf(t *testing.T, runtimeDir string) func(args ...string) (string, error) {
+	t.Helper()
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "COMPUTE_AGENT_") {
+			t.Setenv(name, "") // set again after the test
+			testproc.Check(t, os.Unsetenv(name))
+		}
+	}
+	file := filepath.Join(t.TempDir(), "agent.toml")
+	testproc.Check(t, os.WriteFile(file, nil, 0o600))
+	here := func(ctx context.Context, _ string) []doctor.Service { return services(ctx, "") }
+	return func(args ...string) (string, error) {
+		return executed(t, newStatusWith(here), append([]string{"--config", file, "--runtime-dir", runtimeDir}, args...)...)
+	}
+}
+
 // TestStatusOfCells: a cell that does not answer the compute API of this machine is in the first
 // line of status.
 func TestStatusOfCells(t *testing.T) {
@@ -99,7 +118,8 @@ esac
 `
 	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(text)))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	out, err := executed(t, newStatus(), "--runtime-dir", t.TempDir())
+	status := statusOf(t, t.TempDir())
+	out, err := status()
 	testproc.Check(t, err)
 	testproc.Contains(t, out, "skipped  Cells ", "without an answer: %s")
 	l := testproc.Try(net.Listen("unix", filepath.Join(dir, computeAdminSocket))).Or(t)
@@ -108,8 +128,8 @@ esac
 	})}
 	go func() { _ = server.Serve(l) }()
 	defer func() { _ = server.Close() }()
-	out, err = executed(t, newStatus(), "--runtime-dir", t.TempDir())
-	if first, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(first, "error    Cell cell2 ") || !strings.Contains(first, "down for 1h0m") || !strings.Contains(first, "connection refused") {
+	out, err = status()
+	if first, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(first, "error    Cell cell2 ") || !strings.Contains(first, "down since 20") || !strings.Contains(first, "connection refused") {
 		t.Errorf("the first line of:\n%s", out)
 	}
 	var exit *exitError
@@ -122,18 +142,21 @@ esac
 // fails if one does not run.
 func TestStatusOfTheControlPlane(t *testing.T) {
 	dir := t.TempDir()
+	file := filepath.Join(dir, "service.toml")
+	testproc.Check(t, os.WriteFile(file, nil, 0o600))
 	script := func(state string) {
 		text := `#!/bin/sh
 case "$*" in
 *list-unit-files*) echo compute-agent-cell@cell1.service enabled ;;
 *list-units*) ;;
-*) printf 'Id=compute-agent-cell@cell1.service\nActiveState=` + state + `\nSubState=\nUnitFileState=enabled\nNRestarts=0\n' ;;
+*) printf 'Id=compute-agent-cell@cell1.service\nActiveState=` + state + `\nSubState=\nUnitFileState=enabled\nNRestarts=0\n'
+   echo 'ExecStart={ argv[]=compute-agent cells serve --config ` + file + ` ; }' ;;
 esac
 `
 		testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(text)))
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	status := func() (string, error) { return executed(t, newStatus(), "--runtime-dir", dir) }
+	status := statusOf(t, dir)
 	script("active")
 	out, err := status()
 	testproc.Check(t, err)
@@ -154,25 +177,64 @@ esac
 // and fails if a service does not run.
 func TestStatusOfAgentAndControlPlane(t *testing.T) {
 	dir := testproc.SocketDir(t)
+	file := filepath.Join(dir, "service.toml")
+	testproc.Check(t, os.WriteFile(file, nil, 0o600))
 	script := func(cell string) {
 		text := `#!/bin/sh
 case "$*" in
 *list-unit-files*) printf 'compute-agent.service enabled\ncompute-agent-cell@cell1.service enabled\ncompute-agent-cell@cell2.service enabled\n' ;;
 *list-units*) ;;
-*) printf 'Id=compute-agent.service\nActiveState=active\nUnitFileState=enabled\n\nId=compute-agent-cell@cell1.service\nActiveState=active\nUnitFileState=enabled\n\n'
-   printf 'Id=compute-agent-cell@cell2.service\nActiveState=` + cell + `\nUnitFileState=enabled\n' ;;
+*) for unit in compute-agent compute-agent-cell@cell1 compute-agent-cell@cell2; do
+       case $unit in *cell2) state=` + cell + ` ;; *) state=active ;; esac
+       printf 'Id=%s.service\nActiveState=%s\nUnitFileState=enabled\n' "$unit" "$state"
+       printf 'ExecStart={ argv[]=compute-agent --config ` + file + ` ; }\n\n'
+   done ;;
 esac
 `
 		testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte(text)))
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	script("active")
-	status := func(args ...string) (string, error) {
-		return executed(t, newStatus(), append([]string{"--runtime-dir", dir}, args...)...)
-	}
+	status := statusOf(t, dir)
 	out, err := status()
 	testproc.ErrorIs(t, err, control.ErrNotRunning, "without the agent: %v")
 	testproc.Contains(t, out, "ok       compute-agent-cell@cell1 it runs\n", "without the agent: %s")
+	script("failed")
+	out, err = status()
+	testproc.ErrorIs(t, err, control.ErrNotRunning, "without the agent and with a service that has failed: %v")
+	if exit := (*exitError)(nil); errors.As(err, &exit) || exitCode(err) != exitFailed {
+		t.Errorf("the error of the agent is not printed: %v", err)
+	}
+	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "without the agent: %s")
+	inJSON := func() {
+		t.Helper()
+		out, _ := status("--output", "json")
+		var view struct {
+			ControlPlane []struct{ Name, Severity string } `json:"control_plane"`
+		}
+		testproc.Check(t, json.Unmarshal([]byte(out), &view))
+		if c := view.ControlPlane; len(c) != 2 || c[0].Name != "service.compute-agent-cell@cell2" || c[0].Severity != "error" {
+			t.Errorf("in JSON: %s", out)
+		}
+	}
+	inJSON() // without the agent
+	silent := testproc.Try(net.Listen("unix", config.Agent{RuntimeDir: dir}.ControlSocket())).Or(t)
+	go func() {
+		for {
+			c, err := silent.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	out, err = status()
+	testproc.Check(t, silent.Close())
+	if err == nil || errors.Is(err, control.ErrNotRunning) {
+		t.Errorf("an agent that does not answer: %v", err)
+	}
+	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "beside an agent that does not answer: %s")
+	script("active")
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -189,15 +251,7 @@ esac
 		t.Errorf("a service that has failed: %v", err)
 	}
 	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "a service that has failed: %s")
-	out, _ = status("--output", "json")
-	var view struct {
-		health.Status
-		ControlPlane []struct{ Name, Severity string } `json:"control_plane"`
-	}
-	testproc.Check(t, json.Unmarshal([]byte(out), &view))
-	if c := view.ControlPlane; len(c) != 2 || c[0].Name != "service.compute-agent-cell@cell2" || c[0].Severity != "error" {
-		t.Errorf("in JSON: %s", out)
-	}
+	inJSON()
 	stop()
 	testproc.NoError(t, <-over)
 }

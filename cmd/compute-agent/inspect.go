@@ -58,26 +58,25 @@ func newTree() *cobra.Command {
 }
 
 // newStatus prints the agent's status. It fails if the agent is degraded, for use in scripts.
-func newStatus() *cobra.Command {
+func newStatus() *cobra.Command { return newStatusWith(services) }
+
+// newStatusWith is newStatus with the services of a machine.
+func newStatusWith(services func(ctx context.Context, file string) []doctor.Service) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the state of the agent, its drivers and its nodes", Args: cobra.NoArgs,
 		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is reported, and 1 otherwise.\n\n" +
-			"On a machine of the control plane, the command also shows the services that are enabled there; without an agent, these alone.\n" +
-			"The exit code is 1 if one does not run.",
+			"On a machine of the control plane, the command also shows the services that are enabled there; without an agent, or\n" +
+			"if it does not answer, these alone. The exit code is 1 if one does not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			raw, err := asked(cmd, &opts, "status")
 			here := services(cmd.Context(), opts.file)
 			results := doctor.ControlPlane(here)
-			if errors.Is(err, control.ErrNotRunning) && len(results) > 0 {
-				printErr := printResults(cmd, &opts, results)
-				if doctor.HasAgent(here) {
-					return errors.Join(err, printErr)
-				}
-				return printErr
-			}
 			if err != nil {
-				return err
+				if errors.Is(err, control.ErrNotRunning) && len(results) > 0 && !doctor.HasAgent(here) {
+					err = nil
+				}
+				return servicesAlone(cmd, &opts, results, err)
 			}
 			if raw, err = withControlPlane(raw, results); err != nil {
 				return err
@@ -95,6 +94,30 @@ func newStatus() *cobra.Command {
 	opts.addWatchFlag(cmd)
 	opts.addOutputFlag(cmd)
 	return cmd
+}
+
+// servicesAlone prints the results for the services of the control plane, if there are any, where
+// there is no answer of an agent. The error of the agent is that of the command.
+func servicesAlone(cmd *cobra.Command, o *options, results []doctor.Result, agentErr error) error {
+	if len(results) == 0 {
+		return agentErr
+	}
+	raw, err := withControlPlane(json.RawMessage("{}"), results)
+	if err != nil {
+		return errors.Join(agentErr, err)
+	}
+	if o.answered != nil {
+		o.answered(raw)
+	}
+	if o.json() {
+		err = printJSON(cmd.OutOrStdout(), raw)
+	} else {
+		err = render.Doctor(screen(cmd.OutOrStdout()), results)
+	}
+	if agentErr == nil && err == nil && doctor.ExitStatus(results) != exitDone {
+		return &exitError{code: exitFailed}
+	}
+	return errors.Join(agentErr, err)
 }
 
 // newPlan prints what the next pass would write.
