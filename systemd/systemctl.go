@@ -26,6 +26,7 @@ type UnitState struct {
 	Command  string // of its main process, as ExecStart= has it
 	User     string // of its processes; "" is root
 	Groups   []string
+	ReadsAll bool // its processes read all files, by CAP_DAC_READ_SEARCH
 }
 
 // Enabled reports whether the unit starts with the machine.
@@ -75,7 +76,7 @@ func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
 		return nil, nil
 	}
 	slices.Sort(names)
-	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart,User,Group,SupplementaryGroups"
+	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart,User,Group,SupplementaryGroups,AmbientCapabilities"
 	shown, err := systemctl(ctx, append([]string{"show", properties, "--"}, slices.Compact(names)...)...)
 	if err != nil {
 		return nil, err
@@ -108,6 +109,8 @@ func parseUnits(shown string) []UnitState {
 				u.Restarts, _ = strconv.Atoi(value)
 			case "User":
 				u.User = value
+			case "AmbientCapabilities":
+				u.ReadsAll = slices.Contains(strings.Fields(value), "cap_dac_read_search")
 			case "Group", "SupplementaryGroups":
 				u.Groups = append(u.Groups, strings.Fields(value)...)
 			case "ExecStart":

@@ -79,6 +79,7 @@ ExecMainStatus=1
 User=compute-agent-cell
 Group=compute-agent-cell
 SupplementaryGroups=ssl-cert keys
+AmbientCapabilities=cap_chown cap_dac_read_search
 ExecStart={ path=/usr/bin/compute-agent ; argv[]=/usr/bin/compute-agent cells serve --config /etc/compute-agent/cell1.toml ; ignore_errors=no ; start_time=[n/a] }
 Id=compute-agent-cell@cell1.service
 ActiveState=activating
@@ -101,7 +102,7 @@ esac
 		{
 			Name: "compute-agent-cell@cell1.service", Active: "activating", Sub: "auto-restart", Result: "exit-code", File: "enabled",
 			Exit: 1, Restarts: 12, Command: "/usr/bin/compute-agent cells serve --config /etc/compute-agent/cell1.toml",
-			User: "compute-agent-cell", Groups: []string{"compute-agent-cell", "ssl-cert", "keys"},
+			User: "compute-agent-cell", Groups: []string{"compute-agent-cell", "ssl-cert", "keys"}, ReadsAll: true,
 		},
 		{Name: "compute-agent-placement.socket", Active: "active", Sub: "listening", Result: "success", File: "enabled"},
 	}

@@ -30,7 +30,7 @@ func asRoot(t *testing.T) string {
 	if os.Geteuid() != 0 {
 		testproc.NotRun(t, "needs root")
 	}
-	dir := testproc.Try(os.MkdirTemp("", "become")).Or(t)
+	dir := testproc.Try(os.MkdirTemp("/tmp", "become")).Or(t) // $TMPDIR may be closed to others
 	t.Cleanup(func() { testproc.NoError(t, os.RemoveAll(dir)) })
 	testproc.Check(t, os.Chmod(dir, 0o755))
 	return dir
@@ -87,6 +87,16 @@ func TestBecome(t *testing.T) {
 		}
 		testproc.Try(os.ReadFile(path)).Or(t)
 	}
+	e.Agent.ReadsAll = true
+	root := filepath.Join(dir, "root")
+	f := testproc.Try(e.stat(root)).Or(t)
+	if !e.may(root, f, 4) || e.may(root, f, 2) {
+		t.Error("CAP_DAC_READ_SEARCH does not let read, or lets write")
+	}
+	if r := e.readable(root, f, nil); r == nil || r.Severity != Skipped || !strings.Contains(r.Found, "CAP_DAC_READ_SEARCH") {
+		t.Errorf("a file of root, with CAP_DAC_READ_SEARCH: %+v", r)
+	}
+	e.Agent.ReadsAll = false
 	closed := filepath.Join(dir, "closed")
 	testproc.Check(t, os.Mkdir(closed, 0o700))
 	if at, blocked := e.blockedBy(filepath.Join(closed, "x")); !blocked || at != closed {
@@ -97,7 +107,7 @@ func TestBecome(t *testing.T) {
 		t.Errorf("blocked by %q", at)
 	}
 	e.Become = nil // as another user than root
-	f := testproc.Try(e.stat(listed)).Or(t)
+	f = testproc.Try(e.stat(listed)).Or(t)
 	if allowed, known := e.permits(listed, f, 4); allowed || known {
 		t.Errorf("a list that the kernel is not asked about: %t, %t", allowed, known)
 	}
@@ -121,5 +131,9 @@ func TestIdentityBehindALink(t *testing.T) {
 	got := checkComputeID(context.Background(), e)
 	if len(got) != 1 || got[0].Severity != Error || !strings.Contains(got[0].Found, "some cannot read "+filepath.Join(state, computeID)) {
 		t.Errorf("%+v", got)
+	}
+	e.Agent.ReadsAll = true
+	if got := checkComputeID(context.Background(), e); len(got) != 1 || got[0].Severity != Skipped || !strings.Contains(got[0].Found, "CAP_DAC_READ_SEARCH") {
+		t.Errorf("of an agent that reads all files: %+v", got)
 	}
 }

@@ -121,6 +121,7 @@ func (e *Env) as(s Service) (*Env, error) {
 	if as.Agent, err = e.LookupUser(s.User); err != nil {
 		return nil, fmt.Errorf("the user of %s: %w", s.Name, err)
 	}
+	as.Agent.ReadsAll = s.ReadsAll
 	for _, name := range s.Groups {
 		gid, err := e.LookupGroup(name)
 		if err != nil {
@@ -242,6 +243,8 @@ func (e *Env) readable(path string, file File, groups []string) *Result {
 	switch allowed, known := e.permits(path, file, 4); {
 	case !known:
 		return &Result{Severity: Skipped, Found: fmt.Sprintf("%s has an access control list, which says whether %s can read it; run this command as root", path, e.Agent.Name)}
+	case !allowed && e.Agent.ReadsAll:
+		return &Result{Severity: Skipped, Found: e.byCapability(path)}
 	case allowed:
 		return nil
 	}
@@ -250,6 +253,11 @@ func (e *Env) readable(path string, file File, groups []string) *Result {
 		Found:    fmt.Sprintf("%s cannot read %s, which belongs to user %d and group %d with mode %04o", e.Agent.Name, path, file.UID, file.GID, file.Mode.Perm()),
 		Fix:      e.change(path, "chgrp %s %s && chmod g+r %[2]s", group, path),
 	}
+}
+
+// byCapability describes a file that only a capability of the service lets it read.
+func (e *Env) byCapability(path string) string {
+	return fmt.Sprintf("%s is closed to %s, whose service reads it by CAP_DAC_READ_SEARCH, and is not looked into", path, e.Agent.Name)
 }
 
 // content returns an error unless the service can use what a file has.

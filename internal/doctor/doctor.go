@@ -100,6 +100,11 @@ func run(ctx context.Context, env Env, checks []Check) []Result {
 	if env.Timeout <= 0 {
 		env.Timeout = DefaultTimeout
 	}
+	for _, s := range env.Services {
+		if s.Name == agentUnits[0] && s.User == env.Agent.Name {
+			env.Agent.ReadsAll = s.ReadsAll
+		}
+	}
 	if env.withoutAgent() {
 		checks = slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return !slices.Contains(ofServices, c.Name) })
 	}

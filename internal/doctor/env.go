@@ -29,6 +29,8 @@ type Account struct {
 	Name string
 	UID  int
 	GIDs []int
+	// ReadsAll is set if its service reads all files, by CAP_DAC_READ_SEARCH.
+	ReadsAll bool
 }
 
 // Space is the free space of a file system. InodesTotal is 0 if inodes are allocated dynamically.

@@ -451,6 +451,28 @@ func TestDatabasePasswords(t *testing.T) {
 	}
 }
 
+// TestServicesThatReadAllFiles: a file that only the capability of a unit lets it read is no error,
+// of a service of the control plane and of the agent.
+func TestServicesThatReadAllFiles(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	f := healthy(t)
+	f.write("/etc/tokens", "hello\n", 0o600)
+	e := f.withCell("[cell]\nlisten = \"127.0.0.1:8780\"\nauth = \"token\"\ntoken_file = \"/etc/tokens\"\n", func(s *Service) { s.ReadsAll = true })
+	if got := checkFiles(t.Context(), e); len(got) != 1 || got[0].Severity != Skipped || !strings.Contains(got[0].Found, "CAP_DAC_READ_SEARCH") {
+		t.Errorf("%+v", got)
+	}
+	f.chmod(configFile, 0o600)
+	if got := result(t, f.examine(), "config"); got.Severity != Error || !strings.Contains(got.Found, "cannot be read by") {
+		t.Errorf("a configuration that is closed to the agent: %+v", got)
+	}
+	f = healthy(t)
+	f.chmod(configFile, 0o600)
+	f.env.Services = []Service{unit("compute-agent.service", func(s *Service) { s.User, s.ReadsAll = ServiceUser, true })}
+	if got := result(t, f.examine(), "config"); got.Severity != OK {
+		t.Errorf("with the capability: %+v", got)
+	}
+}
+
 // TestTwoCells: the results of two cells of one machine have different names.
 func TestTwoCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
