@@ -188,7 +188,10 @@ func (e *Env) misconfigured(s Service) Result {
 		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be read, nor the files and databases be checked that it names; run this command as root"}
 	}
 	if strings.Contains(s.Command, "$") {
-		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be used without the variables in the command of its unit. The files and databases that it names are not checked"}
+		return Result{
+			Severity: Skipped,
+			Found:    "its configuration " + file + " cannot be used without the variables in the command of its unit; the files and databases that it names are not checked",
+		}
 	}
 	found := "its configuration " + file + " cannot be used"
 	if e.foreign(file) == "" {
