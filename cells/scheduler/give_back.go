@@ -21,19 +21,8 @@ import (
 // fenced is false if that server then holds nothing, and so has no generation: a claim may be for
 // one without.
 func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced bool, err error) {
-	p := s.o.Placement
-	held, err := p.Allocations(ctx, m.ServerUUID)
+	held, err := s.unclaimed(ctx, m)
 	if err != nil {
-		return false, err
-	}
-	source, err := p.Allocations(ctx, m.UUID)
-	if err != nil {
-		return false, err
-	}
-	if len(source.Allocations) > 0 {
-		return false, errClaimed
-	}
-	if err := s.confirm(ctx); err != nil {
 		return false, err
 	}
 	switch {
@@ -44,7 +33,7 @@ func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced boo
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
 			same.ConsumerType = ConsumerType
 		}
-		if err := p.PutAllocations(ctx, m.ServerUUID, same); err != nil {
+		if err := s.o.Placement.PutAllocations(ctx, m.ServerUUID, same); err != nil {
 			return false, fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
 		}
 		return true, nil

@@ -412,23 +412,29 @@ func (b *build) tryMove(ctx context.Context, t target) (placed bool, err error) 
 // errClaimed says that an attempt before, whose outcome was unknown, has succeeded since.
 var errClaimed = errors.New("the migration has its allocations already")
 
+// unclaimed reads what the server of a migration holds, before a write of that. It is errClaimed if
+// the migration holds something.
+func (s *Scheduler) unclaimed(ctx context.Context, m cellwire.Migration) (held placementclient.ConsumerAllocations, err error) {
+	if held, err = s.o.Placement.Allocations(ctx, m.ServerUUID); err != nil {
+		return held, err
+	}
+	source, err := s.o.Placement.Allocations(ctx, m.UUID)
+	if err != nil {
+		return held, err
+	}
+	if len(source.Allocations) > 0 {
+		return held, errClaimed
+	}
+	return held, s.confirm(ctx)
+}
+
 // claimMove gives the server's allocations to the migration and those of the target to the server,
 // at once. It is false if that does not fit.
 func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 	p, m := b.s.o.Placement, b.move.Migration
 	for range allocateTries {
-		held, err := p.Allocations(ctx, m.ServerUUID)
+		held, err := b.s.unclaimed(ctx, m)
 		if err != nil {
-			return false, err
-		}
-		source, err := p.Allocations(ctx, m.UUID)
-		if err != nil {
-			return false, err
-		}
-		if len(source.Allocations) > 0 {
-			return false, errClaimed
-		}
-		if err := b.s.confirm(ctx); err != nil {
 			return false, err
 		}
 		to := t.candidate.ConsumerAllocations

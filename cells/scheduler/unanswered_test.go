@@ -221,6 +221,19 @@ func TestSilenceDelaysNoOtherMove(t *testing.T) {
 	others := []string{w.created(), w.created()}
 	w.schedule()
 	w.work()
+	defer w.runWhileOneHangs()()
+	for _, uuid := range others { // each in a round of its own
+		w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
+		testproc.Eventually(t, testproc.Patience, "a server gets a destination", testproc.True(func() bool {
+			return w.row(uuid).TaskState == cellwire.TaskResizeMigrating
+		}))
+	}
+}
+
+// runWhileOneHangs runs the scheduler until the end, and returns when Placement was asked for two
+// VCPUs, which it does not answer until then.
+func (w *world) runWhileOneHangs() (end func()) {
+	w.t.Helper()
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	w.plink.when(func(r *http.Request) fault {
@@ -234,14 +247,10 @@ func TestSilenceDelaysNoOtherMove(t *testing.T) {
 	w.pass(time.Minute)
 	w.beat()
 	stop := run(w.scheduler)
-	defer stop()
-	defer close(answer) // before stop, which waits for all workers
 	<-asked
-	for _, uuid := range others { // each in a round of its own
-		w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
-		testproc.Eventually(t, testproc.Patience, "a server gets a destination", testproc.True(func() bool {
-			return w.row(uuid).TaskState == cellwire.TaskResizeMigrating
-		}))
+	return func() {
+		close(answer) // before stop, which waits for all workers
+		stop()
 	}
 }
 
@@ -256,22 +265,7 @@ func TestSilenceDelaysNoServerGroup(t *testing.T) {
 	bad := w.created(in, func(r *scheduler.CreateRequest) { r.Flavor.VCPUs = 2 })
 	w.failing(rubbish, bad, false)
 	w.schedule() // now it is known
-	asked, answer := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	w.plink.when(func(r *http.Request) fault {
-		if r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, "VCPU%3A2") {
-			once.Do(func() { close(asked) })
-			<-answer
-			return hangs
-		}
-		return up
-	})
-	w.pass(time.Minute)
-	w.beat()
-	stop := run(w.scheduler)
-	defer stop()
-	defer close(answer) // before stop, which waits for all workers
-	<-asked
+	defer w.runWhileOneHangs()()
 	for _, uuid := range []string{w.created(in), w.created()} {
 		testproc.Eventually(t, testproc.Patience, "a server is placed", testproc.True(func() bool {
 			return testproc.Try(w.store.Mapping(ctx, uuid)).Or(t).CellUUID != ""
