@@ -40,7 +40,7 @@ func testServerGroups(t *testing.T, e engine) {
 	wantError(t, "one too many", err, full)
 	wants[int64](t, "how many")(s.CountServerGroups(ctx, "p", ""))(saw)
 	wants[int64](t, "how many of a user")(s.CountServerGroups(ctx, "p", "user"))(2)
-	wants[int64](t, "how many of another user")(s.CountServerGroups(ctx, "p", "nobody"))(0)
+	wants[int64](t, "how many of another user")(s.CountServerGroups(ctx, "p", "w"))(0)
 	testproc.Equal(t, saw, 2, "the check saw %d")
 
 	in := func(group string, uuids ...string) (servers []apidb.RequestSpec) {

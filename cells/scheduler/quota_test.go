@@ -250,7 +250,7 @@ func TestUsageOfAUser(t *testing.T) {
 			if down != "" {
 				w.uses[down] = nil
 			}
-			for user, want := range map[string]int64{"u": 3 + 1 + 3 + 1, "v": 5 + 1 + 5 + 1, "nobody": 0} {
+			for user, want := range map[string]int64{"u": 3 + 1 + 3 + 1, "v": 5 + 1 + 5 + 1, "w": 0} {
 				got, out, err := w.service(-1, -1, -1).Usage(ctx, "p", user)
 				w.must(err)
 				if d := cmp.Diff(usageOf(want), got); d != "" || (len(out) == 1) != (down != "") {

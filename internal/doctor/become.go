@@ -111,7 +111,7 @@ const maxLinks = 40
 
 // foreign is what on the way to p another user than root can have put there: the first symbolic
 // link of such a user, or in a directory where such a user can make one. Root follows none: it may
-// lead to any file. "" if there is none, or if this is not root.
+// lead to any file. "" without one, or if this is not root.
 func (e *Env) foreign(p string) string {
 	if e.Self != 0 {
 		return ""
