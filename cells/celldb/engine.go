@@ -47,7 +47,8 @@ var engines = map[*sqldb.Dialect]*engine{
 	},
 	sqldb.PostgreSQL: {
 		Dialect: sqldb.PostgreSQL, present: presentRows, soft: softRows, softAt: "deleted_at",
-		allColumns: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()",
+		allColumns: "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_namespace n ON n.oid = c.relnamespace " +
+			"WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped",
 	},
 }
 

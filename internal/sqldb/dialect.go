@@ -33,9 +33,8 @@ type Dialect struct {
 	TimeResolution time.Duration
 	// MaxParams is how many parameters a statement can have.
 	MaxParams int
-	// HasTable is a query for the number of tables with a name, AnyTable one for the name of some
-	// table, '' when there is none.
-	HasTable, AnyTable string
+	// Tables is a query for the tables of the database, by their name.
+	Tables string
 	// ReadOnly is an expression that is true on a server that does not take writes: what it has may
 	// be older than what was acknowledged.
 	ReadOnly string

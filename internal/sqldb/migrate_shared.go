@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -176,7 +175,7 @@ func (m *migration) prepare(ctx context.Context) error {
 // otherTables says whether there are tables beside that of the steps.
 func (m *migration) otherTables(ctx context.Context) (bool, error) {
 	n := 0
-	err := m.db.QueryRowContext(ctx, strings.Replace(m.d.HasTable, "table_name = ", "table_name <> ", 1), m.schema.Table).Scan(&n)
+	err := m.db.QueryRowContext(ctx, m.d.countTables()+" WHERE name <> ?", m.schema.Table).Scan(&n)
 	return n > 0, err
 }
 

@@ -37,8 +37,7 @@ var MySQL = &Dialect{
 	// Placement's columns have no fractions of seconds there.
 	TimeResolution: time.Second,
 	MaxParams:      10000,
-	HasTable:       "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
-	AnyTable:       "SELECT COALESCE(MIN(table_name), '') FROM information_schema.tables WHERE table_schema = DATABASE()",
+	Tables:         "SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()",
 	// A number up to MariaDB 11, a word from 12 on.
 	ReadOnly: "CASE WHEN CAST(@@global.read_only AS CHAR) IN ('0', 'OFF') THEN 0 ELSE 1 END",
 	Kind:     mysqlKind,

@@ -113,8 +113,8 @@ func (s *Schema) Done(ctx context.Context, d *Dialect, q Querier) (done int, err
 
 // checkEmpty is an error for a database with tables of another program that cannot be adopted.
 func (s *Schema) checkEmpty(ctx context.Context, d *Dialect, q Querier) error {
-	var table string
-	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
+	table, err := SomeTable(ctx, d, q)
+	if err != nil || table == "" {
 		return err
 	}
 	if s.Adopt != nil {
@@ -129,7 +129,7 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 	var table string
 	if err := q.QueryRowContext(
 		ctx,
-		"SELECT a.application_id, v.user_version, ("+d.AnyTable+") FROM pragma_application_id a, pragma_user_version v",
+		"SELECT a.application_id, v.user_version, ("+d.someTable()+") FROM pragma_application_id a, pragma_user_version v",
 	).Scan(
 		&id,
 		&version,
@@ -153,9 +153,21 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 // HasTable reports whether there is a table with a name.
 func HasTable(ctx context.Context, d *Dialect, q Querier, name string) (bool, error) {
 	var n int
-	err := q.QueryRowContext(ctx, d.HasTable, name).Scan(&n)
+	err := q.QueryRowContext(ctx, d.countTables()+" WHERE name = ?", name).Scan(&n)
 	return n > 0, err
 }
+
+// SomeTable is the name of some table, "" when there is none.
+func SomeTable(ctx context.Context, d *Dialect, q Querier) (name string, err error) {
+	err = q.QueryRowContext(ctx, d.someTable()).Scan(&name)
+	return name, err
+}
+
+// countTables is a query for the number of tables, to which a condition on their name can be added.
+func (d *Dialect) countTables() string { return "SELECT COUNT(*) FROM (" + d.Tables + ") t" }
+
+// someTable is a query for the name of some table, '' when there is none.
+func (d *Dialect) someTable() string { return "SELECT COALESCE(MIN(name), '') FROM (" + d.Tables + ") t" }
 
 // Apply runs all steps in a new database, such as one in memory.
 func (s *Schema) Apply(ctx context.Context, d *Dialect, db *sql.DB) error {

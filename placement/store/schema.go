@@ -168,8 +168,8 @@ func headHint(head string) string {
 
 // otherProgram is the error for a database with tables that are not Placement's.
 func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
-	var table string
-	if err := q.QueryRowContext(ctx, d.AnyTable).Scan(&table); err != nil || table == "" {
+	table, err := sqldb.SomeTable(ctx, d, q)
+	if err != nil || table == "" {
 		return err
 	}
 	if err := refuseNova(ctx, d, q); err != nil {
