@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -145,7 +146,7 @@ func TestMovesThatPlacementNeverAnswers(t *testing.T) {
 		for _, kind := range []cellwire.MigrationType{
 			cellwire.MigrationCold, cellwire.MigrationEvacuation, cellwire.MigrationBuild,
 		} {
-			t.Run(c.name+", "+string(kind), func(t *testing.T) {
+			dbservers.Case(t, c.name+", "+string(kind), func(t *testing.T) {
 				w := begin(t, []int{3, 3}, attempts(3))
 				bad, from := w.moving(kind)
 				others := map[string]*agent{}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -72,7 +73,7 @@ func TestOutageOfAKind(t *testing.T) {
 	} {
 		for how, c := range map[string]fault{"a failure": rubbish, "no answer": hangs, "a denial": denied} {
 			for _, n := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s: %s, %d of each", name, how, n), func(t *testing.T) {
+				dbservers.Case(t, fmt.Sprintf("%s: %s, %d of each", name, how, n), func(t *testing.T) {
 					w := begin(t, []int{8}, attempts(3))
 					builds, moves := w.waiting(n)
 					w.plink.when(func(r *http.Request) fault {
@@ -82,7 +83,7 @@ func TestOutageOfAKind(t *testing.T) {
 						return up
 					})
 					alive := map[string]bool{}
-					for range 20 {
+					for range 12 { // more than a server is tried
 						w.schedule()
 						w.moves()
 						w.pass(time.Minute)
@@ -137,7 +138,7 @@ func TestWritesThatPlacementNeverCarriesOut(t *testing.T) {
 		for _, kind := range []cellwire.MigrationType{
 			newServer, cellwire.MigrationCold, cellwire.MigrationEvacuation, cellwire.MigrationBuild,
 		} {
-			t.Run(how+", "+string(kind), func(t *testing.T) {
+			dbservers.Case(t, how+", "+string(kind), func(t *testing.T) {
 				w := begin(t, []int{8}, attempts(3))
 				var bad string
 				ended := func() bool { return w.row(bad).TaskState == "" }
@@ -227,7 +228,7 @@ func TestSeveralWhoseWritesFail(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, every := range []int{1, 3} {
 		for _, n := range []int{2, 4} {
-			t.Run(fmt.Sprintf("%d of them, another write in each %d rounds", n, every), func(t *testing.T) {
+			dbservers.Case(t, fmt.Sprintf("%d of them, another write in each %d rounds", n, every), func(t *testing.T) {
 				w := begin(t, []int{16}, attempts(3))
 				alive, bad := map[string]bool{}, []string{}
 				for range n {
