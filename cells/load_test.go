@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(dbservers.Tests{M: m})
 }
 
 // pingInterval is the default of [compute_api] cell_ping_interval.

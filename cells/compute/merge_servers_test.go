@@ -20,10 +20,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.Cleanup(allCompared)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbservers.Tests{M: m}, goleak.Cleanup(allCompared)) }
 
 func check(t testproc.Running, want, got any) {
 	t.Helper()

@@ -26,7 +26,7 @@ import (
 )
 
 // TestMain: shared servers take no goroutine of the tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dbservers.Tests{M: m}) }
 
 func execute(t testing.TB, db *sql.DB, statements ...string) {
 	t.Helper()
@@ -50,6 +50,7 @@ const childEnv = "DBSERVERS_TEST_CHILD"
 // TestNothingOutlivesTheTests kills a process of tests that has servers of every kind, also stopped
 // ones.
 func TestNothingOutlivesTheTests(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	if os.Getenv(childEnv) != "" {
 		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})

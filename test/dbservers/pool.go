@@ -25,27 +25,81 @@ type pool struct {
 	of *shared
 
 	mu   sync.Mutex
-	free []string          // their names
+	free []*pooled
 	rows map[string][]row  // those of the template, by table; nil until the first one is filled
 	made map[string]string // its tables' definitions, by table
 }
 
 type row []any
 
+// pooled is a database of a pool. A server needs as long for a new connection, which has yet to
+// learn what tables there are, as to reset the database: the connection that does that stays open.
+type pooled struct {
+	name string
+	db   *sql.DB // one connection of the administrator
+}
+
+// allPooled are those of all pools.
+var allPooled struct {
+	mu  sync.Mutex
+	all map[*pooled]bool
+}
+
+// Tests are the tests of a package that are looked at for goroutines that are left: those of
+// connections that are kept for further tests are not.
+type Tests struct{ *testing.M }
+
+// Run runs the tests, and closes what is kept.
+func (m Tests) Run() int {
+	code := m.M.Run()
+	allPooled.mu.Lock()
+	defer allPooled.mu.Unlock()
+	for p := range allPooled.all {
+		_ = p.db.Close() // the test that needs it has ended
+	}
+	return code
+}
+
+// open connects to a database of a server.
+func (p *pool) open(srv *instance, name string) (*pooled, error) {
+	db, err := srv.kind.open(srv, name)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1) // settings are those of a connection
+	one := &pooled{name, db}
+	allPooled.mu.Lock()
+	defer allPooled.mu.Unlock()
+	if allPooled.all == nil {
+		allPooled.all = map[*pooled]bool{}
+	}
+	allPooled.all[one] = true
+	return one, nil
+}
+
+// drop ends a database.
+func (d *pooled) drop(ctx context.Context, srv *instance) error {
+	allPooled.mu.Lock()
+	delete(allPooled.all, d)
+	allPooled.mu.Unlock()
+	_ = d.db.Close() // that is done with it
+	return srv.statements(ctx, srv.kind.drop(d.name)...)
+}
+
 // database is one as fill leaves it, which the test has until it ends.
 func (p *pool) database(t testing.TB, fill func(dsn string) error) string {
 	t.Helper()
 	srv := testproc.Try(p.of.server(t.Context())).Or(t)
-	name, err := p.lease(t.Context(), srv, fill)
+	leased, err := p.lease(t.Context(), srv, fill)
 	if err != nil {
 		t.Fatalf("making a database on %s: %v\n%s", srv.kind, err, srv.tail())
 	}
 	t.Cleanup(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.free = append(p.free, name)
+		p.free = append(p.free, leased)
 	})
-	return patiently(srv.kind.dsn(name, srv.password, srv.address, name))
+	return patiently(srv.kind.dsn(leased.name, srv.password, srv.address, leased.name))
 }
 
 // patiently is a DSN with which a busy server has as long to greet as a test waits for anything.
@@ -57,60 +111,56 @@ func patiently(dsn string) string {
 	return dsn + and + "connect_timeout=" + strconv.Itoa(int(testproc.Patience.Seconds()))
 }
 
-func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) error) (string, error) {
-	for {
-		name := p.take()
-		if name == "" {
-			break
-		}
-		if err := p.reset(ctx, srv, name); err == nil {
-			return name, nil
+func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) error) (*pooled, error) {
+	for d := p.take(); d != nil; d = p.take() {
+		if err := p.reset(ctx, srv, d); err == nil {
+			return d, nil
 		}
 		// Its test has changed more than rows.
-		if err := srv.statements(ctx, srv.kind.drop(name)...); err != nil {
-			return "", err
+		if err := d.drop(ctx, srv); err != nil {
+			return nil, err
 		}
 	}
 	name := newName()
 	if err := srv.statements(ctx, srv.kind.create(name, srv.password)...); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := fill(patiently(srv.kind.dsn(name, srv.password, srv.address, name))); err != nil {
-		return "", err
+		return nil, err
 	}
-	return name, p.note(ctx, srv, name)
+	d, err := p.open(srv, name)
+	if err != nil {
+		return nil, err
+	}
+	return d, p.note(ctx, srv, d)
 }
 
-// take is the database that has been free for longest, or "".
-func (p *pool) take() string {
+// take is the database that was free last, whose connection knows most; nil if there is none.
+func (p *pool) take() *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free) == 0 {
-		return ""
+	last := len(p.free) - 1
+	if last < 0 {
+		return nil
 	}
-	name := p.free[0]
-	p.free = p.free[1:]
-	return name
+	d := p.free[last]
+	p.free = p.free[:last]
+	return d
 }
 
 // note remembers what the template is, at the first database that is made.
-func (p *pool) note(ctx context.Context, srv *instance, name string) (err error) {
+func (p *pool) note(ctx context.Context, srv *instance, d *pooled) (err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.rows != nil {
 		return nil
 	}
-	db, err := srv.kind.open(srv, name)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if p.made, err = definitions(ctx, srv, db, name); err != nil {
+	if p.made, err = definitions(ctx, srv, d); err != nil {
 		return err
 	}
 	rows := map[string][]row{}
 	for table := range p.made {
-		if rows[table], err = read(ctx, db, "SELECT * FROM "+table); err != nil {
+		if rows[table], err = read(ctx, d.db, "SELECT * FROM "+table); err != nil {
 			return err
 		}
 	}
@@ -120,17 +170,12 @@ func (p *pool) note(ctx context.Context, srv *instance, name string) (err error)
 
 // reset makes a database that a test has left what the template is. It fails if there are other
 // tables or columns.
-func (p *pool) reset(ctx context.Context, srv *instance, name string) (err error) {
-	db, err := srv.kind.open(srv, name)
-	if err != nil {
+func (p *pool) reset(ctx context.Context, srv *instance, d *pooled) error {
+	db := d.db
+	if err := srv.kind.disconnect(ctx, db, d.name); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(1) // settings are those of a connection
-	if err := srv.kind.disconnect(ctx, db, name); err != nil {
-		return err
-	}
-	made, err := definitions(ctx, srv, db, name)
+	made, err := definitions(ctx, srv, d)
 	if err != nil {
 		return err
 	}
@@ -140,7 +185,7 @@ func (p *pool) reset(ctx context.Context, srv *instance, name string) (err error
 	if _, err := db.ExecContext(ctx, srv.kind.unchecked()); err != nil {
 		return err
 	}
-	used, err := filled(ctx, db, slices.Collect(maps.Keys(p.rows)))
+	used, err := filled(ctx, db, slices.Sorted(maps.Keys(p.rows)))
 	if err != nil {
 		return err
 	}
@@ -241,8 +286,8 @@ func disconnect(ctx context.Context, db *sql.DB, end, count string) error {
 }
 
 // definitions are the columns and triggers of the tables of a database, by table.
-func definitions(ctx context.Context, srv *instance, db *sql.DB, name string) (map[string]string, error) {
-	rows, err := read(ctx, db, srv.kind.columns(name)+" ORDER BY 1, 2, 3")
+func definitions(ctx context.Context, srv *instance, d *pooled) (map[string]string, error) {
+	rows, err := read(ctx, d.db, srv.kind.columns(d.name)+" ORDER BY 1, 2, 3")
 	out := map[string]string{}
 	for _, r := range rows {
 		out[fmt.Sprintf("%s", r[0])] += fmt.Sprintf("%d %s %s\n", r[1:]...)
