@@ -46,8 +46,8 @@ var PostgreSQL = &Dialect{
 	},
 }
 
-// postgresSchema is the schema of the tables, as the catalog has it. The views of information_schema
-// say the same, and take several times as long as all else of a start.
+// postgresSchema is the schema of the tables, as the catalog has it. The views of
+// information_schema say the same, and take several times as long as all else of a start.
 const postgresSchema = "(SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
 
 // postgresClasses are the classes of PostgreSQL's errors, by their states or by what these begin
