@@ -59,6 +59,7 @@ func (w *world) settled(enough *leftovers) leftovers {
 // connections; when it answers again, and connections that is unused is closed, there are no more
 // of either than before, with pings and without.
 func TestRealOutageLeaksNoConnections(t *testing.T) {
+	testproc.Drawn(t, 2)
 	dbservers.AboutFiles(t)
 	const lists, clients = 1000, 50
 	m := model{cells: 6, servers: 600, projects: 10}

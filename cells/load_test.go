@@ -66,6 +66,7 @@ const pingInterval = time.Second
 // ask, and with one that hangs and one that refuses, with pings and without; afterwards nothing is
 // left.
 func TestRealLoad(t *testing.T) {
+	testproc.Drawn(t, 2)
 	dbservers.AboutFiles(t)
 	m := model{cells: *cellCount, servers: *serverCount / *cellCount * *cellCount}
 	m.projects = max(1, m.perCell()/10)

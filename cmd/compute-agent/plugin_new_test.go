@@ -20,6 +20,7 @@ import (
 // TestRealNewDriverFromEmptyDirectory is the way of a driver's author from an empty directory
 // outside of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
 func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	repository := testproc.Try(filepath.Abs("../..")).Or(t)
 	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)

@@ -94,6 +94,7 @@ func built(t *testing.T, dir, pkg, name string) string {
 // TestRealPluginRunWatch: a device is plugged in beneath a driver just made with `plugin new`, and
 // the pass that shows it comes because the driver noticed, an hour before it would come by itself.
 func TestRealPluginRunWatch(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "acme")
 	files, err := scaffold.Render(scaffold.Params{Name: "acme", Replace: "../.."})

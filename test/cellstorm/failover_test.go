@@ -31,6 +31,7 @@ type failure struct {
 // agent reports. Nothing is lost or built twice, and the list of cells says what is wrong and when
 // it is over.
 func TestDatabasesOfACellFailOver(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	long := dbservers.Long(t)
 	t.Run("postgresql", func(t *testing.T) {

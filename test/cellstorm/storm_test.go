@@ -24,6 +24,7 @@ import (
 // stopped, rebooted, deleted and restored. When all run again, everything goes together, and each
 // server is what its owner was answered: its guest runs unless the last action was a stop.
 func TestStorm(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	stormOn(t, nil)
 }
@@ -32,6 +33,7 @@ func TestStorm(t *testing.T) {
 // schedules, and two cells with databases there, of which one has two processes. The server is
 // killed, stopped and ended in order, too, and connections to it are cut.
 func TestSharedStorm(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	start := dbservers.StartMariaDB
 	if dbservers.Engine(t) == "postgresql" {

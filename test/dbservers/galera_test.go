@@ -69,6 +69,7 @@ func copies(t testing.TB, c *dbservers.Cluster) int {
 }
 
 func TestANodeOfGaleraJoinsAgain(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	c := dbservers.StartGalera(t, 3, dbservers.Options{})
 	all := nodes(t, c)
@@ -83,6 +84,7 @@ func TestANodeOfGaleraJoinsAgain(t *testing.T) {
 }
 
 func TestPartitionsOfGalera(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	c := dbservers.StartGalera(t, 3, dbservers.Options{Networks: true, Provider: []string{"gcs.fc_limit=64"}})
 	all := nodes(t, c)

@@ -19,6 +19,7 @@ import (
 )
 
 func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
+	testproc.Drawn(t, 2)
 	t.Parallel()
 	for name, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
@@ -60,6 +61,7 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 }
 
 func TestAPairLosesNothingWithItsPrimary(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{})
 	p.Primary.Database(t, "words")

@@ -191,6 +191,7 @@ func otherGuest(name string) bool {
 
 // TestInterrupted: after Ctrl-C or a kill the demonstration ends in order.
 func TestInterrupted(t *testing.T) {
+	testproc.Drawn(t, 2)
 	need(t)
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 // TestOpenstackAggregates: aggregates, availability zones and server groups by the command line,
 // and servers that go where these say.
 func TestOpenstackAggregates(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t)
 	o := newOpenstack(t, c.osc()...)

@@ -172,6 +172,7 @@ func (m *movers) evacuate(id string) {
 // TestEmptyingAHost: the commands of that part of the manual, with what is on the hosts, in
 // Placement and in what is shown after each.
 func TestEmptyingAHost(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	m := newMovers(t, nil, "cn1", "cn2")
 	one, two := m.bootOn("cn1", "one"), m.bootOn("cn1", "two")

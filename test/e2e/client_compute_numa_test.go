@@ -319,6 +319,7 @@ func (e example) boot() string {
 // with NUMA cells and devices, with libvirt: each guest has of each cell what its flavor says, the
 // same in Placement and in its domain; what cannot be is refused.
 func TestOpenstackNUMA(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	c := newEmptyCloud(t, nil, "quota.cores = 100", "scheduler.enable_isolated_aggregate_filtering = true")
 	h := simulate(t, cellsAndCards(), testhost.SimOptions{Cache: filepath.Join(binaries.Dir(), "cache")})

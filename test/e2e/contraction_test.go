@@ -22,6 +22,7 @@ import (
 // cell takes away what older processes use when none of them lives; until then it is refused with
 // their names, and newer ones serve beside them. Afterwards no older one starts.
 func TestDatabasesContractionOfCells(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	engines := serverEngines(t, dbservers.Long(t))
 	newer := newerProgram(t)

@@ -65,6 +65,7 @@ func (w *world) runWatched(judge func(n int, e diskEvent) diskVerdict) (*process
 // the call fails. At any time the node has the old layout or the new one, and every consumer holds
 // what it held; the next start completes the reshape, and the journal is right.
 func TestReshapeUnderDiskFaults(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	start := prepare(t)
 	clean, _ := start.again(t)
@@ -137,6 +138,7 @@ func (w *world) recover(start before, want picture) {
 // TestFirstStartUnderDiskFaults: a host that has no state yet never loses an identity that it has
 // written to Placement, and never gets two.
 func TestFirstStartUnderDiskFaults(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	server := openPlacement(t, t.TempDir())
 	t.Cleanup(func() { check(t, server.Close()) })

@@ -138,6 +138,7 @@ var writes = regexp.MustCompile(`\b(INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|TRUNC
 // name, and servers and other hypervisors beside it; and wherever it is killed, a repetition brings
 // it to the end, with nothing lost.
 func TestDatabasesMigrateComputeInventory(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	long, kills := dbservers.Long(t), 6
 	if !long {

@@ -324,6 +324,7 @@ func (l *load) finish() {
 // servers could not live with is refused while one of them lives, with its name, then done while
 // the newer ones serve; and then no older one starts.
 func TestDatabasesRollingUpgrade(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	engines := serverEngines(t, dbservers.Long(t))
 	newer := newerProgram(t)

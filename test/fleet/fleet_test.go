@@ -31,6 +31,7 @@ const (
 // TestFleet: each agent costs Placement what its life must cost, whether its tree is there when it
 // starts or not, and nothing is written that is there already.
 func TestFleet(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Heavy)
 	f := newFleet(t, *agentCount)
 	phases := strings.Split(*phaseList, ",")

@@ -143,6 +143,20 @@ func TestFlakyTestsAreRepeatedOnce(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftToOtherCommitsIsNamed(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "report")
+	project(t, map[string]string{"a": "func TestLong(t *testing.T) { t.Skip(\"not drawn: by chance\") }\n\nfunc TestNone(t *testing.T) { t.Skip(\"no matter\") }\n"})
+	t.Setenv("TEST_REPORT", report)
+	if passed, out := show(t); !passed {
+		t.Errorf("it failed:\n%s", out)
+	}
+	all, err := readReport(report)
+	testproc.Check(t, err)
+	var summary bytes.Buffer
+	all.writeSlowest(&summary)
+	testproc.Contains(t, summary.String(), "Tests that are left to other commits: TestLong\n", "the summary is %s")
+}
+
 func TestFlakyTestsThatFailAgainFail(t *testing.T) {
 	project(t, map[string]string{"a": strings.ReplaceAll(flakyTest, "%always%", "true")})
 	if passed, out := show(t); passed {

@@ -45,6 +45,7 @@ type result struct {
 	Tests   int               // top-level ones that ran
 	NotRun  map[string]string // tests and why
 	Flaky   []string          // tests that passed when they were repeated
+	Left    []string          // tests that other commits run (testproc.Drawn)
 	Said    map[string]string // tests that failed, and what they said themselves
 
 	output map[string]*bytes.Buffer // of tests that have not passed yet; "" is the package's own
@@ -99,6 +100,9 @@ func (p *result) ended(test, action string, topLevel bool) {
 	}
 	if _, why, found := strings.Cut(text, testproc.NotTested); found && action != "pass" {
 		p.NotRun[test], _, _ = strings.Cut(why, "\n")
+	}
+	if action == "skip" && strings.Contains(text, testproc.DrawnElsewhere) {
+		p.Left = append(p.Left, test)
 	}
 	switch {
 	case action != "fail":
@@ -278,11 +282,13 @@ func (r *results) writeSlowest(out io.Writer) {
 	for _, p := range byTime[:min(slowest, len(byTime))] {
 		fmt.Fprintf(out, "  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
 	}
-	repeated := 0
+	repeated, left := 0, []string(nil)
 	for _, p := range r.Packages {
 		repeated += len(p.Flaky)
+		left = append(left, p.Left...)
 	}
 	fmt.Fprintf(out, "Flaky tests that passed only when they were repeated: %d\n", repeated)
+	fmt.Fprintf(out, "Tests that are left to other commits: %s\n", cmp.Or(strings.Join(left, ", "), "none"))
 }
 
 // append adds the results to a report, if its path is not empty.
@@ -296,7 +302,7 @@ func (r *results) append(path string) error {
 	}
 	encoder := json.NewEncoder(f)
 	for _, p := range r.Packages {
-		if p.Tests > 0 || len(p.NotRun) > 0 || !p.Passed {
+		if p.Tests > 0 || len(p.NotRun) > 0 || len(p.Left) > 0 || !p.Passed {
 			err = errors.Join(err, encoder.Encode(p))
 		}
 	}

@@ -30,6 +30,7 @@ func TestWorldDependsOnlyOnItsSeed(t *testing.T) {
 // TestGeneratorReachesEveryRequest: each call of the API and each parameter of its queries, at
 // each microversion that has it.
 func TestGeneratorReachesEveryRequest(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	since := map[string]int{
 		"GET /": 0, "GET /resource_providers": 0, "POST /resource_providers": 0,
@@ -124,6 +125,7 @@ func (s twisted) Do(ctx context.Context, r Request) (Answer, error) {
 }
 
 func TestDifferencesAreFoundAndShrunk(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	both := [2]*Ours{}
 	for i := range both {

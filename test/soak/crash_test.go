@@ -35,6 +35,7 @@ func (f *forest) addsUp(t *testing.T, c *client, tree int) {
 // on the same database. Its answers then follow from what it acknowledged before; requests without
 // an answer happened wholly or not at all.
 func TestKillDuringStorm(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	at := onDatabase(t)
 	dice := newDice(testproc.Seed(t), 0)

@@ -39,6 +39,7 @@ func onGalera(t *testing.T, g *dbservers.Cluster) engine {
 // TestDatabasesHistoriesGalera: three servers on three nodes of a Galera cluster answer as one
 // Placement, whatever of them is killed, stopped, cut off or full.
 func TestDatabasesHistoriesGalera(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	dice := newDice(testproc.Seed(t), 0)
 	g := dbservers.StartGalera(t, replicaCount, dbservers.Options{
@@ -100,6 +101,7 @@ func onPair(t *testing.T, p *dbservers.Pair) engine {
 // Placement, whatever of them is killed, stopped, cut off or full, and whichever of the two is the
 // primary.
 func TestDatabasesHistoriesPostgreSQL(t *testing.T) {
+	testproc.Drawn(t, 2)
 	testproc.Parallel(t, testproc.Light)
 	dice := newDice(testproc.Seed(t), 0)
 	p := dbservers.StartPostgreSQLPair(t, dbservers.Options{

@@ -3,6 +3,8 @@
 package testproc
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -35,6 +37,26 @@ func OnlyNightly(t testing.TB) {
 	if !Nightly() {
 		t.Skip("make nightly runs this")
 	}
+}
+
+// DrawnElsewhere begins the message of a test that other commits run.
+const DrawnElsewhere = "not drawn: "
+
+// Drawn leaves a long test to one of n commits, for each commit the same ones: by TEST_DRAW, which
+// make test-real sets to the commit's hash, and the test's name. Without it, and in make nightly,
+// the test runs. It is for what proves once more, with real processes, what other tests prove.
+func Drawn(t testing.TB, n uint32) {
+	t.Helper()
+	commit := os.Getenv("TEST_DRAW")
+	if commit == "" || Nightly() || drawn(commit, t.Name(), n) {
+		return
+	}
+	t.Skipf("%sone of %d commits runs this, and so does TEST_DRAW= make test-real", DrawnElsewhere, n)
+}
+
+func drawn(commit, name string, n uint32) bool {
+	sum := sha256.Sum256([]byte(commit + " " + name)) // with a simpler one, tests are always drawn together
+	return binary.BigEndian.Uint32(sum[:])%n == 0
 }
 
 // Seed returns the seed of what a test draws, and logs it. It follows from the name of the test, so
