@@ -77,7 +77,7 @@ func newAuthor(t *testing.T) *author {
 	}
 	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)
 	cache := strings.Split(string(caches), "\n")
-	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
+	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=-trimpath", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
 		testproc.ShareUser, "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", // make test runs this one, and a make below another speaks of it
 		"COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(home, "run"), "COMPUTE_AGENT_AGENT_STATE_DIR="+filepath.Join(home, "state"), "COMPUTE_AGENT_PLUGINS_DIR="+filepath.Join(s.root, "usr/libexec/compute-agent/plugins"))
 	return s

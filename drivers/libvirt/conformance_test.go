@@ -33,6 +33,7 @@ func TestRealConformance(t *testing.T) {
 	}
 	again := testhost.SimForTest(t, small, testhost.SimOptions{})
 	t.Run("test driver", func(t *testing.T) {
+		testproc.Drawn(t, 2)
 		testproc.Parallel(t, testproc.Light)
 		h, dir := testhost.Sample(), scratch(t)
 		testproc.Try(h.Sysfs(dir)).Or(t)
@@ -54,6 +55,7 @@ func TestRealConformance(t *testing.T) {
 		return c
 	}
 	t.Run("devices, flat", func(t *testing.T) {
+		testproc.Drawn(t, 2)
 		testproc.Parallel(t, testproc.Light)
 		conform(t, path, nil, config(flat, "flat", "refuse"))
 	})
