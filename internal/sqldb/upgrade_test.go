@@ -113,6 +113,35 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 	})
 }
 
+// TestTheSchemaOfAUser: on PostgreSQL a database has several schemas, and the names of some have
+// capitals. Tables are looked for in that of the user alone.
+func TestTheSchemaOfAUser(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	if !dbservers.Runs("postgresql") {
+		t.Skip("It is about PostgreSQL.")
+	}
+	dsn := dbservers.PostgreSQL(t)
+	dbservers.Execute(t, dsn, `CREATE SCHEMA "Own"`, "CREATE TABLE other (x INTEGER)")
+	own := dsn + "&search_path=%22Own%22"
+	db := testproc.Try(sqldb.Open(t.Context(), own, release("processes", "1"))).Or(t)
+	must(t, write(t.Context(), db, 1))
+	must(t, db.Close())
+	must(t, sqldb.Administer(t.Context(), own, "guarding", release("1"), func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+		if has, err := sqldb.HasTable(ctx, d, db, "other"); err != nil || has {
+			t.Errorf("it has another schema's table: %v, %v", has, err)
+		}
+		if name, err := sqldb.SomeTable(ctx, d, db); err != nil || name != "processes" {
+			t.Errorf("one of its tables is %q, %v", name, err)
+		}
+		must(t, sqldb.Guard(ctx, d, db, "guard", "not here", []string{"t"}))
+		whole, some, err := sqldb.Guarded(ctx, d, db, "guard", []string{"t"})
+		if whole != 1 || len(some) != 1 {
+			t.Errorf("%d tables are guarded, some of %v", whole, some)
+		}
+		return err
+	}))
+}
+
 // TestContractBesideOlder: a step after which older programs cannot use the database is not run
 // beside one that lives, which the refusal names, also not beside one that came while the step was
 // claimed. After a refusal older ones go on; a claim that was left behind keeps them from starting.
