@@ -36,7 +36,7 @@ type row []any
 // learn what tables there are, as to reset the database: the connection that does that stays open.
 type pooled struct {
 	name string
-	db   *sql.DB // one connection of the administrator
+	db   *sql.DB // one connection of the administrator; nil until there is a first one that is kept
 }
 
 // allPooled are those of all pools.
@@ -60,29 +60,41 @@ func (m Tests) Run() int {
 	return code
 }
 
-// open connects to a database of a server.
-func (p *pool) open(srv *instance, name string) (*pooled, error) {
-	db, err := srv.kind.open(srv, name)
-	if err != nil {
-		return nil, err
+// connect returns the connection, and what is to be called when it is not needed any more.
+func (d *pooled) connect(srv *instance) (db *sql.DB, done func(), err error) {
+	bubble := inBubble()
+	if d.db != nil && !bubble {
+		return d.db, func() {}, nil
+	}
+	if db, err = srv.kind.open(srv, d.name); err != nil {
+		return nil, nil, err
 	}
 	db.SetMaxOpenConns(1) // settings are those of a connection
-	one := &pooled{name, db}
+	if bubble {
+		return db, func() { _ = db.Close() }, nil // that is done with it
+	}
+	d.db = db
 	allPooled.mu.Lock()
 	defer allPooled.mu.Unlock()
 	if allPooled.all == nil {
 		allPooled.all = map[*pooled]bool{}
 	}
-	allPooled.all[one] = true
-	return one, nil
+	allPooled.all[d] = true
+	return db, func() {}, nil
 }
+
+// inBubble reports whether this runs in a bubble of testing/synctest, whose clock begins in 2000.
+// What is made there cannot be used elsewhere, nor the other way round.
+func inBubble() bool { return time.Now().Year() < 2020 }
 
 // drop ends a database.
 func (d *pooled) drop(ctx context.Context, srv *instance) error {
-	allPooled.mu.Lock()
-	delete(allPooled.all, d)
-	allPooled.mu.Unlock()
-	_ = d.db.Close() // that is done with it
+	if d.db != nil {
+		allPooled.mu.Lock()
+		delete(allPooled.all, d)
+		allPooled.mu.Unlock()
+		_ = d.db.Close() // that is done with it
+	}
 	return srv.statements(ctx, srv.kind.drop(d.name)...)
 }
 
@@ -128,10 +140,7 @@ func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) e
 	if err := fill(patiently(srv.kind.dsn(name, srv.password, srv.address, name))); err != nil {
 		return nil, err
 	}
-	d, err := p.open(srv, name)
-	if err != nil {
-		return nil, err
-	}
+	d := &pooled{name: name}
 	return d, p.note(ctx, srv, d)
 }
 
@@ -155,12 +164,17 @@ func (p *pool) note(ctx context.Context, srv *instance, d *pooled) (err error) {
 	if p.rows != nil {
 		return nil
 	}
-	if p.made, err = definitions(ctx, srv, d); err != nil {
+	db, done, err := d.connect(srv)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if p.made, err = definitions(ctx, srv, db, d.name); err != nil {
 		return err
 	}
 	rows := map[string][]row{}
 	for table := range p.made {
-		if rows[table], err = read(ctx, d.db, "SELECT * FROM "+table); err != nil {
+		if rows[table], err = read(ctx, db, "SELECT * FROM "+table); err != nil {
 			return err
 		}
 	}
@@ -171,11 +185,15 @@ func (p *pool) note(ctx context.Context, srv *instance, d *pooled) (err error) {
 // reset makes a database that a test has left what the template is. It fails if there are other
 // tables or columns.
 func (p *pool) reset(ctx context.Context, srv *instance, d *pooled) error {
-	db := d.db
+	db, done, err := d.connect(srv)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if err := srv.kind.disconnect(ctx, db, d.name); err != nil {
 		return err
 	}
-	made, err := definitions(ctx, srv, d)
+	made, err := definitions(ctx, srv, db, d.name)
 	if err != nil {
 		return err
 	}
@@ -286,8 +304,8 @@ func disconnect(ctx context.Context, db *sql.DB, end, count string) error {
 }
 
 // definitions are the columns and triggers of the tables of a database, by table.
-func definitions(ctx context.Context, srv *instance, d *pooled) (map[string]string, error) {
-	rows, err := read(ctx, d.db, srv.kind.columns(d.name)+" ORDER BY 1, 2, 3")
+func definitions(ctx context.Context, srv *instance, db *sql.DB, name string) (map[string]string, error) {
+	rows, err := read(ctx, db, srv.kind.columns(name)+" ORDER BY 1, 2, 3")
 	out := map[string]string{}
 	for _, r := range rows {
 		out[fmt.Sprintf("%s", r[0])] += fmt.Sprintf("%d %s %s\n", r[1:]...)
