@@ -96,6 +96,7 @@ var printedCurl = regexp.MustCompile(`(?m)^ +(curl .*/servers .*)$`)
 // what the first has left. The guest of what is printed has an empty disk and writes nothing, so
 // that another server has the console log.
 func (m *machine) makeRun(t *testing.T) {
+	m.login(t, "root", inClone+"make packages-run build") // what make run does first, however long it takes
 	for i, unit := range []string{"newcomer", "newcomer-again"} {
 		// runuser would leave the unit for a session of its own, where there is pam_systemd.
 		m.run(t, "systemd-run", "--unit="+unit, "--property=KillMode=mixed", "--property=WorkingDirectory=/root/compute-agent", "--setenv=HOME=/root", "bash", "-l", "-c", "exec make run")
