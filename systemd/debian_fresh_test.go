@@ -115,7 +115,7 @@ func (m *machine) makeRun(t *testing.T) {
 			}
 			return nil
 		})
-		m.made(t, m.sh(t, curl[1]))
+		m.made(t, m.sh(t, strings.Replace(curl[1], "curl", "curl -sS", 1))) // on a terminal it shows no progress either
 		if i == 0 {
 			m.bootSector(t, "/var/lib/compute-agent-images/"+image)
 		}
