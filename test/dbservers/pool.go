@@ -60,7 +60,7 @@ func (m Tests) Run() int {
 	return code
 }
 
-// connect returns the connection, and what is to be called when it is not needed any more.
+// connect returns the connection, and what to call when it is not needed any more.
 func (d *pooled) connect(srv *instance) (db *sql.DB, done func(), err error) {
 	bubble := inBubble()
 	if d.db != nil && !bubble {
