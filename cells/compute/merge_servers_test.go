@@ -24,7 +24,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(dbservers.Tests{M: m}, goleak.Cleanup(allCompared)) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(dbservers.Tests{M: m}, goleak.Cleanup(allCompared))
+}
 
 func check(t testproc.Running, want, got any) {
 	t.Helper()
