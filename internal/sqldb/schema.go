@@ -166,7 +166,7 @@ func SomeTable(ctx context.Context, d *Dialect, q Querier) (name string, err err
 // countTables is a query for the number of tables, to which a condition on their name can be added.
 func (d *Dialect) countTables() string { return "SELECT COUNT(*) FROM (" + d.Tables + ") t" }
 
-// someTable is a query for the name of some table, ” when there is none.
+// someTable is a query for the name of some table, which is empty when there is none.
 func (d *Dialect) someTable() string {
 	return "SELECT COALESCE(MIN(name), '') FROM (" + d.Tables + ") t"
 }
