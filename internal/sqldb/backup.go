@@ -127,10 +127,8 @@ func (db *DB) sendBackup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	// From here on the copy has no name: nothing is left, also if this process is killed.
-	if err := os.RemoveAll(dir); err != nil {
-		return err
-	}
+	// Where an open file can be removed, nothing is left from here on, also if this process is killed.
+	_ = os.RemoveAll(dir)
 	info, err := f.Stat()
 	if err != nil {
 		return err

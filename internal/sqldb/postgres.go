@@ -29,7 +29,7 @@ var PostgreSQL = &Dialect{
 	TimeArg:        func(t time.Time) any { return t.UTC() },
 	TimeResolution: time.Microsecond,
 	MaxParams:      10000,
-	Tables:         "SELECT CAST(relname AS text) AS name FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'f') AND relnamespace = " + postgresSchema,
+	Tables:         "SELECT CAST(relname AS text) AS name FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'f') AND relnamespace = " + postgresSchema + postgresVisible,
 	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
 	Unconfirmed:    true,
 	Kind:           postgresKind,
@@ -49,6 +49,10 @@ var PostgreSQL = &Dialect{
 // postgresSchema is the schema of the tables, as the catalog has it. The views of
 // information_schema say the same, and take several times as long as all else of a start.
 const postgresSchema = "(SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+
+// postgresVisible is what information_schema shows of a schema: where the user has any right.
+const postgresVisible = " AND (pg_has_role(relowner, 'USAGE') OR has_table_privilege(oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER') " +
+	"OR has_any_column_privilege(oid, 'SELECT, INSERT, UPDATE, REFERENCES'))"
 
 // postgresClasses are the classes of PostgreSQL's errors, by their states or by what these begin
 // with.

@@ -116,11 +116,18 @@ func write(ctx context.Context, db *sqldb.DB, n int) error {
 // TestTheSchemaOfAUser: on PostgreSQL a database has several schemas, and the names of some have
 // capitals. Tables are looked for in that of the user alone.
 func TestTheSchemaOfAUser(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	if !dbservers.Runs("postgresql") {
-		t.Skip("It is about PostgreSQL.")
-	}
-	dsn := dbservers.PostgreSQL(t)
+	t.Parallel()
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		testproc.Parallel(t, testproc.Light)
+		if dbservers.Engine(t) != "postgresql" {
+			t.Skip("It is about PostgreSQL.")
+		}
+		ownSchema(t, fresh(t))
+	})
+}
+
+func ownSchema(t *testing.T, dsn string) {
+	t.Helper()
 	dbservers.Execute(t, dsn, `CREATE SCHEMA "Own"`, "CREATE TABLE other (x INTEGER)")
 	own := dsn + "&search_path=%22Own%22"
 	db := testproc.Try(sqldb.Open(t.Context(), own, release("processes", "1"))).Or(t)

@@ -33,7 +33,7 @@ type pool struct {
 type row []any
 
 // pooled is a database of a pool. A server needs as long for a new connection, which has yet to
-// learn what tables there are, as to reset the database: the connection that does that stays open.
+// learn what tables there are, as to reset the database: so the connection that resets it is kept.
 type pooled struct {
 	name string
 	db   *sql.DB // one connection of the administrator; nil until there is a first one that is kept
@@ -45,8 +45,8 @@ var allPooled struct {
 	all map[*pooled]bool
 }
 
-// Tests are the tests of a package that are looked at for goroutines that are left: those of
-// connections that are kept for further tests are not.
+// Tests are the tests of a package with goleak, whose goroutines have to end with them: those of
+// the connections that were kept, too.
 type Tests struct{ *testing.M }
 
 // Run runs the tests, and closes what is kept.
