@@ -3,15 +3,17 @@
 #
 # debs.sh OUT [all]: makes the packages of make test-install below OUT: those of HEAD in newer, whose version is above that of all
 # releases. Those of the previous release, in previous, and a release of HEAD that is built twice, in release, are made with all,
-# where the commit's hash says so (one of four), or where what they are made of, or a schema, has changed: since the last tag of a release,
-# or in the last 25 commits where this clone has no tag: about as many come at once. With all that release is compressed as a real one, which takes minutes.
+# where the commit's hash says so (one of four), or where what they are made of, a schema, or a test of them has changed: since the
+# last tag of a release, or in the last 25 commits where this clone has no tag. With all that release is compressed as a real one,
+# which takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:?usage: debs.sh OUT [all]}")
 since=$(git describe --tags --abbrev=0 --match 'v[0-9]*' 2>/dev/null || git rev-list --max-count=26 HEAD | tail -1)
 why=
 if [ -n "${2:-}" ]; then why='all were asked for'
-elif ! git diff --quiet "$since" HEAD -- packaging systemd '*go.mod' '*go.sum' ':(glob)**/sql/**' ':!*.go'; then why="packaging, systemd, go.mod or a schema changed since ${since:0:12}"
+elif ! git diff --quiet "$since" HEAD -- 'systemd/debian_upgrade_test.go' 'systemd/debian_packages_test.go' ||
+  ! git diff --quiet "$since" HEAD -- packaging systemd '*go.mod' '*go.sum' ':(glob)**/sql/**' ':!*.go'; then why="what they are made of, or a test of them, changed since ${since:0:12}"
 elif [ "$(tools/draw.sh yes no no no)" = yes ]; then why="the commit's hash says so"
 fi
 rm -rf "$out"

@@ -20,7 +20,7 @@ whole='./observability ./test/adversary ./test/cellstorm ./test/dbservers ./test
 elsewhere='^Test(Real|Databases|Nightly)|/^(mariadb|postgresql)$'
 
 # Packages whose suites use a database through other packages, which have suites of their own.
-users='./cells/cell ./cells/compute ./cells/scheduler ./placement/api'
+users='./cells/cell ./cells/compute ./placement/api'
 
 # without PACKAGES: takes packages out of standard input.
 without() { grep -vxF "$(printf '%s\n' $*)" || true; }
@@ -91,7 +91,8 @@ race)
   ;;
 real)
   export TEST_DATABASE=${DATABASE:?}
-  [ $# -gt 0 ] || export TEST_DRAW=${TEST_DRAW-$(git rev-parse HEAD)} # flags name tests that are to run
+  # Flags name tests that must run, and what is not committed yet may be any of them.
+  if [ $# -gt 0 ] || ! git diff --quiet HEAD; then export TEST_DRAW=; else export TEST_DRAW=${TEST_DRAW-$(git rev-parse HEAD)}; fi
   gate -p $beside -timeout 40m "$@" -- $whole
   gate -p $beside -timeout 40m -run '^Test(Real|Databases)' "$@" -- $(declaring '^func Test(Real|Databases)')
   ;;&

@@ -6,8 +6,9 @@
 //	gate -summary                               print the slowest packages of all runs of a
 //	                                            report, and what the tests that failed said
 //
-// It prints a line for each package, the output of tests that failed, and a table of the tests that
-// this machine could not run ([testproc.NotRun]). A test that is marked as flaky
+// It prints a line for each package, the output of tests that failed, a table of the tests that this
+// machine could not run ([testproc.NotRun]), and those that are left to other commits
+// ([testproc.Drawn]). A test that is marked as flaky
 // ([testproc.Flaky]) runs once more if it fails. With TEST_REPORT, the results are also appended to
 // that file, for -summary. The exit code is 0 if all tests passed, 1 if not and 64 for wrong usage.
 package main
@@ -35,6 +36,7 @@ func main() {
 			os.Exit(1)
 		}
 		all.writeSlowest(os.Stdout)
+		all.writeLeft(os.Stdout)
 		all.writeNotRun(os.Stdout)
 		all.writeFailed(os.Stdout)
 		return
@@ -74,6 +76,7 @@ func gate(out io.Writer, packages, flags []string) (passed bool, err error) {
 		}
 		p.repeat(second)
 	}
+	r.writeLeft(out)
 	r.writeNotRun(out)
 	r.writeFailed(out)
 	fmt.Fprintf(out, "%s (%s)\n", r.verdict(), time.Since(begin).Round(time.Second))

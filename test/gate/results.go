@@ -282,13 +282,22 @@ func (r *results) writeSlowest(out io.Writer) {
 	for _, p := range byTime[:min(slowest, len(byTime))] {
 		fmt.Fprintf(out, "  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)
 	}
-	repeated, left := 0, []string(nil)
+	repeated := 0
 	for _, p := range r.Packages {
 		repeated += len(p.Flaky)
-		left = append(left, p.Left...)
 	}
 	fmt.Fprintf(out, "Flaky tests that passed only when they were repeated: %d\n", repeated)
-	fmt.Fprintf(out, "Tests that are left to other commits: %s\n", cmp.Or(strings.Join(left, ", "), "none"))
+}
+
+// writeLeft names the tests that other commits run.
+func (r *results) writeLeft(out io.Writer) {
+	var left []string
+	for _, p := range r.Packages {
+		left = append(left, p.Left...)
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(out, "Left to other commits: %s\n", strings.Join(left, ", "))
+	}
 }
 
 // append adds the results to a report, if its path is not empty.
