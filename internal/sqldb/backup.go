@@ -127,7 +127,8 @@ func (db *DB) sendBackup(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	// Where an open file can be removed, nothing is left from here on, also if this process is killed.
+	// Where an open file can be removed, nothing is left from here on, also if this process is
+	// killed.
 	_ = os.RemoveAll(dir)
 	info, err := f.Stat()
 	if err != nil {

@@ -6,8 +6,8 @@
 //	gate -summary                               print the slowest packages of all runs of a
 //	                                            report, and what the tests that failed said
 //
-// It prints a line for each package, the output of tests that failed, a table of the tests that this
-// machine could not run ([testproc.NotRun]), and those that are left to other commits
+// It prints a line for each package, the output of tests that failed, a table of the tests that
+// this machine could not run ([testproc.NotRun]), and those that are left to other commits
 // ([testproc.Drawn]). A test that is marked as flaky
 // ([testproc.Flaky]) runs once more if it fails. With TEST_REPORT, the results are also appended to
 // that file, for -summary. The exit code is 0 if all tests passed, 1 if not and 64 for wrong usage.
