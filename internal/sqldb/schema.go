@@ -157,7 +157,7 @@ func HasTable(ctx context.Context, d *Dialect, q Querier, name string) (bool, er
 	return n > 0, err
 }
 
-// SomeTable is the name of some table, "" when there is none.
+// SomeTable returns the name of some table, or "" if the database has no table.
 func SomeTable(ctx context.Context, d *Dialect, q Querier) (name string, err error) {
 	err = q.QueryRowContext(ctx, d.someTable()).Scan(&name)
 	return name, err
@@ -166,7 +166,7 @@ func SomeTable(ctx context.Context, d *Dialect, q Querier) (name string, err err
 // countTables is a query for the number of tables, to which a condition on their name can be added.
 func (d *Dialect) countTables() string { return "SELECT COUNT(*) FROM (" + d.Tables + ") t" }
 
-// someTable is a query for the name of some table, which is empty when there is none.
+// someTable is a query for the name of some table, which is empty if the database has no table.
 func (d *Dialect) someTable() string {
 	return "SELECT COALESCE(MIN(name), '') FROM (" + d.Tables + ") t"
 }

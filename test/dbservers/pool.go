@@ -40,10 +40,10 @@ type pooled struct {
 }
 
 // allPooled are those of all pools.
-var allPooled struct {
+var allPooled = struct {
 	mu  sync.Mutex
 	all map[*pooled]bool
-}
+}{all: map[*pooled]bool{}}
 
 // Tests are the tests of a package with goleak, whose goroutines have to end with them: those of
 // the connections that were kept, too.
@@ -76,9 +76,6 @@ func (d *pooled) connect(srv *instance) (db *sql.DB, done func(), err error) {
 	d.db = db
 	allPooled.mu.Lock()
 	defer allPooled.mu.Unlock()
-	if allPooled.all == nil {
-		allPooled.all = map[*pooled]bool{}
-	}
 	allPooled.all[d] = true
 	return db, func() {}, nil
 }
@@ -144,7 +141,7 @@ func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) e
 	return d, p.note(ctx, srv, d)
 }
 
-// take is the database that was free last, whose connection knows most; nil if there is none.
+// take returns the database that was free last, whose connection knows most; nil if all are used.
 func (p *pool) take() *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
