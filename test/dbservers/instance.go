@@ -50,6 +50,13 @@ type engine interface {
 	placeholder(n int) string
 }
 
+// copier is an engine that copies databases.
+type copier interface {
+	// copied is create for a database as another one is that nothing is connected to, and what
+	// makes its user the owner of what is in it, to be executed there.
+	copied(original, database, password string) (create []string, own string)
+}
+
 // safety is what survives what.
 type safety int
 

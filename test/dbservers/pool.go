@@ -28,6 +28,9 @@ type pool struct {
 	free []*pooled
 	rows map[string][]row  // those of the template, by table; nil until the first one is filled
 	made map[string]string // its tables' definitions, by table
+
+	copying  sync.Mutex
+	original string // the database that others are copies of; "" until there is one
 }
 
 type row []any
@@ -130,15 +133,61 @@ func (p *pool) lease(ctx context.Context, srv *instance, fill func(dsn string) e
 			return nil, err
 		}
 	}
-	name := newName()
-	if err := srv.statements(ctx, srv.kind.create(name, srv.password)...); err != nil {
+	d := &pooled{name: newName()}
+	if err := p.create(ctx, srv, d, fill); err != nil {
 		return nil, err
 	}
-	if err := fill(patiently(srv.kind.dsn(name, srv.password, srv.address, name))); err != nil {
-		return nil, err
-	}
-	d := &pooled{name: name}
 	return d, p.note(ctx, srv, d)
+}
+
+// create makes a database as fill leaves it: a copy, where the server has copies.
+func (p *pool) create(ctx context.Context, srv *instance, d *pooled, fill func(dsn string) error) error {
+	kind, ok := srv.kind.(copier)
+	if !ok {
+		return create(ctx, srv, d.name, fill)
+	}
+	original, err := p.copyable(ctx, srv, fill)
+	if err != nil {
+		return err
+	}
+	statements, own := kind.copied(original, d.name, srv.password)
+	if err := srv.statements(ctx, statements...); err != nil {
+		return err
+	}
+	db, done, err := d.connect(srv)
+	if err != nil {
+		return err
+	}
+	defer done()
+	_, err = db.ExecContext(ctx, own)
+	return err
+}
+
+// copyable makes the database that others are copies of, at the first call. No test has it.
+func (p *pool) copyable(ctx context.Context, srv *instance, fill func(dsn string) error) (string, error) {
+	p.copying.Lock()
+	defer p.copying.Unlock()
+	if p.original != "" {
+		return p.original, nil
+	}
+	name := newName()
+	if err := create(ctx, srv, name, fill); err != nil {
+		return "", err
+	}
+	// What its user owns goes to that of a copy, except for the database itself.
+	if err := srv.statements(ctx, "ALTER DATABASE "+name+" OWNER TO "+admin); err != nil {
+		return "", err
+	}
+	p.original = name
+	return name, nil
+}
+
+// create makes a database and fills it.
+func create(ctx context.Context, srv *instance, name string, fill func(dsn string) error) error {
+	if err := srv.statements(ctx, srv.kind.create(name, srv.password)...); err != nil {
+		return err
+	}
+	return fill(patiently(srv.kind.dsn(name, srv.password, srv.address, name)))
 }
 
 // take returns the database that was free last, whose connection knows most; nil if all are used.

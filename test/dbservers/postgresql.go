@@ -114,11 +114,18 @@ func (postgreSQL) ready(ctx context.Context, db *sql.DB) error { return db.PingC
 
 func (postgreSQL) stopSignal() syscall.Signal { return syscall.SIGINT }
 
-func (postgreSQL) create(database, password string) []string {
+func (p postgreSQL) create(database, password string) []string {
+	create, _ := p.copied("template1", database, password)
+	return create
+}
+
+// copied copies files: what writes a template's pages to the log instead, as the server does by
+// itself, takes twice as long.
+func (postgreSQL) copied(original, database, password string) (create []string, own string) {
 	return []string{
 		fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", database, password),
-		fmt.Sprintf("CREATE DATABASE %s OWNER %[1]s", database),
-	}
+		fmt.Sprintf("CREATE DATABASE %s OWNER %[1]s TEMPLATE %s STRATEGY file_copy", database, original),
+	}, fmt.Sprintf("REASSIGN OWNED BY %s TO %s", original, database)
 }
 
 func (postgreSQL) drop(database string) []string {
