@@ -51,7 +51,6 @@ const childEnv = "DBSERVERS_TEST_CHILD"
 // ones.
 func TestNothingOutlivesTheTests(t *testing.T) {
 	testproc.Drawn(t, 2)
-	testproc.Parallel(t, testproc.Light)
 	if os.Getenv(childEnv) != "" {
 		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})
 		shared := testproc.Try(url.Parse(dbservers.PostgreSQL(t))).Or(t)
@@ -62,6 +61,7 @@ func TestNothingOutlivesTheTests(t *testing.T) {
 		_, _ = io.ReadAll(os.Stdin)
 		return
 	}
+	testproc.Parallel(t, testproc.Light)
 	self := testproc.Try(os.Executable()).Or(t)
 	cmd := exec.Command(self, "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), childEnv+"=1", testproc.ServicesEnv+"=") // all servers are its own

@@ -28,7 +28,8 @@ const (
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
 // machine, as many tests run at once as their weights fit its processors, four to each. It is
 // called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this:
-// what waits for its subtests must not keep from others what they wait for.
+// what waits for its subtests must not keep from others what they wait for. For the same reason a
+// process that a test starts does not call it.
 func Parallel(t *testing.T, weight int) {
 	t.Helper()
 	t.Parallel()
