@@ -8,15 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
-	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 func newAudit() *cobra.Command {
@@ -47,14 +44,18 @@ func newAudit() *cobra.Command {
 				return &exitError{exitUsage, errors.New("--follow waits for records to come, so that it has no --until")}
 			}
 			if len(files) == 0 {
-				if files, err = auditFiles(&opts); err != nil {
+				cfg, err := opts.load()
+				if err != nil {
+					return err
+				}
+				if files, err = auditlog.FilesNear(cfg.AuditFile(), cfg.Agent.StateDir); err != nil {
 					return err
 				}
 			}
 			reader := auditlog.Reader{Paths: files, Follow: follow}
-			show := showChanges
+			show := render.AuditRecord
 			if opts.json() {
-				show = showRecord
+				show = func(w io.Writer, r *auditlog.Record) error { return json.NewEncoder(w).Encode(r) }
 			}
 			found := false
 			err = reader.Read(cmd.Context(), func(r auditlog.Record) error {
@@ -92,87 +93,11 @@ func newAudit() *cobra.Command {
 	return cmd
 }
 
-// auditFiles are the files of the configured audit log, or of the only one beside it: the agent has
-// none, and so without flags the command is about the service of this machine.
-func auditFiles(opts *options) ([]string, error) {
-	cfg, err := opts.load()
-	if err != nil {
-		return nil, err
-	}
-	path := cfg.AuditFile()
-	if path == "" {
-		return nil, errors.New(
-			"the configuration has no audit log in a file ([audit] file = \"none\"); `journalctl COMPUTE_AGENT_AUDIT=1` shows the journal's, and --file reads a file",
-		)
-	}
-	files, err := auditlog.Files(path)
-	if errors.Is(err, fs.ErrNotExist) { // the agent has none
-		near := slices.DeleteFunc(auditsNear(opts), func(of string) bool { return of == path })
-		switch len(near) {
-		case 0:
-		case 1:
-			path = near[0]
-			files, err = auditlog.Files(path)
-		default:
-			return nil, fmt.Errorf("there is no audit log at %s; this machine has %s: name the service's directory with --state-dir", path, strings.Join(near, ", "))
-		}
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no audit log at %s: select that of the service with --file, --config or --state-dir; it begins with the first start of a service", path)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w; the audit log is readable by the user of the service and root only", err)
-	}
-	return files, err
-}
-
-// moment reads the time of a flag; "" is the zero time. A duration is before now.
+// moment reads the time of a flag; see [auditlog.ParseTime].
 func moment(flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+	t, err := auditlog.ParseTime(text, now)
+	if err != nil {
+		err = &exitError{exitUsage, fmt.Errorf("%s: %w", flag, err)}
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return now.Add(-ago), nil
-	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
-		if t, err := time.ParseInLocation(layout, text, time.UTC); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, &exitError{
-		exitUsage,
-		fmt.Errorf("%s: %q is not a time; write 2026-11-23T18:00:00Z, 2026-11-23 18:00 (UTC), 2026-11-23, or 24h for 24 hours ago", flag, text),
-	}
-}
-
-// showRecord prints a record as one line of JSON.
-func showRecord(w io.Writer, r *auditlog.Record) error {
-	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = fmt.Fprintf(w, "%s\n", line)
-	}
-	return err
-}
-
-// showChanges prints a line for each change of a record. In the path, … stands for uuids that the
-// change names.
-func showChanges(w io.Writer, r *auditlog.Record) error {
-	for i := range r.Changes {
-		c := &r.Changes[i]
-		what := r.What()
-		for _, id := range []string{c.ID, c.Provider} {
-			if len(id) == len("00000000-0000-0000-0000-000000000000") {
-				what = strings.ReplaceAll(what, id, "…")
-			}
-		}
-		note := ""
-		if r.Outcome == auditlog.Unknown {
-			note = " (outcome unknown)"
-		}
-		line := fmt.Sprintf("%s  %s  %s  %s  %s%s", r.Time.UTC().Format("2006-01-02T15:04:05Z"), r.Service, r.Who(), what, c.String(), note)
-		if _, err := fmt.Fprintln(w, textutil.Printable(line)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t, err
 }

@@ -23,5 +23,6 @@
 // Values in a record are facts about things, never secrets: no user_data, key material or tokens.
 //
 // [Reader] reads the files of a log in order, also while they are written. [Search] finds one
-// request in the logs of all services: in records, in lines in JSON and in entries of the journal.
+// request in the logs of all services, the [Sources]: in records, in lines in JSON and in the
+// journal.
 package auditlog

@@ -61,6 +61,24 @@ func (f *Filter) chooses(r *Record, c *Change) bool {
 	return true
 }
 
+// ParseTime reads a time for a Filter or a Search; "" is the zero time, and a duration is before
+// now.
+func ParseTime(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.UTC); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is not a time; write 2026-11-23T18:00:00Z, 2026-11-23 18:00 (UTC), 2026-11-23, "+
+		"or 24h for 24 hours ago", text)
+}
+
 // maxReadLine bounds a line that is read, in bytes: longer ones are no records.
 const maxReadLine = 16 << 20
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/auditlog"
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // logColumns are the widths of the host, the service and the level of lines.
@@ -31,6 +32,43 @@ func Logs(w io.Writer, entries []auditlog.Entry) error {
 		p.entry(&entries[i], widths)
 	}
 	return p.err
+}
+
+// NothingLogged prints that a search in logs found nothing.
+func NothingLogged(w io.Writer, target string, logs *auditlog.Sources) error {
+	text := strings.Join(logs.Names(), ", ")
+	if len(logs.Files) == 0 {
+		text += ". The journal has the lines of services on this machine that log to it with fields " +
+			"([log] format = \"journald\", the default under systemd); " +
+			"root and members of the group systemd-journal see all of it. " +
+			"Logs of other machines are read with --file or --directory"
+	}
+	_, err := fmt.Fprintf(w, "Nothing names %s in %s.\n", target, text)
+	return err
+}
+
+// AuditRecord prints a line for each change of a record of the audit log. In the path, … stands for
+// uuids that the change names.
+func AuditRecord(w io.Writer, r *auditlog.Record) error {
+	for i := range r.Changes {
+		c := &r.Changes[i]
+		what := r.What()
+		for _, id := range []string{c.ID, c.Provider} {
+			if len(id) == len("00000000-0000-0000-0000-000000000000") {
+				what = strings.ReplaceAll(what, id, "…")
+			}
+		}
+		note := ""
+		if r.Outcome == auditlog.Unknown {
+			note = " (outcome unknown)"
+		}
+		line := fmt.Sprintf("%s  %s  %s  %s  %s%s",
+			r.Time.UTC().Format("2006-01-02T15:04:05Z"), r.Service, r.Who(), what, c.String(), note)
+		if _, err := fmt.Fprintln(w, textutil.Printable(line)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func logWords(e *auditlog.Entry) [3]string {
