@@ -6,11 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // StatesPath is where the compute API answers on its admin socket how the cells are.
@@ -44,14 +44,11 @@ func (a *API) serveStates(w http.ResponseWriter, r *http.Request) {
 
 // AskStates asks a compute API, at its admin socket, how the cells are. One request.
 func AskStates(ctx context.Context, socket string) (states []CellState, err error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://compute-api"+StatesPath, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := (&http.Client{Transport: transport}).Do(request)
+	answer, err := files.Client(socket).Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("asking the compute API at %s for the cells: %w", socket, err)
 	}

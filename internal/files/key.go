@@ -3,10 +3,12 @@
 package files
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -43,6 +45,15 @@ func SetKey(h http.Header, socket string) error {
 	}
 	h.Set("Authorization", KeyScheme+strings.TrimSpace(string(key)))
 	return nil
+}
+
+// Client returns an HTTP client of the process at a unix socket, whatever the address of a request
+// is.
+func Client(socket string) *http.Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 }
 
 func readKey(socket string) ([]byte, error) {

@@ -3,11 +3,11 @@
 package sqldb
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -147,12 +147,26 @@ func noDeadline(w http.ResponseWriter) {
 	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})) // a server without deadlines has none to lift
 }
 
-// Client is an HTTP client that speaks to the process at a unix socket, whatever the address of a
-// request is.
-func Client(socket string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
+// ask sends a request to the process at an admin socket, with its key, and returns the body of the
+// answer.
+func ask(ctx context.Context, socket, method, path string, body []byte) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://process"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if err := files.SetKey(req.Header, socket); err != nil {
+		return nil, err
+	}
+	resp, err := files.Client(socket).Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what came of it says enough
+	_ = resp.Body.Close()
+	return nil, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
 }
 
 // FetchBackup asks the process at an admin socket for a backup of its database, and writes it to a
@@ -167,23 +181,12 @@ func FetchBackup(ctx context.Context, socket, file string) (err error) {
 			err = errors.Join(fmt.Errorf("back up the database of the process at %s: %w", socket, err), os.Remove(file))
 		}
 	}()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, (&url.URL{Scheme: "http", Host: "process", Path: BackupPath}).String(), http.NoBody)
+	answer, err := ask(ctx, socket, http.MethodGet, BackupPath, nil)
 	if err != nil {
 		return err
 	}
-	if err := files.SetKey(req.Header, socket); err != nil {
-		return err
-	}
-	resp, err := Client(socket).Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what came of it says enough
-		return fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
-	}
-	if _, err := io.Copy(f, resp.Body); err != nil { // one that ends early is an error, by its length
+	defer func() { _ = answer.Close() }()
+	if _, err := io.Copy(f, answer); err != nil { // one that ends early is an error, by its length
 		return err
 	}
 	return syncFile(file)

@@ -6,16 +6,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/user"
 	"strconv"
-	"strings"
-
-	"github.com/compute-agent/compute-agent/internal/files"
+	"time"
 )
 
 // CommandPath is where the admin socket of a process runs commands on its database.
@@ -59,29 +57,54 @@ func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io
 	if err != nil {
 		return 0, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, (&url.URL{Scheme: "http", Host: "process", Path: CommandPath}).String(), bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	if err := files.SetKey(req.Header, socket); err != nil {
-		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
-	}
-	resp, err := Client(socket).Do(req)
+	answer, err := ask(ctx, socket, http.MethodPost, CommandPath, body)
 	if err != nil {
 		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
 	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what came of it says enough
-		return 0, fmt.Errorf("ask the process at %s: %s: %s", socket, resp.Status, strings.TrimSpace(string(text)))
-	}
+	defer func() { _ = answer.Close() }()
 	var done Command
-	if err := json.NewDecoder(resp.Body).Decode(&done); err != nil {
+	if err := json.NewDecoder(answer).Decode(&done); err != nil {
 		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
 	}
 	_, _ = io.WriteString(stdout, done.Out)
 	_, _ = io.WriteString(stderr, done.Err)
 	return done.Code, nil
+}
+
+const (
+	// lockTime is how long Alone waits for another command, or a starting service, to unlock a
+	// database.
+	lockTime = 5 * time.Second
+	// lockPause is the time between two attempts.
+	lockPause = 50 * time.Millisecond
+)
+
+// Alone runs direct, which opens the database of a name. A database file belongs to one process: if
+// a service has it open, Alone runs ask, with the admin socket of the service.
+func Alone(ctx context.Context, name string, direct func() error, ask func(socket string) error) error {
+	database, err := ParseAddress(name)
+	if err != nil {
+		return err
+	}
+	if database.Shared() { // several processes can use it
+		return direct()
+	}
+	deadline, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	for {
+		err := direct()
+		if !errors.Is(err, ErrLocked) {
+			return err
+		}
+		if h := HolderOf(database.Path); h.Socket != "" {
+			return ask(h.Socket)
+		}
+		select {
+		case <-deadline.Done():
+			return err
+		case <-time.After(lockPause):
+		}
+	}
 }
 
 type userKey struct{}

@@ -32,6 +32,43 @@ func BackUp(ctx context.Context, name string, o Options, file string) error {
 	return errors.Join(err, from.Close())
 }
 
+// BackUpServed is BackUp, also of a file that a service has open: the service makes the copy.
+func BackUpServed(ctx context.Context, name string, o Options, file string) error {
+	return Alone(ctx, name, func() error { return BackUp(ctx, name, o, file) },
+		func(socket string) error { return FetchBackup(ctx, socket, file) })
+}
+
+// Check is Examine, also of a file that a service has open, which makes a copy of it. It returns
+// the digest of what is in the database, which verify finds to be valid; nil verifies nothing.
+func Check(
+	ctx context.Context, name string, o Options, verify func(context.Context, *DB) error,
+) (digest Digest, err error) {
+	examine := func(name string) error {
+		return Examine(ctx, name, o, func(db *DB) (err error) {
+			if verify != nil {
+				if err := verify(ctx, db); err != nil {
+					return err
+				}
+			}
+			digest, err = db.Digest(ctx, o.Schema)
+			return err
+		})
+	}
+	err = Alone(ctx, name, func() error { return examine(name) }, func(socket string) (err error) {
+		dir, err := os.MkdirTemp("", "compute-agent-check-")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		file := filepath.Join(dir, "copy.db")
+		if err := FetchBackup(ctx, socket, file); err != nil {
+			return err
+		}
+		return examine(file)
+	})
+	return digest, err
+}
+
 // openReader opens a database of servers to read from, and changes nothing.
 func openReader(ctx context.Context, a Address, o Options) (*DB, error) {
 	const op = "reading"

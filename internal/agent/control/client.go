@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"syscall"
 
@@ -34,12 +33,7 @@ type Client struct {
 }
 
 // NewClient returns a client for the socket at path. It does not connect yet.
-func NewClient(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	return &Client{path: path, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
-}
+func NewClient(path string) *Client { return &Client{path: path, http: files.Client(path)} }
 
 // Status returns the agent's status.
 func (c *Client) Status(ctx context.Context) (health.Status, error) {
@@ -129,8 +123,7 @@ func (c *Client) UndoReshape(ctx context.Context, id int64) error {
 	return err
 }
 
-func get[T any](ctx context.Context, c *Client, what string) (T, error) {
-	var out T
+func get[T any](ctx context.Context, c *Client, what string) (out T, err error) {
 	body, err := c.Raw(ctx, what)
 	if err != nil {
 		return out, err
@@ -139,8 +132,7 @@ func get[T any](ctx context.Context, c *Client, what string) (T, error) {
 }
 
 // Decode decodes an answer of [Client.Raw].
-func Decode[T any](answer json.RawMessage) (T, error) {
-	var out T
+func Decode[T any](answer json.RawMessage) (out T, err error) {
 	if err := json.Unmarshal(answer, &out); err != nil {
 		return out, fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
 	}
