@@ -3,18 +3,16 @@
 package main
 
 import (
-	"crypto"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
@@ -89,20 +87,10 @@ func newCAIssue() *cobra.Command {
 				return err
 			}
 			certFile, keyFile := filepath.Join(out, service+".pem"), filepath.Join(out, service+".key")
-			key, err := serviceKey(keyFile)
-			if err != nil {
-				return err
-			}
-			csr, err := pki.NewRequest(key, service)
-			if err != nil {
-				return err
-			}
-			certificate, err := signed(ca, csr, pki.Identity{Kind: pki.Service, Name: service, Names: names},
+			id := pki.Identity{Kind: pki.Service, Name: service, Names: names}
+			certificate, err := ca.Issue(certFile, keyFile, id,
 				pki.SignOptions{Lifetime: lifetime, Now: time.Now(), Addresses: addresses, Client: client})
 			if err != nil {
-				return err
-			}
-			if err := files.ReplaceMode(certFile, certificate, 0o644); err != nil {
 				return err
 			}
 			return showCertificates(cmd.OutOrStdout(), certificate, certFile, false, "Issued "+certFile+", with the key "+keyFile+".\n")
@@ -116,38 +104,6 @@ func newCAIssue() *cobra.Command {
 	cmd.Flags().DurationVar(&lifetime, "lifetime", 90*24*time.Hour, "how long it is valid")
 	cmd.Flags().StringVar(&out, "out", ".", "`DIR` of the certificate and the key")
 	return cmd
-}
-
-// serviceKey is the key of a file, or a new one, which it writes.
-func serviceKey(path string) (crypto.Signer, error) {
-	has, err := files.Read(path)
-	if err == nil {
-		if err := has.Private(); err != nil {
-			return nil, fmt.Errorf("the key %w", err)
-		}
-		key, err := pki.ParseKey(has.Data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w; remove it to get a new one", path, err)
-		}
-		return key, nil
-	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	key, text, err := pki.NewKey()
-	if err != nil {
-		return nil, err
-	}
-	return key, files.Create(path, text, 0o600)
-}
-
-// signed signs a request in PEM.
-func signed(ca *pki.Authority, csr []byte, id pki.Identity, o pki.SignOptions) ([]byte, error) {
-	request, err := pki.ParseRequest(csr)
-	if err != nil {
-		return nil, err
-	}
-	return ca.Sign(request, id, o)
 }
 
 func newCASign() *cobra.Command {
@@ -164,7 +120,7 @@ func newCASign() *cobra.Command {
 			"The CA keeps no list of hosts. Give no two hosts names that overlap: one of them must not be the other with a domain\n" +
 			"(h1, h1.example.com) or the beginning of the other before a \"_\" (h1, h1_b). In Placement a host has providers of such names.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			id, err := hostIdentity(host, cellName, nodes)
+			id, err := pki.HostIdentity(host, cellName, nodes)
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -172,15 +128,17 @@ func newCASign() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			denial, denied, err := opts.denial(host)
+			list, _, err := opts.read()
 			if err != nil {
 				return err
 			}
+			denial, denied := list.Denial(host)
 			csr, err := files.Read(csrFile)
 			if err != nil {
 				return err
 			}
-			certificate, err := signed(ca, csr.Data, id, pki.SignOptions{Lifetime: lifetime, Now: time.Now(), NotBefore: denial.Before})
+			certificate, err := ca.SignPEM(csr.Data, id,
+				pki.SignOptions{Lifetime: lifetime, Now: time.Now(), NotBefore: denial.Before})
 			if err != nil {
 				return fmt.Errorf("%s: %w", csrFile, err)
 			}
@@ -207,22 +165,6 @@ func newCASign() *cobra.Command {
 	cmd.Flags().DurationVar(&lifetime, "lifetime", 24*time.Hour, "how long it is valid")
 	cmd.Flags().StringVar(&out, "out", "", "`FILE` of the certificate (default: standard output)")
 	return cmd
-}
-
-// hostIdentity is the identity of a host, its cell and its nodes.
-func hostIdentity(host, cell string, nodes []string) (pki.Identity, error) {
-	id := pki.Identity{Kind: pki.Host, Name: host, Names: []string{host}, Cell: cell}
-	if err := pki.CheckName(host); err != nil {
-		return id, fmt.Errorf("--host: %w", err)
-	}
-	for _, text := range nodes {
-		node, err := uuid.Parse(text)
-		if err != nil {
-			return id, fmt.Errorf("--node: %q is not a UUID", text)
-		}
-		id.Nodes = append(id.Nodes, node.String())
-	}
-	return id, nil
 }
 
 func newCAShow() *cobra.Command {
@@ -252,7 +194,7 @@ func newCAShow() *cobra.Command {
 
 // showCertificates prints who the certificates of a PEM of a name are for, below a line.
 func showCertificates(w io.Writer, text []byte, name string, asJSON bool, line string) error {
-	views, err := certificateViews(text, name, time.Now())
+	views, err := pki.Describe(text, name, time.Now())
 	if err != nil {
 		return err
 	}
@@ -262,13 +204,5 @@ func showCertificates(w io.Writer, text []byte, name string, asJSON bool, line s
 	if _, err := io.WriteString(w, line); err != nil {
 		return err
 	}
-	for i, v := range views {
-		if i > 0 {
-			_, _ = fmt.Fprintln(w)
-		}
-		if err := v.print(w); err != nil {
-			return err
-		}
-	}
-	return nil
+	return render.Certificates(w, views)
 }

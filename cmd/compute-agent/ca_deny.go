@@ -4,23 +4,20 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -65,22 +62,8 @@ func (o *denyOptions) read() (*pki.DenyList, string, error) {
 	if err != nil || path == "" {
 		return nil, path, err
 	}
-	content, err := files.Read(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, path, nil
-	}
-	if err != nil {
-		return nil, path, err
-	}
-	list, err := pki.ParseDenyList(content.Data, path)
+	list, err := pki.ReadDenyFile(path)
 	return list, path, err
-}
-
-// denial is that of a host.
-func (o *denyOptions) denial(host string) (d pki.Denial, denied bool, err error) {
-	list, _, err := o.read()
-	d, denied = list.Denial(host)
-	return d, denied, err
 }
 
 func newCARevoke() *cobra.Command {
@@ -106,12 +89,7 @@ func newCARevoke() *cobra.Command {
 				}
 			}
 			d := pki.Denial{Host: host, Before: time.Now().UTC().Truncate(time.Second), Reason: reason}
-			if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) {
-				if had, denied := l.Denial(host); denied {
-					d.Reason = cmp.Or(d.Reason, had.Reason)
-				}
-				return l.With(d)
-			}); err != nil {
+			if err := pki.DenyInFile(path, d); err != nil {
 				return denyError(err)
 			}
 			warnReadable(cmd, path)
@@ -168,7 +146,7 @@ func (o *denyOptions) hosts(cmd *cobra.Command) (hosts []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return hosts, alone(cmd.Context(), at.name, func() (err error) {
+	return hosts, sqldb.Alone(cmd.Context(), at.name, func() (err error) {
 		store, err := apidb.Open(cmd.Context(), at.name, apidb.Options{})
 		if err != nil {
 			return err
@@ -303,32 +281,21 @@ func newCADenyList() *cobra.Command {
 			"--accept does so with a list whose header does not belong to its hosts, as after an edit by hand: check the hosts that it\n" +
 			"prints, since hosts that are lost are let in.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, one := range []struct {
-				is bool
-				do func(path string) error
-			}{
-				{create, func(path string) error {
-					if err := pki.CreateDenyFile(path); !errors.Is(err, os.ErrExist) {
-						return err
-					}
-					return nil
-				}},
-				{accept, pki.AcceptDenyFile},
-				{renew, func(path string) error {
-					if _, err := os.Stat(path); err != nil {
-						return err
-					}
-					return pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil })
-				}},
-			} {
-				if !one.is {
-					continue
-				}
+			var edit func(path string) error
+			switch {
+			case create:
+				edit = pki.CreateDenyFile
+			case accept:
+				edit = pki.AcceptDenyFile
+			case renew:
+				edit = pki.RenewDenyFile
+			}
+			if edit != nil {
 				path, err := opts.edited()
-				if err != nil {
-					return err
+				if err == nil {
+					err = edit(path)
 				}
-				if err := one.do(path); err != nil {
+				if err != nil && !(create && errors.Is(err, os.ErrExist)) {
 					return denyError(err)
 				}
 				warnReadable(cmd, path)
@@ -343,7 +310,7 @@ func newCADenyList() *cobra.Command {
 				_, err = fmt.Fprintln(cmd.OutOrStdout(), "No deny list is configured (deny_list.file).")
 				return err
 			}
-			return printDenials(cmd.OutOrStdout(), path, list)
+			return render.Denials(cmd.OutOrStdout(), path, list)
 		},
 	}
 	opts.addFlags(cmd, "file")
@@ -353,27 +320,4 @@ func newCADenyList() *cobra.Command {
 	cmd.Flags().BoolVar(&accept, "accept", false, "give the hosts of a damaged list a new header")
 	cmd.MarkFlagsMutuallyExclusive("create", "renew", "accept")
 	return cmd
-}
-
-func printDenials(w io.Writer, path string, list *pki.DenyList) error {
-	if len(list.Denials()) == 0 {
-		_, _ = fmt.Fprintf(w, "No host is on the deny list %s.\n", path)
-	} else {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		_, _ = fmt.Fprintln(t, "HOST\tREFUSED BEFORE\tREASON")
-		for _, d := range list.Denials() {
-			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\n", d.Host, d.Before.Format(time.RFC3339), d.Reason)
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-	}
-	serial, date := list.Header()
-	text := fmt.Sprintf("Serial %d of %s.", serial, date.Format(time.RFC3339))
-	if serial == 0 {
-		text = "The list has no header, so that a part of it that is lost is not noticed: " +
-			"compute-agent ca deny-list --renew writes one."
-	}
-	_, err := fmt.Fprintln(w, text)
-	return err
 }

@@ -529,9 +529,9 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 	o := newOutputs(t)
 	issued := time.Date(2024, 11, 1, 0, 0, 0, 0, time.UTC)
 	ca := testproc.Try(pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", issued)).Or(t)
-	key := testproc.Try(serviceKey(filepath.Join(o.dir, "host.key"))).Or(t)
+	key := testproc.Try(pki.FileKey(filepath.Join(o.dir, "host.key"))).Or(t)
 	csr := testproc.Try(pki.NewRequest(key, "cn1")).Or(t)
-	text, err := signed(ca, csr, pki.Identity{Kind: pki.Host, Name: "cn1"}, pki.SignOptions{Lifetime: time.Hour, Now: issued})
+	text, err := ca.SignPEM(csr, pki.Identity{Kind: pki.Host, Name: "cn1"}, pki.SignOptions{Lifetime: time.Hour, Now: issued})
 	check(t, err)
 	o.file("state/identity.pem", string(text))
 	var out bytes.Buffer

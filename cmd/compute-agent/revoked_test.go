@@ -58,13 +58,13 @@ func (s *theft) path(name string) string { return filepath.Join(s.dir, name) }
 func (s *theft) certificate(id pki.Identity) (certFile, keyFile string) {
 	s.t.Helper()
 	certFile, keyFile = s.path(id.Name+".pem"), s.path(id.Name+".key")
-	key := testproc.Try(serviceKey(keyFile)).Or(s.t)
+	key := testproc.Try(pki.FileKey(keyFile)).Or(s.t)
 	csr := testproc.Try(pki.NewRequest(key, id.Name)).Or(s.t)
 	o := pki.SignOptions{Lifetime: time.Hour, Now: time.Now()}
 	if id.Kind == pki.Service {
 		o.Client, o.Addresses = true, []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
-	text := testproc.Try(signed(s.ca, csr, id, o)).Or(s.t)
+	text := testproc.Try(s.ca.SignPEM(csr, id, o)).Or(s.t)
 	testproc.Check(s.t, os.WriteFile(certFile, text, 0o600))
 	return certFile, keyFile
 }

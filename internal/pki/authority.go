@@ -202,6 +202,33 @@ func (a *Authority) Sign(request *x509.CertificateRequest, id Identity, o SignOp
 	return certificatePEM(der), nil
 }
 
+// SignPEM is Sign for a request in PEM.
+func (a *Authority) SignPEM(csr []byte, id Identity, o SignOptions) ([]byte, error) {
+	request, err := ParseRequest(csr)
+	if err != nil {
+		return nil, err
+	}
+	return a.Sign(request, id, o)
+}
+
+// Issue makes the certificate of a service, in PEM, and writes it to certFile. Its key is that of
+// keyFile; see FileKey.
+func (a *Authority) Issue(certFile, keyFile string, service Identity, o SignOptions) ([]byte, error) {
+	key, err := FileKey(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	csr, err := NewRequest(key, service.Name)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := a.SignPEM(csr, service, o)
+	if err != nil {
+		return nil, err
+	}
+	return certificate, files.ReplaceMode(certFile, certificate, 0o644)
+}
+
 // check refuses what no certificate can say, and a CA that is not valid.
 func (a *Authority) check(id Identity, o SignOptions) error {
 	switch {

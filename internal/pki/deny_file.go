@@ -136,6 +136,36 @@ func EditDenyFile(path string, change func(*DenyList) (*DenyList, error)) error 
 	return editDenyFile(path, ParseDenyList, change)
 }
 
+// ReadDenyFile reads the deny list of a file; nil if there is no file.
+func ReadDenyFile(path string) (*DenyList, error) {
+	content, err := files.Read(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil //nolint:nilnil // a nil list has no hosts
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseDenyList(content.Data, path)
+}
+
+// DenyInFile puts a host on the list of a file, with the reason that it has there unless there is
+// another one. See EditDenyFile.
+func DenyInFile(path string, d Denial) error {
+	return EditDenyFile(path, func(l *DenyList) (*DenyList, error) {
+		had, _ := l.Denial(d.Host)
+		d.Reason = cmp.Or(d.Reason, had.Reason)
+		return l.With(d)
+	})
+}
+
+// RenewDenyFile gives the list of a file the next serial, and the date. See EditDenyFile.
+func RenewDenyFile(path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	return EditDenyFile(path, func(l *DenyList) (*DenyList, error) { return l, nil })
+}
+
 // AcceptDenyFile gives the hosts that a file has a header, whatever header it has.
 func AcceptDenyFile(path string) error {
 	return editDenyFile(path, func(text []byte, name string) (*DenyList, error) {

@@ -194,3 +194,19 @@ func Peer(state *tls.ConnectionState, now time.Time) (Identity, error) {
 	}
 	return Of(c)
 }
+
+// HostIdentity is the identity of a host, its cell ("" for none) and its compute nodes, by uuid.
+func HostIdentity(host, cell string, nodes []string) (Identity, error) {
+	id := Identity{Kind: Host, Name: host, Names: []string{host}, Cell: cell}
+	if err := CheckName(host); err != nil {
+		return id, fmt.Errorf("--host: %w", err)
+	}
+	for _, text := range nodes {
+		node, err := uuid.Parse(text)
+		if err != nil {
+			return id, fmt.Errorf("--node: %q is not a UUID", text)
+		}
+		id.Nodes = append(id.Nodes, node.String())
+	}
+	return id, nil
+}

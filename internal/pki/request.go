@@ -13,7 +13,11 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"os"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 const (
@@ -51,6 +55,30 @@ func ParseKey(text []byte) (crypto.Signer, error) {
 		return nil, fmt.Errorf("%w: the key of type %T does not sign", ErrInvalid, key)
 	}
 	return signer, checkKey(signer.Public())
+}
+
+// FileKey is the key of a file, or a new one, which it writes (mode 0600). A key that other users
+// may read is refused.
+func FileKey(path string) (crypto.Signer, error) {
+	has, err := files.Read(path)
+	if err == nil {
+		if err := has.Private(); err != nil {
+			return nil, fmt.Errorf("the key %w", err)
+		}
+		key, err := ParseKey(has.Data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; remove it to get a new one", path, err)
+		}
+		return key, nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	key, text, err := NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return key, files.Create(path, text, 0o600)
 }
 
 // NewRequest makes a request for a certificate (PKCS #10), in PEM. The name is for people that sign

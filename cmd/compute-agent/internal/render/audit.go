@@ -142,9 +142,7 @@ func Healed(w io.Writer, r audit.Report) error {
 		}
 	}
 	if len(rows) > 1 {
-		for _, row := range p.leftColumns(rows, 0) {
-			p.row("%s", row)
-		}
+		p.columns("", rows)
 	} else if r.Refused == "" {
 		p.line("Every guest has allocations; there is nothing to create.")
 	}

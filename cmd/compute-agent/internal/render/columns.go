@@ -3,11 +3,24 @@
 package render
 
 import (
+	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
+
+// Table prints rows of cells below each other, aligned left with two spaces between columns, and as
+// they are: neither sanitized, nor folded or coloured on a terminal.
+func Table(w io.Writer, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		_, _ = fmt.Fprintln(t, strings.Join(row, "\t")) // Flush returns the error
+	}
+	return t.Flush()
+}
 
 // grid is a table: rows of equal length.
 type grid struct {
@@ -29,13 +42,16 @@ func header(row, _ int) style {
 	return plain
 }
 
-// columns aligns the first column left and the others right. leftColumns aligns all of them left.
-func (p *printer) columns(rows [][]string, indent int) []painted {
-	return p.aligned(grid{rows: rows, left: 1, width: p.within(indent), style: header})
+// columns prints a table with a header, all columns aligned left, within the width of the terminal.
+func (p *printer) columns(indent string, rows [][]string) {
+	p.grid(indent, grid{rows: rows, left: len(rows[0]), width: p.within(len(indent)), style: header})
 }
 
-func (p *printer) leftColumns(rows [][]string, indent int) []painted {
-	return p.aligned(grid{rows: rows, left: len(rows[0]), width: p.within(indent), style: header})
+// grid prints a table.
+func (p *printer) grid(indent string, g grid) {
+	for _, row := range p.aligned(g) {
+		p.row("%s", painted(indent)+row)
+	}
 }
 
 // aligned formats a table. The lines are sanitized.

@@ -92,9 +92,7 @@ func (p *printer) host(h candidates.HostExplanation) {
 	if len(rows) == 0 {
 		return
 	}
-	for _, row := range p.aligned(grid{rows: rows, left: len(rows[0]), width: p.within(len("  "))}) {
-		p.row("  %s", row)
-	}
+	p.grid("  ", grid{rows: rows, left: len(rows[0]), width: p.within(len("  "))})
 }
 
 // explainRow is a header, a condition with numbers, or a remark.

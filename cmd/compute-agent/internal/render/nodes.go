@@ -37,9 +37,7 @@ func Nodes(w io.Writer, nodes control.Nodes) error {
 		}
 		rows = append(rows, []string{n.Name, n.UUID, driver, state, since})
 	}
-	for _, row := range p.leftColumns(rows, 0) {
-		p.row("%s", row)
-	}
+	p.columns("", rows)
 	for _, n := range nodes.Nodes {
 		if n.Error != "" {
 			p.line("%s: %s", p.paint(bold, n.Name), p.paint(bad, n.Error))
@@ -141,9 +139,7 @@ func Adoption(w io.Writer, a control.Adoption) error {
 			}
 			rows = append(rows, []string{name, rp.UUID, strings.Join(totals, ", "), fmt.Sprint(rp.Consumers)})
 		}
-		for _, row := range p.leftColumns(rows, len("  ")) {
-			p.row("  %s", row)
-		}
+		p.columns("  ", rows)
 	}
 	if n := len(a.Servers); n > 0 {
 		p.line("Servers that the cell has on this host: %d, %s", n, strings.Join(a.Servers[:min(n, maxServers)], ", ")+map[bool]string{true: ", …"}[n > maxServers])

@@ -69,9 +69,7 @@ func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 			}
 			return plain
 		}}
-		for _, row := range p.aligned(table) {
-			p.row("    %s", row)
-		}
+		p.grid("    ", table)
 	}
 	if r.Moved > 0 && len(r.OverCommitted) > 0 {
 		p.line("  %s: more is allocated than there is. Placement before 14.0.0 (2025.2) refuses to move consumers of it:",
@@ -160,9 +158,7 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 		}
 		return outcomeStyle(entries[len(entries)-row])
 	}}
-	for _, row := range p.aligned(table) {
-		p.row("%s", row)
-	}
+	p.grid("", table)
 	return p.err
 }
 
@@ -268,9 +264,7 @@ func (p *printer) table(rows [][]string) {
 		}
 		return plain
 	}}
-	for _, row := range p.aligned(table) {
-		p.row("%s", row)
-	}
+	p.grid("", table)
 }
 
 // beside returns a row for each key, with its amounts before and after.

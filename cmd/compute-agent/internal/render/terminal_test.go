@@ -79,9 +79,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	rows := [][]string{{"", "total", "used"}, {"  a condition of many words that is too wide", "1", "2"}, {"  short", "3", "4"}}
 	var b bytes.Buffer
 	p := newPrinter(NewTerminal(&b, 40, true))
-	for _, row := range p.columns(rows, 0) {
-		p.row("%s", row)
-	}
+	p.grid("", grid{rows: rows, left: 1, width: p.within(0), style: header})
 	want := "" +
 		"                             total  used\n" +
 		"  a condition of many            1     2\n" +
