@@ -48,10 +48,7 @@ func UpgradeDatabase(ctx context.Context, cfg Config) (before, after Database, e
 	if before, err = ReadDatabase(ctx, cfg); err != nil {
 		return before, after, err
 	}
-	name, err := cfg.DatabaseName()
-	if err != nil {
-		return before, after, err
-	}
+	name, _ := cfg.DatabaseName() // ReadDatabase has checked it
 	s, err := store.Open(ctx, name, store.Options{Upgrade: true})
 	if err == nil {
 		err = s.Close()
@@ -92,10 +89,7 @@ func MigrateConsumers(ctx context.Context, cfg Config, most int) (missing, made 
 	case !db.Exists:
 		return 0, 0, fmt.Errorf("%w: there is no database at %s", ErrConfig, db.Path)
 	}
-	name, err := cfg.DatabaseName()
-	if err != nil {
-		return 0, 0, err
-	}
+	name, _ := cfg.DatabaseName() // ReadDatabase has checked it
 	l, _, err := openLedger(ctx, name, &cfg, nil)
 	if err != nil {
 		return 0, 0, err
@@ -127,4 +121,39 @@ func migrateConsumers(ctx context.Context, l *ledger.Ledger, o api.Options, most
 		}
 	}
 	return missing, made, nil
+}
+
+// CheckAdoption looks whether the database of a configuration, which OpenStack Placement made, can
+// be served, and changes nothing. Of the configuration it needs StateDir or Database.
+func CheckAdoption(ctx context.Context, cfg Config) (store.Adoption, error) {
+	return ofDatabase(cfg, "check the Placement database", func(name string) (store.Adoption, error) {
+		return store.CheckAdoption(ctx, name)
+	})
+}
+
+// Adopt makes the tables of this program in a database that OpenStack Placement made; see
+// [store.Adopt].
+func Adopt(ctx context.Context, cfg Config, o store.AdoptOptions) (store.Adopted, error) {
+	return ofDatabase(cfg, "adopt the Placement database", func(name string) (store.Adopted, error) {
+		return store.Adopt(ctx, name, o)
+	})
+}
+
+// HandBack removes what Adopt made; see [store.HandBack].
+func HandBack(ctx context.Context, cfg Config, o store.AdoptOptions) (store.Adopted, error) {
+	return ofDatabase(cfg, "hand the Placement database back", func(name string) (store.Adopted, error) {
+		return store.HandBack(ctx, name, o)
+	})
+}
+
+// ofDatabase does something with the database of a configuration.
+func ofDatabase[T any](cfg Config, what string, do func(name string) (T, error)) (out T, err error) {
+	name, err := cfg.DatabaseName()
+	if err != nil {
+		return out, err
+	}
+	if out, err = do(name); err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return out, err
 }

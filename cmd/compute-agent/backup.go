@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -50,10 +50,8 @@ func newBackup(s stored) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
 			err = working(cmd, "Copying the database of "+s.of, func(p *render.Progress) error {
-				return alone(ctx, name, func() error { return sqldb.BackUp(ctx, name, s.copying(p), args[0]) },
-					func(socket string) error { return sqldb.FetchBackup(ctx, socket, args[0]) })
+				return sqldb.BackUpServed(cmd.Context(), name, s.copying(p), args[0])
 			})
 			switch {
 			case errors.Is(err, fs.ErrExist):
@@ -84,39 +82,27 @@ func newRestore(s stored) *cobra.Command {
 			}
 			var digest sqldb.Digest
 			err = auditDatabase(cmd, s.service, cfg, sqldb.Shown(name), func() (did any, err error) {
-				err = working(cmd, "Restoring the database of "+s.of, func(p *render.Progress) (err error) {
-					digest, err = sqldb.Restore(cmd.Context(), name, s.copying(p), args[0])
-					return err
+				what := "Restoring the database of " + s.of
+				digest, err = awaited(cmd, what, func(p *render.Progress) (sqldb.Digest, error) {
+					return sqldb.Restore(cmd.Context(), name, s.copying(p), args[0])
 				})
 				if err == nil {
 					did = map[string]any{"restored_from": args[0], "rows": digest.Rows(), "digest": digest.String()}
 				}
 				return did, err
 			})
-			switch {
-			case errors.Is(err, sqldb.ErrNotEmpty):
-				return &exitError{exitProtect, err}
-			case err != nil:
+			if err != nil {
 				return err
 			}
-			if o.json() {
-				return printJSON(cmd.OutOrStdout(), checkView{sqldb.Shown(name), digest.String(), digest.Rows(), digest.Tables})
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s to %s: %d rows, digest %s.\n", args[0], sqldb.Shown(name), digest.Rows(), digest)
-			return err
+			return printed(cmd, &o, render.ContentsOf(name, digest), func(w io.Writer, c render.Contents) error {
+				_, err := fmt.Fprintf(w, "Restored %s to %s: %d rows, digest %s.\n", args[0], c.Database, c.Rows, c.Digest)
+				return err
+			})
 		},
 	}
 	s.addFlags(cmd)
 	o.addOutputFlag(cmd)
 	return cmd
-}
-
-// checkView is the contents of a database as JSON.
-type checkView struct {
-	Database string              `json:"database"`
-	Digest   string              `json:"digest"`
-	Rows     int64               `json:"rows"`
-	Tables   []sqldb.TableDigest `json:"tables"`
 }
 
 // newCheck returns a command that checks a database or a backup.
@@ -135,54 +121,16 @@ func newCheck(s stored) *cobra.Command {
 			} else if name, _, err = s.where(); err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			var digest sqldb.Digest
-			examine := func(file string) error {
-				return sqldb.Examine(ctx, file, s.options(), func(db *sqldb.DB) (err error) {
-					if s.verify != nil {
-						if err := s.verify(ctx, db); err != nil {
-							return err
-						}
-					}
-					digest, err = db.Digest(ctx, s.options().Schema)
-					return err
-				})
-			}
-			err = working(cmd, "Reading "+sqldb.Shown(name), func(*render.Progress) error {
-				return alone(ctx, name, func() error { return examine(name) }, func(socket string) error {
-					return withBackup(ctx, socket, examine)
-				})
+			digest, err := awaited(cmd, "Reading "+sqldb.Shown(name), func(*render.Progress) (sqldb.Digest, error) {
+				return sqldb.Check(cmd.Context(), name, s.options(), s.verify)
 			})
 			if err != nil {
 				return err
 			}
-			if o.json() {
-				return printJSON(cmd.OutOrStdout(), checkView{sqldb.Shown(name), digest.String(), digest.Rows(), digest.Tables})
-			}
-			for _, t := range digest.Tables {
-				if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%-32s %10d rows\n", t.Name, t.Rows); err != nil {
-					return err
-				}
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, digest %s.\n", sqldb.Shown(name), digest.Rows(), digest)
-			return err
+			return printed(cmd, &o, render.ContentsOf(name, digest), render.Checked)
 		},
 	}
 	s.addFlags(cmd)
 	o.addOutputFlag(cmd)
 	return cmd
-}
-
-// withBackup runs f on a copy of the database of the service at an admin socket.
-func withBackup(ctx context.Context, socket string, f func(file string) error) (err error) {
-	dir, err := os.MkdirTemp("", "compute-agent-check-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	file := dir + "/copy.db"
-	if err := sqldb.FetchBackup(ctx, socket, file); err != nil {
-		return err
-	}
-	return f(file)
 }

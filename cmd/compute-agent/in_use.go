@@ -6,13 +6,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,50 +52,13 @@ func (s serving) commands(group ...string) http.Handler {
 	})
 }
 
-const (
-	// lockTime is how long to wait for another command, or a starting service, to unlock a
-	// database.
-	lockTime = 5 * time.Second
-	// lockPause is the time between two attempts.
-	lockPause = 50 * time.Millisecond
-)
-
-// alone runs direct, which opens the database with a name. If a service has it open, alone runs ask
-// with the service's admin socket.
-func alone(ctx context.Context, name string, direct func() error, ask func(socket string) error) error {
-	database, err := sqldb.ParseAddress(name)
-	if err != nil {
-		return err
-	}
-	if database.Shared() { // several processes can use it
-		return direct()
-	}
-	deadline, cancel := context.WithTimeout(ctx, lockTime)
-	defer cancel()
-	for {
-		err := direct()
-		if !errors.Is(err, sqldb.ErrLocked) {
-			return err
-		}
-		if h := sqldb.HolderOf(database.Path); h.Socket != "" {
-			return ask(h.Socket)
-		}
-		select {
-		case <-deadline.Done():
-			return err
-		case <-time.After(lockPause):
-		}
-	}
-}
-
 // onDatabase runs direct, or sends the command to the service that has the database open.
 func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
-	return alone(cmd.Context(), path, direct, func(socket string) error {
-		var code int
+	return sqldb.Alone(cmd.Context(), path, direct, func(socket string) error {
 		var out, problems bytes.Buffer
-		err := working(cmd, "The service that has the database open runs the command", func(*render.Progress) (err error) {
-			code, err = sqldb.RunAt(cmd.Context(), socket, argsOf(cmd), &out, &problems)
-			return err
+		const what = "The service that has the database open runs the command"
+		code, err := awaited(cmd, what, func(*render.Progress) (int, error) {
+			return sqldb.RunAt(cmd.Context(), socket, argsOf(cmd), &out, &problems)
 		})
 		_, outErr := out.WriteTo(cmd.OutOrStdout())
 		_, problemsErr := problems.WriteTo(cmd.ErrOrStderr())

@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
@@ -136,7 +137,8 @@ func exitCode(err error) int {
 	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
-		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase): // another program's database, or one to adopt or upgrade
+		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase), errors.Is(err, sqldb.ErrNotEmpty),
+		errors.Is(err, store.ErrRefused): // another program's database, or one to adopt or upgrade
 		return exitProtect
 	case config.Unreadable(err): // its disk may appear later
 		return exitFailed

@@ -58,6 +58,11 @@ func (i *installation) usable() bool {
 	return ok && (os.Geteuid() == 0 || os.Geteuid() == int(owner.Uid))
 }
 
+func (o *options) addFlags(cmd *cobra.Command) {
+	o.addConfigFlags(cmd)
+	o.addOutputFlag(cmd)
+}
+
 func (o *options) addConfigFlags(cmd *cobra.Command) {
 	o.addFileFlag(cmd)
 	directory := ""

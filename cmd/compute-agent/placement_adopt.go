@@ -4,17 +4,11 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
@@ -50,22 +44,15 @@ func newPlacementAdopt() *cobra.Command {
 			if handBack {
 				do, what = placement.HandBack, "Handing the database back"
 			}
-			var done store.Adopted
-			err = working(cmd, what, func(*render.Progress) (err error) {
-				done, err = do(cmd.Context(), cfg, how)
-				return err
+			done, err := awaited(cmd, what, func(*render.Progress) (store.Adopted, error) {
+				return do(cmd.Context(), cfg, how)
 			})
 			if err != nil {
-				return refusedAdoption(err)
+				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), struct {
-					store.Adopted
-					Seconds float64 `json:"seconds"`
-				}{done, done.Duration.Seconds()})
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), describeAdopted(done, handBack))
-			return err
+			return printed(cmd, &opts.options, done, func(w io.Writer, done store.Adopted) error {
+				return render.Adopted(w, done, handBack)
+			})
 		},
 	}
 	opts.addFlags(cmd)
@@ -79,140 +66,15 @@ func newPlacementAdopt() *cobra.Command {
 }
 
 func (o *databaseOptions) checkAdoption(cmd *cobra.Command, cfg placement.Config) error {
-	var found store.Adoption
-	err := working(cmd, "Checking the database", func(*render.Progress) (err error) {
-		found, err = placement.CheckAdoption(cmd.Context(), cfg)
-		return err
+	found, err := awaited(cmd, "Checking the database", func(*render.Progress) (store.Adoption, error) {
+		return placement.CheckAdoption(cmd.Context(), cfg)
 	})
 	if err != nil {
-		return refusedAdoption(err)
+		return err
 	}
-	if o.json() {
-		err = printJSON(cmd.OutOrStdout(), found)
-	} else {
-		err = printAdoption(cmd.OutOrStdout(), &found)
-	}
+	err = printed(cmd, &o.options, &found, render.AdoptionCheck)
 	if err == nil && (found.State == store.StateEmpty || found.MustRepair()) {
 		err = &exitError{code: exitProtect}
 	}
 	return err
-}
-
-// refusedAdoption gives an error its exit code: nothing was changed, or it is another program's
-// database.
-func refusedAdoption(err error) error {
-	if errors.Is(err, store.ErrRefused) || errors.Is(err, sqldb.ErrSchema) {
-		return &exitError{exitProtect, err}
-	}
-	return err
-}
-
-func describeAdopted(done store.Adopted, back bool) string {
-	if done.Before == done.After {
-		switch {
-		case !back:
-			return fmt.Sprintf("%s: adopted already; %d tables of OpenStack's guarded by triggers\n", done.Database, done.Guarded)
-		case done.Before == store.StateEmpty:
-			return done.Database + ": it has no tables\n"
-		}
-		return done.Database + ": OpenStack's already; nothing was left to remove\n"
-	}
-	took := done.Duration.Round(time.Millisecond)
-	if back {
-		text := fmt.Sprintf(
-			"%s: handed back in %s\nremoved       %d tables of compute-agent with %d rows, and all triggers\nOpenStack's   0 rows changed\n",
-			done.Database,
-			took,
-			done.Tables,
-			done.Rows,
-		)
-		if done.Sequences > 0 {
-			text += fmt.Sprintf("sequences     %d moved past the highest numbers\n", done.Sequences)
-		}
-		return text + "next          start OpenStack's Placement\n"
-	}
-	return fmt.Sprintf(
-		"%s: adopted in %s\nmade          %d tables of compute-agent with %d rows\nguarded       %d tables of OpenStack's by triggers\nOpenStack's   0 rows changed\nnext          start compute-agent placement serve\n",
-		done.Database,
-		took,
-		done.Tables,
-		done.Rows,
-		done.Guarded,
-	)
-}
-
-// stateMeaning says what a state of a database is.
-var stateMeaning = map[string]string{
-	store.StateEmpty:      "no tables",
-	store.StateOpenStack:  "OpenStack Placement's",
-	store.StateAdopted:    "adopted by compute-agent",
-	store.StateUnfinished: "an adoption or a hand-back was interrupted: repeat either",
-}
-
-func printAdoption(w io.Writer, found *store.Adoption) error {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) { _, _ = fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
-	line("database", "%s", found.Database)
-	line("state", "%s", stateMeaning[found.State])
-	if found.State != store.StateEmpty {
-		release := found.Release
-		if release == "" {
-			release = "not known"
-		}
-		line("alembic", "%s, %s", found.Alembic, release)
-	}
-	if found.Nodes > 0 {
-		line("cluster", "%d nodes of Galera; who is connected to the others is not shown", found.Nodes)
-	}
-	if found.Guardable > 0 {
-		text := fmt.Sprintf("%d of %d tables", found.Guarded, found.Guardable)
-		if found.Guarded == 0 && found.State == store.StateAdopted {
-			text += "; a user without the privilege TRIGGER does not see what guards them"
-		}
-		line("guarded", "%s", text)
-	}
-	for _, s := range found.Sessions {
-		line("connected", "%s", textutil.Printable(s.String()))
-	}
-	for _, s := range found.Servers {
-		line("server", "%s", textutil.Printable(s))
-	}
-	for _, c := range found.Counts {
-		line(c.Table, "%d rows", c.Rows)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, f := range found.Findings {
-		fmt.Fprintf(&b, "\n%s: %s (%d)\n    %s\n", f.Verdict, f.ID, f.Count, textutil.Printable(f.Meaning))
-		for _, e := range f.Examples {
-			fmt.Fprintf(&b, "      %s\n", textutil.Printable(e))
-		}
-		if more := f.Count - int64(len(f.Examples)); more > 0 && len(f.Examples) > 0 {
-			fmt.Fprintf(&b, "      and %d more\n", more)
-		}
-		if f.Fix != "" {
-			fmt.Fprintf(&b, "    fix: %s\n", textutil.Printable(f.Fix))
-		}
-	}
-	b.WriteString("\n" + verdict(found) + "\n")
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func verdict(found *store.Adoption) string {
-	switch {
-	case found.State == store.StateEmpty:
-		return "There is nothing to adopt: compute-agent placement db upgrade makes the tables."
-	case found.MustRepair():
-		return "It cannot be adopted yet: repair what says so above, and check again."
-	case found.State == store.StateUnfinished:
-		return "What was interrupted is repeated, or undone: compute-agent placement adopt --apply, or --hand-back"
-	case found.State == store.StateAdopted:
-		return "It is adopted. compute-agent placement adopt --hand-back gives it back."
-	case len(found.Sessions) > 0:
-		return "It can be adopted once the programs that are connected have been stopped: compute-agent placement adopt --apply"
-	}
-	return "It can be adopted: compute-agent placement adopt --apply"
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +14,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/operator"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -27,47 +26,38 @@ const (
 	exitMigrationFailed = 70 // EX_SOFTWARE of sysexits.h, since 1 is taken
 )
 
-// migrating returns the error of a migration. One that a service ran has its exit code already.
+// migrating returns the error of a migration, with an exit code other than exitMigratedSome. One
+// that a service ran has its exit code already.
 func migrating(err error) error {
-	var code *exitError
-	if err == nil || errors.As(err, &code) {
+	var has *exitError
+	if err == nil || errors.As(err, &has) {
 		return err
 	}
-	return migrationFailed(err)
-}
-
-// showMigrations prints what was done, and returns the command's exit code. some means that more
-// may be left.
-func (o *options) showMigrations(cmd *cobra.Command, done []migrationView, some bool, err error) error {
-	var shown error
-	if o.json() {
-		shown = printJSON(cmd.OutOrStdout(), map[string]any{"migrations": done})
-	} else {
-		shown = printMigrations(cmd.OutOrStdout(), done)
-	}
-	switch {
-	case err != nil || shown != nil:
-		return migrationFailed(errors.Join(err, shown))
-	case some:
-		return &exitError{code: exitMigratedSome}
-	}
-	return nil
-}
-
-func migrateConsumers(ctx context.Context, cfg placement.Config, server *placement.Server, most int) (missing, made int, err error) {
-	if server != nil {
-		return server.MigrateConsumers(ctx, most)
-	}
-	return placement.MigrateConsumers(ctx, cfg, most)
-}
-
-// migrationFailed returns an error with an exit code other than exitMigratedSome.
-func migrationFailed(err error) error {
 	code := exitCode(err)
 	if code == exitFailed {
 		code = exitMigrationFailed
 	}
 	return &exitError{code, err}
+}
+
+// showMigrations prints what was done, and returns the command's exit code. some means that more
+// may be left.
+func (o *options) showMigrations(cmd *cobra.Command, done []migrationView, some bool, err error) error {
+	view := map[string][]migrationView{"migrations": done}
+	shown := printed(cmd, o, view, func(w io.Writer, _ map[string][]migrationView) error {
+		rows := [][]string{{"Migration", "Total Needed", "Completed"}}
+		for _, m := range done {
+			rows = append(rows, []string{m.Name, strconv.Itoa(m.Needed), strconv.Itoa(m.Completed)})
+		}
+		return render.Ruled(w, rows)
+	})
+	switch {
+	case err != nil || shown != nil:
+		return migrating(errors.Join(err, shown))
+	case some:
+		return &exitError{code: exitMigratedSome}
+	}
+	return nil
 }
 
 func newPlacementDB() *cobra.Command {
@@ -114,36 +104,24 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 	return placementConfig(cfg, placementFlags{}, nil, zerolog.Nop()), nil
 }
 
-// with runs a command on the database: with server nil, or in the service that has it open.
-func (o *databaseOptions) with(cmd *cobra.Command, do func(cfg placement.Config, server *placement.Server) error) error {
+// with runs a command on the database, or in the service that has it open.
+func (o *databaseOptions) with(cmd *cobra.Command, do func(operator.Database) error) error {
 	if s := servingOf(cmd.Context()); s.placement != nil {
-		return do(placement.Config{}, s.placement)
+		return do(operator.Database{Server: s.placement})
 	}
-	cfg, err := o.placementConfig()
+	name, made, err := o.where()
 	if err != nil {
 		return err
 	}
-	path, err := cfg.DatabaseName()
-	if err != nil {
-		return err
-	}
-	return onDatabase(cmd, path, func() error { return do(cfg, nil) })
+	return onDatabase(cmd, name, func() error { return do(operator.Database{Config: made}) })
 }
 
-// audited runs a command on the database, with one record of what it did.
-func (o *databaseOptions) audited(cmd *cobra.Command, cfg placement.Config, server *placement.Server, do func() (any, error)) error {
-	if server != nil {
-		db, err := server.Database(cmd.Context())
-		if err != nil {
-			return err
-		}
-		return auditDatabase(cmd, placement.AuditService, nil, db.Path, do)
+// where is the name of the database (see sqldb.ParseAddress), and how Placement opens it.
+func (o *databaseOptions) where() (name string, made placement.Config, err error) {
+	if made, err = o.placementConfig(); err == nil {
+		name, err = made.DatabaseName()
 	}
-	name, err := cfg.DatabaseName()
-	if err != nil {
-		return err
-	}
-	return auditDatabase(cmd, placement.AuditService, o.loaded, sqldb.Shown(name), do)
+	return name, made, err
 }
 
 // placementStored is the database that flags and configuration select.
@@ -152,43 +130,10 @@ func placementStored() stored {
 	return stored{
 		of: "Placement", service: placement.AuditService, addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
 		where: func() (name string, cfg *config.Config, err error) {
-			made, err := opts.placementConfig()
-			if err != nil {
-				return "", nil, err
-			}
-			name, err = made.DatabaseName()
+			name, _, err = opts.where()
 			return name, opts.loaded, err
 		},
 	}
-}
-
-// databaseView is a database as JSON.
-type databaseView struct {
-	Database string `json:"database"`
-	Exists   bool   `json:"exists"`
-	// Migration is the last migration that was run there, Newest the last one of this program.
-	Migration int `json:"migration"`
-	Newest    int `json:"newest_migration"`
-	// Alembic is the version of OpenStack Placement's tables.
-	Alembic       string `json:"alembic_version"`
-	UpgradeNeeded bool   `json:"upgrade_needed"`
-}
-
-func viewOf(db placement.Database) databaseView {
-	return databaseView{db.Path, db.Exists, db.Schema.Migration, db.Schema.Newest, db.Schema.Alembic, !db.Exists || db.Schema.NeedsUpgrade()}
-}
-
-// describe describes the schema of a database.
-func describe(db placement.Database) string {
-	switch {
-	case !db.Exists:
-		return "no database"
-	case db.Schema.Migration > 0:
-		return fmt.Sprintf("migration %d", db.Schema.Migration)
-	case db.Schema.Alembic != "":
-		return "OpenStack Placement's tables at " + db.Schema.Alembic
-	}
-	return "an empty file"
 }
 
 func newDBVersion() *cobra.Command {
@@ -198,55 +143,17 @@ func newDBVersion() *cobra.Command {
 		Long: "Show the schema version of the database, the one of this program, and whether `placement db upgrade` is needed. Nothing is\n" +
 			"changed, and a server may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
-				db, err := placementDatabase(cmd.Context(), cfg, server)
+			return opts.with(cmd, func(db operator.Database) error {
+				found, err := db.Read(cmd.Context())
 				if err != nil {
 					return err
 				}
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), viewOf(db))
-				}
-				upgrade := "not needed"
-				switch {
-				case !db.Exists:
-					upgrade = "creates it"
-				case !db.Schema.CanBeAdopted():
-					upgrade = "not possible yet: run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first"
-				case db.Schema.NeedsUpgrade():
-					upgrade = "needed: compute-agent placement db upgrade"
-				case db.Schema.IsNewer():
-					upgrade = "not possible: the schema is from a newer version of this program; use that version"
-				}
-				_, err = fmt.Fprintf(
-					cmd.OutOrStdout(),
-					"database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n",
-					db.Path,
-					describe(db),
-					db.Schema.Newest,
-					upgrade,
-				)
-				return err
+				return printed(cmd, &opts.options, found, render.PlacementSchema)
 			})
 		},
 	}
 	opts.addFlags(cmd)
 	return cmd
-}
-
-func placementDatabase(ctx context.Context, cfg placement.Config, server *placement.Server) (placement.Database, error) {
-	if server != nil {
-		return server.Database(ctx)
-	}
-	return placement.ReadDatabase(ctx, cfg)
-}
-
-// upgradePlacement upgrades the schema. A server did that when it started.
-func upgradePlacement(ctx context.Context, cfg placement.Config, server *placement.Server) (before, after placement.Database, err error) {
-	if server == nil {
-		return placement.UpgradeDatabase(ctx, cfg)
-	}
-	after, err = server.Database(ctx)
-	return after, after, err
 }
 
 func newDBUpgrade() *cobra.Command {
@@ -257,30 +164,16 @@ func newDBUpgrade() *cobra.Command {
 			"transaction. Running it again changes nothing. Stop OpenStack Placement before adopting its database.\n\n" +
 			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
-				var before, after placement.Database
+			return opts.with(cmd, func(db operator.Database) error {
+				var done render.Upgraded
 				err := working(cmd, "Upgrading the database of Placement", func(*render.Progress) (err error) {
-					before, after, err = upgradePlacement(cmd.Context(), cfg, server)
+					done.Before, done.After, err = db.Upgrade(cmd.Context())
 					return err
 				})
 				if err != nil {
 					return besideOlder(err)
 				}
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), struct {
-						Before databaseView `json:"before"`
-						After  databaseView `json:"after"`
-					}{viewOf(before), viewOf(after)})
-				}
-				switch {
-				case before == after:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at %s\n", after.Path, describe(after))
-				case !before.Exists:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at %s\n", after.Path, describe(after))
-				default:
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from %s to %s\n", after.Path, describe(before), describe(after))
-				}
-				return err
+				return printed(cmd, &opts.options, done, render.PlacementUpgraded)
 			})
 		},
 	}
@@ -304,11 +197,15 @@ func newDBOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			return migrating(opts.with(cmd, func(cfg placement.Config, server *placement.Server) error {
+			return migrating(opts.with(cmd, func(db operator.Database) error {
+				name, err := db.Name(cmd.Context())
+				if err != nil {
+					return err
+				}
 				var missing, made int
-				err := opts.audited(cmd, cfg, server, func() (did any, err error) {
+				err = auditDatabase(cmd, placement.AuditService, opts.loaded, name, func() (did any, err error) {
 					err = working(cmd, "Creating consumer records", func(*render.Progress) (err error) {
-						missing, made, err = migrateConsumers(cmd.Context(), cfg, server, most)
+						missing, made, err = db.MigrateConsumers(cmd.Context(), most)
 						return err
 					})
 					if made > 0 {
@@ -334,38 +231,4 @@ type migrationView struct {
 	Name      string `json:"migration"`
 	Needed    int    `json:"total_needed"`
 	Completed int    `json:"completed"`
-}
-
-// printMigrations prints the table that placement-manage prints.
-func printMigrations(w io.Writer, done []migrationView) error {
-	rows := [][]string{{"Migration", "Total Needed", "Completed"}}
-	for _, m := range done {
-		rows = append(rows, []string{m.Name, strconv.Itoa(m.Needed), strconv.Itoa(m.Completed)})
-	}
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
-		}
-	}
-	var b strings.Builder
-	rule := "+"
-	for _, width := range widths {
-		rule += strings.Repeat("-", width+2) + "+"
-	}
-	b.WriteString(rule + "\n")
-	for n, row := range rows {
-		b.WriteByte('|')
-		for i, cell := range row {
-			left := (widths[i] - len(cell)) / 2
-			b.WriteString(" " + strings.Repeat(" ", left) + cell + strings.Repeat(" ", widths[i]-len(cell)-left) + " |")
-		}
-		b.WriteByte('\n')
-		if n == 0 {
-			b.WriteString(rule + "\n")
-		}
-	}
-	b.WriteString(rule + "\n")
-	_, err := io.WriteString(w, b.String())
-	return err
 }

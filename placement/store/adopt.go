@@ -72,8 +72,8 @@ type Adopted struct {
 	// Guarded is how many tables of OpenStack Placement have triggers now.
 	Guarded int `json:"guarded_tables"`
 	// Sequences is how many sequences of PostgreSQL were moved past the highest number.
-	Sequences int           `json:"sequences"`
-	Duration  time.Duration `json:"-"`
+	Sequences int     `json:"sequences"`
+	Seconds   float64 `json:"seconds"`
 }
 
 // AdoptOptions say how a database is adopted or handed back.
@@ -117,19 +117,28 @@ const stopTime = 6 * time.Second
 // they are. It may be repeated, and ended at any moment: until it is finished no server
 // of this program starts, and HandBack undoes what it did. Errors: ErrRefused,
 // *sqldb.Error.
-func Adopt(ctx context.Context, name string, o AdoptOptions) (done Adopted, err error) {
+func Adopt(ctx context.Context, name string, o AdoptOptions) (Adopted, error) {
+	return timed(name,
+		func(path string, done *Adopted) error { return adoptFile(ctx, path, done) },
+		func(done *Adopted) error { return adoptShared(ctx, name, o, done) })
+}
+
+// timed changes the database of a name: a file, or one of servers.
+func timed(
+	name string, file func(path string, done *Adopted) error, servers func(*Adopted) error,
+) (done Adopted, err error) {
 	began := time.Now()
 	a, err := sqldb.ParseAddress(name)
 	if err != nil {
-		return Adopted{}, err
+		return done, err
 	}
 	done.Database = a.String()
-	if !a.Shared() {
-		err = adoptFile(ctx, a.Path, &done)
+	if a.Shared() {
+		err = servers(&done)
 	} else {
-		err = adoptShared(ctx, name, o, &done)
+		err = file(a.Path, &done)
 	}
-	done.Duration = time.Since(began)
+	done.Seconds = time.Since(began).Seconds()
 	return done, err
 }
 
@@ -256,22 +265,15 @@ func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 // HandBack removes what Adopt made, and leaves the database as OpenStack Placement
 // needs it. It may be repeated, and ended at any moment: once it began no server of this
 // program writes or starts. Errors: ErrRefused, *sqldb.Error.
-func HandBack(ctx context.Context, name string, o AdoptOptions) (done Adopted, err error) {
-	began := time.Now()
-	a, err := sqldb.ParseAddress(name)
-	if err != nil {
-		return Adopted{}, err
-	}
-	done.Database = a.String()
-	if !a.Shared() {
-		err = handBackFile(ctx, a.Path, &done)
-	} else {
-		err = sqldb.Administer(ctx, name, "handing back", sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-			return handBackShared(ctx, d, db, o, &done)
+func HandBack(ctx context.Context, name string, o AdoptOptions) (Adopted, error) {
+	return timed(name,
+		func(path string, done *Adopted) error { return handBackFile(ctx, path, done) },
+		func(done *Adopted) error {
+			remove := func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+				return handBackShared(ctx, d, db, o, done)
+			}
+			return sqldb.Administer(ctx, name, "handing back", sqldb.Options{Means: ledgerError}, remove)
 		})
-	}
-	done.Duration = time.Since(began)
-	return done, err
 }
 
 func handBackShared(ctx context.Context, d *sqldb.Dialect, db *sql.DB, o AdoptOptions, done *Adopted) (err error) {
