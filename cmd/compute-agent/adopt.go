@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -19,7 +18,6 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // consent asks for confirmation of a change that was shown.
@@ -74,7 +72,7 @@ func newAdopt() *cobra.Command {
 			"The command shows what Placement has and asks for confirmation. The agent must not run. Running the command again is safe, and\n" +
 			"continues after a crash. The exit code is 3 if it is not certain who owns a provider.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkAdopt(&adoption); err != nil {
+			if err := adoption.Check(); err != nil {
 				return &exitError{exitUsage, err}
 			}
 			cfg, err := opts.load()
@@ -97,18 +95,16 @@ func newAdopt() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if opts.json() {
-				return printJSON(cmd.OutOrStdout(), plan)
-			}
-			if !plan.Done && !ok.dryRun {
-				_, err = fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed.")
-				return err
-			}
-			return render.Adoption(screen(cmd.OutOrStdout()), plan)
+			return printed(cmd, &opts, plan, func(w io.Writer, plan control.Adoption) error {
+				if !plan.Done && !ok.dryRun {
+					_, err := fmt.Fprintln(w, "Nothing was changed.")
+					return err
+				}
+				return render.Adoption(w, plan)
+			})
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	ok.addFlags(cmd)
 	cmd.Flags().StringVar(&adoption.Node, "node", "", "`NAME` of the compute node (default: that of the host)")
 	cmd.Flags().StringVar(&adoption.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
@@ -125,38 +121,4 @@ func addWithServers(cmd *cobra.Command, into *string) {
 }
 
 // checkWithServers validates the flag.
-func checkWithServers(given string) error {
-	if n, err := strconv.Atoi(given); given == "" || given == agent.UnknownServers || err == nil && n >= 0 {
-		return nil
-	}
-	return fmt.Errorf("--with-servers %q: must be a number, or %s", given, agent.UnknownServers)
-}
-
-// checkAdopt validates the combination of flags.
-func checkAdopt(a *agent.AdoptOptions) error {
-	if err := checkWithServers(a.WithServers); err != nil {
-		return err
-	}
-	switch {
-	case a.GiveBack && (a.UUID != "" || a.Rename || a.AsNew):
-		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")
-	case a.AsNew && (a.UUID != "" || a.Rename):
-		return errors.New("--as-new cannot be combined with --uuid or --rename")
-	case !a.GiveBack && !a.AsNew && a.UUID == "" && !a.Rename:
-		return errors.New("give --uuid UUID, --rename, --as-new or --give-back; see compute-agent adopt --help")
-	}
-	if a.Node != "" {
-		if err := providertree.ValidateProviderName(a.Node); err != nil {
-			return fmt.Errorf("--node: %w", err)
-		}
-	}
-	if a.UUID == "" {
-		return nil
-	}
-	canonical, err := providertree.CanonicalUUID(a.UUID)
-	if err != nil {
-		return fmt.Errorf("--uuid: %w", err)
-	}
-	a.UUID = canonical
-	return nil
-}
+func checkWithServers(given string) error { return agent.CheckWithServers(given) }

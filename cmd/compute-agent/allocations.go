@@ -3,26 +3,16 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
-
-// auditTimeout bounds an audit: it costs a request for each provider and each consumer, and a
-// question to the drivers for each write.
-const auditTimeout = 10 * time.Minute
 
 // defaultMinAge is how old an orphaned allocation must be to be deleted.
 const defaultMinAge = time.Hour
@@ -51,14 +41,10 @@ func newAllocationsAudit() *cobra.Command {
 				return err
 			}
 			return opts.audit(cmd, render.Audit, audit.Report.Clean,
-				func(ctx context.Context, c *control.Client) (audit.Report, error) { return c.Audit(ctx, req) },
-				func(ctx context.Context, cfg *config.Config, log zerolog.Logger) (audit.Report, error) {
-					return agent.AuditOffline(ctx, cfg, log, req)
-				})
+				func(h commands.Host) (audit.Report, error) { return h.Audit(cmd.Context(), req) })
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&req.Node, "node", "", "report the node `NAME` only (default: all)")
 	cmd.Flags().BoolVar(&req.Heal, "heal", false, "delete allocations that are provably orphaned")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "with --heal: write nothing, and show what would be deleted")
@@ -78,15 +64,8 @@ func checkAudit(cmd *cobra.Command, req *audit.Request) error {
 			return &exitError{exitUsage, fmt.Errorf("--%s has no effect without --heal", flag)}
 		}
 	}
-	if req.MinAge < 0 {
-		return &exitError{exitUsage, fmt.Errorf("--min-age %s: must not be negative", req.MinAge)}
-	}
-	for i, c := range req.Consumers {
-		uuid, err := providertree.CanonicalUUID(c)
-		if err != nil {
-			return &exitError{exitUsage, fmt.Errorf("--consumer: %w", err)}
-		}
-		req.Consumers[i] = uuid
+	if err := req.Check(); err != nil {
+		return &exitError{exitUsage, err}
 	}
 	return nil
 }
@@ -104,14 +83,10 @@ func newAllocationsHeal() *cobra.Command {
 			"Placement did not answer; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.audit(cmd, render.Healed, audit.Report.Accounted,
-				func(ctx context.Context, c *control.Client) (audit.Report, error) { return c.HealAllocations(ctx, req) },
-				func(ctx context.Context, cfg *config.Config, log zerolog.Logger) (audit.Report, error) {
-					return agent.HealAllocationsOffline(ctx, cfg, log, req)
-				})
+				func(h commands.Host) (audit.Report, error) { return h.HealAllocations(cmd.Context(), req) })
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&req.Node, "node", "", "heal the node `NAME` only (default: all)")
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "write nothing, and show what would be created")
 	cmd.Flags().StringVar(&req.IncompleteProject, "incomplete-project", "", "project `ID` for guests whose project the driver does not know")
@@ -119,24 +94,16 @@ func newAllocationsHeal() *cobra.Command {
 	return cmd
 }
 
-// audit gets a report from the running agent, or without one, and prints it. good decides the exit
-// code.
+// audit gets a report, and prints it. good decides the exit code.
 func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) error, good func(audit.Report) bool,
-	online func(context.Context, *control.Client) (audit.Report, error), offline func(context.Context, *config.Config, zerolog.Logger) (audit.Report, error),
+	do func(commands.Host) (audit.Report, error),
 ) error {
 	cfg, err := o.load()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), auditTimeout)
-	defer cancel()
-	var report audit.Report
-	err = working(cmd, "Comparing allocations with guests", func(*render.Progress) (err error) {
-		report, err = online(ctx, control.NewClient(cfg.Agent.ControlSocket()))
-		if errors.Is(err, control.ErrNotRunning) {
-			report, err = offline(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel))
-		}
-		return err
+	report, err := awaited(cmd, "Comparing allocations with guests", func(*render.Progress) (audit.Report, error) {
+		return do(hostOf(cmd, cfg))
 	})
 	if err != nil {
 		return err

@@ -5,18 +5,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/compute"
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/placement/api"
-	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
 )
 
 func newConfig() *cobra.Command {
@@ -41,110 +38,19 @@ func newConfigCheck() *cobra.Command {
 			if cfg == nil {
 				return err
 			}
-			if missing := cfg.MissingFiles(); missing != nil {
-				err = errors.Join(err, fmt.Errorf("%w:\n%w", config.ErrInvalid, missing))
-			}
-			providers, err := checkProviders(cfg, errors.Join(err, checkPolicies(cfg, newLogger(cfg, cmd.ErrOrStderr()))))
+			invalid := errors.Join(err, config.Invalid(cfg.MissingFiles()),
+				checkPolicies(cfg, newLogger(cfg, cmd.ErrOrStderr())))
+			check, err := commands.CheckConfig(cmd.Context(), cfg, invalid, all)
 			if err != nil {
 				return err
 			}
-			drivers, err := agent.CheckDrivers(cmd.Context(), cfg)
-			if err != nil {
-				return err
-			}
-			if err := refusedByDrivers(drivers); err != nil {
-				return err
-			}
-			entries := []config.Entry{}
-			for _, e := range cfg.Entries() {
-				if all || e.Source.Kind != config.FromDefault {
-					entries = append(entries, e)
-				}
-			}
-			if opts.json() {
-				return printJSON(
-					cmd.OutOrStdout(),
-					map[string]any{"files": append([]string{}, cfg.Files()...), "settings": entries, "provider_config": providers, "drivers": drivers},
-				)
-			}
-			read := "no file (there is no " + cfg.File() + ")"
-			if files := cfg.Files(); len(files) > 0 {
-				read = strings.Join(files, ", ")
-			}
-			out := cmd.OutOrStdout()
-			if by := judgedBy(running); by != "" {
-				read += "; this is " + by
-			}
-			_, err = fmt.Fprintf(out, "The configuration is valid. Read: %s.\n", read)
-			for _, e := range entries {
-				if err == nil {
-					_, err = fmt.Fprintf(out, "  %s = %s    (%s)\n", e.Key, e.Value, e.Source)
-				}
-			}
-			for _, key := range cfg.UnusedCredentials() {
-				if err == nil {
-					_, err = fmt.Fprintf(out, "Not checked: %s names a credential, which systemd passes only to the unit.\n", key)
-				}
-			}
-			if err == nil {
-				err = printDrivers(out, drivers)
-			}
-			if err == nil {
-				err = providers.print(out)
-			}
-			return err
+			check.Judged = judgedBy(running)
+			return printed(cmd, &opts, check, render.ConfigCheck)
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "print default values too")
 	return cmd
-}
-
-// printDrivers prints the drivers' warnings, and what could not be checked.
-func printDrivers(out io.Writer, drivers []agent.DriverCheck) error {
-	for _, d := range drivers {
-		if d.Unchecked != "" {
-			if _, err := fmt.Fprintf(out, "Not checked: the keys of driver %s: %s.\n", d.Driver, strings.TrimSuffix(d.Unchecked, ".")); err != nil {
-				return err
-			}
-		}
-		for _, w := range d.Warnings {
-			if _, err := fmt.Fprintf(out, "Warning of driver %s on this machine (%s): %s\n", d.Driver, w.Name, w.Text); err != nil {
-				return err
-			}
-		}
-		if d.NodesUnknown != "" && len(drivers) > 1 {
-			if _, err := fmt.Fprintf(
-				out,
-				"Not checked: whether another driver has the nodes of driver %s, which cannot list them: %s.\n",
-				d.Driver,
-				strings.TrimSuffix(d.NodesUnknown, "."),
-			); err != nil {
-				return err
-			}
-		}
-		if d.Unseen != "" {
-			if _, err := fmt.Fprintf(out, "Not checked: whether the configuration of driver %s fits this machine: %s\n", d.Driver, d.Unseen); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// refusedByDrivers returns the problems that drivers report in their own tables.
-func refusedByDrivers(drivers []agent.DriverCheck) error {
-	var errs []error
-	for _, d := range drivers {
-		for _, problem := range d.Problems {
-			errs = append(errs, errors.New(problem))
-		}
-	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
 }
 
 // checkPolicies validates the policy files of Placement and the compute API. Rules without effect
@@ -164,53 +70,7 @@ func checkPolicies(cfg *config.Config, log zerolog.Logger) error {
 		_, err := compute.OpenPolicy(file, log)
 		check("compute_api.policy_file", err)
 	}
-	if len(errs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w:\n%w", config.ErrInvalid, errors.Join(errs...))
-}
-
-// providersView is the content of the provider.yaml files.
-type providersView struct {
-	Directory string                   `json:"directory"`
-	Files     []string                 `json:"files"`
-	Entries   []providerconfig.Entry   `json:"entries"`
-	Warnings  []providerconfig.Warning `json:"warnings"`
-}
-
-// checkProviders reads the provider.yaml files, and joins their errors with those of the
-// configuration.
-func checkProviders(cfg *config.Config, invalid error) (providersView, error) {
-	view := providersView{Directory: cfg.ProviderConfigDir(), Files: []string{}, Entries: []providerconfig.Entry{}, Warnings: []providerconfig.Warning{}}
-	read, warnings, err := providerconfig.Load(view.Directory)
-	if err := errors.Join(invalid, err); err != nil {
-		return view, err
-	}
-	view.Files, view.Entries, view.Warnings = append(view.Files, read.Files()...), append(view.Entries, read.Entries()...), append(view.Warnings, warnings...)
-	return view, nil
-}
-
-// print lists what is added to each provider, and where. It prints nothing if there are no files.
-func (v providersView) print(out io.Writer) error {
-	if len(v.Files)+len(v.Warnings) == 0 {
-		return nil
-	}
-	files := "no file in " + v.Directory
-	if len(v.Files) > 0 {
-		files = strings.Join(v.Files, ", ")
-	}
-	_, err := fmt.Fprintf(out, "provider.yaml is valid. Read: %s.\n", files)
-	for _, e := range v.Entries {
-		if err == nil {
-			_, err = fmt.Fprintf(out, "  %s: %s, %s    (%s)\n", e.ID(), textutil.Count(len(e.Inventories), "inventory"), textutil.Count(len(e.Traits), "trait"), e.Place)
-		}
-	}
-	for _, w := range v.Warnings {
-		if err == nil {
-			_, err = fmt.Fprintf(out, "  warning: %s\n", w)
-		}
-	}
-	return err
+	return config.Invalid(errs...)
 }
 
 // newConfigDefaults prints a complete commented file.

@@ -3,22 +3,14 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/user"
-	"strconv"
-	"time"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
-	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // newDisable stops new instances from being scheduled to this host's nodes.
@@ -54,96 +46,27 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 			}
 			request.Node = args[0]
 		}
-		request.By = requester()
-		if err := checkDisabling(*request, enable); err != nil {
+		request.By = commands.Requester()
+		if err := request.Check(enable); err != nil {
 			return &exitError{exitUsage, err}
 		}
 		cfg, err := opts.load()
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-		defer cancel()
-		out, err := disabling(ctx, cfg, *request, enable)
+		out, err := hostOf(cmd, cfg).Disable(cmd.Context(), *request, enable)
 		if err != nil {
 			return err
 		}
-		if opts.json() {
-			err = printJSON(cmd.OutOrStdout(), out)
-		} else {
-			err = render.Disabling(screen(cmd.OutOrStdout()), out, enable)
-		}
+		err = printed(cmd, &opts, out, func(w io.Writer, out control.Disabling) error {
+			return render.Disabling(w, out, enable)
+		})
 		if err == nil && !out.Offline && !out.Done() {
 			return &exitError{code: exitFailed}
 		}
 		return err
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&request.Node, "node", "", "`NAME` of one compute node, as the argument (default: all of this host)")
 	return cmd
-}
-
-// checkDisabling validates the flags.
-func checkDisabling(r control.DisableRequest, enable bool) error {
-	if r.Node != "" {
-		if err := providertree.ValidateProviderName(r.Node); err != nil {
-			return fmt.Errorf("the node: %w", err)
-		}
-	}
-	if enable {
-		return nil
-	}
-	if r.Reason == "" {
-		return errors.New("--reason TEXT is required")
-	}
-	if err := disabled.CheckReason(r.Reason); err != nil {
-		return fmt.Errorf("--reason: %w", err)
-	}
-	return nil
-}
-
-// startTries limits the retries while an agent holds the state directory and does not answer yet.
-const startTries = 20
-
-// disabling sends the request to the running agent, or applies it to the state directory.
-func disabling(ctx context.Context, cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
-	client := control.NewClient(cfg.Agent.ControlSocket())
-	ask := client.Disable
-	if enable {
-		ask = client.Enable
-	}
-	for try := 1; ; try++ {
-		out, err := ask(ctx, r)
-		if !errors.Is(err, control.ErrNotRunning) {
-			return out, err
-		}
-		out = control.Disabling{Nodes: []control.DisabledNode{}, Offline: true}
-		if enable {
-			out.Left, err = agent.EnableOffline(cfg, r)
-		} else {
-			err = agent.DisableOffline(cfg, r)
-		}
-		if !errors.Is(err, control.ErrRefused) || try == startTries {
-			return out, err
-		}
-		select {
-		case <-ctx.Done():
-			return out, ctx.Err()
-		case <-time.After(250 * time.Millisecond):
-		}
-	}
-}
-
-// requester names the user who runs this process.
-func requester() string {
-	uid := os.Getuid()
-	name := "uid " + strconv.Itoa(uid)
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		name = u.Username + " (" + name + ")"
-	}
-	if real := os.Getenv("SUDO_USER"); real != "" && disabled.CheckReason(real) == nil {
-		name += " for " + real
-	}
-	return name
 }

@@ -3,14 +3,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +76,7 @@ func newStatusWith(services func(ctx context.Context, file string) []doctor.Serv
 				}
 				return servicesAlone(cmd, &opts, results, err)
 			}
-			if raw, err = withControlPlane(raw, results); err != nil {
+			if raw, err = doctor.AddControlPlane(raw, results); err != nil {
 				return err
 			}
 			view, err := printAnswer(cmd, &opts, raw, func(w io.Writer, view health.Status) error {
@@ -102,18 +100,14 @@ func servicesAlone(cmd *cobra.Command, o *options, results []doctor.Result, agen
 	if len(results) == 0 {
 		return agentErr
 	}
-	raw, err := withControlPlane(json.RawMessage("{}"), results)
+	raw, err := doctor.AddControlPlane(json.RawMessage("{}"), results)
 	if err != nil {
 		return errors.Join(agentErr, err)
 	}
 	if o.answered != nil {
 		o.answered(raw)
 	}
-	if o.json() {
-		err = printJSON(cmd.OutOrStdout(), raw)
-	} else {
-		err = render.Doctor(screen(cmd.OutOrStdout()), results)
-	}
+	err = printed(cmd, o, raw, func(w io.Writer, _ json.RawMessage) error { return render.Doctor(w, results) })
 	if agentErr == nil && err == nil && doctor.ExitStatus(results) != exitDone {
 		return &exitError{code: exitFailed}
 	}
@@ -147,28 +141,6 @@ func newPlan() *cobra.Command {
 	opts.addOutputFlag(cmd)
 	cmd.Flags().BoolVar(&reshape, "reshape", false, "include the reshape that the next start would make")
 	return cmd
-}
-
-// withControlPlane adds the results for the services of the control plane to the status of an
-// agent, if there are any.
-func withControlPlane(status json.RawMessage, results []doctor.Result) (json.RawMessage, error) {
-	if len(results) == 0 {
-		return status, nil
-	}
-	services, err := json.Marshal(results)
-	if err != nil {
-		return nil, err
-	}
-	body := bytes.TrimSpace(status)
-	inner, object := bytes.CutPrefix(body, []byte("{"))
-	if !object || !json.Valid(body) {
-		return status, nil // printed as it is
-	}
-	inner = bytes.TrimSpace(inner[:len(inner)-1])
-	if len(inner) > 0 {
-		inner = append(slices.Clip(inner), ',')
-	}
-	return slices.Concat([]byte("{"), inner, []byte(`"control_plane":`), services, []byte("}")), nil
 }
 
 // ask sends a request to the running agent and prints the answer.

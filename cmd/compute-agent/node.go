@@ -3,17 +3,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"io"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/config"
 )
 
 func newNode() *cobra.Command {
@@ -33,20 +29,14 @@ func newNodeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
-			defer cancel()
-			nodes, err := control.NewClient(cfg.Agent.ControlSocket()).Nodes(ctx)
-			if errors.Is(err, control.ErrNotRunning) {
-				nodes, err = agent.NodesOffline(cfg)
-			}
+			nodes, err := hostOf(cmd, cfg).Nodes(cmd.Context())
 			if err != nil {
 				return err
 			}
 			return printed(cmd, &opts, nodes, render.Nodes)
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	return cmd
 }
 
@@ -69,23 +59,17 @@ func newNodeGive() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
-			defer cancel()
-			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
 			return proposal[control.Gift]{
-				look: func() (control.Gift, error) {
-					return giveNode(ctx, cfg, log, control.GiveRequest{Node: args[0], To: to, DryRun: true})
+				do: func(node string, dryRun bool) (control.Gift, error) {
+					request := control.GiveRequest{Node: node, To: to, DryRun: dryRun}
+					return hostOf(cmd, cfg).GiveNode(cmd.Context(), request)
 				},
-				do: func(out control.Gift) (control.Gift, error) {
-					return giveNode(ctx, cfg, log, control.GiveRequest{Node: out.UUID, To: to})
-				},
-				groups: func(out control.Gift) int { return len(out.ViolationGroups) },
-				print:  render.Gift,
-			}.run(cmd, &opts, &ok)
+				of:    func(out control.Gift) (string, int) { return out.UUID, len(out.ViolationGroups) },
+				print: render.Gift,
+			}.run(cmd, &opts, &ok, args[0])
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	ok.addFlags(cmd)
 	cmd.Flags().StringVar(&to, "to", "", "`DRIVER` to assign the node to")
 	return cmd
@@ -93,53 +77,46 @@ func newNodeGive() *cobra.Command {
 
 // proposal is a change of a node that is shown before it is made. All fields are required.
 type proposal[T any] struct {
-	look func() (T, error) // a dry run
-	// do makes the change. It finds the node by uuid: the name may belong to another node by now.
-	do     func(T) (T, error)
-	groups func(T) int
-	print  func(io.Writer, T) error
+	do func(node string, dryRun bool) (T, error)
+	// of returns the uuid of the node, and the number of violations.
+	of    func(T) (uuid string, violations int)
+	print func(io.Writer, T) error
 }
 
 // run makes the change if there are no violations and the operator agrees, and prints the result.
-// With violations the exit code is exitProtect.
-func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent) error {
-	out, err := p.look()
+// With violations the exit code is exitProtect. The change is made of the node's uuid: the name may
+// belong to another node by now.
+func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent, node string) error {
+	out, err := p.do(node, true)
 	if err != nil {
 		return err
 	}
 	show := func() error { return printed(cmd, opts, out, p.print) }
-	if p.groups(out) == 0 && !ok.dryRun {
+	uuid, violations := p.of(out)
+	if violations == 0 && !ok.dryRun {
 		if !ok.yes && !opts.json() {
 			if err := show(); err != nil {
 				return err
 			}
 		}
-		do, err := ok.given(cmd)
+		given, err := ok.given(cmd)
 		if err != nil {
 			return err
 		}
-		if do {
-			if out, err = p.do(out); err != nil {
+		if given {
+			if out, err = p.do(uuid, false); err != nil {
 				return err
 			}
+			_, violations = p.of(out)
 		}
 	}
 	if err := show(); err != nil {
 		return err
 	}
-	if p.groups(out) > 0 {
+	if violations > 0 {
 		return &exitError{code: exitProtect}
 	}
 	return nil
-}
-
-// giveNode sends the request to the running agent, or changes the state directory.
-func giveNode(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
-	out, err := control.NewClient(cfg.Agent.ControlSocket()).GiveNode(ctx, r)
-	if errors.Is(err, control.ErrNotRunning) {
-		return agent.GiveNodeOffline(cfg, log, r)
-	}
-	return out, err
 }
 
 func newNodeRemove() *cobra.Command {
@@ -155,32 +132,16 @@ func newNodeRemove() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
-			defer cancel()
-			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
 			return proposal[control.Removal]{
-				look: func() (control.Removal, error) {
-					return removeNode(ctx, cfg, log, control.RemoveRequest{Node: args[0], DryRun: true})
+				do: func(node string, dryRun bool) (control.Removal, error) {
+					return hostOf(cmd, cfg).RemoveNode(cmd.Context(), control.RemoveRequest{Node: node, DryRun: dryRun})
 				},
-				do: func(out control.Removal) (control.Removal, error) {
-					return removeNode(ctx, cfg, log, control.RemoveRequest{Node: out.UUID})
-				},
-				groups: func(out control.Removal) int { return len(out.ViolationGroups) },
-				print:  render.Removal,
-			}.run(cmd, &opts, &ok)
+				of:    func(out control.Removal) (string, int) { return out.UUID, len(out.ViolationGroups) },
+				print: render.Removal,
+			}.run(cmd, &opts, &ok, args[0])
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	ok.addFlags(cmd)
 	return cmd
-}
-
-// removeNode sends the request to the running agent, or does it without one.
-func removeNode(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
-	out, err := control.NewClient(cfg.Agent.ControlSocket()).RemoveNode(ctx, r)
-	if errors.Is(err, control.ErrNotRunning) {
-		return agent.RemoveNodeOffline(ctx, cfg, log, r)
-	}
-	return out, err
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/systemd"
@@ -108,6 +111,45 @@ func (o *options) loadFrom(from config.Options) (*config.Config, error) {
 		o.adjust(cfg)
 	}
 	return cfg, err
+}
+
+// loadJudged reads the configuration for a command that checks it: the running agent's, from the
+// files as they are now, unless --config names another file. If no agent runs, it is that of
+// --config or the default file, and running is nil.
+func (o *options) loadJudged(ctx context.Context) (cfg *config.Config, running *control.Configuration, err error) {
+	cfg, err = o.load()
+	if cfg == nil || cfg.Agent.RuntimeDir == "" {
+		return cfg, nil, err
+	}
+	if of, running, runningErr := commands.LoadRunning(ctx, cfg.Agent.ControlSocket(), o.file); running != nil {
+		return of, running, runningErr
+	}
+	return cfg, nil, err
+}
+
+// judgedBy describes the agent whose configuration a command checks, "" for none.
+func judgedBy(agent *control.Configuration) string {
+	if agent == nil {
+		return ""
+	}
+	return fmt.Sprintf("the configuration of the running agent (process %d)", agent.PID)
+}
+
+// configuration returns the sources of this process's configuration, for commands that check it.
+func (o *options) configuration(cfg *config.Config) control.Configuration {
+	overrides, _ := o.overrides() // valid since the start
+	out := commands.ConfigurationOf(o.file, overrides)
+	if o.adjust != nil {
+		out.Drivers = commands.DriverTables(cfg)
+	}
+	return out
+}
+
+// hostOf is the host that a command is about.
+func hostOf(cmd *cobra.Command, cfg *config.Config) commands.Host {
+	return commands.Host{Config: cfg, Logger: func() zerolog.Logger {
+		return newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
+	}}
 }
 
 // overrides returns the keys that flags set.

@@ -36,8 +36,7 @@ func newPlacementMigrate() *cobra.Command {
 			"open, its tables have another version, or a reshape violates a check; 64 wrong usage; 78 invalid configuration, or the\n" +
 			"database does not exist.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case all == (len(migrate.Nodes) > 0):
+			if all == (len(migrate.Nodes) > 0) {
 				return &exitError{exitUsage, errors.New("select nodes with --node NAME, which may be repeated, or --all-nodes")}
 			}
 			opts.setDatabase(database)
@@ -52,62 +51,34 @@ func newPlacementMigrate() *cobra.Command {
 			migrate.Placement = placementConfig(cfg, placementFlags{}, nil, log)
 			var done control.Migration
 			err = auditDatabase(cmd, placement.AuditService, cfg, sqldb.Shown(cfg.Placement.Database), func() (did any, err error) {
-				err = working(cmd, "Starting the drivers, and moving what has to move", func(*render.Progress) (err error) {
-					done, err = agent.Migrate(cmd.Context(), cfg, log, migrate)
-					return err
+				const what = "Starting the drivers, and moving what has to move"
+				done, err = awaited(cmd, what, func(*render.Progress) (control.Migration, error) {
+					return agent.Migrate(cmd.Context(), cfg, log, migrate)
 				})
-				return movedNodes(done), err
+				if moved := done.Moved(); moved != nil {
+					did = map[string]any{"changes_of_nodes": moved}
+				}
+				return did, err
 			})
 			if err != nil {
 				return err
 			}
-			if opts.json() {
-				err = printJSON(cmd.OutOrStdout(), done)
-			} else {
-				err = render.Migration(screen(cmd.OutOrStdout()), done)
-			}
-			if err != nil {
+			err = printed(cmd, &opts, done, render.Migration)
+			switch {
+			case err != nil:
 				return err
+			case done.Has(control.MigrationRefused):
+				return &exitError{code: exitProtect}
+			case done.Has(control.MigrationFailed):
+				return &exitError{code: exitFailed}
 			}
-			return migrated(done)
+			return nil
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	addDatabaseFlag(cmd, &database)
 	cmd.Flags().StringArrayVar(&migrate.Nodes, "node", nil, "migrate the node `NAME`; may be repeated")
 	cmd.Flags().BoolVar(&all, "all-nodes", false, "migrate all nodes that the drivers name")
 	cmd.Flags().BoolVar(&migrate.DryRun, "dry-run", false, "write nothing, and show what would move")
 	return cmd
-}
-
-// movedNodes are the nodes of a migration that were written, with how many changes; nil: none was.
-func movedNodes(done control.Migration) any {
-	moved := map[string]int{}
-	for _, n := range done.Nodes {
-		if n.Outcome == control.MigrationDone || len(n.Changes) > 0 && n.Outcome == control.MigrationFailed {
-			moved[n.Node] = len(n.Changes)
-		}
-	}
-	if len(moved) == 0 {
-		return nil
-	}
-	return map[string]any{"changes_of_nodes": moved}
-}
-
-// migrated returns the exit code of a migration: the worst of its nodes.
-func migrated(done control.Migration) error {
-	code := exitDone
-	for _, n := range done.Nodes {
-		switch n.Outcome {
-		case control.MigrationRefused:
-			code = exitProtect
-		case control.MigrationFailed:
-			code = max(code, exitFailed)
-		}
-	}
-	if code == exitDone {
-		return nil
-	}
-	return &exitError{code: code}
 }

@@ -8,19 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
@@ -62,8 +56,7 @@ func newRefresh() *cobra.Command {
 			return err
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	return cmd
 }
 
@@ -80,20 +73,19 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	status, err := client.Status(ctx)
 	other := ""
 	if err == nil {
-		other = otherFiles(cfg.Files(), status)
+		other = commands.OtherFiles(cfg.Files(), status)
 	}
 	var raw json.RawMessage
+	runs := !errors.Is(err, control.ErrNotRunning)
 	switch {
-	case errors.Is(err, control.ErrNotRunning):
-		err = working(cmd, planning, func(*render.Progress) (err error) {
-			raw, err = planOffline(ctx, cmd, cfg)
-			return err
-		})
-	case other != "" && !status.Placement.Bundled:
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s. The drivers are started with the new configuration and stopped afterwards; the agent is not affected.\n", other)
-		err = working(cmd, planning, func(*render.Progress) (err error) {
-			raw, err = planWithScratchDir(ctx, cmd, cfg)
-			return err
+	case !runs, other != "" && !status.Placement.Bundled:
+		if runs {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s. The drivers are started with the new configuration and stopped "+
+				"afterwards; the agent is not affected.\n", other)
+		}
+		const what = "Starting the drivers to make the plan"
+		raw, err = awaited(cmd, what, func(*render.Progress) (json.RawMessage, error) {
+			return hostOf(cmd, cfg).Plan(ctx, runs)
 		})
 	case err == nil:
 		if other != "" {
@@ -106,50 +98,6 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 	}
 	view, err := printAnswer(cmd, opts, raw, render.Plan)
 	return planned(view, err)
-}
-
-const planning = "Starting the drivers to make the plan"
-
-// planOffline makes the plan without the agent.
-func planOffline(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (json.RawMessage, error) {
-	plan, err := agent.DryRun(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), resourcetracker.PlanOptions{Reshape: true})
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(plan)
-}
-
-// planWithScratchDir is planOffline while an agent runs: it uses sockets of its own.
-func planWithScratchDir(ctx context.Context, cmd *cobra.Command, cfg *config.Config) (raw json.RawMessage, err error) {
-	dir, err := agent.ScratchDir()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cfg.Agent.RuntimeDir = dir
-	return planOffline(ctx, cmd, cfg)
-}
-
-// otherFiles describes how configuration files differ from what a running agent has read, "" if
-// they do not.
-func otherFiles(files []string, running health.Status) string {
-	if !slices.Equal(files, running.ConfigFiles) {
-		was := strings.Join(running.ConfigFiles, ", ")
-		if was == "" {
-			was = "no file"
-		}
-		return fmt.Sprintf("The running agent has read %s, not %s", was, strings.Join(files, ", "))
-	}
-	read := running.Started
-	if running.Reloaded.After(read) {
-		read = running.Reloaded
-	}
-	for _, file := range files {
-		if st, err := os.Stat(file); err == nil && st.ModTime().After(read) {
-			return fmt.Sprintf("%s has changed since the running agent read it", file)
-		}
-	}
-	return ""
 }
 
 // planned returns the exit code of a plan that was printed.
@@ -189,8 +137,7 @@ func newReshapeHistory() *cobra.Command {
 			return render.ReshapeHistory(screen(cmd.OutOrStdout()), entries)
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	return cmd
 }
 
@@ -214,8 +161,7 @@ func newReshapeShow() *cobra.Command {
 			return printed(cmd, &opts, entry, render.Reshape)
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	return cmd
 }
 
@@ -238,13 +184,7 @@ func newReshapeUndo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout+cfg.Tracker.PassDeadline)
-			defer cancel()
-			err = control.NewClient(cfg.Agent.ControlSocket()).UndoReshape(ctx, id)
-			if errors.Is(err, control.ErrNotRunning) {
-				err = agent.UndoReshape(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), id)
-			}
-			if err != nil {
+			if err := hostOf(cmd, cfg).UndoReshape(cmd.Context(), id); err != nil {
 				return err
 			}
 			if opts.json() {
@@ -256,8 +196,7 @@ func newReshapeUndo() *cobra.Command {
 			return err
 		},
 	}
-	opts.addConfigFlags(cmd)
-	opts.addOutputFlag(cmd)
+	opts.addFlags(cmd)
 	return cmd
 }
 

@@ -49,6 +49,43 @@ type AdoptOptions struct {
 // UnknownServers is the number of servers of a host whose cell does not answer.
 const UnknownServers = "unknown"
 
+// CheckWithServers validates the value of --with-servers.
+func CheckWithServers(given string) error {
+	if n, err := strconv.Atoi(given); given == "" || given == UnknownServers || err == nil && n >= 0 {
+		return nil
+	}
+	return fmt.Errorf("--with-servers %q: must be a number, or %s", given, UnknownServers)
+}
+
+// Check validates what flags say, and their combination. It writes UUID as Placement does.
+func (o *AdoptOptions) Check() error {
+	if err := CheckWithServers(o.WithServers); err != nil {
+		return err
+	}
+	switch {
+	case o.GiveBack && (o.UUID != "" || o.Rename || o.AsNew):
+		return errors.New("--give-back cannot be combined with --uuid, --rename or --as-new")
+	case o.AsNew && (o.UUID != "" || o.Rename):
+		return errors.New("--as-new cannot be combined with --uuid or --rename")
+	case !o.GiveBack && !o.AsNew && o.UUID == "" && !o.Rename:
+		return errors.New("give --uuid UUID, --rename, --as-new or --give-back; see compute-agent adopt --help")
+	}
+	if o.Node != "" {
+		if err := providertree.ValidateProviderName(o.Node); err != nil {
+			return fmt.Errorf("--node: %w", err)
+		}
+	}
+	if o.UUID == "" {
+		return nil
+	}
+	canonical, err := providertree.CanonicalUUID(o.UUID)
+	if err != nil {
+		return fmt.Errorf("--uuid: %w", err)
+	}
+	o.UUID = canonical
+	return nil
+}
+
 // Adopt reconciles this host's identity with its resource providers in Placement, without a running
 // agent, or gives an adopted provider back. If it is not certain who owns a provider, it changes
 // nothing and returns an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be

@@ -62,22 +62,24 @@ func (a *Agent) HealAllocations(ctx context.Context, r audit.HealRequest) (audit
 // AuditOffline is Audit without a running agent. It starts and stops the drivers, and locks the
 // state directory.
 func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.Request) (audit.Report, error) {
-	return auditOffline(ctx, cfg, log, func(ctx context.Context, a *Agent) (audit.Report, error) { return a.Audit(ctx, r) })
+	return auditOffline(ctx, cfg, log, r, (*Agent).Audit)
 }
 
 // HealAllocationsOffline is HealAllocations without a running agent.
 func HealAllocationsOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.HealRequest) (audit.Report, error) {
-	return auditOffline(ctx, cfg, log, func(ctx context.Context, a *Agent) (audit.Report, error) { return a.HealAllocations(ctx, r) })
+	return auditOffline(ctx, cfg, log, r, (*Agent).HealAllocations)
 }
 
-func auditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, do func(context.Context, *Agent) (audit.Report, error)) (report audit.Report, err error) {
+func auditOffline[R any](ctx context.Context, cfg *config.Config, log zerolog.Logger, r R,
+	do func(*Agent, context.Context, R) (audit.Report, error),
+) (report audit.Report, err error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return report, err
 	}
 	defer unlock()
 	failed := withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
-		report, err = do(ctx, a)
+		report, err = do(a, ctx, r)
 		return err
 	})
 	return report, failed

@@ -203,35 +203,24 @@ func explainAllNodes(err error, node string) error {
 	return err
 }
 
-// DisableOffline records a reason if no agent runs. Its next start updates Placement.
-func DisableOffline(cfg *config.Config, r control.DisableRequest) error {
-	return offlineDisabled(cfg, func(s *disabled.Store) error {
-		return s.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By})
-	})
-}
-
-// EnableOffline removes the operator's reasons if no agent runs, and returns the other sources'
-// ones, which stay.
-func EnableOffline(cfg *config.Config, r control.DisableRequest) (left []disabled.Reason, err error) {
-	err = offlineDisabled(cfg, func(s *disabled.Store) error {
-		others, err := s.Enable(disabled.Operator, r.Node)
-		left = append(left, others...)
-		return explainAllNodes(err, r.Node)
-	})
-	return left, err
-}
-
-func offlineDisabled(cfg *config.Config, do func(*disabled.Store) error) error {
+// DisableOffline records a request to disable nodes, or to enable them, if no agent runs. The next
+// start of one updates Placement.
+func DisableOffline(cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
+	out := control.Disabling{Nodes: []control.DisabledNode{}, Offline: true}
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
-		return err
+		return out, err
 	}
 	defer unlock()
 	s, err := disabled.Open(cfg.Agent.StateDir)
 	if err != nil {
-		return err
+		return out, err
 	}
-	return do(s)
+	if enable {
+		out.Left, err = s.Enable(disabled.Operator, r.Node)
+		return out, explainAllNodes(err, r.Node)
+	}
+	return out, s.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By})
 }
 
 // onNode adds a node to a log event, unless it is "".

@@ -12,7 +12,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
 // GiveNode implements [control.Agent]. It waits for the current pass of the previous driver.
@@ -83,21 +82,16 @@ func (a *Agent) give(node control.Node, to string) error {
 }
 
 // GiveNodeOffline is GiveNode without a running agent. It locks the state directory.
-func GiveNodeOffline(cfg *config.Config, log zerolog.Logger, r control.GiveRequest) (control.Gift, error) {
+func GiveNodeOffline(
+	_ context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest,
+) (control.Gift, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Gift{}, err
 	}
 	defer unlock()
 	a := &Agent{log: log, state: statedir.New(cfg.Agent.StateDir)}
-	if a.state.Identity, err = identity.Open(cfg.Agent.StateDir); err != nil {
-		return control.Gift{}, err
-	}
-	nodes, err := a.state.Nodes()
-	if err != nil {
-		return control.Gift{}, err
-	}
-	node, err := pick(nodes, r.Node)
+	node, err := a.recordedNode(r.Node)
 	if err != nil {
 		return control.Gift{}, err
 	}

@@ -214,6 +214,18 @@ func (a *Agent) leaveNode(out control.Removal, dryRun bool) (control.Removal, er
 	return out, a.forgetNode(out.UUID)
 }
 
+// recordedNode opens the records of the state directory, and finds a node by its name or uuid.
+func (a *Agent) recordedNode(which string) (node control.Node, err error) {
+	if a.state.Identity, err = identity.Open(a.state.Dir); err != nil {
+		return node, err
+	}
+	nodes, err := a.state.Nodes()
+	if err != nil {
+		return node, err
+	}
+	return pick(nodes, which)
+}
+
 // RemoveNodeOffline is RemoveNode without a running agent. It locks the state directory.
 func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
@@ -226,14 +238,7 @@ func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logg
 		return control.Removal{}, err
 	}
 	defer a.placement.CloseIdle()
-	if a.state.Identity, err = identity.Open(cfg.Agent.StateDir); err != nil {
-		return control.Removal{}, err
-	}
-	nodes, err := a.state.Nodes()
-	if err != nil {
-		return control.Removal{}, err
-	}
-	node, err := pick(nodes, r.Node)
+	node, err := a.recordedNode(r.Node)
 	if err != nil {
 		return control.Removal{}, err
 	}

@@ -16,6 +16,15 @@ import (
 // ErrInvalid is wrapped by every error of Load and Validate.
 var ErrInvalid = errors.New("invalid configuration")
 
+// Invalid is an ErrInvalid with all errors that are not nil, a line for each; nil without any.
+func Invalid(errs ...error) error {
+	all := errors.Join(errs...)
+	if all == nil {
+		return nil
+	}
+	return fmt.Errorf("%w:\n%w", ErrInvalid, all)
+}
+
 // Unreadable reports whether an error is about a file that does not exist or cannot be read, for
 // example because its disk is not mounted yet, so that the configuration may be valid.
 func Unreadable(err error) bool {

@@ -3,8 +3,10 @@
 package doctor
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
+	"slices"
 )
 
 // WriteJSON writes the results as JSON: {"worst": …, "results": […]}.
@@ -19,4 +21,26 @@ func WriteJSON(w io.Writer, results []Result) error {
 		Worst   Severity `json:"worst"`
 		Results []Result `json:"results"`
 	}{Worst(results), results})
+}
+
+// AddControlPlane adds the results for the services of the control plane to the status of an
+// agent, if there are any.
+func AddControlPlane(status json.RawMessage, results []Result) (json.RawMessage, error) {
+	if len(results) == 0 {
+		return status, nil
+	}
+	services, err := json.Marshal(results)
+	if err != nil {
+		return nil, err
+	}
+	body := bytes.TrimSpace(status)
+	inner, object := bytes.CutPrefix(body, []byte("{"))
+	if !object || !json.Valid(body) {
+		return status, nil // printed as it is
+	}
+	inner = bytes.TrimSpace(inner[:len(inner)-1])
+	if len(inner) > 0 {
+		inner = append(slices.Clip(inner), ',')
+	}
+	return slices.Concat([]byte("{"), inner, []byte(`"control_plane":`), services, []byte("}")), nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -30,6 +31,21 @@ type Request struct {
 	MinAge time.Duration `json:"min_age_ns"`
 	// Consumers are those that an operator says were guests.
 	Consumers []string `json:"consumers,omitempty"`
+}
+
+// Check validates what flags say. It writes Consumers as Placement does.
+func (r *Request) Check() error {
+	if r.MinAge < 0 {
+		return fmt.Errorf("--min-age %s: must not be negative", r.MinAge)
+	}
+	for i, c := range r.Consumers {
+		uuid, err := providertree.CanonicalUUID(c)
+		if err != nil {
+			return fmt.Errorf("--consumer: %w", err)
+		}
+		r.Consumers[i] = uuid
+	}
+	return nil
 }
 
 // HealRequest creates allocations for the guests that have none.

@@ -5,13 +5,15 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
 // DisableRequest requests to disable or enable one node or all.
@@ -22,6 +24,25 @@ type DisableRequest struct {
 	Reason string `json:"reason,omitempty"`
 	// By is the user who requests it.
 	By string `json:"by,omitempty"`
+}
+
+// Check validates what flags say. enable is for a request to enable nodes.
+func (r DisableRequest) Check(enable bool) error {
+	if r.Node != "" {
+		if err := providertree.ValidateProviderName(r.Node); err != nil {
+			return fmt.Errorf("the node: %w", err)
+		}
+	}
+	if enable {
+		return nil
+	}
+	if r.Reason == "" {
+		return errors.New("--reason TEXT is required")
+	}
+	if err := disabled.CheckReason(r.Reason); err != nil {
+		return fmt.Errorf("--reason: %w", err)
+	}
+	return nil
 }
 
 // Disabling is the result of disabling or enabling nodes.
@@ -173,51 +194,6 @@ type AdoptedProvider struct {
 	Consumers int `json:"consumers"`
 }
 
-// nodesAgent is the part of [Agent] for nodes.
-type nodesAgent interface {
-	// Disable and Enable disable and enable nodes, and wait some time for Placement to be updated.
-	Disable(ctx context.Context, r DisableRequest) (Disabling, error)
-	Enable(ctx context.Context, r DisableRequest) (Disabling, error)
-	// Nodes lists the nodes that are, or were, reported.
-	Nodes(ctx context.Context) (Nodes, error)
-	// RemoveNode deletes a node that no longer exists.
-	RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error)
-	// GiveNode assigns a node to another driver.
-	GiveNode(ctx context.Context, r GiveRequest) (Gift, error)
-}
-
-// maxRequest limits the body of a request.
-const maxRequest = 64 << 10
-
-func handleNodes(mux *http.ServeMux, agent nodesAgent) {
-	change := func(do func(context.Context, DisableRequest) (Disabling, error)) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) {
-			var request DisableRequest
-			if err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&request); err != nil {
-				answer(w, nil, fmt.Errorf("decoding the request: %w", err))
-				return
-			}
-			out, err := do(r.Context(), request)
-			answer(w, out, err)
-		}
-	}
-	mux.HandleFunc("POST /v1/disable", change(agent.Disable))
-	mux.HandleFunc("POST /v1/enable", change(agent.Enable))
-	mux.HandleFunc("GET /v1/nodes", func(w http.ResponseWriter, r *http.Request) {
-		nodes, err := agent.Nodes(r.Context())
-		answer(w, nodes, err)
-	})
-	mux.HandleFunc("POST /v1/nodes/{node}/remove", func(w http.ResponseWriter, r *http.Request) {
-		out, err := agent.RemoveNode(r.Context(), RemoveRequest{Node: r.PathValue("node"), DryRun: r.URL.Query().Get("dry_run") == "true"})
-		answer(w, out, err)
-	})
-	mux.HandleFunc("POST /v1/nodes/{node}/give", func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query()
-		out, err := agent.GiveNode(r.Context(), GiveRequest{Node: r.PathValue("node"), To: query.Get("to"), DryRun: query.Get("dry_run") == "true"})
-		answer(w, out, err)
-	})
-}
-
 // Disable disables nodes.
 func (c *Client) Disable(ctx context.Context, r DisableRequest) (Disabling, error) {
 	return post[Disabling](ctx, c, "disable", r)
@@ -241,8 +217,17 @@ func (c *Client) GiveNode(ctx context.Context, r GiveRequest) (Gift, error) {
 	return post[Gift](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t", url.PathEscape(r.Node), url.QueryEscape(r.To), r.DryRun), nil)
 }
 
-func post[T any](ctx context.Context, c *Client, what string, request any) (T, error) {
-	var out T
+// Audit compares allocations with guests.
+func (c *Client) Audit(ctx context.Context, r audit.Request) (audit.Report, error) {
+	return post[audit.Report](ctx, c, "audit", r)
+}
+
+// HealAllocations creates allocations for guests that have none.
+func (c *Client) HealAllocations(ctx context.Context, r audit.HealRequest) (audit.Report, error) {
+	return post[audit.Report](ctx, c, "allocations/heal", r)
+}
+
+func post[T any](ctx context.Context, c *Client, what string, request any) (out T, err error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return out, err
@@ -251,8 +236,5 @@ func post[T any](ctx context.Context, c *Client, what string, request any) (T, e
 	if err != nil {
 		return out, err
 	}
-	if err := json.Unmarshal(answer, &out); err != nil {
-		return out, fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
-	}
-	return out, nil
+	return Decode[T](answer)
 }

@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
 
 // Agent is the daemon, as the control socket serves it.
@@ -25,9 +28,19 @@ type Agent interface {
 	Refresh(ctx context.Context)
 	// UndoReshape undoes a reshape by its number in the journal.
 	UndoReshape(ctx context.Context, id int64) error
-
-	nodesAgent
-	auditAgent
+	// Disable and Enable disable and enable nodes, and wait some time for Placement to be updated.
+	Disable(ctx context.Context, r DisableRequest) (Disabling, error)
+	Enable(ctx context.Context, r DisableRequest) (Disabling, error)
+	// Nodes lists the nodes that are, or were, reported.
+	Nodes(ctx context.Context) (Nodes, error)
+	// RemoveNode deletes a node that no longer exists.
+	RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error)
+	// GiveNode assigns a node to another driver.
+	GiveNode(ctx context.Context, r GiveRequest) (Gift, error)
+	// Audit compares allocations with guests, and deletes orphaned ones on request.
+	Audit(ctx context.Context, r audit.Request) (audit.Report, error)
+	// HealAllocations creates allocations for guests that have none.
+	HealAllocations(ctx context.Context, r audit.HealRequest) (audit.Report, error)
 }
 
 // MetricsSource is an Agent with metrics and readiness, which GET /metrics, /healthz and /readyz
@@ -45,29 +58,44 @@ type DriverSource interface {
 
 func handler(agent Agent) http.Handler {
 	mux := http.NewServeMux()
-	handleNodes(mux, agent)
-	handleAudit(mux, agent)
-	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, r *http.Request) { answer(w, agent.Status(r.Context()), nil) })
-	mux.HandleFunc("GET /v1/configuration", func(w http.ResponseWriter, _ *http.Request) { answer(w, agent.Configuration(), nil) })
-	mux.HandleFunc("GET /v1/tree", func(w http.ResponseWriter, r *http.Request) {
-		tree, err := agent.Tree(r.Context(), TreeOptions{Servers: r.URL.Query().Get("servers") == "true"})
-		answer(w, tree, err)
+	answers := func(pattern string, get func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			body, err := get(r)
+			answer(w, body, err)
+		})
+	}
+	answers("GET /v1/status", func(r *http.Request) (any, error) { return agent.Status(r.Context()), nil })
+	answers("GET /v1/configuration", func(*http.Request) (any, error) { return agent.Configuration(), nil })
+	answers("GET /v1/tree", func(r *http.Request) (any, error) {
+		return agent.Tree(r.Context(), TreeOptions{Servers: r.URL.Query().Get("servers") == "true"})
 	})
-	mux.HandleFunc("GET /v1/plan", func(w http.ResponseWriter, r *http.Request) {
-		plan, err := agent.Plan(r.Context(), resourcetracker.PlanOptions{Reshape: r.URL.Query().Get("reshape") == "true"})
-		answer(w, plan, err)
+	answers("GET /v1/plan", func(r *http.Request) (any, error) {
+		return agent.Plan(r.Context(), resourcetracker.PlanOptions{Reshape: r.URL.Query().Get("reshape") == "true"})
 	})
-	mux.HandleFunc("POST /v1/refresh", func(w http.ResponseWriter, r *http.Request) {
+	answers("GET /v1/nodes", func(r *http.Request) (any, error) { return agent.Nodes(r.Context()) })
+	answers("POST /v1/nodes/{node}/remove", func(r *http.Request) (any, error) {
+		dryRun := r.URL.Query().Get("dry_run") == "true"
+		return agent.RemoveNode(r.Context(), RemoveRequest{Node: r.PathValue("node"), DryRun: dryRun})
+	})
+	answers("POST /v1/nodes/{node}/give", func(r *http.Request) (any, error) {
+		to, dryRun := r.URL.Query().Get("to"), r.URL.Query().Get("dry_run") == "true"
+		return agent.GiveNode(r.Context(), GiveRequest{Node: r.PathValue("node"), To: to, DryRun: dryRun})
+	})
+	answers("POST /v1/refresh", func(r *http.Request) (any, error) {
 		agent.Refresh(r.Context())
-		answer(w, struct{}{}, nil)
+		return struct{}{}, nil
 	})
-	mux.HandleFunc("POST /v1/reshapes/{id}/undo", func(w http.ResponseWriter, r *http.Request) {
+	answers("POST /v1/reshapes/{id}/undo", func(r *http.Request) (any, error) {
 		id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 		if err == nil {
 			err = agent.UndoReshape(r.Context(), id)
 		}
-		answer(w, struct{}{}, err)
+		return struct{}{}, err
 	})
+	mux.HandleFunc("POST /v1/disable", handle(agent.Disable))
+	mux.HandleFunc("POST /v1/enable", handle(agent.Enable))
+	mux.HandleFunc("POST /v1/audit", handle(agent.Audit))
+	mux.HandleFunc("POST /v1/allocations/heal", handle(agent.HealAllocations))
 	return mux
 }
 
@@ -93,4 +121,20 @@ func answer(w http.ResponseWriter, body any, err error) {
 
 func encode(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body) // the client may be gone
+}
+
+// maxRequest limits the body of a request.
+const maxRequest = 64 << 10
+
+// handle decodes a request and answers it.
+func handle[In, Out any](do func(context.Context, In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request In
+		if err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&request); err != nil {
+			answer(w, nil, fmt.Errorf("decoding the request: %w", err))
+			return
+		}
+		out, err := do(r.Context(), request)
+		answer(w, out, err)
+	}
 }

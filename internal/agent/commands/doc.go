@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package commands is what the commands of a host do: they ask the running agent, and if none runs,
+// do the same on its state directory and with its drivers.
+//
+//	command ──▶ Host ──┬─▶ control.Client ──▶ the running agent
+//	                   └─▶ agent.…Offline     locks the state directory
+//
+// [LoadRunning] reads the configuration of the running agent from its files as they are now.
+package commands

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+)
+
+const (
+	// askTimeout limits a request. One that has to wait for a pass also has the pass's deadline.
+	askTimeout = time.Minute
+	// auditTimeout limits an audit: it costs a request for each provider and each consumer, and a
+	// question to the drivers for each write.
+	auditTimeout = 10 * time.Minute
+	// startTries limits the retries while an agent holds the state directory and does not answer
+	// yet.
+	startTries = 20
+)
+
+// Host is the host of an agent, which may run. Its methods return [control.ErrRefused] for what is
+// refused to protect data.
+type Host struct {
+	Config *config.Config
+	// Logger returns the logger for what is done without an agent.
+	Logger func() zerolog.Logger
+}
+
+func (h Host) passTimeout() time.Duration { return askTimeout + h.Config.Tracker.PassDeadline }
+
+// ask sends a request to the running agent. If none runs, offline does what it would.
+func ask[R, T any](ctx context.Context, h Host, timeout time.Duration, r R,
+	online func(*control.Client, context.Context, R) (T, error),
+	offline func(context.Context, *config.Config, zerolog.Logger, R) (T, error),
+) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out, err := online(control.NewClient(h.Config.Agent.ControlSocket()), ctx, r)
+	if errors.Is(err, control.ErrNotRunning) {
+		return offline(ctx, h.Config, h.Logger(), r)
+	}
+	return out, err
+}
+
+// Nodes lists the nodes; without an agent, those that are recorded, without their states.
+func (h Host) Nodes(ctx context.Context) (control.Nodes, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	nodes, err := control.NewClient(h.Config.Agent.ControlSocket()).Nodes(ctx)
+	if errors.Is(err, control.ErrNotRunning) {
+		return agent.NodesOffline(h.Config)
+	}
+	return nodes, err
+}
+
+// GiveNode assigns a node to another driver.
+func (h Host) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gift, error) {
+	return ask(ctx, h, h.passTimeout(), r, (*control.Client).GiveNode, agent.GiveNodeOffline)
+}
+
+// RemoveNode deletes a node that no longer exists from Placement.
+func (h Host) RemoveNode(ctx context.Context, r control.RemoveRequest) (control.Removal, error) {
+	return ask(ctx, h, h.passTimeout(), r, (*control.Client).RemoveNode, agent.RemoveNodeOffline)
+}
+
+// Audit compares the allocations on the host with its guests.
+func (h Host) Audit(ctx context.Context, r audit.Request) (audit.Report, error) {
+	return ask(ctx, h, auditTimeout, r, (*control.Client).Audit, agent.AuditOffline)
+}
+
+// HealAllocations creates missing allocations of guests.
+func (h Host) HealAllocations(ctx context.Context, r audit.HealRequest) (audit.Report, error) {
+	return ask(ctx, h, auditTimeout, r, (*control.Client).HealAllocations, agent.HealAllocationsOffline)
+}
+
+// UndoReshape undoes the reshape of a number.
+func (h Host) UndoReshape(ctx context.Context, id int64) error {
+	ctx, cancel := context.WithTimeout(ctx, h.passTimeout())
+	defer cancel()
+	err := control.NewClient(h.Config.Agent.ControlSocket()).UndoReshape(ctx, id)
+	if errors.Is(err, control.ErrNotRunning) {
+		return agent.UndoReshape(ctx, h.Config, h.Logger(), id)
+	}
+	return err
+}
+
+// Disable disables nodes, or enables them; without an agent, the next start of one updates
+// Placement.
+func (h Host) Disable(ctx context.Context, r control.DisableRequest, enable bool) (control.Disabling, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	client := control.NewClient(h.Config.Agent.ControlSocket())
+	request := client.Disable
+	if enable {
+		request = client.Enable
+	}
+	for try := 1; ; try++ {
+		out, err := request(ctx, r)
+		if !errors.Is(err, control.ErrNotRunning) {
+			return out, err
+		}
+		out, err = agent.DisableOffline(h.Config, r, enable)
+		if !errors.Is(err, control.ErrRefused) || try == startTries {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return out, ctx.Err()
+		case <-time.After(250 * time.Millisecond):
+		}
+	}
+}
+
+// Requester names the user who runs this process, as a DisableRequest has it.
+func Requester() string {
+	uid := os.Getuid()
+	name := "uid " + strconv.Itoa(uid)
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		name = u.Username + " (" + name + ")"
+	}
+	if real := os.Getenv("SUDO_USER"); real != "" && disabled.CheckReason(real) == nil {
+		name += " for " + real
+	}
+	return name
+}
+
+// Plan starts the drivers to plan what the next start would write, a reshape included, and returns
+// the JSON of a [control.Plan]. beside is for a host whose agent runs: the drivers get sockets of
+// their own.
+func (h Host) Plan(ctx context.Context, beside bool) (raw json.RawMessage, err error) {
+	if beside {
+		dir, err := agent.ScratchDir()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		h.Config.Agent.RuntimeDir = dir
+	}
+	plan, err := agent.DryRun(ctx, h.Config, h.Logger(), resourcetracker.PlanOptions{Reshape: true})
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(plan)
+}
+
+// OtherFiles describes how configuration files differ from what a running agent has read, "" if
+// they do not.
+func OtherFiles(files []string, running health.Status) string {
+	if !slices.Equal(files, running.ConfigFiles) {
+		was := strings.Join(running.ConfigFiles, ", ")
+		if was == "" {
+			was = "no file"
+		}
+		return fmt.Sprintf("The running agent has read %s, not %s", was, strings.Join(files, ", "))
+	}
+	read := running.Started
+	if running.Reloaded.After(read) {
+		read = running.Reloaded
+	}
+	for _, file := range files {
+		if st, err := os.Stat(file); err == nil && st.ModTime().After(read) {
+			return fmt.Sprintf("%s has changed since the running agent read it", file)
+		}
+	}
+	return ""
+}
