@@ -32,7 +32,7 @@ type Config struct {
 	// Alone refuses a database that a Placement service serves, and keeps services from starting
 	// on it meanwhile. A database file belongs to one process anyway.
 	Alone bool
-	// Listen is the address that ListenAndServe binds, HOST:PORT.
+	// Listen is the address of the service, HOST:PORT: without Auth, one of loopback. "": any.
 	Listen string
 	// Auth is how the service knows who sends a request. Direct does not need it.
 	Auth Auth

@@ -39,7 +39,6 @@ type Server struct {
 	metrics *metrics // nil for none
 	auth    Auth
 	tls     *tls.Config // nil for plain HTTP
-	listen  string
 	grace   time.Duration
 	delay   time.Duration
 	// stopping: the context of Serve has ended.
@@ -138,7 +137,6 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		metrics:     m,
 		auth:        cfg.Auth,
 		tls:         tlsConfig,
-		listen:      cfg.Listen,
 		grace:       cfg.ShutdownGrace,
 		delay:       cfg.ShutdownDelay,
 		stopping:    stopping,
@@ -179,16 +177,6 @@ func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*led
 
 // Handler is the HTTP side of the service.
 func (s *Server) Handler() http.Handler { return s.api }
-
-// ListenAndServe binds Config.Listen and serves there; see Serve.
-func (s *Server) ListenAndServe(ctx context.Context) error {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", s.listen)
-	if err != nil {
-		return fmt.Errorf("bind the Placement service: %w", err)
-	}
-	return s.Serve(ctx, l)
-}
 
 // Serve answers requests on the listener until the context ends. Then /readyz answers 503, for
 // Config.ShutdownDelay everything else goes on, and after that it takes no new connections,

@@ -15,9 +15,6 @@ var ErrSecret = errors.New("secret not usable")
 // Secret is a value that prints as nothing but its kind.
 type Secret struct{ value string }
 
-// NewSecret wraps a value so that it cannot be logged by mistake.
-func NewSecret(value string) Secret { return Secret{value} }
-
 // Reveal is the value itself, for the one place that sends it.
 func (s Secret) Reveal() string { return s.value }
 

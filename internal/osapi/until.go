@@ -11,15 +11,9 @@ import (
 	"time"
 )
 
-// Until answers requests on the listener until the context ends, and returns nil then. Requests
-// under way have the grace to end; their contexts end with ctx. The error of a listener that fails
-// is returned as it is.
-func Until(ctx context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
-	return until(ctx, ctx, server, l, grace)
-}
-
-// until is Until with a context of its own for requests. The first request of a connection that was
-// accepted before the end is answered.
+// until answers requests on the listener until ctx ends, and returns nil then. Requests under way
+// have the grace to end; their context is requests. The first request of a connection that was
+// accepted before the end is answered. The error of a listener that fails is returned as it is.
 func until(ctx, requests context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	first := newDrain(server)
