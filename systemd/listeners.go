@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/coreos/go-systemd/v22/activation"
 )
@@ -35,9 +36,28 @@ func Listeners() (map[string][]net.Listener, error) {
 		return listeners, nil
 	}
 	for _, ls := range listeners {
-		for _, l := range ls {
-			_ = l.Close()
-		}
+		CloseAll(ls)
 	}
 	return nil, bad
+}
+
+// Duplicate returns another listener of the same socket, which stays open when one is closed.
+func Duplicate(l net.Listener) (net.Listener, error) {
+	of, ok := l.(interface{ File() (*os.File, error) })
+	if !ok {
+		return nil, fmt.Errorf("%s: a listener of type %T", l.Addr(), l)
+	}
+	f, err := of.File()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // FileListener duplicates it
+	return net.FileListener(f)
+}
+
+// CloseAll closes listeners.
+func CloseAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		_ = l.Close()
+	}
 }

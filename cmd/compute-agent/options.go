@@ -14,13 +14,12 @@ import (
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // options are the flags that most commands share.
@@ -171,34 +170,11 @@ func (o *options) overrides() ([]config.Override, error) {
 	return overrides, nil
 }
 
-// newLogger returns a logger to the journal, or to standard error: JSON for files, lines for a
-// terminal. Its level is global, so that a reload can change it.
+// newLogger returns a logger to the journal, or to standard error; see [render.Logger]. Its level
+// is global, so that a reload can change it.
 func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
-	terminal, journal := term.IsTerminal(int(os.Stderr.Fd())), systemd.StderrIsJournal()
 	setLogLevel(cfg)
-	zerolog.TimeFieldFormat = "2006-01-02T15:04:05.000Z07:00"
-	switch cfg.Log.Form(journal, terminal) {
-	case config.FormatConsole:
-		console := zerolog.ConsoleWriter{
-			Out: below(w), NoColor: !terminal || !colors(), TimeFormat: "15:04:05", // with colors
-			FormatPrepare: func(event map[string]any) error { // it quotes other fields itself
-				if message, ok := event[zerolog.MessageFieldName].(string); ok {
-					event[zerolog.MessageFieldName] = textutil.Printable(message)
-				}
-				return nil
-			},
-		}
-		return zerolog.New(console).With().Timestamp().Logger()
-	case config.FormatJournald:
-		entries, err := systemd.NewJournal(systemd.JournalSocket, "compute-agent", w) // open as long as the process lives
-		if err == nil {
-			return zerolog.New(entries)
-		}
-		log := jsonLogger(w, journal)
-		log.Warn().Err(err).Msg("Cannot write to the journal's socket; logging JSON to standard error instead. [log] format sets the format.")
-		return log
-	}
-	return jsonLogger(w, journal)
+	return render.Logger(cfg.Log, w, colors())
 }
 
 // below unwraps a textutil.Writer.
@@ -207,14 +183,6 @@ func below(w io.Writer) io.Writer {
 		return p.Unwrap()
 	}
 	return w
-}
-
-func jsonLogger(w io.Writer, journal bool) zerolog.Logger {
-	ctx := zerolog.New(w).With()
-	if !journal { // the journal adds timestamps
-		ctx = ctx.Timestamp()
-	}
-	return ctx.Logger()
 }
 
 func setLogLevel(cfg *config.Config) {

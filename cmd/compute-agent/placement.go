@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -77,19 +76,17 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 			flags.listen = listener.Addr().String()
 		}
 	}
+	defer func() { _ = listener.Close() }()
 	audit, err := openAudit(cfg, log)
 	if err != nil {
-		_ = listener.Close()
 		return err
 	}
 	defer closeAudit(audit, log)
 	made := placementConfig(cfg, flags, connectionsOf(cfg), log)
 	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
-		_ = listener.Close()
 		return err
 	}
 	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedPlacement, log); err != nil {
-		_ = listener.Close()
 		return err
 	}
 	defer made.Tracing.Close(ctx)
@@ -97,7 +94,6 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 	made.Progress = starting(notify, log)
 	server, err := placement.New(ctx, made)
 	if err != nil {
-		_ = listener.Close()
 		return err
 	}
 	defer func() { _ = server.Close() }()
@@ -127,9 +123,9 @@ func withSockets(run func(*cobra.Command, passedSockets) error) func(*cobra.Comm
 			return err
 		}
 		var again []net.Listener // as the service closes its own
-		defer func() { closeAll(again) }()
+		defer func() { systemd.CloseAll(again) }()
 		for _, l := range sockets[systemd.PlacementSocket] {
-			second, err := duplicate(l)
+			second, err := systemd.Duplicate(l)
 			if err != nil {
 				return fmt.Errorf("the socket that systemd passed: %w", err)
 			}
@@ -144,20 +140,6 @@ func withSockets(run func(*cobra.Command, passedSockets) error) func(*cobra.Comm
 	}
 }
 
-// duplicate returns another listener of the same socket.
-func duplicate(l net.Listener) (net.Listener, error) {
-	of, ok := l.(interface{ File() (*os.File, error) })
-	if !ok {
-		return nil, fmt.Errorf("%s: a listener of type %T", l.Addr(), l)
-	}
-	f, err := of.File()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // FileListener duplicates it
-	return net.FileListener(f)
-}
-
 // placementListener returns the socket that systemd passed, or opens one.
 func placementListener(ctx context.Context, sockets passedSockets, address string, log zerolog.Logger) (l net.Listener, passed bool, err error) {
 	ours := sockets[systemd.PlacementSocket]
@@ -165,14 +147,14 @@ func placementListener(ctx context.Context, sockets passedSockets, address strin
 	for name, others := range sockets {
 		log.Warn().Str("socket", name).Str("address", others[0].Addr().String()).
 			Msg("systemd passed a socket that is not used. A socket for Placement needs FileDescriptorName=" + systemd.PlacementSocket + " in its unit.")
-		closeAll(others)
+		systemd.CloseAll(others)
 	}
 	if len(ours) > 0 {
 		if len(ours) > 1 {
 			log.Warn().Str("address", ours[0].Addr().String()).Int("sockets", len(ours)).
 				Msg("systemd passed several sockets; Placement serves only on the first. Keep one ListenStream= in the unit.")
 		}
-		closeAll(ours[1:])
+		systemd.CloseAll(ours[1:])
 		return ours[0], true, nil
 	}
 	_, port, err := net.SplitHostPort(address)
@@ -190,12 +172,6 @@ func placementListener(ctx context.Context, sockets passedSockets, address strin
 		return nil, false, fmt.Errorf("cannot serve Placement on %s: %w; choose another address with --listen", address, err)
 	}
 	return l, false, nil
-}
-
-func closeAll(listeners []net.Listener) {
-	for _, l := range listeners {
-		_ = l.Close()
-	}
 }
 
 // connectionsOf returns the connection limits of all servers of a process.

@@ -5,15 +5,12 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
-	"sync"
-	"syscall"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/systemd"
@@ -45,7 +42,7 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 	if err != nil {
 		opts.Logger.Warn().Err(err).Msg("Invalid systemd environment; systemd is not notified of the agent's state.")
 	}
-	ctx, reload, stop := hangups(ctx, opts.Logger)
+	ctx, reload, stop := commands.Hangups(ctx, opts.Logger)
 	defer stop()
 	opts.Config, opts.Reload, opts.Notify, opts.Applied = cfg, reload, notify, setLogLevel
 	a, err := agent.New(opts)
@@ -57,50 +54,6 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 		logEnd(opts.Logger, err)
 	}
 	return err
-}
-
-// hangups passes each SIGHUP on, which asks for a reload, until stop. The kernel also sends one to
-// the processes of a terminal that is gone, such as a closed window or connection: that ends the
-// context, unless the process was started to survive it, with nohup or without a terminal.
-func hangups(ctx context.Context, log zerolog.Logger) (_ context.Context, reload <-chan os.Signal, stop func()) {
-	bound := !signal.Ignored(syscall.SIGHUP) && hasTerminal()
-	signals, passed := make(chan os.Signal, 1), make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case sig := <-signals:
-				if bound && !hasTerminal() {
-					log.Info().Msg("The terminal is gone: the agent stops.")
-					cancel()
-					return
-				}
-				select {
-				case passed <- sig:
-				default: // one is waiting
-				}
-			}
-		}
-	})
-	return ctx, passed, func() {
-		signal.Stop(signals)
-		cancel()
-		watch.Wait()
-	}
-}
-
-// hasTerminal reports whether the process has a controlling terminal.
-func hasTerminal() bool {
-	f, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	_ = f.Close()
-	return true
 }
 
 // logEnd logs why the agent stops, because operators look in the journal. The node's tracker has
