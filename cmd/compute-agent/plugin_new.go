@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/scaffold"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
@@ -43,10 +44,22 @@ func newPluginNew() *cobra.Command {
 			} else if err != nil {
 				return fmt.Errorf("writing the module of driver %s: %w", params.Name, err)
 			}
-			if opts.json() {
-				return printNewAsJSON(cmd, params, dir, files)
+			paths := []string{}
+			for _, f := range files {
+				paths = append(paths, f.Path)
 			}
-			return printNew(cmd, params, dir, files)
+			if opts.json() {
+				abs, err := filepath.Abs(dir)
+				if err != nil {
+					return err
+				}
+				return printJSON(cmd.OutOrStdout(), map[string]any{"name": params.Name, "directory": abs, "files": paths})
+			}
+			release := params.AgentVersion
+			if params.Replace != "" {
+				release = ""
+			}
+			return render.PluginNew(cmd.OutOrStdout(), params.Name, dir, paths, release)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` to write to (default compute-driver-NAME)")
@@ -54,39 +67,4 @@ func newPluginNew() *cobra.Command {
 	cmd.Flags().StringVar(&replace, "replace", "", "`DIR` with a checkout of compute-agent to build with, instead of a release")
 	opts.addOutputFlag(cmd)
 	return cmd
-}
-
-func printNewAsJSON(cmd *cobra.Command, params scaffold.Params, dir string, files []scaffold.File) error {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	paths := []string{}
-	for _, f := range files {
-		paths = append(paths, f.Path)
-	}
-	return printJSON(cmd.OutOrStdout(), map[string]any{"name": params.Name, "directory": abs, "files": paths})
-}
-
-func printNew(cmd *cobra.Command, params scaffold.Params, dir string, files []scaffold.File) error {
-	out := cmd.OutOrStdout()
-	_, err := fmt.Fprintf(out, "Created driver %s in %s:\n", params.Name, dir)
-	for _, f := range files {
-		if err == nil {
-			_, err = fmt.Fprintf(out, "  %s\n", f.Path)
-		}
-	}
-	download := ""
-	if params.Replace == "" {
-		download = "  go mod tidy      # downloads compute-agent " + params.AgentVersion + "\n"
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(
-			out,
-			"\nNext:\n  cd %s\n%s  make test        # passes without changes\n  make install     # as root: installs it where the agent looks for drivers\nREADME.md explains what to change.\n",
-			dir,
-			download,
-		)
-	}
-	return err
 }

@@ -4,17 +4,15 @@ package doctor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
 func checkPluginDir(_ context.Context, e *Env) []Result {
@@ -96,7 +94,7 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	case digest == "":
 		return fine("%s", path)
 	}
-	sum, err := fileSum(ctx, e.path(real))
+	sum, err := driverhost.Digest(ctx, e.path(real))
 	if err != nil {
 		return skip("%s cannot be read to compare its sha256: %v", path, err)
 	}
@@ -105,26 +103,6 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 			"Either the plugin was updated and drivers."+name+".sha256 was not, or the file was tampered with. The agent refuses to start it.", "sha256sum "+path)
 	}
 	return fine("%s, sha256 as configured", path)
-}
-
-// fileSum reads a file until ctx ends.
-func fileSum(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	hash := sha256.New()
-	for {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		if _, err := io.CopyN(hash, f, 4<<20); errors.Is(err, io.EOF) {
-			return hex.EncodeToString(hash.Sum(nil)), nil
-		} else if err != nil {
-			return "", err
-		}
-	}
 }
 
 // checkDriverWarnings gives one result for each warning of each enabled driver, and one for each

@@ -223,22 +223,3 @@ func (h *Host) Close() error {
 	_ = unix.Flock(int(h.lock.Fd()), unix.LOCK_UN)
 	return h.lock.Close()
 }
-
-// SuiteName is what no driver is called: compute-driver-test is the conformance suite.
-const SuiteName = "test"
-
-// Installed lists the executables in a plugin directory that are named like plugins, by driver
-// name. An installed driver is started only if it is configured.
-func Installed(dir string) (map[string]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("listing installed plugins: %w", err)
-	}
-	out := map[string]string{}
-	for _, e := range entries {
-		if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) && name != SuiteName && !e.IsDir() {
-			out[name] = filepath.Join(dir, e.Name())
-		}
-	}
-	return out, nil
-}

@@ -78,6 +78,11 @@ type NodePass struct {
 	Problem string
 }
 
+// Failed reports whether the driver reported no tree, or one that is wrong.
+func (p Pass) Failed() bool {
+	return len(p.Nodes) == 0 || slices.ContainsFunc(p.Nodes, func(node NodePass) bool { return node.Problem != "" })
+}
+
 // Names returns the resource classes and traits of the nodes after the pass, unsorted.
 func (p Pass) Names() (classes, traits []string) {
 	for _, node := range p.Nodes {

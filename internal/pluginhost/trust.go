@@ -3,6 +3,7 @@
 package pluginhost
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -173,4 +174,25 @@ func identify(path string) (fileID, error) {
 		return fileID{}, fmt.Errorf("checking %s: %w", path, err)
 	}
 	return fileID{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}, nil
+}
+
+// Digest returns the sha256 of a file in hexadecimal, as sha256sum prints it. It reads until ctx
+// ends.
+func Digest(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	hash := sha256.New()
+	for {
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		if _, err := io.CopyN(hash, f, 4<<20); errors.Is(err, io.EOF) {
+			return hex.EncodeToString(hash.Sum(nil)), nil
+		} else if err != nil {
+			return "", err
+		}
+	}
 }

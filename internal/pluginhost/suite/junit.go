@@ -4,8 +4,10 @@ package suite
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 )
 
@@ -64,6 +66,15 @@ func (r Report) WriteJUnit(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, "\n")
 	return err
+}
+
+// WriteJUnitFile creates or replaces a file with what WriteJUnit writes.
+func (r Report) WriteJUnitFile(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.WriteJUnit(f), f.Close())
 }
 
 // plain removes characters that XML does not allow.

@@ -42,6 +42,11 @@ type Options struct {
 	FailFast     bool          `json:"fail_fast,omitempty"`
 }
 
+// Spec is how the plugin is started.
+func (o Options) Spec() pluginhost.Spec {
+	return pluginhost.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, Sandbox: o.Sandbox}
+}
+
 // Event is one document that the suite's process writes: all checks first, then, of a run, the
 // report without results, each result, and the end.
 type Event struct {
@@ -63,6 +68,15 @@ type End struct {
 type FormerError struct{ Problem string }
 
 func (e *FormerError) Error() string { return e.Problem }
+
+// FileError says why a file that the caller names cannot be used: it cannot be read, or not
+// executed.
+type FileError struct{ Err error }
+
+func (e *FileError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *FileError) Unwrap() error { return e.Err }
 
 // Process is a process with the suite.
 type Process struct {

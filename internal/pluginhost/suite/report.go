@@ -4,6 +4,7 @@ package suite
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,19 @@ type Check struct {
 func (c Check) In(selected *regexp.Regexp) bool {
 	name, renamed := strings.CutPrefix(c.ID, "layouts/")
 	return selected.MatchString(c.ID) || renamed && selected.MatchString("shapes/"+name)
+}
+
+// Select returns the checks whose [Check.In] matches an expression, all for "". The error is the
+// expression's.
+func Select(checks []Check, expression string) ([]Check, error) {
+	if expression == "" {
+		return checks, nil
+	}
+	selected, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return !c.In(selected) }), nil
 }
 
 // Outcome of a check.

@@ -104,7 +104,25 @@ func wrapText(text string, width int) []string {
 	return out
 }
 
-// PluginPass prints what a pass of `plugin run` changed, and the tree after the first pass.
+// PluginRun prints the passes of `plugin run`.
+type PluginRun struct {
+	passes int
+	warned []string
+}
+
+// Pass prints what a pass changed, the tree after the first pass, and the warnings that no pass
+// before had.
+func (r *PluginRun) Pass(w io.Writer, pass pluginhost.Pass, warnings []string) error {
+	r.passes++
+	if err := PluginPass(w, pass, r.passes); err != nil {
+		return err
+	}
+	added := slices.DeleteFunc(warnings, func(text string) bool { return slices.Contains(r.warned, text) })
+	r.warned = append(r.warned, added...)
+	return PluginWarnings(w, added)
+}
+
+// PluginPass prints what the nth pass of `plugin run` changed, and the tree after the first pass.
 func PluginPass(w io.Writer, pass pluginhost.Pass, n int) error {
 	p := newPrinter(w)
 	p.line("pass %d", n)
@@ -198,18 +216,8 @@ func (p *printer) tree(tree *providertree.Tree, productNames map[string]string) 
 	}
 }
 
-// PluginEntry is one driver that is configured or installed.
-type PluginEntry struct {
-	Name string `json:"name"`
-	Path string `json:"path"`
-	// State is "enabled", "disabled" or "not configured".
-	State string `json:"state"`
-	// Problem is why the driver cannot start, or "".
-	Problem string `json:"problem,omitempty"`
-}
-
 // PluginList prints the drivers that are configured or installed.
-func PluginList(w io.Writer, dirs []string, entries []PluginEntry) error {
+func PluginList(w io.Writer, dirs []string, entries []pluginhost.Entry) error {
 	p := newPrinter(w)
 	if len(entries) == 0 {
 		p.line("No driver is configured or installed in %s.", strings.Join(dirs, " or "))
@@ -225,5 +233,23 @@ func PluginList(w io.Writer, dirs []string, entries []PluginEntry) error {
 			p.line("%*s  %s", name, "", e.Problem)
 		}
 	}
+	return p.err
+}
+
+// PluginNew prints which files of a new driver were written to a directory, and what comes next.
+// release is the one of compute-agent that the module downloads, "" if it uses a checkout.
+func PluginNew(w io.Writer, name, dir string, files []string, release string) error {
+	p := newPrinter(w)
+	p.line("Created driver %s in %s:", name, dir)
+	for _, file := range files {
+		p.line("  %s", file)
+	}
+	p.line("\nNext:\n  cd %s", dir)
+	if release != "" {
+		p.line("  go mod tidy      # downloads compute-agent %s", release)
+	}
+	p.line("  make test        # passes without changes")
+	p.line("  make install     # as root: installs it where the agent looks for drivers")
+	p.line("README.md explains what to change.")
 	return p.err
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -15,18 +16,19 @@ import (
 // finished check, and a summary. Consecutive checks that are not run for the same reason share a
 // line.
 type PluginTest struct {
-	p       *printer
-	width   int
-	columns map[string]int // by group: the longest ID
-	sizes   map[string]int // by group: how many checks
-	last    string         // group
-	held    []suite.Result
+	p        *printer
+	width    int
+	columns  map[string]int // by group: the longest ID
+	sizes    map[string]int // by group: how many checks
+	last     string         // group
+	held     []suite.Result
+	progress *checkProgress
 }
 
-// NewPluginTest prints to w. checks are those that run. width is the width of lines; 0 means no
-// limit.
-func NewPluginTest(w io.Writer, checks []suite.Check, width int) *PluginTest {
-	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{}}
+// NewPluginTest prints to w, and to notes which check runs: on a [Terminal] always, elsewhere if it
+// is slow. checks are those that run. width is the width of lines; 0 means no limit. Close it.
+func NewPluginTest(w, notes io.Writer, checks []suite.Check, width int) *PluginTest {
+	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{}, progress: newCheckProgress(notes, checks)}
 	for _, c := range checks {
 		group := groupOf(c.ID)
 		t.columns[group] = max(t.columns[group], len(c.ID))
@@ -36,10 +38,16 @@ func NewPluginTest(w io.Writer, checks []suite.Check, width int) *PluginTest {
 }
 
 // Begin prints the plugin's description.
-func (t *PluginTest) Begin(r suite.Report) { t.p.pluginHead(r.Description) }
+func (t *PluginTest) Begin(r suite.Report) {
+	t.progress.above(0, func() { t.p.pluginHead(r.Description) })
+}
 
 // Result prints the result of a check.
 func (t *PluginTest) Result(r suite.Result) {
+	t.progress.above(1, func() { t.result(r) })
+}
+
+func (t *PluginTest) result(r suite.Result) {
 	group := groupOf(r.ID)
 	if len(t.held) > 0 && (group != t.last || r.Outcome != suite.NotRun || r.Why != t.held[0].Why) {
 		t.release()
@@ -54,6 +62,9 @@ func (t *PluginTest) Result(r suite.Result) {
 	}
 }
 
+// Close ends what notes show. It may be called again.
+func (t *PluginTest) Close() { t.progress.end() }
+
 // release prints held results.
 func (t *PluginTest) release() {
 	if len(t.held) > 0 {
@@ -64,12 +75,14 @@ func (t *PluginTest) release() {
 
 // Flush prints held results at the end, and returns the first write error.
 func (t *PluginTest) Flush() error {
+	t.Close()
 	t.release()
 	return t.p.err
 }
 
 // End prints warnings and the summary.
 func (t *PluginTest) End(r suite.Report, warnings []string) error {
+	t.Close()
 	t.release()
 	if len(warnings) > 0 {
 		t.p.line("")
@@ -103,6 +116,21 @@ func (p *printer) confinement(r suite.Report, width int) {
 		p.hang("", "The driver ran in the agent's sandbox. If a file or a call was refused: docs/drivers.md, The sandbox, says what a driver may do; "+
 			"--no-sandbox shows whether it is the reason.", width)
 	}
+}
+
+// PluginSandbox warns of what a driver that is tried may do here that the agent would not let it
+// do. why is what asks for no sandbox.
+func PluginSandbox(w io.Writer, opts suite.Options, kernel pluginhost.Kernel, why string) error {
+	p := newPrinter(w)
+	switch lacks := kernel.Lacks(); {
+	case opts.NoSandbox:
+		p.line("WARNING: %s: the driver runs WITHOUT THE SANDBOX in which the agent starts drivers. It can read and change all that you can, "+
+			"and what works here can be refused on a host (docs/drivers.md, The sandbox).", why)
+	case len(lacks) > 0:
+		p.line("WARNING: the sandbox of drivers is incomplete on this machine (%s): %s. What works here can be refused on a host.",
+			kernel, strings.Join(lacks, "; "))
+	}
+	return p.err
 }
 
 // PluginWarnings prints warnings.

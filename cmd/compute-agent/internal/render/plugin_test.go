@@ -23,7 +23,7 @@ func tested(w io.Writer, r suite.Report, width int, warnings ...string) error {
 	for _, res := range r.Results {
 		checks = append(checks, res.Check)
 	}
-	t := render.NewPluginTest(w, checks, width)
+	t := render.NewPluginTest(w, io.Discard, checks, width)
 	t.Begin(r)
 	for _, res := range r.Results {
 		if r.Ended == "" || res.Why != r.Ended { // those come only with the report
@@ -180,7 +180,7 @@ func TestPluginLog(t *testing.T) {
 func TestPluginList(t *testing.T) {
 	var b bytes.Buffer
 	testproc.Check(t, render.PluginList(&b, []string{"/p"}, nil))
-	entries := []render.PluginEntry{
+	entries := []pluginhost.Entry{
 		{Name: "fake", Path: "/p/compute-driver-fake", State: "not configured"},
 		{Name: "libvirt", Path: "/p/compute-driver-libvirt", State: "enabled", Problem: "it is not installed"},
 	}

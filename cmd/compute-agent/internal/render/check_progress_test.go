@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package render
 
 import (
 	"bytes"
@@ -18,16 +18,16 @@ func TestProgressNamesSlowChecks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		p := newProgress(&b, []suite.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, false)
+		p := NewPluginTest(&b, &b, []suite.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, 0)
 		time.Sleep(3 * time.Second)
-		p.made(func() { b.WriteString("ok a/quick\n") })
+		p.Result(suite.Result{Check: suite.Check{ID: "a/quick"}, Outcome: suite.Passed})
 		time.Sleep(30 * time.Second)
-		p.made(func() { b.WriteString("ok a/slow\n") })
+		p.Result(suite.Result{Check: suite.Check{ID: "a/slow"}, Outcome: suite.Passed})
 		time.Sleep(5 * time.Second)
-		p.end()
-		p.end()
+		p.Close()
+		p.Close()
 		time.Sleep(time.Minute)
-		const want = "ok a/quick\n2 of 3: a/slow has been running for at least 10s\n2 of 3: a/slow has been running for at least 20s\nok a/slow\n"
+		const want = "\n  ok    a/quick\n2 of 3: a/slow has been running for at least 10s\n2 of 3: a/slow has been running for at least 20s\n  ok    a/slow\n"
 		testproc.Equal(t, b.String(), want, "%q")
 	})
 }
