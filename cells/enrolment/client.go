@@ -70,6 +70,42 @@ func Join(ctx context.Context, base string, token Token, csr []byte, nodes []Nod
 	return answer, err
 }
 
+const (
+	joinAttempts = 5
+	joinPause    = time.Second
+)
+
+// Join is the join of this host. It is repeated without an answer, which may have been lost, after
+// a pause that is reported. If the token is refused, the key is forgotten.
+func (h Host) Join(
+	ctx context.Context,
+	base string,
+	token Token,
+	csr []byte,
+	nodes []Node,
+	repeated func(err error, pause time.Duration),
+) (*Answer, error) {
+	pause := joinPause
+	for attempt := 1; ; attempt++ {
+		answer, err := Join(ctx, base, token, csr, nodes)
+		refused := new(Refusal)
+		final := errors.As(err, &refused) && refused.Final()
+		if err == nil || final || attempt == joinAttempts || errors.Is(err, ErrOtherCA) {
+			if final {
+				err = errors.Join(err, h.Abandon())
+			}
+			return answer, err
+		}
+		repeated(err, pause)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
 // verified checks a server by the fingerprint of its CA, and its name.
 func verified(state tls.ConnectionState, name, fingerprint string) error {
 	at := slices.IndexFunc(state.PeerCertificates, func(c *x509.Certificate) bool { return c.IsCA && pki.Fingerprint(c) == fingerprint })

@@ -12,7 +12,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -73,6 +75,18 @@ func (h Host) Begin(again bool) (crypto.Signer, error) {
 		return nil, err
 	}
 	return key, h.write(h.path(PendingKeyFile), text, 0o600)
+}
+
+// Request makes a request for a certificate of the host with a name, for the key of [Host.Begin].
+func (h Host) Request(name string, again bool) ([]byte, error) {
+	key, err := h.Begin(again)
+	if errors.Is(err, ErrJoined) {
+		err = fmt.Errorf("%w; with --again it gets another identity, and this one is replaced", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pki.NewRequest(key, name)
 }
 
 // identity is whom the identity file is for.
@@ -254,14 +268,14 @@ func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
 }
 
 // AgentOwner is whom the files of an agent belong to: the owner of its state directory, if there is
-// one, else a user that is looked up. Processes of other users than root have no choice.
-func AgentOwner(stateDir string, lookup func() (uid, gid int, err error)) (uid, gid int, err error) {
+// one, else a user. Processes of other users than root have no choice.
+func AgentOwner(stateDir, otherwise string) (uid, gid int, err error) {
 	if os.Geteuid() != 0 {
 		return os.Geteuid(), os.Getegid(), nil
 	}
 	info, err := os.Stat(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return lookup()
+		return userID(otherwise)
 	}
 	if err != nil {
 		return 0, 0, err
@@ -271,6 +285,19 @@ func AgentOwner(stateDir string, lookup func() (uid, gid int, err error)) (uid, 
 		return 0, 0, fmt.Errorf("the owner of %s is not known", stateDir)
 	}
 	return int(sys.Uid), int(sys.Gid), nil
+}
+
+// userID looks up a user.
+func userID(name string) (uid, gid int, err error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, 0, fmt.Errorf("%w; --user names another one", err)
+	}
+	if uid, err = strconv.Atoi(u.Uid); err != nil {
+		return 0, 0, err
+	}
+	gid, err = strconv.Atoi(u.Gid)
+	return uid, gid, err
 }
 
 // parseKey reads a key in PEM.

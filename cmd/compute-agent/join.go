@@ -7,21 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/user"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
-	"github.com/compute-agent/compute-agent/internal/agent/statedir"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
 // joinOptions are the flags of join.
@@ -102,18 +98,17 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	host := enrolment.Host{StateDir: cfg.Agent.StateDir, ConfigDir: o.dir}
-	if host.UID, host.GID, err = enrolment.AgentOwner(host.StateDir, o.agentUser); err != nil {
+	if host.UID, host.GID, err = enrolment.AgentOwner(host.StateDir, o.user); err != nil {
 		return fmt.Errorf("the user of the agent: %w", err)
 	}
 	if o.host == "" {
 		o.host = cfg.Agent.Host
 	}
-	say := func(format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 	switch {
 	case o.csr != "":
-		return o.request(host, say)
+		return o.request(host, out)
 	case o.certificate != "":
-		return o.install(host, say)
+		return o.install(host, out)
 	}
 	text, err := files.ReadSecret(o.tokenFile)
 	if err != nil {
@@ -126,36 +121,23 @@ func (o *joinOptions) run(ctx context.Context, out io.Writer) error {
 	if err := enrolment.CheckURL(o.api); err != nil {
 		return &exitError{exitUsage, fmt.Errorf("--api: %w", err)}
 	}
-	csr, err := o.newRequest(host)
+	csr, err := host.Request(o.host, o.again)
 	if err != nil {
 		return err
 	}
-	nodes := knownNodes(cfg, o.dir)
-	say("Joining at %s.", o.api)
-	answer, err := joinPatiently(ctx, o.api, token, csr, nodes, say)
+	_, _ = fmt.Fprintf(out, "Joining at %s.\n", o.api)
+	answer, err := host.Join(ctx, o.api, token, csr, agent.NodesToEnrol(cfg), func(err error, pause time.Duration) {
+		_, _ = fmt.Fprintf(out, "No answer: %v. Trying again in %v.\n", err, pause)
+	})
 	if err != nil {
-		if refused := new(enrolment.Refusal); errors.As(err, &refused) && refused.Final() {
-			err = errors.Join(err, host.Abandon())
-		}
 		return fmt.Errorf("the host has not joined: %w", err)
 	}
-	say("This is host %s of cell %s; the certificate is good until %s.", answer.Host, answer.Cell.Name, answer.Expires.UTC().Format(time.RFC3339))
-	switch {
-	case len(answer.Nodes) == 0:
-		say("It has no compute nodes yet: those that the agent names first become its own.")
-	default:
-		for _, n := range answer.Nodes {
-			say("It is for compute node %s.", strings.TrimSpace(n.UUID+" "+n.Name))
-		}
-	}
-	if answer.Placement.URL == "" {
-		say("The compute API does not say where Placement is ([enrolment] placement_url): configure [placement_client] yourself.")
-	}
-	return o.finish(host, enrolment.FromAnswer(answer, o.api), say)
+	_ = render.JoinAnswer(out, answer)
+	return o.finish(host, enrolment.FromAnswer(answer, o.api), out)
 }
 
 // finish writes the files of a host that has joined, if the agent can start with them.
-func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, say func(string, ...any)) error {
+func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, out io.Writer) error {
 	check := options{file: o.file, stateDir: o.stateDir}
 	for _, s := range host.Settings(j) {
 		check.extra = append(check.extra, config.Override{Key: s.Key, Value: s.Value, Flag: "compute-agent join"})
@@ -166,41 +148,30 @@ func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, say func(s
 			fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, and run the command again", o.file, err),
 		}
 	}
-	if err := host.Finish(j, time.Now(), func(path string) { say("Wrote %s.", path) }); err != nil {
+	if err := host.Finish(j, time.Now(), func(path string) { _, _ = fmt.Fprintf(out, "Wrote %s.\n", path) }); err != nil {
 		return fmt.Errorf("%w; run the command again to finish the join", err)
 	}
-	say("The host has joined. Start the agent: systemctl restart compute-agent")
-	return nil
-}
-
-// newRequest makes a key, unless one waits for its certificate, and a request for that.
-func (o *joinOptions) newRequest(host enrolment.Host) ([]byte, error) {
-	key, err := host.Begin(o.again)
-	if err != nil {
-		return nil, refusedJoin(err)
-	}
-	return pki.NewRequest(key, o.host)
+	_, err := fmt.Fprintln(out, "The host has joined. Start the agent: systemctl restart compute-agent")
+	return err
 }
 
 // request makes a key and writes a request for a certificate.
-func (o *joinOptions) request(host enrolment.Host, say func(string, ...any)) error {
+func (o *joinOptions) request(host enrolment.Host, out io.Writer) error {
 	if err := pki.CheckName(o.host); err != nil {
 		return &exitError{exitUsage, fmt.Errorf("--host: %w", err)}
 	}
-	csr, err := o.newRequest(host)
+	csr, err := host.Request(o.host, o.again)
 	if err != nil {
 		return err
 	}
 	if err := files.ReplaceMode(o.csr, csr, 0o644); err != nil {
 		return fmt.Errorf("--csr: %w", err)
 	}
-	say("Wrote %s: a request for the certificate of host %s. The key is in %s, and stays there.", o.csr, o.host, filepath.Join(host.StateDir, enrolment.PendingKeyFile))
-	say("The CA has to sign it for %s as a client (extended key usage clientAuth), and not as a server. Then run: compute-agent join --certificate FILE --ca-file FILE", o.host)
-	return nil
+	return render.JoinRequest(out, o.csr, o.host, host)
 }
 
 // install writes a certificate that a CA of the site's own has signed.
-func (o *joinOptions) install(host enrolment.Host, say func(string, ...any)) error {
+func (o *joinOptions) install(host enrolment.Host, out io.Writer) error {
 	j := enrolment.Joined{Host: o.host, Cell: o.cellURL, Placement: o.placementURL}
 	for _, f := range []struct {
 		flag, path string
@@ -215,66 +186,5 @@ func (o *joinOptions) install(host enrolment.Host, say func(string, ...any)) err
 		}
 		*f.into = content.Data
 	}
-	return o.finish(host, j, say)
-}
-
-// refusedJoin is the error of a host that has joined.
-func refusedJoin(err error) error {
-	if errors.Is(err, enrolment.ErrJoined) {
-		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets another identity, and this one is replaced", err)}
-	}
-	return err
-}
-
-const (
-	joinAttempts = 5
-	joinPause    = time.Second
-)
-
-// joinPatiently repeats a join without an answer, which may have been lost.
-func joinPatiently(ctx context.Context, api string, token enrolment.Token, csr []byte, nodes []enrolment.Node, say func(string, ...any)) (*enrolment.Answer, error) {
-	pause := joinPause
-	for attempt := 1; ; attempt++ {
-		answer, err := enrolment.Join(ctx, api, token, csr, nodes)
-		refused := new(enrolment.Refusal)
-		if err == nil || attempt == joinAttempts || errors.Is(err, enrolment.ErrOtherCA) || errors.As(err, &refused) && refused.Final() {
-			return answer, err
-		}
-		say("No answer: %v. Trying again in %v.", err, pause)
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pause):
-		}
-		pause *= 2
-	}
-}
-
-// knownNodes are the compute nodes that the agent of this host has reported, and its identity.
-func knownNodes(cfg *config.Config, dir string) []enrolment.Node {
-	var nodes []enrolment.Node
-	for id, owner := range statedir.New(cfg.Agent.StateDir).Owners(zerolog.Nop()) {
-		node := enrolment.Node{UUID: id, Name: owner.Node}
-		if pki.CheckName(node.Name) != nil {
-			node.Name = ""
-		}
-		nodes = append(nodes, node)
-	}
-	if id, err := resourcetracker.FindIdentity(cfg.Agent.StateDir, dir); err == nil && id != "" && len(nodes) == 0 {
-		nodes = append(nodes, enrolment.Node{UUID: id})
-	}
-	return nodes
-}
-
-// agentUser looks up the user of the agent.
-func (o *joinOptions) agentUser() (uid, gid int, err error) {
-	u, err := user.Lookup(o.user)
-	if err != nil {
-		return 0, 0, fmt.Errorf("%w; --user names another one", err)
-	}
-	if uid, err = strconv.Atoi(u.Uid); err != nil {
-		return 0, 0, err
-	}
-	gid, err = strconv.Atoi(u.Gid)
-	return uid, gid, err
+	return o.finish(host, j, out)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/lib/processes"
@@ -134,7 +135,7 @@ func exitCode(err error) int {
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.As(err, &undo):
+	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.Is(err, enrolment.ErrJoined), errors.As(err, &undo):
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
 		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase), errors.Is(err, sqldb.ErrNotEmpty),

@@ -4,8 +4,12 @@ package agent
 
 import (
 	"context"
+	"path/filepath"
+
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -46,12 +50,28 @@ func (a *Agent) enrolledNodes() []enrolment.Node {
 			if n.State == resourcetracker.Orphaned || n.UUID == "" {
 				continue
 			}
-			node := enrolment.Node{UUID: n.UUID, Name: n.Name}
-			if pki.CheckName(n.Name) != nil { // it cannot be in a certificate
-				node.Name = ""
-			}
-			out = append(out, node)
+			out = append(out, enrolledNode(n.UUID, n.Name))
 		}
+	}
+	return out
+}
+
+// enrolledNode is a node with its name, unless that cannot be in a certificate.
+func enrolledNode(id, name string) enrolment.Node {
+	if pki.CheckName(name) != nil {
+		name = ""
+	}
+	return enrolment.Node{UUID: id, Name: name}
+}
+
+// NodesToEnrol are the nodes that the agent of this host has reported; without any, the one of its
+// identity, if it has one.
+func NodesToEnrol(cfg *config.Config) (out []enrolment.Node) {
+	for id, owner := range statedir.New(cfg.Agent.StateDir).Owners(zerolog.Nop()) {
+		out = append(out, enrolledNode(id, owner.Node))
+	}
+	if id, err := resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File())); err == nil && id != "" && len(out) == 0 {
+		out = append(out, enrolment.Node{UUID: id})
 	}
 	return out
 }

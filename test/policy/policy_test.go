@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/config":                     {"placement/wire", "providertree", "systemd"},
 	"internal/agent/commands":             {"internal/agent", "internal/agent/control", "internal/agent/disabled", "internal/config", "resourcetracker", "resourcetracker/audit", "resourcetracker/providerconfig"},
 	"internal/agent/control":              {"internal/agent/disabled", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
-	"cmd/compute-agent/internal/render":   {"internal/agent/commands", "internal/agent/control", "internal/agent/disabled", "internal/config", "internal/doctor", "internal/pluginhost", "internal/pluginhost/suite", "internal/health", "placement/candidates", "placement/operator", "placement/store", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal", "systemd"},
+	"cmd/compute-agent/internal/render":   {"cells/enrolment", "internal/agent/commands", "internal/agent/control", "internal/agent/disabled", "internal/config", "internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/suite", "placement/candidates", "placement/operator", "placement/store", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal", "systemd"},
 	"internal/health":                     {"cells/worker", "internal/agent/disabled", "internal/pluginhost", "resourcetracker"},
 	"internal/lib":                        {},
 	"internal/libvirtd":                   {},
