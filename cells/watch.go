@@ -6,6 +6,8 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -44,6 +46,31 @@ func (r *readiness) now(ctx context.Context) osapi.Readiness {
 	defer cancel()
 	r.last, r.at = r.look(ctx), time.Now()
 	return r.last
+}
+
+// APISocket is the name of the admin socket of a compute API.
+const APISocket = "compute-api.sock"
+
+// CellSocket is the name of the admin socket of a cell.
+func CellSocket(cell string) string { return "cell-" + url.PathEscape(cell) + ".sock" }
+
+// Admin is the admin socket of the API below a runtime directory, which has commands run, and its
+// metrics at an address, "" for none.
+func (a *API) Admin(runtimeDir, metrics string, commands http.Handler) osapi.Admin {
+	return osapi.Admin{
+		Service: "The compute API", Socket: filepath.Join(runtimeDir, APISocket), Offers: "metrics",
+		Serve:          func(ctx context.Context, l *osapi.KeySocket) error { return a.ServeAdmin(ctx, l, commands) },
+		MetricsAddress: metrics, Key: "compute_api.metrics_listen", ServeMetrics: a.ServeMetrics,
+	}
+}
+
+// Admin is the admin socket of the cell below a runtime directory, and its metrics at an address,
+// "" for none.
+func (c *Cell) Admin(runtimeDir, metrics string) osapi.Admin {
+	return osapi.Admin{
+		Service: "Cell " + c.cfg.Name, Socket: filepath.Join(runtimeDir, CellSocket(c.cfg.Name)), Offers: "metrics", Serve: c.ServeAdmin,
+		MetricsAddress: metrics, Key: "cell.metrics_listen", ServeMetrics: c.ServeMetrics,
+	}
 }
 
 // ServeMetrics serves GET /metrics, /healthz and /readyz on the listener, without authentication,

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -55,6 +56,19 @@ func (s *Server) Status() Status {
 		status.DatabaseProblem = err.Error()
 	}
 	return status
+}
+
+// AdminSocket is the name of the admin socket of Placement.
+const AdminSocket = "placement-admin.sock"
+
+// Admin is the admin socket of the service below a runtime directory, which has commands run, and
+// its metrics at an address, "" for none.
+func (s *Server) Admin(runtimeDir, metrics string, commands http.Handler) osapi.Admin {
+	return osapi.Admin{
+		Service: "Placement", Socket: filepath.Join(runtimeDir, AdminSocket), Offers: "status, metrics and profiles",
+		Serve:          func(ctx context.Context, l *osapi.KeySocket) error { return s.ServeAdmin(ctx, l, commands) },
+		MetricsAddress: metrics, Key: "placement_metrics.listen", ServeMetrics: s.ServeMetrics,
+	}
 }
 
 // ServeAdmin answers /status, /database (a backup), /metrics, /healthz, /readyz and /debug/pprof on

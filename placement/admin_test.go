@@ -4,6 +4,7 @@ package placement_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,9 +12,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -174,4 +178,34 @@ func TestIdleConnections(t *testing.T) {
 	}
 	stop()
 	testproc.NoError(t, errors.Join(<-served, server.Close()))
+}
+
+// TestAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken says
+// what it lacks.
+func TestAdminSocket(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := filepath.Join(t.TempDir(), "run")
+	socket := filepath.Join(dir, placement.AdminSocket)
+	admin := func() osapi.Admin {
+		server := testproc.Try(placement.New(t.Context(), config(t))).Or(t)
+		t.Cleanup(func() { testproc.NoError(t, server.Close()) })
+		return server.Admin(dir, "", http.NotFoundHandler())
+	}
+	testproc.Equal(t, admin().Key, "placement_metrics.listen", "the key is %s")
+	var first, second bytes.Buffer
+	stop := testproc.Try(admin().Start(t.Context(), zerolog.New(&first))).Or(t)
+	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
+	stopSecond := testproc.Try(admin().Start(t.Context(), zerolog.New(&second))).Or(t)
+	if !strings.Contains(second.String(), "--runtime-dir") || strings.Contains(first.String(), "warn") {
+		t.Errorf("the first says %s, the second %s", &first, &second)
+	}
+	stopSecond()
+	status, _ := get(t, through(&net.UnixAddr{Net: "unix", Name: socket}), "http://placement/status")
+	testproc.Equal(t, status, http.StatusOK, "/status: %d")
+	stop()
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Errorf("the socket is left behind: %v", err)
+	}
 }

@@ -56,7 +56,7 @@ func TestAuditOfPlacementServe(t *testing.T) {
 			}
 			return nil
 		})
-		if text := page(t, "unix", filepath.Join(dir, placementAdminSocket), "/metrics"); !strings.Contains(text, `compute_agent_audit_records_total{destination="file",outcome="written"} 1`) {
+		if text := page(t, "unix", filepath.Join(dir, "placement-admin.sock"), "/metrics"); !strings.Contains(text, `compute_agent_audit_records_total{destination="file",outcome="written"} 1`) {
 			t.Errorf("the metrics do not count the record")
 		}
 		stop()

@@ -194,7 +194,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Stringer("database", address).Str("version", version.Number()).Msg("The cell is serving.")
 	service := served{
 		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
-		watched: watchCell(cfg.Agent.RuntimeDir, name, cfg.Cell.MetricsListen, process), serve: besideDenyList(made.Denied, process.Serve),
+		watched: process.Admin(cfg.Agent.RuntimeDir, cfg.Cell.MetricsListen), serve: besideDenyList(made.Denied, process.Serve),
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err

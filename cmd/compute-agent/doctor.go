@@ -3,27 +3,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/doctor"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/placement/store"
-	"github.com/compute-agent/compute-agent/systemd"
 )
 
 // newDoctor checks the host. It works without a running agent, and without a valid configuration.
@@ -47,9 +32,7 @@ func newDoctor() *cobra.Command {
 				return err
 			}
 			env.Judged = judgedBy(running)
-			env.Examine = func(ctx context.Context) ([]doctor.Examined, error) { return examine(ctx, cfg, cfgErr) }
-			env.Services = services(cmd.Context(), opts.file)
-			env.Databases = databases(append([]doctor.Service{{Config: cfg}}, env.Services...))
+			env.Complete(services(cmd.Context(), opts.file))
 			var results []doctor.Result
 			_ = working(cmd, "Checking this host", func(*render.Progress) error {
 				results = doctor.Run(cmd.Context(), env)
@@ -79,102 +62,11 @@ func printResults(cmd *cobra.Command, o *options, results []doctor.Result) error
 	return err
 }
 
-// services are the units of this project on this machine with their configurations; none without
-// systemd, or if the command is about a file that an operator names.
-func services(ctx context.Context, file string) (out []doctor.Service) {
+// services are those of the control plane on this machine; none if the command is about a file that
+// an operator names.
+func services(ctx context.Context, file string) []doctor.Service {
 	if file != "" {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, systemctlTimeout)
-	defer cancel()
-	units, err := systemd.UnitStates(asking, doctor.UnitPattern)
-	if err != nil {
-		return nil
-	}
-	for _, u := range units {
-		s := doctor.Service{UnitState: u}
-		environ := append(os.Environ(), "CREDENTIALS_DIRECTORY=/run/credentials/"+u.Name)
-		if u.Name == doctor.ComputeAPIUnit {
-			environ = append(environ, "RUNTIME_DIRECTORY=/run/"+strings.TrimSuffix(u.Name, ".service"))
-		}
-		cfg, err := config.Load(config.Options{File: doctor.ConfigFile(u), Environ: environ, Uses: []string{}, Unit: u.Name, Overrides: doctor.Overrides(u)})
-		if err == nil {
-			s.Config = cfg
-		}
-		s.ConfigErr = err
-		if s.Config != nil && u.Active == "active" && u.Name == doctor.ComputeAPIUnit {
-			s.Cells, s.CellsErr = cellStates(ctx, filepath.Join(s.Config.Agent.RuntimeDir, computeAdminSocket))
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// systemctlTimeout is how long systemd may take to say how the units are.
-const systemctlTimeout = 5 * time.Second
-
-// cellsTimeout is how long the compute API may take to say how the cells are, which it may have to
-// ask.
-const cellsTimeout = 5 * time.Second
-
-// cellStates are the cells as a compute API has them.
-func cellStates(ctx context.Context, socket string) (out []doctor.Cell, err error) {
-	ctx, cancel := context.WithTimeout(ctx, cellsTimeout)
-	defer cancel()
-	states, err := cells.AskStates(ctx, socket)
-	for _, s := range states {
-		out = append(out, doctor.Cell{Name: s.Name, URL: s.URL, Cell0: s.UUID == apidb.Cell0UUID, Up: s.Up, Since: s.Since, Cause: s.Cause})
-	}
-	return out, err
-}
-
-// databases are the databases of servers that services are configured with, each once.
-func databases(services []doctor.Service) (out []doctor.Database) {
-	for _, s := range services {
-		if s.Config == nil {
-			continue
-		}
-		cell := "cell"
-		if _, name, is := strings.Cut(strings.TrimSuffix(s.Name, ".service"), "-cell@"); is {
-			cell += " " + name
-		}
-		cfg := s.Config
-		for _, d := range []struct {
-			name, of, address, key, upgrade string
-			options                         func() sqldb.Options
-		}{
-			{"placement", "Placement", cfg.Placement.Database, "placement.database", "compute-agent placement db upgrade", store.DatabaseOptions},
-			{"compute_api", "the compute API", cfg.ComputeAPI.Database, "compute_api.database", "compute-agent cells manage db upgrade", apidb.DatabaseOptions},
-			{strings.Replace(cell, " ", ".", 1), "the " + cell, cfg.Cell.Database, "cell.database", "systemctl restart 'compute-agent-cell@*'", celldb.DatabaseOptions},
-		} {
-			if a, err := sqldb.ParseAddress(d.address); err != nil || !a.Shared() {
-				continue // checked by the configuration, or a file that its service protects
-			}
-			if slices.ContainsFunc(out, func(other doctor.Database) bool { return other.Address == d.address }) {
-				continue
-			}
-			out = append(out, doctor.Database{
-				Address: d.address, Name: d.name, Of: d.of, Key: d.key, Upgrade: d.upgrade,
-				Diagnose: func(ctx context.Context) (sqldb.Diagnosis, error) { return sqldb.Diagnose(ctx, d.address, d.options()) },
-			})
-		}
-	}
-	return out
-}
-
-// examine lets the drivers check the machine.
-func examine(ctx context.Context, cfg *config.Config, cfgErr error) ([]doctor.Examined, error) {
-	if cfgErr != nil {
-		return nil, errors.New("the configuration is invalid")
-	}
-	checks, err := agent.CheckDrivers(ctx, cfg)
-	var out []doctor.Examined
-	for _, c := range checks {
-		e := doctor.Examined{Driver: c.Driver, Warnings: map[string]string{}, Problem: cmp.Or(strings.Join(c.Problems, "; "), c.Unchecked, c.Unseen)}
-		for _, w := range c.Warnings {
-			e.Warnings[w.Name] = w.Text
-		}
-		out = append(out, e)
-	}
-	return out, err
+	return doctor.Services(ctx)
 }

@@ -122,7 +122,7 @@ esac
 	out, err := status()
 	testproc.Check(t, err)
 	testproc.Contains(t, out, "skipped  Cells ", "without an answer: %s")
-	l := testproc.Try(net.Listen("unix", filepath.Join(dir, computeAdminSocket))).Or(t)
+	l := testproc.Try(net.Listen("unix", filepath.Join(dir, cells.APISocket))).Or(t)
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode([]cells.CellState{{Name: "cell1", Up: true}, {Name: "cell2", Since: time.Now().Add(-time.Hour), Cause: "connection refused"}})
 	})}

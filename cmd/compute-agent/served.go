@@ -10,7 +10,10 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -21,7 +24,7 @@ type served struct {
 	plain bool
 	tls   string
 	// watched are its admin socket and metrics; serve serves requests until the context ends.
-	watched watched
+	watched osapi.Admin
 	serve   func(context.Context, net.Listener) error
 }
 
@@ -32,7 +35,7 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 	if s.plain && !osapi.IsLoopbackAddr(l.Addr()) {
 		log.Warn().Str("address", address).Msg("Clients send tokens to this address in plain text. Set " + s.tls + ", or allow only a TLS proxy to reach the address.")
 	}
-	stopWatched, err := serveWatched(ctx, s.watched, log)
+	stopWatched, err := s.watched.Start(ctx, log)
 	if err != nil {
 		_ = l.Close()
 		return err
@@ -45,6 +48,17 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 	logFailure(log, notify.Ready("serving "+s.what+" on "+address))
 	defer context.AfterFunc(ctx, func() { logFailure(log, notify.Stopping("finishing requests")) })()
 	return s.serve(ctx, l)
+}
+
+// watchPlacement and watchComputeAPI are the admin sockets and metrics of services that run
+// commands.
+func watchPlacement(cfg *config.Config, server *placement.Server) osapi.Admin {
+	commands := serving{cfg: cfg, placement: server}.commands("placement", "db")
+	return server.Admin(cfg.Agent.RuntimeDir, cfg.PlacementMetrics.Listen, commands)
+}
+
+func watchComputeAPI(cfg *config.Config, api *cells.API) osapi.Admin {
+	return api.Admin(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, serving{cfg: cfg, api: api}.commands("cells", "manage"))
 }
 
 // Percentages of the memory of a unit or container that the Go runtime of this process may use. The

@@ -42,7 +42,7 @@ func TestServedPlainText(t *testing.T) {
 		done := errors.New("served")
 		s := served{
 			what: "it", plain: c.plain, tls: "its_cert_file", serve: func(context.Context, net.Listener) error { return done },
-			watched: watched{what: "It", socket: filepath.Join(t.TempDir(), "x.sock"), admin: func(ctx context.Context, l *osapi.KeySocket) error { <-ctx.Done(); return l.Close() }},
+			watched: osapi.Admin{Service: "It", Socket: filepath.Join(t.TempDir(), "x.sock"), Serve: func(ctx context.Context, l *osapi.KeySocket) error { <-ctx.Done(); return l.Close() }},
 		}
 		if err := s.run(t.Context(), &at{address: c.address}, nil, zerolog.New(&log)); !errors.Is(err, done) {
 			t.Errorf("%s: %v", c.address, err)
@@ -62,7 +62,7 @@ func TestServedUnwatched(t *testing.T) {
 	l := &at{address: taken.Addr()}
 	s := served{
 		what: "it", serve: func(context.Context, net.Listener) error { t.Error("it serves"); return nil },
-		watched: watched{what: "It", listen: taken.Addr().String(), key: "it.metrics_listen"},
+		watched: osapi.Admin{Service: "It", MetricsAddress: taken.Addr().String(), Key: "it.metrics_listen"},
 	}
 	if err := s.run(t.Context(), l, nil, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "it.metrics_listen") || !l.closed {
 		t.Errorf("%v; the listener is closed: %v", err, l.closed)

@@ -129,7 +129,7 @@ func standalone(ctx context.Context, opts *options, listener net.Listener, compu
 	// Placement stops after the agent, so that the last pass can finish.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
-	stopBeside, err := serveWatched(serving, watchPlacement(cfg, server), log.Level(zerolog.WarnLevel))
+	stopBeside, err := watchPlacement(cfg, server).Start(serving, log.Level(zerolog.WarnLevel))
 	if err != nil {
 		return err
 	}

@@ -135,16 +135,16 @@ func newStandaloneCompute(
 // with hosts.
 func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	ctx = context.WithoutCancel(ctx) // until Close
-	all := []watched{watchComputeAPI(cfg, s.api)}
+	all := []osapi.Admin{watchComputeAPI(cfg, s.api)}
 	for i, c := range standaloneCells {
 		listen := cfg.Cell.MetricsListen
 		if c.IsCell0() {
 			listen = ""
 		}
-		all = append(all, watchCell(cfg.Agent.RuntimeDir, c.Name, listen, s.cells[i]))
+		all = append(all, s.cells[i].Admin(cfg.Agent.RuntimeDir, listen))
 	}
 	for _, w := range all {
-		stop, err := serveWatched(ctx, w, log)
+		stop, err := w.Start(ctx, log)
 		if err != nil {
 			return err
 		}

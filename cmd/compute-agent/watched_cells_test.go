@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,41 +50,6 @@ func page(t *testing.T, network, address, path string) string {
 	return string(text)
 }
 
-// TestCellAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken
-// serves all the same, and says what it lacks.
-func TestCellAdminSocket(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	dir := filepath.Join(t.TempDir(), "run")
-	w := watchCell(dir, "cell1", "", newWatchedCell(t))
-	var first, second bytes.Buffer
-	stop := testproc.Try(serveWatched(t.Context(), w, zerolog.New(&first))).Or(t)
-	socket := filepath.Join(dir, "cell-cell1.sock")
-	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
-		t.Errorf("the socket: %v, %v", info, err)
-	}
-	stopSecond := testproc.Try(serveWatched(t.Context(), w, zerolog.New(&second))).Or(t)
-	stopSecond()
-	testproc.Equal(t, page(t, "unix", socket, "/readyz"), "ready\ncell1: up\n", "readyz says %q")
-	if !strings.Contains(page(t, "unix", socket, "/metrics"), "compute_agent_cell_database_up 1\n") {
-		t.Error("the metrics lack the database")
-	}
-	stop()
-	if !strings.Contains(second.String(), "--runtime-dir") || strings.Contains(first.String(), "warn") {
-		t.Errorf("the first says %s, the second %s", &first, &second)
-	}
-	if _, err := os.Stat(socket); !os.IsNotExist(err) {
-		t.Errorf("the socket is left behind: %v", err)
-	}
-}
-
-// TestCellAdminSocketName: no name of a cell leads out of the directory.
-func TestCellAdminSocketName(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
-		testproc.Equal(t, cellAdminSocket(name), want, "%q: %q", name)
-	}
-}
-
 // TestAdminSocketsNeedTheirKey: commands and backups are for those who can read the key beside the
 // socket, on that of each service.
 func TestAdminSocketsNeedTheirKey(t *testing.T) {
@@ -98,13 +61,13 @@ func TestAdminSocketsNeedTheirKey(t *testing.T) {
 	defer s.Close()
 	server := testproc.Try(placement.New(t.Context(), placement.Config{StateDir: dir, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})).Or(t)
 	defer func() { testproc.NoError(t, server.Close()) }()
-	defer testproc.Try(serveWatched(t.Context(), watchPlacement(cfg, server), zerolog.Nop())).Or(t)()
+	defer testproc.Try(watchPlacement(cfg, server).Start(t.Context(), zerolog.Nop())).Or(t)()
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ctx) }()
 	const command, backup = "POST " + sqldb.CommandPath, "GET " + sqldb.BackupPath
 	for name, calls := range map[string][]string{
-		placementAdminSocket: {command, backup}, computeAdminSocket: {command, backup}, cellAdminSocket("cell0"): {backup}, cellAdminSocket("cell1"): {backup},
+		placement.AdminSocket: {command, backup}, cells.APISocket: {command, backup}, cells.CellSocket("cell0"): {backup}, cells.CellSocket("cell1"): {backup},
 	} {
 		socket := filepath.Join(dir, name)
 		page(t, "unix", socket, "/readyz") // it is served

@@ -34,7 +34,7 @@ const (
 // service is which of the services it is, as the configuration calls it; "" for other units.
 func (s Service) service() config.Service {
 	switch {
-	case s.Name == ComputeAPIUnit:
+	case s.Name == computeAPIUnit:
 		return config.ComputeAPIService
 	case strings.HasPrefix(s.Name, "compute-agent-cell@"):
 		return config.CellService

@@ -3,15 +3,16 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
@@ -118,17 +119,18 @@ func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 	var out []Result
 	for _, d := range examined {
 		var r []Result
-		switch {
-		case d.Problem != "":
-			r = skip("cannot ask it: %s", d.Problem)
+		switch problem := cmp.Or(strings.Join(d.Problems, "; "), d.Unchecked, d.Unseen); {
+		case problem != "":
+			r = skip("cannot ask it: %s", problem)
 		case len(d.Warnings) == 0:
 			r = fine("no warnings")
 		}
-		for _, name := range slices.Sorted(maps.Keys(d.Warnings)) {
+		slices.SortFunc(d.Warnings, func(a, b agent.DriverWarning) int { return cmp.Compare(a.Name, b.Name) })
+		for _, w := range d.Warnings {
 			r = append(
 				r,
 				warn(
-					name+": "+d.Warnings[name],
+					w.Name+": "+w.Text,
 					"The driver works, but what the warning is about may not.",
 					"compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # lists its configuration keys",
 				)...)

@@ -16,15 +16,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/systemd"
 )
-
-// UnitPattern matches the names of the units of this project.
-const UnitPattern = "compute-agent*"
 
 // agentUnits are the unit of the agent, which has checks of its own, and that of what it starts.
 var agentUnits = []string{"compute-agent.service", "compute-agent-domain-capabilities.service"}
@@ -37,27 +36,15 @@ type Service struct {
 	// ConfigErr is why its configuration cannot be used.
 	ConfigErr error
 	// Cells are those of a compute API that runs, as it has them; CellsErr: it does not say.
-	Cells    []Cell
+	Cells    []cells.CellState
 	CellsErr error
 }
 
-// ComputeAPIUnit is the unit of the compute API.
-const ComputeAPIUnit = "compute-agent-cells-api.service"
+// configFileOf is the file that the command of a unit names with --config, "" for the default.
+func configFileOf(u systemd.UnitState) string { return flagOf(u, "--config") }
 
-// Cell is a cell as the compute API has it.
-type Cell struct {
-	Name, URL string
-	Cell0     bool // it has no hosts
-	Up        bool
-	Since     time.Time // it is up or down
-	Cause     string    // why it is down
-}
-
-// ConfigFile is the file that the command of a unit names with --config, "" for the default.
-func ConfigFile(u systemd.UnitState) string { return flagOf(u, "--config") }
-
-// Overrides are what the command of a unit says of its configuration.
-func Overrides(u systemd.UnitState) (out []config.Override) {
+// overridesOf are what the command of a unit says of its configuration.
+func overridesOf(u systemd.UnitState) (out []config.Override) {
 	keys := map[string]string{"--state-dir": "agent.state_dir", "--runtime-dir": "agent.runtime_dir"}
 	switch (Service{UnitState: u}).service() {
 	case config.PlacementService:
@@ -147,14 +134,14 @@ func checkCells(_ context.Context, e *Env) (out []Result) {
 }
 
 // cell is the result for a cell that does not answer the compute API.
-func (e *Env) cell(c Cell) Result {
+func (e *Env) cell(c cells.CellState) Result {
 	unit := "compute-agent-cell@" + c.Name + ".service"
 	fix := e.command("systemctl status %s", unit)
 	if !slices.ContainsFunc(e.Services, func(s Service) bool { return s.Name == unit }) {
 		fix += "   # on the machine of " + c.URL
 	}
 	why := "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running."
-	if c.Cell0 {
+	if c.UUID == apidb.Cell0UUID { // it has no hosts
 		why = "Servers that no host takes stay in BUILD until it answers. Those that it has are shown as UNKNOWN, and cannot be changed."
 	}
 	return Result{
@@ -183,7 +170,7 @@ func checkServices(_ context.Context, e *Env) (out []Result) {
 // misconfigured is the result for a service whose configuration cannot be used. What it says is not
 // repeated where another user can have put another file there.
 func (e *Env) misconfigured(s Service) Result {
-	file := cmp.Or(ConfigFile(s.UnitState), config.DefaultFile)
+	file := cmp.Or(configFileOf(s.UnitState), config.DefaultFile)
 	if errors.Is(s.ConfigErr, fs.ErrPermission) && e.Self != 0 {
 		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be read, nor the files and databases be checked that it names; run this command as root"}
 	}

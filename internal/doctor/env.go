@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
 )
@@ -40,15 +41,6 @@ type Space struct {
 	ReadOnly                bool
 }
 
-// Examined is a driver's check of its configuration on this machine.
-type Examined struct {
-	Driver string
-	// Warnings by name.
-	Warnings map[string]string
-	// Problem is why the driver rejects the configuration or could not check it, or "".
-	Problem string
-}
-
 // Env is the access of checks to a host. [Host] returns that of the real machine.
 type Env struct {
 	Config    *config.Config // never nil; with ConfigErr it holds what could be read
@@ -56,7 +48,7 @@ type Env struct {
 	// Judged describes the agent whose configuration it is, "" for none.
 	Judged string
 	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
-	Examine func(ctx context.Context) ([]Examined, error)
+	Examine func(ctx context.Context) ([]agent.DriverCheck, error)
 	// Services are the units of this project on this machine, those of the agent among them. A
 	// machine that has some, but no agent, is judged by them alone.
 	Services []Service

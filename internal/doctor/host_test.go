@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	driverhost "github.com/compute-agent/compute-agent/internal/pluginhost"
@@ -235,7 +236,9 @@ func (f *fixture) examine() []Result {
 	e := f.env
 	e.Config, e.ConfigErr, e.Root = cfg, err, f.root
 	if e.Examine == nil {
-		e.Examine = func(context.Context) ([]Examined, error) { return []Examined{{Driver: "libvirt"}}, nil }
+		e.Examine = func(context.Context) ([]agent.DriverCheck, error) {
+			return []agent.DriverCheck{{Driver: "libvirt"}}, nil
+		}
 	}
 	if e.Agent.Name == "" {
 		e.Agent = Account{Name: ServiceUser, UID: agentUID, GIDs: []int{agentGID}}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/cells"
+	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/systemd"
@@ -74,9 +76,9 @@ func TestServices(t *testing.T) {
 func TestCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	api := func(s *Service) {
-		s.Cells = []Cell{{Name: "cell1", Up: true, Since: noon}, {Name: "cell2", URL: "https://two", Since: noon.Add(-26 * time.Second), Cause: "connection refused"}}
+		s.Cells = []cells.CellState{{Name: "cell1", Up: true, Since: noon}, {Name: "cell2", URL: "https://two", Since: noon.Add(-26 * time.Second), Cause: "connection refused"}}
 	}
-	e := &Env{Now: func() time.Time { return noon }, Services: []Service{unit(ComputeAPIUnit, api)}}
+	e := &Env{Now: func() time.Time { return noon }, Services: []Service{unit(computeAPIUnit, api)}}
 	want := []Result{{
 		Name: "cells.cell2", Title: "Cell cell2", Severity: Error, Found: "down since " + noon.Add(-26*time.Second).UTC().Format(time.RFC3339) + ": connection refused",
 		Why: "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running.",
@@ -91,7 +93,7 @@ func TestCells(t *testing.T) {
 	if first := ControlPlane(e.Services)[0]; first.Name != "cells.cell2" {
 		t.Errorf("the first of a status is %+v", first)
 	}
-	e.Services[0].Cells[1].Cell0 = true
+	e.Services[0].Cells[1].UUID = apidb.Cell0UUID
 	if why := checkCells(t.Context(), e)[0].Why; !strings.HasPrefix(why, "Servers that no host takes stay in BUILD") || strings.Contains(why, "Guests") {
 		t.Errorf("without cell0: %s", why)
 	}
@@ -191,7 +193,7 @@ func TestConfigFile(t *testing.T) {
 		"/usr/bin/compute-agent cells serve --name cell1 --config /etc/compute-agent/cell1.toml --state-dir /x": "/etc/compute-agent/cell1.toml",
 		"/usr/bin/compute-agent placement serve": "", "": "", "compute-agent --config": "",
 	} {
-		testproc.Equal(t, ConfigFile(systemd.UnitState{Command: command}), want, command+": %q")
+		testproc.Equal(t, configFileOf(systemd.UnitState{Command: command}), want, command+": %q")
 	}
 }
 
@@ -200,11 +202,11 @@ func TestOverrides(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]map[string]string{
 		"compute-agent-cell@cell1.service": {"cell.auth": "peer", "cell.listen": "unix:///run/cell1/api.sock", "agent.runtime_dir": "/run/cell1"},
-		ComputeAPIUnit:                     {"compute_api.auth": "peer", "compute_api.listen": "unix:///run/cell1/api.sock", "agent.runtime_dir": "/run/cell1"},
+		computeAPIUnit:                     {"compute_api.auth": "peer", "compute_api.listen": "unix:///run/cell1/api.sock", "agent.runtime_dir": "/run/cell1"},
 		"compute-agent-placement.service":  {"agent.runtime_dir": "/run/cell1"}, // no key has its address
 	} {
 		got := map[string]string{}
-		for _, o := range Overrides(systemd.UnitState{Name: name, Command: "/usr/bin/compute-agent serve --auth peer --listen unix:///run/cell1/api.sock --runtime-dir=/run/cell1"}) {
+		for _, o := range overridesOf(systemd.UnitState{Name: name, Command: "/usr/bin/compute-agent serve --auth peer --listen unix:///run/cell1/api.sock --runtime-dir=/run/cell1"}) {
 			got[o.Key] = o.Value
 		}
 		testproc.Samef(t, cmp.Diff(want, got), "overrides of %s", name)
@@ -221,7 +223,7 @@ func (f *fixture) withCell(text string, change ...func(*Service)) *Env {
 	f.write(file, text, 0o640)
 	command := systemd.UnitState{Command: "/usr/bin/compute-agent cell serve --config " + file + " --state-dir=/var/lib/cell1"}
 	cfg, err := config.Load(config.Options{
-		File: ConfigFile(command), Overrides: Overrides(command), Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{},
+		File: configFileOf(command), Overrides: overridesOf(command), Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{},
 	})
 	f.must(err)
 	cell := unit("compute-agent-cell@cell1.service", append(change, func(s *Service) {
@@ -333,7 +335,7 @@ names = ["api.example"]
 	cfg, err := config.Load(config.Options{File: "/etc/compute-agent/api.toml", Root: f.root, UID: func() int { return 0 }, Uses: []string{}})
 	testproc.Check(t, err)
 	e.Services = []Service{
-		unit(ComputeAPIUnit, func(s *Service) { s.Config, s.User = cfg, "compute-agent-cells-api" }),
+		unit(computeAPIUnit, func(s *Service) { s.Config, s.User = cfg, "compute-agent-cells-api" }),
 		unit("compute-agent-placement.service", func(s *Service) {
 			s.Config, s.Command = &config.Config{}, "/usr/bin/compute-agent placement serve --auth token --token-file=/etc/tokens"
 		}),
@@ -357,7 +359,7 @@ names = ["api.example"]
 		t.Errorf("files that are not used are judged: %+v", got)
 	}
 	e.LookupUser = func(string) (Account, error) { return Account{}, errors.New("no such user") }
-	if got := checkFiles(t.Context(), e); got[0].Severity != Skipped || got[0].Found != "the user of "+ComputeAPIUnit+": no such user" {
+	if got := checkFiles(t.Context(), e); got[0].Severity != Skipped || got[0].Found != "the user of "+computeAPIUnit+": no such user" {
 		t.Errorf("without the user: %+v", got[0])
 	}
 }
@@ -439,7 +441,7 @@ func TestDatabasePasswords(t *testing.T) {
 			}
 			u := systemd.UnitState{Name: unitName, Command: command}
 			f.write("/etc/compute-agent/cell1.toml", text, 0o640)
-			cfg, err := config.Load(config.Options{File: "/etc/compute-agent/cell1.toml", Overrides: Overrides(u), Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{}})
+			cfg, err := config.Load(config.Options{File: "/etc/compute-agent/cell1.toml", Overrides: overridesOf(u), Root: f.root, Environ: []string{}, UID: func() int { return 0 }, Uses: []string{}})
 			testproc.Check(t, err)
 			e := f.withCell("", func(s *Service) { s.Command = command })
 			e.Services[0].Config = cfg
