@@ -12,13 +12,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/compute"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/extraspecs"
-	"github.com/compute-agent/compute-agent/internal/keystone"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
@@ -80,7 +76,7 @@ func (o *options) override(cmd *cobra.Command, keys map[string]string) {
 func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
-	made, err := computeAPIConfig(ctx, cfg, log)
+	made, err := controlplane.ComputeAPI(ctx, cfg, processOf(cfg, log), log)
 	if err != nil {
 		return err
 	}
@@ -94,14 +90,13 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	if err != nil {
 		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen", cfg.ComputeAPI.Listen, err)
 	}
+	defer func() { _ = l.Close() }() // once more than the service does, or alone on an error
 	audit, err := openAudit(cfg, log)
 	if err != nil {
-		_ = l.Close()
 		return err
 	}
 	defer closeAudit(audit, log)
 	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedComputeAPI, log); err != nil {
-		_ = l.Close()
 		return err
 	}
 	defer made.Tracing.Close(ctx)
@@ -109,7 +104,6 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	made.Progress = starting(notify, log)
 	api, err := cells.NewAPI(ctx, made)
 	if err != nil {
-		_ = l.Close()
 		return err
 	}
 	defer func() { _ = api.Close() }()
@@ -127,7 +121,6 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		watched: watchComputeAPI(cfg, api), serve: api.Serve,
 	}
 	if service.serve, err = withEnrolment(ctx, cfg, api, made, log); err != nil {
-		_ = l.Close()
 		return err
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
@@ -137,101 +130,12 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 	return nil
 }
 
-// computeAPIConfig converts the configuration of a compute API.
-func computeAPIConfig(ctx context.Context, cfg *config.Config, log zerolog.Logger) (cells.APIConfig, error) {
-	c := cfg.ComputeAPI
-	_, database, err := cells.DatabaseOf(c.Database, cfg.Agent.StateDir, cells.APIDatabase)
-	if err != nil {
-		return cells.APIConfig{}, err
-	}
-	auth, err := computeAuth(ctx, cfg, log)
-	if err != nil {
-		return cells.APIConfig{}, err
-	}
-	placement, err := access.New(cfg.PlacementClient, nil, log)
-	if err != nil {
-		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
-	}
-	placement.Retries = 0                                                      // users wait for the answers, and the scheduler has its own back-off
-	if _, err := access.CellsOf(c).Cell("http://127.0.0.1", log); err != nil { // check its files now, not at the first request
-		return cells.APIConfig{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
-	}
-	aliases, err := extraspecs.ParseAliases(c.PCIAlias)
-	if err != nil {
-		return cells.APIConfig{}, fmt.Errorf("%w: compute_api.pci_alias: %w", config.ErrInvalid, err)
-	}
-	return cells.APIConfig{
-		Database: database,
-		Auth:     auth, Open: c.Auth == config.AuthNoauth,
-		TLS:          osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.ClientCAFile},
-		Certificates: []string{c.CellCertFile, cfg.PlacementClient.CertFile},
-		PolicyFile:   c.PolicyFile,
-		Options: compute.Options{
-			MaxLimit:           c.MaxLimit,
-			ListSkipsDownCells: c.ListRecordsBySkippingDownCells,
-			PerProjectCells:    c.InstanceListPerProjectCells,
-			DefaultZone:        c.DefaultAvailabilityZone,
-			InternalZone:       c.InternalServiceZone,
-			ScheduleZone:       c.DefaultScheduleZone,
-			Reclaim:            c.ReclaimInstanceInterval,
-			ConfirmAfter:       c.ResizeConfirmWindow,
-			Endpoint:           c.Endpoint,
-			ConsoleURL:         c.SerialConsoleBaseURL,
-			TokenTTL:           c.ConsoleTokenTTL,
-		},
-		CellClient: cellClients(cfg, log), CellTimeout: c.CellTimeout, CellPingInterval: c.CellPingInterval, CellDownTime: c.CellDownTime,
-		Placement: placement.Config,
-		Quotas:    quotaDefaults(cfg.Quota), CountUsageFromPlacement: cfg.Quota.CountUsageFromPlacement, RecheckQuota: cfg.Quota.RecheckQuota,
-		MaxPlacementResults: cfg.Scheduler.MaxPlacementResults,
-		MaxAttempts:         cfg.Scheduler.MaxAttempts,
-		Aggregates: scheduler.AggregateOptions{
-			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
-			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,
-			RequiredMembers: cfg.Scheduler.RequiredMemberPrefix, ForbiddenMembers: cfg.Scheduler.DefaultForbiddenMemberPrefix,
-		},
-		Aliases: aliases, DiscoverHosts: c.DiscoverHostsInterval, DiscoverPatterns: c.DiscoverHostsPattern, Connections: connectionsOf(cfg), Logger: log,
-	}, nil
+// processOf is what the services of this process share.
+func processOf(cfg *config.Config, log zerolog.Logger) controlplane.Process {
+	return controlplane.Process{Connections: connectionsOf(cfg), Keystone: keystoneConfig(cfg.Keystone, log)}
 }
 
 // cellClients returns a constructor of the compute API's client of a cell.
 func cellClients(cfg *config.Config, log zerolog.Logger) func(apidb.Cell) (*cellclient.Client, error) {
-	credentials := access.CellsOf(cfg.ComputeAPI)
-	return func(c apidb.Cell) (*cellclient.Client, error) {
-		made, err := credentials.Cell(c.URL, log)
-		if err != nil {
-			return nil, err
-		}
-		made.Cell = c.Name
-		return cellclient.New(made)
-	}
-}
-
-func quotaDefaults(q config.Quota) apidb.QuotaSet {
-	return apidb.QuotaSet{
-		"instances": int64(q.Instances), "cores": int64(q.Cores), "ram": int64(q.RAM), "metadata_items": int64(q.MetadataItems),
-		"key_pairs": int64(q.KeyPairs), "server_groups": int64(q.ServerGroups), "server_group_members": int64(q.ServerGroupMembers),
-	}
-}
-
-// computeAuth returns the authentication of the compute API.
-func computeAuth(ctx context.Context, cfg *config.Config, log zerolog.Logger) (osapi.Authenticator, error) {
-	c := cfg.ComputeAPI
-	switch c.Auth {
-	case config.AuthToken:
-		tokens, err := osapi.OpenTokens(c.TokenFile, log)
-		if err != nil {
-			return nil, fmt.Errorf("%w: compute_api.token_file: %w", config.ErrInvalid, err)
-		}
-		return tokens, nil
-	case config.AuthKeystone:
-		authenticator, err := keystone.NewAuthenticator(keystoneConfig(cfg.Keystone, log))
-		if err != nil {
-			return nil, fmt.Errorf("%w: [keystone]: %w", config.ErrInvalid, err)
-		}
-		if err := authenticator.Check(ctx); err != nil {
-			log.Error().Err(err).Msg("Keystone cannot validate tokens yet. Requests get status 503 until it can; each request retries.")
-		}
-		return authenticator, nil
-	}
-	return osapi.NoAuth{}, nil
+	return controlplane.CellClients(cfg, log)
 }

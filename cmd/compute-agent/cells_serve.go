@@ -15,11 +15,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
@@ -151,7 +150,7 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()
-	made, err := cellConfig(cfg, name, cellDatabase(cfg), log)
+	made, err := controlplane.Cell(cfg, name, cellDatabase(cfg), processOf(cfg, log), log)
 	if err != nil {
 		return err
 	}
@@ -201,32 +200,4 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	}
 	log.Info().Msg("The cell has stopped. Guests are not affected.")
 	return nil
-}
-
-// cellConfig converts the configuration of a cell.
-func cellConfig(cfg *config.Config, name, database string, log zerolog.Logger) (cells.CellConfig, error) {
-	c := cfg.Cell
-	auth := cell.NoAuth()
-	switch c.Auth {
-	case config.AuthToken:
-		tokens, err := osapi.OpenTokens(c.TokenFile, log)
-		if err != nil {
-			return cells.CellConfig{}, fmt.Errorf("%w: cell.token_file: %w", config.ErrInvalid, err)
-		}
-		auth = cell.Tokens(tokens)
-	case config.AuthPeer:
-		peers, err := cell.Peer(c.APIUsers, c.AgentUsers, cfg.Agent.Host)
-		if err != nil {
-			return cells.CellConfig{}, fmt.Errorf("%w: cell.%w", config.ErrInvalid, err)
-		}
-		auth = peers
-	case config.AuthMTLS:
-		auth = cell.MutualTLS(c.APINames)
-	}
-	return cells.CellConfig{
-		Name: name, Database: database, Auth: auth,
-		TLS:      osapi.TLSFiles{CertFile: c.CertFile, KeyFile: c.KeyFile, ClientCAFile: c.PeerCAFile, MinVersion: cellclient.MinTLS},
-		MaxNodes: c.MaxNodesPerHost, ForgetNodes: c.ForgetNodesAfter,
-		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(), Connections: connectionsOf(cfg), Logger: log,
-	}, nil
 }

@@ -33,8 +33,6 @@ type options struct {
 	uses []string
 	// service is the one whose data the command is about; nil: the agent, or none.
 	service *installation
-	// guests lets the default driver manage guests.
-	guests bool
 	// adjust, if set, changes a valid configuration after each load.
 	adjust func(*config.Config)
 	// answered, if set, gets the agent's answer before it is printed; see addWatchFlag.

@@ -28,6 +28,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/placement"
@@ -319,9 +320,9 @@ func TestOldTLS(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newTheft(t)
 	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: "cell1"})
-	made := testproc.Try(cellConfig(&config.Config{Cell: config.Cell{
+	made := testproc.Try(controlplane.Cell(&config.Config{Cell: config.Cell{
 		Auth: config.AuthMTLS, APINames: []string{"compute-api"}, CertFile: certFile, KeyFile: keyFile, PeerCAFile: s.path("ca.pem"),
-	}}, "cell1", s.path("cell.db"), zerolog.Nop())).Or(t)
+	}}, "cell1", s.path("cell.db"), controlplane.Process{}, zerolog.Nop())).Or(t)
 	cell1 := testproc.Try(cells.NewCell(t.Context(), made)).Or(t)
 	t.Cleanup(func() { testproc.Check(t, cell1.Close()) })
 	cellListener := s.listen()

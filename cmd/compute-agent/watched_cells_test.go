@@ -8,18 +8,12 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/cell"
-	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/files"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -48,74 +42,4 @@ func page(t *testing.T, network, address, path string) string {
 		t.Fatalf("%s: %s %v %s", path, resp.Status, err, text)
 	}
 	return string(text)
-}
-
-// TestAdminSocketsNeedTheirKey: commands and backups are for those who can read the key beside the
-// socket, on that of each service.
-func TestAdminSocketsNeedTheirKey(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	dir := t.TempDir()
-	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{{Key: "placement_client.url", Value: "http://127.0.0.1:1"}}}
-	cfg := testproc.Try(opts.loadFrom(config.Options{Root: dir, Environ: []string{}})).Or(t)
-	s := testproc.Try(newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, nil, zerolog.Nop())).Or(t)
-	defer s.Close()
-	server := testproc.Try(placement.New(t.Context(), placement.Config{StateDir: dir, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})).Or(t)
-	defer func() { testproc.NoError(t, server.Close()) }()
-	defer testproc.Try(watchPlacement(cfg, server).Start(t.Context(), zerolog.Nop())).Or(t)()
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	const command, backup = "POST " + sqldb.CommandPath, "GET " + sqldb.BackupPath
-	for name, calls := range map[string][]string{
-		placement.AdminSocket: {command, backup}, cells.APISocket: {command, backup}, cells.CellSocket("cell0"): {backup}, cells.CellSocket("cell1"): {backup},
-	} {
-		socket := filepath.Join(dir, name)
-		page(t, "unix", socket, "/readyz") // it is served
-		for _, call := range calls {
-			method, path, _ := strings.Cut(call, " ")
-			ask := func(how func(http.Header)) int {
-				r := testproc.Try(http.NewRequestWithContext(t.Context(), method, "http://process"+path, strings.NewReader(`{"words":[]}`))).Or(t)
-				how(r.Header)
-				resp := testproc.Try(clientAt("unix", socket).Do(r)).Or(t)
-				testproc.NoError(t, resp.Body.Close())
-				return resp.StatusCode
-			}
-			got := []int{
-				ask(func(http.Header) {}),
-				ask(func(h http.Header) { h.Set("Authorization", files.KeyScheme+"another") }),
-				ask(func(h http.Header) { testproc.NoError(t, files.SetKey(h, socket)) }),
-			}
-			testproc.Samef(t, cmp.Diff([]int{403, 403, 200}, got), "%s at %s without a key, with another one, with the key", call, name)
-		}
-	}
-	end()
-	testproc.NoError(t, <-ended)
-}
-
-// TestStandaloneIsWatched: the compute API and the cells of a standalone agent have admin sockets,
-// of which nothing is left; the address of [cell] is that of the cell with hosts.
-func TestStandaloneIsWatched(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	dir := t.TempDir()
-	address := testproc.FreeAddress(t)
-	opts := options{stateDir: dir, runtimeDir: dir, extra: []config.Override{
-		{Key: "placement_client.url", Value: "http://127.0.0.1:1"}, {Key: "cell.metrics_listen", Value: address},
-	}}
-	cfg := testproc.Try(opts.loadFrom(config.Options{Root: dir, Environ: []string{}})).Or(t)
-	s := testproc.Try(newStandaloneCompute(t.Context(), cfg, "127.0.0.1:0", nil, nil, zerolog.Nop())).Or(t)
-	ctx, end := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(ctx) }()
-	api := filepath.Join(dir, "compute-api.sock")
-	testproc.Equal(t, page(t, "unix", api, "/readyz"), "ready\ncell0: up\ncell1: up\n", "the compute API is %q")
-	if got := page(t, "unix", filepath.Join(dir, "cell-cell0.sock"), "/readyz"); got != "ready\ncell0: up\n" {
-		t.Errorf("cell0 is %q", got)
-	}
-	testproc.Equal(t, page(t, "tcp", address, "/readyz"), "ready\ncell1: up\n", "at the address of [cell] is %q")
-	end()
-	testproc.NoError(t, <-ended)
-	s.Close()
-	if left, err := filepath.Glob(filepath.Join(dir, "*.sock")); err != nil || len(left) > 0 {
-		t.Errorf("left behind are %v, %v", left, err)
-	}
 }

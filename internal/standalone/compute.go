@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package standalone
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -22,29 +20,32 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// standaloneCells are the cells of a standalone agent: cell0, which has no hosts, and the cell of
+// hostCell is the name of the cell of the agent's host.
+const hostCell = "cell1"
+
+// ownCells are the cells of a standalone agent: cell0, which has no hosts, and the cell of
 // the agent's host.
-var standaloneCells = []apidb.Cell{
+var ownCells = []apidb.Cell{
 	{UUID: apidb.Cell0UUID, Name: "cell0"},
-	{Name: "cell1"},
+	{Name: hostCell},
 }
 
-// standaloneFlavors are created if there are no flavors.
-var standaloneFlavors = []cellwire.Flavor{
+// ownFlavors are created if there are no flavors.
+var ownFlavors = []cellwire.Flavor{
 	{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
 	{ID: "2", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: 1, MemoryMB: 2048, RootGB: 20}},
 	{ID: "3", Flavor: plugins.Flavor{Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40}},
 }
 
-// standaloneCompute is the compute API with its cells, in the agent's process.
-type standaloneCompute struct {
+// compute is the compute API with its cells, in the agent's process.
+type compute struct {
 	api       *cells.API
 	listener  net.Listener
 	cells     []*cells.Cell
@@ -52,9 +53,9 @@ type standaloneCompute struct {
 	stops     []func() // stop admin sockets and metrics
 }
 
-// computeAddress returns the address of the compute API: the given one, or its default port if
+// ComputeAddress returns the address of the compute API: the given one, or its default port if
 // Placement uses its own default port, else any port.
-func computeAddress(given string, placement net.Addr) string {
+func ComputeAddress(given string, placement net.Addr) string {
 	if given != "" {
 		return given
 	}
@@ -64,21 +65,17 @@ func computeAddress(given string, placement net.Addr) string {
 	return "127.0.0.1:0"
 }
 
-// cellSocket returns the URL of a cell of a standalone agent.
-func cellSocket(cfg *config.Config, name string) string {
+// CellURL returns the URL of the cell of a standalone agent's host.
+func CellURL(cfg *config.Config) string { return cellURL(cfg, hostCell) }
+
+func cellURL(cfg *config.Config, name string) string {
 	return "unix://" + filepath.Join(cfg.Agent.RuntimeDir, name+".sock")
 }
 
-// newStandaloneCompute opens all databases and sockets. Serve serves requests.
-func newStandaloneCompute(
-	ctx context.Context,
-	cfg *config.Config,
-	address string,
-	audit *auditlog.Log,
-	connections *osapi.Connections,
-	log zerolog.Logger,
-) (_ *standaloneCompute, err error) {
-	s := &standaloneCompute{}
+// newCompute opens all databases and sockets. Serve serves requests.
+func newCompute(ctx context.Context, o Options, log zerolog.Logger) (_ *compute, err error) {
+	cfg := o.Config
+	s := &compute{}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -89,35 +86,37 @@ func newStandaloneCompute(
 		return nil, err
 	}
 	s.stops = append(s.stops, func() { spans.Close(ctx) })
-	for _, c := range standaloneCells {
+	for _, c := range ownCells {
 		made, err := cells.NewCell(ctx, cells.CellConfig{
 			Name: c.Name, Database: filepath.Join(cfg.Agent.StateDir, c.Name, cells.CellDatabase), Auth: cell.NoAuth(),
-			ReportInterval: cfg.Cell.ReportInterval, ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
-			Connections: connections, Audit: audit, Tracing: spans, Logger: log.With().Str("cell", c.Name).Logger(),
+			ReportInterval:  cfg.Cell.ReportInterval,
+			ServiceDownTime: cfg.Cell.ServiceDownTime, Version: version.Number(),
+			Connections: o.Process.Connections, Audit: o.Audit, Tracing: spans,
+			Logger: log.With().Str("cell", c.Name).Logger(),
 		})
 		if err != nil {
 			return nil, err
 		}
 		s.cells = append(s.cells, made)
-		l, err := osapi.Listen(ctx, cellSocket(cfg, c.Name)) // the database lock also protects the socket
+		l, err := osapi.Listen(ctx, cellURL(cfg, c.Name)) // the database lock also protects the socket
 		if err != nil {
 			return nil, fmt.Errorf("the socket of %s: %w", c.Name, err)
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	made, err := computeAPIConfig(ctx, cfg, log)
+	made, err := controlplane.ComputeAPI(ctx, cfg, o.Process, log)
 	if err != nil {
 		return nil, err
 	}
-	made.Connections, made.Audit = connections, audit
-	made.Upgrade = true
-	made.DiscoverHosts = min(made.DiscoverHosts, standaloneDiscovery)
+	made.Audit, made.Upgrade = o.Audit, true
+	made.DiscoverHosts = min(made.DiscoverHosts, discovery)
 	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedComputeAPI, log); err != nil {
 		return nil, err
 	}
 	s.stops = append(s.stops, func() { made.Tracing.Close(ctx) })
-	if s.listener, err = osapi.Listen(ctx, address); err != nil {
-		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen", address, err)
+	if s.listener, err = osapi.Listen(ctx, o.Compute); err != nil {
+		return nil, fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --compute-listen",
+			o.Compute, err)
 	}
 	if s.api, err = cells.NewAPI(ctx, made); err != nil {
 		return nil, err
@@ -125,7 +124,7 @@ func newStandaloneCompute(
 	if err := introduceCells(ctx, s.api.Store(), cfg); err != nil {
 		return nil, err
 	}
-	if err := s.watch(ctx, cfg, log); err != nil {
+	if err := s.watch(ctx, o, log); err != nil {
 		return nil, err
 	}
 	return s, offerFlavors(ctx, s.api.Store())
@@ -133,15 +132,15 @@ func newStandaloneCompute(
 
 // watch serves the admin sockets of the API and the cells. [cell] metrics_listen is for the cell
 // with hosts.
-func (s *standaloneCompute) watch(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
+func (s *compute) watch(ctx context.Context, o Options, log zerolog.Logger) error {
 	ctx = context.WithoutCancel(ctx) // until Close
-	all := []osapi.Admin{watchComputeAPI(cfg, s.api)}
-	for i, c := range standaloneCells {
-		listen := cfg.Cell.MetricsListen
+	all := []osapi.Admin{o.ComputeAdmin(s.api)}
+	for i, c := range ownCells {
+		listen := o.Config.Cell.MetricsListen
 		if c.IsCell0() {
 			listen = ""
 		}
-		all = append(all, s.cells[i].Admin(cfg.Agent.RuntimeDir, listen))
+		all = append(all, s.cells[i].Admin(o.Config.Agent.RuntimeDir, listen))
 	}
 	for _, w := range all {
 		stop, err := w.Start(ctx, log)
@@ -163,8 +162,8 @@ func introduceCells(ctx context.Context, store apidb.Store, cfg *config.Config) 
 	for _, c := range known {
 		byName[c.Name] = c
 	}
-	for _, c := range standaloneCells {
-		url := cellSocket(cfg, c.Name)
+	for _, c := range ownCells {
+		url := cellURL(cfg, c.Name)
 		have, there := byName[c.Name]
 		switch {
 		case !there:
@@ -186,21 +185,22 @@ func offerFlavors(ctx context.Context, store apidb.Store) error {
 	if err != nil || len(there) > 0 {
 		return err
 	}
-	for _, f := range standaloneFlavors {
-		if err := store.CreateFlavor(ctx, apidb.Flavor{Flavor: f, IsPublic: true, RxTxFactor: 1}); err != nil && !errors.Is(err, apidb.ErrExists) {
+	for _, f := range ownFlavors {
+		if err := store.CreateFlavor(ctx, apidb.Flavor{Flavor: f, IsPublic: true, RxTxFactor: 1}); err != nil &&
+			!errors.Is(err, apidb.ErrExists) {
 			return err
 		}
 	}
 	return nil
 }
 
-// standaloneDiscovery is how often the cell, which is in the same process, is asked for new hosts.
-const standaloneDiscovery = 500 * time.Millisecond
+// discovery is how often the cell, which is in the same process, is asked for new hosts.
+const discovery = 500 * time.Millisecond
 
 // awaitHost waits until a host is mapped and its service is up, or until ctx ends. A server that is
 // created before finds no host. A former run leaves a mapped host whose service is down.
-func (s *standaloneCompute) awaitHost(ctx context.Context) error {
-	tick := time.NewTicker(standaloneDiscovery / 5)
+func (s *compute) awaitHost(ctx context.Context) error {
+	tick := time.NewTicker(discovery / 5)
 	defer tick.Stop()
 	for {
 		if takes, err := s.hasHost(ctx); takes && err == nil {
@@ -216,7 +216,7 @@ func (s *standaloneCompute) awaitHost(ctx context.Context) error {
 
 // hasHost reports whether a host is mapped and its service is up. One that is forced down stays so,
 // which is not waited for.
-func (s *standaloneCompute) hasHost(ctx context.Context) (bool, error) {
+func (s *compute) hasHost(ctx context.Context) (bool, error) {
 	hosts, err := s.api.Store().Hosts(ctx)
 	if err != nil || len(hosts) == 0 {
 		return false, err
@@ -227,7 +227,8 @@ func (s *standaloneCompute) hasHost(ctx context.Context) (bool, error) {
 			return false, err
 		}
 		if slices.ContainsFunc(services, func(service cellwire.Service) bool {
-			return (service.Up || service.ForcedDown) && slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == service.Host })
+			return (service.Up || service.ForcedDown) &&
+				slices.ContainsFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == service.Host })
 		}) {
 			return true, nil
 		}
@@ -236,10 +237,10 @@ func (s *standaloneCompute) hasHost(ctx context.Context) (bool, error) {
 }
 
 // URL is the endpoint of the compute API.
-func (s *standaloneCompute) URL() string { return "http://" + s.listener.Addr().String() + "/v2.1" }
+func (s *compute) URL() string { return "http://" + s.listener.Addr().String() + "/v2.1" }
 
 // Serve answers requests until the context ends.
-func (s *standaloneCompute) Serve(ctx context.Context) error {
+func (s *compute) Serve(ctx context.Context) error {
 	// The cells stop after the API, which may still send them requests.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -255,7 +256,7 @@ func (s *standaloneCompute) Serve(ctx context.Context) error {
 }
 
 // Close closes the databases and sockets.
-func (s *standaloneCompute) Close() {
+func (s *compute) Close() {
 	for _, stop := range s.stops {
 		stop()
 	}
@@ -271,43 +272,4 @@ func (s *standaloneCompute) Close() {
 	for _, c := range s.cells {
 		_ = c.Close()
 	}
-}
-
-// machineImages is the image directory for the machine's libvirt daemon. It is not below the state
-// directory, which is not readable for the user of the emulators.
-const machineImages = "/var/lib/compute-agent-images"
-
-// manageGuests lets the libvirt driver manage guests where it is able to: as root, or with a
-// private daemon. Configured keys stay.
-func manageGuests(cfg *config.Config, private bool) {
-	d := cfg.Drivers["libvirt"]
-	if d == nil || !private && os.Geteuid() != 0 {
-		return
-	}
-	if d.Config == nil {
-		d.Config = map[string]any{}
-	}
-	images, guests := filepath.Join(cfg.Agent.StateDir, "images"), filepath.Join(cfg.Agent.StateDir, "instances")
-	if !private {
-		images = machineImages
-	}
-	if os.MkdirAll(images, 0o755) != nil || private && os.MkdirAll(guests, 0o755) != nil {
-		return // the driver would fail too; it stays read-only
-	}
-	if d.Config["instances"] == nil {
-		d.Config["instances"] = map[string]any{"images_path": images}
-	}
-	if private && d.Config["instances_path"] == nil { // the default is not for a private daemon
-		d.Config["instances_path"] = guests
-	}
-	d.WritePaths = append(d.WritePaths, images, guests) // below the state directory, which is closed to drivers
-}
-
-// showCompute prints commands for the compute API.
-func showCompute(w io.Writer, url string) {
-	_, _ = fmt.Fprintf(w, `The compute API listens at %[1]s. To create a server on this machine, and to list it:
-  curl -H 'X-Auth-Token: admin' -H 'Content-Type: application/json' %[1]s/servers -d '{"server": {"name": "first", "flavorRef": "1", "imageRef": ""}}'
-  openstack --os-auth-type admin_token --os-endpoint %[1]s --os-token admin --os-compute-api-version 2.69 server list -n
-
-`, url)
 }
