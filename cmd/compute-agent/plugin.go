@@ -46,14 +46,13 @@ func (f *trialFlags) options(ctx context.Context, path string) (suite.Options, e
 // trialError gives an error about what the command line names the exit code for wrong usage.
 func trialError(err error) error {
 	var file *suite.FileError
-	var former *suite.FormerError
-	switch {
-	case errors.As(err, &former):
-		return &exitError{exitUsage, fmt.Errorf("--former: %w", err)}
-	case errors.As(err, &file):
-		return &exitError{exitUsage, err}
+	if !errors.As(err, &file) {
+		return err
 	}
-	return err
+	if file.Former {
+		err = fmt.Errorf("--former: %w", err)
+	}
+	return &exitError{exitUsage, err}
 }
 
 // warnOfSandbox says what the driver may do here that the agent would not let it do.

@@ -70,10 +70,7 @@ func newPluginTest() *cobra.Command {
 				return err
 			}
 			if list {
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), checks)
-				}
-				return render.PluginChecks(screen(cmd.OutOrStdout()), checks)
+				return printed(cmd, &opts, checks, render.PluginChecks)
 			}
 			o, err := flags.options(cmd.Context(), args[0])
 			if err != nil {
@@ -117,9 +114,9 @@ func tested(cmd *cobra.Command, process *suite.Process, o suite.Options, checks 
 	defer text.Close()
 	report, err := process.Run(cmd.Context(), o, text.Begin, text.Result)
 	text.Close()
-	var former *suite.FormerError
+	var file *suite.FileError
 	switch {
-	case errors.As(err, &former), err != nil && cmd.Context().Err() == nil:
+	case errors.As(err, &file), err != nil && cmd.Context().Err() == nil:
 		return trialError(err)
 	case err != nil:
 		if err := text.Flush(); err != nil {

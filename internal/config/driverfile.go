@@ -40,7 +40,8 @@ func ReadDriverFile(file string) (name string, d *Driver, err error) {
 
 // DriverFileProblem is an [ErrInvalid] about the file of a driver's author.
 func DriverFileProblem(file string, err error) error {
-	return &Problem{Source: Source{Kind: FromFile, Name: "the driver's configuration " + file}, What: err.Error(), cause: err}
+	return &Problem{Source: Source{Kind: FromFile, Name: "the driver's configuration " + file},
+		What: err.Error(), cause: err}
 }
 
 // decodeTable reads TOML or JSON. JSON numbers keep their form.
@@ -74,7 +75,8 @@ func decodeTable(raw []byte, isJSON bool) (map[string]any, error) {
 // file, whose other keys are the agent's.
 func driverIn(table map[string]any) (name string, d *Driver, err error) {
 	drivers, ok := table[driversSection].(map[string]any)
-	if !ok || slices.ContainsFunc(slices.Collect(maps.Values(drivers)), func(v any) bool { _, is := v.(map[string]any); return !is }) {
+	if !ok || slices.ContainsFunc(slices.Collect(maps.Values(drivers)),
+		func(v any) bool { _, is := v.(map[string]any); return !is }) {
 		return "", &Driver{Config: table}, nil
 	}
 	names := slices.Sorted(maps.Keys(drivers))
@@ -83,58 +85,37 @@ func driverIn(table map[string]any) (name string, d *Driver, err error) {
 		if len(names) > 1 {
 			found = "several drivers (" + strings.Join(names, ", ") + ")"
 		}
-		return "", nil, fmt.Errorf("has %s below [drivers]: give a file with one table [drivers.NAME.config], or with only the keys of that table", found)
+		return "", nil, fmt.Errorf(
+			"has %s below [drivers]: give a file with one table [drivers.NAME.config], or with only the keys "+
+				"of that table", found)
 	}
 	name, d = names[0], &Driver{Config: map[string]any{}}
 	for key, v := range drivers[name].(map[string]any) {
-		ok, must := true, ""
-		switch key {
-		case "config":
+		known, is := authorKeys[key]
+		ok := !is || known.set(d, v) == nil
+		if key == "config" {
 			d.Config, ok = v.(map[string]any)
-			must = "it must be a table"
-		case "args":
-			d.Args, ok = stringList(v)
-			must = "it must be a list of strings"
-		case "env":
-			d.Env, ok = stringMap(v)
-			must = "it must be a table of strings"
-		case "sandbox":
-			d.Sandbox, ok = v.(string)
-			ok = ok && slices.Contains([]string{SandboxLandlock, SandboxRequired, SandboxNone}, d.Sandbox)
-			must = `it must be "landlock", "required" or "none"`
-		case "read_paths":
-			d.ReadPaths, ok = stringList(v)
-			must = "it must be a list of absolute paths"
-		case "write_paths":
-			d.WritePaths, ok = stringList(v)
-			must = "it must be a list of absolute paths"
-		case "allow_chmod":
-			d.AllowChmod, ok = v.(bool)
-			must = "it must be true or false"
+			known.must = "a table"
 		}
 		if !ok {
-			return "", nil, fmt.Errorf("drivers.%s.%s has the wrong type: %s", name, key, must)
+			return "", nil, fmt.Errorf("drivers.%s.%s has the wrong type: it must be %s", name, key, known.must)
 		}
 	}
 	return name, d, nil
 }
 
-func stringList(v any) ([]string, bool) {
-	list, ok := v.([]any)
-	var out []string
-	for _, e := range list {
-		s, is := e.(string)
-		out, ok = append(out, s), ok && is
-	}
-	return out, ok
-}
-
-func stringMap(v any) (map[string]string, bool) {
-	table, ok := v.(map[string]any)
-	out := map[string]string{}
-	for key, e := range table {
-		s, is := e.(string)
-		out[key], ok = s, ok && is
-	}
-	return out, ok
+// authorKeys are the keys of [drivers.NAME] beside the driver's own. Values are the agent's affair:
+// only their types are checked.
+var authorKeys = map[string]struct {
+	field[Driver]
+	must string
+}{
+	"args": {list[Driver]{at: func(d *Driver) *[]string { return &d.Args }}, "a list of strings"},
+	"env": {strs[Driver]{at: func(d *Driver) *map[string]string { return &d.Env },
+		check: func(string) *fault { return nil }}, "a table of strings"},
+	"sandbox": {choice[Driver]{at: func(d *Driver) *string { return &d.Sandbox }, values: sandboxes},
+		`"landlock", "required" or "none"`},
+	"read_paths":  {list[Driver]{at: func(d *Driver) *[]string { return &d.ReadPaths }}, "a list of absolute paths"},
+	"write_paths": {list[Driver]{at: func(d *Driver) *[]string { return &d.WritePaths }}, "a list of absolute paths"},
+	"allow_chmod": {toggle[Driver]{at: func(d *Driver) *bool { return &d.AllowChmod }}, "true or false"},
 }

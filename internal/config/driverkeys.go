@@ -43,6 +43,9 @@ func driverGroup(name string) (group, rest string) {
 // driverPath is the key of a driver with that name in driverKeys.
 func driverPath(driver, name string) string { return dotted(driversSection, driver) + "." + name }
 
+// sandboxes are the values of Driver.Sandbox.
+var sandboxes = []string{SandboxLandlock, SandboxRequired, SandboxNone}
+
 // driverKeys declares the keys of [drivers.NAME]. SIGHUP applies all of them:
 // the driver's process is configured again or, where it must be, replaced.
 var driverKeys = []key[Driver]{
@@ -60,7 +63,7 @@ var driverKeys = []key[Driver]{
 		"sandbox",
 		live,
 		"\"landlock\": the driver's process, and what it starts, cannot read the agent's state,\ncredentials, files of secrets and memory, and of what the agent's user may write it\nwrites only to /dev, /tmp, /var/tmp, /proc/sys, /sys, its own state directory, the\ndirectories of guests and the absolute paths in its own configuration that are not the\nagent's. A filter of system calls (seccomp) refuses what no driver needs. What the kernel\nlacks is left out, and `compute-agent status` shows it. \"required\": the same, but without\nLandlock (Linux 5.13) or seccomp the driver is not started. \"none\": it can do what the\nagent can.",
-		choice[Driver]{func(d *Driver) *string { return &d.Sandbox }, SandboxLandlock, []string{SandboxLandlock, SandboxRequired, SandboxNone}},
+		choice[Driver]{func(d *Driver) *string { return &d.Sandbox }, SandboxLandlock, sandboxes},
 	},
 	{"read_paths", live, "Files and directories that the sandbox lets the driver read in addition, secret or not.",
 		list[Driver]{at: func(d *Driver) *[]string { return &d.ReadPaths }, words: "an array of absolute paths", check: absolutePathRequired}},

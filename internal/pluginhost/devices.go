@@ -32,7 +32,8 @@ func ListDevices(ctx context.Context, spec Spec, own bool, out io.Writer, args .
 		return err
 	}
 	defer func() { _ = exe.file.Close() }()
-	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", append([]string{"--devices"}, args...)...) // the file that was checked
+	// the file that was checked
+	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", append([]string{"--devices"}, args...)...)
 	cmd.Args[0] = exe.path
 	cmd.ExtraFiles = []*os.File{exe.file}
 	var problem bytes.Buffer
@@ -43,7 +44,8 @@ func ListDevices(ctx context.Context, spec Spec, own bool, out io.Writer, args .
 	err = cmd.Run()
 	var exit *exec.ExitError // it ran, and failed
 	if errors.As(err, &exit) {
-		return fmt.Errorf("%s --devices: %w: %s", spec.Path, err, textutil.Printable(strings.TrimSpace(problem.String())))
+		return fmt.Errorf("%s --devices: %w: %s", spec.Path, err,
+			textutil.Printable(strings.TrimSpace(problem.String())))
 	}
 	return err
 }

@@ -28,7 +28,8 @@ func Installed(dirs ...string) (map[string]string, error) {
 			return nil, fmt.Errorf("listing installed plugins: %w", err)
 		}
 		for _, e := range entries {
-			if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) && name != SuiteName && !e.IsDir() {
+			if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) &&
+				name != SuiteName && !e.IsDir() {
 				out[name] = filepath.Join(dir, e.Name())
 			}
 		}

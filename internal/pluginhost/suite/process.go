@@ -64,19 +64,14 @@ type End struct {
 	Former bool `json:"former,omitempty"`
 }
 
-// FormerError says why Options.FormerPath cannot be used as a former release of the plugin.
-type FormerError struct{ Problem string }
+// FileError says why an executable, or a configuration of it, cannot be used. Former says that it
+// is Options.FormerPath, which cannot be used as a former release of the plugin.
+type FileError struct {
+	Problem string
+	Former  bool
+}
 
-func (e *FormerError) Error() string { return e.Problem }
-
-// FileError says why a file that the caller names cannot be used: it cannot be read, or not
-// executed.
-type FileError struct{ Err error }
-
-func (e *FileError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error itself.
-func (e *FileError) Unwrap() error { return e.Err }
+func (e *FileError) Error() string { return e.Problem }
 
 // Process is a process with the suite.
 type Process struct {
@@ -152,7 +147,7 @@ func (p *Process) next() (Event, error) {
 // results, and each with every result as it comes. When ctx ends, the suite is stopped, and the
 // report has what was done until then.
 //
-// Errors: the plugin cannot be tested at all (no such file, ctx ended); a [*FormerError]. A plugin
+// Errors: the plugin cannot be tested at all (no such file, ctx ended); a [*FileError]. A plugin
 // that fails every check is a Report and not an error.
 func (p *Process) Run(ctx context.Context, o Options, started func(Report), each func(Result)) (Report, error) {
 	if err := json.NewEncoder(p.input).Encode(o); err != nil {
@@ -170,7 +165,7 @@ func (p *Process) Run(ctx context.Context, o Options, started func(Report), each
 			each(*e.Result)
 		case e.End == nil:
 		case e.End.Former:
-			return e.End.Report, &FormerError{e.End.Error}
+			return e.End.Report, &FileError{e.End.Error, true}
 		case e.End.Error != "" && ctx.Err() != nil:
 			return e.End.Report, ctx.Err()
 		case e.End.Error != "":

@@ -14,7 +14,8 @@ import (
 // JoinAnswer prints what the enrolment service answered to a host that joins.
 func JoinAnswer(w io.Writer, a *enrolment.Answer) error {
 	p := newPrinter(w)
-	p.line("This is host %s of cell %s; the certificate is good until %s.", a.Host, a.Cell.Name, a.Expires.UTC().Format(time.RFC3339))
+	p.line("This is host %s of cell %s; the certificate is good until %s.",
+		a.Host, a.Cell.Name, a.Expires.UTC().Format(time.RFC3339))
 	if len(a.Nodes) == 0 {
 		p.line("It has no compute nodes yet: those that the agent names first become its own.")
 	}
@@ -22,7 +23,8 @@ func JoinAnswer(w io.Writer, a *enrolment.Answer) error {
 		p.line("It is for compute node %s.", strings.TrimSpace(n.UUID+" "+n.Name))
 	}
 	if a.Placement.URL == "" {
-		p.line("The compute API does not say where Placement is ([enrolment] placement_url): configure [placement_client] yourself.")
+		p.line("The compute API does not say where Placement is ([enrolment] placement_url): configure " +
+			"[placement_client] yourself.")
 	}
 	return p.err
 }

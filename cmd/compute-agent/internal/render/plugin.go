@@ -114,18 +114,8 @@ type PluginRun struct {
 // before had.
 func (r *PluginRun) Pass(w io.Writer, pass pluginhost.Pass, warnings []string) error {
 	r.passes++
-	if err := PluginPass(w, pass, r.passes); err != nil {
-		return err
-	}
-	added := slices.DeleteFunc(warnings, func(text string) bool { return slices.Contains(r.warned, text) })
-	r.warned = append(r.warned, added...)
-	return PluginWarnings(w, added)
-}
-
-// PluginPass prints what the nth pass of `plugin run` changed, and the tree after the first pass.
-func PluginPass(w io.Writer, pass pluginhost.Pass, n int) error {
 	p := newPrinter(w)
-	p.line("pass %d", n)
+	p.line("pass %d", r.passes)
 	if pass.Health != "" {
 		p.line("  the driver reports a problem: %s", oneLine(pass.Health))
 	}
@@ -156,11 +146,14 @@ func PluginPass(w io.Writer, pass pluginhost.Pass, n int) error {
 		if len(node.Changes) == 0 {
 			p.line("    nothing changed")
 		}
-		if n == 1 && node.Tree != nil {
+		if r.passes == 1 && node.Tree != nil {
 			p.line("")
 			p.tree(node.Tree, node.ProductNames)
 		}
 	}
+	added := slices.DeleteFunc(warnings, func(text string) bool { return slices.Contains(r.warned, text) })
+	r.warned = append(r.warned, added...)
+	p.notes("  ", added)
 	return p.err
 }
 

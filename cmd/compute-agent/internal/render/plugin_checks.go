@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
@@ -28,7 +29,8 @@ type PluginTest struct {
 // NewPluginTest prints to w, and to notes which check runs: on a [Terminal] always, elsewhere if it
 // is slow. checks are those that run. width is the width of lines; 0 means no limit. Close it.
 func NewPluginTest(w, notes io.Writer, checks []suite.Check, width int) *PluginTest {
-	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{}, progress: newCheckProgress(notes, checks)}
+	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{},
+		progress: newCheckProgress(notes, checks)}
 	for _, c := range checks {
 		group := groupOf(c.ID)
 		t.columns[group] = max(t.columns[group], len(c.ID))
@@ -89,15 +91,8 @@ func (t *PluginTest) End(r suite.Report, warnings []string) error {
 		t.p.notes("", warnings)
 	}
 	t.p.line("")
-	n := len(r.Results)
-	t.p.line(
-		"%d %s: %d passed, %d failed, %d not run.",
-		n,
-		plural(n, "check", "checks"),
-		r.Count(suite.Passed),
-		r.Count(suite.Failed),
-		r.Count(suite.NotRun),
-	)
+	passed, failed, not := r.Count(suite.Passed), r.Count(suite.Failed), r.Count(suite.NotRun)
+	t.p.line("%s: %d passed, %d failed, %d not run.", textutil.Count(len(r.Results), "check"), passed, failed, not)
 	if r.Ended != "" {
 		t.p.line("The suite ended early: %s.", r.Ended)
 	}
@@ -111,9 +106,11 @@ func (p *printer) confinement(r suite.Report, width int) {
 	switch {
 	case r.Sandbox == "":
 	case r.Unconfined():
-		p.hang("", "The driver ran WITHOUT THE AGENT'S SANDBOX: nothing is known of what the agent would refuse it. Run the suite in the sandbox before a release.", width)
+		p.hang("", "The driver ran WITHOUT THE AGENT'S SANDBOX: nothing is known of what the agent would refuse it. "+
+			"Run the suite in the sandbox before a release.", width)
 	case r.Count(suite.Failed) > 0:
-		p.hang("", "The driver ran in the agent's sandbox. If a file or a call was refused: docs/drivers.md, The sandbox, says what a driver may do; "+
+		p.hang("", "The driver ran in the agent's sandbox. If a file or a call was refused: docs/drivers.md, The "+
+			"sandbox, says what a driver may do; "+
 			"--no-sandbox shows whether it is the reason.", width)
 	}
 }
@@ -124,19 +121,14 @@ func PluginSandbox(w io.Writer, opts suite.Options, kernel pluginhost.Kernel, wh
 	p := newPrinter(w)
 	switch lacks := kernel.Lacks(); {
 	case opts.NoSandbox:
-		p.line("WARNING: %s: the driver runs WITHOUT THE SANDBOX in which the agent starts drivers. It can read and change all that you can, "+
+		p.line("WARNING: %s: the driver runs WITHOUT THE SANDBOX in which the agent starts drivers. It can read and "+
+			"change all that you can, "+
 			"and what works here can be refused on a host (docs/drivers.md, The sandbox).", why)
 	case len(lacks) > 0:
-		p.line("WARNING: the sandbox of drivers is incomplete on this machine (%s): %s. What works here can be refused on a host.",
+		p.line("WARNING: the sandbox of drivers is incomplete on this machine (%s): %s. What works here can be "+
+			"refused on a host.",
 			kernel, strings.Join(lacks, "; "))
 	}
-	return p.err
-}
-
-// PluginWarnings prints warnings.
-func PluginWarnings(w io.Writer, warnings []string) error {
-	p := newPrinter(w)
-	p.notes("  ", warnings)
 	return p.err
 }
 
@@ -223,16 +215,9 @@ func (p *printer) failed(r suite.Report, width int) {
 		return
 	}
 	p.hang("Failed: ", strings.Join(ids, ", "), width)
-	pattern := quoted[0]
+	these, pattern := "this", quoted[0]
 	if len(quoted) > 1 {
-		pattern = "(" + strings.Join(quoted, "|") + ")"
+		these, pattern = "these", "("+strings.Join(quoted, "|")+")"
 	}
-	p.line("To run only %s: the same command with --run '^%s$'", plural(len(ids), "this", "these"), pattern)
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
+	p.line("To run only %s: the same command with --run '^%s$'", these, pattern)
 }

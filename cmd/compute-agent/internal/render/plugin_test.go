@@ -148,14 +148,15 @@ func TestPluginPass(t *testing.T) {
 	testproc.Check(t, tree.AddChild(root, child, "cn1_gpu_0"))
 	testproc.Try(tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4})).Or(t)
 	var b bytes.Buffer
-	for i, pass := range []pluginhost.Pass{
+	var run render.PluginRun
+	for _, pass := range []pluginhost.Pass{
 		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
 		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
 		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no response within the deadline"}}},
 		{Nodes: []pluginhost.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
 		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
-		testproc.Check(t, render.PluginPass(&b, pass, i+1))
+		testproc.Check(t, run.Pass(&b, pass, nil))
 	}
 	golden.Text(t, "testdata/plugin-run.txt", b.String())
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
 const (
@@ -26,8 +27,7 @@ type Progress struct {
 	terminal bool
 	what     string
 	begun    time.Time
-	stop     chan struct{}
-	over     sync.WaitGroup
+	stop     func()
 
 	mu    sync.Mutex
 	note  string
@@ -37,24 +37,35 @@ type Progress struct {
 // NewProgress begins to show what is done, such as "Restoring the database". End it before anything
 // else is printed. If w is a [Terminal], it has the line.
 func NewProgress(w io.Writer, what string) *Progress {
-	p := &Progress{w: w, what: what, begun: time.Now(), stop: make(chan struct{})}
+	p := &Progress{w: w, what: what, begun: time.Now()}
 	every := reported
 	if t, is := w.(*Terminal); is {
 		p.w, p.width, p.terminal, every = t.Unwrap(), t.Width, true, redrawn
 	}
-	p.over.Go(func() {
+	p.stop = repeat(every, p.show)
+	return p
+}
+
+// repeat calls a function at an interval until stop is called, which waits and may be called again.
+func repeat(every time.Duration, do func()) (stop func()) {
+	ended := make(chan struct{})
+	var over sync.WaitGroup
+	over.Go(func() {
 		ticks := time.NewTicker(every)
 		defer ticks.Stop()
 		for {
 			select {
-			case <-p.stop:
+			case <-ended:
 				return
 			case <-ticks.C:
-				p.show()
+				do()
 			}
 		}
 	})
-	return p
+	return sync.OnceFunc(func() {
+		close(ended)
+		over.Wait()
+	})
 }
 
 // Note says how far it has come, such as "312 of 1000 rows". A nil Progress shows nothing.
@@ -89,9 +100,69 @@ func (p *Progress) show() {
 
 // End removes the line from a terminal.
 func (p *Progress) End() {
-	close(p.stop)
-	p.over.Wait()
+	p.stop()
 	if p.drawn {
+		_, _ = io.WriteString(p.w, "\r\x1b[K")
+	}
+}
+
+// checkProgress shows which check runs: on a [Terminal] always, elsewhere if it is slow.
+type checkProgress struct {
+	w        io.Writer
+	terminal bool
+	end      func() // removes the line; it may be called again
+
+	mu     sync.Mutex
+	checks []suite.Check
+	n      int
+	last   int           // the check that ran at the last tick
+	since  time.Duration // for how long it has been seen
+}
+
+func newCheckProgress(w io.Writer, checks []suite.Check) *checkProgress {
+	p := &checkProgress{w: w, checks: checks, last: -1}
+	if t, is := w.(*Terminal); is {
+		p.w, p.terminal = t.Unwrap(), true // its control characters move the cursor
+		p.end = sync.OnceFunc(p.clear)
+	} else {
+		p.end = repeat(reported, p.nameSlow)
+	}
+	p.show()
+	return p
+}
+
+// nameSlow names the running check if it is still the same as at the last tick.
+func (p *checkProgress) nameSlow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since += reported
+	if p.n != p.last {
+		p.last, p.since = p.n, 0
+	}
+	if p.since > 0 && p.n < len(p.checks) {
+		_, _ = fmt.Fprintf(p.w, "%d of %d: %s has been running for at least %v\n", p.n+1,
+			len(p.checks), p.checks[p.n].ID, p.since)
+	}
+}
+
+// above prints other output above the line, when more checks have finished.
+func (p *checkProgress) above(finished int, print func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n += finished
+	p.clear()
+	print()
+	p.show()
+}
+
+func (p *checkProgress) show() {
+	if p.terminal && p.n < len(p.checks) {
+		_, _ = fmt.Fprintf(p.w, "\r\x1b[K%d of %d: %s", p.n+1, len(p.checks), p.checks[p.n].ID)
+	}
+}
+
+func (p *checkProgress) clear() {
+	if p.terminal {
 		_, _ = io.WriteString(p.w, "\r\x1b[K")
 	}
 }
