@@ -48,7 +48,8 @@ func TestCellAdminSocket(t *testing.T) {
 // TestCellSocket: no name of a cell leads out of the directory.
 func TestCellSocket(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, want := range map[string]string{"cell1": "cell-cell1.sock", "../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
+	for name, want := range map[string]string{"cell1": "cell-cell1.sock",
+		"../x": "cell-..%2Fx.sock", "": "cell-.sock"} {
 		testproc.Equal(t, cells.CellSocket(name), want, "%q: %q", name)
 	}
 }

@@ -70,30 +70,21 @@ func Join(ctx context.Context, base string, token Token, csr []byte, nodes []Nod
 	return answer, err
 }
 
-const (
-	joinAttempts = 5
-	joinPause    = time.Second
-)
+// joinAttempts is how often a join is sent.
+const joinAttempts = 5
 
 // Join is the join of this host. It is repeated without an answer, which may have been lost, after
 // a pause that is reported. If the token is refused, the key is forgotten.
 func (h Host) Join(
-	ctx context.Context,
-	base string,
-	token Token,
-	csr []byte,
-	nodes []Node,
-	repeated func(err error, pause time.Duration),
+	ctx context.Context, base string, token Token, csr []byte, nodes []Node, repeated func(error, time.Duration),
 ) (*Answer, error) {
-	pause := joinPause
-	for attempt := 1; ; attempt++ {
+	for attempt, pause := 1, time.Second; ; attempt, pause = attempt+1, 2*pause {
 		answer, err := Join(ctx, base, token, csr, nodes)
 		refused := new(Refusal)
-		final := errors.As(err, &refused) && refused.Final()
-		if err == nil || final || attempt == joinAttempts || errors.Is(err, ErrOtherCA) {
-			if final {
-				err = errors.Join(err, h.Abandon())
-			}
+		if errors.As(err, &refused) && refused.Final() {
+			return answer, errors.Join(err, h.Abandon())
+		}
+		if err == nil || attempt == joinAttempts || errors.Is(err, ErrOtherCA) {
 			return answer, err
 		}
 		repeated(err, pause)
@@ -102,7 +93,6 @@ func (h Host) Join(
 			return nil, ctx.Err()
 		case <-time.After(pause):
 		}
-		pause *= 2
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,18 +61,16 @@ func suggested(err error, best string) error {
 // completeValues completes the names of nodes and the numbers of reshapes, which come from the
 // agent of this host. Only a shell's request for completions needs it, as completeOutput.
 func completeValues(root *cobra.Command) {
-	for _, path := range [][]string{{"node", "give"}, {"node", "remove"}, {"disable"}, {"enable"}} {
-		if c, _, err := root.Find(path); err == nil {
-			c.ValidArgsFunction = once(nodeNames)
+	for path, list := range map[string]completer{
+		"node give": nodeNames, "node remove": nodeNames, "disable": nodeNames, "enable": nodeNames,
+		"reshape show": reshapeIDs, "reshape undo": reshapeIDs,
+	} {
+		if c, _, err := root.Find(strings.Fields(path)); err == nil {
+			c.ValidArgsFunction = once(list)
 		}
 	}
-	for _, path := range [][]string{{"reshape", "show"}, {"reshape", "undo"}} {
-		if c, _, err := root.Find(path); err == nil {
-			c.ValidArgsFunction = once(reshapeIDs)
-		}
-	}
-	for _, path := range [][]string{{"allocations", "audit"}, {"allocations", "heal"}, {"adopt"}} {
-		if c, _, err := root.Find(path); err == nil {
+	for _, path := range []string{"allocations audit", "allocations heal", "adopt"} {
+		if c, _, err := root.Find(strings.Fields(path)); err == nil {
 			_ = c.RegisterFlagCompletionFunc("node", completing(nodeNames)) // it exists, and has none yet
 		}
 	}

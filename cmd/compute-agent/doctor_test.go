@@ -58,7 +58,7 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 		file := filepath.Join(dir, "agent.toml")
 		content := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir, configured)
 		testproc.Check(t, os.WriteFile(file, []byte(content), 0o600))
-		agent := standing{read: control.Configuration{File: file, Environ: []string{}, Overrides: []control.Override{{Key: "placement_client.url", Value: bundled, Flag: "--listen"}}}}
+		agent := standing{read: control.Configuration{File: file, Environ: []string{}, Overrides: []config.Override{{Key: "placement_client.url", Value: bundled, Flag: "--listen"}}}}
 		if want == "configured" {
 			agent.read.File = filepath.Join(dir, "another.toml")
 		}

@@ -97,11 +97,20 @@ func screen(w io.Writer) io.Writer {
 	if t, is := w.(*render.Terminal); is { // of --watch
 		return t
 	}
-	f, is := below(w).(*os.File)
-	if !is || !term.IsTerminal(int(f.Fd())) {
+	f := terminalOf(w)
+	if f == nil {
 		return w
 	}
 	return render.NewTerminal(f, terminalWidth(f), colors())
+}
+
+// terminalOf returns the terminal that a writer writes to, nil if it is none.
+func terminalOf(w io.Writer) *os.File {
+	f, is := below(w).(*os.File)
+	if !is || !term.IsTerminal(int(f.Fd())) {
+		return nil
+	}
+	return f
 }
 
 // colors reports whether terminals get colours.
@@ -109,15 +118,11 @@ func colors() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != 
 
 // terminalWidth returns the width of a terminal, 0 if w is not one.
 func terminalWidth(w io.Writer) int {
-	f, ok := below(w).(*os.File)
-	if !ok {
-		return 0
+	if f := terminalOf(w); f != nil {
+		width, _, _ := term.GetSize(int(f.Fd())) // 0 if it is gone
+		return width
 	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
+	return 0
 }
 
 // printed prints the result of a command, as JSON with --output json, and as text otherwise.

@@ -59,7 +59,7 @@ func (o *options) watch(cmd *cobra.Command, every time.Duration, run func() erro
 		Title: title, Every: every, Out: out, Problems: problems, Documents: o.json(),
 		Fatal: func(err error) bool { return !errors.Is(err, control.ErrNotRunning) }, // the agent may be about to start
 	}
-	if f, is := below(out).(*os.File); is && !o.json() && term.IsTerminal(int(f.Fd())) {
+	if f := terminalOf(out); f != nil && !o.json() {
 		resized := make(chan os.Signal, 1)
 		signal.Notify(resized, syscall.SIGWINCH)
 		defer signal.Stop(resized)

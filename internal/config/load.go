@@ -55,9 +55,9 @@ type Options struct {
 
 // Override is a command-line flag that stands for a key.
 type Override struct {
-	Key   string // Such as "agent.state_dir" or "drivers.libvirt.enabled".
-	Value string // As a variable would hold it.
-	Flag  string // Such as "--state-dir", for messages.
+	Key   string `json:"key"`   // Such as "agent.state_dir" or "drivers.libvirt.enabled".
+	Value string `json:"value"` // As a variable would hold it.
+	Flag  string `json:"flag"`  // Such as "--state-dir", for messages.
 }
 
 // Load reads, merges and checks the configuration. Its error is a Problems that

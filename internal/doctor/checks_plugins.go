@@ -48,11 +48,7 @@ func checkPlugins(ctx context.Context, e *Env) []Result {
 	var out []Result
 	for _, name := range e.Config.EnabledDrivers() {
 		d := e.Config.Drivers[name]
-		r := e.plugin(ctx, name, d.Path, d.SHA256)
-		for i := range r {
-			r[i].Name, r[i].Title = "plugin."+name, "Plugin "+name
-		}
-		out = append(out, r...)
+		out = append(out, Check{Name: "plugin." + name, Title: "Plugin " + name}.named(e.plugin(ctx, name, d.Path, d.SHA256))...)
 	}
 	if len(out) == 0 {
 		return skip("no driver is enabled")
@@ -135,10 +131,7 @@ func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 					"compute-agent plugin info "+e.Config.Drivers[d.Driver].Path+"   # lists its configuration keys",
 				)...)
 		}
-		for i := range r {
-			r[i].Name, r[i].Title = "driver."+d.Driver, "Driver "+d.Driver
-		}
-		out = append(out, r...)
+		out = append(out, Check{Name: "driver." + d.Driver, Title: "Driver " + d.Driver}.named(r)...)
 	}
 	return out
 }

@@ -37,10 +37,7 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 		default:
 			r = fine("%s", kernel)
 		}
-		for i := range r {
-			r[i].Name, r[i].Title = "sandbox."+name, "Sandbox of driver "+name
-		}
-		out = append(out, r...)
+		out = append(out, Check{Name: "sandbox." + name, Title: "Sandbox of driver " + name}.named(r)...)
 	}
 	if len(out) == 0 {
 		return skip("no driver is enabled")

@@ -4,7 +4,9 @@ package doctor
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -172,6 +174,20 @@ func ExitStatus(results []Result) int {
 		return 1
 	}
 	return 0
+}
+
+// WriteJSON writes the results as JSON: {"worst": …, "results": […]}.
+func WriteJSON(w io.Writer, results []Result) error {
+	if results == nil {
+		results = []Result{}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(struct {
+		Worst   Severity `json:"worst"`
+		Results []Result `json:"results"`
+	}{Worst(results), results})
 }
 
 func one(s Severity, found, why, fix string) []Result {

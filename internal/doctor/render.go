@@ -5,23 +5,8 @@ package doctor
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"slices"
 )
-
-// WriteJSON writes the results as JSON: {"worst": …, "results": […]}.
-func WriteJSON(w io.Writer, results []Result) error {
-	if results == nil {
-		results = []Result{}
-	}
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(struct {
-		Worst   Severity `json:"worst"`
-		Results []Result `json:"results"`
-	}{Worst(results), results})
-}
 
 // AddControlPlane adds the results for the services of the control plane to the status of an
 // agent, if there are any.

@@ -61,7 +61,8 @@ func Services(ctx context.Context) (out []Service) {
 		if u.Name == computeAPIUnit {
 			environ = append(environ, "RUNTIME_DIRECTORY=/run/"+strings.TrimSuffix(u.Name, ".service"))
 		}
-		cfg, err := config.Load(config.Options{File: configFileOf(u), Environ: environ, Uses: []string{}, Unit: u.Name, Overrides: overridesOf(u)})
+		cfg, err := config.Load(config.Options{File: configFileOf(u), Environ: environ, Uses: []string{},
+			Unit: u.Name, Overrides: overridesOf(u)})
 		if err == nil {
 			s.Config = cfg
 		}
@@ -88,23 +89,27 @@ func databasesOf(services []Service) (out []Database) {
 		}
 		cfg := s.Config
 		for _, d := range []struct {
-			name, of, address, key, upgrade string
-			options                         func() sqldb.Options
+			Database
+			options func() sqldb.Options
 		}{
-			{"placement", "Placement", cfg.Placement.Database, "placement.database", "compute-agent placement db upgrade", store.DatabaseOptions},
-			{"compute_api", "the compute API", cfg.ComputeAPI.Database, "compute_api.database", "compute-agent cells manage db upgrade", apidb.DatabaseOptions},
-			{strings.Replace(cell, " ", ".", 1), "the " + cell, cfg.Cell.Database, "cell.database", "systemctl restart 'compute-agent-cell@*'", celldb.DatabaseOptions},
+			{Database{cfg.Placement.Database, "placement",
+				"Placement", "placement.database", nil, "compute-agent placement db upgrade"}, store.DatabaseOptions},
+			{Database{cfg.ComputeAPI.Database, "compute_api", "the compute API", "compute_api.database", nil,
+				"compute-agent cells manage db upgrade"}, apidb.DatabaseOptions},
+			{Database{cfg.Cell.Database, strings.Replace(cell, " ", ".", 1), "the " + cell, "cell.database", nil,
+				"systemctl restart 'compute-agent-cell@*'"}, celldb.DatabaseOptions},
 		} {
-			if a, err := sqldb.ParseAddress(d.address); err != nil || !a.Shared() {
+			if a, err := sqldb.ParseAddress(d.Address); err != nil || !a.Shared() {
 				continue // checked by the configuration, or a file that its service protects
 			}
-			if slices.ContainsFunc(out, func(other Database) bool { return other.Address == d.address }) {
+			if slices.ContainsFunc(out, func(other Database) bool { return other.Address == d.Address }) {
 				continue
 			}
-			out = append(out, Database{
-				Address: d.address, Name: d.name, Of: d.of, Key: d.key, Upgrade: d.upgrade,
-				Diagnose: func(ctx context.Context) (sqldb.Diagnosis, error) { return sqldb.Diagnose(ctx, d.address, d.options()) },
-			})
+			d.Diagnose = func(ctx context.Context) (sqldb.Diagnosis, error) {
+				return sqldb.Diagnose(
+					ctx, d.Address, d.options())
+			}
+			out = append(out, d.Database)
 		}
 	}
 	return out

@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/rs/zerolog"
@@ -36,7 +34,8 @@ func (a Admin) Start(ctx context.Context, log zerolog.Logger) (stop func(), err 
 		log.Info().Str("address", l.Addr().String()).Msg(a.Service + ": serving the " + what + ".")
 		group.Go(func() {
 			if err := on(); err != nil {
-				log.Error().Err(err).Msg(a.Service + ": the " + what + " has failed. Requests are still served; restart the service to restore it.")
+				log.Error().Err(err).Msg(a.Service + ": the " + what +
+					" has failed. Requests are still served; restart the service to restore it.")
 			}
 		})
 	}
@@ -48,12 +47,15 @@ func (a Admin) Start(ctx context.Context, log zerolog.Logger) (stop func(), err 
 		}
 		serve("metrics page", l, func() error { return a.ServeMetrics(ctx, l) })
 	}
-	l, err := adminListener(ctx, a.Socket)
+	l, err := ListenWithKey(ctx, a.Socket)
 	if err != nil {
 		log.Warn().
 			Err(err).
 			Str("socket", a.Socket).
-			Msg(a.Service + " has no admin socket: its " + a.Offers + " are not available there, and commands on its database require that it is stopped. Give each service its own writable runtime directory (--runtime-dir).")
+			Msg(a.Service + " has no admin socket: its " +
+				a.Offers +
+				" are not available there, and commands on its database require that it is stopped. Give each " +
+				"service its own writable runtime directory (--runtime-dir).")
 		return stop, nil
 	}
 	serve("admin socket", l, func() error { return a.Serve(ctx, l) })
@@ -66,11 +68,4 @@ func onLoopback(address string) string {
 		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return address
-}
-
-func adminListener(ctx context.Context, path string) (*KeySocket, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	return ListenWithKey(ctx, path)
 }

@@ -32,7 +32,8 @@ func TestMetricsAddress(t *testing.T) {
 		}
 	}
 	a := Admin{
-		Service: "It", Socket: filepath.Join(t.TempDir(), "it.sock"), Serve: func(ctx context.Context, l *KeySocket) error { return serve(ctx, l) },
+		Service: "It", Socket: filepath.Join(t.TempDir(), "it.sock"),
+		Serve:          func(ctx context.Context, l *KeySocket) error { return serve(ctx, l) },
 		MetricsAddress: ":" + port, Key: "it.metrics_listen", ServeMetrics: serve,
 	}
 	testproc.Try(a.Start(t.Context(), zerolog.Nop())).ErrorHas(t, "it.metrics_listen", "a taken address: %v")
@@ -48,7 +49,8 @@ func TestMetricsAddress(t *testing.T) {
 
 func TestOnLoopback(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for given, want := range map[string]string{":9808": "127.0.0.1:9808", "192.0.2.1:9808": "192.0.2.1:9808", "[::1]:9808": "[::1]:9808", "localhost:1": "localhost:1"} {
+	for given, want := range map[string]string{":9808": "127.0.0.1:9808", "192.0.2.1:9808": "192.0.2.1:9808",
+		"[::1]:9808": "[::1]:9808", "localhost:1": "localhost:1"} {
 		if got := onLoopback(given); got != want {
 			t.Errorf("metrics for %s are served on %s, not on %s", given, got, want)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,9 +45,7 @@ func ConfigurationOf(file string, overrides []config.Override) control.Configura
 		}
 	}
 	out.Executable, _ = os.Executable() // without it, no driver is found next to it
-	for _, v := range overrides {
-		out.Overrides = append(out.Overrides, control.Override(v))
-	}
+	out.Overrides = overrides
 	return out
 }
 
@@ -81,9 +80,7 @@ func LoadRunning(
 			}
 			return sources.Executable, nil
 		},
-	}
-	for _, v := range sources.Overrides {
-		from.Overrides = append(from.Overrides, config.Override(v))
+		Overrides: sources.Overrides,
 	}
 	cfg, err = config.Load(from)
 	if err == nil && sources.Drivers != nil {
@@ -102,18 +99,10 @@ func sameFile(a, b string) bool {
 // addKeys adds the keys that a standalone agent sets for its drivers.
 func addKeys(cfg *config.Config, drivers map[string]json.RawMessage) {
 	for name, raw := range drivers {
-		d := cfg.Drivers[name]
 		var table map[string]any
-		if d == nil || json.Unmarshal(raw, &table) != nil {
-			continue
-		}
-		if d.Config == nil {
-			d.Config = map[string]any{}
-		}
-		for key, v := range table {
-			if _, set := d.Config[key]; !set {
-				d.Config[key] = v
-			}
+		if d := cfg.Drivers[name]; d != nil && json.Unmarshal(raw, &table) == nil && table != nil {
+			maps.Copy(table, d.Config)
+			d.Config = table
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -24,16 +25,9 @@ type Configuration struct {
 	UID        int      `json:"uid"`
 	Executable string   `json:"executable,omitempty"`
 	// Overrides are keys that flags set.
-	Overrides []Override `json:"overrides,omitempty"`
+	Overrides []config.Override `json:"overrides,omitempty"`
 	// Drivers are the tables [drivers.NAME.config] of a standalone agent, which adds keys.
 	Drivers map[string]json.RawMessage `json:"drivers,omitempty"`
-}
-
-// Override is a key that a flag set.
-type Override struct {
-	Key   string `json:"key"`
-	Value string `json:"value"`
-	Flag  string `json:"flag"`
 }
 
 // TreeOptions say what a tree is shown with.
