@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
 // hostContents is what is on a host, as its cell and Placement have it.
@@ -68,11 +69,11 @@ func (c hostContents) allow(host, given, what string) error {
 	others := c.others()
 	n := len(c.Servers) + len(others)
 	switch {
-	case len(c.Unknown) > 0 && given == agent.UnknownServers:
+	case len(c.Unknown) > 0 && given == identity.UnknownServers:
 		return nil
 	case len(c.Unknown) > 0:
 		return &exitError{exitProtect, fmt.Errorf("what is on host %s is not known, and nothing was changed: %s. Run the command again when they answer; "+
-			"to go on without knowing, add --with-servers %s", host, strings.Join(c.Unknown, "; "), agent.UnknownServers)}
+			"to go on without knowing, add --with-servers %s", host, strings.Join(c.Unknown, "; "), identity.UnknownServers)}
 	case given == strconv.Itoa(n), given == "" && n == 0:
 		return nil
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
 
 // renamedView is the answer of rename-host, as printed.
@@ -101,7 +102,7 @@ type hostRename struct {
 	service   string // its uuid in the cell
 	begun     bool
 	keeps     string // the name of a node that keeps it
-	providers []agent.Rename
+	providers []identity.Rename
 	placement *reportclient.Client
 }
 
@@ -221,7 +222,7 @@ func (r *hostRename) check(ctx context.Context, withServers string) error {
 		if root.Name != was && root.Name != r.Nodes[uuid] {
 			return r.refuse("resource provider %s is named %s, and neither %s nor %s", uuid, root.Name, was, r.Nodes[uuid])
 		}
-		renames, err := agent.PlanRenames(ctx, r.placement, tree, uuid, was, r.Nodes[uuid])
+		renames, err := identity.PlanRenames(ctx, r.placement, tree, uuid, was, r.Nodes[uuid])
 		if err != nil {
 			return r.refuse("%w", err)
 		}
@@ -308,7 +309,7 @@ func (r *hostRename) inPlacement(ctx context.Context) error {
 	if err != nil && !errors.Is(err, placementclient.ErrNotFound) { // which is OpenStack's, or knows nothing of it
 		return r.refuse("what it may report cannot be stated of %s: %w", r.To, err)
 	}
-	if err := agent.RenameProviders(ctx, r.placement, r.providers); err != nil {
+	if err := identity.RenameProviders(ctx, r.placement, r.providers); err != nil {
 		return r.refuse("%w", err)
 	}
 	return nil

@@ -40,21 +40,18 @@ type AdoptOptions struct {
 	// GiveBack restores the tree to its state before this agent adopted it.
 	GiveBack bool
 	// WithServers is how many servers and other consumers an operator knows to be on the host,
-	// where that has a cell; [UnknownServers] where that cannot be found out.
+	// where that has a cell; [identity.UnknownServers] where that cannot be found out.
 	WithServers string
 	// Confirm asks whether to carry out the plan; nil: a dry run.
 	Confirm func(control.Adoption) (bool, error)
 }
 
-// UnknownServers is the number of servers of a host whose cell does not answer.
-const UnknownServers = "unknown"
-
 // CheckWithServers validates the value of --with-servers.
 func CheckWithServers(given string) error {
-	if n, err := strconv.Atoi(given); given == "" || given == UnknownServers || err == nil && n >= 0 {
+	if n, err := strconv.Atoi(given); given == "" || given == identity.UnknownServers || err == nil && n >= 0 {
 		return nil
 	}
-	return fmt.Errorf("--with-servers %q: must be a number, or %s", given, UnknownServers)
+	return fmt.Errorf("--with-servers %q: must be a number, or %s", given, identity.UnknownServers)
 }
 
 // Check validates what flags say, and their combination. It writes UUID as Placement does.
@@ -132,9 +129,9 @@ type adopter struct {
 	own     string // the host's identity as it is, "" if it has none or it cannot be read
 	tree    *providertree.Tree
 	root    string
-	renames []Rename // top first
-	from    string   // the former name, for a renaming
-	names   []string // of nodes to create again
+	renames []identity.Rename // top first
+	from    string            // the former name, for a renaming
+	names   []string          // of nodes to create again
 	plan    control.Adoption
 	giving  *giveBack // for a node that is given back
 	// consumers hold something of the tree.
@@ -188,18 +185,18 @@ func (ad *adopter) countServers(ctx context.Context) error {
 	switch {
 	case renamed: // in the cell and in Placement: the number was given there
 		return nil
-	case found.unknown != "" && given == UnknownServers, found.unknown == "" && (given == n || given == "" && n == "0"):
+	case found.unknown != "" && given == identity.UnknownServers, found.unknown == "" && (given == n || given == "" && n == "0"):
 		return nil
 	case ad.opts.Confirm == nil:
 		if ad.plan.ServersUnknown, ad.plan.WithServers = found.unknown, n; found.unknown != "" {
-			ad.plan.WithServers = UnknownServers
+			ad.plan.WithServers = identity.UnknownServers
 		}
 		return nil
 	case found.unknown != "":
 		return &identity.Error{
 			Problem: fmt.Sprintf("it is not known which servers the cell has on this host: %s; consumers of its resource providers: %d",
 				found.unknown, servers+others),
-			Hint: "run the command again when the cell answers; to go on without knowing, add --with-servers " + UnknownServers,
+			Hint: "run the command again when the cell answers; to go on without knowing, add --with-servers " + identity.UnknownServers,
 		}
 	}
 	problem := fmt.Sprintf("servers that the cell has on this host: %d", servers)
@@ -386,7 +383,7 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		}
 		ad.from = r.Renaming.From
 	}
-	renames, err := PlanRenames(ctx, ad.placement, ad.tree, ad.root, ad.from, ad.opts.Node)
+	renames, err := identity.PlanRenames(ctx, ad.placement, ad.tree, ad.root, ad.from, ad.opts.Node)
 	ad.renames = renames
 	return err
 }
@@ -477,7 +474,7 @@ func (ad *adopter) do(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := RenameProviders(ctx, ad.placement, ad.renames); err != nil {
+	if err := identity.RenameProviders(ctx, ad.placement, ad.renames); err != nil {
 		return err
 	}
 	if ad.opts.Rename {

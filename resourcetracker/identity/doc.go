@@ -30,6 +30,8 @@
 // would have a scheduler give it away a second time. `compute-agent adopt --as-new` says that it is
 // meant.
 //
+// A host that gets another name takes the names of its resource providers with it: [PlanRenames].
+//
 // The machine's id itself is confidential (machine-id(5)); what is kept is a hash for this
 // application alone.
 package identity

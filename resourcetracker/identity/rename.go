@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package identity
 
 import (
 	"context"
@@ -9,8 +9,11 @@ import (
 
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
+
+// UnknownServers is what an operator gives as the number of servers on a host whose cell does not
+// answer.
+const UnknownServers = "unknown"
 
 // Rename is one provider that gets another name.
 type Rename struct {
@@ -20,11 +23,13 @@ type Rename struct {
 
 // PlanRenames lists the providers of a tree that get another name with its root: that, and those
 // below it that are named after it. What has its new name already, after a crash, is left out.
-// Errors: an [*identity.Error] for a name that is taken or not valid.
-func PlanRenames(ctx context.Context, placement *reportclient.Client, tree *providertree.Tree, root, from, to string) (renames []Rename, err error) {
+// Errors: an [*Error] for a name that is taken or not valid.
+func PlanRenames(
+	ctx context.Context, placement *reportclient.Client, tree *providertree.Tree, root, from, to string,
+) (renames []Rename, err error) {
 	if strings.HasPrefix(to, from+"_") {
 		// After a crash it would be unknown which of the providers have their new name already.
-		return nil, &identity.Error{
+		return nil, &Error{
 			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", to, from),
 			Hint:    "give the host another name",
 		}
@@ -42,7 +47,10 @@ func PlanRenames(ctx context.Context, placement *reportclient.Client, tree *prov
 			continue
 		}
 		if err := providertree.ValidateProviderName(name); err != nil {
-			return nil, &identity.Error{Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err), Hint: "give the host a shorter name"}
+			return nil, &Error{
+				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %v", p.Name, p.UUID, err),
+				Hint:    "give the host a shorter name",
+			}
 		}
 		// Names are unique in all of Placement, not only in a tree.
 		other, taken, err := placement.FindNamesake(ctx, name)
@@ -50,7 +58,7 @@ func PlanRenames(ctx context.Context, placement *reportclient.Client, tree *prov
 			return nil, err
 		}
 		if taken && other != p.UUID {
-			return nil, &identity.Error{
+			return nil, &Error{
 				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
 				Hint:    "rename or delete that one first (openstack resource provider set --name NAME UUID)",
 			}
