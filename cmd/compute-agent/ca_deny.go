@@ -4,12 +4,10 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +15,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -119,12 +117,12 @@ func (o *denyOptions) knownHost(cmd *cobra.Command, path, host string) (string, 
 		return "", &exitError{exitProtect, fmt.Errorf(
 			"%s was not put on the deny list %s: the hosts that there are cannot be listed: %w%s", host, path, err, unknown)}
 	}
-	if known := sameHost(host, hosts); known != "" {
+	if known := operator.KnownName(host, hosts); known != "" {
 		return known, nil
 	}
 	return "", &exitError{exitProtect, fmt.Errorf(
 		"%s was not put on the deny list %s: no host of that name is enrolled or mapped%s%s",
-		host, path, likeHost(host, hosts), unknown)}
+		host, path, operator.Suggestion(host, hosts), unknown)}
 }
 
 // hosts are the names of all hosts that the compute API of this machine knows.
@@ -152,11 +150,11 @@ func (o *denyOptions) hosts(cmd *cobra.Command) (hosts []string, err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, store.Close()) }()
-		hosts, err = hostsOf(cmd.Context(), store)
+		hosts, err = operator.HostNames(cmd.Context(), store)
 		return err
 	}, func(socket string) error {
 		var out, problems bytes.Buffer
-		var views []hostView
+		var views []operator.Host
 		list := []string{"cells", "manage", "list-hosts", "--output=json"}
 		code, err := sqldb.RunAt(cmd.Context(), socket, list, &out, &problems)
 		if err == nil && code != exitDone {
@@ -170,49 +168,6 @@ func (o *denyOptions) hosts(cmd *cobra.Command) (hosts []string, err error) {
 		}
 		return err
 	})
-}
-
-// hostsOf are the names of the hosts that are mapped or have an enrolment.
-func hostsOf(ctx context.Context, store apidb.Store) (hosts []string, err error) {
-	mapped, err := store.Hosts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	enrolments, err := store.Enrolments(ctx)
-	for _, h := range mapped {
-		hosts = append(hosts, h.Host)
-	}
-	for _, e := range enrolments {
-		hosts = append(hosts, e.Host)
-	}
-	return hosts, err
-}
-
-// sameHost is the host of a name, whose case does not count; "" without one.
-func sameHost(name string, hosts []string) string {
-	if slices.Contains(hosts, name) {
-		return name
-	}
-	for _, host := range hosts {
-		if strings.EqualFold(host, name) {
-			return host
-		}
-	}
-	return ""
-}
-
-// likeHost is "; did you mean H?" with the host that a name is most like, or "".
-func likeHost(name string, hosts []string) string {
-	short, _, _ := strings.Cut(name, ".")
-	for _, host := range hosts {
-		if head, _, _ := strings.Cut(host, "."); strings.EqualFold(head, short) {
-			return fmt.Sprintf("; did you mean %s?", host)
-		}
-	}
-	if near := textutil.Suggest(name, hosts, 2); near != "" {
-		return fmt.Sprintf("; did you mean %s?", near)
-	}
-	return ""
 }
 
 // warnReadable says so if all users may read a deny list.
@@ -254,7 +209,7 @@ func newCAAllow() *cobra.Command {
 					for _, d := range l.Denials() {
 						hosts = append(hosts, d.Host)
 					}
-					return nil, fmt.Errorf("%s is not on the deny list %s%s", host, path, likeHost(host, hosts))
+					return nil, fmt.Errorf("%s is not on the deny list %s%s", host, path, operator.Suggestion(host, hosts))
 				}
 				d, _ := l.Denial(host)
 				host = d.Host

@@ -4,23 +4,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
-	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/placement/placementclient"
+	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/placement/wire"
-	"github.com/compute-agent/compute-agent/providertree"
 )
 
 func newAdmitHost() *cobra.Command {
@@ -42,35 +31,31 @@ func newAdmitHost() *cobra.Command {
 		Example: "  compute-agent cells manage admit-host cn1\n" +
 			"  compute-agent cells manage admit-host cn1 --class VCPU=256 --class VGPU=8 --trait HW_GPU",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			change := wire.AdmissionChange{Traits: traits, Window: window}
-			var err error
-			if change.Classes, err = parseAmounts(classes); err == nil {
-				err = checkTraits(traits)
-			}
+			change, err := operator.ParseAdmission(classes, traits, window)
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			ask := func(host string, cfg *config.Config) error {
-				view, err := admit(cmd.Context(), cfg.PlacementClient, host, change)
-				if err != nil {
-					return err
+			ask := func(ctx context.Context, d *operator.Deployment) (wire.HostAdmission, error) {
+				host := args[0]
+				if !unknown {
+					if host, err = d.KnownHost(ctx, host); err != nil {
+						return wire.HostAdmission{}, err
+					}
 				}
-				return printed(cmd, &opts.options, view, printAdmission)
+				return d.AdmitHost(ctx, host, change)
 			}
-			if unknown { // there may be no compute API
-				_, cfg, err := opts.where()
-				if err != nil {
-					return err
-				}
-				return ask(args[0], cfg)
+			if !unknown {
+				return showOn(cmd, &opts, render.HostAdmission, ask)
 			}
-			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				host, err := knownHost(cmd.Context(), store, args[0])
-				if err != nil {
-					return err
-				}
-				return ask(host, cfg)
-			})
+			_, cfg, err := opts.where() // there may be no compute API
+			if err != nil {
+				return err
+			}
+			admission, err := ask(cmd.Context(), &operator.Deployment{Placement: cfg.PlacementClient})
+			if err != nil {
+				return err
+			}
+			return printed(cmd, &opts.options, admission, render.HostAdmission)
 		},
 	}
 	opts.addFlags(cmd)
@@ -79,95 +64,4 @@ func newAdmitHost() *cobra.Command {
 	cmd.Flags().BoolVar(&window, "window", false, "admit all that the host reports from now on, as when it came")
 	cmd.Flags().BoolVar(&unknown, "unknown", false, "take the name as it is, though no host of that name is enrolled or mapped; needs no API database")
 	return cmd
-}
-
-// parseAmounts reads amounts as flags have them.
-func parseAmounts(texts []string) (map[string]int64, error) {
-	amounts := map[string]int64{}
-	for _, text := range texts {
-		class, amount, _ := strings.Cut(text, "=")
-		n, err := strconv.ParseInt(amount, 10, 64)
-		if err != nil || n < 0 || !providertree.IsSymbol(class) {
-			return nil, fmt.Errorf("--class %.100q is not CLASS=AMOUNT, such as VCPU=128", text)
-		}
-		amounts[class] = n
-	}
-	return amounts, nil
-}
-
-func checkTraits(traits []string) error {
-	for _, trait := range traits {
-		if !providertree.IsSymbol(trait) {
-			return fmt.Errorf("--trait %.100q is not the name of a trait, such as HW_GPU", trait)
-		}
-	}
-	return nil
-}
-
-// knownHost is the name of a host that is enrolled or mapped, whose case does not count.
-func knownHost(ctx context.Context, store apidb.Store, name string) (string, error) {
-	hosts, err := hostsOf(ctx, store)
-	if err != nil {
-		return "", err
-	}
-	if known := sameHost(name, hosts); known != "" {
-		return known, nil
-	}
-	return "", &exitError{exitProtect, fmt.Errorf("no host of the name %s is enrolled or mapped%s; "+
-		"to take the name as it is, add --unknown", name, likeHost(name, hosts))}
-}
-
-// admit states what a host may report, and returns what that is then; without a change, it only
-// asks.
-func admit(
-	ctx context.Context, c config.PlacementClient, host string, change wire.AdmissionChange,
-) (wire.HostAdmission, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	// Hosts are there at every microversion; errors have codes from this one on.
-	client, closeIdle, err := askingPlacement(c, wire.Version(wire.ErrorCodes).String())
-	if err != nil {
-		return wire.HostAdmission{}, err
-	}
-	defer closeIdle()
-	var a wire.HostAdmission
-	if len(change.Classes) == 0 && len(change.Traits) == 0 && !change.Window {
-		a, err = client.Admission(ctx, host)
-	} else {
-		a, err = client.Admit(ctx, host, change)
-	}
-	switch {
-	case errors.Is(err, placementclient.ErrNotFound):
-		return a, fmt.Errorf("placement knows nothing of host %s: it has reported nothing yet with a credential of its own, "+
-			"or this is OpenStack's Placement, which has no hosts: %w", host, err)
-	case errors.Is(err, placementclient.ErrRefused):
-		return a, fmt.Errorf("%w; [placement_client] of the compute API needs a user with the role admin or service, "+
-			"to which the rules placement:host_admissions allow it", err)
-	case err != nil:
-		return a, fmt.Errorf("%w; check [placement_client] of the compute API", err)
-	}
-	return a, nil
-}
-
-func printAdmission(w io.Writer, a wire.HostAdmission) error {
-	if _, err := fmt.Fprintf(w, "Host %s may report to Placement:\n", a.Host); err != nil {
-		return err
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "CLASS\tADMITTED\tAT MOST")
-	for _, class := range slices.Sorted(maps.Keys(a.Classes)) {
-		most := "any amount"
-		if a.Factor > 0 {
-			most = strconv.FormatInt(a.Classes[class]*int64(a.Factor), 10)
-		}
-		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\n", class, a.Classes[class], most)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "Kinds of traits: %s\n", strings.Join(a.Traits, ", "))
-	if err == nil && a.Until != nil {
-		_, err = fmt.Fprintf(w, "All that it reports until %s is admitted.\n", a.Until.UTC().Format(time.RFC3339))
-	}
-	return err
 }

@@ -3,32 +3,27 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/cells/operator"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
-	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
 // withEnrolment returns what serves a compute API, with the enrolment service beside it if one is
@@ -38,7 +33,7 @@ func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made
 	if c.Listen == "" {
 		return api.Serve, nil
 	}
-	authority, err := pki.OpenAuthority(caDir(c))
+	authority, err := pki.OpenAuthority(c.CADirectory())
 	if err != nil {
 		return nil, fmt.Errorf("%w: enrolment.ca_dir: %w", config.ErrInvalid, err)
 	}
@@ -50,7 +45,7 @@ func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made
 		}
 		place.CA = string(ca.Data)
 	}
-	names, err := enrolmentNames(c)
+	names, err := c.ServiceNames()
 	if err != nil {
 		return nil, err
 	}
@@ -74,72 +69,6 @@ func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made
 	}, nil
 }
 
-// caDir is the directory of the CA: by default that of the credentials which systemd passes.
-func caDir(c config.Enrolment) string { return cmp.Or(c.CADir, os.Getenv("CREDENTIALS_DIRECTORY")) }
-
-// enrolmentNames are the names by which hosts reach the enrolment service.
-func enrolmentNames(c config.Enrolment) ([]string, error) {
-	if len(c.Names) > 0 {
-		return c.Names, nil
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("the name of this machine: %w; set enrolment.names", err)
-	}
-	return []string{name}, nil
-}
-
-// enrolmentURL is the address of the enrolment service for hosts.
-func enrolmentURL(c config.Enrolment) (string, error) {
-	if c.URL != "" {
-		return c.URL, nil
-	}
-	if c.Listen == "" {
-		return "", fmt.Errorf("%w: enrolment.listen is empty, so that no host can join; set it, and enrolment.ca_dir, and restart the compute API", config.ErrInvalid)
-	}
-	names, err := enrolmentNames(c)
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(c.Listen)
-	return "https://" + net.JoinHostPort(names[0], port), err
-}
-
-// caFingerprint is that of the CA of hosts.
-func caFingerprint(c config.Enrolment, file string) (string, error) {
-	if file == "" {
-		if caDir(c) == "" {
-			return "", fmt.Errorf("%w: enrolment.ca_dir is empty; --ca-file names the certificate of the CA", config.ErrInvalid)
-		}
-		file = filepath.Join(caDir(c), pki.CACertificateFile)
-	}
-	content, err := files.Read(file)
-	if err != nil {
-		return "", fmt.Errorf("the certificate of the CA: %w", err)
-	}
-	block, _ := pem.Decode(content.Data)
-	if block == nil {
-		return "", fmt.Errorf("the certificate of the CA: %s has none in PEM", file)
-	}
-	ca, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return "", fmt.Errorf("the certificate of the CA: %s: %w", file, err)
-	}
-	return pki.Fingerprint(ca), nil
-}
-
-// invitationView is the answer of add-host, as printed.
-type invitationView struct {
-	Host    string           `json:"host"`
-	Cell    string           `json:"cell"`
-	Nodes   []enrolment.Node `json:"nodes"`
-	Token   string           `json:"token"`
-	Expires time.Time        `json:"expires"`
-	URL     string           `json:"url"`
-	// Again says that the certificates which the host had are refused.
-	Again bool `json:"again,omitempty"`
-}
-
 func newAddHost() *cobra.Command {
 	var opts manageOptions
 	var cell, caFile string
@@ -158,7 +87,7 @@ func newAddHost() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			invitation := enrolment.Invitation{Host: args[0], TTL: ttl, Again: again}
 			var err error
-			if invitation.Nodes, err = parseNodes(nodes); err == nil {
+			if invitation.Nodes, err = operator.ParseNodes(nodes); err == nil {
 				err = pki.CheckName(args[0])
 			}
 			if caFile != "" && err == nil { // the service that may run the command has another directory
@@ -174,29 +103,15 @@ func newAddHost() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				in, err := findCell(cmd.Context(), store, cell)
+			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+				v, err := d.InviteHost(ctx, cell, caFile, invitation)
 				if err != nil {
 					return err
 				}
-				url, err := enrolmentURL(cfg.Enrolment)
-				if err != nil {
-					return err
+				if strings.HasPrefix(v.CellURL, "unix://") {
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "The cell %s is at %s: only hosts on its own machine can reach it.\n", v.Cell, v.CellURL)
 				}
-				fingerprint, err := caFingerprint(cfg.Enrolment, caFile)
-				if err != nil {
-					return err
-				}
-				invitation.CellUUID, invitation.By, invitation.Now = in.UUID, sqldb.CommandUser(cmd.Context()), time.Now()
-				e, token, err := enrolment.Invite(cmd.Context(), store, fingerprint, invitation)
-				if err != nil {
-					return invitationRefused(err)
-				}
-				view := invitationView{Host: e.Host, Cell: in.Name, Nodes: nodesOf(e), Token: token.Reveal(), Expires: e.InvitedUntil, URL: url, Again: !e.DeniedBefore.IsZero()}
-				if strings.HasPrefix(in.URL, "unix://") {
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "The cell %s is at %s: only hosts on its own machine can reach it.\n", in.Name, in.URL)
-				}
-				return printed(cmd, &opts.options, view, printInvitation)
+				return printed(cmd, &opts.options, v, render.HostInvitation)
 			})
 		},
 	}
@@ -209,81 +124,6 @@ func newAddHost() *cobra.Command {
 	return cmd
 }
 
-func printInvitation(w io.Writer, v invitationView) error {
-	what := "Invited"
-	if v.Again {
-		what = "Invited again"
-	}
-	_, err := fmt.Fprintf(w, "%s host %s to cell %s, until %s.\n", what, v.Host, v.Cell, v.Expires.UTC().Format(time.RFC3339))
-	if v.Again && err == nil {
-		_, err = fmt.Fprintln(w, "Certificates that it had are refused.")
-	}
-	for _, n := range v.Nodes {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "Its compute node: %s\n", strings.TrimSpace(n.UUID+" "+n.Name))
-		}
-	}
-	if len(v.Nodes) == 0 && err == nil {
-		_, err = fmt.Fprintln(w, "Its compute nodes will be those that it names first.")
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "\nRun on %s, as root:\n\n  (umask 077; echo %s > /root/join.token)\n  compute-agent join --api %s --token-file /root/join.token\n\n"+
-		"The token is a secret, and good once.\n", v.Host, v.Token, v.URL)
-	return err
-}
-
-// invitationRefused is the error of add-host and enrol-node.
-func invitationRefused(err error) error {
-	taken := new(apidb.NodeTakenError)
-	switch {
-	case errors.Is(err, enrolment.ErrAgain):
-		return &exitError{exitProtect, fmt.Errorf("%w; with --again it gets a new token, and the certificates that it has are refused", err)}
-	case errors.Is(err, enrolment.ErrAhead):
-		return &exitError{exitProtect, fmt.Errorf(
-			"%w; it was evicted, or got its last certificate, while a clock was ahead: "+
-				"check the clock of this machine, then run: compute-agent cells manage allow-host HOST", err)}
-	case errors.As(err, &taken) && taken.Name != "":
-		return &exitError{exitProtect, fmt.Errorf(
-			"%w: a host has NAME, NAME.DOMAIN and what begins with NAME_ in Placement, so that one could change or block the provider trees of the other; "+
-				"choose another name, or, if host %s is gone, evict and delete it", err, taken.Host)}
-	case errors.As(err, &taken):
-		return &exitError{
-			exitProtect,
-			fmt.Errorf("%w; if the node has moved, evict and delete that host first: compute-agent cells manage evict-host %s, then delete-host %[2]s", err, taken.Host),
-		}
-	}
-	return err
-}
-
-// parseNodes reads nodes as flags and arguments name them.
-func parseNodes(texts []string) ([]enrolment.Node, error) {
-	nodes := make([]enrolment.Node, 0, len(texts))
-	for _, text := range texts {
-		id, name, named := strings.Cut(text, "=")
-		parsed, err := uuid.Parse(id)
-		if err != nil {
-			return nil, fmt.Errorf("%.100q is not UUID or UUID=NAME of a compute node", text)
-		}
-		if named {
-			if err := pki.CheckName(name); err != nil {
-				return nil, err
-			}
-		}
-		nodes = append(nodes, enrolment.Node{UUID: parsed.String(), Name: name})
-	}
-	return nodes, nil
-}
-
-func nodesOf(e apidb.Enrolment) []enrolment.Node {
-	nodes := make([]enrolment.Node, 0, len(e.Nodes))
-	for _, n := range e.Nodes {
-		nodes = append(nodes, enrolment.Node{UUID: n.UUID, Name: n.Name})
-	}
-	return nodes
-}
-
 func newEnrolNode() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
@@ -291,17 +131,17 @@ func newEnrolNode() *cobra.Command {
 		Long: "Add a compute node to a host that was invited or has joined. The next certificate of the host has it: the agent renews it at a\n" +
 			"third of its lifetime. A node belongs to one host.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nodes, err := parseNodes(args[1:])
+			nodes, err := operator.ParseNodes(args[1:])
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
-				e, err := enrolment.EnrolNode(cmd.Context(), store, args[0], nodes[0])
+			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+				host, all, err := d.EnrolNode(ctx, args[0], nodes[0])
 				if err != nil {
-					return invitationRefused(err)
+					return err
 				}
-				return printed(cmd, &opts.options, nodesOf(e), func(w io.Writer, nodes []enrolment.Node) error {
-					_, err := fmt.Fprintf(w, "Host %s has %d compute nodes now. Its next certificate is for all of them.\n", e.Host, len(nodes))
+				return printed(cmd, &opts.options, all, func(w io.Writer, nodes []enrolment.Node) error {
+					_, err := fmt.Fprintf(w, "Host %s has %d compute nodes now. Its next certificate is for all of them.\n", host, len(nodes))
 					return err
 				})
 			})

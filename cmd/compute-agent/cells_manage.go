@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -85,6 +86,31 @@ func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Co
 		return err
 	}
 	return at.run(cmd, func() error { return o.open(cmd, at, cfg, do) })
+}
+
+// on is with for a command of an operator.
+func (o *manageOptions) on(cmd *cobra.Command, do func(context.Context, *operator.Deployment) error) error {
+	return o.with(cmd, func(store apidb.Store, cfg *config.Config) error {
+		gatherer := newGatherer(cfg)
+		defer gatherer.CloseIdle()
+		return do(cmd.Context(), &operator.Deployment{
+			Store: store, Gatherer: gatherer, Placement: cfg.PlacementClient, Enrolment: cfg.Enrolment,
+			DiscoverPatterns: cfg.ComputeAPI.DiscoverHostsPattern,
+		})
+	})
+}
+
+// showOn is on for a command that prints one result.
+func showOn[T any](
+	cmd *cobra.Command, o *manageOptions, show func(io.Writer, T) error, do func(context.Context, *operator.Deployment) (T, error),
+) error {
+	return o.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+		found, err := do(ctx, d)
+		if err != nil {
+			return err
+		}
+		return printed(cmd, &o.options, found, show)
+	})
 }
 
 // run runs direct. On a file that a service has open, that service runs the command; on servers,

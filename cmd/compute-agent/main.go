@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/lib/processes"
@@ -130,12 +131,14 @@ func exitCode(err error) int {
 	var code *exitError
 	var fatal *resourcetracker.FatalError
 	var undo *resourcetracker.UndoError
+	var refused *operator.RefusedError
 	switch {
 	case errors.As(err, &code):
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.Is(err, enrolment.ErrJoined), errors.As(err, &undo):
+	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.Is(err, enrolment.ErrJoined), errors.As(err, &undo),
+		errors.As(err, &refused):
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
 		errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase), errors.Is(err, sqldb.ErrNotEmpty),

@@ -3,6 +3,10 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
+	"net"
+	"os"
 	"path/filepath"
 	"time"
 )
@@ -18,6 +22,39 @@ type Enrolment struct {
 	RenewalGrace        time.Duration
 	PlacementURL        string
 	PlacementCAFile     string
+}
+
+// CADirectory returns the directory of the CA: by default that of the credentials which systemd
+// passes.
+func (e Enrolment) CADirectory() string { return cmp.Or(e.CADir, os.Getenv("CREDENTIALS_DIRECTORY")) }
+
+// ServiceNames returns the names by which hosts reach the service.
+func (e Enrolment) ServiceNames() ([]string, error) {
+	if len(e.Names) > 0 {
+		return e.Names, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("the name of this machine: %w; set enrolment.names", err)
+	}
+	return []string{name}, nil
+}
+
+// Address returns the URL of the service for hosts. [ErrInvalid] if no host can join.
+func (e Enrolment) Address() (string, error) {
+	if e.URL != "" {
+		return e.URL, nil
+	}
+	if e.Listen == "" {
+		return "", fmt.Errorf("%w: enrolment.listen is empty, so that no host can join; set it, and enrolment.ca_dir, "+
+			"and restart the compute API", ErrInvalid)
+	}
+	names, err := e.ServiceNames()
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(e.Listen)
+	return "https://" + net.JoinHostPort(names[0], port), err
 }
 
 // EnrolmentClient is the section [enrolment_client]: where the agent renews its certificate.

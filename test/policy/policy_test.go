@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/config":                   {"placement/wire", "providertree", "systemd"},
 	"internal/agent/commands":           {"internal/agent", "internal/agent/control", "internal/agent/disabled", "internal/config", "resourcetracker", "resourcetracker/audit", "resourcetracker/providerconfig"},
 	"internal/agent/control":            {"internal/agent/disabled", "internal/config", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
-	"cmd/compute-agent/internal/render": {"cells/enrolment", "internal/agent/commands", "internal/agent/control", "internal/agent/disabled", "internal/config", "internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/suite", "placement/candidates", "placement/operator", "placement/store", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal", "systemd"},
+	"cmd/compute-agent/internal/render": {"cells/apidb", "cells/enrolment", "cells/operator", "cells/scheduler", "internal/agent/commands", "internal/agent/control", "internal/agent/disabled", "internal/config", "internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/suite", "placement/candidates", "placement/operator", "placement/store", "placement/wire", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal", "systemd"},
 	"internal/health":                   {"cells/worker", "internal/agent/disabled", "internal/pluginhost", "resourcetracker"},
 	"internal/lib":                      {},
 	// What puts the services of the control plane together.
@@ -90,7 +90,11 @@ var mayImport = map[string][]string{
 	"cells/compute":        {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},
-	"cells/worker":    {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
+	// The commands of an operator, which are no part of the compute API.
+	"cells/operator": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler",
+		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire", "providertree", "reportclient",
+		"resourcetracker/identity"},
+	"cells/worker": {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
 }
 
 // commons are small internal packages that every layer may use.

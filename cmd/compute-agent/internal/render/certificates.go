@@ -34,7 +34,7 @@ func Certificates(w io.Writer, all []pki.Description) error {
 				rows = append(rows, []string{row[0], textutil.Printable(row[1])})
 			}
 		}
-		if err := Table(w, rows); err != nil {
+		if _, err := io.WriteString(w, Table(rows)); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func Denials(w io.Writer, path string, list *pki.DenyList) error {
 		for _, d := range list.Denials() {
 			rows = append(rows, []string{d.Host, d.Before.Format(time.RFC3339), d.Reason})
 		}
-		if err := Table(w, rows); err != nil {
+		if _, err := io.WriteString(w, Table(rows)); err != nil {
 			return err
 		}
 	}

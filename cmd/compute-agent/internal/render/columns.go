@@ -3,24 +3,11 @@
 package render
 
 import (
-	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
-
-// Table prints rows of cells below each other, aligned left with two spaces between columns, and as
-// they are: neither sanitized, nor folded or coloured on a terminal.
-func Table(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(t, strings.Join(row, "\t")) // Flush returns the error
-	}
-	return t.Flush()
-}
 
 // grid is a table: rows of equal length.
 type grid struct {

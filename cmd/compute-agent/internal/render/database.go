@@ -162,9 +162,7 @@ func AdoptionCheck(w io.Writer, found *store.Adoption) error {
 	for _, c := range found.Counts {
 		line(c.Table, fmt.Sprintf("%d rows", c.Rows))
 	}
-	if err := Table(&b, rows); err != nil {
-		return err
-	}
+	b.WriteString(Table(rows))
 	for _, f := range found.Findings {
 		fmt.Fprintf(&b, "\n%s: %s (%d)\n    %s\n", f.Verdict, f.ID, f.Count, textutil.Printable(f.Meaning))
 		for _, e := range f.Examples {

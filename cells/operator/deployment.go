@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
+	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/reportclient"
+)
+
+// Deployment is a compute API with its cells, and the Placement that it uses.
+type Deployment struct {
+	// Store is the API database.
+	Store apidb.Store
+	// Gatherer asks the cells.
+	Gatherer *gather.Gatherer
+	// Placement is the section [placement_client] of the compute API.
+	Placement config.PlacementClient
+	// Enrolment is the section [enrolment] of the compute API.
+	Enrolment config.Enrolment
+	// DiscoverPatterns are shell patterns of the names of hosts that are mapped although no person
+	// enrolled them.
+	DiscoverPatterns []string
+	// Now is the clock; nil is [time.Now].
+	Now func() time.Time
+}
+
+// RefusedError is what a command did not do, to protect servers, hosts or data.
+type RefusedError struct{ Err error }
+
+// Error is that of Err.
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// refused returns a [RefusedError].
+func refused(format string, args ...any) error { return &RefusedError{fmt.Errorf(format, args...)} }
+
+func (d *Deployment) now() time.Time {
+	if d.Now == nil {
+		return time.Now()
+	}
+	return d.Now()
+}
+
+// access is the way to Placement.
+func (d *Deployment) access() (*access.Access, error) {
+	return access.New(d.Placement, nil, zerolog.Nop())
+}
+
+// providers returns a client for the resource providers of hosts. The caller closes its idle
+// connections.
+func (d *Deployment) providers() (*reportclient.Client, error) {
+	a, err := d.access()
+	if err != nil {
+		return nil, err
+	}
+	return reportclient.New(reportclient.Config{Config: a.Config})
+}
+
+// FindCell finds a cell by its uuid or its name.
+func (d *Deployment) FindCell(ctx context.Context, which string) (apidb.Cell, error) {
+	known, err := d.Store.Cells(ctx)
+	if err != nil {
+		return apidb.Cell{}, err
+	}
+	names := make([]string, 0, len(known))
+	for _, c := range known {
+		if c.UUID == which || c.Name == which {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	if len(names) == 0 {
+		return apidb.Cell{}, fmt.Errorf("there is no cell %q: none is registered", which)
+	}
+	return apidb.Cell{}, fmt.Errorf("there is no cell %q; there are %s", which, strings.Join(names, ", "))
+}
+
+// unmapped is the error of a command about a host that is not mapped, with a name like it, and what
+// to do then.
+func (d *Deployment) unmapped(ctx context.Context, host, hint string) error {
+	hosts, err := HostNames(ctx, d.Store)
+	return errors.Join(fmt.Errorf("host %s is not mapped%s; `compute-agent cells manage list-hosts` lists all%s",
+		host, Suggestion(host, hosts), hint), err)
+}
