@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -73,7 +74,7 @@ func TestAcceptCell(t *testing.T) {
 	if strings.Contains(list, "is down") {
 		t.Errorf("it is reported as down:\n%s", list)
 	}
-	var views []cellView
+	var views []operator.Cell
 	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil || len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {
 		t.Errorf("as JSON: %+v, %v", views, err)
 	}
@@ -82,7 +83,7 @@ func TestAcceptCell(t *testing.T) {
 	if list := run(exitDone, "list"); strings.Contains(list, "other database") {
 		t.Errorf("after it is accepted:\n%s", list)
 	}
-	var view acceptView
+	var view operator.Acceptance
 	if err := json.Unmarshal([]byte(run(exitDone, "accept", "cell1", "--output", "json")), &view); err != nil || view.Accepted || view.Before == nil || view.Before.Epoch != view.Now.Epoch || view.Unknown != 2 {
 		t.Errorf("as JSON: %+v, %v", view, err)
 	}

@@ -9,8 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -18,10 +16,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/operator"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -160,19 +157,6 @@ func (o *manageOptions) open(cmd *cobra.Command, at apiDatabase, cfg *config.Con
 	return errors.Join(err, audit.Close())
 }
 
-// cellView is a cell, as printed.
-type cellView struct {
-	Name     string `json:"name"`
-	UUID     string `json:"uuid"`
-	URL      string `json:"url"`
-	Disabled bool   `json:"disabled"`
-	// State is up, down or other database, and Cause why it is not up; empty if the cell was not
-	// asked.
-	State string `json:"state,omitempty"`
-	Cause string `json:"cause,omitempty"`
-	Hosts int    `json:"hosts"`
-}
-
 func newCellsCreate() *cobra.Command {
 	var opts manageOptions
 	var name, url, uuid string
@@ -202,25 +186,8 @@ func newCellsCreate() *cobra.Command {
 				return err
 			}
 			opts.create, opts.messages = true, cmd.ErrOrStderr()
-			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				made, err := store.CreateCell(cmd.Context(), apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
-				if errors.Is(err, apidb.ErrExists) {
-					return fmt.Errorf("%w; `compute-agent cells manage list` shows it, and `cells manage update` changes its URL or name", err)
-				}
-				if err != nil {
-					return err
-				}
-				view := cellView{Name: made.Name, UUID: made.UUID, URL: made.URL, Disabled: made.Disabled}
-				view.State, view.Cause = askCell(cmd.Context(), cfg, made)
-				if opts.json() {
-					return printJSON(cmd.OutOrStdout(), view)
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Registered cell %s with uuid %s.\n", made.Name, made.UUID)
-				if view.Cause != "" {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "The cell cannot be used yet: %s\n"+
-						"If its URL or name is wrong: compute-agent cells manage update %s --url URL --name NAME (NAME as in `cells serve --name`)\n", view.Cause, made.Name)
-				}
-				return err
+			return showOn(cmd, &opts, render.NewCell, func(ctx context.Context, d *operator.Deployment) (operator.Cell, error) {
+				return d.CreateCell(ctx, apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
 			})
 		},
 	}
@@ -240,51 +207,6 @@ func checkCellURL(url string) error {
 	return nil
 }
 
-// askCell returns the state of a cell.
-func askCell(ctx context.Context, cfg *config.Config, c apidb.Cell) (state, cause string) {
-	answers := askCells(ctx, cfg, []apidb.Cell{c}, nil)
-	return answers[0].state, answers[0].cause
-}
-
-type cellAnswer struct{ state, cause string }
-
-// States of a cell.
-const (
-	cellUp            = "up"
-	cellDown          = "down"
-	cellOtherDatabase = "other database"
-)
-
-// askCells returns the states of all cells, asked concurrently. databases are their recorded
-// databases.
-func askCells(ctx context.Context, cfg *config.Config, known []apidb.Cell, databases map[string]apidb.CellDatabase) []cellAnswer {
-	answers := gather.All(ctx, newGatherer(cfg), known, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) {
-		if _, err := c.ComputeNodes(ctx, true); err != nil { // only the compute API is allowed to do this
-			return cellwire.CellInfo{}, err
-		}
-		return c.Cell(ctx)
-	})
-	out := make([]cellAnswer, len(answers))
-	for i, a := range answers {
-		out[i] = cellAnswer{state: cellUp}
-		seen := apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision}
-		if d := databases[a.Cell.UUID]; a.Err == nil && seen.Revision > 0 && !d.Fits(seen) {
-			if d.Suspect == nil { // not detected by the compute API yet
-				d.Suspect, d.Since = &seen, a.Value.Now
-			}
-			out[i] = cellAnswer{cellOtherDatabase, scheduler.SuspectCause(d) + " " + scheduler.SuspectHint(a.Cell)}
-		}
-		if a.Err != nil {
-			cause := a.Err
-			if down := new(gather.DownError); errors.As(cause, &down) { // the output names the cell
-				cause = down.Err
-			}
-			out[i] = cellAnswer{cellDown, cause.Error()}
-		}
-	}
-	return out
-}
-
 // newGatherer asks cells on behalf of a command, which reports failures itself.
 func newGatherer(cfg *config.Config) *gather.Gatherer {
 	return gather.New(gather.Options{Client: cellClients(cfg, zerolog.Nop()), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop()})
@@ -295,87 +217,13 @@ func newCellsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"list-cells"}, Short: "List the cells and their states", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				known, err := store.Cells(cmd.Context())
-				if err != nil {
-					return err
-				}
-				hosts, err := store.Hosts(cmd.Context())
-				if err != nil {
-					return err
-				}
-				count := map[string]int{}
-				for _, h := range hosts {
-					count[h.CellUUID]++
-				}
-				databases, err := store.CellDatabases(cmd.Context()) // before asking the cells, because revisions increase
-				if err != nil {
-					return err
-				}
-				views := make([]cellView, len(known))
-				for i, a := range askCells(cmd.Context(), cfg, known, databases) {
-					c := known[i]
-					views[i] = cellView{Name: c.Name, UUID: c.UUID, URL: c.URL, Disabled: c.Disabled, State: a.state, Cause: a.cause, Hosts: count[c.UUID]}
-				}
-				return printed(cmd, &opts.options, views, printCells)
+			return showOn(cmd, &opts, render.Cells, func(ctx context.Context, d *operator.Deployment) ([]operator.Cell, error) {
+				return d.ListCells(ctx)
 			})
 		},
 	}
 	opts.addFlags(cmd)
 	return cmd
-}
-
-func printCells(w io.Writer, views []cellView) error {
-	if len(views) == 0 {
-		_, err := fmt.Fprintln(w, "No cell is registered. Register cell0 and a cell with `compute-agent cells manage create`.")
-		return err
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "NAME\tUUID\tSTATE\tNEW SERVERS\tHOSTS\tURL")
-	for _, v := range views {
-		takes := "yes"
-		switch {
-		case v.UUID == apidb.Cell0UUID:
-			takes = "-"
-		case v.Disabled:
-			takes = "no"
-		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", v.Name, v.UUID, v.State, takes, v.Hosts, v.URL)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, v := range views {
-		if v.Cause != "" {
-			format := "\n%s is down: %s\n"
-			if v.State == cellOtherDatabase {
-				format = "\n%s: %s\n"
-			}
-			if _, err := fmt.Fprintf(w, format, v.Name, v.Cause); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// findCell finds a cell by its uuid or its name.
-func findCell(ctx context.Context, store apidb.Store, which string) (apidb.Cell, error) {
-	known, err := store.Cells(ctx)
-	if err != nil {
-		return apidb.Cell{}, err
-	}
-	names := make([]string, 0, len(known))
-	for _, c := range known {
-		if c.UUID == which || c.Name == which {
-			return c, nil
-		}
-		names = append(names, c.Name)
-	}
-	if len(names) == 0 {
-		return apidb.Cell{}, fmt.Errorf("there is no cell %q: none is registered", which)
-	}
-	return apidb.Cell{}, fmt.Errorf("there is no cell %q; there are %s", which, strings.Join(names, ", "))
 }
 
 func newCellsUpdate() *cobra.Command {
@@ -418,20 +266,11 @@ func newCellsUpdate() *cobra.Command {
 
 // change updates a cell and prints a message.
 func (o *manageOptions) change(cmd *cobra.Command, which string, change func(*apidb.Cell), format string) error {
-	return o.with(cmd, func(store apidb.Store, _ *config.Config) error {
-		c, err := findCell(cmd.Context(), store, which)
-		if err != nil {
-			return err
-		}
-		change(&c)
-		if err := store.UpdateCell(cmd.Context(), c); err != nil {
-			return err
-		}
-		if o.json() {
-			return printJSON(cmd.OutOrStdout(), cellView{Name: c.Name, UUID: c.UUID, URL: c.URL, Disabled: c.Disabled})
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), format, c.Name)
+	return showOn(cmd, o, func(w io.Writer, c operator.Cell) error {
+		_, err := fmt.Fprintf(w, format, c.Name)
 		return err
+	}, func(ctx context.Context, d *operator.Deployment) (operator.Cell, error) {
+		return d.ChangeCell(ctx, which, change)
 	})
 }
 
@@ -468,23 +307,35 @@ func newCellsDelete() *cobra.Command {
 		Long: "Remove a cell from the compute API. A cell with hosts or servers is refused; with --force its hosts and the records of its\n" +
 			"deleted servers are removed too, and only active servers prevent the removal. The cell's own database is not changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.with(cmd, func(store apidb.Store, _ *config.Config) error {
-				c, err := findCell(cmd.Context(), store, args[0])
-				if err != nil {
-					return err
+			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+				name, err := d.DeleteCell(ctx, args[0], force)
+				if err == nil {
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "Removed cell %s.\n", name)
 				}
-				if err := store.DeleteCell(cmd.Context(), c.UUID, force); err != nil {
-					if errors.Is(err, apidb.ErrInUse) {
-						return &exitError{exitProtect, err}
-					}
-					return err
-				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "Removed cell %s.\n", c.Name)
 				return err
 			})
 		},
 	}
 	opts.addFlags(cmd)
 	cmd.Flags().BoolVar(&force, "force", false, "also remove its hosts and the records of its deleted servers")
+	return cmd
+}
+
+func newCellsAccept() *cobra.Command {
+	var opts manageOptions
+	cmd := &cobra.Command{
+		Use: "accept CELL", Short: "Accept the replaced database of a cell", Args: cobra.ExactArgs(1),
+		Long: "Accept the database that a cell has now, after it was lost or restored from an older copy. Until then, the compute API does not\n" +
+			"reconcile anything with this cell. The command compares all servers of the cell and prints the differences: look for a better\n" +
+			"copy before accepting. Servers that the cell does not have return 404; servers that were deleted after the copy was made are\n" +
+			"listed and counted again, and have to be deleted again. The exit code is 3, and nothing is accepted, if the database changes\n" +
+			"again meanwhile.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return showOn(cmd, &opts, render.CellAcceptance, func(ctx context.Context, d *operator.Deployment) (*operator.Acceptance, error) {
+				return d.AcceptCell(ctx, args[0])
+			})
+		},
+	}
+	opts.addFlags(cmd)
 	return cmd
 }
