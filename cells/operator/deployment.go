@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -94,4 +95,24 @@ func (d *Deployment) unmapped(ctx context.Context, host, hint string) error {
 	hosts, err := HostNames(ctx, d.Store)
 	return errors.Join(fmt.Errorf("host %s is not mapped%s; `compute-agent cells manage list-hosts` lists all%s",
 		host, Suggestion(host, hosts), hint), err)
+}
+
+// Audit compares the API database, the cells, Placement and the guests, and with repair corrects
+// what there is one right correction for. progress is called with what is read.
+func (d *Deployment) Audit(
+	ctx context.Context, repair bool, progress func(what string),
+) (report scheduler.AuditReport, err error) {
+	a, err := d.access()
+	if err != nil {
+		return report, fmt.Errorf("%w: %w", config.ErrInvalid, err)
+	}
+	placement, err := scheduler.NewPlacementClient(a.Config)
+	if err != nil {
+		return report, err
+	}
+	defer placement.CloseIdle()
+	return scheduler.Audit(ctx, scheduler.AuditConfig{
+		Store: d.Store, Gatherer: d.Gatherer, Placement: placement, Repair: repair,
+		DiscoverPatterns: d.DiscoverPatterns, Progress: progress,
+	})
 }

@@ -6,14 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -24,64 +24,23 @@ func newCellsDB() *cobra.Command {
 		newBackup(apiStored()), newRestore(apiStored()), newCheck(apiStored()))
 }
 
-// schemaView is a database of the compute API or of a cell as JSON.
-type schemaView struct {
-	Database      string `json:"database"`
-	Exists        bool   `json:"exists"`
-	Schema        int    `json:"schema"`
-	Newest        int    `json:"newest_schema"`
-	UpgradeNeeded bool   `json:"upgrade_needed"`
-}
-
-// showSchema prints how many steps of its schema a database has had, and which there are. creates
-// is what an upgrade does to one that does not exist.
-func (o *options) showSchema(cmd *cobra.Command, shown string, has, knows int, err error, creates string) error {
-	view := schemaView{Database: shown, Exists: true, Schema: has, Newest: knows, UpgradeNeeded: has < knows}
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && has == 0 && strings.Contains(shown, "://"):
-		view.Exists = false
-	case err != nil:
+// showSchema prints the schema of a database, or returns its error. missing is what an upgrade does
+// to one that does not exist.
+func (o *options) showSchema(cmd *cobra.Command, s *operator.Schema, err error, missing string) error {
+	if err != nil {
 		return err
 	}
-	if o.json() {
-		return printJSON(cmd.OutOrStdout(), view)
-	}
-	upgrade := "not needed"
-	switch {
-	case !view.Exists:
-		upgrade = creates
-	case has < knows:
-		upgrade = "needed: " + strings.TrimSuffix(cmd.CommandPath(), "version") + "upgrade"
-	case has > knows:
-		upgrade = "not possible: the schema is from a newer version of this program; use that version"
-	}
-	schema := fmt.Sprintf("step %d", has)
-	if !view.Exists {
-		schema = "no database"
-	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", shown, schema, knows, upgrade)
-	return err
+	return printed(cmd, o, s, func(w io.Writer, s *operator.Schema) error {
+		return render.Schema(w, s, missing, strings.TrimSuffix(cmd.CommandPath(), "version")+"upgrade")
+	})
 }
 
-// showUpgraded prints what an upgrade of a schema did, or returns its error.
-func (o *options) showUpgraded(cmd *cobra.Command, shown string, had, has, knows int, err error) error {
+// showUpgrade prints what an upgrade of a schema did, or returns its error.
+func (o *options) showUpgrade(cmd *cobra.Command, u *operator.Upgrade, err error) error {
 	if err != nil {
 		return besideOlder(err)
 	}
-	if o.json() {
-		return printJSON(cmd.OutOrStdout(), map[string]schemaView{
-			"before": {shown, had > 0, had, knows, had < knows}, "after": {shown, true, has, knows, has < knows},
-		})
-	}
-	switch had {
-	case has:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: up to date at step %d\n", shown, has)
-	case 0:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: created at step %d\n", shown, has)
-	default:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: upgraded from step %d to %d\n", shown, had, has)
-	}
-	return err
+	return printed(cmd, o, u, render.SchemaUpgrade)
 }
 
 // endsOlder says what the upgrade of a schema does to older versions.
@@ -102,14 +61,9 @@ func newCellsDBVersion() *cobra.Command {
 		Use: "version", Short: "Show the schema version of the API database", Args: cobra.NoArgs,
 		Long: "Show the schema version of the API database, and the one of this program. Nothing is changed.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.onSchema(cmd, func(name, shown string, api *cells.API) (err error) {
-				var has, knows int
-				if api != nil {
-					has, knows, err = api.Store().SchemaVersion(cmd.Context())
-				} else {
-					has, knows, err = apidb.Version(cmd.Context(), name)
-				}
-				return opts.showSchema(cmd, shown, has, knows, err, "creates it")
+			return opts.onSchema(cmd, func(store apidb.Store, name, shown string) error {
+				found, err := operator.APISchema(cmd.Context(), store, name, shown)
+				return opts.showSchema(cmd, found, err, "creates it")
 			})
 		},
 	}
@@ -126,13 +80,13 @@ func newCellsDBUpgrade() *cobra.Command {
 			"nothing. On database servers, the database itself has to exist, and compute APIs may serve meanwhile.\n\n" + endsOlder +
 			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.onSchema(cmd, func(name, shown string, api *cells.API) error {
-				var had, has, knows int
+			return opts.onSchema(cmd, func(store apidb.Store, name, shown string) error {
+				var done *operator.Upgrade
 				err := working(cmd, "Upgrading the API database", func(*render.Progress) (err error) {
-					had, has, knows, err = migrateAPIDatabase(cmd.Context(), name, shown, to, api)
+					done, err = operator.UpgradeAPI(cmd.Context(), store, name, shown, to)
 					return err
 				})
-				return opts.showUpgraded(cmd, shown, had, has, knows, err)
+				return opts.showUpgrade(cmd, done, err)
 			})
 		},
 	}
@@ -141,33 +95,17 @@ func newCellsDBUpgrade() *cobra.Command {
 	return cmd
 }
 
-// onSchema runs a command on the API database, of a name to open it by and one to show: with api
+// onSchema runs a command on the API database, of a name to open it by and one to show: with store
 // nil, or in the compute API that has the file open.
-func (o *manageOptions) onSchema(cmd *cobra.Command, do func(name, shown string, api *cells.API) error) error {
+func (o *manageOptions) onSchema(cmd *cobra.Command, do func(store apidb.Store, name, shown string) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
-		return do("", s.api.Database(), s.api)
+		return do(s.api.Store(), "", s.api.Database())
 	}
 	at, _, err := o.where()
 	if err != nil {
 		return err
 	}
-	return at.run(cmd, func() error { return do(at.name, at.String(), nil) })
-}
-
-// migrateAPIDatabase upgrades the schema. A running compute API has done so at its start.
-func migrateAPIDatabase(ctx context.Context, name, shown string, to int, api *cells.API) (had, has, knows int, err error) {
-	if api != nil {
-		has, knows, err = api.Store().SchemaVersion(ctx)
-		if err == nil && to != 0 && to != has {
-			err = fmt.Errorf("%s is at step %d, which the compute API that has it open requires", shown, has)
-		}
-		return has, has, knows, err
-	}
-	if had, err = apidb.Migrate(ctx, name, to); err != nil {
-		return had, 0, 0, err
-	}
-	has, knows, err = apidb.Version(ctx, name)
-	return had, has, knows, err
+	return at.run(cmd, func() error { return do(nil, at.name, at.String()) })
 }
 
 // apiStored is the API database.
@@ -198,17 +136,13 @@ func newCellsOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			return migrating(opts.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-				var report scheduler.MigrationReport
+			return migrating(opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+				done := migrationView{Name: "populate_queued_for_delete"}
 				err := working(cmd, "Filling new columns in old rows", func(*render.Progress) (err error) {
-					report, err = scheduler.MigrateQueued(cmd.Context(), store, newGatherer(cfg), most)
+					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
 					return err
 				})
-				for _, f := range report.Failed {
-					err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are unchanged, run this again when the cell answers", f.Cell.Name, f.Err))
-				}
-				done := []migrationView{{"populate_queued_for_delete", report.Found, report.Migrated}}
-				return opts.showMigrations(cmd, done, limited && report.Migrated > 0, err)
+				return opts.showMigrations(cmd, []migrationView{done}, limited && done.Completed > 0, err)
 			}))
 		},
 	}

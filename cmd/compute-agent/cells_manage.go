@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
@@ -72,11 +73,11 @@ func (o *manageOptions) where() (apiDatabase, *config.Config, error) {
 	return apiDatabase{address, name}, cfg, err
 }
 
-// with runs a command on the API database, or in the compute API that has it open. A missing
-// database is an error, because a command on the wrong file would appear to work.
-func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Config) error) error {
+// on runs a command on the API database, or in the compute API that has it open. A missing database
+// is an error, because a command on the wrong file would appear to work.
+func (o *manageOptions) on(cmd *cobra.Command, do func(context.Context, *operator.Deployment) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
-		return auditCommand(cmd, s.api.Audit(), func() error { return do(s.api.Store(), s.cfg) })
+		return onDeployment(cmd, s.api.Store(), s.cfg, s.api.Audit(), do)
 	}
 	at, cfg, err := o.where()
 	if err != nil {
@@ -85,11 +86,16 @@ func (o *manageOptions) with(cmd *cobra.Command, do func(apidb.Store, *config.Co
 	return at.run(cmd, func() error { return o.open(cmd, at, cfg, do) })
 }
 
-// on is with for a command of an operator.
-func (o *manageOptions) on(cmd *cobra.Command, do func(context.Context, *operator.Deployment) error) error {
-	return o.with(cmd, func(store apidb.Store, cfg *config.Config) error {
-		gatherer := newGatherer(cfg)
-		defer gatherer.CloseIdle()
+// onDeployment runs a command, and records what it changes in an audit log.
+func onDeployment(
+	cmd *cobra.Command, store apidb.Store, cfg *config.Config, audit *auditlog.Log,
+	do func(context.Context, *operator.Deployment) error,
+) error {
+	gatherer := gather.New(gather.Options{ // the command reports failures itself
+		Client: cellClients(cfg, zerolog.Nop()), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop(),
+	})
+	defer gatherer.CloseIdle()
+	return auditCommand(cmd, audit, func() error {
 		return do(cmd.Context(), &operator.Deployment{
 			Store: store, Gatherer: gatherer, Placement: cfg.PlacementClient, Enrolment: cfg.Enrolment,
 			DiscoverPatterns: cfg.ComputeAPI.DiscoverHostsPattern,
@@ -129,7 +135,7 @@ func (d apiDatabase) exists(ctx context.Context) (bool, error) {
 	return !errors.Is(err, fs.ErrNotExist), nil
 }
 
-func (o *manageOptions) open(cmd *cobra.Command, at apiDatabase, cfg *config.Config, do func(apidb.Store, *config.Config) error) (err error) {
+func (o *manageOptions) open(cmd *cobra.Command, at apiDatabase, cfg *config.Config, do func(context.Context, *operator.Deployment) error) (err error) {
 	ctx := cmd.Context()
 	exists, err := at.exists(ctx)
 	if err != nil {
@@ -153,7 +159,7 @@ func (o *manageOptions) open(cmd *cobra.Command, at apiDatabase, cfg *config.Con
 	if err != nil {
 		return err
 	}
-	err = auditCommand(cmd, audit, func() error { return do(cells.AuditedStore(store, audit), cfg) })
+	err = onDeployment(cmd, cells.AuditedStore(store, audit), cfg, audit, do)
 	return errors.Join(err, audit.Close())
 }
 
@@ -205,11 +211,6 @@ func checkCellURL(url string) error {
 		return &exitError{exitUsage, fmt.Errorf("--url: %w", err)}
 	}
 	return nil
-}
-
-// newGatherer asks cells on behalf of a command, which reports failures itself.
-func newGatherer(cfg *config.Config) *gather.Gatherer {
-	return gather.New(gather.Options{Client: cellClients(cfg, zerolog.Nop()), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop()})
 }
 
 func newCellsList() *cobra.Command {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/celldb"
+	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
@@ -92,7 +93,8 @@ func newCellDBVersion() *cobra.Command {
 				return err
 			}
 			has, knows, err := celldb.Version(cmd.Context(), name)
-			return opts.showSchema(cmd, sqldb.Shown(name), has, knows, err, "not possible: `compute-agent cells serve` creates it")
+			found, err := operator.SchemaOf(sqldb.Shown(name), has, knows, err)
+			return opts.showSchema(cmd, found, err, "not possible: `compute-agent cells serve` creates it")
 		},
 	}
 	opts.addFlags(cmd)
@@ -116,7 +118,7 @@ func newCellDBUpgrade() *cobra.Command {
 				return besideOlder(err)
 			}
 			has, knows, err := celldb.Version(cmd.Context(), name)
-			return opts.showUpgraded(cmd, sqldb.Shown(name), had, has, knows, err)
+			return opts.showUpgrade(cmd, operator.UpgradeOf(sqldb.Shown(name), had, has, knows), err)
 		},
 	}
 	opts.addFlags(cmd)

@@ -80,3 +80,32 @@ func CellAcceptance(w io.Writer, v *operator.Acceptance) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// Schema prints how many steps of its schema a database has had. missing is what an upgrade does to
+// one that does not exist, and upgrade the command.
+func Schema(w io.Writer, s *operator.Schema, missing, upgrade string) error {
+	has, needed := fmt.Sprintf("step %d", s.Schema), "not needed"
+	switch {
+	case !s.Exists:
+		has, needed = "no database", missing
+	case s.UpgradeNeeded:
+		needed = "needed: " + upgrade
+	case s.Schema > s.Newest:
+		needed = "not possible: the schema is from a newer version of this program; use that version"
+	}
+	_, err := fmt.Fprintf(w, "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", s.Database, has, s.Newest, needed)
+	return err
+}
+
+// SchemaUpgrade prints what an upgrade of a schema did.
+func SchemaUpgrade(w io.Writer, u *operator.Upgrade) error {
+	text := fmt.Sprintf("upgraded from step %d to %d", u.Before.Schema, u.After.Schema)
+	switch u.Before.Schema {
+	case u.After.Schema:
+		text = fmt.Sprintf("up to date at step %d", u.After.Schema)
+	case 0:
+		text = fmt.Sprintf("created at step %d", u.After.Schema)
+	}
+	_, err := fmt.Fprintf(w, "%s: %s\n", u.After.Database, text)
+	return err
+}
