@@ -23,13 +23,10 @@ func TestMetricsAddress(t *testing.T) {
 	testproc.Check(t, err)
 	serve := func(ctx context.Context, l net.Listener) error {
 		context.AfterFunc(ctx, func() { _ = l.Close() })
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return nil
-			}
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			testproc.NoError(t, c.Close())
 		}
+		return nil
 	}
 	a := Admin{
 		Service: "It", Socket: filepath.Join(t.TempDir(), "it.sock"),
