@@ -104,7 +104,7 @@ func screen(w io.Writer) io.Writer {
 	return render.NewTerminal(f, terminalWidth(f), colors())
 }
 
-// terminalOf returns the terminal that a writer writes to, nil if it is none.
+// terminalOf returns the terminal that a writer writes to, or nil.
 func terminalOf(w io.Writer) *os.File {
 	f, is := below(w).(*os.File)
 	if !is || !term.IsTerminal(int(f.Fd())) {
