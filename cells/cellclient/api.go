@@ -39,6 +39,22 @@ func (c *Client) Servers(ctx context.Context, q cellwire.ServerQuery) (cellwire.
 	return page, err
 }
 
+// EachServer asks for all servers of a query, page by page, and calls use for each of them.
+func (c *Client) EachServer(ctx context.Context, q cellwire.ServerQuery, use func(cellwire.Server)) error {
+	for more := true; more; {
+		page, err := c.Servers(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, row := range page.Rows {
+			use(row.Server)
+			q.After = row.Key
+		}
+		more = page.More && len(page.Rows) > 0
+	}
+	return nil
+}
+
 // Server asks for one server.
 func (c *Client) Server(ctx context.Context, uuid string) (cellwire.Server, error) {
 	return c.server(ctx, http.MethodGet, uuid, "", nil)

@@ -42,33 +42,25 @@ type contents struct {
 // on its nodes in Placement. A host without nodes that are known is looked for there by its name.
 func (d *Deployment) contentsOf(ctx context.Context, host string) (c contents, err error) {
 	c = contents{Servers: map[string]string{}, Migrations: map[string]bool{}, Holders: map[string][]string{}}
-	known, err := d.Store.Cells(ctx)
+	has, err := d.mappings(ctx)
 	if err != nil {
 		return c, err
 	}
-	known = slices.DeleteFunc(known, apidb.Cell.IsCell0)
-	hosts, err := d.Store.Hosts(ctx)
-	if err != nil {
-		return c, err
-	}
-	if i := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }); i >= 0 {
-		known = slices.DeleteFunc(known, func(cell apidb.Cell) bool { return cell.UUID != hosts[i].CellUUID })
-	}
-	nodes, err := d.Store.Nodes(ctx)
-	if err != nil {
-		return c, err
+	known := slices.DeleteFunc(has.cells, apidb.Cell.IsCell0)
+	if cell, mapped := has.cellOf(host); mapped {
+		known = slices.DeleteFunc(known, func(c apidb.Cell) bool { return c.UUID != cell })
 	}
 	unmapped, err := d.Store.UnmappedNodes(ctx)
 	if err != nil {
 		return c, err
 	}
 	roots, taken := map[string]bool{}, map[string]bool{}
-	for _, n := range slices.Concat(nodes, unmapped) {
+	for _, n := range slices.Concat(has.nodes, unmapped) {
 		if n.Host == host {
 			roots[n.UUID] = true
 		}
 	}
-	for _, n := range nodes {
+	for _, n := range has.nodes {
 		if n.Host != host {
 			taken[n.UUID] = true
 			delete(roots, n.UUID)
@@ -101,8 +93,8 @@ func serversOn(ctx context.Context, client *cellclient.Client, host string) (c c
 		return c, err
 	}
 	c.Reports = slices.ContainsFunc(services, func(s cellwire.Service) bool { return s.Host == host && s.Up })
-	query := cellwire.ServerQuery{Hosts: []string{host}, SoftDeleted: true}
-	if err := eachServer(ctx, client, query, func(s cellwire.Server) { c.Servers[s.UUID] = s.Name }); err != nil {
+	query := cellwire.ServerQuery{Hosts: []string{host}, SoftDeleted: true, Limit: pageSize, Sort: byAge}
+	if err := client.EachServer(ctx, query, func(s cellwire.Server) { c.Servers[s.UUID] = s.Name }); err != nil {
 		return c, err
 	}
 	return c, eachMigration(ctx, client, host, func(m cellwire.Migration) {

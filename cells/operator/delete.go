@@ -5,7 +5,6 @@ package operator
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -101,11 +100,7 @@ func (d *Deployment) DeleteHost(ctx context.Context, o DeleteOptions) (*Removal,
 
 // unmap unmaps a host. again says that it may be unmapped already.
 func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Removal, error) {
-	hosts, err := d.Store.Hosts(ctx)
-	if err != nil {
-		return nil, err
-	}
-	known, err := d.Store.Cells(ctx)
+	has, err := d.mappings(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +109,7 @@ func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Remov
 		return nil, err
 	}
 	now, renamed := enrolled.RenamedTo()
-	mapped := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host })
+	in, mapped := has.cellOf(host)
 	switch err := d.Store.DeleteHost(ctx, host); {
 	case again && errors.Is(err, apidb.ErrNotFound):
 		return &Removal{Host: host, Was: NotMapped}, nil
@@ -126,14 +121,14 @@ func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Remov
 		return &Removal{Host: host, Was: FormerName, Now: now}, nil
 	}
 	r := &Removal{Host: host, Was: NameKept}
-	if mapped >= 0 {
+	if mapped {
 		r.Was = Mapped
 	}
-	for _, cell := range known {
-		if cell.IsCell0() || mapped >= 0 && hosts[mapped].CellUUID != cell.UUID {
+	for _, cell := range has.cells {
+		if cell.IsCell0() || mapped && cell.UUID != in {
 			continue
 		}
-		if freed, has := d.freeNodes(ctx, cell, host, mapped >= 0); has {
+		if freed, has := d.freeNodes(ctx, cell, host, mapped); has {
 			r.Cells = append(r.Cells, freed)
 		}
 	}

@@ -70,6 +70,34 @@ func (d *Deployment) providers() (*reportclient.Client, error) {
 	return reportclient.New(reportclient.Config{Config: a.Config})
 }
 
+// mappings are the cells, and which hosts and nodes are mapped to them.
+type mappings struct {
+	cells []apidb.Cell
+	hosts []apidb.HostMapping
+	nodes []apidb.Node
+}
+
+func (d *Deployment) mappings(ctx context.Context) (m mappings, err error) {
+	if m.cells, err = d.Store.Cells(ctx); err != nil {
+		return m, err
+	}
+	if m.hosts, err = d.Store.Hosts(ctx); err != nil {
+		return m, err
+	}
+	m.nodes, err = d.Store.Nodes(ctx)
+	return m, err
+}
+
+// cellOf returns the uuid of the cell that a host is mapped to.
+func (m mappings) cellOf(host string) (uuid string, mapped bool) {
+	for _, h := range m.hosts {
+		if h.Host == host {
+			return h.CellUUID, true
+		}
+	}
+	return "", false
+}
+
 // FindCell finds a cell by its uuid or its name.
 func (d *Deployment) FindCell(ctx context.Context, which string) (apidb.Cell, error) {
 	known, err := d.Store.Cells(ctx)

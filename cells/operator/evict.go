@@ -79,16 +79,16 @@ type EvictOptions struct {
 // the host out of its cells, and lists what it may have read. Cells that do not answer are in the
 // result; the same command later completes what they missed.
 func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, error) {
-	known, err := d.Store.Cells(ctx)
+	has, err := d.mappings(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !o.DespiteClock {
-		if err := d.checkClock(ctx, o.Host, known); err != nil {
+		if err := d.checkClock(ctx, o.Host, has.cells); err != nil {
 			return nil, err
 		}
 	}
-	e, v, err := d.evictInDatabase(ctx, o)
+	e, v, err := d.evictInDatabase(ctx, o, has.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, 
 		}
 		return f, err
 	}
-	for _, a := range gather.All(ctx, d.Gatherer, known, ask) {
+	for _, a := range gather.All(ctx, d.Gatherer, has.cells, ask) {
 		if a.Err != nil {
 			v.Failed = append(v.Failed, fmt.Sprintf("%s: %v", a.Cell.Name, a.Err))
 			continue
@@ -157,11 +157,9 @@ func (d *Deployment) checkClock(ctx context.Context, host string, known []apidb.
 
 // evictInDatabase evicts a host in the API database, and returns the beginning of the answer: the
 // name as it is there, and the nodes.
-func (d *Deployment) evictInDatabase(ctx context.Context, o EvictOptions) (e apidb.Enrolment, v *Eviction, err error) {
-	nodes, err := d.Store.Nodes(ctx)
-	if err != nil {
-		return e, nil, err
-	}
+func (d *Deployment) evictInDatabase(
+	ctx context.Context, o EvictOptions, nodes []apidb.Node,
+) (e apidb.Enrolment, v *Eviction, err error) {
 	hosts, err := HostNames(ctx, d.Store)
 	if err != nil {
 		return e, nil, err
@@ -221,8 +219,8 @@ func shutOut(ctx context.Context, c *cellclient.Client, host, reason string) (ou
 func exposed(ctx context.Context, c *cellclient.Client, host string) ([]ExposedServer, error) {
 	servers := map[string]ExposedServer{}
 	add := func(s cellwire.Server) { servers[s.UUID] = exposure(s, host) }
-	query := cellwire.ServerQuery{Hosts: []string{host}, Deleted: cellwire.DeletedAny}
-	if err := eachServer(ctx, c, query, add); err != nil {
+	query := cellwire.ServerQuery{Hosts: []string{host}, Deleted: cellwire.DeletedAny, Limit: pageSize, Sort: byAge}
+	if err := c.EachServer(ctx, query, add); err != nil {
 		return nil, err
 	}
 	var moved []string
@@ -235,8 +233,8 @@ func exposed(ctx context.Context, c *cellclient.Client, host string) ([]ExposedS
 	}
 	slices.Sort(moved)
 	for some := range slices.Chunk(slices.Compact(moved), pageSize) {
-		query := cellwire.ServerQuery{UUIDs: some, Deleted: cellwire.DeletedAny}
-		if err := eachServer(ctx, c, query, add); err != nil {
+		query.Hosts, query.UUIDs = nil, some
+		if err := c.EachServer(ctx, query, add); err != nil {
 			return nil, err
 		}
 	}
@@ -263,22 +261,8 @@ func exposure(s cellwire.Server, host string) ExposedServer {
 // pageSize is how many servers and migrations are asked for at a time.
 const pageSize = 500
 
-// eachServer calls use for the servers of a cell that a query selects.
-func eachServer(ctx context.Context, c *cellclient.Client, q cellwire.ServerQuery, use func(cellwire.Server)) error {
-	q.Limit, q.Sort = pageSize, []cellwire.SortKey{{Key: "created_at"}}
-	for more := true; more; {
-		page, err := c.Servers(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, row := range page.Rows {
-			use(row.Server)
-			q.After = row.Key
-		}
-		more = page.More && len(page.Rows) > 0
-	}
-	return nil
-}
+// byAge sorts servers, the oldest first.
+var byAge = []cellwire.SortKey{{Key: "created_at"}}
 
 // eachMigration calls use for the migrations of a cell from a host or to it.
 func eachMigration(ctx context.Context, c *cellclient.Client, host string, use func(cellwire.Migration)) error {

@@ -100,11 +100,7 @@ type HostList struct {
 
 // ListHosts lists the nodes and enrolments of hosts.
 func (d *Deployment) ListHosts(ctx context.Context) (*HostList, error) {
-	known, err := d.Store.Cells(ctx)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := d.Store.Nodes(ctx)
+	has, err := d.mappings(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +108,8 @@ func (d *Deployment) ListHosts(ctx context.Context) (*HostList, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &HostList{Nodes: hostsOf(nodes, known), Enrolments: Enrolments(enrolments, known, d.now())}
-	d.addProblems(ctx, list, known)
+	list := &HostList{Nodes: hostsOf(has.nodes, has.cells), Enrolments: Enrolments(enrolments, has.cells, d.now())}
+	d.addProblems(ctx, list, has.cells)
 	return list, nil
 }
 

@@ -56,7 +56,8 @@ type hostRename struct {
 	apidb.HostRename
 	*Deployment
 	cell      apidb.Cell
-	service   string // its uuid in the cell
+	cells     []apidb.Cell // with hosts
+	service   string       // its uuid in the cell
 	begun     bool
 	keeps     string // the name of a node that keeps it
 	renames   []identity.Rename
@@ -94,15 +95,7 @@ func (d *Deployment) RenameHost(ctx context.Context, from, to, withServers strin
 
 // find reads what the API database has of the host. done: all but an invitation.
 func (r *hostRename) find(ctx context.Context) (done bool, err error) {
-	cells, err := r.Store.Cells(ctx)
-	if err != nil {
-		return false, err
-	}
-	hosts, err := r.Store.Hosts(ctx)
-	if err != nil {
-		return false, err
-	}
-	nodes, err := r.Store.Nodes(ctx)
+	has, err := r.mappings(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -119,15 +112,16 @@ func (r *hostRename) find(ctx context.Context) (done bool, err error) {
 	if now, renamed := former.RenamedTo(); renamed && now == r.To {
 		done, name = true, r.To
 	}
-	i := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == name })
-	if i < 0 {
+	cell, mapped := has.cellOf(name)
+	if !mapped {
 		return false, r.unmapped(ctx, r.From, "")
 	}
-	r.CellUUID = hosts[i].CellUUID
-	if at := slices.IndexFunc(cells, func(c apidb.Cell) bool { return c.UUID == r.CellUUID }); at >= 0 {
-		r.cell = cells[at]
+	r.CellUUID = cell
+	if at := slices.IndexFunc(has.cells, func(c apidb.Cell) bool { return c.UUID == cell }); at >= 0 {
+		r.cell = has.cells[at]
 	}
-	for _, n := range nodes {
+	r.cells = slices.DeleteFunc(has.cells, apidb.Cell.IsCell0)
+	for _, n := range has.nodes {
 		if n.Host != name {
 			continue
 		}
@@ -196,14 +190,9 @@ func (r *hostRename) check(ctx context.Context, withServers string) error {
 
 // findService finds the service of the host in its cell, and refuses a name that a cell knows.
 func (r *hostRename) findService(ctx context.Context) error {
-	known, err := r.Store.Cells(ctx)
-	if err != nil {
-		return err
-	}
-	known = slices.DeleteFunc(known, apidb.Cell.IsCell0)
 	renamed := ""
 	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }
-	for _, a := range gather.All(ctx, r.Gatherer, known, ask) {
+	for _, a := range gather.All(ctx, r.Gatherer, r.cells, ask) {
 		for _, s := range a.Value {
 			switch {
 			case a.Cell.UUID == r.CellUUID && s.Host == r.From:

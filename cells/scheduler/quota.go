@@ -257,18 +257,8 @@ func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (to
 // held is what the servers of a query have in a cell.
 func held(ctx context.Context, client *cellclient.Client, query cellwire.ServerQuery) (used cellwire.Usage, err error) {
 	query.Limit = cellwire.MaxLimit
-	for more := true; more; {
-		page, err := client.Servers(ctx, query)
-		if err != nil {
-			return used, cellclient.AsFailure(err)
-		}
-		more = page.More && len(page.Rows) > 0
-		for _, row := range page.Rows {
-			addUsage(&used, 1, row.Server.Flavor.VCPUs, row.Server.Flavor.MemoryMB)
-			query.After = row.Key
-		}
-	}
-	return used, nil
+	err = client.EachServer(ctx, query, func(s cellwire.Server) { addUsage(&used, 1, s.Flavor.VCPUs, s.Flavor.MemoryMB) })
+	return used, cellclient.AsFailure(err)
 }
 
 func addUsage(u *cellwire.Usage, instances, cores, ram int64) {

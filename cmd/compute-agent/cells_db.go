@@ -136,10 +136,10 @@ func newCellsOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			return migrating(opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return migrating(opts.on(cmd, func(_ context.Context, d *operator.Deployment) error {
 				done := migrationView{Name: "populate_queued_for_delete"}
 				err := working(cmd, "Filling new columns in old rows", func(*render.Progress) (err error) {
-					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
+					done.Needed, done.Completed, err = d.MigrateQueued(cmd.Context(), most)
 					return err
 				})
 				return opts.showMigrations(cmd, []migrationView{done}, limited && done.Completed > 0, err)

@@ -223,23 +223,14 @@ func (d *Deps) serversOfHost(x *api.Exchange, cell apidb.Cell, host string) (api
 	return gather.One(x.Context(), d.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (api.List, error) {
 		q := cellwire.ServerQuery{Hosts: []string{host}, Brief: true, Limit: cellwire.MaxLimit}
 		found := api.List{}
-		for {
-			page, err := c.Servers(ctx, q)
-			if err != nil {
-				return nil, cellclient.AsFailure(err)
+		err := c.EachServer(ctx, q, func(s cellwire.Server) {
+			name := s.Name
+			if s.ID > 0 {
+				name = s.GuestName()
 			}
-			for _, row := range page.Rows {
-				name := row.Server.Name
-				if row.Server.ID > 0 {
-					name = row.Server.GuestName()
-				}
-				found = append(found, new(api.Object).Add("name", name).Add("uuid", row.Server.UUID))
-			}
-			if !page.More || len(page.Rows) == 0 {
-				return found, nil
-			}
-			q.After = page.Rows[len(page.Rows)-1].Key
-		}
+			found = append(found, new(api.Object).Add("name", name).Add("uuid", s.UUID))
+		})
+		return found, cellclient.AsFailure(err)
 	})
 }
 

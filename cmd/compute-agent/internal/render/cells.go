@@ -93,7 +93,8 @@ func Schema(w io.Writer, s *operator.Schema, missing, upgrade string) error {
 	case s.Schema > s.Newest:
 		needed = "not possible: the schema is from a newer version of this program; use that version"
 	}
-	_, err := fmt.Fprintf(w, "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n", s.Database, has, s.Newest, needed)
+	_, err := fmt.Fprintf(w, "database      %s\nschema        %s\nthis program  step %d\nupgrade       %s\n",
+		s.Database, has, s.Newest, needed)
 	return err
 }
 
