@@ -250,7 +250,7 @@ func newCADenyList() *cobra.Command {
 				if err == nil {
 					err = edit(path)
 				}
-				if err != nil && !(create && errors.Is(err, os.ErrExist)) {
+				if err != nil && (!create || !errors.Is(err, os.ErrExist)) {
 					return denyError(err)
 				}
 				warnReadable(cmd, path)
