@@ -181,23 +181,27 @@ func TestIdleConnections(t *testing.T) {
 }
 
 // TestAdminSocket: it is its owner's alone, goes with the process, and one that finds it taken says
-// what it lacks.
+// what it lacks. The first one has its metrics at an address, too.
 func TestAdminSocket(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := filepath.Join(t.TempDir(), "run")
 	socket := filepath.Join(dir, placement.AdminSocket)
-	admin := func() osapi.Admin {
+	admin := func(metrics string) osapi.Admin {
 		server := testproc.Try(placement.New(t.Context(), config(t))).Or(t)
 		t.Cleanup(func() { testproc.NoError(t, server.Close()) })
-		return server.Admin(dir, "", http.NotFoundHandler())
+		return server.Admin(dir, metrics, http.NotFoundHandler())
 	}
-	testproc.Equal(t, admin().Key, "placement_metrics.listen", "the key is %s")
+	address := testproc.FreeAddress(t)
+	testproc.Equal(t, admin(address).Key, "placement_metrics.listen", "the key is %s")
 	var first, second bytes.Buffer
-	stop := testproc.Try(admin().Start(t.Context(), zerolog.New(&first))).Or(t)
+	stop := testproc.Try(admin(address).Start(t.Context(), zerolog.New(&first))).Or(t)
 	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	stopSecond := testproc.Try(admin().Start(t.Context(), zerolog.New(&second))).Or(t)
+	if _, text := get(t, http.DefaultClient, "http://"+address+"/metrics"); !strings.Contains(text, "# TYPE ") {
+		t.Errorf("the address of the metrics has %q", text)
+	}
+	stopSecond := testproc.Try(admin("").Start(t.Context(), zerolog.New(&second))).Or(t)
 	if !strings.Contains(second.String(), "--runtime-dir") || strings.Contains(first.String(), "warn") {
 		t.Errorf("the first says %s, the second %s", &first, &second)
 	}

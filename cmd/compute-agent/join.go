@@ -151,8 +151,8 @@ func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, out io.Wri
 	if err := host.Finish(j, time.Now(), func(path string) { _, _ = fmt.Fprintf(out, "Wrote %s.\n", path) }); err != nil {
 		return fmt.Errorf("%w; run the command again to finish the join", err)
 	}
-	_, err := fmt.Fprintln(out, "The host has joined. Start the agent: systemctl restart compute-agent")
-	return err
+	_, _ = fmt.Fprintln(out, "The host has joined. Start the agent: systemctl restart compute-agent")
+	return nil // also if this cannot be printed: to join again is an error
 }
 
 // request makes a key and writes a request for a certificate.
@@ -167,7 +167,8 @@ func (o *joinOptions) request(host enrolment.Host, out io.Writer) error {
 	if err := files.ReplaceMode(o.csr, csr, 0o644); err != nil {
 		return fmt.Errorf("--csr: %w", err)
 	}
-	return render.JoinRequest(out, o.csr, o.host, host)
+	_ = render.JoinRequest(out, o.csr, o.host, host)
+	return nil
 }
 
 // install writes a certificate that a CA of the site's own has signed.

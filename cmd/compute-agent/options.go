@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -144,9 +145,9 @@ func (o *options) configuration(cfg *config.Config) control.Configuration {
 
 // hostOf is the host that a command is about.
 func hostOf(cmd *cobra.Command, cfg *config.Config) commands.Host {
-	return commands.Host{Config: cfg, Logger: func() zerolog.Logger {
+	return commands.Host{Config: cfg, Logger: sync.OnceValue(func() zerolog.Logger {
 		return newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
-	}}
+	})}
 }
 
 // overrides returns the keys that flags set.

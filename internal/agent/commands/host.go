@@ -147,9 +147,9 @@ func Requester() string {
 // their own.
 func (h Host) Plan(ctx context.Context, beside bool) (raw json.RawMessage, err error) {
 	if beside {
-		dir, err := agent.ScratchDir()
-		if err != nil {
-			return nil, err
+		dir, scratchErr := agent.ScratchDir()
+		if scratchErr != nil {
+			return nil, scratchErr
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		h.Config.Agent.RuntimeDir = dir
