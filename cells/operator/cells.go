@@ -56,19 +56,23 @@ func (d *Deployment) CreateCell(ctx context.Context, c apidb.Cell) (Cell, error)
 
 // ListCells lists the cells, with their states and how many hosts they have.
 func (d *Deployment) ListCells(ctx context.Context) ([]Cell, error) {
-	has, err := d.mappings(ctx)
+	known, err := d.Store.Cells(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := d.Store.Hosts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	count := map[string]int{}
-	for _, h := range has.hosts {
+	for _, h := range hosts {
 		count[h.CellUUID]++
 	}
 	databases, err := d.Store.CellDatabases(ctx) // before asking the cells, because revisions increase
 	if err != nil {
 		return nil, err
 	}
-	cells := d.askCells(ctx, has.cells, databases)
+	cells := d.askCells(ctx, known, databases)
 	for i := range cells {
 		cells[i].Hosts = count[cells[i].UUID]
 	}

@@ -79,14 +79,14 @@ type EvictOptions struct {
 // the host out of its cells, and lists what it may have read. Cells that do not answer are in the
 // result; the same command later completes what they missed.
 func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, error) {
+	if !o.DespiteClock {
+		if err := d.checkClock(ctx, o.Host); err != nil {
+			return nil, err
+		}
+	}
 	has, err := d.mappings(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if !o.DespiteClock {
-		if err := d.checkClock(ctx, o.Host, has.cells); err != nil {
-			return nil, err
-		}
 	}
 	e, v, err := d.evictInDatabase(ctx, o, has.nodes)
 	if err != nil {
@@ -135,7 +135,11 @@ const clockTimeout = 3 * time.Second
 // checkClock refuses to date an eviction by a clock that is not that of the cells. If it is ahead,
 // the host cannot be enrolled again before that time; if it is behind, certificates of the site's
 // own CA that were issued since would be accepted. Cells that do not answer do not count.
-func (d *Deployment) checkClock(ctx context.Context, host string, known []apidb.Cell) error {
+func (d *Deployment) checkClock(ctx context.Context, host string) error {
+	known, err := d.Store.Cells(ctx)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	differs := func(ctx context.Context, c *cellclient.Client) (time.Duration, error) {
@@ -146,9 +150,8 @@ func (d *Deployment) checkClock(ctx context.Context, host string, known []apidb.
 	for _, a := range gather.All(ctx, d.Gatherer, known, differs) {
 		if a.Err == nil && a.Value > pki.MaxAhead {
 			return refused("host %s was not evicted: the clock of this machine (%s) "+
-				"and that of cell %s differ by %s, and one of them is wrong; correct it, or, to refuse the host at "+
-				"once, "+
-				"add --despite-clock, and run `compute-agent cells manage allow-host %[1]s` before it is invited again",
+				"and that of cell %s differ by %s, and one of them is wrong; correct it, or, to refuse the host "+
+				"at once, add --despite-clock, and run `compute-agent cells manage allow-host %[1]s` before it is invited again",
 				host, d.now().UTC().Format(time.RFC3339), a.Cell.Name, a.Value.Round(time.Second))
 		}
 	}

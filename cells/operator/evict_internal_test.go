@@ -3,6 +3,8 @@
 package operator
 
 import (
+	"bytes"
+	"encoding/json"
 	"net"
 	"path/filepath"
 	"strings"
@@ -86,21 +88,24 @@ func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 		{UUID: "00000000-0000-4000-8000-000000000002", Name: "plain", Project: "p1", Cell: "cell1", Where: "here", MetadataKeys: []string{}},
 		{UUID: "00000000-0000-4000-8000-000000000001", Name: "web", Project: "p1", Cell: "cell1", Where: "here", UserData: true, MetadataKeys: []string{"db", "role"}, KeyPair: "laptop", Image: "image1"},
 	}, found.Servers))
+	answer := testproc.Try(json.Marshal(found)).Or(t)
+	if bytes.Contains(answer, []byte("c2VjcmV0")) {
+		t.Errorf("the user data are in the answer: %s", answer)
+	}
 }
 
 // TestEvictionByAWrongClock: an eviction is not dated by a clock that is not that of the cells.
 func TestEvictionByAWrongClock(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := deployment(t)
-	known := []apidb.Cell{
-		testproc.Try(d.Store.CreateCell(t.Context(), apidb.Cell{Name: "cell1", URL: servedCell(t)})).Or(t),
-		testproc.Try(d.Store.CreateCell(t.Context(), apidb.Cell{Name: "cell2", URL: "http://127.0.0.1:1"})).Or(t), // down
+	for name, url := range map[string]string{"cell1": servedCell(t), "cell2, down": "http://127.0.0.1:1"} {
+		testproc.Try(d.Store.CreateCell(t.Context(), apidb.Cell{Name: name, URL: url})).Or(t)
 	}
 	for ahead, refused := range map[time.Duration]bool{
 		0: false, time.Minute: false, -time.Minute: false, 365 * 24 * time.Hour: true, -time.Hour: true,
 	} {
 		d.Now = func() time.Time { return time.Now().Add(ahead) }
-		err := d.checkClock(t.Context(), "h417", known)
+		err := d.checkClock(t.Context(), "h417")
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "that of cell cell1 differ by") {
 			t.Errorf("%v ahead: %v", ahead, err)
 		}

@@ -56,8 +56,7 @@ type hostRename struct {
 	apidb.HostRename
 	*Deployment
 	cell      apidb.Cell
-	cells     []apidb.Cell // with hosts
-	service   string       // its uuid in the cell
+	service   string // its uuid in the cell
 	begun     bool
 	keeps     string // the name of a node that keeps it
 	renames   []identity.Rename
@@ -120,7 +119,6 @@ func (r *hostRename) find(ctx context.Context) (done bool, err error) {
 	if at := slices.IndexFunc(has.cells, func(c apidb.Cell) bool { return c.UUID == cell }); at >= 0 {
 		r.cell = has.cells[at]
 	}
-	r.cells = slices.DeleteFunc(has.cells, apidb.Cell.IsCell0)
 	for _, n := range has.nodes {
 		if n.Host != name {
 			continue
@@ -190,9 +188,14 @@ func (r *hostRename) check(ctx context.Context, withServers string) error {
 
 // findService finds the service of the host in its cell, and refuses a name that a cell knows.
 func (r *hostRename) findService(ctx context.Context) error {
+	known, err := r.Store.Cells(ctx) // also one that was registered since
+	if err != nil {
+		return err
+	}
+	known = slices.DeleteFunc(known, apidb.Cell.IsCell0)
 	renamed := ""
 	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }
-	for _, a := range gather.All(ctx, r.Gatherer, r.cells, ask) {
+	for _, a := range gather.All(ctx, r.Gatherer, known, ask) {
 		for _, s := range a.Value {
 			switch {
 			case a.Cell.UUID == r.CellUUID && s.Host == r.From:
@@ -209,8 +212,7 @@ func (r *hostRename) findService(ctx context.Context) error {
 		r.service = renamed
 	case renamed != "":
 		return r.refuse("cell %s has both %s and %s: an agent was started meanwhile. Stop it, and delete the service "+
-			"of the one "+
-			"without servers (openstack compute service delete)", r.cell.Name, r.From, r.To)
+			"of the one without servers (openstack compute service delete)", r.cell.Name, r.From, r.To)
 	}
 	if r.service == "" {
 		return r.refuse("cell %s does not have it; if it is gone for good: compute-agent cells manage delete-host "+

@@ -29,10 +29,11 @@ func newEvictHost() *cobra.Command {
 			evict.Host = args[0]
 			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				v, err := d.EvictHost(ctx, evict)
-				if err == nil {
-					err = printed(cmd, &opts.options, v, render.HostEviction)
+				if err != nil {
+					return err
 				}
-				if err == nil && len(v.Failed) > 0 {
+				err = printed(cmd, &opts.options, v, render.HostEviction)
+				if len(v.Failed) > 0 {
 					err = fmt.Errorf("host %s is refused, but not all cells answered: run the command again when they do", v.Host)
 				}
 				return err
