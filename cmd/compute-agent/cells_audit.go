@@ -28,12 +28,13 @@ func newCellsAudit() *cobra.Command {
 			"Exit codes: 0 all was compared, and nothing was found, or everything found was repaired; 1 something found remains, or the command\n" +
 			"failed; 3 Placement, a cell or a host could not be asked; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.on(cmd, func(_ context.Context, d *operator.Deployment) error {
+			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				var report scheduler.AuditReport
-				err := working(cmd, "Comparing the cloud", func(p *render.Progress) (err error) {
-					report, err = d.Audit(cmd.Context(), repair, func(what string) { p.Note("%s", what) })
+				compare := func(p *render.Progress) (err error) {
+					report, err = d.Audit(ctx, repair, func(what string) { p.Note("%s", what) })
 					return err
-				})
+				}
+				err := working(cmd, "Comparing the cloud", compare) //nolint:contextcheck // it has the command's
 				if err == nil {
 					err = printed(cmd, &opts.options, report, func(w io.Writer, r scheduler.AuditReport) error {
 						return render.CloudAudit(w, r, repair)

@@ -136,12 +136,13 @@ func newCellsOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			return migrating(opts.on(cmd, func(_ context.Context, d *operator.Deployment) error {
+			return migrating(opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				done := migrationView{Name: "populate_queued_for_delete"}
-				err := working(cmd, "Filling new columns in old rows", func(*render.Progress) (err error) {
-					done.Needed, done.Completed, err = d.MigrateQueued(cmd.Context(), most)
+				fill := func(*render.Progress) (err error) {
+					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
 					return err
-				})
+				}
+				err := working(cmd, "Filling new columns in old rows", fill) //nolint:contextcheck // it has the command's
 				return opts.showMigrations(cmd, []migrationView{done}, limited && done.Completed > 0, err)
 			}))
 		},
