@@ -115,7 +115,7 @@ func (d *Deployment) askCells(ctx context.Context, known []apidb.Cell, databases
 
 // ChangeCell changes a cell, which is given by name or uuid. It does not ask it.
 func (d *Deployment) ChangeCell(ctx context.Context, which string, change func(*apidb.Cell)) (Cell, error) {
-	c, err := d.FindCell(ctx, which)
+	c, err := d.findCell(ctx, which)
 	if err != nil {
 		return Cell{}, err
 	}
@@ -126,7 +126,7 @@ func (d *Deployment) ChangeCell(ctx context.Context, which string, change func(*
 // DeleteCell removes a cell, which is given by name or uuid, and returns its name. [RefusedError]
 // for one with hosts or servers; with force, for one with servers that are not deleted.
 func (d *Deployment) DeleteCell(ctx context.Context, which string, force bool) (name string, err error) {
-	c, err := d.FindCell(ctx, which)
+	c, err := d.findCell(ctx, which)
 	if err != nil {
 		return "", err
 	}
@@ -164,7 +164,7 @@ type Mark struct {
 // known of the cell, which is given by name or uuid. [RefusedError] if the database changes again
 // meanwhile.
 func (d *Deployment) AcceptCell(ctx context.Context, which string) (*Acceptance, error) {
-	c, err := d.FindCell(ctx, which)
+	c, err := d.findCell(ctx, which)
 	if err != nil {
 		return nil, err
 	}

@@ -98,8 +98,8 @@ func (m mappings) cellOf(host string) (uuid string, mapped bool) {
 	return "", false
 }
 
-// FindCell finds a cell by its uuid or its name.
-func (d *Deployment) FindCell(ctx context.Context, which string) (apidb.Cell, error) {
+// findCell finds a cell by its uuid or its name.
+func (d *Deployment) findCell(ctx context.Context, which string) (apidb.Cell, error) {
 	known, err := d.Store.Cells(ctx)
 	if err != nil {
 		return apidb.Cell{}, err

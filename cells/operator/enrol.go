@@ -44,7 +44,7 @@ type Invitation struct {
 // InviteHost makes a token for a host of a cell, which is given by name or uuid. caFile has the
 // certificate of the CA; "": that of the service.
 func (d *Deployment) InviteHost(ctx context.Context, cell, caFile string, i enrolment.Invitation) (*Invitation, error) {
-	in, err := d.FindCell(ctx, cell)
+	in, err := d.findCell(ctx, cell)
 	if err != nil {
 		return nil, err
 	}

@@ -199,7 +199,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 	}
 	options := scheduler.DiscoverOptions{Patterns: d.DiscoverPatterns, Hosts: named, By: sqldb.CommandUser(ctx)}
 	if cell != nil {
-		one, err := d.FindCell(ctx, *cell)
+		one, err := d.findCell(ctx, *cell)
 		if err != nil {
 			return nil, err
 		}

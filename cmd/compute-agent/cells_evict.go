@@ -56,9 +56,10 @@ func newAllowHost() *cobra.Command {
 			"compute API was ahead, and could not be enrolled before that time. From now on only its certificates from before now are refused.\n" +
 			"An evicted host stays evicted; `cells manage add-host HOST --again` invites it.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return showOn(cmd, &opts, render.HostAllowed, func(ctx context.Context, d *operator.Deployment) (*operator.Allowed, error) {
-				return d.AllowHost(ctx, args[0])
-			})
+			return showOn(cmd, &opts, render.HostAllowed,
+				func(ctx context.Context, d *operator.Deployment) (*operator.Allowed, error) {
+					return d.AllowHost(ctx, args[0])
+				})
 		},
 	}
 	opts.addFlags(cmd)

@@ -124,9 +124,10 @@ func newRenameHost() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return showOn(cmd, &opts, render.HostRenamed, func(ctx context.Context, d *operator.Deployment) (*operator.Renamed, error) {
-				return d.RenameHost(ctx, args[0], args[1], withServers)
-			})
+			return showOn(cmd, &opts, render.HostRenamed,
+				func(ctx context.Context, d *operator.Deployment) (*operator.Renamed, error) {
+					return d.RenameHost(ctx, args[0], args[1], withServers)
+				})
 		},
 	}
 	opts.addFlags(cmd)

@@ -105,7 +105,8 @@ func onDeployment(
 
 // showOn is on for a command that prints one result.
 func showOn[T any](
-	cmd *cobra.Command, o *manageOptions, show func(io.Writer, T) error, do func(context.Context, *operator.Deployment) (T, error),
+	cmd *cobra.Command, o *manageOptions, show func(io.Writer, T) error,
+	do func(context.Context, *operator.Deployment) (T, error),
 ) error {
 	return o.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 		found, err := do(ctx, d)
@@ -135,7 +136,9 @@ func (d apiDatabase) exists(ctx context.Context) (bool, error) {
 	return !errors.Is(err, fs.ErrNotExist), nil
 }
 
-func (o *manageOptions) open(cmd *cobra.Command, at apiDatabase, cfg *config.Config, do func(context.Context, *operator.Deployment) error) (err error) {
+func (o *manageOptions) open(
+	cmd *cobra.Command, at apiDatabase, cfg *config.Config, do func(context.Context, *operator.Deployment) error,
+) (err error) {
 	ctx := cmd.Context()
 	exists, err := at.exists(ctx)
 	if err != nil {
@@ -192,9 +195,10 @@ func newCellsCreate() *cobra.Command {
 				return err
 			}
 			opts.create, opts.messages = true, cmd.ErrOrStderr()
-			return showOn(cmd, &opts, render.NewCell, func(ctx context.Context, d *operator.Deployment) (operator.Cell, error) {
-				return d.CreateCell(ctx, apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
-			})
+			return showOn(cmd, &opts, render.NewCell,
+				func(ctx context.Context, d *operator.Deployment) (operator.Cell, error) {
+					return d.CreateCell(ctx, apidb.Cell{UUID: uuid, Name: name, URL: url, Disabled: disabled})
+				})
 		},
 	}
 	opts.addFlags(cmd)
@@ -218,9 +222,10 @@ func newCellsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Aliases: []string{"list-cells"}, Short: "List the cells and their states", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return showOn(cmd, &opts, render.Cells, func(ctx context.Context, d *operator.Deployment) ([]operator.Cell, error) {
-				return d.ListCells(ctx)
-			})
+			return showOn(cmd, &opts, render.Cells,
+				func(ctx context.Context, d *operator.Deployment) ([]operator.Cell, error) {
+					return d.ListCells(ctx)
+				})
 		},
 	}
 	opts.addFlags(cmd)
@@ -332,9 +337,10 @@ func newCellsAccept() *cobra.Command {
 			"listed and counted again, and have to be deleted again. The exit code is 3, and nothing is accepted, if the database changes\n" +
 			"again meanwhile.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return showOn(cmd, &opts, render.CellAcceptance, func(ctx context.Context, d *operator.Deployment) (*operator.Acceptance, error) {
-				return d.AcceptCell(ctx, args[0])
-			})
+			return showOn(cmd, &opts, render.CellAcceptance,
+				func(ctx context.Context, d *operator.Deployment) (*operator.Acceptance, error) {
+					return d.AcceptCell(ctx, args[0])
+				})
 		},
 	}
 	opts.addFlags(cmd)
