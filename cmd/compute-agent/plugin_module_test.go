@@ -21,14 +21,14 @@ import (
 // TestPluginScripts runs the commands for driver authors on the fake driver's plugin, a real
 // process.
 func TestPluginScripts(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	driver := fakeDriver(t, t.TempDir())
 	testscript.Run(t, testscript.Params{
 		Dir:  "testdata/plugin",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DRIVER", driver)
-			return nil
+			return turn(env)
 		},
 	})
 }

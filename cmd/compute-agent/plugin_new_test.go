@@ -21,7 +21,7 @@ import (
 // outside of this repository to a tree in Placement, as docs/writing-a-driver.md describes it.
 func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
 	testproc.Drawn(t, 2)
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	repository := testproc.Try(filepath.Abs("../..")).Or(t)
 	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)
 	cache := strings.Split(string(caches), "\n")
@@ -38,7 +38,7 @@ func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
 			} {
 				env.Setenv(key, value)
 			}
-			return nil
+			return turn(env)
 		},
 	})
 }

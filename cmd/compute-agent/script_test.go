@@ -45,13 +45,13 @@ func suiteMain() {
 
 // TestScripts runs commands as a user types them; each file in testdata/script is a story.
 func TestScripts(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	runScripts(t, "testdata/script")
 }
 
 // TestRealScripts runs those that begin with a database of OpenStack's Placement.
 func TestRealScripts(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
+	t.Parallel()
 	needsUpstream(t)
 	runScripts(t, "testdata/real")
 }
@@ -63,9 +63,18 @@ func runScripts(t *testing.T, dir string) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement, "exits": exits, "await": await},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("COMPUTE_AGENT_AGENT_RUNTIME_DIR", "/nonexistent-compute-agent")
-			return nil
+			return turn(env)
 		},
 	})
+}
+
+// turn has a script wait for its turn: testscript runs all at once.
+func turn(env *testscript.Env) error {
+	end, err := testproc.Turn(testproc.Light)
+	if err == nil {
+		env.Defer(end)
+	}
+	return err
 }
 
 // exits is the command `exits CODE PROGRAM ARGS...`: exec, with the exit code that it must have.

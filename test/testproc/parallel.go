@@ -25,11 +25,16 @@ const (
 	Heavy = 4
 )
 
+// Turn waits for units as [Parallel] does, for a subtest that runs in parallel already, and returns
+// what gives them back.
+func Turn(weight int) (end func(), err error) { return machine().acquire(weight) }
+
 // Parallel has a test run beside others, those of its package and of other packages: on the whole
 // machine, as many tests run at once as their weights fit its processors, four to each. It is
-// called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this:
-// what waits for its subtests must not keep from others what they wait for. For the same reason a
-// process that a test starts does not call it.
+// called first in a test. A test with parallel subtests uses t.Parallel, and its subtests this, or
+// [Turn]: what waits for its subtests must not keep from others what they wait for, and these wait
+// for tests of their process, of which go test runs few at once. For the same reason a process that
+// a test starts does not call it.
 func Parallel(t *testing.T, weight int) {
 	t.Helper()
 	t.Parallel()
