@@ -123,7 +123,8 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	}
 	policy := compute.DefaultPolicy() //nolint:contextcheck // each request has its own
 	if cfg.PolicyFile != "" {
-		if policy, err = compute.OpenPolicy(cfg.PolicyFile, cfg.Logger); err != nil { //nolint:contextcheck // each request has its own
+		if policy, err = compute.OpenPolicy(cfg.PolicyFile,
+			cfg.Logger); err != nil { //nolint:contextcheck // each request has its own
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
@@ -149,10 +150,12 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	a.metrics.WatchDenied(cfg.Denied)
 	a.metrics.WatchCertificates(append([]string{cfg.TLS.CertFile}, cfg.Certificates...)...)
 	a.gatherer = gather.New(gather.Options{
-		Client: cfg.CellClient, Timeout: cfg.CellTimeout, PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,
+		Client: cfg.CellClient, Timeout: cfg.CellTimeout,
+		PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,
 	})
 	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{
-		Store: a.store, Gatherer: a.gatherer, Placement: placement, Defaults: cfg.Quotas, CountFromPlacement: cfg.CountUsageFromPlacement, Logger: cfg.Logger,
+		Store: a.store, Gatherer: a.gatherer, Placement: placement, Defaults: cfg.Quotas,
+		CountFromPlacement: cfg.CountUsageFromPlacement, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), a.store.Close())
@@ -166,9 +169,11 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Lease: lease, Fenced: AuditedStore(a.store.Fenced(lease), cfg.Audit), PollInterval: poll,
 		Store: a.audited, Gatherer: a.gatherer, Placement: placement, Quota: quotas,
 		Zone: cfg.Options.DefaultZone, Reclaim: cfg.Options.Reclaim, ConfirmAfter: cfg.Options.ConfirmAfter,
-		MaxCandidates: cfg.MaxPlacementResults, MaxAttempts: cfg.MaxAttempts, Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
+		MaxCandidates: cfg.MaxPlacementResults, MaxAttempts: cfg.MaxAttempts,
+		Aggregates: cfg.Aggregates, Aliases: cfg.Aliases,
 		Grace:        2 * max(placement.Timeout(), cfg.CellTimeout),
-		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts, DiscoverPatterns: cfg.DiscoverPatterns, Observer: a.metrics,
+		RecheckQuota: cfg.RecheckQuota, DiscoverInterval: cfg.DiscoverHosts,
+		DiscoverPatterns: cfg.DiscoverPatterns, Observer: a.metrics,
 		Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	if err != nil {
@@ -176,7 +181,8 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	}
 	cfg.Options.MemberPrefixes = cfg.Aggregates.MemberPrefixes()
 	a.handler = compute.New(compute.Config{ //nolint:contextcheck // each request has its own
-		Store: a.audited, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy, Options: cfg.Options, Observer: a.metrics,
+		Store: a.audited, Gatherer: a.gatherer, Scheduler: a.scheduler, Quota: quotas, Auth: cfg.Auth, Policy: policy,
+		Options: cfg.Options, Observer: a.metrics,
 		Audit: audit, Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	a.metrics.Watch(apiMetricSources{
@@ -210,7 +216,8 @@ func (a *API) States() []gather.CellState { return a.gatherer.States() }
 // closes the listener in any case.
 func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	if a.cfg.Open && !osapi.IsLoopbackAddr(l.Addr()) {
-		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is not one", ErrConfig, l.Addr()), l.Close())
+		return errors.Join(fmt.Errorf("%w: the noauth strategy serves on loopback addresses only, and %s is not one",
+			ErrConfig, l.Addr()), l.Close())
 	}
 	// The scheduler stops after the HTTP server, whose handlers use it.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -224,7 +231,8 @@ func (a *API) Serve(ctx context.Context, l net.Listener) error {
 	group.Go(func() error {
 		defer stop()
 		server := &osapi.Server{
-			Handler: a.handler, TLS: a.tls, Connections: a.cfg.Connections, Refuse: a.handler.Refuse, Logger: a.cfg.Logger,
+			Handler: a.handler, TLS: a.tls, Connections: a.cfg.Connections,
+			Refuse: a.handler.Refuse, Logger: a.cfg.Logger,
 			ReadTimeout: requestTimeout, WriteTimeout: cellCalls*a.cfg.CellTimeout + answerTimeout, Grace: stopGrace,
 		}
 		defer a.handler.CloseConsoles()
@@ -248,7 +256,9 @@ func DatabaseOf(dsn, stateDir, name string) (address sqldb.Address, open string,
 	if open = dsn; dsn == "" {
 		open = filepath.Join(stateDir, name)
 	} else if !strings.Contains(dsn, "://") {
-		return address, "", fmt.Errorf("%w: %q is not the address of a database: write sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", ErrConfig, dsn)
+		return address, "", fmt.Errorf(
+			"%w: %q is not the address of a database: write sqlite:///PATH, mysql://USER@HOST/DATABASE or "+
+				"postgres://USER@HOST/DATABASE", ErrConfig, dsn)
 	}
 	if address, err = sqldb.ParseAddress(open); err != nil {
 		return address, "", fmt.Errorf("%w: %w", ErrConfig, err)

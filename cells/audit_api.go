@@ -38,9 +38,11 @@ type auditedStore struct {
 // is the scheduler's.
 func (s auditedStore) act(ctx context.Context, do func(*auditlog.Act) error) error {
 	origin := cellwire.OriginOf(ctx)
-	err := s.log.Do(ctx, auditlog.Record{Command: "scheduler", GlobalRequestID: origin.RequestID, User: origin.UserID, Project: origin.ProjectID}, do)
+	err := s.log.Do(ctx, auditlog.Record{Command: "scheduler", GlobalRequestID: origin.RequestID, User: origin.UserID,
+		Project: origin.ProjectID}, do)
 	if errors.Is(err, auditlog.ErrNotRecorded) {
-		return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that changes are refused.").Because(err)
+		return osapi.Errorf(http.StatusServiceUnavailable,
+			"The audit log cannot be written to, so that changes are refused.").Because(err)
 	}
 	return err
 }
@@ -133,7 +135,8 @@ func cellOf(c apidb.Cell) cellValue { return cellValue{c.Name, c.URL, c.Disabled
 func (s auditedStore) CreateCell(ctx context.Context, c apidb.Cell) (apidb.Cell, error) {
 	var made apidb.Cell
 	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, nil, cellOf(c)); err != nil {
+		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name},
+			nil, cellOf(c)); err != nil {
 			return err
 		}
 		if made, err = s.Store.CreateCell(ctx, c); err == nil {
@@ -146,21 +149,24 @@ func (s auditedStore) CreateCell(ctx context.Context, c apidb.Cell) (apidb.Cell,
 
 func (s auditedStore) UpdateCell(ctx context.Context, c apidb.Cell) error {
 	_, before := s.cell(ctx, c.UUID)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, before, cellOf(c), func() error { return s.Store.UpdateCell(ctx, c) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, before, cellOf(c),
+		func() error { return s.Store.UpdateCell(ctx, c) })
 }
 
 func (s auditedStore) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	name, before := s.cell(ctx, uuid)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, before, nil, func() error { return s.Store.DeleteCell(ctx, uuid, force) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, before, nil,
+		func() error { return s.Store.DeleteCell(ctx, uuid, force) })
 }
 
 func (s auditedStore) AcceptCell(ctx context.Context, uuid string, seen apidb.CellMark) error {
 	known, _ := s.CellDatabases(ctx)
 	name, _ := s.cell(ctx, uuid)
 	mark := func(m apidb.CellMark) any { return map[string]any{"epoch": m.Epoch, "revision": m.Revision} }
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, mark(known[uuid].Known), mark(seen), func() error {
-		return s.Store.AcceptCell(ctx, uuid, seen)
-	})
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name},
+		mark(known[uuid].Known), mark(seen), func() error {
+			return s.Store.AcceptCell(ctx, uuid, seen)
+		})
 }
 
 // nodes are the mapped nodes by uuid; nil if they cannot be read.
@@ -223,7 +229,8 @@ func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
 	hosts, _ := s.Hosts(ctx)
 	var changes []auditlog.Change
 	if i := slices.IndexFunc(hosts, func(h apidb.HostMapping) bool { return h.Host == host }); i >= 0 {
-		c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: host, Host: host}.Differs(map[string]string{"cell": hosts[i].CellUUID}, nil)
+		c, _ := auditlog.Change{Kind: auditlog.KindHost,
+			ID: host, Host: host}.Differs(map[string]string{"cell": hosts[i].CellUUID}, nil)
 		changes = append(changes, c)
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(before)) {
@@ -244,7 +251,8 @@ func (s auditedStore) BeginRename(ctx context.Context, r apidb.HostRename) error
 	return s.act(ctx, func(a *auditlog.Act) error {
 		before, err := s.Enrolment(ctx, r.To)
 		if err == nil && !before.Renames(r.From) {
-			c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(nil, map[string]string{"new_name": r.To})
+			c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(nil,
+				map[string]string{"new_name": r.To})
 			err = a.Intend(ctx, c)
 		}
 		if err != nil {
@@ -269,7 +277,8 @@ func (s auditedStore) FinishRename(ctx context.Context, r apidb.HostRename) (e a
 		}
 	}
 	if len(changes) > 0 {
-		c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(map[string]string{"name": r.From}, map[string]string{"name": r.To})
+		c, _ := auditlog.Change{Kind: auditlog.KindHost,
+			ID: r.From, Host: r.From}.Differs(map[string]string{"name": r.From}, map[string]string{"name": r.To})
 		changes = append(changes, c)
 	}
 	err = s.act(ctx, func(a *auditlog.Act) error {
@@ -282,7 +291,9 @@ func (s auditedStore) FinishRename(ctx context.Context, r apidb.HostRename) (e a
 	return e, err
 }
 
-func (s auditedStore) CreateServers(ctx context.Context, servers []apidb.RequestSpec, check func(apidb.Counts) error) error {
+func (s auditedStore) CreateServers(
+	ctx context.Context, servers []apidb.RequestSpec, check func(apidb.Counts) error,
+) error {
 	changes := make([]auditlog.Change, 0, len(servers))
 	for i := range servers {
 		r := &servers[i]
@@ -301,15 +312,17 @@ func (s auditedStore) CreateServers(ctx context.Context, servers []apidb.Request
 }
 
 func (s auditedStore) Place(ctx context.Context, uuid, cellUUID string) error {
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""}, map[string]string{"cell": cellUUID}, func() error {
-		return s.Store.Place(ctx, uuid, cellUUID)
-	})
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""},
+		map[string]string{"cell": cellUUID}, func() error {
+			return s.Store.Place(ctx, uuid, cellUUID)
+		})
 }
 
 func (s auditedStore) AbandonBuild(ctx context.Context, uuid string) error {
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"state": "building"}, nil, func() error {
-		return s.Store.AbandonBuild(ctx, uuid)
-	})
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid},
+		map[string]string{"state": "building"}, nil, func() error {
+			return s.Store.AbandonBuild(ctx, uuid)
+		})
 }
 
 func (s auditedStore) SetQuotas(ctx context.Context, project string, q apidb.QuotaSet) error {
@@ -319,7 +332,8 @@ func (s auditedStore) SetQuotas(ctx context.Context, project string, q apidb.Quo
 		after = apidb.QuotaSet{}
 	}
 	maps.Copy(after, q)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, after, func() error { return s.Store.SetQuotas(ctx, project, q) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, after,
+		func() error { return s.Store.SetQuotas(ctx, project, q) })
 }
 
 func (s auditedStore) DeleteQuotas(ctx context.Context, project string) error {
@@ -327,7 +341,8 @@ func (s auditedStore) DeleteQuotas(ctx context.Context, project string) error {
 	if len(before) == 0 {
 		return s.Store.DeleteQuotas(ctx, project)
 	}
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, nil, func() error { return s.Store.DeleteQuotas(ctx, project) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, nil,
+		func() error { return s.Store.DeleteQuotas(ctx, project) })
 }
 
 func flavorOf(f *apidb.Flavor) flavorValue {
@@ -335,10 +350,13 @@ func flavorOf(f *apidb.Flavor) flavorValue {
 }
 
 func (s auditedStore) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, flavorOf(&f), func() error { return s.Store.CreateFlavor(ctx, f) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, flavorOf(&f),
+		func() error { return s.Store.CreateFlavor(ctx, f) })
 }
 
-func (s auditedStore) ChangeFlavor(ctx context.Context, id string, change func(*apidb.Flavor) error) (apidb.Flavor, error) {
+func (s auditedStore) ChangeFlavor(
+	ctx context.Context, id string, change func(*apidb.Flavor) error,
+) (apidb.Flavor, error) {
 	var after apidb.Flavor
 	err := s.act(ctx, func(a *auditlog.Act) (err error) {
 		after, err = s.Store.ChangeFlavor(ctx, id, func(f *apidb.Flavor) error {
@@ -347,7 +365,8 @@ func (s auditedStore) ChangeFlavor(ctx context.Context, id string, change func(*
 			if err := change(f); err != nil {
 				return err
 			}
-			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: f.Name}, flavorOf(&before), flavorOf(f))
+			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: f.Name},
+				flavorOf(&before), flavorOf(f))
 		})
 		return err
 	})
@@ -356,7 +375,8 @@ func (s auditedStore) ChangeFlavor(ctx context.Context, id string, change func(*
 
 func (s auditedStore) DeleteFlavor(ctx context.Context, id string) error {
 	before, _ := s.Flavor(ctx, id)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, flavorOf(&before), nil, func() error { return s.Store.DeleteFlavor(ctx, id) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, flavorOf(&before), nil,
+		func() error { return s.Store.DeleteFlavor(ctx, id) })
 }
 
 func aggregateOf(a *apidb.Aggregate) aggregateValue {
@@ -371,7 +391,9 @@ func ofAggregate(id int64, name string) auditlog.Change {
 	return c
 }
 
-func (s auditedStore) CreateAggregate(ctx context.Context, name string, metadata map[string]string) (apidb.Aggregate, error) {
+func (s auditedStore) CreateAggregate(
+	ctx context.Context, name string, metadata map[string]string,
+) (apidb.Aggregate, error) {
 	var made apidb.Aggregate
 	err := s.act(ctx, func(a *auditlog.Act) (err error) {
 		if err := intend(ctx, a, ofAggregate(0, name), nil, aggregateValue{name, nil, metadata}); err != nil {
@@ -404,17 +426,21 @@ func (s auditedStore) ChangeAggregate(
 
 func (s auditedStore) DeleteAggregate(ctx context.Context, id int64) error {
 	before, _ := s.Aggregate(ctx, id)
-	return s.change(ctx, ofAggregate(id, before.Name), aggregateOf(&before), nil, func() error { return s.Store.DeleteAggregate(ctx, id) })
+	return s.change(ctx, ofAggregate(id, before.Name), aggregateOf(&before), nil,
+		func() error { return s.Store.DeleteAggregate(ctx, id) })
 }
 
 func groupOf(g *apidb.ServerGroup) groupValue {
 	return groupValue{g.Name, g.ProjectID, g.UserID, g.Policy, g.MaxPerHost}
 }
 
-func (s auditedStore) CreateServerGroup(ctx context.Context, g apidb.ServerGroup, check func(has int64) error) (apidb.ServerGroup, error) {
+func (s auditedStore) CreateServerGroup(
+	ctx context.Context, g apidb.ServerGroup, check func(has int64) error,
+) (apidb.ServerGroup, error) {
 	var made apidb.ServerGroup
 	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindServerGroup, ID: g.UUID, Name: g.Name}, nil, groupOf(&g)); err != nil {
+		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindServerGroup, ID: g.UUID, Name: g.Name},
+			nil, groupOf(&g)); err != nil {
 			return err
 		}
 		if made, err = s.Store.CreateServerGroup(ctx, g, check); err == nil {
@@ -427,25 +453,30 @@ func (s auditedStore) CreateServerGroup(ctx context.Context, g apidb.ServerGroup
 
 func (s auditedStore) DeleteServerGroup(ctx context.Context, uuid string) error {
 	before, _ := s.ServerGroup(ctx, uuid)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServerGroup, ID: uuid, Name: before.Name}, groupOf(&before), nil, func() error {
-		return s.Store.DeleteServerGroup(ctx, uuid)
-	})
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServerGroup, ID: uuid, Name: before.Name},
+		groupOf(&before), nil, func() error {
+			return s.Store.DeleteServerGroup(ctx, uuid)
+		})
 }
 
 func keyPairOf(k *apidb.KeyPair) keyPairValue { return keyPairValue{k.UserID, k.Type, k.Fingerprint} }
 
-func (s auditedStore) CreateKeyPair(ctx context.Context, k apidb.KeyPair, check func(has int64) error) (apidb.KeyPair, error) {
+func (s auditedStore) CreateKeyPair(
+	ctx context.Context, k apidb.KeyPair, check func(has int64) error,
+) (apidb.KeyPair, error) {
 	var made apidb.KeyPair
-	err := s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: k.Name}, nil, keyPairOf(&k), func() (err error) {
-		made, err = s.Store.CreateKeyPair(ctx, k, check)
-		return err
-	})
+	err := s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: k.Name}, nil, keyPairOf(&k),
+		func() (err error) {
+			made, err = s.Store.CreateKeyPair(ctx, k, check)
+			return err
+		})
 	return made, err
 }
 
 func (s auditedStore) DeleteKeyPair(ctx context.Context, userID, name string) error {
 	before, _ := s.KeyPair(ctx, userID, name)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil, func() error { return s.Store.DeleteKeyPair(ctx, userID, name) })
+	return s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil,
+		func() error { return s.Store.DeleteKeyPair(ctx, userID, name) })
 }
 
 // enrolmentOf is an enrolment in a record, without token and key.
@@ -457,7 +488,8 @@ func enrolmentOf(e *apidb.Enrolment) any {
 	for _, n := range e.Nodes {
 		nodes[n.UUID] = n.Name
 	}
-	v := map[string]any{"state": e.State, "cell": e.CellUUID, "nodes": nodes, "invited_by": e.CreatedBy, "enrolled_from": e.EnrolledFrom, "serial": e.Serial, "reason": e.Reason}
+	v := map[string]any{"state": e.State, "cell": e.CellUUID, "nodes": nodes, "invited_by": e.CreatedBy,
+		"enrolled_from": e.EnrolledFrom, "serial": e.Serial, "reason": e.Reason}
 	if e.RenewedFrom != "" {
 		v["renewed_from"] = e.RenewedFrom
 	}
@@ -470,7 +502,9 @@ func enrolmentOf(e *apidb.Enrolment) any {
 	return v
 }
 
-func (s auditedStore) ChangeEnrolment(ctx context.Context, host string, change func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
+func (s auditedStore) ChangeEnrolment(
+	ctx context.Context, host string, change func(*apidb.Enrolment) error,
+) (apidb.Enrolment, error) {
 	var after apidb.Enrolment
 	err := s.act(ctx, func(a *auditlog.Act) (err error) {
 		after, err = s.Store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
@@ -478,7 +512,8 @@ func (s auditedStore) ChangeEnrolment(ctx context.Context, host string, change f
 			if err := change(e); err != nil {
 				return err
 			}
-			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, before, enrolmentOf(e))
+			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, before,
+				enrolmentOf(e))
 		})
 		return err
 	})

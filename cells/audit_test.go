@@ -72,7 +72,8 @@ func (w *auditedWorld) call(t *testing.T, method, path, body string, status int)
 func (w *auditedWorld) callIn(ctx context.Context, t *testing.T, method, path, body string, status int) string {
 	t.Helper()
 	r := httptest.NewRequestWithContext(ctx, method, "/v2.1"+path, strings.NewReader(body))
-	r.Header = http.Header{"X-Auth-Token": {"admin:admin"}, "X-Roles": {"admin"}, "Content-Type": {"application/json"}, "Openstack-Api-Version": {"compute 2.71"}}
+	r.Header = http.Header{"X-Auth-Token": {"admin:admin"}, "X-Roles": {"admin"}, "Content-Type": {"application/json"},
+		"Openstack-Api-Version": {"compute 2.71"}}
 	answer := httptest.NewRecorder()
 	w.api.Handler().ServeHTTP(answer, r)
 	if answer.Code != status {
@@ -101,7 +102,8 @@ func TestAuditOfCells(t *testing.T) {
 	ctx := t.Context()
 	store := w.api.Store()
 	w.call(t, "POST", "/flavors", `{"flavor":{"id":"1","name":"m1.small","vcpus":1,"ram":512,"disk":1}}`, 200)
-	w.call(t, "POST", "/os-keypairs", `{"keypair":{"name":"key1","type":"ssh","public_key":"ssh-ed25519 `+publicKey+` me"}}`, 201)
+	w.call(t, "POST", "/os-keypairs", `{"keypair":{"name":"key1","type":"ssh","public_key":"ssh-ed25519 `+publicKey+
+		` me"}}`, 201)
 	w.call(t, "PUT", "/os-quota-sets/p1", `{"quota_set":{"cores":40}}`, 200)
 	w.call(t, "PUT", "/os-quota-sets/p1", `{"quota_set":{"cores":80}}`, 200)
 	w.call(t, "GET", "/flavors", "", 200)
@@ -111,19 +113,25 @@ func TestAuditOfCells(t *testing.T) {
 	for range 3 { // a registration and two heartbeats
 		testproc.Try(w.cell.Report(ctx, "h1", report)).Or(t)
 	}
-	testproc.Check(t, store.MapNodes(ctx, []apidb.Node{{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}}))
-	testproc.Check(t, store.RemapNode(ctx, apidb.Node{UUID: auditedNode, Name: "n1", Host: "h2", CellUUID: known[0].UUID}, "h1"))
-	testproc.Check(t, store.RemapNode(ctx, apidb.Node{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}, "h2"))
+	testproc.Check(t, store.MapNodes(ctx,
+		[]apidb.Node{{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}}))
+	testproc.Check(t, store.RemapNode(ctx,
+		apidb.Node{UUID: auditedNode, Name: "n1", Host: "h2", CellUUID: known[0].UUID}, "h1"))
+	testproc.Check(t, store.RemapNode(ctx,
+		apidb.Node{UUID: auditedNode, Name: "n1", Host: "h1", CellUUID: known[0].UUID}, "h2"))
 	server := cellwire.Server{
-		UUID: auditedServer, ProjectID: "p1", UserID: "u1", Name: "one", Host: "h1", Node: "n1", NodeUUID: auditedNode, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
-		CreatedAt: time.Now(), UserData: canary, KeyName: "key1", KeyData: "ssh-ed25519 " + publicKey, Metadata: map[string]string{"password": canary},
+		UUID: auditedServer, ProjectID: "p1", UserID: "u1", Name: "one", Host: "h1", Node: "n1", NodeUUID: auditedNode,
+		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		CreatedAt: time.Now(), UserData: canary, KeyName: "key1", KeyData: "ssh-ed25519 " + publicKey,
+		Metadata: map[string]string{"password": canary},
 	}
 	testproc.Check(t, store.CreateServers(ctx, []apidb.RequestSpec{{Server: server}}, nil))
 	testproc.Try(w.cell.Insert(ctx, server)).Or(t)
 	testproc.Check(t, store.Place(ctx, auditedServer, known[0].UUID))
 	testproc.Try(w.cell.Release(ctx, auditedServer)).Or(t)
 	testproc.Check(t, store.Built(ctx, auditedServer))
-	_, err := w.cell.Reports(ctx, "h1", []cellwire.Report{{UUID: auditedServer, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}})
+	_, err := w.cell.Reports(ctx,
+		"h1", []cellwire.Report{{UUID: auditedServer, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}})
 	testproc.Check(t, err)
 	stop := w.call(t, "POST", "/servers/"+auditedServer+"/action", `{"os-stop":null}`, 202)
 	marked := w.call(t, "POST", "/servers/"+auditedServer+"/metadata", `{"metadata":{"role":"`+canary+`"}}`, 200)
@@ -156,7 +164,8 @@ func TestAuditOfCells(t *testing.T) {
 	contains("compute-api", "server "+auditedServer+" (one): created", "user_data_bytes "+fmt.Sprint(len(canary)))
 	contains("cell cell1", "PUT /v1/servers/"+auditedServer+" |", "hidden true")
 	contains("server " + auditedServer + ": cell none → " + known[0].UUID)
-	contains("cell cell1 | host h1 | POST /v1/hosts/h1/reports", "power_state 0 → 1, task_state spawning → none, vm_state building → active")
+	contains("cell cell1 | host h1 | POST /v1/hosts/h1/reports",
+		"power_state 0 → 1, task_state spawning → none, vm_state building → active")
 	contains("compute-api | admin/admin", "server "+auditedServer+": requested os-stop")
 	contains("cell cell1 | admin/admin", "server "+auditedServer+" of n1 on host h1: task_state none → powering-off")
 	contains("cell cell1 | admin/admin", "/delete", "task_state powering-off → deleting")
@@ -206,7 +215,8 @@ func TestRequiredAuditOfCells(t *testing.T) {
 		insert := func() {
 			t.Helper()
 			testproc.Try(w.cell.Insert(ctx, cellwire.Server{
-				UUID: auditedServer, ProjectID: "p1", UserID: "u1", Name: "one", Host: "h1", Node: "n1", NodeUUID: auditedNode, VMState: cellwire.VMBuilding,
+				UUID: auditedServer, ProjectID: "p1", UserID: "u1", Name: "one", Host: "h1", Node: "n1",
+				NodeUUID: auditedNode, VMState: cellwire.VMBuilding,
 				TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 			})).ErrorHas(t, "audit log", "an insert: %v")
 		}

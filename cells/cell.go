@@ -87,7 +87,8 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	c := &Cell{metrics: newCellMetrics(nil), db: store, tls: config, cfg: cfg}
 	c.store, c.ready.look = c.metrics.timed(store), c.look
 	c.handler, err = cell.New(cell.Config{
-		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval, ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
+		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval,
+		ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
 		Audit: cfg.Audit.For("cell " + cfg.Name), Observer: c.metrics, Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	if err != nil {

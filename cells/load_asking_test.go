@@ -77,15 +77,20 @@ func (a *asker) ask(ctx context.Context, kind string, n int) error {
 	path := strings.TrimPrefix(kind, "GET ")
 	switch kind {
 	case plain:
-		return a.send(ctx, kind, path, project, records(func(down []int) []seen { return m.list(project, down, maxLimit, false) }))
+		return a.send(ctx, kind, path, project,
+			records(func(down []int) []seen { return m.list(project, down, maxLimit, false) }))
 	case detail:
-		return a.send(ctx, kind, path, project, records(func(down []int) []seen { return m.list(project, down, maxLimit, true) }))
+		return a.send(ctx, kind, path, project,
+			records(func(down []int) []seen { return m.list(project, down, maxLimit, true) }))
 	case page:
-		return a.send(ctx, kind, path, project, records(func(down []int) []seen { return m.paged(project, down)[:pageSize] }))
+		return a.send(ctx, kind, path, project,
+			records(func(down []int) []seen { return m.paged(project, down)[:pageSize] }))
 	case everyone:
-		return a.send(ctx, kind, path, everyProject, records(func(down []int) []seen { return m.paged(everyProject, down)[:pageSize] }))
+		return a.send(ctx, kind, path, everyProject,
+			records(func(down []int) []seen { return m.paged(everyProject, down)[:pageSize] }))
 	case services:
-		return a.send(ctx, kind, path, everyProject, a.either(func(body []byte, down []int) error { return compareServices(body, m.services(down)) }))
+		return a.send(ctx, kind, path, everyProject,
+			a.either(func(body []byte, down []int) error { return compareServices(body, m.services(down)) }))
 	case paging:
 		return a.walk(ctx, project)
 	}
@@ -235,7 +240,8 @@ func compare(body []byte, want []seen) error {
 	}
 	for i, s := range list.Servers {
 		if i >= len(want) || (seen{s.ID, s.Name, s.Status}) != want[i] {
-			return fmt.Errorf("record %d of %d is %v; the list should have %d, and there %v", i, len(list.Servers), s, len(want), want[min(i, len(want)):min(i+1, len(want))])
+			return fmt.Errorf("record %d of %d is %v; the list should have %d, and there %v",
+				i, len(list.Servers), s, len(want), want[min(i, len(want)):min(i+1, len(want))])
 		}
 	}
 	if len(list.Servers) != len(want) {

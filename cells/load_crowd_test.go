@@ -49,7 +49,8 @@ func serveClients(ctx context.Context, in io.Reader, out io.Writer) error {
 			return err
 		}
 		a := &asker{
-			model: model{cells: c.Cells, servers: c.Servers, projects: c.Projects}, down: c.Down, perhaps: c.Perhaps, url: c.URL, client: client, dir: c.Dir,
+			model: model{cells: c.Cells, servers: c.Servers, projects: c.Projects}, down: c.Down, perhaps: c.Perhaps,
+			url: c.URL, client: client, dir: c.Dir,
 			took: map[string][]time.Duration{},
 		}
 		halfway := func() {
@@ -107,7 +108,8 @@ func (w *world) startClients() {
 // the others it calls halfway, if that is not nil; others do not wait for it.
 func (w *world) crowd(c crowd, halfway func()) outcome {
 	w.t.Helper()
-	c.URL, c.Dir, c.Cells, c.Servers, c.Projects, c.Halfway = w.url, w.dir, w.model.cells, w.model.servers, w.model.projects, halfway != nil
+	c.URL, c.Dir, c.Cells, c.Servers, c.Projects, c.Halfway = w.url, w.dir, w.model.cells, w.model.servers,
+		w.model.projects, halfway != nil
 	check(w.t, w.orders.Encode(c))
 	var o outcome
 	check(w.t, w.outcomes.Decode(&o))

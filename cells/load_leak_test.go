@@ -29,7 +29,8 @@ func count(t *testing.T) leftovers {
 	files := testproc.Try(os.ReadDir(dir)).Or(t)
 	l := leftovers{goroutines: runtime.NumGoroutine()}
 	for _, f := range files {
-		if what, err := os.Readlink(dir + f.Name()); err == nil && strings.HasPrefix(what, "socket:") { // it may be closed by now
+		// it may be closed by now
+		if what, err := os.Readlink(dir + f.Name()); err == nil && strings.HasPrefix(what, "socket:") {
 			l.sockets++
 		}
 	}
@@ -101,7 +102,8 @@ func TestRealOutageLeaksNoConnections(t *testing.T) {
 			now := w.settled(&base)
 			t.Logf("goroutines and sockets: %v before, at most %v in the outage, %v after it", base, most, now)
 			if perList := clients * (2*m.cells + 20); most.goroutines > base.goroutines+perList {
-				t.Errorf("%d goroutines in the outage, %d before: more than %d lists at the same time need", most.goroutines, base.goroutines, clients)
+				t.Errorf("%d goroutines in the outage, %d before: more than %d lists at the same time need",
+					most.goroutines, base.goroutines, clients)
 			}
 		})
 	}

@@ -27,9 +27,12 @@ var born = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func template() cellwire.Server {
 	name := "template"
 	return cellwire.Server{
-		UUID: "ffffffff-ffff-4fff-8fff-ffffffffffff", ProjectID: "template", UserID: "user", Name: name, Description: &name, Hostname: name,
+		UUID: "ffffffff-ffff-4fff-8fff-ffffffffffff", ProjectID: "template", UserID: "user", Name: name,
+		Description: &name, Hostname: name,
 		ImageRef: "5ff0f6d5-1f3c-4b0c-9d0e-0d4c6c6a1f0e", Zone: "nova", DiskConfig: "AUTO", Reservation: "r-abcdefgh",
-		Flavor:   cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}},
+		Flavor: cellwire.Flavor{ID: "1",
+			Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1,
+				ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}},
 		Metadata: map[string]string{"role": "web", "stage": "production"}, Tags: []string{"blue"},
 		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: born,
 	}
@@ -57,7 +60,8 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	}
 	moment := celldb.Moment{Now: celldb.Kept(time.Now()), DownTime: downTime}
 	for h := range hostsPerCell {
-		if _, _, err := store.Report(ctx, celldb.Reporter{Host: hostName(c, h)}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+		if _, _, err := store.Report(ctx, celldb.Reporter{Host: hostName(c, h)},
+			cellwire.HostReport{Version: "1"}, moment); err != nil {
 			return err
 		}
 	}
@@ -69,7 +73,9 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	if s, err = store.Release(ctx, s.UUID, moment); err != nil {
 		return err
 	}
-	if _, err := store.Apply(ctx, s.Host, []cellwire.Report{{UUID: s.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning, Revision: s.Revision}}, moment); err != nil {
+	if _, err := store.Apply(ctx, s.Host,
+		[]cellwire.Report{{UUID: s.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning,
+			Revision: s.Revision}}, moment); err != nil {
 		return err
 	}
 	if err := store.Close(); err != nil {
@@ -77,10 +83,13 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	}
 	return direct(ctx, path, func(tx *sql.Tx) error {
 		// Server i of the cell is number i*cells+c+1 of all.
-		numbers := fmt.Sprintf("WITH RECURSIVE i(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM i WHERE i < %d), n AS (SELECT i, i * %d + %d AS g FROM i)",
+		numbers := fmt.Sprintf(
+			"WITH RECURSIVE i(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM i WHERE i < %d), n AS (SELECT i, i * %d + "+
+				"%d AS g FROM i)",
 			m.perCell()-1, m.cells, c+1)
 		return multiply(ctx, tx, "instances", numbers, map[string]string{
-			"uuid": uuidOf, "project_id": fmt.Sprintf("'p' || (i %% %d)", m.projects), "display_name": "'server-' || g", "hostname": "'server-' || g",
+			"uuid": uuidOf, "project_id": fmt.Sprintf("'p' || (i %% %d)", m.projects), "display_name": "'server-' || g",
+			"hostname":   "'server-' || g",
 			"created_at": fmt.Sprintf("%d + g * 1000000", born.UnixMicro()),
 		}, "uuid = '"+template().UUID+"'")
 	})
@@ -113,7 +122,8 @@ func multiply(ctx context.Context, tx *sql.Tx, table, numbers string, set map[st
 		return err
 	}
 	for _, statement := range []string{
-		fmt.Sprintf("INSERT INTO %s (%s) %s SELECT %s FROM %s, n WHERE %s", table, strings.Join(into, ", "), numbers, strings.Join(from, ", "), table, condition),
+		fmt.Sprintf("INSERT INTO %s (%s) %s SELECT %s FROM %s, n WHERE %s",
+			table, strings.Join(into, ", "), numbers, strings.Join(from, ", "), table, condition),
 		fmt.Sprintf("DELETE FROM %s WHERE %s", table, condition),
 	} {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
@@ -125,7 +135,8 @@ func multiply(ctx context.Context, tx *sql.Tx, table, numbers string, set map[st
 
 // direct runs a transaction on a database that no process has open.
 func direct(ctx context.Context, path string, do func(*sql.Tx) error) (err error) {
-	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
+	db, err := sql.Open("sqlite", "file:"+path+
+		"?_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_pragma=cache_size(-65536)")
 	if err != nil {
 		return err
 	}
@@ -157,7 +168,8 @@ func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 		cell := apidb.Cell{UUID: cellUUID(c), Name: cellName(c), URL: url(c)}
 		testproc.Try(store.CreateCell(ctx, cell)).Or(t)
 		for h := range hostsPerCell {
-			nodes = append(nodes, apidb.Node{UUID: fmt.Sprintf("%08x-0000-4000-8000-%012x", c, h), Name: hostName(c, h), Host: hostName(c, h), CellUUID: cell.UUID})
+			nodes = append(nodes, apidb.Node{UUID: fmt.Sprintf("%08x-0000-4000-8000-%012x", c, h), Name: hostName(c, h),
+				Host: hostName(c, h), CellUUID: cell.UUID})
 		}
 	}
 	check(t, store.MapNodes(ctx, nodes))
@@ -167,16 +179,20 @@ func (m model) seedAPI(t *testing.T, path string, url func(c int) string) {
 	check(t, store.Built(ctx, s.UUID))
 	check(t, store.Close())
 	check(t, direct(ctx, path, func(tx *sql.Tx) error {
-		numbers := fmt.Sprintf("WITH RECURSIVE g(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM g WHERE g < %d), n AS (SELECT g, (g - 1) / %d AS i, (g - 1) %% %[2]d AS c FROM g)",
+		numbers := fmt.Sprintf(
+			"WITH RECURSIVE g(g) AS (SELECT 1 UNION ALL SELECT g + 1 FROM g WHERE g < %d), n AS (SELECT g, (g - 1) "+
+				"/ %d AS i, (g - 1) %% %[2]d AS c FROM g)",
 			m.servers, m.cells)
 		if err := multiply(ctx, tx, "instance_mappings", numbers, map[string]string{
-			"instance_uuid": uuidOf, "project_id": fmt.Sprintf("'p' || (i %% %d)", m.projects), "created_at": fmt.Sprintf("%d + g * 1000000", born.UnixMicro()),
-			"cell_id": "(SELECT id FROM cell_mappings WHERE name = 'cell' || c)",
+			"instance_uuid": uuidOf, "project_id": fmt.Sprintf("'p' || (i %% %d)", m.projects),
+			"created_at": fmt.Sprintf("%d + g * 1000000", born.UnixMicro()),
+			"cell_id":    "(SELECT id FROM cell_mappings WHERE name = 'cell' || c)",
 		}, "instance_uuid = '"+s.UUID+"'"); err != nil {
 			return err
 		}
 		return multiply(ctx, tx, "request_specs", numbers, map[string]string{
-			"instance_uuid": uuidOf, "spec": "json_set(spec, '$.uuid', " + uuidOf + ", '$.project_id', 'p' || (i % " + fmt.Sprint(m.projects) + "))",
+			"instance_uuid": uuidOf, "spec": "json_set(spec, '$.uuid', " + uuidOf + ", '$.project_id', 'p' || (i % " +
+				fmt.Sprint(m.projects) + "))",
 		}, "instance_uuid = '"+s.UUID+"'")
 	}))
 }

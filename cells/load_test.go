@@ -36,9 +36,12 @@ var (
 	clientCount  = flag.Int("load.clients", 10, "clients that ask at the same time")
 	askCount     = flag.Int("load.each", 6, "requests that each of them sends")
 	cellTimeout  = flag.Duration("load.timeout", 10*time.Second, "how long a cell may take")
-	cellDownTime = flag.Duration("load.down", 8*time.Second, "how long after its last answer a cell is down that answers no pings")
-	allowance    = flag.Duration("load.slack", 2*time.Second, "how much longer than a cell that hangs is waited for the 99th of a hundred answers may take, with load.figures")
-	figures      = flag.Bool("load.figures", false, "print figures, and hold the times to their bounds")
+	cellDownTime = flag.Duration("load.down", 8*time.Second,
+		"how long after its last answer a cell is down that answers no pings")
+	allowance = flag.Duration("load.slack", 2*time.Second,
+		"how much longer than a cell that hangs is waited for the 99th of a hundred answers may take, with "+
+			"load.figures")
+	figures = flag.Bool("load.figures", false, "print figures, and hold the times to their bounds")
 )
 
 func TestMain(m *testing.M) {
@@ -72,7 +75,8 @@ func TestRealLoad(t *testing.T) {
 	m.projects = max(1, m.perCell()/10)
 	w := newWorld(t, m)
 	w.startClients()
-	t.Logf("%d cells, %d servers of %d projects, %d clients; a cell has %v", m.cells, m.servers, m.projects, *clientCount, *cellTimeout)
+	t.Logf("%d cells, %d servers of %d projects, %d clients; a cell has %v",
+		m.cells, m.servers, m.projects, *clientCount, *cellTimeout)
 	if *figures {
 		w.idle(0)
 		w.idle(pingInterval)
@@ -166,14 +170,16 @@ func (w *world) idle(pingInterval time.Duration) {
 	n, before := sent(), w.usage()
 	<-time.After(long * time.Second)
 	after := w.usage()
-	w.t.Logf("no client: %.1f pings a second, and %.1f ms of CPU time a second here and %.1f in the cells", float64(sent()-n)/long,
+	w.t.Logf("no client: %.1f pings a second, and %.1f ms of CPU time a second here and %.1f in the cells",
+		float64(sent()-n)/long,
 		milliseconds(after.api-before.api)/long, milliseconds(after.cells-before.cells)/long)
 }
 
 // alone prints what a request costs when there is one at a time.
 func (w *world) alone() {
 	defer w.startAPI(*cellTimeout, pingInterval)()
-	wrong := w.crowd(crowd{Clients: 1, Each: len(kinds), Kinds: kinds}, nil).Wrong // connections are made and databases read
+	// connections are made and databases read
+	wrong := w.crowd(crowd{Clients: 1, Each: len(kinds), Kinds: kinds}, nil).Wrong
 	for _, kind := range kinds {
 		before := w.usage()
 		o := w.crowd(crowd{Clients: 1, Each: 50, Kinds: []string{kind}}, nil)

@@ -29,7 +29,8 @@ func (w *world) usage() usage {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	return usage{
-		api: time.Duration(self.Utime.Nano() + self.Stime.Nano()), cells: w.cpuOf(w.healthy.cmd.Process.Pid), heap: memory.HeapAlloc,
+		api:   time.Duration(self.Utime.Nano() + self.Stime.Nano()),
+		cells: w.cpuOf(w.healthy.cmd.Process.Pid), heap: memory.HeapAlloc,
 		apiRSS: w.peakRSS(os.Getpid()), cellsRSS: w.peakRSS(w.healthy.cmd.Process.Pid),
 	}
 }
@@ -58,8 +59,10 @@ func (w *world) peakRSS(pid int) string {
 func (o outcome) line(name string, before, after usage) string {
 	n := o.asked()
 	per := func(d time.Duration) float64 { return milliseconds(d) / float64(n) }
-	return fmt.Sprintf("%s: %d requests in %.1f s; fastest %.1f ms, p50 %.1f, p99 %.1f, slowest %.1f; CPU of one %.1f ms here and %.1f in the cells; heap %d MiB, peak RSS %s here, %s in the cells",
-		name, n, o.Elapsed.Seconds(), milliseconds(o.quantile("", 0)), milliseconds(o.quantile("", 0.5)), milliseconds(o.quantile("", 0.99)), milliseconds(o.quantile("", 1)),
+	return fmt.Sprintf("%s: %d requests in %.1f s; fastest %.1f ms, p50 %.1f, p99 %.1f, slowest %.1f; CPU of one "+
+		"%.1f ms here and %.1f in the cells; heap %d MiB, peak RSS %s here, %s in the cells",
+		name, n, o.Elapsed.Seconds(), milliseconds(o.quantile("", 0)), milliseconds(o.quantile("", 0.5)),
+		milliseconds(o.quantile("", 0.99)), milliseconds(o.quantile("", 1)),
 		per(after.api-before.api), per(after.cells-before.cells), after.heap>>20, after.apiRSS, after.cellsRSS)
 }
 
@@ -69,7 +72,9 @@ func (o outcome) report(name string, before, after usage) string {
 	out.WriteString(o.line(name, before, after) + "\n")
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, kind := range kinds {
-		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\tslowest %.1f ms\t%d\n", kind, milliseconds(o.quantile(kind, 0.5)), milliseconds(o.quantile(kind, 0.99)), milliseconds(o.quantile(kind, 1)), len(o.Took[kind]))
+		_, _ = fmt.Fprintf(table, "  %s\tp50 %.1f ms\tp99 %.1f ms\tslowest %.1f ms\t%d\n", kind,
+			milliseconds(o.quantile(kind, 0.5)), milliseconds(o.quantile(kind, 0.99)),
+			milliseconds(o.quantile(kind, 1)), len(o.Took[kind]))
 	}
 	_ = table.Flush()
 	return out.String()

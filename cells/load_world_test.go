@@ -66,7 +66,8 @@ func newWorld(t *testing.T, m model) *world {
 	w := &world{t: t, model: m, dir: dir, client: newClient()}
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, seed(t.Context(), m, dir))
-	m.seedAPI(t, filepath.Join(dir, "api.db"), func(c int) string { return "unix://" + filepath.Join(dir, cellName(c)+".sock") })
+	m.seedAPI(t, filepath.Join(dir, "api.db"),
+		func(c int) string { return "unix://" + filepath.Join(dir, cellName(c)+".sock") })
 	var elsewhere []string
 	for c := range m.cells {
 		if c != hung && c != refused {
@@ -157,7 +158,8 @@ func serveCells(dir string, names []string) error {
 }
 
 func openCell(ctx context.Context, dir, name string) (*cells.Cell, net.Listener, error) {
-	c, err := cells.NewCell(ctx, cells.CellConfig{Name: name, Database: filepath.Join(dir, name+".db"), Auth: cell.NoAuth(), ServiceDownTime: downTime, Logger: zerolog.Nop()})
+	c, err := cells.NewCell(ctx, cells.CellConfig{Name: name, Database: filepath.Join(dir, name+".db"),
+		Auth: cell.NoAuth(), ServiceDownTime: downTime, Logger: zerolog.Nop()})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,9 +175,12 @@ func (w *world) startAPI(timeout, pingInterval time.Duration) (stop func()) {
 		Database: filepath.Join(w.dir, "api.db"), Auth: osapi.NoAuth{}, Open: true,
 		Options:    compute.Options{MaxLimit: maxLimit, ListSkipsDownCells: true, DefaultZone: "nova"},
 		CellClient: w.cellClient, CellTimeout: timeout, CellPingInterval: pingInterval, CellDownTime: *cellDownTime,
-		Placement: placementclient.Config{Endpoint: func(context.Context) (string, error) { return "", errors.New("there is no Placement here") }},
-		Quotas:    apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
-		Logger:    zerolog.Nop(),
+		Placement: placementclient.Config{Endpoint: func(context.Context) (string, error) {
+			return "",
+				errors.New("there is no Placement here")
+		}},
+		Quotas: apidb.QuotaSet{"instances": -1, "cores": -1, "ram": -1},
+		Logger: zerolog.Nop(),
 	})).Or(w.t)
 	l := testproc.Try(osapi.Listen(w.t.Context(), "127.0.0.1:0")).Or(w.t)
 	ctx, cancel := context.WithCancel(context.Background())

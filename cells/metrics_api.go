@@ -39,18 +39,23 @@ func newAPIMetrics(now func() time.Time) *apiMetrics {
 	}
 	page := osapi.NewMetricsPage(prefixAPI, "serves")
 	m := &apiMetrics{
-		MetricsPage: page, AnswerMetrics: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{Prefix: prefixAPI, Buckets: latencies}), now: now,
+		MetricsPage: page, AnswerMetrics: osapi.NewAnswerMetrics(page,
+			osapi.AnswerMetricsOptions{Prefix: prefixAPI, Buckets: latencies}), now: now,
 		builds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "builds_total",
-			Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned (deleted meanwhile) or put_off (a dependency failed; tried again).",
+			Help: "Attempts to build a server, by how they ended: placed, unplaced (in error, in cell0), abandoned " +
+				"(deleted meanwhile) or put_off (a dependency failed; tried again).",
 		}, []string{"outcome"}),
 		corrections: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "corrections_total",
-			Help: "What the reconciler found half done and finished: hidden rows of a cell that were released or discarded, allocations of deleted servers (unfreed), a claim without a build, queued_for_delete that differed from the cell, and expired soft deletes (reclaimed).",
+			Help: "What the reconciler found half done and finished: hidden rows of a cell that were released or " +
+				"discarded, allocations of deleted servers (unfreed), a claim without a build, queued_for_delete " +
+				"that differed from the cell, and expired soft deletes (reclaimed).",
 		}, []string{"kind"}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefixAPI + "enrolment_refusals_total",
-			Help: "Requests that the enrolment service refused, by the code of the reason: key_unknown means that two machines have the identity of one host.",
+			Help: "Requests that the enrolment service refused, by the code of the reason: key_unknown means that " +
+				"two machines have the identity of one host.",
 		}, []string{"route", "code"}),
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.
@@ -114,36 +119,51 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descInFlight    = desc(prefixAPI+"http_requests_in_flight", "Requests in progress; beyond 1000 they are refused with 503.")
-	descScheduling  = desc(prefixAPI+"scheduling", "1 in the process that schedules and reconciles, 0 in others; one process of a database does.")
+	descInFlight = desc(prefixAPI+"http_requests_in_flight",
+		"Requests in progress; beyond 1000 they are refused with 503.")
+	descScheduling = desc(prefixAPI+"scheduling",
+		"1 in the process that schedules and reconciles, 0 in others; one process of a database does.")
 	descAPIDatabase = desc(prefixAPI+"database_up", "1 if the API database could be read for this page, 0 if not.")
 	descAPIWritable = desc(
 		prefixAPI+"database_writable",
-		"1 if the API database accepts writes as far as is known. 0 after a failed write until one succeeds, which is tested every second, and while the file is missing from its path.",
+		"1 if the API database accepts writes as far as is known. 0 after a failed write until one succeeds, which "+
+			"is tested every second, and while the file is missing from its path.",
 	)
-	descBuilds       = desc(prefixAPI+"build_requests", "Servers that are not placed and passed to their host yet, in the API database; processes of one database show the same.")
-	descClaims       = desc(prefixAPI+"claims_open", "Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
-	descCellUp       = desc(prefixAPI+"cell_up", "1 if the cell answers the requests and pings of this process, 0 if it is down. Not before the first one.", "cell")
-	descCellDisabled = desc(prefixAPI+"cell_disabled", "1 if an administrator disabled the cell for new servers, 0 if not.", "cell")
-	descCellSuspect  = desc(
+	descBuilds = desc(prefixAPI+"build_requests",
+		"Servers that are not placed and passed to their host yet, in the API database; processes of one database "+
+			"show the same.")
+	descClaims = desc(prefixAPI+"claims_open",
+		"Allocations that may be in Placement and that no cell accounts for yet, in the API database.")
+	descCellUp = desc(prefixAPI+"cell_up",
+		"1 if the cell answers the requests and pings of this process, 0 if it is down. Not before the first one.",
+		"cell")
+	descCellDisabled = desc(prefixAPI+"cell_disabled",
+		"1 if an administrator disabled the cell for new servers, 0 if not.", "cell")
+	descCellSuspect = desc(
 		prefixAPI+"cell_database_suspect",
-		"1 if the cell has another database than before, or an older copy of it, and no operator has accepted that yet; 0 if not. Processes of one database show the same.",
+		"1 if the cell has another database than before, or an older copy of it, and no operator has accepted that "+
+			"yet; 0 if not. Processes of one database show the same.",
 		"cell",
 	)
 	descCellSince    = desc(prefixAPI+"cell_state_seconds", "Time since the cell went up or down.", "cell")
 	descCellRequests = desc(
 		prefixAPI+"cell_requests_total",
-		"Requests to the cell, by how they ended: answered, timed_out, failed, or circuit_open: not sent, because the cell does not answer pings.",
+		"Requests to the cell, by how they ended: answered, timed_out, failed, or circuit_open: not sent, because "+
+			"the cell does not answer pings.",
 		"cell",
 		"outcome",
 	)
-	descCellPings    = desc(prefixAPI+"cell_pings_total", "Pings of the cell, by how they ended: answered, timed_out or failed.", "cell", "outcome")
-	descCellPingTime = desc(prefixAPI+"cell_ping_seconds", "How long the last ping took that the cell answered. Not before that.", "cell")
+	descCellPings = desc(prefixAPI+"cell_pings_total",
+		"Pings of the cell, by how they ended: answered, timed_out or failed.", "cell", "outcome")
+	descCellPingTime = desc(prefixAPI+"cell_ping_seconds",
+		"How long the last ping took that the cell answered. Not before that.", "cell")
 )
 
 // Describe implements prometheus.Collector.
 func (w *apiCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds, descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests, descCellPings, descCellPingTime} {
+	for _, d := range []*prometheus.Desc{descInFlight, descScheduling, descAPIDatabase, descAPIWritable, descBuilds,
+		descClaims, descCellUp, descCellDisabled, descCellSuspect, descCellSince, descCellRequests,
+		descCellPings, descCellPingTime} {
 		out <- d
 	}
 }

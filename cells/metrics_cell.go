@@ -40,28 +40,36 @@ func newCellMetrics(now func() time.Time) *cellMetrics {
 	m := &cellMetrics{
 		MetricsPage: page, now: now,
 		answers: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{
-			Prefix: prefixCell, Help: "Time from a request's headers to its answer; requests that wait for work are not among them.",
+			Prefix:  prefixCell,
+			Help:    "Time from a request's headers to its answer; requests that wait for work are not among them.",
 			Buckets: latencies, Untimed: cell.WorkRoute,
 		}),
 		reports: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefixCell + "reports_total", Help: "What hosts reported about servers, by kind, and whether it was taken or refused.",
+			Name: prefixCell + "reports_total",
+			Help: "What hosts reported about servers, by kind, and whether it was taken or refused.",
 		}, []string{"kind", "outcome"}),
 		writes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    prefixCell + "database_write_duration_seconds",
-			Help:    "Time that writes to the cell's database took, including the wait for other writes. All except most heartbeats wait for the disk.",
+			Name: prefixCell + "database_write_duration_seconds",
+			Help: "Time that writes to the cell's database took, including the wait for other writes. All except " +
+				"most heartbeats wait for the disk.",
 			Buckets: latencies,
 		}, []string{"operation"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefixCell + "database_write_failures_total", Help: "Writes that failed because the cell's database could not be used.",
+			Name: prefixCell + "database_write_failures_total",
+			Help: "Writes that failed because the cell's database could not be used.",
 		}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: prefixCell + "nodes_refused_total", Help: "Nodes in reports of hosts that the cell did not take for the host, by why; each report counts again.",
+			Name: prefixCell + "nodes_refused_total",
+			Help: "Nodes in reports of hosts that the cell did not take for the host, by why; each report " +
+				"counts again.",
 		}, []string{"reason"}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: prefixCell + "host_requests_limited_total", Help: "Requests of hosts that were refused with 429, because the host sent too many.",
+			Name: prefixCell + "host_requests_limited_total",
+			Help: "Requests of hosts that were refused with 429, because the host sent too many.",
 		}),
 	}
-	for _, code := range []cellwire.NodeProblemCode{cellwire.NodeElsewhere, cellwire.NodeNotInCertificate, cellwire.NodeTooMany} {
+	for _, code := range []cellwire.NodeProblemCode{cellwire.NodeElsewhere,
+		cellwire.NodeNotInCertificate, cellwire.NodeTooMany} {
 		m.refused.WithLabelValues(string(code))
 	}
 	// What never happened is shown as 0, so that a rate can be taken from the start.
@@ -138,35 +146,45 @@ type cellCollector struct {
 }
 
 var (
-	descCellDatabase = desc(prefixCell+"database_up", "1 if the cell's database is whole and could be read for this page, 0 if not: then the cell refuses every request.")
+	descCellDatabase = desc(prefixCell+"database_up",
+		"1 if the cell's database is whole and could be read for this page, 0 if not: then the cell refuses "+
+			"every request.")
 	descCellWritable = desc(
 		prefixCell+"database_writable",
-		"1 if the cell's database accepts writes as far as is known. 0 after a failed write until one succeeds, which is tested every second, and while the file is missing from its path.",
+		"1 if the cell's database accepts writes as far as is known. 0 after a failed write until one succeeds, "+
+			"which is tested every second, and while the file is missing from its path.",
 	)
-	descHosts     = desc(prefixCell+"hosts", "Hosts, by whether they are up or down, and whether they are disabled.", "state", "disabled")
-	descSeveral   = desc(prefixCell+"hosts_of_several_agents", "Hosts as which several agents report at the same time. They get no new servers.")
+	descHosts = desc(prefixCell+"hosts", "Hosts, by whether they are up or down, and whether they are disabled.",
+		"state", "disabled")
+	descSeveral = desc(prefixCell+"hosts_of_several_agents",
+		"Hosts as which several agents report at the same time. They get no new servers.")
 	descInstances = desc(
 		prefixCell+"instances",
-		"Servers of the cell that are not deleted, by vm_state; softly deleted ones are included. Counted at most every 15 s.",
+		"Servers of the cell that are not deleted, by vm_state; softly deleted ones are included. Counted at most "+
+			"every 15 s.",
 		"vm_state",
 	)
 	descNodes = desc(
 		prefixCell+"nodes",
-		"Compute nodes: present (reported by their hosts), absent (not any more), contested (other hosts report them too), unused (the compute API does not use them).",
+		"Compute nodes: present (reported by their hosts), absent (not any more), contested (other hosts report "+
+			"them too), unused (the compute API does not use them).",
 		"state",
 	)
-	descWaiting = desc(prefixCell+"long_polls", "Requests of agents that wait for work now: one for each host whose agent is connected.")
+	descWaiting = desc(prefixCell+"long_polls",
+		"Requests of agents that wait for work now: one for each host whose agent is connected.")
 )
 
 // other stands for all that has no series of its own.
 const other = "other"
 
 // vmStates are those that there are.
-var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopped, cellwire.VMError, cellwire.VMSoftDeleted}
+var vmStates = []string{cellwire.VMBuilding, cellwire.VMActive, cellwire.VMStopped,
+	cellwire.VMError, cellwire.VMSoftDeleted}
 
 // Describe implements prometheus.Collector.
 func (w *cellCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCellDatabase, descCellWritable, descHosts, descSeveral, descInstances, descNodes, descWaiting} {
+	for _, d := range []*prometheus.Desc{descCellDatabase,
+		descCellWritable, descHosts, descSeveral, descInstances, descNodes, descWaiting} {
 		out <- d
 	}
 }
@@ -190,7 +208,8 @@ func (w *cellCollector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	if nodes, err := w.from.Nodes(ctx); err == nil {
-		for state, n := range map[string]int64{"present": nodes.Present, "absent": nodes.Absent, "contested": nodes.Claimed, "unused": nodes.Unused} {
+		for state, n := range map[string]int64{"present": nodes.Present, "absent": nodes.Absent,
+			"contested": nodes.Claimed, "unused": nodes.Unused} {
 			e.gauge(descNodes, float64(n), state)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // storeWrites are the writes to a cell's database.
-var storeWrites = []string{"insert", "release", "discard", "delete", "restore", "freed", "service", "mapped", "nodes", "forget", "heartbeat", "reports"}
+var storeWrites = []string{"insert", "release", "discard", "delete", "restore", "freed", "service", "mapped", "nodes",
+	"forget", "heartbeat", "reports"}
 
 // timed is the store, with its writes measured. Reads are as they were.
 func (m *cellMetrics) timed(s celldb.Store) celldb.Store { return timedStore{s, m} }
@@ -34,7 +35,9 @@ func (t timedStore) begin(operation string) (end func(*error)) {
 	}
 }
 
-func (t timedStore) Insert(ctx context.Context, server cellwire.Server, m celldb.Moment) (_ cellwire.Server, err error) {
+func (t timedStore) Insert(
+	ctx context.Context, server cellwire.Server, m celldb.Moment,
+) (_ cellwire.Server, err error) {
 	defer t.begin("insert")(&err)
 	return t.Store.Insert(ctx, server, m)
 }
@@ -49,7 +52,9 @@ func (t timedStore) Discard(ctx context.Context, uuid string) (err error) {
 	return t.Store.Discard(ctx, uuid)
 }
 
-func (t timedStore) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m celldb.Moment) (_ cellwire.DeleteAnswer, err error) {
+func (t timedStore) Delete(
+	ctx context.Context, uuid string, kind cellwire.DeleteKind, m celldb.Moment,
+) (_ cellwire.DeleteAnswer, err error) {
 	defer t.begin("delete")(&err)
 	return t.Store.Delete(ctx, uuid, kind, m)
 }
@@ -64,7 +69,9 @@ func (t timedStore) Freed(ctx context.Context, uuid string) (err error) {
 	return t.Store.Freed(ctx, uuid)
 }
 
-func (t timedStore) PatchService(ctx context.Context, uuid string, p cellwire.ServicePatch, m celldb.Moment) (_ cellwire.Service, err error) {
+func (t timedStore) PatchService(
+	ctx context.Context, uuid string, p cellwire.ServicePatch, m celldb.Moment,
+) (_ cellwire.Service, err error) {
 	defer t.begin("service")(&err)
 	return t.Store.PatchService(ctx, uuid, p, m)
 }
@@ -74,7 +81,9 @@ func (t timedStore) DeleteService(ctx context.Context, uuid string, m celldb.Mom
 	return t.Store.DeleteService(ctx, uuid, m)
 }
 
-func (t timedStore) RenameHost(ctx context.Context, uuid string, r cellwire.RenameRequest, m celldb.Moment) (_ cellwire.Service, err error) {
+func (t timedStore) RenameHost(
+	ctx context.Context, uuid string, r cellwire.RenameRequest, m celldb.Moment,
+) (_ cellwire.Service, err error) {
 	defer t.begin("service")(&err)
 	return t.Store.RenameHost(ctx, uuid, r, m)
 }
@@ -101,7 +110,9 @@ func (t timedStore) Report(
 	return t.Store.Report(ctx, who, r, m)
 }
 
-func (t timedStore) Apply(ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment) (_ celldb.Applied, err error) {
+func (t timedStore) Apply(
+	ctx context.Context, host string, reports []cellwire.Report, m celldb.Moment,
+) (_ celldb.Applied, err error) {
 	defer t.begin("reports")(&err)
 	return t.Store.Apply(ctx, host, reports, m)
 }

@@ -76,14 +76,18 @@ type apiSources struct {
 }
 
 func newAPISources(c *metricsClock) *apiSources {
-	cells := []apidb.Cell{{UUID: apidb.Cell0UUID, Name: "cell0"}, {UUID: "c1", Name: "cell1"}, {UUID: "c2", Name: "cell2", Disabled: true}}
+	cells := []apidb.Cell{{UUID: apidb.Cell0UUID, Name: "cell0"}, {UUID: "c1", Name: "cell1"},
+		{UUID: "c2", Name: "cell2", Disabled: true}}
 	return &apiSources{clock: c, cells: cells, states: []gather.CellState{
-		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Requests: gather.Counts{Answered: 7}, Pings: gather.Counts{Answered: 3600}, PingTime: 1500 * time.Microsecond},
+		{Cell: cells[0], State: gather.OK, Since: c.at.Add(-time.Hour), Requests: gather.Counts{Answered: 7},
+			Pings: gather.Counts{Answered: 3600}, PingTime: 1500 * time.Microsecond},
 		{
 			Cell: cells[1], State: gather.TimedOut, Since: c.at.Add(-90 * time.Second),
-			Requests: gather.Counts{Answered: 100, TimedOut: 3, Failed: 2}, NotSent: 40, Pings: gather.Counts{TimedOut: 45, Failed: 1},
+			Requests: gather.Counts{Answered: 100, TimedOut: 3, Failed: 2}, NotSent: 40,
+			Pings: gather.Counts{TimedOut: 45, Failed: 1},
 		},
-		{Cell: apidb.Cell{UUID: "c9", Name: "cell1"}, State: gather.Failed, Requests: gather.Counts{Failed: 5}}, // one of that name that was removed
+		// one of that name that was removed
+		{Cell: apidb.Cell{UUID: "c9", Name: "cell1"}, State: gather.Failed, Requests: gather.Counts{Failed: 5}},
 	}}
 }
 
@@ -92,7 +96,8 @@ func (s *apiSources) sources() apiMetricSources {
 		Cells:  func(context.Context) ([]apidb.Cell, error) { return s.cells, s.err },
 		States: func() []gather.CellState { return s.states },
 		Databases: func(context.Context) (map[string]apidb.CellDatabase, error) {
-			return map[string]apidb.CellDatabase{"c1": {CellUUID: "c1", Suspect: &apidb.CellMark{Epoch: "e", Revision: 1}}, "c2": {CellUUID: "c2"}}, s.err
+			return map[string]apidb.CellDatabase{"c1": {CellUUID: "c1",
+				Suspect: &apidb.CellMark{Epoch: "e", Revision: 1}}, "c2": {CellUUID: "c2"}}, s.err
 		},
 		Pending:    func(context.Context) (int64, int64, error) { return 4, 2, s.err },
 		InFlight:   func() int64 { return 3 },
@@ -106,7 +111,8 @@ func apiDay() *apiMetrics {
 	c := newMetricsClock()
 	m := newAPIMetrics(c.now)
 	for range 2 {
-		m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: 250 * time.Millisecond})
+		m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200,
+			Duration: 250 * time.Millisecond})
 	}
 	m.Answered(osapi.Answer{Route: "/v2.1/servers", Method: "POST", Status: 202, Duration: time.Second})
 	m.Answered(osapi.Answer{Method: osapi.OtherMethod, Status: 404})
@@ -130,7 +136,9 @@ func (s servers) Insert(context.Context, cellwire.Server, celldb.Moment) (cellwi
 	return cellwire.Server{}, s.err
 }
 
-func (s servers) Report(context.Context, celldb.Reporter, cellwire.HostReport, celldb.Moment) (cellwire.Service, []cellwire.NodeProblem, error) {
+func (s servers) Report(
+	context.Context, celldb.Reporter, cellwire.HostReport, celldb.Moment,
+) (cellwire.Service, []cellwire.NodeProblem, error) {
 	s.clock.at = s.clock.at.Add(time.Millisecond)
 	return cellwire.Service{}, nil, nil
 }
@@ -168,11 +176,13 @@ func cellDay(t *testing.T) *cellMetrics {
 	m.Watch(cellSources(&counts, nil))
 	store := m.timed(servers{clock: c})
 	testproc.Try(store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{})).Or(t)
-	if _, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h1"}, cellwire.HostReport{}, celldb.Moment{}); err != nil {
+	if _, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h1"}, cellwire.HostReport{},
+		celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
 	full := fmt.Errorf("%w: the disk is full", celldb.ErrUnavailable)
-	if _, err := m.timed(servers{clock: c, err: full}).Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
+	if _, err := m.timed(servers{clock: c, err: full}).
+		Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
 		t.Fatal(err)
 	}
 	return m
@@ -186,7 +196,8 @@ func TestExposition(t *testing.T) {
 		dir := t.TempDir()
 		audit := testproc.Try(auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})).Or(t)
 		defer func() { _ = audit.Close() }()
-		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"), pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
+		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"),
+			pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
 		testproc.Check(t, err)
 		api, cell := apiDay(), cellDay(t)
 		api.MustRegister(audit.Collector())
@@ -210,7 +221,8 @@ func TestAPIDatabaseAway(t *testing.T) {
 	c := newMetricsClock()
 	m, s := newAPIMetrics(c.now), newAPISources(c)
 	m.Watch(s.sources())
-	names := []string{"compute_agent_api_database_up", "compute_agent_api_cell_database_suspect", "compute_agent_api_build_requests", "compute_agent_api_claims_open", "compute_agent_api_cell_up"}
+	names := []string{"compute_agent_api_database_up", "compute_agent_api_cell_database_suspect",
+		"compute_agent_api_build_requests", "compute_agent_api_claims_open", "compute_agent_api_cell_up"}
 	before := samples(t, m, names...)
 	s.err = apidb.ErrUnavailable
 	after := samples(t, m, names...)
@@ -250,7 +262,8 @@ func TestServerCountIsCached(t *testing.T) {
 		want int
 	}{{0, 1}, {14 * time.Second, 1}, {time.Second, 2}, {0, 2}, {-time.Hour, 3}} {
 		c.at = c.at.Add(step.pass)
-		if got := samples(t, m, `compute_agent_cell_instances{vm_state="active"}`); len(got) != 1 || counts != step.want {
+		if got := samples(t, m, `compute_agent_cell_instances{vm_state="active"}`); len(got) != 1 ||
+			counts != step.want {
 			t.Errorf("%+v: counted %d times, shown %v", step, counts, got)
 		}
 	}
@@ -263,7 +276,8 @@ func TestCellDatabaseAway(t *testing.T) {
 	counts := 0
 	m.Watch(cellSources(&counts, celldb.ErrUnavailable))
 	want := []string{"compute_agent_cell_database_up 0", "compute_agent_cell_long_polls 3"}
-	testproc.Same(t, cmp.Diff(want, samples(t, m, "compute_agent_cell_database_up", "compute_agent_cell_hosts", "compute_agent_cell_instances", "compute_agent_cell_long")))
+	testproc.Same(t, cmp.Diff(want, samples(t, m, "compute_agent_cell_database_up", "compute_agent_cell_hosts",
+		"compute_agent_cell_instances", "compute_agent_cell_long")))
 }
 
 // BenchmarkAnswered is what metrics add to a request.
@@ -272,7 +286,8 @@ func BenchmarkAnswered(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET", Status: 200, Duration: time.Millisecond})
+			m.Answered(osapi.Answer{Route: "/v2.1/servers/{id}", Method: "GET",
+				Status: 200, Duration: time.Millisecond})
 		}
 	})
 }

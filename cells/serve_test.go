@@ -35,12 +35,15 @@ func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Net: "unix", Name: "pipe"} }
 
 // ask serves with the handler, sends text, and returns what is answered.
-func ask(t *testing.T, longest time.Duration, handler http.HandlerFunc, text string) (status int, body string, err error) {
+func ask(
+	t *testing.T, longest time.Duration, handler http.HandlerFunc, text string,
+) (status int, body string, err error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	l := &pipes{make(chan net.Conn), make(chan struct{})}
 	ended := make(chan error)
-	s := &osapi.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: longest + answerTimeout, Grace: stopGrace}
+	s := &osapi.Server{Handler: handler, ReadTimeout: requestTimeout, WriteTimeout: longest +
+		answerTimeout, Grace: stopGrace}
 	go func() { ended <- s.Serve(ctx, l) }()
 	client, server := net.Pipe()
 	l.come <- server

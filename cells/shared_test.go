@@ -25,9 +25,11 @@ import (
 // process starts a process of a cell, and returns its URL and how it stops.
 func process(t *testing.T, database string) (url string, stop func()) {
 	t.Helper()
-	c, err := NewCell(t.Context(), CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	c, err := NewCell(t.Context(),
+		CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
-	url = "unix://" + filepath.Join(t.TempDir(), "cell.sock") // a port may be another program's after the process stopped
+	// a port may be another program's after the process stopped
+	url = "unix://" + filepath.Join(t.TempDir(), "cell.sock")
 	l := testproc.Try(osapi.Listen(t.Context(), url)).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -66,14 +68,16 @@ func TestTwoProcessesOfACell(t *testing.T) {
 		return c
 	}
 	api, agent := client(first, second), client(second, first)
-	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
+	report := cellwire.HostReport{Version: "1",
+		Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
 	testproc.Try(agent.Report(ctx, "h1", report)).Or(t)
 	work := testproc.Try(agent.Work(ctx, "h1", 0, "", 0)).Or(t)
 	before := testproc.Try(api.Cell(ctx)).Or(t)
 	build := func(id string) {
 		t.Helper()
 		server := cellwire.Server{
-			UUID: id, ProjectID: "p", Name: "one", Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+			UUID: id, ProjectID: "p", Name: "one", Host: "h1", Node: "n1", VMState: cellwire.VMBuilding,
+			TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 		}
 		testproc.Try(api.Insert(ctx, server)).Or(t)
 		testproc.Try(api.Release(ctx, id)).Or(t)
@@ -154,7 +158,8 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 		testproc.Check(t, err)
 		var reports []cellwire.Report
 		for _, item := range work.Items {
-			one := cellwire.Report{UUID: item.Server.UUID, Revision: item.Server.Revision, PowerState: plugins.PowerRunning}
+			one := cellwire.Report{UUID: item.Server.UUID,
+				Revision: item.Server.Revision, PowerState: plugins.PowerRunning}
 			switch {
 			case item.Want == cellwire.WantGone:
 				delete(guests, one.UUID)
@@ -179,7 +184,8 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 		switch r.IntN(4) {
 		case 0:
 			s := cellwire.Server{
-				UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: "p", Name: "one", Host: "h1", Node: "n1",
+				UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: "p",
+				Name: "one", Host: "h1", Node: "n1",
 				VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 			}
 			for range 1 + r.IntN(2) { // once more, as after a lost answer
@@ -214,11 +220,13 @@ func TestAgentSwitchesBetweenProcesses(t *testing.T) {
 		for _, c := range clients {
 			s := testproc.Try(c.Server(ctx, uuid)).Or(t)
 			if s.Deleted == lives[uuid] || lives[uuid] && s.VMState != cellwire.VMActive {
-				t.Errorf("server %s lives: %v, and is %s (%s), deleted: %v", uuid, lives[uuid], s.VMState, s.TaskState, s.Deleted)
+				t.Errorf("server %s lives: %v, and is %s (%s), deleted: %v",
+					uuid, lives[uuid], s.VMState, s.TaskState, s.Deleted)
 			}
 		}
 		if guests[uuid] != lives[uuid] || spawns[uuid] > 1 || lives[uuid] && spawns[uuid] == 0 {
-			t.Errorf("server %s lives: %v; there is a guest: %v, and it was made %d times", uuid, lives[uuid], guests[uuid], spawns[uuid])
+			t.Errorf("server %s lives: %v; there is a guest: %v, and it was made %d times",
+				uuid, lives[uuid], guests[uuid], spawns[uuid])
 		}
 	}
 	if len(spawns) == 0 {

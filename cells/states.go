@@ -34,7 +34,8 @@ func (a *API) serveStates(w http.ResponseWriter, r *http.Request) {
 	states := []CellState{}
 	for _, s := range a.gatherer.States() {
 		if s.State != 0 {
-			states = append(states, CellState{s.Cell.Name, s.Cell.UUID, s.Cell.URL, s.State == gather.OK, s.Since, s.Cause})
+			states = append(states,
+				CellState{s.Cell.Name, s.Cell.UUID, s.Cell.URL, s.State == gather.OK, s.Since, s.Cause})
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -68,7 +68,8 @@ func (a *API) Admin(runtimeDir, metrics string, commands http.Handler) osapi.Adm
 // "" for none.
 func (c *Cell) Admin(runtimeDir, metrics string) osapi.Admin {
 	return osapi.Admin{
-		Service: "Cell " + c.cfg.Name, Socket: filepath.Join(runtimeDir, CellSocket(c.cfg.Name)), Offers: "metrics", Serve: c.ServeAdmin,
+		Service: "Cell " + c.cfg.Name, Socket: filepath.Join(runtimeDir, CellSocket(c.cfg.Name)),
+		Offers: "metrics", Serve: c.ServeAdmin,
 		MetricsAddress: metrics, Key: "cell.metrics_listen", ServeMetrics: c.ServeMetrics,
 	}
 }
@@ -85,13 +86,15 @@ func (a *API) ServeMetrics(ctx context.Context, l net.Listener) error {
 func (a *API) ServeAdmin(ctx context.Context, l *osapi.KeySocket, commands http.Handler) error {
 	a.store.AnswersAt(l.Addr().String())
 	return a.serveMetrics(ctx, l, map[string]http.Handler{
-		"POST " + sqldb.CommandPath: l.WithKey(commands), "GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(a.store.ServeBackup)),
-		"GET " + StatesPath: http.HandlerFunc(a.serveStates),
+		"POST " + sqldb.CommandPath: l.WithKey(commands),
+		"GET " + sqldb.BackupPath:   l.WithKey(http.HandlerFunc(a.store.ServeBackup)),
+		"GET " + StatesPath:         http.HandlerFunc(a.serveStates),
 	})
 }
 
 func (a *API) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
-	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.now, More: more, Connections: a.cfg.Connections, Logger: a.cfg.Logger}
+	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.now, More: more,
+		Connections: a.cfg.Connections, Logger: a.cfg.Logger}
 	return server.Serve(ctx, l)
 }
 
@@ -104,17 +107,20 @@ func (a *API) look(ctx context.Context) osapi.Readiness {
 		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be read"}}
 	}
 	if err := a.store.Problem(); err != nil {
-		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be written to: " + sqldb.Reason(err)}}
+		return osapi.Readiness{Lines: []string{"not ready: the API database cannot be written to: " +
+			sqldb.Reason(err)}}
 	}
 	databases, err := a.store.CellDatabases(ctx) // before the cells are asked: revisions go on
 	if err != nil {
 		databases = nil // a line says less
 	}
-	answers := gather.AtOnce(ctx, a.gatherer, cells, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
+	answers := gather.AtOnce(ctx, a.gatherer, cells,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	var found osapi.Readiness
 	for _, c := range answers {
 		line := c.Cell.Name + ": " + c.State.String()
-		if c.State == gather.OK && c.Err == nil && c.Value.Revision > 0 && !databases[c.Cell.UUID].Fits(apidb.CellMark{Epoch: c.Value.Epoch, Revision: c.Value.Revision}) {
+		if c.State == gather.OK && c.Err == nil && c.Value.Revision > 0 &&
+			!databases[c.Cell.UUID].Fits(apidb.CellMark{Epoch: c.Value.Epoch, Revision: c.Value.Revision}) {
 			line += ", other database"
 		}
 		if c.Cell.Disabled {
@@ -144,11 +150,13 @@ func (c *Cell) ServeMetrics(ctx context.Context, l net.Listener) error {
 // of the socket.
 func (c *Cell) ServeAdmin(ctx context.Context, l *osapi.KeySocket) error {
 	c.db.AnswersAt(l.Addr().String())
-	return c.serveMetrics(ctx, l, map[string]http.Handler{"GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(c.db.ServeBackup))})
+	return c.serveMetrics(ctx, l,
+		map[string]http.Handler{"GET " + sqldb.BackupPath: l.WithKey(http.HandlerFunc(c.db.ServeBackup))})
 }
 
 func (c *Cell) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
-	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.now, More: more, Connections: c.cfg.Connections, Logger: c.cfg.Logger}
+	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.now, More: more,
+		Connections: c.cfg.Connections, Logger: c.cfg.Logger}
 	return server.Serve(ctx, l)
 }
 
@@ -160,7 +168,8 @@ func (c *Cell) look(ctx context.Context) osapi.Readiness {
 		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}
 	}
 	if err := c.db.Problem(); err != nil {
-		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be written to: " + sqldb.Reason(err)}}
+		return osapi.Readiness{Lines: []string{"not ready: the database of " +
+			c.cfg.Name + " cannot be written to: " + sqldb.Reason(err)}}
 	}
 	return osapi.Readiness{Ready: true, Lines: []string{"ready", c.cfg.Name + ": up"}}
 }

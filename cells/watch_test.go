@@ -66,7 +66,8 @@ func during(t *testing.T, serve func(context.Context, net.Listener) error, l net
 // newCell is a cell with a new database.
 func newCell(t *testing.T, name string, change ...func(*cells.CellConfig)) *cells.Cell {
 	t.Helper()
-	cfg := cells.CellConfig{Name: name, Database: dbservers.Fresh(t), Auth: cell.NoAuth(), Version: "1", Logger: zerolog.Nop()}
+	cfg := cells.CellConfig{Name: name, Database: dbservers.Fresh(t), Auth: cell.NoAuth(),
+		Version: "1", Logger: zerolog.Nop()}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -84,7 +85,8 @@ func newAPI(t *testing.T, change ...func(*cells.APIConfig)) *cells.API {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},
 		CellTimeout: 10 * time.Second, CellPingInterval: time.Second, CellDownTime: 2 * time.Second,
-		Quotas: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1}, Logger: zerolog.Nop(),
+		Quotas: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1},
+		Logger: zerolog.Nop(),
 	}
 	for _, c := range change {
 		c(&cfg)
@@ -97,9 +99,10 @@ func newAPI(t *testing.T, change ...func(*cells.APIConfig)) *cells.API {
 // get sends a request to the server at a socket.
 func get(t *testing.T, socket, path string) (status int, body string) {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}}}
 	req := testproc.Try(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://process"+path, nil)).Or(t)
 	resp := testproc.Try(client.Do(req)).Or(t)
 	text, err := io.ReadAll(resp.Body)
@@ -145,7 +148,8 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: failed\ncell2: up, disabled\n")
 	_, page := get(t, socket, "/metrics")
 	for _, line := range []string{
-		`compute_agent_api_cell_up{cell="cell0"} 1`, `compute_agent_api_cell_up{cell="cell1"} 0`, `compute_agent_api_cell_disabled{cell="cell2"} 1`,
+		`compute_agent_api_cell_up{cell="cell0"} 1`, `compute_agent_api_cell_up{cell="cell1"} 0`,
+		`compute_agent_api_cell_disabled{cell="cell2"} 1`,
 		"compute_agent_api_database_up 1", "compute_agent_api_scheduling 0", "compute_agent_api_build_requests 0",
 	} {
 		if !strings.Contains(page, line+"\n") {
@@ -153,11 +157,13 @@ func TestReadinessOfTheAPI(t *testing.T) {
 		}
 	}
 	stops["cell2"]()
-	ready(t, socket, 503, "not ready: no cell that has hosts is up\ncell0: up\ncell1: failed\ncell2: failed, disabled\n")
+	ready(t, socket, 503,
+		"not ready: no cell that has hosts is up\ncell0: up\ncell1: failed\ncell2: failed, disabled\n")
 	during(t, newCell(t, "cell1").Serve, listen(t, filepath.Join(dir, "cell1.sock")))
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up\ncell2: failed, disabled\n")
 	known := testproc.Try(api.Store().Cells(t.Context())).Or(t)
-	testproc.Check(t, api.Store().AcceptCell(t.Context(), known[1].UUID, apidb.CellMark{Epoch: "of before", Revision: 7}))
+	testproc.Check(t, api.Store().AcceptCell(t.Context(),
+		known[1].UUID, apidb.CellMark{Epoch: "of before", Revision: 7}))
 	ready(t, socket, 200, "ready\ncell0: up\ncell1: up, other database\ncell2: failed, disabled\n")
 
 	testproc.Check(t, api.Close())
@@ -165,7 +171,9 @@ func TestReadinessOfTheAPI(t *testing.T) {
 	if status, body := get(t, socket, "/healthz"); status != 200 || body != "alive\n" {
 		t.Errorf("healthz is %d %q without a database", status, body)
 	}
-	if status, page := get(t, socket, "/metrics"); status != 200 || !strings.Contains(page, "compute_agent_api_database_up 0\n") || !strings.Contains(page, `compute_agent_api_cell_up{cell="cell0"} 1`) {
+	if status, page := get(t, socket, "/metrics"); status != 200 ||
+		!strings.Contains(page, "compute_agent_api_database_up 0\n") ||
+		!strings.Contains(page, `compute_agent_api_cell_up{cell="cell0"} 1`) {
 		t.Errorf("without a database the metrics are %d\n%s", status, page)
 	}
 }
@@ -235,21 +243,25 @@ func TestCellIsWatched(t *testing.T) {
 	if status, body := get(t, at, "/v1/cell"); status != 200 {
 		t.Fatal(status, body)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://cell/v1/hosts/h1", strings.NewReader(`{"version":"1","nodes":[]}`))
+	req, err := http.NewRequestWithContext(t.Context(),
+		http.MethodPut, "http://cell/v1/hosts/h1", strings.NewReader(`{"version":"1","nodes":[]}`))
 	testproc.Check(t, err)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", at)
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", at)
+		}}}
 	resp := testproc.Try(client.Do(req)).Or(t)
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatal(resp.Status, err)
 	}
 	_, page := get(t, socket, "/metrics")
 	for _, line := range []string{
-		`compute_agent_cell_hosts{disabled="false",state="up"} 1`, `compute_agent_cell_instances{vm_state="active"} 0`, "compute_agent_cell_long_polls 0",
+		`compute_agent_cell_hosts{disabled="false",state="up"} 1`, `compute_agent_cell_instances{vm_state="active"} 0`,
+		"compute_agent_cell_long_polls 0",
 		`compute_agent_cell_http_requests_total{method="GET",route="/v1/cell",status="200"} 1`,
 		`compute_agent_cell_http_requests_total{method="PUT",route="/v1/hosts/{host}",status="200"} 1`,
-		`compute_agent_cell_database_write_duration_seconds_count{operation="heartbeat"} 1`, "compute_agent_cell_database_up 1",
+		`compute_agent_cell_database_write_duration_seconds_count{operation="heartbeat"} 1`,
+		"compute_agent_cell_database_up 1",
 	} {
 		if !strings.Contains(page, line+"\n") {
 			t.Errorf("the metrics lack %s", line)
@@ -261,7 +273,8 @@ func TestCellIsWatched(t *testing.T) {
 	if status, body := get(t, socket, "/healthz"); status != 200 || body != "alive\n" {
 		t.Errorf("healthz is %d %q without a database", status, body)
 	}
-	if status, page := get(t, socket, "/metrics"); status != 200 || !strings.Contains(page, "compute_agent_cell_database_up 0\n") {
+	if status, page := get(t, socket, "/metrics"); status != 200 ||
+		!strings.Contains(page, "compute_agent_cell_database_up 0\n") {
 		t.Errorf("without a database the metrics are %d\n%s", status, page)
 	}
 }

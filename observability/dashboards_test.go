@@ -78,7 +78,8 @@ func TestDashboards(t *testing.T) {
 	uids := map[string]bool{}
 	for name, d := range dashboards(t) {
 		if d.UID == "" || d.Title == "" || d.SchemaVersion == 0 || uids[d.UID] || len(d.Panels) < 20 {
-			t.Errorf("%s: uid %q, title %q, schema version %d, %d panels", name, d.UID, d.Title, d.SchemaVersion, len(d.Panels))
+			t.Errorf("%s: uid %q, title %q, schema version %d, %d panels",
+				name, d.UID, d.Title, d.SchemaVersion, len(d.Panels))
 		}
 		uids[d.UID] = true
 		variables := []string{}
@@ -149,11 +150,13 @@ func TestDashboardsUseExistingMetrics(t *testing.T) {
 				checkExpr(t, where, expr, all, recorded)
 				for _, s := range selectors(expr) {
 					used[s.name] = true
-					if !slices.ContainsFunc(s.matchers, func(m [2]string) bool { return m == [2]string{"cluster", "$cluster"} }) {
+					if !slices.ContainsFunc(s.matchers,
+						func(m [2]string) bool { return m == [2]string{"cluster", "$cluster"} }) {
 						t.Errorf("%s: %s is not restricted to $cluster", where, s.name)
 					}
 				}
-				queries = append(queries, map[string]string{"record": "query:" + strconv.Itoa(len(queries)), "expr": expr})
+				queries = append(queries,
+					map[string]string{"record": "query:" + strconv.Itoa(len(queries)), "expr": expr})
 			}
 		}
 	}

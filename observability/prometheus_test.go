@@ -30,7 +30,8 @@ func TestMain(m *testing.M) { os.Exit(binaries.Main(m)) }
 // test. Their meaning in docs/metrics.md says so. Other series that rules and dashboards use are
 // there from the start: of a counter that is there after its first event only, that event is no
 // increase.
-var configured = []string{"compute_agent_certificate_expiry_time_seconds", "compute_agent_service_certificate_expiry_time_seconds", "compute_agent_deny_list_age_seconds",
+var configured = []string{"compute_agent_certificate_expiry_time_seconds",
+	"compute_agent_service_certificate_expiry_time_seconds", "compute_agent_deny_list_age_seconds",
 	"compute_agent_deny_list_usable"}
 
 // monitored are the services that the real Prometheus scrapes: all of them, a host with the fake
@@ -45,21 +46,25 @@ type monitored struct {
 func newMonitored(t *testing.T) *monitored {
 	t.Helper()
 	m := &monitored{t: t, dir: t.TempDir(), targets: map[string]string{}}
-	for _, job := range []string{"compute-agent", "compute-agent-placement", "compute-agent-api", "compute-agent-cell"} {
+	for _, job := range []string{"compute-agent", "compute-agent-placement",
+		"compute-agent-api", "compute-agent-cell"} {
 		m.targets[job] = testproc.FreeAddress(t)
 	}
 	placement, compute := testproc.FreeAddress(t), testproc.FreeAddress(t)
 	m.compute = "http://" + compute + "/v2.1"
-	m.serve([]string{"COMPUTE_AGENT_PLACEMENT_METRICS_LISTEN=" + m.targets["compute-agent-placement"]}, "placement", "placement", "serve", "--listen", placement)
+	m.serve([]string{"COMPUTE_AGENT_PLACEMENT_METRICS_LISTEN=" + m.targets["compute-agent-placement"]}, "placement",
+		"placement", "serve", "--listen", placement)
 	for _, name := range []string{"cell0", "cell1"} {
 		metrics := ""
 		if name == "cell1" {
 			metrics = m.targets["compute-agent-cell"]
 		}
-		m.serve([]string{"COMPUTE_AGENT_CELL_METRICS_LISTEN=" + metrics}, name, "cells", "serve", "--name", name, "--listen", m.cell(name))
+		m.serve([]string{"COMPUTE_AGENT_CELL_METRICS_LISTEN=" + metrics}, name, "cells", "serve",
+			"--name", name, "--listen", m.cell(name))
 	}
 	m.serve([]string{
-		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://" + placement, "COMPUTE_AGENT_COMPUTE_API_METRICS_LISTEN=" + m.targets["compute-agent-api"],
+		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=http://" + placement, "COMPUTE_AGENT_COMPUTE_API_METRICS_LISTEN=" +
+			m.targets["compute-agent-api"],
 		"COMPUTE_AGENT_COMPUTE_API_DISCOVER_HOSTS_INTERVAL=100ms",
 	}, "api", "cells", "api", "--listen", compute)
 	m.manage("create", "--name", "cell0", "--url", m.cell("cell0"), "--cell0")
@@ -142,7 +147,8 @@ func (m *monitored) manage(words ...string) {
 // use makes a server and deletes it.
 func (m *monitored) use() {
 	m.t.Helper()
-	m.ask(http.MethodPost, "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 512, "disk": 1}}`, nil)
+	m.ask(http.MethodPost, "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 512, "disk": 1}}`,
+		nil)
 	testproc.Eventually(m.t, testproc.Patience, "the host reports its node", testproc.True(func() bool {
 		var known struct{ Services []any }
 		m.ask(http.MethodGet, "/os-services", "", &known)
@@ -150,7 +156,9 @@ func (m *monitored) use() {
 	}))
 	m.manage("discover-hosts")
 	var made struct{ Server struct{ ID, Status string } }
-	if code := m.ask(http.MethodPost, "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "", "networks": "none"}}`, &made); code != http.StatusAccepted {
+	if code := m.ask(http.MethodPost, "/servers",
+		`{"server": {"name": "one", "flavorRef": "1", "imageRef": "", "networks": "none"}}`,
+		&made); code != http.StatusAccepted {
 		m.t.Fatalf("POST /servers: %d", code)
 	}
 	path := "/servers/" + made.Server.ID
@@ -193,7 +201,8 @@ func (m *monitored) newPrometheus() *prometheus {
 	file := filepath.Join(m.dir, "prometheus.yml")
 	writeYAML(m.t, file, config)
 	address := testproc.FreeAddress(m.t)
-	cmd := exec.Command("prometheus", "--config.file", file, "--storage.tsdb.path", filepath.Join(m.dir, "series"), "--web.listen-address", address) //nolint:noctx // KilledBy ends it
+	cmd := exec.Command("prometheus", "--config.file", file, "--storage.tsdb.path", filepath.Join(m.dir, "series"),
+		"--web.listen-address", address) //nolint:noctx // KilledBy ends it
 	p := testproc.Start(m.t, "prometheus", cmd)
 	p.KilledBy(m.t)
 	p.Await(m.t, 0, "Server is ready to receive web requests")
@@ -252,7 +261,8 @@ func TestPrometheus(t *testing.T) {
 		}
 		return nil
 	})
-	testproc.Eventually(t, testproc.Patience, "all rules have been evaluated since", func() error { return p.rules(len(allRules(t))) })
+	testproc.Eventually(t, testproc.Patience, "all rules have been evaluated since",
+		func() error { return p.rules(len(allRules(t))) })
 
 	needs := map[string]string{} // what uses a series
 	for _, r := range allRules(t) {

@@ -28,7 +28,8 @@ var services = []struct{ name, page string }{
 // open are labels whose values are not a fixed set, with what they are: of one metric, or of all.
 // The pages must have all values of all other labels.
 var open = map[string]string{
-	"cell": "name of a cell", "driver": "name of a driver", "node": "name of a node; beyond 500 `other`", "go": "version of Go",
+	"cell": "name of a cell", "driver": "name of a driver",
+	"node": "name of a node; beyond 500 `other`", "go": "version of Go",
 	"version": "version of the build", "method": "HTTP method", "route": "pattern of a path", "status": "HTTP status",
 
 	"compute_agent_placement_requests_total/status":              "HTTP status, or `none` without an answer",
@@ -164,7 +165,8 @@ func table(all map[string]*metric, title string, of func(*metric) bool) string {
 		if len(m.services) > 1 {
 			meaning += " Served by: " + strings.Join(m.services, ", ") + "."
 		}
-		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n", m.name, m.kind, m.unit(), strings.Join(labels, "<br>"), meaning)
+		fmt.Fprintf(&out, "| `%s` | %s | %s | %s | %s |\n",
+			m.name, m.kind, m.unit(), strings.Join(labels, "<br>"), meaning)
 	}
 	return out.String() + "\n"
 }
@@ -176,14 +178,17 @@ func TestReference(t *testing.T) {
 	all := reference(t)
 	var out strings.Builder
 	for _, service := range services {
-		out.WriteString(table(all, service.name, func(m *metric) bool { return len(m.services) == 1 && m.services[0] == service.name }))
+		out.WriteString(table(all, service.name,
+			func(m *metric) bool { return len(m.services) == 1 && m.services[0] == service.name }))
 	}
 	out.WriteString(table(all, "Several services", func(m *metric) bool { return len(m.services) > 1 }))
-	golden.Section(t, "../docs/metrics.md", "<!-- metrics: begin -->", "<!-- metrics: end -->", strings.TrimSuffix(out.String(), "\n"))
+	golden.Section(t, "../docs/metrics.md", "<!-- metrics: begin -->",
+		"<!-- metrics: end -->", strings.TrimSuffix(out.String(), "\n"))
 }
 
 // notMetrics are names in the docs that look like metrics and are not.
-var notMetrics = regexp.MustCompile(`^placement_(client|tls|metrics|listen|url|user|server|db|api|candidates|enforcement\w*|req_\w+|\w*time\w*)$`)
+var notMetrics = regexp.MustCompile(
+	`^placement_(client|tls|metrics|listen|url|user|server|db|api|candidates|enforcement\w*|req_\w+|\w*time\w*)$`)
 
 // TestDocsNameExistingMetrics: a metric in any page of the docs is in the reference.
 func TestDocsNameExistingMetrics(t *testing.T) {

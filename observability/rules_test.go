@@ -22,7 +22,8 @@ import (
 
 // ruleFiles are the files of rules, each with the cases of its alerts.
 var ruleFiles = map[string]map[string]alertCase{
-	"prometheus/agent.yaml": agentCases, "prometheus/placement.yaml": placementCases, "prometheus/compute.yaml": computeCases,
+	"prometheus/agent.yaml": agentCases, "prometheus/placement.yaml": placementCases,
+	"prometheus/compute.yaml": computeCases,
 }
 
 // rule is one rule of a file.
@@ -72,7 +73,8 @@ func allRules(t *testing.T) (all []rule) {
 // promtool runs Prometheus' tool, of Debian's package prometheus.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput() //nolint:gosec // our own arguments
+	out, err := exec.CommandContext(t.Context(), "promtool", args...).
+		CombinedOutput() //nolint:gosec // our own arguments
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Fatalf("%v: run `tools/packages.sh real`, which installs Debian's package prometheus", err)
 	}
@@ -118,7 +120,8 @@ var (
 	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
 	// word is an identifier, with the braces behind it, of which only the number is left.
 	word     = regexp.MustCompile(`(?:^|[^\w:.$])([a-zA-Z_:][\w:]*)(?:\x00(1+)\x00)?`)
-	keywords = []string{"and", "or", "unless", "offset", "bool", "by", "without", "on", "ignoring", "group_left", "group_right"}
+	keywords = []string{"and", "or", "unless", "offset",
+		"bool", "by", "without", "on", "ignoring", "group_left", "group_right"}
 )
 
 // selectors are the metrics of an expression.
@@ -147,9 +150,11 @@ func selectors(expr string) (all []selector) {
 
 func TestSelectors(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got := selectors(`sum by (a, b) (rate(x_total{l="1",m=~"2|3"}[$__rate_interval])) > 0.5 * max_over_time(y[1h] offset 2d) and on (z) up == 1`)
+	got := selectors(`sum by (a, b) (rate(x_total{l="1",m=~"2|3"}[$__rate_interval])) > 0.5 * max_over_time(y[1h] ` +
+		`offset 2d) and on (z) up == 1`)
 	want := []selector{{"x_total", [][2]string{{"l", "1"}, {"m", "2|3"}}}, {name: "y"}, {name: "up"}}
-	if !slices.EqualFunc(got, want, func(a, b selector) bool { return a.name == b.name && slices.Equal(a.matchers, b.matchers) }) {
+	if !slices.EqualFunc(got, want,
+		func(a, b selector) bool { return a.name == b.name && slices.Equal(a.matchers, b.matchers) }) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -216,10 +221,12 @@ func TestAlertsAreComplete(t *testing.T) {
 		if r.Alert == "" {
 			continue
 		}
-		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || strings.Contains(r.Annotations["description"], "{{") || len(r.Annotations) != 3 {
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" ||
+			strings.Contains(r.Annotations["description"], "{{") || len(r.Annotations) != 3 {
 			t.Errorf("%s: annotations %v", r.Alert, r.Annotations)
 		}
-		if s := r.Labels["severity"]; s != string(health.Warning) && s != string(health.Critical) || len(r.Labels) != 1 {
+		if s := r.Labels["severity"]; s != string(health.Warning) &&
+			s != string(health.Critical) || len(r.Labels) != 1 {
 			t.Errorf("%s: labels %v", r.Alert, r.Labels)
 		}
 	}
@@ -242,7 +249,8 @@ func TestAlertsFire(t *testing.T) {
 				}
 				// A file with this rule alone: promtool evaluates all rules of a file each time.
 				alone := filepath.Join(dir, r.Alert+".yaml")
-				writeYAML(t, alone, map[string]any{"groups": []any{map[string]any{"name": "alone", "rules": []rule{r}}}})
+				writeYAML(t, alone,
+					map[string]any{"groups": []any{map[string]any{"name": "alone", "rules": []rule{r}}}})
 				args = append(args, filepath.Join(dir, r.Alert+"-case.yaml"))
 				writeYAML(t, args[len(args)-1], suite(alone, r, c))
 			}

@@ -29,7 +29,8 @@ func TestDashboardsFollowGrafanasSchema(t *testing.T) {
 	}
 	// The check finds what it is for.
 	content := testproc.Try(os.ReadFile(filepath.Join("grafana", "agents.json"))).Or(t)
-	for right, wrong := range map[string]string{`"graphMode": "`: `"graphModes": "`, `"gridPos": {`: `"gridPosition": {`, `"expr": "`: `"expression": "`} {
+	for right, wrong := range map[string]string{`"graphMode": "`: `"graphModes": "`,
+		`"gridPos": {`: `"gridPosition": {`, `"expr": "`: `"expression": "`} {
 		if bad := strings.Replace(string(content), right, wrong, 1); len(schemaMistakes([]byte(bad))) == 0 {
 			t.Errorf("%s in place of %s is no mistake", wrong, right)
 		}

@@ -47,7 +47,8 @@ type Status struct {
 func (s *Server) Status() Status {
 	now, snapshot := time.Now(), s.ledger.Current()
 	status := Status{
-		Version: version.Number(), PID: os.Getpid(), Started: s.started, Uptime: int64(now.Sub(s.started) / time.Second),
+		Version: version.Number(), PID: os.Getpid(),
+		Started: s.started, Uptime: int64(now.Sub(s.started) / time.Second),
 		Database: s.database, SnapshotVersion: snapshot.Version(), ResourceProviders: snapshot.ProviderCount(),
 		Consumers: snapshot.ConsumerCount(), ConsumersMissing: snapshot.MissingConsumers(),
 		RequestsInFlight: s.api.Load().Requests, WritesWaiting: s.ledger.Waiting(),
@@ -86,8 +87,9 @@ func (s *Server) ServeAdmin(ctx context.Context, l *osapi.KeySocket, commands ht
 		_ = enc.Encode(s.Status()) // a client that went away is no concern of the service's
 	})
 	for pattern, profile := range map[string]http.HandlerFunc{
-		"/debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline, "GET /debug/pprof/profile": pprof.Profile,
-		"/debug/pprof/symbol": pprof.Symbol, "GET /debug/pprof/trace": pprof.Trace,
+		"/debug/pprof/": pprof.Index, "GET /debug/pprof/cmdline": pprof.Cmdline,
+		"GET /debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol":      pprof.Symbol, "GET /debug/pprof/trace": pprof.Trace,
 	} {
 		mux.Handle(pattern, l.WithKey(profile))
 	}

@@ -40,9 +40,10 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 
 // through is a client of whatever listens at the address.
 func through(l net.Addr) *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, l.Network(), l.String())
-	}}}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, l.Network(), l.String())
+		}}}
 }
 
 // withKey returns the status of a GET with the key of a socket.
@@ -73,7 +74,8 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 
 	const url = "http://placement"
 	send(t, through(main.Addr()), "POST", url+"/resource_providers", `{"name":"node"}`, 200)
-	paths := []string{"/healthz", "/readyz", "/metrics", "/status", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/debug/vars", "/database"}
+	paths := []string{"/healthz", "/readyz", "/metrics", "/status", "/debug/pprof/", "/debug/pprof/cmdline",
+		"/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/debug/vars", "/database"}
 	for where, want := range map[net.Addr]string{
 		main.Addr():    "200 200 404 404 404 404 404 404 404 404 404",
 		admin.Addr():   "200 200 200 200 403 403 403 403 403 404 403",
@@ -88,7 +90,8 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 	}
 
 	send(t, through(admin.Addr()), "POST", url+"/command", `{"words":["placement","db","version"]}`, 403)
-	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/database"} {
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/heap",
+		"/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol", "/database"} {
 		if status := withKey(t, admin.Addr(), socket, url+path); status != 200 {
 			t.Errorf("%s with the key of the socket: %d", path, status)
 		}
@@ -97,7 +100,8 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 	_, body := get(t, through(admin.Addr()), url+"/status")
 	var status placement.Status
 	testproc.Check(t, json.Unmarshal([]byte(body), &status))
-	if status.ResourceProviders != 1 || status.SnapshotVersion != 2 || status.Database != filepath.Join(cfg.StateDir, "placement.db") || status.Uptime < 0 || status.PID == 0 {
+	if status.ResourceProviders != 1 || status.SnapshotVersion != 2 ||
+		status.Database != filepath.Join(cfg.StateDir, "placement.db") || status.Uptime < 0 || status.PID == 0 {
 		t.Errorf("the status is %+v", status)
 	}
 	_, text := get(t, through(scraped.Addr()), url+"/metrics")
@@ -105,7 +109,8 @@ func TestWhatIsAnsweredWhere(t *testing.T) {
 		`placement_http_requests_total{method="POST",route="/resource_providers",status="200"} 1`,
 		`placement_http_requests_total{method="GET",route="unmatched",status="404"} 9`,
 		`placement_commits_total{outcome="durable"} 2`,
-		"placement_snapshot_version 2", "placement_resource_providers 1", "placement_http_requests_in_flight 0", "placement_consumers_missing 0",
+		"placement_snapshot_version 2", "placement_resource_providers 1", "placement_http_requests_in_flight 0",
+		"placement_consumers_missing 0",
 		"placement_build_info{", "go_goroutines ", "process_open_fds ",
 	} {
 		testproc.Contains(t, text, line, "the metrics lack %q:\n%s", line)
@@ -167,7 +172,8 @@ func TestIdleConnections(t *testing.T) {
 			}
 		}
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil }}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return l.dial(), nil }}}
 	send(t, client, "POST", "http://placement/resource_providers", `{"name":"node"}`, 200)
 	if got := providers(t, client, "http://placement"); len(got) != 1 {
 		t.Errorf("the providers are %v", got)

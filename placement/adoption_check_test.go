@@ -39,24 +39,35 @@ func TestAdoptionFindings(t *testing.T) {
 		{"unknown-version", store.MustRepair, "UPDATE alembic_version SET version_num = 'fffffffffffff'"},
 		{"orphaned-inventory", store.MustRepair, "UPDATE inventories SET resource_class_id = 9999 WHERE id = 1"},
 		{"orphaned-allocation", store.MustRepair, "UPDATE allocations SET resource_provider_id = 9999 WHERE id = 1"},
-		{"orphaned-trait", store.MustRepair, "INSERT INTO resource_provider_traits (trait_id, resource_provider_id) VALUES (1, 9999)"},
-		{"orphaned-aggregate", store.MustRepair, "INSERT INTO resource_provider_aggregates (aggregate_id, resource_provider_id) VALUES (9999, 1)"},
+		{"orphaned-trait", store.MustRepair,
+			"INSERT INTO resource_provider_traits (trait_id, resource_provider_id) VALUES (1, 9999)"},
+		{"orphaned-aggregate", store.MustRepair,
+			"INSERT INTO resource_provider_aggregates (aggregate_id, resource_provider_id) VALUES (9999, 1)"},
 		{"unknown-owner", store.MustRepair, "UPDATE consumers SET project_id = 9999 WHERE uuid = '" + guest(1) + "'"},
-		{"unknown-type", store.MustRepair, "UPDATE consumers SET consumer_type_id = 9999 WHERE uuid = '" + guest(1) + "'"},
-		{"missing-parent", store.MustRepair, "UPDATE resource_providers SET parent_provider_id = 9999 WHERE uuid = '" + placementtest.UUID("agpu") + "'"},
-		{"parent-loop", store.MustRepair, "UPDATE resource_providers SET parent_provider_id = id WHERE uuid = '" + placementtest.UUID("a") + "'"},
+		{"unknown-type", store.MustRepair,
+			"UPDATE consumers SET consumer_type_id = 9999 WHERE uuid = '" + guest(1) + "'"},
+		{"missing-parent", store.MustRepair, "UPDATE resource_providers SET parent_provider_id = 9999 WHERE uuid = '" +
+			placementtest.UUID("agpu") + "'"},
+		{"parent-loop", store.MustRepair, "UPDATE resource_providers SET parent_provider_id = id WHERE uuid = '" +
+			placementtest.UUID("a") + "'"},
 		{"unreadable", store.MustRepair, "UPDATE inventories SET total = 'many' WHERE id = 1"},
 		{"no-root", store.Harmless, "UPDATE resource_providers SET root_provider_id = NULL"},
 		{"other-root", store.Shown, "UPDATE resource_providers SET root_provider_id = id"},
 		{"missing-consumers", store.Harmless, "DELETE FROM consumers WHERE uuid = '" + guest(1) + "'"},
 		{"empty-consumers", store.Harmless, "DELETE FROM allocations WHERE consumer_id = '" + guest(1) + "'"},
-		{"overcommit", store.Shown, "UPDATE allocations SET used = 100 WHERE consumer_id = '" + guest(1) + "' AND resource_class_id = 0"},
+		{"overcommit", store.Shown, "UPDATE allocations SET used = 100 WHERE consumer_id = '" + guest(1) +
+			"' AND resource_class_id = 0"},
 		{"no-inventory", store.Shown, "DELETE FROM inventories WHERE resource_class_id = 0"},
-		{"step-size-0", store.Shown, "UPDATE inventories SET step_size = 0 WHERE (resource_provider_id, resource_class_id) IN " + vcpu},
-		{"units", store.Shown, "UPDATE inventories SET max_unit = 0 WHERE (resource_provider_id, resource_class_id) IN " + vcpu},
+		{"step-size-0", store.Shown,
+			"UPDATE inventories SET step_size = 0 WHERE (resource_provider_id, resource_class_id) IN " + vcpu},
+		{"units", store.Shown,
+			"UPDATE inventories SET max_unit = 0 WHERE (resource_provider_id, resource_class_id) IN " + vcpu},
 		{"amounts", store.Shown, "UPDATE inventories SET total = reserved WHERE resource_class_id = 1"},
-		{"allocated-twice", store.Shown, "INSERT INTO allocations (resource_provider_id, consumer_id, resource_class_id, used) SELECT resource_provider_id, consumer_id, resource_class_id, 1 FROM allocations WHERE id = 1"},
-		{"names-by-case", store.Harmless, "UPDATE resource_providers SET name = 'SHARED' WHERE uuid = '" + placementtest.UUID("agpu") + "'"},
+		{"allocated-twice", store.Shown,
+			"INSERT INTO allocations (resource_provider_id, consumer_id, resource_class_id, used) SELECT " +
+				"resource_provider_id, consumer_id, resource_class_id, 1 FROM allocations WHERE id = 1"},
+		{"names-by-case", store.Harmless, "UPDATE resource_providers SET name = 'SHARED' WHERE uuid = '" +
+			placementtest.UUID("agpu") + "'"},
 		{"unknown-class", store.Shown, "UPDATE resource_classes SET name = 'NEWER_CLASS' WHERE name = 'CUSTOM_GPU'"},
 	} {
 		file := copyFile(t, whole)
@@ -74,7 +85,8 @@ func TestAdoptionFindings(t *testing.T) {
 		if findings[c.id].Fix == "" || len(findings[c.id].Examples) == 0 && !strings.HasPrefix(c.id, "un") {
 			t.Errorf("%s does not say where it is or what to do: %+v", c.id, findings[c.id])
 		}
-		if fix := findings[c.id].Fix; strings.HasPrefix(fix, "DELETE") && !strings.Contains(fix, "not needed") || c.id == "missing-parent" || c.id == "unknown-type" {
+		if fix := findings[c.id].Fix; strings.HasPrefix(fix, "DELETE") && !strings.Contains(fix, "not needed") ||
+			c.id == "missing-parent" || c.id == "unknown-type" {
 			execute(t, file, fix)
 			if found, _ := checkDatabase(t, dsn); found.MustRepair() {
 				t.Errorf("%s: the statement %q did not repair it: %+v", c.id, fix, found)
@@ -93,11 +105,13 @@ func TestRealAdoptionOfNothing(t *testing.T) {
 	if found, _ := checkDatabase(t, dsn); found.State != store.StateEmpty {
 		t.Errorf("empty: %+v", found)
 	}
-	if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
+	if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn},
+		store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
 		t.Errorf("empty: %v", err)
 	}
 	testproc.Check(t, onServer(t, dsn, "CREATE TABLE instances (id INTEGER)"))
-	if _, err := placement.CheckAdoption(t.Context(), placement.Config{Database: dsn}); err == nil || !strings.Contains(err.Error(), "another program") {
+	if _, err := placement.CheckAdoption(t.Context(), placement.Config{Database: dsn}); err == nil ||
+		!strings.Contains(err.Error(), "another program") {
 		t.Errorf("another program's: %v", err)
 	}
 }
@@ -109,7 +123,8 @@ func TestAdoptionOfNova(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "placement.db")
 	ours(t, whole, nil)
 	handDatabaseBack(t, "sqlite://"+whole)
-	for _, c := range []struct{ table, want string }{{"flavor_extra_specs", "Nova's API database"}, {"instance_extra", "a cell of Nova"}} {
+	for _, c := range []struct{ table, want string }{{"flavor_extra_specs", "Nova's API database"},
+		{"instance_extra", "a cell of Nova"}} {
 		file := copyFile(t, whole)
 		execute(t, file, "CREATE TABLE "+c.table+" (id INTEGER)")
 		execute(t, file, "UPDATE alembic_version SET version_num = 'b30f573d3377'")
@@ -119,11 +134,13 @@ func TestAdoptionOfNova(t *testing.T) {
 				return err
 			}(),
 			"adopt": func() error {
-				_, err := placement.Adopt(t.Context(), placement.Config{Database: "sqlite://" + file}, store.AdoptOptions{})
+				_, err := placement.Adopt(t.Context(),
+					placement.Config{Database: "sqlite://" + file}, store.AdoptOptions{})
 				return err
 			}(),
 		} {
-			if !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "not adopted") {
+			if !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), "not adopted") {
 				t.Errorf("%s of a database with %s: %v", what, c.table, err)
 			}
 		}
@@ -135,7 +152,8 @@ func TestAdoptionOfNova(t *testing.T) {
 func TestRealNamesByCase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dsn := theirDatabase(t, dbservers.MariaDB)
-	testproc.Check(t, onServer(t, dsn, "ALTER TABLE resource_providers MODIFY name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"))
+	testproc.Check(t, onServer(t, dsn,
+		"ALTER TABLE resource_providers MODIFY name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"))
 	adoptDatabase(t, dsn)
 	if _, findings := checkDatabase(t, dsn); findings["case"].Count != 1 {
 		t.Errorf("%+v", findings)

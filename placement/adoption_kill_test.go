@@ -178,7 +178,8 @@ func (k *killing) killed(t *testing.T, n int, do string) bool {
 	}
 	k.alone(t)
 	found, _ := checkDatabase(t, k.dsn)
-	if direct, err := placement.Direct(t.Context(), placement.Config{Database: k.dsn, Logger: zerolog.Nop()}); err == nil {
+	if direct, err := placement.Direct(t.Context(),
+		placement.Config{Database: k.dsn, Logger: zerolog.Nop()}); err == nil {
 		testproc.NoError(t, direct.Close())
 		// A start makes what is left of the last step.
 		if again, _ := checkDatabase(t, k.dsn); again.State != store.StateAdopted {
@@ -196,7 +197,8 @@ func (k *killing) alone(t *testing.T) {
 	t.Helper()
 	query := "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
 	if strings.HasPrefix(k.dsn, "postgres:") {
-		query = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+		query = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> " +
+			"pg_backend_pid() AND backend_type = 'client backend'"
 	}
 	db := dbservers.Open(t, k.dsn)
 	db.SetMaxOpenConns(1)

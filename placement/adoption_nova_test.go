@@ -40,7 +40,8 @@ const python = "/usr/bin/python3"
 // needNova skips a test without Debian's Nova, or has it fail where CI is set.
 func needNova(t *testing.T) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), python, "-c", "import nova.scheduler.client.report").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), python, "-c", "import nova.scheduler.client.report").
+		CombinedOutput(); err != nil {
 		testproc.NotRun(t, "Debian's package python3-nova is not installed (tools/packages.sh databases): "+string(out))
 	}
 }
@@ -50,7 +51,8 @@ func startNova(t *testing.T, address string) *nova {
 	t.Helper()
 	needNova(t)
 	// It ends in order, by its standard input.
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore", "testdata/nova_client.py", address)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore",
+		"testdata/nova_client.py", address)
 	in := testproc.Try(cmd.StdinPipe()).Or(t)
 	out := testproc.Try(cmd.StdoutPipe()).Or(t)
 	var problems strings.Builder
@@ -94,7 +96,8 @@ func everything(t *testing.T, address string, paths ...string) map[string]any {
 		all[path] = body
 		return body
 	}
-	for _, path := range append([]string{"/resource_classes", "/traits?associated=true", "/traits?name=startswith:CUSTOM_"}, paths...) {
+	for _, path := range append([]string{"/resource_classes", "/traits?associated=true",
+		"/traits?name=startswith:CUSTOM_"}, paths...) {
 		get(path)
 	}
 	consumers := map[string]bool{}
@@ -212,7 +215,8 @@ func TestDatabasesAdoptUnderNova(t *testing.T) {
 	f := newFront(t)
 	paths := []string{
 		"/usages?project_id=project0", "/usages?project_id=project1",
-		"/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:5", "/allocation_candidates?resources=VCPU:1&resources_G=CUSTOM_GPU:1&group_policy=none",
+		"/allocation_candidates?resources=VCPU:1,MEMORY_MB:512,DISK_GB:5",
+		"/allocation_candidates?resources=VCPU:1&resources_G=CUSTOM_GPU:1&group_policy=none",
 	}
 	client := startNova(t, f.URL)
 	var shown map[string]any // by Placement
@@ -221,7 +225,8 @@ func TestDatabasesAdoptUnderNova(t *testing.T) {
 		f.point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
 		client.step(t, "build")
 		shown, seen = everything(t, f.URL, paths...), client.step(t, "read")
-		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
+		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn},
+			store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
 			t.Errorf("adopted beside OpenStack's Placement: %v", err)
 		}
 	})

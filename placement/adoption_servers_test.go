@@ -32,7 +32,8 @@ func unchanged(t *testing.T, when, dsn string, rows map[string][]string) {
 // refusesTriggers expects that a command was refused as the user may not make or remove triggers.
 func refusesTriggers(t *testing.T, when string, err error) {
 	t.Helper()
-	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), "log_bin_trust_function_creators") || !strings.Contains(err.Error(), "administrator") {
+	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), "log_bin_trust_function_creators") ||
+		!strings.Contains(err.Error(), "administrator") {
 		t.Errorf("%s: %v", when, err)
 	}
 }
@@ -43,7 +44,8 @@ func refusesTriggers(t *testing.T, when string, err error) {
 // key.
 func TestRealAdoptWithBinaryLog(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{"log-bin=bin", "server-id=1", "innodb-force-primary-key=1"}})
+	s := dbservers.StartMariaDB(t,
+		dbservers.Options{Settings: []string{"log-bin=bin", "server-id=1", "innodb-force-primary-key=1"}})
 	dsn := theirDatabase(t, func(t testing.TB) string { return s.Database(t, "placement") })
 	admin, rows := s.AdminDSN("placement"), dump(t, dsn)
 	adopt := func(dsn string, o store.AdoptOptions) error {
@@ -58,7 +60,8 @@ func TestRealAdoptWithBinaryLog(t *testing.T) {
 		dbservers.Execute(t, admin, fmt.Sprintf("SET GLOBAL log_bin_trust_function_creators = %d", on))
 	}
 
-	if found, findings := checkDatabase(t, dsn); findings["administrator"].Verdict != store.Arrange || found.MustRepair() {
+	if found, findings := checkDatabase(t, dsn); findings["administrator"].Verdict != store.Arrange ||
+		found.MustRepair() {
 		t.Errorf("the check: %+v", found)
 	}
 	refusesTriggers(t, "adopting", adopt(dsn, store.AdoptOptions{}))
@@ -79,7 +82,8 @@ func TestRealAdoptWithBinaryLog(t *testing.T) {
 	rows = dump(t, dsn)
 
 	testproc.Check(t, adopt(admin, store.AdoptOptions{}))
-	if err := onServer(t, dsn, "DELETE FROM allocations"); err == nil || !strings.Contains(err.Error(), "adopt --hand-back") {
+	if err := onServer(t, dsn, "DELETE FROM allocations"); err == nil ||
+		!strings.Contains(err.Error(), "adopt --hand-back") {
 		t.Errorf("triggers of an administrator: %v", err)
 	}
 	ours(t, dsn, readAll())
@@ -99,10 +103,12 @@ func TestRealAdoptAsReader(t *testing.T) {
 		rows := dump(t, dsn)
 		want, _ := checkDatabase(t, dsn)
 		got, _ := checkDatabase(t, reader)
-		if diff := cmp.Diff(want.Counts, got.Counts); diff != "" || got.State != store.StateOpenStack || got.MustRepair() {
+		if diff := cmp.Diff(want.Counts, got.Counts); diff != "" ||
+			got.State != store.StateOpenStack || got.MustRepair() {
 			t.Errorf("the check of a reader: %+v\n%s", got, diff)
 		}
-		if _, err := placement.Adopt(t.Context(), placement.Config{Database: reader}, store.AdoptOptions{}); !errors.Is(err, sqldb.ErrDenied) {
+		if _, err := placement.Adopt(t.Context(), placement.Config{Database: reader},
+			store.AdoptOptions{}); !errors.Is(err, sqldb.ErrDenied) {
 			t.Errorf("a reader adopted: %v", err)
 		}
 		unchanged(t, "a reader's adoption was refused", dsn, rows)
@@ -110,13 +116,15 @@ func TestRealAdoptAsReader(t *testing.T) {
 	t.Run("mariadb", func(t *testing.T) {
 		s := dbservers.StartMariaDB(t, dbservers.Options{})
 		dsn := theirDatabase(t, func(t testing.TB) string { return s.Database(t, "placement") })
-		dbservers.Execute(t, s.AdminDSN("placement"), "CREATE USER reader@'%' IDENTIFIED BY 'r'", "GRANT SELECT ON placement.* TO reader@'%'")
+		dbservers.Execute(t, s.AdminDSN("placement"), "CREATE USER reader@'%' IDENTIFIED BY 'r'",
+			"GRANT SELECT ON placement.* TO reader@'%'")
 		read(t, dsn, "mysql://reader:r@"+s.Address()+"/placement")
 	})
 	t.Run("postgresql", func(t *testing.T) {
 		s := dbservers.StartPostgreSQL(t, dbservers.Options{})
 		dsn := theirDatabase(t, func(t testing.TB) string { return s.Database(t, "placement") })
-		dbservers.Execute(t, s.AdminDSN("placement"), "CREATE ROLE reader LOGIN PASSWORD 'r'", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+		dbservers.Execute(t, s.AdminDSN("placement"), "CREATE ROLE reader LOGIN PASSWORD 'r'",
+			"GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
 		read(t, dsn, "postgres://reader:r@"+s.Address()+"/placement")
 	})
 }
@@ -130,11 +138,13 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 		t.Skip("make test-databases runs this")
 	}
 	testproc.NeedPlacement(t)
-	c := dbservers.StartGalera(t, 3, dbservers.Options{Settings: []string{"wsrep-certify-nonPK=OFF", "innodb-force-primary-key=1"}})
+	c := dbservers.StartGalera(t, 3,
+		dbservers.Options{Settings: []string{"wsrep-certify-nonPK=OFF", "innodb-force-primary-key=1"}})
 	nodes := c.Database(t, "placement")
 	expectAll(t, cloud(), upstream(t, nodes[1], cloud()))
 	rows := dump(t, nodes[1])
-	if found, findings := checkDatabase(t, nodes[0]); found.Nodes != 3 || findings["administrator"].Verdict != store.Arrange || found.MustRepair() {
+	if found, findings := checkDatabase(t, nodes[0]); found.Nodes != 3 ||
+		findings["administrator"].Verdict != store.Arrange || found.MustRepair() {
 		t.Errorf("the check: %+v", found)
 	}
 	_, err := placement.Adopt(t.Context(), placement.Config{Database: nodes[0]}, store.AdoptOptions{})
@@ -153,7 +163,8 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 	db := dbservers.Open(t, nodes[0])
 	testproc.Eventually(t, testproc.Patience, "OpenStack's Placement writes at another node", func() error {
 		var n int
-		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM traits WHERE name LIKE 'CUSTOM\\_N%'").Scan(&n); err != nil || n == 0 {
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM traits WHERE name LIKE 'CUSTOM\\_N%'").
+			Scan(&n); err != nil || n == 0 {
 			return fmt.Errorf("%d traits, %w", n, err)
 		}
 		return nil
@@ -169,9 +180,11 @@ func TestDatabasesAdoptGalera(t *testing.T) {
 			t.Errorf("OpenStack's Placement writes at node %d: %+v", n, refused)
 		}
 	}
-	served, made := fmt.Sprint(ours(t, nodes[2], []upstreamCall{{"GET", "/traits?name=startswith:CUSTOM_N", "", at139}})), 0
+	served, made := fmt.Sprint(
+		ours(t, nodes[2], []upstreamCall{{"GET", "/traits?name=startswith:CUSTOM_N", "", at139}})), 0
 	for n, r := range <-answers {
-		if there := strings.Contains(served, fmt.Sprintf("CUSTOM_N%d ", n)) || strings.Contains(served, fmt.Sprintf("CUSTOM_N%d]", n)); there != (r.Status < 300) {
+		if there := strings.Contains(served, fmt.Sprintf("CUSTOM_N%d ", n)) ||
+			strings.Contains(served, fmt.Sprintf("CUSTOM_N%d]", n)); there != (r.Status < 300) {
 			t.Errorf("trait %d: OpenStack's Placement answered %d, and that it is served is %v", n, r.Status, there)
 		} else if there {
 			made++

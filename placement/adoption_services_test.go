@@ -31,8 +31,10 @@ const image = "70a599e0-31e7-49b7-b260-868f441e862b"
 // otherServices are as much of Glance and of Neutron as Nova needs for servers without a network.
 func otherServices(w http.ResponseWriter, r *http.Request) {
 	there := object{
-		"id": image, "name": "image", "status": "active", "visibility": "public", "size": 1, "min_disk": 0, "min_ram": 0, "disk_format": "raw", "container_format": "bare",
-		"created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z", "owner": "project0", "checksum": "d41d8cd98f00b204e9800998ecf8427e",
+		"id": image, "name": "image", "status": "active", "visibility": "public", "size": 1, "min_disk": 0,
+		"min_ram": 0, "disk_format": "raw", "container_format": "bare",
+		"created_at": "2026-01-01T00:00:00Z", "updated_at": "2026-01-01T00:00:00Z", "owner": "project0",
+		"checksum": "d41d8cd98f00b204e9800998ecf8427e",
 	}
 	answer := object{strings.ReplaceAll(path.Base(r.URL.Path), "-", "_"): []any{}} // a list of Neutron's
 	switch {
@@ -68,13 +70,17 @@ func startNovaServices(t *testing.T, placementURL string) *novaServices {
 	t.Cleanup(others.Close)
 	address, cell := testproc.FreeAddress(t), dbservers.MariaDB(t)
 	settings := testproc.Try(json.Marshal(object{
-		"directory": t.TempDir(), "port": address[strings.LastIndexByte(address, ':')+1:], "placement": placementURL, "others": others.URL, "transport": transport,
-		"api": dbservers.MariaDB(t), "cell0": dbservers.MariaDB(t), "cell": cell, "computes": []string{"compute1", "compute2"},
+		"directory": t.TempDir(), "port": address[strings.LastIndexByte(address, ':')+1:], "placement": placementURL,
+		"others": others.URL, "transport": transport,
+		"api": dbservers.MariaDB(t), "cell0": dbservers.MariaDB(t), "cell": cell,
+		"computes": []string{"compute1", "compute2"},
 	})).Or(t)
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore", "testdata/nova_services.py", string(settings))
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "-W", "ignore",
+		"testdata/nova_services.py", string(settings))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	commands := testproc.Try(cmd.StdinPipe()).Or(t)
-	n := &novaServices{Process: testproc.Start(t, "Nova", cmd), commands: commands, api: "http://" + address + "/v2.1", cell: dbservers.Open(t, cell), nodes: map[string]string{}}
+	n := &novaServices{Process: testproc.Start(t, "Nova", cmd), commands: commands, api: "http://" + address + "/v2.1",
+		cell: dbservers.Open(t, cell), nodes: map[string]string{}}
 	t.Cleanup(func() {
 		_ = commands.Close() // they kill each other
 		<-n.Done()
@@ -88,7 +94,8 @@ func startNovaServices(t *testing.T, placementURL string) *novaServices {
 			t.Fatalf("nova-manage %s: %d\n%s", words, code, out)
 		}
 	}
-	for _, words := range []string{"api_db sync", "cell_v2 map_cell0 --database_connection @cell0", "db sync", "cell_v2 create_cell --name cell1"} {
+	for _, words := range []string{"api_db sync", "cell_v2 map_cell0 --database_connection @cell0", "db sync",
+		"cell_v2 create_cell --name cell1"} {
 		manage(words)
 	}
 	mark := n.Mark()
@@ -144,7 +151,8 @@ func (n *novaServices) boot(t *testing.T, host, flavor string) (uuid string) {
 			ID string `json:"id"`
 		} `json:"server"`
 	}
-	n.ask(t, "POST", "/servers", object{"server": object{"name": "server", "imageRef": image, "flavorRef": flavor, "networks": "none", "host": host}}, &got)
+	n.ask(t, "POST", "/servers", object{"server": object{"name": "server", "imageRef": image, "flavorRef": flavor,
+		"networks": "none", "host": host}}, &got)
 	return got.Server.ID
 }
 
@@ -161,7 +169,9 @@ func (n *novaServices) become(t *testing.T, state string, uuids ...string) {
 	for _, uuid := range uuids {
 		testproc.Eventually(t, testproc.Patience, "server "+uuid+" is "+state, func() error {
 			var is, task string
-			err := n.cell.QueryRowContext(t.Context(), "SELECT IF(deleted, 'deleted', vm_state), COALESCE(task_state, '') FROM instances WHERE uuid = ?", uuid).Scan(&is, &task)
+			err := n.cell.QueryRowContext(t.Context(),
+				"SELECT IF(deleted, 'deleted', vm_state), COALESCE(task_state, '') FROM instances WHERE uuid = ?",
+				uuid).Scan(&is, &task)
 			if err == nil && (is != state || task != "") {
 				err = fmt.Errorf("it is %s, %s", is, task)
 			}
@@ -177,7 +187,8 @@ func (n *novaServices) become(t *testing.T, state string, uuids ...string) {
 // that one has and the other lacks.
 func (n *novaServices) agrees(t *testing.T) {
 	t.Helper()
-	for words, want := range map[string]int{"placement audit --verbose": 0, "placement heal_allocations --verbose": 4, "placement sync_aggregates --verbose": 0} {
+	for words, want := range map[string]int{"placement audit --verbose": 0, "placement heal_allocations --verbose": 4,
+		"placement sync_aggregates --verbose": 0} {
 		if code, out := n.command(t, "manage "+words); code != want {
 			t.Errorf("nova-manage %s: %d, want %d\n%s", words, code, want, out)
 		}
@@ -214,14 +225,16 @@ func (n *novaServices) works(t *testing.T, f *front) {
 		for host, uuid := range n.nodes {
 			request := "GET /resource_providers/" + uuid + "/allocations"
 			before := f.answered(request)
-			testproc.Eventually(t, testproc.Patience, host+" looks at its resources", testproc.True(func() bool { return f.answered(request) > before+1 }))
+			testproc.Eventually(t, testproc.Patience,
+				host+" looks at its resources", testproc.True(func() bool { return f.answered(request) > before+1 }))
 		}
 	}
 	passes() // what it had begun before may fail
 	mark, failures := n.Mark(), f.answered("failures")
 	passes()
 	if n.Count(mark, " ERROR ") > 0 || f.answered("failures") > failures {
-		t.Errorf("Placement failed %d times; Nova:\n%s", f.answered("failures")-failures, strings.Join(n.Lines()[mark:], "\n"))
+		t.Errorf("Placement failed %d times; Nova:\n%s",
+			f.answered("failures")-failures, strings.Join(n.Lines()[mark:], "\n"))
 	}
 }
 
@@ -247,17 +260,24 @@ func TestDatabasesAdoptUnderNovaServices(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
 		f.point(http.DefaultTransport, testproc.StartPlacementOn(t, dsn).URL)
 		n = startNovaServices(whole, f.URL)
-		n.ask(t, "POST", "/flavors", object{"flavor": object{"id": "small", "name": "small", "vcpus": 1, "ram": 256, "disk": 1}}, nil)
-		n.ask(t, "POST", "/flavors", object{"flavor": object{"id": "magic", "name": "magic", "vcpus": 2, "ram": 512, "disk": 2}}, nil)
-		n.ask(t, "POST", "/flavors/magic/os-extra_specs", object{"extra_specs": object{"resources:CUSTOM_MAGIC": "2"}}, nil)
+		n.ask(t, "POST",
+			"/flavors", object{"flavor": object{"id": "small", "name": "small", "vcpus": 1, "ram": 256, "disk": 1}},
+			nil)
+		n.ask(t, "POST",
+			"/flavors", object{"flavor": object{"id": "magic", "name": "magic", "vcpus": 2, "ram": 512, "disk": 2}},
+			nil)
+		n.ask(t, "POST", "/flavors/magic/os-extra_specs",
+			object{"extra_specs": object{"resources:CUSTOM_MAGIC": "2"}}, nil)
 		var rack struct {
 			Aggregate struct {
 				ID int `json:"id"`
 			} `json:"aggregate"`
 		}
 		n.ask(t, "POST", "/os-aggregates", object{"aggregate": object{"name": "rack"}}, &rack)
-		n.ask(t, "POST", fmt.Sprintf("/os-aggregates/%d/action", rack.Aggregate.ID), object{"add_host": object{"host": "compute1"}}, nil)
-		for name, flavor := range map[string]string{"stays": "magic", "goes": "small", "moves": "small", "returns": "magic"} {
+		n.ask(t, "POST", fmt.Sprintf("/os-aggregates/%d/action", rack.Aggregate.ID),
+			object{"add_host": object{"host": "compute1"}}, nil)
+		for name, flavor := range map[string]string{"stays": "magic", "goes": "small",
+			"moves": "small", "returns": "magic"} {
 			servers[name] = n.boot(t, "compute1", flavor)
 		}
 		n.become(t, "active", servers["stays"], servers["goes"], servers["moves"], servers["returns"])
@@ -266,7 +286,8 @@ func TestDatabasesAdoptUnderNovaServices(t *testing.T) {
 		n.works(t, f)
 		n.agrees(t)
 		shown = everything(t, f.URL, paths...)
-		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
+		if _, err := placement.Adopt(t.Context(), placement.Config{Database: dsn},
+			store.AdoptOptions{}); !errors.Is(err, store.ErrRefused) {
 			t.Errorf("adopted beside OpenStack's Placement: %v", err)
 		}
 		f.refuse()

@@ -39,19 +39,28 @@ func cloud() (calls []upstreamCall) {
 			if part == "gpu" {
 				parent = host + "numa1"
 			}
-			add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"host-%s_%s","parent_provider_uuid":%q}`, id(host+part), host, part, id(parent)))
+			add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"host-%s_%s","parent_provider_uuid":%q}`,
+				id(host+part), host, part, id(parent)))
 		}
 		for _, numa := range []string{"numa0", "numa1"} {
-			add("PUT", "/resource_providers/"+id(host+numa)+"/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8,"allocation_ratio":1.5},"MEMORY_MB":{"total":4096,"reserved":96,"step_size":2}}}`)
+			add("PUT", "/resource_providers/"+id(host+numa)+"/inventories",
+				`{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8,"allocation_ratio":1.5},`+
+					`"MEMORY_MB":{"total":4096,"reserved":96,"step_size":2}}}`)
 		}
-		add("PUT", "/resource_providers/"+id(host+"gpu")+"/inventories", `{"resource_provider_generation":0,"inventories":{"CUSTOM_GPU":{"total":2,"max_unit":1}}}`)
-		add("PUT", "/resource_providers/"+id(host+"gpu")+"/traits", `{"resource_provider_generation":1,"traits":["CUSTOM_FAST","HW_GPU_API_VULKAN"]}`)
-		add("PUT", "/resource_providers/"+id(host)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation":0,"aggregates":[%q]}`, id("aggregate")))
+		add("PUT", "/resource_providers/"+id(host+"gpu")+"/inventories",
+			`{"resource_provider_generation":0,"inventories":{"CUSTOM_GPU":{"total":2,"max_unit":1}}}`)
+		add("PUT", "/resource_providers/"+id(host+"gpu")+"/traits",
+			`{"resource_provider_generation":1,"traits":["CUSTOM_FAST","HW_GPU_API_VULKAN"]}`)
+		add("PUT", "/resource_providers/"+id(host)+"/aggregates",
+			fmt.Sprintf(`{"resource_provider_generation":0,"aggregates":[%q]}`, id("aggregate")))
 	}
 	add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"shared"}`, id("shared")))
-	add("PUT", "/resource_providers/"+id("shared")+"/inventories", `{"resource_provider_generation":0,"inventories":{"DISK_GB":{"total":1000}}}`)
-	add("PUT", "/resource_providers/"+id("shared")+"/traits", `{"resource_provider_generation":1,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`)
-	add("PUT", "/resource_providers/"+id("shared")+"/aggregates", fmt.Sprintf(`{"resource_provider_generation":2,"aggregates":[%q]}`, id("aggregate")))
+	add("PUT", "/resource_providers/"+id("shared")+"/inventories",
+		`{"resource_provider_generation":0,"inventories":{"DISK_GB":{"total":1000}}}`)
+	add("PUT", "/resource_providers/"+id("shared")+"/traits",
+		`{"resource_provider_generation":1,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`)
+	add("PUT", "/resource_providers/"+id("shared")+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation":2,"aggregates":[%q]}`, id("aggregate")))
 	for n := range 6 {
 		add("PUT", "/allocations/"+guest(n), server("abc"[n%3:n%3+1], n, "null"))
 	}
@@ -61,7 +70,9 @@ func cloud() (calls []upstreamCall) {
 // server is the body with which a server holds resources of a host.
 func server(host string, n int, generation string) string {
 	id := placementtest.UUID
-	return fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d,"MEMORY_MB":512}},%q:{"resources":{"DISK_GB":10}}},"project_id":"project%d","user_id":"user","consumer_generation":%s,"consumer_type":"INSTANCE"}`,
+	return fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d,"MEMORY_MB":512}},`+
+		`%q:{"resources":{"DISK_GB":10}}},"project_id":"project%d","user_id":"user","consumer_generation":%s,`+
+		`"consumer_type":"INSTANCE"}`,
 		id(host+"numa0"), n+1, id("shared"), n%2, generation)
 }
 
@@ -72,10 +83,12 @@ func readAll() (calls []upstreamCall) {
 	for _, path := range []string{
 		"/resource_providers", "/resource_classes", "/traits?associated=true", "/traits?name=startswith:CUSTOM_",
 		"/usages?project_id=project0", "/usages?project_id=project1&user_id=user",
-		"/resource_providers?member_of=" + id("aggregate"), "/resource_providers?in_tree=" + id("anuma1"), "/resource_providers?required=CUSTOM_FAST",
+		"/resource_providers?member_of=" + id("aggregate"),
+		"/resource_providers?in_tree=" + id("anuma1"), "/resource_providers?required=CUSTOM_FAST",
 		"/allocation_candidates?resources=VCPU:1,MEMORY_MB:256,DISK_GB:5&limit=1000",
 		"/allocation_candidates?resources=VCPU:4&resources_G=CUSTOM_GPU:1&required_G=CUSTOM_FAST&group_policy=none",
-		"/allocation_candidates?resources=VCPU:12", "/allocation_candidates?resources=CUSTOM_GPU:1&member_of=" + id("aggregate"),
+		"/allocation_candidates?resources=VCPU:12",
+		"/allocation_candidates?resources=CUSTOM_GPU:1&member_of=" + id("aggregate"),
 	} {
 		add(path)
 	}
@@ -102,8 +115,10 @@ func change() (calls []upstreamCall) {
 	add("PUT", "/allocations/"+guest(7), strings.Replace(server("b", 1, "null"), "INSTANCE", "MIGRATION", 1))
 	add("PUT", "/resource_classes/CUSTOM_NPU", "")
 	add("PUT", "/traits/CUSTOM_NEW", "")
-	add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"host-a_npu","parent_provider_uuid":%q}`, id("npu"), id("anuma1")))
-	add("PUT", "/resource_providers/"+id("npu")+"/inventories", `{"resource_provider_generation":0,"inventories":{"CUSTOM_NPU":{"total":4}}}`)
+	add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"host-a_npu","parent_provider_uuid":%q}`,
+		id("npu"), id("anuma1")))
+	add("PUT", "/resource_providers/"+id("npu")+"/inventories",
+		`{"resource_provider_generation":0,"inventories":{"CUSTOM_NPU":{"total":4}}}`)
 	add("PUT", "/resource_providers/"+id("npu")+"/traits", `{"resource_provider_generation":1,"traits":["CUSTOM_NEW"]}`)
 	return calls
 }
@@ -114,8 +129,10 @@ func later() (calls []upstreamCall) {
 	add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"later"}`, placementtest.UUID("later")))
 	add("PUT", "/resource_classes/CUSTOM_LATER", "")
 	add("PUT", "/traits/CUSTOM_LATER", "")
-	add("PUT", "/resource_providers/"+placementtest.UUID("later")+"/aggregates", fmt.Sprintf(`{"resource_provider_generation":0,"aggregates":[%q]}`, placementtest.UUID("later")))
-	add("PUT", "/allocations/"+guest(9), strings.NewReplacer("project1", "later", "user\"", "later\"", "INSTANCE", "LATER").Replace(server("b", 1, "null")))
+	add("PUT", "/resource_providers/"+placementtest.UUID("later")+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation":0,"aggregates":[%q]}`, placementtest.UUID("later")))
+	add("PUT", "/allocations/"+guest(9), strings.NewReplacer("project1", "later", "user\"", "later\"", "INSTANCE",
+		"LATER").Replace(server("b", 1, "null")))
 	return calls
 }
 
@@ -189,19 +206,20 @@ func checkDatabase(t *testing.T, dsn string) (store.Adoption, map[string]store.F
 // onServer runs f on a database of servers, with sessions that are not this program's.
 func onServer(t *testing.T, dsn string, statements ...string) error {
 	t.Helper()
-	return sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-		if d == sqldb.MySQL {
-			statements = append([]string{"SET @compute_agent = NULL"}, statements...)
-		} else {
-			statements = append([]string{"SET compute_agent.session = ''"}, statements...)
-		}
-		for _, s := range statements {
-			if _, err := db.ExecContext(ctx, s); err != nil {
-				return fmt.Errorf("%s: %w", s, err)
+	return sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{},
+		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			if d == sqldb.MySQL {
+				statements = append([]string{"SET @compute_agent = NULL"}, statements...)
+			} else {
+				statements = append([]string{"SET compute_agent.session = ''"}, statements...)
 			}
-		}
-		return nil
-	})
+			for _, s := range statements {
+				if _, err := db.ExecContext(ctx, s); err != nil {
+					return fmt.Errorf("%s: %w", s, err)
+				}
+			}
+			return nil
+		})
 }
 
 // TestRealAdoptServers: a database goes from OpenStack's Placement to this one, is changed, and
@@ -216,15 +234,20 @@ func TestRealAdoptServers(t *testing.T) {
 		expectAll(t, cloud(), before[:len(cloud())])
 		before = unorderedAll(before[len(cloud()):])
 
-		if _, err := placement.New(t.Context(), placement.Config{Database: dsn, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()}); !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), "placement adopt --check") {
+		if _, err := placement.New(t.Context(),
+			placement.Config{Database: dsn, Auth: placement.Auth{Strategy: placement.NoAuth},
+				Logger: zerolog.Nop()}); !errors.Is(err, sqldb.ErrSchema) ||
+			!strings.Contains(err.Error(), "placement adopt --check") {
 			t.Fatalf("OpenStack's database was served without being asked: %v", err)
 		}
-		if found, findings := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Alembic != "422ece571366" || found.MustRepair() || found.Guarded != 0 || len(findings) > 3 {
+		if found, findings := checkDatabase(t, dsn); found.State != store.StateOpenStack ||
+			found.Alembic != "422ece571366" || found.MustRepair() || found.Guarded != 0 || len(findings) > 3 {
 			t.Fatalf("before: %+v", found)
 		}
 		rows := dump(t, dsn)
 		done := adoptDatabase(t, dsn)
-		if done.Before != store.StateOpenStack || done.After != store.StateAdopted || done.Guarded != 12 || done.Tables != 5 || done.Rows != 5 {
+		if done.Before != store.StateOpenStack || done.After != store.StateAdopted || done.Guarded != 12 ||
+			done.Tables != 5 || done.Rows != 5 {
 			t.Errorf("adopted: %+v", done)
 		}
 		if again := adoptDatabase(t, dsn); again.Before != store.StateAdopted || again.Rows != 0 {
@@ -237,11 +260,13 @@ func TestRealAdoptServers(t *testing.T) {
 		expectAll(t, change(), changed)
 		during := unorderedAll(ours(t, dsn, readAll()))
 		// OpenStack's Placement cannot write meanwhile.
-		refused := upstream(t, dsn, []upstreamCall{{"PUT", "/traits/CUSTOM_THEIRS", "", at139}, {"DELETE", "/allocations/" + guest(2), "", at139}})
+		refused := upstream(t, dsn, []upstreamCall{{"PUT", "/traits/CUSTOM_THEIRS", "", at139},
+			{"DELETE", "/allocations/" + guest(2), "", at139}})
 		if refused[0].Status < 500 || refused[1].Status < 500 {
 			t.Errorf("OpenStack's Placement writes beside this one: %+v", refused)
 		}
-		if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.After != store.StateOpenStack || done.Tables != 5 || done.Rows < 5 {
+		if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.After != store.StateOpenStack ||
+			done.Tables != 5 || done.Rows < 5 {
 			t.Errorf("handed back: %+v", done)
 		}
 		if again := handDatabaseBack(t, dsn); again.Before != store.StateOpenStack || again.Rows != 0 {
@@ -250,7 +275,8 @@ func TestRealAdoptServers(t *testing.T) {
 		after := upstream(t, dsn, slices.Concat(readAll(), later()))
 		expectAll(t, later(), after[len(readAll()):])
 		compareReplies(t, "handed back", readAll(), unorderedAll(after[:len(readAll())]), during)
-		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 || found.Alembic != "422ece571366" {
+		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 ||
+			found.Alembic != "422ece571366" {
 			t.Errorf("at the end: %+v", found)
 		}
 	})
@@ -260,34 +286,36 @@ func TestRealAdoptServers(t *testing.T) {
 func dump(t *testing.T, dsn string) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
-	err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{}, func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
-		for _, table := range []string{"alembic_version", "resource_providers", "inventories", "allocations", "consumers", "resource_classes", "traits", "resource_provider_traits",
-			"placement_aggregates", "resource_provider_aggregates", "projects", "users", "consumer_types"} {
-			rows, err := db.QueryContext(ctx, "SELECT * FROM "+table)
-			if err != nil {
-				return err
-			}
-			columns, err := rows.Columns()
-			if err != nil {
-				return err
-			}
-			for rows.Next() {
-				values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
-				for i := range values {
-					into[i] = &values[i]
-				}
-				if err := rows.Scan(into...); err != nil {
+	err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{},
+		func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
+			for _, table := range []string{"alembic_version", "resource_providers", "inventories", "allocations",
+				"consumers", "resource_classes", "traits", "resource_provider_traits",
+				"placement_aggregates", "resource_provider_aggregates", "projects", "users", "consumer_types"} {
+				rows, err := db.QueryContext(ctx, "SELECT * FROM "+table)
+				if err != nil {
 					return err
 				}
-				out[table] = append(out[table], fmt.Sprint(values))
+				columns, err := rows.Columns()
+				if err != nil {
+					return err
+				}
+				for rows.Next() {
+					values, into := make([]sql.NullString, len(columns)), make([]any, len(columns))
+					for i := range values {
+						into[i] = &values[i]
+					}
+					if err := rows.Scan(into...); err != nil {
+						return err
+					}
+					out[table] = append(out[table], fmt.Sprint(values))
+				}
+				if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+					return err
+				}
+				slices.Sort(out[table])
 			}
-			if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-				return err
-			}
-			slices.Sort(out[table])
-		}
-		return nil
-	})
+			return nil
+		})
 	testproc.Check(t, err)
 	return out
 }
@@ -329,10 +357,12 @@ func TestRealServerNoticesHandBack(t *testing.T) {
 		if !errors.Is(err, store.ErrRefused) {
 			t.Fatalf("handed back beside a server: %v", err)
 		}
-		testproc.Try(placement.HandBack(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true})).Or(t)
+		testproc.Try(placement.HandBack(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true})).
+			Or(t)
 		unavailable := func(when string) {
 			t.Helper()
-			for _, request := range [][2]string{{"GET", "/traits"}, {"PUT", "/traits/CUSTOM_MORE"}, {"DELETE", "/allocations/" + guest(1)}} {
+			for _, request := range [][2]string{{"GET", "/traits"}, {"PUT", "/traits/CUSTOM_MORE"},
+				{"DELETE", "/allocations/" + guest(1)}} {
 				if got := ask(request[0], request[1]); got != http.StatusServiceUnavailable {
 					t.Errorf("%s: %s %s answers %d, want 503", when, request[0], request[1], got)
 				}
@@ -342,7 +372,8 @@ func TestRealServerNoticesHandBack(t *testing.T) {
 		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack {
 			t.Errorf("the server made its tables again: %+v", found)
 		}
-		testproc.Try(placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true})).Or(t)
+		testproc.Try(placement.Adopt(t.Context(), placement.Config{Database: dsn}, store.AdoptOptions{Force: true})).
+			Or(t)
 		unavailable("adopted again")
 	})
 }
@@ -352,16 +383,17 @@ func TestRealAdoptRefusesSessions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		dsn := theirDatabase(t, fresh)
-		err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{}, func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
-			if err := db.PingContext(ctx); err != nil {
+		err := sqldb.Administer(t.Context(), dsn, "testing", sqldb.Options{},
+			func(ctx context.Context, _ *sqldb.Dialect, db *sql.DB) error {
+				if err := db.PingContext(ctx); err != nil {
+					return err
+				}
+				if found, _ := checkDatabase(t, dsn); len(found.Sessions) == 0 {
+					t.Error("the check does not show the session")
+				}
+				_, err := placement.Adopt(ctx, placement.Config{Database: dsn}, store.AdoptOptions{})
 				return err
-			}
-			if found, _ := checkDatabase(t, dsn); len(found.Sessions) == 0 {
-				t.Error("the check does not show the session")
-			}
-			_, err := placement.Adopt(ctx, placement.Config{Database: dsn}, store.AdoptOptions{})
-			return err
-		})
+			})
 		testproc.ErrorIs(t, err, store.ErrRefused, "adopted beside another session: %v")
 		if found, _ := checkDatabase(t, dsn); found.State != store.StateOpenStack || found.Guarded != 0 {
 			t.Errorf("a refused adoption changed something: %+v", found)
@@ -376,9 +408,12 @@ func TestRealGuard(t *testing.T) {
 		dsn := theirDatabase(t, fresh)
 		adoptDatabase(t, dsn)
 		for _, statement := range []string{
-			"UPDATE resource_providers SET generation = generation + 1", "UPDATE inventories SET total = total + 1", "DELETE FROM allocations", "DELETE FROM consumers",
-			"INSERT INTO resource_classes (name) VALUES ('CUSTOM_X')", "DELETE FROM traits WHERE name = 'CUSTOM_FAST'", "DELETE FROM resource_provider_traits",
-			"UPDATE placement_aggregates SET uuid = uuid", "DELETE FROM resource_provider_aggregates", "INSERT INTO projects (external_id) VALUES ('x')",
+			"UPDATE resource_providers SET generation = generation + 1", "UPDATE inventories SET total = total + 1",
+			"DELETE FROM allocations", "DELETE FROM consumers",
+			"INSERT INTO resource_classes (name) VALUES ('CUSTOM_X')", "DELETE FROM traits WHERE name = 'CUSTOM_FAST'",
+			"DELETE FROM resource_provider_traits",
+			"UPDATE placement_aggregates SET uuid = uuid",
+			"DELETE FROM resource_provider_aggregates", "INSERT INTO projects (external_id) VALUES ('x')",
 			"INSERT INTO users (external_id) VALUES ('x')", "INSERT INTO consumer_types (name) VALUES ('X')",
 		} {
 			testproc.ErrorHas(t, onServer(t, dsn, statement), "adopt --hand-back", "%s: %v", statement)

@@ -30,26 +30,34 @@ func TestRealConsumerGenerationConflictNamesGenerations(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	testproc.NeedPlacement(t)
 	withGeneration := func(generation string) string {
-		return `{"allocations":{"` + theHost + `":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_type":"INSTANCE","consumer_generation":` + generation + `}`
+		return `{"allocations":{"` + theHost +
+			`":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_type":"INSTANCE",` +
+			`"consumer_generation":` + generation + `}`
 	}
 	calls := []upstreamCall{
 		{"POST", "/resource_providers", `{"uuid":"` + theHost + `","name":"host"}`, "1.39"},
-		{"PUT", "/resource_providers/" + theHost + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":64}}}`, "1.39"},
+		{"PUT", "/resource_providers/" + theHost + "/inventories",
+			`{"resource_provider_generation":0,"inventories":{"VCPU":{"total":64}}}`, "1.39"},
 		{"PUT", "/allocations/" + guest(1), withGeneration("null"), "1.39"},
 	}
 	made := len(calls)
-	for _, of := range [][2]string{{guest(1), "null"}, {guest(1), "0"}, {guest(1), "7"}, {guest(1), "-1"}, {guest(2), "0"}, {guest(2), "-1"}, {guest(2), "12"}} {
+	for _, of := range [][2]string{{guest(1), "null"}, {guest(1), "0"}, {guest(1), "7"}, {guest(1), "-1"},
+		{guest(2), "0"}, {guest(2), "-1"}, {guest(2), "12"}} {
 		calls = append(calls, upstreamCall{"PUT", "/allocations/" + of[0], withGeneration(of[1]), "1.39"},
 			upstreamCall{"POST", "/allocations", `{"` + of[0] + `":` + withGeneration(of[1]) + `}`, "1.39"},
-			upstreamCall{"POST", "/reshaper", `{"inventories":{"` + theHost + `":{"resource_provider_generation":2,"inventories":{"VCPU":{"total":64}}}},"allocations":{"` + of[0] + `":` + withGeneration(of[1]) + `}}`, "1.39"})
+			upstreamCall{"POST", "/reshaper", `{"inventories":{"` + theHost +
+				`":{"resource_provider_generation":2,"inventories":{"VCPU":{"total":64}}}},"allocations":{"` + of[0] +
+				`":` + withGeneration(of[1]) + `}}`, "1.39"})
 	}
 	dir := t.TempDir()
-	theirs, mine := upstreamAnswers(t, filepath.Join(dir, "theirs.db"), calls), ourAnswers(t, filepath.Join(dir, "ours.db"), calls)
+	theirs, mine := upstreamAnswers(t, filepath.Join(dir, "theirs.db"), calls),
+		ourAnswers(t, filepath.Join(dir, "ours.db"), calls)
 	phrase := regexp.MustCompile(`consumer generation conflict - expected \S+ but got [^ .,]+`)
 	for i := made; i < len(calls); i++ {
 		want, got := phrase.FindString(detailOf(theirs[i])), phrase.FindString(detailOf(mine[i]))
 		if want == "" || got != want || mine[i].status != 409 {
-			t.Errorf("%s %s %s: status %d and %q, Placement has %q", calls[i].method, calls[i].path, calls[i].body, mine[i].status, detailOf(mine[i]), detailOf(theirs[i]))
+			t.Errorf("%s %s %s: status %d and %q, Placement has %q", calls[i].method, calls[i].path, calls[i].body,
+				mine[i].status, detailOf(mine[i]), detailOf(theirs[i]))
 		}
 	}
 }
@@ -60,9 +68,12 @@ func orderedTraits() (rp string, setUp, look []upstreamCall) {
 	setUp = []upstreamCall{
 		{"POST", "/resource_providers", `{"uuid":"` + theHost + `","name":"host"}`, "1.39"},
 		{"PUT", rp + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":64}}}`, "1.39"},
-		{"PUT", "/traits/CUSTOM_Z", "", "1.39"}, {"PUT", "/traits/CUSTOM_B", "", "1.39"}, {"PUT", "/traits/CUSTOM_A", "", "1.39"},
+		{"PUT", "/traits/CUSTOM_Z", "", "1.39"}, {"PUT", "/traits/CUSTOM_B", "", "1.39"},
+		{"PUT", "/traits/CUSTOM_A", "", "1.39"},
 		{"PUT", "/traits/CUSTOM_UNUSED", "", "1.39"},
-		{"PUT", rp + "/traits", `{"resource_provider_generation":1,"traits":["HW_CPU_X86_AVX","CUSTOM_A","CUSTOM_B","CUSTOM_Z","COMPUTE_NODE","STORAGE_DISK_SSD"]}`, "1.39"},
+		{"PUT", rp + "/traits",
+			`{"resource_provider_generation":1,"traits":["HW_CPU_X86_AVX","CUSTOM_A","CUSTOM_B","CUSTOM_Z",` +
+				`"COMPUTE_NODE","STORAGE_DISK_SSD"]}`, "1.39"},
 	}
 	look = []upstreamCall{
 		{"GET", "/allocation_candidates?resources=VCPU:1", "", "1.39"},
@@ -96,7 +107,8 @@ func TestTraitsComeInOrderOfIDs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	own := filepath.Join(t.TempDir(), "own.db")
 	rp, setUp, look := orderedTraits()
-	change := upstreamCall{"PUT", rp + "/traits", `{"resource_provider_generation":1,"traits":["CUSTOM_A","HW_CPU_X86_AVX","CUSTOM_B","CUSTOM_Z"]}`, "1.39"}
+	change := upstreamCall{"PUT", rp + "/traits",
+		`{"resource_provider_generation":1,"traits":["CUSTOM_A","HW_CPU_X86_AVX","CUSTOM_B","CUSTOM_Z"]}`, "1.39"}
 	want := []any{"HW_CPU_X86_AVX", "CUSTOM_Z", "CUSTOM_B", "CUSTOM_A"}
 	for name, replies := range map[string][]reply{
 		"as written": ours(t, own, append(append(setUp[:len(setUp)-1:len(setUp)-1], change), look...))[len(setUp):],
@@ -105,7 +117,8 @@ func TestTraitsComeInOrderOfIDs(t *testing.T) {
 		summary := replies[0].Body.(map[string]any)["provider_summaries"].(map[string]any)[theHost].(map[string]any)
 		testproc.Samef(t, cmp.Diff(want, summary["traits"]), "%s, in summaries", name)
 		testproc.Samef(t, cmp.Diff(want, replies[2].Body.(map[string]any)["traits"]), "%s, of the provider", name)
-		if diff := cmp.Diff([]any{"CUSTOM_Z", "CUSTOM_B", "CUSTOM_A", "CUSTOM_UNUSED"}, replies[4].Body.(map[string]any)["traits"]); diff != "" {
+		if diff := cmp.Diff([]any{"CUSTOM_Z", "CUSTOM_B", "CUSTOM_A", "CUSTOM_UNUSED"},
+			replies[4].Body.(map[string]any)["traits"]); diff != "" {
 			t.Errorf("%s, of all: %s", name, diff)
 		}
 	}

@@ -114,7 +114,9 @@ func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (osapi.Aut
 	case a.Authenticator != nil:
 		return a.Authenticator, nil
 	case a.TokenFile != "" && (a.Strategy == NoAuth || a.Strategy == Keystone):
-		return nil, fmt.Errorf("%w: a token file has no effect with the auth strategy %s; choose the strategy %s, or leave the file out", ErrConfig, a.Strategy, Token)
+		return nil, fmt.Errorf(
+			"%w: a token file has no effect with the auth strategy %s; choose the strategy %s, or leave the file out",
+			ErrConfig, a.Strategy, Token)
 	case a.Strategy == NoAuth:
 		return osapi.NoAuth{}, nil
 	case a.Strategy == Token && a.TokenFile == "":
@@ -136,7 +138,8 @@ func (a Auth) authenticator(log zerolog.Logger, now func() time.Time) (osapi.Aut
 		}
 		return asking, nil
 	}
-	return nil, fmt.Errorf("%w: the auth strategy %q is not known; it is %s, %s or %s", ErrConfig, a.Strategy, NoAuth, Token, Keystone)
+	return nil, fmt.Errorf("%w: the auth strategy %q is not known; it is %s, %s or %s",
+		ErrConfig, a.Strategy, NoAuth, Token, Keystone)
 }
 
 // hosts is an authenticator that also knows hosts.
@@ -183,7 +186,8 @@ func (a Auth) checkListen(address string) error {
 		return fmt.Errorf("%w: the listen address %q is not HOST:PORT: %w", ErrConfig, address, err)
 	}
 	if !osapi.IsLoopback(host) {
-		return fmt.Errorf("%w: %w, and %s is not one; listen on 127.0.0.1, or choose the strategy %s or %s", ErrConfig, ErrNotLoopback, address, Token, Keystone)
+		return fmt.Errorf("%w: %w, and %s is not one; listen on 127.0.0.1, or choose the strategy %s or %s",
+			ErrConfig, ErrNotLoopback, address, Token, Keystone)
 	}
 	return nil
 }
@@ -206,7 +210,8 @@ func (c *Config) DatabaseName() (string, error) {
 		return filepath.Join(c.StateDir, "placement.db"), nil
 	}
 	if !strings.Contains(c.Database, "://") {
-		return "", fmt.Errorf("%w: the database %s is a path and not an address; write sqlite://%s", ErrConfig, c.Database, c.Database)
+		return "", fmt.Errorf("%w: the database %s is a path and not an address; write sqlite://%s",
+			ErrConfig, c.Database, c.Database)
 	}
 	a, err := sqldb.ParseAddress(c.Database)
 	if err != nil {

@@ -104,7 +104,8 @@ func ourAnswers(t *testing.T, file string, calls []upstreamCall) []answer {
 	client := &http.Client{Transport: direct}
 	var answers []answer
 	for _, c := range calls {
-		r := testproc.Send(t, client, c.method, "http://placement"+c.path, "placement "+c.version, c.body, "Accept", "application/json")
+		r := testproc.Send(t, client, c.method, "http://placement"+c.path, "placement "+c.version, c.body,
+			"Accept", "application/json")
 		var body any
 		if len(r.Body) > 0 {
 			r.Into(t, &body)
@@ -138,7 +139,8 @@ func oldDatabase(t *testing.T, n int) string {
 	file := filepath.Join(t.TempDir(), "placement.db")
 	calls := []upstreamCall{
 		{"POST", "/resource_providers", `{"uuid":"` + theHost + `","name":"host"}`, "1.39"},
-		{"PUT", "/resource_providers/" + theHost + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":64},"DISK_GB":{"total":10}}}`, "1.39"},
+		{"PUT", "/resource_providers/" + theHost + "/inventories",
+			`{"resource_provider_generation":0,"inventories":{"VCPU":{"total":64},"DISK_GB":{"total":10}}}`, "1.39"},
 	}
 	for i := range n + 1 {
 		calls = append(calls, upstreamCall{"PUT", "/allocations/" + guest(i), claimOf(4, "1.39"), "1.39"})
@@ -197,11 +199,15 @@ func TestRealConsumersWithoutRecords(t *testing.T) {
 		upstreamCall{"PUT", "/allocations/" + guest(1), claimOf(5, "1.28"), "1.28"},
 		upstreamCall{"PUT", "/allocations/" + guest(2), claimOf(6, "1.12"), "1.12"},
 		upstreamCall{"PUT", "/allocations/" + guest(3), claimOf(7, "1.39"), "1.39"},
-		upstreamCall{"PUT", "/allocations/" + guest(4), `{"allocations":[{"resource_provider":{"uuid":"` + theHost + `"},"resources":{"VCPU":3}}]}`, "1.0"},
+		upstreamCall{"PUT", "/allocations/" + guest(4), `{"allocations":[{"resource_provider":{"uuid":"` + theHost +
+			`"},"resources":{"VCPU":3}}]}`, "1.0"},
 		upstreamCall{"POST", "/allocations", post(entry(5, claimOf(8, "1.28"))), "1.28"},
 		upstreamCall{"POST", "/allocations", post(entry(6, claimOf(2, "1.13")), entry(21, claimOf(1, "1.13"))), "1.13"},
-		upstreamCall{"POST", "/reshaper", `{"inventories":{"` + theHost + `":{"resource_provider_generation":17,"inventories":{"VCPU":{"total":99}}}},"allocations":{` + entry(7, claimOf(9, "1.28")) + `}}`, "1.30"},
-		upstreamCall{"PUT", "/allocations/" + guest(8), `{"allocations":{},"project_id":"p","user_id":"u","consumer_generation":null}`, "1.28"},
+		upstreamCall{"POST", "/reshaper", `{"inventories":{"` + theHost +
+			`":{"resource_provider_generation":17,"inventories":{"VCPU":{"total":99}}}},"allocations":{` +
+			entry(7, claimOf(9, "1.28")) + `}}`, "1.30"},
+		upstreamCall{"PUT", "/allocations/" + guest(8),
+			`{"allocations":{},"project_id":"p","user_id":"u","consumer_generation":null}`, "1.28"},
 	)
 	calls = append(calls, look...)
 	theirs, mine := upstream(t, copyFile(t, file), calls), ours(t, copyFile(t, file), calls)
@@ -227,14 +233,17 @@ func TestRealMigrateConsumers(t *testing.T) {
 	file := oldDatabase(t, 5)
 	theirs, owned := copyFile(t, file), copyFile(t, file)
 	cfg := placement.Config{Database: "sqlite://" + file, Logger: zerolog.Nop()}
-	beside, err := placement.New(t.Context(), placement.Config{Database: cfg.Database, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	beside, err := placement.New(t.Context(),
+		placement.Config{Database: cfg.Database,
+			Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	testproc.Equal(t, beside.Status().ConsumersMissing, 5, "a server counts %d missing records")
 	step := func(how func(context.Context, int) (int, int, error), step [3]int) {
 		t.Helper()
 		missing, made, err := how(t.Context(), step[0])
 		if err != nil || missing != step[1] || made != step[2] {
-			t.Errorf("at most %d: %d missing, %d made, %v; want %d and %d", step[0], missing, made, err, step[1], step[2])
+			t.Errorf("at most %d: %d missing, %d made, %v; want %d and %d",
+				step[0], missing, made, err, step[1], step[2])
 		}
 	}
 	alone := func(ctx context.Context, most int) (int, int, error) {
@@ -254,15 +263,19 @@ func TestRealMigrateConsumers(t *testing.T) {
 	if out, err := manage.CombinedOutput(); err != nil {
 		t.Fatalf("placement-manage: %v\n%s", err, out)
 	}
-	const rows = "SELECT c.uuid || ' ' || c.generation || ' ' || p.external_id || ' ' || u.external_id || ' ' || COALESCE(c.consumer_type_id, 'no type') FROM consumers c JOIN projects p ON p.id = c.project_id JOIN users u ON u.id = c.user_id ORDER BY c.uuid"
+	const rows = "SELECT c.uuid || ' ' || c.generation || ' ' || p.external_id || ' ' || u.external_id || ' ' || " +
+		"COALESCE(c.consumer_type_id, 'no type') FROM consumers c JOIN projects p ON p.id = c.project_id JOIN users " +
+		"u ON u.id = c.user_id ORDER BY c.uuid"
 	want, got := column(t, theirs, rows), column(t, file, rows)
 	if diff := cmp.Diff(want, got); diff != "" || len(got) != 6 {
 		t.Errorf("the records: Placement -, ours +\n%s", diff)
 	}
 	// The configured owner gets them.
-	cfg.Database, cfg.Placement = "sqlite://"+owned, api.Options{IncompleteProjectID: "no-project", IncompleteUserID: "no-user"}
+	cfg.Database, cfg.Placement = "sqlite://"+owned,
+		api.Options{IncompleteProjectID: "no-project", IncompleteUserID: "no-user"}
 	step(alone, [3]int{0, 5, 5})
-	const owners = "SELECT p.external_id || ' ' || u.external_id FROM consumers c JOIN projects p ON p.id = c.project_id JOIN users u ON u.id = c.user_id WHERE p.external_id LIKE 'no-%'"
+	const owners = "SELECT p.external_id || ' ' || u.external_id FROM consumers c JOIN projects p ON p.id = " +
+		"c.project_id JOIN users u ON u.id = c.user_id WHERE p.external_id LIKE 'no-%'"
 	if got := column(t, owned, owners); len(got) != 5 || got[0] != "no-project no-user" {
 		t.Errorf("the owners are %v", got)
 	}
@@ -308,7 +321,8 @@ func TestUpgradeDatabase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	cfg := placement.Config{StateDir: filepath.Join(t.TempDir(), "state")}
 	before, after, err := placement.UpgradeDatabase(t.Context(), cfg)
-	if err != nil || before.Exists || !after.Exists || after.Schema.NeedsUpgrade() || after.Schema.Migration != after.Schema.Newest || before.Schema.Newest != after.Schema.Newest {
+	if err != nil || before.Exists || !after.Exists || after.Schema.NeedsUpgrade() ||
+		after.Schema.Migration != after.Schema.Newest || before.Schema.Newest != after.Schema.Newest {
 		t.Fatalf("a new one: %+v, %+v, %v", before, after, err)
 	}
 	again, still, err := placement.UpgradeDatabase(t.Context(), cfg)
@@ -317,17 +331,22 @@ func TestUpgradeDatabase(t *testing.T) {
 	}
 	// A newer program was here.
 	execute(t, after.Path, "INSERT INTO ledger_migrations (number) VALUES (99)")
-	if db, err := placement.ReadDatabase(t.Context(), cfg); err != nil || !db.Schema.IsNewer() || db.Schema.NeedsUpgrade() {
+	if db, err := placement.ReadDatabase(t.Context(), cfg); err != nil ||
+		!db.Schema.IsNewer() || db.Schema.NeedsUpgrade() {
 		t.Errorf("of a newer program: %+v, %v", db, err)
 	}
-	if _, _, err := placement.UpgradeDatabase(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "newer program") {
+	if _, _, err := placement.UpgradeDatabase(t.Context(), cfg); err == nil ||
+		!strings.Contains(err.Error(), "newer program") {
 		t.Errorf("of a newer program: %v", err)
 	}
-	if _, _, err := placement.MigrateConsumers(t.Context(), placement.Config{Database: "sqlite:///nonexistent/placement.db"}, 0); !errors.Is(err, placement.ErrConfig) {
+	if _, _, err := placement.MigrateConsumers(t.Context(),
+		placement.Config{Database: "sqlite:///nonexistent/placement.db"}, 0); !errors.Is(err, placement.ErrConfig) {
 		t.Errorf("no database: %v", err)
 	}
 	letter := filepath.Join(t.TempDir(), "letter")
-	testproc.Check(t, os.WriteFile(letter, []byte("Dear Sir, this is no database, and it is long enough to look like one to those who do not look.\n"), 0o600))
+	testproc.Check(t, os.WriteFile(letter,
+		[]byte("Dear Sir, this is no database, and it is long enough to look like one to those who do not look.\n"),
+		0o600))
 	if _, err := placement.ReadDatabase(t.Context(), placement.Config{Database: "sqlite://" + letter}); err == nil {
 		t.Error("a letter is taken for a database")
 	}

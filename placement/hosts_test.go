@@ -34,7 +34,8 @@ func TestHostsByCertificate(t *testing.T) {
 	put(t, denied, []byte("stolen 2100-01-01T00:00:00Z it was stolen\n"), 0o644)
 	list := testproc.Try(pki.OpenDenyFile(denied, zerolog.Nop())).Or(t)
 	s := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, TLS: files, Denied: list, Logger: zerolog.Nop(),
+		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.NoAuth}, TLS: files,
+		Denied: list, Logger: zerolog.Nop(),
 	})).Or(t)
 	defer func() { testproc.NoError(t, s.Close()) }()
 	config := testproc.Try(files.Config(zerolog.Nop(), nil)).Or(t)

@@ -38,8 +38,10 @@ func TestRealInventoryRowsOutOfRange(t *testing.T) {
 	var calls []upstreamCall
 	for i := range outOfRange {
 		calls = append(calls,
-			upstreamCall{"POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"host%d"}`, oddHost(i), i), "1.39"},
-			upstreamCall{"PUT", "/resource_providers/" + oddHost(i) + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, "1.39"})
+			upstreamCall{"POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":"host%d"}`, oddHost(i), i),
+				"1.39"},
+			upstreamCall{"PUT", "/resource_providers/" + oddHost(i) + "/inventories",
+				`{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, "1.39"})
 	}
 	for i, r := range upstream(t, file, calls) {
 		if r.Status >= 300 {
@@ -47,23 +49,31 @@ func TestRealInventoryRowsOutOfRange(t *testing.T) {
 		}
 	}
 	for i, column := range outOfRange {
-		execute(t, file, fmt.Sprintf("UPDATE inventories SET %s WHERE resource_provider_id = (SELECT id FROM resource_providers WHERE uuid = '%s')", column, oddHost(i)))
+		execute(t, file,
+			fmt.Sprintf(
+				"UPDATE inventories SET %s WHERE resource_provider_id = (SELECT id FROM resource_providers WHERE "+
+					"uuid = '%s')", column, oddHost(i)))
 	}
 	calls = nil
 	for amount := 1; amount <= 9; amount += 2 {
-		for _, path := range []string{"/resource_providers?resources=VCPU:%d", "/allocation_candidates?resources=VCPU:%d", "/allocation_candidates?resources_A=VCPU:%d"} {
-			calls = append(calls, upstreamCall{"GET", fmt.Sprintf(path, amount), "", "1.39"}, upstreamCall{"GET", fmt.Sprintf(path, amount+1), "", "1.39"})
+		for _, path := range []string{"/resource_providers?resources=VCPU:%d",
+			"/allocation_candidates?resources=VCPU:%d", "/allocation_candidates?resources_A=VCPU:%d"} {
+			calls = append(calls, upstreamCall{"GET", fmt.Sprintf(path, amount), "", "1.39"},
+				upstreamCall{"GET", fmt.Sprintf(path, amount+1), "", "1.39"})
 		}
 	}
 	for i := range outOfRange {
 		for amount := 1; amount <= 2; amount++ {
-			claim := fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"INSTANCE"}`, oddHost(i), amount)
+			claim := fmt.Sprintf(
+				`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"p","user_id":"u",`+
+					`"consumer_generation":null,"consumer_type":"INSTANCE"}`, oddHost(i), amount)
 			calls = append(calls, upstreamCall{"PUT", "/allocations/" + guest(10*i+amount), claim, "1.39"})
 		}
 		calls = append(calls, upstreamCall{"GET", "/resource_providers/" + oddHost(i) + "/usages", "", "1.39"},
 			upstreamCall{"GET", "/resource_providers/" + oddHost(i) + "/inventories", "", "1.39"})
 	}
-	calls = append(calls, upstreamCall{"GET", "/usages?project_id=p", "", "1.39"}, upstreamCall{"GET", "/allocation_candidates?resources=VCPU:1", "", "1.39"})
+	calls = append(calls, upstreamCall{"GET", "/usages?project_id=p", "", "1.39"},
+		upstreamCall{"GET", "/allocation_candidates?resources=VCPU:1", "", "1.39"})
 
 	theirs, mine := upstream(t, copyFile(t, file), calls), ours(t, file, calls)
 	failed := 0
@@ -99,7 +109,8 @@ func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
 	}
 	for i := range outOfRange {
 		add("POST", "1.39", fmt.Sprintf(`{"uuid":%q,"name":"host%d"}`, oddHost(i), i), "/resource_providers")
-		add("PUT", "1.39", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, "/resource_providers/%s/inventories", oddHost(i))
+		add("PUT", "1.39", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`,
+			"/resource_providers/%s/inventories", oddHost(i))
 	}
 	for i, r := range ours(t, file, calls) {
 		if r.Status >= 300 {
@@ -107,7 +118,8 @@ func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
 		}
 	}
 	fits := map[string]func(amount int) bool{ // those of outOfRange of which anything fits
-		"step_size = -2": func(n int) bool { return n%2 == 0 && n <= 8 }, "step_size = 2": func(n int) bool { return n%2 == 0 && n <= 8 },
+		"step_size = -2":          func(n int) bool { return n%2 == 0 && n <= 8 },
+		"step_size = 2":           func(n int) bool { return n%2 == 0 && n <= 8 },
 		"allocation_ratio = 9e37": func(int) bool { return true },
 	}
 	for _, column := range []string{"min_unit = 0", "min_unit = -5", "step_size = 1"} {
@@ -115,13 +127,17 @@ func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
 	}
 	fits["reserved = -8"] = func(n int) bool { return n <= 16 }
 	for i, column := range outOfRange {
-		execute(t, file, fmt.Sprintf("UPDATE inventories SET %s WHERE resource_provider_id = (SELECT id FROM resource_providers WHERE uuid = '%s')", column, oddHost(i)))
+		execute(t, file,
+			fmt.Sprintf(
+				"UPDATE inventories SET %s WHERE resource_provider_id = (SELECT id FROM resource_providers WHERE "+
+					"uuid = '%s')", column, oddHost(i)))
 	}
 	calls = nil
 	const most, paths = 9, 6
 	for i := range outOfRange {
 		for amount := 1; amount <= most; amount++ {
-			held := fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"p","user_id":"u"}`, oddHost(i), amount)
+			held := fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"p","user_id":"u"}`,
+				oddHost(i), amount)
 			add("GET", "1.39", "", "/resource_providers?uuid=%s&resources=VCPU:%d", oddHost(i), amount)
 			add("GET", "1.39", "", "/allocation_candidates?in_tree=%s&resources=VCPU:%d", oddHost(i), amount)
 			add("GET", "1.39", "", "/allocation_candidates?in_tree_A=%s&resources_A=VCPU:%d", oddHost(i), amount)
@@ -149,9 +165,12 @@ func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
 			if f := fits[column]; f != nil && f(amount) {
 				found, status = 1, http.StatusNoContent
 			}
-			got := []int{count(r[0], "resource_providers"), count(r[1], "allocation_requests"), count(r[2], "allocation_requests"), count(r[3], "candidates"), r[4].Status, r[5].Status}
+			got := []int{count(r[0], "resource_providers"), count(r[1], "allocation_requests"),
+				count(r[2], "allocation_requests"), count(r[3], "candidates"), r[4].Status, r[5].Status}
 			if want := []int{found, found, found, found, status, status}; !slices.Equal(got, want) {
-				t.Errorf("%d VCPU where %s: providers, candidates, candidates of a group, explained, PUT, POST are %v, want %v", amount, column, got, want)
+				t.Errorf(
+					"%d VCPU where %s: providers, candidates, candidates of a group, explained, PUT, POST are "+
+						"%v, want %v", amount, column, got, want)
 			}
 		}
 	}

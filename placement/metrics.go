@@ -33,7 +33,8 @@ var (
 func newMetrics() *metrics {
 	page := osapi.NewMetricsPage("placement_", "serves")
 	m := &metrics{
-		MetricsPage: page, answers: osapi.NewAnswerMetrics(page, osapi.AnswerMetricsOptions{Prefix: "placement_", Buckets: latencyBuckets}),
+		MetricsPage: page, answers: osapi.NewAnswerMetrics(
+			page, osapi.AnswerMetricsOptions{Prefix: "placement_", Buckets: latencyBuckets}),
 		requests: newRequestMetrics(), commits: newCommitMetrics(), searches: newSearchMetrics(),
 	}
 	m.MustRegister(m.requests.collectors()...)
@@ -48,11 +49,14 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	gauge := func(name, help string, read func() float64) {
 		m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
-	gauge("placement_http_requests_in_flight", "Requests in progress.", func() float64 { return float64(a.Load().Requests) })
-	gauge("placement_http_body_bytes_in_flight", "Memory of the bodies of requests in progress, in bytes.", func() float64 { return float64(a.Load().BodyBytes) })
+	gauge("placement_http_requests_in_flight",
+		"Requests in progress.", func() float64 { return float64(a.Load().Requests) })
+	gauge("placement_http_body_bytes_in_flight", "Memory of the bodies of requests in progress, in bytes.",
+		func() float64 { return float64(a.Load().BodyBytes) })
 	gauge(
 		"placement_database_writable",
-		"1 if the database accepts writes as far as is known. 0 after a failed write until one succeeds, which is tested every second, and while the file is missing from its path.",
+		"1 if the database accepts writes as far as is known. 0 after a failed write until one succeeds, which is "+
+			"tested every second, and while the file is missing from its path.",
 		func() float64 {
 			if problem() != nil {
 				return 0
@@ -68,16 +72,20 @@ func (m *metrics) watch(l *ledger.Ledger, a *api.API, problem func() error) {
 	)
 	gauge(
 		"placement_snapshot_age_seconds",
-		"Time since the state in memory was known to be the newest. Requests read the version of the database, so it grows without them; 0 on SQLite.",
+		"Time since the state in memory was known to be the newest. Requests read the version of the database, so "+
+			"it grows without them; 0 on SQLite.",
 		func() float64 { return l.Age().Seconds() },
 	)
 	gauge(
 		"placement_hosts_of_several_agents",
-		"Hosts as which several agents report that are alive, as far as this server was asked by them: two machines have one identity.",
+		"Hosts as which several agents report that are alive, as far as this server was asked by them: two machines "+
+			"have one identity.",
 		func() float64 { return float64(a.HostsOfSeveralAgents()) },
 	)
-	gauge("placement_resource_providers", "Number of resource providers.", func() float64 { return float64(l.Current().ProviderCount()) })
-	gauge("placement_consumers", "Consumers that have a record.", func() float64 { return float64(l.Current().ConsumerCount()) })
+	gauge("placement_resource_providers", "Number of resource providers.",
+		func() float64 { return float64(l.Current().ProviderCount()) })
+	gauge("placement_consumers", "Consumers that have a record.",
+		func() float64 { return float64(l.Current().ConsumerCount()) })
 	gauge(
 		"placement_consumers_missing",
 		"Consumers of allocations without a record; run placement db online-data-migrations if there are any.",
@@ -103,20 +111,28 @@ func newRequestMetrics() requestMetrics {
 	c := requestMetrics{
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "placement_conflicts_total",
-			Help: "Requests that were answered with 409, by error code. placement.concurrent_update is a generation that changed: a few are usual, many mean that clients write the same provider at once.",
+			Help: "Requests that were answered with 409, by error code. placement.concurrent_update is a generation " +
+				"that changed: a few are usual, many mean that clients write the same provider at once.",
 		}, []string{"code"}),
-		received: prometheus.NewCounter(prometheus.CounterOpts{Name: "placement_http_received_bytes_total", Help: "Bytes of request bodies."}),
-		sent:     prometheus.NewCounter(prometheus.CounterOpts{Name: "placement_http_sent_bytes_total", Help: "Bytes of answers' bodies."}),
+		received: prometheus.NewCounter(
+			prometheus.CounterOpts{Name: "placement_http_received_bytes_total", Help: "Bytes of request bodies."}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{Name: "placement_http_sent_bytes_total",
+			Help: "Bytes of answers' bodies."}),
 		stale: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "placement_stale_reads_total", Help: "Reads that were answered from the state in memory while the database could not be reached, see [placement] stale_reads.",
+			Name: "placement_stale_reads_total",
+			Help: "Reads that were answered from the state in memory while the database could not be reached, see " +
+				"[placement] stale_reads.",
 		}),
 		limited: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "placement_host_writes_limited_total", Help: "Writes of hosts that were refused with 429, because the host wrote too much; the log names the host.",
+			Name: "placement_host_writes_limited_total",
+			Help: "Writes of hosts that were refused with 429, because the host wrote too much; the log " +
+				"names the host.",
 		}),
 	}
 	c.overs = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "placement_host_over_capacity_total",
-		Help: "Writes of hosts that were refused because the host reports more than it is admitted to; the log names the host.",
+		Help: "Writes of hosts that were refused because the host reports more than it is admitted to; the log " +
+			"names the host.",
 	})
 	c.conflicts.WithLabelValues(string(wire.CodeConcurrentUpdate)) // shown as 0 before the first one
 	return c
@@ -158,10 +174,13 @@ type searchMetrics struct {
 func newSearchMetrics() searchMetrics {
 	return searchMetrics{
 		candidates: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "placement_candidates_returned", Help: "Allocation candidates in an answer.", Buckets: []float64{0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000},
+			Name: "placement_candidates_returned", Help: "Allocation candidates in an answer.",
+			Buckets: []float64{0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000},
 		}),
 		steps: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "placement_candidates_search_steps", Help: "Choices of a provider that a search for candidates tried.", Buckets: prometheus.ExponentialBuckets(1, 10, 8),
+			Name:    "placement_candidates_search_steps",
+			Help:    "Choices of a provider that a search for candidates tried.",
+			Buckets: prometheus.ExponentialBuckets(1, 10, 8),
 		}),
 	}
 }
@@ -193,25 +212,32 @@ func newCommitMetrics() commitMetrics {
 	c := commitMetrics{
 		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "placement_commits_total",
-			Help: "Attempts to commit to the database, by outcome: durable; conflict and reload (another server committed first) are retried; failed and unknown are answered with an error.",
+			Help: "Attempts to commit to the database, by outcome: durable; conflict and reload (another server " +
+				"committed first) are retried; failed and unknown are answered with an error.",
 		}, []string{"outcome"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "placement_commit_duration_seconds", Help: "Time that the database took for a commit.", Buckets: latencyBuckets,
+			Name: "placement_commit_duration_seconds",
+			Help: "Time that the database took for a commit.", Buckets: latencyBuckets,
 		}),
 		writes: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "placement_commit_writes", Help: "Writes that shared a commit.", Buckets: prometheus.ExponentialBuckets(1, 2, 9),
+			Name: "placement_commit_writes", Help: "Writes that shared a commit.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 9),
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "placement_writes_refused_total", Help: "Writes that were refused by Placement's rules while others of their batch were committed.",
+			Name: "placement_writes_refused_total",
+			Help: "Writes that were refused by Placement's rules while others of their batch were committed.",
 		}),
 		changes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "placement_committed_changes_total", Help: "Changes of rows that were committed.",
 		}),
 		followed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "placement_follows_total", Help: "Refreshes with the commits of other servers, by what was read: the changes, or the whole state, which is rare.",
+			Name: "placement_follows_total",
+			Help: "Refreshes with the commits of other servers, by what was read: the changes, or the whole state, " +
+				"which is rare.",
 		}, []string{"read"}),
 		followDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "placement_follow_duration_seconds", Help: "Time that a refresh with the commits of other servers took.", Buckets: latencyBuckets,
+			Name: "placement_follow_duration_seconds",
+			Help: "Time that a refresh with the commits of other servers took.", Buckets: latencyBuckets,
 		}),
 		versions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "placement_followed_versions_total", Help: "Commits of other servers that this server has read.",
@@ -235,7 +261,8 @@ func readWord(whole bool) string {
 }
 
 func (c *commitMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.outcomes, c.duration, c.writes, c.refused, c.changes, c.followed, c.followDuration, c.versions}
+	return []prometheus.Collector{c.outcomes, c.duration,
+		c.writes, c.refused, c.changes, c.followed, c.followDuration, c.versions}
 }
 
 // Committed implements ledger.Observer.

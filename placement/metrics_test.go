@@ -47,9 +47,11 @@ func TestMetricsCountRequests(t *testing.T) {
 	m := newMetrics()
 	const inventories = "/resource_providers/{uuid}/inventories"
 	for range 2 {
-		m.Answered(osapi.Answer{Route: inventories, Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
+		m.Answered(osapi.Answer{Route: inventories,
+			Method: "GET", Status: 200, Duration: 250 * time.Millisecond, Sent: 100})
 	}
-	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
+	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 409, Code: "placement.concurrent_update",
+		Duration: time.Second, Received: 30, Sent: 7})
 	m.Answered(osapi.Answer{Route: inventories, Method: "PUT", Status: 403, Code: "placement.hosts.not_admitted"})
 	m.Answered(osapi.Answer{Method: "GET", Status: 404, Code: "placement.undefined_code"})
 	m.HostLimited()
@@ -70,7 +72,8 @@ func TestMetricsCountRequests(t *testing.T) {
 		`placement_http_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="409"} 1`,
 		`placement_http_sent_bytes_total 207`,
 	}
-	if diff := cmp.Diff(want, metricSamples(t, m, "placement_http_", "placement_conflicts", "placement_host_")); diff != "" {
+	if diff := cmp.Diff(want, metricSamples(t, m, "placement_http_", "placement_conflicts", "placement_host_")); diff !=
+		"" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
 }
@@ -105,7 +108,8 @@ func TestMetricsCountCommitsAndSearches(t *testing.T) {
 		`placement_follows_total{read="whole"} 1`,
 		`placement_writes_refused_total 1`,
 	}
-	if diff := cmp.Diff(want, metricSamples(t, m, "placement_commit", "placement_follow", "placement_candidates", "placement_writes")); diff != "" {
+	if diff := cmp.Diff(want, metricSamples(t, m, "placement_commit", "placement_follow", "placement_candidates",
+		"placement_writes")); diff != "" {
 		t.Errorf("want -, shown +\n%s", diff)
 	}
 }
@@ -118,13 +122,16 @@ func TestExposition(t *testing.T) {
 		dir := t.TempDir()
 		audit := testproc.Try(auditlog.Open(auditlog.Options{File: filepath.Join(dir, "audit.log")})).Or(t)
 		defer func() { _ = audit.Close() }()
-		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"), pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
+		denied, err := pki.FollowDenyFile(filepath.Join(dir, "denied"),
+			pki.Source{URL: "https://192.0.2.1"}, zerolog.Nop())
 		testproc.Check(t, err)
 		s := testproc.Try(New(t.Context(), Config{
-			Database: "sqlite://" + filepath.Join(dir, "placement.db"), Auth: Auth{Strategy: NoAuth}, Audit: audit, Denied: denied, Logger: zerolog.Nop(),
+			Database: "sqlite://" + filepath.Join(dir, "placement.db"), Auth: Auth{Strategy: NoAuth}, Audit: audit,
+			Denied: denied, Logger: zerolog.Nop(),
 		})).Or(t)
 		defer func() { _ = s.Close() }()
-		s.metrics.Answered(osapi.Answer{Route: "/allocations/{consumer}", Method: "PUT", Status: 409, Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
+		s.metrics.Answered(osapi.Answer{Route: "/allocations/{consumer}", Method: "PUT", Status: 409,
+			Code: "placement.concurrent_update", Duration: time.Second, Received: 30, Sent: 7})
 		s.metrics.Committed(ledger.Commit{Outcome: ledger.Durable, Writes: 4, Changes: 10, Duration: time.Second})
 		s.metrics.Searched(api.Search{Candidates: 10, Steps: 500})
 		s.metrics.WatchCertificates("/etc/compute-agent/placement.pem")
@@ -140,7 +147,8 @@ func BenchmarkMetricsAnswered(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			m.Answered(osapi.Answer{Route: "/resource_providers", Method: "GET", Status: 200, Duration: time.Millisecond, Sent: 100})
+			m.Answered(osapi.Answer{Route: "/resource_providers", Method: "GET", Status: 200,
+				Duration: time.Millisecond, Sent: 100})
 		}
 	})
 }

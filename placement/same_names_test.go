@@ -50,7 +50,8 @@ func TestRealNamesThatDifferInCase(t *testing.T) {
 			}
 			diff := cmp.Diff(theirs[i], got[i])
 			if differs := slices.Contains(c.differs, on); (diff != "") != differs {
-				t.Errorf("%s: %s %s %s: Placement -, ours +, a difference is expected: %t\n%s", on, c.method, c.path, c.body, differs, diff)
+				t.Errorf("%s: %s %s %s: Placement -, ours +, a difference is expected: %t\n%s",
+					on, c.method, c.path, c.body, differs, diff)
 			}
 		}
 	}
@@ -83,18 +84,24 @@ func caseCalls() (calls []caseCall) {
 	host, accents, other, consumer, aggregate := id("lost"), id("accents"), id("other"), id("lol"), id("look")
 	for name, uuid := range map[string]string{"host": host, "accents": accents, "other": other} {
 		add("POST", "/resource_providers", fmt.Sprintf(`{"uuid":%q,"name":%q}`, uuid, name))
-		add("PUT", "/resource_providers/"+uuid+"/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":80}}}`)
+		add("PUT", "/resource_providers/"+uuid+"/inventories",
+			`{"resource_provider_generation":0,"inventories":{"VCPU":{"total":80}}}`)
 	}
 	claim := func(consumer, provider, project, user, kind string, differs ...string) {
-		add("PUT", "/allocations/"+consumer, fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":1}}},"project_id":%q,"user_id":%q,"consumer_generation":null,"consumer_type":%q}`,
-			provider, project, user, kind), differs...)
+		add("PUT", "/allocations/"+consumer,
+			fmt.Sprintf(
+				`{"allocations":{%q:{"resources":{"VCPU":1}}},"project_id":%q,"user_id":%q,`+
+					`"consumer_generation":null,"consumer_type":%q}`,
+				provider, project, user, kind), differs...)
 	}
-	for n, owner := range [][2]string{{"project", "user"}, {"Project", "user"}, {"project", "USER"}, {"PROJECT", "User"}, {"project ", "user "}, {"PRÖ", "É"}, {"prö", "é"}} {
+	for n, owner := range [][2]string{{"project", "user"}, {"Project", "user"}, {"project", "USER"},
+		{"PROJECT", "User"}, {"project ", "user "}, {"PRÖ", "É"}, {"prö", "é"}} {
 		claim(guest(n), host, owner[0], owner[1], "INSTANCE")
 		add("GET", "/allocations/"+guest(n), "")
 	}
 	claim(guest(8), host, "project", "user", "Instance") // 400
-	for _, query := range []string{"project", "PROJECT", "project&user_id=user", "pRoject&user_id=uSer", "project&consumer_type=instance", "proj"} {
+	for _, query := range []string{"project", "PROJECT", "project&user_id=user", "pRoject&user_id=uSer",
+		"project&consumer_type=instance", "proj"} {
 		add("GET", "/usages?project_id="+query, "")
 	}
 	// Accents: in adopted tables, the database takes these ids for one, and refuses a second row.
@@ -117,9 +124,11 @@ func caseCalls() (calls []caseCall) {
 	add("PUT", "/resource_providers/"+id("spaces"), `{"name":"spaces "}`)
 	add("PUT", "/resource_providers/"+other, `{"name":"spaces"}`, unpadded)
 
-	add("PUT", "/resource_providers/"+host+"/aggregates", fmt.Sprintf(`{"resource_provider_generation":8,"aggregates":[%q]}`, aggregate))
+	add("PUT", "/resource_providers/"+host+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation":8,"aggregates":[%q]}`, aggregate))
 	add("GET", "/resource_providers/"+host+"/aggregates", "")
-	add("PUT", "/resource_providers/"+other+"/aggregates", fmt.Sprintf(`{"resource_provider_generation":1,"aggregates":[%q]}`, upper(aggregate)))
+	add("PUT", "/resource_providers/"+other+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation":1,"aggregates":[%q]}`, upper(aggregate)))
 	add("GET", "/resource_providers/"+other+"/aggregates", "")
 	add("GET", "/resource_providers?member_of="+upper(aggregate)+"&uuid="+host, "")
 

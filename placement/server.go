@@ -91,7 +91,9 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 	}
 	if asking, ok := authenticator.(*keystone.Authenticator); ok {
 		if err := asking.Check(ctx); err != nil {
-			cfg.Logger.Error().Err(err).Msg("Keystone is not available, so tokens cannot be validated. Requests are answered with 503 until it is; each request tries again.")
+			cfg.Logger.Error().Err(err).
+				Msg("Keystone is not available, so tokens cannot be validated. Requests are answered with 503 until " +
+					"it is; each request tries again.")
 		}
 	}
 	knowing, err := cfg.hosts(authenticator)
@@ -170,7 +172,8 @@ func openLedger(ctx context.Context, name string, cfg *Config, m *metrics) (*led
 	}
 	l, err := ledger.Open(ctx, opened, opts)
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("load the Placement database %s: %w", sqldb.Shown(name), err), opened.Close())
+		return nil, nil,
+			errors.Join(fmt.Errorf("load the Placement database %s: %w", sqldb.Shown(name), err), opened.Close())
 	}
 	return l, opened, nil
 }
@@ -187,16 +190,19 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err := s.auth.checkListener(l); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).Msg("Serving the Placement API.")
+	s.log.Info().Stringer("address", l.Addr()).Bool("tls", s.tls != nil).Str("database", s.database).
+		Msg("Serving the Placement API.")
 	server := &osapi.Server{
 		Handler: s.api, TLS: s.tls, Connections: s.connections, Refuse: s.api.Refuse, Logger: s.log,
 		ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, Grace: s.grace, Finish: true, Delay: s.delay,
 		Stopping: func() {
 			s.stopping.Store(true)
 			if s.delay > 0 {
-				s.log.Info().Dur("delay", s.delay).Msg("Stopping: /readyz answers 503 now, and requests are still answered.")
+				s.log.Info().Dur("delay", s.delay).
+					Msg("Stopping: /readyz answers 503 now, and requests are still answered.")
 			} else {
-				s.log.Info().Dur("at_most", s.grace).Msg("Stopping: no new connections are taken, and the requests under way are finished.")
+				s.log.Info().Dur("at_most", s.grace).
+					Msg("Stopping: no new connections are taken, and the requests under way are finished.")
 			}
 		},
 	}

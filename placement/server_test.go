@@ -89,7 +89,8 @@ func TestServeUntilTheContextEnds(t *testing.T) {
 // TestLogOfStopping: what the log says of a stop is what happens.
 func TestLogOfStopping(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for says, delay := range map[string]time.Duration{"/readyz answers 503 now": time.Millisecond, "no new connections are taken": 0} {
+	for says, delay := range map[string]time.Duration{"/readyz answers 503 now": time.Millisecond,
+		"no new connections are taken": 0} {
 		var log bytes.Buffer
 		cfg := config(t)
 		cfg.ShutdownDelay, cfg.Logger = delay, zerolog.New(zerolog.SyncWriter(&log))
@@ -206,14 +207,22 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 		change func(*placement.Config)
 		says   string
 	}{
-		"no database":        {func(c *placement.Config) { c.StateDir = "" }, "state directory"},
-		"another database":   {func(c *placement.Config) { c.Database = "redis://root:s3cret@host/placement" }, "redis"},
-		"no path":            {func(c *placement.Config) { c.Database = "sqlite://placement.db" }, "sqlite:///PATH"},
-		"no strategy":        {func(c *placement.Config) { c.Auth = placement.Auth{} }, "strategy"},
-		"no token file":      {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token} }, "token file"},
-		"an unused file":     {func(c *placement.Config) { c.Auth.TokenFile = tokens }, "no effect"},
-		"a missing file":     {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token, TokenFile: tokens + "x"} }, tokens + "x"},
-		"a bad token file":   {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token, TokenFile: tokens} }, "line 1"},
+		"no database": {func(c *placement.Config) { c.StateDir = "" }, "state directory"},
+		"another database": {func(c *placement.Config) { c.Database = "redis://root:s3cret@host/placement" },
+			"redis"},
+		"no path":     {func(c *placement.Config) { c.Database = "sqlite://placement.db" }, "sqlite:///PATH"},
+		"no strategy": {func(c *placement.Config) { c.Auth = placement.Auth{} }, "strategy"},
+		"no token file": {func(c *placement.Config) { c.Auth = placement.Auth{Strategy: placement.Token} },
+			"token file"},
+		"an unused file": {func(c *placement.Config) { c.Auth.TokenFile = tokens }, "no effect"},
+		"a missing file": {func(c *placement.Config) {
+			c.Auth = placement.Auth{Strategy: placement.Token,
+				TokenFile: tokens + "x"}
+		}, tokens + "x"},
+		"a bad token file": {func(c *placement.Config) {
+			c.Auth = placement.Auth{Strategy: placement.Token,
+				TokenFile: tokens}
+		}, "line 1"},
 		"an odd policy":      {func(c *placement.Config) { c.Policy = "strict" }, "strict"},
 		"noauth for all":     {func(c *placement.Config) { c.Listen = "0.0.0.0:8778" }, "loopback"},
 		"noauth by name":     {func(c *placement.Config) { c.Listen = "example.com:8778" }, "loopback"},
@@ -228,7 +237,8 @@ func TestConfigurationsThatCannotWork(t *testing.T) {
 			_ = server.Close()
 			continue
 		}
-		if !errors.Is(err, placement.ErrConfig) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "s3cret") {
+		if !errors.Is(err, placement.ErrConfig) || !strings.Contains(err.Error(), c.says) ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}

@@ -46,8 +46,10 @@ func TestRealStaleReads(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			if got := w.Header().Get("Placement-Stale-Seconds"); w.Code != status || got != stale || (status == 503) != (w.Header().Get("Retry-After") != "") {
-				t.Errorf("%s %s: %d, stale %q, want %d, %q; %v %s", method, path, w.Code, got, status, stale, w.Header(), w.Body)
+			if got := w.Header().Get("Placement-Stale-Seconds"); w.Code != status || got != stale ||
+				(status == 503) != (w.Header().Get("Retry-After") != "") {
+				t.Errorf("%s %s: %d, stale %q, want %d, %q; %v %s",
+					method, path, w.Code, got, status, stale, w.Header(), w.Body)
 			}
 		}
 		ask(strict, "POST", "/resource_providers", `{"name":"n","uuid":"`+theHost+`"}`, 200, "")

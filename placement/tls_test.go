@@ -44,7 +44,8 @@ func newAuthority(t *testing.T, name string) *authority {
 	a := &authority{key: key}
 	a.certificate = &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, a.certificate, a.certificate, &key.PublicKey, key)
 	testproc.Check(t, err)
@@ -66,12 +67,15 @@ func (a *authority) sign(t *testing.T, name string, days int) (certificate, key 
 	a.serial++
 	end := time.Now().Add(time.Duration(days) * 24 * time.Hour)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1 + a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-1000 * 24 * time.Hour), NotAfter: end,
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(1 + a.serial), Subject: pkix.Name{CommonName: name},
+		NotBefore: end.Add(-1000 * 24 * time.Hour), NotAfter: end,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)).Or(t)
 	keyDER := testproc.Try(x509.MarshalPKCS8PrivateKey(private)).Or(t)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
 // tlsFiles are those of a service, in a directory of the test.
@@ -91,14 +95,16 @@ func client(ca *authority, certificates ...tls.Certificate) *http.Client {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.certificate)
 	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: certificates}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: certificates},
+		ForceAttemptHTTP2: true, DisableKeepAlives: true,
 	}}
 }
 
 // ask sends a request, and says who the server is or what went wrong.
 func ask(t *testing.T, c *http.Client, url string) (*http.Response, error) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/resource_providers", strings.NewReader(`{"name":"`+t.Name()+time.Now().String()+`"}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/resource_providers",
+		strings.NewReader(`{"name":"`+t.Name()+time.Now().String()+`"}`))
 	testproc.Check(t, err)
 	req.Header.Set("X-Auth-Token", "admin")
 	req.Header.Set("Content-Type", "application/json")
@@ -111,7 +117,8 @@ func ask(t *testing.T, c *http.Client, url string) (*http.Response, error) {
 
 func TestTLS(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	server, clients, nextClients := newAuthority(t, "servers"), newAuthority(t, "clients"), newAuthority(t, "next clients")
+	server, clients, nextClients := newAuthority(t, "servers"), newAuthority(t, "clients"),
+		newAuthority(t, "next clients")
 	cfg := config(t)
 	cfg.TLS = tlsFiles(t)
 	cfg.TLS.ClientCAFile = cfg.TLS.CertFile + ".clients"
@@ -141,7 +148,8 @@ func TestTLS(t *testing.T) {
 	served1 := func(name string) {
 		t.Helper()
 		resp := testproc.Try(ask(t, agent, url)).Or(t)
-		if got := resp.TLS.PeerCertificates[0].Subject.CommonName; got != name || resp.StatusCode != http.StatusCreated {
+		if got := resp.TLS.PeerCertificates[0].Subject.CommonName; got != name ||
+			resp.StatusCode != http.StatusCreated {
 			t.Errorf("the server is %q, want %q; status %d", got, name, resp.StatusCode)
 		}
 		if resp.ProtoMajor != 2 {
@@ -152,14 +160,17 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	served1("first")
-	for name, c := range map[string]*http.Client{"a client of an untrusted CA": nextAgent, "a client without a certificate": client(server)} {
+	for name, c := range map[string]*http.Client{"a client of an untrusted CA": nextAgent,
+		"a client without a certificate": client(server)} {
 		if resp, err := ask(t, c, url); err == nil {
 			t.Errorf("%s got an answer: %s", name, resp.Status)
 		}
 	}
 	old := client(server, pair(clients))
-	old.Transport.(*http.Transport).TLSClientConfig.MaxVersion = tls.VersionTLS11 //nolint:forcetypeassert // client made it.
-	old.Transport.(*http.Transport).TLSClientConfig.MinVersion = tls.VersionTLS10 //nolint:forcetypeassert // client made it.
+	old.Transport.(*http.Transport).
+		TLSClientConfig.MaxVersion = tls.VersionTLS11 //nolint:forcetypeassert // client made it.
+	old.Transport.(*http.Transport).
+		TLSClientConfig.MinVersion = tls.VersionTLS10 //nolint:forcetypeassert // client made it.
 	if resp, err := ask(t, old, url); err == nil {
 		t.Errorf("TLS 1.1 got an answer: %s", resp.Status)
 	}
@@ -193,13 +204,17 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 		change func(*osapi.TLSFiles)
 		says   string
 	}{
-		"no key":         {func(c *osapi.TLSFiles) { c.KeyFile = "" }, "needs a certificate and its key"},
-		"only clients":   {func(c *osapi.TLSFiles) { *c = osapi.TLSFiles{ClientCAFile: c.CertFile} }, "needs a certificate and its key"},
+		"no key": {func(c *osapi.TLSFiles) { c.KeyFile = "" }, "needs a certificate and its key"},
+		"only clients": {func(c *osapi.TLSFiles) { *c = osapi.TLSFiles{ClientCAFile: c.CertFile} },
+			"needs a certificate and its key"},
 		"a missing file": {func(c *osapi.TLSFiles) { c.CertFile += ".not" }, "no such file"},
-		"another's key":  {func(c *osapi.TLSFiles) { put(t, c.CertFile, other, 0o600) }, "private key does not match public key"},
-		"no certificate": {func(c *osapi.TLSFiles) { put(t, c.CertFile, []byte("hello"), 0o600) }, "failed to find any PEM data"},
-		"a key for all":  {func(c *osapi.TLSFiles) { put(t, c.KeyFile, key, 0o644) }, "has mode 0644, so that other users can read or change it; run: chmod g-w,o= "},
-		"no CAs":         {func(c *osapi.TLSFiles) { c.ClientCAFile = c.KeyFile }, "has no certificates in PEM"},
+		"another's key": {func(c *osapi.TLSFiles) { put(t, c.CertFile, other, 0o600) },
+			"private key does not match public key"},
+		"no certificate": {func(c *osapi.TLSFiles) { put(t, c.CertFile, []byte("hello"), 0o600) },
+			"failed to find any PEM data"},
+		"a key for all": {func(c *osapi.TLSFiles) { put(t, c.KeyFile, key, 0o644) },
+			"has mode 0644, so that other users can read or change it; run: chmod g-w,o= "},
+		"no CAs": {func(c *osapi.TLSFiles) { c.ClientCAFile = c.KeyFile }, "has no certificates in PEM"},
 		"a broken CA": {func(c *osapi.TLSFiles) {
 			c.ClientCAFile = c.CertFile + "2"
 			put(t, c.ClientCAFile, []byte("-----BEGIN CERTIFICATE-----\naGVsbG8=\n-----END CERTIFICATE-----\n"), 0o600)
@@ -227,7 +242,8 @@ func TestTLSFilesThatAreNotRight(t *testing.T) {
 func TestCertificatesThatEnd(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	ca := newAuthority(t, "servers")
-	for days, want := range map[int]string{-1: `"level":"error"`, 3: `"level":"warn"`, 100: "", 2000: `"level":"error"`} {
+	for days, want := range map[int]string{-1: `"level":"error"`, 3: `"level":"warn"`,
+		100: "", 2000: `"level":"error"`} {
 		cfg := config(t)
 		cfg.TLS = tlsFiles(t)
 		certificate, key := ca.sign(t, "one", days)

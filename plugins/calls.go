@@ -30,7 +30,9 @@ func (s *server) options() []grpc.ServerOption {
 
 // aroundCall gives a call its logger, rejects it during the shutdown, and converts panics and
 // errors to statuses. It does not change calls of go-plugin's own services.
-func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+func (s *server) aroundCall(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+) (any, error) {
 	if !s.ours(info.Server) {
 		return next(ctx, req)
 	}
@@ -55,11 +57,14 @@ func (s *server) aroundCall(ctx context.Context, req any, info *grpc.UnaryServer
 	return reply, nil
 }
 
-func (s *server) aroundStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (s *server) aroundStream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
+) error {
 	if !s.ours(srv) {
 		return next(srv, stream)
 	}
-	return s.guarded(stream.Context(), operation(info.FullMethod), func(context.Context) error { return next(srv, stream) })
+	return s.guarded(stream.Context(), operation(info.FullMethod),
+		func(context.Context) error { return next(srv, stream) })
 }
 
 // ours reports whether a service is one of the driver protocol.

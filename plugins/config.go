@@ -37,7 +37,8 @@ func configError(err error, raw json.RawMessage, into any) error {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &wrongType):
-		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)), Problem: fmt.Sprintf("is %s, must be %s", given(wrongType.Value), wanted(wrongType.Type))}
+		return &ConfigError{Key: keyOf(wrongType.Field, reflect.TypeOf(into)),
+			Problem: fmt.Sprintf("is %s, must be %s", given(wrongType.Value), wanted(wrongType.Type))}
 	case errors.As(err, &syntax):
 		return &ConfigError{Problem: fmt.Sprintf("is not valid JSON (byte %d): %v", syntax.Offset, syntax)}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -83,7 +83,8 @@ func (d Distribution) Distribute(tree *providertree.Tree, allocations providertr
 		run.choose(u.consumer, u.amount)
 	}
 	if len(run.violations) > 0 {
-		return nil, &ReshapeFailed{Reason: fmt.Sprintf("the allocations of %s cannot be distributed", d.From), Violations: run.violations}
+		return nil, &ReshapeFailed{Reason: fmt.Sprintf("the allocations of %s cannot be distributed", d.From),
+			Violations: run.violations}
 	}
 	return run.moves, nil
 }
@@ -99,7 +100,8 @@ type distribution struct {
 }
 
 func (d *distribution) fail(consumer string, at Place, problem string) {
-	d.violations = append(d.violations, Violation{Consumer: consumer, Provider: at.Provider, Class: at.Class, Problem: problem})
+	d.violations = append(d.violations,
+		Violation{Consumer: consumer, Provider: at.Provider, Class: at.Class, Problem: problem})
 }
 
 func (d *distribution) inventory(p Place) (providertree.Inventory, bool) {
@@ -118,13 +120,15 @@ func (d *distribution) place(consumer string, held int64, portions []Portion) {
 			d.fail(consumer, p.Place, "the driver reports the consumer's share here, which is not a destination")
 			return
 		case p.Amount < 1 || p.Amount > held-sum:
-			d.fail(consumer, d.From, fmt.Sprintf("%d are allocated, and the driver reports other amounts at the destinations", held))
+			d.fail(consumer, d.From,
+				fmt.Sprintf("%d are allocated, and the driver reports other amounts at the destinations", held))
 			return
 		}
 		sum += p.Amount
 	}
 	if sum != held {
-		d.fail(consumer, d.From, fmt.Sprintf("%d are allocated, and the driver reports only %d at the destinations", held, sum))
+		d.fail(consumer, d.From,
+			fmt.Sprintf("%d are allocated, and the driver reports only %d at the destinations", held, sum))
 		return
 	}
 	d.take(consumer, portions)

@@ -55,9 +55,11 @@ func TestDistribute(t *testing.T) {
 		fails       []Violation
 	}{
 		{
-			name: "the largest first, each where the least stays free", inventories: []providertree.Inventory{size(4), size(3)},
-			before: vgpus(map[string]int64{"a": 1, "b": 3, "c": 3}),
-			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 3}, {"c", vgpuOnRoot, vgpuOn0, 3}, {"a", vgpuOnRoot, vgpuOn0, 1}},
+			name:        "the largest first, each where the least stays free",
+			inventories: []providertree.Inventory{size(4), size(3)},
+			before:      vgpus(map[string]int64{"a": 1, "b": 3, "c": 3}),
+			want: Moves{{"b", vgpuOnRoot, vgpuOn1, 3}, {"c", vgpuOnRoot, vgpuOn0, 3},
+				{"a", vgpuOnRoot, vgpuOn0, 1}},
 		},
 		{
 			name: "used amounts are not free", inventories: []providertree.Inventory{size(2), size(2)},
@@ -65,8 +67,9 @@ func TestDistribute(t *testing.T) {
 			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 2}},
 		},
 		{
-			name: "overcommitted", inventories: []providertree.Inventory{{Total: 2, Reserved: 1, AllocationRatio: 4}, size(1)},
-			before: vgpus(map[string]int64{"a": 4}), want: Moves{{"a", vgpuOnRoot, vgpuOn0, 4}},
+			name:        "overcommitted",
+			inventories: []providertree.Inventory{{Total: 2, Reserved: 1, AllocationRatio: 4}, size(1)},
+			before:      vgpus(map[string]int64{"a": 4}), want: Moves{{"a", vgpuOnRoot, vgpuOn0, 4}},
 		},
 		{
 			name: "split only if it must be", inventories: []providertree.Inventory{size(2), size(3)},
@@ -79,17 +82,20 @@ func TestDistribute(t *testing.T) {
 			fails: []Violation{{"a", rootID, "VGPU", "4 are allocated, and they do not fit on one provider", ""}},
 		},
 		{
-			name: "units", inventories: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
-			before: vgpus(map[string]int64{"a": 2, "b": 5}),
-			want:   Moves{{"b", vgpuOnRoot, vgpuOn1, 5}, {"a", vgpuOnRoot, vgpuOn0, 2}},
+			name:        "units",
+			inventories: []providertree.Inventory{{Total: 9, MaxUnit: 4, StepSize: 2}, {Total: 9, MinUnit: 3}},
+			before:      vgpus(map[string]int64{"a": 2, "b": 5}),
+			want:        Moves{{"b", vgpuOnRoot, vgpuOn1, 5}, {"a", vgpuOnRoot, vgpuOn0, 2}},
 		},
 		{
-			name: "the driver reports the place, whatever is free there", inventories: []providertree.Inventory{size(1), size(4)},
-			before: vgpus(map[string]int64{"a": 1, "b": 2, "c": 2}),
+			name:        "the driver reports the place, whatever is free there",
+			inventories: []providertree.Inventory{size(1), size(4)},
+			before:      vgpus(map[string]int64{"a": 1, "b": 2, "c": 2}),
 			d: Distribution{Where: func(consumer string, n int64) []Portion {
 				return map[string][]Portion{"b": {{vgpuOn0, n}}, "c": {{vgpuOn0, 1}, {vgpuOn1, 1}}}[consumer]
 			}},
-			want: Moves{{"b", vgpuOnRoot, vgpuOn0, 2}, {"c", vgpuOnRoot, vgpuOn0, 1}, {"c", vgpuOnRoot, vgpuOn1, 1}, {"a", vgpuOnRoot, vgpuOn1, 1}},
+			want: Moves{{"b", vgpuOnRoot, vgpuOn0, 2}, {"c", vgpuOnRoot, vgpuOn0, 1}, {"c", vgpuOnRoot, vgpuOn1, 1},
+				{"a", vgpuOnRoot, vgpuOn1, 1}},
 		},
 		{
 			name: "all violations", inventories: []providertree.Inventory{size(1), size(1)},
@@ -147,7 +153,8 @@ func TestDistributeFits(t *testing.T) {
 	})
 	rapid.Check(t, func(rt *rapid.T) {
 		tree := gpus(t, inventory.Draw(rt, "gpu0"), inventory.Draw(rt, "gpu1"))
-		before := vgpus(rapid.MapOfN(rapid.StringMatching(`c[0-9]`), rapid.Int64Range(1, 8), 0, 8).Draw(rt, "held")).allocations()
+		before := vgpus(rapid.MapOfN(rapid.StringMatching(`c[0-9]`), rapid.Int64Range(1, 8), 0, 8).Draw(rt, "held")).
+			allocations()
 		d := Distribution{From: vgpuOnRoot, To: []Place{vgpuOn0, vgpuOn1}, Whole: rapid.Bool().Draw(rt, "whole")}
 		moves, err := d.Distribute(tree, before)
 		again, _ := d.Distribute(tree, before)
@@ -166,7 +173,8 @@ func TestDistributeFits(t *testing.T) {
 				rt.Fatalf("%d in use of %d", used, inv.Capacity())
 			}
 			for consumer, c := range after {
-				if n := c.Resources[at.Provider]["VGPU"]; n != 0 && (n < inv.MinUnit || n > inv.MaxUnit || n%inv.StepSize != 0) {
+				if n := c.Resources[at.Provider]["VGPU"]; n != 0 &&
+					(n < inv.MinUnit || n > inv.MaxUnit || n%inv.StepSize != 0) {
 					rt.Fatalf("%s holds %d, allowed are %+v", consumer, n, inv)
 				}
 			}

@@ -73,7 +73,8 @@ type Driver interface {
 	// Errors: [ErrReshapeNeeded]; a [*ReshapeFailed] if the given allocations cannot be moved;
 	// [NotReady] if the machine's state is not known now. After any error Placement keeps what was
 	// last reported.
-	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error)
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
+		allocations providertree.Allocations) (providertree.Allocations, error)
 }
 
 // Watcher is implemented by drivers that notice changes (hot-plug, a daemon that came back).

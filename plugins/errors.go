@@ -92,7 +92,8 @@ func (e *ReshapeFailed) Error() string {
 // String describes the violation.
 func (o Violation) String() string {
 	var parts []string
-	for _, p := range []struct{ kind, value string }{{"consumer", o.Consumer}, {"resource provider", o.Provider}, {"resource class", o.Class}} {
+	for _, p := range []struct{ kind, value string }{{"consumer", o.Consumer}, {"resource provider", o.Provider},
+		{"resource class", o.Class}} {
 		if p.value != "" {
 			parts = append(parts, p.kind+" "+p.value)
 		}

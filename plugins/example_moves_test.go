@@ -12,7 +12,8 @@ import (
 // A node reported its VGPUs on the root; they move to one child per physical GPU. The driver knows
 // the GPU of one guest; free capacity decides for the other.
 func ExampleDistribution() {
-	const root, gpu0, gpu1 = "a0000000-0000-0000-0000-000000000000", "a0000000-0000-0000-0000-000000000001", "a0000000-0000-0000-0000-000000000002"
+	const root, gpu0, gpu1 = "a0000000-0000-0000-0000-000000000000", "a0000000-0000-0000-0000-000000000001",
+		"a0000000-0000-0000-0000-000000000002"
 	const guest, other = "b0000000-0000-0000-0000-000000000001", "b0000000-0000-0000-0000-000000000002"
 	allocations := providertree.Allocations{
 		guest: {Resources: providertree.ProviderResources{root: {"VCPU": 2, "VGPU": 1}}},

@@ -61,5 +61,6 @@ type LayoutVersioner interface {
 	// Errors: a [*ReshapeFailed] that names every consumer that cannot be moved; [NotReady] if the
 	// machine's state is not known now. [ErrReshapeNeeded] is invalid here. After any error nothing
 	// is written, and the node is not reported.
-	Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error)
+	Reshape(ctx context.Context, tree *providertree.Tree,
+		node string, from int, allocations providertree.Allocations) (providertree.Allocations, error)
 }

@@ -55,7 +55,8 @@ func startAndWait() {
 
 // testDriver does what its functions say.
 type testDriver struct {
-	update   func(ctx context.Context, tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error)
+	update func(ctx context.Context, tree *providertree.Tree,
+		allocations providertree.Allocations) (providertree.Allocations, error)
 	nodes    func(ctx context.Context) ([]Node, error)
 	shutdown func()
 
@@ -75,7 +76,9 @@ func (d *testDriver) Configure(_ context.Context, raw json.RawMessage, host Host
 
 func (d *testDriver) AvailableNodes(ctx context.Context) ([]Node, error) { return d.nodes(ctx) }
 
-func (d *testDriver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, _ string, a providertree.Allocations) (providertree.Allocations, error) {
+func (d *testDriver) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, _ string, a providertree.Allocations,
+) (providertree.Allocations, error) {
 	return d.update(ctx, tree, a)
 }
 

@@ -51,7 +51,9 @@ func (m Moves) Apply(allocations providertree.Allocations) (providertree.Allocat
 	var violations []Violation
 	for _, move := range m {
 		if problem := move.apply(after); problem != "" {
-			violations = append(violations, Violation{Consumer: move.Consumer, Provider: move.From.Provider, Class: move.From.Class, Problem: problem})
+			violations = append(violations,
+				Violation{Consumer: move.Consumer, Provider: move.From.Provider,
+					Class: move.From.Class, Problem: problem})
 		}
 	}
 	if len(violations) > 0 {
@@ -75,7 +77,8 @@ func (m Move) apply(allocations providertree.Allocations) string {
 	case held < m.Amount:
 		return fmt.Sprintf("%d move to %s, and %d are allocated", m.Amount, m.To, held)
 	case there > providertree.MaxUnit-m.Amount:
-		return fmt.Sprintf("%d move to %s, where %d are already allocated: more than Placement can store", m.Amount, m.To, there)
+		return fmt.Sprintf("%d move to %s, where %d are already allocated: more than Placement can store",
+			m.Amount, m.To, there)
 	}
 	consumer.Resources.Add(m.From.Provider, m.From.Class, -m.Amount)
 	consumer.Resources.Add(m.To.Provider, m.To.Class, m.Amount)

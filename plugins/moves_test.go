@@ -22,7 +22,8 @@ type held map[string]providertree.ProviderResources
 func (h held) allocations() providertree.Allocations {
 	out := providertree.Allocations{}
 	for consumer, resources := range h {
-		out[consumer] = providertree.ConsumerAllocations{Resources: resources, ProjectID: "p-" + consumer, UserID: "u-" + consumer}
+		out[consumer] = providertree.ConsumerAllocations{Resources: resources, ProjectID: "p-" +
+			consumer, UserID: "u-" + consumer}
 	}
 	return out.Clone()
 }
@@ -160,7 +161,8 @@ func drawMove(t *rapid.T, allocations providertree.Allocations) (Move, bool) {
 	for _, consumer := range slices.Sorted(maps.Keys(allocations)) {
 		for _, provider := range slices.Sorted(maps.Keys(allocations[consumer].Resources)) {
 			for _, class := range slices.Sorted(maps.Keys(allocations[consumer].Resources[provider])) {
-				all = append(all, Move{Consumer: consumer, From: Place{provider, class}, Amount: allocations[consumer].Resources[provider][class]})
+				all = append(all, Move{Consumer: consumer,
+					From: Place{provider, class}, Amount: allocations[consumer].Resources[provider][class]})
 			}
 		}
 	}
@@ -233,13 +235,15 @@ func TestMovesNeverSpoil(t *testing.T) {
 		return Place{rapid.SampledFrom(drawnProviders).Draw(t, "provider"), "Y"}
 	})
 	move := rapid.Custom(func(t *rapid.T) Move {
-		return Move{fmt.Sprintf("c%d", rapid.IntRange(0, 9).Draw(t, "c")), place.Draw(t, "from"), place.Draw(t, "to"), rapid.Int64Range(-1, 5).Draw(t, "n")}
+		return Move{fmt.Sprintf("c%d", rapid.IntRange(0, 9).Draw(t, "c")), place.Draw(t, "from"), place.Draw(t, "to"),
+			rapid.Int64Range(-1, 5).Draw(t, "n")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawAllocations(t)
 		after, err := Moves(rapid.SliceOfN(move, 0, 6).Draw(t, "moves")).Apply(before)
 		if err != nil {
-			if failed := (*ReshapeFailed)(nil); !errors.As(err, &failed) || len(failed.Violations) == 0 || after != nil {
+			if failed := (*ReshapeFailed)(nil); !errors.As(err, &failed) ||
+				len(failed.Violations) == 0 || after != nil {
 				t.Fatalf("%v, %v", after, err)
 			}
 			return

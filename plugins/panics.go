@@ -48,9 +48,11 @@ func (p *panics) record(log zerolog.Logger, call string, value any) {
 	switch {
 	case n == 1:
 		log.Error().Str("panic", fmt.Sprint(value)).Str("stack", string(debug.Stack())).
-			Msg("The driver panicked. This call fails, and the plugin keeps running. It is a defect of the driver: report it with this stack.")
+			Msg("The driver panicked. This call fails, and the plugin keeps running. It is a defect of the driver: " +
+				"report it with this stack.")
 	case bits.OnesCount(n) == 1:
 		log.Error().Str("panic", fmt.Sprint(value)).Uint("times", n).
-			Msg("The driver keeps panicking at the same place. The stack was logged the first time since the plugin was started.")
+			Msg("The driver keeps panicking at the same place. The stack was logged the first time since the plugin " +
+				"was started.")
 	}
 }

@@ -39,7 +39,8 @@ func (r ClassRenames) Validate() error {
 		case from == to:
 			err = fmt.Errorf("resource class %s is renamed to itself", from)
 		case again:
-			err = fmt.Errorf("resource class %s is renamed to %s, which is renamed too: declare the final name", from, to)
+			err = fmt.Errorf("resource class %s is renamed to %s, which is renamed too: declare the final name",
+				from, to)
 		}
 		errs = append(errs, err)
 	}

@@ -35,7 +35,8 @@ func TestRenamesAreSentWithAReshape(t *testing.T) {
 		testproc.Samef(t, cmp.Diff(tc.want, reply.GetClassRenames()), "given %v", tc.given)
 	}
 	d.renames = map[string]string{"CUSTOM_A": "CUSTOM_A"}
-	if _, err := c.update(context.Background(), oneNode(t), providertree.Allocations{}); err == nil || !strings.Contains(err.Error(), "renamed to itself") {
+	if _, err := c.update(context.Background(), oneNode(t), providertree.Allocations{}); err == nil ||
+		!strings.Contains(err.Error(), "renamed to itself") {
 		t.Errorf("%v", err)
 	}
 }

@@ -66,7 +66,8 @@ func describe(d Driver) description {
 	info := d.Info()
 	return description{
 		Name: info.Name, Version: info.Version, Protocols: []int{protocol.ProtocolVersion},
-		Capabilities: protocol.AnnouncedCapabilities(capabilities(d)), SDK: sdkVersion(), ConfigSchema: d.ConfigSchema(),
+		Capabilities: protocol.AnnouncedCapabilities(capabilities(d)), SDK: sdkVersion(),
+		ConfigSchema: d.ConfigSchema(),
 	}
 }
 

@@ -38,7 +38,8 @@ func TestInfoOption(t *testing.T) {
 	if err := json.Unmarshal(out, &got); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got.Name != "test" || got.Version != "1.2.3" || len(got.ConfigSchema) == 0 || !cmp.Equal(got.Protocols, []int{1}) || !cmp.Equal(got.Capabilities, []string{"shutdown"}) {
+	if got.Name != "test" || got.Version != "1.2.3" || len(got.ConfigSchema) == 0 ||
+		!cmp.Equal(got.Protocols, []int{1}) || !cmp.Equal(got.Capabilities, []string{"shutdown"}) {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -123,11 +124,13 @@ func TestErrorsInWords(t *testing.T) {
 		{&ConfigError{Key: "nodes[0].name", Problem: "is missing"}, "configuration: nodes[0].name: is missing"},
 		{&ReshapeFailed{Violations: []Violation{{Consumer: "c", Provider: "p", Class: "VGPU", Problem: "x"}}},
 			"reshape failed; consumer c, resource provider p, resource class VGPU: x"},
-		{many, "reshape failed: no capacity; consumer c0; consumer c1; consumer c2; consumer c3; consumer c4; and 2 more"},
+		{many, "reshape failed: no capacity; consumer c0; consumer c1; consumer c2; consumer c3; consumer " +
+			"c4; and 2 more"},
 	} {
 		testproc.Equal(t, c.err.Error(), c.want, "got %q")
 	}
-	if !errors.Is(&ReshapeNeeded{}, ErrReshapeNeeded) || !errors.Is(&NotReady{}, ErrNotReady) || errors.Is(&NotReady{}, ErrReshapeNeeded) {
+	if !errors.Is(&ReshapeNeeded{}, ErrReshapeNeeded) ||
+		!errors.Is(&NotReady{}, ErrNotReady) || errors.Is(&NotReady{}, ErrReshapeNeeded) {
 		t.Error("errors.Is")
 	}
 }

@@ -57,7 +57,8 @@ func (s *server) Configure(ctx context.Context, req *driverv1.ConfigureRequest) 
 	if len(config) == 0 {
 		config = []byte("{}")
 	}
-	host := HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir(), FormerNodes: req.GetHost().GetFormerNodes()}
+	host := HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir(),
+		FormerNodes: req.GetHost().GetFormerNodes()}
 	if err := s.driver.Configure(ctx, config, host); err != nil {
 		return nil, err
 	}
@@ -109,7 +110,9 @@ func (s *server) Shutdown(ctx context.Context, req *driverv1.ShutdownRequest) (*
 }
 
 // AvailableNodes returns the driver's nodes.
-func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesRequest) (*driverv1.AvailableNodesResponse, error) {
+func (s *server) AvailableNodes(
+	ctx context.Context, _ *driverv1.AvailableNodesRequest,
+) (*driverv1.AvailableNodesResponse, error) {
 	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -127,7 +130,9 @@ func (s *server) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesR
 
 // UpdateProviderTree lets the driver edit a copy of the tree. Cost: the driver's, and O(size of
 // both trees).
-func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
+func (s *server) UpdateProviderTree(
+	ctx context.Context, req *driverv1.UpdateProviderTreeRequest,
+) (*driverv1.UpdateProviderTreeResponse, error) {
 	tree, given, err := received(req.GetTree(), req.GetAllocations())
 	if err != nil {
 		return nil, err
@@ -141,13 +146,15 @@ func (s *server) UpdateProviderTree(ctx context.Context, req *driverv1.UpdatePro
 	case err != nil:
 		return nil, err
 	case given == nil && edited != nil:
-		return nil, errors.New("the driver returned allocations, and the request had none: it must return ErrReshapeNeeded instead")
+		return nil, errors.New(
+			"the driver returned allocations, and the request had none: it must return ErrReshapeNeeded instead")
 	case edited == nil:
 		edited = given
 	}
 	reply := &driverv1.UpdateProviderTreeResponse{
-		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(edited), CapabilityTraits: s.capabilityTraits(req.GetNode()),
-		ProductNames: s.productNames(req.GetNode(), tree), Hypervisor: s.hypervisor(req.GetNode()),
+		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(edited),
+		CapabilityTraits: s.capabilityTraits(req.GetNode()),
+		ProductNames:     s.productNames(req.GetNode(), tree), Hypervisor: s.hypervisor(req.GetNode()),
 	}
 	if given != nil {
 		reply.ClassRenames, err = s.renames()

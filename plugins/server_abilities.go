@@ -29,7 +29,9 @@ func (s *server) layoutVersion() (int32, error) {
 }
 
 // ReshapeStep lets the driver migrate a copy of the tree to the next layout.
-func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest) (*driverv1.ReshapeStepResponse, error) {
+func (s *server) ReshapeStep(
+	ctx context.Context, req *driverv1.ReshapeStepRequest,
+) (*driverv1.ReshapeStepResponse, error) {
 	layoutVersioner, ok := s.driver.(LayoutVersioner)
 	if !ok {
 		return nil, lacks("have layout versions")
@@ -56,7 +58,9 @@ func (s *server) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepReque
 	edited, err := layoutVersioner.Reshape(ctx, tree, req.GetNode(), int(from), given)
 	switch {
 	case errors.Is(err, ErrReshapeNeeded):
-		return nil, fmt.Errorf("the driver returned ErrReshapeNeeded from the migration of layout version %d: it must migrate, or return ReshapeFailed: %s", from, err.Error())
+		return nil, fmt.Errorf(
+			"the driver returned ErrReshapeNeeded from the migration of layout version %d: it must migrate, or "+
+				"return ReshapeFailed: %s", from, err.Error())
 	case err != nil:
 		return nil, err
 	case edited == nil:
@@ -156,7 +160,9 @@ func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driv
 }
 
 // NodeDeleted reports whether a node was removed for good.
-func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedRequest) (*driverv1.NodeDeletedResponse, error) {
+func (s *server) NodeDeleted(
+	ctx context.Context, req *driverv1.NodeDeletedRequest,
+) (*driverv1.NodeDeletedResponse, error) {
 	checker, ok := s.driver.(NodeChecker)
 	if !ok {
 		return nil, lacks("report whether a node was removed for good")
@@ -173,7 +179,9 @@ func (s *server) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedReque
 }
 
 // received converts what the agent sent.
-func received(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func received(
+	tree *driverv1.ProviderTree, allocations *driverv1.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	t, err := protocol.ToTree(tree)
 	if err != nil {
 		return nil, nil, unreadable("tree", err)

@@ -33,7 +33,9 @@ type ableDriver struct {
 
 func (d *ableDriver) LayoutVersion() int { return d.version }
 
-func (d *ableDriver) Reshape(_ context.Context, tree *providertree.Tree, _ string, from int, a providertree.Allocations) (providertree.Allocations, error) {
+func (d *ableDriver) Reshape(
+	_ context.Context, tree *providertree.Tree, _ string, from int, a providertree.Allocations,
+) (providertree.Allocations, error) {
 	return d.step(tree, from, a)
 }
 
@@ -49,12 +51,14 @@ func (d *ableDriver) NodeDeleted(_ context.Context, n Node) (bool, error) { retu
 
 func TestLayoutVersionComesWithTheConfiguration(t *testing.T) {
 	for version, good := range map[int]bool{-1: false, 0: true, 1: true, MaxLayout: true, MaxLayout + 1: false} {
-		reply, err := serve(t, &ableDriver{version: version}).Configure(context.Background(), &driverv1.ConfigureRequest{})
+		reply, err := serve(t, &ableDriver{version: version}).
+			Configure(context.Background(), &driverv1.ConfigureRequest{})
 		if (err == nil) != good || good && int(reply.GetShapeVersion()) != version {
 			t.Errorf("version %d: %v, %v", version, reply, err)
 		}
 	}
-	if reply, err := serve(t, &testDriver{}).Configure(context.Background(), &driverv1.ConfigureRequest{}); err != nil || reply.GetShapeVersion() != 0 {
+	if reply, err := serve(t, &testDriver{}).Configure(context.Background(), &driverv1.ConfigureRequest{}); err !=
+		nil || reply.GetShapeVersion() != 0 {
 		t.Errorf("without the ability: %v, %v", reply, err)
 	}
 }
@@ -76,10 +80,12 @@ func TestStepEditsTreeAndAllocations(t *testing.T) {
 		return nil, err // edited in place; nil stands for that
 	}
 	c := serve(t, d)
-	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{oneNode(t).Roots()[0]: {"VCPU": 1}}}}
+	in := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{oneNode(t).
+		Roots()[0]: {"VCPU": 1}}}}
 	for _, given := range []providertree.Allocations{in, nil} {
 		reply := testproc.Try(c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{
-			Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: 2, Allocations: protocol.FromAllocations(given)})).Or(t)
+			Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: 2,
+			Allocations: protocol.FromAllocations(given)})).Or(t)
 		tree, err := protocol.ToTree(reply.GetTree())
 		if err != nil || !tree.HasTraits(tree.Roots()[0], "CUSTOM_NEW") {
 			t.Errorf("tree: %v", err)
@@ -93,12 +99,14 @@ func TestStepEditsTreeAndAllocations(t *testing.T) {
 }
 
 func TestStepsThatAreRefused(t *testing.T) {
-	d := &ableDriver{version: 3, step: func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) {
-		return nil, fmt.Errorf("x: %w", ErrReshapeNeeded)
-	}}
+	d := &ableDriver{version: 3,
+		step: func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) {
+			return nil, fmt.Errorf("x: %w", ErrReshapeNeeded)
+		}}
 	c := serve(t, d)
 	step := func(from int32) error {
-		_, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: from})
+		_, err := c.ReshapeStep(context.Background(),
+			&driverv1.ReshapeStepRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1", FromShape: from})
 		return err
 	}
 	for _, from := range []int32{-1, 3, 4} {
@@ -106,7 +114,8 @@ func TestStepsThatAreRefused(t *testing.T) {
 			t.Errorf("from %d: %v", from, err)
 		}
 	}
-	if err := step(0); protocol.FailureOf(err).Kind != protocol.KindOther || !strings.Contains(err.Error(), "it must migrate") {
+	if err := step(0); protocol.FailureOf(err).Kind != protocol.KindOther ||
+		!strings.Contains(err.Error(), "it must migrate") {
 		t.Errorf("a step that asks for a reshape: %v", err)
 	}
 	d.step = func(*providertree.Tree, int, providertree.Allocations) (providertree.Allocations, error) {
@@ -129,7 +138,8 @@ func TestCapabilitiesComeWithTheTree(t *testing.T) {
 func TestGuestsAreSent(t *testing.T) {
 	d := &ableDriver{guests: func() ([]Guest, error) {
 		return []Guest{
-			{UUID: "u", Name: "bad \xff name", ProjectID: "p", UserID: "o", Resources: providertree.ProviderResources{"x": {"VCPU": 1}}},
+			{UUID: "u", Name: "bad \xff name", ProjectID: "p", UserID: "o",
+				Resources: providertree.ProviderResources{"x": {"VCPU": 1}}},
 			{UUID: "unknown"}, {UUID: "nothing", Resources: providertree.ProviderResources{}},
 		}, nil
 	}}
@@ -163,7 +173,8 @@ func TestNodeDeletedIsAsked(t *testing.T) {
 	}}
 	c := serve(t, d)
 	for node, want := range map[string]bool{"gone": true, "cn1": false} {
-		reply, err := c.NodeDeleted(context.Background(), &driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node, Uuid: "u"}})
+		reply, err := c.NodeDeleted(context.Background(),
+			&driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node, Uuid: "u"}})
 		if err != nil || reply.GetDeleted() != want {
 			t.Errorf("%s: %v, %v", node, reply, err)
 		}
@@ -231,7 +242,8 @@ func TestAbilitiesTakeTurns(t *testing.T) {
 
 func TestBadTreesOfTheAgentAreRefusedEverywhere(t *testing.T) {
 	c := serve(t, &ableDriver{version: 1})
-	if _, err := c.ReshapeStep(context.Background(), &driverv1.ReshapeStepRequest{}); status.Code(err) != codes.InvalidArgument {
+	if _, err := c.ReshapeStep(context.Background(),
+		&driverv1.ReshapeStepRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("step: %v", err)
 	}
 	if _, err := c.Guests(context.Background(), &driverv1.GuestsRequest{}); status.Code(err) != codes.InvalidArgument {
@@ -257,8 +269,10 @@ func TestProductNamesComeWithTheTree(t *testing.T) {
 		"an empty name":           {map[string]string{"cn1": ""}, nil},
 		"providers not in a tree": {map[string]string{"cn2": "Acme 9000", "bad \xff": "Acme"}, nil},
 		"invalid UTF-8":           {map[string]string{"cn1": "Acme\xff"}, map[string]string{"cn1": "Acme\uFFFD"}},
-		"200 characters":          {map[string]string{"cn1": strings.Repeat("é", 200)}, map[string]string{"cn1": strings.Repeat("é", 200)}},
-		"201 characters":          {map[string]string{"cn1": strings.Repeat("é", 201)}, map[string]string{"cn1": strings.Repeat("é", 197) + "..."}},
+		"200 characters": {map[string]string{"cn1": strings.Repeat("é", 200)},
+			map[string]string{"cn1": strings.Repeat("é", 200)}},
+		"201 characters": {map[string]string{"cn1": strings.Repeat("é", 201)},
+			map[string]string{"cn1": strings.Repeat("é", 197) + "..."}},
 	} {
 		d := &namingDriver{names: c.reported}
 		d.update = unchanged
@@ -299,7 +313,8 @@ func TestHypervisorComesWithTheTree(t *testing.T) {
 		"a negative version": {Hypervisor{"QEMU", -1}, &driverv1.Hypervisor{Type: "QEMU"}},
 		"an absurd version":  {Hypervisor{"", 1 << 31}, nil},
 		"invalid UTF-8":      {Hypervisor{"Acme\xff", 1}, &driverv1.Hypervisor{Type: "Acme\uFFFD", Version: 1}},
-		"101 characters":     {Hypervisor{strings.Repeat("é", 101), 1}, &driverv1.Hypervisor{Type: strings.Repeat("é", 97) + "...", Version: 1}},
+		"101 characters": {Hypervisor{strings.Repeat("é", 101), 1},
+			&driverv1.Hypervisor{Type: strings.Repeat("é", 97) + "...", Version: 1}},
 	} {
 		d := &identifyingDriver{is: c.is}
 		d.update = unchanged

@@ -18,7 +18,9 @@ import (
 
 // ConsoleLog returns the end of an instance's console log. It waits for no other call: a guest that
 // is asked to shut down writes to its console.
-func (s *instanceServer) ConsoleLog(ctx context.Context, req *driverv1.ConsoleLogRequest) (*driverv1.ConsoleLogResponse, error) {
+func (s *instanceServer) ConsoleLog(
+	ctx context.Context, req *driverv1.ConsoleLogRequest,
+) (*driverv1.ConsoleLogResponse, error) {
 	if _, err := s.manager(); err != nil {
 		return nil, err
 	}
@@ -42,7 +44,9 @@ func (s *instanceServer) ConsoleLog(ctx context.Context, req *driverv1.ConsoleLo
 }
 
 // Console joins the agent to an instance's serial console.
-func (s *instanceServer) Console(stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse]) error {
+func (s *instanceServer) Console(
+	stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse],
+) error {
 	if _, err := s.manager(); err != nil {
 		return err
 	}
@@ -73,7 +77,9 @@ func (s *instanceServer) Console(stream grpc.BidiStreamingServer[driverv1.Consol
 	}
 	defer func() { _ = console.Close() }() // it may be closed by then
 	defer context.AfterFunc(ctx, func() { _ = console.Close() })()
-	if err := stream.Send(&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Opened{Opened: &driverv1.ConsoleOpened{}}}); err != nil {
+	if err := stream.Send(
+		&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Opened{Opened: &driverv1.ConsoleOpened{}}}); err !=
+		nil {
 		return err
 	}
 	var left atomic.Bool
@@ -96,7 +102,9 @@ func (s *instanceServer) Console(stream grpc.BidiStreamingServer[driverv1.Consol
 }
 
 // typeInto passes on what is typed until no more comes.
-func typeInto(console io.Writer, stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse]) error {
+func typeInto(
+	console io.Writer, stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse],
+) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
@@ -117,7 +125,8 @@ func show(console io.Reader, stream grpc.BidiStreamingServer[driverv1.ConsoleReq
 	for {
 		n, err := console.Read(buffer)
 		if n > 0 {
-			if err := stream.Send(&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Output{Output: buffer[:n]}}); err != nil {
+			if err := stream.Send(
+				&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Output{Output: buffer[:n]}}); err != nil {
 				return err
 			}
 		}

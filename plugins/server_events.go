@@ -27,13 +27,16 @@ func (s *server) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingSe
 	}
 	return p.run(func(ctx context.Context, send func(*driverv1.WatchResponse)) error {
 		return watcher.Watch(ctx, func(node string) {
-			send(&driverv1.WatchResponse{Event: &driverv1.WatchResponse_Changed{Changed: &driverv1.Changed{Node: utf8(node)}}})
+			send(&driverv1.WatchResponse{Event: &driverv1.WatchResponse_Changed{Changed: &driverv1.Changed{Node: utf8(
+				node)}}})
 		})
 	})
 }
 
 // Watch sends the driver's events about instances.
-func (s *instanceServer) Watch(req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse]) error {
+func (s *instanceServer) Watch(
+	req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse],
+) error {
 	_, manages := s.server.driver.(InstanceManager)
 	watcher, ok := s.server.driver.(InstanceWatcher)
 	if !ok || !manages {

@@ -37,7 +37,9 @@ func (s *instanceServer) manager() (InstanceManager, error) {
 }
 
 // List returns the instances of a node.
-func (s *instanceServer) List(ctx context.Context, req *driverv1.ListInstancesRequest) (*driverv1.ListInstancesResponse, error) {
+func (s *instanceServer) List(
+	ctx context.Context, req *driverv1.ListInstancesRequest,
+) (*driverv1.ListInstancesResponse, error) {
 	m, err := s.manager()
 	if err != nil {
 		return nil, err
@@ -57,7 +59,9 @@ func (s *instanceServer) List(ctx context.Context, req *driverv1.ListInstancesRe
 }
 
 // Spawn lets the driver create an instance.
-func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
+func (s *instanceServer) Spawn(
+	ctx context.Context, req *driverv1.SpawnInstanceRequest,
+) (*driverv1.SpawnInstanceResponse, error) {
 	m, err := s.manager()
 	if err != nil {
 		return nil, err
@@ -78,7 +82,9 @@ func (s *instanceServer) Spawn(ctx context.Context, req *driverv1.SpawnInstanceR
 }
 
 // CheckSpawn reports whether the driver could create an instance.
-func (s *instanceServer) CheckSpawn(ctx context.Context, req *driverv1.CheckSpawnRequest) (*driverv1.CheckSpawnResponse, error) {
+func (s *instanceServer) CheckSpawn(
+	ctx context.Context, req *driverv1.CheckSpawnRequest,
+) (*driverv1.CheckSpawnResponse, error) {
 	if _, err := s.manager(); err != nil {
 		return nil, err
 	}
@@ -90,14 +96,17 @@ func (s *instanceServer) CheckSpawn(ctx context.Context, req *driverv1.CheckSpaw
 	if err != nil {
 		return nil, err
 	}
-	if err := s.alone(ctx, spec.UUID, func() error { return checker.CheckSpawn(ctx, req.GetNode(), spec, tree) }); err != nil {
+	if err := s.alone(ctx, spec.UUID,
+		func() error { return checker.CheckSpawn(ctx, req.GetNode(), spec, tree) }); err != nil {
 		return nil, err
 	}
 	return &driverv1.CheckSpawnResponse{}, nil
 }
 
 // Restore lets the driver create an instance again over its disks.
-func (s *instanceServer) Restore(ctx context.Context, req *driverv1.RestoreInstanceRequest) (*driverv1.RestoreInstanceResponse, error) {
+func (s *instanceServer) Restore(
+	ctx context.Context, req *driverv1.RestoreInstanceRequest,
+) (*driverv1.RestoreInstanceResponse, error) {
 	if _, err := s.manager(); err != nil {
 		return nil, err
 	}
@@ -141,7 +150,9 @@ func requested(req interface {
 }
 
 // Destroy lets the driver remove an instance.
-func (s *instanceServer) Destroy(ctx context.Context, req *driverv1.DestroyInstanceRequest) (*driverv1.DestroyInstanceResponse, error) {
+func (s *instanceServer) Destroy(
+	ctx context.Context, req *driverv1.DestroyInstanceRequest,
+) (*driverv1.DestroyInstanceResponse, error) {
 	m, err := s.manager()
 	if err != nil {
 		return nil, err
@@ -157,7 +168,9 @@ func (s *instanceServer) Destroy(ctx context.Context, req *driverv1.DestroyInsta
 }
 
 // SetPower lets the driver start or stop an instance.
-func (s *instanceServer) SetPower(ctx context.Context, req *driverv1.SetInstancePowerRequest) (*driverv1.SetInstancePowerResponse, error) {
+func (s *instanceServer) SetPower(
+	ctx context.Context, req *driverv1.SetInstancePowerRequest,
+) (*driverv1.SetInstancePowerResponse, error) {
 	m, err := s.manager()
 	if err != nil {
 		return nil, err
@@ -260,6 +273,7 @@ func toSpec(m *driverv1.InstanceSpec, uuid string, allocations providertree.Prov
 
 func fromInstance(i Instance) *driverv1.Instance {
 	return &driverv1.Instance{
-		Uuid: utf8(i.UUID), Name: utf8(i.Name), PowerState: protocol.FromPower(int(i.Power)), HypervisorName: utf8(i.HypervisorName),
+		Uuid: utf8(i.UUID), Name: utf8(i.Name), PowerState: protocol.FromPower(int(i.Power)),
+		HypervisorName: utf8(i.HypervisorName),
 	}
 }

@@ -40,7 +40,9 @@ type managingDriver struct {
 
 func (d *managingDriver) Instances(context.Context, string) ([]Instance, error) { return d.list() }
 
-func (d *managingDriver) Spawn(ctx context.Context, _ string, spec InstanceSpec, tree *providertree.Tree) (Instance, error) {
+func (d *managingDriver) Spawn(
+	ctx context.Context, _ string, spec InstanceSpec, tree *providertree.Tree,
+) (Instance, error) {
 	return d.spawn(ctx, spec, tree)
 }
 
@@ -74,7 +76,8 @@ func managing(t *testing.T, d Driver) client {
 
 func spawnOf(t *testing.T, uuid string) *driverv1.SpawnInstanceRequest {
 	t.Helper()
-	return &driverv1.SpawnInstanceRequest{Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: uuid}}
+	return &driverv1.SpawnInstanceRequest{Node: "cn1",
+		Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: uuid}}
 }
 
 func (c client) spawn(ctx context.Context, t *testing.T, uuid string) error {
@@ -91,22 +94,31 @@ func TestSpecArrives(t *testing.T) {
 			t.Error("the tree is missing")
 		}
 		got = spec
-		return Instance{UUID: spec.UUID, Name: "bad \xff name", Power: PowerRunning, HypervisorName: "instance-00000001"}, nil
+		return Instance{UUID: spec.UUID, Name: "bad \xff name", Power: PowerRunning,
+			HypervisorName: "instance-00000001"}, nil
 	}}
 	reply := testproc.Try(managing(t, d).instances.Spawn(context.Background(), &driverv1.SpawnInstanceRequest{
 		Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{
-			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian", UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
-			Flavor:      &driverv1.Flavor{Name: "m1", Vcpus: 1, MemoryMb: 2, RootGb: 3, EphemeralGb: 4, SwapMb: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
-			Allocations: map[string]*driverv1.Resources{strings.ToUpper(root): {Amounts: map[string]int64{"VCPU": 1}}}, ImageProperties: map[string]string{"c": "d"},
-			Metadata: map[string]string{"e": "f"},
+			Uuid: strings.ToUpper(oneInstance), Name: "web", ProjectId: "p", UserId: "u", Image: "debian",
+			UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
+			Flavor: &driverv1.Flavor{Name: "m1", Vcpus: 1, MemoryMb: 2, RootGb: 3, EphemeralGb: 4, SwapMb: 5,
+				ExtraSpecs: map[string]string{"hw:a": "b"}},
+			Allocations: map[string]*driverv1.Resources{strings.ToUpper(
+				root): {Amounts: map[string]int64{"VCPU": 1}}},
+			ImageProperties: map[string]string{"c": "d"},
+			Metadata:        map[string]string{"e": "f"},
 		}})).Or(t)
 	want := InstanceSpec{
-		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"), KeyName: "k", PublicKey: "ssh-rsa A",
-		Flavor:      Flavor{Name: "m1", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"hw:a": "b"}},
-		Allocations: providertree.ProviderResources{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"}, Metadata: map[string]string{"e": "f"},
+		UUID: oneInstance, Name: "web", ProjectID: "p", UserID: "u", Image: "debian", UserData: []byte("#cloud-config"),
+		KeyName: "k", PublicKey: "ssh-rsa A",
+		Flavor: Flavor{Name: "m1", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5,
+			ExtraSpecs: map[string]string{"hw:a": "b"}},
+		Allocations: providertree.ProviderResources{root: {"VCPU": 1}}, ImageProperties: map[string]string{"c": "d"},
+		Metadata: map[string]string{"e": "f"},
 	}
 	testproc.Same(t, cmp.Diff(want, got))
-	is := &driverv1.Instance{Uuid: oneInstance, Name: "bad \uFFFD name", PowerState: driverv1.PowerState_POWER_STATE_RUNNING, HypervisorName: "instance-00000001"}
+	is := &driverv1.Instance{Uuid: oneInstance, Name: "bad \uFFFD name",
+		PowerState: driverv1.PowerState_POWER_STATE_RUNNING, HypervisorName: "instance-00000001"}
 	testproc.Same(t, cmp.Diff(is, reply.GetInstance(), protocmp.Transform()))
 }
 
@@ -114,7 +126,8 @@ func TestSpecArrives(t *testing.T) {
 func TestTraceparentArrives(t *testing.T) {
 	const sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	got := "none"
-	c := managing(t, &managingDriver{spawn: func(ctx context.Context, _ InstanceSpec, _ *providertree.Tree) (Instance, error) {
+	c := managing(t, &managingDriver{spawn: func(ctx context.Context, _ InstanceSpec,
+		_ *providertree.Tree) (Instance, error) {
 		got = Traceparent(ctx)
 		return Instance{UUID: oneInstance}, nil
 	}})
@@ -135,14 +148,18 @@ func TestRequestIDArrives(t *testing.T) {
 	const request = "req-11111111-2222-4333-8444-555555555555"
 	for sent, want := range map[string]string{request: request, "": "", "req-\"},{": "", strings.Repeat("a", 200): ""} {
 		var got string
-		c := managing(t, &managingDriver{spawn: func(ctx context.Context, _ InstanceSpec, _ *providertree.Tree) (Instance, error) {
-			got = RequestID(ctx)
-			log := Logger(ctx)
-			log.Info().Msg("spawned")
-			return Instance{UUID: oneInstance}, nil
-		}})
-		testproc.Check(t, c.spawn(metadata.AppendToOutgoingContext(t.Context(), protocol.RequestIDKey, sent), t, oneInstance))
-		if line := c.log.String(); got != want || strings.Contains(line, `"request_id":"`+request+`"`) != (want != "") || strings.Contains(line, "request_id") != (want != "") {
+		c := managing(t,
+			&managingDriver{spawn: func(ctx context.Context, _ InstanceSpec, _ *providertree.Tree) (Instance, error) {
+				got = RequestID(ctx)
+				log := Logger(ctx)
+				log.Info().Msg("spawned")
+				return Instance{UUID: oneInstance}, nil
+			}})
+		testproc.Check(t,
+			c.spawn(metadata.AppendToOutgoingContext(t.Context(), protocol.RequestIDKey, sent), t, oneInstance))
+		if line := c.log.String(); got != want ||
+			strings.Contains(line, `"request_id":"`+request+`"`) != (want != "") ||
+			strings.Contains(line, "request_id") != (want != "") {
 			t.Errorf("sent %q: the call has %q, and the line is %s", sent, got, line)
 		}
 	}
@@ -151,7 +168,10 @@ func TestRequestIDArrives(t *testing.T) {
 func TestOtherCallsAboutInstancesArrive(t *testing.T) {
 	ctx, did := context.Background(), []string{}
 	d := &managingDriver{
-		list:    func() ([]Instance, error) { return []Instance{{UUID: oneInstance, Power: 1 << 40}, {UUID: "x"}}, nil },
+		list: func() ([]Instance, error) {
+			return []Instance{{UUID: oneInstance, Power: 1 << 40}, {UUID: "x"}},
+				nil
+		},
 		destroy: func(uuid string) error { did = append(did, "destroy "+uuid); return nil },
 		power: func(uuid string, to PowerState, hard bool) (Instance, error) {
 			did = append(did, fmt.Sprint(uuid, " ", to, " ", hard))
@@ -160,14 +180,18 @@ func TestOtherCallsAboutInstancesArrive(t *testing.T) {
 	}
 	c := managing(t, d)
 	list, err := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})
-	if err != nil || len(list.GetInstances()) != 2 || protocol.CheckPower(list.GetInstances()[0].GetPowerState()) == nil {
+	if err != nil || len(list.GetInstances()) != 2 ||
+		protocol.CheckPower(list.GetInstances()[0].GetPowerState()) == nil {
 		t.Errorf("list: %v, %v", list, err)
 	}
-	if _, err := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance}); err != nil {
+	if _, err := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance}); err !=
+		nil {
 		t.Error(err)
 	}
-	power := &driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: driverv1.PowerState_POWER_STATE_SHUTDOWN, Hard: true}
-	if reply, err := c.instances.SetPower(ctx, power); err != nil || reply.GetInstance().GetPowerState() != driverv1.PowerState_POWER_STATE_SHUTDOWN {
+	power := &driverv1.SetInstancePowerRequest{Node: "cn1",
+		Uuid: oneInstance, PowerState: driverv1.PowerState_POWER_STATE_SHUTDOWN, Hard: true}
+	if reply, err := c.instances.SetPower(ctx, power); err != nil ||
+		reply.GetInstance().GetPowerState() != driverv1.PowerState_POWER_STATE_SHUTDOWN {
 		t.Errorf("power: %v, %v", reply, err)
 	}
 	testproc.Same(t, cmp.Diff([]string{"destroy " + oneInstance, oneInstance + " Shutdown true"}, did))
@@ -185,15 +209,18 @@ func TestInstancesThatTheAgentMustNotAskFor(t *testing.T) {
 	_, list := c.instances.List(ctx, &driverv1.ListInstancesRequest{})
 	_, destroy := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: "web"})
 	_, nowhere := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Uuid: oneInstance})
-	_, paused := c.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: 3})
+	_, paused := c.instances.SetPower(ctx,
+		&driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: 3})
 	_, whose := c.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: "cn1", PowerState: 1})
 	for name, err := range map[string]error{
-		"list of no node": list, "destroy of no uuid": destroy, "destroy on no node": nowhere, "to a state that cannot be": paused, "power of nothing": whose,
-		"no spec":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec = nil }),
-		"no node":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Node = "" }),
-		"no tree":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Tree = nil }),
-		"no uuid":   spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.Uuid = "" }),
-		"user data": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.UserData = make([]byte, protocol.MaxUserData+1) }),
+		"list of no node": list, "destroy of no uuid": destroy, "destroy on no node": nowhere,
+		"to a state that cannot be": paused, "power of nothing": whose,
+		"no spec": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec = nil }),
+		"no node": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Node = "" }),
+		"no tree": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Tree = nil }),
+		"no uuid": spawn(func(r *driverv1.SpawnInstanceRequest) { r.Spec.Uuid = "" }),
+		"user data": spawn(
+			func(r *driverv1.SpawnInstanceRequest) { r.Spec.UserData = make([]byte, protocol.MaxUserData+1) }),
 	} {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the agent's ") {
 			t.Errorf("%s: %v", name, err)
@@ -204,7 +231,8 @@ func TestInstancesThatTheAgentMustNotAskFor(t *testing.T) {
 func TestInstancesBeforeTheFirstConfiguration(t *testing.T) {
 	c := serve(t, &managingDriver{destroy: func(string) error { return nil }})
 	destroy := func() error {
-		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
+		_, err := c.instances.Destroy(context.Background(),
+			&driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
 		return err
 	}
 	if f := protocol.FailureOf(destroy()); f.Kind != protocol.KindNotReady {
@@ -222,18 +250,28 @@ func TestErrorsAboutInstances(t *testing.T) {
 		err  error
 		want protocol.Failure
 	}{
-		{ErrInstanceNotFound, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
-		{&InstanceNotFound{UUID: "web"}, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "no such instance: " + oneInstance}},
-		{fmt.Errorf("looking: %w", ErrInstanceNotFound), protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance, Message: "looking: no such instance"}},
-		{&InstanceFault{Reason: "no capacity"}, protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no capacity", Message: "instance " + oneInstance + ": no capacity"}},
+		{ErrInstanceNotFound, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance,
+			Message: "no such instance: " + oneInstance}},
+		{&InstanceNotFound{UUID: "web"}, protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance,
+			Message: "no such instance: " + oneInstance}},
+		{fmt.Errorf("looking: %w", ErrInstanceNotFound),
+			protocol.Failure{Kind: protocol.KindInstanceNotFound, UUID: oneInstance,
+				Message: "looking: no such instance"}},
+		{&InstanceFault{Reason: "no capacity"},
+			protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no capacity",
+				Message: "instance " + oneInstance + ": no capacity"}},
 		{fmt.Errorf("making a disk: %w", &InstanceFault{Reason: "no capacity"}),
-			protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no capacity", Message: "making a disk: instance: no capacity"}},
-		{&NotReady{Reason: "asleep"}, protocol.Failure{Kind: protocol.KindNotReady, Words: "asleep", Message: "driver not ready: asleep"}},
-		{fmt.Errorf("x: %w", ErrUnsupported), protocol.Failure{Kind: protocol.KindUnsupported, Message: "x: not supported by this driver"}},
+			protocol.Failure{Kind: protocol.KindInstanceFault, UUID: oneInstance, Words: "no capacity",
+				Message: "making a disk: instance: no capacity"}},
+		{&NotReady{Reason: "asleep"},
+			protocol.Failure{Kind: protocol.KindNotReady, Words: "asleep", Message: "driver not ready: asleep"}},
+		{fmt.Errorf("x: %w", ErrUnsupported),
+			protocol.Failure{Kind: protocol.KindUnsupported, Message: "x: not supported by this driver"}},
 		{errors.New("oh"), protocol.Failure{Message: "oh"}},
 	} {
 		answer = row.err
-		_, err := c.instances.Destroy(context.Background(), &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
+		_, err := c.instances.Destroy(context.Background(),
+			&driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
 		testproc.Samef(t, cmp.Diff(row.want, protocol.FailureOf(err)), "%v", row.err)
 	}
 }
@@ -247,12 +285,14 @@ func TestPanicAboutAnInstanceFailsThatCallOnly(t *testing.T) {
 	}}
 	c := managing(t, d)
 	for range 2 { // the panic releases the lock of the instance
-		if err := c.spawn(context.Background(), t, oneInstance); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panicked in Spawn: oh no") {
+		if err := c.spawn(context.Background(), t, oneInstance); status.Code(err) != codes.Internal ||
+			!strings.Contains(err.Error(), "panicked in Spawn: oh no") {
 			t.Errorf("got %v", err)
 		}
 	}
 	testproc.NoError(t, c.spawn(context.Background(), t, otherInstance))
-	if !strings.Contains(c.log.String(), `"call":"Spawn"`) || !strings.Contains(c.log.String(), "server_instances_test.go") {
+	if !strings.Contains(c.log.String(), `"call":"Spawn"`) ||
+		!strings.Contains(c.log.String(), "server_instances_test.go") {
 		t.Errorf("log: %s", c.log)
 	}
 }
@@ -312,7 +352,8 @@ func TestCallsAboutInstancesWaitForTheirOwnOnly(t *testing.T) {
 
 func TestShutdownWaitsForASpawn(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
-	c := managing(t, &managingDriver{spawn: func(_ context.Context, spec InstanceSpec, _ *providertree.Tree) (Instance, error) {
+	c := managing(t, &managingDriver{spawn: func(_ context.Context, spec InstanceSpec,
+		_ *providertree.Tree) (Instance, error) {
 		close(inside)
 		<-leave
 		return Instance{UUID: spec.UUID}, nil
@@ -325,7 +366,8 @@ func TestShutdownWaitsForASpawn(t *testing.T) {
 	spawned := make(chan error, 1)
 	go func() { spawned <- c.spawn(context.Background(), t, oneInstance) }()
 	<-inside
-	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{GraceMs: 10}); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := c.Shutdown(context.Background(),
+		&driverv1.ShutdownRequest{GraceMs: 10}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("with a Spawn under way: %v", err)
 	}
 	if err := c.spawn(context.Background(), t, otherInstance); status.Code(err) != codes.Unavailable {
@@ -371,18 +413,22 @@ func TestWithoutInstances(t *testing.T) {
 	c, ctx := managing(t, &testDriver{}), context.Background()
 	_, list := c.instances.List(ctx, &driverv1.ListInstancesRequest{Node: "cn1"})
 	_, destroy := c.instances.Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: "cn1", Uuid: oneInstance})
-	_, power := c.instances.SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: 1})
+	_, power := c.instances.SetPower(ctx,
+		&driverv1.SetInstancePowerRequest{Node: "cn1", Uuid: oneInstance, PowerState: 1})
 	stream, watch := c.instances.Watch(ctx, &driverv1.WatchInstancesRequest{})
 	if watch == nil {
 		_, watch = stream.Recv()
 	}
-	check := &driverv1.CheckSpawnRequest{Node: "cn1", Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: oneInstance}}
+	check := &driverv1.CheckSpawnRequest{Node: "cn1",
+		Tree: protocol.FromTree(oneNode(t)), Spec: &driverv1.InstanceSpec{Uuid: oneInstance}}
 	_, none := c.instances.CheckSpawn(ctx, check)
 	_, cannot := managing(t, &managingDriver{}).instances.CheckSpawn(ctx, check)
 	again := &driverv1.RestoreInstanceRequest{Node: "cn1", Tree: check.GetTree(), Spec: check.GetSpec()}
 	_, unrestored := c.instances.Restore(ctx, again)
 	_, unable := managing(t, &managingDriver{}).instances.Restore(ctx, again)
-	for call, err := range map[string]error{"check": none, "check of a driver that cannot": cannot, "restore": unrestored, "restore of a driver that cannot": unable, "list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
+	for call, err := range map[string]error{"check": none,
+		"check of a driver that cannot": cannot, "restore": unrestored, "restore of a driver that cannot": unable,
+		"list": list, "spawn": c.spawn(ctx, t, oneInstance), "destroy": destroy, "power": power, "watch": watch} {
 		if status.Code(err) != codes.Unimplemented || protocol.FailureOf(err).Kind != protocol.KindUnsupported {
 			t.Errorf("%s: %v", call, err)
 		}

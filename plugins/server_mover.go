@@ -29,7 +29,9 @@ func (s *instanceServer) mover() (InstanceMover, error) {
 }
 
 // Depart lets the driver shut down an instance that is to be moved.
-func (s *instanceServer) Depart(ctx context.Context, req *driverv1.DepartInstanceRequest) (*driverv1.DepartInstanceResponse, error) {
+func (s *instanceServer) Depart(
+	ctx context.Context, req *driverv1.DepartInstanceRequest,
+) (*driverv1.DepartInstanceResponse, error) {
 	m, err := s.mover()
 	if err != nil {
 		return nil, err
@@ -53,7 +55,9 @@ func (s *instanceServer) Depart(ctx context.Context, req *driverv1.DepartInstanc
 }
 
 // Leave lets the driver remove an instance that is on another host now.
-func (s *instanceServer) Leave(ctx context.Context, req *driverv1.LeaveInstanceRequest) (*driverv1.LeaveInstanceResponse, error) {
+func (s *instanceServer) Leave(
+	ctx context.Context, req *driverv1.LeaveInstanceRequest,
+) (*driverv1.LeaveInstanceResponse, error) {
 	m, err := s.mover()
 	if err != nil {
 		return nil, err
@@ -69,7 +73,9 @@ func (s *instanceServer) Leave(ctx context.Context, req *driverv1.LeaveInstanceR
 }
 
 // ReadFile sends a file of an instance.
-func (s *instanceServer) ReadFile(req *driverv1.ReadInstanceFileRequest, stream grpc.ServerStreamingServer[driverv1.FileChunk]) error {
+func (s *instanceServer) ReadFile(
+	req *driverv1.ReadInstanceFileRequest, stream grpc.ServerStreamingServer[driverv1.FileChunk],
+) error {
 	m, err := s.mover()
 	if err != nil {
 		return err
@@ -97,7 +103,9 @@ func (s *instanceServer) ReadFile(req *driverv1.ReadInstanceFileRequest, stream 
 }
 
 // Arrive lets the driver create an instance that comes from another host.
-func (s *instanceServer) Arrive(stream grpc.BidiStreamingServer[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse]) error {
+func (s *instanceServer) Arrive(
+	stream grpc.BidiStreamingServer[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse],
+) error {
 	m, err := s.mover()
 	if err != nil {
 		return err
@@ -116,7 +124,8 @@ func (s *instanceServer) Arrive(stream grpc.BidiStreamingServer[driverv1.ArriveI
 	}
 	uuid, allocations, err := protocol.CheckSpec(req.GetSpec(), tree)
 	if err == nil {
-		err = errors.Join(protocol.CheckNode(req.GetNode()), protocol.CheckNode(req.GetFromNode()), protocol.CheckOffer(req.GetOffer()))
+		err = errors.Join(protocol.CheckNode(req.GetNode()), protocol.CheckNode(req.GetFromNode()),
+			protocol.CheckOffer(req.GetOffer()))
 	}
 	if err != nil {
 		return invalid(err)

@@ -52,10 +52,13 @@ func serve(t *testing.T, d Driver) client {
 		g.Stop()
 		testproc.NoError(t, <-served)
 	})
-	return client{driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn), log}
+	return client{driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn),
+		driverv1.NewInstancesClient(conn), log}
 }
 
-func (c client) update(ctx context.Context, tree *providertree.Tree, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
+func (c client) update(
+	ctx context.Context, tree *providertree.Tree, allocations providertree.Allocations,
+) (*driverv1.UpdateProviderTreeResponse, error) {
 	return c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
 		Tree: protocol.FromTree(tree), Node: "cn1", Allocations: protocol.FromAllocations(allocations),
 	})
@@ -70,14 +73,17 @@ func oneNode(t *testing.T) *providertree.Tree {
 
 func TestInfoNamesTheAbilities(t *testing.T) {
 	for want, d := range map[string]Driver{"shutdown": &testDriver{}, "health shutdown watch": &watchingDriver{},
-		"capabilities guests layouts node_deleted shutdown shapes": &ableDriver{}, "instances instance_events shutdown": &managingDriver{}} {
+		"capabilities guests layouts node_deleted shutdown shapes": &ableDriver{},
+		"instances instance_events shutdown":                       &managingDriver{}} {
 		info := testproc.Try(serve(t, d).Info(context.Background(), &driverv1.InfoRequest{})).Or(t)
-		if got := strings.Join(info.GetCapabilities(), " "); got != want || info.GetName() != "test" || info.GetVersion() != "1.2.3" {
+		if got := strings.Join(info.GetCapabilities(), " "); got != want || info.GetName() != "test" ||
+			info.GetVersion() != "1.2.3" {
 			t.Errorf("got %v, want %s", info, want)
 		}
 		var printed bytes.Buffer
 		var description struct{ Capabilities []string }
-		if code := printInfo(&printed, d); code != 0 || json.Unmarshal(printed.Bytes(), &description) != nil || strings.Join(description.Capabilities, " ") != want {
+		if code := printInfo(&printed, d); code != 0 || json.Unmarshal(printed.Bytes(), &description) != nil ||
+			strings.Join(description.Capabilities, " ") != want {
 			t.Errorf("--info ended with %d and printed %s, want %s", code, &printed, want)
 		}
 	}
@@ -85,13 +91,15 @@ func TestInfoNamesTheAbilities(t *testing.T) {
 
 func TestConfigureDefaultsToAnEmptyObject(t *testing.T) {
 	d := &testDriver{}
-	testproc.Try(serve(t, d).Configure(context.Background(), &driverv1.ConfigureRequest{Host: &driverv1.HostInfo{Name: "h"}})).Or(t)
+	testproc.Try(serve(t, d).Configure(context.Background(),
+		&driverv1.ConfigureRequest{Host: &driverv1.HostInfo{Name: "h"}})).Or(t)
 	testproc.Equal(t, d.config, "h{}", "got %q")
 }
 
 func TestDriverEditsAValue(t *testing.T) {
 	consumer := "99999999-2222-3333-4444-555555555555"
-	d := &testDriver{update: func(_ context.Context, tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+	d := &testDriver{update: func(_ context.Context,
+		tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 		root := tree.Roots()[0]
 		if _, err := tree.SetInventory(root, "VCPU", providertree.Inventory{Total: 4}); err != nil {
 			return nil, err
@@ -121,7 +129,8 @@ func TestDriverEditsAValue(t *testing.T) {
 }
 
 func TestAllocationsOutOfNowhereAreAnErrorOfTheDriver(t *testing.T) {
-	d := &testDriver{update: func(context.Context, *providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
+	d := &testDriver{update: func(context.Context,
+		*providertree.Tree, providertree.Allocations) (providertree.Allocations, error) {
 		return providertree.Allocations{}, nil
 	}}
 	testproc.Try(serve(t, d).update(context.Background(), oneNode(t), nil)).ErrorHas(t, "ErrReshapeNeeded", "got %v")
@@ -161,7 +170,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 	late, cancel := context.WithTimeout(context.Background(), 0)
 	defer cancel()
 	for ended, want := range map[context.Context]codes.Code{canceled: codes.Canceled, late: codes.DeadlineExceeded} {
-		if got := toStatus(ended, fmt.Errorf("x: %w", ended.Err())); status.Code(got) != want || !strings.Contains(got.Error(), "x: ") {
+		if got := toStatus(ended, fmt.Errorf("x: %w", ended.Err())); status.Code(got) != want ||
+			!strings.Contains(got.Error(), "x: ") {
 			t.Errorf("the call has ended: %v", got)
 		}
 	}
@@ -174,7 +184,8 @@ func TestPanicIsLoggedWithItsStack(t *testing.T) {
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "oh no") {
 		t.Errorf("got %v", err)
 	}
-	if !strings.Contains(c.log.String(), "main_test.go") || !strings.Contains(c.log.String(), `"call":"AvailableNodes"`) {
+	if !strings.Contains(c.log.String(), "main_test.go") ||
+		!strings.Contains(c.log.String(), `"call":"AvailableNodes"`) {
 		t.Errorf("log: %s", c.log)
 	}
 }
@@ -227,7 +238,8 @@ func TestShutdownDrains(t *testing.T) {
 		call <- err
 	}()
 	<-inside
-	if _, err := c.Shutdown(context.Background(), &driverv1.ShutdownRequest{GraceMs: 10}); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := c.Shutdown(context.Background(),
+		&driverv1.ShutdownRequest{GraceMs: 10}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("the call under way takes longer than the grace: %v", err)
 	}
 	if _, err := c.Health(context.Background(), &driverv1.HealthRequest{}); status.Code(err) != codes.Unavailable {
@@ -293,7 +305,8 @@ func TestWatchWithoutTheAbility(t *testing.T) {
 }
 
 func TestBadTreeOfTheAgentIsRefused(t *testing.T) {
-	if _, err := serve(t, &testDriver{}).UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{}); status.Code(err) != codes.InvalidArgument {
+	if _, err := serve(t, &testDriver{}).UpdateProviderTree(context.Background(),
+		&driverv1.UpdateProviderTreeRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("got %v", err)
 	}
 }
@@ -322,7 +335,8 @@ func TestPanicsDoNotBuryTheLog(t *testing.T) {
 	if stacks != 1 || lines != 10 || !strings.Contains(c.log.String(), `"times":512`) {
 		t.Errorf("%d stacks in %d lines:\n%s", stacks, lines, c.log)
 	}
-	_, _ = c.UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1"})
+	_, _ = c.UpdateProviderTree(ctx,
+		&driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(t)), Node: "cn1"})
 	other = true
 	_, _ = c.AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
 	if stacks := strings.Count(c.log.String(), `"stack":`); stacks != 3 {

@@ -60,7 +60,9 @@ func (s *server) warnings() []*driverv1.Warning {
 		out = append(out, &driverv1.Warning{Name: w.Name, Text: shorten(utf8(w.Text), protocol.MaxWarningText)})
 	}
 	if more := len(out) - (protocol.MaxWarnings - 1); more > 1 {
-		out = append(out[:protocol.MaxWarnings-1], &driverv1.Warning{Name: protocol.MoreWarnings, Text: fmt.Sprintf("and %d more warnings, which are not shown", more)})
+		out = append(out[:protocol.MaxWarnings-1],
+			&driverv1.Warning{Name: protocol.MoreWarnings,
+				Text: fmt.Sprintf("and %d more warnings, which are not shown", more)})
 	}
 	return out
 }

@@ -80,7 +80,8 @@ func (a Allocations) Canonical() (Allocations, Violations) {
 	out := make(Allocations, len(a))
 	for _, consumer := range sortedKeys(a) {
 		wrong := func(format string, args ...any) {
-			found = append(found, Violation{Consumer: consumer, Problem: fmt.Sprintf(format, args...), kind: ErrInvalid})
+			found = append(found,
+				Violation{Consumer: consumer, Problem: fmt.Sprintf(format, args...), kind: ErrInvalid})
 		}
 		c := a[consumer].Clone()
 		uuid, err := CanonicalUUID(consumer)
@@ -118,7 +119,9 @@ type Misplacement struct {
 // says, or more.
 //
 // The result is sorted by provider and class. Cost: O(amounts).
-func Misplaced(before, after, has ProviderResources, own func(provider string) bool, classes map[string]bool) []Misplacement {
+func Misplaced(
+	before, after, has ProviderResources, own func(provider string) bool, classes map[string]bool,
+) []Misplacement {
 	moves, sums, listed := map[string]bool{}, Resources{}, Resources{}
 	all := map[string]Resources{}
 	for _, r := range []ProviderResources{before, after, has} {
@@ -144,8 +147,10 @@ func Misplaced(before, after, has ProviderResources, own func(provider string) b
 	var out []Misplacement
 	for _, provider := range sortedKeys(all) {
 		for _, class := range all[provider].Classes() {
-			m := Misplacement{Provider: provider, Class: class, Holds: after[provider][class], Has: has[provider][class]}
-			less, more := m.Holds < m.Has && sums[class] >= listed[class], m.Holds > m.Has && sums[class] <= listed[class]
+			m := Misplacement{Provider: provider,
+				Class: class, Holds: after[provider][class], Has: has[provider][class]}
+			less, more := m.Holds < m.Has && sums[class] >= listed[class],
+				m.Holds > m.Has && sums[class] <= listed[class]
 			if moves[class] && classes[class] && (less || more) {
 				out = append(out, m)
 			}
@@ -234,7 +239,8 @@ func (p ProviderResources) Canonical() (ProviderResources, Violations) {
 			if err := ValidateClass(class); err != nil {
 				wrong("on %s: %v", quoted(provider), err)
 			} else if n < 1 || n > MaxUnit {
-				wrong("%d of %s on %s, must be between 1 and %d; leave out classes without an amount", n, class, quoted(provider), int64(MaxUnit))
+				wrong("%d of %s on %s, must be between 1 and %d; leave out classes without an amount",
+					n, class, quoted(provider), int64(MaxUnit))
 			}
 			amounts[class] = n
 		}

@@ -40,7 +40,8 @@ func Check(before, after *Tree, node string) Violations {
 	}
 	c := &comparison{before: before, after: after, node: before.nodes[before.byName[node]]}
 	if c.node != nil && after.nodes[c.node.UUID] == nil {
-		c.wrong(c.node, "", "the node's own resource provider is missing from the tree", "edit the given tree instead of building a new one")
+		c.wrong(c.node, "", "the node's own resource provider is missing from the tree",
+			"edit the given tree instead of building a new one")
 		return c.found
 	}
 	for _, uuid := range after.UUIDs() {
@@ -58,11 +59,13 @@ func Check(before, after *Tree, node string) Violations {
 	}
 	for _, uuid := range before.UUIDs() {
 		if after.nodes[uuid] == nil && c.rootBefore(uuid) != c.node.UUID {
-			c.wrong(before.nodes[uuid], "", fmt.Sprintf("it is outside of the tree of %q, and is missing", node), "return what is not the driver's unchanged")
+			c.wrong(before.nodes[uuid], "", fmt.Sprintf("it is outside of the tree of %q, and is missing", node),
+				"return what is not the driver's unchanged")
 		}
 	}
 	if before.hasInventory(c.node.UUID) && !after.hasInventory(c.node.UUID) {
-		c.wrong(c.node, "inventories", "all inventory of the node is missing", "a driver that does not know what the machine has must answer that it is not ready")
+		c.wrong(c.node, "inventories", "all inventory of the node is missing",
+			"a driver that does not know what the machine has must answer that it is not ready")
 	}
 	return c.found
 }
@@ -117,7 +120,8 @@ func (c *comparison) generation(was, is *node) {
 		return fmt.Sprint(g)
 	}
 	if is.Generation != want {
-		c.wrong(is, "generation", fmt.Sprintf("its generation is %s, was %s", text(is.Generation), text(want)), "only Placement changes generations")
+		c.wrong(is, "generation", fmt.Sprintf("its generation is %s, was %s", text(is.Generation), text(want)),
+			"only Placement changes generations")
 	}
 }
 
@@ -127,7 +131,8 @@ func (c *comparison) added(p *node) {
 	case p.ParentUUID == "":
 		c.wrong(p, "parent", "it is new, and a root", hint+", and lists nodes in AvailableNodes")
 	case c.rootAfter(p.UUID) != c.node.UUID:
-		c.wrong(p, "parent", fmt.Sprintf("it is new, and below %s, which is outside of the tree of %q", p.ParentUUID, c.node.Name), hint)
+		c.wrong(p, "parent", fmt.Sprintf("it is new, and below %s, which is outside of the tree of %q",
+			p.ParentUUID, c.node.Name), hint)
 	}
 	c.depth(p)
 	c.name(p)
@@ -137,9 +142,11 @@ func (c *comparison) renamed(was, is *node) {
 	switch {
 	case was.Name == is.Name:
 	case was == c.node:
-		c.wrong(was, "name", fmt.Sprintf("it was renamed to %q", clip(is.Name)), "a driver must not rename a node's own provider")
+		c.wrong(was, "name", fmt.Sprintf("it was renamed to %q", clip(is.Name)),
+			"a driver must not rename a node's own provider")
 	case c.rootBefore(was.UUID) != c.node.UUID:
-		c.wrong(was, "name", fmt.Sprintf("it is outside of the tree of %q, and was renamed to %q", c.node.Name, clip(is.Name)), "")
+		c.wrong(was, "name", fmt.Sprintf("it is outside of the tree of %q, and was renamed to %q",
+			c.node.Name, clip(is.Name)), "")
 	default:
 		c.name(is)
 	}
@@ -178,7 +185,9 @@ func (c *comparison) name(p *node) {
 	}
 	if !strings.Contains(p.Name, c.node.Name) {
 		c.wrong(p, "name", fmt.Sprintf("its name does not contain the node's name %q", c.node.Name),
-			fmt.Sprintf("names are unique in all of Placement, and the next host of this kind would use the same one; for example %q", c.node.Name+"_"+clip(p.Name)))
+			fmt.Sprintf(
+				"names are unique in all of Placement, and the next host of this kind would use the same one; "+
+					"for example %q", c.node.Name+"_"+clip(p.Name)))
 	}
 }
 

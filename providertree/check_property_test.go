@@ -28,7 +28,8 @@ func TestCheckLetsHonestEditsPass(t *testing.T) {
 				rt.Fatal(err)
 			}
 		}
-		class := rapid.StringMatching(`(CUSTOM_)?[A-Z][A-Z0-9_]{0,20}`).Filter(func(s string) bool { return s != "CUSTOM_" })
+		class := rapid.StringMatching(`(CUSTOM_)?[A-Z][A-Z0-9_]{0,20}`).
+			Filter(func(s string) bool { return s != "CUSTOM_" })
 		for i := range rapid.IntRange(0, 20).Draw(rt, "edits") {
 			switch rapid.IntRange(0, 6).Draw(rt, "edit") {
 			case 0:
@@ -37,8 +38,10 @@ func TestCheckLetsHonestEditsPass(t *testing.T) {
 				total := rapid.Int64Range(1, math.MaxInt32).Draw(rt, "total")
 				low := rapid.Int64Range(0, math.MaxInt32).Draw(rt, "min")
 				must(after.SetInventory(own(), class.Draw(rt, "class"), providertree.Inventory{
-					Total: total, Reserved: rapid.Int64Range(0, total).Draw(rt, "reserved"), MinUnit: low, MaxUnit: rapid.Int64Range(max(low, 1), math.MaxInt32).Draw(rt, "max"),
-					StepSize: rapid.Int64Range(0, math.MaxInt32).Draw(rt, "step"), AllocationRatio: rapid.Float64Range(1.1754944e-38, 3.4e38).Draw(rt, "ratio")}))
+					Total: total, Reserved: rapid.Int64Range(0, total).Draw(rt, "reserved"), MinUnit: low,
+					MaxUnit:         rapid.Int64Range(max(low, 1), math.MaxInt32).Draw(rt, "max"),
+					StepSize:        rapid.Int64Range(0, math.MaxInt32).Draw(rt, "step"),
+					AllocationRatio: rapid.Float64Range(1.1754944e-38, 3.4e38).Draw(rt, "ratio")}))
 			case 2:
 				must(after.AddTraits(own(), class.Draw(rt, "trait")))
 			case 3:
@@ -117,7 +120,8 @@ func TestLargeTreesAreCheckedInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
-		"chain": "levels below its root", "chain from its end": "levels below its root", "loop": "in a loop of 49999 providers", "siblings": "", "one name": "its name is also that of",
+		"chain": "levels below its root", "chain from its end": "levels below its root",
+		"loop": "in a loop of 49999 providers", "siblings": "", "one name": "its name is also that of",
 	} {
 		err := edited(before, largeTrees[name](n))
 		switch {

@@ -39,7 +39,8 @@ func TestDiffNamesEachChange(t *testing.T) {
 		"inventory": {func(tree *providertree.Tree) error {
 			_, err := tree.RemoveInventory(childUUID(1), "VGPU")
 			return err
-		}, []string{"inventories"}, "cn1_1: VGPU removed (total 4, reserved 0, min_unit 1, max_unit 2147483647, step_size 1, ratio 1)"},
+		}, []string{"inventories"},
+			"cn1_1: VGPU removed (total 4, reserved 0, min_unit 1, max_unit 2147483647, step_size 1, ratio 1)"},
 		"trait": {func(tree *providertree.Tree) error {
 			_, err := tree.AddTraits(childUUID(1), "CUSTOM_A")
 			return err
@@ -84,7 +85,8 @@ func TestDiffNamesEachChange(t *testing.T) {
 				note("traits", change.Traits())
 				note("aggregates", change.Aggregates())
 			}
-			if d := cmp.Diff(c.want, kinds); d != "" || got.Empty() != (c.want == nil) || before.Equal(after) != got.Empty() {
+			if d := cmp.Diff(c.want, kinds); d != "" ||
+				got.Empty() != (c.want == nil) || before.Equal(after) != got.Empty() {
 				t.Errorf("equal %t, empty %t; (-want +got):\n%s", before.Equal(after), got.Empty(), d)
 			}
 			if lines := got.Lines(); c.line != "" && (len(lines) != 1 || lines[0] != c.line) {
@@ -101,7 +103,8 @@ func TestViolationsListsTwenty(t *testing.T) {
 	if text := all[:20].Error(); strings.Contains(text, "the first") {
 		t.Error(text)
 	}
-	if text := all.Error(); !strings.HasPrefix(text, "21 violations, the first 20 of them: (1)") || strings.Contains(text, "(21)") {
+	if text := all.Error(); !strings.HasPrefix(text, "21 violations, the first 20 of them: (1)") ||
+		strings.Contains(text, "(21)") {
 		t.Error(text)
 	}
 }

@@ -196,7 +196,8 @@ func (t *Tree) SetTraits(uuid string, traits []string) (bool, error) {
 
 // AddTraits adds traits to those that the provider has. Reports whether that changed anything.
 func (t *Tree) AddTraits(uuid string, traits ...string) (bool, error) {
-	return t.editSet(uuid, traits, (*Provider).traits, func(old []string) []string { return slices.Concat(old, traits) })
+	return t.editSet(uuid, traits, (*Provider).traits,
+		func(old []string) []string { return slices.Concat(old, traits) })
 }
 
 // RemoveTraits removes traits; those that the provider lacks do not matter. Reports whether that
@@ -213,19 +214,22 @@ func (t *Tree) SetAggregates(uuid string, aggregates []string) (bool, error) {
 
 // AddAggregates adds a provider to aggregates. Reports whether that changed anything.
 func (t *Tree) AddAggregates(uuid string, aggregates ...string) (bool, error) {
-	return t.editSet(uuid, nil, (*Provider).aggregates, func(old []string) []string { return slices.Concat(old, aggregates) })
+	return t.editSet(uuid, nil, (*Provider).aggregates,
+		func(old []string) []string { return slices.Concat(old, aggregates) })
 }
 
 // RemoveAggregates takes a provider out of aggregates. Reports whether that changed anything.
 func (t *Tree) RemoveAggregates(uuid string, aggregates ...string) (bool, error) {
-	return t.editSet(uuid, nil, (*Provider).aggregates, func(old []string) []string { return subtract(old, aggregates) })
+	return t.editSet(uuid, nil, (*Provider).aggregates,
+		func(old []string) []string { return subtract(old, aggregates) })
 }
 
 // SetGeneration notes the generation that Placement answered with. One that is older than the known
 // one is refused with [ErrStaleGeneration]: it comes from a reply that something newer overtook.
 func (t *Tree) SetGeneration(uuid string, generation int64) error {
 	if n := t.nodes[uuid]; n != nil && generation < n.Generation {
-		return fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given", ErrStaleGeneration, n.Name, uuid, n.Generation, generation)
+		return fmt.Errorf("%w: resource provider %q (%s): %d is known, %d given",
+			ErrStaleGeneration, n.Name, uuid, n.Generation, generation)
 	}
 	_, err := t.edit(uuid, func(p *Provider) (bool, error) {
 		changed := p.Generation != generation
@@ -270,7 +274,9 @@ func (p *Provider) aggregates() *[]string { return &p.Aggregates }
 
 // editSet is edit for traits and aggregates: check holds trait names to validate, next makes the
 // new list from the old.
-func (t *Tree) editSet(uuid string, check []string, field func(*Provider) *[]string, next func([]string) []string) (bool, error) {
+func (t *Tree) editSet(
+	uuid string, check []string, field func(*Provider) *[]string, next func([]string) []string,
+) (bool, error) {
 	return t.edit(uuid, func(p *Provider) (bool, error) {
 		for _, trait := range check {
 			if err := ValidateTrait(trait); err != nil {

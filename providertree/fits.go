@@ -124,7 +124,8 @@ func (e *FitError) Error() string {
 // Limits returns what the inventory allows, with Placement's defaults in the fields that are zero.
 func (i Inventory) Limits() Limits {
 	n := i.Normalize()
-	return Limits{Capacity: Capacity(n.Total, n.Reserved, n.AllocationRatio), MinUnit: n.MinUnit, MaxUnit: n.MaxUnit, StepSize: n.StepSize}
+	return Limits{Capacity: Capacity(n.Total, n.Reserved, n.AllocationRatio), MinUnit: n.MinUnit,
+		MaxUnit: n.MaxUnit, StepSize: n.StepSize}
 }
 
 // Fits reports whether an amount can be allocated in one piece where so much is used already. The

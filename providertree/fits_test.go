@@ -23,26 +23,37 @@ func TestFits(t *testing.T) {
 		want         providertree.Rule
 		text         string
 	}{
-		"fits":                         {all, 0, 8, providertree.RuleNone, ""},
-		"fits exactly":                 {all, 8, 8, providertree.RuleNone, ""},
-		"the least":                    {all, 0, 2, providertree.RuleNone, ""},
-		"one of min_unit 0":            {limits{Capacity: 1, MaxUnit: 1, StepSize: 1}, 0, 1, providertree.RuleNone, ""},
-		"too little":                   {all, 0, 1, providertree.RuleMinUnit, "1 is less than min_unit 2"},
-		"too much at once":             {all, 0, 10, providertree.RuleMaxUnit, "10 is more than max_unit 8"},
-		"between steps":                {all, 0, 3, providertree.RuleStepSize, "3 is not a multiple of step_size 2"},
-		"too much":                     {all, 10, 8, providertree.RuleCapacity, "8 is more than available: capacity 16, used 10"},
-		"more used than there is":      {all, 18, 2, providertree.RuleCapacity, "2 is more than available: capacity 16, used 18"},
+		"fits":              {all, 0, 8, providertree.RuleNone, ""},
+		"fits exactly":      {all, 8, 8, providertree.RuleNone, ""},
+		"the least":         {all, 0, 2, providertree.RuleNone, ""},
+		"one of min_unit 0": {limits{Capacity: 1, MaxUnit: 1, StepSize: 1}, 0, 1, providertree.RuleNone, ""},
+		"too little":        {all, 0, 1, providertree.RuleMinUnit, "1 is less than min_unit 2"},
+		"too much at once":  {all, 0, 10, providertree.RuleMaxUnit, "10 is more than max_unit 8"},
+		"between steps":     {all, 0, 3, providertree.RuleStepSize, "3 is not a multiple of step_size 2"},
+		"too much": {all, 10, 8,
+			providertree.RuleCapacity, "8 is more than available: capacity 16, used 10"},
+		"more used than there is": {all, 18, 2,
+			providertree.RuleCapacity, "2 is more than available: capacity 16, used 18"},
 		"the unit before what is free": {all, 16, 3, providertree.RuleStepSize, "3 is not a multiple of step_size 2"},
-		"step_size 0":                  {with(func(l *limits) { l.StepSize = 0 }), 0, 2, providertree.RuleStepSize, "2 is not a multiple of step_size 0"},
-		"negative step_size":           {with(func(l *limits) { l.StepSize = -2 }), 0, 4, providertree.RuleNone, ""},
-		"not of negative step":         {with(func(l *limits) { l.StepSize = -2 }), 0, 3, providertree.RuleStepSize, "3 is not a multiple of step_size -2"},
-		"least step_size":              {with(func(l *limits) { l.StepSize = math.MinInt64 }), 0, 4, providertree.RuleStepSize, "4 is not a multiple of step_size -9223372036854775808"},
-		"max_unit 0":                   {with(func(l *limits) { l.MaxUnit = 0 }), 0, 2, providertree.RuleMaxUnit, "2 is more than max_unit 0"},
-		"min_unit 0":                   {with(func(l *limits) { l.MinUnit = 0 }), 0, 2, providertree.RuleNone, ""},
-		"nothing of min_unit 0":        {with(func(l *limits) { l.MinUnit = 0 }), 0, 0, providertree.RuleMinUnit, "0 is less than min_unit 1"},
-		"negative of min_unit -5":      {with(func(l *limits) { l.MinUnit = -5 }), 0, -2, providertree.RuleMinUnit, "-2 is less than min_unit 1"},
-		"negative capacity":            {with(func(l *limits) { l.Capacity = -1 }), 0, 2, providertree.RuleCapacity, "2 is more than available: capacity -1, used 0"},
-		"beyond all numbers":           {with(func(l *limits) { l.Capacity = math.MinInt64 }), math.MaxInt64, 2, providertree.RuleCapacity, "2 is more than available: capacity -9223372036854775808, used 9223372036854775807"},
+		"step_size 0": {with(func(l *limits) { l.StepSize = 0 }), 0, 2, providertree.RuleStepSize,
+			"2 is not a multiple of step_size 0"},
+		"negative step_size": {with(func(l *limits) { l.StepSize = -2 }), 0, 4, providertree.RuleNone, ""},
+		"not of negative step": {with(func(l *limits) { l.StepSize = -2 }), 0, 3, providertree.RuleStepSize,
+			"3 is not a multiple of step_size -2"},
+		"least step_size": {with(func(l *limits) { l.StepSize = math.MinInt64 }), 0, 4,
+			providertree.RuleStepSize, "4 is not a multiple of step_size -9223372036854775808"},
+		"max_unit 0": {with(func(l *limits) { l.MaxUnit = 0 }), 0, 2, providertree.RuleMaxUnit,
+			"2 is more than max_unit 0"},
+		"min_unit 0": {with(func(l *limits) { l.MinUnit = 0 }), 0, 2, providertree.RuleNone, ""},
+		"nothing of min_unit 0": {with(func(l *limits) { l.MinUnit = 0 }), 0, 0, providertree.RuleMinUnit,
+			"0 is less than min_unit 1"},
+		"negative of min_unit -5": {with(func(l *limits) { l.MinUnit = -5 }), 0, -2, providertree.RuleMinUnit,
+			"-2 is less than min_unit 1"},
+		"negative capacity": {with(func(l *limits) { l.Capacity = -1 }), 0, 2, providertree.RuleCapacity,
+			"2 is more than available: capacity -1, used 0"},
+		"beyond all numbers": {with(func(l *limits) { l.Capacity = math.MinInt64 }), math.MaxInt64, 2,
+			providertree.RuleCapacity,
+			"2 is more than available: capacity -9223372036854775808, used 9223372036854775807"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.limits.Broken(c.used, c.amount); got != c.want {
@@ -53,7 +64,9 @@ func TestFits(t *testing.T) {
 			if errors.As(err, &fit) != (c.want != providertree.RuleNone) {
 				t.Fatalf("error %v, want one of rule %v", err, c.want)
 			}
-			if fit != nil && (*fit != providertree.FitError{Rule: c.want, Limits: c.limits, Used: c.used, Amount: c.amount} || err.Error() != c.text) {
+			if fit != nil &&
+				(*fit != providertree.FitError{Rule: c.want, Limits: c.limits, Used: c.used, Amount: c.amount} ||
+					err.Error() != c.text) {
 				t.Errorf("%+v: %v, want %s", *fit, err, c.text)
 			}
 		})
@@ -66,7 +79,8 @@ func TestFitsAgreesWithPlainArithmetic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(label string) int64 { return rapid.Int64Range(-4, 12).Draw(t, label) }
-		l := providertree.Limits{Capacity: n("capacity"), MinUnit: n("min_unit"), MaxUnit: n("max_unit"), StepSize: n("step_size")}
+		l := providertree.Limits{Capacity: n("capacity"),
+			MinUnit: n("min_unit"), MaxUnit: n("max_unit"), StepSize: n("step_size")}
 		used, amount := n("used"), n("amount")
 		units := amount >= 1 && amount >= l.MinUnit && amount <= l.MaxUnit && l.StepSize != 0 && amount%l.StepSize == 0
 		if got := l.Units(amount) == providertree.RuleNone; got != units {
@@ -82,7 +96,8 @@ func TestFitsAgreesWithPlainArithmetic(t *testing.T) {
 func TestInventoryFitsWithDefaults(t *testing.T) {
 	t.Parallel()
 	inv := providertree.Inventory{Total: 8, Reserved: 1, AllocationRatio: 2}
-	if want := (providertree.Limits{Capacity: 14, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1}); inv.Limits() != want {
+	if want := (providertree.Limits{Capacity: 14, MinUnit: 1, MaxUnit: providertree.MaxUnit,
+		StepSize: 1}); inv.Limits() != want {
 		t.Errorf("%+v, want %+v", inv.Limits(), want)
 	}
 	if err := inv.Fits(7, 7); err != nil {
@@ -102,10 +117,17 @@ func TestWhatMayLeaveAnInventory(t *testing.T) {
 		change func(*providertree.Inventory)
 		want   bool
 	}{
-		"it stays":                     {func(*providertree.Inventory) {}, false},
-		"it grows":                     {func(i *providertree.Inventory) { i.Total, i.Reserved, i.AllocationRatio = 9, 0, 5 }, false},
-		"defaults are written out":     {func(i *providertree.Inventory) { i.MinUnit, i.MaxUnit, i.StepSize = 1, providertree.MaxUnit, 1 }, false},
-		"its units fit the amount":     {func(i *providertree.Inventory) { i.MinUnit, i.MaxUnit, i.StepSize = 2, 4, 2 }, false},
+		"it stays": {func(*providertree.Inventory) {}, false},
+		"it grows": {func(i *providertree.Inventory) {
+			i.Total, i.Reserved,
+				i.AllocationRatio = 9, 0, 5
+		}, false},
+		"defaults are written out": {func(i *providertree.Inventory) {
+			i.MinUnit, i.MaxUnit, i.StepSize = 1,
+				providertree.MaxUnit, 1
+		}, false},
+		"its units fit the amount": {func(i *providertree.Inventory) { i.MinUnit, i.MaxUnit, i.StepSize = 2, 4, 2 },
+			false},
 		"its total is less":            {func(i *providertree.Inventory) { i.Total = 7 }, true},
 		"less, at a higher ratio":      {func(i *providertree.Inventory) { i.Total, i.AllocationRatio = 4, 16 }, true},
 		"more is reserved":             {func(i *providertree.Inventory) { i.Reserved = 2 }, true},
@@ -131,9 +153,11 @@ func TestCapacityIsCutTowardsZero(t *testing.T) {
 		ratio           float64
 		want            int64
 	}{
-		{10, 0, 1, 10}, {10, 2, 1.5, 12}, {3, 0, 0.5, 1}, {1, 0, 16, 16}, {7, 0, 1.1, 7}, {5, 10, 0.3, -1}, {8, 0, 0, 0}, {8, 0, -1, -8},
+		{10, 0, 1, 10}, {10, 2, 1.5, 12}, {3, 0, 0.5, 1},
+		{1, 0, 16, 16}, {7, 0, 1.1, 7}, {5, 10, 0.3, -1}, {8, 0, 0, 0}, {8, 0, -1, -8},
 		{8, 0, math.NaN(), 0}, {0, 0, math.Inf(1), 0}, {math.MaxInt32, 0, 3.40282e+38, math.MaxInt64},
-		{math.MaxInt32, 0, -3.40282e+38, math.MinInt64}, {math.MinInt64, 8, 1, math.MinInt64}, {8, math.MinInt64, 1, math.MaxInt64},
+		{math.MaxInt32, 0, -3.40282e+38, math.MinInt64},
+		{math.MinInt64, 8, 1, math.MinInt64}, {8, math.MinInt64, 1, math.MaxInt64},
 	} {
 		if got := providertree.Capacity(c.total, c.reserved, c.ratio); got != c.want {
 			t.Errorf("(%d - %d) * %v is %d, want %d", c.total, c.reserved, c.ratio, got, c.want)

@@ -80,18 +80,22 @@ func (i Inventory) Check() Violations {
 	out := n.bounds(orDefault)
 	if n.Reserved > n.Total && n.Total >= 1 {
 		out = append(out, Violation{
-			Field: "reserved", Problem: fmt.Sprintf("reserved is %d, more than the total %d, which Placement refuses", n.Reserved, n.Total),
+			Field: "reserved", Problem: fmt.Sprintf("reserved is %d, more than the total %d, which Placement refuses",
+				n.Reserved, n.Total),
 			Hint: fmt.Sprintf("write at most %d", n.Total),
 		})
 	}
 	if n.MinUnit > n.MaxUnit && n.MaxUnit >= 1 {
 		out = append(out, Violation{
-			Field: "min_unit", Problem: fmt.Sprintf("min_unit is %d, more than max_unit %d", n.MinUnit, n.MaxUnit), Hint: "no allocation would be possible",
+			Field: "min_unit", Problem: fmt.Sprintf("min_unit is %d, more than max_unit %d", n.MinUnit, n.MaxUnit),
+			Hint: "no allocation would be possible",
 		})
 	}
 	if r := n.AllocationRatio; validRatio(r) && r < minRatio {
 		out = append(out, Violation{
-			Field: "allocation_ratio", Problem: fmt.Sprintf("allocation_ratio is %v, must be at least %v, or 0 for Placement's default", r, minRatio),
+			Field: "allocation_ratio",
+			Problem: fmt.Sprintf("allocation_ratio is %v, must be at least %v, or 0 for Placement's default",
+				r, minRatio),
 			Hint: "it would be stored as 0",
 		})
 	}
@@ -107,7 +111,8 @@ func (i Inventory) bounds(or string) Violations {
 	bound := func(field string, v, low int64, or, hint string) {
 		if v < low || v > MaxUnit {
 			out = append(out, Violation{
-				Field: field, Problem: fmt.Sprintf("%s is %d, must be between %d and %d%s", field, v, low, int64(MaxUnit), or), Hint: hint, kind: ErrInvalid,
+				Field: field, Problem: fmt.Sprintf("%s is %d, must be between %d and %d%s",
+					field, v, low, int64(MaxUnit), or), Hint: hint, kind: ErrInvalid,
 			})
 		}
 	}
@@ -119,7 +124,8 @@ func (i Inventory) bounds(or string) Violations {
 	if r := i.AllocationRatio; !validRatio(r) {
 		out = append(out, Violation{
 			Field:   "allocation_ratio",
-			Problem: fmt.Sprintf("allocation_ratio is %v, must be above 0 and at most %.4g%s", r, MaxRatio, or), kind: ErrInvalid,
+			Problem: fmt.Sprintf("allocation_ratio is %v, must be above 0 and at most %.4g%s", r, MaxRatio, or),
+			kind:    ErrInvalid,
 		})
 	}
 	return out
@@ -128,7 +134,8 @@ func (i Inventory) bounds(or string) Violations {
 // valid is [Inventory.ValidateStored] without the texts.
 func (i Inventory) valid() bool {
 	within := func(v, low int64) bool { return v >= low && v <= MaxUnit }
-	return within(i.Total, 1) && within(i.Reserved, 0) && within(i.MinUnit, 1) && within(i.MaxUnit, 1) && within(i.StepSize, 1) &&
+	return within(i.Total, 1) && within(i.Reserved, 0) &&
+		within(i.MinUnit, 1) && within(i.MaxUnit, 1) && within(i.StepSize, 1) &&
 		validRatio(i.AllocationRatio)
 }
 

@@ -76,7 +76,8 @@ func (m model) populate(given []providertree.Provider) (model, bool) {
 	}
 	var out model
 	for _, p := range m {
-		dropped := slices.ContainsFunc(given, func(g providertree.Provider) bool { return m.find(g.UUID) >= 0 && m.below(p.UUID, g.UUID) })
+		dropped := slices.ContainsFunc(given,
+			func(g providertree.Provider) bool { return m.find(g.UUID) >= 0 && m.below(p.UUID, g.UUID) })
 		if !dropped && listed.find(p.UUID) < 0 {
 			out = append(out, p)
 		}
@@ -91,12 +92,14 @@ func (m model) populate(given []providertree.Provider) (model, bool) {
 }
 
 var (
-	someUUID   = rapid.Map(rapid.IntRange(0, 9), func(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) })
+	someUUID = rapid.Map(rapid.IntRange(0, 9),
+		func(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) })
 	someName   = rapid.Map(rapid.IntRange(0, 9), func(i int) string { return fmt.Sprintf("provider %d", i) })
 	traits     = []string{"CUSTOM_T0", "CUSTOM_T1", "CUSTOM_T2", providertree.TraitSharesViaAggregate}
-	aggregates = []string{"aaaaaaaa-0000-4000-8000-000000000000", "aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002"}
-	classes    = []string{"VCPU", "MEMORY_MB", "CUSTOM_X"}
-	someOf     = func(all []string) *rapid.Generator[[]string] {
+	aggregates = []string{"aaaaaaaa-0000-4000-8000-000000000000", "aaaaaaaa-0000-4000-8000-000000000001",
+		"aaaaaaaa-0000-4000-8000-000000000002"}
+	classes = []string{"VCPU", "MEMORY_MB", "CUSTOM_X"}
+	someOf  = func(all []string) *rapid.Generator[[]string] {
 		return rapid.SliceOfNDistinct(rapid.SampledFrom(all), 0, len(all), rapid.ID[string])
 	}
 	someTraits     = someOf(traits)
@@ -112,9 +115,10 @@ var (
 	someProvider = rapid.Custom(func(t *rapid.T) providertree.Provider {
 		return providertree.Provider{
 			UUID: someUUID.Draw(t, "uuid"), Name: someName.Draw(t, "name"),
-			ParentUUID: rapid.OneOf(rapid.Just(""), someUUID).Draw(t, "parent"),
-			Generation: rapid.Int64Range(-1, 3).Draw(t, "generation"), Inventories: someInventories.Draw(t, "inventories"),
-			Traits: someTraits.Draw(t, "traits"), Aggregates: someAggregates.Draw(t, "aggregates"),
+			ParentUUID:  rapid.OneOf(rapid.Just(""), someUUID).Draw(t, "parent"),
+			Generation:  rapid.Int64Range(-1, 3).Draw(t, "generation"),
+			Inventories: someInventories.Draw(t, "inventories"),
+			Traits:      someTraits.Draw(t, "traits"), Aggregates: someAggregates.Draw(t, "aggregates"),
 		}
 	})
 )
@@ -146,7 +150,8 @@ func TestTreeAgainstModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add root": func(t *rapid.T) {
-				p := providertree.Provider{UUID: someUUID.Draw(t, "uuid"), Name: someName.Draw(t, "name"), Generation: providertree.NoGeneration}
+				p := providertree.Provider{UUID: someUUID.Draw(t, "uuid"), Name: someName.Draw(t, "name"),
+					Generation: providertree.NoGeneration}
 				refuse(tree.AddRoot(p.UUID, p.Name), add(p))
 			},
 			"add child": func(t *rapid.T) {
@@ -199,13 +204,15 @@ func TestTreeAgainstModel(t *testing.T) {
 				uuid, a, r := someUUID.Draw(t, "uuid"), someTraits.Draw(t, "add"), someTraits.Draw(t, "remove")
 				_, err := tree.AddTraits(uuid, a...)
 				_, err2 := tree.RemoveTraits(uuid, r...)
-				refuse(errors.Join(err, err2), edit(uuid, func(p *providertree.Provider) { p.Traits = plusMinus(p.Traits, a, r) }))
+				refuse(errors.Join(err, err2), edit(uuid,
+					func(p *providertree.Provider) { p.Traits = plusMinus(p.Traits, a, r) }))
 			},
 			"aggregates": func(t *rapid.T) {
 				uuid, a, r := someUUID.Draw(t, "uuid"), someAggregates.Draw(t, "add"), someAggregates.Draw(t, "remove")
 				_, err := tree.AddAggregates(uuid, a...)
 				_, err2 := tree.RemoveAggregates(uuid, r...)
-				refuse(errors.Join(err, err2), edit(uuid, func(p *providertree.Provider) { p.Aggregates = plusMinus(p.Aggregates, a, r) }))
+				refuse(errors.Join(err, err2), edit(uuid,
+					func(p *providertree.Provider) { p.Aggregates = plusMinus(p.Aggregates, a, r) }))
 			},
 			"generation": func(t *rapid.T) {
 				uuid, g := someUUID.Draw(t, "uuid"), rapid.Int64Range(0, 4).Draw(t, "generation")
@@ -272,7 +279,8 @@ func compareLookups(t *rapid.T, tree *providertree.Tree, m model) {
 		exists := m.find(p.UUID) >= 0
 		root := ""
 		if exists {
-			root = m[slices.IndexFunc(m, func(r providertree.Provider) bool { return r.ParentUUID == "" && m.below(p.UUID, r.UUID) })].UUID
+			root = m[slices.IndexFunc(m,
+				func(r providertree.Provider) bool { return r.ParentUUID == "" && m.below(p.UUID, r.UUID) })].UUID
 		}
 		if got, ok := tree.RootOf(p.UUID); ok != exists || got != root {
 			t.Fatalf("the root of %s is %q, want %q", p.UUID, got, root)

@@ -100,7 +100,8 @@ func Printable(s string) error {
 // characters.
 func ValidateProviderName(name string) error {
 	if n := utf8.RuneCountInString(name); n == 0 || n > maxProviderName {
-		return fmt.Errorf("resource provider name %q has %d characters, must have 1 to %d", clip(name), n, maxProviderName)
+		return fmt.Errorf("resource provider name %q has %d characters, must have 1 to %d",
+			clip(name), n, maxProviderName)
 	}
 	return nil
 }

@@ -22,12 +22,14 @@ func TestCanonicalUUID(t *testing.T) {
 		"urn:uuid:" + usual,
 		"4e8e-5957649f477b9e5bf1f75b21c03c",
 	} {
-		if got, err := providertree.CanonicalUUID(spelling); err != nil || got != usual || !providertree.IsUUID(spelling) {
+		if got, err := providertree.CanonicalUUID(spelling); err != nil || got != usual ||
+			!providertree.IsUUID(spelling) {
 			t.Errorf("CanonicalUUID(%q) = %q, %v", spelling, got, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "x", usual[1:], usual + "0", strings.Replace(usual, "4", "g", 1), usual + "\n", "URN:UUID:" + usual, "(" + usual + ")", " " + usual,
+		"", "x", usual[1:], usual + "0", strings.Replace(usual, "4", "g", 1), usual + "\n", "URN:UUID:" + usual,
+		"(" + usual + ")", " " + usual,
 	} {
 		if got, err := providertree.CanonicalUUID(bad); err == nil || providertree.IsUUID(bad) {
 			t.Errorf("CanonicalUUID(%q) = %q, want it refused", bad, got)

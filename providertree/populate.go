@@ -93,7 +93,8 @@ func (t *Tree) staleGenerations(given []Provider) Violations {
 	for _, p := range given {
 		if old := t.nodes[p.UUID]; old != nil && p.Generation < old.Generation {
 			r := &reporter{uuid: p.UUID, name: p.Name}
-			r.add(ErrStaleGeneration, "generation", fmt.Sprintf("stale generation: %d is known, %d given", old.Generation, p.Generation), "")
+			r.add(ErrStaleGeneration, "generation", fmt.Sprintf("stale generation: %d is known, %d given",
+				old.Generation, p.Generation), "")
 			found = append(found, r.found...)
 		}
 	}
@@ -149,7 +150,8 @@ func (t *Tree) conflicts(given []Provider, coming map[string]bool) Violations {
 		case p.ParentUUID == p.UUID:
 			r.add(ErrParent, "parent", "it is its own parent", "")
 		case p.ParentUUID != "" && !coming[p.ParentUUID] && t.nodes[p.ParentUUID] == nil:
-			r.add(ErrParent, "parent", "its parent "+p.ParentUUID+" is not in the tree", "remove a provider with all its descendants, or return it unchanged")
+			r.add(ErrParent, "parent", "its parent "+p.ParentUUID+" is not in the tree",
+				"remove a provider with all its descendants, or return it unchanged")
 		}
 		found = append(found, r.found...)
 	}
@@ -175,7 +177,8 @@ func (t *Tree) loops() Violations {
 			at = t.nodes[at].ParentUUID
 			if first, again := path[at]; again {
 				r := &reporter{uuid: at, name: t.nodes[at].Name}
-				r.add(ErrParent, "parent", fmt.Sprintf("it is below itself, in a loop of %d providers", len(path)-first), "one of them must have a parent outside of it")
+				r.add(ErrParent, "parent", fmt.Sprintf("it is below itself, in a loop of %d providers",
+					len(path)-first), "one of them must have a parent outside of it")
 				found = append(found, r.found...)
 			}
 		}

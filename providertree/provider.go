@@ -53,7 +53,8 @@ func (p Provider) HasTrait(trait string) bool {
 // Equal reports whether both are the same provider with the same content, without the generations.
 func (p Provider) Equal(o Provider) bool {
 	return p.UUID == o.UUID && p.Name == o.Name && p.ParentUUID == o.ParentUUID &&
-		p.Inventories.Equal(o.Inventories) && slices.Equal(p.Traits, o.Traits) && slices.Equal(p.Aggregates, o.Aggregates) &&
+		p.Inventories.Equal(o.Inventories) && slices.Equal(p.Traits, o.Traits) &&
+		slices.Equal(p.Aggregates, o.Aggregates) &&
 		equalResources(p.Resources, o.Resources)
 }
 
@@ -101,10 +102,12 @@ func (p Provider) canonical() (Provider, Violations) {
 		p.ParentUUID = r.canonicalUUID("parent", p.ParentUUID)
 	}
 	if ValidateProviderName(p.Name) != nil {
-		r.invalid("name", fmt.Sprintf("its name has %d characters, must have 1 to %d", utf8.RuneCountInString(p.Name), maxProviderName), "")
+		r.invalid("name", fmt.Sprintf("its name has %d characters, must have 1 to %d",
+			utf8.RuneCountInString(p.Name), maxProviderName), "")
 	}
 	if p.Generation < NoGeneration {
-		r.invalid("generation", fmt.Sprintf("its generation is %d", p.Generation), "return it unchanged, and leave it out of a new provider")
+		r.invalid("generation", fmt.Sprintf("its generation is %d", p.Generation),
+			"return it unchanged, and leave it out of a new provider")
 	}
 	if !p.Inventories.valid() {
 		r.inventories(p.Inventories)
@@ -138,7 +141,8 @@ func (r *reporter) add(kind error, field, problem, hint string) {
 	if len(r.found) == maxViolations {
 		return
 	}
-	r.found = append(r.found, Violation{UUID: r.uuid, Name: r.name, Field: field, Problem: problem, Hint: hint, kind: kind})
+	r.found = append(r.found,
+		Violation{UUID: r.uuid, Name: r.name, Field: field, Problem: problem, Hint: hint, kind: kind})
 }
 
 // invalid adds what no tree can hold.
@@ -205,7 +209,9 @@ func (r *reporter) units(resources map[string][]Resource) {
 		for i, u := range resources[class] { // sorted
 			switch {
 			case u.Identifier == "" || len(u.Identifier) > maxSymbol || Printable(u.Identifier) != nil:
-				r.add(nil, "resources", fmt.Sprintf("named resource %q of %s: an identifier has 1 to %d printable bytes", clip(u.Identifier), class, maxSymbol), "")
+				r.add(nil,
+					"resources", fmt.Sprintf("named resource %q of %s: an identifier has 1 to %d printable bytes",
+						clip(u.Identifier), class, maxSymbol), "")
 			case i > 0 && resources[class][i-1].Identifier == u.Identifier:
 				r.add(nil, "resources", fmt.Sprintf("duplicate named resource %q of %s", u.Identifier, class), "")
 			}

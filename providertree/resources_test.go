@@ -22,25 +22,32 @@ func TestCanonicalAllocations(t *testing.T) {
 	on := func(provider, class string, n int64) providertree.Allocations {
 		return providertree.Allocations{consumer: {Resources: providertree.ProviderResources{provider: {class: n}}}}
 	}
-	const who, must = "allocations of consumer " + consumer + ": ", ", must be between 1 and 2147483647; leave out classes without an amount"
+	const who, must = "allocations of consumer " +
+		consumer + ": ", ", must be between 1 and 2147483647; leave out classes without an amount"
 	for name, c := range map[string]struct {
 		given providertree.Allocations
 		want  string
 	}{
-		"none":           {nil, ""},
-		"some":           {on(rootUUID, "VCPU", 1), ""},
-		"the most":       {on(rootUUID, "VCPU", providertree.MaxUnit), ""},
-		"of nothing":     {on(rootUUID, "VCPU", 0), who + "0 of VCPU on " + rootUUID + must},
-		"of less":        {on(rootUUID, "VCPU", -1), who + "-1 of VCPU on " + rootUUID + must},
-		"of too much":    {on(rootUUID, "VCPU", math.MaxInt64), who + "9223372036854775807 of VCPU on " + rootUUID + must},
-		"of no class":    {on(rootUUID, "vcpu", 1), who + "on " + rootUUID + `: resource class name "vcpu": only A-Z, 0-9 and _ are allowed`},
+		"none":       {nil, ""},
+		"some":       {on(rootUUID, "VCPU", 1), ""},
+		"the most":   {on(rootUUID, "VCPU", providertree.MaxUnit), ""},
+		"of nothing": {on(rootUUID, "VCPU", 0), who + "0 of VCPU on " + rootUUID + must},
+		"of less":    {on(rootUUID, "VCPU", -1), who + "-1 of VCPU on " + rootUUID + must},
+		"of too much": {on(rootUUID, "VCPU", math.MaxInt64),
+			who + "9223372036854775807 of VCPU on " + rootUUID + must},
+		"of no class": {on(rootUUID, "vcpu", 1),
+			who + "on " + rootUUID + `: resource class name "vcpu": only A-Z, 0-9 and _ are allowed`},
 		"of no provider": {on("cn1", "VCPU", 1), who + `resource provider "cn1" is not a uuid`},
 		"of one provider twice": {providertree.Allocations{consumer: {Resources: providertree.ProviderResources{poolUUID: {"VCPU": 1}, strings.ReplaceAll(poolUUID, "-", ""): {"VCPU": 1}}}},
-			who + "resource provider 33333333222233334444555555555555 is a duplicate in another notation: use uuids as given"},
-		"of no consumer":       {providertree.Allocations{"web": {}}, `allocations of consumer web: consumer "web" is not a uuid`},
-		"of one, twice":        {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}}, who + "it is a duplicate in another notation: use uuids as given"},
+			who + "resource provider 33333333222233334444555555555555 is a duplicate in another notation: use " +
+				"uuids as given"},
+		"of no consumer": {providertree.Allocations{"web": {}},
+			`allocations of consumer web: consumer "web" is not a uuid`},
+		"of one, twice": {providertree.Allocations{consumer: {}, strings.ToUpper(consumer): {}},
+			who + "it is a duplicate in another notation: use uuids as given"},
 		"the first generation": {providertree.Allocations{consumer: {Generation: &first}}, ""},
-		"of a generation":      {providertree.Allocations{consumer: {Generation: &negative}}, who + "its generation is -1: return it unchanged"},
+		"of a generation": {providertree.Allocations{consumer: {Generation: &negative}},
+			who + "its generation is -1: return it unchanged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, found := c.given.Canonical()
@@ -57,7 +64,9 @@ func TestCanonicalAllocations(t *testing.T) {
 			}
 		})
 	}
-	got, found := providertree.Allocations{strings.ToUpper(consumer): {Resources: providertree.ProviderResources{strings.ReplaceAll(rootUUID, "-", ""): {"VCPU": 1}}}}.Canonical()
+	got, found := providertree.Allocations{strings.ToUpper(
+		consumer): {Resources: providertree.ProviderResources{strings.ReplaceAll(rootUUID, "-",
+		""): {"VCPU": 1}}}}.Canonical()
 	if diff := cmp.Diff(on(rootUUID, "VCPU", 1), got); diff != "" || len(found) > 0 {
 		t.Errorf("%v %s", found, diff)
 	}
@@ -81,7 +90,8 @@ func TestArithmeticIsCutToAnInt64(t *testing.T) {
 		for _, b := range edges {
 			sum := providertree.Resources{"VCPU": a}
 			sum.Add(providertree.Resources{"VCPU": b, "VGPU": b})
-			if want := cut(new(big.Int).Add(big.NewInt(a), big.NewInt(b))); !sum.Equal(providertree.Resources{"VCPU": want, "VGPU": b}) {
+			if want := cut(new(big.Int).Add(big.NewInt(a), big.NewInt(b))); !sum.Equal(
+				providertree.Resources{"VCPU": want, "VGPU": b}) {
 				t.Errorf("%d and %d are %v, want %d", a, b, sum, want)
 			}
 			free := providertree.Limits{Capacity: a}.Free(b)
@@ -130,18 +140,22 @@ func TestMisplaced(t *testing.T) {
 		before, after, has resources
 		want               []providertree.Misplacement
 	}{
-		"agrees":               {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 1, 0), nil},
-		"divided, and agrees":  {vgpus(3, 0, 0), vgpus(0, 1, 2), vgpus(0, 1, 2), nil},
-		"on the other one":     {vgpus(1, 0, 0), vgpus(0, 0, 1), vgpus(0, 1, 0), []providertree.Misplacement{{"gpu0", "VGPU", 0, 1}, {"gpu1", "VGPU", 1, 0}}},
-		"divided otherwise":    {vgpus(3, 0, 0), vgpus(0, 2, 1), vgpus(0, 1, 2), []providertree.Misplacement{{"gpu0", "VGPU", 2, 1}, {"gpu1", "VGPU", 1, 2}}},
-		"does not move":        {vgpus(0, 0, 1), vgpus(0, 0, 1), vgpus(0, 1, 0), nil},
-		"has fewer":            {vgpus(2, 0, 0), vgpus(0, 2, 0), vgpus(0, 1, 0), nil},
-		"has fewer, elsewhere": {vgpus(2, 0, 0), vgpus(0, 0, 2), vgpus(0, 1, 0), []providertree.Misplacement{{"gpu0", "VGPU", 0, 1}}},
-		"has more":             {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 2, 0), nil},
-		"has more, elsewhere":  {vgpus(1, 0, 0), vgpus(0, 0, 1), vgpus(0, 2, 0), []providertree.Misplacement{{"gpu1", "VGPU", 1, 0}}},
-		"has none":             {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 0, 0), nil},
-		"moves off the list":   {resources{"root": {"FPGA": 1}}, resources{"gpu0": {"FPGA": 1}}, vgpus(0, 1, 0), nil},
-		"of another host":      {resources{"other": {"VGPU": 1}}, resources{"away": {"VGPU": 1}}, vgpus(0, 1, 0), nil},
+		"agrees":              {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 1, 0), nil},
+		"divided, and agrees": {vgpus(3, 0, 0), vgpus(0, 1, 2), vgpus(0, 1, 2), nil},
+		"on the other one": {vgpus(1, 0, 0), vgpus(0, 0, 1), vgpus(0, 1, 0),
+			[]providertree.Misplacement{{"gpu0", "VGPU", 0, 1}, {"gpu1", "VGPU", 1, 0}}},
+		"divided otherwise": {vgpus(3, 0, 0), vgpus(0, 2, 1), vgpus(0, 1, 2),
+			[]providertree.Misplacement{{"gpu0", "VGPU", 2, 1}, {"gpu1", "VGPU", 1, 2}}},
+		"does not move": {vgpus(0, 0, 1), vgpus(0, 0, 1), vgpus(0, 1, 0), nil},
+		"has fewer":     {vgpus(2, 0, 0), vgpus(0, 2, 0), vgpus(0, 1, 0), nil},
+		"has fewer, elsewhere": {vgpus(2, 0, 0), vgpus(0, 0, 2), vgpus(0, 1, 0),
+			[]providertree.Misplacement{{"gpu0", "VGPU", 0, 1}}},
+		"has more": {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 2, 0), nil},
+		"has more, elsewhere": {vgpus(1, 0, 0), vgpus(0, 0, 1), vgpus(0, 2, 0),
+			[]providertree.Misplacement{{"gpu1", "VGPU", 1, 0}}},
+		"has none":           {vgpus(1, 0, 0), vgpus(0, 1, 0), vgpus(0, 0, 0), nil},
+		"moves off the list": {resources{"root": {"FPGA": 1}}, resources{"gpu0": {"FPGA": 1}}, vgpus(0, 1, 0), nil},
+		"of another host":    {resources{"other": {"VGPU": 1}}, resources{"away": {"VGPU": 1}}, vgpus(0, 1, 0), nil},
 		"gets another name": {resources{"root": {"CUSTOM_GPU": 1}}, vgpus(0, 0, 1), vgpus(0, 1, 0),
 			[]providertree.Misplacement{{"gpu0", "VGPU", 0, 1}, {"gpu1", "VGPU", 1, 0}}},
 	} {

@@ -20,7 +20,8 @@ func id(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
 func three(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tree := &providertree.Tree{}
-	for _, err := range []error{tree.AddRoot(id(1), "cn1"), tree.AddChild(id(1), id(2), "cn1_numa_0"), tree.AddChild(id(2), id(3), "cn1_pci_0000_84_00_0")} {
+	for _, err := range []error{tree.AddRoot(id(1), "cn1"),
+		tree.AddChild(id(1), id(2), "cn1_numa_0"), tree.AddChild(id(2), id(3), "cn1_pci_0000_84_00_0")} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,21 +39,34 @@ func TestRefusals(t *testing.T) {
 		do   func(*providertree.Tree) error
 		want error
 	}{
-		{"a second root of one name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "cn1") }, providertree.ErrExists},
-		{"a root of a child's name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "cn1_numa_0") }, providertree.ErrExists},
-		{"a second provider of one uuid", func(tr *providertree.Tree) error { return tr.AddRoot(id(3), "x") }, providertree.ErrExists},
+		{"a second root of one name",
+			func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "cn1") }, providertree.ErrExists},
+		{"a root of a child's name",
+			func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "cn1_numa_0") }, providertree.ErrExists},
+		{"a second provider of one uuid",
+			func(tr *providertree.Tree) error { return tr.AddRoot(id(3), "x") }, providertree.ErrExists},
 		{"the same uuid in upper case", func(tr *providertree.Tree) error {
 			return tr.AddRoot("0000000000004000800"+"0000000000003", "x")
 		}, providertree.ErrExists},
-		{"a child of an unknown parent", func(tr *providertree.Tree) error { return tr.AddChild(id(7), id(9), "x") }, providertree.ErrParent},
+		{"a child of an unknown parent",
+			func(tr *providertree.Tree) error { return tr.AddChild(id(7), id(9), "x") }, providertree.ErrParent},
 		{"no uuid", func(tr *providertree.Tree) error { return tr.AddRoot("", "x") }, providertree.ErrInvalid},
 		{"no name", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), "") }, providertree.ErrInvalid},
-		{"a name of 201", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), strings.Repeat("x", 201)) }, providertree.ErrInvalid},
-		{"a move below itself", func(tr *providertree.Tree) error { _, err := tr.Move(id(1), id(3)); return err }, providertree.ErrParent},
-		{"inventory of an unknown provider", func(tr *providertree.Tree) error { _, err := tr.SetInventories(id(9), nil); return err }, providertree.ErrNotFound},
-		{"traits of an unknown provider", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(9)); return err }, providertree.ErrNotFound},
-		{"a trait in small letters", func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(1), "fast"); return err }, providertree.ErrInvalid},
-		{"an aggregate that is no uuid", func(tr *providertree.Tree) error { _, err := tr.AddAggregates(id(1), "rack"); return err }, providertree.ErrInvalid},
+		{"a name of 201", func(tr *providertree.Tree) error { return tr.AddRoot(id(9), strings.Repeat("x", 201)) },
+			providertree.ErrInvalid},
+		{"a move below itself",
+			func(tr *providertree.Tree) error { _, err := tr.Move(id(1), id(3)); return err }, providertree.ErrParent},
+		{"inventory of an unknown provider",
+			func(tr *providertree.Tree) error { _, err := tr.SetInventories(id(9), nil); return err },
+			providertree.ErrNotFound},
+		{"traits of an unknown provider",
+			func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(9)); return err }, providertree.ErrNotFound},
+		{"a trait in small letters",
+			func(tr *providertree.Tree) error { _, err := tr.AddTraits(id(1), "fast"); return err },
+			providertree.ErrInvalid},
+		{"an aggregate that is no uuid",
+			func(tr *providertree.Tree) error { _, err := tr.AddAggregates(id(1), "rack"); return err },
+			providertree.ErrInvalid},
 		{"inventory of zero", func(tr *providertree.Tree) error {
 			_, err := tr.SetInventory(id(1), "VCPU", providertree.Inventory{})
 			return err
@@ -66,12 +80,16 @@ func TestRefusals(t *testing.T) {
 			return err
 		}, providertree.ErrInvalid},
 		{"an orphan among good ones", populate(
-			providertree.Provider{UUID: id(8), Name: "good"}, providertree.Provider{UUID: id(9), Name: "x", ParentUUID: id(7)}), providertree.ErrParent},
+			providertree.Provider{UUID: id(8), Name: "good"},
+			providertree.Provider{UUID: id(9), Name: "x", ParentUUID: id(7)}), providertree.ErrParent},
 		{"a loop among good ones", populate(
-			providertree.Provider{UUID: id(7), Name: "good"}, providertree.Provider{UUID: id(8), Name: "a", ParentUUID: id(9)},
+			providertree.Provider{UUID: id(7), Name: "good"},
+			providertree.Provider{UUID: id(8), Name: "a", ParentUUID: id(9)},
 			providertree.Provider{UUID: id(9), Name: "b", ParentUUID: id(8)}), providertree.ErrParent},
-		{"one uuid twice", populate(providertree.Provider{UUID: id(8), Name: "a"}, providertree.Provider{UUID: id(8), Name: "b"}), providertree.ErrInvalid},
-		{"one name twice", populate(providertree.Provider{UUID: id(8), Name: "a"}, providertree.Provider{UUID: id(9), Name: "a"}), providertree.ErrInvalid},
+		{"one uuid twice", populate(providertree.Provider{UUID: id(8), Name: "a"},
+			providertree.Provider{UUID: id(8), Name: "b"}), providertree.ErrInvalid},
+		{"one name twice", populate(providertree.Provider{UUID: id(8), Name: "a"},
+			providertree.Provider{UUID: id(9), Name: "a"}), providertree.ErrInvalid},
 		{"a generation from before", func(tr *providertree.Tree) error {
 			return errors.Join(tr.SetGeneration(id(1), 5), tr.SetGeneration(id(1), 4))
 		}, providertree.ErrStaleGeneration},
@@ -96,7 +114,8 @@ func TestPopulateReplaces(t *testing.T) {
 	t.Parallel()
 	t.Run("listing a provider alone disowns its descendants", func(t *testing.T) {
 		tree := three(t)
-		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err != nil {
+		if err := tree.Populate([]providertree.Provider{{UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}}); err !=
+			nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{id(1), id(2)}, tree.UUIDs()); diff != "" {
@@ -106,7 +125,8 @@ func TestPopulateReplaces(t *testing.T) {
 	t.Run("a root takes a new name and keeps the children that are listed, in any order", func(t *testing.T) {
 		tree := three(t)
 		if err := tree.Populate([]providertree.Provider{
-			{UUID: id(3), Name: "gpu", ParentUUID: id(2)}, {UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)}, {UUID: id(1), Name: "renamed"},
+			{UUID: id(3), Name: "gpu", ParentUUID: id(2)}, {UUID: id(2), Name: "cn1_numa_0", ParentUUID: id(1)},
+			{UUID: id(1), Name: "renamed"},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +140,8 @@ func TestPopulateReplaces(t *testing.T) {
 	t.Run("two providers swap names", func(t *testing.T) {
 		tree := three(t)
 		if err := tree.Populate([]providertree.Provider{
-			{UUID: id(1), Name: "cn1_numa_0"}, {UUID: id(2), Name: "cn1", ParentUUID: id(1)}, {UUID: id(3), Name: "gpu", ParentUUID: id(2)},
+			{UUID: id(1), Name: "cn1_numa_0"}, {UUID: id(2), Name: "cn1", ParentUUID: id(1)},
+			{UUID: id(3), Name: "gpu", ParentUUID: id(2)},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -145,11 +166,14 @@ func TestInventoryComparesWithDefaults(t *testing.T) {
 		}
 		return result
 	}
-	full := providertree.Inventory{Total: 4, Reserved: 0, MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1, AllocationRatio: 1}
+	full := providertree.Inventory{Total: 4, Reserved: 0,
+		MinUnit: 1, MaxUnit: providertree.MaxUnit, StepSize: 1, AllocationRatio: 1}
 	steps := []struct {
 		inv  providertree.Inventory
 		want bool
-	}{{full, true}, {providertree.Inventory{Total: 4}, false}, {providertree.Inventory{Total: 4, AllocationRatio: 16}, true}, {providertree.Inventory{Total: 4}, true}, {full, false}}
+	}{{full, true}, {providertree.Inventory{Total: 4}, false},
+		{providertree.Inventory{Total: 4, AllocationRatio: 16}, true},
+		{providertree.Inventory{Total: 4}, true}, {full, false}}
 	for i, s := range steps {
 		if got := set(s.inv); got != s.want {
 			t.Errorf("step %d: changed=%v, want %+v", i, got, s.want)
@@ -173,10 +197,12 @@ func TestChildUUIDStays(t *testing.T) {
 func TestAllocationsCloneIsDeep(t *testing.T) {
 	t.Parallel()
 	g := int64(3)
-	a := providertree.Allocations{id(5): {Resources: providertree.ProviderResources{id(1): {"VCPU": 2}}, Generation: &g}}
+	a := providertree.Allocations{id(5): {Resources: providertree.ProviderResources{id(1): {"VCPU": 2}},
+		Generation: &g}}
 	b := a.Clone()
 	b[id(5)].Resources[id(1)]["VCPU"], *b[id(5)].Generation = 9, 9
-	if a[id(5)].Resources[id(1)]["VCPU"] != 2 || g != 3 || a.Used(id(1))["VCPU"] != 2 || a[id(5)].Totals()["VCPU"] != 2 {
+	if a[id(5)].Resources[id(1)]["VCPU"] != 2 || g != 3 ||
+		a.Used(id(1))["VCPU"] != 2 || a[id(5)].Totals()["VCPU"] != 2 {
 		t.Error("the clone is tied to its original")
 	}
 	if providertree.Allocations(nil).Clone() != nil {
@@ -215,7 +241,8 @@ func BenchmarkClone(b *testing.B) {
 func BenchmarkPopulateSiblings(b *testing.B) {
 	providers := []providertree.Provider{{UUID: id(0), Name: "root"}}
 	for i := 1; i < 10_000; i++ {
-		providers = append(providers, providertree.Provider{UUID: id(i), Name: fmt.Sprintf("p%d", i), ParentUUID: id(0)})
+		providers = append(providers,
+			providertree.Provider{UUID: id(i), Name: fmt.Sprintf("p%d", i), ParentUUID: id(0)})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -240,10 +267,13 @@ func TestReservedBeyondTotalCanBeRead(t *testing.T) {
 	t.Parallel()
 	tree := &providertree.Tree{}
 	inv := providertree.Inventory{Total: 1, Reserved: 2}
-	if err := tree.Populate([]providertree.Provider{{UUID: id(1), Name: "a", Inventories: providertree.Inventories{"VCPU": inv}}}); err != nil || inv.Capacity() != -1 {
+	if err := tree.Populate(
+		[]providertree.Provider{{UUID: id(1), Name: "a", Inventories: providertree.Inventories{"VCPU": inv}}}); err !=
+		nil || inv.Capacity() != -1 {
 		t.Errorf("%v, capacity %d", err, inv.Capacity())
 	}
-	if c := (providertree.Inventory{Total: providertree.MaxUnit, AllocationRatio: math.MaxFloat32}).Capacity(); c != math.MaxInt64 {
+	if c := (providertree.Inventory{Total: providertree.MaxUnit, AllocationRatio: math.MaxFloat32}).
+		Capacity(); c != math.MaxInt64 {
 		t.Errorf("a capacity beyond all numbers is %d", c)
 	}
 }
@@ -258,7 +288,8 @@ func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
 		wrong.Inventories[fmt.Sprint("class", i)] = providertree.Inventory{}
 		wrong.Inventories[fmt.Sprint("CLASS_", i)] = providertree.Inventory{}
 	}
-	many, orphans, loop := make([]providertree.Provider, 1000), make([]providertree.Provider, 1000), make([]providertree.Provider, 1000)
+	many, orphans, loop := make([]providertree.Provider, 1000), make([]providertree.Provider, 1000),
+		make([]providertree.Provider, 1000)
 	for i := range many {
 		many[i] = wrong
 		orphans[i] = providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id(5000)}
@@ -267,7 +298,8 @@ func TestErrorsDoNotGrowWithWhatIsWrong(t *testing.T) {
 	for name, c := range map[string]struct {
 		given []providertree.Provider
 		want  error
-	}{"everything": {many, providertree.ErrInvalid}, "orphans": {orphans, providertree.ErrParent}, "a loop": {loop, providertree.ErrParent}} {
+	}{"everything": {many, providertree.ErrInvalid}, "orphans": {orphans, providertree.ErrParent},
+		"a loop": {loop, providertree.ErrParent}} {
 		err := (&providertree.Tree{}).Populate(c.given)
 		var found providertree.Violations
 		if !errors.Is(err, c.want) || len(err.Error()) > 20_000 || !errors.As(err, &found) || len(found) > 2000 {
@@ -294,7 +326,8 @@ func TestPopulateStopsCounting(t *testing.T) {
 func TestNamedResourcesAreASet(t *testing.T) {
 	t.Parallel()
 	tree := three(t)
-	a, b, c := providertree.Resource{Identifier: "a", Metadata: "2"}, providertree.Resource{Identifier: "b", Metadata: "1"}, providertree.Resource{Identifier: "b", Metadata: "2"}
+	a, b, c := providertree.Resource{Identifier: "a", Metadata: "2"},
+		providertree.Resource{Identifier: "b", Metadata: "1"}, providertree.Resource{Identifier: "b", Metadata: "2"}
 	for i, step := range []struct {
 		given, want []providertree.Resource
 		changed     bool
@@ -319,7 +352,8 @@ func TestPopulateAllocatesLittle(t *testing.T) {
 	for i := 1; i < n; i++ {
 		providers = append(providers, providertree.Provider{
 			UUID: id(i), Name: providers[0].Name + id(i), ParentUUID: id(0),
-			Inventories: providertree.Inventories{"VGPU": {Total: 1}}, Traits: []string{"CUSTOM_A"}, Aggregates: []string{id(9)},
+			Inventories: providertree.Inventories{"VGPU": {Total: 1}},
+			Traits:      []string{"CUSTOM_A"}, Aggregates: []string{id(9)},
 		})
 	}
 	got := testing.AllocsPerRun(5, func() {

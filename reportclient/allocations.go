@@ -36,7 +36,8 @@ func (c *Client) AllocationsForProviderTree(ctx context.Context, root string) (p
 	for _, uuid := range local {
 		held, err := c.placement.AllocationsOf(ctx, uuid)
 		if errors.Is(err, ErrNotFound) {
-			return nil, fmt.Errorf("%w: resource provider %s was deleted since the tree was read: %w", ErrConflict, uuid, err)
+			return nil, fmt.Errorf("%w: resource provider %s was deleted since the tree was read: %w",
+				ErrConflict, uuid, err)
 		}
 		if err != nil {
 			return nil, err

@@ -38,7 +38,8 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 	n := c.node(root)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	run := &run{client: c, root: root, node: n, plan: plan, failed: map[string]error{}, symbols: map[string]error{}, generation: map[string]int64{}}
+	run := &run{client: c, root: root, node: n, plan: plan, failed: map[string]error{}, symbols: map[string]error{},
+		generation: map[string]int64{}}
 	for p := range plan.desired.All() {
 		run.generation[p.UUID] = p.Generation
 	}
@@ -50,7 +51,8 @@ func (c *Client) Apply(ctx context.Context, root string, plan Plan) error {
 		}
 		if cause := run.blocked(op); cause != nil {
 			run.skipDependents(op, cause)
-			result.Failed = append(result.Failed, &OperationError{Operation: op, Provider: op.Provider, Err: cause, Skipped: true})
+			result.Failed = append(result.Failed,
+				&OperationError{Operation: op, Provider: op.Provider, Err: cause, Skipped: true})
 			continue
 		}
 		if err := run.do(ctx, op); err != nil {
@@ -139,7 +141,8 @@ func (r *run) noteFailure(op Operation, err error) {
 
 // skipDependents notes which operations to come are pointless after one that did not happen.
 func (r *run) skipDependents(op Operation, err error) {
-	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrRefused) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		r.stopped = err
 	}
 	switch op.Kind {
@@ -189,7 +192,8 @@ func (r *run) do(ctx context.Context, op Operation) error {
 		if out.Generation == nil {
 			return missingGeneration(http.MethodPut, path+"/aggregates")
 		}
-		r.keep(op, *out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetAggregates(op.UUID, op.Aggregates) })
+		r.keep(op, *out.Generation,
+			func(t *providertree.Tree) (bool, error) { return t.SetAggregates(op.UUID, op.Aggregates) })
 		return nil
 	case SetTraits:
 		return r.setTraits(ctx, op, path+"/traits")
@@ -255,7 +259,8 @@ func (r *run) create(ctx context.Context, op Operation) error {
 }
 
 func (r *run) update(ctx context.Context, op Operation, path string) error {
-	body := wire.ProviderUpdate{Name: op.Provider, Parent: wire.ParentChange{Set: op.before().ParentUUID != op.Parent, UUID: op.Parent}}
+	body := wire.ProviderUpdate{Name: op.Provider,
+		Parent: wire.ParentChange{Set: op.before().ParentUUID != op.Parent, UUID: op.Parent}}
 	var out wire.ResourceProvider
 	if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 		return err
@@ -298,7 +303,8 @@ func (r *run) checkAggregates(ctx context.Context, op Operation, path string) er
 	}
 	slices.Sort(now.Aggregates)
 	if !slices.Equal(slices.Compact(now.Aggregates), op.Before.Aggregates) {
-		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "the aggregates changed since the plan was made"}
+		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict,
+			Detail: "the aggregates changed since the plan was made"}
 	}
 	return nil
 }
@@ -310,13 +316,15 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 		if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 			return err
 		}
-		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, inventories) })
+		r.keep(op, out.Generation,
+			func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, inventories) })
 		return nil
 	}
 	had := op.before().Inventories
-	return writeAdmitted(put, had, op.Inventories, providertree.Inventories.Equal, put(op.Inventories), func(refused []string) providertree.Inventories {
-		return besidesRefused(had, op.Inventories, refused)
-	})
+	return writeAdmitted(put, had, op.Inventories, providertree.Inventories.Equal, put(op.Inventories),
+		func(refused []string) providertree.Inventories {
+			return besidesRefused(had, op.Inventories, refused)
+		})
 }
 
 // maxWrites bounds the writes of one operation. An answer names 20 of what is refused.
@@ -325,7 +333,9 @@ const maxWrites = 8
 // writeAdmitted writes what Placement admits of what is desired, if err says that it does not admit
 // all. besides is what is desired without the classes and kinds of traits that are refused, or
 // without all that may be, if there are none. It makes no write twice.
-func writeAdmitted[V any](put func(V) error, had, desired V, equal func(V, V) bool, err error, besides func(refused []string) V) error {
+func writeAdmitted[V any](
+	put func(V) error, had, desired V, equal func(V, V) bool, err error, besides func(refused []string) V,
+) error {
 	if !errors.Is(err, ErrNotAdmitted) {
 		return err
 	}
@@ -386,7 +396,8 @@ func besidesRefused(had, desired providertree.Inventories, refused []string) pro
 	}
 	for class, before := range had {
 		asMuch := func(amount float64) bool { return amount >= offered(before) }
-		if _, still := desired[class]; !still && slices.ContainsFunc(left, asMuch) && !slices.ContainsFunc(added, asMuch) {
+		if _, still := desired[class]; !still && slices.ContainsFunc(left, asMuch) &&
+			!slices.ContainsFunc(added, asMuch) {
 			out[class] = before
 		}
 	}
@@ -483,7 +494,8 @@ func (r *run) keep(op Operation, generation int64, change func(*providertree.Tre
 }
 
 func missingGeneration(method, path string) error {
-	return &RequestError{Method: method, Path: path, Status: http.StatusOK, Kind: ErrUnexpected, Detail: "the answer has no resource_provider_generation"}
+	return &RequestError{Method: method, Path: path, Status: http.StatusOK, Kind: ErrUnexpected,
+		Detail: "the answer has no resource_provider_generation"}
 }
 
 func notNil(list []string) []string {

@@ -135,7 +135,8 @@ func (c *Client) ResolveReshape(ctx context.Context, r *Reshape) (ReshapeOutcome
 // lost.
 func (c *Client) resolveOutcome(ctx context.Context, r *Reshape, lost error) (ReshapeOutcome, error) {
 	unknown := func(why error) (ReshapeOutcome, error) {
-		return ReshapeUnknown, fmt.Errorf("it is unknown whether the reshape happened: %w (at first: %s)", why, lost.Error())
+		return ReshapeUnknown,
+			fmt.Errorf("it is unknown whether the reshape happened: %w (at first: %s)", why, lost.Error())
 	}
 	found, err := c.compareReshape(ctx, r)
 	if found.happened > 0 && found.not > 0 { // it arrived while we looked
@@ -164,9 +165,12 @@ func (c *Client) resolveOutcome(ctx context.Context, r *Reshape, lost error) (Re
 			Msg("The answer to the reshape was lost. Placement shows that it happened, so the pass continues.")
 		return ReshapeHappened, nil
 	case ReshapeRefused:
-		return ReshapeRefused, fmt.Errorf("%w: the answer to the reshape was lost, and Placement shows that it did not happen (%s)", ErrConflict, lost.Error())
+		return ReshapeRefused,
+			fmt.Errorf("%w: the answer to the reshape was lost, and Placement shows that it did not happen (%s)",
+				ErrConflict, lost.Error())
 	}
-	return unknown(fmt.Errorf("%w: its providers and consumers have neither their old nor their new state", ErrConflict))
+	return unknown(fmt.Errorf("%w: its providers and consumers have neither their old nor their new state",
+		ErrConflict))
 }
 
 // explainRefusal keeps a conflict a conflict, and a server with too much to do just that, and says
@@ -175,31 +179,39 @@ func explainRefusal(failed *RequestError) error {
 	if wire.ErrorCode(failed.Code) == wire.CodeConcurrentUpdate || errors.Is(failed.Kind, ErrUnavailable) {
 		return failed
 	}
-	advice := "compare the plan (compute-agent plan --reshape) with what openstack resource provider show --allocations lists"
+	advice := "compare the plan (compute-agent plan --reshape) with what openstack resource provider show " +
+		"--allocations lists"
 	switch failed.Status {
 	case http.StatusUnauthorized:
 		advice = "check the agent's credentials"
 	case http.StatusForbidden:
 		if errors.Is(failed.Kind, ErrNotAdmitted) {
-			advice = "Placement does not admit to this host what the reshape reports: its message names the command that does, on the machine of the compute API"
+			advice = "Placement does not admit to this host what the reshape reports: its message names the command " +
+				"that does, on the machine of the compute API"
 			break
 		}
 		if errors.Is(failed.Kind, ErrHostRefused) {
-			advice = "Placement knows this agent as a host, and its message names the rule: a reshape moves what consumers have within the trees of the host"
+			advice = "Placement knows this agent as a host, and its message names the rule: a reshape moves what " +
+				"consumers have within the trees of the host"
 			break
 		}
-		advice = "give the agent's user the role service (openstack role add --user USER --project service service), which Placement asks " +
+		advice = "give the agent's user the role service (openstack role add --user USER --project service " +
+			"service), which Placement asks " +
 			"for by default, or change the policy rule placement:reshaper:reshape"
 	case http.StatusBadRequest:
-		advice = "a resource class or provider in it may be unknown to this Placement: is it older than the driver, or did another client delete a provider?"
+		advice = "a resource class or provider in it may be unknown to this Placement: is it older than the driver, " +
+			"or did another client delete a provider?"
 	case http.StatusConflict:
 		if errors.Is(failed.Kind, ErrInventoryInUse) {
-			advice = "inventory that is removed is allocated to a consumer that does not move with it: find it with openstack resource provider show --allocations, " +
+			advice = "inventory that is removed is allocated to a consumer that does not move with it: find it with " +
+				"openstack resource provider show --allocations, " +
 				"and delete the allocation if it is no longer used"
 			break
 		}
-		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. Placement before 2025.2 says so also of " +
-			"a provider that was over-committed before: free some of it, or raise its allocation ratio for as long as the reshape takes"
+		advice = "the allocations do not fit: they exceed a capacity, or miss a min_unit, max_unit or step_size. " +
+			"Placement before 2025.2 says so also of " +
+			"a provider that was over-committed before: free some of it, or raise its allocation ratio for as long " +
+			"as the reshape takes"
 		// no conflict: the same request would be refused again
 		failed.Kind = ErrReshapeRefused
 	}
@@ -213,7 +225,8 @@ func explainRefusal(failed *RequestError) error {
 func (r *run) keepReshape(done *Reshape) {
 	generations := done.generationsAfter()
 	for _, p := range done.Providers {
-		r.keep(Operation{UUID: p.UUID}, generations[p.UUID], func(t *providertree.Tree) (bool, error) { return t.SetInventories(p.UUID, p.After) })
+		r.keep(Operation{UUID: p.UUID}, generations[p.UUID],
+			func(t *providertree.Tree) (bool, error) { return t.SetInventories(p.UUID, p.After) })
 	}
 	for provider := range done.touched() {
 		_, moved := generations[provider]

@@ -56,14 +56,17 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 		child(1, 2, "cn1_b"), child(2, 3, "cn1_b_vf"), child(1, 4, "cn1_old"), child(4, 5, "cn1_old_vf"),
 	}
 	edits := []edit{
-		childOnce(1, 6, "cn1_numa"), childOnce(6, 7, "cn1_numa_gpu"), inventory(7, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(6, "CUSTOM_FAST"),
+		childOnce(1, 6, "cn1_numa"), childOnce(6, 7, "cn1_numa_gpu"),
+		inventory(7, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(6, "CUSTOM_FAST"),
 		move, traits(2, "OWNER_NOVA"), removeOnce(3), removeOnce(4),
 		inventory(1, "VCPU", providertree.Inventory{Total: 4}), join, traits(1, "OWNER_NOVA"),
 	}
 	plan := []string{
-		"ensure_class CUSTOM_GPU", "ensure_trait CUSTOM_FAST", "create_provider cn1_numa", "create_provider cn1_numa_gpu", "update_provider cn1_b",
+		"ensure_class CUSTOM_GPU", "ensure_trait CUSTOM_FAST", "create_provider cn1_numa",
+		"create_provider cn1_numa_gpu", "update_provider cn1_b",
 		"delete_provider cn1_old_vf", "delete_provider cn1_old", "delete_provider cn1_b_vf",
-		"set_traits cn1_b", "set_inventories cn1_numa_gpu", "set_traits cn1_numa", "set_inventories cn1", "set_aggregates cn1", "set_traits cn1",
+		"set_traits cn1_b", "set_inventories cn1_numa_gpu",
+		"set_traits cn1_numa", "set_inventories cn1", "set_aggregates cn1", "set_traits cn1",
 	}
 	const (
 		conflict = wire.CodeConcurrentUpdate
@@ -80,7 +83,8 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 		{"ensure_class CUSTOM_GPU", 409, conflict, []string{"set_inventories cn1_numa_gpu"}},
 		{"ensure_trait CUSTOM_FAST", 409, conflict, []string{"set_traits cn1_numa"}},
 		{"create_provider cn1_numa", 409, wire.CodeDuplicateName, []string{
-			"create_provider cn1_numa_gpu", "update_provider cn1_b", "set_traits cn1_b", "set_inventories cn1_numa_gpu", "set_traits cn1_numa",
+			"create_provider cn1_numa_gpu", "update_provider cn1_b", "set_traits cn1_b",
+			"set_inventories cn1_numa_gpu", "set_traits cn1_numa",
 		}},
 		{"update_provider cn1_b", 409, wire.CodeDuplicateName, []string{"set_traits cn1_b"}}, // its child can still go
 		{"delete_provider cn1_old_vf", 409, wire.CodeProviderInUse, []string{"delete_provider cn1_old"}},
@@ -133,7 +137,8 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 
 			writes := slices.DeleteFunc(requests.seen, func(r string) bool { return strings.HasPrefix(r, "GET ") })
 			testproc.Samef(t, gocmp.Diff(sent, writes), "writes")
-			if len(progress) != len(plan) || !slices.IsSorted(progress) || progress[0] != 0 || progress[len(plan)-1] != len(plan)-1 {
+			if len(progress) != len(plan) || !slices.IsSorted(progress) || progress[0] != 0 ||
+				progress[len(plan)-1] != len(plan)-1 {
 				t.Errorf("progress %v", progress)
 			}
 			if c.fails == "" {
@@ -147,7 +152,8 @@ func TestApplySkipsWhatBuildsUponAFailure(t *testing.T) {
 			fresh, _, _ := observed(t, url)
 			tree := testproc.Try(fresh.Tree(t.Context(), id(1), "cn1")).Or(t)
 			if !tree.Equal(desired) {
-				t.Errorf("after the next pass (-want +got):\n%s", gocmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
+				t.Errorf("after the next pass (-want +got):\n%s",
+					gocmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 			}
 		})
 	}
@@ -211,14 +217,17 @@ func TestAnyChangeArrives(t *testing.T) {
 			requests.since()
 			now.pass(6 * time.Minute)
 			verified := testproc.Try(client.Tree(t.Context(), root, name)).Or(t)
-			if looked := requests.since(); slices.ContainsFunc(looked, func(r string) bool { return r != "GET /resource_providers" }) {
+			if looked := requests.since(); slices.ContainsFunc(looked,
+				func(r string) bool { return r != "GET /resource_providers" }) {
 				rt.Fatalf("what the client noted is not what Placement has, it read again: %v", looked)
 			}
 			fresh, _, _ := observed(t, url)
 			tree := testproc.Try(fresh.Tree(t.Context(), root, name)).Or(t)
-			for what, tree := range map[string]*providertree.Tree{"written": written, "verified": verified, "read": tree} {
+			for what, tree := range map[string]*providertree.Tree{"written": written,
+				"verified": verified, "read": tree} {
 				if !tree.Equal(desired) {
-					rt.Fatalf("%s (-want +got):\n%s", what, gocmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
+					rt.Fatalf("%s (-want +got):\n%s", what,
+						gocmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 				}
 			}
 		}
@@ -245,13 +254,17 @@ func change(t *rapid.T, tr *providertree.Tree, next int) {
 		_ = tr.AddChild(uuid, id(next), "p-"+id(next))
 	case 4:
 		inventories := providertree.Inventories{}
-		for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(scenarioClasses), 0, 2, rapid.ID[string]).Draw(t, "classes") {
+		for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(scenarioClasses), 0, 2, rapid.ID[string]).
+			Draw(t, "classes") {
 			inventories[class] = providertree.Inventory{Total: rapid.Int64Range(1, 3).Draw(t, "total")}
 		}
 		_, _ = tr.SetInventories(uuid, inventories)
 	case 5:
-		_, _ = tr.SetTraits(uuid, rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"CUSTOM_T", "HW_NUMA_ROOT", "OWNER_NOVA"}), 0, 2, rapid.ID[string]).Draw(t, "traits"))
+		_, _ = tr.SetTraits(uuid,
+			rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"CUSTOM_T", "HW_NUMA_ROOT", "OWNER_NOVA"}), 0, 2,
+				rapid.ID[string]).Draw(t, "traits"))
 	case 6:
-		_, _ = tr.SetAggregates(uuid, rapid.SliceOfNDistinct(rapid.SampledFrom([]string{id(80), id(81), id(82)}), 0, 2, rapid.ID[string]).Draw(t, "aggregates"))
+		_, _ = tr.SetAggregates(uuid, rapid.SliceOfNDistinct(rapid.SampledFrom([]string{id(80), id(81), id(82)}), 0, 2,
+			rapid.ID[string]).Draw(t, "aggregates"))
 	}
 }

@@ -83,7 +83,8 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{placement: placement, config: cfg, nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
+	c := &Client{placement: placement, config: cfg,
+		nodes: map[string]*node{}, ensured: map[string]bool{}, unknown: map[string]bool{}}
 	c.SetRefreshInterval(cfg.RefreshInterval)
 	return c, nil
 }
@@ -126,7 +127,8 @@ func (c *Client) Tree(ctx context.Context, uuid, name string) (*providertree.Tre
 	// Up to a tenth earlier, by chance, so that the looks of a thousand agents spread out.
 	refresh := time.Duration(c.refresh.Load())
 	due := refresh - time.Duration(n.early*float64(refresh)/10)
-	if n.tree != nil && len(n.stale) == 0 && !n.recheck.Load() && c.placement.VersionChecked(ctx) && (refresh == 0 || c.config.Now().Sub(n.verified) < due) {
+	if n.tree != nil && len(n.stale) == 0 && !n.recheck.Load() && c.placement.VersionChecked(ctx) &&
+		(refresh == 0 || c.config.Now().Sub(n.verified) < due) {
 		if err := c.placement.Probe(ctx); err != nil {
 			return nil, err
 		}
@@ -225,7 +227,8 @@ func (c *Client) fill(ctx context.Context, n *node, rp wire.ResourceProvider) (p
 	}
 	if n.tree != nil && !n.stale[rp.UUID] {
 		if old, known := n.tree.Provider(rp.UUID); known && old.Generation == rp.Generation {
-			p.Inventories, p.Traits, p.Aggregates, p.Resources = old.Inventories, old.Traits, old.Aggregates, old.Resources
+			p.Inventories, p.Traits, p.Aggregates, p.Resources = old.Inventories, old.Traits,
+				old.Aggregates, old.Resources
 			return p, nil
 		}
 	}
@@ -275,8 +278,11 @@ func (c *Client) newNode(ctx context.Context, uuid, name string) (*providertree.
 		return nil, err
 	}
 	if len(list) > 0 {
-		return nil, fmt.Errorf("%w: resource provider %q has uuid %s there, but this node's identity is %s; if this host was reinstalled, "+
-			"adopt it (compute-agent adopt --node %[5]s --uuid %[3]s), and if the provider is a leftover, delete it (openstack resource provider delete %[3]s)",
+		return nil, fmt.Errorf(
+			"%w: resource provider %q has uuid %s there, but this node's identity is %s; if this host was "+
+				"reinstalled, "+
+				"adopt it (compute-agent adopt --node %[5]s --uuid %[3]s), and if the provider is a leftover, "+
+				"delete it (openstack resource provider delete %[3]s)",
 			ErrIdentity, list[0].Name, list[0].UUID, uuid, name)
 	}
 	tree := &providertree.Tree{}
@@ -292,11 +298,15 @@ func checkIdentity(tree *providertree.Tree, uuid, name string) error {
 	case !found:
 		return fmt.Errorf("%w: the tree of %s does not contain it", ErrUnexpected, uuid)
 	case root.ParentUUID != "":
-		return fmt.Errorf("%w: resource provider %s is a child of %s there, and a compute node must be a root", ErrIdentity, uuid, root.ParentUUID)
+		return fmt.Errorf("%w: resource provider %s is a child of %s there, and a compute node must be a root",
+			ErrIdentity, uuid, root.ParentUUID)
 	case root.Name != name:
-		return fmt.Errorf("%w: resource provider %s is named %q there, but this node is named %q; if the host was renamed, rename the provider "+
-			"too (compute-agent adopt --rename --node %[4]s --uuid %[2]s) or restore the host's old name (agent.host); if this is another host, it uses a "+
-			"copied compute_id file: remove it", ErrIdentity, uuid, root.Name, name)
+		return fmt.Errorf(
+			"%w: resource provider %s is named %q there, but this node is named %q; if the host was renamed, rename "+
+				"the provider "+
+				"too (compute-agent adopt --rename --node %[4]s --uuid %[2]s) or restore the host's old name "+
+				"(agent.host); if this is another host, it uses a "+
+				"copied compute_id file: remove it", ErrIdentity, uuid, root.Name, name)
 	}
 	return nil
 }

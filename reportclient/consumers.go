@@ -79,7 +79,8 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	if err != nil {
 		return out, err
 	}
-	sharing, err := c.placement.Providers(ctx, url.Values{"in_tree": {root}, "required": {providertree.TraitSharesViaAggregate}})
+	sharing, err := c.placement.Providers(ctx,
+		url.Values{"in_tree": {root}, "required": {providertree.TraitSharesViaAggregate}})
 	if err != nil {
 		return out, err
 	}
@@ -123,7 +124,8 @@ func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, erro
 		allocations, err = c.placement.AllocationsOf(ctx, uuid)
 	}
 	if errors.Is(err, ErrNotFound) {
-		return out, fmt.Errorf("%w: resource provider %s was deleted while its tree was read: %w", ErrConflict, rp.Name, err)
+		return out, fmt.Errorf("%w: resource provider %s was deleted while its tree was read: %w",
+			ErrConflict, rp.Name, err)
 	}
 	if err != nil {
 		return out, err
@@ -173,7 +175,8 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 func (c *Client) ConsumerType(ctx context.Context, uuid string) (string, error) {
 	var in wire.ConsumerAllocations
 	call := placementclient.Call{
-		Method: http.MethodGet, Path: "/allocations/" + uuid, Out: &in, Microversion: wire.Version(wire.ConsumerTypes).String(),
+		Method: http.MethodGet, Path: "/allocations/" +
+			uuid, Out: &in, Microversion: wire.Version(wire.ConsumerTypes).String(),
 	}
 	if err := c.placement.Send(ctx, &call); err != nil {
 		return "", err
@@ -192,12 +195,14 @@ func (c *Client) ConsumerType(ctx context.Context, uuid string) (string, error) 
 // it holds elsewhere no longer fits there.
 func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []string) (changed bool, err error) {
 	rest := maps.Clone(consumer.Resources)
-	maps.DeleteFunc(rest, func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
+	maps.DeleteFunc(rest,
+		func(provider string, _ providertree.Resources) bool { return slices.Contains(ours, provider) })
 	switch {
 	case len(rest) == len(consumer.Resources):
 		return false, nil
 	case consumer.Generation == nil:
-		return false, fmt.Errorf("%w: consumer %s has no generation, so a concurrent change would not be detected", ErrUnexpected, consumer.UUID)
+		return false, fmt.Errorf("%w: consumer %s has no generation, so a concurrent change would not be detected",
+			ErrUnexpected, consumer.UUID)
 	}
 	return true, c.putAllocations(ctx, consumer, rest)
 }
@@ -224,13 +229,15 @@ func (c *Client) Ours(ctx context.Context, providers []string) ([]string, error)
 // capacity is exceeded, [ErrInvalid] for a provider or class that Placement does not know.
 func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
 	if consumer.Generation != nil || consumer.Gone() {
-		return fmt.Errorf("consumer %s: allocations are created only for consumers without any, and must not be empty", consumer.UUID)
+		return fmt.Errorf("consumer %s: allocations are created only for consumers without any, and must not be empty",
+			consumer.UUID)
 	}
 	return c.putAllocations(ctx, consumer, consumer.Resources)
 }
 
 func (c *Client) putAllocations(ctx context.Context, consumer Consumer, all providertree.ProviderResources) error {
 	return c.placement.PutAllocations(ctx, consumer.UUID, wire.ConsumerAllocations{
-		Allocations: wire.ProviderResources(all), ProjectID: consumer.ProjectID, UserID: consumer.UserID, ConsumerGeneration: consumer.Generation,
+		Allocations: wire.ProviderResources(all), ProjectID: consumer.ProjectID, UserID: consumer.UserID,
+		ConsumerGeneration: consumer.Generation,
 	})
 }

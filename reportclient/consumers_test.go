@@ -26,7 +26,8 @@ func crowd(t *testing.T, url string) (*reportclient.Client, *counter) {
 	client, requests, _ := observed(t, url)
 	sharedStorage(t, url)
 	ok(t, apply(t, client,
-		inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), child(cn1, gpu0, "cn1_gpu"), inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), joinStorage))
+		inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), child(cn1, gpu0, "cn1_gpu"),
+		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), joinStorage))
 	claim(t, url, alice, resources{cn1: {"VCPU": 2}, gpu0: {"CUSTOM_GPU": 1}})
 	claim(t, url, bob, resources{gpu0: {"CUSTOM_GPU": 2}, nfs: {"DISK_GB": 10}})
 	claimAs(t, url, moving, resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}, "INSTANCE")
@@ -46,17 +47,21 @@ func testHoldings(t *testing.T, empty func(*testing.T) string) {
 	t.Helper()
 	client, requests := crowd(t, empty(t))
 	got := testproc.Try(client.Holdings(t.Context(), id(cn1))).Or(t)
-	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/allocations",
-		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#15")
+	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers/#1/inventories",
+		"GET /resource_providers/#1/allocations",
+		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/allocations", "GET /allocations/#11",
+		"GET /allocations/#12", "GET /allocations/#15")
 	names, used := []string{}, []string{}
 	for _, p := range got.Providers {
 		names = append(names, p.Name)
 		used = append(used, fmt.Sprint(p.Used()))
 	}
-	testproc.Same(t, cmp.Diff([]string{"cn1", "map[VCPU:3]", "cn1_gpu", "map[CUSTOM_GPU:3]"}, []string{names[0], used[0], names[1], used[1]}))
+	testproc.Same(t, cmp.Diff([]string{"cn1", "map[VCPU:3]", "cn1_gpu", "map[CUSTOM_GPU:3]"},
+		[]string{names[0], used[0], names[1], used[1]}))
 	testproc.Same(t, cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(got.Consumers))))
 	m := got.Consumers[id(moving)]
-	testproc.Same(t, cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(), m.Resources))
+	testproc.Same(t, cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(),
+		m.Resources))
 	if m.Generation == nil || m.ProjectID != "project-15" || m.UserID != "user" {
 		t.Errorf("%+v", m)
 	}
@@ -222,7 +227,9 @@ func TestRealCreateAllocations(t *testing.T) { onEmptyOpenStack(t, testCreateAll
 func testCreateAllocations(t *testing.T, empty func(*testing.T) string) {
 	t.Helper()
 	client, requests := crowd(t, empty(t))
-	guest := reportclient.Consumer{UUID: id(20), ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}}
+	guest := reportclient.Consumer{UUID: id(20),
+		ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u",
+			Resources: resources{cn1: {"VCPU": 3}, gpu0: {"CUSTOM_GPU": 1}}.byUUID()}}
 	ok(t, client.CreateAllocations(t.Context(), guest))
 	want(t, requests, "PUT /allocations/#20")
 	got := testproc.Try(client.Consumer(t.Context(), guest.UUID)).Or(t)
@@ -233,7 +240,8 @@ func testCreateAllocations(t *testing.T, empty func(*testing.T) string) {
 		t.Errorf("for one that holds something: %v", err)
 	}
 	guest.UUID = id(21)
-	if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInsufficientCapacity) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "capacity") {
+	if err := client.CreateAllocations(t.Context(), guest); !errors.Is(err, reportclient.ErrInsufficientCapacity) ||
+		errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "capacity") {
 		t.Errorf("without room: %v", err)
 	}
 	guest.Resources = resources{unknown: {"VCPU": 1}}.byUUID()

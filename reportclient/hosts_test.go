@@ -32,10 +32,11 @@ import (
 // ofHost is a client with the token of a host.
 func ofHost(t *testing.T, url, name string, change ...func(*reportclient.Config)) *reportclient.Client {
 	t.Helper()
-	cfg := reportclient.Config{Config: placementclient.Config{URL: url, Logger: zerolog.Nop(), Authorize: func(_ context.Context, h http.Header) error {
-		h.Set("X-Auth-Token", "of "+name)
-		return nil
-	}}}
+	cfg := reportclient.Config{Config: placementclient.Config{URL: url, Logger: zerolog.Nop(),
+		Authorize: func(_ context.Context, h http.Header) error {
+			h.Set("X-Auth-Token", "of "+name)
+			return nil
+		}}}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -47,7 +48,8 @@ func knowsHosts(t *testing.T) placement.Auth {
 	t.Helper()
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	sum := func(token string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(token))) }
-	ok(t, os.WriteFile(tokens, []byte(sum("admin")+" admin,service scheduler\n"+sum("of cn1")+" host cn1\n"+sum("of cn2")+" host cn2\n"), 0o600))
+	ok(t, os.WriteFile(tokens, []byte(sum("admin")+" admin,service scheduler\n"+sum("of cn1")+" host cn1\n"+
+		sum("of cn2")+" host cn2\n"), 0o600))
 	return placement.Auth{Strategy: placement.Token, TokenFile: tokens}
 }
 
@@ -58,8 +60,10 @@ func TestMoreThanIsAdmitted(t *testing.T) {
 	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 2 })
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8}}`)
 	client := ofHost(t, url, "cn1")
-	err := apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 16}), traits(cn1, "COMPUTE_NODE"), child(cn1, gpu0, "cn1_gpu"),
-		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(gpu0, "CUSTOM_FAST", "COMPUTE_NET_VIF_MODEL_E1000"))
+	err := apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 16}),
+		traits(cn1, "COMPUTE_NODE"), child(cn1, gpu0, "cn1_gpu"),
+		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
+		traits(gpu0, "CUSTOM_FAST", "COMPUTE_NET_VIF_MODEL_E1000"))
 	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "%v")
 	testproc.ErrorIs(t, err, reportclient.ErrHostRefused, "%v")
 	for _, part := range []string{"admit-host cn1 --class CUSTOM_GPU=4", "admit-host cn1 --trait CUSTOM_FAST"} {
@@ -67,14 +71,17 @@ func TestMoreThanIsAdmitted(t *testing.T) {
 	}
 	client.Recheck()
 	tree := testproc.Try(client.TreeOf(t.Context(), id(cn1))).Or(t)
-	if vcpus, has := tree.Inventory(id(cn1), "VCPU"); !has || vcpus.Total != 16 || !tree.HasTraits(id(cn1), "COMPUTE_NODE") {
+	if vcpus, has := tree.Inventory(id(cn1), "VCPU"); !has || vcpus.Total != 16 ||
+		!tree.HasTraits(id(cn1), "COMPUTE_NODE") {
 		t.Errorf("what is admitted was not written: %+v", vcpus)
 	}
 	if _, has := tree.Inventory(id(gpu0), "CUSTOM_GPU"); has {
 		t.Error("what is not admitted was written")
 	}
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_GPU": 4}, "traits": ["CUSTOM_FAST"]}`)
-	ok(t, apply(t, client, inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}), traits(gpu0, "CUSTOM_FAST")))
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
+		`{"classes": {"CUSTOM_GPU": 4}, "traits": ["CUSTOM_FAST"]}`)
+	ok(t, apply(t, client, inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
+		traits(gpu0, "CUSTOM_FAST")))
 }
 
 // TestWhatAPersonAdmittedIsWritten: of two new classes and two new kinds of traits of one provider
@@ -87,7 +94,8 @@ func TestWhatAPersonAdmittedIsWritten(t *testing.T) {
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8}}`)
 	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE")))
 	both := func(t *testing.T, tr *providertree.Tree) {
-		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_GPU": {Total: 4}, "CUSTOM_NIC": {Total: 2}})).Or(t)
+		testproc.Try(tr.SetInventories(id(cn1),
+			providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_GPU": {Total: 4}, "CUSTOM_NIC": {Total: 2}})).Or(t)
 		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_FAST", "HW_GPU_API_VULKAN"})).Or(t)
 	}
 	classes := func() []string {
@@ -97,15 +105,19 @@ func TestWhatAPersonAdmittedIsWritten(t *testing.T) {
 	}
 	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "%v")
 	testproc.Samef(t, cmp.Diff([]string{"VCPU", "COMPUTE_NODE"}, classes()), "before")
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_NIC": 2}, "traits": ["HW_GPU"]}`)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
+		`{"classes": {"CUSTOM_NIC": 2}, "traits": ["HW_GPU"]}`)
 	err := apply(t, client, both)
 	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "%v")
-	testproc.Contains(t, err.Error(), "admit-host cn1 --class CUSTOM_GPU=4 (", "%v does not say %q: %s", "the error", "what is left")
-	testproc.Samef(t, cmp.Diff([]string{"CUSTOM_NIC", "VCPU", "COMPUTE_NODE", "HW_GPU_API_VULKAN"}, classes()), "with one of two")
+	testproc.Contains(t, err.Error(), "admit-host cn1 --class CUSTOM_GPU=4 (",
+		"%v does not say %q: %s", "the error", "what is left")
+	testproc.Samef(t, cmp.Diff([]string{"CUSTOM_NIC", "VCPU", "COMPUTE_NODE", "HW_GPU_API_VULKAN"}, classes()),
+		"with one of two")
 	requests.since()
 	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "%v")
 	writes := slices.DeleteFunc(requests.since(), func(r string) bool { return !strings.HasPrefix(r, "PUT ") })
-	testproc.Samef(t, cmp.Diff([]string{"PUT /resource_providers/#1/inventories", "PUT /resource_providers/#1/traits"}, writes), "the next pass")
+	testproc.Samef(t, cmp.Diff([]string{"PUT /resource_providers/#1/inventories", "PUT /resource_providers/#1/traits"},
+		writes), "the next pass")
 }
 
 // TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted: of an inventory or traits that are refused, what
@@ -118,15 +130,18 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 	stock := func(total, reserved int64) providertree.Inventory {
 		return providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: 1.5}
 	}
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 12, "MEMORY_MB": 96, "DISK_GB": 150, "PCPU": 12}, "traits": ["HW_CPU"]}`)
-	ok(t, apply(t, client, inventory(cn1, "VCPU", stock(8, 0)), inventory(cn1, "MEMORY_MB", stock(64, 0)), inventory(cn1, "DISK_GB", stock(100, 1)),
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
+		`{"classes": {"VCPU": 12, "MEMORY_MB": 96, "DISK_GB": 150, "PCPU": 12}, "traits": ["HW_CPU"]}`)
+	ok(t, apply(t, client, inventory(cn1, "VCPU", stock(8, 0)), inventory(cn1, "MEMORY_MB", stock(64, 0)),
+		inventory(cn1, "DISK_GB", stock(100, 1)),
 		inventory(cn1, "PCPU", stock(8, 0)), traits(cn1, "COMPUTE_NODE", "HW_CPU_X86_AVX", "HW_CPU_X86_VMX")))
 	fewer := func(t *testing.T, tr *providertree.Tree) {
 		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{
 			"VCPU": stock(16, 0), "MEMORY_MB": stock(32, 0), "DISK_GB": stock(100, 20), "CUSTOM_GPU": stock(4, 0),
 		})).Or(t)
 		testproc.Try(tr.SetTraits(id(cn1), []string{
-			"COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0", "COMPUTE_STATUS_DISABLED", "CUSTOM_COMPUTE_AGENT_NEW", "CUSTOM_FAST",
+			"COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0",
+			"COMPUTE_STATUS_DISABLED", "CUSTOM_COMPUTE_AGENT_NEW", "CUSTOM_FAST",
 			"HW_CPU_X86_AVX2", "HW_CPU_X86_VMX", "HW_GPU_API_VULKAN", "HW_NUMA_ROOT", "OWNER_CYBORG", "OWNER_NOVA",
 		})).Or(t)
 	}
@@ -139,7 +154,8 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 		return list
 	}
 	puts()
-	for pass, sent := range [][]string{{"inventories", "inventories", "traits", "traits"}, {"inventories", "traits"}, {"inventories", "traits"}} {
+	for pass, sent := range [][]string{{"inventories", "inventories", "traits", "traits"},
+		{"inventories", "traits"}, {"inventories", "traits"}} {
 		testproc.ErrorIs(t, apply(t, client, fewer), reportclient.ErrNotAdmitted, "%v")
 		testproc.Samef(t, cmp.Diff(sent, puts()), "writes of pass %d", pass)
 		cached, _ := client.Known(id(cn1))
@@ -151,11 +167,14 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 				t.Errorf("%s after pass %d: %+v", which, pass, root.Inventories)
 			}
 			testproc.Samef(t, cmp.Diff([]string{
-				"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "CUSTOM_COMPUTE_AGENT_NEW", "HW_CPU_X86_AVX2", "HW_CPU_X86_VMX", "HW_NUMA_ROOT", "OWNER_NOVA",
+				"COMPUTE_NODE", "COMPUTE_STATUS_DISABLED",
+				"CUSTOM_COMPUTE_AGENT_NEW", "HW_CPU_X86_AVX2", "HW_CPU_X86_VMX", "HW_NUMA_ROOT", "OWNER_NOVA",
 			}, root.Traits), "%s traits", which)
 		}
 	}
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU", "COMPUTE_SECURITY", "OWNER_CYBORG"]}`)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
+		`{"classes": {"VCPU": 24, "CUSTOM_GPU": 6}, "traits": ["CUSTOM_FAST", "HW_GPU", "COMPUTE_SECURITY", `+
+			`"OWNER_CYBORG"]}`)
 	ok(t, apply(t, client, fewer))
 	testproc.Samef(t, cmp.Diff([]string{"inventories", "traits"}, puts()), "writes when it is admitted")
 }
@@ -180,7 +199,8 @@ func (p *putsOf) RoundTrip(r *http.Request) (*http.Response, error) {
 	*list = append(*list, string(body))
 	if p.answer != nil {
 		if status, text := p.answer(kind, len(*list)); status != 0 {
-			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 		}
 	}
 	r = r.Clone(r.Context())
@@ -228,12 +248,14 @@ func TestManyAreNotAdmitted(t *testing.T) {
 		testproc.Equal(t, len(puts.traits), writes, "%d writes of traits")
 		puts.once(t)
 		root, _ := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t).Provider(id(cn1))
-		testproc.Samef(t, cmp.Diff(append(slices.Clone(classes), "VCPU"), slices.Sorted(maps.Keys(root.Inventories))), "classes")
+		testproc.Samef(t, cmp.Diff(append(slices.Clone(classes), "VCPU"), slices.Sorted(maps.Keys(root.Inventories))),
+			"classes")
 		testproc.Samef(t, cmp.Diff(append([]string{"COMPUTE_NODE"}, kinds...), root.Traits), "traits")
 	}
 }
 
-const notAdmitted = `{"errors": [{"status": 403, "title": "Forbidden", "code": "placement.hosts.not_admitted", "detail": "no"%s}]}`
+const notAdmitted = `{"errors": [{"status": 403, "title": "Forbidden", "code": "placement.hosts.not_admitted", ` +
+	`"detail": "no"%s}]}`
 
 // TestOlderPlacementListsNothing: of a Placement that does not list what it refuses, and refuses
 // the rest too, no request is made twice.
@@ -242,10 +264,15 @@ func TestOlderPlacementListsNothing(t *testing.T) {
 	url := bundled(t, knowsHosts(t))
 	puts := &putsOf{}
 	client := ofHost(t, url, "cn1", func(c *reportclient.Config) { c.Transport = puts })
-	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST")))
-	*puts = putsOf{answer: func(string, int) (int, string) { return http.StatusForbidden, fmt.Sprintf(notAdmitted, "") }}
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}),
+		traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST")))
+	*puts = putsOf{answer: func(string, int) (int, string) {
+		return http.StatusForbidden,
+			fmt.Sprintf(notAdmitted, "")
+	}}
 	testproc.ErrorIs(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) {
-		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
+		testproc.Try(tr.SetInventories(id(cn1),
+			providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
 		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_GOLD"})).Or(t)
 	}), reportclient.ErrNotAdmitted, "%v")
 	testproc.Equal(t, len(puts.inventories), 2, "%d writes of inventories")
@@ -266,16 +293,20 @@ func TestConflictAfterRefusal(t *testing.T) {
 		case kind == "inventories" && n == 1:
 			return http.StatusForbidden, fmt.Sprintf(notAdmitted, `, "not_admitted": ["CUSTOM_GPU"]`)
 		case kind == "inventories":
-			return http.StatusConflict, `{"errors": [{"status": 409, "title": "Conflict", "code": "placement.concurrent_update", "detail": "generation"}]}`
+			return http.StatusConflict,
+				`{"errors": [{"status": 409, "title": "Conflict", "code": "placement.concurrent_update", "detail": ` +
+					`"generation"}]}`
 		}
 		return 0, ""
 	}}
 	err := apply(t, client, func(t *testing.T, tr *providertree.Tree) {
-		testproc.Try(tr.SetInventories(id(cn1), providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
+		testproc.Try(tr.SetInventories(id(cn1),
+			providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
 		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_GOLD"})).Or(t)
 	})
 	testproc.ErrorIs(t, err, reportclient.ErrConflict, "%v")
-	testproc.Contains(t, err.Error(), "more than is admitted was refused before: ", "%v does not say %q: %s", "the error", "why")
+	testproc.Contains(t, err.Error(), "more than is admitted was refused before: ",
+		"%v does not say %q: %s", "the error", "why")
 	if errors.Is(err, reportclient.ErrHostRefused) || len(puts.traits) > 0 {
 		t.Errorf("%d writes of traits after %v", len(puts.traits), err)
 	}
@@ -287,7 +318,8 @@ func TestClassWithNewNameThatIsNotAdmitted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	url := bundled(t, knowsHosts(t), func(c *placement.Config) { c.Placement.HostCapacityFactor = 1 })
 	client := ofHost(t, url, "cn1")
-	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"VCPU": 8, "CUSTOM_OLD": 4, "CUSTOM_LOST": 32, "CUSTOM_FORMER": 2, "CUSTOM_LATER": 2}}`)
+	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
+		`{"classes": {"VCPU": 8, "CUSTOM_OLD": 4, "CUSTOM_LOST": 32, "CUSTOM_FORMER": 2, "CUSTOM_LATER": 2}}`)
 	set := func(amounts map[string]int64) edit {
 		inventories := providertree.Inventories{}
 		for class, total := range amounts {
@@ -322,7 +354,8 @@ func TestAsHost(t *testing.T) {
 	client := ofHost(t, url, "cn1")
 	ctx := t.Context()
 
-	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST"), child(cn1, gpu0, "cn1_gpu"),
+	ok(t, apply(t, client, inventory(cn1, "VCPU", providertree.Inventory{Total: 8}),
+		traits(cn1, "COMPUTE_NODE", "CUSTOM_FAST"), child(cn1, gpu0, "cn1_gpu"),
 		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4})))
 	sharedStorage(t, url)
 	tree := testproc.Try(client.TreeOf(ctx, id(cn1))).Or(t)
@@ -345,10 +378,12 @@ func TestAsHost(t *testing.T) {
 	if err != nil || !away.Elsewhere || away.Gone() {
 		t.Errorf("a consumer on another host: %+v, %v", away, err)
 	}
-	if ours, err := client.Ours(ctx, slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); err != nil || !slices.Equal(ours, []string{id(cn1)}) {
+	if ours, err := client.Ours(ctx, slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); err != nil ||
+		!slices.Equal(ours, []string{id(cn1)}) {
 		t.Errorf("ours are %v, %v", ours, err)
 	}
-	if _, err := client.DeleteOurPart(ctx, held.Consumers[id(moving)], slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); !errors.Is(err, reportclient.ErrHostRefused) {
+	if _, err := client.DeleteOurPart(ctx, held.Consumers[id(moving)],
+		slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); !errors.Is(err, reportclient.ErrHostRefused) {
 		t.Errorf("what is on another host was removed: %v", err)
 	}
 	if _, err := client.DeleteOurPart(ctx, held.Consumers[id(moving)], []string{id(cn1)}); err != nil {

@@ -120,14 +120,16 @@ func (c *Client) RenameProvider(ctx context.Context, before providertree.Provide
 	case now.Name == name:
 		return nil
 	case now.Name != before.Name || now.Generation != before.Generation:
-		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it changed since it was read"}
+		return &RequestError{Method: http.MethodPut, Path: path, Unsent: true, Kind: ErrConflict,
+			Detail: "it changed since it was read"}
 	}
 	var out wire.ResourceProvider
 	if err := c.placement.Do(ctx, http.MethodPut, path, wire.ProviderUpdate{Name: name}, &out); err != nil {
 		return err
 	}
 	if out.Name != name {
-		return &RequestError{Method: http.MethodPut, Path: path, Status: http.StatusOK, Kind: ErrUnexpected, Detail: fmt.Sprintf("its name is then %q, not %q", out.Name, name)}
+		return &RequestError{Method: http.MethodPut, Path: path, Status: http.StatusOK, Kind: ErrUnexpected,
+			Detail: fmt.Sprintf("its name is then %q, not %q", out.Name, name)}
 	}
 	return nil
 }
@@ -154,7 +156,8 @@ func (c *Client) RemoveProvider(ctx context.Context, before providertree.Provide
 		return err
 	}
 	if now.Name != before.Name || now.Generation != before.Generation {
-		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrConflict, Detail: "it changed since it was read"}
+		return &RequestError{Method: http.MethodDelete, Path: path, Unsent: true, Kind: ErrConflict,
+			Detail: "it changed since it was read"}
 	}
 	consumers, err := c.ConsumersOf(ctx, before.UUID)
 	if err != nil && !errors.Is(err, ErrNotFound) {

@@ -27,7 +27,8 @@ func testLookups(t *testing.T, url string) {
 	client, requests, _ := observed(t, url)
 	ok(t, apply(t, client, firstTree...))
 	asAdmin(t, "1.36", http.MethodPut, url+"/allocations/"+id(9),
-		`{"allocations": {"`+id(1)+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`)
+		`{"allocations": {"`+id(1)+
+			`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`)
 	requests.since()
 
 	uuid, found, err := client.FindByName(t.Context(), "cn1_gpu")
@@ -63,7 +64,8 @@ func TestNamesThatDifferInSpaces(t *testing.T) {
 	url := bundled(t, placement.Auth{Strategy: placement.NoAuth})
 	asAdmin(t, "1.36", http.MethodPost, url+"/resource_providers", `{"uuid": "`+id(7)+`", "name": "cn1 "}`)
 	client, _, _ := observed(t, url)
-	for name, want := range map[string][2]bool{"cn1": {false, true}, "cn1 ": {true, true}, "cn1  ": {false, true}, "cn": {}} {
+	for name, want := range map[string][2]bool{"cn1": {false, true}, "cn1 ": {true, true},
+		"cn1  ": {false, true}, "cn": {}} {
 		_, found, err := client.FindByName(t.Context(), name)
 		testproc.Check(t, err)
 		uuid, taken, err := client.FindNamesake(t.Context(), name)
@@ -119,7 +121,8 @@ func testRenameAndRemove(t *testing.T, url string) {
 	}
 	testproc.ErrorIs(t, client.RemoveProvider(t.Context(), stale(gpu)), reportclient.ErrConflict, "%v")
 	asAdmin(t, "1.36", http.MethodPut, url+"/allocations/"+id(9),
-		`{"allocations": {"`+id(2)+`": {"resources": {"CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`)
+		`{"allocations": {"`+id(2)+
+			`": {"resources": {"CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`)
 	gpu = read(id(2))
 	if err := client.RemoveProvider(t.Context(), gpu); !errors.Is(err, reportclient.ErrProviderInUse) {
 		t.Errorf("one that is allocated: %v", err)

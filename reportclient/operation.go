@@ -14,8 +14,10 @@ import (
 )
 
 var kindNames = map[Kind]string{
-	EnsureClass: "ensure_class", EnsureTrait: "ensure_trait", CreateProvider: "create_provider", UpdateProvider: "update_provider",
-	DeleteProvider: "delete_provider", SetInventories: "set_inventories", SetAggregates: "set_aggregates", SetTraits: "set_traits",
+	EnsureClass: "ensure_class", EnsureTrait: "ensure_trait", CreateProvider: "create_provider",
+	UpdateProvider: "update_provider",
+	DeleteProvider: "delete_provider", SetInventories: "set_inventories",
+	SetAggregates: "set_aggregates", SetTraits: "set_traits",
 	ReshapeTree: "reshape",
 }
 
@@ -47,9 +49,11 @@ func (o Operation) describe(ensure, create, update, remove, set, reshape string)
 	case DeleteProvider:
 		return fmt.Sprintf("%s resource provider %s (%s)", remove, o.Provider, o.UUID)
 	case SetInventories:
-		return fmt.Sprintf("%s the inventory of %s: %s", set, o.Provider, describeInventories(o.before().Inventories, o.Inventories))
+		return fmt.Sprintf("%s the inventory of %s: %s",
+			set, o.Provider, describeInventories(o.before().Inventories, o.Inventories))
 	case SetAggregates:
-		return fmt.Sprintf("%s the aggregates of %s: %s", set, o.Provider, describeSets(o.before().Aggregates, o.Aggregates))
+		return fmt.Sprintf("%s the aggregates of %s: %s",
+			set, o.Provider, describeSets(o.before().Aggregates, o.Aggregates))
 	case SetTraits:
 		return fmt.Sprintf("%s the traits of %s: %s", set, o.Provider, describeSets(o.before().Traits, o.Traits))
 	case ReshapeTree:
@@ -150,7 +154,8 @@ func (o Operation) MarshalJSON() ([]byte, error) {
 		Aggregates  []string                 `json:"aggregates,omitempty"`
 		Reshape     *Reshape                 `json:"reshape,omitempty"`
 		Text        string                   `json:"text"`
-	}{o.Kind.String(), o.UUID, o.Provider, o.Parent, o.Symbol, o.Inventories, o.Traits, o.Aggregates, o.Reshape, o.String()})
+	}{o.Kind.String(), o.UUID, o.Provider, o.Parent,
+		o.Symbol, o.Inventories, o.Traits, o.Aggregates, o.Reshape, o.String()})
 }
 
 // describe names what moves: first the inventories, then how many consumers.

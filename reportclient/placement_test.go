@@ -114,7 +114,8 @@ func observed(t *testing.T, url string) (*reportclient.Client, *counter, *clock)
 	t.Helper()
 	requests, now := &counter{}, &clock{now: time.Now()}
 	client := testproc.Try(reportclient.New(reportclient.Config{
-		Config:          placementclient.Config{URL: url, Transport: requests, Authorize: authorized, Now: now.Now, Logger: zerolog.Nop()},
+		Config: placementclient.Config{URL: url,
+			Transport: requests, Authorize: authorized, Now: now.Now, Logger: zerolog.Nop()},
 		RefreshInterval: 5 * time.Minute, Jitter: func() float64 { return 0 },
 	})).Or(t)
 	return client, requests, now
@@ -132,8 +133,10 @@ func apply(t *testing.T, client *reportclient.Client, edits ...edit) error {
 }
 
 var firstTree = []edit{
-	inventory(1, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 8}), inventory(1, "MEMORY_MB", providertree.Inventory{Total: 16000, Reserved: 512}),
-	traits(1, "COMPUTE_NODE", "CUSTOM_FAST"), child(1, 2, "cn1_gpu"), inventory(2, "CUSTOM_GPU", providertree.Inventory{Total: 2}),
+	inventory(1, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 8}),
+	inventory(1, "MEMORY_MB", providertree.Inventory{Total: 16000, Reserved: 512}),
+	traits(1, "COMPUTE_NODE", "CUSTOM_FAST"), child(1, 2, "cn1_gpu"),
+	inventory(2, "CUSTOM_GPU", providertree.Inventory{Total: 2}),
 }
 
 func want(t *testing.T, requests *counter, list ...string) {
@@ -154,8 +157,10 @@ func testRequestBudget(t *testing.T, url string) {
 	ok(t, apply(t, client, firstTree...))
 	want(t, requests, // a node that Placement does not know
 		"GET /", "GET /resource_providers", "GET /resource_providers",
-		"PUT /resource_classes/CUSTOM_GPU", "PUT /traits/CUSTOM_FAST", "POST /resource_providers", "POST /resource_providers",
-		"PUT /resource_providers/#2/inventories", "PUT /resource_providers/#1/inventories", "PUT /resource_providers/#1/traits")
+		"PUT /resource_classes/CUSTOM_GPU", "PUT /traits/CUSTOM_FAST",
+		"POST /resource_providers", "POST /resource_providers",
+		"PUT /resource_providers/#2/inventories", "PUT /resource_providers/#1/inventories",
+		"PUT /resource_providers/#1/traits")
 
 	for range 100 {
 		ok(t, apply(t, client))
@@ -174,12 +179,15 @@ func testRequestBudget(t *testing.T, url string) {
 	again, requests2, _ := observed(t, url) // the agent starts again on an existing tree
 	ok(t, apply(t, again))
 	want(t, requests2, "GET /", "GET /resource_providers",
-		"GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",
-		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/traits", "GET /resource_providers/#2/aggregates")
+		"GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits",
+		"GET /resource_providers/#1/aggregates",
+		"GET /resource_providers/#2/inventories", "GET /resource_providers/#2/traits",
+		"GET /resource_providers/#2/aggregates")
 	a := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	b := testproc.Try(again.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if !a.Equal(b) {
-		t.Errorf("what was written and what is read differ:\n%s", cmp.Diff(slices.Collect(a.All()), slices.Collect(b.All())))
+		t.Errorf("what was written and what is read differ:\n%s",
+			cmp.Diff(slices.Collect(a.All()), slices.Collect(b.All())))
 	}
 
 	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }))
@@ -207,7 +215,8 @@ func testAnotherClientWrites(t *testing.T, url string) {
 	}
 	want(t, requests, "PUT /resource_providers/#1/inventories")
 	ok(t, apply(t, client, change))
-	want(t, requests, "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits",
+	want(t, requests, "GET /resource_providers", "GET /resource_providers/#1/inventories",
+		"GET /resource_providers/#1/traits",
 		"GET /resource_providers/#1/aggregates", "PUT /resource_providers/#1/inventories")
 	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if !tree.HasTraits(id(1), "CUSTOM_ADMIN", "CUSTOM_FAST") {
@@ -241,7 +250,8 @@ func testLostAnswer(t *testing.T, url string) {
 	}
 	want(t, requests, "PUT /resource_providers/#1/inventories")
 	ok(t, apply(t, client, change))
-	want(t, requests, "GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits",
+	want(t, requests, "GET /resource_providers", "GET /resource_providers/#1/inventories",
+		"GET /resource_providers/#1/traits",
 		"GET /resource_providers/#1/aggregates")
 }
 
@@ -256,9 +266,11 @@ func testRefusalsStayApart(t *testing.T, url string) {
 	client, requests, _ := observed(t, url)
 	ok(t, apply(t, client, firstTree...))
 	requests.since()
-	err := apply(t, client, inventory(2, "NO_SUCH_STANDARD_CLASS", providertree.Inventory{Total: 1}), inventory(1, "VCPU", providertree.Inventory{Total: 4}))
+	err := apply(t, client, inventory(2, "NO_SUCH_STANDARD_CLASS", providertree.Inventory{Total: 1}),
+		inventory(1, "VCPU", providertree.Inventory{Total: 4}))
 	var failed *reportclient.ApplyError
-	if !errors.As(err, &failed) || failed.Done != 1 || len(failed.Failed) != 1 || failed.Failed[0].Provider != "cn1_gpu" || !errors.Is(err, reportclient.ErrInvalid) {
+	if !errors.As(err, &failed) || failed.Done != 1 || len(failed.Failed) != 1 ||
+		failed.Failed[0].Provider != "cn1_gpu" || !errors.Is(err, reportclient.ErrInvalid) {
 		t.Fatalf("got %v", err)
 	}
 	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
@@ -301,7 +313,8 @@ func testIdentity(t *testing.T, url string) {
 	ok(t, apply(t, client, firstTree...))
 	other, requests2, _ := observed(t, url)
 	for name, node := range map[string]struct{ uuid, name string }{
-		"our name under another uuid": {id(5), "cn1"}, "our uuid under another name": {id(1), "cn2"}, "our uuid is a child": {id(2), "cn1_gpu"},
+		"our name under another uuid": {id(5), "cn1"}, "our uuid under another name": {id(1), "cn2"},
+		"our uuid is a child": {id(2), "cn1_gpu"},
 	} {
 		if _, err := other.Tree(t.Context(), node.uuid, node.name); !errors.Is(err, reportclient.ErrIdentity) {
 			t.Errorf("%s: got %v", name, err)
@@ -324,8 +337,11 @@ func testInventoryInUse(t *testing.T, url string) {
 	t.Helper()
 	client, _, _ := observed(t, url)
 	ok(t, apply(t, client, firstTree...))
-	body := fmt.Sprintf(`{"allocations": {%q: {"resources": {"CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, id(2))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, url+"/allocations/"+id(8), strings.NewReader(body))
+	body := fmt.Sprintf(
+		`{"allocations": {%q: {"resources": {"CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", `+
+			`"consumer_generation": null}`, id(2))
+	req, err := http.NewRequestWithContext(t.Context(),
+		http.MethodPut, url+"/allocations/"+id(8), strings.NewReader(body))
 	ok(t, err)
 	ok(t, authorized(t.Context(), req.Header))
 	req.Header.Set("Content-Type", "application/json")

@@ -91,7 +91,8 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 	}
 	for _, c := range changes.Changed {
 		if (c.Renamed() || c.Moved()) && !fresh[c.After.UUID] {
-			plan.add(Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name, Parent: c.After.ParentUUID, Before: &c.Before})
+			plan.add(Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name,
+				Parent: c.After.ParentUUID, Before: &c.Before})
 		}
 	}
 	if !early {
@@ -151,7 +152,8 @@ func NewReshapePlan(known, desired *providertree.Tree, before, after providertre
 			op.Provider = p.UUID
 			unnamed := p
 			unnamed.Name = p.UUID
-			later = append(later, Operation{Kind: UpdateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &unnamed})
+			later = append(later,
+				Operation{Kind: UpdateProvider, UUID: p.UUID, Provider: p.Name, Parent: p.ParentUUID, Before: &unnamed})
 		}
 		plan.add(op)
 	}
@@ -159,7 +161,8 @@ func NewReshapePlan(known, desired *providertree.Tree, before, after providertre
 		if !c.Renamed() && !c.Moved() || fresh[c.After.UUID] {
 			continue
 		}
-		op := Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name, Parent: c.After.ParentUUID, Before: &c.Before}
+		op := Operation{Kind: UpdateProvider, UUID: c.After.UUID, Provider: c.After.Name,
+			Parent: c.After.ParentUUID, Before: &c.Before}
 		if !taken[c.After.Name] {
 			plan.add(op)
 			continue
@@ -168,7 +171,8 @@ func NewReshapePlan(known, desired *providertree.Tree, before, after providertre
 		if c.Moved() {
 			moved := c.Before
 			moved.ParentUUID = c.After.ParentUUID
-			plan.add(Operation{Kind: UpdateProvider, UUID: op.UUID, Provider: c.Before.Name, Parent: op.Parent, Before: &c.Before})
+			plan.add(Operation{Kind: UpdateProvider, UUID: op.UUID, Provider: c.Before.Name,
+				Parent: op.Parent, Before: &c.Before})
 			op.Before = &moved
 		}
 		later = append(later, op)
@@ -228,7 +232,8 @@ func eachFromLeaves(known, desired *providertree.Tree, visit func(before, after 
 func (p *Plan) deletions(changes providertree.Changes) {
 	for _, gone := range changes.Removed {
 		if gone.Generation != providertree.NoGeneration {
-			p.add(Operation{Kind: DeleteProvider, UUID: gone.UUID, Provider: gone.Name, Parent: gone.ParentUUID, Before: &gone})
+			p.add(Operation{Kind: DeleteProvider, UUID: gone.UUID, Provider: gone.Name,
+				Parent: gone.ParentUUID, Before: &gone})
 		}
 	}
 }

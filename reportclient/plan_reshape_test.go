@@ -24,7 +24,8 @@ func allocations(holds map[int]resources) providertree.Allocations {
 	generation := int64(4)
 	out := providertree.Allocations{}
 	for consumer, r := range holds {
-		out[id(consumer)] = providertree.ConsumerAllocations{Resources: r.byUUID(), Generation: &generation, ProjectID: "p", UserID: "u"}
+		out[id(consumer)] = providertree.ConsumerAllocations{Resources: r.byUUID(),
+			Generation: &generation, ProjectID: "p", UserID: "u"}
 	}
 	return out
 }
@@ -37,10 +38,14 @@ func knownTree(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tr := &providertree.Tree{}
 	ok(t, tr.Populate([]providertree.Provider{
-		{UUID: id(cn1), Name: "cn1", Generation: 7, Inventories: providertree.Inventories{"VCPU": {Total: 8}, "VGPU": {Total: 4}}, Aggregates: []string{id(aggregate)}},
-		{UUID: id(gpu0), Name: "cn1_gpu", ParentUUID: id(cn1), Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}}},
+		{UUID: id(cn1), Name: "cn1", Generation: 7,
+			Inventories: providertree.Inventories{"VCPU": {Total: 8}, "VGPU": {Total: 4}},
+			Aggregates:  []string{id(aggregate)}},
+		{UUID: id(gpu0), Name: "cn1_gpu", ParentUUID: id(cn1), Generation: 3,
+			Inventories: providertree.Inventories{"VGPU": {Total: 2}}},
 		{UUID: id(moved), Name: "cn1_gpu_vf", ParentUUID: id(gpu0), Generation: 1},
-		{UUID: id(nfs), Name: "nfs", Generation: 50, Inventories: providertree.Inventories{"DISK_GB": {Total: 1000}}, Traits: []string{"MISC_SHARES_VIA_AGGREGATE"}},
+		{UUID: id(nfs), Name: "nfs", Generation: 50, Inventories: providertree.Inventories{"DISK_GB": {Total: 1000}},
+			Traits: []string{"MISC_SHARES_VIA_AGGREGATE"}},
 	}))
 	return tr
 }
@@ -62,13 +67,16 @@ func TestReshapePlan(t *testing.T) {
 			want:  []string{"set the inventory of cn1: VCPU total 8→4"},
 		},
 		{
-			name:  "capacity that moves does so in one step also when no consumer holds any of it",
-			edits: []edit{inventory(cn1, "VGPU", providertree.Inventory{Total: 2}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 4})},
-			want:  []string{"reshape cn1: VGPU total 4→2; cn1_gpu: VGPU total 2→4; with the allocations of 0 consumers"},
+			name: "capacity that moves does so in one step also when no consumer holds any of it",
+			edits: []edit{inventory(cn1, "VGPU", providertree.Inventory{Total: 2}),
+				inventory(gpu0, "VGPU", providertree.Inventory{Total: 4})},
+			want: []string{"reshape cn1: VGPU total 4→2; cn1_gpu: VGPU total 2→4; with the allocations of 0 consumers"},
 		},
 		{
-			name: "a provider that goes is emptied by the reshape and deleted after it", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}, bob: {cn1: {"VCPU": 1}}},
-			edits: []edit{gone(moved), gone(gpu0), inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), traits(cn1, "CUSTOM_FLAT")},
+			name:   "a provider that goes is emptied by the reshape and deleted after it",
+			claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}, bob: {cn1: {"VCPU": 1}}},
+			edits: []edit{gone(moved), gone(gpu0),
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), traits(cn1, "CUSTOM_FLAT")},
 			moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}},
 			want: []string{
 				"ensure that trait CUSTOM_FLAT exists",
@@ -79,8 +87,10 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
-			name: "a new provider takes over the name of one that goes", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
-			edits: []edit{gone(gpu0), child(cn1, gpu1, "cn1_gpu"), inventory(gpu1, "VGPU", providertree.Inventory{Total: 2})},
+			name:   "a new provider takes over the name of one that goes",
+			claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
+			edits: []edit{gone(gpu0), child(cn1, gpu1, "cn1_gpu"),
+				inventory(gpu1, "VGPU", providertree.Inventory{Total: 2})},
 			moves: []move{{alice, gpu0, "VGPU", gpu1, "VGPU", 1}},
 			want: []string{
 				"create resource provider #3 (#3) below #1",
@@ -91,9 +101,11 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
-			name: "a child is moved out of a provider that goes, and takes over its name", claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
+			name:   "a child is moved out of a provider that goes, and takes over its name",
+			claims: map[int]resources{alice: {gpu0: {"VGPU": 1}}},
 			edits: []edit{
-				func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Move(id(moved), id(cn1))).Or(t) }, gone(gpu0),
+				func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Move(id(moved), id(cn1))).Or(t) },
+				gone(gpu0),
 				func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(moved), "cn1_gpu")).Or(t) },
 				inventory(cn1, "VGPU", providertree.Inventory{Total: 6}),
 			},
@@ -118,14 +130,17 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
-			name: "what was closed has capacity again in the reshape that moves its allocations", claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 2}}},
+			name:   "what was closed has capacity again in the reshape that moves its allocations",
+			claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 2}}},
 			edits: []edit{
-				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}), noInventory(cn1, "VCPU"), inventory(moved, "VCPU", providertree.Inventory{Total: 8}),
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}), noInventory(cn1, "VCPU"),
+				inventory(moved, "VCPU", providertree.Inventory{Total: 8}),
 				inventory(gpu0, "VGPU", providertree.Inventory{Total: 3}),
 			},
 			moves: []move{{alice, cn1, "VCPU", moved, "VCPU", 2}},
 			want: []string{
-				"reshape cn1: -VCPU, VGPU total 4→5; cn1_gpu: VGPU total 2→3; cn1_gpu_vf: +VCPU 8; with the allocations of 1 consumer",
+				"reshape cn1: -VCPU, VGPU total 4→5; cn1_gpu: VGPU total 2→3; cn1_gpu_vf: +VCPU 8; with the " +
+					"allocations of 1 consumer",
 			},
 		},
 		{
@@ -138,20 +153,25 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
-			name: "allocations that move between inventories that stay", claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}}},
-			moves: []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}},
-			want:  []string{"reshape cn1: inventory unchanged; with the allocations of 1 consumer"},
+			name:   "allocations that move between inventories that stay",
+			claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}}},
+			moves:  []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}},
+			want:   []string{"reshape cn1: inventory unchanged; with the allocations of 1 consumer"},
 		},
 		{
-			name: "they name a provider on which an amount changes, where no inventory moves", claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 1}}},
-			moves: []move{{alice, gpu0, "VGPU", moved, "VGPU", 1}},
-			want:  []string{"reshape cn1_gpu: inventory unchanged; with the allocations of 1 consumer"},
+			name:   "they name a provider on which an amount changes, where no inventory moves",
+			claims: map[int]resources{alice: {cn1: {"VCPU": 2}, gpu0: {"VGPU": 1}}},
+			moves:  []move{{alice, gpu0, "VGPU", moved, "VGPU", 1}},
+			want:   []string{"reshape cn1_gpu: inventory unchanged; with the allocations of 1 consumer"},
 		},
 		{
-			name: "what only grows, or only shrinks, does not move", claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
+			name:   "what only grows, or only shrinks, does not move",
+			claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
 			edits: []edit{
-				inventory(cn1, "VGPU", providertree.Inventory{Total: 4, Reserved: 1}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 2, MaxUnit: 1}),
-				inventory(cn1, "VCPU", providertree.Inventory{Total: 16}), inventory(gpu0, "VCPU", providertree.Inventory{Total: 1}),
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 4, Reserved: 1}),
+				inventory(gpu0, "VGPU", providertree.Inventory{Total: 2, MaxUnit: 1}),
+				inventory(cn1, "VCPU", providertree.Inventory{Total: 16}),
+				inventory(gpu0, "VCPU", providertree.Inventory{Total: 1}),
 			},
 			want: []string{
 				"set the inventory of cn1_gpu: +VCPU 1, VGPU max_unit 2147483647→1",
@@ -159,17 +179,23 @@ func TestReshapePlan(t *testing.T) {
 			},
 		},
 		{
-			name: "what grows on one provider and keeps its capacity on another does not move", claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
+			name:   "what grows on one provider and keeps its capacity on another does not move",
+			claims: map[int]resources{alice: {cn1: {"VGPU": 1}}},
 			edits: []edit{
-				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}), inventory(gpu0, "VGPU", providertree.Inventory{Total: 2, MaxUnit: 1}),
+				inventory(cn1, "VGPU", providertree.Inventory{Total: 5}),
+				inventory(gpu0, "VGPU", providertree.Inventory{Total: 2, MaxUnit: 1}),
 			},
-			want: []string{"set the inventory of cn1_gpu: VGPU max_unit 2147483647→1", "set the inventory of cn1: VGPU total 4→5"},
+			want: []string{"set the inventory of cn1_gpu: VGPU max_unit 2147483647→1",
+				"set the inventory of cn1: VGPU total 4→5"},
 		},
 		{
-			name: "a sharing provider is written to if a driver changed it", claims: map[int]resources{alice: {nfs: {"DISK_GB": 10}, cn1: {"VCPU": 1}}},
-			edits: []edit{inventory(nfs, "DISK_GB", providertree.Inventory{Total: 900}), inventory(cn1, "DISK_GB", providertree.Inventory{Total: 100})},
+			name:   "a sharing provider is written to if a driver changed it",
+			claims: map[int]resources{alice: {nfs: {"DISK_GB": 10}, cn1: {"VCPU": 1}}},
+			edits: []edit{inventory(nfs, "DISK_GB", providertree.Inventory{Total: 900}),
+				inventory(cn1, "DISK_GB", providertree.Inventory{Total: 100})},
 			moves: []move{{alice, nfs, "DISK_GB", cn1, "DISK_GB", 10}},
-			want:  []string{"reshape cn1: +DISK_GB 100; nfs: DISK_GB total 1000→900; with the allocations of 1 consumer"},
+			want: []string{"reshape cn1: +DISK_GB 100; nfs: DISK_GB total 1000→900; with the allocations " +
+				"of 1 consumer"},
 		},
 		{name: "and never deleted", claims: map[int]resources{alice: {cn1: {"VCPU": 1}}}, edits: []edit{gone(nfs)}},
 	}
@@ -187,7 +213,8 @@ func TestReshapePlan(t *testing.T) {
 			}
 			testproc.Same(t, cmp.Diff(c.want, lines(reportclient.NewReshapePlan(known, desired, before, after))))
 			if len(c.moves) == 0 { // without allocations it is the plan of any pass
-				if d := cmp.Diff(lines(reportclient.NewPlan(known, desired)), lines(reportclient.NewReshapePlan(known, desired, nil, nil))); d != "" {
+				if d := cmp.Diff(lines(reportclient.NewPlan(known, desired)),
+					lines(reportclient.NewReshapePlan(known, desired, nil, nil))); d != "" {
 					t.Errorf("(-NewPlan +NewReshapePlan without allocations)\n%s", d)
 				}
 			}
@@ -280,11 +307,14 @@ func TestNamesOfAReshape(t *testing.T) {
 	child(cn1, gpu1, "cn1_gpu_1")(t, desired)
 	inventory(gpu1, "VCPU", providertree.Inventory{Total: 4})(t, desired)
 	gone(moved)(t, desired)
-	before := allocations(map[int]resources{alice: {cn1: {"VGPU": 1}, gpu0: {"VGPU": 1}, nfs: {"DISK_GB": 10}, moved: {"VCPU": 1}, elsewhere: {"VCPU": 1}}, bob: {nfs: {"DISK_GB": 1}}})
+	before := allocations(
+		map[int]resources{alice: {cn1: {"VGPU": 1}, gpu0: {"VGPU": 1}, nfs: {"DISK_GB": 10}, moved: {"VCPU": 1},
+			elsewhere: {"VCPU": 1}}, bob: {nfs: {"DISK_GB": 1}}})
 	after := before.Clone()
 	move{alice, moved, "VCPU", gpu1, "VCPU", 1}.apply(after)
 	plan := reportclient.NewReshapePlan(known, desired, before, after)
-	reshape := plan.Operations[slices.IndexFunc(plan.Operations, func(op reportclient.Operation) bool { return op.Reshape != nil })].Reshape
+	reshape := plan.Operations[slices.IndexFunc(plan.Operations,
+		func(op reportclient.Operation) bool { return op.Reshape != nil })].Reshape
 	named := map[string]string{}
 	for _, p := range reshape.Providers {
 		named[p.UUID] = p.Name
@@ -292,7 +322,8 @@ func TestNamesOfAReshape(t *testing.T) {
 	if d := cmp.Diff(map[string]string{id(gpu1): "cn1_gpu_1"}, named); d != "" {
 		t.Fatalf("providers (-want +got)\n%s", d)
 	}
-	if d := cmp.Diff(map[string]string{id(cn1): "cn1", id(gpu0): "cn1_gpu", id(moved): "cn1_gpu_vf", id(nfs): "nfs"}, reshape.Names); d != "" {
+	if d := cmp.Diff(map[string]string{id(cn1): "cn1", id(gpu0): "cn1_gpu", id(moved): "cn1_gpu_vf", id(nfs): "nfs"},
+		reshape.Names); d != "" {
 		t.Errorf("names of the others (-want +got)\n%s", d)
 	}
 }
@@ -321,7 +352,8 @@ func TestInverse(t *testing.T) {
 // BenchmarkPlanReshape is 64 GPUs and 512 guests.
 func BenchmarkPlanReshape(b *testing.B) {
 	known := &providertree.Tree{}
-	providers := []providertree.Provider{{UUID: id(0), Name: "root", Inventories: providertree.Inventories{"VCPU": {Total: 1000}, "VGPU": {Total: 512}}}}
+	providers := []providertree.Provider{{UUID: id(0),
+		Name: "root", Inventories: providertree.Inventories{"VCPU": {Total: 1000}, "VGPU": {Total: 512}}}}
 	claims := map[int]resources{}
 	for i := range 512 {
 		claims[1000+i] = resources{0: {"VCPU": 1, "VGPU": 1}}

@@ -41,8 +41,11 @@ func placementSays(t *testing.T) *providertree.Tree {
 	t.Helper()
 	tr := &providertree.Tree{}
 	ok(t, tr.Populate([]providertree.Provider{
-		{UUID: id(1), Name: "cn1", Generation: 7, Inventories: providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_OLD": {Total: 1}}, Traits: []string{"COMPUTE_NODE", "CUSTOM_ADMIN"}},
-		{UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1), Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}},
+		{UUID: id(1), Name: "cn1", Generation: 7,
+			Inventories: providertree.Inventories{"VCPU": {Total: 8}, "CUSTOM_OLD": {Total: 1}},
+			Traits:      []string{"COMPUTE_NODE", "CUSTOM_ADMIN"}},
+		{UUID: id(2), Name: "cn1_gpu", ParentUUID: id(1),
+			Generation: 3, Inventories: providertree.Inventories{"VGPU": {Total: 2}},
 			Traits: []string{providertree.TraitSharesViaAggregate}}, // what shares from within the tree is as any other
 	}))
 	return tr
@@ -57,16 +60,21 @@ func TestPlan(t *testing.T) {
 		want  []string
 	}{
 		{"nothing", nil, nil},
-		{"the same again", []edit{inventory(1, "VCPU", providertree.Inventory{Total: 8, MinUnit: 1, StepSize: 1})}, nil},
-		{"one inventory", []edit{inventory(1, "VCPU", providertree.Inventory{Total: 8, Reserved: 1, AllocationRatio: 4})}, []string{
-			"set the inventory of cn1: VCPU reserved 0→1 allocation_ratio 1→4",
-		}},
-		{"a custom class that the tree has already needs no asking", []edit{inventory(2, "CUSTOM_OLD", providertree.Inventory{Total: 1})}, []string{
-			"set the inventory of cn1_gpu: +CUSTOM_OLD 1",
-		}},
+		{"the same again", []edit{inventory(1, "VCPU", providertree.Inventory{Total: 8, MinUnit: 1, StepSize: 1})},
+			nil},
+		{"one inventory",
+			[]edit{inventory(1, "VCPU", providertree.Inventory{Total: 8, Reserved: 1, AllocationRatio: 4})}, []string{
+				"set the inventory of cn1: VCPU reserved 0→1 allocation_ratio 1→4",
+			}},
+		{"a custom class that the tree has already needs no asking",
+			[]edit{inventory(2, "CUSTOM_OLD", providertree.Inventory{Total: 1})}, []string{
+				"set the inventory of cn1_gpu: +CUSTOM_OLD 1",
+			}},
 		{"custom names first, then parents before children, then content from the leaves up", []edit{
-			child(1, 3, "cn1_numa_0"), child(3, 4, "cn1_numa_0_gpu"), inventory(4, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
-			inventory(3, "VCPU", providertree.Inventory{Total: 4}), traits(3, "HW_NUMA_ROOT", "CUSTOM_FAST"), traits(1, "OWNER_NOVA"),
+			child(1, 3, "cn1_numa_0"), child(3, 4, "cn1_numa_0_gpu"),
+			inventory(4, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
+			inventory(3, "VCPU", providertree.Inventory{Total: 4}),
+			traits(3, "HW_NUMA_ROOT", "CUSTOM_FAST"), traits(1, "OWNER_NOVA"),
 		}, []string{
 			"ensure that resource class CUSTOM_GPU exists",
 			"ensure that trait CUSTOM_FAST exists",
@@ -77,27 +85,34 @@ func TestPlan(t *testing.T) {
 			"set the traits of cn1_numa_0: +CUSTOM_FAST, +HW_NUMA_ROOT",
 			"set the traits of cn1: +OWNER_NOVA",
 		}},
-		{"a child that goes", []edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }}, []string{
-			"delete resource provider cn1_gpu (" + id(2) + ")",
-		}},
+		{"a child that goes",
+			[]edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }}, []string{
+				"delete resource provider cn1_gpu (" + id(2) + ")",
+			}},
 		{"a child that is replaced by another of its name", []edit{
 			func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Remove(id(2))).Or(t) }, child(1, 3, "cn1_gpu"),
 		}, []string{
 			"delete resource provider cn1_gpu (" + id(2) + ")",
 			"create resource provider cn1_gpu (" + id(3) + ") below " + id(1),
 		}},
-		{"a child that is renamed", []edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(2), "gpu")).Or(t) }}, []string{
-			"update resource provider gpu (" + id(2) + "): name cn1_gpu→gpu",
-		}},
-		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.AddAggregates(id(1), id(9))).Or(t) }}, []string{
+		{"a child that is renamed",
+			[]edit{func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(2), "gpu")).Or(t) }}, []string{
+				"update resource provider gpu (" + id(2) + "): name cn1_gpu→gpu",
+			}},
+		{"aggregates", []edit{func(t *testing.T, tr *providertree.Tree) {
+			testproc.Try(tr.AddAggregates(id(1), id(9))).
+				Or(t)
+		}}, []string{
 			"set the aggregates of cn1: +" + id(9),
 		}},
 		{"six traits are listed, what is beyond is counted", []edit{
 			traits(1, "CUSTOM_A", "CUSTOM_B", "CUSTOM_C", "CUSTOM_D", "CUSTOM_E", "CUSTOM_F", "CUSTOM_G", "CUSTOM_H"),
 			traits(2, "CUSTOM_A", "CUSTOM_B", "CUSTOM_C", "CUSTOM_D", "CUSTOM_E", "CUSTOM_F"),
 		}, []string{
-			"ensure that trait CUSTOM_A exists", "ensure that trait CUSTOM_B exists", "ensure that trait CUSTOM_C exists", "ensure that trait CUSTOM_D exists",
-			"ensure that trait CUSTOM_E exists", "ensure that trait CUSTOM_F exists", "ensure that trait CUSTOM_G exists", "ensure that trait CUSTOM_H exists",
+			"ensure that trait CUSTOM_A exists", "ensure that trait CUSTOM_B exists",
+			"ensure that trait CUSTOM_C exists", "ensure that trait CUSTOM_D exists",
+			"ensure that trait CUSTOM_E exists", "ensure that trait CUSTOM_F exists",
+			"ensure that trait CUSTOM_G exists", "ensure that trait CUSTOM_H exists",
 			"set the traits of cn1_gpu: +CUSTOM_A, +CUSTOM_B, +CUSTOM_C, +CUSTOM_D, +CUSTOM_E, +CUSTOM_F",
 			"set the traits of cn1: +CUSTOM_A, +CUSTOM_B, +CUSTOM_C, +CUSTOM_D, +CUSTOM_E, +CUSTOM_F, +2 more",
 		}},
@@ -126,7 +141,8 @@ func TestPlanOfANewNode(t *testing.T) {
 	full := known.Clone()
 	traits(1, "COMPUTE_NODE")(t, full)
 	inventory(1, "VCPU", providertree.Inventory{Total: 2})(t, full)
-	for want, desired := range map[string]*providertree.Tree{"create_provider set_inventories set_traits": full, "create_provider": known.Clone()} {
+	for want, desired := range map[string]*providertree.Tree{"create_provider set_inventories set_traits": full,
+		"create_provider": known.Clone()} {
 		var kinds []string
 		for _, op := range reportclient.NewPlan(known, desired).Operations {
 			kinds = append(kinds, op.Kind.String())
@@ -139,7 +155,8 @@ func BenchmarkPlanNothing(b *testing.B) {
 	tr := &providertree.Tree{}
 	providers := []providertree.Provider{{UUID: id(0), Name: "root"}}
 	for i := 1; i < 100; i++ {
-		providers = append(providers, providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id(0), Inventories: providertree.Inventories{"VGPU": {Total: 4}}})
+		providers = append(providers, providertree.Provider{UUID: id(i), Name: fmt.Sprint("p", i), ParentUUID: id(0),
+			Inventories: providertree.Inventories{"VGPU": {Total: 4}}})
 	}
 	testproc.Check(b, tr.Populate(providers))
 	clone := tr.Clone()

@@ -76,7 +76,8 @@ func TestProviderChangesWhileRead(t *testing.T) {
 		}
 		tree, err := client.Tree(t.Context(), id(1), "cn1")
 		if changes == 3 {
-			if !errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "it was written 3 times while it was read") {
+			if !errors.Is(err, reportclient.ErrConflict) ||
+				!strings.Contains(err.Error(), "it was written 3 times while it was read") {
 				t.Errorf("got %v", err)
 			}
 			continue
@@ -133,7 +134,8 @@ func TestNotationOfUUIDs(t *testing.T) {
 		t.Errorf("found by name: %s, %t, %v", uuid, found, err)
 	}
 	held := testproc.Try(client.Holdings(t.Context(), id(cn1))).Or(t)
-	if held.Providers[0].UUID != id(cn1) || len(held.Consumers) != 3 || held.Providers[0].Allocations[id(bob)]["VGPU"] != 2 {
+	if held.Providers[0].UUID != id(cn1) || len(held.Consumers) != 3 ||
+		held.Providers[0].Allocations[id(bob)]["VGPU"] != 2 {
 		t.Errorf("holdings: %+v", held)
 	}
 	// aggregates are compared before they are written
@@ -156,14 +158,19 @@ func TestInvalidSharingProvider(t *testing.T) {
 			if !strings.Contains(r.URL.RawQuery, "member_of") {
 				return nil, nil
 			}
-			return answer(http.StatusOK, fmt.Sprintf(`{"resource_providers": [{"uuid": %q, "name": %q, "generation": 3, "parent_provider_uuid": null}]}`, id(nfs), name)), nil
+			return answer(http.StatusOK,
+				fmt.Sprintf(
+					`{"resource_providers": [{"uuid": %q, "name": %q, "generation": 3, "parent_provider_uuid": null}]}`,
+					id(nfs), name)), nil
 		}}
 		client := newClient(t, url, func(c *reportclient.Config) {
-			c.Config = placementclient.Config{URL: url, Transport: requests, Authorize: authorized, Logger: zerolog.New(&log).Level(zerolog.InfoLevel)}
+			c.Config = placementclient.Config{URL: url,
+				Transport: requests, Authorize: authorized, Logger: zerolog.New(&log).Level(zerolog.InfoLevel)}
 		})
 		tree := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 		valid := name == "nfs"
-		if slices.Contains(tree.Roots(), id(nfs)) != valid || strings.Contains(log.String(), "Ignoring an invalid sharing provider") == valid {
+		if slices.Contains(tree.Roots(), id(nfs)) != valid ||
+			strings.Contains(log.String(), "Ignoring an invalid sharing provider") == valid {
 			t.Errorf("named %s: roots %v, log %s", name, tree.Roots(), log.String())
 		}
 	}

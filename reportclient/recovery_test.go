@@ -48,9 +48,11 @@ func testPlacementLosesCustomSymbols(t *testing.T, url string) {
 			ok(t, tr.AddChild(id(1), id(2), "cn1_gpu"))
 		}
 	}
-	says := []edit{gpu, traits(1, "COMPUTE_NODE", "CUSTOM_FAST"), inventory(2, "CUSTOM_GPU", providertree.Inventory{Total: 2})}
+	says := []edit{gpu, traits(1, "COMPUTE_NODE", "CUSTOM_FAST"),
+		inventory(2, "CUSTOM_GPU", providertree.Inventory{Total: 2})}
 	ok(t, apply(t, client, says...))
-	for _, path := range []string{"/resource_providers/" + id(2), "/resource_providers/" + id(1), "/resource_classes/CUSTOM_GPU", "/traits/CUSTOM_FAST"} {
+	for _, path := range []string{"/resource_providers/" +
+		id(2), "/resource_providers/" + id(1), "/resource_classes/CUSTOM_GPU", "/traits/CUSTOM_FAST"} {
 		asAdmin(t, "1.37", http.MethodDelete, url+path, "")
 	}
 	now.pass(6 * time.Minute)
@@ -133,8 +135,10 @@ func testRenameLeavesTheParent(t *testing.T, url string) {
 	t.Helper()
 	client, _, now := observed(t, url)
 	ok(t, apply(t, client, child(1, 2, "cn1_gpu"), child(1, 3, "cn1_numa")))
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(2), `{"name": "cn1_gpu", "parent_provider_uuid": "`+id(3)+`"}`)
-	ok(t, apply(t, client, func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(2), "cn1_vgpu")).Or(t) }))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(2),
+		`{"name": "cn1_gpu", "parent_provider_uuid": "`+id(3)+`"}`)
+	ok(t, apply(t, client,
+		func(t *testing.T, tr *providertree.Tree) { testproc.Try(tr.Rename(id(2), "cn1_vgpu")).Or(t) }))
 	now.pass(6 * time.Minute)
 	tree := testproc.Try(client.Tree(t.Context(), id(1), "cn1")).Or(t)
 	if p, _ := tree.Provider(id(2)); p.Name != "cn1_vgpu" || p.ParentUUID != id(3) {
@@ -184,7 +188,8 @@ func TestTraitThatPlacementLearned(t *testing.T) {
 			if strings.Contains(traits, trait) {
 				generation = "2"
 			}
-			answer(`{"resource_providers": [{"uuid": "` + id(1) + `", "name": "cn1", "generation": ` + generation + `, "parent_provider_uuid": null}]}`)
+			answer(`{"resource_providers": [{"uuid": "` + id(1) + `", "name": "cn1", "generation": ` + generation +
+				`, "parent_provider_uuid": null}]}`)
 		case r.URL.Path == "/traits": // os-traits was too old then
 			answer(`{"traits": ["COMPUTE_NODE"]}`)
 		case r.Method == http.MethodPut && !strings.Contains(traits, trait):
@@ -200,7 +205,8 @@ func TestTraitThatPlacementLearned(t *testing.T) {
 	defer server.Close()
 	client, requests, now := observed(t, server.URL)
 	known := &providertree.Tree{}
-	ok(t, known.Populate([]providertree.Provider{{UUID: id(1), Name: "cn1", Generation: 1, Traits: []string{"COMPUTE_NODE"}}}))
+	ok(t, known.Populate(
+		[]providertree.Provider{{UUID: id(1), Name: "cn1", Generation: 1, Traits: []string{"COMPUTE_NODE"}}}))
 	desired := known.Clone()
 	testproc.Try(desired.AddTraits(id(1), trait)).Or(t)
 	if client.Apply(t.Context(), id(1), client.Plan(known, desired)) == nil {

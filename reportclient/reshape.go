@@ -108,11 +108,13 @@ func (r *Reshape) Inverse() *Reshape {
 	generations := r.generationsAfter()
 	for _, p := range r.Providers {
 		out.Providers = append(out.Providers, ReshapedProvider{
-			UUID: p.UUID, Name: p.Name, Generation: generations[p.UUID], Before: maps.Clone(p.After), After: maps.Clone(p.Before),
+			UUID: p.UUID, Name: p.Name, Generation: generations[p.UUID],
+			Before: maps.Clone(p.After), After: maps.Clone(p.Before),
 		})
 	}
 	for _, c := range r.Consumers {
-		inverse := ReshapedConsumer{UUID: c.UUID, ProjectID: c.ProjectID, UserID: c.UserID, Before: c.After.Clone(), After: c.Before.Clone()}
+		inverse := ReshapedConsumer{UUID: c.UUID, ProjectID: c.ProjectID, UserID: c.UserID,
+			Before: c.After.Clone(), After: c.Before.Clone()}
 		if c.Generation != nil { // every write of a consumer's allocations raises it by one
 			next := *c.Generation + 1
 			inverse.Generation = &next
@@ -146,7 +148,8 @@ func (r *Reshape) Request() (json.RawMessage, error) {
 	}
 	for _, c := range r.Consumers {
 		body.Allocations[c.UUID] = wire.ConsumerAllocations{
-			Allocations: wire.ProviderResources(c.After), ProjectID: c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
+			Allocations: wire.ProviderResources(c.After),
+			ProjectID:   c.ProjectID, UserID: c.UserID, ConsumerGeneration: c.Generation,
 		}
 	}
 	return json.Marshal(body)
@@ -188,7 +191,9 @@ func (r *Reshape) Complete(request json.RawMessage) error {
 }
 
 // newReshape collects what moves; nil if nothing does.
-func newReshape(known, desired *providertree.Tree, changes providertree.Changes, before, after providertree.Allocations) *Reshape {
+func newReshape(
+	known, desired *providertree.Tree, changes providertree.Changes, before, after providertree.Allocations,
+) *Reshape {
 	if after == nil {
 		return nil
 	}
@@ -196,7 +201,8 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	fresh := freshProviders(known, desired)
 	var all []ReshapedProvider
 	add := func(was, is providertree.Provider) {
-		p := ReshapedProvider{UUID: is.UUID, Name: is.Name, Generation: providertree.NoGeneration, Before: providertree.Inventories{}, After: is.Inventories}
+		p := ReshapedProvider{UUID: is.UUID, Name: is.Name,
+			Generation: providertree.NoGeneration, Before: providertree.Inventories{}, After: is.Inventories}
 		if !fresh[is.UUID] {
 			p.Generation, p.Before = was.Generation, was.Inventories
 		}
@@ -215,7 +221,8 @@ func newReshape(known, desired *providertree.Tree, changes providertree.Changes,
 	movedCapacity(all, moving)
 	posted := postedAgain(out.Consumers)
 	for _, p := range all {
-		opens := slices.ContainsFunc(posted[p.UUID].list(), func(class string) bool { return capacity(p.After, class) > capacity(p.Before, class) })
+		opens := slices.ContainsFunc(posted[p.UUID].list(),
+			func(class string) bool { return capacity(p.After, class) > capacity(p.Before, class) })
 		if opens || slices.ContainsFunc(moving.list(), func(class string) bool { return inventoryChanges(p, class) }) {
 			out.Providers = append(out.Providers, p)
 		}

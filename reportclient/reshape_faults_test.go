@@ -64,7 +64,8 @@ func pass(r *http.Request) *http.Response {
 }
 
 func placementError(status int, code, detail string) string {
-	return fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`, status, code, detail)
+	return fmt.Sprintf(`{"errors": [{"status": %d, "code": %q, "detail": %q, "request_id": "req-x"}]}`,
+		status, code, detail)
 }
 
 var (
@@ -89,8 +90,9 @@ type fault struct {
 }
 
 var (
-	compared = []string{"POST /reshaper", "GET /resource_providers/#1/inventories", "GET /resource_providers/#2/inventories", "GET /allocations/#11", "GET /allocations/#12"}
-	fenced   = append(compared[:len(compared):len(compared)], "PUT /resource_providers/#1/inventories")
+	compared = []string{"POST /reshaper", "GET /resource_providers/#1/inventories",
+		"GET /resource_providers/#2/inventories", "GET /allocations/#11", "GET /allocations/#12"}
+	fenced = append(compared[:len(compared):len(compared)], "PUT /resource_providers/#1/inventories")
 )
 
 // faults is the matrix: whatever happens to the request or its answer, Placement has the old layout
@@ -98,7 +100,8 @@ var (
 var faults = []fault{
 	{name: "none", requests: []string{"POST /reshaper"}, outcome: "happened", layout: "new"},
 	{
-		name: "a claim between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
+		name: "a claim between gathering and posting",
+		want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
 		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
 			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
 			return nil, nil
@@ -106,7 +109,8 @@ var faults = []fault{
 		requests: []string{"POST /reshaper"}, outcome: "conflict", layout: "old",
 	},
 	{
-		name: "a consumer that lets go between gathering and posting", want: reportclient.ErrConflict, not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
+		name: "a consumer that lets go between gathering and posting", want: reportclient.ErrConflict,
+		not: reportclient.ErrReshapeRefused, says: "placement.concurrent_update",
 		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
 			asAdmin(t, "1.37", http.MethodDelete, url+"/allocations/"+id(bob), "")
 			return nil, nil
@@ -122,12 +126,14 @@ var faults = []fault{
 		requests: compared, outcome: "happened", layout: "new",
 	},
 	{
-		name: "the answer lost, before it happened", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
+		name: "the answer lost, before it happened",
+		want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
 		meet:     func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
 		requests: fenced, outcome: "refused", layout: "old",
 	},
 	{
-		name: "the answer lost, before it happened, and another client wrote", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "did not happen",
+		name: "the answer lost, before it happened, and another client wrote", want: reportclient.ErrConflict,
+		not: reportclient.ErrUnavailable, says: "did not happen",
 		meet: func(t *testing.T, url string, _ *http.Request) (*http.Response, error) {
 			claim(t, url, migration, resources{cn1: {"VGPU": 1}})
 			return nil, errReset
@@ -157,7 +163,8 @@ var faults = []fault{
 		requests: append(append([]string{}, compared...), compared[1:]...), outcome: "happened", layout: "new",
 	},
 	{
-		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict, says: "it is unknown whether",
+		name: "the answer lost, and Placement away", want: reportclient.ErrUnavailable, not: reportclient.ErrConflict,
+		says: "it is unknown whether",
 		meet: func(_ *testing.T, _ string, r *http.Request) (*http.Response, error) {
 			_ = pass(r).Body.Close()
 			return nil, errReset
@@ -166,7 +173,8 @@ var faults = []fault{
 		requests: compared[:2], outcome: "unknown", layout: "new",
 	},
 	{
-		name: "the answer lost, and Placement away while it is fenced off", want: reportclient.ErrUnavailable, says: "it is unknown whether",
+		name: "the answer lost, and Placement away while it is fenced off", want: reportclient.ErrUnavailable,
+		says: "it is unknown whether",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) { return nil, errReset },
 		after: func(r *http.Request, _ func()) (*http.Response, error) {
 			if r.Method == http.MethodPut {
@@ -182,9 +190,11 @@ var faults = []fault{
 		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
-		name: "500 from Placement, which did nothing", want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "status 500",
+		name: "500 from Placement, which did nothing",
+		want: reportclient.ErrConflict, not: reportclient.ErrUnavailable, says: "status 500",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
-			return answer(http.StatusInternalServerError, placementError(500, "placement.undefined_code", "deadlock")), nil
+			return answer(http.StatusInternalServerError, placementError(500, "placement.undefined_code", "deadlock")),
+				nil
 		},
 		requests: fenced, outcome: "refused", layout: "old",
 	},
@@ -219,30 +229,36 @@ var faults = []fault{
 		requests: compared, outcome: "happened", layout: "new",
 	},
 	{
-		name: "400", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "malformed reshaper data",
+		name: "400", want: reportclient.ErrReshapeRefused,
+		not: reportclient.ErrConflict, says: "malformed reshaper data",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
-			return answer(http.StatusBadRequest, placementError(400, "placement.undefined_code", "malformed reshaper data")), nil
+			return answer(http.StatusBadRequest,
+				placementError(400, "placement.undefined_code", "malformed reshaper data")), nil
 		},
 		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
 		name: "403", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "role service",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
-			return answer(http.StatusForbidden, placementError(403, "placement.undefined_code", "Policy does not allow")), nil
+			return answer(http.StatusForbidden,
+				placementError(403, "placement.undefined_code", "Policy does not allow")), nil
 		},
 		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
-		name: "409, inventory in use", want: reportclient.ErrInventoryInUse, not: reportclient.ErrConflict, says: "placement.inventory.inuse",
+		name: "409, inventory in use", want: reportclient.ErrInventoryInUse, not: reportclient.ErrConflict,
+		says: "placement.inventory.inuse",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
 			return answer(http.StatusConflict, placementError(409, "placement.inventory.inuse", "VGPU in use")), nil
 		},
 		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
 	{
-		name: "409, it does not fit", want: reportclient.ErrReshapeRefused, not: reportclient.ErrConflict, says: "max_unit",
+		name: "409, it does not fit", want: reportclient.ErrReshapeRefused,
+		not: reportclient.ErrConflict, says: "max_unit",
 		meet: func(*testing.T, string, *http.Request) (*http.Response, error) {
-			return answer(http.StatusConflict, placementError(409, "placement.undefined_code", "Unable to allocate inventory")), nil
+			return answer(http.StatusConflict,
+				placementError(409, "placement.undefined_code", "Unable to allocate inventory")), nil
 		},
 		requests: []string{"POST /reshaper"}, outcome: "refused", layout: "old",
 	},
@@ -340,13 +356,16 @@ func (f fault) run(t *testing.T, url string) {
 // compare: what a journal holds is enough to find out later.
 func (f fault) compare(t *testing.T, client *reportclient.Client, begun *reportclient.Reshape) {
 	t.Helper()
-	wanted := map[string]reportclient.ReshapeOutcome{"new": reportclient.ReshapeHappened, "old": reportclient.ReshapeRefused}[f.layout]
+	wanted := map[string]reportclient.ReshapeOutcome{"new": reportclient.ReshapeHappened,
+		"old": reportclient.ReshapeRefused}[f.layout]
 	got := testproc.Try(client.CompareReshape(t.Context(), begun)).Or(t)
 	testproc.Equal(t, got, wanted, "compared later: %s")
 }
 
 // apply makes the edits that are not made yet, and moves what is held of the root.
-func (e example) apply(t *testing.T, known *providertree.Tree, before providertree.Allocations) (*providertree.Tree, providertree.Allocations) {
+func (e example) apply(
+	t *testing.T, known *providertree.Tree, before providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations) {
 	t.Helper()
 	desired, after := known.Clone(), before.Clone()
 	for _, edit := range e.edits {
@@ -369,8 +388,12 @@ func (e example) apply(t *testing.T, known *providertree.Tree, before providertr
 // nothing after it is written.
 func TestReshapeIsNotPostedUnrecorded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
-	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, &journal{full: true} })
+	requests := &counter{fail: func(*http.Request) (*http.Response, error) {
+		return answer(http.StatusNoContent, ""),
+			nil
+	}}
+	client := newClient(t, "http://placement.invalid",
+		func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, &journal{full: true} })
 	known := knownTree(t)
 	desired := known.Clone()
 	gone(moved)(t, desired)
@@ -378,7 +401,8 @@ func TestReshapeIsNotPostedUnrecorded(t *testing.T) {
 	inventory(cn1, "VGPU", providertree.Inventory{Total: 6})(t, desired)
 	plan := reportclient.NewReshapePlan(known, desired, nil, providertree.Allocations{})
 	err := client.Apply(t.Context(), id(cn1), plan)
-	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "not posted") || !strings.Contains(err.Error(), "1 more were skipped") {
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "not posted") ||
+		!strings.Contains(err.Error(), "1 more were skipped") {
 		t.Errorf("got %v", err)
 	}
 	want(t, requests)
@@ -389,12 +413,17 @@ func TestReshapeWhoseOutcomeIsUnrecorded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, full := range []bool{false, true} {
 		var log strings.Builder
-		requests := &counter{fail: func(*http.Request) (*http.Response, error) { return answer(http.StatusNoContent, ""), nil }}
+		requests := &counter{fail: func(*http.Request) (*http.Response, error) {
+			return answer(
+				http.StatusNoContent, ""), nil
+		}}
 		client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) {
-			c.Transport, c.ReshapeLog, c.Logger = requests, &journal{filled: full}, zerolog.New(&log).Level(zerolog.InfoLevel)
+			c.Transport, c.ReshapeLog, c.Logger = requests,
+				&journal{filled: full}, zerolog.New(&log).Level(zerolog.InfoLevel)
 		})
 		ok(t, client.Apply(t.Context(), id(cn1), oneMove(t).Reshape.Plan()))
-		if got := strings.Contains(log.String(), "The next start compares with Placement"); got != full || (log.Len() > 0) != full {
+		if got := strings.Contains(log.String(), "The next start compares with Placement"); got != full ||
+			(log.Len() > 0) != full {
 			t.Errorf("full %t: %s", full, log.String())
 		}
 	}
@@ -414,7 +443,8 @@ func TestReshapeBuildsUpon(t *testing.T) {
 	before := allocations(map[int]resources{alice: {gpu0: {"VGPU": 1}, cn1: {"VCPU": 1}}})
 	after := before.Clone()
 	move{alice, gpu0, "VGPU", gpu1, "CUSTOM_A40", 1}.apply(after)
-	all := []string{"PUT /resource_classes/CUSTOM_A40", "POST /resource_providers", "PUT /resource_providers/#2/traits", "PUT /resource_providers/#1/traits"}
+	all := []string{"PUT /resource_classes/CUSTOM_A40", "POST /resource_providers", "PUT /resource_providers/#2/traits",
+		"PUT /resource_providers/#1/traits"}
 	for name, c := range map[string]struct {
 		path string
 		code string
@@ -422,9 +452,11 @@ func TestReshapeBuildsUpon(t *testing.T) {
 	}{
 		"a class":    {"/resource_classes/CUSTOM_A40", "placement.undefined_code", reportclient.ErrConflict},
 		"a provider": {"/resource_providers", "placement.duplicate_name", reportclient.ErrDuplicate},
-		"a writer":   {"/resource_providers/" + id(gpu0) + "/traits", "placement.concurrent_update", reportclient.ErrConflict},
+		"a writer": {"/resource_providers/" + id(gpu0) + "/traits",
+			"placement.concurrent_update", reportclient.ErrConflict},
 		// its inventory stays, and an allocation of it is written again
-		"a writer to another provider": {"/resource_providers/" + id(cn1) + "/traits", "placement.concurrent_update", reportclient.ErrConflict},
+		"a writer to another provider": {"/resource_providers/" + id(cn1) + "/traits",
+			"placement.concurrent_update", reportclient.ErrConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := &counter{fail: func(r *http.Request) (*http.Response, error) {
@@ -434,10 +466,12 @@ func TestReshapeBuildsUpon(t *testing.T) {
 				case strings.HasSuffix(r.URL.Path, "/traits"):
 					return answer(http.StatusOK, `{"resource_provider_generation": 4, "traits": ["OWNER_NOVA"]}`), nil
 				}
-				return answer(http.StatusOK, fmt.Sprintf(`{"uuid": %q, "name": "cn1_new", "generation": 0}`, id(gpu1))), nil
+				return answer(http.StatusOK, fmt.Sprintf(`{"uuid": %q, "name": "cn1_new", "generation": 0}`, id(gpu1))),
+					nil
 			}}
 			log := &journal{}
-			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
+			client := newClient(t,
+				"http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
 			err := client.Apply(t.Context(), id(cn1), reportclient.NewReshapePlan(known, desired, before, after))
 			testproc.ErrorIs(t, err, c.want, "got %v")
 			want(t, requests, all...)
@@ -459,7 +493,8 @@ func TestReshapeWithoutTheRole(t *testing.T) {
 	plan, _, _ := makePlan()
 	requests.since()
 	err := client.Apply(t.Context(), id(cn1), plan)
-	if !errors.Is(err, reportclient.ErrReshapeRefused) || !errors.Is(err, reportclient.ErrRefused) || !strings.Contains(err.Error(), "role service") || !strings.Contains(err.Error(), "status 403") {
+	if !errors.Is(err, reportclient.ErrReshapeRefused) || !errors.Is(err, reportclient.ErrRefused) ||
+		!strings.Contains(err.Error(), "role service") || !strings.Contains(err.Error(), "status 403") {
 		t.Errorf("got %v", err)
 	}
 	want(t, requests, "POST /resource_providers", "POST /reshaper")
@@ -475,7 +510,8 @@ func TestReshapeWithoutCredentials(t *testing.T) {
 		c.Authorize = func(context.Context, http.Header) error { return errors.New("no password") }
 	})
 	err := client.Apply(t.Context(), id(cn1), oneMove(t).Reshape.Plan())
-	if !errors.Is(err, reportclient.ErrRefused) || errors.Is(err, reportclient.ErrReshapeRefused) || !strings.Contains(err.Error(), "no password") {
+	if !errors.Is(err, reportclient.ErrRefused) || errors.Is(err, reportclient.ErrReshapeRefused) ||
+		!strings.Contains(err.Error(), "no password") {
 		t.Errorf("got %v", err)
 	}
 	testproc.Samef(t, cmp.Diff([]string{"begin 1", "refused 1"}, log.events), "journal")
@@ -488,7 +524,8 @@ func TestReshapeCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	log := &journal{}
 	requests := &counter{fail: func(*http.Request) (*http.Response, error) { cancel(); return nil, context.Canceled }}
-	client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
+	client := newClient(t, "http://placement.invalid",
+		func(c *reportclient.Config) { c.Transport, c.ReshapeLog = requests, log })
 	err := client.Apply(ctx, id(cn1), oneMove(t).Reshape.Plan())
 	if !errors.Is(err, reportclient.ErrUnavailable) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -514,7 +551,8 @@ func TestReshapeIsNeverRepeated(t *testing.T) {
 				}
 				return answer(http.StatusForbidden, ""), nil
 			}
-			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.Retries = requests, 5 })
+			client := newClient(t,
+				"http://placement.invalid", func(c *reportclient.Config) { c.Transport, c.Retries = requests, 5 })
 			if err := client.Apply(t.Context(), id(cn1), oneMove(t).Reshape.Plan()); err == nil {
 				t.Error("no error")
 			}
@@ -529,16 +567,25 @@ func TestCompareReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const (
 		old     = `{"resource_provider_generation": 7, "inventories": {"VCPU": {"total": 8}, "VGPU": {"total": 4}}}`
-		oldNext = `{"resource_provider_generation": 8, "inventories": {"VCPU": {"total": 8, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 4, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`
-		renewed = `{"resource_provider_generation": 10, "inventories": {"VCPU": {"total": 8, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 6, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`
-		third   = `{"resource_provider_generation": 12, "inventories": {"VCPU": {"total": 2, "allocation_ratio": 1.0}}}`
+		oldNext = `{"resource_provider_generation": 8, "inventories": {"VCPU": {"total": 8, "min_unit": 1, ` +
+			`"max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 4, "min_unit": 1, ` +
+			`"max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`
+		renewed = `{"resource_provider_generation": 10, "inventories": {"VCPU": {"total": 8, "min_unit": 1, ` +
+			`"max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}, "VGPU": {"total": 6, "min_unit": 1, ` +
+			`"max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}}}`
+		third = `{"resource_provider_generation": 12, "inventories": {"VCPU": {"total": 2, "allocation_ratio": 1.0}}}`
 
 		childOld  = `{"resource_provider_generation": 3, "inventories": {"VGPU": {"total": 2}}}`
-		childThen = `{"resource_provider_generation": 5, "inventories": {"CUSTOM_X": {"total": 2, "allocation_ratio": 1.0}}}`
+		childThen = `{"resource_provider_generation": 5, "inventories": {"CUSTOM_X": {"total": 2, ` +
+			`"allocation_ratio": 1.0}}}`
 		childGone = ""
 
-		holdsOld  = `{"allocations": {"00000000-0000-4000-8000-000000000002": {"resources": {"VGPU": 1}}, "00000000-0000-4000-8000-000000000009": {"resources": {"DISK_GB": 10}}}, "project_id": "p", "user_id": "u", "consumer_generation": 4}`
-		holdsNew  = `{"allocations": {"00000000-0000-4000-8000-000000000001": {"resources": {"VGPU": 1}}, "00000000-0000-4000-8000-000000000009": {"resources": {"DISK_GB": 10}}}, "project_id": "p", "user_id": "u", "consumer_generation": 5}`
+		holdsOld = `{"allocations": {"00000000-0000-4000-8000-000000000002": {"resources": {"VGPU": 1}}, ` +
+			`"00000000-0000-4000-8000-000000000009": {"resources": {"DISK_GB": 10}}}, "project_id": "p", "user_id": ` +
+			`"u", "consumer_generation": 4}`
+		holdsNew = `{"allocations": {"00000000-0000-4000-8000-000000000001": {"resources": {"VGPU": 1}}, ` +
+			`"00000000-0000-4000-8000-000000000009": {"resources": {"DISK_GB": 10}}}, "project_id": "p", "user_id": ` +
+			`"u", "consumer_generation": 5}`
 		holdsNone = `{"allocations": {}}`
 	)
 	cases := []struct {
@@ -558,17 +605,20 @@ func TestCompareReshape(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			requests := &counter{fail: func(r *http.Request) (*http.Response, error) {
 				body := map[string]string{
-					"/resource_providers/" + id(cn1) + "/inventories": c.root, "/resource_providers/" + id(gpu0) + "/inventories": c.child, "/allocations/" + id(alice): c.consumer,
+					"/resource_providers/" + id(cn1) + "/inventories": c.root, "/resource_providers/" + id(gpu0) +
+						"/inventories": c.child, "/allocations/" + id(alice): c.consumer,
 				}[r.URL.Path]
 				if body == "" {
-					return answer(http.StatusNotFound, placementError(404, "placement.undefined_code", "no such provider")), nil
+					return answer(http.StatusNotFound,
+						placementError(404, "placement.undefined_code", "no such provider")), nil
 				}
 				return answer(http.StatusOK, body), nil
 			}}
 			client := newClient(t, "http://placement.invalid", func(c *reportclient.Config) { c.Transport = requests })
 			got := testproc.Try(client.CompareReshape(t.Context(), oneMove(t).Reshape)).Or(t)
 			testproc.Equal(t, got, c.want, "got %s")
-			want(t, requests, "GET /resource_providers/#1/inventories", "GET /resource_providers/#2/inventories", "GET /allocations/#11")
+			want(t, requests, "GET /resource_providers/#1/inventories",
+				"GET /resource_providers/#2/inventories", "GET /allocations/#11")
 		})
 	}
 }

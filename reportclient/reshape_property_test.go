@@ -45,14 +45,16 @@ type part struct {
 var scenarioClasses = []string{"VCPU", "MEMORY_MB", "VGPU", "CUSTOM_A", "CUSTOM_B"}
 
 func drawScenario(t *rapid.T) scenario {
-	s := scenario{Joins: rapid.Bool().Draw(t, "joins"), New: rapid.IntRange(0, 3).Draw(t, "new"), Removes: rapid.Bool().Draw(t, "removes"), TakesName: rapid.Bool().Draw(t, "takes name")}
+	s := scenario{Joins: rapid.Bool().Draw(t, "joins"), New: rapid.IntRange(0, 3).Draw(t, "new"),
+		Removes: rapid.Bool().Draw(t, "removes"), TakesName: rapid.Bool().Draw(t, "takes name")}
 	old := rapid.IntRange(1, 4).Draw(t, "providers")
 	for i := range old {
 		if i > 0 {
 			s.Parents = append(s.Parents, rapid.IntRange(0, i-1).Draw(t, "parent"))
 		}
 		total := map[string]int64{}
-		for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(scenarioClasses), 0, 3, rapid.ID[string]).Draw(t, "classes") {
+		for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(scenarioClasses), 0, 3, rapid.ID[string]).
+			Draw(t, "classes") {
 			total[class] = rapid.Int64Range(1, 20).Draw(t, "total")
 		}
 		s.Total = append(s.Total, total)
@@ -61,7 +63,8 @@ func drawScenario(t *rapid.T) scenario {
 		from := rapid.SampledFrom(scenarioClasses).Draw(t, "rename from")
 		s.Rename = map[string]string{from: rapid.SampledFrom([]string{"CUSTOM_C", "PCPU"}).Draw(t, "rename to")}
 	}
-	s.Traits = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"CUSTOM_T", "HW_NUMA_ROOT", "OWNER_NOVA"}), 0, 2, rapid.ID[string]).Draw(t, "traits")
+	s.Traits = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"CUSTOM_T", "HW_NUMA_ROOT", "OWNER_NOVA"}), 0, 2,
+		rapid.ID[string]).Draw(t, "traits")
 	room := make([]map[string]int64, old)
 	for i, total := range s.Total {
 		room[i] = maps.Clone(total)
@@ -166,7 +169,9 @@ func (s scenario) desired(known *providertree.Tree, uuid func(int) string) (*pro
 
 // after moves what the guests hold along with the inventories: each part is filled by the guests in
 // turn.
-func (s scenario) after(before providertree.Allocations, uuid func(int) string, consumer func(int) string) providertree.Allocations {
+func (s scenario) after(
+	before providertree.Allocations, uuid func(int) string, consumer func(int) string,
+) providertree.Allocations {
 	after := before.Clone()
 	for i, parts := range s.Part {
 		for class, list := range parts {
@@ -204,11 +209,15 @@ func (s scenario) run(t *testing.T, url string, first int) error {
 	consumer := func(i int) string { return id(first + 20 + i) }
 	storage, host, shared := first+40, first+41, first+42
 	for n, class := range map[int]string{storage: "DISK_GB", host: "SRIOV_NET_VF"} {
-		asAdmin(t, "1.37", "POST", url+"/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": %q}`, id(n), "q-"+id(n)))
-		asAdmin(t, "1.37", "PUT", url+"/resource_providers/"+id(n)+"/inventories", fmt.Sprintf(`{"resource_provider_generation": 0, "inventories": {%q: {"total": 1000}}}`, class))
+		asAdmin(t, "1.37", "POST", url+"/resource_providers",
+			fmt.Sprintf(`{"uuid": %q, "name": %q}`, id(n), "q-"+id(n)))
+		asAdmin(t, "1.37", "PUT", url+"/resource_providers/"+id(n)+"/inventories",
+			fmt.Sprintf(`{"resource_provider_generation": 0, "inventories": {%q: {"total": 1000}}}`, class))
 	}
-	asAdmin(t, "1.37", "PUT", url+"/resource_providers/"+id(storage)+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
-	asAdmin(t, "1.37", "PUT", url+"/resource_providers/"+id(storage)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 2, "aggregates": [%q]}`, id(shared)))
+	asAdmin(t, "1.37", "PUT", url+"/resource_providers/"+
+		id(storage)+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
+	asAdmin(t, "1.37", "PUT", url+"/resource_providers/"+id(storage)+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation": 2, "aggregates": [%q]}`, id(shared)))
 
 	client, requests, now := observed(t, url)
 	name := "p-" + uuid(0)
@@ -295,7 +304,8 @@ func (s scenario) run(t *testing.T, url string, first int) error {
 		return err
 	}
 	if !tree.Equal(desired) {
-		return fmt.Errorf("the tree (-want +got):\n%s", cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
+		return fmt.Errorf("the tree (-want +got):\n%s",
+			cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 	}
 	held, err := fresh.AllocationsForProviderTree(t.Context(), uuid(0))
 	if err != nil {

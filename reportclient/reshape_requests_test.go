@@ -23,10 +23,13 @@ import (
 // gpus is the smallest reshape: VGPU from the root to a child, with two guests and what they hold
 // elsewhere.
 var gpus = example{
-	before: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), inventory(cn1, "VGPU", providertree.Inventory{Total: 4}), joinStorage},
-	claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}, nfs: {"DISK_GB": 10}}, bob: {cn1: {"VGPU": 2}}, carol: {cn1: {"VCPU": 4}}},
-	edits:  []edit{childOnce(cn1, gpu0, "cn1_gpu"), noInventory(cn1, "VGPU"), inventory(gpu0, "VGPU", providertree.Inventory{Total: 4})},
-	moves:  []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}, {bob, cn1, "VGPU", gpu0, "VGPU", 2}},
+	before: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 8}),
+		inventory(cn1, "VGPU", providertree.Inventory{Total: 4}), joinStorage},
+	claims: map[int]resources{alice: {cn1: {"VGPU": 1, "VCPU": 2}, nfs: {"DISK_GB": 10}},
+		bob: {cn1: {"VGPU": 2}}, carol: {cn1: {"VCPU": 4}}},
+	edits: []edit{childOnce(cn1, gpu0, "cn1_gpu"),
+		noInventory(cn1, "VGPU"), inventory(gpu0, "VGPU", providertree.Inventory{Total: 4})},
+	moves: []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}, {bob, cn1, "VGPU", gpu0, "VGPU", 2}},
 }
 
 // childOnce is child where an earlier try may have left it.
@@ -53,10 +56,13 @@ func testReshapeRequests(t *testing.T, empty func(*testing.T) string) {
 		client, requests, now := observed(t, url)
 		known := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 		want(t, requests, "GET /",
-			"GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits", "GET /resource_providers/#1/aggregates",
-			"GET /resource_providers", "GET /resource_providers/#9/inventories", "GET /resource_providers/#9/traits", "GET /resource_providers/#9/aggregates")
+			"GET /resource_providers", "GET /resource_providers/#1/inventories", "GET /resource_providers/#1/traits",
+			"GET /resource_providers/#1/aggregates",
+			"GET /resource_providers", "GET /resource_providers/#9/inventories", "GET /resource_providers/#9/traits",
+			"GET /resource_providers/#9/aggregates")
 		before := testproc.Try(client.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
-		want(t, requests, "GET /resource_providers/#1/allocations", "GET /allocations/#11", "GET /allocations/#12", "GET /allocations/#13")
+		want(t, requests, "GET /resource_providers/#1/allocations", "GET /allocations/#11",
+			"GET /allocations/#12", "GET /allocations/#13")
 		desired, after := known.Clone(), before.Clone()
 		for _, e := range gpus.edits {
 			e(t, desired)
@@ -73,7 +79,8 @@ func testReshapeRequests(t *testing.T, empty func(*testing.T) string) {
 		now.pass(6 * time.Minute)
 		// with the right generation
 		ok(t, apply(t, client, inventory(gpu0, "VGPU", providertree.Inventory{Total: 5})))
-		want(t, requests, "GET /resource_providers", "GET /resource_providers", "PUT /resource_providers/#2/inventories")
+		want(t, requests, "GET /resource_providers",
+			"GET /resource_providers", "PUT /resource_providers/#2/inventories")
 
 		reshape := plan.Operations[len(plan.Operations)-1].Reshape
 		posted := *reshape
@@ -114,7 +121,8 @@ func overcommitted(t *testing.T, url string) {
 	if !strings.HasPrefix(t.Name(), "TestReal") {
 		t.Fatal(err)
 	}
-	if !errors.Is(err, reportclient.ErrReshapeRefused) || errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "over-committed") {
+	if !errors.Is(err, reportclient.ErrReshapeRefused) ||
+		errors.Is(err, reportclient.ErrConflict) || !strings.Contains(err.Error(), "over-committed") {
 		t.Errorf("got %v", err)
 	}
 	// the way out
@@ -128,7 +136,8 @@ func overcommitted(t *testing.T, url string) {
 func consumerTypes(t *testing.T, url string) {
 	e := gpus
 	e.claims = map[int]resources{bob: {cn1: {"VGPU": 2}}}
-	e.moves = []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1}, {migration, cn1, "VGPU", gpu0, "VGPU", 1}, {bob, cn1, "VGPU", gpu0, "VGPU", 2}}
+	e.moves = []move{{alice, cn1, "VGPU", gpu0, "VGPU", 1},
+		{migration, cn1, "VGPU", gpu0, "VGPU", 1}, {bob, cn1, "VGPU", gpu0, "VGPU", 2}}
 	client, _, now, makePlan := e.prepare(t, url)
 	claimAs(t, url, alice, resources{cn1: {"VGPU": 1}}, "INSTANCE")
 	claimAs(t, url, migration, resources{cn1: {"VGPU": 1}}, "MIGRATION")
@@ -137,7 +146,9 @@ func consumerTypes(t *testing.T, url string) {
 	ok(t, client.Apply(t.Context(), id(cn1), plan))
 	checkPlacement(t, url, desired, after)
 	for consumer, wanted := range map[int]string{alice: "INSTANCE", migration: "MIGRATION", bob: "unknown"} {
-		if got := ask(t, "1.38", url+"/allocations/"+id(consumer)); !strings.Contains(got, fmt.Sprintf(`"consumer_type": %q`, wanted)) && !strings.Contains(got, fmt.Sprintf(`"consumer_type":%q`, wanted)) {
+		if got := ask(t, "1.38", url+"/allocations/"+id(consumer)); !strings.Contains(got,
+			fmt.Sprintf(`"consumer_type": %q`, wanted)) &&
+			!strings.Contains(got, fmt.Sprintf(`"consumer_type":%q`, wanted)) {
 			t.Errorf("consumer %d: %s, want type %s", consumer, got, wanted)
 		}
 	}
@@ -150,7 +161,9 @@ func vanishing(t *testing.T, url string) {
 	requests.fail = func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/allocations/"+id(alice)) {
 			asAdmin(t, "1.37", http.MethodDelete, url+"/allocations/"+id(alice), "")
-			body := fmt.Sprintf(`{%q: {"allocations": {%q: {"resources": {"VGPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": 1}}`, id(bob), id(elsewhere))
+			body := fmt.Sprintf(
+				`{%q: {"allocations": {%q: {"resources": {"VGPU": 1}}}, "project_id": "p", "user_id": "u", `+
+					`"consumer_generation": 1}}`, id(bob), id(elsewhere))
 			asAdmin(t, "1.37", http.MethodPost, url+"/allocations", body)
 		}
 		return nil, nil
@@ -178,12 +191,15 @@ func vanishedProvider(t *testing.T, url string) {
 func collapse(t *testing.T, url string) {
 	e := example{
 		before: []edit{
-			child(cn1, gpu0, "cn1_gpu_0"), inventory(gpu0, "VGPU", providertree.Inventory{Total: 2}), traits(gpu0, "CUSTOM_A"),
+			child(cn1, gpu0, "cn1_gpu_0"),
+			inventory(gpu0, "VGPU", providertree.Inventory{Total: 2}), traits(gpu0, "CUSTOM_A"),
 			child(gpu0, gpu1, "cn1_gpu_1"), inventory(gpu1, "VGPU", providertree.Inventory{Total: 2}), joinStorage,
 		},
-		claims: map[int]resources{alice: {gpu0: {"VGPU": 1}, nfs: {"DISK_GB": 1}}, bob: {gpu0: {"VGPU": 1}, gpu1: {"VGPU": 2}}},
-		edits:  []edit{gone(gpu0), inventory(cn1, "VGPU", providertree.Inventory{Total: 4})},
-		moves:  []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}, {bob, gpu0, "VGPU", cn1, "VGPU", 1}, {bob, gpu1, "VGPU", cn1, "VGPU", 2}},
+		claims: map[int]resources{alice: {gpu0: {"VGPU": 1}, nfs: {"DISK_GB": 1}},
+			bob: {gpu0: {"VGPU": 1}, gpu1: {"VGPU": 2}}},
+		edits: []edit{gone(gpu0), inventory(cn1, "VGPU", providertree.Inventory{Total: 4})},
+		moves: []move{{alice, gpu0, "VGPU", cn1, "VGPU", 1}, {bob, gpu0, "VGPU", cn1, "VGPU", 1},
+			{bob, gpu1, "VGPU", cn1, "VGPU", 2}},
 		plan: []string{
 			"reshape cn1: +VGPU 4; cn1_gpu_0: -VGPU; cn1_gpu_1: -VGPU; with the allocations of 2 consumers",
 			"delete resource provider cn1_gpu_1 (#3)", "delete resource provider cn1_gpu_0 (#2)",
@@ -234,10 +250,14 @@ func testSharingProviders(t *testing.T, empty func(*testing.T) string) {
 	const other, backup = 5, 6 // backup is a child in another host's tree
 	url := empty(t)
 	sharedStorage(t, url)
-	asAdmin(t, "1.37", http.MethodPost, url+"/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "backup", "parent_provider_uuid": %q}`, id(backup), id(elsewhere)))
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/traits", `{"resource_provider_generation": 0, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q, %q]}`, id(aggregate), id(other)))
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(elsewhere)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q]}`, id(aggregate)))
+	asAdmin(t, "1.37", http.MethodPost, url+"/resource_providers",
+		fmt.Sprintf(`{"uuid": %q, "name": "backup", "parent_provider_uuid": %q}`, id(backup), id(elsewhere)))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/traits",
+		`{"resource_provider_generation": 0, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(backup)+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q, %q]}`, id(aggregate), id(other)))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(elsewhere)+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation": 1, "aggregates": [%q]}`, id(aggregate)))
 	many := func(provider, first, count int) edit {
 		return func(t *testing.T, tr *providertree.Tree) {
 			for i := range count {
@@ -277,7 +297,8 @@ func testSharingProviders(t *testing.T, empty func(*testing.T) string) {
 	// Verifying costs the lists; a claim on the storage, by whichever host, three more.
 	now.pass(6 * time.Minute)
 	ok(t, apply(t, client))
-	want(t, requests, "GET /resource_providers", "GET /resource_providers", "GET /resource_providers", "GET /resource_providers")
+	want(t, requests, "GET /resource_providers", "GET /resource_providers",
+		"GET /resource_providers", "GET /resource_providers")
 	claim(t, url, alice, resources{nfs: {"DISK_GB": 10}})
 	now.pass(6 * time.Minute)
 	ok(t, apply(t, client))

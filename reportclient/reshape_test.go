@@ -21,7 +21,8 @@ import (
 )
 
 // service is who a reshape is allowed to; everything else the tests do is, too.
-var service = osapi.Fixed{Principal: osapi.Principal{User: "compute-agent", Project: "service", Roles: []string{"service"}}}
+var service = osapi.Fixed{Principal: osapi.Principal{User: "compute-agent",
+	Project: "service", Roles: []string{"service"}}}
 
 // onEmptyBundled runs a test against the bundled Placement. Each call of empty gives the URL of one
 // in which nothing was written.
@@ -81,7 +82,9 @@ func claimAs(t *testing.T, url string, consumer int, holds resources, consumerTy
 		}
 		parts = append(parts, fmt.Sprintf(`%q: {"resources": {%s}}`, id(provider), strings.Join(amounts, ", ")))
 	}
-	body := fmt.Sprintf(`{"allocations": {%s}, "project_id": "project-%d", "user_id": "user", "consumer_generation": null`, strings.Join(parts, ", "), consumer)
+	body := fmt.Sprintf(
+		`{"allocations": {%s}, "project_id": "project-%d", "user_id": "user", "consumer_generation": null`,
+		strings.Join(parts, ", "), consumer)
 	version := "1.37"
 	if consumerType != "" {
 		body, version = body+fmt.Sprintf(`, "consumer_type": %q`, consumerType), "1.38"
@@ -93,11 +96,15 @@ func claimAs(t *testing.T, url string, consumer int, holds resources, consumerTy
 func sharedStorage(t *testing.T, url string) {
 	t.Helper()
 	for uuid, name := range map[int]string{nfs: "nfs", elsewhere: "cn2"} {
-		asAdmin(t, "1.37", http.MethodPost, url+"/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": %q}`, id(uuid), name))
+		asAdmin(t, "1.37", http.MethodPost, url+"/resource_providers",
+			fmt.Sprintf(`{"uuid": %q, "name": %q}`, id(uuid), name))
 	}
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(nfs)+"/inventories", `{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 1000}}}`)
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(nfs)+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
-	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(nfs)+"/aggregates", fmt.Sprintf(`{"resource_provider_generation": 2, "aggregates": [%q]}`, id(aggregate)))
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(nfs)+"/inventories",
+		`{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 1000}}}`)
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(nfs)+"/traits",
+		`{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`)
+	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(nfs)+"/aggregates",
+		fmt.Sprintf(`{"resource_provider_generation": 2, "aggregates": [%q]}`, id(aggregate)))
 	asAdmin(t, "1.37", http.MethodPut, url+"/resource_providers/"+id(elsewhere)+"/inventories",
 		`{"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}, "VGPU": {"total": 2}}}`)
 }
@@ -153,17 +160,21 @@ func TestRealReshapes(t *testing.T) { onEmptyOpenStack(t, testReshapes) }
 func testReshapes(t *testing.T, empty func(*testing.T) string) {
 	t.Helper()
 	examples := []example{{
-		name:   "VGPU from the root to one child for each physical GPU",
-		before: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), joinStorage},
+		name: "VGPU from the root to one child for each physical GPU",
+		before: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 8}),
+			inventory(cn1, "VGPU", providertree.Inventory{Total: 6}), joinStorage},
 		claims: map[int]resources{
 			alice: {cn1: {"VGPU": 1}, nfs: {"DISK_GB": 10}}, bob: {cn1: {"VGPU": 2}}, carol: {cn1: {"VCPU": 6}},
 			migration: {cn1: {"VGPU": 1}}, moving: {cn1: {"VGPU": 1}, elsewhere: {"VGPU": 1, "VCPU": 2}},
 		},
 		crowd: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 4})},
 		edits: []edit{
-			child(cn1, gpu0, "cn1_pci_0000_84_00_0"), child(cn1, gpu1, "cn1_pci_0000_85_00_0"), noInventory(cn1, "VGPU"),
-			inventory(gpu0, "VGPU", providertree.Inventory{Total: 4}), inventory(gpu1, "VGPU", providertree.Inventory{Total: 2}),
-			traits(gpu0, "OWNER_NOVA"), traits(gpu1, "OWNER_NOVA"), inventory(cn1, "VCPU", providertree.Inventory{Total: 4, Reserved: 1}),
+			child(cn1, gpu0, "cn1_pci_0000_84_00_0"),
+			child(cn1, gpu1, "cn1_pci_0000_85_00_0"), noInventory(cn1, "VGPU"),
+			inventory(gpu0, "VGPU", providertree.Inventory{Total: 4}),
+			inventory(gpu1, "VGPU", providertree.Inventory{Total: 2}),
+			traits(gpu0, "OWNER_NOVA"), traits(gpu1, "OWNER_NOVA"),
+			inventory(cn1, "VCPU", providertree.Inventory{Total: 4, Reserved: 1}),
 		},
 		moves: []move{
 			{alice, cn1, "VGPU", gpu0, "VGPU", 1}, {bob, cn1, "VGPU", gpu0, "VGPU", 2},
@@ -174,13 +185,16 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 			"create resource provider cn1_pci_0000_85_00_0 (#3) below #1",
 			"set the traits of cn1_pci_0000_85_00_0: +OWNER_NOVA",
 			"set the traits of cn1_pci_0000_84_00_0: +OWNER_NOVA",
-			"reshape cn1: VCPU reserved 0→1, -VGPU; cn1_pci_0000_84_00_0: +VGPU 4; cn1_pci_0000_85_00_0: +VGPU 2; with the allocations of 4 consumers",
+			"reshape cn1: VCPU reserved 0→1, -VGPU; cn1_pci_0000_84_00_0: +VGPU 4; cn1_pci_0000_85_00_0: +VGPU 2; " +
+				"with the allocations of 4 consumers",
 		},
 	}, {
 		name: "processors, memory and network functions to NUMA nodes",
 		before: []edit{
-			inventory(cn1, "VCPU", providertree.Inventory{Total: 16, AllocationRatio: 4}), inventory(cn1, "MEMORY_MB", providertree.Inventory{Total: 32768}),
-			inventory(cn1, "SRIOV_NET_VF", providertree.Inventory{Total: 8}), inventory(cn1, "PCPU", providertree.Inventory{Total: 4}), joinStorage,
+			inventory(cn1, "VCPU", providertree.Inventory{Total: 16, AllocationRatio: 4}),
+			inventory(cn1, "MEMORY_MB", providertree.Inventory{Total: 32768}),
+			inventory(cn1, "SRIOV_NET_VF", providertree.Inventory{Total: 8}),
+			inventory(cn1, "PCPU", providertree.Inventory{Total: 4}), joinStorage,
 		},
 		claims: map[int]resources{
 			alice:     {cn1: {"VCPU": 2, "MEMORY_MB": 2048, "SRIOV_NET_VF": 1}, nfs: {"DISK_GB": 10}},
@@ -191,15 +205,20 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 		},
 		crowd: []edit{inventory(cn1, "PCPU", providertree.Inventory{Total: 2})},
 		edits: []edit{
-			child(cn1, 2, "cn1_numa_0"), child(cn1, 3, "cn1_numa_1"), traits(2, "HW_NUMA_ROOT"), traits(3, "HW_NUMA_ROOT"),
+			child(cn1, 2, "cn1_numa_0"), child(cn1, 3, "cn1_numa_1"),
+			traits(2, "HW_NUMA_ROOT"), traits(3, "HW_NUMA_ROOT"),
 			noInventory(cn1, "VCPU"), noInventory(cn1, "MEMORY_MB"), noInventory(cn1, "SRIOV_NET_VF"),
-			inventory(2, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4}), inventory(3, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4}),
-			inventory(2, "MEMORY_MB", providertree.Inventory{Total: 16384}), inventory(3, "MEMORY_MB", providertree.Inventory{Total: 16384}),
+			inventory(2, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4}),
+			inventory(3, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4}),
+			inventory(2, "MEMORY_MB", providertree.Inventory{Total: 16384}),
+			inventory(3, "MEMORY_MB", providertree.Inventory{Total: 16384}),
 			child(2, 4, "cn1_pf_0"), inventory(4, "SRIOV_NET_VF", providertree.Inventory{Total: 8}),
 		},
 		moves: []move{
-			{alice, cn1, "VCPU", 2, "VCPU", 2}, {alice, cn1, "MEMORY_MB", 2, "MEMORY_MB", 2048}, {alice, cn1, "SRIOV_NET_VF", 4, "SRIOV_NET_VF", 1},
-			{bob, cn1, "VCPU", 2, "VCPU", 2}, {bob, cn1, "VCPU", 3, "VCPU", 2}, {bob, cn1, "MEMORY_MB", 3, "MEMORY_MB", 4096},
+			{alice, cn1, "VCPU", 2, "VCPU", 2}, {alice, cn1, "MEMORY_MB", 2, "MEMORY_MB", 2048},
+			{alice, cn1, "SRIOV_NET_VF", 4, "SRIOV_NET_VF", 1},
+			{bob, cn1, "VCPU", 2, "VCPU", 2}, {bob, cn1, "VCPU", 3, "VCPU", 2},
+			{bob, cn1, "MEMORY_MB", 3, "MEMORY_MB", 4096},
 			{migration, cn1, "VCPU", 3, "VCPU", 4}, {migration, cn1, "MEMORY_MB", 3, "MEMORY_MB", 4096},
 			{moving, cn1, "VCPU", 3, "VCPU", 1}, {moving, cn1, "MEMORY_MB", 3, "MEMORY_MB", 512},
 		},
@@ -209,17 +228,21 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 			"create resource provider cn1_numa_1 (#3) below #1",
 			"set the traits of cn1_numa_1: +HW_NUMA_ROOT",
 			"set the traits of cn1_numa_0: +HW_NUMA_ROOT",
-			"reshape cn1: -MEMORY_MB, -SRIOV_NET_VF, -VCPU; cn1_numa_0: +MEMORY_MB 16384, +VCPU 8; cn1_pf_0: +SRIOV_NET_VF 8; " +
+			"reshape cn1: -MEMORY_MB, -SRIOV_NET_VF, -VCPU; cn1_numa_0: +MEMORY_MB 16384, +VCPU 8; cn1_pf_0: " +
+				"+SRIOV_NET_VF 8; " +
 				"cn1_numa_1: +MEMORY_MB 16384, +VCPU 8; with the allocations of 4 consumers",
 		},
 	}, {
 		name: "a custom class becomes a standard one",
 		before: []edit{
-			inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), child(cn1, gpu0, "cn1_gpu"), inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
-			child(cn1, gpu1, "cn1_other"), inventory(gpu1, "CUSTOM_FPGA", providertree.Inventory{Total: 1}), joinStorage,
+			inventory(cn1, "VCPU", providertree.Inventory{Total: 8}), child(cn1, gpu0, "cn1_gpu"),
+			inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
+			child(cn1, gpu1, "cn1_other"), inventory(gpu1, "CUSTOM_FPGA", providertree.Inventory{Total: 1}),
+			joinStorage,
 		},
 		claims: map[int]resources{
-			alice: {gpu0: {"CUSTOM_GPU": 1}, nfs: {"DISK_GB": 10}}, migration: {gpu0: {"CUSTOM_GPU": 2}}, carol: {cn1: {"VCPU": 6}},
+			alice:     {gpu0: {"CUSTOM_GPU": 1}, nfs: {"DISK_GB": 10}},
+			migration: {gpu0: {"CUSTOM_GPU": 2}}, carol: {cn1: {"VCPU": 6}},
 			moving: {gpu0: {"CUSTOM_GPU": 1}, elsewhere: {"VGPU": 1}},
 		},
 		crowd: []edit{inventory(cn1, "VCPU", providertree.Inventory{Total: 4})},
@@ -228,7 +251,8 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 			inventory(gpu1, "CUSTOM_FPGA", providertree.Inventory{Total: 2}),
 		},
 		moves: []move{
-			{alice, gpu0, "CUSTOM_GPU", gpu0, "VGPU", 1}, {migration, gpu0, "CUSTOM_GPU", gpu0, "VGPU", 2}, {moving, gpu0, "CUSTOM_GPU", gpu0, "VGPU", 1},
+			{alice, gpu0, "CUSTOM_GPU", gpu0, "VGPU", 1},
+			{migration, gpu0, "CUSTOM_GPU", gpu0, "VGPU", 2}, {moving, gpu0, "CUSTOM_GPU", gpu0, "VGPU", 1},
 		},
 		plan: []string{
 			"reshape cn1_gpu: -CUSTOM_GPU, +VGPU 4; with the allocations of 3 consumers",
@@ -241,7 +265,10 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 }
 
 // prepare brings Placement to the state before, and gathers.
-func (e example) prepare(t *testing.T, url string) (client *reportclient.Client, requests *counter, now *clock, plan func() (reportclient.Plan, *providertree.Tree, providertree.Allocations)) {
+func (e example) prepare(
+	t *testing.T, url string,
+) (client *reportclient.Client, requests *counter,
+	now *clock, plan func() (reportclient.Plan, *providertree.Tree, providertree.Allocations)) {
 	t.Helper()
 	sharedStorage(t, url)
 	client, requests, now = observed(t, url)
@@ -288,7 +315,8 @@ func (e example) run(t *testing.T, url string) {
 	tree := testproc.Try(client.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	want(t, requests, "GET /resource_providers", "GET /resource_providers")
 	if !tree.Equal(desired) {
-		t.Errorf("the cached tree is not the desired one:\n%s", cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
+		t.Errorf("the cached tree is not the desired one:\n%s",
+			cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 	}
 }
 
@@ -298,7 +326,8 @@ func checkPlacement(t *testing.T, url string, desired *providertree.Tree, after 
 	fresh, _, _ := observed(t, url)
 	tree := testproc.Try(fresh.Tree(t.Context(), id(cn1), "cn1")).Or(t)
 	if !tree.Equal(desired) {
-		t.Errorf("Placement's tree (-want +got):\n%s", cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
+		t.Errorf("Placement's tree (-want +got):\n%s",
+			cmp.Diff(slices.Collect(desired.All()), slices.Collect(tree.All())))
 	}
 	allocations := testproc.Try(fresh.AllocationsForProviderTree(t.Context(), id(cn1))).Or(t)
 	testproc.Samef(t, cmp.Diff(simplify(after), simplify(allocations)), "Placement's allocations")

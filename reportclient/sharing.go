@@ -32,7 +32,9 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 	}
 	slices.Sort(aggregates)
 	for chunk := range slices.Chunk(slices.Compact(aggregates), aggregatesPerQuery) {
-		list, err := c.placement.Providers(ctx, url.Values{"required": {providertree.TraitSharesViaAggregate}, "member_of": {"in:" + strings.Join(chunk, ",")}})
+		list, err := c.placement.Providers(ctx,
+			url.Values{"required": {providertree.TraitSharesViaAggregate},
+				"member_of": {"in:" + strings.Join(chunk, ",")}})
 		if err != nil {
 			return err
 		}
@@ -44,7 +46,8 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 			switch {
 			case errors.Is(err, ErrNotFound):
 				continue // deleted meanwhile
-			case errors.Is(err, ErrConflict): // so many hosts claim of it that it never stood still; the next look reads it again
+			// so many hosts claim of it that it never stood still; the next look reads it again
+			case errors.Is(err, ErrConflict):
 				p.Generation = rp.Generation
 			case err != nil:
 				return err
@@ -52,7 +55,9 @@ func (c *Client) addSharing(ctx context.Context, n *node, tree *providertree.Tre
 			p.ParentUUID = ""
 			if err := tree.Populate([]providertree.Provider{p}); err != nil {
 				c.config.Logger.Warn().Str("resource_provider", rp.UUID).Err(err).
-					Msg("Ignoring an invalid sharing provider: the driver does not see it. Correct it with the openstack command.")
+					Msg(
+						"Ignoring an invalid sharing provider: the driver does not see it. Correct it with the " +
+							"openstack command.")
 			}
 		}
 	}

@@ -62,7 +62,8 @@ func (c *Client) knownTraits(ctx context.Context, traits []string) ([]string, er
 		if _, found := slices.BinarySearch(known, trait); !found && !c.unknown[trait] && !providertree.IsCustom(trait) {
 			c.unknown[trait] = true
 			c.config.Logger.Warn().Str("trait", trait).
-				Msg("Placement does not know this standard trait: it is omitted until the agent restarts. Update os-traits on the control plane.")
+				Msg("Placement does not know this standard trait: it is omitted until the agent restarts. Update " +
+					"os-traits on the control plane.")
 		}
 	}
 	return known, nil

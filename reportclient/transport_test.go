@@ -22,14 +22,16 @@ import (
 
 func newClient(t *testing.T, url string, change ...func(*reportclient.Config)) *reportclient.Client {
 	t.Helper()
-	cfg := reportclient.Config{Config: placementclient.Config{URL: url, Transport: http.DefaultTransport, Logger: zerolog.Nop(), Timeout: 5 * time.Second}}
+	cfg := reportclient.Config{Config: placementclient.Config{URL: url, Transport: http.DefaultTransport,
+		Logger: zerolog.Nop(), Timeout: 5 * time.Second}}
 	for _, c := range change {
 		c(&cfg)
 	}
 	return testproc.Try(reportclient.New(cfg)).Or(t)
 }
 
-const versionDocument = `{"versions": [{"id": "v1.0", "max_version": "1.39", "min_version": "1.0", "status": "CURRENT", "links": []}]}`
+const versionDocument = `{"versions": [{"id": "v1.0", "max_version": "1.39", "min_version": "1.0", "status": ` +
+	`"CURRENT", "links": []}]}`
 
 // TestUUIDsOfAnswers: what is no UUID in an answer does not become part of the path of another
 // request.
@@ -38,8 +40,10 @@ func TestUUIDsOfAnswers(t *testing.T) {
 	const strange = "../../traits/CUSTOM_X"
 	root := fmt.Sprintf(`{"uuid": %q, "name": "cn1", "generation": 1, "parent_provider_uuid": null}`, id(1))
 	for name, list := range map[string]string{
-		"a provider": root + fmt.Sprintf(`, {"uuid": %q, "name": "child", "generation": 1, "parent_provider_uuid": %q}`, strange, id(1)),
-		"a parent":   root + fmt.Sprintf(`, {"uuid": %q, "name": "child", "generation": 1, "parent_provider_uuid": %q}`, id(2), strange),
+		"a provider": root + fmt.Sprintf(`, {"uuid": %q, "name": "child", "generation": 1, "parent_provider_uuid": %q}`,
+			strange, id(1)),
+		"a parent": root + fmt.Sprintf(`, {"uuid": %q, "name": "child", "generation": 1, "parent_provider_uuid": %q}`,
+			id(2), strange),
 		"a consumer": root,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,9 +59,11 @@ func TestUUIDsOfAnswers(t *testing.T) {
 				case r.URL.Path == "/resource_providers":
 					_, _ = fmt.Fprintf(w, `{"resource_providers": [%s]}`, list)
 				case strings.HasSuffix(r.URL.Path, "/allocations"):
-					_, _ = fmt.Fprintf(w, `{"allocations": {%q: {"resources": {"VCPU": 1}}}, "resource_provider_generation": 1}`, strange)
+					_, _ = fmt.Fprintf(w,
+						`{"allocations": {%q: {"resources": {"VCPU": 1}}}, "resource_provider_generation": 1}`, strange)
 				default:
-					_, _ = io.WriteString(w, `{"inventories": {}, "traits": [], "aggregates": [], "resource_provider_generation": 1}`)
+					_, _ = io.WriteString(w,
+						`{"inventories": {}, "traits": [], "aggregates": [], "resource_provider_generation": 1}`)
 				}
 			}))
 			defer server.Close()

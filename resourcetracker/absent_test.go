@@ -60,7 +60,8 @@ func TestUnanswered(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
 				n := s.tracker.Status().Nodes[0]
-				if n.Unanswered != c.unanswered || n.LastAnswer.Equal(first.LastAnswer) != c.unanswered || n.State != resourcetracker.Degraded {
+				if n.Unanswered != c.unanswered || n.LastAnswer.Equal(first.LastAnswer) != c.unanswered ||
+					n.State != resourcetracker.Degraded {
 					t.Errorf("%+v", n)
 				}
 				s.driver.set(func(d *fakeDriver) { d.err = nil })
@@ -128,8 +129,10 @@ func TestNodesOfBefore(t *testing.T) {
 		driver := &absent{s.driver, errors.New("driver fake is unavailable")}
 		for _, name := range []string{"another", "fake"} {
 			tracker := resourcetracker.New(resourcetracker.Config{
-				Name: name, Driver: driver, Placement: s.placement, Identity: nodeUUID, Logger: zerolog.Nop(), Records: ownership.Open(dir),
-				Timings:  resourcetracker.Timings{Interval: time.Minute, PassDeadline: 30 * time.Second, BackoffMin: time.Second, BackoffMax: 2 * time.Minute},
+				Name: name, Driver: driver, Placement: s.placement, Identity: nodeUUID, Logger: zerolog.Nop(),
+				Records: ownership.Open(dir),
+				Timings: resourcetracker.Timings{Interval: time.Minute, PassDeadline: 30 * time.Second,
+					BackoffMin: time.Second, BackoffMax: 2 * time.Minute},
 				Disabled: func(node plugins.Node) (string, bool) { return "gone", node.Name == "cn1" },
 			})
 			ctx, cancel := context.WithCancel(t.Context())
@@ -144,10 +147,13 @@ func TestNodesOfBefore(t *testing.T) {
 					t.Errorf("another driver has %+v, %d writes", nodes, s.writes()-writes)
 				}
 			} else {
-				if len(nodes) != 1 || nodes[0].UUID != nodeUUID || !nodes[0].Unanswered || nodes[0].State != resourcetracker.Degraded {
+				if len(nodes) != 1 || nodes[0].UUID != nodeUUID || !nodes[0].Unanswered ||
+					nodes[0].State != resourcetracker.Degraded {
 					t.Errorf("%+v", nodes)
 				}
-				if s.writes() != writes+1 || !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled, resourcetracker.TraitComputeNode) {
+				if s.writes() != writes+1 ||
+					!s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled,
+						resourcetracker.TraitComputeNode) {
 					t.Errorf("%d writes", s.writes()-writes)
 				}
 				var inventory providertree.Inventory
@@ -157,7 +163,8 @@ func TestNodesOfBefore(t *testing.T) {
 				driver.set(func(*fakeDriver) { driver.err = nil })
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				if n := tracker.Status().Nodes; len(n) != 1 || n[0].State != resourcetracker.Reporting || n[0].Unanswered || s.writes() != writes+1 {
+				if n := tracker.Status().Nodes; len(n) != 1 || n[0].State != resourcetracker.Reporting ||
+					n[0].Unanswered || s.writes() != writes+1 {
 					t.Errorf("after it is back: %+v, %d writes", n, s.writes()-writes)
 				}
 			}

@@ -23,7 +23,8 @@ func (t *Tracker) accepted(done []reportclient.Operation) []reportclient.Operati
 			if op.Before != nil {
 				before = op.Before.Traits
 			}
-			if op.Traits = possibleTraits(realist, op.UUID, op.Provider, before, op.Traits); slices.Equal(op.Traits, before) {
+			if op.Traits = possibleTraits(realist, op.UUID,
+				op.Provider, before, op.Traits); slices.Equal(op.Traits, before) {
 				continue
 			}
 		}

@@ -19,7 +19,8 @@ import (
 func asNova26(traits ...string) func(*scene) {
 	return func(s *scene) {
 		shared(s)
-		_, err := s.placement.tree.SetTraits(nodeUUID, append([]string{"COMPUTE_NODE", "CUSTOM_RACK_7", "COMPUTE_VOLUME_EXTEND"}, traits...))
+		_, err := s.placement.tree.SetTraits(nodeUUID,
+			append([]string{"COMPUTE_NODE", "CUSTOM_RACK_7", "COMPUTE_VOLUME_EXTEND"}, traits...))
 		must(s, err)
 	}
 }
@@ -150,7 +151,10 @@ func TestWhatAnAdoptedNodeWasIsKept(t *testing.T) {
 
 // former makes another driver the one that the node's record is of.
 func (s *scene) former() {
-	must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Providers: map[string]ownership.Provider{
-		nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}}}},
-	}}))
+	must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other",
+		Providers: map[string]ownership.Provider{
+			nodeUUID: {Name: "cn1", Owner: ownership.Driver,
+				Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver,
+					Inventory: providertree.Inventory{Total: 8}}}},
+		}}))
 }

@@ -24,18 +24,20 @@ func BenchmarkSteadyPass(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			placement := &fakePlacement{}
 			tracker := resourcetracker.New(resourcetracker.Config{
-				Name: "fake", Placement: placement, Identity: nodeUUID, Logger: zerolog.Nop(), Records: ownership.Open(b.TempDir()),
+				Name: "fake", Placement: placement, Identity: nodeUUID, Logger: zerolog.Nop(),
+				Records: ownership.Open(b.TempDir()),
 				Timings: resourcetracker.Timings{PassDeadline: time.Minute},
-				Driver: &fakeDriver{vcpus: 8, nodes: []plugins.Node{{Name: "cn1"}}, edit: func(tree *providertree.Tree) {
-					for i := range n - 1 {
-						uuid := fmt.Sprintf("22222222-0000-4000-8000-%012x", i)
-						if !tree.Exists(uuid) {
-							_ = tree.AddChild(nodeUUID, uuid, fmt.Sprintf("cn1_dev%d", i))
+				Driver: &fakeDriver{vcpus: 8, nodes: []plugins.Node{{Name: "cn1"}},
+					edit: func(tree *providertree.Tree) {
+						for i := range n - 1 {
+							uuid := fmt.Sprintf("22222222-0000-4000-8000-%012x", i)
+							if !tree.Exists(uuid) {
+								_ = tree.AddChild(nodeUUID, uuid, fmt.Sprintf("cn1_dev%d", i))
+							}
+							_, _ = tree.SetInventory(uuid, "CUSTOM_DEV", providertree.Inventory{Total: 1})
+							_, _ = tree.AddTraits(uuid, "CUSTOM_X", "HW_CPU_X86_AVX")
 						}
-						_, _ = tree.SetInventory(uuid, "CUSTOM_DEV", providertree.Inventory{Total: 1})
-						_, _ = tree.AddTraits(uuid, "CUSTOM_X", "HW_CPU_X86_AVX")
-					}
-				}},
+					}},
 			})
 			testproc.Check(b, tracker.Once(context.Background()))
 			writes := placement.writes

@@ -18,15 +18,21 @@ import (
 func TestKindOf(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for want, err := range map[Cause]error{
-		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused, CauseHost: reportclient.ErrHostRefused, CauseNotAdmitted: reportclient.ErrNotAdmitted, CauseIdentity: reportclient.ErrIdentity,
-		CauseTooOld: reportclient.ErrTooOld, CauseUnexpected: reportclient.ErrUnexpected, CauseConflict: reportclient.ErrConflict,
-		CauseInUse: reportclient.ErrInventoryInUse, CauseNotReady: plugins.ErrNotReady, CauseReshapeLate: &lateReshape{plugins.ErrReshapeNeeded},
+		CauseUnavailable: reportclient.ErrUnavailable, CauseCredentials: reportclient.ErrRefused,
+		CauseHost: reportclient.ErrHostRefused, CauseNotAdmitted: reportclient.ErrNotAdmitted,
+		CauseIdentity: reportclient.ErrIdentity,
+		CauseTooOld:   reportclient.ErrTooOld, CauseUnexpected: reportclient.ErrUnexpected,
+		CauseConflict: reportclient.ErrConflict,
+		CauseInUse:    reportclient.ErrInventoryInUse,
+		CauseNotReady: plugins.ErrNotReady, CauseReshapeLate: &lateReshape{plugins.ErrReshapeNeeded},
 		CauseReshapeRefused: &ReshapeError{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),
 	} {
-		wrapped := errors.Join(errors.New("something else"), &passError{step: "a step", err: fmt.Errorf("deep: %w", err)})
+		wrapped := errors.Join(errors.New("something else"),
+			&passError{step: "a step", err: fmt.Errorf("deep: %w", err)})
 		testproc.Equal(t, kindOf(wrapped), want, "%v is %q", err)
 	}
-	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &ReshapeError{Problem: "no"})); got != CauseReshapeRefused {
+	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &ReshapeError{Problem: "no"})); got !=
+		CauseReshapeRefused {
 		t.Errorf("the cause that an operator must fix comes first: %q", got)
 	}
 	testproc.Equal(t, kindOf(nil), "", "nothing is %q")

@@ -29,13 +29,16 @@ func (e *ClaimedError) Error() string {
 	case e.Owner == "":
 		drivers := append([]string{e.Driver}, e.Others...)
 		slices.Sort(drivers)
-		return fmt.Sprintf("%s is named by the drivers %s, and none of them is recorded as its owner: nothing is written for it",
+		return fmt.Sprintf(
+			"%s is named by the drivers %s, and none of them is recorded as its owner: nothing is written for it",
 			node, strings.Join(drivers, " and "))
 	case slices.Contains(e.Others, e.Owner):
-		return fmt.Sprintf("%s belongs to driver %s, and driver %s names it too: what driver %s reports for it is not written",
+		return fmt.Sprintf(
+			"%s belongs to driver %s, and driver %s names it too: what driver %s reports for it is not written",
 			node, e.Owner, e.Driver, e.Driver)
 	}
-	return fmt.Sprintf("%s belongs to driver %s, which does not name it now, and driver %s names it: what driver %s reports for it is not written",
+	return fmt.Sprintf("%s belongs to driver %s, which does not name it now, and driver %s names it: what driver %s "+
+		"reports for it is not written",
 		node, e.Owner, e.Driver, e.Driver)
 }
 
@@ -43,9 +46,11 @@ func (e *ClaimedError) Error() string {
 func (e *ClaimedError) Hint() string {
 	give := fmt.Sprintf("compute-agent node give %s --to ", e.Node.Name)
 	if e.Owner == "" {
-		return fmt.Sprintf("assign it to one driver with `%sDRIVER`, and remove the node from the configuration of the other", give)
+		return fmt.Sprintf(
+			"assign it to one driver with `%sDRIVER`, and remove the node from the configuration of the other", give)
 	}
-	return fmt.Sprintf("remove the node from the configuration of driver %s; or, to assign it to driver %s: `%s%s`", e.Driver, e.Driver, give, e.Driver)
+	return fmt.Sprintf("remove the node from the configuration of driver %s; or, to assign it to driver %s: `%s%s`",
+		e.Driver, e.Driver, give, e.Driver)
 }
 
 // Contested is a node that the driver names and that is held, because another driver has it or
@@ -61,14 +66,17 @@ type Contested struct {
 func contestedNodes(held []*ClaimedError) []Contested {
 	var out []Contested
 	for _, e := range held {
-		out = append(out, Contested{Name: e.Node.Name, UUID: e.Node.UUID, Owner: e.Owner, Error: e.Error(), Hint: e.Hint()})
+		out = append(out, Contested{Name: e.Node.Name,
+			UUID: e.Node.UUID, Owner: e.Owner, Error: e.Error(), Hint: e.Hint()})
 	}
 	return out
 }
 
 // claim requests the nodes that the driver has named, and returns those that it gets and those that
 // it does not. An error of the driver is passed on, so that no other driver waits for this one.
-func (t *Tracker) claim(ctx context.Context, nodes []plugins.Node, err error) (granted []plugins.Node, held []*ClaimedError) {
+func (t *Tracker) claim(
+	ctx context.Context, nodes []plugins.Node, err error,
+) (granted []plugins.Node, held []*ClaimedError) {
 	if t.config.Claim == nil {
 		return nodes, nil
 	}

@@ -28,7 +28,8 @@ const second = "11111111-0000-4000-8000-000000000002"
 func twoNodes(s *scene) {
 	s.records = ownership.Open(s.t.TempDir())
 	s.placement.tree = &providertree.Tree{}
-	must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: nodeUUID, Name: "cn1"}, {UUID: second, Name: "cn2"}}))
+	must(s, s.placement.tree.Populate(
+		[]providertree.Provider{{UUID: nodeUUID, Name: "cn1"}, {UUID: second, Name: "cn2"}}))
 	s.driver.nodes = []plugins.Node{{Name: "cn1"}, {Name: "cn2", UUID: second}}
 	s.config = func(c *resourcetracker.Config) {
 		c.Rand = func() float64 { return 0 }
@@ -55,8 +56,10 @@ func TestClaimedErrorNamesTheDrivers(t *testing.T) {
 	}{
 		{
 			resourcetracker.ClaimedError{Driver: "b", Others: []string{"a", "c"}},
-			"is named by the drivers a and b and c, and none of them is recorded as its owner: nothing is written for it",
-			"assign it to one driver with `" + give + "DRIVER`, and remove the node from the configuration of the other",
+			"is named by the drivers a and b and c, and none of them is recorded as its owner: nothing is " +
+				"written for it",
+			"assign it to one driver with `" + give +
+				"DRIVER`, and remove the node from the configuration of the other",
 		},
 		{
 			resourcetracker.ClaimedError{Driver: "b", Owner: "a", Others: []string{"a"}},
@@ -65,7 +68,8 @@ func TestClaimedErrorNamesTheDrivers(t *testing.T) {
 		},
 		{
 			resourcetracker.ClaimedError{Driver: "b", Owner: "a"},
-			"belongs to driver a, which does not name it now, and driver b names it: what driver b reports for it is not written",
+			"belongs to driver a, which does not name it now, and driver b names it: what driver b reports for it " +
+				"is not written",
 			"remove the node from the configuration of driver b; or, to assign it to driver b: `" + give + "b`",
 		},
 	} {
@@ -87,7 +91,8 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 		var claims []error
 		s := start(t, twoNodes, func(s *scene) {
 			s.also(func(c *resourcetracker.Config) {
-				c.Claim = func(_ context.Context, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
+				c.Claim = func(_ context.Context,
+					nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
 					claims = append(claims, err)
 					out := map[string]*resourcetracker.ClaimedError{}
 					for _, n := range nodes {
@@ -101,15 +106,19 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		st := s.tracker.Status()
-		if len(st.Contested) != 1 || st.Contested[0].Name != "cn1" || st.Contested[0].Owner != "other" || st.State != resourcetracker.Degraded || len(st.Nodes) != 1 || st.Nodes[0].State != resourcetracker.Reporting {
+		if len(st.Contested) != 1 || st.Contested[0].Name != "cn1" || st.Contested[0].Owner != "other" ||
+			st.State != resourcetracker.Degraded ||
+			len(st.Nodes) != 1 || st.Nodes[0].State != resourcetracker.Reporting {
 			t.Errorf("%+v", st)
 		}
-		if tree := s.said(); tree.HasTraits(nodeUUID, resourcetracker.TraitComputeNode) || !tree.HasTraits(second, resourcetracker.TraitComputeNode) {
+		if tree := s.said(); tree.HasTraits(nodeUUID, resourcetracker.TraitComputeNode) ||
+			!tree.HasTraits(second, resourcetracker.TraitComputeNode) {
 			t.Error("written is the other driver's node, or not the driver's own")
 		}
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		var claimed *resourcetracker.ClaimedError
-		if err != nil || len(plans) != 2 || plans[0].Node != "cn1" || !errors.As(plans[0].Err, &claimed) || plans[1].Node != "cn2" || plans[1].Err != nil {
+		if err != nil || len(plans) != 2 || plans[0].Node != "cn1" || !errors.As(plans[0].Err, &claimed) ||
+			plans[1].Node != "cn2" || plans[1].Err != nil {
 			t.Errorf("%v, %+v", err, plans)
 		}
 		if named, err := s.tracker.Named(t.Context()); err != nil || len(named) != 2 || named[0].UUID != nodeUUID {
@@ -118,7 +127,8 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 		s.driver.set(func(d *fakeDriver) { d.nodes = nil })
 		s.tracker.Refresh("a person asks")
 		synctest.Wait()
-		if last := claims[len(claims)-1]; claims[0] != nil || last == nil || !strings.Contains(last.Error(), "the list is empty") {
+		if last := claims[len(claims)-1]; claims[0] != nil || last == nil ||
+			!strings.Contains(last.Error(), "the list is empty") {
 			t.Errorf("claimed with %v", claims)
 		}
 		if _, err := s.tracker.Named(t.Context()); err == nil {
@@ -189,7 +199,8 @@ func TestGuestsOfEveryNode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		driver := &lister{guests: named("a", "b")}
-		claimed := &resourcetracker.ClaimedError{Node: plugins.Node{Name: "cn1", UUID: nodeUUID}, Driver: "fake", Owner: "other"}
+		claimed := &resourcetracker.ClaimedError{Node: plugins.Node{Name: "cn1", UUID: nodeUUID},
+			Driver: "fake", Owner: "other"}
 		s := start(t, twoNodes, guestsOf(driver), func(s *scene) {
 			s.also(func(c *resourcetracker.Config) {
 				c.Claim = func(context.Context, []plugins.Node, error) map[string]*resourcetracker.ClaimedError {
@@ -210,11 +221,13 @@ func TestGuestsOfEveryNode(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		driver.set(func(*fakeDriver) { driver.fails = plugins.ErrNotReady })
-		if got := guests(); !errors.Is(got[0].Err, plugins.ErrNotReady) || !strings.Contains(got[0].Err.Error(), "asking the driver for its guests") || got[0].Guests != nil {
+		if got := guests(); !errors.Is(got[0].Err, plugins.ErrNotReady) ||
+			!strings.Contains(got[0].Err.Error(), "asking the driver for its guests") || got[0].Guests != nil {
 			t.Errorf("%+v", got)
 		}
 		s.placement.set(func(p *fakePlacement) { p.readErr = reportclient.ErrUnavailable })
-		if got := guests(); !errors.Is(got[0].Err, reportclient.ErrUnavailable) || !strings.Contains(got[0].Err.Error(), "reading from Placement") {
+		if got := guests(); !errors.Is(got[0].Err, reportclient.ErrUnavailable) ||
+			!strings.Contains(got[0].Err.Error(), "reading from Placement") {
 			t.Errorf("%+v", got)
 		}
 		driver.set(func(d *fakeDriver) { d.nodes = nil })
@@ -255,7 +268,8 @@ func TestGuestsAreRememberedEveryFiveMinutes(t *testing.T) {
 		time.Sleep(time.Minute)
 		asked(1)
 		got := testproc.Try(seen.Of(nodeUUID)).Or(s.t)
-		want := map[string]resourcetracker.Sighting{"a": {First: begin.UTC(), Gone: begin.Add(5 * time.Minute).UTC()}, "b": {First: begin.Add(5 * time.Minute).UTC()}}
+		want := map[string]resourcetracker.Sighting{"a": {First: begin.UTC(), Gone: begin.Add(5 * time.Minute).UTC()},
+			"b": {First: begin.Add(5 * time.Minute).UTC()}}
 		if d := cmp.Diff(want, got); d != "" || s.logged("Failed to record the guests") > 0 {
 			t.Errorf("(-want +got):\n%s", d)
 		}
@@ -268,7 +282,8 @@ func TestGuestsAreRememberedEveryFiveMinutes(t *testing.T) {
 		driver.set(func(*fakeDriver) { driver.fails = plugins.ErrNotReady })
 		time.Sleep(5 * time.Minute)
 		asked(1)
-		if n := s.logged("Failed to record the guests"); n != 1 || s.tracker.Status().State != resourcetracker.Reporting {
+		if n := s.logged("Failed to record the guests"); n != 1 ||
+			s.tracker.Status().State != resourcetracker.Reporting {
 			t.Errorf("logged %d times, %+v", n, s.tracker.Status())
 		}
 		driver.set(func(d *fakeDriver) { d.err = plugins.ErrNotReady })

@@ -28,7 +28,8 @@ func TestADeviceThatComesBackIsNotTakenForAReservedOne(t *testing.T) {
 		s := start(t, shared, func(s *scene) { s.driver.edit = withGPU })
 		<-s.tracker.Ready()
 		s.placement.set(func(p *fakePlacement) {
-			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{gpu: {"FPGA": 1}}}}
+			p.allocations =
+				providertree.Allocations{guest1: {Resources: providertree.ProviderResources{gpu: {"FPGA": 1}}}}
 		})
 		s.driver.set(func(d *fakeDriver) {
 			d.edit = func(tree *providertree.Tree) {

@@ -82,7 +82,8 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 	for n := range 2 * want.Writes {
 		n, late := n/2+1, n%2 == 1 // the write is done, or it is not
 		got := story(t, n, late)
-		if d := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Writes" }, cmp.Ignore())); d != "" {
+		if d := cmp.Diff(want, got,
+			cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Writes" }, cmp.Ignore())); d != "" {
 			t.Errorf("after an end amid write %d, done %v (-whole +interrupted):\n%s", n, late, d)
 		}
 	}
@@ -101,7 +102,8 @@ func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, vgpus, func(s *scene) {
 				testproc.Try(s.placement.tree.AddTraits(nodeUUID, moves, stays)).Or(s.t)
-				s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+				s.driver.answer = func(tree *providertree.Tree,
+					allocations providertree.Allocations) (providertree.Allocations, error) {
 					after, err := moveVGPUs(tree, allocations)
 					if err != nil {
 						return nil, err
@@ -126,8 +128,10 @@ func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			s.checkLayout(newLayout)
-			if tree := s.said(); tree.HasTraits(nodeUUID, moves) || !tree.HasTraits(nodeUUID, stays) || !tree.HasTraits(gpu, moves) || tree.HasTraits(gpu, stays) {
-				t.Errorf("after an end amid write %d, done %v, restarted %v: %+v", writes, late, restart, slices.Collect(tree.All()))
+			if tree := s.said(); tree.HasTraits(nodeUUID, moves) || !tree.HasTraits(nodeUUID, stays) ||
+				!tree.HasTraits(gpu, moves) || tree.HasTraits(gpu, stays) {
+				t.Errorf("after an end amid write %d, done %v, restarted %v: %+v",
+					writes, late, restart, slices.Collect(tree.All()))
 			}
 			for _, kept := range s.tracker.Status().Nodes[0].Kept {
 				if strings.Contains(kept, moves) {
@@ -136,8 +140,10 @@ func TestATraitThatMovesInAReshapeIsOnOneProvider(t *testing.T) {
 			}
 			if keep {
 				record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-				if root := record.Providers[nodeUUID]; record.Pending || root.Traits[moves] != "" || root.Traits[stays] != "" || record.Providers[gpu].Traits[moves] != ownership.Driver {
-					t.Errorf("after an end amid write %d, done %v, restarted %v, recorded: %+v", writes, late, restart, record)
+				if root := record.Providers[nodeUUID]; record.Pending || root.Traits[moves] != "" ||
+					root.Traits[stays] != "" || record.Providers[gpu].Traits[moves] != ownership.Driver {
+					t.Errorf("after an end amid write %d, done %v, restarted %v, recorded: %+v",
+						writes, late, restart, record)
 				}
 			}
 			total = s.writes()

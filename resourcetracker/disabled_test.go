@@ -29,7 +29,8 @@ func TestDisabledAndEnabled(t *testing.T) {
 			}
 		})
 		<-s.tracker.Ready()
-		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) || s.tracker.Status().Nodes[0].DisabledReason != "maintenance" {
+		if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) ||
+			s.tracker.Status().Nodes[0].DisabledReason != "maintenance" {
 			t.Errorf("not disabled: %+v", s.tracker.Status().Nodes[0])
 		}
 		mu.Lock()
@@ -89,8 +90,10 @@ func TestDisablingAHostInTroubleIsTriedAgain(t *testing.T) {
 		synctest.Wait()
 		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		root := record.Providers[nodeUUID]
-		if again.logged(line) != 1 || !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) || root.Name != "cn1" ||
-			root.Traits[resourcetracker.TraitStatusDisabled] != ownership.Agent || root.Traits[resourcetracker.TraitComputeNode] != ownership.Agent {
+		if again.logged(line) != 1 || !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled) ||
+			root.Name != "cn1" ||
+			root.Traits[resourcetracker.TraitStatusDisabled] != ownership.Agent ||
+			root.Traits[resourcetracker.TraitComputeNode] != ownership.Agent {
 			t.Errorf("logged %d times, recorded %+v", again.logged(line), root)
 		}
 	})
@@ -150,7 +153,8 @@ func TestAHostInTroubleCanBeDisabled(t *testing.T) {
 				s.tracker.Refresh("disabled")
 				synctest.Wait()
 				st := s.tracker.Status().Nodes[0]
-				if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled, "CUSTOM_RACK_7") || st.DisabledReason != "it is broken" || st.State != resourcetracker.Degraded {
+				if !s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled, "CUSTOM_RACK_7") ||
+					st.DisabledReason != "it is broken" || st.State != resourcetracker.Degraded {
 					t.Errorf("not disabled: %+v", st)
 				}
 				writes := s.writes()

@@ -27,13 +27,16 @@ func (t *Tracker) noteDraft(n *nodeState, d draft) {
 		for _, line := range lines {
 			logged[line] = true
 			if !n.logged[line] {
-				t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str("node", n.Name).Str("what", line).Msg(message)
+				t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str("node", n.Name).
+					Str("what", line).Msg(message)
 			}
 		}
 	}
 	logNew(zerolog.InfoLevel, kept, "The driver tried to change something that it does not own. It was left as it is.")
 	logNew(zerolog.WarnLevel, d.conflicts, "An entry of provider.yaml has no effect.")
-	logNew(zerolog.WarnLevel, draining, "Guests still use inventory that the driver no longer reports. It stays in Placement, closed for new guests, until it is free.")
+	logNew(zerolog.WarnLevel, draining,
+		"Guests still use inventory that the driver no longer reports. It stays in Placement, closed for new "+
+			"guests, until it is free.")
 	for _, line := range d.drift {
 		if !n.logged["drift: "+line] {
 			t.count(EventDrift, n.Name, 1)

@@ -50,7 +50,8 @@ func TestUsagesThatWereReadAreKept(t *testing.T) {
 		s.placement.mu.Lock()
 		defer s.placement.mu.Unlock()
 		if s.placement.asked != n+1 || s.placement.tree.Len() != 2 {
-			t.Errorf("asked %d times for %d providers, of which %d are left", s.placement.asked, n, s.placement.tree.Len()-2)
+			t.Errorf("asked %d times for %d providers, of which %d are left",
+				s.placement.asked, n, s.placement.tree.Len()-2)
 		}
 	})
 }
@@ -60,7 +61,8 @@ func TestUsagesAreReadAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
-			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
+			s.placement.allocations =
+				providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
 			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})).Or(s.t)
 			s.driver.edit = func(tree *providertree.Tree) {
 				testproc.Try(tree.RemoveInventory(nodeUUID, "VGPU")).Or(s.t)
@@ -90,7 +92,8 @@ func TestWhatIsFreeGoesAlthoughTheGenerationStays(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, shared, func(s *scene) {
-			s.placement.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
+			s.placement.allocations =
+				providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 2}}}}
 			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 8})).Or(s.t)
 			s.driver.edit = func(tree *providertree.Tree) {
 				testproc.Try(tree.RemoveInventory(nodeUUID, "VGPU")).Or(s.t)
@@ -123,7 +126,8 @@ func TestADeviceThatIsGoneStaysWhileGuestsUseIt(t *testing.T) {
 		s := start(t, shared, func(s *scene) { s.driver.edit = withGPU })
 		<-s.tracker.Ready()
 		s.placement.set(func(p *fakePlacement) {
-			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{gpu: {"VGPU": 2}}}}
+			p.allocations =
+				providertree.Allocations{guest1: {Resources: providertree.ProviderResources{gpu: {"VGPU": 2}}}}
 		})
 		s.driver.set(func(d *fakeDriver) {
 			d.vcpus = 6

@@ -41,8 +41,9 @@ type fakeDriver struct {
 	answer  func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error)
 	renames map[string]string
 	// layout is its layout version, 0: it has none; step makes one step.
-	layout       int
-	step         func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error)
+	layout int
+	step   func(tree *providertree.Tree, from int,
+		allocations providertree.Allocations) (providertree.Allocations, map[string]string, error)
 	steps        []int
 	capabilities map[string]bool
 }
@@ -55,7 +56,9 @@ func (d *fakeDriver) LayoutVersion(context.Context) (int, error) {
 	return d.layout, nil
 }
 
-func (d *fakeDriver) ReshapeStep(_ context.Context, tree *providertree.Tree, _ string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (d *fakeDriver) ReshapeStep(
+	_ context.Context, tree *providertree.Tree, _ string, from int, allocations providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	d.steps = append(d.steps, from)
 	after, renames, err := d.step(tree, from, allocations)
 	d.renames = renames
@@ -84,7 +87,9 @@ func (d *fakeDriver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return d.nodes, nil
 }
 
-func (d *fakeDriver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (d *fakeDriver) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls++
@@ -275,7 +280,8 @@ func (p *fakePlacement) reshape(r *reportclient.Reshape) error {
 		}
 	}
 	for _, c := range r.Consumers {
-		p.allocations[c.UUID] = providertree.ConsumerAllocations{Resources: c.After.Clone(), Generation: c.Generation, ProjectID: c.ProjectID, UserID: c.UserID}
+		p.allocations[c.UUID] = providertree.ConsumerAllocations{Resources: c.After.Clone(), Generation: c.Generation,
+			ProjectID: c.ProjectID, UserID: c.UserID}
 	}
 	if p.lost {
 		end(reportclient.ReshapeUnknown)
@@ -320,15 +326,21 @@ func (p *fakePlacement) ConsumersOf(_ context.Context, provider string) (map[str
 	return out, nil
 }
 
-func (p *fakePlacement) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) reportclient.Plan {
+func (p *fakePlacement) PlanReshape(
+	known, desired *providertree.Tree, before, after providertree.Allocations,
+) reportclient.Plan {
 	return reportclient.NewReshapePlan(known, desired, before, after)
 }
 
-func (p *fakePlacement) ResolveReshape(ctx context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error) {
+func (p *fakePlacement) ResolveReshape(
+	ctx context.Context, r *reportclient.Reshape,
+) (reportclient.ReshapeOutcome, error) {
 	return p.CompareReshape(ctx, r)
 }
 
-func (p *fakePlacement) CompareReshape(_ context.Context, r *reportclient.Reshape) (reportclient.ReshapeOutcome, error) {
+func (p *fakePlacement) CompareReshape(
+	_ context.Context, r *reportclient.Reshape,
+) (reportclient.ReshapeOutcome, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.compared++

@@ -125,7 +125,8 @@ func (f flaps) lines() []string {
 	var out []string
 	for key, item := range f {
 		if item.flaps() {
-			out = append(out, fmt.Sprintf("%s: %s, written by %d of the last %d passes", key, strings.Join(item.values, ", then "), bits.OnesCount16(item.passes), flapWindow))
+			out = append(out, fmt.Sprintf("%s: %s, written by %d of the last %d passes",
+				key, strings.Join(item.values, ", then "), bits.OnesCount16(item.passes), flapWindow))
 		}
 	}
 	slices.Sort(out)

@@ -14,7 +14,8 @@ import (
 
 // setVCPU is the write of an inventory.
 func setVCPU(total, reserved int64) reportclient.Operation {
-	return reportclient.Operation{Kind: reportclient.SetInventories, UUID: "u", Provider: "cn1", Inventories: providertree.Inventories{"VCPU": {Total: total, Reserved: reserved}}}
+	return reportclient.Operation{Kind: reportclient.SetInventories, UUID: "u", Provider: "cn1",
+		Inventories: providertree.Inventories{"VCPU": {Total: total, Reserved: reserved}}}
 }
 
 // TestWhenAnItemFlaps: in which pass it is reported first, by what the passes write. 0 is a pass
@@ -99,7 +100,8 @@ func TestOthersDoNotMakeADriverFlap(t *testing.T) {
 			f := flaps{}
 			for n := range 40 {
 				f.observe([]reportclient.Operation{{
-					Kind: reportclient.SetInventories, UUID: "u", Provider: "cn1", Before: &providertree.Provider{Inventories: c.before(n)}, Inventories: c.written(n),
+					Kind: reportclient.SetInventories, UUID: "u", Provider: "cn1",
+					Before: &providertree.Provider{Inventories: c.before(n)}, Inventories: c.written(n),
 				}})
 			}
 			if got := f.lines(); len(got) != c.want {
@@ -117,7 +119,8 @@ func TestWhenAnItemIsOverwritten(t *testing.T) {
 		return &providertree.Provider{Inventories: providertree.Inventories{"VCPU": {Total: total}}}
 	}
 	for name, c := range map[string]struct{ every, want, until int }{
-		"in every pass": {1, 4, 0}, "every fifth": {5, 16, 0}, "every hour": {60, 181, 0}, "too rarely to tell": {70, 0, 0}, "three times": {5, 16, 16 + 64},
+		"in every pass": {1, 4, 0}, "every fifth": {5, 16, 0}, "every hour": {60, 181, 0},
+		"too rarely to tell": {70, 0, 0}, "three times": {5, 16, 16 + 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, got, last := flaps{}, 0, 0
@@ -136,7 +139,8 @@ func TestWhenAnItemIsOverwritten(t *testing.T) {
 					if got == 0 {
 						got = n + 1
 						testproc.Contains(t, lines[0], "inventory VCPU of cn1: total 8", "reported: %s")
-						testproc.Contains(t, lines[0], "restored 3 times; the last time it was found as: total 1", "reported: %s")
+						testproc.Contains(t, lines[0],
+							"restored 3 times; the last time it was found as: total 1", "reported: %s")
 					}
 					last = n + 1
 				}
@@ -162,14 +166,16 @@ func TestFlapsAreNamed(t *testing.T) {
 			had, has = has, had
 		}
 		kind := []reportclient.Kind{reportclient.CreateProvider, reportclient.DeleteProvider}[n%2]
-		before := &providertree.Provider{Traits: had, Aggregates: had, Inventories: providertree.Inventories{"VCPU": {Total: 1}, had[0]: {Total: 1}}}
+		before := &providertree.Provider{Traits: had,
+			Aggregates: had, Inventories: providertree.Inventories{"VCPU": {Total: 1}, had[0]: {Total: 1}}}
 		f.observe([]reportclient.Operation{
 			{Kind: reportclient.SetTraits, Provider: "traits", Traits: has, Before: before},
 			{Kind: reportclient.SetAggregates, Provider: "aggregates", Aggregates: has, Before: before},
 			{Kind: kind, Provider: "comes and goes"},
 			{Kind: reportclient.UpdateProvider, Provider: "moves", Parent: had[0]},
 			// VCPU stays as it is
-			{Kind: reportclient.SetInventories, Provider: "classes", Before: before, Inventories: providertree.Inventories{"VCPU": {Total: 1}, has[0]: {Total: 1}}},
+			{Kind: reportclient.SetInventories, Provider: "classes", Before: before,
+				Inventories: providertree.Inventories{"VCPU": {Total: 1}, has[0]: {Total: 1}}},
 			setVCPU(int64(n%5+1), 0),
 		})
 	}
@@ -182,7 +188,8 @@ func TestFlapsAreNamed(t *testing.T) {
 		"aggregate B of aggregates: " + fro("added", "removed"),
 		"inventory A of classes: " + fro("removed", inventory(1)),
 		"inventory B of classes: " + fro(inventory(1), "removed"),
-		"inventory VCPU of cn1: " + strings.Join([]string{inventory(2), inventory(3), inventory(4), inventory(5)}, ", then "),
+		"inventory VCPU of cn1: " +
+			strings.Join([]string{inventory(2), inventory(3), inventory(4), inventory(5)}, ", then "),
 		"place and name of moves: " + fro("moves below A", "moves below B"),
 		"resource provider of comes and goes: " + fro("created", "deleted"),
 		"trait A of traits: " + fro("removed", "added"),

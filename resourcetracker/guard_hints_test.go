@@ -22,7 +22,8 @@ func TestHintsOfARefusedReshape(t *testing.T) {
 		"a consumer of another host is touched": {func(r *draft) {
 			r.after[id(9, 2)].Resources[gForeign]["VCPU"] = 1
 		}, []string{fixDriver}},
-		"empty resources": {func(r *draft) { r.after[id(9, 1)].Resources[id(4, 1)] = map[string]int64{} }, []string{fixDriver}},
+		"empty resources": {func(r *draft) { r.after[id(9, 1)].Resources[id(4, 1)] = map[string]int64{} },
+			[]string{fixDriver}},
 		"no capacity": {func(r *draft) {
 			must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
 		}, []string{freeCapacity}},

@@ -26,8 +26,9 @@ func (g *reshapeGuard) checkLeaving(consumer string, before, after providertree.
 		for _, class := range before.Resources[provider].Classes() {
 			was, is := before.Resources[provider][class], after.Resources[provider][class]
 			if is < was && !g.mayLeave(provider, class, was) {
-				g.defect(consumer, provider, class, "it holds %d there and would hold %d, but the inventory stays as it is: "+
-					"allocations leave only what the reshape removes or shrinks", was, is)
+				g.defect(consumer, provider, class,
+					"it holds %d there and would hold %d, but the inventory stays as it is: "+
+						"allocations leave only what the reshape removes or shrinks", was, is)
 			}
 		}
 	}
@@ -54,7 +55,8 @@ func (d draft) mayLeave(provider, class string, amount int64) bool {
 // checkGuests compares what the reshape moves of each guest with where the driver lists it.
 func (g *reshapeGuard) checkGuests() {
 	classes := map[string]bool{} // of which the driver lists something
-	known := slices.DeleteFunc(slices.Clone(g.guests), func(guest plugins.Guest) bool { return guest.Resources == nil || guest.Requested })
+	known := slices.DeleteFunc(slices.Clone(g.guests),
+		func(guest plugins.Guest) bool { return guest.Resources == nil || guest.Requested })
 	for _, guest := range known {
 		for _, amounts := range guest.Resources {
 			for class := range amounts {
@@ -70,7 +72,8 @@ func (g *reshapeGuard) checkGuests() {
 		}
 		own := func(provider string) bool { return g.own[provider] }
 		for _, m := range providertree.Misplaced(before.Resources, after.Resources, guest.Resources, own, classes) {
-			g.defect(guest.UUID, m.Provider, m.Class, "it would hold %d there, but the driver lists the guest with %d", m.Holds, m.Has)
+			g.defect(guest.UUID, m.Provider, m.Class,
+				"it would hold %d there, but the driver lists the guest with %d", m.Holds, m.Has)
 		}
 	}
 }

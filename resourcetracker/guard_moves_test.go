@@ -52,7 +52,9 @@ func TestReshapeWaitsForTheListOfGuests(t *testing.T) {
 		driver := &lister{fails: &plugins.NotReady{Reason: "the daemon starts"}}
 		s := start(t, vgpus, guestsOf(driver))
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Error, "to compare the reshape with them") || !strings.Contains(n.Error, "the daemon starts") {
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded ||
+			!strings.Contains(n.Error, "to compare the reshape with them") ||
+			!strings.Contains(n.Error, "the daemon starts") {
 			t.Errorf("%+v", n)
 		}
 		s.checkLayout(oldLayout)
@@ -104,7 +106,8 @@ func TestAllocationsAreComparedAfterAReshape(t *testing.T) {
 		with := func(s *scene) {
 			guestsOf(&lister{guests: []plugins.Guest{{UUID: guest1}, {UUID: guest2}}})(s)
 			s.also(func(config *resourcetracker.Config) {
-				config.Seen, config.Compare, config.Rand = resourcetracker.OpenSeenGuests(dir), c.compare, func() float64 { return 0 }
+				config.Seen, config.Compare, config.Rand =
+					resourcetracker.OpenSeenGuests(dir), c.compare, func() float64 { return 0 }
 			})
 		}
 		check := func(s *scene, differing []string, asked, logged int) {
@@ -112,7 +115,8 @@ func TestAllocationsAreComparedAfterAReshape(t *testing.T) {
 			synctest.Wait()
 			testproc.Same(t, cmp.Diff(differing, s.tracker.Status().Nodes[0].Differing))
 			testproc.Equal(t, c.count(), asked, "compared %d times")
-			testproc.Equal(t, s.logged("guests hold other allocations than the driver lists"), logged, "logged %d times")
+			testproc.Equal(t, s.logged("guests hold other allocations than the driver lists"), logged,
+				"logged %d times")
 		}
 		s := start(t, vgpus, with)
 		<-s.tracker.Ready()

@@ -38,13 +38,15 @@ func vgpus() draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
 	check(known.AddRoot(gSharing, "nfs"))
-	must(known.SetInventories(gNode.UUID, providertree.Inventories{"VCPU": {Total: 8, AllocationRatio: 4}, "VGPU": {Total: 8}}))
+	must(known.SetInventories(gNode.UUID,
+		providertree.Inventories{"VCPU": {Total: 8, AllocationRatio: 4}, "VGPU": {Total: 8}}))
 	must(known.SetInventories(gSharing, providertree.Inventories{"DISK_GB": {Total: 1000}}))
 	generation := int64(7)
 	holds := func(vgpus int64, more providertree.ProviderResources) providertree.ConsumerAllocations {
 		r := providertree.ProviderResources{gNode.UUID: {"VCPU": 2, "VGPU": vgpus}}
 		maps.Copy(r, more)
-		return providertree.ConsumerAllocations{Resources: r, ProjectID: "p", UserID: "u", Generation: &generation, ConsumerType: "INSTANCE"}
+		return providertree.ConsumerAllocations{Resources: r, ProjectID: "p", UserID: "u",
+			Generation: &generation, ConsumerType: "INSTANCE"}
 	}
 	r := draft{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{
 		id(9, 1): holds(2, providertree.ProviderResources{gSharing: {"DISK_GB": 10}}),
@@ -58,8 +60,10 @@ func vgpus() draft {
 	must(r.desired.RemoveInventory(gNode.UUID, "VGPU"))
 	r.base, r.answer = r.known, r.desired
 	r.after = must(plugins.Moves{
-		{Consumer: id(9, 1), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"}, To: plugins.Place{Provider: id(4, 0), Class: "VGPU"}, Amount: 2},
-		{Consumer: id(9, 2), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"}, To: plugins.Place{Provider: id(4, 1), Class: "VGPU"}, Amount: 1},
+		{Consumer: id(9, 1), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"},
+			To: plugins.Place{Provider: id(4, 0), Class: "VGPU"}, Amount: 2},
+		{Consumer: id(9, 2), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"},
+			To: plugins.Place{Provider: id(4, 1), Class: "VGPU"}, Amount: 1},
 	}.Apply(r.before))
 	return r
 }
@@ -107,83 +111,115 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 		"everything is dropped": {func(r *draft) { r.after = providertree.Allocations{} }, []string{
 			"consumer " + guest, "consumer " + evacuee, "consumer " + plain}},
 		"an amount is lost": {func(r *draft) { r.set(guest, gpu0, "VGPU", 1) }, []string{
-			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 1: 1 would be lost"}},
+			"consumer " + guest +
+				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 1: 1 would be lost"}},
 		"an amount is doubled": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
-			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be added"}},
+			"consumer " + guest +
+				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be added"}},
 		"an amount is zero": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0"}},
-		"a negative amount makes the sum right": {func(r *draft) { r.set(guest, gpu0, "VGPU", 3); r.set(guest, id(4, 1), "VGPU", -1) }, []string{
+		"a negative amount makes the sum right": {func(r *draft) {
+			r.set(guest, gpu0, "VGPU", 3)
+			r.set(guest,
+				id(4, 1), "VGPU", -1)
+		}, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold -1"}},
 		"amounts overflow to the right sum": {func(r *draft) {
 			r.set(guest, gpu0, "VGPU", math.MaxInt64)
 			r.set(guest, id(4, 1), "VGPU", math.MaxInt64)
 			r.set(guest, gNode.UUID, "VGPU", 4)
 		}, []string{
-			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VGPU: it would hold 4, but cn1 would have no inventory",
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 9223372036854775807",
-			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 9223372036854775807",
-			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 9223372036854775807",
-			"resource provider " + gpu0 + ", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, but its capacity is 4",
+			"consumer " + guest + ", resource provider " +
+				gNode.UUID + ", resource class VGPU: it would hold 4, but cn1 would have no inventory",
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: it would hold 9223372036854775807",
+			"consumer " + guest + ", resource provider " +
+				id(4, 1) + ", resource class VGPU: it would hold 9223372036854775807",
+			"consumer " + guest +
+				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 9223372036854775807",
+			"resource provider " + gpu0 +
+				", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, but its capacity is 4",
 			"resource provider " + id(4, 1)}},
-		"a provider is left with nothing": {func(r *draft) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} }, []string{
-			"consumer " + guest + ", resource provider " + id(4, 1) + ": it would hold an empty set"}},
+		"a provider is left with nothing": {func(r *draft) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} },
+			[]string{
+				"consumer " + guest + ", resource provider " + id(4, 1) + ": it would hold an empty set"}},
 		"what another host gives is changed": {func(r *draft) { r.set(evacuee, gForeign, "VGPU", 2) }, []string{
-			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is outside of the tree of cn1, and what is allocated there would change from 1 to 2"}},
+			"consumer " + evacuee + ", resource provider " + gForeign +
+				", resource class VGPU: the provider is outside of the tree of cn1, and what is allocated there " +
+				"would change from 1 to 2"}},
 		"it is moved to another host": {func(r *draft) {
 			delete(r.after[guest].Resources, gpu0)
 			r.set(guest, gForeign, "VGPU", 2)
 		}, []string{
-			"consumer " + guest + ", resource provider " + gForeign + ", resource class VGPU: the provider is outside of the tree",
-			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
+			"consumer " + guest + ", resource provider " +
+				gForeign + ", resource class VGPU: the provider is outside of the tree",
+			"consumer " + guest +
+				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
 		"another host's provider is made one of ours": {func(r *draft) {
 			check(r.desired.AddChild(gNode.UUID, gForeign, "cn1_gpu_9"))
 			must(r.desired.SetInventories(gForeign, providertree.Inventories{"VGPU": {Total: 4}, "VCPU": {Total: 4}}))
 			r.set(evacuee, gForeign, "VGPU", 2)
 			delete(r.after[evacuee].Resources, id(4, 1))
 		}, []string{
-			"consumer " + evacuee + ", resource provider " + gForeign + ", resource class VGPU: the provider is outside of the tree",
+			"consumer " + evacuee + ", resource provider " + gForeign +
+				", resource class VGPU: the provider is outside of the tree",
 			"consumer " + evacuee + ", resource class VGPU"}},
 		"shared storage is freed": {func(r *draft) { delete(r.after[guest].Resources, gSharing) }, []string{
-			"consumer " + guest + ", resource provider " + gSharing + ", resource class DISK_GB: the provider is outside of the tree"}},
+			"consumer " + guest + ", resource provider " +
+				gSharing + ", resource class DISK_GB: the provider is outside of the tree"}},
 		"the sharing provider is changed": {func(r *draft) {
 			must(r.desired.SetInventory(gSharing, "DISK_GB", providertree.Inventory{Total: 1}))
 		}, []string{
 			"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
-		"the sharing provider is taken into the tree": {func(r *draft) { must(r.desired.Move(gSharing, gNode.UUID)) }, []string{
-			"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
+		"the sharing provider is taken into the tree": {func(r *draft) { must(r.desired.Move(gSharing, gNode.UUID)) },
+			[]string{
+				"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
 		"the provider is not there": {func(r *draft) { must(r.desired.Remove(gpu0)) }, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: the provider is outside of the tree of cn1",
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: the provider is outside of the tree of cn1",
 			"consumer " + guest + ", resource class VGPU: it holds 2"}},
 		"the inventory is not there": {func(r *draft) { must(r.desired.RemoveInventory(gpu0, "VGPU")) }, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, but cn1_gpu_0 would have no inventory of it"}},
-		"inventory that is still allocated goes": {func(r *draft) { must(r.desired.RemoveInventory(gNode.UUID, "VCPU")) }, []string{
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: it would hold 2, but cn1_gpu_0 would have no inventory of it"}},
+		"inventory that is still allocated goes": {func(r *draft) {
+			must(
+				r.desired.RemoveInventory(gNode.UUID, "VCPU"))
+		}, []string{
 			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU",
 			"consumer " + evacuee + ", resource provider " + gNode.UUID + ", resource class VCPU",
-			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 4, but cn1 would have no inventory of it"}},
+			"consumer " + plain + ", resource provider " +
+				gNode.UUID + ", resource class VCPU: it would hold 4, but cn1 would have no inventory of it"}},
 		"more than the capacity": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
 		}, []string{
-			"resource provider " + gpu0 + ", resource class VGPU: 2 would be allocated on cn1_gpu_0, but its capacity is 1"}},
+			"resource provider " + gpu0 +
+				", resource class VGPU: 2 would be allocated on cn1_gpu_0, but its capacity is 1"}},
 		"less than min_unit": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MinUnit: 3}))
 		}, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, less than the min_unit 3 of cn1_gpu_0"}},
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: it would hold 2, less than the min_unit 3 of cn1_gpu_0"}},
 		"more than max_unit": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MaxUnit: 1}))
 		}, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, more than the max_unit 1 of cn1_gpu_0"}},
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: it would hold 2, more than the max_unit 1 of cn1_gpu_0"}},
 		"off the step_size": {func(r *draft) {
 			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
 		}, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2, not a multiple of the step_size 4 of cn1_gpu_0"}},
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: it would hold 2, not a multiple of the step_size 4 of cn1_gpu_0"}},
 		"what stays of a moved consumer does not fit any more": {func(r *draft) {
-			must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 1}))
+			must(r.desired.SetInventory(gNode.UUID,
+				"VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 1}))
 		}, []string{
-			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU: it would hold 2, more than the max_unit 1",
+			"consumer " + guest + ", resource provider " +
+				gNode.UUID + ", resource class VCPU: it would hold 2, more than the max_unit 1",
 			"consumer " + evacuee}},
 		"the owner is changed": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ProjectID, c.UserID = "evil", "u" })
-		}, []string{"consumer " + guest + `: it belongs to project "p" and user "u", and would be given to project "evil"`}},
+		}, []string{"consumer " + guest +
+			`: it belongs to project "p" and user "u", and would be given to project "evil"`}},
 		"the type is changed": {func(r *draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ConsumerType = "MIGRATION" })
 		}, []string{"consumer " + guest + `: its consumer type is "INSTANCE"`}},
@@ -200,23 +236,38 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 			delete(r.after[guest].Resources, gNode.UUID)
 			r.set(guest, gpu0, "VCPU", 2)
 		}, []string{
-			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU: it holds 2 there and would hold 0, but the inventory stays as it is",
-			"consumer " + plain + ", resource provider " + gNode.UUID + ", resource class VCPU: it holds 4 there and would hold 1, but the inventory stays as it is"}},
+			"consumer " + guest + ", resource provider " +
+				gNode.UUID +
+				", resource class VCPU: it holds 2 there and would hold 0, but the inventory stays as it is",
+			"consumer " + plain + ", resource provider " +
+				gNode.UUID +
+				", resource class VCPU: it holds 4 there and would hold 1, but the inventory stays as it is"}},
 		"two guests get each other's devices": {func(r *draft) {
 			r.guests = []plugins.Guest{listed(evacuee, id(4, 0), 1), listed(guest, id(4, 1), 2)}
 		}, []string{
-			"consumer " + guest + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 2 there, but the driver lists the guest with 0",
-			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0 there, but the driver lists the guest with 2",
-			"consumer " + evacuee + ", resource provider " + gpu0 + ", resource class VGPU: it would hold 0 there, but the driver lists the guest with 1",
-			"consumer " + evacuee + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 1 there, but the driver lists the guest with 0"}},
+			"consumer " + guest + ", resource provider " +
+				gpu0 + ", resource class VGPU: it would hold 2 there, but the driver lists the guest with 0",
+			"consumer " + guest + ", resource provider " +
+				id(4, 1) + ", resource class VGPU: it would hold 0 there, but the driver lists the guest with 2",
+			"consumer " + evacuee + ", resource provider " + gpu0 +
+				", resource class VGPU: it would hold 0 there, but the driver lists the guest with 1",
+			"consumer " + evacuee + ", resource provider " + id(4, 1) +
+				", resource class VGPU: it would hold 1 there, but the driver lists the guest with 0"}},
 		"a class is renamed and the driver does not report it": {func(r *draft) {
 			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
 			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
 		}, []string{
-			"consumer " + guest + ", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be added",
-			"consumer " + guest + ", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
-		"a class is renamed backwards": {func(r *draft) { r.renames = plugins.ClassRenames{"VCPU": "PCPU"}; r.pcpus("PCPU", "VCPU") }, []string{
-			"consumer " + plain + ", resource class VCPU: it would hold 4 of a class that is renamed to PCPU, more than the 0 before"}},
+			"consumer " + guest +
+				", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be added",
+			"consumer " + guest +
+				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
+		"a class is renamed backwards": {func(r *draft) {
+			r.renames =
+				plugins.ClassRenames{"VCPU": "PCPU"}
+			r.pcpus("PCPU", "VCPU")
+		}, []string{
+			"consumer " + plain +
+				", resource class VCPU: it would hold 4 of a class that is renamed to PCPU, more than the 0 before"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
@@ -236,17 +287,21 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 
 // listed is a guest as a driver lists it.
 func listed(consumer, provider string, vgpus int64) plugins.Guest {
-	return plugins.Guest{UUID: consumer, Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 2}, provider: {"VGPU": vgpus}}}
+	return plugins.Guest{UUID: consumer,
+		Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 2}, provider: {"VGPU": vgpus}}}
 }
 
 // pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a
 // rename.
 func (r *draft) pcpus(from, to string) {
 	plain := id(9, 3)
-	r.before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}}, ProjectID: "p", UserID: "u"}
-	r.after[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}}, ProjectID: "p", UserID: "u"}
+	r.before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}},
+		ProjectID: "p", UserID: "u"}
+	r.after[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}},
+		ProjectID: "p", UserID: "u"}
 	must(r.desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
-	must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4})) // of the 8 that there were
+	// of the 8 that there were
+	must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4}))
 }
 
 // TestGuardLetsAllocationsLeaveForAReason: each way in which a reshape takes inventory away, with
@@ -269,7 +324,11 @@ func TestGuardLetsAllocationsLeaveForAReason(t *testing.T) {
 			}
 			change(r, func(i *providertree.Inventory) { i.StepSize = 4 })
 		},
-		"its kind is removed": func(r *draft) { r.answer = r.desired.Clone(); must(r.answer.RemoveInventory(gNode.UUID, "VCPU")) },
+		"its kind is removed": func(r *draft) {
+			r.answer =
+				r.desired.Clone()
+			must(r.answer.RemoveInventory(gNode.UUID, "VCPU"))
+		},
 		"it has drained before": func(r *draft) {
 			for _, tree := range []*providertree.Tree{r.known, r.desired} {
 				must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 8, Reserved: 8}))
@@ -306,7 +365,8 @@ func TestGuardComparesGuestsWithWhatMoves(t *testing.T) {
 		"resources are not known":  {{UUID: id(9, 1)}, {UUID: id(9, 2)}},
 		"it is what was requested": {requested},
 		"of other guests":          {listed(id(9, 8), id(4, 0), 2)},
-		"of other classes":         {{UUID: id(9, 1), Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 99}}}},
+		"of other classes": {{UUID: id(9, 1),
+			Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 99}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
@@ -357,7 +417,8 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 		allocations[id(9, 3)].Resources[old] = map[string]int64{"VGPU": 1}
 	}
 	violations := guardReshape(r)
-	if len(violations) != 1 || violations[0].Consumer != id(9, 3) || violations[0].Provider != old || !strings.Contains(violations[0].Problem, "cn1_old") {
+	if len(violations) != 1 || violations[0].Consumer != id(9, 3) || violations[0].Provider != old ||
+		!strings.Contains(violations[0].Problem, "cn1_old") {
 		t.Errorf("%v", violations)
 	}
 }
@@ -384,7 +445,8 @@ func randomNode(t *rapid.T) draft {
 	r := draft{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{}}
 	for n := range rapid.IntRange(1, 5).Draw(t, "consumers") {
 		generation := rapid.Int64Range(0, 9).Draw(t, "generation")
-		c := providertree.ConsumerAllocations{Resources: providertree.ProviderResources{}, ProjectID: "p", UserID: "u", Generation: &generation}
+		c := providertree.ConsumerAllocations{Resources: providertree.ProviderResources{}, ProjectID: "p",
+			UserID: "u", Generation: &generation}
 		for _, p := range append(slices.Clone(places), gSharing, gForeign) {
 			for _, class := range classes {
 				if rapid.IntRange(0, 2).Draw(t, "holds") == 0 {
@@ -418,7 +480,8 @@ func randomNode(t *rapid.T) draft {
 			continue
 		}
 		class := rapid.SampledFrom(held).Draw(t, "class")
-		move := plugins.Move{Consumer: consumer, From: plugins.Place{Provider: from, Class: class}, To: plugins.Place{Provider: to, Class: class},
+		move := plugins.Move{Consumer: consumer, From: plugins.Place{Provider: from, Class: class},
+			To:     plugins.Place{Provider: to, Class: class},
 			Amount: rapid.Int64Range(1, r.after[consumer].Resources[from][class]).Draw(t, "amount")}
 		r.after = must(plugins.Moves{move}.Apply(r.after))
 	}
@@ -458,7 +521,8 @@ func TestGuardFindsEveryFault(t *testing.T) {
 		class := rapid.SampledFrom(slices.Sorted(maps.Keys(resources[provider]))).Draw(t, "class")
 		n := resources[provider][class]
 		what := rapid.SampledFrom([]string{
-			"lost", "less", "invented", "doubled", "foreign", "sharing", "negative", "zero", "huge", "renamed", "stolen", "consumer lost", "consumer invented", "owner", "generation", "empty",
+			"lost", "less", "invented", "doubled", "foreign", "sharing", "negative", "zero", "huge", "renamed",
+			"stolen", "consumer lost", "consumer invented", "owner", "generation", "empty",
 		}).Draw(t, "fault")
 		delta := rapid.Int64Range(1, math.MaxInt64-n).Draw(t, "delta")
 		switch what {
@@ -492,7 +556,8 @@ func TestGuardFindsEveryFault(t *testing.T) {
 		case "stolen": // the sum over all consumers stays
 			delete(resources[provider], class)
 			other := id(9, 99)
-			r.after[other] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{provider: {class: n}}}
+			r.after[other] =
+				providertree.ConsumerAllocations{Resources: providertree.ProviderResources{provider: {class: n}}}
 		case "consumer lost":
 			delete(r.after, consumer)
 		case "consumer invented":

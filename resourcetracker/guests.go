@@ -165,12 +165,15 @@ func (s *SeenGuests) load(root string) (seenNode, error) {
 	switch {
 	case err != nil:
 	case f.Version > seenVersion:
-		err = fmt.Errorf("it has version %d, but this agent knows version %d: a newer agent wrote it", f.Version, seenVersion)
+		err = fmt.Errorf("it has version %d, but this agent knows version %d: a newer agent wrote it",
+			f.Version, seenVersion)
 	case f.Version < 1 || f.Root != root:
 		err = fmt.Errorf("it is about node %q", f.Root)
 	}
 	if err != nil {
-		return seenNode{}, fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees", s.path(root), files.Denied(err))
+		return seenNode{},
+			fmt.Errorf("%s cannot be read: %w; move it away, and the agent starts a new record of the guests it sees",
+				s.path(root), files.Denied(err))
 	}
 	s.nodes[root] = seenNode{f.Guests, f.Uncompared}
 	return s.nodes[root], nil
@@ -178,7 +181,8 @@ func (s *SeenGuests) load(root string) (seenNode, error) {
 
 // save replaces a node's file: old or new, never part of one. s.mu is held.
 func (s *SeenGuests) save(root string, n seenNode) error {
-	content, err := json.MarshalIndent(seenFile{Version: seenVersion, Root: root, Guests: n.guests, Uncompared: n.uncompared}, "", " ")
+	content, err := json.MarshalIndent(
+		seenFile{Version: seenVersion, Root: root, Guests: n.guests, Uncompared: n.uncompared}, "", " ")
 	if err == nil {
 		err = os.MkdirAll(s.dir, 0o700)
 	}
@@ -252,7 +256,8 @@ func (t *Tracker) recordGuests(ctx context.Context, node plugins.Node, state *no
 		err = t.compareGuests(ctx, node, state, guests)
 	}
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
-		t.config.Logger.Debug().Str("driver", t.config.Name).Str("node", node.Name).Err(err).Msg("Failed to record the guests.")
+		t.config.Logger.Debug().Str("driver", t.config.Name).Str("node", node.Name).Err(err).
+			Msg("Failed to record the guests.")
 	}
 }
 
@@ -265,13 +270,16 @@ func (t *Tracker) compareLater(node plugins.Node, state *nodeState) {
 	}
 	if err := t.config.Seen.SetUncompared(node.UUID, true); err != nil {
 		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", node.Name).Err(err).
-			Msg("Failed to record that the reshape is to be compared with the guests. Run `compute-agent allocations audit` after it.")
+			Msg("Failed to record that the reshape is to be compared with the guests. Run `compute-agent " +
+				"allocations audit` after it.")
 	}
 }
 
 // compareGuests compares what the guests of a reshaped node hold with what the driver lists. Where
 // something differs, it does so again until an operator has found out which of the two is right.
-func (t *Tracker) compareGuests(ctx context.Context, node plugins.Node, state *nodeState, guests []plugins.Guest) error {
+func (t *Tracker) compareGuests(
+	ctx context.Context, node plugins.Node, state *nodeState, guests []plugins.Guest,
+) error {
 	if t.config.Compare == nil {
 		return nil
 	}
@@ -291,7 +299,9 @@ func (t *Tracker) compareGuests(ctx context.Context, node plugins.Node, state *n
 	return t.config.Seen.SetUncompared(node.UUID, false)
 }
 
-func (t *Tracker) guestsOf(ctx context.Context, lister plugins.GuestLister, node plugins.Node) ([]plugins.Guest, error) {
+func (t *Tracker) guestsOf(
+	ctx context.Context, lister plugins.GuestLister, node plugins.Node,
+) ([]plugins.Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	tree, err := t.config.Placement.Tree(ctx, node.UUID, node.Name)

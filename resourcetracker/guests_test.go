@@ -42,10 +42,14 @@ func TestSeenGuests(t *testing.T) {
 		{0, nil, nil, false},
 		{1, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}}, true},
 		{2, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}}, false},
-		{3, []string{"b"}, map[string]resourcetracker.Sighting{"a": {First: hour(1), Gone: hour(3)}, "b": {First: hour(3)}}, true},
-		{4, []string{"b"}, map[string]resourcetracker.Sighting{"a": {First: hour(1), Gone: hour(3)}, "b": {First: hour(3)}}, false},
-		{5, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}, "b": {First: hour(3), Gone: hour(5)}}, true},
-		{5 + 30*24, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}, "b": {First: hour(3), Gone: hour(5)}}, false},
+		{3, []string{"b"}, map[string]resourcetracker.Sighting{"a": {First: hour(1), Gone: hour(3)},
+			"b": {First: hour(3)}}, true},
+		{4, []string{"b"}, map[string]resourcetracker.Sighting{"a": {First: hour(1), Gone: hour(3)},
+			"b": {First: hour(3)}}, false},
+		{5, []string{"a"},
+			map[string]resourcetracker.Sighting{"a": {First: hour(1)}, "b": {First: hour(3), Gone: hour(5)}}, true},
+		{5 + 30*24, []string{"a"},
+			map[string]resourcetracker.Sighting{"a": {First: hour(1)}, "b": {First: hour(3), Gone: hour(5)}}, false},
 		{6 + 30*24, []string{"a"}, map[string]resourcetracker.Sighting{"a": {First: hour(1)}}, true},
 	} {
 		path := filepath.Join(dir, resourcetracker.GuestsDir, seenRoot+".json")
@@ -73,7 +77,8 @@ func TestSeenGuestsAreNotForgotten(t *testing.T) {
 		lastListed := map[string]time.Time{}
 		for range rapid.IntRange(1, 12).Draw(t, "looks") {
 			now = now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "hours")) * time.Hour)
-			listed := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 4, rapid.ID).Draw(t, "guests")
+			listed := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 4, rapid.ID).
+				Draw(t, "guests")
 			testproc.Check(t, s.Note(seenRoot, named(listed...), now))
 			for _, g := range listed {
 				lastListed[g] = now
@@ -125,7 +130,8 @@ func TestSeenGuestsOfAWrongClock(t *testing.T) {
 func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, content := range map[string]string{
-		"nothing": "", "no JSON": "{", "of the future": fmt.Sprintf(`{"version": 2, "root_provider_uuid": %q}`, seenRoot), "another node's": `{"version": 1, "root_provider_uuid": "x"}`, "no version": "{}",
+		"nothing": "", "no JSON": "{", "of the future": fmt.Sprintf(`{"version": 2, "root_provider_uuid": %q}`,
+			seenRoot), "another node's": `{"version": 1, "root_provider_uuid": "x"}`, "no version": "{}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

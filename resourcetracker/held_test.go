@@ -22,8 +22,9 @@ func TestRefusedIdentityIsHeld(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const other = "11111111-0000-4000-8000-000000000002"
 	for name, refusal := range map[string]error{
-		"by Placement":   fmt.Errorf("%w: resource provider \"cn1\" has uuid X there", reportclient.ErrIdentity),
-		"by its records": &identity.Error{Problem: "this Placement does not have node cn1", Hint: "restore its database"},
+		"by Placement": fmt.Errorf("%w: resource provider \"cn1\" has uuid X there", reportclient.ErrIdentity),
+		"by its records": &identity.Error{Problem: "this Placement does not have node cn1",
+			Hint: "restore its database"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -38,17 +39,21 @@ func TestRefusedIdentityIsHeld(t *testing.T) {
 				synctest.Wait()
 				st := s.tracker.Status()
 				held, reported := st.Nodes[0], st.Nodes[1]
-				if st.State != resourcetracker.Degraded || held.State != resourcetracker.Degraded || !held.Held || held.Cause != resourcetracker.CauseIdentity ||
-					!strings.Contains(held.Error, "cn1") || !containsAll(held.Hint, "compute-agent adopt", "compute-agent refresh") {
+				if st.State != resourcetracker.Degraded || held.State != resourcetracker.Degraded || !held.Held ||
+					held.Cause != resourcetracker.CauseIdentity ||
+					!strings.Contains(held.Error, "cn1") ||
+					!containsAll(held.Hint, "compute-agent adopt", "compute-agent refresh") {
 					t.Errorf("status: %+v", st)
 				}
 				if strings.Contains(held.Error, "what to do") {
 					t.Errorf("the hint is repeated: %s", held.Error)
 				}
-				if reported.State != resourcetracker.Reporting || reported.Passes < 100 || !s.said().Exists(other) || s.said().Exists(nodeUUID) {
+				if reported.State != resourcetracker.Reporting || reported.Passes < 100 ||
+					!s.said().Exists(other) || s.said().Exists(nodeUUID) {
 					t.Errorf("the other node: %+v", reported)
 				}
-				testproc.Equal(t, s.logged("The identity of the node is refused and the node is held"), 1, "logged %d times")
+				testproc.Equal(t, s.logged("The identity of the node is refused and the node is held"), 1,
+					"logged %d times")
 				if n := s.reads() - reads; n > int(reported.Passes) {
 					t.Errorf("%d reads in %d passes of the other node: the held one is tried again", n, reported.Passes)
 				}

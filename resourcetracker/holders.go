@@ -29,7 +29,9 @@ const maxHolders = 10
 //
 // Cost: one GET for each provider with draining inventory, each time that its usage is read (see
 // usages), and none otherwise.
-func (t *Tracker) holders(ctx context.Context, state *nodeState, draining []ownership.Draining) map[plugins.Place][]string {
+func (t *Tracker) holders(
+	ctx context.Context, state *nodeState, draining []ownership.Draining,
+) map[plugins.Place][]string {
 	placement, can := t.config.Placement.(Holders)
 	if !can {
 		return nil
@@ -69,7 +71,8 @@ func heldBy(consumers []string) string {
 	case len(consumers) == 0:
 		return ""
 	case more > 0:
-		return fmt.Sprintf(" They are held by the consumers %s and %d more.", strings.Join(consumers[:maxHolders], ", "), more)
+		return fmt.Sprintf(" They are held by the consumers %s and %d more.",
+			strings.Join(consumers[:maxHolders], ", "), more)
 	case len(consumers) == 1:
 		return " They are held by the consumer " + consumers[0] + "."
 	}

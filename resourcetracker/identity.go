@@ -62,8 +62,10 @@ func FindIdentity(stateDir string, search ...string) (id string, err error) {
 		case err != nil:
 			return "", err
 		case id != "" && id != found:
-			return "", fmt.Errorf("this host has two identities: %s says %s and %s says %s; remove the wrong one (the right one is the uuid of "+
-				"this host's resource provider in Placement)", from, id, path, found)
+			return "", fmt.Errorf(
+				"this host has two identities: %s says %s and %s says %s; remove the wrong one (the right one is "+
+					"the uuid of "+
+					"this host's resource provider in Placement)", from, id, path, found)
 		}
 		id, from = found, path
 	}

@@ -45,7 +45,8 @@ func TestIdentityRefusals(t *testing.T) {
 			state, etc := t.TempDir(), t.TempDir()
 			for dir, content := range map[string]string{state: c.state, etc: c.etc} {
 				if dir == state || content != "" {
-					testproc.Check(t, os.WriteFile(filepath.Join(dir, resourcetracker.IdentityFile), []byte(content), 0o600))
+					testproc.Check(t,
+						os.WriteFile(filepath.Join(dir, resourcetracker.IdentityFile), []byte(content), 0o600))
 				}
 			}
 			_, _, err := resourcetracker.LoadIdentity(state, etc)
@@ -89,13 +90,19 @@ func TestIdentityIsReplaced(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.FixedZone("", 3600))
 	type files = map[string]string
 	for name, c := range map[string]struct{ before, want files }{
-		"nowhere":               {files{}, files{"state/compute_id": id + "\n"}},
-		"everywhere already":    {files{"state/compute_id": id + "\n", "etc/compute_id": id}, files{"state/compute_id": id + "\n", "etc/compute_id": id}},
-		"another in both":       {files{"state/compute_id": other, "etc/compute_id": other + "\n"}, files{"state/compute_id": id + "\n", "state/" + kept: other, "etc/compute_id": id + "\n", "etc/" + kept: other + "\n"}},
-		"one of two":            {files{"state/compute_id": id, "etc/compute_id": other}, files{"state/compute_id": id, "etc/compute_id": id + "\n", "etc/" + kept: other}},
-		"not in the state":      {files{"etc/compute_id": id}, files{"etc/compute_id": id}},
-		"what is no identity":   {files{"state/compute_id": "rubbish"}, files{"state/compute_id": id + "\n", "state/" + kept: "rubbish"}},
-		"what cannot be linked": {files{"state/compute_id": other, "state/" + kept: "in the way"}, files{"state/compute_id": other, "state/" + kept: "in the way"}},
+		"nowhere": {files{}, files{"state/compute_id": id + "\n"}},
+		"everywhere already": {files{"state/compute_id": id + "\n", "etc/compute_id": id},
+			files{"state/compute_id": id + "\n", "etc/compute_id": id}},
+		"another in both": {files{"state/compute_id": other, "etc/compute_id": other + "\n"},
+			files{"state/compute_id": id + "\n", "state/" +
+				kept: other, "etc/compute_id": id + "\n", "etc/" + kept: other + "\n"}},
+		"one of two": {files{"state/compute_id": id, "etc/compute_id": other},
+			files{"state/compute_id": id, "etc/compute_id": id + "\n", "etc/" + kept: other}},
+		"not in the state": {files{"etc/compute_id": id}, files{"etc/compute_id": id}},
+		"what is no identity": {files{"state/compute_id": "rubbish"},
+			files{"state/compute_id": id + "\n", "state/" + kept: "rubbish"}},
+		"what cannot be linked": {files{"state/compute_id": other, "state/" + kept: "in the way"},
+			files{"state/compute_id": other, "state/" + kept: "in the way"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -117,7 +124,8 @@ func TestIdentityIsReplaced(t *testing.T) {
 				}
 			}
 			testproc.Same(t, cmp.Diff(c.want, got))
-			if info, err := os.Stat(filepath.Join(state, "compute_id")); c.want["state/compute_id"] == id+"\n" && c.before["state/compute_id"] != id+"\n" && (err != nil || info.Mode().Perm() != 0o644) {
+			if info, err := os.Stat(filepath.Join(state, "compute_id")); c.want["state/compute_id"] == id+"\n" &&
+				c.before["state/compute_id"] != id+"\n" && (err != nil || info.Mode().Perm() != 0o644) {
 				t.Errorf("%v, %v", info, err)
 			}
 		})

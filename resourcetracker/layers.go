@@ -29,8 +29,10 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	operator, conflicts := t.operatorLayer(state, d, config)
 	agent, unsupported := t.agentLayer(state, d)
 	result, err := ownership.Merge(ownership.Input{
-		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base, Answer: d.answer, Record: d.record,
-		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil, Created: d.record.Created || isNew(d.known, d.node.UUID),
+		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base,
+		Answer: d.answer, Record: d.record,
+		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil,
+		Created: d.record.Created || isNew(d.known, d.node.UUID),
 	})
 	if err != nil {
 		return d, &passError{step: "merging the driver's provider tree with other clients' changes", err: err}
@@ -107,7 +109,8 @@ func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, 
 	}
 	layouts, former := t.layoutTraits(d)
 	traits, unsupported = append(traits, layouts...), append(unsupported, former...)
-	return ownership.Layer{Owner: ownership.Agent, Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
+	return ownership.Layer{Owner: ownership.Agent,
+		Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
 }
 
 // operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries
@@ -138,7 +141,8 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 
 // conflictText says which entry of provider.yaml is left out, and why.
 func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
-	return fmt.Sprintf("%s: %s on %s has no effect: %s", config.Where(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
+	return fmt.Sprintf("%s: %s on %s has no effect: %s",
+		config.Where(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
 }
 
 // adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is
@@ -224,7 +228,9 @@ const usedFor = 5 * time.Minute
 
 // usages reads how much is allocated of some providers, unless that is known for the generation
 // that they have, and is not old.
-func (t *Tracker) usages(ctx context.Context, state *nodeState, known *providertree.Tree, providers []string) (providertree.ProviderResources, error) {
+func (t *Tracker) usages(
+	ctx context.Context, state *nodeState, known *providertree.Tree, providers []string,
+) (providertree.ProviderResources, error) {
 	out := make(providertree.ProviderResources, len(providers))
 	fresh := make(map[string]used, len(providers))
 	for _, uuid := range providers {

@@ -33,7 +33,8 @@ func shared(s *scene) {
 			Inventories: providertree.Inventories{"VCPU": {Total: 8}}, Aggregates: []string{bridge},
 		},
 		{
-			UUID: bridge, Name: "cn1:NIC Switch agent:br0", ParentUUID: nodeUUID, Generation: 3, Traits: []string{"CUSTOM_PHYSNET"},
+			UUID: bridge, Name: "cn1:NIC Switch agent:br0",
+			ParentUUID: nodeUUID, Generation: 3, Traits: []string{"CUSTOM_PHYSNET"},
 			Inventories: providertree.Inventories{"NET_BW_EGR_KILOBIT_PER_SEC": {Total: 1000}},
 		},
 	}))
@@ -46,20 +47,23 @@ func TestATreeThatOthersWroteToIsAdoptedWithoutAWrite(t *testing.T) {
 		s := start(t, shared)
 		<-s.tracker.Ready()
 		if s.writes() != 0 || s.calls() != 2 {
-			t.Errorf("%d writes, %d calls of the driver: %v", s.writes(), s.calls(), s.tracker.Status().Nodes[0].Changes)
+			t.Errorf("%d writes, %d calls of the driver: %v",
+				s.writes(), s.calls(), s.tracker.Status().Nodes[0].Changes)
 		}
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		testproc.Equal(t, s.writes(), 0, "%d writes later")
 		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 		root := record.Providers[nodeUUID]
-		if root.Inventories["VCPU"].Owner != ownership.Driver || root.Traits["COMPUTE_NODE"] != ownership.Agent || root.Traits["CUSTOM_RACK_7"] != "" {
+		if root.Inventories["VCPU"].Owner != ownership.Driver || root.Traits["COMPUTE_NODE"] != ownership.Agent ||
+			root.Traits["CUSTOM_RACK_7"] != "" {
 			t.Errorf("recorded: %+v", root)
 		}
 		if _, ours := record.Providers[bridge]; ours {
 			t.Error("neutron's provider is taken for ours")
 		}
-		if was, err := s.records.LoadAdopted(nodeUUID); err != nil || was == nil || len(was.Providers) != 2 || len(was.Changed) > 0 {
+		if was, err := s.records.LoadAdopted(nodeUUID); err != nil || was == nil ||
+			len(was.Providers) != 2 || len(was.Changed) > 0 {
 			t.Errorf("what it was before: %+v, %v", was, err)
 		}
 	})
@@ -85,11 +89,13 @@ func TestWhatOthersWroteOutlivesADriverThatWipes(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		root, _ := s.said().Provider(nodeUUID)
-		if !root.HasTrait("CUSTOM_RACK_7") || !root.HasTrait("HW_CPU_X86_AVX") || len(root.Aggregates) != 1 || !s.said().Exists(bridge) {
+		if !root.HasTrait("CUSTOM_RACK_7") || !root.HasTrait("HW_CPU_X86_AVX") ||
+			len(root.Aggregates) != 1 || !s.said().Exists(bridge) {
 			t.Errorf("root %+v, neutron's provider there: %v", root, s.said().Exists(bridge))
 		}
 		kept := s.tracker.Status().Nodes[0].Kept
-		if len(kept) != 3 || s.logged("does not own. It was left", "CUSTOM_RACK_7") != 1 || s.logged("does not own. It was left") != 3 {
+		if len(kept) != 3 || s.logged("does not own. It was left", "CUSTOM_RACK_7") != 1 ||
+			s.logged("does not own. It was left") != 3 {
 			t.Errorf("kept %q, logged %d times", kept, s.logged("does not own. It was left"))
 		}
 		testproc.Equal(t, s.writes(), 1, "%d writes")
@@ -111,7 +117,8 @@ func TestCapabilities(t *testing.T) {
 		if s.logged("does not own. It was left") > 0 {
 			t.Error("the log says that a trait stays, and it is removed")
 		}
-		if !s.said().HasTraits(nodeUUID, "COMPUTE_NET_ATTACH_INTERFACE") || s.said().HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") {
+		if !s.said().HasTraits(nodeUUID, "COMPUTE_NET_ATTACH_INTERFACE") ||
+			s.said().HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") {
 			t.Errorf("%v", slices.Collect(s.said().All()))
 		}
 		s.driver.set(func(d *fakeDriver) { d.capabilities = nil })
@@ -161,31 +168,36 @@ providers:
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		tree := s.said()
-		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 4 || !tree.HasTraits(nodeUUID, "CUSTOM_FAST") || !tree.HasTraits(bridge, "CUSTOM_BLUE", "CUSTOM_PHYSNET") {
+		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 4 ||
+			!tree.HasTraits(nodeUUID, "CUSTOM_FAST") || !tree.HasTraits(bridge, "CUSTOM_BLUE", "CUSTOM_PHYSNET") {
 			t.Errorf("%v", slices.Collect(tree.All()))
 		}
 		// Three names are new, two providers get traits, one an inventory, and then there is
 		// nothing to write any more, many passes on.
-		if n := s.tracker.Status().Nodes[0]; n.Passes < 9 || s.writes() != 6 || len(n.Conflicts) != 1 || !strings.Contains(n.Conflicts[0], "absent") {
+		if n := s.tracker.Status().Nodes[0]; n.Passes < 9 || s.writes() != 6 || len(n.Conflicts) != 1 ||
+			!strings.Contains(n.Conflicts[0], "absent") {
 			t.Errorf("%d writes, %+v", s.writes(), n)
 		}
 
 		// What leaves the file leaves Placement, and nothing else; guests that hold a licence keep
 		// it.
 		s.placement.set(func(p *fakePlacement) {
-			p.allocations = providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"CUSTOM_LICENSE": 3}}}}
+			p.allocations =
+				providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"CUSTOM_LICENSE": 3}}}}
 		})
 		write("meta: {schema_version: '1.0'}\nproviders: []\n")
 		s.tracker.Refresh("the file changed")
 		synctest.Wait()
 		tree = s.said()
-		if tree.HasTraits(nodeUUID, "CUSTOM_FAST") || tree.HasTraits(bridge, "CUSTOM_BLUE") || !tree.HasTraits(bridge, "CUSTOM_PHYSNET") || !tree.HasTraits(nodeUUID, "CUSTOM_RACK_7") {
+		if tree.HasTraits(nodeUUID, "CUSTOM_FAST") || tree.HasTraits(bridge, "CUSTOM_BLUE") ||
+			!tree.HasTraits(bridge, "CUSTOM_PHYSNET") || !tree.HasTraits(nodeUUID, "CUSTOM_RACK_7") {
 			t.Errorf("%v", slices.Collect(tree.All()))
 		}
 		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 3 || inv.Reserved != 3 {
 			t.Errorf("of 4 licences, 3 of them in use, stay: %+v", inv)
 		}
-		if r := s.tracker.Status().Nodes[0].Draining; len(r) != 1 || !strings.Contains(r[0], "held by the consumer "+guest1+".") {
+		if r := s.tracker.Status().Nodes[0].Draining; len(r) != 1 ||
+			!strings.Contains(r[0], "held by the consumer "+guest1+".") {
 			t.Errorf("draining: %q", r)
 		}
 		s.placement.set(func(p *fakePlacement) {
@@ -208,11 +220,19 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, vgpus, func(s *scene) {
 				s.records = ownership.Open(s.stateDir())
-				must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: bridge, Name: "cn1_gpu", ParentUUID: nodeUUID, Generation: 3, Inventories: providertree.Inventories{"CUSTOM_A": {Total: 1}}}}))
-				must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
-					nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
-				}}))
-				s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+				must(s, s.placement.tree.Populate(
+					[]providertree.Provider{{UUID: bridge, Name: "cn1_gpu", ParentUUID: nodeUUID, Generation: 3,
+						Inventories: providertree.Inventories{"CUSTOM_A": {Total: 1}}}}))
+				must(s, s.records.Save(
+					&ownership.Record{Root: nodeUUID,
+						Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
+							nodeUUID: {Name: "cn1",
+								Owner: ownership.Driver,
+								Inventories: map[string]ownership.Stock{"VGPU": {Owner: ownership.Driver,
+									Inventory: providertree.Inventory{Total: 4}}}},
+						}}))
+				s.driver.answer = func(tree *providertree.Tree,
+					allocations providertree.Allocations) (providertree.Allocations, error) {
 					if tree.Exists(bridge) {
 						testproc.Try(tree.Remove(bridge)).Or(s.t)
 					}
@@ -228,7 +248,9 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 			if s.checkLayout(oldLayout); s.said().Exists(gpu) {
 				t.Error("it was made")
 			}
-			if inUse && !strings.Contains(n.Error, text) || !inUse && (n.Error != "" || len(n.Kept) != 2 || !strings.Contains(n.Kept[1], text) || len(n.Conflicts) > 0) {
+			if inUse && !strings.Contains(n.Error, text) ||
+				!inUse &&
+					(n.Error != "" || len(n.Kept) != 2 || !strings.Contains(n.Kept[1], text) || len(n.Conflicts) > 0) {
 				t.Errorf("%+v", n)
 			}
 		})
@@ -273,19 +295,24 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 			s := start(t, shared, func(s *scene) {
 				_, err := s.placement.tree.AddTraits(nodeUUID, "COMPUTE_RESCUE_BFV", trait, "HW_CPU_X86_AVX")
 				must(s, err)
-				agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent, "COMPUTE_RESCUE_BFV": ownership.Agent, trait: ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
-				must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Layout: 4, Created: true, Providers: map[string]ownership.Provider{
-					nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: agents},
-					bridge:   {Name: "cn1:NIC Switch agent:br0", Parent: nodeUUID, Owner: ownership.Driver},
-				}}))
+				agents := map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent,
+					"COMPUTE_RESCUE_BFV": ownership.Agent, trait: ownership.Agent, "HW_CPU_X86_AVX": ownership.Driver}
+				must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "other", Layout: 4,
+					Created: true, Providers: map[string]ownership.Provider{
+						nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: agents},
+						bridge:   {Name: "cn1:NIC Switch agent:br0", Parent: nodeUUID, Owner: ownership.Driver},
+					}}))
 			})
 			<-s.tracker.Ready()
 			tree := s.said()
-			if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, trait) || tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") || !tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
+			if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, trait) ||
+				tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") ||
+				!tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
 				t.Errorf("%v", slices.Collect(tree.All()))
 			}
 			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-			if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" || !record.Created || record.Layout != 0 {
+			if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" ||
+				!record.Created || record.Layout != 0 {
 				t.Errorf("recorded: %+v", record)
 			}
 		})
@@ -306,14 +333,17 @@ func TestATraitThatPlacementDoesNotKnow(t *testing.T) {
 		<-s.tracker.Ready()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if n := s.tracker.Status().Nodes[0]; len(n.Drift) > 0 || s.logged("another client changed it") > 0 || s.writes() != 1 {
+		if n := s.tracker.Status().Nodes[0]; len(n.Drift) > 0 ||
+			s.logged("another client changed it") > 0 || s.writes() != 1 {
 			t.Errorf("%d writes, drift %q, logged %d times", s.writes(), n.Drift, s.logged("another client changed it"))
 		}
-		if changes := strings.Join(s.tracker.Status().Nodes[0].Changes, "; "); s.logged(future) > 0 || strings.Contains(changes, future) || !strings.Contains(changes, "+HW_CPU_X86_AVX") {
+		if changes := strings.Join(s.tracker.Status().Nodes[0].Changes, "; "); s.logged(future) > 0 ||
+			strings.Contains(changes, future) || !strings.Contains(changes, "+HW_CPU_X86_AVX") {
 			t.Errorf("Placement refused the trait, and the changes or the log name it: %s", changes)
 		}
 		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-		if traits := record.Providers[nodeUUID].Traits; traits[future] != "" || traits["HW_CPU_X86_AVX"] != ownership.Driver {
+		if traits := record.Providers[nodeUUID].Traits; traits[future] != "" ||
+			traits["HW_CPU_X86_AVX"] != ownership.Driver {
 			t.Errorf("ours by the record: %v", traits)
 		}
 	})
@@ -330,9 +360,12 @@ func TestAReshapeClosesNothing(t *testing.T) {
 			s.records = ownership.Open(s.stateDir())
 			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)).Or(s.t)
 			s.placement.allocations[guest1].Resources[nodeUUID]["CUSTOM_LICENSE"] = 3
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
-				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator, Inventory: license}}},
-			}}))
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake",
+				Providers: map[string]ownership.Provider{
+					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
+						Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator,
+							Inventory: license}}},
+				}}))
 		})
 		<-s.tracker.Ready()
 		history := testproc.Try(journal.Read(s.stateDir())).Or(s.t)
@@ -364,13 +397,18 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.records = ownership.Open(s.stateDir())
 			must(s, s.placement.tree.Populate([]providertree.Provider{
-				{UUID: dead, Name: "cn1_dead", ParentUUID: nodeUUID, Generation: 2, Inventories: providertree.Inventories{"FPGA": {Total: 2, Reserved: 2}}},
+				{UUID: dead, Name: "cn1_dead", ParentUUID: nodeUUID, Generation: 2,
+					Inventories: providertree.Inventories{"FPGA": {Total: 2, Reserved: 2}}},
 			}))
 			s.placement.allocations[guest1].Resources[dead] = map[string]int64{"FPGA": 2}
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Providers: map[string]ownership.Provider{
-				dead: {Name: "cn1_dead", Parent: nodeUUID, Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"FPGA": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 2, Reserved: 2}}}},
-			}}))
-			s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake",
+				Providers: map[string]ownership.Provider{
+					dead: {Name: "cn1_dead", Parent: nodeUUID, Owner: ownership.Driver,
+						Inventories: map[string]ownership.Stock{"FPGA": {Owner: ownership.Driver,
+							Inventory: providertree.Inventory{Total: 2, Reserved: 2}}}},
+				}}))
+			s.driver.answer = func(tree *providertree.Tree,
+				allocations providertree.Allocations) (providertree.Allocations, error) {
 				after, err := moveVGPUs(tree, allocations)
 				if err == nil && tree.Exists(dead) {
 					_, err = tree.Remove(dead)
@@ -384,7 +422,8 @@ func TestWhatStaysBehindDoesNotStopAReshape(t *testing.T) {
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}, dead: {"FPGA": 2}}, guest2: {gpu: {"VGPU": 1}},
 		}
 		s.checkLayout(want)
-		if inv, _ := s.said().Inventory(dead, "FPGA"); len(n) != 1 || n[0].State != resourcetracker.Reporting || len(n[0].Draining) != 1 || inv.Total != 2 || inv.Reserved != 2 {
+		if inv, _ := s.said().Inventory(dead, "FPGA"); len(n) != 1 || n[0].State != resourcetracker.Reporting ||
+			len(n[0].Draining) != 1 || inv.Total != 2 || inv.Reserved != 2 {
 			t.Errorf("%+v, FPGA %+v", n, inv)
 		}
 	})

@@ -21,7 +21,8 @@ import (
 // [plugins.LayoutVersioner]. Its methods return [plugins.ErrUnsupported] if they have not.
 type LayoutVersioner interface {
 	LayoutVersion(ctx context.Context) (int, error)
-	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
+	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int,
+		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
 // CapabilityReporter is a [Driver] that says what a node is capable of, see
@@ -170,7 +171,8 @@ func (d draft) reshaped() bool {
 	}
 	changes := providertree.Diff(d.base, d.answer)
 	return len(changes.Added)+len(changes.Removed) > 0 || !reflect.DeepEqual(d.before, d.after) ||
-		slices.ContainsFunc(changes.Changed, func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
+		slices.ContainsFunc(changes.Changed,
+			func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
 }
 
 // chain migrates a tree from one layout to another, step by step, all in memory: each step is
@@ -182,11 +184,14 @@ func (d draft) reshaped() bool {
 // more.
 func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool) (draft, error) {
 	if !allowed {
-		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf("the provider tree has layout version %d, but the driver has layout version %d", from, to)}
+		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf(
+			"the provider tree has layout version %d, but the driver has layout version %d", from, to)}
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
-	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Int("from_layout", from).Int("to_layout", to).
-		Msg("The driver has another layout version than the provider tree in Placement. Reading the allocations, some of which may have to move.")
+	t.config.Logger.Info().Str("driver", t.config.Name).
+		Str("node", d.node.Name).Int("from_layout", from).Int("to_layout", to).
+		Msg("The driver has another layout version than the provider tree in Placement. Reading the allocations, " +
+			"some of which may have to move.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err
 	}
@@ -203,18 +208,23 @@ func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool
 }
 
 // step has the driver make one step, and checks it as the reshape that it once was.
-func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, from int, allocations providertree.Allocations) (draft, error) {
+func (t *Tracker) step(
+	ctx context.Context, d draft, tree *providertree.Tree, from int, allocations providertree.Allocations,
+) (draft, error) {
 	out := draft{node: d.node, before: allocations}
 	given := allocations.Clone()
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
-		out.answer, out.after, err = t.config.Driver.(LayoutVersioner).ReshapeStep(ctx, tree.Clone(), d.node.Name, from, given)
+		out.answer, out.after, err = t.config.Driver.(LayoutVersioner).
+			ReshapeStep(ctx, tree.Clone(), d.node.Name, from, given)
 		return err
 	})
 	var failed *plugins.ReshapeFailed
 	switch {
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		return out, &ReshapeError{
-			Problem: fmt.Sprintf("the driver was given all allocations for the step from layout version %d to %d, but asks for a reshape", from, from+1), Err: err,
+			Problem: fmt.Sprintf(
+				"the driver was given all allocations for the step from layout version %d to %d, but asks "+
+					"for a reshape", from, from+1), Err: err,
 			Hint: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
@@ -222,7 +232,8 @@ func (t *Tracker) step(ctx context.Context, d draft, tree *providertree.Tree, fr
 		refused.Problem = fmt.Sprintf("step from layout version %d to %d: %s", from, from+1, refused.Problem)
 		return out, refused
 	case err != nil:
-		return out, &passError{step: fmt.Sprintf("asking the driver for the step from layout version %d to %d", from, from+1), err: err}
+		return out, &passError{step: fmt.Sprintf("asking the driver for the step from layout version %d to %d",
+			from, from+1), err: err}
 	}
 	if out.after == nil {
 		out.after = given

@@ -26,7 +26,8 @@ func TestLayoutTrait(t *testing.T) {
 	if got := tracker.layoutTrait(12); got != prefix+"12" {
 		t.Errorf("%s, want %s12", got, prefix)
 	}
-	for want, numbers := range map[int]string{0: "", 3: "12 3 7", 4: "0 4 5", 5: "5 X 4X 99999999999999999999", 8: "8"} {
+	for want, numbers := range map[int]string{0: "",
+		3: "12 3 7", 4: "0 4 5", 5: "5 X 4X 99999999999999999999", 8: "8"} {
 		tree := &providertree.Tree{}
 		check(tree.AddRoot(gNode.UUID, "cn1"))
 		must(tree.AddTraits(gNode.UUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_1"))
@@ -39,7 +40,8 @@ func TestLayoutTrait(t *testing.T) {
 			must(tree.RemoveTraits(gNode.UUID, prefix+n))
 			must(tree.AddTraits(gNode.UUID, former+n))
 		}
-		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want, "of %q by the former name the layout version is %d", numbers)
+		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want,
+			"of %q by the former name the layout version is %d", numbers)
 	}
 }
 
@@ -50,10 +52,12 @@ func TestLayoutTraitsAreOfThisDriverOnly(t *testing.T) {
 	tracker, d := New(Config{Name: "acme"}), vgpus()
 	d.known, d.before, d.layout = &providertree.Tree{}, nil, 2
 	check(d.known.Populate([]providertree.Provider{{UUID: gNode.UUID, Name: "cn1", Generation: 1}}))
-	d.node, d.record = gNode, &ownership.Record{Providers: map[string]ownership.Provider{gNode.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}}}}
+	d.node, d.record = gNode,
+		&ownership.Record{Providers: map[string]ownership.Provider{gNode.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}}}}
 	must(d.known.AddTraits(gNode.UUID, other))
 	if traits, former := tracker.layoutTraits(d); tracker.hadLayout(d) || len(traits)+len(former) > 0 {
-		t.Errorf("another driver's trait is taken for ours: had a layout %v, traits %q, former %q", tracker.hadLayout(d), traits, former)
+		t.Errorf("another driver's trait is taken for ours: had a layout %v, traits %q, former %q",
+			tracker.hadLayout(d), traits, former)
 	}
 	must(d.known.AddTraits(gNode.UUID, ours))
 	traits, former := tracker.layoutTraits(d)
@@ -72,7 +76,10 @@ func TestReshapedIsAnyChangeOfTheTree(t *testing.T) {
 			must(d.answer.AddTraits(gNode.UUID, "A"))
 			must(d.answer.AddAggregates(gNode.UUID, id(7, 7)))
 		}, false},
-		"inventory":            {func(d *draft) { must(d.answer.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 3})) }, true},
+		"inventory": {func(d *draft) {
+			must(
+				d.answer.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 3}))
+		}, true},
 		"a provider that came": {func(d *draft) { check(d.answer.AddChild(gNode.UUID, id(4, 8), "cn1_new")) }, true},
 		"one that went":        {func(d *draft) { must(d.answer.Remove(id(4, 0))) }, true},
 		"one for another": {func(d *draft) {
@@ -96,18 +103,25 @@ func TestReshapedIsAnyChangeOfTheTree(t *testing.T) {
 // TestOlderDriverError says what it is known by, and what helps.
 func TestOlderDriverError(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const install, docs = "install a version of the driver with layout version 4 again", "; docs/upgrading-drivers.md explains how to go back to the older one"
+	const install, docs = "install a version of the driver with layout version 4 again",
+		"; docs/upgrading-drivers.md explains how to go back to the older one"
 	for _, c := range []struct {
 		err         OlderDriverError
 		error, hint string
 	}{
-		{OlderDriverError{Recorded: 4, Driver: 3}, "the provider tree has layout version 4, but this driver has layout version 3; ", install + docs},
-		{OlderDriverError{Recorded: 4, Reshape: 7}, "the provider tree has layout version 4, but this driver has no layout version; ", install + "; or, to stay with this one, undo the reshape: `compute-agent reshape undo 7`"},
-		{OlderDriverError{Reshape: 7, Returned: []string{"a", "b"}}, "the driver reports inventory that reshape 7 moved in its old place again, without asking for a reshape, so it would be counted twice: a; b; ",
+		{OlderDriverError{Recorded: 4, Driver: 3},
+			"the provider tree has layout version 4, but this driver has layout version 3; ", install + docs},
+		{OlderDriverError{Recorded: 4, Reshape: 7},
+			"the provider tree has layout version 4, but this driver has no layout version; ",
+			install + "; or, to stay with this one, undo the reshape: `compute-agent reshape undo 7`"},
+		{OlderDriverError{Reshape: 7, Returned: []string{"a", "b"}},
+			"the driver reports inventory that reshape 7 moved in its old place again, without asking for a " +
+				"reshape, so it would be counted twice: a; b; ",
 			"install the newer version of the driver again; or, to stay"},
 		{OlderDriverError{}, "the driver reports", "install the newer version of the driver again" + docs},
 	} {
-		if got := c.err.Error(); !strings.HasPrefix(got, c.error) || !strings.HasSuffix(got, "nothing is written for the node") {
+		if got := c.err.Error(); !strings.HasPrefix(got, c.error) ||
+			!strings.HasSuffix(got, "nothing is written for the node") {
 			t.Errorf("%s\nwant %s", got, c.error)
 		}
 		if got := c.err.Hint(); !strings.HasPrefix(got, c.hint) {
@@ -130,15 +144,18 @@ func TestMovedAway(t *testing.T) {
 	n := int64(0)
 	move := func(outcome reportclient.ReshapeOutcome, from, to string) journal.Entry {
 		n++
-		return journal.Entry{ID: n, Outcome: outcome, Reshape: &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{
-			{UUID: from, Before: inventories("VCPU", "VGPU"), After: inventories("VCPU")}, {UUID: to, Before: inventories("PGPU"), After: inventories("PGPU", "VGPU")},
-		}}}
+		return journal.Entry{ID: n, Outcome: outcome,
+			Reshape: &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{
+				{UUID: from, Before: inventories("VCPU", "VGPU"), After: inventories("VCPU")},
+				{UUID: to, Before: inventories("PGPU"), After: inventories("PGPU", "VGPU")},
+			}}}
 	}
 	at := func(provider string) plugins.Place { return plugins.Place{Provider: provider, Class: "VGPU"} }
 	lost := move(reportclient.ReshapeHappened, "a", "b")
 	lost.Reshape.Providers[1].After = inventories("PGPU")
 	renamed := move(reportclient.ReshapeHappened, "a", "b")
-	renamed.Reshape.Providers[1].After, renamed.Renames = inventories("PGPU", "CUSTOM_SLICE"), map[string]string{"VGPU": "CUSTOM_SLICE"}
+	renamed.Reshape.Providers[1].After, renamed.Renames =
+		inventories("PGPU", "CUSTOM_SLICE"), map[string]string{"VGPU": "CUSTOM_SLICE"}
 	for name, c := range map[string]struct {
 		history []journal.Entry
 		want    map[plugins.Place][]plugins.Place
@@ -147,12 +164,18 @@ func TestMovedAway(t *testing.T) {
 		"one that cannot": {[]journal.Entry{{ID: 9, Outcome: reportclient.ReshapeHappened}}, nil},
 		"refused":         {[]journal.Entry{move(reportclient.ReshapeRefused, "a", "b")}, nil},
 		"open":            {[]journal.Entry{move("", "a", "b")}, nil},
-		"happened":        {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b")}, map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
-		"perhaps":         {[]journal.Entry{move(reportclient.ReshapeUnknown, "a", "b")}, map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
-		"and on":          {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"), move(reportclient.ReshapeHappened, "b", "c")}, map[plugins.Place][]plugins.Place{at("a"): {at("b")}, at("b"): {at("c")}}},
-		"and back":        {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"), move(reportclient.ReshapeHappened, "b", "a")}, map[plugins.Place][]plugins.Place{at("b"): {at("a")}}},
-		"to nowhere":      {[]journal.Entry{lost}, map[plugins.Place][]plugins.Place{at("a"): nil}},
-		"renamed":         {[]journal.Entry{renamed}, map[plugins.Place][]plugins.Place{at("a"): {{Provider: "b", Class: "CUSTOM_SLICE"}}}},
+		"happened": {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b")},
+			map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
+		"perhaps": {[]journal.Entry{move(reportclient.ReshapeUnknown, "a", "b")},
+			map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
+		"and on": {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"),
+			move(reportclient.ReshapeHappened, "b", "c")},
+			map[plugins.Place][]plugins.Place{at("a"): {at("b")}, at("b"): {at("c")}}},
+		"and back": {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"),
+			move(reportclient.ReshapeHappened, "b", "a")}, map[plugins.Place][]plugins.Place{at("b"): {at("a")}}},
+		"to nowhere": {[]journal.Entry{lost}, map[plugins.Place][]plugins.Place{at("a"): nil}},
+		"renamed": {[]journal.Entry{renamed},
+			map[plugins.Place][]plugins.Place{at("a"): {{Provider: "b", Class: "CUSTOM_SLICE"}}}},
 	} {
 		got := map[plugins.Place][]plugins.Place{}
 		for place, r := range movedAway(c.history) {
@@ -203,7 +226,8 @@ func TestHeldBy(t *testing.T) {
 	ten := strings.Join(all[:10], ", ")
 	for n, want := range map[int]string{
 		0: "", 1: " They are held by the consumer c0.", 2: " They are held by the consumers c0, c1.",
-		10: " They are held by the consumers " + ten + ".", 11: " They are held by the consumers " + ten + " and 1 more.", 12: " They are held by the consumers " + ten + " and 2 more.",
+		10: " They are held by the consumers " + ten + ".", 11: " They are held by the consumers " + ten +
+			" and 1 more.", 12: " They are held by the consumers " + ten + " and 2 more.",
 	} {
 		testproc.Equal(t, heldBy(all[:n]), want, "%d: %q", n)
 	}
@@ -215,7 +239,10 @@ func TestAddedAmountsDoNotWrap(t *testing.T) {
 	d := vgpus()
 	d.after[id(9, 1)].Resources[id(4, 0)]["VGPU"] = -1 << 63
 	violations := guardReshape(d)
-	if len(violations) != 2 || !strings.HasSuffix(violations[1].Problem, "it holds 2 on the providers of cn1 and would hold -9223372036854775808: 9223372036854775810 would be lost") {
+	if len(violations) != 2 ||
+		!strings.HasSuffix(violations[1].Problem,
+			"it holds 2 on the providers of cn1 and would hold -9223372036854775808: 9223372036854775810 "+
+				"would be lost") {
 		t.Errorf("%v", violations)
 	}
 }

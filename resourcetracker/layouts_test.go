@@ -28,8 +28,10 @@ func threeSteps(s *scene) {
 	vgpus(s)
 	s.records = ownership.Open(s.stateDir())
 	s.driver.layout = 4
-	s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
-		if p, _ := tree.Provider(nodeUUID); p.Generation != providertree.NoGeneration && len(p.Inventories) > 0 && !tree.Exists(gpu) {
+	s.driver.answer = func(tree *providertree.Tree,
+		allocations providertree.Allocations) (providertree.Allocations, error) {
+		if p, _ := tree.Provider(nodeUUID); p.Generation != providertree.NoGeneration &&
+			len(p.Inventories) > 0 && !tree.Exists(gpu) {
 			return nil, errors.New("the driver was asked about a tree that no step has been made on")
 		}
 		if !tree.Exists(gpu) {
@@ -41,7 +43,8 @@ func threeSteps(s *scene) {
 		_, err2 := tree.SetInventory(gpu, "CUSTOM_GPU_SLICE", providertree.Inventory{Total: 4})
 		return allocations, errors.Join(err1, err2)
 	}
-	s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+	s.driver.step = func(tree *providertree.Tree, from int,
+		allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
 		switch from {
 		case 0:
 			return allocations, nil, nil
@@ -58,7 +61,8 @@ func threeSteps(s *scene) {
 			}
 			_, err1 := tree.RemoveInventory(gpu, "VGPU")
 			_, err2 := tree.SetInventory(gpu, "CUSTOM_GPU_SLICE", providertree.Inventory{Total: 4})
-			after, err3 := plugins.MoveAll(allocations, plugins.Place{Provider: gpu, Class: "VGPU"}, plugins.Place{Provider: gpu, Class: "CUSTOM_GPU_SLICE"}).Apply(allocations)
+			after, err3 := plugins.MoveAll(allocations, plugins.Place{Provider: gpu, Class: "VGPU"},
+				plugins.Place{Provider: gpu, Class: "CUSTOM_GPU_SLICE"}).Apply(allocations)
 			return after, map[string]string{"VGPU": "CUSTOM_GPU_SLICE"}, errors.Join(err1, err2, err3)
 		case 3:
 			if tree.Exists(numa) {
@@ -88,7 +92,9 @@ func TestAHostThreeLayoutsBehindArrivesInOneStart(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := start(t, threeSteps, func(s *scene) {
 				if recorded > 0 {
-					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: recorded, Providers: map[string]ownership.Provider{}}))
+					must(s,
+						s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: recorded,
+							Providers: map[string]ownership.Provider{}}))
 				}
 			})
 			<-s.tracker.Ready()
@@ -98,12 +104,14 @@ func TestAHostThreeLayoutsBehindArrivesInOneStart(t *testing.T) {
 			if d := cmp.Diff([]string{"happened"}, s.outcomes()); d != "" || s.gathered() != 1 {
 				t.Errorf("it took the reshapes %v, and allocations were gathered %d times", s.outcomes(), s.gathered())
 			}
-			if parent, _ := s.said().Provider(gpu); parent.ParentUUID != numa || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
+			if parent, _ := s.said().Provider(gpu); parent.ParentUUID != numa ||
+				!s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
 				t.Errorf("the tree is not in layout 4: %+v", parent)
 			}
 			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 			if record.Layout != 4 || s.tracker.Status().Nodes[0].Layout != 4 {
-				t.Errorf("recorded is layout version %d, reported %d", record.Layout, s.tracker.Status().Nodes[0].Layout)
+				t.Errorf("recorded is layout version %d, reported %d",
+					record.Layout, s.tracker.Status().Nodes[0].Layout)
 			}
 			writes, calls := s.writes(), len(s.driver.steps)
 			must(s, s.end())
@@ -113,7 +121,8 @@ func TestAHostThreeLayoutsBehindArrivesInOneStart(t *testing.T) {
 			})
 			<-again.tracker.Ready()
 			if s.writes() != writes || len(s.driver.steps) != calls {
-				t.Errorf("the next start wrote %d times and made %d steps", s.writes()-writes, len(s.driver.steps)-calls)
+				t.Errorf("the next start wrote %d times and made %d steps",
+					s.writes()-writes, len(s.driver.steps)-calls)
 			}
 		})
 	}
@@ -159,7 +168,8 @@ func TestALostStateDirectoryIsNoMatterToTheLayout(t *testing.T) {
 		})
 		<-again.tracker.Ready()
 		if again.writes() != writes || len(s.driver.steps) > 0 {
-			t.Errorf("without its state directory the agent made the steps %v and %d writes, although a trait has the layout version", s.driver.steps, again.writes()-writes)
+			t.Errorf("without its state directory the agent made the steps %v and %d writes, although a trait has "+
+				"the layout version", s.driver.steps, again.writes()-writes)
 		}
 	})
 }
@@ -194,14 +204,17 @@ func TestTraitOfAFormerAgentIsReplaced(t *testing.T) {
 				again := start(t, func(n *scene) { n.placement, n.driver, n.records = s.placement, s.driver, records })
 				<-again.tracker.Ready()
 				tree := again.said()
-				if tree.HasTraits(nodeUUID, former) || !tree.HasTraits(nodeUUID, current) || len(s.driver.steps) > 0 || s.writes() > before != writes {
-					t.Errorf("lost %v: steps %v, %d writes, tree %v", lost, s.driver.steps, s.writes()-before, slices.Collect(tree.All()))
+				if tree.HasTraits(nodeUUID, former) || !tree.HasTraits(nodeUUID, current) || len(s.driver.steps) > 0 ||
+					s.writes() > before != writes {
+					t.Errorf("lost %v: steps %v, %d writes, tree %v",
+						lost, s.driver.steps, s.writes()-before, slices.Collect(tree.All()))
 				}
 				n := again.tracker.Status().Nodes[0]
 				if n.Layout != 4 || n.Shape != 4 || len(n.Kept) > 0 {
 					t.Errorf("lost %v: %+v", lost, n)
 				}
-				if traits := testproc.Try(records.Load(nodeUUID)).Or(s.t).Providers[nodeUUID].Traits; traits[former] != "" || traits[current] != ownership.Agent {
+				if traits := testproc.Try(records.Load(nodeUUID)).Or(s.t).
+					Providers[nodeUUID].Traits; traits[former] != "" || traits[current] != ownership.Agent {
 					t.Errorf("lost %v: ours by the record: %v", lost, traits)
 				}
 				s.checkLayout(layoutFour)
@@ -238,7 +251,8 @@ func TestTraitThatIsGoneIsWrittenAgain(t *testing.T) {
 				must(s, s.end())
 				s.placement.set(func(p *fakePlacement) { testproc.Try(p.tree.RemoveTraits(nodeUUID, trait)).Or(s.t) })
 				record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
-				if record.Created != c.created || record.Layout != 4 || record.Providers[nodeUUID].Traits[trait] != ownership.Agent {
+				if record.Created != c.created ||
+					record.Layout != 4 || record.Providers[nodeUUID].Traits[trait] != ownership.Agent {
 					t.Fatalf("recorded: %+v", record)
 				}
 				if !c.recorded {
@@ -254,10 +268,12 @@ func TestTraitThatIsGoneIsWrittenAgain(t *testing.T) {
 						steps = []int{0, 1, 2, 3} // without the record nothing says the layout version
 					}
 					s.driver.steps = nil
-					again := start(t, func(n *scene) { n.placement, n.driver, n.records = s.placement, s.driver, records })
+					again := start(t,
+						func(n *scene) { n.placement, n.driver, n.records = s.placement, s.driver, records })
 					<-again.tracker.Ready()
 					testproc.Samef(t, cmp.Diff(steps, s.driver.steps), "start %d: steps from", i)
-					if has := again.said().HasTraits(nodeUUID, trait); has != wanted || s.writes() > before != (wanted && i == 0) {
+					if has := again.said().HasTraits(nodeUUID, trait); has != wanted ||
+						s.writes() > before != (wanted && i == 0) {
 						t.Errorf("start %d: %d writes; the trait is there: %v", i, s.writes()-before, has)
 					}
 					if n := again.tracker.Status().Nodes[0]; n.Layout != 4 || n.State != resourcetracker.Reporting {
@@ -276,9 +292,11 @@ func TestTraitOfAFormerAgentCountsAsRecorded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 2, Providers: map[string]ownership.Provider{
-				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Traits: map[string]ownership.Owner{"CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_2": ownership.Agent}},
-			}}))
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 2,
+				Providers: map[string]ownership.Provider{
+					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
+						Traits: map[string]ownership.Owner{"CUSTOM_COMPUTE_AGENT_SHAPE_FAKE_2": ownership.Agent}},
+				}}))
 		})
 		<-s.tracker.Ready()
 		testproc.Samef(t, cmp.Diff([]int{0, 1, 2, 3}, s.driver.steps), "steps from")
@@ -291,7 +309,8 @@ func TestANewNodeIsMadeInTheNewestLayout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) { s.placement.tree, s.placement.allocations = nil, nil })
 		<-s.tracker.Ready()
-		if len(s.driver.steps) > 0 || s.gathered() > 0 || !s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
+		if len(s.driver.steps) > 0 || s.gathered() > 0 ||
+			!s.said().HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
 			t.Errorf("steps %v, gathered %d, tree %v", s.driver.steps, s.gathered(), slices.Collect(s.said().All()))
 		}
 	})
@@ -307,17 +326,22 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 		"allocations are lost": {func(after providertree.Allocations) error { delete(after, guest2); return nil },
 			"step from layout version 2 to 3: the driver's reshape does not pass the agent's checks", guest2},
 		"a reshape is asked for": {func(providertree.Allocations) error { return &plugins.ReshapeNeeded{Reason: "again and again"} },
-			"the driver was given all allocations for the step from layout version 2 to 3, but asks for a reshape", "again and again"},
+			"the driver was given all allocations for the step from layout version 2 to 3, but asks for a reshape",
+			"again and again"},
 		"allocations cannot move": {func(providertree.Allocations) error {
-			return &plugins.ReshapeFailed{Reason: "stale", Violations: []plugins.Violation{{Consumer: guest1, Class: "VGPU", Provider: gpu, Problem: "no guest"}}}
-		}, "step from layout version 2 to 3: the driver cannot move the allocations: stale", "2 VGPU of cn1_gpu: no guest"},
-		"the driver fails": {func(providertree.Allocations) error { return plugins.ErrNotReady }, "", "asking the driver for the step from layout version 2 to 3: "},
+			return &plugins.ReshapeFailed{Reason: "stale",
+				Violations: []plugins.Violation{{Consumer: guest1, Class: "VGPU", Provider: gpu, Problem: "no guest"}}}
+		}, "step from layout version 2 to 3: the driver cannot move the allocations: stale",
+			"2 VGPU of cn1_gpu: no guest"},
+		"the driver fails": {func(providertree.Allocations) error { return plugins.ErrNotReady }, "",
+			"asking the driver for the step from layout version 2 to 3: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := start(t, threeSteps, func(s *scene) {
 					honest := s.driver.step
-					s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+					s.driver.step = func(tree *providertree.Tree, from int,
+						allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
 						after, renames, err := honest(tree, from, allocations)
 						if from == 2 {
 							err = errors.Join(err, c.wrong(after))
@@ -334,7 +358,8 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 				}
 				var fatal *resourcetracker.FatalError
 				var refused *resourcetracker.ReshapeError
-				if errors.As(err, &fatal) != (c.problem != "") || errors.As(err, &refused) && refused.Problem != c.problem || !strings.Contains(err.Error(), c.error) {
+				if errors.As(err, &fatal) != (c.problem != "") || errors.As(err, &refused) &&
+					refused.Problem != c.problem || !strings.Contains(err.Error(), c.error) {
 					t.Errorf("the start ended with %v", err)
 				}
 				s.checkLayout(oldLayout)
@@ -350,14 +375,19 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1, Providers: map[string]ownership.Provider{
-				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}}, "VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
-			}}))
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1,
+				Providers: map[string]ownership.Provider{
+					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
+						Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver,
+							Inventory: providertree.Inventory{Total: 8}},
+							"VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
+				}}))
 		})
 		<-s.tracker.Ready()
 		must(s, s.end())
 		writes := s.writes()
-		for layout, text := range map[int]string{2: "has layout version 4, but this driver has layout version 2", 0: "has layout version 4, but this driver has no layout version"} {
+		for layout, text := range map[int]string{2: "has layout version 4, but this driver has layout version 2",
+			0: "has layout version 4, but this driver has no layout version"} {
 			s.driver.layout = layout
 			undo := layout > 0 // the tree had layout version 1 before the reshape: a driver without is held then, too
 			old := start(t, func(n *scene) {
@@ -366,7 +396,8 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 			<-old.tracker.Ready()
 			time.Sleep(time.Hour)
 			n := old.tracker.Status().Nodes[0]
-			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) || strings.Contains(n.Hint, "reshape undo 1") != undo || s.writes() != writes {
+			if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, text) ||
+				strings.Contains(n.Hint, "reshape undo 1") != undo || s.writes() != writes {
 				t.Errorf("a driver of version %d: %+v, %d writes", layout, n, s.writes()-writes)
 			}
 			must(s, old.end())
@@ -400,7 +431,9 @@ func TestADriverThatIsOlderThanTheTreeIsHeld(t *testing.T) {
 		<-older.tracker.Ready()
 		s.checkLayout(oldLayout)
 		tree := s.said()
-		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 || !tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_1") || tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
+		if n := older.tracker.Status().Nodes[0]; tree.Len() != 1 || len(n.Kept) > 0 ||
+			!tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_1") ||
+			tree.HasTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4") {
 			t.Errorf("the older driver's tree: %v, node %+v", slices.Collect(tree.All()), n)
 		}
 	})
@@ -429,11 +462,14 @@ func TestALayoutOfARunningAgent(t *testing.T) {
 					if c.inTree {
 						testproc.Try(s.placement.tree.AddTraits(nodeUUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_4")).Or(s.t)
 					}
-					must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: c.recorded, Providers: map[string]ownership.Provider{}}))
+					must(s,
+						s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake",
+							Layout: c.recorded, Providers: map[string]ownership.Provider{}}))
 				})
 				<-s.tracker.Ready()
 				n := s.tracker.Status().Nodes[0]
-				if s.calls() > 0 != c.asked || len(s.driver.steps) > 0 || (n.Cause == resourcetracker.CauseReshapeLate) == c.asked || n.Layout != c.layout {
+				if s.calls() > 0 != c.asked || len(s.driver.steps) > 0 ||
+					(n.Cause == resourcetracker.CauseReshapeLate) == c.asked || n.Layout != c.layout {
 					t.Errorf("asked %d times, %+v", s.calls(), n)
 				}
 			})
@@ -450,15 +486,20 @@ func TestAStepSeesNothingOfTheOperators(t *testing.T) {
 			testproc.Try(s.placement.tree.SetInventory(nodeUUID, "CUSTOM_LICENSE", license)).Or(s.t)
 			s.placement.allocations[guest1].Resources[nodeUUID]["CUSTOM_LICENSE"] = 3
 			honest := s.driver.step
-			s.driver.step = func(tree *providertree.Tree, from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
+			s.driver.step = func(tree *providertree.Tree,
+				from int, allocations providertree.Allocations) (providertree.Allocations, map[string]string, error) {
 				if _, there := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); there {
 					t.Errorf("the step from %d sees it", from)
 				}
 				return honest(tree, from, allocations)
 			}
-			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1, Providers: map[string]ownership.Provider{
-				nodeUUID: {Name: "cn1", Owner: ownership.Driver, Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator, Inventory: license}, "VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
-			}}))
+			must(s, s.records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake", Layout: 1,
+				Providers: map[string]ownership.Provider{
+					nodeUUID: {Name: "cn1", Owner: ownership.Driver,
+						Inventories: map[string]ownership.Stock{"CUSTOM_LICENSE": {Owner: ownership.Operator,
+							Inventory: license},
+							"VGPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 4}}}},
+				}}))
 		})
 		<-s.tracker.Ready()
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting || n.Layout != 4 {
@@ -493,7 +534,10 @@ func TestARefusedReshapeLeavesTheLayoutUnknown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, threeSteps, func(s *scene) {
-			s.placement.onReshape = func() error { return fmt.Errorf("%w: the role service is needed", reportclient.ErrReshapeRefused) }
+			s.placement.onReshape = func() error {
+				return fmt.Errorf("%w: the role service is needed",
+					reportclient.ErrReshapeRefused)
+			}
 		})
 		var fatal *resourcetracker.FatalError
 		if err := <-s.ended; !errors.As(err, &fatal) {
@@ -525,13 +569,15 @@ func TestAChainFromAnUnknownLayoutIsUndone(t *testing.T) {
 			s.tracker.Refresh("a person asks")
 			synctest.Wait()
 			s.checkLayout(oldLayout)
-			if n := s.tracker.Status().Nodes[0]; s.writes() != writes || n.State != resourcetracker.Degraded || n.Cause != resourcetracker.CauseReshapeLate {
+			if n := s.tracker.Status().Nodes[0]; s.writes() != writes || n.State != resourcetracker.Degraded ||
+				n.Cause != resourcetracker.CauseReshapeLate {
 				t.Errorf("after the undo the agent wrote %d times, node %+v", s.writes()-writes, n)
 			}
 			must(s, s.end())
 			s.driver.layout, s.driver.steps = next, nil
 			if next == 1 {
-				s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+				s.driver.answer = func(tree *providertree.Tree,
+					a providertree.Allocations) (providertree.Allocations, error) {
 					_, err := tree.SetInventory(nodeUUID, "VGPU", providertree.Inventory{Total: 4})
 					return a, err
 				}
@@ -559,7 +605,8 @@ func TestAPlacementThatWasPutBackFromACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var copied *providertree.Tree
 		var allocations providertree.Allocations
-		s := start(t, threeSteps, func(s *scene) { copied, allocations = s.placement.tree.Clone(), s.placement.allocations.Clone() })
+		s := start(t, threeSteps,
+			func(s *scene) { copied, allocations = s.placement.tree.Clone(), s.placement.allocations.Clone() })
 		<-s.tracker.Ready()
 		s.checkLayout(layoutFour)
 		s.placement.set(func(p *fakePlacement) { p.tree, p.allocations = copied, allocations })

@@ -88,7 +88,8 @@ func TestAnotherCauseIsLogged(t *testing.T) {
 		time.Sleep(10 * time.Second) // a few tries
 		synctest.Wait()
 		if s.logged("rejects the credentials") == 0 {
-			t.Errorf("after %d failures the log does not say that the credentials are refused", s.tracker.Status().Failures)
+			t.Errorf("after %d failures the log does not say that the credentials are refused",
+				s.tracker.Status().Failures)
 		}
 	})
 }
@@ -100,13 +101,16 @@ func TestWritesBeforeAConflictAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.placement.tree = &providertree.Tree{}
-			testproc.Check(t, s.placement.tree.Populate([]providertree.Provider{{UUID: nodeUUID, Name: "cn1", Generation: 1}}))
+			testproc.Check(t,
+				s.placement.tree.Populate([]providertree.Provider{{UUID: nodeUUID, Name: "cn1", Generation: 1}}))
 			s.placement.onApply = func() { // the inventory is taken, the traits meet a conflict
 				s.placement.onApply = nil
 				testproc.Try(s.placement.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 8})).Or(t)
-				s.placement.applyErr = []error{&reportclient.ApplyError{Done: 1, Failed: []*reportclient.OperationError{{
-					Operation: reportclient.Operation{Kind: reportclient.SetTraits, UUID: nodeUUID, Provider: "cn1"}, Provider: "cn1", Err: reportclient.ErrConflict,
-				}}}}
+				s.placement.applyErr =
+					[]error{&reportclient.ApplyError{Done: 1, Failed: []*reportclient.OperationError{{
+						Operation: reportclient.Operation{Kind: reportclient.SetTraits, UUID: nodeUUID,
+							Provider: "cn1"}, Provider: "cn1", Err: reportclient.ErrConflict,
+					}}}}
 			}
 		})
 		<-s.tracker.Ready()
@@ -230,7 +234,8 @@ func TestWhenAConflictIsRetried(t *testing.T) {
 		var at func() []time.Duration
 		_ = start(t, func(s *scene) {
 			at = s.at()
-			s.placement.applyErr = []error{reportclient.ErrConflict, reportclient.ErrConflict, reportclient.ErrConflict, reportclient.ErrConflict}
+			s.placement.applyErr = []error{reportclient.ErrConflict, reportclient.ErrConflict,
+				reportclient.ErrConflict, reportclient.ErrConflict}
 		})
 		time.Sleep(2 * time.Second)
 		testproc.Same(t, cmp.Diff(seconds(0, 0.1875, 0.5625, 1.3125), at()))
@@ -284,7 +289,8 @@ func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
 		fail(21, func(d *fakeDriver) { d.err = plugins.ErrNotReady })
 		var levels []string
 		for n, line := range lines() {
-			if line["failures"] != float64(n+1) || line["node"] != "cn1" || line["driver"] != "fake" || line["hint"] == nil || line["offenders"] != nil || line["error"] == nil {
+			if line["failures"] != float64(n+1) || line["node"] != "cn1" || line["driver"] != "fake" ||
+				line["hint"] == nil || line["offenders"] != nil || line["error"] == nil {
 				t.Errorf("%v", line)
 			}
 			if line["level"] == "warn" {
@@ -299,7 +305,8 @@ func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
 			t.Errorf("%v", l)
 		}
 		fail(1, func(d *fakeDriver) { d.nodes = nil })
-		if l := lines(); len(l) != 1 || l[0]["node"] != nil || l[0]["hint"] != nil || !strings.Contains(fmt.Sprint(l[0]["error"]), "the list is empty") {
+		if l := lines(); len(l) != 1 || l[0]["node"] != nil || l[0]["hint"] != nil ||
+			!strings.Contains(fmt.Sprint(l[0]["error"]), "the list is empty") {
 			t.Errorf("%v", l)
 		}
 	})

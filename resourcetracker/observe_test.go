@@ -24,7 +24,9 @@ type counter struct {
 	counts map[string]int
 }
 
-func (c *counter) Begin(ctx context.Context, step resourcetracker.Step, driver, node string) (context.Context, func(error)) {
+func (c *counter) Begin(
+	ctx context.Context, step resourcetracker.Step, driver, node string,
+) (context.Context, func(error)) {
 	return ctx, func(err error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -63,7 +65,8 @@ func TestWhatAnObserverReceives(t *testing.T) {
 			testproc.Samef(t, cmp.Diff(steps, c.steps)+cmp.Diff(counts, c.counts), "%s", what)
 			c.steps, c.counts = nil, nil
 		}
-		whole := []string{"read fake cn1 false", "driver fake cn1 false", "guard fake cn1 false", "apply fake cn1 false", "pass fake cn1 false"}
+		whole := []string{"read fake cn1 false", "driver fake cn1 false", "guard fake cn1 false",
+			"apply fake cn1 false", "pass fake cn1 false"}
 		expect("the first pass", whole, map[string]int{"write cn1": 3})
 		s.tracker.Refresh("a person asks")
 		expect("a pass without a change", whole, nil)
@@ -81,6 +84,7 @@ func TestWhatAnObserverReceives(t *testing.T) {
 		synctest.Wait()
 		<-s.tracker.Ready()
 		must(s, s.end())
-		expect("a conflict", append([]string{"read fake cn1 false", "driver fake cn1 false", "guard fake cn1 false", "apply fake cn1 true"}, whole...), map[string]int{"write cn1": 1, "conflict cn1": 1})
+		expect("a conflict", append([]string{"read fake cn1 false", "driver fake cn1 false", "guard fake cn1 false",
+			"apply fake cn1 true"}, whole...), map[string]int{"write cn1": 1, "conflict cn1": 1})
 	})
 }

@@ -31,12 +31,16 @@ func (e *OlderDriverError) Error() string {
 	const nothing = "; the driver is older than the one that created the tree, and nothing is written for the node"
 	switch {
 	case e.Recorded == 0:
-		return fmt.Sprintf("the driver reports inventory that reshape %d moved in its old place again, without asking for a reshape, so it would be counted twice: %s%s",
+		return fmt.Sprintf(
+			"the driver reports inventory that reshape %d moved in its old place again, without asking for a "+
+				"reshape, so it would be counted twice: %s%s",
 			e.Reshape, strings.Join(e.Returned, "; "), nothing)
 	case e.Driver == 0:
-		return fmt.Sprintf("the provider tree has layout version %d, but this driver has no layout version%s", e.Recorded, nothing)
+		return fmt.Sprintf("the provider tree has layout version %d, but this driver has no layout version%s",
+			e.Recorded, nothing)
 	}
-	return fmt.Sprintf("the provider tree has layout version %d, but this driver has layout version %d%s", e.Recorded, e.Driver, nothing)
+	return fmt.Sprintf("the provider tree has layout version %d, but this driver has layout version %d%s",
+		e.Recorded, e.Driver, nothing)
 }
 
 // Hint is the hint for the operator.
@@ -48,7 +52,8 @@ func (e *OlderDriverError) Hint() string {
 	if e.Reshape == 0 {
 		return newer + "; docs/upgrading-drivers.md explains how to go back to the older one"
 	}
-	return fmt.Sprintf("%s; or, to stay with this one, undo the reshape: `compute-agent reshape undo %d`, as long as nothing that it moved has changed since. "+
+	return fmt.Sprintf("%s; or, to stay with this one, undo the reshape: `compute-agent reshape undo %d`, as long "+
+		"as nothing that it moved has changed since. "+
 		"docs/upgrading-drivers.md has more", newer, e.Reshape)
 }
 
@@ -134,7 +139,8 @@ func (t *Tracker) checkReturned(d draft) error {
 		if len(twice) > 0 {
 			p, _ := d.answer.Provider(place.Provider)
 			found.Reshape = max(found.Reshape, r.reshape)
-			found.Returned = append(found.Returned, fmt.Sprintf("%s on %s, which was moved to %s", place.Class, p.Name, enumerate(twice)))
+			found.Returned = append(found.Returned,
+				fmt.Sprintf("%s on %s, which was moved to %s", place.Class, p.Name, enumerate(twice)))
 		}
 	}
 	if found.Reshape == 0 {

@@ -47,7 +47,9 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		<-old.tracker.Ready()
 		time.Sleep(time.Hour)
 		n := old.tracker.Status().Nodes[0]
-		if n.Cause != resourcetracker.CauseDriverOlder || !strings.Contains(n.Error, "VGPU on cn1, which was moved to VGPU on cn1_gpu") || !strings.Contains(n.Hint, "reshape undo 1") {
+		if n.Cause != resourcetracker.CauseDriverOlder ||
+			!strings.Contains(n.Error, "VGPU on cn1, which was moved to VGPU on cn1_gpu") ||
+			!strings.Contains(n.Hint, "reshape undo 1") {
 			t.Errorf("%+v", n)
 		}
 		if s.writes() != writes {
@@ -80,7 +82,8 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		must(s, next.end())
 
 		// A driver that moves it back with a reshape is no older one.
-		s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+		s.driver.answer = func(tree *providertree.Tree,
+			allocations providertree.Allocations) (providertree.Allocations, error) {
 			if _, there := tree.Inventory(gpu, "VGPU"); !there {
 				return allocations, nil
 			}
@@ -93,7 +96,8 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 			if _, err := tree.RemoveInventory(gpu, "VGPU"); err != nil {
 				return nil, err
 			}
-			return plugins.MoveAll(allocations, plugins.Place{Provider: gpu, Class: "VGPU"}, plugins.Place{Provider: nodeUUID, Class: "VGPU"}).Apply(allocations)
+			return plugins.MoveAll(allocations, plugins.Place{Provider: gpu, Class: "VGPU"},
+				plugins.Place{Provider: nodeUUID, Class: "VGPU"}).Apply(allocations)
 		}
 		back := s.again(t)
 		<-back.tracker.Ready()
@@ -118,7 +122,8 @@ func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
 		<-s.tracker.Ready()
 		s.placement.set(func(p *fakePlacement) { p.allocations = nil })
 		s.driver.set(func(d *fakeDriver) {
-			d.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+			d.answer = func(tree *providertree.Tree,
+				allocations providertree.Allocations) (providertree.Allocations, error) {
 				if _, err := tree.RemoveInventory(gpu, "VGPU"); err != nil {
 					return nil, err
 				}
@@ -152,13 +157,15 @@ func TestAReshapeAskedForAgain(t *testing.T) {
 		for range 2 {
 			time.Sleep(10 * time.Minute)
 			n := s.tracker.Status().Nodes[0]
-			if n.Cause != resourcetracker.CauseReshapeAgain || !strings.Contains(n.Error, "defect of the driver") || strings.Contains(n.Hint, "restart") {
+			if n.Cause != resourcetracker.CauseReshapeAgain || !strings.Contains(n.Error, "defect of the driver") ||
+				strings.Contains(n.Hint, "restart") {
 				t.Errorf("%s: %s; %s", n.Cause, n.Error, n.Hint)
 			}
 		}
 		s.tracker.Reconfigured("a reload")
 		synctest.Wait()
-		if n := s.tracker.Status().Nodes[0]; n.Cause != resourcetracker.CauseReshapeLate || !strings.Contains(n.Hint, "restart the agent") {
+		if n := s.tracker.Status().Nodes[0]; n.Cause != resourcetracker.CauseReshapeLate ||
+			!strings.Contains(n.Hint, "restart the agent") {
 			t.Errorf("after a reload: %s: %s; %s", n.Cause, n.Error, n.Hint)
 		}
 	})
@@ -179,7 +186,8 @@ func TestADriverThatFlaps(t *testing.T) {
 			}
 			return s.tracker.Status().Nodes[0].Flapping
 		}
-		if got := refresh(9, 17); len(got) != 1 || !strings.HasPrefix(got[0], "inventory VCPU of cn1: total ") { // with the first pass
+		// with the first pass
+		if got := refresh(9, 17); len(got) != 1 || !strings.HasPrefix(got[0], "inventory VCPU of cn1: total ") {
 			t.Errorf("reported: %q", got)
 		}
 		// passes that fail and write nothing do not count
@@ -204,7 +212,10 @@ func TestItemsThatOthersOverwrite(t *testing.T) {
 		<-s.tracker.Ready()
 		pass := func(overwritten bool) []string {
 			if overwritten {
-				s.placement.set(func(p *fakePlacement) { _, _ = p.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 1}) })
+				s.placement.set(func(p *fakePlacement) {
+					_,
+						_ = p.tree.SetInventory(nodeUUID, "VCPU", providertree.Inventory{Total: 1})
+				})
 			}
 			s.tracker.Refresh("the test")
 			synctest.Wait()
@@ -237,7 +248,8 @@ func TestDriverLeavesSharingProvidersAlone(t *testing.T) {
 			s.placement.tree = &providertree.Tree{}
 			must(s, s.placement.tree.Populate([]providertree.Provider{
 				{UUID: nodeUUID, Name: "cn1", Generation: 1},
-				{UUID: nfs, Name: "nfs", Generation: 1, Traits: []string{providertree.TraitSharesViaAggregate}, Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}},
+				{UUID: nfs, Name: "nfs", Generation: 1, Traits: []string{providertree.TraitSharesViaAggregate},
+					Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}},
 			}))
 			s.driver.edit = func(tree *providertree.Tree) {
 				_, _ = tree.SetInventory(nfs, "DISK_GB", providertree.Inventory{Total: 200})
@@ -249,7 +261,9 @@ func TestDriverLeavesSharingProvidersAlone(t *testing.T) {
 		if nfs, _ := s.said().Provider(nfs); nfs.Inventories["DISK_GB"].Total != 100 || nfs.HasTrait("CUSTOM_FAST") {
 			t.Errorf("it was written to: %+v", nfs)
 		}
-		if n.State != resourcetracker.Reporting || len(n.Kept) != 2 || !containsAll(n.Kept[0]+n.Kept[1], "changed the inventory DISK_GB of resource provider nfs", "added the trait CUSTOM_FAST") {
+		if n.State != resourcetracker.Reporting ||
+			len(n.Kept) != 2 || !containsAll(n.Kept[0]+
+			n.Kept[1], "changed the inventory DISK_GB of resource provider nfs", "added the trait CUSTOM_FAST") {
 			t.Errorf("%+v", n)
 		}
 		writes := s.writes()

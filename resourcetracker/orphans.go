@@ -54,11 +54,13 @@ func (t *Tracker) findOrphans(ctx context.Context, nodes []plugins.Node, held []
 	t.orphans = orphans{looked: time.Now(), named: named}
 	records, err := t.config.Records.List()
 	if err != nil {
-		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so removed nodes may go unnoticed.")
+		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).
+			Msg("Not all records of former nodes can be read, so removed nodes may go unnoticed.")
 	}
 	found := map[string]string{} // names by uuid
 	for _, r := range records {
-		if r.Driver != t.config.Name || slices.Contains(named, r.Root) || t.config.Elsewhere != nil && t.config.Elsewhere(r.Root) {
+		if r.Driver != t.config.Name || slices.Contains(named, r.Root) ||
+			t.config.Elsewhere != nil && t.config.Elsewhere(r.Root) {
 			continue
 		}
 		left, gone := t.examineOrphan(ctx, r)
@@ -123,8 +125,10 @@ func (t *Tracker) removeOrphan(ctx context.Context, r *ownership.Record, unknown
 		return err.Error(), false
 	}
 	t.count(EventWrite, r.Node, len(providers))
-	t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Int("providers", len(providers)).
-		Msg("Deleted a node from Placement. The driver says that it was removed for good, and all of it was this agent's and unused.")
+	t.config.Logger.Warn().Str("driver", t.config.Name).
+		Str("node", r.Node).Str("uuid", r.Root).Int("providers", len(providers)).
+		Msg("Deleted a node from Placement. The driver says that it was removed for good, and all of it was this " +
+			"agent's and unused.")
 	return "", true
 }
 
@@ -150,9 +154,11 @@ func (t *Tracker) noteOrphan(r *ownership.Record, left leftOrphan) {
 		t.nodes[orphanKey(r.Root)] = n
 		hint := "if it was removed for good: `compute-agent node remove " + r.Root + "`"
 		if left.reportedBy != "" || left.notNamed {
-			hint = "to have this agent forget it: `compute-agent node remove " + r.Root + "`, which deletes nothing in Placement then"
+			hint = "to have this agent forget it: `compute-agent node remove " + r.Root +
+				"`, which deletes nothing in Placement then"
 		}
-		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).Str("reason", left.reason).Str("hint", hint).
+		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", r.Node).Str("uuid", r.Root).
+			Str("reason", left.reason).Str("hint", hint).
 			Msg("The driver no longer names a node that it reported before. The node is left unchanged in Placement.")
 	}
 	n.Orphaned, n.ReportedBy, n.NotNamed = left.reason, left.reportedBy, left.notNamed

@@ -30,7 +30,8 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		s := start(t, func(s *scene) {
 			s.records = ownership.Open(t.TempDir())
 			s.placement.tree = &providertree.Tree{}
-			must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: nodeUUID, Name: "cn1"}, {UUID: other, Name: "cn2"}}))
+			must(s, s.placement.tree.Populate(
+				[]providertree.Provider{{UUID: nodeUUID, Name: "cn1"}, {UUID: other, Name: "cn2"}}))
 			s.driver.nodes = both
 		})
 		<-s.tracker.Ready()
@@ -39,7 +40,8 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		st := s.tracker.Status()
-		if len(st.Nodes) != 2 || st.Nodes[1].State != resourcetracker.Orphaned || st.Nodes[1].Name != "cn2" || st.Nodes[1].Orphaned == "" || st.State != resourcetracker.Reporting {
+		if len(st.Nodes) != 2 || st.Nodes[1].State != resourcetracker.Orphaned || st.Nodes[1].Name != "cn2" ||
+			st.Nodes[1].Orphaned == "" || st.State != resourcetracker.Reporting {
 			t.Errorf("%+v", st)
 		}
 		if s.logged("no longer names a node") != 1 || s.writes() != writes || !s.said().Exists(other) {
@@ -59,7 +61,8 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		s.driver.set(func(d *fakeDriver) { d.nodes = both })
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if st := s.tracker.Status(); len(st.Nodes) != 2 || st.Nodes[1].State != resourcetracker.Reporting || s.writes() != writes {
+		if st := s.tracker.Status(); len(st.Nodes) != 2 ||
+			st.Nodes[1].State != resourcetracker.Reporting || s.writes() != writes {
 			t.Errorf("%+v, %d writes", st, s.writes()-writes)
 		}
 	})
@@ -110,18 +113,26 @@ func TestOrphansAreExamined(t *testing.T) {
 		reason    string
 		gone      bool
 	}{
-		"the driver does not say so":       {created: true, reason: "the driver does not confirm that it was removed for good"},
-		"the driver cannot say":            {driver: checker{fails: plugins.ErrUnsupported}, created: true, reason: "the driver does not confirm that it was removed for good"},
-		"the driver does not know":         {driver: checker{deleted: true, fails: plugins.ErrNotReady}, created: true, reason: "the driver does not know whether it was removed for good: " + plugins.ErrNotReady.Error()},
-		"gone, and not ours":               {driver: checker{deleted: true}, reason: "this agent found the node's root provider"},
-		"gone, and ours":                   {driver: checker{deleted: true}, created: true, gone: true},
-		"gone, and another host's":         {driver: checker{deleted: true}, created: true, host: "h2", reason: "host h2 reports it now"},
-		"not said, and another host's":     {created: true, host: "h2", reason: "host h2 reports it now"},
-		"gone, and not in the certificate": {driver: checker{deleted: true}, created: true, unknown: resourcetracker.ErrNotNamed, notNamed: true, reason: resourcetracker.ErrNotNamed.Error()},
-		"gone, and no cell says":           {driver: checker{deleted: true}, created: true, unknown: errors.New("no cell"), reason: "the driver says that it was removed for good, but no cell"},
-		"not said, and no cell says":       {created: true, unknown: errors.New("no cell"), reason: "the driver does not confirm that it was removed for good"},
-		"another driver of the agent's":    {driver: checker{deleted: true}, created: true, elsewhere: true},
-		"a record that cannot be loaded":   {driver: checker{deleted: true}, damaged: true},
+		"the driver does not say so": {created: true,
+			reason: "the driver does not confirm that it was removed for good"},
+		"the driver cannot say": {driver: checker{fails: plugins.ErrUnsupported}, created: true,
+			reason: "the driver does not confirm that it was removed for good"},
+		"the driver does not know": {driver: checker{deleted: true, fails: plugins.ErrNotReady}, created: true,
+			reason: "the driver does not know whether it was removed for good: " + plugins.ErrNotReady.Error()},
+		"gone, and not ours": {driver: checker{deleted: true},
+			reason: "this agent found the node's root provider"},
+		"gone, and ours": {driver: checker{deleted: true}, created: true, gone: true},
+		"gone, and another host's": {driver: checker{deleted: true}, created: true, host: "h2",
+			reason: "host h2 reports it now"},
+		"not said, and another host's": {created: true, host: "h2", reason: "host h2 reports it now"},
+		"gone, and not in the certificate": {driver: checker{deleted: true}, created: true,
+			unknown: resourcetracker.ErrNotNamed, notNamed: true, reason: resourcetracker.ErrNotNamed.Error()},
+		"gone, and no cell says": {driver: checker{deleted: true}, created: true,
+			unknown: errors.New("no cell"), reason: "the driver says that it was removed for good, but no cell"},
+		"not said, and no cell says": {created: true,
+			unknown: errors.New("no cell"), reason: "the driver does not confirm that it was removed for good"},
+		"another driver of the agent's":  {driver: checker{deleted: true}, created: true, elsewhere: true},
+		"a record that cannot be loaded": {driver: checker{deleted: true}, damaged: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -154,14 +165,16 @@ func TestOrphansAreExamined(t *testing.T) {
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				nodes := s.tracker.Status().Nodes
-				if len(nodes) == 2 && (c.reason == "" || !strings.Contains(nodes[1].Orphaned, c.reason)) || len(nodes) != 2 && c.reason != "" {
+				if len(nodes) == 2 && (c.reason == "" || !strings.Contains(nodes[1].Orphaned, c.reason)) ||
+					len(nodes) != 2 && c.reason != "" {
 					t.Errorf("%+v", nodes)
 				}
 				if len(nodes) == 2 && (nodes[1].ReportedBy != c.host || nodes[1].NotNamed != c.notNamed) {
 					t.Errorf("reported by %q, not named: %t", nodes[1].ReportedBy, nodes[1].NotNamed)
 				}
 				deleted := counted.count(resourcetracker.EventWrite, "cn2") - writes
-				if s.said().Exists(second) == c.gone || (s.logged("Deleted a node from Placement", second) == 1) != c.gone || (deleted == 1) != c.gone {
+				if s.said().Exists(second) == c.gone ||
+					(s.logged("Deleted a node from Placement", second) == 1) != c.gone || (deleted == 1) != c.gone {
 					t.Errorf("gone %v; logged %s", !s.said().Exists(second), s.log)
 				}
 				if (s.logged("Not all records of former nodes can be read") == 1) != c.damaged {
@@ -209,7 +222,9 @@ func TestNoLookWithoutOrphans(t *testing.T) {
 func TestAnOrphanHasNoEntriesOfProviderYAML(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	check(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("meta: {schema_version: '1.0'}\nproviders: [{identification: {name: absent}, traits: {additional: [CUSTOM_A]}}]\n"), 0o600))
+	check(t, os.WriteFile(filepath.Join(dir, "a.yaml"),
+		[]byte("meta: {schema_version: '1.0'}\nproviders: [{identification: {name: absent}, traits: {additional: "+
+			"[CUSTOM_A]}}]\n"), 0o600))
 	config, _, err := providerconfig.Load(dir)
 	check(t, err)
 	synctest.Test(t, func(t *testing.T) {
@@ -219,7 +234,8 @@ func TestAnOrphanHasNoEntriesOfProviderYAML(t *testing.T) {
 		s.tracker.Refresh("a person asks")
 		synctest.Wait()
 		nodes := s.tracker.Status().Nodes
-		if len(nodes) != 2 || nodes[1].State != resourcetracker.Orphaned || len(nodes[0].Conflicts) != 1 || !strings.Contains(nodes[0].Conflicts[0], "absent") {
+		if len(nodes) != 2 || nodes[1].State != resourcetracker.Orphaned || len(nodes[0].Conflicts) != 1 ||
+			!strings.Contains(nodes[0].Conflicts[0], "absent") {
 			t.Errorf("%+v", nodes)
 		}
 	})

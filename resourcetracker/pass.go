@@ -43,7 +43,8 @@ func (e *passError) Unwrap() error { return e.err }
 // uuid.
 func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 	if len(nodes) == 0 {
-		return nil, errors.New("the list is empty; a driver that does not know its nodes yet must answer that it is not ready")
+		return nil, errors.New(
+			"the list is empty; a driver that does not know its nodes yet must answer that it is not ready")
 	}
 	names, uuids := map[string]bool{}, map[string]bool{}
 	out := make([]plugins.Node, 0, len(nodes))
@@ -56,7 +57,9 @@ func (t *Tracker) identify(nodes []plugins.Node) ([]plugins.Node, error) {
 			err = providertree.ValidateProviderName(n.Name)
 		}
 		if err == nil && (names[n.Name] || uuids[uuid]) {
-			err = fmt.Errorf("node %q (%s) is named twice, or two nodes have one uuid; a driver with several nodes must give each its own name and uuid", n.Name, uuid)
+			err = fmt.Errorf(
+				"node %q (%s) is named twice, or two nodes have one uuid; a driver with several nodes must give "+
+					"each its own name and uuid", n.Name, uuid)
 		}
 		if err != nil {
 			return nil, err
@@ -101,11 +104,14 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 			t.noteSuccess(state, len(done), reason, time.Since(begin))
 			return nil
 		}
-		if try == conflictTries || !errors.Is(err, reportclient.ErrConflict) || errors.Is(err, reportclient.ErrUnavailable) {
+		if try == conflictTries || !errors.Is(err, reportclient.ErrConflict) ||
+			errors.Is(err, reportclient.ErrUnavailable) {
 			break
 		}
-		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", node.Name).Str("request_id", plugins.RequestID(ctx)).Int("try", try).Err(err).
-			Msg("Conflict: another client wrote to this node's resource providers. Reading them again and retrying the pass.")
+		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", node.Name).
+			Str("request_id", plugins.RequestID(ctx)).Int("try", try).Err(err).
+			Msg("Conflict: another client wrote to this node's resource providers. Reading them again and " +
+				"retrying the pass.")
 		if !sleep(ctx, time.Duration((0.5+t.rand()/2)*float64(conflictWait<<(try-1)))) {
 			break
 		}
@@ -152,7 +158,8 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	}
 	plan.Progress = func(done int) { t.noteWriting(state, done, len(plan.Operations)) }
 	t.noteWriting(state, 0, len(plan.Operations))
-	err = t.observe(ctx, StepApply, node.Name, func(ctx context.Context) error { return t.config.Placement.Apply(ctx, node.UUID, plan) })
+	err = t.observe(ctx, StepApply, node.Name,
+		func(ctx context.Context) error { return t.config.Placement.Apply(ctx, node.UUID, plan) })
 	t.noteWriting(state, 0, 0)
 	if err != nil {
 		if errors.Is(err, reportclient.ErrInventoryInUse) || errors.Is(err, reportclient.ErrProviderInUse) {

@@ -142,7 +142,8 @@ func preview(r draft, plan reportclient.Plan) *Preview {
 		}
 		size, err := json.Marshal(op.Reshape)
 		if err == nil {
-			out.Payload = &PayloadPreview{Providers: len(op.Reshape.Providers), Consumers: len(op.Reshape.Consumers), Bytes: len(size)}
+			out.Payload = &PayloadPreview{Providers: len(op.Reshape.Providers),
+				Consumers: len(op.Reshape.Consumers), Bytes: len(size)}
 		}
 	}
 	return out
@@ -155,7 +156,8 @@ func (r draft) overCommitted(uuid string, was, is providertree.Resources) (over 
 		after, has := r.desired.Inventory(uuid, class)
 		if had && has && was[class] > before.Capacity() && is[class] > after.Capacity() {
 			p, _ := r.desired.Provider(uuid)
-			over = append(over, fmt.Sprintf("%s on %s: %d allocated, capacity %d", class, p.Name, is[class], after.Capacity()))
+			over = append(over, fmt.Sprintf("%s on %s: %d allocated, capacity %d",
+				class, p.Name, is[class], after.Capacity()))
 		}
 	}
 	return over
@@ -165,7 +167,8 @@ func (r draft) overCommitted(uuid string, was, is providertree.Resources) (over 
 func (r draft) previewProvider(uuid string, was, is providertree.Resources) ProviderPreview {
 	before, had := r.known.Provider(uuid)
 	after, has := r.desired.Provider(uuid)
-	p := ProviderPreview{UUID: uuid, Name: after.Name, Parent: after.ParentUUID, New: !had, Removed: !has, Classes: []ClassPreview{}}
+	p := ProviderPreview{UUID: uuid, Name: after.Name,
+		Parent: after.ParentUUID, New: !had, Removed: !has, Classes: []ClassPreview{}}
 	if !has {
 		p.Name, p.Parent = before.Name, before.ParentUUID
 	}

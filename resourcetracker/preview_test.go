@@ -21,7 +21,9 @@ func TestPlanOfAReshape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.running = true
-			must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: child2, Name: "cn1_untouched", ParentUUID: nodeUUID, Inventories: providertree.Inventories{"FPGA": {Total: 1}}}}))
+			must(s, s.placement.tree.Populate(
+				[]providertree.Provider{{UUID: child2, Name: "cn1_untouched", ParentUUID: nodeUUID,
+					Inventories: providertree.Inventories{"FPGA": {Total: 1}}}}))
 		})
 		<-s.tracker.Ready()
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{Reshape: true})
@@ -30,10 +32,17 @@ func TestPlanOfAReshape(t *testing.T) {
 		}
 		r := plans[0].Reshape
 		r.Payload.Bytes = 0 // it depends on the journal's form
-		want := &resourcetracker.Preview{Consumers: 2, Moved: 2, Payload: &resourcetracker.PayloadPreview{Providers: 2, Consumers: 2}, Providers: []resourcetracker.ProviderPreview{
-			{UUID: nodeUUID, Name: "cn1", Before: 2, After: 1, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
-			{UUID: gpu, Name: "cn1_gpu", Parent: nodeUUID, New: true, After: 2, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", After: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
-		}}
+		want := &resourcetracker.Preview{Consumers: 2,
+			Moved: 2, Payload: &resourcetracker.PayloadPreview{Providers: 2, Consumers: 2},
+			Providers: []resourcetracker.ProviderPreview{
+				{UUID: nodeUUID, Name: "cn1", Before: 2,
+					After: 1,
+					Classes: []resourcetracker.ClassPreview{{Class: "VGPU",
+						Before: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
+				{UUID: gpu, Name: "cn1_gpu", Parent: nodeUUID, New: true, After: 2,
+					Classes: []resourcetracker.ClassPreview{{Class: "VGPU",
+						After: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
+			}}
 		testproc.Same(t, cmp.Diff(want, r))
 		if len(plans[0].Plan.Operations) != 2 || s.writes() != 0 || len(s.outcomes()) != 0 {
 			t.Errorf("plan %v; %d writes, journal %v", plans[0].Plan.Operations, s.writes(), s.outcomes())
@@ -55,7 +64,8 @@ func TestPlanOfARefusedReshapeShowsItAllTheSame(t *testing.T) {
 		<-s.tracker.Ready()
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{Reshape: true})
 		var refused *resourcetracker.ReshapeError
-		if err != nil || !errors.As(plans[0].Err, &refused) || len(refused.Violations) != 2 || plans[0].Reshape == nil || len(plans[0].Plan.Operations) != 0 {
+		if err != nil || !errors.As(plans[0].Err, &refused) || len(refused.Violations) != 2 ||
+			plans[0].Reshape == nil || len(plans[0].Plan.Operations) != 0 {
 			t.Errorf("%v, %+v", err, plans[0])
 		}
 	})

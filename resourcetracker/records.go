@@ -59,7 +59,9 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 // wants to move some of it in a reshape.
 //
 // Cost: one call of the driver.
-func (t *Tracker) succeed(ctx context.Context, d draft, adopted, former *ownership.Record, bare *providertree.Tree) (*ownership.Record, error) {
+func (t *Tracker) succeed(
+	ctx context.Context, d draft, adopted, former *ownership.Record, bare *providertree.Tree,
+) (*ownership.Record, error) {
 	all := adopted.Inherit(former, d.known, nil)
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) error {
 		_, _, err := t.config.Driver.UpdateProviderTree(ctx, ownership.Strip(d.known, all), d.node.Name, nil)
@@ -207,7 +209,8 @@ func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 	}
 	if t.config.Records != nil {
 		if err := t.config.Records.Save(record); err != nil {
-			return &passError{step: "keeping what is this agent's in Placement", err: fmt.Errorf("the state directory cannot be written: %w", err)}
+			return &passError{step: "keeping what is this agent's in Placement",
+				err: fmt.Errorf("the state directory cannot be written: %w", err)}
 		}
 	}
 	state.record, state.saved = record, true

@@ -31,7 +31,8 @@ func (t *Tracker) reshape(ctx context.Context, d draft, needed error, allowed bo
 	case !allowed:
 		return d, &passError{step: stepDriver, err: &lateReshape{needed}}
 	}
-	t.config.Logger.Info().Str("driver", t.config.Name).Str("node", d.node.Name).Str("request_id", plugins.RequestID(ctx)).AnErr("reason", needed).
+	t.config.Logger.Info().Str("driver", t.config.Name).
+		Str("node", d.node.Name).Str("request_id", plugins.RequestID(ctx)).AnErr("reason", needed).
 		Msg("Inventory in use must move to other resource providers. Reading its allocations, which move with it.")
 	if err := t.gather(ctx, &d); err != nil {
 		return d, err
@@ -56,7 +57,9 @@ func (t *Tracker) gather(ctx context.Context, d *draft) error {
 }
 
 // askToReshape calls the driver with allocations. Tree and allocations are the driver's to keep.
-func (t *Tracker) askToReshape(ctx context.Context, d draft, tree *providertree.Tree, given providertree.Allocations) (draft, error) {
+func (t *Tracker) askToReshape(
+	ctx context.Context, d draft, tree *providertree.Tree, given providertree.Allocations,
+) (draft, error) {
 	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
 		d.answer, d.after, err = t.config.Driver.UpdateProviderTree(ctx, tree, d.node.Name, given)
 		return err
@@ -115,7 +118,8 @@ func (d draft) check() error {
 	}
 	refused := &ReshapeError{
 		Problem: "the driver's reshape does not pass the agent's checks", Violations: violations,
-		Hint: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration still works",
+		Hint: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration " +
+			"still works",
 	}
 	return refused.of(nil, d.base, d.answer) // its violations say the amounts themselves
 }
@@ -127,7 +131,8 @@ func (t *Tracker) announce(ctx context.Context, state *nodeState, d draft, plan 
 		return
 	}
 	if t.config.Journal != nil {
-		t.config.Journal.Label(d.node.UUID, journal.Label{Node: d.node.Name, FromLayout: d.record.Layout, ToLayout: d.layout, Renames: d.renames})
+		t.config.Journal.Label(d.node.UUID,
+			journal.Label{Node: d.node.Name, FromLayout: d.record.Layout, ToLayout: d.layout, Renames: d.renames})
 	}
 	for _, op := range plan.Operations {
 		if op.Reshape != nil {
@@ -184,10 +189,14 @@ type reshapeGuard struct {
 
 // What can be done about a reshape that is refused, by what is wrong with it.
 const (
-	fixDriver    = "this is a defect of the driver: install its former version, and report it to its author with this list"
-	freeCapacity = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the driver's configuration"
-	fitUnits     = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or migrate or delete the guest, whose allocation has a size that does not fit"
-	fixPlaces    = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete CONSUMER`); if it runs, the driver must move what it holds: " +
+	fixDriver = "this is a defect of the driver: install its former version, and report it to its author " +
+		"with this list"
+	freeCapacity = "migrate or delete guests of the node, or raise the inventory or its allocation_ratio in the " +
+		"driver's configuration"
+	fitUnits = "correct min_unit, max_unit and step_size of the inventory in the driver's configuration; or " +
+		"migrate or delete the guest, whose allocation has a size that does not fit"
+	fixPlaces = "if the guest is gone, delete its allocation (`openstack resource provider allocation delete " +
+		"CONSUMER`); if it runs, the driver must move what it holds: " +
 		"install its former version, and report it to its author"
 )
 
@@ -198,7 +207,8 @@ func (g *reshapeGuard) defect(consumer, provider, class, format string, args ...
 
 // object notes a violation with what can be done about it.
 func (g *reshapeGuard) object(hint, consumer, provider, class, format string, args ...any) {
-	g.violations = append(g.violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf(format, args...), Hint: hint})
+	g.violations = append(g.violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class,
+		Problem: fmt.Sprintf(format, args...), Hint: hint})
 }
 
 // ownProviders are those of the node's tree, before and after. What is new in the tree and held
@@ -261,7 +271,8 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 						consumer,
 						provider,
 						class,
-						"the provider is outside of the tree of %s, and what is allocated there would change from %d to %d",
+						"the provider is outside of the tree of %s, and what is allocated there would change "+
+							"from %d to %d",
 						g.node.Name,
 						was[class],
 						is[class],
@@ -292,14 +303,16 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 		)
 	}
 	if before.ConsumerType != after.ConsumerType {
-		g.defect(consumer, "", "", "its consumer type is %q, and would become %q", before.ConsumerType, after.ConsumerType)
+		g.defect(consumer, "", "", "its consumer type is %q, and would become %q",
+			before.ConsumerType, after.ConsumerType)
 	}
 	same := (before.Generation == nil) == (after.Generation == nil)
 	if same && before.Generation != nil {
 		same = *before.Generation == *after.Generation
 	}
 	if !same {
-		g.defect(consumer, "", "", "its consumer generation was changed; it says which state the reshape was made for and must stay")
+		g.defect(consumer, "", "",
+			"its consumer generation was changed; it says which state the reshape was made for and must stay")
 	}
 }
 
@@ -309,7 +322,9 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 // [providertree.Allocations.Canonical].
 func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
 	if len(resources) == 0 {
-		g.defect(consumer, provider, "", "it would hold an empty set of resources there, which Placement refuses; leave out a provider without resources")
+		g.defect(consumer, provider, "",
+			"it would hold an empty set of resources there, which Placement refuses; leave out a provider "+
+				"without resources")
 	}
 	if !g.own[provider] {
 		return
@@ -321,16 +336,21 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources provider
 		broken := i.Units(n)
 		switch {
 		case !g.desired.Exists(provider):
-			g.object(fixPlaces, consumer, provider, class, "it would still hold %d, but the provider (%s) would be removed", n, g.name(provider))
+			g.object(fixPlaces, consumer, provider, class,
+				"it would still hold %d, but the provider (%s) would be removed", n, g.name(provider))
 		case !found:
-			g.object(fixPlaces, consumer, provider, class, "it would hold %d, but %s would have no inventory of it", n, g.name(provider))
+			g.object(fixPlaces, consumer, provider, class,
+				"it would hold %d, but %s would have no inventory of it", n, g.name(provider))
 		case !changed:
 		case broken == providertree.RuleMinUnit:
-			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s", n, i.MinUnit, g.name(provider))
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s",
+				n, i.MinUnit, g.name(provider))
 		case broken == providertree.RuleMaxUnit:
-			g.object(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s", n, i.MaxUnit, g.name(provider))
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s",
+				n, i.MaxUnit, g.name(provider))
 		case broken == providertree.RuleStepSize:
-			g.object(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s", n, i.StepSize, g.name(provider))
+			g.object(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s",
+				n, i.StepSize, g.name(provider))
 		}
 	}
 }
@@ -344,14 +364,17 @@ func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.C
 	for _, class := range unionKeys(byName, byNameAfter) {
 		switch had, has := byName[class], byNameAfter[class]; {
 		case has < had:
-			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had, g.node.Name, has, uint64(had-has))
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had,
+				g.node.Name, has, uint64(had-has))
 		case has > had:
-			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added", had, g.node.Name, has, uint64(has-had))
+			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added",
+				had, g.node.Name, has, uint64(has-had))
 		}
 	}
 	for _, class := range unionKeys(was, is) {
 		if g.renames.Present(class) != class && is[class] > was[class] {
-			g.defect(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before", is[class], g.renames.Present(class), was[class])
+			g.defect(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before",
+				is[class], g.renames.Present(class), was[class])
 		}
 	}
 }
@@ -379,7 +402,8 @@ func (g *reshapeGuard) checkCapacity() {
 				continue // reported for each consumer
 			}
 			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
-				g.object(freeCapacity, "", provider, class, "%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
+				g.object(freeCapacity, "", provider, class,
+					"%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
 			}
 		}
 	}

@@ -72,10 +72,12 @@ func cannotMove(failed *plugins.ReshapeFailed, err error) *ReshapeError {
 	}
 	hint := failed.Hint
 	if hint == "" {
-		hint = "check for each consumer whether its guest still exists (`openstack resource provider allocation show CONSUMER`); allocations of removed guests can be " +
+		hint = "check for each consumer whether its guest still exists (`openstack resource provider allocation " +
+			"show CONSUMER`); allocations of removed guests can be " +
 			"deleted (`openstack resource provider allocation delete CONSUMER`)"
 	}
-	return &ReshapeError{Problem: problem, Violations: failed.Violations, quiet: err, Hint: hint + ". Or go back to the driver's former configuration or version"}
+	return &ReshapeError{Problem: problem, Violations: failed.Violations, quiet: err, Hint: hint +
+		". Or go back to the driver's former configuration or version"}
 }
 
 // refusedBy tells what a failed Apply means: a reshape that Placement refuses for good is no
@@ -84,10 +86,12 @@ func refusedBy(err error) error {
 	var answer *reportclient.RequestError
 	unknown := errors.As(err, &answer) && answer.Status == http.StatusUnauthorized
 	if errors.Is(err, reportclient.ErrReshapeRefused) && !unknown {
-		hint := "Placement's message says why. If it is about the role (403): the agent needs the role service for POST /reshaper, or a host's certificate; if it is about inventory or " +
+		hint := "Placement's message says why. If it is about the role (403): the agent needs the role service for " +
+			"POST /reshaper, or a host's certificate; if it is about inventory or " +
 			"capacity: `compute-agent plan --reshape` shows the request"
 		if errors.Is(err, reportclient.ErrNotAdmitted) {
-			hint = "if this machine has what the driver reports, run the `compute-agent cells manage admit-host` that Placement's message names, on the machine of the " +
+			hint = "if this machine has what the driver reports, run the `compute-agent cells manage admit-host` " +
+				"that Placement's message names, on the machine of the " +
 				"compute API, and then `compute-agent refresh` on this one, or restart the agent"
 		}
 		return &ReshapeError{Problem: "Placement did not carry out the reshape", Err: err, Hint: hint}
@@ -134,7 +138,8 @@ type repeatedReshape struct {
 }
 
 func (e *repeatedReshape) Error() string {
-	return "the driver asks for another reshape right after its reshape; this is a defect of the driver, and restarting the agent does not help; " +
+	return "the driver asks for another reshape right after its reshape; this is a defect of the driver, and " +
+		"restarting the agent does not help; " +
 		"nothing was written: " + e.needed.Error()
 }
 

@@ -31,7 +31,8 @@ func TestFullDiskIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.log = fullDisk{} })
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") || !strings.Contains(n.Hint, "state_dir") {
+		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") ||
+			!strings.Contains(n.Hint, "state_dir") {
 			t.Errorf("%+v", n)
 		}
 		s.checkLayout(oldLayout)
@@ -46,8 +47,11 @@ func TestLostAnswerIsResolvedByComparing(t *testing.T) {
 		prepare func(*scene)
 		want    []string
 	}{
-		"it happened":              {func(s *scene) { s.placement.lost = true }, []string{"happened, compared"}},
-		"too much changed to tell": {func(s *scene) { s.placement.lost, s.placement.outcome = true, reportclient.ReshapeUnknown }, []string{"unknown, compared"}},
+		"it happened": {func(s *scene) { s.placement.lost = true }, []string{"happened, compared"}},
+		"too much changed to tell": {func(s *scene) {
+			s.placement.lost, s.placement.outcome = true,
+				reportclient.ReshapeUnknown
+		}, []string{"unknown, compared"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -127,7 +131,9 @@ func TestUnresolvedEntryWaitsForPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
-			must(s, s.journal.Begin(nodeUUID, &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID, After: providertree.Inventories{"VCPU": {Total: 8}}}}}))
+			must(s, s.journal.Begin(nodeUUID,
+				&reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID,
+					After: providertree.Inventories{"VCPU": {Total: 8}}}}}))
 			s.placement.compareErr = reportclient.ErrUnavailable
 		})
 		<-s.tracker.Ready()
@@ -158,7 +164,8 @@ func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 		s := start(t, vgpus, damage)
 		var fatal *resourcetracker.FatalError
 		err := <-s.ended
-		if !errors.As(err, &fatal) || !fatal.Protects || !errors.Is(err, journal.ErrUnreadable) || !strings.Contains(err.Error(), "move "+s.stateDir()) {
+		if !errors.As(err, &fatal) || !fatal.Protects ||
+			!errors.Is(err, journal.ErrUnreadable) || !strings.Contains(err.Error(), "move "+s.stateDir()) {
 			t.Errorf("%v", err)
 		}
 		s.checkLayout(oldLayout)

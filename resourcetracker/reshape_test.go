@@ -38,8 +38,10 @@ func vgpus(s *scene) {
 	}}))
 	one := int64(1)
 	s.placement.allocations = providertree.Allocations{
-		guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "VGPU": 2}}, ProjectID: "p", UserID: "u", Generation: &one},
-		guest2: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u", Generation: &one},
+		guest1: {Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "VGPU": 2}}, ProjectID: "p",
+			UserID: "u", Generation: &one},
+		guest2: {Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 1}}, ProjectID: "p",
+			UserID: "u", Generation: &one},
 	}
 	s.driver.answer = moveVGPUs
 	s.journal = journal.New(s.t.TempDir())
@@ -67,7 +69,8 @@ func moveVGPUs(tree *providertree.Tree, allocations providertree.Allocations) (p
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	return plugins.MoveAll(allocations, plugins.Place{Provider: nodeUUID, Class: "VGPU"}, plugins.Place{Provider: gpu, Class: "VGPU"}).Apply(allocations)
+	return plugins.MoveAll(allocations, plugins.Place{Provider: nodeUUID, Class: "VGPU"},
+		plugins.Place{Provider: gpu, Class: "VGPU"}).Apply(allocations)
 }
 
 func (s *scene) held() map[string]providertree.ProviderResources {
@@ -149,7 +152,8 @@ func TestReshapeGivesTheDriverFreshCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var first *providertree.Tree
 		s := start(t, vgpus, func(s *scene) {
-			s.driver.answer = func(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+			s.driver.answer = func(tree *providertree.Tree,
+				allocations providertree.Allocations) (providertree.Allocations, error) {
 				switch {
 				case allocations == nil && !tree.Exists(gpu):
 					first = tree
@@ -184,7 +188,8 @@ func TestNodeWithoutConsumersIsReshaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) { s.placement.allocations = nil })
 		<-s.tracker.Ready()
-		if _, onRoot := s.said().Inventory(nodeUUID, "VGPU"); onRoot || s.tracker.Status().State != resourcetracker.Reporting {
+		if _, onRoot := s.said().Inventory(nodeUUID, "VGPU"); onRoot ||
+			s.tracker.Status().State != resourcetracker.Reporting {
 			t.Errorf("%+v", s.tracker.Status())
 		}
 	})
@@ -197,7 +202,8 @@ var refusals = map[string]struct {
 	// journalled is what the journal holds then.
 	journalled []string
 }{
-	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "again and again"} }, []string{"asks for a reshape again", "again and again", "defect of the driver"}, []string{}},
+	"needed again": {func(s *scene) { s.driver.err = &plugins.ReshapeNeeded{Reason: "again and again"} },
+		[]string{"asks for a reshape again", "again and again", "defect of the driver"}, []string{}},
 	"failed": {func(s *scene) {
 		s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			if a == nil {
@@ -205,11 +211,13 @@ var refusals = map[string]struct {
 			}
 			failed := &plugins.ReshapeFailed{Reason: "stale allocations"}
 			for n := range 7 { // more than the error's own text names
-				failed.Violations = append(failed.Violations, plugins.Violation{Consumer: fmt.Sprintf("consumer-%d", n), Problem: "has no guest"})
+				failed.Violations = append(failed.Violations,
+					plugins.Violation{Consumer: fmt.Sprintf("consumer-%d", n), Problem: "has no guest"})
 			}
 			return nil, fmt.Errorf("driver fake: %w", failed)
 		}
-	}, []string{"stale allocations", "consumer-0", "has no guest", "consumer-6", "openstack resource provider allocation"}, []string{}},
+	}, []string{"stale allocations", "consumer-0", "has no guest", "consumer-6",
+		"openstack resource provider allocation"}, []string{}},
 	"guarded": {func(s *scene) {
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			after, err := moveVGPUs(tree, a)
@@ -231,14 +239,16 @@ var refusals = map[string]struct {
 	}, []string{guest1, guest2, "cn1 would have no inventory of it"}, []string{}},
 	"an allocation leaves inventory that stays": {func(s *scene) {
 		s.driver.answer = moveVCPUs
-	}, []string{guest1, "VCPU of cn1: it holds 2 there and would hold 0, but the inventory stays as it is", "defect of the driver"}, []string{}},
+	}, []string{guest1, "VCPU of cn1: it holds 2 there and would hold 0, but the inventory stays as it is",
+		"defect of the driver"}, []string{}},
 	"a guest gets another device than the driver lists": {func(s *scene) {
 		s.driver.answer = moveToAnother
 		guestsOf(&lister{guests: []plugins.Guest{
 			{UUID: guest1, Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 2}}},
 			{UUID: guest2, Resources: providertree.ProviderResources{gpu: {"VGPU": 1}}},
 		}})(s)
-	}, []string{guest2, "VGPU of cn1_gpu: it would hold 0 there, but the driver lists the guest with 1", "VGPU of cn1_gpu_2: it would hold 1 there, but the driver lists the guest with 0"}, []string{}},
+	}, []string{guest2, "VGPU of cn1_gpu: it would hold 0 there, but the driver lists the guest with 1",
+		"VGPU of cn1_gpu_2: it would hold 1 there, but the driver lists the guest with 0"}, []string{}},
 	"guarded as any tree": {func(s *scene) {
 		s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
 			after, err := moveVGPUs(tree, a)
@@ -248,13 +258,21 @@ var refusals = map[string]struct {
 			return after, err
 		}
 	}, []string{"another", "it is new, and a root"}, []string{}},
-	"renamed impossibly": {func(s *scene) { s.driver.renames = map[string]string{"VGPU": "VGPU"} }, []string{"VGPU is renamed to itself"}, []string{}},
+	"renamed impossibly": {func(s *scene) { s.driver.renames = map[string]string{"VGPU": "VGPU"} },
+		[]string{"VGPU is renamed to itself"}, []string{}},
 	"refused by Placement": {func(s *scene) {
-		s.placement.onReshape = func() error { return fmt.Errorf("%w: Unable to allocate inventory", reportclient.ErrReshapeRefused) }
+		s.placement.onReshape = func() error {
+			return fmt.Errorf("%w: Unable to allocate inventory",
+				reportclient.ErrReshapeRefused)
+		}
 	}, []string{"Unable to allocate inventory", "role service"}, []string{"refused"}},
 	"not admitted by Placement": {func(s *scene) {
-		s.placement.onReshape = func() error { return fmt.Errorf("%w: %w", reportclient.ErrReshapeRefused, reportclient.ErrNotAdmitted) }
-	}, []string{"more than is admitted", "cells manage admit-host", "then `compute-agent refresh`"}, []string{"refused"}},
+		s.placement.onReshape = func() error {
+			return fmt.Errorf("%w: %w", reportclient.ErrReshapeRefused,
+				reportclient.ErrNotAdmitted)
+		}
+	}, []string{"more than is admitted", "cells manage admit-host", "then `compute-agent refresh`"},
+		[]string{"refused"}},
 }
 
 func TestRefusedReshapeIsFatalAtStartUp(t *testing.T) {
@@ -299,14 +317,16 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				synctest.Wait()
 				st := s.tracker.Status()
 				n := st.Nodes[0]
-				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held || n.Error == "" || strings.Count(n.Hint, "compute-agent refresh") != 1 {
+				if st.State != resourcetracker.Degraded || n.State != resourcetracker.Degraded || !n.Held ||
+					n.Error == "" || strings.Count(n.Hint, "compute-agent refresh") != 1 {
 					t.Errorf("status: %+v", st)
 				}
 				if all := n.Error + strings.Join(n.Violations, "\n") + n.Hint; !containsAll(all, c.said...) {
 					t.Errorf("the status does not say all of %q:\n%s", c.said, all)
 				}
 				if s.calls() != calls || s.writes() != writes {
-					t.Errorf("in four hours the driver was asked %d more times, and %d more things were written", s.calls()-calls, s.writes()-writes)
+					t.Errorf("in four hours the driver was asked %d more times, and %d more things were written",
+						s.calls()-calls, s.writes()-writes)
 				}
 				if s.logged("the node is held") != 1 {
 					t.Error("the log does not say once that the node is held")
@@ -324,7 +344,8 @@ func TestRefusedReshapeIsHeld(t *testing.T) {
 				time.Sleep(time.Second)
 				synctest.Wait()
 				s.checkLayout(newLayout)
-				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held || len(st.Nodes[0].Violations) > 0 {
+				if st := s.tracker.Status(); st.State != resourcetracker.Reporting || st.Nodes[0].Held ||
+					len(st.Nodes[0].Violations) > 0 {
 					t.Errorf("not released: %+v", st)
 				}
 				testproc.NoError(t, s.end())
@@ -347,7 +368,8 @@ func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
 			s.driver.nodes = []plugins.Node{{Name: "cn1", UUID: nodeUUID}, {Name: "cn2", UUID: other}}
 			must(s, s.placement.tree.Populate([]providertree.Provider{{UUID: other, Name: "cn2"}}))
 			vcpus := int64(1)
-			s.driver.answer = func(tree *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+			s.driver.answer = func(tree *providertree.Tree,
+				a providertree.Allocations) (providertree.Allocations, error) {
 				if s.driver.node == "cn1" {
 					return nil, &plugins.ReshapeFailed{Reason: "stale"}
 				}
@@ -363,7 +385,8 @@ func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
 		if after, _ := s.said().Inventory(other, "VCPU"); after.Total < before.Total+8 {
 			t.Errorf("in ten minutes cn2 went from %d to %d", before.Total, after.Total)
 		}
-		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || !st.Nodes[0].Held || st.Nodes[1].State != resourcetracker.Reporting {
+		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || !st.Nodes[0].Held ||
+			st.Nodes[1].State != resourcetracker.Reporting {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -387,7 +410,9 @@ func TestPeriodicPassDoesNotReshape(t *testing.T) {
 		}
 		synctest.Wait()
 		n := s.tracker.Status().Nodes[0]
-		if n.State != resourcetracker.Degraded || n.Held || s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written", "one provider for each GPU") || !strings.Contains(n.Hint, "systemctl restart") {
+		if n.State != resourcetracker.Degraded || n.Held ||
+			s.gathered() != 0 || !containsAll(n.Error, "restart the agent", "nothing was written",
+			"one provider for each GPU") || !strings.Contains(n.Hint, "systemctl restart") {
 			t.Errorf("gathered %d times; %+v", s.gathered(), n)
 		}
 		s.checkLayout(oldLayout)
@@ -456,7 +481,8 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 			func(s *scene) { s.driver.nodes = []plugins.Node{{Name: "cn1"}} }},
 		"the driver crashes when it is given allocations": {
 			func(s *scene) {
-				s.driver.answer = func(_ *providertree.Tree, a providertree.Allocations) (providertree.Allocations, error) {
+				s.driver.answer = func(_ *providertree.Tree,
+					a providertree.Allocations) (providertree.Allocations, error) {
 					if a == nil {
 						return nil, plugins.ErrReshapeNeeded
 					}
@@ -498,11 +524,14 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, vgpus, func(s *scene) {
 			s.placement.onReshape = func() error {
-				return fmt.Errorf("%w: %w", reportclient.ErrReshapeRefused, &reportclient.RequestError{Method: "POST", Path: "/reshaper", Status: 401, Kind: reportclient.ErrRefused})
+				return fmt.Errorf("%w: %w", reportclient.ErrReshapeRefused,
+					&reportclient.RequestError{Method: "POST", Path: "/reshaper", Status: 401,
+						Kind: reportclient.ErrRefused})
 			}
 		})
 		<-s.tracker.Ready()
-		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || !strings.Contains(n.Hint, "placement_client") {
+		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded ||
+			!strings.Contains(n.Hint, "placement_client") {
 			t.Errorf("%+v", n)
 		}
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
@@ -516,7 +545,8 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 func TestRefusalAfterAnOutageIsFatalToo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, vgpus, refusals["guarded"].prepare, func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
+		s := start(t, vgpus, refusals["guarded"].prepare,
+			func(s *scene) { s.placement.readErr = reportclient.ErrUnavailable })
 		<-s.tracker.Ready()
 		time.Sleep(10 * time.Minute)
 		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
@@ -538,9 +568,10 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 					return nil
 				}
 				// A guest came between the gathering and the request.
-				s.placement.allocations[fmt.Sprintf("99999999-0000-4000-8000-00000000009%d", races)] = providertree.ConsumerAllocations{
-					Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u",
-				}
+				s.placement.allocations[fmt.Sprintf("99999999-0000-4000-8000-00000000009%d", races)] =
+					providertree.ConsumerAllocations{
+						Resources: providertree.ProviderResources{nodeUUID: {"VGPU": 1}}, ProjectID: "p", UserID: "u",
+					}
 				s.placement.allocations[guest1].Resources[nodeUUID]["VGPU"] = 1
 				return reportclient.ErrConflict
 			}
@@ -548,11 +579,13 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 		<-s.tracker.Ready()
 		want := map[string]providertree.ProviderResources{
 			guest1: {nodeUUID: {"VCPU": 2}, gpu: {"VGPU": 1}}, guest2: {gpu: {"VGPU": 1}},
-			"99999999-0000-4000-8000-000000000090": {gpu: {"VGPU": 1}}, "99999999-0000-4000-8000-000000000091": {gpu: {"VGPU": 1}},
+			"99999999-0000-4000-8000-000000000090": {gpu: {"VGPU": 1}},
+			"99999999-0000-4000-8000-000000000091": {gpu: {"VGPU": 1}},
 		}
 		s.checkLayout(want)
 		if s.gathered() != 3 || s.reads() != 3 || s.calls() != 7 {
-			t.Errorf("gathered %d times, tree read %d times, driver asked %d times; want 3, 3 and 7 (the first about an empty node)", s.gathered(), s.reads(), s.calls())
+			t.Errorf("gathered %d times, tree read %d times, driver asked %d times; want 3, 3 and 7 (the first "+
+				"about an empty node)", s.gathered(), s.reads(), s.calls())
 		}
 		testproc.Samef(t, cmp.Diff([]string{"refused", "refused", "happened"}, s.outcomes()), "journal")
 	})
@@ -563,7 +596,8 @@ func TestLostRaceIsComputedFromScratch(t *testing.T) {
 func TestConflictStormIsBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		s := start(t, vgpus, func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })
+		s := start(t, vgpus,
+			func(s *scene) { s.placement.onReshape = func() error { return reportclient.ErrConflict } })
 		begin := time.Now()
 		<-s.tracker.Ready()
 		testproc.Equal(t, s.gathered(), 4, "%d tries in one pass")

@@ -173,7 +173,8 @@ func (t *Tracker) Status() Status {
 		if t.config.Disabled != nil && n.State != Orphaned {
 			n.DisabledReason, _ = t.config.Disabled(plugins.Node{Name: n.Name, UUID: n.UUID})
 		}
-		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift, &n.Differing, &n.Flapping, &n.Overwritten} {
+		for _, list := range []*[]string{&n.Changes, &n.Violations, &n.Kept, &n.Conflicts, &n.Draining, &n.Drift,
+			&n.Differing, &n.Flapping, &n.Overwritten} {
 			*list = slices.Clone(*list)
 		}
 		if n.Writing != nil {
@@ -201,7 +202,8 @@ func (t *Tracker) state(node plugins.Node) *nodeState {
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
 	if s == nil || s.UUID != node.UUID {
-		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached && !t.config.Running, flaps: flaps{}}
+		s = &nodeState{NodeStatus: NodeStatus{Name: node.Name, State: Starting}, startup: !t.reached &&
+			!t.config.Running, flaps: flaps{}}
 		t.nodes[node.Name] = s
 	}
 	s.UUID = node.UUID
@@ -284,7 +286,8 @@ func (t *Tracker) recall() {
 	}
 	records, err := t.config.Records.List()
 	if err != nil {
-		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).Msg("Not all records of former nodes can be read, so some are not shown until the driver names them.")
+		t.config.Logger.Warn().Str("driver", t.config.Name).Err(err).
+			Msg("Not all records of former nodes can be read, so some are not shown until the driver names them.")
 	}
 	for _, r := range records {
 		if r.Driver == t.config.Name && (t.config.Elsewhere == nil || !t.config.Elsewhere(r.Root)) {
@@ -304,7 +307,8 @@ func (t *Tracker) noteWrites(ctx context.Context, n *nodeState, done []reportcli
 	n.Writes += int64(len(done))
 	for _, op := range t.accepted(done) {
 		n.Changes = append(n.Changes, op.String())
-		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).Str("request_id", plugins.RequestID(ctx)).Msg(op.Done() + ".")
+		t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Str("operation", op.Kind.String()).
+			Str("request_id", plugins.RequestID(ctx)).Msg(op.Done() + ".")
 	}
 }
 
@@ -323,7 +327,8 @@ func (t *Tracker) noteDiffering(n *nodeState, differing []string) {
 	defer t.mu.Unlock()
 	if len(differing) > 0 && !slices.Equal(n.Differing, differing) {
 		t.config.Logger.Warn().Str("driver", t.config.Name).Str("node", n.Name).Strs("differing", differing).
-			Msg("Since the reshape, guests hold other allocations than the driver lists. `compute-agent allocations audit` shows both.")
+			Msg("Since the reshape, guests hold other allocations than the driver lists. `compute-agent allocations " +
+				"audit` shows both.")
 	}
 	n.Differing = differing
 }
@@ -345,8 +350,10 @@ func (t *Tracker) noteWriting(n *nodeState, done, operations int) {
 		n.Writing.Done = done
 		if now := time.Now(); now.Sub(n.writingLogged) >= writingLogEvery {
 			n.writingLogged = now
-			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Int("done", done).Int("operations", n.Writing.Operations).
-				Stringer("since", now.Sub(n.Writing.Since).Round(time.Second)).Msg("Still writing to Placement. Each write is logged when all are done.")
+			t.config.Logger.Info().Str("driver", t.config.Name).Str("node", n.Name).Int("done", done).
+				Int("operations", n.Writing.Operations).
+				Stringer("since", now.Sub(n.Writing.Since).Round(time.Second)).
+				Msg("Still writing to Placement. Each write is logged when all are done.")
 		}
 	}
 }
@@ -388,13 +395,15 @@ func (t *Tracker) noteFatal(n *nodeState, err error) {
 	defer t.mu.Unlock()
 	n.fail(err)
 	if n.Cause == CauseReshapeRefused {
-		t.logRefusal(n, "The reshape is refused: nothing was moved, and guests are not affected. The agent exits; with [reshape] on_failure = \"hold\" it stays up.")
+		t.logRefusal(n, "The reshape is refused: nothing was moved, and guests are not affected. The agent exits; "+
+			"with [reshape] on_failure = \"hold\" it stays up.")
 	}
 }
 
 // logRefusal says all that stands against a reshape.
 func (t *Tracker) logRefusal(n *nodeState, message string) {
-	t.config.Logger.Error().Str("driver", t.config.Name).Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Violations).Str("hint", n.Hint).Msg(message)
+	t.config.Logger.Error().Str("driver", t.config.Name).
+		Str("node", n.Name).Str("error", n.Error).Strs("offenders", n.Violations).Str("hint", n.Hint).Msg(message)
 }
 
 func (n *nodeState) fail(err error) {
@@ -411,12 +420,16 @@ func (t *Tracker) noteHeld(n *nodeState, err error) {
 	n.Held = true
 	what, hint := "The reshape", "; then `compute-agent refresh`, or a reload, tries again"
 	if n.Cause == CauseIdentity {
-		what, hint = "The identity of the node", "; `compute-agent adopt` is for an agent that is stopped. After another fix, `compute-agent refresh`, or a reload, tries again"
+		what, hint = "The identity of the node",
+			"; `compute-agent adopt` is for an agent that is stopped. After another fix, `compute-agent refresh`, "+
+				"or a reload, tries again"
 	}
 	if !strings.Contains(n.Hint, "compute-agent refresh") {
 		n.Hint += hint
 	}
-	t.logRefusal(n, what+" is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, and guests are not affected.")
+	t.logRefusal(n, what+
+		" is refused and the node is held: the agent stays up and writes nothing for it. Placement is unchanged, "+
+		"and guests are not affected.")
 }
 
 // logEvery is how many failures in a row make one more line: the first says everything, and a night
@@ -430,7 +443,8 @@ func (t *Tracker) logFailure(failures int, node string, before *string, err erro
 		level = zerolog.WarnLevel
 	}
 	*before = cause
-	e := t.config.Logger.WithLevel(level).Str("driver", t.config.Name).Str(zerolog.ErrorFieldName, summary(err)).Int("failures", failures)
+	e := t.config.Logger.WithLevel(level).Str("driver", t.config.Name).
+		Str(zerolog.ErrorFieldName, summary(err)).Int("failures", failures)
 	if all := violations(err); len(all) > 0 {
 		e = e.Strs("offenders", all)
 	}
@@ -440,7 +454,8 @@ func (t *Tracker) logFailure(failures int, node string, before *string, err erro
 	if r := hint(err); r != "" {
 		e = e.Str("hint", r)
 	}
-	e.Msg("The pass failed. Placement keeps the result of the last successful pass, guests are not affected, and the agent tries again.")
+	e.Msg("The pass failed. Placement keeps the result of the last successful pass, guests are not affected, and " +
+		"the agent tries again.")
 }
 
 // causeOf names the kind of a failure, without what differs from try to try (request ids).
@@ -466,7 +481,8 @@ func hint(err error) string {
 	case errors.As(err, &older):
 		return older.Hint()
 	case errors.As(err, &again):
-		return "report it to the driver's author: after a reshape UpdateProviderTree must return the tree as it is and ask for nothing. The previous version of the driver " +
+		return "report it to the driver's author: after a reshape UpdateProviderTree must return the tree as it is " +
+			"and ask for nothing. The previous version of the driver " +
 			"works, unless it is older than the tree"
 	case errors.As(err, &refused):
 		return refused.Hints()
@@ -475,26 +491,33 @@ func hint(err error) string {
 	case errors.Is(err, reportclient.ErrIdentity):
 		return "see docs/operators.md, \"Identity\""
 	case errors.Is(err, reportclient.ErrRefused):
-		return "check the credentials in [placement_client] (auth and the keys that belong to it); Placement requires the role service or admin, or a host's certificate or token; `compute-agent doctor` tests them"
+		return "check the credentials in [placement_client] (auth and the keys that belong to it); Placement " +
+			"requires the role service or admin, or a host's certificate or token; `compute-agent doctor` tests them"
 	case errors.Is(err, reportclient.ErrNotAdmitted):
-		return "if this machine has what the driver reports, a person admits it, on the machine of the compute API: Placement's message names the command " +
+		return "if this machine has what the driver reports, a person admits it, on the machine of the compute API: " +
+			"Placement's message names the command " +
 			"(compute-agent cells manage admit-host); see docs/identity.md"
 	case errors.Is(err, reportclient.ErrHostRefused):
-		return "Placement's message names the rule; the name in the host's certificate or token must be agent.host, see docs/identity.md"
+		return "Placement's message names the rule; the name in the host's certificate or token must be agent.host, " +
+			"see docs/identity.md"
 	case errors.Is(err, reportclient.ErrTooOld):
 		return "the agent and this Placement have no microversion in common: upgrade the older one"
 	case errors.Is(err, reportclient.ErrUnavailable):
-		return "check that Placement (and Keystone, if configured) is running and that [placement_client] points to it; `compute-agent doctor` tests each"
+		return "check that Placement (and Keystone, if configured) is running and that [placement_client] points to " +
+			"it; `compute-agent doctor` tests each"
 	case errors.Is(err, reportclient.ErrUnexpected):
 		return "check [placement_client] url: the server there is not Placement"
 	case errors.Is(err, reportclient.ErrInventoryInUse), errors.Is(err, reportclient.ErrProviderInUse):
-		return "guests still use inventory that the driver no longer reports: `openstack resource provider show --allocations UUID` lists them"
+		return "guests still use inventory that the driver no longer reports: `openstack resource provider show " +
+			"--allocations UUID` lists them"
 	case errors.Is(err, plugins.ErrNotReady):
 		return "the driver's message says what it waits for; `compute-agent doctor` checks the usual causes"
 	case errors.Is(err, plugins.ErrReshapeNeeded):
-		return "restart the agent (systemctl restart compute-agent), which moves inventory and allocations together; `compute-agent plan --reshape` shows beforehand what moves where"
+		return "restart the agent (systemctl restart compute-agent), which moves inventory and allocations " +
+			"together; `compute-agent plan --reshape` shows beforehand what moves where"
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, fs.ErrPermission):
-		return "the agent must be able to write to its state directory (agent.state_dir); `compute-agent doctor` checks it"
+		return "the agent must be able to write to its state directory (agent.state_dir); `compute-agent " +
+			"doctor` checks it"
 	}
 	return ""
 }

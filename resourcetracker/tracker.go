@@ -30,7 +30,8 @@ type Driver interface {
 	//
 	// A driver that is a [plugins.Renamer] as well is asked after a reshape which classes it
 	// renamed. One may be a [LayoutVersioner] and a [CapabilityReporter], too.
-	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
+		allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error)
 }
 
 // Placement is what the tracker needs of a [reportclient.Client].
@@ -175,8 +176,10 @@ type Tracker struct {
 // New returns a tracker that does nothing until Run.
 func New(cfg Config) *Tracker {
 	t := &Tracker{
-		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), changes: make(chan string, 1), passing: make(chan struct{}, 1), ready: make(chan struct{}), start: time.Now(),
-		nodes: map[string]*nodeState{}, timings: cfg.Timings, hold: cfg.Hold, status: Status{Driver: cfg.Name, State: Starting},
+		config: cfg, rand: cfg.Rand, refresh: make(chan string, 1), changes: make(chan string, 1),
+		passing: make(chan struct{}, 1), ready: make(chan struct{}), start: time.Now(),
+		nodes: map[string]*nodeState{}, timings: cfg.Timings, hold: cfg.Hold,
+		status: Status{Driver: cfg.Name, State: Starting},
 	}
 	if t.rand == nil {
 		t.rand = rand.Float64
@@ -361,7 +364,8 @@ func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string
 // admit what the driver reports is about the driver.
 func aboutPlacement(err error) bool {
 	notAdmitted := errors.Is(err, reportclient.ErrNotAdmitted)
-	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrHostRefused, reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
+	for _, kind := range []error{reportclient.ErrUnavailable, reportclient.ErrRefused, reportclient.ErrHostRefused,
+		reportclient.ErrTooOld, reportclient.ErrUnexpected, reportclient.ErrIdentity} {
 		if errors.Is(err, kind) && (!notAdmitted || !errors.Is(kind, reportclient.ErrHostRefused)) {
 			return true
 		}

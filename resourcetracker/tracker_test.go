@@ -111,12 +111,27 @@ func TestConflictsAreBounded(t *testing.T) {
 func TestSilenceIsNotAbsence(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	silences := map[string]func(*fakeDriver){
-		"it is not ready":        func(d *fakeDriver) { d.err = &plugins.NotReady{Reason: "libvirtd does not answer"} },
-		"its process is gone":    func(d *fakeDriver) { d.err = errors.New("the process has ended") },
-		"it names no node":       func(d *fakeDriver) { d.nodes = nil },
-		"its root has nothing":   func(d *fakeDriver) { d.edit = func(tr *providertree.Tree) { _, _ = tr.SetInventories(nodeUUID, nil) } },
-		"it gives an empty tree": func(d *fakeDriver) { d.edit = func(tr *providertree.Tree) { _, _ = tr.Remove(nodeUUID) } },
-		"it renames the root":    func(d *fakeDriver) { d.edit = func(tr *providertree.Tree) { _, _ = tr.Rename(nodeUUID, "other") } },
+		"it is not ready":     func(d *fakeDriver) { d.err = &plugins.NotReady{Reason: "libvirtd does not answer"} },
+		"its process is gone": func(d *fakeDriver) { d.err = errors.New("the process has ended") },
+		"it names no node":    func(d *fakeDriver) { d.nodes = nil },
+		"its root has nothing": func(d *fakeDriver) {
+			d.edit = func(tr *providertree.Tree) {
+				_,
+					_ = tr.SetInventories(nodeUUID, nil)
+			}
+		},
+		"it gives an empty tree": func(d *fakeDriver) {
+			d.edit = func(tr *providertree.Tree) {
+				_,
+					_ = tr.Remove(nodeUUID)
+			}
+		},
+		"it renames the root": func(d *fakeDriver) {
+			d.edit = func(tr *providertree.Tree) {
+				_,
+					_ = tr.Rename(nodeUUID, "other")
+			}
+		},
 		"it adds a root": func(d *fakeDriver) {
 			d.edit = func(tr *providertree.Tree) { _ = tr.AddRoot("22222222-0000-4000-8000-000000000001", "x") }
 		},
@@ -176,7 +191,8 @@ func TestPlacementAwayAndBack(t *testing.T) {
 
 func TestFatalOnlyAtStartUp(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, cause := range []error{reportclient.ErrIdentity, plugins.ErrReshapeNeeded, &plugins.ReshapeFailed{Reason: "x"}} {
+	for _, cause := range []error{reportclient.ErrIdentity,
+		plugins.ErrReshapeNeeded, &plugins.ReshapeFailed{Reason: "x"}} {
 		t.Run(cause.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := start(t, func(s *scene) { s.driver.err = cause })
@@ -184,7 +200,8 @@ func TestFatalOnlyAtStartUp(t *testing.T) {
 				if err := <-s.ended; !errors.As(err, &fatal) || !fatal.Protects {
 					t.Errorf("start-up went on: %v", err)
 				}
-				if refused := s.logged("The reshape is refused") == 1; refused == errors.Is(cause, reportclient.ErrIdentity) {
+				if refused := s.logged("The reshape is refused") == 1; refused ==
+					errors.Is(cause, reportclient.ErrIdentity) {
 					t.Errorf("logged as a refused reshape: %v", refused)
 				}
 				s = start(t)

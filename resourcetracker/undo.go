@@ -56,7 +56,10 @@ type Reshaper interface {
 // Errors: [*UndoError] if it must not be; others if Placement cannot be asked.
 //
 // Cost: what comparing costs, one GET for each provider, and one POST.
-func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *ownership.Store, history []journal.Entry, id int64) error {
+func Undo(
+	ctx context.Context, placement Reshaper, j *journal.Journal, records *ownership.Store,
+	history []journal.Entry, id int64,
+) error {
 	entry, err := undoable(history, id)
 	if err != nil {
 		return err
@@ -65,11 +68,13 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	if err != nil {
 		return fmt.Errorf("comparing reshape %d with Placement: %w", id, err)
 	}
-	const instead = "move back what the reshape moved by hand, or with a driver that reshapes in the other direction; `compute-agent reshape show ID` lists it"
+	const instead = "move back what the reshape moved by hand, or with a driver that reshapes in the other " +
+		"direction; `compute-agent reshape show ID` lists it"
 	switch outcome {
 	case reportclient.ReshapeHappened:
 	case reportclient.ReshapeRefused:
-		return &UndoError{ID: id, Reason: "Placement already has the state from before the reshape: there is nothing to undo"}
+		return &UndoError{ID: id,
+			Reason: "Placement already has the state from before the reshape: there is nothing to undo"}
 	default:
 		return &UndoError{ID: id, Reason: "inventories or allocations that it moved have changed since", Hint: instead}
 	}
@@ -77,11 +82,14 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 		return fmt.Errorf("looking for the resource providers of reshape %d: %w", id, err)
 	} else if len(gone) > 0 {
 		return &UndoError{
-			ID: id, Reason: "Placement no longer has all of its resource providers, so nothing can be moved back to them: " + strings.Join(gone, ", "),
-			Hint: "give the driver its former configuration or version and restart the agent: it creates them, and moves the allocations there",
+			ID: id, Reason: "Placement no longer has all of its resource providers, so nothing can be moved " +
+				"back to them: " + strings.Join(gone, ", "),
+			Hint: "give the driver its former configuration or version and restart the agent: it creates them, and " +
+				"moves the allocations there",
 		}
 	}
-	j.Label(entry.Root, journal.Label{Node: entry.Node, Undoes: id, FromLayout: entry.ToLayout, ToLayout: entry.FromLayout})
+	j.Label(entry.Root, journal.Label{Node: entry.Node,
+		Undoes: id, FromLayout: entry.ToLayout, ToLayout: entry.FromLayout})
 	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
 	inverse := entry.Reshape.Inverse()
 	// before, so that a crash or a lost answer leaves no layout version that the tree may not have
@@ -91,17 +99,21 @@ func Undo(ctx context.Context, placement Reshaper, j *journal.Journal, records *
 	}
 	err = placement.Apply(ctx, entry.Root, inverse.Plan())
 	if err == nil {
-		return restore(records, journal.Entry{Root: entry.Root, Undoes: id, ToLayout: entry.FromLayout, Reshape: inverse})
+		return restore(records,
+			journal.Entry{Root: entry.Root, Undoes: id, ToLayout: entry.FromLayout, Reshape: inverse})
 	}
 	if open, openErr := j.Unresolved(entry.Root); openErr != nil || len(open) > 0 {
-		return fmt.Errorf("undoing reshape %d: the outcome is not known yet, the next pass determines it: %w", id, errors.Join(err, openErr))
+		return fmt.Errorf("undoing reshape %d: the outcome is not known yet, the next pass determines it: %w",
+			id, errors.Join(err, openErr))
 	}
 	// if that fails, the next start makes steps that change nothing
 	_, layoutErr := setLayout(records, entry.Root, version)
 	err = errors.Join(err, layoutErr)
 	switch {
 	case errors.Is(err, reportclient.ErrConflict):
-		return &UndoError{ID: id, Reason: "another client has written to its resource providers or consumers since (the generations differ)", Hint: instead, Err: err}
+		return &UndoError{ID: id,
+			Reason: "another client has written to its resource providers or consumers since (the generations differ)",
+			Hint:   instead, Err: err}
 	case errors.Is(err, reportclient.ErrReshapeRefused):
 		return &UndoError{ID: id, Reason: "Placement refuses it", Hint: instead, Err: err}
 	}
@@ -182,7 +194,9 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 		err = records.Save(record)
 	}
 	if err != nil {
-		return fmt.Errorf("reshape %d was undone, but the node's record in the state directory could not be updated: %w", undo.Undoes, err)
+		return fmt.Errorf(
+			"reshape %d was undone, but the node's record in the state directory could not be updated: %w", undo.Undoes,
+			err)
 	}
 	return nil
 }
@@ -206,7 +220,8 @@ func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
 		return entry, &UndoError{
 			ID:     id,
 			Reason: "it is unknown whether it happened",
-			Hint:   "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement and records the outcome",
+			Hint: "start the agent, or run `compute-agent refresh` if it is running: it compares with Placement " +
+				"and records the outcome",
 		}
 	}
 	for _, e := range history {
@@ -276,10 +291,13 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 	for _, e := range open {
 		if e.Err != nil {
 			return &ReshapeError{
-				Problem: fmt.Sprintf("it is unknown whether reshape %d of this node happened, and its journal entry cannot be compared with Placement", e.ID),
-				Err:     e.Err,
+				Problem: fmt.Sprintf(
+					"it is unknown whether reshape %d of this node happened, and its journal entry cannot be "+
+						"compared with Placement", e.ID),
+				Err: e.Err,
 				Hint: fmt.Sprintf(
-					"look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and `openstack resource provider show --allocations` for each); "+
+					"look at the node's tree in Placement (`openstack resource provider list --in-tree %s`, and "+
+						"`openstack resource provider show --allocations` for each); "+
 						"if it is complete, move %s away: the reshape is then computed again if it is still needed",
 					node.UUID,
 					e.File,
@@ -317,7 +335,9 @@ func (t *Tracker) resolveJournal(ctx context.Context, node plugins.Node) error {
 // resolved says what comparing has told.
 var resolved = map[reportclient.ReshapeOutcome]string{
 	reportclient.ReshapeHappened: "Resolved a reshape whose answer was lost: it happened.",
-	reportclient.ReshapeRefused:  "Resolved a reshape whose answer was lost: it did not happen. It is computed again if it is still needed.",
-	reportclient.ReshapeUnknown: "The outcome of a reshape whose answer was lost cannot be determined: Placement has changed too much since. It happened as a whole or " +
+	reportclient.ReshapeRefused: "Resolved a reshape whose answer was lost: it did not happen. It is computed " +
+		"again if it is still needed.",
+	reportclient.ReshapeUnknown: "The outcome of a reshape whose answer was lost cannot be determined: Placement " +
+		"has changed too much since. It happened as a whole or " +
 		"not at all. The driver decides what is needed now.",
 }

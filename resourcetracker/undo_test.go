@@ -58,7 +58,8 @@ func (r *reshaper) Apply(_ context.Context, root string, plan reportclient.Plan)
 
 // moved is a reshape as a journal holds it.
 func moved() *reportclient.Reshape {
-	return &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID, Name: "cn1", Generation: 4}}}
+	return &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{{UUID: nodeUUID,
+		Name: "cn1", Generation: 4}}}
 }
 
 // TestUndoClaimsNothing of what others have on a provider that the reshape touched.
@@ -145,7 +146,9 @@ func TestAnUndoWithoutAnAnswer(t *testing.T) {
 				t.Errorf("%d writes", s.writes()-writes)
 			case !happened && (!record.Equal(before) || n.State != resourcetracker.Reporting):
 				t.Errorf("nothing was undone, and recorded is %+v, node %+v", record, n)
-			case happened && (record.Layout != 0 || record.Providers[nodeUUID].Inventories["VGPU"].Owner != ownership.Driver || n.Cause != resourcetracker.CauseReshapeLate):
+			case happened &&
+				(record.Layout != 0 || record.Providers[nodeUUID].Inventories["VGPU"].Owner != ownership.Driver ||
+					n.Cause != resourcetracker.CauseReshapeLate):
 				t.Errorf("it was undone, and recorded is %+v, node %+v", record, n)
 			}
 		})
@@ -160,22 +163,34 @@ func TestUndo(t *testing.T) {
 		refused bool
 		says    string // "": it is undone
 	}{
-		"it is undone":             {id: 1},
-		"placement is unavailable": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable }, says: "comparing reshape 1"},
-		"the answer is lost":       {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable }, says: "undoing reshape 1"},
+		"it is undone": {id: 1},
+		"placement is unavailable": {id: 1,
+			prepare: func(_ *testing.T, r *reshaper, _ string) { r.compareErr = reportclient.ErrUnavailable },
+			says:    "comparing reshape 1"},
+		"the answer is lost": {id: 1,
+			prepare: func(_ *testing.T, r *reshaper, _ string) { r.applyErr = reportclient.ErrUnavailable },
+			says:    "undoing reshape 1"},
 		"its providers were cleared away": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.gone = map[string]bool{nodeUUID: true}
-		}, refused: true, says: "no longer has all of its resource providers, so nothing can be moved back to them: cn1; what to do: give the driver its former configuration"},
-		"placement goes away":         {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.usagesErr = reportclient.ErrUnavailable }, says: "looking for the resource providers"},
-		"another client wrote before": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown }, refused: true, says: "have changed since"},
+		}, refused: true,
+			says: "no longer has all of its resource providers, so nothing can be moved back to them: cn1; what to " +
+				"do: give the driver its former configuration"},
+		"placement goes away": {id: 1,
+			prepare: func(_ *testing.T, r *reshaper, _ string) { r.usagesErr = reportclient.ErrUnavailable },
+			says:    "looking for the resource providers"},
+		"another client wrote before": {id: 1,
+			prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeUnknown },
+			refused: true, says: "have changed since"},
 		"another client wrote just now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("x: %w", reportclient.ErrConflict)
 		}, refused: true, says: "another client has written"},
 		"the capacity is used by now": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) {
 			r.applyErr = fmt.Errorf("%w: capacity", reportclient.ErrReshapeRefused)
 		}, refused: true, says: "Placement refuses it"},
-		"it was taken back otherwise": {id: 1, prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeRefused }, refused: true, says: "nothing to undo"},
-		"there is none":               {id: 9, says: "no such reshape"},
+		"it was taken back otherwise": {id: 1,
+			prepare: func(_ *testing.T, r *reshaper, _ string) { r.outcome = reportclient.ReshapeRefused },
+			refused: true, says: "nothing to undo"},
+		"there is none": {id: 9, says: "no such reshape"},
 		"it did not happen": {id: 2, prepare: func(t *testing.T, r *reshaper, _ string) {
 			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeRefused))
 		}, refused: true, says: "it did not happen"},
@@ -201,12 +216,14 @@ func TestUndo(t *testing.T) {
 			history := testproc.Try(journal.Read(dir)).Or(t)
 			err := resourcetracker.Undo(t.Context(), r, r.log, nil, history, c.id)
 			var refused *resourcetracker.UndoError
-			if errors.As(err, &refused) != c.refused || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			if errors.As(err, &refused) != c.refused || (err == nil) != (c.says == "") || err != nil &&
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v", err)
 			}
 			if err == nil {
 				after, err := journal.Find(dir, 2)
-				if err != nil || after.Undoes != 1 || after.Node != "cn1" || after.Outcome != reportclient.ReshapeHappened || len(r.applied) != 1 {
+				if err != nil || after.Undoes != 1 ||
+					after.Node != "cn1" || after.Outcome != reportclient.ReshapeHappened || len(r.applied) != 1 {
 					t.Errorf("%+v, %v; %v", after, err, r.applied)
 				}
 			}
@@ -220,17 +237,20 @@ var check = testproc.Check
 // to the layout version that the tree may have.
 func TestUndoNeedsTheRecord(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for content, says := range map[string]string{"": "", "{": "the node's record in the state directory cannot be changed"} {
+	for content, says := range map[string]string{"": "",
+		"{": "the node's record in the state directory cannot be changed"} {
 		dir := t.TempDir()
 		r := &reshaper{outcome: reportclient.ReshapeHappened, log: journal.New(dir)}
 		check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
 		records := ownership.Open(dir)
 		if content != "" {
-			check(t, records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake"}), os.WriteFile(records.Path(nodeUUID), []byte(content), 0o600))
+			check(t, records.Save(&ownership.Record{Root: nodeUUID, Node: "cn1", Driver: "fake"}),
+				os.WriteFile(records.Path(nodeUUID), []byte(content), 0o600))
 		}
 		history := testproc.Try(journal.Read(dir)).Or(t)
 		err := resourcetracker.Undo(t.Context(), r, r.log, records, history, 1)
-		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) || len(r.applied) == 1 != (err == nil) {
+		if (err == nil) != (says == "") || err != nil &&
+			!strings.Contains(err.Error(), says) || len(r.applied) == 1 != (err == nil) {
 			t.Errorf("with the record %q: %v, %d posted", content, err, len(r.applied))
 		}
 	}

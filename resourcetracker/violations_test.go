@@ -17,7 +17,8 @@ import (
 // once, and no violation is missing.
 func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const stale, pinned, root, cell = "delete what is stale", "migrate the guest", "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
+	const stale, pinned, root, cell = "delete what is stale", "migrate the guest",
+		"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	tree := &providertree.Tree{}
 	testproc.Check(t, tree.AddRoot(root, "cn1"))
 	held := providertree.Allocations{
@@ -46,8 +47,10 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 	}
 	testproc.Same(t, cmp.Diff(want, refused.ViolationGroups()))
 	list := []string{
-		"consumer a, 10 MEMORY_MB and 2 VCPU of cn1: no domain", "consumer c, VCPU: no domain", "consumer a, 1 VGPU of resource provider " + cell + ": no device",
-		"consumer b, 9 VCPU of cn1: no capacity", "resource provider " + root + ": no root", "consumer d: no owner", "consumer d, cn1: no place", "and 3 more",
+		"consumer a, 10 MEMORY_MB and 2 VCPU of cn1: no domain", "consumer c, VCPU: no domain",
+		"consumer a, 1 VGPU of resource provider " + cell + ": no device",
+		"consumer b, 9 VCPU of cn1: no capacity", "resource provider " + root + ": no root", "consumer d: no owner",
+		"consumer d, cn1: no place", "and 3 more",
 	}
 	testproc.Same(t, cmp.Diff(list, refused.List()))
 	for what, text := range map[string]string{"error": refused.Error(), "hints": refused.Hints()} {

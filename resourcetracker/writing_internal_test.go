@@ -29,7 +29,8 @@ func TestWritingIsLoggedWhileItTakesLong(t *testing.T) {
 		tracker.noteWriting(n, 0, 0)
 		for i, want := range []string{`"done":10,"operations":1000,"since":"10s"`, `"done":20,`, `"done":30,`} {
 			lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-			if len(lines) != 3 || !strings.Contains(lines[i], want) || !strings.Contains(lines[i], "Still writing to Placement.") {
+			if len(lines) != 3 || !strings.Contains(lines[i], want) ||
+				!strings.Contains(lines[i], "Still writing to Placement.") {
 				t.Errorf("%s is not line %d of\n%s", want, i, log.String())
 			}
 		}

@@ -67,10 +67,11 @@ func machineRoot(t *testing.T) string {
 	from := debianRoot(t, cache)
 	packages := []string{distributions[*onDistribution].kernel, "initramfs-tools", "apparmor", "kmod", "udev"}
 	sum := sha256.Sum256([]byte(filepath.Base(from) + strings.Join(packages, " ")))
-	return cached(t, cache, fmt.Sprintf("machine-%x", sum[:6]), "a root with a kernel of "+*onDistribution, func(part string) {
-		command(t, "cp", "-a", "--reflink=auto", from, part)
-		install(t, part, packages...)
-	})
+	return cached(t, cache, fmt.Sprintf("machine-%x", sum[:6]), "a root with a kernel of "+*onDistribution,
+		func(part string) {
+			command(t, "cp", "-a", "--reflink=auto", from, part)
+			install(t, part, packages...)
+		})
 }
 
 // emulate boots the machine from the file disk in its root, and returns what was written to its
@@ -87,8 +88,10 @@ func (m *machine) emulate(t *testing.T) string {
 		}
 		return "/boot/" + filepath.Base(files[0])
 	}
-	cmd := exec.CommandContext(ctx, "chroot", m.root, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-smp", "2", "-cpu", "max", "-m", "3072",
-		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:/console", "-serial", "stdio", "-kernel", boot("vmlinuz"), "-initrd", boot("initrd.img"),
+	cmd := exec.CommandContext(ctx, "chroot", m.root, "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-smp",
+		"2", "-cpu", "max", "-m", "3072",
+		"-nodefaults", "-display", "none", "-no-reboot", "-serial", "file:/console", "-serial", "stdio",
+		"-kernel", boot("vmlinuz"), "-initrd", boot("initrd.img"),
 		"-append", "root=/dev/vda rw console=ttyS0 quiet", "-drive", "file=/disk,if=virtio,format=raw")
 	out, err := cmd.CombinedOutput()
 	if boot, _ := os.ReadFile(filepath.Join(m.root, "console")); err != nil || len(out) == 0 {

@@ -100,7 +100,8 @@ func ofPage(t *testing.T, name string, chapters []chapter) (names []string) {
 				case strings.HasPrefix(argument, "./"):
 					debs := testproc.Try(filepath.Glob(filepath.Join(*packagesDir, "newer", argument))).Or(t)
 					testproc.Equal(t, len(debs), 1, "%d packages are "+argument)
-					fields := testproc.Try(exec.CommandContext(t.Context(), "dpkg-deb", "--field", debs[0]).Output()).Or(t)
+					fields := testproc.Try(exec.CommandContext(t.Context(), "dpkg-deb", "--field", debs[0]).Output()).
+						Or(t)
 					names = append(names, related(string(fields))...)
 				case !strings.HasPrefix(argument, "-"):
 					names = append(names, argument)
@@ -115,7 +116,8 @@ func ofPage(t *testing.T, name string, chapters []chapter) (names []string) {
 // libraries, and modules of Python and how these are found.
 func hidden(file string) bool {
 	base := path.Base(file)
-	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, path.Dir(file)) || path.Ext(base) == ".so" || strings.Contains(base, ".so.") ||
+	return slices.Contains([]string{"/bin", "/sbin", "/usr/bin", "/usr/sbin"}, path.Dir(file)) ||
+		path.Ext(base) == ".so" || strings.Contains(base, ".so.") ||
 		strings.HasPrefix(file, "/usr/lib/python3") && (path.Ext(base) == ".py" || base == "entry_points.txt")
 }
 

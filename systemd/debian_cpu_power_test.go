@@ -24,7 +24,8 @@ const (
 // the machine that runs the test are not switched, and a container sees them read-only anyway.
 func testCPUPower(t *testing.T, m *machine) {
 	m.sh(t, "cp -r "+kernelCPUs+" "+madeUpCPUs+" 2>/dev/null || true; cd "+madeUpCPUs+
-		"; mkdir -p cpu1 cpufreq/policy1; echo 1 > ."+cpuOnline+"; echo powersave > ."+governor+"; echo 1000 > ."+frequency+
+		"; mkdir -p cpu1 cpufreq/policy1; echo 1 > ."+
+		cpuOnline+"; echo powersave > ."+governor+"; echo 1000 > ."+frequency+
 		"; chmod 644 ."+cpuOnline+" ."+governor+" ."+frequency+"; mount --bind "+madeUpCPUs+" "+kernelCPUs)
 	restart := func() {
 		t.Helper()
@@ -32,13 +33,15 @@ func testCPUPower(t *testing.T, m *machine) {
 		m.run(t, "systemctl", "restart", agentUnit) // also for the mount
 		m.healthy(t, services[0])
 	}
-	const tmpfiles, dropIn = "/etc/tmpfiles.d/compute-agent-cpu-power.conf", "/etc/systemd/system/compute-agent.service.d/cpu-power.conf"
+	const tmpfiles, dropIn = "/etc/tmpfiles.d/compute-agent-cpu-power.conf",
+		"/etc/systemd/system/compute-agent.service.d/cpu-power.conf"
 	install := func(name, to string) { m.run(t, "install", "-D", "-m", "644", "/usr/share/compute-agent/"+name, to) }
 	// write is what a write of the agent comes to: "" or the reason why it fails.
 	write := func(file, value string) string {
 		t.Helper()
 		out, err := m.try("nsenter", "--target", m.property(t, agentUnit, "MainPID"), "--mount", "--",
-			"setpriv", "--reuid=compute-agent", "--regid=compute-agent", "--init-groups", "sh", "-c", "echo "+value+" > "+kernelCPUs+file)
+			"setpriv", "--reuid=compute-agent", "--regid=compute-agent", "--init-groups", "sh", "-c",
+			"echo "+value+" > "+kernelCPUs+file)
 		if err == nil {
 			return ""
 		}

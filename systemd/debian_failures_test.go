@@ -16,7 +16,8 @@ func (m *machine) restarted(t *testing.T, before map[string]int) {
 	for _, s := range services {
 		eventually(t, s.unit+" to be restarted", func() error {
 			if n := m.number(t, s.unit, "NRestarts"); n <= before[s.unit] {
-				return fmt.Errorf("%d restarts, state %s, result %s", n, m.property(t, s.unit, "ActiveState"), m.property(t, s.unit, "Result"))
+				return fmt.Errorf("%d restarts, state %s, result %s",
+					n, m.property(t, s.unit, "ActiveState"), m.property(t, s.unit, "Result"))
 			}
 			return nil
 		})
@@ -43,7 +44,8 @@ func (m *machine) ends(t *testing.T, unit, how string) int {
 // status 2.
 func testCrash(t *testing.T, m *machine) {
 	const crash = "code=exited, status=2/INVALIDARGUMENT"
-	for _, kind := range []struct{ signal, how string }{{"SEGV", crash}, {"ABRT", crash}, {"QUIT", crash}, {"KILL", "code=killed, status=9/KILL"}} {
+	for _, kind := range []struct{ signal, how string }{{"SEGV", crash}, {"ABRT", crash}, {"QUIT", crash},
+		{"KILL", "code=killed, status=9/KILL"}} {
 		ok := t.Run("SIG"+kind.signal, func(t *testing.T) {
 			before, ended := m.restarts(t), map[string]int{}
 			for _, s := range services {
@@ -88,7 +90,8 @@ func testLimits(t *testing.T, m *machine) {
 		if want := "Max core file size 0 0 bytes"; !strings.Contains(strings.Join(strings.Fields(limits), " "), want) {
 			t.Errorf("%s has other limits than %q:\n%s", s.unit, want, limits)
 		}
-		for name, none := range map[string]string{"MemoryMax": "infinity", "TasksMax": "infinity", "LimitNOFILE": "524288"} {
+		for name, none := range map[string]string{"MemoryMax": "infinity",
+			"TasksMax": "infinity", "LimitNOFILE": "524288"} {
 			if value := m.property(t, s.unit, name); value == none {
 				t.Errorf("%s has %s=%s, which is no limit of ours", s.unit, name, value)
 			}
@@ -99,7 +102,8 @@ func testLimits(t *testing.T, m *machine) {
 		t.Log("The control groups of this machine have no controller for memory: GOMEMLIMIT is not checked.")
 		return
 	}
-	metrics := m.run(t, "curl", "-sSf", "--unix-socket", "/run/compute-agent-placement/placement-admin.sock", "http://placement/metrics")
+	metrics := m.run(t, "curl", "-sSf", "--unix-socket",
+		"/run/compute-agent-placement/placement-admin.sock", "http://placement/metrics")
 	if want := "go_gc_gomemlimit_bytes 3.865470"; !strings.Contains(metrics, want) { // nine tenths of 4 GiB
 		t.Errorf("the metrics of Placement do not have %s", want)
 	}
@@ -114,10 +118,12 @@ func testWrong(t *testing.T, m *machine) {
 	m.remove(t, file)
 
 	dropIns := map[string]string{
-		agentUnit: "run", placementUnit: "placement serve", apiUnit: "cells api", "compute-agent-cell@.service": "cells serve --name %i",
+		agentUnit: "run", placementUnit: "placement serve",
+		apiUnit: "cells api", "compute-agent-cell@.service": "cells serve --name %i",
 	}
 	for unit, command := range dropIns {
-		m.write(t, "/etc/systemd/system/"+unit+".d/50-wrong.conf", "[Service]\nExecStart=\nExecStart=/usr/bin/compute-agent "+command+" --no-such-flag\n")
+		m.write(t, "/etc/systemd/system/"+unit+".d/50-wrong.conf",
+			"[Service]\nExecStart=\nExecStart=/usr/bin/compute-agent "+command+" --no-such-flag\n")
 	}
 	m.run(t, "systemctl", "daemon-reload")
 	m.stays(t, 64)
@@ -179,7 +185,8 @@ func testRefusal(t *testing.T, m *machine) {
 	if out, err := m.try("systemctl", "start", agentUnit); err == nil {
 		t.Errorf("the agent starts as another host: %s", out)
 	}
-	if state, code := m.property(t, agentUnit, "ActiveState"), m.number(t, agentUnit, "ExecMainStatus"); state != "failed" || code != 3 {
+	if state, code := m.property(t, agentUnit, "ActiveState"),
+		m.number(t, agentUnit, "ExecMainStatus"); state != "failed" || code != 3 {
 		t.Errorf("the agent is %s and ended with %d, want failed and 3", state, code)
 	}
 	m.run(t, "cp", "-a", "/root/compute_id", file)
@@ -209,7 +216,8 @@ func testLateDisk(t *testing.T, m *machine) {
 		})
 	}
 	// Its socket stays open. A client is answered by the start that fails next.
-	if code, _ := m.try("curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8778/"); code != "503" {
+	if code, _ := m.try("curl", "-sS", "-m", "60", "-o",
+		"/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8778/"); code != "503" {
 		t.Errorf("while Placement cannot start, a client gets %s, want 503", code)
 	}
 	for _, dir := range readOnly {
@@ -217,7 +225,8 @@ func testLateDisk(t *testing.T, m *machine) {
 	}
 	m.sh(t, "mv /root/away/* /etc/compute-agent")
 	m.healthy(t, services...)
-	for _, dir := range readOnly { // a service requires the mounts below its state directory: without it, the mount can go
+	// a service requires the mounts below its state directory: without it, the mount can go
+	for _, dir := range readOnly {
 		m.run(t, "umount", "--lazy", dir)
 	}
 	// Not restart: the job of the socket has failed beside that of its service.
@@ -232,22 +241,28 @@ func testCredentials(t *testing.T, m *machine) {
 	m.sh(t, `cd /etc/compute-agent/credentials; umask 077
 		compute-agent token new --roles service --user compute-agent --project service --out placement-token >tokens`)
 	token := strings.TrimSpace(m.run(t, "cat", "/etc/compute-agent/credentials/placement-token"))
-	m.write(t, "/etc/systemd/system/"+placementUnit+".d/50-token.conf", "[Service]\nLoadCredential=tokens:/etc/compute-agent/credentials/tokens\nExecStart=\n"+
-		"ExecStart=/usr/bin/compute-agent placement serve --state-dir /var/lib/compute-agent-placement --auth token --token-file %d/tokens\n")
-	m.write(t, "/etc/systemd/system/"+agentUnit+".d/50-token.conf", "[Service]\nLoadCredential=placement-token:/etc/compute-agent/credentials/placement-token\n")
-	m.write(t, "/etc/compute-agent/conf.d/50-token.toml", "[log]\nlevel = \"debug\"\n[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n")
+	m.write(t, "/etc/systemd/system/"+placementUnit+".d/50-token.conf",
+		"[Service]\nLoadCredential=tokens:/etc/compute-agent/credentials/tokens\nExecStart=\n"+
+			"ExecStart=/usr/bin/compute-agent placement serve --state-dir /var/lib/compute-agent-placement --auth "+
+			"token --token-file %d/tokens\n")
+	m.write(t, "/etc/systemd/system/"+agentUnit+".d/50-token.conf",
+		"[Service]\nLoadCredential=placement-token:/etc/compute-agent/credentials/placement-token\n")
+	m.write(t, "/etc/compute-agent/conf.d/50-token.toml",
+		"[log]\nlevel = \"debug\"\n[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n")
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", placementUnit, agentUnit)
 	m.healthy(t, services[0])
 	code := func(header ...string) string {
-		return m.run(t, append([]string{"curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", "http://127.0.0.1:8778/resource_providers"}, header...)...)
+		return m.run(t, append([]string{"curl", "-sS", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}",
+			"http://127.0.0.1:8778/resource_providers"}, header...)...)
 	}
 	if with, without := code("-H", "X-Auth-Token: "+token), code(); with != "200" || without != "401" {
 		t.Errorf("Placement answers %s with the token, and %s without", with, without)
 	}
 	// Services that use other sections of the same files start, and commands of root work.
 	m.run(t, "systemctl", "restart", cell0Unit, cell1Unit)
-	if out := m.run(t, "compute-agent", "config", "check"); !strings.Contains(out, "Not checked: placement_client.token_file names a credential") {
+	if out := m.run(t, "compute-agent", "config", "check"); !strings.Contains(out,
+		"Not checked: placement_client.token_file names a credential") {
 		t.Errorf("config check: %s", out)
 	}
 	if out := m.run(t, "compute-agent", "status"); strings.Contains(out, "invalid") {
@@ -269,14 +284,16 @@ func (m *machine) keepsSecret(t *testing.T, secret string) {
 	t.Helper()
 	m.run(t, "journalctl", "--sync")
 	for where, command := range map[string]string{
-		"the journal":                      "journalctl --boot --no-pager --output=export --all",
-		"the arguments of a process":       "cat /proc/[0-9]*/cmdline",
-		"the environment of a process":     "cat /proc/[0-9]*/environ",
-		"a file that all users can read":   "find /etc/compute-agent /run/compute-agent* /var/lib/compute-agent* -type f -perm -o+r -exec cat {} +",
+		"the journal":                  "journalctl --boot --no-pager --output=export --all",
+		"the arguments of a process":   "cat /proc/[0-9]*/cmdline",
+		"the environment of a process": "cat /proc/[0-9]*/environ",
+		"a file that all users can read": "find /etc/compute-agent /run/compute-agent* /var/lib/compute-agent* " +
+			"-type f -perm -o+r -exec cat {} +",
 		"the listing of a unit's settings": "systemctl show 'compute-agent*'",
 	} {
 		// The pattern does not match itself in the arguments of grep.
-		if out := m.sh(t, command+" 2>/dev/null | grep --text -c '["+secret[:1]+"]"+secret[1:]+"' || true"); strings.TrimSpace(out) != "0" {
+		if out := m.sh(t, command+" 2>/dev/null | grep --text -c '["+secret[:1]+"]"+
+			secret[1:]+"' || true"); strings.TrimSpace(out) != "0" {
 			t.Errorf("a secret is in %s: %s lines", where, strings.TrimSpace(out))
 		}
 	}
@@ -292,7 +309,8 @@ func testStop(t *testing.T, m *machine) {
 func (m *machine) nothingRuns(t *testing.T) {
 	t.Helper()
 	for what, script := range map[string]string{
-		"processes":           `pgrep --list-full --euid "$(getent passwd | grep -o '^compute-agent[^:]*' | paste -sd ,)" || true`,
+		"processes": `pgrep --list-full --euid "$(getent passwd | grep -o '^compute-agent[^:]*' | paste ` +
+			`-sd ,)" || true`,
 		"runtime directories": "ls -d /run/compute-agent* /run/credentials/compute-agent* 2>/dev/null || true",
 		"ports":               "ss --listening --numeric --no-header --tcp | grep -E ':(8774|8778|8780)\\b' || true",
 		"unix sockets":        "ss --listening --numeric --no-header --unix | grep compute-agent || true",

@@ -32,26 +32,34 @@ func TestFreshMachine(t *testing.T) {
 	needsRoot(t)
 	root := filepath.Join(rootCache(t), "run-"+nameOf(t))
 	t.Cleanup(func() { must(t, os.RemoveAll(root)) })
-	command(t, "debootstrap", "--variant=minbase", "--include=systemd,systemd-sysv,dbus,git,make,sudo,ca-certificates", "bookworm", root)
+	command(t, "debootstrap", "--variant=minbase",
+		"--include=systemd,systemd-sysv,dbus,git,make,sudo,ca-certificates", "bookworm", root)
 	var golang struct{ GOROOT, GOMODCACHE string }
-	testproc.Check(t, json.Unmarshal(testproc.Try(exec.CommandContext(t.Context(), "go", "env", "-json", "GOROOT", "GOMODCACHE").Output()).Or(t), &golang))
+	testproc.Check(t, json.Unmarshal(
+		testproc.Try(exec.CommandContext(t.Context(), "go", "env", "-json", "GOROOT", "GOMODCACHE").Output()).Or(t),
+		&golang))
 	command(t, "cp", "-a", golang.GOROOT, filepath.Join(root, "usr/local/go"))
 	// This machine has what it has used so far, and the small one has no other source of modules.
 	command(t, "make", "-C", "..", "modules")
 	command(t, "go", "list", "-deps", "-test", "-tags=libvirt_dlopen", "work")
 	source := testproc.Try(filepath.Abs("..")).Or(t)
 	m := &machine{root: root, name: nameOf(t), options: []string{
-		"--directory=" + root, "--bind-ro=" + golang.GOMODCACHE + "/cache/download:/modules", "--bind-ro=" + source + ":/source",
+		"--directory=" + root, "--bind-ro=" + golang.GOMODCACHE + "/cache/download:/modules",
+		"--bind-ro=" + source + ":/source",
 	}}
 	t.Cleanup(m.kill)
 	m.boot(t)
-	m.write(t, "/etc/profile.d/go.sh", "export PATH=$PATH:/usr/local/go/bin GOPROXY=file:///modules GOFLAGS=-modcacherw GONOSUMDB='*' GOTOOLCHAIN=local CI=\n")
+	m.write(t, "/etc/profile.d/go.sh",
+		"export PATH=$PATH:/usr/local/go/bin GOPROXY=file:///modules GOFLAGS=-modcacherw GONOSUMDB='*' "+
+			"GOTOOLCHAIN=local CI=\n")
 	m.sh(t, "git config --system safe.directory '*'") // its owner differs
-	m.sh(t, "useradd --create-home --shell /bin/bash newcomer; echo 'newcomer ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/newcomer")
+	m.sh(t, "useradd --create-home --shell /bin/bash newcomer; echo 'newcomer ALL=(ALL) NOPASSWD: ALL' "+
+		">/etc/sudoers.d/newcomer")
 	for _, part := range []struct{ name, prepare, as, with string }{
 		{"user with sudo", "true", "newcomer", ""},
 		{"root", "mkdir -p ~/.cache; cp -r ~newcomer/.cache/go-build ~/.cache/", "root", "CI=true"},
-		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active libvirtd.socket", "root", "CI=true"},
+		{"libvirt", "apt-get install --yes --no-install-recommends libvirt-daemon-system && systemctl is-active " +
+			"libvirtd.socket", "root", "CI=true"},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			m.login(t, "root", part.prepare)
@@ -99,7 +107,9 @@ func (m *machine) makeRun(t *testing.T) {
 	m.login(t, "root", inClone+"make packages-run build") // what make run does first, however long it takes
 	for i, unit := range []string{"newcomer", "newcomer-again"} {
 		// runuser would leave the unit for a session of its own, where there is pam_systemd.
-		m.run(t, "systemd-run", "--unit="+unit, "--property=KillMode=mixed", "--property=WorkingDirectory=/root/compute-agent", "--setenv=HOME=/root", "bash", "-l", "-c", "exec make run")
+		m.run(t, "systemd-run", "--unit="+unit, "--property=KillMode=mixed",
+			"--property=WorkingDirectory=/root/compute-agent", "--setenv=HOME=/root",
+			"bash", "-l", "-c", "exec make run")
 		said := func() string {
 			out, _ := m.try("journalctl", "--unit="+unit, "--output=cat", "--no-pager")
 			return out
@@ -119,7 +129,8 @@ func (m *machine) makeRun(t *testing.T) {
 		if i == 0 {
 			m.bootSector(t, "/var/lib/compute-agent-images/"+image)
 		}
-		m.made(t, m.api(t, "POST", "/servers", `{"server": {"name": "with-console", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none"}}`))
+		m.made(t, m.api(t, "POST", "/servers", `{"server": {"name": "with-console", "flavorRef": "1", "imageRef": "`+
+			image+`", "networks": "none"}}`))
 		m.awaitConsole(t)
 		m.run(t, "systemctl", "kill", "--kill-whom=all", "--signal=INT", unit)
 		eventually(t, "make run to end", func() error {

@@ -19,7 +19,8 @@ import (
 const image = "70a599e0-31e7-49b7-b260-868f441e862b"
 
 // manage runs `cells manage` as docs/cells.md says.
-const manage = "manage() { runuser -u compute-agent-cells-api -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
+const manage = "manage() { runuser -u compute-agent-cells-api -- compute-agent cells manage \"$@\" --config " +
+	"/etc/compute-agent/compute-api.toml; }; manage "
 
 // userData is secret: owners of servers put passwords and keys into it.
 const userData = "#!/bin/sh -- the user data of the test"
@@ -43,7 +44,9 @@ func testGuest(t *testing.T, m *machine) {
 	m.run(t, "usermod", "-aG", "libvirt", "compute-agent")
 	m.instancesDropIn(t)
 	m.makeServer(t, manage)
-	if backing := m.sh(t, "qemu-img info --force-share --output=json /var/lib/compute-agent-instances/*/disk"); !strings.Contains(backing, "/var/lib/compute-agent-images/"+image) {
+	if backing := m.sh(t,
+		"qemu-img info --force-share --output=json /var/lib/compute-agent-instances/*/disk"); !strings.Contains(backing,
+		"/var/lib/compute-agent-images/"+image) {
 		t.Errorf("the disk is no layer over the image: %s", backing)
 	}
 	before := m.domain(t)
@@ -86,7 +89,8 @@ func (m *machine) bootSector(t *testing.T, path string) {
 func (m *machine) awaitConsole(t *testing.T) {
 	t.Helper()
 	eventually(t, "the console's log", func() error {
-		if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action", `{"os-getConsoleOutput": {}}`); !strings.Contains(out, "ok") {
+		if out := m.api(t, "POST", "/servers/"+m.guest.server+"/action",
+			`{"os-getConsoleOutput": {}}`); !strings.Contains(out, "ok") {
 			return errors.New(out)
 		}
 		return nil
@@ -96,7 +100,8 @@ func (m *machine) awaitConsole(t *testing.T) {
 // instancesDropIn lets the agent write to the disks of guests.
 func (m *machine) instancesDropIn(t *testing.T) {
 	t.Helper()
-	m.run(t, "install", "-D", "-m", "644", "-t", "/etc/systemd/system/compute-agent.service.d", "/usr/share/compute-agent/instances.conf")
+	m.run(t, "install", "-D", "-m", "644", "-t", "/etc/systemd/system/compute-agent.service.d",
+		"/usr/share/compute-agent/instances.conf")
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", agentUnit)
 }
@@ -107,7 +112,8 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 	t.Helper()
 	m.bootSector(t, "/root/boot")
 	m.sh(t, "qemu-img convert -O qcow2 /root/boot /var/lib/compute-agent-images/"+image)
-	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock", "--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
+	for _, cell := range []string{"--cell0 --url unix:///run/compute-agent-cell-cell0/cell.sock",
+		"--name cell1 --url unix:///run/compute-agent-cell-cell1/cell.sock"} {
 		m.sh(t, manage+"create "+cell)
 	}
 	eventually(t, "the host to be in its cell", func() error {
@@ -118,7 +124,8 @@ func (m *machine) makeServer(t *testing.T, manage string) {
 		return nil
 	})
 	m.api(t, "POST", "/flavors", `{"flavor": {"id": "1", "name": "tiny", "vcpus": 1, "ram": 64, "disk": 1}}`)
-	m.made(t, m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+`", "networks": "none", "user_data": "`+
+	m.made(t, m.api(t, "POST", "/servers", `{"server": {"name": "one", "flavorRef": "1", "imageRef": "`+image+
+		`", "networks": "none", "user_data": "`+
 		base64.StdEncoding.EncodeToString([]byte(userData))+`"}}`))
 	m.guest.allocations = m.allocations(t)
 	testproc.Contains(t, m.guest.allocations, "VCPU", "Placement has no allocations of the server: %s")
@@ -151,7 +158,8 @@ func (m *machine) reboot(t *testing.T) {
 	if after := m.allocations(t); after != m.guest.allocations {
 		t.Errorf("the allocations changed with a reboot of the host:\n%s\n%s", m.guest.allocations, after)
 	}
-	if out := m.run(t, "virsh", "--connect=qemu:///system", "list", "--all", "--name"); !strings.Contains(out, m.guest.server) {
+	if out := m.run(t, "virsh", "--connect=qemu:///system",
+		"list", "--all", "--name"); !strings.Contains(out, m.guest.server) {
 		t.Errorf("libvirt does not have the guest any more: %s", out)
 	}
 	m.ownership(t, "after a reboot")
@@ -159,7 +167,8 @@ func (m *machine) reboot(t *testing.T) {
 
 // compute asks the compute API.
 func (m *machine) compute(method, path, body string) (string, error) {
-	args := []string{"curl", "-sS", "--fail-with-body", "-m", "30", "-X", method, "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: compute 2.69",
+	args := []string{"curl", "-sS", "--fail-with-body", "-m", "30", "-X", method, "-H", "X-Auth-Token: admin", "-H",
+		"OpenStack-API-Version: compute 2.69",
 		"-H", "Content-Type: application/json", "http://127.0.0.1:8774/v2.1" + path}
 	if body != "" {
 		args = append(args, "-d", body)
@@ -199,7 +208,8 @@ func (m *machine) allocations(t *testing.T) string {
 	var answer struct {
 		Allocations map[string]struct{ Resources map[string]int }
 	}
-	out := m.run(t, "curl", "-sSf", "-m", "60", "-H", "X-Auth-Token: admin", "-H", "OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+m.guest.server)
+	out := m.run(t, "curl", "-sSf", "-m", "60", "-H", "X-Auth-Token: admin", "-H",
+		"OpenStack-API-Version: placement 1.39", "http://127.0.0.1:8778/allocations/"+m.guest.server)
 	must(t, json.Unmarshal([]byte(out), &answer))
 	clean := testproc.Try(json.Marshal(answer)).Or(t)
 	return string(clean)

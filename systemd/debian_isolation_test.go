@@ -19,10 +19,14 @@ type isolated struct {
 }
 
 var isolatedServices = []isolated{
-	{agentUnit, "compute-agent", "/var/lib/compute-agent/compute_id", "/run/compute-agent", "/run/compute-agent/agent.sock"},
-	{placementUnit, "compute-agent-placement", "/var/lib/compute-agent-placement/placement.db", "/run/compute-agent-placement", "/run/compute-agent-placement/placement-admin.sock"},
-	{apiUnit, "compute-agent-cells-api", "/var/lib/compute-agent-cells-api/compute_api.db", "/run/compute-agent-cells-api", "/run/compute-agent-cells-api/compute-api.sock"},
-	{cell1Unit, "compute-agent-cell", "/var/lib/compute-agent-cell-cell1/cell.db", "/run/compute-agent-cell-cell1", "/run/compute-agent-cell-cell1/cell-cell1.sock"},
+	{agentUnit, "compute-agent", "/var/lib/compute-agent/compute_id", "/run/compute-agent",
+		"/run/compute-agent/agent.sock"},
+	{placementUnit, "compute-agent-placement", "/var/lib/compute-agent-placement/placement.db",
+		"/run/compute-agent-placement", "/run/compute-agent-placement/placement-admin.sock"},
+	{apiUnit, "compute-agent-cells-api", "/var/lib/compute-agent-cells-api/compute_api.db",
+		"/run/compute-agent-cells-api", "/run/compute-agent-cells-api/compute-api.sock"},
+	{cell1Unit, "compute-agent-cell", "/var/lib/compute-agent-cell-cell1/cell.db", "/run/compute-agent-cell-cell1",
+		"/run/compute-agent-cell-cell1/cell-cell1.sock"},
 }
 
 // testIsolation: a process in the sandbox of each service (ExecStartPre= of its own unit: the same
@@ -35,7 +39,8 @@ func testIsolation(t *testing.T, m *machine) {
 		secret := credentials + s.user
 		m.write(t, secret, "the secret of "+s.user)
 		m.run(t, "chmod", "600", secret)
-		m.write(t, "/etc/systemd/system/"+s.unit+".d/60-isolation.conf", "[Service]\nLoadCredential=secret:"+secret+"\n")
+		m.write(t, "/etc/systemd/system/"+s.unit+".d/60-isolation.conf",
+			"[Service]\nLoadCredential=secret:"+secret+"\n")
 	}
 	m.run(t, "systemctl", "daemon-reload")
 	m.run(t, "systemctl", "restart", placementUnit, cell1Unit, apiUnit, agentUnit)
@@ -49,9 +54,11 @@ func testIsolation(t *testing.T, m *machine) {
 	for _, s := range isolatedServices {
 		may("read the state of "+s.user, "head -c 1 "+s.state, s.user)
 		may("list the state of "+s.user, "ls "+filepath.Dir(s.state), s.user)
-		may("write to the state of "+s.user, "touch "+filepath.Dir(s.state)+"/probe && rm "+filepath.Dir(s.state)+"/probe", s.user)
+		may("write to the state of "+s.user, "touch "+
+			filepath.Dir(s.state)+"/probe && rm "+filepath.Dir(s.state)+"/probe", s.user)
 		may("list the runtime directory of "+s.user, "ls "+s.runtime, s.user)
-		may("write to the runtime directory of "+s.user, "touch "+s.runtime+"/probe2 && rm "+s.runtime+"/probe2", s.user)
+		may("write to the runtime directory of "+s.user,
+			"touch "+s.runtime+"/probe2 && rm "+s.runtime+"/probe2", s.user)
 		may("read the credential of "+s.user, "cat /run/credentials/"+s.unit+"/secret", s.user)
 		may("read the source of the credential of "+s.user, "cat "+credentials+s.user)
 		if s.unit != placementUnit { // its socket's unit restarts it
@@ -75,10 +82,12 @@ func testIsolation(t *testing.T, m *machine) {
 	may("ask a cell as the agent", cell+"cell", "compute-agent", "compute-agent-cells-api")
 	may("write to libvirt", "virsh --connect qemu:///system domcapabilities")
 	// With the membership in the group, the agent can write: see testGuest.
-	may("read from libvirt", "virsh --readonly --connect qemu:///system list", "compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell")
+	may("read from libvirt", "virsh --readonly --connect qemu:///system list", "compute-agent",
+		"compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell")
 
 	var script strings.Builder
-	script.WriteString("connects() { curl -sS -m 5 -o /dev/null --unix-socket \"$1\" http://x/; [ $? != 7 ]; }\n: >\"$1\"\n")
+	script.WriteString("connects() { curl -sS -m 5 -o /dev/null --unix-socket \"$1\" http://x/; [ $? != 7 ]; }\n" +
+		": >\"$1\"\n")
 	for name, attempt := range attempts {
 		fmt.Fprintf(&script, "if ( %s ) >/dev/null 2>&1; then echo '%s'; fi >>\"$1\"\n", attempt, name)
 	}
@@ -114,10 +123,11 @@ func testIsolation(t *testing.T, m *machine) {
 // agent's secrets: it succeeds without its sandbox only.
 func testDriverIsolation(t *testing.T, m *machine) {
 	const (
-		plugin, file = "/usr/libexec/compute-agent/plugins/compute-driver-probe", "/etc/compute-agent/conf.d/50-probe.toml"
-		dropIn       = "/etc/systemd/system/" + agentUnit + ".d/60-isolation.conf"
-		own          = "/var/lib/compute-agent/drivers/probe"
-		result       = own + "/result"
+		plugin, file = "/usr/libexec/compute-agent/plugins/compute-driver-probe",
+			"/etc/compute-agent/conf.d/50-probe.toml"
+		dropIn = "/etc/systemd/system/" + agentUnit + ".d/60-isolation.conf"
+		own    = "/var/lib/compute-agent/drivers/probe"
+		result = own + "/result"
 	)
 	m.write(t, "/etc/compute-agent/credentials/agent", "the secret of the agent")
 	m.write(t, dropIn, "[Service]\nLoadCredential=secret:/etc/compute-agent/credentials/agent\n")
@@ -161,11 +171,13 @@ func testDriverIsolation(t *testing.T, m *machine) {
 				return err
 			})
 			for name, a := range attempts {
-				if got, want := slices.Contains(strings.Split(done, "\n"), name), sandbox == "none" || !a.sealed; got != want {
+				if got, want := slices.Contains(strings.Split(done, "\n"), name),
+					sandbox == "none" || !a.sealed; got != want {
 					t.Errorf("a driver can %s: %v, want %v", name, got, want)
 				}
 			}
-			if out := m.sh(t, "tr '\\0' '\\n' </proc/$(systemctl show --value -p MainPID compute-agent)/environ | grep CREDENTIALS"); out == "" {
+			if out := m.sh(t,
+				"tr '\\0' '\\n' </proc/$(systemctl show --value -p MainPID compute-agent)/environ | grep CREDENTIALS"); out == "" {
 				t.Error("the agent has no credentials: nothing was tried")
 			}
 		})

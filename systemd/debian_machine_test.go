@@ -47,15 +47,18 @@ func (m *machine) boot(t *testing.T) {
 		m.options = []string{"--private-network", "--directory=" + m.root}
 	}
 	args := []string{"systemd-nspawn", "--machine=" + m.name, "--register=no", "--keep-unit", "--console=pipe",
-		"--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self", "--boot"} // without it nspawn refuses them, unlike a machine
+		// without it nspawn refuses them, unlike a machine
+		"--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self", "--boot"}
 	args = append(args, m.options...)
-	if _, err := os.Stat("/run/systemd/system"); err == nil { // this machine has a systemd: it delegates control groups to the container
+	// this machine has a systemd: it delegates control groups to the container
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		args = append([]string{"systemd-run", "--scope", "--quiet", "--collect", "--property=Delegate=yes"}, args...)
 	}
 	m.leader = 0
 	m.console.Reset()
-	m.nspawn = exec.Command(args[0], args[1:]...)                             //nolint:noctx // it is ended by the test
-	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1") // as on a Debian 12, whatever this machine has
+	m.nspawn = exec.Command(args[0], args[1:]...) //nolint:noctx // it is ended by the test
+	// as on a Debian 12, whatever this machine has
+	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
 	m.nspawn.Stdout, m.nspawn.Stderr = &m.console, &m.console
 	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	m.ownGroup(t)
@@ -150,7 +153,8 @@ func (m *machine) inside(ctx context.Context, args ...string) (string, error) {
 
 // command is a program that is about to run in the machine.
 func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
-	inside := []string{"--target", strconv.Itoa(m.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--",
+	inside := []string{"--target", strconv.Itoa(m.leader),
+		"--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--",
 		"env", "--ignore-environment", "--chdir=/", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd := exec.CommandContext(ctx, "nsenter", append(inside, args...)...)
 	cmd.Dir, cmd.WaitDelay = "/", time.Second // processes that it leaves behind may hold its output
@@ -228,7 +232,8 @@ func (m *machine) ownGroup(t *testing.T) {
 // makeGroup makes the control group, which is removed with the test that boots the machine first.
 func (m *machine) makeGroup(t *testing.T) {
 	t.Helper()
-	hierarchy, err := exec.CommandContext(t.Context(), "findmnt", "--noheadings", "--first-only", "--types=cgroup2", "--output=TARGET").Output()
+	hierarchy, err := exec.CommandContext(t.Context(), "findmnt", "--noheadings", "--first-only",
+		"--types=cgroup2", "--output=TARGET").Output()
 	must(t, err)
 	groups := testproc.Try(os.ReadFile("/proc/self/cgroup")).Or(t)
 	_, ours, _ := strings.Cut("\n"+string(groups), "\n0::")

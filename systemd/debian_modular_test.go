@@ -20,7 +20,8 @@ var makeModularDaemons []byte
 
 // modularDaemons are those that the agent's libvirt consists of, with what virtqemud starts by
 // itself.
-var modularDaemons = []string{"virtqemud", "virtnodedevd", "virtnetworkd", "virtstoraged", "virtsecretd", "virtnwfilterd"}
+var modularDaemons = []string{"virtqemud", "virtnodedevd",
+	"virtnetworkd", "virtstoraged", "virtsecretd", "virtnwfilterd"}
 
 // TestModularDaemons runs the agent where libvirt is virtqemud, virtnodedevd and so on, as on
 // Fedora, instead of libvirtd:
@@ -87,7 +88,8 @@ func (m *machine) doctorSays(t *testing.T, lines ...string) {
 func testModularChange(t *testing.T, m *machine) {
 	before, pid := m.tree(t), m.property(t, agentUnit, "MainPID")
 	m.doctorSays(t, "a daemon listens on /run/libvirt/libvirt-sock-ro")
-	m.run(t, "systemctl", "disable", "--now", "libvirtd.service", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
+	m.run(t, "systemctl", "disable", "--now", "libvirtd.service", "libvirtd.socket",
+		"libvirtd-ro.socket", "libvirtd-admin.socket")
 	m.doctorSays(t, "libvirt is installed, but its daemon does not run")
 	for _, daemon := range modularDaemons {
 		m.run(t, "systemctl", "enable", "--now", daemon+".socket", daemon+"-ro.socket", daemon+"-admin.socket")
@@ -103,7 +105,8 @@ func testModularChange(t *testing.T, m *machine) {
 // without it, and says so. When it was restarted, virtqemud has an ended connection to it for each
 // client that it had: the agent connects again.
 func testModularDevices(t *testing.T, m *machine) {
-	m.run(t, "systemctl", "stop", "virtnodedevd.socket", "virtnodedevd-ro.socket", "virtnodedevd-admin.socket", "virtnodedevd.service")
+	m.run(t, "systemctl", "stop", "virtnodedevd.socket",
+		"virtnodedevd-ro.socket", "virtnodedevd-admin.socket", "virtnodedevd.service")
 	m.run(t, "systemctl", "restart", agentUnit)
 	const start = "systemctl enable --now virtnodedevd.socket virtnodedevd-ro.socket"
 	eventually(t, "a message about virtnodedevd", func() error {
@@ -118,7 +121,8 @@ func testModularDevices(t *testing.T, m *machine) {
 
 	m.run(t, "systemctl", "restart", "virtnodedevd.service")
 	const file = "/etc/compute-agent/conf.d/50-devices.toml"
-	m.write(t, file, "[drivers.libvirt.config]\nreserved_host_memory_mb = 256\n") // devices are compared when it changes
+	// devices are compared when it changes
+	m.write(t, file, "[drivers.libvirt.config]\nreserved_host_memory_mb = 256\n")
 	m.run(t, "systemctl", "reload", agentUnit)
 	m.refreshed(t)
 	if out := m.sh(t, "compute-agent status --output json"); strings.Contains(out, "node-devices") {

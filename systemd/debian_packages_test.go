@@ -21,11 +21,13 @@ var packagesDir = flag.String("packages", "", "directory with two directories of
 
 // What an operator installs and removes.
 const (
-	allPackages = "compute-agent compute-agent-common compute-agent-driver-libvirt compute-agent-placement compute-agent-cells"
-	previously  = "/opt/previous"
-	newer       = "/opt/newer"
+	allPackages = "compute-agent compute-agent-common compute-agent-driver-libvirt compute-agent-placement " +
+		"compute-agent-cells"
+	previously = "/opt/previous"
+	newer      = "/opt/newer"
 	// The previous release ran all services as one user.
-	managePreviously = "manage() { runuser -u compute-agent -- compute-agent cells manage \"$@\" --config /etc/compute-agent/compute-api.toml; }; manage "
+	managePreviously = "manage() { runuser -u compute-agent -- compute-agent cells manage \"$@\" --config " +
+		"/etc/compute-agent/compute-api.toml; }; manage "
 )
 
 // TestPackages installs only deb packages in a system whose PID 1 is systemd, as docs/install.md
@@ -64,7 +66,8 @@ func packagesIn(t *testing.T, directory string) []string {
 	}
 	debs := testproc.Try(filepath.Glob(filepath.Join(dir, "*.deb"))).Or(t)
 	if len(debs) != 6 {
-		t.Fatalf("-packages=%s: %d packages in %s, want 6; make test-install makes them", *packagesDir, len(debs), directory)
+		t.Fatalf("-packages=%s: %d packages in %s, want 6; make test-install makes them",
+			*packagesDir, len(debs), directory)
 	}
 	return debs
 }
@@ -85,7 +88,8 @@ func TestPackageFiles(t *testing.T) {
 // apt is the command that installs all packages of a directory. Configuration files that were
 // changed are kept without a question.
 func apt(dir string) string {
-	out := "DEBIAN_FRONTEND=noninteractive apt-get install --yes --allow-downgrades --option Dpkg::Options::=--force-confold"
+	out := "DEBIAN_FRONTEND=noninteractive apt-get install --yes --allow-downgrades --option " +
+		"Dpkg::Options::=--force-confold"
 	for name := range strings.FieldsSeq(allPackages) {
 		out += " " + dir + "/" + name + "_*.deb"
 	}
@@ -97,7 +101,8 @@ func (m *machine) idle(t *testing.T, when string) {
 	t.Helper()
 	for what, script := range map[string]string{
 		"started": "systemctl list-units --all --plain --no-legend 'compute-agent*' | awk '$3 != \"inactive\"'",
-		"enabled": "systemctl list-unit-files --no-legend --state=enabled,enabled-runtime,linked 'compute-agent*' || true; find /etc/systemd -name 'compute-agent*' -type l",
+		"enabled": "systemctl list-unit-files --no-legend --state=enabled,enabled-runtime,linked 'compute-agent*' " +
+			"|| true; find /etc/systemd -name 'compute-agent*' -type l",
 	} {
 		testproc.Equal(t, m.sh(t, script), "", "%s: units are %s:\n%s", when, what)
 	}
@@ -107,7 +112,8 @@ func (m *machine) idle(t *testing.T, when string) {
 func testPackagesInstall(t *testing.T, m *machine) {
 	m.sh(t, apt(previously))
 	m.idle(t, "after the installation")
-	if out := m.sh(t, "systemd-analyze verify --man=no /usr/lib/systemd/system/compute-agent*.service /usr/lib/systemd/system/compute-agent*.socket 2>&1"); out != "" {
+	if out := m.sh(t, "systemd-analyze verify --man=no /usr/lib/systemd/system/compute-agent*.service "+
+		"/usr/lib/systemd/system/compute-agent*.socket 2>&1"); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 }
@@ -143,7 +149,8 @@ func (m *machine) install(t *testing.T, dir string) {
 		touch /run/watch/enough; wait
 		[ -z "${failed:-}" ]`)
 	answers := m.sh(t, "sort /run/watch/inventories | uniq -c")
-	if strings.Count(answers, "\n") != 1 || !strings.Contains(answers, `"MEMORY_MB":{"total":some`) || !strings.HasSuffix(answers, " 200\n") {
+	if strings.Count(answers, "\n") != 1 || !strings.Contains(answers, `"MEMORY_MB":{"total":some`) ||
+		!strings.HasSuffix(answers, " 200\n") {
 		t.Errorf("answers for the inventories while %s was installed, with their numbers:\n%s", dir, answers)
 	}
 	m.run(t, "journalctl", "--sync")
@@ -168,7 +175,8 @@ func testPackagesUpgrade(t *testing.T, m *machine) {
 	}
 	m.upgradeAPI(t)
 	m.upgraded(t)
-	if config := m.run(t, "cat", "/etc/compute-agent/compute-agent.toml"); !strings.Contains(config, "# changed by the operator") {
+	if config := m.run(t, "cat", "/etc/compute-agent/compute-agent.toml"); !strings.Contains(config,
+		"# changed by the operator") {
 		t.Errorf("the upgrade lost a change to the configuration:\n%s", config)
 	}
 }
@@ -199,8 +207,9 @@ func testPackagesRollBack(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "stop", apiUnit, cell0Unit, cell1Unit, socketUnit, placementUnit)
 	m.sh(t, apt(previously))
 	for file, of := range map[string]string{
-		"placement.db": "compute-agent-placement/placement.db", "compute_api.db": "compute-agent-cells-api/compute_api.db",
-		"cell0.db": "compute-agent-cell-cell0/cell.db", "cell1.db": "compute-agent-cell-cell1/cell.db",
+		"placement.db":   "compute-agent-placement/placement.db",
+		"compute_api.db": "compute-agent-cells-api/compute_api.db",
+		"cell0.db":       "compute-agent-cell-cell0/cell.db", "cell1.db": "compute-agent-cell-cell1/cell.db",
 	} {
 		m.sh(t, "rm -f /var/lib/"+of+"*; install -o compute-agent -m 600 /root/backup/"+file+" /var/lib/"+of)
 	}
@@ -241,7 +250,8 @@ func (m *machine) figures(t *testing.T) {
 // guestRuns checks that the guest of a host without agents is alive.
 func (m *machine) guestRuns(t *testing.T) {
 	t.Helper()
-	if state := strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domstate", m.guest.server)); state != "running" {
+	if state := strings.TrimSpace(m.run(t, "virsh", "--connect=qemu:///system", "domstate", m.guest.server)); state !=
+		"running" {
 		t.Errorf("the guest is %s", state)
 	}
 }
@@ -251,8 +261,10 @@ func testPackagesRemove(t *testing.T, m *machine) {
 	m.idle(t, "after the removal")
 	m.guestRuns(t)
 	for _, file := range []string{
-		"/etc/compute-agent/compute-agent.toml", "/etc/compute-agent/conf.d/50-guests.toml", "/var/lib/compute-agent/compute_id",
-		"/var/lib/compute-agent-placement/placement.db", "/var/lib/compute-agent-cells-api/compute_api.db", "/var/lib/compute-agent-cell-cell1/cell.db",
+		"/etc/compute-agent/compute-agent.toml", "/etc/compute-agent/conf.d/50-guests.toml",
+		"/var/lib/compute-agent/compute_id",
+		"/var/lib/compute-agent-placement/placement.db", "/var/lib/compute-agent-cells-api/compute_api.db",
+		"/var/lib/compute-agent-cell-cell1/cell.db",
 	} {
 		m.run(t, "test", "-s", file)
 	}
@@ -281,12 +293,15 @@ func testPackagesPurge(t *testing.T, m *machine) {
 		"/var/lib/compute-agent-instances", instance,
 	}
 	m.run(t, "test", "-s", instance+"/disk")
-	left := strings.Fields(m.sh(t, "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /opt -prune -o -path '/var/lib/compute-agent-instances/*/*' -o -path '*compute-agent*' -print"))
+	left := strings.Fields(
+		m.sh(t, "find / -xdev -path /proc -prune -o -path /sys -prune -o -path /opt -prune -o -path "+
+			"'/var/lib/compute-agent-instances/*/*' -o -path '*compute-agent*' -print"))
 	slices.Sort(left)
 	if !slices.Equal(left, want) {
 		t.Errorf("the purge leaves\n%s\nwant\n%s", strings.Join(left, "\n"), strings.Join(want, "\n"))
 	}
-	for _, user := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell", "compute-agent-libvirt"} {
+	for _, user := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api",
+		"compute-agent-cell", "compute-agent-libvirt"} {
 		if _, err := m.try("id", user); err != nil {
 			t.Error(fmt.Errorf("the user %s is gone, who may own files elsewhere: %w", user, err))
 		}

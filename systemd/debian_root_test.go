@@ -41,17 +41,20 @@ type distribution struct {
 }
 
 var distributions = map[string]distribution{
-	"debian-12": {suite: "bookworm", packages: products + " " + openStack + " " + packaged, kernel: "linux-image-cloud-amd64"},
+	"debian-12": {suite: "bookworm", packages: products + " " + openStack + " " + packaged,
+		kernel: "linux-image-cloud-amd64"},
 	"debian-13": {suite: "trixie", packages: products, kernel: "linux-image-cloud-amd64"},
 	"ubuntu-24.04": {
-		suite: "noble", packages: products, mirror: "http://archive.ubuntu.com/ubuntu", script: "/usr/share/debootstrap/scripts/gutsy",
+		suite: "noble", packages: products, mirror: "http://archive.ubuntu.com/ubuntu",
+		script:     "/usr/share/debootstrap/scripts/gutsy",
 		kernel:     "linux-image-virtual",
 		keyring:    "pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb",
 		keyringSum: "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8",
 	},
 }
 
-var onDistribution = flag.String("distribution", "debian-12", "the system to boot: debian-12, debian-13 or ubuntu-24.04")
+var onDistribution = flag.String("distribution",
+	"debian-12", "the system to boot: debian-12, debian-13 or ubuntu-24.04")
 
 // debootstrap makes a small system in a directory.
 func (d distribution) debootstrap(t *testing.T, root string) {
@@ -60,7 +63,8 @@ func (d distribution) debootstrap(t *testing.T, root string) {
 	if d.keyring != "" {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "keyring.deb")
-		command(t, "curl", "--fail", "--silent", "--show-error", "--max-time", "60", "--output", file, d.mirror+"/"+d.keyring)
+		command(t, "curl", "--fail", "--silent", "--show-error", "--max-time", "60",
+			"--output", file, d.mirror+"/"+d.keyring)
 		content := testproc.Try(os.ReadFile(file)).Or(t)
 		if sum := fmt.Sprintf("%x", sha256.Sum256(content)); sum != d.keyringSum {
 			t.Fatalf("%s has the SHA-256 %s, and not %s", d.keyring, sum, d.keyringSum)
@@ -155,7 +159,8 @@ func debianRoot(t *testing.T, cache string) string {
 func install(t *testing.T, root string, packages ...string) {
 	t.Helper()
 	must(t, testproc.WriteExecutable(filepath.Join(root, policyRC), []byte(noServices)))
-	inRoot(t, root, append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends"}, packages...)...)
+	inRoot(t, root, append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y",
+		"--no-install-recommends"}, packages...)...)
 	inRoot(t, root, "apt-get", "clean")
 	must(t, os.Remove(filepath.Join(root, policyRC)))
 }

@@ -71,7 +71,8 @@ func (c chapter) do(t *testing.T, all map[string]*machine) {
 				t.Fatalf("%s:%d: there is no machine %s", startedPage, s.line, name)
 			case s.file != nil:
 				const end = "END OF THE FILE"
-				if out, err := m.typed("cat >" + s.file.Path + " <<'" + end + "'\n" + strings.TrimSuffix(s.file.Content, "\n") + "\n" + end); err != nil {
+				if out, err := m.typed("cat >" + s.file.Path + " <<'" + end + "'\n" +
+					strings.TrimSuffix(s.file.Content, "\n") + "\n" + end); err != nil {
 					t.Fatalf("%s:%d: writing %s on %s: %v\n%s", startedPage, s.line, s.file.Path, name, err, out)
 				}
 			default:
@@ -122,10 +123,14 @@ func startedMachine(t *testing.T, name string, number int) *machine {
 	// Interfaces outside have these names: nothing that another run has left is in the way.
 	zone := fmt.Sprintf("s%d", os.Getpid())
 	m := &machine{name: name + "-" + zone, options: []string{
-		"--hostname=" + name, "--directory=" + base, "--read-only", "--volatile=overlay", "--network-zone=" + zone, "--bind-ro=" + debs + ":/root/packages", "--resolv-conf=off",
+		"--hostname=" + name, "--directory=" + base, "--read-only", "--volatile=overlay", "--network-zone=" + zone,
+		"--bind-ro=" + debs + ":/root/packages", "--resolv-conf=off",
 	}}
 	// A container that is killed leaves the bridge.
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "delete", "vz-"+zone).Run() }) //nolint:noctx // the context of the test has ended
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "delete", "vz-"+zone).
+			Run()
+	}) //nolint:noctx // the context of the test has ended
 	t.Cleanup(m.kill)
 	m.boot(t)
 	m.root = fmt.Sprintf("/proc/%d/root", m.leader)

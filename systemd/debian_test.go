@@ -236,7 +236,8 @@ func testReportsReadOnly(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "mask", "--runtime", "compute-agent-domain-capabilities.service")
 	m.run(t, "systemctl", "restart", agentUnit)
 	eventually(t, "a warning about the domain capabilities", func() error {
-		if out := m.sh(t, "compute-agent status --output json"); !strings.Contains(out, "systemctl restart compute-agent-domain-capabilities") {
+		if out := m.sh(t, "compute-agent status --output json"); !strings.Contains(out,
+			"systemctl restart compute-agent-domain-capabilities") {
 			return fmt.Errorf("the status is %s", out)
 		}
 		return nil
@@ -270,7 +271,8 @@ func testReload(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "reload", agentUnit)
 	m.run(t, "compute-agent", "refresh")
 	eventually(t, "an entry of level debug in the journal", func() error {
-		if out, err := m.try("journalctl", "--boot", "--no-pager", "--quiet", "--unit="+agentUnit, "PRIORITY=7"); err != nil || strings.TrimSpace(out) == "" {
+		if out, err := m.try("journalctl", "--boot", "--no-pager", "--quiet", "--unit="+agentUnit, "PRIORITY=7"); err !=
+			nil || strings.TrimSpace(out) == "" {
 			return fmt.Errorf("it is missing: %w", err)
 		}
 		return nil
@@ -279,7 +281,8 @@ func testReload(t *testing.T, m *machine) {
 	m.run(t, "systemctl", "reload", agentUnit)
 	// The command does not wait for the agent, which may not have ended the reload before.
 	eventually(t, "the status to show that the reload was refused", func() error {
-		if status, _ := m.try("compute-agent", "status", "--runtime-dir=/run/compute-agent"); !strings.Contains(status, "reload-refused") {
+		if status, _ := m.try("compute-agent", "status",
+			"--runtime-dir=/run/compute-agent"); !strings.Contains(status, "reload-refused") {
 			return fmt.Errorf("it is %s", status)
 		}
 		return nil

@@ -24,7 +24,8 @@ func testUpgradeFromOneUser(t *testing.T, m *machine) {
 	m.healthy(t, services...)
 	m.ownership(t, "after the upgrade")
 	m.states(t, "after the upgrade")
-	if after := m.sh(t, "compute-agent tree --output json | head -c 300"); !strings.Contains(after, `"uuid"`) || after[:200] != node[:200] {
+	if after := m.sh(t, "compute-agent tree --output json | head -c 300"); !strings.Contains(after, `"uuid"`) ||
+		after[:200] != node[:200] {
 		t.Errorf("Placement has another tree after the upgrade:\n%s\n%s", node, after)
 	}
 	if after := m.sh(t, manage+"list --output json"); after != cells {

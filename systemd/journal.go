@@ -108,7 +108,8 @@ func (j *Journal) sendFile(entry []byte) error {
 	if _, err := f.Write(entry); err != nil {
 		return err
 	}
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); err != nil {
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); err != nil {
 		return err
 	}
 	raw, err := j.conn.SyscallConn()
@@ -146,7 +147,8 @@ func encode(identifier string, line []byte) ([]byte, error) {
 	slices.Sort(names)
 	for _, name := range names {
 		switch name {
-		case zerolog.LevelFieldName, zerolog.MessageFieldName, zerolog.TimestampFieldName: // the journal has its own clock
+		// the journal has its own clock
+		case zerolog.LevelFieldName, zerolog.MessageFieldName, zerolog.TimestampFieldName:
 			continue
 		}
 		text, err := fieldText(fields[name])

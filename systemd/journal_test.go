@@ -111,8 +111,10 @@ func TestJournalEntries(t *testing.T) {
 		want map[string]string
 	}{
 		{"a warning with its fields", func() {
-			log.Warn().Str("driver", "libvirt").Str("node", "cn1").Int("failures", 3).Err(errors.New("no route to host")).Msg("The pass failed.")
-		}, map[string]string{"PRIORITY": "4", "MESSAGE": "The pass failed.", "DRIVER": "libvirt", "NODE": "cn1", "FAILURES": "3", "ERROR": "no route to host"}},
+			log.Warn().Str("driver", "libvirt").Str("node", "cn1").Int("failures", 3).
+				Err(errors.New("no route to host")).Msg("The pass failed.")
+		}, map[string]string{"PRIORITY": "4", "MESSAGE": "The pass failed.", "DRIVER": "libvirt", "NODE": "cn1",
+			"FAILURES": "3", "ERROR": "no route to host"}},
 		{"values that are neither text nor numbers", func() {
 			log.Error().Strs("offenders", []string{"a", "b"}).Bool("held", true).Msg("Refused.")
 		}, map[string]string{"PRIORITY": "3", "MESSAGE": "Refused.", "OFFENDERS": `["a","b"]`, "HELD": "true"}},
@@ -120,9 +122,12 @@ func TestJournalEntries(t *testing.T) {
 			log.Info().Str("stack", "a=1\nb=2\n").Msg("two\nlines")
 		}, map[string]string{"PRIORITY": "6", "MESSAGE": "two\nlines", "STACK": "a=1\nb=2\n"}},
 		{"names that journald does not take, or takes for its own", func() {
-			log.Debug().Str("_pid", "1").Str("9a", "2").Str("a.b-c", "3").Str("priority", "0").Str(strings.Repeat("n", 70), "4").Send()
-		}, map[string]string{"PRIORITY": "7", "MESSAGE": "", "X__PID": "1", "X_9A": "2", "A_B_C": "3", "X_PRIORITY": "0", strings.Repeat("N", 64): "4"}},
-		{"more than a datagram holds", func() { log.Info().Str("tale", huge).Msg("Long.") }, map[string]string{"PRIORITY": "6", "MESSAGE": "Long.", "TALE": huge}},
+			log.Debug().Str("_pid", "1").Str("9a", "2").
+				Str("a.b-c", "3").Str("priority", "0").Str(strings.Repeat("n", 70), "4").Send()
+		}, map[string]string{"PRIORITY": "7", "MESSAGE": "", "X__PID": "1", "X_9A": "2", "A_B_C": "3",
+			"X_PRIORITY": "0", strings.Repeat("N", 64): "4"}},
+		{"more than a datagram holds", func() { log.Info().Str("tale", huge).Msg("Long.") },
+			map[string]string{"PRIORITY": "6", "MESSAGE": "Long.", "TALE": huge}},
 	} {
 		c.log()
 		c.want["SYSLOG_IDENTIFIER"] = "compute-agent"
@@ -144,7 +149,8 @@ func TestJournalIsDown(t *testing.T) {
 	log := zerolog.New(w)
 	log.Info().Str("node", "cn1").Msg("Still logged.")
 	testproc.Try(w.Write([]byte("no JSON\n"))).Or(t)
-	testproc.Same(t, cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still logged.\"}\nno JSON\n", fallback.String()))
+	testproc.Same(t, cmp.Diff("{\"level\":\"info\",\"node\":\"cn1\",\"message\":\"Still logged.\"}\nno JSON\n",
+		fallback.String()))
 	if _, err := NewJournal(server.path+"-none", "compute-agent", io.Discard); err == nil {
 		t.Error("a missing journal was opened")
 	}
@@ -187,7 +193,8 @@ func FuzzJournalEntry(f *testing.F) {
 
 // BenchmarkJournalEncode is what a log line costs before it is sent.
 func BenchmarkJournalEncode(b *testing.B) {
-	line := []byte(`{"level":"info","driver":"libvirt","node":"cn1","failures":3,"error":"no route to host","message":"The pass failed."}`)
+	line := []byte(`{"level":"info","driver":"libvirt","node":"cn1","failures":3,"error":"no route to ` +
+		`host","message":"The pass failed."}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		testproc.Try(encode("compute-agent", line)).Or(b)

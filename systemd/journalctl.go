@@ -22,7 +22,8 @@ var ErrNoJournalctl = errors.New("journalctl is not installed")
 func Journalctl(ctx context.Context, args []string, read func(io.Reader) error) error {
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cmd := exec.CommandContext(running, "journalctl", append([]string{"--output=json", "--all", "--quiet", "--no-pager"}, args...)...)
+	cmd := exec.CommandContext(running,
+		"journalctl", append([]string{"--output=json", "--all", "--quiet", "--no-pager"}, args...)...)
 	var problems bytes.Buffer
 	cmd.Stderr, cmd.WaitDelay = &problems, 5*time.Second
 	out, err := cmd.StdoutPipe()

@@ -27,7 +27,9 @@ func Listeners() (map[string][]net.Listener, error) {
 		l, err := net.FileListener(f)
 		_ = f.Close() // FileListener duplicates it
 		if err != nil {
-			bad = errors.Join(bad, fmt.Errorf("descriptor %q from systemd: %w: %w; the socket unit must use ListenStream= with Accept=no", f.Name(), ErrNotListener, err))
+			bad = errors.Join(bad,
+				fmt.Errorf("descriptor %q from systemd: %w: %w; the socket unit must use ListenStream= with Accept=no",
+					f.Name(), ErrNotListener, err))
 			continue
 		}
 		listeners[f.Name()] = append(listeners[f.Name()], l)

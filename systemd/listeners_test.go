@@ -45,7 +45,8 @@ func serve() int {
 		return 1
 	}
 	again, err := Listeners()
-	_, _ = fmt.Fprintf(conn, "placement=%d other=%d inherited=%t again=%d %v", len(listeners[PlacementSocket]), len(listeners["other"]), inherited, len(again), err)
+	_, _ = fmt.Fprintf(conn, "placement=%d other=%d inherited=%t again=%d %v", len(listeners[PlacementSocket]),
+		len(listeners["other"]), inherited, len(again), err)
 	_ = conn.Close()
 	return 0
 }
@@ -54,7 +55,8 @@ func activated(t *testing.T, names string, files ...*os.File) *exec.Cmd {
 	t.Helper()
 	self := testproc.Try(os.Executable()).Or(t)
 	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), roleVariable+"=service", "LISTEN_FDS="+strconv.Itoa(len(files)), "LISTEN_FDNAMES="+names)
+	cmd.Env = append(os.Environ(), roleVariable+"=service",
+		"LISTEN_FDS="+strconv.Itoa(len(files)), "LISTEN_FDNAMES="+names)
 	cmd.ExtraFiles = files
 	return cmd
 }
@@ -115,7 +117,8 @@ func TestCredentialPath(t *testing.T) {
 	if got, err := CredentialPath(dir, "token"); err != nil || got != filepath.Join(dir, "token") {
 		t.Errorf("%q, %v", got, err)
 	}
-	for _, tc := range [][2]string{{dir, "absent"}, {dir, "../token"}, {dir, ".."}, {dir, ""}, {"", "token"}, {"relative", "token"}} {
+	for _, tc := range [][2]string{{dir, "absent"}, {dir, "../token"}, {dir, ".."}, {dir, ""},
+		{"", "token"}, {"relative", "token"}} {
 		if got, err := CredentialPath(tc[0], tc[1]); !errors.Is(err, ErrNoCredential) {
 			t.Errorf("CredentialPath(%q, %q) is %q, %v", tc[0], tc[1], got, err)
 		}

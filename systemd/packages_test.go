@@ -93,7 +93,8 @@ func TestPackagesAreDescribed(t *testing.T) {
 			Overrides   map[string]struct{ Depends []string }
 		}
 		testproc.NoErrorf(t, yaml.Unmarshal(content, &p), "%s", file)
-		if p.Name+".yaml" != filepath.Base(file) || p.Description == "" || len(p.Overrides["deb"].Depends) == 0 || len(p.Overrides["rpm"].Depends) == 0 {
+		if p.Name+".yaml" != filepath.Base(file) || p.Description == "" || len(p.Overrides["deb"].Depends) == 0 ||
+			len(p.Overrides["rpm"].Depends) == 0 {
 			t.Errorf("%s: name %q; a description and dependencies for deb and rpm are required", file, p.Name)
 		}
 		described[p.Name] = true
@@ -109,7 +110,8 @@ func TestPackagesAreDescribed(t *testing.T) {
 // depends on.
 func TestUnitsRunPackagedPrograms(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	programs, checked := map[string]string{"/usr/bin/compute-agent": "compute-agent-common", "/usr/libexec/compute-agent/plugins/compute-driver-libvirt": "compute-agent-driver-libvirt"}, 0
+	programs, checked := map[string]string{"/usr/bin/compute-agent": "compute-agent-common",
+		"/usr/libexec/compute-agent/plugins/compute-driver-libvirt": "compute-agent-driver-libvirt"}, 0
 	exec := regexp.MustCompile(`(?m)^ExecStart=(\S+)`)
 	for _, row := range packaged(t) {
 		if filepath.Ext(row[5]) != ".service" {
@@ -123,7 +125,8 @@ func TestUnitsRunPackagedPrograms(t *testing.T) {
 		of := programs[string(program[1])]
 		description := testproc.Try(os.ReadFile("../packaging/" + row[0] + ".yaml")).Or(t)
 		if of == "" || (of != row[0] && !strings.Contains(string(description), of+" (= @VERSION@)")) {
-			t.Errorf("%s of package %s runs %s of package %q, on which it does not depend", row[5], row[0], program[1], of)
+			t.Errorf("%s of package %s runs %s of package %q, on which it does not depend",
+				row[5], row[0], program[1], of)
 		}
 		checked++
 	}
@@ -144,8 +147,11 @@ func TestPackageVersions(t *testing.T) {
 			t.Errorf("%s: %q %v, want %s", described, out, err, want)
 		}
 	}
-	for _, order := range [][2]string{{"0.0.0~git20261124031500.0123456789ab", "1.2.0~rc.1"}, {"1.2.0~rc.1", "1.2.0~rc.1+5.gab"}, {"1.2.0~rc.1+5.gab", "1.2.0"}, {"1.2.0", "1.2.0+5.gab"}, {"1.2.0+5.gab", "1.2.1~rc.1"}} {
-		if err := exec.CommandContext(t.Context(), "dpkg", "--compare-versions", order[0], "lt", order[1]).Run(); err != nil {
+	for _, order := range [][2]string{{"0.0.0~git20261124031500.0123456789ab", "1.2.0~rc.1"},
+		{"1.2.0~rc.1", "1.2.0~rc.1+5.gab"}, {"1.2.0~rc.1+5.gab", "1.2.0"}, {"1.2.0", "1.2.0+5.gab"},
+		{"1.2.0+5.gab", "1.2.1~rc.1"}} {
+		if err := exec.CommandContext(t.Context(), "dpkg",
+			"--compare-versions", order[0], "lt", order[1]).Run(); err != nil {
 			t.Errorf("dpkg: %s is not before %s: %v", order[0], order[1], err)
 		}
 	}

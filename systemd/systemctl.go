@@ -50,7 +50,9 @@ func idleUnits(units []UnitState) func(UnitState) bool {
 // UnitStates returns the units whose names match one of the patterns and that are enabled, run,
 // have failed, are restarted, or start with the first connection to a socket. It runs systemctl.
 func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
-	enabled, err := systemctl(ctx, append([]string{"list-unit-files", "--no-legend", "--plain", "--state=enabled,enabled-runtime"}, patterns...)...)
+	enabled, err := systemctl(ctx,
+		append([]string{"list-unit-files", "--no-legend", "--plain", "--state=enabled,enabled-runtime"},
+			patterns...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +78,8 @@ func UnitStates(ctx context.Context, patterns ...string) ([]UnitState, error) {
 		return nil, nil
 	}
 	slices.Sort(names)
-	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart,User,Group,SupplementaryGroups,AmbientCapabilities"
+	properties := "--property=Id,ActiveState,SubState,Result,UnitFileState,ExecMainStatus,NRestarts,ExecStart,User," +
+		"Group,SupplementaryGroups,AmbientCapabilities"
 	shown, err := systemctl(ctx, append([]string{"show", properties, "--"}, slices.Compact(names)...)...)
 	if err != nil {
 		return nil, err

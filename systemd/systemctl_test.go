@@ -55,7 +55,8 @@ esac
 	for _, u := range testproc.Try(UnitStates(t.Context(), "compute-agent*")).Or(t) {
 		got = append(got, u.Name)
 	}
-	want := []string{"compute-agent-cell@cell2.service", "compute-agent-placement.service", "compute-agent-placement.socket", "compute-agent.service"}
+	want := []string{"compute-agent-cell@cell2.service",
+		"compute-agent-placement.service", "compute-agent-placement.socket", "compute-agent.service"}
 	testproc.Samef(t, cmp.Diff(want, got), "units")
 }
 
@@ -100,13 +101,16 @@ esac
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	want := []UnitState{
 		{
-			Name: "compute-agent-cell@cell1.service", Active: "activating", Sub: "auto-restart", Result: "exit-code", File: "enabled",
+			Name: "compute-agent-cell@cell1.service", Active: "activating", Sub: "auto-restart",
+			Result: "exit-code", File: "enabled",
 			Exit: 1, Restarts: 12, Command: "/usr/bin/compute-agent cells serve --config /etc/compute-agent/cell1.toml",
 			User: "compute-agent-cell", Groups: []string{"compute-agent-cell", "ssl-cert", "keys"}, ReadsAll: true,
 		},
-		{Name: "compute-agent-placement.socket", Active: "active", Sub: "listening", Result: "success", File: "enabled"},
+		{Name: "compute-agent-placement.socket", Active: "active", Sub: "listening",
+			Result: "success", File: "enabled"},
 	}
 	testproc.Samef(t, cmp.Diff(want, testproc.Try(UnitStates(t.Context(), "compute-agent*")).Or(t)), "units")
-	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\necho 'System has not been booted with systemd' >&2; exit 1\n")))
+	testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, "systemctl"),
+		[]byte("#!/bin/sh\necho 'System has not been booted with systemd' >&2; exit 1\n")))
 	testproc.Try(UnitStates(t.Context(), "compute-agent*")).ErrorHas(t, "has not been booted", "without systemd: %v")
 }

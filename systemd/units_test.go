@@ -58,7 +58,8 @@ func TestUnitsVerifyAlone(t *testing.T) {
 	elsewhere := t.TempDir()
 	wants := filepath.Join(elsewhere, "sysinit.target.wants")
 	testproc.Check(t, os.Mkdir(wants, 0o755))
-	testproc.Check(t, os.WriteFile(filepath.Join(wants, "other.service"), []byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644))
+	testproc.Check(t, os.WriteFile(filepath.Join(wants, "other.service"),
+		[]byte("[Service]\nNonsense=yes\nExecStart=/bin/true\n"), 0o644))
 	t.Setenv("SYSTEMD_UNIT_PATH", elsewhere+":")
 	testproc.Samef(t, testproc.VerifyUnits(t, dir, all...), "systemd-analyze verify")
 	// It does read the units that it is given.
@@ -72,11 +73,13 @@ func TestUnitsExposure(t *testing.T) {
 	_, services, _ := installed(t)
 	for _, service := range services {
 		args := []string{"security", "--offline=true", "--no-pager", "--threshold=" + strconv.Itoa(maxExposure)}
-		if out, err := exec.CommandContext(t.Context(), analyze, append(args, service)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), analyze, append(args, service)...).
+			CombinedOutput(); err != nil {
 			t.Errorf("%s is exposed to more than %d: %v\n%s", filepath.Base(service), maxExposure, err, out)
 		}
 		// The threshold must be one that systemd-analyze applies.
-		if err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=1", service).Run(); err == nil {
+		if err := exec.CommandContext(t.Context(), analyze,
+			"security", "--offline=true", "--threshold=1", service).Run(); err == nil {
 			t.Errorf("%s passes a threshold that nothing can pass", filepath.Base(service))
 		}
 	}
@@ -111,16 +114,22 @@ func TestServiceContract(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for unit, lines := range map[string][]string{
 		"compute-agent.service": {
-			"Type=notify", "NotifyAccess=main", "WatchdogSec=30s", "KillMode=mixed", "OOMPolicy=continue", "User=compute-agent",
-			"ExecStart=/usr/bin/compute-agent run --config /etc/compute-agent/compute-agent.toml", "ExecReload=/bin/kill -HUP $MAINPID",
+			"Type=notify", "NotifyAccess=main", "WatchdogSec=30s", "KillMode=mixed",
+			"OOMPolicy=continue", "User=compute-agent",
+			"ExecStart=/usr/bin/compute-agent run --config /etc/compute-agent/compute-agent.toml",
+			"ExecReload=/bin/kill -HUP $MAINPID",
 			"StateDirectory=compute-agent", "RuntimeDirectory=compute-agent",
 			"ReadOnlyPaths=-/sys/bus -/sys/devices -/sys/firmware -/sys/kernel -/sys/module -/sys/power",
 		},
-		"compute-agent-placement.service":           {"Type=notify", "Requires=compute-agent-placement.socket", "User=compute-agent-placement", "Group=compute-agent-placement"},
-		"compute-agent-cells-api.service":           {"Type=notify", "User=compute-agent-cells-api", "Group=compute-agent-cells-api", "StateDirectory=compute-agent-cells-api"},
-		"compute-agent-cell@.service":               {"Type=notify", "User=compute-agent-cell", "Group=compute-agent-cell", "StateDirectory=compute-agent-cell-%i", "RuntimeDirectoryMode=0711"},
-		"compute-agent-domain-capabilities.service": {"User=compute-agent-libvirt", "PartOf=compute-agent.service", "PrivateNetwork=yes"},
-		"compute-agent-placement.socket":            {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
+		"compute-agent-placement.service": {"Type=notify", "Requires=compute-agent-placement.socket",
+			"User=compute-agent-placement", "Group=compute-agent-placement"},
+		"compute-agent-cells-api.service": {"Type=notify", "User=compute-agent-cells-api",
+			"Group=compute-agent-cells-api", "StateDirectory=compute-agent-cells-api"},
+		"compute-agent-cell@.service": {"Type=notify", "User=compute-agent-cell",
+			"Group=compute-agent-cell", "StateDirectory=compute-agent-cell-%i", "RuntimeDirectoryMode=0711"},
+		"compute-agent-domain-capabilities.service": {"User=compute-agent-libvirt",
+			"PartOf=compute-agent.service", "PrivateNetwork=yes"},
+		"compute-agent-placement.socket": {"ListenStream=127.0.0.1:8778", "FileDescriptorName=" + PlacementSocket},
 	} {
 		content := testproc.Try(fs.ReadFile(Units, "units/"+unit)).Or(t)
 		for _, line := range lines {
@@ -128,10 +137,13 @@ func TestServiceContract(t *testing.T) {
 				t.Errorf("%s lacks %q", unit, line)
 			}
 		}
-		if strings.HasSuffix(unit, ".service") && !strings.Contains(string(content), "\nType=oneshot\n") && !strings.Contains(string(content), "\nRestartPreventExitStatus=3 64 78\n") {
-			t.Errorf("%s must be restarted after every exit status but 3, 64 and 78: a crash of a Go program is 2", unit)
+		if strings.HasSuffix(unit, ".service") && !strings.Contains(string(content), "\nType=oneshot\n") &&
+			!strings.Contains(string(content), "\nRestartPreventExitStatus=3 64 78\n") {
+			t.Errorf("%s must be restarted after every exit status but 3, 64 and 78: a crash of a Go program is 2",
+				unit)
 		}
-		for _, forbidden := range []string{"Requires=libvirtd", "KillMode=process", "DynamicUser=yes", "SupplementaryGroups="} {
+		for _, forbidden := range []string{"Requires=libvirtd", "KillMode=process",
+			"DynamicUser=yes", "SupplementaryGroups="} {
 			if strings.Contains(string(content), forbidden) {
 				t.Errorf("%s has %q", unit, forbidden)
 			}
@@ -149,12 +161,14 @@ func TestUserAndDirectories(t *testing.T) {
 	for _, d := range []string{"etc", "usr/libexec", "var/lib"} {
 		testproc.Check(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
-	out, err := exec.CommandContext(t.Context(), sysusers, "--root="+root, filepath.Join(dir, "sysusers.conf")).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), sysusers,
+		"--root="+root, filepath.Join(dir, "sysusers.conf")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("systemd-sysusers: %v\n%s", err, out)
 	}
 	passwd := testproc.Try(os.ReadFile(filepath.Join(root, "etc/passwd"))).Or(t)
-	for _, name := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api", "compute-agent-cell", "compute-agent-libvirt"} {
+	for _, name := range []string{"compute-agent", "compute-agent-placement", "compute-agent-cells-api",
+		"compute-agent-cell", "compute-agent-libvirt"} {
 		if !strings.Contains("\n"+string(passwd), "\n"+name+":") {
 			t.Errorf("no user %s: %s", name, passwd)
 		}
@@ -172,14 +186,17 @@ func TestUserAndDirectories(t *testing.T) {
 		}
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("THE DIRECTORIES ARE NOT CHECKED: systemd-tmpfiles gives them to root, which only root can; the user was checked")
+		t.Skip("THE DIRECTORIES ARE NOT CHECKED: systemd-tmpfiles gives them to root, which only root can; the user " +
+			"was checked")
 	}
-	out, err = exec.CommandContext(t.Context(), tmpfiles, "--root="+root, "--create", filepath.Join(dir, "tmpfiles.conf")).CombinedOutput()
+	out, err = exec.CommandContext(t.Context(), tmpfiles,
+		"--root="+root, "--create", filepath.Join(dir, "tmpfiles.conf")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("systemd-tmpfiles: %v\n%s", err, out)
 	}
 	for path, mode := range map[string]os.FileMode{
-		"usr/libexec/compute-agent/plugins": 0o755, "etc/compute-agent": 0o755, "etc/compute-agent/conf.d": 0o755, "etc/compute-agent/credentials": 0o700,
+		"usr/libexec/compute-agent/plugins": 0o755, "etc/compute-agent": 0o755, "etc/compute-agent/conf.d": 0o755,
+		"etc/compute-agent/credentials": 0o700,
 	} {
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil {
@@ -197,7 +214,8 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 	analyze := testproc.SystemdTool(t, "systemd-analyze")
 	_, services, _ := installed(t)
 	for _, service := range services {
-		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--json=short", service).Output()
+		out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--json=short", service).
+			Output()
 		testproc.Check(t, err)
 		var rows []struct {
 			Name string `json:"json_field"`
@@ -208,7 +226,8 @@ func TestNoCapabilitiesLeft(t *testing.T) {
 		}
 		checked := 0
 		for _, r := range rows {
-			if strings.HasPrefix(r.Name, "CapabilityBoundingSet_") || r.Name == "NoNewPrivileges" || r.Name == "UserOrDynamicUser" {
+			if strings.HasPrefix(r.Name, "CapabilityBoundingSet_") || r.Name == "NoNewPrivileges" ||
+				r.Name == "UserOrDynamicUser" {
 				checked++
 				if r.Set == nil || !*r.Set {
 					t.Errorf("%s: %s is not in force", filepath.Base(service), r.Name)
@@ -273,8 +292,10 @@ func TestCPUPowerFiles(t *testing.T) {
 		write(filepath.Join(root, kernel, name), "1\n")
 	}
 	conf := filepath.Join(t.TempDir(), "cpu-power.conf")
-	write(conf, strings.ReplaceAll(read("cpu-power-tmpfiles.conf"), " root compute-agent ", " - - ")) // for a test without root
-	if out, err := exec.CommandContext(t.Context(), testproc.SystemdTool(t, "systemd-tmpfiles"), "--root="+root, "--create", conf).CombinedOutput(); err != nil {
+	// for a test without root
+	write(conf, strings.ReplaceAll(read("cpu-power-tmpfiles.conf"), " root compute-agent ", " - - "))
+	if out, err := exec.CommandContext(t.Context(), testproc.SystemdTool(t, "systemd-tmpfiles"), "--root="+root,
+		"--create", conf).CombinedOutput(); err != nil {
 		t.Fatalf("systemd-tmpfiles: %v\n%s", err, out)
 	}
 	for name, mode := range want {

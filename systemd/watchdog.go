@@ -37,7 +37,8 @@ func (n *Notifier) Watchdog(ctx context.Context, lastBeat func() time.Time, log 
 					Dur("watchdog_interval", interval).
 					Dur("until_killed", max(0, interval-now.Sub(lastPing))).
 					Msg(
-						"The service makes no progress; systemd will restart it when the watchdog expires. Guests are not affected. See the messages above for the driver call or request that hangs.",
+						"The service makes no progress; systemd will restart it when the watchdog expires. Guests " +
+							"are not affected. See the messages above for the driver call or request that hangs.",
 					)
 			}
 		} else {
@@ -47,7 +48,10 @@ func (n *Notifier) Watchdog(ctx context.Context, lastBeat func() time.Time, log 
 			}
 			lastPing = now
 			if err := n.ping(); err != nil {
-				log.Warn().Err(err).Msg("Cannot send the watchdog heartbeat to systemd, which restarts the service if none arrives in time.")
+				log.Warn().Err(err).
+					Msg(
+						"Cannot send the watchdog heartbeat to systemd, which restarts the service if none " +
+							"arrives in time.")
 			}
 		}
 		select {

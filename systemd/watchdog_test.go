@@ -110,5 +110,6 @@ func TestWatchdogLogsLostPings(t *testing.T) {
 func TestWatchdogWithoutInterval(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var n *Notifier
-	n.Watchdog(context.Background(), func() time.Time { t.Error("lastBeat was called"); return time.Time{} }, zerolog.Nop())
+	n.Watchdog(context.Background(),
+		func() time.Time { t.Error("lastBeat was called"); return time.Time{} }, zerolog.Nop())
 }

@@ -98,7 +98,8 @@ func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any)
 	err = sqldb.Each(
 		ctx,
 		q,
-		"SELECT h.aggregate_id, h.host FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id"+where+" ORDER BY h.id",
+		"SELECT h.aggregate_id, h.host FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id"+where+
+			" ORDER BY h.id",
 		args,
 		func(row sqldb.Row) error {
 			var id int64
@@ -113,15 +114,17 @@ func aggregates(ctx context.Context, q sqldb.Querier, where string, args ...any)
 	if err != nil {
 		return nil, err
 	}
-	err = sqldb.Each(ctx, q, "SELECT m.aggregate_id, m.name, m.value FROM aggregate_metadata m JOIN aggregates a ON a.id = m.aggregate_id"+where, args, func(row sqldb.Row) error {
-		var id int64
-		var name, value string
-		if err := row.Scan(&id, &name, &value); err != nil {
-			return err
-		}
-		at[id].Metadata[name] = value
-		return nil
-	})
+	err = sqldb.Each(ctx, q,
+		"SELECT m.aggregate_id, m.name, m.value FROM aggregate_metadata m JOIN aggregates a ON a.id = m.aggregate_id"+
+			where, args, func(row sqldb.Row) error {
+			var id int64
+			var name, value string
+			if err := row.Scan(&id, &name, &value); err != nil {
+				return err
+			}
+			at[id].Metadata[name] = value
+			return nil
+		})
 	return all, err
 }
 
@@ -131,13 +134,15 @@ func (s *DB) CreateAggregate(ctx context.Context, name string, metadata map[stri
 		return Aggregate{}, fmt.Errorf("an aggregate needs a name: %w", ErrInvalid)
 	}
 	now := s.now()
-	a := Aggregate{UUID: uuid.NewString(), Name: name, Hosts: []string{}, Metadata: map[string]string{}, CreatedAt: timeOut(timeIn(now))}
+	a := Aggregate{UUID: uuid.NewString(), Name: name, Hosts: []string{}, Metadata: map[string]string{},
+		CreatedAt: timeOut(timeIn(now))}
 	maps.Copy(a.Metadata, metadata)
 	err := s.write(ctx, "creating aggregate "+name, func(tx *sql.Tx) (err error) {
 		if err := refuseAggregateName(ctx, tx, name); err != nil {
 			return err
 		}
-		a.ID, err = s.kit.Dialect.Insert(ctx, tx, "INSERT INTO aggregates (uuid, name, created_at) VALUES (?, ?, ?)", a.UUID, name, timeIn(now))
+		a.ID, err = s.kit.Dialect.Insert(ctx, tx,
+			"INSERT INTO aggregates (uuid, name, created_at) VALUES (?, ?, ?)", a.UUID, name, timeIn(now))
 		if err != nil {
 			return err
 		}
@@ -160,7 +165,9 @@ func refuseAggregateName(ctx context.Context, tx *sql.Tx, name string) error {
 // ChangeAggregate implements [Store]. change must not use the store: it runs under the write lock,
 // in a database of servers perhaps more than once, each time on what is there. Cost: the tables of
 // aggregates, read, and one fsync.
-func (s *DB) ChangeAggregate(ctx context.Context, id int64, change func(a *Aggregate, others []Aggregate) error) (changed Aggregate, err error) {
+func (s *DB) ChangeAggregate(
+	ctx context.Context, id int64, change func(a *Aggregate, others []Aggregate) error,
+) (changed Aggregate, err error) {
 	err = s.write(ctx, fmt.Sprintf("changing aggregate %d", id), func(tx *sql.Tx) error {
 		all, err := aggregates(ctx, tx, "")
 		if err != nil {
@@ -195,7 +202,8 @@ func (s *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is *
 	if is.Name != was.Name || !maps.Equal(is.Metadata, was.Metadata) {
 		now := s.now()
 		is.UpdatedAt = new(timeOut(timeIn(now)))
-		if _, err := sqldb.Exec(ctx, tx, "UPDATE aggregates SET name = ?, updated_at = ? WHERE id = ?", is.Name, timeIn(now), is.ID); err != nil {
+		if _, err := sqldb.Exec(ctx, tx, "UPDATE aggregates SET name = ?, updated_at = ? WHERE id = ?", is.Name,
+			timeIn(now), is.ID); err != nil {
 			return err
 		}
 	}
@@ -204,14 +212,16 @@ func (s *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is *
 	}
 	for _, host := range was.Hosts {
 		if !slices.Contains(is.Hosts, host) {
-			if _, err := sqldb.Exec(ctx, tx, "DELETE FROM aggregate_hosts WHERE host = ? AND aggregate_id = ?", host, is.ID); err != nil {
+			if _, err := sqldb.Exec(ctx, tx, "DELETE FROM aggregate_hosts WHERE host = ? AND aggregate_id = ?", host,
+				is.ID); err != nil {
 				return err
 			}
 		}
 	}
 	for _, host := range is.Hosts {
 		if !slices.Contains(was.Hosts, host) {
-			if _, err := sqldb.Exec(ctx, tx, "INSERT INTO aggregate_hosts (host, aggregate_id) VALUES (?, ?)", host, is.ID); err != nil {
+			if _, err := sqldb.Exec(ctx, tx,
+				"INSERT INTO aggregate_hosts (host, aggregate_id) VALUES (?, ?)", host, is.ID); err != nil {
 				return err
 			}
 		}
@@ -222,7 +232,8 @@ func (s *DB) writeAggregate(ctx context.Context, tx *sql.Tx, was Aggregate, is *
 func writeMetadata(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, id int64, was, is map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, kept := is[name]; !kept {
-			if _, err := sqldb.Exec(ctx, tx, "DELETE FROM aggregate_metadata WHERE aggregate_id = ? AND name = ?", id, name); err != nil {
+			if _, err := sqldb.Exec(ctx, tx, "DELETE FROM aggregate_metadata WHERE aggregate_id = ? AND name = ?", id,
+				name); err != nil {
 				return err
 			}
 		}
@@ -234,7 +245,8 @@ func writeMetadata(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, id int64, 
 		if _, err := sqldb.Exec(
 			ctx,
 			tx,
-			"INSERT INTO aggregate_metadata (aggregate_id, name, value) VALUES (?, ?, ?)"+d.Upsert("aggregate_id, name", "value"),
+			"INSERT INTO aggregate_metadata (aggregate_id, name, value) VALUES (?, ?, ?)"+
+				d.Upsert("aggregate_id, name", "value"),
 			id,
 			name,
 			is[name],
@@ -257,7 +269,8 @@ func (s *DB) DeleteAggregate(ctx context.Context, id int64) error {
 		case len(found[0].Hosts) > 0:
 			return fmt.Errorf("aggregate %d has %d hosts: %w", id, len(found[0].Hosts), ErrInUse)
 		}
-		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO deleted_aggregates (uuid) VALUES (?)", found[0].UUID); err != nil {
+		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO deleted_aggregates (uuid) VALUES (?)", found[0].UUID); err !=
+			nil {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, "DELETE FROM aggregates WHERE id = ?", id)
@@ -270,12 +283,14 @@ func (s *DB) HostAggregates(ctx context.Context, host string) (h HostAggregates,
 	op := "reading the aggregates of host " + host
 	err = s.read(ctx, op, func(tx *sql.Tx) (err error) {
 		h.In, err = sqldb.All(ctx, tx, sqldb.Value[string],
-			"SELECT a.uuid FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id WHERE h.host = ? ORDER BY a.id", host)
+			"SELECT a.uuid FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id WHERE h.host = ? "+
+				"ORDER BY a.id", host)
 		if err != nil {
 			return err
 		}
 		h.Out, err = sqldb.All(ctx, tx, sqldb.Value[string],
-			"SELECT uuid FROM aggregates WHERE id NOT IN (SELECT aggregate_id FROM aggregate_hosts WHERE host = ?) UNION ALL SELECT uuid FROM deleted_aggregates", host)
+			"SELECT uuid FROM aggregates WHERE id NOT IN (SELECT aggregate_id FROM aggregate_hosts WHERE host = ?) "+
+				"UNION ALL SELECT uuid FROM deleted_aggregates", host)
 		slices.Sort(h.Out)
 		return err
 	})

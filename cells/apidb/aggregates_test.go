@@ -61,9 +61,12 @@ func testAggregates(t *testing.T, e engine) {
 	wants[apidb.Aggregate](t, "with hosts")(add(one.ID, "h2", "h1"), nil)(one)
 	add(two.ID, "h1")
 	wants[[]apidb.Aggregate](t, "both with hosts")(s.Aggregates(ctx))([]apidb.Aggregate{one, two})
-	wants[apidb.HostAggregates](t, "of h1")(s.HostAggregates(ctx, "h1"))(apidb.HostAggregates{In: []string{one.UUID, two.UUID}})
-	wants[apidb.HostAggregates](t, "of h2")(s.HostAggregates(ctx, "h2"))(apidb.HostAggregates{In: []string{one.UUID}, Out: []string{two.UUID}})
-	if zones := apidb.HostZones([]apidb.Aggregate{one, two}); len(zones) != 2 || zones["h1"] != "z1" || zones["h2"] != "z1" {
+	wants[apidb.HostAggregates](t,
+		"of h1")(s.HostAggregates(ctx, "h1"))(apidb.HostAggregates{In: []string{one.UUID, two.UUID}})
+	wants[apidb.HostAggregates](t,
+		"of h2")(s.HostAggregates(ctx, "h2"))(apidb.HostAggregates{In: []string{one.UUID}, Out: []string{two.UUID}})
+	if zones := apidb.HostZones([]apidb.Aggregate{one, two}); len(zones) != 2 ||
+		zones["h1"] != "z1" || zones["h2"] != "z1" {
 		t.Errorf("zones %v", zones)
 	}
 
@@ -73,7 +76,8 @@ func testAggregates(t *testing.T, e engine) {
 		a.Metadata["ssd"] = ""
 		return nil
 	})).Or(t)
-	one.Name, one.Hosts, one.Metadata, one.UpdatedAt = "renamed", []string{"h2", "h3"}, map[string]string{"ssd": ""}, new(start)
+	one.Name, one.Hosts, one.Metadata, one.UpdatedAt =
+		"renamed", []string{"h2", "h3"}, map[string]string{"ssd": ""}, new(start)
 	wants[apidb.Aggregate](t, "changed")(s.Aggregate(ctx, one.ID))(one)
 	if changed.Hosts = one.Hosts; changed.UpdatedAt == nil || !changed.UpdatedAt.Equal(start) {
 		t.Errorf("changed at %v", changed.UpdatedAt)
@@ -88,7 +92,9 @@ func testAggregates(t *testing.T, e engine) {
 	must(t, s.DeleteAggregate(ctx, one.ID))
 	wantError(t, "deleting again", s.DeleteAggregate(ctx, one.ID), apidb.ErrNotFound)
 	wants[[]apidb.Aggregate](t, "what is left")(s.Aggregates(ctx))([]apidb.Aggregate{two})
-	wants[apidb.HostAggregates](t, "of h2, afterwards")(s.HostAggregates(ctx, "h2"))(apidb.HostAggregates{Out: slices.Sorted(slices.Values([]string{two.UUID, one.UUID}))})
+	wants[apidb.HostAggregates](t,
+		"of h2, afterwards")(s.HostAggregates(ctx,
+		"h2"))(apidb.HostAggregates{Out: slices.Sorted(slices.Values([]string{two.UUID, one.UUID}))})
 	wants[[]string](t, "deleted ones")(s.DeletedAggregates(ctx))([]string{one.UUID})
 	must(t, s.ForgetAggregate(ctx, one.UUID))
 	must(t, s.ForgetAggregate(ctx, one.UUID))
@@ -101,7 +107,9 @@ func testAggregates(t *testing.T, e engine) {
 	withCells(t, s, 1)
 	must(t, s.MapNodes(ctx, []apidb.Node{{UUID: "n1", Name: "n1", Host: "h1", CellUUID: cellUUID(1)}}))
 	must(t, s.DeleteHost(ctx, "h1"))
-	wants[apidb.HostAggregates](t, "of a host that was unmapped")(s.HostAggregates(ctx, "h1"))(apidb.HostAggregates{Out: slices.Sorted(slices.Values([]string{two.UUID, again.UUID}))})
+	wants[apidb.HostAggregates](t,
+		"of a host that was unmapped")(s.HostAggregates(
+		ctx, "h1"))(apidb.HostAggregates{Out: slices.Sorted(slices.Values([]string{two.UUID, again.UUID}))})
 }
 
 // testAggregateChangesAtOnce: of changes at the same time none is lost, and a host is never in two
@@ -110,7 +118,8 @@ func testAggregateChangesAtOnce(t *testing.T, e engine) {
 	stores := e.processes(t)
 	ids := make([]int64, 2)
 	for i := range ids {
-		a, err := stores[0].CreateAggregate(ctx, fmt.Sprint("a", i), map[string]string{apidb.ZoneKey: fmt.Sprint("z", i)})
+		a, err := stores[0].CreateAggregate(ctx,
+			fmt.Sprint("a", i), map[string]string{apidb.ZoneKey: fmt.Sprint("z", i)})
 		must(t, err)
 		ids[i] = a.ID
 	}
@@ -119,13 +128,14 @@ func testAggregateChangesAtOnce(t *testing.T, e engine) {
 	for i := range 20 {
 		all.Go(func() {
 			host := fmt.Sprint("h", i/2)
-			_, err := stores[i%len(stores)].ChangeAggregate(ctx, ids[i%2], func(a *apidb.Aggregate, others []apidb.Aggregate) error {
-				if slices.Contains(others[0].Hosts, host) {
-					return errTaken
-				}
-				a.Hosts = append(a.Hosts, host)
-				return nil
-			})
+			_, err := stores[i%len(stores)].ChangeAggregate(ctx, ids[i%2],
+				func(a *apidb.Aggregate, others []apidb.Aggregate) error {
+					if slices.Contains(others[0].Hosts, host) {
+						return errTaken
+					}
+					a.Hosts = append(a.Hosts, host)
+					return nil
+				})
 			if err != nil && !errors.Is(err, errTaken) {
 				t.Error(err)
 			}

@@ -27,10 +27,12 @@ func (s *DB) CreateServers(ctx context.Context, servers []RequestSpec, check fun
 	seen := make(map[string]bool, len(servers))
 	for _, r := range servers {
 		if r.UUID == "" || r.ProjectID != project || project == "" {
-			return fmt.Errorf("server %q of project %q among those of project %q: %w", r.UUID, r.ProjectID, project, ErrInvalid)
+			return fmt.Errorf("server %q of project %q among those of project %q: %w",
+				r.UUID, r.ProjectID, project, ErrInvalid)
 		}
 		if r.UserID != user || r.Group != group {
-			return fmt.Errorf("server %q of user %q in server group %q among those of user %q in %q: %w", r.UUID, r.UserID, r.Group, user, group, ErrInvalid)
+			return fmt.Errorf("server %q of user %q in server group %q among those of user %q in %q: %w",
+				r.UUID, r.UserID, r.Group, user, group, ErrInvalid)
 		}
 		if seen[r.UUID] {
 			return fmt.Errorf("server %s, asked for twice: %w", r.UUID, ErrExists)
@@ -75,14 +77,17 @@ func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpe
 		builds = append(builds, []any{r.UUID, r.ProjectID, created, instance})
 	}
 	taken, found, err := sqldb.One(ctx, tx, sqldb.Value[string],
-		"SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+s.kit.Dialect.Texts+") LIMIT 1", sqldb.List(uuids))
+		"SELECT instance_uuid FROM instance_mappings WHERE instance_uuid IN ("+s.kit.Dialect.Texts+
+			") LIMIT 1", sqldb.List(uuids))
 	switch {
 	case err != nil:
 		return err
 	case found:
 		return fmt.Errorf("server %s: %w", taken, ErrExists)
 	}
-	if err := insertAll(ctx, tx, "instance_mappings (instance_uuid, project_id, user_id, queued_for_delete, created_at)", instances); err != nil {
+	if err := insertAll(ctx, tx,
+		"instance_mappings (instance_uuid, project_id, user_id, queued_for_delete, created_at)",
+		instances); err != nil {
 		return err
 	}
 	if err := insertAll(ctx, tx, "request_specs (instance_uuid, vcpus, memory_mb, spec)", specs); err != nil {
@@ -127,7 +132,8 @@ func (s *DB) BuildRequests(ctx context.Context, projectID string, limit int) ([]
 	if projectID != "" {
 		where, args = "WHERE b.project_id = ? ", append(args, projectID)
 	}
-	out, err := sqldb.All(ctx, s.kit.Reader, s.scanBuildRequest, buildRequests+where+"ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", append(args, limitOf(limit))...)
+	out, err := sqldb.All(ctx, s.kit.Reader, s.scanBuildRequest, buildRequests+where+
+		"ORDER BY b.created_at DESC, b.instance_uuid LIMIT ?", append(args, limitOf(limit))...)
 	return out, s.failed(ctx, "listing the build requests", err)
 }
 
@@ -194,8 +200,9 @@ func (s *DB) Claim(ctx context.Context, c Claim) error {
 		if err != nil {
 			return err
 		}
-		_, err = sqldb.Exec(ctx, tx, `INSERT INTO claims (instance_uuid, node_uuid, cell_uuid, created_at) VALUES (?, ?, ?, ?)`+
-			s.kit.Dialect.Upsert("instance_uuid", "node_uuid", "cell_uuid", "created_at"),
+		_, err = sqldb.Exec(ctx, tx,
+			`INSERT INTO claims (instance_uuid, node_uuid, cell_uuid, created_at) VALUES (?, ?, ?, ?)`+
+				s.kit.Dialect.Upsert("instance_uuid", "node_uuid", "cell_uuid", "created_at"),
 			c.InstanceUUID, c.NodeUUID, c.CellUUID, s.momentOr(c.CreatedAt))
 		return err
 	})
@@ -209,7 +216,8 @@ func (s *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
 		err = row.Scan(&c.InstanceUUID, &c.NodeUUID, &c.CellUUID, &created)
 		c.CreatedAt = timeOut(created)
 		return c, err
-	}, "SELECT instance_uuid, node_uuid, cell_uuid, created_at FROM claims WHERE created_at < ? ORDER BY created_at, instance_uuid", timeIn(before))
+	}, "SELECT instance_uuid, node_uuid, cell_uuid, created_at FROM claims WHERE created_at < ? ORDER BY "+
+		"created_at, instance_uuid", timeIn(before))
 	return out, s.failed(ctx, "listing the claims", err)
 }
 
@@ -239,7 +247,8 @@ func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 		if err := p.refuse(uuid); err != nil {
 			return err
 		}
-		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET cell_id = ?, updated_at = ? WHERE instance_uuid = ?", cell, timeIn(s.now()), uuid)
+		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET cell_id = ?, updated_at = ? WHERE instance_uuid = ?",
+			cell, timeIn(s.now()), uuid)
 		return err
 	})
 }
@@ -261,7 +270,9 @@ func (s *DB) Built(ctx context.Context, uuid string) error {
 		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM build_requests WHERE instance_uuid = ?", uuid); err != nil {
 			return err
 		}
-		_, err = sqldb.Exec(ctx, tx, `DELETE FROM claims WHERE instance_uuid = ? AND NOT EXISTS (SELECT 1 FROM cell_mappings WHERE id = ? AND uuid = ?)`,
+		_, err = sqldb.Exec(ctx, tx,
+			`DELETE FROM claims WHERE instance_uuid = ? AND NOT EXISTS (SELECT 1 FROM cell_mappings WHERE id = ? `+
+				`AND uuid = ?)`,
 			uuid, p.cell, Cell0UUID)
 		return err
 	})
@@ -283,7 +294,9 @@ func (s *DB) AbandonBuild(ctx context.Context, uuid string) error {
 		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM build_requests WHERE instance_uuid = ?", uuid); err != nil {
 			return err
 		}
-		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET queued_for_delete = 1, updated_at = ? WHERE instance_uuid = ?", timeIn(s.now()), uuid)
+		_, err = sqldb.Exec(ctx, tx,
+			"UPDATE instance_mappings SET queued_for_delete = 1, updated_at = ? WHERE instance_uuid = ?",
+			timeIn(s.now()), uuid)
 		return err
 	})
 }

@@ -19,7 +19,9 @@ import (
 // rowCounts counts rows in the database itself.
 func rowCounts(t testing.TB, s database) string {
 	t.Helper()
-	return ask(t, s.name, "SELECT (SELECT COUNT(*) FROM instance_mappings), (SELECT COUNT(*) FROM request_specs), (SELECT COUNT(*) FROM build_requests), (SELECT COUNT(*) FROM claims)")[0]
+	return ask(t, s.name,
+		"SELECT (SELECT COUNT(*) FROM instance_mappings), (SELECT COUNT(*) FROM request_specs), (SELECT COUNT(*) "+
+			"FROM build_requests), (SELECT COUNT(*) FROM claims)")[0]
 }
 
 func testCreateServers(t *testing.T, e engine) {
@@ -30,19 +32,26 @@ func testCreateServers(t *testing.T, e engine) {
 
 	no := false
 	wants[apidb.Mapping](t, "mapping")(s.Mapping(ctx, "a"))(apidb.Mapping{
-		ID: 1, InstanceUUID: "a", ProjectID: "p", UserID: "user", QueuedForDelete: &no, CreatedAt: start.Add(time.Second)})
+		ID: 1, InstanceUUID: "a", ProjectID: "p", UserID: "user", QueuedForDelete: &no,
+		CreatedAt: start.Add(time.Second)})
 	kept := apidb.RequestSpec{
-		Server:     cellwire.Server{UUID: "a", ProjectID: "p", UserID: "user", Flavor: a.Flavor, ImageRef: "image", Zone: "zone", CreatedAt: a.CreatedAt},
+		Server: cellwire.Server{UUID: "a", ProjectID: "p", UserID: "user", Flavor: a.Flavor, ImageRef: "image",
+			Zone: "zone", CreatedAt: a.CreatedAt},
 		ForcedHost: "host", ForcedNode: "node",
 	}
 	wants[apidb.RequestSpec](t, "specification")(s.RequestSpec(ctx, "a"))(kept)
 	buildA, buildB := apidb.BuildRequest{RequestSpec: a}, apidb.BuildRequest{RequestSpec: b}
 	wants[apidb.BuildRequest](t, "build request")(s.BuildRequest(ctx, "a"))(buildA)
-	wants[[]apidb.BuildRequest](t, "build requests, newest first")(s.BuildRequests(ctx, "p", 0))([]apidb.BuildRequest{buildA, buildB})
-	wants[[]apidb.BuildRequest](t, "build requests of all projects")(s.BuildRequests(ctx, "", 0))([]apidb.BuildRequest{buildA, buildB})
-	wants[[]apidb.BuildRequest](t, "the newest build request")(s.BuildRequests(ctx, "", 1))([]apidb.BuildRequest{buildA})
+	wants[[]apidb.BuildRequest](t,
+		"build requests, newest first")(s.BuildRequests(ctx, "p", 0))([]apidb.BuildRequest{buildA, buildB})
+	wants[[]apidb.BuildRequest](t,
+		"build requests of all projects")(s.BuildRequests(ctx, "", 0))([]apidb.BuildRequest{buildA, buildB})
+	wants[[]apidb.BuildRequest](t,
+		"the newest build request")(s.BuildRequests(ctx, "", 1))([]apidb.BuildRequest{buildA})
 	wants[[]apidb.BuildRequest](t, "build requests of another project")(s.BuildRequests(ctx, "q", 0))(nil)
-	wants[[]apidb.PendingBuild](t, "what is being built, oldest first")(s.PendingBuilds(ctx))([]apidb.PendingBuild{{InstanceUUID: "b"}, {InstanceUUID: "a"}})
+	wants[[]apidb.PendingBuild](t,
+		"what is being built, oldest first")(s.PendingBuilds(ctx))([]apidb.PendingBuild{{InstanceUUID: "b"},
+		{InstanceUUID: "a"}})
 	_, err := s.BuildRequest(ctx, "c")
 	wantError(t, "no build request", err, apidb.ErrNotFound)
 	_, err = s.RequestSpec(ctx, "c")
@@ -50,11 +59,13 @@ func testCreateServers(t *testing.T, e engine) {
 	_, err = s.Mapping(ctx, "c")
 	wantError(t, "no mapping", err, apidb.ErrNotFound)
 
-	wantError(t, "a uuid that there is", s.CreateServers(ctx, []apidb.RequestSpec{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
+	wantError(t, "a uuid that there is", s.CreateServers(
+		ctx, []apidb.RequestSpec{server("c", "p"), server("a", "p")}, nil), apidb.ErrExists)
 	other := server("d", "p")
 	other.UUID = ""
 	wantError(t, "a server without a uuid", s.CreateServers(ctx, []apidb.RequestSpec{other}, nil), apidb.ErrInvalid)
-	wantError(t, "two projects", s.CreateServers(ctx, []apidb.RequestSpec{server("d", "p"), server("e", "q")}, nil), apidb.ErrInvalid)
+	wantError(t, "two projects", s.CreateServers(ctx, []apidb.RequestSpec{server("d", "p"), server("e", "q")}, nil),
+		apidb.ErrInvalid)
 	testproc.Equal(t, rowCounts(t, s), "2|2|2|0", "after refusals there are %s rows")
 }
 
@@ -65,7 +76,8 @@ func testCreateServersCheck(t *testing.T, e engine) {
 	placed(t, s, server("z", "q"), cellUUID(1))
 	refusal := errors.New("over quota")
 	var saw apidb.Counts
-	err := s.CreateServers(ctx, []apidb.RequestSpec{server("b", "p"), server("c", "p")}, func(c apidb.Counts) error { saw = c; return refusal })
+	err := s.CreateServers(ctx, []apidb.RequestSpec{server("b", "p"), server("c", "p")},
+		func(c apidb.Counts) error { saw = c; return refusal })
 	if err != refusal { //nolint:errorlint // returned as it is
 		t.Errorf("got %v, want the very error of check", err)
 	}
@@ -83,12 +95,13 @@ func testQuotaIsExact(t *testing.T, e engine) {
 	results := make(chan error, tries)
 	for i := range tries {
 		wg.Go(func() {
-			results <- processes[i%len(processes)].CreateServers(ctx, []apidb.RequestSpec{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
-				if c.Instances >= quota {
-					return over
-				}
-				return nil
-			})
+			results <- processes[i%len(processes)].CreateServers(ctx,
+				[]apidb.RequestSpec{server(fmt.Sprint("s", i), "p")}, func(c apidb.Counts) error {
+					if c.Instances >= quota {
+						return over
+					}
+					return nil
+				})
 		})
 	}
 	wg.Wait()
@@ -111,7 +124,8 @@ func testLifeOfABuild(t *testing.T, e engine) {
 	withCells(t, s, 2)
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("a", "p")}, nil))
 	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n1", CellUUID: cellUUID(1)}))
-	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a", NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}))
+	must(t, s.Claim(ctx, apidb.Claim{InstanceUUID: "a",
+		NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}))
 	claim := apidb.Claim{InstanceUUID: "a", NodeUUID: "n2", CellUUID: cellUUID(2), CreatedAt: start.Add(time.Minute)}
 	wants[[]apidb.Claim](t, "claims")(s.Claims(ctx, start.Add(time.Hour)))([]apidb.Claim{claim})
 	wants[[]apidb.Claim](t, "claims of before the claim")(s.Claims(ctx, start.Add(time.Minute)))(nil)

@@ -38,7 +38,8 @@ func (s *DB) CreateCell(ctx context.Context, c Cell) (Cell, error) {
 		if err := refuseSame(ctx, tx, c, 0); err != nil {
 			return err
 		}
-		c.ID, err = s.kit.Dialect.Insert(ctx, tx, "INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?)",
+		c.ID, err = s.kit.Dialect.Insert(ctx, tx,
+			"INSERT INTO cell_mappings (uuid, name, url, disabled, created_at) VALUES (?, ?, ?, ?, ?)",
 			c.UUID, c.Name, c.URL, c.Disabled, timeIn(s.now()))
 		return err
 	})
@@ -61,7 +62,9 @@ func (s *DB) UpdateCell(ctx context.Context, c Cell) error {
 		if err := refuseSame(ctx, tx, c, id); err != nil {
 			return err
 		}
-		_, err = sqldb.Exec(ctx, tx, "UPDATE cell_mappings SET name = ?, url = ?, disabled = ?, updated_at = ? WHERE id = ?", c.Name, c.URL, c.Disabled, timeIn(s.now()), id)
+		_, err = sqldb.Exec(ctx, tx,
+			"UPDATE cell_mappings SET name = ?, url = ?, disabled = ?, updated_at = ? WHERE id = ?", c.Name, c.URL,
+			c.Disabled, timeIn(s.now()), id)
 		return err
 	})
 }
@@ -78,7 +81,8 @@ func validCell(c Cell) error {
 	case c.Name == "" || c.URL == "":
 		return fmt.Errorf("a cell needs a name and a URL: %w", ErrInvalid)
 	case len(c.UUID) > maxUUID || len(c.Name) > maxName || len(c.URL) > maxURL:
-		return fmt.Errorf("a cell has a uuid of at most %d bytes, a name of at most %d, and a URL of at most %d: %w", maxUUID, maxName, maxURL, ErrInvalid)
+		return fmt.Errorf("a cell has a uuid of at most %d bytes, a name of at most %d, and a URL of at most %d: %w",
+			maxUUID, maxName, maxURL, ErrInvalid)
 	case c.IsCell0() && c.Disabled:
 		return fmt.Errorf("cell0 cannot be disabled, nothing is ever scheduled to it: %w", ErrInvalid)
 	}
@@ -91,7 +95,8 @@ func refuseSame(ctx context.Context, tx *sql.Tx, c Cell, id int64) error {
 		ctx,
 		tx,
 		scanCell,
-		"SELECT "+cellColumns+" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1",
+		"SELECT "+cellColumns+
+			" FROM cell_mappings WHERE (uuid = ? OR name = ? OR url = ?) AND id <> ? ORDER BY id LIMIT 1",
 		c.UUID,
 		c.Name,
 		c.URL,
@@ -145,7 +150,8 @@ func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 			query string
 		}{
 			{&hosts, "SELECT COUNT(*) FROM host_mappings WHERE cell_id = ?"},
-			{&living, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ? AND (queued_for_delete IS NULL OR queued_for_delete = 0)"},
+			{&living, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ? AND (queued_for_delete IS NULL OR " +
+				"queued_for_delete = 0)"},
 			{&servers, "SELECT COUNT(*) FROM instance_mappings WHERE cell_id = ?"},
 		} {
 			if err := tx.QueryRowContext(ctx, count.query, id).Scan(count.into); err != nil {
@@ -156,7 +162,8 @@ func (s *DB) DeleteCell(ctx context.Context, uuid string, force bool) error {
 		case force && living > 0:
 			return fmt.Errorf("cell %s has %d servers that are not deleted: %w", name, living, ErrInUse)
 		case !force && hosts+servers > 0:
-			return fmt.Errorf("cell %s has %d hosts and %d servers, %d of them not deleted: %w", name, hosts, servers, living, ErrInUse)
+			return fmt.Errorf("cell %s has %d hosts and %d servers, %d of them not deleted: %w",
+				name, hosts, servers, living, ErrInUse)
 		}
 		for _, statement := range []string{
 			"DELETE FROM instance_mappings WHERE cell_id = ?",
@@ -204,7 +211,8 @@ func (s *DB) RemapNode(ctx context.Context, n Node, from string) error {
 	if err := n.valid(); err != nil {
 		return err
 	}
-	return s.write(ctx, "mapping node "+n.UUID+" to another host", func(tx *sql.Tx) error { return s.mapNode(ctx, tx, n, from) })
+	return s.write(ctx, "mapping node "+n.UUID+" to another host",
+		func(tx *sql.Tx) error { return s.mapNode(ctx, tx, n, from) })
 }
 
 // mapNode maps a node that is not mapped, or mapped to its host or the host from.
@@ -224,17 +232,20 @@ func (s *DB) mapNode(ctx context.Context, tx *sql.Tx, n Node, from string) error
 	case found && host.cell != cell:
 		return hostElsewhere(ctx, tx, n.Host, host.cell, cell)
 	case !found:
-		host.id, err = s.kit.Dialect.Insert(ctx, tx, "INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, timeIn(s.now()))
+		host.id, err = s.kit.Dialect.Insert(ctx, tx,
+			"INSERT INTO host_mappings (host, cell_id, created_at) VALUES (?, ?, ?)", n.Host, cell, timeIn(s.now()))
 		if err != nil {
 			return err
 		}
 	}
-	owner, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE n.uuid = ?", n.UUID)
+	owner, found, err := sqldb.One(ctx, tx, sqldb.Value[string],
+		"SELECT h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE n.uuid = ?", n.UUID)
 	if err == nil && found && owner != n.Host && owner != from {
 		return fmt.Errorf("node %s of another host than %s: %w", n.UUID, n.Host, ErrExists)
 	}
 	if err == nil {
-		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+s.kit.Dialect.Upsert("uuid", "name", "host_id"), n.UUID, n.Name, host.id)
+		_, err = sqldb.Exec(ctx, tx, "INSERT INTO node_mappings (uuid, name, host_id) VALUES (?, ?, ?)"+
+			s.kit.Dialect.Upsert("uuid", "name", "host_id"), n.UUID, n.Name, host.id)
 	}
 	if err == nil && !found { // its provider is looked at with all others again
 		_, err = sqldb.Exec(ctx, tx, "DELETE FROM unmapped_nodes WHERE uuid = ?", n.UUID)
@@ -281,14 +292,16 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 		_, err := sqldb.Exec(
 			ctx,
 			tx,
-			"DELETE FROM unmapped_nodes WHERE uuid IN (SELECT n.uuid FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE h.host = ?)",
+			"DELETE FROM unmapped_nodes WHERE uuid IN (SELECT n.uuid FROM node_mappings n JOIN host_mappings h ON "+
+				"h.id = n.host_id WHERE h.host = ?)",
 			host,
 		)
 		if err == nil {
 			_, err = sqldb.Exec(
 				ctx,
 				tx,
-				"INSERT INTO unmapped_nodes (uuid, host) SELECT n.uuid, h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id WHERE h.host = ?",
+				"INSERT INTO unmapped_nodes (uuid, host) SELECT n.uuid, h.host FROM node_mappings n JOIN "+
+					"host_mappings h ON h.id = n.host_id WHERE h.host = ?",
 				host,
 			)
 		}
@@ -317,7 +330,8 @@ func (s *DB) DeleteHost(ctx context.Context, host string) error {
 
 // UnmapNodes implements [Store]. Cost: a few look-ups for each node.
 func (s *DB) UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error {
-	const ofCell = "SELECT n.uuid, h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN cell_mappings c ON c.id = h.cell_id WHERE n.uuid = ? AND c.uuid = ?"
+	const ofCell = "SELECT n.uuid, h.host FROM node_mappings n JOIN host_mappings h ON h.id = n.host_id JOIN " +
+		"cell_mappings c ON c.id = h.cell_id WHERE n.uuid = ? AND c.uuid = ?"
 	return s.write(ctx, "unmapping nodes of cell "+cellUUID, func(tx *sql.Tx) error {
 		for _, uuid := range uuids {
 			host, found, err := sqldb.One(ctx, tx, func(row sqldb.Row) (host string, err error) {

@@ -34,18 +34,22 @@ func testCells(t *testing.T, e engine) {
 	one.Name, one.Disabled = "east", true
 	must(t, s.UpdateCell(ctx, one))
 	wants[[]apidb.Cell](t, "cells")(s.Cells(ctx))([]apidb.Cell{zero, one})
-	if _, err := s.CreateCell(ctx, apidb.Cell{UUID: apidb.Cell0UUID, Name: "zero", URL: "http://zero"}); err == nil || !strings.Contains(err.Error(), "cell0, at unix:///run/cell0: exists already") {
+	if _, err := s.CreateCell(ctx, apidb.Cell{UUID: apidb.Cell0UUID, Name: "zero", URL: "http://zero"}); err == nil ||
+		!strings.Contains(err.Error(), "cell0, at unix:///run/cell0: exists already") {
 		t.Errorf("a second cell0: %v", err)
 	}
 	taken := one
 	taken.URL = zero.URL
 	wantError(t, "the URL of another cell", s.UpdateCell(ctx, taken), apidb.ErrExists)
-	wantError(t, "a cell that is not there", s.UpdateCell(ctx, apidb.Cell{UUID: "nowhere", Name: "n", URL: "u"}), apidb.ErrNotFound)
+	wantError(t, "a cell that is not there", s.UpdateCell(ctx, apidb.Cell{UUID: "nowhere", Name: "n", URL: "u"}),
+		apidb.ErrNotFound)
 	zero.Disabled = true
 	wantError(t, "disabling cell0", s.UpdateCell(ctx, zero), apidb.ErrInvalid)
 	_, err = s.CreateCell(ctx, apidb.Cell{Name: "no URL"})
 	wantError(t, "no URL", err, apidb.ErrInvalid)
-	wants[[]apidb.Cell](t, "cells after refusals")(s.Cells(ctx))([]apidb.Cell{{ID: zero.ID, UUID: zero.UUID, Name: zero.Name, URL: zero.URL}, one})
+	wants[[]apidb.Cell](t,
+		"cells after refusals")(s.Cells(
+		ctx))([]apidb.Cell{{ID: zero.ID, UUID: zero.UUID, Name: zero.Name, URL: zero.URL}, one})
 }
 
 // testCellIDsAreNotReused: an id is never given again: a page by ids must not go on with another
@@ -107,7 +111,9 @@ func testNodes(t *testing.T, e engine) {
 	a.Name = "A"
 	must(t, s.MapNodes(ctx, []apidb.Node{a}))
 	wants[[]apidb.Node](t, "nodes")(s.Nodes(ctx))([]apidb.Node{a, b, c})
-	wants[[]apidb.HostMapping](t, "hosts")(s.Hosts(ctx))([]apidb.HostMapping{{Host: "h1", CellUUID: cellUUID(1)}, {Host: "h2", CellUUID: cellUUID(2)}})
+	wants[[]apidb.HostMapping](t,
+		"hosts")(s.Hosts(ctx))([]apidb.HostMapping{{Host: "h1", CellUUID: cellUUID(1)},
+		{Host: "h2", CellUUID: cellUUID(2)}})
 
 	d := apidb.Node{UUID: "nd", Name: "d", Host: "h3", CellUUID: cellUUID(1)}
 	for _, refused := range []struct {
@@ -115,9 +121,12 @@ func testNodes(t *testing.T, e engine) {
 		node       apidb.Node
 		want       error
 	}{
-		{"a host of another cell", "host h1 in cell cell1, not cell2", apidb.Node{UUID: "ne", Name: "e", Host: "h1", CellUUID: cellUUID(2)}, apidb.ErrExists},
-		{"a node of another host", "na", apidb.Node{UUID: "na", Name: "a", Host: "h2", CellUUID: cellUUID(2)}, apidb.ErrExists},
-		{"a cell that is not there", "nowhere", apidb.Node{UUID: "ne", Name: "e", Host: "h4", CellUUID: "nowhere"}, apidb.ErrNotFound},
+		{"a host of another cell", "host h1 in cell cell1, not cell2",
+			apidb.Node{UUID: "ne", Name: "e", Host: "h1", CellUUID: cellUUID(2)}, apidb.ErrExists},
+		{"a node of another host", "na", apidb.Node{UUID: "na", Name: "a", Host: "h2", CellUUID: cellUUID(2)},
+			apidb.ErrExists},
+		{"a cell that is not there", "nowhere", apidb.Node{UUID: "ne", Name: "e", Host: "h4", CellUUID: "nowhere"},
+			apidb.ErrNotFound},
 		{"cell0", "cell0", apidb.Node{UUID: "ne", Name: "e", Host: "h4", CellUUID: apidb.Cell0UUID}, apidb.ErrInvalid},
 		{"no host", "needs", apidb.Node{UUID: "ne", Name: "e", CellUUID: cellUUID(1)}, apidb.ErrInvalid},
 	} {
@@ -131,8 +140,10 @@ func testNodes(t *testing.T, e engine) {
 
 	taken := apidb.Node{UUID: "nc", Name: "C", Host: "h3", CellUUID: cellUUID(1)}
 	wantError(t, "taking a node from a host that does not have it", s.RemapNode(ctx, taken, "h1"), apidb.ErrExists)
-	wantError(t, "taking a node for no host", s.RemapNode(ctx, apidb.Node{UUID: "nc", Name: "C", CellUUID: cellUUID(1)}, "h2"), apidb.ErrInvalid)
-	wantError(t, "taking a node for a host of another cell", s.RemapNode(ctx, apidb.Node{UUID: "nc", Name: "C", Host: "h1", CellUUID: cellUUID(2)}, "h2"), apidb.ErrExists)
+	wantError(t, "taking a node for no host",
+		s.RemapNode(ctx, apidb.Node{UUID: "nc", Name: "C", CellUUID: cellUUID(1)}, "h2"), apidb.ErrInvalid)
+	wantError(t, "taking a node for a host of another cell",
+		s.RemapNode(ctx, apidb.Node{UUID: "nc", Name: "C", Host: "h1", CellUUID: cellUUID(2)}, "h2"), apidb.ErrExists)
 	wants[[]apidb.Node](t, "nodes after these refusals")(s.Nodes(ctx))([]apidb.Node{a, b, c})
 	must(t, s.RemapNode(ctx, taken, "h2"))
 	must(t, s.RemapNode(ctx, taken, "h2")) // again

@@ -25,10 +25,12 @@ func (s *DB) AddConsoleToken(ctx context.Context, token, instance string, expire
 		return fmt.Errorf("a token of a console needs a server: %w", ErrInvalid)
 	}
 	return s.write(ctx, "adding a token for the console of server "+instance, func(tx *sql.Tx) error {
-		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE expires_at <= ?", timeIn(s.now())); err != nil {
+		if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE expires_at <= ?",
+			timeIn(s.now())); err != nil {
 			return err
 		}
-		_, err := sqldb.Exec(ctx, tx, "INSERT INTO console_tokens (hash, instance_uuid, expires_at) VALUES (?, ?, ?)", hashOf(token), instance, timeIn(expires))
+		_, err := sqldb.Exec(ctx, tx, "INSERT INTO console_tokens (hash, instance_uuid, expires_at) VALUES (?, ?, ?)",
+			hashOf(token), instance, timeIn(expires))
 		return err
 	})
 }

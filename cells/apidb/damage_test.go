@@ -41,13 +41,19 @@ func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
 		"garbage": func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, []byte(strings.Repeat("letter ", 100)), 0o600))
 		},
-		"a few bytes":   func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("x"), 0o600)) },
-		"a torn header": func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("SQLite format 3\x00\x10"), 0o600)) },
-		"keystone's":    func(t *testing.T, path string) { execute(t, path, "CREATE TABLE user (id INTEGER)") },
+		"a few bytes": func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("x"), 0o600)) },
+		"a torn header": func(t *testing.T, path string) {
+			must(t,
+				os.WriteFile(path, []byte("SQLite format 3\x00\x10"), 0o600))
+		},
+		"keystone's": func(t *testing.T, path string) { execute(t, path, "CREATE TABLE user (id INTEGER)") },
 		"one with a log": func(t *testing.T, path string) {
 			execute(t, path, "PRAGMA journal_mode = WAL", "CREATE TABLE user (id INTEGER)")
 		},
-		"a marked one": func(t *testing.T, path string) { execute(t, path, "PRAGMA application_id = 7", "CREATE TABLE t (i)") },
+		"a marked one": func(t *testing.T, path string) {
+			execute(t, path,
+				"PRAGMA application_id = 7", "CREATE TABLE t (i)")
+		},
 		"a marked, empty": func(t *testing.T, path string) {
 			execute(t, path, "PRAGMA application_id = 7", "CREATE TABLE t (i)", "DROP TABLE t")
 		},
@@ -62,7 +68,8 @@ func TestFilesOfOtherProgramsAreRejected(t *testing.T) {
 			for way, open := range openers {
 				err := open(path)
 				wantError(t, way, err, apidb.ErrSchema)
-				if err != nil && (!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "choose another path")) {
+				if err != nil &&
+					(!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "choose another path")) {
 					t.Errorf("%s: the error does not say where and what to do: %v", way, err)
 				}
 				after := testproc.Try(os.ReadFile(path)).Or(t)
@@ -137,12 +144,14 @@ func TestFullDisk(t *testing.T) {
 		full = s.CreateServers(ctx, []apidb.RequestSpec{server(fmt.Sprint("s", last), "p")}, nil)
 	}
 	wantError(t, "a full disk", full, apidb.ErrUnavailable)
-	if full == nil || !strings.Contains(full.Error(), "the disk is full") || !strings.Contains(full.Error(), "make space in") {
+	if full == nil || !strings.Contains(full.Error(), "the disk is full") ||
+		!strings.Contains(full.Error(), "make space in") {
 		t.Errorf("the error does not say what to do: %v", full)
 	}
 	refused := fmt.Sprint("s", last-1)
 	for what, err := range map[string]error{
-		"mapping": second(s.Mapping(ctx, refused)), "specification": second(s.RequestSpec(ctx, refused)), "build request": second(s.BuildRequest(ctx, refused)),
+		"mapping": second(s.Mapping(ctx, refused)), "specification": second(s.RequestSpec(ctx, refused)),
+		"build request": second(s.BuildRequest(ctx, refused)),
 	} {
 		wantError(t, "the "+what+" of the refused server", err, apidb.ErrNotFound)
 	}
@@ -167,7 +176,8 @@ func TestDamage(t *testing.T) {
 	shut(t, s)
 	info := testproc.Try(os.Stat(path)).Or(t)
 	f := testproc.Try(os.OpenFile(path, os.O_WRONLY, 0)).Or(t)
-	_, err := io.Copy(io.NewOffsetWriter(f, 4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-4096)/2)))
+	_, err := io.Copy(io.NewOffsetWriter(f, 4096),
+		strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-4096)/2)))
 	must(t, errors.Join(err, f.Close()))
 	again, err := apidb.Open(ctx, path, apidb.Options{})
 	if err == nil {
@@ -204,7 +214,8 @@ func TestContext(t *testing.T) {
 	wantError(t, "listing", err, context.Canceled)
 	// In the middle of a transaction.
 	late, cancel := context.WithCancel(ctx)
-	err = s.CreateServers(late, []apidb.RequestSpec{server("a", "p")}, func(apidb.Counts) error { cancel(); return nil })
+	err = s.CreateServers(late, []apidb.RequestSpec{server("a", "p")},
+		func(apidb.Counts) error { cancel(); return nil })
 	wantError(t, "in the middle", err, context.Canceled)
 	_, err = s.Mapping(ctx, "a")
 	wantError(t, "what was given up", err, apidb.ErrNotFound)

@@ -60,7 +60,8 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 		}
 		if !found {
 			now = CellDatabase{CellUUID: before.CellUUID, Known: seen}
-			_, err = sqldb.Exec(ctx, tx, "INSERT INTO cell_databases (cell_id, epoch, revision) VALUES (?, ?, ?)", id, seen.Epoch, seen.Revision)
+			_, err = sqldb.Exec(ctx, tx, "INSERT INTO cell_databases (cell_id, epoch, revision) VALUES (?, ?, ?)",
+				id, seen.Epoch, seen.Revision)
 			return err
 		}
 		switch fits := now.Fits(seen); {
@@ -75,7 +76,8 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 			_, err = sqldb.Exec(
 				ctx,
 				tx,
-				"UPDATE cell_databases SET suspect_epoch = ?, suspect_revision = ?, suspect_since = ? WHERE cell_id = ?",
+				"UPDATE cell_databases SET suspect_epoch = ?, suspect_revision = ?, suspect_since = ? WHERE "+
+					"cell_id = ?",
 				seen.Epoch,
 				seen.Revision,
 				timeIn(at),
@@ -87,7 +89,8 @@ func (s *DB) SawCell(ctx context.Context, before CellDatabase, seen CellMark) (n
 	return now, err
 }
 
-const setKnown = "UPDATE cell_databases SET epoch = ?, revision = ?, suspect_epoch = '', suspect_revision = 0, suspect_since = 0 WHERE cell_id = ?"
+const setKnown = "UPDATE cell_databases SET epoch = ?, revision = ?, suspect_epoch = '', suspect_revision = 0, " +
+	"suspect_since = 0 WHERE cell_id = ?"
 
 // AcceptCell implements [Store].
 func (s *DB) AcceptCell(ctx context.Context, cellUUID string, seen CellMark) error {
@@ -99,7 +102,8 @@ func (s *DB) AcceptCell(ctx context.Context, cellUUID string, seen CellMark) err
 		if err != nil {
 			return err
 		}
-		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO cell_databases (cell_id, epoch, revision) VALUES (?, '', 0)"+s.kit.Dialect.Upsert("cell_id"), id); err != nil {
+		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO cell_databases (cell_id, epoch, revision) VALUES (?, '', 0)"+
+			s.kit.Dialect.Upsert("cell_id"), id); err != nil {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, setKnown, seen.Epoch, seen.Revision, id)

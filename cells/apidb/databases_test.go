@@ -24,17 +24,21 @@ func testDatabasesOfCells(t *testing.T, e engine) {
 		suspect  string // "": it fits
 	}
 	for name, steps := range map[string][]saw{
-		"first contact, changes, restarts": {{"a", 5, false, "a", 5, ""}, {"a", 9, false, "a", 9, ""}, {"a", 9, false, "a", 9, ""}},
+		"first contact, changes, restarts": {{"a", 5, false, "a", 5, ""}, {"a", 9, false, "a", 9, ""},
+			{"a", 9, false, "a", 9, ""}},
 		"lost": {
 			{"a", 5, false, "a", 5, ""}, {"b", 1, false, "a", 5, "b"}, {"b", 7, false, "a", 5, "b"},
 			{"b", 8, true, "b", 8, ""}, {"b", 9, false, "b", 9, ""}, {"a", 20, false, "b", 9, "a"},
 		},
-		"lost, and the right one put back": {{"a", 5, false, "a", 5, ""}, {"b", 1, false, "a", 5, "b"}, {"a", 5, false, "a", 5, ""}},
+		"lost, and the right one put back": {{"a", 5, false, "a", 5, ""}, {"b", 1, false, "a", 5, "b"},
+			{"a", 5, false, "a", 5, ""}},
 		"lost, and an older copy put back": {
-			{"a", 5, false, "a", 5, ""}, {"b", 1, false, "a", 5, "b"}, {"a", 4, false, "a", 5, "b"}, {"a", 4, true, "a", 4, ""},
+			{"a", 5, false, "a", 5, ""}, {"b", 1, false, "a", 5, "b"},
+			{"a", 4, false, "a", 5, "b"}, {"a", 4, true, "a", 4, ""},
 		},
 		"an older copy, which goes on": {
-			{"a", 5, false, "a", 5, ""}, {"a", 4, false, "a", 5, "a"}, {"a", 6, false, "a", 5, "a"}, {"b", 1, false, "a", 5, "a"}, {"a", 9, false, "a", 5, "a"},
+			{"a", 5, false, "a", 5, ""}, {"a", 4, false, "a", 5, "a"}, {"a", 6, false, "a", 5, "a"},
+			{"b", 1, false, "a", 5, "a"}, {"a", 9, false, "a", 5, "a"},
 			{"a", 9, true, "a", 9, ""}, {"a", 10, false, "a", 10, ""},
 		},
 		"accepted before it was ever seen": {{"a", 5, true, "a", 5, ""}, {"a", 4, false, "a", 5, "a"}},
@@ -52,7 +56,9 @@ func testDatabasesOfCells(t *testing.T, e engine) {
 				before := known[cell]
 				before.CellUUID = cell
 				now := testproc.Try(s.SawCell(ctx, before, seen)).Or(t)
-				if now.Known != (apidb.CellMark{Epoch: step.known, Revision: step.highest}) || (now.Suspect != nil) != (step.suspect != "") || now.Suspect != nil && now.Suspect.Epoch != step.suspect {
+				if now.Known != (apidb.CellMark{Epoch: step.known, Revision: step.highest}) ||
+					(now.Suspect != nil) != (step.suspect != "") || now.Suspect != nil &&
+					now.Suspect.Epoch != step.suspect {
 					t.Errorf("step %d, %+v: %+v, suspect %+v", i+1, step, now, now.Suspect)
 				}
 				if (now.Suspect == nil) != before.Fits(seen) {
@@ -80,7 +86,8 @@ func testOutOfOrderRevisionsAreIgnored(t *testing.T, e engine) {
 	none := apidb.CellDatabase{CellUUID: cell}
 	first := see(none, "a", 5)
 	see(first, "a", 9)
-	for what, now := range map[string]apidb.CellDatabase{"of another process's first contact": see(none, "a", 6), "of a round before": see(first, "a", 7)} {
+	for what, now := range map[string]apidb.CellDatabase{"of another process's first contact": see(none, "a", 6),
+		"of a round before": see(first, "a", 7)} {
 		if now.Known.Revision != 9 || now.Suspect != nil {
 			t.Errorf("an answer %s: %+v", what, now)
 		}
@@ -115,8 +122,10 @@ func testDatabasesOfCellsRefused(t *testing.T, e engine) {
 	defer shut(t, s)
 	two := apidb.CellDatabase{CellUUID: cellUUID(2), Known: good}
 	wants[map[string]apidb.CellDatabase](t, "after a restart")(s.CellDatabases(ctx))(map[string]apidb.CellDatabase{
-		cellUUID(1): {CellUUID: cellUUID(1), Known: good, Suspect: &apidb.CellMark{Epoch: "a", Revision: 1}, Since: since}, cellUUID(2): two,
+		cellUUID(1): {CellUUID: cellUUID(1), Known: good, Suspect: &apidb.CellMark{Epoch: "a", Revision: 1},
+			Since: since}, cellUUID(2): two,
 	})
 	must(t, s.DeleteCell(ctx, cellUUID(1), true))
-	wants[map[string]apidb.CellDatabase](t, "without the cell")(s.CellDatabases(ctx))(map[string]apidb.CellDatabase{cellUUID(2): two})
+	wants[map[string]apidb.CellDatabase](t,
+		"without the cell")(s.CellDatabases(ctx))(map[string]apidb.CellDatabase{cellUUID(2): two})
 }

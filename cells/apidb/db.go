@@ -43,7 +43,8 @@ type DB struct {
 var _ Store = (*DB)(nil)
 
 // olderHint is what to do about a database that lacks steps of the schema.
-const olderHint = "keep a copy, and run `compute-agent cells manage db upgrade`; a compute API that still uses a database file has to be stopped first"
+const olderHint = "keep a copy, and run `compute-agent cells manage db upgrade`; a compute API that still uses a " +
+	"database file has to be stopped first"
 
 // Open opens a database for service, by the path of a file or the DSN of servers, as
 // [sqldb.ParseAddress] reads it. A file is for this process alone, and made when it is not there; a
@@ -63,7 +64,8 @@ func open(ctx context.Context, name string, o Options, s *sqldb.Schema) (*DB, er
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	kit, err := sqldb.Open(ctx, name, sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger, Progress: o.Progress})
+	kit, err := sqldb.Open(ctx, name,
+		sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +146,8 @@ const batch = 50
 func insertAll(ctx context.Context, tx *sql.Tx, into string, rows [][]any) error {
 	for some := range slices.Chunk(rows, batch) {
 		one := "(" + marks(len(some[0])) + ")"
-		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO "+into+" VALUES "+one+strings.Repeat(", "+one, len(some)-1), slices.Concat(some...)...); err != nil {
+		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO "+into+" VALUES "+one+strings.Repeat(", "+one, len(some)-1),
+			slices.Concat(some...)...); err != nil {
 			return err
 		}
 	}
@@ -173,7 +176,8 @@ func text(v any) (string, error) {
 
 // damaged is the error for a row that cannot be read.
 func (s *DB) damaged(what string, err error) error {
-	return &sqldb.Error{Op: "reading " + what + " in", Database: s.Path(), Hint: "a row of it cannot be read; restore a backup", Err: err, Means: ErrUnavailable}
+	return &sqldb.Error{Op: "reading " + what + " in",
+		Database: s.Path(), Hint: "a row of it cannot be read; restore a backup", Err: err, Means: ErrUnavailable}
 }
 
 func notFound(format string, args ...any) error {

@@ -131,7 +131,8 @@ func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 	var conflictAt int64
 	var conflict KeyConflict
 	var agents string
-	err = row.Scan(&e.Host, &e.CellUUID, &e.State, &e.CreatedBy, &times[0], &times[1], &e.Token.ID, &e.Token.Salt, &e.Token.Digest, &e.KeyDigest, &e.NextKeyDigest,
+	err = row.Scan(&e.Host, &e.CellUUID, &e.State, &e.CreatedBy, &times[0], &times[1], &e.Token.ID, &e.Token.Salt,
+		&e.Token.Digest, &e.KeyDigest, &e.NextKeyDigest,
 		&times[2], &e.EnrolledFrom, &e.Serial, &times[3], &times[4], &times[5], &times[6], &e.Reason,
 		&e.RenewedFrom, &conflictAt, &conflict.From, &conflict.Key, &agents)
 	if conflictAt != 0 {
@@ -153,14 +154,16 @@ func scanEnrolment(row sqldb.Row) (e Enrolment, err error) {
 
 // times are those of an enrolment in the order of the columns.
 func (e *Enrolment) times() [7]*time.Time {
-	return [...]*time.Time{&e.CreatedAt, &e.InvitedUntil, &e.EnrolledAt, &e.Issued, &e.ExpiresAt, &e.DeniedBefore, &e.EvictedAt}
+	return [...]*time.Time{&e.CreatedAt, &e.InvitedUntil,
+		&e.EnrolledAt, &e.Issued, &e.ExpiresAt, &e.DeniedBefore, &e.EvictedAt}
 }
 
 // Enrolments implements [Store]. Cost: the tables of enrolments and their nodes, read.
 func (s *DB) Enrolments(ctx context.Context) ([]Enrolment, error) {
 	var all []Enrolment
 	err := s.read(ctx, "listing the enrolments", func(tx *sql.Tx) (err error) {
-		all, err = allEnrolments(ctx, tx, enrolments+" ORDER BY host", "SELECT host, uuid, name FROM enrolled_nodes ORDER BY uuid")
+		all, err = allEnrolments(ctx, tx, enrolments+" ORDER BY host",
+			"SELECT host, uuid, name FROM enrolled_nodes ORDER BY uuid")
 		return err
 	})
 	return all, err
@@ -170,7 +173,8 @@ func (s *DB) Enrolments(ctx context.Context) ([]Enrolment, error) {
 func (s *DB) EnrolmentOfToken(ctx context.Context, id string) (e Enrolment, err error) {
 	err = s.read(ctx, "looking for the enrolment of a token", func(tx *sql.Tx) error {
 		all, err := allEnrolments(ctx, tx, enrolments+" WHERE token_id = ?",
-			"SELECT host, uuid, name FROM enrolled_nodes WHERE host IN (SELECT host FROM enrolments WHERE token_id = ?) ORDER BY uuid", id)
+			"SELECT host, uuid, name FROM enrolled_nodes WHERE host IN (SELECT host FROM enrolments WHERE token_id "+
+				"= ?) ORDER BY uuid", id)
 		switch {
 		case err != nil:
 			return err
@@ -194,7 +198,8 @@ func (s *DB) Enrolment(ctx context.Context, host string) (e Enrolment, err error
 
 // enrolmentOf reads the enrolment of a host; without a state if it has none.
 func enrolmentOf(ctx context.Context, tx *sql.Tx, host string) (Enrolment, error) {
-	all, err := allEnrolments(ctx, tx, enrolments+" WHERE host = ?", "SELECT host, uuid, name FROM enrolled_nodes WHERE host = ? ORDER BY uuid", host)
+	all, err := allEnrolments(ctx, tx, enrolments+" WHERE host = ?",
+		"SELECT host, uuid, name FROM enrolled_nodes WHERE host = ? ORDER BY uuid", host)
 	if len(all) == 1 {
 		return all[0], err
 	}
@@ -255,14 +260,18 @@ func (e *Enrolment) valid() error {
 	if err := pki.CheckName(e.Host); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrInvalid)
 	}
-	if !slices.Contains([]EnrolmentState{Invited, Enrolled, Evicted}, e.State) || e.CellUUID == "" || e.CellUUID == Cell0UUID {
-		return fmt.Errorf("an enrolment needs a state and a cell other than cell0, got %q and %q: %w", e.State, e.CellUUID, ErrInvalid)
+	if !slices.Contains([]EnrolmentState{Invited, Enrolled, Evicted}, e.State) ||
+		e.CellUUID == "" || e.CellUUID == Cell0UUID {
+		return fmt.Errorf("an enrolment needs a state and a cell other than cell0, got %q and %q: %w",
+			e.State, e.CellUUID, ErrInvalid)
 	}
 	if len(e.Nodes) > MaxEnrolledNodes {
 		return fmt.Errorf("host %s has %d nodes, more than %d: %w", e.Host, len(e.Nodes), MaxEnrolledNodes, ErrInvalid)
 	}
-	if len(e.Reason) > maxReason || len(e.CreatedBy) > maxName || max(len(e.EnrolledFrom), len(e.RenewedFrom)) > maxName {
-		return fmt.Errorf("the reason of an enrolment has at most %d bytes, a user and an address %d: %w", maxReason, maxName, ErrInvalid)
+	if len(e.Reason) > maxReason || len(e.CreatedBy) > maxName ||
+		max(len(e.EnrolledFrom), len(e.RenewedFrom)) > maxName {
+		return fmt.Errorf("the reason of an enrolment has at most %d bytes, a user and an address %d: %w",
+			maxReason, maxName, ErrInvalid)
 	}
 	slices.SortFunc(e.Nodes, func(a, b EnrolledNode) int { return strings.Compare(a.UUID, b.UUID) })
 	for i, n := range e.Nodes {
@@ -306,8 +315,10 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 		`INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
 		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason,
 		renewed_from, conflict_at, conflict_from, conflict_key, agents) VALUES (`+marks(24)+")"+
-			d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id", "token_salt", "token_digest", "key_digest",
-				"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at", "denied_before", "evicted_at", "reason",
+			d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id",
+				"token_salt", "token_digest", "key_digest",
+				"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at",
+				"denied_before", "evicted_at", "reason",
 				"renewed_from", "conflict_at", "conflict_from", "conflict_key", "agents"),
 		e.Host,
 		e.CellUUID,
@@ -409,5 +420,7 @@ const othersNames = `SELECT host, host FROM enrolments WHERE host <> ? AND state
 
 // freeNodes gives up the nodes of an evicted host, so that another one can have them.
 func freeNodes(ctx context.Context, tx *sql.Tx, host string) (freed int64, err error) {
-	return sqldb.Exec(ctx, tx, "DELETE FROM enrolled_nodes WHERE host = ? AND host IN (SELECT host FROM enrolments WHERE state = ?)", host, string(Evicted))
+	return sqldb.Exec(ctx, tx,
+		"DELETE FROM enrolled_nodes WHERE host = ? AND host IN (SELECT host FROM enrolments WHERE state = ?)", host,
+		string(Evicted))
 }

@@ -33,23 +33,30 @@ func testEnrolments(t *testing.T, e engine) {
 	withCells(t, s, 1)
 	wants[[]apidb.Enrolment](t, "none")(s.Enrolments(ctx))(nil)
 	h1 := apidb.Enrolment{
-		Host: "h1", CellUUID: cellUUID(1), State: apidb.Invited, CreatedBy: "root", CreatedAt: start, InvitedUntil: start.Add(time.Hour),
-		Token: apidb.TokenDigest{ID: "id", Salt: "salt", Digest: "digest"},
+		Host: "h1", CellUUID: cellUUID(1), State: apidb.Invited, CreatedBy: "root", CreatedAt: start,
+		InvitedUntil: start.Add(time.Hour),
+		Token:        apidb.TokenDigest{ID: "id", Salt: "salt", Digest: "digest"},
 	}
 	enrol(t, s, h1)
 	wants[apidb.Enrolment](t, "by token")(other.EnrolmentOfToken(ctx, "id"))(h1)
 	if _, denied := h1.Denial(); denied {
 		t.Error("a host that is invited for the first time is denied")
 	}
-	h1.State, h1.Nodes, h1.KeyDigest, h1.NextKeyDigest = apidb.Enrolled, []apidb.EnrolledNode{{node(1), "h1"}, {node(2), ""}}, "key", "next"
-	h1.EnrolledAt, h1.EnrolledFrom, h1.Serial, h1.Issued, h1.ExpiresAt = start, "192.0.2.1", "ff", start, start.Add(24*time.Hour)
-	h1.RenewedFrom, h1.Conflict = "192.0.2.2", &apidb.KeyConflict{At: start.Add(time.Hour), From: "192.0.2.3", Key: "old"}
-	h1.Agents = pki.Agents{Turn: 7, Until: 9, All: []pki.HostAgent{{AgentProcess: pki.AgentProcess{Token: "a", Boot: "b", Started: start, Address: "192.0.2.3"}, First: 3, Shown: 7, Seen: 8}}}
+	h1.State, h1.Nodes, h1.KeyDigest, h1.NextKeyDigest =
+		apidb.Enrolled, []apidb.EnrolledNode{{node(1), "h1"}, {node(2), ""}}, "key", "next"
+	h1.EnrolledAt, h1.EnrolledFrom, h1.Serial, h1.Issued,
+		h1.ExpiresAt = start, "192.0.2.1", "ff", start, start.Add(24*time.Hour)
+	h1.RenewedFrom, h1.Conflict = "192.0.2.2",
+		&apidb.KeyConflict{At: start.Add(time.Hour), From: "192.0.2.3", Key: "old"}
+	h1.Agents = pki.Agents{Turn: 7, Until: 9,
+		All: []pki.HostAgent{{AgentProcess: pki.AgentProcess{Token: "a", Boot: "b", Started: start,
+			Address: "192.0.2.3"}, First: 3, Shown: 7, Seen: 8}}}
 	enrol(t, other, h1)
 	wants[apidb.Enrolment](t, "by host")(s.Enrolment(ctx, "h1"))(h1)
 	wants[apidb.Enrolment](t, "of no host")(s.Enrolment(ctx, "h0"))(apidb.Enrolment{Host: "h0"})
 	h2 := apidb.Enrolment{
-		Host: "h2", CellUUID: cellUUID(1), State: apidb.Evicted, DeniedBefore: start, EvictedAt: start, Reason: "stolen", Nodes: []apidb.EnrolledNode{{node(3), ""}},
+		Host: "h2", CellUUID: cellUUID(1), State: apidb.Evicted, DeniedBefore: start, EvictedAt: start,
+		Reason: "stolen", Nodes: []apidb.EnrolledNode{{node(3), ""}},
 		Token: apidb.TokenDigest{ID: "other"},
 	}
 	enrol(t, s, h2)
@@ -58,7 +65,8 @@ func testEnrolments(t *testing.T, e engine) {
 		t.Errorf("%+v", d)
 	}
 	refusal := errors.New("no")
-	_, err := s.ChangeEnrolment(ctx, "h1", func(e *apidb.Enrolment) error { e.State, e.Nodes[0].Name = apidb.Evicted, "x"; return refusal })
+	_, err := s.ChangeEnrolment(ctx,
+		"h1", func(e *apidb.Enrolment) error { e.State, e.Nodes[0].Name = apidb.Evicted, "x"; return refusal })
 	wantError(t, "a refused change", err, refusal)
 	_, err = s.ChangeEnrolment(ctx, "h3", func(e *apidb.Enrolment) error {
 		if e.State != "" || e.Host != "h3" {
@@ -76,14 +84,16 @@ func testEnrolments(t *testing.T, e engine) {
 	// The nodes of an evicted host stay its own until it is deleted.
 	take := func(host string, n int) error {
 		_, err := s.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
-			e.CellUUID, e.State, e.Nodes = cellUUID(1), apidb.Enrolled, append(e.Nodes, apidb.EnrolledNode{UUID: node(n)})
+			e.CellUUID, e.State, e.Nodes = cellUUID(1),
+				apidb.Enrolled, append(e.Nodes, apidb.EnrolledNode{UUID: node(n)})
 			return nil
 		})
 		return err
 	}
 	var taken *apidb.NodeTakenError
 	for n, owner := range map[int]string{1: "h1", 3: "h2"} {
-		if err := take("h4", n); !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Node: node(n), Host: owner}) || !errors.Is(err, apidb.ErrExists) {
+		if err := take("h4", n); !errors.As(err, &taken) ||
+			*taken != (apidb.NodeTakenError{Node: node(n), Host: owner}) || !errors.Is(err, apidb.ErrExists) {
 			t.Errorf("node %d of %s: %v", n, owner, err)
 		}
 	}
@@ -100,22 +110,26 @@ func testEnrolments(t *testing.T, e engine) {
 	// Nor does it get a name of another host: enrolled, mapped, or of a node of it.
 	name := func(host, name string) error {
 		_, err := s.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
-			e.CellUUID, e.State, e.Nodes = cellUUID(1), apidb.Enrolled, []apidb.EnrolledNode{{UUID: node(8), Name: name}}
+			e.CellUUID, e.State, e.Nodes = cellUUID(1),
+				apidb.Enrolled, []apidb.EnrolledNode{{UUID: node(8), Name: name}}
 			return nil
 		})
 		return err
 	}
 	must(t, name("h7", "bare7"))
 	must(t, s.MapNodes(ctx, []apidb.Node{{UUID: node(9), Name: "mapped", Host: "mapped", CellUUID: cellUUID(1)}}))
-	for other, owner := range map[string]string{"h1": "h1", "H1": "h1", "h1.example.com": "h1", "mapped": "mapped", "mapped.x": "mapped", "bare7": "h7", "bare7.x": "h7"} {
-		if err := name("h6", other); !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Host: owner, Name: other}) {
+	for other, owner := range map[string]string{"h1": "h1", "H1": "h1", "h1.example.com": "h1", "mapped": "mapped",
+		"mapped.x": "mapped", "bare7": "h7", "bare7.x": "h7"} {
+		if err := name("h6", other); !errors.As(err, &taken) ||
+			*taken != (apidb.NodeTakenError{Host: owner, Name: other}) {
 			t.Errorf("name %s of %s: %v", other, owner, err)
 		}
 	}
 	if err := name("bare7", ""); !errors.As(err, &taken) || taken.Host != "h7" {
 		t.Errorf("a host with the name of another one's node: %v", err)
 	}
-	evicted := apidb.Enrolment{Host: "bare7", CellUUID: cellUUID(1), State: apidb.Evicted, DeniedBefore: start, EvictedAt: start}
+	evicted := apidb.Enrolment{Host: "bare7", CellUUID: cellUUID(1), State: apidb.Evicted,
+		DeniedBefore: start, EvictedAt: start}
 	enrol(t, s, evicted)
 	must(t, name("h7", "h7.example.com"))
 }
@@ -135,7 +149,8 @@ func testHostNamesOverlap(t *testing.T, e engine) {
 		})
 		return err
 	}
-	for i, pair := range [][2]string{{"", ".example.com"}, {"", "_b"}, {"", ".example.com_b"}, {"_b", "_b.example.com"}} {
+	for i, pair := range [][2]string{{"", ".example.com"},
+		{"", "_b"}, {"", ".example.com_b"}, {"_b", "_b.example.com"}} {
 		for j, order := range [][2]string{pair, {pair[1], pair[0]}} {
 			mark := fmt.Sprintf("m%dx%d", i, j)
 			first, second := mark+order[0], strings.ToUpper(mark)+order[1]
@@ -143,7 +158,8 @@ func testHostNamesOverlap(t *testing.T, e engine) {
 				t.Helper()
 				taken := new(apidb.NodeTakenError)
 				err := become(second, apidb.Invited)
-				if !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Host: first, Name: second}) || !errors.Is(err, apidb.ErrExists) || !strings.Contains(err.Error(), first) {
+				if !errors.As(err, &taken) || *taken != (apidb.NodeTakenError{Host: first, Name: second}) ||
+					!errors.Is(err, apidb.ErrExists) || !strings.Contains(err.Error(), first) {
 					t.Errorf("%s and then %s, %s: %v", first, second, what, err)
 				}
 			}
@@ -153,7 +169,8 @@ func testHostNamesOverlap(t *testing.T, e engine) {
 			refused("enrolled")
 			must(t, become(first, apidb.Invited)) // again
 			must(t, become(first, apidb.Evicted))
-			must(t, s.MapNodes(ctx, []apidb.Node{{UUID: node(10*i + j), Name: first, Host: first, CellUUID: cellUUID(1)}}))
+			must(t, s.MapNodes(ctx,
+				[]apidb.Node{{UUID: node(10*i + j), Name: first, Host: first, CellUUID: cellUUID(1)}}))
 			refused("evicted, and mapped")
 			must(t, s.DeleteHost(ctx, first))
 			must(t, become(second, apidb.Invited))
@@ -226,10 +243,12 @@ func testEnrolmentsRefused(t *testing.T, e engine) {
 		"cell0":              {"h", func(e *apidb.Enrolment) { e.CellUUID = apidb.Cell0UUID }},
 		"too many nodes":     {"h", func(e *apidb.Enrolment) { e.Nodes = many }},
 		"no uuid":            {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{"x", ""}} }},
-		"another form":       {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{"URN:UUID:" + node(1), ""}} }},
-		"twice":              {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{node(1), ""}, {node(1), "n"}} }},
-		"a name of a node":   {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{node(1), "a/b"}} }},
-		"a long reason":      {"h", func(e *apidb.Enrolment) { e.Reason = strings.Repeat("x", 1001) }},
+		"another form": {"h",
+			func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{"URN:UUID:" + node(1), ""}} }},
+		"twice": {"h",
+			func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{node(1), ""}, {node(1), "n"}} }},
+		"a name of a node": {"h", func(e *apidb.Enrolment) { e.Nodes = []apidb.EnrolledNode{{node(1), "a/b"}} }},
+		"a long reason":    {"h", func(e *apidb.Enrolment) { e.Reason = strings.Repeat("x", 1001) }},
 	} {
 		_, err := s.ChangeEnrolment(ctx, c.host, func(e *apidb.Enrolment) error {
 			host := e.Host

@@ -31,7 +31,8 @@ func fill(t testing.TB, name string, n, cells int) {
 		if len(specs) == 1000 || i == n-1 {
 			statements = append(
 				statements,
-				"INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, created_at) VALUES "+strings.Join(mappings, ", "),
+				"INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, "+
+					"created_at) VALUES "+strings.Join(mappings, ", "),
 				"INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES "+strings.Join(specs, ", "),
 			)
 			mappings, specs = nil, nil
@@ -98,9 +99,11 @@ type mappingsCase struct {
 
 func mappingsCases(every []string) []mappingsCase {
 	return []mappingsCase{
-		{"one cell, one project", apidb.MappingFilter{ProjectID: "p7", CellUUIDs: every[:1], Living: true, Limit: 1000}, 20},
+		{"one cell, one project", apidb.MappingFilter{ProjectID: "p7", CellUUIDs: every[:1], Living: true, Limit: 1000},
+			20},
 		{"one cell, all projects", apidb.MappingFilter{CellUUIDs: every[:1], Living: true, Limit: 1000}, 1000},
-		{"all cells, one project", apidb.MappingFilter{ProjectID: "p7", CellUUIDs: every, Living: true, Limit: 1000}, 1000},
+		{"all cells, one project", apidb.MappingFilter{ProjectID: "p7", CellUUIDs: every, Living: true, Limit: 1000},
+			1000},
 		{"all cells, all projects", apidb.MappingFilter{CellUUIDs: every, Living: true, Limit: 1000}, 1000},
 	}
 }

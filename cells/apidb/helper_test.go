@@ -123,16 +123,23 @@ func TestStore(t *testing.T) {
 		}{
 			{"Cells", testCells}, {"CellIDsAreNotReused", testCellIDsAreNotReused}, {"DeleteCell", testDeleteCell},
 			{"DeleteCellNotMigrated", testDeleteCellNotMigrated}, {"Nodes", testNodes},
-			{"DatabasesOfCells", testDatabasesOfCells}, {"OutOfOrderRevisionsAreIgnored", testOutOfOrderRevisionsAreIgnored},
+			{"DatabasesOfCells", testDatabasesOfCells},
+			{"OutOfOrderRevisionsAreIgnored", testOutOfOrderRevisionsAreIgnored},
 			{"DatabasesOfCellsRefused", testDatabasesOfCellsRefused},
-			{"CreateServers", testCreateServers}, {"CreateServersCheck", testCreateServersCheck}, {"QuotaIsExact", testQuotaIsExact},
-			{"LifeOfABuild", testLifeOfABuild}, {"BuiltInCell0", testBuiltInCell0}, {"AbandonBuild", testAbandonBuild}, {"CountPending", testCountPending},
-			{"OneDecision", testOneDecision}, {"NotDeletedByCellAndProject", testNotDeletedByCellAndProject}, {"Counts", testCounts}, {"Queued", testQueued},
-			{"Many", testMany}, {"MappingsAreMerged", testMappingsAreMerged}, {"Quotas", testQuotas}, {"Flavors", testFlavors},
+			{"CreateServers", testCreateServers}, {"CreateServersCheck", testCreateServersCheck},
+			{"QuotaIsExact", testQuotaIsExact},
+			{"LifeOfABuild", testLifeOfABuild}, {"BuiltInCell0", testBuiltInCell0}, {"AbandonBuild", testAbandonBuild},
+			{"CountPending", testCountPending},
+			{"OneDecision", testOneDecision}, {"NotDeletedByCellAndProject", testNotDeletedByCellAndProject},
+			{"Counts", testCounts}, {"Queued", testQueued},
+			{"Many", testMany}, {"MappingsAreMerged", testMappingsAreMerged},
+			{"Quotas", testQuotas}, {"Flavors", testFlavors},
 			{"FlavorChangesAtOnce", testFlavorChangesAtOnce}, {"Upgrade", testUpgrade},
 			{"Aggregates", testAggregates}, {"AggregateChangesAtOnce", testAggregateChangesAtOnce},
-			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce}, {"KeyPairs", testKeyPairs}, {"ConsoleTokens", testConsoleTokens},
-			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused}, {"EnrolmentsAtOnce", testEnrolmentsAtOnce}, {"Rename", testRename},
+			{"ServerGroups", testServerGroups}, {"ServerGroupsAtOnce", testServerGroupsAtOnce},
+			{"KeyPairs", testKeyPairs}, {"ConsoleTokens", testConsoleTokens},
+			{"Enrolments", testEnrolments}, {"EnrolmentsRefused", testEnrolmentsRefused},
+			{"EnrolmentsAtOnce", testEnrolmentsAtOnce}, {"Rename", testRename},
 			{"HostNamesOverlap", testHostNamesOverlap}, {"OverlappingNamesAtOnce", testOverlappingNamesAtOnce},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -170,15 +177,20 @@ func cellUUID(n int) string { return fmt.Sprintf("%08d-0000-0000-0000-0000000000
 func withCells(t fatal, s database, n int) {
 	t.Helper()
 	for i := range n + 1 {
-		testproc.Try(s.CreateCell(ctx, apidb.Cell{UUID: cellUUID(i), Name: fmt.Sprint("cell", i), URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i)})).Or(t)
+		testproc.Try(s.CreateCell(ctx,
+			apidb.Cell{UUID: cellUUID(i), Name: fmt.Sprint("cell", i),
+				URL: fmt.Sprintf("http://127.0.0.1:%d", 9000+i)})).Or(t)
 	}
 }
 
 // server is one of a project, of 2 VCPUs and 512 MiB.
 func server(uuid, project string) apidb.RequestSpec {
-	flavor := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
+	flavor := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1,
+		ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	return apidb.RequestSpec{
-		Server:     cellwire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid, Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskScheduling},
+		Server: cellwire.Server{UUID: uuid, ProjectID: project, UserID: "user", Name: "server " + uuid,
+			Flavor: flavor, ImageRef: "image", Zone: "zone", VMState: cellwire.VMBuilding,
+			TaskState: cellwire.TaskScheduling},
 		ForcedHost: "host", ForcedNode: "node",
 	}
 }
@@ -199,7 +211,8 @@ func placed(t fatal, s database, n apidb.RequestSpec, cell string) {
 // connect opens a database behind the store's back.
 func connect(name string) (*sql.DB, error) {
 	if path, is := strings.CutPrefix(name, "sqlite://"); is || !strings.Contains(name, "://") {
-		return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=synchronous(OFF)")
+		return sql.Open("sqlite", "file:"+path+
+			"?_pragma=busy_timeout(5000)&_pragma=foreign_keys(1)&_pragma=synchronous(OFF)")
 	}
 	if strings.HasPrefix(name, "postgres://") {
 		return sql.Open("pgx", name)

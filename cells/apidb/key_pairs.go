@@ -39,7 +39,8 @@ func scanKeyPair(row sqldb.Row) (k KeyPair, err error) {
 
 // KeyPairs implements [Store]. Cost: those that are answered, in the order of an index.
 func (s *DB) KeyPairs(ctx context.Context, userID, after string, limit int) ([]KeyPair, error) {
-	all, err := sqldb.All(ctx, s.kit.Reader, scanKeyPair, keyPairs+" AND name > ? ORDER BY name LIMIT ?", userID, after, limitOf(limit))
+	all, err := sqldb.All(ctx, s.kit.Reader, scanKeyPair,
+		keyPairs+" AND name > ? ORDER BY name LIMIT ?", userID, after, limitOf(limit))
 	return all, s.failed(ctx, "listing the key pairs of user "+userID, err)
 }
 
@@ -62,7 +63,8 @@ func (s *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64)
 	k.CreatedAt = timeOut(now)
 	err := s.write(ctx, "creating a key pair of user "+k.UserID, func(tx *sql.Tx) error {
 		if check != nil {
-			has, _, err := sqldb.One(ctx, tx, sqldb.Value[int64], "SELECT COUNT(*) FROM key_pairs WHERE user_id = ?", k.UserID)
+			has, _, err := sqldb.One(ctx, tx, sqldb.Value[int64],
+				"SELECT COUNT(*) FROM key_pairs WHERE user_id = ?", k.UserID)
 			if err != nil {
 				return err
 			}
@@ -70,14 +72,17 @@ func (s *DB) CreateKeyPair(ctx context.Context, k KeyPair, check func(has int64)
 				return err
 			}
 		}
-		_, found, err := sqldb.One(ctx, tx, sqldb.Value[int64], "SELECT id FROM key_pairs WHERE user_id = ? AND name = ?", k.UserID, k.Name)
+		_, found, err := sqldb.One(ctx, tx, sqldb.Value[int64],
+			"SELECT id FROM key_pairs WHERE user_id = ? AND name = ?", k.UserID, k.Name)
 		switch {
 		case err != nil:
 			return err
 		case found:
 			return fmt.Errorf("key pair %q of user %s: %w", k.Name, k.UserID, ErrExists)
 		}
-		k.ID, err = s.kit.Dialect.Insert(ctx, tx, "INSERT INTO key_pairs (user_id, name, type, fingerprint, public_key, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+		k.ID, err = s.kit.Dialect.Insert(ctx, tx,
+			"INSERT INTO key_pairs (user_id, name, type, fingerprint, public_key, created_at) VALUES (?, ?, "+
+				"?, ?, ?, ?)",
 			k.UserID, k.Name, k.Type, k.Fingerprint, k.PublicKey, now)
 		return err
 	})

@@ -18,7 +18,8 @@ func testKeyPairs(t *testing.T, e engine) {
 	wants[[]apidb.KeyPair](t, "none")(s.KeyPairs(ctx, "u", "", 0))(nil)
 	create := func(user, name string) apidb.KeyPair {
 		t.Helper()
-		k, err := s.CreateKeyPair(ctx, apidb.KeyPair{UserID: user, Name: name, Type: apidb.KeySSH, Fingerprint: "aa:bb", PublicKey: "ssh-rsa A"}, nil)
+		k, err := s.CreateKeyPair(ctx, apidb.KeyPair{UserID: user, Name: name, Type: apidb.KeySSH, Fingerprint: "aa:bb",
+			PublicKey: "ssh-rsa A"}, nil)
 		must(t, err)
 		return k
 	}
@@ -40,12 +41,14 @@ func testKeyPairs(t *testing.T, e engine) {
 	var all sync.WaitGroup
 	for i := range 10 {
 		all.Go(func() {
-			_, err := stores[i%len(stores)].CreateKeyPair(ctx, apidb.KeyPair{UserID: "w", Name: string(rune('a' + i)), Type: apidb.KeySSH, PublicKey: "x"}, func(has int64) error {
-				if has >= 4 {
-					return full
-				}
-				return nil
-			})
+			_, err := stores[i%len(stores)].CreateKeyPair(
+				ctx, apidb.KeyPair{UserID: "w", Name: string(rune('a' + i)), Type: apidb.KeySSH, PublicKey: "x"},
+				func(has int64) error {
+					if has >= 4 {
+						return full
+					}
+					return nil
+				})
 			if err != nil && !errors.Is(err, full) {
 				t.Error(err)
 			}

@@ -22,7 +22,8 @@ func scanMapping(row sqldb.Row) (m Mapping, err error) {
 	var queued sql.NullBool
 	var created int64
 	var updated sql.NullInt64
-	if err := row.Scan(&m.ID, &m.InstanceUUID, &m.CellUUID, &m.ProjectID, &m.UserID, &queued, &created, &updated); err != nil {
+	if err := row.Scan(&m.ID, &m.InstanceUUID, &m.CellUUID,
+		&m.ProjectID, &m.UserID, &queued, &created, &updated); err != nil {
 		return m, err
 	}
 	if queued.Valid {
@@ -67,7 +68,8 @@ func (s *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err 
 	err = s.read(ctx, "listing mappings", func(tx *sql.Tx) error {
 		cells, err := sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings")
 		if f.CellUUIDs != nil {
-			cells, err = sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings WHERE uuid IN ("+s.kit.Dialect.Texts+")", sqldb.List(f.CellUUIDs))
+			cells, err = sqldb.All(ctx, tx, sqldb.Value[int64], "SELECT id FROM cell_mappings WHERE uuid IN ("+
+				s.kit.Dialect.Texts+")", sqldb.List(f.CellUUIDs))
 		}
 		if err != nil {
 			return err
@@ -132,7 +134,8 @@ func (p page) after(last *Mapping) (query string, args []any) {
 	query, args = mappings+p.where, slices.Clone(p.args)
 	if last != nil {
 		at := timeIn(last.CreatedAt)
-		query, args = query+" AND m.created_at <= ? AND (m.created_at < ? OR m.instance_uuid > ?)", append(args, at, at, last.InstanceUUID)
+		query, args = query+" AND m.created_at <= ? AND (m.created_at < ? OR m.instance_uuid > ?)",
+			append(args, at, at, last.InstanceUUID)
 	}
 	return query + " ORDER BY m.created_at DESC, m.instance_uuid LIMIT ?", append(args, p.size)
 }
@@ -256,7 +259,8 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 				if !q {
 					continue
 				}
-				if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE instance_uuid IN ("+marks(len(some))+")", args[3:]...); err != nil {
+				if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE instance_uuid IN ("+marks(len(some))+
+					")", args[3:]...); err != nil {
 					return err
 				}
 			}

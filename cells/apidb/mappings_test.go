@@ -80,13 +80,23 @@ func testCounts(t *testing.T, e engine) {
 		must(t, setQueued(s.name, row.uuid, row.queued))
 	}
 	must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("nowhere", "fake")}, nil))
-	execute(t, s.name, "UPDATE instance_mappings SET user_id = NULL WHERE instance_uuid = 'b'", "DELETE FROM request_specs WHERE instance_uuid = 'b'")
-	wants[apidb.Counts](t, "everywhere")(s.CountProject(ctx, "fake", "", nil))(apidb.Counts{Instances: 4, Cores: 6, RAM: 3 * 512, Known: 3, Unmigrated: 2})
-	wants[apidb.Counts](t, "in one cell")(s.CountProject(ctx, "fake", "", []string{cellUUID(1)}))(apidb.Counts{Instances: 2, Cores: 4, RAM: 1024, Known: 1, Unmigrated: 1})
-	wants[apidb.Counts](t, "in both cells")(s.CountProject(ctx, "fake", "", []string{cellUUID(1), cellUUID(2)}))(apidb.Counts{Instances: 3, Cores: 4, RAM: 1024, Known: 2, Unmigrated: 2})
+	execute(t, s.name, "UPDATE instance_mappings SET user_id = NULL WHERE instance_uuid = 'b'",
+		"DELETE FROM request_specs WHERE instance_uuid = 'b'")
+	wants[apidb.Counts](t,
+		"everywhere")(s.CountProject(ctx, "fake", "", nil))(apidb.Counts{Instances: 4, Cores: 6,
+		RAM: 3 * 512, Known: 3, Unmigrated: 2})
+	wants[apidb.Counts](t,
+		"in one cell")(s.CountProject(ctx, "fake", "", []string{cellUUID(1)}))(apidb.Counts{Instances: 2, Cores: 4,
+		RAM: 1024, Known: 1, Unmigrated: 1})
+	wants[apidb.Counts](t,
+		"in both cells")(s.CountProject(ctx, "fake", "", []string{cellUUID(1), cellUUID(2)}))(apidb.Counts{Instances: 3,
+		Cores: 4, RAM: 1024, Known: 2, Unmigrated: 2})
 	wants[apidb.Counts](t, "in no cell")(s.CountProject(ctx, "fake", "", []string{}))(apidb.Counts{})
-	wants[apidb.Counts](t, "of a user")(s.CountProject(ctx, "fake", "user", nil))(apidb.Counts{Instances: 3, Cores: 6, RAM: 3 * 512, Known: 2, Unmigrated: 1})
-	wants[apidb.Counts](t, "of a user in one cell")(s.CountProject(ctx, "fake", "user", []string{cellUUID(2)}))(apidb.Counts{})
+	wants[apidb.Counts](t,
+		"of a user")(s.CountProject(ctx, "fake", "user", nil))(apidb.Counts{Instances: 3, Cores: 6,
+		RAM: 3 * 512, Known: 2, Unmigrated: 1})
+	wants[apidb.Counts](t,
+		"of a user in one cell")(s.CountProject(ctx, "fake", "user", []string{cellUUID(2)}))(apidb.Counts{})
 	wants[apidb.Counts](t, "of another user")(s.CountProject(ctx, "fake", "w", nil))(apidb.Counts{})
 	wants[apidb.Counts](t, "of a project without servers")(s.CountProject(ctx, "empty", "", nil))(apidb.Counts{})
 	wants[[]string](t, "cells of a project")(s.ProjectCells(ctx, "fake"))([]string{cellUUID(1), cellUUID(2)})
@@ -102,7 +112,8 @@ func testQueued(t *testing.T, e engine) {
 	for _, uuid := range []string{"a", "b", "c", "d"} {
 		placed(t, s, server(uuid, "p"), cellUUID(1))
 	}
-	execute(t, s.name, "UPDATE instance_mappings SET queued_for_delete = NULL, updated_at = NULL WHERE instance_uuid < 'd'")
+	execute(t, s.name, "UPDATE instance_mappings SET queued_for_delete = NULL, updated_at = NULL WHERE "+
+		"instance_uuid < 'd'")
 	wants[[]string](t, "cells that are not migrated")(s.UnmigratedCells(ctx))([]string{cellUUID(1)})
 	ms, err := s.Unmigrated(ctx, cellUUID(1), 2)
 	wantUUIDs(t, "not migrated, two of them", ms, err, "a", "b")
@@ -182,16 +193,18 @@ func testMappingsAreMerged(t *testing.T, e engine) {
 		for i := range rapid.IntRange(0, 40).Draw(t, "rows") {
 			m := apidb.Mapping{
 				InstanceUUID: fmt.Sprintf("%02d-%d", rapid.IntRange(0, 99).Draw(t, "name"), i),
-				CellUUID:     rapid.SampledFrom([]string{"", cellUUID(1), cellUUID(2), cellUUID(3), cellUUID(4)}).Draw(t, "cell"),
-				ProjectID:    rapid.SampledFrom([]string{"p", "q"}).Draw(t, "project"),
-				CreatedAt:    start.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "time")) * time.Microsecond),
+				CellUUID: rapid.SampledFrom([]string{"", cellUUID(1), cellUUID(2), cellUUID(3), cellUUID(4)}).
+					Draw(t, "cell"),
+				ProjectID: rapid.SampledFrom([]string{"p", "q"}).Draw(t, "project"),
+				CreatedAt: start.Add(time.Duration(rapid.IntRange(0, 5).Draw(t, "time")) * time.Microsecond),
 			}
 			queued := rapid.SampledFrom([]any{nil, 0, 1}).Draw(t, "queued")
 			if queued != nil {
 				is := queued == 1
 				m.QueuedForDelete = &is
 			}
-			must(t, s.CreateServers(ctx, []apidb.RequestSpec{at(server(m.InstanceUUID, m.ProjectID), m.CreatedAt)}, nil))
+			must(t, s.CreateServers(ctx, []apidb.RequestSpec{at(server(m.InstanceUUID, m.ProjectID), m.CreatedAt)},
+				nil))
 			if m.CellUUID != "" {
 				must(t, s.Place(ctx, m.InstanceUUID, m.CellUUID))
 			}

@@ -37,7 +37,8 @@ func testOneDecision(t *testing.T, e engine) {
 		var schedulers []scheduler
 		for range rapid.IntRange(1, 3).Draw(t, "schedulers") {
 			schedulers = append(schedulers, scheduler{
-				cells: rapid.SliceOfN(rapid.IntRange(0, 3), 1, 2).Draw(t, "cells"), builds: rapid.Bool().Draw(t, "builds"),
+				cells:  rapid.SliceOfN(rapid.IntRange(0, 3), 1, 2).Draw(t, "cells"),
+				builds: rapid.Bool().Draw(t, "builds"),
 			})
 		}
 		owners := rapid.IntRange(0, 2).Draw(t, "owners")
@@ -108,7 +109,8 @@ func testOneDecision(t *testing.T, e engine) {
 				t.Fatalf("abandoned, and the build request: %v", err)
 			}
 		} else if !wins[m.CellUUID] || m.Queued() || gone > 0 || refused != owners {
-			t.Fatalf("placed in %v, and the mapping is %+v; %d schedulers got ErrGone, %d of %d owners ErrPlaced", wins, m, gone, refused, owners)
+			t.Fatalf("placed in %v, and the mapping is %+v; %d schedulers got ErrGone, %d of %d owners ErrPlaced",
+				wins, m, gone, refused, owners)
 		}
 	})
 }

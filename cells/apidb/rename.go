@@ -68,7 +68,8 @@ func (e *Enrolment) Deny(now time.Time) {
 
 // mappedTo is the uuid of the cell of a host, "" if it is not mapped.
 func mappedTo(ctx context.Context, tx *sql.Tx, host string) (string, error) {
-	cell, _, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT c.uuid FROM host_mappings h JOIN cell_mappings c ON c.id = h.cell_id WHERE h.host = ?", host)
+	cell, _, err := sqldb.One(ctx, tx, sqldb.Value[string],
+		"SELECT c.uuid FROM host_mappings h JOIN cell_mappings c ON c.id = h.cell_id WHERE h.host = ?", host)
 	return cell, err
 }
 
@@ -93,15 +94,20 @@ func (s *DB) BeginRename(ctx context.Context, r HostRename) error {
 		case err != nil:
 			return err
 		case from.State == Evicted:
-			return fmt.Errorf("host %s is evicted; if it may come back, invite it first (cells manage add-host %s --again): %w", r.From, r.From, ErrInUse)
+			return fmt.Errorf(
+				"host %s is evicted; if it may come back, invite it first (cells manage add-host %s --again): %w",
+				r.From, r.From, ErrInUse)
 		case from.State == "" && !to.InvitedUntil.IsZero():
-			return fmt.Errorf("a host %s had certificates, which stay refused, and host %s has none; choose another name: %w", r.To, r.From, ErrInUse)
+			return fmt.Errorf(
+				"a host %s had certificates, which stay refused, and host %s has none; choose another name: %w", r.To,
+				r.From, ErrInUse)
 		}
 		if err := s.freeName(ctx, tx, r, to); err != nil {
 			return err
 		}
 		now := s.now()
-		to.CellUUID, to.State, to.Reason, to.CreatedBy, to.CreatedAt, to.EvictedAt = r.CellUUID, Evicted, fmt.Sprintf(renamingFrom, r.From), r.By, now, now
+		to.CellUUID, to.State, to.Reason, to.CreatedBy, to.CreatedAt, to.EvictedAt = r.CellUUID, Evicted,
+			fmt.Sprintf(renamingFrom, r.From), r.By, now, now
 		if err := to.valid(); err != nil {
 			return err
 		}
@@ -112,12 +118,15 @@ func (s *DB) BeginRename(ctx context.Context, r HostRename) error {
 // freeName refuses a name that is, or could be in the way of, that of another host, and a second
 // new name of a host.
 func (s *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolment) error {
-	other, begun, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT host FROM enrolments WHERE state = ? AND reason = ?", string(Evicted), fmt.Sprintf(renamingFrom, r.From))
+	other, begun, err := sqldb.One(ctx, tx, sqldb.Value[string],
+		"SELECT host FROM enrolments WHERE state = ? AND reason = ?", string(Evicted),
+		fmt.Sprintf(renamingFrom, r.From))
 	if err != nil {
 		return err
 	}
 	if begun {
-		return fmt.Errorf("the rename of host %s to %s is begun, and is to be finished first: %w", r.From, other, ErrInUse)
+		return fmt.Errorf("the rename of host %s to %s is begun, and is to be finished first: %w",
+			r.From, other, ErrInUse)
 	}
 	cell, err := mappedTo(ctx, tx, r.To)
 	if err != nil {
@@ -128,7 +137,8 @@ func (s *DB) freeName(ctx context.Context, tx *sql.Tx, r HostRename, to Enrolmen
 	if cell != "" || to.State != "" && !former {
 		return fmt.Errorf("a host %s: %w", r.To, ErrExists)
 	}
-	aggregate, in, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT a.name FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id WHERE h.host = ?", r.To)
+	aggregate, in, err := sqldb.One(ctx, tx, sqldb.Value[string],
+		"SELECT a.name FROM aggregate_hosts h JOIN aggregates a ON a.id = h.aggregate_id WHERE h.host = ?", r.To)
 	if err != nil {
 		return err
 	}
@@ -167,7 +177,9 @@ func (s *DB) FinishRename(ctx context.Context, r HostRename) (to Enrolment, err 
 			return notFound("the rename of host %s to %s", r.From, r.To)
 		}
 		if from.State == Evicted {
-			return fmt.Errorf("host %s was evicted meanwhile; if it may come back, invite it first (cells manage add-host %s --again): %w", r.From, r.From, ErrInUse)
+			return fmt.Errorf(
+				"host %s was evicted meanwhile; if it may come back, invite it first (cells manage add-host %s "+
+					"--again): %w", r.From, r.From, ErrInUse)
 		}
 		if err := s.renameEnrolment(ctx, tx, r, from, to); err != nil {
 			return err
@@ -192,7 +204,8 @@ func (s *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, from
 		if from.State == Enrolled && from.KeyDigest == "" { // a person has named it; it has other credentials
 			state, next.EnrolledAt = Enrolled, now
 		}
-		next.CellUUID, next.State, next.CreatedBy, next.CreatedAt, next.InvitedUntil, next.DeniedBefore = r.CellUUID, state, r.By, now, now, to.DeniedBefore
+		next.CellUUID, next.State, next.CreatedBy, next.CreatedAt, next.InvitedUntil, next.DeniedBefore = r.CellUUID,
+			state, r.By, now, now, to.DeniedBefore
 		for _, n := range from.Nodes {
 			if name, renamed := r.Nodes[n.UUID]; renamed {
 				n.Name = name
@@ -208,7 +221,8 @@ func (s *DB) renameEnrolment(ctx context.Context, tx *sql.Tx, r HostRename, from
 	if err := from.valid(); err != nil {
 		return err
 	}
-	for _, statement := range []string{"DELETE FROM enrolled_nodes WHERE host = ?", "DELETE FROM enrolments WHERE host = ?"} {
+	for _, statement := range []string{"DELETE FROM enrolled_nodes WHERE host = ?",
+		"DELETE FROM enrolments WHERE host = ?"} {
 		for _, host := range []string{r.From, r.To} {
 			if _, err := sqldb.Exec(ctx, tx, statement, host); err != nil {
 				return err

@@ -20,16 +20,20 @@ func testRename(t *testing.T, e engine) {
 	s, other := stores[0], stores[len(stores)-1]
 	withCells(t, s, 2)
 	testproc.Check(t, s.MapNodes(ctx, []apidb.Node{
-		{UUID: node(1), Name: "h1", Host: "h1", CellUUID: cellUUID(1)}, {UUID: node(2), Name: "b", Host: "h1", CellUUID: cellUUID(1)},
+		{UUID: node(1), Name: "h1", Host: "h1", CellUUID: cellUUID(1)},
+		{UUID: node(2), Name: "b", Host: "h1", CellUUID: cellUUID(1)},
 		{UUID: node(3), Name: "h2", Host: "h2", CellUUID: cellUUID(1)},
 	}))
 	a := testproc.Try(s.CreateAggregate(ctx, "rack", nil)).Or(t)
-	testproc.Try(s.ChangeAggregate(ctx, a.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error { a.Hosts = []string{"h2", "h1"}; return nil })).Or(t)
+	testproc.Try(s.ChangeAggregate(ctx, a.ID,
+		func(a *apidb.Aggregate, _ []apidb.Aggregate) error { a.Hosts = []string{"h2", "h1"}; return nil })).Or(t)
 	enrol(t, s, apidb.Enrolment{
-		Host: "h1", CellUUID: cellUUID(1), State: apidb.Enrolled, CreatedBy: "root", CreatedAt: start, Issued: start, ExpiresAt: start.Add(time.Hour),
+		Host: "h1", CellUUID: cellUUID(1), State: apidb.Enrolled, CreatedBy: "root", CreatedAt: start, Issued: start,
+		ExpiresAt: start.Add(time.Hour),
 		KeyDigest: "key", Nodes: []apidb.EnrolledNode{{UUID: node(1), Name: "h1"}, {UUID: node(2), Name: "b"}},
 	})
-	r := apidb.HostRename{From: "h1", To: "h9", CellUUID: cellUUID(1), Nodes: map[string]string{node(1): "h9"}, By: "root"}
+	r := apidb.HostRename{From: "h1", To: "h9", CellUUID: cellUUID(1),
+		Nodes: map[string]string{node(1): "h9"}, By: "root"}
 	for name, c := range map[string]struct {
 		change func(*apidb.HostRename)
 		want   error
@@ -57,7 +61,8 @@ func testRename(t *testing.T, e engine) {
 	if err := other.BeginRename(ctx, second); !errors.Is(err, apidb.ErrInUse) {
 		t.Errorf("two new names: %v", err)
 	}
-	if err := other.BeginRename(ctx, apidb.HostRename{From: "h2", To: "h9", CellUUID: cellUUID(1)}); !errors.Is(err, apidb.ErrExists) {
+	if err := other.BeginRename(ctx, apidb.HostRename{From: "h2", To: "h9", CellUUID: cellUUID(1)}); !errors.Is(err,
+		apidb.ErrExists) {
 		t.Errorf("a name that is kept: %v", err)
 	}
 	begun := testproc.Try(other.Enrolment(ctx, "h9")).Or(t)
@@ -77,11 +82,13 @@ func testRename(t *testing.T, e engine) {
 	}
 	wants[apidb.Enrolment](t, "the new enrolment")(s.Enrolment(ctx, "h9"))(after)
 	former := testproc.Try(s.Enrolment(ctx, "h1")).Or(t)
-	if to, renamed := former.RenamedTo(); !renamed || to != "h9" || len(former.Nodes) > 0 || !former.DeniedBefore.After(start) {
+	if to, renamed := former.RenamedTo(); !renamed || to != "h9" || len(former.Nodes) > 0 ||
+		!former.DeniedBefore.After(start) {
 		t.Errorf("the former name: %+v", former)
 	}
 	wants[[]apidb.Node](t, "nodes")(s.Nodes(ctx))([]apidb.Node{
-		{UUID: node(3), Name: "h2", Host: "h2", CellUUID: cellUUID(1)}, {UUID: node(2), Name: "b", Host: "h9", CellUUID: cellUUID(1)},
+		{UUID: node(3), Name: "h2", Host: "h2", CellUUID: cellUUID(1)},
+		{UUID: node(2), Name: "b", Host: "h9", CellUUID: cellUUID(1)},
 		{UUID: node(1), Name: "h9", Host: "h9", CellUUID: cellUUID(1)},
 	})
 	rack := testproc.Try(s.Aggregate(ctx, a.ID)).Or(t)
@@ -123,11 +130,13 @@ func testRename(t *testing.T, e engine) {
 	})).Or(t)
 	testproc.Check(t, s.DeleteHost(ctx, "h1"))
 	freed := testproc.Try(s.Enrolment(ctx, "h1")).Or(t)
-	if _, renamed := freed.RenamedTo(); renamed || freed.State != apidb.Evicted || !freed.DeniedBefore.Equal(invited.DeniedBefore) {
+	if _, renamed := freed.RenamedTo(); renamed || freed.State != apidb.Evicted ||
+		!freed.DeniedBefore.Equal(invited.DeniedBefore) {
 		t.Errorf("a name that is free, and had certificates: %+v", freed)
 	}
 	testproc.Try(s.ChangeEnrolment(ctx, "h1", func(e *apidb.Enrolment) error {
-		*e = apidb.Enrolment{Host: "h1", CellUUID: e.CellUUID, State: apidb.Evicted, Reason: "renamed to h9", CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, EvictedAt: start}
+		*e = apidb.Enrolment{Host: "h1", CellUUID: e.CellUUID, State: apidb.Evicted, Reason: "renamed to h9",
+			CreatedAt: e.CreatedAt, CreatedBy: e.CreatedBy, EvictedAt: start}
 		return nil
 	})).Or(t)
 	testproc.Check(t, s.DeleteHost(ctx, "h1"))

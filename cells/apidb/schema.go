@@ -17,7 +17,8 @@ const applicationID = 0x43416170
 
 // schema is the tables of an API database. With older, one that lacks steps is refused.
 func schema(older string) *sqldb.Schema {
-	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: "api_schema", Processes: "processes", OlderHint: older}
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: "api_schema",
+		Processes: "processes", OlderHint: older}
 }
 
 // DatabaseOptions are those with which sqldb opens an API database, to copy or to check it.
@@ -25,7 +26,8 @@ func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), 
 
 // means is what a failure of the database is to the callers of this package.
 func means(kind error) error {
-	if kind == sqldb.ErrSchema || kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values, never wrapped
+	if kind == sqldb.ErrSchema ||
+		kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values, never wrapped
 		return ErrSchema
 	}
 	return ErrUnavailable

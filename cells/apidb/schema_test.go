@@ -37,7 +37,8 @@ func testUpgrade(t *testing.T, e engine) {
 			path := old(t, e)
 			_, err := apidb.Open(ctx, path, apidb.Options{})
 			wantError(t, "opening an old database for service", err, apidb.ErrSchema)
-			if err == nil || !strings.Contains(err.Error(), "compute-agent cells manage db upgrade") || !strings.Contains(err.Error(), shown(t, path)) || !strings.Contains(err.Error(), "1 of") {
+			if err == nil || !strings.Contains(err.Error(), "compute-agent cells manage db upgrade") ||
+				!strings.Contains(err.Error(), shown(t, path)) || !strings.Contains(err.Error(), "1 of") {
 				t.Errorf("the error does not say what, where and what to do: %v", err)
 			}
 			if has, knows, err := apidb.Version(ctx, path); err != nil || has != 1 || knows < 2 {
@@ -51,7 +52,9 @@ func testUpgrade(t *testing.T, e engine) {
 			}
 			ms, err := s.Unmigrated(ctx, cellUUID(1), 0)
 			wantUUIDs(t, "not migrated", ms, err, "old1", "old2")
-			wants[apidb.Counts](t, "counts")(s.CountProject(ctx, "p", "", nil))(apidb.Counts{Instances: 2, Cores: 3, RAM: 640, Unmigrated: 2})
+			wants[apidb.Counts](t,
+				"counts")(s.CountProject(ctx, "p", "", nil))(apidb.Counts{Instances: 2,
+				Cores: 3, RAM: 640, Unmigrated: 2})
 			ms, err = s.Mappings(ctx, apidb.MappingFilter{ProjectID: "p", Living: true})
 			wantUUIDs(t, "living", ms, err, "old2", "old1")
 			spec, err := s.RequestSpec(ctx, "old1")
@@ -59,7 +62,8 @@ func testUpgrade(t *testing.T, e engine) {
 				t.Errorf("the specification is %+v", spec)
 			}
 			build, err := s.BuildRequest(ctx, "old2")
-			if must(t, err); build.UUID != "old2" || build.Name != "web" || build.Host != "" || build.ForcedHost != "host2" || build.ForcedNode != "node2" || build.CellUUID != cellUUID(1) {
+			if must(t, err); build.UUID != "old2" || build.Name != "web" || build.Host != "" ||
+				build.ForcedHost != "host2" || build.ForcedNode != "node2" || build.CellUUID != cellUUID(1) {
 				t.Errorf("the build request is %+v", build)
 			}
 			must(t, s.CreateServers(ctx, []apidb.RequestSpec{server("new", "p")}, nil))
@@ -83,11 +87,17 @@ func old(t *testing.T, e engine) string {
 	if had, err := apidb.Migrate(ctx, path, 1); err != nil || had != 0 {
 		t.Fatal(had, err)
 	}
-	statements := []string{"INSERT INTO cell_mappings (uuid, name, url, created_at) VALUES ('" + cellUUID(1) + "', 'cell1', 'http://one', 1)"}
+	statements := []string{"INSERT INTO cell_mappings (uuid, name, url, created_at) VALUES ('" + cellUUID(1) +
+		"', 'cell1', 'http://one', 1)"}
 	for i := 1; i <= 2; i++ {
 		statements = append(statements,
-			fmt.Sprintf("INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, created_at) VALUES ('old%d', 1, 'p', 'u', %d)", i, i),
-			fmt.Sprintf(`INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES ('old%d', %d, 320, '{"instance_uuid": "old%d", "flavor": {"vcpus": %d}, "host": "host%d", "node": "node%d"}')`, i, i, i, i, i, i))
+			fmt.Sprintf(
+				"INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, created_at) VALUES "+
+					"('old%d', 1, 'p', 'u', %d)", i, i),
+			fmt.Sprintf(
+				`INSERT INTO request_specs (instance_uuid, vcpus, memory_mb, spec) VALUES ('old%d', %d, 320, `+
+					`'{"instance_uuid": "old%d", "flavor": {"vcpus": %d}, "host": "host%d", "node": "node%d"}')`, i, i,
+				i, i, i, i))
 	}
 	statements = append(statements, `INSERT INTO build_requests (instance_uuid, project_id, created_at, instance)
 		VALUES ('old2', 'p', 2, '{"uuid": "old2", "project_id": "p", "name": "web", "flavor": {"vcpus": 2}, "vm_state": "building"}')`)
@@ -106,14 +116,17 @@ func shown(t testing.TB, name string) string {
 func TestUpgradeIsWhole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := old(t, engine{empty: func(t testing.TB) string { return filepath.Join(t.TempDir(), "api.db") }})
-	execute(t, path, "CREATE TABLE other (instance_uuid TEXT)", "CREATE INDEX instance_mappings_unmigrated ON other (instance_uuid)") // what step 2 makes last
+	// what step 2 makes last
+	execute(t, path, "CREATE TABLE other (instance_uuid TEXT)",
+		"CREATE INDEX instance_mappings_unmigrated ON other (instance_uuid)")
 	_, err := apidb.Migrate(ctx, path, 0)
 	wantError(t, "an upgrade that fails", err, apidb.ErrSchema)
 	testproc.ErrorHas(t, err, "step 2", "the error does not say which step failed: %v")
 	if has, _, err := apidb.Version(ctx, path); err != nil || has != 1 {
 		t.Errorf("the database has had %d steps, %v", has, err)
 	}
-	if got := ask(t, path, "SELECT COUNT(*) FROM pragma_table_info('instance_mappings') WHERE name = 'queued_for_delete'"); got[0] != "0" {
+	if got := ask(t, path,
+		"SELECT COUNT(*) FROM pragma_table_info('instance_mappings') WHERE name = 'queued_for_delete'"); got[0] != "0" {
 		t.Error("half of the step is there")
 	}
 	execute(t, path, "DROP TABLE other")

@@ -61,7 +61,8 @@ func (s *DB) CreateServerGroup(ctx context.Context, g ServerGroup, check func(ha
 		}
 		var err error
 		g.ID, err = s.kit.Dialect.Insert(ctx, tx,
-			"INSERT INTO instance_groups (uuid, name, project_id, user_id, policy, max_server_per_host, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+			"INSERT INTO instance_groups (uuid, name, project_id, user_id, policy, max_server_per_host, created_at) "+
+				"VALUES (?, ?, ?, ?, ?, ?, ?)",
 			g.UUID, g.Name, g.ProjectID, g.UserID, g.Policy, g.MaxPerHost, now)
 		return err
 	})
@@ -107,7 +108,8 @@ func (s *DB) ServerGroup(ctx context.Context, uuid string) (ServerGroup, error) 
 
 // ServerGroupOf implements [Store].
 func (s *DB) ServerGroupOf(ctx context.Context, server string) (ServerGroup, error) {
-	return s.oneGroup(ctx, "the server group of server "+server, " WHERE g.id = (SELECT group_id FROM instance_group_member WHERE instance_uuid = ?)", server)
+	return s.oneGroup(ctx, "the server group of server "+
+		server, " WHERE g.id = (SELECT group_id FROM instance_group_member WHERE instance_uuid = ?)", server)
 }
 
 func (s *DB) oneGroup(ctx context.Context, what, where, value string) (g ServerGroup, err error) {
@@ -132,7 +134,8 @@ func serverGroups(ctx context.Context, q sqldb.Querier, where string, args ...an
 		err = row.Scan(&g.ID, &g.UUID, &g.Name, &g.ProjectID, &g.UserID, &g.Policy, &g.MaxPerHost, &created)
 		g.CreatedAt, g.Members = timeOut(created), []string{}
 		return g, err
-	}, "SELECT g.id, g.uuid, g.name, g.project_id, g.user_id, g.policy, g.max_server_per_host, g.created_at FROM instance_groups g"+where+" ORDER BY g.id", args...)
+	}, "SELECT g.id, g.uuid, g.name, g.project_id, g.user_id, g.policy, g.max_server_per_host, g.created_at FROM "+
+		"instance_groups g"+where+" ORDER BY g.id", args...)
 	if err != nil || len(all) == 0 {
 		return all, err
 	}

@@ -18,13 +18,15 @@ func testServerGroups(t *testing.T, e engine) {
 	wants[[]apidb.ServerGroup](t, "none")(s.ServerGroups(ctx, ""))(nil)
 	make := func(name, project, policy string) apidb.ServerGroup {
 		t.Helper()
-		g, err := s.CreateServerGroup(ctx, apidb.ServerGroup{Name: name, ProjectID: project, UserID: "user", Policy: policy, MaxPerHost: 2}, nil)
+		g, err := s.CreateServerGroup(ctx,
+			apidb.ServerGroup{Name: name, ProjectID: project, UserID: "user", Policy: policy, MaxPerHost: 2}, nil)
 		must(t, err)
 		return g
 	}
 	_, err := s.CreateServerGroup(ctx, apidb.ServerGroup{Name: "x", ProjectID: "p"}, nil)
 	wantError(t, "without a policy", err, apidb.ErrInvalid)
-	one, two, other := make("one", "p", apidb.PolicyAntiAffinity), make("one", "p", apidb.PolicySoftAffinity), make("x", "q", apidb.PolicyAffinity)
+	one, two, other := make("one", "p", apidb.PolicyAntiAffinity), make("one", "p", apidb.PolicySoftAffinity),
+		make("x", "q", apidb.PolicyAffinity)
 	wants[[]apidb.ServerGroup](t, "all")(s.ServerGroups(ctx, ""))([]apidb.ServerGroup{one, two, other})
 	wants[[]apidb.ServerGroup](t, "of a project")(s.ServerGroups(ctx, "p"))([]apidb.ServerGroup{one, two})
 	wants[apidb.ServerGroup](t, "one")(s.ServerGroup(ctx, other.UUID))(other)
@@ -33,10 +35,11 @@ func testServerGroups(t *testing.T, e engine) {
 
 	var saw int64
 	full := errors.New("full")
-	_, err = s.CreateServerGroup(ctx, apidb.ServerGroup{Name: "y", ProjectID: "p", Policy: apidb.PolicyAffinity}, func(has int64) error {
-		saw = has
-		return full
-	})
+	_, err = s.CreateServerGroup(ctx, apidb.ServerGroup{Name: "y", ProjectID: "p", Policy: apidb.PolicyAffinity},
+		func(has int64) error {
+			saw = has
+			return full
+		})
 	wantError(t, "one too many", err, full)
 	wants[int64](t, "how many")(s.CountServerGroups(ctx, "p", ""))(saw)
 	wants[int64](t, "how many of a user")(s.CountServerGroups(ctx, "p", "user"))(2)
@@ -52,7 +55,8 @@ func testServerGroups(t *testing.T, e engine) {
 		return servers
 	}
 	wantError(t, "in a group that there is not", s.CreateServers(ctx, in("none", "s0"), nil), apidb.ErrGroup)
-	wantError(t, "in two groups", s.CreateServers(ctx, append(in(one.UUID, "s0"), in("", "s1")...), nil), apidb.ErrInvalid)
+	wantError(t, "in two groups", s.CreateServers(ctx, append(in(one.UUID, "s0"), in("", "s1")...), nil),
+		apidb.ErrInvalid)
 	must(t, s.CreateServers(ctx, in(one.UUID, "s2", "s1"), nil))
 	must(t, s.CreateServers(ctx, in("", "s3"), nil))
 	others := in(one.UUID, "s4")
@@ -103,7 +107,8 @@ func testServerGroupsAtOnce(t *testing.T, e engine) {
 	var all sync.WaitGroup
 	for i := range 10 {
 		all.Go(func() {
-			_, err := stores[i%len(stores)].CreateServerGroup(ctx, apidb.ServerGroup{Name: "g", ProjectID: "p", Policy: apidb.PolicyAffinity}, atMost(4))
+			_, err := stores[i%len(stores)].CreateServerGroup(ctx,
+				apidb.ServerGroup{Name: "g", ProjectID: "p", Policy: apidb.PolicyAffinity}, atMost(4))
 			if err != nil && !errors.Is(err, full) {
 				t.Error(err)
 			}
@@ -118,7 +123,8 @@ func testServerGroupsAtOnce(t *testing.T, e engine) {
 		all.Go(func() {
 			n := server(fmt.Sprint("s", i), "p")
 			n.Group = groups[0].UUID
-			err := stores[i%len(stores)].CreateServers(ctx, []apidb.RequestSpec{n}, func(has apidb.Counts) error { return atMost(3)(has.GroupMembers) })
+			err := stores[i%len(stores)].CreateServers(ctx, []apidb.RequestSpec{n},
+				func(has apidb.Counts) error { return atMost(3)(has.GroupMembers) })
 			if err != nil && !errors.Is(err, full) {
 				t.Error(err)
 			}

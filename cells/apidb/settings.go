@@ -36,7 +36,9 @@ func (s *DB) CountProject(ctx context.Context, projectID, userID string, cellUUI
 	return c, s.failed(ctx, "counting what project "+projectID+" has", err)
 }
 
-func (s *DB) countProject(ctx context.Context, q sqldb.Querier, projectID, userID string, cellUUIDs []string) (c Counts, err error) {
+func (s *DB) countProject(
+	ctx context.Context, q sqldb.Querier, projectID, userID string, cellUUIDs []string,
+) (c Counts, err error) {
 	query, args := countLiving(s.kit.Dialect, userID != "", cellUUIDs != nil), []any{projectID}
 	if userID != "" {
 		args = append(args, userID)
@@ -94,11 +96,13 @@ func (s *DB) DeleteQuotas(ctx context.Context, projectID string) error {
 	})
 }
 
-const flavors = "SELECT flavorid, name, vcpus, memory_mb, root_gb, ephemeral_gb, swap, rxtx_factor, is_public, disabled, description, extra_specs FROM flavors "
+const flavors = "SELECT flavorid, name, vcpus, memory_mb, root_gb, ephemeral_gb, swap, rxtx_factor, is_public, " +
+	"disabled, description, extra_specs FROM flavors "
 
 func (s *DB) scanFlavor(row sqldb.Row) (f Flavor, err error) {
 	var extra string
-	if err := row.Scan(&f.ID, &f.Name, &f.VCPUs, &f.MemoryMB, &f.RootGB, &f.EphemeralGB, &f.SwapMB, &f.RxTxFactor, &f.IsPublic, &f.Disabled, &f.Description, &extra); err != nil {
+	if err := row.Scan(&f.ID, &f.Name, &f.VCPUs, &f.MemoryMB, &f.RootGB, &f.EphemeralGB, &f.SwapMB, &f.RxTxFactor,
+		&f.IsPublic, &f.Disabled, &f.Description, &extra); err != nil {
 		return f, err
 	}
 	if err := json.Unmarshal([]byte(extra), &f.ExtraSpecs); err != nil {
@@ -192,7 +196,9 @@ func (s *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) e
 		if err != nil {
 			return fmt.Errorf("the extra specs of flavor %s: %w", id, err)
 		}
-		_, err = sqldb.Exec(ctx, tx, "UPDATE flavors SET description = ?, extra_specs = ?, updated_at = ? WHERE flavorid = ?", f.Description, extra, timeIn(s.now()), id)
+		_, err = sqldb.Exec(ctx, tx,
+			"UPDATE flavors SET description = ?, extra_specs = ?, updated_at = ? WHERE flavorid = ?",
+			f.Description, extra, timeIn(s.now()), id)
 		return err
 	})
 	return f, err

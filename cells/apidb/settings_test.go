@@ -21,7 +21,8 @@ func testQuotas(t *testing.T, e engine) {
 	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 8, "cores": -1}))
 	must(t, s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 0, "ram": 1024}))
 	must(t, s.SetQuotas(ctx, "q", apidb.QuotaSet{"instances": 1}))
-	wantError(t, "a limit below none", s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 5, "ram": -2}), apidb.ErrInvalid)
+	wantError(t, "a limit below none", s.SetQuotas(ctx, "p", apidb.QuotaSet{"instances": 5, "ram": -2}),
+		apidb.ErrInvalid)
 	wants[apidb.QuotaSet](t, "quotas")(s.Quotas(ctx, "p"))(apidb.QuotaSet{"instances": 0, "cores": -1, "ram": 1024})
 	must(t, s.DeleteQuotas(ctx, "p"))
 	must(t, s.DeleteQuotas(ctx, "p"))
@@ -38,13 +39,16 @@ func testFlavors(t *testing.T, e engine) {
 			ExtraSpecs: map[string]string{"resources:CUSTOM_A": "1"},
 		},
 	}, Description: &text, IsPublic: true, RxTxFactor: 1.5}
-	large := apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "large", VCPUs: 8, MemoryMB: 4096}}, Disabled: true, RxTxFactor: 1}
+	large := apidb.Flavor{Flavor: cellwire.Flavor{ID: "1",
+		Flavor: plugins.Flavor{Name: "large", VCPUs: 8, MemoryMB: 4096}}, Disabled: true, RxTxFactor: 1}
 	must(t, s.CreateFlavor(ctx, small))
 	must(t, s.CreateFlavor(ctx, large))
 	wants[[]apidb.Flavor](t, "flavors by flavorid")(s.Flavors(ctx))([]apidb.Flavor{large, small})
 	wants[apidb.Flavor](t, "flavor")(s.Flavor(ctx, "2"))(small)
-	wantError(t, "the same flavorid", s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "2", Flavor: plugins.Flavor{Name: "other"}}}), apidb.ErrExists)
-	wantError(t, "the same name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "3", Flavor: plugins.Flavor{Name: "small"}}}), apidb.ErrExists)
+	wantError(t, "the same flavorid", s.CreateFlavor(ctx,
+		apidb.Flavor{Flavor: cellwire.Flavor{ID: "2", Flavor: plugins.Flavor{Name: "other"}}}), apidb.ErrExists)
+	wantError(t, "the same name", s.CreateFlavor(ctx,
+		apidb.Flavor{Flavor: cellwire.Flavor{ID: "3", Flavor: plugins.Flavor{Name: "small"}}}), apidb.ErrExists)
 	wantError(t, "no name", s.CreateFlavor(ctx, apidb.Flavor{Flavor: cellwire.Flavor{ID: "3"}}), apidb.ErrInvalid)
 
 	bare := func(f *apidb.Flavor) error {

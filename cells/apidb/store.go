@@ -139,7 +139,8 @@ type RequestSpec struct {
 // trait:) are in Flavor.ExtraSpecs.
 func (r RequestSpec) Kept() RequestSpec {
 	r.Server = cellwire.Server{
-		UUID: r.UUID, ProjectID: r.ProjectID, UserID: r.UserID, Flavor: r.Flavor, ImageRef: r.ImageRef, Zone: r.Zone, CreatedAt: r.CreatedAt,
+		UUID: r.UUID, ProjectID: r.ProjectID, UserID: r.UserID, Flavor: r.Flavor, ImageRef: r.ImageRef,
+		Zone: r.Zone, CreatedAt: r.CreatedAt,
 	}
 	return r
 }
@@ -332,7 +333,8 @@ type Store interface {
 	// ChangeAggregate has change set name, hosts and metadata of an aggregate under the write lock;
 	// it also gets all others. An error of change is returned and nothing written. [ErrNotFound],
 	// [ErrExists] for a name that there is.
-	ChangeAggregate(ctx context.Context, id int64, change func(a *Aggregate, others []Aggregate) error) (Aggregate, error)
+	ChangeAggregate(ctx context.Context, id int64,
+		change func(a *Aggregate, others []Aggregate) error) (Aggregate, error)
 	// DeleteAggregate deletes one without hosts. [ErrNotFound], [ErrInUse].
 	DeleteAggregate(ctx context.Context, id int64) error
 	// HostAggregates says in which aggregates a host is, and in which not.

@@ -72,15 +72,18 @@ func changesTo(add func(auditlog.Change)) *celldb.Watch {
 				shown = before
 			}
 			note(
-				auditlog.Change{Kind: auditlog.KindServer, ID: shown.UUID, Name: shown.Name, Provider: shown.NodeUUID, ProviderName: shown.Node, Host: shown.Host},
+				auditlog.Change{Kind: auditlog.KindServer, ID: shown.UUID, Name: shown.Name, Provider: shown.NodeUUID,
+					ProviderName: shown.Node, Host: shown.Host},
 				serverOf(before),
 				serverOf(after),
 			)
 		},
 		Service: func(before, after *cellwire.Service) {
-			note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: before.Host}, serviceOf(before), serviceOf(after))
+			note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: before.Host},
+				serviceOf(before), serviceOf(after))
 			if after != nil {
-				note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: after.Host}, map[string]string{"host": before.Host}, map[string]string{"host": after.Host})
+				note(auditlog.Change{Kind: auditlog.KindService, ID: before.UUID, Host: after.Host},
+					map[string]string{"host": before.Host}, map[string]string{"host": after.Host})
 			}
 		},
 		Host: func(host string, r cellwire.HostReport, problems []cellwire.NodeProblem) {
@@ -120,8 +123,10 @@ func serverOf(s *cellwire.Server) any {
 		return nil
 	}
 	v := serverValue{
-		Name: s.Name, Project: s.ProjectID, User: s.UserID, Host: s.Host, Node: s.Node, VMState: s.VMState, TaskState: s.TaskState, PowerState: int(s.PowerState),
-		Hidden: s.Hidden, Deleted: s.Deleted, Flavor: s.Flavor.Name, Image: s.ImageRef, Key: s.KeyName, UserData: len(s.UserData), Metadata: digests(s.Metadata), Tags: s.Tags,
+		Name: s.Name, Project: s.ProjectID, User: s.UserID,
+		Host: s.Host, Node: s.Node, VMState: s.VMState, TaskState: s.TaskState, PowerState: int(s.PowerState),
+		Hidden: s.Hidden, Deleted: s.Deleted, Flavor: s.Flavor.Name, Image: s.ImageRef, Key: s.KeyName,
+		UserData: len(s.UserData), Metadata: digests(s.Metadata), Tags: s.Tags,
 	}
 	if s.Fault != nil {
 		v.Fault = s.Fault.Message

@@ -64,7 +64,8 @@ func (c *Cell) getCell(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cellwire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Term: info.Term, Version: c.config.Version, Now: c.moment().Now}, nil
+	return cellwire.CellInfo{Name: info.Name, Epoch: info.Epoch, Revision: info.Revision, Term: info.Term,
+		Version: c.config.Version, Now: c.moment().Now}, nil
 }
 
 func (c *Cell) queryServers(x *exchange) (any, error) {
@@ -161,11 +162,13 @@ func (c *Cell) onServer(x *exchange, do func(uuid string) (cellwire.Server, erro
 }
 
 func (c *Cell) release(x *exchange) (any, error) {
-	return c.onServer(x, func(uuid string) (cellwire.Server, error) { return c.config.Store.Release(x.ctx(), uuid, c.moment()) })
+	return c.onServer(x,
+		func(uuid string) (cellwire.Server, error) { return c.config.Store.Release(x.ctx(), uuid, c.moment()) })
 }
 
 func (c *Cell) restore(x *exchange) (any, error) {
-	return c.onServer(x, func(uuid string) (cellwire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
+	return c.onServer(x,
+		func(uuid string) (cellwire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
 }
 
 func (c *Cell) getActions(x *exchange) (any, error) {
@@ -300,7 +303,8 @@ func (c *Cell) deleteService(x *exchange) (any, error) {
 	}
 	c.notifyHost(service.Host, nil)
 	c.config.Logger.Info().Str("host", service.Host).Str("service", uuid).
-		Msg("Removed a host and its nodes because an administrator deleted its service. If its agent reports again, it is registered as a new host.")
+		Msg("Removed a host and its nodes because an administrator deleted its service. If its agent reports again, " +
+			"it is registered as a new host.")
 	return nil, nil
 }
 
@@ -444,7 +448,8 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 		return nil, err
 	}
 	if len(request.Reports) > cellwire.MaxReports {
-		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge, Message: "The request has too many reports."}
+		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge,
+			Message: "The request has too many reports."}
 	}
 	applied, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
 	c.notifyHost(host, err)

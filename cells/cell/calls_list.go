@@ -13,7 +13,8 @@ type Call struct {
 
 // Calls are all calls of the protocol.
 func Calls() []Call {
-	names := map[permission]string{anyClient: "any client that is known", computeAPIOnly: "the compute API", hostAgentOnly: "the agent of the host"}
+	names := map[permission]string{anyClient: "any client that is known", computeAPIOnly: "the compute API",
+		hostAgentOnly: "the agent of the host"}
 	var all []Call
 	for _, one := range (&Cell{}).calls() {
 		all = append(all, Call{Method: one.method, Path: one.path, For: names[one.need]})

@@ -103,7 +103,8 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/servers/" + sid(1) + "/restore", nil, 409, cellwire.CodeConflict},
 		{"POST", "/v1/servers/" + sid(7) + "/freed", nil, 404, cellwire.CodeNotFound},
 		{"POST", "/v1/servers/" + sid(1) + "/freed", nil, 409, cellwire.CodeConflict},
-		{"POST", "/v1/servers/states", cellwire.StatesRequest{UUIDs: slices.Repeat([]string{sid(1)}, cellwire.MaxStates+1)}, 400, cellwire.CodeBadRequest},
+		{"POST", "/v1/servers/states", cellwire.StatesRequest{UUIDs: slices.Repeat([]string{sid(1)}, cellwire.MaxStates+
+			1)}, 400, cellwire.CodeBadRequest},
 		{"POST", "/v1/servers/states", `{"uuids":["x"]}`, 400, cellwire.CodeBadRequest},
 		{"POST", "/v1/servers/query", `{}`, 400, cellwire.CodeBadRequest},
 		{"POST", "/v1/servers/query", `{"limit":100000}`, 400, cellwire.CodeBadRequest},
@@ -112,7 +113,8 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/v1/servers/query", `{"limit":1,"after":[1.5]}`, 400, cellwire.CodeBadRequest},
 		{"POST", "/v1/servers/query", `{"limit":1,"name_pattern":"a)(b"}`, 400, cellwire.CodeBadRequest},
 		{"POST", "/v1/servers/query", `{"limit":1,"name_pattern":"(?=x)"}`, 400, cellwire.CodeBadRequest},
-		{"POST", "/v1/servers/query", cellwire.ServerQuery{Limit: 1, NamePattern: strings.Repeat("x", 2000)}, 400, cellwire.CodeBadRequest},
+		{"POST", "/v1/servers/query", cellwire.ServerQuery{Limit: 1, NamePattern: strings.Repeat("x", 2000)},
+			400, cellwire.CodeBadRequest},
 		{"POST", "/v1/servers/query", `{"limit":1,"deleted":"perhaps"}`, 400, cellwire.CodeBadRequest},
 		{"GET", "/v1/servers/unfinished?hidden_for=-1", nil, 400, cellwire.CodeBadRequest},
 		{"GET", "/v1/servers/unfinished?reclaim_after=99999999999", nil, 400, cellwire.CodeBadRequest},
@@ -126,23 +128,28 @@ func TestRefusals(t *testing.T) {
 		{"PUT", "/v1/hosts/a%2fb", `{}`, 400, cellwire.CodeBadRequest},
 		{"PUT", "/v1/hosts/" + strings.Repeat("h", 256), `{}`, 400, cellwire.CodeBadRequest},
 		{"PUT", "/v1/hosts/h1", `{"nodes":[{"uuid":"x","name":"n"}]}`, 400, cellwire.CodeBadRequest},
-		{"PUT", "/v1/hosts/h1", cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n"}, {UUID: sid(2), Name: "n"}}}, 400, cellwire.CodeBadRequest},
+		{"PUT", "/v1/hosts/h1", cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n"},
+			{UUID: sid(2), Name: "n"}}}, 400, cellwire.CodeBadRequest},
 		{"GET", "/v1/hosts/h9/work", nil, 404, cellwire.CodeNotFound},
 		{"GET", "/v1/hosts/h1/work?after=x", nil, 400, cellwire.CodeBadRequest},
 		{"GET", "/v1/hosts/h1/work?after=-1", nil, 400, cellwire.CodeBadRequest},
 		{"GET", "/v1/hosts/h1/work?since=1", nil, 400, cellwire.CodeBadRequest},
-		{"POST", "/v1/hosts/h1/reports", cellwire.Reports{Reports: make([]cellwire.Report, cellwire.MaxReports+1)}, 413, cellwire.CodeTooLarge},
+		{"POST", "/v1/hosts/h1/reports", cellwire.Reports{Reports: make([]cellwire.Report, cellwire.MaxReports+1)}, 413,
+			cellwire.CodeTooLarge},
 	} {
 		t.Run(c.method+" "+c.target[:min(len(c.target), 60)], func(t *testing.T) {
 			refusal(t, send(t, w.cell, c.method, c.target, c.body), c.status, c.code)
 		})
 	}
-	testproc.Contains(t, w.send("GET", "/resource_providers", nil).Body.String(), "This is a cell of compute-agent, which has no /resource_providers.", "a client of Placement: %s")
+	testproc.Contains(t, w.send("GET", "/resource_providers", nil).Body.String(),
+		"This is a cell of compute-agent, which has no /resource_providers.", "a client of Placement: %s")
 	if got := w.send("POST", "/v1/servers/"+sid(1), nil).Header().Get("Allow"); got != "GET, PUT, PATCH" {
 		t.Errorf("a wrong method allows %q", got)
 	}
-	w.refused(400, cellwire.CodeBadRequest, "POST", "/v1/servers/query", `{"limit":1}`, func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })
-	if got := w.send("POST", "/v1/servers/query", `{"limit":1}`, func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") }); got.Code != 200 {
+	w.refused(400, cellwire.CodeBadRequest, "POST", "/v1/servers/query", `{"limit":1}`,
+		func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") })
+	if got := w.send("POST", "/v1/servers/query", `{"limit":1}`,
+		func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") }); got.Code != 200 {
 		t.Errorf("JSON is refused: %s", got.Body)
 	}
 	testproc.Equal(t, w.send("HEAD", "/v1/cell", nil).Code, 200, "HEAD: %d")
@@ -171,14 +178,16 @@ func TestFailures(t *testing.T) {
 		code   cellwire.Code
 		log    string
 	}{
-		"a panic":                {nil, 500, cellwire.CodeInternal, "/secret/panic"},
-		"an unavailable store":   {fmt.Errorf("%w: /secret/path", celldb.ErrUnavailable), 503, cellwire.CodeUnavailable, "/secret/path"},
+		"a panic": {nil, 500, cellwire.CodeInternal, "/secret/panic"},
+		"an unavailable store": {fmt.Errorf("%w: /secret/path", celldb.ErrUnavailable), 503,
+			cellwire.CodeUnavailable, "/secret/path"},
 		"an unknown error":       {errors.New("/secret/path"), 500, cellwire.CodeInternal, "/secret/path"},
 		"the end of the request": {context.Canceled, 503, cellwire.CodeUnavailable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, func(config *cell.Config) { config.Store = brokenStore{config.Store, c.err} })
-			if message := w.refused(c.status, c.code, "GET", "/v1/servers/"+sid(1), nil); strings.Contains(message, "secret") {
+			if message := w.refused(c.status, c.code,
+				"GET", "/v1/servers/"+sid(1), nil); strings.Contains(message, "secret") {
 				t.Errorf("the client gets %q", message)
 			}
 			if got := w.log.String(); !strings.Contains(got, c.log) || (c.log == "") != (got == "") {
@@ -223,7 +232,8 @@ func TestUnfinished(t *testing.T) {
 	w.active(3, "h1")
 	w.active(4, "h1")
 	w.call("soft", 3)
-	w.report("h1", cellwire.Report{UUID: sid(3), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: w.server(3).Revision})
+	w.report("h1", cellwire.Report{UUID: sid(3), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown,
+		Revision: w.server(3).Revision})
 	w.call("soft", 4) // its host never settles it
 	w.pass(2 * time.Minute)
 	w.release(building(5, "h1"))
@@ -239,21 +249,25 @@ func TestUnfinished(t *testing.T) {
 	if info.Epoch == "" || info.Revision < 10 {
 		t.Errorf("the cell is %+v", info)
 	}
-	same(t, "with all times", do[cellwire.Unfinished](w, "GET", at+"hidden_for=0&reclaim_after=1", nil), cellwire.Unfinished{
-		Epoch: info.Epoch, Revision: info.Revision,
-		Hidden:      []cellwire.UnfinishedServer{one(1, 0), one(2, 5*time.Second)},
-		Unfreed:     []cellwire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
-		Reclaimable: []cellwire.UnfinishedServer{one(3, 5*time.Second), one(4, 5*time.Second)},
-	})
-	same(t, "with later times", do[cellwire.Unfinished](w, "GET", at+"hidden_for=122&reclaim_after=122", nil), cellwire.Unfinished{
-		Epoch: info.Epoch, Revision: info.Revision,
-		Hidden:  []cellwire.UnfinishedServer{one(1, 0)},
-		Unfreed: []cellwire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
-	})
+	same(t, "with all times", do[cellwire.Unfinished](w, "GET", at+"hidden_for=0&reclaim_after=1", nil),
+		cellwire.Unfinished{
+			Epoch: info.Epoch, Revision: info.Revision,
+			Hidden:      []cellwire.UnfinishedServer{one(1, 0), one(2, 5*time.Second)},
+			Unfreed:     []cellwire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
+			Reclaimable: []cellwire.UnfinishedServer{one(3, 5*time.Second), one(4, 5*time.Second)},
+		})
+	same(t, "with later times", do[cellwire.Unfinished](w, "GET", at+"hidden_for=122&reclaim_after=122", nil),
+		cellwire.Unfinished{
+			Epoch: info.Epoch, Revision: info.Revision,
+			Hidden:  []cellwire.UnfinishedServer{one(1, 0)},
+			Unfreed: []cellwire.UnfinishedServer{one(5, 2*time.Minute+5*time.Second)},
+		})
 	w.call("freed", 5)
 	w.call("discard", 1)
 	info = do[cellwire.CellInfo](w, "GET", "/v1/cell", nil)
-	same(t, "without reclaiming", do[cellwire.Unfinished](w, "GET", at, nil), cellwire.Unfinished{Epoch: info.Epoch, Revision: info.Revision, Hidden: []cellwire.UnfinishedServer{one(2, 5*time.Second)}})
+	same(t, "without reclaiming", do[cellwire.Unfinished](w, "GET", at, nil),
+		cellwire.Unfinished{Epoch: info.Epoch, Revision: info.Revision,
+			Hidden: []cellwire.UnfinishedServer{one(2, 5*time.Second)}})
 }
 
 func TestStatesAndDiscovery(t *testing.T) {
@@ -272,17 +286,23 @@ func TestStatesAndDiscovery(t *testing.T) {
 	w.release(foreign)
 	w.release(unplaced(7))
 	w.call("delete", 7)
-	got := do[cellwire.StatesAnswer](w, "POST", "/v1/servers/states", cellwire.StatesRequest{UUIDs: []string{sid(7), sid(1), sid(2), sid(4), sid(99)}})
+	got := do[cellwire.StatesAnswer](w, "POST",
+		"/v1/servers/states", cellwire.StatesRequest{UUIDs: []string{sid(7), sid(1), sid(2), sid(4), sid(99)}})
 	same(t, "the states", got.States, []cellwire.ServerState{
-		{UUID: sid(1), VMState: "building", TaskState: "spawning", Hidden: true}, {UUID: sid(2), VMState: "building", TaskState: "spawning"},
+		{UUID: sid(1), VMState: "building", TaskState: "spawning", Hidden: true},
+		{UUID: sid(2), VMState: "building", TaskState: "spawning"},
 		{UUID: sid(4), VMState: "soft-delete"}, {UUID: sid(7), VMState: "deleted", Deleted: true}})
 	discovery := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1", nil)
-	same(t, "the usage: neither hidden, softly deleted nor deleted ones", discovery.Usage, cellwire.Usage{Instances: 3, Cores: 6, RAM: 1536})
+	same(t, "the usage: neither hidden, softly deleted nor deleted ones", discovery.Usage,
+		cellwire.Usage{Instances: 3, Cores: 6, RAM: 1536})
 	if len(discovery.Services) != 2 || !discovery.Services[0].Up || discovery.Services[0].Binary != "nova-compute" {
 		t.Errorf("the services are %+v", discovery.Services)
 	}
-	same(t, "the nodes", discovery.Nodes, []cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node", Auth: "none"}, {UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node", Auth: "none"}})
-	same(t, "without hosts", do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1&only=usage", nil), cellwire.Discovery{Usage: discovery.Usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}})
+	same(t, "the nodes", discovery.Nodes,
+		[]cellwire.ComputeNode{{UUID: nodeUUID("h1"), Host: "h1", Name: "h1-node", Auth: "none"},
+			{UUID: nodeUUID("h2"), Host: "h2", Name: "h2-node", Auth: "none"}})
+	same(t, "without hosts", do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=p1&only=usage", nil),
+		cellwire.Discovery{Usage: discovery.Usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}})
 	if got := do[cellwire.Discovery](w, "GET", "/v1/survey?project_id=empty", nil).Usage; got != (cellwire.Usage{}) {
 		t.Errorf("a project without servers uses %+v", got)
 	}

@@ -82,7 +82,8 @@ func New(c Config) (*Cell, error) {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute}, {&c.StreamWait, 3 * time.Second}, {&c.RecheckInterval, 5 * time.Second}} {
+	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute},
+		{&c.StreamWait, 3 * time.Second}, {&c.RecheckInterval, 5 * time.Second}} {
 		if *d.value < 0 {
 			return nil, errors.New("report_interval and service_down_time must not be negative")
 		}
@@ -91,7 +92,8 @@ func New(c Config) (*Cell, error) {
 		}
 	}
 	if c.ServiceDownTime <= c.ReportInterval {
-		return nil, errors.New("service_down_time must be longer than report_interval, or hosts count as down between two reports")
+		return nil, errors.New(
+			"service_down_time must be longer than report_interval, or hosts count as down between two reports")
 	}
 	if c.MaxWaiting <= 0 {
 		c.MaxWaiting = 8
@@ -105,7 +107,8 @@ func New(c Config) (*Cell, error) {
 	}
 	// Requests that wait for work are bounded by the host.
 	cell.service = osapi.NewService(osapi.Options{
-		Limits: osapi.Limits{Body: maxBody, InFlight: -1}, Observer: c.Observer, Now: c.Now, Tracing: c.Tracing, Logger: c.Logger,
+		Limits:   osapi.Limits{Body: maxBody, InFlight: -1},
+		Observer: c.Observer, Now: c.Now, Tracing: c.Tracing, Logger: c.Logger,
 	})
 	cell.routes = cell.routed()
 	return cell, nil
@@ -144,9 +147,10 @@ func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait ti
 		rung, stop := c.broadcasts.subscribe(host, c.config.MaxWaiting)
 		if rung == nil {
 			return cellwire.Work{}, &cellwire.Error{
-				Status:  http.StatusServiceUnavailable,
-				Code:    cellwire.CodeUnavailable,
-				Message: "Too many requests already poll for the work of this host. Does more than one agent use its name?",
+				Status: http.StatusServiceUnavailable,
+				Code:   cellwire.CodeUnavailable,
+				Message: "Too many requests already poll for the work of this host. Does more than one agent " +
+					"use its name?",
 			}
 		}
 		work, changed, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())

@@ -27,7 +27,8 @@ func TestFollowWakes(t *testing.T) {
 			if got := send(t, another, http.MethodPut, "/v1/servers/"+s.UUID, s); got.Code != http.StatusOK {
 				t.Fatalf("insert: %s", got.Body)
 			}
-			if got := send(t, another, http.MethodPost, "/v1/servers/"+s.UUID+"/release", nil); got.Code != http.StatusOK {
+			if got := send(t, another, http.MethodPost,
+				"/v1/servers/"+s.UUID+"/release", nil); got.Code != http.StatusOK {
 				t.Fatalf("release: %s", got.Body)
 			}
 		}

@@ -100,7 +100,9 @@ func (w *world) send(method, target string, body any, change ...func(*http.Reque
 	return send(w.t, w.cell, method, target, body, change...)
 }
 
-func send(t testing.TB, h http.Handler, method, target string, body any, change ...func(*http.Request)) *httptest.ResponseRecorder {
+func send(
+	t testing.TB, h http.Handler, method, target string, body any, change ...func(*http.Request),
+) *httptest.ResponseRecorder {
 	t.Helper()
 	var text []byte
 	switch body := body.(type) {
@@ -142,7 +144,9 @@ func do[T any](w *world, method, target string, body any) (answer T) {
 }
 
 // refused sends a request that is refused with the status and the code.
-func (w *world) refused(status int, code cellwire.Code, method, target string, body any, change ...func(*http.Request)) string {
+func (w *world) refused(
+	status int, code cellwire.Code, method, target string, body any, change ...func(*http.Request),
+) string {
 	w.t.Helper()
 	return refusal(w.t, w.send(method, target, body, change...), status, code)
 }
@@ -166,10 +170,15 @@ func sid(n int) string { return uuid(0x5e, n) }
 func building(n int, host string) cellwire.Server {
 	description := "to build"
 	return cellwire.Server{
-		UUID: sid(n), ProjectID: "p1", UserID: "u1", Name: fmt.Sprint("server-", n), Description: &description, Hostname: fmt.Sprint("server-", n),
-		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}}},
-		Zone:   "nova", Metadata: map[string]string{"k": "v"}, Tags: []string{"blue"}, UserData: "QQ==", KeyName: "my key", KeyData: "ssh-ed25519 AAAA", DiskConfig: "AUTO", Reservation: "r-1",
-		Host: host, Node: host + "-node", NodeUUID: uuid(0x90de, 1), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		UUID: sid(n), ProjectID: "p1", UserID: "u1", Name: fmt.Sprint("server-", n), Description: &description,
+		Hostname: fmt.Sprint("server-", n),
+		Flavor: cellwire.Flavor{ID: "1",
+			Flavor: plugins.Flavor{Name: "small", VCPUs: 2,
+				MemoryMB: 512, RootGB: 5, ExtraSpecs: map[string]string{"trait:CUSTOM_X": "required"}}},
+		Zone: "nova", Metadata: map[string]string{"k": "v"}, Tags: []string{"blue"}, UserData: "QQ==",
+		KeyName: "my key", KeyData: "ssh-ed25519 AAAA", DiskConfig: "AUTO", Reservation: "r-1",
+		Host: host, Node: host + "-node", NodeUUID: uuid(0x90de, 1), VMState: cellwire.VMBuilding,
+		TaskState: cellwire.TaskSpawning,
 		CreatedAt: start.Add(time.Duration(n) * time.Second), TrustedCerts: []string{"c1"},
 	}
 }
@@ -178,7 +187,10 @@ func building(n int, host string) cellwire.Server {
 func (w *world) register(hosts ...string) (state cellwire.HostState) {
 	w.t.Helper()
 	for _, host := range hosts {
-		state = do[cellwire.HostState](w, "PUT", "/v1/hosts/"+host, cellwire.HostReport{Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID(host), Name: host + "-node"}}})
+		state = do[cellwire.HostState](w, "PUT",
+			"/v1/hosts/"+host,
+			cellwire.HostReport{Version: "9",
+				Nodes: []cellwire.ReportedNode{{UUID: nodeUUID(host), Name: host + "-node"}}})
 	}
 	return state
 }

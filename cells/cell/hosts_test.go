@@ -17,7 +17,8 @@ func TestLifeOfAHost(t *testing.T) {
 	w := begin(t)
 	state := w.register("h1")
 	s := state.Service
-	if state.ReportInterval != 10 || state.Epoch != w.work("h1", 0, "").Epoch || !s.Up || s.Host != "h1" || s.Binary != "nova-compute" || s.Version != "9" || s.ID != 1 || s.Disabled || s.ForcedDown {
+	if state.ReportInterval != 10 || state.Epoch != w.work("h1", 0, "").Epoch || !s.Up || s.Host != "h1" ||
+		s.Binary != "nova-compute" || s.Version != "9" || s.ID != 1 || s.Disabled || s.ForcedDown {
 		t.Errorf("registered: %+v", state)
 	}
 	up := func() bool {
@@ -33,27 +34,31 @@ func TestLifeOfAHost(t *testing.T) {
 		t.Error("up without a word for longer than service_down_time")
 	}
 	again := w.register("h1").Service
-	if !again.Up || again.UUID != s.UUID || !again.LastSeenUp.Equal(start.Add(time.Minute+time.Microsecond)) || !again.UpdatedAt.Equal(*again.LastSeenUp) {
+	if !again.Up || again.UUID != s.UUID || !again.LastSeenUp.Equal(start.Add(time.Minute+time.Microsecond)) ||
+		!again.UpdatedAt.Equal(*again.LastSeenUp) {
 		t.Errorf("a new word: %+v", again)
 	}
 	stop := do[cellwire.HostState](w, "PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "9", Stopping: true})
 	if stop.Service.Up || up() {
 		t.Error("up after its last word")
 	}
-	if got := do[map[string][]cellwire.ComputeNode](w, "GET", "/v1/compute-nodes", nil)["compute_nodes"]; len(got) != 1 {
+	if got := do[map[string][]cellwire.ComputeNode](w,
+		"GET", "/v1/compute-nodes", nil)["compute_nodes"]; len(got) != 1 {
 		t.Errorf("a host that stops has lost its nodes: %+v", got)
 	}
 	if w.register("h1"); !up() {
 		t.Error("down although it is back")
 	}
 	yes, no := true, false
-	if got := do[cellwire.Service](w, "PATCH", "/v1/services/"+s.UUID, cellwire.ServicePatch{ForcedDown: &yes}); got.Up || !got.ForcedDown {
+	if got := do[cellwire.Service](w, "PATCH", "/v1/services/"+s.UUID,
+		cellwire.ServicePatch{ForcedDown: &yes}); got.Up || !got.ForcedDown {
 		t.Errorf("forced down: %+v", got)
 	}
 	if w.register("h1").Service.Up {
 		t.Error("a word undoes being forced down")
 	}
-	if got := do[cellwire.Service](w, "PATCH", "/v1/services/"+s.UUID, cellwire.ServicePatch{ForcedDown: &no}); !got.Up {
+	if got := do[cellwire.Service](w, "PATCH", "/v1/services/"+s.UUID,
+		cellwire.ServicePatch{ForcedDown: &no}); !got.Up {
 		t.Errorf("no longer forced down: %+v", got)
 	}
 }
@@ -79,7 +84,8 @@ func TestServiceIsDeleted(t *testing.T) {
 	w.active(1, "h1")
 	w.pass(time.Hour)
 	refused("it has a server", 409, cellwire.CodeInUse)
-	do[cellwire.DeleteAnswer](w, "POST", "/v1/servers/"+sid(1)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteNormal})
+	do[cellwire.DeleteAnswer](w, "POST", "/v1/servers/"+
+		sid(1)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteNormal})
 	do[cellwire.Server](w, "PUT", "/v1/servers/"+sid(2), building(2, "h1"))
 	refused("a server is about to come", 409, cellwire.CodeInUse)
 	w.send("POST", "/v1/servers/"+sid(2)+"/discard", nil)
@@ -144,11 +150,13 @@ func TestNodes(t *testing.T) {
 	a, b := cellwire.ReportedNode{UUID: uuid(1, 1), Name: "a"}, cellwire.ReportedNode{UUID: uuid(1, 2), Name: "b"}
 	same(t, "refused at first", report("h1", a, b), []string(nil))
 	do[any](w, "POST", "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: []string{a.UUID, uuid(9, 9)}})
-	ofA, ofB := cellwire.ComputeNode{UUID: a.UUID, Host: "h1", Name: "a", Mapped: true, Auth: "none"}, cellwire.ComputeNode{UUID: b.UUID, Host: "h1", Name: "b", Auth: "none"}
+	ofA, ofB := cellwire.ComputeNode{UUID: a.UUID, Host: "h1", Name: "a", Mapped: true, Auth: "none"},
+		cellwire.ComputeNode{UUID: b.UUID, Host: "h1", Name: "b", Auth: "none"}
 	same(t, "the nodes", nodes(""), []cellwire.ComputeNode{ofA, ofB})
 	same(t, "the unmapped ones", nodes("?unmapped=true"), []cellwire.ComputeNode{ofB})
 	for range 2 {
-		same(t, "refused as another host's", report("h2", cellwire.ReportedNode{UUID: a.UUID, Name: "mine"}), []string{a.UUID})
+		same(t, "refused as another host's",
+			report("h2", cellwire.ReportedNode{UUID: a.UUID, Name: "mine"}), []string{a.UUID})
 	}
 	w.pass(time.Hour)
 	same(t, "refused though that host is silent", report("h2", a), []string{a.UUID})
@@ -177,14 +185,16 @@ func TestHostsSeeOnlyTheirServers(t *testing.T) {
 	spawned := func(n int) cellwire.Report {
 		return cellwire.Report{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: 1}
 	}
-	why := w.reports("h1", spawned(2), spawned(1), spawned(3), spawned(4), spawned(99), cellwire.Report{UUID: "\x00nonsense"})
+	why := w.reports("h1", spawned(2), spawned(1), spawned(3), spawned(4), spawned(99),
+		cellwire.Report{UUID: "\x00nonsense"})
 	for i, refused := range []bool{true, false, true, true, true, true} {
 		if (why[i] != "") != refused {
 			t.Errorf("report %d: refused with %q", i, why[i])
 		}
 	}
 	if foreign, unknown := why[0], why[4]; len(foreign) != len(unknown) {
-		t.Errorf("a foreign server is refused with %q, one that is not there with %q: that tells something", foreign, unknown)
+		t.Errorf("a foreign server is refused with %q, one that is not there with %q: that tells something",
+			foreign, unknown)
 	}
 	same(t, "what h1 may not change", []cellwire.Server{w.server(2), w.server(3), w.server(4)}, before)
 	testproc.Equal(t, w.server(1).VMState, cellwire.VMActive, "its own server is %s")
@@ -210,12 +220,15 @@ func TestDrain(t *testing.T) {
 	if state := w.register("h2"); !state.Service.Disabled {
 		t.Errorf("its next report is answered with %+v", state)
 	}
-	same(t, "the same again", do[cellwire.Service](w, "PATCH", at, cellwire.ServicePatch{Disabled: &yes}).DisabledReason, why)
-	if got := do[cellwire.Service](w, "PATCH", at, cellwire.ServicePatch{DisabledReason: &none}); got.DisabledReason != "" || !got.Disabled {
+	same(t, "the same again", do[cellwire.Service](w, "PATCH", at, cellwire.ServicePatch{Disabled: &yes}).
+		DisabledReason, why)
+	if got := do[cellwire.Service](w, "PATCH", at,
+		cellwire.ServicePatch{DisabledReason: &none}); got.DisabledReason != "" || !got.Disabled {
 		t.Errorf("without a reason: %+v", got)
 	}
 	do[cellwire.Service](w, "PATCH", at, cellwire.ServicePatch{DisabledReason: &why})
-	if got := do[cellwire.Service](w, "PATCH", at, cellwire.ServicePatch{Disabled: &no}); got.Disabled || got.DisabledReason != "" {
+	if got := do[cellwire.Service](w, "PATCH", at, cellwire.ServicePatch{Disabled: &no}); got.Disabled ||
+		got.DisabledReason != "" {
 		t.Errorf("enabled: %+v", got)
 	}
 	w.refused(400, cellwire.CodeBadRequest, "PATCH", at, cellwire.ServicePatch{DisabledReason: &why})
@@ -230,7 +243,8 @@ func TestHostComesBackToALocalDelete(t *testing.T) {
 	w.active(1, "h1")
 	w.pass(time.Hour)
 	for range 2 {
-		got := do[cellwire.DeleteAnswer](w, "POST", "/v1/servers/"+sid(1)+"/delete", cellwire.DeleteRequest{Kind: cellwire.DeleteNormal})
+		got := do[cellwire.DeleteAnswer](w, "POST", "/v1/servers/"+sid(1)+"/delete",
+			cellwire.DeleteRequest{Kind: cellwire.DeleteNormal})
 		if !got.Local || !got.Server.Deleted {
 			t.Errorf("deleted: %+v", got)
 		}
@@ -258,24 +272,29 @@ func TestRestoreOnADownHost(t *testing.T) {
 	if shutdown.Want != cellwire.WantShutdown {
 		t.Fatalf("the wish is %s", shutdown.Want)
 	}
-	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: shutdown.Server.Revision})
+	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown,
+		Revision: shutdown.Server.Revision})
 	w.pass(time.Hour)
 	restoring := do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/restore", nil)
 	same(t, "restored again", do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/restore", nil), restoring)
 	if restoring.TaskState != cellwire.TaskRestoring || restoring.DeletedAt != nil {
 		t.Errorf("restoring: %+v", restoring)
 	}
-	if got := do[cellwire.StatesAnswer](w, "POST", "/v1/servers/states", cellwire.StatesRequest{UUIDs: []string{sid(1)}}).States; got[0].Gone() {
+	if got := do[cellwire.StatesAnswer](w, "POST",
+		"/v1/servers/states", cellwire.StatesRequest{UUIDs: []string{sid(1)}}).States; got[0].Gone() {
 		t.Errorf("it counts as gone while it is restored: %+v", got[0])
 	}
 	w.register("h1")
-	if why := w.reports("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: shutdown.Server.Revision}); why[0] == "" {
+	if why := w.reports("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled,
+		PowerState: plugins.PowerShutdown, Revision: shutdown.Server.Revision}); why[0] == "" {
 		t.Error("a report about the shutdown was taken for one about the restore")
 	}
 	item := w.work("h1", 0, "").Items[0]
 	testproc.Equal(t, item.Want, cellwire.WantRunning, "the wish is %s")
-	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerRunning, Revision: item.Server.Revision})
-	if got := w.server(1); got.VMState != cellwire.VMActive || got.TaskState != "" || got.PowerState != plugins.PowerRunning {
+	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerRunning,
+		Revision: item.Server.Revision})
+	if got := w.server(1); got.VMState != cellwire.VMActive || got.TaskState != "" ||
+		got.PowerState != plugins.PowerRunning {
 		t.Errorf("restored: %+v", got)
 	}
 }

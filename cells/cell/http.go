@@ -58,7 +58,8 @@ func (x *exchange) readTerm() error {
 	if text := x.R.Header.Get(cellwire.HeaderTerm); text != "" {
 		var err error
 		if term, err = strconv.ParseInt(text, 10, 64); err != nil || term < 1 || term > maxTerm {
-			return badRequest("The header %s is %.64q, not a whole number from 1 to %d.", cellwire.HeaderTerm, text, int64(maxTerm))
+			return badRequest("The header %s is %.64q, not a whole number from 1 to %d.",
+				cellwire.HeaderTerm, text, int64(maxTerm))
 		}
 	}
 	if cellwire.TermOf(x.ctx()) != term { // a client in the same process may have left its own there
@@ -99,9 +100,11 @@ func (c *Cell) Refuse(w http.ResponseWriter, r *http.Request, status int, reason
 func (x *exchange) Handle() error {
 	found := x.cell.routes.Find(x.R)
 	switch {
-	case found.Err != nil && found.Err.Status == http.StatusNotFound: // most often a URL that was meant for another service
-		return osapi.NotFound("This is a cell of compute-agent, which has no %s. Only the compute API and agents use its URL; "+
-			"other clients use those of the compute API and of Placement.", osapi.Shortened(x.R.URL.Path))
+	// most often a URL that was meant for another service
+	case found.Err != nil && found.Err.Status == http.StatusNotFound:
+		return osapi.NotFound(
+			"This is a cell of compute-agent, which has no %s. Only the compute API and agents use its URL; "+
+				"other clients use those of the compute API and of Placement.", osapi.Shortened(x.R.URL.Path))
 	case found.Err != nil:
 		return found.Err
 	}
@@ -138,7 +141,8 @@ func (x *exchange) Handle() error {
 	trail.Failed(err)
 	trail.Write(x.ctx())
 	if err == nil && found.Route.changes() && cellwire.OriginOf(x.ctx()).RequestID != "" {
-		x.logger().Info().Str("method", x.R.Method).Str("path", x.R.URL.Path).Msg("Carried out a change for the compute API.")
+		x.logger().Info().Str("method", x.R.Method).
+			Str("path", x.R.URL.Path).Msg("Carried out a change for the compute API.")
 	}
 	if errors.Is(err, errAnswered) {
 		return nil
@@ -204,20 +208,26 @@ func (x *exchange) Explain(err error) *osapi.Error {
 	case errors.As(err, &told):
 		return refusal(told.Status, told.Code, told.Message)
 	case errors.As(err, &large):
-		return refusal(http.StatusRequestEntityTooLarge, cellwire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
+		return refusal(http.StatusRequestEntityTooLarge,
+			cellwire.CodeTooLarge, fmt.Sprintf("The body has more than %d bytes.", large.Limit))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The request was cancelled before it completed.")
+		return refusal(http.StatusServiceUnavailable,
+			cellwire.CodeUnavailable, "The request was cancelled before it completed.")
 	case errors.Is(err, celldb.ErrUnavailable):
 		if x.cell.logLimiter.Allow("database " + err.Error()) {
-			log.Error().Msg("The cell's database is unavailable. Requests are rejected with 503, and the compute API treats the cell as down. Follow the error. " +
-				"Logged at most once a minute per cause.")
+			log.Error().
+				Msg("The cell's database is unavailable. Requests are rejected with 503, and the compute API treats " +
+					"the cell as down. Follow the error. " +
+					"Logged at most once a minute per cause.")
 		}
 		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The cell's database is unavailable.")
 	case errors.Is(err, osapi.ErrBug):
-		return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "Internal error of the cell; see its log.")
+		return refusal(http.StatusInternalServerError,
+			cellwire.CodeInternal, "Internal error of the cell; see its log.")
 	}
 	log.Error().Msg("A request failed with an unexpected error. Nothing was written.")
-	return refusal(http.StatusInternalServerError, cellwire.CodeInternal, "The request failed in the cell; see its log.")
+	return refusal(http.StatusInternalServerError,
+		cellwire.CodeInternal, "The request failed in the cell; see its log.")
 }
 
 func refusal(status int, code cellwire.Code, message string) *osapi.Error {
@@ -248,7 +258,8 @@ func (x *exchange) reject(one *call, who caller, err error) error {
 		e = osapi.Unauthorized(err)
 	default:
 		x.cell.config.Logger.Error().Err(err).Msg("Could not authenticate a request, so it was rejected.")
-		return refusal(http.StatusServiceUnavailable, cellwire.CodeUnavailable, "The request cannot be authenticated now.")
+		return refusal(http.StatusServiceUnavailable,
+			cellwire.CodeUnavailable, "The request cannot be authenticated now.")
 	}
 	x.cell.logRejected(x.R, one, who, e)
 	return e
@@ -277,5 +288,6 @@ func decode[T any](x *exchange) (value T, err error) {
 }
 
 func badRequest(format string, args ...any) error {
-	return &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
+	return &cellwire.Error{Status: http.StatusBadRequest,
+		Code: cellwire.CodeBadRequest, Message: fmt.Sprintf(format, args...)}
 }

@@ -51,22 +51,25 @@ func NoAuth() Auth {
 // Tokens asks tokens. One with the role compute-api is the compute API, one with the role agent is
 // the agent of the host that is its user, unless that is on the deny list.
 func Tokens(tokens osapi.Authenticator) Auth {
-	return Auth{"token", cellwire.HostAuthToken, func(r *http.Request, _ time.Time, denied *pki.DenyList) (caller, error) {
-		p, err := tokens.Authenticate(r)
-		if err != nil {
-			return caller{}, err
-		}
-		agent := p.HasRole(RoleAgent)
-		if !agent && !p.HasRole(RoleAPI) {
-			return caller{user: p.User}, forbidden("The token has neither role of a cell's clients: " + RoleAPI + " or " + RoleAgent + ".")
-		}
-		if agent {
-			if err := denied.Check(p.User, time.Time{}); err != nil {
-				return caller{user: p.User}, notLetIn(err)
+	return Auth{"token", cellwire.HostAuthToken,
+		func(r *http.Request, _ time.Time, denied *pki.DenyList) (caller, error) {
+			p, err := tokens.Authenticate(r)
+			if err != nil {
+				return caller{}, err
 			}
-		}
-		return caller{user: p.User, api: p.HasRole(RoleAPI), host: func(name string) bool { return agent && name == p.User }}, nil
-	}}
+			agent := p.HasRole(RoleAgent)
+			if !agent && !p.HasRole(RoleAPI) {
+				return caller{user: p.User},
+					forbidden("The token has neither role of a cell's clients: " + RoleAPI + " or " + RoleAgent + ".")
+			}
+			if agent {
+				if err := denied.Check(p.User, time.Time{}); err != nil {
+					return caller{user: p.User}, notLetIn(err)
+				}
+			}
+			return caller{user: p.User, api: p.HasRole(RoleAPI),
+				host: func(name string) bool { return agent && name == p.User }}, nil
+		}}
 }
 
 // MutualTLS asks the client's certificate, which the TLS configuration has had verified, with each
@@ -76,32 +79,34 @@ func Tokens(tokens osapi.Authenticator) Auth {
 func MutualTLS(apiNames []string) Auth {
 	apiNames = slices.Clone(apiNames)
 	isAPI := func(name string) bool { return slices.Contains(apiNames, name) }
-	return Auth{"mtls", cellwire.HostAuthCertificate, func(r *http.Request, now time.Time, denied *pki.DenyList) (caller, error) {
-		id, err := pki.Peer(r.TLS, now)
-		if err != nil {
-			return caller{}, &osapi.Unauthenticated{Reason: sentence(err)}
-		}
-		who := caller{host: func(string) bool { return false }}
-		switch id.Kind {
-		case pki.Service:
-			if who.api = isAPI(id.Name) || slices.ContainsFunc(id.Names, isAPI); !who.api {
-				return who, forbidden("The certificate is of a service that is no client of a cell ([cell] api_names).")
+	return Auth{"mtls", cellwire.HostAuthCertificate,
+		func(r *http.Request, now time.Time, denied *pki.DenyList) (caller, error) {
+			id, err := pki.Peer(r.TLS, now)
+			if err != nil {
+				return caller{}, &osapi.Unauthenticated{Reason: sentence(err)}
+			}
+			who := caller{host: func(string) bool { return false }}
+			switch id.Kind {
+			case pki.Service:
+				if who.api = isAPI(id.Name) || slices.ContainsFunc(id.Names, isAPI); !who.api {
+					return who,
+						forbidden("The certificate is of a service that is no client of a cell ([cell] api_names).")
+				}
+				return who, nil
+			case pki.Host:
+				who.host, who.nodes = func(name string) bool { return name == id.Name }, id.Nodes
+				who.cell, who.enrolled = id.Cell, id.Name
+			case pki.Unmarked:
+				if who.api = slices.ContainsFunc(id.Names, isAPI); who.api {
+					return who, nil
+				}
+				who.host = func(name string) bool { return slices.Contains(id.Names, name) }
+			}
+			if err := denied.CheckIdentity(id); err != nil {
+				return who, notLetIn(err)
 			}
 			return who, nil
-		case pki.Host:
-			who.host, who.nodes = func(name string) bool { return name == id.Name }, id.Nodes
-			who.cell, who.enrolled = id.Cell, id.Name
-		case pki.Unmarked:
-			if who.api = slices.ContainsFunc(id.Names, isAPI); who.api {
-				return who, nil
-			}
-			who.host = func(name string) bool { return slices.Contains(id.Names, name) }
-		}
-		if err := denied.CheckIdentity(id); err != nil {
-			return who, notLetIn(err)
-		}
-		return who, nil
-	}}
+		}}
 }
 
 // notLetIn is the refusal of a host on the deny list.
@@ -120,13 +125,16 @@ func sentence(err error) string {
 // interface and for unix sockets. Peer is for unix sockets only.
 func (a Auth) CheckListen(address net.Addr) error {
 	if a.name == peerName && address.Network() != "unix" {
-		return fmt.Errorf("a cell that authenticates users of the machine (auth = \"peer\") listens on a unix socket, and %s is not one: set listen to unix:///PATH", address)
+		return fmt.Errorf(
+			"a cell that authenticates users of the machine (auth = \"peer\") listens on a unix socket, and %s is "+
+				"not one: set listen to unix:///PATH", address)
 	}
 	if a.name != "noauth" || osapi.IsLoopbackAddr(address) {
 		return nil
 	}
 	return fmt.Errorf(
-		"a cell without authentication does not listen on %s, where other machines can reach it: listen on 127.0.0.1 or a unix socket, or set auth to token or mtls",
+		"a cell without authentication does not listen on %s, where other machines can reach it: listen on "+
+			"127.0.0.1 or a unix socket, or set auth to token or mtls",
 		address,
 	)
 }
@@ -167,7 +175,8 @@ func (c *Cell) ofAnother(who caller) bool {
 	if who.cell == "" && c.unbound.Allow(who.enrolled) {
 		c.config.Logger.Warn().Str("host", who.enrolled).
 			Msg("The certificate of a host names no cell, so that all cells with the same CA let it in. " +
-				"The enrolment service names the cell with the next renewal; `compute-agent ca sign` does with --cell. " +
+				"The enrolment service names the cell with the next renewal; `compute-agent ca sign` does " +
+				"with --cell. " +
 				"Logged once a day for each host.")
 	}
 	return who.cell != "" && who.cell != c.config.Name
@@ -193,7 +202,8 @@ func isRefusal(err error) bool {
 
 // reporter is the host that sends a request, and how it showed who it is.
 func (x *exchange) reporter() celldb.Reporter {
-	return celldb.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes, Address: osapi.ClientAddress(x.R)}
+	return celldb.Reporter{Host: x.R.PathValue("host"), Auth: x.cell.config.Auth.hosts, Nodes: x.who.nodes,
+		Address: osapi.ClientAddress(x.R)}
 }
 
 func forbidden(message string) error {

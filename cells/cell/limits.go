@@ -97,12 +97,14 @@ func (x *exchange) limit() error {
 	}
 	if x.cell.logLimiter.Allow("limit " + host) {
 		x.cell.config.Logger.Warn().Str("host", host).Float64("per_second", hostRate).
-			Msg("A host sends too many requests, so some are answered with 429. Does more than one agent use its name? Logged at most once a minute per host.")
+			Msg("A host sends too many requests, so some are answered with 429. Does more than one agent use its " +
+				"name? Logged at most once a minute per host.")
 	}
 	seconds := int64(wait/time.Second) + 1
 	x.W.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	return &cellwire.Error{Status: http.StatusTooManyRequests, Code: cellwire.CodeTooMany, Message: fmt.Sprintf(
-		"The host has sent too many requests: %d at once, and %d in a second, are taken. Wait %d s.", int(hostBurst), int(hostRate), seconds)}
+		"The host has sent too many requests: %d at once, and %d in a second, are taken. Wait %d s.",
+		int(hostBurst), int(hostRate), seconds)}
 }
 
 // troubles are the problems of nodes that were logged, by host.
@@ -156,7 +158,9 @@ func (c *Cell) noteProblems(host string, problems []cellwire.NodeProblem) {
 		if i == maxLoggedProblems || !c.logLimiter.Allow("node "+host+" "+p.UUID+" "+string(p.Code)+" "+p.Host) {
 			break
 		}
-		c.config.Logger.Warn().Str("host", host).Str("node", p.UUID).Str("problem", string(p.Code)).Str("why", p.Message).
-			Msg("A node of a host gets no new servers there. See `compute-agent cells manage list-hosts` and docs/identity.md.")
+		c.config.Logger.Warn().Str("host", host).
+			Str("node", p.UUID).Str("problem", string(p.Code)).Str("why", p.Message).
+			Msg("A node of a host gets no new servers there. See `compute-agent cells manage list-hosts` and " +
+				"docs/identity.md.")
 	}
 }

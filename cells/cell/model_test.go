@@ -84,7 +84,8 @@ func (m *model) apply(op string, n int) (status int, local bool) {
 			s.task = "deleting"
 			return 200, false
 		}
-		*s = modelServer{there: true, deleted: true, vm: "deleted", launched: s.launched, unfreed: true, cleanup: !s.hidden && hostOf(n) != ""}
+		*s = modelServer{there: true, deleted: true, vm: "deleted", launched: s.launched, unfreed: true,
+			cleanup: !s.hidden && hostOf(n) != ""}
 		return 200, true
 	case "restore":
 		if s.vm != "soft-delete" || s.task == "deleting" {
@@ -93,9 +94,12 @@ func (m *model) apply(op string, n int) (status int, local bool) {
 		s.task = "restoring"
 	case "start", "stop", "reboot", "reboot-hard":
 		begins := map[string]string{
-			"start stopped/": "powering-on", "stop active/": "powering-off", "reboot active/": "rebooting", "reboot-hard active/": "rebooting_hard",
-			"reboot-hard stopped/": "rebooting_hard", "reboot-hard active/rebooting": "rebooting_hard", "reboot-hard active/reboot_started": "rebooting_hard",
-			"reboot-hard active/rebooting_hard": "rebooting_hard", "reboot-hard stopped/rebooting_hard": "rebooting_hard",
+			"start stopped/": "powering-on", "stop active/": "powering-off", "reboot active/": "rebooting",
+			"reboot-hard active/":  "rebooting_hard",
+			"reboot-hard stopped/": "rebooting_hard", "reboot-hard active/rebooting": "rebooting_hard",
+			"reboot-hard active/reboot_started":  "rebooting_hard",
+			"reboot-hard active/rebooting_hard":  "rebooting_hard",
+			"reboot-hard stopped/rebooting_hard": "rebooting_hard",
 		}
 		task, may := begins[op+" "+s.vm+"/"+s.task]
 		switch {
@@ -167,11 +171,13 @@ func (m *model) report(kind cellwire.ReportKind, n int, power plugins.PowerState
 		switch {
 		case late:
 		case s.task == "rebooting", s.task == "rebooting_hard":
-			s.task, s.power = map[string]string{"rebooting": "reboot_started", "rebooting_hard": "reboot_started_hard"}[s.task], power
+			s.task, s.power =
+				map[string]string{"rebooting": "reboot_started", "rebooting_hard": "reboot_started_hard"}[s.task], power
 		case s.task == "powering-off":
 			s.vm, s.task = "stopped", ""
 			sync()
-		case s.task == "restoring", s.task == "powering-on", s.task == "reboot_started", s.task == "reboot_started_hard":
+		case s.task == "restoring", s.task == "powering-on", s.task == "reboot_started",
+			s.task == "reboot_started_hard":
 			s.vm, s.task = "active", ""
 			sync()
 		case s.task == "soft-deleting" || s.vm == "soft-delete":
@@ -195,7 +201,8 @@ func (m *model) want(n int) cellwire.Want {
 		return ""
 	case s.task == "restoring", s.task == "powering-on", s.task == "reboot_started", s.task == "reboot_started_hard":
 		return cellwire.WantRunning
-	case s.task == "soft-deleting", s.task == "powering-off", s.task == "rebooting", s.task == "rebooting_hard", s.vm == "soft-delete":
+	case s.task == "soft-deleting", s.task == "powering-off", s.task == "rebooting",
+		s.task == "rebooting_hard", s.vm == "soft-delete":
 		return cellwire.WantShutdown
 	}
 	return cellwire.WantPresent
@@ -233,14 +240,16 @@ func TestModel(t *testing.T) {
 		rt.Repeat(map[string]func(*rapid.T){
 			"call": func(rt *rapid.T) {
 				n := server.Draw(rt, "server")
-				op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "soft", "soft", "restore", "restore", "freed", "start", "stop", "reboot", "reboot-hard"}).Draw(rt, "op")
+				op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "soft",
+					"soft", "restore", "restore", "freed", "start", "stop", "reboot", "reboot-hard"}).Draw(rt, "op")
 				status, local := m.apply(op, n)
 				got := w.call(op, n)
 				if got.Code != status {
 					rt.Fatalf("%s of server %d: answered %d %s, want %d", op, n, got.Code, got.Body, status)
 				}
 				if op == "delete" || op == "soft" {
-					if answer := decodeAs[cellwire.DeleteAnswer](rt, got.Body.Bytes()); status == 200 && answer.Local != local {
+					if answer := decodeAs[cellwire.DeleteAnswer](rt, got.Body.Bytes()); status == 200 &&
+						answer.Local != local {
 						rt.Fatalf("%s of server %d: local is %v, want %v", op, n, answer.Local, local)
 					}
 				}
@@ -248,7 +257,8 @@ func TestModel(t *testing.T) {
 			"report": func(rt *rapid.T) {
 				n := server.Draw(rt, "server")
 				h := rapid.SampledFrom([]string{"h1", "h2"}).Draw(rt, "host")
-				kind := rapid.SampledFrom([]cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled}).Draw(rt, "kind")
+				kind := rapid.SampledFrom([]cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed,
+					cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled}).Draw(rt, "kind")
 				power := rapid.SampledFrom([]plugins.PowerState{0, 1, 3, 4, 6, 7}).Draw(rt, "power")
 				taken := h == hostOf(n) && m.report(kind, n, power)
 				why := w.reports(h, cellwire.Report{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40})
@@ -291,7 +301,8 @@ func check(rt *rapid.T, w *world, m *model, views map[string]*agentView, epoch s
 			continue
 		}
 		got := w.server(n)
-		seen := modelServer{true, got.Hidden, got.Deleted, got.VMState, got.TaskState, got.PowerState, got.LaunchedAt != nil, s.unfreed, s.cleanup}
+		seen := modelServer{true, got.Hidden, got.Deleted,
+			got.VMState, got.TaskState, got.PowerState, got.LaunchedAt != nil, s.unfreed, s.cleanup}
 		if seen != *s {
 			rt.Fatalf("server %d is %+v, want %+v", n, seen, *s)
 		}

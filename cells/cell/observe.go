@@ -29,7 +29,8 @@ const UnknownKind cellwire.ReportKind = "unknown"
 
 // ReportKinds are the kinds of reports that there are.
 func ReportKinds() []cellwire.ReportKind {
-	return []cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled,
+	return []cellwire.ReportKind{cellwire.ReportSpawned,
+		cellwire.ReportFailed, cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled,
 		cellwire.ReportDeparted, cellwire.ReportArrived, cellwire.ReportLeft}
 }
 

@@ -49,7 +49,8 @@ func TestObserver(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Observer = s })
 	const uuid = "5e000000-0000-4000-8000-000000000001"
 	w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "1"})
-	w.send("PUT", "/v1/servers/"+uuid, cellwire.Server{UUID: uuid, ProjectID: "p", Name: "a", Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+	w.send("PUT", "/v1/servers/"+uuid, cellwire.Server{UUID: uuid, ProjectID: "p", Name: "a", Host: "h1", Node: "n1",
+		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start})
 	w.send("POST", "/v1/servers/"+uuid+"/release", nil)
 	w.send("POST", "/v1/hosts/h1/reports", cellwire.Reports{Reports: []cellwire.Report{
@@ -103,7 +104,8 @@ func TestDamagedDatabaseIsNotUsedAgain(t *testing.T) {
 	w := begin(t, func(c *cell.Config) { c.Store = damaged{c.Store} })
 	testproc.Check(t, w.cell.Check(t.Context()))
 	do[cellwire.CellInfo](w, "GET", "/v1/cell", nil)
-	for _, path := range []string{"/v1/servers/" + sid(1), "/v1/cell", "/v1/services", "/v1/servers/" + sid(1), "/v1/survey"} {
+	for _, path := range []string{"/v1/servers/" + sid(1),
+		"/v1/cell", "/v1/services", "/v1/servers/" + sid(1), "/v1/survey"} {
 		if got := w.send("GET", path, nil); got.Code != http.StatusServiceUnavailable {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
 		}
@@ -125,9 +127,11 @@ func TestWaiting(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		w.send("GET", fmt.Sprintf("/v1/hosts/h1/work?after=%d&epoch=%s&wait=60", first.Revision, first.Epoch), nil, func(r *http.Request) { *r = *r.WithContext(ctx) })
+		w.send("GET", fmt.Sprintf("/v1/hosts/h1/work?after=%d&epoch=%s&wait=60", first.Revision, first.Epoch), nil,
+			func(r *http.Request) { *r = *r.WithContext(ctx) })
 	}()
-	testproc.Eventually(t, testproc.Patience, "a request waits", testproc.True(func() bool { return w.cell.Waiting() == 1 }))
+	testproc.Eventually(t, testproc.Patience,
+		"a request waits", testproc.True(func() bool { return w.cell.Waiting() == 1 }))
 	end()
 	<-ended
 	testproc.Equal(t, w.cell.Waiting(), 0, "%d wait after the client went away")

@@ -34,18 +34,22 @@ import (
 // what it is.
 func withIdentity(id pki.Identity) func(*http.Request) {
 	return func(r *http.Request) {
-		c := &x509.Certificate{Subject: pkix.Name{CommonName: id.Names[0]}, DNSNames: id.Names, URIs: id.URIs(), NotBefore: id.Issued, NotAfter: id.Expires}
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c}, VerifiedChains: [][]*x509.Certificate{{c}}}
+		c := &x509.Certificate{Subject: pkix.Name{CommonName: id.Names[0]}, DNSNames: id.Names, URIs: id.URIs(),
+			NotBefore: id.Issued, NotAfter: id.Expires}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c},
+			VerifiedChains: [][]*x509.Certificate{{c}}}
 	}
 }
 
 // identityOf is the identity of a host for a day, with its nodes.
 func identityOf(name string, nodes ...string) pki.Identity {
-	return pki.Identity{Kind: pki.Host, Name: name, Names: []string{name}, Nodes: nodes, Issued: start.Add(-time.Hour), Expires: start.Add(23 * time.Hour)}
+	return pki.Identity{Kind: pki.Host, Name: name, Names: []string{name}, Nodes: nodes, Issued: start.Add(-time.Hour),
+		Expires: start.Add(23 * time.Hour)}
 }
 
 func serviceIdentity(name string, names ...string) pki.Identity {
-	return pki.Identity{Kind: pki.Service, Name: name, Names: names, Issued: start.Add(-time.Hour), Expires: start.Add(23 * time.Hour)}
+	return pki.Identity{Kind: pki.Service, Name: name, Names: names, Issued: start.Add(-time.Hour),
+		Expires: start.Add(23 * time.Hour)}
 }
 
 func denied(t *testing.T, lines string) *pki.DenyFile {
@@ -69,15 +73,18 @@ func TestAHostOfAnotherCell(t *testing.T) {
 	for _, one := range everyCall {
 		got := send(t, w.cell, one.method, one.target, one.body, of("cell2"))
 		message := refusal(t, got, 403, cellwire.CodeForbidden)
-		for _, part := range []string{"host h1 is for cell cell2, and this is cell cell1", "cell_client.url", "add-host h1 --cell cell1 --again"} {
+		for _, part := range []string{"host h1 is for cell cell2, and this is cell cell1", "cell_client.url",
+			"add-host h1 --cell cell1 --again"} {
 			testproc.Contains(t, message, part, "%s %s: %s", one.method, one.target)
 		}
 	}
-	if services := testproc.Try(w.store.Services(t.Context(), celldb.Moment{Now: start, DownTime: time.Minute})).Or(t); len(services) > 0 {
+	if services := testproc.Try(w.store.Services(t.Context(), celldb.Moment{Now: start, DownTime: time.Minute})).
+		Or(t); len(services) > 0 {
 		t.Errorf("the cell has %+v", services)
 	}
 	const unbound = "names no cell"
-	if log := w.log.String(); strings.Contains(log, unbound) || strings.Count(log, "Rejected a request") != 1 || !strings.Contains(log, "may be stolen") {
+	if log := w.log.String(); strings.Contains(log, unbound) || strings.Count(log, "Rejected a request") != 1 ||
+		!strings.Contains(log, "may be stolen") {
 		t.Errorf("the log has %s", log)
 	}
 	for _, cell := range []string{"cell1", "", ""} {
@@ -137,7 +144,8 @@ func TestCertificatesAreWhatTheySay(t *testing.T) {
 	}
 	tokens := testproc.Try(osapi.ReadTokens(strings.NewReader(tokenLine("t-h9", "agent", "h9")), "tokens")).Or(t)
 	w = begin(t, func(c *cell.Config) { c.Auth, c.Denied = cell.Tokens(tokens), list })
-	refusal(t, w.send("PUT", "/v1/hosts/h9", cellwire.HostReport{Version: "1"}, withToken("t-h9")), 403, cellwire.CodeForbidden)
+	refusal(t, w.send("PUT", "/v1/hosts/h9", cellwire.HostReport{Version: "1"}, withToken("t-h9")), 403,
+		cellwire.CodeForbidden)
 }
 
 // TestStolenHost is the attack of issue "a host reports another host's node": with the certificate
@@ -147,25 +155,29 @@ func TestStolenHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	node, own := uuid(1, 1), uuid(1, 2)
 	for name, thief := range map[string]pki.Identity{
-		"of the site's CA": {Kind: pki.Unmarked, Names: []string{"h2"}, Issued: start, Expires: start.Add(23 * time.Hour)},
-		"without nodes":    identityOf("h2"),
-		"with nodes":       identityOf("h2", own),
+		"of the site's CA": {Kind: pki.Unmarked, Names: []string{"h2"}, Issued: start,
+			Expires: start.Add(23 * time.Hour)},
+		"without nodes": identityOf("h2"),
+		"with nodes":    identityOf("h2", own),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, func(c *cell.Config) { c.Auth = cell.MutualTLS([]string{"compute-api"}) })
 			api := withIdentity(serviceIdentity("compute-api", "x"))
 			report := func(id pki.Identity, host string, nodes ...cellwire.ReportedNode) cellwire.HostState {
 				t.Helper()
-				got := w.send("PUT", "/v1/hosts/"+host, cellwire.HostReport{Version: "1", Nodes: nodes}, withIdentity(id))
+				got := w.send("PUT", "/v1/hosts/"+host,
+					cellwire.HostReport{Version: "1", Nodes: nodes}, withIdentity(id))
 				if got.Code != 200 {
 					t.Fatalf("%d %s", got.Code, got.Body)
 				}
 				return decodeAs[cellwire.HostState](t, got.Body.Bytes())
 			}
-			victim := pki.Identity{Kind: pki.Unmarked, Names: []string{"h1"}, Issued: start, Expires: start.Add(23 * time.Hour)}
+			victim := pki.Identity{Kind: pki.Unmarked,
+				Names: []string{"h1"}, Issued: start, Expires: start.Add(23 * time.Hour)}
 			a := cellwire.ReportedNode{UUID: node, Name: "cn1"}
 			report(victim, "h1", a)
-			if got := w.send("POST", "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: []string{node}}, api); got.Code != 204 {
+			if got := w.send("POST", "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: []string{node}},
+				api); got.Code != 204 {
 				t.Fatal(got.Body)
 			}
 			for _, silent := range []bool{false, true} {
@@ -180,7 +192,9 @@ func TestStolenHost(t *testing.T) {
 				refusal(t, w.send("PUT", "/v1/servers/"+sid(1), server, api), 409, cellwire.CodeContested)
 			}
 			got := report(victim, "h1", a)
-			if contested := thief.Nodes == nil; contested != (len(got.Problems) == 1 && got.Problems[0].Code == cellwire.NodeContested && got.Problems[0].Host == "h2") || len(got.Refused) != 0 {
+			if contested := thief.Nodes == nil; contested != (len(got.Problems) == 1 &&
+				got.Problems[0].Code == cellwire.NodeContested &&
+				got.Problems[0].Host == "h2") || len(got.Refused) != 0 {
 				t.Errorf("the victim is answered %+v", got)
 			}
 			answer := decodeAs[cellwire.NodesAnswer](t, w.send("GET", "/v1/compute-nodes", nil, api).Body.Bytes())
@@ -227,13 +241,15 @@ func TestTwoAgentsWithOneCertificate(t *testing.T) {
 		b, a = beat("b"), beat("a")
 	}
 	for name, state := range map[string]cellwire.HostState{"a": a, "b": b} {
-		if len(state.Refused) != 0 || len(state.Problems) != 1 || state.Problems[0].Code != cellwire.NodeSeveralAgents ||
+		if len(state.Refused) != 0 || len(state.Problems) != 1 ||
+			state.Problems[0].Code != cellwire.NodeSeveralAgents ||
 			!strings.Contains(state.Problems[0].Message, "2 agents report as host h1: one that started at ") {
 			t.Errorf("%s is answered %+v", name, state)
 		}
 	}
 	refusal(t, boot(), 409, cellwire.CodeContested)
-	services := decodeAs[map[string][]cellwire.Service](t, w.send("GET", "/v1/services", nil, api).Body.Bytes())["services"]
+	services := decodeAs[map[string][]cellwire.Service](t,
+		w.send("GET", "/v1/services", nil, api).Body.Bytes())["services"]
 	if len(services) != 1 || !services[0].Twice || len(services[0].Agents) != 2 || len(services[0].Contested) != 1 {
 		t.Errorf("%+v", services)
 	}
@@ -256,11 +272,13 @@ func TestAnExpiredHostDoesNotWait(t *testing.T) {
 		if got := w.send("PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "1"}, withIdentity(id)); got.Code != 200 {
 			t.Fatal(got.Body)
 		}
-		work := decodeAs[cellwire.Work](t, w.send("GET", "/v1/hosts/h1/work?after=0", nil, withIdentity(id)).Body.Bytes())
+		work := decodeAs[cellwire.Work](t,
+			w.send("GET", "/v1/hosts/h1/work?after=0", nil, withIdentity(id)).Body.Bytes())
 		began := time.Now()
 		answered := make(chan *httptest.ResponseRecorder, 1)
 		go func() {
-			answered <- w.send("GET", fmt.Sprintf("/v1/hosts/h1/work?after=%d&epoch=%s&wait=60", work.Revision, work.Epoch), nil, withIdentity(id))
+			answered <- w.send("GET", fmt.Sprintf("/v1/hosts/h1/work?after=%d&epoch=%s&wait=60",
+				work.Revision, work.Epoch), nil, withIdentity(id))
 		}()
 		synctest.Wait()
 		w.pass(24 * time.Hour)

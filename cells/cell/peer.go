@@ -34,7 +34,8 @@ func Peer(apiUsers, agentUsers []string, host string) (Auth, error) {
 	return Auth{peerName, cellwire.HostAuthNone, func(r *http.Request, _ time.Time, _ *pki.DenyList) (caller, error) {
 		uid, err := osapi.PeerUID(r)
 		if errors.Is(err, osapi.ErrNoPeer) {
-			return caller{}, &osapi.Unauthenticated{Reason: "Only users of this machine are served, over the cell's unix socket."}
+			return caller{},
+				&osapi.Unauthenticated{Reason: "Only users of this machine are served, over the cell's unix socket."}
 		}
 		if err != nil {
 			return caller{}, err
@@ -42,7 +43,9 @@ func Peer(apiUsers, agentUsers []string, host string) (Auth, error) {
 		who := caller{user: "uid " + strconv.FormatUint(uint64(uid), 10), api: slices.Contains(api, uid)}
 		agent := slices.Contains(agents, uid)
 		if !agent && !who.api {
-			return who, forbidden("The user of this process is neither the compute API's ([cell] api_users) nor the agent's ([cell] agent_users).")
+			return who, forbidden(
+				"The user of this process is neither the compute API's ([cell] api_users) nor the agent's ([cell] " +
+					"agent_users).")
 		}
 		who.host = func(name string) bool { return agent && name == host }
 		return who, nil
@@ -57,7 +60,10 @@ func uidsOf(names []string) ([]uint32, error) {
 		if _, err := strconv.ParseUint(name, 10, 32); err != nil {
 			known, err := user.Lookup(name)
 			if err != nil {
-				return nil, fmt.Errorf("%w; run `systemd-sysusers` if it is one of compute-agent's, or name a user of this machine", err)
+				return nil,
+					fmt.Errorf(
+						"%w; run `systemd-sysusers` if it is one of compute-agent's, or name a user of this machine",
+						err)
 			}
 			text = known.Uid
 		}

@@ -32,7 +32,8 @@ func connectAs(ctx context.Context, uid int, path string) (c net.Conn, err error
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // not unlocked: the thread, which has another user now, ends with the goroutine
-		if _, _, failed := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); failed != 0 {
+		if _, _, failed := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0),
+			uintptr(uid), ^uintptr(0)); failed != 0 {
 			err = failed
 			return
 		}
@@ -69,9 +70,10 @@ func TestPeer(t *testing.T) {
 		api, agents []string
 		clients     []client
 	}{
-		"the compute API":    {[]string{text}, nil, []client{{self, "h1", 200, 403}}},
-		"the agent":          {nil, []string{text}, []client{{self, "h1", 403, 200}, {self, "h2", 403, 403}}},
-		"both":               {[]string{text}, []string{text}, []client{{self, "h1", 200, 200}, {self, "h2", 200, 403}}},
+		"the compute API": {[]string{text}, nil, []client{{self, "h1", 200, 403}}},
+		"the agent":       {nil, []string{text}, []client{{self, "h1", 403, 200}, {self, "h2", 403, 403}}},
+		"both": {[]string{text},
+			[]string{text}, []client{{self, "h1", 200, 200}, {self, "h2", 200, 403}}},
 		"no user is allowed": {nil, nil, []client{{self, "h1", 403, 403}}},
 	}
 	if self == 0 {
@@ -91,12 +93,14 @@ func TestPeer(t *testing.T) {
 				for target, want := range map[string]int{"/v1/services": one.api, "/v1/hosts/" + one.host + "/work": one.work} {
 					conn, err := connectAs(t.Context(), one.uid, path)
 					testproc.Checkf(t, err, "uid %d cannot connect", one.uid)
-					transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
+					transport := &http.Transport{DisableKeepAlives: true,
+						DialContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil }}
 					r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://cell"+target, nil)
 					got := testproc.Try(transport.RoundTrip(r)).Or(t)
 					_ = got.Body.Close()
 					// Of calls that are allowed, those of an unknown host are answered 404.
-					if allowed := got.StatusCode != http.StatusForbidden && got.StatusCode != http.StatusUnauthorized; allowed != (want == 200) || got.StatusCode >= 500 {
+					if allowed := got.StatusCode != http.StatusForbidden &&
+						got.StatusCode != http.StatusUnauthorized; allowed != (want == 200) || got.StatusCode >= 500 {
 						t.Errorf("uid %d, %s: answered %d, want %d", one.uid, target, got.StatusCode, want)
 					}
 				}

@@ -26,9 +26,11 @@ import (
 func (w *world) movable(hosts ...string) {
 	w.t.Helper()
 	for _, host := range hosts {
-		do[cellwire.HostState](w, "PUT", "/v1/hosts/"+host, cellwire.HostReport{Version: "9", Nodes: []cellwire.ReportedNode{
-			{UUID: nodeUUID(host), Name: host + "-node", Abilities: []string{plugins.AbilityMigrate, plugins.AbilityConsole}},
-		}})
+		do[cellwire.HostState](w, "PUT", "/v1/hosts/"+host,
+			cellwire.HostReport{Version: "9", Nodes: []cellwire.ReportedNode{
+				{UUID: nodeUUID(host), Name: host + "-node",
+					Abilities: []string{plugins.AbilityMigrate, plugins.AbilityConsole}},
+			}})
 	}
 }
 
@@ -58,12 +60,14 @@ func (w *world) othersServers() map[string]int {
 		q := cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold, Host: wanted}
 		testproc.Try(w.store.Migrate(context.Background(), sid(n), q, moment)).Or(w.t)
 		if chosen != "" {
-			step(n, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: chosen, Node: chosen + "-node", NodeUUID: nodeUUID(chosen)}})
+			step(n, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: chosen, Node: chosen +
+				"-node", NodeUUID: nodeUUID(chosen)}})
 		}
 	}
 	reports := func(host string, n int, kind cellwire.ReportKind) {
 		w.t.Helper()
-		w.report(host, cellwire.Report{UUID: sid(n), Kind: kind, Migration: sid(500 + n), Revision: w.server(n).Revision, PowerState: plugins.PowerRunning})
+		w.report(host, cellwire.Report{UUID: sid(n), Kind: kind, Migration: sid(500 + n),
+			Revision: w.server(n).Revision, PowerState: plugins.PowerRunning})
 	}
 	active(1)
 	w.release(on(2))
@@ -85,7 +89,8 @@ func (w *world) othersServers() map[string]int {
 	step(10, cellwire.MigrationStep{GivenBack: true})
 	reports("h1", 10, cellwire.ReportSettled)
 	return map[string]int{
-		"active": 1, "building": 2, "not released": 3, "being deleted": 4, "wanted here, and not decided": 5, "departing": 6, "arriving": 7, "resized": 8, "back from here": 10,
+		"active": 1, "building": 2, "not released": 3, "being deleted": 4, "wanted here, and not decided": 5,
+		"departing": 6, "arriving": 7, "resized": 8, "back from here": 10,
 	}
 }
 
@@ -95,7 +100,8 @@ func (w *world) agents() {
 	w.t.Helper()
 	var err error
 	w.cell, err = cell.New(cell.Config{
-		Store: w.store, Auth: cell.MutualTLS([]string{"api"}), Version: "1.2.3", StreamWait: time.Minute, Now: w.clock, Logger: zerolog.Nop(),
+		Store: w.store, Auth: cell.MutualTLS([]string{"api"}), Version: "1.2.3", StreamWait: time.Minute,
+		Now: w.clock, Logger: zerolog.Nop(),
 	})
 	testproc.Check(w.t, err)
 }
@@ -135,23 +141,31 @@ func probes() map[string][]probe {
 		"GET /v1/cell": {{"/v1/cell", ""}},
 		"PUT /v1/hosts/{host}": {
 			{"/v1/hosts/HOST", `{"version":"9","nodes":[]}`},
-			{"/v1/hosts/h3", `{"version":"9","nodes":[{"uuid":"` + nodeUUID("h3") + `","name":"h3-node"},{"uuid":"NODE","name":"n"}]}`},
-			{"/v1/hosts/h3", `{"version":"9","nodes":[{"uuid":"` + nodeUUID("h3") + `","name":"h3-node"},{"uuid":"UUID","name":"n"}]}`},
+			{"/v1/hosts/h3", `{"version":"9","nodes":[{"uuid":"` + nodeUUID("h3") +
+				`","name":"h3-node"},{"uuid":"NODE","name":"n"}]}`},
+			{"/v1/hosts/h3", `{"version":"9","nodes":[{"uuid":"` + nodeUUID("h3") +
+				`","name":"h3-node"},{"uuid":"UUID","name":"n"}]}`},
 		},
-		"GET /v1/hosts/{host}/work":            {{"/v1/hosts/HOST/work?after=0", ""}},
-		reports:                                {{"/v1/hosts/HOST/reports", `{"reports":[]}`}},
-		"GET /v1/hosts/{host}/nodes/{node}":    {{"/v1/hosts/HOST/nodes/NODE", ""}, {"/v1/hosts/h3/nodes/NODE", ""}, {"/v1/hosts/h3/nodes/UUID", ""}},
-		"GET /v1/hosts/{host}/streams/{id}":    {{"/v1/hosts/HOST/streams/STREAM", ""}, {"/v1/hosts/h3/streams/STREAM", ""}, {"/v1/hosts/h3/streams/UUID", ""}},
-		"GET /v1/hosts/{host}/arrivals/{uuid}": {{"/v1/hosts/HOST/arrivals/UUID", ""}, {"/v1/hosts/h3/arrivals/UUID", ""}, {"/v1/hosts/h9/arrivals/UUID", ""}},
+		"GET /v1/hosts/{host}/work": {{"/v1/hosts/HOST/work?after=0", ""}},
+		reports:                     {{"/v1/hosts/HOST/reports", `{"reports":[]}`}},
+		"GET /v1/hosts/{host}/nodes/{node}": {{"/v1/hosts/HOST/nodes/NODE", ""}, {"/v1/hosts/h3/nodes/NODE", ""},
+			{"/v1/hosts/h3/nodes/UUID", ""}},
+		"GET /v1/hosts/{host}/streams/{id}": {{"/v1/hosts/HOST/streams/STREAM", ""},
+			{"/v1/hosts/h3/streams/STREAM", ""}, {"/v1/hosts/h3/streams/UUID", ""}},
+		"GET /v1/hosts/{host}/arrivals/{uuid}": {{"/v1/hosts/HOST/arrivals/UUID", ""},
+			{"/v1/hosts/h3/arrivals/UUID", ""}, {"/v1/hosts/h9/arrivals/UUID", ""}},
 	}
 	for _, kind := range append(cell.ReportKinds(), "unknown") {
 		for _, rest := range []string{
-			`"power_state":1`, `"power_state":99`, `"power_state":1,"migration":"MOVE"`, `"power_state":99,"migration":"MOVE"`,
+			`"power_state":1`, `"power_state":99`, `"power_state":1,"migration":"MOVE"`,
+			`"power_state":99,"migration":"MOVE"`,
 			`"power_state":1,"migration":"` + sid(777) + `"`, `"power_state":1,"migration":"MOVE","offer":"\u0000"`,
 			`"power_state":1,"migration":"MOVE","revision":1,"fault":{"code":500,"message":"no"}`,
 		} {
 			for _, host := range []string{"h3", "h9"} {
-				all[reports] = append(all[reports], probe{"/v1/hosts/" + host + "/reports", fmt.Sprintf(`{"reports":[{"uuid":"UUID","kind":%q,%s}]}`, kind, rest)})
+				all[reports] = append(all[reports],
+					probe{"/v1/hosts/" + host + "/reports",
+						fmt.Sprintf(`{"reports":[{"uuid":"UUID","kind":%q,%s}]}`, kind, rest)})
 			}
 		}
 	}
@@ -178,12 +192,16 @@ func TestAHostLearnsNothingOfOthersServers(t *testing.T) {
 		for _, p := range tries {
 			for state, n := range states {
 				w.pass(time.Second) // for the limit of a host's requests
-				none := w.answer(call.Method, p, "UUID", sid(99), "MOVE", sid(599), "HOST", "h8", "NODE", nodeUUID("h8"))
-				if allowed := forAgents && !strings.Contains(p.path, "HOST"); allowed == strings.HasPrefix(none, "403 ") {
+				none := w.answer(call.Method, p, "UUID", sid(99), "MOVE", sid(599), "HOST",
+					"h8", "NODE", nodeUUID("h8"))
+				if allowed := forAgents &&
+					!strings.Contains(p.path, "HOST"); allowed == strings.HasPrefix(none, "403 ") {
 					t.Fatalf("%s %v: %s", name, p, none)
 				}
-				if diff := cmp.Diff(none, w.answer(call.Method, p, "UUID", sid(n), "MOVE", sid(500+n), "HOST", "h1", "NODE", nodeUUID("h1"))); diff != "" {
-					t.Errorf("%s %v: the server of another host that is %s (-unknown +other's)\n%s", name, p, state, diff)
+				if diff := cmp.Diff(none, w.answer(call.Method, p, "UUID", sid(n), "MOVE", sid(500+n), "HOST", "h1",
+					"NODE", nodeUUID("h1"))); diff != "" {
+					t.Errorf("%s %v: the server of another host that is %s (-unknown +other's)\n%s",
+						name, p, state, diff)
 				}
 			}
 		}
@@ -211,7 +229,8 @@ func TestAHostLearnsNothingOfOthersStreams(t *testing.T) {
 	opened := make(chan struct{})
 	go func() {
 		defer close(opened)
-		w.send("GET", "/v1/servers/"+sid(1)+"/stream?purpose=console", nil, withIdentity(serviceIdentity("api", "api")), upgrading,
+		w.send("GET", "/v1/servers/"+sid(1)+"/stream?purpose=console", nil,
+			withIdentity(serviceIdentity("api", "api")), upgrading,
 			func(r *http.Request) { *r = *r.WithContext(opening) })
 	}()
 	for len(now.Streams) == 0 {

@@ -15,7 +15,8 @@ import (
 func (w *world) able(host string, abilities ...string) {
 	w.t.Helper()
 	do[cellwire.HostState](w, "PUT", "/v1/hosts/"+host, cellwire.HostReport{
-		Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID(host), Name: host + "-node", Abilities: abilities}},
+		Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID(host),
+			Name: host + "-node", Abilities: abilities}},
 	})
 }
 
@@ -29,19 +30,24 @@ func TestRebuildOfAStoppedServer(t *testing.T) {
 	w.active(1, "h1")
 	w.call("stop", 1)
 	off := w.work("h1", 0, "").Items[0]
-	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: off.Server.Revision})
+	w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown,
+		Revision: off.Server.Revision})
 	before := w.server(1)
-	name, request := "renamed", cellwire.RebuildRequest{ImageRef: "new", Key: &cellwire.ServerKey{Name: "k", Data: "ssh-rsa A"}}
-	request.Patch = cellwire.ServerPatch{Name: &name, Metadata: &cellwire.MetadataPatch{Replace: true, Set: map[string]string{"b": "2"}}}
+	name, request := "renamed",
+		cellwire.RebuildRequest{ImageRef: "new", Key: &cellwire.ServerKey{Name: "k", Data: "ssh-rsa A"}}
+	request.Patch = cellwire.ServerPatch{Name: &name,
+		Metadata: &cellwire.MetadataPatch{Replace: true, Set: map[string]string{"b": "2"}}}
 	path := "/v1/servers/" + sid(1) + "/rebuild"
-	if got := w.send("POST", path, request); got.Code != http.StatusConflict || decodeAs[cellwire.Error](t, got.Body.Bytes()).Code != cellwire.CodeUnable {
+	if got := w.send("POST", path, request); got.Code != http.StatusConflict ||
+		decodeAs[cellwire.Error](t, got.Body.Bytes()).Code != cellwire.CodeUnable {
 		t.Errorf("with an agent that cannot: %d %s", got.Code, got.Body)
 	}
 	same(t, "the server is unchanged", w.server(1), before)
 	w.able("h1", plugins.AbilityRebuild)
 	rebuilding := do[cellwire.Server](w, "POST", path, request)
 	want := before
-	want.Name, want.ImageRef, want.KeyName, want.KeyData, want.Metadata = "renamed", "new", "k", "ssh-rsa A", map[string]string{"b": "2"}
+	want.Name, want.ImageRef, want.KeyName, want.KeyData,
+		want.Metadata = "renamed", "new", "k", "ssh-rsa A", map[string]string{"b": "2"}
 	want.TaskState, want.Revision, want.UpdatedAt = cellwire.TaskRebuilding, rebuilding.Revision, rebuilding.UpdatedAt
 	same(t, "rebuilding", rebuilding, want)
 	same(t, "in the database", w.server(1), want)
@@ -54,7 +60,8 @@ func TestRebuildOfAStoppedServer(t *testing.T) {
 		if item.Want != want || item.Server.ImageRef != "new" {
 			t.Fatalf("the want is %s, of image %s", item.Want, item.Server.ImageRef)
 		}
-		report := cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: power, Revision: item.Server.Revision}
+		report := cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: power,
+			Revision: item.Server.Revision}
 		w.report("h1", report)
 		return report
 	}
@@ -64,7 +71,8 @@ func TestRebuildOfAStoppedServer(t *testing.T) {
 	}
 	settle(cellwire.WantRebuilt, plugins.PowerRunning)
 	settle(cellwire.WantShutdown, plugins.PowerShutdown)
-	if got := w.server(1); got.VMState != cellwire.VMStopped || got.TaskState != "" || got.PowerState != plugins.PowerShutdown {
+	if got := w.server(1); got.VMState != cellwire.VMStopped || got.TaskState != "" ||
+		got.PowerState != plugins.PowerShutdown {
 		t.Errorf("rebuilt: %+v", got)
 	}
 	actions := do[cellwire.ActionsAnswer](w, "GET", "/v1/servers/"+sid(1)+"/actions", nil).Actions
@@ -88,7 +96,8 @@ func TestRebuildFails(t *testing.T) {
 		}
 		got := w.server(1)
 		actions := do[cellwire.ActionsAnswer](w, "GET", "/v1/servers/"+sid(1)+"/actions", nil).Actions
-		if fault != nil && (got.VMState != cellwire.VMError || got.TaskState != "" || got.Fault == nil || got.Fault.Message != "no such image" || !actions[0].Failed || got.Host != "h1") {
+		if fault != nil && (got.VMState != cellwire.VMError || got.TaskState != "" || got.Fault == nil ||
+			got.Fault.Message != "no such image" || !actions[0].Failed || got.Host != "h1") {
 			t.Errorf("failed: %+v, %+v", got, actions[0])
 		}
 		if fault == nil && (got.VMState != cellwire.VMActive || got.TaskState != "" || actions[0].Failed) {
@@ -107,10 +116,12 @@ func TestRefusedRebuild(t *testing.T) {
 	before, name, data := w.server(1), "renamed", "IyE="
 	do[cellwire.Server](w, "POST", "/v1/servers/"+sid(1)+"/rebuild", cellwire.RebuildRequest{
 		ImageRef: "new", UserData: &data, Key: &cellwire.ServerKey{Name: "k", Data: "ssh-rsa A"},
-		Patch: cellwire.ServerPatch{Name: &name, Metadata: &cellwire.MetadataPatch{Replace: true, Set: map[string]string{"b": "2"}}},
+		Patch: cellwire.ServerPatch{Name: &name,
+			Metadata: &cellwire.MetadataPatch{Replace: true, Set: map[string]string{"b": "2"}}},
 	})
 	w.report("h1", cellwire.Report{
-		UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: before.PowerState, Revision: w.server(1).Revision, Fault: &cellwire.Fault{Code: 500, Message: "no such image"},
+		UUID: sid(1), Kind: cellwire.ReportSettled, PowerState: before.PowerState, Revision: w.server(1).Revision,
+		Fault: &cellwire.Fault{Code: 500, Message: "no such image"},
 	})
 	got := w.server(1)
 	if got.Fault == nil || got.Fault.Message != "no such image" {
@@ -120,7 +131,8 @@ func TestRefusedRebuild(t *testing.T) {
 	want.Fault, want.Revision, want.UpdatedAt = got.Fault, got.Revision, got.UpdatedAt
 	same(t, "the server", got, want)
 	actions := do[cellwire.ActionsAnswer](w, "GET", "/v1/servers/"+sid(1)+"/actions", nil).Actions
-	if a := actions[0]; a.Name != cellwire.ActionRebuild || !a.Failed || a.FinishedAt == nil || a.Details != "no such image" {
+	if a := actions[0]; a.Name != cellwire.ActionRebuild ||
+		!a.Failed || a.FinishedAt == nil || a.Details != "no such image" {
 		t.Errorf("the action is %+v", a)
 	}
 }
@@ -133,10 +145,12 @@ func TestRebuildOnItsHostOnly(t *testing.T) {
 	w.able("h1", plugins.AbilityRebuild)
 	w.active(1, "h1")
 	before, data, path := w.server(1), "IyE=", "/v1/servers/"+sid(1)+"/rebuild"
-	got := w.refused(409, cellwire.CodeConflict, "POST", path, cellwire.RebuildRequest{ImageRef: "new", UserData: &data, Host: "h2"})
+	got := w.refused(409, cellwire.CodeConflict,
+		"POST", path, cellwire.RebuildRequest{ImageRef: "new", UserData: &data, Host: "h2"})
 	same(t, "the refusal", got, "Instance "+sid(1)+" has moved to another host. Send the request again.")
 	same(t, "the server", w.server(1), before)
-	if after := do[cellwire.Server](w, "POST", path, cellwire.RebuildRequest{ImageRef: "new", UserData: &data, Host: "h1"}); after.UserData != data {
+	if after := do[cellwire.Server](w, "POST", path,
+		cellwire.RebuildRequest{ImageRef: "new", UserData: &data, Host: "h1"}); after.UserData != data {
 		t.Errorf("on its host: %+v", after)
 	}
 }

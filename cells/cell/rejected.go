@@ -34,7 +34,8 @@ func (c *Cell) logRejected(r *http.Request, one *call, who caller, refusal *osap
 		hint = "if the host was not configured for this cell by mistake, its credential may be stolen"
 	}
 	log := fields.Str("call", one.method+" "+one.path).Str("why", refusal.Message).Str("hint", hint).Logger()
-	log.Warn().Msg("Rejected a request: its sender is unknown or not authorized. Logged at most once a minute for similar requests.")
+	log.Warn().Msg("Rejected a request: its sender is unknown or not authorized. Logged at most once a minute for " +
+		"similar requests.")
 }
 
 // certificateNames are the names in the client's certificate that was verified, ten at most.
@@ -56,16 +57,21 @@ func certificateNames(r *http.Request) []string {
 func (a Auth) hint(need permission) string {
 	switch {
 	case a.name == peerName && need == hostAgentOnly:
-		return "if it is the agent of this machine: its user is to be in [cell] agent_users, and agent.host is to be the same in the configuration of the cell and of the agent"
+		return "if it is the agent of this machine: its user is to be in [cell] agent_users, and agent.host is to " +
+			"be the same in the configuration of the cell and of the agent"
 	case a.name == peerName:
 		return "if it is the compute API: its user is to be in [cell] api_users"
 	case a.name == "mtls" && need == hostAgentOnly:
-		return "if it is the agent of that host: its certificate ([cell_client] cert_file) is to have the name of the host, as agent.host says, and no name of [cell] api_names"
+		return "if it is the agent of that host: its certificate ([cell_client] cert_file) is to have the name of " +
+			"the host, as agent.host says, and no name of [cell] api_names"
 	case a.name == "mtls":
-		return "if it is the compute API: a name in its certificate ([compute_api] cell_cert_file) is to be in [cell] api_names"
+		return "if it is the compute API: a name in its certificate ([compute_api] cell_cert_file) is to be in " +
+			"[cell] api_names"
 	case need == hostAgentOnly:
-		return "if it is the agent of that host: its token ([cell_client] token_file) is to be in [cell] token_file with the role agent and the name of the host, as agent.host says, as the user"
+		return "if it is the agent of that host: its token ([cell_client] token_file) is to be in [cell] token_file " +
+			"with the role agent and the name of the host, as agent.host says, as the user"
 	default:
-		return "if it is the compute API: its token ([compute_api] cell_token_file) is to be in [cell] token_file with the role compute-api"
+		return "if it is the compute API: its token ([compute_api] cell_token_file) is to be in [cell] token_file " +
+			"with the role compute-api"
 	}
 }

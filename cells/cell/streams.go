@@ -57,7 +57,8 @@ type offer struct {
 }
 
 func newStreams() *streams {
-	s := &streams{offers: map[string]*offer{}, open: map[string]int{}, asked: map[string]time.Time{}, came: make(chan struct{})}
+	s := &streams{offers: map[string]*offer{}, open: map[string]int{},
+		asked: map[string]time.Time{}, came: make(chan struct{})}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -110,7 +111,8 @@ func (s *streams) offer(host string, what cellwire.StreamOffer) (*offer, error) 
 	case s.total >= maxStreams:
 		return nil, osapi.Unavailable("The cell has %d streams already, the most that it may have.", s.total)
 	case s.open[host] >= maxHostStreams:
-		return nil, osapi.Unavailable("There are %d streams to the host already, the most that there may be.", s.open[host])
+		return nil, osapi.Unavailable("There are %d streams to the host already, the most that there may be.",
+			s.open[host])
 	}
 	what.ID = rand.Text()
 	o := &offer{StreamOffer: what, host: host, other: make(chan *cellwire.Stream, 1)}
@@ -146,7 +148,8 @@ func (s *streams) take(host, id string) (*offer, error) {
 		o.taken = true
 		return o, nil
 	}
-	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "No stream of this id waits for the host here."}
+	return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
+		Message: "No stream of this id waits for the host here."}
 }
 
 // drop offers a stream again that a request took and could not accept.
@@ -207,7 +210,8 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 	}
 	if rule.Hosts {
 		return nil, &cellwire.Error{
-			Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("Only hosts open streams for the purpose %q.", what.Purpose),
+			Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest,
+			Message: fmt.Sprintf("Only hosts open streams for the purpose %q.", what.Purpose),
 		}
 	}
 	server, err := c.config.Store.Server(x.ctx(), uuid, c.moment())
@@ -215,13 +219,15 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 	case err != nil:
 		return nil, err
 	case server.Deleted, server.Hidden:
-		return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("Server %s is deleted.", uuid)}
+		return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
+			Message: fmt.Sprintf("Server %s is deleted.", uuid)}
 	}
 	if err := c.config.Store.Able(x.ctx(), server, rule.Ability); err != nil {
 		return nil, err
 	}
 	if !server.HostUp {
-		return nil, &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict, Message: fmt.Sprintf("The host of instance %s is down.", uuid)}
+		return nil, &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict,
+			Message: fmt.Sprintf("The host of instance %s is down.", uuid)}
 	}
 	return c.connect(x, server.Host, what, rule)
 }
@@ -255,9 +261,11 @@ func (c *Cell) streamSource(x *exchange) (any, error) {
 // answer to a host at which it does not arrive is the same whether there is such a server or not.
 func (c *Cell) sourceOf(ctx context.Context, host, uuid string) (string, error) {
 	source, err := c.arrivesFrom(ctx, host, uuid)
-	if missing := new(cellwire.Error); source == "" && err == nil || errors.As(err, &missing) && missing.Code == cellwire.CodeNotFound {
+	if missing := new(cellwire.Error); source == "" && err == nil || errors.As(err, &missing) &&
+		missing.Code == cellwire.CodeNotFound {
 		return "", &cellwire.Error{
-			Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("Server %s does not arrive at host %s in a migration.", uuid, host),
+			Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
+			Message: fmt.Sprintf("Server %s does not arrive at host %s in a migration.", uuid, host),
 		}
 	}
 	return source, err
@@ -278,7 +286,8 @@ func (c *Cell) arrivesFrom(ctx context.Context, host, uuid string) (string, erro
 		return "", err
 	}
 	for _, item := range work.Items {
-		if m := item.Migration; item.Server.UUID == uuid && item.Want == cellwire.WantArriving && m != nil && m.Type == cellwire.MigrationCold {
+		if m := item.Migration; item.Server.UUID == uuid &&
+			item.Want == cellwire.WantArriving && m != nil && m.Type == cellwire.MigrationCold {
 			return m.SourceHost, nil
 		}
 	}
@@ -334,7 +343,9 @@ func (c *Cell) awaitHost(ctx context.Context, host string) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
-			return osapi.Unavailable("The agent of host %s does not ask this process of the cell for work: it may be restarting, or ask another one.", host)
+			return osapi.Unavailable(
+				"The agent of host %s does not ask this process of the cell for work: it may be restarting, or ask "+
+					"another one.", host)
 		}
 	}
 }
@@ -352,7 +363,8 @@ func (c *Cell) awaitEnd(ctx context.Context, o *offer) (*cellwire.Stream, error)
 	case <-c.streams.stopped.Done():
 		return nil, osapi.Unavailable("The cell is stopping.")
 	case <-late.C:
-		return nil, osapi.Unavailable("The agent of host %s did not open its end of a stream within %v.", o.host, acceptTime)
+		return nil, osapi.Unavailable("The agent of host %s did not open its end of a stream within %v.",
+			o.host, acceptTime)
 	}
 }
 
@@ -378,7 +390,9 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 // relay carries bytes between two ends until both have ended, one is lost or aborted, nothing
 // happens for too long, an end sends too much, one is not let in any more, or the context ends.
 // Then both are closed.
-func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, every time.Duration, still ...func() error) {
+func relay(
+	ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule, every time.Duration, still ...func() error,
+) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(rule.Idle, func() { cancel(gone(fmt.Sprintf("Nothing was sent for %v.", rule.Idle))) })
@@ -412,7 +426,8 @@ func relay(ctx context.Context, a, b *cellwire.Stream, rule cellwire.StreamRule,
 			}
 			for _, check := range still {
 				if err := check(); err != nil {
-					cancel(&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden, Message: "An end of the stream is not let in any more."})
+					cancel(&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden,
+						Message: "An end of the stream is not let in any more."})
 				}
 			}
 		}

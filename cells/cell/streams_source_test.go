@@ -26,7 +26,9 @@ type arriving struct {
 	item *cellwire.WorkItem
 }
 
-func (a *arriving) Work(ctx context.Context, host string, after int64, epoch string, m celldb.Moment) (cellwire.Work, bool, error) {
+func (a *arriving) Work(
+	ctx context.Context, host string, after int64, epoch string, m celldb.Moment,
+) (cellwire.Work, bool, error) {
 	if host == a.host && a.item != nil {
 		return cellwire.Work{Epoch: epoch, Items: []cellwire.WorkItem{*a.item}}, true, nil
 	}
@@ -39,7 +41,8 @@ func TestStreamsToTheSourceOfAMigration(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newStreaming(t, 0)
 	store := &arriving{Store: s.store, host: "h2"}
-	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
+	c, err := cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour,
+		StreamWait: time.Minute, Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	web := httptest.NewServer(c)
 	t.Cleanup(func() { c.CloseStreams(); web.Close() })
@@ -58,9 +61,11 @@ func TestStreamsToTheSourceOfAMigration(t *testing.T) {
 			t.Errorf("host %s: %v", host, err)
 		}
 	}
-	migration := &cellwire.Migration{UUID: sid(9), ServerUUID: sid(1), Type: cellwire.MigrationCold, SourceHost: "h1", DestHost: "h2"}
+	migration := &cellwire.Migration{UUID: sid(9), ServerUUID: sid(1), Type: cellwire.MigrationCold,
+		SourceHost: "h1", DestHost: "h2"}
 	refused("h1", cellwire.CodeNotFound)
-	store.item = &cellwire.WorkItem{Want: cellwire.WantPresent, Server: cellwire.Server{UUID: sid(1)}, Migration: migration}
+	store.item = &cellwire.WorkItem{Want: cellwire.WantPresent,
+		Server: cellwire.Server{UUID: sid(1)}, Migration: migration}
 	refused("h2", cellwire.CodeNotFound)
 	store.item.Want = cellwire.WantArriving
 	refused("h1", cellwire.CodeNotFound)

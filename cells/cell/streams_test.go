@@ -36,7 +36,8 @@ func newStreaming(t *testing.T, asked int, change ...func(*cell.Config)) *stream
 	s.now = time.Now()
 	for i := range s.cells {
 		c := cell.Config{
-			Name: "cell1", Store: s.store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop(),
+			Name: "cell1", Store: s.store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour,
+			StreamWait: 100 * time.Millisecond, Logger: zerolog.Nop(),
 		}
 		if i == asked {
 			c.StreamWait = time.Minute
@@ -54,7 +55,8 @@ func newStreaming(t *testing.T, asked int, change ...func(*cell.Config)) *stream
 	}
 	s.cell = s.cells[0]
 	do[cellwire.HostState](s.world, "PUT", "/v1/hosts/h1", cellwire.HostReport{
-		Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID("h1"), Name: "h1-node", Abilities: []string{plugins.AbilityConsole, plugins.AbilityConsoleLog}}},
+		Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID("h1"), Name: "h1-node",
+			Abilities: []string{plugins.AbilityConsole, plugins.AbilityConsoleLog}}},
 	})
 	server := building(1, "h1")
 	server.NodeUUID, server.CreatedAt = nodeUUID("h1"), time.Now()
@@ -92,7 +94,8 @@ func (s *streaming) agent(process int, serve func(offer cellwire.StreamOffer, en
 				tasks.Go(func() {
 					end, err := client.AcceptStream(ctx, "h1", offer.ID)
 					if err != nil {
-						if ctx.Err() == nil { // the other end may be open, and the test over, before this answer is here
+						// the other end may be open, and the test over, before this answer is here
+						if ctx.Err() == nil {
 							s.t.Error(err)
 						}
 						return
@@ -135,7 +138,8 @@ func TestStreams(t *testing.T) {
 			if err != nil || string(got) != strings.ToUpper(text) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
-			if o := <-offers; o.UUID != sid(1) || o.Purpose != cellwire.PurposeConsole || o.Length != 7 || len(o.ID) < 26 {
+			if o := <-offers; o.UUID != sid(1) || o.Purpose != cellwire.PurposeConsole ||
+				o.Length != 7 || len(o.ID) < 26 {
 				t.Errorf("the agent was offered %+v", o)
 			}
 		})
@@ -156,7 +160,8 @@ func TestStreamEnds(t *testing.T) {
 		"abort with a reason": {agent: func(end *cellwire.Stream) {
 			end.Abort(&cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: "it does not run"})
 		}, want: "it does not run (409 conflict)"},
-		"lost": {agent: func(end *cellwire.Stream) { _ = end.Close() }, want: "The other end of the stream is gone. (503 unavailable)"},
+		"lost": {agent: func(end *cellwire.Stream) { _ = end.Close() },
+			want: "The other end of the stream is gone. (503 unavailable)"},
 		"too much": {agent: func(end *cellwire.Stream) {
 			_, _ = io.Copy(end, io.LimitReader(zeros{}, 3<<20))
 		}, want: "An end of the stream sent more than 2097152 bytes. (413 too_large)"},
@@ -222,7 +227,9 @@ func TestStreamsAreRefused(t *testing.T) {
 	status("what the agent says", err, 409)
 
 	s.refused(426, "bad_request", "GET", "/v1/servers/"+sid(1)+"/stream?purpose=console", nil)
-	do[cellwire.HostState](s.world, "PUT", "/v1/hosts/h1", cellwire.HostReport{Version: "9", Nodes: []cellwire.ReportedNode{{UUID: nodeUUID("h1"), Name: "h1-node"}}})
+	do[cellwire.HostState](s.world, "PUT",
+		"/v1/hosts/h1", cellwire.HostReport{Version: "9",
+			Nodes: []cellwire.ReportedNode{{UUID: nodeUUID("h1"), Name: "h1-node"}}})
 	status("an agent that cannot do it any more", open(sid(1), cellwire.PurposeConsole), 409)
 	s.pass(time.Hour)
 	status("a host that is down", open(sid(1), cellwire.PurposeConsole), 409)

@@ -26,16 +26,21 @@ type countingStore struct {
 	asked *atomic.Int64
 }
 
-func (c countingStore) Work(ctx context.Context, host string, after int64, epoch string, m celldb.Moment) (cellwire.Work, bool, error) {
+func (c countingStore) Work(
+	ctx context.Context, host string, after int64, epoch string, m celldb.Moment,
+) (cellwire.Work, bool, error) {
 	c.asked.Add(1)
 	return c.Store.Work(ctx, host, after, epoch, m)
 }
 
 // poll asks for work in its own goroutine, as of the work before.
-func (w *world) poll(ctx context.Context, host string, before cellwire.Work, wait int) <-chan *httptest.ResponseRecorder {
+func (w *world) poll(
+	ctx context.Context, host string, before cellwire.Work, wait int,
+) <-chan *httptest.ResponseRecorder {
 	answered := make(chan *httptest.ResponseRecorder, 1)
 	go func() {
-		r := httptest.NewRequestWithContext(ctx, "GET", fmt.Sprintf("/v1/hosts/%s/work?after=%d&epoch=%s&wait=%d", host, before.Revision, before.Epoch, wait), nil)
+		r := httptest.NewRequestWithContext(ctx, "GET", fmt.Sprintf("/v1/hosts/%s/work?after=%d&epoch=%s&wait=%d",
+			host, before.Revision, before.Epoch, wait), nil)
 		answer := httptest.NewRecorder()
 		w.cell.ServeHTTP(answer, r)
 		answered <- answer
@@ -80,7 +85,8 @@ func TestWorkWaits(t *testing.T) {
 		// Nothing comes: the wait ends, at the bound that the cell has.
 		polled = w.poll(t.Context(), "h1", work, 1000)
 		quiet := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes())
-		if waited := time.Since(began); waited != 90*time.Second || len(quiet.Items) != 0 || quiet.Complete || quiet.Revision < work.Revision {
+		if waited := time.Since(began); waited != 90*time.Second || len(quiet.Items) != 0 || quiet.Complete ||
+			quiet.Revision < work.Revision {
 			t.Errorf("after %v: %+v", waited, quiet)
 		}
 		testproc.Equal(t, asked.Load(), 4, "the database was asked %d times")
@@ -99,9 +105,15 @@ func TestWorkWakes(t *testing.T) {
 			do   func()
 		}{
 			{"release", func() { w.call("release", 1) }},
-			{"spawned", func() { w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSpawned, PowerState: 1}) }},
+			{"spawned", func() {
+				w.report(
+					"h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSpawned, PowerState: 1})
+			}},
 			{"soft delete", func() { w.call("soft", 1) }},
-			{"settled", func() { w.report("h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, Revision: 1 << 40}) }},
+			{"settled", func() {
+				w.report(
+					"h1", cellwire.Report{UUID: sid(1), Kind: cellwire.ReportSettled, Revision: 1 << 40})
+			}},
 			{"restore", func() { w.call("restore", 1) }},
 			{"delete", func() { w.call("delete", 1) }},
 			{"drain", func() {
@@ -113,7 +125,8 @@ func TestWorkWakes(t *testing.T) {
 			synctest.Wait()
 			began := time.Now()
 			change.do()
-			if got := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()); time.Since(began) != 0 || got.Revision <= before.Revision {
+			if got := decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()); time.Since(began) != 0 ||
+				got.Revision <= before.Revision {
 				t.Errorf("%s: it waited for %v, and gets %+v", change.name, time.Since(began), got)
 			}
 		}
@@ -126,7 +139,8 @@ func TestReportsWakeTheOtherHostOfAMove(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	confirm := func(w *world) int {
 		n := w.othersServers()["resized"]
-		testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Confirm: true}, celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(w.t)
+		testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Confirm: true},
+			celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(w.t)
 		return n
 	}
 	for name, move := range map[string]func(w *world) (server int){
@@ -134,7 +148,8 @@ func TestReportsWakeTheOtherHostOfAMove(t *testing.T) {
 		"being confirmed, ended by an administrator": func(w *world) int {
 			n := confirm(w)
 			w.pass(2 * time.Hour)
-			testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Abort: sid(700)}, celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(w.t)
+			testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Abort: sid(700)},
+				celldb.Moment{Now: w.clock(), DownTime: time.Hour})).Or(w.t)
 			return n
 		},
 		"evacuated": func(w *world) int {
@@ -142,10 +157,12 @@ func TestReportsWakeTheOtherHostOfAMove(t *testing.T) {
 			w.pass(2 * time.Hour)
 			w.movable("h2")
 			m := celldb.Moment{Now: w.clock(), DownTime: time.Hour}
-			testproc.Try(w.store.Migrate(w.t.Context(), sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationEvacuation}, m)).Or(w.t)
+			testproc.Try(w.store.Migrate(w.t.Context(),
+				sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationEvacuation}, m)).Or(w.t)
 			to := cellwire.MigrationDestination{Host: "h2", Node: "h2-node", NodeUUID: nodeUUID("h2")}
 			testproc.Try(w.store.Step(w.t.Context(), sid(500+n), cellwire.MigrationStep{Destination: &to}, m)).Or(w.t)
-			w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportArrived, Migration: sid(500 + n), PowerState: plugins.PowerRunning})
+			w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportArrived, Migration: sid(500 + n),
+				PowerState: plugins.PowerRunning})
 			return n
 		},
 	} {
@@ -165,7 +182,8 @@ func TestReportsWakeTheOtherHostOfAMove(t *testing.T) {
 					w.report("h2", cellwire.Report{UUID: sid(n), Kind: cellwire.ReportPower, PowerState: c.power})
 					got := wants(t, decodeAs[cellwire.Work](t, (<-polled).Body.Bytes()))
 					if time.Since(began) != 0 || got[n] != c.want {
-						t.Errorf("%s on the destination: the source waited for %v, and is asked for %v", c.power, time.Since(began), got)
+						t.Errorf("%s on the destination: the source waited for %v, and is asked for %v",
+							c.power, time.Since(began), got)
 					}
 				}
 			})
@@ -180,10 +198,13 @@ func TestWorkIsComplete(t *testing.T) {
 	waits(t, func(t *testing.T, w *world, _ *atomic.Int64) {
 		w.release(building(1, "h1"))
 		now := w.work("h1", 0, "")
-		for name, before := range map[string]cellwire.Work{"nothing": {}, "another epoch": {Epoch: "another", Revision: 1}, "no epoch": {Revision: 1}, "the future": {Epoch: now.Epoch, Revision: now.Revision + 1}} {
+		for name, before := range map[string]cellwire.Work{"nothing": {},
+			"another epoch": {Epoch: "another", Revision: 1}, "no epoch": {Revision: 1},
+			"the future": {Epoch: now.Epoch, Revision: now.Revision + 1}} {
 			began := time.Now()
 			got := decodeAs[cellwire.Work](t, (<-w.poll(t.Context(), "h1", before, 60)).Body.Bytes())
-			if same(t, name, wants(t, got), map[int]cellwire.Want{1: cellwire.WantPresent}); !got.Complete || time.Since(began) != 0 {
+			if same(t, name, wants(t, got), map[int]cellwire.Want{1: cellwire.WantPresent}); !got.Complete ||
+				time.Since(began) != 0 {
 				t.Errorf("after %s: complete is %v, after %v", name, got.Complete, time.Since(began))
 			}
 		}

@@ -26,7 +26,9 @@ func (c *Client) Report(ctx context.Context, host string, report cellwire.HostRe
 
 // Work waits for desired state of a host that is newer than the revision after of the epoch, at
 // most for wait (in whole seconds, rounded up) and a little.
-func (c *Client) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
+func (c *Client) Work(
+	ctx context.Context, host string, after int64, epoch string, wait time.Duration,
+) (cellwire.Work, error) {
 	values := url.Values{"after": {strconv.FormatInt(after, 10)}, "epoch": {epoch}, "wait": {seconds(wait)}}
 	path, err := pathOf("/v1/hosts/", host, "/work?"+values.Encode())
 	if err != nil {
@@ -58,12 +60,13 @@ func (c *Client) Reports(ctx context.Context, host string, reports []cellwire.Re
 	if err != nil {
 		return cellwire.ReportsAnswer{}, err
 	}
-	return fetch(ctx, c, http.MethodPost, path, cellwire.Reports{Reports: reports}, func(a *cellwire.ReportsAnswer) error {
-		if len(a.Refused) != len(reports) {
-			return broken("an answer about %d reports to %d", len(a.Refused), len(reports))
-		}
-		return nil
-	})
+	return fetch(ctx, c, http.MethodPost, path, cellwire.Reports{Reports: reports},
+		func(a *cellwire.ReportsAnswer) error {
+			if len(a.Refused) != len(reports) {
+				return broken("an answer about %d reports to %d", len(a.Refused), len(reports))
+			}
+			return nil
+		})
 }
 
 // ofDatabase checks that an answer says which database it is from: every cell's does, and hardly

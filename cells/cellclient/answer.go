@@ -20,7 +20,9 @@ func fetch[T any](ctx context.Context, c *Client, method, path string, body any,
 }
 
 // fetchInto is fetch into an answer that holds something already.
-func fetchInto[T any](ctx context.Context, c *Client, method, path string, body any, answer T, check func(*T) error) (T, error) {
+func fetchInto[T any](
+	ctx context.Context, c *Client, method, path string, body any, answer T, check func(*T) error,
+) (T, error) {
 	var none T
 	err := c.ask(ctx, method, path, body, &answer, func() error {
 		if check == nil {
@@ -58,7 +60,8 @@ func (l *list[T]) given(name string) error {
 // pathOf is a path with an untrusted name in it. Names that are empty, "." or ".." are rejected.
 func pathOf(parent, name, rest string) (string, error) {
 	if name == "" || name == "." || name == ".." {
-		return "", &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("There is nothing named %q.", name)}
+		return "", &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
+			Message: fmt.Sprintf("There is nothing named %q.", name)}
 	}
 	return parent + url.PathEscape(name) + rest, nil
 }

@@ -16,7 +16,8 @@ import (
 
 // Cell asks who the cell is.
 func (c *Client) Cell(ctx context.Context) (cellwire.CellInfo, error) {
-	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil, func(info *cellwire.CellInfo) error { return ofDatabase(info.Epoch) })
+	return fetch(ctx, c, http.MethodGet, "/v1/cell", nil,
+		func(info *cellwire.CellInfo) error { return ofDatabase(info.Epoch) })
 }
 
 // initialRows is the initial capacity of a page in rows.
@@ -87,7 +88,8 @@ func (c *Client) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKi
 	if err != nil {
 		return cellwire.DeleteAnswer{}, err
 	}
-	return fetch(ctx, c, http.MethodPost, path, cellwire.DeleteRequest{Kind: kind}, func(a *cellwire.DeleteAnswer) error { return about(a.Server, uuid) })
+	return fetch(ctx, c, http.MethodPost, path, cellwire.DeleteRequest{Kind: kind},
+		func(a *cellwire.DeleteAnswer) error { return about(a.Server, uuid) })
 }
 
 // Restore takes back a soft delete.
@@ -135,12 +137,15 @@ func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnsw
 
 // Migrate begins a migration of a server. In a state that does not allow it, it is a conflict, with
 // Nova's words for it, and (in use) if a server is to be evacuated from a host that is up.
-func (c *Client) Migrate(ctx context.Context, server string, request cellwire.MigrateRequest) (cellwire.Migration, error) {
+func (c *Client) Migrate(
+	ctx context.Context, server string, request cellwire.MigrateRequest,
+) (cellwire.Migration, error) {
 	path, err := pathOf("/v1/servers/", server, "/migrations")
 	if err != nil {
 		return cellwire.Migration{}, err
 	}
-	return fetch(ctx, c, http.MethodPost, path, request, func(m *cellwire.Migration) error { return aboutMigration(*m, request.UUID) })
+	return fetch(ctx, c, http.MethodPost, path, request,
+		func(m *cellwire.Migration) error { return aboutMigration(*m, request.UUID) })
 }
 
 // Step does the part of a compute API in a migration.
@@ -149,7 +154,8 @@ func (c *Client) Step(ctx context.Context, migration string, step cellwire.Migra
 	if err != nil {
 		return cellwire.Migration{}, err
 	}
-	return fetch(ctx, c, http.MethodPost, path, step, func(m *cellwire.Migration) error { return aboutMigration(*m, migration) })
+	return fetch(ctx, c, http.MethodPost, path, step,
+		func(m *cellwire.Migration) error { return aboutMigration(*m, migration) })
 }
 
 func aboutMigration(m cellwire.Migration, uuid string) error {
@@ -196,7 +202,8 @@ func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerS
 	}
 	var all []cellwire.ServerState
 	for part := range slices.Chunk(uuids, cellwire.MaxStates) {
-		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", cellwire.StatesRequest{UUIDs: part}, func(a *answer) error { return a.States.given("states") })
+		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", cellwire.StatesRequest{UUIDs: part},
+			func(a *answer) error { return a.States.given("states") })
 		if err != nil {
 			return nil, err
 		}
@@ -292,7 +299,8 @@ func (c *Client) discovery(ctx context.Context, query url.Values) (cellwire.Disc
 	if err != nil {
 		return cellwire.Discovery{}, err
 	}
-	return cellwire.Discovery{Usage: *discovery.Usage, Services: discovery.Services.items, Nodes: discovery.Nodes.items}, nil
+	return cellwire.Discovery{Usage: *discovery.Usage,
+		Services: discovery.Services.items, Nodes: discovery.Nodes.items}, nil
 }
 
 // Services asks for the services of all hosts.
@@ -300,7 +308,8 @@ func (c *Client) Services(ctx context.Context) ([]cellwire.Service, error) {
 	type answer struct {
 		Services list[cellwire.Service] `json:"services"`
 	}
-	all, err := fetch(ctx, c, http.MethodGet, "/v1/services", nil, func(a *answer) error { return a.Services.given("services") })
+	all, err := fetch(ctx, c, http.MethodGet, "/v1/services", nil,
+		func(a *answer) error { return a.Services.given("services") })
 	return all.Services.items, err
 }
 
@@ -331,14 +340,17 @@ func (c *Client) DeleteService(ctx context.Context, uuid string) error {
 // RenameHost gives the host of a service another name. It is refused (in use) while something has
 // begun there that is not finished, and (conflict) while its agent lives, or if the name is taken.
 // Cells of older versions do not have the call.
-func (c *Client) RenameHost(ctx context.Context, service string, request cellwire.RenameRequest) (cellwire.Service, error) {
+func (c *Client) RenameHost(
+	ctx context.Context, service string, request cellwire.RenameRequest,
+) (cellwire.Service, error) {
 	path, err := pathOf("/v1/services/", service, "/rename")
 	if err != nil {
 		return cellwire.Service{}, err
 	}
 	return fetch(ctx, c, http.MethodPost, path, request, func(s *cellwire.Service) error {
 		if s.UUID != service || s.Host != request.To && !request.Check {
-			return broken("an answer about service %q of host %q instead of %q of %q", s.UUID, s.Host, service, request.To)
+			return broken("an answer about service %q of host %q instead of %q of %q",
+				s.UUID, s.Host, service, request.To)
 		}
 		return nil
 	})
@@ -359,7 +371,8 @@ func (c *Client) Nodes(ctx context.Context) (cellwire.NodesAnswer, error) {
 		Nodes     list[cellwire.ComputeNode] `json:"compute_nodes"`
 		Forgotten []string                   `json:"forgotten"`
 	}
-	all, err := fetch(ctx, c, http.MethodGet, "/v1/compute-nodes", nil, func(a *answer) error { return a.Nodes.given("compute_nodes") })
+	all, err := fetch(ctx, c, http.MethodGet, "/v1/compute-nodes", nil,
+		func(a *answer) error { return a.Nodes.given("compute_nodes") })
 	return cellwire.NodesAnswer{Nodes: all.Nodes.items, Forgotten: all.Forgotten}, err
 }
 
@@ -378,7 +391,8 @@ func (c *Client) nodes(ctx context.Context, path string) ([]cellwire.ComputeNode
 	type answer struct {
 		Nodes list[cellwire.ComputeNode] `json:"compute_nodes"`
 	}
-	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Nodes.given("compute_nodes") })
+	all, err := fetch(ctx, c, http.MethodGet, path, nil,
+		func(a *answer) error { return a.Nodes.given("compute_nodes") })
 	return all.Nodes.items, err
 }
 

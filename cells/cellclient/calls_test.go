@@ -33,16 +33,22 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Servers(ctx, cellwire.ServerQuery{Limit: 5})
 		}, `{"rows":null,"more":true}`, `POST /v1/servers/query {"limit":5}`},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Server(ctx, uuid) }, server, "GET /v1/servers/" + uuid + " "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Release(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/release "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Discard(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/discard "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Server(ctx, uuid) }, server,
+			"GET /v1/servers/" + uuid + " "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Release(ctx, uuid) }, server,
+			"POST /v1/servers/" + uuid + "/release "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Discard(ctx, uuid) }, "",
+			"POST /v1/servers/" + uuid + "/discard "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Delete(ctx, uuid, cellwire.DeleteSoft)
 		}, `{"server":` + server + `}`, "POST /v1/servers/" + uuid + `/delete {"kind":"soft"}`},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server, "POST /v1/servers/" + uuid + "/restore "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "", "POST /v1/servers/" + uuid + "/freed "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Restore(ctx, uuid) }, server,
+			"POST /v1/servers/" + uuid + "/restore "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Freed(ctx, uuid) }, "",
+			"POST /v1/servers/" + uuid + "/freed "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
-			return c.Patch(ctx, uuid, cellwire.ServerPatch{Name: new(string), Tags: &cellwire.TagsPatch{Add: []string{"a"}}})
+			return c.Patch(ctx, uuid,
+				cellwire.ServerPatch{Name: new(string), Tags: &cellwire.TagsPatch{Add: []string{"a"}}})
 		}, server, "PATCH /v1/servers/" + uuid + ` {"name":"","tags":{"add":["a"]}}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Power(ctx, uuid, cellwire.PowerRebootHard)
@@ -56,8 +62,10 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.NodeReporter(ctx, "h/1", uuid)
 		}, `{"uuid":"` + uuid + `","host":"h2"}`, "GET /v1/hosts/h%2F1/nodes/" + uuid + " "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`, "GET /v1/servers/" + uuid + "/actions "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) }, `{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Actions(ctx, uuid) }, `{"actions":[]}`,
+			"GET /v1/servers/" + uuid + "/actions "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.States(ctx, []string{uuid}) },
+			`{"states":[]}`, `POST /v1/servers/states {"uuids":["` + uuid + `"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{uuid}})
 		}, `{"servers":[]}`, `POST /v1/servers/hosts/query {"uuids":["` + uuid + `"]}`},
@@ -67,17 +75,25 @@ func TestRequests(t *testing.T) {
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Unfinished(ctx, 1500*time.Millisecond, time.Hour)
 		}, `{}`, "GET /v1/servers/unfinished?hidden_for=2&reclaim_after=3600 "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Unfinished(ctx, 0, 0) }, `{}`, "GET /v1/servers/unfinished?hidden_for=0 "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Discovery(ctx, "a b&c") }, `{"usage":{},"services":[],"nodes":null}`, "GET /v1/survey?project_id=a+b%26c "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Usage(ctx, "p") }, `{"usage":{"cores":1},"services":[],"nodes":[]}`, "GET /v1/survey?only=usage&project_id=p "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Services(ctx) }, `{"services":[]}`, "GET /v1/services "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Unfinished(ctx, 0, 0) }, `{}`,
+			"GET /v1/servers/unfinished?hidden_for=0 "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Discovery(ctx, "a b&c") },
+			`{"usage":{},"services":[],"nodes":null}`, "GET /v1/survey?project_id=a+b%26c "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Usage(ctx, "p") },
+			`{"usage":{"cores":1},"services":[],"nodes":[]}`, "GET /v1/survey?only=usage&project_id=p "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.Services(ctx) },
+			`{"services":[]}`, "GET /v1/services "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.PatchService(ctx, uuid, cellwire.ServicePatch{DisabledReason: new(string)})
 		}, server, "PATCH /v1/services/" + uuid + ` {"disabled_reason":""}`},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.DeleteService(ctx, uuid) }, "", "DELETE /v1/services/" + uuid + " "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.ComputeNodes(ctx, true) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.CountedNodes(ctx) }, `{"compute_nodes":[]}`, "GET /v1/compute-nodes?servers=true "},
-		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "", `POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.DeleteService(ctx, uuid) }, "",
+			"DELETE /v1/services/" + uuid + " "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.ComputeNodes(ctx, true) },
+			`{"compute_nodes":[]}`, "GET /v1/compute-nodes?unmapped=true "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return c.CountedNodes(ctx) },
+			`{"compute_nodes":[]}`, "GET /v1/compute-nodes?servers=true "},
+		{func(ctx context.Context, c *cellclient.Client) (any, error) { return nil, c.Mapped(ctx, []string{"n"}) }, "",
+			`POST /v1/compute-nodes/mapped {"uuids":["n"]}`},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Report(ctx, "h/1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})
 		}, `{"epoch":"e"}`, `PUT /v1/hosts/h%2F1 {"version":"1","nodes":[]}`},
@@ -86,7 +102,8 @@ func TestRequests(t *testing.T) {
 		}, `{"epoch":"e"}`, "GET /v1/hosts/h1/work?after=7&epoch=e&wait=1 "},
 		{func(ctx context.Context, c *cellclient.Client) (any, error) {
 			return c.Reports(ctx, "h1", []cellwire.Report{{UUID: uuid, Kind: cellwire.ReportGone}})
-		}, `{"refused":[""]}`, `POST /v1/hosts/h1/reports {"reports":[{"uuid":"` + uuid + `","kind":"gone","power_state":0}]}`},
+		}, `{"refused":[""]}`, `POST /v1/hosts/h1/reports {"reports":[{"uuid":"` + uuid +
+			`","kind":"gone","power_state":0}]}`},
 	}
 	for _, test := range tests {
 		t.Run(test.want, func(t *testing.T) {
@@ -109,7 +126,8 @@ func TestRequests(t *testing.T) {
 	t.Run("answers about something else", func(t *testing.T) {
 		for _, test := range tests {
 			var called bool
-			client := serve(t, func(w http.ResponseWriter, r *http.Request) { called = true; answer(200, `{"a":1}`)(w, r) })
+			client := serve(t,
+				func(w http.ResponseWriter, r *http.Request) { called = true; answer(200, `{"a":1}`)(w, r) })
 			_, err := test.call(t.Context(), client)
 			var failure *cellclient.Failure
 			optional := test.answer == "" || test.answer == "{}" // nothing has to be in those
@@ -133,7 +151,8 @@ func TestAnotherCell(t *testing.T) {
 		client := testproc.Try(cellclient.New(cellclient.Config{URL: web.URL, Cell: name})).Or(t)
 		_, err := client.Server(t.Context(), uuid)
 		var failure *cellclient.Failure
-		if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || !strings.Contains(err.Error(), `this is the cell "b"`) {
+		if !errors.As(err, &failure) || failure.Kind != cellclient.Broken ||
+			!strings.Contains(err.Error(), `this is the cell "b"`) {
 			t.Errorf("meaning %q: %v", name, err)
 		}
 		client.CloseIdle()
@@ -146,7 +165,8 @@ func TestDiscard(t *testing.T) {
 	if err := serve(t, answer(404, `{"code":"not_found","message":"none"}`)).Discard(t.Context(), uuid); err != nil {
 		t.Errorf("of what is not there: %v", err)
 	}
-	if err := serve(t, answer(409, `{"code":"conflict","message":"released"}`)).Discard(t.Context(), uuid); !cellclient.IsConflict(err) {
+	if err := serve(t, answer(409, `{"code":"conflict","message":"released"}`)).
+		Discard(t.Context(), uuid); !cellclient.IsConflict(err) {
 		t.Errorf("of what was released: %v", err)
 	}
 	if err := serve(t, http.NotFound).Discard(t.Context(), uuid); err == nil {

@@ -144,7 +144,9 @@ func (c *Client) send(ctx context.Context, p *place, method, path string, body, 
 	return err
 }
 
-func (c *Client) roundTrip(ctx context.Context, p *place, req *http.Request, sent *reach, out any) (status int, err error) {
+func (c *Client) roundTrip(
+	ctx context.Context, p *place, req *http.Request, sent *reach, out any,
+) (status int, err error) {
 	// The transport itself and no http.Client: that would follow redirects.
 	resp, err := p.transport.RoundTrip(req)
 	if err != nil {
@@ -163,7 +165,8 @@ func (c *Client) request(ctx context.Context, p *place, method, path string, bod
 		}
 		if len(data) > maxRequest {
 			return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge,
-				Message: fmt.Sprintf("The request has %d bytes and a cell takes at most %d. It was not sent.", len(data), maxRequest)}
+				Message: fmt.Sprintf("The request has %d bytes and a cell takes at most %d. It was not sent.",
+					len(data), maxRequest)}
 		}
 		content = bytes.NewReader(data)
 	}
@@ -200,7 +203,8 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 	}
 	data, err := readAll(resp)
 	if err != nil {
-		return &Failure{Kind: kindIn(ctx, err), Sent: true, Err: fmt.Errorf("reading the answer, after %d bytes: %w", len(data), err)}
+		return &Failure{Kind: kindIn(ctx, err), Sent: true,
+			Err: fmt.Errorf("reading the answer, after %d bytes: %w", len(data), err)}
 	}
 	if len(data) > maxAnswer {
 		return broken("an answer of more than the %d bytes that are read", maxAnswer)
@@ -219,7 +223,8 @@ func read(ctx context.Context, resp *http.Response, out any) error {
 		// As text: what is within a Failure must not look like a refusal.
 		return broken("status %d: %q", status, textutil.Line(data, maxSnippet))
 	case status >= 300:
-		return broken("status %d, to %q: a cell does not redirect, something else answers at its address", status, resp.Header.Get("Location"))
+		return broken("status %d, to %q: a cell does not redirect, something else answers at its address",
+			status, resp.Header.Get("Location"))
 	default:
 		return broken("status %d", status)
 	}
@@ -316,7 +321,8 @@ func checkJSON(resp *http.Response) error {
 	}
 	media, _, err := mime.ParseMediaType(content)
 	if err != nil || media != "application/json" {
-		return broken("status %d with content of type %q, not application/json: is it a cell?", resp.StatusCode, content)
+		return broken("status %d with content of type %q, not application/json: is it a cell?",
+			resp.StatusCode, content)
 	}
 	return nil
 }

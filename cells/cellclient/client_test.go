@@ -70,23 +70,26 @@ const okInfo = `{"name":"cell1","epoch":"e1","version":"1","now":"2026-01-01T00:
 func TestInvalidAnswers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tests := map[string]http.HandlerFunc{
-		"garbage":              answer(200, `{"name":`),
-		"trailing garbage":     answer(200, okInfo+"x"),
-		"two values":           answer(200, okInfo+okInfo),
-		"null":                 answer(200, " null\n"),
-		"a list":               answer(200, `[]`),
-		"no epoch":             answer(200, `{}`),
-		"no content":           answer(204, ""),
-		"empty":                answer(200, ""),
-		"wrong type of a key":  answer(200, `{"epoch":7}`),
-		"half a body":          raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + okInfo),
-		"half a chunked body":  raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n" + okInfo),
+		"garbage":             answer(200, `{"name":`),
+		"trailing garbage":    answer(200, okInfo+"x"),
+		"two values":          answer(200, okInfo+okInfo),
+		"null":                answer(200, " null\n"),
+		"a list":              answer(200, `[]`),
+		"no epoch":            answer(200, `{}`),
+		"no content":          answer(204, ""),
+		"empty":               answer(200, ""),
+		"wrong type of a key": answer(200, `{"epoch":7}`),
+		"half a body": raw(
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n" + okInfo),
+		"half a chunked body": raw(
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n" + okInfo),
 		"half a body till EOF": raw("HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + okInfo[:20]),
 		"half a header":        raw("HTTP/1.1 200 OK\r\nContent-Ty"),
 		"endless header":       raw("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 1<<20)),
 		"no HTTP":              raw("SSH-2.0-OpenSSH_9.2\r\n"),
 		"nothing":              raw(""),
-		"said to be huge":      raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 67108865\r\n\r\n"),
+		"said to be huge": raw(
+			"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 67108865\r\n\r\n"),
 		"HTML": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, "<html>")
@@ -101,7 +104,8 @@ func TestInvalidAnswers(t *testing.T) {
 		"404 of a proxy":     http.NotFound,
 		"404 without a code": answer(404, `{"message":"no"}`),
 		"404 of half JSON":   answer(404, `{"code":"not_fo`),
-		"404 of Placement":   answer(404, `{"errors":[{"status":404,"title":"Not Found","detail":"The resource could not be found."}]}`),
+		"404 of Placement": answer(404,
+			`{"errors":[{"status":404,"title":"Not Found","detail":"The resource could not be found."}]}`),
 		"redirect": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/v1/other", http.StatusTemporaryRedirect)
 		},
@@ -202,7 +206,8 @@ func TestConnectionRefused(t *testing.T) {
 	listener := testproc.Listen(t)
 	closed := listener.Addr().String()
 	_ = listener.Close()
-	for _, url := range []string{"http://" + closed, "https://" + closed, "unix://" + filepath.Join(t.TempDir(), "none.sock")} {
+	for _, url := range []string{"http://" + closed,
+		"https://" + closed, "unix://" + filepath.Join(t.TempDir(), "none.sock")} {
 		client := connect(t, cellclient.Config{URL: url})
 		_, err := client.Insert(t.Context(), cellwire.Server{UUID: uuid})
 		var failure *cellclient.Failure
@@ -219,14 +224,16 @@ func TestServerWithoutTLS(t *testing.T) {
 	client := connect(t, cellclient.Config{URL: "https" + strings.TrimPrefix(server.URL, "http")})
 	_, err := client.Cell(t.Context())
 	var failure *cellclient.Failure
-	if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || failure.Sent || !strings.Contains(err.Error(), "it does not speak TLS: use http://") {
+	if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || failure.Sent ||
+		!strings.Contains(err.Error(), "it does not speak TLS: use http://") {
 		t.Errorf("got %v", err)
 	}
 	secure := httptest.NewTLSServer(answer(200, okInfo))
 	t.Cleanup(secure.Close)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	_, err = connect(t, cellclient.Config{URL: "http" + strings.TrimPrefix(secure.URL, "https")}).Cell(t.Context())
-	if !errors.As(err, &failure) || failure.Kind != cellclient.Broken || !strings.Contains(err.Error(), "it speaks TLS: use https://") {
+	if !errors.As(err, &failure) || failure.Kind != cellclient.Broken ||
+		!strings.Contains(err.Error(), "it speaks TLS: use https://") {
 		t.Errorf("got %v", err)
 	}
 	if cellclient.IsCertificate(err) {
@@ -308,7 +315,8 @@ func TestCancelledCall(t *testing.T) {
 	go func() { <-arrived; cancel() }()
 	_, err := client.Cell(ctx)
 	var failure *cellclient.Failure
-	if !errors.As(err, &failure) || failure.Kind != cellclient.Cancelled || !failure.Sent || !errors.Is(err, context.Canceled) {
+	if !errors.As(err, &failure) || failure.Kind != cellclient.Cancelled || !failure.Sent ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	_, err = client.Cell(ctx)
@@ -369,21 +377,25 @@ func TestUnixSocketAndCredentials(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "cell.sock")
 	listener := testproc.Try(net.Listen("unix", path)).Or(t)
-	server := &httptest.Server{Listener: listener, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Auth-Token") != "secret" {
-			answer(401, `{"code":"unauthorized","message":"no token"}`)(w, r)
-			return
-		}
-		answer(200, okInfo)(w, r)
-	})}}
+	server := &httptest.Server{Listener: listener,
+		Config: &http.Server{ReadHeaderTimeout: time.Minute,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Auth-Token") != "secret" {
+					answer(401, `{"code":"unauthorized","message":"no token"}`)(w, r)
+					return
+				}
+				answer(200, okInfo)(w, r)
+			})}}
 	server.Start()
 	t.Cleanup(server.Close)
-	client := connect(t, cellclient.Config{URL: "unix://" + path, Authorize: func(h http.Header) error { h.Set("X-Auth-Token", "secret"); return nil }})
+	client := connect(t, cellclient.Config{URL: "unix://" +
+		path, Authorize: func(h http.Header) error { h.Set("X-Auth-Token", "secret"); return nil }})
 	info, err := client.Cell(t.Context())
 	if err != nil || info.Name != "cell1" {
 		t.Errorf("got %+v, %v", info, err)
 	}
-	client = connect(t, cellclient.Config{URL: "unix://" + path, Authorize: func(http.Header) error { return io.ErrUnexpectedEOF }})
+	client = connect(t, cellclient.Config{URL: "unix://" +
+		path, Authorize: func(http.Header) error { return io.ErrUnexpectedEOF }})
 	if _, err := client.Cell(t.Context()); !errors.Is(err, io.ErrUnexpectedEOF) || !cellclient.NotSent(err) {
 		t.Errorf("without credentials: %v", err)
 	}
@@ -402,11 +414,13 @@ func TestTLS(t *testing.T) {
 		t.Errorf("to a server that is not trusted: %v", err)
 	}
 	strict := httptest.NewUnstartedServer(answer(200, okInfo))
-	strict.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, MaxVersion: tls.VersionTLS12} // its refusal is in the handshake
+	// its refusal is in the handshake
+	strict.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, MaxVersion: tls.VersionTLS12}
 	strict.Config.ErrorLog = log.New(io.Discard, "", 0)
 	strict.StartTLS()
 	t.Cleanup(strict.Close)
-	_, err = connect(t, cellclient.Config{URL: strict.URL, TLS: strict.Client().Transport.(*http.Transport).TLSClientConfig}).Cell(t.Context())
+	_, err = connect(t, cellclient.Config{URL: strict.URL,
+		TLS: strict.Client().Transport.(*http.Transport).TLSClientConfig}).Cell(t.Context())
 	if !cellclient.IsCertificate(err) {
 		t.Errorf("without a certificate: %v", err)
 	}
@@ -423,9 +437,12 @@ func TestNoProxy(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, url := range []string{"", "cell1:8779", "ftp://cell1", "http://", "http:///v1", "unix://", "unix:///", "unix://relative", "unix:cell.sock",
-		"http://user:secret@cell1", "http://cell1?x=1", "http://cell1#x", "http://cell 1", "http://user:secret@cell1:port"} {
-		if _, err := cellclient.New(cellclient.Config{URL: url}); err == nil || strings.Contains(err.Error(), "secret") {
+	for _, url := range []string{"", "cell1:8779", "ftp://cell1", "http://", "http:///v1", "unix://", "unix:///",
+		"unix://relative", "unix:cell.sock",
+		"http://user:secret@cell1", "http://cell1?x=1",
+		"http://cell1#x", "http://cell 1", "http://user:secret@cell1:port"} {
+		if _, err := cellclient.New(cellclient.Config{URL: url}); err == nil ||
+			strings.Contains(err.Error(), "secret") {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
@@ -449,10 +466,11 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		client := connect(t, cellclient.Config{URL: "http://cell1", Transport: transport(func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		})})
+		client := connect(t,
+			cellclient.Config{URL: "http://cell1", Transport: transport(func(r *http.Request) (*http.Response, error) {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})})
 		start := time.Now()
 		_, err := client.Work(t.Context(), "h1", 0, "", 30*time.Second)
 		if took := time.Since(start); took <= 30*time.Second || took > time.Minute {
@@ -473,11 +491,16 @@ func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
 func TestAnotherService(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for who, handler := range map[string]http.HandlerFunc{
-		"a Placement":   answer(404, `{"errors":[{"status":404,"title":"Not Found","detail":"The resource could not be found."}]}`),
+		"a Placement": answer(404,
+			`{"errors":[{"status":404,"title":"Not Found","detail":"The resource could not be found."}]}`),
 		"a compute API": answer(404, `{"itemNotFound":{"code":404,"message":"The resource could not be found."}}`),
-		"a Keystone":    answer(401, `{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}`),
+		"a Keystone": answer(401,
+			`{"error":{"code":401,"message":"The request you have made requires `+
+				`authentication.","title":"Unauthorized"}}`),
 	} {
 		_, err := serve(t, handler).Cell(t.Context())
-		testproc.ErrorHas(t, err, who+" answers there, and no cell: cell_client.url of an agent, and the URL that `cells manage list` shows", "an answer of another service: %v")
+		testproc.ErrorHas(t, err, who+
+			" answers there, and no cell: cell_client.url of an agent, and the URL that `cells manage list` shows",
+			"an answer of another service: %v")
 	}
 }

@@ -106,7 +106,8 @@ func IsOutdated(err error) bool { return hasCode(err, cellwire.CodeOutdated) }
 func IsCertificate(err error) bool {
 	var unverified *tls.CertificateVerificationError
 	var op *net.OpError
-	return errors.As(err, &unverified) || errors.As(err, &op) && op.Op == "remote error" // an alert of the cell's, as crypto/tls has it
+	// an alert of the cell's, as crypto/tls has it
+	return errors.As(err, &unverified) || errors.As(err, &op) && op.Op == "remote error"
 }
 
 // NotSent reports whether an error promises that nothing reached the cell.
@@ -139,7 +140,8 @@ func kindOf(err error) Kind {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return Cancelled
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &timeout) && timeout.Timeout():
 		return TimedOut
 	}
 	var op *net.OpError

@@ -48,7 +48,8 @@ func newPlace(text string, c Config) (*place, error) {
 	case c.TLS != nil:
 		p.transport = newTransport(socket, c.TLS)
 	default:
-		p.transport, err = c.Files.Transport(c.Logger, nil, func(config *tls.Config) *http.Transport { return newTransport(socket, config) })
+		p.transport, err = c.Files.Transport(c.Logger, nil,
+			func(config *tls.Config) *http.Transport { return newTransport(socket, config) })
 	}
 	return p, err
 }

@@ -41,7 +41,8 @@ func newReplaceable(t *testing.T, h http.HandlerFunc) *replaceable {
 // names each.
 func TestSeveralURLs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	ok, unavailable := answer(http.StatusOK, okInfo), answer(http.StatusServiceUnavailable, `{"code":"unavailable","message":"no"}`)
+	ok, unavailable := answer(http.StatusOK, okInfo),
+		answer(http.StatusServiceUnavailable, `{"code":"unavailable","message":"no"}`)
 	a, b := newReplaceable(t, ok), newReplaceable(t, ok)
 	client := connect(t, cellclient.Config{URL: a.URL + ", " + b.URL})
 	expect := func(askedA, askedB int64, fails bool) error {
@@ -64,7 +65,8 @@ func TestSeveralURLs(t *testing.T) {
 	b.handler.Store(&unavailable)
 	err := expect(1, 1, true)
 	var f *cellclient.Failure
-	if !errors.As(err, &f) || f.Kind != cellclient.Broken || !f.Sent || !strings.Contains(f.Error(), a.URL) || !strings.Contains(f.Error(), b.URL) {
+	if !errors.As(err, &f) || f.Kind != cellclient.Broken || !f.Sent || !strings.Contains(f.Error(), a.URL) ||
+		!strings.Contains(f.Error(), b.URL) {
 		t.Errorf("without any answer: %v", err)
 	}
 	a.handler.Store(&ok)
@@ -89,23 +91,25 @@ func TestHungProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]int{}
-		client, err := cellclient.New(cellclient.Config{URL: "http://a,http://b", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			asked[r.URL.Host]++
-			if r.URL.Host == "a" {
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			w := httptest.NewRecorder()
-			answer(http.StatusOK, okInfo)(w, r)
-			return w.Result(), nil
-		})})
+		client, err := cellclient.New(cellclient.Config{URL: "http://a,http://b",
+			Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				asked[r.URL.Host]++
+				if r.URL.Host == "a" {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				w := httptest.NewRecorder()
+				answer(http.StatusOK, okInfo)(w, r)
+				return w.Result(), nil
+			})})
 		testproc.Check(t, err)
 		for i := range 3 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			_, err := client.Cell(ctx)
 			cancel()
 			var f *cellclient.Failure
-			if timedOut := errors.As(err, &f) && f.Kind == cellclient.TimedOut; timedOut != (i == 0) || (err != nil) != (i == 0) {
+			if timedOut := errors.As(err, &f) &&
+				f.Kind == cellclient.TimedOut; timedOut != (i == 0) || (err != nil) != (i == 0) {
 				t.Errorf("call %d: %v", i, err)
 			}
 		}

@@ -10,8 +10,10 @@ import (
 
 // fixedParts are the parts of a cell's paths that do not vary.
 var fixedParts = partsOf(
-	"/v1/cell", "/v1/survey", "/v1/services", "/v1/compute-nodes/mapped", "/v1/compute-nodes/state", "/v1/migrations/due", "/v1/migrations/query",
-	"/v1/servers/query", "/v1/servers/states", "/v1/servers/unfinished", "/release", "/discard", "/delete", "/restore", "/freed", "/power", "/rebuild",
+	"/v1/cell", "/v1/survey", "/v1/services", "/v1/compute-nodes/mapped", "/v1/compute-nodes/state",
+	"/v1/migrations/due", "/v1/migrations/query",
+	"/v1/servers/query", "/v1/servers/states", "/v1/servers/unfinished", "/release", "/discard", "/delete", "/restore",
+	"/freed", "/power", "/rebuild",
 	"/actions", "/stream", "/v1/hosts", "/work", "/reports", "/nodes", "/streams", "/arrivals",
 )
 

@@ -21,7 +21,9 @@ const maxOpening = 30 * time.Second
 // OpenStream opens a stream to the agent of a server's host. length is how many bytes of what has a
 // length are asked for, 0: all. The processes of the cell are asked one after the other, until one
 // has the agent. When the context ends, so does the stream.
-func (c *Client) OpenStream(ctx context.Context, uuid string, purpose cellwire.Purpose, length int64) (*cellwire.Stream, error) {
+func (c *Client) OpenStream(
+	ctx context.Context, uuid string, purpose cellwire.Purpose, length int64,
+) (*cellwire.Stream, error) {
 	values := url.Values{"purpose": {string(purpose)}}
 	if length > 0 {
 		values.Set("length", strconv.FormatInt(length, 10))

@@ -18,7 +18,8 @@ func TestStreamOfAContextThatIsOver(t *testing.T) {
 	c := testproc.Try(cellclient.New(cellclient.Config{URL: "http://127.0.0.1:1"})).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if s, err := c.OpenStream(ctx, "6a6f7f6e-0000-4000-8000-000000000001", cellwire.PurposeConsole, 0); s != nil || !errors.Is(err, context.Canceled) {
+	if s, err := c.OpenStream(ctx, "6a6f7f6e-0000-4000-8000-000000000001", cellwire.PurposeConsole, 0); s != nil ||
+		!errors.Is(err, context.Canceled) {
 		t.Errorf("%v, %v", s, err)
 	}
 }

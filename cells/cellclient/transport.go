@@ -52,7 +52,10 @@ func newTransport(socket string, config *tls.Config) *http.Transport {
 	}
 }
 
-func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), config *tls.Config, network, address string) (net.Conn, error) {
+func dialTLS(
+	ctx context.Context, dial func(context.Context, string, string) (net.Conn, error),
+	config *tls.Config, network, address string,
+) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
@@ -71,7 +74,8 @@ func dialTLS(ctx context.Context, dial func(context.Context, string, string) (ne
 	if err := conn.HandshakeContext(ctx); err != nil {
 		_ = plain.Close()
 		if header := new(tls.RecordHeaderError); errors.As(err, header) && string(header.RecordHeader[:]) == "HTTP/" {
-			err = fmt.Errorf("it does not speak TLS: use http:// in its URL, or have it use TLS (cert_file and key_file): %w", err)
+			err = fmt.Errorf(
+				"it does not speak TLS: use http:// in its URL, or have it use TLS (cert_file and key_file): %w", err)
 		}
 		return nil, err
 	}

@@ -25,20 +25,24 @@ func checkAbilities(n cellwire.ReportedNode) error {
 	}
 	for _, name := range n.Abilities {
 		if !cellwire.IsAbility(name) {
-			return invalid("node %s: an ability is %.100q, not of lower-case letters, digits and hyphens, at most %d of them", n.UUID, name, cellwire.MaxAbility)
+			return invalid(
+				"node %s: an ability is %.100q, not of lower-case letters, digits and hyphens, at most %d of them",
+				n.UUID, name, cellwire.MaxAbility)
 		}
 	}
 	return nil
 }
 
-const abilitiesOf = "SELECT abilities FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) ORDER BY present DESC LIMIT 1"
+const abilitiesOf = "SELECT abilities FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) " +
+	"ORDER BY present DESC LIMIT 1"
 
 // able refuses (unable) what the host of a server cannot do, and (conflict) a server without a
 // host. It is for changes to call before anything is written; what the host reports later makes no
 // difference to a change that was begun.
 func able(ctx context.Context, db sqldb.Querier, s *cellwire.Server, ability string) error {
 	if s.Host == "" {
-		return &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict, Message: fmt.Sprintf("Instance %s is not ready", s.UUID)}
+		return &cellwire.Error{Status: http.StatusConflict,
+			Code: cellwire.CodeConflict, Message: fmt.Sprintf("Instance %s is not ready", s.UUID)}
 	}
 	kept, _, err := sqldb.One(ctx, db, sqldb.Value[string], abilitiesOf, s.Host, s.NodeUUID, s.Node)
 	if err == nil && !slices.Contains(strings.Split(kept, ","), ability) {

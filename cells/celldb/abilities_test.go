@@ -21,7 +21,9 @@ func TestAbilities(t *testing.T) {
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		report := func(host, node string, n int, abilities ...string) int64 {
 			t.Helper()
-			_, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: host},
+				cellwire.HostReport{Version: "1",
+					Nodes: []cellwire.ReportedNode{{UUID: sid(n), Name: node, Abilities: abilities}}}, moment)
 			testproc.Check(t, err)
 			info := testproc.Try(s.Info(ctx)).Or(t)
 			return info.Revision
@@ -40,12 +42,14 @@ func TestAbilities(t *testing.T) {
 		check("nothing is known of the host", server, plugins.AbilityConsole, cellwire.CodeUnable)
 		report("h1", "n1", 91)
 		check("an agent of before abilities", server, plugins.AbilityConsole, cellwire.CodeUnable)
-		first := report("h1", "n1", 91, plugins.AbilityRebuild, plugins.AbilityConsole, "of-a-later-version", plugins.AbilityConsole)
+		first := report("h1", "n1", 91, plugins.AbilityRebuild, plugins.AbilityConsole,
+			"of-a-later-version", plugins.AbilityConsole)
 		check("by the node's name", server, plugins.AbilityConsole, "")
 		check("another ability", server, plugins.AbilityMigrate, cellwire.CodeUnable)
 		check("no part of a name", server, "con", cellwire.CodeUnable)
 		check("no ability", server, "", cellwire.CodeUnable)
-		if again := report("h1", "n1", 91, "of-a-later-version", plugins.AbilityConsole, plugins.AbilityRebuild); again != first {
+		if again := report("h1", "n1", 91, "of-a-later-version", plugins.AbilityConsole,
+			plugins.AbilityRebuild); again != first {
 			t.Errorf("a report of the same abilities is a change: %d, %d", again, first)
 		}
 		renamed := server
@@ -68,7 +72,9 @@ func TestNodesOfAStartingAgent(t *testing.T) {
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		reported := func(who celldb.Reporter, starting bool, nodes ...cellwire.ReportedNode) {
 			t.Helper()
-			_, _, err := s.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: append([]cellwire.ReportedNode{}, nodes...), Starting: starting}, moment)
+			_, _, err := s.Report(ctx, who,
+				cellwire.HostReport{Version: "1",
+					Nodes: append([]cellwire.ReportedNode{}, nodes...), Starting: starting}, moment)
 			testproc.Check(t, err)
 		}
 		report := func(starting bool, nodes ...cellwire.ReportedNode) {
@@ -126,13 +132,17 @@ func TestAbilitiesAreBounded(t *testing.T) {
 	}
 	longest := strings.Repeat("a", cellwire.MaxAbility)
 	for what, abilities := range map[string][]string{
-		"too many": many, "empty": {""}, "too long": {longest + "a"}, "a comma": {"a,b"}, "upper case": {"A"}, "a null": {"a\x00"},
+		"too many": many, "empty": {""}, "too long": {longest + "a"}, "a comma": {"a,b"},
+		"upper case": {"A"}, "a null": {"a\x00"},
 	} {
-		err := celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: abilities}}})
+		err := celldb.CheckReport(
+			cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: abilities}}})
 		var refused *cellwire.Error
 		if !errors.As(err, &refused) || refused.Status != 400 {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	testproc.NoError(t, celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Abilities: append(many[:cellwire.MaxAbilities-1], longest)}}}))
+	testproc.NoError(t, celldb.CheckReport(
+		cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n",
+			Abilities: append(many[:cellwire.MaxAbilities-1], longest)}}}))
 }

@@ -70,7 +70,9 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 		host = m.SourceHost
 	case m.Status == cellwire.MigrationPre, m.Status == cellwire.MigrationPost, m.Status == cellwire.MigrationRevert:
 	case m.Status == cellwire.MigrationAccepted: // a build
-		return false, conflict("migration %s builds server %s on another host, and is not aborted; the owner of the server can delete it", m.UUID, s.UUID)
+		return false, conflict(
+			"migration %s builds server %s on another host, and is not aborted; the owner of the server can delete it",
+			m.UUID, s.UUID)
 	default:
 		return false, conflict("migration %s of server %s is %s, and waits for no host", m.UUID, s.UUID, m.Status)
 	}

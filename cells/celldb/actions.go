@@ -17,7 +17,8 @@ import (
 // maxActionDetails bounds the details of an action that failed, in bytes.
 const maxActionDetails = 4096
 
-const insertAction = "INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, host, started_at, finished_at, failed, details) " +
+const insertAction = "INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, " +
+	"host, started_at, finished_at, failed, details) " +
 	"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 // powerActions are what Nova's history calls power actions.
@@ -46,7 +47,9 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 	}
 	var last int64
 	var open bool
-	if err := w.QueryRowContext(ctx, "SELECT COALESCE(MAX(number), 0), COALESCE(MAX(CASE WHEN finished_at = 0 THEN 1 ELSE 0 END), 0) FROM instance_actions WHERE instance_uuid = ?",
+	if err := w.QueryRowContext(ctx,
+		"SELECT COALESCE(MAX(number), 0), COALESCE(MAX(CASE WHEN finished_at = 0 THEN 1 ELSE 0 END), 0) FROM "+
+			"instance_actions WHERE instance_uuid = ?",
 		s.UUID).Scan(&last, &open); err != nil {
 		return err
 	}
@@ -57,7 +60,8 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 	}
 	a := cellwire.Action{Number: last + 1, Name: name, StartedAt: now}
 	if a.Number > cellwire.MaxActions {
-		if _, err := w.ExecContext(ctx, "DELETE FROM instance_actions WHERE instance_uuid = ? AND number <= ?", s.UUID, a.Number-cellwire.MaxActions); err != nil {
+		if _, err := w.ExecContext(ctx, "DELETE FROM instance_actions WHERE instance_uuid = ? AND number <= ?", s.UUID,
+			a.Number-cellwire.MaxActions); err != nil {
 			return err
 		}
 	}
@@ -71,7 +75,9 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 func (w *writing) createdAgain(ctx context.Context, s *cellwire.Server, now time.Time) error {
 	a := cellwire.Action{Name: cellwire.ActionCreate, StartedAt: now}
 	var origin cellwire.Origin
-	err := w.QueryRowContext(ctx, "SELECT request_id, user_id, project_id FROM instance_actions WHERE instance_uuid = ? AND action = ? ORDER BY number LIMIT 1",
+	err := w.QueryRowContext(ctx,
+		"SELECT request_id, user_id, project_id FROM instance_actions WHERE instance_uuid = ? AND action = ? ORDER "+
+			"BY number LIMIT 1",
 		s.UUID, string(cellwire.ActionCreate)).Scan(&origin.RequestID, &origin.UserID, &origin.ProjectID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -95,7 +101,8 @@ func (w *writing) insertAction(ctx context.Context, s *cellwire.Server, a cellwi
 	if a.UserID == "" && a.ProjectID == "" && a.Name == cellwire.ActionCreate {
 		a.UserID, a.ProjectID = s.UserID, s.ProjectID
 	}
-	_, err := w.ExecContext(ctx, insertAction, s.UUID, a.Number, string(a.Name), storableOr(a.RequestID), storableOr(a.UserID), storableOr(a.ProjectID), s.Host,
+	_, err := w.ExecContext(ctx, insertAction, s.UUID, a.Number, string(a.Name), storableOr(a.RequestID),
+		storableOr(a.UserID), storableOr(a.ProjectID), s.Host,
 		a.StartedAt.UnixMicro(), micros(a.FinishedAt), a.Failed, a.Details)
 	return err
 }
@@ -114,7 +121,9 @@ func (w *writing) ended(ctx context.Context, uuids []string, now time.Time) erro
 		part := uuids[:min(len(uuids), maxListed)]
 		uuids = uuids[len(part):]
 		parameters, args := listed(part)
-		if _, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ?, details = '' WHERE finished_at = 0 AND instance_uuid IN "+parameters,
+		if _, err := w.ExecContext(ctx,
+			"UPDATE instance_actions SET finished_at = ?, details = '' WHERE finished_at = 0 AND instance_uuid IN "+
+				parameters,
 			append([]any{now.UnixMicro()}, args...)...); err != nil {
 			return err
 		}
@@ -124,7 +133,9 @@ func (w *writing) ended(ctx context.Context, uuids []string, now time.Time) erro
 
 // failed writes that the action of a server that is under way failed.
 func (w *writing) failed(ctx context.Context, uuid, details string, now time.Time) error {
-	_, err := w.ExecContext(ctx, "UPDATE instance_actions SET finished_at = ?, failed = 1, details = ? WHERE finished_at = 0 AND instance_uuid = ?",
+	_, err := w.ExecContext(ctx,
+		"UPDATE instance_actions SET finished_at = ?, failed = 1, details = ? WHERE finished_at = 0 AND "+
+			"instance_uuid = ?",
 		now.UnixMicro(), details, uuid)
 	return err
 }
@@ -135,7 +146,9 @@ func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (ma
 	requests := map[string]cellwire.Origin{}
 	for part := range slices.Chunk(uuids, maxListed) {
 		parameters, args := listed(part)
-		if err := sqldb.Each(ctx, db, "SELECT instance_uuid, request_id, details FROM instance_actions WHERE finished_at = 0 AND instance_uuid IN "+parameters, args,
+		if err := sqldb.Each(ctx, db,
+			"SELECT instance_uuid, request_id, details FROM instance_actions WHERE finished_at = 0 AND "+
+				"instance_uuid IN "+parameters, args,
 			func(row sqldb.Row) error {
 				var uuid string
 				var request cellwire.Origin
@@ -158,7 +171,8 @@ type outcomes struct {
 // note looks whether a report ended what was under way.
 func (o *outcomes) note(was, is *cellwire.Server) {
 	ended := is.Deleted && !was.Deleted || was.VMState == cellwire.VMBuilding && is.VMState != cellwire.VMBuilding ||
-		(was.TaskState != "" || was.VMState == cellwire.VMResized && is.VMState != cellwire.VMResized) && is.TaskState == ""
+		(was.TaskState != "" || was.VMState == cellwire.VMResized && is.VMState != cellwire.VMResized) &&
+			is.TaskState == ""
 	failed := is.Fault != nil && is.Fault != was.Fault // it came with the report
 	switch {
 	case !ended && !failed:
@@ -193,7 +207,8 @@ func detailsOf(f *cellwire.Fault) string {
 func (s *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsAnswer, err error) {
 	answer.Actions = []cellwire.Action{}
 	err = s.read(ctx, "reading the actions of a server from", func(db sqldb.Querier) error {
-		deleted, found, err := sqldb.One(ctx, db, sqldb.Value[bool], "SELECT gone = 2 FROM instances WHERE uuid = ?", uuid)
+		deleted, found, err := sqldb.One(ctx, db,
+			sqldb.Value[bool], "SELECT gone = 2 FROM instances WHERE uuid = ?", uuid)
 		switch {
 		case err != nil:
 			return err
@@ -201,21 +216,24 @@ func (s *DB) Actions(ctx context.Context, uuid string) (answer cellwire.ActionsA
 			return NotFound("server", uuid)
 		}
 		answer.Deleted = deleted
-		return sqldb.Each(ctx, db, "SELECT number, action, request_id, user_id, project_id, host, started_at, finished_at, failed, details FROM instance_actions "+
-			"WHERE instance_uuid = ? ORDER BY number DESC", []any{uuid}, func(row sqldb.Row) error {
-			var (
-				a                 cellwire.Action
-				started, finished int64
-			)
-			if err := row.Scan(&a.Number, &a.Name, &a.RequestID, &a.UserID, &a.ProjectID, &a.Host, &started, &finished, &a.Failed, &a.Details); err != nil {
-				return err
-			}
-			if a.StartedAt, a.FinishedAt = fromMicros(started), optional(finished); a.FinishedAt == nil {
-				a.Details = "" // see insertAction
-			}
-			answer.Actions = append(answer.Actions, a)
-			return nil
-		})
+		return sqldb.Each(ctx, db,
+			"SELECT number, action, request_id, user_id, project_id, host, started_at, finished_at, failed, details "+
+				"FROM instance_actions "+
+				"WHERE instance_uuid = ? ORDER BY number DESC", []any{uuid}, func(row sqldb.Row) error {
+				var (
+					a                 cellwire.Action
+					started, finished int64
+				)
+				if err := row.Scan(&a.Number, &a.Name, &a.RequestID, &a.UserID, &a.ProjectID, &a.Host, &started,
+					&finished, &a.Failed, &a.Details); err != nil {
+					return err
+				}
+				if a.StartedAt, a.FinishedAt = fromMicros(started), optional(finished); a.FinishedAt == nil {
+					a.Details = "" // see insertAction
+				}
+				answer.Actions = append(answer.Actions, a)
+				return nil
+			})
 	})
 	return answer, err
 }

@@ -25,7 +25,8 @@ func history(t *testing.T, s *celldb.DB, uuid string) []string {
 	answer := testproc.Try(s.Actions(ctx, uuid)).Or(t)
 	out := make([]string, len(answer.Actions))
 	for i, a := range answer.Actions {
-		text := fmt.Sprintf("%d %s %s by %s on %q at %v", a.Number, a.Name, a.RequestID, a.UserID, a.Host, a.StartedAt.Sub(start).Seconds())
+		text := fmt.Sprintf("%d %s %s by %s on %q at %v",
+			a.Number, a.Name, a.RequestID, a.UserID, a.Host, a.StartedAt.Sub(start).Seconds())
 		if a.FinishedAt != nil {
 			text += fmt.Sprint(" to ", a.FinishedAt.Sub(start).Seconds())
 		}
@@ -76,11 +77,14 @@ func actions(t *testing.T, s *celldb.DB) {
 		return celldb.Moment{Now: start.Add(time.Duration(seconds) * time.Second), DownTime: time.Hour}
 	}
 	from := func(request string) context.Context {
-		return cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: request, UserID: "u", ProjectID: "p", Traceparent: traceOf(request)})
+		return cellwire.WithOrigin(ctx,
+			cellwire.Origin{RequestID: request, UserID: "u", ProjectID: "p", Traceparent: traceOf(request)})
 	}
 	report := func(n, second int, kind cellwire.ReportKind, power plugins.PowerState, fault *cellwire.Fault) {
 		t.Helper()
-		applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40, Fault: fault}}, at(second))
+		applied, err := s.Apply(ctx,
+			"h1", []cellwire.Report{{UUID: sid(n), Kind: kind, PowerState: power, Revision: 1 << 40, Fault: fault}},
+			at(second))
 		testproc.Check(t, err)
 		if refused := applied.Refused; refused[0] != "" {
 			t.Fatalf("%s: %s", kind, refused[0])
@@ -98,7 +102,8 @@ func actions(t *testing.T, s *celldb.DB) {
 		_, err = s.Release(from(request), sid(1), at(2))
 		testproc.Check(t, err)
 	}
-	if answer, err := s.Actions(ctx, sid(1)); err != nil || len(answer.Actions) != 1 || answer.Actions[0].Details != "" {
+	if answer, err := s.Actions(ctx, sid(1)); err != nil ||
+		len(answer.Actions) != 1 || answer.Actions[0].Details != "" {
 		t.Errorf("while it is built: %+v, %v", answer, err)
 	}
 	want := []string{`1 create req-1 by u on "h1" at 1`}
@@ -111,7 +116,8 @@ func actions(t *testing.T, s *celldb.DB) {
 	testproc.Equal(t, requestsOf(t, s), "req-2", "the work of the host is for %q")
 	report(1, 6, cellwire.ReportSettled, plugins.PowerShutdown, nil)
 	power(7, "req-3", cellwire.PowerStart)
-	report(1, 8, cellwire.ReportSettled, plugins.PowerShutdown, &cellwire.Fault{Code: 500, Message: "no memory", Details: "more of it"})
+	report(1, 8, cellwire.ReportSettled, plugins.PowerShutdown,
+		&cellwire.Fault{Code: 500, Message: "no memory", Details: "more of it"})
 	power(9, "req-4", cellwire.PowerRebootHard)
 	report(1, 10, cellwire.ReportSettled, plugins.PowerShutdown, nil) // the first half
 	report(1, 11, cellwire.ReportSettled, plugins.PowerRunning, nil)
@@ -123,8 +129,10 @@ func actions(t *testing.T, s *celldb.DB) {
 	testproc.Try(s.Delete(from("req-8"), sid(1), cellwire.DeleteNormal, at(15))).Or(t)
 	report(1, 16, cellwire.ReportGone, 0, nil)
 	want = []string{
-		`1 create req-1 by u on "h1" at 1 to 4`, `2 stop req-2 by u on "h1" at 5 to 6`, `3 start req-3 by u on "h1" at 7 to 8: no memory`,
-		`4 reboot req-4 by u on "h1" at 9 to 11`, `5 reboot req-5 by u on "h1" at 12 to 14: It had not ended when the action delete began.`,
+		`1 create req-1 by u on "h1" at 1 to 4`, `2 stop req-2 by u on "h1" at 5 to 6`,
+		`3 start req-3 by u on "h1" at 7 to 8: no memory`,
+		`4 reboot req-4 by u on "h1" at 9 to 11`,
+		`5 reboot req-5 by u on "h1" at 12 to 14: It had not ended when the action delete began.`,
 		`6 delete req-7 by u on "h1" at 14 to 16`,
 	}
 	testproc.Same(t, cmp.Diff(want, history(t, s, sid(1))))
@@ -141,7 +149,8 @@ func actions(t *testing.T, s *celldb.DB) {
 	// One that could not be placed, one whose build fails, and one deleted without its host.
 	nowhere := building(2)
 	nowhere.Host, nowhere.Node, nowhere.VMState, nowhere.TaskState = "", "", cellwire.VMError, ""
-	nowhere.Fault = &cellwire.Fault{Code: 500, Message: "No valid host was found.", Created: start.Add(20 * time.Second)}
+	nowhere.Fault = &cellwire.Fault{Code: 500, Message: "No valid host was found.",
+		Created: start.Add(20 * time.Second)}
 	insert(t, s, nowhere)
 	testproc.Try(s.Release(from("req-9"), sid(2), at(21))).Or(t)
 	release(t, s, building(3))
@@ -153,7 +162,8 @@ func actions(t *testing.T, s *celldb.DB) {
 	for n, want := range map[int][]string{
 		2: {`1 create req-9 by u on "" at 2 to 20: No valid host was found.`},
 		3: {`1 create  by  on "h1" at 3 to 22: no such image`},
-		4: {`1 create  by  on "down" at 4 to 23: It had not ended when the action delete began.`, `2 delete req-10 by u on "down" at 23 to 23`},
+		4: {`1 create  by  on "down" at 4 to 23: It had not ended when the action delete began.`,
+			`2 delete req-10 by u on "down" at 23 to 23`},
 	} {
 		testproc.Samef(t, cmp.Diff(want, history(t, s, sid(n))), "server %d", n)
 	}
@@ -175,8 +185,13 @@ func actionsAreBounded(t *testing.T, s *celldb.DB) {
 	release(t, s, building(1))
 	const before = cellwire.MaxActions - 2
 	for i := range before {
-		testproc.Check(t, s.Execute(ctx, fmt.Sprintf("INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, host, started_at, "+
-			"finished_at, failed, details) VALUES ('%s', %d, 'stop', '', '', '', '', 1, 1, 0, '')", sid(1), i+2)))
+		testproc.Check(t,
+			s.Execute(ctx,
+				fmt.Sprintf(
+					"INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, "+
+						"host, started_at, "+
+						"finished_at, failed, details) VALUES ('%s', %d, 'stop', '', '', '', '', 1, 1, 0, '')", sid(1),
+					i+2)))
 	}
 	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 	testproc.Check(t, err)
@@ -185,7 +200,8 @@ func actionsAreBounded(t *testing.T, s *celldb.DB) {
 		testproc.Check(t, s.Execute(ctx, "UPDATE instances SET task_state = ''"))
 	}
 	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
-	if n := len(answer.Actions); n != cellwire.MaxActions || answer.Actions[0].Number != before+4 || answer.Actions[n-1].Number != 3 {
+	if n := len(answer.Actions); n != cellwire.MaxActions || answer.Actions[0].Number != before+4 ||
+		answer.Actions[n-1].Number != 3 {
 		t.Errorf("%d actions, %d to %d", n, answer.Actions[n-1].Number, answer.Actions[0].Number)
 	}
 }

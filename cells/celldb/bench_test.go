@@ -41,7 +41,8 @@ func crowd(t testing.TB, s *celldb.DB) {
 	for n := range hosts {
 		name := fmt.Sprint("host-", n)
 		nodes := []cellwire.ReportedNode{{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: name}}
-		if _, _, err := s.Report(ctx, celldb.Reporter{Host: name}, cellwire.HostReport{Version: "1", Nodes: nodes}, moment); err != nil {
+		if _, _, err := s.Report(ctx, celldb.Reporter{Host: name},
+			cellwire.HostReport{Version: "1", Nodes: nodes}, moment); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,7 +120,8 @@ func BenchmarkReport(b *testing.B) {
 	onEachEngine(b, func(b *testing.B, s *celldb.DB) {
 		b.Helper()
 		for b.Loop() {
-			if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+			if _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"},
+				cellwire.HostReport{Version: "1"}, moment); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -135,7 +137,9 @@ func BenchmarkReports(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			host := fmt.Sprint("h", next.Add(1))
 			for pb.Next() {
-				if _, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+				if _, _,
+					err := s.Report(ctx, celldb.Reporter{Host: host},
+					cellwire.HostReport{Version: "1"}, moment); err != nil {
 					b.Error(err)
 				}
 			}

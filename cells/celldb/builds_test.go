@@ -69,7 +69,8 @@ func buildsElsewhere(t *testing.T, s *celldb.DB) {
 	}
 	to := &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901), Zone: "z2"}
 	first := due()
-	if _, err := s.Step(ctx, first.UUID, cellwire.MigrationStep{Abort: sid(700)}, moment); !cellclient.IsConflict(err) || !strings.Contains(err.Error(), "the owner of the server can delete it") {
+	if _, err := s.Step(ctx, first.UUID, cellwire.MigrationStep{Abort: sid(700)}, moment); !cellclient.IsConflict(
+		err) || !strings.Contains(err.Error(), "the owner of the server can delete it") {
 		t.Errorf("the build of a new server is aborted: %v", err)
 	}
 	if _, err := s.Step(

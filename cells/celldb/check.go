@@ -19,7 +19,8 @@ import (
 // maxName bounds names, as Nova's columns do.
 const maxName = 255
 
-var powerStates = []plugins.PowerState{plugins.PowerNoState, plugins.PowerRunning, plugins.PowerPaused, plugins.PowerShutdown, plugins.PowerCrashed, plugins.PowerSuspended}
+var powerStates = []plugins.PowerState{plugins.PowerNoState, plugins.PowerRunning, plugins.PowerPaused,
+	plugins.PowerShutdown, plugins.PowerCrashed, plugins.PowerSuspended}
 
 // CheckUUID refuses what is not a uuid in its canonical form: 36 characters, lower case.
 func CheckUUID(s string) error {
@@ -46,8 +47,10 @@ func CheckUUIDs(list []string, most int) error {
 func CheckHost(host string) error { return checkName("host", host) }
 
 func checkName(what, name string) error {
-	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
-		return invalid("%q is no name of a %s: it has 1 to %d bytes, in UTF-8, none of them a control character or a slash", cut(name, 64), what, maxName)
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
+		return invalid("%q is no name of a %s: it has 1 to %d bytes, in UTF-8, none of them a control "+
+			"character or a slash", cut(name, 64), what, maxName)
 	}
 	return nil
 }
@@ -74,7 +77,8 @@ func CheckInsert(s cellwire.Server) error {
 		return invalid("server %s may be built on %d other hosts, not on 0 to %d", s.UUID, s.Retries, maxRetries)
 	case s.PowerState != plugins.PowerNoState:
 		return invalid("server %s has a power state, but is not built yet", s.UUID)
-	case s.VMState == cellwire.VMBuilding && (s.TaskState == "" || s.TaskState == cellwire.TaskScheduling || s.TaskState == cellwire.TaskSpawning):
+	case s.VMState == cellwire.VMBuilding &&
+		(s.TaskState == "" || s.TaskState == cellwire.TaskScheduling || s.TaskState == cellwire.TaskSpawning):
 		if err := CheckHost(s.Host); err != nil {
 			return err
 		}
@@ -88,7 +92,8 @@ func CheckInsert(s cellwire.Server) error {
 	case s.VMState == cellwire.VMError && s.TaskState == "" && s.Host == "" && s.Node == "":
 		return nil
 	}
-	return invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q", s.UUID, cut(s.VMState, 64), cut(s.TaskState, 64), cut(s.Host, 64))
+	return invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q",
+		s.UUID, cut(s.VMState, 64), cut(s.TaskState, 64), cut(s.Host, 64))
 }
 
 // checkTexts refuses a server with a text that the columns of some engine do not take.
@@ -101,13 +106,18 @@ func checkTexts(s cellwire.Server) error {
 		what, text string
 		most       int
 	}{
-		{"project_id", s.ProjectID, maxName}, {"user_id", s.UserID, maxName}, {"name", s.Name, 4 * maxName}, {"description", description, 4 * maxName},
-		{"hostname", s.Hostname, maxName}, {"image_ref", s.ImageRef, maxName}, {"id of the flavor", s.Flavor.ID, maxName}, {"availability_zone", s.Zone, maxName},
-		{"disk_config", s.DiskConfig, maxName}, {"access_ip_v4", s.AccessIPv4, maxName}, {"access_ip_v6", s.AccessIPv6, maxName},
-		{"reservation_id", s.Reservation, maxName}, {"key_name", s.KeyName, maxName}, {"key_data", s.KeyData, plugins.MaxPublicKey},
+		{"project_id", s.ProjectID, maxName}, {"user_id", s.UserID, maxName}, {"name", s.Name, 4 * maxName},
+		{"description", description, 4 * maxName},
+		{"hostname", s.Hostname, maxName}, {"image_ref", s.ImageRef, maxName},
+		{"id of the flavor", s.Flavor.ID, maxName}, {"availability_zone", s.Zone, maxName},
+		{"disk_config", s.DiskConfig, maxName}, {"access_ip_v4", s.AccessIPv4, maxName},
+		{"access_ip_v6", s.AccessIPv6, maxName},
+		{"reservation_id", s.Reservation, maxName}, {"key_name", s.KeyName, maxName},
+		{"key_data", s.KeyData, plugins.MaxPublicKey},
 	} {
 		if len(c.text) > c.most || !storable(c.text) {
-			return invalid("the %s of server %s has more than %d bytes, or is no UTF-8, or has the character 0", c.what, s.UUID, c.most)
+			return invalid("the %s of server %s has more than %d bytes, or is no UTF-8, or has the character 0",
+				c.what, s.UUID, c.most)
 		}
 	}
 	return nil
@@ -156,11 +166,14 @@ func checkDetails(n cellwire.ReportedNode) error {
 	case d == nil:
 		return nil
 	case len(d.HypervisorType) > cellwire.MaxHypervisorType || !storable(d.HypervisorType):
-		return invalid("node %s: the type of its hypervisor has more than %d bytes, or is no UTF-8, or has the character 0", n.UUID, cellwire.MaxHypervisorType)
+		return invalid("node %s: the type of its hypervisor has more than %d bytes, or is no UTF-8, or has the "+
+			"character 0", n.UUID, cellwire.MaxHypervisorType)
 	case d.HypervisorVersion < 0 || d.HypervisorVersion > math.MaxInt32:
-		return invalid("node %s: the version of its hypervisor is %d, not 0 to %d", n.UUID, d.HypervisorVersion, math.MaxInt32)
+		return invalid("node %s: the version of its hypervisor is %d, not 0 to %d",
+			n.UUID, d.HypervisorVersion, math.MaxInt32)
 	case d.UnknownGuests < 0 || d.UnknownGuests > math.MaxInt32:
-		return invalid("node %s has %d guests that no server is about, not 0 to %d", n.UUID, d.UnknownGuests, math.MaxInt32)
+		return invalid("node %s has %d guests that no server is about, not 0 to %d",
+			n.UUID, d.UnknownGuests, math.MaxInt32)
 	case d.HostIP == "":
 		return nil
 	}

@@ -28,7 +28,8 @@ func TestPagesOnMariaDB(t *testing.T) {
 	var records []*Record
 	for n := range servers {
 		r := testproc.Try(NewRecord(cellwire.Server{
-			UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: fmt.Sprint("p", n%2), Host: "h", Node: "n", VMState: cellwire.VMBuilding,
+			UUID: fmt.Sprintf("5e000000-0000-4000-8000-%012x", n), ProjectID: fmt.Sprint("p", n%2), Host: "h",
+			Node: "n", VMState: cellwire.VMBuilding,
 			CreatedAt: start.Add(time.Duration(n) * time.Second),
 		}, Moment{Now: start})).Or(t)
 		r.Release()
@@ -40,8 +41,10 @@ func TestPagesOnMariaDB(t *testing.T) {
 	defer func() { testproc.Check(t, conn.Close()) }()
 	read := func() (n int) {
 		t.Helper()
-		n, _, err := sqldb.One(ctx, conn, sqldb.Value[int], "SELECT CAST(SUM(variable_value) AS SIGNED) FROM information_schema.session_status "+
-			"WHERE variable_name IN ('HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND', 'HANDLER_READ_RND_NEXT')")
+		n, _, err := sqldb.One(ctx, conn, sqldb.Value[int],
+			"SELECT CAST(SUM(variable_value) AS SIGNED) FROM information_schema.session_status "+
+				"WHERE variable_name IN ('HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND', "+
+				"'HANDLER_READ_RND_NEXT')")
 		testproc.Check(t, err)
 		return n
 	}
@@ -49,9 +52,12 @@ func TestPagesOnMariaDB(t *testing.T) {
 	alone := read() - before // what the question itself reads
 	middle := cellwire.Key{start.Add(servers / 2 * time.Second).UnixMicro(), ""}
 	for name, q := range map[string]cellwire.ServerQuery{
-		"a project's": {ProjectID: "p1"}, "a project's later pages": {ProjectID: "p1", After: middle}, "all": {}, "all, later pages": {After: middle},
-		"a project's, deleted or not": {ProjectID: "p1", Deleted: cellwire.DeletedAny, After: middle}, "all, deleted or not": {Deleted: cellwire.DeletedAny, After: middle},
-		"with a state": {ProjectID: "p1", VMStates: []string{cellwire.VMBuilding, cellwire.VMActive}, After: middle},
+		"a project's": {ProjectID: "p1"}, "a project's later pages": {ProjectID: "p1", After: middle}, "all": {},
+		"all, later pages":            {After: middle},
+		"a project's, deleted or not": {ProjectID: "p1", Deleted: cellwire.DeletedAny, After: middle},
+		"all, deleted or not":         {Deleted: cellwire.DeletedAny, After: middle},
+		"with a state": {ProjectID: "p1",
+			VMStates: []string{cellwire.VMBuilding, cellwire.VMActive}, After: middle},
 	} {
 		q.Limit, q.Sort = limit, []cellwire.SortKey{{Key: "created_at", Desc: true}}
 		query, args, _ := s.engine.compose(q, selectRecords, "")

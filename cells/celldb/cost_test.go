@@ -27,13 +27,15 @@ func roundTrips(t *testing.T, address string) {
 	t.Helper()
 	proxy := dbservers.NewProxy(t, address)
 	s := opened(t, proxy.DSN)
-	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
+	report := cellwire.HostReport{Version: "1",
+		Nodes: []cellwire.ReportedNode{{UUID: "90de0000-0000-4000-8000-000000000001", Name: "n1"}}}
 	boots := cellwire.WithTerm(ctx, 7)
 	n := 0
 	spawned := func(servers int) error {
 		var reports []cellwire.Report
 		for i := range servers {
-			reports = append(reports, cellwire.Report{UUID: sid(n - i), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+			reports = append(reports,
+				cellwire.Report{UUID: sid(n - i), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 		}
 		applied, err := s.Apply(ctx, "h1", reports, moment)
 		for _, why := range applied.Refused {
@@ -58,13 +60,16 @@ func roundTrips(t *testing.T, address string) {
 		do     func() error
 	}{
 		{"check", nil, func() error { return s.Check(ctx) }},
-		{"heartbeat", nil, func() error { _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, report, moment); return err }},
+		{"heartbeat", nil,
+			func() error { _, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, report, moment); return err }},
 		{"first report", func() { n++ }, func() error {
 			node := cellwire.ReportedNode{UUID: fmt.Sprintf("90de0000-0000-4000-8000-%012x", n), Name: "n"}
-			_, _, err := s.Report(ctx, celldb.Reporter{Host: fmt.Sprint("new", n)}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: fmt.Sprint("new", n)},
+				cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 			return err
 		}},
-		{"work, nothing new", nil, func() error { _, _, err := s.Work(ctx, fmt.Sprint("new", n), 1<<40, "", moment); return err }},
+		{"work, nothing new", nil,
+			func() error { _, _, err := s.Work(ctx, fmt.Sprint("new", n), 1<<40, "", moment); return err }},
 		{"changes, none", nil, func() error {
 			info := testproc.Try(s.Info(ctx)).Or(t)
 			_, _, err := s.Changes(ctx, info.Revision)
@@ -99,7 +104,8 @@ func roundTrips(t *testing.T, address string) {
 		}
 	}
 	want := map[string]int64{
-		"check": 1, "first report": 12, "heartbeat": 3, "work, nothing new": 6, "changes, none": 2, "insert": 8, "release": 8, "delete": 10, "report of one server": 8,
+		"check": 1, "first report": 12, "heartbeat": 3, "work, nothing new": 6, "changes, none": 2, "insert": 8,
+		"release": 8, "delete": 10, "report of one server": 8,
 		"report of 20 servers": 27, "report of 20 servers, again": 4,
 	}
 	if strings.HasPrefix(address, "mysql://") {

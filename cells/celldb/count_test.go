@@ -34,20 +34,23 @@ func countStates(t *testing.T, s *celldb.DB) {
 	}
 	var reports []cellwire.Report
 	for n := 2; n <= 5; n++ {
-		reports = append(reports, cellwire.Report{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+		reports = append(reports,
+			cellwire.Report{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 	}
 	testproc.Try(s.Apply(ctx, "h1", reports, moment)).Or(t)
 	for n, kind := range map[int]cellwire.DeleteKind{3: cellwire.DeleteSoft, 4: cellwire.DeleteNormal} {
 		testproc.Try(s.Delete(ctx, sid(n), kind, moment)).Or(t)
 	}
 	soft := testproc.Try(s.Server(ctx, sid(3), moment)).Or(t)
-	reports = []cellwire.Report{{UUID: sid(4), Kind: cellwire.ReportGone}, {UUID: sid(3), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
+	reports = []cellwire.Report{{UUID: sid(4), Kind: cellwire.ReportGone},
+		{UUID: sid(3), Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Revision: soft.Revision}}
 	testproc.Try(s.Apply(ctx, "h1", reports, moment)).Or(t)
 	want := map[string]int64{cellwire.VMBuilding: 1, cellwire.VMActive: 2, cellwire.VMSoftDeleted: 1}
 	got := testproc.Try(s.CountStates(ctx)).Or(t)
 	testproc.Same(t, cmp.Diff(want, got))
 	counted, err := s.CountedNodes(ctx, moment)
-	if err != nil || len(counted) != 2 || counted[0].Servers != 4 || counted[1].Servers != 0 || counted[0].Name != "n1" {
+	if err != nil || len(counted) != 2 || counted[0].Servers != 4 ||
+		counted[1].Servers != 0 || counted[0].Name != "n1" {
 		t.Errorf("the nodes are %+v, %v", counted, err)
 	}
 }

@@ -53,7 +53,9 @@ func storm(path string) error {
 			return err
 		}
 		fmt.Println(n, cellwire.VMBuilding, "shown")
-		if applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: 1}}, moment); err != nil || applied.Refused[0] != "" {
+		if applied, err := s.Apply(ctx,
+			"h1", []cellwire.Report{{UUID: sid(n), Kind: cellwire.ReportSpawned, PowerState: 1}},
+			moment); err != nil || applied.Refused[0] != "" {
 			return fmt.Errorf("spawned: %v %w", applied.Refused, err)
 		}
 		fmt.Println(n, cellwire.VMActive, "shown")
@@ -96,7 +98,9 @@ func kill(t *testing.T, path string) {
 			got, err := s.Server(ctx, sid(n), moment)
 			testproc.Checkf(t, err, "the acknowledged server %d", n)
 			// The last one may be further than its last acknowledged change.
-			if later := want[1] == "hidden" && !got.Hidden || want[0] == cellwire.VMBuilding && got.VMState == cellwire.VMActive; !later && (got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
+			if later := want[1] == "hidden" && !got.Hidden || want[0] == cellwire.VMBuilding &&
+				got.VMState == cellwire.VMActive; !later &&
+				(got.VMState != want[0] || got.Hidden != (want[1] == "hidden")) {
 				t.Errorf("server %d is %s, hidden %v; acknowledged was %v", n, got.VMState, got.Hidden, want)
 			}
 		}
@@ -105,7 +109,8 @@ func kill(t *testing.T, path string) {
 		seen := map[int64]bool{}
 		for _, row := range page.Rows {
 			if r := row.Server.Revision; seen[r] || r > info.Revision {
-				t.Errorf("server %s has the revision %d of another, or of the future of %d", row.Server.UUID, r, info.Revision)
+				t.Errorf("server %s has the revision %d of another, or of the future of %d",
+					row.Server.UUID, r, info.Revision)
 			}
 			seen[row.Server.Revision] = true
 		}

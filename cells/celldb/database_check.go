@@ -38,7 +38,8 @@ func (s *DB) Check(ctx context.Context) error {
 	var version int64
 	query, into := "SELECT name, epoch FROM cell", []any{&info.Name, &info.Epoch}
 	if !s.engine.Shared() {
-		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v", append(into, &version)
+		query, into = "SELECT c.name, c.epoch, v.schema_version FROM cell c, pragma_schema_version v",
+			append(into, &version)
 	}
 	now := time.Since(began).Nanoseconds() + 1
 	err := s.checks.QueryRowContext(ctx, query).Scan(into...)
@@ -46,7 +47,8 @@ func (s *DB) Check(ctx context.Context) error {
 	case err != nil:
 		return s.kit.Explain(ctx, op, err)
 	case info != s.info:
-		return fmt.Errorf("%w: %s %s: it was replaced by another database while the cell ran; restart the cell", ErrUnavailable, op, s.kit.Path())
+		return fmt.Errorf("%w: %s %s: it was replaced by another database while the cell ran; restart the cell",
+			ErrUnavailable, op, s.kit.Path())
 	case at != 0 && version == s.whole.version.Load() && (!s.engine.Shared() || now-at < wholeFor.Nanoseconds()):
 		return nil
 	}
@@ -60,7 +62,8 @@ func (s *DB) Check(ctx context.Context) error {
 	}
 	for _, c := range slices.Concat(want, s.engine.columns) {
 		if !has[c] {
-			return fmt.Errorf("%w: %s %s: it has no column %s of the table %s; stop the cell and restore a backup", ErrUnavailable, op, s.kit.Path(), c.name, c.table)
+			return fmt.Errorf("%w: %s %s: it has no column %s of the table %s; stop the cell and restore a backup",
+				ErrUnavailable, op, s.kit.Path(), c.name, c.table)
 		}
 	}
 	s.whole.version.Store(version)

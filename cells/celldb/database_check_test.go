@@ -28,16 +28,21 @@ func TestCheck(t *testing.T) {
 	}
 	whole()
 	for _, c := range []struct{ breaks, fixes, says string }{
-		{"ALTER TABLE instances RENAME TO x", "ALTER TABLE x RENAME TO instances", "of the table instances; stop the cell and restore a backup"},
+		{"ALTER TABLE instances RENAME TO x", "ALTER TABLE x RENAME TO instances",
+			"of the table instances; stop the cell and restore a backup"},
 		{"ALTER TABLE services RENAME TO x", "ALTER TABLE x RENAME TO services", "of the table services"},
-		{"ALTER TABLE compute_nodes RENAME TO x", "ALTER TABLE x RENAME TO compute_nodes", "of the table compute_nodes"},
+		{"ALTER TABLE compute_nodes RENAME TO x", "ALTER TABLE x RENAME TO compute_nodes",
+			"of the table compute_nodes"},
 		{"ALTER TABLE cell RENAME TO x", "ALTER TABLE x RENAME TO cell", "no such table: cell"},
-		{"ALTER TABLE instances RENAME COLUMN metadata TO x", "ALTER TABLE instances RENAME COLUMN x TO metadata", "no column metadata of the table instances"},
-		{"UPDATE cell SET epoch = epoch || 'x'", "UPDATE cell SET epoch = rtrim(epoch, 'x')", "replaced by another database"},
+		{"ALTER TABLE instances RENAME COLUMN metadata TO x", "ALTER TABLE instances RENAME COLUMN x TO metadata",
+			"no column metadata of the table instances"},
+		{"UPDATE cell SET epoch = epoch || 'x'", "UPDATE cell SET epoch = rtrim(epoch, 'x')",
+			"replaced by another database"},
 	} {
 		execute(t, path, c.breaks)
 		for range 2 {
-			if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.says) {
+			if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) || !strings.Contains(err.Error(), path) ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", c.breaks, err)
 			}
 		}

@@ -72,7 +72,8 @@ const DefaultMaxNodes = 16
 // is its directory (0700), when it is not there; a database of servers has to be there. One of
 // another program, or of a newer one, is refused and not touched.
 func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
-	kit, err := sqldb.Open(ctx, address, sqldb.Options{Schema: schema(name), Means: means, Logger: o.Logger, Progress: o.Progress})
+	kit, err := sqldb.Open(ctx, address,
+		sqldb.Options{Schema: schema(name), Means: means, Logger: o.Logger, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -86,11 +87,13 @@ func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 }
 
 func (s *DB) open(ctx context.Context, name string) (err error) {
-	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT name, epoch FROM cell").Scan(&s.info.Name, &s.info.Epoch); err != nil {
+	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT name, epoch FROM cell").
+		Scan(&s.info.Name, &s.info.Epoch); err != nil {
 		return err
 	}
 	if s.info.Name != name {
-		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name", ErrName, s.kit.Path(), s.info.Name, name)
+		return fmt.Errorf("%w: %s belongs to the cell %q, not to %q; use another path, or that name",
+			ErrName, s.kit.Path(), s.info.Name, name)
 	}
 	if s.beating, err = s.kit.Connect("synchronous(NORMAL)"); err != nil {
 		return err
@@ -117,7 +120,8 @@ func Version(ctx context.Context, address string) (has, knows int, err error) {
 // matches sqldb.ErrInUse. A database that is no cell's yet is ErrNoCell.
 func Migrate(ctx context.Context, address string, to int) (had int, err error) {
 	if had, _, err = Version(ctx, address); errors.Is(err, fs.ErrNotExist) || err == nil && had == 0 {
-		return 0, fmt.Errorf("%w at %s; `compute-agent cells serve` makes it, with its name", ErrNoCell, sqldb.Shown(address))
+		return 0, fmt.Errorf("%w at %s; `compute-agent cells serve` makes it, with its name",
+			ErrNoCell, sqldb.Shown(address))
 	}
 	if err != nil {
 		return 0, err
@@ -128,13 +132,16 @@ func Migrate(ctx context.Context, address string, to int) (had int, err error) {
 
 // schema is the tables of a cell's database; a new one is that of the cell with the name.
 func schema(name string) *sqldb.Schema {
-	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: stepsTable, Processes: "processes", New: func(ctx context.Context, tx *sql.Tx) error {
-		if _, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT epoch FROM cell"); err != nil || found { // from an attempt before
+	return &sqldb.Schema{Steps: steps, ApplicationID: applicationID, Table: stepsTable, Processes: "processes",
+		New: func(ctx context.Context, tx *sql.Tx) error {
+			// from an attempt before
+			if _, found, err := sqldb.One(ctx, tx, sqldb.Value[string], "SELECT epoch FROM cell"); err != nil || found {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO cell (one, name, epoch, revision) VALUES (1, ?, ?, 1)", name,
+				uuid.NewString())
 			return err
-		}
-		_, err := tx.ExecContext(ctx, "INSERT INTO cell (one, name, epoch, revision) VALUES (1, ?, ?, 1)", name, uuid.NewString())
-		return err
-	}}
+		}}
 }
 
 var (
@@ -168,7 +175,9 @@ func (s *DB) Problem() error { return s.kit.Problem() }
 // ServeBackup answers a request with a consistent copy of the database, if that is a file.
 func (s *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
 	if s.engine.Shared() {
-		http.Error(w, s.kit.Path()+" is on database servers: copy it with cells backup, which needs no process of the cell", http.StatusNotImplemented)
+		http.Error(w, s.kit.Path()+
+			" is on database servers: copy it with cells backup, which needs no process of the cell",
+			http.StatusNotImplemented)
 		return
 	}
 	s.kit.ServeBackup(w, r)

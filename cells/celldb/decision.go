@@ -40,7 +40,8 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 	switch {
 	case stays && r.lost() && missing:
 		return false, conflict(
-			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither host %s nor host %s has one.",
+			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over "+
+				"its disks. Neither host %s nor host %s has one.",
 			name,
 			s.UUID,
 			s.Host,
@@ -48,7 +49,8 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 		)
 	case stays && r.lost():
 		return false, conflict(
-			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, and the one on the old host %s would be removed.",
+			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, "+
+				"and the one on the old host %s would be removed.",
 			name,
 			s.UUID,
 			s.Host,
@@ -56,7 +58,9 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 		)
 	case stays:
 	case missing && !r.lost():
-		return false, conflict("Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and the one on the new host %s would be removed.",
+		return false, conflict(
+			"Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and "+
+				"the one on the new host %s would be removed.",
 			name, s.UUID, m.SourceHost, s.Host)
 	case missing: // nothing is removed on the destination before there is a guest on the source
 		m.GiveBack = true
@@ -81,10 +85,13 @@ func (r *Record) sourceSays(m *Move, report cellwire.Report, now time.Time) (cha
 	}
 	reverting := m.Status == cellwire.MigrationRevert
 	switch {
-	case m.SourceGuest == guest, reverting && m.SourceGuest != cellwire.SourceGuestAsked: // a repetition, or the destination leaves
+	// a repetition, or the destination leaves
+	case m.SourceGuest == guest, reverting && m.SourceGuest != cellwire.SourceGuestAsked:
 		return false
 	case reverting && guest == cellwire.SourceGuestMissing:
-		fault := cellwire.Fault{Code: 500, Message: fmt.Sprintf("Revert of the migration of instance %s failed: host %s has no guest of it any more", s.UUID, m.SourceHost)}
+		fault := cellwire.Fault{Code: 500,
+			Message: fmt.Sprintf("Revert of the migration of instance %s failed: host %s has no guest of it any more",
+				s.UUID, m.SourceHost)}
 		if report.Fault != nil {
 			fault.Details = report.Fault.Details
 		}
@@ -104,7 +111,8 @@ func (r *Record) staysResized(m *Move, fault *cellwire.Fault, now time.Time) {
 // keepsBoth says that the guest is on the destination, and that the source keeps its own.
 func (m *Move) keepsBoth() bool {
 	return m.Type == cellwire.MigrationCold && !m.GiveBack &&
-		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm || m.Status == cellwire.MigrationRevert)
+		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm ||
+			m.Status == cellwire.MigrationRevert)
 }
 
 // lost says that the server is not to be deleted, and has no guest on its host, as that said last.

@@ -22,7 +22,8 @@ func TestDetails(t *testing.T) {
 		report := func(who celldb.Reporter, details *cellwire.NodeDetails) int64 {
 			t.Helper()
 			node := cellwire.ReportedNode{UUID: sid(91), Name: "n1", Details: details}
-			_, _, err := s.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+			_, _, err := s.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}},
+				moment)
 			testproc.Check(t, err)
 			return testproc.Try(s.Info(ctx)).Or(t).Revision
 		}
@@ -36,7 +37,8 @@ func TestDetails(t *testing.T) {
 		h1 := celldb.Reporter{Host: "h1"}
 		report(h1, nil)
 		is("an agent that says nothing", cellwire.NodeDetails{})
-		qemu := cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: math.MaxInt32, HostIP: "2001:db8::7", UnknownGuests: 3}
+		qemu := cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: math.MaxInt32,
+			HostIP: "2001:db8::7", UnknownGuests: 3}
 		first := report(h1, &qemu)
 		is("a description", qemu)
 		if again := report(h1, &qemu); again != first {
@@ -63,7 +65,8 @@ func TestDetails(t *testing.T) {
 func TestDetailsAreBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	check := func(d cellwire.NodeDetails) error {
-		return celldb.CheckReport(cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Details: &d}}})
+		return celldb.CheckReport(
+			cellwire.HostReport{Nodes: []cellwire.ReportedNode{{UUID: sid(1), Name: "n", Details: &d}}})
 	}
 	for what, d := range map[string]cellwire.NodeDetails{
 		"too long":            {HypervisorType: strings.Repeat("x", cellwire.MaxHypervisorType+1)},
@@ -82,5 +85,6 @@ func TestDetailsAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	testproc.NoError(t, check(cellwire.NodeDetails{HypervisorType: strings.Repeat("x", cellwire.MaxHypervisorType), HypervisorVersion: math.MaxInt32, HostIP: "192.0.2.7"}))
+	testproc.NoError(t, check(cellwire.NodeDetails{HypervisorType: strings.Repeat("x", cellwire.MaxHypervisorType),
+		HypervisorVersion: math.MaxInt32, HostIP: "192.0.2.7"}))
 }

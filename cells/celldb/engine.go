@@ -38,23 +38,27 @@ const (
 var engines = map[*sqldb.Dialect]*engine{
 	sqldb.SQLite: {
 		Dialect: sqldb.SQLite, matches: true, present: presentRows, soft: softRows, softAt: "deleted_at",
-		allColumns: "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'",
+		allColumns: "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table' " +
+			"AND t.name NOT LIKE 'sqlite_%'",
 	},
 	sqldb.MySQL: {
-		Dialect: sqldb.MySQL, older: "i.older", present: "i.host_present = ?", soft: "soft_at > 0 AND soft_at <= ?", softAt: "soft_at",
+		Dialect: sqldb.MySQL, older: "i.older", present: "i.host_present = ?",
+		soft: "soft_at > 0 AND soft_at <= ?", softAt: "soft_at",
 		columns:    []column{{"instances", "older"}, {"instances", "host_present"}, {"instances", "soft_at"}},
 		allColumns: "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = DATABASE()",
 	},
 	sqldb.PostgreSQL: {
 		Dialect: sqldb.PostgreSQL, present: presentRows, soft: softRows, softAt: "deleted_at",
-		allColumns: "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_namespace n ON n.oid = c.relnamespace " +
+		allColumns: "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN " +
+			"pg_namespace n ON n.oid = c.relnamespace " +
 			"WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped",
 	},
 }
 
 // changesOf is what of a host's servers is newer than a revision, and all that it may have to do
 // something about. + 0 keeps an engine from the other's index.
-const changesOf = "i.hidden = 0 AND i.host <> '' AND (i.gone + 0 < 2 OR i.cleanup_due = 1) AND i.host = ? AND i.revision > ? ORDER BY i.revision"
+const changesOf = "i.hidden = 0 AND i.host <> '' AND (i.gone + 0 < 2 OR i.cleanup_due = 1) AND i.host = ? AND " +
+	"i.revision > ? ORDER BY i.revision"
 
 func (e *engine) allOf() string { return e.present + " ORDER BY i.revision + 0" }
 
@@ -68,7 +72,8 @@ func (e *engine) livingOf() string {
 
 // unfinished asks for the first servers of a condition, by the time in a column.
 func unfinished(since, condition string) string {
-	return fmt.Sprintf("SELECT uuid, project_id, %s FROM instances WHERE %s ORDER BY %[1]s LIMIT %[3]d", since, condition, MaxUnfinished)
+	return fmt.Sprintf("SELECT uuid, project_id, %s FROM instances WHERE %s ORDER BY %[1]s LIMIT %[3]d",
+		since, condition, MaxUnfinished)
 }
 
 // softlyDeleted asks for those that were softly deleted until a time and are not in a task state.

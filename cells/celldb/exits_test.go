@@ -196,68 +196,94 @@ var exitRows = []struct {
 	becomes          string
 	left             bool // the host, back, is asked to remove what it has
 }{
-	{"`spawning`", "its host", "`os-resetState` to `error`, or `DELETE`", nil, "h1", "building spawning h1", func(e *exits) { e.reset(cellwire.VMError) }, "error  h1", false},
-	{"`deleting`", "its host", "`DELETE` once more", func(e *exits) { e.delete(cellwire.DeleteNormal) }, "h1", "active deleting h1",
+	{"`spawning`", "its host", "`os-resetState` to `error`, or `DELETE`", nil, "h1",
+		"building spawning h1", func(e *exits) { e.reset(cellwire.VMError) }, "error  h1", false},
+	{"`deleting`", "its host", "`DELETE` once more", func(e *exits) { e.delete(cellwire.DeleteNormal) }, "h1",
+		"active deleting h1",
 		func(e *exits) { e.delete(cellwire.DeleteNormal) }, "deleted  h1", false},
-	{"`soft-deleting`", "its host", "`DELETE` once more", func(e *exits) { e.delete(cellwire.DeleteSoft) }, "h1", "active soft-deleting h1",
+	{"`soft-deleting`", "its host", "`DELETE` once more", func(e *exits) { e.delete(cellwire.DeleteSoft) },
+		"h1", "active soft-deleting h1",
 		func(e *exits) { e.delete(cellwire.DeleteSoft) }, "soft-delete  h1", false},
 	{"`restoring`", "its host", "`os-resetState` to `active`, and `evacuate`", func(e *exits) {
 		e.delete(cellwire.DeleteSoft)
 		e.settled("h1")
 		e.restore()
-	}, "h1", "soft-delete restoring h1", func(e *exits) { e.reset(cellwire.VMActive); e.evacuate() }, "active  h3", true},
-	{"`powering-off`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerStop) }, "h1", "active powering-off h1", (*exits).evacuate, "active  h3", true},
+	}, "h1", "soft-delete restoring h1", func(e *exits) { e.reset(cellwire.VMActive); e.evacuate() },
+		"active  h3", true},
+	{"`powering-off`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerStop) }, "h1",
+		"active powering-off h1", (*exits).evacuate, "active  h3", true},
 	{"`powering-on`", "its host", "`evacuate`", func(e *exits) {
 		e.power(cellwire.PowerStop)
 		e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
 		e.power(cellwire.PowerStart)
 	}, "h1", "stopped powering-on h1", (*exits).evacuate, "active  h3", true},
-	{"`rebooting`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerReboot) }, "h1", "active rebooting h1", (*exits).evacuate, "active  h3", true},
-	{"`rebooting_hard`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerRebootHard) }, "h1", "active rebooting_hard h1", (*exits).evacuate, "active  h3", true},
-	{"`reboot_started`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerReboot); e.settled("h1") }, "h1", "active reboot_started h1",
+	{"`rebooting`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerReboot) }, "h1",
+		"active rebooting h1", (*exits).evacuate, "active  h3", true},
+	{"`rebooting_hard`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerRebootHard) }, "h1",
+		"active rebooting_hard h1", (*exits).evacuate, "active  h3", true},
+	{"`reboot_started`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerReboot); e.settled("h1") },
+		"h1", "active reboot_started h1",
 		(*exits).evacuate, "active  h3", true},
-	{"`reboot_started_hard`", "its host", "`evacuate`", func(e *exits) { e.power(cellwire.PowerRebootHard); e.settled("h1") }, "h1", "active reboot_started_hard h1",
+	{"`reboot_started_hard`", "its host", "`evacuate`",
+		func(e *exits) { e.power(cellwire.PowerRebootHard); e.settled("h1") }, "h1", "active reboot_started_hard h1",
 		(*exits).evacuate, "active  h3", true},
-	{"`rebuilding`", "its host", "`evacuate`", (*exits).rebuild, "h1", "active rebuilding h1", (*exits).evacuate, "active  h3", true},
-	{"`rebuild_spawning`", "its host", "`evacuate`", func(e *exits) { e.rebuild(); e.settled("h1") }, "h1", "active rebuild_spawning h1", (*exits).evacuate, "active  h3", true},
+	{"`rebuilding`", "its host", "`evacuate`", (*exits).rebuild, "h1",
+		"active rebuilding h1", (*exits).evacuate, "active  h3", true},
+	{"`rebuild_spawning`", "its host", "`evacuate`", func(e *exits) { e.rebuild(); e.settled("h1") }, "h1",
+		"active rebuild_spawning h1", (*exits).evacuate, "active  h3", true},
 	{"`rebuilding` (evacuation)", "the new host", "abort it, and `evacuate` once more", func(e *exits) {
 		e.dies("h1")
 		e.migrate(cellwire.MigrationEvacuation)
 		e.to("h2")
 	}, "h2", "active rebuilding h2", func(e *exits) { e.abort(); e.evacuate() }, "active  h3", true},
-	{"`rebuilding` (evacuation)", "Placement", "ends by itself if that answers others, or abort it: the server is what it was", func(e *exits) {
-		e.dies("h1")
-		e.migrate(cellwire.MigrationEvacuation)
-	}, "", "active rebuilding h1", (*exits).abort, "active  h1", false},
+	{"`rebuilding` (evacuation)", "Placement",
+		"ends by itself if that answers others, or abort it: the server is what it was", func(e *exits) {
+			e.dies("h1")
+			e.migrate(cellwire.MigrationEvacuation)
+		}, "", "active rebuilding h1", (*exits).abort, "active  h1", false},
 	{"`resize_prep`", "Placement", "ends by itself if that answers others, or abort it: the server is what it was",
-		func(e *exits) { e.moves(cellwire.MigrationAccepted) }, "", "active resize_prep h1", (*exits).abort, "active  h1", false},
-	{"`resize_prep`", "the old host", "ends by itself when no host is chosen, or becomes `resize_migrating`", func(e *exits) { e.moves(cellwire.MigrationAccepted) },
-		"h1", "active resize_prep h1", func(e *exits) { e.step(cellwire.MigrationStep{Failed: &cellwire.Fault{Message: "none"}}); e.evacuate() }, "active  h3", true},
-	{"`resize_migrating`", "the old host", "abort it, and `evacuate`", func(e *exits) { e.moves(cellwire.MigrationPre) }, "h1", "active resize_migrating h1",
+		func(e *exits) { e.moves(cellwire.MigrationAccepted) }, "",
+		"active resize_prep h1", (*exits).abort, "active  h1", false},
+	{"`resize_prep`", "the old host", "ends by itself when no host is chosen, or becomes `resize_migrating`",
+		func(e *exits) { e.moves(cellwire.MigrationAccepted) },
+		"h1", "active resize_prep h1",
+		func(e *exits) { e.step(cellwire.MigrationStep{Failed: &cellwire.Fault{Message: "none"}}); e.evacuate() },
+		"active  h3", true},
+	{"`resize_migrating`", "the old host", "abort it, and `evacuate`",
+		func(e *exits) { e.moves(cellwire.MigrationPre) }, "h1", "active resize_migrating h1",
 		func(e *exits) { e.abort(); e.evacuate() }, "active  h3", true},
-	{"`resize_migrating`", "the new host", "becomes `resize_finish`", func(e *exits) { e.moves(cellwire.MigrationPre) }, "h2", "active resize_migrating h1",
+	{"`resize_migrating`", "the new host", "becomes `resize_finish`", func(e *exits) { e.moves(cellwire.MigrationPre) },
+		"h2", "active resize_migrating h1",
 		func(e *exits) {
 			e.says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
 			e.abort()
 			e.settled("h1")
 		}, "active  h1", true},
-	{"`resize_finish`", "the new host", "abort it: the server goes back", func(e *exits) { e.moves(cellwire.MigrationPost) }, "h2", "active resize_finish h2",
+	{"`resize_finish`", "the new host", "abort it: the server goes back",
+		func(e *exits) { e.moves(cellwire.MigrationPost) }, "h2", "active resize_finish h2",
 		func(e *exits) { e.abort(); e.settled("h1") }, "active  h1", true},
-	{"`resize_finish`", "the old host", "ends by itself: the server goes back, and `evacuate`", func(e *exits) { e.moves(cellwire.MigrationPost) }, "h1", "active resize_finish h2",
-		func(e *exits) { e.arrives("h2", &cellwire.Fault{Message: "no disk"}); e.giveBack(); e.evacuate() }, "active  h3", true},
-	{"none (`VERIFY_RESIZE`)", "the new host", "`revertResize`, and abort that: the server goes back", func(e *exits) { e.moves(cellwire.MigrationFinished) }, "h2", "resized  h2",
-		func(e *exits) { e.step(cellwire.MigrationStep{Revert: true}); e.abort(); e.settled("h1") }, "active  h1", true},
-	{"none (`VERIFY_RESIZE`)", "the old host", "`confirmResize`, and abort that: the server stays", func(e *exits) { e.moves(cellwire.MigrationFinished) }, "h1", "resized  h2",
+	{"`resize_finish`", "the old host", "ends by itself: the server goes back, and `evacuate`",
+		func(e *exits) { e.moves(cellwire.MigrationPost) }, "h1", "active resize_finish h2",
+		func(e *exits) { e.arrives("h2", &cellwire.Fault{Message: "no disk"}); e.giveBack(); e.evacuate() },
+		"active  h3", true},
+	{"none (`VERIFY_RESIZE`)", "the new host", "`revertResize`, and abort that: the server goes back",
+		func(e *exits) { e.moves(cellwire.MigrationFinished) }, "h2", "resized  h2",
+		func(e *exits) { e.step(cellwire.MigrationStep{Revert: true}); e.abort(); e.settled("h1") },
+		"active  h1", true},
+	{"none (`VERIFY_RESIZE`)", "the old host", "`confirmResize`, and abort that: the server stays",
+		func(e *exits) { e.moves(cellwire.MigrationFinished) }, "h1", "resized  h2",
 		func(e *exits) { e.step(cellwire.MigrationStep{Confirm: true}); e.abort() }, "active  h2", true},
 	{"`resize_reverting`", "the new host", "abort it: the server goes back", func(e *exits) {
 		e.moves(cellwire.MigrationFinished)
 		e.step(cellwire.MigrationStep{Revert: true})
 	}, "h2", "resized resize_reverting h2", func(e *exits) { e.abort(); e.settled("h1") }, "active  h1", true},
-	{"`resize_reverting`", "the old host, which has not said yet that its guest is there", "abort it: the server stays in `VERIFY_RESIZE`", func(e *exits) {
-		e.moves(cellwire.MigrationFinished)
-		e.says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
-		e.step(cellwire.MigrationStep{Revert: true})
-	}, "h1", "resized resize_reverting h2", func(e *exits) { e.step(cellwire.MigrationStep{Abort: sid(700)}) }, "resized  h2", false},
+	{"`resize_reverting`", "the old host, which has not said yet that its guest is there",
+		"abort it: the server stays in `VERIFY_RESIZE`", func(e *exits) {
+			e.moves(cellwire.MigrationFinished)
+			e.says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+			e.step(cellwire.MigrationStep{Revert: true})
+		}, "h1", "resized resize_reverting h2",
+		func(e *exits) { e.step(cellwire.MigrationStep{Abort: sid(700)}) }, "resized  h2", false},
 	{"`resize_reverting`", "the old host", "`evacuate`, as soon as it is there again", func(e *exits) {
 		e.moves(cellwire.MigrationFinished)
 		e.step(cellwire.MigrationStep{Revert: true})
@@ -374,7 +400,8 @@ func TestAbortWithoutDestination(t *testing.T) {
 			e.step(abort)
 		}
 		is := testproc.Try(s.Server(ctx, sid(1), e.now)).Or(t)
-		if is.VMState != c.is || is.TaskState != "" || is.Host != "h1" || is.Node != row.Node || is.PowerState != row.PowerState {
+		if is.VMState != c.is || is.TaskState != "" || is.Host != "h1" || is.Node != row.Node ||
+			is.PowerState != row.PowerState {
 			t.Errorf("%d: it was %+v, and is %+v", n, row, is)
 		}
 		testproc.Same(t, gocmp.Diff(row.Fault, is.Fault))
@@ -404,7 +431,8 @@ func TestAbortWithoutDestination(t *testing.T) {
 		e.power(cellwire.PowerRebootHard)
 		e.giveBack()
 		after := testproc.Try(s.Server(ctx, sid(1), e.now)).Or(t)
-		if open := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t); len(open) > 0 || after.TaskState != cellwire.TaskRebootingHard || after.Host != "h1" {
+		if open := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t); len(open) > 0 ||
+			after.TaskState != cellwire.TaskRebootingHard || after.Host != "h1" {
 			t.Errorf("%d: the server is %+v, and open are %+v", n, after, open)
 		}
 	}
@@ -416,7 +444,8 @@ func TestAbortWithoutDestination(t *testing.T) {
 func TestGivenBackWithoutFence(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for age, ends := range map[time.Duration]bool{
-		0: false, 10*time.Minute - time.Second: false, 10 * time.Minute: true, -time.Second: false, -10 * time.Minute: true,
+		0: false, 10*time.Minute - time.Second: false,
+		10 * time.Minute: true, -time.Second: false, -10 * time.Minute: true,
 	} {
 		e := &exits{t: t, s: fresh(t), now: moment, dead: map[string]bool{}}
 		e.beat()

@@ -14,18 +14,21 @@ const maxForgotten = 1000
 
 // ForgottenNodes are those that the cell forgets as soon as the compute API has, by uuid.
 func (s *DB) ForgottenNodes(ctx context.Context) ([]string, error) {
-	list, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], "SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
+	list, err := sqldb.All(ctx, s.kit.Reader, sqldb.Value[string],
+		"SELECT uuid FROM compute_nodes WHERE present = 0 AND forgotten = 1 ORDER BY uuid LIMIT ?", maxNodesTold)
 	return list, s.kit.Explain(ctx, "reading forgotten nodes from", err)
 }
 
 // absentNodes are those that a pass looks at. Programs of before wrote neither absent_at nor
 // forgotten.
 const absentNodes = "SELECT uuid, host, hypervisor_hostname, mapped, absent_at, present FROM compute_nodes " +
-	"WHERE present = 0 AND forgotten = 0 AND absent_at <= ? OR present = 1 AND absent_at + forgotten > 0 ORDER BY absent_at LIMIT ?"
+	"WHERE present = 0 AND forgotten = 0 AND absent_at <= ? OR present = 1 AND absent_at + forgotten > 0 ORDER BY " +
+	"absent_at LIMIT ?"
 
 // deadClaims are those of hosts that have not reported since a time, or have no service any more,
 // and those on nodes that no host has.
-const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services s ON s.host = c.host LEFT JOIN compute_nodes n ON n.uuid = c.uuid " +
+const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services s ON s.host = c.host LEFT JOIN " +
+	"compute_nodes n ON n.uuid = c.uuid " +
 	"WHERE s.host IS NULL OR s.last_seen_up <= ? OR n.uuid IS NULL ORDER BY c.uuid, c.host LIMIT ?"
 
 // ForgetNodes forgets nodes that their hosts do not report for longer than Options.ForgetNodes and
@@ -59,22 +62,29 @@ func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 	err = s.write(ctx, op, func(tx *writing) error {
 		n = 0
 		for _, o := range absent {
-			query, args := "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0 AND absent_at = 0", []any{now, o.uuid}
+			query, args := "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0 AND absent_at = 0",
+				[]any{now, o.uuid}
 			switch {
 			case o.present:
-				query, args = "UPDATE compute_nodes SET absent_at = 0, forgotten = 0 WHERE uuid = ? AND present = 1", []any{o.uuid}
+				query, args = "UPDATE compute_nodes SET absent_at = 0, forgotten = 0 WHERE uuid = ? AND present = 1",
+					[]any{o.uuid}
 			case o.absentAt > 0:
 				var used bool
-				if err := tx.QueryRowContext(ctx, s.engine.usedNode(), o.host, o.uuid, o.name, o.host, o.uuid, o.name, o.uuid, o.uuid).Scan(&used); err != nil {
+				if err := tx.QueryRowContext(ctx, s.engine.usedNode(), o.host, o.uuid, o.name, o.host, o.uuid, o.name,
+					o.uuid, o.uuid).Scan(&used); err != nil {
 					return err
 				}
 				if used { // it is looked at again after as long
-					query, args = "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0", []any{now, o.uuid}
+					query, args = "UPDATE compute_nodes SET absent_at = ? WHERE uuid = ? AND present = 0",
+						[]any{now, o.uuid}
 					break
 				}
-				query, args = "DELETE FROM compute_nodes WHERE uuid = ? AND host = ? AND present = 0 AND absent_at = ?", []any{o.uuid, o.host, o.absentAt}
+				query, args = "DELETE FROM compute_nodes WHERE uuid = ? AND host = ? AND present = 0 AND absent_at = ?",
+					[]any{o.uuid, o.host, o.absentAt}
 				if o.mapped {
-					query = "UPDATE compute_nodes SET forgotten = 1 WHERE uuid = ? AND host = ? AND present = 0 AND absent_at = ?"
+					query =
+						"UPDATE compute_nodes SET forgotten = 1 WHERE uuid = ? AND host = ? AND present = 0 AND " +
+							"absent_at = ?"
 				}
 			}
 			changed, err := sqldb.Exec(ctx, tx.Tx, query, args...)
@@ -84,7 +94,8 @@ func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 			n += int(changed)
 		}
 		for _, c := range claims {
-			changed, err := sqldb.Exec(ctx, tx.Tx, "DELETE FROM node_claims WHERE uuid = ? AND host = ?", c.uuid, c.host)
+			changed, err := sqldb.Exec(ctx, tx.Tx,
+				"DELETE FROM node_claims WHERE uuid = ? AND host = ?", c.uuid, c.host)
 			if err != nil {
 				return err
 			}
@@ -100,7 +111,8 @@ func (s *DB) ForgetNodes(ctx context.Context, m Moment) (n int, err error) {
 // an end of a migration. Its host, uuid and name are asked for twice, then its uuid twice.
 func (e *engine) usedNode() string {
 	return "SELECT EXISTS (SELECT 1 FROM instances i WHERE " + e.present + " AND (i.node_uuid = ? OR i.node = ?)) OR " +
-		"EXISTS (SELECT 1 FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? AND (i.node_uuid = ? OR i.node = ?)) OR " +
+		"EXISTS (SELECT 1 FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? AND " +
+		"(i.node_uuid = ? OR i.node = ?)) OR " +
 		"EXISTS (SELECT 1 FROM migrations m WHERE m.is_open = 1 AND (m.source_node_uuid = ? OR m.dest_node_uuid = ?))"
 }
 
@@ -116,8 +128,11 @@ type NodeCounts struct {
 
 // CountNodes counts nodes for metrics.
 func (s *DB) CountNodes(ctx context.Context) (c NodeCounts, err error) {
-	err = s.kit.Reader.QueryRowContext(ctx, "SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE present = 0), "+
-		"(SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").Scan(&c.Present, &c.Absent, &c.Claimed, &c.Unused)
+	err = s.kit.Reader.QueryRowContext(ctx,
+		"SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE "+
+			"present = 0), "+
+			"(SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").
+		Scan(&c.Present, &c.Absent, &c.Claimed, &c.Unused)
 	return c, s.kit.Explain(ctx, "counting nodes in", err)
 }
 

@@ -24,15 +24,19 @@ type Former struct {
 // formerOf is that of a server. Nothing in it is changed in place.
 func formerOf(s *cellwire.Server) *Former {
 	return &Former{
-		ImageRef: s.ImageRef, UserData: s.UserData, KeyName: s.KeyName, KeyData: s.KeyData, Name: s.Name, Description: s.Description,
-		Metadata: s.Metadata, Tags: s.Tags, DiskConfig: s.DiskConfig, AccessIPv4: s.AccessIPv4, AccessIPv6: s.AccessIPv6,
+		ImageRef: s.ImageRef, UserData: s.UserData, KeyName: s.KeyName, KeyData: s.KeyData,
+		Name: s.Name, Description: s.Description,
+		Metadata: s.Metadata, Tags: s.Tags, DiskConfig: s.DiskConfig,
+		AccessIPv4: s.AccessIPv4, AccessIPv6: s.AccessIPv6,
 	}
 }
 
 // restore makes a server what it was.
 func (f *Former) restore(s *cellwire.Server) {
-	s.ImageRef, s.UserData, s.KeyName, s.KeyData, s.Name, s.Description = f.ImageRef, f.UserData, f.KeyName, f.KeyData, f.Name, f.Description
-	s.Metadata, s.Tags, s.DiskConfig, s.AccessIPv4, s.AccessIPv6 = f.Metadata, f.Tags, f.DiskConfig, f.AccessIPv4, f.AccessIPv6
+	s.ImageRef, s.UserData, s.KeyName, s.KeyData, s.Name, s.Description = f.ImageRef, f.UserData, f.KeyName,
+		f.KeyData, f.Name, f.Description
+	s.Metadata, s.Tags, s.DiskConfig, s.AccessIPv4, s.AccessIPv6 = f.Metadata, f.Tags,
+		f.DiskConfig, f.AccessIPv4, f.AccessIPv6
 }
 
 // patched is f with a change that came since.

@@ -27,10 +27,12 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 			}
 			return new(word.Draw(t, label))
 		}
-		p.Name, p.Description, p.AccessIPv4, p.DiskConfig = optional("name"), optional("description"), optional("address"), optional("disk config")
+		p.Name, p.Description, p.AccessIPv4, p.DiskConfig =
+			optional("name"), optional("description"), optional("address"), optional("disk config")
 		p.NoDescription = p.Description == nil && rapid.Bool().Draw(t, "no description")
 		if rapid.Bool().Draw(t, "metadata given") {
-			p.Metadata = &cellwire.MetadataPatch{Replace: rapid.Bool().Draw(t, "replace"), Set: map[string]string{word.Draw(t, "key"): word.Draw(t, "value")}}
+			p.Metadata = &cellwire.MetadataPatch{Replace: rapid.Bool().Draw(t, "replace"),
+				Set: map[string]string{word.Draw(t, "key"): word.Draw(t, "value")}}
 		}
 		return p
 	})
@@ -38,7 +40,8 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 		state := rapid.SampledFrom([]string{"active/ launched running", "stopped/ launched off"}).Draw(t, "state")
 		with, without := record(state), record(state)
 		for _, r := range []*celldb.Record{with, without} {
-			r.Server.ImageRef, r.Server.Name, r.Server.KeyName, r.Server.KeyData, r.Server.UserData = "old", "was", "k", "key", "data"
+			r.Server.ImageRef, r.Server.Name, r.Server.KeyName, r.Server.KeyData, r.Server.UserData =
+				"old", "was", "k", "key", "data"
 			r.Server.Metadata, r.Server.Tags = map[string]string{"a": "1"}, []string{"t"}
 		}
 		request := cellwire.RebuildRequest{ImageRef: "new", Patch: patches.Draw(t, "rebuild")}
@@ -54,7 +57,8 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 		}
 		power := rapid.SampledFrom([]plugins.PowerState{plugins.PowerRunning, plugins.PowerShutdown}).Draw(t, "power")
 		fault := cellwire.Fault{Message: "there is no image"}
-		if changed, refused := with.Apply(cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Revision: 5, Fault: &fault}, now); !changed || refused != "" {
+		if changed, refused := with.Apply(cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Revision: 5,
+			Fault: &fault}, now); !changed || refused != "" {
 			t.Fatalf("the report is refused: %q", refused)
 		}
 		without.Apply(cellwire.Report{Kind: cellwire.ReportPower, PowerState: power}, now)

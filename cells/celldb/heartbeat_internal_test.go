@@ -46,7 +46,8 @@ func TestHeartbeatsShareWrites(t *testing.T) {
 		for range hosts {
 			testproc.ErrorIs(t, <-outcomes, failed, "one of the second write: %v")
 		}
-		if len(writes) != 2 || len(writes[1]) != hosts || slices.Contains(writes[1], "late") || times[1] != 100+hosts-1 {
+		if len(writes) != 2 || len(writes[1]) != hosts ||
+			slices.Contains(writes[1], "late") || times[1] != 100+hosts-1 {
 			t.Errorf("%d writes, at %v: %v", len(writes), times, writes)
 		}
 	})

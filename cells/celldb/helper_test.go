@@ -66,8 +66,10 @@ func onEach(t *testing.T, f func(t *testing.T, s *celldb.DB)) {
 func sid(n int) string { return fmt.Sprintf("5e000000-0000-4000-8000-%012x", n) }
 
 func building(n int) cellwire.Server {
-	return cellwire.Server{UUID: sid(n), ProjectID: "p", Name: fmt.Sprint("server-", n), Host: "h1", Node: "n1", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
-		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}}, CreatedAt: start.Add(time.Duration(n) * time.Second)}
+	return cellwire.Server{UUID: sid(n), ProjectID: "p", Name: fmt.Sprint("server-", n), Host: "h1", Node: "n1",
+		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor:    cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 128}},
+		CreatedAt: start.Add(time.Duration(n) * time.Second)}
 }
 
 func insert(t testing.TB, s celldb.Store, server cellwire.Server) {

@@ -18,7 +18,8 @@ import (
 const computeBinary = "nova-compute"
 
 const (
-	serviceColumns = "s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, s.twice_until, " + hostColumns
+	serviceColumns = "s.id, s.uuid, s.host, s.version, s.disabled_reason, s.updated_at, s.revision, s.twice_until, " +
+		hostColumns
 	selectServices = "SELECT " + serviceColumns + " FROM services s "
 )
 
@@ -30,7 +31,8 @@ func scanService(row sqldb.Row, m Moment, more ...any) (service cellwire.Service
 	)
 	service.Binary = computeBinary
 	err = row.Scan(append([]any{
-		&service.ID, &service.UUID, &service.Host, &service.Version, &service.DisabledReason, &updated, &revision, &until,
+		&service.ID, &service.UUID, &service.Host,
+		&service.Version, &service.DisabledReason, &updated, &revision, &until,
 		&host.lastSeenUp, &host.forcedDown, &host.stopped, &host.disabled,
 	}, more...)...)
 	service.Disabled, service.ForcedDown, service.Up = host.disabled.Bool, host.forcedDown.Bool, host.up(m)
@@ -72,7 +74,8 @@ func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Servi
 	return list, err
 }
 
-const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden = 0 AND gone = 0 AND project_id = ?"
+const usageOf = "SELECT COUNT(*), COALESCE(SUM(vcpus), 0), COALESCE(SUM(memory_mb), 0) FROM instances WHERE hidden " +
+	"= 0 AND gone = 0 AND project_id = ?"
 
 // Discovery is what a boot asks. The project's usage comes from an index of just that.
 func (s *DB) Discovery(ctx context.Context, projectID string, m Moment) (answer cellwire.Discovery, err error) {
@@ -107,7 +110,9 @@ func usage(ctx context.Context, db sqldb.Querier, projectID string) (u cellwire.
 const maxReason = 255
 
 // PatchService changes a service. The reason goes when it is enabled.
-func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatch, m Moment) (service cellwire.Service, err error) {
+func (s *DB) PatchService(
+	ctx context.Context, id string, p cellwire.ServicePatch, m Moment,
+) (service cellwire.Service, err error) {
 	err = s.write(ctx, "changing a service in", func(tx *writing) error {
 		before, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
 		if errors.Is(err, sql.ErrNoRows) {
@@ -128,21 +133,25 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 		}
 		if !after.Disabled {
 			if p.DisabledReason != nil && *p.DisabledReason != "" {
-				return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest, Message: fmt.Sprintf("service %s is enabled, and needs no disabled_reason", id)}
+				return &cellwire.Error{Status: 400, Code: cellwire.CodeBadRequest,
+					Message: fmt.Sprintf("service %s is enabled, and needs no disabled_reason", id)}
 			}
 			after.DisabledReason = ""
 		}
 		if len(after.DisabledReason) > maxReason || !storable(after.DisabledReason) {
 			return invalid("disabled_reason has more than %d bytes, or is no UTF-8, or has the character 0", maxReason)
 		}
-		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason && after.ForcedDown == before.ForcedDown {
+		if service = before; after.Disabled == before.Disabled && after.DisabledReason == before.DisabledReason &&
+			after.ForcedDown == before.ForcedDown {
 			return nil
 		}
 		revision, err := tx.raise(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err = tx.ExecContext(ctx, "UPDATE services SET disabled = ?, disabled_reason = ?, forced_down = ?, updated_at = ?, revision = ? WHERE uuid = ?",
+		if _, err = tx.ExecContext(ctx,
+			"UPDATE services SET disabled = ?, disabled_reason = ?, forced_down = ?, updated_at = ?, revision = ? "+
+				"WHERE uuid = ?",
 			after.Disabled, after.DisabledReason, after.ForcedDown, m.Now.UnixMicro(), revision, id); err != nil {
 			return err
 		}
@@ -157,7 +166,8 @@ func (s *DB) PatchService(ctx context.Context, id string, p cellwire.ServicePatc
 // ever comes back.
 func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service cellwire.Service, err error) {
 	err = s.write(ctx, "deleting a service from", func(tx *writing) (err error) {
-		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); errors.Is(err, sql.ErrNoRows) {
+		if service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id),
+			m); errors.Is(err, sql.ErrNoRows) {
 			return NotFound("service", id)
 		}
 		if err != nil {
@@ -168,7 +178,8 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			return err
 		}
 		if living {
-			return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
+			return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse,
+				Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
 		}
 		moves, err := movesOf(ctx, tx, service.Host)
 		if err != nil {
@@ -178,11 +189,13 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			for _, m := range list {
 				if m.Type == cellwire.MigrationCold || slices.Contains(m.Hosts(), service.Host) {
 					return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse, Message: fmt.Sprintf(
-						"host %s is in migration %s of server %s, which is %s", service.Host, m.UUID, m.ServerUUID, m.Status)}
+						"host %s is in migration %s of server %s, which is %s", service.Host,
+						m.UUID, m.ServerUUID, m.Status)}
 				}
 			}
 		}
-		if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE uuid = ?", id).Scan(&stopped); err != nil {
+		if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE uuid = ?",
+			id).Scan(&stopped); err != nil {
 			return err
 		}
 		if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
@@ -190,7 +203,8 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 				Status: 409,
 				Code:   cellwire.CodeConflict,
 				Message: fmt.Sprintf(
-					"the agent of host %s reports to this cell, and would be back at once; stop it, or take away its [cell_client], and wait until it counts as down",
+					"the agent of host %s reports to this cell, and would be back at once; stop it, or take away "+
+						"its [cell_client], and wait until it counts as down",
 					service.Host,
 				),
 			}
@@ -213,7 +227,9 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 }
 
 // Work is what is new for a host, read from an index of its rows.
-func (s *DB) Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, changed bool, err error) {
+func (s *DB) Work(
+	ctx context.Context, host string, after int64, epoch string, m Moment,
+) (work cellwire.Work, changed bool, err error) {
 	err = s.read(ctx, "reading the work of a host from", func(db sqldb.Querier) error {
 		var revision int64
 		work.Service, revision, err = scanService(db.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", host), m)
@@ -288,7 +304,8 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 			refused[i] = ""
 			r := rows[report.UUID]
 			migration := aboutMigration(report.Kind)
-			if r == nil || !r.concerns(host, migration) { // one answer for both: which servers others have is not for hosts
+			// one answer for both: which servers others have is not for hosts
+			if r == nil || !r.concerns(host, migration) {
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}
@@ -333,7 +350,8 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 // found by: its host learns of it with its next request.
 func (s *DB) Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error) {
 	const op = "reading changes from"
-	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil || revision <= after {
+	if err := s.kit.Reader.QueryRowContext(ctx, "SELECT revision FROM cell").Scan(&revision); err != nil ||
+		revision <= after {
 		return nil, revision, s.kit.Explain(ctx, op, err)
 	}
 	hosts, err = sqldb.All(ctx, s.kit.Reader, sqldb.Value[string], changedHosts, after, after, after, after)
@@ -341,5 +359,7 @@ func (s *DB) Changes(ctx context.Context, after int64) (hosts []string, revision
 }
 
 // changedHosts are those of servers, migrations and services that were changed after a revision.
-const changedHosts = "SELECT i.host FROM instances i WHERE i.revision > ? AND i.hidden = 0 AND i.host <> '' UNION SELECT s.host FROM services s WHERE s.revision > ? " +
-	"UNION SELECT m.source_host FROM migrations m WHERE m.revision > ? UNION SELECT m.dest_host FROM migrations m WHERE m.revision > ? AND m.dest_node <> ''"
+const changedHosts = "SELECT i.host FROM instances i WHERE i.revision > ? AND i.hidden = 0 AND i.host <> '' UNION " +
+	"SELECT s.host FROM services s WHERE s.revision > ? " +
+	"UNION SELECT m.source_host FROM migrations m WHERE m.revision > ? UNION SELECT m.dest_host FROM migrations m " +
+	"WHERE m.revision > ? AND m.dest_node <> ''"

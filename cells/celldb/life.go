@@ -111,9 +111,10 @@ func (r *Record) wantAtHome() cellwire.Want {
 func (r *Record) Again(inserted *Record) error {
 	if r.Digest != inserted.Digest {
 		return &cellwire.Error{
-			Status:  409,
-			Code:    cellwire.CodeExists,
-			Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content", r.Server.UUID),
+			Status: 409,
+			Code:   cellwire.CodeExists,
+			Message: fmt.Sprintf("there is another server %s in this cell, or it was inserted with other content",
+				r.Server.UUID),
 		}
 	}
 	return nil
@@ -166,7 +167,8 @@ func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (c
 // restored.
 func (r *Record) Reclaimable() error {
 	if s := &r.Server; !s.Deleted && s.DeletedAt == nil {
-		return conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more", s.UUID, s.VMState, orNone(s.TaskState))
+		return conflict("server %s is in vm_state %s (task_state %s) and not softly deleted any more",
+			s.UUID, s.VMState, orNone(s.TaskState))
 	}
 	return nil
 }
@@ -316,12 +318,14 @@ func (r *Record) Freed() (changed bool, err error) {
 // State is the short form of the server's.
 func (r *Record) State() cellwire.ServerState {
 	s := &r.Server
-	return cellwire.ServerState{UUID: s.UUID, VMState: s.VMState, TaskState: s.TaskState, Deleted: s.Deleted, Hidden: s.Hidden}
+	return cellwire.ServerState{UUID: s.UUID, VMState: s.VMState, TaskState: s.TaskState,
+		Deleted: s.Deleted, Hidden: s.Hidden}
 }
 
 // NotFound is the refusal of what is not there.
 func NotFound(what, name string) error {
-	return &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
+	return &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound,
+		Message: fmt.Sprintf("there is no %s %s in this cell", what, name)}
 }
 
 func conflict(format string, args ...any) error {

@@ -24,7 +24,8 @@ var (
 func record(text string) *celldb.Record {
 	words := strings.Fields(text)
 	vm, task, _ := strings.Cut(words[0], "/")
-	r := &celldb.Record{Server: cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", Host: "h1", VMState: vm, TaskState: task}, WantRevision: 5}
+	r := &celldb.Record{Server: cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", Host: "h1", VMState: vm,
+		TaskState: task}, WantRevision: 5}
 	for _, word := range words[1:] {
 		switch word {
 		case "hidden":
@@ -61,8 +62,11 @@ func text(r *celldb.Record) string {
 	for _, word := range []struct {
 		text string
 		is   bool
-	}{{" hidden", s.Hidden}, {" homeless", s.Host == ""}, {" launched", s.LaunchedAt != nil}, {" deleted", s.Deleted}, {" due", r.CleanupDue},
-		{" unfreed", r.Unfreed}, {" soft", s.DeletedAt != nil && !s.Deleted}, {" running", s.PowerState == plugins.PowerRunning}, {" off", s.PowerState == plugins.PowerShutdown}, {" kept", r.Former != nil}} {
+	}{{" hidden", s.Hidden}, {" homeless", s.Host == ""},
+		{" launched", s.LaunchedAt != nil}, {" deleted", s.Deleted}, {" due", r.CleanupDue},
+		{" unfreed", r.Unfreed}, {" soft", s.DeletedAt != nil && !s.Deleted},
+		{" running", s.PowerState == plugins.PowerRunning},
+		{" off", s.PowerState == plugins.PowerShutdown}, {" kept", r.Former != nil}} {
 		if word.is {
 			b += word.text
 		}
@@ -82,16 +86,19 @@ func TestTransitions(t *testing.T) {
 	}
 	broken := func(power plugins.PowerState) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) {
-			changed, refused := r.Apply(cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Revision: 5, Fault: &cellwire.Fault{Message: "no"}}, now)
+			changed, refused := r.Apply(cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Revision: 5,
+				Fault: &cellwire.Fault{Message: "no"}}, now)
 			if changed && (r.Server.Fault == nil || !r.Server.Fault.Created.Equal(now)) {
 				t.Errorf("the fault is %+v", r.Server.Fault)
 			}
 			return changed, refused != ""
 		}
 	}
-	report := func(kind cellwire.ReportKind, power plugins.PowerState, revision int64) func(*celldb.Record) (bool, bool) {
+	report := func(kind cellwire.ReportKind, power plugins.PowerState,
+		revision int64) func(*celldb.Record) (bool, bool) {
 		return func(r *celldb.Record) (bool, bool) {
-			changed, refused := r.Apply(cellwire.Report{UUID: r.Server.UUID, Kind: kind, PowerState: power, Revision: revision}, now)
+			changed, refused := r.Apply(
+				cellwire.Report{UUID: r.Server.UUID, Kind: kind, PowerState: power, Revision: revision}, now)
 			return changed, refused != ""
 		}
 	}
@@ -200,7 +207,8 @@ func TestTransitions(t *testing.T) {
 		{"active/ launched running", "nostate", "active/ launched", cellwire.WantPresent},
 		{"active/ launched running", "running", "same", cellwire.WantPresent},
 		{"stopped/ launched off", "running", "active/ launched running", cellwire.WantPresent},
-		{"active/soft-deleting launched soft running", "off", "active/soft-deleting launched soft off", cellwire.WantShutdown},
+		{"active/soft-deleting launched soft running",
+			"off", "active/soft-deleting launched soft off", cellwire.WantShutdown},
 		{"soft-delete/ launched soft off", "running", "soft-delete/ launched soft running", cellwire.WantShutdown},
 		{"active/deleting launched running", "off", "same", cellwire.WantGone},
 
@@ -209,7 +217,8 @@ func TestTransitions(t *testing.T) {
 		{"deleted/ deleted", "gone", "same", ""},
 		{"active/ launched", "gone", "refused", cellwire.WantPresent},
 
-		{"active/soft-deleting launched soft running", "settledoff", "soft-delete/ launched soft off", cellwire.WantShutdown},
+		{"active/soft-deleting launched soft running",
+			"settledoff", "soft-delete/ launched soft off", cellwire.WantShutdown},
 		{"active/soft-deleting launched soft running", "settledold", "refused", cellwire.WantShutdown},
 		{"soft-delete/ launched soft off", "settledoff", "same", cellwire.WantShutdown},
 		{"soft-delete/restoring launched off", "settledon", "active/ launched running", cellwire.WantPresent},
@@ -239,7 +248,8 @@ func TestTransitions(t *testing.T) {
 		{"active/deleting launched running", "hard", "refused", cellwire.WantGone},
 		{"active/ launched running", "badaction", "refused", cellwire.WantPresent},
 		{"active/rebooting launched running", "delete", "active/deleting launched running", cellwire.WantGone},
-		{"active/rebooting launched running", "soft", "active/soft-deleting launched soft running", cellwire.WantShutdown},
+		{"active/rebooting launched running", "soft",
+			"active/soft-deleting launched soft running", cellwire.WantShutdown},
 
 		{"active/powering-off launched running", "off", "active/powering-off launched off", cellwire.WantShutdown},
 		{"active/powering-off launched off", "settledoff", "stopped/ launched off", cellwire.WantPresent},
@@ -250,7 +260,8 @@ func TestTransitions(t *testing.T) {
 		{"active/rebooting launched running", "settledoff", "active/reboot_started launched off", cellwire.WantRunning},
 		{"active/reboot_started launched off", "settledold", "refused", cellwire.WantRunning},
 		{"active/reboot_started launched off", "settledon", "active/ launched running", cellwire.WantPresent},
-		{"stopped/rebooting_hard launched off", "settledoff", "stopped/reboot_started_hard launched off", cellwire.WantRunning},
+		{"stopped/rebooting_hard launched off",
+			"settledoff", "stopped/reboot_started_hard launched off", cellwire.WantRunning},
 		{"stopped/reboot_started_hard launched off", "settledon", "active/ launched running", cellwire.WantPresent},
 		{"active/reboot_started launched off", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
 		{"active/soft-deleting launched soft running", "brokenon", "refused", cellwire.WantShutdown},
@@ -265,7 +276,8 @@ func TestTransitions(t *testing.T) {
 		{"active/rebooting launched", "rebuild", "refused", cellwire.WantShutdown},
 		{"soft-delete/ launched soft off", "rebuild", "refused", cellwire.WantShutdown},
 		{"deleted/ launched deleted", "rebuild", "refused", ""},
-		{"active/rebuilding launched running kept", "settledoff", "active/rebuild_spawning launched off", cellwire.WantRebuilt},
+		{"active/rebuilding launched running kept",
+			"settledoff", "active/rebuild_spawning launched off", cellwire.WantRebuilt},
 		{"active/rebuilding launched running kept", "brokenon", "active/ launched running", cellwire.WantPresent},
 		{"active/rebuilding launched running kept", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
 		{"stopped/rebuilding launched off kept", "brokenoff", "stopped/ launched off", cellwire.WantPresent},
@@ -274,7 +286,8 @@ func TestTransitions(t *testing.T) {
 		{"active/rebuilding launched kept", "delete-", "deleted/ launched deleted due unfreed", cellwire.WantGone},
 		{"active/rebuilding launched kept", "soft", "active/soft-deleting launched soft", cellwire.WantShutdown},
 		{"active/rebuilding launched running", "settledold", "refused", cellwire.WantCleared},
-		{"active/rebuilding launched running", "settledoff", "active/rebuild_spawning launched off", cellwire.WantRebuilt},
+		{"active/rebuilding launched running",
+			"settledoff", "active/rebuild_spawning launched off", cellwire.WantRebuilt},
 		{"active/rebuilding launched running", "brokenon", "error/ launched running", ""},
 		{"active/rebuilding launched running", "nostate", "active/rebuilding launched", cellwire.WantCleared},
 		{"active/rebuilding launched", "delete", "active/deleting launched", cellwire.WantGone},
@@ -283,7 +296,8 @@ func TestTransitions(t *testing.T) {
 		{"active/rebuild_spawning launched", "failed", "refused", cellwire.WantRebuilt},
 		{"active/rebuild_spawning launched", "settledold", "refused", cellwire.WantRebuilt},
 		{"active/rebuild_spawning launched", "settledon", "active/ launched running", cellwire.WantPresent},
-		{"stopped/rebuild_spawning launched", "settledon", "stopped/powering-off launched running", cellwire.WantShutdown},
+		{"stopped/rebuild_spawning launched", "settledon",
+			"stopped/powering-off launched running", cellwire.WantShutdown},
 		{"error/rebuild_spawning launched", "settledon", "active/ launched running", cellwire.WantPresent},
 		{"active/rebuild_spawning launched", "brokenoff", "error/ launched off", ""},
 		{"error/ launched", "stop", "error/powering-off launched", cellwire.WantShutdown},
@@ -321,7 +335,8 @@ func TestTransitions(t *testing.T) {
 
 func TestLocal(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for from, want := range map[string]bool{"building/spawning hidden": true, "error/ homeless": true, "active/": false, "deleted/ deleted unfreed": true, "deleted/ deleted": false} {
+	for from, want := range map[string]bool{"building/spawning hidden": true, "error/ homeless": true, "active/": false,
+		"deleted/ deleted unfreed": true, "deleted/ deleted": false} {
 		if _, local := record(from).Delete(cellwire.DeleteNormal, true, now); local != want {
 			t.Errorf("%s deleted: local is %v", from, local)
 		}
@@ -332,13 +347,16 @@ func TestLocal(t *testing.T) {
 func TestFault(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := record("building/spawning")
-	r.Apply(cellwire.Report{Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: strings.Repeat("é", 200), Details: strings.Repeat("x", 70000)}}, now)
+	r.Apply(cellwire.Report{Kind: cellwire.ReportFailed,
+		Fault: &cellwire.Fault{Code: 500, Message: strings.Repeat("é", 200), Details: strings.Repeat("x", 70000)}}, now)
 	f := r.Server.Fault
 	if f.Message != strings.Repeat("é", 127) || len(f.Details) != 65535 || !f.Created.Equal(now) {
-		t.Errorf("the fault has a message of %d and details of %d bytes, at %v", len(f.Message), len(f.Details), f.Created)
+		t.Errorf("the fault has a message of %d and details of %d bytes, at %v",
+			len(f.Message), len(f.Details), f.Created)
 	}
 	r = record("building/spawning")
-	if r.Apply(cellwire.Report{Kind: cellwire.ReportFailed}, now); r.Server.Fault == nil || r.Server.Fault.Message == "" {
+	if r.Apply(cellwire.Report{Kind: cellwire.ReportFailed}, now); r.Server.Fault == nil ||
+		r.Server.Fault.Message == "" {
 		t.Errorf("without a fault: %+v", r.Server.Fault)
 	}
 }
@@ -346,7 +364,8 @@ func TestFault(t *testing.T) {
 func TestAlive(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	m := celldb.Moment{Now: now, DownTime: time.Minute}
-	for ago, want := range map[time.Duration]bool{0: true, time.Minute: true, time.Minute + 1: false, -time.Minute: true, -2 * time.Minute: false} {
+	for ago, want := range map[time.Duration]bool{0: true,
+		time.Minute: true, time.Minute + 1: false, -time.Minute: true, -2 * time.Minute: false} {
 		testproc.Equal(t, m.Alive(now.Add(-ago)), want, "seen %v ago: alive is %v", ago)
 	}
 	if m.Alive(time.Time{}) {
@@ -357,7 +376,8 @@ func TestAlive(t *testing.T) {
 func TestCheckInsert(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	good := func() cellwire.Server {
-		return cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", ProjectID: "p", CreatedAt: then, Host: "h", Node: "n", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning}
+		return cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000001", ProjectID: "p", CreatedAt: then, Host: "h",
+			Node: "n", VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning}
 	}
 	testproc.Check(t, celldb.CheckInsert(good()))
 	for name, spoil := range map[string]func(*cellwire.Server){

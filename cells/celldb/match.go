@@ -49,7 +49,8 @@ func (w *where) matches(q cellwire.ServerQuery) {
 		w.add(matchFunction+"(?, i.display_name)", q.NamePattern)
 	}
 	for _, column := range slices.Sorted(maps.Keys(q.Patterns)) {
-		w.add("(i."+column+" <> '' AND "+matchFunction+"(?, i."+column+"))", q.Patterns[column]) // the columns are checked
+		// the columns are checked
+		w.add("(i."+column+" <> '' AND "+matchFunction+"(?, i."+column+"))", q.Patterns[column])
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Metadata)) {
 		w.add("EXISTS (SELECT 1 FROM json_each(i.metadata) WHERE key = ? AND value = ?)", name, q.Metadata[name])
@@ -157,7 +158,9 @@ const (
 
 // sift answers a query with a residual: first it finds the rows, of which it reads little, in
 // parts, and then it reads those of the page.
-func (s *DB) sift(ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment) (cellwire.ServerPage, error) {
+func (s *DB) sift(
+	ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment,
+) (cellwire.ServerPage, error) {
 	columns := "SELECT i.id, i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
 	var found []cellwire.Row
 	part := q
@@ -209,7 +212,9 @@ func pointers(values []sql.NullString) []any {
 }
 
 // readRows reads the servers of a page, as many as fit into MaxAnswer.
-func (s *DB) readRows(ctx context.Context, db sqldb.Querier, page cellwire.ServerPage, m Moment) (cellwire.ServerPage, error) {
+func (s *DB) readRows(
+	ctx context.Context, db sqldb.Querier, page cellwire.ServerPage, m Moment,
+) (cellwire.ServerPage, error) {
 	query := fmt.Sprintf(selectRecords, "") + "WHERE i.uuid IN (" + s.engine.Texts + ")"
 	weight, done := 0, 0
 	for part := range slices.Chunk(page.Rows, readAtOnce) {
@@ -271,13 +276,14 @@ func pattern(text string) (*regexp.Regexp, error) {
 // init makes the function known to the driver, which wants that once in a process and before it
 // connects.
 func init() {
-	sqlite.MustRegisterDeterministicScalarFunction(matchFunction, 2, func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
-		text, _ := args[0].(string)
-		p, err := pattern(text)
-		if err != nil {
-			return nil, err
-		}
-		name, _ := args[1].(string)
-		return p.MatchString(name), nil
-	})
+	sqlite.MustRegisterDeterministicScalarFunction(matchFunction, 2,
+		func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			text, _ := args[0].(string)
+			p, err := pattern(text)
+			if err != nil {
+				return nil, err
+			}
+			name, _ := args[1].(string)
+			return p.MatchString(name), nil
+		})
 }

@@ -30,7 +30,8 @@ type Move struct {
 
 // ended are the statuses in which a server does not move any more.
 var ended = []cellwire.MigrationStatus{
-	cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationError, cellwire.MigrationDone, cellwire.MigrationCompleted, cellwire.MigrationFailed,
+	cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationError, cellwire.MigrationDone,
+	cellwire.MigrationCompleted, cellwire.MigrationFailed,
 }
 
 // moving is the migration in which the server moves; nil: none. One that is confirmed, and whose
@@ -149,7 +150,9 @@ func (r *Record) wantOnDestination(m *Move) (want cellwire.Want, decided bool) {
 
 // Migrate begins a migration. The compute API then chooses the destination. A refusal (conflict) in
 // a state that does not allow it, and (in use) of an evacuation of a host that is up.
-func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp bool, now time.Time) (changed bool, err error) {
+func (r *Record) Migrate(
+	q cellwire.MigrateRequest, by cellwire.Origin, hostUp bool, now time.Time,
+) (changed bool, err error) {
 	s := &r.Server
 	moving := r.moving()
 	if moving != nil && moving.UUID == q.UUID {
@@ -172,7 +175,8 @@ func (r *Record) Migrate(q cellwire.MigrateRequest, by cellwire.Origin, hostUp b
 	}
 	if moving != nil {
 		return false, conflict(
-			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down, or has no destination yet",
+			"migration %s of server %s is %s; an administrator can abort it if it waits for a host that is down, or "+
+				"has no destination yet",
 			moving.UUID,
 			s.UUID,
 			moving.Status,
@@ -237,7 +241,8 @@ func (r *Record) destine(m *Move, to cellwire.MigrationDestination) (bool, error
 	case m.Status != cellwire.MigrationAccepted && same && !m.GiveBack:
 		return false, nil
 	case m.Status != cellwire.MigrationAccepted, r.leaving():
-		return false, conflict("migration %s of server %s is %s, and the server in task_state %s", m.UUID, s.UUID, m.Status, orNone(s.TaskState))
+		return false, conflict("migration %s of server %s is %s, and the server in task_state %s",
+			m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
 	for _, other := range r.Moves {
 		if other.Open && other.SourceHost == to.Host {
@@ -301,7 +306,8 @@ func (r *Record) unplaced(m *Move, fault *cellwire.Fault, giveBack bool, now tim
 	case m.stayed() && !r.leaving(): // a repetition, or it was aborted
 		return false, nil
 	case m.Status != cellwire.MigrationAccepted, r.leaving():
-		return false, conflict("migration %s of server %s is %s, and the server in task_state %s", m.UUID, s.UUID, m.Status, orNone(s.TaskState))
+		return false, conflict("migration %s of server %s is %s, and the server in task_state %s",
+			m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
 	if was := s.Fault; m.Type == cellwire.MigrationBuild && was != nil { // it says more to the owner
 		both := *was
@@ -325,7 +331,8 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 	case !m.GiveBack && s.Host == m.SourceHost && m.Status != cellwire.MigrationAccepted:
 		return false, nil // a repetition
 	case !m.GiveBack:
-		return false, conflict("migration %s of server %s is %s, and its allocations are not to be given back", m.UUID, s.UUID, m.Status)
+		return false, conflict("migration %s of server %s is %s, and its allocations are not to be given back",
+			m.UUID, s.UUID, m.Status)
 	case s.Deleted:
 		m.GiveBack = false
 		m.becomes(m.Status, true)
@@ -334,7 +341,8 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 		return false, conflict("server %s is being deleted", s.UUID)
 	case m.stayed() && !fenced && m.claimable(now):
 		return false, conflict(
-			"migration %s of server %s ended less than %s ago, and an earlier claim may still be on its way to Placement", m.UUID, s.UUID, underWay,
+			"migration %s of server %s ended less than %s ago, and an earlier claim may still be on its way "+
+				"to Placement", m.UUID, s.UUID, underWay,
 		)
 	case m.stayed(): // what it is asked to do since then goes on
 		m.GiveBack = false
@@ -384,7 +392,8 @@ func (r *Record) abandonMoves() {
 // SoftlyDeletable refuses (conflict) to delete softly what moves.
 func (r *Record) SoftlyDeletable() error {
 	if m := r.moving(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
-		return conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete", r.Server.UUID, m.UUID, m.Status)
+		return conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete",
+			r.Server.UUID, m.UUID, m.Status)
 	}
 	return nil
 }
@@ -435,7 +444,8 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 			return r.rollBack(m, report.Fault, now), ""
 		}
 		if len(report.Offer) > cellwire.MaxOffer || !storable(report.Offer) {
-			return false, fmt.Sprintf("the offer has more than %d bytes, or is no UTF-8, or has the character 0", cellwire.MaxOffer)
+			return false, fmt.Sprintf("the offer has more than %d bytes, or is no UTF-8, or has the character 0",
+				cellwire.MaxOffer)
 		}
 		m.Offer = report.Offer
 		m.becomes(cellwire.MigrationPost, false)
@@ -464,7 +474,8 @@ func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
 	if m.Type == cellwire.MigrationEvacuation {
 		told := *fault
 		told.Details = strings.TrimSuffix(
-			fmt.Sprintf("Host %s keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\n%s", m.SourceHost, fault.Details),
+			fmt.Sprintf("Host %s keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\n%s",
+				m.SourceHost, fault.Details),
 			"\n",
 		)
 		s.Fault = keptFault(&told, now)

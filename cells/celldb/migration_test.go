@@ -22,8 +22,10 @@ import (
 func hosts(t *testing.T, s *celldb.DB, names ...string) {
 	t.Helper()
 	for i, name := range names {
-		node := cellwire.ReportedNode{UUID: sid(900 + i), Name: "n" + name[1:], Abilities: []string{plugins.AbilityMigrate}}
-		_, _, err := s.Report(ctx, celldb.Reporter{Host: name}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+		node := cellwire.ReportedNode{UUID: sid(900 + i),
+			Name: "n" + name[1:], Abilities: []string{plugins.AbilityMigrate}}
+		_, _, err := s.Report(ctx, celldb.Reporter{Host: name},
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
 		testproc.Check(t, err)
 	}
 }
@@ -32,7 +34,8 @@ func hosts(t *testing.T, s *celldb.DB, names ...string) {
 func active(t *testing.T, s *celldb.DB, server cellwire.Server) {
 	t.Helper()
 	release(t, s, server)
-	reported(t, s, "h1", cellwire.Report{UUID: server.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+	reported(t, s, "h1", cellwire.Report{UUID: server.UUID,
+		Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 }
 
 func reported(t *testing.T, s *celldb.DB, host string, report cellwire.Report) {
@@ -106,19 +109,25 @@ func migrations(t *testing.T, s *celldb.DB) {
 		open   int
 	}{
 		{"begin", func() error {
-			_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: m.UUID, Type: cellwire.MigrationCold, Host: "h2"}, moment)
+			_, err := s.Migrate(ctx, sid(1),
+				cellwire.MigrateRequest{UUID: m.UUID, Type: cellwire.MigrationCold, Host: "h2"}, moment)
 			return err
 		}, "present", "", "active resize_prep h1", 1},
-		{"destination", step(cellwire.MigrationStep{Destination: to}), "departing (pre-migrating)", "", "active resize_migrating h1", 1},
+		{"destination", step(cellwire.MigrationStep{Destination: to}), "departing (pre-migrating)", "",
+			"active resize_migrating h1", 1},
 		{"departed", says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: off, Offer: "here"}),
 			"departing (post-migrating)", "arriving (post-migrating)", "active resize_finish h2 z2", 1},
 		{"departed again", says("h1", cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: off, Offer: "there"}),
 			"departing (post-migrating)", "arriving (post-migrating)", "active resize_finish h2 z2", 1},
-		{"arrived", says("h2", cellwire.Report{Kind: cellwire.ReportArrived, PowerState: running}), "departing (finished)", "present", "resized  h2 z2", 1},
-		{"revert", step(cellwire.MigrationStep{Revert: true}), "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2 z2", 1},
-		{"left", says("h2", cellwire.Report{Kind: cellwire.ReportLeft}), "departing (reverting)", "", "resized resize_reverting h2 z2", 1},
+		{"arrived", says("h2", cellwire.Report{Kind: cellwire.ReportArrived, PowerState: running}),
+			"departing (finished)", "present", "resized  h2 z2", 1},
+		{"revert", step(cellwire.MigrationStep{Revert: true}), "departing (reverting)", "leaving (reverting)",
+			"resized resize_reverting h2 z2", 1},
+		{"left", says("h2", cellwire.Report{Kind: cellwire.ReportLeft}), "departing (reverting)", "",
+			"resized resize_reverting h2 z2", 1},
 		{"given back", step(cellwire.MigrationStep{GivenBack: true}), "running", "", "resized resize_reverting h1", 1},
-		{"settled", says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: running}), "present", "", "active  h1", 0},
+		{"settled", says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: running}),
+			"present", "", "active  h1", 0},
 	} {
 		before := testproc.Try(s.Info(ctx)).Or(t)
 		if err := stage.do(); err != nil {
@@ -139,12 +148,14 @@ func migrations(t *testing.T, s *celldb.DB) {
 				t.Errorf("%s: %s is asked for what is new (-want +got) %s", stage.name, host, diff)
 			}
 		}
-		if woken, _, err := s.Changes(ctx, before.Revision); err != nil || stage.name != "departed again" && stage.name != "begin" && stage.open > 0 &&
+		if woken, _, err := s.Changes(ctx, before.Revision); err != nil || stage.name != "departed again" &&
+			stage.name != "begin" && stage.open > 0 &&
 			(!slices.Contains(woken, "h1") || !slices.Contains(woken, "h2")) {
 			t.Errorf("%s: woken are %v, %v", stage.name, woken, err)
 		}
 		row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
-		if got := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", row.VMState, row.TaskState, row.Host, row.Zone)); got != stage.server {
+		if got := strings.TrimSpace(fmt.Sprintf("%s %s %s %s", row.VMState, row.TaskState, row.Host, row.Zone)); got !=
+			stage.server {
 			t.Errorf("%s: the server is %q, want %q", stage.name, got, stage.server)
 		}
 		if open, err := s.MigrationsOf(ctx, sid(1)); err != nil || len(open) != stage.open {
@@ -195,17 +206,22 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 	}
 	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}, moment)
 	testproc.Check(t, err)
-	step(cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}})
-	reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
-	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+	step(cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2",
+		Node: "n2", NodeUUID: sid(901)}})
+	reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted,
+		PowerState: plugins.PowerShutdown})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived,
+		PowerState: plugins.PowerRunning})
 	step(cellwire.MigrationStep{Revert: true})
 	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportLeft})
 	step(cellwire.MigrationStep{GivenBack: true})
 	reported(t, s, "h1", cellwire.Report{
-		UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown, Fault: &cellwire.Fault{Code: 500, Message: "its disk is gone"},
+		UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown,
+		Fault: &cellwire.Fault{Code: 500, Message: "its disk is gone"},
 	})
 	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
-	if row.VMState != cellwire.VMStopped || row.TaskState != "" || row.Host != "h1" || row.PowerState != plugins.PowerShutdown || row.Fault == nil {
+	if row.VMState != cellwire.VMStopped || row.TaskState != "" || row.Host != "h1" ||
+		row.PowerState != plugins.PowerShutdown || row.Fault == nil {
 		t.Errorf("the server is %+v", row)
 	}
 	all := testproc.Try(s.Migrations(ctx, cellwire.MigrationQuery{Limit: 1})).Or(t)
@@ -213,7 +229,8 @@ func TestARevertWhoseGuestCannotBeStarted(t *testing.T) {
 		t.Errorf("the migrations are %+v", all)
 	}
 	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
-	if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed || last.Details != "its disk is gone" {
+	if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed ||
+		last.Details != "its disk is gone" {
 		t.Errorf("the last action is %+v", last)
 	}
 }
@@ -228,7 +245,9 @@ func TestAnEvacuationThatFails(t *testing.T) {
 	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
 	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
 	testproc.Check(t, err)
-	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, later)
+	_, err = s.Step(ctx, sid(501),
+		cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}},
+		later)
 	testproc.Check(t, err)
 	if diff := gocmp.Diff([]string{"01: departing (pre-migrating)"}, wants(t, s, "h1", 0)); diff != "" {
 		t.Errorf("its host, back in the middle, is asked for (-want +got) %s", diff)
@@ -238,16 +257,19 @@ func TestAnEvacuationThatFails(t *testing.T) {
 		t.Errorf("a host to which a server can go back is deleted: %v", err)
 	}
 	testproc.Same(t, gocmp.Diff([]string{"h2", "h1"}, hostsOf(t, s, 1)))
-	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, Fault: &cellwire.Fault{Code: 500, Message: "no disk", Details: "ENOSPC"}})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived,
+		Fault: &cellwire.Fault{Code: 500, Message: "no disk", Details: "ENOSPC"}})
 	testproc.Same(t, gocmp.Diff([]string{"h2", "h1"}, hostsOf(t, s, 1)))
 	testproc.Try(s.Step(ctx, sid(501), cellwire.MigrationStep{GivenBack: true}, later)).Or(t)
 	row := testproc.Try(s.Server(ctx, sid(1), moment)).Or(t)
 	const details = "Host h1 keeps its guest, shut down if it came back meanwhile: a hard reboot starts it.\nENOSPC"
-	if row.VMState != cellwire.VMError || row.Host != "h1" || row.Fault == nil || row.Fault.Message != "no disk" || row.Fault.Details != details {
+	if row.VMState != cellwire.VMError || row.Host != "h1" || row.Fault == nil || row.Fault.Message != "no disk" ||
+		row.Fault.Details != details {
 		t.Errorf("the server is %+v, with the fault %+v", row, row.Fault)
 	}
 	answer := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
-	if last := answer.Actions[0]; last.Name != cellwire.ActionEvacuate || !last.Failed || last.Details != "no disk\n"+details {
+	if last := answer.Actions[0]; last.Name != cellwire.ActionEvacuate || !last.Failed ||
+		last.Details != "no disk\n"+details {
 		t.Errorf("the last action is %+v", last)
 	}
 	if diff := gocmp.Diff([]string{"01: idle"}, wants(t, s, "h1", 0)); diff != "" {
@@ -258,7 +280,8 @@ func TestAnEvacuationThatFails(t *testing.T) {
 		if diff := gocmp.Diff([]string{"01: " + want}, wants(t, s, "h1", 0)); diff != "" {
 			t.Errorf("for a hard reboot its host is asked for (-want +got) %s", diff)
 		}
-		reported(t, s, "h1", cellwire.Report{UUID: sid(1), Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
+		reported(t, s, "h1", cellwire.Report{UUID: sid(1),
+			Revision: 1 << 40, Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
 	}
 }
 
@@ -270,7 +293,8 @@ func TestIdleServersAreListed(t *testing.T) {
 	hosts(t, s, "h1", "h2")
 	active(t, s, building(1))
 	release(t, s, building(2))
-	reported(t, s, "h1", cellwire.Report{UUID: sid(2), Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: "no disk"}})
+	reported(t, s, "h1", cellwire.Report{UUID: sid(2),
+		Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: "no disk"}})
 	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
 	for _, c := range []struct {
 		name string
@@ -286,7 +310,8 @@ func TestIdleServersAreListed(t *testing.T) {
 			return err
 		}, "01: present"},
 		{"about to be evacuated", func() error {
-			_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
+			_, err := s.Migrate(ctx, sid(1),
+				cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationEvacuation}, later)
 			return err
 		}, "01: idle"},
 	} {
@@ -295,7 +320,8 @@ func TestIdleServersAreListed(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		for _, after := range []int64{0, before} {
-			testproc.Samef(t, gocmp.Diff([]string{c.want}, wants(t, s, "h1", after)), "%s: its host is asked for", c.name)
+			testproc.Samef(t, gocmp.Diff([]string{c.want}, wants(t, s, "h1", after)),
+				"%s: its host is asked for", c.name)
 		}
 	}
 }
@@ -305,27 +331,33 @@ func TestIdleServersAreListed(t *testing.T) {
 func TestFormerHostsGetNoData(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	later := celldb.Moment{Now: moment.Now.Add(time.Hour), DownTime: time.Minute}
-	for kind, at := range map[cellwire.MigrationType]celldb.Moment{cellwire.MigrationCold: moment, cellwire.MigrationEvacuation: later} {
+	for kind, at := range map[cellwire.MigrationType]celldb.Moment{cellwire.MigrationCold: moment,
+		cellwire.MigrationEvacuation: later} {
 		t.Run(string(kind), func(t *testing.T) {
 			s := fresh(t)
 			hosts(t, s, "h1", "h2")
-			_, _, err := s.Report(ctx, celldb.Reporter{Host: "h2"}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{
-				{UUID: sid(901), Name: "n2", Abilities: []string{plugins.AbilityMigrate, plugins.AbilityRebuild}},
-			}}, moment)
+			_, _, err := s.Report(ctx, celldb.Reporter{Host: "h2"},
+				cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{
+					{UUID: sid(901), Name: "n2", Abilities: []string{plugins.AbilityMigrate, plugins.AbilityRebuild}},
+				}}, moment)
 			testproc.Check(t, err)
 			active(t, s, building(1))
 			testproc.Try(s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: kind}, at)).Or(t)
-			_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, at)
+			_, err = s.Step(ctx, sid(501),
+				cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2",
+					Node: "n2", NodeUUID: sid(901)}}, at)
 			testproc.Check(t, err)
 			if kind == cellwire.MigrationCold {
-				reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+				reported(t, s, "h1", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportDeparted,
+					PowerState: plugins.PowerShutdown})
 			}
 			gets := func(host string, want cellwire.Want) cellwire.Server {
 				t.Helper()
 				info := testproc.Try(s.Info(ctx)).Or(t)
 				work, _, err := s.Work(ctx, host, 0, info.Epoch, at)
 				testproc.Check(t, err)
-				if len(work.Items) != 1 || work.Items[0].Want != want || work.Items[0].Migration == nil && host == "h1" {
+				if len(work.Items) != 1 || work.Items[0].Want != want ||
+					work.Items[0].Migration == nil && host == "h1" {
 					t.Fatalf("host %s gets %+v, not one item that wants %q", host, work.Items, want)
 				}
 				return work.Items[0].Server
@@ -341,7 +373,8 @@ func TestFormerHostsGetNoData(t *testing.T) {
 				testproc.Samef(t, gocmp.Diff(expected, got), "the former host gets")
 			}
 			shown(cellwire.WantDeparting)
-			reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+			reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived,
+				PowerState: plugins.PowerRunning})
 			if kind == cellwire.MigrationCold {
 				_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Confirm: true}, at)
 				testproc.Check(t, err)
@@ -349,11 +382,13 @@ func TestFormerHostsGetNoData(t *testing.T) {
 				return
 			}
 			testproc.Try(s.Rebuild(ctx, sid(1), cellwire.RebuildRequest{
-				UserData: new("bmV3IHNlY3JldA=="), Key: &cellwire.ServerKey{Name: "new", Data: "ssh-ed25519 A"}, ImageRef: "image2",
+				UserData: new("bmV3IHNlY3JldA=="),
+				Key:      &cellwire.ServerKey{Name: "new", Data: "ssh-ed25519 A"}, ImageRef: "image2",
 				Patch: cellwire.ServerPatch{Metadata: &cellwire.MetadataPatch{Set: map[string]string{"password": "secret"}}},
 			}, moment)).Or(t)
 			shown(cellwire.WantLeft)
-			if got := gets("h2", cellwire.WantCleared); got.UserData == "" || got.KeyData == "" || got.Metadata["password"] == "" {
+			if got := gets("h2", cellwire.WantCleared); got.UserData == "" || got.KeyData == "" ||
+				got.Metadata["password"] == "" {
 				t.Errorf("the server's host gets %+v", got)
 			}
 		})
@@ -380,13 +415,15 @@ func migrationsAreSentInParts(t *testing.T, s *celldb.DB) {
 	for n := range count {
 		text := "present"
 		if n%2 == 0 { // it departs, and stays on its host; every other one arrives elsewhere
-			_, err := s.Migrate(ctx, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold}, moment)
+			_, err := s.Migrate(ctx, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold},
+				moment)
 			testproc.Check(t, err)
 			to := &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}
 			testproc.Try(s.Step(ctx, sid(500+n), cellwire.MigrationStep{Destination: to}, moment)).Or(t)
 			text = "departing (pre-migrating)"
 			if n%4 == 0 {
-				reported(t, s, "h1", cellwire.Report{UUID: sid(n), Migration: sid(500 + n), Kind: cellwire.ReportDeparted})
+				reported(t, s,
+					"h1", cellwire.Report{UUID: sid(n), Migration: sid(500 + n), Kind: cellwire.ReportDeparted})
 				text = "departing (post-migrating)"
 			}
 		} else {
@@ -395,7 +432,8 @@ func migrationsAreSentInParts(t *testing.T, s *celldb.DB) {
 		want = append(want, fmt.Sprintf("%02x: %s", n, text))
 	}
 	testproc.Samef(t, gocmp.Diff(want, wants(t, s, "h1", 0)), "the source is asked for")
-	if diff := gocmp.Diff([]string{"00: arriving (post-migrating)", "04: arriving (post-migrating)", "08: arriving (post-migrating)"}, wants(t, s, "h2", 0)); diff != "" {
+	if diff := gocmp.Diff([]string{"00: arriving (post-migrating)", "04: arriving (post-migrating)",
+		"08: arriving (post-migrating)"}, wants(t, s, "h2", 0)); diff != "" {
 		t.Errorf("the destination is asked for (-want +got) %s", diff)
 	}
 }
@@ -416,10 +454,12 @@ func TestMigrationsKeepHosts(t *testing.T) {
 		t.Errorf("its host, back before a destination is chosen, is asked for (-want +got) %s", diff)
 	}
 	to := func(n int) cellwire.MigrationStep {
-		return cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: fmt.Sprint("h", n), Node: fmt.Sprint("n", n), NodeUUID: sid(899 + n)}}
+		return cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: fmt.Sprint("h", n),
+			Node: fmt.Sprint("n", n), NodeUUID: sid(899 + n)}}
 	}
 	testproc.Try(s.Step(ctx, sid(501), to(2), later)).Or(t)
-	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived, PowerState: plugins.PowerRunning})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(501), Kind: cellwire.ReportArrived,
+		PowerState: plugins.PowerRunning})
 	testproc.Same(t, gocmp.Diff([]string{"h2"}, hostsOf(t, s, 1)))
 	services := testproc.Try(s.Services(ctx, moment)).Or(t)
 	hosts(t, s, "h1", "h2")
@@ -430,7 +470,8 @@ func TestMigrationsKeepHosts(t *testing.T) {
 	}
 	hosts(t, s, "h1", "h2", "h3")
 	testproc.Try(s.Step(ctx, sid(502), to(3), moment)).Or(t)
-	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(502), Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
+	reported(t, s, "h2", cellwire.Report{UUID: sid(1), Migration: sid(502), Kind: cellwire.ReportDeparted,
+		PowerState: plugins.PowerShutdown})
 	if _, err := s.DeleteService(ctx, services[1].UUID, later); !cellclient.IsInUse(err) {
 		t.Errorf("the source of a migration is forgotten: %v", err)
 	}
@@ -451,7 +492,9 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 	active(t, s, building(1))
 	_, err := s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(501), Type: cellwire.MigrationCold}, moment)
 	testproc.Check(t, err)
-	_, err = s.Step(ctx, sid(501), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, moment)
+	_, err = s.Step(ctx, sid(501),
+		cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}},
+		moment)
 	testproc.Check(t, err)
 	before := testproc.Try(s.Info(ctx)).Or(t)
 	for _, tt := range []struct {
@@ -464,7 +507,8 @@ func TestMigrationReportsOfOthers(t *testing.T) {
 		{"h2", cellwire.Report{Kind: cellwire.ReportArrived, Migration: sid(501)}, "has nothing to do"},
 		{"h1", cellwire.Report{Kind: cellwire.ReportArrived, Migration: sid(501)}, `"departing" is wanted`},
 		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), PowerState: 99}, "no power state"},
-		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), Offer: strings.Repeat("x", cellwire.MaxOffer+1)}, "bytes"},
+		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501),
+			Offer: strings.Repeat("x", cellwire.MaxOffer+1)}, "bytes"},
 		{"h1", cellwire.Report{Kind: cellwire.ReportDeparted, Migration: sid(501), Offer: "\x00"}, "character 0"},
 		{"h2", cellwire.Report{Kind: cellwire.ReportSettled}, "no server"},
 		{"h1", cellwire.Report{Kind: cellwire.ReportLeft, Migration: sid(777)}, ""},
@@ -498,12 +542,15 @@ func migrationQueries(t *testing.T, s *celldb.DB) {
 	for n := range count {
 		active(t, s, building(n))
 		by := cellwire.WithOrigin(ctx, cellwire.Origin{UserID: "u", ProjectID: fmt.Sprint("p", n%2)})
-		_, err := s.Migrate(by, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold}, later(n/2))
+		_, err := s.Migrate(by, sid(n), cellwire.MigrateRequest{UUID: sid(500 + n), Type: cellwire.MigrationCold},
+			later(n/2))
 		testproc.Check(t, err)
 	}
 	_, err := s.Step(ctx, sid(501), cellwire.MigrationStep{Failed: &cellwire.Fault{Message: "no host"}}, later(10))
 	testproc.Check(t, err)
-	_, err = s.Step(ctx, sid(502), cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}}, later(11))
+	_, err = s.Step(ctx, sid(502),
+		cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: "h2", Node: "n2", NodeUUID: sid(901)}},
+		later(11))
 	testproc.Check(t, err)
 	at := func(seconds int) *time.Time { return new(later(seconds).Now) }
 	ask := func(q cellwire.MigrationQuery) (got []int) {

@@ -23,20 +23,25 @@ import (
 // moveColumns are those of a Move but for id, in the order of moveValues; those that are only for
 // conditions are not read.
 var (
-	moveReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node", "source_node_uuid", "source_zone",
-		"dest_host", "dest_node", "dest_node_uuid", "dest_zone", "old_vm_state", "offer", "user_id", "project_id", "created_at", "updated_at", "revision",
+	moveReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node",
+		"source_node_uuid", "source_zone",
+		"dest_host", "dest_node", "dest_node_uuid", "dest_zone", "old_vm_state", "offer", "user_id", "project_id",
+		"created_at", "updated_at", "revision",
 		"is_open", "give_back", "source_guest"}
 	moveColumns = append(slices.Clone(moveReadColumns), "due")
 
 	selectMoves = "SELECT m.id, m." + strings.Join(moveReadColumns, ", m.") + " FROM migrations m "
-	insertMove  = "INSERT INTO migrations (" + strings.Join(moveColumns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(moveColumns)-1) + ")"
-	updateMove  = "UPDATE migrations SET " + strings.Join(moveColumns, " = ?, ") + " = ? WHERE id = ?"
+	insertMove  = "INSERT INTO migrations (" + strings.Join(moveColumns, ", ") + ") VALUES (?" +
+		strings.Repeat(", ?", len(moveColumns)-1) + ")"
+	updateMove = "UPDATE migrations SET " + strings.Join(moveColumns, " = ?, ") + " = ? WHERE id = ?"
 )
 
 func moveValues(m *Move) []any {
 	due := m.Open && (m.GiveBack || m.Status == cellwire.MigrationAccepted)
-	return []any{m.UUID, m.ServerUUID, string(m.Type), string(m.Status), m.SourceHost, m.SourceNode, m.SourceNodeUUID, m.SourceZone,
-		m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone, m.OldVMState, m.Offer, m.UserID, m.ProjectID, m.CreatedAt.UnixMicro(), micros(m.UpdatedAt), m.Revision,
+	return []any{m.UUID, m.ServerUUID, string(m.Type), string(m.Status), m.SourceHost, m.SourceNode,
+		m.SourceNodeUUID, m.SourceZone,
+		m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone,
+		m.OldVMState, m.Offer, m.UserID, m.ProjectID, m.CreatedAt.UnixMicro(), micros(m.UpdatedAt), m.Revision,
 		m.Open, m.GiveBack, string(m.SourceGuest), due}
 }
 
@@ -45,8 +50,10 @@ func scanMove(row sqldb.Row) (*Move, error) {
 		m                Move
 		created, updated int64
 	)
-	err := row.Scan(&m.ID, &m.UUID, &m.ServerUUID, &m.Type, &m.Status, &m.SourceHost, &m.SourceNode, &m.SourceNodeUUID, &m.SourceZone,
-		&m.DestHost, &m.DestNode, &m.DestNodeUUID, &m.DestZone, &m.OldVMState, &m.Offer, &m.UserID, &m.ProjectID, &created, &updated, &m.Revision,
+	err := row.Scan(&m.ID, &m.UUID, &m.ServerUUID, &m.Type,
+		&m.Status, &m.SourceHost, &m.SourceNode, &m.SourceNodeUUID, &m.SourceZone,
+		&m.DestHost, &m.DestNode, &m.DestNodeUUID, &m.DestZone, &m.OldVMState, &m.Offer, &m.UserID, &m.ProjectID,
+		&created, &updated, &m.Revision,
 		&m.Open, &m.GiveBack, &m.SourceGuest)
 	m.CreatedAt, m.UpdatedAt = fromMicros(created), optional(updated)
 	return &m, err
@@ -61,7 +68,8 @@ func readMoves(ctx context.Context, db sqldb.Querier, rows map[string]*stored) e
 	slices.Sort(uuids)
 	for part := range slices.Chunk(uuids, maxListed) {
 		parameters, args := listed(part)
-		moves, err := sqldb.All(ctx, db, scanMove, selectMoves+"WHERE m.is_open = 1 AND m.instance_uuid IN "+parameters+" ORDER BY m.id", args...)
+		moves, err := sqldb.All(ctx, db, scanMove, selectMoves+"WHERE m.is_open = 1 AND m.instance_uuid IN "+
+			parameters+" ORDER BY m.id", args...)
 		if err != nil {
 			return err
 		}
@@ -76,11 +84,13 @@ func readMoves(ctx context.Context, db sqldb.Querier, rows map[string]*stored) e
 // guest is there matters to the source of any that is open, also if the server shows nothing of it.
 func mayMatter(s *cellwire.Server, report *cellwire.Report) bool {
 	was, is := s.PowerState, report.PowerState
-	if aboutMigration(report.Kind) || s.LaunchedAt != nil && was != is && (was == plugins.PowerNoState || is == plugins.PowerNoState) {
+	if aboutMigration(report.Kind) || s.LaunchedAt != nil && was != is &&
+		(was == plugins.PowerNoState || is == plugins.PowerNoState) {
 		return true
 	}
 	switch s.TaskState {
-	case cellwire.TaskRebuilding, cellwire.TaskResizePrep, cellwire.TaskResizeMigrating, cellwire.TaskResizeFinish, cellwire.TaskResizeReverting, cellwire.TaskDeleting:
+	case cellwire.TaskRebuilding, cellwire.TaskResizePrep, cellwire.TaskResizeMigrating, cellwire.TaskResizeFinish,
+		cellwire.TaskResizeReverting, cellwire.TaskDeleting:
 		return true
 	}
 	return s.Deleted || s.VMState == cellwire.VMResized
@@ -119,7 +129,8 @@ func writeMoves(ctx context.Context, tx *writing, r *stored) error {
 
 // changeMoving is changeOne of a record with its migrations.
 func (s *DB) changeMoving(
-	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, transition func(*stored) (bool, error),
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
+	transition func(*stored) (bool, error),
 ) (*stored, error) {
 	return s.changeRead(ctx, op, uuid, action, now, func(tx *writing, r *stored) error {
 		return readMoves(ctx, tx, map[string]*stored{uuid: r})
@@ -127,7 +138,9 @@ func (s *DB) changeMoving(
 }
 
 // Migrate begins a migration.
-func (s *DB) Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment) (cellwire.Migration, error) {
+func (s *DB) Migrate(
+	ctx context.Context, uuid string, q cellwire.MigrateRequest, m Moment,
+) (cellwire.Migration, error) {
 	if err := CheckUUID(q.UUID); err != nil {
 		return cellwire.Migration{}, err
 	}
@@ -139,19 +152,20 @@ func (s *DB) Migrate(ctx context.Context, uuid string, q cellwire.MigrateRequest
 	by := cellwire.OriginOf(ctx)
 	by.UserID, by.ProjectID = storableOr(by.UserID), storableOr(by.ProjectID)
 	var tx *writing
-	r, err := s.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now, func(in *writing, r *stored) error {
-		tx = in
-		return readMoves(ctx, tx, map[string]*stored{uuid: r})
-	}, func(r *stored) (bool, error) {
-		changed, err := r.Migrate(q, by, r.host.up(m), m.Now)
-		if refused := (*cellwire.Error)(nil); errors.As(err, &refused) && refused.Code == cellwire.CodeInUse {
-			err = unreported(ctx, tx, &r.Server, refused)
-		}
-		if err == nil && changed {
-			err = able(ctx, tx, &r.Server, plugins.AbilityMigrate)
-		}
-		return changed, err
-	})
+	r, err := s.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now,
+		func(in *writing, r *stored) error {
+			tx = in
+			return readMoves(ctx, tx, map[string]*stored{uuid: r})
+		}, func(r *stored) (bool, error) {
+			changed, err := r.Migrate(q, by, r.host.up(m), m.Now)
+			if refused := (*cellwire.Error)(nil); errors.As(err, &refused) && refused.Code == cellwire.CodeInUse {
+				err = unreported(ctx, tx, &r.Server, refused)
+			}
+			if err == nil && changed {
+				err = able(ctx, tx, &r.Server, plugins.AbilityMigrate)
+			}
+			return changed, err
+		})
 	if err != nil {
 		return cellwire.Migration{}, err
 	}
@@ -175,14 +189,17 @@ func unreported(ctx context.Context, db sqldb.Querier, s *cellwire.Server, refus
 	}
 	if !present {
 		told := *refused
-		told.Message += " It does not report the node of the server: `compute-agent status` there says why. If none of its guests runs any more, force it down."
+		told.Message += " It does not report the node of the server: `compute-agent status` there says why. If none " +
+			"of its guests runs any more, force it down."
 		refused = &told
 	}
 	return refused
 }
 
 // Step does what the compute API says about a migration.
-func (s *DB) Step(ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment) (answer cellwire.Migration, err error) {
+func (s *DB) Step(
+	ctx context.Context, uuid string, step cellwire.MigrationStep, m Moment,
+) (answer cellwire.Migration, err error) {
 	if step.Abort != "" {
 		if err := CheckUUID(step.Abort); err != nil {
 			return answer, err
@@ -333,17 +350,21 @@ func (s *DB) Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellw
 	}
 	if m := q.After; m != nil {
 		at := m.CreatedAt.UnixMicro()
-		where("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))", at, at, m.ID, m.ID, storableOr(m.UUID))
+		where("(m.created_at < ? OR m.created_at = ? AND (m.id < ? OR m.id = ? AND m.uuid > ?))",
+			at, at, m.ID, m.ID, storableOr(m.UUID))
 	}
 	list, err := s.migrations(
 		ctx,
 		s.kit.Reader,
-		fmt.Sprintf("WHERE %s ORDER BY m.created_at DESC, m.id DESC, m.uuid LIMIT %d", strings.Join(conditions, " AND "), q.Limit),
+		fmt.Sprintf("WHERE %s ORDER BY m.created_at DESC, m.id DESC, m.uuid LIMIT %d",
+			strings.Join(conditions, " AND "), q.Limit),
 		args...)
 	return list, s.kit.Explain(ctx, "reading migrations from", err)
 }
 
-func (s *DB) migrations(ctx context.Context, db sqldb.Querier, condition string, args ...any) ([]cellwire.Migration, error) {
+func (s *DB) migrations(
+	ctx context.Context, db sqldb.Querier, condition string, args ...any,
+) ([]cellwire.Migration, error) {
 	list := []cellwire.Migration{}
 	err := sqldb.Each(ctx, db, selectMoves+condition, args, func(row sqldb.Row) error {
 		m, err := scanMove(row)
@@ -356,7 +377,8 @@ func (s *DB) migrations(ctx context.Context, db sqldb.Querier, condition string,
 // movesOf are the open migrations from and to a host, by their servers.
 func movesOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*Move, error) {
 	moves, err := sqldb.All(ctx, db, scanMove,
-		selectMoves+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMoves+"WHERE m.is_open = 1 AND m.dest_host = ?", host, host)
+		selectMoves+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMoves+
+			"WHERE m.is_open = 1 AND m.dest_host = ?", host, host)
 	slices.SortFunc(moves, func(a, b *Move) int { return cmp.Compare(a.ID, b.ID) })
 	by := map[string][]*Move{}
 	for _, m := range moves {
@@ -367,7 +389,9 @@ func movesOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*
 
 // items reads what a host has to do after a revision (0: all), by revision, as much as fits into an
 // answer, and at least one. more says that there is more.
-func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int64, m Moment) (items []cellwire.WorkItem, more bool, err error) {
+func (s *DB) items(
+	ctx context.Context, db sqldb.Querier, host string, after int64, m Moment,
+) (items []cellwire.WorkItem, more bool, err error) {
 	moves, err := movesOf(ctx, db, host)
 	if err != nil {
 		return nil, false, err
@@ -408,12 +432,14 @@ func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int
 			return nil, false, err
 		}
 		parameters, args := listed(part)
-		err = read("i.uuid IN "+parameters+" AND i.host <> ? AND i.revision > ? ORDER BY i.revision", append(args, host, after)...)
+		err = read("i.uuid IN "+parameters+" AND i.host <> ? AND i.revision > ? ORDER BY i.revision",
+			append(args, host, after)...)
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortFunc(items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
+	slices.SortFunc(items,
+		func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
 	weight, more := 0, until < math.MaxInt64
 	for i := range items {
 		if weight += Weight(items[i].Server); items[i].Server.Revision > until || weight > MaxAnswer && i > 0 {
@@ -429,7 +455,8 @@ func (s *DB) items(ctx context.Context, db sqldb.Querier, host string, after int
 func nameRequests(ctx context.Context, db sqldb.Querier, items []cellwire.WorkItem) error {
 	var uuids []string
 	for i := range items {
-		if s := &items[i].Server; s.TaskState != "" || s.VMState == cellwire.VMBuilding || s.Deleted || items[i].Migration != nil {
+		if s := &items[i].Server; s.TaskState != "" ||
+			s.VMState == cellwire.VMBuilding || s.Deleted || items[i].Migration != nil {
 			uuids = append(uuids, s.UUID)
 		}
 	}

@@ -23,7 +23,8 @@ func TestMove(t *testing.T) {
 	dbservers.AboutServers(t)
 	at := filepath.Join(t.TempDir(), "cell.db")
 	s := open(t, at)
-	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}}}, moment)
+	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"},
+		cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}}}, moment)
 	testproc.Check(t, err)
 	for n := range 5 {
 		server := building(n)

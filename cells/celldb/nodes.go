@@ -28,7 +28,8 @@ func (s *DB) ComputeNodes(ctx context.Context, unmapped bool, m Moment) (list []
 }
 
 func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]cellwire.ComputeNode, error) {
-	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities, auth, named, hypervisor_type, hypervisor_version, host_ip, unknown_guests " +
+	query := "SELECT uuid, host, hypervisor_hostname, mapped, abilities, auth, named, hypervisor_type, " +
+		"hypervisor_version, host_ip, unknown_guests " +
 		"FROM compute_nodes WHERE present = 1 "
 	if unmapped {
 		query += "AND mapped = 0 "
@@ -89,9 +90,11 @@ func (n notes) contested(host string) (uuids []string) {
 const (
 	selectNotes = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
 		", 0 FROM node_claims c JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host" +
-		" UNION ALL SELECT n.uuid, n.host, n.named, p.problem, '', '', 0, NULL, NULL, NULL, NULL, 0 FROM node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
+		" UNION ALL SELECT n.uuid, n.host, n.named, p.problem, '', '', 0, NULL, NULL, NULL, NULL, 0 FROM " +
+		"node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
 	notesOfNode = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
-		", COALESCE(o.twice_until, 0) FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host " +
+		", COALESCE(o.twice_until, 0) FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN " +
+		"services s ON s.host = c.host " +
 		"LEFT JOIN services o ON o.host = n.host WHERE n.uuid = ?"
 )
 
@@ -110,7 +113,8 @@ func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) 
 			state      hostState
 			until      int64
 		)
-		err := row.Scan(&uuid, &one.host, &one.named, &one.problem, &host, &auth, &named, &state.lastSeenUp, &state.forcedDown, &state.stopped, &state.disabled, &until)
+		err := row.Scan(&uuid, &one.host, &one.named, &one.problem, &host, &auth, &named, &state.lastSeenUp,
+			&state.forcedDown, &state.stopped, &state.disabled, &until)
 		one.twice = twice(until, m)
 		if all[uuid] == nil {
 			all[uuid] = &one
@@ -118,7 +122,8 @@ func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) 
 		if one.problem != "" {
 			all[uuid].problem = one.problem
 		} else if state.up(m) {
-			all[uuid].claims = append(all[uuid].claims, cellwire.NodeClaim{Host: host.String, Auth: cellwire.HostAuth(auth.String), Named: named.Bool})
+			all[uuid].claims = append(all[uuid].claims,
+				cellwire.NodeClaim{Host: host.String, Auth: cellwire.HostAuth(auth.String), Named: named.Bool})
 		}
 		return err
 	})
@@ -148,11 +153,13 @@ func free(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Mome
 
 func contestedNode(server *cellwire.Server, why string, args ...any) error {
 	return &cellwire.Error{Status: 409, Code: cellwire.CodeContested, Message: fmt.Sprintf(
-		"server %s is not put on node %s of host %s: %s", server.UUID, server.NodeUUID, server.Host, fmt.Sprintf(why, args...))}
+		"server %s is not put on node %s of host %s: %s",
+		server.UUID, server.NodeUUID, server.Host, fmt.Sprintf(why, args...))}
 }
 
 // countServers counts the living servers of each node. It reads each of them once.
-const countServers = "SELECT host, node, COUNT(*) FROM instances WHERE gone IN (0, 1) AND hidden = 0 AND host <> '' GROUP BY host, node"
+const countServers = "SELECT host, node, COUNT(*) FROM instances WHERE gone IN (0, 1) AND hidden = 0 AND host <> '' " +
+	"GROUP BY host, node"
 
 // CountedNodes are the nodes that hosts report, with how many servers each has.
 func (s *DB) CountedNodes(ctx context.Context, m Moment) (list []cellwire.ComputeNode, err error) {
@@ -196,7 +203,9 @@ func eachPart(ctx context.Context, tx *writing, uuids []string, statement string
 }
 
 // Report registers a host, or shows that it lives. A report that says nothing new costs no fsync.
-func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error) {
+func (s *DB) Report(
+	ctx context.Context, who Reporter, r cellwire.HostReport, m Moment,
+) (service cellwire.Service, problems []cellwire.NodeProblem, err error) {
 	if err := errors.Join(CheckHost(who.Host), CheckReport(r)); err != nil {
 		return cellwire.Service{}, nil, err
 	}
@@ -212,7 +221,8 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 		if err := s.heartbeats.beat(ctx, who.Host, m.Now.UnixMicro()); err != nil {
 			return cellwire.Service{}, nil, err
 		}
-		service.LastSeenUp, service.UpdatedAt, service.Up = optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
+		service.LastSeenUp, service.UpdatedAt, service.Up =
+			optional(m.Now.UnixMicro()), optional(m.Now.UnixMicro()), !service.ForcedDown
 		service.Turn = max(known.agents.Turn, 1)
 		return service, known.problems, nil
 	}
@@ -229,14 +239,19 @@ func (s *DB) Report(ctx context.Context, who Reporter, r cellwire.HostReport, m 
 }
 
 const (
-	serviceWithNodes = "SELECT " + serviceColumns + ", s.stopped, s.turn, s.twice_until, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, n.present, p.problem, " +
+	serviceWithNodes = "SELECT " + serviceColumns +
+		", s.stopped, s.turn, s.twice_until, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, " +
+		"n.present, p.problem, " +
 		"n.hypervisor_type, n.hypervisor_version, n.host_ip, n.unknown_guests, " +
-		agentColumns + " FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON p.uuid = n.uuid " +
+		agentColumns + " FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON " +
+		"p.uuid = n.uuid " +
 		"LEFT JOIN host_agents a ON a.host = s.host WHERE s.host = ?"
 	claimsOf = "SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
-		" FROM node_claims c LEFT JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host WHERE c.host = ?" +
+		" FROM node_claims c LEFT JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host " +
+		"WHERE c.host = ?" +
 		" UNION ALL SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
-		" FROM compute_nodes n JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host WHERE n.host = ? ORDER BY 1, 2"
+		" FROM compute_nodes n JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host WHERE " +
+		"n.host = ? ORDER BY 1, 2"
 	ownersOf = "SELECT uuid, host, named FROM compute_nodes WHERE uuid IN "
 )
 
@@ -274,7 +289,9 @@ type reported struct {
 
 // readReport finds out what a report changes, beside the life of its host. To peek is to stop when
 // it is clear that there is something.
-func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r cellwire.HostReport, m Moment, peek bool) (out reported, err error) {
+func (s *DB) readReport(
+	ctx context.Context, db sqldb.Querier, who Reporter, r cellwire.HostReport, m Moment, peek bool,
+) (out reported, err error) {
 	stopped := false
 	o := ownership{own: map[string]nodeRow{}, others: map[string]elsewhere{}}
 	err = sqldb.Each(ctx, db, serviceWithNodes, []any{who.Host}, func(row sqldb.Row) (err error) {
@@ -292,8 +309,10 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 		}
 		if id.Valid {
 			o.own[id.String] = nodeRow{
-				name: name.String, abilities: abilities.String, auth: cellwire.HostAuth(auth.String), named: named.Bool, present: present.Bool, problem: problem.String,
-				details: cellwire.NodeDetails{HypervisorType: hypervisor.String, HypervisorVersion: version.Int64, HostIP: ip.String, UnknownGuests: unknown.Int64},
+				name: name.String, abilities: abilities.String, auth: cellwire.HostAuth(auth.String), named: named.Bool,
+				present: present.Bool, problem: problem.String,
+				details: cellwire.NodeDetails{HypervisorType: hypervisor.String, HypervisorVersion: version.Int64,
+					HostIP: ip.String, UnknownGuests: unknown.Int64},
 			}
 		}
 		return err
@@ -325,7 +344,9 @@ func (s *DB) readReport(ctx context.Context, db sqldb.Querier, who Reporter, r c
 }
 
 // read adds what others have of the nodes of a report, and what is claimed of the host's own.
-func (o *ownership) read(ctx context.Context, db sqldb.Querier, host string, reported []cellwire.ReportedNode, m Moment) error {
+func (o *ownership) read(
+	ctx context.Context, db sqldb.Querier, host string, reported []cellwire.ReportedNode, m Moment,
+) error {
 	err := sqldb.Each(ctx, db, claimsOf, []any{host, host}, func(row sqldb.Row) error {
 		var (
 			uuid  string
@@ -334,7 +355,8 @@ func (o *ownership) read(ctx context.Context, db sqldb.Querier, host string, rep
 			named sql.NullBool
 			state hostState
 		)
-		err := row.Scan(&uuid, &claim.Host, &claim.Auth, &claim.Named, &owner, &named, &state.lastSeenUp, &state.forcedDown, &state.stopped, &state.disabled)
+		err := row.Scan(&uuid, &claim.Host, &claim.Auth, &claim.Named, &owner, &named, &state.lastSeenUp,
+			&state.forcedDown, &state.stopped, &state.disabled)
 		if own, is := o.own[uuid]; claim.Host == host {
 			o.others[uuid] = elsewhere{host: owner.String, named: named.Bool, claim: &claim}
 		} else if is && state.up(m) {
@@ -370,7 +392,9 @@ func (o *ownership) read(ctx context.Context, db sqldb.Querier, host string, rep
 }
 
 // register writes down a service, new or not, and its nodes.
-func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment) (reported, error) {
+func (s *DB) register(
+	ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment,
+) (reported, error) {
 	now := m.Now.UnixMicro()
 	revision, err := tx.raise(ctx)
 	if err != nil {
@@ -384,13 +408,17 @@ func (s *DB) register(ctx context.Context, tx *writing, who Reporter, r cellwire
 	switch {
 	case !known.found:
 		_, err = tx.ExecContext(ctx,
-			"INSERT INTO services (uuid, host, version, stopped, turn, twice_until, last_seen_up, created_at, updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			"INSERT INTO services (uuid, host, version, stopped, turn, twice_until, last_seen_up, created_at, "+
+				"updated_at, revision) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 			uuid.NewString(), who.Host, r.Version, known.stopped, turn, until, now, now, now, revision)
 	case r.Stopping:
-		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, turn = ?, twice_until = ?, updated_at = ? WHERE host = ?",
+		_, err = tx.ExecContext(ctx,
+			"UPDATE services SET version = ?, stopped = ?, turn = ?, twice_until = ?, updated_at = ? WHERE host = ?",
 			r.Version, known.stopped, turn, until, now, who.Host)
 	default:
-		_, err = tx.ExecContext(ctx, "UPDATE services SET version = ?, stopped = ?, turn = ?, twice_until = ?, updated_at = ?, last_seen_up = ? WHERE host = ?",
+		_, err = tx.ExecContext(ctx,
+			"UPDATE services SET version = ?, stopped = ?, turn = ?, twice_until = ?, updated_at = ?, last_seen_up "+
+				"= ? WHERE host = ?",
 			r.Version, known.stopped, turn, until, now, now, who.Host)
 	}
 	if err != nil {
@@ -430,28 +458,35 @@ func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now 
 	}
 	for _, n := range c.kept {
 		_, named := who.may(n.UUID)
-		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
+		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, "+
+			"abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
 			append([]any{n.Name, keptAbilities(n.Abilities), string(who.Auth), named}, details(n, n.UUID)...)...)
 	}
 	for _, n := range c.added {
 		_, named := who.may(n.UUID)
-		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, hypervisor_type, hypervisor_version, host_ip, unknown_guests) "+
+		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, "+
+			"hypervisor_type, hypervisor_version, host_ip, unknown_guests) "+
 			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-			append([]any{n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named}, details(n)...)...)
+			append([]any{n.UUID, who.Host, n.Name, keptAbilities(n.Abilities), now, string(who.Auth), named},
+				details(n)...)...)
 	}
 	for _, n := range c.seized { // the claim of the former host is for its next report
 		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", n.UUID, who.Host)
-		step("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
+		step("INSERT INTO node_claims (uuid, host, auth, named, since) SELECT uuid, host, auth, named, ? FROM "+
+			"compute_nodes WHERE uuid = ? AND present = 1", now, n.UUID)
 		step(
-			"UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
-			append([]any{who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true}, details(n, n.UUID)...)...)
+			"UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, mapped = 0, host = ?, "+
+				"hypervisor_hostname = ?, abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
+			append([]any{who.Host, n.Name, keptAbilities(n.Abilities), string(who.Auth), true},
+				details(n, n.UUID)...)...)
 	}
 	for _, uuid := range slices.Concat(c.dropped, c.claimed) {
 		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)
 	}
 	for _, uuid := range c.claimed {
 		_, named := who.may(uuid)
-		step("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)", uuid, who.Host, string(who.Auth), named, now)
+		step("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)",
+			uuid, who.Host, string(who.Auth), named, now)
 	}
 	for _, s := range steps {
 		if _, err := tx.ExecContext(ctx, s.query, s.args...); err != nil {
@@ -472,7 +507,8 @@ func (s *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) 
 				return err
 			}
 		}
-		if err := eachPart(ctx, tx, r.Forgotten, "DELETE FROM compute_nodes WHERE present = 0 AND forgotten = 1 AND uuid IN "); err != nil || r.Host == "" {
+		if err := eachPart(ctx, tx, r.Forgotten,
+			"DELETE FROM compute_nodes WHERE present = 0 AND forgotten = 1 AND uuid IN "); err != nil || r.Host == "" {
 			return err
 		}
 		service, _, err := scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", r.Host), m)
@@ -491,12 +527,15 @@ func (s *DB) NodesState(ctx context.Context, r cellwire.NodesRequest, m Moment) 
 }
 
 func checkNodesRequest(r cellwire.NodesRequest) error {
-	if err := errors.Join(CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesTold), CheckUUIDs(r.Forgotten, maxNodesTold)); err != nil {
+	if err := errors.Join(CheckUUIDs(slices.Collect(maps.Keys(r.Problems)), maxNodesTold),
+		CheckUUIDs(r.Forgotten, maxNodesTold)); err != nil {
 		return err
 	}
 	for uuid, text := range r.Problems {
 		if text == "" || len(text) > cellwire.MaxProblem || !storable(text) {
-			return invalid("the problem of node %s is empty, or has more than %d bytes, or is no UTF-8, or has the character 0", uuid, cellwire.MaxProblem)
+			return invalid(
+				"the problem of node %s is empty, or has more than %d bytes, or is no UTF-8, or has the character 0",
+				uuid, cellwire.MaxProblem)
 		}
 	}
 	if r.Host != "" {
@@ -532,7 +571,9 @@ func writeProblems(ctx context.Context, tx *writing, problems map[string]string)
 		if problems[uuid] == has[uuid] {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, "INSERT INTO node_problems (uuid, problem) SELECT uuid, ? FROM compute_nodes WHERE uuid = ?", problems[uuid], uuid); err != nil {
+		if _, err := tx.ExecContext(ctx,
+			"INSERT INTO node_problems (uuid, problem) SELECT uuid, ? FROM compute_nodes WHERE uuid = ?",
+			problems[uuid], uuid); err != nil {
 			return err
 		}
 	}

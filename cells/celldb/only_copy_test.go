@@ -31,7 +31,8 @@ func (e *exits) keeps(there bool) {
 	e.t.Helper()
 	report := cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown}
 	if !there {
-		report.PowerState, report.Fault = plugins.PowerNoState, &cellwire.Fault{Code: 500, Message: "its guest does not exist"}
+		report.PowerState, report.Fault = plugins.PowerNoState,
+			&cellwire.Fault{Code: 500, Message: "its guest does not exist"}
 	}
 	e.says("h1", report)
 }
@@ -39,7 +40,8 @@ func (e *exits) keeps(there bool) {
 // has has the destination say whether it has its guest.
 func (e *exits) has(there bool) {
 	e.t.Helper()
-	e.says("h2", cellwire.Report{Kind: cellwire.ReportPower, PowerState: map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerNoState}[there]})
+	e.says("h2", cellwire.Report{Kind: cellwire.ReportPower,
+		PowerState: map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerNoState}[there]})
 }
 
 // asked compares what the hosts are asked for, and the state of the server.
@@ -61,7 +63,8 @@ func (e *exits) asked(when, h1, h2, server string) {
 // refuses fails unless a step is refused with a text.
 func (e *exits) refuses(step cellwire.MigrationStep, says string) {
 	e.t.Helper()
-	if _, err := e.s.Step(ctx, e.moving, step, e.now); !cellclient.IsConflict(err) || !strings.Contains(err.Error(), says) {
+	if _, err := e.s.Step(ctx, e.moving, step, e.now); !cellclient.IsConflict(err) ||
+		!strings.Contains(err.Error(), says) {
 		e.t.Errorf("%+v: %v, want a conflict with %q", step, err, says)
 	}
 }
@@ -78,7 +81,9 @@ func TestConfirmKeepsTheOnlyGuest(t *testing.T) {
 	t.Run("missing before", func(t *testing.T) {
 		e := resized(t)
 		e.has(false)
-		e.refuses(confirm, "use 'revertResize', which takes it back. Its new host h2 has no guest of it, and the one on the old host h1 would be removed.")
+		e.refuses(confirm,
+			"use 'revertResize', which takes it back. Its new host h2 has no guest of it, and the one on the old "+
+				"host h1 would be removed.")
 		e.asked("refused", "departing (finished)", "present", "resized  h2")
 		e.has(true)
 		e.step(confirm)
@@ -103,7 +108,9 @@ func TestRevertKeepsTheOnlyGuest(t *testing.T) {
 	t.Run("missing before", func(t *testing.T) {
 		e := resized(t)
 		e.keeps(false)
-		e.refuses(revert, "use 'confirmResize', which keeps it. Its old host h1 has no guest of it, and the one on the new host h2 would be removed.")
+		e.refuses(revert,
+			"use 'confirmResize', which keeps it. Its old host h1 has no guest of it, and the one on the new host "+
+				"h2 would be removed.")
 		e.asked("refused", "departing (finished)", "present", "resized  h2")
 		e.keeps(true)
 		e.step(revert)
@@ -117,7 +124,8 @@ func TestRevertKeepsTheOnlyGuest(t *testing.T) {
 		e.keeps(false)
 		e.asked("missing", "departing (finished)", "present", "resized  h2")
 		answer := testproc.Try(e.s.Actions(ctx, sid(1))).Or(t)
-		if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed || !strings.Contains(last.Details, "host h1 has no guest of it any more") {
+		if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed ||
+			!strings.Contains(last.Details, "host h1 has no guest of it any more") {
 			t.Errorf("the last action is %+v", last)
 		}
 		e.refuses(revert, "host h1 has no guest")
@@ -170,11 +178,13 @@ func TestNeitherHostHasAGuest(t *testing.T) {
 	e := resized(t)
 	e.keeps(false)
 	e.has(false)
-	e.refuses(confirm, "use 'revertResize', and then a hard reboot, which makes its guest again over its disks. Neither host h2 nor host h1 has one.")
+	e.refuses(confirm, "use 'revertResize', and then a hard reboot, which makes its guest again over its disks. "+
+		"Neither host h2 nor host h1 has one.")
 	e.step(revert)
 	e.giveBack()
 	e.asked("reverted", "running", "departing (done)", "resized resize_reverting h1")
-	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState, Fault: &cellwire.Fault{Code: 500, Message: "no guest"}})
+	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState,
+		Fault: &cellwire.Fault{Code: 500, Message: "no guest"}})
 	e.asked("back", "present", "departing (done)", "stopped  h1")
 	e.power(cellwire.PowerRebootHard)
 	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
@@ -219,8 +229,10 @@ func TestSourceGuestsAreKept(t *testing.T) {
 				t.Errorf("a repetition makes %+v of %+v", after, before)
 			}
 			all := testproc.Try(s.MigrationsOf(ctx, sid(1))).Or(t)
-			is := map[bool]cellwire.SourceGuest{true: cellwire.SourceGuestThere, false: cellwire.SourceGuestMissing}[there]
-			if len(all) != 1 || !slices.ContainsFunc(all, func(m cellwire.Migration) bool { return m.SourceGuest == is }) {
+			is := map[bool]cellwire.SourceGuest{true: cellwire.SourceGuestThere,
+				false: cellwire.SourceGuestMissing}[there]
+			if len(all) != 1 || !slices.ContainsFunc(all,
+				func(m cellwire.Migration) bool { return m.SourceGuest == is }) {
 				t.Errorf("the migrations are %+v", all)
 			}
 		}
@@ -238,12 +250,14 @@ func TestAHostThatDoesNotReportANode(t *testing.T) {
 	refuses := func(reported bool) {
 		t.Helper()
 		_, err := e.s.Migrate(ctx, sid(1), evacuation, e.now)
-		if !cellclient.IsInUse(err) || strings.Contains(err.Error(), "If none of its guests runs any more, force it down.") == reported {
+		if !cellclient.IsInUse(err) ||
+			strings.Contains(err.Error(), "If none of its guests runs any more, force it down.") == reported {
 			t.Errorf("%v; reported: %t", err, reported)
 		}
 	}
 	refuses(true)
-	_, _, err := e.s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}}, e.now)
+	_, _, err := e.s.Report(ctx, celldb.Reporter{Host: "h1"},
+		cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}}, e.now)
 	testproc.Check(t, err)
 	refuses(false)
 	e.power(cellwire.PowerStop)

@@ -73,8 +73,10 @@ func TestRefusedFiles(t *testing.T) {
 		want    error
 		says    string
 	}{
-		"a text":       {func(t *testing.T, path string) { write(t, path, strings.Repeat("something else\n", 20)) }, celldb.ErrSchema, "not a database"},
-		"a cut header": {func(t *testing.T, path string) { write(t, path, "SQLite format 3\x00") }, celldb.ErrSchema, "not a database"},
+		"a text": {func(t *testing.T, path string) { write(t, path, strings.Repeat("something else\n", 20)) },
+			celldb.ErrSchema, "not a database"},
+		"a cut header": {func(t *testing.T, path string) { write(t, path, "SQLite format 3\x00") },
+			celldb.ErrSchema, "not a database"},
 		"another program's": {func(t *testing.T, path string) {
 			execute(t, path, "CREATE TABLE instances (id INTEGER)")
 		}, celldb.ErrSchema, "another program"},
@@ -89,7 +91,8 @@ func TestRefusedFiles(t *testing.T) {
 		"a directory": {func(t *testing.T, path string) {
 			testproc.Check(t, os.Mkdir(path, 0o700))
 		}, celldb.ErrUnavailable, "a directory is in its place"},
-		"a log without its file": {func(t *testing.T, path string) { write(t, path+"-wal", "x") }, celldb.ErrUnavailable, "write-ahead log"},
+		"a log without its file": {func(t *testing.T, path string) { write(t, path+"-wal", "x") },
+			celldb.ErrUnavailable, "write-ahead log"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cell.db")
@@ -99,7 +102,8 @@ func TestRefusedFiles(t *testing.T) {
 			if err == nil {
 				closeStore(t, s)
 			}
-			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.says) {
+			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v, want %v saying %q", err, c.want, c.says)
 			}
 			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
@@ -171,7 +175,8 @@ func TestDamage(t *testing.T) {
 		s, err := celldb.Open(ctx, other, "cell1", celldb.Options{})
 		if err == nil {
 			var got cellwire.ServerPage
-			got, err = s.Servers(ctx, cellwire.ServerQuery{Limit: 100, Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}, moment)
+			got, err = s.Servers(ctx,
+				cellwire.ServerQuery{Limit: 100, Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}, moment)
 			if err == nil && len(got.Rows) != 50 {
 				t.Errorf("page %d is damaged, and %d of 50 servers are listed", at/page+1, len(got.Rows))
 			}
@@ -179,7 +184,8 @@ func TestDamage(t *testing.T) {
 		}
 		if err != nil {
 			seen++
-			if !errors.Is(err, celldb.ErrUnavailable) || !errors.Is(err, celldb.ErrDamaged) || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "restore a backup") {
+			if !errors.Is(err, celldb.ErrUnavailable) || !errors.Is(err, celldb.ErrDamaged) ||
+				!strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "restore a backup") {
 				t.Errorf("page %d: %v", at/page+1, err)
 			}
 		}

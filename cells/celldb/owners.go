@@ -79,7 +79,9 @@ func contested(named bool, claims []cellwire.NodeClaim) bool {
 // judge decides whose the nodes of a report are. A host has at most so many nodes and claims that
 // its certificate does not name. What it has or claims and does not report is gone; while it is
 // starting, only if its certificate is for other nodes.
-func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c nodeChanges, problems []cellwire.NodeProblem) {
+func (o ownership) judge(
+	who Reporter, report cellwire.HostReport, most int,
+) (c nodeChanges, problems []cellwire.NodeProblem) {
 	used, reported := 0, report.Nodes
 	for uuid := range o.own {
 		if _, named := who.may(uuid); !named {
@@ -94,7 +96,8 @@ func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c 
 		seen[n.UUID] = true
 	}
 	problem := func(uuid string, code cellwire.NodeProblemCode, host, text string, args ...any) {
-		problems = append(problems, cellwire.NodeProblem{UUID: uuid, Code: code, Host: host, Message: fmt.Sprintf(text, args...)})
+		problems = append(problems,
+			cellwire.NodeProblem{UUID: uuid, Code: code, Host: host, Message: fmt.Sprintf(text, args...)})
 	}
 	for _, n := range reported {
 		may, named := who.may(n.UUID)
@@ -103,16 +106,19 @@ func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c 
 		switch {
 		case !may:
 			seen[n.UUID] = false
-			problem(n.UUID, cellwire.NodeNotInCertificate, "", "The certificate of host %s is for other nodes.", who.Host)
+			problem(n.UUID, cellwire.NodeNotInCertificate,
+				"", "The certificate of host %s is for other nodes.", who.Host)
 		case own:
 			if n.Details == nil {
 				n.Details = &row.details
 			}
-			if *n.Details != row.details || row.name != n.Name || row.abilities != keptAbilities(n.Abilities) || row.auth != who.Auth || row.named != named || !row.present {
+			if *n.Details != row.details || row.name != n.Name || row.abilities != keptAbilities(n.Abilities) ||
+				row.auth != who.Auth || row.named != named || !row.present {
 				c.kept = append(c.kept, n)
 			}
 			if contested(named, row.claims) {
-				problem(n.UUID, cellwire.NodeContested, row.claims[0].Host, "Host %s reports it too.", row.claims[0].Host)
+				problem(n.UUID, cellwire.NodeContested,
+					row.claims[0].Host, "Host %s reports it too.", row.claims[0].Host)
 			}
 			if row.problem != "" {
 				problem(n.UUID, cellwire.NodeNotMapped, "", "The compute API does not use it: %s", row.problem)
@@ -130,7 +136,8 @@ func (o ownership) judge(who Reporter, report cellwire.HostReport, most int) (c 
 				used++
 			}
 		case !named && used >= most && other.claim == nil:
-			problem(n.UUID, cellwire.NodeTooMany, "", "Host %s has %d nodes that its certificate does not name, and may have %d.", who.Host, used, most)
+			problem(n.UUID, cellwire.NodeTooMany, "",
+				"Host %s has %d nodes that its certificate does not name, and may have %d.", who.Host, used, most)
 		default:
 			c.added = append(c.added, n)
 			used++

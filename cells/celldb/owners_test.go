@@ -26,7 +26,9 @@ type fataler interface {
 }
 
 // reports has hosts report, and returns the problems of the report by node.
-func reports(t fataler, s *celldb.DB, who celldb.Reporter, m celldb.Moment, nodes ...int) map[string]cellwire.NodeProblemCode {
+func reports(
+	t fataler, s *celldb.DB, who celldb.Reporter, m celldb.Moment, nodes ...int,
+) map[string]cellwire.NodeProblemCode {
 	t.Helper()
 	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}}
 	for _, n := range nodes {
@@ -75,19 +77,28 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 		problems      [2]cellwire.NodeProblemCode // of their next reports
 		refused       bool                        // servers on the node
 	}{
-		"neither has proof":              {plain("h1"), plain("h2"), "h1 not h2", [2]cellwire.NodeProblemCode{cellwire.NodeContested, cellwire.NodeElsewhere}, true},
-		"a certificate without nodes":    {certified("h1"), certified("h2"), "h1 not h2", [2]cellwire.NodeProblemCode{cellwire.NodeContested, cellwire.NodeElsewhere}, true},
-		"the first has proof":            {certified("h1", 1), plain("h2"), "h1 not h2", [2]cellwire.NodeProblemCode{"", cellwire.NodeElsewhere}, false},
-		"the second has proof":           {plain("h1"), certified("h2", 1), "h2 not h1", [2]cellwire.NodeProblemCode{cellwire.NodeElsewhere, ""}, false},
-		"both have proof":                {certified("h1", 1), certified("h2", 1), "h1 not h2", [2]cellwire.NodeProblemCode{cellwire.NodeContested, cellwire.NodeElsewhere}, true},
-		"the second is for other nodes":  {plain("h1"), certified("h2", 2), "h1", [2]cellwire.NodeProblemCode{"", cellwire.NodeNotInCertificate}, false},
-		"the certificate is for no node": {certified("h1", 2), plain("h2"), "h2", [2]cellwire.NodeProblemCode{cellwire.NodeNotInCertificate, ""}, false},
+		"neither has proof": {plain("h1"), plain("h2"),
+			"h1 not h2", [2]cellwire.NodeProblemCode{cellwire.NodeContested, cellwire.NodeElsewhere}, true},
+		"a certificate without nodes": {certified("h1"),
+			certified("h2"), "h1 not h2", [2]cellwire.NodeProblemCode{cellwire.NodeContested, cellwire.NodeElsewhere},
+			true},
+		"the first has proof": {certified("h1", 1), plain("h2"),
+			"h1 not h2", [2]cellwire.NodeProblemCode{"", cellwire.NodeElsewhere}, false},
+		"the second has proof": {plain("h1"),
+			certified("h2", 1), "h2 not h1", [2]cellwire.NodeProblemCode{cellwire.NodeElsewhere, ""}, false},
+		"both have proof": {certified("h1", 1), certified("h2", 1),
+			"h1 not h2", [2]cellwire.NodeProblemCode{cellwire.NodeContested, cellwire.NodeElsewhere}, true},
+		"the second is for other nodes": {plain("h1"),
+			certified("h2", 2), "h1", [2]cellwire.NodeProblemCode{"", cellwire.NodeNotInCertificate}, false},
+		"the certificate is for no node": {certified("h1", 2), plain("h2"),
+			"h2", [2]cellwire.NodeProblemCode{cellwire.NodeNotInCertificate, ""}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fresh(t)
 			reports(t, s, c.first, moment, 1)
 			reports(t, s, c.second, moment, 1)
-			got := [2]cellwire.NodeProblemCode{reports(t, s, c.first, moment, 1)[sid(1)], reports(t, s, c.second, moment, 1)[sid(1)]}
+			got := [2]cellwire.NodeProblemCode{reports(t, s, c.first, moment, 1)[sid(1)],
+				reports(t, s, c.second, moment, 1)[sid(1)]}
 			testproc.Samef(t, gocmp.Diff(c.problems, got), "problems")
 			testproc.Equal(t, owners(t, s, moment)[sid(1)], c.owner, "the node is that of %s")
 			owner, _, _ := strings.Cut(c.owner, " ")
@@ -96,7 +107,8 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 				server.Host, server.Node, server.NodeUUID = host, "n1", sid(1)
 				var e *cellwire.Error
 				_, err := s.Insert(ctx, server, moment)
-				if refused := errors.As(err, &e) && e.Code == cellwire.CodeContested; refused != (c.refused || host != owner) {
+				if refused := errors.As(err, &e) &&
+					e.Code == cellwire.CodeContested; refused != (c.refused || host != owner) {
 					t.Errorf("a server on the node of host %s: %v", host, err)
 				}
 			}
@@ -115,7 +127,8 @@ func TestNodesOfSeveralHosts(t *testing.T) {
 func TestWhoElseReportsANode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		h1, h2, h3 := celldb.Reporter{Host: "h1"}, celldb.Reporter{Host: "h2"}, celldb.Reporter{Host: "h3", Nodes: []string{sid(1)}}
+		h1, h2, h3 := celldb.Reporter{Host: "h1"},
+			celldb.Reporter{Host: "h2"}, celldb.Reporter{Host: "h3", Nodes: []string{sid(1)}}
 		expect := func(what string, who celldb.Reporter, want string) {
 			t.Helper()
 			host := testproc.Try(s.NodeReporter(ctx, who, sid(1))).Or(t)
@@ -192,7 +205,8 @@ func TestProblemsOfTheComputeAPI(t *testing.T) {
 			testproc.Check(t, s.NodesState(ctx, cellwire.NodesRequest{Problems: problems}, moment))
 		}
 		say(map[string]string{sid(1): "it is enrolled for h9", sid(7): "of no host here"})
-		testproc.Same(t, gocmp.Diff(map[string]cellwire.NodeProblemCode{sid(1): cellwire.NodeNotMapped}, reports(t, s, h1, moment, 1, 2)))
+		testproc.Same(t, gocmp.Diff(map[string]cellwire.NodeProblemCode{sid(1): cellwire.NodeNotMapped},
+			reports(t, s, h1, moment, 1, 2)))
 		say(map[string]string{sid(2): "another"})
 		list, err := s.ComputeNodes(ctx, false, moment)
 		if err != nil || list[0].Problem != "" || list[1].Problem != "another" {
@@ -203,8 +217,10 @@ func TestProblemsOfTheComputeAPI(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 		var refused *cellwire.Error
-		for _, bad := range []map[string]string{{"x": "y"}, {sid(1): ""}, {sid(1): strings.Repeat("x", cellwire.MaxProblem+1)}} {
-			if err := s.NodesState(ctx, cellwire.NodesRequest{Problems: bad}, moment); !errors.As(err, &refused) || refused.Status != 400 {
+		for _, bad := range []map[string]string{{"x": "y"},
+			{sid(1): ""}, {sid(1): strings.Repeat("x", cellwire.MaxProblem+1)}} {
+			if err := s.NodesState(ctx, cellwire.NodesRequest{Problems: bad}, moment); !errors.As(err, &refused) ||
+				refused.Status != 400 {
 				t.Errorf("%.40v: %v", bad, err)
 			}
 		}
@@ -290,7 +306,9 @@ func TestForgottenNodes(t *testing.T) {
 		expect("again", 1, 2, sid(2))
 		testproc.Check(t, s.NodesState(ctx, cellwire.NodesRequest{Forgotten: []string{sid(2), sid(3), sid(4)}}, m))
 		expect("forgotten by the compute API", 1, 1)
-		testproc.Try(s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(9), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, m)).Or(t)
+		testproc.Try(s.Apply(ctx,
+			"h1", []cellwire.Report{{UUID: sid(9), Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}},
+			m)).Or(t)
 		if n, err := s.ForgetNodes(ctx, m); n != 0 || err != nil {
 			t.Errorf("a pass with nothing to do changed %d rows, %v", n, err)
 		}
@@ -340,7 +358,8 @@ func TestNodesKeepTheirHosts(t *testing.T) {
 				if lastSeen[host].IsZero() {
 					continue
 				}
-				if _, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1", Stopping: true}, m); err != nil {
+				if _, _, err := s.Report(ctx, celldb.Reporter{Host: host},
+					cellwire.HostReport{Version: "1", Stopping: true}, m); err != nil {
 					rt.Fatal(err)
 				}
 				lastSeen[host] = time.Time{}.Add(1)

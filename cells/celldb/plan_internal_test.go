@@ -18,13 +18,14 @@ import (
 func plan(t *testing.T, s *DB, query string, args []any) string {
 	t.Helper()
 	var steps []string
-	if err := sqldb.Each(context.Background(), s.kit.Reader, "EXPLAIN QUERY PLAN "+query, args, func(row sqldb.Row) error {
-		var id, parent, unused int
-		var step string
-		err := row.Scan(&id, &parent, &unused, &step)
-		steps = append(steps, step)
-		return err
-	}); err != nil {
+	if err := sqldb.Each(context.Background(), s.kit.Reader, "EXPLAIN QUERY PLAN "+query, args,
+		func(row sqldb.Row) error {
+			var id, parent, unused int
+			var step string
+			err := row.Scan(&id, &parent, &unused, &step)
+			steps = append(steps, step)
+			return err
+		}); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(steps, "; ")
@@ -43,16 +44,25 @@ func TestPlans(t *testing.T) {
 		q     cellwire.ServerQuery
 		index string
 	}{
-		"a project's":                  {cellwire.ServerQuery{ProjectID: "p"}, "instances_project_living (project_id=? AND gone=?)"},
-		"a project's later pages":      {cellwire.ServerQuery{ProjectID: "p", After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
-		"a project's, brief":           {cellwire.ServerQuery{ProjectID: "p", Brief: true, After: after}, "instances_project_living (project_id=? AND gone=? AND created_at<?)"},
-		"everybody's":                  {cellwire.ServerQuery{}, "instances_living (gone=?)"},
-		"everybody's later pages":      {cellwire.ServerQuery{After: after}, "instances_living (gone=? AND created_at<?)"},
-		"a project's, deleted or not":  {cellwire.ServerQuery{ProjectID: "p", Deleted: cellwire.DeletedAny, After: after}, "instances_project (project_id=? AND created_at<?)"},
-		"a project's, softly deleted":  {cellwire.ServerQuery{ProjectID: "p", SoftDeleted: true, After: after}, "instances_project (project_id=? AND created_at<?)"},
-		"everybody's, deleted":         {cellwire.ServerQuery{Deleted: cellwire.DeletedOnly, After: after}, "instances_created (created_at<?)"},
-		"a project's of some name":     {cellwire.ServerQuery{ProjectID: "p", NamePattern: "x"}, "instances_project_living (project_id=? AND gone=?)"},
-		"a project's with some states": {cellwire.ServerQuery{ProjectID: "p", VMStates: []string{"active"}}, "instances_project_living (project_id=? AND gone=?)"},
+		"a project's": {cellwire.ServerQuery{ProjectID: "p"},
+			"instances_project_living (project_id=? AND gone=?)"},
+		"a project's later pages": {cellwire.ServerQuery{ProjectID: "p", After: after},
+			"instances_project_living (project_id=? AND gone=? AND created_at<?)"},
+		"a project's, brief": {cellwire.ServerQuery{ProjectID: "p", Brief: true, After: after},
+			"instances_project_living (project_id=? AND gone=? AND created_at<?)"},
+		"everybody's": {cellwire.ServerQuery{}, "instances_living (gone=?)"},
+		"everybody's later pages": {cellwire.ServerQuery{After: after},
+			"instances_living (gone=? AND created_at<?)"},
+		"a project's, deleted or not": {cellwire.ServerQuery{ProjectID: "p", Deleted: cellwire.DeletedAny,
+			After: after}, "instances_project (project_id=? AND created_at<?)"},
+		"a project's, softly deleted": {cellwire.ServerQuery{ProjectID: "p", SoftDeleted: true, After: after},
+			"instances_project (project_id=? AND created_at<?)"},
+		"everybody's, deleted": {cellwire.ServerQuery{Deleted: cellwire.DeletedOnly, After: after},
+			"instances_created (created_at<?)"},
+		"a project's of some name": {cellwire.ServerQuery{ProjectID: "p", NamePattern: "x"},
+			"instances_project_living (project_id=? AND gone=?)"},
+		"a project's with some states": {cellwire.ServerQuery{ProjectID: "p", VMStates: []string{"active"}},
+			"instances_project_living (project_id=? AND gone=?)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.q.Limit, c.q.Sort = 100, newest

@@ -176,7 +176,8 @@ func (e *engine) compose(q cellwire.ServerQuery, columns, from string) (query st
 // indexFor is the index that has the rows of a query in their order, which MySQL has to be given:
 // it finds another one, and reads all rows before the page; "" leaves the choice to the engine.
 func (e *engine) indexFor(q cellwire.ServerQuery) string {
-	if e.older == "" || len(q.UUIDs)+len(q.Hosts) > 0 || len(q.Sort) == 0 || q.Sort[0] != (cellwire.SortKey{Key: "created_at", Desc: true}) {
+	if e.older == "" || len(q.UUIDs)+len(q.Hosts) > 0 ||
+		len(q.Sort) == 0 || q.Sort[0] != (cellwire.SortKey{Key: "created_at", Desc: true}) {
 		return ""
 	}
 	living := q.Deleted == cellwire.DeletedNone && !q.SoftDeleted
@@ -214,7 +215,10 @@ func (e *engine) order(q cellwire.ServerQuery) []sortKey {
 			o.by, o.direction, o.later = e.older, "", ">"
 			o.of = func(v any) any { return -v.(int64) } //nolint:forcetypeassert // the query was checked
 		case slices.Contains(smallColumns, k.Key):
-			o.of = func(v any) any { return max(min(v.(int64), math.MaxInt16), math.MinInt16) } //nolint:forcetypeassert // the query was checked
+			o.of = func(v any) any {
+				return max(min(v.(int64), math.MaxInt16),
+					math.MinInt16)
+			} //nolint:forcetypeassert // the query was checked
 		}
 		order = append(order, o)
 	}
@@ -320,7 +324,8 @@ func (e *engine) conditions(q cellwire.ServerQuery) *where {
 		list   []string
 	}{{"uuid", q.UUIDs}, {"vm_state", q.VMStates}, {"task_state", q.TaskStates}, {"host", q.Hosts}} {
 		if len(c.list) > 0 {
-			w.oneOf(e, "i."+c.column, slices.DeleteFunc(slices.Clone(c.list), func(s string) bool { return !storable(s) }))
+			w.oneOf(e, "i."+c.column, slices.DeleteFunc(slices.Clone(c.list),
+				func(s string) bool { return !storable(s) }))
 		}
 	}
 	if len(q.PowerStates) > 0 {

@@ -31,7 +31,8 @@ var (
 // empty erases all that is in a store.
 func empty(t testing.TB, s *celldb.DB) {
 	t.Helper()
-	testproc.Check(t, s.Execute(ctx, "DELETE FROM instances", "DELETE FROM instance_actions", "DELETE FROM services", "DELETE FROM compute_nodes"))
+	testproc.Check(t, s.Execute(ctx, "DELETE FROM instances", "DELETE FROM instance_actions", "DELETE FROM services",
+		"DELETE FROM compute_nodes"))
 }
 
 // populate fills a store with servers in all states and returns them as they are.
@@ -47,14 +48,17 @@ func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 	for i := range n {
 		in := building(i)
 		in.ProjectID = rapid.SampledFrom([]string{"p", "q"}).Draw(rt, "project")
-		in.UserID, in.Name, in.Hostname, in.ImageRef, in.Zone = word.Draw(rt, "user"), word.Draw(rt, "name"), word.Draw(rt, "hostname"), word.Draw(rt, "image"), word.Draw(rt, "zone")
-		in.AccessIPv4, in.AccessIPv6, in.Reservation, in.Flavor.ID = word.Draw(rt, "v4"), word.Draw(rt, "v6"), word.Draw(rt, "reservation"), word.Draw(rt, "flavor")
+		in.UserID, in.Name, in.Hostname, in.ImageRef, in.Zone = word.Draw(rt, "user"), word.Draw(rt, "name"),
+			word.Draw(rt, "hostname"), word.Draw(rt, "image"), word.Draw(rt, "zone")
+		in.AccessIPv4, in.AccessIPv6, in.Reservation, in.Flavor.ID = word.Draw(rt, "v4"), word.Draw(rt, "v6"),
+			word.Draw(rt, "reservation"), word.Draw(rt, "flavor")
 		if rapid.Bool().Draw(rt, "described") {
 			d := word.Draw(rt, "description")
 			in.Description = &d
 		}
 		in.DiskConfig = rapid.SampledFrom([]string{"", "AUTO", "MANUAL"}).Draw(rt, "disk config")
-		in.ConfigDrive, in.Locked, in.LaunchIndex = rapid.Bool().Draw(rt, "drive"), rapid.Bool().Draw(rt, "locked"), rapid.IntRange(0, 2).Draw(rt, "index")
+		in.ConfigDrive, in.Locked, in.LaunchIndex = rapid.Bool().Draw(rt, "drive"), rapid.Bool().Draw(rt, "locked"),
+			rapid.IntRange(0, 2).Draw(rt, "index")
 		in.Tags = rapid.SliceOfNDistinct(word, 0, 3, rapid.ID).Draw(rt, "tags")
 		in.Metadata = rapid.MapOfN(word, word, 0, 3).Draw(rt, "metadata")
 		in.CreatedAt = start.Add(time.Duration(rapid.SampledFrom(times).Draw(rt, "created")) * time.Microsecond)
@@ -65,7 +69,9 @@ func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 		m := moment
 		m.Now = start.Add(time.Duration(rapid.SampledFrom(times).Draw(rt, "changed")) * time.Microsecond)
 		report := func(kind cellwire.ReportKind) {
-			_, err := s.Apply(ctx, in.Host, []cellwire.Report{{UUID: in.UUID, Kind: kind, PowerState: rapid.SampledFrom([]plugins.PowerState{1, 4}).Draw(rt, "power"), Revision: 1 << 40}}, m)
+			_, err := s.Apply(ctx, in.Host,
+				[]cellwire.Report{{UUID: in.UUID, Kind: kind,
+					PowerState: rapid.SampledFrom([]plugins.PowerState{1, 4}).Draw(rt, "power"), Revision: 1 << 40}}, m)
 			must(err)
 		}
 		fate := rapid.IntRange(0, 7).Draw(rt, "fate")
@@ -76,7 +82,8 @@ func populate(rt *rapid.T, s celldb.Store, n int) []cellwire.Server {
 		if fate > 2 {
 			report(cellwire.ReportSpawned)
 		}
-		if kind := map[int]cellwire.DeleteKind{2: cellwire.DeleteNormal, 4: cellwire.DeleteNormal, 5: cellwire.DeleteSoft, 6: cellwire.DeleteSoft, 7: cellwire.DeleteNormal}[fate]; kind != "" {
+		if kind := map[int]cellwire.DeleteKind{2: cellwire.DeleteNormal, 4: cellwire.DeleteNormal,
+			5: cellwire.DeleteSoft, 6: cellwire.DeleteSoft, 7: cellwire.DeleteNormal}[fate]; kind != "" {
 			_, err := s.Delete(ctx, in.UUID, kind, m)
 			must(err)
 		}
@@ -133,8 +140,10 @@ func valueOf(s cellwire.Server, column string) any {
 		}
 		return *s.Description
 	}
-	return map[string]string{"access_ip_v4": s.AccessIPv4, "access_ip_v6": s.AccessIPv6, "availability_zone": s.Zone, "display_name": s.Name, "host": s.Host,
-		"hostname": s.Hostname, "image_ref": s.ImageRef, "instance_type_id": s.Flavor.ID, "node": s.Node, "project_id": s.ProjectID, "task_state": s.TaskState,
+	return map[string]string{"access_ip_v4": s.AccessIPv4, "access_ip_v6": s.AccessIPv6, "availability_zone": s.Zone,
+		"display_name": s.Name, "host": s.Host,
+		"hostname": s.Hostname, "image_ref": s.ImageRef, "instance_type_id": s.Flavor.ID, "node": s.Node,
+		"project_id": s.ProjectID, "task_state": s.TaskState,
 		"user_id": s.UserID, "uuid": s.UUID, "vm_state": s.VMState}[column]
 }
 
@@ -193,12 +202,17 @@ func matches(s cellwire.Server, q cellwire.ServerQuery) bool {
 			return false
 		}
 	}
-	return !s.Hidden && eq(q.ProjectID, s.ProjectID) && eq(q.UserID, s.UserID) && in(q.UUIDs, s.UUID) && in(q.VMStates, s.VMState) && in(q.TaskStates, s.TaskState) &&
-		(len(q.PowerStates) == 0 || slices.Contains(q.PowerStates, s.PowerState)) && in(q.Hosts, s.Host) && eq(q.FlavorID, s.Flavor.ID) &&
-		eq(q.ImageRef, s.ImageRef) && (!q.NoImage || s.ImageRef == "") && found(s, q.Patterns) && (q.LaunchIndex == nil || *q.LaunchIndex == s.LaunchIndex) &&
+	return !s.Hidden && eq(q.ProjectID, s.ProjectID) && eq(q.UserID, s.UserID) && in(q.UUIDs, s.UUID) &&
+		in(q.VMStates, s.VMState) && in(q.TaskStates, s.TaskState) &&
+		(len(q.PowerStates) == 0 || slices.Contains(q.PowerStates, s.PowerState)) && in(q.Hosts, s.Host) &&
+		eq(q.FlavorID, s.Flavor.ID) &&
+		eq(q.ImageRef, s.ImageRef) && (!q.NoImage || s.ImageRef == "") && found(s, q.Patterns) &&
+		(q.LaunchIndex == nil || *q.LaunchIndex == s.LaunchIndex) &&
 		(q.Locked == nil || *q.Locked == s.Locked) && (q.ConfigDrive == nil || *q.ConfigDrive == s.ConfigDrive) &&
-		hasAll(q.TagsAll) && (len(q.TagsAny) == 0 || hasAny(q.TagsAny)) && (len(q.NotTagsAll) == 0 || !hasAll(q.NotTagsAll)) && !hasAny(q.NotTagsAny) &&
-		(q.ChangedSince == nil || !changed.Before(*q.ChangedSince)) && (q.ChangedBefore == nil || !changed.After(*q.ChangedBefore)) &&
+		hasAll(q.TagsAll) && (len(q.TagsAny) == 0 || hasAny(q.TagsAny)) &&
+		(len(q.NotTagsAll) == 0 || !hasAll(q.NotTagsAll)) && !hasAny(q.NotTagsAny) &&
+		(q.ChangedSince == nil || !changed.Before(*q.ChangedSince)) &&
+		(q.ChangedBefore == nil || !changed.After(*q.ChangedBefore)) &&
 		(q.NamePattern == "" || regexp.MustCompile("(?i)"+q.NamePattern).MatchString(s.Name))
 }
 
@@ -228,8 +242,11 @@ func drawQuery(rt *rapid.T) (q cellwire.ServerQuery) {
 		"project": func() { q.ProjectID = "p" },
 		"user":    func() { q.UserID = word.Draw(rt, "v") },
 		"uuids":   func() { q.UUIDs = []string{sid(1), sid(3), sid(5), sid(7), sid(99)} },
-		"pattern": func() { q.NamePattern = rapid.SampledFrom([]string{"a", "^b|é$", `\\`, "x|y", "^$"}).Draw(rt, "v") },
-		"vm":      func() { q.VMStates = []string{"active", "soft-delete", "deleted"} },
+		"pattern": func() {
+			q.NamePattern = rapid.SampledFrom([]string{"a", "^b|é$", `\\`, "x|y", "^$"}).
+				Draw(rt, "v")
+		},
+		"vm": func() { q.VMStates = []string{"active", "soft-delete", "deleted"} },
 		"task": func() {
 			q.TaskStates = rapid.SampledFrom([][]string{{""}, {"deleting", ""}, {"spawning"}}).Draw(rt, "v")
 		},
@@ -256,11 +273,13 @@ func drawQuery(rt *rapid.T) (q cellwire.ServerQuery) {
 		"only":     func() { q.Deleted = cellwire.DeletedOnly },
 		"any":      func() { q.Deleted = cellwire.DeletedAny },
 	}
-	for _, name := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(conditions))), 0, 3).Draw(rt, "conditions") {
+	for _, name := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(conditions))),
+		0, 3).Draw(rt, "conditions") {
 		conditions[name]()
 	}
 	for range rapid.IntRange(0, 3).Draw(rt, "sort keys") {
-		q.Sort = append(q.Sort, cellwire.SortKey{Key: rapid.SampledFrom(cellwire.SortColumns).Draw(rt, "column"), Desc: rapid.Bool().Draw(rt, "descending")})
+		q.Sort = append(q.Sort, cellwire.SortKey{Key: rapid.SampledFrom(cellwire.SortColumns).Draw(rt, "column"),
+			Desc: rapid.Bool().Draw(rt, "descending")})
 	}
 	q.Limit = rapid.IntRange(1, 9).Draw(rt, "limit")
 	q.Brief = rapid.Bool().Draw(rt, "brief")
@@ -330,7 +349,8 @@ func FuzzQuery(f *testing.F) {
 	f.Add([]byte(`{"limit":1,"sort":[{"key":"key_name"},{"key":"uuid","desc":true}],"after":["z","","y"]}`))
 	f.Add([]byte(`{"limit":1,"after":[9223372036854775808]}`))
 	f.Add([]byte(`{"limit":-1,"deleted":"x","uuids":["` + "\u0000" + `"]}`))
-	f.Add([]byte(`{"limit":3,"changed_since":"0001-01-01T00:00:00Z","changed_before":"9999-12-31T23:59:59Z","not_tags":["a"]}`))
+	f.Add([]byte(`{"limit":3,"changed_since":"0001-01-01T00:00:00Z","changed_before":"9999-12-31T23:59:59Z",` +
+		`"not_tags":["a"]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var q cellwire.ServerQuery
 		if json.Unmarshal(text, &q) != nil {

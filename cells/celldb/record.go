@@ -31,9 +31,12 @@ type rest struct {
 // recordReader, for which id comes before them, and those that are there for conditions, whose
 // values are in others as well.
 var (
-	readColumns = []string{"uuid", "project_id", "user_id", "display_name", "display_description", "hostname", "image_ref", "availability_zone", "config_drive",
-		"disk_config", "access_ip_v4", "access_ip_v6", "locked", "reservation_id", "launch_index", "host", "node", "node_uuid", "vm_state", "task_state",
-		"power_state", "created_at", "updated_at", "launched_at", "terminated_at", "deleted_at", "inserted_at", "gone", "hidden", "cleanup_due", "unfreed",
+	readColumns = []string{"uuid", "project_id", "user_id",
+		"display_name", "display_description", "hostname", "image_ref", "availability_zone", "config_drive",
+		"disk_config", "access_ip_v4", "access_ip_v6", "locked", "reservation_id", "launch_index", "host", "node",
+		"node_uuid", "vm_state", "task_state",
+		"power_state", "created_at", "updated_at", "launched_at", "terminated_at", "deleted_at", "inserted_at", "gone",
+		"hidden", "cleanup_due", "unfreed",
 		"revision", "want_revision", "digest", "tags", "metadata", "rest", "key_name", "key_data"}
 	searchColumns = []string{"flavor_id", "vcpus", "memory_mb", "changed_at"}
 	recordColumns = slices.Concat(readColumns, searchColumns)
@@ -41,14 +44,16 @@ var (
 
 // selectRecords begins a query of rows, with what is known of their hosts. Conditions and orders
 // name the columns i.COLUMN.
-var selectRecords = "SELECT i.id, i." + strings.Join(readColumns, ", i.") + ", " + hostColumns + "%s FROM instances i LEFT JOIN services s ON s.host = i.host "
+var selectRecords = "SELECT i.id, i." + strings.Join(readColumns, ", i.") + ", " + hostColumns +
+	"%s FROM instances i LEFT JOIN services s ON s.host = i.host "
 
 // hostColumns are those of hostState.
 const hostColumns = "s.last_seen_up, s.forced_down, s.stopped, s.disabled"
 
 // insertRecord and updateRecord write all columns.
 var (
-	insertRecord = "INSERT INTO instances (" + strings.Join(recordColumns, ", ") + ") VALUES (?" + strings.Repeat(", ?", len(recordColumns)-1) + ")"
+	insertRecord = "INSERT INTO instances (" + strings.Join(recordColumns, ", ") + ") VALUES (?" +
+		strings.Repeat(", ?", len(recordColumns)-1) + ")"
 	updateRecord = "UPDATE instances SET " + strings.Join(recordColumns, " = ?, ") + " = ? WHERE id = ?"
 )
 
@@ -108,9 +113,12 @@ type recordReader struct {
 func newRecordReader(more ...any) *recordReader {
 	r := &recordReader{}
 	s, h := &r.row.Server, &r.row.host
-	r.into = append([]any{&s.ID, &s.UUID, &s.ProjectID, &s.UserID, &s.Name, &s.Description, &s.Hostname, &s.ImageRef, &s.Zone, &s.ConfigDrive,
-		&s.DiskConfig, &s.AccessIPv4, &s.AccessIPv6, &s.Locked, &s.Reservation, &s.LaunchIndex, &s.Host, &s.Node, &s.NodeUUID, &s.VMState, &s.TaskState,
-		&s.PowerState, &r.created, &r.updated, &r.launched, &r.terminated, &r.deleted, &r.inserted, &r.gone, &s.Hidden, &r.row.CleanupDue, &r.row.Unfreed,
+	r.into = append([]any{&s.ID, &s.UUID, &s.ProjectID, &s.UserID, &s.Name, &s.Description, &s.Hostname,
+		&s.ImageRef, &s.Zone, &s.ConfigDrive,
+		&s.DiskConfig, &s.AccessIPv4, &s.AccessIPv6, &s.Locked, &s.Reservation, &s.LaunchIndex, &s.Host, &s.Node,
+		&s.NodeUUID, &s.VMState, &s.TaskState,
+		&s.PowerState, &r.created, &r.updated, &r.launched, &r.terminated, &r.deleted, &r.inserted, &r.gone, &s.Hidden,
+		&r.row.CleanupDue, &r.row.Unfreed,
 		&s.Revision, &r.row.WantRevision, &r.row.Digest, &r.tags, &r.metadata, &r.others, &s.KeyName, &r.keyData,
 		&h.lastSeenUp, &h.forcedDown, &h.stopped, &h.disabled}, more...)
 	return r
@@ -124,7 +132,8 @@ func (r *recordReader) read(row sqldb.Row) (*stored, error) {
 	}
 	s := &r.row.Server
 	s.CreatedAt, r.row.InsertedAt = fromMicros(r.created), fromMicros(r.inserted)
-	s.UpdatedAt, s.LaunchedAt, s.TerminatedAt, s.DeletedAt = optional(r.updated), optional(r.launched), optional(r.terminated), optional(r.deleted)
+	s.UpdatedAt, s.LaunchedAt, s.TerminatedAt, s.DeletedAt = optional(r.updated), optional(r.launched),
+		optional(r.terminated), optional(r.deleted)
 	s.Deleted, s.Tags, s.Metadata, s.KeyData = r.gone == goneDeleted, nil, nil, r.keyData.String
 	err := errors.Join(fromText(r.tags, &s.Tags), fromText(r.metadata, &s.Metadata))
 	if err == nil && r.others != r.before {
@@ -180,9 +189,12 @@ func recordValues(r *Record) ([]any, error) {
 		texts[i] = string(text)
 	}
 	return []any{s.UUID, s.ProjectID, s.UserID, s.Name, s.Description, s.Hostname, s.ImageRef, s.Zone, s.ConfigDrive,
-		s.DiskConfig, s.AccessIPv4, s.AccessIPv6, s.Locked, s.Reservation, s.LaunchIndex, s.Host, s.Node, s.NodeUUID, s.VMState, s.TaskState,
-		s.PowerState, s.CreatedAt.UnixMicro(), updated, micros(s.LaunchedAt), micros(s.TerminatedAt), micros(s.DeletedAt), r.InsertedAt.UnixMicro(), gone, s.Hidden,
-		r.CleanupDue, r.Unfreed, s.Revision, r.WantRevision, r.Digest, texts[0], texts[1], texts[2], s.KeyName, sql.NullString{String: s.KeyData, Valid: s.KeyData != ""},
+		s.DiskConfig, s.AccessIPv4, s.AccessIPv6, s.Locked,
+		s.Reservation, s.LaunchIndex, s.Host, s.Node, s.NodeUUID, s.VMState, s.TaskState,
+		s.PowerState, s.CreatedAt.UnixMicro(), updated, micros(s.LaunchedAt), micros(s.TerminatedAt),
+		micros(s.DeletedAt), r.InsertedAt.UnixMicro(), gone, s.Hidden,
+		r.CleanupDue, r.Unfreed, s.Revision, r.WantRevision, r.Digest, texts[0], texts[1], texts[2], s.KeyName,
+		sql.NullString{String: s.KeyData, Valid: s.KeyData != ""},
 		s.Flavor.ID, s.Flavor.VCPUs, s.Flavor.MemoryMB, changed}, nil
 }
 
@@ -218,15 +230,16 @@ func records(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]
 	for part := range slices.Chunk(uuids, maxListed) {
 		parameters, args := listed(part)
 		reader := newRecordReader()
-		err := sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid IN "+parameters, args, func(row sqldb.Row) error {
-			r, err := reader.read(row)
-			if err != nil {
-				return err
-			}
-			one := *r
-			out[one.Server.UUID] = &one
-			return nil
-		})
+		err := sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid IN "+parameters, args,
+			func(row sqldb.Row) error {
+				r, err := reader.read(row)
+				if err != nil {
+					return err
+				}
+				one := *r
+				out[one.Server.UUID] = &one
+				return nil
+			})
 		if err != nil {
 			return nil, err
 		}

@@ -19,7 +19,9 @@ import (
 // so that what was on the machine is found by its name; what clients did stays as it was recorded.
 //
 // Cost: the rows of the host, written.
-func (s *DB) RenameHost(ctx context.Context, id string, r cellwire.RenameRequest, m Moment) (service cellwire.Service, err error) {
+func (s *DB) RenameHost(
+	ctx context.Context, id string, r cellwire.RenameRequest, m Moment,
+) (service cellwire.Service, err error) {
 	if err := checkRename(r); err != nil {
 		return service, err
 	}
@@ -36,12 +38,14 @@ func (s *DB) RenameHost(ctx context.Context, id string, r cellwire.RenameRequest
 			if revision, err = tx.raise(ctx); err != nil {
 				return err
 			}
-			if before, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); err != nil {
+			if before, _,
+				err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m); err != nil {
 				return err
 			}
 		}
 		if before.Host != r.From {
-			return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf("service %s is that of host %s, not of %s", id, before.Host, r.From)}
+			return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict,
+				Message: fmt.Sprintf("service %s is that of host %s, not of %s", id, before.Host, r.From)}
 		}
 		if err := s.mayRename(ctx, tx, before, r, m); err != nil || r.Check {
 			return err
@@ -57,7 +61,8 @@ func (s *DB) RenameHost(ctx context.Context, id string, r cellwire.RenameRequest
 }
 
 func checkRename(r cellwire.RenameRequest) error {
-	if err := errors.Join(CheckHost(r.From), CheckHost(r.To), CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesTold)); err != nil {
+	if err := errors.Join(CheckHost(r.From), CheckHost(r.To),
+		CheckUUIDs(slices.Collect(maps.Keys(r.Nodes)), maxNodesTold)); err != nil {
 		return err
 	}
 	for _, name := range r.Nodes {
@@ -69,26 +74,33 @@ func checkRename(r cellwire.RenameRequest) error {
 }
 
 const (
-	presentOn = "SELECT EXISTS (SELECT 1 FROM services WHERE host = ?) OR EXISTS (SELECT 1 FROM compute_nodes WHERE host = ?) OR " +
-		"EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND source_host = ?) OR EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND dest_host = ?)"
+	presentOn = "SELECT EXISTS (SELECT 1 FROM services WHERE host = ?) OR EXISTS (SELECT 1 FROM compute_nodes WHERE " +
+		"host = ?) OR " +
+		"EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND source_host = ?) OR EXISTS (SELECT 1 FROM " +
+		"migrations WHERE is_open = 1 AND dest_host = ?)"
 	hiddenOn = "SELECT uuid FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? ORDER BY uuid"
 )
 
 // tasksOn are the servers of a host with a task, and what that is.
 func (e *engine) tasksOn() string {
-	return "SELECT i.uuid, i.task_state FROM instances i WHERE " + e.present + " AND i.gone + 0 < 2 AND i.task_state <> '' ORDER BY i.uuid"
+	return "SELECT i.uuid, i.task_state FROM instances i WHERE " + e.present +
+		" AND i.gone + 0 < 2 AND i.task_state <> '' ORDER BY i.uuid"
 }
 
 // mayRename refuses to rename a host whose agent lives, that is in use by something that has begun,
 // or to a name that there is.
-func (s *DB) mayRename(ctx context.Context, tx *writing, service cellwire.Service, r cellwire.RenameRequest, m Moment) error {
+func (s *DB) mayRename(
+	ctx context.Context, tx *writing, service cellwire.Service, r cellwire.RenameRequest, m Moment,
+) error {
 	var stopped, taken bool
-	if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE host = ?", r.From).Scan(&stopped); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT stopped FROM services WHERE host = ?",
+		r.From).Scan(&stopped); err != nil {
 		return err
 	}
 	if !stopped && service.LastSeenUp != nil && m.Alive(*service.LastSeenUp) {
 		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf(
-			"the agent of host %s reports to this cell, or did less than %v ago; stop it, and wait until it counts as down", r.From, m.DownTime)}
+			"the agent of host %s reports to this cell, or did less than %v ago; stop it, and wait until it "+
+				"counts as down", r.From, m.DownTime)}
 	}
 	var living bool
 	if err := tx.QueryRowContext(ctx, presentOn, r.To, r.To, r.To, r.To).Scan(&taken); err != nil {
@@ -98,14 +110,16 @@ func (s *DB) mayRename(ctx context.Context, tx *writing, service cellwire.Servic
 		return err
 	}
 	if taken || living {
-		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: fmt.Sprintf("the cell has a host %s already", r.To)}
+		return &cellwire.Error{Status: 409, Code: cellwire.CodeConflict,
+			Message: fmt.Sprintf("the cell has a host %s already", r.To)}
 	}
 	busy, err := s.busyOn(ctx, tx, r.From)
 	if err == nil && len(busy) > 0 {
 		err = &cellwire.Error{
-			Status:  409,
-			Code:    cellwire.CodeInUse,
-			Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s", r.From, len(busy), cut(strings.Join(busy, ", "), maxBusy)),
+			Status: 409,
+			Code:   cellwire.CodeInUse,
+			Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s",
+				r.From, len(busy), cut(strings.Join(busy, ", "), maxBusy)),
 		}
 	}
 	return err
@@ -158,10 +172,14 @@ func rename(ctx context.Context, tx *writing, r cellwire.RenameRequest, revision
 		name := r.Nodes[uuid]
 		steps = append(
 			steps,
-			step{"UPDATE compute_nodes SET hypervisor_hostname = ? WHERE uuid = ? AND host = ?", []any{name, uuid, r.To}},
-			step{"UPDATE instances SET node = ? WHERE hidden = 0 AND host <> '' AND host = ? AND node_uuid = ?", []any{name, r.From, uuid}},
-			step{"UPDATE migrations SET source_node = ? WHERE is_open = 0 AND source_host = ? AND source_node_uuid = ?", []any{name, r.From, uuid}},
-			step{"UPDATE migrations SET dest_node = ? WHERE is_open = 0 AND dest_host = ? AND dest_node_uuid = ?", []any{name, r.From, uuid}},
+			step{"UPDATE compute_nodes SET hypervisor_hostname = ? WHERE uuid = ? AND host = ?",
+				[]any{name, uuid, r.To}},
+			step{"UPDATE instances SET node = ? WHERE hidden = 0 AND host <> '' AND host = ? AND node_uuid = ?",
+				[]any{name, r.From, uuid}},
+			step{"UPDATE migrations SET source_node = ? WHERE is_open = 0 AND source_host = ? AND source_node_uuid = ?",
+				[]any{name, r.From, uuid}},
+			step{"UPDATE migrations SET dest_node = ? WHERE is_open = 0 AND dest_host = ? AND dest_node_uuid = ?",
+				[]any{name, r.From, uuid}},
 		)
 	}
 	steps = append(

@@ -23,7 +23,10 @@ func settledOn(t *testing.T, s *celldb.DB, server, node int, host string) {
 	made := building(server)
 	made.Host, made.Node, made.NodeUUID = host, "h1", sid(node)
 	release(t, s, made)
-	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{{UUID: made.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)).Or(t).Refused
+	refused := testproc.Try(
+		s.Apply(ctx, host,
+			[]cellwire.Report{{UUID: made.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}},
+			moment)).Or(t).Refused
 	testproc.Equal(t, refused[0], "", "the report of a server")
 }
 
@@ -34,7 +37,8 @@ func TestRenamedHost(t *testing.T) {
 	onEach(t, func(t *testing.T, s *celldb.DB) {
 		report := func(host string, stopping bool) {
 			t.Helper()
-			r := cellwire.HostReport{Version: "1", Stopping: stopping, Nodes: []cellwire.ReportedNode{{UUID: sid(901), Name: host}, {UUID: sid(902), Name: "other"}}}
+			r := cellwire.HostReport{Version: "1", Stopping: stopping,
+				Nodes: []cellwire.ReportedNode{{UUID: sid(901), Name: host}, {UUID: sid(902), Name: "other"}}}
 			_, problems, err := s.Report(ctx, celldb.Reporter{Host: host}, r, moment)
 			testproc.Check(t, err)
 			testproc.Equal(t, len(problems), 0, "problems of the nodes of %s: %v", host, problems)
@@ -76,7 +80,10 @@ func TestRenamedHost(t *testing.T) {
 		}
 		actions := testproc.Try(s.Actions(ctx, sid(1))).Or(t)
 		testproc.Equal(t, actions.Actions[0].Host, "h1", "where the server was made")
-		refused := testproc.Try(s.Apply(ctx, "h9", []cellwire.Report{{UUID: sid(1), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown}}, moment)).Or(t).Refused
+		refused := testproc.Try(
+			s.Apply(ctx,
+				"h9", []cellwire.Report{{UUID: sid(1), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown}},
+				moment)).Or(t).Refused
 		testproc.Equal(t, refused[0], "", "a report of h9")
 	})
 }
@@ -90,14 +97,17 @@ func TestHostIsNotRenamed(t *testing.T) {
 		rename  cellwire.RenameRequest
 		why     string
 	}{
-		"a server is being placed": {func(t *testing.T, s *celldb.DB) { insert(t, s, building(2)) }, cellwire.RenameRequest{From: "h1", To: "h9"},
+		"a server is being placed": {func(t *testing.T, s *celldb.DB) { insert(t, s, building(2)) },
+			cellwire.RenameRequest{From: "h1", To: "h9"},
 			"(1): server " + sid(2) + " is being placed"},
 		"a server has a task": {func(t *testing.T, s *celldb.DB) {
 			testproc.Try(s.Power(ctx, sid(1), cellwire.PowerStop, moment)).Or(t)
 			release(t, s, building(2))
-		}, cellwire.RenameRequest{From: "h1", To: "h9"}, "(2): server " + sid(1) + " is powering-off, server " + sid(2) + " is spawning"},
+		}, cellwire.RenameRequest{From: "h1", To: "h9"},
+			"(2): server " + sid(1) + " is powering-off, server " + sid(2) + " is spawning"},
 		"a server moves": {func(t *testing.T, s *celldb.DB) {
-			testproc.Try(s.Migrate(ctx, sid(1), cellwire.MigrateRequest{UUID: sid(70), Type: cellwire.MigrationEvacuation}, later)).Or(t)
+			testproc.Try(s.Migrate(ctx, sid(1),
+				cellwire.MigrateRequest{UUID: sid(70), Type: cellwire.MigrationEvacuation}, later)).Or(t)
 		}, cellwire.RenameRequest{From: "h1", To: "h9"}, "migration " + sid(70) + " of server " + sid(1)},
 		"the name is another host's": {func(t *testing.T, s *celldb.DB) {
 			reports(t, s, celldb.Reporter{Host: "h9"}, moment, 909)
@@ -109,11 +119,14 @@ func TestHostIsNotRenamed(t *testing.T) {
 		}, cellwire.RenameRequest{From: "h1", To: "h9"}, "has a host h9 already"},
 		"another host": {nil, cellwire.RenameRequest{From: "h2", To: "h9"}, "is that of host h1, not of h2"},
 		"no name":      {nil, cellwire.RenameRequest{From: "h1", To: "h/9"}, "no name of a host"},
-		"no node name": {nil, cellwire.RenameRequest{From: "h1", To: "h9", Nodes: map[string]string{sid(901): ""}}, "no name of a node"},
+		"no node name": {nil, cellwire.RenameRequest{From: "h1", To: "h9", Nodes: map[string]string{sid(901): ""}},
+			"no name of a node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fresh(t)
-			r := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: sid(901), Name: "h1", Abilities: []string{plugins.AbilityMigrate}}}}
+			r := cellwire.HostReport{Version: "1",
+				Nodes: []cellwire.ReportedNode{{UUID: sid(901), Name: "h1",
+					Abilities: []string{plugins.AbilityMigrate}}}}
 			service, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, r, moment)
 			testproc.Check(t, err)
 			settledOn(t, s, 1, 901, "h1")

@@ -127,7 +127,8 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 		r.gone(now)
 		return true, ""
 	default:
-		return false, fmt.Sprintf("no client has asked to delete the server: it is in vm_state %s, task_state %s", s.VMState, orNone(s.TaskState))
+		return false, fmt.Sprintf("no client has asked to delete the server: it is in vm_state %s, task_state %s",
+			s.VMState, orNone(s.TaskState))
 	}
 }
 
@@ -138,7 +139,8 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 	case r.leaving():
 		return false, ""
 	case report.Revision < r.WantRevision:
-		return false, fmt.Sprintf("the desired state has changed since revision %d, at %d", report.Revision, r.WantRevision)
+		return false, fmt.Sprintf("the desired state has changed since revision %d, at %d",
+			report.Revision, r.WantRevision)
 	case !slices.Contains(settledWants, want):
 		return false, "the server is to be neither running again nor shut down nor rebuilt"
 	case report.Fault != nil && (want == cellwire.WantCleared || want == cellwire.WantRebuilt):
@@ -179,7 +181,8 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 }
 
 // settledWants are those that ReportSettled is about.
-var settledWants = []cellwire.Want{cellwire.WantShutdown, cellwire.WantRunning, cellwire.WantCleared, cellwire.WantRebuilt}
+var settledWants = []cellwire.Want{cellwire.WantShutdown,
+	cellwire.WantRunning, cellwire.WantCleared, cellwire.WantRebuilt}
 
 // rebuilt ends a rebuild. As in Nova a server that was stopped is stopped again.
 func (r *Record) rebuilt(power plugins.PowerState, now time.Time) {
@@ -205,7 +208,8 @@ func (r *Record) rebuildFailed(report cellwire.Report, now time.Time) (bool, str
 		r.power(report.PowerState)
 		return true, ""
 	}
-	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMError, "", report.PowerState, keptFault(report.Fault, now)
+	s.VMState, s.TaskState, s.PowerState, s.Fault =
+		cellwire.VMError, "", report.PowerState, keptFault(report.Fault, now)
 	return true, ""
 }
 
@@ -217,7 +221,8 @@ func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, strin
 	if s.TaskState == cellwire.TaskSoftDeleting || s.TaskState == cellwire.TaskRestoring || s.TaskState == "" {
 		return false, "no power action is under way"
 	}
-	s.VMState, s.TaskState, s.PowerState, s.Fault = cellwire.VMStopped, "", report.PowerState, keptFault(report.Fault, now)
+	s.VMState, s.TaskState, s.PowerState, s.Fault =
+		cellwire.VMStopped, "", report.PowerState, keptFault(report.Fault, now)
 	if report.PowerState == plugins.PowerRunning {
 		s.VMState = cellwire.VMActive
 	}

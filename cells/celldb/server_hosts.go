@@ -35,7 +35,8 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 	for part := range slices.Chunk(uuids, maxListed) {
 		parameters, args := listed(part)
 		rows := map[string]*stored{}
-		err := sqldb.Each(ctx, db, "SELECT i.uuid, i.host FROM instances i WHERE "+presentServers+" AND i.uuid IN "+parameters, args, func(row sqldb.Row) error {
+		err := sqldb.Each(ctx, db, "SELECT i.uuid, i.host FROM instances i WHERE "+presentServers+" AND i.uuid IN "+
+			parameters, args, func(row sqldb.Row) error {
 			var r stored
 			err := row.Scan(&r.Server.UUID, &r.Server.Host)
 			rows[r.Server.UUID] = &r

@@ -74,7 +74,8 @@ func (w *writing) fence(ctx context.Context) error {
 	}
 	if w.was.term > term {
 		return &cellwire.Error{Status: 409, Code: cellwire.CodeOutdated, Message: fmt.Sprintf(
-			"another compute API has taken over: it has made changes here in term %d, and the request is of term %d", w.was.term, term)}
+			"another compute API has taken over: it has made changes here in term %d, and the request is of term %d",
+			w.was.term, term)}
 	}
 	w.now.term = term
 	return nil
@@ -115,7 +116,9 @@ func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) e
 
 // change runs a transition of a row that is there, and gives it a new revision if that changed
 // anything. The row is still to be written.
-func change(ctx context.Context, tx *writing, r *stored, now time.Time, transition func() (bool, error)) (changed bool, err error) {
+func change(
+	ctx context.Context, tx *writing, r *stored, now time.Time, transition func() (bool, error),
+) (changed bool, err error) {
 	want := r.Want()
 	var was *cellwire.Server
 	if watchOf(ctx) != nil {
@@ -153,14 +156,16 @@ func update(ctx context.Context, tx *writing, r *stored) error {
 // changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
 // without one. What it changed is an action with the name, unless that is "".
 func (s *DB) changeOne(
-	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, transition func(*stored) (bool, error),
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
+	transition func(*stored) (bool, error),
 ) (*stored, error) {
 	return s.changeRead(ctx, op, uuid, action, now, nil, transition)
 }
 
 // changeRead is changeOne, after more was read of the server; nil: nothing.
 func (s *DB) changeRead(
-	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writing, *stored) error, transition func(*stored) (bool, error),
+	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time, more func(*writing, *stored) error,
+	transition func(*stored) (bool, error),
 ) (r *stored, err error) {
 	err = s.write(ctx, op+" in", func(tx *writing) error {
 		if r, err = record(ctx, tx, uuid); err != nil {
@@ -251,7 +256,8 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 
 // Release shows a hidden row.
 func (s *DB) Release(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m.Now, func(r *stored) (bool, error) { return r.Release(), nil })
+	r, err := s.changeOne(ctx, "releasing a server", uuid, cellwire.ActionCreate, m.Now,
+		func(r *stored) (bool, error) { return r.Release(), nil })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -275,29 +281,33 @@ func (s *DB) Discard(ctx context.Context, uuid string) error {
 }
 
 // Delete asks the host to delete, or deletes.
-func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment) (cellwire.DeleteAnswer, error) {
+func (s *DB) Delete(
+	ctx context.Context, uuid string, kind cellwire.DeleteKind, m Moment,
+) (cellwire.DeleteAnswer, error) {
 	if kind != cellwire.DeleteNormal && kind != cellwire.DeleteSoft && kind != cellwire.DeleteReclaim {
 		return cellwire.DeleteAnswer{}, &cellwire.Error{
-			Status:  400,
-			Code:    cellwire.CodeBadRequest,
-			Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q", kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim),
+			Status: 400,
+			Code:   cellwire.CodeBadRequest,
+			Message: fmt.Sprintf("kind is %.64q, not %q, %q or %q",
+				kind, cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim),
 		}
 	}
 	var local bool
-	r, err := s.changeMoving(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now, func(r *stored) (changed bool, err error) {
-		if kind == cellwire.DeleteSoft {
-			if err := r.SoftlyDeletable(); err != nil {
-				return false, err
+	r, err := s.changeMoving(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
+		func(r *stored) (changed bool, err error) {
+			if kind == cellwire.DeleteSoft {
+				if err := r.SoftlyDeletable(); err != nil {
+					return false, err
+				}
 			}
-		}
-		if kind == cellwire.DeleteReclaim {
-			if err := r.Reclaimable(); err != nil {
-				return false, err
+			if kind == cellwire.DeleteReclaim {
+				if err := r.Reclaimable(); err != nil {
+					return false, err
+				}
 			}
-		}
-		changed, local = r.Delete(kind, r.host.up(m), m.Now)
-		return changed, nil
-	})
+			changed, local = r.Delete(kind, r.host.up(m), m.Now)
+			return changed, nil
+		})
 	if err != nil {
 		return cellwire.DeleteAnswer{}, err
 	}
@@ -306,7 +316,8 @@ func (s *DB) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKind, 
 
 // Restore takes a soft delete back.
 func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m.Now, func(r *stored) (bool, error) { return r.Restore() })
+	r, err := s.changeOne(ctx, "restoring a server", uuid, cellwire.ActionRestore, m.Now,
+		func(r *stored) (bool, error) { return r.Restore() })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -315,7 +326,8 @@ func (s *DB) Restore(ctx context.Context, uuid string, m Moment) (cellwire.Serve
 
 // Patch changes what a server is called and marked with.
 func (s *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "changing a server", uuid, "", m.Now, func(r *stored) (bool, error) { return r.Patch(patch) })
+	r, err := s.changeOne(ctx, "changing a server", uuid, "", m.Now,
+		func(r *stored) (bool, error) { return r.Patch(patch) })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -323,7 +335,9 @@ func (s *DB) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch,
 }
 
 // Rebuild begins to make the guest of a server again. What its host cannot do is refused (unable).
-func (s *DB) Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment) (cellwire.Server, error) {
+func (s *DB) Rebuild(
+	ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment,
+) (cellwire.Server, error) {
 	server, err := s.Server(ctx, uuid, m)
 	if err != nil {
 		return cellwire.Server{}, err
@@ -334,7 +348,8 @@ func (s *DB) Rebuild(ctx context.Context, uuid string, request cellwire.RebuildR
 	if err := s.Able(ctx, server, plugins.AbilityRebuild); err != nil {
 		return cellwire.Server{}, err
 	}
-	r, err := s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m.Now, func(r *stored) (bool, error) { return r.Rebuild(request) })
+	r, err := s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m.Now,
+		func(r *stored) (bool, error) { return r.Rebuild(request) })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -343,7 +358,8 @@ func (s *DB) Rebuild(ctx context.Context, uuid string, request cellwire.RebuildR
 
 // Power begins a power action.
 func (s *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error) {
-	r, err := s.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m.Now, func(r *stored) (bool, error) { return r.Power(action) })
+	r, err := s.changeOne(ctx, "changing the power of a server", uuid, powerActions[action], m.Now,
+		func(r *stored) (bool, error) { return r.Power(action) })
 	if err != nil {
 		return cellwire.Server{}, err
 	}
@@ -391,7 +407,8 @@ func (s *DB) States(ctx context.Context, uuids []string) ([]cellwire.ServerState
 	err := sqldb.Each(
 		ctx,
 		s.kit.Reader,
-		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN ("+s.engine.Texts+") ORDER BY uuid",
+		"SELECT uuid, vm_state, task_state, gone = 2, hidden FROM instances WHERE uuid IN ("+
+			s.engine.Texts+") ORDER BY uuid",
 		[]any{sqldb.List(uuids)},
 		func(row sqldb.Row) error {
 			var one cellwire.ServerState

@@ -75,7 +75,8 @@ func serversCreateAndReopen(t *testing.T, address string) {
 	if err == nil {
 		closeStore(t, other)
 	}
-	if !errors.Is(err, celldb.ErrName) || !strings.Contains(err.Error(), `"cell1"`) || strings.Contains(err.Error(), secret) {
+	if !errors.Is(err, celldb.ErrName) || !strings.Contains(err.Error(), `"cell1"`) ||
+		strings.Contains(err.Error(), secret) {
 		t.Errorf("opened as another cell: %v", err)
 	}
 	if where := stores[0].Where(); secret == "" || strings.Contains(where, secret) || !strings.Contains(where, "://") {
@@ -102,16 +103,22 @@ func serversCheck(t *testing.T, address string) {
 	}
 	whole()
 	for _, c := range []struct{ breaks, fixes, says string }{
-		{"ALTER TABLE instances RENAME TO x", "ALTER TABLE x RENAME TO instances", "of the table instances; stop the cell and restore a backup"},
-		{"ALTER TABLE compute_nodes RENAME TO x", "ALTER TABLE x RENAME TO compute_nodes", "of the table compute_nodes"},
-		{"ALTER TABLE cell RENAME TO x", "ALTER TABLE x RENAME TO cell", "its tables are not those of this program's schema"},
-		{"ALTER TABLE services RENAME COLUMN version TO x", "ALTER TABLE services RENAME COLUMN x TO version", "no column version of the table services"},
-		{"UPDATE cell SET epoch = 'x'", "UPDATE cell SET epoch = '" + epoch(t, s) + "'", "replaced by another database"},
+		{"ALTER TABLE instances RENAME TO x", "ALTER TABLE x RENAME TO instances",
+			"of the table instances; stop the cell and restore a backup"},
+		{"ALTER TABLE compute_nodes RENAME TO x", "ALTER TABLE x RENAME TO compute_nodes",
+			"of the table compute_nodes"},
+		{"ALTER TABLE cell RENAME TO x", "ALTER TABLE x RENAME TO cell",
+			"its tables are not those of this program's schema"},
+		{"ALTER TABLE services RENAME COLUMN version TO x",
+			"ALTER TABLE services RENAME COLUMN x TO version", "no column version of the table services"},
+		{"UPDATE cell SET epoch = 'x'", "UPDATE cell SET epoch = '" + epoch(t, s) + "'",
+			"replaced by another database"},
 	} {
 		testproc.Check(t, s.Execute(ctx, c.breaks))
 		s.LookAgain()
 		for range 2 {
-			if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) || !strings.Contains(err.Error(), s.Where()) || !strings.Contains(err.Error(), c.says) {
+			if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) ||
+				!strings.Contains(err.Error(), s.Where()) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", c.breaks, err)
 			}
 		}
@@ -147,7 +154,8 @@ func TestChanges(t *testing.T) {
 		service, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)
 		testproc.Check(t, err)
 		changed("h1")
-		if _, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+		if _, _, err := others.Report(ctx, celldb.Reporter{Host: "h1"},
+			cellwire.HostReport{Version: "1"}, moment); err != nil {
 			t.Fatal(err)
 		}
 		changed()
@@ -186,10 +194,15 @@ func TestTwoProcesses(t *testing.T) {
 					if _, err := s.Release(ctx, server.UUID, moment); err != nil {
 						t.Error(err)
 					}
-					if _, _, err := s.Report(ctx, celldb.Reporter{Host: host}, cellwire.HostReport{Version: "1"}, moment); err != nil {
+					if _, _,
+						err := s.Report(ctx, celldb.Reporter{Host: host},
+						cellwire.HostReport{Version: "1"}, moment); err != nil {
 						t.Error(err)
 					}
-					applied, err := stores[1-i].Apply(ctx, host, []cellwire.Report{{UUID: server.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning}}, moment)
+					applied, err := stores[1-i].Apply(ctx,
+						host,
+						[]cellwire.Report{{UUID: server.UUID, Kind: cellwire.ReportSpawned,
+							PowerState: plugins.PowerRunning}}, moment)
 					if err != nil || applied.Refused[0] != "" {
 						t.Errorf("the other process: %q, %v", applied.Refused, err)
 					}
@@ -269,7 +282,9 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 	for range rapid.IntRange(10, 40).Draw(rt, "operations") {
 		m.Now = m.Now.Add(time.Duration(rapid.IntRange(0, 40).Draw(rt, "seconds")) * time.Second)
 		at, n, h := m, one.Draw(rt, "server"), host.Draw(rt, "host")
-		switch op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete", "restore", "freed", "power", "power", "call", "report", "apply", "apply", "mapped", "patch", "remove"}).Draw(rt, "op"); op {
+		switch op := rapid.SampledFrom([]string{"insert", "insert", "release", "release", "discard", "delete",
+			"restore", "freed", "power", "power", "call",
+			"report", "apply", "apply", "mapped", "patch", "remove"}).Draw(rt, "op"); op {
 		case "insert":
 			server := building(n)
 			server.Host, server.Name = h, word.Draw(rt, "name")
@@ -281,32 +296,42 @@ func operations(rt *rapid.T, all func(what string, f func(s *celldb.DB) (any, er
 		case "discard":
 			all(op, func(s *celldb.DB) (any, error) { return nil, s.Discard(ctx, sid(n)) })
 		case "delete":
-			kind := rapid.SampledFrom([]cellwire.DeleteKind{cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim}).Draw(rt, "kind")
+			kind := rapid.SampledFrom(
+				[]cellwire.DeleteKind{cellwire.DeleteNormal, cellwire.DeleteSoft, cellwire.DeleteReclaim}).
+				Draw(rt, "kind")
 			all(op, func(s *celldb.DB) (any, error) { return s.Delete(ctx, sid(n), kind, at) })
 		case "restore":
 			all(op, func(s *celldb.DB) (any, error) { return s.Restore(ctx, sid(n), at) })
 		case "power":
-			action := rapid.SampledFrom([]cellwire.PowerAction{cellwire.PowerStart, cellwire.PowerStop, cellwire.PowerReboot, cellwire.PowerRebootHard}).Draw(rt, "action")
+			action := rapid.SampledFrom([]cellwire.PowerAction{cellwire.PowerStart, cellwire.PowerStop,
+				cellwire.PowerReboot, cellwire.PowerRebootHard}).Draw(rt, "action")
 			all(op, func(s *celldb.DB) (any, error) { return s.Power(ctx, sid(n), action, at) })
 			all("actions", func(s *celldb.DB) (any, error) { return s.Actions(ctx, sid(n)) })
 		case "call":
-			patch := cellwire.ServerPatch{Name: new(word.Draw(rt, "name")), Tags: &cellwire.TagsPatch{Add: []string{word.Draw(rt, "tag")}}}
+			patch := cellwire.ServerPatch{Name: new(word.Draw(rt, "name")),
+				Tags: &cellwire.TagsPatch{Add: []string{word.Draw(rt, "tag")}}}
 			all(op, func(s *celldb.DB) (any, error) { return s.Patch(ctx, sid(n), patch, at) })
 		case "freed":
 			all(op, func(s *celldb.DB) (any, error) { return nil, s.Freed(ctx, sid(n)) })
 		case "report":
-			nodes := rapid.SliceOfNDistinct(rapid.SampledFrom([]cellwire.ReportedNode{{UUID: sid(91), Name: "n1"}, {UUID: sid(92), Name: "n2", Abilities: []string{"console"}}, {UUID: sid(93), Name: "n1 "}}), 0, 2,
+			nodes := rapid.SliceOfNDistinct(
+				rapid.SampledFrom([]cellwire.ReportedNode{{UUID: sid(91), Name: "n1"},
+					{UUID: sid(92), Name: "n2", Abilities: []string{"console"}}, {UUID: sid(93), Name: "n1 "}}), 0, 2,
 				func(n cellwire.ReportedNode) string { return n.UUID }).Draw(rt, "nodes")
-			report := cellwire.HostReport{Version: rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "version"), Nodes: nodes, Stopping: rapid.IntRange(0, 4).Draw(rt, "stopping") == 0}
+			report := cellwire.HostReport{Version: rapid.SampledFrom([]string{"1", "2"}).Draw(rt, "version"),
+				Nodes: nodes, Stopping: rapid.IntRange(0, 4).Draw(rt, "stopping") == 0}
 			all(op, func(s *celldb.DB) (any, error) {
 				service, refused, err := s.Report(ctx, celldb.Reporter{Host: h}, report, at)
 				return []any{service, refused}, err
 			})
 		case "apply":
-			kinds := rapid.SliceOfN(rapid.SampledFrom([]cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled}), 1, 3).Draw(rt, "kinds")
+			kinds := rapid.SliceOfN(
+				rapid.SampledFrom([]cellwire.ReportKind{cellwire.ReportSpawned, cellwire.ReportFailed,
+					cellwire.ReportPower, cellwire.ReportGone, cellwire.ReportSettled}), 1, 3).Draw(rt, "kinds")
 			reports := make([]cellwire.Report, len(kinds))
 			for i, kind := range kinds {
-				reports[i] = cellwire.Report{UUID: sid(one.Draw(rt, "of")), Kind: kind, PowerState: 1, Revision: 1 << 40}
+				reports[i] = cellwire.Report{UUID: sid(one.Draw(rt, "of")), Kind: kind,
+					PowerState: 1, Revision: 1 << 40}
 			}
 			all(op, func(s *celldb.DB) (any, error) { return s.Apply(ctx, h, reports, at) })
 		case "mapped":
@@ -372,8 +397,10 @@ func TestUnstorable(t *testing.T) {
 		const zero = "p\x00"
 		release(t, s, building(1))
 		for name, spoil := range map[string]func(*cellwire.Server){
-			"project": func(s *cellwire.Server) { s.ProjectID = zero }, "name": func(s *cellwire.Server) { s.Name = "\xff" },
-			"image": func(s *cellwire.Server) { s.ImageRef = strings.Repeat("x", 256) }, "description": func(s *cellwire.Server) { s.Description = new(strings.Repeat("x", 1021)) },
+			"project":     func(s *cellwire.Server) { s.ProjectID = zero },
+			"name":        func(s *cellwire.Server) { s.Name = "\xff" },
+			"image":       func(s *cellwire.Server) { s.ImageRef = strings.Repeat("x", 256) },
+			"description": func(s *cellwire.Server) { s.Description = new(strings.Repeat("x", 1021)) },
 		} {
 			server := building(2)
 			spoil(&server)
@@ -383,7 +410,8 @@ func TestUnstorable(t *testing.T) {
 			}
 		}
 		for _, q := range []cellwire.ServerQuery{
-			{ProjectID: zero}, {UUIDs: []string{zero}}, {Hosts: []string{zero, "\xff"}}, {TagsAll: []string{zero}}, {TagsAny: []string{zero}},
+			{ProjectID: zero}, {UUIDs: []string{zero}},
+			{Hosts: []string{zero, "\xff"}}, {TagsAll: []string{zero}}, {TagsAny: []string{zero}},
 			{Metadata: map[string]string{zero: zero}}, {NamePattern: `\x00`},
 		} {
 			q.Limit = 9
@@ -394,7 +422,8 @@ func TestUnstorable(t *testing.T) {
 		if u, err := s.Usage(ctx, zero); err != nil || u.Instances != 0 {
 			t.Errorf("usage: %+v, %v", u, err)
 		}
-		if applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: zero}}, moment); err != nil || applied.Refused[0] == "" {
+		if applied, err := s.Apply(ctx, "h1", []cellwire.Report{{UUID: zero}}, moment); err != nil ||
+			applied.Refused[0] == "" {
 			t.Errorf("a report: %q, %v", applied.Refused, err)
 		}
 	})

@@ -13,7 +13,8 @@ const MaxAnswer = 8 << 20
 // it is its owner's data.
 func Weight(s cellwire.Server) int {
 	const others = 1 << 10 // keys, states and times
-	n := others + len(s.Name) + len(s.Hostname) + len(s.UserData) + len(s.ImageRef) + len(s.ProjectID) + len(s.UserID) + len(s.KeyName) + len(s.KeyData)
+	n := others + len(s.Name) + len(s.Hostname) + len(s.UserData) + len(s.ImageRef) + len(s.ProjectID) + len(s.UserID) +
+		len(s.KeyName) + len(s.KeyData)
 	if s.Description != nil {
 		n += len(*s.Description)
 	}

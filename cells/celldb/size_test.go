@@ -65,7 +65,8 @@ func workInPages(t *testing.T, s *celldb.DB) {
 		}
 		for _, item := range work.Items {
 			if item.Server.Revision <= after || item.Server.Revision > work.Revision {
-				t.Fatalf("answer %d, after %d up to %d, has revision %d", answers, after, work.Revision, item.Server.Revision)
+				t.Fatalf("answer %d, after %d up to %d, has revision %d",
+					answers, after, work.Revision, item.Server.Revision)
 			}
 			had[item.Server.UUID] = item.Want
 		}
@@ -75,12 +76,15 @@ func workInPages(t *testing.T, s *celldb.DB) {
 				testproc.Try(s.Delete(ctx, sid(n), cellwire.DeleteNormal, moment)).Or(t)
 			}
 			testproc.Try(s.Delete(ctx, sid(count-1), cellwire.DeleteNormal, moment)).Or(t)
-			testproc.Try(s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(count - 1), Kind: cellwire.ReportGone}}, moment)).Or(t)
+			testproc.Try(s.Apply(ctx, "h1", []cellwire.Report{{UUID: sid(count - 1), Kind: cellwire.ReportGone}},
+				moment)).Or(t)
 		}
 		after, more = work.Revision, work.More
 	}
-	if answers < 2 || len(had) != count-1 || had[sid(1)] != cellwire.WantGone || had[sid(count)] != cellwire.WantGone || had[sid(2)] != cellwire.WantPresent {
-		t.Errorf("%d answers had %d servers: 1 %q, 2 %q, the last %q", answers, len(had), had[sid(1)], had[sid(2)], had[sid(count)])
+	if answers < 2 || len(had) != count-1 || had[sid(1)] != cellwire.WantGone || had[sid(count)] != cellwire.WantGone ||
+		had[sid(2)] != cellwire.WantPresent {
+		t.Errorf("%d answers had %d servers: 1 %q, 2 %q, the last %q",
+			answers, len(had), had[sid(1)], had[sid(2)], had[sid(count)])
 	}
 	if now, err := s.Info(ctx); err != nil || after != now.Revision {
 		t.Errorf("in the end the host knows revision %d of %d (%v)", after, now.Revision, err)
@@ -143,7 +147,8 @@ func serverLargerThanAnAnswerIsReturned(t *testing.T, s *celldb.DB) {
 	if work, _, err := s.Work(ctx, "h1", 0, "", moment); err != nil || len(work.Items) != 1 || !work.More {
 		t.Errorf("%d items, more %v: %v", len(work.Items), work.More, err)
 	}
-	if page, err := s.Servers(ctx, cellwire.ServerQuery{Limit: 10, Sort: []cellwire.SortKey{{Key: "created_at"}}}, moment); err != nil || len(page.Rows) != 1 || !page.More {
+	if page, err := s.Servers(ctx, cellwire.ServerQuery{Limit: 10, Sort: []cellwire.SortKey{{Key: "created_at"}}},
+		moment); err != nil || len(page.Rows) != 1 || !page.More {
 		t.Errorf("%d rows, more %v: %v", len(page.Rows), page.More, err)
 	}
 }

@@ -161,14 +161,16 @@ type Store interface {
 	// Report registers a host, or shows that it lives. Nodes with problems get no new servers on
 	// it: all of them, while several agents report as the host. A node's host changes only for one
 	// whose certificate names the node.
-	Report(ctx context.Context, who Reporter, r cellwire.HostReport, m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error)
+	Report(ctx context.Context, who Reporter, r cellwire.HostReport,
+		m Moment) (service cellwire.Service, problems []cellwire.NodeProblem, err error)
 	// NodeReporter is a host, other than the one given, that reports a node; "": none does. A host
 	// whose certificate names other nodes only is refused (not found).
 	NodeReporter(ctx context.Context, who Reporter, node string) (host string, err error)
 	// Work is what is new for a host after a revision of an epoch, by revision, as much as fits
 	// into MaxAnswer, and at least one; changed is false when there is nothing. A host that never
 	// reported is refused (not found).
-	Work(ctx context.Context, host string, after int64, epoch string, m Moment) (work cellwire.Work, changed bool, err error)
+	Work(ctx context.Context, host string, after int64,
+		epoch string, m Moment) (work cellwire.Work, changed bool, err error)
 	// Changes are the hosts whose work has changed after a revision, whichever process changed it,
 	// and the revision until which that is so.
 	Changes(ctx context.Context, after int64) (hosts []string, revision int64, err error)

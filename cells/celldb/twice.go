@@ -32,7 +32,8 @@ func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Mome
 	}
 	why := pki.SeveralAgents(host, agents)
 	for _, n := range nodes {
-		problems = append(problems, cellwire.NodeProblem{UUID: n.UUID, Code: cellwire.NodeSeveralAgents, Message: why + "."})
+		problems = append(problems,
+			cellwire.NodeProblem{UUID: n.UUID, Code: cellwire.NodeSeveralAgents, Message: why + "."})
 	}
 	return problems
 }
@@ -53,7 +54,8 @@ func (r *agentRow) into() []any {
 func (r *agentRow) agent() pki.HostAgent {
 	return pki.HostAgent{
 		AgentProcess: pki.AgentProcess{
-			Token: r.token.String, Boot: r.boot.String, Machine: r.machine.String, Address: r.address.String, Started: fromMicros(r.started.Int64),
+			Token: r.token.String, Boot: r.boot.String, Machine: r.machine.String, Address: r.address.String,
+			Started: fromMicros(r.started.Int64),
 		},
 		First: r.first.Int64, Shown: r.shown.Int64, Seen: r.seen.Int64,
 	}
@@ -65,7 +67,8 @@ func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error 
 		return nil
 	}
 	for _, token := range h.Gone {
-		if _, err := tx.ExecContext(ctx, "DELETE FROM host_agents WHERE host = ? AND token = ?", host, token); err != nil {
+		if _, err := tx.ExecContext(ctx, "DELETE FROM host_agents WHERE host = ? AND token = ?", host, token); err !=
+			nil {
 			return err
 		}
 	}
@@ -74,10 +77,12 @@ func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error 
 		switch {
 		case a.Fresh:
 			_, err = tx.ExecContext(ctx,
-				"INSERT INTO host_agents (host, token, boot, machine, address, started, first_turn, shown_turn, seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+				"INSERT INTO host_agents (host, token, boot, machine, address, started, first_turn, shown_turn, "+
+					"seen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
 				host, a.Token, a.Boot, a.Machine, a.Address, a.Started.UnixMicro(), a.First, a.Shown, a.Seen)
 		case a.Dirty:
-			_, err = tx.ExecContext(ctx, "UPDATE host_agents SET address = ?, shown_turn = ?, seen = ? WHERE host = ? AND token = ?",
+			_, err = tx.ExecContext(ctx,
+				"UPDATE host_agents SET address = ?, shown_turn = ?, seen = ? WHERE host = ? AND token = ?",
 				a.Address, a.Shown, a.Seen, host, a.Token)
 		}
 		if err != nil {
@@ -87,7 +92,8 @@ func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error 
 	return nil
 }
 
-const selectTwice = "SELECT s.host, s.twice_until, " + agentColumns + " FROM services s JOIN host_agents a ON a.host = s.host " +
+const selectTwice = "SELECT s.host, s.twice_until, " +
+	agentColumns + " FROM services s JOIN host_agents a ON a.host = s.host " +
 	"WHERE s.twice_until > ? AND s.twice_until <= ? ORDER BY s.host, a.first_turn"
 
 // severalAgentsOf are the agents of the hosts as which several report.
@@ -114,7 +120,8 @@ func severalAgentsOf(ctx context.Context, db sqldb.Querier, m Moment) (map[strin
 
 // nodesOf are the nodes that a host reports.
 func nodesOf(ctx context.Context, db sqldb.Querier, host string) ([]string, error) {
-	return sqldb.All(ctx, db, sqldb.Value[string], "SELECT uuid FROM compute_nodes WHERE host = ? AND present = 1 ORDER BY uuid", host)
+	return sqldb.All(ctx, db, sqldb.Value[string],
+		"SELECT uuid FROM compute_nodes WHERE host = ? AND present = 1 ORDER BY uuid", host)
 }
 
 // checkProcess refuses what no agent says of itself.

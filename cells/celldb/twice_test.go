@@ -70,7 +70,8 @@ func twoAgents(t *testing.T, s *celldb.DB, m celldb.Moment) bool {
 		testproc.Check(t, s.Discard(ctx, server.UUID))
 	}
 	one := services[0]
-	if one.Twice != is || (len(one.Contested) == 1) != is || (len(one.Agents) > 1) != is || (len(nodes[0].Agents) > 1) != is || !one.Up {
+	if one.Twice != is || (len(one.Contested) == 1) != is || (len(one.Agents) > 1) != is ||
+		(len(nodes[0].Agents) > 1) != is || !one.Up {
 		t.Errorf("a server is refused: %t; the service: %+v; the node: %+v", is, one, nodes[0])
 	}
 	return is
@@ -82,7 +83,9 @@ func twoAgents(t *testing.T, s *celldb.DB, m celldb.Moment) bool {
 func TestTwoAgentsOfOneHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	onEach(t, func(t *testing.T, s *celldb.DB) {
-		a := &clone{t: t, s: s, token: "a", who: celldb.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate, Nodes: []string{sid(1)}, Address: "192.0.2.1"}}
+		a := &clone{t: t, s: s, token: "a",
+			who: celldb.Reporter{Host: "h1", Auth: cellwire.HostAuthCertificate,
+				Nodes: []string{sid(1)}, Address: "192.0.2.1"}}
 		b := &clone{t: t, s: s, token: "b", who: a.who}
 		b.who.Address = "192.0.2.2"
 		testproc.Equal(t, a.beat(after(0)), "", "the first: %s")
@@ -94,7 +97,8 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 		}
 		for i, c := range []*clone{a, b, a, b} {
 			why := c.beat(after(time.Duration(20+i) * time.Second))
-			for _, part := range []string{"2 agents report as host h1", "192.0.2.1 (boot id boot-a", "192.0.2.2 (boot id boot-b"} {
+			for _, part := range []string{"2 agents report as host h1", "192.0.2.1 (boot id boot-a",
+				"192.0.2.2 (boot id boot-b"} {
 				testproc.Contains(t, why, part, "heartbeat %d: %q", i)
 			}
 		}
@@ -205,7 +209,8 @@ func TestAgentsWithoutTokens(t *testing.T) {
 			t.Errorf("%+v, %v, %v", service, problems, err)
 		}
 	}
-	for _, bad := range []pki.AgentProcess{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"}, {Token: "a", Boot: "\x00"}, {Token: "a", Machine: "ä"}} {
+	for _, bad := range []pki.AgentProcess{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"},
+		{Token: "a", Boot: "\x00"}, {Token: "a", Machine: "ä"}} {
 		r := a.word(false)
 		r.Process = &bad
 		var refused *cellwire.Error

@@ -33,7 +33,8 @@ func Unable(uuid, ability string) *Error {
 	}
 	return &Error{
 		Status: http.StatusConflict, Code: CodeUnable,
-		Message: fmt.Sprintf("The host of instance %s cannot %s: its virt driver, or the agent, lacks the ability %q.", uuid, text, ability),
+		Message: fmt.Sprintf("The host of instance %s cannot %s: its virt driver, or the agent, lacks the ability %q.",
+			uuid, text, ability),
 	}
 }
 

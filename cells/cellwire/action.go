@@ -107,7 +107,8 @@ func (o Origin) String() string {
 }
 
 func (o *Origin) parts() map[string]*string {
-	return map[string]*string{"request_id": &o.RequestID, "user_id": &o.UserID, "project_id": &o.ProjectID, "traceparent": &o.Traceparent}
+	return map[string]*string{"request_id": &o.RequestID,
+		"user_id": &o.UserID, "project_id": &o.ProjectID, "traceparent": &o.Traceparent}
 }
 
 // maxOriginPart bounds each part of an origin, in bytes, as Nova's columns do.
@@ -123,7 +124,8 @@ func ParseOrigin(text string) (o Origin, err error) {
 		}
 	}
 	if err != nil {
-		return Origin{}, &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("The header %s cannot be read: %.200s.", HeaderOrigin, err.Error())}
+		return Origin{}, &Error{Status: http.StatusBadRequest, Code: CodeBadRequest,
+			Message: fmt.Sprintf("The header %s cannot be read: %.200s.", HeaderOrigin, err.Error())}
 	}
 	return o, nil
 }

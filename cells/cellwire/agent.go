@@ -168,9 +168,12 @@ type ReportKind string
 // The kinds of reports.
 const (
 	ReportSpawned ReportKind = "spawned" // the guest was made: active (unless it is being deleted)
-	ReportFailed  ReportKind = "failed"  // it cannot be made here; nothing is left of it, its allocations are removed: error, with the fault
-	ReportPower   ReportKind = "power"   // its power state changed; "" of a guest that is not there any more is PowerNoState
-	ReportGone    ReportKind = "gone"    // WantGone holds: the row is deleted
+	// it cannot be made here; nothing is left of it, its allocations are removed: error, with the
+	// fault
+	ReportFailed ReportKind = "failed"
+	// its power state changed; "" of a guest that is not there any more is PowerNoState
+	ReportPower ReportKind = "power"
+	ReportGone  ReportKind = "gone" // WantGone holds: the row is deleted
 	// ReportSettled: WantRunning, WantShutdown, WantCleared or WantRebuilt holds. With a fault it
 	// cannot hold, which ends a power action or a rebuild. With a fault of WantCleared nothing was
 	// removed, and the server is what it was before; cells of older versions put it in error.

@@ -32,7 +32,8 @@ func Pattern(pattern string) (*regexp.Regexp, error) {
 		return nil, badQuery("the pattern cannot be read: %v", err)
 	}
 	if n := steps(tree); n > maxSteps {
-		return nil, badQuery("the pattern has %d steps, more than %d; what is repeated counts as often as it may be", n, maxSteps)
+		return nil, badQuery("the pattern has %d steps, more than %d; what is repeated counts as often as it may be",
+			n, maxSteps)
 	}
 	compiled, err := regexp.Compile("(?i)" + pattern)
 	if err != nil {
@@ -68,7 +69,8 @@ func steps(tree *syntax.Regexp) int {
 // strings.
 func Integer(column string) bool { return slices.Contains(integerColumns, column) }
 
-var integerColumns = []string{"auto_disk_config", "config_drive", "created_at", "launch_index", "launched_at", "power_state", "terminated_at", "updated_at"}
+var integerColumns = []string{"auto_disk_config", "config_drive", "created_at", "launch_index", "launched_at",
+	"power_state", "terminated_at", "updated_at"}
 
 // Check refuses a query that means nothing: both sides ask it, the one before it sends a query and
 // the other before it answers.

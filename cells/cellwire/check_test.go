@@ -17,7 +17,8 @@ func TestSortColumnsHaveTypes(t *testing.T) {
 			good, bad = bad, good
 		}
 		for value, want := range map[any]bool{good: true, bad: false, 1.5: false} {
-			err := cellwire.ServerQuery{Limit: 1, Sort: []cellwire.SortKey{{Key: column}}, After: cellwire.Key{value, "u"}}.Check()
+			err := cellwire.ServerQuery{Limit: 1, Sort: []cellwire.SortKey{{Key: column}},
+				After: cellwire.Key{value, "u"}}.Check()
 			if (err == nil) != want {
 				t.Errorf("after %v (%s) in %s: %v", value, fmt.Sprintf("%T", value), column, err)
 			}
@@ -27,7 +28,8 @@ func TestSortColumnsHaveTypes(t *testing.T) {
 
 func TestPatternsAreBounded(t *testing.T) {
 	for pattern, good := range map[string]bool{
-		"": true, "^web-[0-9]{1,5}\\.example$": true, "web|db|cache": true, "\\pL+": true, ".{0,400}": true, strings.Repeat("a", 900): true,
+		"": true, "^web-[0-9]{1,5}\\.example$": true, "web|db|cache": true, "\\pL+": true, ".{0,400}": true,
+		strings.Repeat("a", 900):  true,
 		strings.Repeat("a", 1025): false, "(": false,
 		strings.Repeat(".{0,1000}", 100): false, "((a?){30}){30}b(a?){300}": false, strings.Repeat("\\pL", 300): false,
 	} {

@@ -164,11 +164,13 @@ func (q MigrateRequest) Check(s *Server) error {
 	}
 	switch {
 	case !known:
-		return &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no type of migration", string(q.Type))}
+		return &Error{Status: http.StatusBadRequest,
+			Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no type of migration", string(q.Type))}
 	case !slices.Contains(rule.states, s.VMState) && !back:
 		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in vm_state %s", rule.name, s.UUID, s.VMState)
 	case s.TaskState != "" && !waits:
-		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in task_state %s", rule.name, s.UUID, s.TaskState)
+		return refuse(CodeConflict, "Cannot '%s' instance %s while it is in task_state %s",
+			rule.name, s.UUID, s.TaskState)
 	case s.Host == "" || s.LaunchedAt == nil:
 		return refuse(CodeConflict, "Instance %s is not ready", s.UUID)
 	case q.Type == MigrationEvacuation && s.HostUp:

@@ -80,7 +80,8 @@ func (p ServerPatch) Check(s *Server) error {
 // Apply changes a server. Maps and slices that it had are left as they are. A refusal says that it
 // would have too many items (over quota) or tags (bad request).
 func (p ServerPatch) Apply(s *Server) error {
-	for _, text := range []struct{ from, to *string }{{p.Name, &s.Name}, {p.AccessIPv4, &s.AccessIPv4}, {p.AccessIPv6, &s.AccessIPv6}, {p.DiskConfig, &s.DiskConfig}} {
+	for _, text := range []struct{ from, to *string }{{p.Name, &s.Name}, {p.AccessIPv4, &s.AccessIPv4},
+		{p.AccessIPv6, &s.AccessIPv6}, {p.DiskConfig, &s.DiskConfig}} {
 		if text.from != nil {
 			*text.to = *text.from
 		}
@@ -98,7 +99,8 @@ func (p ServerPatch) Apply(s *Server) error {
 			}
 		}
 		if m.Most > 0 && int64(len(items)) > m.Most {
-			return &Error{Status: http.StatusConflict, Code: CodeOverQuota, Message: fmt.Sprintf("Maximum number of metadata items exceeds %d", m.Most)}
+			return &Error{Status: http.StatusConflict,
+				Code: CodeOverQuota, Message: fmt.Sprintf("Maximum number of metadata items exceeds %d", m.Most)}
 		}
 		s.Metadata = items
 	}
@@ -117,7 +119,9 @@ func (p ServerPatch) Apply(s *Server) error {
 			}
 		}
 		if len(tags) > MaxTags {
-			return &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("The number of tags exceeded the per-server limit %d", MaxTags)}
+			return &Error{Status: http.StatusBadRequest,
+				Code:    CodeBadRequest,
+				Message: fmt.Sprintf("The number of tags exceeded the per-server limit %d", MaxTags)}
 		}
 		s.Tags = tags
 	}

@@ -53,7 +53,8 @@ func (a PowerAction) Task() string { return powerRules[a].task }
 func (a PowerAction) Check(s *Server) error {
 	rule, known := powerRules[a]
 	if !known {
-		return &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no power action", string(a))}
+		return &Error{Status: http.StatusBadRequest,
+			Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no power action", string(a))}
 	}
 	refuse := func(format string, args ...any) error {
 		return &Error{Status: http.StatusConflict, Code: CodeConflict, Message: fmt.Sprintf(format, args...)}

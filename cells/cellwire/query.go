@@ -78,13 +78,16 @@ type SortKey struct {
 }
 
 // SortColumns are the columns that servers can be sorted by.
-var SortColumns = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at", "display_description",
-	"display_name", "host", "hostname", "image_ref", "instance_type_id", "key_name", "launch_index", "launched_at", "locked_by", "node", "power_state", "progress",
+var SortColumns = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive",
+	"created_at", "display_description",
+	"display_name", "host", "hostname", "image_ref", "instance_type_id", "key_name", "launch_index", "launched_at",
+	"locked_by", "node", "power_state", "progress",
 	"project_id", "root_device_name", "task_state", "terminated_at", "updated_at", "user_id", "uuid", "vm_state"}
 
 // PatternColumns are the columns that patterns can be looked for in, besides the name: those that
 // Nova searches and does not compare.
-var PatternColumns = []string{"access_ip_v4", "access_ip_v6", "availability_zone", "display_description", "hostname", "key_name", "node", "reservation_id"}
+var PatternColumns = []string{"access_ip_v4", "access_ip_v6", "availability_zone", "display_description", "hostname",
+	"key_name", "node", "reservation_id"}
 
 // Key is the values of a row in the columns that it is sorted by, and last its uuid. A value is a
 // string or an int64 (times are microseconds since 1970, what is missing is "" or 0). In JSON,

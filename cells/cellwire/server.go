@@ -133,5 +133,6 @@ type ServerState struct {
 // queued for delete. One that is being restored is not gone, though it stays softly deleted until
 // its host has started it.
 func (s ServerState) Gone() bool {
-	return s.Deleted || s.VMState == VMSoftDeleted && s.TaskState != TaskRestoring || s.VMState == VMDeleted || s.TaskState == TaskDeleting || s.TaskState == TaskSoftDeleting
+	return s.Deleted || s.VMState == VMSoftDeleted && s.TaskState != TaskRestoring || s.VMState == VMDeleted ||
+		s.TaskState == TaskDeleting || s.TaskState == TaskSoftDeleting
 }

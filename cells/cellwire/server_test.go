@@ -16,12 +16,14 @@ import (
 func TestServersKeepTheirForm(t *testing.T) {
 	s := cellwire.Server{
 		UUID: "u", Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{
-			Name: "n", VCPUs: 1, MemoryMB: 2, RootGB: 3, EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"a": "b"},
+			Name: "n", VCPUs: 1, MemoryMB: 2, RootGB: 3,
+			EphemeralGB: 4, SwapMB: 5, ExtraSpecs: map[string]string{"a": "b"},
 		}},
 		PowerState: plugins.PowerShutdown,
 	}
 	const want = `{"uuid":"u","project_id":"","user_id":"","name":"",` +
-		`"flavor":{"flavorid":"1","name":"n","vcpus":1,"memory_mb":2,"root_gb":3,"ephemeral_gb":4,"swap":5,"extra_specs":{"a":"b"}},` +
+		`"flavor":{"flavorid":"1","name":"n","vcpus":1,"memory_mb":2,"root_gb":3,"ephemeral_gb":4,"swap":5,` +
+		`"extra_specs":{"a":"b"}},` +
 		`"vm_state":"","power_state":4,"created_at":"0001-01-01T00:00:00Z"}`
 	text, err := json.Marshal(s)
 	if err != nil || string(text) != want {

@@ -52,7 +52,8 @@ var streamRules = map[Purpose]StreamRule{
 func (p Purpose) Rule() (StreamRule, error) {
 	rule, known := streamRules[p]
 	if !known {
-		return StreamRule{}, &Error{Status: http.StatusBadRequest, Code: CodeBadRequest, Message: fmt.Sprintf("%.64q is no purpose of a stream", string(p))}
+		return StreamRule{}, &Error{Status: http.StatusBadRequest, Code: CodeBadRequest,
+			Message: fmt.Sprintf("%.64q is no purpose of a stream", string(p))}
 	}
 	return rule, nil
 }

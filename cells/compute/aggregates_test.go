@@ -38,7 +38,9 @@ func (c *cloud) replayAliased(calls []call, except map[string]ours) {
 }
 
 // replayWith is replay for recordings with aliases. act does what a host did before a call.
-func (c *cloud) replayWith(known *aliases, calls []call, except map[string]ours, normal func(string, any) any, act func(hostDid)) {
+func (c *cloud) replayWith(
+	known *aliases, calls []call, except map[string]ours, normal func(string, any) any, act func(hostDid),
+) {
 	c.t.Helper()
 	for i := range calls {
 		calls[i].before = func(asked *call) {
@@ -52,7 +54,8 @@ func (c *cloud) replayWith(known *aliases, calls []call, except map[string]ours,
 				}
 				return known.uuids[n-1]
 			}
-			asked.Request, asked.Body = aliasForm.ReplaceAllStringFunc(asked.Request, real), aliasForm.ReplaceAllStringFunc(asked.Body, real)
+			asked.Request, asked.Body = aliasForm.ReplaceAllStringFunc(asked.Request, real),
+				aliasForm.ReplaceAllStringFunc(asked.Body, real)
 		}
 	}
 	c.replay(calls, except, normal)
@@ -96,7 +99,8 @@ func (c *cloud) withHosts() {
 	c.t.Helper()
 	var services []cellwire.Service
 	for n, host := range []string{"h1", "h2", "h3"} {
-		services = append(services, cellwire.Service{UUID: uuid(500 + n), Host: host, Binary: "nova-compute", Up: n < 2, Disabled: n == 2, UpdatedAt: &start})
+		services = append(services, cellwire.Service{UUID: uuid(500 + n), Host: host, Binary: "nova-compute", Up: n < 2,
+			Disabled: n == 2, UpdatedAt: &start})
 	}
 	c.servicesOf(1, services...)
 }
@@ -119,13 +123,15 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	c.withCalls()
 	c.withHosts()
 	for _, name := range []string{`"one"`, `"two","availability_zone":"z2"`} {
-		if got := c.do(administrator, "2.69", "POST", "/v2.1/os-aggregates", `{"aggregate":{"name":`+name+`}}`); got.status != 200 {
+		if got := c.do(administrator, "2.69", "POST",
+			"/v2.1/os-aggregates", `{"aggregate":{"name":`+name+`}}`); got.status != 200 {
 			t.Fatalf("%d %s", got.status, got.text)
 		}
 	}
 	ask := func(what, method, path, body string, status int, says string) {
 		t.Helper()
-		if got := c.do(administrator, "2.69", method, "/v2.1/os-aggregates/"+path, body); got.status != status || got.message() != says {
+		if got := c.do(administrator, "2.69", method, "/v2.1/os-aggregates/"+path, body); got.status != status ||
+			got.message() != says {
 			t.Errorf("%s: %d %s, not %d %s", what, got.status, got.message(), status, says)
 		}
 	}
@@ -133,9 +139,11 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	s := server(1, "s1")
 	s.Host = "h1"
 	c.has(1, s)
-	const moved = "Reason: The availability zone of the host would change from '%s' to '%s', but it has instances. Delete them or move them away first."
+	const moved = "Reason: The availability zone of the host would change from '%s' to '%s', but it has instances. " +
+		"Delete them or move them away first."
 	ask("a host with servers, no zone", "POST", "1/action", change("add_host", "h1"), 200, "")
-	ask("a host with servers, another zone", "POST", "2/action", change("add_host", "h1"), 409, "conflictingRequest: Cannot add host to aggregate 2. "+fmt.Sprintf(moved, "nova", "z2"))
+	ask("a host with servers, another zone", "POST", "2/action", change("add_host", "h1"), 409,
+		"conflictingRequest: Cannot add host to aggregate 2. "+fmt.Sprintf(moved, "nova", "z2"))
 	ask("an empty host, another zone", "POST", "2/action", change("add_host", "h2"), 200, "")
 	ask("a new zone for a host with servers", "PUT", "1", `{"aggregate":{"name":"eins","availability_zone":"z1"}}`, 400,
 		"badRequest: Cannot update aggregate 1. Reason: One or more hosts contain instances in this zone.")
@@ -143,9 +151,11 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 		"badRequest: Cannot update metadata of aggregate 1. Reason: One or more hosts contain instances in this zone.")
 	ask("a key with a space at its end", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":"1"}}}`, 200, "")
 	ask("another key for MariaDB", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd":"2"}}}`, 400,
-		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "ssd" and "ssd " differ only in spaces at the end.`)
+		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "ssd" and "ssd " differ only in spaces `+
+			`at the end.`)
 	ask("two new ones", "POST", "1/action", `{"set_metadata":{"metadata":{"hdd  ":"2","hdd ":"1"}}}`, 400,
-		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "hdd " and "hdd  " differ only in spaces at the end.`)
+		`badRequest: Cannot update metadata of aggregate 1. Reason: The keys "hdd " and "hdd  " differ only in `+
+			`spaces at the end.`)
 	testproc.Try(c.store.ChangeAggregate(t.Context(), 1, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
 		a.Metadata["ssd"] = "of a former version"
 		return nil
@@ -154,7 +164,8 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	if dbservers.Engine(t) == "mariadb" {
 		set = `"nvme":"1"` // it has taken the two keys for one
 	}
-	ask("what has nothing to do with two keys of a former version", "POST", "1/action", `{"set_metadata":{"metadata":{`+set+`}}}`, 200, "")
+	ask("what has nothing to do with two keys of a former version",
+		"POST", "1/action", `{"set_metadata":{"metadata":{`+set+`}}}`, 200, "")
 	ask("all keys", "POST", "1/action", `{"set_metadata":{"metadata":{"ssd ":null,"ssd":null,"nvme":null}}}`, 200, "")
 	got := c.ask(administrator, "2.69", "/v2.1/os-aggregates/1").body["aggregate"].(map[string]any)
 	if diff := gocmp.Diff(map[string]any{}, got["metadata"]); diff != "" || got["name"] != "one" {
@@ -163,7 +174,8 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	s2 := server(2, "s2")
 	s2.Host, s2.VMState = "h2", cellwire.VMSoftDeleted
 	c.has(1, s2)
-	ask("a host whose server can be restored", "POST", "2/action", change("remove_host", "h2"), 409, "conflictingRequest: Cannot remove host from aggregate 2. "+fmt.Sprintf(moved, "z2", "nova"))
+	ask("a host whose server can be restored", "POST", "2/action", change("remove_host", "h2"), 409,
+		"conflictingRequest: Cannot remove host from aggregate 2. "+fmt.Sprintf(moved, "z2", "nova"))
 	ask("a host with servers, the same zone", "POST", "1/action", change("remove_host", "h1"), 200, "")
 	moving := func(status cellwire.MigrationStatus) {
 		c.cell(1).migrations = []cellwire.Migration{
@@ -183,7 +195,8 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	ask("a host to which one moved once", "POST", "2/action", change("add_host", "h3"), 200, "")
 	ask("and out of it", "POST", "2/action", change("remove_host", "h3"), 200, "")
 	c.cell(1).fail = refused
-	ask("the cell is down", "POST", "2/action", change("add_host", "h3"), 500, "computeFault: NovaException: The service's cell is not responding. Try again when it is back.")
+	ask("the cell is down", "POST", "2/action", change("add_host", "h3"), 500,
+		"computeFault: NovaException: The service's cell is not responding. Try again when it is back.")
 	ask("the cell is down, and the zone stays", "POST", "1/action", change("add_host", "h3"), 200, "")
 }
 
@@ -201,7 +214,8 @@ func TestZonesInAnOutage(t *testing.T) {
 		t.Helper()
 		for _, z := range c.ask(who, "2.69", "/v2.1/os-availability-zone"+path).body["availabilityZoneInfo"].([]any) {
 			zone := z.(map[string]any)
-			shown = append(shown, fmt.Sprintf("%v %v", zone["zoneName"], zone["zoneState"].(map[string]any)["available"]))
+			shown = append(shown,
+				fmt.Sprintf("%v %v", zone["zoneName"], zone["zoneState"].(map[string]any)["available"]))
 		}
 		return shown
 	}
@@ -218,7 +232,8 @@ func TestZonesInAnOutage(t *testing.T) {
 	testproc.Same(t, gocmp.Diff([]string{"here true", "away false"}, zones(member, "")))
 	got := c.ask(administrator, "2.69", "/v2.1/os-services")
 	for _, s := range got.body["services"].([]any) {
-		if s := s.(map[string]any); s["host"] == "h2" && s["zone"] != "hidden" || s["host"] == "h1" && s["zone"] != "here" {
+		if s := s.(map[string]any); s["host"] == "h2" &&
+			s["zone"] != "hidden" || s["host"] == "h1" && s["zone"] != "here" {
 			t.Errorf("%v", s)
 		}
 	}
@@ -232,13 +247,15 @@ func TestDefaultScheduleZone(t *testing.T) {
 	c.withFlavors()
 	c.withHosts()
 	const server = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"%s}}`
-	if got := c.do(member, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, "")); got.message() != "badRequest: The requested availability zone is not available" {
+	if got := c.do(member, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, "")); got.message() !=
+		"badRequest: The requested availability zone is not available" {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 	c.inZone("east", "h1")
 	for more, want := range map[string]string{"": "east", `,"availability_zone":"nova"`: "nova"} {
 		boots.asked = nil
-		if got := c.do(member, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, more)); got.status != 202 || boots.asked[0].Zone != want {
+		if got := c.do(member, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, more)); got.status != 202 ||
+			boots.asked[0].Zone != want {
 			t.Errorf("%s: %d %s, asked for %+v", more, got.status, got.text, boots.asked)
 		}
 	}

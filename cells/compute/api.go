@@ -142,7 +142,8 @@ func New(cfg Config) *API {
 	a.setDeps()
 	a.service = &api.Service{
 		Service: osapi.NewService(osapi.Options{
-			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer, RequestIDs: []string{api.HeaderComputeRequestID},
+			Authenticator: cfg.Auth, Limits: osapi.Limits{Body: maxBody}, Observer: cfg.Observer,
+			RequestIDs: []string{api.HeaderComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
 		Routes: api.NewRoutes(a.allRoutes()), Policy: cfg.Policy, Endpoint: a.options.Endpoint, Came: cfg.Gatherer.Came,
@@ -157,7 +158,8 @@ func New(cfg Config) *API {
 
 // setDeps says what the calls of the other packages may touch.
 func (a *API) setDeps() {
-	a.tenant = tenant.Deps{Store: a.store, Quota: a.quota, MaxLimit: a.options.MaxLimit, MemberPrefixes: a.options.MemberPrefixes}
+	a.tenant = tenant.Deps{Store: a.store, Quota: a.quota,
+		MaxLimit: a.options.MaxLimit, MemberPrefixes: a.options.MemberPrefixes}
 	a.admin = admin.Deps{
 		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler,
 		MaxLimit: a.options.MaxLimit, DefaultZone: a.options.DefaultZone, InternalZone: a.options.InternalZone,
@@ -230,7 +232,8 @@ func (in *incoming) Handle() error {
 	}
 	if !x.Reading() {
 		x.R = x.R.WithContext(cellwire.WithOrigin(x.Context(), cellwire.Origin{
-			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project, Traceparent: tracing.Traceparent(x.Context()),
+			RequestID: x.ID, UserID: x.Who.User, ProjectID: x.Who.Project,
+			Traceparent: tracing.Traceparent(x.Context()),
 		}))
 	}
 	if err := in.api.record(x); err != nil {
@@ -248,25 +251,31 @@ func (in *incoming) Explain(err error) *osapi.Error {
 	case errors.As(err, &f):
 		return f
 	case errors.As(err, &large):
-		return osapi.Errorf(http.StatusRequestEntityTooLarge, "Request is too large. Larger than max_request_body_size (%d).", large.Limit)
+		return osapi.Errorf(http.StatusRequestEntityTooLarge,
+			"Request is too large. Larger than max_request_body_size (%d).", large.Limit)
 	case errors.As(err, &wrong) && wrong.Status == http.StatusBadRequest: // a query that no cell would take
 		return osapi.BadRequest("%s", osapi.Shortened(wrong.Message))
 	case errors.Is(err, apidb.ErrUnavailable):
-		return osapi.Unavailable("The API database cannot be used now. Send the request again in a moment.").Because(err)
+		return osapi.Unavailable("The API database cannot be used now. Send the request again in a moment.").
+			Because(err)
 	case errors.Is(err, gather.ErrDown):
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && in.R.Context().Err() != nil:
 		return osapi.Errorf(statusClientClosed, "The request was given up.").Because(err) // the client is gone
 	case errors.Is(err, scheduler.ErrUsageUnknown):
-		return osapi.Unavailable("The Placement service cannot be used now, so the usage of the project is not known. Send the request again later.").Because(err)
+		return osapi.Unavailable(
+			"The Placement service cannot be used now, so the usage of the project is not known. Send the request " +
+				"again later.").Because(err)
 	}
-	return osapi.Errorf(http.StatusInternalServerError, "Unexpected API Error. The log of the compute API says more, under the request id %s.", in.ID).Because(err)
+	return osapi.Errorf(http.StatusInternalServerError,
+		"Unexpected API Error. The log of the compute API says more, under the request id %s.", in.ID).Because(err)
 }
 
 // cellDown is the 500 for what cannot be done with a server because its cell is down. Nova's
 // sentence for it is "Unexpected API Error"; its tests look for the name of the exception.
 func cellDown(err error) *osapi.Error {
-	return osapi.Errorf(http.StatusInternalServerError, "NovaException: The server's cell is not responding. Try again when it is back.").Because(err)
+	return osapi.Errorf(http.StatusInternalServerError,
+		"NovaException: The server's cell is not responding. Try again when it is back.").Because(err)
 }
 
 // statusClientClosed is in the log for requests whose client went away, as nginx has it.

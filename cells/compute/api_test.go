@@ -40,21 +40,25 @@ func TestMicroversions(t *testing.T) {
 		{name: "only the old header", legacy: []string{"2.26"}, status: 200, echo: "2.26"},
 		{name: "both", standard: []string{"compute 2.47"}, legacy: []string{"2.26"}, status: 200, echo: "2.47"},
 		{name: "another service's", standard: []string{"volume 3.1"}, status: 200, echo: "2.1"},
-		{name: "several services", standard: []string{"volume 3.1, compute 2.5", "placement 1.2"}, status: 200, echo: "2.5"},
+		{name: "several services", standard: []string{"volume 3.1, compute 2.5", "placement 1.2"}, status: 200,
+			echo: "2.5"},
 		{name: "the last counts", standard: []string{"compute 2.5", "compute 2.6"}, status: 200, echo: "2.6"},
 		{name: "spaces", standard: []string{"  compute   2.5 "}, status: 200, echo: "2.5"},
 		{name: "no service", standard: []string{"2.5"}, status: 200, echo: "2.1"},
 		{
 			name: "too high", standard: []string{"compute 2.999"}, status: 406, echo: "2.999",
-			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is " + api.MaxVersion.String() + ".",
+			says: "computeFault: Version 2.999 is not supported by the API. Minimum is 2.1 and maximum is " +
+				api.MaxVersion.String() + ".",
 		},
 		{
 			name: "too low", standard: []string{"compute 2.0"}, status: 406, echo: "2.0",
-			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is " + api.MaxVersion.String() + ".",
+			says: "computeFault: Version 2.0 is not supported by the API. Minimum is 2.1 and maximum is " +
+				api.MaxVersion.String() + ".",
 		},
 		{
 			name: "another API", standard: []string{"compute 3.1"}, status: 406, echo: "3.1",
-			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is " + api.MaxVersion.String() + ".",
+			says: "computeFault: Version 3.1 is not supported by the API. Minimum is 2.1 and maximum is " +
+				api.MaxVersion.String() + ".",
 		},
 		{
 			name: "a word", standard: []string{"compute abc"}, status: 400,
@@ -84,8 +88,10 @@ func TestMicroversions(t *testing.T) {
 			if tt.echo != "" {
 				standard, vary = "compute "+tt.echo, []string{"OpenStack-API-Version", "X-OpenStack-Nova-API-Version"}
 			}
-			if h := got.header; h.Get("OpenStack-API-Version") != standard || h.Get("X-OpenStack-Nova-API-Version") != tt.echo {
-				t.Errorf("echoed are %q and %q, not %q", h.Get("OpenStack-API-Version"), h.Get("X-OpenStack-Nova-API-Version"), tt.echo)
+			if h := got.header; h.Get("OpenStack-API-Version") != standard ||
+				h.Get("X-OpenStack-Nova-API-Version") != tt.echo {
+				t.Errorf("echoed are %q and %q, not %q",
+					h.Get("OpenStack-API-Version"), h.Get("X-OpenStack-Nova-API-Version"), tt.echo)
 			}
 			testproc.Samef(t, gocmp.Diff(vary, got.header.Values("Vary")), "Vary")
 		})
@@ -119,30 +125,46 @@ func TestRefusedBeforeAHandler(t *testing.T) {
 		says                      string
 	}{
 		{"no token", "GET", "/v2.1/servers", "", 401, "unauthorized: The request has no X-Auth-Token header."},
-		{"no token and no such path", "GET", "/v2.1/nothing", "", 401, "unauthorized: The request has no X-Auth-Token header."},
+		{"no token and no such path", "GET", "/v2.1/nothing", "", 401,
+			"unauthorized: The request has no X-Auth-Token header."},
 		{"no such path", "GET", "/v2.1/nothing", "u:p1", 404, "itemNotFound: The resource could not be found."},
 		{
 			"the hosts of Nova", "GET", "/v2.1/os-hosts", "u:p1", 404,
-			"itemNotFound: This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.",
+			"itemNotFound: This service has no os-hosts: `openstack compute service list` and `openstack hypervisor " +
+				"list` show the hosts.",
 		},
-		{"networks with the project", "GET", "/v2.1/" + project + "/os-networks", "u:" + project, 404, "itemNotFound: This service does not support os-networks; docs/cells.md lists the calls that it has."},
-		{"the ports of a server", "GET", "/v2.1/servers/abc/os-interface", "u:p1", 404, "itemNotFound: This service does not support os-interface; docs/cells.md lists the calls that it has."},
-		{"a volume of a server", "PUT", "/v2.1/servers/abc/os-volume_attachments/d", "u:p1", 404, "itemNotFound: This service does not support os-volume_attachments; docs/cells.md lists the calls that it has."},
-		{"the projects of a flavor", "GET", "/v2.1/flavors/1/os-flavor-access", "u:p1", 404, "itemNotFound: This service does not support os-flavor-access; docs/cells.md lists the calls that it has."},
-		{"no such resource of a server", "GET", "/v2.1/servers/abc/nothing", "u:p1", 404, "itemNotFound: The resource could not be found."},
-		{"another method for what only Nova has", "POST", "/v2.1/os-hosts", "u:p1", 404, "itemNotFound: This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts."},
+		{"networks with the project", "GET", "/v2.1/" + project + "/os-networks", "u:" + project, 404,
+			"itemNotFound: This service does not support os-networks; docs/cells.md lists the calls that it has."},
+		{"the ports of a server", "GET", "/v2.1/servers/abc/os-interface", "u:p1", 404,
+			"itemNotFound: This service does not support os-interface; docs/cells.md lists the calls that it has."},
+		{"a volume of a server", "PUT", "/v2.1/servers/abc/os-volume_attachments/d", "u:p1", 404,
+			"itemNotFound: This service does not support os-volume_attachments; docs/cells.md lists the calls " +
+				"that it has."},
+		{"the projects of a flavor", "GET", "/v2.1/flavors/1/os-flavor-access", "u:p1", 404,
+			"itemNotFound: This service does not support os-flavor-access; docs/cells.md lists the calls that it has."},
+		{"no such resource of a server", "GET", "/v2.1/servers/abc/nothing", "u:p1", 404,
+			"itemNotFound: The resource could not be found."},
+		{"another method for what only Nova has", "POST",
+			"/v2.1/os-hosts", "u:p1", 404,
+			"itemNotFound: This service has no os-hosts: `openstack compute service list` and `openstack hypervisor " +
+				"list` show the hosts."},
 		{"a slash too many", "GET", "/v2.1/servers/", "u:p1", 404, "itemNotFound: The resource could not be found."},
-		{"a path without end", "GET", "/v2.1/servers" + strings.Repeat("/a", 1000), "u:p1", 404, "itemNotFound: The resource could not be found."},
-		{"no such method", "PATCH", "/v2.1/servers/detail", "u:p1", 405, "badMethod: The method PATCH is not allowed for this resource."},
+		{"a path without end", "GET", "/v2.1/servers" + strings.Repeat("/a", 1000), "u:p1", 404,
+			"itemNotFound: The resource could not be found."},
+		{"no such method", "PATCH", "/v2.1/servers/detail",
+			"u:p1", 405, "badMethod: The method PATCH is not allowed for this resource."},
 		{"with the project", "GET", "/v2.1/" + project + "/servers", "u:" + project, 200, ""},
 		{"with a project that is a name", "GET", "/v2.1/demo/servers", "u:demo", 200, ""},
 		{
 			"with another project", "GET", "/v2.1/0a-1b/servers", "u:p1", 400,
 			"badRequest: Malformed request URL: URL's project_id '0a-1b' doesn't match Context's project_id 'p1'",
 		},
-		{"with what cannot be a project", "GET", "/v2.1/xyz/servers", "u:p1", 404, "itemNotFound: The resource could not be found."},
-		{"a query that cannot be read", "GET", "/v2.1/servers?a=%zz", "u:p1", 400, `badRequest: The query of the request cannot be read: invalid URL escape "%zz".`},
-		{"a query that is too long", "GET", "/v2.1/servers?name=" + strings.Repeat("a", 70000), "u:p1", 414, "computeFault: The query has 70005 bytes; this server reads at most 65536."},
+		{"with what cannot be a project", "GET", "/v2.1/xyz/servers", "u:p1", 404,
+			"itemNotFound: The resource could not be found."},
+		{"a query that cannot be read", "GET", "/v2.1/servers?a=%zz", "u:p1", 400,
+			`badRequest: The query of the request cannot be read: invalid URL escape "%zz".`},
+		{"a query that is too long", "GET", "/v2.1/servers?name=" + strings.Repeat("a", 70000), "u:p1", 414,
+			"computeFault: The query has 70005 bytes; this server reads at most 65536."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := httptest.NewRequest(tt.method, tt.path, nil)
@@ -165,16 +187,20 @@ func TestRefusedBeforeAHandler(t *testing.T) {
 func TestProjectInLinks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, tt := range []struct{ endpoint, path, self, bookmark, next string }{
-		{"", "/v2.1/servers", "http://compute/v2.1/servers/", "http://compute/servers/", "http://compute/v2.1/servers?"},
-		{"", "/v2.1/p1/servers", "http://compute/v2.1/p1/servers/", "http://compute/p1/servers/", "http://compute/v2.1/p1/servers?"},
-		{"https://api.example/compute/", "/v2.1/servers", "https://api.example/compute/v2.1/servers/", "https://api.example/compute/servers/", "https://api.example/compute/v2.1/servers?"},
+		{"", "/v2.1/servers", "http://compute/v2.1/servers/", "http://compute/servers/",
+			"http://compute/v2.1/servers?"},
+		{"", "/v2.1/p1/servers", "http://compute/v2.1/p1/servers/", "http://compute/p1/servers/",
+			"http://compute/v2.1/p1/servers?"},
+		{"https://api.example/compute/", "/v2.1/servers", "https://api.example/compute/v2.1/servers/",
+			"https://api.example/compute/servers/", "https://api.example/compute/v2.1/servers?"},
 	} {
 		c := newCloud(t, Options{Endpoint: tt.endpoint})
 		s := c.has(1, server(1, "a"))
 		got := c.ask(member, "2.1", tt.path+"?limit=1&sort_dir=asc")
 		link := func(from any, n int) any { return from.([]any)[n].(map[string]any)["href"] }
 		links := got.body["servers"].([]any)[0].(map[string]any)["links"]
-		if link(links, 0) != tt.self+s.UUID || link(links, 1) != tt.bookmark+s.UUID || link(got.body["servers_links"], 0) != tt.next+"limit=1&sort_dir=asc&marker="+s.UUID {
+		if link(links, 0) != tt.self+s.UUID || link(links, 1) != tt.bookmark+s.UUID ||
+			link(got.body["servers_links"], 0) != tt.next+"limit=1&sort_dir=asc&marker="+s.UUID {
 			t.Errorf("%s at %q: %s", tt.path, tt.endpoint, got.text)
 		}
 	}
@@ -184,13 +210,17 @@ func TestProjectInLinks(t *testing.T) {
 func TestPanicIsAnswered(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
-	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "GET", Path: "/v2.1/bug", Handle: func(*api.Exchange) error { panic("boom") }}})
+	c.api.service.Routes = api.NewRoutes(
+		[]api.Route{{Method: "GET", Path: "/v2.1/bug", Handle: func(*api.Exchange) error { panic("boom") }}})
 	got := c.ask(member, "", "/v2.1/bug")
 	id := got.header.Get("X-Openstack-Request-Id")
-	if got.status != 500 || got.message() != "computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
+	if got.status != 500 ||
+		got.message() !=
+			"computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
 		t.Errorf("%d %s", got.status, got.text)
 	}
-	if log := c.logged.String(); !strings.Contains(log, "boom") || !strings.Contains(log, "api_test.go") || !strings.Contains(log, id) {
+	if log := c.logged.String(); !strings.Contains(log, "boom") ||
+		!strings.Contains(log, "api_test.go") || !strings.Contains(log, id) {
 		t.Errorf("the log says\n%s", log)
 	}
 }
@@ -202,9 +232,11 @@ const thingsPath = "/v2.1/things"
 func TestBodies(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
-	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "POST", Path: thingsPath, Body: api.Once(jsonkit.Schema{jsonkit.Type("object")}), Handle: func(x *api.Exchange) error {
-		return x.Empty(http.StatusAccepted)
-	}}})
+	c.api.service.Routes = api.NewRoutes(
+		[]api.Route{{Method: "POST", Path: thingsPath, Body: api.Once(jsonkit.Schema{jsonkit.Type("object")}),
+			Handle: func(x *api.Exchange) error {
+				return x.Empty(http.StatusAccepted)
+			}}})
 	for _, tt := range []struct {
 		name, kind, body string
 		status           int
@@ -217,7 +249,8 @@ func TestBodies(t *testing.T) {
 		{"nothing", "application/json", ``, 400, "badRequest: None is not of type 'object'"},
 		{"half", "application/json", `{"a":`, 400, "badRequest: Malformed request body"},
 		{"XML", "application/xml", `<a/>`, 415, "badMediaType: Unsupported Content-Type"},
-		{"too large", "application/json", `{"a":"` + strings.Repeat("a", maxBody) + `"}`, 413, "overLimit: Request is too large. Larger than max_request_body_size (114688)."},
+		{"too large", "application/json", `{"a":"` + strings.Repeat("a", maxBody) + `"}`, 413,
+			"overLimit: Request is too large. Larger than max_request_body_size (114688)."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, length := range []bool{true, false} {
@@ -249,17 +282,22 @@ func TestRoles(t *testing.T) {
 		{"u:p1", "reader", "/v2.1/servers", 200, ""},
 		{"u:p1", "member", "/v2.1/servers/detail", 200, ""},
 		{"u:p1", "MEMBER", "/v2.1/servers/" + s.UUID, 200, ""},
-		{"u:p1", "other", "/v2.1/servers", 403, "forbidden: Policy doesn't allow os_compute_api:servers:index to be performed."},
-		{"u:p1", "other", "/v2.1/servers/detail", 403, "forbidden: Policy doesn't allow os_compute_api:servers:detail to be performed."},
-		{"u:p1", "other", "/v2.1/servers/" + s.UUID, 403, "forbidden: Policy doesn't allow os_compute_api:servers:show to be performed."},
+		{"u:p1", "other", "/v2.1/servers", 403,
+			"forbidden: Policy doesn't allow os_compute_api:servers:index to be performed."},
+		{"u:p1", "other", "/v2.1/servers/detail", 403,
+			"forbidden: Policy doesn't allow os_compute_api:servers:detail to be performed."},
+		{"u:p1", "other", "/v2.1/servers/" + s.UUID, 403,
+			"forbidden: Policy doesn't allow os_compute_api:servers:show to be performed."},
 		{"u:p2", "admin", "/v2.1/servers/" + s.UUID, 200, ""},
 		{"u:p2", "member", "/v2.1/servers/" + s.UUID, 404, "itemNotFound: Instance " + s.UUID + " could not be found."},
 		{"u:p1", "", "/v2.1/servers", 200, ""}, // believed to be a member, as with noauth2
 		{"admin", "", "/v2.1/servers?all_tenants=1", 200, ""},
 		{"u:p2:Admin,other", "", "/v2.1/servers/" + s.UUID, 200, ""},
 		{"u:p1:reader", "", "/v2.1/servers/" + s.UUID, 200, ""},
-		{"u:p1:other", "", "/v2.1/servers", 403, "forbidden: Policy doesn't allow os_compute_api:servers:index to be performed."},
-		{"admin:p2:reader", "", "/v2.1/servers/" + s.UUID, 404, "itemNotFound: Instance " + s.UUID + " could not be found."},
+		{"u:p1:other", "", "/v2.1/servers", 403,
+			"forbidden: Policy doesn't allow os_compute_api:servers:index to be performed."},
+		{"admin:p2:reader", "", "/v2.1/servers/" + s.UUID,
+			404, "itemNotFound: Instance " + s.UUID + " could not be found."},
 	} {
 		r := httptest.NewRequest(http.MethodGet, tt.path, nil)
 		r.Header.Set("X-Auth-Token", tt.token)
@@ -317,7 +355,8 @@ ours: "role:member"
 			t.Errorf("%s gets %d %s", who, got.status, got.text)
 		}
 	}
-	const want = `"rules":["compute:servers:resize:cross_cell","os_compute_api:os-attach-interfaces:create","os_compute_api:servers:indx"]`
+	const want = `"rules":["compute:servers:resize:cross_cell","os_compute_api:os-attach-interfaces:create",` +
+		`"os_compute_api:servers:indx"]`
 	if text := logged.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, want) {
 		t.Errorf("the log says %s", text)
 	}

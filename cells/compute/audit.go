@@ -25,7 +25,8 @@ func (a *API) record(x *api.Exchange) error {
 	}
 	if err != nil {
 		trail.Write(ctx) // the intent may be recorded yet
-		return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that changes are refused.").Because(err)
+		return osapi.Errorf(http.StatusServiceUnavailable,
+			"The audit log cannot be written to, so that changes are refused.").Because(err)
 	}
 	x.R = x.R.WithContext(ctx)
 	x.OnAnswer = func(status int) {

@@ -15,7 +15,8 @@ import (
 func BenchmarkDetail(b *testing.B) {
 	a := &API{options: Options{}.withDefaults()}
 	x := &api.Exchange{Service: &api.Service{Policy: DefaultPolicy()}, Version: api.MaxVersion}
-	x.R, x.Who = httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil), osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}
+	x.R, x.Who = httptest.NewRequest(http.MethodGet, "/v2.1/servers/detail", nil),
+		osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}
 	s := server(1, "web")
 	s.VMState, s.ProjectID = "active", "p1"
 	b.ReportAllocs()

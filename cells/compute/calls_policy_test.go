@@ -31,7 +31,8 @@ func TestPolicyOfEachCall(t *testing.T) {
 		{"PUT", "/servers/" + uuid(1) + "/metadata/a", `{"meta":{"a":"b"}}`, 200, 200, 403, 404},
 		{"GET", "/servers/" + uuid(3) + "/metadata/a", "", 200, 200, 200, 404},
 		{"DELETE", "/servers/" + uuid(3) + "/metadata/a", "", 404, 204, 403, 404},
-		{"POST", "/servers/" + uuid(1) + "/remote-consoles", `{"remote_console":{"protocol":"serial","type":"serial"}}`, 200, 200, 403, 404},
+		{"POST", "/servers/" + uuid(1) + "/remote-consoles", `{"remote_console":{"protocol":"serial","type":"serial"}}`,
+			200, 200, 403, 404},
 		{"GET", "/servers/" + uuid(1) + "/tags", "", 200, 200, 200, 404},
 		{"PUT", "/servers/" + uuid(1) + "/tags", `{"tags":["a"]}`, 200, 200, 403, 404},
 		{"DELETE", "/servers/" + uuid(1) + "/tags", "", 204, 204, 403, 404},
@@ -93,7 +94,8 @@ func TestPolicyOfEachCall(t *testing.T) {
 		launched := server(3, "s3")
 		launched.LaunchedAt, launched.Metadata, launched.Tags = &start, map[string]string{"a": "1"}, []string{"x"}
 		c.has(2, launched)
-		c.cell(2).actions = []cellwire.Action{{Number: 1, Name: cellwire.ActionCreate, Origin: cellwire.Origin{RequestID: "req-1"}}}
+		c.cell(2).actions = []cellwire.Action{{Number: 1,
+			Name: cellwire.ActionCreate, Origin: cellwire.Origin{RequestID: "req-1"}}}
 		c.servicesOf(1, c1h1)
 		// Those who may most come last: what they delete is gone.
 		for _, caller := range []struct {

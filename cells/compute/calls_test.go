@@ -161,7 +161,8 @@ func (b *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest) ([]
 		return nil, b.err
 	}
 	if b.room > 0 && r.Min > b.room {
-		return nil, &scheduler.QuotaExceededError{Resources: []string{"instances"}, Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
+		return nil, &scheduler.QuotaExceededError{Resources: []string{"instances"},
+			Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
 	}
 	made := make([]apidb.RequestSpec, r.Max)
 	for i := range made {
@@ -255,7 +256,9 @@ func (q *fakeQuotas) Defaults() apidb.QuotaSet {
 // withCalls gives a cloud what the calls beside the reads of servers need.
 func (c *cloud) withCalls() (*fakeScheduler, *fakeQuotas) {
 	c.t.Helper()
-	boots, quotas := &fakeScheduler{}, &fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200}, usage: map[string]cellwire.Usage{}}
+	boots, quotas := &fakeScheduler{},
+		&fakeQuotas{store: c.store, defaults: apidb.QuotaSet{"instances": 10, "cores": 20, "ram": 51200},
+			usage: map[string]cellwire.Usage{}}
 	c.api.scheduler, c.api.quota = boots, quotas
 	c.api.setDeps()
 	return boots, quotas
@@ -276,7 +279,8 @@ func (c *cloud) servicesOf(cell int, services ...cellwire.Service) *fakeServices
 	c.t.Helper()
 	all := &fakeServices{services: services}
 	for _, s := range services {
-		testproc.Check(c.t, c.store.MapNodes(context.Background(), []apidb.Node{{UUID: "node-" + s.Host, Name: s.Host, Host: s.Host, CellUUID: cellUUID(cell)}}))
+		testproc.Check(c.t, c.store.MapNodes(context.Background(),
+			[]apidb.Node{{UUID: "node-" + s.Host, Name: s.Host, Host: s.Host, CellUUID: cellUUID(cell)}}))
 	}
 	c.cell(cell).fail = all.answer
 	return all
@@ -287,10 +291,11 @@ func (c *cloud) inZone(zone string, hosts ...string) apidb.Aggregate {
 	c.t.Helper()
 	a, err := c.store.CreateAggregate(context.Background(), "zone "+zone, map[string]string{apidb.ZoneKey: zone})
 	if err == nil {
-		a, err = c.store.ChangeAggregate(context.Background(), a.ID, func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
-			a.Hosts = hosts
-			return nil
-		})
+		a, err = c.store.ChangeAggregate(context.Background(), a.ID,
+			func(a *apidb.Aggregate, _ []apidb.Aggregate) error {
+				a.Hosts = hosts
+				return nil
+			})
 	}
 	testproc.Check(c.t, err)
 	return a

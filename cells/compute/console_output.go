@@ -102,10 +102,11 @@ func (a *API) hosted(x *api.Exchange, m apidb.Mapping) (server cellwire.Server, 
 	case building != nil:
 		return server, nil, api.Conflict("Instance %s is not ready", m.InstanceUUID)
 	}
-	server, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
-		client = c
-		return c.Server(ctx, m.InstanceUUID)
-	})
+	server, err = gather.One(x.Context(), a.gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+			client = c
+			return c.Server(ctx, m.InstanceUUID)
+		})
 	switch {
 	case err != nil:
 		return server, nil, serverFault(err, "console", m.InstanceUUID)

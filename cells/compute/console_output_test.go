@@ -35,10 +35,13 @@ func newConsoleHost(t *testing.T, abilities ...string) *consoleHost {
 	c.api.setDeps()
 	client := testproc.Try(cellclient.New(cellclient.Config{URL: c.cell.URL})).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err := client.Report(ctx, "h1", cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: uuid(1001), Name: "h1", Abilities: abilities}}})
+	_, err := client.Report(ctx,
+		"h1", cellwire.HostReport{Version: "1",
+			Nodes: []cellwire.ReportedNode{{UUID: uuid(1001), Name: "h1", Abilities: abilities}}})
 	testproc.Check(t, err)
 	s := server(1, "web")
-	s.VMState, s.TaskState, s.PowerState, s.LaunchedAt, s.ID, s.HostUp = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 0, false
+	s.VMState, s.TaskState, s.PowerState, s.LaunchedAt,
+		s.ID, s.HostUp = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 0, false
 	s.Host, s.Node, s.NodeUUID = "h1", "h1", uuid(1001)
 	s = c.has(1, s)
 	c.id = s.UUID
@@ -99,33 +102,40 @@ func TestConsoleOutput(t *testing.T) {
 	c.serves(says("boot\x1b[0m\r\none\ntwo\nlogin: \xff"))
 	all := "boot[0m\none\ntwo\nlogin: \ufffd"
 	for body, want := range map[string]string{
-		`{"os-getConsoleOutput":{}}`: all, `{"os-getConsoleOutput":{"length":null}}`: all, `{"os-getConsoleOutput":{"length":-1}}`: all,
-		`{"os-getConsoleOutput":{"length":"2"}}`: "two\nlogin: \ufffd", `{"os-getConsoleOutput":{"length":1}}`: "login: \ufffd",
-		`{"os-getConsoleOutput":{"length":0}}`: "", `{"os-getConsoleOutput":{"length":99999999999999999999}}`: all,
+		`{"os-getConsoleOutput":{}}`: all, `{"os-getConsoleOutput":{"length":null}}`: all,
+		`{"os-getConsoleOutput":{"length":-1}}`:  all,
+		`{"os-getConsoleOutput":{"length":"2"}}`: "two\nlogin: \ufffd",
+		`{"os-getConsoleOutput":{"length":1}}`:   "login: \ufffd",
+		`{"os-getConsoleOutput":{"length":0}}`:   "", `{"os-getConsoleOutput":{"length":99999999999999999999}}`: all,
 	} {
 		if got := c.act(member, body); got.status != 200 || got.body["output"] != want {
 			t.Errorf("%s: %d %q, want %q", body, got.status, got.text, want)
 		}
 	}
 	for body, want := range map[string]int{
-		`{"os-getConsoleOutput":{"length":-2}}`: 400, `{"os-getConsoleOutput":{"length":"x"}}`: 400, `{"os-getConsoleOutput":{"lines":2}}`: 400, `{"os-getConsoleOutput":null}`: 400,
+		`{"os-getConsoleOutput":{"length":-2}}`: 400, `{"os-getConsoleOutput":{"length":"x"}}`: 400,
+		`{"os-getConsoleOutput":{"lines":2}}`: 400, `{"os-getConsoleOutput":null}`: 400,
 	} {
 		if got := c.act(member, body); got.status != want {
 			t.Errorf("%s: %d %s", body, got.status, got.text)
 		}
 	}
 	const plain = `{"os-getConsoleOutput":{}}`
-	if got := c.act(reader, plain); got.status != 403 || !strings.Contains(got.text, "os_compute_api:os-console-output") {
+	if got := c.act(reader, plain); got.status != 403 ||
+		!strings.Contains(got.text, "os_compute_api:os-console-output") {
 		t.Errorf("a reader: %d %s", got.status, got.text)
 	}
 	for text, refusal := range map[string]struct {
 		why    cellwire.Error
 		status int
 	}{
-		"its serial console is not written": {cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: "Instance x: its serial console is not written to a file"}, 409},
-		"functionality is not supported":    {*cellwire.Unable(c.id, plugins.AbilityConsoleLog), 501},
-		"could not be found":                {cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: "gone"}, 404},
-		"is not ready":                      {cellwire.Error{Status: 503, Code: cellwire.CodeUnavailable, Message: "The host is not ready."}, 503},
+		"its serial console is not written": {cellwire.Error{Status: 409, Code: cellwire.CodeConflict,
+			Message: "Instance x: its serial console is not written to a file"}, 409},
+		"functionality is not supported": {*cellwire.Unable(c.id, plugins.AbilityConsoleLog), 501},
+		"could not be found": {cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: "gone"},
+			404},
+		"is not ready": {cellwire.Error{Status: 503, Code: cellwire.CodeUnavailable, Message: "The host is not ready."},
+			503},
 	} {
 		c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) { end.Abort(&refusal.why) })
 		if got := c.act(administrator, plain); got.status != refusal.status || !strings.Contains(got.text, text) {
@@ -133,7 +143,8 @@ func TestConsoleOutput(t *testing.T) {
 		}
 	}
 	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) {
-		end.Abort(&cellwire.Error{Status: 500, Code: cellwire.CodeInternal, Message: "/var/lib/nova: permission denied"})
+		end.Abort(&cellwire.Error{Status: 500, Code: cellwire.CodeInternal,
+			Message: "/var/lib/nova: permission denied"})
 	})
 	if got := c.act(administrator, plain); got.status != 503 || strings.Contains(got.text, "denied") {
 		t.Errorf("an error of the driver: %d %s", got.status, got.text)
@@ -151,7 +162,8 @@ func TestConsoleOutput(t *testing.T) {
 func TestConsoleOutputOfOlderAgents(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t)
-	if got := c.act(member, `{"os-getConsoleOutput":{}}`); got.status != 501 || !strings.Contains(got.text, "The requested functionality is not supported.") {
+	if got := c.act(member, `{"os-getConsoleOutput":{}}`); got.status != 501 ||
+		!strings.Contains(got.text, "The requested functionality is not supported.") {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 }

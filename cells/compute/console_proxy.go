@@ -39,7 +39,9 @@ const (
 )
 
 // consolePolicy lets the page run only what it has itself, and connect only to where it comes from.
-var consolePolicy = fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+var consolePolicy = fmt.Sprintf(
+	"default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; "+
+		"frame-ancestors 'none'",
 	sourceOf("script"), sourceOf("style"))
 
 // sourceOf is what a policy calls an element of the page.
@@ -126,7 +128,8 @@ func (a *API) console(x *api.Exchange) error {
 	uuid, err := a.store.ConsoleToken(x.Context(), query.Get("token"))
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
-		return osapi.Errorf(http.StatusUnauthorized, "The token of the console is unknown, or has expired. Ask for another URL.")
+		return osapi.Errorf(http.StatusUnauthorized,
+			"The token of the console is unknown, or has expired. Ask for another URL.")
 	case err != nil:
 		return err
 	}
@@ -147,7 +150,9 @@ func (a *API) upgradeConsole(x *api.Exchange, uuid string, client *cellclient.Cl
 		return err
 	}
 	accepted := &statusWriter{ResponseWriter: x.W}
-	socket, err := websocket.Accept(accepted, x.R, &websocket.AcceptOptions{Subprotocols: []string{"binary"}, InsecureSkipVerify: true}) // see checkOrigin
+	// see checkOrigin
+	socket, err := websocket.Accept(accepted, x.R,
+		&websocket.AcceptOptions{Subprotocols: []string{"binary"}, InsecureSkipVerify: true})
 	x.Status = accepted.status
 	if err != nil {
 		a.consoles.end()

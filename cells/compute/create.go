@@ -20,7 +20,8 @@ import (
 // createRoutes are the calls that make servers.
 func (a *API) createRoutes() []api.Route {
 	return []api.Route{
-		{Method: "POST", Path: "/v2.1/servers", Body: createSchemas, Handle: a.createServers, About: &aboutCreateServers},
+		{Method: "POST", Path: "/v2.1/servers", Body: createSchemas,
+			Handle: a.createServers, About: &aboutCreateServers},
 	}
 }
 
@@ -75,7 +76,8 @@ func (a *API) createServers(x *api.Exchange) error {
 	request.Server = cellwire.Server{
 		ProjectID: x.Who.Project, UserID: x.Who.User,
 		Name: api.MemberString(asked, "name"), ImageRef: image, Flavor: flavor, Zone: request.Zone, Metadata: metadata,
-		Tags: requestedTags(asked), UserData: api.MemberString(asked, "user_data"), KeyName: key.Name, KeyData: key.PublicKey,
+		Tags: requestedTags(asked), UserData: api.MemberString(asked, "user_data"),
+		KeyName: key.Name, KeyData: key.PublicKey,
 		ConfigDrive: api.MemberBool(asked, "config_drive", false),
 		DiskConfig:  "MANUAL",
 		AccessIPv4:  requestedAddress(asked, "accessIPv4"), AccessIPv6: requestedAddress(asked, "accessIPv6"),
@@ -116,8 +118,9 @@ func createFault(err error) error {
 	case errors.Is(err, scheduler.ErrCellDown):
 		// Nova's sentence, and the reason. No names of cells: members need not know of them. The
 		// log has them.
-		return api.Forbidden("Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
-			"and new ones are refused until it does. Try again later.", ruleCreateCellDown).Because(err)
+		return api.Forbidden(
+			"Policy doesn't allow %s to be performed. Servers of the project are in a cell that does not answer, "+
+				"and new ones are refused until it does. Try again later.", ruleCreateCellDown).Because(err)
 	case errors.As(err, &invalid):
 		return osapi.BadRequest("%s", invalid.Message).Because(err)
 	}

@@ -28,9 +28,11 @@ var knownHints = []string{"group", "same_host", "different_host"}
 func rejectUnsupported(x *api.Exchange, body, asked *jsonkit.Object) error {
 	for _, name := range []string{hintsMember, hintsMemberLong} {
 		if hints := api.MemberObject(body, name); hints != nil {
-			others := slices.DeleteFunc(slices.Clone(hints.Names()), func(hint string) bool { return slices.Contains(knownHints, hint) })
+			others := slices.DeleteFunc(slices.Clone(hints.Names()),
+				func(hint string) bool { return slices.Contains(knownHints, hint) })
 			if len(others) > 0 {
-				return osapi.BadRequest("%s: this service does not have %s. The hints that it has are group, same_host and different_host.",
+				return osapi.BadRequest(
+					"%s: this service does not have %s. The hints that it has are group, same_host and different_host.",
 					name, osapi.Shortened(strings.Join(others, ", ")))
 			}
 		}

@@ -26,7 +26,8 @@ func (flavorStore) Flavor(_ context.Context, id string) (apidb.Flavor, error) {
 	if id != "1" {
 		return apidb.Flavor{}, apidb.ErrNotFound
 	}
-	return apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 1, RootGB: 1}}, IsPublic: true}, nil
+	return apidb.Flavor{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 1, RootGB: 1}},
+		IsPublic: true}, nil
 }
 
 func (flavorStore) Cells(context.Context) ([]apidb.Cell, error) { return nil, nil }
@@ -38,11 +39,16 @@ func (flavorStore) Quotas(context.Context, string) (apidb.QuotaSet, error) { ret
 func FuzzCreate(f *testing.F) {
 	const none = `"name":"n1","imageRef":"` + image + `","flavorRef":1,"networks":"none"`
 	for _, seed := range []string{
-		`{"server":{` + none + `}}`, `{"server":{` + none + `,"min_count":"2","max_count":3.0,"availability_zone":"a:b:c"}}`,
-		`{"server":{` + none + `,"metadata":{"a":"b"},"tags":["x"],"user_data":"====","config_drive":"NO","accessIPv6":"fe80::1%eth0"}}`,
-		`{"server":{` + none + `},"os:scheduler_hints":{"group":null}}`, `{"server":{` + none + `,"security_groups":[{}]}}`,
-		`{"server":{` + none + `,"name":"\ud800\u0000'\"","description":"x"}}`, `{"server":{"networks":[{"port":null}],"name":1e999}}`,
-		``, `null`, `[]`, `{"server":null}`, `{"server":{}}`, "\xff", strings.Repeat("[", 200), `{"server":{"name":"a","name":"b"}}`, `{} {}`,
+		`{"server":{` + none + `}}`, `{"server":{` + none +
+			`,"min_count":"2","max_count":3.0,"availability_zone":"a:b:c"}}`,
+		`{"server":{` + none +
+			`,"metadata":{"a":"b"},"tags":["x"],"user_data":"====","config_drive":"NO","accessIPv6":"fe80::1%eth0"}}`,
+		`{"server":{` + none + `},"os:scheduler_hints":{"group":null}}`, `{"server":{` +
+			none + `,"security_groups":[{}]}}`,
+		`{"server":{` + none + `,"name":"\ud800\u0000'\"","description":"x"}}`,
+		`{"server":{"networks":[{"port":null}],"name":1e999}}`,
+		``, `null`, `[]`, `{"server":null}`, `{"server":{}}`, "\xff", strings.Repeat("[", 200),
+		`{"server":{"name":"a","name":"b"}}`, `{} {}`,
 	} {
 		for _, version := range []uint8{1, 19, 32, 36, 37, 57, 69} {
 			f.Add(seed, version)
@@ -51,7 +57,8 @@ func FuzzCreate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string, version uint8) {
 		boots := &fakeScheduler{}
 		service := New(Config{
-			Store: flavorStore{}, Scheduler: boots, Quota: &fakeQuotas{store: flavorStore{}}, Auth: osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
+			Store: flavorStore{}, Scheduler: boots, Quota: &fakeQuotas{store: flavorStore{}},
+			Auth:     osapi.Fixed{Principal: osapi.Principal{User: "u", Project: "p1", Roles: []string{"admin"}}},
 			Gatherer: gather.New(gather.Options{Logger: zerolog.Nop()}), Logger: zerolog.Nop(),
 		})
 		r := httptest.NewRequest(http.MethodPost, "http://compute/v2.1/servers", strings.NewReader(body))
@@ -64,7 +71,8 @@ func FuzzCreate(f *testing.F) {
 				t.Errorf("%d, and it was booted", w.Code)
 			}
 		case http.StatusAccepted:
-			if asked := boots.asked[0]; asked.Min < 1 || asked.Max < asked.Min || asked.Max > 1000 || asked.Name == "" || asked.Flavor.ID != "1" ||
+			if asked := boots.asked[0]; asked.Min < 1 ||
+				asked.Max < asked.Min || asked.Max > 1000 || asked.Name == "" || asked.Flavor.ID != "1" ||
 				len(asked.Hostname) > 2*hostNameLongest {
 				t.Errorf("booted: %+v", asked)
 			}

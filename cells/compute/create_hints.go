@@ -66,7 +66,8 @@ func (a *API) hintedServers(x *api.Exchange, hints *js.Object, name string) ([]s
 		return nil, osapi.BadRequest("os:scheduler_hints: %s names more than %d servers.", name, mostHinted)
 	}
 	missing := func(uuid string) error {
-		return osapi.BadRequest("os:scheduler_hints: the server %s of %s could not be found.", osapi.Shortened(uuid), name)
+		return osapi.BadRequest("os:scheduler_hints: the server %s of %s could not be found.",
+			osapi.Shortened(uuid), name)
 	}
 	uuids := make([]string, len(items))
 	for i, item := range items {

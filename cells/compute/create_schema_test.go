@@ -25,13 +25,16 @@ func TestCreateByMicroversion(t *testing.T) {
 		{name: "any networks", more: `"networks":"auto"`, since: 37, until: always},
 		{name: "a list of networks", more: `"networks":[{"uuid":"` + image + `"}]`, since: 1, until: always},
 		{name: "networks by name", more: `"networks":[{"uuid":"net"}]`, since: 1, until: 36},
-		{name: "a tag of a network", more: `"networks":[{"uuid":"` + image + `","tag":"t"}]`, since: 42, until: always, also: [2]api.Version{32, 36}},
+		{name: "a tag of a network", more: `"networks":[{"uuid":"` + image + `","tag":"t"}]`, since: 42, until: always,
+			also: [2]api.Version{32, 36}},
 		{name: "a description", more: `"description":null`, since: 19, until: always, networks: true},
-		{name: "a tag of a device", more: `"block_device_mapping_v2":[{"tag":"t"}]`, since: 42, until: always, also: [2]api.Version{32, 32}, networks: true},
+		{name: "a tag of a device", more: `"block_device_mapping_v2":[{"tag":"t"}]`, since: 42, until: always,
+			also: [2]api.Version{32, 32}, networks: true},
 		{name: "tags", more: `"tags":["a"]`, since: 52, until: always, networks: true},
 		{name: "files", more: `"personality":[]`, since: 1, until: 56, networks: true},
 		{name: "certificates", more: `"trusted_image_certificates":["a"]`, since: 63, until: always, networks: true},
-		{name: "a type of volumes", more: `"block_device_mapping_v2":[{"volume_type":"t"}]`, since: 67, until: always, networks: true},
+		{name: "a type of volumes", more: `"block_device_mapping_v2":[{"volume_type":"t"}]`, since: 67,
+			until: always, networks: true},
 		{name: "a host", more: `"host":"h"`, since: never, networks: true},
 		{name: "a host name", more: `"hostname":"h"`, since: never, networks: true},
 	} {
@@ -54,7 +57,9 @@ func TestCreateByMicroversion(t *testing.T) {
 
 // BenchmarkCheckCreate reads and checks the body of a boot.
 func BenchmarkCheckCreate(b *testing.B) {
-	body := []byte(`{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none","metadata":{"a":"b","c":"d"},"tags":["x","y"],"min_count":1,"max_count":2}}`)
+	body := []byte(`{"server":{"name":"n1","imageRef":"` +
+		image + `","flavorRef":"1","networks":"none","metadata":{"a":"b","c":"d"},"tags":["x","y"],"min_count":1,` +
+		`"max_count":2}}`)
 	schema := createSchemas.At(api.MaxVersion)
 	b.ReportAllocs()
 	for b.Loop() {

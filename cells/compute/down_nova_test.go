@@ -25,7 +25,8 @@ func novaCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
 	c := newCloud(t, options)
 	c.cells[cellUUID(3)] = &fakeCell{}
-	testproc.Try(c.store.CreateCell(t.Context(), apidb.Cell{UUID: cellUUID(3), Name: "cell3", URL: "http://cell3"})).Or(t)
+	testproc.Try(c.store.CreateCell(t.Context(), apidb.Cell{UUID: cellUUID(3), Name: "cell3", URL: "http://cell3"})).
+		Or(t)
 	n := 0
 	add := func(cell int, name, project string) {
 		n++
@@ -63,14 +64,16 @@ func TestServersOfDownCellsAsInNova(t *testing.T) {
 		{member, "/detail?deleted=True", all},
 		{administrator, "/detail?name=s31", []string{"s31"}},
 		{administrator, "/detail?name=s11", []string{}},
-		{administrator, "/detail?all_tenants=True", append([]string{"UNKNOWN:9", "UNKNOWN:7", "UNKNOWN:6", "UNKNOWN:3", "UNKNOWN:2", "faker3"}, up...)},
+		{administrator, "/detail?all_tenants=True", append(
+			[]string{"UNKNOWN:9", "UNKNOWN:7", "UNKNOWN:6", "UNKNOWN:3", "UNKNOWN:2", "faker3"}, up...)},
 	} {
 		got := c.ask(tt.who, "2.69", "/v2.1/servers"+tt.path)
 		testproc.Samef(t, gocmp.Diff(tt.want, got.names()), "%s", tt.path)
 		tenants := map[any]bool{}
 		for _, s := range got.body["servers"].([]any) {
 			record, detail := s.(map[string]any), strings.HasPrefix(tt.path, "/detail")
-			if members := map[bool]int{false: 3, true: 5}[detail]; record["status"] == api.StatusUnknown && len(record) != members {
+			if members := map[bool]int{false: 3, true: 5}[detail]; record["status"] == api.StatusUnknown &&
+				len(record) != members {
 				t.Errorf("%s: the record has not %d members: %v", tt.path, members, record)
 			}
 			tenants[record["tenant_id"]] = true
@@ -88,7 +91,8 @@ func TestServersOfDownCellsAsInNova(t *testing.T) {
 		t.Errorf("before 2.69: %d %s", got.status, got.text)
 	}
 	strict := novaCloud(t, Options{}) // the_500_gift
-	if got := strict.ask(member, "2.69", "/v2.1/servers/detail?limit=5"); got.status != 500 || !strings.Contains(got.message(), "NovaException") {
+	if got := strict.ask(member, "2.69", "/v2.1/servers/detail?limit=5"); got.status != 500 ||
+		!strings.Contains(got.message(), "NovaException") {
 		t.Errorf("a list that must not skip: %d %s", got.status, got.text)
 	}
 }
@@ -105,7 +109,8 @@ func TestRestOfMinimalRecords(t *testing.T) {
 	c.sql("DELETE FROM request_specs WHERE instance_uuid = '%s'", uuid(2))
 	c.cell(1).fail = refused
 	want := []any{map[string]any{"binary": "nova-compute", "host": "c1h1", "status": api.StatusUnknown}}
-	testproc.Samef(t, gocmp.Diff(want, c.ask(administrator, "2.69", "/v2.1/os-services").body["services"]), "the services")
+	testproc.Samef(t, gocmp.Diff(want, c.ask(administrator, "2.69", "/v2.1/os-services").body["services"]),
+		"the services")
 	if got := c.ask(member, "2.69", "/v2.1/servers").names(); !slices.Equal(got, []string{"UNKNOWN:2", "UNKNOWN:1"}) {
 		t.Errorf("the list is %v", got)
 	}
@@ -131,7 +136,8 @@ func TestUsageWithoutPlacement(t *testing.T) {
 		{"POST", "/servers", `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`},
 	} {
 		got := c.do(administrator, "2.69", tt.method, "/v2.1"+tt.path, tt.body)
-		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" || !strings.HasPrefix(got.message(), "serviceUnavailable: The Placement service cannot be used now") {
+		if got.status != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" ||
+			!strings.HasPrefix(got.message(), "serviceUnavailable: The Placement service cannot be used now") {
 			t.Errorf("%s %s: %d %s", tt.method, tt.path, got.status, got.text)
 		}
 	}

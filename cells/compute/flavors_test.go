@@ -21,7 +21,8 @@ import (
 func (c *cloud) withFlavors() {
 	c.t.Helper()
 	for _, f := range []apidb.Flavor{
-		{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}}, IsPublic: true, RxTxFactor: 1},
+		{Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
+			IsPublic: true, RxTxFactor: 1},
 		{
 			Flavor: cellwire.Flavor{
 				ID: "2", Flavor: plugins.Flavor{
@@ -31,7 +32,8 @@ func (c *cloud) withFlavors() {
 			},
 			IsPublic: true, RxTxFactor: 1, Description: new("a small one"),
 		},
-		{Flavor: cellwire.Flavor{ID: "8b1a", Flavor: plugins.Flavor{Name: "m1.private", VCPUs: 2, MemoryMB: 4096}}, RxTxFactor: 1},
+		{Flavor: cellwire.Flavor{ID: "8b1a", Flavor: plugins.Flavor{Name: "m1.private", VCPUs: 2, MemoryMB: 4096}},
+			RxTxFactor: 1},
 	} {
 		testproc.Check(c.t, c.store.CreateFlavor(context.Background(), f))
 	}
@@ -55,10 +57,12 @@ func TestFlavorsAsInNova(t *testing.T) {
 		}
 	}
 	c.replay(calls, map[string]ours{
-		"show-private-member-p1": {why: "no project has access to a private flavor", status: 404, says: "itemNotFound: Flavor 8b1a could not be found."},
+		"show-private-member-p1": {why: "no project has access to a private flavor", status: 404,
+			says: "itemNotFound: Flavor 8b1a could not be found."},
 		"access-get": {
 			why: "there is no access", status: 404,
-			says: "itemNotFound: This service does not support os-flavor-access; docs/cells.md lists the calls that it has.",
+			says: "itemNotFound: This service does not support os-flavor-access; docs/cells.md lists the calls " +
+				"that it has.",
 		},
 	}, func(name string, body any) any {
 		answer, _ := body.(map[string]any)
@@ -94,7 +98,8 @@ func TestFlavorLists(t *testing.T) {
 	c := newCloud(t, Options{MaxLimit: 3})
 	c.withFlavors()
 	for _, f := range []apidb.Flavor{
-		{Flavor: cellwire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "a.disabled", VCPUs: 8, MemoryMB: 1}}, IsPublic: true, Disabled: true},
+		{Flavor: cellwire.Flavor{ID: "off", Flavor: plugins.Flavor{Name: "a.disabled", VCPUs: 8, MemoryMB: 1}},
+			IsPublic: true, Disabled: true},
 	} {
 		testproc.Check(t, c.store.CreateFlavor(t.Context(), f))
 	}
@@ -117,9 +122,12 @@ func TestFlavorLists(t *testing.T) {
 		{member, "?sort_dir=desc", []string{"2", "1"}, ""},
 		{administrator, "?sort_key=name", []string{"off", "2", "1"}, "/v2.1/flavors?sort_key=name&marker=1"},
 		{administrator, "?sort_key=vcpus", []string{"1", "2", "off"}, "/v2.1/flavors?sort_key=vcpus&marker=off"},
-		{administrator, "?sort_key=memory_mb&sort_dir=desc", []string{"2", "1", "off"}, "/v2.1/flavors?sort_dir=desc&sort_key=memory_mb&marker=off"},
-		{administrator, "?sort_key=created_at", []string{"1", "2", "off"}, "/v2.1/flavors?sort_key=created_at&marker=off"},
-		{administrator, "?sort_key=disabled&sort_dir=desc&limit=1", []string{"off"}, "/v2.1/flavors?limit=1&sort_dir=desc&sort_key=disabled&marker=off"},
+		{administrator, "?sort_key=memory_mb&sort_dir=desc", []string{"2", "1", "off"},
+			"/v2.1/flavors?sort_dir=desc&sort_key=memory_mb&marker=off"},
+		{administrator, "?sort_key=created_at", []string{"1", "2", "off"},
+			"/v2.1/flavors?sort_key=created_at&marker=off"},
+		{administrator, "?sort_key=disabled&sort_dir=desc&limit=1", []string{"off"},
+			"/v2.1/flavors?limit=1&sort_dir=desc&sort_key=disabled&marker=off"},
 		{member, "?minRam=513", []string{"2"}, ""},
 		{member, "?minDisk=21", []string{}, ""},
 		{member, "?minRam=-5&minDisk=20", []string{"2"}, ""},
@@ -138,7 +146,8 @@ func TestFlavorLists(t *testing.T) {
 		}
 	}
 	// A flavor that the user cannot see is not a marker.
-	if got := c.ask(member, "2.69", "/v2.1/flavors?marker=8b1a"); got.message() != "badRequest: marker [8b1a] not found" {
+	if got := c.ask(member, "2.69", "/v2.1/flavors?marker=8b1a"); got.message() !=
+		"badRequest: marker [8b1a] not found" {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 }
@@ -155,7 +164,8 @@ func TestExtraSpecs(t *testing.T) {
 		answer                  string // or the refusal
 	}{
 		{administrator, "GET", specs, "", 200, `{"extra_specs":{}}`},
-		{administrator, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`, 200, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`},
+		{administrator, "POST", specs, `{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`, 200,
+			`{"extra_specs":{"resources:VCPU":2,"my:a":"b","my:f":1.50}}`},
 		{member, "GET", specs, "", 200, `{"extra_specs":{"my:a":"b","my:f":"1.5","resources:VCPU":"2"}}`},
 		{administrator, "PUT", specs + "/my:a", `{"my:a":"c"}`, 200, `{"my:a":"c"}`},
 		{administrator, "PUT", specs + "/my:new", `{"my:new":"x"}`, 200, `{"my:new":"x"}`},
@@ -164,24 +174,40 @@ func TestExtraSpecs(t *testing.T) {
 		{administrator, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 
 		// What no server would have, and then nothing of the request is set.
-		{administrator, "POST", specs, `{"extra_specs":{"my:b":"c","hw:sound_model":"ich9"}}`, 400, "badRequest: The extra spec hw:sound_model=ich9 of the flavor is not supported here: servers have no sound."},
-		{administrator, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"bark"}}`, 400, "badRequest: The extra spec hw:watchdog_action=bark of the flavor is invalid: it must be none, pause, poweroff, reset or disabled."},
-		{administrator, "PUT", specs + "/ssd", `{"ssd":"true"}`, 400, "badRequest: The extra spec ssd=true of the flavor is not supported here: Nova chooses hosts by it, which is not done here; choose them with trait:NAME."},
+		{administrator, "POST", specs, `{"extra_specs":{"my:b":"c","hw:sound_model":"ich9"}}`, 400,
+			"badRequest: The extra spec hw:sound_model=ich9 of the flavor is not supported here: servers " +
+				"have no sound."},
+		{administrator, "POST", specs, `{"extra_specs":{"my:b":"c","hw:watchdog_action":"bark"}}`, 400,
+			"badRequest: The extra spec hw:watchdog_action=bark of the flavor is invalid: it must be none, pause, " +
+				"poweroff, reset or disabled."},
+		{administrator, "PUT", specs + "/ssd", `{"ssd":"true"}`, 400,
+			"badRequest: The extra spec ssd=true of the flavor is not supported here: Nova chooses hosts by it, " +
+				"which is not done here; choose them with trait:NAME."},
 		{administrator, "GET", specs, "", 200, `{"extra_specs":{"my:a":"c","my:new":"x","resources:VCPU":"2"}}`},
 
 		{administrator, "DELETE", specs + "/f", "", 404, "itemNotFound: Flavor 1 has no extra specs with key f."},
-		{administrator, "GET", "/v2.1/flavors/nope/os-extra_specs", "", 404, "itemNotFound: Flavor nope could not be found."},
-		{administrator, "POST", "/v2.1/flavors/nope/os-extra_specs", `{"extra_specs":{}}`, 404, "itemNotFound: Flavor nope could not be found."},
+		{administrator, "GET", "/v2.1/flavors/nope/os-extra_specs", "", 404,
+			"itemNotFound: Flavor nope could not be found."},
+		{administrator, "POST", "/v2.1/flavors/nope/os-extra_specs", `{"extra_specs":{}}`, 404,
+			"itemNotFound: Flavor nope could not be found."},
 		{administrator, "PUT", specs + "/a", `{"b":"c"}`, 400, "badRequest: Request body and URI mismatch"},
 		{administrator, "PUT", specs + "/a", `{}`, 400, "badRequest: {} does not have enough properties"},
-		{administrator, "PUT", specs + "/a", `{"a":"b","c":"d"}`, 400, "badRequest: {'a': 'b', 'c': 'd'} has too many properties"},
-		{administrator, "POST", specs, `{"extra_specs":{"a/b":"c"}}`, 400, "badRequest: Invalid input for field/attribute extra_specs. Value: {'a/b': 'c'}. 'a/b' does not match any of the regexes: '^[a-zA-Z0-9-_:. ]{1,255}$'"},
-		{administrator, "POST", specs, `{"extra_specs":{"a":null}}`, 400, "badRequest: Invalid input for field/attribute a. Value: None. None is not of type 'string', 'number'"},
+		{administrator, "PUT", specs + "/a", `{"a":"b","c":"d"}`, 400,
+			"badRequest: {'a': 'b', 'c': 'd'} has too many properties"},
+		{administrator, "POST", specs, `{"extra_specs":{"a/b":"c"}}`, 400,
+			"badRequest: Invalid input for field/attribute extra_specs. Value: {'a/b': 'c'}. 'a/b' does not match " +
+				"any of the regexes: '^[a-zA-Z0-9-_:. ]{1,255}$'"},
+		{administrator, "POST", specs, `{"extra_specs":{"a":null}}`, 400,
+			"badRequest: Invalid input for field/attribute a. Value: None. None is not of type 'string', 'number'"},
 		{administrator, "POST", specs, `{}`, 400, "badRequest: 'extra_specs' is a required property"},
-		{administrator, "POST", specs, `{"extra_specs":{"a":` + strings.Repeat("1", 256) + `}}`, 400, "badRequest: extra_specs value has 256 characters, more than 255."},
-		{member, "POST", specs, `{"extra_specs":{"a":"b"}}`, 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:create to be performed."},
-		{member, "PUT", specs + "/a", `{"a":"b"}`, 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:update to be performed."},
-		{member, "DELETE", specs + "/a", "", 403, "forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:delete to be performed."},
+		{administrator, "POST", specs, `{"extra_specs":{"a":` + strings.Repeat("1", 256) + `}}`, 400,
+			"badRequest: extra_specs value has 256 characters, more than 255."},
+		{member, "POST", specs, `{"extra_specs":{"a":"b"}}`, 403,
+			"forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:create to be performed."},
+		{member, "PUT", specs + "/a", `{"a":"b"}`, 403,
+			"forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:update to be performed."},
+		{member, "DELETE", specs + "/a", "", 403,
+			"forbidden: Policy doesn't allow os_compute_api:os-flavor-extra-specs:delete to be performed."},
 		{member, "GET", "/v2.1/flavors/8b1a/os-extra_specs", "", 404, "itemNotFound: Flavor 8b1a could not be found."},
 	} {
 		got := c.do(tt.who, "2.69", tt.method, tt.path, tt.body)
@@ -190,7 +216,8 @@ func TestExtraSpecs(t *testing.T) {
 			answer = got.text
 		}
 		if got.status != tt.status || answer != tt.answer {
-			t.Errorf("%s %s %s %s: %d %s, not %d %s", tt.who, tt.method, tt.path, tt.body, got.status, answer, tt.status, tt.answer)
+			t.Errorf("%s %s %s %s: %d %s, not %d %s",
+				tt.who, tt.method, tt.path, tt.body, got.status, answer, tt.status, tt.answer)
 		}
 	}
 }
@@ -199,7 +226,8 @@ func TestExtraSpecs(t *testing.T) {
 // it chooses no host. A boot with it is logged, once in a while.
 func TestUnreadExtraSpecs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const specs, told = "/v2.1/flavors/1/os-extra_specs", `299 - "The compute API does not read the extra spec reservation:r1, and chooses no host by it."`
+	const specs, told = "/v2.1/flavors/1/os-extra_specs",
+		`299 - "The compute API does not read the extra spec reservation:r1, and chooses no host by it."`
 	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"}}`
 	for name, tt := range map[string]struct {
 		prefixes []string
@@ -213,20 +241,23 @@ func TestUnreadExtraSpecs(t *testing.T) {
 			c := newCloud(t, Options{MemberPrefixes: tt.prefixes})
 			c.withFlavors()
 			c.withCalls()
-			for _, call := range [][2]string{{"POST", `{"extra_specs":{"reservation:r1":"true","resources:VGPU":"1"}}`}, {"PUT", `{"reservation:r1":"true"}`}} {
+			for _, call := range [][2]string{{"POST", `{"extra_specs":{"reservation:r1":"true","resources:VGPU":"1"}}`},
+				{"PUT", `{"reservation:r1":"true"}`}} {
 				path := specs
 				if call[0] == "PUT" {
 					path += "/reservation:r1"
 				}
 				got := c.do(administrator, "2.69", call[0], path, call[1])
-				testproc.Samef(t, gocmp.Diff(tt.told, got.header.Values("Warning")), "%s: %d %s", call[0], got.status, got.text)
+				testproc.Samef(t, gocmp.Diff(tt.told, got.header.Values("Warning")),
+					"%s: %d %s", call[0], got.status, got.text)
 			}
 			for range 2 {
 				if got := c.do(member, "2.69", "POST", "/v2.1/servers", boot); got.status != 202 {
 					t.Fatalf("%d %s", got.status, got.text)
 				}
 			}
-			for what, n := range map[string]int{"An administrator set an extra spec": 2, "A server was requested by a flavor with an extra spec": 1} {
+			for what, n := range map[string]int{"An administrator set an extra spec": 2,
+				"A server was requested by a flavor with an extra spec": 1} {
 				if tt.told == nil {
 					n = 0
 				}
@@ -247,7 +278,8 @@ func TestExtraSpecsAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			if got := c.do(administrator, "2.69", "POST", specs, fmt.Sprintf(`{"extra_specs":{"my:n%d":"x"}}`, i)); got.status != 200 {
+			if got := c.do(administrator, "2.69",
+				"POST", specs, fmt.Sprintf(`{"extra_specs":{"my:n%d":"x"}}`, i)); got.status != 200 {
 				t.Error(got.status, got.text)
 			}
 		})

@@ -27,18 +27,21 @@ type cellReader interface {
 // gatherReader asks cells through a gatherer.
 type gatherReader struct{ g *gather.Gatherer }
 
-func (c gatherReader) list(ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
+func (c gatherReader) list(
+	ctx context.Context, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error,
+) error {
 	return mergeServersEarly(ctx, c.g, cells, q, use)
 }
 
 func (c gatherReader) show(ctx context.Context, cell apidb.Cell, uuid string) (cellwire.Server, error) {
-	server, err := gather.One(ctx, c.g, cell, func(ctx context.Context, client *cellclient.Client) (cellwire.Server, error) {
-		server, err := client.Server(ctx, uuid)
-		if cellclient.IsNotFound(err) {
-			return cellwire.Server{}, err
-		}
-		return server, cellclient.AsFailure(err)
-	})
+	server, err := gather.One(ctx, c.g, cell,
+		func(ctx context.Context, client *cellclient.Client) (cellwire.Server, error) {
+			server, err := client.Server(ctx, uuid)
+			if cellclient.IsNotFound(err) {
+				return cellwire.Server{}, err
+			}
+			return server, cellclient.AsFailure(err)
+		})
 	if cellclient.IsNotFound(err) {
 		return cellwire.Server{}, errNoServer
 	}

@@ -44,12 +44,15 @@ func withNodes(t *testing.T) (*cloud, *fakeScheduler) {
 		}
 	}
 	service := func(id int64, host string) cellwire.Service {
-		return cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", id), ID: id, Host: host, Binary: "nova-compute", Up: true}
+		return cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", id), ID: id, Host: host,
+			Binary: "nova-compute", Up: true}
 	}
 	away := service(1, "h3")
 	away.Up, away.Disabled, away.DisabledReason = false, true, "broken"
 	c.cell(1).fail = hosts([]cellwire.Service{service(2, "h2"), service(1, "h1")}, []cellwire.ComputeNode{
-		{UUID: nodeUUID(2), Host: "h2", Name: "H2"}, {UUID: nodeUUID(1), Host: "h1", Name: "h1", Servers: 3, Details: cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 7002001, HostIP: "192.0.2.7"}},
+		{UUID: nodeUUID(2), Host: "h2", Name: "H2"},
+		{UUID: nodeUUID(1), Host: "h1", Name: "h1", Servers: 3,
+			Details: cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 7002001, HostIP: "192.0.2.7"}},
 		{UUID: nodeUUID(9), Host: "forgotten", Name: "h9"},
 	})
 	unmapped := service(2, "unmapped") // it reports to its cell, and no person enrolled it
@@ -100,17 +103,27 @@ func TestHypervisorLists(t *testing.T) {
 		{version: "2.69", path: "/detail", status: 200, names: all},
 		{version: "2.1", path: "", status: 200, names: "h1 up enabled 1, H2 up enabled 2, h3 down disabled 1"},
 		{version: "2.32", path: "?limit=1", status: 200, names: "h1 up enabled 1, H2 up enabled 2, h3 down disabled 1"},
-		{version: "2.33", path: "?limit=2", status: 200, names: "h1 up enabled 1, H2 up enabled 2", link: "os-hypervisors?limit=2&marker=2"},
-		{version: "2.53", path: "/detail?limit=1&marker=" + nodeUUID(1), status: 200, names: "H2 up enabled", link: "os-hypervisors/detail?limit=1&marker=" + nodeUUID(2)},
-		{version: "2.53", path: "?marker=" + nodeUUID(9), status: 400, names: "badRequest: marker [" + nodeUUID(9) + "] not found"},
-		{version: "2.53", path: "?limit=x", status: 400, names: "badRequest: Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'"},
+		{version: "2.33", path: "?limit=2", status: 200,
+			names: "h1 up enabled 1, H2 up enabled 2", link: "os-hypervisors?limit=2&marker=2"},
+		{version: "2.53", path: "/detail?limit=1&marker=" + nodeUUID(1), status: 200, names: "H2 up enabled",
+			link: "os-hypervisors/detail?limit=1&marker=" + nodeUUID(2)},
+		{version: "2.53", path: "?marker=" + nodeUUID(9),
+			status: 400, names: "badRequest: marker [" + nodeUUID(9) + "] not found"},
+		{version: "2.53", path: "?limit=x", status: 400,
+			names: "badRequest: Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'"},
 		{version: "2.53", path: "?hypervisor_hostname_pattern=h2", status: 200, names: "H2 up enabled"},
-		{version: "2.53", path: "?hypervisor_hostname_pattern=Q", status: 404, names: "itemNotFound: No hypervisor matching 'Q' could be found."},
-		{version: "2.53", path: "?hypervisor_hostname_pattern=h&limit=1", status: 400, names: "badRequest: Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported."},
-		{version: "2.53", path: "?with_servers=true", status: 200, names: "h1 up enabled with 3, H2 up enabled, h3 down disabled"},
-		{version: "2.52", path: "/H/search", status: 200, names: "h1 up enabled 1, H2 up enabled 2, h3 down disabled 1"},
+		{version: "2.53", path: "?hypervisor_hostname_pattern=Q", status: 404,
+			names: "itemNotFound: No hypervisor matching 'Q' could be found."},
+		{version: "2.53", path: "?hypervisor_hostname_pattern=h&limit=1", status: 400,
+			names: "badRequest: Paging over hypervisors with the hypervisor_hostname_pattern query parameter is " +
+				"not supported."},
+		{version: "2.53", path: "?with_servers=true",
+			status: 200, names: "h1 up enabled with 3, H2 up enabled, h3 down disabled"},
+		{version: "2.52", path: "/H/search", status: 200,
+			names: "h1 up enabled 1, H2 up enabled 2, h3 down disabled 1"},
 		{version: "2.52", path: "/h1/servers", status: 200, names: "h1 up enabled 1 with 3"},
-		{version: "2.52", path: "/q/servers", status: 404, names: "itemNotFound: No hypervisor matching 'q' could be found."},
+		{version: "2.52", path: "/q/servers", status: 404,
+			names: "itemNotFound: No hypervisor matching 'q' could be found."},
 		{version: "2.53", path: "/h1/servers", status: 404, names: "itemNotFound: The resource could not be found."},
 	} {
 		got := c.ask(administrator, tt.version, "/v2.1/os-hypervisors"+tt.path)
@@ -137,7 +150,8 @@ func TestHypervisor(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, boots := withNodes(t)
 	capacity := map[string]any{
-		"vcpus": 8.0, "memory_mb": 4096.0, "local_gb": 100.0, "vcpus_used": 3.0, "memory_mb_used": 512.0, "local_gb_used": 40.0, "free_ram_mb": 3584.0, "free_disk_gb": 60.0,
+		"vcpus": 8.0, "memory_mb": 4096.0, "local_gb": 100.0, "vcpus_used": 3.0, "memory_mb_used": 512.0,
+		"local_gb_used": 40.0, "free_ram_mb": 3584.0, "free_disk_gb": 60.0,
 		"current_workload": 0.0, "running_vms": 3.0, "disk_available_least": 60.0,
 	}
 	with := func(more map[string]any) map[string]any {
@@ -150,8 +164,10 @@ func TestHypervisor(t *testing.T) {
 	}
 	got := c.ask(administrator, "2.69", "/v2.1/os-hypervisors/"+nodeUUID(1))
 	want := with(map[string]any{
-		"id": nodeUUID(1), "hypervisor_hostname": "h1", "state": "up", "status": "enabled", "hypervisor_type": "QEMU", "hypervisor_version": 7002001.0, "host_ip": "192.0.2.7",
-		"cpu_info": map[string]any{}, "service": map[string]any{"id": "5e200000-0000-4000-8000-000000000001", "host": "h1", "disabled_reason": nil},
+		"id": nodeUUID(1), "hypervisor_hostname": "h1", "state": "up", "status": "enabled", "hypervisor_type": "QEMU",
+		"hypervisor_version": 7002001.0, "host_ip": "192.0.2.7",
+		"cpu_info": map[string]any{}, "service": map[string]any{"id": "5e200000-0000-4000-8000-000000000001",
+			"host": "h1", "disabled_reason": nil},
 	})
 	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor": want}, got.body), "%d", got.status)
 	got = c.ask(administrator, "2.1", "/v2.1/os-hypervisors/2")
@@ -166,7 +182,8 @@ func TestHypervisor(t *testing.T) {
 		}
 	}
 	got = c.ask(administrator, "2.69", "/v2.1/os-hypervisors/statistics") // of those that are enabled
-	sums := with(map[string]any{"count": 2.0, "vcpus": 12.0, "memory_mb": 6144.0, "local_gb": 150.0, "free_ram_mb": 5632.0, "free_disk_gb": 110.0, "disk_available_least": 110.0})
+	sums := with(map[string]any{"count": 2.0, "vcpus": 12.0, "memory_mb": 6144.0, "local_gb": 150.0,
+		"free_ram_mb": 5632.0, "free_disk_gb": 110.0, "disk_available_least": 110.0})
 	testproc.Samef(t, gocmp.Diff(map[string]any{"hypervisor_statistics": sums}, got.body), "%d", got.status)
 	refusal := func(who, version, path string, status int, says string) {
 		t.Helper()
@@ -174,15 +191,21 @@ func TestHypervisor(t *testing.T) {
 			t.Errorf("%s %s: %d %s, not %d %s", version, path, got.status, got.message(), status, says)
 		}
 	}
-	refusal(administrator, "2.53", "/"+nodeUUID(9), 404, "itemNotFound: Hypervisor with ID '"+nodeUUID(9)+"' could not be found.")
+	refusal(administrator, "2.53", "/"+nodeUUID(9), 404,
+		"itemNotFound: Hypervisor with ID '"+nodeUUID(9)+"' could not be found.")
 	refusal(administrator, "2.53", "/1", 400, "badRequest: Invalid uuid 1")
 	refusal(administrator, "2.52", "/h1", 404, "itemNotFound: Hypervisor with ID 'h1' could not be found.")
-	refusal(administrator, "2.69", "/"+nodeUUID(1)+"/uptime", 501, "notImplemented: The requested functionality is not supported.")
-	for path, rule := range map[string]string{"": "list", "/detail": "list-detail", "/statistics": "statistics", "/" + nodeUUID(1): "show", "/" + nodeUUID(1) + "/uptime": "uptime"} {
-		refusal(member, "2.69", path, 403, "forbidden: Policy doesn't allow os_compute_api:os-hypervisors:"+rule+" to be performed.")
+	refusal(administrator, "2.69", "/"+nodeUUID(1)+"/uptime", 501,
+		"notImplemented: The requested functionality is not supported.")
+	for path, rule := range map[string]string{"": "list", "/detail": "list-detail", "/statistics": "statistics",
+		"/" + nodeUUID(1): "show", "/" + nodeUUID(1) + "/uptime": "uptime"} {
+		refusal(member, "2.69", path, 403,
+			"forbidden: Policy doesn't allow os_compute_api:os-hypervisors:"+rule+" to be performed.")
 	}
 	boots.err = fmt.Errorf("%w: connection refused", scheduler.ErrCapacityUnknown)
-	refusal(administrator, "2.69", "/detail", 503, "serviceUnavailable: The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.")
+	refusal(administrator, "2.69", "/detail", 503,
+		"serviceUnavailable: The Placement service cannot be used now, so what hypervisors have is not known. Send "+
+			"the request again later.")
 	if got := c.ask(administrator, "2.69", "/v2.1/os-hypervisors"); got.status != 200 {
 		t.Errorf("a list without details needs Placement: %d %s", got.status, got.text)
 	}

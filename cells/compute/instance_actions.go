@@ -20,8 +20,10 @@ import (
 // instanceActionRoutes are the calls that show what was done to a server.
 func (a *API) instanceActionRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions", Query: &actionQuery, Handle: a.listInstanceActions, About: &aboutListInstanceActions},
-		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions/{request}", Handle: a.showInstanceAction, About: &aboutShowInstanceAction},
+		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions", Query: &actionQuery,
+			Handle: a.listInstanceActions, About: &aboutListInstanceActions},
+		{Method: "GET", Path: "/v2.1/servers/{id}/os-instance-actions/{request}", Handle: a.showInstanceAction,
+			About: &aboutShowInstanceAction},
 	}
 }
 
@@ -30,7 +32,8 @@ var actionQuery = api.Parameters{Check: (*api.Exchange).StrictQuery, Closed: vAc
 	{Name: "limit", Kind: api.Number, Since: vActionPages, Text: api.TextLimit},
 	{Name: "marker", Since: vActionPages, Text: "The request id of an action: the page begins after it."},
 	{Name: "changes-since", Kind: api.DateTime, Since: vActionPages, Text: "Those that changed then or later."},
-	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore, Text: "Those that changed then or earlier."},
+	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore,
+		Text: "Those that changed then or earlier."},
 }}
 
 // instanceActions are the actions of the server of the path, the newest first. A server that is not
@@ -45,9 +48,10 @@ func (a *API) instanceActions(x *api.Exchange, rule api.Rule) (apidb.Mapping, []
 	if err != nil || building != nil {
 		return m, nil, err
 	}
-	answer, err := gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ActionsAnswer, error) {
-		return c.Actions(ctx, m.InstanceUUID)
-	})
+	answer, err := gather.One(x.Context(), a.gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.ActionsAnswer, error) {
+			return c.Actions(ctx, m.InstanceUUID)
+		})
 	switch {
 	case err != nil:
 		return m, nil, serverFault(err, "show", m.InstanceUUID)
@@ -123,8 +127,10 @@ func lastChange(a *cellwire.Action) time.Time {
 
 // actionView is an action as the microversion has it.
 func actionView(x *api.Exchange, m apidb.Mapping, a *cellwire.Action) *api.Object {
-	o := new(api.Object).Add("action", string(a.Name)).Add("instance_uuid", m.InstanceUUID).Add("request_id", a.RequestID).
-		Add("user_id", api.OrNull(a.UserID)).Add("project_id", api.OrNull(a.ProjectID)).Add("start_time", api.Stamp(&a.StartedAt))
+	o := new(api.Object).Add("action", string(a.Name)).
+		Add("instance_uuid", m.InstanceUUID).Add("request_id", a.RequestID).
+		Add("user_id", api.OrNull(a.UserID)).Add("project_id", api.OrNull(a.ProjectID)).
+		Add("start_time", api.Stamp(&a.StartedAt))
 	if a.Failed {
 		o.Add("message", "Error")
 	} else {

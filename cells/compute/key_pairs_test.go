@@ -52,7 +52,8 @@ func TestKeyPairsOfEachMicroversion(t *testing.T) {
 		for name, value := range brief {
 			made[name] = value
 		}
-		whole := map[string]any{"id": 0.0, "created_at": "2024-05-01T12:00:00.000000", "deleted": false, "deleted_at": nil, "updated_at": nil}
+		whole := map[string]any{"id": 0.0, "created_at": "2024-05-01T12:00:00.000000", "deleted": false,
+			"deleted_at": nil, "updated_at": nil}
 		for name, value := range made {
 			whole[name] = value
 		}
@@ -65,9 +66,11 @@ func TestKeyPairsOfEachMicroversion(t *testing.T) {
 				t.Errorf("%s %s: %d (-want +got)\n%s", tt.version, what, got.status, diff)
 			}
 		}
-		check("create", c.do(member, tt.version, "POST", path, importing("k", ed25519Key)), tt.create, map[string]any{"keypair": made})
+		check("create", c.do(member, tt.version, "POST", path, importing("k", ed25519Key)), tt.create,
+			map[string]any{"keypair": made})
 		check("show", c.ask(member, tt.version, path+"/k"), 200, map[string]any{"keypair": whole})
-		check("list", c.ask(member, tt.version, path), 200, map[string]any{"keypairs": []any{map[string]any{"keypair": brief}}})
+		check("list", c.ask(member, tt.version, path), 200,
+			map[string]any{"keypairs": []any{map[string]any{"keypair": brief}}})
 		check("delete", c.do(member, tt.version, "DELETE", path+"/k", ""), tt.destroy, map[string]any(nil))
 	}
 }
@@ -85,18 +88,33 @@ func TestKeyPairRefusals(t *testing.T) {
 		status                           int
 		says                             string
 	}{
-		{member, "2.1", "POST", "", `{"keypair":{"name":"a/b","public_key":"x"}}`, 400, `badRequest: Invalid input for field/attribute name. Value: a/b. 'a/b' does not match '^[_\\- a-zA-Z0-9]+$'`},
-		{member, "2.1", "POST", "", `{"keypair":{"name":"k","type":"ssh"}}`, 400, "badRequest: Invalid input for field/attribute keypair. Value: {'name': 'k', 'type': 'ssh'}. Additional properties are not allowed ('type' was unexpected)"},
-		{member, "2.2", "POST", "", `{"keypair":{"name":"k","type":"pgp"}}`, 400, "badRequest: Invalid input for field/attribute type. Value: pgp. 'pgp' is not one of ['ssh', 'x509']"},
-		{member, "2.2", "POST", "", `{"keypair":{"name":"k","type":"x509"}}`, 400, "badRequest: type: this service makes no X.509 certificates; send one as public_key."},
-		{member, "2.2", "POST", "", importing("k", "ssh-rsa AAAA"), 400, "badRequest: Keypair data is invalid: failed to generate fingerprint"},
-		{member, "2.2", "POST", "", importing("k", ""), 400, "badRequest: Keypair data is invalid: failed to generate fingerprint"},
-		{member, "2.2", "POST", "", importing("k", ed25519Key+strings.Repeat("x", plugins.MaxPublicKey)), 400, fmt.Sprintf("badRequest: Keypair data is invalid: a public key has at most %d bytes, and none of them is 0", plugins.MaxPublicKey)},
-		{member, "2.2", "POST", "", importing("k", ed25519Key+"\x00"), 400, fmt.Sprintf("badRequest: Keypair data is invalid: a public key has at most %d bytes, and none of them is 0", plugins.MaxPublicKey)},
+		{member, "2.1", "POST", "", `{"keypair":{"name":"a/b","public_key":"x"}}`, 400,
+			`badRequest: Invalid input for field/attribute name. Value: a/b. 'a/b' does not match '^[_\\- ` +
+				`a-zA-Z0-9]+$'`},
+		{member, "2.1", "POST", "", `{"keypair":{"name":"k","type":"ssh"}}`, 400,
+			"badRequest: Invalid input for field/attribute keypair. Value: {'name': 'k', 'type': 'ssh'}. Additional " +
+				"properties are not allowed ('type' was unexpected)"},
+		{member, "2.2", "POST", "", `{"keypair":{"name":"k","type":"pgp"}}`, 400,
+			"badRequest: Invalid input for field/attribute type. Value: pgp. 'pgp' is not one of ['ssh', 'x509']"},
+		{member, "2.2", "POST", "", `{"keypair":{"name":"k","type":"x509"}}`, 400,
+			"badRequest: type: this service makes no X.509 certificates; send one as public_key."},
+		{member, "2.2", "POST", "", importing("k", "ssh-rsa AAAA"), 400,
+			"badRequest: Keypair data is invalid: failed to generate fingerprint"},
+		{member, "2.2", "POST", "", importing("k", ""),
+			400, "badRequest: Keypair data is invalid: failed to generate fingerprint"},
+		{member, "2.2", "POST", "", importing("k", ed25519Key+strings.Repeat("x", plugins.MaxPublicKey)), 400,
+			fmt.Sprintf("badRequest: Keypair data is invalid: a public key has at most %d bytes, and none of them is 0",
+				plugins.MaxPublicKey)},
+		{member, "2.2", "POST", "", importing("k", ed25519Key+"\x00"), 400,
+			fmt.Sprintf("badRequest: Keypair data is invalid: a public key has at most %d bytes, and none of them is 0",
+				plugins.MaxPublicKey)},
 		{reader, "2.2", "POST", "", importing("one", ed25519Key), 201, ""}, // it is the user's own
-		{member, "2.2", "POST", "", importing("one", ed25519Key), 409, "conflictingRequest: Key pair 'one' already exists."},
-		{administrator, "2.10", "POST", "", `{"keypair":{"name":"their own","user_id":"u-p2","public_key":` + quoted(ed25519Key) + `}}`, 201, ""},
-		{member, "2.10", "POST", "", `{"keypair":{"name":"x","user_id":"u-p2","public_key":"x"}}`, 403, no + "create to be performed."},
+		{member, "2.2", "POST", "", importing("one", ed25519Key), 409,
+			"conflictingRequest: Key pair 'one' already exists."},
+		{administrator, "2.10", "POST", "", `{"keypair":{"name":"their own","user_id":"u-p2","public_key":` +
+			quoted(ed25519Key) + `}}`, 201, ""},
+		{member, "2.10", "POST", "", `{"keypair":{"name":"x","user_id":"u-p2","public_key":"x"}}`, 403,
+			no + "create to be performed."},
 		{member, "2.9", "GET", "?user_id=u-p2", "", 200, ""}, // left out
 		{member, "2.10", "GET", "?user_id=u-p2", "", 403, no + "index to be performed."},
 		{member, "2.10", "GET", "/their%20own?user_id=u-p2", "", 403, no + "show to be performed."},
@@ -106,16 +124,20 @@ func TestKeyPairRefusals(t *testing.T) {
 		{member, "2.10", "GET", "/their%20own", "", 404, "itemNotFound: Keypair their own not found for user u-p1"},
 		{member, "2.10", "DELETE", "/none", "", 404, "itemNotFound: Keypair none not found for user u-p1"},
 		{member, "2.35", "GET", "?marker=none", "", 400, "badRequest: Marker none could not be found."},
-		{member, "2.35", "GET", "?limit=x", "", 400, "badRequest: Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'"},
+		{member, "2.35", "GET", "?limit=x", "", 400,
+			"badRequest: Invalid input for query parameters limit. Value: x. 'x' does not match '^[0-9]*$'"},
 		{member, "2.34", "GET", "?limit=x&marker=none", "", 200, ""},
 		{member, "2.2", "POST", "", importing("two", ed25519Key), 201, ""},
-		{member, "2.2", "POST", "", importing("three", ed25519Key), 403, "forbidden: Quota exceeded, too many key pairs."},
-		{member, "2.2", "POST", "", `{"keypair":{"name":"three"}}`, 403, "forbidden: Quota exceeded, too many key pairs."},
+		{member, "2.2", "POST", "", importing("three", ed25519Key), 403,
+			"forbidden: Quota exceeded, too many key pairs."},
+		{member, "2.2", "POST", "", `{"keypair":{"name":"three"}}`, 403,
+			"forbidden: Quota exceeded, too many key pairs."},
 		{"nobody", "2.2", "GET", "", "", 401, ""},
 	} {
 		got := c.do(tt.who, tt.version, tt.method, path+tt.path, tt.body)
 		if got.status != tt.status || tt.says != "" && got.message() != tt.says {
-			t.Errorf("%s %s %s%s %.100s:\n%d %s, not\n%d %s", tt.who, tt.version, tt.method, tt.path, tt.body, got.status, got.message(), tt.status, tt.says)
+			t.Errorf("%s %s %s%s %.100s:\n%d %s, not\n%d %s", tt.who, tt.version, tt.method, tt.path, tt.body,
+				got.status, got.message(), tt.status, tt.says)
 		}
 	}
 }
@@ -156,14 +178,17 @@ func TestGeneratedKey(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.withCalls()
-	pair := c.do(member, "2.2", "POST", "/v2.1/os-keypairs", `{"keypair":{"name":"new"}}`).body["keypair"].(map[string]any)
+	pair := c.do(member, "2.2", "POST", "/v2.1/os-keypairs", `{"keypair":{"name":"new"}}`).
+		body["keypair"].(map[string]any)
 	file := filepath.Join(t.TempDir(), "key")
 	testproc.Check(t, os.WriteFile(file, []byte(pair["private_key"].(string)), 0o600))
 	public := strings.Fields(testproc.SSHKeygen(t, "-y", "-f", file))
-	if got := strings.Fields(pair["public_key"].(string)); got[0] != public[0] || got[1] != public[1] || got[2] != "Generated-by-Nova" {
+	if got := strings.Fields(pair["public_key"].(string)); got[0] != public[0] || got[1] != public[1] ||
+		got[2] != "Generated-by-Nova" {
 		t.Errorf("the public key is %v, and that of the private one %v", got, public)
 	}
-	if said := testproc.SSHKeygen(t, "-l", "-E", "md5", "-f", file); !strings.Contains(said, "2048 MD5:"+pair["fingerprint"].(string)+" ") {
+	if said := testproc.SSHKeygen(t, "-l", "-E", "md5",
+		"-f", file); !strings.Contains(said, "2048 MD5:"+pair["fingerprint"].(string)+" ") {
 		t.Errorf("the fingerprint is %s, and ssh-keygen's %s", pair["fingerprint"], said)
 	}
 	if shown := c.ask(member, "2.2", "/v2.1/os-keypairs/new"); strings.Contains(shown.text, "PRIVATE") {
@@ -180,16 +205,19 @@ func TestServerWithKey(t *testing.T) {
 	c.withFlavors()
 	c.do(member, "2.2", "POST", "/v2.1/os-keypairs", importing("my key", ed25519Key))
 	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none","key_name":"my key"}}`
-	if got := c.do(member, "2.69", "POST", "/v2.1/servers", boot); got.status != 202 || boots.asked[0].KeyName != "my key" || boots.asked[0].KeyData != ed25519Key {
+	if got := c.do(member, "2.69", "POST", "/v2.1/servers", boot); got.status != 202 ||
+		boots.asked[0].KeyName != "my key" || boots.asked[0].KeyData != ed25519Key {
 		t.Errorf("%d %s: %+v", got.status, got.text, boots.asked)
 	}
-	if got := c.do(member2, "2.69", "POST", "/v2.1/servers", boot); got.message() != "badRequest: Invalid key_name provided." {
+	if got := c.do(member2, "2.69", "POST", "/v2.1/servers", boot); got.message() !=
+		"badRequest: Invalid key_name provided." {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 	s := server(1, "s1")
 	s.KeyName, s.KeyData = "my key", ed25519Key
 	c.has(1, s)
-	if got := c.ask(member, "2.1", "/v2.1/servers/"+s.UUID).body["server"].(map[string]any)["key_name"]; got != "my key" {
+	if got := c.ask(member, "2.1", "/v2.1/servers/"+s.UUID).
+		body["server"].(map[string]any)["key_name"]; got != "my key" {
 		t.Errorf("key_name is %v", got)
 	}
 	if got, err := c.read(administrator, "2.69", "key_name=my"); err != nil || got.query.Patterns["key_name"] != "my" {

@@ -16,7 +16,8 @@ func pagesOf(cells, rows int) []cellwire.ServerPage {
 	for c := range pages {
 		for i := range rows {
 			uuid := fmt.Sprintf("%04d-%04d", c, i)
-			pages[c].Rows = append(pages[c].Rows, cellwire.Row{Server: cellwire.Server{UUID: uuid}, Key: cellwire.Key{int64(i*cells + c), uuid}})
+			pages[c].Rows = append(pages[c].Rows,
+				cellwire.Row{Server: cellwire.Server{UUID: uuid}, Key: cellwire.Key{int64(i*cells + c), uuid}})
 		}
 	}
 	return pages

@@ -45,7 +45,8 @@ func respond(code int, v any) *http.Response {
 	if err != nil {
 		panic(err)
 	}
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data))}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(data)), ContentLength: int64(len(data))}
 }
 
 // listCell answers queries about rows, whose keys are in the order of the query that the test
@@ -139,7 +140,8 @@ func naiveCompare(sort []cellwire.SortKey, a, b cellwire.Key) int {
 
 // row is a server with a key.
 func row(uuid string, values ...any) cellwire.Row {
-	return cellwire.Row{Server: cellwire.Server{UUID: uuid, Name: "name of " + uuid}, Key: append(cellwire.Key(values), uuid)}
+	return cellwire.Row{Server: cellwire.Server{UUID: uuid, Name: "name of " + uuid},
+		Key: append(cellwire.Key(values), uuid)}
 }
 
 // rowsOf are n servers of a cell, created at start, start+step, start+2 step, ...
@@ -158,7 +160,8 @@ func gathererOf(fakes ...*listCell) (*gather.Gatherer, []apidb.Cell) {
 	transports := map[string]*listCell{}
 	var cells []apidb.Cell
 	for i, f := range fakes {
-		cell := apidb.Cell{UUID: fmt.Sprintf("cell-%d", i), Name: fmt.Sprintf("cell%d", i), URL: fmt.Sprintf("http://cell%d", i)}
+		cell := apidb.Cell{UUID: fmt.Sprintf("cell-%d", i),
+			Name: fmt.Sprintf("cell%d", i), URL: fmt.Sprintf("http://cell%d", i)}
 		transports[cell.UUID] = f
 		cells = append(cells, cell)
 	}

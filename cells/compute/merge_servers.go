@@ -57,7 +57,9 @@ type mergedServers struct {
 // made without it, with all that that needs of the others, so that nothing is left to be done when
 // its time is over; if it answers after all the list is made again. Memory holds the result and
 // about a batch of each cell.
-func mergeServers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery) (last mergedServers, err error) {
+func mergeServers(
+	ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery,
+) (last mergedServers, err error) {
 	return last, mergeServersEarly(ctx, g, cells, q, func(r mergedServers) error {
 		last = r
 		return nil
@@ -69,7 +71,9 @@ func mergeServers(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q
 // moment, and so what can be made of the result is better made before. The result is what use had
 // last. It is not given again if it is as foreseen, unless use had an error then; an error about
 // the result itself is returned.
-func mergeServersEarly(ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error) error {
+func mergeServersEarly(
+	ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error,
+) error {
 	if err := q.Check(); err != nil {
 		return err
 	}
@@ -97,7 +101,8 @@ func mergeServersEarly(ctx context.Context, g *gather.Gatherer, cells []apidb.Ce
 		}
 		short := l.merge()
 		l.fetch(short)
-		if ok || len(short) > 0 || l.request.Asked() == len(cells) || slices.ContainsFunc(l.sources, (*cellSource).halfway) {
+		if ok || len(short) > 0 || l.request.Asked() == len(cells) ||
+			slices.ContainsFunc(l.sources, (*cellSource).halfway) {
 			continue // there is more to come, or nothing to go by
 		}
 		if r := l.result(); foreseen == nil || !r.same(*foreseen) {
@@ -116,7 +121,8 @@ func mergeServersEarly(ctx context.Context, g *gather.Gatherer, cells []apidb.Ce
 // same reports whether two results of a list are the same. Rows that were merged stay as they are:
 // those of another merge are at another place.
 func (r mergedServers) same(other mergedServers) bool {
-	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) && r.More == other.More && slices.Equal(r.Down, other.Down)
+	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) &&
+		r.More == other.More && slices.Equal(r.Down, other.Down)
 }
 
 // batchSize is how many rows a cell is asked for first: its part of the limit, and as many more as

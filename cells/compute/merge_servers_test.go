@@ -60,7 +60,8 @@ func TestFailingCells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 50, Sort: byCreation},
-			&listCell{rows: rowsOf("a", 100, 0, 2)}, &listCell{rows: rowsOf("b", 100, 0, 2), fault: hang}, &listCell{rows: rowsOf("c", 100, 1, 2), fault: status(500)})
+			&listCell{rows: rowsOf("a", 100, 0, 2)}, &listCell{rows: rowsOf("b", 100, 0, 2), fault: hang},
+			&listCell{rows: rowsOf("c", 100, 1, 2), fault: status(500)})
 		check(t, map[string]int{"a": 50}, countOf(r.Rows))
 		check(t, []string{"cell1", "cell2"}, namesOf(r.Down))
 		check(t, true, r.More)
@@ -72,16 +73,19 @@ func TestFailingCells(t *testing.T) {
 // batch and then times out. It counts as down, and nothing of it is shown.
 func TestACellThatFailsBetweenBatches(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, f := range map[string]fault{"timing out": hang, "dying": refuse, "with an error": status(503), "refusing": status(400)} {
+	for name, f := range map[string]fault{"timing out": hang, "dying": refuse,
+		"with an error": status(503), "refusing": status(400)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				middle := &listCell{rows: rowsOf("b", 300, 0, 1), fault: f, faultAt: 1}
-				r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &listCell{rows: rowsOf("a", 150, 1000, 2)}, middle, &listCell{rows: rowsOf("c", 50, 1001, 2)})
+				r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation},
+					&listCell{rows: rowsOf("a", 150, 1000, 2)}, middle, &listCell{rows: rowsOf("c", 50, 1001, 2)})
 				check(t, map[string]int{"a": 150, "c": 50}, countOf(r.Rows))
 				check(t, []string{"cell1"}, namesOf(r.Down))
 				check(t, false, r.More)
 				check(t, 2, middle.batches)
-				check(t, naiveMerge([][]cellwire.Row{rowsOf("a", 150, 1000, 2), rowsOf("c", 50, 1001, 2)}, cellwire.ServerQuery{Limit: 250, Sort: byCreation}).Rows, r.Rows)
+				check(t, naiveMerge([][]cellwire.Row{rowsOf("a", 150, 1000, 2), rowsOf("c", 50, 1001, 2)},
+					cellwire.ServerQuery{Limit: 250, Sort: byCreation}).Rows, r.Rows)
 			})
 		})
 	}
@@ -92,7 +96,8 @@ func TestACellThatFailsBetweenBatches(t *testing.T) {
 func TestOnlyCellTimesOut(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		check(t, mergedServers{Down: mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down, Late: true}, mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}))
+		check(t, mergedServers{Down: mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down,
+			Late: true}, mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}))
 		check(t, []string{"cell0"}, namesOf(mergeFrom(t, cellwire.ServerQuery{Limit: 1}, &listCell{fault: hang}).Down))
 	})
 }
@@ -108,7 +113,8 @@ func TestASlowCellTakesNothingFromTheOthers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		slow := &listCell{rows: rowsOf("b", 10, 5000, 1), delay: mergeTimeout - 1}
-		r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation}, &listCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 250, Sort: byCreation},
+			&listCell{rows: rowsOf("a", 240, 0, 1), delay: time.Second}, slow)
 		check(t, map[string]int{"a": 240, "b": 10}, countOf(r.Rows))
 		check(t, 0, len(r.Down))
 	})
@@ -120,7 +126,8 @@ func TestASlowCellOfManyBatches(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation}, &listCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &listCell{rows: rowsOf("b", 10, 0, 1)},
+		r := mergeFrom(t, cellwire.ServerQuery{Limit: 1000, Sort: byCreation},
+			&listCell{rows: rowsOf("a", 1000, 0, 1), delay: 6 * time.Second}, &listCell{rows: rowsOf("b", 10, 0, 1)},
 			&listCell{}, &listCell{}, &listCell{})
 		check(t, map[string]int{"a": 990, "b": 10}, countOf(r.Rows))
 		check(t, 12*time.Second, time.Since(start))
@@ -137,7 +144,8 @@ func TestHowOftenCellsAreAsked(t *testing.T) {
 func testHowOftenCellsAreAsked(t *testing.T) {
 	a, b := &listCell{rows: rowsOf("a", 500, 0, 2)}, &listCell{rows: rowsOf("b", 500, 1, 2)}
 	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
-	check(t, [][]int{{256}, {256}}, [][]int{a.limits, b.limits}) // half of the limit and four standard deviations: once is enough
+	// half of the limit and four standard deviations: once is enough
+	check(t, [][]int{{256}, {256}}, [][]int{a.limits, b.limits})
 	a, b = &listCell{rows: rowsOf("a", 500, 0, 1)}, &listCell{rows: rowsOf("b", 500, 1000, 1)}
 	mergeFrom(t, cellwire.ServerQuery{Limit: 400, Sort: byCreation}, a, b)
 	check(t, [][]int{{256, 144}, {256}}, [][]int{a.limits, b.limits}) // all of a's come first: only a is asked again
@@ -187,15 +195,17 @@ func TestMergeRejectsInvalidPages(t *testing.T) {
 				p.Rows[i].Key[0] = fmt.Sprint(i)
 			}
 		}),
-		"a key of a list":            first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = []int{1} }),
-		"a fraction":                 first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = 1.5 }),
-		"a number as uuid":           first(func(p *cellwire.ServerPage) { p.Rows[3].Key[1] = 3 }),
-		"the key of another":         first(func(p *cellwire.ServerPage) { p.Rows[3].Server.UUID = "b-9999" }),
-		"no uuid":                    first(func(p *cellwire.ServerPage) { p.Rows[3] = row("", int64(1003)) }),
-		"a server twice in a row":    first(func(p *cellwire.ServerPage) { p.Rows[4] = p.Rows[3] }),
-		"a server twice":             first(func(p *cellwire.ServerPage) { p.Rows[9] = row(p.Rows[3].Server.UUID, p.Rows[9].Key[0]) }),
-		"more than was asked for":    first(func(p *cellwire.ServerPage) { p.Rows = rowsOf("b", 150, 0, 1) }),
-		"before the marker":          first(func(p *cellwire.ServerPage) { p.Rows = append([]cellwire.Row{row("b-x", int64(-8))}, p.Rows[1:]...) }),
+		"a key of a list":         first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = []int{1} }),
+		"a fraction":              first(func(p *cellwire.ServerPage) { p.Rows[3].Key[0] = 1.5 }),
+		"a number as uuid":        first(func(p *cellwire.ServerPage) { p.Rows[3].Key[1] = 3 }),
+		"the key of another":      first(func(p *cellwire.ServerPage) { p.Rows[3].Server.UUID = "b-9999" }),
+		"no uuid":                 first(func(p *cellwire.ServerPage) { p.Rows[3] = row("", int64(1003)) }),
+		"a server twice in a row": first(func(p *cellwire.ServerPage) { p.Rows[4] = p.Rows[3] }),
+		"a server twice": first(
+			func(p *cellwire.ServerPage) { p.Rows[9] = row(p.Rows[3].Server.UUID, p.Rows[9].Key[0]) }),
+		"more than was asked for": first(func(p *cellwire.ServerPage) { p.Rows = rowsOf("b", 150, 0, 1) }),
+		"before the marker": first(
+			func(p *cellwire.ServerPage) { p.Rows = append([]cellwire.Row{row("b-x", int64(-8))}, p.Rows[1:]...) }),
 		"nothing, and there is more": first(func(p *cellwire.ServerPage) { *p = cellwire.ServerPage{More: true} }),
 		"a server again in the second batch": func(batch int, p cellwire.ServerPage) cellwire.ServerPage {
 			if batch == 1 {
@@ -226,17 +236,20 @@ func TestMergeRejectsInvalidPages(t *testing.T) {
 func TestAServerInTwoCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := mergeFrom(t, cellwire.ServerQuery{Limit: 10, Sort: byCreation},
-		&listCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}}, &listCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
+		&listCell{rows: []cellwire.Row{row("x", int64(5)), row("a", int64(1))}},
+		&listCell{rows: []cellwire.Row{row("x", int64(5)), row("b", int64(2))}})
 	check(t, []cellwire.Row{row("a", int64(1)), row("b", int64(2)), row("x", int64(5))}, r.Rows)
 	check(t, false, r.More)
 	// Cells that have all the same servers are asked to the end, and not forever.
-	r = mergeFrom(t, cellwire.ServerQuery{Limit: 300, Sort: byCreation}, &listCell{rows: rowsOf("a", 250, 0, 1)}, &listCell{rows: rowsOf("a", 250, 0, 1)})
+	r = mergeFrom(t, cellwire.ServerQuery{Limit: 300, Sort: byCreation}, &listCell{rows: rowsOf("a", 250, 0, 1)},
+		&listCell{rows: rowsOf("a", 250, 0, 1)})
 	check(t, rowsOf("a", 250, 0, 1), r.Rows)
 }
 
 func TestMergeRejectsInvalidQueries(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, q := range []cellwire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []cellwire.SortKey{{Key: "colour"}}}, {Limit: 1, After: cellwire.Key{"x", "y"}},
+	for _, q := range []cellwire.ServerQuery{{}, {Limit: -1}, {Limit: 10, Sort: []cellwire.SortKey{{Key: "colour"}}},
+		{Limit: 1, After: cellwire.Key{"x", "y"}},
 		{Limit: 1, Sort: byCreation, After: cellwire.Key{"text", "uuid"}}, {Limit: 1, NamePattern: "("}} {
 		fake := &listCell{}
 		g, cells := gathererOf(fake)
@@ -303,7 +316,9 @@ func TestMergeEqualsASort(t *testing.T) {
 }
 
 func drawSort(t *rapid.T) []cellwire.SortKey {
-	columns := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"created_at", "display_name", "launch_index", "vm_state", "updated_at"}), 0, 3, rapid.ID).Draw(t, "columns")
+	columns := rapid.SliceOfNDistinct(
+		rapid.SampledFrom([]string{"created_at", "display_name", "launch_index", "vm_state", "updated_at"}), 0,
+		3, rapid.ID).Draw(t, "columns")
 	var sort []cellwire.SortKey
 	for _, c := range columns {
 		sort = append(sort, cellwire.SortKey{Key: c, Desc: rapid.Bool().Draw(t, "desc")})

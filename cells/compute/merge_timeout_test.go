@@ -49,7 +49,8 @@ func TestMergeIsReadyWhenACellTimesOut(t *testing.T) {
 func TestMergeAsksNoMoreThanNeeded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		a, b := &listCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond}, &listCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
+		a, b := &listCell{rows: rowsOf("a", 500, 1000, 1), delay: time.Millisecond},
+			&listCell{rows: rowsOf("b", 500, 0, 1), delay: 90 * time.Millisecond}
 		r := mergeFrom(t, cellwire.ServerQuery{Limit: 256, Sort: byCreation}, a, b)
 		check(t, rowsOf("b", 256, 0, 1), r.Rows)
 		check(t, [][]int{{173}, {173, 83}}, [][]int{a.limits, b.limits}) // a's rows come after all of b's
@@ -68,11 +69,15 @@ func TestMergeResultsBeforeATimeout(t *testing.T) {
 		errors int // of use
 		given  []time.Duration
 	}{
-		"never":             {late: &listCell{fault: hang}, given: []time.Duration{100 * time.Millisecond}},
-		"late":              {late: &listCell{rows: rows, delay: time.Second}, given: []time.Duration{100 * time.Millisecond, time.Second}},
-		"halfway":           {late: &listCell{rows: rowsOf("b", 90, -100, 1), fault: hang, faultAt: 1}, limit: 100, given: []time.Duration{mergeTimeout}},
-		"an error":          {late: &listCell{fault: hang}, errors: 1, given: []time.Duration{100 * time.Millisecond, mergeTimeout}},
-		"errors to the end": {late: &listCell{fault: hang}, errors: 2, given: []time.Duration{100 * time.Millisecond, mergeTimeout}},
+		"never": {late: &listCell{fault: hang}, given: []time.Duration{100 * time.Millisecond}},
+		"late": {late: &listCell{rows: rows, delay: time.Second},
+			given: []time.Duration{100 * time.Millisecond, time.Second}},
+		"halfway": {late: &listCell{rows: rowsOf("b", 90, -100, 1), fault: hang, faultAt: 1}, limit: 100,
+			given: []time.Duration{mergeTimeout}},
+		"an error": {late: &listCell{fault: hang},
+			errors: 1, given: []time.Duration{100 * time.Millisecond, mergeTimeout}},
+		"errors to the end": {late: &listCell{fault: hang},
+			errors: 2, given: []time.Duration{100 * time.Millisecond, mergeTimeout}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,7 +113,8 @@ func TestMergeResultsBeforeATimeout(t *testing.T) {
 // that are now in one of them and now all over: the list is that of those that answered.
 func TestMergeIsIndependentOfDelays(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	delays := []time.Duration{0, 40 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond, 3 * time.Second}
+	delays := []time.Duration{0, 40 * time.Millisecond, 99 * time.Millisecond, 150 * time.Millisecond,
+		400 * time.Millisecond, 3 * time.Second}
 	for seed := range uint64(50) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
@@ -117,7 +123,8 @@ func TestMergeIsIndependentOfDelays(t *testing.T) {
 			var down []string
 			slow := 0 // so many are slow that their batches may take more time than there is
 			for i := range 1 + r.IntN(8) {
-				f := &listCell{delay: delays[r.IntN(len(delays))], rows: rowsOf(fmt.Sprintf("c%d", i), r.IntN(90), r.Int64N(100), 1+r.Int64N(3))}
+				f := &listCell{delay: delays[r.IntN(len(delays))],
+					rows: rowsOf(fmt.Sprintf("c%d", i), r.IntN(90), r.Int64N(100), 1+r.Int64N(3))}
 				if f.delay > time.Second {
 					if slow++; slow > 1 {
 						f.delay = 0
@@ -149,7 +156,8 @@ func TestMergeIsIndependentOfDelays(t *testing.T) {
 func TestFiftyInterleavedMerges(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
-		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond}, &listCell{fault: hang}, &listCell{delay: time.Millisecond})
+		g, cells := gathererOf(&listCell{rows: rowsOf("a", 300, 0, 1), delay: 20 * time.Millisecond},
+			&listCell{fault: hang}, &listCell{delay: time.Millisecond})
 		start := time.Now()
 		var all sync.WaitGroup
 		for range 50 {

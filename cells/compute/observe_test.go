@@ -46,7 +46,8 @@ func TestObserver(t *testing.T) {
 		r.Header.Set("X-Auth-Token", "u:p1")
 		c.api.ServeHTTP(httptest.NewRecorder(), r)
 	}
-	c.api.service.Routes = api.NewRoutes([]api.Route{{Method: "GET", Path: "/v2.1/bug", Handle: func(*api.Exchange) error { panic("boom") }}})
+	c.api.service.Routes = api.NewRoutes(
+		[]api.Route{{Method: "GET", Path: "/v2.1/bug", Handle: func(*api.Exchange) error { panic("boom") }}})
 	c.ask(member, "", "/v2.1/bug")
 	want := []string{
 		"GET /v2.1/servers 200",
@@ -115,7 +116,8 @@ func TestRequestLog(t *testing.T) {
 		if line["level"] != tt.level {
 			t.Errorf("%s %s in %s: %v", tt.method, tt.path, tt.took, line["level"])
 		}
-		want := []string{"bytes", "duration", "global_request_id", "level", "message", "method", "path", "query", "remote", "request_id", "status"}
+		want := []string{"bytes", "duration", "global_request_id", "level", "message", "method", "path", "query",
+			"remote", "request_id", "status"}
 		if tt.path != "/" {
 			want = append(want, "project", "user")
 		}

@@ -40,7 +40,8 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 		return made
 	}
 	origin := func(last string) context.Context {
-		return cellwire.WithOrigin(t.Context(), cellwire.Origin{RequestID: "req-aaaaaaaa-0000-4000-8000-" + last, UserID: "u-p1", ProjectID: "p1"})
+		return cellwire.WithOrigin(t.Context(),
+			cellwire.Origin{RequestID: "req-aaaaaaaa-0000-4000-8000-" + last, UserID: "u-p1", ProjectID: "p1"})
 	}
 	hosts := map[string]string{}
 	for n, host := range []string{"h1", "h1", "h2", "", "h2"} {
@@ -52,7 +53,8 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 			s.VMState, s.TaskState, cell = cellwire.VMError, "", 0
 		} else {
 			s.NodeUUID = nodeUUID(int(host[1] - '0'))
-			_, err := client(cell).Report(t.Context(), host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: s.NodeUUID, Name: host}}})
+			_, err := client(cell).Report(t.Context(),
+				host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: s.NodeUUID, Name: host}}})
 			must(err)
 		}
 		hosts[s.UUID] = host
@@ -82,7 +84,8 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 		case "spawned":
 			report(cellwire.Report{UUID: did.Server, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 		case "failed":
-			report(cellwire.Report{UUID: did.Server, Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: "no disk"}})
+			report(cellwire.Report{UUID: did.Server,
+				Kind: cellwire.ReportFailed, Fault: &cellwire.Fault{Code: 500, Message: "no disk"}})
 		case "started":
 			settled(did.Server, plugins.PowerRunning)
 		case "stopped":
@@ -106,15 +109,19 @@ func TestServerCallsAsInNova(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c, act := recordedCloud(t)
 	const name = "itemNotFound: Instance "
-	const none, one = name + "aaaaaaaa-0000-4000-8000-000000000000 could not be found.", name + "aaaaaaaa-0000-4000-8000-000000000001 could not be found."
+	const none, one = name + "aaaaaaaa-0000-4000-8000-000000000000 could not be found.",
+		name + "aaaaaaaa-0000-4000-8000-000000000001 could not be found."
 	except := map[string]ours{
-		"actions-marker-odd": {why: "Nova's sentence has None for the marker", status: 400, says: "badRequest: Marker req-nothing could not be found."},
+		"actions-marker-odd": {why: "Nova's sentence has None for the marker", status: 400,
+			says: "badRequest: Marker req-nothing could not be found."},
 	}
 	for _, call := range []string{"start", "stop", "tags", "tags-replace", "tags-delete", "tag-add", "tag-delete"} {
-		except[call+"-missing"] = ours{why: "Nova speaks of a mapping to a cell in some calls; a client knows no cells", status: 404, says: none}
+		except[call+"-missing"] = ours{why: "Nova speaks of a mapping to a cell in some calls; a client knows no cells",
+			status: 404, says: none}
 	}
 	for _, call := range []string{"tags-replace", "tags-delete", "tag-add", "tag-delete"} {
-		except[call+"-member2"] = ours{why: "Nova's 403 tells other projects that there is such a server", status: 404, says: one}
+		except[call+"-member2"] = ours{why: "Nova's 403 tells other projects that there is such a server", status: 404,
+			says: one}
 	}
 	var known aliases
 	c.replayWith(&known, recordedCalls(t, "nova_servers.json"), except, known.normalOf, act)
@@ -129,19 +136,22 @@ func TestHypervisorsAsInNova(t *testing.T) {
 	var services []cellwire.Service
 	var nodes []cellwire.ComputeNode
 	for n, host := range []string{"h1", "h2", "h3"} {
-		service := cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", n), ID: int64(n + 1), Host: host, Binary: "nova-compute", Up: n < 2, Disabled: n == 2}
+		service := cellwire.Service{UUID: fmt.Sprintf("5e200000-0000-4000-8000-%012d", n), ID: int64(n + 1), Host: host,
+			Binary: "nova-compute", Up: n < 2, Disabled: n == 2}
 		if service.Disabled {
 			service.DisabledReason = "broken"
 		}
 		services = append(services, service)
-		nodes = append(nodes, cellwire.ComputeNode{UUID: nodeUUID(n), Host: host, Name: host, Details: cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 1}})
+		nodes = append(nodes, cellwire.ComputeNode{UUID: nodeUUID(n), Host: host, Name: host,
+			Details: cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 1}})
 		testproc.Check(
 			t,
 			c.store.MapNodes(
 				t.Context(), []apidb.Node{{UUID: nodeUUID(n), Name: host, Host: host, CellUUID: cellUUID(1)}},
 			),
 		)
-		boots.capacities[nodeUUID(n)] = scheduler.Capacity{CPUs: 4, CPUsUsed: 1, MemoryMB: 4096, MemoryMBUsed: 512, DiskGB: 100, DiskGBUsed: 40}
+		boots.capacities[nodeUUID(n)] = scheduler.Capacity{CPUs: 4, CPUsUsed: 1, MemoryMB: 4096,
+			MemoryMBUsed: 512, DiskGB: 100, DiskGBUsed: 40}
 	}
 	nodes[0].Servers, nodes[1].Servers = 2, 2
 	for n, host := range []string{"h1", "h1", "h2", "", "h2"} {
@@ -166,7 +176,8 @@ func TestHypervisorsAsInNova(t *testing.T) {
 		for _, with := range []string{"limit", "marker"} {
 			except["pattern-"+with+"/"+list] = ours{
 				why: "Nova loses the sentence that it has", status: 400,
-				says: "badRequest: Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.",
+				says: "badRequest: Paging over hypervisors with the hypervisor_hostname_pattern query parameter is " +
+					"not supported.",
 			}
 		}
 	}

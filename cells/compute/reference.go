@@ -37,8 +37,10 @@ var groups = [...]struct{ prefix, name string }{
 
 // groupOrder is the order of the groups in the reference.
 var groupOrder = []string{
-	"Versions", "Servers", "Actions on servers", "Metadata of servers", "Tags of servers", "History of servers", "Consoles", "Migrations",
-	"Flavors", "Extra specs of flavors", "Key pairs", "Server groups", "Limits and quotas", "Availability zones", "Host aggregates", "Services", "Hypervisors",
+	"Versions", "Servers", "Actions on servers", "Metadata of servers", "Tags of servers",
+	"History of servers", "Consoles", "Migrations",
+	"Flavors", "Extra specs of flavors", "Key pairs", "Server groups", "Limits and quotas", "Availability zones",
+	"Host aggregates", "Services", "Hypervisors",
 }
 
 func groupOf(path string) string {
@@ -56,7 +58,8 @@ func groupOf(path string) string {
 
 // commonFailures are the errors that every call can have.
 var commonFailures = []apidoc.Failure{
-	api.Failure(http.StatusBadRequest, "The microversion, the query or the body is malformed, or does not fit what this page says."),
+	api.Failure(http.StatusBadRequest,
+		"The microversion, the query or the body is malformed, or does not fit what this page says."),
 	api.Failure(http.StatusUnauthorized, "The token is missing or unknown."),
 	api.Failure(http.StatusForbidden, "The policy does not allow it, or the token is that of a host."),
 	api.Failure(http.StatusNotFound, "There is no such path, or not at this microversion."),
@@ -68,9 +71,12 @@ var commonFailures = []apidoc.Failure{
 	api.Failure(http.StatusUnsupportedMediaType, "The body is not declared as application/json."),
 	api.Failure(
 		http.StatusInternalServerError,
-		"The server failed, or a cell that is needed does not respond: whether a change was made may not be known, so read before you repeat it.",
+		"The server failed, or a cell that is needed does not respond: whether a change was made may not be known, "+
+			"so read before you repeat it.",
 	),
-	api.Failure(http.StatusServiceUnavailable, "The database, Placement or the identity service cannot be used now, or the server has too many requests: send it again later."),
+	api.Failure(http.StatusServiceUnavailable,
+		"The database, Placement or the identity service cannot be used now, or the server has too many requests: "+
+			"send it again later."),
 }
 
 // Reference describes the API, for its reference and its OpenAPI document.

@@ -19,7 +19,8 @@ func TestNovaFitsTheDocument(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	seen := map[string]bool{}
 	for _, file := range []string{
-		"nova_aggregates.json", "nova_create_delete.json", "nova_flavors.json", "nova_hypervisors.json", "nova_quotas.json",
+		"nova_aggregates.json", "nova_create_delete.json",
+		"nova_flavors.json", "nova_hypervisors.json", "nova_quotas.json",
 		"nova_server_groups.json", "nova_servers.json", "nova_services.json", "nova_versions.json",
 	} {
 		for _, c := range recordedCalls(t, file) {
@@ -93,7 +94,8 @@ func TestServersOfNovaFitTheDocument(t *testing.T) {
 			path, answer = "/v2.1/servers/detail", `{"servers":[`+string(view)+"]}"
 		}
 		r := httptest.NewRequest(http.MethodGet, "http://compute"+path, nil)
-		if wrong := different(r, nil, http.StatusOK, fromNovaAt(version, []byte(answer)), []byte(answer)); wrong != nil {
+		if wrong := different(r, nil, http.StatusOK, fromNovaAt(version, []byte(answer)),
+			[]byte(answer)); wrong != nil {
 			t.Errorf("%s: %v", name, wrong)
 		}
 	}

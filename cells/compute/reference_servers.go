@@ -14,11 +14,13 @@ import (
 // Errors that several calls have.
 var (
 	noServer = api.Failure(http.StatusNotFound, "There is no such server, or it is another project's.")
-	notNow   = api.Failure(http.StatusConflict, "The state of the server does not allow it, or it is not in a cell yet.")
+	notNow   = api.Failure(http.StatusConflict,
+		"The state of the server does not allow it, or it is not in a cell yet.")
 	noMeta   = api.Failure(http.StatusNotFound, "The server has no such item.")
 	noTag    = api.Failure(http.StatusNotFound, "The server has no such tag.")
 	overMeta = api.Failure(http.StatusForbidden, "The server would have more items of metadata than the quota allows.")
-	lostCell = api.Failure(http.StatusInternalServerError, "The cell of the server is not responding: whether it was done is not known.")
+	lostCell = api.Failure(http.StatusInternalServerError,
+		"The cell of the server is not responding: whether it was done is not known.")
 	deadCell = api.Failure(http.StatusInternalServerError, "The cell of the server is not responding.")
 
 	onServer = []apidoc.Failure{noServer, deadCell}
@@ -26,60 +28,84 @@ var (
 )
 
 const (
-	noteMinimal = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is `UNKNOWN`, and of the members below only " +
-		"`id`, `status` and `links` are there, with details also `tenant_id` and `created`. Such records come first, and only without filters, pages and sorting " +
-		"(`all_tenants`, `project_id`, `tenant_id` and `deleted` are allowed). Otherwise servers of these cells are left out, or the list is refused with 500, " +
+	noteMinimal = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is `UNKNOWN`, " +
+		"and of the members below only " +
+		"`id`, `status` and `links` are there, with details also `tenant_id` and `created`. Such records come " +
+		"first, and only without filters, pages and sorting " +
+		"(`all_tenants`, `project_id`, `tenant_id` and `deleted` are allowed). Otherwise servers of these cells are " +
+		"left out, or the list is refused with 500, " +
 		"as the configuration says ([cells.md](cells.md#when-a-cell-is-down))."
-	noteMinimalShow = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is `UNKNOWN`, and of the members below only `id`, `status`, `links`, " +
-		"`tenant_id`, `user_id`, `created`, `image`, `flavor`, `OS-EXT-AZ:availability_zone`, `OS-EXT-STS:power_state` and, from 2.71 on, `server_groups` are there. Before, the answer is 500."
-	noteAccepted = "The answer comes when the cell has it. The host does it when it is up: see `OS-EXT-STS:task_state` of the server."
-	noteNoTag    = "There is no body, or `null`."
+	noteMinimalShow = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is " +
+		"`UNKNOWN`, and of the members below only `id`, `status`, `links`, " +
+		"`tenant_id`, `user_id`, `created`, `image`, `flavor`, `OS-EXT-AZ:availability_zone`, " +
+		"`OS-EXT-STS:power_state` and, from 2.71 on, `server_groups` are there. Before, the answer is 500."
+	noteAccepted = "The answer comes when the cell has it. The host does it when it is up: see " +
+		"`OS-EXT-STS:task_state` of the server."
+	noteNoTag = "There is no body, or `null`."
 )
 
 var (
-	aboutListVersions = api.About{Summary: "Shows the versions of the API", Answers: api.OK("The versions.", apidoc.Always(versionsAnswer)),
-		Notes: []string{"Paths that begin with no version are answered with 300 and the versions to choose from."}}
-	aboutShowVersion = api.About{Summary: "Shows the microversions of the API", Answers: api.OK("The version.", apidoc.Always(versionAnswer)),
-		Notes: []string{"The path is good without the last slash, too."}}
+	aboutListVersions = api.About{Summary: "Shows the versions of the API",
+		Answers: api.OK("The versions.", apidoc.Always(versionsAnswer)),
+		Notes:   []string{"Paths that begin with no version are answered with 300 and the versions to choose from."}}
+	aboutShowVersion = api.About{Summary: "Shows the microversions of the API",
+		Answers: api.OK("The version.", apidoc.Always(versionAnswer)),
+		Notes:   []string{"The path is good without the last slash, too."}}
 
-	aboutListBrief = api.About{Summary: "Lists servers", Notes: []string{noteMinimal}, Rules: listRules(ruleServersIndex, ruleServersIndexAll),
-		Answers: api.OK("The servers, the newest first unless something else is asked for.", api.ByVersion(serversAnswer)), Failures: listFailures}
-	aboutListDetail = api.About{Summary: "Lists servers with details", Notes: []string{noteMinimal}, Rules: listRules(ruleServersDetail, ruleServersDetailAll),
-		Answers: api.OK("The servers, the newest first unless something else is asked for.", api.ByVersion(serverDetailsAnswer)), Failures: listFailures}
-	aboutShowServer = api.About{Summary: "Shows a server", Notes: []string{noteMinimalShow}, Rules: append(api.Rules(ruleServersShow), shownRules...),
+	aboutListBrief = api.About{Summary: "Lists servers",
+		Notes: []string{noteMinimal}, Rules: listRules(ruleServersIndex, ruleServersIndexAll),
+		Answers: api.OK("The servers, the newest first unless something else is asked for.",
+			api.ByVersion(serversAnswer)), Failures: listFailures}
+	aboutListDetail = api.About{Summary: "Lists servers with details", Notes: []string{noteMinimal},
+		Rules: listRules(ruleServersDetail, ruleServersDetailAll),
+		Answers: api.OK("The servers, the newest first unless something else is asked for.",
+			api.ByVersion(serverDetailsAnswer)), Failures: listFailures}
+	aboutShowServer = api.About{Summary: "Shows a server",
+		Notes: []string{noteMinimalShow}, Rules: append(api.Rules(ruleServersShow), shownRules...),
 		Answers: api.OK("The server.", api.ByVersion(serverAnswer)), Failures: onServer}
 	aboutCreateServers = api.About{
 		Summary: "Creates servers",
 		Notes: []string{
-			"The answer comes before a host is found. Poll the server: `BUILD` becomes `ACTIVE`, or `ERROR` with a `fault`. " +
+			"The answer comes before a host is found. Poll the server: `BUILD` becomes `ACTIVE`, or `ERROR` with " +
+				"a `fault`. " +
 				"From 2.37 on `networks` is required and must be `none`; before, leave it out.",
-			"With `max_count` several servers are created: the answer has the first, or with `return_reservation_id` what all have in common.",
-			"Members that this API has no use for are refused with 400 if they ask for something: volumes, networks, security groups other than `default`, " +
-				"`personality`, `trusted_image_certificates`, and scheduler hints other than `group`, `same_host` and `different_host`. `imageRef` is required; empty, the disk is empty.",
+			"With `max_count` several servers are created: the answer has the first, or with " +
+				"`return_reservation_id` what all have in common.",
+			"Members that this API has no use for are refused with 400 if they ask for something: volumes, " +
+				"networks, security groups other than `default`, " +
+				"`personality`, `trusted_image_certificates`, and scheduler hints other than `group`, `same_host` " +
+				"and `different_host`. `imageRef` is required; empty, the disk is empty.",
 		},
 		Rules: []api.RuleUse{
-			{Rule: ruleServersCreate, When: ""}, {Rule: ruleCreateForcedHost, When: "if availability_zone is ZONE:HOST"},
-			{Rule: ruleCreateZeroDisk, When: "if the flavor has no disk"}, {Rule: ruleCreateCellDown, When: "while servers of the project are in a cell that does not respond"},
+			{Rule: ruleServersCreate, When: ""},
+			{Rule: ruleCreateForcedHost, When: "if availability_zone is ZONE:HOST"},
+			{Rule: ruleCreateZeroDisk, When: "if the flavor has no disk"},
+			{Rule: ruleCreateCellDown, When: "while servers of the project are in a cell that does not respond"},
 		},
-		Answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be created; Location is its URL.", Body: apidoc.Always(serverCreated)}},
+		Answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be created; Location is its URL.",
+			Body: apidoc.Always(serverCreated)}},
 		Failures: []apidoc.Failure{
 			api.Failure(
 				http.StatusBadRequest,
-				"The flavor, the image, the key pair, the zone or the server group does not exist, or something is asked for that this API does not have.",
+				"The flavor, the image, the key pair, the zone or the server group does not exist, or something is "+
+					"asked for that this API does not have.",
 			),
 			api.Failure(http.StatusForbidden, "The quota is used up, or the server group is full."),
 		},
 	}
-	aboutUpdateServer = api.About{Summary: "Changes the name, the description and other labels of a server", Rules: api.Rules(ruleServersUpdate),
+	aboutUpdateServer = api.About{Summary: "Changes the name, the description and other labels of a server",
+		Rules:   api.Rules(ruleServersUpdate),
 		Answers: api.OK("The server.", api.ByVersion(serverUpdated)), Failures: changing}
 	aboutDeleteServer = api.About{
 		Summary: "Deletes a server", Rules: api.Rules(ruleServersDelete),
-		Answers:  api.Done(http.StatusNoContent, "It is being deleted, if it can be restored only after some time."),
-		Notes:    []string{"Where the server keeps deleted servers ([compute_api] reclaim_instance_interval), the action `restore` takes it back."},
+		Answers: api.Done(http.StatusNoContent, "It is being deleted, if it can be restored only after some time."),
+		Notes: []string{"Where the server keeps deleted servers ([compute_api] reclaim_instance_interval), the " +
+			"action `restore` takes it back."},
 		Failures: changing,
 	}
 
-	aboutListMetadata = api.About{Summary: "Lists the metadata of a server", Rules: api.Rules(ruleMetadataIndex), Answers: api.OK("The items.", apidoc.Always(metadataAnswer)),
+	aboutListMetadata = api.About{Summary: "Lists the metadata of a server", Rules: api.Rules(ruleMetadataIndex),
+		Answers:  api.OK("The items.", apidoc.Always(metadataAnswer)),
 		Failures: onServer}
 	aboutShowMetadata = api.About{
 		Summary:  "Shows an item of metadata",
@@ -113,11 +139,14 @@ var (
 		Failures: append(changing[:3:3], noMeta),
 	}
 
-	aboutListTags = api.About{Summary: "Lists the tags of a server", Rules: api.Rules(ruleTagsIndex), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)),
+	aboutListTags = api.About{Summary: "Lists the tags of a server", Rules: api.Rules(ruleTagsIndex),
+		Answers:  api.OK("The tags.", apidoc.Always(tagsAnswer)),
 		Failures: onServer}
-	aboutReplaceTags = api.About{Summary: "Replaces all tags of a server", Rules: api.Rules(ruleTagsUpdateAll), Answers: api.OK("The tags.", apidoc.Always(tagsAnswer)),
+	aboutReplaceTags = api.About{Summary: "Replaces all tags of a server", Rules: api.Rules(ruleTagsUpdateAll),
+		Answers:  api.OK("The tags.", apidoc.Always(tagsAnswer)),
 		Failures: changing}
-	aboutDeleteTags = api.About{Summary: "Deletes all tags of a server", Rules: api.Rules(ruleTagsDeleteAll), Answers: api.Done(http.StatusNoContent, "Deleted."),
+	aboutDeleteTags = api.About{Summary: "Deletes all tags of a server", Rules: api.Rules(ruleTagsDeleteAll),
+		Answers:  api.Done(http.StatusNoContent, "Deleted."),
 		Failures: changing}
 	aboutShowTag = api.About{
 		Summary:  "Says by its status whether a server has a tag",
@@ -126,8 +155,10 @@ var (
 		Failures: []apidoc.Failure{noServer, noTag, deadCell},
 	}
 	aboutAddTag = api.About{
-		Summary: "Adds a tag to a server", Notes: []string{noteNoTag}, Rules: api.Rules(ruleTagsUpdate), Failures: changing,
-		Answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL."}, {Status: http.StatusNoContent, Text: "The server has it already."}},
+		Summary: "Adds a tag to a server", Notes: []string{noteNoTag},
+		Rules: api.Rules(ruleTagsUpdate), Failures: changing,
+		Answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL."},
+			{Status: http.StatusNoContent, Text: "The server has it already."}},
 	}
 	aboutDeleteTag = api.About{
 		Summary:  "Deletes a tag of a server",
@@ -136,49 +167,64 @@ var (
 		Failures: append(changing[:3:3], noTag),
 	}
 
-	aboutListInstanceActions = api.About{Summary: "Lists what was done to a server, the newest first", Rules: api.Rules(ruleActionsList),
-		Notes:   []string{"From 2.21 on also of servers that were deleted. At most 500 are kept."},
-		Answers: api.OK("The actions.", api.ByVersion(instanceActionsAnswer)), Failures: append(onServer[:2:2], api.Failure(http.StatusBadRequest, "The marker does not exist."))}
-	aboutShowInstanceAction = api.About{Summary: "Shows what was done to a server by one request", Answers: api.OK("The action.", api.ByVersion(instanceActionAnswer)),
-		Rules:    []api.RuleUse{{Rule: ruleActionsShow, When: ""}, {Rule: ruleActionsEvents, When: "for events before 2.51, and for traceback and host"}},
+	aboutListInstanceActions = api.About{Summary: "Lists what was done to a server, the newest first",
+		Rules:    api.Rules(ruleActionsList),
+		Notes:    []string{"From 2.21 on also of servers that were deleted. At most 500 are kept."},
+		Answers:  api.OK("The actions.", api.ByVersion(instanceActionsAnswer)),
+		Failures: append(onServer[:2:2], api.Failure(http.StatusBadRequest, "The marker does not exist."))}
+	aboutShowInstanceAction = api.About{Summary: "Shows what was done to a server by one request",
+		Answers: api.OK("The action.", api.ByVersion(instanceActionAnswer)),
+		Rules: []api.RuleUse{{Rule: ruleActionsShow, When: ""},
+			{Rule: ruleActionsEvents, When: "for events before 2.51, and for traceback and host"}},
 		Failures: append(onServer[:2:2], api.Failure(http.StatusNotFound, "There is no such action."))}
 	aboutCreateRemoteConsole = api.About{Summary: "Makes the URL of a console", Rules: api.Rules(ruleRemoteConsoles),
-		Notes:   []string{"The only console is the serial one: `protocol` and `type` are `serial`. All others are refused with 400. " + noteConsole},
+		Notes: []string{"The only console is the serial one: `protocol` and `type` are `serial`. All others are " +
+			"refused with 400. " + noteConsole},
 		Answers: api.OK("The URL.", apidoc.Always(remoteConsoleAnswer)), Failures: consoleFailures}
 
-	aboutListLiveMigrations = api.About{Summary: "Lists the live migrations of a server: there are none", Rules: api.Rules(ruleServerMigrationsList),
+	aboutListLiveMigrations = api.About{Summary: "Lists the live migrations of a server: there are none",
+		Rules:   api.Rules(ruleServerMigrationsList),
 		Answers: api.OK("An empty list.", apidoc.Always(liveMigrationsAnswer)), Failures: []apidoc.Failure{noServer}}
-	aboutShowLiveMigration = api.About{Summary: "Shows a live migration: there are none", Rules: api.Rules(ruleServerMigrationsShow), Failures: []apidoc.Failure{noServer,
-		api.Failure(http.StatusNotFound, "Always.")}}
+	aboutShowLiveMigration = api.About{Summary: "Shows a live migration: there are none",
+		Rules: api.Rules(ruleServerMigrationsShow), Failures: []apidoc.Failure{noServer,
+			api.Failure(http.StatusNotFound, "Always.")}}
 	aboutAbortMigration = api.About{
 		Summary: "Ends a migration that has no destination yet, or waits for a host that is down; the server is kept",
 		Rules:   api.Rules(ruleServerMigrationAbort),
 		Notes: []string{
-			"Of all types, where Nova aborts live ones: the server goes back to where it was, or stays where it is or is confirmed to be. " +
-				"What ends by itself, and what waits for a decision, is a 409. `{migration}` is the number that `os-migrations` shows.",
+			"Of all types, where Nova aborts live ones: the server goes back to where it was, or stays where it is " +
+				"or is confirmed to be. " +
+				"What ends by itself, and what waits for a decision, is a 409. `{migration}` is the number that " +
+				"`os-migrations` shows.",
 		},
-		Answers:  api.Done(http.StatusAccepted, "It ends."),
-		Failures: append(changing[:3:3], api.Failure(http.StatusNotFound, "There is no such migration, or it is over.")),
+		Answers: api.Done(http.StatusAccepted, "It ends."),
+		Failures: append(changing[:3:3],
+			api.Failure(http.StatusNotFound, "There is no such migration, or it is over.")),
 	}
 )
 
-const noteConsole = "The URL is for a browser: its page opens a websocket on the same path. Whether the host can show the console, the page says."
+const noteConsole = "The URL is for a browser: its page opens a websocket on the same path. Whether the host can " +
+	"show the console, the page says."
 
 var (
-	listFailures    = []apidoc.Failure{api.Failure(http.StatusBadRequest, "The marker is no server of the list, or a filter is refused.")}
+	listFailures = []apidoc.Failure{api.Failure(http.StatusBadRequest,
+		"The marker is no server of the list, or a filter is refused.")}
 	metaFailures    = []apidoc.Failure{noServer, deadCell}
 	putFailures     = append(changing[:3:3], overMeta)
 	consoleFailures = append(changing[:3:3], api.Failure(http.StatusBadRequest, "There is no such console."))
 
 	// shownRules are those that decide which members of servers are shown.
 	shownRules = []api.RuleUse{
-		{Rule: ruleExtendedAttrs, When: "for the members OS-EXT-SRV-ATTR"}, {Rule: ruleShowExtraSpecs, When: "for flavor.extra_specs"},
-		{Rule: ruleShowHostStatus, When: "for host_status"}, {Rule: ruleShowHostUnknown, When: "for a host_status of UNKNOWN"},
+		{Rule: ruleExtendedAttrs, When: "for the members OS-EXT-SRV-ATTR"},
+		{Rule: ruleShowExtraSpecs, When: "for flavor.extra_specs"},
+		{Rule: ruleShowHostStatus, When: "for host_status"},
+		{Rule: ruleShowHostUnknown, When: "for a host_status of UNKNOWN"},
 	}
 )
 
 func listRules(list, all api.Rule) []api.RuleUse {
-	return append([]api.RuleUse{{Rule: list, When: ""}, {Rule: all, When: "with all_tenants"}, {Rule: ruleServersAllFilters, When: "for all filters"}}, shownRules...)
+	return append([]api.RuleUse{{Rule: list, When: ""}, {Rule: all, When: "with all_tenants"},
+		{Rule: ruleServersAllFilters, When: "for all filters"}}, shownRules...)
 }
 
 // What the reference says about actions on servers.
@@ -209,7 +255,8 @@ var (
 		Answers:  api.Done(http.StatusAccepted, "It will stop."),
 		Failures: changing,
 	}
-	aboutReboot = api.About{Summary: "Reboots a server: SOFT asks the guest, HARD switches it off and on", Notes: []string{noteAccepted}, Rules: api.Rules(ruleServersReboot),
+	aboutReboot = api.About{Summary: "Reboots a server: SOFT asks the guest, HARD switches it off and on",
+		Notes: []string{noteAccepted}, Rules: api.Rules(ruleServersReboot),
 		Answers: api.Done(http.StatusAccepted, "It will reboot."), Failures: changing}
 	aboutRebuild = api.About{
 		Summary:  "Makes the guest of a server again from an image, on its host",
@@ -217,20 +264,26 @@ var (
 		Failures: append(changing[:3:3], overMeta),
 		Notes: []string{
 			noteAccepted,
-			"Whether the image exists the host finds out: if it does not, the server is in `ERROR`. `preserve_ephemeral`, `personality` and `trusted_image_certificates` " +
-				"are refused with 400 if they ask for something. New `user_data` is a 409 for a host that no administrator has enrolled.",
+			"Whether the image exists the host finds out: if it does not, the server is in `ERROR`. " +
+				"`preserve_ephemeral`, `personality` and `trusted_image_certificates` " +
+				"are refused with 400 if they ask for something. New `user_data` is a 409 for a host that no " +
+				"administrator has enrolled.",
 		},
-		Answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be rebuilt; Location is its URL.", Body: api.ByVersion(serverRebuilt)}},
+		Answers: []apidoc.Answer{{Status: http.StatusAccepted, Text: "It will be rebuilt; Location is its URL.",
+			Body: api.ByVersion(serverRebuilt)}},
 	}
 	aboutEvacuate = api.About{
 		Summary: "Makes a server on another host, because its own is down", Rules: api.Rules(ruleEvacuate),
-		Notes:   []string{"A host that is named is checked in any case: `force` makes no difference."},
-		Answers: api.OK("It will be evacuated. From 2.14 on there is no body.", api.ByVersion(evacuated)), Failures: moving,
+		Notes:    []string{"A host that is named is checked in any case: `force` makes no difference."},
+		Answers:  api.OK("It will be evacuated. From 2.14 on there is no body.", api.ByVersion(evacuated)),
+		Failures: moving,
 	}
 	aboutMigrate = api.About{
-		Summary:  "Moves a server to another host: its guest is shut down and started there",
-		Notes:    []string{"The argument is null before 2.56. Then it may name the host. The server becomes `VERIFY_RESIZE`, until `confirmResize` or `revertResize`."},
-		Rules:    []api.RuleUse{{Rule: ruleMigrate, When: ""}, {Rule: ruleMigrateToHost, When: "instead, if a host is named"}},
+		Summary: "Moves a server to another host: its guest is shut down and started there",
+		Notes: []string{"The argument is null before 2.56. Then it may name the host. The server becomes " +
+			"`VERIFY_RESIZE`, until `confirmResize` or `revertResize`."},
+		Rules: []api.RuleUse{{Rule: ruleMigrate, When: ""},
+			{Rule: ruleMigrateToHost, When: "instead, if a host is named"}},
 		Answers:  api.Done(http.StatusAccepted, "It will be migrated."),
 		Failures: moving,
 	}
@@ -248,15 +301,18 @@ var (
 	}
 
 	aboutReset = api.About{
-		Summary: "Says in which state a server is, `active` or `error`, without a task", Rules: api.Rules(ruleResetState),
+		Summary: "Says in which state a server is, `active` or `error`, without a task",
+		Rules:   api.Rules(ruleResetState),
 		Notes: []string{
-			"Nothing is done to its guest. A server that is deleted, softly or for good, or that moves, is a 409, and so is `active` for one that was never built; Nova takes all of these.",
+			"Nothing is done to its guest. A server that is deleted, softly or for good, or that moves, is a 409, " +
+				"and so is `active` for one that was never built; Nova takes all of these.",
 		},
 		Answers: api.Done(http.StatusAccepted, "It is in the state."), Failures: changing,
 	}
 
 	aboutConsoleOutput = api.About{
-		Summary: "Shows the end of what a guest wrote to its serial console: so many lines of its last 100 KiB", Rules: api.Rules(ruleConsoleOutput),
+		Summary: "Shows the end of what a guest wrote to its serial console: so many lines of its last 100 KiB",
+		Rules:   api.Rules(ruleConsoleOutput),
 		Notes:   []string{"`length` is the number of lines; all for -1, null and none."},
 		Answers: api.OK("The output.", apidoc.Always(consoleOutputAnswer)),
 		Failures: append(changing[:3:3], api.Failure(http.StatusNotImplemented, "The host keeps no console logs."),
@@ -269,8 +325,10 @@ var (
 		Answers:  api.OK("The URL.", apidoc.Always(consoleAnswer)),
 		Failures: consoleFailures,
 	}
-	aboutVNCConsole   = api.About{Summary: "Asks for a graphical console: there are none", Rules: api.Rules(ruleRemoteConsoles), Failures: noConsole}
-	aboutSPICEConsole = api.About{Summary: "Asks for a graphical console: there are none", Rules: api.Rules(ruleRemoteConsoles), Failures: noConsole}
+	aboutVNCConsole = api.About{Summary: "Asks for a graphical console: there are none",
+		Rules: api.Rules(ruleRemoteConsoles), Failures: noConsole}
+	aboutSPICEConsole = api.About{Summary: "Asks for a graphical console: there are none",
+		Rules: api.Rules(ruleRemoteConsoles), Failures: noConsole}
 
 	overQuota = api.Failure(http.StatusForbidden, "The quota is used up.")
 	noConsole = []apidoc.Failure{noServer, api.Failure(http.StatusBadRequest, "Always.")}

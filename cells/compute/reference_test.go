@@ -59,28 +59,35 @@ func different(r *http.Request, sent []byte, status int, header http.Header, ans
 	path := r.URL.Path
 	own := strings.Split(r.Header.Get("X-Auth-Token")+":", ":")[1]
 	if rest := strings.TrimPrefix(path, api.Prefix); strings.Contains(rest, "/") {
-		if project, below, _ := strings.Cut(rest, "/"); project != "" && (project == own || strings.Trim(project, "0123456789abcdef-") == "") {
+		if project, below, _ := strings.Cut(rest, "/"); project != "" &&
+			(project == own || strings.Trim(project, "0123456789abcdef-") == "") {
 			path = api.Prefix + below
 		}
 	}
 	switch {
 	case path == "/v2.1":
 		path = api.Prefix
-	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == consolePath, path == thingsPath, status == statusClientClosed:
+	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == consolePath, path == thingsPath,
+		status == statusClientClosed:
 		return nil // the documents whatever the method; for browsers; a route of the tests; not answered
 	}
 	shown := r.Clone(r.Context())
 	shown.URL.Path = path
 	return errors.Join(askedRule(shown, sent, answer), d.Check(&openapi.Exchange{
-		Request: shown, Sent: sent, Version: header.Get("X-OpenStack-Nova-API-Version"), Status: status, Answer: answer, AnswerHeaders: header,
+		Request: shown, Sent: sent, Version: header.Get("X-OpenStack-Nova-API-Version"), Status: status,
+		Answer: answer, AnswerHeaders: header,
 		Malformed: malformed(string(answer)),
 	}))
 }
 
 var (
-	schemaError = regexp.MustCompile(`"message":"(Invalid input for field/attribute|Additional properties are not allowed|\S* is a required property)`)
+	schemaError = regexp.MustCompile(
+		`"message":"(Invalid input for field/attribute|Additional properties are not allowed|\S* is a ` +
+			`required property)`)
 	// notInSchemas are refusals for what JSON Schema cannot say; see jsonkit.Document.
-	notInSchemas = regexp.MustCompile(`Value: -?[0-9. ]+\. -?[0-9. ]+ is (less|greater) than|is not a '(base64|uuid|ipv4|ipv6)'|is not valid under any of the given schemas|does not match '\^\[printable|does not match '\^\(\?! \)`)
+	notInSchemas = regexp.MustCompile(
+		`Value: -?[0-9. ]+\. -?[0-9. ]+ is (less|greater) than|is not a '(base64|uuid|ipv4|ipv6)'|is not valid ` +
+			`under any of the given schemas|does not match '\^\[printable|does not match '\^\(\?! \)`)
 )
 
 // malformed says whether a refusal is for a body that does not fit its schema.
@@ -111,8 +118,10 @@ func askedRule(r *http.Request, sent, answer []byte) error {
 			what, rule = found.Route.Actions[name].About, found.Route.Actions[name].Rule
 		}
 	}
-	if rule.Name != string(named[1]) && !slices.ContainsFunc(what.Rules, func(u api.RuleUse) bool { return u.Rule.Name == string(named[1]) }) {
-		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so", r.Method, found.Route.Path, named[1])
+	if rule.Name != string(named[1]) && !slices.ContainsFunc(what.Rules,
+		func(u api.RuleUse) bool { return u.Rule.Name == string(named[1]) }) {
+		return fmt.Errorf("%s %s asks for the rule %s, and the reference does not say so",
+			r.Method, found.Route.Path, named[1])
 	}
 	return nil
 }
@@ -163,7 +172,8 @@ func TestHistoryIsThatOfTheReference(t *testing.T) {
 			bodies = append(bodies, answer.Body)
 		}
 		for _, b := range bodies {
-			for v := max(c.Since, int(api.MinVersion)) + 1; b != nil && v <= int(api.MaxVersion) && (c.Until == 0 || v <= c.Until); v++ {
+			for v := max(c.Since, int(api.MinVersion)) + 1; b != nil && v <= int(api.MaxVersion) &&
+				(c.Until == 0 || v <= c.Until); v++ {
 				if !gocmp.Equal(documentOf(b, v-1), documentOf(b, v)) {
 					note(v, c, "has another body")
 				}

@@ -50,7 +50,8 @@ var remoteConsoleSchemas = func() api.SchemaSteps {
 	protocols := []any{"vnc", "spice", "serial", "rdp"}
 	types := []any{"novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5"}
 	return api.SchemaSteps{
-		{Since: vMKSConsoles, Schema: body(append(protocols[:len(protocols):len(protocols)], "mks"), append(types[:len(types):len(types)], "webmks"))},
+		{Since: vMKSConsoles, Schema: body(append(protocols[:len(protocols):len(protocols)], "mks"),
+			append(types[:len(types):len(types)], "webmks"))},
 		{Since: vRemoteConsoles, Schema: body(protocols, types)},
 	}
 }()
@@ -71,7 +72,8 @@ func (a *API) createRemoteConsole(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.JSON(http.StatusOK, new(api.Object).Add("remote_console", new(api.Object).Add("protocol", protocol).Add("type", kind).Add("url", url)))
+	return x.JSON(http.StatusOK, new(api.Object).
+		Add("remote_console", new(api.Object).Add("protocol", protocol).Add("type", kind).Add("url", url)))
 }
 
 // consoleAction is the action of before there was one call for all consoles.
@@ -80,14 +82,17 @@ func (a *API) consoleAction(what *api.About, types ...any) api.Action {
 		About:   what,
 		Until:   vRemoteConsoles - 1,
 		Instead: "POST /servers/{server_id}/remote-consoles",
-		Schemas: api.Once(js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}}, "type")),
+		Schemas: api.Once(
+			js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}},
+				"type")),
 		Do: a.onServer(func(x *api.Exchange, m apidb.Mapping, argument *js.Object) error {
 			kind := api.MemberString(argument, "type")
 			url, err := a.consoleURL(x, m, kind == consoleSerial, kind)
 			if err != nil {
 				return err
 			}
-			return x.JSON(http.StatusOK, new(api.Object).Add("console", new(api.Object).Add("type", kind).Add("url", url)))
+			return x.JSON(http.StatusOK, new(api.Object).
+				Add("console", new(api.Object).Add("type", kind).Add("url", url)))
 		}),
 	}
 }
@@ -109,7 +114,8 @@ func (a *API) consoleURL(x *api.Exchange, m apidb.Mapping, is bool, kind string)
 		return "", api.Conflict("Instance %s is not ready", server.UUID)
 	}
 	token := rand.Text() + rand.Text() // 260 bits
-	if err := a.store.AddConsoleToken(x.Context(), token, server.UUID, a.service.Now().Add(a.options.TokenTTL)); err != nil {
+	if err := a.store.AddConsoleToken(x.Context(), token,
+		server.UUID, a.service.Now().Add(a.options.TokenTTL)); err != nil {
 		return "", err
 	}
 	return a.consoleBase(x) + "?token=" + token, nil

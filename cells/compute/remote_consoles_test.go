@@ -26,7 +26,8 @@ func (c *consoleHost) urlOf() string {
 	got := c.do(member, "2.71", "POST", "/v2.1/servers/"+c.id+"/remote-consoles", askSerial)
 	console, _ := got.body["remote_console"].(map[string]any)
 	url, _ := console["url"].(string)
-	if got.status != 200 || console["protocol"] != "serial" || console["type"] != "serial" || !strings.Contains(url, "/serial-console?token=") {
+	if got.status != 200 || console["protocol"] != "serial" || console["type"] != "serial" ||
+		!strings.Contains(url, "/serial-console?token=") {
 		c.t.Fatalf("%d %s", got.status, got.text)
 	}
 	return url
@@ -49,16 +50,20 @@ func TestRemoteConsoles(t *testing.T) {
 		{"2.1", "/action", `{"os-getSerialConsole":{"type":"serial"}}`, 200, "http://compute/serial-console?token="},
 		{"2.5", "/action", `{"os-getSerialConsole":{"type":"serial"}}`, 200, `"type": "serial"`},
 		{"2.5", "/action", `{"os-getVNCConsole":{"type":"novnc"}}`, 400, "Unavailable console type novnc."},
-		{"2.5", "/action", `{"os-getSPICEConsole":{"type":"spice-html5"}}`, 400, "Unavailable console type spice-html5."},
+		{"2.5", "/action", `{"os-getSPICEConsole":{"type":"spice-html5"}}`, 400,
+			"Unavailable console type spice-html5."},
 		{"2.5", "/action", `{"os-getSerialConsole":{"type":"novnc"}}`, 400, "novnc"},
 		{"2.5", "/action", `{"os-getSerialConsole":{}}`, 400, "type"},
 		{"2.6", "/action", `{"os-getSerialConsole":{"type":"serial"}}`, 400, "remote-consoles"},
 		{"2.5", "/remote-consoles", askSerial, 404, "could not be found"},
 		{"2.6", "/remote-consoles", askSerial, 200, "serial"},
-		{"2.6", "/remote-consoles", `{"remote_console":{"protocol":"vnc","type":"novnc"}}`, 400, "Unavailable console type novnc."},
-		{"2.6", "/remote-consoles", `{"remote_console":{"protocol":"rdp","type":"rdp-html5"}}`, 400, "Unavailable console type rdp."},
+		{"2.6", "/remote-consoles", `{"remote_console":{"protocol":"vnc","type":"novnc"}}`, 400,
+			"Unavailable console type novnc."},
+		{"2.6", "/remote-consoles", `{"remote_console":{"protocol":"rdp","type":"rdp-html5"}}`, 400,
+			"Unavailable console type rdp."},
 		{"2.7", "/remote-consoles", `{"remote_console":{"protocol":"mks","type":"webmks"}}`, 400, "mks"},
-		{"2.8", "/remote-consoles", `{"remote_console":{"protocol":"mks","type":"webmks"}}`, 400, "Unavailable console type webmks."},
+		{"2.8", "/remote-consoles", `{"remote_console":{"protocol":"mks","type":"webmks"}}`, 400,
+			"Unavailable console type webmks."},
 		{"2.6", "/remote-consoles", `{"remote_console":{"protocol":"serial"}}`, 400, "type"},
 	} {
 		got := c.do(member, tt.version, "POST", path+tt.path, tt.body)
@@ -99,7 +104,8 @@ func TestConsoleProxy(t *testing.T) {
 	defer cancel()
 	dial := func(url string, header http.Header) (*websocket.Conn, int) {
 		t.Helper()
-		socket, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{Subprotocols: []string{"binary"}, HTTPHeader: header})
+		socket, resp, err := websocket.Dial(ctx, url,
+			&websocket.DialOptions{Subprotocols: []string{"binary"}, HTTPHeader: header})
 		if resp == nil {
 			t.Fatal(err)
 		}
@@ -113,11 +119,14 @@ func TestConsoleProxy(t *testing.T) {
 	text, err := io.ReadAll(page.Body)
 	_ = page.Body.Close()
 	policy := page.Header.Get("Content-Security-Policy")
-	if err != nil || page.StatusCode != http.StatusOK || !strings.Contains(string(text), "<!doctype html>") || strings.Contains(policy, "unsafe") ||
-		!strings.Contains(policy, "default-src 'none'") || page.Header.Get("Cache-Control") != "no-store" || page.Header.Get("Referrer-Policy") != "no-referrer" {
+	if err != nil || page.StatusCode != http.StatusOK || !strings.Contains(string(text), "<!doctype html>") ||
+		strings.Contains(policy, "unsafe") ||
+		!strings.Contains(policy, "default-src 'none'") ||
+		page.Header.Get("Cache-Control") != "no-store" || page.Header.Get("Referrer-Policy") != "no-referrer" {
 		t.Errorf("%d %v %v", page.StatusCode, page.Header, err)
 	}
-	if posted, err := http.Post(url, "text/plain", nil); err != nil || posted.StatusCode != http.StatusMethodNotAllowed || posted.Body.Close() != nil {
+	if posted, err := http.Post(url, "text/plain", nil); err != nil ||
+		posted.StatusCode != http.StatusMethodNotAllowed || posted.Body.Close() != nil {
 		t.Errorf("POST: %v, %v", posted, err)
 	}
 
@@ -128,18 +137,21 @@ func TestConsoleProxy(t *testing.T) {
 		}
 		for _, typed := range []string{"hello", "\x00\xff"} {
 			testproc.Check(t, socket.Write(ctx, websocket.MessageBinary, []byte(typed)))
-			if kind, got, err := socket.Read(ctx); err != nil || kind != websocket.MessageBinary || string(got) != typed {
+			if kind, got, err := socket.Read(ctx); err != nil ||
+				kind != websocket.MessageBinary || string(got) != typed {
 				t.Errorf("%q: %q, %v", typed, got, err)
 			}
 		}
-		testproc.Eventually(t, testproc.Patience, "the request is over while its console is open", testproc.True(func() bool { return c.api.InFlight() == 0 }))
+		testproc.Eventually(t, testproc.Patience, "the request is over while its console is open",
+			testproc.True(func() bool { return c.api.InFlight() == 0 }))
 		testproc.Check(t, socket.Write(ctx, websocket.MessageText, []byte("x")))
 		if _, _, err := socket.Read(ctx); websocket.CloseStatus(err) != websocket.StatusNormalClosure {
 			t.Errorf("the guest is off: %v", err)
 		}
 	}
 	for origin, want := range map[string]int{
-		"https://evil.example.org": 403, strings.Replace(api.URL, "http", "https", 1): 403, "null": 403, "http://127.0.0.1": 101,
+		"https://evil.example.org": 403, strings.Replace(api.URL, "http", "https", 1): 403,
+		"null": 403, "http://127.0.0.1": 101,
 	} {
 		if _, status := dial(url, http.Header{"Origin": {origin}}); status != want {
 			t.Errorf("origin %s: %d, want %d", origin, status, want)
@@ -151,10 +163,12 @@ func TestConsoleProxy(t *testing.T) {
 		}
 	}
 	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) {
-		end.Abort(&cellwire.Error{Status: 409, Code: cellwire.CodeConflict, Message: "Instance x: its serial console is in use" + strings.Repeat("é", 200)})
+		end.Abort(&cellwire.Error{Status: 409, Code: cellwire.CodeConflict,
+			Message: "Instance x: its serial console is in use" + strings.Repeat("é", 200)})
 	})
 	socket, _ := dial(url, nil)
-	if _, _, err := socket.Read(ctx); websocket.CloseStatus(err) != websocket.StatusInternalError || !strings.Contains(err.Error(), "is in use") {
+	if _, _, err := socket.Read(ctx); websocket.CloseStatus(err) != websocket.StatusInternalError ||
+		!strings.Contains(err.Error(), "is in use") {
 		t.Errorf("a console in use: %v", err)
 	}
 	c.serves(echoes)

@@ -27,12 +27,15 @@ func (a *API) actionRoutes() []api.Route {
 		"reboot":      {Schemas: api.Once(rebootSchema), Do: a.onServer(a.rebootServer), About: &aboutReboot},
 		"rebuild":     {Schemas: rebuildSchemas, Do: a.onServer(a.rebuildServer), About: &aboutRebuild},
 
-		"evacuate":            {Schemas: evacuateSchemas, Do: a.onServer(a.evacuateServer), About: &aboutEvacuate},
-		"migrate":             {Schemas: migrateSchemas, Do: a.onServer(a.migrateServer), About: &aboutMigrate},
-		"confirmResize":       {Do: a.onServer(a.decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)), About: &aboutConfirm},
-		"revertResize":        {Do: a.onServer(a.decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)), About: &aboutRevert},
-		"os-resetState":       {Schemas: api.Once(resetSchema), Do: a.onServer(a.resetServer), About: &aboutReset},
-		"os-getConsoleOutput": {Schemas: api.Once(consoleOutputSchema), Do: a.onServer(a.consoleOutput), About: &aboutConsoleOutput},
+		"evacuate": {Schemas: evacuateSchemas, Do: a.onServer(a.evacuateServer), About: &aboutEvacuate},
+		"migrate":  {Schemas: migrateSchemas, Do: a.onServer(a.migrateServer), About: &aboutMigrate},
+		"confirmResize": {Do: a.onServer(
+			a.decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)), About: &aboutConfirm},
+		"revertResize": {Do: a.onServer(
+			a.decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)), About: &aboutRevert},
+		"os-resetState": {Schemas: api.Once(resetSchema), Do: a.onServer(a.resetServer), About: &aboutReset},
+		"os-getConsoleOutput": {Schemas: api.Once(consoleOutputSchema),
+			Do: a.onServer(a.consoleOutput), About: &aboutConsoleOutput},
 		"os-getSerialConsole": a.consoleAction(&aboutSerialConsole, consoleSerial),
 		"os-getVNCConsole":    a.consoleAction(&aboutVNCConsole, "novnc", "xvpvnc"),
 		"os-getSPICEConsole":  a.consoleAction(&aboutSPICEConsole, "spice-html5"),
@@ -40,7 +43,9 @@ func (a *API) actionRoutes() []api.Route {
 }
 
 // onServer is an action on the server of the path, which the caller may know of.
-func (a *API) onServer(do func(x *api.Exchange, m apidb.Mapping, argument *js.Object) error) func(*api.Exchange, *js.Object) error {
+func (a *API) onServer(
+	do func(x *api.Exchange, m apidb.Mapping, argument *js.Object) error,
+) func(*api.Exchange, *js.Object) error {
 	return func(x *api.Exchange, argument *js.Object) error {
 		m, err := a.mapping(x, x.Param("id"))
 		if err != nil {
@@ -67,7 +72,9 @@ func (a *API) rebootServer(x *api.Exchange, m apidb.Mapping, argument *js.Object
 // powerAction is an action that changes the power of a guest: 202 when its cell has it. Its host
 // does it when it is up. Cost: two reads of the API database, and one request to one cell, which
 // also checks the state.
-func (a *API) powerAction(rule api.Rule, power cellwire.PowerAction) func(*api.Exchange, apidb.Mapping, *js.Object) error {
+func (a *API) powerAction(
+	rule api.Rule, power cellwire.PowerAction,
+) func(*api.Exchange, apidb.Mapping, *js.Object) error {
 	return func(x *api.Exchange, m apidb.Mapping, _ *js.Object) error {
 		if err := x.Allow(rule, m.ProjectID); err != nil {
 			return err
@@ -79,9 +86,10 @@ func (a *API) powerAction(rule api.Rule, power cellwire.PowerAction) func(*api.E
 		case building != nil:
 			err = power.Check(building)
 		default:
-			_, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
-				return c.Power(ctx, m.InstanceUUID, power)
-			})
+			_, err = gather.One(x.Context(), a.gatherer, cell,
+				func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+					return c.Power(ctx, m.InstanceUUID, power)
+				})
 		}
 		if err != nil {
 			return inNovasWords(err, string(power), m.InstanceUUID)

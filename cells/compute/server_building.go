@@ -90,7 +90,8 @@ func matches(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 			return false
 		}
 	}
-	return among(q.UUIDs, s.UUID) && among(q.VMStates, s.VMState) && among(q.TaskStates, s.TaskState) && among(q.PowerStates, s.PowerState) &&
+	return among(q.UUIDs, s.UUID) && among(q.VMStates, s.VMState) && among(q.TaskStates, s.TaskState) &&
+		among(q.PowerStates, s.PowerState) &&
 		among(q.Hosts, s.Host) && (!q.NoImage || s.ImageRef == "") &&
 		is(q.LaunchIndex, s.LaunchIndex) && is(q.Locked, s.Locked) && is(q.ConfigDrive, s.ConfigDrive) &&
 		tagged(s.Tags, q) && changed(s, q)
@@ -119,7 +120,8 @@ func changed(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 	if s.UpdatedAt != nil {
 		at = *s.UpdatedAt
 	}
-	return (q.ChangedSince == nil || !at.Before(*q.ChangedSince)) && (q.ChangedBefore == nil || !at.After(*q.ChangedBefore))
+	return (q.ChangedSince == nil || !at.Before(*q.ChangedSince)) &&
+		(q.ChangedBefore == nil || !at.After(*q.ChangedBefore))
 }
 
 // compareBy compares two servers in a column that servers can be sorted by. Columns that servers

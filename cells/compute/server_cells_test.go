@@ -35,20 +35,24 @@ func (c *cloud) realCells() (servers []*httptest.Server) {
 	c.t.Helper()
 	for n := range 3 {
 		name := fmt.Sprintf("cell%d", n)
-		store := testproc.Try(celldb.Open(context.Background(), cellTemplate(name).Fresh(c.t), name, celldb.Options{})).Or(c.t)
-		service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
+		store := testproc.Try(celldb.Open(context.Background(), cellTemplate(name).Fresh(c.t), name, celldb.Options{})).
+			Or(c.t)
+		service, err := cell.New(cell.Config{Store: store,
+			Auth: cell.NoAuth(), ServiceDownTime: time.Hour, StreamWait: time.Minute, Logger: zerolog.Nop()})
 		testproc.Check(c.t, err)
 		server := httptest.NewServer(service)
 		c.t.Cleanup(func() {
 			server.Close()
 			testproc.NoError(c.t, store.Close())
 		})
-		testproc.Check(c.t, c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(n), Name: name, URL: server.URL}))
+		testproc.Check(c.t,
+			c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(n), Name: name, URL: server.URL}))
 		servers = append(servers, server)
 	}
-	c.api.cells = gatherReader{gather.New(gather.Options{Timeout: time.Minute, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
-		return cellclient.New(cellclient.Config{URL: cell.URL})
-	}})}
+	c.api.cells = gatherReader{gather.New(gather.Options{Timeout: time.Minute, Logger: zerolog.Nop(),
+		Client: func(cell apidb.Cell) (*cellclient.Client, error) {
+			return cellclient.New(cellclient.Config{URL: cell.URL})
+		}})}
 	return servers
 }
 
@@ -108,13 +112,15 @@ func TestListsOfCells(t *testing.T) {
 			}
 		}
 	}
-	for query, want := range map[string]int{"name=^s1$": 6, "host=h1": 7, "status=ERROR": 13, "status=BUILD": 26, "name=nothing": 0, "uuid=" + uuid(5): 1} {
+	for query, want := range map[string]int{"name=^s1$": 6,
+		"host=h1": 7, "status=ERROR": 13, "status=BUILD": 26, "name=nothing": 0, "uuid=" + uuid(5): 1} {
 		if found := ids("/v2.1/servers?" + query); len(found) != want {
 			t.Errorf("%s: %d servers, not %d", query, len(found), want)
 		}
 	}
 	shown := c.ask(member, "2.69", "/v2.1/servers/"+uuid(3))
-	if record, is := shown.body["server"].(map[string]any); !is || record["status"] != "ERROR" || record["fault"].(map[string]any)["message"] != "No valid host was found." {
+	if record, is := shown.body["server"].(map[string]any); !is || record["status"] != "ERROR" ||
+		record["fault"].(map[string]any)["message"] != "No valid host was found." {
 		t.Errorf("%d %s", shown.status, shown.text)
 	}
 	if hidden := c.ask(administrator, "2.69", "/v2.1/servers/"+uuid(40)); hidden.status != http.StatusNotFound {
@@ -132,7 +138,8 @@ func TestListsOfCells(t *testing.T) {
 	if down != 14 { // with the hidden one, whose mapping says that it is there
 		t.Errorf("%d servers are unknown, not 14", down)
 	}
-	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 || got.body["server"].(map[string]any)["status"] != api.StatusUnknown {
+	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 ||
+		got.body["server"].(map[string]any)["status"] != api.StatusUnknown {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 }

@@ -85,7 +85,8 @@ func (a *API) restoreServer(x *api.Exchange, m apidb.Mapping, _ *jsonkit.Object)
 		{"task_state", server.TaskState, ""},
 	} {
 		if state.is != state.wanted {
-			return api.Conflict("Cannot 'restore' instance %s while it is in %s %s", m.InstanceUUID, state.kind, state.is)
+			return api.Conflict("Cannot 'restore' instance %s while it is in %s %s",
+				m.InstanceUUID, state.kind, state.is)
 		}
 	}
 	if _, err = a.scheduler.Restore(x.Context(), m); err != nil {

@@ -95,14 +95,18 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		{who: member, version: "2.69", query: "all_tenants=0", want: unknown},
 		{
 			who: administrator, version: "2.69", query: "all_tenants=abc", status: 400,
-			says: "badRequest: Unrecognized value 'abc', acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
+			says: "badRequest: Unrecognized value 'abc', acceptable values are: '0', '1', 'f', 'false', 'n', 'no', " +
+				"'off', 'on', 't', 'true', 'y', 'yes'",
 		},
-		{who: member, version: "2.69", query: "all_tenants=1", status: 403, says: "forbidden: Policy doesn't allow os_compute_api:servers:LIST:get_all_tenants to be performed."},
+		{who: member, version: "2.69", query: "all_tenants=1", status: 403,
+			says: "forbidden: Policy doesn't allow os_compute_api:servers:LIST:get_all_tenants to be performed."},
 
 		// The filters that the specification allows, by which all servers can be judged.
-		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p2",
+			want: []string{"UNKNOWN:6", "c2-x"}},
 		{who: administrator, version: "2.69", query: "all_tenants=1&tenant_id=p2", want: []string{"UNKNOWN:6", "c2-x"}},
-		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p2&deleted=False", want: []string{"UNKNOWN:6", "c2-x"}},
+		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p2&deleted=False",
+			want: []string{"UNKNOWN:6", "c2-x"}},
 		{who: administrator, version: "2.69", query: "all_tenants=1&project_id=p3", want: none},
 		{who: administrator, version: "2.69", query: "all_tenants=1&deleted=False", want: everybody},
 		{who: administrator, version: "2.69", query: "project_id=p1", want: unknown},
@@ -111,7 +115,8 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		{who: administrator, version: "2.69", query: "deleted=0", want: unknown},
 		{who: administrator, version: "2.69", query: "deleted=False&status=ACTIVE", want: []string{"c2-a"}},
 		{who: administrator, version: "2.69", query: "deleted=False&limit=1000", want: skipped},
-		{who: administrator, version: "2.69", query: "deleted=False&soft_deleted=1", want: []string{"build", "c2-b", "c2-a", "c0-a"}},
+		{who: administrator, version: "2.69", query: "deleted=False&soft_deleted=1",
+			want: []string{"build", "c2-b", "c2-a", "c0-a"}},
 		{who: administrator, version: "2.68", query: "deleted=False", want: skipped},
 		{who: administrator, version: "2.69", query: "deleted=True&project_id=p1", want: none},
 
@@ -139,19 +144,28 @@ func TestListsWhileACellIsDown(t *testing.T) {
 		{who: member, version: "2.69", query: "limit=3", want: []string{"build", "c2-b", "c2-a"}},
 		{who: member, version: "2.69", query: "limit=1000", want: skipped},
 		{who: member, version: "2.69", query: "limit=0", want: none},
-		{who: member, version: "2.69", query: "limit=-1", status: 400, says: "badRequest: Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"},
+		{who: member, version: "2.69", query: "limit=-1",
+			status: 400,
+			says:   "badRequest: Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"},
 		{who: member, version: "2.69", query: "sort_key=display_name", want: []string{"build", "c2-b", "c2-a", "c0-a"}},
 		{who: member, version: "2.69", query: "sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
 		{who: member, version: "2.69", query: "sort_key=vcpus", want: skipped},
-		{who: member, version: "2.69", query: "sort_key=host", status: 403, says: "forbidden: Only administrators can sort servers by host"},
-		{who: administrator, version: "2.69", query: "sort_key=host&sort_dir=asc", want: []string{"build", "c0-a", "c2-a", "c2-b"}},
-		{who: member, version: "2.69", query: "marker=" + uuid(4), status: 500, says: "computeFault: DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back."},
+		{who: member, version: "2.69", query: "sort_key=host", status: 403,
+			says: "forbidden: Only administrators can sort servers by host"},
+		{who: administrator, version: "2.69", query: "sort_key=host&sort_dir=asc",
+			want: []string{"build", "c0-a", "c2-a", "c2-b"}},
+		{who: member, version: "2.69", query: "marker=" +
+			uuid(4), status: 500,
+			says: "computeFault: DBError: The cell of the marker is not responding. List from the beginning, or try " +
+				"again when it is back."},
 		{who: member, version: "2.69", query: "marker=" + uuid(5), want: []string{"c2-a", "c0-a"}},
 		{who: member, version: "2.69", query: "marker=" + uuid(1), want: none},
 		{who: member, version: "2.69", query: "marker=" + uuid(1) + "&sort_dir=asc", want: []string{"c2-a", "c2-b"}},
 		{who: member, version: "2.69", query: "marker=" + uuid(11), want: []string{"c2-b", "c2-a", "c0-a"}},
-		{who: member, version: "2.69", query: "marker=" + uuid(99), status: 400, says: "badRequest: marker [" + uuid(99) + "] not found"},
-		{who: member, version: "2.69", query: "marker=" + uuid(7), status: 400, says: "badRequest: marker [" + uuid(7) + "] not found"},
+		{who: member, version: "2.69", query: "marker=" +
+			uuid(99), status: 400, says: "badRequest: marker [" + uuid(99) + "] not found"},
+		{who: member, version: "2.69", query: "marker=" +
+			uuid(7), status: 400, says: "badRequest: marker [" + uuid(7) + "] not found"},
 		{who: member, version: "2.69", query: "marker=abc", status: 400, says: "badRequest: marker [abc] not found"},
 	} {
 		for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
@@ -162,7 +176,8 @@ func TestListsWhileACellIsDown(t *testing.T) {
 				}
 				got := c.ask(tt.who, tt.version, path+"?"+tt.query)
 				if tt.status != 0 {
-					if says := strings.Replace(tt.says, "LIST", kind, 1); got.status != tt.status || got.message() != says {
+					if says := strings.Replace(tt.says, "LIST", kind, 1); got.status != tt.status ||
+						got.message() != says {
 						t.Errorf("%d %s, not %d %s", got.status, got.message(), tt.status, says)
 					}
 					return
@@ -186,36 +201,42 @@ func TestMinimalRecords(t *testing.T) {
 		map[string]any{"rel": "bookmark", "href": "http://compute/servers/" + id},
 	}
 	brief := map[string]any{"id": id, "status": "UNKNOWN", "links": links}
-	detail := map[string]any{"id": id, "status": "UNKNOWN", "tenant_id": "p1", "created": "2024-05-01T12:03:00Z", "links": links}
+	detail := map[string]any{"id": id, "status": "UNKNOWN",
+		"tenant_id": "p1", "created": "2024-05-01T12:03:00Z", "links": links}
 	whole := map[string]any{
 		"id": id, "status": "UNKNOWN", "tenant_id": "p1", "created": "2024-05-01T12:03:00Z", "links": links,
 		"image": map[string]any{"id": "70a599e0-31e7-49b7-b260-868f441e862b", "links": []any{
 			map[string]any{"rel": "bookmark", "href": "http://compute/images/70a599e0-31e7-49b7-b260-868f441e862b"},
 		}},
-		"flavor":                      map[string]any{"vcpus": 1.0, "ram": 512.0, "disk": 1.0, "ephemeral": 0.0, "swap": 0.0, "original_name": "m1.tiny", "extra_specs": map[string]any{}},
+		"flavor": map[string]any{"vcpus": 1.0, "ram": 512.0, "disk": 1.0, "ephemeral": 0.0,
+			"swap": 0.0, "original_name": "m1.tiny", "extra_specs": map[string]any{}},
 		"OS-EXT-AZ:availability_zone": "UNKNOWN", "OS-EXT-STS:power_state": 0.0, "user_id": "u-p1",
 	}
 	for path, want := range map[string]any{"/v2.1/servers": brief, "/v2.1/servers/detail": detail} {
 		got := c.ask(member, "2.69", path).body["servers"].([]any)[1]
 		testproc.Samef(t, gocmp.Diff(want, got), "%s", path)
 	}
-	if diff := gocmp.Diff(map[string]any{"server": whole}, c.ask(member, "2.69", "/v2.1/servers/"+id).body); diff != "" {
+	if diff := gocmp.Diff(map[string]any{"server": whole},
+		c.ask(member, "2.69", "/v2.1/servers/"+id).body); diff != "" {
 		t.Errorf("show (-want +got):\n%s", diff)
 	}
 	// Booted from no image, with a zone that was asked for, of a user who is not known.
 	none := c.ask(member, "2.69", "/v2.1/servers/"+uuid(10)).body["server"].(map[string]any)
-	if image, is := none["image"].(map[string]any); !is || image["id"] != "no-image" || none["OS-EXT-AZ:availability_zone"] != "UNKNOWN" {
+	if image, is := none["image"].(map[string]any); !is ||
+		image["id"] != "no-image" || none["OS-EXT-AZ:availability_zone"] != "UNKNOWN" {
 		t.Errorf("booted from no image: %v", none)
 	}
 	s := server(20, "zoned")
 	s.Zone = "az1"
 	c.has(1, s)
-	if zoned := c.ask(member, "2.69", "/v2.1/servers/"+uuid(20)).body["server"].(map[string]any); zoned["OS-EXT-AZ:availability_zone"] != "az1" {
+	if zoned := c.ask(member, "2.69", "/v2.1/servers/"+uuid(20)).
+		body["server"].(map[string]any); zoned["OS-EXT-AZ:availability_zone"] != "az1" {
 		t.Errorf("with a zone: %v", zoned)
 	}
 	old := c.api.store
 	c.api.store = specless{Store: old}
-	if view := c.ask(member, "2.69", "/v2.1/servers/"+id).body["server"].(map[string]any); view["user_id"] != "UNKNOWN" {
+	if view := c.ask(member, "2.69", "/v2.1/servers/"+id).
+		body["server"].(map[string]any); view["user_id"] != "UNKNOWN" {
 		t.Errorf("without a user: %v", view)
 	}
 }
@@ -280,7 +301,8 @@ func TestShowWhileACellIsDown(t *testing.T) {
 	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 404 || got.message() != missing(4) {
 		t.Errorf("a cell that does not know it: %d %s", got.status, got.text)
 	}
-	if got := c.ask(member, "2.69", "/v2.1/servers/not-a-uuid"); got.status != 404 || got.message() != "itemNotFound: Instance not-a-uuid could not be found." {
+	if got := c.ask(member, "2.69", "/v2.1/servers/not-a-uuid"); got.status != 404 ||
+		got.message() != "itemNotFound: Instance not-a-uuid could not be found." {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 }
@@ -311,7 +333,8 @@ func TestOtherCellsDown(t *testing.T) {
 	}{
 		{[]int{0}, []string{"UNKNOWN:1", "build", "c1-old", "c2-b", "c1-b", "c2-a", "c1-a"}},
 		{[]int{1, 2}, []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3", "UNKNOWN:2", "build", "c0-a"}},
-		{[]int{0, 1, 2}, []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3", "UNKNOWN:2", "UNKNOWN:1", "build"}},
+		{[]int{0, 1, 2}, []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3",
+			"UNKNOWN:2", "UNKNOWN:1", "build"}},
 	} {
 		c := crowd(t, Options{ListSkipsDownCells: true})
 		for _, n := range tt.down {
@@ -320,7 +343,8 @@ func TestOtherCellsDown(t *testing.T) {
 		testproc.Samef(t, gocmp.Diff(tt.want, c.ask(member, "2.69", "/v2.1/servers/detail").names()), "%v", tt.down)
 		for _, n := range tt.down {
 			if n == 0 {
-				if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(1)); got.status != 200 || len(got.body["server"].(map[string]any)) != 10 {
+				if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(1)); got.status != 200 ||
+					len(got.body["server"].(map[string]any)) != 10 {
 					t.Errorf("the server in cell0: %d %s", got.status, got.text)
 				}
 			}

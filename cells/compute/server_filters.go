@@ -66,7 +66,8 @@ func (a *API) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 		l.query.ProjectID = x.Who.Project
 		l.nothing = x.Who.Project == "" // no project has no servers; it does not stand for all
 	}
-	l.limit, l.marker, l.hasMarker = api.ReadLimit(params, a.options.MaxLimit), params.Last("marker"), params.Has("marker")
+	l.limit, l.marker, l.hasMarker = api.ReadLimit(params, a.options.MaxLimit),
+		params.Last("marker"), params.Has("marker")
 	if l.query.Sort, err = readSort(x, params); err != nil {
 		return nil, err
 	}
@@ -122,7 +123,9 @@ func readAllTenants(filters map[string]string) (bool, error) {
 	}
 	value, known := api.ReadBool(word)
 	if !known {
-		return false, osapi.BadRequest("Unrecognized value %s, acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', 'true', 'y', 'yes'",
+		return false, osapi.BadRequest(
+			"Unrecognized value %s, acceptable values are: '0', '1', 'f', 'false', 'n', 'no', 'off', 'on', 't', "+
+				"'true', 'y', 'yes'",
 			api.PythonString(osapi.Shortened(word)))
 	}
 	return value, nil
@@ -207,7 +210,8 @@ func (l *listRequest) filter(name, value string) error {
 		q.VMStates = []string{value}
 	case "task_state":
 		q.TaskStates = []string{value}
-	case "hostname", "key_name", "node", "availability_zone", "reservation_id", "access_ip_v4", "access_ip_v6", "display_description":
+	case "hostname", "key_name", "node", "availability_zone", "reservation_id", "access_ip_v4",
+		"access_ip_v6", "display_description":
 		l.search(name, value)
 	case "description":
 		l.search("display_description", value)

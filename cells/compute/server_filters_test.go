@@ -62,23 +62,25 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for query, want := range map[string]cellwire.ServerQuery{
-		"":                             {},
-		"name=^web":                    {NamePattern: "^web"},
-		"display_name=web":             {NamePattern: "web"},
-		"name=a&name=b":                {NamePattern: "b"}, // the last counts
-		"name=a;b":                     {NamePattern: "a;b"},
-		"user_id=u":                    {UserID: "u"},
-		"uuid=" + uuid(1):              {UUIDs: []string{uuid(1)}},
-		"host=h&node=n":                {Hosts: []string{"h"}, Patterns: map[string]string{"node": "n"}},
-		"flavor=2":                     {FlavorID: "2"},
-		"image=i":                      {ImageRef: "i"},
-		"image=no-image":               {NoImage: true},
-		"image_ref=i":                  {ImageRef: "i"},
-		"vm_state=active":              {VMStates: []string{"active"}},
-		"task_state=deleting":          {TaskStates: []string{"deleting"}},
-		"vm_state=x&status=BUILD":      {VMStates: []string{"building"}},
-		"status=reboot":                {VMStates: []string{"active"}, TaskStates: []string{"reboot_pending", "reboot_started", "rebooting"}},
-		"status=REBUILD":               {VMStates: []string{"active", "error", "stopped"}, TaskStates: []string{"rebuild_block_device_mapping", "rebuild_spawning", "rebuilding"}},
+		"":                        {},
+		"name=^web":               {NamePattern: "^web"},
+		"display_name=web":        {NamePattern: "web"},
+		"name=a&name=b":           {NamePattern: "b"}, // the last counts
+		"name=a;b":                {NamePattern: "a;b"},
+		"user_id=u":               {UserID: "u"},
+		"uuid=" + uuid(1):         {UUIDs: []string{uuid(1)}},
+		"host=h&node=n":           {Hosts: []string{"h"}, Patterns: map[string]string{"node": "n"}},
+		"flavor=2":                {FlavorID: "2"},
+		"image=i":                 {ImageRef: "i"},
+		"image=no-image":          {NoImage: true},
+		"image_ref=i":             {ImageRef: "i"},
+		"vm_state=active":         {VMStates: []string{"active"}},
+		"task_state=deleting":     {TaskStates: []string{"deleting"}},
+		"vm_state=x&status=BUILD": {VMStates: []string{"building"}},
+		"status=reboot": {VMStates: []string{"active"},
+			TaskStates: []string{"reboot_pending", "reboot_started", "rebooting"}},
+		"status=REBUILD": {VMStates: []string{"active", "error", "stopped"},
+			TaskStates: []string{"rebuild_block_device_mapping", "rebuild_spawning", "rebuilding"}},
 		"status=ACTIVE&status=reboot":  {VMStates: []string{"active"}},
 		"status=deleted":               {VMStates: []string{"deleted"}, Deleted: cellwire.DeletedOnly},
 		"status=SOFT_DELETED":          {VMStates: []string{"soft-delete"}},
@@ -114,12 +116,15 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 			t.Errorf("%s: nothing: %v (-want +got):\n%s", query, got.nothing, diff)
 		}
 	}
-	for query, project := range map[string]string{"all_tenants=1": "", "all_tenants": "", "all_tenants=1&project_id=p2": "p2", "all_tenants=yes&tenant_id=p3": "p3", "all_tenants=no&project_id=p2": "p1"} {
+	for query, project := range map[string]string{"all_tenants=1": "", "all_tenants": "",
+		"all_tenants=1&project_id=p2": "p2", "all_tenants=yes&tenant_id=p3": "p3",
+		"all_tenants=no&project_id=p2": "p1"} {
 		if got, err := c.read(administrator, "2.69", query); err != nil || got.query.ProjectID != project {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}
 	}
-	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda", "power_state=on", "launch_index=x"} {
+	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda",
+		"power_state=on", "launch_index=x"} {
 		if got, err := c.read(administrator, "2.69", query); err != nil || !got.nothing {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}
@@ -135,12 +140,18 @@ func TestWrongQueries(t *testing.T) {
 		status              int
 		says                string
 	}{
-		{member, "2.69", "limit=", 400, "badRequest: Invalid input for query parameters limit. Value: . '' is too short"},
-		{member, "2.69", "limit=abc", 400, "badRequest: Invalid input for query parameters limit. Value: abc. 'abc' does not match '^[0-9]*$'"},
-		{member, "2.69", "limit=it's", 400, `badRequest: Invalid input for query parameters limit. Value: it's. "it's" does not match '^[0-9]*$'`},
-		{member, "2.69", "name=(", 400, "badRequest: Invalid input for query parameters name. Value: (. '(' is not a 'regex'"},
-		{member, "2.69", "name=%00", 400, "badRequest: Invalid input for query parameters name. Value: \x00. '\x00' is not text"},
-		{member, "2.69", "changes-since=foo", 400, "badRequest: Invalid input for query parameters changes-since. Value: foo. 'foo' is not a 'date-time'"},
+		{member, "2.69", "limit=", 400,
+			"badRequest: Invalid input for query parameters limit. Value: . '' is too short"},
+		{member, "2.69", "limit=abc", 400,
+			"badRequest: Invalid input for query parameters limit. Value: abc. 'abc' does not match '^[0-9]*$'"},
+		{member, "2.69", "limit=it's", 400,
+			`badRequest: Invalid input for query parameters limit. Value: it's. "it's" does not match '^[0-9]*$'`},
+		{member, "2.69", "name=(", 400,
+			"badRequest: Invalid input for query parameters name. Value: (. '(' is not a 'regex'"},
+		{member, "2.69", "name=%00", 400,
+			"badRequest: Invalid input for query parameters name. Value: \x00. '\x00' is not text"},
+		{member, "2.69", "changes-since=foo", 400,
+			"badRequest: Invalid input for query parameters changes-since. Value: foo. 'foo' is not a 'date-time'"},
 		{
 			member, "2.69", "changes-since=2024-05-02&changes-before=2024-05-01", 400,
 			"badRequest: The value of changes-since must be less than or equal to changes-before.",
@@ -177,7 +188,8 @@ func TestWrongQueries(t *testing.T) {
 		}
 	}
 	// What members may not filter by, and what a microversion does not have yet, does not count.
-	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {
+	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&" +
+		"locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {
 		got, err := c.read(member, version, query)
 		testproc.Checkf(t, err, "%s", query)
 		want := cellwire.ServerQuery{ProjectID: "p1", Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}
@@ -194,8 +206,10 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	for _, name := range []string{
-		"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at", "description", "display_description", "display_name", "flavor",
-		"hostname", "ip", "ip6", "kernel_id", "key_name", "launched_at", "locked_by", "name", "node", "power_state", "progress", "ramdisk_id", "reservation_id",
+		"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at",
+		"description", "display_description", "display_name", "flavor",
+		"hostname", "ip", "ip6", "kernel_id", "key_name", "launched_at", "locked_by", "name", "node", "power_state",
+		"progress", "ramdisk_id", "reservation_id",
 		"root_device_name", "terminated_at", "tags", "tags-any", "not-tags", "not-tags-any",
 	} {
 		says := "badRequest: Invalid input for query parameters " + name + ". Value: . '' is not a 'regex'"
@@ -209,7 +223,8 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"user_id", "project_id", "tenant_id", "launch_index", "image_ref", "image", "vm_state", "task_state", "host", "uuid", "all_tenants", "soft_deleted", "deleted"} {
+	for _, name := range []string{"user_id", "project_id", "tenant_id", "launch_index", "image_ref", "image",
+		"vm_state", "task_state", "host", "uuid", "all_tenants", "soft_deleted", "deleted"} {
 		if got := c.ask(administrator, "2.26", "/v2.1/servers?"+name+"="); got.status != 200 {
 			t.Errorf("%s: %d %s", name, got.status, got.message())
 		}
@@ -223,7 +238,8 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 func TestLimits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{MaxLimit: 50})
-	for query, want := range map[string]int{"": 50, "limit=0": 0, "limit=007": 7, "limit=50": 50, "limit=51": 50, "limit=99999999999999999999999": 50, "limit=1&limit=2": 2} {
+	for query, want := range map[string]int{"": 50, "limit=0": 0, "limit=007": 7, "limit=50": 50, "limit=51": 50,
+		"limit=99999999999999999999999": 50, "limit=1&limit=2": 2} {
 		if got, err := c.read(member, "2.1", query); err != nil || got.limit != want {
 			t.Errorf("%s: %v, %+v", query, err, got)
 		}

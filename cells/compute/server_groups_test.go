@@ -24,11 +24,13 @@ func TestServerGroupsAsInNova(t *testing.T) {
 	if got["totalServerGroupsUsed"] != 10.0 || got["maxServerGroups"] != 10.0 {
 		t.Errorf("limits are %v", got)
 	}
-	if got := c.do(administrator, "2.69", "PUT", "/v2.1/os-quota-sets/p1", `{"quota_set":{"server_groups":9}}`); got.message() !=
+	if got := c.do(administrator, "2.69", "PUT", "/v2.1/os-quota-sets/p1",
+		`{"quota_set":{"server_groups":9}}`); got.message() !=
 		"badRequest: Quota limit 9 for server_groups must be greater than or equal to already used and reserved 10." {
 		t.Errorf("%d %s", got.status, got.text)
 	}
-	if got := c.ask(member, "2.69", "/v2.1/os-server-groups?limit=99999999999999999999&offset=9"); len(got.body["server_groups"].([]any)) != 1 {
+	if got := c.ask(member, "2.69", "/v2.1/os-server-groups?limit=99999999999999999999&offset=9"); len(
+		got.body["server_groups"].([]any)) != 1 {
 		t.Error(got.text)
 	}
 }
@@ -40,7 +42,8 @@ func TestServerInAGroup(t *testing.T) {
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
 	c.withFlavors()
-	group, err := c.store.CreateServerGroup(t.Context(), apidb.ServerGroup{Name: "g", ProjectID: "p1", UserID: "u-p1", Policy: apidb.PolicyAffinity}, nil)
+	group, err := c.store.CreateServerGroup(t.Context(),
+		apidb.ServerGroup{Name: "g", ProjectID: "p1", UserID: "u-p1", Policy: apidb.PolicyAffinity}, nil)
 	testproc.Check(t, err)
 	const server = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"},"%s":%s}`
 	const none = "aaaaaaaa-0000-4000-8000-000000000000"
@@ -52,12 +55,20 @@ func TestServerInAGroup(t *testing.T) {
 	}{
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 202},
 		{who: member, member: "OS-SCH-HNT:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 202},
-		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + none + `"}`, status: 400, says: "badRequest: Instance group " + none + " could not be found."},
-		{who: member2, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 400, says: "badRequest: Instance group " + group.UUID + " could not be found."},
-		{who: member, member: "os:scheduler_hints", hints: `{"group":"g"}`, status: 400, says: "badRequest: Invalid input for field/attribute group. Value: g. 'g' is not a 'uuid'"},
-		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `","same_host":"` + none + `"}`, status: 400, says: "badRequest: os:scheduler_hints: the server " + none + " of same_host could not be found."},
-		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: fmt.Errorf("creating: %w", scheduler.ErrGroupFull), status: 403, says: "forbidden: Quota exceeded, too many servers in group"},
-		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: apidb.ErrGroup, status: 400, says: "badRequest: The server group could not be found."},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + none + `"}`, status: 400,
+			says: "badRequest: Instance group " + none + " could not be found."},
+		{who: member2, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, status: 400,
+			says: "badRequest: Instance group " + group.UUID + " could not be found."},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"g"}`, status: 400,
+			says: "badRequest: Invalid input for field/attribute group. Value: g. 'g' is not a 'uuid'"},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `","same_host":"` + none + `"}`,
+			status: 400, says: "badRequest: os:scheduler_hints: the server " + none +
+				" of same_host could not be found."},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`,
+			err: fmt.Errorf("creating: %w", scheduler.ErrGroupFull), status: 403,
+			says: "forbidden: Quota exceeded, too many servers in group"},
+		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: apidb.ErrGroup,
+			status: 400, says: "badRequest: The server group could not be found."},
 	} {
 		boots.asked, boots.err = nil, tt.err
 		got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, tt.member, tt.hints))
@@ -70,7 +81,9 @@ func TestServerInAGroup(t *testing.T) {
 	}
 
 	for n := range 3 {
-		err := c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}, Group: group.UUID}}, nil)
+		err := c.store.CreateServers(t.Context(),
+			[]apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"},
+				Group: group.UUID}}, nil)
 		testproc.Check(t, err)
 	}
 	testproc.Check(t, c.store.AbandonBuild(t.Context(), uuid(1)))
@@ -80,7 +93,10 @@ func TestServerInAGroup(t *testing.T) {
 	// A server says in which group it is from 2.71 on, also when its cell is down.
 	for n, want := range map[int][]any{0: {group.UUID}, 7: {}} {
 		if n == 7 {
-			testproc.Check(t, c.store.CreateServers(t.Context(), []apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}}}, nil))
+			testproc.Check(t,
+				c.store.CreateServers(t.Context(),
+					[]apidb.RequestSpec{{Server: cellwire.Server{UUID: uuid(n), ProjectID: "p1", UserID: "u-p1"}}},
+					nil))
 		}
 		show := func(version string) map[string]any {
 			t.Helper()

@@ -29,8 +29,10 @@ func TestHungCell(t *testing.T) {
 		{name: "show", who: member, path: "/v2.1/servers/" + uuid(4), takes: cellTimeout},
 		{name: "show of another cell", who: member, path: "/v2.1/servers/" + uuid(5), takes: 0},
 		{name: "marker", who: member, path: "/v2.1/servers?marker=" + uuid(4), takes: cellTimeout},
-		{name: "own cells alone", who: member3, path: "/v2.1/servers", perProject: true, takes: 0, want: []string{"c2-p3"}},
-		{name: "own cells, for an administrator", who: administrator, path: "/v2.1/servers", perProject: true, takes: cellTimeout, want: unknown},
+		{name: "own cells alone", who: member3, path: "/v2.1/servers", perProject: true,
+			takes: 0, want: []string{"c2-p3"}},
+		{name: "own cells, for an administrator", who: administrator, path: "/v2.1/servers", perProject: true,
+			takes: cellTimeout, want: unknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -115,7 +115,8 @@ func (a *API) page(x *api.Exchange, l *listRequest, use func(page)) error {
 
 // begun is a page with the servers being built, their uuids, and capacity for so many others.
 func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
-	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)}, make(map[string]bool, len(building)+others)
+	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)},
+		make(map[string]bool, len(building)+others)
 	for i := range building {
 		p.servers, seen[building[i].UUID] = append(p.servers, &building[i].Server), true
 	}
@@ -137,7 +138,8 @@ func (a *API) filled(x *api.Exchange, l *listRequest, building []apidb.BuildRequ
 	if !l.minimal {
 		if !a.options.ListSkipsDownCells {
 			return page{}, osapi.Errorf(http.StatusInternalServerError,
-				"NovaException: A cell is not responding but configuration indicates that we should fail (list_records_by_skipping_down_cells).").
+				"NovaException: A cell is not responding but configuration indicates that we should fail "+
+					"(list_records_by_skipping_down_cells).").
 				Because(errors.New("cell " + from.Down[0].Name + " is down"))
 		}
 		return p, nil
@@ -208,7 +210,8 @@ func (a *API) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Ke
 	if err != nil {
 		return nil, err
 	}
-	q := cellwire.ServerQuery{UUIDs: []string{marker}, Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
+	q := cellwire.ServerQuery{UUIDs: []string{marker},
+		Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
 	var result mergedServers
 	err = a.cells.list(x.Context(), []apidb.Cell{cell}, q, func(r mergedServers) error {
 		result = r
@@ -218,7 +221,8 @@ func (a *API) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Ke
 	case err != nil:
 		return nil, err
 	case len(result.Down) > 0:
-		down := osapi.Errorf(http.StatusInternalServerError, "DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.")
+		down := osapi.Errorf(http.StatusInternalServerError,
+			"DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.")
 		if result.Late {
 			down = osapi.Unavailable("The cell of the marker has not answered in time. Try again.")
 		}
@@ -230,7 +234,9 @@ func (a *API) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Ke
 }
 
 // unknown are the living servers of cells that are down and not in seen, at most room of them.
-func (a *API) unknown(x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int) ([]apidb.Mapping, error) {
+func (a *API) unknown(
+	x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int,
+) ([]apidb.Mapping, error) {
 	if room <= 0 {
 		return nil, nil
 	}

@@ -59,7 +59,8 @@ func TestPages(t *testing.T) {
 		}
 		for limit := 1; limit <= len(allUp)+1; limit++ {
 			for _, path := range []string{"/v2.1/servers", "/v2.1/servers/detail"} {
-				if diff := gocmp.Diff(want, c.follow(member, "2.69", fmt.Sprintf("%s?limit=%d", path, limit))); diff != "" {
+				if diff := gocmp.Diff(want, c.follow(member, "2.69", fmt.Sprintf("%s?limit=%d", path, limit))); diff !=
+					"" {
 					t.Errorf("%s by %d, down: %v (-want +got):\n%s", path, limit, down, diff)
 				}
 			}
@@ -82,8 +83,10 @@ func TestNextLink(t *testing.T) {
 		"/v2.1/servers?limit=5&limit=1": "/v2.1/servers?limit=1&marker=" + build, // the last counts
 		"/v2.1/servers/detail?limit=1":  "/v2.1/servers/detail?limit=1&marker=" + build,
 		// Sorted, the marker in its place if there was one; without what does not count.
-		"/v2.1/servers?name=b%2B%7Cc&limit=1&foo=bar":              "/v2.1/servers?limit=1&name=b%2B%7Cc&marker=" + build,
-		"/v2.1/servers?sort_dir=desc&marker=" + build + "&limit=1": "/v2.1/servers?limit=1&marker=" + c1old + "&sort_dir=desc",
+		"/v2.1/servers?name=b%2B%7Cc&limit=1&foo=bar": "/v2.1/servers?limit=1&name=b%2B%7Cc&marker=" +
+			build,
+		"/v2.1/servers?sort_dir=desc&marker=" + build +
+			"&limit=1": "/v2.1/servers?limit=1&marker=" + c1old + "&sort_dir=desc",
 	} {
 		if got := c.ask(member, "2.69", path); got.status != 200 || got.next() != want {
 			t.Errorf("%s: %d, the next is %q, not %q", path, got.status, got.next(), want)
@@ -106,7 +109,8 @@ func TestNoNextLinkAfterUnknown(t *testing.T) {
 		{most: 2, down: []int{0, 1, 2}, building: true, want: []string{"UNKNOWN:10", "build"}, next: true},
 		{most: 4, down: []int{1}, want: []string{"UNKNOWN:10", "c2-b", "c2-a", "c0-a"}, next: true},
 		{most: 3, down: []int{1}, want: []string{"c2-b", "c2-a", "c0-a"}, next: true},
-		{most: 100, down: []int{0, 1, 2}, want: []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3", "UNKNOWN:2", "UNKNOWN:1"}},
+		{most: 100, down: []int{0, 1, 2},
+			want: []string{"UNKNOWN:10", "UNKNOWN:5", "UNKNOWN:4", "UNKNOWN:3", "UNKNOWN:2", "UNKNOWN:1"}},
 	} {
 		c := crowd(t, Options{ListSkipsDownCells: true, MaxLimit: tt.most})
 		if !tt.building {
@@ -120,7 +124,8 @@ func TestNoNextLinkAfterUnknown(t *testing.T) {
 			t.Errorf("at most %d, down %v: the next is %q (-want +got):\n%s", tt.most, tt.down, got.next(), diff)
 		}
 		if tt.next {
-			if follows := c.follow(member, "2.69", got.next()); slices.ContainsFunc(follows, func(s string) bool { return strings.HasPrefix(s, "UNKNOWN") }) {
+			if follows := c.follow(member, "2.69", got.next()); slices.ContainsFunc(follows,
+				func(s string) bool { return strings.HasPrefix(s, "UNKNOWN") }) {
 				t.Errorf("at most %d: on the next pages are %v", tt.most, follows)
 			}
 		}
@@ -134,7 +139,8 @@ func TestPlacedAndNotReleased(t *testing.T) {
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	testproc.Check(t, c.store.Place(context.Background(), uuid(11), cellUUID(1)))
 	released := server(11, "build")
-	released.ProjectID, released.VMState, released.TaskState, released.CreatedAt = "p1", cellwire.VMBuilding, cellwire.TaskSpawning, c.clock
+	released.ProjectID, released.VMState, released.TaskState, released.CreatedAt = "p1", cellwire.VMBuilding,
+		cellwire.TaskSpawning, c.clock
 	hidden := released
 	hidden.Hidden = true
 	states := map[string]func(){
@@ -155,7 +161,8 @@ func TestPlacedAndNotReleased(t *testing.T) {
 	}
 	c.cell(1).fail = refused
 	testproc.Samef(t, gocmp.Diff(unknown, c.ask(member, "2.69", "/v2.1/servers").names()), "down")
-	if shown := c.ask(member, "2.69", "/v2.1/servers/"+uuid(11)); shown.status != 200 || shown.body["server"].(map[string]any)["status"] != "BUILD" {
+	if shown := c.ask(member, "2.69", "/v2.1/servers/"+uuid(11)); shown.status != 200 ||
+		shown.body["server"].(map[string]any)["status"] != "BUILD" {
 		t.Errorf("down: %d %s", shown.status, shown.text)
 	}
 }
@@ -224,9 +231,11 @@ func TestCellDiesBetweenBatches(t *testing.T) {
 func TestDisabledCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
-	testproc.Check(t, c.store.UpdateCell(context.Background(), apidb.Cell{UUID: cellUUID(1), Name: "cell1", URL: "http://cell1", Disabled: true}))
+	testproc.Check(t, c.store.UpdateCell(context.Background(),
+		apidb.Cell{UUID: cellUUID(1), Name: "cell1", URL: "http://cell1", Disabled: true}))
 	testproc.Same(t, gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers").names()))
-	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 || got.body["server"].(map[string]any)["name"] != "c1-b" {
+	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 ||
+		got.body["server"].(map[string]any)["name"] != "c1-b" {
 		t.Errorf("%d %s", got.status, got.text)
 	}
 }
@@ -270,14 +279,19 @@ func TestSortedLists(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{})
 	for query, want := range map[string][]string{
-		"sort_key=display_name&sort_dir=asc":                                 {"build", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a", "c2-b"},
-		"sort_key=display_name":                                              {"build", "c2-b", "c2-a", "c1-old", "c1-b", "c1-a", "c0-a"},
-		"sort_key=vm_state&sort_key=display_name&sort_dir=desc&sort_dir=asc": {"build", "c2-b", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a"},
-		"sort_key=vm_state&sort_key=display_name&sort_dir=asc":               {"build", "c1-a", "c1-b", "c1-old", "c2-a", "c0-a", "c2-b"},
-		"sort_key=kernel_id":                                                 {"build", "c0-a", "c1-a", "c2-a", "c1-b", "c2-b", "c1-old"}, // all equal: by id
-		"sort_key=vcpus&sort_dir=asc":                                        allUp,
-		"sort_key=vcpus&sort_key=display_name&sort_dir=desc&sort_dir=asc":    {"build", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a", "c2-b"},
-		"sort_key=display_name&sort_key=display_name&sort_dir=asc":           {"build", "c0-a", "c1-a", "c1-b", "c1-old", "c2-a", "c2-b"},
+		"sort_key=display_name&sort_dir=asc": {"build", "c0-a", "c1-a",
+			"c1-b", "c1-old", "c2-a", "c2-b"},
+		"sort_key=display_name": {"build", "c2-b", "c2-a", "c1-old", "c1-b", "c1-a", "c0-a"},
+		"sort_key=vm_state&sort_key=display_name&sort_dir=desc&sort_dir=asc": {"build", "c2-b", "c0-a",
+			"c1-a", "c1-b", "c1-old", "c2-a"},
+		"sort_key=vm_state&sort_key=display_name&sort_dir=asc": {"build", "c1-a", "c1-b",
+			"c1-old", "c2-a", "c0-a", "c2-b"},
+		"sort_key=kernel_id":          {"build", "c0-a", "c1-a", "c2-a", "c1-b", "c2-b", "c1-old"}, // all equal: by id
+		"sort_key=vcpus&sort_dir=asc": allUp,
+		"sort_key=vcpus&sort_key=display_name&sort_dir=desc&sort_dir=asc": {"build", "c0-a", "c1-a",
+			"c1-b", "c1-old", "c2-a", "c2-b"},
+		"sort_key=display_name&sort_key=display_name&sort_dir=asc": {"build", "c0-a", "c1-a",
+			"c1-b", "c1-old", "c2-a", "c2-b"},
 	} {
 		testproc.Samef(t, gocmp.Diff(want, c.ask(member, "2.69", "/v2.1/servers?"+query).names()), "%s", query)
 	}
@@ -285,15 +299,22 @@ func TestSortedLists(t *testing.T) {
 		"sort_dir=up":                "Invalid input received: Unknown sort direction, must be 'desc' or 'asc'",
 		"sort_dir=asc&sort_dir=desc": "Invalid input received: Sort direction size exceeds sort key size",
 	} {
-		if got := c.ask(member, "2.69", "/v2.1/servers?"+query); got.status != 400 || got.message() != "badRequest: "+says {
+		if got := c.ask(member, "2.69", "/v2.1/servers?"+query); got.status != 400 ||
+			got.message() != "badRequest: "+says {
 			t.Errorf("%s: %d %s", query, got.status, got.text)
 		}
 	}
 	got := c.ask(member, "2.69", "/v2.1/servers?sort_key=foo")
-	if got.status != 400 || !strings.HasPrefix(got.message(), "badRequest: Invalid input for query parameters sort_key. Value: foo. 'foo' is not one of ['access_ip_v4', ") ||
-		!strings.HasSuffix(got.message(), "'vm_state', 'architecture', 'cell_name', 'cleaned', 'default_ephemeral_device', 'default_swap_device', 'deleted', "+
-			"'deleted_at', 'disable_terminate', 'ephemeral_gb', 'ephemeral_key_uuid', 'id', 'key_data', 'launched_on', 'locked', 'memory_mb', 'os_type', "+
-			"'reservation_id', 'root_gb', 'shutdown_terminate', 'user_data', 'vcpus', 'vm_mode']") {
+	if got.status != 400 ||
+		!strings.HasPrefix(got.message(),
+			"badRequest: Invalid input for query parameters sort_key. Value: foo. 'foo' is not one of "+
+				"['access_ip_v4', ") ||
+		!strings.HasSuffix(got.message(),
+			"'vm_state', 'architecture', 'cell_name', 'cleaned', 'default_ephemeral_device', 'default_swap_device', "+
+				"'deleted', "+
+				"'deleted_at', 'disable_terminate', 'ephemeral_gb', 'ephemeral_key_uuid', 'id', 'key_data', "+
+				"'launched_on', 'locked', 'memory_mb', 'os_type', "+
+				"'reservation_id', 'root_gb', 'shutdown_terminate', 'user_data', 'vcpus', 'vm_mode']") {
 		t.Errorf("%d %s", got.status, got.message())
 	}
 }
@@ -309,8 +330,11 @@ func TestAnyQuery(t *testing.T) {
 	}
 	names = append(names, "foo", "_x", "locked")
 	slices.Sort(names)
-	values := rapid.OneOf(rapid.SampledFrom([]string{"", "1", "0", "-1", "True", "abc", "a,b", "(", "[", "2024-05-01", "2024-05-01T12:00:00Z", "99999999999999999999", "asc", "desc",
-		"active", "ACTIVE", "ERROR", "deleted", "created_at", "host", uuid(4), uuid(11), "ä", "\x00", "\xff"}), rapid.String())
+	values := rapid.OneOf(
+		rapid.SampledFrom([]string{"", "1", "0", "-1", "True", "abc", "a,b", "(", "[", "2024-05-01",
+			"2024-05-01T12:00:00Z", "99999999999999999999", "asc", "desc",
+			"active", "ACTIVE", "ERROR", "deleted", "created_at", "host", uuid(4), uuid(11), "ä",
+			"\x00", "\xff"}), rapid.String())
 	rapid.Check(t, func(rt *rapid.T) {
 		params := url.Values{}
 		for _, name := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 4).Draw(rt, "names") {
@@ -350,7 +374,8 @@ func TestPatterns(t *testing.T) {
 		c.has(cell, s)
 	}
 	for query, want := range map[string][]string{
-		"hostname=^WEB": {"vm-web-2", "vm-web-1"}, "reservation_id=web": {"vm-web-2", "vm-web-1"}, "node=.*": {"vm-db-1", "vm-web-1"},
+		"hostname=^WEB": {"vm-web-2", "vm-web-1"}, "reservation_id=web": {"vm-web-2", "vm-web-1"},
+		"node=.*":                {"vm-db-1", "vm-web-1"},
 		"hostname=1&node=rackdb": {"vm-db-1"}, "description=.*": {},
 	} {
 		testproc.EqualList(t, c.ask(administrator, "2.69", "/v2.1/servers?"+query).names(), want, "%s: %v", query)

@@ -34,7 +34,8 @@ func TestServerMissingInItsCellIsLogged(t *testing.T) {
 			t.Errorf("%+v: %d %s, said %d times", step, got.status, got.text, said())
 		}
 	}
-	if log := c.logged.String(); !strings.Contains(log, lost.UUID) || !strings.Contains(log, `"cell":"cell1"`) || !strings.Contains(log, "cells manage list") {
+	if log := c.logged.String(); !strings.Contains(log, lost.UUID) || !strings.Contains(log, `"cell":"cell1"`) ||
+		!strings.Contains(log, "cells manage list") {
 		t.Errorf("the log does not say which, where and what to do:\n%s", log)
 	}
 }

@@ -17,11 +17,15 @@ import (
 func (a *API) metadataRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers/{id}/metadata", Handle: a.listMetadata, About: &aboutListMetadata},
-		{Method: "POST", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody), Handle: a.addMetadata, About: &aboutAddMetadata},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody), Handle: a.replaceMetadata, About: &aboutReplaceMetadata},
+		{Method: "POST", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody),
+			Handle: a.addMetadata, About: &aboutAddMetadata},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody), Handle: a.replaceMetadata,
+			About: &aboutReplaceMetadata},
 		{Method: "GET", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: a.showMetadata, About: &aboutShowMetadata},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata/{key}", Body: api.Once(metaBody), Handle: a.setMetadata, About: &aboutSetMetadata},
-		{Method: "DELETE", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: a.deleteMetadata, About: &aboutDeleteMetadata},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata/{key}", Body: api.Once(metaBody),
+			Handle: a.setMetadata, About: &aboutSetMetadata},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: a.deleteMetadata,
+			About: &aboutDeleteMetadata},
 	}
 }
 
@@ -29,7 +33,8 @@ func (a *API) metadataRoutes() []api.Route {
 var (
 	metadataBody = js.ClosedObject(js.Properties{{Name: "metadata", Schema: api.SchemaMetadata}}, "metadata")
 	metaBody     = js.ClosedObject(js.Properties{
-		{Name: "meta", Schema: append(api.SchemaMetadata[:len(api.SchemaMetadata):len(api.SchemaMetadata)], js.MinProperties(1), js.MaxProperties(1))},
+		{Name: "meta", Schema: append(api.SchemaMetadata[:len(api.SchemaMetadata):len(api.SchemaMetadata)],
+			js.MinProperties(1), js.MaxProperties(1))},
 	}, "meta")
 )
 
@@ -90,7 +95,8 @@ func (a *API) putMetadata(x *api.Exchange, rule api.Rule, replace bool) error {
 	if err != nil {
 		return err
 	}
-	server, err := a.patchMetadata(x, m, cellwire.MetadataPatch{Replace: replace, Set: memberTexts(api.MemberObject(x.Asked, "metadata"))})
+	server, err := a.patchMetadata(x, m,
+		cellwire.MetadataPatch{Replace: replace, Set: memberTexts(api.MemberObject(x.Asked, "metadata"))})
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 var (
 	evacuateSchemas = func() api.SchemaSteps {
 		now := js.Properties{{Name: "host", Schema: api.SchemaHost}, {Name: "adminPass", Schema: api.SchemaText}}
-		first := js.Properties{{Name: "host", Schema: api.SchemaHost}, {Name: "onSharedStorage", Schema: api.SchemaBoolean}, {Name: "adminPass", Schema: api.SchemaText}}
+		first := js.Properties{{Name: "host", Schema: api.SchemaHost},
+			{Name: "onSharedStorage", Schema: api.SchemaBoolean}, {Name: "adminPass", Schema: api.SchemaText}}
 		return api.SchemaSteps{
 			{Since: vNoForcedMoves, Schema: js.ClosedObject(now)},
 			{Since: vForcedEvacuation, Schema: js.ClosedObject(now.With("force", api.SchemaBoolean))},
@@ -30,9 +31,10 @@ var (
 		}
 	}()
 	migrateSchemas = api.SchemaSteps{
-		{Since: vMigrateToHost, Schema: append(js.Schema{js.Type("object", "null")}, js.ClosedObject(js.Properties{{Name: "host", Schema: js.Schema{
-			js.Type("string", "null"), js.MinLength(1), js.MaxLength(255), js.Pattern("^[a-zA-Z0-9-._]*$"),
-		}}})[1:]...)},
+		{Since: vMigrateToHost, Schema: append(js.Schema{js.Type("object", "null")},
+			js.ClosedObject(js.Properties{{Name: "host", Schema: js.Schema{
+				js.Type("string", "null"), js.MinLength(1), js.MaxLength(255), js.Pattern("^[a-zA-Z0-9-._]*$"),
+			}}})[1:]...)},
 		{Since: api.MinVersion, Schema: nil},
 	}
 )
@@ -66,7 +68,8 @@ func (a *API) evacuateServer(x *api.Exchange, m apidb.Mapping, argument *js.Obje
 			return osapi.BadRequest("The target host can't be the same one.")
 		}
 	}
-	if err := a.migrate(x, m, &server, cellwire.MigrateRequest{Type: cellwire.MigrationEvacuation, Host: host}); err != nil {
+	if err := a.migrate(x, m, &server, cellwire.MigrateRequest{Type: cellwire.MigrationEvacuation, Host: host}); err !=
+		nil {
 		return err
 	}
 	if x.Since(vStorageFound) {
@@ -127,7 +130,9 @@ func (a *API) migrate(x *api.Exchange, m apidb.Mapping, server *cellwire.Server,
 
 // decideMigration ends a migration that is finished: the server stays where it is (204), or goes
 // back (202).
-func (a *API) decideMigration(rule api.Rule, action string, stays bool, status int) func(*api.Exchange, apidb.Mapping, *js.Object) error {
+func (a *API) decideMigration(
+	rule api.Rule, action string, stays bool, status int,
+) func(*api.Exchange, apidb.Mapping, *js.Object) error {
 	return func(x *api.Exchange, m apidb.Mapping, _ *js.Object) error {
 		server, err := a.current(x, m, action)
 		if err != nil {
@@ -137,10 +142,12 @@ func (a *API) decideMigration(rule api.Rule, action string, stays bool, status i
 			return err
 		}
 		if server.VMState != cellwire.VMResized {
-			return api.Conflict("Cannot '%s' instance %s while it is in vm_state %s", action, m.InstanceUUID, server.VMState)
+			return api.Conflict("Cannot '%s' instance %s while it is in vm_state %s",
+				action, m.InstanceUUID, server.VMState)
 		}
 		if server.TaskState != "" {
-			return api.Conflict("Cannot '%s' instance %s while it is in task_state %s", action, m.InstanceUUID, server.TaskState)
+			return api.Conflict("Cannot '%s' instance %s while it is in task_state %s",
+				action, m.InstanceUUID, server.TaskState)
 		}
 		err = a.scheduler.Decide(x.Context(), m, stays)
 		switch {
@@ -157,9 +164,12 @@ func (a *API) decideMigration(rule api.Rule, action string, stays bool, status i
 // live ones, so that there are none here.
 func (a *API) serverMigrationRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/servers/{id}/migrations", Handle: a.listLiveMigrations, Since: api.VMigrationTypes, About: &aboutListLiveMigrations},
-		{Method: "GET", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.showLiveMigration, Since: api.VMigrationTypes, About: &aboutShowLiveMigration},
-		{Method: "DELETE", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.abortMigration, Since: vAbort, About: &aboutAbortMigration},
+		{Method: "GET", Path: "/v2.1/servers/{id}/migrations", Handle: a.listLiveMigrations, Since: api.VMigrationTypes,
+			About: &aboutListLiveMigrations},
+		{Method: "GET", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.showLiveMigration,
+			Since: api.VMigrationTypes, About: &aboutShowLiveMigration},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/migrations/{migration}", Handle: a.abortMigration, Since: vAbort,
+			About: &aboutAbortMigration},
 	}
 }
 
@@ -177,7 +187,8 @@ func (a *API) showLiveMigration(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	all, err := a.admin.Migrations(x.Context(), cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
+	all, err := a.admin.Migrations(x.Context(),
+		cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
 	if err != nil {
 		return err
 	}
@@ -185,5 +196,6 @@ func (a *API) showLiveMigration(x *api.Exchange) error {
 	if slices.ContainsFunc(all, func(one cellwire.Migration) bool { return strconv.FormatInt(one.ID, 10) == id }) {
 		return osapi.NotFound("Migration %s for server %s is not live-migration.", id, m.InstanceUUID)
 	}
-	return osapi.NotFound("In-progress live migration %s is not found for server %s.", osapi.Shortened(id), m.InstanceUUID)
+	return osapi.NotFound("In-progress live migration %s is not found for server %s.",
+		osapi.Shortened(id), m.InstanceUUID)
 }

@@ -19,9 +19,12 @@ var serverQuery = api.Parameters{Check: listQuery, All: forMembers(slices.Concat
 	{Name: "marker", Text: "The id of a server: the page begins after it."},
 	{Name: "sort_key", Kind: api.Choice, Choices: slices.Concat(sortKeys, ignoredSortKeys), Repeated: true,
 		Text: "What to sort by, created_at without one. Those that servers here do not have make no difference."},
-	{Name: "sort_dir", Repeated: true, Text: "asc or desc, for each key; desc without one, and the first for keys without one."},
+	{Name: "sort_dir", Repeated: true,
+		Text: "asc or desc, for each key; desc without one, and the first for keys without one."},
 	{Name: "all_tenants", Text: "A boolean, or empty for true: servers of all projects, for administrators."},
-	{Name: "status", Repeated: true, Text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is refused from then on."},
+	{Name: "status", Repeated: true,
+		Text: "Those with one of these statuses, as ACTIVE. An unknown one finds nothing before 2.38, and is " +
+			"refused from then on."},
 	{Name: "name", Kind: api.Pattern, Text: textPattern},
 	{Name: "image", Text: "The id of an image; no-image for servers without one."},
 	{Name: "flavor", Kind: api.Pattern, Text: "The id of a flavor."},
@@ -29,7 +32,8 @@ var serverQuery = api.Parameters{Check: listQuery, All: forMembers(slices.Concat
 	{Name: "ip", Kind: api.Pattern, Text: textNothing},
 	{Name: "ip6", Kind: api.Pattern, Text: textNothing},
 	{Name: "changes-since", Kind: api.DateTime, Text: "Those that changed then or later, with deleted ones."},
-	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore, Text: "Those that changed then or earlier, with deleted ones."},
+	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore,
+		Text: "Those that changed then or earlier, with deleted ones."},
 	{Name: "tags", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with all of the tags."},
 	{Name: "tags-any", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those with one of the tags."},
 	{Name: "not-tags", Kind: api.Pattern, Since: vTags, Text: "TAG,TAG: those without all of the tags."},
@@ -100,26 +104,33 @@ func joinedParameters() (all []api.Parameter) {
 }
 
 // joined are parameters that name other tables of Nova; they are refused.
-var joined = []string{"block_device_mapping", "services", "metadata", "system_metadata", "info_cache", "security_groups", "pci_devices"}
+var joined = []string{"block_device_mapping", "services",
+	"metadata", "system_metadata", "info_cache", "security_groups", "pci_devices"}
 
 // paging are the parameters that are about the page and are no filters.
 var paging = []string{"sort_key", "sort_dir", "limit", "marker"}
 
 // memberFilters are the filters that members may use; all others are left out for them.
 var memberFilters = map[string]api.Version{
-	"reservation_id": 0, "name": 0, "status": 0, "image": 0, "flavor": 0, "ip": 0, "changes-since": 0, "all_tenants": 0, "ip6": vFilterIPv6,
+	"reservation_id": 0, "name": 0, "status": 0, "image": 0, "flavor": 0, "ip": 0, "changes-since": 0,
+	"all_tenants": 0, "ip6": vFilterIPv6,
 	"tags": vTags, "tags-any": vTags, "not-tags": vTags, "not-tags-any": vTags, "changes-before": api.VChangesBefore,
 }
 
 // sortKeys and ignoredSortKeys are the sort keys that Nova takes, and those of them that it does
 // not sort by. The order is that of its error.
 var (
-	sortKeys = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive", "created_at", "display_description",
-		"display_name", "host", "hostname", "image_ref", "instance_type_id", "kernel_id", "key_name", "launch_index", "launched_at", "locked_by",
-		"node", "power_state", "progress", "project_id", "ramdisk_id", "root_device_name", "task_state", "terminated_at", "updated_at", "user_id",
+	sortKeys = []string{"access_ip_v4", "access_ip_v6", "auto_disk_config", "availability_zone", "config_drive",
+		"created_at", "display_description",
+		"display_name", "host", "hostname", "image_ref",
+		"instance_type_id", "kernel_id", "key_name", "launch_index", "launched_at", "locked_by",
+		"node", "power_state", "progress", "project_id", "ramdisk_id", "root_device_name", "task_state",
+		"terminated_at", "updated_at", "user_id",
 		"uuid", "vm_state"}
-	ignoredSortKeys = []string{"architecture", "cell_name", "cleaned", "default_ephemeral_device", "default_swap_device", "deleted", "deleted_at",
-		"disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on", "locked", "memory_mb", "os_type",
+	ignoredSortKeys = []string{"architecture", "cell_name",
+		"cleaned", "default_ephemeral_device", "default_swap_device", "deleted", "deleted_at",
+		"disable_terminate", "ephemeral_gb", "ephemeral_key_uuid", "id", "key_data", "launched_on",
+		"locked", "memory_mb", "os_type",
 		"reservation_id", "root_gb", "shutdown_terminate", "user_data", "vcpus", "vm_mode"}
 )
 
@@ -143,11 +154,15 @@ func listQuery(x *api.Exchange) (api.Query, error) {
 		for _, value := range params.Values[name] {
 			if spec.Kind == api.Pattern {
 				if patterns += len(value); patterns > maxPatterns {
-					return params, osapi.BadRequest("The regular expressions of the query have more than the %d bytes that this server reads.", maxPatterns)
+					return params,
+						osapi.BadRequest(
+							"The regular expressions of the query have more than the %d bytes that this server reads.",
+							maxPatterns)
 				}
 			}
 			if wrong := spec.Wrong(value); wrong != "" {
-				return params, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s", name, osapi.Shortened(value), wrong)
+				return params, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s",
+					name, osapi.Shortened(value), wrong)
 			}
 		}
 	}

@@ -44,7 +44,8 @@ var rebuildSchemas = func() api.SchemaSteps {
 	described := step(vDescription)
 	members = members.With("key_name", js.Schema{js.AnyOf(api.SchemaName, js.Schema{js.Type("null")})})
 	keyed := step(vRebuildKey)
-	members = members.Without("personality").With("user_data", js.Schema{js.Type("string", "null"), js.Format("base64"), js.MaxLength(65535)})
+	members = members.Without("personality").
+		With("user_data", js.Schema{js.Type("string", "null"), js.Format("base64"), js.MaxLength(65535)})
 	seeded := step(vRebuildUserData)
 	members = members.With("trusted_image_certificates", schemaTrustedCerts)
 	return api.SchemaSteps{step(vTrustedCerts), seeded, keyed, described, first}
@@ -74,9 +75,10 @@ func (a *API) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object) 
 				break
 			}
 		}
-		server, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
-			return c.Rebuild(ctx, m.InstanceUUID, request)
-		})
+		server, err = gather.One(x.Context(), a.gatherer, cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+				return c.Rebuild(ctx, m.InstanceUUID, request)
+			})
 	}
 	switch {
 	case errors.Is(err, scheduler.ErrNotEnrolled):
@@ -107,11 +109,13 @@ func (a *API) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object) 
 func (a *API) requestedRebuild(x *api.Exchange, asked *js.Object) (request cellwire.RebuildRequest, err error) {
 	switch {
 	case api.MemberBool(asked, "preserve_ephemeral", false):
-		return request, osapi.BadRequest("preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
+		return request, osapi.BadRequest(
+			"preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
 	case len(api.MemberList(asked, "personality")) > 0:
 		return request, osapi.BadRequest("personality: this service does not inject files; use user_data instead.")
 	case len(api.MemberList(asked, "trusted_image_certificates")) > 0:
-		return request, osapi.BadRequest("trusted_image_certificates: this service does not validate the signatures of images.")
+		return request, osapi.BadRequest(
+			"trusted_image_certificates: this service does not validate the signatures of images.")
 	}
 	request.ImageRef = api.MemberString(asked, "imageRef")
 	request.Patch = requestedPatch(asked)

@@ -40,9 +40,10 @@ func (a *API) resetServer(x *api.Exchange, m apidb.Mapping, argument *js.Object)
 	case building != nil:
 		err = request.Check(building)
 	default:
-		_, err = gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
-			return c.Reset(ctx, m.InstanceUUID, request)
-		})
+		_, err = gather.One(x.Context(), a.gatherer, cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+				return c.Reset(ctx, m.InstanceUUID, request)
+			})
 	}
 	if err != nil {
 		return inNovasWords(err, "os-resetState", m.InstanceUUID)
@@ -66,7 +67,8 @@ func (a *API) abortMigration(x *api.Exchange) error {
 	}
 	switch {
 	case errors.Is(err, scheduler.ErrNoMigration), cellclient.IsNotFound(err):
-		return osapi.NotFound("Migration %s is not found for instance %s.", osapi.Shortened(x.Param("migration")), m.InstanceUUID)
+		return osapi.NotFound("Migration %s is not found for instance %s.",
+			osapi.Shortened(x.Param("migration")), m.InstanceUUID)
 	case err != nil:
 		return inNovasWords(err, "abort the migration of", m.InstanceUUID)
 	}

@@ -7,15 +7,16 @@ import "github.com/compute-agent/compute-agent/cells/compute/api"
 // The policies of servers. servers:create:cell_down is of the specification of cells that are down;
 // no release of Nova has it.
 var (
-	ruleServersIndex         = api.Rule{Name: "os_compute_api:servers:index", Default: api.Readers}
-	ruleServersIndexAll      = api.Rule{Name: "os_compute_api:servers:index:get_all_tenants", Default: api.Admins}
-	ruleServersDetail        = api.Rule{Name: "os_compute_api:servers:detail", Default: api.Readers}
-	ruleServersDetailAll     = api.Rule{Name: "os_compute_api:servers:detail:get_all_tenants", Default: api.Admins}
-	ruleServersAllFilters    = api.Rule{Name: "os_compute_api:servers:allow_all_filters", Default: api.Admins}
-	ruleServersShow          = api.Rule{Name: "os_compute_api:servers:show", Default: api.Readers}
-	ruleShowExtraSpecs       = api.Rule{Name: "os_compute_api:servers:show:flavor-extra-specs", Default: api.Readers}
-	ruleShowHostStatus       = api.Rule{Name: "os_compute_api:servers:show:host_status", Default: api.Admins}
-	ruleShowHostUnknown      = api.Rule{Name: "os_compute_api:servers:show:host_status:unknown-only", Default: api.Admins}
+	ruleServersIndex      = api.Rule{Name: "os_compute_api:servers:index", Default: api.Readers}
+	ruleServersIndexAll   = api.Rule{Name: "os_compute_api:servers:index:get_all_tenants", Default: api.Admins}
+	ruleServersDetail     = api.Rule{Name: "os_compute_api:servers:detail", Default: api.Readers}
+	ruleServersDetailAll  = api.Rule{Name: "os_compute_api:servers:detail:get_all_tenants", Default: api.Admins}
+	ruleServersAllFilters = api.Rule{Name: "os_compute_api:servers:allow_all_filters", Default: api.Admins}
+	ruleServersShow       = api.Rule{Name: "os_compute_api:servers:show", Default: api.Readers}
+	ruleShowExtraSpecs    = api.Rule{Name: "os_compute_api:servers:show:flavor-extra-specs", Default: api.Readers}
+	ruleShowHostStatus    = api.Rule{Name: "os_compute_api:servers:show:host_status", Default: api.Admins}
+	ruleShowHostUnknown   = api.Rule{Name: "os_compute_api:servers:show:host_status:unknown-only",
+		Default: api.Admins}
 	ruleExtendedAttrs        = api.Rule{Name: "os_compute_api:os-extended-server-attributes", Default: api.Admins}
 	ruleServersCreate        = api.Rule{Name: "os_compute_api:servers:create", Default: api.Members}
 	ruleCreateForcedHost     = api.Rule{Name: "os_compute_api:servers:create:forced_host", Default: api.Admins}

@@ -18,7 +18,8 @@ import (
 func (a *API) serverReadRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: a.listBrief, About: &aboutListBrief},
-		{Method: "GET", Path: "/v2.1/servers/detail", Query: &serverQuery, Handle: a.listDetail, About: &aboutListDetail},
+		{Method: "GET", Path: "/v2.1/servers/detail",
+			Query: &serverQuery, Handle: a.listDetail, About: &aboutListDetail},
 		{Method: "GET", Path: "/v2.1/servers/{id}", Handle: a.showServer, About: &aboutShowServer},
 	}
 }
@@ -123,8 +124,10 @@ func (a *API) logLost(x *api.Exchange, cell apidb.Cell, uuid string) {
 		return
 	}
 	a.service.Logger.Warn().Str("request_id", x.ID).Str("server", uuid).Str("cell", cell.Name).
-		Msg("A server is mapped to a cell that does not have it. The request was answered with 404, but the guest may still run. The database of the cell may be new or an " +
-			"older copy: `compute-agent cells manage list` shows whether it is and what to do. Logged at most once a minute per cell.")
+		Msg("A server is mapped to a cell that does not have it. The request was answered with 404, but the guest " +
+			"may still run. The database of the cell may be new or an " +
+			"older copy: `compute-agent cells manage list` shows whether it is and what to do. Logged at most once " +
+			"a minute per cell.")
 }
 
 // shownUnknown is the minimal record of a server. Without a request specification there is nothing

@@ -18,14 +18,17 @@ const anyTask = "default"
 // an unknown status.
 var statuses = map[string]map[string]string{
 	cellwire.VMActive: {
-		anyTask: "ACTIVE", "rebooting": "REBOOT", "reboot_pending": "REBOOT", "reboot_started": "REBOOT", "rebooting_hard": "HARD_REBOOT",
+		anyTask: "ACTIVE", "rebooting": "REBOOT", "reboot_pending": "REBOOT", "reboot_started": "REBOOT",
+		"rebooting_hard":      "HARD_REBOOT",
 		"reboot_pending_hard": "HARD_REBOOT", "reboot_started_hard": "HARD_REBOOT", "updating_password": "PASSWORD",
-		"rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD", "rebuild_spawning": "REBUILD", "migrating": "MIGRATING",
+		"rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD",
+		"rebuild_spawning": "REBUILD", "migrating": "MIGRATING",
 		"resize_prep": "RESIZE", "resize_migrating": "RESIZE", "resize_migrated": "RESIZE", "resize_finish": "RESIZE",
 	},
 	cellwire.VMBuilding: {anyTask: "BUILD"},
 	cellwire.VMStopped: {
-		anyTask: "SHUTOFF", "resize_prep": "RESIZE", "resize_migrating": "RESIZE", "resize_migrated": "RESIZE", "resize_finish": "RESIZE",
+		anyTask: "SHUTOFF", "resize_prep": "RESIZE",
+		"resize_migrating": "RESIZE", "resize_migrated": "RESIZE", "resize_finish": "RESIZE",
 		"rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD", "rebuild_spawning": "REBUILD",
 	},
 	"resized":   {anyTask: "VERIFY_RESIZE", "resize_reverting": "REVERT_RESIZE"},
@@ -33,7 +36,8 @@ var statuses = map[string]map[string]string{
 	"suspended": {anyTask: "SUSPENDED"},
 	"rescued":   {anyTask: "RESCUE"},
 	cellwire.VMError: {
-		anyTask: "ERROR", "rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD", "rebuild_spawning": "REBUILD",
+		anyTask: "ERROR", "rebuilding": "REBUILD", "rebuild_block_device_mapping": "REBUILD",
+		"rebuild_spawning": "REBUILD",
 	},
 	cellwire.VMDeleted:     {anyTask: "DELETED"},
 	cellwire.VMSoftDeleted: {anyTask: "SOFT_DELETED"},

@@ -16,11 +16,14 @@ import (
 func (a *API) tagRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers/{id}/tags", Handle: a.listTags, Since: vTags, About: &aboutListTags},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/tags", Body: api.Once(tagsBody), Handle: a.replaceTags, Since: vTags, About: &aboutReplaceTags},
-		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags", Handle: a.deleteTags, Since: vTags, About: &aboutDeleteTags},
+		{Method: "PUT", Path: "/v2.1/servers/{id}/tags", Body: api.Once(tagsBody), Handle: a.replaceTags,
+			Since: vTags, About: &aboutReplaceTags},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags",
+			Handle: a.deleteTags, Since: vTags, About: &aboutDeleteTags},
 		{Method: "GET", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.showTag, Since: vTags, About: &aboutShowTag},
 		{Method: "PUT", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.addTag, Since: vTags, About: &aboutAddTag},
-		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.deleteTag, Since: vTags, About: &aboutDeleteTag},
+		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags/{tag}", Handle: a.deleteTag,
+			Since: vTags, About: &aboutDeleteTag},
 	}
 }
 
@@ -59,7 +62,8 @@ func (a *API) replaceTags(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	server, err := a.patchServer(x, m, cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true, Add: requestedTags(x.Asked)}})
+	server, err := a.patchServer(x, m,
+		cellwire.ServerPatch{Tags: &cellwire.TagsPatch{Replace: true, Add: requestedTags(x.Asked)}})
 	if err != nil {
 		return err
 	}
@@ -99,7 +103,9 @@ func (a *API) addTag(x *api.Exchange) error {
 		return inNovasWords(err, "update tag", m.InstanceUUID)
 	}
 	if wrong := js.Validate(api.SchemaTag, tag); wrong != nil {
-		return osapi.BadRequest("Tag '%s' is invalid. It must be a non empty string without characters '/' and ','. Validation error message: %s", osapi.Shortened(tag), wrong)
+		return osapi.BadRequest(
+			"Tag '%s' is invalid. It must be a non empty string without characters '/' and ','. Validation error "+
+				"message: %s", osapi.Shortened(tag), wrong)
 	}
 	if len(server.Tags) >= cellwire.MaxTags {
 		return osapi.BadRequest("The number of tags exceeded the per-server limit %d", cellwire.MaxTags)

@@ -17,7 +17,8 @@ import (
 // serverUpdateRoutes is the call that changes what a server is called.
 func (a *API) serverUpdateRoutes() []api.Route {
 	return []api.Route{
-		{Method: "PUT", Path: "/v2.1/servers/{id}", Body: updateSchemas, Handle: a.updateServer, About: &aboutUpdateServer},
+		{Method: "PUT", Path: "/v2.1/servers/{id}",
+			Body: updateSchemas, Handle: a.updateServer, About: &aboutUpdateServer},
 	}
 }
 
@@ -32,7 +33,8 @@ var updateSchemas = func() api.SchemaSteps {
 	body := func(server js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "server", Schema: js.ClosedObject(server)}}, "server")
 	}
-	return api.SchemaSteps{{Since: vDescription, Schema: body(server.With("description", api.SchemaDescription))}, {Since: api.MinVersion, Schema: body(server)}}
+	return api.SchemaSteps{{Since: vDescription, Schema: body(server.With("description", api.SchemaDescription))},
+		{Since: api.MinVersion, Schema: body(server)}}
 }()
 
 // updateServer answers PUT /servers/{id}. The guest keeps the name that it was made with.
@@ -56,7 +58,8 @@ func (a *API) updateServer(x *api.Exchange) error {
 
 // requestedPatch is what a server is to be called.
 func requestedPatch(asked *js.Object) cellwire.ServerPatch {
-	patch := cellwire.ServerPatch{Name: api.MemberText(asked, "name"), DiskConfig: api.MemberText(asked, "OS-DCF:diskConfig")}
+	patch := cellwire.ServerPatch{Name: api.MemberText(asked, "name"),
+		DiskConfig: api.MemberText(asked, "OS-DCF:diskConfig")}
 	if _, given := asked.Get("description"); given {
 		patch.Description = api.MemberText(asked, "description")
 		patch.NoDescription = patch.Description == nil
@@ -83,9 +86,10 @@ func (a *API) patchServer(x *api.Exchange, m apidb.Mapping, patch cellwire.Serve
 		}
 		return cellwire.Server{}, api.Conflict("Instance %s is not ready", m.InstanceUUID)
 	}
-	server, err := gather.One(x.Context(), a.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
-		return c.Patch(ctx, m.InstanceUUID, patch)
-	})
+	server, err := gather.One(x.Context(), a.gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
+			return c.Patch(ctx, m.InstanceUUID, patch)
+		})
 	var refusal *cellwire.Error
 	if errors.As(err, &refusal) && cellclient.IsOverQuota(err) {
 		return server, api.Forbidden("%s", refusal.Message).Because(err)

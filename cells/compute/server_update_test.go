@@ -31,7 +31,8 @@ func (c *cloud) hold(who, version string, calls []exchanged) {
 			answer = got.message()
 		}
 		if got.status != call.status || answer != call.answer {
-			c.t.Errorf("%s %s %s: %d %s, not %d %s", who, call.call, call.body, got.status, answer, call.status, call.answer)
+			c.t.Errorf("%s %s %s: %d %s, not %d %s",
+				who, call.call, call.body, got.status, answer, call.status, call.answer)
 		}
 	}
 }
@@ -58,19 +59,24 @@ func TestMetadata(t *testing.T) {
 		{"POST /metadata", `{"metadata":{"b":"2"}}`, 200, `{"metadata":{"a":"1","b":"2"}}`},
 		{"PUT /metadata/a", `{"meta":{"a":"3"}}`, 200, `{"meta":{"a":"3"}}`},
 		{"PUT /metadata/a", `{"meta":{"b":"3"}}`, 400, "badRequest: Request body and URI mismatch"},
-		{"PUT /metadata/a", `{"meta":{"a":"1","b":"1"}}`, 400, "badRequest: Invalid input for field/attribute meta. Value: {'a': '1', 'b': '1'}. {'a': '1', 'b': '1'} has too many properties"},
+		{"PUT /metadata/a", `{"meta":{"a":"1","b":"1"}}`,
+			400, "badRequest: Invalid input for field/attribute meta. Value: {'a': '1', 'b': '1'}. {'a': '1', 'b': " +
+				"'1'} has too many properties"},
 		{"GET /metadata", "", 200, `{"metadata":{"a":"3","b":"2"}}`},
-		{"POST /metadata", `{"metadata":{"c":"","d":"","a":""}}`, 403, "forbidden: Maximum number of metadata items exceeds 3"},
+		{"POST /metadata", `{"metadata":{"c":"","d":"","a":""}}`, 403,
+			"forbidden: Maximum number of metadata items exceeds 3"},
 		{"PUT /metadata", `{"metadata":{"c":"","d":"","a":""}}`, 200, `{"metadata":{"a":"","c":"","d":""}}`},
 		{"DELETE /metadata/a", "", 204, ""},
 		{"DELETE /metadata/a", "", 404, gone},
 		{"GET /metadata", "", 200, `{"metadata":{"c":"","d":""}}`},
 		{"PUT /metadata", `{"metadata":{}}`, 200, `{"metadata":{}}`},
 		{"PUT /metadata", `{}`, 400, "badRequest: 'metadata' is a required property"},
-		{"POST /metadata", `{"metadata":{"a":1}}`, 400, "badRequest: Invalid input for field/attribute a. Value: 1. 1 is not of type 'string'"},
+		{"POST /metadata", `{"metadata":{"a":1}}`, 400,
+			"badRequest: Invalid input for field/attribute a. Value: 1. 1 is not of type 'string'"},
 	})
 	cannot := func(action string) string {
-		return "conflictingRequest: Cannot '" + action + " metadata' instance " + uuid(1) + " while it is in vm_state building"
+		return "conflictingRequest: Cannot '" + action +
+			" metadata' instance " + uuid(1) + " while it is in vm_state building"
 	}
 	for _, cell := range []int{1, nowhere} {
 		marked(t, cellwire.VMBuilding, cell).hold(member, "2.1", []exchanged{
@@ -91,16 +97,20 @@ func TestTags(t *testing.T) {
 		{"PUT /tags/x", "", 204, ""},
 		{"PUT /tags/y", "", 201, ""},
 		{"PUT /tags/z", "{}", 400, "badRequest: {} is not of type 'null'"},
-		{"PUT /tags/a,b", "", 400, "badRequest: Tag 'a,b' is invalid. It must be a non empty string without characters '/' and ','. Validation error message: 'a,b' does not match '^[^,/]*$'"},
+		{"PUT /tags/a,b", "", 400,
+			"badRequest: Tag 'a,b' is invalid. It must be a non empty string without characters '/' and ','. " +
+				"Validation error message: 'a,b' does not match '^[^,/]*$'"},
 		{"GET /tags", "", 200, `{"tags":["x","y"]}`},
 		{"DELETE /tags/x", "", 204, ""},
 		{"DELETE /tags/x", "", 404, "itemNotFound: Instance " + uuid(1) + " has no tag 'x'"},
 		{"PUT /tags", `{"tags":["q","q","p"]}`, 200, `{"tags":["q","p"]}`},
 		{"DELETE /tags", "", 204, ""},
 		{"GET /tags", "", 200, `{"tags":[]}`},
-		{"PUT /tags", `{"tags":["a/b"]}`, 400, "badRequest: Invalid input for field/attribute 0. Value: a/b. 'a/b' does not match '^[^,/]*$'"},
+		{"PUT /tags", `{"tags":["a/b"]}`, 400,
+			"badRequest: Invalid input for field/attribute 0. Value: a/b. 'a/b' does not match '^[^,/]*$'"},
 	})
-	if got := c.do(member, "2.26", "PUT", "/v2.1/servers/"+uuid(1)+"/tags/t", ""); got.header.Get("Location") != "http://compute/v2.1/servers/"+uuid(1)+"/tags/t" {
+	if got := c.do(member, "2.26", "PUT", "/v2.1/servers/"+uuid(1)+"/tags/t", ""); got.header.Get("Location") !=
+		"http://compute/v2.1/servers/"+uuid(1)+"/tags/t" {
 		t.Errorf("the location of a new tag is %q", got.header.Get("Location"))
 	}
 	var many []string
@@ -134,40 +144,50 @@ func TestUpdate(t *testing.T) {
 		return s
 	}
 	path := "/v2.1/servers/" + uuid(1)
-	got := body(c.do(member, "2.1", "PUT", path, `{"server":{"name":"other","accessIPv4":"10.0.0.1","OS-DCF:diskConfig":"AUTO"}}`))
+	got := body(c.do(member, "2.1", "PUT", path,
+		`{"server":{"name":"other","accessIPv4":"10.0.0.1","OS-DCF:diskConfig":"AUTO"}}`))
 	if got["name"] != "other" || got["accessIPv4"] != "10.0.0.1" || got["OS-DCF:diskConfig"] != "AUTO" {
 		t.Errorf("%v", got)
 	}
 	shown := body(c.ask(member, "2.1", path))
 	for _, without := range []string{
-		"OS-EXT-AZ:availability_zone", "config_drive", "key_name", "OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at", "OS-EXT-STS:task_state", "OS-EXT-STS:vm_state",
+		"OS-EXT-AZ:availability_zone", "config_drive", "key_name", "OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at",
+		"OS-EXT-STS:task_state", "OS-EXT-STS:vm_state",
 		"OS-EXT-STS:power_state", "os-extended-volumes:volumes_attached",
 	} {
 		delete(shown, without)
 	}
 	testproc.Samef(t, gocmp.Diff(shown, got), "(-shown +answered)")
-	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":"d"}}`)); got["description"] != "d" || got["name"] != "other" {
+	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":"d"}}`)); got["description"] != "d" ||
+		got["name"] != "other" {
 		t.Errorf("%v", got)
 	}
 	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":null}}`)); got["description"] != nil {
 		t.Errorf("%v", got)
 	}
 	for version, want := range map[string]any{"2.70": nil, "2.71": []any{}} {
-		if got := body(c.do(member, version, "PUT", path, `{"server":{"name":"other"}}`))["server_groups"]; !gocmp.Equal(want, got) {
+		if got := body(c.do(member, version, "PUT", path,
+			`{"server":{"name":"other"}}`))["server_groups"]; !gocmp.Equal(want, got) {
 			t.Errorf("%s: server_groups are %v, not %v", version, got, want)
 		}
 	}
 	c.hold(member, "2.1", []exchanged{
-		{"PUT ", `{"server":{"description":"d"}}`, 400, "badRequest: Invalid input for field/attribute server. Value: {'description': 'd'}. Additional properties are not allowed ('description' was unexpected)"},
-		{"PUT ", `{"server":{"name":""}}`, 400, "badRequest: Invalid input for field/attribute name. Value: . '' is too short"},
+		{"PUT ", `{"server":{"description":"d"}}`, 400,
+			"badRequest: Invalid input for field/attribute server. Value: {'description': 'd'}. Additional " +
+				"properties are not allowed ('description' was unexpected)"},
+		{"PUT ", `{"server":{"name":""}}`, 400,
+			"badRequest: Invalid input for field/attribute name. Value: . '' is too short"},
 	})
-	c.hold(reader, "2.69", []exchanged{{"PUT ", `{"server":{"name":"n"}}`, 403, "forbidden: Policy doesn't allow os_compute_api:servers:update to be performed."}})
-	c.hold(member2, "2.69", []exchanged{{"PUT ", `{"server":{"name":"n"}}`, 404, "itemNotFound: Instance " + uuid(1) + " could not be found."}})
+	c.hold(reader, "2.69", []exchanged{{"PUT ", `{"server":{"name":"n"}}`, 403,
+		"forbidden: Policy doesn't allow os_compute_api:servers:update to be performed."}})
+	c.hold(member2, "2.69", []exchanged{{"PUT ", `{"server":{"name":"n"}}`, 404, "itemNotFound: Instance " +
+		uuid(1) + " could not be found."}})
 	c.cell(1).fail = refused
 	down := "computeFault: NovaException: The server's cell is not responding. Try again when it is back."
 	c.hold(member, "2.69", []exchanged{
 		{"PUT ", `{"server":{"name":"n"}}`, 500, down},
-		{"GET /metadata", "", 500, down}, {"PUT /metadata", `{"metadata":{}}`, 500, down}, {"PUT /tags", `{"tags":[]}`, 500, down},
+		{"GET /metadata", "", 500, down}, {"PUT /metadata", `{"metadata":{}}`, 500, down},
+		{"PUT /tags", `{"tags":[]}`, 500, down},
 	})
 	marked(t, cellwire.VMBuilding, nowhere).hold(member, "2.69", []exchanged{
 		{"PUT ", `{"server":{"name":"n"}}`, 409, "conflictingRequest: Instance " + uuid(1) + " is not ready"},

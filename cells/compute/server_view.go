@@ -66,8 +66,10 @@ func (v *serverView) whole(s *cellwire.Server) *api.Object {
 		disk = "AUTO"
 	}
 	o := api.NewObject(wholeSize)
-	o.Add("id", s.UUID).Add("name", s.Name).Add("status", status).Add("tenant_id", s.ProjectID).Add("user_id", s.UserID).
-		Add("metadata", s.Metadata).Add("hostId", hostID(s)).Add("image", v.image(s.ImageRef)).Add("flavor", v.flavor(&s.Flavor)).
+	o.Add("id", s.UUID).Add("name", s.Name).Add("status", status).
+		Add("tenant_id", s.ProjectID).Add("user_id", s.UserID).
+		Add("metadata", s.Metadata).Add("hostId", hostID(s)).Add("image", v.image(s.ImageRef)).
+		Add("flavor", v.flavor(&s.Flavor)).
 		Add("created", s.CreatedAt).Add("updated", updated).Add("addresses", new(api.Object)).
 		Add("accessIPv4", s.AccessIPv4).Add("accessIPv6", s.AccessIPv6).Add("links", x.Links("servers", s.UUID)).
 		Add("OS-DCF:diskConfig", disk)
@@ -106,12 +108,15 @@ func (v *serverView) addExtensions(o *api.Object, s *cellwire.Server) {
 	if s.ConfigDrive {
 		configDrive = "True"
 	}
-	o.Add("OS-EXT-AZ:availability_zone", v.zone(s)).Add("config_drive", configDrive).Add("key_name", api.OrNull(s.KeyName)).
-		Add("OS-SRV-USG:launched_at", api.Stamp(s.LaunchedAt)).Add("OS-SRV-USG:terminated_at", api.Stamp(s.TerminatedAt))
+	o.Add("OS-EXT-AZ:availability_zone", v.zone(s)).
+		Add("config_drive", configDrive).Add("key_name", api.OrNull(s.KeyName)).
+		Add("OS-SRV-USG:launched_at", api.Stamp(s.LaunchedAt)).
+		Add("OS-SRV-USG:terminated_at", api.Stamp(s.TerminatedAt))
 	if v.extended {
 		v.addExtended(o, s)
 	}
-	o.Add("OS-EXT-STS:task_state", api.OrNull(s.TaskState)).Add("OS-EXT-STS:vm_state", api.OrNull(s.VMState)).Add("OS-EXT-STS:power_state", int(s.PowerState)).
+	o.Add("OS-EXT-STS:task_state", api.OrNull(s.TaskState)).Add("OS-EXT-STS:vm_state", api.OrNull(s.VMState)).
+		Add("OS-EXT-STS:power_state", int(s.PowerState)).
 		Add("os-extended-volumes:volumes_attached", api.List{})
 	if status := hostStatus(s); v.hostStatus || v.hostUnknown && status == api.StatusUnknown {
 		o.Add("host_status", status)
@@ -130,13 +135,15 @@ func (v *serverView) addExtended(o *api.Object, s *cellwire.Server) {
 		return
 	}
 	o.Add("OS-EXT-SRV-ATTR:reservation_id", s.Reservation).Add("OS-EXT-SRV-ATTR:launch_index", s.LaunchIndex).
-		Add("OS-EXT-SRV-ATTR:hostname", s.Hostname).Add("OS-EXT-SRV-ATTR:kernel_id", "").Add("OS-EXT-SRV-ATTR:ramdisk_id", "").
+		Add("OS-EXT-SRV-ATTR:hostname", s.Hostname).Add("OS-EXT-SRV-ATTR:kernel_id", "").
+		Add("OS-EXT-SRV-ATTR:ramdisk_id", "").
 		Add("OS-EXT-SRV-ATTR:root_device_name", nil).Add("OS-EXT-SRV-ATTR:user_data", api.OrNull(s.UserData))
 }
 
 // unknownBrief is a server of a cell that is down, as GET /servers shows it.
 func (v *serverView) unknownBrief(m *apidb.Mapping) *api.Object {
-	return new(api.Object).Add("id", m.InstanceUUID).Add("status", api.StatusUnknown).Add("links", v.x.Links("servers", m.InstanceUUID))
+	return new(api.Object).Add("id", m.InstanceUUID).
+		Add("status", api.StatusUnknown).Add("links", v.x.Links("servers", m.InstanceUUID))
 }
 
 // unknown is a server of a cell that is down, as GET /servers/detail shows it.
@@ -156,7 +163,8 @@ func (v *serverView) unknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *ap
 		user = api.StatusUnknown
 	}
 	return v.unknown(m).Add("image", v.image(spec.ImageRef)).Add("flavor", v.flavor(&spec.Flavor)).
-		Add("OS-EXT-AZ:availability_zone", zone).Add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).Add("user_id", user)
+		Add("OS-EXT-AZ:availability_zone", zone).
+		Add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).Add("user_id", user)
 }
 
 // noImage is the id of the image of servers that were booted from none: their disk is empty, or
@@ -177,7 +185,8 @@ func (v *serverView) flavor(f *cellwire.Flavor) *api.Object {
 	if !v.x.Since(vFlavorEmbedded) {
 		return v.x.Bookmarked("flavors", f.ID)
 	}
-	o := new(api.Object).Add("vcpus", f.VCPUs).Add("ram", f.MemoryMB).Add("disk", f.RootGB).Add("ephemeral", f.EphemeralGB).
+	o := new(api.Object).Add("vcpus", f.VCPUs).Add("ram", f.MemoryMB).Add("disk", f.RootGB).
+		Add("ephemeral", f.EphemeralGB).
 		Add("swap", f.SwapMB).Add("original_name", f.Name)
 	if v.extraSpecs {
 		o.Add("extra_specs", f.ExtraSpecs)

@@ -149,7 +149,8 @@ func TestServersOfADownCellLookAsInNova(t *testing.T) {
 // booted from no image: clients say "booted from volume" of "".
 func imaged(record map[string]any) {
 	if record["image"] == "" {
-		record["image"] = map[string]any{"id": "no-image", "links": []any{map[string]any{"rel": "bookmark", "href": "http://compute/images/no-image"}}}
+		record["image"] = map[string]any{"id": "no-image",
+			"links": []any{map[string]any{"rel": "bookmark", "href": "http://compute/images/no-image"}}}
 	}
 }
 
@@ -170,19 +171,26 @@ func fromNova(t *testing.T, record map[string]any) cellwire.Server {
 	}
 	flavor := record["flavor"].(map[string]any)
 	s := cellwire.Server{
-		UUID: text("id"), Name: text("name"), ProjectID: text("tenant_id"), UserID: text("user_id"), AccessIPv4: text("accessIPv4"),
-		Zone: text("OS-EXT-AZ:availability_zone"), Host: text("OS-EXT-SRV-ATTR:host"), Node: text("OS-EXT-SRV-ATTR:hypervisor_hostname"),
-		Reservation: text("OS-EXT-SRV-ATTR:reservation_id"), Hostname: text("OS-EXT-SRV-ATTR:hostname"), UserData: text("OS-EXT-SRV-ATTR:user_data"),
-		VMState: text("OS-EXT-STS:vm_state"), TaskState: text("OS-EXT-STS:task_state"), PowerState: plugins.PowerState(number(record, "OS-EXT-STS:power_state")),
-		ConfigDrive: text("config_drive") == "True", Locked: record["locked"].(bool), HostUp: text("host_status") == "UP",
+		UUID: text("id"), Name: text("name"), ProjectID: text("tenant_id"), UserID: text("user_id"),
+		AccessIPv4: text("accessIPv4"),
+		Zone:       text("OS-EXT-AZ:availability_zone"),
+		Host:       text("OS-EXT-SRV-ATTR:host"), Node: text("OS-EXT-SRV-ATTR:hypervisor_hostname"),
+		Reservation: text("OS-EXT-SRV-ATTR:reservation_id"), Hostname: text("OS-EXT-SRV-ATTR:hostname"),
+		UserData: text("OS-EXT-SRV-ATTR:user_data"),
+		VMState:  text("OS-EXT-STS:vm_state"), TaskState: text("OS-EXT-STS:task_state"),
+		PowerState:  plugins.PowerState(number(record, "OS-EXT-STS:power_state")),
+		ConfigDrive: text("config_drive") == "True",
+		Locked:      record["locked"].(bool), HostUp: text("host_status") == "UP",
 		CreatedAt: *moment("created", time.RFC3339), UpdatedAt: moment("updated", time.RFC3339),
 		LaunchedAt:   moment("OS-SRV-USG:launched_at", "2006-01-02T15:04:05.000000"),
 		TerminatedAt: moment("OS-SRV-USG:terminated_at", "2006-01-02T15:04:05.000000"),
 		LaunchIndex:  int(number(record, "OS-EXT-SRV-ATTR:launch_index")), DiskConfig: text("OS-DCF:diskConfig"),
 		Flavor: cellwire.Flavor{
 			Flavor: plugins.Flavor{
-				Name: flavor["original_name"].(string), VCPUs: number(flavor, "vcpus"), MemoryMB: number(flavor, "ram"), RootGB: number(flavor, "disk"),
-				EphemeralGB: number(flavor, "ephemeral"), SwapMB: number(flavor, "swap"), ExtraSpecs: map[string]string{},
+				Name: flavor["original_name"].(string), VCPUs: number(flavor, "vcpus"), MemoryMB: number(flavor, "ram"),
+				RootGB:      number(flavor, "disk"),
+				EphemeralGB: number(flavor, "ephemeral"),
+				SwapMB:      number(flavor, "swap"), ExtraSpecs: map[string]string{},
 			},
 		},
 		Metadata: map[string]string{},

@@ -17,10 +17,14 @@ import (
 
 // The services of the recordings.
 var (
-	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: "nova-compute", Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
-	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2", Binary: "nova-compute", Up: true, UpdatedAt: &start}
-	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1", Binary: "nova-compute", Up: true, UpdatedAt: &start}
-	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2", Binary: "nova-compute", Up: true, UpdatedAt: &start}
+	c1h1 = cellwire.Service{UUID: "ce4a4790-3afe-4f0e-a468-a34d988cdd6e", ID: 7, Host: "c1h1", Binary: "nova-compute",
+		Disabled: true, DisabledReason: "maint", UpdatedAt: &start}
+	c1h2 = cellwire.Service{UUID: "54394ca7-1328-49b1-93bc-4eb2281fed79", ID: 8, Host: "c1h2",
+		Binary: "nova-compute", Up: true, UpdatedAt: &start}
+	c2h1 = cellwire.Service{UUID: "1a4f2e20-c790-4466-88dd-67123a78a011", ID: 7, Host: "c2h1",
+		Binary: "nova-compute", Up: true, UpdatedAt: &start}
+	c2h2 = cellwire.Service{UUID: "8ffce557-831e-4aed-979f-75375d1658f4", ID: 8, Host: "c2h2",
+		Binary: "nova-compute", Up: true, UpdatedAt: &start}
 )
 
 // computeServices takes what only Nova has out of an answer, schedulers and conductors, the order,
@@ -92,19 +96,28 @@ func TestServicesOfCellsThatAreDown(t *testing.T) {
 		hosts                []string
 	}{
 		{name: "all up", version: "2.69", hosts: []string{"c1h1", "c1h2", "c2h1", "c2h2"}},
-		{name: "one down", version: "2.69", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
-		{name: "one answers rubbish", version: "2.69", cells: cells{1: func(c *cloud) { c.cell(1).fail = rubbish }}, hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
-		{name: "one has an error", version: "2.69", cells: cells{2: func(c *cloud) { c.cell(2).fail = brokenCell }}, hosts: []string{"c1h1", "c1h2", "c2h1:3", "c2h2:3"}},
+		{name: "one down", version: "2.69", cells: cells{1: down(1)},
+			hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
+		{name: "one answers rubbish", version: "2.69", cells: cells{1: func(c *cloud) { c.cell(1).fail = rubbish }},
+			hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
+		{name: "one has an error", version: "2.69", cells: cells{2: func(c *cloud) { c.cell(2).fail = brokenCell }},
+			hosts: []string{"c1h1", "c1h2", "c2h1:3", "c2h2:3"}},
 		{name: "before", version: "2.68", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2"}},
 		{name: "the first", version: "2.1", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2"}},
-		{name: "both down", version: "2.69", cells: cells{1: down(1), 2: down(2)}, hosts: []string{"c1h1:3", "c1h2:3", "c2h1:3", "c2h2:3"}},
+		{name: "both down", version: "2.69", cells: cells{1: down(1), 2: down(2)},
+			hosts: []string{"c1h1:3", "c1h2:3", "c2h1:3", "c2h2:3"}},
 		{name: "both down, before", version: "2.53", cells: cells{1: down(1), 2: down(2)}, hosts: []string{}},
-		{name: "cell0 down", version: "2.69", cells: cells{0: down(0)}, hosts: []string{"c1h1", "c1h2", "c2h1", "c2h2"}},
-		{name: "a host of it", version: "2.69", query: "?host=c1h1", cells: cells{1: down(1)}, hosts: []string{"c1h1:3"}},
-		{name: "a host of another", version: "2.69", query: "?host=c2h1", cells: cells{1: down(1)}, hosts: []string{"c2h1"}},
+		{name: "cell0 down", version: "2.69", cells: cells{0: down(0)},
+			hosts: []string{"c1h1", "c1h2", "c2h1", "c2h2"}},
+		{name: "a host of it", version: "2.69", query: "?host=c1h1",
+			cells: cells{1: down(1)}, hosts: []string{"c1h1:3"}},
+		{name: "a host of another", version: "2.69",
+			query: "?host=c2h1", cells: cells{1: down(1)}, hosts: []string{"c2h1"}},
 		{name: "a host of none", version: "2.69", query: "?host=zzz", cells: cells{1: down(1)}, hosts: []string{}},
-		{name: "computes", version: "2.69", query: "?binary=nova-compute", cells: cells{1: down(1)}, hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
-		{name: "conductors", version: "2.69", query: "?binary=nova-conductor", cells: cells{1: down(1)}, hosts: []string{}},
+		{name: "computes", version: "2.69", query: "?binary=nova-compute", cells: cells{1: down(1)},
+			hosts: []string{"c2h1", "c2h2", "c1h1:3", "c1h2:3"}},
+		{name: "conductors", version: "2.69", query: "?binary=nova-conductor",
+			cells: cells{1: down(1)}, hosts: []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})
@@ -137,19 +150,26 @@ func TestServicesComeBack(t *testing.T) {
 // cell that is up may be there.
 func TestServiceChangesInAnOutage(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const unknown = "computeFault: NovaException: Service 11111111-1111-1111-1111-111111111111 is in no cell that is responding, and not all are. Try again when they are back."
+	const unknown = "computeFault: NovaException: Service 11111111-1111-1111-1111-111111111111 is in no cell that " +
+		"is responding, and not all are. Try again when they are back."
 	const isDown = "computeFault: NovaException: The service's cell is not responding. Try again when it is back."
 	for _, tt := range []struct {
 		name, version, method, path, body string
 		status                            int
 		says                              string
 	}{
-		{name: "an unknown one", version: "2.69", method: "PUT", path: "11111111-1111-1111-1111-111111111111", body: `{"status":"enabled"}`, status: 500, says: unknown},
-		{name: "an unknown one, to be deleted", version: "2.69", method: "DELETE", path: "11111111-1111-1111-1111-111111111111", status: 500, says: unknown},
-		{name: "one of another cell", version: "2.69", method: "PUT", path: c2h1.UUID, body: `{"forced_down":true}`, status: 200},
-		{name: "the old way", version: "2.11", method: "PUT", path: "disable", body: `{"host":"c1h1","binary":"nova-compute"}`, status: 500, says: isDown},
-		{name: "the old way, another cell", version: "2.11", method: "PUT", path: "disable", body: `{"host":"c2h1","binary":"nova-compute"}`, status: 200},
-		{name: "gone meanwhile", version: "2.69", method: "PUT", path: c2h2.UUID, body: `{"status":"enabled"}`, status: 404, says: "itemNotFound: Service " + c2h2.UUID + " could not be found."},
+		{name: "an unknown one", version: "2.69", method: "PUT", path: "11111111-1111-1111-1111-111111111111",
+			body: `{"status":"enabled"}`, status: 500, says: unknown},
+		{name: "an unknown one, to be deleted", version: "2.69", method: "DELETE",
+			path: "11111111-1111-1111-1111-111111111111", status: 500, says: unknown},
+		{name: "one of another cell", version: "2.69",
+			method: "PUT", path: c2h1.UUID, body: `{"forced_down":true}`, status: 200},
+		{name: "the old way", version: "2.11", method: "PUT", path: "disable",
+			body: `{"host":"c1h1","binary":"nova-compute"}`, status: 500, says: isDown},
+		{name: "the old way, another cell", version: "2.11", method: "PUT", path: "disable",
+			body: `{"host":"c2h1","binary":"nova-compute"}`, status: 200},
+		{name: "gone meanwhile", version: "2.69", method: "PUT", path: c2h2.UUID, body: `{"status":"enabled"}`,
+			status: 404, says: "itemNotFound: Service " + c2h2.UUID + " could not be found."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})
@@ -167,7 +187,8 @@ func TestServiceChangesInAnOutage(t *testing.T) {
 // TestForcedUp: a host is not forced up while it has not removed what was evacuated from it.
 func TestForcedUp(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const refused = "badRequest: Unable to force up host c1h1 as `done` evacuation migration records remain associated with the host. Ensure the compute service has been " +
+	const refused = "badRequest: Unable to force up host c1h1 as `done` evacuation migration records remain " +
+		"associated with the host. Ensure the compute service has been " +
 		"restarted, allowing these records to move to `completed` before retrying this request."
 	for _, tt := range []struct {
 		version, path, body string
@@ -187,7 +208,8 @@ func TestForcedUp(t *testing.T) {
 			c.servicesOf(1, c1h1)
 			if tt.done {
 				c.cell(1).migrations = []cellwire.Migration{
-					{UUID: uuid(1), SourceHost: "c1h1", Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone},
+					{UUID: uuid(1), SourceHost: "c1h1",
+						Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone},
 				}
 			}
 			got := c.do(administrator, tt.version, "PUT", "/v2.1/os-services/"+tt.path, tt.body)
@@ -208,9 +230,13 @@ func TestForcedUp(t *testing.T) {
 // that cell, or nothing changes.
 func TestServicesAreDeleted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
-	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
-	elsewhere := cellwire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9, Host: "c2h1", Binary: "nova-compute"} // its agent was once at cell 1
+	const busy = "conflictingRequest: Unable to delete compute service that is hosting instances. Migrate or delete " +
+		"the instances first."
+	const alive = "conflictingRequest: Unable to delete compute service whose agent reports to its cell. Stop " +
+		"compute-agent on the host, or take away its [cell_client], and delete the service when it is down."
+	// its agent was once at cell 1
+	elsewhere := cellwire.Service{UUID: "7c0e2f5c-2f42-4d3e-9b0e-0a1c5a7d9f11", ID: 9,
+		Host: "c2h1", Binary: "nova-compute"}
 	for _, tt := range []struct {
 		name, version, id string
 		refusal           cellwire.Code
@@ -223,13 +249,21 @@ func TestServicesAreDeleted(t *testing.T) {
 		{name: "gone", version: "2.69", id: c1h2.UUID, status: 204, mapped: []string{"c1h1", "c2h1", "c2h2"}},
 		{name: "mapped elsewhere", version: "2.69", id: elsewhere.UUID, status: 204},
 		{name: "by number", version: "2.52", id: "9", status: 204},
-		{name: "two of a number", version: "2.52", id: "7", status: 400, says: "badRequest: Service id 7 refers to multiple services."},
-		{name: "perhaps two of a number", version: "2.52", id: "9", down: 2, status: 500, says: "computeFault: NovaException: Service 9 is in no cell that is responding, and not all are. Try again when they are back."},
+		{name: "two of a number", version: "2.52", id: "7",
+			status: 400, says: "badRequest: Service id 7 refers to multiple services."},
+		{name: "perhaps two of a number", version: "2.52",
+			id: "9", down: 2, status: 500,
+			says: "computeFault: NovaException: Service 9 is in no cell that is responding, and not all are. Try " +
+				"again when they are back."},
 		{name: "with servers", version: "2.69", id: c1h2.UUID, refusal: cellwire.CodeInUse, status: 409, says: busy},
 		{name: "alive", version: "2.69", id: c1h2.UUID, refusal: cellwire.CodeConflict, status: 409, says: alive},
-		{name: "gone meanwhile", version: "2.69", id: c1h2.UUID, gone: true, status: 404, says: "itemNotFound: Service " + c1h2.UUID + " not found."},
-		{name: "another cell down", version: "2.69", id: c1h2.UUID, down: 2, status: 204, mapped: []string{"c1h1", "c2h1", "c2h2"}},
-		{name: "its cell down", version: "2.69", id: c1h2.UUID, down: 1, status: 500, says: "computeFault: NovaException: Service " + c1h2.UUID + " is in no cell that is responding, and not all are. Try again when they are back."},
+		{name: "gone meanwhile", version: "2.69", id: c1h2.UUID, gone: true, status: 404,
+			says: "itemNotFound: Service " + c1h2.UUID + " not found."},
+		{name: "another cell down", version: "2.69", id: c1h2.UUID, down: 2, status: 204,
+			mapped: []string{"c1h1", "c2h1", "c2h2"}},
+		{name: "its cell down", version: "2.69", id: c1h2.UUID, down: 1, status: 500,
+			says: "computeFault: NovaException: Service " +
+				c1h2.UUID + " is in no cell that is responding, and not all are. Try again when they are back."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCloud(t, Options{})

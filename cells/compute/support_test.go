@@ -78,7 +78,8 @@ var waysToBeDown = map[string]func(*http.Request, int) (*http.Response, error){
 }
 
 func answer(status int, body string) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body))}
 }
 
 // RoundTrip answers a request to the cell.
@@ -101,7 +102,8 @@ func (c *fakeCell) RoundTrip(r *http.Request) (*http.Response, error) {
 			case strings.HasSuffix(r.URL.Path, "/"+s.UUID):
 				return answerJSON(s)
 			case strings.HasSuffix(r.URL.Path, "/"+s.UUID+"/actions"):
-				return answerJSON(cellwire.ActionsAnswer{Actions: append([]cellwire.Action{}, c.actions...), Deleted: s.Deleted})
+				return answerJSON(
+					cellwire.ActionsAnswer{Actions: append([]cellwire.Action{}, c.actions...), Deleted: s.Deleted})
 			}
 		}
 		return answer(404, `{"code":"not_found","message":"no such server"}`), nil
@@ -291,7 +293,8 @@ func newCloud(t *testing.T, options Options) *cloud {
 	t.Helper()
 	c := &cloud{t: t, cells: map[string]*fakeCell{}, clock: start, options: options, path: apiTemplate.Fresh(t)}
 	var err error
-	if c.store, err = apidb.Open(t.Context(), c.path, apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
+	if c.store, err = apidb.Open(t.Context(), c.path,
+		apidb.Options{Now: func() time.Time { return c.clock }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { testproc.NoError(t, c.store.Close()) })
@@ -299,12 +302,15 @@ func newCloud(t *testing.T, options Options) *cloud {
 		uuid := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
 		name := fmt.Sprintf("cell%d", i)
 		c.cells[uuid] = &fakeCell{}
-		testproc.Try(c.store.CreateCell(context.Background(), apidb.Cell{UUID: uuid, Name: name, URL: "http://" + name})).Or(t)
+		testproc.Try(c.store.CreateCell(context.Background(),
+			apidb.Cell{UUID: uuid, Name: name, URL: "http://" + name})).Or(t)
 	}
-	gatherer := gather.New(gather.Options{Timeout: cellTimeout, Logger: zerolog.Nop(), Client: func(cell apidb.Cell) (*cellclient.Client, error) {
-		return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c.cells[cell.UUID]})
-	}})
-	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: osapi.NoAuth{}, Policy: c.policy, Options: options, Logger: zerolog.New(zerolog.SyncWriter(&c.logged))})
+	gatherer := gather.New(gather.Options{Timeout: cellTimeout, Logger: zerolog.Nop(),
+		Client: func(cell apidb.Cell) (*cellclient.Client, error) {
+			return cellclient.New(cellclient.Config{URL: cell.URL, Transport: c.cells[cell.UUID]})
+		}})
+	c.api = New(Config{Store: c.store, Gatherer: gatherer, Auth: osapi.NoAuth{}, Policy: c.policy, Options: options,
+		Logger: zerolog.New(zerolog.SyncWriter(&c.logged))})
 	return c
 }
 
@@ -365,7 +371,8 @@ const (
 )
 
 var callers = map[string][2]string{
-	administrator: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"}, member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
+	administrator: {"u-p1:p1", "admin"}, member: {"u-p1:p1", "member"}, reader: {"u-p1:p1", "reader"},
+	member2: {"u-p2:p2", "member"}, member3: {"u-p3:p3", "member"},
 	admin3: {"u-p3:p3", "admin"}, manager: {"u-p1:p1", "manager"}, "operator": {"root:ops", "admin"},
 }
 
@@ -450,7 +457,8 @@ func (r reply) message() string {
 // server is one with a number, a name, and what all servers have.
 func server(n int, name string) cellwire.Server {
 	return cellwire.Server{
-		UUID: uuid(n), Name: name, Host: "h1", Node: "h1", HostUp: true, ID: int64(n), ImageRef: "70a599e0-31e7-49b7-b260-868f441e862b",
+		UUID: uuid(n), Name: name, Host: "h1", Node: "h1",
+		HostUp: true, ID: int64(n), ImageRef: "70a599e0-31e7-49b7-b260-868f441e862b",
 		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 512, RootGB: 1}},
 	}
 }

@@ -37,7 +37,8 @@ const (
 // listVersions answers GET /.
 func (a *API) listVersions(x *api.Exchange) error {
 	version := new(api.Object).Add("id", versionID).Add("status", "CURRENT").
-		Add("version", api.MaxVersion.String()).Add("min_version", api.MinVersion.String()).Add("updated", versionUpdated).
+		Add("version", api.MaxVersion.String()).Add("min_version", api.MinVersion.String()).
+		Add("updated", versionUpdated).
 		Add("links", api.List{new(api.Object).Add("rel", "self").Add("href", x.LinkBase()+api.Prefix)})
 	return x.JSON(http.StatusOK, new(api.Object).Add("versions", api.List{version}))
 }
@@ -49,7 +50,8 @@ func (a *API) showVersion(x *api.Exchange) error {
 		new(api.Object).Add("rel", "describedby").Add("type", "text/html").Add("href", "http://docs.openstack.org/"),
 	}
 	version := new(api.Object).Add("id", versionID).Add("status", "CURRENT").
-		Add("version", api.MaxVersion.String()).Add("min_version", api.MinVersion.String()).Add("updated", versionUpdated).
+		Add("version", api.MaxVersion.String()).Add("min_version", api.MinVersion.String()).
+		Add("updated", versionUpdated).
 		Add("links", links).Add("media-types", mediaTypes())
 	return x.JSON(http.StatusOK, new(api.Object).Add("version", version))
 }
@@ -57,23 +59,28 @@ func (a *API) showVersion(x *api.Exchange) error {
 // offerVersions answers 300 for paths that begin with no version.
 func (a *API) offerVersions(x *api.Exchange) error {
 	choice := new(api.Object).Add("id", versionID).Add("status", "CURRENT").
-		Add("links", api.List{new(api.Object).Add("rel", "self").Add("href", x.LinkBase()+"/v2.1"+x.R.URL.EscapedPath())}).
+		Add("links", api.List{new(api.Object).Add("rel", "self").
+			Add("href", x.LinkBase()+"/v2.1"+x.R.URL.EscapedPath())}).
 		Add("media-types", mediaTypes())
 	return x.JSON(http.StatusMultipleChoices, new(api.Object).Add("choices", api.List{choice}))
 }
 
 func mediaTypes() api.List {
-	return api.List{new(api.Object).Add("base", "application/json").Add("type", "application/vnd.openstack.compute+json;version=2.1")}
+	return api.List{new(api.Object).Add("base", "application/json").
+		Add("type", "application/vnd.openstack.compute+json;version=2.1")}
 }
 
 var (
 	mediaTypesAnswer = apidoc.List(apidoc.Whole(apidoc.Members("base", api.SchemaText, "type", api.SchemaText)))
-	versionMembers   = apidoc.Members("id", apidoc.Described(api.SchemaText, "v2.1"), "status", apidoc.Described(api.SchemaText, "CURRENT"),
-		"version", apidoc.Described(api.SchemaText, "The highest microversion."), "min_version", apidoc.Described(api.SchemaText, "The lowest microversion."),
+	versionMembers   = apidoc.Members("id", apidoc.Described(api.SchemaText, "v2.1"),
+		"status", apidoc.Described(api.SchemaText, "CURRENT"),
+		"version", apidoc.Described(api.SchemaText, "The highest microversion."),
+		"min_version", apidoc.Described(api.SchemaText, "The lowest microversion."),
 		"updated", api.AnswerTime)
 	versionsAnswer = api.In("versions", apidoc.List(apidoc.Whole(versionMembers.With("links",
 		apidoc.List(apidoc.Whole(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText)))))))
 	versionAnswer = api.In("version", apidoc.Whole(versionMembers.
-			With("links", apidoc.List(api.Part(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText), apidoc.Members("type", api.SchemaText)))).
-			With("media-types", mediaTypesAnswer)))
+			With("links", apidoc.List(api.Part(apidoc.Members("rel", api.SchemaText, "href", api.SchemaText),
+			apidoc.Members("type", api.SchemaText)))).
+		With("media-types", mediaTypesAnswer)))
 )

@@ -59,7 +59,8 @@ func (x *exchange) compareAgents(h holder) {
 	switch {
 	case errors.Is(err, errSame):
 	case err != nil:
-		x.config.Logger.Warn().Err(err).Str("host", h.id.Name).Msg("Which agent of a host asks was not noted: a second machine with its identity is found later.")
+		x.config.Logger.Warn().Err(err).Str("host", h.id.Name).
+			Msg("Which agent of a host asks was not noted: a second machine with its identity is found later.")
 		return
 	}
 	if e.Agents.Turn == 0 {
@@ -68,8 +69,10 @@ func (x *exchange) compareAgents(h holder) {
 	window := Window(e.ExpiresAt.Sub(e.Issued))
 	x.W.Header().Set(pki.HeaderProcess, e.Agents.Answer(comparing, e.Host, h.now, window))
 	if found {
-		x.config.Logger.Warn().Str("host", e.Host).Str("agents", pki.SeveralAgents(e.Host, e.Agents.Live(h.now, window))).
-			Msg("Two machines have the identity of a host: both of their agents live. Stop the one on the copy. If no operator made a copy, evict the host: " +
+		x.config.Logger.Warn().Str("host", e.Host).
+			Str("agents", pki.SeveralAgents(e.Host, e.Agents.Live(h.now, window))).
+			Msg("Two machines have the identity of a host: both of their agents live. Stop the one on the copy. If " +
+				"no operator made a copy, evict the host: " +
 				"compute-agent cells manage evict-host.")
 	}
 }

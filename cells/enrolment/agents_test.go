@@ -31,7 +31,8 @@ func newMachine(w *world, token string, pair tls.Certificate) *machine {
 	dir := w.t.TempDir()
 	m := &machine{w: w, said: &pki.ProcessSender{}}
 	m.said.Begin(pki.AgentProcess{Token: token, Boot: "boot-" + token, Started: w.now()}, "h1", "")
-	m.client = enrolment.Client{URL: w.url, CAFile: filepath.Join(dir, "ca.pem"), IdentityFile: filepath.Join(dir, "identity.pem"), Process: m.said}
+	m.client = enrolment.Client{URL: w.url, CAFile: filepath.Join(dir, "ca.pem"),
+		IdentityFile: filepath.Join(dir, "identity.pem"), Process: m.said}
 	must(w.t, os.WriteFile(m.client.CAFile, w.ca.PEM(), 0o600))
 	m.has(pair)
 	return m
@@ -80,13 +81,15 @@ func TestTwoMachinesThatRenew(t *testing.T) {
 	for _, m := range []*machine{a, b} {
 		several, err := m.confirms()
 		must(t, err)
-		for _, part := range []string{"2 agents report as host h1: one that started at ", "reports from 127.0.0.1 (boot id boot-a", "(boot id boot-b"} {
+		for _, part := range []string{"2 agents report as host h1: one that started at ",
+			"reports from 127.0.0.1 (boot id boot-a", "(boot id boot-b"} {
 			testproc.Contains(t, several, part, "%q")
 		}
 		tick()
 	}
 	testproc.Equal(t, len(w.live()), 2, "%d agents")
-	testproc.Equal(t, strings.Count(w.log.String(), "Two machines have the identity of a host"), 1, "%d lines of the log")
+	testproc.Equal(t, strings.Count(w.log.String(), "Two machines have the identity of a host"), 1,
+		"%d lines of the log")
 
 	// One renews, and the other one is refused from then on: it lives all the same.
 	k := newKeyPair(t, "h1")

@@ -85,7 +85,8 @@ func (c *serverCertificate) make(now time.Time) (*tls.Certificate, error) {
 		return nil, err
 	}
 	id := pki.Identity{Kind: pki.Service, Name: serviceName, Names: c.names}
-	certificate, err := c.authority.Sign(request, id, pki.SignOptions{Lifetime: serverLifetime, Now: now, Addresses: c.addresses})
+	certificate, err := c.authority.Sign(request, id,
+		pki.SignOptions{Lifetime: serverLifetime, Now: now, Addresses: c.addresses})
 	if err != nil {
 		return nil, fmt.Errorf("the certificate of the enrolment service: %w", err)
 	}

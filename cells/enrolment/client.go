@@ -36,7 +36,8 @@ var ErrOtherCA = errors.New("the server does not belong to the CA of the token")
 // CheckURL returns an error for a URL that cannot be that of an enrolment service.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return fmt.Errorf("%.300q is not the URL of an enrolment service, such as https://api.example:8775", text)
 	}
 	return nil
@@ -56,15 +57,20 @@ func Join(ctx context.Context, base string, token Token, csr []byte, nodes []Nod
 	trust := &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		InsecureSkipVerify: true, //nolint:gosec // the CA is known by its fingerprint, which verified checks
-		VerifyConnection:   func(state tls.ConnectionState) error { return verified(state, u.Hostname(), token.Fingerprint) },
+		VerifyConnection: func(state tls.ConnectionState) error {
+			return verified(state,
+				u.Hostname(), token.Fingerprint)
+		},
 	}
 	answer := &Answer{}
-	err = post(ctx, trust, nil, nil, base, "/v1/join", JoinRequest{Token: token.Reveal(), CSR: string(csr), Nodes: nodes}, answer)
+	err = post(ctx, trust, nil, nil, base,
+		"/v1/join", JoinRequest{Token: token.Reveal(), CSR: string(csr), Nodes: nodes}, answer)
 	if err != nil {
 		return nil, err
 	}
 	cas, err := parseCertificates([]byte(answer.CA))
-	if err == nil && !slices.ContainsFunc(cas, func(c *x509.Certificate) bool { return pki.Fingerprint(c) == token.Fingerprint }) {
+	if err == nil && !slices.ContainsFunc(cas,
+		func(c *x509.Certificate) bool { return pki.Fingerprint(c) == token.Fingerprint }) {
 		err = ErrOtherCA
 	}
 	return answer, err
@@ -98,7 +104,8 @@ func (h Host) Join(
 
 // verified checks a server by the fingerprint of its CA, and its name.
 func verified(state tls.ConnectionState, name, fingerprint string) error {
-	at := slices.IndexFunc(state.PeerCertificates, func(c *x509.Certificate) bool { return c.IsCA && pki.Fingerprint(c) == fingerprint })
+	at := slices.IndexFunc(state.PeerCertificates,
+		func(c *x509.Certificate) bool { return c.IsCA && pki.Fingerprint(c) == fingerprint })
 	if at < 0 {
 		return fmt.Errorf("%w: it has shown another one, or none", ErrOtherCA)
 	}
@@ -147,7 +154,8 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 		return files.Denied(err)
 	}
 	// Which CAs the service names does not matter: it has asked for the certificate of this host.
-	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool, GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
+	trust := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: pool,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
 	var spans *tracing.Tracing
 	if c.Tracing != nil {
 		spans = c.Tracing()
@@ -156,20 +164,25 @@ func (c *Client) post(ctx context.Context, path string, body, answer any) error 
 }
 
 // post sends one request on a connection of its own: there are hours between them.
-func post(ctx context.Context, trust *tls.Config, process *pki.ProcessSender, spans *tracing.Tracing, base, path string, body, answer any) (err error) {
+func post(
+	ctx context.Context, trust *tls.Config, process *pki.ProcessSender, spans *tracing.Tracing, base,
+	path string, body, answer any,
+) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTime)
 	defer cancel()
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(base, "/")+path, bytes.NewReader(data))
+	request, err := http.NewRequestWithContext(ctx,
+		http.MethodPost, strings.TrimSuffix(base, "/")+path, bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
 	request.Header.Set("Content-Type", osapi.MediaJSON)
 	client := &http.Client{
-		Transport:     process.Transport(&http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true}),
+		Transport: process.Transport(
+			&http.Transport{TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true}),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	status, ended := 0, spans.Request(ctx, request, path)

@@ -76,8 +76,10 @@ func newWorld(t *testing.T, change func(*enrolment.Config)) *world {
 	_, err = w.store.CreateCell(t.Context(), apidb.Cell{UUID: cell1, Name: "cell1", URL: "https://cell1.example:8780"})
 	must(t, err)
 	config := enrolment.Config{
-		Store: w.store, Authority: w.ca, Names: []string{"localhost", "127.0.0.1"}, Lifetime: time.Hour, RenewalGrace: time.Hour,
-		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Now: w.now, Logger: zerolog.New(w.log),
+		Store: w.store, Authority: w.ca, Names: []string{"localhost", "127.0.0.1"},
+		Lifetime: time.Hour, RenewalGrace: time.Hour,
+		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"},
+		Now:       w.now, Logger: zerolog.New(w.log),
 	}
 	if change != nil {
 		change(&config)
@@ -147,7 +149,9 @@ func signed(t *testing.T, ca *pki.Authority, id pki.Identity, client bool) tls.C
 }
 
 // send sends a request as any client can; client may be nil.
-func (w *world) send(client *tls.Certificate, method, path, contentType string, body io.Reader) (status int, answer []byte) {
+func (w *world) send(
+	client *tls.Certificate, method, path, contentType string, body io.Reader,
+) (status int, answer []byte) {
 	w.t.Helper()
 	config := &tls.Config{InsecureSkipVerify: true}
 	if client != nil {
@@ -159,7 +163,8 @@ func (w *world) send(client *tls.Certificate, method, path, contentType string, 
 	}
 	request.Header.Set("Expect", "100-continue") // a server that refuses the size closes the connection
 	dialer := &net.Dialer{LocalAddr: w.from}
-	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, DisableKeepAlives: true, ExpectContinueTimeout: time.Minute}
+	transport := &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: config, DisableKeepAlives: true,
+		ExpectContinueTimeout: time.Minute}
 	response := testproc.Try((&http.Client{Transport: transport}).Do(request)).Or(w.t)
 	defer func() { _ = response.Body.Close() }()
 	answer = testproc.Try(io.ReadAll(response.Body)).Or(w.t)
@@ -170,7 +175,8 @@ func (w *world) send(client *tls.Certificate, method, path, contentType string, 
 func (w *world) renew(client tls.Certificate, k keyPair, nodes ...enrolment.Node) (*enrolment.Answer, error) {
 	w.t.Helper()
 	answer := &enrolment.Answer{}
-	if err := w.post(client, "/v1/renew", enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes}, answer); err != nil {
+	if err := w.post(client, "/v1/renew", enrolment.RenewRequest{CSR: string(k.csr), Nodes: nodes}, answer); err !=
+		nil {
 		return nil, err
 	}
 	return answer, nil
@@ -225,7 +231,9 @@ type countedStore struct {
 	changes, lists atomic.Int64
 }
 
-func (s *countedStore) ChangeEnrolment(ctx context.Context, host string, change func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
+func (s *countedStore) ChangeEnrolment(
+	ctx context.Context, host string, change func(*apidb.Enrolment) error,
+) (apidb.Enrolment, error) {
 	s.changes.Add(1)
 	return s.Store.ChangeEnrolment(ctx, host, change)
 }

@@ -65,7 +65,8 @@ func (h Host) Begin(again bool) (crypto.Signer, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %s cannot be read: %w", ErrJoined, h.IdentityPath(), err)
 	default:
-		return nil, fmt.Errorf("%w, as %s, with a certificate until %s (%s)", ErrJoined, id.Name, id.Expires.UTC().Format(time.RFC3339), h.IdentityPath())
+		return nil, fmt.Errorf("%w, as %s, with a certificate until %s (%s)",
+			ErrJoined, id.Name, id.Expires.UTC().Format(time.RFC3339), h.IdentityPath())
 	}
 	if err := h.makeDir(); err != nil {
 		return nil, err
@@ -152,7 +153,8 @@ type Joined struct {
 // FromAnswer is what an answer of a service at a URL says.
 func FromAnswer(a *Answer, url string) Joined {
 	j := Joined{
-		Host: a.Host, Certificates: []byte(a.Certificate), CA: []byte(a.CA), Cell: strings.Join(a.Cell.URLs, ","), Placement: a.Placement.URL, Enrolment: url,
+		Host: a.Host, Certificates: []byte(a.Certificate), CA: []byte(a.CA), Cell: strings.Join(a.Cell.URLs, ","),
+		Placement: a.Placement.URL, Enrolment: url,
 	}
 	if a.Placement.CA != "" {
 		j.PlacementCA = []byte(a.Placement.CA)
@@ -170,7 +172,8 @@ func (h Host) Settings(j Joined) []Setting {
 		out = append(out, Setting{section + ".url", url}, Setting{section + ".ca_file", h.path(ca)})
 	}
 	pair := func(section string) {
-		out = append(out, Setting{section + ".cert_file", h.IdentityPath()}, Setting{section + ".key_file", h.IdentityPath()})
+		out = append(out, Setting{section + ".cert_file", h.IdentityPath()},
+			Setting{section + ".key_file", h.IdentityPath()})
 	}
 	if j.Cell != "" {
 		client("cell_client", j.Cell, CAFile)
@@ -194,7 +197,8 @@ func (h Host) Settings(j Joined) []Setting {
 
 // configuration is the text of the settings.
 func configuration(settings []Setting, host string, now time.Time) ([]byte, error) {
-	text := fmt.Appendf(nil, "# Written by `compute-agent join` for host %s at %s, which replaces this file.\n", host, now.UTC().Format(time.RFC3339))
+	text := fmt.Appendf(nil, "# Written by `compute-agent join` for host %s at %s, which replaces this file.\n", host,
+		now.UTC().Format(time.RFC3339))
 	section := ""
 	for _, s := range settings {
 		in, name, _ := strings.Cut(s.Key, ".")
@@ -250,7 +254,8 @@ func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
 		content []byte
 		mode    os.FileMode
 	}{
-		{h.path(CAFile), j.CA, 0o644}, {h.path(PlacementCAFile), j.PlacementCA, 0o644}, {h.IdentityPath(), identity, 0o600},
+		{h.path(CAFile), j.CA, 0o644}, {h.path(PlacementCAFile), j.PlacementCA, 0o644},
+		{h.IdentityPath(), identity, 0o600},
 	} {
 		if f.content == nil {
 			continue

@@ -25,7 +25,8 @@ func TestIdentityOfAnother(t *testing.T) {
 	csr := testproc.Try(pki.NewRequest(key, "h1")).Or(t)
 	request := testproc.Try(pki.ParseRequest(csr)).Or(t)
 	ca := testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "test-ca", time.Now())).Or(t)
-	certificate, err := ca.Sign(request, pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
+	certificate, err := ca.Sign(request, pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h1"}},
+		pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
 	must(t, err)
 	content, _, err := enrolment.NewIdentity(text, certificate, time.Now())
 	must(t, err)
@@ -37,7 +38,8 @@ func TestIdentityOfAnother(t *testing.T) {
 	if _, err := h.Begin(false); !errors.Is(err, enrolment.ErrJoined) || !strings.Contains(err.Error(), "as h1") {
 		t.Errorf("a host that has joined: %v", err)
 	}
-	for name, plant := range map[string]func(from, to string) error{"a symbolic link": os.Symlink, "a second name": os.Link} {
+	for name, plant := range map[string]func(from, to string) error{"a symbolic link": os.Symlink,
+		"a second name": os.Link} {
 		must(t, os.Remove(h.IdentityPath()))
 		must(t, plant(other, h.IdentityPath()))
 		if _, err := h.Begin(false); !errors.Is(err, enrolment.ErrJoined) || strings.Contains(err.Error(), "as h1") {
@@ -68,7 +70,8 @@ func TestPendingKeyOfAnother(t *testing.T) {
 			dir := t.TempDir()
 			other := filepath.Join(dir, "ca.key")
 			testproc.Check(t, os.WriteFile(other, text, 0o600))
-			h := enrolment.Host{StateDir: filepath.Join(dir, "state"), ConfigDir: dir, UID: os.Geteuid(), GID: os.Getegid()}
+			h := enrolment.Host{StateDir: filepath.Join(dir, "state"), ConfigDir: dir,
+				UID: os.Geteuid(), GID: os.Getegid()}
 			testproc.Try(h.Begin(false)).Or(t)
 			if _, err := h.Begin(false); err != nil {
 				t.Fatalf("the key that join made: %v", err)

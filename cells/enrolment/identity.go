@@ -86,10 +86,13 @@ func NewIdentity(keyPEM, certificates []byte, now time.Time) ([]byte, HostIdenti
 	}
 	leaf := all[0]
 	switch {
-	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny):
-		return nil, HostIdentity{}, errors.New("the certificate is not that of a client (extended key usage clientAuth)")
+	case !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) &&
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny):
+		return nil, HostIdentity{},
+			errors.New("the certificate is not that of a client (extended key usage clientAuth)")
 	case now.After(leaf.NotAfter):
-		return nil, HostIdentity{}, fmt.Errorf("the certificate expired at %s; check the clock of this machine", leaf.NotAfter.UTC().Format(time.RFC3339))
+		return nil, HostIdentity{}, fmt.Errorf("the certificate expired at %s; check the clock of this machine",
+			leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	id, err := identityOf(leaf)
 	return content, id, err

@@ -35,12 +35,15 @@ func (x *exchange) join() (any, error) {
 		if refused.Code == CodeBadRequest || refused.Code == CodeTokenUnknown {
 			from := network(address)
 			if x.failures.exceeded(from) {
-				return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
+				return nil,
+					refusal(http.StatusTooManyRequests,
+						CodeTooMany, "Too many joins of %s failed. Wait a minute.", from)
 			}
 			x.failures.add(from)
 		}
 		if x.logs.Allow("join " + network(address)) {
-			x.config.Logger.Warn().Str("address", address).Str("code", string(refused.Code)).Str("why", refused.Message).
+			x.config.Logger.Warn().Str("address", address).
+				Str("code", string(refused.Code)).Str("why", refused.Message).
 				Msg("A host was not let join. Further failures of this network are logged once a minute.")
 		}
 	}
@@ -61,7 +64,8 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 		return nil, err
 	}
 	ctx, now := x.R.Context(), x.config.Now()
-	unknown := refusal(http.StatusForbidden, CodeTokenUnknown, "The token is not known: it was replaced by another one, its host was evicted, or it was never made.")
+	unknown := refusal(http.StatusForbidden, CodeTokenUnknown,
+		"The token is not known: it was replaced by another one, its host was evicted, or it was never made.")
 	e, err := x.config.Store.EnrolmentOfToken(ctx, token.ID)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return nil, unknown
@@ -86,31 +90,38 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 		case !token.is(e.Token):
 			return unknown
 		case !now.Before(e.InvitedUntil):
-			return refusal(http.StatusForbidden, CodeTokenExpired, "The token expired at %s. `compute-agent cells manage add-host` makes another one.",
+			return refusal(http.StatusForbidden,
+				CodeTokenExpired, "The token expired at %s. `compute-agent cells manage add-host` makes another one.",
 				e.InvitedUntil.UTC().Format(time.RFC3339))
 		case e.CreatedAt.Sub(now) > pki.MaxAhead: // it would be good for longer than an operator can say
 			return refusal(http.StatusForbidden, CodeTokenExpired,
-				"The token was made at %s by a clock that was ahead. `compute-agent cells manage add-host` makes another one.",
+				"The token was made at %s by a clock that was ahead. `compute-agent cells manage add-host` makes "+
+					"another one.",
 				e.CreatedAt.UTC().Format(time.RFC3339))
 		case e.State == apidb.Evicted:
 			return evicted(*e)
 		case e.State == apidb.Enrolled && e.KeyDigest != csr.digest:
-			return refusal(http.StatusConflict, CodeTokenUsed, "The token was used at %s from %s, with another key. If that was not this host, evict it: "+
-				"compute-agent cells manage evict-host %s.", e.EnrolledAt.UTC().Format(time.RFC3339), e.EnrolledFrom, e.Host)
+			return refusal(http.StatusConflict,
+				CodeTokenUsed,
+				"The token was used at %s from %s, with another key. If that was not this host, evict it: "+
+					"compute-agent cells manage evict-host %s.",
+				e.EnrolledAt.UTC().Format(time.RFC3339), e.EnrolledFrom, e.Host)
 		}
 		repeated = e.State == apidb.Enrolled
 		addReported(e, nodes)
 		if refused := notOf(*e, nodes); len(refused) > 0 {
 			return refusal(http.StatusConflict, CodeNodeTaken, "%s", strings.Join(refused, " "))
 		}
-		e.State, e.KeyDigest, e.NextKeyDigest, e.EnrolledAt, e.EnrolledFrom = apidb.Enrolled, csr.digest, "", now, address
+		e.State, e.KeyDigest, e.NextKeyDigest, e.EnrolledAt, e.EnrolledFrom =
+			apidb.Enrolled, csr.digest, "", now, address
 		certificate, err = x.sign(csr.request, e, cell, now)
 		return err
 	})
 	if err != nil {
 		return nil, taken(err)
 	}
-	x.config.Logger.Info().Str("host", e.Host).Str("address", address).Str("key", e.KeyDigest).Strs("nodes", uuidsOf(e)).Bool("repeated", repeated).
+	x.config.Logger.Info().Str("host", e.Host).Str("address", address).Str("key", e.KeyDigest).
+		Strs("nodes", uuidsOf(e)).Bool("repeated", repeated).
 		Time("expires", e.ExpiresAt).Msg("A host joined.")
 	return x.answer(e, certificate, cell, nil), nil
 }
@@ -120,7 +131,8 @@ func evicted(e apidb.Enrolment) *Refusal {
 	if e.Reason != "" {
 		reason = ": " + e.Reason
 	}
-	return refusal(http.StatusForbidden, CodeEvicted, "Host %s was evicted at %s%s.", e.Host, e.EvictedAt.UTC().Format(time.RFC3339), reason)
+	return refusal(http.StatusForbidden, CodeEvicted, "Host %s was evicted at %s%s.", e.Host,
+		e.EvictedAt.UTC().Format(time.RFC3339), reason)
 }
 
 // certificateRequest is a request for a certificate, and the digest of its key.
@@ -170,7 +182,10 @@ func keyDigest(key any) (string, error) {
 func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
 	for _, n := range nodes {
 		if !slices.ContainsFunc(e.Nodes, func(has apidb.EnrolledNode) bool { return has.UUID == n.UUID }) {
-			refused = append(refused, fmt.Sprintf("Node %s is not one of host %s; if it is, run: compute-agent cells manage enrol-node %[2]s %[1]s.", n.UUID, e.Host))
+			refused = append(refused,
+				fmt.Sprintf(
+					"Node %s is not one of host %s; if it is, run: compute-agent cells manage enrol-node %[2]s %[1]s.",
+					n.UUID, e.Host))
 		}
 	}
 	return refused
@@ -180,12 +195,14 @@ func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
 func taken(err error) error {
 	if other := new(apidb.NodeTakenError); errors.As(err, &other) {
 		if other.Name != "" {
-			return refusal(http.StatusConflict, CodeNodeTaken, "The name %s of a node overlaps with those of host %s.", other.Name, other.Host)
+			return refusal(http.StatusConflict,
+				CodeNodeTaken, "The name %s of a node overlaps with those of host %s.", other.Name, other.Host)
 		}
 		return refusal(
 			http.StatusConflict,
 			CodeNodeTaken,
-			"Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells manage evict-host %[2]s, "+
+			"Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells "+
+				"manage evict-host %[2]s, "+
 				"compute-agent cells manage delete-host %[2]s.",
 			other.Node,
 			other.Host,
@@ -260,7 +277,9 @@ func (x *exchange) cellOf(e apidb.Enrolment) (CellAccess, error) {
 			return CellAccess{uuid: c.UUID, Name: c.Name, URLs: urls}, nil
 		}
 	}
-	return CellAccess{}, refusal(http.StatusConflict, CodeNoCell, "The cell %s of host %s is not registered any more. Invite the host again, for another cell.", e.CellUUID, e.Host)
+	return CellAccess{}, refusal(http.StatusConflict,
+		CodeNoCell, "The cell %s of host %s is not registered any more. Invite the host again, for another cell.",
+		e.CellUUID, e.Host)
 }
 
 func (x *exchange) answer(e apidb.Enrolment, certificate []byte, cell CellAccess, refused []string) *Answer {

@@ -56,9 +56,11 @@ func Invite(ctx context.Context, store apidb.Store, fingerprint string, i Invita
 		if until := e.DeniedBefore; until.Sub(i.Now) > pki.MaxAhead {
 			return fmt.Errorf("%w: %s until %s", ErrAhead, i.Host, until.UTC().Format(time.RFC3339))
 		}
-		e.CellUUID, e.State, e.CreatedBy, e.CreatedAt, e.InvitedUntil, e.Token = i.CellUUID, apidb.Invited, i.By, i.Now, i.Now.Add(i.TTL), digest
+		e.CellUUID, e.State, e.CreatedBy, e.CreatedAt, e.InvitedUntil, e.Token = i.CellUUID, apidb.Invited, i.By,
+			i.Now, i.Now.Add(i.TTL), digest
 		e.KeyDigest, e.NextKeyDigest, e.Serial, e.Reason = "", "", "", ""
-		e.EnrolledAt, e.EnrolledFrom, e.Issued, e.ExpiresAt, e.EvictedAt = time.Time{}, "", time.Time{}, time.Time{}, time.Time{}
+		e.EnrolledAt, e.EnrolledFrom, e.Issued, e.ExpiresAt, e.EvictedAt = time.Time{},
+			"", time.Time{}, time.Time{}, time.Time{}
 		e.RenewedFrom, e.Conflict, e.Agents = "", nil, pki.Agents{}
 		e.Nodes = ownNames(e.Host, e.Nodes)
 		addNodes(e, i.Nodes)
@@ -87,14 +89,18 @@ func unfinished(e *apidb.Enrolment) error {
 // Evict refuses a host from now on, until it is invited again. A host that was never invited, whose
 // agent has other credentials, needs its cell; apidb.ErrNotFound without one. Evicting it again
 // only changes the reason, if there is one.
-func Evict(ctx context.Context, store apidb.Store, host, cellUUID, reason string, now time.Time) (apidb.Enrolment, error) {
+func Evict(
+	ctx context.Context, store apidb.Store, host, cellUUID, reason string, now time.Time,
+) (apidb.Enrolment, error) {
 	reason = strings.Join(strings.Fields(reason), " ")
 	if len(reason) > pki.MaxReason {
-		return apidb.Enrolment{}, fmt.Errorf("the reason has %d bytes, more than %d: %w", len(reason), pki.MaxReason, apidb.ErrInvalid)
+		return apidb.Enrolment{}, fmt.Errorf("the reason has %d bytes, more than %d: %w",
+			len(reason), pki.MaxReason, apidb.ErrInvalid)
 	}
 	own := apidb.Enrolment{State: apidb.Evicted, Reason: reason}
 	if _, former := own.RenamedTo(); former || own.Renaming() {
-		return apidb.Enrolment{}, fmt.Errorf("the reason %q is one of cells manage rename-host: %w", reason, apidb.ErrInvalid)
+		return apidb.Enrolment{},
+			fmt.Errorf("the reason %q is one of cells manage rename-host: %w", reason, apidb.ErrInvalid)
 	}
 	return store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
 		switch {

@@ -43,7 +43,8 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	x.Who.User, x.Who.Host = h.id.Name, &h.id
 	counted := h.counted()
 	if x.refusals.exceeded(counted) {
-		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
+		return nil, refusal(http.StatusTooManyRequests,
+			CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
 	}
 	var out any
 	list := x.config.Denied.Get()
@@ -57,7 +58,8 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		x.compareAgents(h)
 		out, err = answer(x, h)
 	}
-	if refused := new(Refusal); errors.As(err, &refused) && refused.Code != CodeTooMany && refused.Code != CodeBadRequest {
+	if refused := new(Refusal); errors.As(err, &refused) &&
+		refused.Code != CodeTooMany && refused.Code != CodeBadRequest {
 		x.refusals.add(counted)
 		return nil, x.logged(h, refused)
 	}
@@ -76,7 +78,8 @@ func (x *exchange) logged(h holder, refused *Refusal) error {
 	case refused.Code == CodeKeyUnknown:
 		x.conflict(h)
 	default:
-		x.config.Logger.Warn().Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).Str("code", string(refused.Code)).Str("why", refused.Message).
+		x.config.Logger.Warn().Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).
+			Str("code", string(refused.Code)).Str("why", refused.Message).
 			Msg("The certificate of a host was not renewed.")
 	}
 	return refused
@@ -102,10 +105,12 @@ const confirmTime = time.Minute
 // mayReplace refuses to replace a key that the host has just received and not confirmed yet, if the
 // renewal comes from another address: one of the two may be a copy, and the first one confirms.
 func mayReplace(e apidb.Enrolment, h holder) error {
-	if e.NextKeyDigest == "" || h.key == e.NextKeyDigest || h.address == e.RenewedFrom || h.now.Sub(e.Issued).Abs() >= confirmTime {
+	if e.NextKeyDigest == "" || h.key == e.NextKeyDigest ||
+		h.address == e.RenewedFrom || h.now.Sub(e.Issued).Abs() >= confirmTime {
 		return nil
 	}
-	return refusal(http.StatusTooManyRequests, CodeTooMany, "The certificate of host %s was renewed from %s at %s, and that was not confirmed yet. Wait a minute.",
+	return refusal(http.StatusTooManyRequests, CodeTooMany,
+		"The certificate of host %s was renewed from %s at %s, and that was not confirmed yet. Wait a minute.",
 		h.id.Name, e.RenewedFrom, e.Issued.UTC().Format(time.RFC3339))
 }
 
@@ -128,9 +133,11 @@ func (x *exchange) conflict(h holder) {
 		x.config.Logger.Error().Err(err).Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).Msg(notKept)
 		return
 	}
-	x.config.Logger.Warn().Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).Str("host_key", e.KeyDigest).Str("unconfirmed_key", e.NextKeyDigest).
+	x.config.Logger.Warn().Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).
+		Str("host_key", e.KeyDigest).Str("unconfirmed_key", e.NextKeyDigest).
 		Time("renewed", e.Issued).Str("renewed_from", e.RenewedFrom).
-		Msg("A host has shown a key that is not its own any more. Either its state directory was restored from a copy, or another machine has one. " +
+		Msg("A host has shown a key that is not its own any more. Either its state directory was restored from a " +
+			"copy, or another machine has one. " +
 			"If you did not restore it, evict the host: compute-agent cells manage evict-host.")
 	if c := e.Conflict; c != nil && c.Key == h.key && c.From == h.address && h.now.Sub(c.At).Abs() < conflictKept {
 		return
@@ -153,7 +160,8 @@ var errNoConflict = errors.New("the key is the host's")
 // renewed is the answer to a host that renews its certificate.
 func (x *exchange) renewed(h holder) (any, error) {
 	if x.renewals.exceeded(h.counted()) || x.hostRenewals.exceeded(h.id.Name) {
-		return nil, refusal(http.StatusTooManyRequests, CodeTooMany, "Host %s has renewed its certificate too often. Wait a minute.", h.id.Name)
+		return nil, refusal(http.StatusTooManyRequests,
+			CodeTooMany, "Host %s has renewed its certificate too often. Wait a minute.", h.id.Name)
 	}
 	request, err := decode[RenewRequest](x)
 	if err != nil {
@@ -205,11 +213,14 @@ func (x *exchange) renewed(h holder) (any, error) {
 	x.config.Logger.Info().Str("host", e.Host).Str("address", h.address).Str("key", h.key).Str("new_key", csr.digest).
 		Time("expires", e.ExpiresAt).Msg("A host renewed its certificate.")
 	if old != "" {
-		x.config.Logger.Warn().Str("host", e.Host).Str("address", h.address).Str("replaced_key", old).Time("renewed", before.Issued).Str("renewed_from", before.RenewedFrom).
-			Msg("A host renewed its certificate again, and never confirmed the one before. Either the answer was lost, or another machine has a copy of its identity.")
+		x.config.Logger.Warn().Str("host", e.Host).Str("address", h.address).Str("replaced_key", old).
+			Time("renewed", before.Issued).Str("renewed_from", before.RenewedFrom).
+			Msg("A host renewed its certificate again, and never confirmed the one before. Either the answer was " +
+				"lost, or another machine has a copy of its identity.")
 	}
 	if len(refused) > 0 && x.logs.Allow("nodes "+e.Host) {
-		x.config.Logger.Warn().Str("host", e.Host).Strs("refused", refused).Msg("A host reports compute nodes that it was not enrolled for.")
+		x.config.Logger.Warn().Str("host", e.Host).
+			Strs("refused", refused).Msg("A host reports compute nodes that it was not enrolled for.")
 	}
 	return x.answer(e, certificate, cell, refused), nil
 }
@@ -262,11 +273,14 @@ func (x *exchange) client(now time.Time) (digest string, id pki.Identity, err er
 	case at.Before(c.NotBefore): // the clock of the service that signed it is ahead
 		at = c.NotBefore
 	}
-	if _, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := c.Verify(x509.VerifyOptions{Roots: roots,
+		CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return "", id, unauthorized("The client certificate is not one of this CA: %s.", err)
 	}
 	if now.After(c.NotAfter.Add(x.config.RenewalGrace)) {
-		return "", id, unauthorized("The client certificate expired at %s, too long ago to be renewed. Join again with a new token: compute-agent cells manage add-host --again.",
+		return "", id, unauthorized(
+			"The client certificate expired at %s, too long ago to be renewed. Join again with a new token: "+
+				"compute-agent cells manage add-host --again.",
 			c.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if id, err = pki.Of(c); err != nil || id.Kind != pki.Host {
@@ -279,22 +293,26 @@ func (x *exchange) client(now time.Time) (digest string, id pki.Identity, err er
 // mayRenew refuses a host that may not renew its certificate with its key.
 func mayRenew(e apidb.Enrolment, h holder) error {
 	host := h.id.Name
-	again := "`compute-agent cells manage add-host " + host + " --again` on the machine of the compute API makes a token for it."
+	again := "`compute-agent cells manage add-host " +
+		host + " --again` on the machine of the compute API makes a token for it."
 	switch {
 	case e.State == "":
 		return refusal(http.StatusForbidden, CodeNotEnrolled, "Host %s is not enrolled. %s", host, again)
 	case e.State == apidb.Evicted:
 		return evicted(e)
 	case e.State == apidb.Invited, h.id.Issued.Before(e.DeniedBefore):
-		return refusal(http.StatusForbidden, CodeNotEnrolled, "Host %s was invited again, and this certificate is of before. Join with the new token.", host)
+		return refusal(http.StatusForbidden, CodeNotEnrolled,
+			"Host %s was invited again, and this certificate is of before. Join with the new token.", host)
 	case h.key != e.KeyDigest && (h.key != e.NextKeyDigest || h.key == ""):
 		what, at, from := "renewed it", e.Issued, e.RenewedFrom
 		if from == "" {
 			what, at, from = "joined", e.EnrolledAt, e.EnrolledFrom
 		}
-		return refusal(http.StatusForbidden, CodeKeyUnknown, "Another holder of the certificate of host %s %s at %s from %s. "+
-			"If the state directory of this machine was restored from a copy, join again: %s "+
-			"If it was not, the identity was copied: compute-agent cells manage evict-host %[1]s.", host, what, at.UTC().Format(time.RFC3339), from, again)
+		return refusal(http.StatusForbidden, CodeKeyUnknown,
+			"Another holder of the certificate of host %s %s at %s from %s. "+
+				"If the state directory of this machine was restored from a copy, join again: %s "+
+				"If it was not, the identity was copied: compute-agent cells manage evict-host %[1]s.", host, what,
+			at.UTC().Format(time.RFC3339), from, again)
 	}
 	return nil
 }

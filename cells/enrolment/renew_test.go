@@ -40,7 +40,8 @@ func TestRenew(t *testing.T) {
 	}
 	third := newKeyPair(t, "h1")
 	answer = testproc.Try(w.renew(w.pair(answer, second), third)).Or(t)
-	if n := strings.Count(w.log.String(), `"address":"127.0.0.1"`); n < 3 || strings.Count(w.log.String(), "A host renewed its certificate.") != 3 {
+	if n := strings.Count(w.log.String(), `"address":"127.0.0.1"`); n < 3 ||
+		strings.Count(w.log.String(), "A host renewed its certificate.") != 3 {
 		t.Errorf("the renewals are not logged with their address: %s", w.log)
 	}
 	// Now a copy of the first identity is of no use, and is noticed.
@@ -75,15 +76,18 @@ func TestCertificatesNameTheCell(t *testing.T) {
 		return nil
 	})).Or(t)
 	third := newKeyPair(t, "h1")
-	testproc.Equal(t, identity(t, w.pair(testproc.Try(w.renew(before, third)).Or(t), third)).Cell, "cell1", "of before: for cell %q")
+	testproc.Equal(t, identity(t, w.pair(testproc.Try(w.renew(before, third)).Or(t), third)).Cell,
+		"cell1", "of before: for cell %q")
 
-	other := testproc.Try(w.store.CreateCell(t.Context(), apidb.Cell{Name: "cell 2/b", URL: "https://cell2.example:8780"})).Or(t)
+	other := testproc.Try(w.store.CreateCell(t.Context(),
+		apidb.Cell{Name: "cell 2/b", URL: "https://cell2.example:8780"})).Or(t)
 	_, token, err := enrolment.Invite(t.Context(), w.store, w.ca.Fingerprint(), enrolment.Invitation{
 		Host: "h1", CellUUID: other.UUID, By: "root", TTL: time.Hour, Again: true, Now: w.now(),
 	})
 	must(t, err)
 	fourth := newKeyPair(t, "h1")
-	testproc.Equal(t, identity(t, w.pair(testproc.Try(w.join(token, fourth)).Or(t), fourth)).Cell, "cell 2/b", "elsewhere: for cell %q")
+	testproc.Equal(t, identity(t, w.pair(testproc.Try(w.join(token, fourth)).Or(t), fourth)).Cell,
+		"cell 2/b", "elsewhere: for cell %q")
 }
 
 // TestConfirm: the key of before ends when the new certificate is confirmed, not a renewal later. A
@@ -132,16 +136,19 @@ func TestTwoHolders(t *testing.T) {
 
 	_, err := w.renew(host, newKeyPair(t, "h417"))
 	wantRefusal(t, "the host", err, enrolment.CodeKeyUnknown)
-	for _, part := range []string{"Another holder of the certificate of host h417 renewed it at " + before.Issued.UTC().Format(time.RFC3339) + " from 127.0.0.1", "cells manage evict-host h417", "add-host h417 --again"} {
+	for _, part := range []string{"Another holder of the certificate of host h417 renewed it at " + before.Issued.UTC().
+		Format(time.RFC3339) + " from 127.0.0.1", "cells manage evict-host h417", "add-host h417 --again"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the host is not told %q: %v", part, err)
 		}
 	}
 	e := testproc.Try(w.store.Enrolment(t.Context(), "h417")).Or(t)
-	if e.Conflict == nil || e.Conflict.From != "127.0.0.1" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
+	if e.Conflict == nil || e.Conflict.From != "127.0.0.1" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest ||
+		e.RenewedFrom != "127.0.0.1" {
 		t.Fatalf("the enrolment is %+v, the conflict %+v", e, e.Conflict)
 	}
-	for _, part := range []string{`"level":"warn"`, "has shown a key that is not its own any more", e.Conflict.Key, e.KeyDigest, `"renewed_from":"127.0.0.1"`} {
+	for _, part := range []string{`"level":"warn"`, "has shown a key that is not its own any more", e.Conflict.Key,
+		e.KeyDigest, `"renewed_from":"127.0.0.1"`} {
 		if !strings.Contains(w.log.String(), part) {
 			t.Errorf("the log does not have %s", part)
 		}
@@ -151,7 +158,8 @@ func TestTwoHolders(t *testing.T) {
 		wantRefusal(t, "again", w.confirm(host), enrolment.CodeKeyUnknown)
 	}
 	wantRefusal(t, "after ten", w.confirm(host), enrolment.CodeTooMany)
-	if got := counted.of("/v1/renew key_unknown"); got != 1 || counted.of("/v1/confirm key_unknown") != 9 || counted.of("/v1/confirm too_many") != 1 {
+	if got := counted.of("/v1/renew key_unknown"); got != 1 || counted.of("/v1/confirm key_unknown") != 9 ||
+		counted.of("/v1/confirm too_many") != 1 {
 		t.Errorf("counted: %v", counted.all)
 	}
 	must(t, w.confirm(w.pair(answer, thief))) // another key of the same network is not bounded by that
@@ -201,7 +209,8 @@ func TestRenewalRaces(t *testing.T) {
 	answer := testproc.Try(w.renew(first, second)).Or(t)
 	must(t, w.confirm(w.pair(answer, second)))
 	e, err := w.store.Enrolment(t.Context(), "h1")
-	if err != nil || e.Conflict == nil || e.Conflict.From != "127.0.0.2" || e.Conflict.Key == "" || e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
+	if err != nil || e.Conflict == nil || e.Conflict.From != "127.0.0.2" || e.Conflict.Key == "" ||
+		e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
@@ -240,7 +249,8 @@ func TestRefusalsTakeNoLock(t *testing.T) {
 func TestRenewRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	denied := filepath.Join(t.TempDir(), "denied")
-	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"), 0o600))
+	must(t, os.WriteFile(denied, []byte("stolen "+time.Now().Add(time.Hour).UTC().Format(time.RFC3339)+" rack 7\n"),
+		0o600))
 	file := testproc.Try(pki.OpenDenyFile(denied, zerolog.Nop())).Or(t)
 	w := newWorld(t, func(c *enrolment.Config) { c.Denied = file })
 	other := testproc.Try(pki.InitAuthority(filepath.Join(t.TempDir(), "ca"), "test-ca", time.Now())).Or(t)
@@ -282,7 +292,8 @@ func TestRenewRefused(t *testing.T) {
 	if strings.Contains(string(text), "sold") || strings.Contains(string(text), "rack") {
 		t.Errorf("all who reach the service read why hosts are refused: %s", text)
 	}
-	if status, text := w.send(nil, http.MethodGet, "/v1/ca", "", nil); status != http.StatusOK || !bytes.Equal(text, w.ca.PEM()) {
+	if status, text := w.send(nil, http.MethodGet, "/v1/ca", "", nil); status != http.StatusOK ||
+		!bytes.Equal(text, w.ca.PEM()) {
 		t.Errorf("the CA: status %d, %s", status, text)
 	}
 }

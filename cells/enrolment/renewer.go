@@ -169,7 +169,9 @@ func (r *Renewer) refresh() {
 	r.read = true
 	if err != nil {
 		if text := err.Error(); r.status.Error != text {
-			r.config.Logger.Error().Err(err).Msg("The certificate of this host cannot be read. Cell and Placement do not let the agent in until it can.")
+			r.config.Logger.Error().Err(err).
+				Msg("The certificate of this host cannot be read. Cell and Placement do not let the agent in " +
+					"until it can.")
 			r.status = RenewerStatus{Error: text, Succeeded: r.status.Succeeded, Failed: r.status.Failed}
 		}
 		r.key = ""
@@ -200,7 +202,8 @@ func (r *Renewer) refresh() {
 			Failed:       r.status.Failed,
 		}
 		if r.status.Renews {
-			r.config.Logger.Info().Str("host", id.Name).Strs("nodes", id.Nodes).Time("expires", id.Expires).Time("renewal", r.status.Next).Msg("The certificate of this host.")
+			r.config.Logger.Info().Str("host", id.Name).Strs("nodes", id.Nodes).Time("expires", id.Expires).
+				Time("renewal", r.status.Next).Msg("The certificate of this host.")
 		}
 	}
 	// A host that joins before its first start does not know its nodes yet.
@@ -239,7 +242,8 @@ func (r *Renewer) renew(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.Equal(answer.Refused, r.status.RefusedNodes) && len(answer.Refused) > 0 {
-		r.config.Logger.Warn().Strs("refused", answer.Refused).Msg("Compute nodes of this host are not in its certificate.")
+		r.config.Logger.Warn().Strs("refused", answer.Refused).
+			Msg("Compute nodes of this host are not in its certificate.")
 	}
 	r.status.RefusedNodes = answer.Refused
 	return nil
@@ -270,7 +274,8 @@ func (r *Renewer) failed(err error) (final bool) {
 		r.config.Logger.Warn().Err(err).Time("expires", r.status.Expires).Bool("refused", final).
 			Msg("The certificate of this host was not renewed. The agent retries; guests are not affected.")
 	}
-	r.status.Error, r.status.Refused, r.status.RenewedElsewhere = err.Error(), final, final && refused.RenewedElsewhere()
+	r.status.Error, r.status.Refused, r.status.RenewedElsewhere = err.Error(), final,
+		final && refused.RenewedElsewhere()
 	return final
 }
 
@@ -305,7 +310,9 @@ func (r *Renewer) confirmed(err error) {
 		*c = confirmation{next: now.Add(again), attempt: c.attempt + 1, refused: true}
 	default:
 		if c.attempt == 0 {
-			r.config.Logger.Warn().Err(err).Msg("The certificate of this host is not confirmed: until it is, a copy of the one before can be renewed. The agent retries.")
+			r.config.Logger.Warn().Err(err).
+				Msg("The certificate of this host is not confirmed: until it is, a copy of the one before can be " +
+					"renewed. The agent retries.")
 		}
 		wait, _ := r.pause(c.attempt)
 		c.attempt++

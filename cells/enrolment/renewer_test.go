@@ -112,7 +112,8 @@ func (r *renewal) attempts() []time.Duration {
 
 func (r *renewal) renewer(path string) *enrolment.Renewer {
 	return enrolment.NewRenewer(enrolment.RenewerConfig{
-		CertFile: path, KeyFile: path, Renew: r.Renew, Confirm: r.Confirm, Logger: zerolog.Nop(), Jitter: func() float64 { return 0 },
+		CertFile: path, KeyFile: path, Renew: r.Renew, Confirm: r.Confirm, Logger: zerolog.Nop(),
+		Jitter: func() float64 { return 0 },
 		Nodes: func() []enrolment.Node {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -153,10 +154,12 @@ func TestRenewerRenewsAtAThird(t *testing.T) {
 			}
 		})
 		after := testproc.Try(enrolment.ReadIdentity(path, path)).Or(t)
-		if after.Key == before.Key || !after.Expires.After(before.Expires.Add(23*time.Hour)) || !slices.Equal(after.Nodes, []string{nodeA}) {
+		if after.Key == before.Key || !after.Expires.After(before.Expires.Add(23*time.Hour)) ||
+			!slices.Equal(after.Nodes, []string{nodeA}) {
 			t.Errorf("before %+v, after %+v", before, after)
 		}
-		if s := n.Status(); s.Host != "h1" || s.Error != "" || !s.Expires.Equal(after.Expires) || !s.Renews || s.Succeeded != 3 || s.Failed != 0 {
+		if s := n.Status(); s.Host != "h1" || s.Error != "" || !s.Expires.Equal(after.Expires) || !s.Renews ||
+			s.Succeeded != 3 || s.Failed != 0 {
 			t.Errorf("the status is %+v", s)
 		}
 	})
@@ -203,7 +206,8 @@ func TestRenewerBacksOff(t *testing.T) {
 			if s := n.Status(); s.Refused || !strings.Contains(s.Error, "connection refused") {
 				t.Errorf("the status is %+v", s)
 			}
-			r.setFailure(&enrolment.Refusal{Status: http.StatusForbidden, Code: enrolment.CodeEvicted, Message: "Host h1 was evicted."})
+			r.setFailure(&enrolment.Refusal{Status: http.StatusForbidden, Code: enrolment.CodeEvicted,
+				Message: "Host h1 was evicted."})
 			time.Sleep(5 * time.Hour)
 			synctest.Wait()
 			if got := r.attempts(); len(got) < 4 || len(got) > 6 {
@@ -234,7 +238,8 @@ func TestRenewerConfirms(t *testing.T) {
 		r.run(n, func() {
 			time.Sleep(7*time.Hour + 30*time.Minute)
 			synctest.Wait()
-			if got := r.confirmations(errors.New("connection refused")); len(got) != 8 || got[0] > time.Second || got[1].Round(time.Minute) != time.Hour {
+			if got := r.confirmations(errors.New("connection refused")); len(got) != 8 || got[0] > time.Second ||
+				got[1].Round(time.Minute) != time.Hour {
 				t.Errorf("confirmed after %v", got)
 			}
 			// The renewal, whose confirmation is retried; it is no failure of the renewal.
@@ -244,7 +249,8 @@ func TestRenewerConfirms(t *testing.T) {
 			if len(renewed) != 1 || len(got) < 6 || len(got) > 20 {
 				t.Errorf("renewed after %v, confirmed after %v", renewed, got)
 			}
-			if at := slices.IndexFunc(got, func(d time.Duration) bool { return d >= renewed[0] }); at < 0 || got[at]-renewed[0] > time.Second || got[at+1]-got[at] > time.Minute+time.Second {
+			if at := slices.IndexFunc(got, func(d time.Duration) bool { return d >= renewed[0] }); at < 0 ||
+				got[at]-renewed[0] > time.Second || got[at+1]-got[at] > time.Minute+time.Second {
 				t.Errorf("renewed after %v, confirmed after %v", renewed, got)
 			}
 			if s := n.Status(); s.Error != "" || s.Refused {
@@ -252,7 +258,8 @@ func TestRenewerConfirms(t *testing.T) {
 			}
 			time.Sleep(2 * time.Hour)
 			synctest.Wait()
-			if got := r.confirmations(&enrolment.Refusal{Status: http.StatusForbidden, Code: enrolment.CodeKeyUnknown, Message: "Another holder."}); len(got) < 1 || len(got) > 3 {
+			if got := r.confirmations(&enrolment.Refusal{Status: http.StatusForbidden, Code: enrolment.CodeKeyUnknown,
+				Message: "Another holder."}); len(got) < 1 || len(got) > 3 {
 				t.Errorf("confirmed after %v", got)
 			}
 			// Another machine has renewed the certificate.
@@ -262,7 +269,8 @@ func TestRenewerConfirms(t *testing.T) {
 				t.Errorf("the status is %+v", s)
 			}
 			// A service of before does not know confirmations.
-			r.confirmations(&enrolment.Refusal{Status: http.StatusNotFound, Code: enrolment.CodeNotFound, Message: "no such path"})
+			r.confirmations(&enrolment.Refusal{Status: http.StatusNotFound,
+				Code: enrolment.CodeNotFound, Message: "no such path"})
 			time.Sleep(time.Hour + time.Minute)
 			synctest.Wait()
 			if s := n.Status(); s.Refused || s.RenewedElsewhere || s.Error != "" {
@@ -317,7 +325,8 @@ func TestIdentityRefused(t *testing.T) {
 	k, other := newKeyPair(t, "h1"), newKeyPair(t, "h1")
 	good := r.sign(k.csr, nil)
 	request := testproc.Try(pki.ParseRequest(k.csr)).Or(t)
-	server, err := r.ca.Sign(request, pki.Identity{Kind: pki.Service, Name: "s", Names: []string{"s"}}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
+	server, err := r.ca.Sign(request, pki.Identity{Kind: pki.Service, Name: "s", Names: []string{"s"}},
+		pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
 	must(t, err)
 	for name, c := range map[string]struct {
 		key, certificates []byte

@@ -110,7 +110,8 @@ func New(c Config) (*Service, error) {
 		config: c, certificate: certificate, logs: osapi.NewLogLimiter(time.Minute, c.Now),
 		failures: newLimiter(failedJoins, c.Now), renewals: newLimiter(renewals, c.Now),
 		refusals: newLimiter(refusals, c.Now), hostRenewals: newLimiter(hostRenewals, c.Now),
-		comparisons: newLimiter(comparisons, c.Now), published: &publishedList{store: c.Store, file: c.Denied, now: c.Now},
+		comparisons: newLimiter(comparisons, c.Now),
+		published:   &publishedList{store: c.Store, file: c.Denied, now: c.Now},
 	}
 	options := osapi.Options{
 		Limits:     osapi.Limits{Body: maxBody, Bodies: maxBodies, InFlight: maxInFlight},
@@ -265,11 +266,14 @@ func explained(err error) *osapi.Error {
 		}
 		return e
 	case errors.As(err, &large):
-		return refusal(http.StatusRequestEntityTooLarge, CodeTooLarge, "The body has more than %d bytes.", large.Limit).answer()
+		return refusal(http.StatusRequestEntityTooLarge, CodeTooLarge, "The body has more than %d bytes.", large.Limit).
+			answer()
 	case errors.Is(err, osapi.ErrBug):
-		return refusal(http.StatusInternalServerError, CodeInternal, "Internal error of the enrolment service; see its log.").answer()
+		return refusal(http.StatusInternalServerError,
+			CodeInternal, "Internal error of the enrolment service; see its log.").answer()
 	}
-	retry := refusal(http.StatusServiceUnavailable, CodeUnavailable, "The request cannot be answered now. Send it again in a moment.").answer()
+	retry := refusal(http.StatusServiceUnavailable,
+		CodeUnavailable, "The request cannot be answered now. Send it again in a moment.").answer()
 	retry.Retry = true
 	return retry.Because(err) // the log line of the request has it
 }

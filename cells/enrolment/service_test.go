@@ -45,15 +45,19 @@ func TestJoin(t *testing.T) {
 	k := keyPair{keyPEM, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})}
 	answer := testproc.Try(w.join(token, k)).Or(t)
 	id := identity(t, w.pair(answer, k))
-	if id.Kind != pki.Host || id.Name != "h1" || !slices.Equal(id.Names, []string{"h1", "h1.example.com"}) || !slices.Equal(id.Nodes, []string{nodeA}) {
+	if id.Kind != pki.Host || id.Name != "h1" || !slices.Equal(id.Names, []string{"h1", "h1.example.com"}) ||
+		!slices.Equal(id.Nodes, []string{nodeA}) {
 		t.Errorf("the certificate is for %+v", id)
 	}
-	if answer.Host != "h1" || answer.Cell.Name != "cell1" || !slices.Equal(answer.Cell.URLs, []string{"https://cell1.example:8780"}) ||
-		answer.Placement.URL != "https://placement.example:8778" || answer.CA != string(w.ca.PEM()) || answer.Expires.Before(time.Now().Add(59*time.Minute)) {
+	if answer.Host != "h1" || answer.Cell.Name != "cell1" ||
+		!slices.Equal(answer.Cell.URLs, []string{"https://cell1.example:8780"}) ||
+		answer.Placement.URL != "https://placement.example:8778" || answer.CA != string(w.ca.PEM()) ||
+		answer.Expires.Before(time.Now().Add(59*time.Minute)) {
 		t.Errorf("the answer is %+v", answer)
 	}
 	e, err := w.store.EnrolmentOfToken(t.Context(), token.ID)
-	if must(t, err); e.State != apidb.Enrolled || e.EnrolledFrom != "127.0.0.1" || e.Serial == "" || e.ExpiresAt != answer.Expires || e.KeyDigest == "" {
+	if must(t, err); e.State != apidb.Enrolled || e.EnrolledFrom != "127.0.0.1" || e.Serial == "" ||
+		e.ExpiresAt != answer.Expires || e.KeyDigest == "" {
 		t.Errorf("the enrolment is %+v", e)
 	}
 	if strings.Contains(w.log.String(), strings.Split(token.Reveal(), ".")[3]) {
@@ -130,27 +134,33 @@ func TestAHostDoesNotChooseForeignNames(t *testing.T) {
 	late := w.joined("h9")
 	k := newKeyPair(t, "h9")
 	answer = testproc.Try(w.renew(late, k, enrolment.Node{UUID: nodeA, Name: "victim"})).Or(t)
-	if id := identity(t, w.pair(answer, k)); !slices.Equal(id.Names, []string{"h9"}) || !slices.Equal(id.Nodes, []string{nodeA}) {
+	if id := identity(t, w.pair(answer, k)); !slices.Equal(id.Names, []string{"h9"}) ||
+		!slices.Equal(id.Nodes, []string{nodeA}) {
 		t.Errorf("a first node with a renewal: %+v", id)
 	}
 
 	// Operators may give other names, but not those of hosts.
 	taken := new(apidb.NodeTakenError)
 	for _, name := range []string{"victim", "victim.example.com", "Victim"} {
-		if _, err := enrolment.EnrolNode(t.Context(), w.store, "h9", enrolment.Node{UUID: nodeB, Name: name}); !errors.As(err, &taken) || taken.Host != "victim" {
+		if _, err := enrolment.EnrolNode(t.Context(), w.store,
+			"h9", enrolment.Node{UUID: nodeB, Name: name}); !errors.As(err, &taken) || taken.Host != "victim" {
 			t.Errorf("an operator gives the name %s: %v", name, err)
 		}
 	}
 	_, err := enrolment.EnrolNode(t.Context(), w.store, "h9", enrolment.Node{UUID: nodeB, Name: "hypervisor-9"})
 	must(t, err)
-	_, _, err = enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "hypervisor-9", CellUUID: cell1, Now: w.now()})
+	_, _, err = enrolment.Invite(t.Context(), w.store,
+		"", enrolment.Invitation{Host: "hypervisor-9", CellUUID: cell1, Now: w.now()})
 	if !errors.As(err, &taken) || taken.Host != "h9" {
 		t.Errorf("a host with the name of another one's node: %v", err)
 	}
 
-	for host, owner := range map[string]string{"victim.example.com": "victim", "Victim_b": "victim", "hypervisor-9.example.com": "h9"} {
-		_, _, err := enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: host, CellUUID: cell1, Now: w.now()})
-		if !errors.As(err, &taken) || taken.Host != owner || !strings.Contains(err.Error(), "overlaps with those of host "+owner) {
+	for host, owner := range map[string]string{"victim.example.com": "victim", "Victim_b": "victim",
+		"hypervisor-9.example.com": "h9"} {
+		_, _, err := enrolment.Invite(t.Context(), w.store,
+			"", enrolment.Invitation{Host: host, CellUUID: cell1, Now: w.now()})
+		if !errors.As(err, &taken) || taken.Host != owner ||
+			!strings.Contains(err.Error(), "overlaps with those of host "+owner) {
 			t.Errorf("a host %s: %v", host, err)
 		}
 	}
@@ -185,7 +195,8 @@ func TestNoReasonStopsTheDenyList(t *testing.T) {
 	must(t, err)
 	status, text := w.send(nil, http.MethodGet, "/v1/denied", "", nil)
 	list, err = pki.ParseDenyList(text, "denied")
-	if must(t, err); status != http.StatusOK || list.CheckIdentity(identity(t, h1)) == nil || list.CheckIdentity(identity(t, h2)) == nil {
+	if must(t, err); status != http.StatusOK || list.CheckIdentity(identity(t, h1)) == nil ||
+		list.CheckIdentity(identity(t, h2)) == nil {
 		t.Errorf("status %d, %.200s", status, text)
 	}
 }
@@ -353,27 +364,31 @@ func TestJoinRefused(t *testing.T) {
 		nodes      []enrolment.Node
 		code       enrolment.Code
 	}{
-		"no token":                {"", good, nil, enrolment.CodeBadRequest},
-		"another text":            {"secret", good, nil, enrolment.CodeBadRequest},
-		"another version":         {text(0, "join2"), good, nil, enrolment.CodeBadRequest},
-		"of another CA":           {text(1, ca.Fingerprint()), good, nil, enrolment.CodeTokenUnknown},
-		"of no host":              {text(2, "0123456789abcdef"), good, nil, enrolment.CodeTokenUnknown},
-		"guessed":                 {text(3, strings.Repeat("A", 43)), good, nil, enrolment.CodeTokenUnknown},
-		"replaced by another":     {replaced.Reveal(), good, nil, enrolment.CodeTokenUnknown},
-		"no request":              {token.Reveal(), "", nil, enrolment.CodeBadRequest},
-		"a certificate":           {token.Reveal(), string(w.ca.PEM()), nil, enrolment.CodeBadRequest},
-		"a forged request":        {token.Reveal(), string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: forged})), nil, enrolment.CodeBadRequest},
-		"a huge request":          {token.Reveal(), strings.Repeat("x", 100<<10), nil, enrolment.CodeBadRequest},
-		"no uuid":                 {token.Reveal(), good, []enrolment.Node{{UUID: "h1"}}, enrolment.CodeBadRequest},
-		"a name with a path":      {token.Reveal(), good, []enrolment.Node{{UUID: nodeB, Name: "../h"}}, enrolment.CodeBadRequest},
-		"too many nodes":          {token.Reveal(), good, many, enrolment.CodeBadRequest},
-		"the node of another one": {token.Reveal(), good, []enrolment.Node{{UUID: nodeB}, {UUID: nodeA}}, enrolment.CodeNodeTaken},
+		"no token":            {"", good, nil, enrolment.CodeBadRequest},
+		"another text":        {"secret", good, nil, enrolment.CodeBadRequest},
+		"another version":     {text(0, "join2"), good, nil, enrolment.CodeBadRequest},
+		"of another CA":       {text(1, ca.Fingerprint()), good, nil, enrolment.CodeTokenUnknown},
+		"of no host":          {text(2, "0123456789abcdef"), good, nil, enrolment.CodeTokenUnknown},
+		"guessed":             {text(3, strings.Repeat("A", 43)), good, nil, enrolment.CodeTokenUnknown},
+		"replaced by another": {replaced.Reveal(), good, nil, enrolment.CodeTokenUnknown},
+		"no request":          {token.Reveal(), "", nil, enrolment.CodeBadRequest},
+		"a certificate":       {token.Reveal(), string(w.ca.PEM()), nil, enrolment.CodeBadRequest},
+		"a forged request": {token.Reveal(),
+			string(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: forged})), nil, enrolment.CodeBadRequest},
+		"a huge request": {token.Reveal(), strings.Repeat("x", 100<<10), nil, enrolment.CodeBadRequest},
+		"no uuid":        {token.Reveal(), good, []enrolment.Node{{UUID: "h1"}}, enrolment.CodeBadRequest},
+		"a name with a path": {token.Reveal(), good,
+			[]enrolment.Node{{UUID: nodeB, Name: "../h"}}, enrolment.CodeBadRequest},
+		"too many nodes": {token.Reveal(), good, many, enrolment.CodeBadRequest},
+		"the node of another one": {token.Reveal(), good,
+			[]enrolment.Node{{UUID: nodeB}, {UUID: nodeA}}, enrolment.CodeNodeTaken},
 	} {
 		body := testproc.Try(json.Marshal(enrolment.JoinRequest{Token: c.token, CSR: c.csr, Nodes: c.nodes})).Or(t)
 		w.later.Add(int64(time.Minute)) // the bound of failures is not what this is about
 		status, answer := w.send(nil, http.MethodPost, "/v1/join", "application/json", bytes.NewReader(body))
 		var refused enrolment.Refusal
-		if err := json.Unmarshal(answer, &refused); err != nil || refused.Code != c.code || status < 400 || status > 499 {
+		if err := json.Unmarshal(answer, &refused); err != nil || refused.Code != c.code ||
+			status < 400 || status > 499 {
 			t.Errorf("%s: status %d, %s", name, status, answer)
 		}
 		if strings.Count(refused.Message, "cannot be used") > 1 {
@@ -384,16 +399,19 @@ func TestJoinRefused(t *testing.T) {
 		method, path, kind, body string
 		status                   int
 	}{
-		"huge":                {http.MethodPost, "/v1/join", "application/json", `{"token": "` + strings.Repeat("x", 300<<10) + `"}`, http.StatusRequestEntityTooLarge},
-		"not JSON":            {http.MethodPost, "/v1/join", "application/json", `token`, http.StatusBadRequest},
-		"another type":        {http.MethodPost, "/v1/join", "text/plain", `{}`, http.StatusBadRequest},
-		"an unknown field":    {http.MethodPost, "/v1/join", "application/json", `{"host": "h1"}`, http.StatusBadRequest},
+		"huge": {http.MethodPost, "/v1/join", "application/json", `{"token": "` +
+			strings.Repeat("x", 300<<10) + `"}`, http.StatusRequestEntityTooLarge},
+		"not JSON":     {http.MethodPost, "/v1/join", "application/json", `token`, http.StatusBadRequest},
+		"another type": {http.MethodPost, "/v1/join", "text/plain", `{}`, http.StatusBadRequest},
+		"an unknown field": {http.MethodPost, "/v1/join", "application/json",
+			`{"host": "h1"}`, http.StatusBadRequest},
 		"no certificate":      {http.MethodPost, "/v1/renew", "application/json", `{}`, http.StatusUnauthorized},
 		"another method":      {http.MethodGet, "/v1/join", "", "", http.StatusMethodNotAllowed},
 		"another path":        {http.MethodGet, "/v1/hosts", "", "", http.StatusNotFound},
 		"a path with a slash": {http.MethodGet, "/v1//denied", "", "", http.StatusNotFound},
 	} {
-		if status, answer := w.send(nil, c.method, c.path, c.kind, strings.NewReader(c.body)); status != c.status || !json.Valid(answer) {
+		if status, answer := w.send(nil, c.method, c.path, c.kind, strings.NewReader(c.body)); status != c.status ||
+			!json.Valid(answer) {
 			t.Errorf("%s: status %d, %s", name, status, answer)
 		}
 	}
@@ -416,7 +434,8 @@ func TestATokenIsGoodOnce(t *testing.T) {
 	token, k := w.invite("h1", false), newKeyPair(t, "h1")
 	first := testproc.Try(w.join(token, k, enrolment.Node{UUID: nodeA})).Or(t)
 	again := testproc.Try(w.join(token, k, enrolment.Node{UUID: nodeA})).Or(t)
-	if a, b := identity(t, w.pair(first, k)), identity(t, w.pair(again, k)); a.Name != b.Name || !slices.Equal(a.Nodes, b.Nodes) {
+	if a, b := identity(t, w.pair(first, k)), identity(t, w.pair(again, k)); a.Name != b.Name ||
+		!slices.Equal(a.Nodes, b.Nodes) {
 		t.Errorf("%+v, then %+v", a, b)
 	}
 	_, err := w.join(token, newKeyPair(t, "h1"))
@@ -485,10 +504,12 @@ func TestJoinTrustsTheCAOfTheToken(t *testing.T) {
 	}
 	named := newWorld(t, func(c *enrolment.Config) { c.Names = []string{"api.example"} })
 	var wrong x509.HostnameError
-	if _, err := enrolment.Join(t.Context(), named.url, named.invite("h1", false), newKeyPair(t, "h1").csr, nil); !errors.As(err, &wrong) {
+	if _, err := enrolment.Join(t.Context(), named.url, named.invite("h1", false), newKeyPair(t, "h1").csr,
+		nil); !errors.As(err, &wrong) {
 		t.Errorf("a service of another name: %v", err)
 	}
-	for _, bad := range []string{"", "http://api.example", "https://", "https://a@api.example", "https://api.example/x", "://"} {
+	for _, bad := range []string{"", "http://api.example",
+		"https://", "https://a@api.example", "https://api.example/x", "://"} {
 		if _, err := enrolment.Join(t.Context(), bad, w.invite("h1", false), nil, nil); err == nil {
 			t.Errorf("%q is a URL", bad)
 		}
@@ -546,7 +567,8 @@ func TestEnrolledAgain(t *testing.T) {
 			t.Errorf("identity %d of %d: denied %v", i, len(old), denied)
 		}
 	}
-	_, _, err := enrolment.Invite(t.Context(), w.store, "", enrolment.Invitation{Host: "h1", CellUUID: cell1, Now: w.now()})
+	_, _, err := enrolment.Invite(t.Context(), w.store,
+		"", enrolment.Invitation{Host: "h1", CellUUID: cell1, Now: w.now()})
 	testproc.ErrorIs(t, err, enrolment.ErrAgain, "without --again: %v")
 	if _, err := enrolment.Evict(t.Context(), w.store, "none", "", "", w.now()); !errors.Is(err, apidb.ErrNotFound) {
 		t.Errorf("evicting a host that was never invited: %v", err)
@@ -562,7 +584,8 @@ func FuzzParseToken(f *testing.F) {
 		if err == nil && token.Reveal() != strings.TrimSpace(text) {
 			t.Errorf("%q is read as %q", text, token.Reveal())
 		}
-		if secret := fmt.Sprintf("%v %#v", token, token); err == nil && strings.Contains(secret, strings.Split(text, ".")[3]) {
+		if secret := fmt.Sprintf("%v %#v", token, token); err == nil &&
+			strings.Contains(secret, strings.Split(text, ".")[3]) {
 			t.Error("it is printed")
 		}
 	})

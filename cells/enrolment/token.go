@@ -39,7 +39,8 @@ type Token struct {
 
 // NewToken makes a token for hosts of the CA with a fingerprint.
 func NewToken(fingerprint string) Token {
-	return Token{Fingerprint: fingerprint, ID: hex.EncodeToString(random(tokenIDSize)), secret: base64.RawURLEncoding.EncodeToString(random(tokenSecretSize))}
+	return Token{Fingerprint: fingerprint, ID: hex.EncodeToString(random(tokenIDSize)),
+		secret: base64.RawURLEncoding.EncodeToString(random(tokenSecretSize))}
 }
 
 func random(n int) []byte {

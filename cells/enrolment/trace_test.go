@@ -26,7 +26,8 @@ func TestTraces(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	collector := otlp.NewCollector(t)
 	start := func(service string) *tracing.Tracing {
-		spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: service, Logger: zerolog.Nop()})
+		spans, err := tracing.New(t.Context(),
+			tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: service, Logger: zerolog.Nop()})
 		must(t, err)
 		return spans
 	}
@@ -42,7 +43,8 @@ func TestTraces(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Code != enrolment.CodeTokenUnknown {
 		t.Fatal(err)
 	}
-	if status, _ := w.send(nil, http.MethodPost, "/v1/renew", "application/json", nil); status != http.StatusUnauthorized {
+	if status, _ := w.send(nil, http.MethodPost,
+		"/v1/renew", "application/json", nil); status != http.StatusUnauthorized {
 		t.Fatal(status)
 	}
 	w.joined("cn0")
@@ -54,8 +56,9 @@ func TestTraces(t *testing.T) {
 	k := newKeyPair(t, "cn1")
 	answer := testproc.Try(w.join(w.invite("cn1", false), k)).Or(t)
 	client := &enrolment.Client{
-		URL: w.url, CAFile: filepath.Join(t.TempDir(), "ca.pem"), IdentityFile: filepath.Join(t.TempDir(), "identity.pem"),
-		Tracing: func() *tracing.Tracing { return agent },
+		URL: w.url, CAFile: filepath.Join(t.TempDir(), "ca.pem"),
+		IdentityFile: filepath.Join(t.TempDir(), "identity.pem"),
+		Tracing:      func() *tracing.Tracing { return agent },
 	}
 	must(t, os.WriteFile(client.CAFile, []byte(answer.CA), 0o600))
 	must(t, os.WriteFile(client.IdentityFile, append(k.key, answer.Certificate...), 0o600))
@@ -64,10 +67,12 @@ func TestTraces(t *testing.T) {
 	api.Close(t.Context())
 	agent.Close(t.Context())
 
-	want := []string{"POST /v1/confirm", "POST /v1/confirm > POST /v1/confirm", "POST /v1/join", "POST /v1/join", "POST /v1/renew", "POST /v1/renew > POST /v1/renew"}
+	want := []string{"POST /v1/confirm", "POST /v1/confirm > POST /v1/confirm", "POST /v1/join", "POST /v1/join",
+		"POST /v1/renew", "POST /v1/renew > POST /v1/renew"}
 	testproc.Samef(t, cmp.Diff(want, collector.Tree()), "spans")
 	for _, s := range collector.Spans() {
-		if s.Service == "compute-api" && (s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyRequestID] == "") {
+		if s.Service == "compute-api" &&
+			(s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyRequestID] == "") {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -92,8 +92,10 @@ func classify(err error) verdict {
 		}
 		return verdict{
 			state: Failed,
-			down:  &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: errors.New("it rejects the compute API's credentials: " + err.Error())},
-			hint:  "compare the compute API's credentials for cells (token or client certificate) with what the cell accepts",
+			down: &cellclient.Failure{Kind: cellclient.Broken, Sent: true,
+				Err: errors.New("it rejects the compute API's credentials: " + err.Error())},
+			hint: "compare the compute API's credentials for cells (token or client certificate) with what the " +
+				"cell accepts",
 		}
 	default:
 		return verdict{state: Failed, ignored: true}
@@ -108,15 +110,19 @@ func classifyFailure(failure *cellclient.Failure, err error) verdict {
 		return verdict{
 			state: TimedOut,
 			down:  err,
-			hint:  "check whether the cell's process hangs and whether its machine is overloaded or unreachable; the cell is used again as soon as it answers",
+			hint: "check whether the cell's process hangs and whether its machine is overloaded or unreachable; " +
+				"the cell is used again as soon as it answers",
 		}
 	case cellclient.Refused:
-		return verdict{state: Failed, down: err, hint: "check that the cell's process runs and that the URL of the cell is right; the cell is used again as soon as it answers"}
+		return verdict{state: Failed, down: err,
+			hint: "check that the cell's process runs and that the URL of the cell is right; the cell is used again " +
+				"as soon as it answers"}
 	default:
 		return verdict{
 			state: Failed,
 			down:  err,
-			hint:  "check the log of the cell's process, and whether another server answers at its URL; the cell is used again as soon as it answers",
+			hint: "check the log of the cell's process, and whether another server answers at its URL; the cell is " +
+				"used again as soon as it answers",
 		}
 	}
 }

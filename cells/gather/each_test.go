@@ -32,7 +32,8 @@ func TestEach(t *testing.T) {
 			time.Sleep(8 * time.Second)
 		})
 		check(t, []given{
-			{c.cells[2].Name, isUp, 0}, {c.cells[1].Name, isUp, 9 * time.Second}, {c.cells[0].Name, isHung, 17 * time.Second},
+			{c.cells[2].Name, isUp, 0}, {c.cells[1].Name, isUp, 9 * time.Second},
+			{c.cells[0].Name, isHung, 17 * time.Second},
 		}, got)
 	})
 }
@@ -43,7 +44,8 @@ func TestEachWithAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it fails if goroutines are left
 		c := newCloud(hangs, up)
 		defer func() { check(t, any("no"), recover()) }()
-		gather.Each(t.Context(), c.gatherer(0), c.cells, services, func(gather.Answer[[]cellwire.Service]) { panic("no") })
+		gather.Each(t.Context(), c.gatherer(0), c.cells, services,
+			func(gather.Answer[[]cellwire.Service]) { panic("no") })
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(hangs, up)

@@ -14,16 +14,22 @@ import (
 // All asks all cells at once, each with its own clock. The answers are in the order of the cells,
 // and all there after Timeout at the latest. Ask has to keep to its context. It costs one goroutine
 // for each cell.
-func All[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
+func All[T any](
+	ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) []Answer[T] {
 	return inOrder(Begin[T](ctx, g, len(cells)), cells, ask)
 }
 
 // AtOnce is All without the semaphore: for what is small and must be known under load, too.
-func AtOnce[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
+func AtOnce[T any](
+	ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) []Answer[T] {
 	return inOrder(begin[T](ctx, g, len(cells)), cells, ask)
 }
 
-func inOrder[T any](r *Request[T], cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) []Answer[T] {
+func inOrder[T any](
+	r *Request[T], cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) []Answer[T] {
 	defer r.End()
 	answers := make([]Answer[T], len(cells))
 	r.each(cells, ask, func(i int, a Answer[T]) { answers[i] = a })
@@ -31,7 +37,9 @@ func inOrder[T any](r *Request[T], cells []apidb.Cell, ask func(context.Context,
 }
 
 // each asks all cells and gives the answers as they come.
-func (r *Request[T]) each(cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(int, Answer[T])) {
+func (r *Request[T]) each(
+	cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(int, Answer[T]),
+) {
 	for i, cell := range cells {
 		r.Ask(i, cell, ask)
 	}
@@ -45,7 +53,10 @@ func (r *Request[T]) each(cells []apidb.Cell, ask func(context.Context, *cellcli
 // Each asks all cells at once, as All does, and gives each answer to use when it is there: what
 // takes time is done while other cells are waited for, and takes none of theirs. Use is called by
 // the caller's goroutine, for one answer after the other.
-func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error), use func(Answer[T])) {
+func Each[T any](
+	ctx context.Context, g *Gatherer, cells []apidb.Cell,
+	ask func(context.Context, *cellclient.Client) (T, error), use func(Answer[T]),
+) {
 	answers := make(chan Answer[T], len(cells)) // with capacity for all of them: use may be slow
 	var panics any
 	ctx, cancel := context.WithCancel(ctx)
@@ -71,14 +82,19 @@ func Each[T any](ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(
 }
 
 // One asks one cell.
-func One[T any](ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
+func One[T any](
+	ctx context.Context, g *Gatherer, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) (T, error) {
 	a := askOne(ctx, g, g.options.Timeout, g.options.Now(), cell, ask)
 	return a.Value, a.Err
 }
 
 // askOne asks a cell that has so much time since start: a goroutine may have to wait for a
 // processor.
-func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) Answer[T] {
+func askOne[T any](
+	ctx context.Context, g *Gatherer, has time.Duration,
+	start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) Answer[T] {
 	m, up, err := g.enter(cell)
 	if err != nil {
 		failure := &cellclient.Failure{Kind: cellclient.TimedOut, Err: err}
@@ -111,7 +127,8 @@ func askOne[T any](ctx context.Context, g *Gatherer, has time.Duration, start ti
 func ended(caller, asking context.Context, err error) error {
 	var failure *cellclient.Failure
 	is := errors.As(err, &failure)
-	cancelled := is && failure.Kind == cellclient.Cancelled || !is && (errors.Is(err, context.Canceled) || errors.Is(err, errHangs))
+	cancelled := is && failure.Kind == cellclient.Cancelled || !is &&
+		(errors.Is(err, context.Canceled) || errors.Is(err, errHangs))
 	switch {
 	case err == nil:
 		return nil

@@ -42,7 +42,8 @@ type behaviour func(*http.Request) (*http.Response, error)
 
 func answers(status int, body string) behaviour {
 	return func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: -1,
+		return &http.Response{StatusCode: status,
+			Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: -1,
 			Body: io.NopCloser(strings.NewReader(body))}, nil
 	}
 }
@@ -242,7 +243,8 @@ func TestErrorsThatDoNotMeanDown(t *testing.T) {
 		c := newCloud(up)
 		g := c.gatherer(pingInterval)
 		own := errors.New("mine")
-		_, err := gather.One(t.Context(), g, c.cells[0], func(context.Context, *cellclient.Client) (int, error) { return 1, own })
+		_, err := gather.One(t.Context(), g, c.cells[0],
+			func(context.Context, *cellclient.Client) (int, error) { return 1, own })
 		if !errors.Is(err, own) || errors.Is(err, gather.ErrDown) {
 			t.Errorf("got %v", err)
 		}
@@ -336,7 +338,8 @@ func TestStates(t *testing.T) {
 		}
 		got[1].Cause = ""
 		check(t, []gather.CellState{
-			{Cell: c.cells[0], State: gather.OK, Since: start, LastAnswer: start.Add(2 * time.Minute), Requests: gather.Counts{Answered: 3}},
+			{Cell: c.cells[0], State: gather.OK, Since: start, LastAnswer: start.Add(2 * time.Minute),
+				Requests: gather.Counts{Answered: 3}},
 			{Cell: c.cells[1], State: gather.Failed, Since: start, Requests: gather.Counts{Failed: 3}},
 		}, got)
 		if n := strings.Count(c.log.String(), "\n"); n != 1 {
@@ -380,7 +383,10 @@ func TestTimeoutOverSockets(t *testing.T) {
 	defer half.Close()
 	defer close(release)
 	g := gather.New(gather.Options{
-		Client:  func(c apidb.Cell) (*cellclient.Client, error) { return cellclient.New(cellclient.Config{URL: c.URL}) },
+		Client: func(c apidb.Cell) (*cellclient.Client, error) {
+			return cellclient.New(
+				cellclient.Config{URL: c.URL})
+		},
 		Timeout: 50 * time.Millisecond, Logger: zerolog.Nop(),
 	})
 	defer g.CloseIdle()
@@ -395,13 +401,15 @@ func TestTimeoutOverSockets(t *testing.T) {
 func TestARenamedCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var made []string
-	g := gather.New(gather.Options{Timeout: time.Second, Logger: zerolog.Nop(), Client: func(c apidb.Cell) (*cellclient.Client, error) {
-		made = append(made, c.Name)
-		return nil, errors.New("none")
-	}})
+	g := gather.New(gather.Options{Timeout: time.Second,
+		Logger: zerolog.Nop(), Client: func(c apidb.Cell) (*cellclient.Client, error) {
+			made = append(made, c.Name)
+			return nil, errors.New("none")
+		}})
 	for _, name := range []string{"a", "b"} {
 		cell := apidb.Cell{UUID: "u", Name: name, URL: "http://cell"}
-		_, err := gather.One(t.Context(), g, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
+		_, err := gather.One(t.Context(), g, cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 		testproc.ErrorIs(t, err, gather.ErrDown, "%v")
 		if s := g.States(); len(s) != 1 || s[0].Requests.Failed != 1 {
 			t.Errorf("as %s: %+v", name, s)

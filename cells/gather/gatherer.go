@@ -116,7 +116,8 @@ func New(o Options) *Gatherer {
 		o.Now = time.Now
 	}
 	most := int64(askedPerProcessor * runtime.GOMAXPROCS(0))
-	return &Gatherer{options: o, added: make(chan struct{}, 1), asked: semaphore.NewWeighted(most), mostAsked: most, known: map[string]*member{}}
+	return &Gatherer{options: o, added: make(chan struct{}, 1), asked: semaphore.NewWeighted(most),
+		mostAsked: most, known: map[string]*member{}}
 }
 
 // States are the cells that were asked, by a request or a ping, by name.
@@ -146,7 +147,8 @@ func (g *Gatherer) enter(cell apidb.Cell) (*member, context.Context, error) {
 		return m, m.asking, nil
 	}
 	m.state.NotSent++
-	return m, m.asking, fmt.Errorf("%w, since %s: %s", errCircuitOpen, m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
+	return m, m.asking, fmt.Errorf("%w, since %s: %s", errCircuitOpen,
+		m.state.Since.UTC().Format(time.RFC3339), m.state.Cause)
 }
 
 // clientOf makes the client of a cell, or gives the one there is.
@@ -158,7 +160,8 @@ func (g *Gatherer) clientOf(m *member, cell apidb.Cell) (*cellclient.Client, err
 	}
 	client, err := g.options.Client(cell)
 	if err != nil {
-		return nil, &cellclient.Failure{Kind: cellclient.Broken, Err: fmt.Errorf("cannot make a client for it: %w", err)}
+		return nil, &cellclient.Failure{Kind: cellclient.Broken,
+			Err: fmt.Errorf("cannot make a client for it: %w", err)}
 	}
 	m.client.Store(client)
 	return client, nil
@@ -259,7 +262,8 @@ func (g *Gatherer) log(cell apidb.Cell, before CellState, now time.Time, v verdi
 	switch {
 	case v.state != OK:
 		entry(g.options.Logger.Warn()).Err(v.down).Str("hint", v.hint).
-			Msg("A cell is down. Its servers are shown as UNKNOWN and cannot be changed, and no new server is scheduled there.")
+			Msg("A cell is down. Its servers are shown as UNKNOWN and cannot be changed, and no new server is " +
+				"scheduled there.")
 	case before.State != 0:
 		entry(g.options.Logger.Info()).Str("down_for", now.Sub(before.Since).Round(time.Millisecond).String()).
 			Msg("A cell is up again. Its servers are shown in full, and new servers are scheduled there.")

@@ -166,10 +166,12 @@ func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err e
 		// If this process did not run in time, the answer may be there and not be read. If the cell
 		// answered a request meanwhile, it was only the ping that took long.
 		late, idle := now.Sub(start)-has > g.usual()/4, now.Sub(later(before.LastAnswer, m.added))
-		if late || idle < g.options.DownTime || idle < 2*g.options.DownTime && g.othersAreSlow(m, now) || before.CircuitOpen {
+		if late || idle < g.options.DownTime || idle < 2*g.options.DownTime &&
+			g.othersAreSlow(m, now) || before.CircuitOpen {
 			return
 		}
-		v.down = &cellclient.Failure{Kind: cellclient.TimedOut, Err: fmt.Errorf("it has answered no request and no ping for %s", idle.Round(time.Millisecond))}
+		v.down = &cellclient.Failure{Kind: cellclient.TimedOut,
+			Err: fmt.Errorf("it has answered no request and no ping for %s", idle.Round(time.Millisecond))}
 		m.broken = false
 		m.openCircuit()
 	default:

@@ -138,7 +138,8 @@ func TestHangEndsRequests(t *testing.T) {
 					requests.Go(func() {
 						took, err := c.list(t, g)
 						var failure *cellclient.Failure
-						if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || !failure.Sent || !errors.Is(err, gather.ErrDown) || took > downTime {
+						if !errors.As(err, &failure) || failure.Kind != cellclient.TimedOut || !failure.Sent ||
+							!errors.Is(err, gather.ErrDown) || took > downTime {
 							t.Errorf("after %v: %v", took, err)
 						}
 					})
@@ -162,9 +163,10 @@ func TestSlowCellIsNotDown(t *testing.T) {
 		behave behaviour
 		want   gather.Counts // of requests
 	}{
-		"large lists":                     {behaves(up, slow(3*time.Second)), gather.Counts{Answered: 10}},
-		"lists that take too long":        {behaves(up, hangs), gather.Counts{TimedOut: 10}},
-		"pings that take too long":        {behaves(slow(timeout), slow(1500*time.Millisecond)), gather.Counts{Answered: 10}},
+		"large lists":              {behaves(up, slow(3*time.Second)), gather.Counts{Answered: 10}},
+		"lists that take too long": {behaves(up, hangs), gather.Counts{TimedOut: 10}},
+		"pings that take too long": {behaves(slow(timeout), slow(1500*time.Millisecond)),
+			gather.Counts{Answered: 10}},
 		"pings that take nearly too long": {behaves(slow(downTime-1), hangs), gather.Counts{TimedOut: 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +217,8 @@ func TestStoppedProcessFindsNoHang(t *testing.T) {
 // the last answers are up to an interval apart: the first cell may have had its DownTime when the
 // others are not late yet, and is down then.
 func (c *cloud) allAnsweredLately(g *gather.Gatherer) bool {
-	return !slices.ContainsFunc(g.States(), func(s gather.CellState) bool { return time.Since(s.LastAnswer) > pingInterval/2 })
+	return !slices.ContainsFunc(g.States(),
+		func(s gather.CellState) bool { return time.Since(s.LastAnswer) > pingInterval/2 })
 }
 
 // TestOverload: while most cells that are up answer pings slowly, one that does not answer has more
@@ -226,8 +229,9 @@ func TestOverload(t *testing.T) {
 		others []behaviour
 		takes  time.Duration // until it is known that a cell hangs
 	}{
-		"others are well":     {[]behaviour{up, up, slow(900 * time.Millisecond)}, downTime},
-		"others are slow":     {[]behaviour{up, slow(900 * time.Millisecond), slow(800 * time.Millisecond)}, 2 * downTime},
+		"others are well": {[]behaviour{up, up, slow(900 * time.Millisecond)}, downTime},
+		"others are slow": {[]behaviour{up, slow(900 * time.Millisecond), slow(800 * time.Millisecond)},
+			2 * downTime},
 		"others hang, too":    {[]behaviour{hangs, hangs, hangs}, 2 * downTime},
 		"others refuse":       {[]behaviour{refused, refused, up}, downTime},
 		"there are no others": {nil, downTime},
@@ -270,7 +274,8 @@ func TestPingsThatFail(t *testing.T) {
 		g, _ := c.pinged(t)
 		time.Sleep(time.Minute)
 		check(t, []any{gather.Failed, false}, []any{g.States()[0].State, g.States()[0].CircuitOpen})
-		if took, err := c.list(t, g); took != 0 || !errors.Is(err, gather.ErrDown) || g.States()[0].Requests.Failed != 1 {
+		if took, err := c.list(t, g); took != 0 || !errors.Is(err, gather.ErrDown) ||
+			g.States()[0].Requests.Failed != 1 {
 			t.Errorf("after %v: %v", took, err)
 		}
 		c.set(0, up)
@@ -527,7 +532,8 @@ func TestPingStates(t *testing.T) {
 		start := time.Now().Add(-100 * time.Millisecond)
 		check(t, []gather.CellState{
 			{
-				Cell: c.cells[0], State: gather.OK, Since: start.Add(30 * time.Millisecond), LastAnswer: start.Add(30 * time.Millisecond), Cause: "false",
+				Cell: c.cells[0], State: gather.OK, Since: start.Add(30 * time.Millisecond),
+				LastAnswer: start.Add(30 * time.Millisecond), Cause: "false",
 				Pings: gather.Counts{Answered: 1}, PingTime: 30 * time.Millisecond,
 			},
 			{Cell: c.cells[1], State: gather.Failed, Since: start, Cause: "true", Pings: gather.Counts{Failed: 1}},

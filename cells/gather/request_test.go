@@ -108,12 +108,14 @@ func TestRequestsBeginInTime(t *testing.T) {
 		}
 		g := busy.gatherer(0)
 		var all sync.WaitGroup
-		for n := 64 * runtime.GOMAXPROCS(0); n >= 0; n -= len(busy.cells) { // more cells than are asked at the same time
+		// more cells than are asked at the same time
+		for n := 64 * runtime.GOMAXPROCS(0); n >= 0; n -= len(busy.cells) {
 			all.Go(func() { busy.all(t.Context(), g) })
 		}
 		synctest.Wait()
 		begin := time.Now()
-		few := &cloud{behave: busy.behave, requests: map[string]int{}, cells: busy.cells[:126]} // the slowest takes a second
+		// the slowest takes a second
+		few := &cloud{behave: busy.behave, requests: map[string]int{}, cells: busy.cells[:126]}
 		got := states(few.all(t.Context(), g))
 		check(t, timeout/4+time.Second, time.Since(begin))
 		for i, state := range got {
@@ -130,7 +132,8 @@ func TestRequestsBeginInTime(t *testing.T) {
 // TestWaitingTimeIsDeducted of the cells, unless it is more than a quarter.
 func TestWaitingTimeIsDeducted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second, timeout / 4: timeout / 4 * 3, timeout/4 + 1: timeout, time.Hour: timeout} {
+	for passed, takes := range map[time.Duration]time.Duration{0: timeout, time.Second: timeout - time.Second,
+		timeout / 4: timeout / 4 * 3, timeout/4 + 1: timeout, time.Hour: timeout} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs, up)
 			g := c.gatherer(0)

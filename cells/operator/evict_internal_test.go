@@ -61,32 +61,40 @@ func TestEvictHostListsWhatItMayHaveRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	ctx, url := t.Context(), servedCell(t)
 	client := testproc.Try(cellclient.New(cellclient.Config{URL: url})).Or(t)
-	nodes := map[string]string{"h416": "aaaaaaaa-0000-4000-8000-000000000001", "h417": "bbbbbbbb-0000-4000-8000-000000000002"}
+	nodes := map[string]string{"h416": "aaaaaaaa-0000-4000-8000-000000000001",
+		"h417": "bbbbbbbb-0000-4000-8000-000000000002"}
 	for host, node := range nodes {
-		testproc.Try(client.Report(ctx, host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: host}}})).Or(t)
+		testproc.Try(client.Report(ctx, host,
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: host}}})).Or(t)
 	}
 	for i, s := range []cellwire.Server{
-		{Name: "web", Host: "h417", UserData: "c2VjcmV0", Metadata: map[string]string{"role": "front", "db": "x"}, KeyName: "laptop", KeyData: "ssh-ed25519 AAAA", ImageRef: "image1"},
+		{Name: "web", Host: "h417", UserData: "c2VjcmV0", Metadata: map[string]string{"role": "front", "db": "x"},
+			KeyName: "laptop", KeyData: "ssh-ed25519 AAAA", ImageRef: "image1"},
 		{Name: "plain", Host: "h417"},
 		{Name: "elsewhere", Host: "h416", UserData: "c2VjcmV0"},
 	} {
 		s.UUID = strings.Replace("00000000-0000-4000-8000-00000000000N", "N", string(rune('1'+i)), 1)
-		s.ProjectID, s.UserID, s.Node, s.NodeUUID, s.VMState, s.TaskState = "p1", "u1", s.Host, nodes[s.Host], cellwire.VMBuilding, cellwire.TaskSpawning
-		s.Flavor, s.CreatedAt = cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}}, time.Now()
+		s.ProjectID, s.UserID, s.Node, s.NodeUUID, s.VMState, s.TaskState = "p1", "u1", s.Host, nodes[s.Host],
+			cellwire.VMBuilding, cellwire.TaskSpawning
+		s.Flavor, s.CreatedAt =
+			cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}}, time.Now()
 		testproc.Try(client.Insert(ctx, s)).Or(t)
 		testproc.Try(client.Release(ctx, s.UUID)).Or(t)
 	}
 	d := deployment(t)
 	cell1 := testproc.Try(d.Store.CreateCell(ctx, apidb.Cell{Name: "cell1", URL: url})).Or(t)
-	testproc.Check(t, d.Store.MapNodes(ctx, []apidb.Node{{UUID: nodes["h417"], Name: "h417", Host: "h417", CellUUID: cell1.UUID}}))
+	testproc.Check(t, d.Store.MapNodes(ctx,
+		[]apidb.Node{{UUID: nodes["h417"], Name: "h417", Host: "h417", CellUUID: cell1.UUID}}))
 	found := testproc.Try(d.EvictHost(ctx, EvictOptions{Host: "H417", Reason: "stolen from rack 7"})).Or(t)
 	if s := found.Services; len(s) != 1 || !s[0].ForcedDown || !s[0].Disabled || s[0].Cell != "cell1" {
 		t.Errorf("the services are %+v", s)
 	}
 	testproc.Same(t, cmp.Diff([]Node{{nodes["h417"], "h417"}}, found.Nodes))
 	testproc.Same(t, cmp.Diff([]ExposedServer{
-		{UUID: "00000000-0000-4000-8000-000000000002", Name: "plain", Project: "p1", Cell: "cell1", Where: "here", MetadataKeys: []string{}},
-		{UUID: "00000000-0000-4000-8000-000000000001", Name: "web", Project: "p1", Cell: "cell1", Where: "here", UserData: true, MetadataKeys: []string{"db", "role"}, KeyPair: "laptop", Image: "image1"},
+		{UUID: "00000000-0000-4000-8000-000000000002", Name: "plain", Project: "p1", Cell: "cell1",
+			Where: "here", MetadataKeys: []string{}},
+		{UUID: "00000000-0000-4000-8000-000000000001", Name: "web", Project: "p1", Cell: "cell1", Where: "here",
+			UserData: true, MetadataKeys: []string{"db", "role"}, KeyPair: "laptop", Image: "image1"},
 	}, found.Servers))
 	answer := testproc.Try(json.Marshal(found)).Or(t)
 	if bytes.Contains(answer, []byte("c2VjcmV0")) {

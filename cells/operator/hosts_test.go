@@ -26,7 +26,8 @@ func TestEnrolmentsShowTwoHolders(t *testing.T) {
 		})
 	}
 	hosts := operator.Enrolments([]apidb.Enrolment{
-		{Host: "h2", State: apidb.Enrolled, RenewedFrom: "198.51.100.7", Conflict: &apidb.KeyConflict{At: now, From: "192.0.2.17", Key: "ab12"}},
+		{Host: "h2", State: apidb.Enrolled, RenewedFrom: "198.51.100.7",
+			Conflict: &apidb.KeyConflict{At: now, From: "192.0.2.17", Key: "ab12"}},
 		{Host: "h5", State: apidb.Enrolled, Agents: agents, ExpiresAt: now.Add(24 * time.Hour), CellUUID: "c1"},
 	}, []apidb.Cell{{UUID: "c1", Name: "cell1"}}, now)
 	conflict := hosts[0].Enrolment

@@ -37,13 +37,15 @@ func newAgent(w *world, s *site, host string) *agent {
 	w.t.Helper()
 	a := &agent{w: w, host: host, node: uuid.NewString(), guests: map[string]bool{}, spawns: map[string]int{}}
 	var err error
-	a.cell, err = cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: &link{to: s.server, counts: map[string]int{}}})
+	a.cell, err = cellclient.New(
+		cellclient.Config{URL: s.cell.URL, Transport: &link{to: s.server, counts: map[string]int{}}})
 	w.must(err)
 	w.ask("POST", "/resource_providers", map[string]any{"uuid": a.node, "name": host}, nil)
 	inventory := func(total int) map[string]any { return map[string]any{"total": total, "max_unit": total} }
-	w.ask("PUT", "/resource_providers/"+a.node+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": map[string]any{
-		"VCPU": inventory(slots), "MEMORY_MB": inventory(512 * slots), "DISK_GB": inventory(100),
-	}}, nil)
+	w.ask("PUT", "/resource_providers/"+a.node+"/inventories",
+		map[string]any{"resource_provider_generation": 0, "inventories": map[string]any{
+			"VCPU": inventory(slots), "MEMORY_MB": inventory(512 * slots), "DISK_GB": inventory(100),
+		}}, nil)
 	return a
 }
 
@@ -52,7 +54,9 @@ func (a *agent) beat() {
 	if a.off {
 		return
 	}
-	_, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host, Abilities: []string{plugins.AbilityMigrate}}}})
+	_, err := a.cell.Report(ctx, a.host,
+		cellwire.HostReport{Version: "1",
+			Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host, Abilities: []string{plugins.AbilityMigrate}}}})
 	a.w.must(err)
 }
 
@@ -64,7 +68,8 @@ func (a *agent) work() {
 	}
 	a.beat()
 	work := testproc.Try(a.cell.Work(ctx, a.host, 0, "", 0)).Or(a.w.t)
-	client, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin, Transport: &link{to: a.w.asked, counts: map[string]int{}}})
+	client, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin,
+		Transport: &link{to: a.w.asked, counts: map[string]int{}}})
 	a.w.must(err)
 	var reports []cellwire.Report
 	for _, item := range work.Items {
@@ -77,8 +82,10 @@ func (a *agent) work() {
 			}
 			held := testproc.Try(client.Allocations(ctx, report.UUID)).Or(a.w.t)
 			if _, ours := held.Allocations[a.node]; !ours {
-				a.w.t.Errorf("server %s is to be made on %s (%s), and holds %v", report.UUID, a.host, a.node, held.Allocations)
-				report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{Code: 500, Message: "it has no allocations"}
+				a.w.t.Errorf("server %s is to be made on %s (%s), and holds %v",
+					report.UUID, a.host, a.node, held.Allocations)
+				report.Kind, report.Fault = cellwire.ReportFailed,
+					&cellwire.Fault{Code: 500, Message: "it has no allocations"}
 				break
 			}
 			if a.fails[item.Want] { // nothing is left of it
@@ -97,7 +104,8 @@ func (a *agent) work() {
 			}
 			running := item.Want == cellwire.WantRunning
 			a.guests[report.UUID] = running
-			report.Kind, report.PowerState = cellwire.ReportSettled, map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
+			report.Kind, report.PowerState = cellwire.ReportSettled,
+				map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerShutdown}[running]
 		case cellwire.WantGone:
 			delete(a.guests, report.UUID)
 			if err := client.Release(ctx, report.UUID); err != nil {
@@ -147,7 +155,8 @@ func (a *agent) move(client *scheduler.PlacementClient, item cellwire.WorkItem, 
 		report.Kind = cellwire.ReportArrived
 		held := testproc.Try(client.Allocations(ctx, report.UUID)).Or(a.w.t)
 		if _, ours := held.Allocations[a.node]; !ours {
-			a.w.t.Errorf("server %s is to arrive on %s (%s), and holds %v", report.UUID, a.host, a.node, held.Allocations)
+			a.w.t.Errorf("server %s is to arrive on %s (%s), and holds %v",
+				report.UUID, a.host, a.node, held.Allocations)
 		}
 		if m.Type == cellwire.MigrationCold && m.Offer != "from "+m.SourceHost {
 			a.w.t.Errorf("server %s is to arrive on %s with the offer %q", report.UUID, a.host, m.Offer)

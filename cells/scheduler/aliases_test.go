@@ -26,11 +26,13 @@ func TestBootWithAliases(t *testing.T) {
 	w.ask(http.MethodPut, "/traits/CUSTOM_BIG", nil, nil)
 	node := w.all()[1].node
 	for i, uuid := range []string{"00000000-0000-4000-8000-0000000000a1", "00000000-0000-4000-8000-0000000000a2"} {
-		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": uuid, "name": "gpu" + string(rune('0'+i)), "parent_provider_uuid": node}, nil)
+		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": uuid, "name": "gpu" +
+			string(rune('0'+i)), "parent_provider_uuid": node}, nil)
 		w.ask(http.MethodPut, "/resource_providers/"+uuid+"/inventories", map[string]any{
 			"resource_provider_generation": 0, "inventories": map[string]any{"CUSTOM_GPU": map[string]int{"total": 1}},
 		}, nil)
-		w.ask(http.MethodPut, "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": []string{"CUSTOM_BIG"}}, nil)
+		w.ask(http.MethodPut, "/resource_providers/"+
+			uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": []string{"CUSTOM_BIG"}}, nil)
 	}
 	uuid := w.created(with("gpu:2"))
 	w.schedule()

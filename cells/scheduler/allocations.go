@@ -47,9 +47,12 @@ func (c *PlacementClient) PostAllocations(ctx context.Context, all map[string]wi
 //
 // Errors: [ErrConsumerConflict] if it holds something else: see [PlacementClient.Allocations];
 // otherwise those of [placementclient.Client.PutAllocations].
-func (c *PlacementClient) Claim(ctx context.Context, server cellwire.Server, generation *int64, candidate Candidate) error {
+func (c *PlacementClient) Claim(
+	ctx context.Context, server cellwire.Server, generation *int64, candidate Candidate,
+) error {
 	all := candidate.ConsumerAllocations
-	all.ProjectID, all.UserID, all.ConsumerGeneration, all.ConsumerType = server.ProjectID, server.UserID, generation, ConsumerType
+	all.ProjectID, all.UserID, all.ConsumerGeneration,
+		all.ConsumerType = server.ProjectID, server.UserID, generation, ConsumerType
 	err := c.PutAllocations(ctx, server.UUID, all)
 	if err == nil {
 		return nil

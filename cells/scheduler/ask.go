@@ -37,7 +37,9 @@ func (s *Scheduler) anyCells(ctx context.Context) bool {
 }
 
 // ask makes the requests of a stage at the same time, in one tree, or in all ("").
-func (b *build) ask(ctx context.Context, requests []CandidateRequest, tree string) (candidates []Candidate, more bool, err error) {
+func (b *build) ask(
+	ctx context.Context, requests []CandidateRequest, tree string,
+) (candidates []Candidate, more bool, err error) {
 	answers := make([]struct {
 		candidates []Candidate
 		given      int

@@ -124,9 +124,11 @@ func (u Unchecked) String() string {
 
 // What is not known without a service.
 const (
-	leavesCell = "its servers, nodes and guests; and in all of Placement allocations-without-consumer and provider-without-host, " +
+	leavesCell = "its servers, nodes and guests; and in all of Placement allocations-without-consumer and " +
+		"provider-without-host, " +
 		"because a consumer or provider may be one of this cell"
-	leavesPlacement = "all findings about allocations and resource providers: server-without-allocations, allocations-elsewhere, allocations-of-deleted-server, " +
+	leavesPlacement = "all findings about allocations and resource providers: server-without-allocations, " +
+		"allocations-elsewhere, allocations-of-deleted-server, " +
 		"allocations-of-ended-migration, allocations-without-consumer, node-without-provider and provider-without-host"
 )
 
@@ -184,14 +186,18 @@ func Audit(ctx context.Context, c AuditConfig) (report AuditReport, err error) {
 		c.Progress = func(string) {}
 	}
 	a := &audit{
-		s:        &Scheduler{o: Options{Store: c.Store, Fenced: c.Store, Gatherer: c.Gatherer, Placement: c.Placement, Now: time.Now}},
-		progress: c.Progress, patterns: c.DiscoverPatterns, checked: map[string]bool{}, mapped: map[string]apidb.Node{}, reported: map[string]reportedNode{},
-		pending: map[string]bool{}, living: map[string]apidb.Mapping{}, servers: map[string]auditServer{}, up: map[hostKey]bool{},
+		s: &Scheduler{o: Options{Store: c.Store,
+			Fenced: c.Store, Gatherer: c.Gatherer, Placement: c.Placement, Now: time.Now}},
+		progress: c.Progress, patterns: c.DiscoverPatterns, checked: map[string]bool{}, mapped: map[string]apidb.Node{},
+		reported: map[string]reportedNode{},
+		pending:  map[string]bool{}, living: map[string]apidb.Mapping{},
+		servers: map[string]auditServer{}, up: map[hostKey]bool{},
 		discovered: map[string]discovered{},
 		report:     AuditReport{HostsDown: []string{}, Unchecked: []Unchecked{}, Findings: []Finding{}},
 	}
 	for _, step := range []func(context.Context) error{
-		a.readNodes, a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers, a.auditNodes, a.auditProviders,
+		a.readNodes, a.readPlacement, a.readDatabase, a.readCells, a.auditServers, a.auditConsumers,
+		a.auditNodes, a.auditProviders,
 	} {
 		if err := step(ctx); err != nil && !errors.Is(err, errUnasked) {
 			return a.report, err
@@ -279,7 +285,8 @@ var errUnasked = errors.New("no answer")
 
 // unasked is the error of a cell, which is unchecked from now on, with errUnasked.
 func (a *audit) unasked(ctx context.Context, cell apidb.Cell, err error) error {
-	return a.without(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]}, func() { delete(a.checked, cell.UUID) })
+	return a.without(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]},
+		func() { delete(a.checked, cell.UUID) })
 }
 
 // withoutPlacement is unasked, of Placement. What was read of it stays, for the repair of what was
@@ -303,7 +310,9 @@ func (a *audit) without(ctx context.Context, err error, service Unchecked, lose 
 
 // auditAsked is gather.One for a cell that is unchecked if it does not answer. That it does not
 // know a thing is an answer.
-func auditAsked[T any](ctx context.Context, a *audit, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (T, error) {
+func auditAsked[T any](
+	ctx context.Context, a *audit, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) (T, error) {
 	answer, err := gather.One(ctx, a.s.o.Gatherer, cell, ask)
 	if cellclient.IsNotFound(err) {
 		return answer, err
@@ -322,7 +331,8 @@ func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {
 	case err != nil:
 		return err
 	case known.Suspect != nil || !known.Fits(seen):
-		return errors.New("it has another database than before, or an older copy: see `compute-agent cells manage list`")
+		return errors.New(
+			"it has another database than before, or an older copy: see `compute-agent cells manage list`")
 	}
 	return nil
 }

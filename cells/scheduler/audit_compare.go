@@ -50,7 +50,8 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 		}
 	}
 	for uuid, server := range a.servers {
-		if m, is := a.living[uuid]; server.cell.UUID == cell.UUID && (!is || m.CellUUID != cell.UUID) && !a.pending[uuid] {
+		if m, is := a.living[uuid]; server.cell.UUID == cell.UUID &&
+			(!is || m.CellUUID != cell.UUID) && !a.pending[uuid] {
 			suspects = append(suspects, uuid)
 		}
 	}
@@ -76,7 +77,10 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 }
 
 // auditMapping says what is wrong with one server, as it is now.
-func (a *audit) auditMapping(ctx context.Context, cell apidb.Cell, uuid string, state cellwire.ServerState, known bool, m apidb.Mapping, mapped bool) error {
+func (a *audit) auditMapping(
+	ctx context.Context, cell apidb.Cell, uuid string,
+	state cellwire.ServerState, known bool, m apidb.Mapping, mapped bool,
+) error {
 	f := Finding{Server: uuid, Cell: cell.Name}
 	switch {
 	case state.Hidden:
@@ -87,7 +91,8 @@ func (a *audit) auditMapping(ctx context.Context, cell apidb.Cell, uuid string, 
 		if mapped {
 			f.Text = fmt.Sprintf("Cell %s has server %s, which is mapped to another cell.", cell.Name, uuid)
 		}
-		f.Hint = "The API database, or the cell's, may be an older copy: restore the newer one. Clients do not see the server; its guest may run on its host."
+		f.Hint = "The API database, or the cell's, may be an older copy: restore the newer one. Clients do not see " +
+			"the server; its guest may run on its host."
 	case !mapped || m.CellUUID != cell.UUID:
 		return nil
 	case !known && !m.Queued():
@@ -99,12 +104,15 @@ func (a *audit) auditMapping(ctx context.Context, cell apidb.Cell, uuid string, 
 		}
 		f.Kind = FindingServerLost
 		f.Text = fmt.Sprintf("Server %s is mapped to cell %s, which does not know it.", uuid, cell.Name)
-		f.Hint = "The cell's database may be an older copy: restore the newer one. Its guest may run on its host, where `compute-agent status` lists it as unknown to the cell."
+		f.Hint = "The cell's database may be an older copy: restore the newer one. Its guest may run on its host, " +
+			"where `compute-agent status` lists it as unknown to the cell."
 	case known && m.QueuedForDelete != nil && m.Queued() != state.Gone():
 		f.Kind = FindingDeletionDiffers
-		f.Text = fmt.Sprintf("The API database says that server %s is deleted, and cell %s that it is not.", uuid, cell.Name)
+		f.Text = fmt.Sprintf("The API database says that server %s is deleted, and cell %s that it is not.",
+			uuid, cell.Name)
 		if state.Gone() {
-			f.Text = fmt.Sprintf("Cell %s says that server %s is deleted, and the API database that it is not.", cell.Name, uuid)
+			f.Text = fmt.Sprintf("Cell %s says that server %s is deleted, and the API database that it is not.",
+				cell.Name, uuid)
 		}
 		f.Hint = "The compute API corrects it in one of its next rounds; --repair does it now."
 		f.repair = func(ctx context.Context) (string, error) {
@@ -140,16 +148,22 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 			return err
 		}
 	}
-	settled := s.TaskState == "" && (s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped || s.VMState == cellwire.VMResized)
+	settled := s.TaskState == "" &&
+		(s.VMState == cellwire.VMActive || s.VMState == cellwire.VMStopped || s.VMState == cellwire.VMResized)
 	if settled && up && s.PowerState == plugins.PowerNoState {
-		now, err := auditAsked(ctx, a, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
+		now, err := auditAsked(ctx, a, s.cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, s.UUID) })
 		if err != nil && !cellclient.IsNotFound(err) {
 			return err
 		}
-		if err == nil && now.Host == s.Host && now.TaskState == "" && now.PowerState == plugins.PowerNoState && !now.Deleted {
-			hint := "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its disks, if they are still there and its driver can. A rebuild makes the disks from the image again: what was on them is lost."
+		if err == nil && now.Host == s.Host && now.TaskState == "" &&
+			now.PowerState == plugins.PowerNoState && !now.Deleted {
+			hint := "Find out what removed the guest. `openstack server reboot --hard UUID` makes it again over its " +
+				"disks, if they are still there and its driver can. A rebuild makes the disks from the image again: " +
+				"what was on them is lost."
 			if now.VMState == cellwire.VMResized {
-				hint = "Find out what removed the guest. `openstack server migrate revert UUID` takes the server back to the host that keeps its former guest."
+				hint = "Find out what removed the guest. `openstack server migrate revert UUID` takes the server " +
+					"back to the host that keeps its former guest."
 			}
 			a.found(Finding{
 				Kind:     FindingGuestMissing,
@@ -178,22 +192,29 @@ func (a *audit) auditServer(ctx context.Context, s auditServer) error {
 
 // auditSource says that the host from which a server was migrated has no guest of it any more.
 func (a *audit) auditSource(ctx context.Context, s auditServer) error {
-	moves, err := auditAsked(ctx, a, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
-		return c.MigrationsOf(ctx, s.UUID)
-	})
+	moves, err := auditAsked(ctx, a, s.cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+			return c.MigrationsOf(ctx, s.UUID)
+		})
 	if err != nil {
 		return err
 	}
-	hint := "Find out what removed the guest. The server cannot go back: `openstack server migrate confirm UUID` keeps it where it is."
+	hint := "Find out what removed the guest. The server cannot go back: `openstack server migrate confirm UUID` " +
+		"keeps it where it is."
 	if s.PowerState == plugins.PowerNoState {
-		hint = "Find out what removed both guests. `openstack server migrate revert UUID` takes the server back, where `openstack server reboot --hard UUID` makes its guest again over its disks, " +
+		hint = "Find out what removed both guests. `openstack server migrate revert UUID` takes the server back, " +
+			"where `openstack server reboot --hard UUID` makes its guest again over its disks, " +
 			"if they are still there and its driver can."
 	}
 	for i := range moves {
-		if m := &moves[i]; m.SourceGuest == cellwire.SourceGuestMissing && m.DestHost == s.Host && a.up[hostKey{s.cell.UUID, m.SourceHost}] {
+		if m := &moves[i]; m.SourceGuest == cellwire.SourceGuestMissing && m.DestHost == s.Host &&
+			a.up[hostKey{s.cell.UUID, m.SourceHost}] {
 			a.found(Finding{
-				Kind: FindingGuestMissing, Server: s.UUID, Cell: s.cell.Name, Host: m.SourceHost, Provider: m.SourceNodeUUID,
-				Text: fmt.Sprintf("Host %s has no guest of server %s, which was migrated to host %s and is not confirmed.", m.SourceHost, s.UUID, s.Host),
+				Kind: FindingGuestMissing, Server: s.UUID,
+				Cell: s.cell.Name, Host: m.SourceHost, Provider: m.SourceNodeUUID,
+				Text: fmt.Sprintf(
+					"Host %s has no guest of server %s, which was migrated to host %s and is not confirmed.",
+					m.SourceHost, s.UUID, s.Host),
 				Hint: hint,
 			})
 		}
@@ -204,9 +225,10 @@ func (a *audit) auditSource(ctx context.Context, s auditServer) error {
 // auditHeld says what is wrong with the allocations of a server, as they are now. One that moves
 // may hold something on all its hosts, its migration the rest.
 func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
-	hosts, err := auditAsked(ctx, a, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
-		return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{s.UUID}})
-	})
+	hosts, err := auditAsked(ctx, a, s.cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+			return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{s.UUID}})
+		})
 	if err != nil {
 		return err
 	}
@@ -234,7 +256,8 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 	switch {
 	case !here && len(elsewhere) == 0:
 		f.Kind = FindingNoAllocations
-		f.Text = fmt.Sprintf("Server %s on host %s holds nothing of it in Placement: its host can be sold twice.", s.UUID, s.Host)
+		f.Text = fmt.Sprintf("Server %s on host %s holds nothing of it in Placement: its host can be sold twice.",
+			s.UUID, s.Host)
 		f.Hint = "On the host: compute-agent allocations heal"
 		a.found(f)
 		return nil
@@ -248,7 +271,8 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 	}
 	f.Kind = FindingElsewhere
 	f.Text = fmt.Sprintf("Server %s is on host %s, and holds something on %s.", s.UUID, s.Host, there)
-	f.Hint = "On the other host: compute-agent allocations audit says whether it has the guest, and deletes the allocations with --heal --consumer " + s.UUID + " if it had."
+	f.Hint = "On the other host: compute-agent allocations audit says whether it has the guest, and deletes the " +
+		"allocations with --heal --consumer " + s.UUID + " if it had."
 	a.found(f)
 	return nil
 }
@@ -317,14 +341,16 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 		return nil, nil //nolint:nilnil // see above
 	}
 	f.repair = func(ctx context.Context) (string, error) {
-		err := a.s.o.Placement.releaseIf(ctx, uuid, func(ctx context.Context) error { return a.stillDeleted(ctx, uuid, cell) })
+		err := a.s.o.Placement.releaseIf(ctx, uuid,
+			func(ctx context.Context) error { return a.stillDeleted(ctx, uuid, cell) })
 		if err != nil {
 			return "", err
 		}
 		if known && state.Deleted {
-			_, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
-				return struct{}{}, c.Freed(ctx, uuid)
-			})
+			_, err := gather.One(ctx, a.s.o.Gatherer, cell,
+				func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+					return struct{}{}, c.Freed(ctx, uuid)
+				})
 			if err != nil && !cellclient.IsNotFound(err) {
 				return "", fmt.Errorf("the allocations are removed, and the cell does not know it: %w", err)
 			}
@@ -340,9 +366,10 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 		if !a.checked[cell.UUID] || cell.IsCell0() {
 			continue
 		}
-		found, err := auditAsked(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
-			return c.Migrations(ctx, cellwire.MigrationQuery{UUID: uuid, Limit: 1})
-		})
+		found, err := auditAsked(ctx, a, cell,
+			func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+				return c.Migrations(ctx, cellwire.MigrationQuery{UUID: uuid, Limit: 1})
+			})
 		if err != nil {
 			return nil, err
 		}
@@ -356,8 +383,10 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 	return &Finding{
 		Kind:     FindingNoConsumer,
 		Consumer: uuid,
-		Text:     fmt.Sprintf("Consumer %s is no server and no migration of this cloud, and holds something on %s.", uuid, a.where(uuid)),
-		Hint:     "It may be another service's (`openstack resource provider allocation show " + uuid + "` says whose). If nothing uses it: openstack resource provider allocation delete " + uuid,
+		Text: fmt.Sprintf("Consumer %s is no server and no migration of this cloud, and holds something on %s.",
+			uuid, a.where(uuid)),
+		Hint: "It may be another service's (`openstack resource provider allocation show " + uuid +
+			"` says whose). If nothing uses it: openstack resource provider allocation delete " + uuid,
 	}, nil
 }
 
@@ -369,7 +398,8 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 	}
 	f := &Finding{
 		Kind: FindingEndedHolds, Consumer: m.UUID, Server: m.ServerUUID, Cell: cell.Name, Host: m.SourceHost,
-		Text: fmt.Sprintf("Migration %s of server %s is %s, and holds something on %s.", m.UUID, m.ServerUUID, m.Status, a.where(m.UUID)),
+		Text: fmt.Sprintf("Migration %s of server %s is %s, and holds something on %s.",
+			m.UUID, m.ServerUUID, m.Status, a.where(m.UUID)),
 		Hint: "--repair removes it.",
 	}
 	err := a.needless(ctx, cell, m)
@@ -377,7 +407,8 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 	switch {
 	case errors.As(err, &needed):
 		f.Manual = needed.Error()
-		f.Hint = "`openstack resource provider allocation show` of both uuids says who holds what. On host " + m.SourceHost + ": compute-agent allocations audit --heal --consumer " + m.UUID
+		f.Hint = "`openstack resource provider allocation show` of both uuids says who holds what. On host " +
+			m.SourceHost + ": compute-agent allocations audit --heal --consumer " + m.UUID
 		return f, nil
 	case err != nil:
 		return nil, err
@@ -387,9 +418,10 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 			if err := a.fits(ctx, cell); err != nil {
 				return err
 			}
-			now, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
-				return c.Migrations(ctx, cellwire.MigrationQuery{UUID: m.UUID, Limit: 1})
-			})
+			now, err := gather.One(ctx, a.s.o.Gatherer, cell,
+				func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+					return c.Migrations(ctx, cellwire.MigrationQuery{UUID: m.UUID, Limit: 1})
+				})
 			if err != nil {
 				return err
 			}
@@ -419,9 +451,11 @@ type neededError struct{ server, host string }
 
 func (e *neededError) Error() string {
 	if e.host == "" {
-		return fmt.Sprintf("its cell does not say on which node server %s is: this may be what it needs there", e.server)
+		return fmt.Sprintf("its cell does not say on which node server %s is: this may be what it needs there",
+			e.server)
 	}
-	return fmt.Sprintf("server %s holds nothing itself on host %s, where it is: this may be what it needs there", e.server, e.host)
+	return fmt.Sprintf("server %s holds nothing itself on host %s, where it is: this may be what it needs there",
+		e.server, e.host)
 }
 
 // needless returns an error unless the server of a migration that is over is gone, or holds

@@ -22,7 +22,8 @@ func (a *audit) readNodesAgain(ctx context.Context) (map[string]apidb.Node, erro
 		if !a.checked[cell.UUID] || cell.IsCell0() {
 			continue
 		}
-		answer, err := auditAsked(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
+		answer, err := auditAsked(ctx, a, cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
 		if err != nil {
 			if err := a.unasked(ctx, cell, err); !errors.Is(err, errUnasked) {
 				return nil, err
@@ -54,9 +55,11 @@ func (a *audit) auditNodes(ctx context.Context) error {
 		n := a.mapped[uuid]
 		_, was := before[uuid]
 		if _, reported := a.reported[uuid]; was && !reported && a.checked[n.CellUUID] {
-			hint := "If the host is gone for good: compute-agent cells manage delete-host " + n.Host + ". A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
+			hint := "If the host is gone for good: compute-agent cells manage delete-host " + n.Host +
+				". A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
 			if a.up[hostKey{n.CellUUID, n.Host}] {
-				hint = "The agent of the host reports to the cell: `compute-agent status` there says whether the node is held, or why else it is not reported. " +
+				hint = "The agent of the host reports to the cell: `compute-agent status` there says whether the " +
+					"node is held, or why else it is not reported. " +
 					"A node that the host does not have any more is forgotten after [cell] forget_nodes_after."
 			}
 			a.found(Finding{
@@ -64,8 +67,9 @@ func (a *audit) auditNodes(ctx context.Context) error {
 				Cell:     names[n.CellUUID],
 				Host:     n.Host,
 				Provider: uuid,
-				Text:     fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.", n.Name, uuid, n.Host, names[n.CellUUID]),
-				Hint:     hint,
+				Text: fmt.Sprintf("Node %s (%s) of host %s is mapped to cell %s, whose hosts do not report it.",
+					n.Name, uuid, n.Host, names[n.CellUUID]),
+				Hint: hint,
 			})
 		}
 	}
@@ -77,7 +81,9 @@ func (a *audit) auditNodes(ctx context.Context) error {
 		if m, mapped := a.mapped[uuid]; !mapped || m.Host != n.Host || m.CellUUID != n.cell.UUID {
 			f := Finding{
 				Kind: FindingNodeUnmapped, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
-				Text: fmt.Sprintf("Host %s of cell %s reports node %s (%s), which is not mapped to it: it gets no servers.", n.Host, n.cell.Name, n.Name, uuid),
+				Text: fmt.Sprintf(
+					"Host %s of cell %s reports node %s (%s), which is not mapped to it: it gets no servers.",
+					n.Host, n.cell.Name, n.Name, uuid),
 				Hint: "--repair maps it, or says why not; so does `compute-agent cells manage discover-hosts`.",
 			}
 			if n.Problem == "" {
@@ -93,8 +99,11 @@ func (a *audit) auditNodes(ctx context.Context) error {
 				Cell:     n.cell.Name,
 				Host:     n.Host,
 				Provider: uuid,
-				Text:     fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.", n.Host, n.Name, n.cell.Name, unknown),
-				Hint:     "On the host: compute-agent status lists them. They may have a server's only disks: remove one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and each process of the cell has this version.",
+				Text: fmt.Sprintf("Host %s has made guests on node %s that no server of cell %s is about: %d.",
+					n.Host, n.Name, n.cell.Name, unknown),
+				Hint: "On the host: compute-agent status lists them. They may have a server's only disks: remove " +
+					"one with the hypervisor's own tools only if `openstack server show UUID` finds no server, and " +
+					"each process of the cell has this version.",
 			})
 		}
 		lacks, err := a.withoutProvider(ctx, uuid)
@@ -104,7 +113,8 @@ func (a *audit) auditNodes(ctx context.Context) error {
 		if lacks {
 			a.found(Finding{
 				Kind: FindingNoProvider, Cell: n.cell.Name, Host: n.Host, Provider: uuid,
-				Text: fmt.Sprintf("Node %s of host %s has no resource provider in Placement: it gets no servers.", n.Name, n.Host),
+				Text: fmt.Sprintf("Node %s of host %s has no resource provider in Placement: it gets no servers.",
+					n.Name, n.Host),
 				Hint: "On the host: compute-agent status",
 			})
 		}
@@ -139,7 +149,9 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 		}
 		for _, r := range all.Remapped {
 			if r.Node.UUID == n.UUID && r.Node.Host == n.Host {
-				return fmt.Sprintf("mapped it to its host; it was mapped to host %s, which reported it first: check that host", r.From), nil
+				return fmt.Sprintf(
+					"mapped it to its host; it was mapped to host %s, which reported it first: check that host",
+					r.From), nil
 			}
 		}
 		mapped, err := a.s.o.Store.Nodes(ctx)

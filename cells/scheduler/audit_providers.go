@@ -64,8 +64,10 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 	remove := "If nothing is held: openstack resource provider delete " + place
 	named := fmt.Sprintf("Resource provider %s (%s)", a.names[place], place)
 	if a.compute[place] && a.roots[place] == place {
-		f.Text = fmt.Sprintf("%s is that of a compute node of no host here; %d consumers hold something of it.", named, consumers)
-		f.Hint = "It may be the node of an agent without a cell, or of Nova. If its machine is gone: see who holds something, with openstack resource provider show --allocations " + place + ". " + remove
+		f.Text = fmt.Sprintf("%s is that of a compute node of no host here; %d consumers hold something of it.",
+			named, consumers)
+		f.Hint = "It may be the node of an agent without a cell, or of Nova. If its machine is gone: see who holds " +
+			"something, with openstack resource provider show --allocations " + place + ". " + remove
 		return f, nil
 	}
 	has := consumers > 0
@@ -87,12 +89,18 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 			return nil, err
 		}
 	}
-	f.Text = fmt.Sprintf("%s is in the tree of no host here, and in no aggregate with a node of one; %d consumers hold something of it.", named, consumers)
-	f.Hint = "It may be the node of an agent without a cell and of an older version, or of another service. If what it is about is gone: " +
+	f.Text = fmt.Sprintf(
+		"%s is in the tree of no host here, and in no aggregate with a node of one; %d consumers hold something of it.",
+		named, consumers)
+	f.Hint = "It may be the node of an agent without a cell and of an older version, or of another service. If what " +
+		"it is about is gone: " +
 		"see who holds something, with openstack resource provider show --allocations " + place + ". " + remove
 	if a.sharing[place] {
-		f.Text = fmt.Sprintf("%s is shared, and in no aggregate with a node of a host here; %d consumers hold something of it.", named, consumers)
-		f.Hint = "If hosts here use it: openstack resource provider aggregate set puts it and their nodes into an aggregate. It may be for nodes of Nova, or of agents without a cell. " + remove
+		f.Text = fmt.Sprintf(
+			"%s is shared, and in no aggregate with a node of a host here; %d consumers hold something of it.", named,
+			consumers)
+		f.Hint = "If hosts here use it: openstack resource provider aggregate set puts it and their nodes into an " +
+			"aggregate. It may be for nodes of Nova, or of agents without a cell. " + remove
 	}
 	return f, nil
 }

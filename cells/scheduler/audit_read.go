@@ -53,7 +53,8 @@ func (a *audit) readProviders(ctx context.Context) error {
 		return fmt.Errorf("reading the resource providers: %w", err)
 	}
 	a.auditProviderSet = auditProviderSet{
-		places: map[string]string{}, names: map[string]string{}, roots: map[string]string{}, compute: map[string]bool{}, sharing: map[string]bool{},
+		places: map[string]string{}, names: map[string]string{}, roots: map[string]string{},
+		compute: map[string]bool{}, sharing: map[string]bool{},
 		held: map[string]map[string]bool{},
 	}
 	for trait, note := range map[string]func(wire.ResourceProvider){
@@ -167,20 +168,22 @@ type cellParts struct {
 
 // readCell reads one cell whole, or nothing of it counts.
 func (a *audit) readCell(ctx context.Context, cell apidb.Cell) error {
-	parts, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (p cellParts, err error) {
-		answer, err := c.Nodes(ctx)
-		if p.nodes = answer.Nodes; err == nil {
-			p.services, err = c.Services(ctx)
-		}
-		return p, err
-	})
+	parts, err := gather.One(ctx, a.s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (p cellParts, err error) {
+			answer, err := c.Nodes(ctx)
+			if p.nodes = answer.Nodes; err == nil {
+				p.services, err = c.Services(ctx)
+			}
+			return p, err
+		})
 	if err != nil {
 		return err
 	}
 	q := cellwire.ServerQuery{SoftDeleted: true, Limit: auditPage}
 	var rows []cellwire.Server
 	for more := true; more; {
-		page, err := gather.One(ctx, a.s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) { return c.Servers(ctx, q) })
+		page, err := gather.One(ctx, a.s.o.Gatherer, cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) { return c.Servers(ctx, q) })
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,8 @@ func audited(t *testing.T, hosts ...int) *world {
 	t.Helper()
 	w := begin(t, hosts)
 	for _, a := range w.all() {
-		w.ask("PUT", "/resource_providers/"+a.node+"/traits", map[string]any{"resource_provider_generation": 1, "traits": []string{"COMPUTE_NODE"}}, nil)
+		w.ask("PUT", "/resource_providers/"+a.node+"/traits",
+			map[string]any{"resource_provider_generation": 1, "traits": []string{"COMPUTE_NODE"}}, nil)
 	}
 	return w
 }
@@ -35,7 +36,8 @@ func audited(t *testing.T, hosts ...int) *world {
 func (w *world) audit(repair bool) scheduler.AuditReport {
 	w.t.Helper()
 	w.beat()
-	return testproc.Try(scheduler.Audit(ctx, scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Repair: repair})).Or(w.t)
+	return testproc.Try(scheduler.Audit(ctx,
+		scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Repair: repair})).Or(w.t)
 }
 
 // placedAt is a server that is active on the first host of cell1, and that host.
@@ -82,8 +84,9 @@ func (w *world) give(consumer string, on *agent) {
 	}
 	w.ask("GET", "/allocations/"+consumer, nil, &held)
 	w.ask("PUT", "/allocations/"+consumer, map[string]any{
-		"allocations": map[string]any{on.node: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "consumer_generation": held.Generation,
-		"project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+		"allocations":         map[string]any{on.node: map[string]any{"resources": map[string]int{"VCPU": 1}}},
+		"consumer_generation": held.Generation,
+		"project_id":          "p", "user_id": "u", "consumer_type": "INSTANCE",
 	}, nil)
 }
 
@@ -95,8 +98,10 @@ func (w *world) provider(uuid string, has map[string]int, traits ...string) {
 		inventories[class] = map[string]any{"total": total, "max_unit": total}
 	}
 	w.ask("POST", "/resource_providers", map[string]any{"uuid": uuid, "name": "external"}, nil)
-	w.ask("PUT", "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories}, nil)
-	w.ask("PUT", "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)}, nil)
+	w.ask("PUT", "/resource_providers/"+uuid+"/inventories",
+		map[string]any{"resource_provider_generation": 0, "inventories": inventories}, nil)
+	w.ask("PUT", "/resource_providers/"+uuid+"/traits",
+		map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)}, nil)
 }
 
 // aggregated puts a resource provider into an aggregate.
@@ -106,7 +111,8 @@ func (w *world) aggregated(provider, aggregate string) {
 		Generation int64 `json:"generation"`
 	}
 	w.ask("GET", "/resource_providers/"+provider, nil, &p)
-	w.ask("PUT", "/resource_providers/"+provider+"/aggregates", map[string]any{"aggregates": []string{aggregate}, "resource_provider_generation": p.Generation}, nil)
+	w.ask("PUT", "/resource_providers/"+provider+"/aggregates",
+		map[string]any{"aggregates": []string{aggregate}, "resource_provider_generation": p.Generation}, nil)
 }
 
 // migrated migrates a server to the end, and returns the uuid of the migration.
@@ -130,7 +136,8 @@ func (w *world) migrated(server string) string {
 // inCell asks the cell of an agent.
 func (w *world) inCell(s *site, do func(context.Context, *cellclient.Client) error) {
 	w.t.Helper()
-	_, err := gather.One(ctx, w.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) { return struct{}{}, do(ctx, c) })
+	_, err := gather.One(ctx, w.gatherer, s.cell,
+		func(ctx context.Context, c *cellclient.Client) (struct{}, error) { return struct{}{}, do(ctx, c) })
 	w.must(err)
 }
 
@@ -185,7 +192,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			return server
 		}, scheduler.FindingDeletionDiffers, true},
 		"a server that its cell does not know": {func(w *world, _ string, _ *agent) string {
-			spec := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid.NewString(), ProjectID: "p", UserID: "u", Flavor: small, CreatedAt: w.clock()}}
+			spec := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid.NewString(), ProjectID: "p", UserID: "u",
+				Flavor: small, CreatedAt: w.clock()}}
 			w.must(w.store.CreateServers(ctx, []apidb.RequestSpec{spec}, nil))
 			w.must(w.store.Place(ctx, spec.UUID, w.sites[1].cell.UUID))
 			w.must(w.store.Built(ctx, spec.UUID))
@@ -193,8 +201,9 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 		}, scheduler.FindingServerLost, false},
 		"a server that the API database does not know": {func(w *world, _ string, on *agent) string {
 			row := cellwire.Server{
-				UUID: uuid.NewString(), ProjectID: "p", UserID: "u", Flavor: small, CreatedAt: w.clock(), VMState: cellwire.VMBuilding,
-				Host: on.host, Node: on.host, NodeUUID: on.node,
+				UUID: uuid.NewString(), ProjectID: "p", UserID: "u", Flavor: small, CreatedAt: w.clock(),
+				VMState: cellwire.VMBuilding,
+				Host:    on.host, Node: on.host, NodeUUID: on.node,
 			}
 			w.inCell(w.sites[1], func(ctx context.Context, c *cellclient.Client) error {
 				if _, err := c.Insert(ctx, row); err != nil {
@@ -211,8 +220,10 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			return server
 		}, scheduler.FindingGuestMissing, false},
 		"guests of no server": {func(w *world, _ string, on *agent) string {
-			node := cellwire.ReportedNode{UUID: on.node, Name: on.host, Abilities: []string{plugins.AbilityMigrate}, Details: &cellwire.NodeDetails{UnknownGuests: 2}}
-			testproc.Try(on.cell.Report(ctx, on.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}})).Or(w.t)
+			node := cellwire.ReportedNode{UUID: on.node, Name: on.host, Abilities: []string{plugins.AbilityMigrate},
+				Details: &cellwire.NodeDetails{UnknownGuests: 2}}
+			testproc.Try(on.cell.Report(ctx, on.host,
+				cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}})).Or(w.t)
 			return on.node
 		}, scheduler.FindingUnknownGuests, false},
 		"a node that is not mapped": {func(w *world, _ string, _ *agent) string {
@@ -224,7 +235,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			far := w.sites[2].agents[0]
 			w.must(w.store.DeleteHost(ctx, far.host))
 			w.inCell(w.sites[2], func(ctx context.Context, c *cellclient.Client) error {
-				return c.NodesState(ctx, cellwire.NodesRequest{Problems: map[string]string{far.node: "it is another host's"}})
+				return c.NodesState(ctx,
+					cellwire.NodesRequest{Problems: map[string]string{far.node: "it is another host's"}})
 			})
 			return far.node
 		}, scheduler.FindingNodeUnmapped, false},
@@ -241,7 +253,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			return migration
 		}, scheduler.FindingEndedHolds, true},
 		"a node that no host reports": {func(w *world, _ string, _ *agent) string {
-			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: external, Name: "gone", Host: "gone", CellUUID: w.sites[1].cell.UUID}}))
+			w.must(w.store.MapNodes(ctx,
+				[]apidb.Node{{UUID: external, Name: "gone", Host: "gone", CellUUID: w.sites[1].cell.UUID}}))
 			return external
 		}, scheduler.FindingNodeMissing, false},
 		"a node without a resource provider": {func(w *world, _ string, _ *agent) string {
@@ -251,7 +264,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 		}, scheduler.FindingNoProvider, false},
 		"a resource provider without a host": {func(w *world, _ string, _ *agent) string {
 			w.ask("POST", "/resource_providers", map[string]any{"uuid": external, "name": "external"}, nil)
-			w.ask("PUT", "/resource_providers/"+external+"/traits", map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}}, nil)
+			w.ask("PUT", "/resource_providers/"+external+"/traits",
+				map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}}, nil)
 			return external
 		}, scheduler.FindingNoHost, false},
 		"a resource provider without a host and a trait": {func(w *world, _ string, _ *agent) string {
@@ -296,7 +310,8 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 				got := w.audit(repair)
 				diff(t, want, kinds(got))
 				for i := range got.Findings {
-					if f := &got.Findings[i]; (f.Repaired != "") != (repair && c.repaired) || f.Repairable() != c.repaired || (f.Manual == "") != c.repaired ||
+					if f := &got.Findings[i]; (f.Repaired != "") != (repair && c.repaired) ||
+						f.Repairable() != c.repaired || (f.Manual == "") != c.repaired ||
 						f.Problem != "" || f.Text == "" || f.Hint == "" ||
 						strings.Contains(f.Hint, "`openstack server rebuild") { // which loses what is on the disks
 						t.Errorf("with repair %t: %+v", repair, f)
@@ -443,9 +458,12 @@ func TestAuditOfANodeThatIsNotReported(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := audited(t, 1)
 	on := w.sites[1].agents[0]
-	testproc.Try(on.cell.Report(ctx, on.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})).Or(t)
-	report := testproc.Try(scheduler.Audit(ctx, scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client})).Or(t)
-	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNodeMissing || strings.Contains(report.Findings[0].Hint, "delete-host") ||
+	testproc.Try(on.cell.Report(ctx, on.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})).
+		Or(t)
+	report := testproc.Try(scheduler.Audit(ctx,
+		scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client})).Or(t)
+	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNodeMissing ||
+		strings.Contains(report.Findings[0].Hint, "delete-host") ||
 		!strings.Contains(report.Findings[0].Hint, "`compute-agent status`") {
 		t.Errorf("found are %+v", report.Findings)
 	}

@@ -45,7 +45,8 @@ func TestAuditWithoutACell(t *testing.T) {
 	far.link.set(refused)
 	expect("connection refused", "cell2")
 	far.link.set(up)
-	testproc.Try(w.store.SawCell(ctx, apidb.CellDatabase{CellUUID: far.cell.UUID}, apidb.CellMark{Epoch: "another", Revision: 1})).Or(t)
+	testproc.Try(w.store.SawCell(ctx, apidb.CellDatabase{CellUUID: far.cell.UUID},
+		apidb.CellMark{Epoch: "another", Revision: 1})).Or(t)
 	expect("another database", "cell2")
 }
 
@@ -59,7 +60,8 @@ func TestAuditWithoutPlacement(t *testing.T) {
 	expect := func(when string) {
 		t.Helper()
 		got := w.audit(true)
-		if got.Complete() || len(got.Unchecked) != 1 || got.Unchecked[0].String() != "Placement" || got.Unchecked[0].Why == "" || got.Providers != 0 ||
+		if got.Complete() || len(got.Unchecked) != 1 ||
+			got.Unchecked[0].String() != "Placement" || got.Unchecked[0].Why == "" || got.Providers != 0 ||
 			!strings.Contains(got.Unchecked[0].Leaves, "provider-without-host") || got.Cells != len(w.sites) {
 			t.Errorf("%s: %+v", when, got)
 		}
@@ -137,7 +139,8 @@ func TestAuditLosesPlacement(t *testing.T) {
 	expect := func(when string, got scheduler.AuditReport, want map[scheduler.FindingKind]string) {
 		t.Helper()
 		diff(t, want, kinds(got))
-		if len(got.Unchecked) != 1 || got.Unchecked[0].String() != "Placement" || !got.Unchecked[0].Partly || got.Complete() {
+		if len(got.Unchecked) != 1 || got.Unchecked[0].String() != "Placement" ||
+			!got.Unchecked[0].Partly || got.Complete() {
 			t.Errorf("%s: %+v", when, got)
 		}
 	}
@@ -154,7 +157,8 @@ func TestAuditLosesPlacement(t *testing.T) {
 	}
 	w.plink.refuse(at("/resource_providers/" + unknown + "/inventories"))
 	got = w.audit(true)
-	expect("at the providers", got, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration, scheduler.FindingNoConsumer: unknown})
+	expect("at the providers", got, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration,
+		scheduler.FindingNoConsumer: unknown})
 	if f := got.Findings[0]; f.Repaired == "" || f.Problem != "" {
 		t.Errorf("found before: %+v", f)
 	}
@@ -175,7 +179,8 @@ func TestAuditOfAServerOnNoKnownNode(t *testing.T) {
 		w.give(server, &agent{node: fresh})
 	})
 	diff(t, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration}, kinds(got))
-	if f := got.Findings[0]; f.Repaired != "" || f.Problem != "" || !strings.Contains(f.Manual, "does not say on which node") {
+	if f := got.Findings[0]; f.Repaired != "" ||
+		f.Problem != "" || !strings.Contains(f.Manual, "does not say on which node") {
 		t.Errorf("found is %+v", f)
 	}
 }
@@ -198,7 +203,8 @@ func TestAuditOfANodeThatShares(t *testing.T) {
 			on.node:                   map[string]any{"resources": map[string]int{"VCPU": 1}},
 			w.sites[1].agents[1].node: map[string]any{"resources": map[string]int{"VCPU": 1}},
 		},
-		"consumer_generation": testproc.Try(w.client.Allocations(ctx, server)).Or(t).ConsumerGeneration, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+		"consumer_generation": testproc.Try(w.client.Allocations(ctx, server)).Or(t).ConsumerGeneration,
+		"project_id":          "p", "user_id": "u", "consumer_type": "INSTANCE",
 	}, nil)
 	got := w.audit(false)
 	diff(t, map[scheduler.FindingKind]string{scheduler.FindingElsewhere: server}, kinds(got))
@@ -246,7 +252,8 @@ func TestAuditMapsNodes(t *testing.T) {
 				for i, a := range s.agents {
 					other := "other" + strconv.Itoa(i)
 					w.enrolled(1, a.host, apidb.Enrolled, a.node)
-					w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: a.node, Name: other, Host: other, CellUUID: s.cell.UUID}}))
+					w.must(w.store.MapNodes(ctx,
+						[]apidb.Node{{UUID: a.node, Name: other, Host: other, CellUUID: s.cell.UUID}}))
 				}
 			},
 			done: "it was mapped to host other",
@@ -292,7 +299,8 @@ func TestAuditMapsNodes(t *testing.T) {
 			}
 			for i := range got.Findings {
 				f := &got.Findings[i]
-				if f.Kind != scheduler.FindingNodeUnmapped || (f.Repaired == "") != (c.done == "") || (f.Problem == "") != (c.problem == "") {
+				if f.Kind != scheduler.FindingNodeUnmapped || (f.Repaired == "") != (c.done == "") ||
+					(f.Problem == "") != (c.problem == "") {
 					t.Errorf("found is %+v", f)
 				}
 				testproc.Contains(t, f.Repaired, c.done, "what was done: %s")
@@ -325,21 +333,27 @@ func TestAuditOfASharedProvider(t *testing.T) {
 	w := audited(t, 2)
 	server, on := w.placedAt()
 	for uuid, traits := range map[string][]string{
-		"99999999-0000-4000-8000-000000000009": {"MISC_SHARES_VIA_AGGREGATE"}, "99999999-0000-4000-8000-000000000008": nil,
+		"99999999-0000-4000-8000-000000000009": {"MISC_SHARES_VIA_AGGREGATE"},
+		"99999999-0000-4000-8000-000000000008": nil,
 	} {
 		w.ask("POST", "/resource_providers", map[string]any{"uuid": uuid, "name": "shared " + uuid}, nil)
-		w.ask("PUT", "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": map[string]any{"DISK_GB": map[string]any{"total": 100}}}, nil)
-		w.ask("PUT", "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)}, nil)
+		w.ask("PUT", "/resource_providers/"+uuid+"/inventories",
+			map[string]any{"resource_provider_generation": 0,
+				"inventories": map[string]any{"DISK_GB": map[string]any{"total": 100}}}, nil)
+		w.ask("PUT", "/resource_providers/"+uuid+"/traits",
+			map[string]any{"resource_provider_generation": 1, "traits": append([]string{}, traits...)}, nil)
 		w.aggregated(uuid, aggregate)
 	}
-	w.ask("POST", "/resource_providers", map[string]any{"uuid": "99999999-0000-4000-8000-000000000007", "name": "empty"}, nil)
+	w.ask("POST", "/resource_providers", map[string]any{"uuid": "99999999-0000-4000-8000-000000000007",
+		"name": "empty"}, nil)
 	w.aggregated(on.node, aggregate)
 	w.ask("PUT", "/allocations/"+server, map[string]any{
 		"allocations": map[string]any{
 			on.node:                                map[string]any{"resources": map[string]int{"VCPU": 1}},
 			"99999999-0000-4000-8000-000000000009": map[string]any{"resources": map[string]int{"DISK_GB": 1}},
 		},
-		"consumer_generation": testproc.Try(w.client.Allocations(ctx, server)).Or(t).ConsumerGeneration, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+		"consumer_generation": testproc.Try(w.client.Allocations(ctx, server)).Or(t).ConsumerGeneration,
+		"project_id":          "p", "user_id": "u", "consumer_type": "INSTANCE",
 	}, nil)
 	w.sound("with shared resource providers")
 }
@@ -354,7 +368,8 @@ func TestAuditKeepsWhatAServerMayNeed(t *testing.T) {
 	w.must(w.client.Release(ctx, server))
 	w.give(migration, on)
 	got := w.audit(true)
-	diff(t, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration, scheduler.FindingNoAllocations: server}, kinds(got))
+	diff(t, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration,
+		scheduler.FindingNoAllocations: server}, kinds(got))
 	for i := range got.Findings {
 		if f := &got.Findings[i]; f.Repaired != "" || f.Problem != "" || f.Manual == "" {
 			t.Errorf("found is %+v", f)
@@ -366,7 +381,8 @@ func TestAuditKeepsWhatAServerMayNeed(t *testing.T) {
 func TestAuditTable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	text := string(testproc.Try(os.ReadFile("../../docs/cells.md")).Or(t))
-	declared := regexp.MustCompile(`(?m)^\tFinding\w+ +FindingKind += "(.+)"$`).FindAllStringSubmatch(string(testproc.Try(os.ReadFile("audit.go")).Or(t)), -1)
+	declared := regexp.MustCompile(`(?m)^\tFinding\w+ +FindingKind += "(.+)"$`).
+		FindAllStringSubmatch(string(testproc.Try(os.ReadFile("audit.go")).Or(t)), -1)
 	if len(declared) < len(scheduler.Manual) {
 		t.Errorf("%d kinds are declared, and %d have a reason or a repair", len(declared), len(scheduler.Manual))
 	}

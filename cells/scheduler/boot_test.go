@@ -55,11 +55,14 @@ func TestBoot(t *testing.T) {
 	w.schedule()
 	// Without a limit there is nothing to look at once more.
 	diff(t, map[string]int{}, w.sites[0].link.counted())
-	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1}, w.sites[1].link.counted())
+	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1},
+		w.sites[1].link.counted())
 	diff(t, map[string]int{"GET /v1/services": 1}, w.sites[2].link.counted())
-	diff(t, map[string]int{"GET /traits": 1, "GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
+	diff(t, map[string]int{"GET /traits": 1, "GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1},
+		w.plink.counted())
 	row := w.row(uuid)
-	if row.Host != "cell1-host1" || row.Hidden || row.VMState != cellwire.VMBuilding || row.TaskState != cellwire.TaskSpawning || row.Hostname != "vm" || row.Name != "vm" {
+	if row.Host != "cell1-host1" || row.Hidden || row.VMState != cellwire.VMBuilding ||
+		row.TaskState != cellwire.TaskSpawning || row.Hostname != "vm" || row.Name != "vm" {
 		t.Errorf("the row is %+v", row)
 	}
 	w.work()
@@ -79,11 +82,13 @@ func TestRecheckCosts(t *testing.T) {
 	w.plink.counted()
 	w.schedule()
 	asked := w.sites[1].link.counted()
-	if n := asked["POST /v1/servers/query"]; n > 3 { // of a boot that finds another one in its cell and as a build request
+	// of a boot that finds another one in its cell and as a build request
+	if n := asked["POST /v1/servers/query"]; n > 3 {
 		t.Errorf("the cell was asked %d times for what is being deleted", n)
 	}
 	delete(asked, "POST /v1/servers/query")
-	diff(t, map[string]int{"GET /v1/services": 1, "GET /v1/survey": 3, "PUT /v1/servers/{uuid}": 3, "POST /v1/servers/{uuid}/release": 3}, asked)
+	diff(t, map[string]int{"GET /v1/services": 1, "GET /v1/survey": 3, "PUT /v1/servers/{uuid}": 3,
+		"POST /v1/servers/{uuid}/release": 3}, asked)
 	counts := w.plink.counted()
 	if counts["GET /allocation_candidates"] != 3 || counts["PUT /allocations/{uuid}"] < 3 {
 		t.Errorf("Placement was asked %v", counts)
@@ -124,7 +129,8 @@ func TestNothingToDo(t *testing.T) {
 
 func limits(instances, cores, ram int64) func(*scheduler.Options, *scheduler.QuotaOptions) {
 	return func(_ *scheduler.Options, q *scheduler.QuotaOptions) {
-		q.Defaults = apidb.QuotaSet{scheduler.QuotaInstances: instances, scheduler.QuotaCores: cores, scheduler.QuotaRAM: ram}
+		q.Defaults = apidb.QuotaSet{scheduler.QuotaInstances: instances,
+			scheduler.QuotaCores: cores, scheduler.QuotaRAM: ram}
 	}
 }
 
@@ -142,7 +148,8 @@ func TestNoValidHost(t *testing.T) {
 	}{
 		"too big":      {why: "not_offered", change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
 		"another zone": {why: "other_zone", change: func(r *scheduler.CreateRequest) { r.Zone = "elsewhere" }},
-		"no such host": {why: "not_the_forced_host", change: func(r *scheduler.CreateRequest) { r.ForcedHost = "elsewhere" }},
+		"no such host": {why: "not_the_forced_host",
+			change: func(r *scheduler.CreateRequest) { r.ForcedHost = "elsewhere" }},
 		"a trait that no host has": {why: "not_offered", change: func(r *scheduler.CreateRequest) {
 			r.Flavor.ExtraSpecs = map[string]string{"trait:HW_CPU_X86_AVX2": "required"}
 		}},
@@ -165,12 +172,14 @@ func TestNoValidHost(t *testing.T) {
 		"the cell has no key pairs": {why: "cell_too_old", before: func(w *world) {
 			for _, site := range w.sites {
 				cell := site.link.to
-				site.link.to = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { // as one decodes that does not have the field
+				// as one decodes that does not have the field
+				site.link.to = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					body := testproc.Try(io.ReadAll(r.Body)).Or(w.t)
 					if strings.Contains(string(body), "key_name") {
 						rw.Header().Set("Content-Type", "application/json")
 						rw.WriteHeader(http.StatusBadRequest)
-						_, _ = io.WriteString(rw, `{"code":"bad_request","message":"The body cannot be read: unknown field \"key_name\"."}`)
+						_, _ = io.WriteString(rw,
+							`{"code":"bad_request","message":"The body cannot be read: unknown field \"key_name\"."}`)
 						return
 					}
 					r.Body = io.NopCloser(bytes.NewReader(body))
@@ -202,19 +211,22 @@ func TestNoValidHost(t *testing.T) {
 			})
 		}, after: func(w *world) { w.ask("DELETE", "/allocations/"+intruder, nil, nil) }},
 		"its cell has forgotten the host": {why: "service_missing", before: func(w *world) {
-			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: uuid.NewString(), Name: "x", Host: "x", CellUUID: w.sites[1].cell.UUID}}))
+			w.must(w.store.MapNodes(ctx,
+				[]apidb.Node{{UUID: uuid.NewString(), Name: "x", Host: "x", CellUUID: w.sites[1].cell.UUID}}))
 		}, change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
 		"the host has another node than before": {why: "not_offered", before: func(w *world) {
 			w.must(
 				w.store.MapNodes(
 					ctx,
 					[]apidb.Node{
-						{UUID: uuid.NewString(), Name: "cell1-host1", Host: "cell1-host1", CellUUID: w.sites[1].cell.UUID},
+						{UUID: uuid.NewString(), Name: "cell1-host1", Host: "cell1-host1",
+							CellUUID: w.sites[1].cell.UUID},
 					},
 				),
 			)
 		}, change: func(r *scheduler.CreateRequest) { r.Flavor = big }},
-		"the host is not mapped": {why: "in_no_cell", before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
+		"the host is not mapped": {why: "in_no_cell",
+			before: func(w *world) { w.must(w.store.DeleteHost(ctx, "cell1-host1")) }},
 	}
 	for name, c := range cases {
 		dbservers.Case(t, name, func(t *testing.T) {
@@ -228,12 +240,15 @@ func TestNoValidHost(t *testing.T) {
 			}
 			w.schedule()
 			row := w.row(uuid)
-			if row.VMState != cellwire.VMError || row.Host != "" || row.Hidden || row.Fault == nil || row.Fault.Code != 500 ||
+			if row.VMState != cellwire.VMError || row.Host != "" || row.Hidden ||
+				row.Fault == nil || row.Fault.Code != 500 ||
 				row.Fault.Message != "No valid host was found. There are not enough hosts available." {
 				t.Errorf("the row is %+v, with the fault %+v", row, row.Fault)
 			}
-			if said := w.logged(); strings.Count(said, "No valid host was found for a server") != 1 || !strings.Contains(said, `"project":"`+row.ProjectID+`"`) ||
-				!strings.Contains(said, `"flavor":"`+row.Flavor.Name+`"`) || c.why != "" && !strings.Contains(said, `"`+c.why+`":1`) {
+			if said := w.logged(); strings.Count(said, "No valid host was found for a server") != 1 ||
+				!strings.Contains(said, `"project":"`+row.ProjectID+`"`) ||
+				!strings.Contains(said, `"flavor":"`+row.Flavor.Name+`"`) || c.why != "" &&
+				!strings.Contains(said, `"`+c.why+`":1`) {
 				t.Errorf("it is not logged once with %s: %s", c.why, said)
 			}
 			if c.why != "" && c.why != "in_no_cell" && !strings.Contains(row.Fault.Details, " mapped nodes are 1 ") {
@@ -349,7 +364,8 @@ func TestSpread(t *testing.T) {
 // next.
 func TestCellDiesBeforeInsert(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
+	for name, how := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs,
+		"rubbish": rubbish, "late": late} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			w := begin(t, []int{1, 1})
 			for _, s := range w.sites[1:] { // the first that is asked fails
@@ -392,13 +408,18 @@ func TestStaysInBuild(t *testing.T) {
 		flavor cellwire.Flavor
 		only   string // of the route
 	}{
-		"Placement":                     {link: func(w *world) *link { return w.plink }, flavor: small},
-		"Placement, when it allocates":  {link: func(w *world) *link { return w.plink }, flavor: small, only: "PUT /allocations/{uuid}"},
-		"cell0":                         {link: func(w *world) *link { return w.sites[0].link }, flavor: big, only: "PUT /v1/servers/{uuid}"},
-		"cell0, when it is shown there": {link: func(w *world) *link { return w.sites[0].link }, flavor: big, only: "POST /v1/servers/{uuid}/release"},
-		"the cell, when it is shown":    {link: func(w *world) *link { return w.sites[1].link }, flavor: small, only: "POST /v1/servers/{uuid}/release"},
+		"Placement": {link: func(w *world) *link { return w.plink }, flavor: small},
+		"Placement, when it allocates": {link: func(w *world) *link { return w.plink }, flavor: small,
+			only: "PUT /allocations/{uuid}"},
+		"cell0": {link: func(w *world) *link { return w.sites[0].link }, flavor: big,
+			only: "PUT /v1/servers/{uuid}"},
+		"cell0, when it is shown there": {link: func(w *world) *link { return w.sites[0].link }, flavor: big,
+			only: "POST /v1/servers/{uuid}/release"},
+		"the cell, when it is shown": {link: func(w *world) *link { return w.sites[1].link }, flavor: small,
+			only: "POST /v1/servers/{uuid}/release"},
 	} {
-		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs, "rubbish": rubbish, "late": late} {
+		for how, f := range map[string]fault{"refused": refused, "lost": lost, "hangs": hangs,
+			"rubbish": rubbish, "late": late} {
 			dbservers.Case(t, name+" "+how, func(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
 				w := begin(t, []int{1})

@@ -80,7 +80,8 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 
 // newBuild is what becomes of a server, or of its move.
 func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *moving) *build {
-	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{}, full: map[string]bool{}, contested: map[string]bool{}}
+	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{},
+		full: map[string]bool{}, contested: map[string]bool{}}
 }
 
 // run finds a place by all that the request asks for. query says that Placement has failed its last
@@ -239,7 +240,8 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	span.Set(tracing.KeyHost, t.node.Host)
 	defer func() { span.End(err) }()
 	err = tracing.Do(ctx, "claim", func(ctx context.Context) error {
-		return s.o.Fenced.Claim(ctx, apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+		return s.o.Fenced.Claim(ctx,
+			apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
 	})
 	switch {
 	case errors.Is(err, apidb.ErrGone):
@@ -261,7 +263,8 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		err := s.o.Quota.Recheck(ctx, b.spec.ProjectID, b.spec.Flavor)
 		var exceeded *QuotaExceededError
 		if errors.As(err, &exceeded) {
-			return true, b.insertIntoCell0(ctx, cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
+			return true, b.insertIntoCell0(ctx,
+				cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
 		}
 		if err != nil {
 			return false, err
@@ -357,17 +360,20 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 	if cellclient.IsContested(err) {
 		b.contested[row.NodeUUID] = true
 		b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Str("node", row.NodeUUID).
-			Msg("A cell did not accept a server on a node, because it is not certain whose that is. Trying other nodes.")
+			Msg("A cell did not accept a server on a node, because it is not certain whose that is. Trying " +
+				"other nodes.")
 		return false, nil
 	}
 	b.failed[cell.UUID] = true
 	if row.KeyName != "" && cellclient.IsBadRequest(err) { // they reject what they do not know
 		b.tooOld[cell.UUID] = true
 		b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).
-			Msg("A cell did not accept a server with a key pair. If it is of an older version, which has none, upgrade it. Trying other cells.")
+			Msg("A cell did not accept a server with a key pair. If it is of an older version, which has none, " +
+				"upgrade it. Trying other cells.")
 		return false, nil
 	}
-	b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
+	b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).
+		Str("cell", cell.Name).Msg("A cell did not accept a server. Trying other cells.")
 	return false, nil
 }
 
@@ -380,7 +386,8 @@ func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
 
 // decide says where the server is, now that its row is there, and goes on from there.
 func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
-	err := tracing.Do(ctx, "place", func(ctx context.Context) error { return b.s.o.Fenced.Place(ctx, b.spec.UUID, cell.UUID) })
+	err := tracing.Do(ctx,
+		"place", func(ctx context.Context) error { return b.s.o.Fenced.Place(ctx, b.spec.UUID, cell.UUID) })
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))
@@ -472,7 +479,9 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 // a write to Placement without an answer arrives later: its claim stays for the reconciler. free
 // says that it is known to hold nothing. lost is what to do when the cell does not have the row;
 // nil leaves that to the next attempt.
-func (s *Scheduler) finish(ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error) error {
+func (s *Scheduler) finish(
+	ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error,
+) error {
 	if cell.UUID == "" {
 		return fmt.Errorf("server %s is in a cell that is not mapped", uuid)
 	}

@@ -85,7 +85,8 @@ var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*
 // leaves out. Here nothing that was asked for is dropped: what package extraspecs refuses is
 // refused. What images ask for is not known here.
 func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
-	r := CandidateRequest{groups: map[string]*requestGroup{}, subtrees: map[string][]string{}, root: map[string]bool{TraitDisabled: false}}
+	r := CandidateRequest{groups: map[string]*requestGroup{}, subtrees: map[string][]string{},
+		root: map[string]bool{TraitDisabled: false}}
 	if err := r.addHardware(f); err != nil {
 		return CandidateRequest{}, err
 	}
@@ -125,13 +126,17 @@ func (r *CandidateRequest) finish() error {
 			delete(r.groups, suffix)
 		case suffix != "" && len(g.resources) == 0 && r.inSubtree(suffix): // a place that others are below
 		case suffix != "" && len(g.resources) == 0:
-			return invalidf("Validation failed; the extra specs 'trait%s:' have no 'resources%[1]s:' that they could be about.", suffix)
+			return invalidf(
+				"Validation failed; the extra specs 'trait%s:' have no 'resources%[1]s:' that they could be about.",
+				suffix)
 		default:
 			asked = asked || len(g.resources) > 0
 		}
 	}
 	if g := r.groups[""]; g != nil && len(g.resources) == 0 {
-		return invalidf("Validation failed; the extra specs 'trait:' have no resources that they could be about; use a group, as in 'trait1:'.")
+		return invalidf(
+			"Validation failed; the extra specs 'trait:' have no resources that they could be about; use a group, " +
+				"as in 'trait1:'.")
 	}
 	if !asked {
 		return invalidf("The flavor asks for no resources.")
@@ -176,7 +181,8 @@ func (r *CandidateRequest) forbidsOnly() bool {
 
 // policyRequired is the refusal of such a request.
 func (r *CandidateRequest) policyRequired() error {
-	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none.", r.written)
+	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' "+
+		"then: isolate or none.", r.written)
 }
 
 func (r *CandidateRequest) group(suffix string) *requestGroup {

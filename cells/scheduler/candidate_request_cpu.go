@@ -33,11 +33,15 @@ type cpuKinds struct {
 // nova.virt.hardware.
 func (r *CandidateRequest) addCPUs(f cellwire.Flavor) error {
 	specs := f.ExtraSpecs
-	policy, threads, emulator := specs["hw:cpu_policy"], specs["hw:cpu_thread_policy"], specs["hw:emulator_threads_policy"]
+	policy, threads, emulator := specs["hw:cpu_policy"],
+		specs["hw:cpu_thread_policy"], specs["hw:emulator_threads_policy"]
 	for _, c := range []struct{ value, format, all string }{
-		{policy, "CPU policy requested from 'flavor extra specs' is invalid, given: '%.64s', available: '%s'.", "('dedicated', 'mixed', 'shared')"},
-		{threads, "CPU thread policy requested from 'flavor extra specs' is invalid, given: '%.64s', available: '%s'.", "('prefer', 'isolate', 'require')"},
-		{emulator, "CPU emulator threads option requested is invalid, given: '%.64s', available: '%s'.", "('isolate', 'share')"},
+		{policy, "CPU policy requested from 'flavor extra specs' is invalid, given: '%.64s', available: '%s'.",
+			"('dedicated', 'mixed', 'shared')"},
+		{threads, "CPU thread policy requested from 'flavor extra specs' is invalid, given: '%.64s', available: '%s'.",
+			"('prefer', 'isolate', 'require')"},
+		{emulator, "CPU emulator threads option requested is invalid, given: '%.64s', available: '%s'.",
+			"('isolate', 'share')"},
 	} {
 		if c.value != "" && !strings.Contains(c.all, "'"+c.value+"'") {
 			return invalidf(c.format, c.value, c.all)
@@ -87,19 +91,27 @@ func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulato
 	switch {
 	case policy != "" && (vcpus > 0 || pcpus > 0):
 		return invalidf(
-			"It is not possible to use the 'resources:VCPU' or 'resources:PCPU' extra specs in combination with the 'hw:cpu_policy' extra spec or 'hw_cpu_policy' image metadata property; use one or the other",
+			"It is not possible to use the 'resources:VCPU' or 'resources:PCPU' extra specs in combination with the " +
+				"'hw:cpu_policy' extra spec or 'hw_cpu_policy' image metadata property; use one or the other",
 		)
 	case vcpus > 0 && pcpus > 0:
-		return invalidf("It is not possible to specify both 'resources:VCPU' and 'resources:PCPU' extra specs; use one or the other")
+		return invalidf(
+			"It is not possible to specify both 'resources:VCPU' and 'resources:PCPU' extra specs; use one " +
+				"or the other")
 	case pcpus > 0 && pcpus != wanted && emulator == emulatorIsolate:
 		return invalidf(
-			"You have requested 'hw:emulator_threads_policy=isolate' but have not requested sufficient PCPUs to handle this policy; you must allocate exactly flavor.vcpus + 1 PCPUs.",
+			"You have requested 'hw:emulator_threads_policy=isolate' but have not requested sufficient PCPUs to " +
+				"handle this policy; you must allocate exactly flavor.vcpus + 1 PCPUs.",
 		)
 	case pcpus > 0 && pcpus != wanted:
-		return invalidf("There is a mismatch between the number of PCPUs requested via 'resourcesNN:PCPU' and the flavor); you must allocate exactly flavor.vcpus PCPUs")
+		return invalidf(
+			"There is a mismatch between the number of PCPUs requested via 'resourcesNN:PCPU' and the flavor); you " +
+				"must allocate exactly flavor.vcpus PCPUs")
 	case threads != "" && trait:
 		return invalidf(
-			"It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in combination with the 'hw:cpu_thread_policy' extra spec or 'hw_cpu_thread_policy' image metadata property; use one or the other",
+			"It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in combination with the " +
+				"'hw:cpu_thread_policy' extra spec or 'hw_cpu_thread_policy' image metadata property; use one " +
+				"or the other",
 		)
 	case threads != "" && !pinned:
 		return invalidf("Cannot set cpu thread pinning policy in a non dedicated cpu pinning policy")
@@ -109,7 +121,9 @@ func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulato
 		return invalidf("Cannot specify 'hw:cpu_dedicated_mask' without the 'mixed' policy.")
 	case policy == cpuMixed && f.ExtraSpecs["hw:cpu_dedicated_mask"] == "":
 		return invalidf(
-			"Dedicated CPU set can be specified from either 'hw:cpu_dedicated_mask' or 'hw:cpu_realtime_mask' when using 'mixed' CPU policy. 'hw:cpu_dedicated_mask' and 'hw:cpu_realtime_mask' can not be specified at the same time, or be specified with none of them.",
+			"Dedicated CPU set can be specified from either 'hw:cpu_dedicated_mask' or 'hw:cpu_realtime_mask' when " +
+				"using 'mixed' CPU policy. 'hw:cpu_dedicated_mask' and 'hw:cpu_realtime_mask' can not be specified " +
+				"at the same time, or be specified with none of them.",
 		)
 	}
 	return nil
@@ -122,11 +136,14 @@ func dedicatedMask(mask string, vcpus int64) ([]int, error) {
 	var outside *extraspecs.OutsideError
 	switch {
 	case errors.As(err, &outside):
-		return nil, invalidf("Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the flavor. See \"hw:cpu_dedicated_mask\"")
+		return nil, invalidf(
+			"Mixed instance dedicated vCPU(s) mask is not a subset of vCPUs in the flavor. See " +
+				"\"hw:cpu_dedicated_mask\"")
 	case err != nil:
 		return nil, invalidf("%s", err)
 	case len(cpus) == 0 || int64(len(cpus)) == vcpus:
-		return nil, invalidf("Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See 'hw:cpu_dedicated_mask'.")
+		return nil, invalidf(
+			"Mixed instance must have at least 1 pinned vCPU and 1 unpinned vCPU. See 'hw:cpu_dedicated_mask'.")
 	}
 	return cpus, nil
 }

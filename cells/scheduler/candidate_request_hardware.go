@@ -32,5 +32,6 @@ const classEncryption = "MEM_ENCRYPTION_CONTEXT"
 
 // encryptionTraits are those of kinds of memory encryption.
 var encryptionTraits = map[string]string{
-	extraspecs.AMDSEV: "HW_CPU_X86_AMD_SEV", extraspecs.AMDSEVES: "HW_CPU_X86_AMD_SEV_ES", extraspecs.AMDSEVSNP: "HW_CPU_X86_AMD_SEV_SNP",
+	extraspecs.AMDSEV: "HW_CPU_X86_AMD_SEV", extraspecs.AMDSEVES: "HW_CPU_X86_AMD_SEV_ES",
+	extraspecs.AMDSEVSNP: "HW_CPU_X86_AMD_SEV_SNP",
 }

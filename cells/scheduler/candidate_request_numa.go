@@ -52,7 +52,8 @@ func (r *CandidateRequest) addSubtree(name, value string) error {
 	}
 	if name == "" || len(suffixes) < 2 {
 		return invalidf(
-			"Validation failed; 'same_subtree:%.64s' is not a name and the suffixes of two or more groups of 'resources' or 'trait' extra specs: '%.300s'.",
+			"Validation failed; 'same_subtree:%.64s' is not a name and the suffixes of two or more groups of "+
+				"'resources' or 'trait' extra specs: '%.300s'.",
 			name,
 			value,
 		)
@@ -103,7 +104,8 @@ func (r *CandidateRequest) computing() map[string]int64 {
 }
 
 func isComputing(class string) bool {
-	return class == classVCPU || class == classPCPU || class == classMemory || strings.HasPrefix(class, extraspecs.PagesClassPrefix)
+	return class == classVCPU || class == classPCPU ||
+		class == classMemory || strings.HasPrefix(class, extraspecs.PagesClassPrefix)
 }
 
 // devices are the classes for which it matters how near they are.
@@ -120,10 +122,13 @@ func (r *CandidateRequest) devices() map[string]bool {
 }
 
 // fill completes a plan.
-func (r *CandidateRequest) fill(p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestCell, kib uint64, large bool) error {
+func (r *CandidateRequest) fill(
+	p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestCell, kib uint64, large bool,
+) error {
 	for suffix := range r.groups {
 		if ownGroup.MatchString(suffix) {
-			return invalidf("The group %s of the flavor has a name that the scheduler uses; choose another one.", suffix)
+			return invalidf("The group %s of the flavor has a name that the scheduler uses; choose another one.",
+				suffix)
 		}
 	}
 	required, named := r.groups[""].traits[TraitNUMARoot]
@@ -138,7 +143,8 @@ func (r *CandidateRequest) fill(p *numaPlan, f cellwire.Flavor, cells []extraspe
 	var whole bool
 	if p.cells, whole = r.share(p.whole, f, cells); p.cells == nil {
 		return invalidf(
-			"The flavor has %d NUMA nodes, and 'resources' extra specs for processors or memory that are not the flavor's own amounts; use one or the other.",
+			"The flavor has %d NUMA nodes, and 'resources' extra specs for processors or memory that are not the "+
+				"flavor's own amounts; use one or the other.",
 			len(cells),
 		)
 	}
@@ -159,7 +165,9 @@ func (r *CandidateRequest) fill(p *numaPlan, f cellwire.Flavor, cells []extraspe
 
 // share divides amounts among the cells of a guest; fixed says that the flavor says how. Nil: it is
 // not possible.
-func (r *CandidateRequest) share(whole map[string]int64, f cellwire.Flavor, cells []extraspecs.GuestCell) (parts []guestCell, fixed bool) {
+func (r *CandidateRequest) share(
+	whole map[string]int64, f cellwire.Flavor, cells []extraspecs.GuestCell,
+) (parts []guestCell, fixed bool) {
 	if len(cells) < 2 {
 		return []guestCell{maps.Clone(whole)}, len(cells) == 1
 	}
@@ -226,7 +234,8 @@ func (p *numaPlan) addPages(kib uint64, large bool) error {
 		}
 	}
 	for _, size := range sizes {
-		fits := !slices.ContainsFunc(p.cells, func(c guestCell) bool { return size > 0 && uint64(c[classMemory])*1024%size != 0 })
+		fits := !slices.ContainsFunc(p.cells,
+			func(c guestCell) bool { return size > 0 && uint64(c[classMemory])*1024%size != 0 })
 		if fits {
 			p.pages = append(p.pages, size)
 		}
@@ -236,7 +245,8 @@ func (p *numaPlan) addPages(kib uint64, large bool) error {
 		return nil
 	}
 	if len(p.pages) == 0 {
-		return invalidf("The memory of each NUMA node of the flavor must be a multiple of the page size, hw:mem_page_size.")
+		return invalidf(
+			"The memory of each NUMA node of the flavor must be a multiple of the page size, hw:mem_page_size.")
 	}
 	return nil
 }
@@ -263,9 +273,12 @@ func (r *CandidateRequest) checkSubtrees(cells int) error {
 	for name, suffixes := range r.subtrees {
 		for _, suffix := range suffixes {
 			n, err := strconv.Atoi(strings.TrimPrefix(suffix, cellGroup))
-			isCell := r.plan != nil && ownGroup.MatchString(suffix) && isCellGroup(suffix) && err == nil && n < max(cells, 1)
+			isCell := r.plan != nil && ownGroup.MatchString(suffix) && isCellGroup(suffix) &&
+				err == nil && n < max(cells, 1)
 			if (suffix == "" || r.groups[suffix] == nil) && !isCell {
-				return invalidf("Validation failed; 'same_subtree:%.64s' names '%.64s', which is no group of 'resources' or 'trait' extra specs.", name, suffix)
+				return invalidf(
+					"Validation failed; 'same_subtree:%.64s' names '%.64s', which is no group of 'resources' or "+
+						"'trait' extra specs.", name, suffix)
 			}
 		}
 	}

@@ -56,7 +56,8 @@ func (c *PlacementClient) HasTrait(ctx context.Context, trait string) (bool, err
 		Traits []string `json:"traits"`
 	}
 	query := url.Values{"name": {"in:" + trait}, "associated": {"true"}}
-	if err := c.Send(ctx, &placementclient.Call{Method: http.MethodGet, Path: "/traits?" + query.Encode(), Out: &answer}); err != nil {
+	if err := c.Send(ctx, &placementclient.Call{Method: http.MethodGet, Path: "/traits?" +
+		query.Encode(), Out: &answer}); err != nil {
 		return false, fmt.Errorf("asking whether any resource provider has the trait %s: %w", trait, err)
 	}
 	return len(answer.Traits) > 0, nil

@@ -18,13 +18,23 @@ import (
 func BenchmarkCandidates(b *testing.B) {
 	var requests, summaries []string
 	for n := range scheduler.DefaultCandidateLimit {
-		requests = append(requests, fmt.Sprintf(`{"allocations":{"%s":{"resources":{"DISK_GB":1,"MEMORY_MB":512,"VCPU":1}}},"mappings":{"":["%[1]s"]}}`, providerUUID(n)))
-		summaries = append(summaries, fmt.Sprintf(`"%s":{"resources":{"DISK_GB":{"capacity":100,"used":0},"MEMORY_MB":{"capacity":4096,"used":512},"VCPU":{"capacity":64,"used":1}},`+
-			`"traits":["COMPUTE_NODE","HW_CPU_X86_AVX"],"parent_provider_uuid":null,"root_provider_uuid":"%[1]s"}`, providerUUID(n)))
+		requests = append(requests,
+			fmt.Sprintf(
+				`{"allocations":{"%s":{"resources":{"DISK_GB":1,"MEMORY_MB":512,"VCPU":1}}},"mappings":{"":["%[1]s"]}}`,
+				providerUUID(n)))
+		summaries = append(summaries,
+			fmt.Sprintf(
+				`"%s":{"resources":{"DISK_GB":{"capacity":100,"used":0},"MEMORY_MB":{"capacity":4096,"used":512},`+
+					`"VCPU":{"capacity":64,"used":1}},`+
+					`"traits":["COMPUTE_NODE","HW_CPU_X86_AVX"],"parent_provider_uuid":null,`+
+					`"root_provider_uuid":"%[1]s"}`, providerUUID(n)))
 	}
-	body := `{"allocation_requests":[` + strings.Join(requests, ",") + `],"provider_summaries":{` + strings.Join(summaries, ",") + `}}`
-	c := newPlacementClient(b, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, body), nil }))
-	request, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
+	body := `{"allocation_requests":[` + strings.Join(requests, ",") + `],"provider_summaries":{` +
+		strings.Join(summaries, ",") + `}}`
+	c := newPlacementClient(b,
+		roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, body), nil }))
+	request, err := scheduler.NewCandidateRequest(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
 	testproc.Check(b, err)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()

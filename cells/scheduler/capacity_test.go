@@ -34,12 +34,16 @@ func TestCapacities(t *testing.T) {
 	}
 	w.created()
 	w.schedule()
-	w.ask("POST", "/resource_providers", map[string]any{"uuid": providerUUID(1), "name": "numa0", "parent_provider_uuid": root}, nil)
+	w.ask("POST", "/resource_providers", map[string]any{"uuid": providerUUID(1), "name": "numa0",
+		"parent_provider_uuid": root}, nil)
 	w.ask("PUT", "/resource_providers/"+providerUUID(1)+"/inventories", map[string]any{
-		"resource_provider_generation": 0, "inventories": map[string]any{"PCPU": map[string]any{"total": 4, "reserved": 1}, "VGPU": map[string]any{"total": 2}},
+		"resource_provider_generation": 0,
+		"inventories": map[string]any{"PCPU": map[string]any{"total": 4, "reserved": 1},
+			"VGPU": map[string]any{"total": 2}},
 	}, nil)
 	want := before
-	want.CPUs, want.CPUsUsed, want.MemoryMBUsed, want.DiskGBUsed = want.CPUs+4, want.CPUsUsed+2, want.MemoryMBUsed+512, want.DiskGBUsed+1
+	want.CPUs, want.CPUsUsed, want.MemoryMBUsed, want.DiskGBUsed = want.CPUs+4, want.CPUsUsed+2,
+		want.MemoryMBUsed+512, want.DiskGBUsed+1
 	testproc.Equal(t, capacity(), want, "%+v")
 	w.plink.set(refused)
 	if _, err := w.scheduler.Capacities(ctx, []string{root}); !errors.Is(err, scheduler.ErrCapacityUnknown) {

@@ -19,7 +19,9 @@ import (
 //
 // A process that holds the lease, and has a lower term than the cell has seen, is one whose
 // database was restored from an older copy: it raises its term.
-func change[T any](ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error)) (answer T, err error) {
+func change[T any](
+	ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
+) (answer T, err error) {
 	if s.o.Lease == nil {
 		return gather.One(ctx, s.o.Gatherer, cell, ask)
 	}
@@ -53,7 +55,8 @@ func (s *Scheduler) log(ctx context.Context) *zerolog.Logger {
 // raise makes the term of this process higher than what a cell has seen. An error says, too, that
 // another process schedules.
 func (s *Scheduler) raise(ctx context.Context, cell apidb.Cell, term int64) error {
-	info, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
+	info, err := gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	if err != nil {
 		return fmt.Errorf("asking cell %s for its highest term: %w", cell.Name, err)
 	}
@@ -61,7 +64,8 @@ func (s *Scheduler) raise(ctx context.Context, cell apidb.Cell, term int64) erro
 		return fmt.Errorf("scheduling after term %d, which cell %s has seen: %w", info.Term, cell.Name, err)
 	}
 	s.o.Logger.Warn().Str("cell", cell.Name).Int64("term", term).Int64("seen", info.Term).
-		Msg("A cell has seen a higher term than this compute API had, as after the restore of an older API database. The term was raised.")
+		Msg("A cell has seen a higher term than this compute API had, as after the restore of an older API " +
+			"database. The term was raised.")
 	return nil
 }
 

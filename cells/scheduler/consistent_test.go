@@ -86,7 +86,8 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 	var wantHolds []string
 	wantGuests := 0
 	for _, s := range w.sites {
-		row, err := gather.One(ctx, w.gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+		row, err := gather.One(ctx, w.gatherer, s.cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 		switch {
 		case cellclient.IsNotFound(err):
 			if m.CellUUID == s.cell.UUID {
@@ -95,14 +96,17 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 		case err != nil:
 			w.t.Fatal(err)
 		case m.CellUUID != s.cell.UUID:
-			w.t.Errorf("server %s is mapped to %q, and %s has a row (hidden: %v)", uuid, m.CellUUID, s.cell.Name, row.Hidden)
+			w.t.Errorf("server %s is mapped to %q, and %s has a row (hidden: %v)",
+				uuid, m.CellUUID, s.cell.Name, row.Hidden)
 		case row.Hidden:
 			w.t.Errorf("server %s is hidden in %s", uuid, s.cell.Name)
 		case row.Deleted == lives:
-			w.t.Errorf("server %s lives: %v, and its row is deleted: %v (%s %s)", uuid, lives, row.Deleted, row.VMState, row.TaskState)
+			w.t.Errorf("server %s lives: %v, and its row is deleted: %v (%s %s)",
+				uuid, lives, row.Deleted, row.VMState, row.TaskState)
 		case lives && row.Host != "":
 			wantHolds, wantGuests = []string{row.NodeUUID}, 1
-			if row.VMState != cellwire.VMActive && (row.VMState != cellwire.VMError || row.LaunchedAt == nil) { // in error after an evacuation
+			// in error after an evacuation
+			if row.VMState != cellwire.VMActive && (row.VMState != cellwire.VMError || row.LaunchedAt == nil) {
 				w.t.Errorf("server %s is %s (%s): %+v", uuid, row.VMState, row.TaskState, row.Fault)
 			}
 		}
@@ -119,7 +123,9 @@ func (w *world) consistentServer(uuid string, lives bool, holds []string, guests
 func (w *world) confirmAll() {
 	w.t.Helper()
 	for _, s := range w.sites {
-		page, err := s.store.Servers(ctx, cellwire.ServerQuery{VMStates: []string{cellwire.VMResized}, TaskStates: []string{""}, Limit: 1000}, celldb.Moment{Now: w.clock()})
+		page, err := s.store.Servers(ctx,
+			cellwire.ServerQuery{VMStates: []string{cellwire.VMResized}, TaskStates: []string{""}, Limit: 1000},
+			celldb.Moment{Now: w.clock()})
 		w.must(err)
 		for _, row := range page.Rows {
 			m := testproc.Try(w.store.Mapping(ctx, row.Server.UUID)).Or(w.t)

@@ -55,7 +55,8 @@ func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 		for n, more := 1, true; more; n++ {
 			t.Run(fmt.Sprint(name, " before call ", n), func(t *testing.T) {
 				s := &meddled{}
-				w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { s.Store, b.Store = b.Store, s })
+				w := begin(t, []int{1},
+					func(b *scheduler.Options, _ *scheduler.QuotaOptions) { s.Store, b.Store = b.Store, s })
 				uuid := w.built()
 				w.must(w.delete(uuid, true))
 				w.work()
@@ -66,7 +67,8 @@ func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 				}
 				w.round() // the database is known
 				w.must(w.store.SetQueued(ctx, map[string]bool{uuid: !queued}))
-				s.calls, s.before = 0, map[int]func(){n: func() { w.must(w.store.SetQueued(ctx, map[string]bool{uuid: queued})) }}
+				s.calls, s.before = 0,
+					map[int]func(){n: func() { w.must(w.store.SetQueued(ctx, map[string]bool{uuid: queued})) }}
 				w.must(w.scheduler.Reconcile(ctx))
 				if more = s.calls >= n; !more && n < 4 {
 					t.Fatalf("there were %d calls: it was not corrected", s.calls)

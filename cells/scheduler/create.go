@@ -88,7 +88,8 @@ func (s *Scheduler) instance(server apidb.RequestSpec, index, of int) apidb.Requ
 	server.Metadata, server.Tags = maps.Clone(server.Metadata), slices.Clone(server.Tags)
 	server.Flavor.ExtraSpecs = maps.Clone(server.Flavor.ExtraSpecs)
 	server.Host, server.Node, server.NodeUUID = "", "", ""
-	server.VMState, server.TaskState, server.PowerState = cellwire.VMBuilding, cellwire.TaskScheduling, plugins.PowerNoState
+	server.VMState, server.TaskState, server.PowerState =
+		cellwire.VMBuilding, cellwire.TaskScheduling, plugins.PowerNoState
 	server.CreatedAt = s.o.Now().UTC()
 	return server
 }

@@ -28,13 +28,16 @@ func TestCreateMany(t *testing.T) {
 	})).Or(w.t)
 	var got []string
 	for _, s := range servers {
-		got = append(got, fmt.Sprint(s.Name, s.Hostname, s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata, s.ForcedHost))
+		got = append(got, fmt.Sprint(s.Name, s.Hostname,
+			s.LaunchIndex, s.VMState, s.TaskState, s.Reservation, s.Metadata, s.ForcedHost))
 		spec := testproc.Try(w.store.RequestSpec(ctx, s.UUID)).Or(w.t)
 		diff(t, s.Kept(), spec)
 		request := testproc.Try(w.store.BuildRequest(ctx, s.UUID)).Or(w.t)
 		diff(t, apidb.BuildRequest{RequestSpec: s}, request)
 	}
-	diff(t, []string{"vm-1host-10buildingschedulingr-1map[a:b]cell1-host1", "vm-2host-21buildingschedulingr-1map[a:b]cell1-host1", "vm-3host-32buildingschedulingr-1map[a:b]cell1-host1"}, got)
+	diff(t, []string{"vm-1host-10buildingschedulingr-1map[a:b]cell1-host1",
+		"vm-2host-21buildingschedulingr-1map[a:b]cell1-host1",
+		"vm-3host-32buildingschedulingr-1map[a:b]cell1-host1"}, got)
 	_, err := w.create()
 	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 3 of 3 instances" {
 		t.Errorf("one more: %v", err)
@@ -64,15 +67,18 @@ func TestCreateRefuses(t *testing.T) {
 		change func(*scheduler.CreateRequest)
 		want   func(error) bool
 	}{
-		"more than the most": {change: func(r *scheduler.CreateRequest) { r.Min, r.Max = 3, 2 }, want: containsText("min_count must be <= max_count")},
-		"far too many":       {change: func(r *scheduler.CreateRequest) { r.Max = scheduler.MaxServers + 1 }, want: containsText("max_count must be at most 1000")},
+		"more than the most": {change: func(r *scheduler.CreateRequest) { r.Min, r.Max = 3, 2 },
+			want: containsText("min_count must be <= max_count")},
+		"far too many": {change: func(r *scheduler.CreateRequest) { r.Max = scheduler.MaxServers + 1 },
+			want: containsText("max_count must be at most 1000")},
 		"an unfit flavor": {
 			change: func(r *scheduler.CreateRequest) {
 				r.Flavor.ExtraSpecs = map[string]string{"resources:VCPU": "x"}
 			},
 			want: containsText("Validation failed; 'x' is not a valid integer value."),
 		},
-		"no project": {change: func(r *scheduler.CreateRequest) { r.ProjectID = "" }, want: containsText("A server needs a project and a flavor.")},
+		"no project": {change: func(r *scheduler.CreateRequest) { r.ProjectID = "" },
+			want: containsText("A server needs a project and a flavor.")},
 		"a project that no cell takes": {
 			change: func(r *scheduler.CreateRequest) { r.ProjectID = strings.Repeat("p", 256) },
 			want:   containsText("A project_id and a user_id have at most 255 bytes."),
@@ -81,8 +87,10 @@ func TestCreateRefuses(t *testing.T) {
 			change: func(r *scheduler.CreateRequest) { r.UserID = strings.Repeat("u", 256) },
 			want:   containsText("A project_id and a user_id have at most 255 bytes."),
 		},
-		"over the quota":      {change: func(r *scheduler.CreateRequest) { r.Min = 8 }, want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
-		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) }, want: func(err error) bool { return errors.Is(err, scheduler.ErrCellDown) }},
+		"over the quota": {change: func(r *scheduler.CreateRequest) { r.Min = 8 },
+			want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
+		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) },
+			want: func(err error) bool { return errors.Is(err, scheduler.ErrCellDown) }},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			w := begin(t, []int{1}, limits(8, -1, -1))
@@ -145,7 +153,8 @@ func TestCreateAtOnce(t *testing.T) {
 func TestRecheckQuota(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, recheck := range []bool{true, false} {
-		w := begin(t, []int{1}, limits(2, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.RecheckQuota = recheck })
+		w := begin(t, []int{1}, limits(2, -1, -1),
+			func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.RecheckQuota = recheck })
 		uuid := w.created()
 		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaInstances: 0}))
 		w.schedule()

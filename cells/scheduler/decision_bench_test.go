@@ -41,7 +41,8 @@ type part struct {
 
 // flatHost has all on its root; hostOfCells has two cells with half of it each and a GPU of 4.
 var (
-	flatHost    = []part{{-1, map[string]int64{"VCPU": 64, "MEMORY_MB": 256 << 10, "DISK_GB": 2000}, []string{"COMPUTE_NODE", "HW_CPU_X86_AVX2"}}}
+	flatHost = []part{{-1, map[string]int64{"VCPU": 64, "MEMORY_MB": 256 << 10, "DISK_GB": 2000},
+		[]string{"COMPUTE_NODE", "HW_CPU_X86_AVX2"}}}
 	hostOfCells = []part{
 		{-1, map[string]int64{"DISK_GB": 2000}, []string{"COMPUTE_NODE", "HW_CPU_X86_AVX2"}},
 		{0, map[string]int64{"VCPU": 32, "MEMORY_MB": 128 << 10}, []string{"HW_NUMA_ROOT", "HW_CPU_X86_AVX2"}},
@@ -81,7 +82,9 @@ func placementOf(b *testing.B, kind func(host int) []part) (*placement.Server, [
 		name := fmt.Sprint("host", host)
 		nodes = append(nodes, apidb.Node{UUID: decisionUUID(host, 0), Name: name, Host: name, CellUUID: "cell"})
 	}
-	server, err := placement.New(b.Context(), placement.Config{Database: "sqlite:///" + path, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop()})
+	server, err := placement.New(b.Context(),
+		placement.Config{Database: "sqlite:///" + path, Auth: placement.Auth{Strategy: placement.NoAuth},
+			Policy: api.Legacy, Logger: zerolog.Nop()})
 	check(b, err)
 	b.Cleanup(func() { check(b, server.Close()) })
 	return server, nodes
@@ -92,11 +95,14 @@ func (p part) create(tx *ledger.Tx, host, n int) error {
 	if p.below >= 0 {
 		parent = decisionUUID(host, p.below)
 	}
-	if _, err := tx.CreateProvider(ledger.NewProvider{UUID: uuid, Name: fmt.Sprintf("host%d-%d", host, n), Parent: parent}); err != nil {
+	if _, err := tx.CreateProvider(ledger.NewProvider{UUID: uuid, Name: fmt.Sprintf("host%d-%d", host, n),
+		Parent: parent}); err != nil {
 		return err
 	}
 	for class, total := range p.has {
-		if _, err := tx.AddInventory(uuid, ledger.Inventory{Class: class, Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}); err != nil {
+		if _, err := tx.AddInventory(uuid,
+			ledger.Inventory{Class: class, Total: total,
+				MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}); err != nil {
 			return err
 		}
 	}
@@ -109,7 +115,8 @@ func (p part) create(tx *ledger.Tx, host, n int) error {
 // candidates of Placement, weighing, and the claim. p50-ms and p99-ms are of single decisions.
 func BenchmarkDecision(b *testing.B) {
 	flavor := func(cpus, memory int64, specs ...string) cellwire.Flavor {
-		f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: cpus, MemoryMB: memory, RootGB: 1, ExtraSpecs: map[string]string{}}}
+		f := cellwire.Flavor{ID: "1",
+			Flavor: plugins.Flavor{VCPUs: cpus, MemoryMB: memory, RootGB: 1, ExtraSpecs: map[string]string{}}}
 		for i := 0; i < len(specs); i += 2 {
 			f.ExtraSpecs[specs[i]] = specs[i+1]
 		}
@@ -123,11 +130,14 @@ func BenchmarkDecision(b *testing.B) {
 		flavors map[string]cellwire.Flavor
 		stages  map[string]int
 	}{
-		{"flat", func(int) []part { return flatHost }, map[string]cellwire.Flavor{"plain": plain}, map[string]int{"plain": 1}},
+		{"flat", func(int) []part { return flatHost },
+			map[string]cellwire.Flavor{"plain": plain}, map[string]int{"plain": 1}},
 		{"cells", func(int) []part { return hostOfCells }, map[string]cellwire.Flavor{
-			"plain": plain, "gpu": gpu, "two cells": flavor(4, 4096, "hw:numa_nodes", "2"), "divided": flavor(40, 1024), "none": flavor(65, 512),
+			"plain": plain, "gpu": gpu, "two cells": flavor(4, 4096, "hw:numa_nodes", "2"),
+			"divided": flavor(40, 1024), "none": flavor(65, 512),
 		}, map[string]int{"plain": 1, "gpu": 1, "two cells": 1, "divided": 2, "none": 0}},
-		{"mixed", func(host int) []part { return [][]part{flatHost, hostOfCells}[host%cellsOfAHost] }, map[string]cellwire.Flavor{"plain": plain}, map[string]int{"plain": 1}},
+		{"mixed", func(host int) []part { return [][]part{flatHost, hostOfCells}[host%cellsOfAHost] },
+			map[string]cellwire.Flavor{"plain": plain}, map[string]int{"plain": 1}},
 	} {
 		b.Run(cloud.name, func(b *testing.B) {
 			server, nodes := placementOf(b, cloud.kind)
@@ -150,7 +160,8 @@ func BenchmarkDecision(b *testing.B) {
 							serial++
 							began := time.Now()
 							stage, err := decision.Claim(b.Context(), apidb.RequestSpec{Server: cellwire.Server{
-								UUID: fmt.Sprintf("eeeeeeee-0000-4000-8000-%012x", serial), ProjectID: "p", UserID: "u", Flavor: f,
+								UUID:      fmt.Sprintf("eeeeeeee-0000-4000-8000-%012x", serial),
+								ProjectID: "p", UserID: "u", Flavor: f,
 							}})
 							took = append(took, time.Since(began))
 							if err != nil || stage != cloud.stages[name] {
@@ -159,7 +170,8 @@ func BenchmarkDecision(b *testing.B) {
 						}
 						slices.Sort(took)
 						for _, percent := range []int{50, 99} {
-							b.ReportMetric(float64(took[(len(took)-1)*percent/100].Microseconds())/1000, fmt.Sprintf("p%d-ms", percent))
+							b.ReportMetric(float64(took[(len(took)-1)*percent/100].Microseconds())/1000,
+								fmt.Sprintf("p%d-ms", percent))
 						}
 					})
 				}

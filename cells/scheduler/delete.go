@@ -80,7 +80,8 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	defer cancel()
 	late := func(err error, what string) {
 		if err != nil {
-			s.log(ctx).Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).Msg("Deleted a server in its cell, but " + what + " failed. The reconciler completes it.")
+			s.log(ctx).Warn().Err(err).Str("server", uuid).Str("cell", cell.Name).
+				Msg("Deleted a server in its cell, but " + what + " failed. The reconciler completes it.")
 		}
 	}
 	late(s.o.Store.SetQueued(ctx, map[string]bool{uuid: true}), "marking its mapping as deleted")
@@ -143,17 +144,20 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 		return cellwire.Server{}, err
 	}
 	spec.ProjectID = m.ProjectID
-	if _, err := s.o.Quota.Check(ctx, CreateRequest{RequestSpec: spec, Min: 1, Max: 1, AllowCellDown: true}); err != nil {
+	if _, err := s.o.Quota.Check(ctx, CreateRequest{RequestSpec: spec, Min: 1, Max: 1, AllowCellDown: true}); err !=
+		nil {
 		return cellwire.Server{}, err
 	}
-	server, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Restore(ctx, uuid) })
+	server, err := gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Restore(ctx, uuid) })
 	if err != nil {
 		return cellwire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
 	}
 	ctx, cancel := s.afterwards(ctx)
 	defer cancel()
 	if err := s.o.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
-		s.log(ctx).Warn().Err(err).Str("server", uuid).Msg("Restored a server in its cell, but updating its mapping failed. The reconciler completes it.")
+		s.log(ctx).Warn().Err(err).Str("server", uuid).
+			Msg("Restored a server in its cell, but updating its mapping failed. The reconciler completes it.")
 	}
 	return server, nil
 }
@@ -164,7 +168,8 @@ func (s *Scheduler) specOf(ctx context.Context, uuid string, cell apidb.Cell) (a
 	if !errors.Is(err, apidb.ErrNotFound) {
 		return spec, err
 	}
-	spec.Server, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+	spec.Server, err = gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 	if err != nil {
 		return spec, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
 	}

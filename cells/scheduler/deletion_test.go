@@ -90,7 +90,8 @@ func TestDelete(t *testing.T) {
 		w.sites[1].link.counted()
 		w.plink.counted()
 		w.must(w.delete(uuid, false))
-		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1, "POST /v1/servers/{uuid}/freed": 1}, w.sites[1].link.counted())
+		diff(t, map[string]int{"POST /v1/servers/{uuid}/delete": 1, "POST /v1/servers/{uuid}/freed": 1},
+			w.sites[1].link.counted())
 		diff(t, map[string]int{"GET /allocations/{uuid}": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
 		if held, err := w.client.Allocations(ctx, uuid); err != nil || len(held.Allocations) > 0 {
 			t.Errorf("it holds %+v %v", held, err)
@@ -138,7 +139,8 @@ func TestDelete(t *testing.T) {
 // TestSoftDelete: deleted softly, restored, and reclaimed.
 func TestSoftDelete(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{1}, limits(1, 20, 51200), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+	w := begin(t, []int{1}, limits(1, 20, 51200),
+		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	uuid := w.created()
 	w.schedule()
 	w.work()
@@ -231,7 +233,8 @@ func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 func TestRestoreWithoutARequestSpec(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for limit, fits := range map[int]bool{1: true, 0: false} {
-		w := begin(t, []int{1}, limits(-1, -1, -1), func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
+		w := begin(t, []int{1}, limits(-1, -1, -1),
+			func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
 		uuid := w.created()
 		w.schedule()
 		w.work()

@@ -51,7 +51,8 @@ func (e *noAggregateError) Error() string { return e.why }
 
 // errNoTenantAggregate says that projects need an aggregate, and this one has none.
 var errNoTenantAggregate = &noAggregateError{
-	"scheduling failed: no hosts available for tenant: no host aggregate has it as filter_tenant_id, and the configuration requires one",
+	"scheduling failed: no hosts available for tenant: no host aggregate has it as filter_tenant_id, and the " +
+		"configuration requires one",
 }
 
 // destination is where a server may be, by the aggregates of hosts: in one of each list, and in
@@ -64,7 +65,9 @@ type destination struct {
 // destination is that of a server of a project, in a zone if one was asked for, that requires some
 // traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and isolate_aggregates;
 // and by its extra specs, see addMembers.
-func (h *hosts) destination(o AggregateOptions, spec *apidb.RequestSpec, traits map[string]bool) (d destination, err error) {
+func (h *hosts) destination(
+	o AggregateOptions, spec *apidb.RequestSpec, traits map[string]bool,
+) (d destination, err error) {
 	var ofZone, otherZones, ofTenant []string
 	for i := range h.aggregates {
 		a := &h.aggregates[i]
@@ -123,7 +126,8 @@ func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *desti
 		return uuids
 	}
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
-		if !slices.ContainsFunc(o.RequiredMembers, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+		if !slices.ContainsFunc(o.RequiredMembers,
+			func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			continue
 		}
 		members := with(func(metadata map[string]string) bool {
@@ -131,7 +135,9 @@ func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *desti
 			return has
 		})
 		if len(members) == 0 {
-			return &noAggregateError{fmt.Sprintf("The extra spec %.255s of the flavor requires a host aggregate with metadata of that name, and there is none.", name)}
+			return &noAggregateError{fmt.Sprintf(
+				"The extra spec %.255s of the flavor requires a host aggregate with metadata of that name, and "+
+					"there is none.", name)}
 		}
 		d.oneOf = append(d.oneOf, members)
 	}
@@ -154,7 +160,8 @@ func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *desti
 // has says whether a host in some aggregates is a place for the server.
 func (d *destination) has(in []string) bool {
 	is := func(uuid string) bool { return slices.Contains(in, uuid) }
-	return !slices.ContainsFunc(d.oneOf, func(list []string) bool { return !slices.ContainsFunc(list, is) }) && !slices.ContainsFunc(d.noneOf, is)
+	return !slices.ContainsFunc(d.oneOf, func(list []string) bool { return !slices.ContainsFunc(list, is) }) &&
+		!slices.ContainsFunc(d.noneOf, is)
 }
 
 // request is what Placement is asked for, but for limit and tree.

@@ -71,20 +71,28 @@ func (s *Scheduler) discoverAndLog(ctx context.Context) {
 				Msg("Mapped a new host to its cell.")
 		}
 		for _, r := range report.Remapped {
-			s.o.Logger.Warn().Str("host", r.Node.Host).Str("from", r.From).Str("node", r.Node.Name).Str("uuid", r.Node.UUID).Str("cell", nameOf(cells, r.Node.CellUUID)).
-				Msg("Mapped a node to its host, whose certificate or enrolment names it. It was mapped to another host, which reported it first: check that host.")
+			s.o.Logger.Warn().Str("host", r.Node.Host).Str("from", r.From).Str("node", r.Node.Name).
+				Str("uuid", r.Node.UUID).Str("cell", nameOf(cells, r.Node.CellUUID)).
+				Msg("Mapped a node to its host, whose certificate or enrolment names it. It was mapped to another " +
+					"host, which reported it first: check that host.")
 		}
 		if len(report.Forgotten) > 0 {
-			s.o.Logger.Info().Strs("nodes", report.Forgotten).Msg("Unmapped nodes that their hosts have not reported for long.")
+			s.o.Logger.Info().Strs("nodes", report.Forgotten).
+				Msg("Unmapped nodes that their hosts have not reported for long.")
 		}
 		for _, c := range s.newConflicts(slices.Concat(report.Conflicts, report.NotEnrolled)) {
 			if errors.Is(c.Err, ErrNotEnrolled) {
-				s.o.Logger.Warn().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).
-					Msg("Did not map a host: enrol it (compute-agent cells manage add-host), map it by hand (cells manage discover-hosts --host), or set [compute_api] discover_hosts_pattern.")
+				s.o.Logger.Warn().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).
+					Str("cell", nameOf(cells, c.Node.CellUUID)).
+					Msg(
+						"Did not map a host: enrol it (compute-agent cells manage add-host), map it by hand (cells " +
+							"manage discover-hosts --host), or set [compute_api] discover_hosts_pattern.")
 				continue
 			}
-			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).Str("cell", nameOf(cells, c.Node.CellUUID)).Str("cell_uuid", c.Node.CellUUID).
-				Msg("A node gets no new servers: it, or the name of its host, belongs to another host or cell, or is reported by several. See `compute-agent cells manage list-hosts`.")
+			s.o.Logger.Error().Err(c.Err).Str("host", c.Node.Host).Str("node", c.Node.Name).
+				Str("cell", nameOf(cells, c.Node.CellUUID)).Str("cell_uuid", c.Node.CellUUID).
+				Msg("A node gets no new servers: it, or the name of its host, belongs to another host or cell, or " +
+					"is reported by several. See `compute-agent cells manage list-hosts`.")
 		}
 	}
 	if err != nil && ctx.Err() == nil {

@@ -41,7 +41,8 @@ func TestDiscover(t *testing.T) {
 	w.sites[1].link.set(refused)
 	report := w.discover()
 	if len(report.Down) != 1 || len(report.Mapped) != 1 || report.Mapped[0].Host != "other" ||
-		len(report.Conflicts) != 1 || report.Conflicts[0].Node.Host != "cell1-host1" || !errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
+		len(report.Conflicts) != 1 || report.Conflicts[0].Node.Host != "cell1-host1" ||
+		!errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
 		t.Errorf("%+v", report)
 	}
 	w.sites[1].link.set(up)
@@ -53,7 +54,8 @@ func TestDiscover(t *testing.T) {
 		return up
 	})
 	for range 2 {
-		if report = w.discover(); len(report.Mapped) != 1 || report.Mapped[0].Host != "new" || report.Mapped[0].UUID != fresh.node {
+		if report = w.discover(); len(report.Mapped) != 1 || report.Mapped[0].Host != "new" ||
+			report.Mapped[0].UUID != fresh.node {
 			t.Errorf("%+v", report)
 		}
 	}
@@ -163,7 +165,8 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, interval := range map[string]time.Duration{"by itself": time.Hour, "by hand": 0} {
 		t.Run(name, func(t *testing.T) {
-			w := begin(t, []int{0}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.DiscoverInterval = interval })
+			w := begin(t, []int{0},
+				func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.DiscoverInterval = interval })
 			w.sites[1].agents = append(w.sites[1].agents, newAgent(w, w.sites[1], "new"))
 			w.beat()
 			made := testproc.Try(w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })).Or(w.t)
@@ -175,7 +178,9 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 				if interval > 0 && (row.Host != "new" || asked != 1) {
 					t.Errorf("it is %s on %q, new hosts were looked for %d times", row.VMState, row.Host, asked)
 				}
-				if interval == 0 && (row.VMState != cellwire.VMError || asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes without a cell")) {
+				if interval == 0 &&
+					(row.VMState != cellwire.VMError ||
+						asked != 0 || !strings.Contains(row.Fault.Details, "1 on nodes without a cell")) {
 					t.Errorf("it is %+v, new hosts were looked for %d times", row, asked)
 				}
 			}

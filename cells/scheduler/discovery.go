@@ -24,18 +24,22 @@ import (
 // asked to have both agents say so. Cells that are down are left out. What the cells have noted
 // of it is not believed: a host may have been unmapped since, or the API database be an older one.
 // One request to each cell, of the size of its nodes, and one more to those with new ones.
-func Discover(ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell, o DiscoverOptions) (DiscoverReport, error) {
+func Discover(
+	ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell, o DiscoverOptions,
+) (DiscoverReport, error) {
 	var with []apidb.Cell
 	for _, c := range cells {
 		if !c.IsCell0() {
 			with = append(with, c)
 		}
 	}
-	d := discovery{store: store, gatherer: g, o: o, cells: with, reached: map[string]bool{}, seen: map[string][]seenNode{}}
+	d := discovery{store: store, gatherer: g, o: o, cells: with, reached: map[string]bool{},
+		seen: map[string][]seenNode{}}
 	if err := d.read(ctx); err != nil {
 		return d.report, err
 	}
-	answers := gather.All(ctx, g, with, func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
+	answers := gather.All(ctx, g, with,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
 	var errs []error
 	for _, a := range answers {
 		d.reached[a.Cell.UUID] = a.Err == nil
@@ -102,7 +106,8 @@ func (d *discovery) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the enrolments: %w", err)
 	}
-	d.known, d.hosts, d.found = make(map[apidb.Node]bool, len(mapped)), make(map[string]string, len(hosts)), map[string]bool{}
+	d.known, d.hosts, d.found = make(map[apidb.Node]bool, len(mapped)),
+		make(map[string]string, len(hosts)), map[string]bool{}
 	d.owners = make(map[string]string, len(mapped))
 	for _, n := range mapped {
 		d.known[n], d.owners[n.UUID] = true, n.Host
@@ -185,7 +190,8 @@ func (d *discovery) whose(n cellwire.ComputeNode, cell apidb.Cell) error {
 	}
 	for _, other := range d.seen[n.UUID] {
 		if other.cell.UUID != cell.UUID && (other.Named || !n.Named) {
-			return fmt.Errorf("host %s of cell %s reports node %s too: %w", other.Host, other.cell.Name, n.UUID, apidb.ErrExists)
+			return fmt.Errorf("host %s of cell %s reports node %s too: %w",
+				other.Host, other.cell.Name, n.UUID, apidb.ErrExists)
 		}
 	}
 	return nil
@@ -203,7 +209,8 @@ func (d *discovery) may(n cellwire.ComputeNode, cell apidb.Cell) error {
 		return fmt.Errorf("host %s is enrolled in cell %s: %w", n.Host, nameOf(d.cells, e.CellUUID), apidb.ErrExists)
 	case known && e.State == apidb.Enrolled && len(e.Nodes) > 0 && d.enrolled[n.UUID].Host != n.Host:
 		return fmt.Errorf("host %s is enrolled for other nodes than %s: %w", n.Host, n.UUID, ErrNotEnrolled)
-	case known && e.State == apidb.Enrolled, n.Named, n.Auth == cellwire.HostAuthNone, d.hosts[n.Host] == cell.UUID, matchesAny(d.o.Patterns, n.Host):
+	case known && e.State == apidb.Enrolled, n.Named, n.Auth == cellwire.HostAuthNone, d.hosts[n.Host] == cell.UUID,
+		matchesAny(d.o.Patterns, n.Host):
 		return nil
 	}
 	return fmt.Errorf("host %s: %w, and discover_hosts_pattern does not match its name", n.Host, ErrNotEnrolled)
@@ -244,11 +251,13 @@ func (d *discovery) remap(ctx context.Context, n cellwire.ComputeNode, node apid
 	from, mapped := d.owners[n.UUID]
 	e, enrolled := d.enrolled[n.UUID]
 	switch {
-	case !mapped || from == n.Host, enrolled && e.Host != n.Host, !n.Named && (!enrolled || e.State != apidb.Enrolled), !d.reached[d.hosts[from]]:
+	case !mapped || from == n.Host, enrolled && e.Host != n.Host, !n.Named &&
+		(!enrolled || e.State != apidb.Enrolled), !d.reached[d.hosts[from]]:
 		return nil
 	}
 	for _, seen := range d.seen[n.UUID] {
-		if seen.Host == from && seen.Named || slices.ContainsFunc(seen.Claims, func(c cellwire.NodeClaim) bool { return c.Host == from && c.Named }) {
+		if seen.Host == from && seen.Named ||
+			slices.ContainsFunc(seen.Claims, func(c cellwire.NodeClaim) bool { return c.Host == from && c.Named }) {
 			return nil
 		}
 	}
@@ -265,7 +274,9 @@ func (d *discovery) remap(ctx context.Context, n cellwire.ComputeNode, node apid
 }
 
 // mapNodes maps new nodes of one cell.
-func (d *discovery) mapNodes(ctx context.Context, cell apidb.Cell, nodes []apidb.Node, refuse func(apidb.Node, error)) error {
+func (d *discovery) mapNodes(
+	ctx context.Context, cell apidb.Cell, nodes []apidb.Node, refuse func(apidb.Node, error),
+) error {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -294,11 +305,14 @@ func (d *discovery) mapNodes(ctx context.Context, cell apidb.Cell, nodes []apidb
 	for _, n := range nodes {
 		uuids = append(uuids, n.UUID)
 	}
-	return d.ask(ctx, cell, "marking nodes as mapped in", func(ctx context.Context, c *cellclient.Client) error { return c.Mapped(ctx, uuids) })
+	return d.ask(ctx, cell, "marking nodes as mapped in",
+		func(ctx context.Context, c *cellclient.Client) error { return c.Mapped(ctx, uuids) })
 }
 
 // state has a cell know which of its nodes are not used, and forgets those that it asks to.
-func (d *discovery) state(ctx context.Context, cell apidb.Cell, answer cellwire.NodesAnswer, problems, listed map[string]string) error {
+func (d *discovery) state(
+	ctx context.Context, cell apidb.Cell, answer cellwire.NodesAnswer, problems, listed map[string]string,
+) error {
 	request := cellwire.NodesRequest{Forgotten: answer.Forgotten}
 	if !maps.Equal(problems, listed) {
 		request.Problems = problems
@@ -311,12 +325,16 @@ func (d *discovery) state(ctx context.Context, cell apidb.Cell, answer cellwire.
 	} else if request.Problems == nil {
 		return nil
 	}
-	return d.ask(ctx, cell, "noting which nodes are not used in", func(ctx context.Context, c *cellclient.Client) error { return c.NodesState(ctx, request) })
+	return d.ask(ctx, cell, "noting which nodes are not used in",
+		func(ctx context.Context, c *cellclient.Client) error { return c.NodesState(ctx, request) })
 }
 
 // ask sends something to a cell; one that is down gets it the next time.
-func (d *discovery) ask(ctx context.Context, cell apidb.Cell, doing string, send func(context.Context, *cellclient.Client) error) error {
-	_, err := gather.One(ctx, d.gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) { return struct{}{}, send(ctx, c) })
+func (d *discovery) ask(
+	ctx context.Context, cell apidb.Cell, doing string, send func(context.Context, *cellclient.Client) error,
+) error {
+	_, err := gather.One(ctx, d.gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (struct{}, error) { return struct{}{}, send(ctx, c) })
 	if err != nil && !errors.Is(err, gather.ErrDown) {
 		return fmt.Errorf("%s cell %s: %w", doing, cell.Name, err)
 	}

@@ -35,7 +35,8 @@ func withTokens(t *testing.T, cells int, options ...func(*scheduler.Options, *sc
 	w := begin(t, make([]int, cells), options...)
 	for _, s := range w.sites[1:] {
 		var err error
-		s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.Tokens(anyToken{}), Now: w.clock, Logger: zerolog.Nop()})
+		s.server, err = cell.New(cell.Config{Store: s.store, Auth: cell.Tokens(anyToken{}),
+			Now: w.clock, Logger: zerolog.Nop()})
 		w.must(err)
 		s.link.to = s.server
 	}
@@ -61,7 +62,8 @@ func (w *world) discoverWith(o scheduler.DiscoverOptions) scheduler.DiscoverRepo
 // problems are what a host is answered about its nodes.
 func (a *agent) problems() []cellwire.NodeProblem {
 	a.w.t.Helper()
-	state, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
+	state, err := a.cell.Report(ctx, a.host,
+		cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
 	a.w.must(err)
 	return state.Problems
 }
@@ -87,27 +89,40 @@ func TestWhichHostsAreMapped(t *testing.T) {
 		mapped  bool
 		says    string
 	}{
-		"nothing speaks for it":   {says: "not enrolled"},
-		"its name matches":        {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
-		"its name does not match": {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h"}}, says: "discover_hosts_pattern"},
-		"a person names it":       {o: scheduler.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
+		"nothing speaks for it": {says: "not enrolled"},
+		"its name matches":      {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
+		"its name does not match": {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h"}},
+			says: "discover_hosts_pattern"},
+		"a person names it": {o: scheduler.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
 		"a person names it, and its name overlaps with that of another host": {
 			prepare: func(w *world, _ *agent) { w.enrolled(1, "h1_b", apidb.Enrolled) },
-			o:       scheduler.DiscoverOptions{Hosts: []string{"h1"}}, says: "the name h1 overlaps with those of host h1_b",
+			o:       scheduler.DiscoverOptions{Hosts: []string{"h1"}},
+			says:    "the name h1 overlaps with those of host h1_b",
 		},
 		"a person names another one": {o: scheduler.DiscoverOptions{Hosts: []string{"h2"}}, says: "not enrolled"},
-		"enrolled":                   {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled) }, mapped: true},
-		"enrolled with its node":     {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Enrolled, a.node) }, mapped: true},
-		"enrolled for another node": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled, "5e000000-0000-4000-8000-000000000001") },
+		"enrolled": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled) },
+			mapped: true},
+		"enrolled with its node": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Enrolled, a.node) },
+			mapped: true},
+		"enrolled for another node": {prepare: func(w *world, _ *agent) {
+			w.enrolled(1, "h1", apidb.Enrolled,
+				"5e000000-0000-4000-8000-000000000001")
+		},
 			o: scheduler.DiscoverOptions{Patterns: []string{"*"}}, says: "other nodes"},
-		"enrolled in another cell": {prepare: func(w *world, _ *agent) { w.enrolled(2, "h1", apidb.Enrolled) }, says: "cell2"},
-		"invited":                  {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Invited) }, says: "not enrolled"},
+		"enrolled in another cell": {prepare: func(w *world, _ *agent) { w.enrolled(2, "h1", apidb.Enrolled) },
+			says: "cell2"},
+		"invited": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Invited) }, says: "not enrolled"},
 		"evicted": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Evicted, a.node) },
 			o: scheduler.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "evicted"},
-		"the node is enrolled for another host": {prepare: func(w *world, a *agent) { w.enrolled(1, "h2", apidb.Enrolled, a.node) },
+		"the node is enrolled for another host": {prepare: func(w *world, a *agent) {
+			w.enrolled(1,
+				"h2", apidb.Enrolled, a.node)
+		},
 			o: scheduler.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "enrolled for host h2"},
 		"the host is mapped": {prepare: func(w *world, a *agent) {
-			w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: "5e000000-0000-4000-8000-000000000001", Name: "n", Host: "h1", CellUUID: w.sites[1].cell.UUID}}))
+			w.must(w.store.MapNodes(ctx,
+				[]apidb.Node{{UUID: "5e000000-0000-4000-8000-000000000001", Name: "n", Host: "h1",
+					CellUUID: w.sites[1].cell.UUID}}))
 		}, mapped: true},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
@@ -117,11 +132,13 @@ func TestWhichHostsAreMapped(t *testing.T) {
 				c.prepare(w, a)
 			}
 			report := w.discoverWith(c.o)
-			if mapped := len(report.Mapped) == 1; mapped != c.mapped || len(report.Conflicts)+len(report.NotEnrolled) == 0 != c.mapped {
+			if mapped := len(report.Mapped) == 1; mapped != c.mapped || len(report.Conflicts)+
+				len(report.NotEnrolled) == 0 != c.mapped {
 				t.Errorf("%+v", report)
 			}
 			got := a.problems()
-			if c.mapped != (len(got) == 0) || !c.mapped && (got[0].Code != cellwire.NodeNotMapped || !strings.Contains(got[0].Message, c.says)) {
+			if c.mapped != (len(got) == 0) || !c.mapped &&
+				(got[0].Code != cellwire.NodeNotMapped || !strings.Contains(got[0].Message, c.says)) {
 				t.Errorf("its agent is answered %+v", got)
 			}
 			if missing := len(c.o.Hosts) > 0 && !c.mapped; missing != (len(report.Missing) == 1) {
@@ -148,7 +165,8 @@ func TestANodeOfTwoCells(t *testing.T) {
 		w.schedule()
 		return w.row(uuid)
 	}
-	if report := w.discoverWith(all); len(report.Conflicts) != 2 || !errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
+	if report := w.discoverWith(all); len(report.Conflicts) != 2 ||
+		!errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
 		t.Errorf("%+v", report)
 	}
 	for _, a := range []*agent{owner, thief} {
@@ -156,7 +174,8 @@ func TestANodeOfTwoCells(t *testing.T) {
 			t.Errorf("host %s is answered %+v", a.host, got)
 		}
 	}
-	if row := boot(); row.Host != "" || row.Fault == nil || !strings.Contains(row.Fault.Details, "1 reported by several hosts") {
+	if row := boot(); row.Host != "" || row.Fault == nil ||
+		!strings.Contains(row.Fault.Details, "1 reported by several hosts") {
 		t.Errorf("contested: %+v", row)
 	}
 	w.enrolled(1, "h1", apidb.Enrolled, owner.node)
@@ -211,7 +230,9 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 				if named {
 					who.Nodes = []string{node, own}
 				}
-				_, _, err := s.store.Report(ctx, who, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: reported, Name: host}}}, s.server.Moment())
+				_, _, err := s.store.Report(ctx, who,
+					cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: reported, Name: host}}},
+					s.server.Moment())
 				w.must(err)
 			}
 			discover := func() scheduler.DiscoverReport {
@@ -222,7 +243,8 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 			report(c.site, "first", node, c.firstNamed)
 			if c.enrolled { // while a discovery was under way
 				w.enrolled(1, "own", apidb.Enrolled, node)
-				w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: node, Name: "first", Host: "first", CellUUID: w.sites[c.site].cell.UUID}}))
+				w.must(w.store.MapNodes(ctx,
+					[]apidb.Node{{UUID: node, Name: "first", Host: "first", CellUUID: w.sites[c.site].cell.UUID}}))
 			}
 			discover()
 			if !c.firstNamed {
@@ -246,8 +268,10 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 				}
 				return
 			}
-			want := scheduler.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own", CellUUID: w.sites[1].cell.UUID}, From: "first"}
-			if owner != "own" || len(found.Remapped) != 1 || found.Remapped[0] != want || len(found.Conflicts) != 0 || !slices.Contains(found.Mapped, want.Node) {
+			want := scheduler.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own",
+				CellUUID: w.sites[1].cell.UUID}, From: "first"}
+			if owner != "own" || len(found.Remapped) != 1 || found.Remapped[0] != want || len(found.Conflicts) != 0 ||
+				!slices.Contains(found.Mapped, want.Node) {
 				t.Errorf("the node is mapped to %q: %+v", owner, found)
 			}
 			if found := discover(); len(found.Mapped)+len(found.Remapped)+len(found.Conflicts) != 0 {
@@ -302,7 +326,8 @@ func TestForgottenNodesAreUnmapped(t *testing.T) {
 	w.pass(25 * time.Hour)
 	s := w.sites[1]
 	testproc.Try(s.store.ForgetNodes(ctx, s.server.Moment())).Or(w.t)
-	if report := w.discoverWith(all); len(report.Forgotten) != 1 || report.Forgotten[0] != former || len(report.Mapped) != 1 {
+	if report := w.discoverWith(all); len(report.Forgotten) != 1 ||
+		report.Forgotten[0] != former || len(report.Mapped) != 1 {
 		t.Errorf("%+v", report)
 	}
 	nodes := testproc.Try(w.store.Nodes(ctx)).Or(w.t)

@@ -89,8 +89,9 @@ type Decision struct {
 // NewDecision is for nodes whose services are all up, in one cell.
 func NewDecision(client *PlacementClient, nodes []apidb.Node) *Decision {
 	d := &Decision{
-		s:     &Scheduler{o: Options{Placement: client, MaxCandidates: DefaultCandidateLimit, Now: time.Now}},
-		hosts: &hosts{cells: map[string]apidb.Cell{}, nodes: map[string]apidb.Node{}, services: map[hostKey]cellwire.Service{}},
+		s: &Scheduler{o: Options{Placement: client, MaxCandidates: DefaultCandidateLimit, Now: time.Now}},
+		hosts: &hosts{cells: map[string]apidb.Cell{},
+			nodes: map[string]apidb.Node{}, services: map[hostKey]cellwire.Service{}},
 	}
 	for _, n := range nodes {
 		d.hosts.cells[n.CellUUID], d.hosts.nodes[n.UUID] = apidb.Cell{UUID: n.CellUUID}, n

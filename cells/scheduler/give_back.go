@@ -103,7 +103,9 @@ func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 //
 // One that ended without a destination may have claimed one. If there can be no fence, it ends when
 // its cell says that enough time has passed for a claim to arrive.
-func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server, v *view) (asksPlacement bool, err error) {
+func (s *Scheduler) giveBack(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server, v *view,
+) (asksPlacement bool, err error) {
 	var unfenced error
 	step := cellwire.MigrationStep{GivenBack: true}
 	switch {
@@ -132,7 +134,9 @@ func (s *Scheduler) giveBack(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 				if err != nil {
 					why = err.Error()
 				}
-				unfenced = fmt.Errorf("migration %s ends ten minutes after it failed or was aborted, as a claim of it may still arrive: %s", m.UUID, why)
+				unfenced = fmt.Errorf(
+					"migration %s ends ten minutes after it failed or was aborted, as a claim of it may "+
+						"still arrive: %s", m.UUID, why)
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func TestFenceThatPlacementRefuses(t *testing.T) {
 			}
 			w.moves()
 			w.is(uuid, cellwire.VMActive, "", from)
-			if row := w.row(uuid); !aborted && (row.Fault == nil || !strings.Contains(row.Fault.Details, "what the server moves from")) {
+			if row := w.row(uuid); !aborted &&
+				(row.Fault == nil || !strings.Contains(row.Fault.Details, "what the server moves from")) {
 				t.Errorf("the fault is %+v", row.Fault)
 			}
 			w.moves()

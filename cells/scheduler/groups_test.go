@@ -14,7 +14,8 @@ import (
 )
 
 // needsPolicy is the refusal of [grouped] where group_policy is required.
-const needsPolicy = "The flavor has 2 groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none."
+const needsPolicy = "The flavor has 2 groups of 'resources' extra specs, and needs the extra spec 'group_policy' " +
+	"then: isolate or none."
 
 // grouped gives a server a flavor with two request groups and no group_policy.
 func grouped(r *scheduler.CreateRequest) {
@@ -131,7 +132,8 @@ func TestGroupPolicyIsDecidedLater(t *testing.T) {
 				}
 				return
 			}
-			if row.VMState != cellwire.VMError || row.Fault == nil || row.Fault.Code != http.StatusBadRequest || row.Fault.Message != needsPolicy {
+			if row.VMState != cellwire.VMError || row.Fault == nil || row.Fault.Code != http.StatusBadRequest ||
+				row.Fault.Message != needsPolicy {
 				t.Errorf("%+v, fault %+v", row, row.Fault)
 			}
 			testproc.Contains(t, w.logged(), "needs the extra spec 'group_policy'", "logged is %s")

@@ -26,7 +26,9 @@ var ErrChanged = errors.New("the database of the cell was replaced in the meanti
 // trust notes which database answered a request that was sent after before was read, and says
 // whether it is the cell's. It costs no request, and a write to the API database if the cell has
 // changed. A cell that tells no revision is believed, as before.
-func (s *Scheduler) trust(ctx context.Context, cell apidb.Cell, before apidb.CellDatabase, seen apidb.CellMark) (bool, error) {
+func (s *Scheduler) trust(
+	ctx context.Context, cell apidb.Cell, before apidb.CellDatabase, seen apidb.CellMark,
+) (bool, error) {
 	before.CellUUID = cell.UUID
 	if seen.Epoch == "" || seen.Revision < 1 {
 		return before.Suspect == nil, nil
@@ -70,7 +72,9 @@ func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen api
 	case now.Suspect != nil && (!was || !told.Equal(now.Since)):
 		s.o.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Str("known_epoch", now.Known.Epoch).Int64("known_revision", now.Known.Revision).Time("since", now.Since).
-			Msg(SuspectCause(now) + " Servers that it lacks are missing from lists and answered with 404 while their guests run; deleted servers may be back. " +
+			Msg(SuspectCause(now) +
+				" Servers that it lacks are missing from lists and answered with 404 while their guests run; " +
+				"deleted servers may be back. " +
 				"Reconciliation of the cell is suspended until this is resolved. " + SuspectHint(cell))
 	}
 }
@@ -88,7 +92,9 @@ func SuspectCause(d apidb.CellDatabase) string {
 			d.Since.Format(time.RFC3339),
 		)
 	default:
-		return fmt.Sprintf("The cell has another database than before: a new one, or another cell's (epoch %s at revision %d; before, %s at %d; %s).",
+		return fmt.Sprintf(
+			"The cell has another database than before: a new one, or another cell's (epoch %s at revision %d; "+
+				"before, %s at %d; %s).",
 			d.Suspect.Epoch, d.Suspect.Revision, d.Known.Epoch, d.Known.Revision, d.Since.Format(time.RFC3339))
 	}
 }
@@ -96,7 +102,8 @@ func SuspectCause(d apidb.CellDatabase) string {
 // SuspectHint says what to do about it.
 func SuspectHint(cell apidb.Cell) string {
 	return fmt.Sprintf(
-		"Stop the cell and restore a more recent copy of its database if one exists; then, or if this is the most recent copy: compute-agent cells manage accept %s.",
+		"Stop the cell and restore a more recent copy of its database if one exists; then, or if this is the most "+
+			"recent copy: compute-agent cells manage accept %s.",
 		cell.Name,
 	)
 }
@@ -184,6 +191,7 @@ func (d *Difference) count(ctx context.Context, g *gather.Gatherer, cell apidb.C
 
 // cellMark asks a cell which database it has.
 func cellMark(ctx context.Context, g *gather.Gatherer, cell apidb.Cell) (apidb.CellMark, error) {
-	info, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
+	info, err := gather.One(ctx, g, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	return apidb.CellMark{Epoch: info.Epoch, Revision: info.Revision}, err
 }

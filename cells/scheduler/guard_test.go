@@ -27,7 +27,8 @@ func (w *world) again(s *site, do func(database string)) {
 	w.serve(s)
 	var err error
 	for _, a := range s.agents {
-		a.cell, err = cellclient.New(cellclient.Config{URL: s.cell.URL, Transport: &link{to: s.server, counts: map[string]int{}}})
+		a.cell, err = cellclient.New(
+			cellclient.Config{URL: s.cell.URL, Transport: &link{to: s.server, counts: map[string]int{}}})
 		w.must(err)
 	}
 }
@@ -122,7 +123,8 @@ func TestLostDatabase(t *testing.T) {
 		w.round()
 		w.restart() // another process knows it, too
 	}
-	if log := w.logged(); !w.suspect(s) || strings.Count(log, "another database than before") != 3 || !strings.Contains(log, "cells manage accept cell1") || !strings.Contains(log, `"level":"error"`) {
+	if log := w.logged(); !w.suspect(s) || strings.Count(log, "another database than before") != 3 ||
+		!strings.Contains(log, "cells manage accept cell1") || !strings.Contains(log, `"level":"error"`) {
 		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), log)
 	}
 	w.round()
@@ -131,7 +133,8 @@ func TestLostDatabase(t *testing.T) {
 		t.Errorf("one process says it %d times in two rounds", n-3)
 	}
 	d, err := scheduler.Compare(ctx, w.store, w.gatherer, s.cell)
-	if err != nil || d.Living != 2 || d.Unknown != 2 || d.Deleted != 1 || d.Back != 0 || d.Before.Known.Epoch == d.Now.Epoch {
+	if err != nil || d.Living != 2 || d.Unknown != 2 ||
+		d.Deleted != 1 || d.Back != 0 || d.Before.Known.Epoch == d.Now.Epoch {
 		t.Errorf("the difference is %+v, %v", d, err)
 	}
 	w.again(s, back)
@@ -174,7 +177,8 @@ func TestLostDatabaseAccepted(t *testing.T) {
 // finished. When it is accepted all goes on by what the cell says.
 func TestOlderCopy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w, seen := beginObserved(t, []int{2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+	w, seen := beginObserved(t, []int{2},
+		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	s := w.sites[1]
 	stays, deleted, restored := w.built(), w.built(), w.built()
 	w.must(w.delete(restored, true))
@@ -197,7 +201,8 @@ func TestOlderCopy(t *testing.T) {
 	if !w.suspect(s) || !strings.Contains(w.logged(), "is an older copy") {
 		t.Errorf("the cell is suspect: %v; the log:\n%s", w.suspect(s), w.logged())
 	}
-	diff(t, []bool{false, true, false, false}, []bool{w.queued(stays), w.queued(deleted), w.queued(restored), w.queued(later)})
+	diff(t, []bool{false, true, false, false},
+		[]bool{w.queued(stays), w.queued(deleted), w.queued(restored), w.queued(later)})
 	if held, err := w.client.Allocations(ctx, restored); err != nil || len(held.Allocations) == 0 {
 		t.Errorf("the restored server holds %+v, %v", held, err)
 	}
@@ -220,7 +225,8 @@ func TestOlderCopy(t *testing.T) {
 	}
 	w.round()
 	if w.suspect(s) || w.queued(deleted) {
-		t.Errorf("after it is accepted it is suspect: %v; what lives in it is queued: %v", w.suspect(s), w.queued(deleted))
+		t.Errorf("after it is accepted it is suspect: %v; what lives in it is queued: %v",
+			w.suspect(s), w.queued(deleted))
 	}
 	if seen.corrections[scheduler.CorrectedQueued] == 0 || seen.corrections[scheduler.Reclaimed] != 1 {
 		t.Errorf("corrections after it is accepted: %v", seen.corrections)
@@ -248,7 +254,8 @@ func TestDatabaseLostWithinARound(t *testing.T) {
 	})
 	w.round()
 	if !swapped || !w.queued(uuid) || !w.suspect(s) {
-		t.Errorf("swapped: %v; the deleted server is queued: %v; the cell is suspect: %v", swapped, w.queued(uuid), w.suspect(s))
+		t.Errorf("swapped: %v; the deleted server is queued: %v; the cell is suspect: %v",
+			swapped, w.queued(uuid), w.suspect(s))
 	}
 }
 
@@ -264,11 +271,16 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 			s.link.when(func(r *http.Request) fault {
 				if strings.HasSuffix(r.URL.Path, "/states") {
 					w.again(s, loseDatabase(t))
-					w.again(s, func(database string) { dbservers.Execute(t, database, "UPDATE cell SET revision = "+revision) })
+					w.again(s,
+						func(database string) {
+							dbservers.Execute(t, database,
+								"UPDATE cell SET revision = "+revision)
+						})
 				}
 				return up
 			})
-			testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).ErrorIs(t, scheduler.ErrChanged, "it says %v")
+			testproc.Try(scheduler.Compare(ctx, w.store, w.gatherer, s.cell)).
+				ErrorIs(t, scheduler.ErrChanged, "it says %v")
 		})
 	}
 }
@@ -313,7 +325,8 @@ func (c claiming) Claims(ctx context.Context, before time.Time) ([]apidb.Claim, 
 func TestClaimInASuspectCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var claimed string
-	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Store = claiming{b.Store, &claimed} })
+	w := begin(t, []int{1},
+		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Store = claiming{b.Store, &claimed} })
 	s := w.sites[1]
 	uuid := w.built()
 	w.round()

@@ -56,7 +56,8 @@ func TestHostHints(t *testing.T) {
 	expect(boot(near(second)), away, "")
 	expect(boot(near(first, second), apart(first)), away, "")
 	expect(boot(apart(first, second)), "", "The hint different_host rules out others.")
-	expect(boot(near(first), apart(first)), "", "The hint same_host rules out others. The hint different_host rules out others.")
+	expect(boot(near(first), apart(first)), "",
+		"The hint same_host rules out others. The hint different_host rules out others.")
 	lost := boot(apart(first, second)) // in no cell but cell0
 	expect(boot(near(lost)), "", "The servers of the hint same_host are on no host.")
 	expect(boot(near(second), apart(lost)), away, "")
@@ -84,7 +85,8 @@ func TestHostHintsWithAGroup(t *testing.T) {
 	if a, b := w.row(first), w.row(with); a.Host != b.Host {
 		t.Errorf("the members are on %s and %s", a.Host, b.Host)
 	}
-	if row := w.row(against); row.Host != "" || !strings.Contains(row.Fault.Message, "same_host") || !strings.Contains(row.Fault.Message, "affinity") {
+	if row := w.row(against); row.Host != "" || !strings.Contains(row.Fault.Message, "same_host") ||
+		!strings.Contains(row.Fault.Message, "affinity") {
 		t.Errorf("it is on %q: %+v", row.Host, row.Fault)
 	}
 }
@@ -97,10 +99,13 @@ func TestHostHintsInAnOutage(t *testing.T) {
 	first := w.created()
 	w.schedule()
 	m := testproc.Try(w.store.Mapping(ctx, first)).Or(w.t)
-	with, without := w.created(near(first)), w.created(apart(first)) // before the outage, in which the project cannot boot
+	// before the outage, in which the project cannot boot
+	with, without := w.created(near(first)), w.created(apart(first))
 	w.site(m.CellUUID).link.set(refused)
 	w.schedule()
-	if row := w.row(with); row.Host != "" || !strings.HasSuffix(row.Fault.Message, " The servers of the hint same_host are in a cell that cannot be used now.") {
+	if row := w.row(with); row.Host != "" ||
+		!strings.HasSuffix(row.Fault.Message,
+			" The servers of the hint same_host are in a cell that cannot be used now.") {
 		t.Errorf("it is on %q: %+v", row.Host, row.Fault)
 	}
 	if row := w.row(without); row.Host == "" {
@@ -154,7 +159,8 @@ func TestHostHintsOfAMove(t *testing.T) {
 	w.dies(from)
 	w.must(w.migrate(second, cellwire.MigrationEvacuation, ""))
 	w.moves()
-	if row := w.row(second); row.Host != from.host || row.Fault == nil || !strings.HasSuffix(row.Fault.Message, "The hint different_host rules out others.") {
+	if row := w.row(second); row.Host != from.host ||
+		row.Fault == nil || !strings.HasSuffix(row.Fault.Message, "The hint different_host rules out others.") {
 		t.Errorf("it is on %s: %+v", row.Host, row.Fault)
 	}
 	w.must(w.delete(first, false))

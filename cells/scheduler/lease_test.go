@@ -35,7 +35,8 @@ func (w *world) join(t *testing.T, database string, beat time.Duration) *peer {
 	lease := store.Scheduling(sqldb.LeaseOptions{Holder: t.Name(), Beat: beat, Silent: 3, Logger: zerolog.Nop()})
 	p := &peer{held: make(chan struct{})}
 	p.Scheduler = testproc.Try(scheduler.New(scheduler.Options{
-		Store: store, Lease: lease, Fenced: store.Fenced(lease), Gatherer: w.gatherer, Placement: w.client, Quota: w.quota, Now: w.clock, Logger: zerolog.New(w.log),
+		Store: store, Lease: lease, Fenced: store.Fenced(lease), Gatherer: w.gatherer, Placement: w.client,
+		Quota: w.quota, Now: w.clock, Logger: zerolog.New(w.log),
 	})).Or(w.t)
 	held, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

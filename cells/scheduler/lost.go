@@ -20,11 +20,14 @@ import (
 func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
 	uuid, cell := request.UUID, h.cells[request.CellUUID]
 	if h.suspect[cell.UUID] {
-		return fmt.Errorf("the row of server %s is not in its cell, which has another database than before: waiting until an operator resolves this", uuid)
+		return fmt.Errorf(
+			"the row of server %s is not in its cell, which has another database than before: waiting until an "+
+				"operator resolves this", uuid)
 	}
 	row := request.Server
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMError, "", plugins.PowerNoState
-	row.Fault = &cellwire.Fault{Code: faultCode, Message: noValidHost, Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
+	row.Fault = &cellwire.Fault{Code: faultCode, Message: noValidHost,
+		Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
 	node, claimed, err := s.claimed(ctx, uuid, h)
 	if err != nil {
 		return err
@@ -33,11 +36,13 @@ func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *
 		row.Host, row.Node, row.NodeUUID, row.Zone = node.Host, node.Name, node.UUID, h.zoneOf(node.Host)
 		row.VMState, row.TaskState, row.Fault = cellwire.VMBuilding, cellwire.TaskSpawning, nil
 	}
-	_, err = change(ctx, s, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })
+	_, err = change(ctx, s, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Insert(ctx, row) })
 	if err != nil {
 		return fmt.Errorf("inserting server %s once more: %w", uuid, err)
 	}
-	s.log(ctx).Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).Msg("The cell lost the row of a server that is being built. The row was inserted again.")
+	s.log(ctx).Warn().Str("server", uuid).Str("cell", cell.Name).Str("host", row.Host).
+		Msg("The cell lost the row of a server that is being built. The row was inserted again.")
 	return nil
 }
 

@@ -70,7 +70,9 @@ func MigrateQueued(ctx context.Context, store apidb.Store, g *gather.Gatherer, m
 var errAsking = errors.New("the cell did not answer")
 
 // migrateCell migrates the mappings of one cell, page by page.
-func migrateCell(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, maxCount int, report *MigrationReport) error {
+func migrateCell(
+	ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, maxCount int, report *MigrationReport,
+) error {
 	for {
 		page := comparePage
 		if maxCount > 0 {

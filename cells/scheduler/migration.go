@@ -53,9 +53,10 @@ func (s *Scheduler) Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.
 		return err
 	}
 	request := cellwire.MigrateRequest{UUID: uuid.NewString(), Type: kind, Host: host}
-	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Migration, error) {
-		return c.Migrate(ctx, m.InstanceUUID, request)
-	})
+	_, err = gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Migration, error) {
+			return c.Migrate(ctx, m.InstanceUUID, request)
+		})
 	if err != nil {
 		return fmt.Errorf("migrating server %s in cell %s: %w", m.InstanceUUID, cell.Name, err)
 	}
@@ -81,7 +82,8 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 			return struct{}{}, err
 		}
 		for _, one := range slices.Backward(all) { // an older one may still wait for its source
-			if one.Status == cellwire.MigrationFinished || !stays && one.Type == cellwire.MigrationCold && one.Status == cellwire.MigrationConfirm {
+			if one.Status == cellwire.MigrationFinished ||
+				!stays && one.Type == cellwire.MigrationCold && one.Status == cellwire.MigrationConfirm {
 				_, err = c.Step(ctx, one.UUID, cellwire.MigrationStep{Confirm: stays, Revert: !stays})
 				return struct{}{}, err
 			}
@@ -193,7 +195,8 @@ func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwir
 // goOnWith tries once what there is to be done about a migration, or puts it off. The caller has
 // taken the server.
 func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) {
-	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID, ProjectID: m.ProjectID, Traceparent: m.Traceparent})
+	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID,
+		ProjectID: m.ProjectID, Traceparent: m.Traceparent})
 	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
 	span.Set(tracing.KeyServer, m.ServerUUID)
 	span.Set(tracing.KeyProjectID, m.ProjectID)
@@ -209,7 +212,8 @@ func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 		return
 	}
 	if err := s.unmovable(ctx, cell, m, err); err != nil {
-		s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).Msg("Could not end a migration. Retrying.")
+		s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).
+			Msg("Could not end a migration. Retrying.")
 	}
 }
 
@@ -246,7 +250,9 @@ type moving struct {
 
 // move does what there is to be done about a migration, and says whether Placement was asked for
 // it. The caller has taken the server.
-func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) (asksPlacement bool, err error) {
+func (s *Scheduler) move(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool,
+) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
 	m, server, others, err := s.asIs(ctx, cell, m)
 	switch {
@@ -279,15 +285,16 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 		of.without[other.SourceHost] = true
 	}
 	var tried []cellwire.Migration
-	nodes, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (_ []cellwire.ComputeNode, err error) {
-		if m.Type == cellwire.MigrationBuild {
-			tried, err = c.Migrations(
-				ctx, cellwire.MigrationQuery{ServerUUID: m.ServerUUID, Type: m.Type, Limit: cellwire.MaxLimit},
-			)
-			return nil, err
-		}
-		return c.ComputeNodes(ctx, false)
-	})
+	nodes, err := gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (_ []cellwire.ComputeNode, err error) {
+			if m.Type == cellwire.MigrationBuild {
+				tried, err = c.Migrations(
+					ctx, cellwire.MigrationQuery{ServerUUID: m.ServerUUID, Type: m.Type, Limit: cellwire.MaxLimit},
+				)
+				return nil, err
+			}
+			return c.ComputeNodes(ctx, false)
+		})
 	if err != nil {
 		return true, fmt.Errorf("asking cell %s for its nodes: %w", cell.Name, err)
 	}
@@ -302,13 +309,16 @@ func (s *Scheduler) move(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 
 // asIs is a migration as it is now, with its server and all open migrations of that. One that is
 // over has no uuid.
-func (s *Scheduler) asIs(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (now cellwire.Migration, server cellwire.Server, all []cellwire.Migration, err error) {
-	all, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (_ []cellwire.Migration, err error) {
-		if server, err = c.Server(ctx, m.ServerUUID); err != nil {
-			return nil, err
-		}
-		return c.MigrationsOf(ctx, m.ServerUUID)
-	})
+func (s *Scheduler) asIs(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration,
+) (now cellwire.Migration, server cellwire.Server, all []cellwire.Migration, err error) {
+	all, err = gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (_ []cellwire.Migration, err error) {
+			if server, err = c.Server(ctx, m.ServerUUID); err != nil {
+				return nil, err
+			}
+			return c.MigrationsOf(ctx, m.ServerUUID)
+		})
 	if err != nil {
 		return now, server, nil, fmt.Errorf("reading server %s in cell %s: %w", m.ServerUUID, cell.Name, err)
 	}
@@ -320,7 +330,9 @@ func (s *Scheduler) asIs(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 
 // chosen is the node on which an attempt before has given the server its allocations: only then has
 // the migration any.
-func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migration, h *hosts) (node apidb.Node, chosen bool, err error) {
+func (s *Scheduler) chosen(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, h *hosts,
+) (node apidb.Node, chosen bool, err error) {
 	source, err := s.o.Placement.Allocations(ctx, m.UUID)
 	if err != nil || len(source.Allocations) == 0 && m.Type != cellwire.MigrationBuild {
 		return node, false, err
@@ -333,7 +345,9 @@ func (s *Scheduler) chosen(ctx context.Context, cell apidb.Cell, m cellwire.Migr
 }
 
 // holdsOn is the node of a cell on which a server has its allocations, if there is one.
-func (s *Scheduler) holdsOn(ctx context.Context, cell apidb.Cell, server string, h *hosts) (node apidb.Node, holds bool, err error) {
+func (s *Scheduler) holdsOn(
+	ctx context.Context, cell apidb.Cell, server string, h *hosts,
+) (node apidb.Node, holds bool, err error) {
 	held, err := s.o.Placement.Allocations(ctx, server)
 	if err != nil {
 		return node, false, err
@@ -370,16 +384,21 @@ func (b *build) goOn(ctx context.Context, node apidb.Node) error {
 
 // destine tells the cell where the server goes. If the cell does not have it so, because the server
 // is being deleted, or the host has lost an ability, the allocations go back.
-func (s *Scheduler) destine(ctx context.Context, cell apidb.Cell, m cellwire.Migration, node apidb.Node, h *hosts) error {
-	step := cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: node.Host, Node: node.Name, NodeUUID: node.UUID, Zone: h.zoneOf(node.Host)}}
+func (s *Scheduler) destine(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, node apidb.Node, h *hosts,
+) error {
+	step := cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: node.Host, Node: node.Name,
+		NodeUUID: node.UUID, Zone: h.zoneOf(node.Host)}}
 	err := s.say(ctx, cell, m, step)
-	if cellclient.IsConflict(err) || cellclient.IsUnable(err) || cellclient.IsContested(err) || cellclient.IsNotFound(err) {
+	if cellclient.IsConflict(err) || cellclient.IsUnable(err) ||
+		cellclient.IsContested(err) || cellclient.IsNotFound(err) {
 		return errors.Join(s.swapBack(ctx, m), err)
 	}
 	if err != nil {
 		return err
 	}
-	s.log(ctx).Info().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("to", node.Host).
+	s.log(ctx).Info().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).
+		Str("from", m.SourceHost).Str("to", node.Host).
 		Msg("Chose the destination of a server that moves.")
 	return s.step("destine")
 }
@@ -414,7 +433,9 @@ var errClaimed = errors.New("the migration has its allocations already")
 
 // unclaimed reads what the server of a migration holds, before a write of that. It is errClaimed if
 // the migration holds something.
-func (s *Scheduler) unclaimed(ctx context.Context, m cellwire.Migration) (held placementclient.ConsumerAllocations, err error) {
+func (s *Scheduler) unclaimed(
+	ctx context.Context, m cellwire.Migration,
+) (held placementclient.ConsumerAllocations, err error) {
 	if held, err = s.o.Placement.Allocations(ctx, m.ServerUUID); err != nil {
 		return held, err
 	}
@@ -438,7 +459,8 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 			return false, err
 		}
 		to := t.candidate.ConsumerAllocations
-		to.ProjectID, to.UserID, to.ConsumerGeneration, to.ConsumerType = b.spec.ProjectID, b.spec.UserID, held.ConsumerGeneration, ConsumerType
+		to.ProjectID, to.UserID, to.ConsumerGeneration, to.ConsumerType = b.spec.ProjectID, b.spec.UserID,
+			held.ConsumerGeneration, ConsumerType
 		all := map[string]wire.ConsumerAllocations{m.ServerUUID: to}
 		if len(held.Allocations) > 0 && m.Type != cellwire.MigrationBuild {
 			of := held.ConsumerAllocations
@@ -473,7 +495,9 @@ func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 }
 
 // sayFailed says to its cell that a migration failed which has no destination.
-func (s *Scheduler) sayFailed(ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep) error {
+func (s *Scheduler) sayFailed(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep,
+) error {
 	step.Failed.Created = s.o.Now().UTC()
 	err := s.say(ctx, cell, m, step)
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
@@ -482,8 +506,10 @@ func (s *Scheduler) sayFailed(ctx context.Context, cell apidb.Cell, m cellwire.M
 	if err != nil {
 		return err
 	}
-	s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).Str("from", m.SourceHost).Str("why", step.Failed.Details).
-		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where it is; its fault says why.")
+	s.log(ctx).Warn().Str("server", m.ServerUUID).Str("migration", m.UUID).Str("type", string(m.Type)).
+		Str("from", m.SourceHost).Str("why", step.Failed.Details).
+		Msg("No valid host was found for a server that was to move, or that its host cannot build. It stays where " +
+			"it is; its fault says why.")
 	return nil
 }
 
@@ -494,10 +520,12 @@ func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
 		return nil
 	}
 	before := s.o.Now().Add(-s.o.ConfirmAfter)
-	query := cellwire.MigrationQuery{Status: cellwire.MigrationFinished, ChangedBefore: &before, Limit: cellwire.MaxLimit}
-	old, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
-		return c.Migrations(ctx, query)
-	})
+	query := cellwire.MigrationQuery{Status: cellwire.MigrationFinished,
+		ChangedBefore: &before, Limit: cellwire.MaxLimit}
+	old, err := gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+			return c.Migrations(ctx, query)
+		})
 	if err != nil {
 		return fmt.Errorf("asking cell %s for migrations to confirm: %w", cell.Name, err)
 	}

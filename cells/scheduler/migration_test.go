@@ -80,8 +80,10 @@ func (w *world) action(uuid string) cellwire.Action {
 // is fails unless a server is in these states on a host.
 func (w *world) is(uuid, vm, task string, on *agent) {
 	w.t.Helper()
-	if row := w.row(uuid); row.VMState != vm || row.TaskState != task || row.Host != on.host || row.NodeUUID != on.node {
-		w.t.Errorf("server %s is %s (%s) on %s, want %s (%s) on %s; %+v", uuid, row.VMState, row.TaskState, row.Host, vm, task, on.host, row.Fault)
+	if row := w.row(uuid); row.VMState != vm || row.TaskState != task ||
+		row.Host != on.host || row.NodeUUID != on.node {
+		w.t.Errorf("server %s is %s (%s) on %s, want %s (%s) on %s; %+v",
+			uuid, row.VMState, row.TaskState, row.Host, vm, task, on.host, row.Fault)
 	}
 }
 
@@ -168,7 +170,8 @@ func TestEvacuationWithoutHost(t *testing.T) {
 	w.is(uuid, cellwire.VMError, "", from)
 	w.holds(map[string]*agent{uuid: from})
 	row := w.row(uuid)
-	if row.Fault == nil || !strings.Contains(row.Fault.Message, "No valid host") || !strings.Contains(row.Fault.Details, "in another cell") {
+	if row.Fault == nil || !strings.Contains(row.Fault.Message, "No valid host") ||
+		!strings.Contains(row.Fault.Details, "in another cell") {
 		t.Errorf("the fault is %+v", row.Fault)
 	}
 	if last := w.action(uuid); !last.Failed || last.FinishedAt == nil {
@@ -252,7 +255,8 @@ func coldMigration(t *testing.T, made func(*testing.T) *world) {
 			}
 			w.is(uuid, cellwire.VMActive, "", at)
 			w.holds(map[string]*agent{uuid: at})
-			if last := w.action(uuid); last.FinishedAt == nil || last.Failed || (last.Name == cellwire.ActionConfirm) != stays {
+			if last := w.action(uuid); last.FinishedAt == nil || last.Failed ||
+				(last.Name == cellwire.ActionConfirm) != stays {
 				t.Errorf("the action is %+v", last)
 			}
 			if !at.guests[uuid] {
@@ -413,7 +417,8 @@ func deleteWhileItMoves(t *testing.T, kind cellwire.MigrationType, stage int, de
 	case "home":
 		w.dies(w.host(uuid))
 	}
-	if err := w.delete(uuid, true); !cellclient.IsConflict(err) && len(w.open(uuid)) > 0 && w.row(uuid).VMState != cellwire.VMSoftDeleted &&
+	if err := w.delete(uuid, true); !cellclient.IsConflict(err) && len(w.open(uuid)) > 0 &&
+		w.row(uuid).VMState != cellwire.VMSoftDeleted &&
 		w.row(uuid).TaskState != cellwire.TaskSoftDeleting {
 		t.Errorf("deleting it softly while it moves: %v", err)
 	}
@@ -434,7 +439,8 @@ func TestHostsWithoutTheAbility(t *testing.T) {
 	w := begin(t, []int{2})
 	uuid, from := w.placed()
 	unable := func(a *agent) {
-		_, err := a.cell.Report(ctx, a.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
+		_, err := a.cell.Report(ctx, a.host,
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: a.node, Name: a.host}}})
 		check(t, err)
 	}
 	unable(from)
@@ -491,12 +497,14 @@ func TestMigrationToAHostThatStarts(t *testing.T) {
 	}
 	report := func(starting bool) {
 		t.Helper()
-		testproc.Try(to.cell.Report(ctx, to.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}, Starting: starting})).Or(t)
+		testproc.Try(to.cell.Report(ctx, to.host,
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}, Starting: starting})).Or(t)
 	}
 	report(false)
 	w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
 	w.moves()
-	if row := w.row(uuid); row.Fault == nil || !strings.Contains(row.Fault.Details, "1 not reported by their hosts now") {
+	if row := w.row(uuid); row.Fault == nil ||
+		!strings.Contains(row.Fault.Details, "1 not reported by their hosts now") {
 		t.Fatalf("to a host that reports no node: %+v", row.Fault)
 	}
 	to.beat()

@@ -36,7 +36,8 @@ const mirrorTries = 5
 // log says so, and a round of [Scheduler.Run] does it. It costs two requests for each node of the
 // host.
 func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mirrorWait) // the change is made: a client that goes does not undo it
+	// the change is made: a client that goes does not undo it
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mirrorWait)
 	defer cancel()
 	nodes, err := s.o.Store.Nodes(ctx)
 	for _, node := range nodes {
@@ -46,7 +47,8 @@ func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
 	}
 	if err != nil {
 		s.o.Logger.Warn().Err(err).Str("host", host).
-			Msg("Could not write the aggregates of a host to Placement. Servers may be refused there until the next round writes them.")
+			Msg("Could not write the aggregates of a host to Placement. Servers may be refused there until the next " +
+				"round writes them.")
 	}
 }
 
@@ -68,7 +70,8 @@ func (s *Scheduler) mirrorNode(ctx context.Context, node apidb.Node) error {
 		if ours, err = s.o.Store.HostAggregates(ctx, node.Host); err != nil {
 			break
 		}
-		wanted := slices.DeleteFunc(slices.Clone(is.Aggregates), func(uuid string) bool { return slices.Contains(ours.Out, uuid) })
+		wanted := slices.DeleteFunc(slices.Clone(is.Aggregates),
+			func(uuid string) bool { return slices.Contains(ours.Out, uuid) })
 		for _, uuid := range ours.In {
 			if !slices.Contains(wanted, uuid) {
 				wanted = append(wanted, uuid)
@@ -89,7 +92,8 @@ func (s *Scheduler) mirrorNode(ctx context.Context, node apidb.Node) error {
 }
 
 func sameSet(a, b []string) bool {
-	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
+	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))),
+		slices.Compact(slices.Sorted(slices.Values(b))))
 }
 
 // mirrorAndLog does one round, and logs the first failure in a row.
@@ -99,7 +103,9 @@ func (s *Scheduler) mirrorAndLog(ctx context.Context) {
 	case err == nil && s.mirrorFails.Swap(false):
 		s.o.Logger.Info().Msg("The host aggregates are in Placement again as they should be.")
 	case err != nil && !s.mirrorFails.Swap(true):
-		s.o.Logger.Warn().Err(err).Msg("Could not compare the host aggregates with those in Placement. Servers may be refused where they should fit. Retrying.")
+		s.o.Logger.Warn().Err(err).
+			Msg("Could not compare the host aggregates with those in Placement. Servers may be refused where they " +
+				"should fit. Retrying.")
 	}
 }
 

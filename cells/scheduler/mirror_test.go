@@ -53,12 +53,14 @@ func TestMirror(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2, 1})
 	one, two, far := w.sites[1].agents[0], w.sites[1].agents[1], w.sites[2].agents[0]
-	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
+	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates",
+		map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
 	a := w.aggregate("a", nil, one.host, far.host)
 	b := w.aggregate("b", nil, one.host)
 	w.plink.counted()
 	w.scheduler.MirrorHost(ctx, one.host)
-	diff(t, map[string]int{"GET /resource_providers/{uuid}/aggregates": 1, "PUT /resource_providers/{uuid}/aggregates": 1}, w.plink.counted())
+	diff(t, map[string]int{"GET /resource_providers/{uuid}/aggregates": 1,
+		"PUT /resource_providers/{uuid}/aggregates": 1}, w.plink.counted())
 	diff(t, sortedList(foreignAggregate, a.UUID, b.UUID), w.mirrored(one))
 	diff(t, []string{}, w.mirrored(far))
 	w.scheduler.MirrorHost(ctx, one.host)
@@ -68,7 +70,8 @@ func TestMirror(t *testing.T) {
 
 	// What is left, and nothing else.
 	w.must(w.scheduler.Mirror(ctx))
-	diff(t, map[string]int{"GET /resource_providers": 2, "GET /resource_providers/{uuid}/aggregates": 1, "PUT /resource_providers/{uuid}/aggregates": 1}, w.plink.counted())
+	diff(t, map[string]int{"GET /resource_providers": 2, "GET /resource_providers/{uuid}/aggregates": 1,
+		"PUT /resource_providers/{uuid}/aggregates": 1}, w.plink.counted())
 	diff(t, sortedList(a.UUID), w.mirrored(far))
 	w.must(w.scheduler.Mirror(ctx))
 	diff(t, map[string]int{"GET /resource_providers": 2}, w.plink.counted())
@@ -110,7 +113,8 @@ func TestMirrorAfterAnOutage(t *testing.T) {
 	w.scheduler.MirrorAndLog(ctx)
 	w.scheduler.MirrorAndLog(ctx)
 	diff(t, sortedList(a.UUID), w.mirrored(one))
-	for _, said := range []string{"Could not write the aggregates of a host", "Could not compare the host aggregates", "are in Placement again"} {
+	for _, said := range []string{"Could not write the aggregates of a host",
+		"Could not compare the host aggregates", "are in Placement again"} {
 		if n := strings.Count(w.logged(), said); n != 1 {
 			t.Errorf("%q is logged %d times: %s", said, n, w.logged())
 		}
@@ -129,7 +133,8 @@ func TestMirrorBesideOthers(t *testing.T) {
 			w.plink.set(up)
 			w.hostsOf(a)
 			w.hostsOf(b, one.host)
-			w.ask("PUT", "/resource_providers/"+one.node+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
+			w.ask("PUT", "/resource_providers/"+one.node+"/aggregates",
+				map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
 		}
 		return up
 	})
@@ -178,43 +183,76 @@ func TestAggregatesSayWhere(t *testing.T) {
 		why     string   // of the log
 		fault   string   // its details have it
 	}{
-		"a zone":                             {first: meta{"availability_zone": "z"}, change: inZone("z"), want: all[:1]},
-		"a zone, by itself":                  {options: scheduler.AggregateOptions{LocalZones: true}, first: meta{"availability_zone": "z"}, change: inZone("z"), want: all[:1]},
-		"the default zone":                   {first: meta{"availability_zone": "z"}, change: inZone("nova"), want: all[1:]},
-		"the default zone, by itself":        {options: scheduler.AggregateOptions{LocalZones: true}, first: meta{"availability_zone": "z"}, change: inZone("nova"), want: all[1:]},
-		"the default zone by name":           {first: meta{"availability_zone": "nova"}, change: inZone("nova"), want: all},
-		"no zone":                            {first: meta{"availability_zone": "z"}, want: all},
-		"a zone without hosts":               {first: meta{"availability_zone": "z"}, change: inZone("y"), why: "other_zone"},
-		"a tenant's":                         {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"filter_tenant_id": "p"}, want: all[:1]},
-		"a tenant's by a longer name":        {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"filter_tenant_id:7": "p"}, want: all[:1]},
-		"no tenant's":                        {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"filter_tenant_id": "p"}, change: of("q"), want: all},
-		"no tenant's, and one required":      {options: scheduler.AggregateOptions{LimitTenants: true, RequireTenants: true}, first: meta{"filter_tenant_id": "p"}, change: of("q")},
-		"a tenant's, not asked for":          {options: scheduler.AggregateOptions{RequireTenants: true}, first: meta{"filter_tenant_id": "p"}, change: of("q"), want: all},
-		"isolated":                           {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all[1:]},
-		"isolated by several":                {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "required", "trait:CUSTOM_A": "required"}, change: avx, want: all[1:]},
-		"isolated, with the trait":           {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "required"}, change: avx, want: all},
-		"isolated, not asked for":            {first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all},
-		"isolated by another value":          {options: scheduler.AggregateOptions{Isolate: true}, first: meta{"trait:HW_CPU_X86_AVX": "forbidden"}, want: all},
-		"reserved, by the reservation":       {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all[:1]},
-		"reserved, by none":                  {options: reserve, first: meta{"reservation:r1": "x"}, want: all[1:]},
-		"reserved, by another namespace":     {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("acme:r1"), want: all[1:]},
-		"reserved, by a typo":                {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("reservation:r"), fault: "The extra spec reservation:r of the flavor requires a host aggregate with metadata of that name"},
-		"reserved twice, by both":            {options: reserve, first: meta{"reservation:r1": "x", "reservation:r2": "y"}, change: specs("reservation:r1", "reservation:r2"), want: all[:1]},
-		"reserved, by it and another":        {options: reserve, first: meta{"reservation:r1": "x"}, change: specs("reservation:r1", "reservation:r3"), fault: "The extra spec reservation:r3 of the flavor"},
-		"reserved, in another zone":          {options: reserve, first: meta{"reservation:r1": "x", "availability_zone": "z"}, change: both(inZone("nova"), specs("reservation:r1")), why: "other_zone"},
-		"reserved, in its zone":              {options: reserve, first: meta{"reservation:r1": "x", "availability_zone": "z"}, change: both(inZone("z"), specs("reservation:r1")), want: all[:1]},
-		"required alone, by it":              {options: scheduler.AggregateOptions{RequiredMembers: prefix}, first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all[:1]},
-		"required alone, by none":            {options: scheduler.AggregateOptions{RequiredMembers: prefix}, first: meta{"reservation:r1": "x"}, want: all},
-		"forbidden alone, by any":            {options: scheduler.AggregateOptions{ForbiddenMembers: prefix}, first: meta{"reservation:r1": "x"}, change: specs("reservation:r9"), want: all},
-		"forbidden alone, by none":           {options: scheduler.AggregateOptions{ForbiddenMembers: prefix}, first: meta{"reservation:r1": "x"}, want: all[1:]},
-		"not reserved, for nothing says so":  {first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all},
-		"a zone, and another tenant's there": {options: scheduler.AggregateOptions{LimitTenants: true}, first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
+		"a zone": {first: meta{"availability_zone": "z"},
+			change: inZone("z"), want: all[:1]},
+		"a zone, by itself": {options: scheduler.AggregateOptions{LocalZones: true},
+			first: meta{"availability_zone": "z"}, change: inZone("z"), want: all[:1]},
+		"the default zone": {first: meta{"availability_zone": "z"},
+			change: inZone("nova"), want: all[1:]},
+		"the default zone, by itself": {options: scheduler.AggregateOptions{LocalZones: true},
+			first: meta{"availability_zone": "z"}, change: inZone("nova"), want: all[1:]},
+		"the default zone by name": {first: meta{"availability_zone": "nova"},
+			change: inZone("nova"), want: all},
+		"no zone": {first: meta{"availability_zone": "z"}, want: all},
+		"a zone without hosts": {first: meta{"availability_zone": "z"},
+			change: inZone("y"), why: "other_zone"},
+		"a tenant's": {options: scheduler.AggregateOptions{LimitTenants: true},
+			first: meta{"filter_tenant_id": "p"}, want: all[:1]},
+		"a tenant's by a longer name": {options: scheduler.AggregateOptions{LimitTenants: true},
+			first: meta{"filter_tenant_id:7": "p"}, want: all[:1]},
+		"no tenant's": {options: scheduler.AggregateOptions{LimitTenants: true},
+			first: meta{"filter_tenant_id": "p"}, change: of("q"), want: all},
+		"no tenant's, and one required": {options: scheduler.AggregateOptions{LimitTenants: true,
+			RequireTenants: true}, first: meta{"filter_tenant_id": "p"}, change: of("q")},
+		"a tenant's, not asked for": {options: scheduler.AggregateOptions{RequireTenants: true},
+			first: meta{"filter_tenant_id": "p"}, change: of("q"), want: all},
+		"isolated": {options: scheduler.AggregateOptions{Isolate: true},
+			first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all[1:]},
+		"isolated by several": {options: scheduler.AggregateOptions{Isolate: true},
+			first: meta{"trait:HW_CPU_X86_AVX": "required", "trait:CUSTOM_A": "required"}, change: avx, want: all[1:]},
+		"isolated, with the trait": {options: scheduler.AggregateOptions{Isolate: true},
+			first: meta{"trait:HW_CPU_X86_AVX": "required"}, change: avx, want: all},
+		"isolated, not asked for": {first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all},
+		"isolated by another value": {options: scheduler.AggregateOptions{Isolate: true},
+			first: meta{"trait:HW_CPU_X86_AVX": "forbidden"}, want: all},
+		"reserved, by the reservation": {options: reserve, first: meta{"reservation:r1": "x"},
+			change: specs("reservation:r1"), want: all[:1]},
+		"reserved, by none": {options: reserve, first: meta{"reservation:r1": "x"}, want: all[1:]},
+		"reserved, by another namespace": {options: reserve, first: meta{"reservation:r1": "x"},
+			change: specs("acme:r1"), want: all[1:]},
+		"reserved, by a typo": {options: reserve, first: meta{"reservation:r1": "x"},
+			change: specs("reservation:r"),
+			fault:  "The extra spec reservation:r of the flavor requires a host aggregate with metadata of that name"},
+		"reserved twice, by both": {options: reserve,
+			first:  meta{"reservation:r1": "x", "reservation:r2": "y"},
+			change: specs("reservation:r1", "reservation:r2"), want: all[:1]},
+		"reserved, by it and another": {options: reserve, first: meta{"reservation:r1": "x"},
+			change: specs("reservation:r1", "reservation:r3"), fault: "The extra spec reservation:r3 of the flavor"},
+		"reserved, in another zone": {options: reserve,
+			first:  meta{"reservation:r1": "x", "availability_zone": "z"},
+			change: both(inZone("nova"), specs("reservation:r1")), why: "other_zone"},
+		"reserved, in its zone": {options: reserve,
+			first:  meta{"reservation:r1": "x", "availability_zone": "z"},
+			change: both(inZone("z"), specs("reservation:r1")), want: all[:1]},
+		"required alone, by it": {options: scheduler.AggregateOptions{RequiredMembers: prefix},
+			first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all[:1]},
+		"required alone, by none": {options: scheduler.AggregateOptions{RequiredMembers: prefix},
+			first: meta{"reservation:r1": "x"}, want: all},
+		"forbidden alone, by any": {options: scheduler.AggregateOptions{ForbiddenMembers: prefix},
+			first: meta{"reservation:r1": "x"}, change: specs("reservation:r9"), want: all},
+		"forbidden alone, by none": {options: scheduler.AggregateOptions{ForbiddenMembers: prefix},
+			first: meta{"reservation:r1": "x"}, want: all[1:]},
+		"not reserved, for nothing says so": {first: meta{"reservation:r1": "x"},
+			change: specs("reservation:r1"), want: all},
+		"a zone, and another tenant's there": {options: scheduler.AggregateOptions{LimitTenants: true},
+			first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates = c.options })
 			for _, a := range w.sites[1].agents {
-				w.ask("PUT", "/resource_providers/"+a.node+"/traits", map[string]any{"resource_provider_generation": 1, "traits": []string{"HW_CPU_X86_AVX"}}, nil)
+				w.ask("PUT", "/resource_providers/"+a.node+"/traits",
+					map[string]any{"resource_provider_generation": 1, "traits": []string{"HW_CPU_X86_AVX"}}, nil)
 			}
 			w.aggregate("first", c.first, all[0])
 			w.must(w.scheduler.Mirror(ctx))
@@ -308,7 +346,8 @@ func TestAggregatesBeforeTheMirror(t *testing.T) {
 	if row := w.row(first); row.Host != one.host || row.Zone != "z" {
 		t.Errorf("it is on %q in %q: %+v", row.Host, row.Zone, row.Fault)
 	}
-	if row := w.row(second); row.Host != "" || row.Fault == nil || !strings.Contains(row.Fault.Details, "not in the host aggregates for this project and flavor") {
+	if row := w.row(second); row.Host != "" || row.Fault == nil ||
+		!strings.Contains(row.Fault.Details, "not in the host aggregates for this project and flavor") {
 		t.Errorf("it is on %q: %+v", row.Host, row.Fault)
 	}
 	// Nor what Placement still has.
@@ -327,7 +366,8 @@ func TestMirrorOfUnmappedHosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{2})
 	one, two := w.sites[1].agents[0], w.sites[1].agents[1]
-	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
+	w.ask("PUT", "/resource_providers/"+one.node+"/aggregates",
+		map[string]any{"resource_provider_generation": 1, "aggregates": []string{foreignAggregate}}, nil)
 	a, b := w.aggregate("a", nil, one.host, two.host), w.aggregate("b", nil, one.host)
 	w.must(w.scheduler.Mirror(ctx))
 	diff(t, sortedList(foreignAggregate, a.UUID, b.UUID), w.mirrored(one))
@@ -348,7 +388,8 @@ func TestMirrorOfUnmappedHosts(t *testing.T) {
 
 	// Unmapped and mapped again before a round.
 	w.must(w.store.DeleteHost(ctx, two.host))
-	w.must(w.store.MapNodes(ctx, []apidb.Node{{UUID: two.node, Name: two.host, Host: two.host, CellUUID: w.sites[1].cell.UUID}}))
+	w.must(w.store.MapNodes(ctx,
+		[]apidb.Node{{UUID: two.node, Name: two.host, Host: two.host, CellUUID: w.sites[1].cell.UUID}}))
 	w.hostsOf(a, two.host)
 	if left, err := w.store.UnmappedNodes(ctx); err != nil || len(left) != 0 {
 		t.Errorf("%+v, %v", left, err)

@@ -21,7 +21,8 @@ import (
 // modelled gives a host NUMA cells, or capacity on its root, in Placement and in a model.
 func (w *world) modelled(a *agent, cells int) *numaHost {
 	w.t.Helper()
-	h := &numaHost{root: &numaProvider{uuid: a.node, free: map[string]int64{"DISK_GB": 100}}, providers: map[string]*numaProvider{}}
+	h := &numaHost{root: &numaProvider{uuid: a.node, free: map[string]int64{"DISK_GB": 100}},
+		providers: map[string]*numaProvider{}}
 	h.providers[a.node] = h.root
 	if cells == 0 {
 		maps.Copy(h.root.free, map[string]int64{"VCPU": 24, "MEMORY_MB": 12288})
@@ -55,9 +56,11 @@ func sizes() []wish {
 		of(wish{policy: extraspecs.AffinityLegacy, nodes: 1}, 3, 1536, nodes, "1"),
 		of(wish{policy: extraspecs.AffinityLegacy, nodes: 2}, 4, 2048, nodes, "2"),
 		of(wish{policy: extraspecs.AffinityLegacy, nodes: 2, assigned: []guestPart{{1, 512}, {3, 1024}}}, 4, 1536,
-			nodes, "2", "hw:numa_cpus.0", "0", "hw:numa_cpus.1", "1-3", "hw:numa_mem.0", "512", "hw:numa_mem.1", "1024"),
+			nodes, "2", "hw:numa_cpus.0", "0", "hw:numa_cpus.1", "1-3", "hw:numa_mem.0",
+			"512", "hw:numa_mem.1", "1024"),
 		of(wish{policy: extraspecs.AffinityRequired, devices: 1}, 2, 1024, gpu, "1", policy, "required"),
-		of(wish{policy: extraspecs.AffinityRequired, devices: 2, nodes: 2}, 2, 1024, gpu, "2", policy, "required", nodes, "2"),
+		of(wish{policy: extraspecs.AffinityRequired, devices: 2, nodes: 2}, 2, 1024, gpu,
+			"2", policy, "required", nodes, "2"),
 		of(wish{policy: extraspecs.AffinityLegacy, devices: 1}, 1, 512, gpu, "1"),
 		of(wish{policy: extraspecs.AffinityPreferred, devices: 1}, 2, 512, gpu, "1", policy, "preferred"),
 		of(wish{policy: extraspecs.AffinityLegacy, nodes: 1}, 25, 512, nodes, "1"),
@@ -91,7 +94,8 @@ func (g *modelledGuests) boot(want wish) {
 	held := testproc.Try(g.w.client.Allocations(ctx, uuid)).Or(g.w.t)
 	if refused := row.VMState == cellwire.VMError; refused || possible == nil {
 		if !refused || possible != nil || len(held.Allocations) > 0 {
-			g.t.Fatalf("%+v is %s and holds %v; what fits is %v; its fault: %+v", want.flavor, row.VMState, held.Allocations, possible, row.Fault)
+			g.t.Fatalf("%+v is %s and holds %v; what fits is %v; its fault: %+v",
+				want.flavor, row.VMState, held.Allocations, possible, row.Fault)
 		}
 		g.outcome["refused"]++
 		return
@@ -180,7 +184,8 @@ func TestGuestsOfAllSizes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := newWorld(t, files(t, dbservers.Memory(t)), []int{10, 10}, nil)
 	t.Cleanup(w.close)
-	g := &modelledGuests{t: t, w: w, hosts: map[string]*numaHost{}, names: map[string]string{}, held: map[string]wire.ProviderResources{}, outcome: map[string]int{}}
+	g := &modelledGuests{t: t, w: w, hosts: map[string]*numaHost{}, names: map[string]string{},
+		held: map[string]wire.ProviderResources{}, outcome: map[string]int{}}
 	for i, a := range w.all() {
 		cells := 2
 		if i%5 >= 3 {

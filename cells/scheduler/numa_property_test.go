@@ -45,7 +45,8 @@ func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
 	serial := n * 100
 	h := &numaHost{providers: map[string]*numaProvider{}}
 	add := func(parent *numaProvider, free map[string]int64, traits ...string) *numaProvider {
-		p := &numaProvider{uuid: providerUUID(serial), free: free, cell: slices.Contains(traits, scheduler.TraitNUMARoot)}
+		p := &numaProvider{uuid: providerUUID(serial),
+			free: free, cell: slices.Contains(traits, scheduler.TraitNUMARoot)}
 		body := map[string]any{"uuid": p.uuid, "name": fmt.Sprint("p", serial)}
 		if parent != nil {
 			p.parent, body["parent_provider_uuid"] = parent.uuid, parent.uuid
@@ -57,9 +58,11 @@ func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
 		for class, total := range free {
 			inventories[class] = map[string]any{"total": total, "max_unit": total}
 		}
-		s.put("/resource_providers/"+p.uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
+		s.put("/resource_providers/"+p.uuid+"/inventories",
+			map[string]any{"resource_provider_generation": 0, "inventories": inventories})
 		if len(traits) > 0 {
-			s.put("/resource_providers/"+p.uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
+			s.put("/resource_providers/"+p.uuid+"/traits",
+				map[string]any{"resource_provider_generation": 1, "traits": traits})
 		}
 		h.providers[p.uuid] = p
 		return p
@@ -67,7 +70,8 @@ func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
 	amount := func(what string, most int64) int64 { return rapid.Int64Range(most/4, most).Draw(t, what) }
 	cells := rapid.IntRange(0, 3).Draw(t, "cells")
 	if cells == 0 {
-		h.root = add(nil, map[string]int64{"DISK_GB": 100, "VCPU": amount("VCPU", 8), "PCPU": amount("PCPU", 4), "MEMORY_MB": amount("MEMORY_MB", 8) * 512})
+		h.root = add(nil, map[string]int64{"DISK_GB": 100, "VCPU": amount("VCPU", 8), "PCPU": amount("PCPU", 4),
+			"MEMORY_MB": amount("MEMORY_MB", 8) * 512})
 	} else {
 		h.root = add(nil, map[string]int64{"DISK_GB": 100})
 	}
@@ -75,12 +79,14 @@ func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
 	for range cells {
 		memory := amount("MEMORY_MB", 8) * 512
 		cell := add(h.root, map[string]int64{
-			"VCPU": amount("VCPU", 8), "PCPU": amount("PCPU", 6), "MEMORY_MB": memory, pagesClass: amount("pages", memory/2),
+			"VCPU": amount("VCPU", 8), "PCPU": amount("PCPU", 6), "MEMORY_MB": memory,
+			pagesClass: amount("pages", memory/2),
 		}, scheduler.TraitNUMARoot)
 		h.cells, below = append(h.cells, cell), append(below, cell)
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "devices") {
-		h.devices = append(h.devices, add(rapid.SampledFrom(below).Draw(t, "at"), map[string]int64{gpuClass: 1 + amount("VGPU", 1)}))
+		h.devices = append(h.devices,
+			add(rapid.SampledFrom(below).Draw(t, "at"), map[string]int64{gpuClass: 1 + amount("VGPU", 1)}))
 	}
 	return h
 }
@@ -101,7 +107,8 @@ type guestPart struct{ cpus, memory int64 }
 func drawWish(t *rapid.T) wish {
 	specs := map[string]string{}
 	w := wish{class: "VCPU", policy: extraspecs.AffinityLegacy}
-	f := plugins.Flavor{VCPUs: rapid.Int64Range(1, 6).Draw(t, "vcpus"), MemoryMB: rapid.Int64Range(1, 6).Draw(t, "memory") * 512, RootGB: 1, ExtraSpecs: specs}
+	f := plugins.Flavor{VCPUs: rapid.Int64Range(1, 6).Draw(t, "vcpus"),
+		MemoryMB: rapid.Int64Range(1, 6).Draw(t, "memory") * 512, RootGB: 1, ExtraSpecs: specs}
 	if rapid.IntRange(0, 3).Draw(t, "dedicated") == 0 {
 		w.class, specs["hw:cpu_policy"] = "PCPU", "dedicated"
 	}
@@ -124,9 +131,11 @@ func drawWish(t *rapid.T) wish {
 		specs["hw:numa_nodes"] = strconv.Itoa(w.nodes)
 	}
 	if w.devices = rapid.Int64Range(0, 2).Draw(t, "devices"); w.devices > 0 {
-		w.policy = rapid.SampledFrom([]extraspecs.Affinity{extraspecs.AffinityLegacy, extraspecs.AffinityPreferred, extraspecs.AffinityRequired}).Draw(t, "policy")
+		w.policy = rapid.SampledFrom([]extraspecs.Affinity{extraspecs.AffinityLegacy, extraspecs.AffinityPreferred,
+			extraspecs.AffinityRequired}).Draw(t, "policy")
 		specs["hw:pci_numa_affinity_policy"] = string(w.policy)
-		specs[rapid.SampledFrom([]string{"resources:", "resources_GPU:"}).Draw(t, "group")+gpuClass] = strconv.Itoa(int(w.devices))
+		specs[rapid.SampledFrom([]string{"resources:", "resources_GPU:"}).Draw(t, "group")+gpuClass] =
+			strconv.Itoa(int(w.devices))
 	}
 	w.flavor = cellwire.Flavor{ID: "1", Flavor: f}
 	return w
@@ -161,17 +170,21 @@ func (w wish) fits(h *numaHost, parts []guestPart) bool {
 		return false
 	}
 	if len(h.cells) == 0 {
-		device := w.devices == 0 || slices.ContainsFunc(h.devices, func(d *numaProvider) bool { return d.free[gpuClass] >= w.devices })
-		return device && (w.devices == 0 || w.policy != extraspecs.AffinityRequired) && h.root.free[w.class] >= w.flavor.VCPUs && h.root.free["MEMORY_MB"] >= w.flavor.MemoryMB
+		device := w.devices == 0 || slices.ContainsFunc(h.devices,
+			func(d *numaProvider) bool { return d.free[gpuClass] >= w.devices })
+		return device && (w.devices == 0 || w.policy != extraspecs.AffinityRequired) &&
+			h.root.free[w.class] >= w.flavor.VCPUs && h.root.free["MEMORY_MB"] >= w.flavor.MemoryMB
 	}
 	var place func(used []*numaProvider) bool
 	place = func(used []*numaProvider) bool {
 		if len(used) == len(parts) {
-			return w.devices == 0 || slices.ContainsFunc(h.devices, func(d *numaProvider) bool { return d.free[gpuClass] >= w.devices && w.near(h, d, used) })
+			return w.devices == 0 || slices.ContainsFunc(h.devices,
+				func(d *numaProvider) bool { return d.free[gpuClass] >= w.devices && w.near(h, d, used) })
 		}
 		part := parts[len(used)]
 		return slices.ContainsFunc(h.cells, func(cell *numaProvider) bool {
-			room := !slices.Contains(used, cell) && cell.free[w.class] >= part.cpus && cell.free["MEMORY_MB"] >= part.memory && (!w.pages || cell.free[pagesClass] >= part.memory/2)
+			room := !slices.Contains(used, cell) && cell.free[w.class] >= part.cpus &&
+				cell.free["MEMORY_MB"] >= part.memory && (!w.pages || cell.free[pagesClass] >= part.memory/2)
 			return room && place(append(slices.Clone(used), cell))
 		})
 	}
@@ -269,7 +282,8 @@ func TestNUMAProperties(t *testing.T) {
 				}
 			}
 			c := rapid.SampledFrom(found).Draw(rt, "candidate")
-			check(t, client.Claim(t.Context(), cellwire.Server{UUID: providerUUID(90000 + n), ProjectID: "p", UserID: "u"}, nil, c))
+			check(t, client.Claim(t.Context(),
+				cellwire.Server{UUID: providerUUID(90000 + n), ProjectID: "p", UserID: "u"}, nil, c))
 			switch cells := w.take(rt, byRoot[c.Root], c.Allocations); {
 			case cells == 0:
 				outcome["flat"]++

@@ -36,8 +36,10 @@ func (w *world) nestOf(a *agent, cells int, ofCell, ofGPU map[string]int64) []st
 	var out []string
 	for i := range cells {
 		cell, gpu := childUUID(a.node, 2*i+1), childUUID(a.node, 2*i+2)
-		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": cell, "name": fmt.Sprintf("%s_numa_%d", a.host, i), "parent_provider_uuid": a.node}, nil)
-		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": gpu, "name": fmt.Sprintf("%s_gpu_%d", a.host, i), "parent_provider_uuid": cell}, nil)
+		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": cell,
+			"name": fmt.Sprintf("%s_numa_%d", a.host, i), "parent_provider_uuid": a.node}, nil)
+		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": gpu,
+			"name": fmt.Sprintf("%s_gpu_%d", a.host, i), "parent_provider_uuid": cell}, nil)
 		w.stock(cell, ofCell, scheduler.TraitNUMARoot)
 		w.stock(gpu, ofGPU)
 		out = append(out, cell)
@@ -59,9 +61,11 @@ func (w *world) stock(uuid string, inventory map[string]int64, traits ...string)
 	for class, total := range inventory {
 		inventories[class] = map[string]int64{"total": total, "max_unit": total}
 	}
-	w.ask(http.MethodPut, "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": generation(), "inventories": inventories}, nil)
+	w.ask(http.MethodPut, "/resource_providers/"+uuid+"/inventories",
+		map[string]any{"resource_provider_generation": generation(), "inventories": inventories}, nil)
 	if len(traits) > 0 {
-		w.ask(http.MethodPut, "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": generation(), "traits": traits}, nil)
+		w.ask(http.MethodPut, "/resource_providers/"+
+			uuid+"/traits", map[string]any{"resource_provider_generation": generation(), "traits": traits}, nil)
 	}
 }
 
@@ -106,7 +110,8 @@ func TestOneCell(t *testing.T) {
 		uuid := w.created(sized(1, 700))
 		w.schedule()
 		got := w.held(uuid, cells)
-		if cell, is := strings.CutSuffix(got, ":VCPU:1"); !is || !strings.HasPrefix(got, got[:1]+":MEMORY_MB:700 "+got[:1]+":") {
+		if cell, is := strings.CutSuffix(got, ":VCPU:1"); !is ||
+			!strings.HasPrefix(got, got[:1]+":MEMORY_MB:700 "+got[:1]+":") {
 			t.Errorf("guest %d holds %s (%s)", i, got, cell)
 		}
 		in[got[:1]] = true
@@ -123,11 +128,14 @@ func TestOneCell(t *testing.T) {
 	w.schedule()
 	row := w.row(uuid)
 	if row.VMState != cellwire.VMError || row.Fault == nil || !strings.Contains(row.Fault.Details,
-		"On hosts with NUMA cells all processors and memory were asked for in 1 cell, and the guest cannot be divided further.") {
+		"On hosts with NUMA cells all processors and memory were asked for in 1 cell, and the guest cannot be "+
+			"divided further.") {
 		t.Fatalf("%+v, %+v", row, row.Fault)
 	}
 	// The queries in it can be pasted.
-	queries := regexp.MustCompile(`What (hosts [^,]*) lack, the bundled Placement says: compute-agent placement explain '([^']*)'\.`).FindAllStringSubmatch(row.Fault.Details, -1)
+	queries := regexp.MustCompile(
+		`What (hosts [^,]*) lack, the bundled Placement says: compute-agent placement explain '([^']*)'\.`).
+		FindAllStringSubmatch(row.Fault.Details, -1)
 	var kinds []string
 	for _, q := range queries {
 		var answer struct{ Verdict string }
@@ -160,7 +168,8 @@ func TestRequestsForCells(t *testing.T) {
 	w.pass(time.Minute)
 	w.beat()
 	flat = append(flat, boot(sized(1, 512), 1, 1))
-	if row := w.row(boot(sized(1, 128, "resources:VGPU", "1", "hw:pci_numa_affinity_policy", "required"), 0, 0)); row.Fault == nil ||
+	if row := w.row(boot(sized(1, 128, "resources:VGPU", "1", "hw:pci_numa_affinity_policy", "required"), 0,
+		0)); row.Fault == nil ||
 		!strings.Contains(row.Fault.Details, "no resource provider has the trait HW_NUMA_ROOT") {
 		t.Errorf("%+v", row.Fault)
 	}
@@ -173,13 +182,16 @@ func TestRequestsForCells(t *testing.T) {
 	w.beat()
 	boot(sized(1, 128), 2, 1)
 	boot(sized(1, 128, "resources:MEMORY_MB", "0", "resources:VCPU", "0"), 1, 0) // it asks for nothing that cells have
-	boot(sized(4, 5000), 4, 0)                                                   // in one cell, two, and four; and without cells
+	// in one cell, two, and four; and without cells
+	boot(sized(4, 5000), 4, 0)
 	uuid := boot(sized(1, 128, "resources:VGPU", "1"), 2, 0)
-	if got := w.held(uuid, cells); !slices.Contains([]string{"0:MEMORY_MB:128 0:VCPU:1 0:VGPU:1", "1:MEMORY_MB:128 1:VCPU:1 1:VGPU:1"}, got) {
+	if got := w.held(uuid, cells); !slices.Contains(
+		[]string{"0:MEMORY_MB:128 0:VCPU:1 0:VGPU:1", "1:MEMORY_MB:128 1:VCPU:1 1:VGPU:1"}, got) {
 		t.Errorf("it holds %s", got)
 	}
 	forced := w.sites[1].agents[1]
-	if row := w.row(boot(func(r *scheduler.CreateRequest) { sized(1, 128)(r); r.ForcedHost = forced.host }, 2, 0)); row.Host != forced.host {
+	if row := w.row(boot(func(r *scheduler.CreateRequest) { sized(1, 128)(r); r.ForcedHost = forced.host }, 2,
+		0)); row.Host != forced.host {
 		t.Errorf("%+v", row)
 	}
 }
@@ -225,19 +237,26 @@ func TestRealPlacementTakesCells(t *testing.T) {
 	}
 	gpu := childUUID(cells[0], 4) // of cell 1
 	w.ask(http.MethodGet, "/resource_providers/"+gpu+"/traits", nil, &generation)
-	w.ask(http.MethodPut, "/resource_providers/"+gpu+"/traits", map[string]any{"resource_provider_generation": generation.Generation, "traits": []string{"CUSTOM_GPU"}}, nil)
+	w.ask(http.MethodPut, "/resource_providers/"+
+		gpu+"/traits", map[string]any{"resource_provider_generation": generation.Generation,
+		"traits": []string{"CUSTOM_GPU"}}, nil)
 	for _, c := range []struct {
 		change func(*scheduler.CreateRequest)
 		want   string // "": refused
 	}{
 		{sized(1, 100, "resources:VGPU", "1", "trait:CUSTOM_GPU", "required"), "1:MEMORY_MB:100 1:VCPU:1 1:VGPU:1"},
 		{sized(1, 100, "resources_G:VGPU", "1", "trait_G:CUSTOM_GPU", "required"), "1:MEMORY_MB:100 1:VCPU:1 1:VGPU:1"},
-		{sized(1, 100, "resources_G:VGPU", "1", "trait_G:CUSTOM_GPU", "forbidden", "hw:pci_numa_affinity_policy", "required"), "0:MEMORY_MB:100 0:VCPU:1 0:VGPU:1"},
-		{sized(4, 200, "resources_G:VGPU", "1", "resources_H:VGPU", "1", "group_policy", "isolate", "hw:numa_nodes", "2"), "0:MEMORY_MB:100 0:VCPU:2 0:VGPU:1 1:MEMORY_MB:100 1:VCPU:2 1:VGPU:1"},
-		{sized(4, 200, "resources_G:VGPU", "1", "same_subtree:a", "_G,_NUMA1", "trait_G:CUSTOM_GPU", "required", "hw:numa_nodes", "2", "hw:numa_cpus.0", "0-2", "hw:numa_cpus.1", "3",
-			"hw:numa_mem.0", "50", "hw:numa_mem.1", "150"), "0:MEMORY_MB:50 0:VCPU:3 1:MEMORY_MB:150 1:VCPU:1 1:VGPU:1"},
+		{sized(1, 100, "resources_G:VGPU", "1", "trait_G:CUSTOM_GPU", "forbidden", "hw:pci_numa_affinity_policy",
+			"required"), "0:MEMORY_MB:100 0:VCPU:1 0:VGPU:1"},
+		{sized(4, 200, "resources_G:VGPU", "1", "resources_H:VGPU", "1", "group_policy", "isolate", "hw:numa_nodes",
+			"2"), "0:MEMORY_MB:100 0:VCPU:2 0:VGPU:1 1:MEMORY_MB:100 1:VCPU:2 1:VGPU:1"},
+		{sized(4, 200, "resources_G:VGPU", "1", "same_subtree:a", "_G,_NUMA1", "trait_G:CUSTOM_GPU", "required",
+			"hw:numa_nodes", "2", "hw:numa_cpus.0", "0-2", "hw:numa_cpus.1", "3",
+			"hw:numa_mem.0", "50", "hw:numa_mem.1", "150"),
+			"0:MEMORY_MB:50 0:VCPU:3 1:MEMORY_MB:150 1:VCPU:1 1:VGPU:1"},
 		{sized(6, 1200), "0:MEMORY_MB:600 0:VCPU:3 1:MEMORY_MB:600 1:VCPU:3"},
-		{sized(1, 100, "resources:VGPU", "2", "trait:CUSTOM_GPU", "required", "hw:pci_numa_affinity_policy", "preferred", "hw:mem_page_size", "large"), ""},
+		{sized(1, 100, "resources:VGPU", "2", "trait:CUSTOM_GPU", "required", "hw:pci_numa_affinity_policy",
+			"preferred", "hw:mem_page_size", "large"), ""},
 		{sized(1, 1100, "hw:numa_nodes", "1"), ""},
 		{sized(1, 100, "trait:CUSTOM_GPU", "required", "trait:HW_CPU_X86_AVX", "forbidden"), ""},
 	} {
@@ -259,7 +278,8 @@ func (s *placementRig) cellHosts(n int) {
 	add := func(n, parent int, inventory map[string]int, traits ...string) {
 		s.node(n, inventory, traits...)
 		if parent > 0 {
-			s.put("/resource_providers/"+providerUUID(n), map[string]any{"name": fmt.Sprint("node", n), "parent_provider_uuid": providerUUID(parent)})
+			s.put("/resource_providers/"+providerUUID(n),
+				map[string]any{"name": fmt.Sprint("node", n), "parent_provider_uuid": providerUUID(parent)})
 		}
 	}
 	for host := range n {
@@ -278,7 +298,8 @@ func (s *placementRig) cellHosts(n int) {
 func TestEveryGuestInOneCell(t *testing.T) {
 	dbservers.AboutNoDatabase(t)
 	testproc.Parallel(t, testproc.Light)
-	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1, ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
+	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1,
+		ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
 	fill := func(find func(*scheduler.PlacementClient) ([]scheduler.Candidate, error)) (guests, whole int) {
 		s, c := newPlacementRig(t)
 		s.cellHosts(20)
@@ -288,7 +309,8 @@ func TestEveryGuestInOneCell(t *testing.T) {
 				return guests, whole
 			}
 			guests++
-			check(t, c.Claim(t.Context(), cellwire.Server{UUID: providerUUID(50_000 + guests), ProjectID: "p", UserID: "u"}, nil, found[0]))
+			check(t, c.Claim(t.Context(),
+				cellwire.Server{UUID: providerUUID(50_000 + guests), ProjectID: "p", UserID: "u"}, nil, found[0]))
 			in := map[string]bool{}
 			for provider, classes := range found[0].Allocations {
 				if classes["DISK_GB"] == 0 {

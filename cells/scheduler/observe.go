@@ -31,8 +31,9 @@ type Correction string
 
 // The corrections.
 const (
-	ReleasedHidden  Correction = "hidden_released"   // the row of a server that was placed and not shown
-	DiscardedHidden Correction = "hidden_discarded"  // the row of a server that is placed elsewhere, or nowhere any more
+	ReleasedHidden Correction = "hidden_released" // the row of a server that was placed and not shown
+	// the row of a server that is placed elsewhere, or nowhere any more
+	DiscardedHidden Correction = "hidden_discarded"
 	FreedDeleted    Correction = "unfreed"           // the allocations of a server that its cell deleted
 	ClearedClaim    Correction = "claim"             // a claim that no build leads to any more, with its allocations
 	CorrectedQueued Correction = "queued_for_delete" // a mapping that differed from the cell

@@ -32,10 +32,13 @@ func (s *seen) Corrected(c scheduler.Correction) {
 }
 
 // beginObserved begins a world with an observer.
-func beginObserved(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) (*world, *seen) {
+func beginObserved(
+	t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions),
+) (*world, *seen) {
 	t.Helper()
 	s := &seen{builds: map[scheduler.Outcome]int{}, corrections: map[scheduler.Correction]int{}}
-	return begin(t, hosts, append(options, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Observer = s })...), s
+	return begin(t, hosts, append(options,
+		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Observer = s })...), s
 }
 
 // TestBuildsAreCounted: each attempt by how it ended.
@@ -166,7 +169,8 @@ func TestCorrectionsAreCounted(t *testing.T) {
 		w.consistent(map[string]bool{uuid: true})
 	})
 	t.Run("a soft delete that is over", func(t *testing.T) {
-		w, s := beginObserved(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+		w, s := beginObserved(t, []int{1},
+			func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 		uuid := w.created()
 		w.schedule()
 		w.work()

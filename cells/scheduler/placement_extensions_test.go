@@ -26,7 +26,8 @@ func groupedRequest(t *testing.T, specs map[string]string) scheduler.CandidateRe
 	t.Helper()
 	all := map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}
 	maps.Copy(all, specs)
-	r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}})
+	r, err := scheduler.NewCandidateRequest(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}})
 	check(t, err)
 	return r
 }
@@ -34,7 +35,9 @@ func groupedRequest(t *testing.T, specs map[string]string) scheduler.CandidateRe
 func isPolicyRefusal(err error) bool {
 	var unfit *scheduler.InvalidError
 	return errors.As(err, &unfit) &&
-		unfit.Message == "The flavor has 2 groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: isolate or none."
+		unfit.Message ==
+			"The flavor has 2 groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: "+
+				"isolate or none."
 }
 
 // asked is what a request for candidates asks for: the microversion, and the extensions.
@@ -44,11 +47,14 @@ func asked(r *http.Request) string {
 
 // The bodies that a Placement answers with.
 const (
-	oneCandidate = `{"allocation_requests":[{"allocations":{"00000000-0000-4000-8000-000000000001":{"resources":{"VCPU":1}}},` +
+	oneCandidate = `{"allocation_requests":[{"allocations":{"00000000-0000-4000-8000-000000000001":{"resources":` +
+		`{"VCPU":1}}},` +
 		`"mappings":{"1":["00000000-0000-4000-8000-000000000001"]}}],"provider_summaries":{}}`
 	noPolicy = `{"errors":[{"status":400,"code":"placement.query.missing_value",` +
-		`"detail":"The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter."}]}`
-	tooNew = `{"errors":[{"status":406,"detail":"Unacceptable version header: 1.39","max_version":"1.38","min_version":"1.0"}]}`
+		`"detail":"The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" ` +
+		`parameter."}]}`
+	tooNew = `{"errors":[{"status":406,"detail":"Unacceptable version header: ` +
+		`1.39","max_version":"1.38","min_version":"1.0"}]}`
 )
 
 const (
@@ -87,20 +93,24 @@ func TestGroupPolicyExtension(t *testing.T) {
 	}{
 		"grants it": {answer: says(200, oneCandidate, "group_policy"), asked: []string{withExtension}, served: true},
 		"grants it with others": {
-			answer: says(200, oneCandidate, "isolate", "root_member_of,GROUP_POLICY"), asked: []string{withExtension}, served: true,
+			answer: says(200, oneCandidate, "isolate", "root_member_of,GROUP_POLICY"),
+			asked:  []string{withExtension}, served: true,
 		},
 		"grants another":          {answer: says(400, noPolicy, "isolate"), asked: []string{withExtension}},
 		"has no extensions":       {answer: says(400, noPolicy), asked: []string{withExtension}},
 		"answers without a grant": {answer: says(200, oneCandidate), asked: []string{withExtension}},
 		"is older":                {answer: until138(says(400, noPolicy)), asked: []string{withExtension, older}},
 		"is older, and grants it to all": {
-			answer: until138(says(200, oneCandidate, "group_policy")), asked: []string{withExtension, older}, served: true,
+			answer: until138(says(200, oneCandidate, "group_policy")),
+			asked:  []string{withExtension, older}, served: true,
 		},
-		"is too old":    {answer: says(406, tooNew), asked: []string{withExtension, older}, err: placementclient.ErrTooOld},
+		"is too old": {answer: says(406, tooNew), asked: []string{withExtension, older},
+			err: placementclient.ErrTooOld},
 		"is down":       {answer: says(503, ""), asked: []string{withExtension}, err: placementclient.ErrUnavailable},
 		"denies access": {answer: says(403, ""), asked: []string{withExtension}, err: placementclient.ErrRefused},
 		"grants it, and does not know a class": {
-			answer: says(400, `{"errors":[{"detail":"no such class"}]}`, "group_policy"), asked: []string{withExtension}, err: placementclient.ErrInvalid,
+			answer: says(400, `{"errors":[{"detail":"no such class"}]}`, "group_policy"),
+			asked:  []string{withExtension}, err: placementclient.ErrInvalid,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +135,8 @@ func TestGroupPolicyExtension(t *testing.T) {
 			// What needs no extension asks for none, and never for a newer microversion.
 			got = nil
 			for _, r := range []scheduler.CandidateRequest{
-				smallRequest(t), groupedRequest(t, map[string]string{"group_policy": "isolate"}), groupedRequest(t, map[string]string{"resources2:MEMORY_MB": "0"}),
+				smallRequest(t), groupedRequest(t, map[string]string{"group_policy": "isolate"}),
+				groupedRequest(t, map[string]string{"resources2:MEMORY_MB": "0"}),
 			} {
 				check(t, client.Check(t.Context(), r))
 				_, _ = client.Candidates(t.Context(), r)
@@ -181,7 +192,8 @@ func TestRootMemberOf(t *testing.T) {
 	a, b, x := providerUUID(51), providerUUID(52), providerUUID(53)
 	form := func(r *http.Request) string {
 		q := r.URL.Query()
-		return asked(r) + " roots " + strings.Join(q["root_member_of"], " ") + " members " + strings.Join(q["member_of"], " ")
+		return asked(r) + " roots " + strings.Join(q["root_member_of"], " ") + " members " +
+			strings.Join(q["member_of"], " ")
 	}
 	request := smallRequest(t)
 	request.OneOf, request.NoneOf = [][]string{{a, b}, {b}}, []string{x}
@@ -215,7 +227,8 @@ func TestRootMemberOf(t *testing.T) {
 	status = 503
 	ask("down", request, placementclient.ErrUnavailable, rooted+" roots "+values+" members ")
 	granted, status = "", 200
-	refused := []string{rooted + " roots " + values + " members ", without + "root_member_of roots " + values + " members ", plain}
+	refused := []string{rooted + " roots " + values + " members ",
+		without + "root_member_of roots " + values + " members ", plain}
 	ask("there is none", request, nil, refused...)
 	for range 99 {
 		ask("that is remembered", request, nil, plain)
@@ -233,7 +246,8 @@ func TestRootMemberOf(t *testing.T) {
 	granted = "group_policy, root_member_of"
 	ask("with another extension", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ")
 	granted = "group_policy"
-	ask("groups alone, without it", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ", withExtension+" roots  members ")
+	ask("groups alone, without it", groups, nil, "placement 1.39 group_policy, root_member_of roots in:"+a+" members ",
+		withExtension+" roots  members ")
 }
 
 // TestPlacesThatForbid: a flavor's group that only forbids is asked for with the extension
@@ -254,9 +268,11 @@ func TestPlacesThatForbid(t *testing.T) {
 		for class, total := range inventory {
 			inventories[class] = map[string]any{"total": total}
 		}
-		s.put("/resource_providers/"+providerUUID(serial)+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
+		s.put("/resource_providers/"+providerUUID(serial)+"/inventories",
+			map[string]any{"resource_provider_generation": 0, "inventories": inventories})
 		if len(traits) > 0 {
-			s.put("/resource_providers/"+providerUUID(serial)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
+			s.put("/resource_providers/"+providerUUID(serial)+"/traits",
+				map[string]any{"resource_provider_generation": 1, "traits": traits})
 		}
 		return serial
 	}
@@ -264,8 +280,10 @@ func TestPlacesThatForbid(t *testing.T) {
 	slow, fast := add(root, nil, "CUSTOM_SLOW"), add(root, nil)
 	add(slow, map[string]int{"VGPU": 1})
 	gpu := add(fast, map[string]int{"VGPU": 1})
-	specs := map[string]string{"resources_GPU:VGPU": "1", "trait_AT:CUSTOM_SLOW": "forbidden", "same_subtree:NEAR": "_AT,_GPU", "group_policy": "none"}
-	r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+	specs := map[string]string{"resources_GPU:VGPU": "1",
+		"trait_AT:CUSTOM_SLOW": "forbidden", "same_subtree:NEAR": "_AT,_GPU", "group_policy": "none"}
+	r, err := scheduler.NewCandidateRequest(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 	check(t, err)
 	var sent []string
 	s.instead = func(r *http.Request) (*http.Response, error) {

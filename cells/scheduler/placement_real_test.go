@@ -41,12 +41,15 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 		"aggregates": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
 			for n := 1; n <= 3; n++ {
 				s.node(n, nodeResources())
-				s.put("/resource_providers/"+providerUUID(n)+"/aggregates", map[string]any{"resource_provider_generation": 1, "aggregates": []string{providerUUID(50 + n)}})
+				s.put("/resource_providers/"+providerUUID(n)+"/aggregates",
+					map[string]any{"resource_provider_generation": 1, "aggregates": []string{providerUUID(50 + n)}})
 			}
 			for range 2 {
 				r := smallRequest(t)
-				r.OneOf, r.NoneOf = [][]string{{providerUUID(51), providerUUID(52)}}, []string{providerUUID(52), providerUUID(53)}
-				if found, err := c.Candidates(t.Context(), r); err != nil || len(found) != 1 || found[0].Root != providerUUID(1) {
+				r.OneOf, r.NoneOf = [][]string{{providerUUID(51), providerUUID(52)}},
+					[]string{providerUUID(52), providerUUID(53)}
+				if found, err := c.Candidates(t.Context(), r); err != nil || len(found) != 1 ||
+					found[0].Root != providerUUID(1) {
 					t.Errorf("%+v, %v", found, err)
 				}
 			}
@@ -69,11 +72,15 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 			s.node(3, nodeResources(), "CUSTOM_FAST", scheduler.TraitDisabled)
 			for _, specs := range []map[string]string{
 				{"trait:CUSTOM_FAST": "required"},
-				{"resources:DISK_GB": "0", "resources1:DISK_GB": "1", "trait1:CUSTOM_FAST": "required", "group_policy": "none"},
-				{"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0", "resources1:VCPU": "1", "resources2:DISK_GB": "1",
+				{"resources:DISK_GB": "0", "resources1:DISK_GB": "1",
+					"trait1:CUSTOM_FAST": "required", "group_policy": "none"},
+				{"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0",
+					"resources1:VCPU": "1", "resources2:DISK_GB": "1",
 					"trait2:CUSTOM_FAST": "required", "group_policy": "none"},
 			} {
-				r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+				r, err := scheduler.NewCandidateRequest(
+					cellwire.Flavor{ID: "1",
+						Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				check(t, err)
 				for _, tree := range []string{"", providerUUID(2)} {
 					r.InTree = tree
@@ -91,10 +98,14 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 				t.Errorf("several groups without group_policy: %v", err)
 			}
 			// An unknown trait or class is the flavor's fault, and not Placement's.
-			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"}, {"resources:CUSTOM_NOBODYS": "1"}} {
-				r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"},
+				{"resources:CUSTOM_NOBODYS": "1"}} {
+				r, err := scheduler.NewCandidateRequest(
+					cellwire.Flavor{ID: "1",
+						Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
 				check(t, err)
-				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
+				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placementclient.ErrInvalid) ||
+					placementclient.Down(err) {
 					t.Errorf("%v: %v", specs, err)
 				}
 			}

@@ -87,11 +87,13 @@ func (s *placementRig) node(n int, inventory map[string]int, traits ...string) {
 	for class, total := range inventory {
 		inventories[class] = map[string]any{"total": total, "max_unit": total}
 	}
-	s.put("/resource_providers/"+providerUUID(n)+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
+	s.put("/resource_providers/"+providerUUID(n)+"/inventories",
+		map[string]any{"resource_provider_generation": 0, "inventories": inventories})
 	if len(traits) == 0 {
 		return
 	}
-	s.put("/resource_providers/"+providerUUID(n)+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
+	s.put("/resource_providers/"+providerUUID(n)+"/traits",
+		map[string]any{"resource_provider_generation": 1, "traits": traits})
 }
 
 var check = testproc.Check
@@ -104,7 +106,9 @@ func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
 	return s, newPlacementClient(t, s)
 }
 
-func newPlacementClient(t testing.TB, transport http.RoundTripper, change ...func(*placementclient.Config)) *scheduler.PlacementClient {
+func newPlacementClient(
+	t testing.TB, transport http.RoundTripper, change ...func(*placementclient.Config),
+) *scheduler.PlacementClient {
 	t.Helper()
 	cfg := placementclient.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://placement/", nil },
@@ -124,7 +128,8 @@ var testConsumer = cellwire.Server{UUID: providerUUID(100), ProjectID: "p", User
 
 func smallRequest(t *testing.T) scheduler.CandidateRequest {
 	t.Helper()
-	r, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
+	r, err := scheduler.NewCandidateRequest(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
 	check(t, err)
 	return r
 }
@@ -156,21 +161,26 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 		}
 	}
 	testproc.Same(t, cmp.Diff(map[string]int64{providerUUID(1): 1024, providerUUID(2): 4096}, free))
-	if held, err := c.Allocations(t.Context(), testConsumer.UUID); err != nil || len(held.Allocations) > 0 || held.ConsumerGeneration != nil {
+	if held, err := c.Allocations(t.Context(), testConsumer.UUID); err != nil || len(held.Allocations) > 0 ||
+		held.ConsumerGeneration != nil {
 		t.Errorf("before, it holds %+v %v", held, err)
 	}
 	check(t, c.Claim(t.Context(), testConsumer, nil, by[providerUUID(1)]))
 	s.routes = nil
-	if err := c.Claim(t.Context(), testConsumer, nil, by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+	if err := c.Claim(t.Context(), testConsumer, nil,
+		by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("a second claim: %v", err)
 	}
-	testproc.Same(t, cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" + testConsumer.UUID}, s.routes))
+	testproc.Same(t, cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" +
+		testConsumer.UUID}, s.routes))
 	held := testproc.Try(c.Allocations(t.Context(), testConsumer.UUID)).Or(t)
-	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" || held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)]["VCPU"] != 1 {
+	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" ||
+		held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)]["VCPU"] != 1 {
 		t.Errorf("it holds %+v", held)
 	}
 	check(t, c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(2)]))
-	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err,
+		scheduler.ErrConsumerConflict) {
 		t.Errorf("a move with an old generation: %v", err)
 	}
 	usages := testproc.Try(c.Usages(t.Context(), "p", "")).Or(t)
@@ -209,7 +219,8 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 	gone.Allocations = maps.Clone(gone.Allocations)
 	gone.Allocations[providerUUID(9)] = gone.Allocations[providerUUID(1)]
 	delete(gone.Allocations, providerUUID(1))
-	if err := c.Claim(t.Context(), testConsumer, nil, gone); !errors.Is(err, placementclient.ErrInvalid) || placementclient.Down(err) {
+	if err := c.Claim(t.Context(), testConsumer, nil, gone); !errors.Is(err, placementclient.ErrInvalid) ||
+		placementclient.Down(err) {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
@@ -256,9 +267,12 @@ func TestGenerationConflict(t *testing.T) {
 		if r.Method != http.MethodPut {
 			return nil, nil
 		}
-		return placementReply(http.StatusConflict, `{"errors":[{"status":409,"code":"placement.concurrent_update","detail":"Inventory and/or allocations changed while attempting to allocate"}]}`), nil
+		return placementReply(http.StatusConflict,
+			`{"errors":[{"status":409,"code":"placement.concurrent_update","detail":"Inventory and/or allocations `+
+				`changed while attempting to allocate"}]}`), nil
 	}
-	if err := c.Claim(t.Context(), testConsumer, nil, candidates[0]); !errors.Is(err, placementclient.ErrConflict) || errors.Is(err, scheduler.ErrConsumerConflict) {
+	if err := c.Claim(t.Context(), testConsumer, nil, candidates[0]); !errors.Is(err, placementclient.ErrConflict) ||
+		errors.Is(err, scheduler.ErrConsumerConflict) {
 		t.Errorf("%v", err)
 	}
 }
@@ -271,7 +285,8 @@ func placementReply(status int, body string) *http.Response {
 // is nothing".
 func TestIncompleteAnswers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	c := newPlacementClient(t, roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
+	c := newPlacementClient(t,
+		roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
 	_, err1 := c.Candidates(t.Context(), smallRequest(t))
 	_, err2 := c.Allocations(t.Context(), testConsumer.UUID)
 	_, err3 := c.Usages(t.Context(), "p", "")
@@ -294,10 +309,12 @@ func TestSharedDisk(t *testing.T) {
 	s.node(1, map[string]int{"VCPU": 2, "MEMORY_MB": 1024})
 	s.node(2, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")
 	for n := 1; n <= 2; n++ {
-		s.put("/resource_providers/"+providerUUID(n)+"/aggregates", map[string]any{"resource_provider_generation": n, "aggregates": []string{providerUUID(50)}})
+		s.put("/resource_providers/"+providerUUID(n)+"/aggregates",
+			map[string]any{"resource_provider_generation": n, "aggregates": []string{providerUUID(50)}})
 	}
 	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
-	if len(candidates) != 1 || candidates[0].Root != providerUUID(1) || len(candidates[0].Allocations) != 2 || candidates[0].FreeMemory != 1024 {
+	if len(candidates) != 1 || candidates[0].Root != providerUUID(1) || len(candidates[0].Allocations) != 2 ||
+		candidates[0].FreeMemory != 1024 {
 		t.Errorf("%+v", candidates)
 	}
 }

@@ -25,7 +25,8 @@ import (
 var errEnd = errors.New("the process ends here")
 
 // steps are all places at which a process may end.
-var steps = []string{"claim", "allocate", "insert", "place", "release", "built", "bury", "delete", "queue", "unallocate"}
+var steps = []string{"claim", "allocate", "insert", "place", "release", "built", "bury",
+	"delete", "queue", "unallocate"}
 
 // moveSteps are those of migrations.
 var moveSteps = []string{"move", "destine", "fail", "give back"}
@@ -132,8 +133,9 @@ func (c *chaos) create(t *rapid.T) {
 	flavor := small
 	flavor.VCPUs = rapid.SampledFrom([]int64{1, 1, 1, slots, 100}).Draw(t, "vcpus")
 	servers := testproc.Try(c.w.scheduler.Create(ctx, scheduler.CreateRequest{
-		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", UserID: "u", Name: "vm", Flavor: flavor}},
-		Min:         1, Max: rapid.Int64Range(1, 2).Draw(t, "count"), AllowCellDown: true,
+		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", UserID: "u",
+			Name: "vm", Flavor: flavor}},
+		Min: 1, Max: rapid.Int64Range(1, 2).Draw(t, "count"), AllowCellDown: true,
 	})).Or(t)
 	for _, s := range servers {
 		c.known = append(c.known, s.UUID)
@@ -185,7 +187,8 @@ func (c *chaos) restore(t *rapid.T) {
 			t.Errorf("server %s was deleted for good, and restored", uuid)
 		}
 	}
-	if err != nil && !errors.Is(err, gather.ErrDown) && !cellclient.IsConflict(err) && !cellclient.IsNotFound(err) && !errors.Is(err, apidb.ErrNotFound) {
+	if err != nil && !errors.Is(err, gather.ErrDown) && !cellclient.IsConflict(err) && !cellclient.IsNotFound(err) &&
+		!errors.Is(err, apidb.ErrNotFound) {
 		t.Errorf("restoring server %s: %v", uuid, err)
 	}
 }
@@ -193,7 +196,8 @@ func (c *chaos) restore(t *rapid.T) {
 // migrate has a server moved, if its state and that of its host allow it.
 func (c *chaos) migrate(t *rapid.T) {
 	m := testproc.Try(c.w.store.Mapping(ctx, c.one(t))).Or(t)
-	kind := rapid.SampledFrom([]cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation}).Draw(t, "type")
+	kind := rapid.SampledFrom([]cellwire.MigrationType{cellwire.MigrationCold, cellwire.MigrationEvacuation}).
+		Draw(t, "type")
 	c.tolerate(t, c.w.scheduler.Migrate(ctx, m, kind, ""))
 }
 
@@ -210,7 +214,8 @@ func (c *chaos) decide(t *rapid.T) {
 
 // tolerate fails for an error that is neither a refusal nor an outage.
 func (c *chaos) tolerate(t *rapid.T, err error) {
-	if err != nil && !errors.Is(err, gather.ErrDown) && !cellclient.IsConflict(err) && !cellclient.IsInUse(err) && !cellclient.IsNotFound(err) && !errors.Is(err, apidb.ErrNotFound) {
+	if err != nil && !errors.Is(err, gather.ErrDown) && !cellclient.IsConflict(err) && !cellclient.IsInUse(err) &&
+		!cellclient.IsNotFound(err) && !errors.Is(err, apidb.ErrNotFound) {
 		t.Errorf("migrating a server: %v", err)
 	}
 }
@@ -224,7 +229,8 @@ func (c *chaos) moves(t *rapid.T) {
 // breaks has a host be able to do what a migration asks for, or not.
 func (c *chaos) breaks(t *rapid.T) {
 	a := rapid.SampledFrom(c.w.all()).Draw(t, "host")
-	a.fails = map[cellwire.Want]bool{rapid.SampledFrom([]cellwire.Want{"", cellwire.WantDeparting, cellwire.WantArriving}).Draw(t, "fails"): true}
+	a.fails = map[cellwire.Want]bool{rapid.SampledFrom(
+		[]cellwire.Want{"", cellwire.WantDeparting, cellwire.WantArriving}).Draw(t, "fails"): true}
 }
 
 // mayEnd has the process end, or another process delete something, at a step. What it returns puts
@@ -335,7 +341,8 @@ func (c *chaos) over() {
 			c.alive[uuid] = false
 			continue
 		}
-		row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+		row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell,
+			func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 		w.must(err)
 		c.alive[uuid] = !row.Deleted
 		if !row.Deleted && row.VMState == cellwire.VMSoftDeleted {

@@ -145,7 +145,8 @@ func (s *Quotas) count(ctx context.Context, of owner) (projectUsage, error) {
 		if _, warned := s.fallback.LoadOrStore(of.project, true); !warned {
 			s.o.Logger.Warn().Str("project", of.project).Int64("mappings", whole.Unmigrated).
 				Msg(
-					"Counting usage in the cells instead of Placement, because the project has instance mappings without queued_for_delete. Run compute-agent cells manage db online-data-migrations.",
+					"Counting usage in the cells instead of Placement, because the project has instance mappings " +
+						"without queued_for_delete. Run compute-agent cells manage db online-data-migrations.",
 				)
 		}
 	}
@@ -170,7 +171,10 @@ func (s *Quotas) fromPlacement(ctx context.Context, of owner, before apidb.Count
 	case err != nil:
 		return projectUsage{}, err
 	}
-	return projectUsage{before: before, usage: cellwire.Usage{Instances: before.Instances, Cores: held["VCPU"] + held["PCPU"], RAM: held["MEMORY_MB"]}}, nil
+	return projectUsage{before: before,
+			usage: cellwire.Usage{Instances: before.Instances, Cores: held["VCPU"] +
+				held["PCPU"], RAM: held["MEMORY_MB"]}},
+		nil
 }
 
 // fromCells adds up what the cells say, what the API database knows of those that are down, and
@@ -185,13 +189,14 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 	if err != nil {
 		return c, fmt.Errorf("reading the build requests of project %s: %w", of.project, err)
 	}
-	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
-		if of.user != "" {
-			return held(ctx, client, cellwire.ServerQuery{ProjectID: of.project, UserID: of.user})
-		}
-		used, err := client.Usage(ctx, of.project)
-		return used, cellclient.AsFailure(err)
-	})
+	answers := gather.All(ctx, s.o.Gatherer, cells,
+		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
+			if of.user != "" {
+				return held(ctx, client, cellwire.ServerQuery{ProjectID: of.project, UserID: of.user})
+			}
+			used, err := client.Usage(ctx, of.project)
+			return used, cellclient.AsFailure(err)
+		})
 	down := map[string]bool{}
 	var downUUIDs []string
 	for _, a := range answers {
@@ -223,7 +228,8 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 		c.inDownCells = there.Instances
 		addUsage(&c.usage, there.Instances, there.Cores, there.RAM)
 	}
-	if moving && all && (c.usage.Instances > before.Instances || c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
+	if moving && all && (c.usage.Instances > before.Instances ||
+		c.usage.Cores > before.Cores || c.usage.RAM > before.RAM) {
 		// A server that came into its cell just now is counted there and as a build request. The
 		// mappings count it once, and do not count what is being deleted, which its cell counts.
 		once, err := s.deleting(ctx, of, slices.DeleteFunc(cells, func(c apidb.Cell) bool { return down[c.UUID] }))
@@ -241,10 +247,12 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 // deleting is what servers have that are being deleted in cells. It costs one request for each cell
 // and [cellwire.MaxLimit] of these servers.
 func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (total cellwire.Usage, err error) {
-	query := cellwire.ServerQuery{ProjectID: of.project, UserID: of.user, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}}
-	answers := gather.All(ctx, s.o.Gatherer, cells, func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
-		return held(ctx, client, query)
-	})
+	query := cellwire.ServerQuery{ProjectID: of.project,
+		UserID: of.user, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}}
+	answers := gather.All(ctx, s.o.Gatherer, cells,
+		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
+			return held(ctx, client, query)
+		})
 	for _, a := range answers {
 		if a.Err != nil && !a.Down() {
 			return total, fmt.Errorf("counting what is being deleted of %s in cell %s: %w", of, a.Cell.Name, a.Err)
@@ -257,7 +265,8 @@ func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (to
 // held is what the servers of a query have in a cell.
 func held(ctx context.Context, client *cellclient.Client, query cellwire.ServerQuery) (used cellwire.Usage, err error) {
 	query.Limit = cellwire.MaxLimit
-	err = client.EachServer(ctx, query, func(s cellwire.Server) { addUsage(&used, 1, s.Flavor.VCPUs, s.Flavor.MemoryMB) })
+	err = client.EachServer(ctx, query,
+		func(s cellwire.Server) { addUsage(&used, 1, s.Flavor.VCPUs, s.Flavor.MemoryMB) })
 	return used, cellclient.AsFailure(err)
 }
 

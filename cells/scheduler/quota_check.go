@@ -54,7 +54,8 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 		}
 		s.o.Logger.Warn().Str("project", r.ProjectID).Int64("servers", c.inDownCells).Strs("cells", cells).
 			Msg(
-				"Rejected a boot, because the project has servers in a cell that is down. The project can boot again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.",
+				"Rejected a boot, because the project has servers in a cell that is down. The project can boot " +
+					"again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.",
 			)
 		return QuotaGrant{}, ErrCellDown
 	}
@@ -65,12 +66,14 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 	return QuotaGrant{Count: count, Confirm: func(now apidb.Counts) error {
 		// What others asked for since the counting, in this process or another.
 		used := c.usage
-		addUsage(&used, max(now.Instances-c.before.Instances, 0), max(now.Cores-c.before.Cores, 0), max(now.RAM-c.before.RAM, 0))
+		addUsage(&used, max(now.Instances-c.before.Instances, 0), max(now.Cores-c.before.Cores, 0),
+			max(now.RAM-c.before.RAM, 0))
 		if _, err := fitQuota(limits, used, r.Flavor, count, count); err != nil {
 			return err
 		}
 		if most, has := limits[QuotaGroupMembers]; has && most >= 0 && r.Group != "" && now.GroupMembers+count > most {
-			return fmt.Errorf("%w: %d are there, %d are asked for, %d are allowed", ErrGroupFull, now.GroupMembers, count, most)
+			return fmt.Errorf("%w: %d are there, %d are asked for, %d are allowed",
+				ErrGroupFull, now.GroupMembers, count, most)
 		}
 		return nil
 	}}, nil

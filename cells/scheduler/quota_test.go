@@ -58,7 +58,8 @@ type quotaWorld struct {
 
 func newQuotaWorld(t *testing.T) *quotaWorld {
 	t.Helper()
-	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t), uses: map[string]*cellwire.Usage{}, deleting: map[string]int{}, user: "u", of: map[string]int{}}
+	w := &quotaWorld{t: t, database: apiTemplate.Fresh(t),
+		uses: map[string]*cellwire.Usage{}, deleting: map[string]int{}, user: "u", of: map[string]int{}}
 	var err error
 	w.store, err = apidb.Open(ctx, w.database, apidb.Options{})
 	w.must(err)
@@ -88,7 +89,8 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 		}
 		w.usages.Store(new(r.URL.Query()))
 		return jsonReply(w.placed), nil
-	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" && r.URL.Query().Get("only") == cellwire.OnlyUsage:
+	case r.URL.Path == "/v1/survey" && r.URL.Query().Get("project_id") == "p" &&
+		r.URL.Query().Get("only") == cellwire.OnlyUsage:
 		w.asked.Add(1)
 		use := w.uses[r.URL.Host]
 		if use == nil && w.refuses {
@@ -106,7 +108,8 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 		err := json.NewDecoder(r.Body).Decode(&query)
 		there := w.deleting[r.URL.Host]
 		switch {
-		case err != nil || query.ProjectID != "p" || query.Deleted != cellwire.DeletedNone || query.UserID == "" && len(query.TaskStates) == 0:
+		case err != nil || query.ProjectID != "p" || query.Deleted != cellwire.DeletedNone ||
+			query.UserID == "" && len(query.TaskStates) == 0:
 			w.t.Errorf("%s: %+v, %v", r.URL, query, err)
 		case w.uses[r.URL.Host] == nil:
 			return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
@@ -122,7 +125,9 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 		}
 		page := cellwire.ServerPage{Rows: []cellwire.Row{}}
 		for i := first; i < min(there, first+2); i++ {
-			page.Rows = append(page.Rows, cellwire.Row{Key: cellwire.Key{strconv.Itoa(i)}, Server: cellwire.Server{UUID: strconv.Itoa(i), Flavor: quotaFlavor}})
+			page.Rows = append(page.Rows,
+				cellwire.Row{Key: cellwire.Key{strconv.Itoa(i)},
+					Server: cellwire.Server{UUID: strconv.Itoa(i), Flavor: quotaFlavor}})
 		}
 		page.More = there > first+2
 		body = page
@@ -137,7 +142,8 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 }
 
 func jsonReply(body string) *http.Response {
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body))}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body))}
 }
 
 func (w *quotaWorld) must(err error) {
@@ -148,11 +154,14 @@ func (w *quotaWorld) must(err error) {
 // service has limits for instances, cores and ram.
 func (w *quotaWorld) service(instances, cores, ram int64, change ...func(*scheduler.QuotaOptions)) *scheduler.Quotas {
 	w.t.Helper()
-	client, err := scheduler.NewPlacementClient(placementclient.Config{Endpoint: func(context.Context) (string, error) { return "http://placement", nil }, Transport: roundTripFunc(w.answer)})
+	client, err := scheduler.NewPlacementClient(
+		placementclient.Config{Endpoint: func(context.Context) (string, error) { return "http://placement", nil },
+			Transport: roundTripFunc(w.answer)})
 	w.must(err)
 	o := scheduler.QuotaOptions{
 		Store: w.store, Gatherer: w.gatherer, Placement: client, Logger: zerolog.New(&w.log),
-		Defaults: apidb.QuotaSet{scheduler.QuotaInstances: instances, scheduler.QuotaCores: cores, scheduler.QuotaRAM: ram, "key_pairs": 100},
+		Defaults: apidb.QuotaSet{scheduler.QuotaInstances: instances, scheduler.QuotaCores: cores,
+			scheduler.QuotaRAM: ram, "key_pairs": 100},
 	}
 	for _, f := range change {
 		f(&o)
@@ -199,7 +208,8 @@ func addTo(use *cellwire.Usage, n int64) {
 // quotaRequest asks for servers of project p.
 func quotaRequest(least, most int64, flavor cellwire.Flavor, allowCellDown bool) scheduler.CreateRequest {
 	return scheduler.CreateRequest{
-		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", Flavor: flavor}}, Min: least, Max: most, AllowCellDown: allowCellDown,
+		RequestSpec: apidb.RequestSpec{Server: cellwire.Server{ProjectID: "p", Flavor: flavor}}, Min: least, Max: most,
+		AllowCellDown: allowCellDown,
 	}
 }
 
@@ -210,7 +220,8 @@ func usageOf(n int64) cellwire.Usage {
 // TestUsage: it is the same whatever is down.
 func TestUsage(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, down := range map[string][]string{"all up": nil, "cell1": {"cell1"}, "cell1 refuses": {"cell1"}, "cell0": {"cell0"}, "all": {"cell0", "cell1", "cell2"}} {
+	for name, down := range map[string][]string{"all up": nil, "cell1": {"cell1"}, "cell1 refuses": {"cell1"},
+		"cell0": {"cell0"}, "all": {"cell0", "cell1", "cell2"}} {
 		t.Run(name, func(t *testing.T) {
 			w := newQuotaWorld(t)
 			w.refuses = strings.HasSuffix(name, "refuses")
@@ -367,7 +378,9 @@ func TestUsageFromPlacement(t *testing.T) {
 					w.unmigrate(w.asks(1, 1, true)[0])
 					*w.uses["cell1"] = usageOf(3)
 				}
-				w.placed = `{"usages":{"INSTANCE":{"VCPU":5,"PCPU":2,"MEMORY_MB":700,"DISK_GB":9,"consumer_count":2},"MIGRATION":{"VCPU":1,"consumer_count":1}}}`
+				w.placed =
+					`{"usages":{"INSTANCE":{"VCPU":5,"PCPU":2,"MEMORY_MB":700,"DISK_GB":9,"consumer_count":2},` +
+						`"MIGRATION":{"VCPU":1,"consumer_count":1}}}`
 				s := w.service(-1, -1, -1, func(o *scheduler.QuotaOptions) { o.CountFromPlacement = fromPlacement })
 				want, requests, warned := usageOf(3), int64(6), fromPlacement
 				switch {
@@ -428,16 +441,24 @@ func TestQuotaCheck(t *testing.T) {
 		want                  string
 	}{
 		{name: "one fits", instances: 8, cores: -1, ram: -1, has: 7, least: 1, most: 1, grant: 1},
-		{name: "none fits", instances: 8, cores: -1, ram: -1, has: 8, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 8 of 8 instances"},
+		{name: "none fits", instances: 8, cores: -1, ram: -1, has: 8, least: 1, most: 1,
+			want: "Quota exceeded for instances: Requested 1, but already used 8 of 8 instances"},
 		{name: "as many as fit", instances: 8, cores: -1, ram: -1, has: 5, least: 1, most: 10, grant: 3},
 		{name: "cores bound it", instances: -1, cores: 15, ram: -1, has: 5, least: 1, most: 10, grant: 2},
 		{name: "ram bounds it", instances: 100, cores: -1, ram: 512 * 6, has: 5, least: 1, most: 10, grant: 1},
-		{name: "fewer than the least", instances: 8, cores: -1, ram: -1, has: 5, least: 4, most: 10, want: "Quota exceeded for instances: Requested 4-10, but already used 5 of 8 instances"},
-		{name: "several", instances: 2, cores: 3, ram: 600, has: 1, least: 2, most: 2, want: "Quota exceeded for cores, instances, ram: Requested 4, 2, 1024, but already used 2, 1, 512 of 3, 2, 600 cores, instances, ram"},
+		{name: "fewer than the least", instances: 8, cores: -1, ram: -1, has: 5, least: 4, most: 10,
+			want: "Quota exceeded for instances: Requested 4-10, but already used 5 of 8 instances"},
+		{name: "several", instances: 2, cores: 3, ram: 600,
+			has: 1, least: 2, most: 2,
+			want: "Quota exceeded for cores, instances, ram: Requested 4, 2, 1024, but already used 2, 1, 512 of 3, " +
+				"2, 600 cores, instances, ram"},
 		{name: "no limits", instances: -1, cores: -1, ram: -1, has: 5, least: 1, most: 1000, grant: 1000},
-		{name: "none allowed", instances: 0, cores: -1, ram: -1, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"},
-		{name: "over already", instances: 3, cores: -1, ram: -1, has: 5, least: 1, most: 1, want: "Quota exceeded for instances: Requested 1, but already used 5 of 3 instances"},
-		{name: "nothing of it asked for", instances: 9, cores: 0, ram: 0, least: 1, most: 1, flavor: cellwire.Flavor{ID: "0"}, grant: 1},
+		{name: "none allowed", instances: 0, cores: -1, ram: -1, least: 1, most: 1,
+			want: "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"},
+		{name: "over already", instances: 3, cores: -1, ram: -1, has: 5, least: 1, most: 1,
+			want: "Quota exceeded for instances: Requested 1, but already used 5 of 3 instances"},
+		{name: "nothing of it asked for", instances: 9,
+			cores: 0, ram: 0, least: 1, most: 1, flavor: cellwire.Flavor{ID: "0"}, grant: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newQuotaWorld(t)
@@ -452,7 +473,8 @@ func TestQuotaCheck(t *testing.T) {
 				text = err.Error()
 			}
 			if grant.Count != c.grant || text != c.want {
-				t.Errorf("%d are granted (want %d), and the refusal is %q (want %q)", grant.Count, c.grant, text, c.want)
+				t.Errorf("%d are granted (want %d), and the refusal is %q (want %q)",
+					grant.Count, c.grant, text, c.want)
 			}
 		})
 	}
@@ -473,7 +495,8 @@ func TestConfirm(t *testing.T) {
 	testproc.NoErrorf(t, first.Confirm(now()), "when what came between fits beside")
 	w.asks(1, -1, false)
 	var exceeded *scheduler.QuotaExceededError
-	if err := first.Confirm(now()); !errors.As(err, &exceeded) || err.Error() != "Quota exceeded for instances: Requested 2, but already used 7 of 8 instances" {
+	if err := first.Confirm(now()); !errors.As(err, &exceeded) ||
+		err.Error() != "Quota exceeded for instances: Requested 2, but already used 7 of 8 instances" {
 		t.Errorf("when it does not: %v", err)
 	}
 }
@@ -486,7 +509,8 @@ func TestRecheck(t *testing.T) {
 	w.asks(1, -1, false)
 	w.must(w.service(3, -1, -1).Recheck(ctx, "p", quotaFlavor))
 	err := w.service(2, 5, -1).Recheck(ctx, "p", quotaFlavor)
-	if err == nil || err.Error() != "Quota exceeded for cores, instances: Requested 2, 1, but already used 5, 2 of 5, 2 cores, instances" {
+	if err == nil || err.Error() !=
+		"Quota exceeded for cores, instances: Requested 2, 1, but already used 5, 2 of 5, 2 cores, instances" {
 		t.Errorf("%v", err)
 	}
 	w.asked.Store(0)
@@ -505,16 +529,26 @@ func TestCellDown(t *testing.T) {
 		fromPlacement bool
 		want          error
 	}{
-		{name: "living servers there", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", want: scheduler.ErrCellDown},
-		{name: "living servers there, and the policy allows it", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", allow: true},
+		{name: "living servers there", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1",
+			want: scheduler.ErrCellDown},
+		{name: "living servers there, and the policy allows it",
+			before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", allow: true},
 		{name: "servers elsewhere", before: func(w *quotaWorld) { w.has(2, 2) }, down: "cell1"},
-		{name: "a server that is deleted", before: func(w *quotaWorld) { w.must(w.store.SetQueued(ctx, map[string]bool{w.asks(1, 1, true)[0]: true})) }, down: "cell1"},
-		{name: "one of before queued_for_delete", before: func(w *quotaWorld) { w.unmigrate(w.asks(1, 1, true)[0]) }, down: "cell1", want: scheduler.ErrCellDown},
+		{name: "a server that is deleted",
+			before: func(w *quotaWorld) {
+				w.must(
+					w.store.SetQueued(ctx, map[string]bool{w.asks(1, 1, true)[0]: true}))
+			}, down: "cell1"},
+		{name: "one of before queued_for_delete", before: func(w *quotaWorld) { w.unmigrate(w.asks(1, 1, true)[0]) },
+			down: "cell1", want: scheduler.ErrCellDown},
 		{name: "in cell0", before: func(w *quotaWorld) { w.has(1, 0) }, down: "cell0", want: scheduler.ErrCellDown},
-		{name: "being built there", before: func(w *quotaWorld) { w.asks(1, 1, false) }, down: "cell1", want: scheduler.ErrCellDown},
+		{name: "being built there", before: func(w *quotaWorld) { w.asks(1, 1, false) }, down: "cell1",
+			want: scheduler.ErrCellDown},
 		{name: "placed nowhere", before: func(w *quotaWorld) { w.asks(1, -1, false) }, down: "cell1"},
-		{name: "counted from Placement", before: func(w *quotaWorld) { w.has(2, 1) }, down: "cell1", fromPlacement: true},
-		{name: "to be counted from Placement", before: func(w *quotaWorld) { w.unmigrate(w.asks(1, 1, true)[0]) }, down: "cell1", fromPlacement: true, want: scheduler.ErrCellDown},
+		{name: "counted from Placement", before: func(w *quotaWorld) { w.has(2, 1) },
+			down: "cell1", fromPlacement: true},
+		{name: "to be counted from Placement", before: func(w *quotaWorld) { w.unmigrate(w.asks(1, 1, true)[0]) },
+			down: "cell1", fromPlacement: true, want: scheduler.ErrCellDown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newQuotaWorld(t)
@@ -526,7 +560,8 @@ func TestCellDown(t *testing.T) {
 			if !errors.Is(err, c.want) || (c.want == nil && err != nil) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
-			if lines := strings.Count(w.log.String(), "Rejected a boot"); lines != map[bool]int{true: 1}[c.want != nil] {
+			if lines := strings.Count(w.log.String(),
+				"Rejected a boot"); lines != map[bool]int{true: 1}[c.want != nil] {
 				t.Errorf("%d lines: %s", lines, &w.log)
 			}
 			if err != nil && strings.Contains(err.Error(), c.down) {

@@ -29,7 +29,8 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 		"it is deleted for good, almost": {"/delete", false, cellwire.VMActive},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+			w := begin(t, []int{1},
+				func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
 			uuid := w.created()
 			w.schedule()
 			w.work()
@@ -40,7 +41,8 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 			site := w.sites[1]
 			restored := false
 			site.link.when(func(r *http.Request) fault {
-				if call := r.Method + " " + r.URL.Path; !restored && strings.Contains(call, c.before) && strings.Contains(call, uuid) {
+				if call := r.Method + " " + r.URL.Path; !restored && strings.Contains(call, c.before) &&
+					strings.Contains(call, uuid) {
 					restored = true
 					m := celldb.Moment{Now: w.clock(), DownTime: time.Minute}
 					testproc.Try(site.store.Restore(ctx, uuid, m)).Or(w.t)

@@ -46,7 +46,8 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("asking cell %s for unfinished servers: %w", a.Cell.Name, a.Err))
 			return
 		}
-		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID], apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
+		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID],
+			apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
 		if err != nil || !trusted {
 			errs = append(errs, err)
 			return
@@ -104,7 +105,8 @@ func (s *Scheduler) clearClaims(ctx context.Context) error {
 	s.mu.Unlock()
 	todo := make([]one, 0, len(claims))
 	for _, c := range claims {
-		todo = append(todo, one{c.InstanceUUID, func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }})
+		todo = append(todo, one{c.InstanceUUID,
+			func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }})
 	}
 	return s.eachAlone(todo)
 }
@@ -175,7 +177,8 @@ func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.U
 		todo = append(todo, one{h.UUID, func() error { return s.finishHidden(ctx, cell, h.UUID) }})
 	}
 	for _, h := range u.Unfreed {
-		todo = append(todo, one{h.UUID, func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }})
+		todo = append(todo, one{h.UUID,
+			func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }})
 	}
 	if s.o.Reclaim > 0 {
 		for _, h := range u.Reclaimable {
@@ -215,7 +218,8 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 		return fmt.Errorf("it is soft-deleted in cell %s, but mapped to cell %q", cell.UUID, m.CellUUID)
 	}
 	// It may be restored since the cell was asked, and be deleted once more.
-	now, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, u.UUID) })
+	now, err := gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, u.UUID) })
 	if err != nil {
 		return err
 	}
@@ -278,7 +282,8 @@ func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cell
 	var differ []apidb.Mapping
 	for _, m := range mappings {
 		state, known := states[m.InstanceUUID]
-		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil && *m.QueuedForDelete != state.Gone() {
+		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil &&
+			*m.QueuedForDelete != state.Gone() {
 			differ = append(differ, m)
 		}
 	}
@@ -287,7 +292,9 @@ func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cell
 
 // stillDiffering are the mappings whose flag, read again after the cell was asked again, still
 // differs from the cell.
-func (s *Scheduler) stillDiffering(ctx context.Context, cell apidb.Cell, before []apidb.Mapping) ([]apidb.Mapping, error) {
+func (s *Scheduler) stillDiffering(
+	ctx context.Context, cell apidb.Cell, before []apidb.Mapping,
+) ([]apidb.Mapping, error) {
 	uuids := instanceUUIDs(before)
 	states, err := s.states(ctx, cell, uuids)
 	if err != nil {
@@ -310,7 +317,9 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 				return err
 			}
 			queued := !still[0].Queued() // the other of what was compared, whatever others have written since
-			if !queued {                 // rare: after a restore whose process died. It may be another database that answers since this round began.
+			// rare: after a restore whose process died. It may be another database that answers
+			// since this round began.
+			if !queued {
 				if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
 					return err
 				}
@@ -333,14 +342,19 @@ func instanceUUIDs(mappings []apidb.Mapping) []string {
 }
 
 // states asks a cell for the states of servers, by uuid.
-func (s *Scheduler) states(ctx context.Context, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
+func (s *Scheduler) states(
+	ctx context.Context, cell apidb.Cell, uuids []string,
+) (map[string]cellwire.ServerState, error) {
 	return serverStates(ctx, s.o.Gatherer, cell, uuids)
 }
 
-func serverStates(ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string) (map[string]cellwire.ServerState, error) {
-	list, err := gather.One(ctx, g, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerState, error) {
-		return c.States(ctx, uuids)
-	})
+func serverStates(
+	ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string,
+) (map[string]cellwire.ServerState, error) {
+	list, err := gather.One(ctx, g, cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerState, error) {
+			return c.States(ctx, uuids)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("asking cell %s for the states of %d servers: %w", cell.Name, len(uuids), err)
 	}

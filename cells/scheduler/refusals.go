@@ -70,17 +70,18 @@ var (
 		cellTooOld:       "cell_too_old",
 	}
 	refusalTexts = [refusals]string{
-		notChosen:        "not the requested host",
-		cellDisabled:     "in a cell that is disabled",
-		cellDown:         "in a cell that is down",
-		cellSuspect:      "in a cell that has another database than before, which is not accepted yet",
-		serviceMissing:   "without a service in their cell",
-		serviceDown:      "with a service that is down",
-		serviceDisabled:  "with a service that is disabled",
-		otherZone:        "not in the requested availability zone",
-		otherAggregate:   "not in the host aggregates for this project and flavor",
-		groupPolicy:      "ruled out by the policy of the server group",
-		nodeContested:    "reported by several hosts, or by several agents of one, or not certainly those of their hosts",
+		notChosen:       "not the requested host",
+		cellDisabled:    "in a cell that is disabled",
+		cellDown:        "in a cell that is down",
+		cellSuspect:     "in a cell that has another database than before, which is not accepted yet",
+		serviceMissing:  "without a service in their cell",
+		serviceDown:     "with a service that is down",
+		serviceDisabled: "with a service that is disabled",
+		otherZone:       "not in the requested availability zone",
+		otherAggregate:  "not in the host aggregates for this project and flavor",
+		groupPolicy:     "ruled out by the policy of the server group",
+		nodeContested: "reported by several hosts, or by several agents of one, or not certainly those of " +
+			"their hosts",
 		notEnrolled:      "on hosts that are not enrolled by a person, and the server has user data",
 		notSameHost:      "without a server of the hint same_host",
 		notDifferentHost: "with a server of the hint different_host",
@@ -164,7 +165,9 @@ func (b *build) refused() (counts [refusals]int) {
 			why = notOffered
 		}
 		name := nodeName{node.CellUUID, node.Host, node.Name}
-		if former, twice := reasons[name]; !twice || (former == notOffered || former == notReported) && why != notReported { // a former node is neither
+		// a former node is neither
+		if former, twice := reasons[name]; !twice ||
+			(former == notOffered || former == notReported) && why != notReported {
 			reasons[name] = why
 		}
 	}
@@ -178,14 +181,18 @@ func (b *build) refused() (counts [refusals]int) {
 func (b *build) whyNoHost(targets int) string {
 	text := "Placement returned no candidates."
 	if b.candidates+b.tried+len(b.searched) > 0 {
-		text = fmt.Sprintf("Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d hosts were queried one by one; %d were tried.",
+		text = fmt.Sprintf(
+			"Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d "+
+				"hosts were queried one by one; %d were tried.",
 			b.candidates, targets, b.unmapped, len(b.searched), b.tried)
 	}
 	switch {
 	case b.stage == 0:
-		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider has the trait " + TraitNUMARoot + "."
+		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider " +
+			"has the trait " + TraitNUMARoot + "."
 	case len(b.divided) > 0:
-		text += " On hosts with NUMA cells all processors and memory were asked for in " + strings.Join(b.divided, ", then divided among ") +
+		text += " On hosts with NUMA cells all processors and memory were asked for in " +
+			strings.Join(b.divided, ", then divided among ") +
 			", and the guest cannot be divided further."
 	}
 	if len(b.hosts.nodes) == 0 {
@@ -232,7 +239,8 @@ func (r CandidateRequest) explainable() string {
 // logUnplaced logs that the server is in cell0, and why. It is the only log line of a user's failed
 // boot.
 func (b *build) logUnplaced(ctx context.Context, fault cellwire.Fault) {
-	fields := b.s.log(ctx).With().Str("server", b.spec.UUID).Str("project", b.spec.ProjectID).Str("flavor", b.spec.Flavor.Name)
+	fields := b.s.log(ctx).With().Str("server", b.spec.UUID).Str("project", b.spec.ProjectID).
+		Str("flavor", b.spec.Flavor.Name)
 	if b.spec.ForcedHost != "" || b.spec.ForcedNode != "" {
 		fields = fields.Str("forced_host", b.spec.ForcedHost).Str("forced_node", b.spec.ForcedNode)
 	}
@@ -254,5 +262,6 @@ func (b *build) logUnplaced(ctx context.Context, fault cellwire.Fault) {
 	}
 	log := fields.Str("why", fault.Details).Logger()
 	log.Warn().
-		Msg("No valid host was found for a server. It is in ERROR in cell0. Fix what keeps the hosts from taking servers, then create it again.")
+		Msg("No valid host was found for a server. It is in ERROR in cell0. Fix what keeps the hosts from taking " +
+			"servers, then create it again.")
 }

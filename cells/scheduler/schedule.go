@@ -160,7 +160,8 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 		err = nil
 	case err == nil:
 		var span tracing.Span
-		ctx, span = s.o.Tracing.Continue(fromClient(ctx, request.RequestSpec), "schedule", request.Traceparent, request.RequestID)
+		ctx, span = s.o.Tracing.Continue(fromClient(ctx, request.RequestSpec),
+			"schedule", request.Traceparent, request.RequestID)
 		span.Set(tracing.KeyServer, uuid)
 		span.Set(tracing.KeyProjectID, request.ProjectID)
 		err = s.build(ctx, request, v, query)
@@ -203,7 +204,8 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 		return false
 	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
 		return false
-	case t.ends && (placementclient.Down(err) || errors.Is(err, placementclient.ErrInvalid)) && errors.As(err, &failed) && s.answersOthers(ctx, failed):
+	case t.ends && (placementclient.Down(err) || errors.Is(err, placementclient.ErrInvalid)) &&
+		errors.As(err, &failed) && s.answersOthers(ctx, failed):
 		others := true
 		if failed.Method != http.MethodGet && placementclient.Down(err) {
 			var all bool
@@ -212,14 +214,16 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 			}
 		}
 		n, wait := t.delays.unanswered(t.key, others, asksCandidates(failed), s.o.Now())
-		s.log(ctx).Warn().Err(err).Str("server", t.server).Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
+		s.log(ctx).Warn().Err(err).Str("server", t.server).
+			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
 		return n >= mostUnanswered
 	}
 	if placementclient.Down(err) {
 		if wait, first := t.delays.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
-				Msg("Placement is unavailable, " + t.down + ". Check that it runs and how it is reached ([placement_client]). Retrying.")
+				Msg("Placement is unavailable, " + t.down +
+					". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
 		t.delays.failed(t.key, s.o.Now())
 		return false

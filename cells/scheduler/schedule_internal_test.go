@@ -13,7 +13,8 @@ func TestPutOffMeanwhile(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	for name, again := range map[string]bool{"due": false, "put off": true} {
-		s := &Scheduler{o: Options{Workers: 1, Now: func() time.Time { return now }}, locks: serverLocks{servers: map[string]chan struct{}{}}}
+		s := &Scheduler{o: Options{Workers: 1, Now: func() time.Time { return now }},
+			locks: serverLocks{servers: map[string]chan struct{}{}}}
 		d := &delays{servers: map[string]*delay{}}
 		d.unanswered("server", true, true, now.Add(-time.Minute))
 		tried := false

@@ -54,7 +54,8 @@ func (h *hosts) left(b *build) []apidb.Node {
 		}
 	}
 	slices.SortFunc(nodes, func(x, y apidb.Node) int {
-		return cmp.Or(cmp.Compare(tieBreak(b.spec.UUID, x.UUID), tieBreak(b.spec.UUID, y.UUID)), cmp.Compare(x.UUID, y.UUID))
+		return cmp.Or(cmp.Compare(tieBreak(b.spec.UUID, x.UUID), tieBreak(b.spec.UUID, y.UUID)),
+			cmp.Compare(x.UUID, y.UUID))
 	})
 	return nodes
 }

@@ -17,13 +17,17 @@ import (
 // newCrowdedWorld is a world whose Placement has more hosts that are not its own than candidates
 // are asked for, and gives them first.
 func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
-	w := newWorldOn(t, databases(t), other, hosts, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
+	w := newWorldOn(t, databases(t), other, hosts,
+		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
 	t.Cleanup(w.close)
-	inventory := map[string]any{"VCPU": map[string]int{"total": 64}, "MEMORY_MB": map[string]int{"total": 65536}, "DISK_GB": map[string]int{"total": 1000}}
+	inventory := map[string]any{"VCPU": map[string]int{"total": 64}, "MEMORY_MB": map[string]int{"total": 65536},
+		"DISK_GB": map[string]int{"total": 1000}}
 	for i := range 8 {
 		uuid := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
-		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": uuid, "name": fmt.Sprintf("nova-%d", i)}, nil)
-		w.ask(http.MethodPut, "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventory}, nil)
+		w.ask(http.MethodPost,
+			"/resource_providers", map[string]string{"uuid": uuid, "name": fmt.Sprintf("nova-%d", i)}, nil)
+		w.ask(http.MethodPut, "/resource_providers/"+
+			uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventory}, nil)
 	}
 	w.plink.when(func(r *http.Request) fault {
 		if q := r.URL.Query(); r.URL.Path == "/allocation_candidates" && q.Get("in_tree") == "" {
@@ -39,7 +43,9 @@ func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
 			Generation int `json:"generation"`
 		}
 		w.ask(http.MethodGet, "/resource_providers/"+a.node, nil, &provider)
-		w.ask(http.MethodPut, "/resource_providers/"+a.node+"/traits", map[string]any{"resource_provider_generation": provider.Generation, "traits": []string{"CUSTOM_OURS"}}, nil)
+		w.ask(http.MethodPut, "/resource_providers/"+
+			a.node+"/traits", map[string]any{"resource_provider_generation": provider.Generation,
+			"traits": []string{"CUSTOM_OURS"}}, nil)
 	}
 	w.plink.counted()
 	return w

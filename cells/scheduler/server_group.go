@@ -219,7 +219,9 @@ func (b *build) noHost(why string) cellwire.Fault {
 	switch g := b.group; {
 	case g == nil, g.Policy == apidb.PolicySoftAffinity, g.Policy == apidb.PolicySoftAntiAffinity:
 	case g.unknown && g.Policy == apidb.PolicyAffinity:
-		fault.Message += fmt.Sprintf(" Members of the server group %s are in a cell that cannot be used now, and its policy is %s.", g.Name, g.Policy)
+		fault.Message += fmt.Sprintf(
+			" Members of the server group %s are in a cell that cannot be used now, and its policy is %s.", g.Name,
+			g.Policy)
 	case g.move() && g.Policy == apidb.PolicyAffinity:
 		fault.Message += fmt.Sprintf(
 			" Members of the server group %s move to another host, or can still go back, and its policy is %s.",

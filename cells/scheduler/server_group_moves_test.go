@@ -131,15 +131,17 @@ func TestPlacesOfServersThatMove(t *testing.T) {
 		why    string // what is placed meanwhile is nowhere; "": it is on a third host
 		near   bool   // what is placed afterwards is on the same host
 	}{
-		"anti-affinity":               {policy: apidb.PolicyAntiAffinity, hosts: 3},
-		"anti-affinity and two hosts": {policy: apidb.PolicyAntiAffinity, hosts: 2, why: "The policy anti-affinity of the server group friends rules out others."},
+		"anti-affinity": {policy: apidb.PolicyAntiAffinity, hosts: 3},
+		"anti-affinity and two hosts": {policy: apidb.PolicyAntiAffinity, hosts: 2,
+			why: "The policy anti-affinity of the server group friends rules out others."},
 		"affinity": {
 			policy: apidb.PolicyAffinity, hosts: 3, near: true,
 			why: " Members of the server group friends" + again + ", and its policy is affinity.",
 		},
 		"different_host":               {hint: apart, hosts: 3},
 		"different_host and two hosts": {hint: apart, hosts: 2, why: " The hint different_host rules out others."},
-		"same_host":                    {hint: near, hosts: 3, near: true, why: " The servers of the hint same_host" + again + "."},
+		"same_host": {hint: near,
+			hosts: 3, near: true, why: " The servers of the hint same_host" + again + "."},
 	} {
 		for _, stays := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: ", confirmed", false: ", reverted"}[stays], func(t *testing.T) {

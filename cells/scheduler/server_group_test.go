@@ -18,7 +18,8 @@ import (
 // group makes a server group, and returns what puts a server into it.
 func (w *world) group(policy string, most int64) (apidb.ServerGroup, func(*scheduler.CreateRequest)) {
 	w.t.Helper()
-	g, err := w.store.CreateServerGroup(ctx, apidb.ServerGroup{Name: "friends", ProjectID: "p", UserID: "u", Policy: policy, MaxPerHost: most}, nil)
+	g, err := w.store.CreateServerGroup(ctx,
+		apidb.ServerGroup{Name: "friends", ProjectID: "p", UserID: "u", Policy: policy, MaxPerHost: most}, nil)
 	w.must(err)
 	return g, func(r *scheduler.CreateRequest) { r.Group = g.UUID }
 }
@@ -53,12 +54,20 @@ func TestServerGroupPolicies(t *testing.T) {
 		none    int
 		why     string // what the user reads of those without a host
 	}{
-		"anti-affinity":              {policy: apidb.PolicyAntiAffinity, hosts: []int{2, 1}, servers: 4, counts: []int{1, 1, 1}, none: 1, why: "The policy anti-affinity of the server group friends rules out others."},
-		"anti-affinity, two a host":  {policy: apidb.PolicyAntiAffinity, most: 2, hosts: []int{2}, servers: 5, counts: []int{2, 2}, none: 1, why: "The policy anti-affinity of the server group friends rules out others."},
-		"affinity":                   {policy: apidb.PolicyAffinity, hosts: []int{1, 2}, servers: slots + 1, counts: []int{slots}, none: 1, why: "The policy affinity of the server group friends rules out others."},
-		"soft affinity":              {policy: apidb.PolicySoftAffinity, hosts: []int{1, 2}, servers: slots + 1, counts: []int{slots, 1}},
-		"soft anti-affinity":         {policy: apidb.PolicySoftAntiAffinity, hosts: []int{1, 2}, servers: 5, counts: []int{2, 2, 1}},
-		"soft affinity and no place": {policy: apidb.PolicySoftAffinity, hosts: []int{1}, servers: slots + 1, counts: []int{slots}, none: 1, why: "There are not enough hosts available."},
+		"anti-affinity": {policy: apidb.PolicyAntiAffinity, hosts: []int{2, 1}, servers: 4,
+			counts: []int{1, 1, 1}, none: 1,
+			why: "The policy anti-affinity of the server group friends rules out others."},
+		"anti-affinity, two a host": {policy: apidb.PolicyAntiAffinity, most: 2, hosts: []int{2}, servers: 5,
+			counts: []int{2, 2}, none: 1,
+			why: "The policy anti-affinity of the server group friends rules out others."},
+		"affinity": {policy: apidb.PolicyAffinity, hosts: []int{1, 2}, servers: slots + 1,
+			counts: []int{slots}, none: 1, why: "The policy affinity of the server group friends rules out others."},
+		"soft affinity": {policy: apidb.PolicySoftAffinity, hosts: []int{1, 2},
+			servers: slots + 1, counts: []int{slots, 1}},
+		"soft anti-affinity": {policy: apidb.PolicySoftAntiAffinity, hosts: []int{1, 2},
+			servers: 5, counts: []int{2, 2, 1}},
+		"soft affinity and no place": {policy: apidb.PolicySoftAffinity, hosts: []int{1}, servers: slots + 1,
+			counts: []int{slots}, none: 1, why: "There are not enough hosts available."},
 	} {
 		for how, schedule := range map[string]func(w *world, in func(*scheduler.CreateRequest)) []string{
 			"one by one": func(w *world, in func(*scheduler.CreateRequest)) (uuids []string) {
@@ -88,7 +97,9 @@ func TestServerGroupPolicies(t *testing.T) {
 					t.Errorf("hosts have %v and %d are nowhere, not %v and %d", counts, none, c.counts, c.none)
 				}
 				for _, uuid := range uuids {
-					if row := w.row(uuid); row.Fault != nil && (!strings.HasSuffix(row.Fault.Message, c.why) || !strings.HasPrefix(row.Fault.Message, "No valid host was found.")) {
+					if row := w.row(uuid); row.Fault != nil &&
+						(!strings.HasSuffix(row.Fault.Message, c.why) ||
+							!strings.HasPrefix(row.Fault.Message, "No valid host was found.")) {
 						t.Errorf("the fault is %+v", row.Fault)
 					}
 				}
@@ -120,7 +131,8 @@ func TestServerGroupsCost(t *testing.T) {
 	w.plink.counted()
 	w.schedule()
 	diff(t, map[string]int{"GET /v1/services": 1, "POST /v1/servers/hosts/query": 1}, home.link.counted())
-	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1}, other.link.counted())
+	diff(t, map[string]int{"GET /v1/services": 1, "PUT /v1/servers/{uuid}": 1, "POST /v1/servers/{uuid}/release": 1},
+		other.link.counted())
 	diff(t, map[string]int{"GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{1, 1}) || none != 0 {
 		t.Errorf("%v, %d", counts, none)
@@ -139,7 +151,8 @@ func TestServerGroupInAnOutage(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for policy, why := range map[string]string{
 		apidb.PolicyAntiAffinity: "", apidb.PolicySoftAffinity: "",
-		apidb.PolicyAffinity: " Members of the server group friends are in a cell that cannot be used now, and its policy is affinity.",
+		apidb.PolicyAffinity: " Members of the server group friends are in a cell that cannot be used now, and its " +
+			"policy is affinity.",
 	} {
 		t.Run(policy, func(t *testing.T) {
 			w := begin(t, []int{1, 1})

@@ -110,7 +110,8 @@ type Scheduler struct {
 // New returns a service. Nothing is scheduled before Run.
 func New(o Options) (*Scheduler, error) {
 	if o.Store == nil || o.Gatherer == nil || o.Placement == nil || o.Quota == nil {
-		return nil, errors.New("scheduler: the API database, the gatherer, the Placement client and the quota service are needed")
+		return nil, errors.New(
+			"scheduler: the API database, the gatherer, the Placement client and the quota service are needed")
 	}
 	if o.Workers <= 0 {
 		o.Workers = 8

@@ -89,7 +89,8 @@ func (r CandidateRequest) Stages(cells bool) [][]CandidateRequest {
 func (r CandidateRequest) ways(cells []guestCell) [][]CandidateRequest {
 	p := r.plan
 	rest := map[extraspecs.Affinity]nearness{
-		extraspecs.AffinityLegacy: knownNear, extraspecs.AffinityPreferred: nearFirst, extraspecs.AffinityRequired: nearAlways,
+		extraspecs.AffinityLegacy: knownNear, extraspecs.AffinityPreferred: nearFirst,
+		extraspecs.AffinityRequired: nearAlways,
 	}[p.affinity]
 	var out [][]CandidateRequest
 	if len(p.devices) == 0 {
@@ -227,7 +228,8 @@ func (r *CandidateRequest) nearDevices() bool {
 	}
 	near := func(suffix string) { r.subtrees[cellGroup+"0"+suffix] = []string{cellGroup + "0", suffix} }
 	for suffix, g := range r.groups {
-		if suffix != "" && slices.ContainsFunc(slices.Collect(maps.Keys(g.resources)), func(class string) bool { return r.onCells.devices[class] }) {
+		if suffix != "" && slices.ContainsFunc(slices.Collect(maps.Keys(g.resources)),
+			func(class string) bool { return r.onCells.devices[class] }) {
 			near(suffix)
 		}
 	}

@@ -21,7 +21,8 @@ func (s *site) hold(route string) (held <-chan struct{}, goOn func()) {
 	at, free, first := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
 	first <- struct{}{}
 	s.link.when(func(r *http.Request) fault {
-		if _, action, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/servers/"), "/"); strings.TrimSpace(r.Method+" "+action) != route {
+		if _, action, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v1/servers/"),
+			"/"); strings.TrimSpace(r.Method+" "+action) != route {
 			return up
 		}
 		select {

@@ -30,10 +30,13 @@ func TestRequestsThatPlacementNeverAnswers(t *testing.T) {
 		tries bool // it is tried again
 		why   string
 	}{
-		"too long":  {how: tooLong, why: "placement rejects the request as invalid"},
-		"a failure": {how: rubbish, tries: true, why: "Placement failed a request for this server 10 times, while it answered others."},
-		"no answer": {how: hangs, tries: true, why: "Placement failed a request for this server 10 times, while it answered others."},
-		"a denial":  {how: denied, tries: true, why: "Placement failed a request for this server 10 times, while it answered others."},
+		"too long": {how: tooLong, why: "placement rejects the request as invalid"},
+		"a failure": {how: rubbish, tries: true,
+			why: "Placement failed a request for this server 10 times, while it answered others."},
+		"no answer": {how: hangs, tries: true,
+			why: "Placement failed a request for this server 10 times, while it answered others."},
+		"a denial": {how: denied, tries: true,
+			why: "Placement failed a request for this server 10 times, while it answered others."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1})
@@ -323,7 +326,8 @@ func TestMovesInAnOlderCell(t *testing.T) {
 			asked++
 			rw.Header().Set("Content-Type", "application/json")
 			rw.WriteHeader(http.StatusBadRequest)
-			_, _ = io.WriteString(rw, `{"code":"bad_request","message":"The body cannot be read: unknown field \"give_back\"."}`)
+			_, _ = io.WriteString(rw,
+				`{"code":"bad_request","message":"The body cannot be read: unknown field \"give_back\"."}`)
 			return
 		}
 		cell.ServeHTTP(rw, r)
@@ -335,10 +339,12 @@ func TestMovesInAnOlderCell(t *testing.T) {
 	}
 	testproc.Equal(t, asked, 1, "it was asked %d times for what it does not know")
 	w.is(bad, cellwire.VMActive, "", from)
-	if row := w.row(bad); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
+	if row := w.row(bad); row.Fault == nil ||
+		!strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
 		t.Errorf("the fault is %+v", row.Fault)
 	}
-	testproc.Equal(t, strings.Count(w.logged(), "It stays where it is; its fault says why"), 1, "that it ended is logged %d times")
+	testproc.Equal(t, strings.Count(w.logged(), "It stays where it is; its fault says why"), 1,
+		"that it ended is logged %d times")
 	if open := w.open(bad); len(open) > 0 {
 		t.Errorf("these are left: %+v", open)
 	}
@@ -354,7 +360,8 @@ func TestNothingAskedIsNoAnswer(t *testing.T) {
 	first, _ := w.moving(cellwire.MigrationCold)
 	second, _ := w.moving(cellwire.MigrationCold)
 	alive := map[string]bool{waits: true, first: false, second: false}
-	for leaves, aborted := range map[string]bool{first: false, second: true} { // and their hosts do nothing about it yet
+	// and their hosts do nothing about it yet
+	for leaves, aborted := range map[string]bool{first: false, second: true} {
 		if aborted {
 			m := testproc.Try(w.store.Mapping(ctx, leaves)).Or(t)
 			w.must(w.scheduler.Abort(ctx, m, w.open(leaves)[0].ID))
@@ -370,7 +377,8 @@ func TestNothingAskedIsNoAnswer(t *testing.T) {
 		w.pass(time.Minute)
 		w.beat()
 	}
-	if said := w.logged(); strings.Count(said, "Placement is unavailable") != 1 || strings.Contains(said, "available again") {
+	if said := w.logged(); strings.Count(said, "Placement is unavailable") != 1 ||
+		strings.Contains(said, "available again") {
 		t.Errorf("an outage is not logged once: %s", said)
 	}
 	w.plink.set(up)

@@ -54,7 +54,8 @@ func (w *world) intruder() string {
 	w.t.Helper()
 	consumer, all := uuid.NewString(), w.all()
 	w.ask("PUT", "/allocations/"+consumer, map[string]any{
-		"allocations":         map[string]any{all[len(all)-1].node: map[string]any{"resources": map[string]int{"DISK_GB": 1}}},
+		"allocations": map[string]any{all[len(
+			all)-1].node: map[string]any{"resources": map[string]int{"DISK_GB": 1}}},
 		"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
 	}, nil)
 	return consumer
@@ -153,7 +154,8 @@ func TestWritesThatPlacementNeverCarriesOut(t *testing.T) {
 					bad, _ = w.moving(kind)
 				}
 				w.plink.when(func(r *http.Request) fault {
-					if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, bad) || strings.Contains(posted(r), bad) {
+					if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, bad) ||
+						strings.Contains(posted(r), bad) {
 						return c
 					}
 					return up
@@ -173,7 +175,8 @@ func TestWritesThatPlacementNeverCarriesOut(t *testing.T) {
 					w.beat()
 				}
 				testproc.Equal(t, tries, 11, "it ends after %d tries, the first of which proves nothing")
-				if row := w.row(bad); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
+				if row := w.row(bad); row.Fault == nil ||
+					!strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
 					t.Errorf("it is %s: %+v", w.state(bad), row.Fault)
 				}
 				if kind == cellwire.MigrationBuild {
@@ -258,7 +261,8 @@ func TestSeveralWhoseWritesFail(t *testing.T) {
 				}
 				testproc.Equal(t, rounds, 10*every+1, "they end after %d rounds")
 				for _, uuid := range bad {
-					if row := w.row(uuid); row.Fault == nil || !strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
+					if row := w.row(uuid); row.Fault == nil ||
+						!strings.Contains(row.Fault.Details, "Placement failed a request for this server 10 times") {
 						t.Errorf("one is %s: %+v", w.state(uuid), row.Fault)
 					}
 				}
@@ -294,7 +298,8 @@ func TestUnansweredTakeTurns(t *testing.T) {
 			var answer chan struct{}
 			w.plink.when(func(r *http.Request) fault {
 				for i := range n {
-					if vcpus := fmt.Sprintf("VCPU%%3A%d", i+2); r.URL.Path == "/allocation_candidates" && strings.Contains(r.URL.RawQuery, vcpus) {
+					if vcpus := fmt.Sprintf("VCPU%%3A%d", i+2); r.URL.Path == "/allocation_candidates" &&
+						strings.Contains(r.URL.RawQuery, vcpus) {
 						if answer != nil {
 							asked[vcpus]++ // one at a time
 							<-answer

@@ -13,6 +13,7 @@ import (
 func unmigrate(t testing.TB, database string, uuids ...string) {
 	t.Helper()
 	for _, uuid := range uuids {
-		dbservers.Execute(t, database, "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = '"+uuid+"'")
+		dbservers.Execute(t, database, "UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid = '"+
+			uuid+"'")
 	}
 }

@@ -51,13 +51,14 @@ func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid stri
 		return "", err
 	}
 	var host string
-	services, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) {
-		server, err := c.Server(ctx, uuid)
-		if host = server.Host; err != nil || host == "" { // it was never placed
-			return nil, err
-		}
-		return c.Services(ctx)
-	})
+	services, err := gather.One(ctx, s.o.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) {
+			server, err := c.Server(ctx, uuid)
+			if host = server.Host; err != nil || host == "" { // it was never placed
+				return nil, err
+			}
+			return c.Services(ctx)
+		})
 	if err != nil {
 		return "", fmt.Errorf("reading the host of server %s in cell %s: %w", uuid, cell.Name, err)
 	}

@@ -57,7 +57,8 @@ func TestUserDataHost(t *testing.T) {
 		dbservers.Case(t, name, func(t *testing.T) {
 			w := byPattern(t, c.patterns...)
 			if c.noauth {
-				w = begin(t, []int{0}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = c.patterns })
+				w = begin(t, []int{0},
+					func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = c.patterns })
 			}
 			w.add(1, "h1")
 			w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"*"}})
@@ -72,7 +73,8 @@ func TestUserDataHost(t *testing.T) {
 			if len(c.patterns) == 0 {
 				return
 			}
-			if _, err := w.scheduler.UserDataHost(ctx, w.sites[1].cell, "5e000000-0000-4000-8000-000000000009"); !cellclient.IsNotFound(err) {
+			if _, err := w.scheduler.UserDataHost(ctx,
+				w.sites[1].cell, "5e000000-0000-4000-8000-000000000009"); !cellclient.IsNotFound(err) {
 				t.Errorf("a server that is not there: %v", err)
 			}
 		})

@@ -92,8 +92,9 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	}
 	h := &hosts{
 		admitted: admitted,
-		cells:    map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)), services: map[hostKey]cellwire.Service{},
-		down: map[string]bool{}, suspect: map[string]bool{},
+		cells:    map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)),
+		services: map[hostKey]cellwire.Service{},
+		down:     map[string]bool{}, suspect: map[string]bool{},
 		aggregates: aggregates, in: map[string][]string{}, zones: apidb.HostZones(aggregates), zone: v.s.o.Zone,
 	}
 	for uuid, d := range databases {
@@ -114,7 +115,8 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	for _, n := range nodes {
 		h.nodes[n.UUID] = n
 	}
-	answers := gather.All(ctx, v.s.o.Gatherer, used, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
+	answers := gather.All(ctx, v.s.o.Gatherer, used,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	for _, a := range answers {
 		h.down[a.Cell.UUID] = a.Err != nil
 		for _, service := range a.Value { // none of a cell that is down
@@ -136,7 +138,9 @@ type target struct {
 // soft policy of its server group prefers them, then most memory free, as Nova's RAM weigher; among
 // equals servers spread by chance, but each time in the same way.
 func (h *hosts) targets(candidates []Candidate, b *build) []target {
-	const perNode = 3 // ways on one node: the others differ in which of several children serve, and would conflict alike
+	// ways on one node: the others differ in which of several children serve, and would conflict
+	// alike
+	const perNode = 3
 	found := make([]target, 0, len(candidates))
 	ways := map[string]int{}
 	for _, c := range candidates {
@@ -167,7 +171,8 @@ func (h *hosts) forced(spec apidb.RequestSpec) []string {
 	}
 	chosen := []string{}
 	for _, n := range h.nodes {
-		if (spec.ForcedHost == "" || n.Host == spec.ForcedHost) && (spec.ForcedNode == "" || n.Name == spec.ForcedNode) {
+		if (spec.ForcedHost == "" || n.Host == spec.ForcedHost) &&
+			(spec.ForcedNode == "" || n.Name == spec.ForcedNode) {
 			chosen = append(chosen, n.UUID)
 		}
 	}

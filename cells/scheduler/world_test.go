@@ -92,15 +92,20 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	case tooLong:
 		return &http.Response{
-			StatusCode: http.StatusRequestHeaderFieldsTooLarge, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("too long")), Request: r,
+			StatusCode: http.StatusRequestHeaderFieldsTooLarge, Header: http.Header{},
+			Body: io.NopCloser(strings.NewReader("too long")), Request: r,
 		}, nil
 	case denied:
-		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("denied")), Request: r}, nil
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{},
+			Body: io.NopCloser(strings.NewReader("denied")), Request: r}, nil
 	case raced:
-		body := `{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "another write came before"}]}`
-		return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		body := `{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "another write ` +
+			`came before"}]}`
+		return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{},
+			Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 	case rubbish:
-		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
+		return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{},
+			Body: io.NopCloser(strings.NewReader("<html>")), Request: r}, nil
 	}
 	served := r.Clone(context.WithoutCancel(r.Context()))
 	served.Body = http.NoBody
@@ -237,13 +242,18 @@ func newWorld(t tester, at place, hosts []int, options func(*scheduler.Options, 
 }
 
 // newWorldOn makes a world on a Placement; nil is ours.
-func newWorldOn(t tester, at place, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func newWorldOn(
+	t tester, at place, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions),
+) *world {
 	t.Helper()
 	return newWorldAt(t, at, at("api", apiTemplate), other, hosts, options)
 }
 
 // newWorldAt makes a world with that API database.
-func newWorldAt(t tester, at place, database string, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func newWorldAt(
+	t tester, at place, database string, other http.Handler, hosts []int,
+	options func(*scheduler.Options, *scheduler.QuotaOptions),
+) *world {
 	t.Helper()
 	w := &world{t: t, place: at, database: database, now: start, options: options, log: &testproc.Buffer{}}
 	var err error
@@ -325,7 +335,8 @@ func (w *world) restart() {
 		Store: w.store, Gatherer: w.gatherer, Placement: w.client, Logger: log,
 		Defaults: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1},
 	}
-	bo := scheduler.Options{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Now: w.clock, RecheckQuota: true, Logger: log}
+	bo := scheduler.Options{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Now: w.clock,
+		RecheckQuota: true, Logger: log}
 	if w.options != nil {
 		w.options(&bo, &qo)
 	}
@@ -475,7 +486,8 @@ func (w *world) row(uuid string) cellwire.Server {
 	if m.CellUUID == "" {
 		w.t.Fatalf("server %s is placed nowhere", uuid)
 	}
-	row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
+	row, err := gather.One(ctx, w.gatherer, w.site(m.CellUUID).cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 	w.must(err)
 	return row
 }

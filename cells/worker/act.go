@@ -115,18 +115,24 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 // guest is left alone. If the server was never active, it cannot be that guest: its allocations are
 // removed. Otherwise the guest is most likely the server without its mark and uses the allocations:
 // while there are any, they stay, and the server is not reported as removed.
-func (w *Worker) unmanagedGuest(ctx context.Context, s *server, item cellwire.WorkItem, fault *plugins.InstanceFault) error {
+func (w *Worker) unmanagedGuest(
+	ctx context.Context, s *server, item cellwire.WorkItem, fault *plugins.InstanceFault,
+) error {
 	if item.Server.LaunchedAt != nil {
 		granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
 		if err != nil {
 			return fmt.Errorf("reading its allocations: %w", err)
 		}
 		if len(granted) > 0 {
-			return fmt.Errorf("%w: a guest with its uuid exists that this agent did not create, so it is not removed, and its allocations stay: %w; "+
-				"if it is not needed, remove it with the hypervisor's own tools, and the server is deleted", errNeedsOperator, fault)
+			return fmt.Errorf(
+				"%w: a guest with its uuid exists that this agent did not create, so it is not removed, and its "+
+					"allocations stay: %w; "+
+					"if it is not needed, remove it with the hypervisor's own tools, and the server is deleted",
+				errNeedsOperator, fault)
 		}
 	}
 	w.logOf(ctx).Error().Str("instance", s.uuid).Err(fault).
-		Msg("Removed a server, but a guest with its uuid exists that this agent did not create. The guest is left alone and has no allocations: check what it is.")
+		Msg("Removed a server, but a guest with its uuid exists that this agent did not create. The guest is left " +
+			"alone and has no allocations: check what it is.")
 	return nil
 }

@@ -20,7 +20,10 @@ func BenchmarkHost(b *testing.B) {
 	var listed []plugins.Instance
 	for i := range n {
 		uuid := fmt.Sprintf("aaaaaaaa-0000-4000-8000-%012d", i)
-		work.Items = append(work.Items, cellwire.WorkItem{Want: cellwire.WantPresent, Server: cellwire.Server{UUID: uuid, NodeUUID: node, VMState: cellwire.VMActive, PowerState: plugins.PowerRunning, Revision: int64(i)}})
+		work.Items = append(work.Items,
+			cellwire.WorkItem{Want: cellwire.WantPresent,
+				Server: cellwire.Server{UUID: uuid, NodeUUID: node, VMState: cellwire.VMActive,
+					PowerState: plugins.PowerRunning, Revision: int64(i)}})
 		listed = append(listed, plugins.Instance{UUID: uuid, Power: plugins.PowerRunning})
 	}
 	w := New(Config{Logger: zerolog.Nop()})

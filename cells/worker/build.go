@@ -55,7 +55,8 @@ func (w *Worker) build(ctx context.Context, s *server, item cellwire.WorkItem, n
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil:
-		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).Msg("Created the guest of a server.")
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Stringer("power", is.Power).
+			Msg("Created the guest of a server.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault): // nothing is left of it
@@ -86,7 +87,9 @@ func (e *impossible) Error() string { return e.reason + ": " + e.details }
 
 // specFor is what a guest is made of. Its allocations are read each time. The error is *impossible
 // if there is nothing to wait for.
-func (w *Worker) specFor(ctx context.Context, s *server, item cellwire.WorkItem, node Node) (plugins.InstanceSpec, *providertree.Tree, error) {
+func (w *Worker) specFor(
+	ctx context.Context, s *server, item cellwire.WorkItem, node Node,
+) (plugins.InstanceSpec, *providertree.Tree, error) {
 	none := plugins.InstanceSpec{}
 	granted, err := w.cfg.Allocations.Granted(ctx, s.uuid)
 	if err != nil {
@@ -100,7 +103,8 @@ func (w *Worker) specFor(ctx context.Context, s *server, item cellwire.WorkItem,
 		return none, nil, fmt.Errorf("the provider tree of node %s is not known yet", node.Name)
 	}
 	if missing := missingProviders(tree, granted); len(missing) > 0 {
-		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s", node.Name, strings.Join(missing, ", "))
+		err := fmt.Errorf("it has allocations on resource providers that are not in the tree of node %s: %s",
+			node.Name, strings.Join(missing, ", "))
 		if time.Since(w.firstAttempt(s)) < treeTimeout { // they may be new
 			return none, nil, err
 		}
@@ -147,7 +151,9 @@ func (w *Worker) awaitDeleted(s *server, node Node, cause error) error {
 // That the row says building does not prove that the guest is worth nothing: the cell's database
 // may be a backup from before. So one that runs is taken for made, and one that does not run is
 // removed only if this process has begun it.
-func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
+func (w *Worker) abandon(
+	ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string,
+) error {
 	if !w.isCurrent(s, item) {
 		return nil
 	}
@@ -158,13 +164,17 @@ func (w *Worker) abandon(ctx context.Context, s *server, item cellwire.WorkItem,
 	case err != nil:
 		return fmt.Errorf("%s; looking for the remains of an attempt to create it: %w", reason, err)
 	case guest == nil:
-	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused || guest.Power == plugins.PowerSuspended:
+	case guest.Power == plugins.PowerRunning || guest.Power == plugins.PowerPaused ||
+		guest.Power == plugins.PowerSuspended:
 		w.logOf(ctx).Error().Str("instance", s.uuid).Str("node", node.Name).Str("reason", details).
-			Msg("A server cannot be built, but its guest exists and has been started. The guest is kept and reported as created; `compute-agent allocations audit` shows which allocations it lacks.")
+			Msg("A server cannot be built, but its guest exists and has been started. The guest is kept and " +
+				"reported as created; `compute-agent allocations audit` shows which allocations it lacks.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSpawned, PowerState: guest.Power})
 		return nil
 	case !w.attempted(s):
-		return fmt.Errorf("%w: %s, and its guest exists, does not run and may hold data; if it holds none, delete the server", errNeedsOperator, reason)
+		return fmt.Errorf(
+			"%w: %s, and its guest exists, does not run and may hold data; if it holds none, delete the server",
+			errNeedsOperator, reason)
 	}
 	err = node.Manager.Destroy(ctx, node.Name, s.uuid)
 	var fault *plugins.InstanceFault
@@ -221,7 +231,8 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 // faultFor is the fault that the owner of a server reads, in Nova's words for aborted builds.
 func faultFor(uuid, reason, details string) cellwire.Fault {
 	return cellwire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault), Details: clipMiddle(details), Created: time.Now().UTC(),
+		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault),
+		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
 }
 

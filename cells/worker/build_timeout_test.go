@@ -23,7 +23,8 @@ func TestBuildTimeout(t *testing.T) {
 		timeout time.Duration
 		idle    plugins.PowerState
 	}{
-		"with a limit": {limit, plugins.PowerShutdown}, "without": {0, plugins.PowerShutdown}, "while its guest is starting": {limit, plugins.PowerNoState},
+		"with a limit": {limit, plugins.PowerShutdown},
+		"without":      {0, plugins.PowerShutdown}, "while its guest is starting": {limit, plugins.PowerNoState},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {
@@ -51,7 +52,9 @@ func TestBuildTimeout(t *testing.T) {
 					return
 				}
 				s.expect(1, failed)
-				if fault := s.cell.row(1).server.Fault; fault == nil || !strings.Contains(fault.Message, "its host could not create it within 1h0m0s") || fault.Details != "no answer" {
+				if fault := s.cell.row(1).server.Fault; fault == nil ||
+					!strings.Contains(fault.Message, "its host could not create it within 1h0m0s") ||
+					fault.Details != "no answer" {
 					s.Errorf("the fault is %+v", fault)
 				}
 			})

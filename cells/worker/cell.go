@@ -45,7 +45,9 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 		}
 		w.recordHeartbeat(state, err)
 		interval := usual
-		if err != nil { // never longer than usual: a cell that is up again treats this host as down until the next heartbeat
+		// never longer than usual: a cell that is up again treats this host as down until the next
+		// heartbeat
+		if err != nil {
 			interval = max(failures.next(min(usual, retryCell)), retryAfter(err))
 		} else {
 			failures.reset()
@@ -147,7 +149,9 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	w.mu.Unlock()
 	switch {
 	case err != nil && (was.up || was.since.IsZero()):
-		w.log.Warn().Err(err).Msg("The cell is unavailable. Guests are not affected. The agent keeps polling for work and queues its reports.")
+		w.log.Warn().Err(err).
+			Msg("The cell is unavailable. Guests are not affected. The agent keeps polling for work and queues " +
+				"its reports.")
 	case err == nil && !was.up:
 		w.log.Info().Str("service", state.Service.UUID).Msg("Registered this host with the cell.")
 	}
@@ -156,13 +160,17 @@ func (w *Worker) recordHeartbeat(state cellwire.HostState, err error) {
 	}
 	for _, uuid := range state.Refused {
 		of := func(p cellwire.NodeProblem) bool { return p.UUID == uuid }
-		if !slices.Contains(was.refused, uuid) && !slices.ContainsFunc(state.Problems, of) { // a cell of before problems
-			w.log.Error().Str("node", uuid).Msg("The cell rejected the node because another host owns it. No server is scheduled to it on this host.")
+		// a cell of before problems
+		if !slices.Contains(was.refused, uuid) && !slices.ContainsFunc(state.Problems, of) {
+			w.log.Error().Str("node", uuid).
+				Msg("The cell rejected the node because another host owns it. No server is scheduled to it " +
+					"on this host.")
 		}
 	}
 	for _, p := range clipProblems(state.Problems) {
 		if !slices.Contains(was.problems, p) {
-			w.log.Error().Str("node", p.UUID).Str("problem", string(p.Code)).Str("why", p.Message).Msg("The node gets no new servers on this host.")
+			w.log.Error().Str("node", p.UUID).Str("problem", string(p.Code)).Str("why", p.Message).
+				Msg("The node gets no new servers on this host.")
 		}
 	}
 	w.serviceIs(state.Service)
@@ -181,7 +189,8 @@ func clipProblems(all []cellwire.NodeProblem) []cellwire.NodeProblem {
 	kept := slices.Clone(all[:min(len(all), maxProblems)])
 	for i := range kept {
 		p := &kept[i]
-		p.UUID, p.Host, p.Code = textutil.Clip(p.UUID, 64), textutil.Clip(p.Host, 255), cellwire.NodeProblemCode(textutil.Clip(string(p.Code), 64))
+		p.UUID, p.Host, p.Code = textutil.Clip(p.UUID, 64),
+			textutil.Clip(p.Host, 255), cellwire.NodeProblemCode(textutil.Clip(string(p.Code), 64))
 		p.Message = textutil.Clip(p.Message, 2*cellwire.MaxProblem)
 	}
 	return kept
@@ -198,7 +207,8 @@ func retryAfter(err error) time.Duration {
 
 // denied reports whether the cell and the agent reject each other's identity.
 func denied(err error) bool {
-	return cellclient.IsCertificate(err) || refusedWith(err, http.StatusUnauthorized) || refusedWith(err, http.StatusForbidden)
+	return cellclient.IsCertificate(err) || refusedWith(err, http.StatusUnauthorized) ||
+		refusedWith(err, http.StatusForbidden)
 }
 
 // refusedWith reports whether err is a rejection with a status.
@@ -222,7 +232,8 @@ func (w *Worker) serviceIs(s cellwire.Service) {
 		return
 	}
 	if err := w.cfg.Disable(now.disabled, now.reason); err != nil {
-		w.log.Error().Err(err).Bool("disabled", now.disabled).Msg("Could not store whether the cell disabled this host's service. Retrying.")
+		w.log.Error().Err(err).Bool("disabled", now.disabled).
+			Msg("Could not store whether the cell disabled this host's service. Retrying.")
 		return
 	}
 	w.disabled = &now
@@ -266,7 +277,8 @@ func (w *Worker) pollLoop(ctx context.Context) {
 		}
 		newer := w.merge(ctx, work) && work.Revision > after
 		newer = w.serveStreams(ctx, work.Streams) || newer
-		if !newer && time.Since(begun) < pollWait/2 { // it does not wait or has no newer state: do not poll without pause
+		// it does not wait or has no newer state: do not poll without pause
+		if !newer && time.Since(begun) < pollWait/2 {
 			sleep(ctx, jittered(time.Second), nil)
 		}
 	}

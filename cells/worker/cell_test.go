@@ -48,7 +48,8 @@ func newRealCell(t *testing.T) *realCell {
 	client, err := cellclient.New(cellclient.Config{URL: web.URL})
 	check(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.w = worker.New(worker.Config{Host: host, Version: "1", Cell: client, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log)})
+	s.w = worker.New(worker.Config{Host: host, Version: "1", Cell: client, Guests: s, Allocations: s.placement,
+		Logger: zerolog.New(&s.log)})
 	ended := make(chan struct{})
 	go func() { defer close(ended); s.w.Run(ctx) }()
 	t.Cleanup(func() {
@@ -66,8 +67,10 @@ func (c *realCell) boot(n int) {
 	c.Helper()
 	c.placement.grant(n)
 	server := cellwire.Server{
-		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
-		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}}, CreatedAt: time.Now(),
+		UUID: serverUUID(n), ProjectID: "p", UserID: "u", Name: "s", Host: host, Node: host, NodeUUID: nodeUUID,
+		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor:    cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}},
+		CreatedAt: time.Now(),
 	}
 	testproc.Try(c.client.Insert(c.Context(), server)).Or(c)
 	testproc.Try(c.client.Release(c.Context(), server.UUID)).Or(c)
@@ -95,14 +98,16 @@ func inState(vm string) func(cellwire.Server) bool {
 func TestLifeInACell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newRealCell(t)
-	testproc.Eventually(t, testproc.Patience, "its node", testproc.True(func() bool { return c.w.Status().Up && len(c.w.Status().Nodes) > 0 }))
+	testproc.Eventually(t, testproc.Patience,
+		"its node", testproc.True(func() bool { return c.w.Status().Up && len(c.w.Status().Nodes) > 0 }))
 	c.driver.set(func() { c.driver.faults[serverUUID(2)] = "no such image" })
 	c.boot(1)
 	c.boot(2)
 	c.await(1, "active", func(s cellwire.Server) bool {
 		return inState(cellwire.VMActive)(s) && s.PowerState == plugins.PowerRunning && s.HostUp
 	})
-	if s := c.await(2, "error", inState(cellwire.VMError)); s.Fault == nil || s.Fault.Code != 500 || c.placement.holds(2) {
+	if s := c.await(2, "error", inState(cellwire.VMError)); s.Fault == nil ||
+		s.Fault.Code != 500 || c.placement.holds(2) {
 		t.Errorf("%+v", s.Fault)
 	}
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
@@ -118,16 +123,19 @@ func TestLifeInACell(t *testing.T) {
 		action cellwire.PowerAction
 		state  string
 	}{
-		{cellwire.PowerStop, cellwire.VMStopped}, {cellwire.PowerStart, cellwire.VMActive}, {cellwire.PowerReboot, cellwire.VMActive},
+		{cellwire.PowerStop, cellwire.VMStopped}, {cellwire.PowerStart, cellwire.VMActive},
+		{cellwire.PowerReboot, cellwire.VMActive},
 		{cellwire.PowerRebootHard, cellwire.VMActive},
 	} {
-		if s, err := c.client.Power(t.Context(), serverUUID(1), power.action); err != nil || s.TaskState != power.action.Task() {
+		if s, err := c.client.Power(t.Context(), serverUUID(1), power.action); err != nil ||
+			s.TaskState != power.action.Task() {
 			t.Fatalf("%s: task_state %q, %v", power.action, s.TaskState, err)
 		}
 		c.await(1, string(power.action)+" done", inState(power.state))
 	}
 	c.driver.set(func() {
-		if diff := cmp.Diff([]string{"Shutdown", "Running", "Shutdown", "Running", "Shutdown hard", "Running"}, c.driver.powers); diff != "" {
+		if diff := cmp.Diff([]string{"Shutdown", "Running", "Shutdown", "Running", "Shutdown hard", "Running"},
+			c.driver.powers); diff != "" {
 			t.Errorf("changes of power (-want +got):\n%s", diff)
 		}
 	})
@@ -143,7 +151,8 @@ func TestLifeInACell(t *testing.T) {
 		return inState(cellwire.VMActive)(s) && s.PowerState == plugins.PowerRunning
 	})
 	for n := 1; n <= 2; n++ {
-		if answer, err := c.client.Delete(t.Context(), serverUUID(n), cellwire.DeleteNormal); err != nil || answer.Local {
+		if answer, err := c.client.Delete(t.Context(), serverUUID(n), cellwire.DeleteNormal); err != nil ||
+			answer.Local {
 			t.Fatalf("%+v, %v", answer, err)
 		}
 		c.await(n, "deleted", func(s cellwire.Server) bool { return s.Deleted })

@@ -15,7 +15,8 @@ func TestClipMiddle(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	long := "starting its domain: " + strings.Repeat("é", 3000) + ": Permission denied"
 	got := clipMiddle(long)
-	if len(got) > maxDetails || !utf8.ValidString(got) || !strings.HasPrefix(got, "starting its domain: é") || !strings.HasSuffix(got, "é: Permission denied") {
+	if len(got) > maxDetails || !utf8.ValidString(got) || !strings.HasPrefix(got, "starting its domain: é") ||
+		!strings.HasSuffix(got, "é: Permission denied") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 	testproc.Equal(t, clipMiddle("short"), "short", "%q")

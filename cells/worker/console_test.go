@@ -73,10 +73,12 @@ func TestConsole(t *testing.T) {
 			end  func(*cellwire.Stream) error
 			want error
 		}{
-			"the guest ends":  {func(end *cellwire.Stream) error { _, err := io.WriteString(end, "x"); return err }, io.EOF},
+			"the guest ends": {func(end *cellwire.Stream) error { _, err := io.WriteString(end, "x"); return err },
+				io.EOF},
 			"the user ends":   {func(end *cellwire.Stream) error { return end.CloseWrite() }, io.EOF},
 			"the user leaves": {func(end *cellwire.Stream) error { return end.Close() }, cellwire.ErrStreamLost},
-			"it breaks":       {func(end *cellwire.Stream) error { _, err := io.WriteString(end, "fail"); return err }, &cellwire.Error{}},
+			"it breaks": {func(end *cellwire.Stream) error { _, err := io.WriteString(end, "fail"); return err },
+				&cellwire.Error{}},
 		} {
 			end := s.offer(id, cellwire.StreamOffer{Purpose: cellwire.PurposeConsole, UUID: serverUUID(1)})
 			s.pass(time.Minute)
@@ -88,7 +90,8 @@ func TestConsole(t *testing.T) {
 			testproc.NoErrorf(t, c.end(end), "%s", id)
 			_, err := end.Read(got)
 			var refused *cellwire.Error
-			if !errors.Is(err, c.want) && (!errors.As(err, &refused) || refused.Code != cellwire.CodeInternal || !errors.As(c.want, &refused)) {
+			if !errors.Is(err, c.want) &&
+				(!errors.As(err, &refused) || refused.Code != cellwire.CodeInternal || !errors.As(c.want, &refused)) {
 				t.Errorf("%s: %v, want %v", id, err, c.want)
 			}
 			_ = end.Close()
@@ -118,7 +121,8 @@ func TestConsoleLog(t *testing.T) {
 		s.start()
 		s.pass(time.Minute)
 		read := func(id string, length int64) (string, error) {
-			end := s.offer(id, cellwire.StreamOffer{Purpose: cellwire.PurposeConsoleLog, UUID: serverUUID(1), Length: length})
+			end := s.offer(id,
+				cellwire.StreamOffer{Purpose: cellwire.PurposeConsoleLog, UUID: serverUUID(1), Length: length})
 			log, err := io.ReadAll(end)
 			_ = end.CloseWrite()
 			return string(log), err
@@ -126,7 +130,8 @@ func TestConsoleLog(t *testing.T) {
 		for id, c := range map[string]struct {
 			length int64
 			want   string
-		}{"all": {0, host + " " + serverUUID(1)}, "three": {3, "001"}, "very many": {1 << 60, host + " " + serverUUID(1)}} {
+		}{"all": {0, host + " " + serverUUID(1)},
+			"three": {3, "001"}, "very many": {1 << 60, host + " " + serverUUID(1)}} {
 			if log, err := read(id, c.length); err != nil || log != c.want {
 				t.Errorf("%s: %q, %v", id, log, err)
 			}

@@ -20,7 +20,8 @@ func (w *Worker) details(n *nodeState) *cellwire.NodeDetails {
 		return nil
 	}
 	return &cellwire.NodeDetails{
-		HypervisorType: n.Hypervisor.Type, HypervisorVersion: n.Hypervisor.Version, HostIP: cmp.Or(w.cfg.Address, w.address),
+		HypervisorType: n.Hypervisor.Type, HypervisorVersion: n.Hypervisor.Version,
+		HostIP:        cmp.Or(w.cfg.Address, w.address),
 		UnknownGuests: int64(len(n.unknown)),
 	}
 }

@@ -80,7 +80,8 @@ func TestDetailsAreReported(t *testing.T) {
 		beats, asked := len(s.cell.heartbeats()), s.cell.called("report")
 		s.cell.set(func() { s.cell.details = false })
 		s.pass(time.Minute)
-		if more, requests := len(s.cell.heartbeats())-beats, s.cell.called("report")-asked; more < 5 || requests != more+1 {
+		if more, requests := len(s.cell.heartbeats())-beats,
+			s.cell.called("report")-asked; more < 5 || requests != more+1 {
 			t.Errorf("to a cell of before: %d heartbeats with %d requests: one is refused", more, requests)
 		}
 		expect("a cell of before", nil)

@@ -49,7 +49,8 @@ func sendDisk(ctx context.Context, node Node, offer cellwire.StreamOffer, end *c
 	}
 	var req diskRequest
 	if err := json.Unmarshal(text, &req); err != nil {
-		return &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "The request for a disk cannot be read: " + err.Error()}
+		return &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest,
+			Message: "The request for a disk cannot be read: " + err.Error()}
 	}
 	sum := sha256.New()
 	to := bufio.NewWriterSize(end, plugins.MaxChunk)
@@ -63,7 +64,8 @@ func sendDisk(ctx context.Context, node Node, offer cellwire.StreamOffer, end *c
 	})
 	var fault *plugins.InstanceFault
 	if errors.As(err, &fault) {
-		return &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict, Message: clipMiddle(fmt.Sprintf("Instance %s: %s", offer.UUID, fault.Reason))}
+		return &cellwire.Error{Status: http.StatusConflict,
+			Code: cellwire.CodeConflict, Message: clipMiddle(fmt.Sprintf("Instance %s: %s", offer.UUID, fault.Reason))}
 	}
 	if err == nil {
 		_, err = out.Write(headerOf(0, 0))
@@ -81,8 +83,9 @@ func sendDisk(ctx context.Context, node Node, offer cellwire.StreamOffer, end *c
 }
 
 func headerOf(offset int64, size int) []byte {
-	header := binary.BigEndian.AppendUint64(make([]byte, 0, partHeader), uint64(offset)) //nolint:gosec // it is not negative
-	return binary.BigEndian.AppendUint32(header, uint32(size))                           //nolint:gosec // at most MaxChunk
+	header := binary.BigEndian.AppendUint64(make([]byte, 0, partHeader),
+		uint64(offset)) //nolint:gosec // it is not negative
+	return binary.BigEndian.AppendUint32(header, uint32(size)) //nolint:gosec // at most MaxChunk
 }
 
 // sourceFiles are those of the source of a migration, which are read through the cell.

@@ -64,10 +64,12 @@ type fakeCell struct {
 	reported []string // kinds with uuids, in the order in which they were taken
 	beats    []cellwire.HostReport
 	calls    map[string]int
-	invalid  string        // uuid of a report that makes a request invalid
-	stuck    bool          // it always has more, and stays at its first revision
-	turning  time.Duration // so long each answer takes that does not wait: of a stuck cell, and of a list in pages but the first
-	page     int           // so many items at most are in an answer; 0: any number
+	invalid  string // uuid of a report that makes a request invalid
+	stuck    bool   // it always has more, and stays at its first revision
+	// so long each answer takes that does not wait: of a stuck cell, and of a list in pages but the
+	// first
+	turning time.Duration
+	page    int // so many items at most are in an answer; 0: any number
 }
 
 type row struct {
@@ -80,7 +82,9 @@ type row struct {
 }
 
 func newCell() *fakeCell {
-	return &fakeCell{epoch: "e1", offered: map[string]bool{}, streams: map[string]*cellwire.Stream{}, rows: map[string]*row{}, service: cellwire.Service{UUID: "5e41", Host: host}, changed: make(chan struct{}), calls: map[string]int{}}
+	return &fakeCell{epoch: "e1", offered: map[string]bool{}, streams: map[string]*cellwire.Stream{},
+		rows: map[string]*row{}, service: cellwire.Service{UUID: "5e41", Host: host},
+		changed: make(chan struct{}), calls: map[string]int{}}
 }
 
 // touch says that a row changed. c.mu is held.
@@ -98,7 +102,8 @@ func (c *fakeCell) change(n int, f func(r *row)) {
 	r := c.rows[serverUUID(n)]
 	if r == nil {
 		r = &row{want: cellwire.WantPresent, server: cellwire.Server{
-			UUID: serverUUID(n), Name: fmt.Sprint("server ", n), Host: host, Node: host, NodeUUID: nodeUUID, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+			UUID: serverUUID(n), Name: fmt.Sprint("server ", n), Host: host, Node: host, NodeUUID: nodeUUID,
+			VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 			Flavor: cellwire.Flavor{Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 512}},
 		}}
 		c.rows[serverUUID(n)] = r
@@ -149,7 +154,9 @@ func (c *fakeCell) lost() error {
 	return nil
 }
 
-func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
+func (c *fakeCell) Work(
+	ctx context.Context, _ string, after int64, epoch string, wait time.Duration,
+) (cellwire.Work, error) {
 	deadline := time.After(wait)
 	for {
 		c.mu.Lock()
@@ -167,10 +174,12 @@ func (c *fakeCell) Work(ctx context.Context, _ string, after int64, epoch string
 		for _, uuid := range slices.Sorted(maps.Keys(c.rows)) {
 			r := c.rows[uuid]
 			if (work.Complete || r.server.Revision > after) && (!r.server.Deleted || r.cleanup) {
-				work.Items = append(work.Items, cellwire.WorkItem{Want: r.want, Server: r.server, RequestID: r.request, Traceparent: r.trace})
+				work.Items = append(work.Items,
+					cellwire.WorkItem{Want: r.want, Server: r.server, RequestID: r.request, Traceparent: r.trace})
 			}
 		}
-		slices.SortFunc(work.Items, func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
+		slices.SortFunc(work.Items,
+			func(a, b cellwire.WorkItem) int { return cmp.Compare(a.Server.Revision, b.Server.Revision) })
 		if c.page > 0 && len(work.Items) > c.page {
 			work.Items, work.More = work.Items[:c.page], true
 			work.Revision = work.Items[c.page-1].Server.Revision
@@ -205,7 +214,8 @@ func (c *fakeCell) Reports(ctx context.Context, _ string, reports []cellwire.Rep
 		return cellwire.ReportsAnswer{}, err
 	}
 	if slices.ContainsFunc(reports, func(r cellwire.Report) bool { return r.UUID == c.invalid }) {
-		return cellwire.ReportsAnswer{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "a report is invalid"}
+		return cellwire.ReportsAnswer{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest,
+			Message: "a report is invalid"}
 	}
 	var answer cellwire.ReportsAnswer
 	for _, r := range reports {
@@ -239,20 +249,24 @@ func (c *fakeCell) apply(r cellwire.Report) (refused string) {
 		*s, of.want = of.former, cellwire.WantPresent
 		s.PowerState, s.Fault = r.PowerState, r.Fault
 	case r.Kind == cellwire.ReportSettled && r.Fault != nil && of.want == cellwire.WantRebuilt:
-		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMError, "", r.PowerState, r.Fault, cellwire.WantPresent
+		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMError, "", r.PowerState,
+			r.Fault, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantCleared:
 		s.TaskState, s.PowerState, of.want = cellwire.TaskRebuildSpawning, r.PowerState, cellwire.WantRebuilt
 	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantRebuilt:
 		s.VMState, s.TaskState, s.PowerState, of.want = cellwire.VMActive, "", r.PowerState, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && r.Fault != nil:
-		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMStopped, "", r.PowerState, r.Fault, cellwire.WantPresent
+		s.VMState, s.TaskState, s.PowerState, s.Fault, of.want = cellwire.VMStopped, "", r.PowerState,
+			r.Fault, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskPoweringOff:
 		s.VMState, s.TaskState, s.PowerState, of.want = cellwire.VMStopped, "", r.PowerState, cellwire.WantPresent
 	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskRebooting:
 		s.TaskState, s.PowerState, of.want = cellwire.TaskRebootStarted, r.PowerState, cellwire.WantRunning
 	case r.Kind == cellwire.ReportSettled && s.TaskState == cellwire.TaskRebootingHard:
 		s.TaskState, s.PowerState, of.want = cellwire.TaskRebootStartedHard, r.PowerState, cellwire.WantRunning
-	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown && s.TaskState == "" && s.PowerState == r.PowerState: // a repetition
+	// a repetition
+	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown && s.TaskState == "" &&
+		s.PowerState == r.PowerState:
 		return ""
 	case r.Kind == cellwire.ReportSettled && of.want == cellwire.WantShutdown:
 		s.VMState, s.TaskState, s.PowerState = cellwire.VMSoftDeleted, "", r.PowerState
@@ -312,7 +326,8 @@ type fakeDriver struct {
 
 func newDriver() *fakeDriver {
 	return &fakeDriver{
-		guests: map[string]plugins.PowerState{}, foreign: map[string]bool{}, half: map[string]bool{}, idle: plugins.PowerShutdown, faults: map[string]string{}, crashed: make(chan struct{}),
+		guests: map[string]plugins.PowerState{}, foreign: map[string]bool{}, half: map[string]bool{},
+		idle: plugins.PowerShutdown, faults: map[string]string{}, crashed: make(chan struct{}),
 		underWay: map[string]bool{}, spawns: map[string]int{}, specs: map[string]plugins.InstanceSpec{},
 	}
 }
@@ -365,7 +380,9 @@ func (d *fakeDriver) Instances(context.Context, string) ([]plugins.Instance, err
 	return out, nil
 }
 
-func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *fakeDriver) Spawn(
+	ctx context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	crashed, err := d.enter(spec.UUID)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -387,7 +404,8 @@ func (d *fakeDriver) Spawn(ctx context.Context, _ string, spec plugins.InstanceS
 		err = &plugins.InstanceFault{UUID: spec.UUID, Reason: reason}
 	}
 	power, there := d.guests[spec.UUID]
-	promised := errors.As(err, new(*plugins.InstanceFault)) || errors.Is(err, plugins.ErrNotReady) || errors.Is(err, plugins.ErrUnsupported)
+	promised := errors.As(err, new(*plugins.InstanceFault)) || errors.Is(err, plugins.ErrNotReady) ||
+		errors.Is(err, plugins.ErrUnsupported)
 	if !promised && !there {
 		d.half[spec.UUID] = true
 	}
@@ -464,7 +482,9 @@ func (d *fakeDriver) Destroy(_ context.Context, _, uuid string) error {
 	return nil
 }
 
-func (d *fakeDriver) SetPower(_ context.Context, _, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (d *fakeDriver) SetPower(
+	_ context.Context, _, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	if _, err := d.enter(uuid); err != nil {
 		return plugins.Instance{}, err
 	}
@@ -548,7 +568,8 @@ func (s *scene) Nodes(context.Context) (nodes []worker.Node, complete bool) {
 		return []worker.Node{{UUID: nodeUUID, Name: host, Held: s.held}}, !s.mute
 	}
 	return []worker.Node{{
-		UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Hypervisor: s.hypervisor, Tree: func() *providertree.Tree { return s.tree },
+		UUID: nodeUUID, Name: host, Manager: s.driver, Abilities: s.abilities, Hypervisor: s.hypervisor,
+		Tree: func() *providertree.Tree { return s.tree },
 	}}, !s.mute
 }
 
@@ -574,7 +595,9 @@ func (s *scene) start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.w = worker.New(worker.Config{
-		Host: host, Version: "1", Process: s.process, Address: s.address, Cell: s.cell, Guests: s, Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout, Tracing: func() *tracing.Tracing { return s.spans },
+		Host: host, Version: "1", Process: s.process, Address: s.address, Cell: s.cell, Guests: s,
+		Allocations: s.placement, Logger: zerolog.New(&s.log), Builds: 3, BuildTimeout: s.buildTimeout,
+		Tracing: func() *tracing.Tracing { return s.spans },
 		Disable: func(disabled bool, reason string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()

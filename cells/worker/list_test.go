@@ -26,7 +26,8 @@ func TestBackupThatGrewPastUs(t *testing.T) {
 			s.cell.away = nil
 			s.cell.revision += 100 // by what other hosts did
 			r := s.cell.rows[serverUUID(1)]
-			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
+			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision =
+				cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
 		})
 		s.pass(time.Minute)
 		s.expect(1, active)
@@ -72,7 +73,8 @@ func TestAllInPages(t *testing.T) {
 		}
 		for n := range 7 {
 			if s.driver.power(n+1) != 1 || s.driver.spawns[serverUUID(n+1)] != 1 {
-				s.Errorf("server %d: power %d, made %d times", n+1, s.driver.power(n+1), s.driver.spawns[serverUUID(n+1)])
+				s.Errorf("server %d: power %d, made %d times",
+					n+1, s.driver.power(n+1), s.driver.spawns[serverUUID(n+1)])
 			}
 		}
 	})
@@ -122,7 +124,8 @@ func TestServersAreUnknownWhileTheListIsOld(t *testing.T) {
 			t.Helper()
 			s.pass(time.Minute)
 			servers, unknown := s.w.Servers()
-			if len(servers) != 1 || (unknown == "") != (why == "") || !strings.Contains(unknown, why) || !s.w.Status().Up {
+			if len(servers) != 1 || (unknown == "") != (why == "") ||
+				!strings.Contains(unknown, why) || !s.w.Status().Up {
 				s.Errorf("%s: %v, unknown %q, want %q; %+v", when, servers, unknown, why, s.w.Status())
 			}
 		}

@@ -86,7 +86,8 @@ func (w *Worker) refreshNodes(ctx context.Context) {
 		}
 		named[node.UUID] = true
 		if known := w.nodes[node.UUID]; known != nil {
-			if !slices.Equal(known.Abilities, node.Abilities) || !sameHypervisor(known.Hypervisor, node.Hypervisor) { // another version
+			// another version
+			if !slices.Equal(known.Abilities, node.Abilities) || !sameHypervisor(known.Hypervisor, node.Hypervisor) {
 				signal(w.heartbeatNow)
 			}
 			known.Node = node
@@ -145,7 +146,9 @@ func (w *Worker) reportable() []cellwire.ReportedNode {
 	out := []cellwire.ReportedNode{}
 	for _, uuid := range slices.Sorted(maps.Keys(w.nodes)) {
 		if n := w.nodes[uuid]; n.supported {
-			out = append(out, cellwire.ReportedNode{UUID: uuid, Name: n.Name, Abilities: abilities(n.Abilities), Details: w.details(n)})
+			out = append(out,
+				cellwire.ReportedNode{UUID: uuid,
+					Name: n.Name, Abilities: abilities(n.Abilities), Details: w.details(n)})
 		}
 	}
 	return out
@@ -253,13 +256,15 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		unknown[g.UUID] = g.Name
 		if _, told := n.unknown[g.UUID]; !told {
 			w.log.Warn().Str("instance", g.UUID).Str("name", g.Name).Str("node", n.Name).
-				Msg("A guest that this agent created has no server in the cell. It is left alone; `compute-agent status` lists such guests.")
+				Msg("A guest that this agent created has no server in the cell. It is left alone; `compute-agent " +
+					"status` lists such guests.")
 		}
 	}
 	n.unknown, n.idle = unknown, idle
 	for uuid, changes := range before {
 		s := w.servers[uuid]
-		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered && !s.task && n.is(w.place(s.item)) {
+		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered &&
+			!s.task && n.is(w.place(s.item)) {
 			g, there := listed[uuid]
 			started := there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed // outside the cell
 			if started || keeps(s.item) && there == s.missing {
@@ -284,9 +289,12 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 		s.observed, s.missing = &power, !there
 		if s.reported != power {
 			s.reported = power
-			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power, Revision: s.item.Server.Revision})
+			w.outbox.add(cellwire.Report{UUID: uuid, Kind: cellwire.ReportPower, PowerState: power,
+				Revision: s.item.Server.Revision})
 		}
-		if s.item.Server.VMState == cellwire.VMSoftDeleted && s.item.Want == cellwire.WantShutdown && power == plugins.PowerRunning { // started outside the cell
+		// started outside the cell
+		if s.item.Server.VMState == cellwire.VMSoftDeleted && s.item.Want == cellwire.WantShutdown &&
+			power == plugins.PowerRunning {
 			s.settled = ""
 			w.start(ctx, s)
 		}

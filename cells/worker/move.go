@@ -28,7 +28,8 @@ func same(a, b cellwire.WorkItem) bool { return a.Want == b.Want && of(a).UUID =
 func keeps(item cellwire.WorkItem) bool {
 	m := of(item)
 	return item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
-		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm || m.Status == cellwire.MigrationRevert)
+		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm ||
+			m.Status == cellwire.MigrationRevert)
 }
 
 // place is the node of this host that an item is about: of a migration, the server's may be
@@ -36,9 +37,11 @@ func keeps(item cellwire.WorkItem) bool {
 func (w *Worker) place(item cellwire.WorkItem) (uuid, name string) {
 	m := of(item)
 	switch {
-	case item.Want == cellwire.WantDeparting, item.Want == cellwire.WantLeft, item.Want == cellwire.WantGone && m.SourceHost == w.cfg.Host:
+	case item.Want == cellwire.WantDeparting, item.Want == cellwire.WantLeft,
+		item.Want == cellwire.WantGone && m.SourceHost == w.cfg.Host:
 		return m.SourceNodeUUID, m.SourceNode
-	case item.Want == cellwire.WantArriving, item.Want == cellwire.WantLeaving, item.Want == cellwire.WantGone && m.DestHost == w.cfg.Host:
+	case item.Want == cellwire.WantArriving, item.Want == cellwire.WantLeaving,
+		item.Want == cellwire.WantGone && m.DestHost == w.cfg.Host:
 		return m.DestNodeUUID, m.DestNode
 	}
 	return item.Server.NodeUUID, item.Server.Node
@@ -97,11 +100,13 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 	case missing:
 		if keeps(item) {
 			w.logOf(ctx).Error().Str("instance", s.uuid).Str("node", node.Name).Str("host", item.Server.Host).
-				Msg("The guest that is kept of a server that was migrated does not exist. The server cannot go back: confirm its migration.")
+				Msg("The guest that is kept of a server that was migrated does not exist. The server cannot go " +
+					"back: confirm its migration.")
 			w.setMissing(s)
 		}
 		w.report(s, item, cellwire.Report{
-			Kind: cellwire.ReportDeparted, PowerState: plugins.PowerNoState, Fault: moveFault(item, "its guest does not exist", err.Error()),
+			Kind: cellwire.ReportDeparted, PowerState: plugins.PowerNoState,
+			Fault: moveFault(item, "its guest does not exist", err.Error()),
 		})
 		return nil
 	case definite:
@@ -109,8 +114,10 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		if lost != nil {
 			return fmt.Errorf("%w; looking for its power state: %w", err, lost)
 		}
-		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
-		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: power, Fault: moveFault(item, reason, err.Error())})
+		w.logOf(ctx).Warn().Str("instance", s.uuid).
+			Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
+		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: power,
+			Fault: moveFault(item, reason, err.Error())})
 		return nil
 	case err != nil:
 		return fmt.Errorf("shutting down a guest that is to be moved: %w", err)
@@ -123,7 +130,8 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		w.settle(s, item)
 		return nil
 	}
-	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", of(item).DestHost).Msg("Shut down a guest that is to be moved.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", of(item).DestHost).
+		Msg("Shut down a guest that is to be moved.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown, Offer: offer})
 	return nil
 }
@@ -172,7 +180,8 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 	reason, definite := never(err, "its host cannot create such a guest")
 	switch {
 	case err == nil:
-		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("from", of(item).SourceHost).Stringer("power", is.Power).
+		w.logOf(ctx).Info().Str("instance", s.uuid).
+			Str("node", node.Name).Str("from", of(item).SourceHost).Stringer("power", is.Power).
 			Msg("A server arrived from another host.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: is.Power})
 		return nil
@@ -191,7 +200,9 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 
 // refuse removes what is left of a guest that cannot arrive, and reports why. What it shares with
 // the source stays, and so do all allocations, with which the cell takes the server back.
-func (w *Worker) refuse(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
+func (w *Worker) refuse(
+	ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string,
+) error {
 	if !w.isCurrent(s, item) {
 		return nil
 	}
@@ -199,8 +210,10 @@ func (w *Worker) refuse(ctx context.Context, s *server, item cellwire.WorkItem, 
 		return fmt.Errorf("%s; removing what is left of it here: %w", reason, err)
 	}
 	w.logOf(ctx).Warn().Str("instance", s.uuid).Str("node", node.Name).Str("reason", reason).Str("details", details).
-		Msg("A server cannot be moved to this host. Nothing of it is left here, and the failure is reported to the cell.")
-	w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: plugins.PowerNoState, Fault: moveFault(item, reason, details)})
+		Msg("A server cannot be moved to this host. Nothing of it is left here, and the failure is reported " +
+			"to the cell.")
+	w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: plugins.PowerNoState,
+		Fault: moveFault(item, reason, details)})
 	return nil
 }
 
@@ -213,7 +226,8 @@ func (w *Worker) remove(ctx context.Context, s *server, node Node) error {
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &fault):
-		return fmt.Errorf("%w: a guest with its uuid exists that this agent did not create, so it is not removed: %w", errNeedsOperator, err)
+		return fmt.Errorf("%w: a guest with its uuid exists that this agent did not create, so it is not removed: %w",
+			errNeedsOperator, err)
 	case errors.Is(err, plugins.ErrUnsupported):
 		return fmt.Errorf("%w: the driver removes no guests that were moved: %w", errNeedsOperator, err)
 	}
@@ -231,7 +245,8 @@ func (w *Worker) leave(ctx context.Context, s *server, item cellwire.WorkItem, n
 			return fmt.Errorf("removing the allocations of its migration: %w", err)
 		}
 	}
-	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is on another host.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).
+		Str("node", node.Name).Msg("Removed the guest of a server that is on another host.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportLeft})
 	return nil
 }

@@ -44,7 +44,8 @@ func newMovingCell(t *testing.T, storage string) *movingCell {
 	web := httptest.NewServer(c)
 	client := testproc.Try(cellclient.New(cellclient.Config{URL: web.URL, Cell: "cell1"})).Or(t)
 	r := &movingCell{
-		T: t, client: client, placement: newPlacement(), drivers: map[string]*fake.Driver{}, trees: map[string]*providertree.Tree{}, stops: map[string]func(){},
+		T: t, client: client, placement: newPlacement(),
+		drivers: map[string]*fake.Driver{}, trees: map[string]*providertree.Tree{}, stops: map[string]func(){},
 	}
 	t.Cleanup(func() {
 		for _, host := range moveHosts {
@@ -57,8 +58,11 @@ func newMovingCell(t *testing.T, storage string) *movingCell {
 	})
 	for _, host := range moveHosts {
 		d, tree := fake.New(), &providertree.Tree{}
-		config := fmt.Sprintf(`{"nodes": [{"name": %q, "inventories": {"VCPU": {"total": 8}}}], "instances": {"storage": %q}}`, host, storage)
-		testproc.Check(t, d.Configure(t.Context(), json.RawMessage(config), plugins.HostInfo{Name: host, StateDir: t.TempDir()}))
+		config := fmt.Sprintf(
+			`{"nodes": [{"name": %q, "inventories": {"VCPU": {"total": 8}}}], "instances": {"storage": %q}}`, host,
+			storage)
+		testproc.Check(t,
+			d.Configure(t.Context(), json.RawMessage(config), plugins.HostInfo{Name: host, StateDir: t.TempDir()}))
 		testproc.Check(t, tree.AddRoot(nodeOn(host), host))
 		testproc.Try(d.UpdateProviderTree(t.Context(), tree, host, nil)).Or(t)
 		r.drivers[host], r.trees[host] = d, tree
@@ -129,10 +133,13 @@ func (r *movingCell) move(kind cellwire.MigrationType) string {
 	from := r.server().Host
 	to := otherHost(from)
 	r.moves++
-	m := check[cellwire.Migration](r)(r.client.Migrate(r.Context(), serverUUID(1), cellwire.MigrateRequest{UUID: serverUUID(1000 + r.moves), Type: kind}))
+	m := check[cellwire.Migration](
+		r)(r.client.Migrate(r.Context(), serverUUID(1),
+		cellwire.MigrateRequest{UUID: serverUUID(1000 + r.moves), Type: kind}))
 	r.placement.grantOf(1000+r.moves, nodeOn(from))
 	r.placement.grantOf(1, nodeOn(to))
-	r.step(m.UUID, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: to, Node: to, NodeUUID: nodeOn(to)}})
+	r.step(m.UUID, cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: to,
+		Node: to, NodeUUID: nodeOn(to)}})
 	return m.UUID
 }
 
@@ -144,7 +151,8 @@ func (r *movingCell) step(migration string, step cellwire.MigrationStep) {
 func (r *movingCell) disk(host string) string {
 	r.Helper()
 	text := ""
-	err := r.drivers[host].ReadFile(r.Context(), host, serverUUID(1), "disk", 0, func(_ int64, data []byte) error { text += string(data); return nil })
+	err := r.drivers[host].ReadFile(r.Context(), host, serverUUID(1), "disk", 0,
+		func(_ int64, data []byte) error { text += string(data); return nil })
 	testproc.Check(r, err)
 	return text
 }
@@ -173,8 +181,10 @@ func TestServersMoveThroughARealCell(t *testing.T) {
 			}))
 			r.placement.grantOf(1, nodeOn("cn1"))
 			check[cellwire.Server](r)(r.client.Insert(ctx, cellwire.Server{
-				UUID: serverUUID(1), ProjectID: "p", UserID: "u", Name: "web", Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}},
-				Host: "cn1", Node: "cn1", NodeUUID: nodeOn("cn1"), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+				UUID: serverUUID(1), ProjectID: "p", UserID: "u", Name: "web",
+				Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}},
+				Host:   "cn1", Node: "cn1", NodeUUID: nodeOn("cn1"), VMState: cellwire.VMBuilding,
+				TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 			}))
 			check[cellwire.Server](r)(r.client.Release(ctx, serverUUID(1)))
 			on := func(host, state string) func(cellwire.Server) bool {
@@ -187,12 +197,15 @@ func TestServersMoveThroughARealCell(t *testing.T) {
 			made := r.disk("cn1") // which is off, as the cell wants it
 			r.step(m, cellwire.MigrationStep{Confirm: true})
 			r.eventually("the confirmation", on("cn2", cellwire.VMActive), gone, plugins.PowerRunning)
-			testproc.Eventually(t, testproc.Patience, "the end of what was kept on the source", testproc.True(func() bool { return !r.placement.holds(1001) }))
+			testproc.Eventually(t, testproc.Patience, "the end of what was kept on the source",
+				testproc.True(func() bool { return !r.placement.holds(1001) }))
 
 			m = r.move(cellwire.MigrationCold)
-			r.eventually("the migration back", on("cn1", cellwire.VMResized), plugins.PowerRunning, plugins.PowerShutdown)
+			r.eventually("the migration back", on("cn1", cellwire.VMResized),
+				plugins.PowerRunning, plugins.PowerShutdown)
 			r.step(m, cellwire.MigrationStep{Revert: true})
-			testproc.Eventually(t, testproc.Patience, "the destination's guest to leave", testproc.True(func() bool { return r.power("cn1") == gone }))
+			testproc.Eventually(t, testproc.Patience,
+				"the destination's guest to leave", testproc.True(func() bool { return r.power("cn1") == gone }))
 			testproc.Eventually(t, testproc.Patience, "the revert to be due", testproc.True(func() bool {
 				due, err := r.client.MigrationsDue(ctx)
 				return err == nil && len(due) == 1
@@ -202,7 +215,8 @@ func TestServersMoveThroughARealCell(t *testing.T) {
 			r.step(m, cellwire.MigrationStep{GivenBack: true})
 			r.eventually("the way back", on("cn2", cellwire.VMActive), gone, plugins.PowerRunning)
 
-			check[plugins.Instance](r)(r.drivers["cn2"].SetPower(ctx, "cn2", serverUUID(1), plugins.PowerShutdown, true))
+			check[plugins.Instance](
+				r)(r.drivers["cn2"].SetPower(ctx, "cn2", serverUUID(1), plugins.PowerShutdown, true))
 			if got := r.disk("cn2"); got != made {
 				t.Errorf("its disk is %q, and was %q", got, made)
 			}
@@ -212,13 +226,16 @@ func TestServersMoveThroughARealCell(t *testing.T) {
 				return err == nil && !work.Service.Up
 			}))
 			r.move(cellwire.MigrationEvacuation)
-			testproc.Eventually(t, testproc.Patience, "the evacuation", testproc.True(func() bool { s := r.server(); return s.Host == "cn1" && s.TaskState == "" }))
+			testproc.Eventually(t, testproc.Patience,
+				"the evacuation",
+				testproc.True(func() bool { s := r.server(); return s.Host == "cn1" && s.TaskState == "" }))
 			r.start("cn2")
 			testproc.Eventually(t, testproc.Patience, "the lost host to leave", testproc.True(func() bool {
 				return r.power("cn2") == gone && !r.placement.holds(1000+r.moves) && r.placement.holds(1)
 			}))
 			if shared {
-				if text, err := os.ReadFile(filepath.Join(storage, serverUUID(1)+".disk")); err != nil || string(text) != made {
+				if text, err := os.ReadFile(filepath.Join(storage, serverUUID(1)+".disk")); err != nil ||
+					string(text) != made {
 					t.Errorf("the shared disk is %q: %v", text, err)
 				}
 			}

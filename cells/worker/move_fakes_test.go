@@ -45,7 +45,8 @@ func (d *fakeDriver) fault(uuid string) string {
 }
 
 // diskParts are a disk with holes, whose parts are larger than a frame of a stream.
-var diskParts = map[int64]string{5: strings.Repeat("disk ", 50_000), 1 << 30: strings.Repeat("more ", 50_000), 1 << 40: "the end"}
+var diskParts = map[int64]string{5: strings.Repeat("disk ", 50_000),
+	1 << 30: strings.Repeat("more ", 50_000), 1 << 40: "the end"}
 
 func (d *fakeDriver) ReadFile(_ context.Context, _, uuid, name string, offset int64, send plugins.ChunkFunc) error {
 	d.mu.Lock()
@@ -67,7 +68,9 @@ func (d *fakeDriver) ReadFile(_ context.Context, _, uuid, name string, offset in
 	return err
 }
 
-func (d *fakeDriver) Arrive(ctx context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival) (plugins.Instance, error) {
+func (d *fakeDriver) Arrive(
+	ctx context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
 	crashed, err := d.enter(spec.UUID)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -76,12 +79,14 @@ func (d *fakeDriver) Arrive(ctx context.Context, _ string, spec plugins.Instance
 	if reason := d.fault(spec.UUID); reason != "" {
 		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: reason}
 	}
-	if err := d.begin(spec.UUID, len(spec.Allocations) > 0 && tree != nil && from.Evacuation == (from.Offer == "") && from.Evacuation == (from.Files == nil)); err != nil {
+	if err := d.begin(spec.UUID, len(spec.Allocations) > 0 && tree != nil && from.Evacuation == (from.Offer == "") &&
+		from.Evacuation == (from.Files == nil)); err != nil {
 		return plugins.Instance{}, err
 	}
 	if d.copies && !from.Evacuation {
 		got := map[int64]string{}
-		if err := from.Files.ReadFile(ctx, "disk", 0, func(offset int64, data []byte) error { got[offset] = string(data); return nil }); err != nil {
+		if err := from.Files.ReadFile(ctx, "disk", 0,
+			func(offset int64, data []byte) error { got[offset] = string(data); return nil }); err != nil {
 			return plugins.Instance{}, err
 		}
 		if !maps.Equal(got, diskParts) {
@@ -156,10 +161,12 @@ type moveCell struct {
 }
 
 func newMoveCell(p *fakePlacement) *moveCell {
-	c := &moveCell{items: map[string]*cellwire.WorkItem{}, changed: make(chan struct{}), placement: p, offers: map[string][]cellwire.StreamOffer{}, streams: map[string]*cellwire.Stream{}}
+	c := &moveCell{items: map[string]*cellwire.WorkItem{}, changed: make(chan struct{}), placement: p,
+		offers: map[string][]cellwire.StreamOffer{}, streams: map[string]*cellwire.Stream{}}
 	now := time.Now()
 	c.want("cn1", cellwire.WantPresent, cellwire.Server{
-		UUID: serverUUID(1), Name: "web", Host: "cn1", Node: "cn1", NodeUUID: nodeOn("cn1"), VMState: cellwire.VMActive, PowerState: plugins.PowerRunning, LaunchedAt: &now,
+		UUID: serverUUID(1), Name: "web", Host: "cn1", Node: "cn1", NodeUUID: nodeOn("cn1"), VMState: cellwire.VMActive,
+		PowerState: plugins.PowerRunning, LaunchedAt: &now,
 	})
 	p.grantOf(1, nodeOn("cn1"))
 	return c
@@ -192,7 +199,8 @@ func (c *moveCell) server() (string, cellwire.Server) {
 // idle reports whether nothing is under way. c.mu is held.
 func (c *moveCell) idle() bool {
 	return !slices.Contains([]cellwire.MigrationStatus{
-		cellwire.MigrationPre, cellwire.MigrationPost, cellwire.MigrationFinished, cellwire.MigrationConfirm, cellwire.MigrationRevert, cellwire.MigrationDone,
+		cellwire.MigrationPre, cellwire.MigrationPost, cellwire.MigrationFinished, cellwire.MigrationConfirm,
+		cellwire.MigrationRevert, cellwire.MigrationDone,
 	}, c.migration.Status)
 }
 
@@ -210,7 +218,8 @@ func (c *moveCell) move(kind cellwire.MigrationType) {
 	to := otherHost(host)
 	c.moves++
 	c.migration = cellwire.Migration{
-		UUID: serverUUID(1000 + c.moves), ServerUUID: s.UUID, Type: kind, Status: cellwire.MigrationPre, SourceHost: host, SourceNode: host, SourceNodeUUID: nodeOn(host),
+		UUID: serverUUID(1000 + c.moves), ServerUUID: s.UUID, Type: kind, Status: cellwire.MigrationPre,
+		SourceHost: host, SourceNode: host, SourceNodeUUID: nodeOn(host),
 		DestHost: to, DestNode: to, DestNodeUUID: nodeOn(to), OldVMState: s.VMState,
 	}
 	c.placement.grantOf(1000+c.moves, nodeOn(host))
@@ -249,7 +258,8 @@ func (c *moveCell) back(status cellwire.MigrationStatus) {
 	s := c.items[m.SourceHost].Server
 	s.Host, s.Node, s.NodeUUID, s.VMState = m.SourceHost, m.SourceHost, nodeOn(m.SourceHost), m.OldVMState
 	s.TaskState = cellwire.TaskResizeReverting
-	c.want(m.SourceHost, map[bool]cellwire.Want{true: cellwire.WantRunning, false: cellwire.WantShutdown}[m.OldVMState == cellwire.VMActive], s)
+	c.want(m.SourceHost, map[bool]cellwire.Want{true: cellwire.WantRunning,
+		false: cellwire.WantShutdown}[m.OldVMState == cellwire.VMActive], s)
 }
 
 func (p *fakePlacement) drop(uuid string) {
@@ -264,7 +274,9 @@ func (c *moveCell) Report(context.Context, string, cellwire.HostReport) (cellwir
 	return cellwire.HostState{Epoch: "e", ReportInterval: 10, Abilities: true}, c.away
 }
 
-func (c *moveCell) Work(ctx context.Context, host string, after int64, _ string, wait time.Duration) (cellwire.Work, error) {
+func (c *moveCell) Work(
+	ctx context.Context, host string, after int64, _ string, wait time.Duration,
+) (cellwire.Work, error) {
 	deadline := time.After(wait)
 	for {
 		c.mu.Lock()
@@ -377,7 +389,8 @@ func (c *moveCell) apply(host string, r cellwire.Report) (refused string) {
 	s := item.Server
 	moving := r.Migration == m.UUID && item.Migration != nil
 	switch {
-	case r.Kind == cellwire.ReportDeparted && moving && item.Want == cellwire.WantDeparting && m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
+	case r.Kind == cellwire.ReportDeparted && moving && item.Want == cellwire.WantDeparting &&
+		m.Status == cellwire.MigrationPre && m.Type == cellwire.MigrationCold:
 		if r.Fault != nil {
 			c.back(cellwire.MigrationError)
 			return ""
@@ -385,7 +398,8 @@ func (c *moveCell) apply(host string, r cellwire.Report) (refused string) {
 		c.migration.Status, c.migration.Offer = cellwire.MigrationPost, r.Offer
 		c.want(host, cellwire.WantDeparting, s)
 		c.want(m.DestHost, cellwire.WantArriving, s)
-	case r.Kind == cellwire.ReportDeparted && moving && item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
+	case r.Kind == cellwire.ReportDeparted && moving &&
+		item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
 		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationRevert):
 		c.kept = append(c.kept, fmt.Sprintf("%s has it: %t", host, r.PowerState != plugins.PowerNoState))
 	case r.Kind == cellwire.ReportArrived && moving && item.Want == cellwire.WantArriving:
@@ -432,7 +446,8 @@ type moveScene struct {
 }
 
 func newMoveScene(t *testing.T) *moveScene {
-	s := &moveScene{T: t, placement: newPlacement(), drivers: map[string]*fakeDriver{}, workers: map[string]*worker.Worker{}, stops: map[string]func(){}}
+	s := &moveScene{T: t, placement: newPlacement(),
+		drivers: map[string]*fakeDriver{}, workers: map[string]*worker.Worker{}, stops: map[string]func(){}}
 	s.cell = newMoveCell(s.placement)
 	for _, host := range moveHosts {
 		d := newDriver()
@@ -463,7 +478,8 @@ func (s *moveScene) start(host string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := worker.New(worker.Config{
 		Host: host, Version: "1", Cell: s.cell, Allocations: s.placement, Logger: zerolog.New(&s.log),
-		Guests: oneGuestNode{UUID: nodeOn(host), Name: host, Manager: s.drivers[host], Tree: func() *providertree.Tree { return tree }},
+		Guests: oneGuestNode{UUID: nodeOn(host), Name: host, Manager: s.drivers[host],
+			Tree: func() *providertree.Tree { return tree }},
 	})
 	ended := make(chan struct{})
 	go func() {

@@ -67,9 +67,11 @@ func TestServersMoveThereAndBack(t *testing.T) {
 		s.expect(cellwire.MigrationFinished, plugins.PowerRunning, plugins.PowerShutdown)
 		s.cell.end(false)
 		s.expect(cellwire.MigrationReverted, gone, plugins.PowerRunning)
-		want := []string{"cn1 departed", "cn2 arrived", "cn1 left", "cn2 departed", "cn1 arrived", "cn1 left", "cn2 settled"}
+		want := []string{"cn1 departed", "cn2 arrived",
+			"cn1 left", "cn2 departed", "cn1 arrived", "cn1 left", "cn2 settled"}
 		testproc.Same(t, cmp.Diff(want, s.cell.reported))
-		if diff := cmp.Diff([]string{serverUUID(1001)}, s.placement.removed); diff != "" { // the revert's are the cell's to move back
+		// the revert's are the cell's to move back
+		if diff := cmp.Diff([]string{serverUUID(1001)}, s.placement.removed); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -163,8 +165,11 @@ func TestAHostThatComesBackTooEarly(t *testing.T) {
 func TestAServerThatCannotMoveGoesOnWhereItWas(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, prepare := range map[string]func(s *moveScene){
-		"the source cannot let it go": func(s *moveScene) { s.drivers["cn1"].faults[serverUUID(1)] = "its TPM cannot be copied" },
-		"the destination is full":     func(s *moveScene) { s.drivers["cn2"].faults[serverUUID(1)] = "the disk is full" },
+		"the source cannot let it go": func(s *moveScene) {
+			s.drivers["cn1"].faults[serverUUID(1)] =
+				"its TPM cannot be copied"
+		},
+		"the destination is full": func(s *moveScene) { s.drivers["cn2"].faults[serverUUID(1)] = "the disk is full" },
 		"its disk cannot be read": func(s *moveScene) {
 			s.drivers["cn2"].copies, s.drivers["cn1"].unreadable = true, true
 		},
@@ -283,9 +288,11 @@ func TestAServerThatCannotComeBack(t *testing.T) {
 		power   plugins.PowerState
 	}{
 		"its disk is gone": {
-			func(d *fakeDriver) { d.powerErrs = []error{&plugins.InstanceFault{Reason: "its disk is gone"}} }, plugins.PowerShutdown, plugins.PowerShutdown,
+			func(d *fakeDriver) { d.powerErrs = []error{&plugins.InstanceFault{Reason: "its disk is gone"}} },
+			plugins.PowerShutdown, plugins.PowerShutdown,
 		},
-		"its guest does not exist": {func(d *fakeDriver) { delete(d.guests, serverUUID(1)) }, gone, plugins.PowerNoState},
+		"its guest does not exist": {func(d *fakeDriver) { delete(d.guests, serverUUID(1)) }, gone,
+			plugins.PowerNoState},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			moving(t, func(s *moveScene) {
@@ -298,10 +305,12 @@ func TestAServerThatCannotComeBack(t *testing.T) {
 				defer s.cell.mu.Unlock()
 				_, server := s.cell.server()
 				want := fmt.Sprintf("Revert of the migration of instance %s failed: %s", serverUUID(1), reason)
-				if server.Fault == nil || server.Fault.Message != want || server.TaskState != "" || server.PowerState != c.power {
+				if server.Fault == nil || server.Fault.Message != want || server.TaskState != "" ||
+					server.PowerState != c.power {
 					t.Errorf("the server is %+v, with the fault %+v; want %q", server, server.Fault, want)
 				}
-				testproc.Same(t, cmp.Diff([]string{"cn1 departed", "cn2 arrived", "cn2 left", "cn1 settled"}, s.cell.reported))
+				testproc.Same(t,
+					cmp.Diff([]string{"cn1 departed", "cn2 arrived", "cn2 left", "cn1 settled"}, s.cell.reported))
 			})
 		})
 	}
@@ -338,7 +347,8 @@ func TestTheSourceSaysWhetherItKeepsAGuest(t *testing.T) {
 			{"removed", func() { s.drivers["cn1"].set(func() { delete(guests, uuid) }) }, []string{"cn1 has it: false"},
 				[]worker.Missing{{UUID: uuid, Name: "web", Node: "cn1", NowOn: "cn2"}}},
 			{"still gone", func() {}, nil, []worker.Missing{{UUID: uuid, Name: "web", Node: "cn1", NowOn: "cn2"}}},
-			{"there again", func() { s.drivers["cn1"].set(func() { guests[uuid] = plugins.PowerShutdown }) }, []string{"cn1 has it: true"}, nil},
+			{"there again", func() { s.drivers["cn1"].set(func() { guests[uuid] = plugins.PowerShutdown }) },
+				[]string{"cn1 has it: true"}, nil},
 			{"asked", func() {
 				s.cell.mu.Lock()
 				defer s.cell.mu.Unlock()
@@ -376,21 +386,24 @@ func TestADeletedServerThatHadMoved(t *testing.T) {
 		s.cell.mu.Unlock()
 		s.pass(time.Minute)
 		if s.drivers["cn1"].power(1) != gone || s.placement.holds(1001) || !s.placement.holds(1) {
-			t.Errorf("the source has a guest (%d), or the allocations are %v", s.drivers["cn1"].power(1), s.placement.held)
+			t.Errorf("the source has a guest (%d), or the allocations are %v",
+				s.drivers["cn1"].power(1), s.placement.held)
 		}
 		s.cell.mu.Lock()
 		s.cell.want("cn2", cellwire.WantGone, server)
 		s.cell.mu.Unlock()
 		s.pass(time.Minute)
 		if s.drivers["cn2"].power(1) != gone || s.placement.holds(1) {
-			t.Errorf("the destination has a guest (%d), or the allocations are %v", s.drivers["cn2"].power(1), s.placement.held)
+			t.Errorf("the destination has a guest (%d), or the allocations are %v",
+				s.drivers["cn2"].power(1), s.placement.held)
 		}
 	})
 }
 
 var moveHappenings = []string{
 	"migrate", "migrate", "evacuate", "confirm", "confirm", "revert", "revert",
-	"restart", "restart", "crash", "cell away", "cell back", "lose answers", "not ready", "unsure", "ready", "fault", "no fault", "placement away", "placement back", "driver event",
+	"restart", "restart", "crash", "cell away", "cell back", "lose answers", "not ready", "unsure", "ready", "fault",
+	"no fault", "placement away", "placement back", "driver event",
 }
 
 func (s *moveScene) happen(x step) {
@@ -481,18 +494,21 @@ func (s *moveScene) judge() string {
 		wrong = append(wrong, "the migration has not ended")
 	}
 	if server.PowerState != plugins.PowerRunning || s.cell.items[at].Want != cellwire.WantPresent {
-		wrong = append(wrong, fmt.Sprintf("the cell has power %d and wants %s", server.PowerState, s.cell.items[at].Want))
+		wrong = append(wrong, fmt.Sprintf("the cell has power %d and wants %s",
+			server.PowerState, s.cell.items[at].Want))
 	}
 	s.placement.mu.Lock()
 	defer s.placement.mu.Unlock()
-	if held := s.placement.held; len(held[serverUUID(1)][nodeOn(at)]) == 0 || len(held) != map[bool]int{true: 2, false: 1}[kept] {
+	if held := s.placement.held; len(held[serverUUID(1)][nodeOn(at)]) == 0 ||
+		len(held) != map[bool]int{true: 2, false: 1}[kept] {
 		wrong = append(wrong, fmt.Sprintf("allocations: %v", held))
 	}
 	if s.twice != "" {
 		wrong = append(wrong, s.twice)
 	}
 	if wrong != nil {
-		wrong = append(wrong, fmt.Sprintf("it is on %s, the migration %s %s, reported %v", at, m.Type, m.Status, s.cell.reported))
+		wrong = append(wrong, fmt.Sprintf("it is on %s, the migration %s %s, reported %v",
+			at, m.Type, m.Status, s.cell.reported))
 	}
 	return strings.Join(wrong, "\n")
 }

@@ -128,7 +128,8 @@ func (w *Worker) reportLoop(ctx context.Context) {
 				w.outbox.back()
 				continue
 			}
-			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).Msg("The cell rejected a report as invalid. The report is dropped.")
+			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).
+				Msg("The cell rejected a report as invalid. The report is dropped.")
 			w.taken(batch, cellwire.ReportsAnswer{})
 		default:
 			w.outbox.back()
@@ -151,7 +152,8 @@ func (s *server) ended(r cellwire.Report) bool {
 	case cellwire.ReportArrived:
 		return s.item.Want == cellwire.WantArriving && r.Fault != nil && r.Migration == of(s.item).UUID
 	case cellwire.ReportLeft:
-		return (s.item.Want == cellwire.WantLeft || s.item.Want == cellwire.WantLeaving) && r.Migration == of(s.item).UUID
+		return (s.item.Want == cellwire.WantLeft || s.item.Want == cellwire.WantLeaving) &&
+			r.Migration == of(s.item).UUID
 	default:
 		return false
 	}
@@ -165,7 +167,8 @@ func (w *Worker) taken(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
 	for i, r := range batch {
 		if i < len(answer.Refused) && answer.Refused[i] != "" {
 			w.log.Warn().Str("instance", r.UUID).Str("report", string(r.Kind)).Str("reason", answer.Refused[i]).
-				Msg("The cell rejected a report because it has a newer state of the server. It sends new work if any is needed.")
+				Msg("The cell rejected a report because it has a newer state of the server. It sends new work if " +
+					"any is needed.")
 		}
 		if s := w.servers[r.UUID]; s != nil && s.answered && s.ended(r) {
 			s.known = false

@@ -28,17 +28,21 @@ var powerTasks = map[string]string{
 }
 
 // setPower starts or stops the guest of a server.
-func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem, node Node, to plugins.PowerState) error {
+func (w *Worker) setPower(
+	ctx context.Context, s *server, item cellwire.WorkItem, node Node, to plugins.PowerState,
+) error {
 	task := item.Server.TaskState
 	is, err := node.Manager.SetPower(ctx, node.Name, s.uuid, to, task == cellwire.TaskRebootingHard)
-	if errors.Is(err, plugins.ErrInstanceNotFound) && (task == cellwire.TaskRebootingHard || task == cellwire.TaskRebootStartedHard) {
+	if errors.Is(err, plugins.ErrInstanceNotFound) &&
+		(task == cellwire.TaskRebootingHard || task == cellwire.TaskRebootStartedHard) {
 		cannot, failed := w.restore(ctx, s, item, node)
 		switch {
 		case failed != nil:
 			return failed
 		case cannot != nil:
 			w.setMissing(s)
-			return w.failPower(ctx, s, item, plugins.PowerNoState, "its guest does not exist: "+cannot.reason, cannot.details)
+			return w.failPower(ctx, s, item, plugins.PowerNoState, "its guest does not exist: "+
+				cannot.reason, cannot.details)
 		case !w.isCurrent(s, item):
 			return nil
 		}
@@ -53,7 +57,8 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 			Str("instance", s.uuid).
 			Str("node", node.Name).
 			Stringer("power", to).
-			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE; a hard reboot of the server makes it again over its disks.")
+			Msg("The guest of a server does not exist. Its power state is reported as NOSTATE; a hard reboot of the " +
+				"server makes it again over its disks.")
 		w.setMissing(s)
 		is.Power = plugins.PowerNoState
 		if powerTasks[task] != "" {
@@ -71,7 +76,8 @@ func (w *Worker) setPower(ctx context.Context, s *server, item cellwire.WorkItem
 		return fmt.Errorf("bringing the guest to %s: %w", to, err)
 	}
 	if err == nil && task != "" {
-		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("task", task).Stringer("power", is.Power).Msg("Changed the power state of a guest.")
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("task", task).
+			Stringer("power", is.Power).Msg("Changed the power state of a guest.")
 	}
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
 	if task == cellwire.TaskRebooting || task == cellwire.TaskRebootingHard {
@@ -104,7 +110,8 @@ func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem,
 	w.firstAttempt(s)
 	_, err = restorer.Restore(ctx, node.Name, spec, tree)
 	if err == nil {
-		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("node", node.Name).Msg("Made the guest of a server again over its disks: it did not exist.")
+		w.logOf(ctx).Warn().Str("instance", s.uuid).
+			Str("node", node.Name).Msg("Made the guest of a server again over its disks: it did not exist.")
 		return nil, nil //nolint:nilnil // it is there
 	}
 	reason, definite := never(err, unable)
@@ -125,12 +132,16 @@ func (w *Worker) setMissing(s *server) {
 }
 
 // failPower reports that one of powerTasks failed for good.
-func (w *Worker) failPower(ctx context.Context, s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string) error {
+func (w *Worker) failPower(
+	ctx context.Context, s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string,
+) error {
 	fault := cellwire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
+		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s",
+			powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
 		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
-	w.logOf(ctx).Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).Str("details", fault.Details).
+	w.logOf(ctx).Warn().Str("instance", s.uuid).Str("task", item.Server.TaskState).Str("reason", reason).
+		Str("details", fault.Details).
 		Msg("An action on a server failed. The failure is reported to the cell; it is not repeated.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: power, Fault: &fault})
 	return nil
@@ -152,12 +163,14 @@ func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkIt
 		}
 		_, err := node.Manager.SetPower(ctx, node.Name, s.uuid, plugins.PowerRunning, false)
 		if err != nil {
-			w.note(ctx, s, item, fmt.Errorf("starting the guest again in a reboot, as the cell does not answer: %w", err))
+			w.note(ctx, s, item,
+				fmt.Errorf("starting the guest again in a reboot, as the cell does not answer: %w", err))
 			wait = failures.next(retryServer)
 			continue
 		}
 		w.logOf(ctx).Warn().Str("instance", s.uuid).
-			Msg("A guest was started again in the middle of its reboot, because the cell did not answer in time. The reboot is completed when the cell answers.")
+			Msg("A guest was started again in the middle of its reboot, because the cell did not answer in time. " +
+				"The reboot is completed when the cell answers.")
 		w.mu.Lock()
 		s.settledAt = max(s.settledAt, s.item.Server.Revision)
 		w.mu.Unlock()

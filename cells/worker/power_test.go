@@ -40,16 +40,20 @@ func TestPowerActions(t *testing.T) {
 		reports []string
 		fault   string
 	}{
-		"stop":  {action: cellwire.PowerStop, powers: []string{off}, end: stopped, reports: []string{"settled 1 4"}},
-		"start": {action: cellwire.PowerStart, before: (*scene).switchOff, powers: []string{on}, end: active, reports: []string{"settled 1 1"}},
+		"stop": {action: cellwire.PowerStop, powers: []string{off}, end: stopped, reports: []string{"settled 1 4"}},
+		"start": {action: cellwire.PowerStart, before: (*scene).switchOff, powers: []string{on}, end: active,
+			reports: []string{"settled 1 1"}},
 		"reboot": {
-			action: cellwire.PowerReboot, powers: []string{off, on}, end: active, reports: []string{"settled 1 4", "settled 1 1"},
+			action: cellwire.PowerReboot, powers: []string{off, on}, end: active,
+			reports: []string{"settled 1 4", "settled 1 1"},
 		},
 		"hard reboot": {
-			action: cellwire.PowerRebootHard, powers: []string{off + " hard", on}, end: active, reports: []string{"settled 1 4", "settled 1 1"},
+			action: cellwire.PowerRebootHard, powers: []string{off + " hard", on}, end: active,
+			reports: []string{"settled 1 4", "settled 1 1"},
 		},
 		"hard reboot of a guest that is off": {
-			action: cellwire.PowerRebootHard, before: (*scene).switchOff, powers: []string{on}, end: active, reports: []string{"settled 1 4", "settled 1 1"},
+			action: cellwire.PowerRebootHard, before: (*scene).switchOff, powers: []string{on}, end: active,
+			reports: []string{"settled 1 4", "settled 1 1"},
 		},
 		"the outcome is unknown": {
 			action: cellwire.PowerReboot, before: func(s *scene) { s.driver.powerErrs = []error{lost, nil, lost} },
@@ -96,15 +100,23 @@ func TestPowerActions(t *testing.T) {
 				s.switchOff()
 				s.driver.powerErrs = []error{&plugins.InstanceFault{Reason: "its disk is gone"}}
 			},
-			end: stopped, reports: []string{"settled 1 4"}, fault: "Start of instance " + serverUUID(1) + " failed: its disk is gone",
+			end: stopped, reports: []string{"settled 1 4"},
+			fault: "Start of instance " + serverUUID(1) + " failed: its disk is gone",
 		},
 		"it cannot be started in a reboot": {
-			action: cellwire.PowerReboot, before: func(s *scene) { s.driver.powerErrs = []error{nil, &plugins.InstanceFault{Reason: "its disk is gone"}} },
-			powers: []string{off}, end: stopped, reports: []string{"settled 1 4", "settled 1 4"}, fault: "Reboot of instance " + serverUUID(1) + " failed: its disk is gone",
+			action: cellwire.PowerReboot,
+			before: func(s *scene) {
+				s.driver.powerErrs =
+					[]error{nil, &plugins.InstanceFault{Reason: "its disk is gone"}}
+			},
+			powers: []string{off}, end: stopped, reports: []string{"settled 1 4", "settled 1 4"},
+			fault: "Reboot of instance " + serverUUID(1) + " failed: its disk is gone",
 		},
 		"its guest is lost": {
-			action: cellwire.PowerStop, before: func(s *scene) { s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) }) },
-			end: "stopped power 0, guest -1, allocations true", reports: []string{"settled 1 0"}, fault: "Stop of instance " + serverUUID(1) + " failed: its guest does not exist",
+			action: cellwire.PowerStop,
+			before: func(s *scene) { s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) }) },
+			end:    "stopped power 0, guest -1, allocations true", reports: []string{"settled 1 0"},
+			fault: "Stop of instance " + serverUUID(1) + " failed: its guest does not exist",
 		},
 		"deleted in the middle of a reboot": {
 			action: cellwire.PowerReboot, before: func(s *scene) {
@@ -129,7 +141,8 @@ func TestPowerActions(t *testing.T) {
 					s.expect(1, c.end)
 					testproc.Samef(s, cmp.Diff(c.reports, s.cell.taken()[before:]), "reports")
 					testproc.Samef(s, cmp.Diff(c.powers, s.driver.powers), "changes of power")
-					if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil && !strings.Contains(f.Message, c.fault) {
+					if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil &&
+						!strings.Contains(f.Message, c.fault) {
 						s.Errorf("fault: %+v", f)
 					}
 					s.start()

@@ -19,10 +19,12 @@ import (
 func TestProblemsOfNodes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
-		s.cell.problems = []cellwire.NodeProblem{{UUID: nodeUUID, Code: cellwire.NodeContested, Host: "h2", Message: "Host h2 reports it too."}}
+		s.cell.problems = []cellwire.NodeProblem{{UUID: nodeUUID, Code: cellwire.NodeContested, Host: "h2",
+			Message: "Host h2 reports it too."}}
 		s.start()
 		s.pass(time.Minute)
-		if st := s.w.Status(); len(st.Problems) != 1 || st.Problems[0].Host != "h2" || len(st.Refused) != 0 || strings.Count(s.log.String(), "gets no new servers") != 1 {
+		if st := s.w.Status(); len(st.Problems) != 1 || st.Problems[0].Host != "h2" || len(st.Refused) != 0 ||
+			strings.Count(s.log.String(), "gets no new servers") != 1 {
 			s.Errorf("%+v\n%s", st, s.log.String())
 		}
 		s.cell.set(func() {
@@ -45,7 +47,8 @@ func TestProblemsOfNodes(t *testing.T) {
 func TestAgentWaitsAsLongAsItIsAsked(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	inScene(t, func(s *scene) {
-		s.cell.away = &cellwire.Error{Status: http.StatusTooManyRequests, Code: cellwire.CodeTooMany, RetryAfter: 2 * time.Minute}
+		s.cell.away = &cellwire.Error{Status: http.StatusTooManyRequests,
+			Code: cellwire.CodeTooMany, RetryAfter: 2 * time.Minute}
 		s.start()
 		s.pass(time.Minute)
 		testproc.Equal(s, s.cell.called("report"), 1, "%d heartbeats in the first minute")
@@ -71,7 +74,9 @@ func TestAHeldNode(t *testing.T) {
 		if !st.Up || len(st.Nodes) != 0 || !slices.Equal(st.Held, []string{host}) {
 			s.Errorf("%+v", st)
 		}
-		if len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "node "+host+" is held: its identity is refused") || time.Since(st.Stuck[0].Since) < 4*time.Minute {
+		if len(st.Stuck) != 1 ||
+			!strings.Contains(st.Stuck[0].Problem, "node "+host+" is held: its identity is refused") ||
+			time.Since(st.Stuck[0].Since) < 4*time.Minute {
 			s.Errorf("stuck are %+v", st.Stuck)
 		}
 		s.mu.Lock()

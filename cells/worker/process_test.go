@@ -28,7 +28,8 @@ func (c *fakeCell) turnFor(r cellwire.HostReport) (int64, error) {
 	case !c.old && !c.turnless:
 		return c.turn, nil
 	case r.Process != nil || r.Turn != 0:
-		return 0, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field process"}
+		return 0, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest,
+			Message: "unknown field process"}
 	}
 	return 0, nil
 }
@@ -40,10 +41,12 @@ func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) 
 		return cellwire.HostState{}, err
 	}
 	if c.old && slices.ContainsFunc(r.Nodes, func(n cellwire.ReportedNode) bool { return n.Abilities != nil }) {
-		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field abilities"}
+		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest,
+			Message: "unknown field abilities"}
 	}
 	if !c.details && slices.ContainsFunc(r.Nodes, func(n cellwire.ReportedNode) bool { return n.Details != nil }) {
-		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest, Message: "unknown field details"}
+		return cellwire.HostState{}, &cellwire.Error{Status: http.StatusBadRequest, Code: cellwire.CodeBadRequest,
+			Message: "unknown field details"}
 	}
 	turn, err := c.turnFor(r)
 	if err != nil {
@@ -54,7 +57,8 @@ func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) 
 	}
 	c.beats = append(c.beats, r)
 	return cellwire.HostState{
-		Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Problems: c.problems, Abilities: !c.old, Details: c.details, Turn: turn,
+		Service: c.service, Epoch: c.epoch, ReportInterval: 10, Refused: c.refuse, Problems: c.problems,
+		Abilities: !c.old, Details: c.details, Turn: turn,
 	}, c.lost()
 }
 
@@ -100,7 +104,8 @@ func TestOlderCellGetsNoProcess(t *testing.T) {
 			s.pass(time.Minute)
 			beats, asked = len(s.cell.heartbeats())-beats, s.cell.called("report")-asked
 			last := s.cell.last()
-			if beats < 6 || asked-beats != refused || (last.Process != nil) != process || (last.Nodes[0].Abilities != nil) != abilities {
+			if beats < 6 || asked-beats != refused ||
+				(last.Process != nil) != process || (last.Nodes[0].Abilities != nil) != abilities {
 				t.Errorf("%s: %d heartbeats with %d requests; %+v", when, beats, asked, last)
 			}
 		}

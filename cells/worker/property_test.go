@@ -55,16 +55,19 @@ func (s *scene) happen(x step) {
 			delete(s.placement.held, serverUUID(x.N))
 			s.placement.mu.Unlock()
 			s.cell.change(x.N, func(r *row) {
-				r.want, r.cleanup, r.server.Deleted, r.server.VMState, r.server.TaskState = cellwire.WantGone, true, true, cellwire.VMDeleted, ""
+				r.want, r.cleanup, r.server.Deleted, r.server.VMState, r.server.TaskState = cellwire.WantGone,
+					true, true, cellwire.VMDeleted, ""
 			})
 		}
 	case "soft":
 		if running {
-			s.cell.change(x.N, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
+			s.cell.change(x.N,
+				func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 		}
 	case "restore":
 		if there && r.server.VMState == cellwire.VMSoftDeleted && r.server.TaskState == "" {
-			s.cell.change(x.N, func(r *row) { r.want, r.server.TaskState = cellwire.WantRunning, cellwire.TaskRestoring })
+			s.cell.change(x.N,
+				func(r *row) { r.want, r.server.TaskState = cellwire.WantRunning, cellwire.TaskRestoring })
 		}
 	case "rename":
 		if there {
@@ -93,7 +96,8 @@ func (s *scene) happen(x step) {
 	case "stop guest", "start guest":
 		s.driver.set(func() {
 			if _, there := s.driver.guests[serverUUID(x.N)]; there {
-				s.driver.guests[serverUUID(x.N)] = map[string]plugins.PowerState{"stop guest": plugins.PowerShutdown, "start guest": plugins.PowerRunning}[x.What]
+				s.driver.guests[serverUUID(x.N)] = map[string]plugins.PowerState{"stop guest": plugins.PowerShutdown,
+					"start guest": plugins.PowerRunning}[x.What]
 			}
 		})
 		s.w.Changed(host, serverUUID(x.N))
@@ -112,7 +116,8 @@ func (s *scene) judge(faults map[int]bool) string {
 		r := s.cell.row(n)
 		power, holds := s.driver.power(n), s.placement.holds(n)
 		bad := func(why string) string {
-			return fmt.Sprintf("server %d: %s: row %s/%s/%d want %s, guest %d, allocations %t, reported %q", n, why, r.server.VMState, r.server.TaskState,
+			return fmt.Sprintf("server %d: %s: row %s/%s/%d want %s, guest %d, allocations %t, reported %q",
+				n, why, r.server.VMState, r.server.TaskState,
 				r.server.PowerState, r.want, power, holds, s.cell.taken())
 		}
 		switch {
@@ -125,7 +130,8 @@ func (s *scene) judge(faults map[int]bool) string {
 			if r.server.VMState == cellwire.VMError && !faults[n] {
 				return bad("it failed, and nothing was wrong")
 			}
-		case r.server.VMState == cellwire.VMBuilding, r.server.TaskState != "", r.want == cellwire.WantGone, r.want == cellwire.WantRunning:
+		case r.server.VMState == cellwire.VMBuilding, r.server.TaskState != "", r.want == cellwire.WantGone,
+			r.want == cellwire.WantRunning:
 			return bad("it is not finished")
 		case !holds:
 			return bad("its allocations are gone")

@@ -47,7 +47,8 @@ func (w *Worker) clear(ctx context.Context, s *server, item cellwire.WorkItem, n
 	case err != nil:
 		return fmt.Errorf("removing the guest, to rebuild it: %w", err)
 	}
-	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Msg("Removed the guest of a server that is rebuilt.")
+	w.logOf(ctx).Info().Str("instance", s.uuid).
+		Str("node", node.Name).Msg("Removed the guest of a server that is rebuilt.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState})
 	return nil
 }
@@ -119,7 +120,8 @@ func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem,
 	var fault *plugins.InstanceFault
 	switch {
 	case err == nil:
-		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("image", spec.Image).Stringer("power", is.Power).Msg("Rebuilt the guest of a server.")
+		w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("image", spec.Image).
+			Stringer("power", is.Power).Msg("Rebuilt the guest of a server.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportSettled, PowerState: is.Power})
 		return nil
 	case errors.As(err, &fault):
@@ -139,7 +141,9 @@ func (w *Worker) rebuild(ctx context.Context, s *server, item cellwire.WorkItem,
 // failRebuild reports that a rebuild failed for good, and how the guest is, if there is one. The
 // allocations stay: they are the server's, whose owner can rebuild it from another image or delete
 // it.
-func (w *Worker) failRebuild(ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string) error {
+func (w *Worker) failRebuild(
+	ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string,
+) error {
 	power, err := powerOf(ctx, node, s.uuid)
 	if err != nil && !errors.Is(err, plugins.ErrUnsupported) {
 		return fmt.Errorf("%s; looking for its power state: %w", reason, err)

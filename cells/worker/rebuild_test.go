@@ -19,7 +19,8 @@ import (
 func (c *fakeCell) rebuild(n int, image string) {
 	c.change(n, func(r *row) {
 		r.former = r.server
-		r.server.TaskState, r.server.ImageRef, r.server.KeyName, r.server.KeyData, r.want = cellwire.TaskRebuilding, image, "k", "ssh-rsa A", cellwire.WantCleared
+		r.server.TaskState, r.server.ImageRef, r.server.KeyName, r.server.KeyData, r.want = cellwire.TaskRebuilding,
+			image, "k", "ssh-rsa A", cellwire.WantCleared
 	})
 }
 
@@ -36,10 +37,15 @@ func TestRebuild(t *testing.T) {
 		fault  string
 		kept   bool // the guest is, and the server is what it was
 	}{
-		"rebuilt":                         {made: []string{"-", "new"}, end: active},
-		"of a guest that is lost already": {before: func(s *scene) { s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) }) }, made: []string{"new"}, end: active},
-		"answers of the cell are lost":    {before: func(s *scene) { s.cell.set(func() { s.cell.lose = 3 }) }, made: []string{"-", "new"}, end: active},
-		"the outcome is unknown":          {before: func(s *scene) { s.driver.spawnErrs = []error{lost, lost} }, made: []string{"-", "new"}, end: active},
+		"rebuilt": {made: []string{"-", "new"}, end: active},
+		"of a guest that is lost already": {before: func(s *scene) {
+			s.driver.set(
+				func() { delete(s.driver.guests, serverUUID(1)) })
+		}, made: []string{"new"}, end: active},
+		"answers of the cell are lost": {before: func(s *scene) { s.cell.set(func() { s.cell.lose = 3 }) },
+			made: []string{"-", "new"}, end: active},
+		"the outcome is unknown": {before: func(s *scene) { s.driver.spawnErrs = []error{lost, lost} },
+			made: []string{"-", "new"}, end: active},
 		"Placement is down for a while": {before: func(s *scene) {
 			s.placement.set(lost)
 			go func() { time.Sleep(time.Minute); s.placement.set(nil) }()
@@ -63,11 +69,15 @@ func TestRebuild(t *testing.T) {
 				}()
 			}
 		}, made: []string{"-", "new"}, end: active},
-		"there is no such image": {before: func(s *scene) { s.driver.set(func() { s.driver.faults[serverUUID(1)] = "there is no image new" }) },
+		"there is no such image": {before: func(s *scene) {
+			s.driver.set(
+				func() { s.driver.faults[serverUUID(1)] = "there is no image new" })
+		},
 			end: active, kept: true, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
 		"there is no such image, and the driver cannot check": {before: func(s *scene) {
 			s.driver.set(func() { s.driver.faults[serverUUID(1)], s.driver.unchecked = "there is no image new", true })
-		}, made: []string{"-"}, end: failed, fault: "Rebuild of instance " + serverUUID(1) + " failed: there is no image new"},
+		}, made: []string{"-"}, end: failed, fault: "Rebuild of instance " + serverUUID(1) +
+			" failed: there is no image new"},
 		"there is no such image, and no guest to keep": {before: func(s *scene) {
 			s.driver.set(func() {
 				s.driver.faults[serverUUID(1)] = "there is no image new"
@@ -84,11 +94,19 @@ func TestRebuild(t *testing.T) {
 			s.driver.set(func() { s.driver.checkErrs = []error{lost, &plugins.NotReady{Reason: "it starts"}, lost} })
 		}, made: []string{"-", "new"}, end: active},
 		"its allocations were removed": {before: func(s *scene) { s.placement.clear() },
-			end: "active power 1, guest 1, allocations false", kept: true, fault: "Rebuild of instance " + serverUUID(1) + " failed: its allocations were removed"},
-		"the driver manages no guests any more": {before: func(s *scene) { s.driver.spawnErrs = []error{plugins.ErrUnsupported} },
+			end: "active power 1, guest 1, allocations false", kept: true, fault: "Rebuild of instance " +
+				serverUUID(1) + " failed: its allocations were removed"},
+		"the driver manages no guests any more": {before: func(s *scene) {
+			s.driver.spawnErrs =
+				[]error{plugins.ErrUnsupported}
+		},
 			made: []string{"-"}, end: failed, fault: "its host cannot create guests"},
-		"the guest is another client's": {before: func(s *scene) { s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true }) },
-			end: active, kept: true, fault: "Rebuild of instance " + serverUUID(1) + " failed: it belongs to another client"},
+		"the guest is another client's": {before: func(s *scene) {
+			s.driver.set(
+				func() { s.driver.foreign[serverUUID(1)] = true })
+		},
+			end: active, kept: true, fault: "Rebuild of instance " + serverUUID(1) +
+				" failed: it belongs to another client"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {
@@ -106,7 +124,8 @@ func TestRebuild(t *testing.T) {
 					s.pass(30 * time.Minute)
 					s.expect(1, c.end)
 					testproc.Samef(s, cmp.Diff(c.made, s.driver.made), "guests that were removed and made")
-					if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil && !strings.Contains(f.Message, c.fault) {
+					if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil &&
+						!strings.Contains(f.Message, c.fault) {
 						s.Errorf("fault: %+v", f)
 					}
 					s.start()
@@ -114,7 +133,9 @@ func TestRebuild(t *testing.T) {
 				if is := s.cell.row(1).server; c.kept && (is.ImageRef != "" || is.KeyName != "" || is.TaskState != "") {
 					s.Errorf("the server is %+v", is)
 				}
-				if spec := s.driver.specs[serverUUID(1)]; c.end == active && !c.kept && (spec.Image != "new" || spec.KeyName != "k" || spec.PublicKey != "ssh-rsa A" || len(spec.Allocations) == 0) {
+				if spec := s.driver.specs[serverUUID(1)]; c.end == active && !c.kept &&
+					(spec.Image != "new" || spec.KeyName != "k" || spec.PublicKey != "ssh-rsa A" ||
+						len(spec.Allocations) == 0) {
 					s.Errorf("made of %+v", spec)
 				}
 				if len(s.placement.removed) > 0 {
@@ -128,7 +149,8 @@ func TestRebuild(t *testing.T) {
 // TestDeletedInARebuild: nothing is left, whichever half it is in.
 func TestDeletedInARebuild(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, at := range map[string]time.Duration{"while the guest is made": 30 * time.Second, "when it has just begun": 0} {
+	for name, at := range map[string]time.Duration{"while the guest is made": 30 * time.Second,
+		"when it has just begun": 0} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {
 				s.placement.grant(1)

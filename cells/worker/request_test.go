@@ -45,7 +45,8 @@ func TestWorkIsTraced(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 	collector := otlp.NewCollector(t)
-	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: "compute-agent"})
+	spans, err := tracing.New(t.Context(),
+		tracing.Config{Endpoint: collector.URL, SampleRatio: 1, Service: "compute-agent"})
 	testproc.Check(t, err)
 	inScene(t, func(s *scene) {
 		s.spans = spans
@@ -65,7 +66,8 @@ func TestWorkIsTraced(t *testing.T) {
 	spans.Close(t.Context())
 	failed := 0
 	for _, s := range collector.Spans() {
-		if s.Name != "bring to present" || s.Trace != trace || s.Parent != parent || s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyServer] == "" {
+		if s.Name != "bring to present" || s.Trace != trace || s.Parent != parent ||
+			s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyServer] == "" {
 			t.Errorf("%+v", s)
 		}
 		if s.Failed {

@@ -28,7 +28,9 @@ type restorable struct {
 }
 
 // Restore makes a guest again over its disk.
-func (d *fakeDriver) Restore(_ context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *fakeDriver) Restore(
+	_ context.Context, _ string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	if _, err := d.enter(spec.UUID); err != nil {
 		return plugins.Instance{}, err
 	}
@@ -118,19 +120,24 @@ func TestHardRebootRestoresAGuest(t *testing.T) {
 			s.cell.change(1, func(r *row) { r.want, r.server.VMState = cellwire.WantIdle, cellwire.VMError })
 			s.pass(time.Minute)
 		}, end: active},
-		"another reboot": {action: cellwire.PowerReboot, disks: disk, end: stopped, fault: "Reboot of instance " + serverUUID(1) + " failed: its guest does not exist"},
-		"a start":        {action: cellwire.PowerStart, disks: disk, end: stopped, fault: "Start of instance " + serverUUID(1) + " failed: its guest does not exist"},
+		"another reboot": {action: cellwire.PowerReboot, disks: disk, end: stopped, fault: "Reboot of instance " +
+			serverUUID(1) + " failed: its guest does not exist"},
+		"a start": {action: cellwire.PowerStart, disks: disk, end: stopped, fault: "Start of instance " +
+			serverUUID(1) + " failed: its guest does not exist"},
 		"without disks": {
 			action: cellwire.PowerRebootHard, disks: map[string]bool{}, end: stopped,
-			fault: "Reboot of instance " + serverUUID(1) + " failed: its guest does not exist: its disks are not on its host",
+			fault: "Reboot of instance " + serverUUID(1) +
+				" failed: its guest does not exist: its disks are not on its host",
 		},
 		"a driver that cannot": {
 			action: cellwire.PowerRebootHard, end: stopped,
-			fault: "Reboot of instance " + serverUUID(1) + " failed: its guest does not exist: the driver of its host cannot make it again over its disks",
+			fault: "Reboot of instance " + serverUUID(1) +
+				" failed: its guest does not exist: the driver of its host cannot make it again over its disks",
 		},
 		"without allocations": {
 			action: cellwire.PowerRebootHard, disks: disk, before: func(s *scene) { s.placement.clear() },
-			end: "stopped power 0, guest -1, allocations false", fault: "its guest does not exist: its allocations were removed",
+			end:   "stopped power 0, guest -1, allocations false",
+			fault: "its guest does not exist: its allocations were removed",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,12 +153,15 @@ func TestHardRebootRestoresAGuest(t *testing.T) {
 				s.cell.power(1, c.action)
 				s.pass(30 * time.Minute)
 				s.expect(1, c.end)
-				if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil && !strings.Contains(f.Message, c.fault) {
+				if f := s.cell.row(1).server.Fault; (f != nil) != (c.fault != "") || f != nil &&
+					!strings.Contains(f.Message, c.fault) {
 					s.Errorf("fault: %+v, want %q", f, c.fault)
 				}
 				restored := len(s.driver.restored)
-				if st := s.w.Status(); (len(st.Missing) == 0) != (c.end == active) || restored != map[bool]int{true: 1}[c.end == active] || s.driver.spawns[serverUUID(1)] != 1 {
-					s.Errorf("%d missing, %d restored, %d spawns", len(st.Missing), restored, s.driver.spawns[serverUUID(1)])
+				if st := s.w.Status(); (len(st.Missing) == 0) != (c.end == active) ||
+					restored != map[bool]int{true: 1}[c.end == active] || s.driver.spawns[serverUUID(1)] != 1 {
+					s.Errorf("%d missing, %d restored, %d spawns",
+						len(st.Missing), restored, s.driver.spawns[serverUUID(1)])
 				}
 			})
 		})
@@ -169,13 +179,16 @@ func TestNoGuestIsRestoredOnACopy(t *testing.T) {
 		s.pass(time.Minute)
 		s.vanish(map[string]bool{serverUUID(1): true})
 		s.cell.set(func() {
-			s.cell.problems = []cellwire.NodeProblem{{UUID: nodeUUID, Code: cellwire.NodeSeveralAgents, Message: "2 agents report as host h1: a; b."}}
+			s.cell.problems = []cellwire.NodeProblem{{UUID: nodeUUID, Code: cellwire.NodeSeveralAgents,
+				Message: "2 agents report as host h1: a; b."}}
 		})
 		s.pass(time.Minute)
 		s.cell.power(1, cellwire.PowerRebootHard)
 		s.pass(30 * time.Minute)
-		const want = "its guest is not made again as long as 2 agents report as host h1: a; b: stop the agent on the copy"
-		if st := s.w.Status(); len(s.driver.restored) > 0 || len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, want) {
+		const want = "its guest is not made again as long as 2 agents report as host h1: a; b: stop the agent " +
+			"on the copy"
+		if st := s.w.Status(); len(s.driver.restored) > 0 || len(st.Stuck) != 1 ||
+			!strings.Contains(st.Stuck[0].Problem, want) {
 			s.Fatalf("%d restored, stuck: %+v", len(s.driver.restored), st.Stuck)
 		}
 		s.cell.set(func() { s.cell.problems = nil })
@@ -197,7 +210,8 @@ func TestGuestsOfIdleServersAreKnown(t *testing.T) {
 		s.cell.change(1, func(r *row) {
 			r.want, r.server.VMState, r.server.ProjectID = cellwire.WantIdle, cellwire.VMError, "p1"
 		})
-		want := []worker.Idle{{UUID: serverUUID(1), Name: "server 1", Node: host, ProjectID: "p1", VMState: cellwire.VMError}}
+		want := []worker.Idle{{UUID: serverUUID(1),
+			Name: "server 1", Node: host, ProjectID: "p1", VMState: cellwire.VMError}}
 		for _, when := range []string{"as it changes", "after a restart"} {
 			s.w.Changed(host, "")
 			s.pass(time.Minute)

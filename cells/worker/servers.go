@@ -101,7 +101,8 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 	defer w.mu.Unlock()
 	if work.Epoch != w.epoch {
 		if !work.Complete { // it answers to a question that was not asked
-			w.log.Warn().Str("epoch", work.Epoch).Msg("The cell sent a part of the desired state where all of it was due. Requesting all of it.")
+			w.log.Warn().Str("epoch", work.Epoch).
+				Msg("The cell sent a part of the desired state where all of it was due. Requesting all of it.")
 			w.revision, w.listing = 0, nil
 			return false
 		}
@@ -109,7 +110,8 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 			w.log.Warn().
 				Str("from", w.epoch).
 				Str("to", work.Epoch).
-				Msg("The cell has another database. Reloading the desired state of this host from it; guests that it does not list are kept.")
+				Msg("The cell has another database. Reloading the desired state of this host from it; guests that " +
+					"it does not list are kept.")
 			w.outbox.clear() // they speak of rows of the other one
 			signal(w.heartbeatNow)
 		}
@@ -204,7 +206,8 @@ func (w *Worker) work(ctx context.Context, s *server) {
 			return
 		}
 		of := cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: item.RequestID})
-		acting, span := w.cfg.Tracing().Continue(plugins.WithRequestID(of, item.RequestID), "bring to "+string(item.Want), item.Traceparent, item.RequestID)
+		acting, span := w.cfg.Tracing().Continue(plugins.WithRequestID(of, item.RequestID), "bring to "+
+			string(item.Want), item.Traceparent, item.RequestID)
 		span.Set(tracing.KeyServer, s.uuid)
 		span.Set(tracing.KeyHost, w.cfg.Host)
 		err := w.act(acting, s, item)
@@ -256,7 +259,8 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 	s.problem = text
 	w.mu.Unlock()
 	if fresh {
-		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).Msg("A server is not in its desired state yet. Retrying.")
+		w.logOf(ctx).Warn().Str("instance", s.uuid).Str("want", string(item.Want)).Err(err).
+			Msg("A server is not in its desired state yet. Retrying.")
 	}
 }
 

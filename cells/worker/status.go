@@ -168,10 +168,12 @@ func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 	case !w.contact.up && w.contact.err != "":
 		unknown = "the cell does not answer: " + w.contact.err
 	case !w.contact.up, !w.complete:
-		unknown = "the cell has not told all servers of this host to a running agent: start it (systemctl start compute-agent), " +
+		unknown = "the cell has not told all servers of this host to a running agent: start it (systemctl start " +
+			"compute-agent), " +
 			"and repeat the command when `compute-agent status` shows the cell as up"
 	case w.revision == 0: // heartbeats are answered, and the last poll was not
-		unknown = "the cell did not answer when it was last asked for the servers of this host: repeat the command in a minute; the cell's log says why if that stays"
+		unknown = "the cell did not answer when it was last asked for the servers of this host: repeat the command " +
+			"in a minute; the cell's log says why if that stays"
 	}
 	return servers, unknown
 }
@@ -190,7 +192,8 @@ func (w *Worker) Status() Status {
 	defer w.mu.Unlock()
 	c := w.contact
 	out := Status{
-		Up: c.up, Since: c.since, Error: c.err, Denied: c.denied, Epoch: w.epoch, Service: c.service.UUID, Refused: slices.Clone(c.refused),
+		Up: c.up, Since: c.since, Error: c.err, Denied: c.denied, Epoch: w.epoch, Service: c.service.UUID,
+		Refused:  slices.Clone(c.refused),
 		Problems: slices.Clone(c.problems),
 		Waiting:  waiting, Counts: w.counts,
 	}
@@ -212,7 +215,8 @@ func (w *Worker) Status() Status {
 			out.Stuck = append(out.Stuck, Stuck{UUID: uuid, Want: s.item.Want, Since: s.since, Problem: s.problem})
 		}
 		if kept := s.known && keeps(s.item); s.missing && (kept || s.hasGuest()) {
-			one := Missing{UUID: uuid, Name: s.item.Server.Name, Resized: !kept && s.item.Server.VMState == cellwire.VMResized}
+			one := Missing{UUID: uuid, Name: s.item.Server.Name, Resized: !kept &&
+				s.item.Server.VMState == cellwire.VMResized}
 			if _, one.Node = w.place(s.item); kept {
 				one.NowOn = s.item.Server.Host
 			}
@@ -227,7 +231,8 @@ func (w *Worker) Status() Status {
 			if s := w.servers[uuid]; s != nil && s.known && s.item.Want == cellwire.WantIdle {
 				of := s.item.Server
 				out.Idle = append(out.Idle, Idle{
-					UUID: uuid, Name: of.Name, Node: n.Name, ProjectID: of.ProjectID, VMState: of.VMState, TaskState: of.TaskState,
+					UUID: uuid, Name: of.Name, Node: n.Name, ProjectID: of.ProjectID,
+					VMState: of.VMState, TaskState: of.TaskState,
 				})
 			}
 		}

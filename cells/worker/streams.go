@@ -87,7 +87,8 @@ func refusal(offer cellwire.StreamOffer, err error) *cellwire.Error {
 	if refused := inWireWords(offer, err); refused != nil {
 		return refused
 	}
-	return &cellwire.Error{Status: http.StatusInternalServerError, Code: cellwire.CodeInternal, Message: clipMiddle(err.Error())}
+	return &cellwire.Error{Status: http.StatusInternalServerError, Code: cellwire.CodeInternal,
+		Message: clipMiddle(err.Error())}
 }
 
 // inWireWords is the refusal that an error of a driver is to the other end of a stream, or nil.
@@ -97,7 +98,8 @@ func inWireWords(offer cellwire.StreamOffer, err error) *cellwire.Error {
 		fault   *plugins.InstanceFault
 	)
 	conflict := func(format string, args ...any) *cellwire.Error {
-		return &cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict, Message: fmt.Sprintf(format, args...)}
+		return &cellwire.Error{Status: http.StatusConflict,
+			Code: cellwire.CodeConflict, Message: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case errors.As(err, &refused):
@@ -109,7 +111,8 @@ func inWireWords(offer cellwire.StreamOffer, err error) *cellwire.Error {
 	case errors.Is(err, plugins.ErrUnsupported):
 		return cellwire.Unable(offer.UUID, string(offer.Purpose))
 	case errors.Is(err, plugins.ErrNotReady), errors.Is(err, errNodeAway):
-		return &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: fmt.Sprintf("The host of instance %s is not ready.", offer.UUID)}
+		return &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable,
+			Message: fmt.Sprintf("The host of instance %s is not ready.", offer.UUID)}
 	}
 	return nil
 }
@@ -182,14 +185,16 @@ func (w *Worker) streamerOf(offer cellwire.StreamOffer) (Node, streamer, error) 
 	}
 	w.mu.Unlock()
 	if !known {
-		return Node{}, nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound, Message: "The host does not have the server " + offer.UUID + "."}
+		return Node{}, nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
+			Message: "The host does not have the server " + offer.UUID + "."}
 	}
 	if serve == nil {
 		return Node{}, nil, cellwire.Unable(offer.UUID, string(offer.Purpose))
 	}
 	if offer.Purpose == cellwire.PurposeDisk && item.Want != cellwire.WantDeparting {
 		return Node{}, nil, &cellwire.Error{
-			Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "The server " + offer.UUID + " does not depart from this host.",
+			Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: "The server " + offer.UUID +
+				" does not depart from this host.",
 		}
 	}
 	node, err := w.nodeOf(w.place(item))

@@ -54,8 +54,10 @@ func TestStreamsThatCannotBeServed(t *testing.T) {
 			offer cellwire.StreamOffer
 			want  cellwire.Code
 		}{
-			"unknown-server":  {cellwire.StreamOffer{Purpose: cellwire.PurposeConsole, UUID: serverUUID(9)}, cellwire.CodeNotFound},
-			"unknown-purpose": {cellwire.StreamOffer{Purpose: "of-a-later-version", UUID: serverUUID(1)}, cellwire.CodeUnable},
+			"unknown-server": {cellwire.StreamOffer{Purpose: cellwire.PurposeConsole, UUID: serverUUID(9)},
+				cellwire.CodeNotFound},
+			"unknown-purpose": {cellwire.StreamOffer{Purpose: "of-a-later-version", UUID: serverUUID(1)},
+				cellwire.CodeUnable},
 		} {
 			end := s.offer(id, c.offer)
 			_, err := io.Copy(io.Discard, end)

@@ -93,23 +93,30 @@ type Config struct {
 
 // Times of a worker. All waiting after failures is by chance up to a half shorter.
 const (
-	reportInterval       = 10 * time.Second       // between heartbeats, unless the cell says otherwise
-	maxReportInterval    = 5 * time.Minute        // of what a cell may say
-	pollWait             = 30 * time.Second       // of a long poll
-	defaultTimeout       = 30 * time.Second       // with the cell, unless the configuration says otherwise
-	nodesTimeout         = 5 * time.Second        // how long the first heartbeat waits to know which nodes can have guests
-	startTimeout         = 2 * time.Minute        // how long nodes of before the start, of which drivers have not said anything, stay as they were
-	firstRetry           = time.Second            // after the first failure, then it doubles
-	retryCell            = 30 * time.Second       // at most, for the cell
-	retryServer          = 2 * time.Minute        // at most, for a server or a node
-	retryOperator        = 10 * time.Minute       // for what an operator has to resolve
-	eventGap             = 250 * time.Millisecond // in which events are collected
-	compareInterval      = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
-	treeTimeout          = 15 * time.Minute       // how long a grant may be about providers that are not known to be of the node
-	deletedGuestsTimeout = 5 * time.Minute        // how long a server that the driver refuses waits for the guests of deleted ones to go
-	sourceTimeout        = time.Hour              // how long a source of a migration may be unreachable before the server is given back to it
-	stopTimeout          = 3 * time.Second        // for the last word
-	rebootTimeout        = 30 * time.Second       // how long a guest that is rebooted stays off for a cell that does not say to start it
+	reportInterval    = 10 * time.Second // between heartbeats, unless the cell says otherwise
+	maxReportInterval = 5 * time.Minute  // of what a cell may say
+	pollWait          = 30 * time.Second // of a long poll
+	defaultTimeout    = 30 * time.Second // with the cell, unless the configuration says otherwise
+	// how long the first heartbeat waits to know which nodes can have guests
+	nodesTimeout = 5 * time.Second
+	// how long nodes of before the start, of which drivers have not said anything, stay as they
+	// were
+	startTimeout    = 2 * time.Minute
+	firstRetry      = time.Second            // after the first failure, then it doubles
+	retryCell       = 30 * time.Second       // at most, for the cell
+	retryServer     = 2 * time.Minute        // at most, for a server or a node
+	retryOperator   = 10 * time.Minute       // for what an operator has to resolve
+	eventGap        = 250 * time.Millisecond // in which events are collected
+	compareInterval = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
+	// how long a grant may be about providers that are not known to be of the node
+	treeTimeout = 15 * time.Minute
+	// how long a server that the driver refuses waits for the guests of deleted ones to go
+	deletedGuestsTimeout = 5 * time.Minute
+	// how long a source of a migration may be unreachable before the server is given back to it
+	sourceTimeout = time.Hour
+	stopTimeout   = 3 * time.Second // for the last word
+	// how long a guest that is rebooted stays off for a cell that does not say to start it
+	rebootTimeout = 30 * time.Second
 )
 
 // Worker does what a cell wants. Make one with New and call Run once.
@@ -118,10 +125,11 @@ type Worker struct {
 	log    zerolog.Logger
 	outbox *outbox
 
-	slots        map[cellwire.Want]chan struct{} // for calls of the driver: a kind that takes long does not keep the others waiting
-	heartbeatNow chan struct{}                   // has a value when a heartbeat is due now
-	compareNow   chan struct{}                   // has a value when nodes are to be looked at
-	registered   chan struct{}                   // closed after the first heartbeat that the cell took
+	// for calls of the driver: a kind that takes long does not keep the others waiting
+	slots        map[cellwire.Want]chan struct{}
+	heartbeatNow chan struct{} // has a value when a heartbeat is due now
+	compareNow   chan struct{} // has a value when nodes are to be looked at
+	registered   chan struct{} // closed after the first heartbeat that the cell took
 	tasks        sync.WaitGroup
 	comparisons  sync.WaitGroup
 
@@ -163,7 +171,8 @@ func New(cfg Config) *Worker {
 	}
 	slots := map[cellwire.Want]chan struct{}{}
 	for _, want := range []cellwire.Want{
-		cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown, cellwire.WantCleared, cellwire.WantRebuilt,
+		cellwire.WantPresent, cellwire.WantGone, cellwire.WantRunning, cellwire.WantShutdown,
+		cellwire.WantCleared, cellwire.WantRebuilt,
 		cellwire.WantDeparting, cellwire.WantArriving, cellwire.WantLeft, cellwire.WantLeaving,
 	} {
 		slots[want] = make(chan struct{}, cfg.Builds)
@@ -211,7 +220,9 @@ func (w *Worker) reportStopping(ctx context.Context) {
 		}
 	}
 	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(true)); err != nil {
-		w.log.Info().Err(err).Msg("Could not report to the cell that the agent stops. The cell marks the host down when its heartbeats time out.")
+		w.log.Info().Err(err).
+			Msg("Could not report to the cell that the agent stops. The cell marks the host down when its " +
+				"heartbeats time out.")
 	}
 }
 

@@ -38,7 +38,8 @@ func (s *scene) pass(d time.Duration) {
 // end is what became of a server: what its row says, its guest, and whether it holds allocations.
 func (s *scene) end(n int) string {
 	r := s.cell.row(n)
-	return fmt.Sprintf("%s power %d, guest %d, allocations %t", r.server.VMState, r.server.PowerState, s.driver.power(n), s.placement.holds(n))
+	return fmt.Sprintf("%s power %d, guest %d, allocations %t",
+		r.server.VMState, r.server.PowerState, s.driver.power(n), s.placement.holds(n))
 }
 
 func (s *scene) expect(n int, want string) {
@@ -81,22 +82,33 @@ func TestDesiredStates(t *testing.T) {
 		spawns  int
 		fault   string
 	}{
-		"it is made":              {before: spawn(), want: active, reports: []string{"spawned 1 1"}, spawns: 1},
-		"the driver is not ready": {before: spawn(&plugins.NotReady{}, &plugins.NotReady{}), want: active, reports: []string{"spawned 1 1"}, spawns: 3},
-		"the outcome is unknown":  {before: spawn(errors.New("no answer")), want: active, reports: []string{"spawned 1 1"}, spawns: 2},
-		"the driver refuses":      {before: spawn(&plugins.InstanceFault{Reason: "no such image"}), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance " + serverUUID(1) + " aborted: no such image"},
-		"the driver makes none":   {before: spawn(plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "its host cannot create guests"},
-		"unknown, then it makes none": {before: spawn(errors.New("no answer"), plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"}, spawns: 2,
+		"it is made": {before: spawn(), want: active, reports: []string{"spawned 1 1"}, spawns: 1},
+		"the driver is not ready": {before: spawn(&plugins.NotReady{}, &plugins.NotReady{}), want: active,
+			reports: []string{"spawned 1 1"}, spawns: 3},
+		"the outcome is unknown": {before: spawn(errors.New("no answer")), want: active,
+			reports: []string{"spawned 1 1"}, spawns: 2},
+		"the driver refuses": {before: spawn(&plugins.InstanceFault{Reason: "no such image"}), want: failed,
+			reports: []string{"failed 1 0"}, spawns: 1,
+			fault: "Build of instance " + serverUUID(1) + " aborted: no such image"},
+		"the driver makes none": {before: spawn(plugins.ErrUnsupported), want: failed, reports: []string{"failed 1 0"},
+			spawns: 1, fault: "its host cannot create guests"},
+		"unknown, then it makes none": {before: spawn(errors.New("no answer"), plugins.ErrUnsupported), want: failed,
+			reports: []string{"failed 1 0"}, spawns: 2,
 			fault: "its host cannot create guests"},
-		"the driver makes none at all":   {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) }, want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot create guests"},
-		"nor did it when it was deleted": {before: never(func(s *scene) { s.driver.err = plugins.ErrUnsupported }), want: deleted, reports: []string{"gone 1 0"}},
+		"the driver makes none at all": {before: func(s *scene) { s.driver.err = plugins.ErrUnsupported; spawn()(s) },
+			want: failed, reports: []string{"failed 1 0"}, fault: "its host cannot create guests"},
+		"nor did it when it was deleted": {before: never(func(s *scene) { s.driver.err = plugins.ErrUnsupported }),
+			want: deleted, reports: []string{"gone 1 0"}},
 		"softly deleted, and started by another process": {before: booted(func(s *scene) {
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
+			s.cell.change(1,
+				func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 			s.pass(time.Minute)
 			s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerRunning })
 			s.w.Changed(host, serverUUID(1))
-		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4", "power 1 1", "settled 1 4"}, spawns: 1},
-		"nothing is allocated": {before: func(s *scene) { s.cell.boot(1) }, want: failed, reports: []string{"failed 1 0"}, fault: "its allocations were removed"},
+		}), want: "soft-delete power 4, guest 4, allocations true",
+			reports: []string{"spawned 1 1", "settled 1 4", "power 1 1", "settled 1 4"}, spawns: 1},
+		"nothing is allocated": {before: func(s *scene) { s.cell.boot(1) }, want: failed,
+			reports: []string{"failed 1 0"}, fault: "its allocations were removed"},
 		"nothing is allocated any more, and a half of it is there": {before: func(s *scene) {
 			s.driver.spawnErrs = []error{errors.New("no answer"), errors.New("no answer")}
 			s.placement.grant(1)
@@ -105,46 +117,74 @@ func TestDesiredStates(t *testing.T) {
 			s.pass(time.Second / 4)
 			s.placement.clear()
 		}, want: failed, reports: []string{"failed 1 0"}, spawns: 1, fault: "its allocations were removed"},
-		"nothing is allocated, and it runs": {before: func(s *scene) { s.driver.guests[serverUUID(1)] = plugins.PowerRunning; s.cell.boot(1) },
+		"nothing is allocated, and it runs": {before: func(s *scene) {
+			s.driver.guests[serverUUID(1)] =
+				plugins.PowerRunning
+			s.cell.boot(1)
+		},
 			want: "active power 1, guest 1, allocations false", reports: []string{"spawned 1 1"}},
-		"its allocations are elsewhere": {before: func(s *scene) { s.placement.grantOf(1, "22222222-2222-4222-8222-222222222222"); s.cell.boot(1) }, want: failed,
+		"its allocations are elsewhere": {before: func(s *scene) {
+			s.placement.grantOf(1,
+				"22222222-2222-4222-8222-222222222222")
+			s.cell.boot(1)
+		}, want: failed,
 			reports: []string{"failed 1 0"}, fault: "its allocations are not on its host"},
-		"its user data is not base64": {before: func(s *scene) { s.placement.grant(1); s.cell.change(1, func(r *row) { r.server.UserData = "%" }) }, want: failed,
+		"its user data is not base64": {before: func(s *scene) {
+			s.placement.grant(1)
+			s.cell.change(1,
+				func(r *row) { r.server.UserData = "%" })
+		}, want: failed,
 			reports: []string{"failed 1 0"}, fault: "its user data is not base64"},
-		"an unmanaged guest has the uuid": {before: func(s *scene) { s.driver.foreign[serverUUID(1)] = true; spawn()(s) }, want: failed,
+		"an unmanaged guest has the uuid": {before: func(s *scene) {
+			s.driver.foreign[serverUUID(1)] =
+				true
+			spawn()(s)
+		}, want: failed,
 			reports: []string{"failed 1 0"}, spawns: 1, fault: "Build of instance"},
-		"it is deleted":                                  {before: booted(func(s *scene) { s.cell.delete(1) }), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
-		"it is deleted and never was made":               {before: never(func(*scene) {}), want: deleted, reports: []string{"gone 1 0"}},
-		"deleted, without allocations":                   {before: never(func(s *scene) { s.placement.clear() }), want: deleted, reports: []string{"gone 1 0"}},
-		"deleted, and another's guest, but never active": {before: never(func(s *scene) { s.driver.foreign[serverUUID(1)] = true }), want: deleted, reports: []string{"gone 1 0"}},
-		"deleted, and the mark of the guest is lost": {before: booted(func(s *scene) { s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true }); s.cell.delete(1) }),
+		"it is deleted": {before: booted(func(s *scene) { s.cell.delete(1) }),
+			want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
+		"it is deleted and never was made": {before: never(func(*scene) {}), want: deleted,
+			reports: []string{"gone 1 0"}},
+		"deleted, without allocations": {before: never(func(s *scene) { s.placement.clear() }),
+			want: deleted, reports: []string{"gone 1 0"}},
+		"deleted, and another's guest, but never active": {before: never(
+			func(s *scene) { s.driver.foreign[serverUUID(1)] = true }), want: deleted, reports: []string{"gone 1 0"}},
+		"deleted, and the mark of the guest is lost": {before: booted(
+			func(s *scene) { s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true }); s.cell.delete(1) }),
 			want: active, reports: []string{"spawned 1 1"}, spawns: 1},
 		"deleted, the mark is lost, and nothing is allocated": {before: booted(func(s *scene) {
 			s.driver.set(func() { s.driver.foreign[serverUUID(1)] = true })
 			s.placement.clear()
 			s.cell.delete(1)
-		}), want: "deleted power 0, guest 1, allocations false", reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
+		}), want: "deleted power 0, guest 1, allocations false",
+			reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"deleted while the host was down": {before: booted(func(s *scene) {
 			s.placement.clear()
 			s.cell.change(1, func(r *row) { r.want, r.cleanup, r.server.Deleted = cellwire.WantGone, true, true })
 		}), want: deleted, reports: []string{"spawned 1 1", "gone 1 0"}, spawns: 1},
 		"it is softly deleted": {before: booted(func(s *scene) {
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
-		}), want: "soft-delete power 4, guest 4, allocations true", reports: []string{"spawned 1 1", "settled 1 4"}, spawns: 1},
+			s.cell.change(1,
+				func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
+		}), want: "soft-delete power 4, guest 4, allocations true",
+			reports: []string{"spawned 1 1", "settled 1 4"}, spawns: 1},
 		"softly deleted, and restored": {before: booted(func(s *scene) {
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
+			s.cell.change(1,
+				func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
 			s.pass(time.Minute)
 			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantRunning, cellwire.TaskRestoring })
 		}), want: active, reports: []string{"spawned 1 1", "settled 1 4", "settled 1 1"}, spawns: 1},
 		"softly deleted, and its guest is lost": {before: booted(func(s *scene) {
 			s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) })
-			s.cell.change(1, func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
-		}), want: "soft-delete power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "settled 1 0"}, spawns: 1},
+			s.cell.change(1,
+				func(r *row) { r.want, r.server.TaskState = cellwire.WantShutdown, cellwire.TaskSoftDeleting })
+		}), want: "soft-delete power 0, guest -1, allocations true",
+			reports: []string{"spawned 1 1", "settled 1 0"}, spawns: 1},
 		"its guest is lost": {before: booted(func(s *scene) {
 			s.driver.set(func() { delete(s.driver.guests, serverUUID(1)) })
 			s.w.Changed(host, serverUUID(1))
 		}),
-			want: "active power 0, guest -1, allocations true", reports: []string{"spawned 1 1", "power 1 0"}, spawns: 1},
+			want:    "active power 0, guest -1, allocations true",
+			reports: []string{"spawned 1 1", "power 1 0"}, spawns: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inScene(t, func(s *scene) {
@@ -157,7 +197,8 @@ func TestDesiredStates(t *testing.T) {
 					want := c.want
 					if name == "deleted, and the mark of the guest is lost" {
 						want = strings.Replace(want, "active power 1", s.cell.row(1).server.VMState+" power 1", 1)
-						if st := s.w.Status(); len(st.Stuck) != 1 || !strings.Contains(st.Stuck[0].Problem, "this agent did not create") {
+						if st := s.w.Status(); len(st.Stuck) != 1 ||
+							!strings.Contains(st.Stuck[0].Problem, "this agent did not create") {
 							s.Errorf("stuck: %+v", st.Stuck)
 						}
 					}
@@ -166,7 +207,8 @@ func TestDesiredStates(t *testing.T) {
 					if n := s.driver.spawns[serverUUID(1)]; n != c.spawns {
 						s.Errorf("%d spawns, want %d", n, c.spawns)
 					}
-					if f := s.cell.row(1).server.Fault; c.fault != "" && (f == nil || f.Code != 500 || !strings.Contains(f.Message, c.fault)) {
+					if f := s.cell.row(1).server.Fault; c.fault != "" &&
+						(f == nil || f.Code != 500 || !strings.Contains(f.Message, c.fault)) {
 						s.Errorf("fault: %+v", f)
 					}
 					if s.driver.half[serverUUID(1)] {
@@ -241,10 +283,12 @@ func TestCellAway(t *testing.T) {
 		s.cell.change(2, func(r *row) { r.server.Name = "renamed" })
 		before := s.cell.called("report") + s.cell.called("work") + s.cell.called("reports")
 		s.pass(time.Hour)
-		if n := s.cell.called("report") + s.cell.called("work") + s.cell.called("reports") - before; n < 100 || n > 900 {
+		if n := s.cell.called("report") + s.cell.called("work") +
+			s.cell.called("reports") - before; n < 100 || n > 900 {
 			s.Errorf("%d calls in an hour", n)
 		}
-		if st := s.w.Status(); st.Up || st.Waiting != 1 || !strings.Contains(st.Error, "refused") || time.Since(st.Since) < 59*time.Minute {
+		if st := s.w.Status(); st.Up || st.Waiting != 1 ||
+			!strings.Contains(st.Error, "refused") || time.Since(st.Since) < 59*time.Minute {
 			s.Errorf("%+v", st)
 		}
 		if s.driver.power(2) != 1 || len(s.placement.removed) != 0 {
@@ -286,7 +330,8 @@ func TestAnotherDatabase(t *testing.T) {
 		if n := strings.Count(s.log.String(), "guest that this agent created has no server"); n != 2 {
 			s.Errorf("two guests are logged %d times", n)
 		}
-		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = cellwire.VMActive, "" }) // it comes back from a backup
+		// it comes back from a backup
+		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = cellwire.VMActive, "" })
 		s.pass(30 * time.Minute)
 		s.expect(1, active)
 		if st := s.w.Status(); len(st.Unknown) != 1 || s.driver.spawns[serverUUID(1)] != 1 {
@@ -307,7 +352,8 @@ func TestOlderBackup(t *testing.T) {
 		s.cell.set(func() {
 			s.cell.revision = 1
 			r := s.cell.rows[serverUUID(1)]
-			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision = cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
+			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision =
+				cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
 		})
 		s.pass(time.Minute)
 		s.expect(1, active)
@@ -375,7 +421,8 @@ func TestService(t *testing.T) {
 		if tries < 4 || len(s.disables) != tries+2 {
 			s.Errorf("%d tries, %q", tries, s.disables)
 		}
-		if d := cmp.Diff([]string{"false ", "true a fan"}, s.disables[:2]); d != "" || s.disables[len(s.disables)-1] != "false " {
+		if d := cmp.Diff([]string{"false ", "true a fan"}, s.disables[:2]); d != "" ||
+			s.disables[len(s.disables)-1] != "false " {
 			s.Errorf("%q", s.disables)
 		}
 	})
@@ -517,10 +564,14 @@ func TestDenied(t *testing.T) {
 		err    error
 		denied bool
 	}{
-		"another host":       {&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden, Message: "you are another host"}, true},
-		"its certificate":    {&cellclient.Failure{Kind: cellclient.Broken, Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}, true},
-		"the host's":         {&cellclient.Failure{Kind: cellclient.Broken, Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}, true},
-		"it is not there":    {&cellclient.Failure{Kind: cellclient.Refused, Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, false},
+		"another host": {&cellwire.Error{Status: http.StatusForbidden, Code: cellwire.CodeForbidden,
+			Message: "you are another host"}, true},
+		"its certificate": {&cellclient.Failure{Kind: cellclient.Broken,
+			Err: &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}}, true},
+		"the host's": {&cellclient.Failure{Kind: cellclient.Broken,
+			Err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}}, true},
+		"it is not there": {&cellclient.Failure{Kind: cellclient.Refused,
+			Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}, false},
 		"it has other cares": {&cellwire.Error{Status: http.StatusConflict, Code: cellwire.CodeConflict}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,8 @@ func (c *consent) given(cmd *cobra.Command) (bool, error) {
 	}
 	in, isFile := cmd.InOrStdin().(*os.File)
 	if !isFile || !term.IsTerminal(int(in.Fd())) {
-		return false, &exitError{exitUsage, errors.New("standard input is not a terminal: give --yes to proceed, or --dry-run to look")}
+		return false, &exitError{exitUsage,
+			errors.New("standard input is not a terminal: give --yes to proceed, or --dry-run to look")}
 	}
 	if _, err := fmt.Fprint(cmd.ErrOrStderr(), "Proceed? [y/N] "); err != nil {
 		return false, err
@@ -60,16 +61,24 @@ func newAdopt() *cobra.Command {
 		Use:   "adopt [--uuid UUID] [--rename] | --as-new | --give-back",
 		Short: "Take over a resource provider that exists under another uuid or name, or give one back",
 		Args:  cobra.NoArgs,
-		Long: "Take over a resource provider that exists in Placement under another uuid or name, after the agent has refused to report the node.\n\n" +
-			"  --uuid UUID   this host's resource provider is UUID. The identity file compute_id changes to it; the old file is kept beside it.\n" +
-			"  --rename      the host was renamed: rename its resource provider, and the providers below it that are named after it.\n" +
-			"  --as-new      this Placement does not have a node that was reported before, or that has guests: create it again.\n" +
-			"  --give-back   nova-compute reports this node again: restore its resource providers to their state before this agent adopted\n" +
-			"                them, and delete this agent's record of the node. Allocations stay. It is refused while something that would be\n" +
+		Long: "Take over a resource provider that exists in Placement under another uuid or name, after the agent " +
+			"has refused to report the node.\n\n" +
+			"  --uuid UUID   this host's resource provider is UUID. The identity file compute_id changes to it; the " +
+			"old file is kept beside it.\n" +
+			"  --rename      the host was renamed: rename its resource provider, and the providers below it that " +
+			"are named after it.\n" +
+			"  --as-new      this Placement does not have a node that was reported before, or that has guests: " +
+			"create it again.\n" +
+			"  --give-back   nova-compute reports this node again: restore its resource providers to their state " +
+			"before this agent adopted\n" +
+			"                them, and delete this agent's record of the node. Allocations stay. It is refused " +
+			"while something that would be\n" +
 			"                removed is allocated.\n\n" +
-			"On a host with a cell, the servers that the cell has on it and the other consumers of its resource providers are counted. While\n" +
+			"On a host with a cell, the servers that the cell has on it and the other consumers of its resource " +
+			"providers are counted. While\n" +
 			"there are any, the command is refused without --with-servers and their number.\n\n" +
-			"The command shows what Placement has and asks for confirmation. The agent must not run. Running the command again is safe, and\n" +
+			"The command shows what Placement has and asks for confirmation. The agent must not run. Running the " +
+			"command again is safe, and\n" +
 			"continues after a crash. The exit code is 3 if it is not certain who owns a provider.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := adoption.Check(); err != nil {
@@ -108,16 +117,19 @@ func newAdopt() *cobra.Command {
 	ok.addFlags(cmd)
 	cmd.Flags().StringVar(&adoption.Node, "node", "", "`NAME` of the compute node (default: that of the host)")
 	cmd.Flags().StringVar(&adoption.UUID, "uuid", "", "`UUID` of the resource provider that is this host's")
-	cmd.Flags().BoolVar(&adoption.Rename, "rename", false, "rename the provider, and those named after it, to the node's name")
+	cmd.Flags().BoolVar(&adoption.Rename, "rename", false,
+		"rename the provider, and those named after it, to the node's name")
 	cmd.Flags().BoolVar(&adoption.AsNew, "as-new", false, "create a node again in a Placement that does not have it")
 	addWithServers(cmd, &adoption.WithServers)
-	cmd.Flags().BoolVar(&adoption.GiveBack, "give-back", false, "restore the resource providers to their state before this agent adopted them")
+	cmd.Flags().BoolVar(&adoption.GiveBack, "give-back", false,
+		"restore the resource providers to their state before this agent adopted them")
 	return cmd
 }
 
 // addWithServers adds the flag by which an operator says that what is on a host is known.
 func addWithServers(cmd *cobra.Command, into *string) {
-	cmd.Flags().StringVar(into, "with-servers", "", "go on although the host has `N` servers and other consumers (unknown: although that cannot be found out)")
+	cmd.Flags().StringVar(into, "with-servers", "",
+		"go on although the host has `N` servers and other consumers (unknown: although that cannot be found out)")
 }
 
 // checkWithServers validates the flag.

@@ -37,7 +37,9 @@ func vm(n int) string { return fmt.Sprintf("99999999-0000-4000-8000-%012d", n) }
 func guestList(more string, guests ...int) string {
 	lines := []string{}
 	for _, n := range guests {
-		lines = append(lines, fmt.Sprintf(`{uuid = %q, name = "vm%d", project_id = "p", user_id = "u", resources = {"" = {VCPU = 1}}}`, vm(n), n))
+		lines = append(lines,
+			fmt.Sprintf(`{uuid = %q, name = "vm%d", project_id = "p", user_id = "u", resources = {"" = {VCPU = 1}}}`,
+				vm(n), n))
 	}
 	if more != "" {
 		lines = append(lines, more)
@@ -54,7 +56,9 @@ func (s *site) claim(n, here, elsewhere int) {
 			held = append(held, fmt.Sprintf(`%q: {"resources": {"VCPU": %d}}`, provider, amount))
 		}
 	}
-	s.request(http.MethodPut, "/allocations/"+vm(n), fmt.Sprintf(`{"allocations": {%s}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, strings.Join(held, ", ")), nil)
+	s.request(http.MethodPut, "/allocations/"+vm(n),
+		fmt.Sprintf(`{"allocations": {%s}, "project_id": "p", "user_id": "u", "consumer_generation": null}`,
+			strings.Join(held, ", ")), nil)
 }
 
 // holding is what a consumer holds of the node and of another host.
@@ -64,7 +68,8 @@ func (s *site) holding(n int) string {
 		Allocations map[string]struct{ Resources map[string]int }
 	}
 	s.request(http.MethodGet, "/allocations/"+vm(n), "", &got)
-	return fmt.Sprintf("%d here, %d elsewhere", got.Allocations[cn1].Resources["VCPU"], got.Allocations[cn2].Resources["VCPU"])
+	return fmt.Sprintf("%d here, %d elsewhere", got.Allocations[cn1].Resources["VCPU"],
+		got.Allocations[cn2].Resources["VCPU"])
 }
 
 const cn2 = "aaaaaaaa-0000-4000-8000-000000000002"
@@ -80,7 +85,8 @@ func (s *site) inhabit() {
 	s.agent()()
 	s.configure("flat", guestList("", 1, 2, 6))
 	s.request(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "cn2"}`, cn2), nil)
-	s.request(http.MethodPut, "/resource_providers/"+cn2+"/inventories", `{"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}`, nil)
+	s.request(http.MethodPut, "/resource_providers/"+
+		cn2+"/inventories", `{"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}`, nil)
 	s.claim(1, 1, 0)
 	s.claim(3, 1, 0)
 	s.claim(4, 1, 1)
@@ -150,7 +156,8 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	if running {
 		defer s.agent()()
 	}
-	before := map[int]string{1: "1 here, 0 elsewhere", 2: "0 here, 0 elsewhere", 3: "1 here, 0 elsewhere", 4: "1 here, 1 elsewhere", 5: "1 here, 0 elsewhere", 6: "2 here, 0 elsewhere"}
+	before := map[int]string{1: "1 here, 0 elsewhere", 2: "0 here, 0 elsewhere", 3: "1 here, 0 elsewhere",
+		4: "1 here, 1 elsewhere", 5: "1 here, 0 elsewhere", 6: "2 here, 0 elsewhere"}
 	s.wantHeld("at first", before)
 	writes := s.counted()
 
@@ -161,7 +168,8 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	code, text, _ := s.run("allocations", "audit")
 	testproc.Equal(t, code, exitFailed, "exit code %d")
 	for _, words := range []string{
-		"orphaned: consumer " + vm(3), "elsewhere  VCPU 1 on " + cn2, "may be a migration", "openstack resource provider allocation show " + vm(5),
+		"orphaned: consumer " + vm(3), "elsewhere  VCPU 1 on " + cn2, "may be a migration",
+		"openstack resource provider allocation show " + vm(5),
 		"guest " + vm(2) + " (vm2) holds nothing", "VCPU on cn1: the driver says 1, Placement says 2",
 	} {
 		testproc.Contains(t, text, words, "%q is not in\n%s", words)
@@ -192,11 +200,13 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	s.wantHeld("after healing", before)
 
 	// Only the consumer that the operator names is healed: the migration.
-	if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(1)); !strings.Contains(r.Refused, vm(1)) {
+	if r := s.audit(exitProtect, "audit", "--heal",
+		"--min-age", "0s", "--consumer", vm(1)); !strings.Contains(r.Refused, vm(1)) {
 		t.Errorf("%+v", r)
 	}
 	s.wantHeld("after naming a guest", before)
-	if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5), "--consumer", vm(99)); !strings.Contains(r.Refused, vm(99)) {
+	if r := s.audit(exitProtect, "audit", "--heal", "--min-age", "0s", "--consumer", vm(5),
+		"--consumer", vm(99)); !strings.Contains(r.Refused, vm(99)) {
 		t.Errorf("%+v", r)
 	}
 	s.wantHeld("after naming an unknown consumer, too", before)
@@ -214,7 +224,8 @@ func testAllocationsOn(t *testing.T, s *site, running bool) {
 	if code, text, _ := s.run("allocations", "heal"); code != exitDone || !strings.Contains(text, "nothing to create") {
 		t.Errorf("%d, %s", code, text)
 	}
-	if left := s.audit(exitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 || left.Unaccounted[0].UUID != vm(6) {
+	if left := s.audit(exitFailed, "audit").Nodes[0]; len(left.Orphans) != 0 || len(left.Unaccounted) != 1 ||
+		left.Unaccounted[0].UUID != vm(6) {
 		t.Errorf("%+v", left)
 	}
 }
@@ -232,7 +243,8 @@ func TestAllocationsRefused(t *testing.T) {
 		"half a guest cannot be read": guestList(fmt.Sprintf(`{uuid = %q, resources = {gone = {VCPU = 1}}}`, vm(9))),
 	} {
 		s.configure("flat", more)
-		for _, command := range [][]string{{"audit", "--heal", "--min-age", "0s"}, {"audit", "--heal", "--min-age", "0s", "--consumer", vm(5)}, {"heal"}} {
+		for _, command := range [][]string{{"audit", "--heal", "--min-age", "0s"},
+			{"audit", "--heal", "--min-age", "0s", "--consumer", vm(5)}, {"heal"}} {
 			if r := s.audit(exitProtect, command...); r.Refused == "" {
 				t.Errorf("%s: %+v", name, r)
 			}
@@ -268,12 +280,14 @@ func TestAllocationsRefused(t *testing.T) {
 	if s.counted() != writes {
 		t.Error("something was written")
 	}
-	for _, wrong := range [][]string{{"audit", "--dry-run"}, {"audit", "--consumer", vm(1)}, {"audit", "--heal", "--consumer", "x"}, {"audit", "--heal", "--min-age", "-1s"}} {
+	for _, wrong := range [][]string{{"audit", "--dry-run"}, {"audit", "--consumer", vm(1)},
+		{"audit", "--heal", "--consumer", "x"}, {"audit", "--heal", "--min-age", "-1s"}} {
 		if code, _, _ := s.run(append([]string{"allocations"}, wrong...)...); code != exitUsage {
 			t.Errorf("%v: exit code %d", wrong, code)
 		}
 	}
-	if code, _, stderr := s.run("allocations", "audit", "--node", "cn9"); code != exitFailed || !strings.Contains(stderr, `"cn1"`) {
+	if code, _, stderr := s.run("allocations", "audit", "--node", "cn9"); code != exitFailed ||
+		!strings.Contains(stderr, `"cn1"`) {
 		t.Errorf("%d, %s", code, stderr)
 	}
 }
@@ -297,7 +311,8 @@ func TestAllocationsRace(t *testing.T) {
 	report := s.audit(exitFailed, "audit", "--heal", "--min-age", "0s").Nodes[0]
 	s.http = whole
 	for _, o := range report.Orphans {
-		if o.Consumer == vm(3) && (o.Done != audit.Failed || o.Problem == "") || o.Consumer == vm(4) && o.Done != audit.Deleted {
+		if o.Consumer == vm(3) && (o.Done != audit.Failed || o.Problem == "") ||
+			o.Consumer == vm(4) && o.Done != audit.Deleted {
 			t.Errorf("%+v", o)
 		}
 	}
@@ -311,11 +326,13 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	s.inhabit()
 	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
 	check(t, os.RemoveAll(filepath.Join(s.dir, "state", resourcetracker.GuestsDir)))
-	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now().Add(-48*time.Hour)))
+	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}},
+		time.Now().Add(-48*time.Hour)))
 	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(4)}}, time.Now().Add(-24*time.Hour)))
 	kept := func(n int, why string, args ...string) {
 		t.Helper()
-		for _, o := range s.audit(exitFailed, append([]string{"audit", "--heal", "--min-age", "0s"}, args...)...).Nodes[0].Orphans {
+		for _, o := range s.audit(exitFailed, append([]string{"audit", "--heal", "--min-age", "0s"}, args...)...).
+			Nodes[0].Orphans {
 			if o.Consumer == vm(n) && !strings.Contains(o.Kept, why) {
 				t.Errorf("%+v", o)
 			}
@@ -349,9 +366,12 @@ func testAllocationsOnASharingChild(t *testing.T, s *site) {
 	t.Helper()
 	s.inhabit()
 	const disk = "aaaaaaaa-0000-4000-8000-000000000003"
-	s.request(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"uuid": %q, "name": "cn1_disk", "parent_provider_uuid": %q}`, disk, cn1), nil)
-	s.request(http.MethodPut, "/resource_providers/"+disk+"/inventories", `{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 100}}}`, nil)
-	s.request(http.MethodPut, "/resource_providers/"+disk+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`, nil)
+	s.request(http.MethodPost, "/resource_providers",
+		fmt.Sprintf(`{"uuid": %q, "name": "cn1_disk", "parent_provider_uuid": %q}`, disk, cn1), nil)
+	s.request(http.MethodPut, "/resource_providers/"+
+		disk+"/inventories", `{"resource_provider_generation": 0, "inventories": {"DISK_GB": {"total": 100}}}`, nil)
+	s.request(http.MethodPut, "/resource_providers/"+
+		disk+"/traits", `{"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}`, nil)
 	for n, where := range map[int]string{3: cn2, 4: cn1} { // one has moved away, of one a part stayed
 		s.request(http.MethodDelete, "/allocations/"+vm(n), "", nil)
 		s.request(http.MethodPut, "/allocations/"+vm(n), fmt.Sprintf(`{"allocations": {%q: {"resources": {"DISK_GB": 5}}, %q: {"resources": {"VCPU": 1}}},

@@ -24,8 +24,10 @@ func newAudit() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Search the audit log: who changed what, from what to what", Args: cobra.NoArgs,
-		Long: "Search the audit log of Placement, the compute API and cells: who changed which provider, allocation, server or mapping, from what\n" +
-			"to what. Without --file, the file of [audit] is read, after those that it was rotated to. The table has a line for each change;\n" +
+		Long: "Search the audit log of Placement, the compute API and cells: who changed which provider, " +
+			"allocation, server or mapping, from what\n" +
+			"to what. Without --file, the file of [audit] is read, after those that it was rotated to. The table " +
+			"has a line for each change;\n" +
 			"--output json prints the matching records as they are in the file, an object per line.",
 		Example: "  compute-agent audit --consumer 6b4c9f0e-3c1d-4d0a-9c55-0c6a3f8f0e11\n" +
 			"  compute-agent audit --provider cn1 --since 24h\n" +
@@ -41,7 +43,8 @@ func newAudit() *cobra.Command {
 				return err
 			}
 			if follow && until != "" {
-				return &exitError{exitUsage, errors.New("--follow waits for records to come, so that it has no --until")}
+				return &exitError{exitUsage,
+					errors.New("--follow waits for records to come, so that it has no --until")}
 			}
 			if len(files) == 0 {
 				cfg, err := opts.load()
@@ -72,7 +75,8 @@ func newAudit() *cobra.Command {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "No record matches.")
 			}
 			if reader.Unreadable > 0 {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Lines that are not records, such as one that a crash left incomplete: %d\n", reader.Unreadable)
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+					"Lines that are not records, such as one that a crash left incomplete: %d\n", reader.Unreadable)
 			}
 			return err
 		},
@@ -80,8 +84,10 @@ func newAudit() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&files, "file", nil, "`FILE` to read instead, can be repeated: the oldest first")
-	flags.StringVar(&filter.Consumer, "consumer", "", "changes of the server, or other consumer of allocations, with the `UUID`")
-	flags.StringVar(&filter.Provider, "provider", "", "changes of the resource provider or compute node with the `UUID` or name")
+	flags.StringVar(&filter.Consumer, "consumer", "",
+		"changes of the server, or other consumer of allocations, with the `UUID`")
+	flags.StringVar(&filter.Provider, "provider", "",
+		"changes of the resource provider or compute node with the `UUID` or name")
 	flags.StringVar(&filter.Host, "host", "", "what the `HOST` changed, and changes of it and of what is on it")
 	flags.StringVar(&filter.User, "user", "", "what the `USER` changed")
 	flags.StringVar(&filter.Project, "project", "", "what users of the `PROJECT` changed")

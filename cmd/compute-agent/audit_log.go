@@ -32,7 +32,8 @@ func openCommandAudit(cfg *config.Config, log zerolog.Logger) (*auditlog.Log, er
 
 func auditOptions(cfg *config.Config, log zerolog.Logger) auditlog.Options {
 	opts := auditlog.Options{
-		File: cfg.AuditFile(), MaxSize: int64(cfg.Audit.MaxSize) << 20, Keep: cfg.Audit.Keep, Sync: cfg.Audit.Sync, Required: cfg.Audit.Required, Logger: log,
+		File: cfg.AuditFile(), MaxSize: int64(cfg.Audit.MaxSize) << 20, Keep: cfg.Audit.Keep, Sync: cfg.Audit.Sync,
+		Required: cfg.Audit.Required, Logger: log,
 	}
 	if cfg.Audit.Journal {
 		opts.Journal = systemd.JournalSocket
@@ -43,7 +44,9 @@ func auditOptions(cfg *config.Config, log zerolog.Logger) auditlog.Options {
 // auditDatabase runs a command that may change all rows of a service's database, and records it as
 // one change: who ran it, on which database, and what do returns of it; nil: it changed nothing.
 // Before it changes anything it finds out whether a required log can be written.
-func auditDatabase(cmd *cobra.Command, service string, cfg *config.Config, database string, do func() (did any, err error)) error {
+func auditDatabase(
+	cmd *cobra.Command, service string, cfg *config.Config, database string, do func() (did any, err error),
+) error {
 	audit := servingOf(cmd.Context()).placement.Audit()
 	if audit == nil && cfg != nil {
 		var err error
@@ -73,7 +76,8 @@ func commandLine(cmd *cobra.Command) string {
 // auditCommand runs a command, and records what it changes in an audit log as changed by the user
 // who runs it.
 func auditCommand(cmd *cobra.Command, audit *auditlog.Log, do func() error) error {
-	ctx, trail := audit.For(cells.AuditService).Begin(cmd.Context(), auditlog.Record{Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context())})
+	ctx, trail := audit.For(cells.AuditService).
+		Begin(cmd.Context(), auditlog.Record{Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context())})
 	cmd.SetContext(ctx)
 	err := do()
 	trail.Write(context.WithoutCancel(ctx)) // what is done is recorded, also if the command was interrupted

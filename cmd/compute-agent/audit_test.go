@@ -22,7 +22,8 @@ import (
 func auditLines(t *testing.T, dir string, args ...string) []string {
 	t.Helper()
 	var out, problems bytes.Buffer
-	if code := execute(t.Context(), append([]string{"audit", "--state-dir", dir}, args...), &out, &problems); code != exitDone {
+	if code := execute(t.Context(), append([]string{"audit", "--state-dir", dir}, args...), &out,
+		&problems); code != exitDone {
 		t.Fatalf("exit code %d: %s", code, &problems)
 	}
 	return slices.Collect(strings.Lines(out.String()))
@@ -39,10 +40,13 @@ func TestAuditOfPlacementServe(t *testing.T) {
 		ended := make(chan int, 1)
 		var log bytes.Buffer
 		go func() {
-			ended <- execute(ctx, []string{"placement", "serve", "--listen", address, "--state-dir", dir, "--runtime-dir", dir}, &log, &log)
+			ended <- execute(ctx,
+				[]string{"placement", "serve", "--listen", address, "--state-dir", dir, "--runtime-dir", dir}, &log,
+				&log)
 		}()
 		testproc.Eventually(t, testproc.Patience, "a trait is created", func() error {
-			r, err := http.NewRequestWithContext(ctx, http.MethodPut, fmt.Sprintf("http://%s/traits/CUSTOM_T%d", address, start), nil)
+			r, err := http.NewRequestWithContext(ctx,
+				http.MethodPut, fmt.Sprintf("http://%s/traits/CUSTOM_T%d", address, start), nil)
 			if err != nil {
 				return err
 			}
@@ -56,7 +60,8 @@ func TestAuditOfPlacementServe(t *testing.T) {
 			}
 			return nil
 		})
-		if text := page(t, "unix", filepath.Join(dir, "placement-admin.sock"), "/metrics"); !strings.Contains(text, `compute_agent_audit_records_total{destination="file",outcome="written"} 1`) {
+		if text := page(t, "unix", filepath.Join(dir, "placement-admin.sock"), "/metrics"); !strings.Contains(text,
+			`compute_agent_audit_records_total{destination="file",outcome="written"} 1`) {
 			t.Errorf("the metrics do not count the record")
 		}
 		stop()
@@ -65,7 +70,8 @@ func TestAuditOfPlacementServe(t *testing.T) {
 		}
 	}
 	lines := auditLines(t, dir)
-	if len(lines) != 2 || !strings.HasSuffix(lines[1], "  placement  admin/admin  PUT /traits/CUSTOM_T2  trait CUSTOM_T2: added CUSTOM_T2\n") {
+	if len(lines) != 2 || !strings.HasSuffix(lines[1],
+		"  placement  admin/admin  PUT /traits/CUSTOM_T2  trait CUSTOM_T2: added CUSTOM_T2\n") {
 		t.Errorf("the log is %q", lines)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "audit.log")); err != nil || info.Mode() != 0o600 {
@@ -90,7 +96,8 @@ func TestAuditOfManageCommands(t *testing.T) {
 	ended := make(chan int, 1)
 	address := testproc.FreeAddress(t)
 	go func() {
-		ended <- execute(ctx, []string{"cells", "api", "--listen", address, "--state-dir", dir, "--runtime-dir", dir}, &log, &log)
+		ended <- execute(ctx, []string{"cells", "api", "--listen", address, "--state-dir", dir, "--runtime-dir", dir},
+			&log, &log)
 	}()
 	testproc.Eventually(t, testproc.Patience, "the compute API has the database", func() error {
 		if sqldb.HolderOf(filepath.Join(dir, "compute_api.db")).Socket == "" {
@@ -108,9 +115,11 @@ func TestAuditOfManageCommands(t *testing.T) {
 	user := "  compute-api  " + sqldb.CommandUser(t.Context()) + "  cells manage "
 	lines := auditLines(t, dir)
 	want := []string{
-		"create --name=cell1 --url=http://127.0.0.1:1  cell ", "update --name=cell2 -- cell1  cell ", "disable -- cell2  cell ",
+		"create --name=cell1 --url=http://127.0.0.1:1  cell ",
+		"update --name=cell2 -- cell1  cell ", "disable -- cell2  cell ",
 	}
-	ends := []string{"created disabled false, name cell1, url http://127.0.0.1:1\n", ": name cell1 → cell2\n", ": disabled false → true\n"}
+	ends := []string{"created disabled false, name cell1, url http://127.0.0.1:1\n",
+		": name cell1 → cell2\n", ": disabled false → true\n"}
 	if len(lines) != len(want) || !strings.Contains(user, "(sudo by alice)") {
 		t.Fatalf("the log is %q", lines)
 	}
@@ -142,7 +151,8 @@ func TestAuditOfRestores(t *testing.T) {
 		rows        int      // in it
 	}{
 		{"placement", "placement db", []string{"placement", "db", "upgrade"}, 2},
-		{"compute-api", "cells manage db", []string{"cells", "manage", "create", "--name", "cell1", "--url", "http://127.0.0.1:1"}, 1},
+		{"compute-api", "cells manage db", []string{"cells", "manage", "create", "--name", "cell1",
+			"--url", "http://127.0.0.1:1"}, 1},
 		{"cell", "cells", nil, 1},
 	} {
 		t.Run(c.service, func(t *testing.T) {
@@ -172,7 +182,8 @@ func TestAuditOfRestores(t *testing.T) {
 				t.Fatalf("the log is %q", lines)
 			}
 			for _, part := range []string{
-				fmt.Sprintf("  %s  %s  %s restore ", c.service, sqldb.CommandUser(t.Context()), c.of), "restored_from " + backup, dir, fmt.Sprintf("rows %d", c.rows),
+				fmt.Sprintf("  %s  %s  %s restore ", c.service, sqldb.CommandUser(t.Context()), c.of),
+				"restored_from " + backup, dir, fmt.Sprintf("rows %d", c.rows),
 			} {
 				if !strings.Contains(lines[0], part) {
 					t.Errorf("the record is %q, without %q", lines[0], part)

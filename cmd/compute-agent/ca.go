@@ -20,8 +20,10 @@ import (
 func newCA() *cobra.Command {
 	cmd := group("ca", "Manage the certificates of hosts and services, and the deny list",
 		newCAInit(), newCAIssue(), newCASign(), newCAShow(), newCARevoke(), newCAAllow(), newCADenyList())
-	cmd.Long = "Manage a small CA for compute-agent's own hosts and services, and the list of the hosts that all servers refuse. Hosts get\n" +
-		"their certificates from the enrolment service of the compute API; `ca issue` is for services, and `ca sign` for hosts without it."
+	cmd.Long = "Manage a small CA for compute-agent's own hosts and services, and the list of the hosts that all " +
+		"servers refuse. Hosts get\n" +
+		"their certificates from the enrolment service of the compute API; `ca issue` is for services, and `ca " +
+		"sign` for hosts without it."
 	return cmd
 }
 
@@ -29,15 +31,18 @@ func newCAInit() *cobra.Command {
 	var dir, name string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create a CA", Args: cobra.NoArgs,
-		Long: "Create a CA: ca.pem, its certificate, and ca.key, its key, which is valid for 10 years and signs certificates of hosts and\n" +
+		Long: "Create a CA: ca.pem, its certificate, and ca.key, its key, which is valid for 10 years and signs " +
+			"certificates of hosts and\n" +
 			"services only. Keep the directory off hypervisors, and back it up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ca, err := pki.InitAuthority(dir, name, time.Now())
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Created the CA %q, valid until %s.\nCertificate  %s\nKey          %s\nFingerprint  %s\n",
-				name, ca.Certificate().NotAfter.UTC().Format(time.DateOnly), filepath.Join(dir, pki.CACertificateFile), filepath.Join(dir, pki.CAKeyFile), ca.Fingerprint())
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"Created the CA %q, valid until %s.\nCertificate  %s\nKey          %s\nFingerprint  %s\n",
+				name, ca.Certificate().NotAfter.UTC().Format(time.DateOnly), filepath.Join(dir, pki.CACertificateFile),
+				filepath.Join(dir, pki.CAKeyFile), ca.Fingerprint())
 			return err
 		},
 	}
@@ -72,12 +77,14 @@ func newCAIssue() *cobra.Command {
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use: "issue", Short: "Issue the certificate of a service", Args: cobra.NoArgs,
-		Long: "Issue the certificate of a service, such as Placement or a cell: NAME.pem and NAME.key in a directory. Run it again to renew the\n" +
+		Long: "Issue the certificate of a service, such as Placement or a cell: NAME.pem and NAME.key in a " +
+			"directory. Run it again to renew the\n" +
 			"certificate: the key is kept, and servers reload the file. Remove NAME.key first for a new key.\n\n" +
 			"The compute API also shows its certificate to cells: issue it with --client.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(names)+len(addresses) == 0 && !client {
-				return &exitError{exitUsage, errors.New("neither --dns nor --ip is given, so that clients could not verify the service")}
+				return &exitError{exitUsage,
+					errors.New("neither --dns nor --ip is given, so that clients could not verify the service")}
 			}
 			if err := pki.CheckName(service); err != nil {
 				return &exitError{exitUsage, fmt.Errorf("--service: %w", err)}
@@ -93,14 +100,17 @@ func newCAIssue() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return showCertificates(cmd.OutOrStdout(), certificate, certFile, false, "Issued "+certFile+", with the key "+keyFile+".\n")
+			return showCertificates(cmd.OutOrStdout(),
+				certificate, certFile, false, "Issued "+certFile+", with the key "+keyFile+".\n")
 		},
 	}
 	addCADir(cmd, &dir, "service")
-	cmd.Flags().StringVar(&service, "service", "", "`NAME` of the service, such as placement, compute-api or cell1 (required)")
+	cmd.Flags().StringVar(&service, "service", "",
+		"`NAME` of the service, such as placement, compute-api or cell1 (required)")
 	cmd.Flags().StringSliceVar(&names, "dns", nil, "DNS `NAME` at which clients reach it; may be repeated")
 	cmd.Flags().IPSliceVar(&addresses, "ip", nil, "`ADDRESS` at which clients reach it; may be repeated")
-	cmd.Flags().BoolVar(&client, "client", false, "let the service show it as a client, too: the compute API does to cells")
+	cmd.Flags().BoolVar(&client, "client", false,
+		"let the service show it as a client, too: the compute API does to cells")
 	cmd.Flags().DurationVar(&lifetime, "lifetime", 90*24*time.Hour, "how long it is valid")
 	cmd.Flags().StringVar(&out, "out", ".", "`DIR` of the certificate and the key")
 	return cmd
@@ -113,12 +123,17 @@ func newCASign() *cobra.Command {
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use: "sign", Short: "Sign the certificate request of a host", Args: cobra.NoArgs,
-		Long: "Sign the certificate request of a host, for sites without the enrolment service. The certificate is for the host and the compute\n" +
-			"nodes that are given here, and nothing of the request is used but its key. With --cell it is for that cell, and other cells refuse\n" +
-			"it; without, all cells that trust this CA let the host in. Of a host on the deny list it is valid from the time of the denial on, so\n" +
+		Long: "Sign the certificate request of a host, for sites without the enrolment service. The certificate is " +
+			"for the host and the compute\n" +
+			"nodes that are given here, and nothing of the request is used but its key. With --cell it is for that " +
+			"cell, and other cells refuse\n" +
+			"it; without, all cells that trust this CA let the host in. Of a host on the deny list it is valid from " +
+			"the time of the denial on, so\n" +
 			"that servers accept it, unlike those of before.\n\n" +
-			"The CA keeps no list of hosts. Give no two hosts names that overlap: one of them must not be the other with a domain\n" +
-			"(h1, h1.example.com) or the beginning of the other before a \"_\" (h1, h1_b). In Placement a host has providers of such names.",
+			"The CA keeps no list of hosts. Give no two hosts names that overlap: one of them must not be the other " +
+			"with a domain\n" +
+			"(h1, h1.example.com) or the beginning of the other before a \"_\" (h1, h1_b). In Placement a host has " +
+			"providers of such names.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			id, err := pki.HostIdentity(host, cellName, nodes)
 			if err != nil {
@@ -143,7 +158,9 @@ func newCASign() *cobra.Command {
 				return fmt.Errorf("%s: %w", csrFile, err)
 			}
 			if denied {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s is on the deny list. Servers accept this certificate, and none from before %s, and no tokens.\n",
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+					"%s is on the deny list. Servers accept this certificate, and none from before %s, and "+
+						"no tokens.\n",
 					host, denial.Before.Format(time.RFC3339))
 			}
 			if out == "" {

@@ -31,8 +31,10 @@ func newCells() *cobra.Command {
 		newRestore(cellStored()),
 		newCheck(cellStored()),
 	)
-	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves the API, `cells serve` serves one cell, and `cells manage`\n" +
-		"registers cells with the API. `cells db` and `cells backup` are about the database of a cell. Agents find their cell by [cell_client]."
+	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves the API, `cells serve` serves " +
+		"one cell, and `cells manage`\n" +
+		"registers cells with the API. `cells db` and `cells backup` are about the database of a cell. Agents find " +
+		"their cell by [cell_client]."
 	return cmd
 }
 
@@ -41,13 +43,16 @@ func newCellsAPI() *cobra.Command {
 	var listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,
-		Long: "Serve the compute API, schedule servers, and reconcile its database with those of the cells, as configured in [compute_api],\n" +
-			"[quota], [scheduler] and [placement_client]. The API database is created if it does not exist; `compute-agent cells manage create` registers\n" +
+		Long: "Serve the compute API, schedule servers, and reconcile its database with those of the cells, as " +
+			"configured in [compute_api],\n" +
+			"[quota], [scheduler] and [placement_client]. The API database is created if it does not exist; " +
+			"`compute-agent cells manage create` registers\n" +
 			"cells.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts.override(
 				cmd,
-				map[string]string{"listen": "compute_api.listen", "database": "compute_api.database", "auth": "compute_api.auth", "token-file": "compute_api.token_file"},
+				map[string]string{"listen": "compute_api.listen", "database": "compute_api.database",
+					"auth": "compute_api.auth", "token-file": "compute_api.token_file"},
 			)
 			cfg, err := opts.load()
 			if err != nil {
@@ -59,8 +64,10 @@ func newCellsAPI() *cobra.Command {
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on (compute_api.listen)")
 	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the API database (compute_api.database)")
-	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback only), token or keystone (compute_api.auth)")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (compute_api.token_file)")
+	cmd.Flags().StringVar(&auth, "auth", "",
+		"`METHOD` of authentication: noauth (loopback only), token or keystone (compute_api.auth)")
+	cmd.Flags().StringVar(&tokenFile, "token-file", "",
+		"`FILE` of the tokens, for --auth token (compute_api.token_file)")
 	return cmd
 }
 
@@ -81,14 +88,17 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		return err
 	}
 	if cfg.DenyList.URL != "" {
-		return fmt.Errorf("%w: deny_list.url is for Placement and cells: the compute API serves the list, from deny_list.file and the hosts that were evicted", config.ErrInvalid)
+		return fmt.Errorf(
+			"%w: deny_list.url is for Placement and cells: the compute API serves the list, from deny_list.file and "+
+				"the hosts that were evicted", config.ErrInvalid)
 	}
 	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
 		return err
 	}
 	l, err := osapi.Listen(ctx, cfg.ComputeAPI.Listen)
 	if err != nil {
-		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen", cfg.ComputeAPI.Listen, err)
+		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen",
+			cfg.ComputeAPI.Listen, err)
 	}
 	defer func() { _ = l.Close() }() // once more than the service does, or alone on an error
 	audit, err := openAudit(cfg, log)
@@ -114,7 +124,8 @@ func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger
 		Str("version", version.Number()).
 		Msg("The compute API is serving.")
 	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
-		log.Warn().Msg("No cell is registered, so no server can be created. Run `compute-agent cells manage create` for cell0 and for each cell.")
+		log.Warn().Msg("No cell is registered, so no server can be created. Run `compute-agent cells manage create` " +
+			"for cell0 and for each cell.")
 	}
 	service := served{
 		what: "the compute API", plain: cfg.ComputeAPI.CertFile == "", tls: "cert_file and key_file",

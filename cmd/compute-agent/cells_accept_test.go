@@ -24,7 +24,8 @@ import (
 // cellAt serves cell1 with a database at a socket, until stop is called.
 func cellAt(t *testing.T, database, socket string) (stop func()) {
 	t.Helper()
-	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	one, err := cells.NewCell(t.Context(),
+		cells.CellConfig{Name: "cell1", Database: database, Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	l := testproc.Try(osapi.Listen(t.Context(), "unix://"+socket)).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,7 +47,8 @@ func TestAcceptCell(t *testing.T) {
 	run := func(wantCode int, args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		if code := execute(t.Context(), append(append([]string{"cells", "manage"}, args...), "--state-dir", dir), &out, &out); code != wantCode {
+		if code := execute(t.Context(), append(append([]string{"cells", "manage"}, args...), "--state-dir", dir),
+			&out, &out); code != wantCode {
 			t.Errorf("%v: exit code %d\n%s", args, code, &out)
 		}
 		return out.String()
@@ -70,21 +72,25 @@ func TestAcceptCell(t *testing.T) {
 
 	defer cellAt(t, filepath.Join(dir, "two.db"), socket)()
 	list := run(exitDone, "list")
-	says("another database", list, "other database", "another database than before", "restore a more recent copy of its database", "cells manage accept cell1")
+	says("another database", list, "other database",
+		"another database than before", "restore a more recent copy of its database", "cells manage accept cell1")
 	if strings.Contains(list, "is down") {
 		t.Errorf("it is reported as down:\n%s", list)
 	}
 	var views []operator.Cell
-	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil || len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {
+	if err := json.Unmarshal([]byte(run(exitDone, "list", "--output", "json")), &views); err != nil ||
+		len(views) != 1 || views[0].State != "other database" || views[0].Cause == "" {
 		t.Errorf("as JSON: %+v, %v", views, err)
 	}
-	says("accepting", run(exitDone, "accept", "cell1"), "active    2 servers, 2 of them missing in the cell", "deleted   1 servers, 0 of them still in the cell",
+	says("accepting", run(exitDone, "accept", "cell1"), "active    2 servers, 2 of them missing in the cell",
+		"deleted   1 servers, 0 of them still in the cell",
 		"return 404", "Accepted the database of cell cell1.")
 	if list := run(exitDone, "list"); strings.Contains(list, "other database") {
 		t.Errorf("after it is accepted:\n%s", list)
 	}
 	var view operator.Acceptance
-	if err := json.Unmarshal([]byte(run(exitDone, "accept", "cell1", "--output", "json")), &view); err != nil || view.Accepted || view.Before == nil || view.Before.Epoch != view.Now.Epoch || view.Unknown != 2 {
+	if err := json.Unmarshal([]byte(run(exitDone, "accept", "cell1", "--output", "json")), &view); err != nil ||
+		view.Accepted || view.Before == nil || view.Before.Epoch != view.Now.Epoch || view.Unknown != 2 {
 		t.Errorf("as JSON: %+v, %v", view, err)
 	}
 }
@@ -96,7 +102,8 @@ func withServers(t *testing.T, dir string) {
 	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(dir, cells.APIDatabase), apidb.Options{})).Or(t)
 	defer func() { testproc.NoError(t, store.Close()) }()
 	known := testproc.Try(store.Cells(t.Context())).Or(t)
-	for _, uuid := range []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002", "00000000-0000-4000-8000-000000000003"} {
+	for _, uuid := range []string{"00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002",
+		"00000000-0000-4000-8000-000000000003"} {
 		made := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}}
 		testproc.Check(t, store.CreateServers(t.Context(), []apidb.RequestSpec{made}, nil))
 		testproc.Check(t, store.Place(t.Context(), uuid, known[0].UUID))

@@ -46,7 +46,9 @@ func TestAdmitHost(t *testing.T) {
 	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
 	configured := filepath.Join(dir, "api.toml")
 	write := func(url string) {
-		text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n[placement_client]\nurl = %q\nauth = \"noauth\"\n", filepath.Join(dir, "ca"), url)
+		text := fmt.Appendf(nil,
+			"[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n[placement_client]\nurl = %q\nauth = \"noauth\"\n",
+			filepath.Join(dir, "ca"), url)
 		testproc.Check(t, os.WriteFile(configured, text, 0o600))
 	}
 	write(web.URL)
@@ -69,13 +71,15 @@ func TestAdmitHost(t *testing.T) {
 	run(exitDone, nil, "add-host", "h417", "--cell", "cell1")
 	run(exitProtect, []string{"did you mean h417?", "--unknown"}, "admit-host", "h471", "--class", "VCPU=1")
 	run(exitFailed, []string{"nothing of host h417"}, "admit-host", "h417")
-	for _, wrong := range [][]string{{"--class", "VCPU"}, {"--class", "VCPU=-1"}, {"--class", "vcpu=1"}, {"--trait", "gpu"}} {
+	for _, wrong := range [][]string{{"--class", "VCPU"},
+		{"--class", "VCPU=-1"}, {"--class", "vcpu=1"}, {"--trait", "gpu"}} {
 		run(exitUsage, []string{"such as"}, append([]string{"admit-host", "h417"}, wrong...)...)
 	}
 	run(exitFailed, []string{"needs no admission"}, "admit-host", "h417", "--trait", "COMPUTE_NODE")
 	run(exitDone, []string{"Host h417 may report", "VCPU   128       256", "Kinds of traits: HW_GPU\n"},
 		"admit-host", "H417", "--class", "VCPU=128", "--class", "VGPU=4", "--trait", "HW_GPU_API_VULKAN")
-	if text := run(exitDone, []string{"VGPU   8         16", "VCPU   128       256"}, "admit-host", "h417", "--class", "VGPU=8"); strings.Contains(text, "until") {
+	if text := run(exitDone, []string{"VGPU   8         16", "VCPU   128       256"}, "admit-host", "h417", "--class",
+		"VGPU=8"); strings.Contains(text, "until") {
 		t.Errorf("a window is open:\n%s", text)
 	}
 	run(exitDone, []string{"All that it reports until "}, "admit-host", "h417", "--window")
@@ -85,7 +89,8 @@ func TestAdmitHost(t *testing.T) {
 		t.Errorf("the window: %+v", shown)
 	}
 	shown.Since, shown.Until = nil, nil
-	want := wire.HostAdmission{Host: "h417", Classes: map[string]int64{"VCPU": 128, "VGPU": 8}, Factor: 2, Traits: []string{"HW_GPU"}}
+	want := wire.HostAdmission{Host: "h417", Classes: map[string]int64{"VCPU": 128, "VGPU": 8},
+		Factor: 2, Traits: []string{"HW_GPU"}}
 	testproc.Same(t, cmp.Diff(want, shown))
 	run(exitDone, []string{"Host h999 may report"}, "admit-host", "h999", "--class", "VCPU=1", "--unknown")
 	write("http://127.0.0.1:1")

@@ -25,13 +25,15 @@ func TestManageAudit(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	service := testproc.Try(placement.New(t.Context(), placement.Config{
-		Database: "sqlite://" + filepath.Join(dir, "placement.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		Database: "sqlite://" + filepath.Join(dir, "placement.db"), Auth: placement.Auth{Strategy: placement.NoAuth},
+		Policy: api.Legacy, Logger: zerolog.Nop(),
 	})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, service.Close()) })
 	server := httptest.NewServer(service.Handler())
 	t.Cleanup(server.Close)
 	file := filepath.Join(dir, "config.toml")
-	testproc.Check(t, os.WriteFile(file, fmt.Appendf(nil, "[placement_client]\nurl = %q\nretries = 0\n", server.URL), 0o600))
+	testproc.Check(t, os.WriteFile(file, fmt.Appendf(nil, "[placement_client]\nurl = %q\nretries = 0\n", server.URL),
+		0o600))
 	create := func(name, url string) {
 		t.Helper()
 		if _, _, err := manage(t, dir, "create", "--name", name, "--url", url); err != nil {
@@ -42,13 +44,15 @@ func TestManageAudit(t *testing.T) {
 		t.Helper()
 		out, _, err := manage(t, dir, append([]string{"audit", "--config", file}, args...)...)
 		var exit *exitError
-		if errors.As(err, &exit) != (code != exitDone) || exit != nil && exit.code != code || exit == nil && err != nil {
+		if errors.As(err, &exit) != (code != exitDone) ||
+			exit != nil && exit.code != code || exit == nil && err != nil {
 			t.Errorf("%v: %v, want exit code %d:\n%s", args, err, code, out)
 		}
 		return out
 	}
 	create("cell1", servedCell(t))
-	const nothing = "Compared 1 cell, 0 nodes, 0 servers, 0 resource providers and 0 consumers.\nNothing was found that does not fit together.\n"
+	const nothing = "Compared 1 cell, 0 nodes, 0 servers, 0 resource providers and 0 consumers.\nNothing was found " +
+		"that does not fit together.\n"
 	testproc.Equal(t, audit(exitDone), nothing, "without anything: %s")
 
 	const provider = "99999999-0000-4000-8000-000000000009"
@@ -56,25 +60,30 @@ func TestManageAudit(t *testing.T) {
 		testproc.Send(t, nil, method, server.URL+path, "placement 1.38", body).Good(t)
 	}
 	ask("POST", "/resource_providers", map[string]any{"uuid": provider, "name": "cn9"})
-	ask("PUT", "/resource_providers/"+provider+"/traits", map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}})
+	ask("PUT", "/resource_providers/"+provider+"/traits",
+		map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}})
 	found := audit(exitFailed)
-	for _, part := range []string{"\nprovider-without-host\n  Resource provider cn9 (" + provider + ")", "\n  hint: ", "\n1 finding; --repair corrects 0.\n"} {
+	for _, part := range []string{"\nprovider-without-host\n  Resource provider cn9 (" + provider + ")", "\n  hint: ",
+		"\n1 finding; --repair corrects 0.\n"} {
 		testproc.Contains(t, found, part, "a provider without a host: %s")
 	}
 	repaired := audit(exitFailed, "--repair")
-	for _, part := range []string{"\n  not repaired: it may be of an agent without a cell", "\n  hint: ", "\n1 finding, 0 repaired, 1 left.\n"} {
+	for _, part := range []string{"\n  not repaired: it may be of an agent without a cell", "\n  hint: ",
+		"\n1 finding, 0 repaired, 1 left.\n"} {
 		testproc.Contains(t, repaired, part, "with repair: %s")
 	}
 	var report scheduler.AuditReport
 	testproc.Check(t, json.Unmarshal([]byte(audit(exitFailed, "--output", "json")), &report))
-	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNoHost || report.Findings[0].Provider != provider || report.Cells != 1 {
+	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNoHost ||
+		report.Findings[0].Provider != provider || report.Cells != 1 {
 		t.Errorf("as JSON: %+v", report)
 	}
 
 	create("cell2", "http://127.0.0.1:1")
 	without := audit(exitProtect)
 	for _, part := range []string{
-		"\nCell cell2 was not compared: ", "\n  not checked: its servers, nodes and guests; ", "\nNothing was found in what could be compared. This is not all.\n",
+		"\nCell cell2 was not compared: ", "\n  not checked: its servers, nodes and guests; ",
+		"\nNothing was found in what could be compared. This is not all.\n",
 	} {
 		testproc.Contains(t, without, part, "with a cell that is down: %s")
 	}
@@ -83,7 +92,8 @@ func TestManageAudit(t *testing.T) {
 	}
 	server.Close()
 	without = audit(exitProtect)
-	for _, part := range []string{"\nPlacement was not compared: reading the resource providers: ", "\n  not checked: all findings about allocations and resource providers: "} {
+	for _, part := range []string{"\nPlacement was not compared: reading the resource providers: ",
+		"\n  not checked: all findings about allocations and resource providers: "} {
 		testproc.Contains(t, without, part, "without Placement: %s")
 	}
 }

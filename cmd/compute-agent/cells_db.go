@@ -44,7 +44,8 @@ func (o *options) showUpgrade(cmd *cobra.Command, u *operator.Upgrade, err error
 }
 
 // endsOlder says what the upgrade of a schema does to older versions.
-const endsOlder = "In a database of servers, this also runs the steps that take away what older versions of this program use. While one of those\n" +
+const endsOlder = "In a database of servers, this also runs the steps that take away what older versions of this " +
+	"program use. While one of those\n" +
 	"serves, they are refused with its name (exit code 3); the servers of this version need not be stopped.\n"
 
 // besideOlder gives the refusal to end the use by older programs its exit code.
@@ -75,9 +76,12 @@ func newCellsDBUpgrade() *cobra.Command {
 	var opts manageOptions
 	var to int
 	cmd := &cobra.Command{
-		Use: "upgrade", Aliases: []string{"sync"}, Short: "Create the API database, or upgrade its schema", Args: cobra.NoArgs,
-		Long: "Create the API database if it does not exist, and upgrade its schema; in a file, in one transaction. Running it again changes\n" +
-			"nothing. On database servers, the database itself has to exist, and compute APIs may serve meanwhile.\n\n" + endsOlder +
+		Use: "upgrade", Aliases: []string{"sync"},
+		Short: "Create the API database, or upgrade its schema", Args: cobra.NoArgs,
+		Long: "Create the API database if it does not exist, and upgrade its schema; in a file, in one transaction. " +
+			"Running it again changes\n" +
+			"nothing. On database servers, the database itself has to exist, and compute APIs may serve " +
+			"meanwhile.\n\n" + endsOlder +
 			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.onSchema(cmd, func(store apidb.Store, name, shown string) error {
@@ -112,7 +116,8 @@ func (o *manageOptions) onSchema(cmd *cobra.Command, do func(store apidb.Store, 
 func apiStored() stored {
 	var opts manageOptions
 	return stored{
-		of: "the compute API", service: cells.AuditService, addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions,
+		of: "the compute API", service: cells.AuditService,
+		addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions,
 		where: func() (name string, cfg *config.Config, err error) {
 			at, cfg, err := opts.where()
 			return at.name, cfg, err
@@ -124,12 +129,17 @@ func newCellsOnlineMigrations() *cobra.Command {
 	var opts manageOptions
 	var most int
 	cmd := &cobra.Command{
-		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Fill new columns in old rows of the API database", Args: cobra.NoArgs,
-		Long: "Fill new columns in old rows of the API database: queued_for_delete of servers from before it existed, which the cells are\n" +
-			"asked for. Until then, such a server counts as active while its cell is down. The compute API may be running; running the\n" +
+		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"},
+		Short: "Fill new columns in old rows of the API database", Args: cobra.NoArgs,
+		Long: "Fill new columns in old rows of the API database: queued_for_delete of servers from before it " +
+			"existed, which the cells are\n" +
+			"asked for. Until then, such a server counts as active while its cell is down. The compute API may be " +
+			"running; running the\n" +
 			"command again is safe. A cell that is down does not prevent the migration of others.\n\n" +
-			"Exit codes: 0 nothing is left to do; 1 at most --max-count rows were migrated, and more may be left: run it again until it\n" +
-			"exits with 0 (this is not a failure); 70 it failed, or a cell did not answer, and earlier rows stay migrated; 64 wrong usage;\n" +
+			"Exit codes: 0 nothing is left to do; 1 at most --max-count rows were migrated, and more may be left: " +
+			"run it again until it\n" +
+			"exits with 0 (this is not a failure); 70 it failed, or a cell did not answer, and earlier rows stay " +
+			"migrated; 64 wrong usage;\n" +
 			"78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
@@ -142,12 +152,14 @@ func newCellsOnlineMigrations() *cobra.Command {
 					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
 					return err
 				}
-				err := working(cmd, "Filling new columns in old rows", fill) //nolint:contextcheck // it has the command's
+				err := working(cmd, "Filling new columns in old rows",
+					fill) //nolint:contextcheck // it has the command's
 				return opts.showMigrations(cmd, []migrationView{done}, limited && done.Completed > 0, err)
 			}))
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().IntVar(&most, "max-count", 0, "migrate at most `N` rows, and exit with 1 if any were migrated (default: all)")
+	cmd.Flags().IntVar(&most, "max-count", 0,
+		"migrate at most `N` rows, and exit with 1 if any were migrated (default: all)")
 	return cmd
 }

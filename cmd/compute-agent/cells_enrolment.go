@@ -28,7 +28,9 @@ import (
 
 // withEnrolment returns what serves a compute API, with the enrolment service beside it if one is
 // configured. If one of them fails, both end.
-func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made cells.APIConfig, log zerolog.Logger) (func(context.Context, net.Listener) error, error) {
+func withEnrolment(
+	ctx context.Context, cfg *config.Config, api *cells.API, made cells.APIConfig, log zerolog.Logger,
+) (func(context.Context, net.Listener) error, error) {
 	c := cfg.Enrolment
 	if c.Listen == "" {
 		return api.Serve, nil
@@ -50,17 +52,21 @@ func withEnrolment(ctx context.Context, cfg *config.Config, api *cells.API, made
 		return nil, err
 	}
 	service, err := enrolment.New(enrolment.Config{
-		Store: api.Store(), Authority: authority, Names: names, Lifetime: c.CertificateLifetime, RenewalGrace: c.RenewalGrace, Placement: place,
-		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Tracing: made.Tracing, Connections: made.Connections, Observer: api.EnrolmentObserver(), Logger: log,
+		Store: api.Store(), Authority: authority, Names: names, Lifetime: c.CertificateLifetime,
+		RenewalGrace: c.RenewalGrace, Placement: place,
+		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Tracing: made.Tracing,
+		Connections: made.Connections, Observer: api.EnrolmentObserver(), Logger: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%w: [enrolment]: %w", config.ErrInvalid, err)
 	}
 	l, err := osapi.Listen(ctx, c.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("cannot serve enrolment on %s: %w; choose another address in enrolment.listen", c.Listen, err)
+		return nil, fmt.Errorf("cannot serve enrolment on %s: %w; choose another address in enrolment.listen",
+			c.Listen, err)
 	}
-	log.Info().Str("address", l.Addr().String()).Str("ca", authority.Fingerprint()).Strs("names", names).Msg("Enrolment is served: hosts can join with a token.")
+	log.Info().Str("address", l.Addr().String()).Str("ca", authority.Fingerprint()).Strs("names", names).
+		Msg("Enrolment is served: hosts can join with a token.")
 	return func(ctx context.Context, to net.Listener) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return api.Serve(ctx, to) })
@@ -76,14 +82,20 @@ func newAddHost() *cobra.Command {
 	var ttl time.Duration
 	var again bool
 	cmd := &cobra.Command{
-		Use: "add-host HOST --cell CELL", Aliases: []string{"add_host"}, Short: "Invite a host: make a token with which it joins", Args: cobra.ExactArgs(1),
-		Long: "Invite a host to a cell: print a token, good once, with which `compute-agent join` on the host gets a certificate. The host's\n" +
-			"certificates are for the compute nodes that --node names; without it, for those that the host names first. A node belongs to one\n" +
+		Use: "add-host HOST --cell CELL", Aliases: []string{"add_host"},
+		Short: "Invite a host: make a token with which it joins", Args: cobra.ExactArgs(1),
+		Long: "Invite a host to a cell: print a token, good once, with which `compute-agent join` on the host gets " +
+			"a certificate. The host's\n" +
+			"certificates are for the compute nodes that --node names; without it, for those that the host names " +
+			"first. A node belongs to one\n" +
 			"host. [enrolment] must be configured.\n\n" +
-			"A host that is enrolled or evicted needs --again: it gets a new token, and the certificates that it has are refused at once.\n" +
-			"Its nodes stay its own; names of nodes other than HOST and HOST.DOMAIN have to be given again with --node.",
+			"A host that is enrolled or evicted needs --again: it gets a new token, and the certificates that it " +
+			"has are refused at once.\n" +
+			"Its nodes stay its own; names of nodes other than HOST and HOST.DOMAIN have to be given again " +
+			"with --node.",
 		Example: "  compute-agent cells manage add-host cn1 --cell cell1\n" +
-			"  compute-agent cells manage add-host cn2 --cell cell1 --node 7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55=cn2.example.com",
+			"  compute-agent cells manage add-host cn2 --cell cell1 --node " +
+			"7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55=cn2.example.com",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			invitation := enrolment.Invitation{Host: args[0], TTL: ttl, Again: again}
 			var err error
@@ -109,7 +121,8 @@ func newAddHost() *cobra.Command {
 					return err
 				}
 				if strings.HasPrefix(v.CellURL, "unix://") {
-					_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "The cell %s is at %s: only hosts on its own machine can reach it.\n", v.Cell, v.CellURL)
+					_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+						"The cell %s is at %s: only hosts on its own machine can reach it.\n", v.Cell, v.CellURL)
 				}
 				return printed(cmd, &opts.options, v, render.HostInvitation)
 			})
@@ -117,10 +130,13 @@ func newAddHost() *cobra.Command {
 	}
 	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&cell, "cell", "", "`CELL` of the host, by name or uuid")
-	cmd.Flags().StringArrayVar(&nodes, "node", nil, "`UUID[=NAME]` of a compute node of the host; several times for several nodes")
+	cmd.Flags().StringArrayVar(&nodes, "node", nil,
+		"`UUID[=NAME]` of a compute node of the host; several times for several nodes")
 	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long the token is good")
-	cmd.Flags().BoolVar(&again, "again", false, "invite a host that is enrolled or evicted, and refuse the certificates that it has")
-	cmd.Flags().StringVar(&caFile, "ca-file", "", "`FILE` of the certificate of the CA (default ca.pem in enrolment.ca_dir)")
+	cmd.Flags().BoolVar(&again, "again", false,
+		"invite a host that is enrolled or evicted, and refuse the certificates that it has")
+	cmd.Flags().StringVar(&caFile, "ca-file", "",
+		"`FILE` of the certificate of the CA (default ca.pem in enrolment.ca_dir)")
 	return cmd
 }
 
@@ -128,7 +144,8 @@ func newEnrolNode() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "enrol-node HOST UUID[=NAME]", Short: "Add a compute node to a host", Args: cobra.ExactArgs(2),
-		Long: "Add a compute node to a host that was invited or has joined. The next certificate of the host has it: the agent renews it at a\n" +
+		Long: "Add a compute node to a host that was invited or has joined. The next certificate of the host has " +
+			"it: the agent renews it at a\n" +
 			"third of its lifetime. A node belongs to one host.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := operator.ParseNodes(args[1:])
@@ -141,7 +158,9 @@ func newEnrolNode() *cobra.Command {
 					return err
 				}
 				return printed(cmd, &opts.options, all, func(w io.Writer, nodes []enrolment.Node) error {
-					_, err := fmt.Fprintf(w, "Host %s has %d compute nodes now. Its next certificate is for all of them.\n", host, len(nodes))
+					_, err := fmt.Fprintf(w,
+						"Host %s has %d compute nodes now. Its next certificate is for all of them.\n", host,
+						len(nodes))
 					return err
 				})
 			})

@@ -27,7 +27,8 @@ func managed(t *testing.T, configuration string) (dir string, run func(want int,
 	dir = t.TempDir()
 	testproc.Try(pki.InitAuthority(filepath.Join(dir, "ca"), "ca", time.Now())).Or(t)
 	configured := filepath.Join(dir, "api.toml")
-	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n%s", filepath.Join(dir, "ca"), configuration)
+	text := fmt.Appendf(nil, "[enrolment]\nlisten = \"127.0.0.1:1\"\nca_dir = %q\n%s",
+		filepath.Join(dir, "ca"), configuration)
 	testproc.Check(t, os.WriteFile(configured, text, 0o600))
 	return dir, func(want int, args ...string) string {
 		t.Helper()
@@ -78,7 +79,8 @@ func TestDeleteHostOfNoCell(t *testing.T) {
 	run(exitDone, "add-host", "h417", "--cell", "cell2", "--node", secondNode+"=h417")
 	run(exitFailed, "evict-host", "h417")
 	out := run(exitDone, "delete-host", "h417", "--with-servers", "unknown")
-	testproc.Contains(t, out, "Host h417 was mapped to no cell; what was kept of its name and its nodes is removed.", "it says: %s")
+	testproc.Contains(t, out, "Host h417 was mapped to no cell; what was kept of its name and its nodes is removed.",
+		"it says: %s")
 	testproc.Contains(t, out, "It is not known whether cell cell2 has the host", "it says: %s")
 	if strings.Contains(out, "Cell  ") || strings.Contains(out, "cell1") {
 		t.Errorf("of a cell that is not its own:\n%s", out)
@@ -91,7 +93,8 @@ func TestRevokeBesideTheService(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := testproc.SocketDir(t)
 	configured, list := filepath.Join(dir, "api.toml"), filepath.Join(dir, "denied")
-	text := fmt.Appendf(nil, "[agent]\nstate_dir = %q\nruntime_dir = %[1]q\n[compute_api]\nlisten = %q\n[deny_list]\nfile = %q\n",
+	text := fmt.Appendf(nil,
+		"[agent]\nstate_dir = %q\nruntime_dir = %[1]q\n[compute_api]\nlisten = %q\n[deny_list]\nfile = %q\n",
 		dir, testproc.FreeAddress(t), list)
 	testproc.Check(t, os.WriteFile(configured, text, 0o600))
 	testproc.Check(t, pki.CreateDenyFile(list))

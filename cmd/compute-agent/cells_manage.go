@@ -26,10 +26,12 @@ import (
 
 func newCellsManage() *cobra.Command {
 	cmd := group("manage", "Manage cells, hosts and the database of the compute API",
-		newCellsCreate(), newCellsList(), newCellsUpdate(), newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
+		newCellsCreate(), newCellsList(), newCellsUpdate(),
+		newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newAddHost(), newEnrolNode(), newEvictHost(), newAllowHost(), newAdmitHost(),
 		newDiscoverHosts(), newListHosts(), newRenameHost(), newDeleteHost(), newCellsAudit(), newCellsDB())
-	cmd.Long = "Manage cells, hosts and the database of the compute API. Run the commands on the machine of the compute API: if it runs, it\n" +
+	cmd.Long = "Manage cells, hosts and the database of the compute API. Run the commands on the machine of the " +
+		"compute API: if it runs, it\n" +
 		"executes them, requested on its admin socket; otherwise they open the database."
 	return cmd
 }
@@ -146,7 +148,8 @@ func (o *manageOptions) open(
 	}
 	if !exists && !o.create {
 		return fmt.Errorf(
-			"there is no API database at %s: select that of the compute API with --database or --state-dir; if it has never run, `compute-agent cells manage create` and `db upgrade` create one",
+			"there is no API database at %s: select that of the compute API with --database or --state-dir; if it "+
+				"has never run, `compute-agent cells manage create` and `db upgrade` create one",
 			at,
 		)
 	}
@@ -156,7 +159,8 @@ func (o *manageOptions) open(
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	if !exists {
-		_, _ = fmt.Fprintf(o.messages, "Created a new API database: %s. The compute API must use it and be able to write to it.\n", at)
+		_, _ = fmt.Fprintf(o.messages,
+			"Created a new API database: %s. The compute API must use it and be able to write to it.\n", at)
 	}
 	audit, err := openCommandAudit(cfg, newLogger(cfg, cmd.ErrOrStderr()))
 	if err != nil {
@@ -172,14 +176,16 @@ func newCellsCreate() *cobra.Command {
 	var cell0, disabled bool
 	cmd := &cobra.Command{
 		Use: "create", Short: "Register a cell", Args: cobra.NoArgs,
-		Long: "Register a cell with the compute API. Each deployment needs cell0, for servers that could not be scheduled to any host, and one\n" +
+		Long: "Register a cell with the compute API. Each deployment needs cell0, for servers that could not be " +
+			"scheduled to any host, and one\n" +
 			"cell with hosts.",
 		Example: "  compute-agent cells manage create --cell0 --url http://127.0.0.1:8780\n" +
 			"  compute-agent cells manage create --name cell1 --url https://cell1.example:8780",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case cell0 && (uuid != "" || disabled):
-				return &exitError{exitUsage, errors.New("--cell0 has a fixed uuid and no hosts: omit --uuid and --disabled")}
+				return &exitError{exitUsage,
+					errors.New("--cell0 has a fixed uuid and no hosts: omit --uuid and --disabled")}
 			case cell0:
 				uuid = apidb.Cell0UUID
 				if name == "" {
@@ -237,7 +243,8 @@ func newCellsUpdate() *cobra.Command {
 	var name, url string
 	cmd := &cobra.Command{
 		Use: "update CELL", Short: "Change the name or the URL of a cell", Args: cobra.ExactArgs(1),
-		Long: "Change the name or the URL of a cell, which is given by name or uuid. The name must be that of `cells serve --name`.",
+		Long: "Change the name or the URL of a cell, which is given by name or uuid. The name must be that of " +
+			"`cells serve --name`.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if name == "" && url == "" {
 				return &exitError{exitUsage, errors.New("--name or --url is required")}
@@ -257,9 +264,11 @@ func newCellsUpdate() *cobra.Command {
 				}
 			}, "Changed cell %s.\n")
 			if err == nil && former != "" {
-				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Certificates of hosts name the cell %s until they are renewed, at the latest after [enrolment] "+
-					"certificate_lifetime; cell %s refuses these hosts until then. Invite a host that must not wait again: "+
-					"compute-agent cells manage add-host HOST --cell %[2]s --again\n", former, name)
+				_, err = fmt.Fprintf(cmd.ErrOrStderr(),
+					"Certificates of hosts name the cell %s until they are renewed, at the latest after [enrolment] "+
+						"certificate_lifetime; cell %s refuses these hosts until then. Invite a host that must not "+
+						"wait again: "+
+						"compute-agent cells manage add-host HOST --cell %[2]s --again\n", former, name)
 			}
 			return err
 		},
@@ -286,7 +295,8 @@ func newCellsDisable() *cobra.Command {
 		Use: "disable CELL", Short: "Stop scheduling new servers to a cell", Args: cobra.ExactArgs(1),
 		Long: "Stop scheduling new servers to a cell. Its servers can still be listed and deleted.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.change(cmd, args[0], func(c *apidb.Cell) { c.Disabled = true }, "Disabled cell %s: no new servers are scheduled to it.\n")
+			return opts.change(cmd, args[0],
+				func(c *apidb.Cell) { c.Disabled = true }, "Disabled cell %s: no new servers are scheduled to it.\n")
 		},
 	}
 	opts.addFlags(cmd)
@@ -298,7 +308,8 @@ func newCellsEnable() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "enable CELL", Short: "Resume scheduling new servers to a cell", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.change(cmd, args[0], func(c *apidb.Cell) { c.Disabled = false }, "Enabled cell %s: new servers are scheduled to it again.\n")
+			return opts.change(cmd, args[0],
+				func(c *apidb.Cell) { c.Disabled = false }, "Enabled cell %s: new servers are scheduled to it again.\n")
 		},
 	}
 	opts.addFlags(cmd)
@@ -310,8 +321,10 @@ func newCellsDelete() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "delete CELL", Short: "Remove a cell", Args: cobra.ExactArgs(1),
-		Long: "Remove a cell from the compute API. A cell with hosts or servers is refused; with --force its hosts and the records of its\n" +
-			"deleted servers are removed too, and only active servers prevent the removal. The cell's own database is not changed.",
+		Long: "Remove a cell from the compute API. A cell with hosts or servers is refused; with --force its hosts " +
+			"and the records of its\n" +
+			"deleted servers are removed too, and only active servers prevent the removal. The cell's own database " +
+			"is not changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				name, err := d.DeleteCell(ctx, args[0], force)
@@ -331,10 +344,14 @@ func newCellsAccept() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "accept CELL", Short: "Accept the replaced database of a cell", Args: cobra.ExactArgs(1),
-		Long: "Accept the database that a cell has now, after it was lost or restored from an older copy. Until then, the compute API does not\n" +
-			"reconcile anything with this cell. The command compares all servers of the cell and prints the differences: look for a better\n" +
-			"copy before accepting. Servers that the cell does not have return 404; servers that were deleted after the copy was made are\n" +
-			"listed and counted again, and have to be deleted again. The exit code is 3, and nothing is accepted, if the database changes\n" +
+		Long: "Accept the database that a cell has now, after it was lost or restored from an older copy. Until " +
+			"then, the compute API does not\n" +
+			"reconcile anything with this cell. The command compares all servers of the cell and prints the " +
+			"differences: look for a better\n" +
+			"copy before accepting. Servers that the cell does not have return 404; servers that were deleted after " +
+			"the copy was made are\n" +
+			"listed and counted again, and have to be deleted again. The exit code is 3, and nothing is accepted, " +
+			"if the database changes\n" +
 			"again meanwhile.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showOn(cmd, &opts, render.CellAcceptance,

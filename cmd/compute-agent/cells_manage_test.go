@@ -38,20 +38,24 @@ func TestManageTheWrongDatabase(t *testing.T) {
 	dir := t.TempDir()
 	database := filepath.Join(dir, cells.APIDatabase)
 	for _, args := range [][]string{
-		{"list"}, {"list-hosts"}, {"discover-hosts"}, {"delete-host", "h"}, {"audit"}, {"disable", "c"}, {"enable", "c"}, {"update", "c", "--name", "d"}, {"delete", "c"}, {"accept", "c"},
+		{"list"}, {"list-hosts"}, {"discover-hosts"}, {"delete-host", "h"}, {"audit"}, {"disable", "c"},
+		{"enable", "c"}, {"update", "c", "--name", "d"}, {"delete", "c"}, {"accept", "c"},
 		{"db", "online-data-migrations"},
 	} {
-		if _, _, err := manage(t, dir, args...); err == nil || !strings.Contains(err.Error(), database) || !strings.Contains(err.Error(), "--state-dir") {
+		if _, _, err := manage(t, dir, args...); err == nil || !strings.Contains(err.Error(), database) ||
+			!strings.Contains(err.Error(), "--state-dir") {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
 	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
 		t.Errorf("the directory has %v, %v", found, err)
 	}
-	if _, told, err := manage(t, dir, "create", "--name", "cell1", "--url", "http://127.0.0.1:1"); err != nil || !strings.Contains(told, database) {
+	if _, told, err := manage(t, dir, "create", "--name", "cell1", "--url", "http://127.0.0.1:1"); err != nil ||
+		!strings.Contains(told, database) {
 		t.Errorf("the first cell: %q, %v", told, err)
 	}
-	if _, told, err := manage(t, dir, "create", "--name", "cell2", "--url", "http://127.0.0.1:2"); err != nil || told != "" {
+	if _, told, err := manage(t, dir, "create", "--name", "cell2", "--url", "http://127.0.0.1:2"); err != nil ||
+		told != "" {
 		t.Errorf("the second cell: %q, %v", told, err)
 	}
 	if out, _, err := manage(t, dir, "list"); err != nil || !strings.Contains(out, "cell2") {
@@ -64,7 +68,9 @@ func TestManageTheWrongDatabase(t *testing.T) {
 func TestADatabaseOfAnother(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, cells.CellDatabase), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	one, err := cells.NewCell(t.Context(),
+		cells.CellConfig{Name: "cell1", Database: filepath.Join(dir, cells.CellDatabase),
+			Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	socket := filepath.Join(dir, "cell.sock")
 	l := testproc.Try(osapi.Listen(t.Context(), "unix://"+socket)).Or(t)
@@ -74,7 +80,8 @@ func TestADatabaseOfAnother(t *testing.T) {
 	}
 	serve := func(name string) (int, string) {
 		var stderr bytes.Buffer
-		code := execute(t.Context(), []string{"cells", "serve", "--name", name, "--state-dir", dir, "--listen", "unix://" + socket}, &stderr, &stderr)
+		code := execute(t.Context(), []string{"cells", "serve", "--name", name, "--state-dir", dir, "--listen",
+			"unix://" + socket}, &stderr, &stderr)
 		return code, stderr.String()
 	}
 	if code, said := serve("cell1"); code != exitFailed || !strings.Contains(said, "another process (pid ") {
@@ -84,12 +91,15 @@ func TestADatabaseOfAnother(t *testing.T) {
 		t.Errorf("the socket of the process that uses it: %v", err)
 	}
 	testproc.Check(t, one.Close())
-	if code, said := serve("cell2"); code != exitProtect || !strings.Contains(said, `belongs to the cell "cell1", not to "cell2"`) {
+	if code, said := serve("cell2"); code != exitProtect ||
+		!strings.Contains(said, `belongs to the cell "cell1", not to "cell2"`) {
 		t.Errorf("under another name: %d, %s", code, said)
 	}
-	testproc.Check(t, os.WriteFile(filepath.Join(dir, cells.APIDatabase), []byte(strings.Repeat("unrelated notes ", 100)), 0o600))
+	testproc.Check(t, os.WriteFile(filepath.Join(dir, cells.APIDatabase),
+		[]byte(strings.Repeat("unrelated notes ", 100)), 0o600))
 	var stderr bytes.Buffer
-	if code := execute(t.Context(), []string{"cells", "manage", "list", "--state-dir", dir}, &stderr, &stderr); code != exitProtect {
+	if code := execute(t.Context(), []string{"cells", "manage", "list", "--state-dir", dir}, &stderr,
+		&stderr); code != exitProtect {
 		t.Errorf("an invalid API database: %d, %s", code, &stderr)
 	}
 }
@@ -101,7 +111,8 @@ func TestRenamedCellWarns(t *testing.T) {
 	if _, _, err := manage(t, dir, "create", "--name", "cell1", "--url", "http://127.0.0.1:1"); err != nil {
 		t.Fatal(err)
 	}
-	for _, tc := range []struct{ name, warned string }{{"cell1", ""}, {"cell2", "name the cell cell1 until they are renewed"}} {
+	for _, tc := range []struct{ name, warned string }{{"cell1", ""},
+		{"cell2", "name the cell cell1 until they are renewed"}} {
 		_, told, err := manage(t, dir, "update", "cell1", "--name", tc.name, "--url", "http://127.0.0.1:2")
 		if err != nil || !strings.Contains(told, tc.warned) || (tc.warned == "") != (told == "") {
 			t.Errorf("to %s: %v, told %q, want %q", tc.name, err, told, tc.warned)
@@ -112,7 +123,9 @@ func TestRenamedCellWarns(t *testing.T) {
 // servedCell serves a cell named cell1 until the test ends, and returns its URL.
 func servedCell(t *testing.T) string {
 	t.Helper()
-	one, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	one, err := cells.NewCell(t.Context(),
+		cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"),
+			Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	l := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	ended := make(chan error)
@@ -136,7 +149,8 @@ func TestAnotherCellAtTheURL(t *testing.T) {
 		}
 	}
 	out, _, err := manage(t, dir, "list")
-	if err != nil || strings.Contains(out, "cell1 is down") || !strings.Contains(out, `cell2 is down`) || !strings.Contains(out, `this is the cell "cell1"`) {
+	if err != nil || strings.Contains(out, "cell1 is down") || !strings.Contains(out, `cell2 is down`) ||
+		!strings.Contains(out, `this is the cell "cell1"`) {
 		t.Errorf("%v:\n%s", err, out)
 	}
 }

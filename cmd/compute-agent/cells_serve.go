@@ -30,15 +30,21 @@ func newCellsServe() *cobra.Command {
 	var name, listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,
-		Long: "Serve one cell to the compute API and to the agents of its hosts, as configured in [cell]. Its database is cell.db in the state\n" +
-			"directory, which is created if it does not exist, or one on MariaDB, MySQL or PostgreSQL (--database), which other processes\n" +
+		Long: "Serve one cell to the compute API and to the agents of its hosts, as configured in [cell]. Its " +
+			"database is cell.db in the state\n" +
+			"directory, which is created if it does not exist, or one on MariaDB, MySQL or PostgreSQL (--database), " +
+			"which other processes\n" +
 			"of the cell may serve at the same time. Cell0, which has no hosts, is served in the same way.",
-		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen 127.0.0.1:8781",
+		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen " +
+			"127.0.0.1:8781",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
-				return &exitError{exitUsage, errors.New("--name is required: the name of the cell, as in `compute-agent cells manage create --name`")}
+				return &exitError{exitUsage,
+					errors.New(
+						"--name is required: the name of the cell, as in `compute-agent cells manage create --name`")}
 			}
-			opts.override(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database", "auth": "cell.auth", "token-file": "cell.token_file"})
+			opts.override(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database",
+				"auth": "cell.auth", "token-file": "cell.token_file"})
 			cfg, err := opts.load()
 			if err != nil {
 				return err
@@ -50,7 +56,9 @@ func newCellsServe() *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the cell")
 	cmd.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to listen on, HOST:PORT or unix:///PATH (cell.listen)")
 	cmd.Flags().StringVar(&database, "database", "", "`DSN` of the cell's database (cell.database)")
-	cmd.Flags().StringVar(&auth, "auth", "", "`METHOD` of authentication: noauth (loopback and unix sockets only), peer (unix sockets only), token or mtls (cell.auth)")
+	cmd.Flags().StringVar(&auth, "auth", "",
+		"`METHOD` of authentication: noauth (loopback and unix sockets only), peer (unix sockets only), token or "+
+			"mtls (cell.auth)")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token (cell.token_file)")
 	return cmd
 }
@@ -85,7 +93,8 @@ func newCellDBVersion() *cobra.Command {
 	var opts cellDBOptions
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the schema version of a cell's database", Args: cobra.NoArgs,
-		Long: "Show the schema version of a cell's database, and the one of this program. Nothing is changed. A file must not be in use: the\n" +
+		Long: "Show the schema version of a cell's database, and the one of this program. Nothing is changed. A " +
+			"file must not be in use: the\n" +
 			"process of the cell upgrades it when it starts.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := opts.name(cmd)
@@ -106,8 +115,10 @@ func newCellDBUpgrade() *cobra.Command {
 	var to int
 	cmd := &cobra.Command{
 		Use: "upgrade", Short: "Upgrade the schema of a cell's database", Args: cobra.NoArgs,
-		Long: "Upgrade the schema of a cell's database. Running it again changes nothing. The process of a cell runs most steps when it\n" +
-			"starts; of a file, all of them, so that this command is not needed there.\n\n" + strings.TrimSpace(endsOlder),
+		Long: "Upgrade the schema of a cell's database. Running it again changes nothing. The process of a cell " +
+			"runs most steps when it\n" +
+			"starts; of a file, all of them, so that this command is not needed there.\n\n" +
+			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := opts.name(cmd)
 			if err != nil {
@@ -190,12 +201,15 @@ func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
 	}
 	if created {
-		log.Warn().Stringer("database", address).Msg("Created a new, empty cell database. If the cell had servers before, stop it and restore its database.")
+		log.Warn().Stringer("database", address).
+			Msg("Created a new, empty cell database. If the cell had servers before, stop it and restore its database.")
 	}
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Stringer("database", address).Str("version", version.Number()).Msg("The cell is serving.")
+	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Stringer("database", address).
+		Str("version", version.Number()).Msg("The cell is serving.")
 	service := served{
 		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
-		watched: process.Admin(cfg.Agent.RuntimeDir, cfg.Cell.MetricsListen), serve: besideDenyList(made.Denied, process.Serve),
+		watched: process.Admin(cfg.Agent.RuntimeDir, cfg.Cell.MetricsListen),
+		serve:   besideDenyList(made.Denied, process.Serve),
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err

@@ -88,7 +88,8 @@ func completing(list completer) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(context.Background(), completeTimeout)
 		defer cancel()
 		var o options
-		for name, value := range map[string]*string{"config": &o.file, "state-dir": &o.stateDir, "runtime-dir": &o.runtimeDir} {
+		for name, value := range map[string]*string{"config": &o.file, "state-dir": &o.stateDir,
+			"runtime-dir": &o.runtimeDir} {
 			if f := cmd.Flags().Lookup(name); f != nil {
 				*value = f.Value.String()
 			}
@@ -135,7 +136,8 @@ func reshapeIDs(_ context.Context, o *options) (out []cobra.Completion) {
 		return nil
 	}
 	for _, e := range entries {
-		out = append(out, cobra.CompletionWithDesc(strconv.FormatInt(e.ID, 10), e.Begun.UTC().Format(time.DateTime)+" "+string(e.Outcome)))
+		out = append(out, cobra.CompletionWithDesc(strconv.FormatInt(e.ID, 10),
+			e.Begun.UTC().Format(time.DateTime)+" "+string(e.Outcome)))
 	}
 	return out
 }

@@ -32,7 +32,8 @@ func TestCompletion(t *testing.T) {
 	completed := func(args ...string) string {
 		var out, problems bytes.Buffer
 		args = append([]string{"__complete"}, args...)
-		if code := execute(t.Context(), append(args, "--state-dir", dir, "--runtime-dir", dir, ""), &out, &problems); code != exitDone {
+		if code := execute(t.Context(), append(args, "--state-dir", dir, "--runtime-dir", dir, ""), &out,
+			&problems); code != exitDone {
 			t.Errorf("%q: exit code %d, %s", args, code, &problems)
 		}
 		values, _, _ := strings.Cut(out.String(), ":4\n")
@@ -46,12 +47,14 @@ func TestCompletion(t *testing.T) {
 	go func() { over <- socket.Serve(ctx, listing{}, zerolog.Nop()) }()
 	t.Cleanup(func() { stop(); testproc.NoError(t, <-over) })
 	const nodes = "cn1\tu1 cn2\tu2 "
-	for _, command := range []string{"node remove", "node give", "disable", "enable", "allocations audit --node", "allocations heal --node", "adopt --node"} {
+	for _, command := range []string{"node remove", "node give", "disable", "enable", "allocations audit --node",
+		"allocations heal --node", "adopt --node"} {
 		words := strings.Fields(command)
 		if strings.HasPrefix(words[len(words)-1], "--") { // its value comes last
 			words = append(words[:len(words)-1], "--state-dir", dir, words[len(words)-1])
 			var out, problems bytes.Buffer
-			_ = execute(t.Context(), append(append([]string{"__complete", "--runtime-dir", dir}, words...), ""), &out, &problems)
+			_ = execute(t.Context(), append(append([]string{"__complete", "--runtime-dir", dir}, words...), ""), &out,
+				&problems)
 			testproc.Contains(t, strings.ReplaceAll(out.String(), "\n", " "), nodes, command+": %q")
 			continue
 		}
@@ -62,7 +65,8 @@ func TestCompletion(t *testing.T) {
 	testproc.Check(t, reshapes.Begin("00000000-0000-4000-8000-000000000001", &reportclient.Reshape{}))
 	testproc.Check(t, reshapes.End("00000000-0000-4000-8000-000000000001", reportclient.ReshapeHappened))
 	for _, command := range []string{"show", "undo"} {
-		if got := completed("reshape", command); !strings.HasPrefix(got, "1\t20") || !strings.HasSuffix(got, " "+string(reportclient.ReshapeHappened)+" ") {
+		if got := completed("reshape", command); !strings.HasPrefix(got, "1\t20") ||
+			!strings.HasSuffix(got, " "+string(reportclient.ReshapeHappened)+" ") {
 			t.Errorf("%s: %q", command, got)
 		}
 	}

@@ -27,19 +27,23 @@ func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) 
 	case c.URL == "":
 		denied, err := pki.OpenDenyFile(c.File, log)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("%w: deny_list.file: %w; make an empty list with: compute-agent ca deny-list --create --file %s", config.ErrInvalid, err, c.File)
+			return nil, fmt.Errorf(
+				"%w: deny_list.file: %w; make an empty list with: compute-agent ca deny-list --create --file %s",
+				config.ErrInvalid, err, c.File)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: deny_list.file: %w", config.ErrInvalid, err)
 		}
 		return denied.RefuseAfter(c.AgeLimit()), nil
 	}
-	transport, err := pki.ClientTLS{CAFile: c.CAFile, MinVersion: tls.VersionTLS13}.Transport(log, nil, func(trust *tls.Config) *http.Transport {
-		return &http.Transport{
-			TLSClientConfig: trust, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSHandshakeTimeout: 5 * time.Second,
-			MaxResponseHeaderBytes: 64 << 10, DisableKeepAlives: true,
-		}
-	})
+	transport, err := pki.ClientTLS{CAFile: c.CAFile, MinVersion: tls.VersionTLS13}.Transport(log, nil,
+		func(trust *tls.Config) *http.Transport {
+			return &http.Transport{
+				TLSClientConfig: trust, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+				TLSHandshakeTimeout:    5 * time.Second,
+				MaxResponseHeaderBytes: 64 << 10, DisableKeepAlives: true,
+			}
+		})
 	if err != nil {
 		return nil, fmt.Errorf("%w: deny_list.ca_file: %w", config.ErrInvalid, err)
 	}
@@ -51,7 +55,9 @@ func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) 
 }
 
 // besideDenyList returns a service that keeps its deny list up to date while it serves.
-func besideDenyList(denied *pki.DenyFile, serve func(context.Context, net.Listener) error) func(context.Context, net.Listener) error {
+func besideDenyList(
+	denied *pki.DenyFile, serve func(context.Context, net.Listener) error,
+) func(context.Context, net.Listener) error {
 	return func(ctx context.Context, l net.Listener) error {
 		following, stop := context.WithCancel(ctx)
 		var follow sync.WaitGroup

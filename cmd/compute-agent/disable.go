@@ -17,10 +17,13 @@ import (
 func newDisable() *cobra.Command {
 	var request control.DisableRequest
 	cmd := newDisabling(&request, false, &cobra.Command{
-		Use: "disable [NODE] --reason TEXT", Short: "Stop scheduling new instances to this host", Args: cobra.MaximumNArgs(1),
-		Long: "Stop scheduling new instances to this host: set the trait COMPUTE_STATUS_DISABLED on the root provider of each of its nodes, or of\n" +
+		Use:   "disable [NODE] --reason TEXT",
+		Short: "Stop scheduling new instances to this host", Args: cobra.MaximumNArgs(1),
+		Long: "Stop scheduling new instances to this host: set the trait COMPUTE_STATUS_DISABLED on the root " +
+			"provider of each of its nodes, or of\n" +
 			"one node. It lasts across restarts until `compute-agent enable`. Running guests are not affected.\n\n" +
-			"The running agent updates Placement immediately, and the command waits some seconds for it; the exit code is 1 if Placement is\n" +
+			"The running agent updates Placement immediately, and the command waits some seconds for it; the exit " +
+			"code is 1 if Placement is\n" +
 			"not updated by then. If no agent runs, its next start updates Placement.",
 	})
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "`TEXT` that explains why, one line of at most 500 characters")
@@ -32,7 +35,8 @@ func newEnable() *cobra.Command {
 	var request control.DisableRequest
 	return newDisabling(&request, true, &cobra.Command{
 		Use: "enable [NODE]", Short: "Resume scheduling new instances to this host", Args: cobra.MaximumNArgs(1),
-		Long: "Resume scheduling new instances to this host: remove the trait COMPUTE_STATUS_DISABLED from the root provider of each of its\n" +
+		Long: "Resume scheduling new instances to this host: remove the trait COMPUTE_STATUS_DISABLED from the root " +
+			"provider of each of its\n" +
 			"nodes, or of one node, whichever client set it. If no agent runs, its next start does it.",
 	})
 }
@@ -42,7 +46,8 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			if request.Node != "" {
-				return &exitError{exitUsage, fmt.Errorf("name the node once: %q is an argument, and --node is given as well", args[0])}
+				return &exitError{exitUsage,
+					fmt.Errorf("name the node once: %q is an argument, and --node is given as well", args[0])}
 			}
 			request.Node = args[0]
 		}
@@ -67,6 +72,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 		return err
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().StringVar(&request.Node, "node", "", "`NAME` of one compute node, as the argument (default: all of this host)")
+	cmd.Flags().StringVar(&request.Node, "node", "",
+		"`NAME` of one compute node, as the argument (default: all of this host)")
 	return cmd
 }

@@ -24,7 +24,8 @@ import (
 func TestDocsNameExistingCommands(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	testCommandsOfDocs(t, map[string]commandCheck{
-		"compute-agent": checkOwnCommand, "make": makeTargets(t), "systemctl": unitCommands(t), "journalctl": unitCommands(t),
+		"compute-agent": checkOwnCommand, "make": makeTargets(t), "systemctl": unitCommands(t),
+		"journalctl": unitCommands(t),
 	})
 }
 
@@ -33,7 +34,8 @@ func TestRealDocsNameExistingCommands(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	openstack := openstackCommands(t)
 	testCommandsOfDocs(t, map[string]commandCheck{"openstack": openstack})
-	for text, good := range map[string]bool{"server creat": false, "resource provider lst": false, "resource provider list --name cn1": true} {
+	for text, good := range map[string]bool{"server creat": false, "resource provider lst": false,
+		"resource provider list --name cn1": true} {
 		if err := openstack(strings.Fields(text), false); (err == nil) != good {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -57,7 +59,8 @@ func testCommandsOfDocs(t *testing.T, checks map[string]commandCheck) {
 			testproc.NoErrorf(t, check(words[1:], s.lang == "inline"), "%s: `%s`", s.place, strings.Join(words, " "))
 		}
 	}
-	for name, least := range map[string]int{"compute-agent": 400, "make": 40, "systemctl": 40, "journalctl": 5, "openstack": 50} {
+	for name, least := range map[string]int{"compute-agent": 400, "make": 40, "systemctl": 40,
+		"journalctl": 5, "openstack": 50} {
 		if checks[name] != nil && found[name] < least {
 			t.Errorf("%d commands of %s are found, fewer than %d", found[name], name, least)
 		}
@@ -112,7 +115,8 @@ func checkOwnCommand(args []string, mentioned bool) error {
 	if cmd.HasSubCommands() && len(positional) > 0 {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), positional[0])
 	}
-	if mentioned && len(positional) == 0 || slices.ContainsFunc(positional, func(s string) bool { return strings.Contains(s, "...") || strings.Contains(s, "…") }) {
+	if mentioned && len(positional) == 0 || slices.ContainsFunc(positional,
+		func(s string) bool { return strings.Contains(s, "...") || strings.Contains(s, "…") }) {
 		return nil
 	}
 	own := 0 // a group has no flags but --help
@@ -132,7 +136,8 @@ func TestWrongCommandsAreFound(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	units, targets := unitCommands(t), makeTargets(t)
 	for text, check := range map[string]func([]string, bool) error{
-		"statsu": checkOwnCommand, "status --colour": checkOwnCommand, "status -o xml": checkOwnCommand, "config chek": checkOwnCommand, "reshape": checkOwnCommand,
+		"statsu": checkOwnCommand, "status --colour": checkOwnCommand, "status -o xml": checkOwnCommand,
+		"config chek": checkOwnCommand, "reshape": checkOwnCommand,
 		"placement serve extra": checkOwnCommand, "run --config": checkOwnCommand, "node remove --yes": checkOwnCommand,
 		"restart compute-agnet": units, "-u compute-agent-cells": units, "enable --now compute-agent.sock": units,
 		"tests": targets, "oracle DURATION=1h": targets,
@@ -142,7 +147,8 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		}
 	}
 	for text, check := range map[string]func([]string, bool) error{
-		"status -o json": checkOwnCommand, "config check --config FILE": checkOwnCommand, "restart compute-agent compute-agent-cell@cell1": units,
+		"status -o json": checkOwnCommand, "config check --config FILE": checkOwnCommand,
+		"restart compute-agent compute-agent-cell@cell1": units,
 		"oracle TIME=1h": targets,
 	} {
 		testproc.NoErrorf(t, check(strings.Fields(text), false), "%q", text)
@@ -196,7 +202,8 @@ func makeTargets(t *testing.T) func([]string, bool) error {
 		for _, arg := range args {
 			arg = strings.Trim(arg, "[]")
 			if name, _, is := strings.Cut(arg, "="); is {
-				if !regexp.MustCompile(`\$\$?[({]` + name + `\b|\b(or|if) \$\(` + name + `\b|\(origin ` + name + `\)`).MatchString(string(content)) {
+				if !regexp.MustCompile(`\$\$?[({]` + name + `\b|\b(or|if) \$\(` + name + `\b|\(origin ` + name + `\)`).
+					MatchString(string(content)) {
 					return fmt.Errorf("the Makefile has no variable %s", name)
 				}
 			} else if !targets[arg] && !placeholder.MatchString(arg) && !strings.HasPrefix(arg, "-") {
@@ -231,7 +238,8 @@ func unitCommands(t *testing.T) func([]string, bool) error {
 			unit, isUnit := strings.CutPrefix(arg, "--unit=")
 			switch {
 			case isUnit:
-			case strings.HasPrefix(arg, "-") || i > 0 && slices.Contains([]string{"-p", "-n", "-o", "--since", "-S", "-t", "-g", "--grep", "-D"}, args[i-1]):
+			case strings.HasPrefix(arg, "-") || i > 0 &&
+				slices.Contains([]string{"-p", "-n", "-o", "--since", "-S", "-t", "-g", "--grep", "-D"}, args[i-1]):
 				continue
 			case i > 0 && args[i-1] == "-u":
 				unit = arg
@@ -261,7 +269,8 @@ func openstackCommands(t *testing.T) func([]string, bool) error {
 	for _, pattern := range []string{"python_openstackclient-*", "osc_placement-*"} {
 		files, err := filepath.Glob("/usr/lib/python3/dist-packages/" + pattern + "/entry_points.txt")
 		if err != nil || len(files) != 1 {
-			testproc.NotRun(t, "commands of openstack: install Debian's python3-openstackclient and python3-osc-placement")
+			testproc.NotRun(t,
+				"commands of openstack: install Debian's python3-openstackclient and python3-osc-placement")
 		}
 		content := testproc.Try(os.ReadFile(files[0])).Or(t)
 		for _, m := range regexp.MustCompile(`(?m)^([a-z0-9_]+) *=`).FindAllStringSubmatch(string(content), -1) {

@@ -26,11 +26,13 @@ var aSection = regexp.MustCompile(`(?m)^\[+([a-z_]+)[].]`)
 func TestDocsHaveValidConfiguration(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	found := 0
-	names := config.SectionsOf(config.AgentService, config.PlacementService, config.ComputeAPIService, config.CellService)
+	names := config.SectionsOf(config.AgentService,
+		config.PlacementService, config.ComputeAPIService, config.CellService)
 	keys := map[string]map[string]bool{"libvirt": schemaKeys(t, "libvirt"), "fake": schemaKeys(t, "fake")}
 	for _, s := range snippets(t) {
 		section := aSection.FindStringSubmatch(s.text)
-		if s.lang == "toml" && section == nil || s.lang != "toml" && (s.lang != "" || section == nil || !strings.HasPrefix(strings.TrimSpace(withoutComments(s.text)), "[")) {
+		if s.lang == "toml" && section == nil || s.lang != "toml" &&
+			(s.lang != "" || section == nil || !strings.HasPrefix(strings.TrimSpace(withoutComments(s.text)), "[")) {
 			continue
 		}
 		if s.lang == "" && !slices.Contains(names, section[1]) {
@@ -46,7 +48,8 @@ func TestDocsHaveValidConfiguration(t *testing.T) {
 		t.Errorf("only %d configurations are found", found)
 	}
 	for text, wrong := range map[string]bool{
-		"[agent]\nhots = 'a'": true, "[tracker]\npass_deadline = 3": true, "[drivers.libvirt.config]\nury = 'a'": true, "[drivers.libvirt.config]\nuri = 'a'": false,
+		"[agent]\nhots = 'a'": true, "[tracker]\npass_deadline = 3": true, "[drivers.libvirt.config]\nury = 'a'": true,
+		"[drivers.libvirt.config]\nuri = 'a'": false,
 	} {
 		if err := validTOML(t, text, keys); (err != nil) != wrong {
 			t.Errorf("%q: %v", text, err)
@@ -64,7 +67,8 @@ func validTOML(t *testing.T, text string, keys map[string]map[string]bool) error
 	file := filepath.Join(t.TempDir(), "page.toml")
 	testproc.Check(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "\n...", "")), 0o600))
 	cfg, err := config.Load(config.Options{
-		File: file, Environ: []string{}, Uses: []string{}, UID: func() int { return 0 }, Hostname: func() (string, error) { return "cn1", nil },
+		File: file, Environ: []string{}, Uses: []string{},
+		UID: func() int { return 0 }, Hostname: func() (string, error) { return "cn1", nil },
 	})
 	if err != nil {
 		return err
@@ -93,7 +97,9 @@ func schemaKeys(t *testing.T, driver string) map[string]bool {
 
 // chosen are names of files below /etc/compute-agent that operators choose: what a configuration in
 // the pages names.
-var chosen = regexp.MustCompile(`\.(pem|key|password|yaml)$|^(tokens|placement-tokens?|keystone-password|database-password|credentials/.+|conf\.d/[a-z0-9-]+\.toml|(placement|scenario|cell[0-9]+(-servers)?)\.toml|ca|NAME\.toml)$`)
+var chosen = regexp.MustCompile(
+	`\.(pem|key|password|yaml)$|^(tokens|placement-tokens?|keystone-password|database-password|credentials/` +
+		`.+|conf\.d/[a-z0-9-]+\.toml|(placement|scenario|cell[0-9]+(-servers)?)\.toml|ca|NAME\.toml)$`)
 
 var ourPath = regexp.MustCompile(`(/usr/libexec|/etc|/var/lib)/compute-agent([A-Za-z0-9@_./*-]*)`)
 
@@ -115,8 +121,10 @@ func TestDocsNameExistingFiles(t *testing.T) {
 		t.Errorf("only %d paths are found", found)
 	}
 	for path, wrong := range map[string]bool{
-		"/etc/compute-agent/compute-agnet.toml": true, "/usr/libexec/compute-agent/compute-driver-libvirt": true, "/var/lib/compute-agent-nothing": true,
-		"/var/lib/compute-agent/compute_idd": true, "/var/lib/compute-agent/compute_id": false, "/etc/compute-agent/cell0.toml": false,
+		"/etc/compute-agent/compute-agnet.toml": true, "/usr/libexec/compute-agent/compute-driver-libvirt": true,
+		"/var/lib/compute-agent-nothing":     true,
+		"/var/lib/compute-agent/compute_idd": true, "/var/lib/compute-agent/compute_id": false,
+		"/etc/compute-agent/cell0.toml": false,
 	} {
 		if err := existing(path, known, literals); (err != nil) != wrong {
 			t.Errorf("%s: %v", path, err)
@@ -137,7 +145,9 @@ func existing(path string, known map[string]bool, literals string) error {
 	if regexp.MustCompile(`^/usr/libexec/compute-agent/plugins/compute-driver-[a-z-]+$`).MatchString(path) {
 		return nil
 	}
-	state := regexp.MustCompile(`^/var/lib/compute-agent(-placement|-cells-api|-cell-[a-zA-Z0-9]+|-images|-instances)?(?:/(.*))?$`).FindStringSubmatch(path)
+	state := regexp.MustCompile(
+		`^/var/lib/compute-agent(-placement|-cells-api|-cell-[a-zA-Z0-9]+|-images|-instances)?(?:/(.*))?$`).
+		FindStringSubmatch(path)
 	if state == nil {
 		return fmt.Errorf("nothing makes %s", path)
 	}
@@ -145,7 +155,8 @@ func existing(path string, known map[string]bool, literals string) error {
 		return nil
 	}
 	name, _, _ := strings.Cut(state[2], "/")
-	if name = strings.TrimSuffix(strings.TrimPrefix(name, "."), ".created"); !strings.Contains(literals, `"`+name+`"`) && !strings.Contains(literals, `/`+name+`"`) {
+	if name = strings.TrimSuffix(strings.TrimPrefix(name, "."), ".created"); !strings.Contains(literals,
+		`"`+name+`"`) && !strings.Contains(literals, `/`+name+`"`) {
 		return fmt.Errorf("no file %s is in the state directory: %s", name, path)
 	}
 	return nil
@@ -180,7 +191,8 @@ func installed(t *testing.T) map[string]bool {
 // sourceText is the source of all programs, without tests.
 func sourceText(t *testing.T) string {
 	var all strings.Builder
-	for _, dir := range []string{"cmd", "cells", "internal", "placement", "reportclient", "resourcetracker", "plugins", "drivers"} {
+	for _, dir := range []string{"cmd", "cells", "internal", "placement", "reportclient",
+		"resourcetracker", "plugins", "drivers"} {
 		err := filepath.WalkDir("../../"+dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

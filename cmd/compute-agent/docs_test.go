@@ -68,7 +68,8 @@ func snippetsOf(name, page string) []snippet {
 		text := strings.Join(paragraph, "\n")
 		for _, m := range inlineCode.FindAllStringSubmatchIndex(text, -1) {
 			at := line - len(paragraph) + strings.Count(text[:m[0]], "\n")
-			all = append(all, snippet{fmt.Sprintf("%s:%d", name, at), "inline", strings.ReplaceAll(text[m[2]:m[3]], "\n", " ")})
+			all = append(all,
+				snippet{fmt.Sprintf("%s:%d", name, at), "inline", strings.ReplaceAll(text[m[2]:m[3]], "\n", " ")})
 		}
 		paragraph = nil
 	}
@@ -201,20 +202,23 @@ var assignment = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*=`)
 // unwrapped is a command without what only starts it differently, and without redirections.
 func unwrapped(words []string) []string {
 	for i, word := range words {
-		if strings.HasPrefix(word, ">") || strings.HasPrefix(word, "2>") || strings.HasPrefix(word, "<") && !strings.HasSuffix(word, ">") {
+		if strings.HasPrefix(word, ">") || strings.HasPrefix(word, "2>") || strings.HasPrefix(word, "<") &&
+			!strings.HasSuffix(word, ">") {
 			words = words[:i]
 			break
 		}
 	}
 	for len(words) > 0 {
 		switch {
-		case words[0] == "sudo" || words[0] == "exec" || words[0] == "env" || words[0] == "time" || words[0] == "if" || words[0] == "!" || words[0] == "do" || words[0] == "while":
+		case words[0] == "sudo" || words[0] == "exec" || words[0] == "env" || words[0] == "time" || words[0] == "if" ||
+			words[0] == "!" || words[0] == "do" || words[0] == "while":
 			words = words[1:]
 		case assignment.MatchString(words[0]):
 			words = words[1:]
 		case words[0] == "ssh" && len(words) > 2:
 			words = words[2:]
-		case (words[0] == "runuser" || words[0] == "systemd-run" || words[0] == "docker") && slices.Contains(words, "--"):
+		case (words[0] == "runuser" || words[0] == "systemd-run" || words[0] == "docker") &&
+			slices.Contains(words, "--"):
 			words = words[slices.Index(words, "--")+1:]
 		default:
 			return words
@@ -226,7 +230,9 @@ func unwrapped(words []string) []string {
 // TestSnippets: what is a command in a page.
 func TestSnippets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	page := "Run `make\ntest` and `a b`.\n\n    # sudo compute-agent x --y 'a b'   # why\n    output | of it\n\n```sh\nA=1 compute-agent z $(compute-agent q r) > f\nssh h runuser -u n -- compute-agent \\\n  w\n```\n\n- a list,\n    that goes on `c`\n"
+	page := "Run `make\ntest` and `a b`.\n\n    # sudo compute-agent x --y 'a b'   # why\n    output | of it\n\n" +
+		"```sh\nA=1 compute-agent z $(compute-agent q r) > f\nssh h runuser -u n -- compute-agent \\\n  w\n```\n\n- " +
+		"a list,\n    that goes on `c`\n"
 	var got []string
 	for _, s := range snippetsOf("p", page) {
 		for _, c := range s.commands() {
@@ -234,7 +240,8 @@ func TestSnippets(t *testing.T) {
 		}
 	}
 	want := []string{
-		"p:1 inline make_test", "p:2 inline a_b", "p:4  compute-agent_x_--y_a b", "p:8 sh compute-agent_q_r", "p:8 sh compute-agent_z_SUBSTITUTED",
+		"p:1 inline make_test", "p:2 inline a_b", "p:4  compute-agent_x_--y_a b", "p:8 sh compute-agent_q_r",
+		"p:8 sh compute-agent_z_SUBSTITUTED",
 		"p:8 sh compute-agent_w", "p:14 inline c",
 	}
 	if !slices.Equal(got, want) {

@@ -69,8 +69,11 @@ var unstable = []struct {
 // asInstalled is a text with the paths of an installation from packages.
 func (o *outputs) asInstalled(text string) string {
 	for _, path := range []struct{ is, become string }{
-		{"agent.toml", "/etc/compute-agent/compute-agent.toml"}, {"provider_config", "/etc/compute-agent/provider_config"}, {"state", "/var/lib/compute-agent"},
-		{"placement", "/var/lib/compute-agent-placement"}, {"run", "/run/compute-agent"}, {"tokens", "/etc/compute-agent/tokens"}, {"host", "/etc/compute-agent"}, {"", "/usr/libexec/compute-agent/plugins"},
+		{"agent.toml", "/etc/compute-agent/compute-agent.toml"},
+		{"provider_config", "/etc/compute-agent/provider_config"}, {"state", "/var/lib/compute-agent"},
+		{"placement", "/var/lib/compute-agent-placement"},
+		{"run", "/run/compute-agent"}, {"tokens", "/etc/compute-agent/tokens"}, {"host", "/etc/compute-agent"},
+		{"", "/usr/libexec/compute-agent/plugins"},
 	} {
 		text = strings.ReplaceAll(text, strings.TrimSuffix(filepath.Join(o.dir, path.is), "/"), path.become)
 	}
@@ -78,7 +81,8 @@ func (o *outputs) asInstalled(text string) string {
 		text = u.is.ReplaceAllString(text, u.become)
 	}
 	return randomUUID.ReplaceAllStringFunc(text, func(uuid string) string {
-		if strings.HasPrefix(uuid, "aaaaaaaa-") || strings.HasPrefix(uuid, "99999999-") || strings.HasPrefix(uuid, "7d0e2c4e-") {
+		if strings.HasPrefix(uuid, "aaaaaaaa-") || strings.HasPrefix(uuid, "99999999-") ||
+			strings.HasPrefix(uuid, "7d0e2c4e-") {
 			return uuid // of a test, or of a request
 		}
 		if o.uuids[uuid] == "" {
@@ -147,7 +151,8 @@ func (o *outputs) doesNotStart(code int, parts ...string) {
 // page compares the block of the page with that name, and begins another one.
 func (o *outputs) page(name string) {
 	o.t.Helper()
-	golden.Section(o.t, "../../docs/troubleshooting.md", "<!-- output: "+name+" -->", "<!-- end -->", "\n"+o.block.String()+"\n")
+	golden.Section(o.t, "../../docs/troubleshooting.md",
+		"<!-- output: "+name+" -->", "<!-- end -->", "\n"+o.block.String()+"\n")
 	o.block.Reset()
 }
 
@@ -170,7 +175,8 @@ func (o *outputs) answer(status int, body string) {
 
 func (o *outputs) file(name, text string) {
 	o.t.Helper()
-	check(o.t, os.MkdirAll(filepath.Dir(filepath.Join(o.dir, name)), 0o755), os.WriteFile(filepath.Join(o.dir, name), []byte(text), 0o600))
+	check(o.t, os.MkdirAll(filepath.Dir(filepath.Join(o.dir, name)), 0o755),
+		os.WriteFile(filepath.Join(o.dir, name), []byte(text), 0o600))
 }
 
 // edit replaces a part of the agent's configuration.
@@ -208,7 +214,8 @@ func (o *outputs) statusHas(text string) func() bool {
 // the last round failed for a reason.
 func pluginIs(state, reason string) func(health.Status) bool {
 	return func(view health.Status) bool {
-		return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == state &&
+		return view.State == resourcetracker.Degraded &&
+			len(view.Drivers) > 0 && fmt.Sprint(view.Drivers[0].Plugin.State) == state &&
 			strings.Contains(view.Drivers[0].Report.Error, reason)
 	}
 }
@@ -228,7 +235,8 @@ func TestTroublePlacementUnreachable(t *testing.T) {
 func TestTroublePlacementFails(t *testing.T) {
 	o := newOutputs(t)
 	ours := o.http
-	o.answer(http.StatusServiceUnavailable, `{"errors": [{"status": 503, "title": "Service Unavailable", "detail": "the database cannot be reached"}]}`)
+	o.answer(http.StatusServiceUnavailable,
+		`{"errors": [{"status": 503, "title": "Service Unavailable", "detail": "the database cannot be reached"}]}`)
 	o.configure("flat", "")
 	o.edit("[plugins]", "retries = 0\n[plugins]")
 	o.degraded("503", nil, "problem:", "what to do:")
@@ -248,7 +256,8 @@ func TestTroubleCredentials(t *testing.T) {
 	o.file("wrong", "not-a-token\n")
 	o.file("tokens", lines)
 	server := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.Token, TokenFile: filepath.Join(o.dir, "tokens")}, Policy: api.Secure, Logger: zerolog.Nop(),
+		StateDir: t.TempDir(), Auth: placement.Auth{Strategy: placement.Token,
+			TokenFile: filepath.Join(o.dir, "tokens")}, Policy: api.Secure, Logger: zerolog.Nop(),
 	})).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
 	o.http = server.Handler()
@@ -292,7 +301,8 @@ func TestTroubleDriverMissing(t *testing.T) {
 	o.configure("flat", "")
 	o.edit("[drivers.fake.config]", "[drivers.acme.config]")
 	o.degraded("not installed", pluginIs("not-installed", "is not installed"), "driver acme:", "problem   ")
-	o.edit("[drivers.acme.config]", "[drivers.acme.restart]\nbackoff_min = \"50m\"\nbackoff_max = \"1h\"\n[drivers.acme.config]")
+	o.edit("[drivers.acme.config]",
+		"[drivers.acme.restart]\nbackoff_min = \"50m\"\nbackoff_max = \"1h\"\n[drivers.acme.config]")
 	check(t, testproc.WriteExecutable(filepath.Join(o.dir, "compute-driver-acme"), []byte("#!/bin/sh\necho hello\n")))
 	o.degraded("not a plugin", pluginIs("backoff", "(backoff)"), "driver acme:", "problem   ")
 	o.configure("flat", "")
@@ -301,8 +311,10 @@ func TestTroubleDriverMissing(t *testing.T) {
 
 func TestTroubleDriverCrashes(t *testing.T) {
 	o := newOutputs(t)
-	o.configure("flat", `faults.update = "crash"`, "retry_backoff_min = \"10ms\"", "[drivers.fake.restart]", `backoff_min = "10ms"`, "crash_limit = 2")
-	o.degraded("quarantined", pluginIs("quarantined", ""), "driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
+	o.configure("flat", `faults.update = "crash"`, "retry_backoff_min = \"10ms\"", "[drivers.fake.restart]",
+		`backoff_min = "10ms"`, "crash_limit = 2")
+	o.degraded("quarantined", pluginIs("quarantined", ""),
+		"driver fake 1.0.0:", "(plugin-", "problem   ", "what to do", "next retry")
 	o.configure("flat", "")
 	o.healthy("quarantined, fixed")
 }
@@ -343,7 +355,8 @@ func TestTroubleNoValidHost(t *testing.T) {
 func TestTroubleDatabaseInUse(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
-	code, _, stderr := o.run("placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", filepath.Join(o.dir, "placement"))
+	code, _, stderr := o.run("placement", "serve",
+		"--listen", "127.0.0.1:0", "--state-dir", filepath.Join(o.dir, "placement"))
 	testproc.Equal(t, code, exitFailed, "exit code %d")
 	o.add("journalctl -u compute-agent-placement -o cat -n 1", stderr[strings.LastIndex(stderr, "compute-agent: "):])
 	o.page("database in use")
@@ -363,7 +376,8 @@ func TestTroubleOtherMachine(t *testing.T) {
 func TestTroubleTwoHosts(t *testing.T) {
 	o := newOutputs(t)
 	o.request(http.MethodPost, "/resource_providers", `{"name": "cn1", "uuid": "`+secondNode+`"}`, nil)
-	o.request(http.MethodPut, "/resource_providers/"+secondNode+"/traits", `{"resource_provider_generation": 0, "traits": ["COMPUTE_NODE", "OWNER_NOVA"]}`, nil)
+	o.request(http.MethodPut, "/resource_providers/"+
+		secondNode+"/traits", `{"resource_provider_generation": 0, "traits": ["COMPUTE_NODE", "OWNER_NOVA"]}`, nil)
 	o.configure("flat", "")
 	o.degraded("two hosts", nil, "critical:", "what", "means", "held")
 	o.request(http.MethodDelete, "/resource_providers/"+secondNode, "", nil)
@@ -382,7 +396,8 @@ func TestTroubleReshape(t *testing.T) {
 	o := newOutputs(t)
 	o.settle()
 	o.configure("vgpu-children", `faults.reshape = "lose"`)
-	stop := o.agentUntil("a node that is held", func(view health.Status) bool { return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 })
+	stop := o.agentUntil("a node that is held",
+		func(view health.Status) bool { return view.State == resourcetracker.Degraded && len(view.Drivers) > 0 })
 	o.shows(exitFailed, "status", "critical:", "what", "means", "held")
 	o.shows(exitProtect, "plan --reshape")
 	stop()
@@ -394,10 +409,12 @@ func TestTroubleReshape(t *testing.T) {
 func TestTroubleConflict(t *testing.T) {
 	o := newOutputs(t)
 	o.settle()
-	const path, body = "/resource_providers/" + cn1 + "/inventories/VGPU", `{"resource_provider_generation": 1, "total": 4}`
+	const path, body = "/resource_providers/" + cn1 +
+		"/inventories/VGPU", `{"resource_provider_generation": 1, "total": 4}`
 	req := httptest.NewRequest(http.MethodPut, path, strings.NewReader(body))
 	command := "curl -X PUT"
-	for _, header := range []string{"X-Auth-Token: admin", "OpenStack-API-Version: placement 1.36", "Content-Type: application/json"} {
+	for _, header := range []string{"X-Auth-Token: admin",
+		"OpenStack-API-Version: placement 1.36", "Content-Type: application/json"} {
 		name, value, _ := strings.Cut(header, ": ")
 		req.Header.Set(name, value)
 		command += " -H '" + header + "'"
@@ -411,10 +428,14 @@ func TestTroubleConflict(t *testing.T) {
 func TestTroubleProviderYAML(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
-	o.file("provider_config/site.yaml", "meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: [HW_CPU_X86_VMX]}\n")
+	o.file("provider_config/site.yaml",
+		"meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: "+
+			"[HW_CPU_X86_VMX]}\n")
 	o.shows(exitConfig, "config check")
 	o.page("provider.yaml")
-	o.file("provider_config/site.yaml", "meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: [CUSTOM_RACK_7]}\n")
+	o.file("provider_config/site.yaml",
+		"meta:\n  schema_version: '1.0'\nproviders:\n  - identification: {name: cn1}\n    traits: {additional: "+
+			"[CUSTOM_RACK_7]}\n")
 	o.shows(exitDone, "config check", "provider.yaml is valid")
 	o.page("provider.yaml, fixed")
 }
@@ -423,7 +444,8 @@ func TestTroubleCellDown(t *testing.T) {
 	o := newOutputs(t)
 	o.configure("flat", "")
 	address := testproc.FreeAddress(t)
-	for _, args := range [][]string{{"cells", "manage", "db", "upgrade"}, {"cells", "manage", "create", "--name", "cell1", "--url", "http://" + address}} {
+	for _, args := range [][]string{{"cells", "manage", "db", "upgrade"},
+		{"cells", "manage", "create", "--name", "cell1", "--url", "http://" + address}} {
 		if code, _, stderr := o.run(args...); code != exitDone {
 			t.Fatalf("%q: %d %s", args, code, stderr)
 		}
@@ -449,7 +471,8 @@ func TestRealTroubleHostDown(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	o.configure("flat", "", fmt.Sprintf("[cell_client]\nurl = \"http://%s\"", address))
 	unreachable := func(view health.Status) bool {
-		return view.State == resourcetracker.Reporting && len(view.Conditions) > 0 && view.Conditions[0].Code == health.CellUnreachable
+		return view.State == resourcetracker.Reporting &&
+			len(view.Conditions) > 0 && view.Conditions[0].Code == health.CellUnreachable
 	}
 	stop := o.agentUntil("the cell is unreachable", unreachable)
 	o.shows(exitDone, "status", "warning:", "means", "what to do", "runbook", "cell   ")
@@ -463,8 +486,10 @@ func TestRealTroubleHostDown(t *testing.T) {
 
 func TestTroubleEvicted(t *testing.T) {
 	o := newOutputs(t)
-	database, cellAddress, joining := "sqlite://"+filepath.Join(o.dir, "api.db"), testproc.FreeAddress(t), testproc.FreeAddress(t)
-	o.configure("flat", "", fmt.Sprintf("[compute_api]\ndatabase = %q\n[enrolment]\nlisten = %q\nnames = [\"127.0.0.1\"]\nca_dir = %q",
+	database, cellAddress, joining := "sqlite://"+filepath.Join(o.dir, "api.db"),
+		testproc.FreeAddress(t), testproc.FreeAddress(t)
+	o.configure("flat", "", fmt.Sprintf(
+		"[compute_api]\ndatabase = %q\n[enrolment]\nlisten = %q\nnames = [\"127.0.0.1\"]\nca_dir = %q",
 		database, joining, filepath.Join(o.dir, "ca")))
 	manage := func(args ...string) string {
 		t.Helper()
@@ -480,22 +505,28 @@ func TestTroubleEvicted(t *testing.T) {
 	ca := testproc.Try(pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", time.Now())).Or(t)
 	self := testproc.Try(user.Current()).Or(t)
 	host := filepath.Join(o.dir, "host")
-	o.file("host/compute-agent.toml", fmt.Sprintf("[agent]\nhost = \"cn1\"\nstate_dir = \"%s/state\"\nruntime_dir = \"%[1]s/run\"\n", o.dir))
+	o.file("host/compute-agent.toml", fmt.Sprintf(
+		"[agent]\nhost = \"cn1\"\nstate_dir = \"%s/state\"\nruntime_dir = \"%[1]s/run\"\n", o.dir))
 	invite := func(args ...string) {
 		t.Helper()
 		var invited struct{ Token string }
-		check(t, json.Unmarshal([]byte(manage(append([]string{"add-host", "cn1", "--cell", "cell1", "--output", "json"}, args...)...)), &invited))
+		check(t, json.Unmarshal(
+			[]byte(manage(append([]string{"add-host", "cn1", "--cell", "cell1", "--output", "json"}, args...)...)),
+			&invited))
 		o.file("host/join.token", invited.Token+"\n")
 	}
 	join := func(code int) {
 		t.Helper()
 		defer enrolmentAt(t, joining, database, ca)() // commands need the database after it
 		var out bytes.Buffer
-		if got := execute(t.Context(), []string{"join", "--api", "https://" + joining, "--token-file", filepath.Join(host, "join.token"), "--config-dir", host, "--user", self.Username},
+		if got := execute(t.Context(),
+			[]string{"join", "--api", "https://" + joining,
+				"--token-file", filepath.Join(host, "join.token"), "--config-dir", host, "--user", self.Username},
 			&out, &out); got != code {
 			t.Fatalf("join ended with %d, not %d: %s", got, code, out.String())
 		}
-		o.add("compute-agent join --api https://api.example:8775 --token-file /root/join.token", strings.ReplaceAll(out.String(), joining, "api.example:8775"))
+		o.add("compute-agent join --api https://api.example:8775 --token-file /root/join.token",
+			strings.ReplaceAll(out.String(), joining, "api.example:8775"))
 	}
 	invite()
 	manage("evict-host", "cn1", "--reason", "stolen from rack 7")
@@ -513,7 +544,8 @@ func enrolmentAt(t *testing.T, address, database string, ca *pki.Authority) (sto
 	t.Helper()
 	store := testproc.Try(apidb.Open(t.Context(), database, apidb.Options{})).Or(t)
 	service := testproc.Try(enrolment.New(enrolment.Config{
-		Store: store, Authority: ca, Names: []string{"127.0.0.1"}, Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Logger: zerolog.Nop(),
+		Store: store, Authority: ca, Names: []string{"127.0.0.1"},
+		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Logger: zerolog.Nop(),
 	})).Or(t)
 	l := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", address)).Or(t)
 	ctx, end := context.WithCancel(t.Context())
@@ -531,7 +563,8 @@ func TestTroubleExpiredCertificate(t *testing.T) {
 	ca := testproc.Try(pki.InitAuthority(filepath.Join(o.dir, "ca"), "ca", issued)).Or(t)
 	key := testproc.Try(pki.FileKey(filepath.Join(o.dir, "host.key"))).Or(t)
 	csr := testproc.Try(pki.NewRequest(key, "cn1")).Or(t)
-	text, err := ca.SignPEM(csr, pki.Identity{Kind: pki.Host, Name: "cn1"}, pki.SignOptions{Lifetime: time.Hour, Now: issued})
+	text, err := ca.SignPEM(csr, pki.Identity{Kind: pki.Host, Name: "cn1"},
+		pki.SignOptions{Lifetime: time.Hour, Now: issued})
 	check(t, err)
 	o.file("state/identity.pem", string(text))
 	var out bytes.Buffer
@@ -568,7 +601,8 @@ func TestTroublePageIsTested(t *testing.T) {
 	source, page := read(t, "docs_trouble_test.go"), read(t, "../../docs/troubleshooting.md")
 	blocks := regexp.MustCompile(`<!-- output: (.*) -->`).FindAllStringSubmatch(page, -1)
 	for _, block := range blocks {
-		if name := strings.TrimSuffix(block[1], ", fixed"); !strings.Contains(source, `"`+block[1]+`"`) && !strings.Contains(source, `{"`+name+`", "`) {
+		if name := strings.TrimSuffix(block[1], ", fixed"); !strings.Contains(source, `"`+block[1]+`"`) &&
+			!strings.Contains(source, `{"`+name+`", "`) {
 			t.Errorf("no test writes the output %q", block[1])
 		}
 	}

@@ -14,9 +14,12 @@ func newDoctorDevices() *cobra.Command {
 	var opts options
 	var driver string
 	cmd := &cobra.Command{
-		Use: "devices", Short: "List the GPUs, network devices and mediated device types of this host", Args: cobra.NoArgs,
-		Long: "List the processors, NUMA cells, GPUs, network devices and mediated device types of this host by product name, with the\n" +
-			"configuration that offers the devices to guests, to paste. The driver's executable does it (--devices): that of the\n" +
+		Use: "devices", Short: "List the GPUs, network devices and mediated device types of this host",
+		Args: cobra.NoArgs,
+		Long: "List the processors, NUMA cells, GPUs, network devices and mediated device types of this host by " +
+			"product name, with the\n" +
+			"configuration that offers the devices to guests, to paste. The driver's executable does it " +
+			"(--devices): that of the\n" +
 			"configuration, or else the installed one. Nothing is changed, and no daemon is asked.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := opts.loadJudged(cmd.Context())

@@ -47,7 +47,8 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	serve := func(name string) string {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			asked <- name
-			_, _ = fmt.Fprint(w, `{"versions":[{"id":"v1.0","min_version":"1.0","max_version":"1.39","status":"CURRENT","links":[]}]}`)
+			_, _ = fmt.Fprint(w,
+				`{"versions":[{"id":"v1.0","min_version":"1.0","max_version":"1.39","status":"CURRENT","links":[]}]}`)
 		}))
 		t.Cleanup(server.Close)
 		return server.URL
@@ -56,9 +57,12 @@ func TestDoctorLooksAtThePlacementOfTheRunningAgent(t *testing.T) {
 	for _, want := range []string{"bundled", "configured"} {
 		dir := testproc.SocketDir(t)
 		file := filepath.Join(dir, "agent.toml")
-		content := fmt.Sprintf("[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir, configured)
+		content := fmt.Sprintf(
+			"[agent]\nstate_dir = %q\nruntime_dir = %q\n[placement_client]\nurl = %q\n[drivers.fake]\n", dir, dir,
+			configured)
 		testproc.Check(t, os.WriteFile(file, []byte(content), 0o600))
-		agent := standing{read: control.Configuration{File: file, Environ: []string{}, Overrides: []config.Override{{Key: "placement_client.url", Value: bundled, Flag: "--listen"}}}}
+		agent := standing{read: control.Configuration{File: file, Environ: []string{},
+			Overrides: []config.Override{{Key: "placement_client.url", Value: bundled, Flag: "--listen"}}}}
 		if want == "configured" {
 			agent.read.File = filepath.Join(dir, "another.toml")
 		}
@@ -98,7 +102,8 @@ func statusOf(t *testing.T, runtimeDir string) func(args ...string) (string, err
 	testproc.Check(t, os.WriteFile(file, nil, 0o600))
 	here := func(ctx context.Context, _ string) []doctor.Service { return services(ctx, "") }
 	return func(args ...string) (string, error) {
-		return executed(t, newStatusWith(here), append([]string{"--config", file, "--runtime-dir", runtimeDir}, args...)...)
+		return executed(t, newStatusWith(here),
+			append([]string{"--config", file, "--runtime-dir", runtimeDir}, args...)...)
 	}
 }
 
@@ -123,13 +128,17 @@ esac
 	testproc.Check(t, err)
 	testproc.Contains(t, out, "skipped  Cells ", "without an answer: %s")
 	l := testproc.Try(net.Listen("unix", filepath.Join(dir, cells.APISocket))).Or(t)
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode([]cells.CellState{{Name: "cell1", Up: true}, {Name: "cell2", Since: time.Now().Add(-time.Hour), Cause: "connection refused"}})
-	})}
+	server := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_ = json.NewEncoder(w).
+				Encode([]cells.CellState{{Name: "cell1", Up: true},
+					{Name: "cell2", Since: time.Now().Add(-time.Hour), Cause: "connection refused"}})
+		})}
 	go func() { _ = server.Serve(l) }()
 	defer func() { _ = server.Close() }()
 	out, err = status()
-	if first, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(first, "error    Cell cell2 ") || !strings.Contains(first, "down since 20") || !strings.Contains(first, "connection refused") {
+	if first, _, _ := strings.Cut(out, "\n"); !strings.HasPrefix(first, "error    Cell cell2 ") ||
+		!strings.Contains(first, "down since 20") || !strings.Contains(first, "connection refused") {
 		t.Errorf("the first line of:\n%s", out)
 	}
 	var exit *exitError
@@ -213,7 +222,8 @@ esac
 			ControlPlane []struct{ Name, Severity string } `json:"control_plane"`
 		}
 		testproc.Check(t, json.Unmarshal([]byte(out), &view))
-		if c := view.ControlPlane; len(c) != 2 || c[0].Name != "service.compute-agent-cell@cell2" || c[0].Severity != "error" {
+		if c := view.ControlPlane; len(c) != 2 ||
+			c[0].Name != "service.compute-agent-cell@cell2" || c[0].Severity != "error" {
 			t.Errorf("in JSON: %s", out)
 		}
 	}
@@ -233,7 +243,8 @@ esac
 	if err == nil || errors.Is(err, control.ErrNotRunning) {
 		t.Errorf("an agent that does not answer: %v", err)
 	}
-	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed", "beside an agent that does not answer: %s")
+	testproc.Contains(t, out, "error    compute-agent-cell@cell2 it has failed",
+		"beside an agent that does not answer: %s")
 	script("active")
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -243,7 +254,9 @@ esac
 	go func() { over <- socket.Serve(ctx, standing{}, zerolog.Nop()) }()
 	out, err = status()
 	testproc.Check(t, err)
-	testproc.Contains(t, out, "\ncontrol plane on this machine\n  well        compute-agent-cell@cell1: it runs; compute-agent-cell@cell2: it runs\n", "both: %s")
+	testproc.Contains(t, out,
+		"\ncontrol plane on this machine\n  well        compute-agent-cell@cell1: it runs; "+
+			"compute-agent-cell@cell2: it runs\n", "both: %s")
 	script("failed")
 	out, err = status()
 	var exit *exitError

@@ -31,10 +31,12 @@ func TestRealFirstProcess(t *testing.T) {
 	end := filepath.Join(s.dir, "end")
 	check(t, syscall.Mkfifo(end, 0o600))
 	var log bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `mount -t proc proc /proc && ((read x <"$0") &) && exec "$@"`,
+	cmd := exec.CommandContext(t.Context(), "/bin/sh",
+		"-c", `mount -t proc proc /proc && ((read x <"$0") &) && exec "$@"`,
 		end, agent, "run", "--config", filepath.Join(s.dir, "agent.toml"))
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID,
+		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	check(t, cmd.Start())
 	driver := func() health.Driver {
 		view, err := control.NewClient(filepath.Join(s.dir, "run", "agent.sock")).Status(t.Context())
@@ -43,7 +45,11 @@ func TestRealFirstProcess(t *testing.T) {
 		}
 		return view.Drivers[0]
 	}
-	s.eventually("the first pass", func() bool { d := driver(); return len(d.Report.Nodes) > 0 && d.Report.Nodes[0].Passes > 0 })
+	s.eventually("the first pass", func() bool {
+		d := driver()
+		return len(d.Report.Nodes) > 0 &&
+			d.Report.Nodes[0].Passes > 0
+	})
 
 	orphans := childrenNamed(t, cmd.Process.Pid, "sh")
 	if len(orphans) != 1 {
@@ -52,7 +58,8 @@ func TestRealFirstProcess(t *testing.T) {
 	w, err := os.OpenFile(end, os.O_WRONLY, 0) // what it waits for
 	check(t, err)
 	check(t, w.Close())
-	s.eventually("the end of the orphan, and not as a zombie,", func() bool { return len(childrenNamed(t, cmd.Process.Pid, "sh")) == 0 })
+	s.eventually("the end of the orphan, and not as a zombie,",
+		func() bool { return len(childrenNamed(t, cmd.Process.Pid, "sh")) == 0 })
 
 	plugins := childrenNamed(t, cmd.Process.Pid, "")
 	if len(plugins) != 1 {

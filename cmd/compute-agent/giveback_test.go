@@ -50,12 +50,14 @@ func TestGiveBackAfterReshape(t *testing.T) {
 		t.Fatal("the reshape did not take place")
 	}
 	s.says(exitProtect, []string{"adopt", "--give-back", "--node", "cn7", "--yes"}, `no record of a node "cn7"`, "cn1")
-	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "is allocated", "99999999-0000-4000-8000-000000000001", "compute-agent reshape undo 1")
+	s.says(exitProtect, []string{"adopt", "--give-back", "--yes"}, "is allocated",
+		"99999999-0000-4000-8000-000000000001", "compute-agent reshape undo 1")
 	s.says(exitDone, []string{"reshape", "undo", "1"})
 	reshapes := journal.New(s.state(""))
 	testproc.Try(reshapes.Load()).Or(t)
 	check(t, reshapes.Begin("99999999-0000-4000-8000-0000000000c7", &reportclient.Reshape{}))
-	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "Steps:", "delete resource provider", "forget what this agent owned")
+	s.says(exitDone, []string{"adopt", "--give-back", "--dry-run"}, "Steps:", "delete resource provider",
+		"forget what this agent owned")
 	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "Done:")
 	testproc.Samef(t, cmp.Diff(before, s.rootTree()), "the tree is not what it was")
 	testproc.Equal(t, s.used(), 6, "%d VGPU in use on the root")
@@ -75,7 +77,8 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 	s.agent()()
 	check(t, os.Remove(s.state("nodes/"+cn1+".adopted.json")))
 	before := s.rootTree()
-	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "without a snapshot", "COMPUTE_NODE", "the inventories of VCPU, VGPU of resource provider cn1")
+	s.says(exitDone, []string{"adopt", "--give-back", "--yes"}, "without a snapshot", "COMPUTE_NODE",
+		"the inventories of VCPU, VGPU of resource provider cn1")
 	after := s.rootTree()
 	if diff := cmp.Diff(before["inventories"], after["inventories"]); diff != "" {
 		t.Errorf("inventories that Nova may have made changed: %s", diff)

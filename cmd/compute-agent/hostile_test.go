@@ -121,9 +121,12 @@ func TestFewDescriptors(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for name, args := range map[string][]string{
-		"placement": {"placement", "serve", "--state-dir", filepath.Join(dir, "p"), "--runtime-dir", filepath.Join(dir, "rp"), "--listen", "ADDRESS"},
-		"cell":      {"cells", "serve", "--name", "cell1", "--state-dir", filepath.Join(dir, "c"), "--runtime-dir", filepath.Join(dir, "rc"), "--listen", "ADDRESS"},
-		"compute":   {"cells", "api", "--state-dir", filepath.Join(dir, "a"), "--runtime-dir", filepath.Join(dir, "ra"), "--listen", "ADDRESS"},
+		"placement": {"placement", "serve", "--state-dir", filepath.Join(dir, "p"),
+			"--runtime-dir", filepath.Join(dir, "rp"), "--listen", "ADDRESS"},
+		"cell": {"cells", "serve", "--name", "cell1",
+			"--state-dir", filepath.Join(dir, "c"), "--runtime-dir", filepath.Join(dir, "rc"), "--listen", "ADDRESS"},
+		"compute": {"cells", "api", "--state-dir", filepath.Join(dir, "a"),
+			"--runtime-dir", filepath.Join(dir, "ra"), "--listen", "ADDRESS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serves(t, "ulimit -n 64;", args...)
@@ -162,13 +165,15 @@ func TestDatabaseRemoved(t *testing.T) {
 			return s.ask(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"name": "p%d"}`, time.Now().UnixNano()))
 		}, false},
 		"cell": {"cell.db", []string{"cells", "serve", "--name", "cell1"}, func(s *service) (int, string) {
-			return s.ask(http.MethodPut, fmt.Sprintf("/v1/hosts/h%d", time.Now().UnixNano()), `{"version": "1", "nodes": []}`)
+			return s.ask(http.MethodPut, fmt.Sprintf("/v1/hosts/h%d", time.Now().UnixNano()),
+				`{"version": "1", "nodes": []}`)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := testproc.SocketDir(t)
 			state := filepath.Join(dir, "state")
-			args := append(c.args, "--state-dir", state, "--runtime-dir", filepath.Join(dir, "run"), "--listen", "ADDRESS")
+			args := append(c.args, "--state-dir", state,
+				"--runtime-dir", filepath.Join(dir, "run"), "--listen", "ADDRESS")
 			s := serves(t, "", append([]string{}, args...)...)
 			if status, text := c.change(s); status >= 300 {
 				t.Fatalf("a write: %d %s", status, text)
@@ -180,9 +185,11 @@ func TestDatabaseRemoved(t *testing.T) {
 			if status, text := c.change(s); status != http.StatusServiceUnavailable {
 				t.Errorf("a write without the file: %d %s", status, text)
 			}
-			s.until("the log says it", func() bool { return strings.Contains(s.said(), "The database cannot be written to") })
+			s.until("the log says it",
+				func() bool { return strings.Contains(s.said(), "The database cannot be written to") })
 			if !c.metrics {
-				if status, text := s.ask(http.MethodGet, "/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(text, "deleted") || strings.Contains(text, dir) {
+				if status, text := s.ask(http.MethodGet, "/readyz", ""); status != http.StatusServiceUnavailable ||
+					!strings.Contains(text, "deleted") || strings.Contains(text, dir) {
 					t.Errorf("/readyz: %d %s", status, text)
 				}
 			}
@@ -192,7 +199,8 @@ func TestDatabaseRemoved(t *testing.T) {
 				args[i] = strings.ReplaceAll(args[i], "ADDRESS", s.address)
 			}
 			var out, problems bytes.Buffer
-			if code := execute(t.Context(), args, &out, &problems); code != exitProtect || !strings.Contains(problems.String(), "run: rm -f "+marker) {
+			if code := execute(t.Context(), args, &out, &problems); code != exitProtect ||
+				!strings.Contains(problems.String(), "run: rm -f "+marker) {
 				t.Errorf("the next start ended with %d: %s", code, problems.String())
 			}
 			check(t, os.Remove(marker))

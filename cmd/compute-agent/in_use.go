@@ -45,7 +45,8 @@ func servingOf(ctx context.Context) serving {
 func (s serving) commands(group ...string) http.Handler {
 	return sqldb.ServeCommand(func(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if len(args) < len(group) || !slices.Equal(args[:len(group)], group) {
-			_, _ = fmt.Fprintf(stderr, "compute-agent: this service only runs `%s` commands\n", strings.Join(group, " "))
+			_, _ = fmt.Fprintf(stderr, "compute-agent: this service only runs `%s` commands\n",
+				strings.Join(group, " "))
 			return exitUsage
 		}
 		return execute(context.WithValue(ctx, servingKey{}, s), args, stdout, stderr)

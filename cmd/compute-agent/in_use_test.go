@@ -32,7 +32,8 @@ func TestForwardedFlags(t *testing.T) {
 		sent.Flags().VisitAll(func(f *pflag.Flag) {
 			values, known := flagValues[f.Value.Type()]
 			if !known {
-				t.Errorf("%s --%s has the type %s, for which there are no values here", sent.CommandPath(), f.Name, f.Value.Type())
+				t.Errorf("%s --%s has the type %s, for which there are no values here",
+					sent.CommandPath(), f.Name, f.Value.Type())
 			}
 			if located(f.Name) {
 				return

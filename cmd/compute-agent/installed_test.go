@@ -23,7 +23,8 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 	for _, i := range []installation{installedPlacement, installedAPI} {
 		check(t, os.Mkdir(i.stateDir, 0o700))
 	}
-	check(t, os.WriteFile(installedAPI.file, []byte(fmt.Sprintf("[deny_list]\nfile = %q\n", filepath.Join(dir, "denied"))), 0o600))
+	check(t, os.WriteFile(installedAPI.file,
+		[]byte(fmt.Sprintf("[deny_list]\nfile = %q\n", filepath.Join(dir, "denied"))), 0o600))
 	run := func(command string) string {
 		t.Helper()
 		var out bytes.Buffer
@@ -35,7 +36,8 @@ func TestCommandsUseTheInstalledService(t *testing.T) {
 	run("placement db upgrade")
 	run("cells manage create --name cell1 --url http://127.0.0.1:1")
 	run("ca revoke h417 --unknown")
-	for _, file := range []string{"placement/placement.db", "cells-api/compute_api.db", "cells-api/audit.log", "denied"} {
+	for _, file := range []string{"placement/placement.db",
+		"cells-api/compute_api.db", "cells-api/audit.log", "denied"} {
 		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 			t.Errorf("a command did not use the service that is installed: %v", err)
 		}
@@ -72,12 +74,16 @@ func TestAuditOfTheServiceOfThisMachine(t *testing.T) {
 		state := filepath.Join(dir, "compute-agent-"+service)
 		check(t, os.Mkdir(state, 0o700))
 		logs = append(logs, filepath.Join(state, "audit.log"))
-		check(t, os.WriteFile(logs[len(logs)-1], []byte(`{"time":"2026-11-23T19:27:50Z","service":"`+service+`","user":"u","outcome":"done","changes":[{"kind":"trait","id":"CUSTOM_T"}]}`+"\n"), 0o600))
+		check(t, os.WriteFile(logs[len(logs)-1],
+			[]byte(`{"time":"2026-11-23T19:27:50Z","service":"`+service+
+				`","user":"u","outcome":"done","changes":[{"kind":"trait","id":"CUSTOM_T"}]}`+"\n"), 0o600))
 		code, out := audit()
 		if len(logs) == 1 && (code != exitDone || !strings.Contains(out, "cell-cell1")) {
 			t.Errorf("with one log: %d, %s", code, out)
 		}
-		if want := "this machine has " + strings.Join(logs, ", ") + ": name the service's directory with --state-dir"; len(logs) == 2 && (code != exitFailed || !strings.Contains(out, want)) {
+		if want := "this machine has " + strings.Join(logs, ", ") +
+			": name the service's directory with --state-dir"; len(logs) == 2 &&
+			(code != exitFailed || !strings.Contains(out, want)) {
 			t.Errorf("with two logs: %d, %s, want %q", code, out, want)
 		}
 	}

@@ -34,16 +34,22 @@ func newJoin() *cobra.Command {
 	var o joinOptions
 	cmd := &cobra.Command{
 		Use: "join", Short: "Get a certificate for this host, and the configuration to use it", Args: cobra.NoArgs,
-		Long: "Make a key, get a certificate for it from the enrolment service of the compute API, and write both to identity.pem in the\n" +
-			"agent's state directory, with the CA that the host trusts, and the settings of [cell_client], [placement_client] and\n" +
-			"[enrolment_client] to conf.d/50-joined.toml. `compute-agent cells manage add-host` prints the token. The agent renews the\n" +
-			"certificate. If the command fails without an answer, run it again with the same token: the service answers the same key again.\n\n" +
-			"For a CA of the site's own, --csr writes a request for a certificate instead, and --certificate installs what that CA signed;\n" +
+		Long: "Make a key, get a certificate for it from the enrolment service of the compute API, and write both " +
+			"to identity.pem in the\n" +
+			"agent's state directory, with the CA that the host trusts, and the settings of [cell_client], " +
+			"[placement_client] and\n" +
+			"[enrolment_client] to conf.d/50-joined.toml. `compute-agent cells manage add-host` prints the token. " +
+			"The agent renews the\n" +
+			"certificate. If the command fails without an answer, run it again with the same token: the service " +
+			"answers the same key again.\n\n" +
+			"For a CA of the site's own, --csr writes a request for a certificate instead, and --certificate " +
+			"installs what that CA signed;\n" +
 			"such a certificate is renewed in the same way.\n\n" +
 			"The exit code is 3 if the host has joined already, and 1 if the service refuses the token.",
 		Example: "  compute-agent join --api https://api.example:8775 --token-file /root/join.token\n" +
 			"  compute-agent join --csr host.csr\n" +
-			"  compute-agent join --certificate host.pem --ca-file ca.pem --cell-url https://cell1.example:8780 --placement-url https://placement.example:8778",
+			"  compute-agent join --certificate host.pem --ca-file ca.pem --cell-url https://cell1.example:8780 " +
+			"--placement-url https://placement.example:8778",
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), cmd.OutOrStdout()) },
 	}
 	f := cmd.Flags()
@@ -59,7 +65,8 @@ func newJoin() *cobra.Command {
 	f.StringVar(&o.caFile, "ca-file", "", "`FILE` of the CAs that the host is to trust, for --certificate")
 	f.StringVar(&o.cellURL, "cell-url", "", "`URL` of the host's cell, for --certificate")
 	f.StringVar(&o.placementURL, "placement-url", "", "`URL` of Placement, for --certificate")
-	f.StringVar(&o.placesCA, "placement-ca-file", "", "`FILE` of the CAs to trust at Placement, for --certificate (default: --ca-file)")
+	f.StringVar(&o.placesCA, "placement-ca-file", "",
+		"`FILE` of the CAs to trust at Placement, for --certificate (default: --ca-file)")
 	return cmd
 }
 
@@ -76,11 +83,15 @@ func (o *joinOptions) usage() error {
 	case ways != 1:
 		err = errors.New("one of --api, --csr and --certificate is required")
 	case (o.api == "") != (o.tokenFile == ""):
-		err = errors.New("--api and --token-file are required together: the address of the enrolment service, and the token for it")
+		err = errors.New(
+			"--api and --token-file are required together: the address of the enrolment service, and the token for it")
 	case (o.certificate == "") != (o.caFile == ""):
-		err = errors.New("--certificate and --ca-file are required together: the certificate, and the CA that the host is to trust")
+		err = errors.New(
+			"--certificate and --ca-file are required together: the certificate, and the CA that the host is to trust")
 	case o.certificate == "" && o.cellURL+o.placementURL+o.placesCA != "":
-		err = errors.New("--cell-url, --placement-url and --placement-ca-file are for --certificate: otherwise the enrolment service gives them")
+		err = errors.New(
+			"--cell-url, --placement-url and --placement-ca-file are for --certificate: otherwise the enrolment " +
+				"service gives them")
 	default:
 		return nil
 	}
@@ -145,10 +156,12 @@ func (o *joinOptions) finish(host enrolment.Host, j enrolment.Joined, out io.Wri
 	if _, err := check.load(); err != nil {
 		return &exitError{
 			exitConfig,
-			fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, and run the command again", o.file, err),
+			fmt.Errorf("nothing was written, because the agent could not start with it beside %s: %w; correct that, "+
+				"and run the command again", o.file, err),
 		}
 	}
-	if err := host.Finish(j, time.Now(), func(path string) { _, _ = fmt.Fprintf(out, "Wrote %s.\n", path) }); err != nil {
+	if err := host.Finish(j, time.Now(),
+		func(path string) { _, _ = fmt.Fprintf(out, "Wrote %s.\n", path) }); err != nil {
 		return fmt.Errorf("%w; run the command again to finish the join", err)
 	}
 	_, _ = fmt.Fprintln(out, "The host has joined. Start the agent: systemctl restart compute-agent")
@@ -177,7 +190,8 @@ func (o *joinOptions) install(host enrolment.Host, out io.Writer) error {
 	for _, f := range []struct {
 		flag, path string
 		into       *[]byte
-	}{{"certificate", o.certificate, &j.Certificates}, {"ca-file", o.caFile, &j.CA}, {"placement-ca-file", o.placesCA, &j.PlacementCA}} {
+	}{{"certificate", o.certificate, &j.Certificates},
+		{"ca-file", o.caFile, &j.CA}, {"placement-ca-file", o.placesCA, &j.PlacementCA}} {
 		if f.path == "" {
 			continue
 		}

@@ -93,16 +93,19 @@ var onlineMigrations = map[string]onlineMigration{
 			"DELETE FROM projects WHERE external_id LIKE '0000%'", "DELETE FROM users WHERE external_id LIKE '0000%'",
 		},
 		rows: "SELECT a.consumer_id, a.used, c.uuid, c.generation, p.external_id, u.external_id FROM allocations a " +
-			"LEFT JOIN consumers c ON c.uuid = a.consumer_id LEFT JOIN projects p ON p.id = c.project_id LEFT JOIN users u ON u.id = c.user_id",
+			"LEFT JOIN consumers c ON c.uuid = a.consumer_id LEFT JOIN projects p ON p.id = c.project_id LEFT JOIN " +
+			"users u ON u.id = c.user_id",
 		done:    "SELECT COUNT(*) FROM consumers WHERE uuid <> '" + oldRow(oldRows) + "'",
 		resumes: true,
 	},
 	"API": {
-		args:  []string{"cells", "manage"},
-		fill:  fillMappings,
-		again: []string{"UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid <> '" + oldRow(oldRows) + "'"},
-		rows:  "SELECT instance_uuid, cell_id, project_id, queued_for_delete FROM instance_mappings",
-		done:  "SELECT COUNT(*) FROM instance_mappings WHERE queued_for_delete IS NOT NULL AND instance_uuid <> '" + oldRow(oldRows) + "'",
+		args: []string{"cells", "manage"},
+		fill: fillMappings,
+		again: []string{"UPDATE instance_mappings SET queued_for_delete = NULL WHERE instance_uuid <> '" +
+			oldRow(oldRows) + "'"},
+		rows: "SELECT instance_uuid, cell_id, project_id, queued_for_delete FROM instance_mappings",
+		done: "SELECT COUNT(*) FROM instance_mappings WHERE queued_for_delete IS NOT NULL AND instance_uuid <> '" +
+			oldRow(oldRows) + "'",
 	},
 }
 
@@ -114,14 +117,17 @@ func fillConsumers(t *testing.T, database string) {
 	check(t, err)
 	ask := func(method, path string, body any) {
 		t.Helper()
-		testproc.Send(t, &http.Client{Transport: direct}, method, "http://placement"+path, "placement 1.39", body).Good(t)
+		testproc.Send(t, &http.Client{Transport: direct},
+			method, "http://placement"+path, "placement 1.39", body).Good(t)
 	}
 	type m = map[string]any
 	ask("POST", "/resource_providers", m{"uuid": cn1, "name": "cn1"})
-	ask("PUT", "/resource_providers/"+cn1+"/inventories", m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 10 * oldRows}}})
+	ask("PUT", "/resource_providers/"+cn1+"/inventories",
+		m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 10 * oldRows}}})
 	consumers := m{}
 	for i := range oldRows + 1 {
-		consumers[oldRow(i)] = m{"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE", "allocations": m{cn1: m{"resources": m{"VCPU": i%7 + 1}}}}
+		consumers[oldRow(i)] = m{"consumer_generation": nil, "project_id": "p", "user_id": "u",
+			"consumer_type": "INSTANCE", "allocations": m{cn1: m{"resources": m{"VCPU": i%7 + 1}}}}
 	}
 	ask("POST", "/allocations", consumers)
 	check(t, direct.Close())
@@ -139,24 +145,29 @@ func fillMappings(t *testing.T, database string) {
 		}
 		answer := cellwire.StatesAnswer{States: []cellwire.ServerState{}}
 		for _, uuid := range asked.UUIDs {
-			answer.States = append(answer.States, cellwire.ServerState{UUID: uuid, VMState: cellwire.VMActive, Deleted: strings.HasSuffix(uuid, "7")})
+			answer.States = append(answer.States,
+				cellwire.ServerState{UUID: uuid, VMState: cellwire.VMActive, Deleted: strings.HasSuffix(uuid, "7")})
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
 	t.Cleanup(cell.Close)
-	out, code := runs(t, nil, "cells", "manage", "create", "--name", "cell1", "--url", cell.URL, "--config", emptyConfig(t), "--database", dbservers.WithPasswordFile(t, database))
+	out, code := runs(t, nil, "cells", "manage", "create", "--name", "cell1", "--url", cell.URL,
+		"--config", emptyConfig(t), "--database", dbservers.WithPasswordFile(t, database))
 	if code != 0 {
 		t.Fatalf("creating a cell: %d\n%s", code, out)
 	}
 	var id int64
 	db := dbservers.Open(t, database)
-	check(t, errors.Join(db.QueryRowContext(t.Context(), "SELECT id FROM cell_mappings WHERE name = 'cell1'").Scan(&id), db.Close()))
+	check(t, errors.Join(db.QueryRowContext(t.Context(), "SELECT id FROM cell_mappings WHERE name = 'cell1'").Scan(&id),
+		db.Close()))
 	var rows []string
 	for i := range oldRows + 1 {
 		rows = append(rows, fmt.Sprintf("('%s', %d, 'p', 'u', 0, 1)", oldRow(i), id))
 	}
-	dbservers.Execute(t, database, "INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, created_at) VALUES "+strings.Join(rows, ", "))
+	dbservers.Execute(t, database,
+		"INSERT INTO instance_mappings (instance_uuid, cell_id, project_id, user_id, queued_for_delete, "+
+			"created_at) VALUES "+strings.Join(rows, ", "))
 }
 
 func emptyConfig(t *testing.T) string {
@@ -215,7 +226,8 @@ func newKilledMigration(t *testing.T, m onlineMigration, plain string) *killedMi
 		database = k.proxy.DSN
 	}
 	m.fill(t, plain)
-	k.args = append(slices.Clone(m.args), "db", "online-data-migrations", "--config", emptyConfig(t), "--database", dbservers.WithPasswordFile(t, database))
+	k.args = append(slices.Clone(m.args), "db", "online-data-migrations", "--config", emptyConfig(t),
+		"--database", dbservers.WithPasswordFile(t, database))
 	k.makeOld(t)
 	k.completes(t, "at first", oldRows)
 	k.want = k.read(t)
@@ -273,7 +285,8 @@ func (k *killedMigration) alone(t *testing.T) {
 	case k.proxy == nil:
 		return
 	case strings.HasPrefix(k.plain, "postgres:"):
-		query = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+		query = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> " +
+			"pg_backend_pid() AND backend_type = 'client backend'"
 	}
 	testproc.Eventually(t, testproc.Patience, "no other session uses the database", func() error {
 		if n := k.count(t, query); n > 0 {
@@ -292,7 +305,8 @@ func (k *killedMigration) completes(t *testing.T, when string, left int) {
 	}
 	for _, n := range all {
 		out, code := runs(t, nil, k.args...)
-		if said := migratedRow.FindStringSubmatch(out); code != 0 || said == nil || said[1] != strconv.Itoa(n) || said[2] != strconv.Itoa(n) {
+		if said := migratedRow.FindStringSubmatch(out); code != 0 || said == nil ||
+			said[1] != strconv.Itoa(n) || said[2] != strconv.Itoa(n) {
 			t.Fatalf("%s: it ended with %d, and should find and migrate %d:\n%s", when, code, n, out)
 		}
 		if done := k.count(t, k.done); done != oldRows {
@@ -427,7 +441,8 @@ func (k *killedMigration) lost(t *testing.T) {
 			said := migratedRow.FindStringSubmatch(out)
 			switch {
 			case code == 0:
-				if said == nil || said[1] != strconv.Itoa(oldRows) || said[2] != strconv.Itoa(oldRows) || done != oldRows {
+				if said == nil || said[1] != strconv.Itoa(oldRows) ||
+					said[2] != strconv.Itoa(oldRows) || done != oldRows {
 					t.Errorf("%s: %d rows are migrated, and it says\n%s", when, done, out)
 				}
 			case k.resumes || code != exitMigrationFailed:

@@ -73,8 +73,10 @@ func reapOrphans(stderr io.Writer) (end func()) {
 		return func() {}
 	}
 	if err := processes.CheckReaping(); err != nil {
-		_, _ = fmt.Fprintf(stderr, "compute-agent: as the first process of a container, it cannot reap orphaned processes, which libvirt waits for; "+
-			"start the container with an init (docker run --init): %v\n", err)
+		_, _ = fmt.Fprintf(stderr,
+			"compute-agent: as the first process of a container, it cannot reap orphaned processes, which libvirt "+
+				"waits for; "+
+				"start the container with an init (docker run --init): %v\n", err)
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -137,7 +139,8 @@ func exitCode(err error) int {
 		return code.code
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
-	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused), errors.Is(err, enrolment.ErrJoined), errors.As(err, &undo),
+	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused),
+		errors.Is(err, enrolment.ErrJoined), errors.As(err, &undo),
 		errors.As(err, &refused):
 		return exitProtect
 	case errors.Is(err, celldb.ErrName), errors.Is(err, celldb.ErrSchema), errors.Is(err, apidb.ErrSchema),
@@ -173,7 +176,8 @@ func newRoot() *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &exitError{exitUsage, suggestFlag(cmd, err)} })
+	root.SetFlagErrorFunc(
+		func(cmd *cobra.Command, err error) error { return &exitError{exitUsage, suggestFlag(cmd, err)} })
 	root.AddCommand(
 		newRun(),
 		newStandalone(),

@@ -48,7 +48,8 @@ func writeManual(dir string) error {
 			f.DefValue = f.NoOptDefVal // the generator shows the default in place of the value that can be left out
 		}
 	}
-	header := doc.GenManHeader{Section: "1", Date: &date, Source: "compute-agent " + version.Number(), Manual: "compute-agent"}
+	header := doc.GenManHeader{Section: "1", Date: &date,
+		Source: "compute-agent " + version.Number(), Manual: "compute-agent"}
 	if err := doc.GenManTree(root, &header, dir); err != nil {
 		return err
 	}

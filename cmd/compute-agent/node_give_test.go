@@ -30,7 +30,8 @@ func (s *site) drivers(tables ...string) {
 		if broken {
 			more += "\nnot_ready = \"it waits\""
 		}
-		head += fmt.Sprintf("[drivers.%[1]s]\npath = %[2]q\n[drivers.%[1]s.config]\n%[3]s\n", name, filepath.Join(s.dir, "compute-driver-fake"), more)
+		head += fmt.Sprintf("[drivers.%[1]s]\npath = %[2]q\n[drivers.%[1]s.config]\n%[3]s\n",
+			name, filepath.Join(s.dir, "compute-driver-fake"), more)
 	}
 	check(s.t, os.WriteFile(path, []byte(head), 0o600))
 }
@@ -106,10 +107,13 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 	_, stop := s.drive()
 	stop()
 	for name, tables := range map[string][]string{
-		"both answer":                 {"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""), "zeta", node("cn1", contestedNode, 16, "") + "," + node("b1", bNode, 3, "")},
-		"the uuid in capitals":        {"alpha", node("cn1", strings.ToUpper(contestedNode), 1, ""), "zeta", node("cn1", contestedNode, 16, "")},
+		"both answer": {"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""),
+			"zeta", node("cn1", contestedNode, 16, "") + "," + node("b1", bNode, 3, "")},
+		"the uuid in capitals": {"alpha", node("cn1", strings.ToUpper(contestedNode), 1, ""),
+			"zeta", node("cn1", contestedNode, 16, "")},
 		"the name, with another uuid": {"alpha", node("CN1", bNode, 1, ""), "zeta", node("cn1", contestedNode, 16, "")},
-		"the owner does not answer":   {"alpha", node("cn1", contestedNode, 1, ""), "!zeta", node("cn1", contestedNode, 16, "")},
+		"the owner does not answer": {"alpha", node("cn1", contestedNode, 1, ""),
+			"!zeta", node("cn1", contestedNode, 16, "")},
 		"the owner is not configured": {"alpha", node("cn1", contestedNode, 1, "")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +122,8 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 			client, stop := s.drive()
 			defer stop()
 			testproc.Equal(t, s.total(contestedNode, "VCPU"), 16, "the node has %d VCPU, and its owner reports 16")
-			if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "belongs to driver zeta") || !strings.Contains(texts[0], "driver alpha names it") {
+			if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "belongs to driver zeta") ||
+				!strings.Contains(texts[0], "driver alpha names it") {
 				t.Errorf("conditions: %q", texts)
 			}
 			s.says(exitDone, []string{"node", "list"}, "zeta", "what driver alpha reports for it is not written")
@@ -138,14 +143,16 @@ func TestNodeOfTwoDriversStaysItsOwners(t *testing.T) {
 func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
-	tables := []string{"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""), "zeta", node("cn1", contestedNode, 16, "")}
+	tables := []string{"alpha", node("cn1", contestedNode, 1, "") + "," + node("a1", aNode, 2, ""),
+		"zeta", node("cn1", contestedNode, 16, "")}
 	s.drivers(tables...)
 	s.says(exitConfig, []string{"config", "check"}, "is named by the drivers alpha and zeta")
 	s.says(exitProtect, []string{"plan", "--reshape"}, "is named by the drivers alpha and zeta")
 	for range 2 {
 		client, stop := s.drive()
 		s.hasNames("a1")
-		if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "is named by the drivers alpha and zeta") {
+		if texts := s.claimed(client); len(texts) != 1 ||
+			!strings.Contains(texts[0], "is named by the drivers alpha and zeta") {
 			t.Errorf("conditions: %q", texts)
 		}
 		stop()
@@ -155,15 +162,19 @@ func TestFirstStartWithTwoDriversOfOneNode(t *testing.T) {
 	s.says(exitUsage, []string{"node", "give", "cn1"}, "--to DRIVER")
 	s.says(exitUsage, []string{"node", "give", "cn1", "--to", "zeta"}, "can be assigned to driver zeta", "give --yes")
 	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "omega", "--yes"}, "no driver \"omega\" is enabled")
-	s.says(exitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"}, "driver zeta does not report this node")
-	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "now belongs to driver zeta", "it belonged to no driver")
-	s.eventually("the owner's inventory", func() bool { return len(s.names()) == 2 && s.total(contestedNode, "VCPU") == 16 })
+	s.says(exitProtect, []string{"node", "give", "a1", "--to", "zeta", "--yes"},
+		"driver zeta does not report this node")
+	s.says(exitDone, []string{"node", "give", "cn1", "--to", "zeta", "--yes"},
+		"now belongs to driver zeta", "it belonged to no driver")
+	s.eventually("the owner's inventory",
+		func() bool { return len(s.names()) == 2 && s.total(contestedNode, "VCPU") == 16 })
 	s.eventually("the newcomer is held", func() bool { return len(s.claimed(client)) == 1 })
 	s.says(exitProtect, []string{"node", "give", "cn1", "--to", "zeta", "--yes"}, "already belongs to driver zeta")
 	stop()
 	client, stop = s.drive()
 	defer stop()
-	if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "belongs to driver zeta") || s.total(contestedNode, "VCPU") != 16 {
+	if texts := s.claimed(client); len(texts) != 1 || !strings.Contains(texts[0], "belongs to driver zeta") ||
+		s.total(contestedNode, "VCPU") != 16 {
 		t.Errorf("after a restart: %q, %d VCPU", texts, s.total(contestedNode, "VCPU"))
 	}
 }
@@ -179,19 +190,26 @@ func TestGiveNode(t *testing.T) {
 			s.drivers(old...)
 			_, stop := s.drive()
 			stop()
-			s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+contestedNode+`": {"resources": {"VCPU": 2, "CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+			s.request("PUT", "/allocations/"+alice,
+				`{"allocations": {"`+contestedNode+
+					`": {"resources": {"VCPU": 2, "CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", `+
+					`"consumer_generation": null}`, nil)
 			s.drivers("renamed", node("cn1", contestedNode, 8, ""))
 			if running {
 				_, stop := s.drive()
 				defer stop()
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "now belongs to driver renamed", "belonged to driver old")
+				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"},
+					"now belongs to driver renamed", "belonged to driver old")
 			} else {
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"}, "belongs to driver old and can be assigned to driver renamed")
-				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"}, "from the next start of the agent")
+				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--dry-run"},
+					"belongs to driver old and can be assigned to driver renamed")
+				s.says(exitDone, []string{"node", "give", "cn1", "--to", "renamed", "--yes"},
+					"from the next start of the agent")
 				_, stop := s.drive()
 				defer stop()
 			}
-			s.eventually("the new driver's inventory", func() bool { return s.total(contestedNode, "VCPU") == 8 && s.total(contestedNode, "PCPU") == 0 })
+			s.eventually("the new driver's inventory",
+				func() bool { return s.total(contestedNode, "VCPU") == 8 && s.total(contestedNode, "PCPU") == 0 })
 			if got := s.total(contestedNode, "CUSTOM_GPU"); got != 1 {
 				t.Errorf("of CUSTOM_GPU, which a guest has one of, there are %d", got)
 			}
@@ -199,7 +217,8 @@ func TestGiveNode(t *testing.T) {
 				_, stdout, _ := s.run("node", "list")
 				return strings.Contains(stdout, "renamed") && strings.Contains(stdout, "reporting")
 			})
-			s.request("PUT", "/allocations/"+alice, `{"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": 1}`, nil)
+			s.request("PUT", "/allocations/"+alice,
+				`{"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": 1}`, nil)
 		})
 	}
 }
@@ -216,5 +235,6 @@ func TestRemovedNodeIsTheNewcomers(t *testing.T) {
 	_, stop = s.drive()
 	defer stop()
 	s.says(exitDone, []string{"node", "remove", "cn1", "--yes"}, "Removed node")
-	s.eventually("the new driver's node", func() bool { return len(s.names()) == 1 && s.total(contestedNode, "VCPU") == 8 })
+	s.eventually("the new driver's node",
+		func() bool { return len(s.names()) == 1 && s.total(contestedNode, "VCPU") == 8 })
 }

@@ -48,7 +48,8 @@ func (s *site) host(name, nodes string) {
 
 // own is the host's own node, with a child, as a driver names it that gives no uuid.
 func own(name string) string {
-	return `{name = "` + name + `", inventories = {VCPU = {total = 8}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 4}}}]}`
+	return `{name = "` + name +
+		`", inventories = {VCPU = {total = 8}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 4}}}]}`
 }
 
 func (s *site) state(file string) string { return filepath.Join(s.dir, "state", file) }
@@ -123,7 +124,8 @@ func (s *site) holds(parts ...string) {
 	before := s.writes
 	s.mu.Unlock()
 	stop := s.agentUntil("a node that is held", func(view health.Status) bool {
-		return len(view.Drivers) > 0 && slices.ContainsFunc(view.Drivers[0].Report.Nodes, func(n resourcetracker.NodeStatus) bool { return n.Held })
+		return len(view.Drivers) > 0 && slices.ContainsFunc(view.Drivers[0].Report.Nodes,
+			func(n resourcetracker.NodeStatus) bool { return n.Held })
 	})
 	s.says(exitFailed, []string{"status"}, append(parts, "degraded, held")...)
 	stop()
@@ -147,7 +149,8 @@ func TestReinstalledHost(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	s.agent()()
 	was := s.identity()
-	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+was+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+was+
+		`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.wipe()
 	s.holds("cn1", was, "compute-agent adopt --node cn1 --uuid "+was)
 	fresh := s.identity()
@@ -155,8 +158,10 @@ func TestReinstalledHost(t *testing.T) {
 	s.says(exitUsage, []string{"adopt"}, "give --uuid UUID, --rename, --as-new or --give-back")
 	s.says(exitUsage, []string{"adopt", "--uuid", "cn1"}, "is not a uuid")
 	s.says(exitUsage, []string{"adopt", "--uuid", was}, "standard input is not a terminal")
-	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode, "adopt --node cn1 --uuid "+was)
-	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0", "CUSTOM_GPU 4", "Steps:", "it was "+fresh)
+	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--dry-run"}, "has no resource provider "+secondNode,
+		"adopt --node cn1 --uuid "+was)
+	s.says(exitDone, []string{"adopt", "--uuid", was, "--dry-run"}, "cn1_gpu0",
+		"CUSTOM_GPU 4", "Steps:", "it was "+fresh)
 	if s.identity() != fresh {
 		t.Error("the dry run wrote")
 	}
@@ -198,7 +203,8 @@ func TestRenamedHost(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	s.agent()()
 	root := s.identity()
-	s.request(http.MethodPost, "/resource_providers", `{"name": "cn1:NIC agent", "uuid": "`+secondNode+`", "parent_provider_uuid": "`+root+`"}`, nil)
+	s.request(http.MethodPost, "/resource_providers",
+		`{"name": "cn1:NIC agent", "uuid": "`+secondNode+`", "parent_provider_uuid": "`+root+`"}`, nil)
 	s.host("cn9", own("cn9"))
 	s.refusesToStart("host cn1", "is named cn9 now", "adopt --rename")
 	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "another name than this node", "--rename")
@@ -207,15 +213,19 @@ func TestRenamedHost(t *testing.T) {
 
 	// Names are taken in all of Placement, also by those that differ in spaces at the end, and this
 	// is found out before anything is renamed.
-	s.request(http.MethodPost, "/resource_providers", `{"name": "cn9_gpu0 ", "uuid": "aaaaaaaa-0000-4000-8000-000000000009"}`, nil)
-	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, "cannot be renamed", "aaaaaaaa-0000-4000-8000-000000000009 has the name cn9_gpu0")
+	s.request(http.MethodPost, "/resource_providers",
+		`{"name": "cn9_gpu0 ", "uuid": "aaaaaaaa-0000-4000-8000-000000000009"}`, nil)
+	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, "cannot be renamed",
+		"aaaaaaaa-0000-4000-8000-000000000009 has the name cn9_gpu0")
 	s.request(http.MethodDelete, "/resource_providers/aaaaaaaa-0000-4000-8000-000000000009", "", nil)
-	s.says(exitProtect, []string{"adopt", "--rename", "--node", "cn1_b", "--yes"}, "begins with the old one and an underscore")
+	s.says(exitProtect, []string{"adopt", "--rename", "--node", "cn1_b", "--yes"},
+		"begins with the old one and an underscore")
 	s.hasNames("cn1", "cn1:NIC agent", "cn1_gpu0")
 
 	// A crash after the first provider.
 	check(t, os.WriteFile(s.state("identity.json"), []byte(strings.Replace(read(t, s.state("identity.json")), `"nodes"`,
-		`"renaming": {"root": "`+root+`", "from": "cn1", "to": "cn9", "begun": "2026-01-02T03:04:05Z"}, "nodes"`, 1)), 0o600))
+		`"renaming": {"root": "`+root+`", "from": "cn1", "to": "cn9", "begun": "2026-01-02T03:04:05Z"}, "nodes"`, 1)),
+		0o600))
 	s.request(http.MethodPut, "/resource_providers/"+root, `{"name": "cn9"}`, nil)
 	s.refusesToStart("is not finished", "adopt --rename --node cn9 --uuid "+root)
 	s.says(exitDone, []string{"adopt", "--rename", "--yes"}, "Done:", "rename resource provider cn1_gpu0")
@@ -301,16 +311,21 @@ func TestAdoptRefuses(t *testing.T) {
 	s.says(exitProtect, []string{"adopt", "--uuid", root, "--yes"}, "the agent runs", "stop it first")
 	stop()
 	s.request(http.MethodPost, "/resource_providers", `{"name": "nfs", "uuid": "`+secondNode+`"}`, nil)
-	s.request(http.MethodPut, "/resource_providers/"+secondNode+"/traits", `{"traits": ["MISC_SHARES_VIA_AGGREGATE"], "resource_provider_generation": 0}`, nil)
+	s.request(http.MethodPut, "/resource_providers/"+
+		secondNode+"/traits", `{"traits": ["MISC_SHARES_VIA_AGGREGATE"], "resource_provider_generation": 0}`, nil)
 	s.says(exitProtect, []string{"adopt", "--uuid", secondNode, "--node", "nfs", "--yes"}, "is a sharing provider")
 	var list struct {
 		Providers []struct{ UUID, Name string } `json:"resource_providers"`
 	}
 	s.request(http.MethodGet, "/resource_providers?name=cn1_gpu0", "", &list)
-	s.says(exitProtect, []string{"adopt", "--uuid", list.Providers[0].UUID, "--node", "cn1_gpu0", "--yes"}, "is a child of "+root)
-	s.request(http.MethodPost, "/resource_providers", `{"name": "cn7", "uuid": "aaaaaaaa-0000-4000-8000-000000000007"}`, nil)
-	s.says(exitProtect, []string{"adopt", "--uuid", "aaaaaaaa-0000-4000-8000-000000000007", "--node", "cn7", "--yes"}, "two resource providers claim to be this host")
-	s.says(exitProtect, []string{"adopt", "--uuid", root, "--node", "cn7", "--rename", "--yes"}, "two resource providers claim to be this host")
+	s.says(exitProtect, []string{"adopt", "--uuid", list.Providers[0].UUID, "--node", "cn1_gpu0", "--yes"},
+		"is a child of "+root)
+	s.request(http.MethodPost, "/resource_providers",
+		`{"name": "cn7", "uuid": "aaaaaaaa-0000-4000-8000-000000000007"}`, nil)
+	s.says(exitProtect, []string{"adopt", "--uuid", "aaaaaaaa-0000-4000-8000-000000000007", "--node", "cn7", "--yes"},
+		"two resource providers claim to be this host")
+	s.says(exitProtect, []string{"adopt", "--uuid", root, "--node", "cn7", "--rename", "--yes"},
+		"two resource providers claim to be this host")
 	testproc.Equal(t, s.identity(), root, "compute_id is %s")
 }
 
@@ -336,7 +351,8 @@ func TestDisableAndEnable(t *testing.T) {
 	if slices.Contains(s.traits(root), traitDisabled) {
 		t.Errorf("traits: %v", s.traits(root))
 	}
-	s.says(exitDone, []string{"disable", "--node", "cn1", "--reason", "fan is broken", "-o", "json"}, `"in_placement": true`, "fan is broken")
+	s.says(exitDone, []string{"disable", "--node", "cn1", "--reason", "fan is broken", "-o", "json"},
+		`"in_placement": true`, "fan is broken")
 	stop()
 	s.agent()()
 	if !slices.Contains(s.traits(root), traitDisabled) {
@@ -353,7 +369,8 @@ func TestDisableAndEnable(t *testing.T) {
 		Traits     []string
 	}
 	s.request(http.MethodGet, "/resource_providers/"+root+"/traits", "", &now)
-	body, err := json.Marshal(map[string]any{"traits": append(now.Traits, traitDisabled), "resource_provider_generation": now.Generation})
+	body, err := json.Marshal(map[string]any{"traits": append(now.Traits, traitDisabled),
+		"resource_provider_generation": now.Generation})
 	check(t, err)
 	s.request(http.MethodPut, "/resource_providers/"+root+"/traits", string(body), nil)
 	stop()
@@ -383,7 +400,10 @@ func TestNodesThatWentAway(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	two := func() string {
-		return own("cn1") + `, {name = "cn2", uuid = "` + secondNode + `", inventories = {VCPU = {total = 4}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = {total = 2}}}]}`
+		return own("cn1") + `, {name = "cn2", uuid = "` +
+			secondNode +
+			`", inventories = {VCPU = {total = 4}}, children = [{name = "gpu0", inventories = {CUSTOM_GPU = ` +
+			`{total = 2}}}]}`
 	}
 	s.host("cn1", two())
 	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
@@ -394,9 +414,11 @@ func TestNodesThatWentAway(t *testing.T) {
 	s.says(exitDone, []string{"node", "list"}, "orphaned", "reporting")
 	s.says(exitProtect, []string{"node", "remove", "cn1", "--yes"}, "driver fake reports this node")
 	s.says(exitFailed, []string{"node", "remove", "cn7", "--yes"}, "never reported a node")
-	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+secondNode+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+secondNode+
+		`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.request(http.MethodPost, "/resource_providers", `{"name": "nic", "parent_provider_uuid": "`+secondNode+`"}`, nil)
-	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic", "was not created by this agent", "nothing was written")
+	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "consumer "+alice, "it holds 2 VCPU", "nic",
+		"was not created by this agent", "nothing was written")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0", "nic")
 
 	s.request(http.MethodDelete, "/allocations/"+alice, "", nil)
@@ -405,7 +427,8 @@ func TestNodesThatWentAway(t *testing.T) {
 	}
 	s.request(http.MethodGet, "/resource_providers?name=nic", "", &list)
 	s.request(http.MethodDelete, "/resource_providers/"+list.Providers[0].UUID, "", nil)
-	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "can be removed", "1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
+	s.says(exitDone, []string{"node", "remove", strings.ToUpper(secondNode), "--dry-run"}, "can be removed",
+		"1. delete resource provider cn2_gpu0", "2. delete resource provider cn2")
 	s.hasNames("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
 	s.hasNames("cn1", "cn1_gpu0")
@@ -421,7 +444,8 @@ func TestNodesThatWentAway(t *testing.T) {
 	s.hasNames("cn1", "cn1_gpu0")
 	var nodes control.Nodes
 	check(t, json.Unmarshal([]byte(s.says(exitDone, []string{"node", "list", "-o", "json"})), &nodes))
-	if len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "cn1" || nodes.Nodes[0].Since.IsZero() || !nodes.Nodes[0].Created {
+	if len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "cn1" ||
+		nodes.Nodes[0].Since.IsZero() || !nodes.Nodes[0].Created {
 		t.Errorf("%+v", nodes)
 	}
 }
@@ -455,9 +479,12 @@ func TestANodeThatMovedToAnotherHost(t *testing.T) {
 	remove := func(args ...string) []string { return append([]string{"node", "remove", "cn2"}, args...) }
 	s.says(exitDone, remove("--dry-run"), "can be removed", "No cell says whether another host reports the node now.")
 
-	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).Or(t)
+	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).
+		Or(t)
 	defer func() { check(t, store.Close()) }()
-	served := httptest.NewServer(testproc.Try(cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})).Or(t))
+	served := httptest.NewServer(
+		testproc.Try(cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.NoAuth(), Logger: zerolog.Nop()})).
+			Or(t))
 	defer served.Close()
 	path := filepath.Join(s.dir, "agent.toml")
 	content := testproc.Try(os.ReadFile(path)).Or(t)
@@ -483,16 +510,21 @@ func TestANodeThatTheCertificateDoesNotName(t *testing.T) {
 	s.reports("cn1", "cn1_gpu0", "cn2")
 	s.host("cn1", own("cn1"))
 
-	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).Or(t)
+	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(t.TempDir(), "cell.db"), "cell1", celldb.Options{})).
+		Or(t)
 	defer func() { check(t, store.Close()) }()
-	service := testproc.Try(cell.New(cell.Config{Name: "cell1", Store: store, Auth: cell.MutualTLS([]string{"api"}), Logger: zerolog.Nop()})).Or(t)
+	service := testproc.Try(
+		cell.New(cell.Config{Name: "cell1", Store: store,
+			Auth: cell.MutualTLS([]string{"api"}), Logger: zerolog.Nop()})).Or(t)
 	now := time.Now()
 	id := pki.Identity{Kind: pki.Host, Name: "cn1", Names: []string{"cn1"}, Nodes: []string{alice}, Cell: "cell1"}
 	shown := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "cn1"}, DNSNames: id.Names, URIs: id.URIs(), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+		Subject: pkix.Name{CommonName: "cn1"}, DNSNames: id.Names, URIs: id.URIs(), NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(24 * time.Hour),
 	}
 	served := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown}, VerifiedChains: [][]*x509.Certificate{{shown}}}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{shown},
+			VerifiedChains: [][]*x509.Certificate{{shown}}}
 		service.ServeHTTP(w, r)
 	}))
 	defer served.Close()
@@ -500,7 +532,8 @@ func TestANodeThatTheCertificateDoesNotName(t *testing.T) {
 	content := testproc.Try(os.ReadFile(path)).Or(t)
 	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+served.URL+"\"\n"...), 0o600))
 	remove := []string{"node", "remove", "cn2"}
-	s.says(exitDone, append(remove, "--dry-run"), "can forget node cn2", "its certificate is for other nodes; nothing is deleted")
+	s.says(exitDone, append(remove, "--dry-run"),
+		"can forget node cn2", "its certificate is for other nodes; nothing is deleted")
 
 	s.forgets("the certificate of this host is for other nodes", "nothing is deleted")
 }
@@ -518,7 +551,8 @@ func TestNoNodeIsRemovedWithoutTheCell(t *testing.T) {
 	path := filepath.Join(s.dir, "agent.toml")
 	content := testproc.Try(os.ReadFile(path)).Or(t)
 	check(t, os.WriteFile(path, append(content, "\n[cell_client]\nurl = \""+gone.URL+"\"\n"...), 0o600))
-	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "was not removed", "the cell cannot be asked whether another host reports it")
+	s.says(exitProtect, []string{"node", "remove", "cn2", "--yes"}, "was not removed",
+		"the cell cannot be asked whether another host reports it")
 	s.hasNames("cn1", "cn1_gpu0", "cn2")
 }
 
@@ -529,6 +563,8 @@ func TestAnInvalidFileDoesNotHideTheAgent(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	defer s.agent()()
 	testproc.Check(t, os.WriteFile(filepath.Join(s.dir, "agent.toml"), []byte("[agnt]\n"), 0o600))
-	s.says(exitConfig, []string{"tree", "--runtime-dir", t.TempDir()}, "there is no such section") // no agent answers there
-	s.says(exitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")}, "the configuration is invalid", "reporting 1 node")
+	// no agent answers there
+	s.says(exitConfig, []string{"tree", "--runtime-dir", t.TempDir()}, "there is no such section")
+	s.says(exitDone, []string{"status", "--runtime-dir", filepath.Join(s.dir, "run")},
+		"the configuration is invalid", "reporting 1 node")
 }

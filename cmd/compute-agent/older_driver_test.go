@@ -20,7 +20,9 @@ func (s *site) release(layout string) {
 	s.configure("flat", "")
 	path := filepath.Join(s.dir, "agent.toml")
 	head, _, _ := strings.Cut(read(s.t, path), "[drivers")
-	check(s.t, os.WriteFile(path, []byte(head+fmt.Sprintf("[drivers.fake.config]\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 16}}}]\n", layout, cn1)), 0o600))
+	check(s.t, os.WriteFile(path,
+		[]byte(head+fmt.Sprintf(
+			"[drivers.fake.config]\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 16}}}]\n", layout, cn1)), 0o600))
 }
 
 // vgpus is how many there are on all providers of Placement together.
@@ -42,12 +44,14 @@ func (s *site) vgpus() int64 {
 // Nothing is in the way of taking the reshape back.
 func TestOlderDriverAfterAReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, older := range map[string]string{"a lower layout version": "shape_version = 1", "no layout version": `shape = "flat"`} {
+	for name, older := range map[string]string{"a lower layout version": "shape_version = 1",
+		"no layout version": `shape = "flat"`} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.release(older)
 			s.agent()()
-			s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+cn1+`": {"resources": {"VGPU": 3}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+			s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+cn1+
+				`": {"resources": {"VGPU": 3}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 			s.release("layout_version = 2")
 			s.agent()()
 			if _, there := s.find("cn1_gpu_0"); !there || s.vgpus() != 16 {
@@ -58,7 +62,8 @@ func TestOlderDriverAfterAReshape(t *testing.T) {
 			s.release(older)
 			client, stop := s.drive()
 			view := testproc.Try(client.Status(t.Context())).Or(t)
-			if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder || !strings.Contains(view.Conditions[0].Text, "has layout version 2, but this driver") {
+			if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder ||
+				!strings.Contains(view.Conditions[0].Text, "has layout version 2, but this driver") {
 				t.Errorf("conditions: %+v", view.Conditions)
 			}
 			s.says(exitFailed, []string{"status"}, "driver-older-than-tree", "compute-agent reshape undo 1")
@@ -85,7 +90,8 @@ func TestOlderDriverThatNeverHadVersions(t *testing.T) {
 	s := newSite(t)
 	s.release(`layout = "flat"`)
 	s.agent()()
-	s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+cn1+`": {"resources": {"VGPU": 3}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+	s.request("PUT", "/allocations/"+alice, `{"allocations": {"`+cn1+
+		`": {"resources": {"VGPU": 3}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	s.release(`layout = "vgpu-children"`)
 	s.agent()()
 	before := s.counted()
@@ -94,7 +100,8 @@ func TestOlderDriverThatNeverHadVersions(t *testing.T) {
 	client, stop := s.drive()
 	defer stop()
 	view := testproc.Try(client.Status(t.Context())).Or(t)
-	if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder || !strings.Contains(view.Conditions[0].Text, "VGPU on cn1, which was moved to") {
+	if len(view.Conditions) == 0 || view.Conditions[0].Code != health.DriverOlder ||
+		!strings.Contains(view.Conditions[0].Text, "VGPU on cn1, which was moved to") {
 		t.Errorf("conditions: %+v", view.Conditions)
 	}
 	if s.vgpus() != 16 || s.counted() != before {

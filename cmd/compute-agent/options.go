@@ -46,7 +46,8 @@ type installation struct{ file, stateDir string }
 
 var (
 	installedPlacement = installation{config.DefaultFile, "/var/lib/compute-agent-placement"}
-	installedAPI       = installation{filepath.Join(filepath.Dir(config.DefaultFile), "compute-api.toml"), "/var/lib/compute-agent-cells-api"}
+	installedAPI       = installation{filepath.Join(filepath.Dir(config.DefaultFile), "compute-api.toml"),
+		"/var/lib/compute-agent-cells-api"}
 )
 
 // usable reports whether the service is installed, and this process runs as root or as its user.
@@ -95,7 +96,8 @@ func (o *options) load() (*config.Config, error) {
 
 // asInstalled is whether the command uses what the unit of its service does.
 func (o *options) asInstalled() bool {
-	return o.service != nil && o.file == "" && o.stateDir == "" && os.Getenv("COMPUTE_AGENT_AGENT_STATE_DIR") == "" && o.service.usable()
+	return o.service != nil && o.file == "" && o.stateDir == "" &&
+		os.Getenv("COMPUTE_AGENT_AGENT_STATE_DIR") == "" && o.service.usable()
 }
 
 func (o *options) loadFrom(from config.Options) (*config.Config, error) {
@@ -154,9 +156,11 @@ func hostOf(cmd *cobra.Command, cfg *config.Config) commands.Host {
 func (o *options) overrides() ([]config.Override, error) {
 	overrides := slices.Clone(o.extra)
 	if o.asInstalled() {
-		overrides = append(overrides, config.Override{Key: "agent.state_dir", Value: o.service.stateDir, Flag: "--state-dir of the unit"})
+		overrides = append(overrides,
+			config.Override{Key: "agent.state_dir", Value: o.service.stateDir, Flag: "--state-dir of the unit"})
 	}
-	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir}, {"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
+	for _, f := range []struct{ flag, key, value string }{{"--state-dir", "agent.state_dir", o.stateDir},
+		{"--runtime-dir", "agent.runtime_dir", o.runtimeDir}} {
 		if f.value == "" {
 			continue
 		}

@@ -79,7 +79,8 @@ func (o *options) addOutputFlag(cmd *cobra.Command) {
 // cobra keeps completions of flags for as long as the process runs.
 func completeOutput(root *cobra.Command) {
 	formats := cobra.FixedCompletions([]cobra.Completion{
-		cobra.CompletionWithDesc(string(outputTable), "for people"), cobra.CompletionWithDesc(string(outputJSON), "for programs"),
+		cobra.CompletionWithDesc(string(outputTable), "for people"),
+		cobra.CompletionWithDesc(string(outputJSON), "for programs"),
 		cobra.CompletionWithDesc(string(outputYAML), "the same document as JSON"),
 	}, cobra.ShellCompDirectiveNoFileComp)
 	for _, c := range allCommands(root) {

@@ -25,7 +25,8 @@ import (
 )
 
 func newPlacement() *cobra.Command {
-	return group("placement", "Serve the OpenStack Placement API", newPlacementServe(), newPlacementDB(), newPlacementAdopt(), newPlacementExplain(), newPlacementMigrate())
+	return group("placement", "Serve the OpenStack Placement API", newPlacementServe(), newPlacementDB(),
+		newPlacementAdopt(), newPlacementExplain(), newPlacementMigrate())
 }
 
 // placementFlags are the flags of a Placement service.
@@ -39,11 +40,13 @@ func newPlacementServe() *cobra.Command {
 	var metricsListen, database string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the Placement API from a database", Args: cobra.NoArgs,
-		Long: "Serve the Placement API. The state is in placement.db below the state directory, or in the given database.\n" +
+		Long: "Serve the Placement API. The state is in placement.db below the state directory, or in the given " +
+			"database.\n" +
 			"Under systemd, the socket named \"placement\" of a socket unit is used instead of --listen.",
 		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
 			if metricsListen != "" {
-				opts.extra = append(opts.extra, config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
+				opts.extra = append(opts.extra,
+					config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
 			}
 			opts.setDatabase(database)
 			cfg, err := opts.load()
@@ -54,15 +57,19 @@ func newPlacementServe() *cobra.Command {
 		}),
 	}
 	opts.addConfigFlags(cmd)
-	cmd.Flags().StringVar(&metricsListen, "metrics-listen", "", "additional `ADDRESS` for metrics, :PORT for loopback (placement_metrics.listen)")
+	cmd.Flags().StringVar(&metricsListen, "metrics-listen",
+		"", "additional `ADDRESS` for metrics, :PORT for loopback (placement_metrics.listen)")
 	cmd.Flags().StringVar(&flags.listen, "listen", "127.0.0.1:8778", "`ADDRESS` to listen on")
 	addDatabaseFlag(cmd, &database)
-	cmd.Flags().StringVar(&flags.auth, "auth", "noauth", "`METHOD` of authentication: noauth (loopback only), token or keystone ([keystone] in the configuration)")
+	cmd.Flags().StringVar(&flags.auth, "auth", "noauth",
+		"`METHOD` of authentication: noauth (loopback only), token or keystone ([keystone] in the configuration)")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`FILE` of the tokens, for --auth token")
 	return cmd
 }
 
-func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlags, sockets passedSockets, log zerolog.Logger) error {
+func servePlacement(
+	ctx context.Context, cfg *config.Config, flags placementFlags, sockets passedSockets, log zerolog.Logger,
+) error {
 	limitMemory(serviceMemory, log)
 	notify := notifier(log)
 	listener, passed, err := placementListener(ctx, sockets, flags.listen, log)
@@ -97,7 +104,8 @@ func servePlacement(ctx context.Context, cfg *config.Config, flags placementFlag
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	log.Info().Str("address", listener.Addr().String()).Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement is serving.")
+	log.Info().Str("address", listener.Addr().String()).
+		Str("auth", flags.auth).Str("version", version.Number()).Msg("Placement is serving.")
 	service := served{
 		what: "Placement", plain: cfg.PlacementTLS.CertFile == "", tls: "[placement_tls]",
 		watched: watchPlacement(cfg, server), serve: besideDenyList(made.Denied, server.Serve),
@@ -141,18 +149,22 @@ func withSockets(run func(*cobra.Command, passedSockets) error) func(*cobra.Comm
 }
 
 // placementListener returns the socket that systemd passed, or opens one.
-func placementListener(ctx context.Context, sockets passedSockets, address string, log zerolog.Logger) (l net.Listener, passed bool, err error) {
+func placementListener(
+	ctx context.Context, sockets passedSockets, address string, log zerolog.Logger,
+) (l net.Listener, passed bool, err error) {
 	ours := sockets[systemd.PlacementSocket]
 	delete(sockets, systemd.PlacementSocket)
 	for name, others := range sockets {
 		log.Warn().Str("socket", name).Str("address", others[0].Addr().String()).
-			Msg("systemd passed a socket that is not used. A socket for Placement needs FileDescriptorName=" + systemd.PlacementSocket + " in its unit.")
+			Msg("systemd passed a socket that is not used. A socket for Placement needs FileDescriptorName=" +
+				systemd.PlacementSocket + " in its unit.")
 		systemd.CloseAll(others)
 	}
 	if len(ours) > 0 {
 		if len(ours) > 1 {
 			log.Warn().Str("address", ours[0].Addr().String()).Int("sockets", len(ours)).
-				Msg("systemd passed several sockets; Placement serves only on the first. Keep one ListenStream= in the unit.")
+				Msg("systemd passed several sockets; Placement serves only on the first. Keep one ListenStream= " +
+					"in the unit.")
 		}
 		systemd.CloseAll(ours[1:])
 		return ours[0], true, nil
@@ -162,14 +174,20 @@ func placementListener(ctx context.Context, sockets passedSockets, address strin
 		_, err = net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	}
 	if err != nil {
-		return nil, false, &exitError{exitUsage, fmt.Errorf("cannot serve Placement on %s: %w; --listen takes HOST:PORT, such as 127.0.0.1:8778", address, err)}
+		return nil, false,
+			&exitError{exitUsage,
+				fmt.Errorf("cannot serve Placement on %s: %w; --listen takes HOST:PORT, such as 127.0.0.1:8778",
+					address, err)}
 	}
 	l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, false, fmt.Errorf("cannot serve Placement on %s: %w; is another Placement running there? Choose another address with --listen", address, err)
+		return nil, false,
+			fmt.Errorf("cannot serve Placement on %s: %w; is another Placement running there? Choose another "+
+				"address with --listen", address, err)
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("cannot serve Placement on %s: %w; choose another address with --listen", address, err)
+		return nil, false, fmt.Errorf("cannot serve Placement on %s: %w; choose another address with --listen",
+			address, err)
 	}
 	return l, false, nil
 }
@@ -182,14 +200,18 @@ func connectionsOf(cfg *config.Config) *osapi.Connections {
 
 // placementConfig converts the configuration. connections are those of the process, nil if it does
 // not serve clients.
-func placementConfig(cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger) placement.Config {
+func placementConfig(
+	cfg *config.Config, flags placementFlags, connections *osapi.Connections, log zerolog.Logger,
+) placement.Config {
 	return placement.Config{
 		StateDir: filepath.Clean(cfg.Agent.StateDir), Database: cfg.Placement.Database, Listen: flags.listen,
-		Auth:       placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile, Keystone: keystoneConfig(cfg.Keystone, log)},
+		Auth: placement.Auth{Strategy: placement.Strategy(flags.auth), TokenFile: flags.tokenFile,
+			Keystone: keystoneConfig(cfg.Keystone, log)},
 		Policy:     api.Defaults(cfg.Policy.Defaults),
 		PolicyFile: cfg.Policy.File,
 		TLS: osapi.TLSFiles{
-			CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile, ClientCAFile: cfg.PlacementTLS.ClientCAFile, HostCAFile: cfg.PlacementTLS.HostCAFile,
+			CertFile: cfg.PlacementTLS.CertFile, KeyFile: cfg.PlacementTLS.KeyFile,
+			ClientCAFile: cfg.PlacementTLS.ClientCAFile, HostCAFile: cfg.PlacementTLS.HostCAFile,
 		},
 		CORS:          corsOptions(cfg.CORS),
 		Connections:   connections,
@@ -217,8 +239,9 @@ func corsOptions(c config.CORS) api.CORS {
 		age = -1 // omit the header
 	}
 	return api.CORS{
-		AllowedOrigins: c.AllowedOrigin, AllowHeaders: c.AllowHeaders, AllowMethods: c.AllowMethods, ExposeHeaders: c.ExposeHeaders,
-		MaxAge: age, WithoutCredentials: !c.AllowCredentials,
+		AllowedOrigins: c.AllowedOrigin, AllowHeaders: c.AllowHeaders, AllowMethods: c.AllowMethods,
+		ExposeHeaders: c.ExposeHeaders,
+		MaxAge:        age, WithoutCredentials: !c.AllowCredentials,
 	}
 }
 
@@ -226,8 +249,10 @@ func corsOptions(c config.CORS) api.CORS {
 func keystoneConfig(k config.Keystone, log zerolog.Logger) keystone.AuthenticatorConfig {
 	c := keystone.AuthenticatorConfig{
 		Config: keystone.Config{
-			Section: "keystone", AuthURL: k.AuthURL, ApplicationCredentialID: k.ApplicationCredentialID, Timeout: k.Timeout,
-			Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName, ProjectDomainName: k.ProjectDomainName, Logger: log,
+			Section: "keystone", AuthURL: k.AuthURL,
+			ApplicationCredentialID: k.ApplicationCredentialID, Timeout: k.Timeout,
+			Username: k.Username, UserDomainName: k.UserDomainName, ProjectName: k.ProjectName,
+			ProjectDomainName: k.ProjectDomainName, Logger: log,
 		},
 		CAFile: k.CAFile, WWWAuthenticateURI: k.WWWAuthenticateURI, TokenCacheTime: k.TokenCacheTime,
 	}

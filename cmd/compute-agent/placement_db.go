@@ -84,7 +84,9 @@ func (o *databaseOptions) addDatabaseFlags(cmd *cobra.Command) {
 }
 
 func addDatabaseFlag(cmd *cobra.Command, database *string) {
-	cmd.Flags().StringVar(database, "database", "", "`DSN` of the database, such as mysql://USER@HOST/placement?password_file=PATH or sqlite:///PATH (placement.database)")
+	cmd.Flags().StringVar(database, "database", "",
+		"`DSN` of the database, such as mysql://USER@HOST/placement?password_file=PATH or sqlite:///PATH "+
+			"(placement.database)")
 }
 
 // setDatabase has a flag override the configuration.
@@ -128,7 +130,8 @@ func (o *databaseOptions) where() (name string, made placement.Config, err error
 func placementStored() stored {
 	var opts databaseOptions
 	return stored{
-		of: "Placement", service: placement.AuditService, addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
+		of: "Placement", service: placement.AuditService,
+		addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
 		where: func() (name string, cfg *config.Config, err error) {
 			name, _, err = opts.where()
 			return name, opts.loaded, err
@@ -140,7 +143,8 @@ func newDBVersion() *cobra.Command {
 	var opts databaseOptions
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the schema version of the database", Args: cobra.NoArgs,
-		Long: "Show the schema version of the database, the one of this program, and whether `placement db upgrade` is needed. Nothing is\n" +
+		Long: "Show the schema version of the database, the one of this program, and whether `placement db upgrade` " +
+			"is needed. Nothing is\n" +
 			"changed, and a server may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(db operator.Database) error {
@@ -160,8 +164,10 @@ func newDBUpgrade() *cobra.Command {
 	var opts databaseOptions
 	cmd := &cobra.Command{
 		Use: "upgrade", Short: "Create the database, or upgrade its schema", Args: cobra.NoArgs,
-		Long: "Create the database if it does not exist, adopt one that OpenStack Placement created, or upgrade the schema, in one\n" +
-			"transaction. Running it again changes nothing. Stop OpenStack Placement before adopting its database.\n\n" +
+		Long: "Create the database if it does not exist, adopt one that OpenStack Placement created, or upgrade the " +
+			"schema, in one\n" +
+			"transaction. Running it again changes nothing. Stop OpenStack Placement before adopting its " +
+			"database.\n\n" +
 			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(db operator.Database) error {
@@ -185,13 +191,19 @@ func newDBOnlineMigrations() *cobra.Command {
 	var opts databaseOptions
 	var most int
 	cmd := &cobra.Command{
-		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"}, Short: "Create consumer records that an old Placement did not write", Args: cobra.NoArgs,
-		Long: "Create a consumer record for every consumer that holds allocations and has no record, because an old Placement did not write\n" +
-			"one. Its owner is [placement] incomplete_consumer_project_id and _user_id. Until then, such a consumer uses resources without\n" +
-			"being listed. compute-agent's own servers may be running; running the command again is safe. The schema is upgraded first, as\n" +
+		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"},
+		Short: "Create consumer records that an old Placement did not write", Args: cobra.NoArgs,
+		Long: "Create a consumer record for every consumer that holds allocations and has no record, because an old " +
+			"Placement did not write\n" +
+			"one. Its owner is [placement] incomplete_consumer_project_id and _user_id. Until then, such a consumer " +
+			"uses resources without\n" +
+			"being listed. compute-agent's own servers may be running; running the command again is safe. The " +
+			"schema is upgraded first, as\n" +
 			"by `placement db upgrade`: stop OpenStack Placement before.\n\n" +
-			"Exit codes: 0 nothing is left to do; 1 at most --max-count records were created, and more may be left: run it again until it\n" +
-			"exits with 0 (this is not a failure); 70 it failed, and earlier records stay; 64 wrong usage; 78 invalid configuration.",
+			"Exit codes: 0 nothing is left to do; 1 at most --max-count records were created, and more may be left: " +
+			"run it again until it\n" +
+			"exits with 0 (this is not a failure); 70 it failed, and earlier records stay; 64 wrong usage; 78 " +
+			"invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {
@@ -222,7 +234,8 @@ func newDBOnlineMigrations() *cobra.Command {
 		},
 	}
 	opts.addFlags(cmd)
-	cmd.Flags().IntVar(&most, "max-count", 0, "create at most `N` records, and exit with 1 if any were created (default: all)")
+	cmd.Flags().IntVar(&most, "max-count", 0,
+		"create at most `N` records, and exit with 1 if any were created (default: all)")
 	return cmd
 }
 

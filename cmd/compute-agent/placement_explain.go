@@ -23,10 +23,14 @@ func newPlacementExplain() *cobra.Command {
 	var opts options
 	var address, version string
 	cmd := &cobra.Command{
-		Use: "explain QUERY", Short: "Explain why a request for allocation candidates finds no hosts, or few", Args: cobra.ExactArgs(1),
-		Long: "Explain why a request for allocation candidates finds no hosts, or few: how many providers and trees satisfy each of its\n" +
-			"conditions. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; text up to a question mark\n" +
-			"and after the query is ignored. The command asks the Placement of [placement_client] or --url, which must be compute-agent's\n" +
+		Use: "explain QUERY", Short: "Explain why a request for allocation candidates finds no hosts, or few",
+		Args: cobra.ExactArgs(1),
+		Long: "Explain why a request for allocation candidates finds no hosts, or few: how many providers and trees " +
+			"satisfy each of its\n" +
+			"conditions. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; " +
+			"text up to a question mark\n" +
+			"and after the query is ignored. The command asks the Placement of [placement_client] or --url, which " +
+			"must be compute-agent's\n" +
 			"own.",
 		Example: "  compute-agent placement explain 'resources=VCPU:4,MEMORY_MB:8192&required=HW_CPU_X86_AVX2'",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,7 +39,8 @@ func newPlacementExplain() *cobra.Command {
 				return &exitError{exitUsage, err}
 			}
 			if address != "" {
-				opts.extra = append(opts.extra, config.Override{Key: "placement_client.url", Value: address, Flag: "--url"})
+				opts.extra = append(opts.extra,
+					config.Override{Key: "placement_client.url", Value: address, Flag: "--url"})
 			}
 			cfg, err := opts.load()
 			if err != nil {
@@ -64,12 +69,15 @@ func newPlacementExplain() *cobra.Command {
 	}
 	opts.addFlags(cmd)
 	cmd.Flags().StringVar(&address, "url", "", "`URL` of the Placement to ask (placement_client.url)")
-	cmd.Flags().StringVar(&version, "microversion", wire.Version(wire.RequestedExtensions).String(), "microversion `1.N` of the query")
+	cmd.Flags().StringVar(&version, "microversion", wire.Version(wire.RequestedExtensions).String(),
+		"microversion `1.N` of the query")
 	return cmd
 }
 
 // askingPlacement is a client of Placement for a command, for which a user is waiting.
-func askingPlacement(c config.PlacementClient, microversion string) (client *placementclient.Client, closeIdle func(), err error) {
+func askingPlacement(
+	c config.PlacementClient, microversion string,
+) (client *placementclient.Client, closeIdle func(), err error) {
 	a, err := access.New(c, nil, zerolog.Nop())
 	if err != nil {
 		return nil, nil, err

@@ -21,7 +21,8 @@ import (
 func TestPlacementExplain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	server := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		StateDir: t.TempDir(), Listen: "127.0.0.1:0", Auth: placement.Auth{Strategy: placement.NoAuth},
+		Policy: api.Legacy, Logger: zerolog.Nop(),
 	})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, server.Close()) })
 	listener := testproc.Try((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")).Or(t)
@@ -40,19 +41,26 @@ func TestPlacementExplain(t *testing.T) {
 		stderr string
 	}{
 		{args: []string{"resources=VCPU:1"}, out: "There are no resource providers.\n"},
-		{args: []string{"http://log/allocation_candidates?limit=5&resources=VCPU%3A1"}, out: "There are no resource providers.\n"},
+		{args: []string{"http://log/allocation_candidates?limit=5&resources=VCPU%3A1"},
+			out: "There are no resource providers.\n"},
 		{args: []string{"resources=VCPU:1", "--output", "json"}, out: `"verdict": "There are no resource providers."`},
 		{args: []string{"resources=VCPU:1&resources_A=VGPU:1&resources_B=VGPU:1&isolate=_A"}, out: "group _A, VGPU:1"},
-		{args: []string{`127.0.0.1 "GET /placement/allocation_candidates?resources=VCPU%3A1" status: 200 len: 53 microversion: 1.36`}, out: "There are no resource providers.\n"},
+		{args: []string{`127.0.0.1 "GET /placement/allocation_candidates?resources=VCPU%3A1" status: 200 len: 53 ` +
+			`microversion: 1.36`}, out: "There are no resource providers.\n"},
 		{args: []string{"resources=VCPU:1", "--url", "nonsense"}, code: exitUsage, stderr: "--url"},
-		{args: []string{"resources=VCPU:1", "--url", "http://127.0.0.1:1"}, code: exitFailed, stderr: "check that it runs"},
-		{args: []string{"resources=VCPU"}, code: exitFailed, stderr: "rejects the query (400): Badly formed resources parameter"},
-		{args: []string{"resources=VCPU:1&same_subtree=_A", "--microversion", "1.20"}, code: exitFailed, stderr: "rejects the query (400)"},
-		{args: []string{"resources=VCPU:1", "--microversion", "1.9"}, code: exitFailed, stderr: "from microversion 1.10 on"},
+		{args: []string{"resources=VCPU:1", "--url", "http://127.0.0.1:1"}, code: exitFailed,
+			stderr: "check that it runs"},
+		{args: []string{"resources=VCPU"}, code: exitFailed,
+			stderr: "rejects the query (400): Badly formed resources parameter"},
+		{args: []string{"resources=VCPU:1&same_subtree=_A", "--microversion", "1.20"}, code: exitFailed,
+			stderr: "rejects the query (400)"},
+		{args: []string{"resources=VCPU:1", "--microversion", "1.9"}, code: exitFailed,
+			stderr: "from microversion 1.10 on"},
 		{args: []string{"resources"}, code: exitUsage, stderr: `"resources" in the query is not NAME=VALUE`},
 		{args: []string{"resources=VCPU:1&required=CUSTOM_A,CUST…"}, code: exitUsage, stderr: "the query is truncated"},
 		{args: []string{""}, code: exitUsage, stderr: "the query is empty"},
-		{args: []string{"resources=VCPU:1", "--url", external.URL}, code: exitFailed, stderr: "only compute-agent's own Placement does"},
+		{args: []string{"resources=VCPU:1", "--url", external.URL}, code: exitFailed,
+			stderr: "only compute-agent's own Placement does"},
 	} {
 		t.Run(strings.Join(e.args, " "), func(t *testing.T) {
 			var out, stderr bytes.Buffer
@@ -61,7 +69,8 @@ func TestPlacementExplain(t *testing.T) {
 				t.Errorf("exit code %d, want %d; %s", code, e.code, stderr.String())
 			}
 			if !strings.Contains(out.String(), e.out) || !strings.Contains(stderr.String(), e.stderr) {
-				t.Errorf("standard output:\n%s\nstandard error:\n%s\nwant %q and %q", out.String(), stderr.String(), e.out, e.stderr)
+				t.Errorf("standard output:\n%s\nstandard error:\n%s\nwant %q and %q",
+					out.String(), stderr.String(), e.out, e.stderr)
 			}
 		})
 	}

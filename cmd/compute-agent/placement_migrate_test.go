@@ -35,10 +35,12 @@ func occupied() []request {
 	type m = map[string]any
 	out := []request{
 		{"POST", "/resource_providers", m{"uuid": cn1, "name": "cn1"}},
-		{"PUT", "/resource_providers/" + cn1 + "/inventories", m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 8}, "VGPU": m{"total": 8}}}},
+		{"PUT", "/resource_providers/" + cn1 + "/inventories",
+			m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 8}, "VGPU": m{"total": 8}}}},
 	}
 	for i := range 3 {
-		out = append(out, request{"PUT", "/allocations/" + consumer(i), m{"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+		out = append(out, request{"PUT", "/allocations/" +
+			consumer(i), m{"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
 			"allocations": m{cn1: m{"resources": m{"VCPU": 1, "VGPU": i + 1}}}}})
 	}
 	return out
@@ -69,7 +71,9 @@ func bodies(t *testing.T, requests []request, answers []testproc.Answer) (out []
 // bundled makes requests to our Placement on a database file.
 func bundled(t *testing.T, file string, requests []request) []json.RawMessage {
 	t.Helper()
-	server, err := placement.New(t.Context(), placement.Config{Database: "sqlite://" + file, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{Database: "sqlite://" + file,
+			Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	var answers []testproc.Answer
 	for _, r := range requests {
@@ -166,7 +170,8 @@ func testMigrate(t *testing.T, ask asking) {
 	before := contents(t, filepath.Dir(file))
 	same := func(what string) {
 		t.Helper()
-		if d := cmp.Diff(slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(contents(t, filepath.Dir(file))))); d != "" {
+		if d := cmp.Diff(slices.Sorted(maps.Keys(before)),
+			slices.Sorted(maps.Keys(contents(t, filepath.Dir(file))))); d != "" {
 			t.Errorf("%s: files came or went: %s", what, d)
 		}
 		for path, content := range contents(t, filepath.Dir(file)) {
@@ -199,7 +204,8 @@ func testMigrate(t *testing.T, ask asking) {
 	before = contents(t, filepath.Dir(file))
 	s.want("migrate-nothing.txt", exitDone, migrate...)
 	same("once more")
-	if code, out, _ := s.run(append(migrate, "--output", "json")...); code != exitDone || !strings.Contains(out, `"outcome": "nothing to move"`) {
+	if code, out, _ := s.run(append(migrate, "--output", "json")...); code != exitDone ||
+		!strings.Contains(out, `"outcome": "nothing to move"`) {
 		t.Errorf("%d, %s", code, out)
 	}
 }
@@ -223,7 +229,8 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	before := contents(t, filepath.Dir(file))
 	refused := func(code int, words, database string, args ...string) {
 		t.Helper()
-		got, _, stderr := s.run(append([]string{"placement", "migrate-compute-inventory", "--database", database}, args...)...)
+		got, _, stderr := s.run(
+			append([]string{"placement", "migrate-compute-inventory", "--database", database}, args...)...)
 		if got != code || !strings.Contains(stderr, words) {
 			t.Errorf("%v: exit code %d, want %d; %q is not in\n%s", args, got, code, words, stderr)
 		}
@@ -251,7 +258,8 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	}
 	tables("CREATE TABLE recipes (id INTEGER)")
 	refused(exitProtect, "refused", dsn(other), "--all-nodes")
-	tables("CREATE TABLE resource_providers (id INTEGER); CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+	tables("CREATE TABLE resource_providers (id INTEGER); CREATE TABLE alembic_version (version_num TEXT); INSERT " +
+		"INTO alembic_version VALUES ('b4ed3a175331')")
 	refused(exitProtect, "too old", dsn(other), "--all-nodes")
 	check(t, os.WriteFile(other, nil, 0o600))
 	refused(exitProtect, "no tables of Placement", dsn(other), "--all-nodes")
@@ -267,7 +275,8 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 	// A reshape that does not pass the checks.
 	s.configure("vgpu-children", `faults.reshape = "invent"`)
 	code, stdout, _ := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes")
-	if code != exitProtect || !strings.Contains(stdout, "would be added") || !strings.Contains(stdout, "nothing was moved") {
+	if code != exitProtect || !strings.Contains(stdout, "would be added") ||
+		!strings.Contains(stdout, "nothing was moved") {
 		t.Errorf("%d\n%s", code, stdout)
 	}
 	s.configure("vgpu-children", `not_ready = "the daemon is down"`)
@@ -281,7 +290,8 @@ func testMigrateRefuses(t *testing.T, ask asking) {
 
 	// While one of our servers has it open. (That adopts a database of the other program.)
 	s.configure("vgpu-children", "")
-	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes")
 	refused(exitProtect, "stop that one first", dsn(file), "--all-nodes", "--dry-run")
@@ -302,13 +312,15 @@ func TestRealMigrateKilled(t *testing.T) {
 	s.url = "http://127.0.0.1:1"
 	s.configure("vgpu-children", "")
 	file, state := filepath.Join(s.dir, "db", "placement.db"), filepath.Join(s.dir, "state")
-	command := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes", "--config", filepath.Join(s.dir, "agent.toml")}
+	command := []string{"placement", "migrate-compute-inventory", "--database", dsn(file), "--all-nodes",
+		"--config", filepath.Join(s.dir, "agent.toml")}
 	program := filepath.Join(s.dir, "compute-agent")
 	self := testproc.Try(os.Executable()).Or(t)
 	check(t, os.Symlink(self, program))
 	seen := map[string]int{}
 	for n := 1; ; {
-		check(t, errors.Join(os.RemoveAll(filepath.Dir(file)), os.RemoveAll(state), os.MkdirAll(filepath.Dir(file), 0o700), os.MkdirAll(filepath.Join(state, journal.DirName), 0o700)))
+		check(t, errors.Join(os.RemoveAll(filepath.Dir(file)), os.RemoveAll(state),
+			os.MkdirAll(filepath.Dir(file), 0o700), os.MkdirAll(filepath.Join(state, journal.DirName), 0o700)))
 		bundled(t, file, occupied())
 		cmd := exec.CommandContext(t.Context(), program, command...)
 		cmd.Env = append(os.Environ(), "TMPDIR="+s.dir) // where the copy is left
@@ -323,7 +335,8 @@ func TestRealMigrateKilled(t *testing.T) {
 			}
 		}
 		seen[layout+", journal "+outcome]++
-		if layout != "old" && layout != "new" || layout == "new" && outcome != "open" && outcome != "happened" || layout == "old" && outcome == "happened" {
+		if layout != "old" && layout != "new" || layout == "new" && outcome != "open" && outcome != "happened" ||
+			layout == "old" && outcome == "happened" {
 			t.Fatalf("killed at change %d: %s, journal %s", n, layout, outcome)
 		}
 		if code, out, stderr := s.run(command[:len(command)-2]...); code != exitDone {
@@ -404,12 +417,15 @@ func TestMigrateByAnotherName(t *testing.T) {
 	check(t, os.Symlink(file, link))
 	migrate := func(code int, outcome string, args ...string) {
 		t.Helper()
-		got, stdout, stderr := s.run(append([]string{"placement", "migrate-compute-inventory", "--database", dsn(link), "--all-nodes"}, args...)...)
+		got, stdout, stderr := s.run(
+			append([]string{"placement", "migrate-compute-inventory", "--database", dsn(link), "--all-nodes"},
+				args...)...)
 		if got != code || !strings.Contains(stdout+stderr, outcome) {
 			t.Errorf("exit code %d, want %d; %q is not in\n%s%s", got, code, outcome, stdout, stderr)
 		}
 	}
-	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	migrate(exitProtect, "stop that one first", "--dry-run")
 	check(t, server.Close())
@@ -440,8 +456,11 @@ func TestMigrateOfANodeOfTwoDrivers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	s.url = "http://127.0.0.1:1"
-	s.configure("vgpu-children", "", fmt.Sprintf("[drivers.other]\npath = %q\n[drivers.other.config]\nlayout = \"flat\"\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]",
-		filepath.Join(s.dir, "compute-driver-fake"), cn1))
+	s.configure("vgpu-children",
+		"", fmt.Sprintf(
+			"[drivers.other]\npath = %q\n[drivers.other.config]\nlayout = \"flat\"\nnodes = [{name = \"cn1\", uuid "+
+				"= %q, inventories = {VCPU = {total = 8}, VGPU = {total = 8}}}]",
+			filepath.Join(s.dir, "compute-driver-fake"), cn1))
 	file := filepath.Join(s.dir, "db", "placement.db")
 	check(t, os.MkdirAll(filepath.Dir(file), 0o700))
 	bundled(t, file, occupied())
@@ -464,11 +483,13 @@ func TestStartAfterMigrate(t *testing.T) {
 	s.url = "http://127.0.0.1:1"
 	s.configure("vgpu-children", "")
 	for range 2 {
-		if code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file), "--node", "cn1"); code != exitDone {
+		if code, stdout, stderr := s.run("placement", "migrate-compute-inventory", "--database", dsn(file),
+			"--node", "cn1"); code != exitDone {
 			t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 		}
 	}
-	server, err := placement.New(t.Context(), placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{Database: dsn(file), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	defer func() { check(t, server.Close()) }()
 	s.http, s.url = server.Handler(), url

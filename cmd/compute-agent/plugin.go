@@ -21,19 +21,22 @@ import (
 
 // newPlugin groups the commands for driver authors and about installed drivers.
 func newPlugin() *cobra.Command {
-	return group("plugin", "Create, test and inspect driver plugins", newPluginNew(), newPluginTest(), newPluginRun(), newPluginList(), newPluginInfo())
+	return group("plugin", "Create, test and inspect driver plugins", newPluginNew(), newPluginTest(), newPluginRun(),
+		newPluginList(), newPluginInfo())
 }
 
 // trialFlags are the flags of the commands that start a plugin by its path.
 type trialFlags struct{ agent.Trial }
 
 func (f *trialFlags) addSandbox(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.NoSandbox, "no-sandbox", false, "start the driver without the sandbox in which the agent starts it")
+	cmd.Flags().BoolVar(&f.NoSandbox, "no-sandbox", false,
+		"start the driver without the sandbox in which the agent starts it")
 }
 
 func (f *trialFlags) addConfig(cmd *cobra.Command) {
 	f.addSandbox(cmd)
-	cmd.Flags().StringVar(&f.Config, "config", "", "`FILE` with the driver's own configuration, or for conf.d with a table [drivers.NAME.config]; TOML, or .json")
+	cmd.Flags().StringVar(&f.Config, "config", "",
+		"`FILE` with the driver's own configuration, or for conf.d with a table [drivers.NAME.config]; TOML, or .json")
 }
 
 // options returns how the plugin at a path is started.
@@ -77,13 +80,19 @@ func newPluginRun() *cobra.Command {
 	var watch, devices bool
 	var interval time.Duration
 	cmd := &cobra.Command{
-		Use: "run PATH", Short: "Make a pass with a driver, without Placement, and show what it reports", Args: cobra.ExactArgs(1),
-		Long: "Start a driver's plugin as the agent does, in its sandbox, make one pass as on a new host, and show the tree. Placement is not\n" +
-			"involved: the tree is in memory. With --watch, keep making passes until Ctrl-C, at intervals and whenever the driver reports a\n" +
-			"change, and show what each one changed. The driver's log goes to standard error. The exit code is 1 if the driver reported no tree\n" +
+		Use: "run PATH", Short: "Make a pass with a driver, without Placement, and show what it reports",
+		Args: cobra.ExactArgs(1),
+		Long: "Start a driver's plugin as the agent does, in its sandbox, make one pass as on a new host, and show " +
+			"the tree. Placement is not\n" +
+			"involved: the tree is in memory. With --watch, keep making passes until Ctrl-C, at intervals and " +
+			"whenever the driver reports a\n" +
+			"change, and show what each one changed. The driver's log goes to standard error. The exit code is 1 if " +
+			"the driver reported no tree\n" +
 			"(with --watch, in the last pass).\n\n" +
-			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d file with that table.",
-		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run ./compute-driver-mine --config mine.toml --watch",
+			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d " +
+			"file with that table.",
+		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run " +
+			"./compute-driver-mine --config mine.toml --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := flags.options(cmd.Context(), args[0])
 			if err != nil {
@@ -117,7 +126,8 @@ func newPluginInfo() *cobra.Command {
 	var opts options
 	var flags trialFlags
 	cmd := &cobra.Command{
-		Use: "info PATH", Short: "Show a driver's name, version, capabilities and configuration keys", Args: cobra.ExactArgs(1),
+		Use: "info PATH", Short: "Show a driver's name, version, capabilities and configuration keys",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o, err := flags.options(cmd.Context(), args[0])
 			if err != nil {

@@ -30,26 +30,39 @@ func newPluginTest() *cobra.Command {
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
-		Long: "Start a driver's plugin as the agent does and check that it meets the agent's contract. Placement is not involved, and nothing is\n" +
-			"installed. For each check that fails, the output shows what was sent, what was received, the rule, and where to look. Checks that\n" +
+		Long: "Start a driver's plugin as the agent does and check that it meets the agent's contract. Placement is " +
+			"not involved, and nothing is\n" +
+			"installed. For each check that fails, the output shows what was sent, what was received, the rule, and " +
+			"where to look. Checks that\n" +
 			"are not run say why, and are counted apart: nothing is known of the driver there.\n\n" +
-			"The driver runs in the sandbox in which the agent starts it: it writes only to the directories of guests, to the absolute paths in\n" +
-			"its own configuration, to temporary files and devices (docs/drivers.md, The sandbox); a conf.d file can allow more. What the\n" +
+			"The driver runs in the sandbox in which the agent starts it: it writes only to the directories of " +
+			"guests, to the absolute paths in\n" +
+			"its own configuration, to temporary files and devices (docs/drivers.md, The sandbox); a conf.d file " +
+			"can allow more. What the\n" +
 			"agent's user and unit may do is not part of it.\n\n" +
-			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d file with that table. With this\n" +
+			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d " +
+			"file with that table. With this\n" +
 			"configuration the driver must list nodes on this machine.\n\n" +
-			"Reshapes start from the tree of the driver's last release, whose executable --former names, or from the tree that the driver\n" +
-			"makes with --former-config; with both, the last release gets that configuration. Without either they start from the driver's own\n" +
-			"tree with all inventory on the root, if the driver accepts such a layout, and only the classes that it moves are checked.\n\n" +
-			"Instances of a driver that manages them are only tested with --instances: the suite creates some small ones on this machine, with\n" +
+			"Reshapes start from the tree of the driver's last release, whose executable --former names, or from " +
+			"the tree that the driver\n" +
+			"makes with --former-config; with both, the last release gets that configuration. Without either they " +
+			"start from the driver's own\n" +
+			"tree with all inventory on the root, if the driver accepts such a layout, and only the classes that it " +
+			"moves are checked.\n\n" +
+			"Instances of a driver that manages them are only tested with --instances: the suite creates some small " +
+			"ones on this machine, with\n" +
 			"random uuids and names that begin with drivertest-, and removes them.\n\n" +
-			"Each check is printed when it ends. If standard error is not a terminal, a slow check is named there every ten seconds.\n\n" +
-			"The exit code is 0 if no check failed; 1 if a check failed, --timeout expired or the command was interrupted; 64 if there was\n" +
-			"nothing to check; 78 if the file of --config is invalid or is for another driver. Names of classes and traits that are not\n" +
+			"Each check is printed when it ends. If standard error is not a terminal, a slow check is named there " +
+			"every ten seconds.\n\n" +
+			"The exit code is 0 if no check failed; 1 if a check failed, --timeout expired or the command was " +
+			"interrupted; 64 if there was\n" +
+			"nothing to check; 78 if the file of --config is invalid or is for another driver. Names of classes and " +
+			"traits that are not\n" +
 			"standard are warnings, not failures.",
 		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --run '^reshape/'\n" +
-			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --former ./last-release/compute-driver-mine\n" +
+			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --former " +
+			"./last-release/compute-driver-mine\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --timeout 5m --fail-fast\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --junit report.xml\n" +
 			"  compute-agent plugin test --list",
@@ -64,7 +77,8 @@ func newPluginTest() *cobra.Command {
 			defer process.Close()
 			checks, err := suite.Select(process.Checks, run)
 			if err == nil && len(checks) == 0 {
-				return &exitError{exitUsage, fmt.Errorf("--run %q matches no check; `compute-agent plugin test --list` lists them", run)}
+				return &exitError{exitUsage,
+					fmt.Errorf("--run %q matches no check; `compute-agent plugin test --list` lists them", run)}
 			}
 			if err != nil {
 				return err
@@ -87,11 +101,13 @@ func newPluginTest() *cobra.Command {
 		},
 	}
 	flags.addConfig(cmd)
-	cmd.Flags().StringVar(&flags.FormerPath, "former", "", "`PATH` of the last release's executable; reshapes start from its tree")
+	cmd.Flags().StringVar(&flags.FormerPath, "former", "",
+		"`PATH` of the last release's executable; reshapes start from its tree")
 	cmd.Flags().DurationVar(&limit, "timeout", 0, "time `LIMIT` of the whole suite, 0 for none")
 	cmd.Flags().DurationVar(&checkLimit, "check-timeout", 5*time.Minute, "time `LIMIT` of each check")
 	cmd.Flags().BoolVar(&failFast, "fail-fast", false, "stop at the first check that fails")
-	cmd.Flags().StringVar(&flags.FormerConfig, "former-config", "", "`FILE` with a configuration whose tree needs a reshape to that of --config")
+	cmd.Flags().StringVar(&flags.FormerConfig, "former-config", "",
+		"`FILE` with a configuration whose tree needs a reshape to that of --config")
 	cmd.Flags().StringVar(&run, "run", "", "run only checks whose ID matches `REGEX`")
 	cmd.Flags().StringVar(&junit, "junit", "", "also write the report as JUnit XML to `FILE`")
 	cmd.Flags().BoolVar(&instances, "instances", false, "let the suite create and remove instances on this machine")
@@ -102,7 +118,9 @@ func newPluginTest() *cobra.Command {
 }
 
 // tested runs the checks and prints each result as it arrives.
-func tested(cmd *cobra.Command, process *suite.Process, o suite.Options, checks []suite.Check, junit string, asJSON bool) error {
+func tested(
+	cmd *cobra.Command, process *suite.Process, o suite.Options, checks []suite.Check, junit string, asJSON bool,
+) error {
 	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	results := out
 	if asJSON {
@@ -122,7 +140,8 @@ func tested(cmd *cobra.Command, process *suite.Process, o suite.Options, checks 
 		if err := text.Flush(); err != nil {
 			return err
 		}
-		return fmt.Errorf("interrupted after %d of %d checks; %d of them failed", len(report.Results), len(checks), report.Count(suite.Failed))
+		return fmt.Errorf("interrupted after %d of %d checks; %d of them failed",
+			len(report.Results), len(checks), report.Count(suite.Failed))
 	}
 	if junit != "" {
 		if err := report.WriteJUnitFile(junit); err != nil {

@@ -39,8 +39,10 @@ func TestJUnitIsWhatCIReads(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
 	report := suite.Report{Description: pluginhost.Description{Name: hostile}, Results: []suite.Result{
-		{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Passed, Took: 1500 * time.Millisecond},
-		{Check: suite.Check{ID: "tree/root", Rule: hostile}, Outcome: suite.Failed, Sent: hostile, Came: hostile, Output: []string{hostile}},
+		{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Passed,
+			Took: 1500 * time.Millisecond},
+		{Check: suite.Check{ID: "tree/root", Rule: hostile}, Outcome: suite.Failed, Sent: hostile,
+			Came: hostile, Output: []string{hostile}},
 		{Check: suite.Check{ID: "watch/lasts"}, Outcome: suite.NotRun, Why: hostile},
 	}}
 	var b bytes.Buffer
@@ -69,11 +71,13 @@ func TestJUnitIsWhatCIReads(t *testing.T) {
 		_, err = d.Token() // the newline, then the end
 		testproc.ErrorIs(t, err, io.EOF, "behind the suite: %v")
 	}
-	if suite.Tests != 3 || suite.Failures != 1 || suite.Skipped != 1 || suite.Errors == nil || *suite.Errors != 0 || suite.Time != "1.500" {
+	if suite.Tests != 3 || suite.Failures != 1 || suite.Skipped != 1 || suite.Errors == nil ||
+		*suite.Errors != 0 || suite.Time != "1.500" {
 		t.Errorf("%+v", suite)
 	}
 	for i := range suite.Cases {
-		if f := suite.Cases[i].Failure; len(f) == 1 && strings.Contains(f[0], "line two") && !strings.ContainsAny(f[0], "\x00\x1b") {
+		if f := suite.Cases[i].Failure; len(f) == 1 &&
+			strings.Contains(f[0], "line two") && !strings.ContainsAny(f[0], "\x00\x1b") {
 			suite.Cases[i].Failure = []string{"told"}
 		}
 	}

@@ -19,11 +19,15 @@ func newPluginNew() *cobra.Command {
 	var opts options
 	var dir, module, replace string
 	cmd := &cobra.Command{
-		Use: "new NAME", Short: "Create the module of a new driver that builds and passes its tests", Args: cobra.ExactArgs(1),
-		Long: "Create the Go module of a new driver: an example inventory and a reshape with their tests, a configuration with its schema, a\n" +
-			"Makefile, a systemd drop-in and a CI file. It builds and passes its tests without changes; docs/writing-a-driver.md continues\n" +
+		Use: "new NAME", Short: "Create the module of a new driver that builds and passes its tests",
+		Args: cobra.ExactArgs(1),
+		Long: "Create the Go module of a new driver: an example inventory and a reshape with their tests, a " +
+			"configuration with its schema, a\n" +
+			"Makefile, a systemd drop-in and a CI file. It builds and passes its tests without changes; " +
+			"docs/writing-a-driver.md continues\n" +
 			"from there. Existing files are never overwritten: either all files are written, or none.\n\n" +
-			"The module requires the release of compute-agent that created it. With --replace it uses a checkout; then neither building nor\n" +
+			"The module requires the release of compute-agent that created it. With --replace it uses a checkout; " +
+			"then neither building nor\n" +
 			"testing needs the network if compute-agent itself was built there.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := scaffold.Params{Name: args[0], Module: module, AgentVersion: version.Number(), Replace: replace}
@@ -53,7 +57,8 @@ func newPluginNew() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printJSON(cmd.OutOrStdout(), map[string]any{"name": params.Name, "directory": abs, "files": paths})
+				return printJSON(cmd.OutOrStdout(),
+					map[string]any{"name": params.Name, "directory": abs, "files": paths})
 			}
 			release := params.AgentVersion
 			if params.Replace != "" {
@@ -64,7 +69,8 @@ func newPluginNew() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "`DIR` to write to (default compute-driver-NAME)")
 	cmd.Flags().StringVar(&module, "module", "", "module `PATH` (default example.com/compute-driver-NAME)")
-	cmd.Flags().StringVar(&replace, "replace", "", "`DIR` with a checkout of compute-agent to build with, instead of a release")
+	cmd.Flags().StringVar(&replace, "replace", "",
+		"`DIR` with a checkout of compute-agent to build with, instead of a release")
 	opts.addOutputFlag(cmd)
 	return cmd
 }

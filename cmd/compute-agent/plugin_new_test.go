@@ -33,7 +33,8 @@ func TestRealNewDriverFromEmptyDirectory(t *testing.T) {
 		},
 		Setup: func(env *testscript.Env) error {
 			for key, value := range map[string]string{
-				"REPOSITORY": repository, "GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOFLAGS": "-trimpath", "GOWORK": "off", "GOPROXY": "off",
+				"REPOSITORY": repository, "GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOFLAGS": "-trimpath",
+				"GOWORK": "off", "GOPROXY": "off",
 				"COMPUTE_AGENT_AGENT_RUNTIME_DIR": sockets,
 			} {
 				env.Setenv(key, value)

@@ -108,7 +108,8 @@ func TestRealPluginRunWatch(t *testing.T) {
 	s.write(filepath.Join(s.machine, "proc/meminfo"), "MemTotal:       24683520 kB\n")
 	testproc.Check(t, os.MkdirAll(filepath.Join(s.machine, "sys/bus/pci/devices"), 0o755))
 	config := filepath.Join(t.TempDir(), "acme.toml")
-	s.write(config, fmt.Sprintf("[drivers.acme.config]\ndevices = [\"1af4:1044\"]\nmachine = %q\ninstances = %q\n", s.machine, s.machine))
+	s.write(config, fmt.Sprintf("[drivers.acme.config]\ndevices = [\"1af4:1044\"]\nmachine = %q\ninstances = %q\n",
+		s.machine, s.machine))
 
 	d := develop(t, "plugin", "run", plugin, "--config", config, "--watch", "--interval", "1h")
 	d.until("pass 1")
@@ -146,13 +147,16 @@ func TestPluginRunSaysWhatBroke(t *testing.T) {
 	plugin := fakeDriver(t, t.TempDir())
 	agent := testproc.Try(exec.LookPath("compute-agent")).Or(t)
 	for fault, want := range map[string][]string{
-		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)", "log: error  The driver panicked", "drivers/fake/faults_process.go:"},
+		"panic": {"the driver panicked in UpdateProviderTree: a defect of the driver (its stack is in the log)",
+			"log: error  The driver panicked", "drivers/fake/faults_process.go:"},
 		"crash": {"UpdateProviderTree: the process ended (exit status 7)"},
 		"print": {"log: output "},
 	} {
 		config := filepath.Join(t.TempDir(), "fake.toml")
 		testproc.Check(t, os.WriteFile(config, []byte("faults.update = \""+fault+"\"\n"), 0o644))
-		output, _ := exec.CommandContext(t.Context(), agent, "plugin", "run", plugin, "--config", config).CombinedOutput() // what it says is what matters
+		// what it says is what matters
+		output, _ := exec.CommandContext(t.Context(), agent, "plugin", "run", plugin, "--config", config).
+			CombinedOutput()
 		for _, text := range want {
 			if !strings.Contains(string(output), text) {
 				t.Errorf("%s: it does not say %q:\n%s", fault, text, output)
@@ -169,9 +173,11 @@ func TestPluginTestInterrupted(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "fake.toml")
 	testproc.Check(t, os.WriteFile(config, []byte("faults.update = \"hang\"\n"), 0o644))
 	d := develop(t, "plugin", "test", plugin, "--config", config)
-	testproc.Eventually(t, testproc.Patience, "the driver's process", testproc.True(func() bool { return len(running(t, plugin)) > 0 }))
+	testproc.Eventually(t, testproc.Patience,
+		"the driver's process", testproc.True(func() bool { return len(running(t, plugin)) > 0 }))
 	code, rest := d.interrupt(plugin)
-	if code != exitFailed || !strings.Contains(rest, "interrupted after ") || !strings.Contains(rest, " checks; 0 of them failed") {
+	if code != exitFailed || !strings.Contains(rest, "interrupted after ") ||
+		!strings.Contains(rest, " checks; 0 of them failed") {
 		t.Errorf("exit code %d: %s", code, rest)
 	}
 }

@@ -70,7 +70,8 @@ func TestPreviousPlacement(t *testing.T) {
 		}
 		got := testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 		h, n := got.Providers[host], got.Providers[numa]
-		if h.Name != "host" || n.Name != "numa" || n.Parent != host || !slices.Equal(h.Aggregates, []string{group}) || !slices.Equal(n.Traits, []string{"CUSTOM_FAST"}) ||
+		if h.Name != "host" || n.Name != "numa" || n.Parent != host || !slices.Equal(h.Aggregates, []string{group}) ||
+			!slices.Equal(n.Traits, []string{"CUSTOM_FAST"}) ||
 			h.Inventories["VCPU"].Total != 8 || n.Inventories["CUSTOM_GPU"].Total != 2 {
 			t.Errorf("the providers are %+v and %+v", h, n)
 		}
@@ -85,7 +86,9 @@ func TestPreviousPlacement(t *testing.T) {
 			return
 		}
 		testproc.Try(l.Update(t.Context(), func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: next, Project: "q", User: "u", Resources: providertree.ProviderResources{host: {"VCPU": 4}}}})
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{{Consumer: next, Project: "q", User: "u",
+					Resources: providertree.ProviderResources{host: {"VCPU": 4}}}})
 		})).Or(t)
 	})
 }
@@ -93,7 +96,8 @@ func TestPreviousPlacement(t *testing.T) {
 func TestPreviousAPIDatabase(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const cell = "00000001-0000-0000-0000-000000000000"
-	small := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1, ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
+	small := cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 2, MemoryMB: 512, RootGB: 1,
+		ExtraSpecs: map[string]string{"trait:CUSTOM_A": "required"}}}
 	again(t, "api.db", func(t *testing.T, path string, made bool) {
 		db, err := apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})
 		check(t, err)
@@ -105,7 +109,8 @@ func TestPreviousAPIDatabase(t *testing.T) {
 		if m.CellUUID != cell || m.ProjectID != "p" {
 			t.Errorf("the mapping is %+v", m)
 		}
-		if spec, err := db.RequestSpec(t.Context(), "one"); err != nil || cmp.Diff(small, spec.Flavor) != "" || spec.ProjectID != "p" {
+		if spec, err := db.RequestSpec(t.Context(), "one"); err != nil ||
+			cmp.Diff(small, spec.Flavor) != "" || spec.ProjectID != "p" {
 			t.Errorf("the specification is %+v, %v", spec, err)
 		}
 		build := testproc.Try(db.BuildRequest(t.Context(), "two")).Or(t)
@@ -127,7 +132,8 @@ func TestPreviousAPIDatabase(t *testing.T) {
 func TestPreviousUpgrade(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := previous(t, "api-first.db")
-	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil || !strings.Contains(err.Error(), "it has had 1 of ") {
+	if db, err := apidb.Open(t.Context(), path, apidb.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "it has had 1 of ") {
 		t.Fatalf("opened without the missing steps: %v, %v", db, err)
 	}
 	db := testproc.Try(apidb.OpenAndUpgrade(t.Context(), path, apidb.Options{})).Or(t)
@@ -152,7 +158,8 @@ func TestPreviousCell(t *testing.T) {
 	again(t, "cell.db", func(t *testing.T, path string, made bool) {
 		db := testproc.Try(celldb.Open(t.Context(), path, "cell1", celldb.Options{})).Or(t)
 		defer func() { check(t, db.Close()) }()
-		if info, err := db.Info(t.Context()); err != nil || info.Name != "cell1" || info.Epoch != "6d2aaaec-ea0f-4ea0-849d-4a26cc927ed9" || info.Revision < 5 {
+		if info, err := db.Info(t.Context()); err != nil ||
+			info.Name != "cell1" || info.Epoch != "6d2aaaec-ea0f-4ea0-849d-4a26cc927ed9" || info.Revision < 5 {
 			t.Errorf("it is %+v, %v", info, err)
 		}
 		flavor := plugins.Flavor{VCPUs: 1, MemoryMB: 128}
@@ -169,8 +176,10 @@ func TestPreviousCell(t *testing.T) {
 		if made {
 			return
 		}
-		server := cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000003", ProjectID: "p", Name: "server-3", Host: "h1", Node: "n1",
-			VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, Flavor: cellwire.Flavor{ID: "1", Flavor: flavor}, CreatedAt: moment.Now}
+		server := cellwire.Server{UUID: "5e000000-0000-4000-8000-000000000003", ProjectID: "p",
+			Name: "server-3", Host: "h1", Node: "n1",
+			VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+			Flavor: cellwire.Flavor{ID: "1", Flavor: flavor}, CreatedAt: moment.Now}
 		testproc.Try(db.Insert(t.Context(), server, moment)).Or(t)
 		testproc.Try(db.Release(t.Context(), server.UUID, moment)).Or(t)
 	})

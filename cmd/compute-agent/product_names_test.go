@@ -22,7 +22,8 @@ func TestTreeShowsProductNames(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	path := filepath.Join(s.dir, "agent.toml")
 	content := testproc.Try(os.ReadFile(path)).Or(t)
-	names := `product_names = {"" = "Acme\u001b[2J\nServer", gpu0 = "` + strings.Repeat("x", 300) + `", gpu1 = "of no provider"}` + "\n"
+	names := `product_names = {"" = "Acme\u001b[2J\nServer", gpu0 = "` + strings.Repeat("x", 300) +
+		`", gpu1 = "of no provider"}` + "\n"
 	check(t, os.WriteFile(path, append(content, names...), 0o600))
 	defer s.agent()()
 
@@ -30,7 +31,8 @@ func TestTreeShowsProductNames(t *testing.T) {
 	gpu := strings.Repeat("x", 197) + "..."
 	shown := s.says(0, []string{"tree"})
 	for name, product := range map[string]string{"cn1": server, "└─ cn1_gpu0": gpu} {
-		if !regexp.MustCompile(`(?m)^` + name + `  \S+  generation \d+  ` + regexp.QuoteMeta(product) + `$`).MatchString(shown) {
+		if !regexp.MustCompile(`(?m)^` + name + `  \S+  generation \d+  ` + regexp.QuoteMeta(product) + `$`).
+			MatchString(shown) {
 			t.Errorf("%s is not shown as %q:\n%s", name, product, shown)
 		}
 	}

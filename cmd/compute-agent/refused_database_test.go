@@ -72,7 +72,8 @@ func TestExitCodesOfDatabases(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for kind, want := range map[error]int{
 		sqldb.ErrSchema: exitProtect, sqldb.ErrNotDatabase: exitProtect, sqldb.ErrLost: exitProtect,
-		sqldb.ErrLocked: exitFailed, sqldb.ErrInUse: exitFailed, sqldb.ErrUnreachable: exitFailed, sqldb.ErrDenied: exitFailed,
+		sqldb.ErrLocked: exitFailed, sqldb.ErrInUse: exitFailed,
+		sqldb.ErrUnreachable: exitFailed, sqldb.ErrDenied: exitFailed,
 		sqldb.ErrFull: exitFailed, sqldb.ErrReadOnly: exitFailed, sqldb.ErrIO: exitFailed, sqldb.ErrCorrupt: exitFailed,
 	} {
 		if got := exitCode(fmt.Errorf("open the database: %w", &sqldb.Error{Kind: kind})); got != want {

@@ -27,7 +27,8 @@ func printError(w io.Writer, err error) {
 		_, _ = fmt.Fprintf(w, "compute-agent: %v\n", err)
 		return
 	}
-	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent stops; nothing was moved, guests are not affected.\n", fatal.Node)
+	_, _ = fmt.Fprintf(w, "compute-agent: node %s: the agent stops; nothing was moved, guests are not affected.\n",
+		fatal.Node)
 	_ = render.Refusal(w, refused.Summary(), refused.ViolationGroups(), refused.Hint)
 }
 
@@ -36,8 +37,10 @@ func newRefresh() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "refresh", Short: "Request a pass over every node from the running agent", Args: cobra.NoArgs,
-		Long: "Request a pass over every node from the running agent, even if earlier passes failed. The pass first compares the tree with\n" +
-			"Placement, so that writes of other clients are seen. A node that is held because its reshape was refused is retried. The\n" +
+		Long: "Request a pass over every node from the running agent, even if earlier passes failed. The pass first " +
+			"compares the tree with\n" +
+			"Placement, so that writes of other clients are seen. A node that is held because its reshape was " +
+			"refused is retried. The\n" +
 			"command does not wait for the pass: `compute-agent status` shows the result.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
@@ -52,7 +55,8 @@ func newRefresh() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"asked": true})
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Requested a pass over every node; `compute-agent status` shows the result.")
+			_, err = fmt.Fprintln(cmd.OutOrStdout(),
+				"Requested a pass over every node; `compute-agent status` shows the result.")
 			return err
 		},
 	}
@@ -114,7 +118,8 @@ func planned(view control.PlanView, err error) error {
 }
 
 func newReshape() *cobra.Command {
-	return group("reshape", "List, show or undo this host's reshapes", newReshapeHistory(), newReshapeShow(), newReshapeUndo())
+	return group("reshape", "List, show or undo this host's reshapes", newReshapeHistory(),
+		newReshapeShow(), newReshapeUndo())
 }
 
 // newReshapeHistory lists the journal, with or without a running agent.
@@ -169,11 +174,16 @@ func newReshapeShow() *cobra.Command {
 func newReshapeUndo() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "undo ID", Short: "Undo a reshape, unless other clients have written to what it moved", Args: cobra.ExactArgs(1),
-		Long: "Undo a reshape: move every inventory and allocation that it moved back. That requires that the generations of all its resource\n" +
-			"providers and consumers are still those that it left; otherwise nothing is written and the exit code is 3. Providers that the\n" +
-			"reshape created stay, empty, and traits and aggregates stay as the driver set them: a pass of the driver's previous version or\n" +
-			"configuration restores both. If the driver still needs the reshape, the agent's next start makes it again: restore the driver's\n" +
+		Use: "undo ID", Short: "Undo a reshape, unless other clients have written to what it moved",
+		Args: cobra.ExactArgs(1),
+		Long: "Undo a reshape: move every inventory and allocation that it moved back. That requires that the " +
+			"generations of all its resource\n" +
+			"providers and consumers are still those that it left; otherwise nothing is written and the exit code " +
+			"is 3. Providers that the\n" +
+			"reshape created stay, empty, and traits and aggregates stay as the driver set them: a pass of the " +
+			"driver's previous version or\n" +
+			"configuration restores both. If the driver still needs the reshape, the agent's next start makes it " +
+			"again: restore the driver's\n" +
 			"previous version or configuration first.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := reshapeID(args[0])
@@ -190,9 +200,12 @@ func newReshapeUndo() *cobra.Command {
 			if opts.json() {
 				return printJSON(cmd.OutOrStdout(), map[string]any{"undone": id})
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Undid reshape %d: the inventories and allocations that it moved are back in place.\n"+
-				"Traits and aggregates stay until a pass of the driver's previous version or configuration restores them.\n"+
-				"If the driver still needs the reshape, the agent's next start makes it again: restore the driver's previous version or configuration first.\n", id)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(),
+				"Undid reshape %d: the inventories and allocations that it moved are back in place.\n"+
+					"Traits and aggregates stay until a pass of the driver's previous version or configuration "+
+					"restores them.\n"+
+					"If the driver still needs the reshape, the agent's next start makes it again: restore the "+
+					"driver's previous version or configuration first.\n", id)
 			return err
 		},
 	}
@@ -203,7 +216,8 @@ func newReshapeUndo() *cobra.Command {
 func reshapeID(arg string) (int64, error) {
 	id, err := strconv.ParseInt(arg, 10, 64)
 	if err != nil || id < 1 {
-		return 0, &exitError{exitUsage, fmt.Errorf("%q is not the number of a reshape; `compute-agent reshape history` lists them", arg)}
+		return 0, &exitError{exitUsage,
+			fmt.Errorf("%q is not the number of a reshape; `compute-agent reshape history` lists them", arg)}
 	}
 	return id, nil
 }

@@ -44,7 +44,9 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	dir := testproc.SocketDir(t)
-	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{StateDir: filepath.Join(dir, "placement"),
+			Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	s := &site{t: t, dir: dir, http: server.Handler()}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +124,8 @@ func (s *site) mask(text string) string {
 func (s *site) agent() (stop func()) {
 	s.t.Helper()
 	return s.agentUntil("the first pass", func(view health.Status) bool {
-		return len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 && view.Drivers[0].Report.State != "starting"
+		return len(view.Drivers) > 0 && len(view.Drivers[0].Report.Nodes) > 0 &&
+			view.Drivers[0].Report.State != "starting"
 	})
 }
 
@@ -180,7 +183,8 @@ func (s *site) settle() {
 	s.agent()()
 	for n := range 3 {
 		s.request(http.MethodPut, fmt.Sprintf("/allocations/99999999-0000-4000-8000-00000000000%d", n+1), fmt.Sprintf(
-			`{"allocations": {"%s": {"resources": {"VCPU": 1, "VGPU": %d}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, cn1, n+1), nil)
+			`{"allocations": {"%s": {"resources": {"VCPU": 1, "VGPU": %d}}}, "project_id": "p", "user_id": "u", `+
+				`"consumer_generation": null}`, cn1, n+1), nil)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,12 +236,14 @@ func TestRefusedReshape(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stdout)
 	}
 	code, _, stderr := s.run("run")
-	for _, part := range []string{"\nrefused: ", "\n  - consumer 99999999-0000-4000-8000-000000000001, ", "\n  - consumer 99999999-0000-4000-8000-000000000003, ", "\nwhat to do: "} {
+	for _, part := range []string{"\nrefused: ", "\n  - consumer 99999999-0000-4000-8000-000000000001, ",
+		"\n  - consumer 99999999-0000-4000-8000-000000000003, ", "\nwhat to do: "} {
 		if code != exitProtect || !strings.Contains(stderr, part) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stderr)
 		}
 	}
-	for _, twice := range []string{"00000000003, VGPU: it holds 3", "report it to its author"} { // in the log, and for who started it
+	// in the log, and for who started it
+	for _, twice := range []string{"00000000003, VGPU: it holds 3", "report it to its author"} {
 		if n := strings.Count(stderr, twice); n != 2 {
 			t.Errorf("%q is printed %d times:\n%s", twice, n, stderr)
 		}
@@ -253,7 +259,9 @@ func TestRefusedReshape(t *testing.T) {
 func gpuGuests(vcpus int, gpus ...int) string {
 	var lines []string
 	for n, gpu := range gpus {
-		lines = append(lines, fmt.Sprintf(`{uuid = %q, name = "vm%d", resources = {"" = {VCPU = %d}, gpu_%d = {VGPU = %d}}}`, vm(n+1), n+1, vcpus, gpu, n+1))
+		lines = append(lines,
+			fmt.Sprintf(`{uuid = %q, name = "vm%d", resources = {"" = {VCPU = %d}, gpu_%d = {VGPU = %d}}}`,
+				vm(n+1), n+1, vcpus, gpu, n+1))
 		vcpus = 1
 	}
 	return "guest_list = [" + strings.Join(lines, ", ") + "]"
@@ -270,12 +278,14 @@ func TestReshapeIsComparedWithTheGuests(t *testing.T) {
 	if s.used() != 6 || s.writes != 0 {
 		t.Errorf("%d VGPU in use on the root, %d writes", s.used(), s.writes)
 	}
-	s.configure("vgpu-children", gpuGuests(2, 1, 0, 1)+fmt.Sprintf("\nguests = {%q = \"gpu_1\", %q = \"gpu_0\", %q = \"gpu_1\"}", vm(1), vm(2), vm(3)))
+	s.configure("vgpu-children", gpuGuests(2, 1, 0, 1)+
+		fmt.Sprintf("\nguests = {%q = \"gpu_1\", %q = \"gpu_0\", %q = \"gpu_1\"}", vm(1), vm(2), vm(3)))
 	stop := s.agent()
 	testproc.Equal(t, s.used(), 0, "%d VGPU are still in use on the root")
 	differs := func(view health.Status) bool {
 		return slices.ContainsFunc(view.Conditions, func(c health.Condition) bool {
-			return c.Code == health.AllocationsDiffer && slices.Equal(c.Details, []string{vm(1) + " vm1: allocated 1 VCPU on cn1, driver 2"})
+			return c.Code == health.AllocationsDiffer &&
+				slices.Equal(c.Details, []string{vm(1) + " vm1: allocated 1 VCPU on cn1, driver 2"})
 		})
 	}
 	status := func() health.Status {
@@ -303,7 +313,8 @@ func TestHeldReshape(t *testing.T) {
 	stop := s.agent()
 	defer stop()
 	code, stdout, _ := s.run("status")
-	for _, part := range []string{"degraded, held", "- consumer 99999999-0000-4000-8000-000000000002", "what to do  ", "compute-agent refresh"} {
+	for _, part := range []string{"degraded, held", "- consumer 99999999-0000-4000-8000-000000000002",
+		"what to do  ", "compute-agent refresh"} {
 		if code != exitFailed || !strings.Contains(stdout, part) {
 			t.Errorf("exit code %d; %q is not said:\n%s", code, part, stdout)
 		}
@@ -319,7 +330,8 @@ func TestHeldReshape(t *testing.T) {
 	s.eventually("another try", func() bool { return failures() == 2 })
 	s.want("refresh.json", exitDone, "refresh", "-o", "json")
 	s.want("plan-refused.txt", exitProtect, "plan", "--reshape") // by the running agent, the same
-	if code, stdout, _ := s.run("plan"); code == exitDone || !strings.Contains(stdout, "unknown: ") && !strings.Contains(stdout, "refused") {
+	if code, stdout, _ := s.run("plan"); code == exitDone || !strings.Contains(stdout, "unknown: ") &&
+		!strings.Contains(stdout, "refused") {
 		t.Errorf("an unknown plan: exit code %d: %s", code, stdout)
 	}
 	if s.used() != 6 || s.writes != 0 {
@@ -341,7 +353,8 @@ func TestReshapeAndUndo(t *testing.T) {
 	s.want("show.json", exitDone, "reshape", "show", "1", "-o", "json")
 	s.want("undo.txt", exitDone, "reshape", "undo", "1") // by the running agent
 	testproc.Equal(t, s.used(), 6, "%d VGPU in use on the root after the undo")
-	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect || !strings.Contains(stderr, "already undone, by reshape 2") {
+	if code, _, stderr := s.run("reshape", "undo", "1"); code != exitProtect ||
+		!strings.Contains(stderr, "already undone, by reshape 2") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	stop()
@@ -351,7 +364,8 @@ func TestReshapeAndUndo(t *testing.T) {
 	testproc.Equal(t, s.used(), 0, "%d VGPU in use on the root")
 	s.request(http.MethodDelete, "/allocations/99999999-0000-4000-8000-000000000003", "", nil)
 	code, _, stderr := s.run("reshape", "undo", "3")
-	if code != exitProtect || !strings.Contains(stderr, "nothing was written") || !strings.Contains(stderr, "what to do: ") {
+	if code != exitProtect || !strings.Contains(stderr, "nothing was written") ||
+		!strings.Contains(stderr, "what to do: ") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	testproc.Equal(t, s.used(), 0, "a refused undo moved something: %d VGPU in use on the root")

@@ -88,7 +88,8 @@ func (s *theft) enrolment() string {
 	store := testproc.Try(apidb.Open(s.t.Context(), s.path("api.db"), apidb.Options{})).Or(s.t)
 	s.t.Cleanup(func() { testproc.Check(s.t, store.Close()) })
 	denied := testproc.Try(pki.OpenDenyFile(s.path("revoked"), zerolog.Nop())).Or(s.t)
-	service, err := enrolment.New(enrolment.Config{Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Denied: denied, Logger: zerolog.Nop()})
+	service, err := enrolment.New(enrolment.Config{Store: store, Authority: s.ca, Names: []string{"127.0.0.1"},
+		Denied: denied, Logger: zerolog.Nop()})
 	testproc.Check(s.t, err)
 	l := s.listen()
 	s.run(func(ctx context.Context) {
@@ -110,11 +111,13 @@ func (s *theft) revoke(host string) {
 // follow copies the list of a URL quickly into a file, until the test ends. It waits for the first.
 func (s *theft) follow(url, name string) *pki.DenyFile {
 	s.t.Helper()
-	transport, err := pki.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
-		return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	})
+	transport, err := pki.ClientTLS{CAFile: s.path("ca.pem")}.Transport(zerolog.Nop(), nil,
+		func(config *tls.Config) *http.Transport {
+			return &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
+		})
 	testproc.Check(s.t, err)
-	denied, err := pki.FollowDenyFile(s.path(name), pki.Source{URL: url, Transport: transport, Interval: 100 * time.Millisecond}, zerolog.Nop())
+	denied, err := pki.FollowDenyFile(s.path(name),
+		pki.Source{URL: url, Transport: transport, Interval: 100 * time.Millisecond}, zerolog.Nop())
 	testproc.Check(s.t, err)
 	s.run(func(ctx context.Context) { denied.Run(ctx) })
 	for end := time.Now().Add(testproc.Patience); denied.Get().Err() != nil; runtime.Gosched() {
@@ -144,7 +147,8 @@ func (s *theft) newCell(denied *pki.DenyFile) string {
 	files := s.server("cell1")
 	files.ClientCAFile = s.path("ca.pem")
 	c := testproc.Try(cells.NewCell(s.t.Context(), cells.CellConfig{
-		Name: "cell1", Database: s.path("cell.db"), Auth: cell.MutualTLS([]string{"compute-api"}), Denied: denied, TLS: files, Logger: zerolog.Nop(),
+		Name: "cell1", Database: s.path("cell.db"), Auth: cell.MutualTLS([]string{"compute-api"}), Denied: denied,
+		TLS: files, Logger: zerolog.Nop(),
 	})).Or(s.t)
 	s.t.Cleanup(func() { testproc.Check(s.t, c.Close()) })
 	l := s.listen()
@@ -174,10 +178,12 @@ func TestRevokedHostIsCutOffAtACell(t *testing.T) {
 	honest := s.cellClient(url, pki.Identity{Kind: pki.Host, Name: "h1"})
 	api := s.cellClient(url, pki.Identity{Kind: pki.Service, Name: "compute-api"})
 
-	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: node, Name: "h417", Abilities: []string{plugins.AbilityConsole}}}}
+	report := cellwire.HostReport{Version: "1",
+		Nodes: []cellwire.ReportedNode{{UUID: node, Name: "h417", Abilities: []string{plugins.AbilityConsole}}}}
 	testproc.Try(stolen.Report(ctx, "h417", report)).Or(t)
 	testproc.Try(api.Insert(ctx, cellwire.Server{
-		UUID: server, ProjectID: "p", Name: "one", Host: "h417", Node: "h417", NodeUUID: node, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		UUID: server, ProjectID: "p", Name: "one", Host: "h417", Node: "h417", NodeUUID: node,
+		VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
 		CreatedAt: time.Now(),
 	})).Or(t)
 	_, err := api.Release(ctx, server)
@@ -226,7 +232,8 @@ func TestRevokedHostIsCutOffAtACell(t *testing.T) {
 // refused reports whether an error is the cell's refusal of a host.
 func refused(err error) bool {
 	var e *cellwire.Error
-	return errors.As(err, &e) && (e.Status == http.StatusForbidden || e.Status == http.StatusUnauthorized) && strings.Contains(e.Message, "deny list")
+	return errors.As(err, &e) && (e.Status == http.StatusForbidden || e.Status == http.StatusUnauthorized) &&
+		strings.Contains(e.Message, "deny list")
 }
 
 // TestRevokedHostIsCutOffAtPlacement: a connection of the host that is open is of no use to it.
@@ -239,7 +246,8 @@ func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
 	files := s.server("placement")
 	files.HostCAFile = s.path("ca.pem")
 	p := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: s.path("placement"), Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.path("tokens")}, TLS: files,
+		StateDir: s.path("placement"), Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.path("tokens")},
+		TLS:    files,
 		Denied: s.follow(s.enrolment(), "denied"), Logger: zerolog.Nop(),
 	})).Or(t)
 	defer func() { testproc.Check(t, p.Close()) }()
@@ -248,15 +256,18 @@ func TestRevokedHostIsCutOffAtPlacement(t *testing.T) {
 		testproc.NoError(t, p.Serve(ctx, l))
 	})
 	connections := 0
-	transport, err := s.client(pki.Identity{Kind: pki.Host, Name: "h417"}).Transport(zerolog.Nop(), nil, func(config *tls.Config) *http.Transport {
-		return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			connections++
-			return (&net.Dialer{}).DialContext(ctx, network, address)
-		}}
-	})
+	transport, err := s.client(pki.Identity{Kind: pki.Host, Name: "h417"}).Transport(zerolog.Nop(), nil,
+		func(config *tls.Config) *http.Transport {
+			return &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true,
+				DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+					connections++
+					return (&net.Dialer{}).DialContext(ctx, network, address)
+				}}
+		})
 	testproc.Check(t, err)
 	ask := func() (status int, text string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+"/resource_providers?name=h417", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(),
+			http.MethodGet, "https://"+l.Addr().String()+"/resource_providers?name=h417", http.NoBody)
 		testproc.Check(t, err)
 		resp := testproc.Try(transport.RoundTrip(req)).Or(t)
 		body, err := io.ReadAll(resp.Body)
@@ -321,7 +332,8 @@ func TestOldTLS(t *testing.T) {
 	s := newTheft(t)
 	certFile, keyFile := s.certificate(pki.Identity{Kind: pki.Service, Name: "cell1"})
 	made := testproc.Try(controlplane.Cell(&config.Config{Cell: config.Cell{
-		Auth: config.AuthMTLS, APINames: []string{"compute-api"}, CertFile: certFile, KeyFile: keyFile, PeerCAFile: s.path("ca.pem"),
+		Auth: config.AuthMTLS, APINames: []string{"compute-api"}, CertFile: certFile, KeyFile: keyFile,
+		PeerCAFile: s.path("ca.pem"),
 	}}, "cell1", s.path("cell.db"), controlplane.Process{}, zerolog.Nop())).Or(t)
 	cell1 := testproc.Try(cells.NewCell(t.Context(), made)).Or(t)
 	t.Cleanup(func() { testproc.Check(t, cell1.Close()) })
@@ -346,17 +358,21 @@ func TestOldTLS(t *testing.T) {
 		address string
 		old     bool
 	}{
-		"the cell": {cellListener.Addr().String(), false}, "the enrolment service": {strings.TrimPrefix(s.enrolment(), "https://"), false},
-		"Placement": {placementListener.Addr().String(), true},
+		"the cell":              {cellListener.Addr().String(), false},
+		"the enrolment service": {strings.TrimPrefix(s.enrolment(), "https://"), false},
+		"Placement":             {placementListener.Addr().String(), true},
 	} {
 		dial := func(most uint16) (version uint16, err error) {
-			connection, err := tls.Dial("tcp", c.address, &tls.Config{RootCAs: trust, Certificates: []tls.Certificate{pair}, MaxVersion: most, MinVersion: tls.VersionTLS12})
+			connection, err := tls.Dial("tcp", c.address,
+				&tls.Config{RootCAs: trust, Certificates: []tls.Certificate{pair}, MaxVersion: most,
+					MinVersion: tls.VersionTLS12})
 			if err != nil {
 				return 0, err
 			}
 			return connection.ConnectionState().Version, connection.Close()
 		}
-		if version, err := dial(tls.VersionTLS12); (err == nil) != c.old || !c.old && !strings.Contains(err.Error(), "protocol version") {
+		if version, err := dial(tls.VersionTLS12); (err == nil) != c.old || !c.old &&
+			!strings.Contains(err.Error(), "protocol version") {
 			t.Errorf("%s, with TLS 1.2 at most: %s, %v", name, tls.VersionName(version), err)
 		}
 		if version, err := dial(0); err != nil || version != tls.VersionTLS13 {

@@ -28,7 +28,8 @@ func newRun() *cobra.Command {
 				return err
 			}
 			log := newLogger(cfg, cmd.ErrOrStderr())
-			return runAgent(cmd.Context(), cfg, agent.Options{Load: opts.load, Configuration: opts.configuration, Logger: log})
+			return runAgent(cmd.Context(), cfg,
+				agent.Options{Load: opts.load, Configuration: opts.configuration, Logger: log})
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -64,7 +65,8 @@ func logEnd(log zerolog.Logger, err error) {
 	e := log.Error().Int("exit_code", exitCode(err))
 	if errors.As(err, &fatal) && errors.As(err, &refused) {
 		e.Str("node", fatal.Node).Str(zerolog.ErrorFieldName, refused.Summary()).
-			Msg("The agent stops. The message \"The reshape is refused\" above lists all violations; `compute-agent plan --reshape` shows them too.")
+			Msg("The agent stops. The message \"The reshape is refused\" above lists all violations; `compute-agent " +
+				"plan --reshape` shows them too.")
 		return
 	}
 	e.Err(err).Msg("The agent stops.")

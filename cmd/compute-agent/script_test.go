@@ -31,7 +31,8 @@ func (r run) Run() int { return binaries.Main(r.m) }
 
 func TestMain(m *testing.M) {
 	testscript.Main(run{m}, map[string]func(){
-		"compute-agent": main, "compute-agent-killed": killedMain, "compute-driver-fake": func() { plugins.Serve(fake.New()) }, suite.Program: suiteMain,
+		"compute-agent": main, "compute-agent-killed": killedMain,
+		"compute-driver-fake": func() { plugins.Serve(fake.New()) }, suite.Program: suiteMain,
 	})
 }
 
@@ -59,8 +60,9 @@ func TestRealScripts(t *testing.T) {
 func runScripts(t *testing.T, dir string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
-		Dir:  dir,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement, "exits": exits, "await": await},
+		Dir: dir,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"old-placement": oldPlacement,
+			"exits": exits, "await": await},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("COMPUTE_AGENT_AGENT_RUNTIME_DIR", "/nonexistent-compute-agent")
 			return turn(env)

@@ -33,7 +33,8 @@ type served struct {
 func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifier, log zerolog.Logger) error {
 	address := l.Addr().String()
 	if s.plain && !osapi.IsLoopbackAddr(l.Addr()) {
-		log.Warn().Str("address", address).Msg("Clients send tokens to this address in plain text. Set " + s.tls + ", or allow only a TLS proxy to reach the address.")
+		log.Warn().Str("address", address).Msg("Clients send tokens to this address in plain text. Set " + s.tls +
+			", or allow only a TLS proxy to reach the address.")
 	}
 	stopWatched, err := s.watched.Start(ctx, log)
 	if err != nil {
@@ -41,7 +42,8 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 		return err
 	}
 	defer stopWatched()
-	watching, stopWatchdog := context.WithCancel(context.WithoutCancel(ctx)) // also while the last requests are answered
+	// also while the last requests are answered
+	watching, stopWatchdog := context.WithCancel(context.WithoutCancel(ctx))
 	var watchdog sync.WaitGroup
 	watchdog.Go(func() { notify.Watchdog(watching, time.Now, log) })
 	defer func() { stopWatchdog(); watchdog.Wait() }()
@@ -58,7 +60,8 @@ func watchPlacement(cfg *config.Config, server *placement.Server) osapi.Admin {
 }
 
 func watchComputeAPI(cfg *config.Config, api *cells.API) osapi.Admin {
-	return api.Admin(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen, serving{cfg: cfg, api: api}.commands("cells", "manage"))
+	return api.Admin(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen,
+		serving{cfg: cfg, api: api}.commands("cells", "manage"))
 }
 
 // Percentages of the memory of a unit or container that the Go runtime of this process may use. The

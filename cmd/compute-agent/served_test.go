@@ -36,18 +36,22 @@ func TestServedPlainText(t *testing.T) {
 		plain   bool
 		warns   bool
 	}{
-		{other, true, true}, {other, false, false}, {lo, true, false}, {&net.UnixAddr{Net: "unix", Name: "/run/x"}, true, false}, {&net.TCPAddr{Port: 1}, true, true},
+		{other, true, true}, {other, false, false}, {lo, true, false},
+		{&net.UnixAddr{Net: "unix", Name: "/run/x"}, true, false}, {&net.TCPAddr{Port: 1}, true, true},
 	} {
 		var log bytes.Buffer
 		done := errors.New("served")
 		s := served{
-			what: "it", plain: c.plain, tls: "its_cert_file", serve: func(context.Context, net.Listener) error { return done },
-			watched: osapi.Admin{Service: "It", Socket: filepath.Join(t.TempDir(), "x.sock"), Serve: func(ctx context.Context, l *osapi.KeySocket) error { <-ctx.Done(); return l.Close() }},
+			what: "it", plain: c.plain, tls: "its_cert_file",
+			serve: func(context.Context, net.Listener) error { return done },
+			watched: osapi.Admin{Service: "It", Socket: filepath.Join(t.TempDir(), "x.sock"),
+				Serve: func(ctx context.Context, l *osapi.KeySocket) error { <-ctx.Done(); return l.Close() }},
 		}
 		if err := s.run(t.Context(), &at{address: c.address}, nil, zerolog.New(&log)); !errors.Is(err, done) {
 			t.Errorf("%s: %v", c.address, err)
 		}
-		if got := strings.Contains(log.String(), "plain text") && strings.Contains(log.String(), "its_cert_file"); got != c.warns {
+		if got := strings.Contains(log.String(), "plain text") &&
+			strings.Contains(log.String(), "its_cert_file"); got != c.warns {
 			t.Errorf("%s, plain text %v: the log is %s", c.address, c.plain, &log)
 		}
 	}
@@ -64,7 +68,8 @@ func TestServedUnwatched(t *testing.T) {
 		what: "it", serve: func(context.Context, net.Listener) error { t.Error("it serves"); return nil },
 		watched: osapi.Admin{Service: "It", MetricsAddress: taken.Addr().String(), Key: "it.metrics_listen"},
 	}
-	if err := s.run(t.Context(), l, nil, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "it.metrics_listen") || !l.closed {
+	if err := s.run(t.Context(), l, nil, zerolog.Nop()); err == nil ||
+		!strings.Contains(err.Error(), "it.metrics_listen") || !l.closed {
 		t.Errorf("%v; the listener is closed: %v", err, l.closed)
 	}
 }

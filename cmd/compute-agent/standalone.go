@@ -38,9 +38,12 @@ func newStandalone() *cobra.Command {
 	var listen, computeListen, pluginDir string
 	var withoutCells bool
 	cmd := &cobra.Command{
-		Use: "standalone", Short: "Run the agent with its own Placement and compute API on this machine", Args: cobra.NoArgs,
-		Long: "Run the agent with a Placement service, a Nova-compatible compute API and a cell, all on embedded databases: the quickest way\n" +
-			"to see this machine's provider tree and to create a server on it. Without a configured driver it runs the libvirt driver, with\n" +
+		Use: "standalone", Short: "Run the agent with its own Placement and compute API on this machine",
+		Args: cobra.NoArgs,
+		Long: "Run the agent with a Placement service, a Nova-compatible compute API and a cell, all on embedded " +
+			"databases: the quickest way\n" +
+			"to see this machine's provider tree and to create a server on it. Without a configured driver it runs " +
+			"the libvirt driver, with\n" +
 			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
 		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
 			cfg, err := opts.load()
@@ -56,9 +59,12 @@ func newStandalone() *cobra.Command {
 			if cfg.PlacementTLS.CertFile != "" {
 				scheme = "https://"
 			}
-			opts.extra = []config.Override{{Key: "placement_client.url", Value: scheme + listener.Addr().String(), Flag: "--listen"}}
+			opts.extra = []config.Override{{Key: "placement_client.url", Value: scheme +
+				listener.Addr().String(), Flag: "--listen"}}
 			if !withoutCells {
-				opts.extra = append(opts.extra, config.Override{Key: "cell_client.url", Value: standalone.CellURL(cfg), Flag: "standalone's own cell"})
+				opts.extra = append(opts.extra,
+					config.Override{Key: "cell_client.url",
+						Value: standalone.CellURL(cfg), Flag: "standalone's own cell"})
 			}
 			if pluginDir != "" {
 				dir, err := filepath.Abs(pluginDir)
@@ -76,8 +82,10 @@ func newStandalone() *cobra.Command {
 	}
 	opts.addConfigFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8778", "`ADDRESS` of Placement")
-	cmd.Flags().StringVar(&computeListen, "compute-listen", "", "`ADDRESS` of the compute API (default 127.0.0.1:8774 if Placement uses port 8778, else a random port)")
-	cmd.Flags().BoolVar(&withoutCells, "without-cells", false, "run no compute API and no cell: the agent creates no guests")
+	cmd.Flags().StringVar(&computeListen, "compute-listen",
+		"", "`ADDRESS` of the compute API (default 127.0.0.1:8774 if Placement uses port 8778, else a random port)")
+	cmd.Flags().BoolVar(&withoutCells, "without-cells", false,
+		"run no compute API and no cell: the agent creates no guests")
 	cmd.Flags().StringVar(&pluginDir, "plugin-dir", "", "`DIR` of the driver plugins (plugins.dir)")
 	return cmd
 }

@@ -36,7 +36,8 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 			nil,
 		},
 		"cell": {
-			[]string{"cells", "serve", "--name", "cell1", "--listen", "unix://" + filepath.Join(testproc.SocketDir(t), "cell")}, celldb.DatabaseOptions(),
+			[]string{"cells", "serve", "--name", "cell1",
+				"--listen", "unix://" + filepath.Join(testproc.SocketDir(t), "cell")}, celldb.DatabaseOptions(),
 			[]string{"UPDATE cell SET name = 'cell1'"},
 		},
 		"api": { // which waits only for a database that is being made
@@ -48,7 +49,8 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 			dsn := dbservers.PostgreSQL(t)
 			db := testproc.Try(sqldb.Open(t.Context(), dsn, c.options)).Or(t)
 			testproc.Check(t, db.Close())
-			last := fmt.Sprintf("UPDATE %s SET done = 0, token = 'other' WHERE number = %d", c.options.Schema.Table, c.options.Schema.Newest())
+			last := fmt.Sprintf("UPDATE %s SET done = 0, token = 'other' WHERE number = %d",
+				c.options.Schema.Table, c.options.Schema.Newest())
 			dbservers.Execute(t, dsn, append(c.begun, last)...)
 			socket := filepath.Join(t.TempDir(), "notify")
 			manager := testproc.Try(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})).Or(t)
@@ -56,7 +58,8 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 			t.Setenv("NOTIFY_SOCKET", socket)
 
 			dir, ended := t.TempDir(), make(chan int, 1)
-			args := append(c.args, "--database", dbservers.WithPasswordFile(t, dsn), "--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
+			args := append(c.args, "--database", dbservers.WithPasswordFile(t, dsn),
+				"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
 			var stderr bytes.Buffer
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -74,7 +77,8 @@ func TestRealStartsThatTakeLong(t *testing.T) {
 					do()
 					testproc.Check(t, manager.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 					n, err := manager.Read(got)
-					if errors.Is(err, os.ErrDeadlineExceeded) || err == nil && !strings.HasPrefix(string(got[:n]), message) {
+					if errors.Is(err, os.ErrDeadlineExceeded) || err == nil &&
+						!strings.HasPrefix(string(got[:n]), message) {
 						return errors.Join(err, errors.New(string(got[:n])))
 					}
 					return err

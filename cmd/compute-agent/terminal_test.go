@@ -85,7 +85,8 @@ func (s *site) onTerminal(args ...string) string {
 	s.t.Helper()
 	p := newPseudoTerminal(s.t)
 	var problems bytes.Buffer
-	if code := execute(s.t.Context(), append(args, "--config", filepath.Join(s.dir, "agent.toml")), p.file, &problems); code != exitDone {
+	if code := execute(s.t.Context(), append(args, "--config", filepath.Join(s.dir, "agent.toml")), p.file,
+		&problems); code != exitDone {
 		s.t.Errorf("%q ended with %d: %s", args, code, problems.String())
 	}
 	return p.text()
@@ -112,7 +113,8 @@ func TestColorsOnTerminals(t *testing.T) {
 			t.Errorf("%s: escape sequences with NO_COLOR: %q", command, shown)
 		}
 		for line := range strings.Lines(shown) {
-			if strings.Count(strings.TrimSpace(line), " ") > 0 && utf8.RuneCountInString(line) > 81 && !strings.Contains(line, s.dir) && !strings.Contains(line, "sha256") {
+			if strings.Count(strings.TrimSpace(line), " ") > 0 && utf8.RuneCountInString(line) > 81 &&
+				!strings.Contains(line, s.dir) && !strings.Contains(line, "sha256") {
 				t.Errorf("%s: a line is wider than the terminal: %q", command, line)
 			}
 		}
@@ -145,11 +147,15 @@ func TestWatchOnATerminal(t *testing.T) {
 	ended := make(chan int, 1)
 	var problems bytes.Buffer
 	go func() {
-		ended <- execute(ctx, []string{"tree", "--watch=100ms", "--config", filepath.Join(s.dir, "agent.toml")}, p.file, &problems)
+		ended <- execute(ctx, []string{"tree", "--watch=100ms", "--config", filepath.Join(s.dir, "agent.toml")}, p.file,
+			&problems)
 	}()
 	s.eventually("the tree", func() bool { return p.shows("\x1b[1mcn1\x1b[0m") })
 	stop()
-	s.eventually("the failure", func() bool { return p.shows("the agent is not running") && p.shows("The state below is of ") })
+	s.eventually("the failure", func() bool {
+		return p.shows("the agent is not running") &&
+			p.shows("The state below is of ")
+	})
 	interrupt()
 	if code := <-ended; code != exitDone || problems.String() != "" {
 		t.Errorf("ended with %d: %s", code, problems.String())

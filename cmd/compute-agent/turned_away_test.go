@@ -40,11 +40,13 @@ func TestRealTurnedAway(t *testing.T) {
 		args    []string
 		code    int
 	}{
-		"no configuration":              {"placement serve", []string{"--config", missing}, exitFailed},
-		"no tokens":                     {"placement serve", []string{"--auth", "token", "--token-file", missing}, exitFailed},
-		"no deny list":                  {"placement serve", []string{"--config", denied}, exitFailed},
-		"no key":                        {"placement serve", []string{"--config", key}, exitFailed},
-		"no state directory":            {"placement serve", []string{"--state-dir", filepath.Join(file, "state")}, exitFailed},
+		"no configuration": {"placement serve", []string{"--config", missing}, exitFailed},
+		"no tokens": {"placement serve",
+			[]string{"--auth", "token", "--token-file", missing}, exitFailed},
+		"no deny list": {"placement serve", []string{"--config", denied}, exitFailed},
+		"no key":       {"placement serve", []string{"--config", key}, exitFailed},
+		"no state directory": {"placement serve",
+			[]string{"--state-dir", filepath.Join(file, "state")}, exitFailed},
 		"no address for metrics":        {"placement serve", []string{"--metrics-listen", "192.0.2.1:1"}, exitFailed},
 		"no configuration, standalone":  {"standalone", []string{"--config", missing}, exitFailed},
 		"invalid configuration":         {"placement serve", []string{"--config", invalid}, exitConfig},
@@ -71,8 +73,10 @@ func TestRealTurnedAway(t *testing.T) {
 			}()
 
 			// LISTEN_PID is the process's own, which only it knows.
-			args := append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, testproc.Try(exec.LookPath("compute-agent")).Or(t)}, strings.Fields(c.command)...)
-			args = append(append(args, "--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run")), c.args...)
+			args := append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`,
+				testproc.Try(exec.LookPath("compute-agent")).Or(t)}, strings.Fields(c.command)...)
+			args = append(append(args, "--state-dir", filepath.Join(dir, "state"),
+				"--runtime-dir", filepath.Join(dir, "run")), c.args...)
 			cmd := exec.CommandContext(t.Context(), "/bin/sh", args...)
 			cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "LISTEN_FDNAMES=placement", testproc.ShareUser)
 			cmd.ExtraFiles = []*os.File{passed}
@@ -94,7 +98,8 @@ func TestRealTurnedAway(t *testing.T) {
 			answer, err := http.ReadResponse(bufio.NewReader(plain), nil)
 			testproc.Check(t, err)
 			body := testproc.Try(io.ReadAll(answer.Body)).Or(t)
-			if answer.StatusCode != http.StatusServiceUnavailable || !answer.Close || !strings.Contains(string(body), "Placement cannot start") {
+			if answer.StatusCode != http.StatusServiceUnavailable || !answer.Close ||
+				!strings.Contains(string(body), "Placement cannot start") {
 				t.Errorf("the request was answered with %s, %q", answer.Status, body)
 			}
 			for what, c := range map[string]net.Conn{"with a request": plain, "without one": silent} {

@@ -40,17 +40,21 @@ func TestUnprintableNames(t *testing.T) {
 	shown := s.says(0, []string{"tree"})
 	testproc.Contains(t, shown, textutil.Printable(evil), "the tree does not have the name, escaped:\n%s")
 	var tree any
-	if text := s.says(0, []string{"tree", "--output", "json"}); json.Unmarshal([]byte(text), &tree) != nil || !strings.Contains(text, `evil\u001b[2J\r\u202egnp\u009b31m\n`) {
+	if text := s.says(0, []string{"tree", "--output", "json"}); json.Unmarshal([]byte(text), &tree) != nil ||
+		!strings.Contains(text, `evil\u001b[2J\r\u202egnp\u009b31m\n`) {
 		t.Errorf("as JSON: %s", text)
 	}
-	for _, args := range [][]string{{"tree"}, {"tree", "--traits"}, {"status"}, {"plan"}, {"node", "list"}, {"allocations", "audit"}} {
+	for _, args := range [][]string{{"tree"}, {"tree", "--traits"}, {"status"}, {"plan"},
+		{"node", "list"}, {"allocations", "audit"}} {
 		look(args...)
 	}
 	stop()
-	for _, args := range [][]string{{"tree"}, {"plan"}, {"plan", "--reshape"}, {"node", "list"}, {"node", "remove", "cn1", "--dry-run"}, {"adopt", "--uuid", root, "--dry-run"}} {
+	for _, args := range [][]string{{"tree"}, {"plan"}, {"plan", "--reshape"}, {"node", "list"},
+		{"node", "remove", "cn1", "--dry-run"}, {"adopt", "--uuid", root, "--dry-run"}} {
 		look(args...)
 	}
-	if text := s.says(0, []string{"adopt", "--uuid", root, "--dry-run"}); !strings.Contains(text, textutil.Printable(evil)) {
+	if text := s.says(0, []string{"adopt", "--uuid", root, "--dry-run"}); !strings.Contains(
+		text, textutil.Printable(evil)) {
 		t.Errorf("adopt does not show the name, escaped:\n%s", text)
 	}
 }

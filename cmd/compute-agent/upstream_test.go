@@ -19,7 +19,8 @@ import (
 
 // hasUpstream finds out once whether the distribution's OpenStack Placement is there.
 var hasUpstream = sync.OnceValue(func() bool {
-	return exec.Command("/usr/bin/python3", "-c", "import placement.deploy").Run() == nil //nolint:noctx // it ends by itself
+	return exec.Command("/usr/bin/python3", "-c", "import placement.deploy").
+		Run() == nil //nolint:noctx // it ends by itself
 })
 
 func needsUpstream(t testing.TB) {
@@ -42,11 +43,13 @@ func oldPlacement(ts *testscript.TestScript, neg bool, args []string) {
 	type m = map[string]any
 	requests := [][]any{
 		{"POST", "/resource_providers", m{"uuid": host, "name": "host"}},
-		{"PUT", "/resource_providers/" + host + "/inventories", m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 64}}}},
+		{"PUT", "/resource_providers/" + host + "/inventories",
+			m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 64}}}},
 	}
 	for i := range n + 1 {
-		requests = append(requests, []any{"PUT", fmt.Sprintf("/allocations/44444444-4444-4444-8444-%012d", i), m{"consumer_generation": nil, "consumer_type": "INSTANCE",
-			"project_id": "q", "user_id": "u", "allocations": m{host: m{"resources": m{"VCPU": 4}}}}})
+		requests = append(requests, []any{"PUT", fmt.Sprintf("/allocations/44444444-4444-4444-8444-%012d", i),
+			m{"consumer_generation": nil, "consumer_type": "INSTANCE",
+				"project_id": "q", "user_id": "u", "allocations": m{host: m{"resources": m{"VCPU": 4}}}}})
 	}
 	file := ts.MkAbs(args[0])
 	_, err = testproc.AskPlacement(context.Background(), file, requests)

@@ -28,8 +28,10 @@ const (
 )
 
 // watchHelp says in a command's help what --watch does.
-const watchHelp = "\n\nWith --watch, the command is repeated until Ctrl-C, also while the agent is restarted: on a terminal the output is redrawn, elsewhere\n" +
-	"it is printed below a line with the time when something other than counters and ages has changed. With --output json, each change\n" +
+const watchHelp = "\n\nWith --watch, the command is repeated until Ctrl-C, also while the agent is restarted: on a " +
+	"terminal the output is redrawn, elsewhere\n" +
+	"it is printed below a line with the time when something other than counters and ages has changed. With " +
+	"--output json, each change\n" +
 	"is one document on one line. The exit code is then 0."
 
 // addWatchFlag adds --watch to a command that has its RunE, only reads, and passes the answer that
@@ -57,7 +59,8 @@ func (o *options) watch(cmd *cobra.Command, every time.Duration, run func() erro
 	title := "compute-agent " + strings.Replace(commandLine(cmd), " --"+watchFlag+"="+every.String(), "", 1)
 	w := &render.Watch{
 		Title: title, Every: every, Out: out, Problems: problems, Documents: o.json(),
-		Fatal: func(err error) bool { return !errors.Is(err, control.ErrNotRunning) }, // the agent may be about to start
+		// the agent may be about to start
+		Fatal: func(err error) bool { return !errors.Is(err, control.ErrNotRunning) },
 	}
 	if f := terminalOf(out); f != nil && !o.json() {
 		resized := make(chan os.Signal, 1)

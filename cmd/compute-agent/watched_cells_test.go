@@ -20,7 +20,9 @@ import (
 // newWatchedCell is a cell for those who watch it.
 func newWatchedCell(t *testing.T) *cells.Cell {
 	t.Helper()
-	c, err := cells.NewCell(t.Context(), cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"), Auth: cell.NoAuth(), Logger: zerolog.Nop()})
+	c, err := cells.NewCell(t.Context(),
+		cells.CellConfig{Name: "cell1", Database: filepath.Join(t.TempDir(), "cell.db"),
+			Auth: cell.NoAuth(), Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	t.Cleanup(func() { testproc.NoError(t, c.Close()) })
 	return c
@@ -28,9 +30,10 @@ func newWatchedCell(t *testing.T) *cells.Cell {
 
 // clientAt sends all requests to an address.
 func clientAt(network, address string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, address)
-	}}}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, address)
+		}}}
 }
 
 // page reads a path of the server at an address.

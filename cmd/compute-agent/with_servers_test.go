@@ -34,7 +34,8 @@ func serversInCell(t *testing.T, host, node string, servers ...string) inCell {
 	c.reports(false)
 	for i, uuid := range servers {
 		testproc.Try(c.Insert(t.Context(), cellwire.Server{
-			UUID: uuid, Name: fmt.Sprint("server ", i+1), ProjectID: "p", UserID: "u", Host: host, Node: host, NodeUUID: node,
+			UUID: uuid, Name: fmt.Sprint("server ", i+1),
+			ProjectID: "p", UserID: "u", Host: host, Node: host, NodeUUID: node,
 			VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 			Flavor: cellwire.Flavor{ID: "f1", Flavor: plugins.Flavor{Name: "small", VCPUs: 1, MemoryMB: 64}},
 		})).Or(t)
@@ -46,7 +47,8 @@ func serversInCell(t *testing.T, host, node string, servers ...string) inCell {
 // reports has the host report to the cell, for the last time or not.
 func (c inCell) reports(last bool) {
 	c.t.Helper()
-	report := cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{{UUID: c.node, Name: c.host}}, Stopping: last}
+	report := cellwire.HostReport{Version: "1",
+		Nodes: []cellwire.ReportedNode{{UUID: c.node, Name: c.host}}, Stopping: last}
 	testproc.Try(c.Report(c.t.Context(), c.host, report)).Or(c.t)
 }
 
@@ -61,16 +63,20 @@ func TestDeleteHostWithServers(t *testing.T) {
 	cell := serversInCell(t, "h1", secondNode, alice, bob)
 	const child = "aaaaaaaa-0000-4000-8000-0000000000aa"
 	s.request(http.MethodPost, "/resource_providers", `{"name": "h1", "uuid": "`+secondNode+`"}`, nil)
-	s.request(http.MethodPost, "/resource_providers", `{"name": "h1_gpu", "uuid": "`+child+`", "parent_provider_uuid": "`+secondNode+`"}`, nil)
-	s.request(http.MethodPut, "/resource_providers/"+secondNode+"/traits", `{"traits": ["COMPUTE_NODE"], "resource_provider_generation": 0}`, nil)
+	s.request(http.MethodPost, "/resource_providers",
+		`{"name": "h1_gpu", "uuid": "`+child+`", "parent_provider_uuid": "`+secondNode+`"}`, nil)
+	s.request(http.MethodPut, "/resource_providers/"+
+		secondNode+"/traits", `{"traits": ["COMPUTE_NODE"], "resource_provider_generation": 0}`, nil)
 	for uuid, class := range map[string]string{secondNode: "VCPU", child: "VGPU"} {
 		generation := map[bool]int{true: 1}[uuid == secondNode]
 		s.request(http.MethodPut, "/resource_providers/"+uuid+"/inventories",
-			fmt.Sprintf(`{"inventories": {%q: {"total": 8}}, "resource_provider_generation": %d}`, class, generation), nil)
+			fmt.Sprintf(`{"inventories": {%q: {"total": 8}}, "resource_provider_generation": %d}`, class, generation),
+			nil)
 	}
 	hold := func(consumer, provider, class string) {
 		s.request(http.MethodPut, "/allocations/"+consumer, fmt.Sprintf(
-			`{"allocations": {%q: {"resources": {%q: 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, provider, class), nil)
+			`{"allocations": {%q: {"resources": {%q: 1}}}, "project_id": "p", "user_id": "u", `+
+				`"consumer_generation": null}`, provider, class), nil)
 	}
 	hold(alice, secondNode, "VCPU")
 	hold(carol, child, "VGPU")
@@ -79,7 +85,8 @@ func TestDeleteHostWithServers(t *testing.T) {
 		made := testproc.Try(store.CreateCell(t.Context(), apidb.Cell{Name: name, URL: url})).Or(t)
 		host := map[string]string{"cell1": "h1", "cell2": "h2"}[name]
 		node := map[string]string{"cell1": secondNode, "cell2": "aaaaaaaa-0000-4000-8000-0000000000bb"}[name]
-		testproc.Check(t, store.MapNodes(t.Context(), []apidb.Node{{UUID: node, Name: host, Host: host, CellUUID: made.UUID}}))
+		testproc.Check(t, store.MapNodes(t.Context(),
+			[]apidb.Node{{UUID: node, Name: host, Host: host, CellUUID: made.UUID}}))
 	}
 	testproc.Check(t, store.Close())
 	configured := filepath.Join(s.dir, "api.toml")
@@ -101,19 +108,23 @@ func TestDeleteHostWithServers(t *testing.T) {
 			t.Errorf("h1 is mapped: %v", got)
 		}
 	}
-	all := []string{"host h1 has servers (2): " + alice + " (server 1), " + bob + " (server 2)", "other consumers of its resource providers (1): " + carol, "--with-servers 3"}
+	all := []string{"host h1 has servers (2): " + alice + " (server 1), " + bob + " (server 2)",
+		"other consumers of its resource providers (1): " + carol, "--with-servers 3"}
 	run(exitProtect, all, "delete-host", "h1")
 	run(exitProtect, all, "delete-host", "h1", "--with-servers", "2")
 	run(exitProtect, all, "delete-host", "h1", "--with-servers", "unknown")
 	run(exitUsage, []string{"must be a number"}, "delete-host", "h1", "--with-servers", "some")
-	run(exitProtect, []string{"its agent reports to its cell"}, "delete-host", "h1", "--with-servers", "3", "--remove-providers")
+	run(exitProtect, []string{"its agent reports to its cell"}, "delete-host", "h1",
+		"--with-servers", "3", "--remove-providers")
 	cell.reports(true)
 	run(exitProtect, []string{"consumer " + alice + " holds some of h1", "consumer " + carol + " holds some of h1_gpu"},
 		"delete-host", "h1", "--with-servers", "3", "--remove-providers")
 	mapped(true)
-	run(exitProtect, []string{"what is on host h2 is not known", "cell cell2", "--with-servers unknown"}, "delete-host", "h2")
+	run(exitProtect, []string{"what is on host h2 is not known", "cell cell2", "--with-servers unknown"}, "delete-host",
+		"h2")
 	run(exitDone, []string{"Unmapped host h2"}, "delete-host", "h2", "--with-servers", "unknown")
-	run(exitDone, []string{"Unmapped host h1", "below h1 (" + secondNode + "), and are in use"}, "delete-host", "h1", "--with-servers", "3")
+	run(exitDone, []string{"Unmapped host h1", "below h1 (" + secondNode + "), and are in use"},
+		"delete-host", "h1", "--with-servers", "3")
 	mapped(false)
 	s.hasNames("h1", "h1_gpu")
 	for _, consumer := range []string{alice, carol} {
@@ -121,10 +132,12 @@ func TestDeleteHostWithServers(t *testing.T) {
 	}
 	cellDown := []string{"cell cell2"} // which may have servers of a host that is mapped to no cell
 	run(exitProtect, cellDown, "delete-host", "h1", "--with-servers", "2", "--remove-providers")
-	run(exitDone, []string{"Removed its resource providers from Placement: h1_gpu (" + child + "), h1 (" + secondNode + ")"},
+	run(exitDone, []string{"Removed its resource providers from Placement: h1_gpu (" +
+		child + "), h1 (" + secondNode + ")"},
 		"delete-host", "h1", "--with-servers", "unknown", "--remove-providers")
 	s.hasNames()
-	notMapped := []string{"host h11 is not mapped; `compute-agent cells manage list-hosts` lists all", "--remove-providers"}
+	notMapped := []string{"host h11 is not mapped; `compute-agent cells manage list-hosts` lists all",
+		"--remove-providers"}
 	run(exitFailed, notMapped, "delete-host", "h11", "--with-servers", "unknown")
 }
 
@@ -136,7 +149,8 @@ func TestAdoptOfAHostWithServers(t *testing.T) {
 	s.host("cn1", own("cn1"))
 	s.agent()()
 	root := s.identity()
-	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+root+`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
+	s.request(http.MethodPut, "/allocations/"+alice, `{"allocations": {"`+root+
+		`": {"resources": {"VCPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, nil)
 	cell := serversInCell(t, "cn1", root, bob)
 	at := func(name, url string) {
 		s.host(name, own(name))
@@ -146,18 +160,24 @@ func TestAdoptOfAHostWithServers(t *testing.T) {
 	}
 	at("cn9", "http://127.0.0.1:1")
 	for _, given := range [][]string{nil, {"--with-servers", "1"}} { // 1 is what Placement has
-		s.says(exitProtect, append([]string{"adopt", "--rename", "--yes"}, given...), "it is not known which servers the cell has on this host", "--with-servers unknown")
+		s.says(exitProtect, append([]string{"adopt", "--rename", "--yes"}, given...),
+			"it is not known which servers the cell has on this host", "--with-servers unknown")
 	}
-	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "It is not known which servers the cell has on this host: ", "The command is refused without --with-servers unknown.", "cn1 → cn9")
+	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"},
+		"It is not known which servers the cell has on this host: ",
+		"The command is refused without --with-servers unknown.", "cn1 → cn9")
 	at("cn9", cell.url)
-	all := []string{"servers that the cell has on this host: 1, " + bob + " (server 1)", "other consumers of its resource providers: 1", "the cell knows them by the name cn1", "--with-servers 2"}
-	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "Servers that the cell has on this host: 1, "+bob, "cn1 → cn9", "The command is refused without --with-servers 2.")
+	all := []string{"servers that the cell has on this host: 1, " + bob + " (server 1)",
+		"other consumers of its resource providers: 1", "the cell knows them by the name cn1", "--with-servers 2"}
+	s.says(exitDone, []string{"adopt", "--rename", "--dry-run"}, "Servers that the cell has on this host: 1, "+bob,
+		"cn1 → cn9", "The command is refused without --with-servers 2.")
 	s.says(exitProtect, []string{"adopt", "--rename", "--yes"}, all...)
 	s.says(exitProtect, []string{"adopt", "--rename", "--yes", "--with-servers", "1"}, all...)
 	s.says(exitProtect, []string{"adopt", "--uuid", root, "--rename", "--yes"}, "--with-servers 2")
 	s.says(exitUsage, []string{"adopt", "--rename", "--yes", "--with-servers", "-1"}, "must be a number")
 	s.hasNames("cn1", "cn1_gpu0")
-	s.says(exitDone, []string{"adopt", "--rename", "--yes", "--with-servers", "2"}, "Done:", "rename resource provider cn1_gpu0")
+	s.says(exitDone, []string{"adopt", "--rename", "--yes", "--with-servers", "2"}, "Done:",
+		"rename resource provider cn1_gpu0")
 	s.hasNames("cn9", "cn9_gpu0")
 }
 
@@ -172,8 +192,10 @@ func TestNodeWithServersIsNotRemoved(t *testing.T) {
 	cell := serversInCell(t, "cn1", secondNode, bob)
 	path := filepath.Join(s.dir, "agent.toml")
 	without := testproc.Try(os.ReadFile(path)).Or(t)
-	for url, says := range map[string]string{"http://127.0.0.1:1": "it is not known which servers the cell has on it", cell.url: "the cell has the server " + bob + " (server 1) on it"} {
-		testproc.Check(t, os.WriteFile(path, fmt.Appendf(bytes.Clone(without), "[cell_client]\nurl = %q\n", url), 0o600))
+	for url, says := range map[string]string{"http://127.0.0.1:1": "it is not known which servers the cell has on it",
+		cell.url: "the cell has the server " + bob + " (server 1) on it"} {
+		testproc.Check(t,
+			os.WriteFile(path, fmt.Appendf(bytes.Clone(without), "[cell_client]\nurl = %q\n", url), 0o600))
 		s.says(exitProtect, []string{"node", "remove", "cn1-b", "--yes"}, says)
 		s.hasNames("cn1", "cn1-b", "cn1_gpu0")
 	}

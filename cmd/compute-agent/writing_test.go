@@ -57,7 +57,8 @@ const shownDevice = "sys/bus/pci/devices/0000:00:05.0/"
 func newAuthor(t *testing.T) *author {
 	t.Helper()
 	home := testproc.SocketDir(t)
-	s := &author{T: t, dir: filepath.Join(home, "empty"), root: filepath.Join(home, "root"), machine: filepath.Join(home, "machine")}
+	s := &author{T: t, dir: filepath.Join(home, "empty"),
+		root: filepath.Join(home, "root"), machine: filepath.Join(home, "machine")}
 	repository, err := filepath.Abs("../..")
 	if err == nil {
 		err = os.Mkdir(s.dir, 0o755)
@@ -77,9 +78,13 @@ func newAuthor(t *testing.T) *author {
 	}
 	caches := testproc.Try(exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()).Or(t)
 	cache := strings.Split(string(caches), "\n")
-	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=-trimpath", "GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
-		testproc.ShareUser, "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=", // make test runs this one, and a make below another speaks of it
-		"COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(home, "run"), "COMPUTE_AGENT_AGENT_STATE_DIR="+filepath.Join(home, "state"), "COMPUTE_AGENT_PLUGINS_DIR="+filepath.Join(s.root, "usr/libexec/compute-agent/plugins"))
+	s.env = append(os.Environ(), "HOME="+home, "GOCACHE="+cache[0], "GOMODCACHE="+cache[1], "GOFLAGS=-trimpath",
+		"GOWORK=off", "GOPROXY=off", "DESTDIR="+s.root,
+		// make test runs this one, and a make below another speaks of it
+		testproc.ShareUser, "MAKEFLAGS=", "MFLAGS=", "MAKELEVEL=",
+		"COMPUTE_AGENT_AGENT_RUNTIME_DIR="+filepath.Join(home, "run"), "COMPUTE_AGENT_AGENT_STATE_DIR="+
+			filepath.Join(home, "state"), "COMPUTE_AGENT_PLUGINS_DIR="+
+			filepath.Join(s.root, "usr/libexec/compute-agent/plugins"))
 	return s
 }
 
@@ -123,10 +128,12 @@ func (s *author) enter(command string) string {
 
 // shell is a command of the shell, after which its directory is noted.
 func (s *author) shell(command string) *exec.Cmd {
-	if strings.Contains(command, "compute-agent ") && !strings.HasPrefix(command, "compute-agent plugin") && !strings.Contains(command, "/compute-agent/") {
+	if strings.Contains(command, "compute-agent ") && !strings.HasPrefix(command, "compute-agent plugin") &&
+		!strings.Contains(command, "/compute-agent/") {
 		command += " --config " + s.root + "/etc/compute-agent/compute-agent.toml"
 	}
-	cmd := exec.CommandContext(s.Context(), "bash", "-c", command+"\ncode=$?; pwd >'"+filepath.Join(s.root, "pwd")+"'; exit $code")
+	cmd := exec.CommandContext(s.Context(), "bash",
+		"-c", command+"\ncode=$?; pwd >'"+filepath.Join(s.root, "pwd")+"'; exit $code")
 	cmd.Dir, cmd.Env = s.dir, s.env
 	return cmd
 }
@@ -138,7 +145,9 @@ func (s *author) append(file, text string) {
 }
 
 // testOnly are lines about what only this test sets.
-var testOnly = regexp.MustCompile(`(?m)^.*(acme\.config\.machine|agent\.host|agent\.share_user|plugins\.dir|agent\.runtime_dir|agent\.state_dir) = .*\n`)
+var testOnly = regexp.MustCompile(
+	`(?m)^.*(acme\.config\.machine|agent\.host|agent\.share_user|plugins\.dir|agent\.runtime_dir|` +
+		`agent\.state_dir) = .*\n`)
 
 // seen is an output as if everything were below /.
 func (s *author) seen(out string) string {
@@ -149,7 +158,8 @@ func (s *author) seen(out string) string {
 // start starts the agent, and returns what it said until it was there.
 func (s *author) start(command string) string {
 	s.Helper()
-	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", s.root+"/etc/compute-agent/compute-agent.toml")
+	words := append(strings.Fields(command)[1:], "--listen", "127.0.0.1:0", "--config", s.root+
+		"/etc/compute-agent/compute-agent.toml")
 	path := testproc.Try(exec.LookPath("compute-agent")).Or(s)
 	s.agent = exec.Command(path, words...)
 	s.agent.Dir, s.agent.Env = s.dir, s.env
@@ -195,13 +205,15 @@ func (s *author) stop() {
 func (s *author) comeFromReleaseOne() (end func()) {
 	s.Helper()
 	server := testproc.Try(placement.New(s.Context(), placement.Config{
-		Database: "sqlite://" + filepath.Join(s.dir, "state/placement.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
+		Database: "sqlite://" + filepath.Join(s.dir, "state/placement.db"),
+		Auth:     placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop(),
 	})).Or(s)
 	listener := httptest.NewServer(server.Handler())
 	s.url = listener.URL
 	const root, child = "/resource_providers?name=vm", "/resource_providers?name=vm_pci_0000_00_05_0"
 	uuid := func(path string) string {
-		found := regexp.MustCompile(`"uuid":"([-0-9a-f]{36})"`).FindStringSubmatch(s.placement(http.MethodGet, path, ""))
+		found := regexp.MustCompile(`"uuid":"([-0-9a-f]{36})"`).
+			FindStringSubmatch(s.placement(http.MethodGet, path, ""))
 		if found == nil {
 			s.Fatalf("Placement has no %s", path)
 		}
@@ -209,10 +221,14 @@ func (s *author) comeFromReleaseOne() (end func()) {
 	}
 	s.placement(http.MethodDelete, "/resource_providers/"+uuid(child), "")
 	node := uuid(root)
-	generation := regexp.MustCompile(`"resource_provider_generation":(\d+)`).FindStringSubmatch(s.placement(http.MethodGet, "/resource_providers/"+node+"/inventories", ""))[1]
-	s.placement(http.MethodPost, "/resource_providers/"+node+"/inventories", `{"resource_class":"CUSTOM_ACME_SLOT","total":4,"resource_provider_generation":`+generation+`}`)
+	generation := regexp.MustCompile(`"resource_provider_generation":(\d+)`).
+		FindStringSubmatch(s.placement(http.MethodGet, "/resource_providers/"+node+"/inventories", ""))[1]
+	s.placement(http.MethodPost, "/resource_providers/"+node+"/inventories",
+		`{"resource_class":"CUSTOM_ACME_SLOT","total":4,"resource_provider_generation":`+generation+`}`)
 	s.placement(http.MethodPut, "/allocations/6c6a2b6e-5d0c-4bb5-9d4c-6a3a2f5f8a11",
-		`{"allocations":{"`+node+`":{"resources":{"CUSTOM_ACME_SLOT":3}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"INSTANCE"}`)
+		`{"allocations":{"`+node+
+			`":{"resources":{"CUSTOM_ACME_SLOT":3}}},"project_id":"p","user_id":"u","consumer_generation":null,`+
+			`"consumer_type":"INSTANCE"}`)
 	return func() {
 		listener.Close()
 		testproc.NoError(s, server.Close())

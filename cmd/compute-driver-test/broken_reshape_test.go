@@ -31,7 +31,8 @@ func moves(change func(req updateReq, r updated)) breakage {
 	})
 }
 
-const guestList = `{` + machine + `, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "resources": {"": {"VCPU": 2}}}]}`
+const guestList = `{` + machine +
+	`, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03", "name": "web", "resources": {"": {"VCPU": 2}}}]}`
 
 func steps(change func(req stepReq, r stepped)) breakage {
 	return after("ReshapeStep", func(_ *raw, req stepReq, r stepped) { change(req, r) })
@@ -42,44 +43,54 @@ func numberedOne(check string, b breakage) brokenPlugin {
 }
 
 var _ = broken(map[string]brokenPlugin{
-	"moves inventory in silence": {check: "reshape/needed", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
-		reply, err := next()
-		if protocol.FailureOf(err).Kind == protocol.KindReshapeNeeded {
-			r := req.(updateReq)
-			r.Allocations = &driverv1.Allocations{}
-			if reply, err = next(); err == nil {
-				reply.(updated).Allocations, reply.(updated).ClassRenames = nil, nil
-			}
-		}
-		return reply, err
-	})},
-	"gives no reason": {check: "reshape/needed-again", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
-		reply, err := next()
-		if protocol.FailureOf(err).Kind == protocol.KindReshapeNeeded {
-			err = protocol.Failure{Kind: protocol.KindReshapeNeeded}.Err()
-		}
-		return reply, err
-	})},
+	"moves inventory in silence": {check: "reshape/needed",
+		breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+				reply, err := next()
+				if protocol.FailureOf(err).Kind == protocol.KindReshapeNeeded {
+					r := req.(updateReq)
+					r.Allocations = &driverv1.Allocations{}
+					if reply, err = next(); err == nil {
+						reply.(updated).Allocations, reply.(updated).ClassRenames = nil, nil
+					}
+				}
+				return reply, err
+			})},
+	"gives no reason": {check: "reshape/needed-again",
+		breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+				reply, err := next()
+				if protocol.FailureOf(err).Kind == protocol.KindReshapeNeeded {
+					err = protocol.Failure{Kind: protocol.KindReshapeNeeded}.Err()
+				}
+				return reply, err
+			})},
 	"returns ReshapeNeeded forever": {check: "reshape/done", config: withFault("again")},
-	"fails without violations": {check: "reshape/done", config: layoutConfig("numa"), former: layoutConfig("flat"), breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
-		if req.(updateReq).GetAllocations() != nil {
-			return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "no"}.Err()
-		}
-		return next()
-	})},
-	"takes no consumers for no allocations": {check: "reshape/empty-allocations", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
-		if r := req.(updateReq); len(r.GetAllocations().GetConsumers()) == 0 {
-			r.Allocations = nil
-		}
-		return next()
-	})},
-	"names no consumer that does not fit": {check: "reshape/too-full", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
-		reply, err := next()
-		if protocol.FailureOf(err).Kind == protocol.KindReshapeFailed {
-			err = protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "not enough capacity"}.Err()
-		}
-		return reply, err
-	})},
+	"fails without violations": {check: "reshape/done", config: layoutConfig("numa"), former: layoutConfig("flat"),
+		breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+				if req.(updateReq).GetAllocations() != nil {
+					return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "no"}.Err()
+				}
+				return next()
+			})},
+	"takes no consumers for no allocations": {check: "reshape/empty-allocations",
+		breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+				if r := req.(updateReq); len(r.GetAllocations().GetConsumers()) == 0 {
+					r.Allocations = nil
+				}
+				return next()
+			})},
+	"names no consumer that does not fit": {check: "reshape/too-full",
+		breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, _ any, next func() (any, error)) (any, error) {
+				reply, err := next()
+				if protocol.FailureOf(err).Kind == protocol.KindReshapeFailed {
+					err = protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "not enough capacity"}.Err()
+				}
+				return reply, err
+			})},
 	"is random": {check: "reshape/repeatable", breakage: moves(func(_ updateReq, r updated) {
 		if counter.Add(1)%2 == 0 {
 			swapGPUs(r)
@@ -89,21 +100,26 @@ var _ = broken(map[string]brokenPlugin{
 	"loses a unit":      {check: "reshape/conserves", config: withFault("lose")},
 	"invents a unit":    {check: "reshape/conserves", config: withFault("invent")},
 	"swaps consumers":   {check: "reshape/conserves", config: withFault("swap")},
-	"moves what stays":  {check: "reshape/reason", only: true, config: slots("vgpu-children"), former: slots("flat"), breakage: moves(moveSlot)},
+	"moves what stays": {check: "reshape/reason", only: true, config: slots("vgpu-children"),
+		former: slots("flat"), breakage: moves(moveSlot)},
 	"gives guests each other's cells": {
-		check: "reshape/guests", only: true, config: boundGuests, former: layoutConfig("flat"), breakage: moves(swapGuests),
+		check: "reshape/guests", only: true, config: boundGuests,
+		former: layoutConfig("flat"), breakage: moves(swapGuests),
 	},
-	"cannot move its own guests": {check: "reshape/guests", only: true, config: boundGuests, former: layoutConfig("flat"), breakage: around("UpdateProviderTree",
-		func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
-			for id := range req.(updateReq).GetAllocations().GetConsumers() {
-				if id == boundOne || id == boundTwo {
-					return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "unknown", Violations: []protocol.Violation{{Consumer: id, Problem: "has no guest"}}}.Err()
+	"cannot move its own guests": {check: "reshape/guests",
+		only: true, config: boundGuests, former: layoutConfig("flat"), breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+				for id := range req.(updateReq).GetAllocations().GetConsumers() {
+					if id == boundOne || id == boundTwo {
+						return nil, protocol.Failure{Kind: protocol.KindReshapeFailed, Words: "unknown",
+							Violations: []protocol.Violation{{Consumer: id, Problem: "has no guest"}}}.Err()
+					}
 				}
-			}
-			return next()
-		})},
-	"disowns consumers":   {check: "reshape/owners", breakage: after("UpdateProviderTree", noProjects)},
-	"moves no allocation": {check: "reshape/housed", breakage: moves(func(req updateReq, r updated) { r.Allocations = req.GetAllocations() })},
+				return next()
+			})},
+	"disowns consumers": {check: "reshape/owners", breakage: after("UpdateProviderTree", noProjects)},
+	"moves no allocation": {check: "reshape/housed",
+		breakage: moves(func(req updateReq, r updated) { r.Allocations = req.GetAllocations() })},
 	"reports large steps": {check: "reshape/capacity", breakage: moves(func(_ updateReq, r updated) {
 		for _, p := range r.GetTree().GetProviders() {
 			for _, inv := range p.GetInventories() {
@@ -135,19 +151,24 @@ var _ = broken(map[string]brokenPlugin{
 		r.ClassRenames = map[string]string{"VGPU": "CUSTOM_GPU"}
 	})},
 	"renames for some and not for others": {check: "reshape/renames", breakage: moves(renameForOne)},
-	"is never done": {check: "reshape/settled", breakage: around("UpdateProviderTree", func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
-		if r := req.(updateReq); r.GetAllocations() == nil && slices.ContainsFunc(r.GetTree().GetProviders(), called("_gpu_0")) {
-			return nil, protocol.Failure{Kind: protocol.KindReshapeNeeded, Words: "VGPU must move"}.Err()
-		}
-		return next()
-	})},
+	"is never done": {check: "reshape/settled",
+		breakage: around("UpdateProviderTree",
+			func(_ *raw, _ context.Context, req any, next func() (any, error)) (any, error) {
+				if r := req.(updateReq); r.GetAllocations() == nil &&
+					slices.ContainsFunc(r.GetTree().GetProviders(), called("_gpu_0")) {
+					return nil, protocol.Failure{Kind: protocol.KindReshapeNeeded, Words: "VGPU must move"}.Err()
+				}
+				return next()
+			})},
 	"moves what it has moved": {check: "reshape/idempotent", breakage: moves(func(req updateReq, r updated) {
 		if slices.ContainsFunc(req.GetTree().GetProviders(), called("_gpu_0")) {
 			swapGPUs(r)
 		}
 	})},
 
-	"has a layout version above the maximum": numberedOne("layouts/version", after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
+	"has a layout version above the maximum": numberedOne(
+		"layouts/version",
+		after("Configure", func(_ *raw, _ any, r *driverv1.ConfigureResponse) { r.ShapeVersion = 10_000 })),
 	"changes its current layout": numberedOne("layouts/present", steps(func(req stepReq, r stepped) {
 		if len(req.GetTree().GetProviders()) > 1 {
 			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
@@ -158,26 +179,37 @@ var _ = broken(map[string]brokenPlugin{
 			r.Tree.Providers[0].Traits = append(r.Tree.Providers[0].Traits, "CUSTOM_RESHAPED")
 		}
 	})),
-	"steps anywhere": numberedOne("layouts/bounds", around("ReshapeStep", func(_ *raw, _ context.Context, req any, _ func() (any, error)) (any, error) {
-		r := req.(stepReq)
-		return &driverv1.ReshapeStepResponse{Tree: r.GetTree(), Allocations: r.GetAllocations()}, nil
-	})),
-	"loses a consumer on the way": numberedOne("layouts/steps", steps(func(_ stepReq, r stepped) { delete(r.GetAllocations().GetConsumers(), consumerName(1)) })),
+	"steps anywhere": numberedOne("layouts/bounds", around(
+		"ReshapeStep", func(_ *raw, _ context.Context, req any, _ func() (any, error)) (any, error) {
+			r := req.(stepReq)
+			return &driverv1.ReshapeStepResponse{Tree: r.GetTree(), Allocations: r.GetAllocations()}, nil
+		})),
+	"loses a consumer on the way": numberedOne(
+		"layouts/steps",
+		steps(func(_ stepReq, r stepped) { delete(r.GetAllocations().GetConsumers(), consumerName(1)) })),
 
-	"does what it did not announce": {check: "abilities/unannounced", config: guestList, breakage: breakage{capabilities: []string{protocol.CapabilityWatch}}},
-	"calls itself capable of COMPUTE_NODE": {check: "abilities/capability-traits", breakage: after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) {
-		r.CapabilityTraits = map[string]bool{"COMPUTE_NODE": true}
-	})},
+	"does what it did not announce": {check: "abilities/unannounced", config: guestList,
+		breakage: breakage{capabilities: []string{protocol.CapabilityWatch}}},
+	"calls itself capable of COMPUTE_NODE": {check: "abilities/capability-traits",
+		breakage: after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) {
+			r.CapabilityTraits = map[string]bool{"COMPUTE_NODE": true}
+		})},
 	"is capable unannounced": {check: "abilities/capability-traits-announced", breakage: capableUnannounced()},
-	"lists a guest twice": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
-		r.Guests = append(r.Guests, r.Guests...)
-	})},
-	"has guests on unknown providers": {check: "abilities/guests", config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
-		r.Guests[0].Resources.Resources = map[string]*driverv1.Resources{chance: {Amounts: map[string]int64{"VCPU": 1}}}
-	})},
-	"has no guests on unknown nodes": {check: "abilities/guests-unknown-node", config: guestList, breakage: instead("Guests", &driverv1.GuestsResponse{})},
-	"calls its node deleted":         {check: "abilities/node-deleted", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
-	"calls unknown nodes deleted":    {check: "abilities/node-unknown", breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
+	"lists a guest twice": {check: "abilities/guests",
+		config: guestList, breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
+			r.Guests = append(r.Guests, r.Guests...)
+		})},
+	"has guests on unknown providers": {check: "abilities/guests", config: guestList,
+		breakage: after("Guests", func(_ *raw, _ any, r guestsIs) {
+			r.Guests[0].Resources.Resources =
+				map[string]*driverv1.Resources{chance: {Amounts: map[string]int64{"VCPU": 1}}}
+		})},
+	"has no guests on unknown nodes": {check: "abilities/guests-unknown-node", config: guestList,
+		breakage: instead("Guests", &driverv1.GuestsResponse{})},
+	"calls its node deleted": {check: "abilities/node-deleted",
+		breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
+	"calls unknown nodes deleted": {check: "abilities/node-unknown",
+		breakage: instead("NodeDeleted", &driverv1.NodeDeletedResponse{Deleted: true})},
 })
 
 // slots is a configuration with a class on two children in every layout.
@@ -221,7 +253,8 @@ func swapGuests(_ updateReq, r updated) {
 }
 
 func capableUnannounced() breakage {
-	b := after("UpdateProviderTree", func(_ *raw, _ updateReq, r updated) { r.CapabilityTraits = map[string]bool{"COMPUTE_RESCUE_BFV": true} })
+	b := after("UpdateProviderTree",
+		func(_ *raw, _ updateReq, r updated) { r.CapabilityTraits = map[string]bool{"COMPUTE_RESCUE_BFV": true} })
 	b.capabilities = []string{protocol.CapabilityWatch}
 	return b
 }

@@ -55,13 +55,15 @@ func (b brokenPlugin) options(path, name string) drivertest.Options {
 		config = layoutConfig("numa")
 	}
 	limits := pluginhost.Timeouts{
-		Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second, Nodes: 2 * time.Second, Stop: 2 * time.Second,
+		Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second,
+		Nodes: 2 * time.Second, Stop: 2 * time.Second,
 	}
 	if b.passes || b.only {
 		limits = patient
 	}
 	return drivertest.Options{
-		Path: path, Instances: &drivertest.InstanceTemplate{}, Config: json.RawMessage(config), Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
+		Path: path, Instances: &drivertest.InstanceTemplate{}, Config: json.RawMessage(config),
+		Former: json.RawMessage(b.former), Env: map[string]string{brokenKey: name},
 		Limits: limits,
 	}
 }
@@ -125,7 +127,8 @@ func TestRawPluginWithoutDefectPasses(t *testing.T) {
 
 // around is a breakage of calls of one kind.
 func around(call string, f func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error)) breakage {
-	return breakage{around: func(s *raw, ctx context.Context, c string, req any, next func() (any, error)) (any, error) {
+	return breakage{around: func(s *raw, ctx context.Context, c string, req any,
+		next func() (any, error)) (any, error) {
 		if c == call {
 			return f(s, ctx, req, next)
 		}

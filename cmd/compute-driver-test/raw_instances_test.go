@@ -25,10 +25,13 @@ type rawInstances struct {
 }
 
 func rawInstance(i plugins.Instance) *driverv1.Instance {
-	return &driverv1.Instance{Uuid: i.UUID, Name: i.Name, PowerState: driverv1.PowerState(i.Power), HypervisorName: i.HypervisorName}
+	return &driverv1.Instance{Uuid: i.UUID, Name: i.Name,
+		PowerState: driverv1.PowerState(i.Power), HypervisorName: i.HypervisorName}
 }
 
-func (s *rawInstances) List(ctx context.Context, req *driverv1.ListInstancesRequest) (*driverv1.ListInstancesResponse, error) {
+func (s *rawInstances) List(
+	ctx context.Context, req *driverv1.ListInstancesRequest,
+) (*driverv1.ListInstancesResponse, error) {
 	list, err := s.fake.Instances(ctx, req.GetNode())
 	out := &driverv1.ListInstancesResponse{}
 	for _, i := range list {
@@ -50,10 +53,13 @@ func requested(req interface {
 	if err != nil {
 		return plugins.InstanceSpec{}, nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return plugins.InstanceSpec{UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName(), Allocations: granted}, tree, nil
+	return plugins.InstanceSpec{UUID: req.GetSpec().GetUuid(), Name: req.GetSpec().GetName(), Allocations: granted},
+		tree, nil
 }
 
-func (s *rawInstances) CheckSpawn(ctx context.Context, req *driverv1.CheckSpawnRequest) (*driverv1.CheckSpawnResponse, error) {
+func (s *rawInstances) CheckSpawn(
+	ctx context.Context, req *driverv1.CheckSpawnRequest,
+) (*driverv1.CheckSpawnResponse, error) {
 	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityCheckSpawn) {
 		return nil, status.Error(codes.Unimplemented, "it checks nothing before it makes it")
 	}
@@ -64,7 +70,9 @@ func (s *rawInstances) CheckSpawn(ctx context.Context, req *driverv1.CheckSpawnR
 	return &driverv1.CheckSpawnResponse{}, s.fake.CheckSpawn(ctx, req.GetNode(), spec, tree)
 }
 
-func (s *rawInstances) Restore(ctx context.Context, req *driverv1.RestoreInstanceRequest) (*driverv1.RestoreInstanceResponse, error) {
+func (s *rawInstances) Restore(
+	ctx context.Context, req *driverv1.RestoreInstanceRequest,
+) (*driverv1.RestoreInstanceResponse, error) {
 	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityRestore) {
 		return nil, status.Error(codes.Unimplemented, "it makes nothing again")
 	}
@@ -76,7 +84,9 @@ func (s *rawInstances) Restore(ctx context.Context, req *driverv1.RestoreInstanc
 	return &driverv1.RestoreInstanceResponse{Instance: rawInstance(is)}, err
 }
 
-func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceRequest) (*driverv1.SpawnInstanceResponse, error) {
+func (s *rawInstances) Spawn(
+	ctx context.Context, req *driverv1.SpawnInstanceRequest,
+) (*driverv1.SpawnInstanceResponse, error) {
 	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
@@ -85,21 +95,29 @@ func (s *rawInstances) Spawn(ctx context.Context, req *driverv1.SpawnInstanceReq
 	return &driverv1.SpawnInstanceResponse{Instance: rawInstance(is)}, err
 }
 
-func (s *rawInstances) Destroy(ctx context.Context, req *driverv1.DestroyInstanceRequest) (*driverv1.DestroyInstanceResponse, error) {
+func (s *rawInstances) Destroy(
+	ctx context.Context, req *driverv1.DestroyInstanceRequest,
+) (*driverv1.DestroyInstanceResponse, error) {
 	return &driverv1.DestroyInstanceResponse{}, s.fake.Destroy(ctx, req.GetNode(), req.GetUuid())
 }
 
-func (s *rawInstances) Depart(ctx context.Context, req *driverv1.DepartInstanceRequest) (*driverv1.DepartInstanceResponse, error) {
+func (s *rawInstances) Depart(
+	ctx context.Context, req *driverv1.DepartInstanceRequest,
+) (*driverv1.DepartInstanceResponse, error) {
 	offer, err := s.fake.Depart(ctx, req.GetNode(), req.GetUuid())
 	return &driverv1.DepartInstanceResponse{Offer: offer}, err
 }
 
-func (s *rawInstances) Leave(ctx context.Context, req *driverv1.LeaveInstanceRequest) (*driverv1.LeaveInstanceResponse, error) {
+func (s *rawInstances) Leave(
+	ctx context.Context, req *driverv1.LeaveInstanceRequest,
+) (*driverv1.LeaveInstanceResponse, error) {
 	return &driverv1.LeaveInstanceResponse{}, s.fake.Leave(ctx, req.GetNode(), req.GetUuid())
 }
 
 // Arrive goes around as the unary calls do, with what begins it.
-func (s *rawInstances) Arrive(stream grpc.BidiStreamingServer[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse]) error {
+func (s *rawInstances) Arrive(
+	stream grpc.BidiStreamingServer[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse],
+) error {
 	first, err := stream.Recv()
 	if err != nil {
 		return err
@@ -117,7 +135,8 @@ func (s *rawInstances) Arrive(stream grpc.BidiStreamingServer[driverv1.ArriveIns
 		is, err := s.fake.Arrive(stream.Context(), begin.GetNode(), plugins.InstanceSpec{
 			UUID: begin.GetSpec().GetUuid(), Name: begin.GetSpec().GetName(), Allocations: granted,
 		}, tree, plugins.Arrival{Node: begin.GetFromNode(), Evacuation: begin.GetEvacuation(), Offer: begin.GetOffer()})
-		return &driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Instance{Instance: rawInstance(is)}}, err
+		return &driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Instance{Instance: rawInstance(
+			is)}}, err
 	}
 	var reply any
 	if s.broken.around != nil {
@@ -131,12 +150,17 @@ func (s *rawInstances) Arrive(stream grpc.BidiStreamingServer[driverv1.ArriveIns
 	return stream.Send(reply.(*driverv1.ArriveInstanceResponse))
 }
 
-func (s *rawInstances) SetPower(ctx context.Context, req *driverv1.SetInstancePowerRequest) (*driverv1.SetInstancePowerResponse, error) {
-	is, err := s.fake.SetPower(ctx, req.GetNode(), req.GetUuid(), plugins.PowerState(req.GetPowerState()), req.GetHard())
+func (s *rawInstances) SetPower(
+	ctx context.Context, req *driverv1.SetInstancePowerRequest,
+) (*driverv1.SetInstancePowerResponse, error) {
+	is, err := s.fake.SetPower(ctx, req.GetNode(),
+		req.GetUuid(), plugins.PowerState(req.GetPowerState()), req.GetHard())
 	return &driverv1.SetInstancePowerResponse{Instance: rawInstance(is)}, err
 }
 
-func (s *rawInstances) ConsoleLog(ctx context.Context, req *driverv1.ConsoleLogRequest) (*driverv1.ConsoleLogResponse, error) {
+func (s *rawInstances) ConsoleLog(
+	ctx context.Context, req *driverv1.ConsoleLogRequest,
+) (*driverv1.ConsoleLogResponse, error) {
 	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityConsoleLog) {
 		return nil, status.Error(codes.Unimplemented, "it keeps no console logs")
 	}
@@ -145,7 +169,9 @@ func (s *rawInstances) ConsoleLog(ctx context.Context, req *driverv1.ConsoleLogR
 }
 
 // Console goes around as the unary calls do, with what opens it, until it is open.
-func (s *rawInstances) Console(stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse]) error {
+func (s *rawInstances) Console(
+	stream grpc.BidiStreamingServer[driverv1.ConsoleRequest, driverv1.ConsoleResponse],
+) error {
 	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityConsole) {
 		return status.Error(codes.Unimplemented, "it has no consoles")
 	}
@@ -165,7 +191,9 @@ func (s *rawInstances) Console(stream grpc.BidiStreamingServer[driverv1.ConsoleR
 	if err != nil {
 		return answerOf(err)
 	}
-	if err := stream.Send(&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Opened{Opened: &driverv1.ConsoleOpened{}}}); err != nil {
+	if err := stream.Send(
+		&driverv1.ConsoleResponse{Part: &driverv1.ConsoleResponse_Opened{Opened: &driverv1.ConsoleOpened{}}}); err !=
+		nil {
 		return err
 	}
 	for err == nil {
@@ -178,15 +206,19 @@ func (s *rawInstances) Console(stream grpc.BidiStreamingServer[driverv1.ConsoleR
 }
 
 // Watch is one more of the name: it is of another service than that of raw.
-func (s *rawInstances) Watch(req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse]) error {
+func (s *rawInstances) Watch(
+	req *driverv1.WatchInstancesRequest, stream grpc.ServerStreamingServer[driverv1.WatchInstancesResponse],
+) error {
 	if s.broken.capabilities != nil && !slices.Contains(s.broken.capabilities, protocol.CapabilityInstanceEvents) {
 		return status.Error(codes.Unimplemented, "it does not watch instances")
 	}
 	beat := func() error {
-		return stream.Send(&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
+		return stream.Send(
+			&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
 	}
 	send := func(node, uuid string) error {
-		return stream.Send(&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Instance{Instance: &driverv1.InstanceEvent{Node: node, Uuid: uuid}}})
+		return stream.Send(
+			&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Instance{Instance: &driverv1.InstanceEvent{Node: node, Uuid: uuid}}})
 	}
 	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
 	if s.broken.events != nil {

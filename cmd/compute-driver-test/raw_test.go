@@ -60,8 +60,10 @@ type breakage struct {
 }
 
 var allCapabilities = []string{
-	protocol.CapabilityWatch, protocol.CapabilityHealth, protocol.CapabilityLayouts, protocol.CapabilityCapabilities, protocol.CapabilityGuests, protocol.CapabilityNodeDeleted,
-	protocol.CapabilityInstances, protocol.CapabilityInstanceEvents, protocol.CapabilityConsoleLog, protocol.CapabilityWarnings, protocol.CapabilityMigrate,
+	protocol.CapabilityWatch, protocol.CapabilityHealth, protocol.CapabilityLayouts, protocol.CapabilityCapabilities,
+	protocol.CapabilityGuests, protocol.CapabilityNodeDeleted,
+	protocol.CapabilityInstances, protocol.CapabilityInstanceEvents, protocol.CapabilityConsoleLog,
+	protocol.CapabilityWarnings, protocol.CapabilityMigrate,
 	protocol.CapabilityCheckSpawn, protocol.CapabilityConsole, protocol.CapabilityRestore,
 }
 
@@ -177,7 +179,8 @@ func (s *raw) ConfigSchema(context.Context, *driverv1.ConfigSchemaRequest) (*dri
 }
 
 func (s *raw) Configure(ctx context.Context, req *driverv1.ConfigureRequest) (*driverv1.ConfigureResponse, error) {
-	if err := s.fake.Configure(ctx, req.GetConfigJson(), plugins.HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir()}); err != nil {
+	if err := s.fake.Configure(ctx, req.GetConfigJson(),
+		plugins.HostInfo{Name: req.GetHost().GetName(), StateDir: req.GetHost().GetStateDir()}); err != nil {
 		return nil, err
 	}
 	s.configured.Store(true)
@@ -200,7 +203,9 @@ func (s *raw) Shutdown(context.Context, *driverv1.ShutdownRequest) (*driverv1.Sh
 	return &driverv1.ShutdownResponse{}, nil
 }
 
-func (s *raw) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesRequest) (*driverv1.AvailableNodesResponse, error) {
+func (s *raw) AvailableNodes(
+	ctx context.Context, _ *driverv1.AvailableNodesRequest,
+) (*driverv1.AvailableNodesResponse, error) {
 	nodes, err := s.fake.AvailableNodes(ctx)
 	out := &driverv1.AvailableNodesResponse{}
 	for _, n := range nodes {
@@ -209,7 +214,9 @@ func (s *raw) AvailableNodes(ctx context.Context, _ *driverv1.AvailableNodesRequ
 	return out, err
 }
 
-func (s *raw) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
+func (s *raw) UpdateProviderTree(
+	ctx context.Context, req *driverv1.UpdateProviderTreeRequest,
+) (*driverv1.UpdateProviderTreeResponse, error) {
 	tree, given, err := receivedBy(req.GetTree(), req.GetAllocations())
 	if err != nil {
 		return nil, err
@@ -219,7 +226,8 @@ func (s *raw) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProvid
 		return nil, err
 	}
 	out := &driverv1.UpdateProviderTreeResponse{
-		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after), CapabilityTraits: s.fake.Capabilities(req.GetNode()),
+		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after),
+		CapabilityTraits: s.fake.Capabilities(req.GetNode()),
 	}
 	if given != nil {
 		out.ClassRenames = s.fake.ClassRenames()
@@ -227,7 +235,9 @@ func (s *raw) UpdateProviderTree(ctx context.Context, req *driverv1.UpdateProvid
 	return out, nil
 }
 
-func receivedBy(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func receivedBy(
+	tree *driverv1.ProviderTree, allocations *driverv1.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	t, err := protocol.ToTree(tree)
 	if err != nil {
 		return nil, nil, status.Error(codes.InvalidArgument, err.Error())
@@ -236,7 +246,9 @@ func receivedBy(tree *driverv1.ProviderTree, allocations *driverv1.Allocations) 
 	return t, given, err
 }
 
-func (s *raw) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest) (*driverv1.ReshapeStepResponse, error) {
+func (s *raw) ReshapeStep(
+	ctx context.Context, req *driverv1.ReshapeStepRequest,
+) (*driverv1.ReshapeStepResponse, error) {
 	tree, given, err := receivedBy(req.GetTree(), req.GetAllocations())
 	if err != nil {
 		return nil, err
@@ -248,7 +260,8 @@ func (s *raw) ReshapeStep(ctx context.Context, req *driverv1.ReshapeStepRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &driverv1.ReshapeStepResponse{Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after), ClassRenames: s.fake.ClassRenames()}, nil
+	return &driverv1.ReshapeStepResponse{Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(after),
+		ClassRenames: s.fake.ClassRenames()}, nil
 }
 
 func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
@@ -259,12 +272,16 @@ func (s *raw) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv
 	guests, err := s.fake.Guests(ctx, tree, req.GetNode())
 	out := &driverv1.GuestsResponse{}
 	for _, g := range guests {
-		out.Guests = append(out.Guests, &driverv1.Guest{Uuid: g.UUID, Name: g.Name, Resources: &driverv1.GuestResources{Resources: protocol.FromResources(g.Resources)}})
+		out.Guests = append(out.Guests,
+			&driverv1.Guest{Uuid: g.UUID, Name: g.Name,
+				Resources: &driverv1.GuestResources{Resources: protocol.FromResources(g.Resources)}})
 	}
 	return out, err
 }
 
-func (s *raw) NodeDeleted(ctx context.Context, req *driverv1.NodeDeletedRequest) (*driverv1.NodeDeletedResponse, error) {
+func (s *raw) NodeDeleted(
+	ctx context.Context, req *driverv1.NodeDeletedRequest,
+) (*driverv1.NodeDeletedResponse, error) {
 	deleted, err := s.fake.NodeDeleted(ctx, plugins.Node{Name: req.GetNode().GetName(), UUID: req.GetNode().GetUuid()})
 	return &driverv1.NodeDeletedResponse{Deleted: deleted}, err
 }
@@ -274,7 +291,8 @@ func (s *raw) Watch(req *driverv1.WatchRequest, stream grpc.ServerStreamingServe
 		return status.Error(codes.Unimplemented, "it does not watch")
 	}
 	beat := func() error {
-		return stream.Send(&driverv1.WatchResponse{Event: &driverv1.WatchResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
+		return stream.Send(
+			&driverv1.WatchResponse{Event: &driverv1.WatchResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
 	}
 	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
 	if s.broken.watch != nil {

@@ -40,9 +40,10 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 		change func(*drivertest.Options)
 		want   drivertest.Outcome
 	}{
-		"the agent's":    {func(*drivertest.Options) {}, drivertest.Failed},
-		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &pluginhost.Sandbox{Modes: true} }, drivertest.Passed},
-		"none":           {func(o *drivertest.Options) { o.NoSandbox = true }, drivertest.Passed},
+		"the agent's": {func(*drivertest.Options) {}, drivertest.Failed},
+		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &pluginhost.Sandbox{Modes: true} },
+			drivertest.Passed},
+		"none": {func(o *drivertest.Options) { o.NoSandbox = true }, drivertest.Passed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
@@ -66,7 +67,8 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 // TestFormerReleaseRunsInTheSandbox, too: its tree is that which it made on hosts.
 func TestFormerReleaseRunsInTheSandbox(t *testing.T) {
 	t.Parallel()
-	opts := drivertest.Options{Path: fakePath, FormerPath: writeScript(t), Env: map[string]string{brokenKey: changesModes}, Config: json.RawMessage(layoutConfig("flat"))}
+	opts := drivertest.Options{Path: fakePath, FormerPath: writeScript(t),
+		Env: map[string]string{brokenKey: changesModes}, Config: json.RawMessage(layoutConfig("flat"))}
 	_, err := drivertest.Execute(t.Context(), opts)
 	testproc.ErrorHas(t, err, "rejects its configuration", "%v")
 }

@@ -56,7 +56,8 @@ func build() (err error) {
 var variants = map[string]variant{
 	"vgpu-children from numa": {config: layoutConfig("vgpu-children"), former: layoutConfig("numa")},
 	"renamed class": {
-		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], "layout": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
+		config: `{"nodes": [{"name": "cn1", "inventories": {"VGPU": {"total": 8}, "VCPU": {"total": 4}}}], ` +
+			`"layout": "vgpu-children", "class_renames": {"CUSTOM_SLICE": "VGPU"}}`,
 		former: `{"nodes": [{"name": "cn1", "inventories": {"CUSTOM_SLICE": {"total": 8}, "VCPU": {"total": 4}}}]}`,
 	},
 	"layout versions": {config: numbered(4), former: numbered(1)},
@@ -119,7 +120,9 @@ func testVariants(t *testing.T, of map[string]variant, each func(drivertest.Resu
 	for name, v := range of {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
-			opts := drivertest.Options{Path: fakePath, Config: json.RawMessage(v.config), Former: json.RawMessage(v.former), Instances: &drivertest.InstanceTemplate{}, Each: each, Limits: patient}
+			opts := drivertest.Options{Path: fakePath, Config: json.RawMessage(v.config),
+				Former:    json.RawMessage(v.former),
+				Instances: &drivertest.InstanceTemplate{}, Each: each, Limits: patient}
 			report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
 			for _, r := range report.Results {
 				if r.Outcome == drivertest.Failed {

@@ -19,7 +19,8 @@ func TestDaemonIsAStray(t *testing.T) {
 	opts := alone[name].options(writeScript(t), name)
 	opts.Select = regexp.MustCompile("^shutdown/strays$")
 	report := testproc.Try(drivertest.Execute(t.Context(), opts)).Or(t)
-	for _, after := range []string{"(sleep 30) still runs after Shutdown", "(sleep 30) still runs after the process was killed"} {
+	for _, after := range []string{"(sleep 30) still runs after Shutdown",
+		"(sleep 30) still runs after the process was killed"} {
 		if r := report.Results[0]; r.Outcome != drivertest.Failed || !strings.Contains(r.Came, after) {
 			t.Errorf("%q is not in:\n%s", after, r.Explain())
 		}

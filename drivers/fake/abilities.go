@@ -52,7 +52,8 @@ func (c *config) checkAbilities() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Warnings)) {
 		switch n := len([]rune(c.Warnings[name])); {
 		case !warningName.MatchString(name):
-			return wrong("warnings."+name, "must be 1 to 80 of a-z, 0-9, -, _, . and :, starting with a letter or a digit")
+			return wrong("warnings."+name,
+				"must be 1 to 80 of a-z, 0-9, -, _, . and :, starting with a letter or a digit")
 		case n < 1 || n > maxWarningText:
 			return wrong("warnings."+name, "has %d characters, must have 1 to %d", n, maxWarningText)
 		}
@@ -98,7 +99,8 @@ func (c *config) checkAbilities() error {
 					return wrong(key+".resources."+child, "%v", err)
 				}
 				if n := g.Resources[child][class]; n < 1 || n > providertree.MaxUnit {
-					return wrong(key+".resources."+child+"."+class, "%d: must be 1 to %d", n, int64(providertree.MaxUnit))
+					return wrong(key+".resources."+
+						child+"."+class, "%d: must be 1 to %d", n, int64(providertree.MaxUnit))
 				}
 			}
 		}
@@ -118,7 +120,8 @@ func (d *driver) Warnings() []plugins.Warning {
 	}
 	for _, key := range slices.Sorted(maps.Keys(d.cfg.former)) {
 		former := d.cfg.former[key]
-		out = append(out, plugins.Warning{Name: "former-key." + former, Text: fmt.Sprintf("the key %s is called %s now: rename it in the driver's configuration", former, key)})
+		out = append(out, plugins.Warning{Name: "former-key." + former,
+			Text: fmt.Sprintf("the key %s is called %s now: rename it in the driver's configuration", former, key)})
 	}
 	return out
 }
@@ -180,7 +183,8 @@ func (d *driver) Guests(_ context.Context, tree *providertree.Tree, node string)
 			}
 			p, ok := tree.ProviderByName(name)
 			if !ok { // resources must be complete
-				return nil, fmt.Errorf("guest %s has resources of %q, and the tree has no such resource provider", g.UUID, name)
+				return nil, fmt.Errorf("guest %s has resources of %q, and the tree has no such resource provider",
+					g.UUID, name)
 			}
 			out.Resources[p.UUID] = maps.Clone(amounts)
 		}

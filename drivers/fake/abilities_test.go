@@ -19,7 +19,8 @@ import (
 
 func TestCapabilitiesAreThoseConfigured(t *testing.T) {
 	d := configured(t, `{"capabilities":{"COMPUTE_NET_ATTACH_INTERFACE":true,"CUSTOM_X":false}}`)
-	testproc.Same(t, cmp.Diff(map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "CUSTOM_X": false}, d.Capabilities("this-host")))
+	testproc.Same(t, cmp.Diff(map[string]bool{"COMPUTE_NET_ATTACH_INTERFACE": true, "CUSTOM_X": false},
+		d.Capabilities("this-host")))
 }
 
 func TestProductNamesAreThoseConfigured(t *testing.T) {
@@ -35,19 +36,23 @@ func TestWarningsAreThoseConfigured(t *testing.T) {
 	if got := New().Warnings(); len(got) != 0 {
 		t.Errorf("before it is configured: %v", got)
 	}
-	d := configured(t, `{"warnings":{"numa-memory":"it differs","gpu-clock-0000:82:00.0":"it is slow"},"health":"tired"}`)
-	want := []plugins.Warning{{Name: "gpu-clock-0000:82:00.0", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
+	d := configured(t, `{"warnings":{"numa-memory":"it differs","gpu-clock-0000:82:00.0":"it is `+
+		`slow"},"health":"tired"}`)
+	want := []plugins.Warning{{Name: "gpu-clock-0000:82:00.0", Text: "it is slow"},
+		{Name: "numa-memory", Text: "it differs"}}
 	testproc.Same(t, cmp.Diff(want, d.Warnings()))
 	many := map[string]string{}
 	for i := range maxWarnings + 1 {
 		many[fmt.Sprint(i)] = "x"
 	}
 	for key, warnings := range map[string]map[string]string{
-		"warnings": many, "warnings.Fan": {"Fan": "x"}, "warnings.": {"": "x"}, "warnings.fan": {"fan": ""}, "warnings.a": {"a": strings.Repeat("ä", 2001)},
+		"warnings": many, "warnings.Fan": {"Fan": "x"}, "warnings.": {"": "x"}, "warnings.fan": {"fan": ""},
+		"warnings.a": {"a": strings.Repeat("ä", 2001)},
 	} {
 		raw := testproc.Try(json.Marshal(map[string]any{"warnings": warnings})).Or(t)
 		var wrong *plugins.ConfigError
-		if err := New().Configure(context.Background(), raw, plugins.HostInfo{Name: "cn1"}); !errors.As(err, &wrong) || wrong.Key != key {
+		if err := New().Configure(context.Background(), raw, plugins.HostInfo{Name: "cn1"}); !errors.As(err, &wrong) ||
+			wrong.Key != key {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
@@ -65,7 +70,8 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 	got, err := d.Guests(context.Background(), tree, "cn1")
 	testproc.Check(t, err)
 	want := []plugins.Guest{
-		{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}, gpu.UUID: {"VGPU": 1}}},
+		{UUID: guestA, Name: "web", ProjectID: "p",
+			UserID: "u", Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}, gpu.UUID: {"VGPU": 1}}},
 		{UUID: guestB},
 	}
 	testproc.Same(t, cmp.Diff(want, got))
@@ -79,7 +85,8 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 		t.Errorf("a node that is not configured: %v, %v", got, err)
 	}
 	for raw, is := range map[string]error{
-		`{}`: plugins.ErrUnsupported, `{"guest_list":[],"guests_error":"x"}`: nil, `{"guest_list":[],"not_ready":"x"}`: plugins.ErrNotReady,
+		`{}`: plugins.ErrUnsupported, `{"guest_list":[],"guests_error":"x"}`: nil,
+		`{"guest_list":[],"not_ready":"x"}`: plugins.ErrNotReady,
 	} {
 		got, err := configured(t, raw).Guests(context.Background(), newTree(t, "this-host"), "this-host")
 		if got != nil || err == nil || is != nil && !errors.Is(err, is) {
@@ -95,7 +102,8 @@ func TestDeletedNodes(t *testing.T) {
 			t.Errorf("%s: %v, %v", node, got, err)
 		}
 	}
-	if got, err := configured(t, `{"deleted_nodes":["cn7"],"not_ready":"x"}`).NodeDeleted(context.Background(), plugins.Node{Name: "cn7"}); got || err == nil {
+	if got, err := configured(t, `{"deleted_nodes":["cn7"],"not_ready":"x"}`).
+		NodeDeleted(context.Background(), plugins.Node{Name: "cn7"}); got || err == nil {
 		t.Errorf("not ready: %v, %v", got, err)
 	}
 }
@@ -108,11 +116,13 @@ func TestMistakesAboutAbilitiesAreNamedByTheirKey(t *testing.T) {
 		`{"guest_list":[{"uuid":"` + guestA + `"},{"uuid":"` + guestA + `"}]}`:           "guest_list[1].uuid",
 		`{"guest_list":[{"uuid":"` + guestA + `","node":"x"}]}`:                          "guest_list[0].node",
 		`{"nodes":[{"name":"a"},{"name":"b"}],"guest_list":[{"uuid":"` + guestA + `"}]}`: "guest_list[0].node",
-		`{"guest_list":[{"uuid":"` + guestA + `","resources":{"gpu_0":{"VGPU":0}}}]}`:    "guest_list[0].resources.gpu_0.VGPU",
-		`{"guest_list":[{"uuid":"` + guestA + `","resources":{"":{"vcpu":1}}}]}`:         "guest_list[0].resources.",
+		`{"guest_list":[{"uuid":"` + guestA +
+			`","resources":{"gpu_0":{"VGPU":0}}}]}`: "guest_list[0].resources.gpu_0.VGPU",
+		`{"guest_list":[{"uuid":"` + guestA + `","resources":{"":{"vcpu":1}}}]}`: "guest_list[0].resources.",
 	} {
 		var config *plugins.ConfigError
-		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
+		if err := New().Configure(context.Background(),
+			json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
 			t.Errorf("%s: want key %s, got %v", raw, key, err)
 		}
 	}

@@ -39,7 +39,8 @@ func TestMachinesOfAFormerRelease(t *testing.T) {
 		t.Errorf("another driver's machine: %v", err)
 	}
 	write(t, foreign, "{")
-	err := New().Configure(context.Background(), json.RawMessage(managed("flat", "{}")), plugins.HostInfo{Name: "this-host", StateDir: own})
+	err := New().Configure(context.Background(), json.RawMessage(managed("flat", "{}")),
+		plugins.HostInfo{Name: "this-host", StateDir: own})
 	testproc.ErrorHas(t, err, foreign, "half a file: %v")
 	check(os.Remove(foreign))
 	process(t, managed("flat", "{}"), own)

@@ -76,9 +76,11 @@ func (c *config) takeFormer() error {
 	for _, key := range []struct {
 		former string
 		both   bool
-	}{{"shape", c.FormerLayout != "" && c.Layout != ""}, {"shape_version", c.FormerVersion != 0 && c.LayoutVersion != 0}} {
+	}{{"shape", c.FormerLayout != "" && c.Layout != ""},
+		{"shape_version", c.FormerVersion != 0 && c.LayoutVersion != 0}} {
 		if key.both {
-			return &plugins.ConfigError{Key: key.former, Problem: "is the former name of " + formerKeys[key.former] + "; one of the two only"}
+			return &plugins.ConfigError{Key: key.former,
+				Problem: "is the former name of " + formerKeys[key.former] + "; one of the two only"}
 		}
 	}
 	c.former = map[string]string{}
@@ -135,7 +137,9 @@ func parse(raw json.RawMessage, host plugins.HostInfo) (config, error) {
 	}
 	if cfg.Scenario != "" {
 		if !reflect.DeepEqual(cfg, config{Scenario: cfg.Scenario}) {
-			return config{}, &plugins.ConfigError{Key: "scenario", Problem: "no other key is allowed beside it: put them into the file"}
+			return config{},
+				&plugins.ConfigError{Key: "scenario",
+					Problem: "no other key is allowed beside it: put them into the file"}
 		}
 		return cfg, nil
 	}
@@ -173,7 +177,9 @@ func check(p *provider, key, parent string, names, uuids map[string]string) erro
 	}
 	full := childName(parent, p.Name)
 	if err := providertree.ValidateProviderName(full); err != nil || p.Name == "" {
-		return wrong(".name", "%q: a resource provider has a name of 1 to 200 characters (children are named after their parent too)", p.Name)
+		return wrong(".name",
+			"%q: a resource provider has a name of 1 to 200 characters (children are named after their parent too)",
+			p.Name)
 	}
 	if other, taken := names[full]; taken {
 		return wrong(".name", "%q is the name of %s already", full, other)

@@ -24,7 +24,9 @@ type portion struct {
 // take decides on which GPUs and cells a machine gets what Placement granted. What was granted of
 // one of them is there; what was granted of the node as a whole goes where most is free, as a
 // hypervisor does that was not told.
-func (c config) take(tree *providertree.Tree, node string, granted providertree.ProviderResources, others []machine) []portion {
+func (c config) take(
+	tree *providertree.Tree, node string, granted providertree.ProviderResources, others []machine,
+) []portion {
 	used := providertree.ProviderResources{} // by class and child
 	note := func(p portion) {
 		if used[p.Class] == nil {
@@ -126,7 +128,9 @@ func (p portion) at(tree *providertree.Tree, places []plugins.Place) (plugins.Pl
 }
 
 // moved returns where an amount that a machine has at one place is among other ones; nil: unknown.
-func (m machine) moved(tree *providertree.Tree, from plugins.Place, to []plugins.Place, amount int64) []plugins.Portion {
+func (m machine) moved(
+	tree *providertree.Tree, from plugins.Place, to []plugins.Place, amount int64,
+) []plugins.Portion {
 	here, _ := tree.Provider(from.Provider)
 	var all, own []portion
 	for _, p := range m.Shares {
@@ -161,7 +165,9 @@ func (m machine) moved(tree *providertree.Tree, from plugins.Place, to []plugins
 }
 
 // resources are what a machine has, where the tree has it now; nil: unknown.
-func (c config) resources(tree *providertree.Tree, root string, node provider, m machine) (providertree.ProviderResources, error) {
+func (c config) resources(
+	tree *providertree.Tree, root string, node provider, m machine,
+) (providertree.ProviderResources, error) {
 	places := map[string][]plugins.Place{}
 	if err := collect(tree, root, root, node, node.Name, places); err != nil {
 		return nil, err

@@ -101,7 +101,9 @@ func (d *driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 //
 // Inventory that must move can be in use, and there is no hypervisor to ask: moving it is always a
 // reshape.
-func (d *driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *driver) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	cfg, former, err := d.current()
 	if err != nil {
 		return nil, err
@@ -221,7 +223,8 @@ func withdraw(tree *providertree.Tree, root string, now provider, former []provi
 				errs = append(errs, err)
 			}
 		}
-		gone := slices.DeleteFunc(slices.Clone(old.Traits), func(t string) bool { return slices.Contains(now.Traits, t) })
+		gone := slices.DeleteFunc(slices.Clone(old.Traits),
+			func(t string) bool { return slices.Contains(now.Traits, t) })
 		_, err := tree.RemoveTraits(root, gone...)
 		errs = append(errs, err)
 	}

@@ -61,7 +61,8 @@ func outline(tree *providertree.Tree) []string {
 			classes = append(classes, class)
 		}
 		slices.Sort(classes)
-		out = append(out, strings.Repeat("  ", depth)+p.Name+" "+strings.Join(classes, ",")+" "+strings.Join(p.Traits, ","))
+		out = append(out, strings.Repeat("  ", depth)+
+			p.Name+" "+strings.Join(classes, ",")+" "+strings.Join(p.Traits, ","))
 	}
 	return out
 }
@@ -85,7 +86,8 @@ func TestNestedChildren(t *testing.T) {
 	d := configured(t, nested)
 	tree := newTree(t, "cn1")
 	update(t, d, tree, "cn1")
-	want := []string{"cn1 VCPU CUSTOM_A", "  cn1_numa_0  HW_NUMA_ROOT", "    cn1_numa_0_gpu VGPU ", "  cn1_numa_1  HW_NUMA_ROOT"}
+	want := []string{"cn1 VCPU CUSTOM_A", "  cn1_numa_0  HW_NUMA_ROOT", "    cn1_numa_0_gpu VGPU ",
+		"  cn1_numa_1  HW_NUMA_ROOT"}
 	testproc.Same(t, cmp.Diff(want, outline(tree)))
 	if !tree.InAggregates(rootUUID, foreign) {
 		t.Error("aggregate")
@@ -140,15 +142,17 @@ func TestMistakesAreNamedByTheirKey(t *testing.T) {
 		`{"nodes":[{"name":"a_b"},{"name":"a","children":[{"name":"b"}]}]}`:                       "nodes[1].children[0].name",
 		`{"nodes":[{"name":"a","uuid":"x"}]}`:                                                     "nodes[0].uuid",
 		`{"nodes":[{"name":"a","uuid":"` + foreign + `"},{"name":"b","uuid":"` + foreign + `"}]}`: "nodes[1].uuid",
-		`{"nodes":[{"name":"a","children":[{"name":"b","uuid":"` + foreign + `"}]}]}`:             "nodes[0].children[0].uuid",
-		`{"nodes":[{"name":"a","inventories":{"VCPU":{"total":0}}}]}`:                             "nodes[0].inventories.VCPU",
-		`{"nodes":[{"name":"a","inventories":{"vcpu":{"total":1}}}]}`:                             "nodes[0].inventories.vcpu",
-		`{"nodes":[{"name":"a","traits":["OK","not ok"]}]}`:                                       "nodes[0].traits[1]",
-		`{"nodes":[{"name":"a","aggregates":["x"]}]}`:                                             "nodes[0].aggregates[0]",
+		`{"nodes":[{"name":"a","children":[{"name":"b","uuid":"` + foreign +
+			`"}]}]}`: "nodes[0].children[0].uuid",
+		`{"nodes":[{"name":"a","inventories":{"VCPU":{"total":0}}}]}`: "nodes[0].inventories.VCPU",
+		`{"nodes":[{"name":"a","inventories":{"vcpu":{"total":1}}}]}`: "nodes[0].inventories.vcpu",
+		`{"nodes":[{"name":"a","traits":["OK","not ok"]}]}`:           "nodes[0].traits[1]",
+		`{"nodes":[{"name":"a","aggregates":["x"]}]}`:                 "nodes[0].aggregates[0]",
 	} {
 		d := configured(t, `{"nodes":[{"name":"kept"}]}`)
 		var config *plugins.ConfigError
-		if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{}); !errors.As(err, &config) || config.Key != key {
+		if err := d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{}); !errors.As(err,
+			&config) || config.Key != key {
 			t.Errorf("%s: want key %s, got %v", raw, key, err)
 		}
 		if nodes, _ := d.AvailableNodes(context.Background()); len(nodes) != 1 || nodes[0].Name != "kept" {
@@ -160,7 +164,8 @@ func TestMistakesAreNamedByTheirKey(t *testing.T) {
 func TestNotReadyAndHealth(t *testing.T) {
 	d := configured(t, `{"not_ready":"asleep","health":"tired"}`)
 	testproc.Try(d.AvailableNodes(context.Background())).ErrorIs(t, plugins.ErrNotReady, "nodes: %v")
-	if _, err := d.UpdateProviderTree(context.Background(), newTree(t, "x"), "x", nil); !errors.Is(err, plugins.ErrNotReady) {
+	if _, err := d.UpdateProviderTree(context.Background(),
+		newTree(t, "x"), "x", nil); !errors.Is(err, plugins.ErrNotReady) {
 		t.Errorf("tree: %v", err)
 	}
 	if err := d.Health(context.Background()); err == nil || err.Error() != "tired" {
@@ -220,7 +225,8 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 			Faults    object `json:"faults"`
 		} `json:"properties"`
 	}
-	testproc.Check(t, errors.Join(json.Unmarshal(New().ConfigSchema(), &s), json.Unmarshal(New().ConfigSchema(), &lists)))
+	testproc.Check(t, errors.Join(json.Unmarshal(New().ConfigSchema(), &s),
+		json.Unmarshal(New().ConfigSchema(), &lists)))
 	for name, c := range map[string]struct {
 		of         any
 		properties map[string]any
@@ -257,12 +263,14 @@ func TestSchemaNamesEveryKey(t *testing.T) {
 func TestChildrenAreTakenOverByName(t *testing.T) {
 	const root, child = "11111111-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
 	d := New()
-	cfg := `{"nodes": [{"name": "cn1", "uuid": "` + root + `", "children": [{"name": "pci_0000_84_00_0", "inventories": {"VGPU": {"total": 4}}}]}]}`
+	cfg := `{"nodes": [{"name": "cn1", "uuid": "` + root +
+		`", "children": [{"name": "pci_0000_84_00_0", "inventories": {"VGPU": {"total": 4}}}]}]}`
 	testproc.Check(t, d.Configure(t.Context(), json.RawMessage(cfg), plugins.HostInfo{Name: "cn1"}))
 	tree := &providertree.Tree{}
 	testproc.Check(t, tree.Populate([]providertree.Provider{
 		{UUID: root, Name: "cn1", Generation: 3},
-		{UUID: child, Name: "cn1_pci_0000_84_00_0", ParentUUID: root, Generation: 1, Inventories: providertree.Inventories{"VGPU": {Total: 4}}},
+		{UUID: child, Name: "cn1_pci_0000_84_00_0", ParentUUID: root, Generation: 1,
+			Inventories: providertree.Inventories{"VGPU": {Total: 4}}},
 	}))
 	before := tree.Clone()
 	if _, err := d.UpdateProviderTree(t.Context(), tree, "cn1", nil); err != nil || !tree.Equal(before) {

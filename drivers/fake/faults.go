@@ -40,8 +40,10 @@ type faults struct {
 // calls are the faults by the key of the call.
 func (f faults) calls() map[string]string {
 	return map[string]string{
-		"configure": f.Configure, "nodes": f.Nodes, "update": f.Update, "health": f.Health, "watch": f.Watch, "shutdown": f.Shutdown,
-		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events, "depart": f.Depart, "arrive": f.Arrive,
+		"configure": f.Configure, "nodes": f.Nodes, "update": f.Update, "health": f.Health,
+		"watch": f.Watch, "shutdown": f.Shutdown,
+		"list": f.List, "spawn": f.Spawn, "destroy": f.Destroy, "power": f.Power, "events": f.Events,
+		"depart": f.Depart, "arrive": f.Arrive,
 		"leave": f.Leave, "check": f.Check,
 	}
 }
@@ -88,7 +90,8 @@ func faultsIn(call string) []string {
 
 // description says what a fault does.
 func description(name string) string {
-	for _, text := range []string{callFaults[name].text, treeFaults[name].text, listFaults[name].text, instanceFaults[name].text} {
+	for _, text := range []string{callFaults[name].text,
+		treeFaults[name].text, listFaults[name].text, instanceFaults[name].text} {
 		if text != "" {
 			return text
 		}
@@ -101,9 +104,12 @@ func description(name string) string {
 func withFaults(schema []byte) []byte {
 	properties := map[string]any{
 		"file": map[string]any{"type": "string", "description": "Path of the file that the fault wait waits for."},
-		"reshape": map[string]any{"enum": reshapeFaults, "description": "What is wrong with a reshape: again: it needs another one. fail: it fails for " +
-			"all that it moves. lose, invent: a unit of each move is missing, or one too many. swap: consumers get what was moved for others. forget: " +
-			"consumers are missing. crowd: everything moves to one place. ignore: the tree is edited without a reshape. repeat: it needs one in every pass."},
+		"reshape": map[string]any{"enum": reshapeFaults,
+			"description": "What is wrong with a reshape: again: it needs another one. fail: it fails for " +
+				"all that it moves. lose, invent: a unit of each move is missing, or one too many. swap: consumers " +
+				"get what was moved for others. forget: " +
+				"consumers are missing. crowd: everything moves to one place. ignore: the tree is edited without a " +
+				"reshape. repeat: it needs one in every pass."},
 	}
 	for call := range (faults{}).calls() {
 		text := "Faults in this call, separated by spaces."
@@ -116,8 +122,9 @@ func withFaults(schema []byte) []byte {
 	err := json.Unmarshal(schema, &all)
 	if err == nil {
 		all["properties"].(map[string]any)["faults"] = map[string]any{
-			"description": "Intended faults of the driver, by call. For tests of an agent: never use them on a host with guests.",
-			"type":        "object", "additionalProperties": false, "properties": properties,
+			"description": "Intended faults of the driver, by call. For tests of an agent: never use them on a host " +
+				"with guests.",
+			"type": "object", "additionalProperties": false, "properties": properties,
 		}
 		schema, err = json.MarshalIndent(all, "", "  ")
 	}

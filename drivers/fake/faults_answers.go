@@ -29,17 +29,22 @@ type treeFault struct {
 
 // treeFaults are those of UpdateProviderTree alone. They begin with the right answer.
 var treeFaults = map[string]treeFault{
-	"no-root":    {"removes the node from its tree", func(a *treeUpdate) error { _, err := a.tree.Remove(a.root.UUID); return err }},
-	"generation": {"changes a generation", func(a *treeUpdate) error { return a.tree.SetGeneration(a.root.UUID, max(a.root.Generation, 0)+5) }},
-	"foreign":    {"removes all other providers below the node, also unmanaged ones", removeOthers},
-	"flicker":    {"reports another inventory each time", flicker},
-	"huge":       {"answers with more than 64 MiB", huge},
-	"reshape":    {"needs a reshape, and fails it over every consumer", failedReshape},
-	"again":      {"needs a reshape even with allocations", func(*treeUpdate) error { return &plugins.ReshapeNeeded{Reason: "again and again"} }},
-	"uninvited":  {"returns allocations without having been given any", uninvited},
-	"lose":       {"returns allocations without the first consumer", func(a *treeUpdate) error { return a.first(func(consumer string) { delete(a.allocations, consumer) }) }},
-	"invent":     {"returns allocations with one VCPU too many", oneTooMany},
-	"rename":     {"renames a resource class", func(a *treeUpdate) error { a.renames = map[string]string{"CUSTOM_A": "A"}; return nil }},
+	"no-root": {"removes the node from its tree",
+		func(a *treeUpdate) error { _, err := a.tree.Remove(a.root.UUID); return err }},
+	"generation": {"changes a generation",
+		func(a *treeUpdate) error { return a.tree.SetGeneration(a.root.UUID, max(a.root.Generation, 0)+5) }},
+	"foreign": {"removes all other providers below the node, also unmanaged ones", removeOthers},
+	"flicker": {"reports another inventory each time", flicker},
+	"huge":    {"answers with more than 64 MiB", huge},
+	"reshape": {"needs a reshape, and fails it over every consumer", failedReshape},
+	"again": {"needs a reshape even with allocations",
+		func(*treeUpdate) error { return &plugins.ReshapeNeeded{Reason: "again and again"} }},
+	"uninvited": {"returns allocations without having been given any", uninvited},
+	"lose": {"returns allocations without the first consumer",
+		func(a *treeUpdate) error { return a.first(func(consumer string) { delete(a.allocations, consumer) }) }},
+	"invent": {"returns allocations with one VCPU too many", oneTooMany},
+	"rename": {"renames a resource class",
+		func(a *treeUpdate) error { a.renames = map[string]string{"CUSTOM_A": "A"}; return nil }},
 }
 
 // removeOthers removes children before their parents.
@@ -72,7 +77,9 @@ func failedReshape(a *treeUpdate) error {
 	for consumer, c := range a.allocations {
 		for provider, amounts := range c.Resources {
 			for class, n := range amounts {
-				failed.Violations = append(failed.Violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class, Problem: fmt.Sprintf("%d are too many", n)})
+				failed.Violations = append(failed.Violations,
+					plugins.Violation{Consumer: consumer,
+						Provider: provider, Class: class, Problem: fmt.Sprintf("%d are too many", n)})
 			}
 		}
 	}
@@ -125,7 +132,8 @@ type listFault struct {
 // listFaults are those of Instances alone.
 var listFaults = map[string]listFault{
 	"twice": {"lists an instance twice", func([]plugins.Instance) []plugins.Instance {
-		return []plugins.Instance{{UUID: inventedUUID, Power: plugins.PowerRunning}, {UUID: strings.ToUpper(inventedUUID), Power: plugins.PowerShutdown}}
+		return []plugins.Instance{{UUID: inventedUUID, Power: plugins.PowerRunning},
+			{UUID: strings.ToUpper(inventedUUID), Power: plugins.PowerShutdown}}
 	}},
 	"nameless": {"lists an instance whose uuid is invalid", func(is []plugins.Instance) []plugins.Instance {
 		return append(is, plugins.Instance{UUID: notAUUID, Power: plugins.PowerRunning})
@@ -136,12 +144,14 @@ var listFaults = map[string]listFault{
 	"crowd": {"lists 100,001 instances", func([]plugins.Instance) []plugins.Instance {
 		out := make([]plugins.Instance, 100_001)
 		for i := range out {
-			out[i] = plugins.Instance{UUID: fmt.Sprintf("00000000-dead-4bad-8bad-%012d", i), Power: plugins.PowerRunning}
+			out[i] = plugins.Instance{UUID: fmt.Sprintf("00000000-dead-4bad-8bad-%012d", i),
+				Power: plugins.PowerRunning}
 		}
 		return out
 	}},
 	"essay": {"lists an instance with a name of 8 MiB", func(is []plugins.Instance) []plugins.Instance {
-		return append(is, plugins.Instance{UUID: inventedUUID, Name: strings.Repeat("z", longLine), Power: plugins.PowerRunning})
+		return append(is, plugins.Instance{UUID: inventedUUID, Name: strings.Repeat("z", longLine),
+			Power: plugins.PowerRunning})
 	}},
 }
 

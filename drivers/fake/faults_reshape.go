@@ -49,7 +49,9 @@ func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (prov
 	for i, m := range moves {
 		switch c.Faults.Reshape {
 		case fail:
-			failed.Violations = append(failed.Violations, plugins.Violation{Consumer: m.Consumer, Provider: m.From.Provider, Class: m.From.Class, Problem: "is to fail"})
+			failed.Violations = append(failed.Violations,
+				plugins.Violation{Consumer: m.Consumer,
+					Provider: m.From.Provider, Class: m.From.Class, Problem: "is to fail"})
 		case lose:
 			add(m.Consumer, m.To, -1)
 		case invent:

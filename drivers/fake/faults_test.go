@@ -27,7 +27,8 @@ const (
 // faulty is a driver of one node with these faults, as JSON.
 func faulty(t *testing.T, faults string) *Driver {
 	t.Helper()
-	return configured(t, `{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{},"faults":`+faults+`}`)
+	return configured(t, `{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{},"faults":`+faults+
+		`}`)
 }
 
 // node is a tree of the node with a child that is not the driver's.
@@ -56,11 +57,13 @@ func TestWithoutFaults(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	testproc.NoError(t, errors.Join(d.Health(ctx), d.Shutdown(ctx), d.Watch(ctx, func(string) { t.Error("told of a change") })))
+	testproc.NoError(t, errors.Join(d.Health(ctx),
+		d.Shutdown(ctx), d.Watch(ctx, func(string) { t.Error("told of a change") })))
 }
 
 func TestFaultsOfTheTree(t *testing.T) {
-	update := func(faults string, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, *Driver, error) {
+	update := func(faults string, allocations providertree.Allocations) (*providertree.Tree,
+		providertree.Allocations, *Driver, error) {
 		d, tree := faulty(t, `{"update":"`+faults+`"}`), node(t)
 		after, err := d.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
 		return tree, after, d, err
@@ -120,12 +123,14 @@ func TestFaultsOfAnyCall(t *testing.T) {
 
 func TestInvalidFaults(t *testing.T) {
 	for faults, key := range map[string]string{
-		`{"update":"hang dance"}`: "update", `{"health":"no-root"}`: "health", `{"nodes":"wait"}`: "file", `{"reshape":"sometimes"}`: "reshape",
-		`{"updat":""}`: "updat",
+		`{"update":"hang dance"}`: "update", `{"health":"no-root"}`: "health", `{"nodes":"wait"}`: "file",
+		`{"reshape":"sometimes"}`: "reshape",
+		`{"updat":""}`:            "updat",
 	} {
 		d := faulty(t, `{"health":"error"}`)
 		var wrong *plugins.ConfigError
-		err := d.Configure(context.Background(), json.RawMessage(`{"faults":`+faults+`}`), plugins.HostInfo{Name: "cn1"})
+		err := d.Configure(context.Background(), json.RawMessage(`{"faults":`+faults+`}`),
+			plugins.HostInfo{Name: "cn1"})
 		if !errors.As(err, &wrong) || wrong.Key != "faults."+key {
 			t.Errorf("%s: %v", faults, err)
 		}
@@ -165,7 +170,8 @@ func TestSchemaNamesEveryFault(t *testing.T) {
 		}
 	}
 	seen := map[string]int{invalidEvents: 1}
-	for _, names := range []iter.Seq[string]{maps.Keys(callFaults), maps.Keys(treeFaults), maps.Keys(listFaults), maps.Keys(instanceFaults)} {
+	for _, names := range []iter.Seq[string]{maps.Keys(callFaults), maps.Keys(treeFaults),
+		maps.Keys(listFaults), maps.Keys(instanceFaults)} {
 		for name := range names {
 			if seen[name]++; seen[name] > 1 {
 				t.Errorf("%s is two faults", name)
@@ -194,7 +200,8 @@ func TestFaultsOfInstances(t *testing.T) {
 			t.Errorf("%s: %v %v", config, made, err)
 		}
 	}
-	for name, want := range map[string]int{"twice": 2, "nameless": 2, "strange-power": 2, "essay": 2, "crowd": 100_001} {
+	for name, want := range map[string]int{"twice": 2,
+		"nameless": 2, "strange-power": 2, "essay": 2, "crowd": 100_001} {
 		d, _, err := spawned(`{"list":"` + name + `"}`)
 		list, failed := d.Instances(ctx, "cn1")
 		if err != nil || failed != nil || len(list) != want {
@@ -217,7 +224,8 @@ func TestFaultsOfInstances(t *testing.T) {
 	cancel()
 	for names, want := range map[string]int{"": 0, "garbled": 4, "storm": stormLines} {
 		events := 0
-		if err := faulty(t, `{"events":"`+names+`"}`).WatchInstances(gone, func(string, string) { events++ }); err != nil || events != want {
+		if err := faulty(t, `{"events":"`+names+`"}`).WatchInstances(gone,
+			func(string, string) { events++ }); err != nil || events != want {
 			t.Errorf("%q: %d events, %v", names, events, err)
 		}
 	}

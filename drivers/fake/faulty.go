@@ -75,7 +75,9 @@ func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 }
 
 // UpdateProviderTree first has the faults of any call, and then those of its result.
-func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *Driver) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	f := d.faults()
 	var spoils []treeFault
 	for _, name := range strings.Fields(f.Update) {
@@ -161,7 +163,9 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 }
 
 // Spawn has its faults after the instance is created: it exists whatever they do.
-func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *Driver) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	made, err := d.driver.Spawn(ctx, node, spec, tree)
 	if err != nil {
 		return made, err
@@ -171,7 +175,9 @@ func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 }
 
 // CheckSpawn has its faults first.
-func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (d *Driver) CheckSpawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	f := d.faults()
 	if err := f.happen(ctx, f.Check); err != nil {
 		return err
@@ -180,7 +186,9 @@ func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.Insta
 }
 
 // Restore has its faults, which are those of Spawn, after the instance is created.
-func (d *Driver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *Driver) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	restored, err := d.driver.Restore(ctx, node, spec, tree)
 	if err != nil {
 		return restored, err
@@ -199,7 +207,9 @@ func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 }
 
 // SetPower has its faults after the power state is set.
-func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (d *Driver) SetPower(
+	ctx context.Context, node, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	is, err := d.driver.SetPower(ctx, node, uuid, to, hard)
 	if err != nil {
 		return is, err

@@ -92,7 +92,9 @@ func (d *driver) Instances(_ context.Context, node string) ([]plugins.Instance, 
 
 // Spawn creates a machine in two steps (a real hypervisor has more): it defines and then starts it.
 // It can be interrupted between them; the next Spawn continues from what it finds.
-func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *driver) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	cfg, h, err := d.manager(node)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -112,7 +114,8 @@ func (d *driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSp
 	}
 	switch {
 	case there && m.Node != node:
-		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
+		return plugins.Instance{},
+			&plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
 	case !there:
 		if m, err = cfg.define(h, node, spec, tree); err != nil {
 			return plugins.Instance{}, err
@@ -146,7 +149,9 @@ func (d *driver) CheckSpawn(_ context.Context, node string, spec plugins.Instanc
 
 // Restore creates a machine again over its disk in the storage, and leaves it off. Without a
 // storage the disk went with the machine.
-func (d *driver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *driver) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	cfg, h, err := d.manager(node)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -158,7 +163,8 @@ func (d *driver) Restore(ctx context.Context, node string, spec plugins.Instance
 	case there && m.Node == node:
 		return m.instance(), nil
 	case there:
-		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
+		return plugins.Instance{},
+			&plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
 	}
 	reason := cfg.refusal(spec, tree)
 	if reason == "" && !cfg.Instances.Storage.has(spec.UUID, node) {
@@ -193,7 +199,8 @@ func (c config) refusal(spec plugins.InstanceSpec, tree *providertree.Tree) stri
 	for _, uuid := range slices.Sorted(maps.Keys(spec.Allocations)) {
 		for _, class := range slices.Sorted(maps.Keys(spec.Allocations[uuid])) {
 			if _, ok := tree.Inventory(uuid, class); !ok {
-				return fmt.Sprintf("%s is allocated from resource provider %s, which has no inventory of it", class, uuid)
+				return fmt.Sprintf("%s is allocated from resource provider %s, which has no inventory of it",
+					class, uuid)
 			}
 		}
 	}
@@ -206,7 +213,9 @@ func (c config) isForeign(uuid string) bool {
 }
 
 // define creates a machine without starting it.
-func (c config) define(h *hypervisor, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (machine, error) {
+func (c config) define(
+	h *hypervisor, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (machine, error) {
 	h.placing.Lock()
 	defer h.placing.Unlock()
 	others, err := h.list()
@@ -214,7 +223,8 @@ func (c config) define(h *hypervisor, node string, spec plugins.InstanceSpec, tr
 		return machine{}, err
 	}
 	m := machine{
-		UUID: spec.UUID, Node: node, Name: spec.Name, ProjectID: spec.ProjectID, UserID: spec.UserID, Power: plugins.PowerShutdown,
+		UUID: spec.UUID, Node: node, Name: spec.Name, ProjectID: spec.ProjectID, UserID: spec.UserID,
+		Power:   plugins.PowerShutdown,
 		KeyName: spec.KeyName, PublicKey: spec.PublicKey,
 		Shares: c.take(tree, node, spec.Allocations, others),
 	}
@@ -261,7 +271,9 @@ func (d *driver) end(node, uuid string, disk func(storage) error) error {
 }
 
 // SetPower starts or stops a machine. Machines stop at once, so hard makes no difference.
-func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, _ bool) (plugins.Instance, error) {
+func (d *driver) SetPower(
+	_ context.Context, node, uuid string, to plugins.PowerState, _ bool,
+) (plugins.Instance, error) {
 	_, h, err := d.manager(node)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -273,7 +285,8 @@ func (d *driver) SetPower(_ context.Context, node, uuid string, to plugins.Power
 	case !there || m.Node != node:
 		return plugins.Instance{}, &plugins.InstanceNotFound{UUID: uuid}
 	case to != plugins.PowerRunning && to != plugins.PowerShutdown:
-		return plugins.Instance{}, &plugins.InstanceFault{UUID: uuid, Reason: fmt.Sprintf("it cannot be brought to the power state %s", to)}
+		return plugins.Instance{},
+			&plugins.InstanceFault{UUID: uuid, Reason: fmt.Sprintf("it cannot be brought to the power state %s", to)}
 	case m.Power == to:
 		return m.instance(), nil
 	}

@@ -30,13 +30,15 @@ func managed(layout, instances string) string {
 func process(t *testing.T, raw, dir string) *Driver {
 	t.Helper()
 	d := New()
-	testproc.Check(t, d.Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "this-host", StateDir: dir}))
+	testproc.Check(t, d.Configure(context.Background(),
+		json.RawMessage(raw), plugins.HostInfo{Name: "this-host", StateDir: dir}))
 	return d
 }
 
 // wanted is an instance with some of the node itself.
 func wanted(amounts map[string]int64) plugins.InstanceSpec {
-	return plugins.InstanceSpec{UUID: guestA, Name: "web", ProjectID: "p", UserID: "u", Allocations: providertree.ProviderResources{rootUUID: amounts}}
+	return plugins.InstanceSpec{UUID: guestA, Name: "web",
+		ProjectID: "p", UserID: "u", Allocations: providertree.ProviderResources{rootUUID: amounts}}
 }
 
 func instances(t *testing.T, d *Driver) []plugins.Instance {
@@ -73,7 +75,8 @@ func TestAnInstanceOutlivesTheProcess(t *testing.T) {
 		for _, step := range []struct {
 			to   plugins.PowerState
 			want plugins.Instance
-		}{{plugins.PowerShutdown, off}, {plugins.PowerShutdown, off}, {plugins.PowerRunning, web}, {plugins.PowerShutdown, off}} {
+		}{{plugins.PowerShutdown, off}, {plugins.PowerShutdown, off}, {plugins.PowerRunning, web},
+			{plugins.PowerShutdown, off}} {
 			got, err := next().SetPower(ctx, "cn1", guestA, step.to, false)
 			if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
 				t.Error(err, diff)
@@ -89,7 +92,8 @@ func TestAnInstanceOutlivesTheProcess(t *testing.T) {
 				t.Errorf("after Destroy: %v", got)
 			}
 		}
-		if _, err := next().SetPower(ctx, "cn1", guestA, plugins.PowerRunning, false); !errors.Is(err, plugins.ErrInstanceNotFound) {
+		if _, err := next().SetPower(ctx, "cn1", guestA,
+			plugins.PowerRunning, false); !errors.Is(err, plugins.ErrInstanceNotFound) {
 			t.Errorf("SetPower after Destroy: %v", err)
 		}
 	}
@@ -99,7 +103,8 @@ func TestAnInstanceOutlivesTheProcess(t *testing.T) {
 func TestAnInterruptedSpawn(t *testing.T) {
 	hold := filepath.Join(t.TempDir(), "hold")
 	write(t, hold, "")
-	for name, then := range map[string]func(*Driver, plugins.InstanceSpec, *providertree.Tree) ([]plugins.Instance, error){
+	for name, then := range map[string]func(*Driver,
+		plugins.InstanceSpec, *providertree.Tree) ([]plugins.Instance, error){
 		"Spawn": func(d *Driver, spec plugins.InstanceSpec, tree *providertree.Tree) ([]plugins.Instance, error) {
 			got, err := d.Spawn(context.Background(), "cn1", spec, tree)
 			return []plugins.Instance{got}, err
@@ -107,7 +112,8 @@ func TestAnInterruptedSpawn(t *testing.T) {
 		"Destroy": func(d *Driver, spec plugins.InstanceSpec, _ *providertree.Tree) ([]plugins.Instance, error) {
 			return []plugins.Instance{}, d.Destroy(context.Background(), "cn1", spec.UUID)
 		},
-		"a Spawn that is refused": func(d *Driver, spec plugins.InstanceSpec, tree *providertree.Tree) ([]plugins.Instance, error) {
+		"a Spawn that is refused": func(d *Driver,
+			spec plugins.InstanceSpec, tree *providertree.Tree) ([]plugins.Instance, error) {
 			spec.Image = "none"
 			_, err := d.Spawn(context.Background(), "cn1", spec, tree)
 			if fault := (*plugins.InstanceFault)(nil); !errors.As(err, &fault) {
@@ -153,7 +159,8 @@ func TestWhatIsRefused(t *testing.T) {
 		share:                    {UUID: guestA, Allocations: providertree.ProviderResources{share: {"VCPU": 1}}},
 	} {
 		var fault *plugins.InstanceFault
-		if _, err := d.Spawn(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.UUID != spec.UUID || !strings.Contains(fault.Reason, want) {
+		if _, err := d.Spawn(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.UUID != spec.UUID ||
+			!strings.Contains(fault.Reason, want) {
 			t.Errorf("%v: %v", spec, err)
 		}
 	}
@@ -168,7 +175,8 @@ func TestWhatIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		raw string
 		is  error
-	}{{laidOut("flat", ""), plugins.ErrUnsupported}, {laidOut("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
+	}{{laidOut("flat", ""), plugins.ErrUnsupported},
+		{laidOut("flat", `"instances":{},"not_ready":"asleep",`), plugins.ErrNotReady}} {
 		testproc.Try(configured(t, c.raw).Instances(ctx, "cn1")).ErrorIs(t, c.is, "%s: %v", c.raw)
 	}
 	if _, err := d.Instances(ctx, "cn9"); err == nil {
@@ -190,10 +198,12 @@ func TestInstancesAreGuests(t *testing.T) {
 	} {
 		now := reported(t, managed(layout, "{}"))
 		guests, err := process(t, managed(layout, "{}"), dir).Guests(ctx, now, "cn1")
-		if err != nil || len(guests) != 2 || guests[0].UUID != guestB || guests[1].Name != "web" || guests[1].ProjectID != "p" {
+		if err != nil || len(guests) != 2 || guests[0].UUID != guestB ||
+			guests[1].Name != "web" || guests[1].ProjectID != "p" {
 			t.Fatal(err, guests)
 		}
-		if diff := cmp.Diff(want, held(now, consumers(map[string]providertree.ProviderResources{guestA: guests[1].Resources}))); diff != "" {
+		if diff := cmp.Diff(want,
+			held(now, consumers(map[string]providertree.ProviderResources{guestA: guests[1].Resources}))); diff != "" {
 			t.Errorf("%s: %s", layout, diff)
 		}
 	}
@@ -208,7 +218,8 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 	at := providertree.Allocations{}
 	// The first fills GPU 0, the second GPU 1; when the first is gone, the third comes to its
 	// place. By room they would go elsewhere.
-	for _, uuid := range []string{"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002", guestA} {
+	for _, uuid := range []string{"00000000-0000-0000-0000-000000000001",
+		"00000000-0000-0000-0000-000000000002", guestA} {
 		spec := wanted(map[string]int64{"VGPU": 2, "VCPU": 3})
 		spec.UUID = uuid
 		if uuid == guestA {
@@ -225,7 +236,8 @@ func TestReshapesMoveInstancesToWhereTheyAre(t *testing.T) {
 		if at, err = reshape(t, d, tree, at); err != nil {
 			t.Fatal(err)
 		}
-		want := []string{"0: 2 VGPU on cn1_gpu_1", "0: 3 VCPU on cn1_numa_1", "a: 1 VGPU on cn1_gpu_0", "a: 3 VCPU on cn1_numa_0"}
+		want := []string{"0: 2 VGPU on cn1_gpu_1",
+			"0: 3 VCPU on cn1_numa_1", "a: 1 VGPU on cn1_gpu_0", "a: 3 VCPU on cn1_numa_0"}
 		switch layout {
 		case "flat":
 			want = []string{"0: 2 VGPU on cn1", "0: 3 VCPU on cn1", "a: 1 VGPU on cn1", "a: 3 VCPU on cn1"}

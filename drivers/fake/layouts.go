@@ -36,8 +36,9 @@ func (k kind) child(i int) string { return fmt.Sprint(k.prefix, i) }
 var (
 	gpuChildren  = kind{prefix: "gpu_", classes: []string{"VGPU"}, count: func(c config) int { return c.GPUs }}
 	numaChildren = kind{
-		prefix: "numa_", classes: []string{"VCPU", "PCPU", "MEMORY_MB", "SRIOV_NET_VF"}, traits: []string{"HW_NUMA_ROOT"},
-		count: func(c config) int { return c.NUMACells },
+		prefix: "numa_", classes: []string{"VCPU", "PCPU", "MEMORY_MB", "SRIOV_NET_VF"},
+		traits: []string{"HW_NUMA_ROOT"},
+		count:  func(c config) int { return c.NUMACells },
 	}
 )
 
@@ -54,7 +55,8 @@ func (c *config) checkReshape() error {
 	}
 	kinds, ok := layouts[c.Layout]
 	if !ok {
-		return wrong(c.given("layout"), "%q: must be one of %s", c.Layout, strings.Join(slices.Sorted(maps.Keys(layouts)), ", "))
+		return wrong(c.given("layout"), "%q: must be one of %s", c.Layout,
+			strings.Join(slices.Sorted(maps.Keys(layouts)), ", "))
 	}
 	const most = 1000
 	for key, n := range map[string]*int{"gpus": &c.GPUs, "numa_cells": &c.NUMACells} {

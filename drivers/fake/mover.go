@@ -177,7 +177,8 @@ func (d *driver) Arrive(
 	case there && m.Node == node && m.Complete:
 		return m.instance(), nil
 	case there && m.Node != node:
-		return plugins.Instance{}, &plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
+		return plugins.Instance{},
+			&plugins.InstanceFault{UUID: spec.UUID, Reason: "there is an instance of this uuid on another node"}
 	}
 	text, reason := "", cfg.refusal(spec, tree)
 	if reason == "" && !cfg.Instances.Storage.has(spec.UUID, from.Node) {

@@ -27,7 +27,8 @@ func (f *filesOf) ReadFile(ctx context.Context, name string, offset int64, each 
 func disk(t *testing.T, d *Driver) string {
 	t.Helper()
 	text := ""
-	testproc.Check(t, d.ReadFile(t.Context(), "cn1", guestA, diskFile, 0, func(_ int64, data []byte) error { text += string(data); return nil }))
+	testproc.Check(t, d.ReadFile(t.Context(), "cn1", guestA, diskFile, 0,
+		func(_ int64, data []byte) error { text += string(data); return nil }))
 	return text
 }
 
@@ -94,7 +95,8 @@ func TestSharedDisksStayWhileAnotherHostHasThem(t *testing.T) {
 	// An evacuation: the lost host's disk is used, and stays when that host is back and leaves.
 	testproc.Check(t, s.put(guestA, "cn7", "made on the lost host"))
 	d := process(t, raw, t.TempDir())
-	testproc.Try(d.Arrive(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw), plugins.Arrival{Node: "cn7", Evacuation: true})).Or(t)
+	testproc.Try(d.Arrive(ctx, "cn1", wanted(map[string]int64{"VCPU": 2}), reported(t, raw),
+		plugins.Arrival{Node: "cn7", Evacuation: true})).Or(t)
 	testproc.Check(t, s.release(guestA, "cn7"))
 	testproc.Equal(t, disk(t, d), "made on the lost host", "got %q")
 	nothingLeft := func() {
@@ -145,7 +147,8 @@ func TestRestore(t *testing.T) {
 	d, ctx, spec := process(t, raw, dir), context.Background(), wanted(map[string]int64{"VCPU": 2})
 	tree := reported(t, raw)
 	var fault *plugins.InstanceFault
-	if _, err := d.Restore(ctx, "cn1", spec, tree); !errors.As(err, &fault) || fault.Reason != "its disk is not on its host" || len(instances(t, d)) != 0 {
+	if _, err := d.Restore(ctx, "cn1", spec, tree); !errors.As(err, &fault) ||
+		fault.Reason != "its disk is not on its host" || len(instances(t, d)) != 0 {
 		t.Errorf("what never was: %v", err)
 	}
 	testproc.Try(d.Spawn(ctx, "cn1", spec, tree)).Or(t)

@@ -138,7 +138,9 @@ func describe(tree *providertree.Tree, relocations []relocation) string {
 
 // reshape moves allocations to the new places of the inventory, and removes the former inventory.
 // The tree already has the new one.
-func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocations []relocation, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (c config) reshape(
+	ctx context.Context, tree *providertree.Tree, relocations []relocation, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	var moves plugins.Moves
 	var violations []plugins.Violation
 	after := allocations
@@ -158,7 +160,8 @@ func (c config) reshape(ctx context.Context, tree *providertree.Tree, relocation
 		}
 	}
 	if len(violations) > 0 {
-		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " + c.Layout, Violations: violations}
+		return nil, &plugins.ReshapeFailed{Reason: "some allocations do not fit the layout " +
+			c.Layout, Violations: violations}
 	}
 	log := plugins.Logger(ctx)
 	log.Info().Str("layout", c.Layout).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")

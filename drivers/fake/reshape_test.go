@@ -26,7 +26,8 @@ const (
 
 // laidOut is the same node in a layout, with more keys.
 func laidOut(layout, more string) string {
-	return fmt.Sprintf(`{"layout":%q,%s "nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":5},"VGPU":{"total":4},"DISK_GB":{"total":9}}}]}`, layout, more)
+	return fmt.Sprintf(`{"layout":%q,%s "nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},`+
+		`"MEMORY_MB":{"total":5},"VGPU":{"total":4},"DISK_GB":{"total":9}}}]}`, layout, more)
 }
 
 func reported(t *testing.T, raw string) *providertree.Tree {
@@ -69,7 +70,8 @@ func TestLayoutsOfANewNode(t *testing.T) {
 		"vgpu-children": {
 			"cn1 DISK_GB,MEMORY_MB,VCPU ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU "},
 		"numa": {
-			"cn1 DISK_GB ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT"},
+			"cn1 DISK_GB ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT",
+			"  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT"},
 	} {
 		tree := reported(t, laidOut(layout, ""))
 		testproc.Samef(t, cmp.Diff(want, outline(tree)), "%s", layout)
@@ -83,17 +85,22 @@ func TestLayoutsOfANewNode(t *testing.T) {
 			t.Errorf("%s: inventory: %s", layout, diff)
 		}
 	}
-	few := reported(t, `{"layout":"vgpu-children","gpus":3,"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":2}}}]}`)
-	if diff := cmp.Diff([]string{"cn1  ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_gpu_2  "}, outline(few)); diff != "" {
+	few := reported(t, `{"layout":"vgpu-children","gpus":3,"nodes":[{"name":"cn1",`+
+		`"inventories":{"VGPU":{"total":2}}}]}`)
+	if diff := cmp.Diff([]string{"cn1  ", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU ", "  cn1_gpu_2  "},
+		outline(few)); diff != "" {
 		t.Errorf("fewer units than children: %s", diff)
 	}
 }
 
 // reshape asks without allocations and then with them, as the agent does.
-func reshape(t *testing.T, d *Driver, tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+func reshape(
+	t *testing.T, d *Driver, tree *providertree.Tree, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	t.Helper()
 	untouched := tree.Clone()
-	if _, err := d.UpdateProviderTree(context.Background(), tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
+	if _, err := d.UpdateProviderTree(context.Background(),
+		tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Fatalf("without allocations: %v", err)
 	}
 	if !tree.Equal(untouched) {
@@ -163,12 +170,15 @@ func TestGuestsAreWhereTheirDevicesAre(t *testing.T) {
 	d := configured(t, laidOut("vgpu-children", `"guests":{"`+guestA+`":"gpu_1"},`))
 	after := testproc.Try(reshape(t, d, tree, consumers(map[string]providertree.ProviderResources{
 		guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}))).Or(t)
-	testproc.Same(t, cmp.Diff([]string{"a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_1", "b: 2 VGPU on cn1_gpu_0"}, held(tree, after)))
+	testproc.Same(t, cmp.Diff([]string{"a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_1", "b: 2 VGPU on cn1_gpu_0"},
+		held(tree, after)))
 }
 
 func TestAClassIsRenamed(t *testing.T) {
 	tree := reported(t, `{"nodes":[{"name":"cn1","inventories":{"CUSTOM_GPU":{"total":4},"VCPU":{"total":8}}}]}`)
-	before := consumers(map[string]providertree.ProviderResources{guestA: {rootUUID: {"CUSTOM_GPU": 1, "VCPU": 1}, foreign: {"CUSTOM_GPU": 1}}})
+	before := consumers(
+		map[string]providertree.ProviderResources{guestA: {rootUUID: {"CUSTOM_GPU": 1, "VCPU": 1},
+			foreign: {"CUSTOM_GPU": 1}}})
 	for _, c := range []struct {
 		layout string
 		want   []string
@@ -176,12 +186,15 @@ func TestAClassIsRenamed(t *testing.T) {
 		{"flat", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1"}},
 		{"vgpu-children", []string{"a: 1 CUSTOM_GPU on 9", "a: 1 VCPU on cn1", "a: 1 VGPU on cn1_gpu_0"}},
 	} {
-		d := configured(t, `{"layout":"`+c.layout+`","class_renames":{"CUSTOM_GPU":"VGPU"},"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},"VCPU":{"total":8}}}]}`)
+		d := configured(t, `{"layout":"`+c.layout+
+			`","class_renames":{"CUSTOM_GPU":"VGPU"},"nodes":[{"name":"cn1","inventories":{"VGPU":{"total":4},`+
+			`"VCPU":{"total":8}}}]}`)
 		testproc.Same(t, cmp.Diff(map[string]string{"CUSTOM_GPU": "VGPU"}, d.ClassRenames()))
 		after := tree.Clone()
 		got := testproc.Try(reshape(t, d, after, before)).Or(t)
 		testproc.Same(t, cmp.Diff(c.want, held(after, got)))
-		if out := strings.Join(outline(after), "\n"); strings.Contains(out, "CUSTOM_GPU") || !strings.Contains(out, "VGPU") {
+		if out := strings.Join(outline(after), "\n"); strings.Contains(out, "CUSTOM_GPU") ||
+			!strings.Contains(out, "VGPU") {
 			t.Errorf("tree:\n%s", out)
 		}
 	}
@@ -217,7 +230,8 @@ func TestWhatDoesNotFitFails(t *testing.T) {
 }
 
 func TestFaultsOfAReshape(t *testing.T) {
-	before := map[string]providertree.ProviderResources{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}}, guestB: {rootUUID: {"VGPU": 2}}}
+	before := map[string]providertree.ProviderResources{guestA: {rootUUID: {"VGPU": 1, "VCPU": 1}},
+		guestB: {rootUUID: {"VGPU": 2}}}
 	for _, how := range reshapeFaults[1:] {
 		if how == ignore || how == repeat { // what is wrong with these is when they ask, see the next test
 			continue
@@ -226,7 +240,8 @@ func TestFaultsOfAReshape(t *testing.T) {
 			tree := reported(t, laidOut("flat", ""))
 			good, err := reshape(t, configured(t, laidOut("vgpu-children", "")), tree.Clone(), consumers(before))
 			testproc.Check(t, err)
-			got, err := reshape(t, configured(t, laidOut("vgpu-children", `"faults":{"reshape":"`+how+`"},`)), tree, consumers(before))
+			got, err := reshape(t, configured(t, laidOut("vgpu-children", `"faults":{"reshape":"`+how+`"},`)), tree,
+				consumers(before))
 			var failed *plugins.ReshapeFailed
 			switch {
 			case how == again:
@@ -251,16 +266,19 @@ func TestFaultsOfAReshape(t *testing.T) {
 func TestReshapesAskedForAtTheWrongTime(t *testing.T) {
 	children := reported(t, laidOut("vgpu-children", ""))
 	tree := children.Clone()
-	testproc.Try(configured(t, laidOut("flat", `"faults":{"reshape":"ignore"},`)).UpdateProviderTree(t.Context(), tree, "cn1", nil)).Or(t)
+	testproc.Try(configured(t, laidOut("flat", `"faults":{"reshape":"ignore"},`)).
+		UpdateProviderTree(t.Context(), tree, "cn1", nil)).Or(t)
 	if _, there := tree.Inventory(rootUUID, "VGPU"); !there || tree.Len() != children.Len() {
 		t.Errorf("VGPU is on the root: %t, with %d of %d providers", there, tree.Len(), children.Len())
 	}
 	driver := configured(t, laidOut("vgpu-children", `"faults":{"reshape":"repeat"},`))
 	for range 2 {
-		if _, err := driver.UpdateProviderTree(t.Context(), children.Clone(), "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
+		if _, err := driver.UpdateProviderTree(t.Context(),
+			children.Clone(), "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 			t.Errorf("without allocations: %v", err)
 		}
-		if _, err := driver.UpdateProviderTree(t.Context(), children.Clone(), "cn1", providertree.Allocations{}); err != nil {
+		if _, err := driver.UpdateProviderTree(t.Context(),
+			children.Clone(), "cn1", providertree.Allocations{}); err != nil {
 			t.Errorf("with allocations: %v", err)
 		}
 	}
@@ -275,10 +293,12 @@ func TestMistakesAboutLayoutsAreNamedByTheirKey(t *testing.T) {
 		`{"guests":{"x":"gpu_0"}}`:              "guests.x",
 		`{"guests":{"` + guestA + `":""}}`:      "guests." + guestA,
 		`{"class_renames":{"VCPU":"CUSTOM_X"}}`: "class_renames.VCPU",
-		`{"layout":"vgpu-children","nodes":[{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[0].children",
+		`{"layout":"vgpu-children","nodes":[{"name":"a","inventories":{"VGPU":{"total":2}},` +
+			`"children":[{"name":"gpu_1"}]}]}`: "nodes[0].children",
 	} {
 		var config *plugins.ConfigError
-		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
+		if err := New().Configure(context.Background(),
+			json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
 			t.Errorf("%s: want key %s, got %v", raw, key, err)
 		}
 	}

@@ -167,7 +167,8 @@ func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]
 			table, _ := then[i].(map[string]any)
 			after, err := time.ParseDuration(fmt.Sprint(table["after"]))
 			if err != nil || !written.Add(after).After(acts[i].from) {
-				return nil, fmt.Errorf("%d: after: must be a duration (\"30s\"), more than that of the table before", where.line(path+"after"))
+				return nil, fmt.Errorf("%d: after: must be a duration (\"30s\"), more than that of the table before",
+					where.line(path+"after"))
 			}
 			delete(table, "after")
 			for former, key := range formerKeys {
@@ -191,7 +192,8 @@ func parseScenario(content []byte, written time.Time, host plugins.HostInfo) ([]
 			err = &plugins.ConfigError{Key: "scenario", Problem: "a scenario cannot refer to another one"}
 		}
 		if err == nil && cfg.Faults.Configure != "" {
-			err = &plugins.ConfigError{Key: "faults.configure", Problem: "a scenario is not part of Configure: put it in the configuration"}
+			err = &plugins.ConfigError{Key: "faults.configure",
+				Problem: "a scenario is not part of Configure: put it in the configuration"}
 		}
 		if config := (*plugins.ConfigError)(nil); errors.As(err, &config) {
 			return nil, fmt.Errorf("%d: %s: %s", where.lineIn(sources, config.Key), config.Key, config.Problem)

@@ -74,7 +74,8 @@ func TestAScenarioGoesOnWithTime(t *testing.T) {
 				t.Errorf("after %v: a key that the step omits lost its value", ago)
 			}
 		}
-		if _, err := played(t, path, play, time.Hour).AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
+		if _, err := played(t, path, play, time.Hour).
+			AvailableNodes(context.Background()); !errors.Is(err, plugins.ErrNotReady) {
 			t.Error(err)
 		}
 	})
@@ -138,33 +139,37 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 		node + "layout = 7":                      ":3: ",
 		node + "[[then]]\nafter = \"1s\"\nx = 1": ":5: then.x is not a key",
 		node + "layout = \"round\"":              ":3: layout: ",
-		"nodes = [\n{ name = \"a\" },\n{ name = \"b\", inventories = {\nVCPU = { total = 0 } } },\n]":                                 ":4: nodes[1].inventories.VCPU: ",
-		"nodes = [\n{ name = \"a\" },\n{ name = \"a\" },\n]":                                                                          ":3: nodes[1].name: ",
-		"[[nodes]]\nname = \"a\"\n[nodes.inventories]\nVCPU.total = 1\n[[nodes]]\nname = \"b\"\n[nodes.inventories]\nVCPU.total = -1": ":8: nodes[1].inventories.VCPU: ",
-		node + "[[then]]\nafter = \"soon\"":                                                                                           ":4: after: ",
-		node + "[[then]]\nlayout = \"numa\"":                                                                                          ":3: after: ",
-		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"1s\"":                                                                   ":6: after: ",
-		node + "[faults]\nconfigure = \"hang\"\n[[then]]\nafter = \"2s\"\nhealth = \"ill\"":                                           ":4: faults.configure: ",
-		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"":                                                                 ":5: faults.reshape: ",
-		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n[[then.nodes]]\nname = \"x\"\nuuid = \"y\"":                      ":8: nodes[0].uuid: ",
-		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nlayout_version = 9":                                               ":7: layout_version: ",
-		node + "scenario = \"/x\"": ":3: scenario: a scenario cannot refer",
-		node + "x = nan":           ":3: ",
+		"nodes = [\n{ name = \"a\" },\n{ name = \"b\", inventories = {\nVCPU = { total = 0 } } },\n]": ":4: nodes[1].inventories.VCPU: ",
+		"nodes = [\n{ name = \"a\" },\n{ name = \"a\" },\n]":                                          ":3: nodes[1].name: ",
+		"[[nodes]]\nname = \"a\"\n[nodes.inventories]\nVCPU.total = 1\n[[nodes]]\nname = \"b\"\n" +
+			"[nodes.inventories]\nVCPU.total = -1": ":8: nodes[1].inventories.VCPU: ",
+		node + "[[then]]\nafter = \"soon\"":                                                                      ":4: after: ",
+		node + "[[then]]\nlayout = \"numa\"":                                                                     ":3: after: ",
+		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"1s\"":                                              ":6: after: ",
+		node + "[faults]\nconfigure = \"hang\"\n[[then]]\nafter = \"2s\"\nhealth = \"ill\"":                      ":4: faults.configure: ",
+		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"":                                            ":5: faults.reshape: ",
+		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n[[then.nodes]]\nname = \"x\"\nuuid = \"y\"": ":8: nodes[0].uuid: ",
+		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nlayout_version = 9":                          ":7: layout_version: ",
+		node + "scenario = \"/x\"":                                                                               ":3: scenario: a scenario cannot refer",
+		node + "x = nan":                                                                                         ":3: ",
 	} {
 		path := filepath.Join(t.TempDir(), "s.toml")
 		write(t, path, content)
 		var config *plugins.ConfigError
-		err := New().Configure(context.Background(), json.RawMessage(`{"scenario":"`+path+`"}`), plugins.HostInfo{Name: "h"})
+		err := New().Configure(context.Background(),
+			json.RawMessage(`{"scenario":"`+path+`"}`), plugins.HostInfo{Name: "h"})
 		if !errors.As(err, &config) || config.Key != "scenario" || !strings.Contains(config.Problem, path+want) {
 			t.Errorf("%s\nwant %s, got %v", content, want, err)
 		}
 	}
 	for raw, words := range map[string]string{
-		`{"scenario":"s.toml"}`: "absolute", `{"scenario":"/nonexistent/s"}`: "no such file", `{"scenario":"/dev/zero"}`: "not a regular file",
+		`{"scenario":"s.toml"}`: "absolute", `{"scenario":"/nonexistent/s"}`: "no such file",
+		`{"scenario":"/dev/zero"}`:          "not a regular file",
 		`{"scenario":"/x","layout":"flat"}`: "no other key",
 	} {
 		var config *plugins.ConfigError
-		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) ||
+		if err := New().Configure(context.Background(),
+			json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) ||
 			config.Key != "scenario" || !strings.Contains(config.Problem, words) {
 			t.Errorf("%s: %v", raw, err)
 		}
@@ -173,7 +178,8 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 
 // FuzzScenario: whatever is written, it is a scenario or an error, and one that tells the line.
 func FuzzScenario(f *testing.F) {
-	for _, seed := range []string{play, "", "then = 1", "[[then]]", "nodes=[{name='a',children=[{}]}]", "[then]\nafter='1s'", "then=[1]", "a.b.c=1\n[a]"} {
+	for _, seed := range []string{play, "", "then = 1", "[[then]]", "nodes=[{name='a',children=[{}]}]",
+		"[then]\nafter='1s'", "then=[1]", "a.b.c=1\n[a]"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, content string) {

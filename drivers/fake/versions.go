@@ -47,7 +47,9 @@ func (c *config) checkVersions() error {
 	for _, name := range slices.Sorted(maps.Keys(c.ClassRenames)) {
 		present := c.ClassRenames[name]
 		if other, taken := former[present]; taken {
-			return wrong("class_renames."+name, "with %s a class has one former name only, and %s is that of %s already", c.given("layout_version"), other, present)
+			return wrong("class_renames."+name,
+				"with %s a class has one former name only, and %s is that of %s already",
+				c.given("layout_version"), other, present)
 		}
 		former[present] = name
 	}
@@ -134,7 +136,9 @@ func (d *driver) LayoutVersion() int {
 }
 
 // Reshape runs one migration.
-func (d *driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *driver) Reshape(
+	ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	cfg, _, err := d.current()
 	if err != nil {
 		return nil, err
@@ -163,12 +167,15 @@ func (c config) stepRenames(from int) plugins.ClassRenames {
 
 // step migrates to the layout after from. It moves inventory that the next layout has elsewhere; a
 // tree of a later layout, or an empty one, has none.
-func (c config) step(ctx context.Context, tree *providertree.Tree, root, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (c config) step(
+	ctx context.Context, tree *providertree.Tree, root, node string, from int, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	if from < layoutFlat {
 		return allocations, nil
 	}
 	if from >= c.LayoutVersion {
-		return nil, fmt.Errorf("layout version %d cannot be migrated: this release has versions up to %d", from, c.LayoutVersion)
+		return nil, fmt.Errorf("layout version %d cannot be migrated: this release has versions up to %d",
+			from, c.LayoutVersion)
 	}
 	i := slices.IndexFunc(c.layouts[from], func(p provider) bool { return p.Name == node })
 	if i < 0 {
@@ -194,7 +201,9 @@ func (c config) step(ctx context.Context, tree *providertree.Tree, root, node st
 }
 
 // steps runs all migrations, for a reshape in one call.
-func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node string, allocations providertree.Allocations) (_ providertree.Allocations, err error) {
+func (c config) steps(
+	ctx context.Context, tree *providertree.Tree, root, node string, allocations providertree.Allocations,
+) (_ providertree.Allocations, err error) {
 	for from := range c.LayoutVersion {
 		if allocations, err = c.step(ctx, tree, root, node, from, allocations); err != nil {
 			return nil, err
@@ -205,7 +214,9 @@ func (c config) steps(ctx context.Context, tree *providertree.Tree, root, node s
 
 // betweenLayouts returns the inventory in the tree that one layout has elsewhere than the one
 // before.
-func betweenLayouts(tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames) ([]relocation, error) {
+func betweenLayouts(
+	tree *providertree.Tree, root string, older, newer provider, renames plugins.ClassRenames,
+) ([]relocation, error) {
 	was, is := map[string][]plugins.Place{}, map[string][]plugins.Place{} // by class
 	if err := collect(tree, root, root, older, older.Name, was); err != nil {
 		return nil, err
@@ -217,7 +228,8 @@ func betweenLayouts(tree *providertree.Tree, root string, older, newer provider,
 	for _, class := range slices.Sorted(maps.Keys(was)) {
 		to := is[renames.Present(class)]
 		for _, from := range was[class] {
-			if _, there := tree.Inventory(from.Provider, from.Class); there && !slices.Contains(to, from) && len(to) > 0 {
+			if _, there := tree.Inventory(from.Provider, from.Class); there &&
+				!slices.Contains(to, from) && len(to) > 0 {
 				out = append(out, relocation{from: from, to: to})
 			}
 		}
@@ -243,9 +255,12 @@ func (p provider) only(classes map[string]bool) provider {
 // unknownLayout returns the error for a tree whose inventory is where no layout of this release has
 // it.
 func unknownLayout(version int, relocations []relocation) error {
-	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf("the tree has none of the layout versions 1 to %d that this release knows", version)}
+	failed := &plugins.ReshapeFailed{Reason: fmt.Sprintf(
+		"the tree has none of the layout versions 1 to %d that this release knows", version)}
 	for _, r := range relocations {
-		failed.Violations = append(failed.Violations, plugins.Violation{Provider: r.from.Provider, Class: r.from.Class, Problem: "no layout has this inventory here"})
+		failed.Violations = append(failed.Violations,
+			plugins.Violation{Provider: r.from.Provider,
+				Class: r.from.Class, Problem: "no layout has this inventory here"})
 	}
 	return failed
 }

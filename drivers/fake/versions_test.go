@@ -29,9 +29,11 @@ var outlines = map[int][]string{
 	1: {"cn1 CUSTOM_FPGA,DISK_GB,MEMORY_MB,VCPU,VGPU CUSTOM_T"},
 	2: {"cn1 CUSTOM_FPGA,DISK_GB,MEMORY_MB,VCPU CUSTOM_T", "  cn1_gpu_0 VGPU ", "  cn1_gpu_1 VGPU "},
 	3: {"cn1 CUSTOM_FPGA,DISK_GB CUSTOM_T",
-		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
+		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT",
+		"    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
 	4: {"cn1 DISK_GB,FPGA CUSTOM_T",
-		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
+		"  cn1_numa_0 MEMORY_MB,VCPU HW_NUMA_ROOT",
+		"    cn1_gpu_0 VGPU ", "  cn1_numa_1 MEMORY_MB,VCPU HW_NUMA_ROOT", "    cn1_gpu_1 VGPU "},
 }
 
 func TestLayoutVersionsOfANewNode(t *testing.T) {
@@ -52,7 +54,8 @@ func TestLayoutVersionsOfANewNode(t *testing.T) {
 // inUse are guests on a flat node, with something elsewhere too.
 func inUse() providertree.Allocations {
 	return consumers(map[string]providertree.ProviderResources{
-		guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "CUSTOM_FPGA": 1, "DISK_GB": 1}, share: {"DISK_GB": 5}},
+		guestA: {rootUUID: {"VCPU": 3, "MEMORY_MB": 2, "VGPU": 2, "CUSTOM_FPGA": 1, "DISK_GB": 1},
+			share: {"DISK_GB": 5}},
 		guestB: {rootUUID: {"VCPU": 4, "VGPU": 1}, foreign: {"VGPU": 1, "CUSTOM_FPGA": 1}},
 	})
 }
@@ -76,7 +79,8 @@ func TestThreeLayoutsBehind(t *testing.T) {
 				testproc.Samef(t, cmp.Diff(want, outline(tree)), "after step %d", step)
 			}
 			want := []string{
-				"a: 1 DISK_GB on cn1", "a: 1 FPGA on cn1", "a: 2 MEMORY_MB on cn1_numa_0", "a: 2 VGPU on cn1_gpu_1", "a: 3 VCPU on cn1_numa_1", "a: 5 DISK_GB on c",
+				"a: 1 DISK_GB on cn1", "a: 1 FPGA on cn1", "a: 2 MEMORY_MB on cn1_numa_0", "a: 2 VGPU on cn1_gpu_1",
+				"a: 3 VCPU on cn1_numa_1", "a: 5 DISK_GB on c",
 				"b: 1 CUSTOM_FPGA on 9", "b: 1 VGPU on 9", "b: 1 VGPU on cn1_gpu_0", "b: 4 VCPU on cn1_numa_0",
 			}
 			testproc.Same(t, cmp.Diff(want, held(tree, at)))
@@ -164,7 +168,8 @@ func TestStepsThatCannotBe(t *testing.T) {
 		raw, node string
 		from      int
 	}{
-		{release(2, ""), "cn1", 2}, {release(2, ""), "cn2", 1}, {release(2, `"not_ready":"asleep",`), "cn1", 1}, {release(2, `"faults":{"reshape":"again"},`), "cn1", 1},
+		{release(2, ""), "cn1", 2}, {release(2, ""), "cn2", 1}, {release(2, `"not_ready":"asleep",`), "cn1", 1},
+		{release(2, `"faults":{"reshape":"again"},`), "cn1", 1},
 		{release(2, `"faults":{"reshape":"fail"},`), "cn1", 1},
 	} {
 		tree := reported(t, release(1, ""))
@@ -172,7 +177,8 @@ func TestStepsThatCannotBe(t *testing.T) {
 			t.Errorf("%s, node %s, from %d: no error", c.raw, c.node, c.from)
 		}
 	}
-	if _, err := configured(t, release(2, "")).Reshape(ctx, newTree(t, "cn3"), "cn3", 1, providertree.Allocations{}); err == nil {
+	if _, err := configured(t, release(2, "")).
+		Reshape(ctx, newTree(t, "cn3"), "cn3", 1, providertree.Allocations{}); err == nil {
 		t.Error("a node that is not configured: no error")
 	}
 }
@@ -188,13 +194,16 @@ func TestMistakesAboutVersionsAreNamedByTheirKey(t *testing.T) {
 		`{"shape_version":1,"shape":"flat"}`:     "shape",
 		`{"shape":"flat","layout":"flat"}`:       "shape",
 		`{"shape_version":1,"layout_version":1}`: "shape_version",
-		`{"layout_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`:                                                "class_renames.CUSTOM_B",
-		`{"layout_version":1,"nodes":[{"name":"a","inventories":{"CUSTOM_FPGA":{"total":2}}}]}`:                                     "class_renames.CUSTOM_FPGA",
-		`{"layout_version":3,"nodes":[{"name":"a","inventories":{"VCPU":{"total":2}},"children":[{"name":"numa_1"}]}]}`:             "nodes[0].children",
-		`{"layout_version":2,"nodes":[{"name":"b"},{"name":"a","inventories":{"VGPU":{"total":2}},"children":[{"name":"gpu_1"}]}]}`: "nodes[1].children",
+		`{"layout_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`:            "class_renames.CUSTOM_B",
+		`{"layout_version":1,"nodes":[{"name":"a","inventories":{"CUSTOM_FPGA":{"total":2}}}]}`: "class_renames.CUSTOM_FPGA",
+		`{"layout_version":3,"nodes":[{"name":"a","inventories":{"VCPU":{"total":2}},` +
+			`"children":[{"name":"numa_1"}]}]}`: "nodes[0].children",
+		`{"layout_version":2,"nodes":[{"name":"b"},{"name":"a","inventories":{"VGPU":{"total":2}},` +
+			`"children":[{"name":"gpu_1"}]}]}`: "nodes[1].children",
 	} {
 		var config *plugins.ConfigError
-		if err := New().Configure(context.Background(), json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
+		if err := New().Configure(context.Background(),
+			json.RawMessage(raw), plugins.HostInfo{Name: "h"}); !errors.As(err, &config) || config.Key != key {
 			t.Errorf("%s: want key %s, got %v", raw, key, err)
 		}
 	}
@@ -204,25 +213,32 @@ func TestMistakesAboutVersionsAreNamedByTheirKey(t *testing.T) {
 // scenario names the one and then the other.
 func TestFormerKeysWorkWithAWarning(t *testing.T) {
 	const nodes = `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"VGPU":{"total":4}}}]}`
-	for former, current := range map[string]string{`{"shape":"numa",`: `{"layout":"numa",`, `{"shape_version":2,`: `{"layout_version":2,`} {
+	for former, current := range map[string]string{`{"shape":"numa",`: `{"layout":"numa",`,
+		`{"shape_version":2,`: `{"layout_version":2,`} {
 		d, want := configured(t, former+nodes), configured(t, current+nodes)
 		testproc.Same(t, cmp.Diff(outline(reported(t, current+nodes)), outline(reported(t, former+nodes))))
 		testproc.Equal(t, d.LayoutVersion(), want.LayoutVersion(), former+" layout version %d")
 		key, _, _ := strings.Cut(former[2:], `"`)
 		warnings := d.Warnings()
-		if len(warnings) != 1 || warnings[0].Name != "former-key."+key || !strings.Contains(warnings[0].Text, "the key "+key+" is called "+formerKeys[key]+" now") {
+		if len(warnings) != 1 || warnings[0].Name != "former-key."+key ||
+			!strings.Contains(warnings[0].Text, "the key "+key+" is called "+formerKeys[key]+" now") {
 			t.Errorf("%s: %v", former, warnings)
 		}
 		if warnings = want.Warnings(); len(warnings) > 0 {
 			t.Errorf("%s: %v", current, warnings)
 		}
 	}
-	err := New().Configure(context.Background(), json.RawMessage(`{"shape_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`), plugins.HostInfo{Name: "h"})
+	err := New().Configure(context.Background(),
+		json.RawMessage(`{"shape_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`),
+		plugins.HostInfo{Name: "h"})
 	if err == nil || !strings.Contains(err.Error(), "with shape_version a class has one former name only") {
 		t.Errorf("%v", err)
 	}
-	acts := testproc.Try(parseScenario([]byte("shape = \"flat\"\n[[then]]\nafter = \"1s\"\nlayout = \"numa\"\n[[then]]\nafter = \"2s\"\nshape = \"vgpu-children\"\n"),
-		time.Unix(0, 0), plugins.HostInfo{Name: "cn1"})).Or(t)
+	acts := testproc.Try(
+		parseScenario([]byte(
+			"shape = \"flat\"\n[[then]]\nafter = \"1s\"\nlayout = \"numa\"\n[[then]]\nafter = \"2s\"\nshape = "+
+				"\"vgpu-children\"\n"),
+			time.Unix(0, 0), plugins.HostInfo{Name: "cn1"})).Or(t)
 	var got []string
 	for _, a := range acts {
 		got = append(got, a.cfg.Layout)

@@ -170,7 +170,8 @@ func askModels(c hypervisor.Conn, known *remembered, cpu inventory.GuestCPU) (fe
 			all[feature] = true
 		}
 	}
-	known.models, known.modelArch, known.modelFeatures = slices.Clone(models), known.caps.Arch, slices.Sorted(maps.Keys(all))
+	known.models, known.modelArch, known.modelFeatures =
+		slices.Clone(models), known.caps.Arch, slices.Sorted(maps.Keys(all))
 	return known.modelFeatures, ""
 }
 
@@ -245,11 +246,14 @@ func askGuests(ctx context.Context, l *hypervisor.Link, known *remembered, saved
 	return g, nil
 }
 
-func askKind(ctx context.Context, l *hypervisor.Link, kind capabilities.Kind, file *savedFile) (capabilities.Domain, error) {
+func askKind(
+	ctx context.Context, l *hypervisor.Link, kind capabilities.Kind, file *savedFile,
+) (capabilities.Domain, error) {
 	if file.used {
 		return file.domain(kind)
 	}
-	text, err := hypervisor.Call(ctx, l, "the domain capabilities", func(c hypervisor.Conn) (string, error) { return c.DomainCapabilities(emulatorOf(kind)) })
+	text, err := hypervisor.Call(ctx, l, "the domain capabilities",
+		func(c hypervisor.Conn) (string, error) { return c.DomainCapabilities(emulatorOf(kind)) })
 	if errors.Is(err, hypervisor.ErrReadOnly) {
 		return file.use(kind, err)
 	}
@@ -264,7 +268,8 @@ func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link, file *saved
 		g.sev = file.content.SEV
 		return nil
 	}
-	sev, err := hypervisor.Call(ctx, l, "the memory encryption", func(c hypervisor.Conn) (hypervisor.SEV, error) { return c.SEV() })
+	sev, err := hypervisor.Call(ctx, l,
+		"the memory encryption", func(c hypervisor.Conn) (hypervisor.SEV, error) { return c.SEV() })
 	var gone *hypervisor.Unavailable
 	switch {
 	case err == nil:
@@ -272,7 +277,8 @@ func (g *guestFacts) askSEV(ctx context.Context, l *hypervisor.Link, file *saved
 	case errors.As(err, &gone):
 		return fmt.Errorf("asking libvirt for its memory encryption: %w", err)
 	case !errors.Is(err, hypervisor.ErrUnsupported):
-		g.discrepancies = append(g.discrepancies, machine.Discrepancyf("sev-info", "libvirt does not report how many guests can be encrypted: %v", err))
+		g.discrepancies = append(g.discrepancies,
+			machine.Discrepancyf("sev-info", "libvirt does not report how many guests can be encrypted: %v", err))
 	}
 	return nil
 }

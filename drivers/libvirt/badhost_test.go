@@ -18,7 +18,8 @@ import (
 
 // everything is a configuration that looks at all there is.
 var everything = map[string]any{
-	"enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true, "pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016"}},
+	"enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
+	"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016"}},
 }
 
 // refused has a pass fail, and sees that the tree stays what it was. It returns the error.
@@ -77,24 +78,40 @@ func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	h.Module, h.SEV = "kvm_amd", &testhost.SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}
-	domains := []testhost.Domain{{Name: "one", UUID: guestUUID, VCPUs: 1, MemoryMiB: 64}, {Name: "two", UUID: otherUUID, VCPUs: 1, MemoryMiB: 64}}
+	domains := []testhost.Domain{{Name: "one", UUID: guestUUID, VCPUs: 1, MemoryMiB: 64},
+		{Name: "two", UUID: otherUUID, VCPUs: 1, MemoryMiB: 64}}
 	caps := sevCapabilities(410, 99)
 	for name, tc := range map[string]struct {
 		break_ func(*daemon)
 		warns  string
 		says   string
 	}{
-		"cut XML of a device":         {func(d *daemon) { d.devices[1].XML = "<device><name>x" }, "node-devices", "cannot compare"},
-		"no XML of a device":          {func(d *daemon) { d.devices[1].XML = "" }, "node-devices", h.NodeDevices()[1].Name},
-		"an invalid address":          {func(d *daemon) { d.devices[1].XML = strings.Replace(d.devices[1].XML, "<bus>", "<bus>999", 1) }, "node-devices", h.NodeDevices()[1].Name},
-		"no list of devices":          {func(d *daemon) { d.noDevices = errors.New("udev is asleep") }, "node-devices", "udev is asleep"},
-		"a domain without end":        {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain>"} }, "domain-" + otherUUID, "two"},
-		"a domain that is another":    {func(d *daemon) { d.odd = map[string]string{otherUUID: domains[0].XML("qemu")} }, "domain-" + otherUUID, "another uuid"},
-		"a domain with odd pins":      {func(d *daemon) { d.odd = map[string]string{otherUUID: oddPins} }, "domain-" + otherUUID, "cannot read libvirt's XML"},
-		"no domain capabilities":      {func(d *daemon) { d.noCaps = errors.New("the emulator crashed") }, "domain-capabilities", "the emulator crashed"},
-		"domain capabilities refused": {func(d *daemon) { d.noCaps = hypervisor.ErrReadOnly }, "domain-capabilities", "write access"},
-		"cut domain capabilities":     {func(d *daemon) { d.guestCaps = d.guestCaps[:100] }, "domain-capabilities", "XML"},
-		"negative numbers of guests":  {func(d *daemon) { d.guestCaps = sevCapabilities(-4, 0) }, "domain-capabilities", "invalid syntax"},
+		"cut XML of a device": {func(d *daemon) { d.devices[1].XML = "<device><name>x" },
+			"node-devices", "cannot compare"},
+		"no XML of a device": {func(d *daemon) { d.devices[1].XML = "" },
+			"node-devices", h.NodeDevices()[1].Name},
+		"an invalid address": {func(d *daemon) {
+			d.devices[1].XML = strings.Replace(d.devices[1].XML, "<bus>",
+				"<bus>999", 1)
+		}, "node-devices", h.NodeDevices()[1].Name},
+		"no list of devices": {func(d *daemon) { d.noDevices = errors.New("udev is asleep") },
+			"node-devices", "udev is asleep"},
+		"a domain without end": {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain>"} },
+			"domain-" + otherUUID, "two"},
+		"a domain that is another": {func(d *daemon) {
+			d.odd =
+				map[string]string{otherUUID: domains[0].XML("qemu")}
+		}, "domain-" + otherUUID, "another uuid"},
+		"a domain with odd pins": {func(d *daemon) { d.odd = map[string]string{otherUUID: oddPins} }, "domain-" +
+			otherUUID, "cannot read libvirt's XML"},
+		"no domain capabilities": {func(d *daemon) { d.noCaps = errors.New("the emulator crashed") },
+			"domain-capabilities", "the emulator crashed"},
+		"domain capabilities refused": {func(d *daemon) { d.noCaps = hypervisor.ErrReadOnly },
+			"domain-capabilities", "write access"},
+		"cut domain capabilities": {func(d *daemon) { d.guestCaps = d.guestCaps[:100] },
+			"domain-capabilities", "XML"},
+		"negative numbers of guests": {func(d *daemon) { d.guestCaps = sevCapabilities(-4, 0) },
+			"domain-capabilities", "invalid syntax"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, h)
@@ -128,11 +145,14 @@ func TestUnreadableLibvirtDataIsADiscrepancy(t *testing.T) {
 	}
 }
 
-const oddPins = `<domain type='qemu'><name>two</name><uuid>` + otherUUID + `</uuid><memory unit='MiB'>64</memory><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='all'/></cputune></domain>`
+const oddPins = `<domain type='qemu'><name>two</name><uuid>` + otherUUID +
+	`</uuid><memory unit='MiB'>64</memory><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='all'/></cputune></domain>`
 
 func sevCapabilities(guests, esGuests int) string {
-	return fmt.Sprintf("<domainCapabilities><path>/usr/bin/qemu</path><domain>qemu</domain><arch>x86_64</arch><features><sev supported='yes'>"+
-		"<cbitpos>51</cbitpos><reducedPhysBits>1</reducedPhysBits><maxGuests>%d</maxGuests><maxESGuests>%d</maxESGuests></sev></features></domainCapabilities>", guests, esGuests)
+	return fmt.Sprintf("<domainCapabilities><path>/usr/bin/qemu</path><domain>qemu</domain><arch>x86_64</"+
+		"arch><features><sev supported='yes'>"+
+		"<cbitpos>51</cbitpos><reducedPhysBits>1</reducedPhysBits><maxGuests>%d</maxGuests><maxESGuests>%d</"+
+		"maxESGuests></sev></features></domainCapabilities>", guests, esGuests)
 }
 
 // TestEncryptionContextsStayWhileLibvirtDoesNotAnswer: a root that has the contexts itself, as
@@ -146,7 +166,8 @@ func TestEncryptionContextsStayWhileLibvirtDoesNotAnswer(t *testing.T) {
 	r := newRig(t, h, d.open, nil)
 	tree := newTree(t)
 	testproc.Try(tree.SetInventory(nodeUUID, "MEM_ENCRYPTION_CONTEXT", inv(410, 0, 1))).Or(t)
-	if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "the emulator crashed") {
+	if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) ||
+		!strings.Contains(err.Error(), "the emulator crashed") {
 		t.Errorf("%v, want NotReady with the cause", err)
 	}
 }
@@ -172,26 +193,53 @@ func TestConfigurationThatDoesNotFitTheHost(t *testing.T) {
 		warns  string
 		says   []string
 	}{
-		"a shared CPU that is offline":           {table("cpu_shared_set", "0-15"), "cpu_shared_set", "", []string{"offline (15)", "chcpu -e 15"}},
-		"a dedicated CPU that is offline":        {table("cpu_dedicated_set", "14,15"), "cpu_dedicated_set", "", []string{"offline (15)"}},
-		"a CPU that the host does not have":      {table("cpu_dedicated_set", "4,99"), "cpu_dedicated_set", "", []string{"does not have (99)"}},
-		"more CPUs reserved than shared":         {table("cpu_shared_set", "0", "reserved_host_cpus", 2), "reserved_host_cpus", "", []string{"reserves 2 of VCPU", "only 1"}},
-		"more memory reserved than there is":     {table("reserved_host_memory_mb", 1<<20), "reserved_host_memory_mb", "", []string{"reserves 1048576", "32768"}},
-		"in cells too":                           {table("reserved_host_memory_mb", 1<<20, "numa", "nested"), "reserved_host_memory_mb", "", []string{"NUMA cells have only 32768"}},
-		"more disk reserved than there is":       {table("reserved_host_disk_mb", 1<<40), "reserved_host_disk_mb", "", []string{"DISK_GB"}},
-		"a function and the card that has it":    {table("pci_report_in_placement", true, "pci_device_spec", list(table("vendor_id", "15b3"))), "pci_device_spec[0]", "", []string{"only one of the two", "0000:06:00.0"}},
-		"siblings with different classes":        {table("pci_report_in_placement", true, "pci_device_spec", list(table("address", "0000:06:01.0", "resource_class", "CUSTOM_A"), table("product_id", "1016"))), "pci_device_spec[1].resource_class", "", []string{"sibling"}},
-		"a type that no device makes":            {table("enabled_mdev_types", list("nvidia-999")), "", "mdev-unused-nvidia-999", []string{"no device"}},
-		"a GPU that is not there":                {table("enabled_mdev_types", list("nvidia-222"), "mdev_types", table("nvidia-222", table("device_addresses", list("0000:83:00.0")))), "", "mdev-address-pci_0000_83_00_0", []string{"does not have"}},
-		"a GPU that does not make the type":      {table("enabled_mdev_types", list("nvidia-999"), "mdev_types", table("nvidia-999", table("device_addresses", list("0000:82:00.0")))), "", "mdev-address-pci_0000_82_00_0", []string{"does not support this type"}},
-		"a second type for all":                  {table("enabled_mdev_types", list("nvidia-222", "nvidia-231")), "", "mdev-dropped-nvidia-231", []string{"not used"}},
-		"a device for guests that is not there":  {table("pci_report_in_placement", true, "pci_device_spec", list(table("address", "0000:99:00.0"))), "", "pci-unused-0", []string{"pci_device_spec[0]"}},
-		"huge pages of a cell that is not there": {table("reserved_huge_pages", list(table("node", 7, "size", "2M", "count", 1))), "", "hugepages-reserved_huge_pages[0]", []string{"no NUMA cell 7"}},
-		"huge pages of a size that is not there": {table("reserved_huge_pages", list(table("node", 0, "size", "16G", "count", 1))), "", "hugepages-reserved_huge_pages[0]", []string{"16G"}},
-		"more huge pages than there are":         {table("reserved_huge_pages", list(table("node", 0, "size", "2M", "count", 99999))), "", "hugepages-reserved_huge_pages[0]", []string{"only"}},
-		"a namespace that is not there":          {table("pmem_namespaces", list("SMALL:ns7")), "", "", []string{"ns7"}},
-		"encrypted guests on a host without":     {table("num_memory_encrypted_guests", 4), "", "sev-unusable", []string{"num_memory_encrypted_guests is 4"}},
-		"a shared disk without a provider":       {table("shared_disk", true), "", "shared-disk", []string{"no sharing provider"}},
+		"a shared CPU that is offline": {table("cpu_shared_set", "0-15"), "cpu_shared_set",
+			"", []string{"offline (15)", "chcpu -e 15"}},
+		"a dedicated CPU that is offline": {table("cpu_dedicated_set", "14,15"), "cpu_dedicated_set",
+			"", []string{"offline (15)"}},
+		"a CPU that the host does not have": {table("cpu_dedicated_set", "4,99"), "cpu_dedicated_set",
+			"", []string{"does not have (99)"}},
+		"more CPUs reserved than shared": {table("cpu_shared_set", "0", "reserved_host_cpus", 2),
+			"reserved_host_cpus", "", []string{"reserves 2 of VCPU", "only 1"}},
+		"more memory reserved than there is": {table("reserved_host_memory_mb", 1<<20), "reserved_host_memory_mb",
+			"", []string{"reserves 1048576", "32768"}},
+		"in cells too": {table("reserved_host_memory_mb", 1<<20, "numa", "nested"),
+			"reserved_host_memory_mb", "", []string{"NUMA cells have only 32768"}},
+		"more disk reserved than there is": {table("reserved_host_disk_mb", 1<<40),
+			"reserved_host_disk_mb", "", []string{"DISK_GB"}},
+		"a function and the card that has it": {table("pci_report_in_placement", true,
+			"pci_device_spec", list(table("vendor_id", "15b3"))), "pci_device_spec[0]",
+			"", []string{"only one of the two", "0000:06:00.0"}},
+		"siblings with different classes": {table("pci_report_in_placement", true,
+			"pci_device_spec", list(table("address", "0000:06:01.0", "resource_class", "CUSTOM_A"),
+				table("product_id", "1016"))), "pci_device_spec[1].resource_class", "", []string{"sibling"}},
+		"a type that no device makes": {table("enabled_mdev_types", list("nvidia-999")), "",
+			"mdev-unused-nvidia-999", []string{"no device"}},
+		"a GPU that is not there": {table("enabled_mdev_types", list("nvidia-222"),
+			"mdev_types", table("nvidia-222", table("device_addresses", list("0000:83:00.0")))), "",
+			"mdev-address-pci_0000_83_00_0", []string{"does not have"}},
+		"a GPU that does not make the type": {table("enabled_mdev_types", list("nvidia-999"),
+			"mdev_types", table("nvidia-999", table("device_addresses", list("0000:82:00.0")))), "",
+			"mdev-address-pci_0000_82_00_0", []string{"does not support this type"}},
+		"a second type for all": {table("enabled_mdev_types", list("nvidia-222", "nvidia-231")), "",
+			"mdev-dropped-nvidia-231", []string{"not used"}},
+		"a device for guests that is not there": {table("pci_report_in_placement", true,
+			"pci_device_spec", list(table("address", "0000:99:00.0"))), "",
+			"pci-unused-0", []string{"pci_device_spec[0]"}},
+		"huge pages of a cell that is not there": {table(
+			"reserved_huge_pages", list(table("node", 7, "size", "2M", "count", 1))), "",
+			"hugepages-reserved_huge_pages[0]", []string{"no NUMA cell 7"}},
+		"huge pages of a size that is not there": {table(
+			"reserved_huge_pages", list(table("node", 0, "size", "16G", "count", 1))), "",
+			"hugepages-reserved_huge_pages[0]", []string{"16G"}},
+		"more huge pages than there are": {table(
+			"reserved_huge_pages", list(table("node", 0, "size", "2M", "count", 99999))), "",
+			"hugepages-reserved_huge_pages[0]", []string{"only"}},
+		"a namespace that is not there": {table("pmem_namespaces", list("SMALL:ns7")), "", "", []string{"ns7"}},
+		"encrypted guests on a host without": {table("num_memory_encrypted_guests", 4), "",
+			"sev-unusable", []string{"num_memory_encrypted_guests is 4"}},
+		"a shared disk without a provider": {table("shared_disk", true), "",
+			"shared-disk", []string{"no sharing provider"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, h, newDaemon(t, h).open, nil)
@@ -245,7 +293,8 @@ func TestFailedReshapeLeavesTheTreeUnchanged(t *testing.T) {
 	if err := r.refused(tree); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Fatalf("%v", err)
 	}
-	allocations := providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 64}}}}
+	allocations := providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{nodeUUID: {"VCPU": 2,
+		"MEMORY_MB": 64}}}}
 	before, given := tree.Clone(), allocations.Clone()
 	after, err := r.UpdateProviderTree(t.Context(), tree, nodeName, allocations)
 	var failed *plugins.ReshapeFailed

@@ -150,7 +150,8 @@ func (c *config) check() error {
 		bad("chroot", "%q is not an absolute path", c.Chroot)
 	}
 	amounts := map[string]int64{
-		"reserved_host_cpus": c.ReservedCPUs, "reserved_host_memory_mb": c.ReservedMemoryMB, "reserved_host_disk_mb": c.ReservedDiskMB,
+		"reserved_host_cpus": c.ReservedCPUs, "reserved_host_memory_mb": c.ReservedMemoryMB,
+		"reserved_host_disk_mb": c.ReservedDiskMB,
 	}
 	for _, key := range slices.Sorted(maps.Keys(amounts)) {
 		v := amounts[key]
@@ -158,7 +159,8 @@ func (c *config) check() error {
 			bad(key, "%d must be 0 or more, and an amount that exists", v)
 		}
 	}
-	ratios := map[string]float64{"cpu_allocation_ratio": c.CPURatio, "ram_allocation_ratio": c.RAMRatio, "disk_allocation_ratio": c.DiskRatio}
+	ratios := map[string]float64{"cpu_allocation_ratio": c.CPURatio, "ram_allocation_ratio": c.RAMRatio,
+		"disk_allocation_ratio": c.DiskRatio}
 	for _, key := range slices.Sorted(maps.Keys(ratios)) {
 		v := ratios[key]
 		if v < 0 || v > math.MaxFloat32 {
@@ -166,7 +168,8 @@ func (c *config) check() error {
 		}
 	}
 	initial := map[string]float64{
-		"initial_cpu_allocation_ratio": c.InitialCPURatio, "initial_ram_allocation_ratio": c.InitialRAMRatio, "initial_disk_allocation_ratio": c.InitialDiskRatio,
+		"initial_cpu_allocation_ratio": c.InitialCPURatio,
+		"initial_ram_allocation_ratio": c.InitialRAMRatio, "initial_disk_allocation_ratio": c.InitialDiskRatio,
 	}
 	for _, key := range slices.Sorted(maps.Keys(initial)) {
 		v := initial[key]

@@ -24,10 +24,13 @@ func TestConfigDefaults(t *testing.T) {
 	for _, raw := range []string{"", "{}"} {
 		got := testproc.Try(parseConfig(json.RawMessage(raw), plugins.HostInfo{Name: "cn7"})).Or(t)
 		want := config{
-			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
-			NUMA: "flat", Unplaced: "refuse", PowerConfig: selection.PowerConfig{Strategy: "cpu_state", Low: "powersave", High: "performance"},
+			URI: "qemu:///system", Host: "cn7", ReservedMemoryMB: 512, InitialCPURatio: 4,
+			InitialRAMRatio: 1, InitialDiskRatio: 1,
+			NUMA: "flat", Unplaced: "refuse",
+			PowerConfig: selection.PowerConfig{Strategy: "cpu_state", Low: "powersave", High: "performance"},
 			TraitConfig: inventory.TraitConfig{Service: "keep", More: "keep"},
-			Chroot:      "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second, callTimeout: 30 * time.Second,
+			Chroot:      "/", ConnectTimeout: "10s", CallTimeout: "30s", connectTimeout: 10 * time.Second,
+			callTimeout: 30 * time.Second,
 		}
 		testproc.Check(t, want.parse())
 		if !reflect.DeepEqual(got, want) {
@@ -103,9 +106,12 @@ func TestAllConfigMistakesAreReported(t *testing.T) {
 		keys = append(keys, one.Key)
 	}
 	want := []string{
-		"uri", "numa", "chroot", "reserved_host_cpus", "cpu_allocation_ratio", "initial_ram_allocation_ratio", "call_timeout", "cpu_shared_set", "cpu_dedicated_set",
-		"reserved_huge_pages[0].count", "reserved_huge_pages[2].node", "enabled_mdev_types[0]", `mdev_types."a".mdev_class`, `mdev_types."b"`,
-		"pci_device_spec[0].vendor_id", "pci_device_spec[1].product_id", "pmem_namespaces[0]", "num_memory_encrypted_guests", "instances.virt_type", "compute_capabilities",
+		"uri", "numa", "chroot", "reserved_host_cpus", "cpu_allocation_ratio", "initial_ram_allocation_ratio",
+		"call_timeout", "cpu_shared_set", "cpu_dedicated_set",
+		"reserved_huge_pages[0].count", "reserved_huge_pages[2].node", "enabled_mdev_types[0]",
+		`mdev_types."a".mdev_class`, `mdev_types."b"`,
+		"pci_device_spec[0].vendor_id", "pci_device_spec[1].product_id", "pmem_namespaces[0]",
+		"num_memory_encrypted_guests", "instances.virt_type", "compute_capabilities",
 	}
 	testproc.Same(t, cmp.Diff(want, keys))
 }
@@ -139,7 +145,8 @@ func TestSchemaMatchesTheConfiguration(t *testing.T) {
 			continue
 		}
 		want := testproc.Try(json.Marshal(reflect.ValueOf(cfg).FieldByIndex(field.Index).Interface())).Or(t)
-		if got, _ := json.Marshal(p.Default); string(got) != string(want) && (p.Default != nil || string(want) != `""` && string(want) != "null") {
+		if got, _ := json.Marshal(p.Default); string(got) != string(want) &&
+			(p.Default != nil || string(want) != `""` && string(want) != "null") {
 			t.Errorf("default of %s is %s in the schema, %s in truth", key, got, want)
 		}
 	}

@@ -26,10 +26,13 @@ func TestRealConformance(t *testing.T) {
 	// All are started before the first check: the one for remaining processes takes what starts
 	// beside it for its plugin's.
 	d := privateDaemon(t, place(t, noEmulators))
-	flat, nested := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{}), testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
+	flat, nested := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{}),
+		testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
 	small := testhost.Sample()
 	for i := range small.Cells {
-		small.Cells[i].HugePages = nil // the suite's consumers hold some of everything, and a root has huge pages for those who do; a new one has none
+		// the suite's consumers hold some of everything, and a root has huge pages for those who
+		// do; a new one has none
+		small.Cells[i].HugePages = nil
 	}
 	again := testhost.SimForTest(t, small, testhost.SimOptions{})
 	t.Run("test driver", func(t *testing.T) {
@@ -38,19 +41,22 @@ func TestRealConformance(t *testing.T) {
 		h, dir := testhost.Sample(), scratch(t)
 		testproc.Try(h.Sysfs(dir)).Or(t)
 		file := filepath.Join(dir, "node.xml")
-		guest := testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1}
+		guest := testhost.Domain{Name: "instance-00000001",
+			UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1}
 		testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML(guest)), 0o600))
 		conform(t, path, nil, map[string]any{"uri": "test://" + file, "chroot": dir, "instances_path": dir})
 	})
 	t.Run("daemon", func(t *testing.T) {
 		testproc.Parallel(t, testproc.Light)
-		conform(t, path, nil, map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
+		conform(t, path, nil,
+			map[string]any{"uri": d.URI(), "instances_path": t.TempDir(), "reserved_host_memory_mb": 1})
 	})
 	// The suite's consumers have no domains: where they are is for the driver to guess, or a reason
 	// to refuse.
 	config := func(s *testhost.Sim, numa, unplaced string) map[string]any {
 		c := maps.Clone(everything)
-		c["uri"], c["chroot"], c["instances_path"], c["numa"], c["unplaced_consumers"] = s.URI(), s.Root(), s.Root(), numa, unplaced
+		c["uri"], c["chroot"], c["instances_path"], c["numa"], c["unplaced_consumers"] = s.URI(),
+			s.Root(), s.Root(), numa, unplaced
 		c["cpu_shared_set"], c["cpu_dedicated_set"] = "0-3,8-11", "4-7,12-15"
 		return c
 	}
@@ -70,7 +76,8 @@ func TestRealConformance(t *testing.T) {
 }
 
 // reshapes are the checks that apply when allocations are to move.
-var reshapes = []string{"reshape/needed", "reshape/conserves", "reshape/complete", "reshape/settled", "reshape/idempotent"}
+var reshapes = []string{"reshape/needed", "reshape/conserves", "reshape/complete",
+	"reshape/settled", "reshape/idempotent"}
 
 // conform runs the suite. If the host's tree is unavailable, most checks do not apply, which must
 // not pass for conformance.
@@ -85,7 +92,8 @@ func conform(t *testing.T, path string, former, config map[string]any, more ...s
 	said := map[string]drivertest.Result{}
 	options.Each = func(r drivertest.Result) { said[r.ID] = r }
 	drivertest.Run(t, options)
-	for _, id := range append([]string{"start/handshake", "nodes/some", "tree/idempotent", "foreign/provider", "abilities/guests", "watch/heartbeat", "shutdown/drains"}, more...) {
+	for _, id := range append([]string{"start/handshake", "nodes/some", "tree/idempotent", "foreign/provider",
+		"abilities/guests", "watch/heartbeat", "shutdown/drains"}, more...) {
 		if r := said[id]; r.Outcome != drivertest.Passed {
 			t.Errorf("%s: %s %s", id, r.Outcome, r.Why)
 		}
@@ -95,7 +103,8 @@ func conform(t *testing.T, path string, former, config map[string]any, more ...s
 func builtPlugin(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "compute-driver-libvirt")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", "libvirt_dlopen", "-o", path, "github.com/compute-agent/compute-agent/cmd/compute-driver-libvirt")
+	cmd := exec.CommandContext(t.Context(), "go", "build",
+		"-tags", "libvirt_dlopen", "-o", path, "github.com/compute-agent/compute-agent/cmd/compute-driver-libvirt")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building the plugin: %v\n%s", err, out)

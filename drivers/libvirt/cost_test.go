@@ -22,7 +22,8 @@ import (
 // many are guests.
 func many(n int) (list []testhost.Domain) {
 	for i := range n {
-		list = append(list, testhost.Domain{Name: fmt.Sprintf("instance-%08x", i), UUID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i), VCPUs: 2, MemoryMiB: 512, Metadata: novaInstance})
+		list = append(list, testhost.Domain{Name: fmt.Sprintf("instance-%08x", i),
+			UUID: fmt.Sprintf("00000000-0000-4000-8000-%012x", i), VCPUs: 2, MemoryMiB: 512, Metadata: novaInstance})
 	}
 	return list
 }
@@ -49,7 +50,8 @@ func TestCallsOfAPass(t *testing.T) {
 		t.Helper()
 		testproc.Try(r.pass(tree)).Or(t)
 		now := d.asked()
-		diff(t, what, want, asked{now.Lists - before.Lists, now.Domains - before.Domains, now.Devices - before.Devices, now.Expansions - before.Expansions})
+		diff(t, what, want, asked{now.Lists - before.Lists, now.Domains - before.Domains, now.Devices - before.Devices,
+			now.Expansions - before.Expansions})
 		before = now
 	}
 	step("the first pass", asked{1, guests, 1, 1})
@@ -60,9 +62,11 @@ func TestCallsOfAPass(t *testing.T) {
 	step("one came", asked{1, 1, 0, 0})
 	d.domains = d.domains[:guests]
 	step("it went", asked{1, 0, 0, 0})
-	testproc.Check(t, r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222"}, "reserved_host_memory_mb": 1024}))
+	testproc.Check(t, r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222"},
+		"reserved_host_memory_mb": 1024}))
 	step("the configuration changed", asked{1, 0, 1, 0})
-	write(t, r.chroot, "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/mdev_supported_types/nvidia-222/available_instances", "3\n")
+	write(t, r.chroot, "sys/devices/pci0000:80/0000:80:02.0/0000:82:00.0/mdev_supported_types/nvidia-222/"+
+		"available_instances", "3\n")
 	step("the kernel says something else of a device", asked{1, 0, 1, 0})
 	if len(r.Warnings()) != 0 {
 		t.Errorf("%+v, want none: libvirt may not know it yet", r.Warnings())
@@ -98,7 +102,8 @@ func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 		}
 	}
 	if d.dumps != 2*guests || most > guests/lookAgain {
-		t.Errorf("%d XML in %d passes, at most %d at once; want each domain twice, and %d", d.dumps, 2*lookAgain, most, guests/lookAgain)
+		t.Errorf("%d XML in %d passes, at most %d at once; want each domain twice, and %d",
+			d.dumps, 2*lookAgain, most, guests/lookAgain)
 	}
 	if d.looks != 2 {
 		t.Errorf("%d looks at the devices that disagree in %d passes, want 2", d.looks, 2*lookAgain)
@@ -139,15 +144,19 @@ func filesOf(t testing.TB, chroot string, types func(string) bool) int {
 // large is a host of 8 cells with 64 CPUs each and n devices.
 func large(n int) testhost.Host {
 	h := testhost.Sample()
-	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 16 << 20}.Build()
+	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2,
+		Interleaved: true, MemoryKiB: 16 << 20}.Build()
 	h.Devices = nil
 	for i := 0; len(h.Devices) < n; i++ {
 		cell := i % 8
 		port := testhost.Port(testhost.Address(0, uint8(8*i), 1, 0), cell)
-		h.Devices = append(h.Devices, port, testhost.GPU(testhost.Address(0, uint8(8*i+1), 0, 0), port.Address, cell, 100*i, i))
+		h.Devices = append(h.Devices, port,
+			testhost.GPU(testhost.Address(0, uint8(8*i+1), 0, 0), port.Address, cell, 100*i, i))
 		left := n - len(h.Devices)
 		if left > 1 {
-			h.Devices = append(h.Devices, testhost.NIC(uint8(8*i+2), port.Address, cell, 100*i+1, fmt.Sprintf("ens%d", i), 16, min(16, left-1))...)
+			h.Devices = append(h.Devices,
+				testhost.NIC(uint8(8*i+2), port.Address,
+					cell, 100*i+1, fmt.Sprintf("ens%d", i), 16, min(16, left-1))...)
 		}
 	}
 	return h
@@ -171,7 +180,8 @@ func TestFilesOfAPass(t *testing.T) {
 		files := filesOf(t, dir, func(id string) bool { return id == "nvidia-222" })
 		t.Logf("%d CPUs, %d devices: %d files", len(tc.host.CPUs), len(tc.host.Devices), files)
 		if bound := tc.perCPU*len(tc.host.CPUs) + tc.perDevice*len(tc.host.Devices) + tc.of; files > bound {
-			t.Errorf("%d CPUs, %d devices: %d files are read, want at most %d", len(tc.host.CPUs), len(tc.host.Devices), files, bound)
+			t.Errorf("%d CPUs, %d devices: %d files are read, want at most %d",
+				len(tc.host.CPUs), len(tc.host.Devices), files, bound)
 		}
 	}
 }
@@ -188,10 +198,12 @@ func BenchmarkPass(b *testing.B) {
 			chroot := scratch(b)
 			testproc.Try(h.Sysfs(chroot)).Or(b)
 			d := &daemon{
-				kind: "QEMU", caps: h.Capabilities("x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...), devices: h.NodeDevices(), domains: many(bc.guests),
+				kind: "QEMU", caps: h.Capabilities("x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...),
+				devices: h.NodeDevices(), domains: many(bc.guests),
 				node: hypervisor.NodeInfo{CPUs: uint(len(h.OnlineCPUs())), MemoryKiB: h.MemoryKiB()},
 			}
-			benchmarkPass(b, newDriver(d.open), map[string]any{"chroot": chroot, "instances_path": chroot, "numa": bc.numa})
+			benchmarkPass(b, newDriver(d.open),
+				map[string]any{"chroot": chroot, "instances_path": chroot, "numa": bc.numa})
 			b.ReportMetric(float64(filesOf(b, chroot, func(id string) bool { return id == "nvidia-222" })), "files")
 		})
 	}

@@ -62,7 +62,8 @@ func (d *Driver) powerSetup(cfg config, read *hypervisor.Link) *instances.PowerS
 	if !cfg.Management {
 		return nil
 	}
-	return &instances.PowerSetup{Power: cfg.power, Chroot: cfg.Chroot, Discover: func() ([]int, error) { return d.unseenCPUs(cfg) }, Read: read}
+	return &instances.PowerSetup{Power: cfg.power,
+		Chroot: cfg.Chroot, Discover: func() ([]int, error) { return d.unseenCPUs(cfg) }, Read: read}
 }
 
 // unseenCPUs takes note of the CPUs that are online, and returns those whose place is unknown.
@@ -93,7 +94,8 @@ func (d *Driver) warnOfPower(cfg config) {
 	if problem == "" {
 		problem = d.power.Problem()
 	}
-	d.discrepancies.addIf(problem != "", "cpu-power", "%s. Guests cannot start on dedicated CPUs that are off, and idle ones stay on", problem)
+	d.discrepancies.addIf(problem != "", "cpu-power",
+		"%s. Guests cannot start on dedicated CPUs that are off, and idle ones stay on", problem)
 }
 
 // checkPower finds what Nova refuses to start with, once for each configuration.
@@ -114,5 +116,6 @@ func (d *Driver) checkPower(cfg config, root discovery.Root, m machine.Machine) 
 
 // unmanaged are the CPUs of a list that the driver does not take offline.
 func (c config) unmanaged(cpus []int) []int {
-	return slices.DeleteFunc(slices.Clone(cpus), func(cpu int) bool { _, is := slices.BinarySearch(c.power.Switchable(), cpu); return is })
+	return slices.DeleteFunc(slices.Clone(cpus),
+		func(cpu int) bool { _, is := slices.BinarySearch(c.power.Switchable(), cpu); return is })
 }

@@ -35,13 +35,20 @@ func TestManagedCPUsCountOfflineToo(t *testing.T) {
 		off    []int
 		calm   bool
 	}{
-		"whole cores":          {map[string]any{"cpu_shared_set": "0-1,8-9", "cpu_dedicated_set": "2-7,10-15"}, []int{2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15}, true},
-		"some of them":         {map[string]any{"cpu_shared_set": "0-1,8-9", "cpu_dedicated_set": "2-7,10-15"}, []int{4, 10}, true},
-		"all second threads":   {map[string]any{"cpu_dedicated_set": "8-15"}, []int{8, 9, 10, 11, 12, 13, 14, 15}, false},
-		"with instances":       {map[string]any{"cpu_dedicated_set": "2-7,10-15", "instances": map[string]any{}}, []int{3, 5}, true},
-		"by governor, all on":  {map[string]any{"cpu_dedicated_set": "2-7,10-15", "cpu_power_management_strategy": "governor"}, nil, true},
-		"NUMA cells":           {map[string]any{"cpu_shared_set": "0,8", "cpu_dedicated_set": "2-7,10-15", "numa": "nested"}, []int{4, 5, 6, 7, 12, 13, 14, 15}, true},
-		"a cell without a CPU": {map[string]any{"cpu_dedicated_set": "4-7,12-15", "numa": "nested"}, []int{4, 5, 6, 7, 12, 13, 14, 15}, true},
+		"whole cores": {map[string]any{"cpu_shared_set": "0-1,8-9", "cpu_dedicated_set": "2-7,10-15"},
+			[]int{2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14, 15}, true},
+		"some of them": {map[string]any{"cpu_shared_set": "0-1,8-9", "cpu_dedicated_set": "2-7,10-15"},
+			[]int{4, 10}, true},
+		"all second threads": {map[string]any{"cpu_dedicated_set": "8-15"},
+			[]int{8, 9, 10, 11, 12, 13, 14, 15}, false},
+		"with instances": {map[string]any{"cpu_dedicated_set": "2-7,10-15", "instances": map[string]any{}},
+			[]int{3, 5}, true},
+		"by governor, all on": {map[string]any{"cpu_dedicated_set": "2-7,10-15",
+			"cpu_power_management_strategy": "governor"}, nil, true},
+		"NUMA cells": {map[string]any{"cpu_shared_set": "0,8", "cpu_dedicated_set": "2-7,10-15",
+			"numa": "nested"}, []int{4, 5, 6, 7, 12, 13, 14, 15}, true},
+		"a cell without a CPU": {map[string]any{"cpu_dedicated_set": "4-7,12-15", "numa": "nested"},
+			[]int{4, 5, 6, 7, 12, 13, 14, 15}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := maps.Clone(tc.config)
@@ -85,7 +92,8 @@ func TestPowerIsNoChangeOfTheHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	d := newDaemon(t, h)
-	r := newRig(t, h, d.open, map[string]any{"cpu_shared_set": "0,1,8", "cpu_dedicated_set": "2-7,10-15", "cpu_power_management": true, "numa": "nested"})
+	r := newRig(t, h, d.open, map[string]any{"cpu_shared_set": "0,1,8", "cpu_dedicated_set": "2-7,10-15",
+		"cpu_power_management": true, "numa": "nested"})
 	kernel := testhost.Tree(r.chroot)
 	tree := newTree(t)
 	r.mustPass(tree)
@@ -127,13 +135,15 @@ func TestPowerThatCannotBeManaged(t *testing.T) {
 		t.Helper()
 		_, err := r.pass(tree)
 		var wrong *plugins.ConfigError
-		if !errors.As(err, &wrong) || wrong.Key != "cpu_power_management_strategy" || !strings.Contains(err.Error(), want) {
+		if !errors.As(err, &wrong) || wrong.Key != "cpu_power_management_strategy" ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
 	governor := func(cpu int, name string) {
 		t.Helper()
-		testproc.Check(t, kernel.Write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu), name+"\n"))
+		testproc.Check(t,
+			kernel.Write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", cpu), name+"\n"))
 	}
 	warning := func(name string) string {
 		for _, w := range r.Warnings() {
@@ -151,11 +161,14 @@ func TestPowerThatCannotBeManaged(t *testing.T) {
 	testproc.Contains(t, warning("cpu-power-cpu0"), "not eligible for state management", "%q")
 	governor(2, "powersave") // later it is the operator's affair, as with Nova
 	r.mustPass(tree)
-	testproc.Check(t, r.configure(map[string]any{"cpu_dedicated_set": "0,2-7", "cpu_power_management": true, "cpu_power_management_strategy": "governor", "instances": map[string]any{}}))
-	refused("need to be online before modifying the governor strategy; CPUs 3 are offline: bring them online (chcpu -e 3)")
+	testproc.Check(t, r.configure(map[string]any{"cpu_dedicated_set": "0,2-7", "cpu_power_management": true,
+		"cpu_power_management_strategy": "governor", "instances": map[string]any{}}))
+	refused("need to be online before modifying the governor strategy; CPUs 3 are offline: bring them online " +
+		"(chcpu -e 3)")
 	testproc.Check(t, h.Switch(kernel, 3, true))
 	r.mustPass(tree)
-	if text := warning("cpu-power"); !strings.Contains(text, "CPUs 3,5-7 are not switched") || !strings.Contains(text, "cpu3/cpufreq/scaling_governor") {
+	if text := warning("cpu-power"); !strings.Contains(text, "CPUs 3,5-7 are not switched") ||
+		!strings.Contains(text, "cpu3/cpufreq/scaling_governor") {
 		t.Errorf("%q", text)
 	}
 }
@@ -164,7 +177,8 @@ func TestPowerThatCannotBeManaged(t *testing.T) {
 func TestUnknownCores(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := asleep(testhost.Sample(), 2, 3, 10)
-	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"cpu_dedicated_set": "2-3,10-11", "cpu_power_management": true})
+	r := newRig(t, h, newDaemon(t, h).open,
+		map[string]any{"cpu_dedicated_set": "2-3,10-11", "cpu_power_management": true})
 	cfg, _, err := r.current()
 	testproc.Check(t, err)
 	for _, want := range [][]int{{2, 3, 10}, {2, 10}} {

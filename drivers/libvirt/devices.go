@@ -98,7 +98,8 @@ func Devices(w io.Writer, args []string) error {
 	chroot := flags.String("chroot", "/", "")
 	output := flags.String("output", "text", "")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || *output != "text" && *output != "json" {
-		return errors.Join(err, errors.New("usage: compute-driver-libvirt "+DevicesFlag+" [--chroot DIR] [--output text|json]"))
+		return errors.Join(err,
+			errors.New("usage: compute-driver-libvirt "+DevicesFlag+" [--chroot DIR] [--output text|json]"))
 	}
 	host, err := discovery.Read(*chroot, nil)
 	if err != nil {
@@ -159,15 +160,18 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 				}
 			}
 			list.Mdevs = append(list.Mdevs, hostMdevType{
-				Device: p.Name, Product: product, Cell: cellNumber(p.Cell), Type: t.ID, Name: t.Name, API: t.API, Available: t.Available, Existing: existing,
+				Device: p.Name, Product: product, Cell: cellNumber(p.Cell), Type: t.ID, Name: t.Name, API: t.API,
+				Available: t.Available, Existing: existing,
 			})
 		}
 	}
 	for _, d := range m.Devices {
 		l := labels[d.Address]
 		one := hostDevice{
-			Address: d.Address.String(), VendorID: fmt.Sprintf("%04x", d.Vendor), ProductID: fmt.Sprintf("%04x", d.Product),
-			Vendor: l.Vendor, Product: l.Product, Class: l.Class, Cell: cellNumber(d.Cell), Driver: d.Driver, IOMMUGroup: l.IOMMUGroup, Bridge: l.Bridge,
+			Address: d.Address.String(), VendorID: fmt.Sprintf("%04x", d.Vendor),
+			ProductID: fmt.Sprintf("%04x", d.Product),
+			Vendor:    l.Vendor, Product: l.Product, Class: l.Class, Cell: cellNumber(d.Cell), Driver: d.Driver,
+			IOMMUGroup: l.IOMMUGroup, Bridge: l.Bridge,
 			VirtualFunctions: len(d.Virtual), MaxVirtualFunctions: d.MaxVirtual, makesMdevs: parents[d.Address],
 		}
 		if d.Physical != nil {
@@ -187,12 +191,14 @@ func listDevices(m machine.Machine, labels map[machine.Address]discovery.Label) 
 // addCells lists the NUMA cells, with the caches that are known of them.
 func (l *hostDevices) addCells(m machine.Machine, caches map[int][]discovery.Cache) {
 	for _, c := range m.Cells {
-		cell := hostCell{Cell: c.ID, CPUs: machine.FormatCPUs(c.CPUs), MemoryMiB: c.MemoryKiB / kibPerMiB, Caches: []hostCache{}}
+		cell := hostCell{Cell: c.ID, CPUs: machine.FormatCPUs(c.CPUs),
+			MemoryMiB: c.MemoryKiB / kibPerMiB, Caches: []hostCache{}}
 		for _, to := range m.Cells {
 			cell.Distances = append(cell.Distances, c.Distances[to.ID])
 		}
 		for _, cache := range caches[c.ID] {
-			cell.Caches = append(cell.Caches, hostCache{Level: cache.Level, SizeKiB: cache.SizeKiB, CPUs: machine.FormatCPUs(cache.CPUs)})
+			cell.Caches = append(cell.Caches,
+				hostCache{Level: cache.Level, SizeKiB: cache.SizeKiB, CPUs: machine.FormatCPUs(cache.CPUs)})
 		}
 		l.Cells = append(l.Cells, cell)
 	}
@@ -247,7 +253,8 @@ func (l *hostDevices) configure() {
 		}
 	}
 	for _, t := range l.Mdevs {
-		if text := strings.TrimSpace(t.Type + " " + t.Name); !slices.Contains(types, fmt.Sprintf("%q", t.Type)) && !slices.Contains(others, text) {
+		if text := strings.TrimSpace(t.Type + " " + t.Name); !slices.Contains(types, fmt.Sprintf("%q", t.Type)) &&
+			!slices.Contains(others, text) {
 			others = append(others, text)
 		}
 	}
@@ -303,7 +310,8 @@ func (l hostDevices) print(w io.Writer) error {
 		list = slices.DeleteFunc(slices.Clone(list), func(d hostDevice) bool { return d.PhysicalFunction != "" })
 		table(title, "ADDRESS   PRODUCT   CLASS   CELL   DRIVER   IOMMU   VFS", len(list), func(i int) []any {
 			d := list[i]
-			return []any{d.Address, cmp.Or(d.productName(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell), or(d.Driver), or(d.IOMMUGroup), d.functions()}
+			return []any{d.Address, cmp.Or(d.productName(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell),
+				or(d.Driver), or(d.IOMMUGroup), d.functions()}
 		})
 	}
 	table("Processors", "PACKAGE   MODEL   VENDOR   FLAGS", len(l.Processors), func(i int) []any {
@@ -312,17 +320,21 @@ func (l hostDevices) print(w io.Writer) error {
 	})
 	table("NUMA cells", "CELL   CPUS   MEMORY   DISTANCES   CACHES", len(l.Cells), func(i int) []any {
 		c := l.Cells[i]
-		return []any{c.Cell, or(c.CPUs), fmt.Sprintf("%d MiB", c.MemoryMiB), strings.Trim(fmt.Sprint(c.Distances), "[]"), or(c.cachesText())}
+		return []any{c.Cell, or(c.CPUs), fmt.Sprintf("%d MiB", c.MemoryMiB),
+			strings.Trim(fmt.Sprint(c.Distances), "[]"), or(c.cachesText())}
 	})
 	devices("GPUs and accelerators", l.GPUs)
 	devices("Network devices", l.NICs)
-	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(l.Mdevs), func(i int) []any {
-		m := l.Mdevs[i]
-		return []any{m.Type, or(m.Name), m.Device, or(m.Product), cellText(m.Cell), m.Existing, m.Available}
-	})
+	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(l.Mdevs),
+		func(i int) []any {
+			m := l.Mdevs[i]
+			return []any{m.Type, or(m.Name), m.Device, or(m.Product), cellText(m.Cell), m.Existing, m.Available}
+		})
 	switch {
 	case len(l.Configuration) > 0:
-		_, _ = fmt.Fprintf(t, "To offer these devices to guests, add to [drivers.libvirt.config] (leave out what the host needs):\n\n%s\n", strings.Join(l.Configuration, "\n"))
+		_, _ = fmt.Fprintf(t,
+			"To offer these devices to guests, add to [drivers.libvirt.config] (leave out what the host needs):\n\n"+
+				"%s\n", strings.Join(l.Configuration, "\n"))
 	default:
 		_, _ = fmt.Fprintln(t, "There are no GPUs, network devices or mediated device types.")
 	}

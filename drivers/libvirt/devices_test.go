@@ -31,7 +31,8 @@ func devicesOf(t *testing.T, h testhost.Host, args ...string) string {
 		cache := func(index string, id int, size string) {
 			at := filepath.Join(dir, "sys/devices/system/cpu", fmt.Sprintf("cpu%d", c.ID), "cache", index)
 			testproc.Check(t, os.MkdirAll(at, 0o755))
-			for name, text := range map[string]string{"level": strings.TrimPrefix(index, "index"), "type": "Unified", "id": fmt.Sprint(id), "size": size} {
+			for name, text := range map[string]string{"level": strings.TrimPrefix(index, "index"), "type": "Unified",
+				"id": fmt.Sprint(id), "size": size} {
 				testproc.Check(t, os.WriteFile(filepath.Join(at, name), []byte(text+"\n"), 0o644))
 			}
 		}
@@ -80,11 +81,13 @@ func TestDevicesShowsProcessorsAndCells(t *testing.T) {
 	h := testhost.Sample()
 	var list hostDevices
 	testproc.Check(t, json.Unmarshal([]byte(devicesOf(t, h, "--output", "json")), &list))
-	if len(list.Cells) != len(h.Cells) || len(list.Cells[1].Caches) != 5 || list.Cells[1].Caches[4].SizeKiB != 32768 || list.Cells[1].Caches[4].CPUs != list.Cells[1].CPUs {
+	if len(list.Cells) != len(h.Cells) || len(list.Cells[1].Caches) != 5 || list.Cells[1].Caches[4].SizeKiB != 32768 ||
+		list.Cells[1].Caches[4].CPUs != list.Cells[1].CPUs {
 		t.Errorf("%+v", list.Cells)
 	}
 	testproc.EqualList(t, list.Cells[1].Distances, h.Cells[1].Distances, "distances %v")
-	if len(list.Processors) != 2 || list.Processors[0].Model != h.Processor.Name || len(list.Processors[1].Flags) != len(h.Processor.Flags) {
+	if len(list.Processors) != 2 || list.Processors[0].Model != h.Processor.Name ||
+		len(list.Processors[1].Flags) != len(h.Processor.Flags) {
 		t.Errorf("%+v", list.Processors)
 	}
 }
@@ -96,7 +99,8 @@ func TestDevicesWithoutNamesAreListed(t *testing.T) {
 	h.Device("0000:05:00.0").NoModalias = true
 	var list hostDevices
 	testproc.Check(t, json.Unmarshal([]byte(devicesOf(t, h, "--output", "json")), &list))
-	if len(list.GPUs) != 2 || len(list.NICs) != 5 || list.GPUs[0].Product != "" || *list.GPUs[1].Cell != 1 || len(list.Discrepancies) != 1 {
+	if len(list.GPUs) != 2 || len(list.NICs) != 5 || list.GPUs[0].Product != "" || *list.GPUs[1].Cell != 1 ||
+		len(list.Discrepancies) != 1 {
 		t.Errorf("%+v", list)
 	}
 }

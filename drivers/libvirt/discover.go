@@ -94,7 +94,8 @@ func (d *Driver) discover(ctx context.Context, cfg config, l *hypervisor.Link, r
 	f.features = d.discoverFeatures(a, cfg.Chroot)
 	if cfg.ModelsFor(a.caps.Arch) != nil {
 		f.features, f.featuresUnknown = a.modelFeatures, a.modelProblem != ""
-		d.discrepancies.addIf(f.featuresUnknown, "cpu-models", "libvirt does not report the features of the guests' CPU models, so CPU traits stay unchanged: %s",
+		d.discrepancies.addIf(f.featuresUnknown, "cpu-models",
+			"libvirt does not report the features of the guests' CPU models, so CPU traits stay unchanged: %s",
 			a.modelProblem)
 	}
 	f.features = cfg.Apply(f.features)
@@ -139,7 +140,8 @@ func (f *facts) checkCPUs(cfg config, root discovery.Root, d *discrepancies) err
 		return err
 	}
 	online, cpus = cfg.unmanaged(online), cfg.unmanaged(cpus)
-	d.addIf(machine.FormatCPUs(online) != machine.FormatCPUs(cpus), "cpu-sysfs", "libvirt reports CPUs %s online, the kernel %s; the driver uses the kernel's list",
+	d.addIf(machine.FormatCPUs(online) != machine.FormatCPUs(cpus), "cpu-sysfs",
+		"libvirt reports CPUs %s online, the kernel %s; the driver uses the kernel's list",
 		machine.FormatCPUs(cpus), machine.FormatCPUs(online))
 	return nil
 }
@@ -171,8 +173,9 @@ func discoverMemory(a answers, root discovery.Root, d *discrepancies) (uint64, e
 		d.addIf(true, "memory", "cannot compare the kernel's memory with libvirt's: %v", err)
 		return kib, nil
 	}
-	d.addIf(kib > total+total/100, "memory", "libvirt reports %d MiB of memory, and the kernel has %d (/proc/meminfo); the driver uses libvirt's figure, "+
-		"so guests may be placed that do not fit", kib/kibPerMiB, total/kibPerMiB)
+	d.addIf(kib > total+total/100, "memory",
+		"libvirt reports %d MiB of memory, and the kernel has %d (/proc/meminfo); the driver uses libvirt's figure, "+
+			"so guests may be placed that do not fit", kib/kibPerMiB, total/kibPerMiB)
 	return kib, nil
 }
 
@@ -246,7 +249,9 @@ func threaded(m machine.Machine) bool {
 func (d *Driver) checkThreads(f facts) {
 	if len(f.caps.Cells) > 0 {
 		libvirt := f.caps.Threaded()
-		d.discrepancies.addIf(f.threaded != libvirt, "threads", "cores with several threads: libvirt reports %v, the kernel %v; the driver uses the kernel's", libvirt, f.threaded)
+		d.discrepancies.addIf(f.threaded != libvirt,
+			"threads", "cores with several threads: libvirt reports %v, the kernel %v; the driver uses the kernel's",
+			libvirt, f.threaded)
 	}
 }
 
@@ -262,7 +267,8 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	cells := f.machine
 	cells.Devices, cells.Parents = nil, nil
 	managed := cfg.power.Switchable() // go on and off between the two answers
-	discrepancies := machine.Compare(cells.Without(managed), capabilities.FromLibvirt(said).Without(managed), cfg.types.Wants)
+	discrepancies := machine.Compare(cells.Without(managed),
+		capabilities.FromLibvirt(said).Without(managed), cfg.types.Wants)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err
@@ -270,8 +276,11 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	return append(discrepancies, w.discrepancies...), nil
 }
 
-func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.Link, m machine.Machine) (deviceComparison, error) {
-	w := deviceComparison{connection: d.known.connection, config: cfg.number, events: d.eventLog.Devices(), devices: m.Devices, parents: m.Parents}
+func (d *Driver) compareDevices(
+	ctx context.Context, cfg config, l *hypervisor.Link, m machine.Machine,
+) (deviceComparison, error) {
+	w := deviceComparison{connection: d.known.connection,
+		config: cfg.number, events: d.eventLog.Devices(), devices: m.Devices, parents: m.Parents}
 	if d.deviceComparison.holds(w) {
 		d.deviceComparison.since++
 		return d.deviceComparison, nil
@@ -288,7 +297,8 @@ func (d *Driver) compareDevices(ctx context.Context, cfg config, l *hypervisor.L
 		}
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
-		w.found = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}), cfg.types.Wants)
+		w.found = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}),
+			cfg.types.Wants)
 	}
 	w.found = append(w.found, discovery.ComparePCI(cfg.Chroot, m)...)
 	w.report(d.deviceComparison)
@@ -327,9 +337,11 @@ func (w deviceComparison) holds(now deviceComparison) bool {
 
 // nodeDevices are the devices that are active. Cost: two calls, and one for each device.
 func nodeDevices(ctx context.Context, l *hypervisor.Link) ([]capabilities.Device, error) {
-	list, err := hypervisor.Call(ctx, l, "the host's devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
-		return c.NodeDevices(func(d hypervisor.NodeDevice) bool { return d.Active }, hypervisor.PCIDevices, hypervisor.MdevParents, hypervisor.Mdevs)
-	})
+	list, err := hypervisor.Call(ctx, l,
+		"the host's devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
+			return c.NodeDevices(func(d hypervisor.NodeDevice) bool { return d.Active }, hypervisor.PCIDevices,
+				hypervisor.MdevParents, hypervisor.Mdevs)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("asking libvirt for the host's devices: %w", err)
 	}
@@ -374,12 +386,14 @@ func (d *Driver) discoverFeatures(a answers, chroot string) []string {
 		flags, err = discovery.Root(chroot).CPUFlags()
 		d.known.flags, d.known.chroot = flags, chroot
 	}
-	d.discrepancies.addIf(err != nil, "cpu-flags", "cannot compare the kernel's CPU flags with libvirt's features: %v", err)
+	d.discrepancies.addIf(err != nil, "cpu-flags",
+		"cannot compare the kernel's CPU flags with libvirt's features: %v", err)
 	if a.expanded == nil {
 		d.discrepancies.addIf(
 			true,
 			"cpu-expansion",
-			"this hypervisor (%s) does not list all features of the host's CPU (model %q); the driver uses the kernel's flags instead",
+			"this hypervisor (%s) does not list all features of the host's CPU (model %q); the driver uses the "+
+				"kernel's flags instead",
 			a.hypervisor,
 			a.caps.Model,
 		)
@@ -390,7 +404,8 @@ func (d *Driver) discoverFeatures(a answers, chroot string) []string {
 		d.discrepancies.addIf(
 			len(libvirt)+len(kernel) > 0,
 			"cpu-features",
-			"CPU features that only libvirt reports: [%s]; that only the kernel reports: [%s]; the driver uses libvirt's",
+			"CPU features that only libvirt reports: [%s]; that only the kernel reports: [%s]; the driver "+
+				"uses libvirt's",
 			strings.Join(libvirt, " "),
 			strings.Join(kernel, " "),
 		)

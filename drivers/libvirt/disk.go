@@ -34,7 +34,8 @@ func (d *disks) discover(ctx context.Context, configured string) (discovery.File
 		where = novaInstances + " or " + libvirtImages
 	}
 	return discovery.Filesystem{}, &notReadyError{
-		fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not respond: if it is a network file system, its server may be down", where),
+		fmt.Errorf("the file system of the guests' disks (instances_path: %s) does not respond: if it is a network "+
+			"file system, its server may be down", where),
 	}
 }
 
@@ -84,10 +85,14 @@ func (d *Driver) checkAccess(ctx context.Context, cfg config, f facts) {
 		return
 	}
 	qemu := *d.known.qemu
-	closed, err := d.access.await(ctx, f.disk.Path, func() (map[string]string, error) { return cfg.instances.Closed(qemu, f.disk.Path), nil })
-	d.discrepancies.addIf(err != nil, "instances-access", "cannot check whether QEMU can reach the guests' disks and images: %v", err)
-	d.discrepancies.addIf(closed[instances.GuestsKey] != "", "instances-path", "guests cannot start (%s): %s", instances.GuestsKey, closed[instances.GuestsKey])
-	d.discrepancies.addIf(closed[instances.ImagesKey] != "", "images-path", "guests with an image cannot start (%s): %s", instances.ImagesKey, closed[instances.ImagesKey])
+	closed, err := d.access.await(ctx, f.disk.Path,
+		func() (map[string]string, error) { return cfg.instances.Closed(qemu, f.disk.Path), nil })
+	d.discrepancies.addIf(err != nil, "instances-access",
+		"cannot check whether QEMU can reach the guests' disks and images: %v", err)
+	d.discrepancies.addIf(closed[instances.GuestsKey] != "", "instances-path", "guests cannot start (%s): %s",
+		instances.GuestsKey, closed[instances.GuestsKey])
+	d.discrepancies.addIf(closed[instances.ImagesKey] != "", "images-path",
+		"guests with an image cannot start (%s): %s", instances.ImagesKey, closed[instances.ImagesKey])
 }
 
 // measureDisk looks at a directory that the configuration names, which must exist: it may be one
@@ -104,10 +109,12 @@ func measureDisk(configured string) (discovery.Filesystem, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return disk, &notReadyError{
-			fmt.Errorf("the directory of the guests' disks (instances_path) %s does not exist: create it, mount its file system, or correct instances_path", dir),
+			fmt.Errorf("the directory of the guests' disks (instances_path) %s does not exist: create it, mount its "+
+				"file system, or correct instances_path", dir),
 		}
 	case err != nil:
-		return disk, &notReadyError{fmt.Errorf("measuring the directory of the guests' disks (instances_path): %w", err)}
+		return disk, &notReadyError{fmt.Errorf("measuring the directory of the guests' disks (instances_path): %w",
+			err)}
 	}
 	return disk, nil
 }

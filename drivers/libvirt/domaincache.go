@@ -36,7 +36,9 @@ type entry struct {
 //
 // Cost: one call for the list and one for the states, and one for each domain that something
 // happened to; each is read every lookAgain passes in any case, at different ones.
-func (r *domainCache) list(ctx context.Context, l *hypervisor.Link, all bool) ([]domain.Domain, []machine.Discrepancy, error) {
+func (r *domainCache) list(
+	ctx context.Context, l *hypervisor.Link, all bool,
+) ([]domain.Domain, []machine.Discrepancy, error) {
 	r.pass++
 	// The call may continue after its caller gave up, so it gets today's values.
 	pass, entries, index := r.pass, r.known, 0
@@ -64,7 +66,9 @@ func (r *domainCache) list(ctx context.Context, l *hypervisor.Link, all bool) ([
 		if e.err != nil {
 			discrepancies = append(
 				discrepancies,
-				machine.Discrepancyf(unreadPrefix+d.UUID, "cannot read libvirt's XML of domain %.80q (%s), so its resources are unknown: %v", d.Name, d.UUID, e.err),
+				machine.Discrepancyf(unreadPrefix+d.UUID,
+					"cannot read libvirt's XML of domain %.80q (%s), so its resources are unknown: %v", d.Name, d.UUID,
+					e.err),
 			)
 			continue
 		}

@@ -70,7 +70,8 @@ func newDriver(open hypervisor.Open) *Driver {
 	eventLog := hypervisor.NewEventLog()
 	m, seen := newManaging(open, eventLog), &places{}
 	m.prober.places, m.prober.power = seen, m.manager.Power()
-	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, places: seen, power: m.manager.Power(), managing: m, savedFile: domainCapabilitiesFile}
+	return &Driver{open: open, eventLog: eventLog, disks: disks{measure: measureDisk}, places: seen,
+		power: m.manager.Power(), managing: m, savedFile: domainCapabilitiesFile}
 }
 
 // Info names the driver.
@@ -90,7 +91,8 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	old, former := d.link, d.cfg
 	d.cfg = cfg
 	d.cfg.number = former.number + 1
-	same := old != nil && former.URI == cfg.URI && former.connectTimeout == cfg.connectTimeout && former.callTimeout == cfg.callTimeout
+	same := old != nil && former.URI == cfg.URI && former.connectTimeout == cfg.connectTimeout &&
+		former.callTimeout == cfg.callTimeout
 	if !same {
 		d.link = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
 			URI: cfg.URI, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout,
@@ -102,7 +104,8 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 	if old != nil && !same {
 		if err := old.Close(ctx); err != nil {
 			logger := plugins.Logger(ctx)
-			logger.Warn().Err(err).Str("uri", former.URI).Msg("Could not close the previous connection to libvirt cleanly. The new connection is not affected.")
+			logger.Warn().Err(err).Str("uri", former.URI).
+				Msg("Could not close the previous connection to libvirt cleanly. The new connection is not affected.")
 		}
 	}
 	return nil
@@ -140,7 +143,9 @@ func (d *Driver) nodeName(ctx context.Context) (string, error) {
 // An error leaves the tree as it was.
 //
 // Cost: that of discover, and O(CPUs + devices + domains).
-func (d *Driver) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *Driver) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return nil, err
@@ -182,7 +187,9 @@ func (d *Driver) Hypervisor(string) plugins.Hypervisor {
 }
 
 // nodeOf finds the root of a node in its tree.
-func (d *Driver) nodeOf(ctx context.Context, tree *providertree.Tree, node string) (config, *hypervisor.Link, string, error) {
+func (d *Driver) nodeOf(
+	ctx context.Context, tree *providertree.Tree, node string,
+) (config, *hypervisor.Link, string, error) {
 	root, ok := tree.ProviderByName(node)
 	switch {
 	case !ok:
@@ -210,7 +217,8 @@ func (d *Driver) logWarnings(ctx context.Context, f facts) {
 		d.loggedDisk = f.disk.Path
 		logger.Info().
 			Str("directory", f.disk.Path).
-			Msg("DISK_GB is the size of this directory's file system. If guests' disks are elsewhere, set instances_path in the libvirt driver's configuration.")
+			Msg("DISK_GB is the size of this directory's file system. If guests' disks are elsewhere, set " +
+				"instances_path in the libvirt driver's configuration.")
 	}
 }
 

@@ -27,7 +27,8 @@ import (
 )
 
 func inv(total, reserved int64, ratio float64) providertree.Inventory {
-	return providertree.Inventory{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: ratio}
+	return providertree.Inventory{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: total,
+		StepSize: 1, AllocationRatio: ratio}
 }
 
 func TestANewNode(t *testing.T) {
@@ -39,8 +40,10 @@ func TestANewNode(t *testing.T) {
 		"VCPU": inv(16, 0, 4), "MEMORY_MB": inv(32768, 512, 1), "DISK_GB": inv(df(t, r.instances), 0, 1),
 	}, root.Inventories)
 	diff(t, "traits", []string{
-		"COMPUTE_ARCH_X86_64", "HW_ARCH_X86_64", "HW_CPU_HYPERTHREADING", "HW_CPU_X86_AESNI", "HW_CPU_X86_AVX", "HW_CPU_X86_AVX2",
-		"HW_CPU_X86_AVX512F", "HW_CPU_X86_CLMUL", "HW_CPU_X86_INTEL_VMX", "HW_CPU_X86_SSE", "HW_CPU_X86_SSE2", "HW_CPU_X86_SSE41",
+		"COMPUTE_ARCH_X86_64", "HW_ARCH_X86_64", "HW_CPU_HYPERTHREADING", "HW_CPU_X86_AESNI",
+		"HW_CPU_X86_AVX", "HW_CPU_X86_AVX2",
+		"HW_CPU_X86_AVX512F", "HW_CPU_X86_CLMUL", "HW_CPU_X86_INTEL_VMX", "HW_CPU_X86_SSE",
+		"HW_CPU_X86_SSE2", "HW_CPU_X86_SSE41",
 		"HW_CPU_X86_SSE42", "HW_CPU_X86_SSSE3", "HW_CPU_X86_VMX",
 	}, root.Traits)
 	if strings.Contains(r.log.String(), "warn") {
@@ -60,7 +63,8 @@ func TestUnmanagedItemsAreKept(t *testing.T) {
 		second(tree.SetInventory(nodeUUID, "CUSTOM_LICENCE", providertree.Inventory{Total: 3})),
 		second(tree.SetInventory(nodeUUID, "PCPU", providertree.Inventory{Total: 3})),
 		second(tree.SetInventory(child, "VCPU", providertree.Inventory{Total: 99})),
-		second(tree.SetTraits(nodeUUID, append(slices.Clone(foreign), "HW_CPU_X86_3DNOW", "HW_ARCH_AARCH64", "COMPUTE_ARCH_S390X"))),
+		second(tree.SetTraits(nodeUUID,
+			append(slices.Clone(foreign), "HW_CPU_X86_3DNOW", "HW_ARCH_AARCH64", "COMPUTE_ARCH_S390X"))),
 		second(tree.SetTraits(child, []string{"HW_CPU_X86_3DNOW"})),
 		second(tree.SetAggregates(nodeUUID, []string{child})),
 	} {
@@ -103,13 +107,19 @@ func TestRatiosAndReserved(t *testing.T) {
 		diskReserved     int64
 	}{
 		{"nothing said", nil, nil, inv(16, 0, 4), 512, 0, 0},
-		{"Placement knows one", nil, &providertree.Inventory{Total: 7, Reserved: 3, AllocationRatio: 9.5}, inv(16, 0, 9.5), 512, 0, 0},
-		{"0 says nothing", map[string]any{"cpu_allocation_ratio": 0.0}, &providertree.Inventory{Total: 7, AllocationRatio: 9.5}, inv(16, 0, 9.5), 512, 0, 0},
-		{"the configuration wins", map[string]any{"cpu_allocation_ratio": 2.5}, &providertree.Inventory{Total: 7, AllocationRatio: 9.5}, inv(16, 0, 2.5), 512, 0, 0},
+		{"Placement knows one", nil, &providertree.Inventory{Total: 7, Reserved: 3, AllocationRatio: 9.5},
+			inv(16, 0, 9.5), 512, 0, 0},
+		{"0 says nothing", map[string]any{"cpu_allocation_ratio": 0.0},
+			&providertree.Inventory{Total: 7, AllocationRatio: 9.5}, inv(16, 0, 9.5), 512, 0, 0},
+		{"the configuration wins", map[string]any{"cpu_allocation_ratio": 2.5},
+			&providertree.Inventory{Total: 7, AllocationRatio: 9.5}, inv(16, 0, 2.5), 512, 0, 0},
 		{"another first ratio", map[string]any{"initial_cpu_allocation_ratio": 8}, nil, inv(16, 0, 8), 512, 0, 0},
-		{"a first ratio comes too late", map[string]any{"initial_cpu_allocation_ratio": 8}, &providertree.Inventory{Total: 7, AllocationRatio: 1}, inv(16, 0, 1), 512, 0, 0},
-		{"units of others are ours to set", nil, &providertree.Inventory{Total: 7, MinUnit: 2, MaxUnit: 3, StepSize: 2}, inv(16, 0, 1), 512, 0, 0},
-		{"reserved", map[string]any{"reserved_host_cpus": 2, "reserved_host_memory_mb": 1000, "reserved_host_disk_mb": 1025}, nil, inv(16, 2, 4), 1000, 0, 2},
+		{"a first ratio comes too late", map[string]any{"initial_cpu_allocation_ratio": 8},
+			&providertree.Inventory{Total: 7, AllocationRatio: 1}, inv(16, 0, 1), 512, 0, 0},
+		{"units of others are ours to set", nil,
+			&providertree.Inventory{Total: 7, MinUnit: 2, MaxUnit: 3, StepSize: 2}, inv(16, 0, 1), 512, 0, 0},
+		{"reserved", map[string]any{"reserved_host_cpus": 2, "reserved_host_memory_mb": 1000,
+			"reserved_host_disk_mb": 1025}, nil, inv(16, 2, 4), 1000, 0, 2},
 		{"whole GiB stay whole", map[string]any{"reserved_host_disk_mb": 2048}, nil, inv(16, 0, 4), 512, 0, 2},
 		{"everything reserved", map[string]any{"reserved_host_cpus": 16}, nil, inv(16, 16, 4), 512, 0, 0},
 	} {
@@ -130,9 +140,11 @@ func TestRatiosAndReserved(t *testing.T) {
 func TestMoreReservedThanThereIs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
-	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"reserved_host_cpus": 17, "reserved_host_memory_mb": 1 << 20})
+	r := newRig(t, h, newDaemon(t, h).open,
+		map[string]any{"reserved_host_cpus": 17, "reserved_host_memory_mb": 1 << 20})
 	_, err := r.pass(newTree(t))
-	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus: reserves 17 of VCPU, but cn1 has only 16") || !strings.Contains(err.Error(), "reserved_host_memory_mb") {
+	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus: reserves 17 of VCPU, but cn1 has only 16") ||
+		!strings.Contains(err.Error(), "reserved_host_memory_mb") {
 		t.Errorf("%v, want both keys in it", err)
 	}
 }
@@ -178,7 +190,8 @@ func TestWrongNodes(t *testing.T) {
 	tree := newTree(t)
 	testproc.Check(t, tree.AddRoot("3f4e1c2a-0000-4000-8000-000000000009", "other"))
 	testproc.Check(t, tree.AddChild(nodeUUID, "3f4e1c2a-0000-4000-8000-000000000008", "child"))
-	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root", "other": `reports only node "cn1"`} {
+	for node, says := range map[string]string{"absent": "no resource provider", "child": "not the root",
+		"other": `reports only node "cn1"`} {
 		testproc.Try(r.UpdateProviderTree(t.Context(), tree, node, nil)).ErrorHas(t, says, "node %q: %v", node)
 	}
 }
@@ -203,7 +216,8 @@ func TestUnavailableLibvirtIsNotReady(t *testing.T) {
 				t.Errorf("UpdateProviderTree: %v, want NotReady with %q", err, tc.says)
 			}
 			testproc.ErrorHas(t, r.Health(t.Context()), tc.says, "Health: %v")
-			testproc.Check(t, r.Configure(t.Context(), json.RawMessage(`{"uri": "qemu+unix:///system?socket=/nonexistent/libvirt-sock"}`), plugins.HostInfo{}))
+			testproc.Check(t, r.Configure(t.Context(),
+				json.RawMessage(`{"uri": "qemu+unix:///system?socket=/nonexistent/libvirt-sock"}`), plugins.HostInfo{}))
 			if nodes, err := r.AvailableNodes(t.Context()); !errors.Is(err, plugins.ErrNotReady) {
 				t.Errorf("AvailableNodes: %v, %v, want NotReady", nodes, err)
 			}
@@ -226,28 +240,45 @@ func TestImpossibleAnswersAreErrors(t *testing.T) {
 		break_ func(*daemon)
 		says   string
 	}{
-		"no CPUs":           {func(d *daemon) { d.node.CPUs = 0 }, "node information says that the host has 0 CPUs"},
-		"a million CPUs":    {func(d *daemon) { d.node.CPUs = 1 << 20 }, "1048576 CPUs"},
-		"all offline":       {func(d *daemon) { clear(d.cpuMap) }, "no CPU is online"},
-		"no memory":         {func(d *daemon) { d.node.MemoryKiB = 0 }, "0 KiB of memory"},
-		"a memory of 2^64":  {func(d *daemon) { d.node.MemoryKiB = 1<<64 - 1 }, "KiB of memory"},
-		"a failing map":     {func(d *daemon) { d.noMap = errors.New("boom") }, "CPU map: boom"},
-		"no XML":            {func(d *daemon) { d.caps = "" }, "capabilities: the XML is empty"},
-		"cut XML":           {func(d *daemon) { d.caps = d.caps[:len(d.caps)/2] }, "capabilities: the XML cannot be read"},
-		"other XML":         {func(d *daemon) { d.caps = "<domain/>" }, "capabilities: the XML cannot be read"},
-		"no host":           {func(d *daemon) { d.caps = "<capabilities/>" }, "no element host/cpu"},
-		"no CPU":            {func(d *daemon) { d.caps = "<capabilities><host/></capabilities>" }, "no element host/cpu"},
-		"no architecture":   {func(d *daemon) { d.caps = "<capabilities><host><cpu/></host></capabilities>" }, "no element host/cpu/arch"},
-		"entities":          {func(d *daemon) { d.caps = `<!DOCTYPE x [<!ENTITY a "b">]><capabilities>&a;</capabilities>` }, "cannot be read"},
-		"huge XML":          {func(d *daemon) { d.caps = strings.Repeat("<a>", 6<<20) }, "more than"},
-		"deep XML":          {func(d *daemon) { d.caps = "<capabilities>" + strings.Repeat("<a>", 1<<20) }, "cannot be read"},
-		"odd siblings":      {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings='0,8'`, `siblings='0-'`, 1) }, "siblings of CPU"},
-		"endless siblings":  {func(d *daemon) { d.caps = strings.Replace(d.caps, `siblings='0,8'`, `siblings='0-4294967295'`, 1) }, "siblings of CPU"},
-		"memory in MiB":     {func(d *daemon) { d.caps = strings.Replace(d.caps, `<memory unit='KiB'`, `<memory unit='MiB'`, 1) }, "expected KiB"},
-		"a broken CPU":      {func(d *daemon) { d.expanded = "<cpu" }, "expanded CPU of libvirt"},
-		"a failing CPU":     {func(d *daemon) { d.noExpand = errors.New("boom") }, "features of the host's CPU: boom"},
-		"not a CPU at all":  {func(d *daemon) { d.expanded = "<domain/>" }, "expanded CPU of libvirt"},
-		"negative cell ids": {func(d *daemon) { d.caps = strings.Replace(d.caps, `<cell id='0'`, `<cell id='x'`, 1) }, "cannot be read"},
+		"no CPUs":          {func(d *daemon) { d.node.CPUs = 0 }, "node information says that the host has 0 CPUs"},
+		"a million CPUs":   {func(d *daemon) { d.node.CPUs = 1 << 20 }, "1048576 CPUs"},
+		"all offline":      {func(d *daemon) { clear(d.cpuMap) }, "no CPU is online"},
+		"no memory":        {func(d *daemon) { d.node.MemoryKiB = 0 }, "0 KiB of memory"},
+		"a memory of 2^64": {func(d *daemon) { d.node.MemoryKiB = 1<<64 - 1 }, "KiB of memory"},
+		"a failing map":    {func(d *daemon) { d.noMap = errors.New("boom") }, "CPU map: boom"},
+		"no XML":           {func(d *daemon) { d.caps = "" }, "capabilities: the XML is empty"},
+		"cut XML": {func(d *daemon) { d.caps = d.caps[:len(d.caps)/2] },
+			"capabilities: the XML cannot be read"},
+		"other XML": {func(d *daemon) { d.caps = "<domain/>" }, "capabilities: the XML cannot be read"},
+		"no host":   {func(d *daemon) { d.caps = "<capabilities/>" }, "no element host/cpu"},
+		"no CPU": {func(d *daemon) { d.caps = "<capabilities><host/></capabilities>" },
+			"no element host/cpu"},
+		"no architecture": {func(d *daemon) { d.caps = "<capabilities><host><cpu/></host></capabilities>" },
+			"no element host/cpu/arch"},
+		"entities": {func(d *daemon) {
+			d.caps =
+				`<!DOCTYPE x [<!ENTITY a "b">]><capabilities>&a;</capabilities>`
+		}, "cannot be read"},
+		"huge XML": {func(d *daemon) { d.caps = strings.Repeat("<a>", 6<<20) }, "more than"},
+		"deep XML": {func(d *daemon) { d.caps = "<capabilities>" + strings.Repeat("<a>", 1<<20) },
+			"cannot be read"},
+		"odd siblings": {func(d *daemon) {
+			d.caps = strings.Replace(d.caps, `siblings='0,8'`,
+				`siblings='0-'`, 1)
+		}, "siblings of CPU"},
+		"endless siblings": {func(d *daemon) {
+			d.caps = strings.Replace(d.caps, `siblings='0,8'`,
+				`siblings='0-4294967295'`, 1)
+		}, "siblings of CPU"},
+		"memory in MiB": {func(d *daemon) {
+			d.caps = strings.Replace(d.caps, `<memory unit='KiB'`,
+				`<memory unit='MiB'`, 1)
+		}, "expected KiB"},
+		"a broken CPU":     {func(d *daemon) { d.expanded = "<cpu" }, "expanded CPU of libvirt"},
+		"a failing CPU":    {func(d *daemon) { d.noExpand = errors.New("boom") }, "features of the host's CPU: boom"},
+		"not a CPU at all": {func(d *daemon) { d.expanded = "<domain/>" }, "expanded CPU of libvirt"},
+		"negative cell ids": {func(d *daemon) { d.caps = strings.Replace(d.caps, `<cell id='0'`, `<cell id='x'`, 1) },
+			"cannot be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, h)
@@ -290,7 +321,8 @@ func TestDiscrepanciesAreLoggedOnce(t *testing.T) {
 			break_(d, r.chroot)
 			tree := newTree(t)
 			r.mustPass(tree) // two passes
-			if n := strings.Count(r.log.String(), `"warning":"`+name+`"`); n != 1 || strings.Count(r.log.String(), `"level":"warn"`) != 1 {
+			if n := strings.Count(r.log.String(), `"warning":"`+name+`"`); n != 1 ||
+				strings.Count(r.log.String(), `"level":"warn"`) != 1 {
 				t.Errorf("logged %d times: %s", n, r.log)
 			}
 			*d = *newDaemon(t, h)
@@ -381,7 +413,8 @@ func TestTheInstancesDirectory(t *testing.T) {
 	r := newRig(t, h, newDaemon(t, h).open, nil)
 	gone := filepath.Join(r.instances, "not", "mounted")
 	testproc.Check(t, r.configure(map[string]any{"instances_path": gone}))
-	if _, err := r.pass(newTree(t)); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), gone) || !strings.Contains(err.Error(), "instances_path") {
+	if _, err := r.pass(newTree(t)); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), gone) ||
+		!strings.Contains(err.Error(), "instances_path") {
 		t.Errorf("a configured directory that is missing: %v, want NotReady that names it", err)
 	}
 	testproc.Check(t, os.MkdirAll(gone, 0o700))
@@ -408,7 +441,8 @@ func TestHangingFileSystemIsNotReady(t *testing.T) {
 			return discovery.Filesystem{Bytes: 5 << 30}, nil
 		}}
 		for range 3 {
-			if _, err := d.discover(t.Context(), "/nfs"); err == nil || !errors.Is(driverError(err), plugins.ErrNotReady) || !strings.Contains(err.Error(), "/nfs") {
+			if _, err := d.discover(t.Context(), "/nfs"); err == nil ||
+				!errors.Is(driverError(err), plugins.ErrNotReady) || !strings.Contains(err.Error(), "/nfs") {
 				t.Errorf("%v, want NotReady that names it", err)
 			}
 		}
@@ -488,13 +522,16 @@ func TestReportEqualsTheModel(t *testing.T) {
 		h := testhost.Sample()
 		h.Devices = nil
 		h.CPUs, h.Cells = testhost.Grid{
-			Packages: rapid.IntRange(1, 4).Draw(rt, "nodes"), CoresPerDie: rapid.IntRange(1, 3).Draw(rt, "cores"), ThreadsPerCore: rapid.IntRange(1, 4).Draw(rt, "threads"),
-			Interleaved: rapid.Bool().Draw(rt, "interleaved"), MemoryKiB: uint64(rapid.IntRange(1024, 1<<20).Draw(rt, "memory")) << 10,
+			Packages: rapid.IntRange(1, 4).Draw(rt, "nodes"), CoresPerDie: rapid.IntRange(1, 3).Draw(rt, "cores"),
+			ThreadsPerCore: rapid.IntRange(1, 4).Draw(rt, "threads"),
+			Interleaved:    rapid.Bool().Draw(rt, "interleaved"),
+			MemoryKiB:      uint64(rapid.IntRange(1024, 1<<20).Draw(rt, "memory")) << 10,
 		}.Build()
 		for i := range h.CPUs {
 			h.CPUs[i].Offline = i > 0 && rapid.Bool().Draw(rt, "offline")
 		}
-		threaded := slices.ContainsFunc(h.CPUs, func(c testhost.CPU) bool { return !c.Offline && len(h.Siblings(c)) > 1 })
+		threaded := slices.ContainsFunc(h.CPUs,
+			func(c testhost.CPU) bool { return !c.Offline && len(h.Siblings(c)) > 1 })
 		r := newRig(t, h, newDaemon(t, h).open, nil)
 		root := r.mustPass(newTree(t))
 		_ = r.Shutdown(t.Context())
@@ -526,7 +563,8 @@ func TestLostEventsAreFollowedByAResync(t *testing.T) {
 		<-changes // the connection
 		tree := newTree(t)
 		r.mustPass(tree)
-		write(t, r.chroot, "sys/bus/pci/devices/0000:82:00.0/mdev_supported_types/nvidia-222/available_instances", "5\n")
+		write(t, r.chroot, "sys/bus/pci/devices/0000:82:00.0/mdev_supported_types/nvidia-222/available_instances",
+			"5\n")
 		before := time.Now()
 		<-changes
 		if waited := time.Since(before); waited > resyncInterval+settleTime {

@@ -55,12 +55,14 @@ type daemon struct {
 }
 
 // sampleFeatures are those that stand behind the sample's CPU model, in libvirt's words.
-var sampleFeatures = []string{"fpu", "sse", "sse2", "ssse3", "sse4.1", "sse4.2", "aes", "avx", "avx2", "avx512f", "vmx", "pni", "pclmuldq", "pcid"}
+var sampleFeatures = []string{"fpu", "sse", "sse2", "ssse3", "sse4.1", "sse4.2", "aes", "avx", "avx2", "avx512f",
+	"vmx", "pni", "pclmuldq", "pcid"}
 
 func newDaemon(t *testing.T, h testhost.Host) *daemon {
 	t.Helper()
 	return &daemon{
-		kind: "QEMU", hostname: "lv1.example.org", devices: h.NodeDevices(), caps: h.Capabilities("i686", "x86_64"), cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...),
+		kind: "QEMU", hostname: "lv1.example.org", devices: h.NodeDevices(), caps: h.Capabilities("i686", "x86_64"),
+		cpuMap: cpuMap(h), expanded: cpuXML(sampleFeatures...),
 		node: hypervisor.NodeInfo{CPUs: uint(len(h.OnlineCPUs())), MemoryKiB: h.MemoryKiB()},
 	}
 }
@@ -148,7 +150,8 @@ func (d *daemon) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain
 	}
 	var out []hypervisor.Domain
 	for i, one := range d.domains {
-		listed := hypervisor.Domain{UUID: one.UUID, Name: one.Name, ID: 1 + i + 1000*d.started[one.UUID], State: hypervisor.Running}
+		listed := hypervisor.Domain{UUID: one.UUID,
+			Name: one.Name, ID: 1 + i + 1000*d.started[one.UUID], State: hypervisor.Running}
 		if want(listed) {
 			d.dumps++
 			listed.XML = one.XML("qemu")
@@ -161,7 +164,9 @@ func (d *daemon) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain
 	return out, nil
 }
 
-func (d *daemon) NodeDevices(want func(hypervisor.NodeDevice) bool, _ ...hypervisor.DeviceKind) ([]hypervisor.NodeDevice, error) {
+func (d *daemon) NodeDevices(
+	want func(hypervisor.NodeDevice) bool, _ ...hypervisor.DeviceKind,
+) ([]hypervisor.NodeDevice, error) {
 	d.looks++
 	if d.noDevices != nil {
 		return nil, d.noDevices

@@ -63,11 +63,13 @@ func saveDomainCapabilities(open hypervisor.Open, args []string) error {
 	uri := flags.String("uri", "qemu:///system", "")
 	file := flags.String("file", domainCapabilitiesFile, "")
 	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-		return errors.Join(err, errors.New("usage: compute-driver-libvirt "+DomainCapabilitiesFlag+" [--uri URI] [--file FILE]"))
+		return errors.Join(err,
+			errors.New("usage: compute-driver-libvirt "+DomainCapabilitiesFlag+" [--uri URI] [--file FILE]"))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), saveTime)
 	defer cancel()
-	link := hypervisor.NewLink(hypervisor.Settings{URI: *uri, Write: true, Open: open, ConnectTimeout: saveTime, CallTimeout: saveTime, Explain: hypervisor.Explain})
+	link := hypervisor.NewLink(hypervisor.Settings{URI: *uri, Write: true, Open: open, ConnectTimeout: saveTime,
+		CallTimeout: saveTime, Explain: hypervisor.Explain})
 	saved, err := hypervisor.Call(ctx, link, "the domain capabilities", askToSave)
 	if err := errors.Join(err, link.Close(ctx)); err != nil {
 		return err
@@ -178,7 +180,9 @@ func (f *savedFile) use(kind capabilities.Kind, refused error) (domain capabilit
 		domain, err = f.content.domain(kind)
 	}
 	if err != nil {
-		return domain, fmt.Errorf("%w; the agent reports with read access only, and what compute-agent-domain-capabilities.service has saved cannot be used (%w): %s",
+		return domain, fmt.Errorf(
+			"%w; the agent reports with read access only, and what compute-agent-domain-capabilities.service has "+
+				"saved cannot be used (%w): %s",
 			refused, err, restartHint)
 	}
 	return domain, nil

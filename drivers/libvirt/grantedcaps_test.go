@@ -44,10 +44,12 @@ func TestSavedDomainCapabilities(t *testing.T) {
 
 	good := testproc.Try(os.ReadFile(file)).Or(t)
 	for name, c := range map[string]struct{ content, says string }{
-		"no file":               {"", "no such file"},
-		"cut":                   {string(good[:20]), "unexpected end of JSON"},
-		"of another version":    {strings.Replace(string(good), `"libvirt":`, `"libvirt":1`, 1), "another version of libvirt or QEMU"},
-		"of another emulator":   {strings.ReplaceAll(string(good), `"Emulator":"`, `"Emulator":"/opt`), "before libvirt knew this kind"},
+		"no file": {"", "no such file"},
+		"cut":     {string(good[:20]), "unexpected end of JSON"},
+		"of another version": {strings.Replace(string(good), `"libvirt":`, `"libvirt":1`, 1),
+			"another version of libvirt or QEMU"},
+		"of another emulator": {strings.ReplaceAll(string(good), `"Emulator":"`, `"Emulator":"/opt`),
+			"before libvirt knew this kind"},
 		"with cut capabilities": {strings.ReplaceAll(string(good), `/domainCapabilities`, `/d`), "XML"},
 		"huge":                  {strings.Repeat(" ", maxSaved+1), "more than"},
 	} {
@@ -59,7 +61,8 @@ func TestSavedDomainCapabilities(t *testing.T) {
 			tree := writable.Clone()
 			r.mustPass(tree)
 			i := slices.IndexFunc(r.Warnings(), func(w plugins.Warning) bool { return w.Name == "domain-capabilities" })
-			if i < 0 || !strings.Contains(r.Warnings()[i].Text, c.says) || !strings.Contains(r.Warnings()[i].Text, restartHint) {
+			if i < 0 || !strings.Contains(r.Warnings()[i].Text, c.says) ||
+				!strings.Contains(r.Warnings()[i].Text, restartHint) {
 				t.Errorf("%+v, want %q and %q", r.Warnings(), c.says, restartHint)
 			}
 			if !tree.Equal(writable) {
@@ -70,7 +73,8 @@ func TestSavedDomainCapabilities(t *testing.T) {
 	if err := saveDomainCapabilities(d.open, []string{"--file", file}); err == nil {
 		t.Error("saved without write access")
 	}
-	if err := saveDomainCapabilities(d.open, []string{"--file", filepath.Join(t.TempDir(), "none", "f"), "x"}); err == nil || !strings.Contains(err.Error(), "usage:") {
+	if err := saveDomainCapabilities(d.open, []string{"--file", filepath.Join(t.TempDir(), "none", "f"), "x"}); err ==
+		nil || !strings.Contains(err.Error(), "usage:") {
 		t.Errorf("wrong arguments: %v", err)
 	}
 }

@@ -27,7 +27,8 @@ func cpuTraits(traits []string) []string {
 // reports a feature that guests do not have.
 func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	host := []string{"AESNI", "AVX", "AVX2", "AVX512F", "CLMUL", "INTEL_VMX", "SSE", "SSE2", "SSE41", "SSE42", "SSSE3", "VMX"}
+	host := []string{"AESNI", "AVX", "AVX2", "AVX512F",
+		"CLMUL", "INTEL_VMX", "SSE", "SSE2", "SSE41", "SSE42", "SSSE3", "VMX"}
 	without := func(gone ...string) []string {
 		return slices.DeleteFunc(slices.Clone(host), func(trait string) bool { return slices.Contains(gone, trait) })
 	}
@@ -35,16 +36,19 @@ func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
 		config map[string]any
 		want   []string
 	}{
-		"no properties":                {nil, host},
-		"the host's model":             {map[string]any{"cpu_mode": "host-model"}, host},
-		"passed through":               {map[string]any{"cpu_mode": "host-passthrough"}, host},
-		"a feature less, and one more": {map[string]any{"cpu_model_extra_flags": []string{"-AVX512F", "+3dnow"}}, append([]string{"3DNOW"}, without("AVX512F")...)},
-		"one model":                    {map[string]any{"cpu_mode": "custom", "cpu_models": []string{"nehalem"}}, []string{"SSE", "SSE2"}},
+		"no properties":    {nil, host},
+		"the host's model": {map[string]any{"cpu_mode": "host-model"}, host},
+		"passed through":   {map[string]any{"cpu_mode": "host-passthrough"}, host},
+		"a feature less, and one more": {map[string]any{"cpu_model_extra_flags": []string{"-AVX512F", "+3dnow"}},
+			append([]string{"3DNOW"}, without("AVX512F")...)},
+		"one model": {map[string]any{"cpu_mode": "custom", "cpu_models": []string{"nehalem"}}, []string{"SSE", "SSE2"}},
 		"two models, and flags": {
-			map[string]any{"cpu_mode": "custom", "cpu_models": []string{"Nehalem", "SandyBridge"}, "cpu_model_extra_flags": []string{"aes", "-sse2"}},
+			map[string]any{"cpu_mode": "custom", "cpu_models": []string{"Nehalem", "SandyBridge"},
+				"cpu_model_extra_flags": []string{"aes", "-sse2"}},
 			[]string{"AESNI", "AVX", "SSE"},
 		},
-		"the emulator's default": {map[string]any{"cpu_mode": "none", "cpu_model_extra_flags": []string{"avx"}}, []string{"SSE"}},
+		"the emulator's default": {map[string]any{"cpu_mode": "none", "cpu_model_extra_flags": []string{"avx"}},
+			[]string{"SSE"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := testhost.Sample()
@@ -63,7 +67,8 @@ func TestCPUTraitsFollowWhatGuestsSee(t *testing.T) {
 func TestCPUModelThatLibvirtDoesNotKnow(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
-	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"cpu_mode": "custom", "cpu_models": []string{"Nehalem", "Unheard-Of"}})
+	r := newRig(t, h, newDaemon(t, h).open,
+		map[string]any{"cpu_mode": "custom", "cpu_models": []string{"Nehalem", "Unheard-Of"}})
 	tree := newTree(t)
 	testproc.Try(tree.AddTraits(nodeUUID, "HW_CPU_X86_AVX", "HW_CPU_X86_3DNOW")).Or(t)
 	diff(t, "traits", []string{"3DNOW", "AVX"}, cpuTraits(r.mustPass(tree).Traits))
@@ -83,7 +88,8 @@ func TestCPUModelConfig(t *testing.T) {
 		"custom, and no model": {map[string]any{"cpu_mode": "custom"}, "cpu_models: is required"},
 		"models, not custom":   {map[string]any{"cpu_models": []string{"Nehalem"}}, "cpu_models: is allowed only"},
 		"no name of a model":   {map[string]any{"cpu_mode": "custom", "cpu_models": []string{"<x/>"}}, "cpu_models[0]"},
-		"no flag":              {map[string]any{"cpu_model_extra_flags": []string{"avx", "--avx2"}}, "cpu_model_extra_flags[1]"},
+		"no flag": {map[string]any{"cpu_model_extra_flags": []string{"avx", "--avx2"}},
+			"cpu_model_extra_flags[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := newRig(t, h, newDaemon(t, h).open, nil).configure(c.config)

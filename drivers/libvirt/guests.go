@@ -39,7 +39,9 @@ func (d *Driver) Guests(ctx context.Context, tree *providertree.Tree, node strin
 	case err != nil:
 		return nil, driverError(err)
 	case len(unread) > 0:
-		return nil, fmt.Errorf("%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit", len(unread), unread[0].Text)
+		return nil, fmt.Errorf(
+			"%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit",
+			len(unread), unread[0].Text)
 	}
 	guests := make([]plugins.Guest, len(domains))
 	for i, domain := range domains {

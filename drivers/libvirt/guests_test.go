@@ -42,7 +42,8 @@ func TestGuestsListsTheDomains(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := newDaemon(t, testhost.Sample())
 	d.domains = []testhost.Domain{
-		{UUID: guestUUID, Name: "instance-00000001", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}, {UUID: otherUUID, Name: "unmanaged", VCPUs: 1, MemoryMiB: 64},
+		{UUID: guestUUID, Name: "instance-00000001", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance},
+		{UUID: otherUUID, Name: "unmanaged", VCPUs: 1, MemoryMiB: 64},
 	}
 	r := newRig(t, testhost.Sample(), d.open, nil)
 	want := []plugins.Guest{
@@ -82,9 +83,11 @@ func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
 		tree   func(*testing.T) *providertree.Tree
 		why    string
 	}{
-		"pinned":        {testhost.Domain{Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{3}}}}, treeWithDisk, "it has dedicated processors"},
+		"pinned": {testhost.Domain{Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{3}}}}, treeWithDisk,
+			"it has dedicated processors"},
 		"a host device": {testhost.Domain{PCI: []string{"0000:06:00.2"}}, treeWithDisk, "it has PCI devices"},
-		"a volume":      {testhost.Domain{Metadata: strings.Replace(novaInstance, "<nova:root ", "<nova:none ", 1)}, treeWithDisk, "its root disk is a volume"},
+		"a volume": {testhost.Domain{Metadata: strings.Replace(novaInstance, "<nova:root ", "<nova:none ", 1)},
+			treeWithDisk, "its root disk is a volume"},
 		"no disk space": {testhost.Domain{}, newTree, "has an inventory of DISK_GB"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +102,8 @@ func TestGuestsOfNovaThatCannotBeHealed(t *testing.T) {
 			if err != nil || len(got) != 1 {
 				t.Fatal(got, err)
 			}
-			if g := got[0]; g.Resources != nil || g.Requested || g.ProjectID == "" || !strings.Contains(g.Unknown, c.why) ||
+			if g := got[0]; g.Resources != nil || g.Requested || g.ProjectID == "" ||
+				!strings.Contains(g.Unknown, c.why) ||
 				!strings.HasSuffix(g.Unknown, "nova-manage placement heal_allocations --instance "+guestUUID) {
 				t.Errorf("%+v", g)
 			}
@@ -123,7 +127,8 @@ func TestGuestsOnSharedStorage(t *testing.T) {
 	d := newDaemon(t, testhost.Sample())
 	d.domains = []testhost.Domain{{UUID: guestUUID, Name: "a", VCPUs: 1, MemoryMiB: 64, Metadata: novaInstance}}
 	got := testproc.Try(newRig(t, testhost.Sample(), d.open, nil).Guests(t.Context(), tree, nodeName)).Or(t)
-	diff(t, "resources", providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048}, storage: {"DISK_GB": 20}}, got[0].Resources)
+	diff(t, "resources", providertree.ProviderResources{nodeUUID: {"VCPU": 2, "MEMORY_MB": 2048},
+		storage: {"DISK_GB": 20}}, got[0].Resources)
 }
 
 // TestGuestsInCells: with NUMA cells as providers, what is bound to a cell is of that cell.
@@ -139,8 +144,9 @@ func TestGuestsInCells(t *testing.T) {
 	d := newDaemon(t, host)
 	d.domains = []testhost.Domain{
 		{
-			UUID: guestUUID, Name: "bound", VCPUs: 2, MemoryMiB: 64, Metadata: novaInstance, Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}},
-			Pins: []testhost.Pin{{VCPU: 0, CPUs: cpus}, {VCPU: 1, CPUs: cpus}},
+			UUID: guestUUID, Name: "bound", VCPUs: 2, MemoryMiB: 64, Metadata: novaInstance,
+			Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}},
+			Pins:   []testhost.Pin{{VCPU: 0, CPUs: cpus}, {VCPU: 1, CPUs: cpus}},
 		},
 		{UUID: otherUUID, Name: "unbound", VCPUs: 2, MemoryMiB: 64, Metadata: novaInstance},
 	}
@@ -152,7 +158,8 @@ func TestGuestsInCells(t *testing.T) {
 	if !found {
 		t.Fatal("the tree has no cells")
 	}
-	diff(t, "resources", providertree.ProviderResources{cell.UUID: {"VCPU": 2, "MEMORY_MB": 2048}, nodeUUID: {"DISK_GB": 20}}, got[0].Resources)
+	diff(t, "resources", providertree.ProviderResources{cell.UUID: {"VCPU": 2, "MEMORY_MB": 2048},
+		nodeUUID: {"DISK_GB": 20}}, got[0].Resources)
 	if got[1].Resources != nil || !strings.Contains(got[1].Unknown, "not bound to NUMA cells") {
 		t.Errorf("%+v", got[1])
 	}
@@ -168,20 +175,29 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"no list":                     {func(d *daemon) { d.noDomains = broken }, broken, "internal error"},
-		"no list of any":              {func(d *daemon) { d.noDomains = hypervisor.ErrUnsupported }, plugins.ErrUnsupported, ""},
-		"libvirt is not there":        {func(d *daemon) { d.away = errors.New("connection refused") }, plugins.ErrNotReady, "is unavailable"},
-		"one cannot be read":          {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain"} }, nil, "virsh edit"},
-		"one is another":              {func(d *daemon) { d.odd = map[string]string{otherUUID: d.domains[0].XML("qemu")} }, nil, otherUUID},
-		"one has two marks of owners": {func(d *daemon) { d.odd = map[string]string{otherUUID: twoMarks} }, nil, "several marks"},
+		"no list": {func(d *daemon) { d.noDomains = broken }, broken, "internal error"},
+		"no list of any": {func(d *daemon) { d.noDomains = hypervisor.ErrUnsupported },
+			plugins.ErrUnsupported, ""},
+		"libvirt is not there": {func(d *daemon) { d.away = errors.New("connection refused") },
+			plugins.ErrNotReady, "is unavailable"},
+		"one cannot be read": {func(d *daemon) { d.odd = map[string]string{otherUUID: "<domain"} }, nil,
+			"virsh edit"},
+		"one is another": {func(d *daemon) {
+			d.odd =
+				map[string]string{otherUUID: d.domains[0].XML("qemu")}
+		}, nil, otherUUID},
+		"one has two marks of owners": {func(d *daemon) { d.odd = map[string]string{otherUUID: twoMarks} }, nil,
+			"several marks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t, testhost.Sample())
-			d.domains = []testhost.Domain{{UUID: guestUUID, Name: "a", VCPUs: 1, MemoryMiB: 64}, {UUID: otherUUID, Name: "b", VCPUs: 1, MemoryMiB: 64}}
+			d.domains = []testhost.Domain{{UUID: guestUUID, Name: "a", VCPUs: 1, MemoryMiB: 64},
+				{UUID: otherUUID, Name: "b", VCPUs: 1, MemoryMiB: 64}}
 			c.break_(d)
 			r := newRig(t, testhost.Sample(), d.open, nil)
 			got, err := r.Guests(t.Context(), newTree(t), nodeName)
-			if got != nil || err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			if got != nil || err == nil || c.want != nil &&
+				!errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v, %v", got, err)
 			}
 			if c.want == nil && errors.Is(err, plugins.ErrNotReady) {
@@ -191,5 +207,6 @@ func TestGuestsAreAllOrAnError(t *testing.T) {
 	}
 }
 
-const twoMarks = `<domain type='qemu'><name>b</name><uuid>` + otherUUID + `</uuid><memory unit='MiB'>64</memory><vcpu>1</vcpu><metadata>` +
+const twoMarks = `<domain type='qemu'><name>b</name><uuid>` + otherUUID +
+	`</uuid><memory unit='MiB'>64</memory><vcpu>1</vcpu><metadata>` +
 	`<instance xmlns='` + domain.Namespace + `'/><instance xmlns='` + domain.Namespace + `'/></metadata></domain>`

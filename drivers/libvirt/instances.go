@@ -76,9 +76,11 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 	default:
 		m.links, m.to = make([]*hypervisor.Link, writers), key
 		for i := range m.links {
-			m.links[i] = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
-				URI: cfg.URI, Write: true, Open: d.open, ConnectTimeout: cfg.connectTimeout, CallTimeout: cfg.callTimeout, Explain: hypervisor.Explain,
-			})
+			m.links[i] = hypervisor.NewLink(
+				hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
+					URI: cfg.URI, Write: true, Open: d.open, ConnectTimeout: cfg.connectTimeout,
+					CallTimeout: cfg.callTimeout, Explain: hypervisor.Explain,
+				})
 		}
 	}
 	links := m.links
@@ -87,21 +89,26 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 		m.manager.Use(nil)
 	} else {
 		m.manager.Use(&instances.Setup{
-			Settings:  cfg.instances,
-			Node:      d.nodeName,
-			Former:    cfg.former,
-			Directory: func(ctx context.Context) (string, error) { return instancesDirectory(ctx, cfg.guestsDirectory()) },
-			Look:      d.look,
-			Power:     d.powerSetup(cfg, read),
-			Read:      read,
-			Write:     links,
+			Settings: cfg.instances,
+			Node:     d.nodeName,
+			Former:   cfg.former,
+			Directory: func(ctx context.Context) (string, error) {
+				return instancesDirectory(
+					ctx, cfg.guestsDirectory())
+			},
+			Look:  d.look,
+			Power: d.powerSetup(cfg, read),
+			Read:  read,
+			Write: links,
 		})
 	}
 	limited, cancel := context.WithTimeout(ctx, closeTime)
 	defer cancel()
 	if err := closeAll(limited, old); err != nil {
 		logger := plugins.Logger(ctx)
-		logger.Warn().Err(err).Msg("Could not close the previous connections to libvirt with write access cleanly. The new connections are not affected.")
+		logger.Warn().Err(err).
+			Msg("Could not close the previous connections to libvirt with write access cleanly. The new connections " +
+				"are not affected.")
 	}
 }
 
@@ -130,7 +137,8 @@ func instancesDirectory(ctx context.Context, configured string) (string, error) 
 		return "", driverError(err)
 	}
 	if !slices.Contains([]string{configured, novaInstances, libvirtImages}, disk.Path) {
-		return "", &plugins.NotReady{Reason: fmt.Sprintf("the directory of the guests' disks %s does not exist: create it, or set instances_path", libvirtImages)}
+		return "", &plugins.NotReady{Reason: fmt.Sprintf(
+			"the directory of the guests' disks %s does not exist: create it, or set instances_path", libvirtImages)}
 	}
 	return disk.Path, nil
 }
@@ -148,12 +156,15 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 		return instances.Host{}, driverError(err)
 	}
 	if !f.domainsKnown {
-		return instances.Host{}, fmt.Errorf("%w: this hypervisor (%s) cannot list domains", plugins.ErrUnsupported, f.hypervisor)
+		return instances.Host{}, fmt.Errorf("%w: this hypervisor (%s) cannot list domains",
+			plugins.ErrUnsupported, f.hypervisor)
 	}
 	if len(f.unread) > 0 { // its processors and devices would be given away again
 		first := slices.Min(slices.Collect(maps.Values(f.unread)))
 		return instances.Host{}, &plugins.NotReady{
-			Reason: fmt.Sprintf("%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit", len(f.unread), first),
+			Reason: fmt.Sprintf(
+				"%d of the domains cannot be read: %s; inspect it with virsh dumpxml, and fix it with virsh edit",
+				len(f.unread), first),
 		}
 	}
 	c, err := s.choose(cfg, f, tree, root, node)
@@ -171,8 +182,10 @@ func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string)
 	traits := f.traits(cfg)
 	traits.Config.More = inventory.ReportTrait // to guests it does not matter which traits are reported
 	return instances.Host{
-		Traits: traits.Verdicts(), Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains, Providers: sites, QEMU: s.known.qemu,
-		KVM: slices.ContainsFunc(s.known.kinds, func(k capabilities.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
+		Traits: traits.Verdicts(), Machine: f.machine, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, Domains: f.domains,
+		Providers: sites, QEMU: s.known.qemu,
+		KVM: slices.ContainsFunc(s.known.kinds,
+			func(k capabilities.Kind) bool { return k.Type == "kvm" && k.Arch == f.machine.Arch }),
 	}, nil
 }
 
@@ -182,17 +195,23 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 }
 
 // Spawn creates an instance from the resources that Placement granted it, and starts it.
-func (d *Driver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *Driver) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	return d.managing.manager.Spawn(ctx, node, spec, tree)
 }
 
 // CheckSpawn reports what keeps Spawn from creating an instance, as far as its owner can change it.
-func (d *Driver) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (d *Driver) CheckSpawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	return d.managing.manager.CheckSpawn(ctx, node, spec, tree)
 }
 
 // Restore creates an instance again over its disks, and leaves it off.
-func (d *Driver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (d *Driver) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	return d.managing.manager.Restore(ctx, node, spec, tree)
 }
 
@@ -202,7 +221,9 @@ func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 }
 
 // SetPower starts an instance, or shuts it down.
-func (d *Driver) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (d *Driver) SetPower(
+	ctx context.Context, node, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	return d.managing.manager.SetPower(ctx, node, uuid, to, hard)
 }
 

@@ -43,12 +43,14 @@ func TestRealInstancesAreManagedOnlyIfConfigured(t *testing.T) {
 		t.Errorf("%+v, %v, %d connections", list, err, len(r.managing.links))
 	}
 	before := r.managing.links[0]
-	testproc.Check(t, r.configure(map[string]any{"uri": "test:///default", "instances": map[string]any{"images_type": "raw"}, "reserved_host_cpus": 1}))
+	testproc.Check(t, r.configure(map[string]any{"uri": "test:///default",
+		"instances": map[string]any{"images_type": "raw"}, "reserved_host_cpus": 1}))
 	if r.managing.links[0] != before {
 		t.Error("the connections were made again")
 	}
 	testproc.Check(t, r.configure(map[string]any{"uri": "test:///default"}))
-	if _, err := r.Instances(t.Context(), nodeName); !errors.Is(err, plugins.ErrUnsupported) || len(r.managing.links) > 0 {
+	if _, err := r.Instances(t.Context(), nodeName); !errors.Is(err, plugins.ErrUnsupported) ||
+		len(r.managing.links) > 0 {
 		t.Errorf("%v, %d connections", err, len(r.managing.links))
 	}
 }
@@ -64,13 +66,15 @@ func TestRealInstanceConformance(t *testing.T) {
 	dir := t.TempDir()
 	d := privateDaemon(t, place(t, ""))
 	raw := testproc.Try(json.Marshal(map[string]any{
-		"uri": d.URI(), "instances_path": dir, "reserved_host_memory_mb": 1, "instances": map[string]any{"virt_type": "qemu", "shutdown_timeout": "300ms"},
+		"uri": d.URI(), "instances_path": dir, "reserved_host_memory_mb": 1,
+		"instances": map[string]any{"virt_type": "qemu", "shutdown_timeout": "300ms"},
 	})).Or(t)
 	said := map[string]drivertest.Result{}
 	drivertest.Run(t, drivertest.Options{
 		Path: builtPlugin(t), Config: raw, Each: func(r drivertest.Result) { said[r.ID] = r },
-		Instances: &drivertest.InstanceTemplate{Flavor: plugins.Flavor{Name: "tiny", VCPUs: 1, MemoryMB: 32, RootGB: 1}, UserData: []byte("#cloud-config\n")},
-		Select:    regexp.MustCompile("^instances/"),
+		Instances: &drivertest.InstanceTemplate{Flavor: plugins.Flavor{Name: "tiny", VCPUs: 1, MemoryMB: 32, RootGB: 1},
+			UserData: []byte("#cloud-config\n")},
+		Select: regexp.MustCompile("^instances/"),
 	})
 	passed := 0
 	for id, r := range said {

@@ -56,7 +56,8 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	d.discrepancies.addIf(
 		cfg.SharedDisk && !tree.HasSharingProvider("DISK_GB"),
 		"shared-disk",
-		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so nothing reports disk space for this node; put the node into the aggregate of the storage's provider",
+		"shared_disk is set, but no sharing provider in the node's aggregates has DISK_GB, so nothing reports disk "+
+			"space for this node; put the node into the aggregate of the storage's provider",
 	)
 	traits := f.traits(cfg)
 	d.discrepancies.add(traits.Discrepancies())
@@ -96,21 +97,26 @@ func taken(f facts) map[machine.Address]bool {
 // traits is what the root's traits follow from.
 func (f facts) traits(cfg config) inventory.HostTraits {
 	return inventory.HostTraits{
-		Arch: f.caps.Arch, Features: f.features, FeaturesUnknown: f.featuresUnknown, Threaded: f.threaded, GuestArches: f.caps.GuestArches,
-		Domains: f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, KernelAsked: f.sev != nil || f.hypervisor != testDriver, Config: cfg.TraitConfig,
+		Arch: f.caps.Arch, Features: f.features, FeaturesUnknown: f.featuresUnknown, Threaded: f.threaded,
+		GuestArches: f.caps.GuestArches,
+		Domains:     f.guests.domains, Libvirt: f.guests.libvirt, QEMU: f.guests.emulator, KernelAsked: f.sev != nil ||
+			f.hypervisor != testDriver, Config: cfg.TraitConfig,
 	}
 }
 
 // encryption is the memory encryption for guests. While libvirt does not report what guests can
 // have, it is what the tree has already.
-func (c config) encryption(f facts, tree *providertree.Tree, root, node string) ([]selection.EncryptionProvider, []machine.Discrepancy, error) {
+func (c config) encryption(
+	f facts, tree *providertree.Tree, root, node string,
+) ([]selection.EncryptionProvider, []machine.Discrepancy, error) {
 	if !f.guests.failed {
 		providers, odd := c.sev.Choose(f.encryption(), f.domains)
 		return providers, odd, nil
 	}
 	if _, has := tree.Inventory(root, selection.EncryptionClass); has {
 		return nil, nil, &notReadyError{
-			fmt.Errorf("the node has %s, but libvirt does not report whether the host still has it: %s", selection.EncryptionClass, f.guests.discrepancies[0].Text),
+			fmt.Errorf("the node has %s, but libvirt does not report whether the host still has it: %s",
+				selection.EncryptionClass, f.guests.discrepancies[0].Text),
 		}
 	}
 	return selection.HeldEncryption(func(suffix string) (providertree.Inventory, bool) {
@@ -156,8 +162,9 @@ func (f facts) encryption() selection.EncryptionHost {
 // settings are those of a flat or nested tree.
 func (c config) settings(nested bool) inventory.Settings {
 	return inventory.Settings{
-		Nested: nested, TypeTraits: c.TypeTraits, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB, ReservedDiskMB: c.ReservedDiskMB,
-		CPURatio: c.CPURatio, RAMRatio: c.RAMRatio, DiskRatio: c.DiskRatio,
+		Nested: nested, TypeTraits: c.TypeTraits, ReservedCPUs: c.ReservedCPUs, ReservedMemoryMB: c.ReservedMemoryMB,
+		ReservedDiskMB: c.ReservedDiskMB,
+		CPURatio:       c.CPURatio, RAMRatio: c.RAMRatio, DiskRatio: c.DiskRatio,
 		InitialCPURatio: c.InitialCPURatio, InitialRAMRatio: c.InitialRAMRatio, InitialDiskRatio: c.InitialDiskRatio,
 	}
 }

@@ -69,7 +69,8 @@ func TestRealTestDriverWithoutChroot(t *testing.T) {
 		h.Devices[i].Cell = testhost.None
 	}
 	h.CPUs, h.Cells = testhost.Grid{Packages: 1, CoresPerDie: 8, ThreadsPerCore: 2, MemoryKiB: h.MemoryKiB()}.Build()
-	w := wish{shared: []int{0, 1, 2, 3}, dedicated: []int{4, 15}, reservedMB: 512, specs: []wantedSpec{{vendor: 0x15b3, product: 0x1016}}, types: []wantedType{{id: "nvidia-222", class: "VGPU"}}}
+	w := wish{shared: []int{0, 1, 2, 3}, dedicated: []int{4, 15}, reservedMB: 512,
+		specs: []wantedSpec{{vendor: 0x15b3, product: 0x1016}}, types: []wantedType{{id: "nvidia-222", class: "VGPU"}}}
 	for _, w.nested = range []bool{false, true} {
 		config := w.config()
 		config["chroot"] = "/"
@@ -129,5 +130,6 @@ func BenchmarkPassOverLibvirtd(b *testing.B) {
 		testproc.Try(c.DefineDomain(guest.XML("qemu"))).Or(b)
 	}
 	testproc.NoError(b, c.Close())
-	benchmarkPass(b, newDriver(hypervisor.OpenLibvirt), map[string]any{"uri": s.URI(), "chroot": s.Root(), "instances_path": s.Root(), "call_timeout": "2m"})
+	benchmarkPass(b, newDriver(hypervisor.OpenLibvirt),
+		map[string]any{"uri": s.URI(), "chroot": s.Root(), "instances_path": s.Root(), "call_timeout": "2m"})
 }

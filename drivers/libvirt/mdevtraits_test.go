@@ -53,7 +53,8 @@ func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	}
 	of := func(id string) []string {
 		i := slices.IndexFunc(h.Device("0000:82:00.0").Types, func(t testhost.MdevType) bool { return t.ID == id })
-		return append(inventory.GPUTraits(h.Device("0000:82:00.0").Types[i].Description), "CUSTOM_"+strings.ToUpper(strings.ReplaceAll(id, "-", "_")))
+		return append(inventory.GPUTraits(h.Device("0000:82:00.0").Types[i].Description),
+			"CUSTOM_"+strings.ToUpper(strings.ReplaceAll(id, "-", "_")))
 	}
 	small, large := of("nvidia-222"), of("nvidia-231")
 	if len(small) < 10 || len(large) <= len(small) {
@@ -70,7 +71,8 @@ func TestMdevTypeTraitsFollowTheType(t *testing.T) {
 	step("on each", types(true, "nvidia-222"), gpuWithMdev, typed(small...))
 	step("another type", types(true, "nvidia-231"), gpuWithout, typed(append(others, large...)...))
 	write(t, r.chroot, gpusTypes+"nvidia-231/description", "num_heads=2, max_resolution=320x240")
-	step("which drives less now", types(true, "nvidia-231"), gpuWithout, typed(append(others, "CUSTOM_NVIDIA_231", "HW_GPU_MAX_DISPLAY_HEADS_2", "HW_GPU_RESOLUTION_W320H240")...))
+	step("which drives less now", types(true, "nvidia-231"), gpuWithout,
+		typed(append(others, "CUSTOM_NVIDIA_231", "HW_GPU_MAX_DISPLAY_HEADS_2", "HW_GPU_RESOLUTION_W320H240")...))
 	remove(t, r.chroot, gpusTypes+"nvidia-231/description")
 	step("and says nothing of it", types(true, "nvidia-231"), gpuWithout, typed(append(others, "CUSTOM_NVIDIA_231")...))
 	step("but the other does", types(true, "nvidia-231"), gpuWithMdev, typed(large...))
@@ -91,6 +93,7 @@ func TestDisabledMdevTypesAreNotRead(t *testing.T) {
 	r := newRig(t, h, newDaemon(t, h).open, map[string]any{"enabled_mdev_types": []string{"nvidia-222"}})
 	write(t, r.chroot, gpusTypes+"nvidia-231/available_instances", "the driver is busy")
 	r.mustPass(newTree(t))
-	testproc.Check(t, r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222", "nvidia-231"}, "mdev_types": map[string]any{"nvidia-231": map[string]any{"device_addresses": []string{"0000:82:00.0"}}}}))
+	testproc.Check(t, r.configure(map[string]any{"enabled_mdev_types": []string{"nvidia-222", "nvidia-231"},
+		"mdev_types": map[string]any{"nvidia-231": map[string]any{"device_addresses": []string{"0000:82:00.0"}}}}))
 	testproc.Try(r.pass(newTree(t))).ErrorHas(t, gpusTypes+"nvidia-231/available_instances", "%v")
 }

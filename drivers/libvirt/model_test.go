@@ -68,13 +68,15 @@ func drawWish(t *rapid.T, h testhost.Host) wish {
 	for _, c := range h.Cells {
 		for _, p := range c.HugePages {
 			if p.Total > 0 && rapid.Bool().Draw(t, "reserve pages") {
-				w.pages = append(w.pages, reservedPages{c.ID, p.SizeKiB, rapid.IntRange(0, int(p.Total)).Draw(t, "pages")})
+				w.pages = append(w.pages,
+					reservedPages{c.ID, p.SizeKiB, rapid.IntRange(0, int(p.Total)).Draw(t, "pages")})
 			}
 		}
 	}
 	w.drawTypes(t, h)
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom([]wantedSpec{
-		{vendor: 0x15b3, product: 0x1016}, {vendor: 0x1af4, product: 0x1001}, {vendor: 0x10de, product: 0x20b1}, {vendor: 0x10de, product: 0x1eb8},
+		{vendor: 0x15b3, product: 0x1016}, {vendor: 0x1af4, product: 0x1001}, {vendor: 0x10de, product: 0x20b1},
+		{vendor: 0x10de, product: 0x1eb8},
 	}), 0, 3, func(s wantedSpec) string { return s.ids() }).Draw(t, "devices for guests") {
 		s.class = rapid.SampledFrom([]string{"", "CUSTOM_CARD", "CUSTOM_" + s.ids()}).Draw(t, "class of devices")
 		if rapid.Bool().Draw(t, "traits of devices") {
@@ -94,7 +96,9 @@ func drawWish(t *rapid.T, h testhost.Host) wish {
 func (w *wish) drawTypes(t *rapid.T, h testhost.Host) {
 	named := map[string]bool{}
 	classes := []string{"VGPU", "CUSTOM_A", "CUSTOM_B"}
-	for i, id := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"nvidia-222", "nvidia-231", "nvidia-471", "mtty-1", "none-of-these"}), 0, 4, rapid.ID).Draw(t, "types") {
+	for i, id := range rapid.SliceOfNDistinct(
+		rapid.SampledFrom([]string{"nvidia-222", "nvidia-231", "nvidia-471", "mtty-1", "none-of-these"}), 0,
+		4, rapid.ID).Draw(t, "types") {
 		one := wantedType{id: id, class: rapid.SampledFrom(classes).Draw(t, "class")}
 		if rapid.Bool().Draw(t, "traits of type") {
 			one.traits = []string{fmt.Sprintf("CUSTOM_TYPE_%d", i)}
@@ -137,7 +141,8 @@ type parent struct {
 // config is the driver's configuration.
 func (w wish) config() map[string]any {
 	c := map[string]any{
-		"numa": map[bool]string{false: "flat", true: "nested"}[w.nested], "reserved_host_cpus": w.reservedCPUs, "reserved_host_memory_mb": w.reservedMB,
+		"numa": map[bool]string{false: "flat", true: "nested"}[w.nested], "reserved_host_cpus": w.reservedCPUs,
+		"reserved_host_memory_mb": w.reservedMB,
 		"pci_report_in_placement": len(w.specs) > 0,
 	}
 	for key, set := range map[string][]int{"cpu_shared_set": w.shared, "cpu_dedicated_set": w.dedicated} {
@@ -150,7 +155,8 @@ func (w wish) config() map[string]any {
 		pages = append(pages, map[string]any{"node": p.cell, "size": p.sizeKiB, "count": p.count})
 	}
 	for _, s := range w.specs {
-		spec := map[string]any{"vendor_id": fmt.Sprintf("%04x", s.vendor), "product_id": fmt.Sprintf("%04x", s.product), "one_time_use": s.once}
+		spec := map[string]any{"vendor_id": fmt.Sprintf("%04x", s.vendor),
+			"product_id": fmt.Sprintf("%04x", s.product), "one_time_use": s.once}
 		if s.class != "" {
 			spec["resource_class"] = s.class
 		}
@@ -171,14 +177,16 @@ func (w wish) config() map[string]any {
 		}
 		types[one.id] = options
 	}
-	c["reserved_huge_pages"], c["pci_device_spec"], c["enabled_mdev_types"], c["mdev_types"] = pages, specs, enabled, types
+	c["reserved_huge_pages"], c["pci_device_spec"],
+		c["enabled_mdev_types"], c["mdev_types"] = pages, specs, enabled, types
 	return c
 }
 
 // domains have what is taken.
 func (w wish) domains() (list []testhost.Domain) {
 	for i, address := range w.taken {
-		list = append(list, testhost.Domain{Name: fmt.Sprintf("taker-%d", i), UUID: fmt.Sprintf("7a7e0000-0000-4000-8000-%012d", i), VCPUs: 1, MemoryMiB: 64, PCI: []string{address}})
+		list = append(list, testhost.Domain{Name: fmt.Sprintf("taker-%d", i),
+			UUID: fmt.Sprintf("7a7e0000-0000-4000-8000-%012d", i), VCPUs: 1, MemoryMiB: 64, PCI: []string{address}})
 	}
 	return list
 }
@@ -259,7 +267,8 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 					i.Reserved = int64(r.count)
 				}
 			}
-			set(p, map[uint64]string{64: "CUSTOM_HUGEPAGES_64K", 2048: "CUSTOM_HUGEPAGES_2M", 32768: "CUSTOM_HUGEPAGES_32M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[pages.SizeKiB], i)
+			set(p, map[uint64]string{64: "CUSTOM_HUGEPAGES_64K", 2048: "CUSTOM_HUGEPAGES_2M",
+				32768: "CUSTOM_HUGEPAGES_32M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[pages.SizeKiB], i)
 		}
 		out[fmt.Sprintf("%s_numa_%d", node, c.ID)] = p
 	}
@@ -281,7 +290,8 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 		}
 		if n > 0 {
 			out[node+"_"+p.name] = expected{
-				Parent: below(p.cell), Inventories: providertree.Inventories{one.class: exact(n)}, Traits: slices.Sorted(slices.Values(append([]string{"OWNER_NOVA"}, one.traits...))),
+				Parent: below(p.cell), Inventories: providertree.Inventories{one.class: exact(n)},
+				Traits: slices.Sorted(slices.Values(append([]string{"OWNER_NOVA"}, one.traits...))),
 			}
 		}
 	}
@@ -293,7 +303,9 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 		for kind, n := range kinds {
 			contexts := exact(n)
 			contexts.MaxUnit = 1
-			out[node+"_"+kind] = expected{Parent: node, Inventories: providertree.Inventories{"MEM_ENCRYPTION_CONTEXT": contexts}, Traits: []string{"HW_CPU_X86_" + strings.ToUpper(kind), "OWNER_NOVA"}}
+			out[node+"_"+kind] = expected{Parent: node,
+				Inventories: providertree.Inventories{"MEM_ENCRYPTION_CONTEXT": contexts},
+				Traits:      []string{"HW_CPU_X86_" + strings.ToUpper(kind), "OWNER_NOVA"}}
 		}
 	}
 	for _, d := range h.Devices {
@@ -308,7 +320,9 @@ func expect(h testhost.Host, w wish, node string) map[string]expected {
 		name := node + "_" + strings.ToUpper(home.Address)
 		p, there := out[name]
 		if !there {
-			p = expected{Parent: below(home.Cell), Inventories: providertree.Inventories{}, Traits: slices.Sorted(slices.Values(append([]string{"COMPUTE_MANAGED_PCI_DEVICE", "OWNER_NOVA"}, s.traits...)))}
+			p = expected{Parent: below(home.Cell), Inventories: providertree.Inventories{},
+				Traits: slices.Sorted(
+					slices.Values(append([]string{"COMPUTE_MANAGED_PCI_DEVICE", "OWNER_NOVA"}, s.traits...)))}
 			if s.once {
 				p.Traits = slices.Sorted(slices.Values(append(p.Traits, "HW_PCI_ONE_TIME_USE")))
 			}
@@ -409,7 +423,8 @@ func sharesOf(tree *providertree.Tree, node, class string, reserved int64) strin
 		out += fmt.Sprintf("%d of %s reserved in all, want %d\n", sum, class, reserved)
 	}
 	for name, i := range cells {
-		if share := float64(reserved) * float64(i.Total) / float64(total); float64(i.Reserved) <= share-1 || float64(i.Reserved) >= share+1 || i.Reserved > i.Total {
+		if share := float64(reserved) * float64(i.Total) / float64(total); float64(i.Reserved) <= share-1 ||
+			float64(i.Reserved) >= share+1 || i.Reserved > i.Total {
 			out += fmt.Sprintf("%s: %d of %d %s reserved, its share is %.2f\n", name, i.Reserved, i.Total, class, share)
 		}
 	}

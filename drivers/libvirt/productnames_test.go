@@ -33,7 +33,8 @@ func TestProvidersHaveProductNames(t *testing.T) {
 	}
 	tree := newTree(t)
 	r.mustPass(tree)
-	named := map[string]string{"cn1_pci_0000_05_00_0": gpuName, "cn1_pci_0000_82_00_0": gpuName, "cn1_0000:06:00.0": nicName}
+	named := map[string]string{"cn1_pci_0000_05_00_0": gpuName,
+		"cn1_pci_0000_82_00_0": gpuName, "cn1_0000:06:00.0": nicName}
 	diff(t, "the names", named, r.ProductNames(nodeName))
 	for provider := range named {
 		if _, found := tree.ProviderByName(provider); !found {

@@ -18,7 +18,10 @@ import (
 
 // hundredGiB takes the disk of this machine out of the tree.
 func (r *rig) hundredGiB() *rig {
-	r.disks.measure = func(string) (discovery.Filesystem, error) { return discovery.Filesystem{Bytes: diskGiB << 30}, nil }
+	r.disks.measure = func(string) (discovery.Filesystem, error) {
+		return discovery.Filesystem{Bytes: diskGiB << 30},
+			nil
+	}
 	return r
 }
 
@@ -69,7 +72,9 @@ func TestTheTreeEqualsTheModel(t *testing.T) {
 
 // disagreement is a warning that two who look at the same host differ, but for ghw, which sees no
 // devices if one of them has no modalias.
-var disagreement = regexp.MustCompile(`"warning":"(cpu-count|cpu-sysfs|memory|threads|numa-|huge-pages|pci-(devices|identity|driver|numa|sriov)|mdev-parents|mdev-types|mdevs")`)
+var disagreement = regexp.MustCompile(
+	`"warning":"(cpu-count|cpu-sysfs|memory|threads|numa-|huge-pages|pci-(devices|identity|driver|numa|sriov)|mdev-` +
+		`parents|mdev-types|mdevs")`)
 
 // threads reports whether some core has several threads online.
 func threads(h testhost.Host) bool {

@@ -39,7 +39,8 @@ const noEmulators = "/usr/sbin:/sbin"
 func place(t *testing.T, searchPath string) libvirtd.Options {
 	t.Helper()
 	run := testproc.SocketDir(t)
-	return libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, SearchPath: searchPath, Logger: zerolog.New(zerolog.NewTestWriter(t))}
+	return libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, SearchPath: searchPath,
+		Logger: zerolog.New(zerolog.NewTestWriter(t))}
 }
 
 func privateDaemon(t *testing.T, o libvirtd.Options) *libvirtd.Daemon {
@@ -87,12 +88,14 @@ func TestRealReportThroughLibvirtsDefaultHost(t *testing.T) {
 func TestRealReportOfThisMachine(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := privateDaemon(t, place(t, noEmulators))
-	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt,
+		map[string]any{"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1})
 	root := r.mustPass(newTree(t))
 	online := testproc.Try(discovery.Root("/").OnlineCPUs()).Or(t)
 	diff(t, "VCPU", inv(int64(len(online)), 0, 4), root.Inventories["VCPU"])
 	diff(t, "DISK_GB", inv(df(t, r.instances), 0, 1), root.Inventories["DISK_GB"])
-	if arch := map[string]string{"amd64": "HW_ARCH_X86_64", "arm64": "HW_ARCH_AARCH64"}[runtime.GOARCH]; arch != "" && !root.HasTrait(arch) {
+	if arch := map[string]string{"amd64": "HW_ARCH_X86_64", "arm64": "HW_ARCH_AARCH64"}[runtime.GOARCH]; arch != "" &&
+		!root.HasTrait(arch) {
 		t.Errorf("no %s in %v", arch, root.Traits)
 	}
 	if runtime.GOARCH == "amd64" && !root.HasTrait("HW_CPU_X86_SSE2") {
@@ -145,7 +148,8 @@ func TestRealDaemonRestarts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	o := place(t, noEmulators)
 	d := privateDaemon(t, o)
-	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "2s", "connect_timeout": "2s"})
+	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt,
+		map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "2s", "connect_timeout": "2s"})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	eventLog, ended := make(chan string, 10), make(chan error, 1)
@@ -218,7 +222,8 @@ func TestRealGuestsThroughLibvirtsTestDriver(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	file := filepath.Join(t.TempDir(), "node.xml")
-	node := h.NodeXML(testhost.Domain{Name: "instance-00000001", UUID: guestUUID, Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1},
+	node := h.NodeXML(testhost.Domain{Name: "instance-00000001", UUID: guestUUID,
+		Metadata: novaInstance, VCPUs: 1, MemoryMiB: 1},
 		testhost.Domain{Name: "other", UUID: otherUUID, Off: true, VCPUs: 1, MemoryMiB: 1})
 	testproc.Check(t, os.WriteFile(file, []byte(node), 0o600))
 	r := newRig(t, h, hypervisor.OpenLibvirt, map[string]any{"uri": "test://" + file})
@@ -244,7 +249,8 @@ func TestRealCPUModels(t *testing.T) {
 	}
 	d := privateDaemon(t, place(t, noEmulators))
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt, map[string]any{
-		"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1, "cpu_mode": "custom", "cpu_models": []string{"nehalem"}, "cpu_model_extra_flags": []string{"-ssse3", "avx"},
+		"uri": d.URI(), "chroot": "/", "reserved_host_memory_mb": 1, "cpu_mode": "custom",
+		"cpu_models": []string{"nehalem"}, "cpu_model_extra_flags": []string{"-ssse3", "avx"},
 	})
 	traits := cpuTraits(r.mustPass(newTree(t)).Traits)
 	diff(t, "traits", []string{"AVX", "MMX", "SSE", "SSE2", "SSE41", "SSE42"}, traits)

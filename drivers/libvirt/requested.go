@@ -50,7 +50,9 @@ func (r requests) guest(d domain.Domain) plugins.Guest {
 }
 
 // place assigns the amounts to providers.
-func (r requests) place(d domain.Domain, amounts map[string]int64) (resources providertree.ProviderResources, reason string) {
+func (r requests) place(
+	d domain.Domain, amounts map[string]int64,
+) (resources providertree.ProviderResources, reason string) {
 	resources = providertree.ProviderResources{}
 	add := func(provider, class string, amount int64) {
 		if resources[provider] == nil {
@@ -61,7 +63,8 @@ func (r requests) place(d domain.Domain, amounts map[string]int64) (resources pr
 	if disk := amounts[classDiskGB]; disk > 0 {
 		provider, found := r.diskProvider()
 		if !found {
-			return nil, "neither the node nor exactly one provider that shares storage with it has an inventory of " + classDiskGB
+			return nil, "neither the node nor exactly one provider that shares storage with it has an inventory of " +
+				classDiskGB
 		}
 		add(provider, classDiskGB, disk)
 	}
@@ -106,7 +109,8 @@ func (r requests) diskProvider() (uuid string, found bool) {
 	for p := range r.tree.All() {
 		_, has := p.Inventories[classDiskGB]
 		shares := p.HasTrait(providertree.TraitSharesViaAggregate)
-		if !has || !shares || !slices.ContainsFunc(p.Aggregates, func(a string) bool { return slices.Contains(root.Aggregates, a) }) {
+		if !has || !shares || !slices.ContainsFunc(p.Aggregates,
+			func(a string) bool { return slices.Contains(root.Aggregates, a) }) {
 			continue
 		}
 		if found {

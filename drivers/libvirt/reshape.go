@@ -32,7 +32,9 @@ func (d *Driver) LayoutVersion() int { return layoutDevices }
 
 // Reshape migrates a tree from one layout version to the next: the devices' inventory to the
 // devices, with its allocations. NUMA cells stay unchanged.
-func (d *Driver) Reshape(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *Driver) Reshape(
+	ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return nil, err
@@ -66,7 +68,8 @@ func noInventory(tree *providertree.Tree, root string) bool {
 func isNested(tree *providertree.Tree, root, node string) bool {
 	return slices.ContainsFunc(tree.Children(root), func(uuid string) bool {
 		view, _ := tree.Provider(uuid)
-		return strings.HasPrefix(view.Name, node+"_numa_") && tree.HasTraits(uuid, "HW_NUMA_ROOT") && len(view.Inventories) > 0
+		return strings.HasPrefix(view.Name, node+"_numa_") &&
+			tree.HasTraits(uuid, "HW_NUMA_ROOT") && len(view.Inventories) > 0
 	})
 }
 
@@ -210,7 +213,8 @@ func (c choice) hasVCPU(site assignment.Provider, nested bool) bool {
 	case assignment.Root:
 		return !nested && len(c.cpus.VCPU) > 0
 	case assignment.Cell:
-		return nested && slices.ContainsFunc(c.cpus.Cells, func(cell selection.CPUCell) bool { return cell.ID == site.Cell && len(cell.VCPU) > 0 })
+		return nested && slices.ContainsFunc(c.cpus.Cells,
+			func(cell selection.CPUCell) bool { return cell.ID == site.Cell && len(cell.VCPU) > 0 })
 	}
 	return false
 }

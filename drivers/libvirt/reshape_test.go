@@ -26,7 +26,8 @@ type change struct {
 	domains       []testhost.Domain
 	odd           map[string]string                    // XML of domains that cannot be read
 	tree          func(*testing.T, *providertree.Tree) // what others did to it
-	held          map[string]string                    // consumer: provider:CLASS=n ..., names of providers without that of the node
+	// consumer: provider:CLASS=n ..., names of providers without that of the node
+	held map[string]string
 
 	want       map[string]string // nil: as before
 	violations []string          // consumer, and parts of its violation, divided by three dots
@@ -222,28 +223,35 @@ func TestAllocatedInventoryThatIsRemovedDoesNotBlockAReshape(t *testing.T) {
 	nestedGPU := map[string]string{consumer(1): "_numa_0:VCPU=1 _numa_0:MEMORY_MB=64 _pci_0000_82_00_0:VGPU=1"}
 	runChanges(t, map[string]change{
 		"a GPU died before the host is nested": {
-			host: unplug("0000:82:00.0"), before: withGPUs, after: with(withGPUs, "numa", "nested"), domains: []testhost.Domain{dave}, held: flatGPU, want: nestedGPU,
+			host: unplug("0000:82:00.0"), before: withGPUs,
+			after: with(withGPUs, "numa", "nested"), domains: []testhost.Domain{dave}, held: flatGPU, want: nestedGPU,
 		},
 		"a GPU died before the host is taken over": {
-			host: unplug("0000:82:00.0"), before: withGPUs, after: withGPUs, domains: []testhost.Domain{dave}, held: flatGPU, noNeed: true,
+			host: unplug("0000:82:00.0"), before: withGPUs,
+			after: withGPUs, domains: []testhost.Domain{dave}, held: flatGPU, noNeed: true,
 		},
 		"mdevs are switched off and the host nested": {
-			before: withGPUs, after: map[string]any{"numa": "nested"}, domains: []testhost.Domain{dave}, held: flatGPU, want: nestedGPU,
+			before: withGPUs, after: map[string]any{"numa": "nested"}, domains: []testhost.Domain{dave},
+			held: flatGPU, want: nestedGPU,
 		},
 		"the disk is shared and the host nested": {
 			after: map[string]any{"numa": "nested", "shared_disk": true}, domains: []testhost.Domain{dave},
-			held: map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64 :DISK_GB=1"}, want: map[string]string{consumer(1): "_numa_0:VCPU=1 _numa_0:MEMORY_MB=64 :DISK_GB=1"},
+			held: map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64 :DISK_GB=1"},
+			want: map[string]string{consumer(1): "_numa_0:VCPU=1 _numa_0:MEMORY_MB=64 :DISK_GB=1"},
 		},
 		"a host with disks of others is taken over": {
-			after: map[string]any{"shared_disk": true}, domains: []testhost.Domain{dave}, held: map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64 :DISK_GB=1"}, noNeed: true,
+			after: map[string]any{"shared_disk": true}, domains: []testhost.Domain{dave},
+			held: map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64 :DISK_GB=1"}, noNeed: true,
 		},
 		"a GPU died below its cell before the host is flat": {
-			host: unplug("0000:82:00.0"), before: with(withGPUs, "numa", "nested"), after: withGPUs, domains: []testhost.Domain{dave}, held: nestedGPU, want: flatGPU,
+			host: unplug("0000:82:00.0"), before: with(withGPUs, "numa", "nested"), after: withGPUs,
+			domains: []testhost.Domain{dave}, held: nestedGPU, want: flatGPU,
 		},
 		"all processors are dedicated, and guests float": {
-			after: map[string]any{"cpu_dedicated_set": "0-15"}, domains: []testhost.Domain{guestOf(1, 1, 64), pinned(guestOf(2, 2, 64), 1, 4, 5)},
-			held: map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64", consumer(2): ":VCPU=2 :MEMORY_MB=64"},
-			want: map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64", consumer(2): ":PCPU=2 :MEMORY_MB=64"},
+			after:   map[string]any{"cpu_dedicated_set": "0-15"},
+			domains: []testhost.Domain{guestOf(1, 1, 64), pinned(guestOf(2, 2, 64), 1, 4, 5)},
+			held:    map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64", consumer(2): ":VCPU=2 :MEMORY_MB=64"},
+			want:    map[string]string{consumer(1): ":VCPU=1 :MEMORY_MB=64", consumer(2): ":PCPU=2 :MEMORY_MB=64"},
 		},
 	})
 }
@@ -254,11 +262,14 @@ func TestUnreadableDomainIsNotTreatedAsDeleted(t *testing.T) {
 	garbled := map[string]string{consumer(1): "<domain"}
 	runChanges(t, map[string]change{
 		"nested": {
-			after: map[string]any{"numa": "nested"}, domains: []testhost.Domain{one}, odd: garbled, held: map[string]string{consumer(1): ":VCPU=2 :MEMORY_MB=64"},
-			violations: []string{consumer(1) + "...cannot be read...virsh", consumer(1) + "...cannot be read...virsh"}, unsaid: "allocation delete",
+			after: map[string]any{"numa": "nested"}, domains: []testhost.Domain{one}, odd: garbled,
+			held:       map[string]string{consumer(1): ":VCPU=2 :MEMORY_MB=64"},
+			violations: []string{consumer(1) + "...cannot be read...virsh", consumer(1) + "...cannot be read...virsh"},
+			unsaid:     "allocation delete",
 		},
 		"dedicated processors": {
-			after: map[string]any{"cpu_shared_set": "0-3", "cpu_dedicated_set": "4-7"}, domains: []testhost.Domain{one}, odd: garbled,
+			after:   map[string]any{"cpu_shared_set": "0-3", "cpu_dedicated_set": "4-7"},
+			domains: []testhost.Domain{one}, odd: garbled,
 			held:       map[string]string{consumer(1): ":VCPU=2 :MEMORY_MB=64"},
 			violations: []string{consumer(1) + "...cannot be read...virsh"}, unsaid: "allocation delete",
 		},
@@ -271,11 +282,17 @@ func TestDedicatedProcessorsWithoutGuestsNeedNoReshape(t *testing.T) {
 		return map[string]any{"numa": numa, "cpu_shared_set": "0-1,4-5", "cpu_dedicated_set": "2-3,6-7"}
 	}
 	runChanges(t, map[string]change{
-		"flat":   {after: sets("flat"), domains: []testhost.Domain{guestOf(1, 2, 64)}, held: map[string]string{consumer(1): ":VCPU=2"}, noNeed: true},
-		"nested": {before: map[string]any{"numa": "nested"}, after: sets("nested"), domains: []testhost.Domain{guestOf(1, 2, 64)}, held: map[string]string{consumer(1): "_numa_0:VCPU=2"}, noNeed: true},
+		"flat": {after: sets("flat"), domains: []testhost.Domain{guestOf(1, 2, 64)},
+			held: map[string]string{consumer(1): ":VCPU=2"}, noNeed: true},
+		"nested": {before: map[string]any{"numa": "nested"}, after: sets("nested"),
+			domains: []testhost.Domain{guestOf(1, 2, 64)},
+			held:    map[string]string{consumer(1): "_numa_0:VCPU=2"}, noNeed: true},
 		"a cell that keeps none": {
-			before: map[string]any{"numa": "nested"}, after: map[string]any{"numa": "nested", "cpu_shared_set": "4-7", "cpu_dedicated_set": "0-3"}, domains: []testhost.Domain{guestOf(1, 2, 64)},
-			held: map[string]string{consumer(1): "_numa_0:VCPU=2"}, want: map[string]string{consumer(1): "_numa_1:VCPU=2"},
+			before:  map[string]any{"numa": "nested"},
+			after:   map[string]any{"numa": "nested", "cpu_shared_set": "4-7", "cpu_dedicated_set": "0-3"},
+			domains: []testhost.Domain{guestOf(1, 2, 64)},
+			held:    map[string]string{consumer(1): "_numa_0:VCPU=2"},
+			want:    map[string]string{consumer(1): "_numa_1:VCPU=2"},
 		},
 	})
 }
@@ -288,7 +305,8 @@ func TestTreeWithAnEmptyCellIsFlat(t *testing.T) {
 	runChanges(t, map[string]change{"left over": {
 		tree: func(t *testing.T, tree *providertree.Tree) {
 			uuid, err := providertree.ChildUUID(nodeUUID, "numa_0")
-			for _, err := range []error{err, tree.AddChild(nodeUUID, uuid, nodeName+"_numa_0"), second(tree.AddTraits(uuid, "HW_NUMA_ROOT")), tree.AddChild(uuid, otherUUID, "cyborg's")} {
+			for _, err := range []error{err, tree.AddChild(nodeUUID, uuid, nodeName+"_numa_0"),
+				second(tree.AddTraits(uuid, "HW_NUMA_ROOT")), tree.AddChild(uuid, otherUUID, "cyborg's")} {
 				testproc.Check(t, err)
 			}
 		},
@@ -307,17 +325,22 @@ func TestReshapeMovesEverythingAtOnce(t *testing.T) {
 		"there": {
 			before: with(withGPUs, "pci_report_in_placement", true, "pci_device_spec", []any{nic}),
 			after: map[string]any{
-				"numa": "nested", "cpu_shared_set": "0-3", "cpu_dedicated_set": "4-7", "shared_disk": true, "enabled_mdev_types": []string{"nvidia-222"},
+				"numa": "nested", "cpu_shared_set": "0-3",
+				"cpu_dedicated_set": "4-7", "shared_disk": true, "enabled_mdev_types": []string{"nvidia-222"},
 				"mdev_types":              map[string]any{"nvidia-222": map[string]any{"mdev_class": "CUSTOM_SLICE"}},
 				"pci_report_in_placement": true, "pci_device_spec": []any{with(nic, "resource_class", "CUSTOM_NIC")},
 			},
 			host: unplug("0000:82:00.0"), domains: []testhost.Domain{dedicated, floating},
 			held: map[string]string{
-				consumer(1): ":VCPU=2 :MEMORY_MB=64 :DISK_GB=1 _pci_0000_82_00_0:VGPU=1 _0000:06:00.0:CUSTOM_PCI_15B3_1016=1",
+				consumer(
+					1): ":VCPU=2 :MEMORY_MB=64 :DISK_GB=1 _pci_0000_82_00_0:VGPU=1 " +
+					"_0000:06:00.0:CUSTOM_PCI_15B3_1016=1",
 				consumer(2): ":VCPU=2 :MEMORY_MB=64 :DISK_GB=1 _pci_0000_05_00_0:VGPU=1",
 			},
 			want: map[string]string{
-				consumer(1): "_numa_1:PCPU=2 _numa_1:MEMORY_MB=64 :DISK_GB=1 _pci_0000_82_00_0:VGPU=1 _0000:06:00.0:CUSTOM_NIC=1",
+				consumer(
+					1): "_numa_1:PCPU=2 _numa_1:MEMORY_MB=64 :DISK_GB=1 _pci_0000_82_00_0:VGPU=1 " +
+					"_0000:06:00.0:CUSTOM_NIC=1",
 				consumer(2): "_numa_0:VCPU=2 _numa_0:MEMORY_MB=64 :DISK_GB=1 _pci_0000_05_00_0:CUSTOM_SLICE=1",
 			},
 		},
@@ -330,13 +353,15 @@ func TestSpawnIsRefusedWhileADomainIsUnreadable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	d := newDaemon(t, h)
-	d.domains, d.odd = []testhost.Domain{guestOf(1, 1, 64), guestOf(2, 1, 64)}, map[string]string{consumer(2): "<domain"}
+	d.domains, d.odd = []testhost.Domain{guestOf(1, 1, 64), guestOf(2, 1, 64)},
+		map[string]string{consumer(2): "<domain"}
 	r := newRig(t, h, d.open, nil)
 	tree := newTree(t)
 	r.mustPass(tree)
 	_, err := r.look(t.Context(), tree, nodeName)
 	var notReady *plugins.NotReady
-	if !errors.As(err, &notReady) || !strings.Contains(err.Error(), consumer(2)) || !strings.Contains(err.Error(), "virsh edit") {
+	if !errors.As(err, &notReady) || !strings.Contains(err.Error(), consumer(2)) ||
+		!strings.Contains(err.Error(), "virsh edit") {
 		t.Errorf("%v, want NotReady that names the domain", err)
 	}
 	d.odd = nil

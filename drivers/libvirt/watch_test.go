@@ -94,7 +94,8 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 	s := testhost.SimForTest(t, h, testhost.SimOptions{Emulators: true, Cache: emulatorCache(t)})
 	r := simulated(t, s, map[string]any{
 		"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "pci_report_in_placement": true,
-		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016", "resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
+		"pci_device_spec": []any{map[string]any{"vendor_id": "15b3", "product_id": "1016",
+			"resource_class": "CUSTOM_VF"}}, "call_timeout": "60s",
 	})
 	eventLog := r.watched()
 	tree := newTree(t)
@@ -126,8 +127,10 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 	drain(eventLog)
 	const mdev = "c0ffee00-0000-4000-8000-000000000002"
 	must(s.AddMdev(t.Context(), gpu.Address, "nvidia-231", mdev, 900))
-	must(s.Tree().Write("sys/bus/pci/devices/"+gpu.Address+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
-	r.until("a mediated device of another type is made", eventLog, tree, func() bool { return total(gpuName, "VGPU") == 0 })
+	must(s.Tree().Write("sys/bus/pci/devices/"+
+		gpu.Address+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
+	r.until("a mediated device of another type is made",
+		eventLog, tree, func() bool { return total(gpuName, "VGPU") == 0 })
 	if !slices.ContainsFunc(r.Warnings(), func(w plugins.Warning) bool { return w.Name == "mdev-other-"+gpuName }) {
 		t.Errorf("%+v", r.Warnings())
 	}
@@ -141,10 +144,13 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 	off := r.domainCache.known[guestUUID].key
 	drain(eventLog)
 	must(s.Boot(t.Context(), guest.Name))
-	r.until("a guest is started", eventLog, tree, func() bool { return r.domainCache.known[guestUUID].key.State != off.State })
+	r.until("a guest is started", eventLog, tree,
+		func() bool { return r.domainCache.known[guestUUID].key.State != off.State })
 	guests, err := r.Guests(t.Context(), tree, nodeName)
-	unknown := "it is not bound to NUMA cells, so it is unknown which cell provides its VCPU is. What to do: nova-manage placement heal_allocations --instance " + guestUUID
-	diff(t, "guests", []plugins.Guest{{UUID: guestUUID, Name: "watched", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Unknown: unknown}}, guests)
+	unknown := "it is not bound to NUMA cells, so it is unknown which cell provides its VCPU is. What to do: " +
+		"nova-manage placement heal_allocations --instance " + guestUUID
+	diff(t, "guests", []plugins.Guest{{UUID: guestUUID,
+		Name: "watched", ProjectID: "9d3e4f5a", UserID: "2c5f0a1b", Unknown: unknown}}, guests)
 	must(err)
 	drain(eventLog)
 	must(s.Destroy(t.Context(), guest.Name))
@@ -162,7 +168,8 @@ func TestRealEventsTriggerAPass(t *testing.T) {
 func TestRealDaemonRestartsOnAHostWithDevices(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testhost.SimForTest(t, testhost.Sample(), testhost.SimOptions{})
-	r := simulated(t, s, map[string]any{"numa": "nested", "enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "2s", "connect_timeout": "2s"})
+	r := simulated(t, s, map[string]any{"numa": "nested",
+		"enabled_mdev_types": []string{"nvidia-222"}, "call_timeout": "2s", "connect_timeout": "2s"})
 	eventLog := r.watched()
 	tree := newTree(t)
 	eventually(t, func() error { _, err := r.pass(tree); return err })

@@ -61,24 +61,26 @@ func switches(other string) map[string]switched {
 		"cpu_shared_set":                {"1-3", nil, false},
 		"cpu_dedicated_set":             {"1-3", nil, false},
 		"cpu_power_management":          {true, table{"cpu_dedicated_set": "0-3"}, true},
-		"cpu_power_management_strategy": {"governor", table{"cpu_dedicated_set": "1-3", "cpu_power_management": true, "instances": table{}}, true},
-		"reserved_huge_pages":           {[]any{table{"node": 0, "size": "1G", "count": 3}}, table{"numa": "nested"}, false},
-		"enabled_mdev_types":            {[]string{"nvidia-222"}, nil, false},
-		"mdev_types":                    {table{"nvidia-222": table{"mdev_class": "CUSTOM_BIG"}}, gpus, false},
-		"mdev_type_traits":              {true, gpus, false},
-		"pci_report_in_placement":       {true, table{"pci_device_spec": cards}, false},
-		"pci_device_spec":               {cards, table{"pci_report_in_placement": true}, false},
-		"pmem_namespaces":               {[]string{"SMALL:ns0"}, nil, false},
-		"num_memory_encrypted_guests":   {7, nil, false},
-		"compute_capabilities":          {"report", nil, true},
-		"compute_capability_overrides":  {table{"COMPUTE_VOLUME_MULTI_ATTACH": true}, nil, true},
-		"more_traits":                   {"report", nil, false},
-		"cpu_mode":                      {"none", nil, false},
-		"cpu_models":                    {[]string{"SandyBridge"}, custom, false},
-		"cpu_model_extra_flags":         {[]string{"+3dnow"}, nil, false},
-		"swtpm_enabled":                 {true, nil, true},
-		"instances":                     {table{"images_path": other}, nil, true},
-		"chroot":                        {other, nil, false},
+		"cpu_power_management_strategy": {"governor",
+			table{"cpu_dedicated_set": "1-3", "cpu_power_management": true, "instances": table{}}, true},
+		"reserved_huge_pages": {[]any{table{"node": 0, "size": "1G", "count": 3}},
+			table{"numa": "nested"}, false},
+		"enabled_mdev_types":           {[]string{"nvidia-222"}, nil, false},
+		"mdev_types":                   {table{"nvidia-222": table{"mdev_class": "CUSTOM_BIG"}}, gpus, false},
+		"mdev_type_traits":             {true, gpus, false},
+		"pci_report_in_placement":      {true, table{"pci_device_spec": cards}, false},
+		"pci_device_spec":              {cards, table{"pci_report_in_placement": true}, false},
+		"pmem_namespaces":              {[]string{"SMALL:ns0"}, nil, false},
+		"num_memory_encrypted_guests":  {7, nil, false},
+		"compute_capabilities":         {"report", nil, true},
+		"compute_capability_overrides": {table{"COMPUTE_VOLUME_MULTI_ATTACH": true}, nil, true},
+		"more_traits":                  {"report", nil, false},
+		"cpu_mode":                     {"none", nil, false},
+		"cpu_models":                   {[]string{"SandyBridge"}, custom, false},
+		"cpu_model_extra_flags":        {[]string{"+3dnow"}, nil, false},
+		"swtpm_enabled":                {true, nil, true},
+		"instances":                    {table{"images_path": other}, nil, true},
+		"chroot":                       {other, nil, false},
 	}
 }
 
@@ -95,7 +97,8 @@ var seenElsewhere = map[string]string{
 func TestEachKeyIsWired(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.GPUHost()
-	h.Namespaces = []testhost.Namespace{{Name: "namespace0.0", Label: "ns0", UUID: "f2d5c4a8-0000-4000-8000-000000000001", Mode: "dax", Driver: "device_dax", Bytes: 8 << 30}}
+	h.Namespaces = []testhost.Namespace{{Name: "namespace0.0", Label: "ns0",
+		UUID: "f2d5c4a8-0000-4000-8000-000000000001", Mode: "dax", Driver: "device_dax", Bytes: 8 << 30}}
 	own, other := scratch(t), scratch(t)
 	for dir, host := range map[string]testhost.Host{own: h, other: testhost.SingleNode()} {
 		testproc.Try(host.Sysfs(dir)).Or(t)
@@ -168,7 +171,8 @@ func inTheDocumentation(t *testing.T, keys map[string]any, classes map[string]bo
 		}
 	}
 	want := []string{
-		"CUSTOM_HUGEPAGES_1G", "CUSTOM_PCI_<", "CUSTOM_PMEM_NAMESPACE_<", "DISK_GB", "MEMORY_MB", "MEM_ENCRYPTION_CONTEXT", "PCPU", "VCPU", "VGPU",
+		"CUSTOM_HUGEPAGES_1G", "CUSTOM_PCI_<", "CUSTOM_PMEM_NAMESPACE_<", "DISK_GB", "MEMORY_MB",
+		"MEM_ENCRYPTION_CONTEXT", "PCPU", "VCPU", "VGPU",
 	}
 	diff(t, "classes that were reported", want, slices.Sorted(maps.Keys(families)))
 }
@@ -187,7 +191,8 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 		fmt.Fprintf(&out, "connected to %s\n", r.URI)
 		return daemon, nil
 	})
-	run := func(config map[string]any, tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+	run := func(config map[string]any, tree *providertree.Tree,
+		allocations providertree.Allocations) (providertree.Allocations, error) {
 		raw := testproc.Try(json.Marshal(config)).Or(t)
 		testproc.Checkf(t, d.Configure(t.Context(), raw, plugins.HostInfo{Name: nodeName}), "%s", raw)
 		nodes := testproc.Try(d.AvailableNodes(t.Context())).Or(t)
@@ -215,7 +220,8 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 		}
 	}
 	list, err := d.Instances(t.Context(), nodeName)
-	fmt.Fprintf(&out, "%v, %+v, disks in %s, guests: %v, %v\n", d.Capabilities(nodeName), d.Warnings(), d.loggedDisk, list, err)
+	fmt.Fprintf(&out, "%v, %+v, disks in %s, guests: %v, %v\n", d.Capabilities(nodeName),
+		d.Warnings(), d.loggedDisk, list, err)
 	testproc.Check(t, d.Shutdown(context.Background()))
 	return shown, out.String()
 }
@@ -249,7 +255,8 @@ func TestTimeoutsReachTheConnection(t *testing.T) {
 		"calling":             took(t, nil, true),
 		"calling for long":    took(t, map[string]any{"call_timeout": "90s"}, true),
 	}
-	want := map[string]time.Duration{"connecting": 10 * time.Second, "connecting for long": 90 * time.Second, "calling": 30 * time.Second, "calling for long": 90 * time.Second}
+	want := map[string]time.Duration{"connecting": 10 * time.Second, "connecting for long": 90 * time.Second,
+		"calling": 30 * time.Second, "calling for long": 90 * time.Second}
 	testproc.Same(t, cmp.Diff(want, got))
 }
 

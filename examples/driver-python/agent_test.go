@@ -32,7 +32,8 @@ const (
 func agentMain(runtime, executable string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.New(os.Stderr), Environ: []string{"PATH=" + os.Getenv("PATH")}})
+	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.New(os.Stderr),
+		Environ: []string{"PATH=" + os.Getenv("PATH")}})
 	if err != nil {
 		return err
 	}
@@ -102,7 +103,8 @@ func TestItDiesWithTheAgent(t *testing.T) {
 	}
 	testproc.Check(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	testproc.Eventually(t, patience, "the driver ends with the agent", testproc.True(func() bool { return !alive(pid) }))
+	testproc.Eventually(t, patience, "the driver ends with the agent",
+		testproc.True(func() bool { return !alive(pid) }))
 }
 
 // TestItWorksInTheUnitsSandbox: agent and driver work with what the real unit forbids: memory that

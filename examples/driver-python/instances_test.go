@@ -18,7 +18,8 @@ import (
 
 func instance() plugins.InstanceSpec {
 	return plugins.InstanceSpec{
-		UUID: guest, Name: "web", ProjectID: "p", UserID: "u", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 64, RootGB: 1},
+		UUID: guest, Name: "web", ProjectID: "p",
+		UserID: "u", Flavor: plugins.Flavor{Name: "m1.tiny", VCPUs: 1, MemoryMB: 64, RootGB: 1},
 		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 64}}, UserData: []byte("#!"),
 	}
 }
@@ -41,7 +42,8 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 			t.Fatal(is, err)
 		}
 	}
-	if guests, err := r.Guests(r.ctx(), tree, "cn1"); err != nil || len(guests) != 1 || !cmp.Equal(guests[0].Resources, instance().Allocations) {
+	if guests, err := r.Guests(r.ctx(), tree, "cn1"); err != nil || len(guests) != 1 ||
+		!cmp.Equal(guests[0].Resources, instance().Allocations) {
 		t.Error("guests:", guests, err)
 	}
 	want.Power = plugins.PowerShutdown
@@ -62,7 +64,8 @@ func TestInstancesOutliveTheProcess(t *testing.T) {
 	if there, err := r.Instances(r.ctx(), "cn1"); err != nil || len(there) != 0 {
 		t.Error("in the end:", there, err)
 	}
-	if _, err := r.SetPower(r.ctx(), "cn1", guest, plugins.PowerRunning, true); !errors.Is(err, plugins.ErrInstanceNotFound) {
+	if _, err := r.SetPower(r.ctx(), "cn1", guest, plugins.PowerRunning, true); !errors.Is(err,
+		plugins.ErrInstanceNotFound) {
 		t.Error("one that is gone:", err)
 	}
 	impossible := instance()

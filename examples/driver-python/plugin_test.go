@@ -47,8 +47,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(func() int {
-		if out, err := exec.Command(python, "-c", "import grpc, google.protobuf, cryptography; import shutil; assert shutil.which('protoc'), 'no protoc'").CombinedOutput(); err != nil {
-			missing = fmt.Sprintf("one of Debian's packages %s is not installed (tools/packages.sh test): %v: %s", packages, err, out)
+		if out, err := exec.Command(python, "-c",
+			"import grpc, google.protobuf, cryptography; import shutil; assert shutil.which('protoc'), 'no protoc'").
+			CombinedOutput(); err != nil {
+			missing = fmt.Sprintf("one of Debian's packages %s is not installed (tools/packages.sh test): %v: %s",
+				packages, err, out)
 			return m.Run()
 		}
 		dir, err := os.MkdirTemp("", "driver")
@@ -86,7 +89,8 @@ type rig struct {
 func spec(config string) pluginhost.Spec {
 	return pluginhost.Spec{
 		Name: "python", Config: []byte(config), HostInfo: plugins.HostInfo{Name: "cn1"},
-		Restart: pluginhost.Restart{HealthInterval: 50 * time.Millisecond, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
+		Restart: pluginhost.Restart{HealthInterval: 50 * time.Millisecond, BackoffBase: time.Millisecond,
+			BackoffMax: time.Millisecond, FailureLimit: 1000},
 	}
 }
 
@@ -135,7 +139,9 @@ func (r *rig) ctx() context.Context {
 	return ctx
 }
 
-func (r *rig) update(tree *providertree.Tree, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (r *rig) update(
+	tree *providertree.Tree, allocations providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	return r.UpdateProviderTree(r.ctx(), tree, "cn1", allocations)
 }
 
@@ -218,7 +224,8 @@ func TestItReshapes(t *testing.T) {
 	}
 	for i := range 600 { // a long answer travels in a header
 		consumer := testproc.Try(providertree.ChildUUID(rootUUID, strconv.Itoa(i))).Or(t)
-		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VGPU": 9}}}
+		given[consumer] =
+			providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VGPU": 9}}}
 	}
 	if _, _, err = r.update(before, given); !errors.As(err, &failed) || len(failed.Violations) != 501 {
 		t.Errorf("601 violations: %#v", err)
@@ -256,7 +263,9 @@ func TestItTakesLargeMessages(t *testing.T) {
 	given := providertree.Allocations{}
 	for i := range 10_000 {
 		consumer := testproc.Try(providertree.ChildUUID(rootUUID, strconv.Itoa(i))).Or(t)
-		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
+		given[consumer] =
+			providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1,
+				"MEMORY_MB": 512}}}
 	}
 	after, back, err := r.update(tree, given)
 	testproc.Check(t, err)
@@ -298,7 +307,8 @@ func TestItComesBackAfterAKill(t *testing.T) {
 func TestItEndsInOrder(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := start(t, `{}`)
-	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", r.Status().PID)); err != nil || strings.TrimSpace(string(comm)) != "driver-python" {
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", r.Status().PID)); err != nil ||
+		strings.TrimSpace(string(comm)) != "driver-python" {
 		t.Errorf("name of the process: %q %v", comm, err)
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", r.Status().PID))
@@ -310,7 +320,8 @@ func TestItEndsInOrder(t *testing.T) {
 	for line := range strings.Lines(r.log.String()) {
 		var record struct{ Level, Message, Call, Output string }
 		testproc.Check(t, json.Unmarshal([]byte(line), &record))
-		configured = configured || (record.Message == "configured" && record.Level == "debug" && record.Call == "Configure")
+		configured = configured ||
+			(record.Message == "configured" && record.Level == "debug" && record.Call == "Configure")
 		if record.Level == "warn" || record.Level == "error" || record.Output == "raw" {
 			t.Errorf("log: %s", line)
 		}
@@ -359,5 +370,9 @@ func (r *rig) await(what string, happened func() bool) {
 
 func (r *rig) awaitRestart(former int) {
 	r.t.Helper()
-	r.await("the restart", func() bool { s := r.Status(); return s.State == pluginhost.Healthy && s.PID != 0 && s.PID != former })
+	r.await("the restart", func() bool {
+		s := r.Status()
+		return s.State == pluginhost.Healthy &&
+			s.PID != 0 && s.PID != former
+	})
 }

@@ -32,7 +32,8 @@ func TestRealDriverOfOnesOwn(t *testing.T) {
 		t.Helper()
 		script := "set -e\n"
 		for line := range strings.Lines(text) {
-			if command, is := strings.CutPrefix(line, "    "); is && !strings.HasPrefix(command, "compute-agent ") { // no agent is installed here
+			// no agent is installed here
+			if command, is := strings.CutPrefix(line, "    "); is && !strings.HasPrefix(command, "compute-agent ") {
 				script += command
 			}
 		}
@@ -45,5 +46,6 @@ func TestRealDriverOfOnesOwn(t *testing.T) {
 	typed(before)
 	testproc.Check(t, os.WriteFile(filepath.Join(dir, "src/rack/driver.py"), []byte(source), 0o600))
 	typed(after)
-	drivertest.Run(t, drivertest.Options{Path: filepath.Join(dir, "compute-driver-rack"), Config: []byte(`{"cpus": 8}`)})
+	drivertest.Run(t, drivertest.Options{Path: filepath.Join(dir, "compute-driver-rack"),
+		Config: []byte(`{"cpus": 8}`)})
 }

@@ -116,7 +116,8 @@ func TestStrayOutputReachesTheLogAndSpoilsNothing(t *testing.T) {
 	}
 	r.awaitRecord("stray line in a call") // now, not when the process ends
 	lost := r.awaitRecord("an uncaught exception. It is a defect of the driver: report it with this stack")
-	if lost["level"] != "error" || lost["where"] != "thread poller" || !strings.Contains(fmt.Sprint(lost["stack"]), "KeyError") {
+	if lost["level"] != "error" || lost["where"] != "thread poller" ||
+		!strings.Contains(fmt.Sprint(lost["stack"]), "KeyError") {
 		t.Errorf("an exception in a thread of the driver's own: %v", lost)
 	}
 }
@@ -131,8 +132,11 @@ func TestAnExceptionFailsItsCallAlone(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), kind+" in AvailableNodes") || len(err.Error()) > 20_000 {
 				t.Fatalf("%.300v", err)
 			}
-			record := r.awaitRecord("The driver raised an exception. This call fails, and the plugin keeps running. It is a defect of the driver: report it with this stack")
-			if record["level"] != "error" || record["call"] != "AvailableNodes" || record["error_type"] != kind || record["stack"] == "" {
+			record := r.awaitRecord(
+				"The driver raised an exception. This call fails, and the plugin keeps running. It is a defect of " +
+					"the driver: report it with this stack")
+			if record["level"] != "error" || record["call"] != "AvailableNodes" ||
+				record["error_type"] != kind || record["stack"] == "" {
 				t.Errorf("%.1000v", record)
 			}
 			r.does(`{}`)
@@ -151,14 +155,16 @@ func TestHugeErrorsAreCut(t *testing.T) {
 	}
 	_, _, err := r.update(node(t), nil)
 	var failed *plugins.ReshapeFailed
-	if !errors.As(err, &failed) || len(failed.Violations) != 501 || len(failed.Reason) > 20_000 || len(failed.Violations[0].Consumer) > 600 {
+	if !errors.As(err, &failed) || len(failed.Violations) != 501 || len(failed.Reason) > 20_000 ||
+		len(failed.Violations[0].Consumer) > 600 {
 		t.Errorf("10,000 violations: %.300v", err)
 	}
 }
 
 func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	r := does(t, `{"do":"wait"}`, func(s *pluginhost.Spec) { s.Timeouts.Nodes, s.Restart.Misses = 300*time.Millisecond, 1000 })
+	r := does(t, `{"do":"wait"}`,
+		func(s *pluginhost.Spec) { s.Timeouts.Nodes, s.Restart.Misses = 300*time.Millisecond, 1000 })
 	pid := r.Status().PID
 	for len(r.records("waiting")) == 0 { // a call may end before a busy machine has begun it
 		if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, pluginhost.ErrNoAnswer) {
@@ -188,7 +194,8 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	if strings.Contains(r.log.String(), "did not shut down when asked") {
 		t.Error("it did not shut down when asked")
 	}
-	if before, _, found := strings.Cut(r.log.String(), `"tidying up"`); !found || !strings.Contains(before, `"lingered"`) {
+	if before, _, found := strings.Cut(r.log.String(), `"tidying up"`); !found ||
+		!strings.Contains(before, `"lingered"`) {
 		t.Error("the driver tidies up when all calls have returned, not before")
 	}
 }
@@ -216,19 +223,23 @@ func TestLimitIsThatOfTheProtocol(t *testing.T) {
 	path := fixture(t)
 	for mebibytes, want := range map[int]codes.Code{10: codes.OK, 17: codes.ResourceExhausted} {
 		runtime := testproc.SocketDir(t)
-		h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.Nop(), Environ: []string{"PATH=" + os.Getenv("PATH")}})
+		h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.Nop(),
+			Environ: []string{"PATH=" + os.Getenv("PATH")}})
 		testproc.Check(t, err)
 		t.Cleanup(func() { _ = h.Close() })
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		s, err := h.Open(ctx, pluginhost.Spec{Name: "fixture", Path: path, Env: map[string]string{"FIXTURE_SCHEMA": fmt.Sprint(mebibytes << 20)}})
+		s, err := h.Open(ctx, pluginhost.Spec{Name: "fixture", Path: path,
+			Env: map[string]string{"FIXTURE_SCHEMA": fmt.Sprint(mebibytes << 20)}})
 		testproc.Check(t, err)
 		unlimited := []grpc.CallOption{grpc.MaxCallSendMsgSize(1 << 30), grpc.MaxCallRecvMsgSize(1 << 30)}
 		config := append(bytes.Repeat([]byte(" "), mebibytes<<20), "{}"...)
-		if _, err := s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config}, unlimited...); status.Code(err) != want {
+		if _, err := s.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config},
+			unlimited...); status.Code(err) != want {
 			t.Errorf("a request of %d MiB: %v", mebibytes, err)
 		}
-		if _, err := s.Plugin().ConfigSchema(ctx, &driverv1.ConfigSchemaRequest{}, unlimited...); status.Code(err) != want {
+		if _, err := s.Plugin().ConfigSchema(ctx, &driverv1.ConfigSchemaRequest{},
+			unlimited...); status.Code(err) != want {
 			t.Errorf("an answer of %d MiB: %v", mebibytes, err)
 		}
 		if _, err := s.Plugin().Info(ctx, &driverv1.InfoRequest{}); err != nil {
@@ -248,11 +259,14 @@ func TestItExplainsItself(t *testing.T) {
 		code      int
 		stderr    string
 	}{
-		"by hand":                 {nil, nil, 64, `virt driver "python" (version 2.0.0), a plugin of compute-agent. It does not run by itself`},
-		"--info":                  {[]string{"--info"}, nil, 0, ""},
-		"without AutoMTLS":        {nil, []string{cookie, sockets}, 1, "PLUGIN_CLIENT_CERT holds no certificate: this plugin serves over mutual TLS only"},
+		"by hand": {nil, nil, 64,
+			`virt driver "python" (version 2.0.0), a plugin of compute-agent. It does not run by itself`},
+		"--info": {[]string{"--info"}, nil, 0, ""},
+		"without AutoMTLS": {nil, []string{cookie, sockets}, 1,
+			"PLUGIN_CLIENT_CERT holds no certificate: this plugin serves over mutual TLS only"},
 		"no directory of sockets": {nil, []string{cookie}, 1, "PLUGIN_UNIX_SOCKET_DIR is not set"},
-		"another protocol":        {nil, []string{cookie, "PLUGIN_PROTOCOL_VERSIONS=7"}, 1, "the agent speaks version 7 of the driver protocol, this plugin version 1"},
+		"another protocol": {nil, []string{cookie, "PLUGIN_PROTOCOL_VERSIONS=7"}, 1,
+			"the agent speaks version 7 of the driver protocol, this plugin version 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -273,7 +287,8 @@ func TestItExplainsItself(t *testing.T) {
 				Capabilities []string
 				Schema       map[string]any `json:"config_schema"`
 			}
-			if err := json.Unmarshal(out.Bytes(), &info); err != nil || info.Name != "python" || len(info.Capabilities) != 10 || info.Schema["type"] != "object" {
+			if err := json.Unmarshal(out.Bytes(), &info); err != nil || info.Name != "python" ||
+				len(info.Capabilities) != 10 || info.Schema["type"] != "object" {
 				t.Errorf("%v: %s", err, &out)
 			}
 		})

@@ -132,7 +132,8 @@ func (a *Agent) checkDrivers(now time.Time) time.Time {
 	for _, p := range disable {
 		err := a.state.Disabled.Disable(disabled.Reason{
 			Source: disabled.DriverSource(p.driver), Node: p.node,
-			Reason: fmt.Sprintf("unavailable since %s, which is longer than its unavailable_grace of %v", a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
+			Reason: fmt.Sprintf("unavailable since %s, which is longer than its unavailable_grace of %v",
+				a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
 		})
 		if err != nil {
 			failed = err
@@ -155,7 +156,8 @@ func (a *Agent) checkDrivers(now time.Time) time.Time {
 		if failed != nil {
 			a.log.Error().
 				Err(failed).
-				Msg("The state directory is not writable, so nodes are not disabled or enabled when a driver becomes unavailable or available. The agent retries.")
+				Msg("The state directory is not writable, so nodes are not disabled or enabled when a driver " +
+					"becomes unavailable or available. The agent retries.")
 		}
 	}
 	for _, d := range drivers {
@@ -212,7 +214,8 @@ func (a *Agent) removeStaleReasons(drivers []active) error {
 			names := func(n resourcetracker.NodeStatus) bool {
 				return n.Name == r.Node && n.State != resourcetracker.Orphaned
 			}
-			if slices.ContainsFunc(nodes, names) || !slices.ContainsFunc(nodes, func(n resourcetracker.NodeStatus) bool { return !n.LastAnswer.IsZero() }) {
+			if slices.ContainsFunc(nodes, names) ||
+				!slices.ContainsFunc(nodes, func(n resourcetracker.NodeStatus) bool { return !n.LastAnswer.IsZero() }) {
 				continue
 			}
 		}
@@ -220,7 +223,8 @@ func (a *Agent) removeStaleReasons(drivers []active) error {
 			return err
 		}
 		a.log.Info().Str("driver", name).Str("node", r.Node).
-			Msg("Removed the reason that disabled the node because its driver was unavailable: the driver is no longer configured, or does not report the node.")
+			Msg("Removed the reason that disabled the node because its driver was unavailable: the driver is no " +
+				"longer configured, or does not report the node.")
 	}
 	return nil
 }

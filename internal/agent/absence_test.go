@@ -39,7 +39,8 @@ func TestAbsence(t *testing.T) {
 		"an old answer is no absence":      {3 * time.Minute, false, "A.................F", nil},
 		"never":                            {0, false, "AFFFFFFFFFFF", nil},
 		"never, now":                       {0, true, "FF", []string{"0 enabled"}},
-		"the full grace after each return": {2 * time.Minute, false, "FFFAFFF", []string{"2 disabled", "3 enabled", "6 disabled"}},
+		"the full grace after each return": {2 * time.Minute, false,
+			"FFFAFFF", []string{"2 disabled", "3 enabled", "6 disabled"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a absence
@@ -51,7 +52,9 @@ func TestAbsence(t *testing.T) {
 				if minute == 'A' {
 					p.answered = now
 				}
-				disable, enable, next := a.judge(now, []presence{p, {driver: "other", node: "cn2", answered: now, grace: time.Minute}})
+				disable, enable,
+					next := a.judge(now,
+					[]presence{p, {driver: "other", node: "cn2", answered: now, grace: time.Minute}})
 				switch {
 				case len(disable) > 0:
 					got, p.disabled = append(got, fmt.Sprint(i, " disabled")), true
@@ -88,8 +91,10 @@ func TestAbsenceNeverFlaps(t *testing.T) {
 			disable, enable, _ := a.judge(now, []presence{p})
 			switch {
 			case len(disable) > 0:
-				if p.disabled || !p.failing || now.Sub(p.answered) < grace && !p.answered.IsZero() || now.Sub(last) < grace {
-					t.Fatalf("disabled at %v; the last answer was at %v, and it was enabled at %v", now, p.answered, last)
+				if p.disabled || !p.failing || now.Sub(p.answered) < grace &&
+					!p.answered.IsZero() || now.Sub(last) < grace {
+					t.Fatalf("disabled at %v; the last answer was at %v, and it was enabled at %v",
+						now, p.answered, last)
 				}
 				p.disabled = true
 			case len(enable) > 0:

@@ -185,7 +185,8 @@ func (ad *adopter) countServers(ctx context.Context) error {
 	switch {
 	case renamed: // in the cell and in Placement: the number was given there
 		return nil
-	case found.unknown != "" && given == identity.UnknownServers, found.unknown == "" && (given == n || given == "" && n == "0"):
+	case found.unknown != "" && given == identity.UnknownServers, found.unknown == "" &&
+		(given == n || given == "" && n == "0"):
 		return nil
 	case ad.opts.Confirm == nil:
 		if ad.plan.ServersUnknown, ad.plan.WithServers = found.unknown, n; found.unknown != "" {
@@ -194,9 +195,11 @@ func (ad *adopter) countServers(ctx context.Context) error {
 		return nil
 	case found.unknown != "":
 		return &identity.Error{
-			Problem: fmt.Sprintf("it is not known which servers the cell has on this host: %s; consumers of its resource providers: %d",
+			Problem: fmt.Sprintf(
+				"it is not known which servers the cell has on this host: %s; consumers of its resource providers: %d",
 				found.unknown, servers+others),
-			Hint: "run the command again when the cell answers; to go on without knowing, add --with-servers " + identity.UnknownServers,
+			Hint: "run the command again when the cell answers; to go on without knowing, add --with-servers " +
+				identity.UnknownServers,
 		}
 	}
 	problem := fmt.Sprintf("servers that the cell has on this host: %d", servers)
@@ -206,9 +209,12 @@ func (ad *adopter) countServers(ctx context.Context) error {
 	problem += fmt.Sprintf("; other consumers of its resource providers: %d", others)
 	hint := "if that is as it should be, add --with-servers " + n
 	if ad.opts.Rename && servers > 0 {
-		hint = fmt.Sprintf("the cell knows them by the name %s, and an agent of another name gets none of them: rename the host with them, on the machine of "+
-			"the compute API: compute-agent cells manage rename-host %[1]s %[3]s; or give the host that name back; to rename the resource providers all "+
-			"the same, add --with-servers %[2]s", cmp.Or(former, "that the host had"), n, ad.cfg.Agent.Host)
+		hint = fmt.Sprintf(
+			"the cell knows them by the name %s, and an agent of another name gets none of them: rename the host "+
+				"with them, on the machine of "+
+				"the compute API: compute-agent cells manage rename-host %[1]s %[3]s; or give the host that name "+
+				"back; to rename the resource providers all "+
+				"the same, add --with-servers %[2]s", cmp.Or(former, "that the host had"), n, ad.cfg.Agent.Host)
 	}
 	return &identity.Error{Problem: problem, Hint: hint}
 }
@@ -271,8 +277,9 @@ func (ad *adopter) planMissing(ctx context.Context) error {
 	}
 	if found {
 		return &identity.Error{
-			Problem: fmt.Sprintf("Placement has no resource provider %s; the one named %q is %s", ad.root, ad.opts.Node, other),
-			Hint:    fmt.Sprintf("if that is this host's: `compute-agent adopt --node %s --uuid %s`", ad.opts.Node, other),
+			Problem: fmt.Sprintf("Placement has no resource provider %s; the one named %q is %s",
+				ad.root, ad.opts.Node, other),
+			Hint: fmt.Sprintf("if that is this host's: `compute-agent adopt --node %s --uuid %s`", ad.opts.Node, other),
 		}
 	}
 	if r, ok := ad.state.Record(); ok && r.UUID == ad.root && len(r.Nodes) == 0 && !ad.opts.Rename {
@@ -281,7 +288,8 @@ func (ad *adopter) planMissing(ctx context.Context) error {
 	}
 	return &identity.Error{
 		Problem: fmt.Sprintf("Placement has neither a resource provider %s nor one named %q", ad.root, ad.opts.Node),
-		Hint: "check [placement_client] url and region; to create this host there again, `compute-agent adopt --as-new`; if its resource provider has " +
+		Hint: "check [placement_client] url and region; to create this host there again, `compute-agent adopt " +
+			"--as-new`; if its resource provider has " +
 			"another name, add --uuid UUID --rename",
 	}
 }
@@ -293,13 +301,17 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 	const another = "look for the root provider of this host: openstack resource provider list --in-tree "
 	switch {
 	case root.ParentUUID != "":
-		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", but a compute node is a root", Hint: another + root.UUID}
+		return &identity.Error{Problem: what + " is a child of " + root.ParentUUID + ", but a compute node is a root",
+			Hint: another + root.UUID}
 	case root.HasTrait(providertree.TraitSharesViaAggregate):
-		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate + "), not a compute node", Hint: another + "UUID"}
+		return &identity.Error{Problem: what + " is a sharing provider (" + providertree.TraitSharesViaAggregate +
+			"), not a compute node", Hint: another + "UUID"}
 	case !plausible(root):
 		return &identity.Error{
-			Problem: what + " has neither the trait COMPUTE_NODE nor the inventory of a compute node (VCPU, PCPU, MEMORY_MB or a custom class)",
-			Hint:    another + "UUID; if it is right, set the trait COMPUTE_NODE on it first",
+			Problem: what +
+				" has neither the trait COMPUTE_NODE nor the inventory of a compute node (VCPU, PCPU, MEMORY_MB or " +
+				"a custom class)",
+			Hint: another + "UUID; if it is right, set the trait COMPUTE_NODE on it first",
 		}
 	}
 	named, found, err := ad.placement.FindNamesake(ctx, ad.opts.Node)
@@ -308,15 +320,19 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 	}
 	if found && named != ad.root {
 		return &identity.Error{
-			Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and one named %q with uuid %s", what, ad.opts.Node, named),
-			Hint: fmt.Sprintf("keep the one that has the guests' allocations and delete the other (openstack resource provider show --allocations UUID; "+
-				"openstack resource provider delete UUID); or adopt the other: --uuid %s", named),
+			Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and one named %q with uuid %s",
+				what, ad.opts.Node, named),
+			Hint: fmt.Sprintf(
+				"keep the one that has the guests' allocations and delete the other (openstack resource provider "+
+					"show --allocations UUID; "+
+					"openstack resource provider delete UUID); or adopt the other: --uuid %s", named),
 		}
 	}
 	if root.Name != ad.opts.Node && !ad.opts.Rename {
 		return &identity.Error{
 			Problem: fmt.Sprintf("%s has another name than this node, %q", what, ad.opts.Node),
-			Hint:    fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, add --node %s", root.Name, root.Name),
+			Hint: fmt.Sprintf("if the host was renamed, add --rename; if this node is %s, add --node %s",
+				root.Name, root.Name),
 		}
 	}
 	return ad.checkFormer(ctx)
@@ -336,9 +352,13 @@ func (ad *adopter) checkFormer(ctx context.Context) error {
 	}
 	p, _ := former.Provider(ad.own)
 	return &identity.Error{
-		Problem: fmt.Sprintf("two resource providers claim to be this host: %s, and %s (%s), which is its current identity", ad.root, p.Name, p.UUID),
-		Hint: fmt.Sprintf("keep the one that has the guests' allocations: delete %s (openstack resource provider delete %s) and run this again, or, to keep it, "+
-			"`compute-agent adopt --rename --uuid %s` after deleting the other", p.Name, p.UUID, p.UUID),
+		Problem: fmt.Sprintf(
+			"two resource providers claim to be this host: %s, and %s (%s), which is its current identity", ad.root,
+			p.Name, p.UUID),
+		Hint: fmt.Sprintf(
+			"keep the one that has the guests' allocations: delete %s (openstack resource provider delete %s) and "+
+				"run this again, or, to keep it, "+
+				"`compute-agent adopt --rename --uuid %s` after deleting the other", p.Name, p.UUID, p.UUID),
 	}
 }
 
@@ -378,7 +398,8 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 		if r.Renaming.Root != ad.root || r.Renaming.To != ad.opts.Node {
 			return &identity.Error{
 				Problem: fmt.Sprintf("another rename, of %s to %s, is not finished", r.Renaming.From, r.Renaming.To),
-				Hint:    fmt.Sprintf("finish it first: `compute-agent adopt --rename --node %s --uuid %s`", r.Renaming.To, r.Renaming.Root),
+				Hint: fmt.Sprintf("finish it first: `compute-agent adopt --rename --node %s --uuid %s`",
+					r.Renaming.To, r.Renaming.Root),
 			}
 		}
 		ad.from = r.Renaming.From
@@ -400,7 +421,8 @@ func (ad *adopter) show(ctx context.Context) error {
 		for consumer := range consumers {
 			ad.consumers[consumer] = true
 		}
-		view := control.AdoptedProvider{UUID: uuid, Name: p.Name, Parent: p.ParentUUID, Inventories: map[string]int64{}, Traits: p.Traits, Consumers: len(consumers)}
+		view := control.AdoptedProvider{UUID: uuid, Name: p.Name, Parent: p.ParentUUID, Inventories: map[string]int64{},
+			Traits: p.Traits, Consumers: len(consumers)}
 		for class, inv := range p.Inventories {
 			view.Inventories[class] = inv.Total
 		}
@@ -422,7 +444,8 @@ func (ad *adopter) planSteps() {
 		if ad.own != "" {
 			before = "it was " + ad.own
 		}
-		step("make %s this host's identity (compute_id; %s, and a file that is replaced is kept beside it)", ad.root, before)
+		step("make %s this host's identity (compute_id; %s, and a file that is replaced is kept beside it)",
+			ad.root, before)
 	}
 	for _, r := range ad.renames {
 		step("rename resource provider %s (%s) to %s", r.Provider.Name, r.Provider.UUID, r.Name)
@@ -431,7 +454,8 @@ func (ad *adopter) planSteps() {
 		step("note that this node was %s before: resource providers have their new names already", ad.from)
 	}
 	if len(ad.plan.Steps) > 0 || ad.selfDiffers() {
-		step("note in %s that this host, %s, is the one that reports it", filepath.Join(ad.cfg.Agent.StateDir, identity.FileName), ad.cfg.Agent.Host)
+		step("note in %s that this host, %s, is the one that reports it",
+			filepath.Join(ad.cfg.Agent.StateDir, identity.FileName), ad.cfg.Agent.Host)
 	}
 }
 
@@ -442,7 +466,8 @@ func (ad *adopter) renamed() bool { return ad.opts.Rename && ad.from != ad.opts.
 func (ad *adopter) selfDiffers() bool {
 	r, ok := ad.state.Record()
 	self := ad.self()
-	return ok && (r.UUID != self.UUID || r.Host != self.Host || r.Renaming != nil || (self.Machine != "" && r.Machine != self.Machine))
+	return ok && (r.UUID != self.UUID || r.Host != self.Host || r.Renaming != nil ||
+		(self.Machine != "" && r.Machine != self.Machine))
 }
 
 // self is what this host is afterwards.
@@ -545,8 +570,9 @@ func (ad *adopter) planAsNew(ctx context.Context) error {
 			return err
 		case found && id != nodes[name]:
 			return &identity.Error{
-				Problem: fmt.Sprintf("Placement has a resource provider named %q, with uuid %s: the node is not new to it", name, id),
-				Hint:    fmt.Sprintf("`compute-agent adopt --node %s --uuid %s` takes it over", name, id),
+				Problem: fmt.Sprintf(
+					"Placement has a resource provider named %q, with uuid %s: the node is not new to it", name, id),
+				Hint: fmt.Sprintf("`compute-agent adopt --node %s --uuid %s` takes it over", name, id),
 			}
 		case found || slices.Contains(r.AsNew, name):
 			continue
@@ -554,8 +580,10 @@ func (ad *adopter) planAsNew(ctx context.Context) error {
 		ad.names = append(ad.names, name)
 		ad.plan.Steps = append(
 			ad.plan.Steps,
-			fmt.Sprintf("let node %s be created again at the next start: it does not exist in Placement. Allocations of guests that run on it are not created; "+
-				"`compute-agent allocations heal` does that", name),
+			fmt.Sprintf(
+				"let node %s be created again at the next start: it does not exist in Placement. Allocations of "+
+					"guests that run on it are not created; "+
+					"`compute-agent allocations heal` does that", name),
 		)
 	}
 	return nil

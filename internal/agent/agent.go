@@ -82,12 +82,15 @@ func New(opts Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		opts: opts, log: opts.Logger, state: statedir.New(opts.Config.Agent.StateDir), providers: providers, started: time.Now(),
+		opts: opts, log: opts.Logger, state: statedir.New(opts.Config.Agent.StateDir),
+		providers: providers, started: time.Now(),
 		telemetry: telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}, settings: settings{cfg: opts.Config},
 		drivers: driverSet{byName: map[string]*driver{}, reloads: map[string]*reconfiguration{}},
-		absence: absence{changed: make(chan struct{}, 1)}, user: soleUser{userSocket(os.Geteuid()), os.Geteuid(), startPatience}, run: thisRun{own: process()},
+		absence: absence{changed: make(chan struct{}, 1)},
+		user:    soleUser{userSocket(os.Geteuid()), os.Geteuid(), startPatience}, run: thisRun{own: process()},
 	}
-	a.placement, err = NewPlacementClient(opts.Config, a.state.Journal, a.telemetry.Request, &a.run.placement, opts.Logger)
+	a.placement, err = NewPlacementClient(opts.Config,
+		a.state.Journal, a.telemetry.Request, &a.run.placement, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
@@ -128,7 +131,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer spans.Close(ctx)
 	a.telemetry.Trace(spans) // before anything is traced
 	a.host, err = pluginhost.New(
-		pluginhost.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir, Logger: a.log, OnTransition: a.pluginTransition,
+		pluginhost.Options{Dir: a.settings.current().Plugins.Dir, RuntimeDir: a.settings.current().Agent.RuntimeDir,
+			Logger: a.log, OnTransition: a.pluginTransition,
 			Observe: a.telemetry.DriverCall},
 	)
 	if err != nil {
@@ -137,7 +141,8 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, a.host.Close()) }() //nolint:contextcheck // closing has no time limit
 	defer a.placement.CloseIdle()
 
-	a.log.Info().Str("host", a.settings.current().Agent.Host).Str("identity", a.self.uuid).Str("placement", placementEndpoint(a.settings.current().PlacementClient)).
+	a.log.Info().Str("host", a.settings.current().Agent.Host).Str("identity", a.self.uuid).
+		Str("placement", placementEndpoint(a.settings.current().PlacementClient)).
 		Strs("drivers", a.settings.current().EnabledDrivers()).Msg("The agent starts.")
 	group, ctx := errgroup.WithContext(ctx)
 	watch, stopWatching := context.WithCancel(context.WithoutCancel(ctx)) // feed the watchdog until the end

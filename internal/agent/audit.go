@@ -16,7 +16,8 @@ import (
 
 // auditor compares the allocations in Placement with the guests of the enabled drivers.
 func (a *Agent) auditor() audit.Auditor {
-	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen, Discrepancy: a.self.discrepancy, Logger: a.log}
+	out := audit.Auditor{Placement: a.placement, Drivers: a.auditedDrivers, Seen: a.state.Seen,
+		Discrepancy: a.self.discrepancy, Logger: a.log}
 	if a.self.temporary {
 		out.NewNode = a.self.uuid
 	}
@@ -66,7 +67,9 @@ func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r
 }
 
 // HealAllocationsOffline is HealAllocations without a running agent.
-func HealAllocationsOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.HealRequest) (audit.Report, error) {
+func HealAllocationsOffline(
+	ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.HealRequest,
+) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, r, (*Agent).HealAllocations)
 }
 

@@ -55,8 +55,10 @@ func (a *Agent) newCell(c config.CellClient) (*cellService, error) {
 		return nil, fmt.Errorf("cell_client.url: %w", err)
 	}
 	return &cellService{url: c.URL, client: client, worker: worker.New(worker.Config{
-		Host: a.settings.current().Agent.Host, Version: version.Number(), Process: a.run.own, Cell: client, Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
-		Address: a.settings.current().Agent.MyIP, Guests: guests{a}, Allocations: grants{a.placement}, Disable: a.cellDisables, Tracing: a.telemetry.Spans,
+		Host: a.settings.current().Agent.Host, Version: version.Number(), Process: a.run.own, Cell: client,
+		Timeout: c.Timeout, BuildTimeout: c.BuildTimeout, Logger: a.log,
+		Address: a.settings.current().Agent.MyIP, Guests: guests{a}, Allocations: grants{a.placement},
+		Disable: a.cellDisables, Tracing: a.telemetry.Spans,
 	})}, nil
 }
 
@@ -92,7 +94,9 @@ func (p *thisRun) begin(host, identity string) {
 func (a *Agent) serveCell(ctx context.Context) {
 	if a.cell == nil {
 		if err := a.cellDisables(false, ""); err != nil {
-			a.log.Warn().Err(err).Msg("Failed to remove the reason with which a previous cell disabled this host. The agent retries at its next start.")
+			a.log.Warn().Err(err).
+				Msg("Failed to remove the reason with which a previous cell disabled this host. The agent retries " +
+					"at its next start.")
 		}
 		return
 	}
@@ -148,7 +152,9 @@ func (a *Agent) cellDisables(isDisabled bool, why string) error {
 		if err := a.state.Disabled.Disable(disabled.Reason{Source: cellSource, Reason: reason}); err != nil {
 			return err
 		}
-		a.log.Warn().Str("reason", reason).Msg("The cell disabled this host's service: no new instances are scheduled to this host. Running guests are not affected.")
+		a.log.Warn().Str("reason", reason).
+			Msg("The cell disabled this host's service: no new instances are scheduled to this host. Running guests " +
+				"are not affected.")
 	}
 	for _, d := range a.drivers.active() {
 		d.tracker.Refresh("the cell disabled or enabled the host")
@@ -199,16 +205,18 @@ func (g guests) Nodes(context.Context) (out []worker.Node, complete bool) {
 				continue
 			}
 			if n.Cause == resourcetracker.CauseIdentity && !reported { // it may be another host's
-				out = append(out, worker.Node{UUID: n.UUID, Name: n.Name, Held: "its identity is refused (" + n.Error + ")"})
+				out = append(out,
+					worker.Node{UUID: n.UUID, Name: n.Name, Held: "its identity is refused (" + n.Error + ")"})
 				continue
 			}
-			node := worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(), Tree: func() *providertree.Tree {
-				if !reported { // a reshape may still have to move allocations
-					return nil
-				}
-				tree, _ := g.agent.placement.Known(n.UUID)
-				return tree
-			}}
+			node := worker.Node{UUID: n.UUID, Name: n.Name, Manager: manager{d.plugin}, Abilities: d.plugin.Abilities(),
+				Tree: func() *providertree.Tree {
+					if !reported { // a reshape may still have to move allocations
+						return nil
+					}
+					tree, _ := g.agent.placement.Known(n.UUID)
+					return tree
+				}}
 			if h, asked := d.plugin.Hypervisor(n.Name); asked {
 				node.Hypervisor = &h
 			}
@@ -222,18 +230,24 @@ func (g guests) Nodes(context.Context) (out []worker.Node, complete bool) {
 type manager struct{ *pluginhost.Plugin }
 
 // Spawn implements [plugins.InstanceManager].
-func (m manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (m manager) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	is, err := m.Plugin.Spawn(ctx, node, spec, tree)
 	return is, impossible(err)
 }
 
 // CheckSpawn implements [plugins.SpawnChecker].
-func (m manager) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (m manager) CheckSpawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	return impossible(m.Plugin.CheckSpawn(ctx, node, spec, tree))
 }
 
 // Restore implements [plugins.InstanceRestorer].
-func (m manager) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (m manager) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	is, err := m.Plugin.Restore(ctx, node, spec, tree)
 	return is, impossible(err)
 }

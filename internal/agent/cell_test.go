@@ -41,7 +41,8 @@ func newCellEnv(t *testing.T) *cellEnv {
 	t.Helper()
 	h := &cellEnv{env: newEnv(t)}
 	store := testproc.Try(celldb.Open(t.Context(), filepath.Join(h.dir, "cell.db"), "cell1", celldb.Options{})).Or(t)
-	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second, ServiceDownTime: time.Minute, Logger: zerolog.Nop()})
+	service, err := cell.New(cell.Config{Store: store, Auth: cell.NoAuth(), ReportInterval: time.Second,
+		ServiceDownTime: time.Minute, Logger: zerolog.Nop()})
 	check(t, err)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h.away.Load() && strings.HasPrefix(r.URL.Path, "/v1/hosts/") {
@@ -86,11 +87,14 @@ func (h *cellEnv) boot(image string) string {
 	h.next++
 	uuid := fmt.Sprintf("dddddddd-0000-4000-8000-%012d", h.next)
 	h.placement(http.MethodPut, "/allocations/"+uuid, map[string]any{
-		"allocations": map[string]any{uuidA: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil,
+		"allocations": map[string]any{uuidA: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p",
+		"user_id": "u", "consumer_generation": nil,
 	})
 	testproc.Try(h.cell.Insert(h.t.Context(), cellwire.Server{
-		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1", NodeUUID: uuidA, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
-		Flavor: cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}}, CreatedAt: time.Now(),
+		UUID: uuid, ProjectID: "p", UserID: "u", Name: "web", ImageRef: image, Host: "cn1", Node: "cn1",
+		NodeUUID: uuidA, VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning,
+		Flavor:    cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{Name: "m1", VCPUs: 1, MemoryMB: 64}},
+		CreatedAt: time.Now(),
 	})).Or(h.t)
 	testproc.Try(h.cell.Release(h.t.Context(), uuid)).Or(h.t)
 	return uuid
@@ -120,12 +124,13 @@ func (h *cellEnv) state(uuid string) string {
 func (h *cellEnv) guests() int {
 	h.t.Helper()
 	n := 0
-	check(h.t, filepath.WalkDir(filepath.Join(h.dir, "state", "drivers", "fake"), func(path string, d os.DirEntry, err error) error {
-		if err == nil && strings.HasPrefix(d.Name(), "dddddddd-") {
-			n++
-		}
-		return err
-	}))
+	check(h.t, filepath.WalkDir(filepath.Join(h.dir, "state", "drivers", "fake"),
+		func(path string, d os.DirEntry, err error) error {
+			if err == nil && strings.HasPrefix(d.Name(), "dddddddd-") {
+				n++
+			}
+			return err
+		}))
 	return n
 }
 
@@ -136,13 +141,15 @@ func TestCell(t *testing.T) {
 	h := newCellEnv(t)
 	h.configureWith(h.url)
 	testproc.Check(t, os.Mkdir(filepath.Join(h.dir, "conf.d"), 0o700))
-	testproc.Check(t, os.WriteFile(filepath.Join(h.dir, "conf.d", "address.toml"), []byte("[agent]\nmy_ip = \"192.0.2.77\"\n"), 0o600))
+	testproc.Check(t, os.WriteFile(filepath.Join(h.dir, "conf.d", "address.toml"),
+		[]byte("[agent]\nmy_ip = \"192.0.2.77\"\n"), 0o600))
 	h.start()
 	<-h.ready
 	details := cellwire.NodeDetails{HypervisorType: "fake", HypervisorVersion: 1000, HostIP: "192.0.2.77"}
 	h.until("the cell knows the node", func() bool {
 		nodes, err := h.cell.ComputeNodes(t.Context(), false)
-		return err == nil && len(nodes) == 1 && nodes[0].UUID == uuidA && nodes[0].Host == "cn1" && nodes[0].Details == details
+		return err == nil && len(nodes) == 1 && nodes[0].UUID == uuidA &&
+			nodes[0].Host == "cn1" && nodes[0].Details == details
 	})
 	first := h.boot("cirros")
 	h.until("it is active", func() bool { return h.state(first) == "active  1" })
@@ -151,11 +158,13 @@ func TestCell(t *testing.T) {
 	}
 	bad := h.boot("windows")
 	h.until("it has failed", func() bool { return h.state(bad) == "error  0" })
-	if s, err := h.cell.Server(t.Context(), bad); err != nil || s.Fault == nil || s.Fault.Message != "Build of instance "+bad+` aborted: there is no image "windows"` || h.held(bad) {
+	if s, err := h.cell.Server(t.Context(), bad); err != nil || s.Fault == nil ||
+		s.Fault.Message != "Build of instance "+bad+` aborted: there is no image "windows"` || h.held(bad) {
 		t.Errorf("%+v, %v, allocations: %t", s.Fault, err, h.held(bad))
 	}
 	c := h.status().Cell
-	if c == nil || !c.Up || len(c.Nodes) != 1 || c.Spawns != (worker.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
+	if c == nil || !c.Up || len(c.Nodes) != 1 ||
+		c.Spawns != (worker.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
 		t.Errorf("%+v", c)
 	}
 
@@ -185,7 +194,11 @@ func TestCell(t *testing.T) {
 	<-h.ready
 	h.until("the first is cleaned up", func() bool { return h.guests() == 1 && !h.held(first) })
 	testproc.Try(h.cell.Delete(t.Context(), second, cellwire.DeleteNormal)).Or(t)
-	h.until("the second is deleted", func() bool { s, err := h.cell.Server(t.Context(), second); return err == nil && s.Deleted })
+	h.until("the second is deleted", func() bool {
+		s,
+			err := h.cell.Server(t.Context(), second)
+		return err == nil && s.Deleted
+	})
 	if h.guests() != 0 || h.held(second) {
 		t.Errorf("%d guests, allocations: %t", h.guests(), h.held(second))
 	}
@@ -198,7 +211,8 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 	h, copied := newCellEnv(t), newEnv(t)
 	copied.url = h.env.url
 	h.configureWith(h.url)
-	copied.configure(copied.node("fake", "cn1", uuidA, "")+"instances = {images = [\"cirros\"]}\n", fmt.Sprintf("[cell_client]\nurl = %q\n", h.url))
+	copied.configure(copied.node("fake", "cn1", uuidA, "")+"instances = {images = [\"cirros\"]}\n",
+		fmt.Sprintf("[cell_client]\nurl = %q\n", h.url))
 	h.start()
 	<-h.ready
 	several := func(of *env) string {
@@ -210,14 +224,19 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 		return ""
 	}
 	service := func() cellwire.Service { return testproc.Try(h.cell.Services(t.Context())).Or(t)[0] }
-	h.until("the cell has the node", func() bool { s, err := h.cell.Services(t.Context()); return err == nil && len(s) == 1 && s[0].Up })
+	h.until("the cell has the node", func() bool {
+		s,
+			err := h.cell.Services(t.Context())
+		return err == nil && len(s) == 1 && s[0].Up
+	})
 	if s := service(); s.Twice || several(h.env) != "" {
 		t.Fatalf("one agent: %+v, %q", s, several(h.env))
 	}
 	copied.start()
 	<-copied.ready
 	for _, of := range []*env{h.env, copied} {
-		h.until("both say it", func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
+		h.until("both say it",
+			func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
 	}
 	if s := service(); !s.Twice || len(s.Agents) != 2 || len(s.Contested) != 1 {
 		t.Errorf("%+v", s)
@@ -257,7 +276,8 @@ func TestTwoAgentsInPlacement(t *testing.T) {
 	copied.start()
 	<-copied.ready
 	for _, of := range []*env{h, copied} {
-		h.until("both say it", func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
+		h.until("both say it",
+			func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
 	}
 }
 
@@ -270,10 +290,12 @@ func TestDisabledByTheCell(t *testing.T) {
 	h.start()
 	<-h.ready
 	var service string
-	h.until("the cell has the service", func() bool { c := h.status().Cell; service = c.Service; return c.Up && service != "" })
+	h.until("the cell has the service",
+		func() bool { c := h.status().Cell; service = c.Service; return c.Up && service != "" })
 	disable := func(is bool, reason string) {
 		t.Helper()
-		_, err := h.cell.PatchService(t.Context(), service, cellwire.ServicePatch{Disabled: &is, DisabledReason: &reason})
+		_, err := h.cell.PatchService(t.Context(), service,
+			cellwire.ServicePatch{Disabled: &is, DisabledReason: &reason})
 		check(t, err)
 	}
 	disable(true, "new\nmemory")
@@ -281,10 +303,12 @@ func TestDisabledByTheCell(t *testing.T) {
 	if r := h.reasons(); len(r) != 1 || r[0].Source != "cell" || r[0].Reason != "new memory" {
 		t.Errorf("%+v", r)
 	}
-	_, err := control.NewClient(filepath.Join(h.dir, "run", "agent.sock")).Disable(t.Context(), control.DisableRequest{Reason: "a fan"})
+	_, err := control.NewClient(filepath.Join(h.dir, "run", "agent.sock")).
+		Disable(t.Context(), control.DisableRequest{Reason: "a fan"})
 	check(t, err)
 	disable(false, "")
-	h.until("only the operator's reason is left", func() bool { r := h.reasons(); return len(r) == 1 && r[0].Source == "operator" })
+	h.until("only the operator's reason is left",
+		func() bool { r := h.reasons(); return len(r) == 1 && r[0].Source == "operator" })
 	if !h.isDisabled(uuidA) {
 		t.Error("the operator's word does not count any more")
 	}
@@ -294,5 +318,6 @@ func TestDisabledByTheCell(t *testing.T) {
 	h.configureWith("")
 	h.start()
 	<-h.ready
-	h.until("the cell's is forgotten without a cell", func() bool { r := h.reasons(); return len(r) == 1 && r[0].Source == "operator" })
+	h.until("the cell's is forgotten without a cell",
+		func() bool { r := h.reasons(); return len(r) == 1 && r[0].Source == "operator" })
 }

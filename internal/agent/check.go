@@ -115,7 +115,8 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 	for i := range checks {
 		for _, node := range nodes[i] {
 			if claimed := a.claims.Check(checks[i].Driver, node); claimed != nil {
-				checks[i].Problems = append(checks[i].Problems, fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Hint()))
+				checks[i].Problems = append(checks[i].Problems,
+					fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Hint()))
 			}
 		}
 	}
@@ -167,7 +168,8 @@ func warnings(ctx context.Context, plugin *pluginhost.Plugin, nodes []plugins.No
 		if err := tree.AddRoot(cmp.Or(node.UUID, uuid.NewString()), node.Name); err != nil {
 			return nil, err
 		}
-		if _, _, err := plugin.UpdateProviderTree(ctx, tree, node.Name, nil); err != nil && !errors.Is(err, plugins.ErrReshapeNeeded) {
+		if _, _, err := plugin.UpdateProviderTree(ctx, tree, node.Name, nil); err != nil &&
+			!errors.Is(err, plugins.ErrReshapeNeeded) {
 			return nil, err
 		}
 	}

@@ -39,17 +39,20 @@ func (a *Agent) now() health.Status {
 		if loggedByTracker(c) {
 			c.Hint = "the log line of the node, and `compute-agent plan --reshape`, list the violations and what to do"
 		}
-		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("hint", c.Hint).Msg("Health: " + c.String() + ". " + c.Meaning)
+		logCondition(a.log.WithLevel(level(c.Severity)), c).Str("hint", c.Hint).
+			Msg("Health: " + c.String() + ". " + c.Meaning)
 	}
 	for _, c := range report.Gone {
-		logCondition(a.log.Info(), c).Stringer("lasted", facts.Now.Sub(c.Since).Round(time.Second)).Msg("Health: resolved: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
+		logCondition(a.log.Info(), c).Stringer("lasted", facts.Now.Sub(c.Since).Round(time.Second)).
+			Msg("Health: resolved: " + strings.TrimSuffix(c.String(), ": "+c.Text) + ".")
 	}
 	return s
 }
 
 // facts collects the input of the health evaluation.
 func (a *Agent) facts() health.Facts {
-	f := health.Facts{Now: time.Now(), Status: a.collectStatus(), ProviderConfig: words(a.providers.Err()), Problems: a.conditions.problems.copy()}
+	f := health.Facts{Now: time.Now(), Status: a.collectStatus(), ProviderConfig: words(a.providers.Err()),
+		Problems: a.conditions.problems.copy()}
 	cfg := a.settings.current()
 	f.Interval, f.StateDir = cfg.Tracker.UpdateResourcesInterval, writable(cfg.Agent.StateDir)
 	f.DisabledDrivers = a.drivers.disabled()
@@ -106,7 +109,8 @@ func (p *problems) copy() health.Problems {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.now
-	out.RestartKeys, out.DamagedEntries, out.Drivers = slices.Clone(out.RestartKeys), slices.Clone(out.DamagedEntries), maps.Clone(out.Drivers)
+	out.RestartKeys, out.DamagedEntries, out.Drivers =
+		slices.Clone(out.RestartKeys), slices.Clone(out.DamagedEntries), maps.Clone(out.Drivers)
 	return out
 }
 

@@ -20,8 +20,9 @@ const maxTyped = 100
 // the servers of the cell.
 type guestIndex struct {
 	guests map[string]listedGuest // by uuid
-	failed map[string]string      // why the guests of a node are unknown, by the name of the node; of a driver by "driver NAME"
-	names  map[string]string      // of the cell's servers, by uuid
+	// why the guests of a node are unknown, by the name of the node; of a driver by "driver NAME"
+	failed map[string]string
+	names  map[string]string // of the cell's servers, by uuid
 }
 
 // listedGuest is a guest with the name of its node.
@@ -82,7 +83,9 @@ func (x guestIndex) consumer(node, uuid string) control.Consumer {
 
 // consumersOf reads the consumers of a provider: the guests first, each in order of names. used is
 // the sum of what they hold.
-func (a *Agent) consumersOf(ctx context.Context, node, uuid string, x guestIndex) (list []control.Consumer, used providertree.Resources, err error) {
+func (a *Agent) consumersOf(
+	ctx context.Context, node, uuid string, x guestIndex,
+) (list []control.Consumer, used providertree.Resources, err error) {
 	held, err := a.placement.ConsumersOf(ctx, uuid)
 	if err != nil {
 		return nil, nil, err

@@ -22,8 +22,9 @@ import (
 func TestConsumersAreWhatIsKnown(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	x := guestIndex{
-		guests: map[string]listedGuest{"here": {plugins.Guest{UUID: "here", Name: "i-1"}, "cn1"}, "there": {plugins.Guest{UUID: "there", Name: "i-2"}, "cn2"}},
-		names:  map[string]string{"here": "web", "building": "db"},
+		guests: map[string]listedGuest{"here": {plugins.Guest{UUID: "here", Name: "i-1"}, "cn1"},
+			"there": {plugins.Guest{UUID: "there", Name: "i-2"}, "cn2"}},
+		names: map[string]string{"here": "web", "building": "db"},
 	}
 	want := map[string]control.Consumer{
 		"here":     {UUID: "here", Kind: control.KindGuest, Name: "web", Guest: "i-1"},
@@ -35,10 +36,12 @@ func TestConsumersAreWhatIsKnown(t *testing.T) {
 		testproc.Same(t, cmp.Diff(c, x.consumer("cn1", uuid)))
 	}
 	x.failed = map[string]string{"cn2": "no process"}
-	for uuid, kind := range map[string]control.ConsumerKind{"here": control.KindGuest, "there": control.KindElsewhere, "building": control.KindUnchecked, "else": control.KindUnchecked} {
+	for uuid, kind := range map[string]control.ConsumerKind{"here": control.KindGuest, "there": control.KindElsewhere,
+		"building": control.KindUnchecked, "else": control.KindUnchecked} {
 		testproc.Equal(t, x.consumer("cn1", uuid).Kind, kind, "with a driver that is down, %s is %s", uuid)
 	}
-	providers := []control.Provider{{Consumers: []control.Consumer{{UUID: "else"}}}, {Consumers: []control.Consumer{{UUID: "there"}}}}
+	providers := []control.Provider{{Consumers: []control.Consumer{{UUID: "else"}}},
+		{Consumers: []control.Consumer{{UUID: "there"}}}}
 	if diff := cmp.Diff([]control.Consumer{want["here"]}, x.withoutAllocations("cn1", providers)); diff != "" {
 		t.Errorf("guests without allocations (-want +got):\n%s", diff)
 	}
@@ -80,11 +83,13 @@ func TestConsumerTypesAreRead(t *testing.T) {
 	}
 	guest := control.Consumer{UUID: "guest", Kind: control.KindGuest}
 	providers := []control.Provider{
-		{Consumers: append(of("a"), guest)}, {Consumers: of("a", "b")}, {Traits: []string{providertree.TraitSharesViaAggregate}, Consumers: of("c")},
+		{Consumers: append(of("a"), guest)}, {Consumers: of("a", "b")},
+		{Traits: []string{providertree.TraitSharesViaAggregate}, Consumers: of("c")},
 	}
 	var placement typesOf
 	addTypes(t.Context(), &placement, providers)
-	if !slices.Equal(placement.asked, []string{"a", "b"}) || providers[1].Consumers[0].Type != "type of a" || providers[0].Consumers[1].Type != "" {
+	if !slices.Equal(placement.asked, []string{"a", "b"}) || providers[1].Consumers[0].Type != "type of a" ||
+		providers[0].Consumers[1].Type != "" {
 		t.Errorf("asked for %q: %+v", placement.asked, providers)
 	}
 	many := make([]string, 150)

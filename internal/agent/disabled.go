@@ -40,7 +40,8 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 	if err := a.knowsNode(r.Node); err != nil {
 		return control.Disabling{}, err
 	}
-	if err := a.state.Disabled.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
+	if err := a.state.Disabled.Disable(
+		disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
 	onNode(
@@ -59,7 +60,8 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.Disabling, error) {
 	if err := a.knowsNode(r.Node); err != nil {
 		if a.namesReason(r.Node) {
-			err = fmt.Errorf("%w; a recorded reason disables it: `compute-agent enable` without --node removes all reasons", err)
+			err = fmt.Errorf(
+				"%w; a recorded reason disables it: `compute-agent enable` without --node removes all reasons", err)
 		}
 		return control.Disabling{}, err
 	}
@@ -67,7 +69,8 @@ func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.D
 	if err != nil {
 		return control.Disabling{}, explainAllNodes(err, r.Node)
 	}
-	onNode(a.log.Info(), r.Node).Str("by", r.By).Msg("Enabled: new instances can be scheduled to " + hostOrNode(r.Node) + " again.")
+	onNode(a.log.Info(), r.Node).Str("by", r.By).
+		Msg("Enabled: new instances can be scheduled to " + hostOrNode(r.Node) + " again.")
 	a.enable()
 	return a.awaitDisabled(ctx, r.Node, left), nil
 }
@@ -192,13 +195,17 @@ func (a *Agent) finishEnabling() {
 		return
 	}
 	if err := a.state.Disabled.Enabled(); err != nil {
-		a.log.Warn().Err(err).Msg("The state directory is not writable. The agent removes the trait COMPUTE_STATUS_DISABLED again at its next start.")
+		a.log.Warn().Err(err).
+			Msg("The state directory is not writable. The agent removes the trait COMPUTE_STATUS_DISABLED again at " +
+				"its next start.")
 	}
 }
 
 func explainAllNodes(err error, node string) error {
 	if errors.Is(err, disabled.ErrWhole) {
-		return fmt.Errorf("%w: `compute-agent enable` without --node enables all of them, and then `compute-agent disable --node` the others; %s stays disabled", err, node)
+		return fmt.Errorf(
+			"%w: `compute-agent enable` without --node enables all of them, and then `compute-agent disable --node` "+
+				"the others; %s stays disabled", err, node)
 	}
 	return err
 }
@@ -247,10 +254,13 @@ func (a *Agent) logDisabled() {
 		}
 		if r.Source == cellSource {
 			onNode(a.log.Warn(), r.Node).Str("reason", r.Reason).Time("since", r.Since).
-				Msg("The cell has disabled this host's service: no new instances are scheduled to this host. Run `openstack compute service set --enable` to enable it.")
+				Msg("The cell has disabled this host's service: no new instances are scheduled to this host. Run " +
+					"`openstack compute service set --enable` to enable it.")
 			continue
 		}
-		onNode(a.log.Warn(), r.Node).Str("source", r.Source).Str("reason", r.Reason).Time("since", r.Since).Str("by", r.By).
-			Msg("An operator has disabled " + hostOrNode(r.Node) + ": no new instances are scheduled to it. Run `compute-agent enable` to enable it.")
+		onNode(a.log.Warn(), r.Node).Str("source", r.Source).Str("reason", r.Reason).
+			Time("since", r.Since).Str("by", r.By).
+			Msg("An operator has disabled " + hostOrNode(r.Node) +
+				": no new instances are scheduled to it. Run `compute-agent enable` to enable it.")
 	}
 }

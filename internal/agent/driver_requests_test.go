@@ -53,7 +53,8 @@ func attack(socket, key string) string {
 		fmt.Fprintf(&report, "read the key: %v\n", err)
 		key = string(bytes.TrimSpace(content))
 	}
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
 	for _, request := range []struct{ method, path, body string }{
@@ -74,7 +75,8 @@ func attack(socket, key string) string {
 			if resp, err = client.Do(req); err == nil {
 				var answer []byte
 				answer, err = io.ReadAll(resp.Body)
-				fmt.Fprintf(&report, "%s %s: %d %s\n", request.method, request.path, resp.StatusCode, bytes.TrimSpace(answer))
+				fmt.Fprintf(&report, "%s %s: %d %s\n", request.method, request.path,
+					resp.StatusCode, bytes.TrimSpace(answer))
 				_ = resp.Body.Close()
 			}
 		}
@@ -111,14 +113,16 @@ exec %[8]s "$@"
 	<-h.ready
 	key := testproc.Try(os.ReadFile(files.KeyPath(socket))).Or(t)
 	check(t, os.WriteFile(fifo, key, 0))
-	for name, why := range map[string]string{"starting": "", "orphan": "the request has no key", "child": "belongs to the driver fake"} {
+	for name, why := range map[string]string{"starting": "", "orphan": "the request has no key",
+		"child": "belongs to the driver fake"} {
 		var report string
 		testproc.Eventually(t, testproc.Patience, "the process "+name+" has sent its requests", func() error {
 			content, err := os.ReadFile(filepath.Join(reports, name))
 			report = string(content)
 			return err
 		})
-		if name != "child" && !strings.Contains(report, "read the key: open "+files.KeyPath(socket)+": permission denied\n") {
+		if name != "child" &&
+			!strings.Contains(report, "read the key: open "+files.KeyPath(socket)+": permission denied\n") {
 			t.Errorf("%s can read the key:\n%s", name, report)
 		}
 		if strings.Count(report, ": 403 ") != 7 || strings.Count(report, why) < 7 {

@@ -145,7 +145,8 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 				<-d.done
 			}
 			if err := d.plugin.Stop(ending); err != nil {
-				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not stop in time; its process was killed.")
+				a.log.Warn().Str("driver", d.name).
+					Err(err).Msg("The driver did not stop in time; its process was killed.")
 			}
 		})
 	}
@@ -158,7 +159,9 @@ func (a *Agent) runDrivers(ctx context.Context, group *errgroup.Group) {
 // work.
 func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 	if len(a.settings.current().EnabledDrivers()) == 0 {
-		return fmt.Errorf("%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, a.settings.current().File())
+		return fmt.Errorf(
+			"%w: no driver is configured, so there is nothing to report; add a table such as [drivers.libvirt] to %s",
+			config.ErrInvalid, a.settings.current().File())
 	}
 	a.claims.Expect(a.settings.current().EnabledDrivers()...)
 	for _, name := range a.settings.current().EnabledDrivers() {
@@ -174,7 +177,9 @@ func (a *Agent) startDrivers(ctx context.Context, group *errgroup.Group) error {
 }
 
 // addDriver creates and runs a plugin and its tracker. startup means that the agent is starting.
-func (a *Agent) addDriver(ctx context.Context, group *errgroup.Group, name string, spec pluginhost.Spec, startup bool) error {
+func (a *Agent) addDriver(
+	ctx context.Context, group *errgroup.Group, name string, spec pluginhost.Spec, startup bool,
+) error {
 	plugin, err := a.host.Plugin(spec)
 	if err != nil {
 		return fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -210,7 +215,9 @@ func (a *Agent) track(ctx context.Context, group *errgroup.Group, d *driver, sta
 
 // startTracker sets the tracker of a driver. The lock makes reloads change its settings either
 // before or after.
-func (a *Agent) startTracker(d *driver, stop context.CancelFunc, startup bool) (tracker *resourcetracker.Tracker, done chan struct{}) {
+func (a *Agent) startTracker(
+	d *driver, stop context.CancelFunc, startup bool,
+) (tracker *resourcetracker.Tracker, done chan struct{}) {
 	a.drivers.mu.Lock()
 	defer a.drivers.mu.Unlock()
 	d.stop, d.done, d.tracker = stop, make(chan struct{}), a.newTracker(d, startup)
@@ -269,7 +276,8 @@ func Executable(cfg *config.Config, name string) (pluginhost.Spec, error) {
 	if err != nil {
 		return pluginhost.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
 	}
-	return pluginhost.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args, Env: c.Env, Config: own, Sandbox: sandbox(cfg, name)}, nil
+	return pluginhost.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args,
+		Env: c.Env, Config: own, Sandbox: sandbox(cfg, name)}, nil
 }
 
 // spec returns the plugin host's specification of a driver. Nothing is written.
@@ -290,12 +298,15 @@ func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 		s.HostInfo.FormerNodes = r.Former
 	}
 	s.Timeouts = pluginhost.Timeouts{
-		Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update, Health: timeouts.Health, Stop: timeouts.Stop,
+		Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update,
+		Health: timeouts.Health, Stop: timeouts.Stop,
 		Instance: timeouts.Instance,
 	}
 	s.Restart = pluginhost.Restart{
-		HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin, BackoffMax: restart.BackoffMax,
-		ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow, Quarantine: restart.Quarantine,
+		HealthInterval: restart.HealthInterval, Misses: restart.HealthMisses, BackoffBase: restart.BackoffMin,
+		BackoffMax: restart.BackoffMax,
+		ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow,
+		Quarantine: restart.Quarantine,
 	}
 	s.Changed, s.InstanceChanged = func(string) { a.changed(name) }, a.instanceChanged
 	return s, nil
@@ -312,7 +323,8 @@ func (a *Agent) changed(name string) {
 
 func timings(cfg *config.Config) resourcetracker.Timings {
 	t := cfg.Tracker
-	return resourcetracker.Timings{Interval: t.UpdateResourcesInterval, PassDeadline: t.PassDeadline, BackoffMin: t.RetryBackoffMin, BackoffMax: t.RetryBackoffMax}
+	return resourcetracker.Timings{Interval: t.UpdateResourcesInterval, PassDeadline: t.PassDeadline,
+		BackoffMin: t.RetryBackoffMin, BackoffMax: t.RetryBackoffMax}
 }
 
 // waitReady reports the agent as ready when every tracker has finished its first pass, or at the
@@ -334,7 +346,8 @@ func (a *Agent) waitReady(ctx context.Context) {
 		case <-deadline.C:
 			late = true
 			a.log.Warn().Str("driver", d.name).Stringer("startup_deadline", limit).
-				Msg("The first pass did not finish before the start-up deadline. The agent counts as started, is degraded, and retries.")
+				Msg("The first pass did not finish before the start-up deadline. The agent counts as started, is " +
+					"degraded, and retries.")
 		}
 	}
 	if ctx.Err() != nil { // the driver's tracker may have stopped the agent

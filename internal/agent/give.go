@@ -39,8 +39,10 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 		case !found:
 			out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("driver %s does not report this node", r.To))
 		case named.UUID != node.UUID:
-			out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("driver %s reports a node %s with another uuid, %s; configure the uuid %s in that driver, "+
-				"or remove this node (`compute-agent node remove %s`) and let the driver create its own", r.To, named.Name, named.UUID, node.UUID, node.UUID))
+			out.ViolationGroups = append(out.ViolationGroups,
+				fmt.Sprintf("driver %s reports a node %s with another uuid, %s; configure the uuid %s in that driver, "+
+					"or remove this node (`compute-agent node remove %s`) and let the driver create its own", r.To,
+					named.Name, named.UUID, node.UUID, node.UUID))
 		}
 	}
 	if r.DryRun || len(out.ViolationGroups) > 0 {
@@ -63,7 +65,8 @@ func gift(node control.Node, to string, drivers []string) control.Gift {
 	out := control.Gift{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
 	switch {
 	case !slices.Contains(drivers, to):
-		out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("no driver %q is enabled in the configuration; enabled drivers: %q", to, drivers))
+		out.ViolationGroups = append(out.ViolationGroups,
+			fmt.Sprintf("no driver %q is enabled in the configuration; enabled drivers: %q", to, drivers))
 	case node.Driver == to:
 		out.ViolationGroups = append(out.ViolationGroups, fmt.Sprintf("it already belongs to driver %s", to))
 	}
@@ -77,7 +80,8 @@ func (a *Agent) give(node control.Node, to string) error {
 	}
 	a.claims.Give(node.UUID, node.Name, to)
 	a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Str("from", node.Driver).Str("to", to).
-		Msg("An operator assigned the node to another driver. What only the previous driver reported is removed when it is no longer allocated.")
+		Msg("An operator assigned the node to another driver. What only the previous driver reported is removed " +
+			"when it is no longer allocated.")
 	return nil
 }
 

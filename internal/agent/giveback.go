@@ -38,9 +38,11 @@ func (ad *adopter) planGiveBack(ctx context.Context) (err error) {
 	ad.root, ad.plan.UUID = record.Root, record.Root
 	if record.Created {
 		return &identity.Error{
-			Problem: fmt.Sprintf("the resource provider of node %s (%s) was created by this agent: there is nothing to give back",
+			Problem: fmt.Sprintf(
+				"the resource provider of node %s (%s) was created by this agent: there is nothing to give back",
 				record.Node, record.Root),
-			Hint: "delete it when no guest has allocations on it any more: openstack resource provider delete " + record.Root,
+			Hint: "delete it when no guest has allocations on it any more: openstack resource provider delete " +
+				record.Root,
 		}
 	}
 	adopted, err := ad.records.LoadAdopted(record.Root)
@@ -122,8 +124,11 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 			return o.Undoes == e.ID && o.Outcome == reportclient.ReshapeHappened
 		})
 		if e.Outcome == reportclient.ReshapeHappened && e.Undoes == 0 && !undone {
-			hint = fmt.Sprintf("reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is refused, give the "+
-				"driver the configuration that it had before, and start the agent once: it moves the allocations back", e.ID, e.ID)
+			hint = fmt.Sprintf(
+				"reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is "+
+					"refused, give the "+
+					"driver the configuration that it had before, and start the agent once: it moves the "+
+					"allocations back", e.ID, e.ID)
 		}
 	}
 	var held []string
@@ -156,7 +161,8 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 	if n := len(held) - maxHeldNamed; n > 0 {
 		held, more = held[:maxHeldNamed], fmt.Sprintf(" and %d more", n)
 	}
-	return &identity.Error{Problem: "what would be removed is allocated: " + strings.Join(held, ", ") + more, Hint: hint}
+	return &identity.Error{Problem: "what would be removed is allocated: " +
+		strings.Join(held, ", ") + more, Hint: hint}
 }
 
 // doGiveBack writes. After a failure the same command goes on.

@@ -78,7 +78,8 @@ func (h *env) own(table string) (with string, away, back func()) {
 	return strings.Replace(table, fmt.Sprintf("path = %q", h.driver), fmt.Sprintf("path = %q", path), 1),
 		func() {
 			check(h.t, os.Rename(path, path+".away"))
-			check(h.t, testproc.WriteExecutable(path, []byte("#!/bin/sh\nexit 1\n"))) // without an executable it would not be tried
+			// without an executable it would not be tried
+			check(h.t, testproc.WriteExecutable(path, []byte("#!/bin/sh\nexit 1\n")))
 		},
 		func() { check(h.t, os.Rename(path+".away", path)) }
 }
@@ -101,7 +102,8 @@ func TestDriverGone(t *testing.T) {
 	if !h.isDisabled(uuidA) || h.isDisabled(uuidB) {
 		t.Errorf("cn1 disabled: %t, cn2: %t", h.isDisabled(uuidA), h.isDisabled(uuidB))
 	}
-	if r := h.reasons(); len(r) != 1 || r[0].Source != "driver fake" || r[0].Node != "cn1" || !strings.Contains(r[0].Reason, "unavailable_grace of 1s") {
+	if r := h.reasons(); len(r) != 1 || r[0].Source != "driver fake" || r[0].Node != "cn1" ||
+		!strings.Contains(r[0].Reason, "unavailable_grace of 1s") {
 		t.Errorf("kept: %+v", r)
 	}
 	h.await(h.mark(), `"state":"backoff"`) // and many passes go by

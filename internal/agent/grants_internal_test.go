@@ -31,7 +31,8 @@ func (c *contested) Ours(context.Context, []string) ([]string, error) { return c
 func (c *contested) Consumer(_ context.Context, uuid string) (reportclient.Consumer, error) {
 	c.reads++
 	generation := c.generation
-	return reportclient.Consumer{UUID: uuid, Elsewhere: c.elsewhere, ConsumerAllocations: providertree.ConsumerAllocations{Generation: &generation, Resources: c.held}}, nil
+	return reportclient.Consumer{UUID: uuid, Elsewhere: c.elsewhere,
+		ConsumerAllocations: providertree.ConsumerAllocations{Generation: &generation, Resources: c.held}}, nil
 }
 
 func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consumer, ours []string) (bool, error) {
@@ -63,9 +64,11 @@ func (c *contested) DeleteOurPart(_ context.Context, consumer reportclient.Consu
 func TestRemovingAllocations(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for writes, want := range map[int]bool{0: true, 1: true, 4: true, 50: false} {
-		c := &contested{writes: writes, held: providertree.ProviderResources{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}
+		c := &contested{writes: writes,
+			held: providertree.ProviderResources{"p": {"VCPU": 1}, "shared": {"DISK_GB": 1}}}
 		err := grants{c}.Remove(t.Context(), "u")
-		if (err == nil) != want || (c.held == nil) != want || (err != nil && !errors.Is(err, reportclient.ErrConflict)) {
+		if (err == nil) != want || (c.held == nil) != want ||
+			(err != nil && !errors.Is(err, reportclient.ErrConflict)) {
 			t.Errorf("%d writes: %v, holds %v", writes, err, c.held)
 		}
 		testproc.Equal(t, c.reads, min(writes+1, grantTries), "%d writes: read %d times", writes)
@@ -96,8 +99,10 @@ func TestRemovingTheHostsPart(t *testing.T) {
 func TestReasonsOfTheCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]string{
-		"a fan": "a fan", "": "disabled through the compute API, without a reason", " \n\t": "disabled through the compute API, without a reason",
-		"two\nlines": "two lines", "\x1b[31mred": "[31mred", "\u202eevil": "evil", strings.Repeat("ü", 900): strings.Repeat("ü", 500), "\xff": "�",
+		"a fan": "a fan", "": "disabled through the compute API, without a reason",
+		" \n\t":      "disabled through the compute API, without a reason",
+		"two\nlines": "two lines", "\x1b[31mred": "[31mred", "\u202eevil": "evil",
+		strings.Repeat("ü", 900): strings.Repeat("ü", 500), "\xff": "�",
 	} {
 		got := oneLine(text)
 		if got != want || disabled.CheckReason(got) != nil || !utf8.ValidString(got) {

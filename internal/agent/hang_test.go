@@ -54,7 +54,8 @@ func TestHangingReload(t *testing.T) {
 	h.start()
 	<-h.ready
 	mark := h.mark()
-	h.configure(h.chaos(keys, `configure = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
+	h.configure(h.chaos(keys, `configure = "hang"`),
+		strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	h.await(mark, "did not respond to its new configuration", `"driver":"chaos"`)
@@ -78,13 +79,15 @@ func TestHangingDriverIsGone(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	const keys = "unavailable_grace = \"1s\"\nrestart = {health_misses = 100}\n"
-	const brief = keys + "timeouts = {nodes = \"500ms\", update = \"500ms\", stop = \"500ms\"}" // only for calls that hang
+	// only for calls that hang
+	const brief = keys + "timeouts = {nodes = \"500ms\", update = \"500ms\", stop = \"500ms\"}"
 	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`))
 	h.start()
 	<-h.ready
 	id := testproc.Try(os.ReadFile(filepath.Join(h.dir, "state", "compute_id"))).Or(t)
 	mark := h.mark()
-	h.configure(h.chaos(brief, `update = "hang"`), strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
+	h.configure(h.chaos(brief, `update = "hang"`),
+		strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
@@ -162,7 +165,8 @@ func TestChangedExecutable(t *testing.T) {
 	}
 	for _, d := range h.status().Drivers {
 		if want := map[string]int{"chaos": 1}[d.Name]; d.Plugin.Restarts != 0 || d.Plugin.Replacements != want {
-			t.Errorf("driver %s was restarted %d times, and replaced %d times", d.Name, d.Plugin.Restarts, d.Plugin.Replacements)
+			t.Errorf("driver %s was restarted %d times, and replaced %d times",
+				d.Name, d.Plugin.Restarts, d.Plugin.Replacements)
 		}
 	}
 }

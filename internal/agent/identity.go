@@ -52,7 +52,8 @@ func (a *Agent) identify() error {
 	case err != nil:
 		return refuse(err)
 	}
-	note, err := state.Settle(identity.Self{UUID: id, Host: a.settings.current().Agent.Host, Machine: statedir.Machine(a.log)})
+	note, err := state.Settle(identity.Self{UUID: id, Host: a.settings.current().Agent.Host,
+		Machine: statedir.Machine(a.log)})
 	if err != nil {
 		return refuse(err)
 	}
@@ -88,7 +89,8 @@ func (a *Agent) admitting(d *driver) resourcetracker.Placement {
 		return a.placement
 	}
 	return &admission{
-		Client: a.placement, state: a.state.Identity, driver: d.name, guests: d.plugin, forget: a.forgetNode, admitted: map[string]plugins.Node{},
+		Client: a.placement, state: a.state.Identity, driver: d.name, guests: d.plugin, forget: a.forgetNode,
+		admitted: map[string]plugins.Node{},
 	}
 }
 

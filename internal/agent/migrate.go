@@ -50,7 +50,9 @@ type MigrateOptions struct {
 // Problems of a node are in its outcome.
 //
 // Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
-func Migrate(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions) (control.Migration, error) {
+func Migrate(
+	ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions,
+) (control.Migration, error) {
 	out := control.Migration{Nodes: []control.MigratedNode{}}
 	name, err := databaseName(opts.Placement)
 	if err != nil {
@@ -93,9 +95,11 @@ func databaseName(cfg placement.Config) (sqldb.Address, error) {
 	}
 	switch info, err := os.Stat(a.Path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return a, fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses", placement.ErrConfig, a)
+		return a, fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses",
+			placement.ErrConfig, a)
 	case err == nil && !info.Mode().IsRegular():
-		return a, fmt.Errorf("%w: %s is not a file; --database must name the database that Placement uses", placement.ErrConfig, a)
+		return a, fmt.Errorf("%w: %s is not a file; --database must name the database that Placement uses",
+			placement.ErrConfig, a)
 	}
 	return a, nil
 }
@@ -113,7 +117,8 @@ func migratable(ctx context.Context, path, file string) error {
 	case err != nil:
 		return err
 	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
-		return fmt.Errorf("%w: %s has no tables of Placement; --database must name the one that Placement uses", control.ErrRefused, path)
+		return fmt.Errorf("%w: %s has no tables of Placement; --database must name the one that Placement uses",
+			control.ErrRefused, path)
 	case db.Schema.IsNewer():
 		return fmt.Errorf(
 			"%w: %s is at migration %d, but this program only supports %d: use the newer version of this program",
@@ -124,7 +129,8 @@ func migratable(ctx context.Context, path, file string) error {
 		)
 	case !db.Schema.CanBeAdopted():
 		return fmt.Errorf(
-			"%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage db sync` of OpenStack Placement 6.0.0 or later first",
+			"%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage "+
+				"db sync` of OpenStack Placement 6.0.0 or later first",
 			control.ErrRefused,
 			path,
 			db.Schema.Alembic,
@@ -163,7 +169,8 @@ func (m *migration) planNodes(ctx context.Context, file string) error {
 				if len(m.opts.Nodes) > 0 && plan.UUID != "" && !slices.Contains(m.opts.Nodes, plan.Node) {
 					continue
 				}
-				unfinished := slices.ContainsFunc(history, func(e journal.Entry) bool { return e.Root == plan.UUID && e.Open() })
+				unfinished := slices.ContainsFunc(history,
+					func(e journal.Entry) bool { return e.Root == plan.UUID && e.Open() })
 				m.out.Nodes = append(m.out.Nodes, plannedOutcome(plan, unfinished))
 			}
 		}
@@ -297,7 +304,9 @@ func (m *migration) with(ctx context.Context, database string, f func(ctx contex
 	}
 	defer func() { err = errors.Join(err, direct.Close()) }()
 	client, err := reportclient.New(reportclient.Config{
-		Config: placementclient.Config{URL: "http://placement.in.this.process", Transport: direct, Logger: m.agent.log}, ReshapeLog: m.agent.state.Journal,
+		Config: placementclient.Config{URL: "http://placement.in.this.process",
+			Transport: direct, Logger: m.agent.log},
+		ReshapeLog: m.agent.state.Journal,
 	})
 	if err != nil {
 		return err
@@ -314,7 +323,8 @@ func refuseDatabase(err error, path string) error {
 	if errors.As(err, &wrong) {
 		wrong.Database = path
 	}
-	if errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrInUse) || errors.Is(err, sqldb.ErrSchema) || errors.Is(err, sqldb.ErrLost) {
+	if errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrInUse) || errors.Is(err, sqldb.ErrSchema) ||
+		errors.Is(err, sqldb.ErrLost) {
 		return fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}
 	return err

@@ -81,7 +81,9 @@ func copyFiles(ctx context.Context, path string) (file string, remove func(), er
 		return "", nil, fmt.Errorf("copying the Placement database (to the directory that TMPDIR names): %w", err)
 	case before != after:
 		remove()
-		return "", nil, fmt.Errorf("%w: %s changed while it was copied: stop every Placement service that uses it first", control.ErrRefused, path)
+		return "", nil, fmt.Errorf(
+			"%w: %s changed while it was copied: stop every Placement service that uses it first", control.ErrRefused,
+			path)
 	}
 	return file, remove, nil
 }

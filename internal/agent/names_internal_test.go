@@ -15,10 +15,12 @@ import (
 func TestPlanWarnsOfUnknownNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	got := unknownNames([]reportclient.Operation{
-		{Kind: reportclient.SetInventories, Inventories: providertree.Inventories{"VCPUS": {Total: 1}, "VCPU": {Total: 1}}},
+		{Kind: reportclient.SetInventories,
+			Inventories: providertree.Inventories{"VCPUS": {Total: 1}, "VCPU": {Total: 1}}},
 		{Kind: reportclient.SetTraits, Traits: []string{"CUSTOM_A", "HW_CPU_X86_AVX9"}},
 		{Kind: reportclient.ReshapeTree, Reshape: &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{
-			{Before: providertree.Inventories{"OLD_NAME": {Total: 1}}, After: providertree.Inventories{"MEMORYMB": {Total: 1}}},
+			{Before: providertree.Inventories{"OLD_NAME": {Total: 1}},
+				After: providertree.Inventories{"MEMORYMB": {Total: 1}}},
 		}}},
 	})
 	for i, name := range []string{"class MEMORYMB ", "class VCPUS ", "trait HW_CPU_X86_AVX9 "} {

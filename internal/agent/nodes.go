@@ -40,7 +40,8 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 			if n.State == resourcetracker.Orphaned {
 				continue
 			}
-			states[n.UUID] = control.Node{Name: n.Name, UUID: n.UUID, Driver: d.name, State: string(n.State), Error: n.Error}
+			states[n.UUID] = control.Node{Name: n.Name,
+				UUID: n.UUID, Driver: d.name, State: string(n.State), Error: n.Error}
 		}
 	}
 	for i, n := range out.Nodes {
@@ -61,7 +62,8 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 	for _, c := range held {
 		i := slices.IndexFunc(out.Nodes, func(n control.Node) bool { return n.UUID == c.UUID })
 		if i < 0 {
-			out.Nodes = append(out.Nodes, control.Node{Name: c.Name, UUID: c.UUID, Driver: c.Owner, State: control.StateHeld, Error: c.Error})
+			out.Nodes = append(out.Nodes,
+				control.Node{Name: c.Name, UUID: c.UUID, Driver: c.Owner, State: control.StateHeld, Error: c.Error})
 			continue
 		}
 		n := &out.Nodes[i]
@@ -101,13 +103,15 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	case node.State == "":
 		groups = append(groups, node.Error)
 	case node.State == control.StateHeld && node.Driver == "":
-		groups = append(groups, "several drivers report this node; assign it to one of them with `compute-agent node give`")
+		groups = append(groups,
+			"several drivers report this node; assign it to one of them with `compute-agent node give`")
 	case node.State == control.StateHeld: // its owner does not report it; the other driver creates it again
 	case node.State != control.StateOrphaned:
 		groups = append(groups, fmt.Sprintf("driver %s reports this node, and would create it again", node.Driver))
 	}
 	if !r.DryRun && len(groups) == 0 {
-		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Msg("An operator asked to delete this node from Placement, because it was removed permanently.")
+		a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).
+			Msg("An operator asked to delete this node from Placement, because it was removed permanently.")
 	}
 	out, err := a.removal(ctx, node, r.DryRun, groups)
 	if out.Removed {
@@ -134,18 +138,22 @@ func pick(nodes control.Nodes, which string) (control.Node, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return control.Node{}, fmt.Errorf("this agent has never reported a node %q; `compute-agent node list` lists the reported ones", which)
+		return control.Node{},
+			fmt.Errorf("this agent has never reported a node %q; `compute-agent node list` lists the reported ones",
+				which)
 	}
 	uuids := make([]string, 0, len(found))
 	for _, n := range found {
 		uuids = append(uuids, n.UUID)
 	}
-	return control.Node{}, fmt.Errorf("several nodes are named %q; give one of their uuids: %s", which, strings.Join(uuids, ", "))
+	return control.Node{}, fmt.Errorf("several nodes are named %q; give one of their uuids: %s",
+		which, strings.Join(uuids, ", "))
 }
 
 // removal checks a node, and removes it if there are no violations.
 func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, groups []string) (control.Removal, error) {
-	out := control.Removal{Name: node.Name, UUID: node.UUID, ViolationGroups: groups, Providers: []control.RemovedProvider{}}
+	out := control.Removal{Name: node.Name, UUID: node.UUID, ViolationGroups: groups,
+		Providers: []control.RemovedProvider{}}
 	record, err := a.state.Records.Load(node.UUID)
 	if err != nil {
 		return out, err
@@ -170,8 +178,9 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	}
 	found := serversOf(ctx, a.settings.current(), a.log, a.settings.current().Agent.Host, "")
 	if found.unknown != "" {
-		out.ViolationGroups = append(out.ViolationGroups, "it is not known which servers the cell has on it: "+found.unknown+
-			"; if the cell is gone for good, take [cell_client] out of the configuration")
+		out.ViolationGroups = append(out.ViolationGroups,
+			"it is not known which servers the cell has on it: "+found.unknown+
+				"; if the cell is gone for good, take [cell_client] out of the configuration")
 	}
 	for _, server := range found.on(node.UUID) {
 		out.ViolationGroups = append(out.ViolationGroups, "the cell has the server "+server+" on it")
@@ -194,7 +203,8 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 		return out, err
 	}
 	out.Removed = true
-	a.log.Info().Str("node", node.Name).Str("uuid", node.UUID).Int("providers", len(out.Providers)).Msg("The node was deleted from Placement.")
+	a.log.Info().Str("node", node.Name).Str("uuid", node.UUID).Int("providers", len(out.Providers)).
+		Msg("The node was deleted from Placement.")
 	return out, a.forgetNode(node.UUID)
 }
 
@@ -209,7 +219,8 @@ func (a *Agent) leaveNode(out control.Removal, dryRun bool) (control.Removal, er
 		return out, err
 	}
 	out.Removed = true
-	a.log.Info().Str("node", out.Name).Str("uuid", out.UUID).Str("reported_by", out.ReportedBy).Bool("not_named", out.NotNamed).
+	a.log.Info().Str("node", out.Name).Str("uuid", out.UUID).Str("reported_by", out.ReportedBy).
+		Bool("not_named", out.NotNamed).
 		Msg("Forgot the node, which is not this host's any more. Its resource providers stay in Placement.")
 	return out, a.forgetNode(out.UUID)
 }
@@ -227,7 +238,9 @@ func (a *Agent) recordedNode(which string) (node control.Node, err error) {
 }
 
 // RemoveNodeOffline is RemoveNode without a running agent. It locks the state directory.
-func RemoveNodeOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest) (control.Removal, error) {
+func RemoveNodeOffline(
+	ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest,
+) (control.Removal, error) {
 	unlock, err := statedir.Take(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Removal{}, err

@@ -20,7 +20,9 @@ import (
 
 // DryRun plans what the next start would write, without a running agent. It starts and stops the
 // drivers, and writes nothing to Placement or the state directory.
-func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts resourcetracker.PlanOptions) (plan control.Plan, err error) {
+func DryRun(
+	ctx context.Context, cfg *config.Config, log zerolog.Logger, opts resourcetracker.PlanOptions,
+) (plan control.Plan, err error) {
 	a, closeAll, err := offline(cfg, log, false) //nolint:contextcheck // closing has no time limit
 	if err != nil {
 		return plan, err
@@ -36,7 +38,8 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 	}
 	for i := range plan.Nodes { // needs the nodes of all drivers
 		n := &plan.Nodes[i]
-		if claimed := a.claims.Check(n.Driver, plugins.Node{Name: n.Node, UUID: n.UUID}); n.UUID != "" && claimed != nil {
+		if claimed := a.claims.Check(n.Driver, plugins.Node{Name: n.Node, UUID: n.UUID}); n.UUID != "" &&
+			claimed != nil {
 			refuseClaim(n, claimed)
 		}
 	}
@@ -44,7 +47,9 @@ func DryRun(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts re
 }
 
 // dryDriver starts a driver, plans its nodes, and stops it.
-func (a *Agent) dryDriver(ctx context.Context, name string, opts resourcetracker.PlanOptions) ([]control.NodePlan, error) {
+func (a *Agent) dryDriver(
+	ctx context.Context, name string, opts resourcetracker.PlanOptions,
+) ([]control.NodePlan, error) {
 	spec, err := a.spec(a.settings.current(), name)
 	if err != nil {
 		return nil, err
@@ -54,7 +59,8 @@ func (a *Agent) dryDriver(ctx context.Context, name string, opts resourcetracker
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	defer func() {
-		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.settings.current().Plugins.ShutdownTimeout+time.Second)
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+			a.settings.current().Plugins.ShutdownTimeout+time.Second)
 		defer cancel()
 		if err := plugin.Stop(stopCtx); err != nil {
 			a.log.Warn().Str("driver", name).Err(err).Msg("The driver did not stop in time; its process was killed.")

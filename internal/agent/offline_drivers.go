@@ -37,7 +37,8 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 	}()
 	a.claims.Dry = true
 	if len(cfg.EnabledDrivers()) == 0 {
-		return nil, nil, fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s", config.ErrInvalid, cfg.File())
+		return nil, nil, fmt.Errorf("%w: no driver is configured; add a table such as [drivers.libvirt] to %s",
+			config.ErrInvalid, cfg.File())
 	}
 	a.self.uuid, err = resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
 	if err != nil {
@@ -57,7 +58,8 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("agent.runtime_dir: %w", err)
 	}
-	a.host, err = pluginhost.New(pluginhost.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
+	a.host, err = pluginhost.New(
+		pluginhost.Options{Dir: cfg.Plugins.Dir, RuntimeDir: cfg.Agent.RuntimeDir, Logger: log})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +71,9 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 
 // withDrivers runs f with started drivers, without a running agent. The trackers do not run by
 // themselves. A driver that does not start returns its error when it is called.
-func withDrivers(ctx context.Context, cfg *config.Config, log zerolog.Logger, f func(ctx context.Context, a *Agent) error) (err error) {
+func withDrivers(
+	ctx context.Context, cfg *config.Config, log zerolog.Logger, f func(ctx context.Context, a *Agent) error,
+) (err error) {
 	a, closeAll, err := offline(cfg, log, true) //nolint:contextcheck // closing has no time limit
 	if err != nil {
 		return err
@@ -112,7 +116,9 @@ func (a *Agent) checkIdentity() error {
 		err = state.CheckFirstStart(ownership.DirName)
 	}
 	if err == nil && a.self.uuid != "" {
-		a.self.discrepancy, err = state.Check(identity.Self{UUID: a.self.uuid, Host: a.settings.current().Agent.Host, Machine: statedir.Machine(a.log)})
+		a.self.discrepancy,
+			err = state.Check(identity.Self{UUID: a.self.uuid, Host: a.settings.current().Agent.Host,
+			Machine: statedir.Machine(a.log)})
 	}
 	if err != nil {
 		return &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
@@ -122,13 +128,15 @@ func (a *Agent) checkIdentity() error {
 
 // endDrivers stops the drivers of withDrivers.
 func (a *Agent) endDrivers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.settings.current().Plugins.ShutdownTimeout+time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx),
+		a.settings.current().Plugins.ShutdownTimeout+time.Second)
 	defer cancel()
 	var ending sync.WaitGroup
 	for _, d := range a.drivers.active() {
 		ending.Go(func() {
 			if err := d.plugin.Stop(ctx); err != nil {
-				a.log.Warn().Str("driver", d.name).Err(err).Msg("The driver did not stop in time; its process was killed.")
+				a.log.Warn().Str("driver", d.name).
+					Err(err).Msg("The driver did not stop in time; its process was killed.")
 			}
 		})
 	}

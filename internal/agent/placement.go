@@ -20,14 +20,16 @@ type RequestObserver = func(ctx context.Context, req *http.Request, route string
 // NewPlacementClient returns a client as configured in [placement_client], which records reshapes
 // in a journal and says which run of the agent it is of; nil: none. It makes no requests.
 func NewPlacementClient(
-	cfg *config.Config, reshapes reportclient.ReshapeLog, observe RequestObserver, process *pki.ProcessSender, log zerolog.Logger,
+	cfg *config.Config, reshapes reportclient.ReshapeLog,
+	observe RequestObserver, process *pki.ProcessSender, log zerolog.Logger,
 ) (*reportclient.Client, error) {
 	a, err := access.New(cfg.PlacementClient, nil, log)
 	if err != nil {
 		return nil, err
 	}
 	a.Observe, a.Transport = observe, process.Transport(a.Transport)
-	return reportclient.New(reportclient.Config{Config: a.Config, RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes})
+	return reportclient.New(reportclient.Config{Config: a.Config,
+		RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes})
 }
 
 // placementEndpoint describes the endpoint for logs, before it is known.

@@ -20,7 +20,8 @@ import (
 // status is what the agent says of itself.
 func (h *env) status() health.Status {
 	h.t.Helper()
-	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket()).Status(h.t.Context())
+	s, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket()).
+		Status(h.t.Context())
 	check(h.t, err)
 	return s
 }
@@ -71,8 +72,11 @@ func TestTakeoverThatFails(t *testing.T) {
 		mode             os.FileMode
 	}{
 		{"a mode", "", "chmod go-w " + h.driver + ", then systemctl reload compute-agent", content, 0o777},
-		{"a digest", fmt.Sprintf("sha256 = %q", strings.Repeat("0", 64)), "put the new sum into drivers.fake.sha256; if not, install the driver's package again, then", content, 0o755},
-		{"no handshake", `timeouts = {start = "1s"}`, "plugin info " + h.driver, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755},
+		{"a digest", fmt.Sprintf("sha256 = %q", strings.Repeat("0", 64)),
+			"put the new sum into drivers.fake.sha256; if not, install the driver's package again, then", content,
+			0o755},
+		{"no handshake", `timeouts = {start = "1s"}`,
+			"plugin info " + h.driver, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755},
 		{"an exit", "", "plugin info " + h.driver, []byte("#!/bin/sh\nexit 3\n"), 0o755},
 	} {
 		mark := h.mark()
@@ -109,9 +113,11 @@ func TestWrongDigestIsRefused(t *testing.T) {
 	is, demanded := fmt.Sprintf("%x", sha256.Sum256(content)), strings.Repeat("0", 64)
 	h.configure(h.node("fake", "cn1", uuidA, fmt.Sprintf("sha256 = %q", demanded)))
 	h.start()
-	h.await(0, `"condition":"plugin-refused"`, h.driver, "has sha256 "+is+", the configuration demands "+demanded, "drivers.fake.sha256")
+	h.await(0, `"condition":"plugin-refused"`, h.driver,
+		"has sha256 "+is+", the configuration demands "+demanded, "drivers.fake.sha256")
 	p := h.status().Drivers[0].Plugin
-	if p.State != "refused" || p.PID != 0 || !p.NextAttempt.IsZero() || p.Usage != nil || h.has(0, "plugin-quarantined") || h.has(0, `"state":"backoff"`) {
+	if p.State != "refused" || p.PID != 0 || !p.NextAttempt.IsZero() || p.Usage != nil ||
+		h.has(0, "plugin-quarantined") || h.has(0, `"state":"backoff"`) {
 		t.Errorf("plugin: %+v", p)
 	}
 	mark := h.mark()
@@ -119,7 +125,8 @@ func TestWrongDigestIsRefused(t *testing.T) {
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "resolved", "plugin-refused")
 	h.await(mark, `"state":"healthy"`, `"driver":"fake"`)
-	if u := h.status().Drivers[0].Plugin.Usage; u == nil || u.Processes != 1 || u.Threads < 2 || u.MemoryBytes < 1<<20 || u.OpenFiles < 4 {
+	if u := h.status().Drivers[0].Plugin.Usage; u == nil ||
+		u.Processes != 1 || u.Threads < 2 || u.MemoryBytes < 1<<20 || u.OpenFiles < 4 {
 		t.Errorf("what the process uses: %+v", u)
 	}
 }
@@ -150,12 +157,14 @@ func TestPanickingDriverIsDegraded(t *testing.T) {
 	mark := h.mark()
 	h.configure(h.chaos(keys, `update = "panic"`))
 	h.reload <- syscall.SIGHUP
-	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 always ends with a fault of the driver", "a defect of the driver")
+	h.await(mark, `"state":"degraded"`, "UpdateProviderTree cn1 always ends with a fault of the driver",
+		"a defect of the driver")
 	h.await(mark, `"times":8`)
 	h.mu.Lock()
 	stacks := strings.Count(h.log.String()[mark:], `"stack":`)
 	h.mu.Unlock()
-	if p := h.status().Drivers[0].Plugin; p.State != "degraded" || !strings.Contains(p.Error, "panicked in UpdateProviderTree") || p.Restarts != 0 || stacks != 1 {
+	if p := h.status().Drivers[0].Plugin; p.State != "degraded" ||
+		!strings.Contains(p.Error, "panicked in UpdateProviderTree") || p.Restarts != 0 || stacks != 1 {
 		t.Errorf("%d stacks, plugin: %+v", stacks, p)
 	}
 	mark = h.mark()
@@ -203,7 +212,8 @@ func TestMachinesOfAFormerReleaseGoWithTheirDriver(t *testing.T) {
 	h := newEnv(t)
 	shared := filepath.Join(h.dir, "state", "machines")
 	check(t, os.MkdirAll(shared, 0o700))
-	check(t, os.WriteFile(filepath.Join(shared, uuidB+".json"), []byte(`{"uuid":"`+uuidB+`","node":"cn1","complete":true}`), 0o600))
+	check(t, os.WriteFile(filepath.Join(shared, uuidB+".json"),
+		[]byte(`{"uuid":"`+uuidB+`","node":"cn1","complete":true}`), 0o600))
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready
@@ -220,12 +230,14 @@ func TestATraitThatIsLeftOut(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	const unknown = "HW_NO_SUCH_TRAIT"
-	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "inventories", `traits = ["`+unknown+`", "HW_CPU_X86_AVX2"], inventories`, 1))
+	h.configure(strings.Replace(h.node("fake", "cn1", uuidA, ""), "inventories", `traits = ["`+unknown+
+		`", "HW_CPU_X86_AVX2"], inventories`, 1))
 	h.start()
 	<-h.ready
 	h.await(0, "Placement does not know this standard trait", unknown)
 	h.await(0, `"operation":"`, "+HW_CPU_X86_AVX2")
-	if h.has(0, `"operation":"`, unknown) || strings.Contains(fmt.Sprint(h.status().Drivers[0].Report.Nodes[0].Changes), unknown) {
+	if h.has(0, `"operation":"`, unknown) ||
+		strings.Contains(fmt.Sprint(h.status().Drivers[0].Report.Nodes[0].Changes), unknown) {
 		t.Error("the trait is reported as written to Placement")
 	}
 }

@@ -28,7 +28,8 @@ func (a *Agent) providerConfig() *providerconfig.Config {
 	switch {
 	case err != nil:
 		a.log.Error().Str("directory", a.providers.Dir()).Err(err).
-			Msg("The provider.yaml files changed and are invalid. The previous ones stay in effect; `compute-agent config check` shows what is wrong.")
+			Msg("The provider.yaml files changed and are invalid. The previous ones stay in effect; `compute-agent " +
+				"config check` shows what is wrong.")
 	case reloaded:
 		a.logProviders("Reloaded the changed provider.yaml files.")
 	}
@@ -40,7 +41,8 @@ func (a *Agent) reloadProviders(dir string) {
 	previous := a.providers.Config()
 	if err := a.providers.Use(dir); err != nil {
 		a.log.Error().Str("directory", dir).Str("in_effect", a.providers.Dir()).Err(err).
-			Msg("Reload: the provider.yaml files are invalid. The previous ones stay in effect; `compute-agent config check` shows what is wrong.")
+			Msg("Reload: the provider.yaml files are invalid. The previous ones stay in effect; `compute-agent " +
+				"config check` shows what is wrong.")
 		return
 	}
 	if !a.providers.Config().Same(previous) {
@@ -53,6 +55,7 @@ func (a *Agent) logProviders(msg string) {
 	now := a.providers.Config()
 	a.log.Info().Str("directory", a.providers.Dir()).Strs("files", now.Files()).Int("entries", now.Len()).Msg(msg)
 	for _, w := range a.providers.Warnings() {
-		a.log.Warn().Stringer("at", w.Place).Str("path", w.Path).Str("hint", w.Hint).Msg("provider.yaml: " + w.What + ".")
+		a.log.Warn().Stringer("at", w.Place).Str("path", w.Path).Str("hint", w.Hint).
+			Msg("provider.yaml: " + w.What + ".")
 	}
 }

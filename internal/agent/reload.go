@@ -65,7 +65,9 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 	next, err := a.opts.Load()
 	if err != nil {
 		a.conditions.problems.reloaded(nil, err)
-		a.log.Error().Err(err).Msg("Reload: the configuration is invalid. The previous one stays in effect; `compute-agent config check` shows what is wrong.")
+		a.log.Error().Err(err).
+			Msg("Reload: the configuration is invalid. The previous one stays in effect; `compute-agent config " +
+				"check` shows what is wrong.")
 		return
 	}
 	changes := config.Diff(a.settings.current(), next)
@@ -75,10 +77,12 @@ func (a *Agent) reload(ctx context.Context, group *errgroup.Group) {
 		if c.Restart {
 			level, msg = zerolog.WarnLevel, "Reload: a changed setting takes effect at the next restart."
 		}
-		a.log.WithLevel(level).Str("key", c.Key).Str("from", c.Old).Str("to", c.New).Stringer("source", c.Source).Msg(msg)
+		a.log.WithLevel(level).Str("key", c.Key).Str("from", c.Old).Str("to", c.New).
+			Stringer("source", c.Source).Msg(msg)
 	}
 	if len(changes) == 0 {
-		a.log.Info().Msg("Reload: no setting changed. Drivers are configured again, and restarted if their executable changed.")
+		a.log.Info().Msg(
+			"Reload: no setting changed. Drivers are configured again, and restarted if their executable changed.")
 	}
 	cfg := a.apply(next)
 	a.reloadProviders(next.ProviderConfigDir())
@@ -151,7 +155,8 @@ func (a *Agent) reconfigureDriver(ctx context.Context, group *errgroup.Group, cf
 	case ctx.Err() != nil:
 		return
 	case errors.As(err, &down):
-		a.log.Warn().Str("driver", d.name).Err(err).Msg("Reload: the driver cannot be started with its new configuration yet; retrying.")
+		a.log.Warn().Str("driver", d.name).Err(err).
+			Msg("Reload: the driver cannot be started with its new configuration yet; retrying.")
 	case err != nil:
 		a.conditions.problems.configured(d.name, err)
 		return
@@ -186,9 +191,12 @@ func (a *Agent) disableDriver(ctx context.Context, d *driver) {
 	for _, other := range a.drivers.active() { // nodes that both reported belong to the other one now
 		other.tracker.Refresh("another driver was disabled")
 	}
-	if err := d.plugin.Reconfigure(ctx, pluginhost.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
+	if err := d.plugin.Reconfigure(ctx,
+		pluginhost.Spec{Name: d.name, Path: d.plugin.Status().Path, Disabled: true}); err != nil {
 		a.log.Error().Str("driver", d.name).Err(err).Msg("Reload: failed to stop the driver.")
 		return
 	}
-	a.log.Warn().Str("driver", d.name).Msg("Reload: the driver is disabled. What it last reported stays in Placement until it is removed (compute-agent node remove).")
+	a.log.Warn().Str("driver", d.name).
+		Msg("Reload: the driver is disabled. What it last reported stays in Placement until it is removed " +
+			"(compute-agent node remove).")
 }

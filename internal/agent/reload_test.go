@@ -66,11 +66,14 @@ func (h *env) Write(b []byte) (int, error) {
 func newEnv(t *testing.T) *env {
 	t.Helper()
 	dir := testproc.SocketDir(t)
-	server, err := placement.New(t.Context(), placement.Config{StateDir: filepath.Join(dir, "placement"), Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{StateDir: filepath.Join(dir, "placement"),
+			Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	h := &env{
 		t: t, dir: dir, driver: filepath.Join(dir, "compute-driver-fake"),
-		reload: make(chan os.Signal, 1), ready: make(chan struct{}), ended: make(chan error, 1), more: make(chan struct{}),
+		reload: make(chan os.Signal, 1), ready: make(chan struct{}),
+		ended: make(chan error, 1), more: make(chan struct{}),
 	}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
@@ -103,7 +106,8 @@ var check = testproc.Check
 
 // node is the table of a fake driver with one node.
 func (h *env) node(driver, node, uuid, more string) string {
-	return fmt.Sprintf("[drivers.%s]\npath = %q\n%s\n[drivers.%s.config]\nnodes = [{name = %q, uuid = %q, inventories = {VCPU = {total = 8}}}]\n",
+	return fmt.Sprintf("[drivers.%s]\npath = %q\n%s\n[drivers.%s.config]\nnodes = [{name = %q, uuid = %q, "+
+		"inventories = {VCPU = {total = 8}}}]\n",
 		driver, h.driver, more, driver, node, uuid)
 }
 
@@ -139,7 +143,8 @@ func (h *env) start() {
 	}
 	cfg := testproc.Try(load()).Or(h.t)
 	a := testproc.Try(agent.New(agent.Options{
-		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), Notify: h.notify, OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
+		Config: cfg, Load: load, Reload: h.reload, Logger: zerolog.New(h), Notify: h.notify,
+		OnReady: func(context.Context, *agent.Agent) { close(h.ready) },
 	})).Or(h.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -210,7 +215,8 @@ func TestReloadNeverEndsTheAgent(t *testing.T) {
 		"a configuration that the driver refuses": {func(h *env) string {
 			return fmt.Sprintf("[drivers.second]\npath = %q\n[drivers.second.config]\nnonsense = 1\n", h.driver)
 		}, []string{`"driver":"second"`, `"error"`}},
-		"a node that Placement knows as another": {func(h *env) string { return h.node("second", "cn1", uuidB, "") }, []string{`"node-claimed-twice"`, "driver second"}},
+		"a node that Placement knows as another": {func(h *env) string { return h.node("second", "cn1", uuidB, "") },
+			[]string{`"node-claimed-twice"`, "driver second"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newEnv(t)
@@ -289,11 +295,13 @@ func TestNothingToRunIsNeverReady(t *testing.T) {
 func TestTwoDriversOneNode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
-	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
+	h.configure(h.node("fake", "cn1", uuidA, ""),
+		strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.start()
 	<-h.ready
 	status := h.status()
-	if status.State != resourcetracker.Degraded || !strings.Contains(status.Summary, "is named by the drivers fake and second") {
+	if status.State != resourcetracker.Degraded ||
+		!strings.Contains(status.Summary, "is named by the drivers fake and second") {
 		t.Errorf("%s: %s", status.State, status.Summary)
 	}
 	for _, d := range status.Drivers {
@@ -312,7 +320,8 @@ func TestSecondDriverForANode(t *testing.T) {
 	h.start()
 	<-h.ready
 	mark := h.mark()
-	h.configure(h.node("fake", "cn1", uuidA, ""), strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
+	h.configure(h.node("fake", "cn1", uuidA, ""),
+		strings.Replace(h.node("second", "cn1", uuidA, ""), "total = 8", "total = 16", 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, `"node-claimed-twice"`, "belongs to driver fake")
 	h.mu.Lock()
@@ -333,10 +342,12 @@ func TestATreeThatIsBeingWrittenIsNotWell(t *testing.T) {
 	<-h.ready
 	child := testproc.Try(providertree.ChildUUID(uuidA, "cn1_gpu0")).Or(t)
 	release := h.hold(child)
-	h.configure(strings.Replace(table, "inventories = {VCPU", `children = [{name = "gpu0", inventories = {VGPU = {total = 4}}}], inventories = {VCPU`, 1))
+	h.configure(strings.Replace(table, "inventories = {VCPU",
+		`children = [{name = "gpu0", inventories = {VGPU = {total = 4}}}], inventories = {VCPU`, 1))
 	h.reload <- syscall.SIGHUP
 	testproc.Eventually(t, testproc.Patience, "the status says that the pass writes", func() error {
-		if summary := h.status().Summary; !strings.Contains(summary, "writing node cn1 to Placement, 1 of 2 operations done") {
+		if summary := h.status().Summary; !strings.Contains(summary,
+			"writing node cn1 to Placement, 1 of 2 operations done") {
 			return fmt.Errorf("it says %q", summary)
 		}
 		return nil

@@ -23,7 +23,8 @@ func (a *Agent) newRenewer(cfg *config.Config) *enrolment.Renewer {
 	switch client := cfg.EnrolmentClient; {
 	case client.URL != "":
 		r.CertFile, r.KeyFile = client.IdentityFile, client.IdentityFile
-		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile, Process: &a.run.enrolment, Tracing: a.telemetry.Spans}
+		service := &enrolment.Client{URL: client.URL, CAFile: client.CAFile, IdentityFile: client.IdentityFile,
+			Process: &a.run.enrolment, Tracing: a.telemetry.Spans}
 		r.Renew, r.Confirm = service.Renew, service.Confirm
 	case cfg.CellClient.CertFile != "":
 		r.CertFile, r.KeyFile = cfg.CellClient.CertFile, cfg.CellClient.KeyFile
@@ -70,7 +71,8 @@ func NodesToEnrol(cfg *config.Config) (out []enrolment.Node) {
 	for id, owner := range statedir.New(cfg.Agent.StateDir).Owners(zerolog.Nop()) {
 		out = append(out, enrolledNode(id, owner.Node))
 	}
-	if id, err := resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File())); err == nil && id != "" && len(out) == 0 {
+	if id, err := resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File())); err == nil && id != "" &&
+		len(out) == 0 {
 		out = append(out, enrolment.Node{UUID: id})
 	}
 	return out
@@ -84,7 +86,8 @@ func (a *Agent) identityView() *health.Identity {
 	s := a.renewer.Status()
 	return &health.Identity{
 		SeveralAgents: a.run.enrolment.SeveralAgents(),
-		Host:          s.Host, Nodes: s.Nodes, Since: s.Since, Expires: s.Expires, Renews: s.Renews, NextRenewal: s.Next, Error: s.Error, Refused: s.Refused,
+		Host:          s.Host, Nodes: s.Nodes, Since: s.Since, Expires: s.Expires, Renews: s.Renews,
+		NextRenewal: s.Next, Error: s.Error, Refused: s.Refused,
 		RenewedElsewhere: s.RenewedElsewhere, RefusedNodes: s.RefusedNodes, Renewed: s.Succeeded, Failed: s.Failed,
 	}
 }

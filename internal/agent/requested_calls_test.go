@@ -51,14 +51,18 @@ func (a *overheard) since() map[string]int {
 
 func (a *overheard) options() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			a.note(method)
-			return invoke(ctx, method, request, reply, conn, opts...)
-		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			a.note(method)
-			return open(ctx, desc, conn, method, opts...)
-		}),
+		grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+				invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				a.note(method)
+				return invoke(ctx, method, request, reply, conn, opts...)
+			}),
+		grpc.WithChainStreamInterceptor(
+			func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer,
+				opts ...grpc.CallOption) (grpc.ClientStream, error) {
+				a.note(method)
+				return open(ctx, desc, conn, method, opts...)
+			}),
 	}
 }
 
@@ -111,24 +115,32 @@ func TestWhatIsAskedOfAPlugin(t *testing.T) {
 	driver := filepath.Join(dir, "compute-driver-fake")
 	binaries.Copy(t, "compute-driver-fake", driver)
 	counted := &overheard{calls: map[string]int{}}
-	host := testproc.Try(pluginhost.New(pluginhost.Options{RuntimeDir: dir, Logger: zerolog.Nop(), Dial: counted.options()})).Or(t)
+	host := testproc.Try(
+		pluginhost.New(pluginhost.Options{RuntimeDir: dir, Logger: zerolog.Nop(), Dial: counted.options()})).Or(t)
 	t.Cleanup(func() { testproc.Check(t, host.Close()) })
 	var configured []string
 	for i := range nodes {
-		configured = append(configured, fmt.Sprintf(`{"name":"cn%d","uuid":"aaaaaaaa-0000-4000-8000-00000000000%d","inventories":{"VCPU":{"total":8}}}`, i, i))
+		configured = append(configured,
+			fmt.Sprintf(
+				`{"name":"cn%d","uuid":"aaaaaaaa-0000-4000-8000-00000000000%d","inventories":{"VCPU":{"total":8}}}`, i,
+				i))
 	}
 	const patience = testproc.Patience
 	p := testproc.Try(host.Plugin(pluginhost.Spec{
-		Name: "fake", Path: driver, Config: []byte(`{"instances":{},"guest_list":[],"nodes":[` + strings.Join(configured, ",") + `]}`),
-		Restart:  pluginhost.Restart{HealthInterval: time.Hour},
-		Timeouts: pluginhost.Timeouts{Handshake: patience, Info: patience, Configure: patience, Nodes: patience, Update: patience, Health: patience, Stop: patience},
+		Name: "fake", Path: driver,
+		Config:  []byte(`{"instances":{},"guest_list":[],"nodes":[` + strings.Join(configured, ",") + `]}`),
+		Restart: pluginhost.Restart{HealthInterval: time.Hour},
+		Timeouts: pluginhost.Timeouts{Handshake: patience, Info: patience, Configure: patience, Nodes: patience,
+			Update: patience, Health: patience, Stop: patience},
 	})).Or(t)
 	testproc.Check(t, p.Start(t.Context()))
 	ended := make(passes, nodes)
 	tracker := resourcetracker.New(resourcetracker.Config{
-		Name: "fake", Driver: p, Placement: &believing{desired: map[string]*providertree.Tree{}, known: map[string]*providertree.Tree{}},
-		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: patience, BackoffMin: time.Second, BackoffMax: time.Minute},
-		Logger:  zerolog.Nop(), Observer: ended, Seen: resourcetracker.OpenSeenGuests(t.TempDir()),
+		Name: "fake", Driver: p,
+		Placement: &believing{desired: map[string]*providertree.Tree{}, known: map[string]*providertree.Tree{}},
+		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: patience,
+			BackoffMin: time.Second, BackoffMax: time.Minute},
+		Logger: zerolog.Nop(), Observer: ended, Seen: resourcetracker.OpenSeenGuests(t.TempDir()),
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	over := make(chan error, 1)
@@ -153,7 +165,8 @@ func TestWhatIsAskedOfAPlugin(t *testing.T) {
 	testproc.NoError(t, <-over)
 	testproc.NoError(t, p.Stop(context.Background()))
 	want := map[string]int{
-		"Plugin/Info": 1, "Plugin/Configure": 1, "Plugin/Shutdown": 1, "Driver/Watch": 1, "Instances/Watch": 1, "Driver/Guests": nodes,
+		"Plugin/Info": 1, "Plugin/Configure": 1, "Plugin/Shutdown": 1, "Driver/Watch": 1,
+		"Instances/Watch": 1, "Driver/Guests": nodes,
 		"Driver/AvailableNodes": 1 + turns, "Driver/UpdateProviderTree": nodes * (1 + turns),
 	}
 	if diff := cmp.Diff(want, counted.since()); diff != "" {

@@ -21,11 +21,14 @@ func (a *Agent) loadJournal() {
 		}
 	})
 	if err != nil {
-		a.log.Warn().Err(err).Msg("The journal of reshapes cannot be read. No pass is made until it can; `compute-agent doctor` checks the state directory.")
+		a.log.Warn().Err(err).
+			Msg("The journal of reshapes cannot be read. No pass is made until it can; `compute-agent doctor` " +
+				"checks the state directory.")
 	}
 	for _, e := range damaged {
 		a.log.Warn().Int64("reshape", e.ID).Str("file", e.File).Err(e.Err).
-			Msg("An entry of the journal of reshapes is damaged. That reshape is complete, but can no longer be shown or undone. Nothing else depends on the entry.")
+			Msg("An entry of the journal of reshapes is damaged. That reshape is complete, but can no longer be " +
+				"shown or undone. Nothing else depends on the entry.")
 	}
 }
 
@@ -65,6 +68,7 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 	}
 	a.log.Warn().
 		Int64("reshape", id).
-		Msg("A reshape was undone. If the driver still needs it, the next start of the agent makes it again: restore the driver's previous version or configuration first.")
+		Msg("A reshape was undone. If the driver still needs it, the next start of the agent makes it again: " +
+			"restore the driver's previous version or configuration first.")
 	return nil
 }

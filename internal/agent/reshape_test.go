@@ -27,14 +27,17 @@ func (h *env) tell(method, path, body string) {
 // used has Placement hold a node whose VGPUs a guest uses.
 func (h *env) used() {
 	h.tell(http.MethodPost, "/resource_providers", fmt.Sprintf(`{"name": "cn1", "uuid": %q}`, uuidA))
-	h.tell(http.MethodPut, "/resource_providers/"+uuidA+"/inventories", `{"resource_provider_generation": 0, "inventories": {"VGPU": {"total": 8}}}`)
+	h.tell(http.MethodPut, "/resource_providers/"+uuidA+"/inventories",
+		`{"resource_provider_generation": 0, "inventories": {"VGPU": {"total": 8}}}`)
 	h.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
-		`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, uuidA))
+		`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", `+
+			`"consumer_generation": null}`, uuidA))
 }
 
 // gpus is a driver that wants them on children.
 func (h *env) gpus(more string) string {
-	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nlayout = \"vgpu-children\"\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
+	return fmt.Sprintf("[drivers.fake]\npath = %q\n[drivers.fake.config]\nlayout = \"vgpu-children\"\n%s\nnodes = "+
+		"[{name = \"cn1\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n",
 		h.driver, more, uuidA)
 }
 
@@ -90,11 +93,15 @@ func TestOneNodeDoesNotEndTheAgent(t *testing.T) {
 		"a reshape": {
 			func(h *env) string { return h.node("second", "cn2", uuidB, "") },
 			func(h *env) string {
-				h.tell(http.MethodPut, "/resource_providers/"+uuidB+"/inventories", `{"resource_provider_generation": 2, "inventories": {"VGPU": {"total": 8}}}`)
+				h.tell(http.MethodPut, "/resource_providers/"+uuidB+"/inventories",
+					`{"resource_provider_generation": 2, "inventories": {"VGPU": {"total": 8}}}`)
 				h.tell(http.MethodPut, "/allocations/99999999-0000-4000-8000-000000000001", fmt.Sprintf(
-					`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`, uuidB))
-				return fmt.Sprintf("[drivers.second]\npath = %q\n[drivers.second.config]\nlayout = \"vgpu-children\"\nfaults.reshape = \"invent\"\n"+
-					"nodes = [{name = \"cn2\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n", h.driver, uuidB)
+					`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", `+
+						`"consumer_generation": null}`, uuidB))
+				return fmt.Sprintf(
+					"[drivers.second]\npath = %q\n[drivers.second.config]\nlayout = \"vgpu-children\"\n"+
+						"faults.reshape = \"invent\"\n"+
+						"nodes = [{name = \"cn2\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n", h.driver, uuidB)
 			},
 			"would be added", health.ReshapeHeld,
 		},
@@ -143,7 +150,8 @@ func TestDamagedJournalDoesNotStopTheAgent(t *testing.T) {
 	dir := filepath.Join(h.dir, "state", journal.DirName)
 	check(t, os.MkdirAll(dir, 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "000001-"+uuidA+".json"), []byte("{"), 0o600))
-	check(t, os.WriteFile(filepath.Join(h.dir, "state", resourcetracker.IdentityFile), []byte(uuidA+"\n"), 0o600)) // it is not the first start
+	// it is not the first start
+	check(t, os.WriteFile(filepath.Join(h.dir, "state", resourcetracker.IdentityFile), []byte(uuidA+"\n"), 0o600))
 	h.configure(h.node("fake", "cn1", uuidA, ""))
 	h.start()
 	<-h.ready

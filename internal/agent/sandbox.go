@@ -34,7 +34,8 @@ func sandbox(cfg *config.Config, name string) *pluginhost.Sandbox {
 		slices.Sort(paths)
 	}
 	return &pluginhost.Sandbox{
-		Required: d.Sandbox == config.SandboxRequired, Modes: d.AllowChmod, Secrets: slices.Compact(secrets), Protected: slices.Compact(protected),
-		Write: pluginhost.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
+		Required: d.Sandbox == config.SandboxRequired, Modes: d.AllowChmod, Secrets: slices.Compact(secrets),
+		Protected: slices.Compact(protected),
+		Write:     pluginhost.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
 	}
 }

@@ -53,15 +53,18 @@ identity_file = "/srv/identity.pem"
 	testproc.Check(t, err)
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/compute-agent.service")
 	want := &pluginhost.Sandbox{
-		Secrets:   []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent", "/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
+		Secrets: []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent",
+			"/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
 		Protected: []string{"/etc/ssl/certs/ca.pem", "/srv/ca.pem", filepath.Join(dir, "provider_config")},
-		Write:     []string{"/srv/b", "/srv/images", "/var/lib/compute-agent-instances", "/var/lib/libvirt/images", "/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
+		Write: []string{"/srv/b", "/srv/images", "/var/lib/compute-agent-instances", "/var/lib/libvirt/images",
+			"/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
 	}
 	got := sandbox(cfg, "one")
 	slices.Sort(want.Secrets)
 	slices.Sort(want.Protected)
 	testproc.Samef(t, cmp.Diff(want, got), "sandbox")
-	if got := sandbox(cfg, "three"); !got.Required || !got.Modes || !slices.Equal(got.GrantWrite, []string{"/srv/state/machines"}) {
+	if got := sandbox(cfg, "three"); !got.Required ||
+		!got.Modes || !slices.Equal(got.GrantWrite, []string{"/srv/state/machines"}) {
 		t.Errorf("the fake driver, whose sandbox is required, has %+v", got)
 	}
 	if got := sandbox(cfg, "two"); got != nil {

@@ -21,7 +21,8 @@ import (
 // the other.
 func TestServersOfARenamedHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const ok, denied, none, broken = http.StatusOK, http.StatusForbidden, http.StatusNotFound, http.StatusInternalServerError
+	const ok, denied, none, broken = http.StatusOK, http.StatusForbidden, http.StatusNotFound,
+		http.StatusInternalServerError
 	codes := map[int]cellwire.Code{denied: cellwire.CodeForbidden, none: cellwire.CodeNotFound, broken: "internal"}
 	for name, c := range map[string]struct {
 		now, former int // statuses; 0: there is no former name
@@ -49,7 +50,8 @@ func TestServersOfARenamedHost(t *testing.T) {
 				}
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(status)
-				var body any = cellwire.Work{Epoch: "e", Revision: 1, Complete: true, Items: []cellwire.WorkItem{{Server: cellwire.Server{UUID: host}}}}
+				var body any = cellwire.Work{Epoch: "e",
+					Revision: 1, Complete: true, Items: []cellwire.WorkItem{{Server: cellwire.Server{UUID: host}}}}
 				if status != ok {
 					body = cellwire.Error{Code: codes[status], Message: "no"}
 				}

@@ -130,12 +130,14 @@ func (u soleUser) unshared() error {
 func (u soleUser) refusal(other unix.Ucred, why string) *identity.Error {
 	return &identity.Error{
 		Problem: fmt.Sprintf(
-			"another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could read the secrets of the other",
+			"another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could "+
+				"read the secrets of the other",
 			u.uid,
 			other.Pid,
 			why,
 		),
-		Hint: "stop it, or run each agent as a user of its own; if they may read each other's secrets, set agent.share_user = true for both",
+		Hint: "stop it, or run each agent as a user of its own; if they may read each other's secrets, set " +
+			"agent.share_user = true for both",
 	}
 }
 

@@ -37,7 +37,9 @@ func TestSecondAgentOfAUser(t *testing.T) {
 		t.Helper()
 		dir = t.TempDir()
 		file := filepath.Join(dir, "agent.toml")
-		text := fmt.Sprintf("[agent]\nhost = \"cn1\"\nstate_dir = \"%s/state\"\nruntime_dir = \"%[1]s/run\"\nshare_user = %v\n", dir, shares)
+		text := fmt.Sprintf(
+			"[agent]\nhost = \"cn1\"\nstate_dir = \"%s/state\"\nruntime_dir = \"%[1]s/run\"\nshare_user = %v\n", dir,
+			shares)
 		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
 		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
 		a := testproc.Try(New(Options{Config: cfg, Logger: zerolog.Nop()})).Or(t)
@@ -71,7 +73,8 @@ func TestSecondAgentOfAUser(t *testing.T) {
 				if !errors.As(err, &fatal) || !fatal.Protects {
 					t.Fatalf("the second one: %v", err)
 				}
-				for _, part := range []string{"another agent of this user", fmt.Sprintf("process %d, %s", os.Getpid(), c.says), "agent.share_user = true for both"} {
+				for _, part := range []string{"another agent of this user",
+					fmt.Sprintf("process %d, %s", os.Getpid(), c.says), "agent.share_user = true for both"} {
 					testproc.Contains(t, err.Error(), part, "%s")
 				}
 				if made := testproc.Try(filepath.Glob(filepath.Join(dir, "state", "*id*"))).Or(t); len(made) > 0 {
@@ -159,7 +162,8 @@ func TestAgentOfAUserThatStartsForLong(t *testing.T) {
 	user.patience = 0
 	_, err := user.agree(true, zerolog.Nop())
 	var refused *identity.Error
-	if !errors.As(err, &refused) || !strings.Contains(refused.Problem, fmt.Sprintf("process %d, which is starting, or stopped:", os.Getpid())) {
+	if !errors.As(err, &refused) ||
+		!strings.Contains(refused.Problem, fmt.Sprintf("process %d, which is starting, or stopped:", os.Getpid())) {
 		t.Errorf("%v", err)
 	}
 }

@@ -16,7 +16,8 @@ import (
 // suggestion: sorted, classes first.
 func UnknownStandardNames(classes, traits []string) []string {
 	out := nameList{
-		what: "resource class", list: "os-resource-classes " + ledger.OSResourceClassesVersion, known: ledger.StandardClasses(),
+		what: "resource class", list: "os-resource-classes " + ledger.OSResourceClassesVersion,
+		known:   ledger.StandardClasses(),
 		meaning: "a Placement without it rejects the provider's inventory",
 	}.unknown(classes)
 	return append(out, nameList{

@@ -25,18 +25,26 @@ func TestRefusal(t *testing.T) {
 		code health.Code
 		hint string // part of it; "": the definition's
 	}{
-		"the driver refuses":    {&pluginhost.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}}, health.DriverRefused, ""},
-		"a new process refuses": {takeover(&pluginhost.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}), health.DriverRefused, ""},
-		"a key that cannot be":  {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
-		"it hangs":              {fmt.Errorf("Configure: %w", pluginhost.ErrNoAnswer), health.DriverRefused, "keeps the driver from answering"},
-		"the file's mode":       {takeover(&pluginhost.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}), health.DriverTakeover, "chmod go-w " + path + ", then"},
-		"the protocol":          {takeover(fmt.Errorf("%w: 9", pluginhost.ErrIncompatible)), health.DriverTakeover, "for this version of the agent"},
-		"it exits":              {takeover(&pluginhost.StartError{Path: path, Cause: errors.New("exit status 1")}), health.DriverTakeover, "plugin info " + path},
-		"no handshake":          {takeover(fmt.Errorf("%w: no handshake", pluginhost.ErrNoAnswer)), health.DriverTakeover, "restore the previous executable"},
-		"no disk space":         {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
+		"the driver refuses": {&pluginhost.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}},
+			health.DriverRefused, ""},
+		"a new process refuses": {takeover(&pluginhost.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}),
+			health.DriverRefused, ""},
+		"a key that cannot be": {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
+		"it hangs": {fmt.Errorf("Configure: %w", pluginhost.ErrNoAnswer), health.DriverRefused,
+			"keeps the driver from answering"},
+		"the file's mode": {takeover(&pluginhost.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}),
+			health.DriverTakeover, "chmod go-w " + path + ", then"},
+		"the protocol": {takeover(fmt.Errorf("%w: 9", pluginhost.ErrIncompatible)), health.DriverTakeover,
+			"for this version of the agent"},
+		"it exits": {takeover(&pluginhost.StartError{Path: path, Cause: errors.New("exit status 1")}),
+			health.DriverTakeover, "plugin info " + path},
+		"no handshake": {takeover(fmt.Errorf("%w: no handshake", pluginhost.ErrNoAnswer)), health.DriverTakeover,
+			"restore the previous executable"},
+		"no disk space": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {
 		got := configurationFinding("fake", c.err)
-		if got.Code != c.code || got.Text == "" || (c.hint == "") != (got.Hint == "") || !strings.Contains(got.Hint, c.hint) {
+		if got.Code != c.code || got.Text == "" || (c.hint == "") != (got.Hint == "") ||
+			!strings.Contains(got.Hint, c.hint) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if subject := got.Subject; subject != health.OfDriver("fake") && c.code != health.StateNotWritable {

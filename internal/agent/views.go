@@ -73,9 +73,11 @@ func (a *Agent) collectStatus() health.Status {
 	cfg := a.settings.current()
 	requests, writes := a.placement.Requests()
 	s := health.Status{
-		Version: version.Number(), PID: os.Getpid(), Host: cfg.Agent.Host, Started: a.started, Reloaded: a.settings.lastReload(), ConfigFiles: cfg.Files(),
-		Placement: health.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests, Writes: writes, SeveralAgents: a.run.placement.SeveralAgents()},
-		Drivers:   []health.Driver{}, Disabled: a.disabledReasons(), Cell: a.cellView(), Identity: a.identityView(),
+		Version: version.Number(), PID: os.Getpid(), Host: cfg.Agent.Host, Started: a.started,
+		Reloaded: a.settings.lastReload(), ConfigFiles: cfg.Files(),
+		Placement: health.Placement{URL: a.placement.Endpoint(), Bundled: a.opts.Bundled, Requests: requests,
+			Writes: writes, SeveralAgents: a.run.placement.SeveralAgents()},
+		Drivers: []health.Driver{}, Disabled: a.disabledReasons(), Cell: a.cellView(), Identity: a.identityView(),
 	}
 	for _, d := range a.drivers.active() {
 		view := d.view()
@@ -112,14 +114,17 @@ func (a *Agent) Tree(ctx context.Context, o control.TreeOptions) (control.Tree, 
 			out.Nodes = append(out.Nodes, a.nodeTree(ctx, d, n, guests))
 		}
 		if len(status.Nodes) == 0 && status.Error != "" {
-			out.Nodes = append(out.Nodes, control.NodeTree{Node: "driver " + d.name, Driver: d.name, Error: status.Error})
+			out.Nodes = append(out.Nodes,
+				control.NodeTree{Node: "driver " + d.name, Driver: d.name, Error: status.Error})
 		}
 	}
 	return out, nil
 }
 
 // nodeTree reads the tree of a node, with its consumers if guests are given.
-func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeStatus, guests *guestIndex) control.NodeTree {
+func (a *Agent) nodeTree(
+	ctx context.Context, d active, n resourcetracker.NodeStatus, guests *guestIndex,
+) control.NodeTree {
 	out := control.NodeTree{Node: n.Name, UUID: n.UUID, Driver: d.name}
 	ctx, cancel := context.WithTimeout(ctx, treeTimeout)
 	defer cancel()
@@ -175,7 +180,8 @@ func (a *Agent) nodeTree(ctx context.Context, d active, n resourcetracker.NodeSt
 
 func providerView(p providertree.Provider, used providertree.Resources) control.Provider {
 	out := control.Provider{
-		UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Generation: p.Generation, Traits: p.Traits, Aggregates: p.Aggregates, Inventories: []control.Inventory{},
+		UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID,
+		Generation: p.Generation, Traits: p.Traits, Aggregates: p.Aggregates, Inventories: []control.Inventory{},
 	}
 	for class, i := range p.Inventories {
 		view := control.Inventory{Class: class, Inventory: i, Capacity: i.Capacity()}
@@ -202,7 +208,9 @@ func (a *Agent) Plan(ctx context.Context, opts resourcetracker.PlanOptions) (con
 }
 
 // planDriver plans the next passes of one driver.
-func planDriver(ctx context.Context, name string, tracker *resourcetracker.Tracker, opts resourcetracker.PlanOptions) []control.NodePlan {
+func planDriver(
+	ctx context.Context, name string, tracker *resourcetracker.Tracker, opts resourcetracker.PlanOptions,
+) []control.NodePlan {
 	plans, err := tracker.Plan(ctx, opts)
 	if err != nil {
 		return []control.NodePlan{cannotPlan(name, err)}
@@ -211,7 +219,8 @@ func planDriver(ctx context.Context, name string, tracker *resourcetracker.Track
 	for _, p := range plans {
 		view := control.NodePlan{
 			Node: p.Node, UUID: p.UUID, Driver: name, Reshape: p.Reshape,
-			Operations: append([]reportclient.Operation{}, p.Plan.Operations...), Warnings: unknownNames(p.Plan.Operations),
+			Operations: append([]reportclient.Operation{}, p.Plan.Operations...),
+			Warnings:   unknownNames(p.Plan.Operations),
 		}
 		var refused *resourcetracker.ReshapeError
 		var claimed *resourcetracker.ClaimedError
@@ -244,7 +253,8 @@ func unknownNames(ops []reportclient.Operation) []string {
 
 // refuse marks a node's reshape as refused.
 func refuse(n *control.NodePlan, refused *resourcetracker.ReshapeError) {
-	n.Error, n.Hint, n.Refused, n.Violations, n.ViolationGroups = refused.Summary(), refused.Hint, true, refused.List(), refused.ViolationGroups()
+	n.Error, n.Hint, n.Refused, n.Violations, n.ViolationGroups = refused.Summary(), refused.Hint, true,
+		refused.List(), refused.ViolationGroups()
 }
 
 // refuseClaim marks a node as refused because it belongs to another driver.
@@ -255,5 +265,6 @@ func refuseClaim(n *control.NodePlan, claimed *resourcetracker.ClaimedError) {
 
 // cannotPlan is the plan of a driver whose nodes are unknown.
 func cannotPlan(driver string, err error) control.NodePlan {
-	return control.NodePlan{Node: "driver " + driver, Driver: driver, Operations: []reportclient.Operation{}, Error: err.Error()}
+	return control.NodePlan{Node: "driver " + driver,
+		Driver: driver, Operations: []reportclient.Operation{}, Error: err.Error()}
 }

@@ -104,7 +104,8 @@ func TestHangingReloadIsAlive(t *testing.T) {
 	h.reload <- syscall.SIGHUP
 	systemd.hears("RELOADING=1", 1)
 	systemd.hears("READY=1", 1)
-	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"`) // the other one may need longer, too
+	// the other one may need longer, too
+	h.await(mark, "Reload: these drivers have not applied their new configuration yet", `"drivers":["chaos"`)
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	systemd.hears(life, 3*perInterval) // heartbeats that had stopped would last one interval
 	if h.has(mark, "The plugin was configured again", `"driver":"chaos"`) {
@@ -130,7 +131,8 @@ func TestStopDuringAHangingReload(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	h.deadline = "1s"
-	const keys = "timeouts = {nodes = \"300ms\", update = \"300ms\", configure = \"1h\", stop = \"500ms\"}\nrestart = {health_misses = 100}"
+	const keys = "timeouts = {nodes = \"300ms\", update = \"300ms\", configure = \"1h\", stop = \"500ms\"}\nrestart " +
+		"= {health_misses = 100}"
 	h.configure(h.chaos(keys, ""))
 	h.start()
 	<-h.ready

@@ -50,7 +50,8 @@ func (a *Agent) serveMetrics(ctx context.Context, l net.Listener) {
 	a.log.Info().Stringer("address", l.Addr()).Msg("Serving metrics.")
 	server := osapi.MetricsServer{Metrics: a.Metrics(), Ready: a.Readiness, Logger: a.log}
 	if err := server.Serve(ctx, l); err != nil {
-		a.log.Error().Err(err).Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
+		a.log.Error().Err(err).
+			Msg("The metrics server failed. The agent keeps working; restart it to serve metrics again.")
 	}
 }
 

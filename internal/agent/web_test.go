@@ -44,11 +44,13 @@ func TestMetricsAndProbes(t *testing.T) {
 	h := newEnv(t)
 	address := testproc.FreeAddress(t)
 	// A collector that does not run disturbs nothing.
-	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n[tracing]\nendpoint = \"http://%s\"\n", address, testproc.FreeAddress(t)))
+	h.configure(h.node("fake", "cn1", uuidA, ""),
+		fmt.Sprintf("[metrics]\nlisten = %q\n[tracing]\nendpoint = \"http://%s\"\n", address, testproc.FreeAddress(t)))
 	h.start()
 	<-h.ready
 	socket := filepath.Join(h.dir, "run", "agent.sock")
-	for name, where := range map[string]struct{ url, socket string }{"by TCP": {"http://" + address + "/metrics", ""}, "by the control socket": {"http://agent/metrics", socket}} {
+	for name, where := range map[string]struct{ url, socket string }{"by TCP": {"http://" + address + "/metrics", ""},
+		"by the control socket": {"http://agent/metrics", socket}} {
 		status, page := get(t, where.url, where.socket)
 		if status != http.StatusOK {
 			t.Fatalf("%s: %d %s", name, status, page)
@@ -56,7 +58,8 @@ func TestMetricsAndProbes(t *testing.T) {
 		for _, want := range []string{
 			`compute_agent_passes_total{driver="fake",node="cn1",outcome="succeeded"} `,
 			`compute_agent_driver_call_duration_seconds_count{driver="fake",outcome="succeeded"} `,
-			`compute_agent_placement_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",status="200"} 1`,
+			`compute_agent_placement_requests_total{method="PUT",route="/resource_providers/{uuid}/inventories",` +
+				`status="200"} 1`,
 			`compute_agent_writes_total{kind="set_inventories"} 1`,
 			`compute_agent_writes_total{kind="create_provider"} 1`,
 			`compute_agent_node_writes_total{driver="fake",node="cn1"} `,
@@ -82,14 +85,16 @@ func TestMetricsAndProbes(t *testing.T) {
 	h.configure(h.node("fake", "cn1", uuidB, ""), fmt.Sprintf("[metrics]\nlisten = %q\n", address))
 	h.reload <- os.Interrupt
 	h.await(at, "identity-refused", `"level":"error"`, `"node":"cn1"`, `"hint"`)
-	if status, body := get(t, "http://"+address+"/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(body, health.Define(health.IdentityRefused).Title) {
+	if status, body := get(t, "http://"+address+"/readyz", ""); status != http.StatusServiceUnavailable ||
+		!strings.Contains(body, health.Define(health.IdentityRefused).Title) {
 		t.Errorf("/readyz: %d %q", status, body)
 	}
 	if status, _ := get(t, "http://"+address+"/healthz", ""); status != http.StatusOK {
 		t.Errorf("/healthz: %d", status)
 	}
 	s := testproc.Try(control.NewClient(socket).Status(t.Context())).Or(t)
-	if len(s.Conditions) == 0 || s.Conditions[0].Code != health.IdentityRefused || s.State != "degraded" || !strings.Contains(s.Summary, "node cn1: the resource provider in Placement does not match") {
+	if len(s.Conditions) == 0 || s.Conditions[0].Code != health.IdentityRefused || s.State != "degraded" ||
+		!strings.Contains(s.Summary, "node cn1: the resource provider in Placement does not match") {
 		t.Errorf("%s: %s: %+v", s.State, s.Summary, s.Conditions)
 	}
 	h.mu.Lock()

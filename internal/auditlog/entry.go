@@ -68,7 +68,8 @@ var timePrefix = regexp.MustCompile(`^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)
 
 func timeOf(text string) time.Time {
 	text = strings.Replace(strings.Replace(text, " ", "T", 1), ",", ".", 1)
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999-0700", "2006-01-02T15:04:05.999999999"} {
+	for _, layout := range []string{time.RFC3339Nano,
+		"2006-01-02T15:04:05.999999999-0700", "2006-01-02T15:04:05.999999999"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t
 		}
@@ -149,11 +150,14 @@ func fromJournal(fields map[string]any) Entry {
 	if n, err := strconv.Atoi(text(fields["PRIORITY"])); err == nil && n >= 0 && n < len(levels) {
 		e.Level = levels[n]
 	}
-	e.Message, e.RequestID, e.GlobalRequestID, e.Fields = message, text(fields["REQUEST_ID"]), text(fields["GLOBAL_REQUEST_ID"]), map[string]any{}
+	e.Message, e.RequestID, e.GlobalRequestID, e.Fields =
+		message, text(fields["REQUEST_ID"]), text(fields["GLOBAL_REQUEST_ID"]), map[string]any{}
 	for name, value := range fields {
 		switch {
-		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "SYSLOG_"), strings.HasPrefix(name, "CODE_"), strings.HasPrefix(name, "AUDIT_"):
-		case name == "MESSAGE", name == "PRIORITY", name == "REQUEST_ID", name == "GLOBAL_REQUEST_ID", name == "TID", name == "MESSAGE_ID":
+		case strings.HasPrefix(name, "_"), strings.HasPrefix(name, "SYSLOG_"), strings.HasPrefix(name, "CODE_"),
+			strings.HasPrefix(name, "AUDIT_"):
+		case name == "MESSAGE", name == "PRIORITY", name == "REQUEST_ID", name == "GLOBAL_REQUEST_ID",
+			name == "TID", name == "MESSAGE_ID":
 		default:
 			e.Fields[strings.ToLower(name)] = text(value)
 		}

@@ -128,7 +128,8 @@ func (w *file) write(lines []byte, sync bool) error {
 // space behind its end. File systems that cannot do that are taken to have some.
 func (w *file) reserve(size int64) error {
 	err := retryEINTR(func() error { return unix.Fallocate(int(w.f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, maxLine) })
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) ||
+		errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("reserve %d bytes: %w", maxLine, err)
 	}
 	return nil

@@ -51,7 +51,8 @@ func TestIntents(t *testing.T) {
 	act := func(ctx context.Context, n int, err error) error {
 		return l.Do(ctx, Record{Command: "scheduler"}, func(a *Act) error {
 			testproc.NoError(t, a.Intend(ctx, record(n).Changes...))
-			if all := lines(t, path); !strings.Contains(all[len(all)-1], fmt.Sprintf(`"outcome":"intended","changes":[{"kind":"resource_class","id":"CUSTOM_%04d"`, n)) {
+			if all := lines(t, path); !strings.Contains(all[len(all)-1],
+				fmt.Sprintf(`"outcome":"intended","changes":[{"kind":"resource_class","id":"CUSTOM_%04d"`, n)) {
 				t.Errorf("before the act the last line is %s", all[len(all)-1])
 			}
 			return err
@@ -73,19 +74,23 @@ func TestIntents(t *testing.T) {
 	abandoned.Abandon()
 	testproc.NoError(t, l.Intend(func() Record { return Record{} }).Wait(ctx)) // changes nothing
 	testproc.Check(t, l.Close())
-	want := []string{"CUSTOM_0000 done", "CUSTOM_0003 done", "CUSTOM_0005 done", "CUSTOM_0002 unknown", "CUSTOM_0006 unknown"}
+	want := []string{"CUSTOM_0000 done", "CUSTOM_0003 done", "CUSTOM_0005 done",
+		"CUSTOM_0002 unknown", "CUSTOM_0006 unknown"}
 	testproc.EqualList(t, outcomes(t, path), want, "records %q")
 
 	for _, follow := range []bool{false, true} {
 		search := testproc.Try(NewSearch("req-11111111-2222-4333-8444-555555555555", time.Time{})).Or(t)
 		text := string(testproc.Try(os.ReadFile(path)).Or(t))
-		text = strings.ReplaceAll(text, `"service":"test"`, `"service":"test","request_id":"req-11111111-2222-4333-8444-555555555555"`)
+		text = strings.ReplaceAll(text, `"service":"test"`,
+			`"service":"test","request_id":"req-11111111-2222-4333-8444-555555555555"`)
 		var got []string
 		show := func(e Entry) error { got = append(got, e.Message); return nil }
 		if follow {
 			search.OnFound = show
 		}
-		for _, e := range testproc.Try(search.Run(ctx, func(ctx context.Context, s *Search) error { return s.ReadLines(ctx, strings.NewReader(text), "") })).Or(t) {
+		for _, e := range testproc.Try(search.Run(ctx,
+			func(ctx context.Context, s *Search) error { return s.ReadLines(ctx, strings.NewReader(text), "") })).
+			Or(t) {
 			testproc.NoError(t, show(e))
 		}
 		unknown := 0
@@ -94,7 +99,8 @@ func TestIntents(t *testing.T) {
 				unknown++
 			}
 		}
-		if all := strings.Join(got, "\n"); strings.Contains(all, "intended") || strings.Contains(all, "not done") || unknown != map[bool]int{false: 2}[follow] || len(got)-unknown != 3 {
+		if all := strings.Join(got, "\n"); strings.Contains(all, "intended") || strings.Contains(all, "not done") ||
+			unknown != map[bool]int{false: 2}[follow] || len(got)-unknown != 3 {
 			t.Errorf("found, while it is written %v:\n%s", follow, all)
 		}
 	}
@@ -203,12 +209,14 @@ func TestOutcomeInTheBatchOfItsIntent(t *testing.T) {
 		answer := hang(l)
 		l.Write(t.Context(), record(0))
 		for n := range 3 {
-			testproc.NoError(t, l.Do(t.Context(), Record{}, func(a *Act) error { return a.Intend(t.Context(), record(n+1).Changes...) }))
+			testproc.NoError(t, l.Do(t.Context(), Record{},
+				func(a *Act) error { return a.Intend(t.Context(), record(n+1).Changes...) }))
 		}
 		l.Intend(func() Record { return record(4) }).Abandon()
 		answer()
 		testproc.Check(t, l.Close())
-		testproc.EqualList(t, outcomes(t, path), []string{"CUSTOM_0000 done", "CUSTOM_0001 done", "CUSTOM_0002 done", "CUSTOM_0003 done"}, "records %q")
+		testproc.EqualList(t, outcomes(t, path),
+			[]string{"CUSTOM_0000 done", "CUSTOM_0001 done", "CUSTOM_0002 done", "CUSTOM_0003 done"}, "records %q")
 	})
 }
 

@@ -366,7 +366,8 @@ func (l *Log) put(batch []entry) {
 	l.hung.Store(false)
 	for _, e := range batch {
 		if e.intent != nil {
-			e.intent.err, e.intent.written = err, !e.intent.empty && fileErr == nil && (l.file != nil || journalErr == nil)
+			e.intent.err, e.intent.written = err, !e.intent.empty && fileErr == nil &&
+				(l.file != nil || journalErr == nil)
 		}
 		close(e.done)
 	}
@@ -382,7 +383,8 @@ func (l *Log) putFile(lines, kept []byte, count int, sync bool) error {
 		l.metrics.count("file", true, total)
 		if why := l.file.unrotated; why != nil && l.limiter.Allow("rotate") {
 			l.opts.Logger.Warn().Err(why).Str("file", l.opts.File).
-				Msg("The audit log cannot be rotated, so its file grows beyond [audit] max_size. Let the user of the service rename files in its directory.")
+				Msg("The audit log cannot be rotated, so its file grows beyond [audit] max_size. Let the user of " +
+					"the service rename files in its directory.")
 		}
 		return nil
 	}
@@ -401,7 +403,8 @@ func (l *Log) failed(destination string, err error) {
 	if !l.limiter.Allow(destination) {
 		return
 	}
-	effect := "Writes go on. Up to 4 MiB of records are kept in memory and written when that is possible again; then records are lost."
+	effect := "Writes go on. Up to 4 MiB of records are kept in memory and written when that is possible again; " +
+		"then records are lost."
 	if l.opts.Required {
 		effect = "Writes are refused with 503 until it can be written to, because of [audit] required."
 	}
@@ -414,6 +417,7 @@ func (l *Log) lost(destination string, n int, err error) {
 	l.metrics.count(destination, false, n)
 	if l.limiter.Allow("lost " + destination) {
 		l.opts.Logger.Error().Err(err).Str("destination", destination).
-			Msg("Records of the audit log are lost; compute_agent_audit_records_total{outcome=\"lost\"} counts them. Logged at most once a minute.")
+			Msg("Records of the audit log are lost; compute_agent_audit_records_total{outcome=\"lost\"} counts " +
+				"them. Logged at most once a minute.")
 	}
 }

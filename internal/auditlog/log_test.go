@@ -54,7 +54,8 @@ func counted(t *testing.T, l *Log, destination, outcome string) float64 {
 // record is one with a change of the class N.
 func record(n int) Record {
 	name := fmt.Sprintf("CUSTOM_%04d", n)
-	return Record{Method: "PUT", Path: "/resource_classes/" + name, Changes: []Change{{Kind: KindClass, ID: name, After: Value(name)}}}
+	return Record{Method: "PUT", Path: "/resource_classes/" + name,
+		Changes: []Change{{Kind: KindClass, ID: name, After: Value(name)}}}
 }
 
 // ids reads the changed classes of a log.
@@ -97,7 +98,8 @@ func TestLogIsPrivateAndAppends(t *testing.T) {
 // ended before the next record. It stays in the file, and readers count it.
 func TestTornLineIsEnded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	l := open(t, Options{File: path, Required: true}) // Write returns when the record is in the file, however slow it is
+	// Write returns when the record is in the file, however slow it is
+	l := open(t, Options{File: path, Required: true})
 	l.Write(t.Context(), record(0))
 	for i := 1; i < 3; i++ {
 		f := testproc.Try(os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)).Or(t)
@@ -117,7 +119,8 @@ func TestTornLineIsEnded(t *testing.T) {
 // and no more files are kept than asked for.
 func TestRotation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
-	opts := Options{File: path, MaxSize: 4 << 10, Keep: 1000, Required: true} // Write returns when the record is in a file
+	// Write returns when the record is in a file
+	opts := Options{File: path, MaxSize: 4 << 10, Keep: 1000, Required: true}
 	logs := []*Log{open(t, opts), open(t, opts)}
 	appends := 0
 	logs[0].file.append = func(f *os.File, lines []byte) (int, error) {
@@ -228,18 +231,21 @@ func TestHungDisk(t *testing.T) {
 				defer cancel()
 				began := time.Now()
 				l.Write(ctx, record(0))
-				if took, want := time.Since(began), map[bool]time.Duration{false: waitAtMost, true: time.Minute}[required]; took != want {
+				if took, want := time.Since(began),
+					map[bool]time.Duration{false: waitAtMost, true: time.Minute}[required]; took != want {
 					t.Errorf("the request waited for %v, want %v", took, want)
 				}
 				began = time.Now()
 				err := l.Intend(func() Record { return record(1) }).Wait(t.Context())
-				took, atMost := time.Since(began), map[bool]time.Duration{false: waitAtMost, true: intentAtMost}[required]
+				took, atMost := time.Since(began),
+					map[bool]time.Duration{false: waitAtMost, true: intentAtMost}[required]
 				if took != atMost || errors.Is(err, ErrNotRecorded) != required {
 					t.Errorf("an act waited for %v, want %v: %v", took, atMost, err)
 				}
 				if !required {
 					began = time.Now()
-					if err := l.Intend(func() Record { return record(2) }).Wait(t.Context()); err != nil || time.Since(began) > 0 {
+					if err := l.Intend(func() Record { return record(2) }).Wait(t.Context()); err != nil ||
+						time.Since(began) > 0 {
 						t.Errorf("the next act waited for %v: %v", time.Since(began), err)
 					}
 					for i := range queueLength + 5 {
@@ -273,14 +279,18 @@ func TestRequiredLogMustOpen(t *testing.T) {
 func TestLongRecordsAreSplit(t *testing.T) {
 	long := Record{Service: "test", RequestID: "req-1"}
 	for i := range 5000 {
-		long.Changes = append(long.Changes, Change{Kind: KindAllocation, ID: fmt.Sprint("consumer", i), Provider: strings.Repeat("p", 36), After: Value(map[string]int{"VCPU": i})})
+		long.Changes = append(long.Changes,
+			Change{Kind: KindAllocation, ID: fmt.Sprint("consumer", i), Provider: strings.Repeat("p", 36),
+				After: Value(map[string]int{"VCPU": i})})
 	}
-	long.Changes = append(long.Changes, Change{Kind: KindServer, ID: "s", After: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)})
+	long.Changes = append(long.Changes,
+		Change{Kind: KindServer, ID: "s", After: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)})
 	lines, parts := long.lines()
 	total := 0
 	for i, line := range lines {
 		var r Record
-		if err := json.Unmarshal(line, &r); err != nil || len(line) > maxLine+maxValue || r.Part != i+1 || r.Parts != len(lines) || r.RequestID != "req-1" {
+		if err := json.Unmarshal(line, &r); err != nil ||
+			len(line) > maxLine+maxValue || r.Part != i+1 || r.Parts != len(lines) || r.RequestID != "req-1" {
 			t.Errorf("line %d has %d bytes: part %d of %d, %v", i, len(line), r.Part, r.Parts, err)
 		}
 		total += len(r.Changes)
@@ -288,7 +298,8 @@ func TestLongRecordsAreSplit(t *testing.T) {
 	if total != 5001 || len(lines) != len(parts) || len(lines) < 2 {
 		t.Errorf("%d changes in %d lines", total, len(lines))
 	}
-	if last := parts[len(parts)-1].Changes; string(last[len(last)-1].After) != fmt.Sprintf(`{"cut_bytes":%d}`, 1<<20+2) {
+	if last := parts[len(parts)-1].Changes; string(last[len(last)-1].After) !=
+		fmt.Sprintf(`{"cut_bytes":%d}`, 1<<20+2) {
 		t.Errorf("the long value is %.100s", last[len(last)-1].After)
 	}
 }
@@ -297,8 +308,10 @@ func TestLongRecordsAreSplit(t *testing.T) {
 func BenchmarkEnqueue(b *testing.B) {
 	l, err := Open(Options{File: filepath.Join(b.TempDir(), "audit.log"), MaxSize: 1 << 40, Logger: zerolog.Nop()})
 	testproc.Check(b, err)
-	r := Record{Service: "placement", RequestID: "req-11111111-2222-4333-8444-555555555555", User: "nova", Project: "service", Method: "PUT", Path: "/allocations/" + strings.Repeat("1", 36),
-		Changes: []Change{{Kind: KindAllocation, ID: strings.Repeat("1", 36), Provider: strings.Repeat("2", 36), ProviderName: "cn1", After: Value(map[string]int{"VCPU": 2, "MEMORY_MB": 4096})}}}
+	r := Record{Service: "placement", RequestID: "req-11111111-2222-4333-8444-555555555555", User: "nova",
+		Project: "service", Method: "PUT", Path: "/allocations/" + strings.Repeat("1", 36),
+		Changes: []Change{{Kind: KindAllocation, ID: strings.Repeat("1", 36), Provider: strings.Repeat("2", 36),
+			ProviderName: "cn1", After: Value(map[string]int{"VCPU": 2, "MEMORY_MB": 4096})}}}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

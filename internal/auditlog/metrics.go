@@ -10,7 +10,8 @@ type Metrics struct{ records *prometheus.CounterVec }
 func newMetrics() *Metrics {
 	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "compute_agent_audit_records_total",
-		Help: "Records of the audit log, by destination (file, journal, or the queue before them) and outcome: written or lost. Only with an audit log.",
+		Help: "Records of the audit log, by destination (file, journal, or the queue before them) and outcome: " +
+			"written or lost. Only with an audit log.",
 	}, []string{"destination", "outcome"})}
 	for _, destination := range []string{"file", "journal", "queue"} {
 		m.records.WithLabelValues(destination, "lost")

@@ -53,7 +53,8 @@ func (f *Filter) chooses(r *Record, c *Change) bool {
 	switch {
 	case f.Consumer != "" && (!c.OfConsumer() || c.ID != f.Consumer):
 		return false
-	case f.Provider != "" && c.Provider != f.Provider && c.ProviderName != f.Provider && (!ofProvider || c.ID != f.Provider && c.Name != f.Provider):
+	case f.Provider != "" && c.Provider != f.Provider &&
+		c.ProviderName != f.Provider && (!ofProvider || c.ID != f.Provider && c.Name != f.Provider):
 		return false
 	case f.Host != "" && r.Host != f.Host && c.Host != f.Host:
 		return false
@@ -70,7 +71,8 @@ func ParseTime(text string, now time.Time) (time.Time, error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", time.DateTime,
+		"2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.ParseInLocation(layout, text, time.UTC); err == nil {
 			return t, nil
 		}
@@ -136,7 +138,8 @@ func (r *Reader) take(record Record, do func(Record) error) error {
 		return nil
 	}
 	if record.ID != "" {
-		r.intended = slices.DeleteFunc(r.intended, func(i Record) bool { return i.ID == record.ID && i.Service == record.Service })
+		r.intended = slices.DeleteFunc(r.intended,
+			func(i Record) bool { return i.ID == record.ID && i.Service == record.Service })
 	}
 	if record.Outcome == NotDone {
 		return nil

@@ -50,7 +50,8 @@ func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit[1].log")
 	testproc.Try(Files(path)).ErrorIs(t, os.ErrNotExist, "no file: %v")
-	for _, name := range []string{"audit[1].log", "audit[1].log.1", "audit[1].log.2", "audit[1].log.10", "audit[1].log.01", "audit[1].log.gz", "audit1.log.3"} {
+	for _, name := range []string{"audit[1].log", "audit[1].log.1", "audit[1].log.2", "audit[1].log.10",
+		"audit[1].log.01", "audit[1].log.gz", "audit1.log.3"} {
 		testproc.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	got, err := Files(path)
@@ -64,7 +65,8 @@ func TestFiles(t *testing.T) {
 func TestUnreadableLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	good, _ := Record{Service: "test", Changes: record(7).Changes}.lines()
-	text := "not JSON\n\n{}\n" + string(good[0]) + strings.Repeat("x", maxReadLine+100) + "\n" + string(good[0]) + string(good[0][:40])
+	text := "not JSON\n\n{}\n" + string(good[0]) + strings.Repeat("x", maxReadLine+100) + "\n" +
+		string(good[0]) + string(good[0][:40])
 	testproc.Check(t, os.WriteFile(path, []byte(text), 0o600))
 	testproc.EqualList(t, ids(t, path, 4), []string{"CUSTOM_0007", "CUSTOM_0007"}, "records %q")
 }
@@ -75,17 +77,22 @@ func TestFilter(t *testing.T) {
 	r := Record{
 		Time: at, RequestID: "req-1", GlobalRequestID: "req-2", Host: "cn1", User: "u", Project: "p",
 		Changes: []Change{
-			{Kind: KindAllocation, ID: "c1", Provider: "uuid1", ProviderName: "cn1"}, {Kind: KindAllocation, ID: "c2", Provider: "uuid2", ProviderName: "cn2"},
-			{Kind: KindProvider, ID: "uuid1", Name: "cn1"}, {Kind: KindServer, ID: "c2", Host: "cn2"}, {Kind: KindFlavor, ID: "c1"},
+			{Kind: KindAllocation, ID: "c1", Provider: "uuid1", ProviderName: "cn1"},
+			{Kind: KindAllocation, ID: "c2", Provider: "uuid2", ProviderName: "cn2"},
+			{Kind: KindProvider, ID: "uuid1", Name: "cn1"},
+			{Kind: KindServer, ID: "c2", Host: "cn2"}, {Kind: KindFlavor, ID: "c1"},
 		},
 	}
 	for _, c := range []struct {
 		filter Filter
 		want   int
 	}{
-		{Filter{}, 5}, {Filter{Consumer: "c1"}, 1}, {Filter{Consumer: "c2"}, 2}, {Filter{Provider: "uuid1"}, 2}, {Filter{Provider: "cn1"}, 2},
-		{Filter{Provider: "cn1", Consumer: "c2"}, 0}, {Filter{Host: "cn1"}, 5}, {Filter{Host: "cn2"}, 1}, {Filter{User: "u", Project: "p"}, 5}, {Filter{User: "x"}, 0},
-		{Filter{Project: "x"}, 0}, {Filter{RequestID: "req-1"}, 5}, {Filter{RequestID: "req-2"}, 5}, {Filter{RequestID: "req-3"}, 0},
+		{Filter{}, 5}, {Filter{Consumer: "c1"}, 1}, {Filter{Consumer: "c2"}, 2}, {Filter{Provider: "uuid1"}, 2},
+		{Filter{Provider: "cn1"}, 2},
+		{Filter{Provider: "cn1", Consumer: "c2"}, 0}, {Filter{Host: "cn1"}, 5}, {Filter{Host: "cn2"}, 1},
+		{Filter{User: "u", Project: "p"}, 5}, {Filter{User: "x"}, 0},
+		{Filter{Project: "x"}, 0}, {Filter{RequestID: "req-1"}, 5}, {Filter{RequestID: "req-2"}, 5},
+		{Filter{RequestID: "req-3"}, 0},
 		{Filter{Since: at, Until: at}, 5}, {Filter{Since: at.Add(1)}, 0}, {Filter{Until: at.Add(-1)}, 0},
 	} {
 		if got, ok := c.filter.Match(r); ok != (c.want > 0) || ok && len(got.Changes) != c.want {
@@ -112,15 +119,20 @@ func testJournal(t *testing.T) {
 	}
 	journald := listen()
 	l := open(t, Options{Journal: socket, Required: true})
-	claim := Record{RequestID: "req-1", User: "admin\nPRIORITY=0", Method: "PUT", Path: "/allocations/c1", Changes: []Change{
-		{Kind: KindAllocation, ID: "c1", Provider: "uuid1", ProviderName: "cn1", Before: Value(map[string]int{"VCPU": 2}), After: Value(map[string]int{"VCPU": 4})},
-		{Kind: KindAllocation, ID: "c1", Provider: "uuid2", ProviderName: "cn2", Before: Value(map[string]int{"VCPU": 2})},
-	}}
+	claim := Record{RequestID: "req-1", User: "admin\nPRIORITY=0", Method: "PUT",
+		Path: "/allocations/c1", Changes: []Change{
+			{Kind: KindAllocation, ID: "c1", Provider: "uuid1", ProviderName: "cn1",
+				Before: Value(map[string]int{"VCPU": 2}), After: Value(map[string]int{"VCPU": 4})},
+			{Kind: KindAllocation, ID: "c1", Provider: "uuid2", ProviderName: "cn2",
+				Before: Value(map[string]int{"VCPU": 2})},
+		}}
 	l.Write(t.Context(), claim)
 	entry := read(journald)
 	for _, field := range []string{
-		"SYSLOG_IDENTIFIER=compute-agent-audit", "COMPUTE_AGENT_AUDIT=1", "REQUEST_ID=req-1", "CONSUMER=c1", "PROVIDER=uuid1", "PROVIDER=uuid2", "AUDIT_KIND=allocation",
-		"MESSAGE=test: PUT /allocations/c1 by admin\\nPRIORITY=0: allocation of c1 on cn1: VCPU 2 → 4 (and 1 more changes)", `AUDIT_RECORD={"time":`,
+		"SYSLOG_IDENTIFIER=compute-agent-audit", "COMPUTE_AGENT_AUDIT=1", "REQUEST_ID=req-1", "CONSUMER=c1",
+		"PROVIDER=uuid1", "PROVIDER=uuid2", "AUDIT_KIND=allocation",
+		"MESSAGE=test: PUT /allocations/c1 by admin\\nPRIORITY=0: allocation of c1 on cn1: VCPU 2 → 4 (and 1 " +
+			"more changes)", `AUDIT_RECORD={"time":`,
 	} {
 		if !strings.Contains("\n"+entry, "\n"+field) {
 			t.Errorf("no field %s in\n%s", field, entry)

@@ -168,7 +168,8 @@ func (r Record) split() []Record {
 	for i := range r.Changes {
 		c := &r.Changes[i]
 		c.Before, c.After = bounded(c.Before), bounded(c.After)
-		one := len(c.Kind) + len(c.ID) + len(c.Name) + len(c.Provider) + len(c.ProviderName) + len(c.Host) + len(c.Before) + len(c.After) + 100
+		one := len(c.Kind) + len(c.ID) + len(c.Name) + len(c.Provider) + len(c.ProviderName) + len(c.Host) +
+			len(c.Before) + len(c.After) + 100
 		if size > 0 && size+one > maxLine {
 			add(i)
 		}

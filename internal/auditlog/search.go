@@ -54,7 +54,9 @@ func NewSearch(target string, since time.Time) (*Search, error) {
 	case requestForm.MatchString(target):
 		s.requests[target] = true
 	case !uuidForm.MatchString(target):
-		return nil, fmt.Errorf("%.100q is not the id of a request, req- and a uuid, nor the uuid of a server, consumer or provider", target)
+		return nil, fmt.Errorf(
+			"%.100q is not the id of a request, req- and a uuid, nor the uuid of a server, consumer or provider",
+			target)
 	}
 	return s, nil
 }

@@ -23,18 +23,33 @@ func TestParseEntry(t *testing.T) {
 		line string
 		want string
 	}{
-		"a service":                    {`{"level":"warn","time":"2026-11-24T03:00:00.5Z","message":"m","request_id":"r","n":12345678901234567890}`, "03:00:00.500  src warn m [r ] map[n:12345678901234567890]"},
-		"a driver":                     {`{"level":"info","time":"2026-11-24T03:00:00.5Z","message":"m","driver":"x","pid":7}`, "03:00:00.500  driver x info m [ ] map[]"},
-		"about a driver":               {`{"level":"info","time":"2026-11-24T03:00:00.5Z","message":"m","driver":"x"}`, "03:00:00.500  src info m [ ] map[driver:x]"},
-		"the journal":                  {`{"__REALTIME_TIMESTAMP":"1795489200500000","_HOSTNAME":"h","_SYSTEMD_UNIT":"u.service","PRIORITY":"3","MESSAGE":"m","REQUEST_ID":["a","b"],"_PID":"1","NODE":"n"}`, "03:00:00.500 h u error m [a ] map[node:n]"},
-		"the journal, of bytes":        {`{"__REALTIME_TIMESTAMP":"1795489200500000","SYSLOG_IDENTIFIER":"i","PRIORITY":"9","MESSAGE":[104,105,255]}`, "03:00:00.500  i  hi\uFFFD [ ] map[]"},
-		"the journal, of a JSON line":  {`{"__REALTIME_TIMESTAMP":"1795489200500001","_HOSTNAME":"h","_SYSTEMD_UNIT":"u.service","PRIORITY":"6","MESSAGE":"{\"level\":\"warn\",\"time\":\"2026-11-24T03:00:00.5Z\",\"message\":\"m\"}"}`, "03:00:00.500 h u warn m [ ] map[]"},
-		"the journal, without message": {`{"__REALTIME_TIMESTAMP":"1795489200500000","MESSAGE":null}`, "03:00:00.500     [ ] map[]"},
-		"a record":                     {`{"time":"2026-11-24T03:00:00.5Z","service":"placement","request_id":"r","method":"PUT","path":"/traits/T","user":"u","outcome":"done","changes":[]}`, "03:00:00.500  placement audit PUT /traits/T by u [r ] map[]"},
-		"a record in the journal":      {`{"__REALTIME_TIMESTAMP":"1795489200900000","_HOSTNAME":"h","AUDIT_RECORD":"{\"time\":\"2026-11-24T03:00:00.5Z\",\"service\":\"placement\",\"method\":\"PUT\",\"path\":\"/x\",\"outcome\":\"done\",\"changes\":[]}","MESSAGE":"x"}`, "03:00:00.500 h placement audit PUT /x by - [ ] map[]"},
-		"a service of OpenStack":       {"2026-11-24 03:00:00.500 31 INFO nova.api [None " + requestA + "] m", "03:00:00.500  src  2026-11-24 03:00:00.500 31 INFO nova.api [None " + requestA + "] m [ ] map[]"},
-		"a text":                       {"{ no JSON", "-  src  { no JSON [ ] map[]"},
-		"another JSON":                 {`{"a":1}`, `-  src  {"a":1} [ ] map[]`},
+		"a service": {`{"level":"warn","time":"2026-11-24T03:00:00.5Z","message":"m",` +
+			`"request_id":"r","n":12345678901234567890}`, "03:00:00.500  src warn m [r ] map[n:12345678901234567890]"},
+		"a driver": {`{"level":"info","time":"2026-11-24T03:00:00.5Z","message":"m",` +
+			`"driver":"x","pid":7}`, "03:00:00.500  driver x info m [ ] map[]"},
+		"about a driver": {`{"level":"info","time":"2026-11-24T03:00:00.5Z","message":"m","driver":"x"}`,
+			"03:00:00.500  src info m [ ] map[driver:x]"},
+		"the journal": {`{"__REALTIME_TIMESTAMP":"1795489200500000","_HOSTNAME":"h",` +
+			`"_SYSTEMD_UNIT":"u.service","PRIORITY":"3","MESSAGE":"m","REQUEST_ID":["a","b"],"_PID":"1","NODE":"n"}`,
+			"03:00:00.500 h u error m [a ] map[node:n]"},
+		"the journal, of bytes": {`{"__REALTIME_TIMESTAMP":"1795489200500000","SYSLOG_IDENTIFIER":"i",` +
+			`"PRIORITY":"9","MESSAGE":[104,105,255]}`, "03:00:00.500  i  hi\uFFFD [ ] map[]"},
+		"the journal, of a JSON line": {`{"__REALTIME_TIMESTAMP":"1795489200500001","_HOSTNAME":"h",` +
+			`"_SYSTEMD_UNIT":"u.service","PRIORITY":"6","MESSAGE":"{\"level\":\"warn\",` +
+			`\"time\":\"2026-11-24T03:00:00.5Z\",\"message\":\"m\"}"}`, "03:00:00.500 h u warn m [ ] map[]"},
+		"the journal, without message": {`{"__REALTIME_TIMESTAMP":"1795489200500000","MESSAGE":null}`,
+			"03:00:00.500     [ ] map[]"},
+		"a record": {`{"time":"2026-11-24T03:00:00.5Z","service":"placement","request_id":"r",` +
+			`"method":"PUT","path":"/traits/T","user":"u","outcome":"done","changes":[]}`,
+			"03:00:00.500  placement audit PUT /traits/T by u [r ] map[]"},
+		"a record in the journal": {`{"__REALTIME_TIMESTAMP":"1795489200900000","_HOSTNAME":"h",` +
+			`"AUDIT_RECORD":"{\"time\":\"2026-11-24T03:00:00.5Z\",\"service\":\"placement\",\"method\":\"PUT\",` +
+			`\"path\":\"/x\",\"outcome\":\"done\",\"changes\":[]}","MESSAGE":"x"}`,
+			"03:00:00.500 h placement audit PUT /x by - [ ] map[]"},
+		"a service of OpenStack": {"2026-11-24 03:00:00.500 31 INFO nova.api [None " + requestA + "] m",
+			"03:00:00.500  src  2026-11-24 03:00:00.500 31 INFO nova.api [None " + requestA + "] m [ ] map[]"},
+		"a text":       {"{ no JSON", "-  src  { no JSON [ ] map[]"},
+		"another JSON": {`{"a":1}`, `-  src  {"a":1} [ ] map[]`},
 	} {
 		e := ParseEntry([]byte(c.line), "src")
 		clock := "-"
@@ -44,7 +59,8 @@ func TestParseEntry(t *testing.T) {
 				t.Errorf("%s: the time is %s", name, e.Time)
 			}
 		}
-		if d := cmp.Diff(c.want, fmt.Sprintf("%s %s %s %s %s [%s %s] %v", clock, e.Host, e.Service, e.Level, e.Message, e.RequestID, e.GlobalRequestID, e.Fields)); d != "" {
+		if d := cmp.Diff(c.want, fmt.Sprintf("%s %s %s %s %s [%s %s] %v", clock, e.Host, e.Service, e.Level, e.Message,
+			e.RequestID, e.GlobalRequestID, e.Fields)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
 	}
@@ -88,7 +104,9 @@ func TestSearchStops(t *testing.T) {
 	s := testproc.Try(NewSearch(requestB, time.Time{})).Or(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Run(ctx, func(ctx context.Context, s *Search) error { return s.ReadLines(ctx, strings.NewReader("a\nb\n"), "") }); err == nil {
+	if _, err := s.Run(ctx,
+		func(ctx context.Context, s *Search) error { return s.ReadLines(ctx, strings.NewReader("a\nb\n"), "") }); err ==
+		nil {
 		t.Error("no error")
 	}
 }

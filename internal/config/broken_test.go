@@ -66,7 +66,8 @@ func TestBrokenEnvironment(t *testing.T) {
 		"COMPUTE_AGENT_WHATEVER=1",
 		"OTHER_VARIABLE=1",
 	)
-	opts.Overrides = []Override{{Key: "agent.nothing", Value: "1", Flag: "--nothing"}, {Key: "agent.state_dir", Value: "here", Flag: "--state-dir"}}
+	opts.Overrides = []Override{{Key: "agent.nothing", Value: "1", Flag: "--nothing"},
+		{Key: "agent.state_dir", Value: "here", Flag: "--state-dir"}}
 	_, err := Load(opts)
 	if !errors.Is(err, ErrInvalid) {
 		t.Fatalf("Load: %v", err)
@@ -111,13 +112,15 @@ func TestValidate(t *testing.T) {
 func TestNoauthIsForThisMachine(t *testing.T) {
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": ""})))
 	for listen, refused := range map[string]bool{
-		"127.0.0.1:8780": false, "127.0.0.2:8780": false, "[::1]:8780": false, "[::ffff:127.0.0.1]:8780": false, "localhost:8780": false, "host.example:8780": false,
+		"127.0.0.1:8780": false, "127.0.0.2:8780": false, "[::1]:8780": false, "[::ffff:127.0.0.1]:8780": false,
+		"localhost:8780": false, "host.example:8780": false,
 		"0.0.0.0:8780": true, "[::]:8780": true, ":8780": true, "192.0.2.1:8780": true, "[fe80::1%eth0]:8780": true,
 		"unix:///run/cell.sock": false,
 	} {
 		for _, auth := range []string{AuthNoauth, AuthToken} {
 			changed := *c
-			changed.Cell.Listen, changed.Cell.Auth, changed.ComputeAPI.Listen, changed.ComputeAPI.Auth = listen, auth, listen, auth
+			changed.Cell.Listen, changed.Cell.Auth,
+				changed.ComputeAPI.Listen, changed.ComputeAPI.Auth = listen, auth, listen, auth
 			if auth == AuthToken {
 				changed.Cell.TokenFile, changed.ComputeAPI.TokenFile = "/t", "/t"
 			}

@@ -52,7 +52,8 @@ func cellListen(s string) *fault {
 	case unix:
 		return socketPath(path)
 	case s == "":
-		return faultf("write an address such as \"192.0.2.1:8780\" or \"unix:///run/compute-agent/cell1.sock\"", "it is empty")
+		return faultf("write an address such as \"192.0.2.1:8780\" or \"unix:///run/compute-agent/cell1.sock\"",
+			"it is empty")
 	}
 	return listenAddress(s)
 }
@@ -60,9 +61,11 @@ func cellListen(s string) *fault {
 func socketPath(path string) *fault {
 	switch {
 	case !filepath.IsAbs(path):
-		return faultf("write the whole path, as in unix:///run/compute-agent/cell1.sock", "%s is not an absolute path", shown(path))
+		return faultf("write the whole path, as in unix:///run/compute-agent/cell1.sock",
+			"%s is not an absolute path", shown(path))
 	case len(path) > maxSocketPath:
-		return faultf("use a shorter path", "the path is %d bytes long, and Linux allows %d for the path of a socket", len(path), maxSocketPath)
+		return faultf("use a shorter path", "the path is %d bytes long, and Linux allows %d for the path of a socket",
+			len(path), maxSocketPath)
 	}
 	return nil
 }
@@ -75,7 +78,8 @@ func databaseDSN(s string) *fault {
 	if s == "" {
 		return nil
 	}
-	const like = "write sqlite:///PATH, with the whole path, or mysql://USER@HOST/DATABASE?password_file=PATH, or postgres://… of that form"
+	const like = "write sqlite:///PATH, with the whole path, or mysql://USER@HOST/DATABASE?password_file=PATH, or " +
+		"postgres://… of that form"
 	path, file := strings.CutPrefix(s, "sqlite://")
 	if file {
 		if bad := absolutePathRequired(path); bad != nil {
@@ -94,7 +98,8 @@ func databaseDSN(s string) *fault {
 	bad := faultf(like, "it is not the address of a database that is supported")
 	switch {
 	case err == nil && a.HasPassword:
-		bad = faultf("write the password into a file (chmod g-w,o= FILE), and ?password_file=FILE at the end of the address", "the address of a database may not hold a password")
+		bad = faultf("write the password into a file (chmod g-w,o= FILE), and ?password_file=FILE at the end of "+
+			"the address", "the address of a database may not hold a password")
 	case Unreadable(err): // one of its files, which the error says what to do about
 		bad.what, bad.hint, bad.cause = err.Error(), "", err
 	case err != nil && strings.Contains(s, "://"):
@@ -113,9 +118,12 @@ func memberPrefix(s string) *fault {
 	const hint = "write a namespace of your own with its colon, such as \"reservation:\""
 	switch {
 	case len(s) > 200 || !memberPrefixes.MatchString(s):
-		return faultf(hint, "%s is no prefix of extra specs and metadata: letters, digits, spaces, hyphens, underscores and periods, then a colon", shown(s))
+		return faultf(hint,
+			"%s is no prefix of extra specs and metadata: letters, digits, spaces, hyphens, underscores and "+
+				"periods, then a colon", shown(s))
 	case !extraspecs.Other(s + "x"):
-		return faultf(hint, "extra specs that begin with %s have a meaning of their own (docs/extra-specs.md)", shown(s))
+		return faultf(hint, "extra specs that begin with %s have a meaning of their own (docs/extra-specs.md)",
+			shown(s))
 	}
 	return nil
 }
@@ -155,20 +163,28 @@ func (v *validator) cells() {
 	v.tokenAuth("cell", cell.Auth, cell.TokenFile)
 	v.tokenAuth("compute_api", api.Auth, api.TokenFile)
 	if cell.Auth == AuthMTLS && cell.PeerCAFile == "" {
-		v.bad("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked", "set cert_file, key_file and peer_ca_file")
+		v.bad("cell.auth", "is \"mtls\", but cell.peer_ca_file is empty: no certificate could be checked",
+			"set cert_file, key_file and peer_ca_file")
 	}
 	if cell.Auth == AuthPeer && !strings.HasPrefix(cell.Listen, unixURL) {
-		v.bad("cell.auth", "is \"peer\", but cell.listen is not a unix socket: only there does the kernel know the user of a client", "set listen = \"unix:///PATH\"")
+		v.bad("cell.auth",
+			"is \"peer\", but cell.listen is not a unix socket: only there does the kernel know the user of a client",
+			"set listen = \"unix:///PATH\"")
 	}
-	v.openNoauth("cell", cell.Auth, cell.Listen, "set auth to \"token\" or \"mtls\", or listen on 127.0.0.1 or unix:///PATH")
+	v.openNoauth("cell", cell.Auth, cell.Listen,
+		"set auth to \"token\" or \"mtls\", or listen on 127.0.0.1 or unix:///PATH")
 	v.openNoauth("compute_api", api.Auth, api.Listen, "set auth to \"token\" or \"keystone\", or listen on 127.0.0.1")
-	v.twice("cell.report_interval", cell.ReportInterval, "cell.service_down_time", cell.ServiceDownTime, "one report that is late would make a host look down")
-	v.twice("compute_api.cell_ping_interval", api.CellPingInterval, "compute_api.cell_down_time", api.CellDownTime, "a ping would have too little time for its answer")
+	v.twice("cell.report_interval", cell.ReportInterval, "cell.service_down_time", cell.ServiceDownTime,
+		"one report that is late would make a host look down")
+	v.twice("compute_api.cell_ping_interval", api.CellPingInterval, "compute_api.cell_down_time", api.CellDownTime,
+		"a ping would have too little time for its answer")
 }
 
 // twice reports a time after which something counts as down that is less than twice the interval at
 // which it shows life.
-func (v *validator) twice(intervalKey string, interval time.Duration, downKey string, down time.Duration, effect string) {
+func (v *validator) twice(
+	intervalKey string, interval time.Duration, downKey string, down time.Duration, effect string,
+) {
 	if 2*interval <= down {
 		return
 	}
@@ -176,7 +192,8 @@ func (v *validator) twice(intervalKey string, interval time.Duration, downKey st
 	if _, written := v.cfg.sources[at]; !written {
 		at = downKey
 	}
-	v.bad(at, fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey, formatDuration(interval), downKey, formatDuration(down), effect),
+	v.bad(at, fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey, formatDuration(interval), downKey,
+		formatDuration(down), effect),
 		"make "+downKey+" at least twice as long")
 }
 
@@ -187,22 +204,27 @@ func (v *validator) openNoauth(section, auth, listen, hint string) {
 		return
 	}
 	if host, _, err := net.SplitHostPort(listen); err == nil && osapi.IsExposed(host) {
-		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients", hint)
+		v.bad(section+".listen", "is not a loopback address, and "+section+".auth = \"noauth\" trusts all clients",
+			hint)
 	}
 }
 
 func (v *validator) clientCA(section, key, cert, ca string) {
 	if ca != "" && cert == "" {
-		v.bad(section+"."+key, "has no effect while "+section+".cert_file is empty: clients cannot show certificates without TLS", "set cert_file and key_file, or remove "+key)
+		v.bad(section+"."+key, "has no effect while "+
+			section+".cert_file is empty: clients cannot show certificates without TLS",
+			"set cert_file and key_file, or remove "+key)
 	}
 }
 
 func (v *validator) tokenAuth(section, auth, file string) {
 	switch {
 	case auth == AuthToken && file == "":
-		v.bad(section+".auth", "is \"token\", but "+section+".token_file is empty", "set token_file to the file of the tokens' digests")
+		v.bad(section+".auth", "is \"token\", but "+section+".token_file is empty",
+			"set token_file to the file of the tokens' digests")
 	case auth != AuthToken && file != "":
-		v.bad(section+".token_file", "has no effect with auth = \""+auth+"\"", "set auth = \"token\", or remove token_file")
+		v.bad(section+".token_file", "has no effect with auth = \""+auth+"\"",
+			"set auth = \"token\", or remove token_file")
 	}
 }
 

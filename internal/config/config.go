@@ -187,12 +187,16 @@ func (c *Config) Process(driver string) (DriverTimeouts, DriverRestart) {
 	}
 	t, r := d.Timeouts, d.Restart
 	return DriverTimeouts{
-			Start: cmp.Or(t.Start, p.HandshakeTimeout), Configure: cmp.Or(t.Configure, p.CallTimeout), Nodes: cmp.Or(t.Nodes, p.CallTimeout),
-			Update: cmp.Or(t.Update, p.CallTimeout), Health: cmp.Or(t.Health, p.HealthTimeout), Stop: cmp.Or(t.Stop, p.ShutdownTimeout), Instance: t.Instance,
+			Start: cmp.Or(t.Start, p.HandshakeTimeout), Configure: cmp.Or(t.Configure, p.CallTimeout),
+			Nodes:  cmp.Or(t.Nodes, p.CallTimeout),
+			Update: cmp.Or(t.Update, p.CallTimeout), Health: cmp.Or(t.Health, p.HealthTimeout),
+			Stop: cmp.Or(t.Stop, p.ShutdownTimeout), Instance: t.Instance,
 		}, DriverRestart{
-			HealthInterval: cmp.Or(r.HealthInterval, p.HealthInterval), HealthMisses: cmp.Or(r.HealthMisses, p.HealthMisses),
-			BackoffMin: cmp.Or(r.BackoffMin, p.BackoffMin), BackoffMax: cmp.Or(r.BackoffMax, p.BackoffMax),
-			CrashLimit: cmp.Or(r.CrashLimit, p.CrashLimit), CrashWindow: cmp.Or(r.CrashWindow, p.CrashWindow), Quarantine: cmp.Or(r.Quarantine, p.Quarantine),
+			HealthInterval: cmp.Or(r.HealthInterval, p.HealthInterval),
+			HealthMisses:   cmp.Or(r.HealthMisses, p.HealthMisses),
+			BackoffMin:     cmp.Or(r.BackoffMin, p.BackoffMin), BackoffMax: cmp.Or(r.BackoffMax, p.BackoffMax),
+			CrashLimit:  cmp.Or(r.CrashLimit, p.CrashLimit),
+			CrashWindow: cmp.Or(r.CrashWindow, p.CrashWindow), Quarantine: cmp.Or(r.Quarantine, p.Quarantine),
 		}
 }
 

@@ -81,7 +81,8 @@ func TestDefaultsDriverExample(t *testing.T) {
 	}
 	text := "[drivers.libvirt]" + strings.ReplaceAll(example, "\n# ", "\n")
 	c := mustLoad(t, machine(write(t, map[string]string{"compute-agent.toml": text})))
-	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute}
+	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt",
+		Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute}
 	testproc.Samef(t, cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()), "driver of the example")
 	for _, k := range driverKeys {
 		if s, _ := c.Source("drivers.libvirt." + k.name); s.Kind != FromFile {
@@ -150,12 +151,14 @@ uri = "qemu:///system"
 reserved = {memory_mb = 512, cpus = 1}
 `,
 		"conf.d/10-site.toml": "[tracker]\nupdate_resources_interval = \"20s\"\npass_deadline = \"40s\"\n",
-		"conf.d/20-host.toml": "[tracker]\npass_deadline = \"50s\"\n[drivers.libvirt]\nenv.B = \"host\"\nconfig.reserved.memory_mb = 1024\n",
+		"conf.d/20-host.toml": "[tracker]\npass_deadline = \"50s\"\n[drivers.libvirt]\nenv.B = \"host\"\n" +
+			"config.reserved.memory_mb = 1024\n",
 		"conf.d/.hidden.toml": "this is not read",
 		"conf.d/notes.txt":    "nor is this",
 	})
 	opts := machine(main, "COMPUTE_AGENT_TRACKER_PASS_DEADLINE=60s", "COMPUTE_AGENT_DRIVERS_FAKE_ENABLED=true",
-		`COMPUTE_AGENT_DRIVERS_FAKE_CONFIG={nodes = 2}`, "COMPUTE_AGENT_DRIVERS_FAKE_ARGS=--a, --b", "COMPUTE_AGENT_FROM_ELSEWHERE=1")
+		`COMPUTE_AGENT_DRIVERS_FAKE_CONFIG={nodes = 2}`,
+		"COMPUTE_AGENT_DRIVERS_FAKE_ARGS=--a, --b", "COMPUTE_AGENT_FROM_ELSEWHERE=1")
 	opts.IgnoreEnv = []string{"COMPUTE_AGENT_FROM_ELSEWHERE"}
 	opts.Overrides = []Override{{Key: "agent.state_dir", Value: "/srv/state", Flag: "--state-dir"}}
 	c := mustLoad(t, opts)
@@ -169,14 +172,18 @@ reserved = {memory_mb = 512, cpus = 1}
 	}
 	libvirt := &Driver{
 		Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", Args: []string{"--one"},
-		Env:              map[string]string{"A": "main", "B": "host"},
-		Config:           map[string]any{"uri": "qemu:///system", "reserved": map[string]any{"memory_mb": int64(1024), "cpus": int64(1)}},
+		Env: map[string]string{"A": "main", "B": "host"},
+		Config: map[string]any{"uri": "qemu:///system",
+			"reserved": map[string]any{"memory_mb": int64(1024), "cpus": int64(1)}},
 		Sandbox:          SandboxLandlock,
 		UnavailableGrace: 10 * time.Minute,
 	}
-	fake := &Driver{Enabled: true, Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute, Path: "/usr/libexec/compute-agent/plugins/compute-driver-fake", Args: []string{"--a", "--b"}, Config: map[string]any{"nodes": int64(2)}}
+	fake := &Driver{Enabled: true, Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute,
+		Path: "/usr/libexec/compute-agent/plugins/compute-driver-fake", Args: []string{"--a", "--b"},
+		Config: map[string]any{"nodes": int64(2)}}
 	testproc.Samef(t, cmp.Diff(map[string]*Driver{"libvirt": libvirt, "fake": fake}, c.Drivers), "drivers")
-	if js, err := c.Drivers["libvirt"].ConfigJSON(); err != nil || string(js) != `{"reserved":{"cpus":1,"memory_mb":1024},"uri":"qemu:///system"}` {
+	if js, err := c.Drivers["libvirt"].ConfigJSON(); err != nil ||
+		string(js) != `{"reserved":{"cpus":1,"memory_mb":1024},"uri":"qemu:///system"}` {
 		t.Errorf("ConfigJSON is %s, %v", js, err)
 	}
 	for key, want := range map[string]string{
@@ -229,18 +236,23 @@ func TestDirectories(t *testing.T) {
 		env            []string
 		state, runtime string
 	}{
-		"root":                 {0, nil, "/var/lib/compute-agent", "/run/compute-agent"},
-		"a systemd service":    {990, []string{"STATE_DIRECTORY=/var/lib/a:/var/lib/b", "RUNTIME_DIRECTORY=/run/a"}, "/var/lib/a", "/run/a"},
-		"a user":               {1000, []string{"HOME=/home/u", "XDG_RUNTIME_DIR=/run/user/1000"}, "/home/u/.local/state/compute-agent", "/run/user/1000/compute-agent"},
-		"a user with XDG":      {1000, []string{"HOME=/home/u", "XDG_STATE_HOME=/x", "XDG_RUNTIME_DIR=/y"}, "/x/compute-agent", "/y/compute-agent"},
-		"a user without login": {1000, []string{"HOME=/home/u"}, "/home/u/.local/state/compute-agent", "/home/u/.local/state/compute-agent/run"},
+		"root": {0, nil, "/var/lib/compute-agent", "/run/compute-agent"},
+		"a systemd service": {990, []string{"STATE_DIRECTORY=/var/lib/a:/var/lib/b", "RUNTIME_DIRECTORY=/run/a"},
+			"/var/lib/a", "/run/a"},
+		"a user": {1000, []string{"HOME=/home/u", "XDG_RUNTIME_DIR=/run/user/1000"},
+			"/home/u/.local/state/compute-agent", "/run/user/1000/compute-agent"},
+		"a user with XDG": {1000, []string{"HOME=/home/u", "XDG_STATE_HOME=/x", "XDG_RUNTIME_DIR=/y"},
+			"/x/compute-agent", "/y/compute-agent"},
+		"a user without login": {1000, []string{"HOME=/home/u"}, "/home/u/.local/state/compute-agent",
+			"/home/u/.local/state/compute-agent/run"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := machine(write(t, map[string]string{"compute-agent.toml": ""}), tc.env...)
 			opts.UID = func() int { return tc.uid }
 			c := mustLoad(t, opts)
 			if c.Agent.StateDir != tc.state || c.Agent.RuntimeDir != tc.runtime {
-				t.Errorf("state %s, runtime %s; want %s, %s", c.Agent.StateDir, c.Agent.RuntimeDir, tc.state, tc.runtime)
+				t.Errorf("state %s, runtime %s; want %s, %s",
+					c.Agent.StateDir, c.Agent.RuntimeDir, tc.state, tc.runtime)
 			}
 			testproc.Equal(t, c.Agent.ControlSocket(), tc.runtime+"/agent.sock", "control socket is %s")
 		})
@@ -253,7 +265,8 @@ func TestDirectoriesOfTheService(t *testing.T) {
 	root := t.TempDir()
 	testproc.Check(t, os.MkdirAll(filepath.Join(root, "var/lib/compute-agent"), 0o700))
 	opts := Options{
-		Root: root, Environ: []string{"HOME=/var/lib/compute-agent"}, Hostname: func() (string, error) { return "cn1", nil }, UID: os.Getuid,
+		Root: root, Environ: []string{"HOME=/var/lib/compute-agent"},
+		Hostname: func() (string, error) { return "cn1", nil }, UID: os.Getuid,
 	}
 	if os.Getuid() == 0 {
 		testproc.Check(t, os.Chown(filepath.Join(root, "var/lib/compute-agent"), 990, 990))
@@ -291,7 +304,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	dir := t.TempDir()
 	testproc.Check(t, os.WriteFile(filepath.Join(dir, "placement-token"), []byte("s3cr3t\n"), 0o400))
-	main := write(t, map[string]string{"compute-agent.toml": "[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"})
+	main := write(t, map[string]string{"compute-agent.toml": "[placement_client]\nauth = \"token\"\ntoken_file = " +
+		"\"placement-token\"\n"})
 	c := mustLoad(t, machine(main, "CREDENTIALS_DIRECTORY="+dir))
 	secret, err := ReadSecret(c.PlacementClient.TokenFile)
 	if err != nil || secret.Reveal() != "s3cr3t" {

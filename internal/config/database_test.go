@@ -18,7 +18,8 @@ import (
 // is refused, and the password is shown nowhere.
 func TestDatabaseAddresses(t *testing.T) {
 	load := func(dsn string) (*Config, error) {
-		return Load(machine(write(t, map[string]string{"compute-agent.toml": "[compute_api]\ndatabase = \"" + dsn + "\"\n"})))
+		return Load(machine(
+			write(t, map[string]string{"compute-agent.toml": "[compute_api]\ndatabase = \"" + dsn + "\"\n"})))
 	}
 	for dsn, problem := range map[string]string{
 		"":                              "",
@@ -52,7 +53,8 @@ func TestPasswordThatIsACredential(t *testing.T) {
 	dir := t.TempDir()
 	file, credentials := filepath.Join(dir, "c.toml"), filepath.Join(dir, "of@unit")
 	testproc.Check(t, errors.Join(
-		os.WriteFile(file, []byte("[cell]\ndatabase = \"mysql://cell@db/cell1?charset=utf8&password_file=db-password\"\n"), 0o600),
+		os.WriteFile(file,
+			[]byte("[cell]\ndatabase = \"mysql://cell@db/cell1?charset=utf8&password_file=db-password\"\n"), 0o600),
 		os.Mkdir(credentials, 0o700), os.WriteFile(filepath.Join(credentials, "db-password"), []byte("hush\n"), 0o600)))
 	passed := "CREDENTIALS_DIRECTORY=" + credentials
 	for name, tc := range map[string]struct {
@@ -60,11 +62,15 @@ func TestPasswordThatIsACredential(t *testing.T) {
 		unit          string
 		want          string // "" for an error
 	}{
-		"of its own":             {[]string{"HOME=/none", passed}, []string{"cell"}, "", filepath.Join(credentials, "db-password")},
+		"of its own": {[]string{"HOME=/none", passed}, []string{"cell"},
+			"", filepath.Join(credentials, "db-password")},
 		"of its own, not passed": {[]string{"HOME=/none"}, []string{"cell"}, "", ""},
-		"of another service":     {[]string{"HOME=/none"}, []string{"placement"}, "", "/run/credentials/compute-agent-cell@.service/db-password"},
-		"of an instance":         {[]string{"HOME=/none"}, []string{}, "compute-agent-cell@cell1.service", "/run/credentials/compute-agent-cell@cell1.service/db-password"},
-		"of a cell, for the API": {[]string{"HOME=/none"}, []string{}, "compute-agent-cells-api.service", "/run/credentials/compute-agent-cell@.service/db-password"},
+		"of another service": {[]string{"HOME=/none"},
+			[]string{"placement"}, "", "/run/credentials/compute-agent-cell@.service/db-password"},
+		"of an instance": {[]string{"HOME=/none"}, []string{}, "compute-agent-cell@cell1.service",
+			"/run/credentials/compute-agent-cell@cell1.service/db-password"},
+		"of a cell, for the API": {[]string{"HOME=/none"},
+			[]string{}, "compute-agent-cells-api.service", "/run/credentials/compute-agent-cell@.service/db-password"},
 	} {
 		cfg, err := Load(Options{File: file, Environ: tc.environ, Uses: tc.uses, Unit: tc.unit})
 		if tc.want == "" {

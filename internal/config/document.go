@@ -27,7 +27,8 @@ func parse(name string, data []byte) (*document, *Problem) {
 		return nil, syntaxProblem(name, data, err)
 	}
 	if depth(d.tree) > maxDepth {
-		return nil, &Problem{Source: Source{Kind: FromFile, Name: name}, What: "tables or arrays are nested too deeply", Hint: "nest no deeper than 32 levels"}
+		return nil, &Problem{Source: Source{Kind: FromFile, Name: name}, What: "tables or arrays are nested too deeply",
+			Hint: "nest no deeper than 32 levels"}
 	}
 	w := walker{name: name, data: data, lines: lineStarts(data), sources: d.sources}
 	w.parser.Reset(data)
@@ -161,7 +162,8 @@ func lineText(data []byte, lines []int, row int) string {
 // looksSecret reports whether the name of a key suggests that its value is secret.
 func looksSecret(name string) bool {
 	name = strings.ToLower(name)
-	for _, word := range []string{"password", "passwd", "passphrase", "secret", "token", "credential", "private_key", "api_key", "apikey"} {
+	for _, word := range []string{"password", "passwd", "passphrase", "secret", "token", "credential",
+		"private_key", "api_key", "apikey"} {
 		if strings.Contains(name, word) && !strings.HasSuffix(name, "_file") && !strings.HasSuffix(name, "_uuid") {
 			return true
 		}

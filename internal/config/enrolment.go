@@ -68,20 +68,29 @@ type EnrolmentClient struct {
 var enrolmentSections = []section{
 	{
 		"enrolment",
-		"The enrolment service of the compute API's process: hosts join with a one-time token, get a certificate, and renew it.",
+		"The enrolment service of the compute API's process: hosts join with a one-time token, get a certificate, " +
+			"and renew it.",
 		[]key[Config]{
 			{"listen", restart, "Address of the service, by TLS 1.3, such as \"0.0.0.0:8775\". Empty means none.",
-				text[Config]{at: func(c *Config) *string { return &c.Enrolment.Listen }, words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
-			{"url", restart, "Address of the service for hosts. Empty means https://, the first of names, and the port of\nlisten.",
-				text[Config]{at: func(c *Config) *string { return &c.Enrolment.URL }, words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.Listen },
+					words: "\"HOST:PORT\" or \":PORT\"", check: listenAddress}},
+			{"url", restart,
+				"Address of the service for hosts. Empty means https://, the first of names, and the port of\nlisten.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.URL },
+					words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
 			{
 				"names",
 				restart,
-				"Names and IP addresses by which hosts reach the service: those of its own certificate, which\nit makes itself. Empty means the name of the machine.",
-				list[Config]{at: func(c *Config) *[]string { return &c.Enrolment.Names }, words: "an array of names and addresses"},
+				"Names and IP addresses by which hosts reach the service: those of its own certificate, which\nit " +
+					"makes itself. Empty means the name of the machine.",
+				list[Config]{at: func(c *Config) *[]string { return &c.Enrolment.Names },
+					words: "an array of names and addresses"},
 			},
-			{"ca_dir", restart, "Directory of the CA (`compute-agent ca init`): ca.key and ca.pem. Empty means the directory of\nsystemd credentials of these names.",
-				text[Config]{at: func(c *Config) *string { return &c.Enrolment.CADir }, words: "an absolute path", check: absolutePath}},
+			{"ca_dir", restart,
+				"Directory of the CA (`compute-agent ca init`): ca.key and ca.pem. Empty means the directory of\n" +
+					"systemd credentials of these names.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.CADir },
+					words: "an absolute path", check: absolutePath}},
 			{
 				"certificate_lifetime",
 				restart,
@@ -96,7 +105,8 @@ var enrolmentSections = []section{
 			{
 				"renewal_grace",
 				restart,
-				"How long after a certificate expired it can still be renewed, for hosts that were switched off.\nUntil then it is good for nothing else.",
+				"How long after a certificate expired it can still be renewed, for hosts that were switched off.\n" +
+					"Until then it is good for nothing else.",
 				duration[Config]{
 					at:   func(c *Config) *time.Duration { return &c.Enrolment.RenewalGrace },
 					def:  30 * 24 * time.Hour,
@@ -106,9 +116,13 @@ var enrolmentSections = []section{
 				},
 			},
 			{"placement_url", restart, "Address of Placement that joined hosts use.",
-				text[Config]{at: func(c *Config) *string { return &c.Enrolment.PlacementURL }, words: "a URL", check: optionalURL}},
-			{"placement_ca_file", restart, "File of the PEM certificates that joined hosts trust at Placement, or the name of a credential.\nEmpty means the CA of the hosts.",
-				text[Config]{at: func(c *Config) *string { return &c.Enrolment.PlacementCAFile }, words: secretWords, check: secretPath}},
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.PlacementURL },
+					words: "a URL", check: optionalURL}},
+			{"placement_ca_file", restart,
+				"File of the PEM certificates that joined hosts trust at Placement, or the name of a credential.\n" +
+					"Empty means the CA of the hosts.",
+				text[Config]{at: func(c *Config) *string { return &c.Enrolment.PlacementCAFile },
+					words: secretWords, check: secretPath}},
 		},
 	},
 	{
@@ -116,11 +130,14 @@ var enrolmentSections = []section{
 		"Where the agent renews the certificate of this host. `compute-agent join` writes this section.",
 		[]key[Config]{
 			{"url", restart, "Address of the enrolment service. Empty means that the agent renews no certificate.",
-				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.URL }, words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.URL },
+					words: "a URL such as \"https://api.example:8775\"", check: secureURL}},
 			{"ca_file", restart, "File of the PEM certificates to trust there.",
-				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.CAFile }, words: "an absolute path", check: absolutePath}},
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.CAFile },
+					words: "an absolute path", check: absolutePath}},
 			{"identity_file", restart, "File of the host's key and certificate, which the agent replaces.",
-				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.IdentityFile }, words: "an absolute path", check: absolutePath}},
+				text[Config]{at: func(c *Config) *string { return &c.EnrolmentClient.IdentityFile },
+					words: "an absolute path", check: absolutePath}},
 		},
 	},
 }
@@ -128,15 +145,20 @@ var enrolmentSections = []section{
 // enrolment reports what cannot work about enrolment.
 func (v *validator) enrolment() {
 	client := v.cfg.EnrolmentClient
-	for _, one := range []struct{ key, value string }{{"ca_file", client.CAFile}, {"identity_file", client.IdentityFile}} {
+	for _, one := range []struct{ key, value string }{{"ca_file", client.CAFile},
+		{"identity_file", client.IdentityFile}} {
 		switch {
 		case client.URL != "" && one.value == "":
-			v.bad("enrolment_client.url", "is set without enrolment_client."+one.key, "set "+one.key+", as `compute-agent join` does")
+			v.bad("enrolment_client.url", "is set without enrolment_client."+one.key, "set "+one.key+
+				", as `compute-agent join` does")
 		case client.URL == "" && one.value != "":
-			v.bad("enrolment_client."+one.key, "has no effect while enrolment_client.url is empty", "set url, or remove "+one.key)
+			v.bad("enrolment_client."+one.key, "has no effect while enrolment_client.url is empty",
+				"set url, or remove "+one.key)
 		}
 	}
-	if dir := v.cfg.Enrolment.CADir; dir != "" && v.cfg.Agent.StateDir != "" && filepath.Clean(dir) == filepath.Clean(v.cfg.Agent.StateDir) {
-		v.bad("enrolment.ca_dir", "is the state directory of the agent, in which a host has its own ca.pem", "use a directory of its own for the CA")
+	if dir := v.cfg.Enrolment.CADir; dir != "" && v.cfg.Agent.StateDir != "" &&
+		filepath.Clean(dir) == filepath.Clean(v.cfg.Agent.StateDir) {
+		v.bad("enrolment.ca_dir", "is the state directory of the agent, in which a host has its own ca.pem",
+			"use a directory of its own for the CA")
 	}
 }

@@ -26,7 +26,8 @@ func (c *Config) Entries() []Entry {
 		for _, k := range s.keys {
 			path := dotted(s.name, k.name)
 			value := k.format(c)
-			out = append(out, Entry{Key: path, Value: value, raw: value, Source: c.sources[path].orDefault(c.sources[path].Name), Env: EnvName(path), Live: k.live})
+			out = append(out, Entry{Key: path, Value: value, raw: value,
+				Source: c.sources[path].orDefault(c.sources[path].Name), Env: EnvName(path), Live: k.live})
 		}
 	}
 	for _, name := range sortedKeys(c.Drivers) {
@@ -39,7 +40,8 @@ func (c *Config) driverEntries(name string, d *Driver) []Entry {
 	var out []Entry
 	for _, k := range driverKeys {
 		path := driverPath(name, k.name)
-		e := Entry{Key: path, Value: k.format(d), Source: c.sources[path].orDefault(""), Env: EnvName(path), Live: k.live}
+		e := Entry{Key: path, Value: k.format(d), Source: c.sources[path].orDefault(""),
+			Env: EnvName(path), Live: k.live}
 		e.raw = e.Value
 		group, _ := driverGroup(k.name)
 		e.quiet = group != "" && e.Source.Kind == FromDefault

@@ -102,7 +102,8 @@ func (l *loader) keyOfVariable(variable string) (string, bool) {
 func (l *loader) unknownVariable(variable string) *fault {
 	f := faultf("unset it; `compute-agent config defaults` names the variable of every key", "no key has this variable")
 	if strings.HasPrefix(variable, driversEnvPrefix) {
-		f.hint = "variables set up drivers that have a table [drivers.NAME] or a variable COMPUTE_AGENT_DRIVERS_<NAME>_ENABLED; their keys are " +
+		f.hint = "variables set up drivers that have a table [drivers.NAME] or a variable " +
+			"COMPUTE_AGENT_DRIVERS_<NAME>_ENABLED; their keys are " +
 			strings.Join(names(driverKeys), ", ")
 		return f
 	}

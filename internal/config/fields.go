@@ -171,7 +171,8 @@ func (f duration[T]) set(t *T, v any) *fault {
 	s, ok := v.(string)
 	if !ok {
 		if n, isInt := v.(int64); isInt {
-			return faultf(fmt.Sprintf("write %s, with its unit and in quotes", quote(strconv.FormatInt(n, 10)+"s")), "the number %d has no unit", n)
+			return faultf(fmt.Sprintf("write %s, with its unit and in quotes", quote(strconv.FormatInt(n, 10)+"s")),
+				"the number %d has no unit", n)
 		}
 		return wrongType(v, f.allowed())
 	}

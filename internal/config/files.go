@@ -22,7 +22,8 @@ func (c *Config) ServiceFiles(s Service, credentials string) (out []NamedFile) {
 	for _, unused := range c.unusedCredentials {
 		all = append(all, NamedFile{unused.Key, filepath.Join(credentials, unused.Path)})
 	}
-	for _, policy := range []NamedFile{{"policy.file", c.Policy.File}, {"compute_api.policy_file", c.ComputeAPI.PolicyFile}} {
+	for _, policy := range []NamedFile{{"policy.file", c.Policy.File},
+		{"compute_api.policy_file", c.ComputeAPI.PolicyFile}} {
 		if policy.Path != "" {
 			all = append(all, policy)
 		}

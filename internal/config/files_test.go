@@ -21,7 +21,8 @@ func TestMissingFiles(t *testing.T) {
 	there := filepath.Join(dir, "there")
 	testproc.Check(t, os.WriteFile(there, nil, 0o600))
 	main := filepath.Join(dir, "c.toml")
-	text := "[cell_client]\nca_file = \"THERE\"\ntoken_file = \"NONE\"\n[cell]\nauth = \"token\"\ntoken_file = \"DIR\"\n[compute_api]\ncell_token_file = \"THERE/below\"\n" +
+	text := "[cell_client]\nca_file = \"THERE\"\ntoken_file = \"NONE\"\n[cell]\nauth = \"token\"\ntoken_file = " +
+		"\"DIR\"\n[compute_api]\ncell_token_file = \"THERE/below\"\n" +
 		"[placement_client]\nauth = \"token\"\ntoken_file = \"NONE\"\n"
 	for name, path := range map[string]string{"THERE": there, "NONE": filepath.Join(dir, "none"), "DIR": dir} {
 		text = strings.ReplaceAll(text, name, path)
@@ -40,7 +41,8 @@ func TestMissingFiles(t *testing.T) {
 		}
 	}
 	for key, what := range map[string]string{
-		"cell_client.token_file": "there is no file", "cell.token_file": "is a directory", "compute_api.cell_token_file": "there is no file", "placement_client.token_file": "there is no file",
+		"cell_client.token_file": "there is no file", "cell.token_file": "is a directory",
+		"compute_api.cell_token_file": "there is no file", "placement_client.token_file": "there is no file",
 	} {
 		testproc.Contains(t, got[key], what, "%s: %q", key)
 	}
@@ -62,7 +64,8 @@ func TestUnreadableIsNotInvalid(t *testing.T) {
 	}{
 		"a file that is not there":  {opts: Options{File: missing, Environ: environ}, unreadable: true},
 		"a key that does not exist": {opts: Options{File: wrong, Environ: environ}},
-		"a flag":                    {opts: Options{Root: dir, Environ: environ, Overrides: []Override{{Key: "agent.state_dir", Value: "relative", Flag: "--state-dir"}}}, onlyFlags: true},
+		"a flag": {opts: Options{Root: dir, Environ: environ,
+			Overrides: []Override{{Key: "agent.state_dir", Value: "relative", Flag: "--state-dir"}}}, onlyFlags: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(tc.opts)
@@ -92,12 +95,15 @@ func TestDeniedFile(t *testing.T) {
 // What others use, it may not even be able to see.
 func TestCredentialsOfOtherServices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "c.toml")
-	testproc.Check(t, os.WriteFile(file, []byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600))
+	testproc.Check(t, os.WriteFile(file,
+		[]byte("[placement_client]\nauth = \"token\"\ntoken_file = \"placement-token\"\n"), 0o600))
 	cfg, err := Load(Options{File: file, Environ: []string{"HOME=/nonexistent"}, Uses: []string{"placement_tls"}})
-	if want := "/run/credentials/compute-agent.service/placement-token"; err != nil || cfg.PlacementClient.TokenFile != want {
+	if want := "/run/credentials/compute-agent.service/placement-token"; err != nil ||
+		cfg.PlacementClient.TokenFile != want {
 		t.Errorf("of another service: %q, want %q; %v", cfg.PlacementClient.TokenFile, want, err)
 	}
-	if got := cfg.ServiceFiles(AgentService, "/passed"); len(got) != 1 || got[0] != (NamedFile{"placement_client.token_file", "/passed/placement-token"}) {
+	if got := cfg.ServiceFiles(AgentService, "/passed"); len(got) != 1 ||
+		got[0] != (NamedFile{"placement_client.token_file", "/passed/placement-token"}) {
 		t.Errorf("the agent reads %+v", got)
 	}
 	if got := cfg.ServiceFiles(PlacementService, "/passed"); len(got) != 0 {
@@ -106,7 +112,8 @@ func TestCredentialsOfOtherServices(t *testing.T) {
 	if got := cfg.UnusedCredentials(); len(got) != 1 || got[0] != "placement_client.token_file" {
 		t.Errorf("unused are %q", got)
 	}
-	if _, err := Load(Options{File: file, Environ: []string{"HOME=/nonexistent"}, Uses: []string{"placement_client"}}); !errors.Is(err, systemd.ErrNoCredential) {
+	if _, err := Load(Options{File: file, Environ: []string{"HOME=/nonexistent"},
+		Uses: []string{"placement_client"}}); !errors.Is(err, systemd.ErrNoCredential) {
 		t.Errorf("of its own: %v", err)
 	}
 }

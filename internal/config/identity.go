@@ -51,11 +51,13 @@ func (l *loader) resolvePlacementURL() {
 // clientKeystoneKeys are keys of [placement_client].
 var clientKeystoneKeys = []key[Config]{
 	{"auth_url", restart, "Address of Keystone. This and the keys below are for auth = \"keystone\".",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.AuthURL }, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.AuthURL },
+			words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
 	{
 		"auth_type",
 		restart,
-		"How the agent logs in to Keystone: with a user's password, an application credential, or\nthe token in token_file, which is exchanged for one of the project below, or used\ndirectly if there is no project.",
+		"How the agent logs in to Keystone: with a user's password, an application credential, or\nthe token in " +
+			"token_file, which is exchanged for one of the project below, or used\ndirectly if there is no project.",
 		choice[Config]{
 			func(c *Config) *string { return &c.PlacementClient.Keystone.AuthType },
 			AuthTypePassword,
@@ -65,29 +67,41 @@ var clientKeystoneKeys = []key[Config]{
 	{"username", restart, "Name of the agent's user, which needs the role service or admin in the project.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.Username }, words: "a name"}},
 	{"user_id", restart, "Identifier of the user, instead of the name.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserID }, words: "an identifier"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserID },
+			words: "an identifier"}},
 	{"user_domain_name", restart, "Domain of the user.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserDomainName }, def: "Default", words: "a name"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserDomainName },
+			def: "Default", words: "a name"}},
 	{"user_domain_id", restart, "Identifier of that domain, instead of its name.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserDomainID }, words: "an identifier"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.UserDomainID },
+			words: "an identifier"}},
 	{"password_file", restart, "File of the user's password, or the name of a credential.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.PasswordFile }, words: secretWords, check: secretPath}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.PasswordFile },
+			words: secretWords, check: secretPath}},
 	{"project_name", restart, "Project of the token, usually \"service\". An application credential has its own.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectName }, words: "a name"}},
 	{"project_id", restart, "Identifier of the project, instead of the name.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectID }, words: "an identifier"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectID },
+			words: "an identifier"}},
 	{"project_domain_name", restart, "Domain of the project.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectDomainName }, def: "Default", words: "a name"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectDomainName },
+			def: "Default", words: "a name"}},
 	{"project_domain_id", restart, "Identifier of that domain, instead of its name.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectDomainID }, words: "an identifier"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ProjectDomainID },
+			words: "an identifier"}},
 	{"system_scope", restart, "\"all\" requests a system-scoped token instead of one for a project.",
-		choice[Config]{func(c *Config) *string { return &c.PlacementClient.Keystone.SystemScope }, "", []string{"", SystemScopeAll}}},
+		choice[Config]{func(c *Config) *string { return &c.PlacementClient.Keystone.SystemScope },
+			"", []string{"", SystemScopeAll}}},
 	{"application_credential_id", restart, "Identifier of the application credential.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialID }, words: "an identifier"}},
-	{"application_credential_name", restart, "Name of the application credential, instead of its identifier; the user must be given too.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialName }, words: "a name"}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialID },
+			words: "an identifier"}},
+	{"application_credential_name", restart,
+		"Name of the application credential, instead of its identifier; the user must be given too.",
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialName },
+			words: "a name"}},
 	{"application_credential_secret_file", restart, "File of its secret, or the name of a credential.",
-		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialSecretFile }, words: secretWords, check: secretPath}},
+		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.ApplicationCredentialSecretFile },
+			words: secretWords, check: secretPath}},
 	{"region_name", restart, "Region of Placement. May be empty if there is only one region.",
 		text[Config]{at: func(c *Config) *string { return &c.PlacementClient.Keystone.RegionName }, words: "a name"}},
 	{
@@ -138,8 +152,10 @@ func (v *validator) clientKeystone() {
 			v.needed("", "project_name", "the project that the agent's user has its role in, as a rule \"service\"")
 		}
 	case AuthTypeApplicationCredential:
-		mine = append(mine, "application_credential_id", "application_credential_name", "application_credential_secret_file")
-		v.needed(k.ApplicationCredentialSecretFile, "application_credential_secret_file", "the file that holds the application credential's secret")
+		mine = append(mine, "application_credential_id",
+			"application_credential_name", "application_credential_secret_file")
+		v.needed(k.ApplicationCredentialSecretFile, "application_credential_secret_file",
+			"the file that holds the application credential's secret")
 		switch {
 		case k.ApplicationCredentialID == "" && k.ApplicationCredentialName == "":
 			v.needed("", "application_credential_id", "the identifier of the application credential")

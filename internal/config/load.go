@@ -227,7 +227,8 @@ func (l *loader) applyDocument(doc *document) {
 			continue
 		}
 		if !isTable {
-			l.report(faultf(fmt.Sprintf("write [%s] on a line of its own and the keys below it", name), "is a section, not a key").at(name, source))
+			l.report(faultf(fmt.Sprintf("write [%s] on a line of its own and the keys below it", name),
+				"is a section, not a key").at(name, source))
 			continue
 		}
 		if name == driversSection {
@@ -256,7 +257,8 @@ func (l *loader) applyDrivers(doc *document, drivers map[string]any) {
 		source := doc.source(path)
 		table, isTable := drivers[name].(map[string]any)
 		if !isTable {
-			l.report(faultf("write [drivers.NAME] and the keys below it", "%s is not a driver's table", describe(drivers[name])).at(path, source))
+			l.report(faultf("write [drivers.NAME] and the keys below it",
+				"%s is not a driver's table", describe(drivers[name])).at(path, source))
 			continue
 		}
 		d, bad := l.driver(name)
@@ -326,7 +328,8 @@ func (l *loader) driver(name string) (*Driver, *fault) {
 		return d, nil
 	}
 	if len(name) > maxDriverName || !driverName.MatchString(name) {
-		return nil, faultf("use lower-case letters, digits and single dashes, at most 40, such as \"libvirt\"", "%s cannot name a driver", shown(name))
+		return nil, faultf("use lower-case letters, digits and single dashes, at most 40, such as \"libvirt\"",
+			"%s cannot name a driver", shown(name))
 	}
 	d := newDriver()
 	l.cfg.Drivers[name] = d
@@ -389,7 +392,8 @@ func unknownSection(name string, isTable bool) *fault {
 	all = append(all, driversSection)
 	f := faultf("the sections are "+strings.Join(all, ", "), "there is no such section")
 	if !isTable {
-		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "), "this key is outside every section")
+		f = faultf("write it below the section it belongs to; the sections are "+strings.Join(all, ", "),
+			"this key is outside every section")
 	}
 	if near := nearest(name, all); near != "" {
 		f.hint = "did you mean " + near + "? " + f.hint

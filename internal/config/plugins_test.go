@@ -23,13 +23,19 @@ func TestPluginsBesideTheAgent(t *testing.T) {
 		searched  []string
 		source    string
 	}{
-		"beside":               {"[drivers.a]\n", []string{"/opt/bin"}, "/opt/bin/compute-driver-a", []string{usual, "/opt/bin"}, "default (next to the agent's executable)"},
-		"in the directory":     {"[drivers.a]\n", []string{usual}, usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},
-		"in both":              {"[drivers.a]\n", []string{usual, "/opt/bin"}, usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},
-		"in none":              {"[drivers.a]\n", nil, usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},
-		"directory set":        {"[plugins]\ndir = \"/srv\"\n[drivers.a]\n", []string{"/opt/bin"}, "/srv/compute-driver-a", []string{"/srv"}, "default"},
-		"set to the usual one": {"[plugins]\ndir = \"" + usual + "\"\n[drivers.a]\n", []string{"/opt/bin"}, usual + "/compute-driver-a", []string{usual}, "default"},
-		"a path":               {"[drivers.a]\npath = \"/srv/a\"\n", []string{"/opt/bin"}, "/srv/a", nil, "/etc/a.toml:2"},
+		"beside": {"[drivers.a]\n", []string{"/opt/bin"}, "/opt/bin/compute-driver-a",
+			[]string{usual, "/opt/bin"}, "default (next to the agent's executable)"},
+		"in the directory": {"[drivers.a]\n", []string{usual}, usual + "/compute-driver-a",
+			[]string{usual, "/opt/bin"}, "default"},
+		"in both": {"[drivers.a]\n", []string{usual, "/opt/bin"}, usual + "/compute-driver-a",
+			[]string{usual, "/opt/bin"}, "default"},
+		"in none": {"[drivers.a]\n", nil,
+			usual + "/compute-driver-a", []string{usual, "/opt/bin"}, "default"},
+		"directory set": {"[plugins]\ndir = \"/srv\"\n[drivers.a]\n", []string{"/opt/bin"},
+			"/srv/compute-driver-a", []string{"/srv"}, "default"},
+		"set to the usual one": {"[plugins]\ndir = \"" + usual + "\"\n[drivers.a]\n", []string{"/opt/bin"},
+			usual + "/compute-driver-a", []string{usual}, "default"},
+		"a path": {"[drivers.a]\npath = \"/srv/a\"\n", []string{"/opt/bin"}, "/srv/a", nil, "/etc/a.toml:2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -45,7 +51,8 @@ func TestPluginsBesideTheAgent(t *testing.T) {
 			opts := machine("/etc/a.toml")
 			opts.Root, opts.Executable = root, func() (string, error) { return "/opt/bin/compute-agent", nil }
 			cfg := mustLoad(t, opts)
-			if path, searched := cfg.Drivers["a"].Path, cfg.PluginDirsOf("a"); path != c.path || !cmp.Equal(searched, c.searched) {
+			if path, searched := cfg.Drivers["a"].Path,
+				cfg.PluginDirsOf("a"); path != c.path || !cmp.Equal(searched, c.searched) {
 				t.Errorf("path %q, searched %q; want %q and %q", path, searched, c.path, c.searched)
 			}
 			if s, _ := cfg.Source("drivers.a.path"); s.String() != c.source {

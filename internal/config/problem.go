@@ -35,7 +35,8 @@ func Unreadable(err error) bool {
 // OnlyFlags reports whether an error of [Load] is only about the command line.
 func OnlyFlags(err error) bool {
 	var problems Problems
-	return errors.As(err, &problems) && !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Source.Kind != FromFlag })
+	return errors.As(err, &problems) &&
+		!slices.ContainsFunc(problems, func(p *Problem) bool { return p.Source.Kind != FromFlag })
 }
 
 // Kind is the kind of a [Source].

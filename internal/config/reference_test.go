@@ -22,11 +22,14 @@ func TestReference(t *testing.T) {
 	keys.WriteString("| section | read by | about |\n|---|---|---|\n")
 	for _, s := range sections {
 		about, _, _ := strings.Cut(strings.ReplaceAll(s.doc, "\n", " "), ". ")
-		fmt.Fprintf(&keys, "| [`[%s]`](#%s) | %s | %s |\n", s.name, s.name, readBy(s.name), prose(strings.TrimSuffix(about, ".")))
+		fmt.Fprintf(&keys, "| [`[%s]`](#%s) | %s | %s |\n",
+			s.name, s.name, readBy(s.name), prose(strings.TrimSuffix(about, ".")))
 	}
-	fmt.Fprintf(&keys, "| [`[drivers.NAME]`](#driversname) | %s | what the agent does with a driver |\n", readBy(driversSection))
+	fmt.Fprintf(&keys, "| [`[drivers.NAME]`](#driversname) | %s | what the agent does with a driver |\n",
+		readBy(driversSection))
 	for _, name := range []string{"libvirt", "fake"} {
-		fmt.Fprintf(&keys, "| [`[drivers.%s.config]`](#drivers%sconfig) | the driver | what the driver itself does |\n", name, name)
+		fmt.Fprintf(&keys, "| [`[drivers.%s.config]`](#drivers%sconfig) | the driver | what the driver itself does |\n",
+			name, name)
 	}
 	c := &Config{}
 	for _, s := range sections {
@@ -83,7 +86,8 @@ func describeSchema(t *testing.T, out *strings.Builder, driver string) {
 	content := testproc.Try(os.ReadFile("../../drivers/" + driver + "/schema.json")).Or(t)
 	schema := testproc.Try(jsonkit.Decode(content)).Or(t)
 	table := fmt.Sprintf("drivers.%s.config", driver)
-	fmt.Fprintf(out, "\n## [%s]\n\nRead by the driver, which checks it when it starts; a reload applies changes. It has no variables of its own: `%s` is the whole table.\n", table, EnvName(table))
+	fmt.Fprintf(out, "\n## [%s]\n\nRead by the driver, which checks it when it starts; a reload applies changes. It "+
+		"has no variables of its own: `%s` is the whole table.\n", table, EnvName(table))
 	root := schema.(*jsonkit.Object)
 	describeProperties(out, root, root, table+".")
 }
@@ -116,7 +120,8 @@ func describeProperties(out *strings.Builder, root, object *jsonkit.Object, pref
 		if child(below, "properties") != nil {
 			describeProperties(out, root, below, path+".")
 		}
-		if ref := member(below, "$ref"); ref == "#/$defs/provider" && !strings.Contains(prefix, "[]") { // once: it contains itself
+		// once: it contains itself
+		if ref := member(below, "$ref"); ref == "#/$defs/provider" && !strings.Contains(prefix, "[]") {
 			provider := child(child(root, "$defs"), "provider")
 			describeProperties(out, root, provider, path+".")
 			describeProperties(out, root, child(child(root, "$defs"), "inventory"), path+".inventories.CLASS.")
@@ -170,7 +175,8 @@ func limitsOf(p *jsonkit.Object) string {
 		all = append(all, alternatives(quoted))
 	}
 	for _, limit := range []struct{ name, words string }{
-		{"minimum", "at least %s"}, {"exclusiveMinimum", "more than %s"}, {"maximum", "at most %s"}, {"minLength", "at least %s characters"},
+		{"minimum", "at least %s"}, {"exclusiveMinimum", "more than %s"}, {"maximum", "at most %s"},
+		{"minLength", "at least %s characters"},
 		{"maxLength", "at most %s characters"}, {"format", "a %s"}, {"pattern", "matches `%s`"},
 	} {
 		if v, ok := p.Get(limit.name); ok && (limit.name != "minLength" || fmt.Sprint(v) != "1") {

@@ -35,8 +35,10 @@ func (l *loader) resolve() {
 	if c.Agent.Host == "" {
 		l.resolveHost()
 	}
-	l.resolveDir("agent.state_dir", &c.Agent.StateDir, "STATE_DIRECTORY", "/var/lib/compute-agent", "XDG_STATE_HOME", ".local/state")
-	l.resolveDir("agent.runtime_dir", &c.Agent.RuntimeDir, "RUNTIME_DIRECTORY", "/run/compute-agent", "XDG_RUNTIME_DIR", "")
+	l.resolveDir("agent.state_dir", &c.Agent.StateDir, "STATE_DIRECTORY", "/var/lib/compute-agent",
+		"XDG_STATE_HOME", ".local/state")
+	l.resolveDir("agent.runtime_dir", &c.Agent.RuntimeDir,
+		"RUNTIME_DIRECTORY", "/run/compute-agent", "XDG_RUNTIME_DIR", "")
 	l.resolvePlugins()
 	l.resolvePlacementURL()
 	l.resolveCredential("placement_client.token_file", &c.PlacementClient.TokenFile)
@@ -44,7 +46,8 @@ func (l *loader) resolve() {
 	l.resolveCredential("placement_client.cert_file", &c.PlacementClient.CertFile)
 	l.resolveCredential("placement_client.key_file", &c.PlacementClient.KeyFile)
 	l.resolveCredential("placement_client.password_file", &c.PlacementClient.Keystone.PasswordFile)
-	l.resolveCredential("placement_client.application_credential_secret_file", &c.PlacementClient.Keystone.ApplicationCredentialSecretFile)
+	l.resolveCredential("placement_client.application_credential_secret_file",
+		&c.PlacementClient.Keystone.ApplicationCredentialSecretFile)
 	l.resolveCredential("placement_tls.cert_file", &c.PlacementTLS.CertFile)
 	l.resolveCredential("placement_tls.key_file", &c.PlacementTLS.KeyFile)
 	l.resolveCredential("placement_tls.client_ca_file", &c.PlacementTLS.ClientCAFile)
@@ -56,7 +59,8 @@ func (l *loader) resolve() {
 		c.DenyList.File = filepath.Join(c.Agent.StateDir, "denied_hosts")
 		c.sources["deny_list.file"] = c.sources["deny_list.file"].orDefault("below agent.state_dir, for deny_list.url")
 	}
-	for key, path := range map[string]string{"deny_list.ca_file": c.DenyList.CAFile, "deny_list.file": c.DenyList.File} {
+	for key, path := range map[string]string{"deny_list.ca_file": c.DenyList.CAFile,
+		"deny_list.file": c.DenyList.File} {
 		if path != "" && (key != "deny_list.file" || c.DenyList.URL == "") {
 			c.named = append(c.named, NamedFile{key, path})
 		}
@@ -169,7 +173,8 @@ func (l *loader) resolveDir(key string, dir *string, systemdVariable, root, xdgV
 	case xdgFallback == "" && l.cfg.Agent.StateDir != "":
 		*dir, origin = filepath.Join(l.cfg.Agent.StateDir, "run"), "below agent.state_dir, without $"+xdgVariable
 	default:
-		l.report(faultf("set "+key+", or $"+xdgVariable, "cannot determine the default: neither $%s nor $%s nor $HOME is set", systemdVariable, xdgVariable).
+		l.report(faultf("set "+key+", or $"+xdgVariable,
+			"cannot determine the default: neither $%s nor $%s nor $HOME is set", systemdVariable, xdgVariable).
 			at(key, l.cfg.sources[key].orDefault("")))
 		return
 	}
@@ -213,7 +218,8 @@ func (l *loader) resolveCredential(key string, path *string) {
 	if section, _, _ := strings.Cut(key, "."); l.opts.Uses != nil && !slices.Contains(l.opts.Uses, section) {
 		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, NamedFile{key, *path})
 		unit := credentialUnits[section]
-		if template, is := strings.CutSuffix(unit, ".service"); is && strings.HasSuffix(template, "@") && strings.HasPrefix(l.opts.Unit, template) {
+		if template, is := strings.CutSuffix(unit, ".service"); is && strings.HasSuffix(template, "@") &&
+			strings.HasPrefix(l.opts.Unit, template) {
 			unit = l.opts.Unit
 		}
 		*path = filepath.Join("/run/credentials", unit, *path)

@@ -14,15 +14,18 @@ import (
 func (c *Config) Validate() error {
 	v := &validator{cfg: c}
 	v.client()
-	v.order("tracker.retry_backoff_min", c.Tracker.RetryBackoffMin, "tracker.retry_backoff_max", c.Tracker.RetryBackoffMax)
+	v.order("tracker.retry_backoff_min",
+		c.Tracker.RetryBackoffMin, "tracker.retry_backoff_max", c.Tracker.RetryBackoffMax)
 	v.order("plugins.backoff_min", c.Plugins.BackoffMin, "plugins.backoff_max", c.Plugins.BackoffMax)
 	v.order("plugins.health_timeout", c.Plugins.HealthTimeout, "plugins.health_interval", c.Plugins.HealthInterval)
 	v.drivers()
-	v.order("placement_client.connect_timeout", c.PlacementClient.ConnectTimeout, "placement_client.timeout", c.PlacementClient.Timeout)
+	v.order("placement_client.connect_timeout",
+		c.PlacementClient.ConnectTimeout, "placement_client.timeout", c.PlacementClient.Timeout)
 	v.sockets()
 	v.cors()
 	v.keyPair("placement_tls.cert_file", c.PlacementTLS.CertFile, "placement_tls.key_file", c.PlacementTLS.KeyFile)
-	for _, ca := range []struct{ key, file string }{{"client_ca_file", c.PlacementTLS.ClientCAFile}, {"host_ca_file", c.PlacementTLS.HostCAFile}} {
+	for _, ca := range []struct{ key, file string }{{"client_ca_file", c.PlacementTLS.ClientCAFile},
+		{"host_ca_file", c.PlacementTLS.HostCAFile}} {
 		if ca.file != "" && c.PlacementTLS.CertFile == "" {
 			v.bad(
 				"placement_tls."+ca.key,
@@ -57,11 +60,16 @@ func (v *validator) client() {
 	p := v.cfg.PlacementClient
 	switch {
 	case p.Auth == AuthToken && p.TokenFile == "":
-		v.bad("placement_client.auth", "is \"token\", but placement_client.token_file is empty", "set token_file to the file that holds the token")
+		v.bad("placement_client.auth", "is \"token\", but placement_client.token_file is empty",
+			"set token_file to the file that holds the token")
 	case p.Auth == AuthCertificate && p.TokenFile != "":
-		v.bad("placement_client.token_file", "is set, but placement_client.auth is \"certificate\": the token would never be sent", "set auth = \"token\", or remove token_file")
+		v.bad("placement_client.token_file",
+			"is set, but placement_client.auth is \"certificate\": the token would never be sent",
+			"set auth = \"token\", or remove token_file")
 	case p.Auth == AuthNoauth && p.TokenFile != "":
-		v.bad("placement_client.token_file", "is set, but placement_client.auth is \"noauth\": the token would never be sent", "set auth = \"token\", or remove token_file")
+		v.bad("placement_client.token_file",
+			"is set, but placement_client.auth is \"noauth\": the token would never be sent",
+			"set auth = \"token\", or remove token_file")
 	}
 	v.clientKeystone()
 	if p.Auth == AuthCertificate {
@@ -75,11 +83,14 @@ func (v *validator) client() {
 func (v *validator) certificate() {
 	p := v.cfg.PlacementClient
 	for _, file := range []struct{ key, value, what string }{
-		{"cert_file", p.CertFile, "the host's certificate"}, {"key_file", p.KeyFile, "the key of the host's certificate"}, {"ca_file", p.CAFile, "the CA of Placement's certificate"},
+		{"cert_file", p.CertFile, "the host's certificate"},
+		{"key_file", p.KeyFile, "the key of the host's certificate"},
+		{"ca_file", p.CAFile, "the CA of Placement's certificate"},
 	} {
 		if file.value == "" {
 			v.bad("placement_client."+file.key, "is empty, but placement_client.auth is \"certificate\"",
-				"set it to the file of "+file.what+"; `compute-agent join` enrols a host and writes these files, see docs/identity.md")
+				"set it to the file of "+file.what+
+					"; `compute-agent join` enrols a host and writes these files, see docs/identity.md")
 		}
 	}
 	if strings.HasPrefix(p.URL, "http://") {
@@ -137,9 +148,11 @@ func (v *validator) keystone() {
 	case k.ApplicationCredentialID != "" && k.PasswordFile != "":
 		v.bad("keystone.application_credential_id", "is set together with keystone.password_file", "remove one of them")
 	case k.ApplicationCredentialID != "" && k.ApplicationCredentialSecretFile == "":
-		v.bad("keystone.application_credential_id", "is set without keystone.application_credential_secret_file", "set it to the file of the secret")
+		v.bad("keystone.application_credential_id",
+			"is set without keystone.application_credential_secret_file", "set it to the file of the secret")
 	case k.ApplicationCredentialID == "" && k.ApplicationCredentialSecretFile != "":
-		v.bad("keystone.application_credential_secret_file", "is set without keystone.application_credential_id", "set it to the id of the application credential")
+		v.bad("keystone.application_credential_secret_file", "is set without keystone.application_credential_id",
+			"set it to the id of the application credential")
 	}
 }
 
@@ -150,10 +163,12 @@ func (v *validator) drivers() {
 		t, r := v.cfg.Process(name)
 		own := v.cfg.Drivers[name]
 		if own.Restart.BackoffMin != 0 || own.Restart.BackoffMax != 0 {
-			v.order(driverPath(name, "restart.backoff_min"), r.BackoffMin, driverPath(name, "restart.backoff_max"), r.BackoffMax)
+			v.order(driverPath(name, "restart.backoff_min"), r.BackoffMin,
+				driverPath(name, "restart.backoff_max"), r.BackoffMax)
 		}
 		if own.Timeouts.Health != 0 || own.Restart.HealthInterval != 0 {
-			v.order(driverPath(name, "timeouts.health"), t.Health, driverPath(name, "restart.health_interval"), r.HealthInterval)
+			v.order(driverPath(name, "timeouts.health"),
+				t.Health, driverPath(name, "restart.health_interval"), r.HealthInterval)
 		}
 	}
 }
@@ -168,7 +183,8 @@ func (v *validator) order(lower string, low time.Duration, upper string, high ti
 	if _, written := v.cfg.sources[lower]; !written {
 		at = upper
 	}
-	v.bad(at, fmt.Sprintf("%s (%s) is longer than %s (%s)", lower, formatDuration(low), upper, formatDuration(high)), "make "+lower+" the shorter one")
+	v.bad(at, fmt.Sprintf("%s (%s) is longer than %s (%s)", lower, formatDuration(low), upper, formatDuration(high)),
+		"make "+lower+" the shorter one")
 }
 
 // sockets reports a runtime directory whose sockets would not fit.
@@ -182,6 +198,8 @@ func (v *validator) sockets() {
 		return
 	}
 	v.bad("agent.runtime_dir",
-		fmt.Sprintf("%s is %d bytes long; the sockets below it would be %d, and Linux allows %d for the path of a socket", dir, len(dir), len(longest), maxSocketPath),
-		fmt.Sprintf("choose a directory of at most %d bytes, such as /run/compute-agent", maxSocketPath-len(longestSocket)-1))
+		fmt.Sprintf("%s is %d bytes long; the sockets below it would be %d, and Linux allows %d for the path "+
+			"of a socket", dir, len(dir), len(longest), maxSocketPath),
+		fmt.Sprintf("choose a directory of at most %d bytes, such as /run/compute-agent",
+			maxSocketPath-len(longestSocket)-1))
 }

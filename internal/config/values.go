@@ -33,7 +33,8 @@ func hostName(s string) *fault {
 		return nil
 	}
 	if utf8.RuneCountInString(s) > 200 || strings.ContainsAny(s, " /") {
-		return faultf("write a name of 1 to 200 characters without spaces and slashes, such as \"node-1.example\"", "%s cannot name a host", shown(s))
+		return faultf("write a name of 1 to 200 characters without spaces and slashes, such as \"node-1.example\"",
+			"%s cannot name a host", shown(s))
 	}
 	return nil
 }
@@ -67,7 +68,8 @@ func secretPath(s string) *fault {
 	if credentialName.MatchString(s) && s != "." && s != ".." {
 		return nil
 	}
-	f := faultf("write "+secretWords+"; the secret itself belongs in that file", "this is neither an absolute path nor the name of a credential")
+	f := faultf("write "+secretWords+"; the secret itself belongs in that file",
+		"this is neither an absolute path nor the name of a credential")
 	f.secret = true
 	return f
 }
@@ -82,7 +84,8 @@ func serviceURL(s string) *fault {
 	}
 	switch {
 	case u.User != nil:
-		f := faultf("take the name and the password out of the URL; secrets belong in files of their own", "a URL in the configuration may not hold credentials")
+		f := faultf("take the name and the password out of the URL; secrets belong in files of their own",
+			"a URL in the configuration may not hold credentials")
 		f.secret = true
 		return f
 	case u.Scheme != "http" && u.Scheme != "https":
@@ -101,7 +104,8 @@ func optionalIP(s string) *fault {
 		return nil
 	}
 	if ip, err := netip.ParseAddr(s); err != nil || ip.String() != s || ip.Zone() != "" || ip.IsUnspecified() {
-		return faultf("write an address such as \"192.0.2.7\" or \"2001:db8::7\"", "%s is not the IP address of a host", shown(s))
+		return faultf("write an address such as \"192.0.2.7\" or \"2001:db8::7\"",
+			"%s is not the IP address of a host", shown(s))
 	}
 	return nil
 }
@@ -118,13 +122,15 @@ func secureURL(s string) *fault {
 	if bad := optionalURL(s); bad != nil || s == "" || strings.HasPrefix(s, "https://") {
 		return bad
 	}
-	return faultf("write the URL with https://", "%s does not begin with https://: other machines in between could change the answer", shown(s))
+	return faultf("write the URL with https://",
+		"%s does not begin with https://: other machines in between could change the answer", shown(s))
 }
 
 // proxyNetwork accepts an address or a network.
 func proxyNetwork(s string) *fault {
 	if _, err := parseNetwork(s); err != nil {
-		return faultf("write an address such as \"192.0.2.10\", or a network such as \"10.1.0.0/16\"", "%s is no address and no network", shown(s))
+		return faultf("write an address such as \"192.0.2.10\", or a network such as \"10.1.0.0/16\"",
+			"%s is no address and no network", shown(s))
 	}
 	return nil
 }
@@ -156,7 +162,8 @@ func listenAddress(s string) *fault {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(s)
-	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || strings.ContainsAny(host, " /") {
+	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 ||
+		strings.ContainsAny(host, " /") {
 		return faultf("write an address such as \":9808\" or \"192.0.2.1:9808\"", "%s is not HOST:PORT", shown(s))
 	}
 	return nil
@@ -175,8 +182,10 @@ func origin(s string) *fault {
 		return nil
 	}
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-		return faultf("write scheme, host and port only, such as \"https://dashboard.example\", or \"*\"", "%s is not an origin", shown(s))
+	if err != nil || u.Scheme == "" || u.Host == "" ||
+		u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return faultf("write scheme, host and port only, such as \"https://dashboard.example\", or \"*\"",
+			"%s is not an origin", shown(s))
 	}
 	return nil
 }
@@ -202,7 +211,8 @@ const classRenameWords = "an array of pairs of resource classes, as \"OLD=NEW\""
 
 func classRename(s string) *fault {
 	former, present, _ := strings.Cut(s, "=")
-	if err := errors.Join(providertree.ValidateClass(former), providertree.ValidateClass(present)); err != nil || former == present {
+	if err := errors.Join(providertree.ValidateClass(former), providertree.ValidateClass(present)); err != nil ||
+		former == present {
 		return faultf("write two names of resource classes, such as \"VCPU=PCPU\"", "%s is not OLD=NEW", shown(s))
 	}
 	return nil
@@ -231,7 +241,8 @@ var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func digest(s string) *fault {
 	if s != "" && !sha256Hex.MatchString(s) {
-		return faultf("run sha256sum on the plugin and copy the 64 digits", "%s is not a SHA-256 in lower-case hexadecimal", shown(s))
+		return faultf("run sha256sum on the plugin and copy the 64 digits",
+			"%s is not a SHA-256 in lower-case hexadecimal", shown(s))
 	}
 	return nil
 }
@@ -244,9 +255,11 @@ func variableName(s string) *fault {
 	switch {
 	case !environmentName.MatchString(s) || len(s) > 255:
 		return faultf("write a name such as \"LIBVIRT_DEBUG\"", "%s is not the name of a variable", shown(s))
-	case s == "NOTIFY_SOCKET", strings.HasPrefix(s, "WATCHDOG_"), strings.HasPrefix(s, "LISTEN_"), strings.HasPrefix(s, "LD_"),
+	case s == "NOTIFY_SOCKET", strings.HasPrefix(s, "WATCHDOG_"),
+		strings.HasPrefix(s, "LISTEN_"), strings.HasPrefix(s, "LD_"),
 		strings.HasPrefix(s, "PLUGIN_"), strings.HasPrefix(s, envPrefix):
-		return faultf("remove it", "%s is not passed on to plugins: it belongs to the agent, to systemd or to the loader", s)
+		return faultf("remove it",
+			"%s is not passed on to plugins: it belongs to the agent, to systemd or to the loader", s)
 	}
 	return nil
 }

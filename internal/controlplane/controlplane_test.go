@@ -25,16 +25,21 @@ func TestSchedulerOptions(t *testing.T) {
 	}
 	for text, want := range map[string]options{
 		"": {Default: "nova", Internal: "internal"},
-		"[scheduler]\nlimit_tenants_to_placement_aggregate = true":       {scheduler.AggregateOptions{LimitTenants: true}, "nova", "internal", "", 0},
-		"[scheduler]\nplacement_aggregate_required_for_tenants = true":   {scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", "", 0},
-		"[scheduler]\nquery_placement_for_availability_zone = false":     {scheduler.AggregateOptions{LocalZones: true}, "nova", "internal", "", 0},
-		"[scheduler]\nenable_isolated_aggregate_filtering = true":        {scheduler.AggregateOptions{Isolate: true}, "nova", "internal", "", 0},
-		"[scheduler]\nrequired_member_prefix = [\"r:\"]":                 {scheduler.AggregateOptions{RequiredMembers: []string{"r:"}}, "nova", "internal", "", 0},
-		"[scheduler]\ndefault_forbidden_member_prefix = [\"r:\"]":        {scheduler.AggregateOptions{ForbiddenMembers: []string{"r:"}}, "nova", "internal", "", 0},
-		"[scheduler]\nmax_placement_results = 50":                        {Default: "nova", Internal: "internal", Candidates: 50},
+		"[scheduler]\nlimit_tenants_to_placement_aggregate = true": {scheduler.AggregateOptions{LimitTenants: true},
+			"nova", "internal", "", 0},
+		"[scheduler]\nplacement_aggregate_required_for_tenants = true": {scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", "", 0},
+		"[scheduler]\nquery_placement_for_availability_zone = false": {scheduler.AggregateOptions{LocalZones: true},
+			"nova", "internal", "", 0},
+		"[scheduler]\nenable_isolated_aggregate_filtering = true": {scheduler.AggregateOptions{Isolate: true},
+			"nova", "internal", "", 0},
+		"[scheduler]\nrequired_member_prefix = [\"r:\"]":          {scheduler.AggregateOptions{RequiredMembers: []string{"r:"}}, "nova", "internal", "", 0},
+		"[scheduler]\ndefault_forbidden_member_prefix = [\"r:\"]": {scheduler.AggregateOptions{ForbiddenMembers: []string{"r:"}}, "nova", "internal", "", 0},
+		"[scheduler]\nmax_placement_results = 50": {Default: "nova",
+			Internal: "internal", Candidates: 50},
 		"[compute_api]\ndefault_availability_zone = \"here\"":            {Default: "here", Internal: "internal"},
 		"[compute_api]\ninternal_service_availability_zone = \"secret\"": {Default: "nova", Internal: "secret"},
-		"[compute_api]\ndefault_schedule_zone = \"east\"":                {Default: "nova", Internal: "internal", For: "east"},
+		"[compute_api]\ndefault_schedule_zone = \"east\"": {Default: "nova",
+			Internal: "internal", For: "east"},
 	} {
 		file := filepath.Join(t.TempDir(), "config.toml")
 		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
@@ -42,7 +47,8 @@ func TestSchedulerOptions(t *testing.T) {
 		made, err := ComputeAPI(t.Context(), cfg, Process{}, zerolog.Nop())
 		testproc.Checkf(t, err, "%s", text)
 		zones := made.Options
-		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone, made.MaxPlacementResults % 1000}); diff != "" {
+		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone,
+			made.MaxPlacementResults % 1000}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", text, diff)
 		}
 	}

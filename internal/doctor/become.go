@@ -94,7 +94,8 @@ func (e *Env) asked(p string, want fs.FileMode) (allowed, known bool) {
 	var errno unix.Errno
 	err = e.Become(e.Agent, func() {
 		at := unix.AT_FDCWD
-		_, _, errno = unix.Syscall6(unix.SYS_FACCESSAT2, uintptr(at), uintptr(unsafe.Pointer(name)), uintptr(want), unix.AT_EACCESS, 0, 0)
+		_, _, errno = unix.Syscall6(unix.SYS_FACCESSAT2,
+			uintptr(at), uintptr(unsafe.Pointer(name)), uintptr(want), unix.AT_EACCESS, 0, 0)
 	})
 	switch {
 	case err != nil:
@@ -168,11 +169,13 @@ func (e *Env) replaceable(p string) string {
 // unread is the result for a file that root does not look into; nil if it may.
 func (e *Env) unread(p string) *Result {
 	if link := e.foreign(p); link != "" {
-		return &Result{Severity: Skipped, Found: p + ": root does not follow the symbolic link " + link + ", which another user can have made"}
+		return &Result{Severity: Skipped, Found: p + ": root does not follow the symbolic link " + link +
+			", which another user can have made"}
 	}
 	if e.Self == 0 && e.Agent.UID == 0 {
 		if dir := e.replaceable(p); dir != "" {
-			return &Result{Severity: Skipped, Found: p + ": root does not look into it, because another user can replace it in " + dir}
+			return &Result{Severity: Skipped, Found: p +
+				": root does not look into it, because another user can replace it in " + dir}
 		}
 	}
 	return nil

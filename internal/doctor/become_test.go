@@ -62,10 +62,12 @@ func TestBecome(t *testing.T) {
 	dir := asRoot(t)
 	of := func(name string, mode os.FileMode, uid, gid int) string {
 		path := filepath.Join(dir, name)
-		testproc.Check(t, errors.Join(os.WriteFile(path, []byte("secret"), mode), os.Chmod(path, mode), os.Chown(path, uid, gid)))
+		testproc.Check(t,
+			errors.Join(os.WriteFile(path, []byte("secret"), mode), os.Chmod(path, mode), os.Chown(path, uid, gid)))
 		return path
 	}
-	e := &Env{Become: become, Stat: statFile, Agent: Account{Name: "some", UID: someUser, GIDs: []int{someUser, someGroup}}}
+	e := &Env{Become: become, Stat: statFile,
+		Agent: Account{Name: "some", UID: someUser, GIDs: []int{someUser, someGroup}}}
 	listed := of("listed", 0o600, 0, 0)
 	allow(t, listed, someUser, 4)
 	for path, want := range map[string]bool{
@@ -93,7 +95,8 @@ func TestBecome(t *testing.T) {
 	if !e.may(root, f, 4) || e.may(root, f, 2) {
 		t.Error("CAP_DAC_READ_SEARCH does not let read, or lets write")
 	}
-	if r := e.readable(root, f, nil); r == nil || r.Severity != Skipped || !strings.Contains(r.Found, "CAP_DAC_READ_SEARCH") {
+	if r := e.readable(root, f, nil); r == nil ||
+		r.Severity != Skipped || !strings.Contains(r.Found, "CAP_DAC_READ_SEARCH") {
 		t.Errorf("a file of root, with CAP_DAC_READ_SEARCH: %+v", r)
 	}
 	e.Agent.ReadsAll = false
@@ -122,18 +125,22 @@ func TestIdentityBehindALink(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := asRoot(t)
 	secret, state := filepath.Join(dir, "secret"), filepath.Join(dir, "state")
-	testproc.Check(t, errors.Join(os.WriteFile(secret, []byte("5f2a1f3e-6b1c-4f0e-9d35-0a2f1d6c7b11\n"), 0o600), os.Mkdir(state, 0o755),
+	testproc.Check(t, errors.Join(os.WriteFile(secret, []byte("5f2a1f3e-6b1c-4f0e-9d35-0a2f1d6c7b11\n"), 0o600),
+		os.Mkdir(state, 0o755),
 		os.Symlink(secret, filepath.Join(state, computeID)), os.Chown(state, someUser, someUser)))
 	file := filepath.Join(dir, "agent.toml")
 	testproc.Check(t, os.WriteFile(file, fmt.Appendf(nil, "[agent]\nstate_dir = %q\n", state), 0o644))
 	cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{"HOME=/nonexistent"}})).Or(t)
-	e := &Env{Become: become, Stat: statFile, Agent: Account{Name: "some", UID: someUser, GIDs: []int{someUser}}, Config: cfg}
+	e := &Env{Become: become, Stat: statFile,
+		Agent: Account{Name: "some", UID: someUser, GIDs: []int{someUser}}, Config: cfg}
 	got := checkComputeID(context.Background(), e)
-	if len(got) != 1 || got[0].Severity != Error || !strings.Contains(got[0].Found, "some cannot read "+filepath.Join(state, computeID)) {
+	if len(got) != 1 || got[0].Severity != Error ||
+		!strings.Contains(got[0].Found, "some cannot read "+filepath.Join(state, computeID)) {
 		t.Errorf("%+v", got)
 	}
 	e.Agent.ReadsAll = true
-	if got := checkComputeID(context.Background(), e); len(got) != 1 || got[0].Severity != Skipped || !strings.Contains(got[0].Found, "CAP_DAC_READ_SEARCH") {
+	if got := checkComputeID(context.Background(), e); len(got) != 1 || got[0].Severity != Skipped ||
+		!strings.Contains(got[0].Found, "CAP_DAC_READ_SEARCH") {
 		t.Errorf("of an agent that reads all files: %+v", got)
 	}
 }

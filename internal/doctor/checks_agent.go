@@ -39,7 +39,9 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 	switch how {
 	case answers:
 		if worst := health.Worst(status.Conditions); worst.Worse(health.Info) {
-			return warn("it runs; its status is "+status.Summary, "The agent's conditions include what its drivers and Placement report, which this command does not check.",
+			return warn("it runs; its status is "+status.Summary,
+				"The agent's conditions include what its drivers and Placement report, which this command "+
+					"does not check.",
 				"compute-agent status --config "+e.Config.File())
 		}
 		return fine("it runs and answers on %s", socket)
@@ -50,9 +52,11 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 		if !e.systemd() {
 			start = "compute-agent run --config " + e.Config.File()
 		}
-		return warn("it does not run: no process listens on "+socket, "This machine's inventory is not kept up to date.", start)
+		return warn("it does not run: no process listens on "+socket,
+			"This machine's inventory is not kept up to date.", start)
 	}
-	return bad(fmt.Sprintf("it does not answer on %s: %v", socket, err), "An agent that hangs reports nothing; systemd's watchdog should have restarted it.",
+	return bad(fmt.Sprintf("it does not answer on %s: %v", socket, err),
+		"An agent that hangs reports nothing; systemd's watchdog should have restarted it.",
 		e.command("systemctl restart compute-agent"))
 }
 
@@ -64,7 +68,10 @@ func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Statu
 	var status health.Status
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return e.DialUnix(ctx, e.path(socket)) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return e.DialUnix(ctx,
+				e.path(socket))
+		},
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/status", nil)
 	if err != nil {
@@ -106,13 +113,16 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 	case err != nil:
 		return skip("the processes cannot be listed: %v", err)
 	case len(holders) > 1:
-		return bad(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir), "Two agents with one identity undo each other's writes.",
+		return bad(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir),
+			"Two agents with one identity undo each other's writes.",
 			e.command("kill %s", strings.Join(holders[1:], " ")))
 	case hidden > 0:
 		return skip("%s of another user; run this command as root", textutil.Count(hidden, "agent"))
 	case len(holders) == 1 && how == absent:
-		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration", holders[0], dir, e.Config.Agent.ControlSocket()),
-			"No other agent can start here, and the commands do not find the running one.", e.command("kill %s && systemctl restart compute-agent", holders[0]))
+		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration",
+			holders[0], dir, e.Config.Agent.ControlSocket()),
+			"No other agent can start here, and the commands do not find the running one.",
+			e.command("kill %s && systemctl restart compute-agent", holders[0]))
 	case len(holders) == 0 && how == answers:
 		return warn(
 			fmt.Sprintf("the running agent does not use %s: the configuration has changed since it started", dir),

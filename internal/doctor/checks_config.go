@@ -21,7 +21,8 @@ import (
 
 func checkConfig(_ context.Context, e *Env) []Result {
 	if e.ConfigErr != nil {
-		return bad(firstProblem(e.ConfigErr), "The agent does not start, and a running one does not reload. The other checks use what could be read.",
+		return bad(firstProblem(e.ConfigErr),
+			"The agent does not start, and a running one does not reload. The other checks use what could be read.",
 			"compute-agent config check --config "+e.Config.File())
 	}
 	files, judged := e.Config.Files(), ""
@@ -37,11 +38,13 @@ func checkConfig(_ context.Context, e *Env) []Result {
 			return bad(reason(err, name), "It existed a moment ago; the next reload fails.", "ls -l "+name)
 		}
 		if !e.may(name, f, 4) {
-			return bad(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name), "The agent does not start without its configuration.",
+			return bad(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name),
+				"The agent does not start without its configuration.",
 				e.command("chgrp %s %s && chmod g+r %s", e.Agent.Name, name, name))
 		}
 		if f.Mode.Perm()&0o002 != 0 {
-			return bad(fmt.Sprintf("%s has mode %04o: all users can change it", name, f.Mode.Perm()), "The configuration names programs that the agent starts.",
+			return bad(fmt.Sprintf("%s has mode %04o: all users can change it", name, f.Mode.Perm()),
+				"The configuration names programs that the agent starts.",
 				e.command("chmod o-w %s", name))
 		}
 	}
@@ -80,7 +83,8 @@ const computeID = "compute_id"
 func checkComputeID(_ context.Context, e *Env) []Result { return asAgent(e, e.identity) }
 
 func (e *Env) identity() []Result {
-	const why = "The identity links this host to its resource provider. The agent does not start if it is not certain, because it could write to another host's."
+	const why = "The identity links this host to its resource provider. The agent does not start if it is not " +
+		"certain, because it could write to another host's."
 	type found struct{ path, id string }
 	var all []found
 	for _, dir := range []string{filepath.Dir(e.Config.File()), e.Config.Agent.StateDir} {
@@ -98,7 +102,8 @@ func (e *Env) identity() []Result {
 		id, err := providertree.CanonicalUUID(strings.TrimSpace(text))
 		if err != nil {
 			return bad(path+" does not contain exactly one uuid", why,
-				fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid > %s", e.Config.Agent.Host, path))
+				fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid > %s",
+					e.Config.Agent.Host, path))
 		}
 		all = append(all, found{path, id})
 	}
@@ -106,8 +111,11 @@ func (e *Env) identity() []Result {
 	case len(all) == 0:
 		return e.firstStart(why)
 	case len(all) == 2 && all[0].id != all[1].id:
-		return bad(fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path), why,
-			fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid   # then remove the file with the other uuid", e.Config.Agent.Host))
+		return bad(fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path),
+			why,
+			fmt.Sprintf(
+				"openstack resource provider list --name %s -f value -c uuid   # then remove the file with "+
+					"the other uuid", e.Config.Agent.Host))
 	}
 	return e.sameHost(all[0].id, why)
 }

@@ -34,7 +34,8 @@ func checkCPUPower(_ context.Context, e *Env) []Result {
 	}
 	files, err := filepath.Glob(e.path(pattern))
 	if err != nil || len(files) == 0 {
-		return bad("there is no file "+pattern+": this kernel does not switch CPUs like that", why, e.command("editor %s", e.Config.File()))
+		return bad("there is no file "+pattern+": this kernel does not switch CPUs like that", why,
+			e.command("editor %s", e.Config.File()))
 	}
 	closed, first := 0, ""
 	for _, file := range files {
@@ -47,19 +48,23 @@ func checkCPUPower(_ context.Context, e *Env) []Result {
 		}
 	}
 	if closed > 0 {
-		return bad(fmt.Sprintf("%s cannot write %d of %d files such as %s", e.Agent.Name, closed, len(files), first), why,
-			e.command("install -D -m 644 %scpu-power-tmpfiles.conf /etc/tmpfiles.d/%s && systemd-tmpfiles --create %s", powerFiles, powerTmpfiles, powerTmpfiles))
+		return bad(fmt.Sprintf("%s cannot write %d of %d files such as %s", e.Agent.Name, closed, len(files), first),
+			why,
+			e.command("install -D -m 644 %scpu-power-tmpfiles.conf /etc/tmpfiles.d/%s && systemd-tmpfiles --create %s",
+				powerFiles, powerTmpfiles, powerTmpfiles))
 	}
 	if e.Agent.Name == ServiceUser && e.systemd() && !e.dropIn(allowsPower) {
 		return bad("no drop-in of compute-agent.service lets it write to /sys/devices/system/cpu", why, e.command(
-			"install -D -m 644 %scpu-power.conf /etc/systemd/system/%s/cpu-power.conf && systemctl daemon-reload && systemctl restart compute-agent", powerFiles, dropIns))
+			"install -D -m 644 %scpu-power.conf /etc/systemd/system/%s/cpu-power.conf && systemctl daemon-reload && "+
+				"systemctl restart compute-agent", powerFiles, dropIns))
 	}
 	return fine("%s can write %d files such as %s", e.Agent.Name, len(files), strings.TrimPrefix(files[0], e.Root))
 }
 
 // dropIn reports whether the text of a drop-in of the agent's unit is as wanted.
 func (e *Env) dropIn(wanted func(text string) bool) bool {
-	for _, dir := range []string{"/etc/systemd/system/", "/run/systemd/system/", "/usr/local/lib/systemd/system/", "/usr/lib/systemd/system/"} {
+	for _, dir := range []string{"/etc/systemd/system/", "/run/systemd/system/", "/usr/local/lib/systemd/system/",
+		"/usr/lib/systemd/system/"} {
 		files, _ := filepath.Glob(e.path(dir + dropIns + "/*.conf"))
 		for _, file := range files {
 			if text, err := readSome(file); err == nil && wanted(text) {
@@ -77,7 +82,8 @@ func allowsPower(text string) bool {
 		switch key {
 		case "ReadWritePaths":
 			for path := range strings.FieldsSeq(value) {
-				if path = strings.TrimRight(strings.TrimLeft(path, "-+"), "/"); strings.HasPrefix(path, "/sys") && strings.HasPrefix("/sys/devices/system/cpu/", path+"/") {
+				if path = strings.TrimRight(strings.TrimLeft(path, "-+"), "/"); strings.HasPrefix(path, "/sys") &&
+					strings.HasPrefix("/sys/devices/system/cpu/", path+"/") {
 					return true
 				}
 			}

@@ -53,7 +53,8 @@ func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 	c := databaseCheck{env: e, of: d}
 	a, err := sqldb.ParseAddress(d.Address)
 	if err == nil && e.foreign(a.PasswordFile) != "" {
-		c.add("", Skipped, "root does not follow the symbolic link "+e.foreign(a.PasswordFile)+", which another user can have made, to its password", "", "")
+		c.add("", Skipped, "root does not follow the symbolic link "+e.foreign(a.PasswordFile)+
+			", which another user can have made, to its password", "", "")
 		return c.results
 	}
 	if err == nil && strings.HasPrefix(a.PasswordFile, credentialsDir) {
@@ -74,20 +75,27 @@ func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 	} else {
 		c.mysql()
 	}
-	if level := strings.ReplaceAll(strings.ToLower(c.first("transaction_isolation", "tx_isolation")), "-", " "); level != "read committed" {
-		c.add("isolation", Error, fmt.Sprintf("transactions have the isolation %q, although each session sets READ COMMITTED", level),
-			"A proxy that shares sessions between clients takes their settings away.", "connect to the servers themselves, or let the proxy keep a session for each client")
+	if level := strings.ReplaceAll(strings.ToLower(c.first("transaction_isolation", "tx_isolation")), "-",
+		" "); level != "read committed" {
+		c.add("isolation", Error,
+			fmt.Sprintf("transactions have the isolation %q, although each session sets READ COMMITTED", level),
+			"A proxy that shares sessions between clients takes their settings away.",
+			"connect to the servers themselves, or let the proxy keep a session for each client")
 	}
-	if local := []string{"", "localhost", "127.0.0.1", "::1"}; found.Facts["tls"] == "" && !slices.Contains(local, found.Facts["client"]) {
-		c.add("tls", Warning, found.Address+" is connected to without TLS", "Others on the network can read and change what is in the database.",
-			c.edit(map[bool]string{true: "sslmode=verify-full&sslrootcert=FILE", false: "ssl_ca=FILE"}[strings.HasPrefix(found.Address, "postgres")]))
+	if local := []string{"", "localhost", "127.0.0.1", "::1"}; found.Facts["tls"] == "" &&
+		!slices.Contains(local, found.Facts["client"]) {
+		c.add("tls", Warning, found.Address+" is connected to without TLS",
+			"Others on the network can read and change what is in the database.",
+			c.edit(map[bool]string{true: "sslmode=verify-full&sslrootcert=FILE",
+				false: "ssl_ca=FILE"}[strings.HasPrefix(found.Address, "postgres")]))
 	}
 	if len(c.results) == 0 {
 		tls := found.Facts["tls"]
 		if tls == "" {
 			tls = "no TLS, on this machine"
 		}
-		c.add("", OK, fmt.Sprintf("%s: %s, step %d of the schema, writable, %s", found.Address, c.server(), found.Steps, tls), "", "")
+		c.add("", OK, fmt.Sprintf("%s: %s, step %d of the schema, writable, %s",
+			found.Address, c.server(), found.Steps, tls), "", "")
 	}
 	return c.results
 }
@@ -116,7 +124,8 @@ type databaseCheck struct {
 }
 
 func (c *databaseCheck) add(what string, s Severity, found, why, fix string) {
-	r := Result{Name: "database." + c.of.Name, Title: "Database of " + c.of.Of, Severity: s, Found: found, Why: why, Fix: fix}
+	r := Result{Name: "database." + c.of.Name, Title: "Database of " + c.of.Of, Severity: s,
+		Found: found, Why: why, Fix: fix}
 	if what != "" {
 		r.Name += "." + what
 	}
@@ -151,12 +160,15 @@ func (c *databaseCheck) server() string {
 
 // unusable explains why there is no answer.
 func (c *databaseCheck) unusable(err error) {
-	why, fix := c.of.Of+" answers all requests with 503.", c.env.command("editor %s", c.env.Config.File())+"   # "+c.of.Key
+	why, fix := c.of.Of+" answers all requests with 503.",
+		c.env.command("editor %s", c.env.Config.File())+"   # "+c.of.Key
 	switch {
 	case errors.Is(err, sqldb.ErrReadOnly):
-		fix = "name the server that takes writes in " + c.of.Key + ", or make this one take them: SET GLOBAL read_only = OFF"
+		fix = "name the server that takes writes in " +
+			c.of.Key + ", or make this one take them: SET GLOBAL read_only = OFF"
 	case errors.Is(err, sqldb.ErrDenied):
-		fix = "check the user and the password_file of " + c.of.Key + ", and what is granted: GRANT ALL ON DATABASE.* TO USER"
+		fix = "check the user and the password_file of " +
+			c.of.Key + ", and what is granted: GRANT ALL ON DATABASE.* TO USER"
 	}
 	c.add("", Error, err.Error(), why, fix)
 }
@@ -183,7 +195,8 @@ func (c *databaseCheck) schema() {
 		c.add("schema", Warning, fmt.Sprintf("%s has had %d of %d steps of the schema", c.Address, c.Steps, c.Newest),
 			"The next start of a service runs the others, if servers of the former version can go on.", c.of.Upgrade)
 	case c.Write != nil:
-		c.add("write", Error, c.Write.Error(), "Changes are refused.", "grant the user all privileges on the database, and look at the log of the database server")
+		c.add("write", Error, c.Write.Error(), "Changes are refused.",
+			"grant the user all privileges on the database, and look at the log of the database server")
 	}
 }
 
@@ -196,7 +209,8 @@ func (c *databaseCheck) least(major, minor int) {
 		is[i], _ = strconv.Atoi(digits) // none is too old
 	}
 	if is[0] < major || is[0] == major && is[1] < minor {
-		c.add("version", Error, fmt.Sprintf("%s is %s", c.Address, c.server()), fmt.Sprintf("The oldest supported version is %d.%d.", major, minor), "upgrade the database server")
+		c.add("version", Error, fmt.Sprintf("%s is %s", c.Address, c.server()),
+			fmt.Sprintf("The oldest supported version is %d.%d.", major, minor), "upgrade the database server")
 	}
 }
 
@@ -220,19 +234,23 @@ func (c *databaseCheck) mysql() {
 		return
 	}
 	if flush := c.Facts["innodb_flush_log_at_trx_commit"]; flush != "1" {
-		c.add("durable", Warning, "innodb_flush_log_at_trx_commit is "+flush, "A power failure of the server loses acknowledged changes.",
+		c.add("durable", Warning, "innodb_flush_log_at_trx_commit is "+flush,
+			"A power failure of the server loses acknowledged changes.",
 			"SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the server's configuration")
 	}
 }
 
 func (c *databaseCheck) galera() {
 	const look = "SHOW STATUS LIKE 'wsrep%', and the log of the node"
-	if state, cluster := c.Facts["wsrep_local_state_comment"], c.Facts["wsrep_cluster_status"]; state != "Synced" || cluster != "Primary" {
-		c.add("galera", Error, fmt.Sprintf("the Galera node is %q, its part of the cluster is %q", state, cluster), "Only a synced node of the primary component answers.", look)
+	if state, cluster := c.Facts["wsrep_local_state_comment"],
+		c.Facts["wsrep_cluster_status"]; state != "Synced" || cluster != "Primary" {
+		c.add("galera", Error, fmt.Sprintf("the Galera node is %q, its part of the cluster is %q", state, cluster),
+			"Only a synced node of the primary component answers.", look)
 	}
 	if wait := c.Facts["wsrep_sync_wait"]; wait != "7" {
 		c.add("galera-wait", Error, fmt.Sprintf("wsrep_sync_wait is %s, although each session sets 7", wait),
-			"A read can miss what another node has committed.", "connect to the nodes themselves, or let the proxy keep a session for each client")
+			"A read can miss what another node has committed.",
+			"connect to the nodes themselves, or let the proxy keep a session for each client")
 	}
 	if size, err := strconv.Atoi(c.Facts["wsrep_cluster_size"]); err != nil || size < 3 {
 		c.add("galera-size", Warning, fmt.Sprintf("the Galera cluster has %s nodes", c.Facts["wsrep_cluster_size"]),
@@ -243,12 +261,16 @@ func (c *databaseCheck) galera() {
 func (c *databaseCheck) postgres() {
 	c.least(13, 0)
 	if c.Facts["fsync"] != "on" || c.Facts["synchronous_commit"] == "off" {
-		c.add("durable", Warning, fmt.Sprintf("fsync is %s, synchronous_commit is %s", c.Facts["fsync"], c.Facts["synchronous_commit"]),
-			"A power failure of the server loses acknowledged changes.", "set both to on in postgresql.conf, and reload the server")
+		c.add("durable", Warning, fmt.Sprintf("fsync is %s, synchronous_commit is %s",
+			c.Facts["fsync"], c.Facts["synchronous_commit"]),
+			"A power failure of the server loses acknowledged changes.",
+			"set both to on in postgresql.conf, and reload the server")
 	}
 	if standbys := c.Facts["standbys"]; standbys != "0" &&
-		(c.Facts["synchronous_standby_names"] == "" || !slices.Contains([]string{"on", "remote_apply"}, c.Facts["synchronous_commit"])) {
-		c.add("standby", Warning, "the server has a standby that commits do not wait for", "A failover to the standby loses acknowledged changes.",
+		(c.Facts["synchronous_standby_names"] == "" ||
+			!slices.Contains([]string{"on", "remote_apply"}, c.Facts["synchronous_commit"])) {
+		c.add("standby", Warning, "the server has a standby that commits do not wait for",
+			"A failover to the standby loses acknowledged changes.",
 			"set synchronous_standby_names, and synchronous_commit to on or remote_apply, in postgresql.conf")
 	}
 }

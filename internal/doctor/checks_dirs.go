@@ -48,7 +48,8 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 	case !f.Mode.IsDir():
 		return bad(p+" is not a directory", why, e.command("mv %s %s.away", p, p))
 	case f.UID != e.Agent.UID && e.Agent.UID != 0:
-		return bad(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why, e.command("chown -R %s %s", owner, p))
+		return bad(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why,
+			e.command("chown -R %s %s", owner, p))
 	case f.Mode.Perm()&0o022 != 0:
 		return bad(
 			fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()),
@@ -56,7 +57,8 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 			e.command("chmod 0750 %s", p),
 		)
 	case !e.may(p, f, 7):
-		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod u+rwx %s", p))
+		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why,
+			e.command("chmod u+rwx %s", p))
 	}
 	return fine("%s, owned by user %d, mode %04o", p, f.UID, f.Mode.Perm())
 }
@@ -85,7 +87,8 @@ func checkDisk(_ context.Context, e *Env) []Result {
 	inodes := fmt.Sprintf("%d of %d inodes free below %s", space.InodesFree, space.InodesTotal, at)
 	switch {
 	case space.ReadOnly:
-		return bad(fmt.Sprintf("the file system of %s is mounted read-only", at), why+" A disk error does that; see dmesg first.",
+		return bad(fmt.Sprintf("the file system of %s is mounted read-only", at),
+			why+" A disk error does that; see dmesg first.",
 			e.command("mount -o remount,rw \"$(findmnt -n -o TARGET -T %s)\"", at))
 	case space.BytesFree < spaceError:
 		return bad(free, why, look)

@@ -72,11 +72,13 @@ func (s Service) files() []config.NamedFile {
 		section, _, _ := strings.Cut(f.Key, ".")
 		return section == "keystone" && s.auth() != config.AuthKeystone || section == "enrolment" && !enrols
 	})
-	if path := flagOf(s.UnitState, tokensFlag); path != "" && s.service() == config.PlacementService && s.auth() == config.AuthToken {
+	if path := flagOf(s.UnitState, tokensFlag); path != "" && s.service() == config.PlacementService &&
+		s.auth() == config.AuthToken {
 		out = append(out, config.NamedFile{Key: tokensFlag, Path: path}) // of the others it is in their configuration
 	}
 	if s.service() == config.ComputeAPIService && enrols {
-		out = append(out, config.NamedFile{Key: caKey, Path: filepath.Join(cmp.Or(s.Config.Enrolment.CADir, credentials), pki.CAKeyFile)})
+		out = append(out, config.NamedFile{Key: caKey,
+			Path: filepath.Join(cmp.Or(s.Config.Enrolment.CADir, credentials), pki.CAKeyFile)})
 	}
 	return out
 }
@@ -88,7 +90,8 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 	for _, s := range e.servers() {
 		as, err := e.as(s)
 		if err != nil {
-			out = append(out, Result{Name: "files." + s.unit(), Title: "Files of services", Severity: Skipped, Found: err.Error()})
+			out = append(out,
+				Result{Name: "files." + s.unit(), Title: "Files of services", Severity: Skipped, Found: err.Error()})
 			continue
 		}
 		all := s.files()
@@ -157,7 +160,8 @@ func kindOf(key string) kind {
 		return digests
 	case key == caKey:
 		return authority
-	case name == "database", name == "password_file", strings.HasSuffix(name, "secret_file"), strings.HasSuffix(name, "token_file"):
+	case name == "database", name == "password_file", strings.HasSuffix(name, "secret_file"),
+		strings.HasSuffix(name, "token_file"):
 		return secret
 	case name == "cell_key_file", key == "placement_client.key_file":
 		return clientKey
@@ -202,7 +206,8 @@ func (c fileCheck) judge(f config.NamedFile) *Result {
 	name := e.Agent.Name
 	switch {
 	case kind == readOnly && file.Mode.Perm()&0o002 != 0:
-		return failed(Error, fmt.Sprintf("%s has mode %04o, so that all users can change it", f.Path, file.Mode.Perm()), e.change(f.Path, "chmod o-w %s", f.Path))
+		return failed(Error, fmt.Sprintf("%s has mode %04o, so that all users can change it", f.Path, file.Mode.Perm()),
+			e.change(f.Path, "chmod o-w %s", f.Path))
 	case kind == readOnly:
 		return nil
 	case !private && kind == clientKey:
@@ -211,7 +216,8 @@ func (c fileCheck) judge(f config.NamedFile) *Result {
 	case !private:
 		return failed(Error, openTo(f.Path, file), e.change(f.Path, "chmod g-w,o= %s", f.Path))
 	case !owned && (kind == digests || kind == authority):
-		return failed(Error, fmt.Sprintf("%s belongs to user %d, which is neither root nor %s", f.Path, file.UID, name), e.change(f.Path, "chown root %s", f.Path))
+		return failed(Error, fmt.Sprintf("%s belongs to user %d, which is neither root nor %s", f.Path, file.UID, name),
+			e.change(f.Path, "chown root %s", f.Path))
 	}
 	if passed { // only root and systemd can have put it there
 		err = c.content(kind, f)
@@ -238,11 +244,15 @@ func (e *Env) readable(path string, file File, groups []string) *Result {
 		group = groups[0]
 	}
 	if dir, blocked := e.blockedBy(path); blocked {
-		return &Result{Severity: Error, Found: fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), Fix: e.change(dir, "chgrp %s %s && chmod g+x %[2]s", group, dir)}
+		return &Result{Severity: Error, Found: fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir),
+			Fix: e.change(dir, "chgrp %s %s && chmod g+x %[2]s", group, dir)}
 	}
 	switch allowed, known := e.permits(path, file, 4); {
 	case !known:
-		return &Result{Severity: Skipped, Found: fmt.Sprintf("%s has an access control list, which says whether %s can read it; run this command as root", path, e.Agent.Name)}
+		return &Result{Severity: Skipped,
+			Found: fmt.Sprintf(
+				"%s has an access control list, which says whether %s can read it; run this command as root", path,
+				e.Agent.Name)}
 	case !allowed && e.Agent.ReadsAll:
 		return &Result{Severity: Skipped, Found: e.byCapability(path)}
 	case allowed:
@@ -250,14 +260,16 @@ func (e *Env) readable(path string, file File, groups []string) *Result {
 	}
 	return &Result{
 		Severity: Error,
-		Found:    fmt.Sprintf("%s cannot read %s, which belongs to user %d and group %d with mode %04o", e.Agent.Name, path, file.UID, file.GID, file.Mode.Perm()),
-		Fix:      e.change(path, "chgrp %s %s && chmod g+r %[2]s", group, path),
+		Found: fmt.Sprintf("%s cannot read %s, which belongs to user %d and group %d with mode %04o",
+			e.Agent.Name, path, file.UID, file.GID, file.Mode.Perm()),
+		Fix: e.change(path, "chgrp %s %s && chmod g+r %[2]s", group, path),
 	}
 }
 
 // byCapability describes a file that only a capability of the service lets it read.
 func (e *Env) byCapability(path string) string {
-	return fmt.Sprintf("%s is closed to %s, whose service reads it by CAP_DAC_READ_SEARCH, and is not looked into", path, e.Agent.Name)
+	return fmt.Sprintf("%s is closed to %s, whose service reads it by CAP_DAC_READ_SEARCH, and is not looked into",
+		path, e.Agent.Name)
 }
 
 // content returns an error unless the service can use what a file has.
@@ -307,7 +319,8 @@ func checkDenyLists(_ context.Context, e *Env) (out []Result) {
 		}
 		lists++
 		if r := e.denyList(s); r != nil {
-			r.Name, r.Title, r.Found = "deny-list."+s.unit(), "Deny list", s.Name+": "+strings.ReplaceAll(r.Found, e.Root, "")
+			r.Name, r.Title, r.Found = "deny-list."+
+				s.unit(), "Deny list", s.Name+": "+strings.ReplaceAll(r.Found, e.Root, "")
 			out = append(out, *r)
 		}
 	}
@@ -338,7 +351,8 @@ func (e *Env) denyList(s Service) *Result {
 	case os.IsNotExist(err) && s.Active != "active":
 		return nil // fetched when it starts
 	case os.IsNotExist(err):
-		return &Result{Severity: Error, Found: "the list was not fetched from " + c.URL + " yet", Why: "It refuses all hosts until then.", Fix: look}
+		return &Result{Severity: Error, Found: "the list was not fetched from " + c.URL + " yet",
+			Why: "It refuses all hosts until then.", Fix: look}
 	case os.IsPermission(err):
 		return &Result{Severity: Skipped, Found: c.File + " cannot be looked at; run this command as root"}
 	case err != nil:
@@ -385,7 +399,9 @@ func (e *Env) denyListText(s Service, look string) *Result {
 	switch serial, date := list.Header(); {
 	case damaged != nil && c.URL == "":
 		return &Result{
-			Severity: Error, Found: damaged.Error(), Why: "A service that starts with it refuses all hosts until it is repaired; one that runs keeps the last list.",
+			Severity: Error, Found: damaged.Error(),
+			Why: "A service that starts with it refuses all hosts until it is repaired; one that runs keeps " +
+				"the last list.",
 			Fix: e.command("compute-agent ca deny-list --file %s", c.File) + "   # says what to do",
 		}
 	case c.URL != "" && !copied: // it has no hosts: one that has is an error above
@@ -394,11 +410,13 @@ func (e *Env) denyListText(s Service, look string) *Result {
 			Why: "A service that starts with it refuses all hosts until the list is fetched.", Fix: look,
 		}
 	case damaged != nil:
-		return &Result{Severity: Error, Found: damaged.Error(), Why: "A service that starts with it refuses all hosts until the list is fetched.", Fix: look}
+		return &Result{Severity: Error, Found: damaged.Error(),
+			Why: "A service that starts with it refuses all hosts until the list is fetched.", Fix: look}
 	case unusable && date.IsZero():
 		return &Result{
 			Severity: Error, Why: "It refuses all hosts.", Fix: renew,
-			Found: fmt.Sprintf("%s has no header, so that its age is not known, and deny_list.max_age is %s", c.File, c.AgeLimit()),
+			Found: fmt.Sprintf("%s has no header, so that its age is not known, and deny_list.max_age is %s",
+				c.File, c.AgeLimit()),
 		}
 	case unusable:
 		r := &Result{
@@ -417,7 +435,8 @@ func (e *Env) denyListText(s Service, look string) *Result {
 		}
 		return r
 	case serial == 0 && c.URL == "":
-		return &Result{Severity: Warning, Found: c.File + " has no header", Why: "It is not noticed if a part of it is lost.", Fix: renew}
+		return &Result{Severity: Warning, Found: c.File + " has no header",
+			Why: "It is not noticed if a part of it is lost.", Fix: renew}
 	}
 	return nil
 }

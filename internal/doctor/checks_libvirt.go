@@ -76,7 +76,8 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 	}
 	fix := func(s libvirtSocket, verb string) string {
 		if named || s.path != filepath.Join("/run/libvirt", filepath.Base(s.path)) {
-			return "ls -l " + s.path + "   # start the daemon that listens there, or correct uri in [drivers.libvirt.config]"
+			return "ls -l " + s.path +
+				"   # start the daemon that listens there, or correct uri in [drivers.libvirt.config]"
 		}
 		return e.startLibvirt(s.unit, s.program, verb)
 	}
@@ -97,7 +98,8 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 			return bad(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
 		}
 		if !e.may(s.path, f, 6) {
-			return e.libvirtAccess(write, s, fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s", s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
+			return e.libvirtAccess(write, s, fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s",
+				s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
 		}
 		err = e.dial(ctx, s.path)
 		if err == nil || errors.Is(err, os.ErrPermission) {
@@ -126,11 +128,13 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 		return stale
 	}
 	if named {
-		return bad(fmt.Sprintf("no daemon listens on %s, which uri names", sockets[0].path), why, fix(sockets[0], "start"))
+		return bad(fmt.Sprintf("no daemon listens on %s, which uri names", sockets[0].path),
+			why, fix(sockets[0], "start"))
 	}
 	for _, program := range libvirtPrograms {
 		if _, err := e.LookPath(program); err == nil {
-			return bad("libvirt is installed, but its daemon does not run", why, e.startLibvirt(program, program, "start"))
+			return bad("libvirt is installed, but its daemon does not run",
+				why, e.startLibvirt(program, program, "start"))
 		}
 	}
 	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
@@ -171,7 +175,8 @@ func (e *Env) startLibvirt(unit, program, verb string) string {
 }
 
 // installDropIn lets the service write guests' disks and read their console logs.
-const installDropIn = "install -D -m 644 -t /etc/systemd/system/" + dropIns + " /usr/share/compute-agent/instances.conf" +
+const installDropIn = "install -D -m 644 -t /etc/systemd/system/" + dropIns +
+	" /usr/share/compute-agent/instances.conf" +
 	" && systemctl daemon-reload && systemctl restart compute-agent"
 
 // readsConsoles reports whether the agent can read the console logs that virtlogd writes. The unit
@@ -187,7 +192,8 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 	const why = "The libvirt driver cannot see the hypervisor."
 	if !write {
 		return bad(found+": the read-only socket is closed, which libvirt has open to all users", why,
-			e.command("chmod o+rwx %s", s.path)+"   # for good: unix_sock_ro_perms in libvirtd.conf (virtqemud.conf), or SocketMode= of its unit")
+			e.command("chmod o+rwx %s", s.path)+
+				"   # for good: unix_sock_ro_perms in libvirtd.conf (virtqemud.conf), or SocketMode= of its unit")
 	}
 	const guests = "The libvirt driver can create no guests ([drivers.libvirt.config.instances])."
 	gid, err := e.LookupGroup("libvirt")
@@ -200,12 +206,14 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 			e.command("groupadd --system libvirt && systemctl restart %s", socket),
 		)
 	case slices.Contains(e.Agent.GIDs, gid):
-		return bad(found+", though that user is in the group libvirt", guests, e.command("systemctl restart %s", socket))
+		return bad(found+", though that user is in the group libvirt", guests,
+			e.command("systemctl restart %s", socket))
 	case e.Agent.Name == ServiceUser:
 		return bad(found+"; the service is not in the group libvirt", guests,
 			e.command("usermod -aG libvirt %s && %s", e.Agent.Name, installDropIn))
 	}
-	return bad(found+"; the user is not in the group libvirt", guests, e.command("usermod -aG libvirt %s", e.Agent.Name))
+	return bad(found+"; the user is not in the group libvirt", guests,
+		e.command("usermod -aG libvirt %s", e.Agent.Name))
 }
 
 // checkLibvirtGroup looks for write access that the agent does not need.
@@ -222,12 +230,14 @@ func checkLibvirtGroup(_ context.Context, e *Env) []Result {
 	if err != nil || !slices.Contains(e.Agent.GIDs, gid) {
 		return fine("the agent only reports, and has no write access to libvirt")
 	}
-	return warn("the agent only reports, and is in the group libvirt", "Who can write to libvirt can become root on this host. An agent that creates no guests reads only.",
+	return warn("the agent only reports, and is in the group libvirt",
+		"Who can write to libvirt can become root on this host. An agent that creates no guests reads only.",
 		e.command("gpasswd --delete %s libvirt && systemctl restart compute-agent", e.Agent.Name))
 }
 
 func checkKVM(_ context.Context, e *Env) []Result {
-	const why = "QEMU emulates the processor (TCG): guests run many times slower, and the driver reports no hardware virtualisation."
+	const why = "QEMU emulates the processor (TCG): guests run many times slower, and the driver reports no " +
+		"hardware virtualisation."
 	if !e.runsLibvirt() {
 		return skip("the driver libvirt is not enabled")
 	}
@@ -239,11 +249,13 @@ func checkKVM(_ context.Context, e *Env) []Result {
 	}
 	switch {
 	case e.cpuFlag("vmx"):
-		return warn("the processor has VT-x, but the module kvm_intel is not loaded", why, e.command("modprobe kvm_intel"))
+		return warn("the processor has VT-x, but the module kvm_intel is not loaded",
+			why, e.command("modprobe kvm_intel"))
 	case e.cpuFlag("svm"):
 		return warn("the processor has AMD-V, but the module kvm_amd is not loaded", why, e.command("modprobe kvm_amd"))
 	}
-	return warn("no /dev/kvm, and the processor has no virtualisation flags: it is disabled in the firmware, or this is a guest without nested virtualisation", why,
+	return warn("no /dev/kvm, and the processor has no virtualisation flags: it is disabled in the firmware, or "+
+		"this is a guest without nested virtualisation", why,
 		"lscpu | grep -i virtuali")
 }
 

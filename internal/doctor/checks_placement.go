@@ -39,32 +39,41 @@ func checkPlacement(_ context.Context, e *Env) []Result {
 	case p.err != nil:
 		return e.unreachable(p.base, p.err, why, look, e.startPlacement)
 	case p.service != "":
-		return bad(fmt.Sprintf("at %s there is %s", p.base, p.service), "placement_client.url must be the URL of Placement. "+why, edit)
-	case p.status == http.StatusServiceUnavailable, p.status == http.StatusBadGateway, p.status == http.StatusGatewayTimeout:
+		return bad(fmt.Sprintf("at %s there is %s", p.base, p.service),
+			"placement_client.url must be the URL of Placement. "+why, edit)
+	case p.status == http.StatusServiceUnavailable, p.status == http.StatusBadGateway,
+		p.status == http.StatusGatewayTimeout:
 		return bad(fmt.Sprintf("%s answers %d: the service is down", p.base, p.status), why, look)
 	case p.status == http.StatusUnauthorized && !p.isAPI:
-		return bad(p.base+" requires authentication for its version document: this is not Placement's address", why, edit)
+		return bad(p.base+" requires authentication for its version document: this is not Placement's address", why,
+			edit)
 	case p.status != http.StatusOK || !p.isAPI:
-		return bad(fmt.Sprintf("%s answers %d, but not like Placement; the path may be missing (such as /placement)", p.base, p.status), why, look)
+		return bad(fmt.Sprintf("%s answers %d, but not like Placement; the path may be missing (such as /placement)",
+			p.base, p.status), why, look)
 	case tooOld(p.max):
-		return bad(fmt.Sprintf("Placement serves microversions up to %s; the agent needs %s", p.max, reportclient.Microversion),
-			"Older versions do not support the agent's requests. OpenStack Xena (Placement 6.0.0) is the first that does.", look)
+		return bad(fmt.Sprintf("Placement serves microversions up to %s; the agent needs %s",
+			p.max, reportclient.Microversion),
+			"Older versions do not support the agent's requests. OpenStack Xena (Placement 6.0.0) is the "+
+				"first that does.", look)
 	case p.authErr != nil:
 		return e.unreachable(p.base, p.authErr, why, look, e.startPlacement)
 	case p.auth == http.StatusUnauthorized:
 		return e.unauthorized(c, why)
 	case p.auth == http.StatusForbidden && errors.Is(p.refused, placementclient.ErrHostRefused):
-		return bad(fmt.Sprintf("Placement does not take this host for %s (403): %v", e.Config.Agent.Host, p.refused), why, e.showCertificate(c))
+		return bad(fmt.Sprintf("Placement does not take this host for %s (403): %v", e.Config.Agent.Host, p.refused),
+			why, e.showCertificate(c))
 	case p.auth == http.StatusForbidden:
 		return e.forbidden(p.who, why)
 	case p.auth != http.StatusOK:
 		return bad(fmt.Sprintf("a query for resource providers returns %d", p.auth), why, look)
 	case p.took > slowAnswer:
-		return warn(fmt.Sprintf("%s takes %v to answer", p.base, p.took.Round(10*time.Millisecond)), "Start-up and every change need many requests.",
+		return warn(fmt.Sprintf("%s takes %v to answer", p.base, p.took.Round(10*time.Millisecond)),
+			"Start-up and every change need many requests.",
 			"curl -sS -o /dev/null -w '%{time_namelookup} %{time_connect} %{time_starttransfer}\\n' "+p.base+"/")
 	}
 	if c.Auth == config.AuthKeystone {
-		return fine("%s, microversions up to %s, as %s (roles: %s)", p.base, p.max, p.who.User, strings.Join(p.who.Roles, ", "))
+		return fine("%s, microversions up to %s, as %s (roles: %s)",
+			p.base, p.max, p.who.User, strings.Join(p.who.Roles, ", "))
 	}
 	if c.Auth == config.AuthCertificate {
 		return fine("%s, microversions up to %s, with the certificate of the host", p.base, p.max)
@@ -83,7 +92,8 @@ func (e *Env) notLoggedIn(err error, edit string) []Result {
 	found := fmt.Sprintf("%v (%s): %s", failed.Kind, failed.AuthURL, failed.Detail)
 	switch {
 	case errors.Is(err, keystone.ErrCatalog):
-		return bad(found, "The agent does not know the URL of Placement.", "openstack endpoint list --service placement")
+		return bad(found, "The agent does not know the URL of Placement.",
+			"openstack endpoint list --service placement")
 	case errors.Is(err, keystone.ErrCredentials):
 		return bad(found, why, edit)
 	case failed.Status == 0 && failed.Cause != nil:
@@ -115,11 +125,13 @@ func (e *Env) showCertificate(c config.PlacementClient) string {
 
 func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
 	if c.Auth == config.AuthCertificate {
-		return bad("Placement does not take the host's certificate (401): it has expired, or the host is on the deny list, or Placement has another placement_tls.host_ca_file",
+		return bad("Placement does not take the host's certificate (401): it has expired, or the host is on the "+
+			"deny list, or Placement has another placement_tls.host_ca_file",
 			why, e.showCertificate(c))
 	}
 	if c.Auth == config.AuthNoauth {
-		return bad("Placement requires a token (401), but placement_client.auth is \"noauth\"", why, e.command("editor %s", e.Config.File()))
+		return bad("Placement requires a token (401), but placement_client.auth is \"noauth\"",
+			why, e.command("editor %s", e.Config.File()))
 	}
 	if c.Auth == config.AuthKeystone {
 		return bad("Placement rejects a token that Keystone has just issued (401): does it use the same Keystone?", why,
@@ -132,7 +144,8 @@ func (e *Env) unauthorized(c config.PlacementClient, why string) []Result {
 // startPlacement starts the bundled Placement.
 func (e *Env) startPlacement(u *url.URL) string {
 	if !e.systemd() {
-		return fmt.Sprintf("compute-agent placement serve --listen %s --state-dir %s", hostPort(u), e.Config.Agent.StateDir+"-placement")
+		return fmt.Sprintf("compute-agent placement serve --listen %s --state-dir %s",
+			hostPort(u), e.Config.Agent.StateDir+"-placement")
 	}
 	return e.command("systemctl start compute-agent-placement.socket")
 }
@@ -145,7 +158,9 @@ func (e *Env) unreachable(address string, err error, why, look string, start fun
 		return bad(fmt.Sprintf("%q is not a URL", address), why, e.command("editor %s", e.Config.File()))
 	}
 	if problem, isTLS := tlsProblem(err); isTLS {
-		return bad(fmt.Sprintf("%s: %s", address, problem), why, fmt.Sprintf("openssl s_client -connect %s -servername %s -showcerts </dev/null", hostPort(u), u.Hostname()))
+		return bad(fmt.Sprintf("%s: %s", address, problem),
+			why, fmt.Sprintf("openssl s_client -connect %s -servername %s -showcerts </dev/null",
+				hostPort(u), u.Hostname()))
 	}
 	var dns *net.DNSError
 	switch {

@@ -19,11 +19,13 @@ import (
 func checkPluginDir(_ context.Context, e *Env) []Result {
 	dir := e.Config.Plugins.Dir
 	if !e.usesPluginDir() {
-		return skip("no enabled driver has its plugin in %s", dir) // the plugin checks cover the directories that are used
+		// the plugin checks cover the directories that are used
+		return skip("no enabled driver has its plugin in %s", dir)
 	}
 	real, err := e.real(dir)
 	if os.IsNotExist(err) {
-		return bad(dir+" does not exist", "The agent finds no plugin to start.", e.command("install -d -o root -g root -m 0755 %s", dir))
+		return bad(dir+" does not exist", "The agent finds no plugin to start.",
+			e.command("install -d -o root -g root -m 0755 %s", dir))
 	}
 	if err != nil {
 		return bad(reason(err, dir), "The agent finds no plugin to start.", e.command("ls -ld %s", dir))
@@ -48,7 +50,8 @@ func checkPlugins(ctx context.Context, e *Env) []Result {
 	var out []Result
 	for _, name := range e.Config.EnabledDrivers() {
 		d := e.Config.Drivers[name]
-		out = append(out, Check{Name: "plugin." + name, Title: "Plugin " + name}.named(e.plugin(ctx, name, d.Path, d.SHA256))...)
+		out = append(out, Check{Name: "plugin." + name,
+			Title: "Plugin " + name}.named(e.plugin(ctx, name, d.Path, d.SHA256))...)
 	}
 	if len(out) == 0 {
 		return skip("no driver is enabled")
@@ -75,7 +78,8 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	case err != nil:
 		return bad(reason(err, path), why, e.command("ls -l %s", path))
 	case !f.Mode.IsRegular():
-		return bad(path+" is not a regular file", why, e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
+		return bad(path+" is not a regular file", why,
+			e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
 	}
 	if dir, blocked := e.blockedBy(real); blocked {
 		return bad(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
@@ -85,9 +89,11 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	}
 	switch {
 	case f.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0:
-		return bad(path+" is set-user-ID or set-group-ID", "It would run as another user, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
+		return bad(path+" is set-user-ID or set-group-ID",
+			"It would run as another user, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
 	case f.Mode.Perm()&0o111 == 0 || !e.may(real, f, 5) && e.Agent.UID != 0:
-		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and execute it", path, f.Mode.Perm(), e.Agent.Name), why, e.command("chmod 0755 %s", path))
+		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and execute it", path, f.Mode.Perm(), e.Agent.Name),
+			why, e.command("chmod 0755 %s", path))
 	case digest == "":
 		return fine("%s", path)
 	}
@@ -97,7 +103,9 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	}
 	if sum != digest {
 		return bad(fmt.Sprintf("%s has sha256 %s; the configuration requires %s", path, sum, digest),
-			"Either the plugin was updated and drivers."+name+".sha256 was not, or the file was tampered with. The agent refuses to start it.", "sha256sum "+path)
+			"Either the plugin was updated and drivers."+
+				name+".sha256 was not, or the file was tampered with. The agent refuses to start it.", "sha256sum "+
+				path)
 	}
 	return fine("%s, sha256 as configured", path)
 }

@@ -19,7 +19,8 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 		var r []Result
 		switch {
 		case d.Sandbox == config.SandboxNone:
-			r = warn("the driver runs without a sandbox: drivers."+name+".sandbox is \"none\"", "It can read and change all that the agent can, secrets included.",
+			r = warn("the driver runs without a sandbox: drivers."+name+".sandbox is \"none\"",
+				"It can read and change all that the agent can, secrets included.",
 				e.command("editor %s", e.Config.File()))
 		case d.Sandbox == config.SandboxRequired && (kernel.Landlock == 0 || !kernel.Seccomp):
 			r = bad(
@@ -28,7 +29,8 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...",
 			)
 		case kernel.Landlock == 0 || !kernel.Seccomp:
-			r = warn(kernel.String(), "A driver that is taken over is not kept from all that it must not do: "+strings.Join(lacks, "; ")+".",
+			r = warn(kernel.String(), "A driver that is taken over is not kept from all that it must not do: "+
+				strings.Join(lacks, "; ")+".",
 				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...")
 		case d.AllowChmod:
 			r = fine("%s; allow_chmod lets it change the modes of the agent's files", kernel)

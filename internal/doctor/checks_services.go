@@ -50,7 +50,8 @@ func overridesOf(u systemd.UnitState) (out []config.Override) {
 	case config.PlacementService:
 		keys["--database"] = "placement.database"
 	case config.ComputeAPIService:
-		keys["--database"], keys["--auth"], keys[tokensFlag] = "compute_api.database", "compute_api.auth", "compute_api.token_file"
+		keys["--database"], keys["--auth"], keys[tokensFlag] = "compute_api.database",
+			"compute_api.auth", "compute_api.token_file"
 		keys["--listen"] = "compute_api.listen"
 	case config.CellService:
 		keys["--database"], keys["--auth"], keys[tokensFlag] = "cell.database", "cell.auth", "cell.token_file"
@@ -127,7 +128,8 @@ func checkCells(_ context.Context, e *Env) (out []Result) {
 			}
 		}
 		if len(s.Cells) > 0 && len(out) == 0 {
-			out = append(out, Result{Name: "cells", Title: "Cells", Severity: OK, Found: textutil.Count(len(s.Cells), "cell") + ", all answer the compute API"})
+			out = append(out, Result{Name: "cells", Title: "Cells", Severity: OK,
+				Found: textutil.Count(len(s.Cells), "cell") + ", all answer the compute API"})
 		}
 	}
 	return out
@@ -142,11 +144,13 @@ func (e *Env) cell(c cells.CellState) Result {
 	}
 	why := "Its servers are shown as UNKNOWN, and cannot be changed; no new server goes there. Guests keep running."
 	if c.UUID == apidb.Cell0UUID { // it has no hosts
-		why = "Servers that no host takes stay in BUILD until it answers. Those that it has are shown as UNKNOWN, and cannot be changed."
+		why = "Servers that no host takes stay in BUILD until it answers. Those that it has are shown as UNKNOWN, " +
+			"and cannot be changed."
 	}
 	return Result{
 		Name: "cells." + c.Name, Title: "Cell " + c.Name, Severity: Error,
-		Found: fmt.Sprintf("down since %s: %s", c.Since.UTC().Format(time.RFC3339), c.Cause), // not for how long: a watch prints what changes
+		// not for how long: a watch prints what changes
+		Found: fmt.Sprintf("down since %s: %s", c.Since.UTC().Format(time.RFC3339), c.Cause),
 		Why:   why,
 		Fix:   fix,
 	}
@@ -172,12 +176,15 @@ func checkServices(_ context.Context, e *Env) (out []Result) {
 func (e *Env) misconfigured(s Service) Result {
 	file := cmp.Or(configFileOf(s.UnitState), config.DefaultFile)
 	if errors.Is(s.ConfigErr, fs.ErrPermission) && e.Self != 0 {
-		return Result{Severity: Skipped, Found: "its configuration " + file + " cannot be read, nor the files and databases be checked that it names; run this command as root"}
+		return Result{Severity: Skipped, Found: "its configuration " + file +
+			" cannot be read, nor the files and databases be checked that it names; run this command as root"}
 	}
 	if strings.Contains(s.Command, "$") {
 		return Result{
 			Severity: Skipped,
-			Found:    "its configuration " + file + " cannot be used without the variables in the command of its unit; the files and databases that it names are not checked",
+			Found: "its configuration " + file +
+				" cannot be used without the variables in the command of its unit; the files and databases that it " +
+				"names are not checked",
 		}
 	}
 	found := "its configuration " + file + " cannot be used"
@@ -189,7 +196,8 @@ func (e *Env) misconfigured(s Service) Result {
 		severity, why = Warning, "The service runs: its unit sets variables, or the next start fails."
 	}
 	return Result{
-		Severity: severity, Found: found, Why: why + " The files, deny list and databases that it names are not checked.",
+		Severity: severity, Found: found, Why: why +
+			" The files, deny list and databases that it names are not checked.",
 		Fix: e.command("compute-agent config check --config %s", file),
 	}
 }
@@ -204,19 +212,24 @@ func (e *Env) judge(s Service) Result {
 	}
 	look := e.command("journalctl --unit %s --lines 20 --output cat", s.Name)
 	socket := strings.TrimSuffix(s.Name, ".service") + ".socket"
-	listening := slices.ContainsFunc(e.Services, func(other Service) bool { return other.Name == socket && other.Active == "active" })
+	listening := slices.ContainsFunc(e.Services,
+		func(other Service) bool { return other.Name == socket && other.Active == "active" })
 	result := func(severity Severity, found, why, fix string) Result {
 		return Result{Severity: severity, Found: found, Why: why, Fix: fix}
 	}
 	switch {
 	case s.Sub == "auto-restart" || s.Active != "active" && s.Restarts >= manyRestarts:
-		return result(Error, fmt.Sprintf("it ends again and again: %s, restarted %d times", ended(s.UnitState), s.Restarts), why, look)
+		return result(Error, fmt.Sprintf("it ends again and again: %s, restarted %d times",
+			ended(s.UnitState), s.Restarts), why, look)
 	case s.Active == "failed":
-		return result(Error, "it has failed: "+ended(s.UnitState), why, look+"   # then "+e.command("systemctl restart %s", s.Name))
+		return result(Error, "it has failed: "+ended(s.UnitState), why, look+"   # then "+
+			e.command("systemctl restart %s", s.Name))
 	case s.Active == "active" && s.Restarts >= manyRestarts:
-		return result(Warning, fmt.Sprintf("it runs, and was restarted %d times", s.Restarts), "It ends from time to time: "+why, look)
+		return result(Warning, fmt.Sprintf("it runs, and was restarted %d times", s.Restarts),
+			"It ends from time to time: "+why, look)
 	case s.Active == "active" && !s.Enabled() && !listening:
-		return result(Warning, "it runs, and is not enabled", "It does not start with this machine.", e.command("systemctl enable %s", s.Name))
+		return result(Warning, "it runs, and is not enabled", "It does not start with this machine.",
+			e.command("systemctl enable %s", s.Name))
 	case s.Active == "active":
 		return result(OK, "it runs", "", "")
 	case listening:
@@ -278,7 +291,8 @@ func checkCertificates(_ context.Context, e *Env) (out []Result) {
 // certificate is the result for a file that a service uses: none if all is well.
 func (e *Env) certificate(s Service, key, path string) []Result {
 	named := func(severity Severity, found, why, fix string) []Result {
-		return []Result{{Name: "certificates." + s.unit() + "." + key, Title: "Certificate", Severity: severity, Found: found, Why: why, Fix: fix}}
+		return []Result{{Name: "certificates." + s.unit() + "." + key, Title: "Certificate", Severity: severity,
+			Found: found, Why: why, Fix: fix}}
 	}
 	as, err := e.as(s)
 	if err != nil {
@@ -317,10 +331,12 @@ func (e *Env) certificate(s Service, key, path string) []Result {
 		cmp.Or(first.Subject.CommonName, "serial number "+first.SerialNumber.String()),
 		first.NotAfter.UTC().Format(time.RFC3339),
 	)
-	fix := e.command("openssl x509 -noout -subject -enddate -in %s", path) + "   # replace it; the services read it again by themselves"
+	fix := e.command("openssl x509 -noout -subject -enddate -in %s", path) +
+		"   # replace it; the services read it again by themselves"
 	switch left := first.NotAfter.Sub(e.Now()); {
 	case left < 0:
-		return named(Error, strings.Replace(found, "ends", "ended", 1), "Clients refuse the connection, or are refused.", fix)
+		return named(Error, strings.Replace(found, "ends", "ended", 1),
+			"Clients refuse the connection, or are refused.", fix)
 	case left < soon:
 		return named(Warning, found, "From then on clients refuse the connection, or are refused.", fix)
 	}

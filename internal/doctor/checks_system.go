@@ -29,11 +29,13 @@ func checkClock(_ context.Context, e *Env) []Result {
 	synced, err := e.ClockSynced()
 	switch {
 	case err != nil && p.date.IsZero():
-		return skip("the kernel does not report whether the clock is synchronised (%v), and Placement sent no date", err)
+		return skip("the kernel does not report whether the clock is synchronised (%v), and Placement sent no date",
+			err)
 	case err != nil:
 		return fine("agrees with Placement's; the kernel does not report whether it is synchronised (%v)", err)
 	case !synced && e.container():
-		return skip("the kernel's clock is not synchronised, and this is a container: see to it on the machine that runs it")
+		return skip("the kernel's clock is not synchronised, and this is a container: see to it on the machine " +
+			"that runs it")
 	case !synced:
 		return warn("this host's clock is not synchronised", why, e.syncClock())
 	case p.date.IsZero():
@@ -45,7 +47,8 @@ func checkClock(_ context.Context, e *Env) []Result {
 // container reports whether this is a container, as systemd and its like mark it
 // (https://systemd.io/CONTAINER_INTERFACE).
 func (e *Env) container() bool {
-	for _, mark := range []string{"/run/systemd/container", "/run/host/container-manager", "/.dockerenv", "/run/.containerenv"} {
+	for _, mark := range []string{"/run/systemd/container",
+		"/run/host/container-manager", "/.dockerenv", "/run/.containerenv"} {
 		if _, err := e.stat(mark); err == nil {
 			return true
 		}
@@ -85,7 +88,8 @@ func checkOpenFiles(_ context.Context, e *Env) []Result {
 			fmt.Sprintf("at most %d open files (hard limit)", hard),
 			"Each connection and plugin uses one; the agent refuses new ones at the limit.",
 			e.command(
-				`sh -c 'mkdir -p %s && printf "[Service]\nLimitNOFILE=65536\n" > %s/open-files.conf && systemctl daemon-reload && systemctl restart compute-agent'`,
+				`sh -c 'mkdir -p %s && printf "[Service]\nLimitNOFILE=65536\n" > %s/open-files.conf && systemctl `+
+					`daemon-reload && systemctl restart compute-agent'`,
 				drop,
 				drop,
 			),

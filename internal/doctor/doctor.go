@@ -108,7 +108,8 @@ func run(ctx context.Context, env Env, checks []Check) []Result {
 		}
 	}
 	if env.withoutAgent() {
-		checks = slices.DeleteFunc(slices.Clone(checks), func(c Check) bool { return !slices.Contains(ofServices, c.Name) })
+		checks = slices.DeleteFunc(slices.Clone(checks),
+			func(c Check) bool { return !slices.Contains(ofServices, c.Name) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, env.Timeout)
 	defer cancel()
@@ -142,7 +143,8 @@ func await(ctx context.Context, env Env, c Check, done <-chan []Result) []Result
 		return c.named(results)
 	case <-late.C:
 		return c.named(bad(fmt.Sprintf("the check did not finish within %v", env.Timeout),
-			"Something that the agent also uses does not answer; the agent may hang too.", "dmesg --level=err,warn | tail -20"))
+			"Something that the agent also uses does not answer; the agent may hang too.",
+			"dmesg --level=err,warn | tail -20"))
 	}
 }
 

@@ -122,7 +122,8 @@ func (e *Env) nearest(p string) string {
 // trusted checks that only root and the agent's user can change p, by the agent's rules for
 // plugins. holds is set for the directory of an executable, where the sticky bit is not enough.
 func (e *Env) trusted(p string, holds bool) []Result {
-	const why = "A user who can change this can run programs as the agent's user, so the agent refuses to start plugins from it."
+	const why = "A user who can change this can run programs as the agent's user, so the agent refuses to start " +
+		"plugins from it."
 	f, err := e.stat(p)
 	if err != nil {
 		return bad(reason(err, p), why, e.command("ls -ld %s", p))
@@ -132,10 +133,12 @@ func (e *Env) trusted(p string, holds bool) []Result {
 		kind = "directory"
 	}
 	if f.UID != 0 && f.UID != e.Agent.UID {
-		return bad(fmt.Sprintf("the %s %s belongs to user %d, which is neither root nor %s", kind, p, f.UID, e.Agent.Name), why, e.command("chown root:root %s", p))
+		return bad(fmt.Sprintf("the %s %s belongs to user %d, which is neither root nor %s",
+			kind, p, f.UID, e.Agent.Name), why, e.command("chown root:root %s", p))
 	}
 	if f.Mode.Perm()&0o022 != 0 && (holds || !f.Mode.IsDir() || f.Mode&fs.ModeSticky == 0) {
-		return bad(fmt.Sprintf("the %s %s has mode %04o: other users than its owner can change it", kind, p, f.Mode.Perm()), why, e.command("chmod go-w %s", p))
+		return bad(fmt.Sprintf("the %s %s has mode %04o: other users than its owner can change it",
+			kind, p, f.Mode.Perm()), why, e.command("chmod go-w %s", p))
 	}
 	return nil
 }

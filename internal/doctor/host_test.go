@@ -202,10 +202,12 @@ func placementServer(max string, auth int, skew time.Duration) http.HandlerFunc 
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", noon.Add(skew).Format(http.TimeFormat))
 		if r.URL.Path == "/" {
-			_, _ = fmt.Fprintf(w, `{"versions": [{"id": "v1.0", "max_version": %q, "min_version": "1.0", "status": "CURRENT"}]}`, max)
+			_, _ = fmt.Fprintf(w,
+				`{"versions": [{"id": "v1.0", "max_version": %q, "min_version": "1.0", "status": "CURRENT"}]}`, max)
 			return
 		}
-		if r.URL.Path != "/resource_providers" || r.URL.Query().Get("name") != "node-1" || r.Header.Get("X-Auth-Token") == "" {
+		if r.URL.Path != "/resource_providers" || r.URL.Query().Get("name") != "node-1" ||
+			r.Header.Get("X-Auth-Token") == "" {
 			auth = http.StatusBadRequest
 		}
 		w.WriteHeader(auth)

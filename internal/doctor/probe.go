@@ -112,12 +112,14 @@ var errNotRead = errors.New("is not read")
 // access returns the agent's access to Placement.
 func (e *Env) access() (*access.Access, error) {
 	c := e.Config.PlacementClient
-	for _, file := range []*string{&c.TokenFile, &c.CAFile, &c.CertFile, &c.KeyFile, &c.Keystone.PasswordFile, &c.Keystone.ApplicationCredentialSecretFile} {
+	for _, file := range []*string{&c.TokenFile, &c.CAFile,
+		&c.CertFile, &c.KeyFile, &c.Keystone.PasswordFile, &c.Keystone.ApplicationCredentialSecretFile} {
 		if *file == "" {
 			continue
 		}
 		if link := e.foreign(*file); link != "" {
-			return nil, fmt.Errorf("%s %w: root does not follow the symbolic link %s, which another user can have made", *file, errNotRead, link)
+			return nil, fmt.Errorf("%s %w: root does not follow the symbolic link %s, which another user can have made",
+				*file, errNotRead, link)
 		}
 		*file = e.path(*file)
 	}
@@ -154,7 +156,9 @@ func tlsProblem(err error) (string, bool) {
 	// crypto/tls reports the peer's alerts as this operation of net.OpError.
 	var refused *net.OpError
 	if errors.As(err, &refused) && refused.Op == "remote error" {
-		return fmt.Sprintf("it refused the TLS connection (%v); it may require a client certificate (cert_file, key_file)", refused.Err), true
+		return fmt.Sprintf(
+			"it refused the TLS connection (%v); it may require a client certificate (cert_file, key_file)",
+			refused.Err), true
 	}
 	return "", false
 }

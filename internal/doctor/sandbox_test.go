@@ -22,18 +22,25 @@ func TestSandboxOfDrivers(t *testing.T) {
 		found    string
 	}{
 		{"complete", full, config.Driver{Sandbox: config.SandboxRequired}, OK, "landlock 6, seccomp"},
-		{"an older kernel", driverhost.Kernel{Landlock: 4, Seccomp: true}, config.Driver{Sandbox: config.SandboxRequired}, OK, "signals"},
-		{"a driver that changes modes", full, config.Driver{Sandbox: config.SandboxLandlock, AllowChmod: true}, OK, "allow_chmod"},
-		{"no Landlock", driverhost.Kernel{Seccomp: true}, config.Driver{Sandbox: config.SandboxLandlock}, Warning, "seccomp"},
-		{"no Landlock, which is required", driverhost.Kernel{Seccomp: true}, config.Driver{Sandbox: config.SandboxRequired}, Error, "required"},
-		{"no seccomp, which is required", driverhost.Kernel{Landlock: 6}, config.Driver{Sandbox: config.SandboxRequired}, Error, "landlock 6"},
+		{"an older kernel", driverhost.Kernel{Landlock: 4, Seccomp: true},
+			config.Driver{Sandbox: config.SandboxRequired}, OK, "signals"},
+		{"a driver that changes modes", full,
+			config.Driver{Sandbox: config.SandboxLandlock, AllowChmod: true}, OK, "allow_chmod"},
+		{"no Landlock", driverhost.Kernel{Seccomp: true},
+			config.Driver{Sandbox: config.SandboxLandlock}, Warning, "seccomp"},
+		{"no Landlock, which is required", driverhost.Kernel{Seccomp: true},
+			config.Driver{Sandbox: config.SandboxRequired}, Error, "required"},
+		{"no seccomp, which is required", driverhost.Kernel{Landlock: 6},
+			config.Driver{Sandbox: config.SandboxRequired}, Error, "landlock 6"},
 		{"none", full, config.Driver{Sandbox: config.SandboxNone}, Warning, "without a sandbox"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.driver.Enabled = true
-			e := &Env{Kernel: func() driverhost.Kernel { return c.kernel }, Config: &config.Config{Drivers: map[string]*config.Driver{"one": &c.driver}}}
+			e := &Env{Kernel: func() driverhost.Kernel { return c.kernel },
+				Config: &config.Config{Drivers: map[string]*config.Driver{"one": &c.driver}}}
 			got := checkSandbox(t.Context(), e)
-			if len(got) != 1 || got[0].Severity != c.severity || !strings.Contains(got[0].Found, c.found) || got[0].Name != "sandbox.one" {
+			if len(got) != 1 || got[0].Severity != c.severity || !strings.Contains(got[0].Found, c.found) ||
+				got[0].Name != "sandbox.one" {
 				t.Errorf("%+v, want severity %v and %q", got, c.severity, c.found)
 			}
 		})

@@ -102,7 +102,8 @@ func parseAlias(text string) (name string, a Alias, err error) {
 // aliasMembers are the members that an alias may have.
 var aliasMembers = map[string]Values{
 	"name": {}, "vendor_id": {}, "product_id": {}, "resource_class": {}, "traits": {}, "live_migratable": oneOf(no...),
-	"capability_type": oneOf("pci"), "device_type": oneOf("type-PCI", "type-PF", "type-VF"), "numa_policy": oneOf("legacy", "preferred"),
+	"capability_type": oneOf("pci"), "device_type": oneOf("type-PCI", "type-PF", "type-VF"),
+	"numa_policy": oneOf("legacy", "preferred"),
 }
 
 // Expand replaces the aliases in the extra specs of a flavor by a request group for each device, as
@@ -122,14 +123,16 @@ func (a Aliases) Expand(specs map[string]string) (map[string]string, error) {
 		name, count, found := strings.Cut(one, ":")
 		n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 32)
 		if !found || err != nil || n < 0 {
-			return nil, conflictf("Validation failed; '%.64s' is not of the format '[^:]+:\\d+(?:\\s*,\\s*[^:]+:\\d+)*'.", text)
+			return nil, conflictf(
+				"Validation failed; '%.64s' is not of the format '[^:]+:\\d+(?:\\s*,\\s*[^:]+:\\d+)*'.", text)
 		}
 		alias, known := a[strings.TrimSpace(name)]
 		if !known {
 			return nil, conflictf("PCI alias %.64s is not defined", strings.TrimSpace(name))
 		}
 		if devices += n; devices > maxAliased {
-			return nil, conflictf("The extra spec %s of the flavor asks for more than %d devices.", AliasSpec, maxAliased)
+			return nil, conflictf("The extra spec %s of the flavor asks for more than %d devices.",
+				AliasSpec, maxAliased)
 		}
 		for range n {
 			suffix := freeSuffix(out)

@@ -104,10 +104,12 @@ func (r Request) Hardware() (Hardware, error) {
 		return Hardware{}, err
 	}
 	h := Hardware{
-		Architecture: architecture(r.Properties), Machine: r.Properties["hw_machine_type"], DiskBus: r.Properties["hw_disk_bus"],
-		HPET: is(r.Properties["hw_time_hpet"]), GuestAgent: is(r.Properties["hw_qemu_guest_agent"]),
-		HideHypervisor: is(r.ExtraSpecs["hide_hypervisor_id"]) || is(r.ExtraSpecs["hw:hide_hypervisor_id"]) || is(r.Properties["img_hide_hypervisor_id"]),
-		BootMenu:       is(r.ExtraSpecs["hw:boot_menu"]),
+		Architecture: architecture(r.Properties), Machine: r.Properties["hw_machine_type"],
+		DiskBus: r.Properties["hw_disk_bus"],
+		HPET:    is(r.Properties["hw_time_hpet"]), GuestAgent: is(r.Properties["hw_qemu_guest_agent"]),
+		HideHypervisor: is(r.ExtraSpecs["hide_hypervisor_id"]) || is(r.ExtraSpecs["hw:hide_hypervisor_id"]) ||
+			is(r.Properties["img_hide_hypervisor_id"]),
+		BootMenu: is(r.ExtraSpecs["hw:boot_menu"]),
 	}
 	if menu, given := r.Properties["hw_boot_menu"]; given {
 		h.BootMenu = is(menu)
@@ -123,7 +125,8 @@ func (r Request) Hardware() (Hardware, error) {
 		h.Watchdog = ""
 	}
 	h.rng(r)
-	for _, step := range []func(Request) error{h.topology, h.firmware, h.tpm, h.video, h.serial, h.switches, h.encryption, h.locked} {
+	for _, step := range []func(Request) error{h.topology,
+		h.firmware, h.tpm, h.video, h.serial, h.switches, h.encryption, h.locked} {
 		if err := step(r); err != nil {
 			return Hardware{}, err
 		}
@@ -209,7 +212,8 @@ func (r Request) agreed(key string) (*bool, error) {
 }
 
 func (r Request) conflict(prefix, key, flavor, image string) error {
-	return conflictf("Flavor %.255s has %s:%s extra spec explicitly set to %.64s, conflicting with image %.255s which has %[2]s_%[3]s explicitly set to %.64[6]s.",
+	return conflictf("Flavor %.255s has %s:%s extra spec explicitly set to %.64s, conflicting with image %.255s "+
+		"which has %[2]s_%[3]s explicitly set to %.64[6]s.",
 		r.Flavor, prefix, key, flavor, r.Image, image)
 }
 
@@ -241,9 +245,13 @@ func (h *Hardware) firmware(r Request) (err error) {
 	}
 	switch {
 	case h.SecureBoot == Required && h.Firmware != UEFI:
-		return conflictf("Secure boot is required, but the image has the property hw_firmware_type=%s: only UEFI boots securely.", h.Firmware)
+		return conflictf(
+			"Secure boot is required, but the image has the property hw_firmware_type=%s: only UEFI boots securely.",
+			h.Firmware)
 	case h.SecureBoot == Required && h.Stateless:
-		return conflictf("Secure boot is required, but the image has the property hw_firmware_stateless: such firmware has no keys to check by.")
+		return conflictf(
+			"Secure boot is required, but the image has the property hw_firmware_stateless: such firmware has no " +
+				"keys to check by.")
 	case h.Stateless && h.Firmware != UEFI:
 		return conflictf("The image has the property hw_firmware_stateless, and needs hw_firmware_type=uefi then.")
 	}
@@ -259,7 +267,9 @@ func (h *Hardware) tpm(r Request) (err error) {
 	}
 	switch {
 	case h.TPMVersion == "" && h.TPMModel != "":
-		return conflictf("A TPM of the model %s is asked for, and no version: set hw:tpm_version of the flavor, or hw_tpm_version of the image.", h.TPMModel)
+		return conflictf(
+			"A TPM of the model %s is asked for, and no version: set hw:tpm_version of the flavor, or "+
+				"hw_tpm_version of the image.", h.TPMModel)
 	case h.TPMModel == crb && h.TPMVersion != tpm20:
 		return conflictf("TPM model CRB is only valid with TPM version 2.0.")
 	case h.TPMVersion != "" && h.TPMModel == "":
@@ -271,7 +281,8 @@ func (h *Hardware) tpm(r Request) (err error) {
 func (h *Hardware) video(r Request) error {
 	h.VideoModel, h.VideoRAMMB = r.Properties["hw_video_model"], number(r.Properties, "hw_video_ram")
 	if most := number(r.ExtraSpecs, "hw_video:ram_max_mb"); h.VideoRAMMB > most {
-		return conflictf("The requested amount of video memory %d is higher than the maximum allowed by flavor %d.", h.VideoRAMMB, most)
+		return conflictf("The requested amount of video memory %d is higher than the maximum allowed by flavor %d.",
+			h.VideoRAMMB, most)
 	}
 	return nil
 }
@@ -315,19 +326,26 @@ func (h *Hardware) encryption(r Request) error {
 	_, said := r.Properties["hw_firmware_stateless"]
 	switch {
 	case h.Firmware != UEFI:
-		return conflictf("Memory encryption is requested but the image metadata doesn't have the 'hw_firmware_type' property set to 'uefi'")
+		return conflictf(
+			"Memory encryption is requested but the image metadata doesn't have the 'hw_firmware_type' property " +
+				"set to 'uefi'")
 	case h.Machine != "" && !strings.Contains(h.Machine, "q35"):
-		return conflictf("Machine type '%.64s' is not compatible with image %.255s: q35 type is required for SEV to work", h.Machine, r.Image)
+		return conflictf(
+			"Machine type '%.64s' is not compatible with image %.255s: q35 type is required for SEV to work", h.Machine,
+			r.Image)
 	case h.Encryption == AMDSEVSNP && said && !h.Stateless:
 		return conflictf(
-			"The %s memory encryption model requires stateless firmware but the image metadata doesn't have the 'hw_firmware_stateless' property set to True",
+			"The %s memory encryption model requires stateless firmware but the image metadata doesn't have the "+
+				"'hw_firmware_stateless' property set to True",
 			h.Encryption,
 		)
 	case h.Encryption == AMDSEVSNP:
 		h.Stateless = true
 	}
 	if h.Stateless && h.SecureBoot == Required {
-		return conflictf("Secure boot is required, and memory encryption of the model %s: its firmware is stateless and has no keys to check by.", h.Encryption)
+		return conflictf(
+			"Secure boot is required, and memory encryption of the model %s: its firmware is stateless and has no "+
+				"keys to check by.", h.Encryption)
 	}
 	return nil
 }
@@ -337,7 +355,9 @@ func (h *Hardware) locked(r Request) error {
 	image, ofImage := r.Properties["hw_locked_memory"]
 	switch {
 	case ofFlavor && ofImage && is(flavor) != is(image):
-		return conflictf("locked_memory value in image (%s) and flavor (%s) conflict. A consistent value is expected if both specified.", python(is(image)), python(is(flavor)))
+		return conflictf(
+			"locked_memory value in image (%s) and flavor (%s) conflict. A consistent value is expected if "+
+				"both specified.", python(is(image)), python(is(flavor)))
 	case !is(flavor) && !is(image):
 		return nil
 	case r.ExtraSpecs["hw:mem_page_size"] == "":

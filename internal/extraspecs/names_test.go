@@ -16,7 +16,8 @@ import (
 
 func TestClass(t *testing.T) {
 	for in, want := range map[string]string{
-		"VGPU": "VGPU", "pgpu": "PGPU", "CUSTOM_X": "CUSTOM_X", "custom_x": "CUSTOM_X", " GPU ": "CUSTOM_GPU", "my-gpu": "CUSTOM_MY_GPU",
+		"VGPU": "VGPU", "pgpu": "PGPU", "CUSTOM_X": "CUSTOM_X", "custom_x": "CUSTOM_X",
+		" GPU ": "CUSTOM_GPU", "my-gpu": "CUSTOM_MY_GPU",
 		"a__b..c": "CUSTOM_A_B_C", "PCI_DEVICE": "PCI_DEVICE", "HW_PCI_ONE_TIME_USE": "CUSTOM_HW_PCI_ONE_TIME_USE",
 	} {
 		if got, err := ClassName(in); err != nil || got != want {
@@ -24,7 +25,8 @@ func TestClass(t *testing.T) {
 		}
 	}
 	for in, says := range map[string]string{
-		"CUSTOM_a b": "only A-Z, 0-9 and _ are allowed", "CUSTOM_Ä": "only A-Z", strings.Repeat("x", 249): "must have 1 to 255",
+		"CUSTOM_a b": "only A-Z, 0-9 and _ are allowed",
+		"CUSTOM_Ä":   "only A-Z", strings.Repeat("x", 249): "must have 1 to 255",
 	} {
 		if got, err := ClassName(in); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("Class(%q) = %q, %v, want an error with %q", in, got, err, says)
@@ -34,14 +36,16 @@ func TestClass(t *testing.T) {
 
 func TestTrait(t *testing.T) {
 	for in, want := range map[string]string{
-		"HW_GPU_API_VULKAN": "HW_GPU_API_VULKAN", "hw_gpu_api_vulkan": "CUSTOM_HW_GPU_API_VULKAN", "HW_NO_SUCH": "CUSTOM_HW_NO_SUCH",
+		"HW_GPU_API_VULKAN": "HW_GPU_API_VULKAN", "hw_gpu_api_vulkan": "CUSTOM_HW_GPU_API_VULKAN",
+		"HW_NO_SUCH":     "CUSTOM_HW_NO_SUCH",
 		"my-awesome-gpu": "CUSTOM_MY_AWESOME_GPU", " custom_y ": "CUSTOM_Y",
 	} {
 		if got, err := TraitName(in); err != nil || got != want {
 			t.Errorf("Trait(%q) = %q, %v, want %q", in, got, err, want)
 		}
 	}
-	if got, err := TraitNames([]string{"b", " ", "HW_NUMA_ROOT", "B"}); err != nil || !cmp.Equal(got, []string{"CUSTOM_B", "HW_NUMA_ROOT"}) {
+	if got, err := TraitNames([]string{"b", " ", "HW_NUMA_ROOT", "B"}); err != nil ||
+		!cmp.Equal(got, []string{"CUSTOM_B", "HW_NUMA_ROOT"}) {
 		t.Errorf("Traits: %q, %v", got, err)
 	}
 	if _, err := TraitNames([]string{"CUSTOM_-"}); err == nil {

@@ -49,7 +49,8 @@ func GuestCells(specs map[string]string, vcpus, memoryMB int64) ([]GuestCell, er
 	if given {
 		var err error
 		if n, err = strconv.ParseInt(strings.TrimSpace(text), 10, 32); err != nil || n < 1 {
-			return nil, conflictf("The property 'numa_nodes' cannot be '%.64s'. It must be a number greater than 0", text)
+			return nil, conflictf("The property 'numa_nodes' cannot be '%.64s'. It must be a number greater than 0",
+				text)
 		}
 	}
 	switch {
@@ -107,7 +108,8 @@ func assigned(cpus, mem map[string]string, vcpus, memoryMB int64) ([]GuestCell, 
 		}
 		mb, err := strconv.ParseInt(strings.TrimSpace(amount), 10, 32)
 		if err != nil || mb < 1 {
-			return nil, conflictf("Validation failed; '%.64s' is not a number of MB greater than 0 for %s%d.", amount, numaMem, i)
+			return nil, conflictf("Validation failed; '%.64s' is not a number of MB greater than 0 for %s%d.",
+				amount, numaMem, i)
 		}
 		total += mb
 		cells = append(cells, GuestCell{VCPUs: in, MemoryMB: mb})

@@ -27,7 +27,8 @@ func specsOf(text string) map[string]string {
 // TestGuestCells: how a guest of 4 processors and 1024 MB is divided, or why not.
 func TestGuestCells(t *testing.T) {
 	const incomplete = "CPU and memory allocation must be provided for all NUMA nodes"
-	const asymmetric = "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA nodes. Explicit assignment of CPUs and memory to nodes is required"
+	const asymmetric = "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA nodes. " +
+		"Explicit assignment of CPUs and memory to nodes is required"
 	for specs, want := range map[string]string{
 		"hw:cpu_policy=shared": "",
 		"hw:numa_nodes=1":      "[0 1 2 3] 1024",
@@ -71,14 +72,18 @@ func TestGuestCells(t *testing.T) {
 // TestPageSize: sizes as Nova reads them, and the class of such pages.
 func TestPageSize(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "0 false true", "small": "0 false true", "any": "0 false true", "large": "0 true true", "4": "0 false true", "64KB": "0 false true",
-		"2048": "2048 false true", "2MB": "2048 false true", "2MiB": "2048 false true", "1GB": "1048576 false true", "1g": "1048576 false true",
-		"x": "0 false false", "0": "0 false false", "-1": "0 false false", "2TB": "0 false false", "2MBB": "0 false false", "99999999999": "0 false false",
+		"": "0 false true", "small": "0 false true", "any": "0 false true", "large": "0 true true",
+		"4": "0 false true", "64KB": "0 false true",
+		"2048": "2048 false true", "2MB": "2048 false true", "2MiB": "2048 false true",
+		"1GB": "1048576 false true", "1g": "1048576 false true",
+		"x": "0 false false", "0": "0 false false", "-1": "0 false false", "2TB": "0 false false",
+		"2MBB": "0 false false", "99999999999": "0 false false",
 	} {
 		kib, large, ok := extraspecs.PageSize(text)
 		testproc.Equal(t, fmt.Sprint(kib, large, ok), want, "%s is %s", text)
 	}
-	for kib, want := range map[uint64]string{2048: "2M", 1 << 20: "1G", 16 << 20: "16G", 512 << 10: "512M", 64: "64K", 1025: "1025K"} {
+	for kib, want := range map[uint64]string{2048: "2M",
+		1 << 20: "1G", 16 << 20: "16G", 512 << 10: "512M", 64: "64K", 1025: "1025K"} {
 		testproc.Equal(t, extraspecs.PagesClass(kib), "CUSTOM_HUGEPAGES_"+want, "pages of %d KiB are %s", kib)
 	}
 }
@@ -101,7 +106,8 @@ func FuzzGuestCells(f *testing.F) {
 	f.Add("2", "", "", "", "", int64(1<<40), int64(-2))
 	f.Fuzz(func(t *testing.T, nodes, cpus0, cpus1, mem0, mem1 string, vcpus, memory int64) {
 		specs := map[string]string{}
-		for name, value := range map[string]string{"nodes": nodes, "cpus.0": cpus0, "cpus.1": cpus1, "mem.0": mem0, "mem.1": mem1} {
+		for name, value := range map[string]string{"nodes": nodes, "cpus.0": cpus0, "cpus.1": cpus1,
+			"mem.0": mem0, "mem.1": mem1} {
 			if value != "" {
 				specs["hw:numa_"+name] = value
 			}

@@ -14,7 +14,8 @@ func (h *Hardware) topology(r Request) error {
 		for _, part := range []struct {
 			name          string
 			flavor, image *int64
-		}{{"sockets", &flavor.Sockets, &image.Sockets}, {"cores", &flavor.Cores, &image.Cores}, {"threads", &flavor.Threads, &image.Threads}} {
+		}{{"sockets", &flavor.Sockets, &image.Sockets},
+			{"cores", &flavor.Cores, &image.Cores}, {"threads", &flavor.Threads, &image.Threads}} {
 			*part.flavor = number(r.ExtraSpecs, "hw:cpu_"+infix+part.name)
 			*part.image = number(r.Properties, "hw_cpu_"+infix+part.name)
 		}
@@ -27,15 +28,20 @@ func (h *Hardware) topology(r Request) error {
 		return nil
 	}
 	if imageMost.exceeds(flavorMost.or(unbounded)) {
-		return conflictf("Image vCPU topology limits (sockets=%d, cores=%d, threads=%d) exceeds the limits of the flavor (sockets=%d, cores=%d, threads=%d)",
-			imageMost.Sockets, imageMost.Cores, imageMost.Threads, flavorMost.Sockets, flavorMost.Cores, flavorMost.Threads)
+		return conflictf(
+			"Image vCPU topology limits (sockets=%d, cores=%d, threads=%d) exceeds the limits of the flavor "+
+				"(sockets=%d, cores=%d, threads=%d)",
+			imageMost.Sockets, imageMost.Cores, imageMost.Threads, flavorMost.Sockets,
+			flavorMost.Cores, flavorMost.Threads)
 	}
 	most := imageMost.orElse(flavorMost).or(unbounded)
 	if flavor.exceeds(most) {
 		flavor = none // the image allows less
 	}
 	if image.exceeds(most) {
-		return conflictf("Image vCPU topology (sockets=%d, cores=%d, threads=%d) exceeds the limits of the flavor or image (sockets=%d, cores=%d, threads=%d)",
+		return conflictf(
+			"Image vCPU topology (sockets=%d, cores=%d, threads=%d) exceeds the limits of the flavor or image "+
+				"(sockets=%d, cores=%d, threads=%d)",
 			image.Sockets, image.Cores, image.Threads, most.Sockets, most.Cores, most.Threads)
 	}
 	preferred := image

@@ -78,7 +78,8 @@ const (
 // manager or container.
 func byPerson() bool {
 	uid := os.Geteuid()
-	return uid >= firstPerson && uid != overflow && os.Getpid() != 1 && os.Getenv("INVOCATION_ID") == "" && !isService(os.Args)
+	return uid >= firstPerson && uid != overflow &&
+		os.Getpid() != 1 && os.Getenv("INVOCATION_ID") == "" && !isService(os.Args)
 }
 
 // isService reports whether a command line is of a service or a driver. A person who runs one gives
@@ -130,7 +131,8 @@ func owned(info os.FileInfo) string {
 	if !ok {
 		return fmt.Sprintf("has mode %04o", info.Mode().Perm())
 	}
-	return fmt.Sprintf("belongs to %s:%s with mode %04o", userName(int(sys.Uid)), groupName(int(sys.Gid)), info.Mode().Perm())
+	return fmt.Sprintf("belongs to %s:%s with mode %04o",
+		userName(int(sys.Uid)), groupName(int(sys.Gid)), info.Mode().Perm())
 }
 
 // groupName is the name of a group, or the number.

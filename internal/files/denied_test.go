@@ -42,7 +42,8 @@ func TestDenied(t *testing.T) {
 	t.Cleanup(func() { testproc.NoError(t, os.RemoveAll(dir)) })
 	closed, list := filepath.Join(dir, "closed"), filepath.Join(dir, "list")
 	testproc.Check(t, errors.Join(os.Chmod(dir, 0o755), os.Mkdir(closed, 0o700), os.Mkdir(list, 0o700),
-		os.WriteFile(filepath.Join(dir, "key"), []byte("secret"), 0o600), os.WriteFile(filepath.Join(closed, "key"), []byte("secret"), 0o600)))
+		os.WriteFile(filepath.Join(dir, "key"), []byte("secret"), 0o600),
+		os.WriteFile(filepath.Join(closed, "key"), []byte("secret"), 0o600)))
 	program := filepath.Join(dir, "test")
 	content := testproc.Try(os.ReadFile(testproc.Try(os.Executable()).Or(t))).Or(t)
 	testproc.Check(t, testproc.WriteExecutable(program, content))
@@ -53,19 +54,28 @@ func TestDenied(t *testing.T) {
 		uid        uint32
 		path, want string
 	}{
-		{person, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
-		{member, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
-		{person, theirs, "it belongs to OTHER:GROUP with mode 0600, and this process runs as USER; run: sudo -u OTHER " + again},
-		{person, filepath.Join(closed, "key"), "USER cannot enter DIR, which belongs to root:root with mode 0700; run: sudo " + again},
-		{other, filepath.Join(dir, "key"), "it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && chmod g+r PATH"},
-		{other, list, "it belongs to root:root with mode 0700, and this process runs as USER; run: chgrp GROUP PATH && chmod g+rx PATH"},
-		{other, filepath.Join(closed, "key"), "USER cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp GROUP DIR && chmod g+x DIR"},
+		{person, filepath.Join(dir, "key"),
+			"it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
+		{member, filepath.Join(dir, "key"),
+			"it belongs to root:root with mode 0600, and this process runs as USER; run: sudo " + again},
+		{person, theirs,
+			"it belongs to OTHER:GROUP with mode 0600, and this process runs as USER; run: sudo -u OTHER " + again},
+		{person, filepath.Join(closed, "key"),
+			"USER cannot enter DIR, which belongs to root:root with mode 0700; run: sudo " + again},
+		{other, filepath.Join(dir, "key"),
+			"it belongs to root:root with mode 0600, and this process runs as USER; run: chgrp GROUP PATH && " +
+				"chmod g+r PATH"},
+		{other, list, "it belongs to root:root with mode 0700, and this process runs as USER; run: chgrp GROUP PATH " +
+			"&& chmod g+rx PATH"},
+		{other, filepath.Join(closed, "key"),
+			"USER cannot enter DIR, which belongs to root:root with mode 0700; run: chgrp GROUP DIR && chmod g+x DIR"},
 	} {
 		cmd := exec.CommandContext(t.Context(), program, "-test.run=TestDenied", "-test.v=false")
 		cmd.Dir, cmd.Env = "/", append(os.Environ(), deniedFile+"="+c.path, "INVOCATION_ID=")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.uid, Gid: other}}
 		out := testproc.Try(cmd.CombinedOutput()).Or(t)
-		want := strings.NewReplacer("PATH", c.path, "DIR", filepath.Dir(c.path), "USER", userName(int(c.uid)), "OTHER", userName(other), "GROUP", groupName(other)).Replace(c.want)
+		want := strings.NewReplacer("PATH", c.path, "DIR", filepath.Dir(c.path), "USER", userName(int(c.uid)),
+			"OTHER", userName(other), "GROUP", groupName(other)).Replace(c.want)
 		testproc.Contains(t, string(out), "permission denied: "+want, "%s: %s", c.path)
 	}
 }
@@ -74,10 +84,13 @@ func TestDenied(t *testing.T) {
 func TestServicesOfPersons(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for line, service := range map[string]bool{
-		"/usr/bin/compute-agent run": true, "compute-agent standalone --state-dir x": true, "compute-agent --config x run": true,
-		"compute-agent placement serve": true, "compute-agent cells serve --name cell1": true, "compute-agent cells api": true,
+		"/usr/bin/compute-agent run": true, "compute-agent standalone --state-dir x": true,
+		"compute-agent --config x run":  true,
+		"compute-agent placement serve": true, "compute-agent cells serve --name cell1": true,
+		"compute-agent cells api":                                   true,
 		"/usr/libexec/compute-agent/plugins/compute-driver-libvirt": true,
-		"compute-agent": false, "compute-agent status": false, "compute-agent plugin run ./x": false, "compute-agent cells manage list-hosts": false,
+		"compute-agent": false, "compute-agent status": false, "compute-agent plugin run ./x": false,
+		"compute-agent cells manage list-hosts": false,
 	} {
 		testproc.Equal(t, isService(strings.Fields(line)), service, "%t: %s", line)
 	}

@@ -63,7 +63,8 @@ func TestReplaceAsRoot(t *testing.T) {
 		path := filepath.Join(dir, name)
 		testproc.Check(t, write(path))
 		info := testproc.Try(os.Stat(path)).Or(t)
-		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != user || owner.Gid != user || info.Mode() != 0o600 {
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || owner.Uid != user ||
+			owner.Gid != user || info.Mode() != 0o600 {
 			t.Errorf("%s: %+v", name, info.Sys())
 		}
 	}

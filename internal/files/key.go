@@ -76,8 +76,10 @@ func readKeyFile(f *os.File, socket string) ([]byte, error) {
 		return nil, err
 	}
 	file, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || file.Nlink > 1 || file.Uid != of.Uid && file.Uid != dir.Uid || info.Size() > maxKeySize {
-		return nil, fmt.Errorf("%s %w: it is not a short file with one name, of the user of the socket", f.Name(), ErrUnreadable)
+	if !ok || !info.Mode().IsRegular() || file.Nlink > 1 ||
+		file.Uid != of.Uid && file.Uid != dir.Uid || info.Size() > maxKeySize {
+		return nil, fmt.Errorf("%s %w: it is not a short file with one name, of the user of the socket",
+			f.Name(), ErrUnreadable)
 	}
 	return io.ReadAll(io.LimitReader(f, maxKeySize))
 }

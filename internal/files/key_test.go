@@ -22,7 +22,10 @@ func TestKeyThatIsAnotherFile(t *testing.T) {
 		change func(key, other string) error
 		refuse bool
 	}{
-		"the key":           {change: func(key, _ string) error { return os.WriteFile(key, []byte("secret\n"), 0o600) }},
+		"the key": {change: func(key, _ string) error {
+			return os.WriteFile(key,
+				[]byte("secret\n"), 0o600)
+		}},
 		"a symbolic link":   {func(key, other string) error { return os.Symlink(other, key) }, true},
 		"with another name": {func(key, other string) error { return os.Link(other, key) }, true},
 		"a directory":       {func(key, _ string) error { return os.Mkdir(key, 0o700) }, true},
@@ -43,7 +46,8 @@ func TestKeyThatIsAnotherFile(t *testing.T) {
 			testproc.Check(t, tc.change(KeyPath(socket), other))
 			h := http.Header{}
 			err := SetKey(h, socket)
-			if got := h.Get("Authorization"); (got != "") == tc.refuse || (err != nil) != tc.refuse || errors.Is(err, fs.ErrNotExist) {
+			if got := h.Get("Authorization"); (got != "") == tc.refuse || (err != nil) != tc.refuse ||
+				errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
@@ -58,7 +62,8 @@ func TestKeyOfServiceThatRestarts(t *testing.T) {
 	socket, next := filepath.Join(dir, "agent.sock"), filepath.Join(dir, "next")
 	l := testproc.Try(net.Listen("unix", socket)).Or(t)
 	defer func() { _ = l.Close() }()
-	testproc.Check(t, errors.Join(os.WriteFile(KeyPath(socket), []byte("old"), 0o600), os.WriteFile(next, []byte("new"), 0o600)))
+	testproc.Check(t, errors.Join(os.WriteFile(KeyPath(socket), []byte("old"), 0o600),
+		os.WriteFile(next, []byte("new"), 0o600)))
 	f := testproc.Try(os.Open(KeyPath(socket))).Or(t)
 	defer func() { _ = f.Close() }()
 	testproc.Check(t, os.Rename(next, KeyPath(socket)))

@@ -43,7 +43,8 @@ func (c Content) Private() error { return Private(c.Path, c.Mode) }
 // Private is Content.Private for a file with that mode.
 func Private(path string, mode os.FileMode) error {
 	if mode = mode.Perm(); mode&0o027 != 0 {
-		return fmt.Errorf("%s has mode %04o, so that other users can read or change it; run: chmod g-w,o= %[1]s", path, mode)
+		return fmt.Errorf("%s has mode %04o, so that other users can read or change it; run: chmod g-w,o= %[1]s",
+			path, mode)
 	}
 	return nil
 }
@@ -52,7 +53,8 @@ func Private(path string, mode os.FileMode) error {
 func (c Content) OwnedHere() error {
 	if c.Owner != 0 && int64(c.Owner) != int64(os.Geteuid()) {
 		return fmt.Errorf(
-			"%s belongs to user %d, which is neither root nor the user of this process (%d); run: chown root %[1]s, and let a service that needs it read it by its group",
+			"%s belongs to user %d, which is neither root nor the user of this process (%d); run: chown root %[1]s, "+
+				"and let a service that needs it read it by its group",
 			c.Path, c.Owner, os.Geteuid(),
 		)
 	}
@@ -93,7 +95,9 @@ const tick = 50 * time.Millisecond
 // NewReloaded reads the files and makes the value of them; an error of either is returned as it is.
 // When a file changes later, Get makes the value again. If that fails, the old value stays, and log
 // says so: once for each state of the files.
-func NewReloaded[T any](paths []string, log zerolog.Logger, now func() time.Time, parse func([]Content) (T, error)) (*Reloaded[T], error) {
+func NewReloaded[T any](
+	paths []string, log zerolog.Logger, now func() time.Time, parse func([]Content) (T, error),
+) (*Reloaded[T], error) {
 	if now == nil {
 		now = time.Now
 	}
@@ -146,7 +150,8 @@ func (v *Reloaded[T]) refresh() {
 		if v.failed != err.Error() {
 			v.failed = err.Error()
 			v.log.Error().Err(err).Strs("files", v.paths).
-				Msg("Failed to reload a changed file. Its previous contents stay in effect; fix the file, it is read again when it changes.")
+				Msg("Failed to reload a changed file. Its previous contents stay in effect; fix the file, it is " +
+					"read again when it changes.")
 		}
 		return
 	}
@@ -211,8 +216,10 @@ func ReadOwn(path string, uid int) (c Content, err error) {
 		return c, err
 	}
 	sys, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || sys.Nlink != 1 || sys.Uid != 0 && int(sys.Uid) != uid || info.Mode().Perm()&0o077 != 0 {
-		return c, fmt.Errorf("%s %w: it is not a regular file with one name and mode 0600, of the user %d or of root", path, ErrUnreadable, uid)
+	if !ok || !info.Mode().IsRegular() || sys.Nlink != 1 ||
+		sys.Uid != 0 && int(sys.Uid) != uid || info.Mode().Perm()&0o077 != 0 {
+		return c, fmt.Errorf("%s %w: it is not a regular file with one name and mode 0600, of the user %d or of root",
+			path, ErrUnreadable, uid)
 	}
 	return readOpen(f, Content{Path: path, Mode: info.Mode(), Owner: sys.Uid})
 }
@@ -240,7 +247,8 @@ func Read(path string) (c Content, err error) {
 		return c, fmt.Errorf("%s %w: it is not a regular file", path, ErrUnreadable)
 	}
 	if mode := info.Mode().Perm(); mode&0o002 != 0 {
-		return c, fmt.Errorf("%s %w: it has mode %04o, so that all users can change it; run: chmod o-w %[1]s", path, ErrUnreadable, mode)
+		return c, fmt.Errorf("%s %w: it has mode %04o, so that all users can change it; run: chmod o-w %[1]s",
+			path, ErrUnreadable, mode)
 	}
 	f, err := os.Open(path)
 	if err != nil {

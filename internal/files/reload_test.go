@@ -110,7 +110,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 	broken := filepath.Join(dir, "broken")
 	write(t, broken, "broken")
-	if _, err := files.NewReloaded([]string{broken}, zerolog.Nop(), nil, words(new(atomic.Int64))); !errors.Is(err, errBroken) {
+	if _, err := files.NewReloaded([]string{broken},
+		zerolog.Nop(), nil, words(new(atomic.Int64))); !errors.Is(err, errBroken) {
 		t.Errorf("broken: %v", err)
 	}
 }

@@ -78,7 +78,8 @@ func (s Subject) named(text string) string {
 	case "driver", "plugin":
 		return strings.ReplaceAll(text, "drivers.NAME", "drivers."+name)
 	case "node":
-		return strings.NewReplacer("node remove NAME", "node remove "+name, "node give NAME", "node give "+name).Replace(text)
+		return strings.NewReplacer("node remove NAME", "node remove "+name, "node give NAME", "node give "+name).
+			Replace(text)
 	}
 	return text
 }

@@ -85,7 +85,8 @@ func (b *findingList) agent(f Facts) {
 		code Code
 		text string
 	}{
-		{StateNotWritable, f.StateDir}, {ReloadRefused, f.Reload}, {ProviderConfigFile, f.ProviderConfig}, {JournalUnreadable, f.Journal},
+		{StateNotWritable, f.StateDir}, {ReloadRefused, f.Reload}, {ProviderConfigFile, f.ProviderConfig},
+		{JournalUnreadable, f.Journal},
 	} {
 		if c.text != "" {
 			b.add(c.code, Agent, firstLine(c.text))
@@ -173,15 +174,19 @@ func (b *findingList) cell(now time.Time, c Cell) {
 		if g.TaskState != "" {
 			state += ", " + g.TaskState
 		}
-		idle = append(idle, fmt.Sprintf("%s (%s) on %s: a server of project %s in state %s", g.UUID, g.Name, g.Node, g.ProjectID, state))
+		idle = append(idle, fmt.Sprintf("%s (%s) on %s: a server of project %s in state %s",
+			g.UUID, g.Name, g.Node, g.ProjectID, state))
 	}
 	for _, s := range c.Missing {
 		text := fmt.Sprintf("%s (%s) on %s", s.UUID, s.Name, s.Node)
 		switch {
 		case s.NowOn != "":
-			text += fmt.Sprintf(": it was migrated to host %s and cannot go back; `openstack server migrate confirm` keeps it there", s.NowOn)
+			text += fmt.Sprintf(
+				": it was migrated to host %s and cannot go back; `openstack server migrate confirm` keeps it there",
+				s.NowOn)
 		case s.Resized:
-			text += ": it was migrated here; `openstack server migrate revert` takes it back to the host that keeps its guest"
+			text += ": it was migrated here; `openstack server migrate revert` takes it back to the host that " +
+				"keeps its guest"
 		}
 		missing = append(missing, text)
 	}
@@ -340,7 +345,8 @@ func (b *findingList) node(f Facts, n resourcetracker.NodeStatus, down bool) {
 		code Code
 		list []string
 	}{
-		{ProviderConfigIdle, n.Conflicts}, {InventoryDraining, n.Draining}, {AllocationsDiffer, n.Differing}, {DriftFound, n.Drift}, {ForeignKept, n.Kept},
+		{ProviderConfigIdle, n.Conflicts}, {InventoryDraining, n.Draining}, {AllocationsDiffer, n.Differing},
+		{DriftFound, n.Drift}, {ForeignKept, n.Kept},
 		{DriverFlaps, n.Flapping}, {ItemsOverwritten, n.Overwritten},
 	} {
 		if len(c.list) > 0 {
@@ -357,7 +363,8 @@ var codes = map[resourcetracker.Cause]Code{
 	resourcetracker.CauseIdentity: IdentityRefused, resourcetracker.CauseConflict: WriteConflict,
 	resourcetracker.CauseInUse: InventoryInUse, resourcetracker.CauseNotReady: DriverNotReady,
 	resourcetracker.CauseReshapeLate: ReshapeLate, resourcetracker.CauseReshapeRefused: ReshapeRefused,
-	resourcetracker.CauseState: StateNotWritable, resourcetracker.CauseReshapeAgain: ReshapeAgain, resourcetracker.CauseDriverOlder: DriverOlder,
+	resourcetracker.CauseState: StateNotWritable, resourcetracker.CauseReshapeAgain: ReshapeAgain,
+	resourcetracker.CauseDriverOlder: DriverOlder,
 }
 
 // ofAgent are conditions of Placement and the host, which affect all nodes.
@@ -367,7 +374,9 @@ var ofAgent = []Code{
 
 // failure adds the condition of a failed pass; unknown is the code for other causes. The tracker's
 // hint, if any, replaces that of the definition.
-func (b *findingList) failure(subject Subject, cause resourcetracker.Cause, unknown Code, text, hint string, details ...string) {
+func (b *findingList) failure(
+	subject Subject, cause resourcetracker.Cause, unknown Code, text, hint string, details ...string,
+) {
 	code, known := codes[cause]
 	if !known {
 		code = unknown

@@ -26,7 +26,8 @@ func well() Facts {
 	return Facts{Now: noon, Interval: time.Minute, Status: Status{
 		Started: noon.Add(-24 * time.Hour), State: resourcetracker.Reporting,
 		Drivers: []Driver{{
-			Name: "libvirt", Plugin: Plugin{Status: pluginhost.Status{State: pluginhost.Healthy}}, Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{
+			Name: "libvirt", Plugin: Plugin{Status: pluginhost.Status{State: pluginhost.Healthy}},
+			Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{
 				{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: noon.Add(-time.Minute)},
 			}},
 		}},
@@ -37,7 +38,9 @@ func well() Facts {
 func brief(found []Finding) []string {
 	out := []string{}
 	for _, f := range found {
-		out = append(out, strings.TrimRight(fmt.Sprintf("%s %s: %s %s", f.Subject, f.Code, f.Text, strings.Join(f.Details, ", ")), " :"))
+		out = append(out,
+			strings.TrimRight(fmt.Sprintf("%s %s: %s %s", f.Subject, f.Code, f.Text, strings.Join(f.Details, ", ")),
+				" :"))
 	}
 	return out
 }
@@ -57,20 +60,28 @@ func TestFindings(t *testing.T) {
 		want   []string
 	}{
 		"all is well": {func(*Facts, *Driver, *resourcetracker.NodeStatus) {}, []string{}},
-		"no driver":   {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Drivers = nil }, []string{"agent no-driver"}},
+		"no driver": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Drivers = nil },
+			[]string{"agent no-driver"}},
 		"what the agent remembers": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.StateDir, f.Reload, f.ProviderConfig, f.Journal = "/s: read-only", "line 3\n  3| x", "line 4\n  4| y\n  hint: z", "no permission"
-			f.RestartKeys, f.DamagedEntries, f.DisabledDrivers, f.Drivers = []string{"plugins.dir", "log.format"}, []string{"reshape 3"}, []string{"fake"}, map[string]Finding{
-				"libvirt": {Code: DriverRefused, Subject: OfDriver("libvirt"), Text: "uri"}, "second": {Code: DriverTakeover, Subject: OfDriver("second"), Text: "exit status 1"},
-			}
+			f.StateDir, f.Reload, f.ProviderConfig, f.Journal = "/s: read-only", "line 3\n  3| x",
+				"line 4\n  4| y\n  hint: z", "no permission"
+			f.RestartKeys, f.DamagedEntries, f.DisabledDrivers, f.Drivers = []string{"plugins.dir", "log.format"},
+				[]string{"reshape 3"}, []string{"fake"}, map[string]Finding{
+					"libvirt": {Code: DriverRefused, Subject: OfDriver("libvirt"), Text: "uri"},
+					"second":  {Code: DriverTakeover, Subject: OfDriver("second"), Text: "exit status 1"},
+				}
 		}, []string{
-			"agent state-directory-not-writable: /s: read-only", "agent reload-refused: line 3", "agent provider-config-invalid: line 4", "agent journal-unreadable: no permission",
-			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3", "driver libvirt driver-configuration-refused: uri",
+			"agent state-directory-not-writable: /s: read-only", "agent reload-refused: line 3",
+			"agent provider-config-invalid: line 4", "agent journal-unreadable: no permission",
+			"agent restart-needed: plugins.dir, log.format", "agent journal-entry-damaged:  reshape 3",
+			"driver libvirt driver-configuration-refused: uri",
 			"driver second driver-takeover-failed: exit status 1", "driver fake driver-disabled",
 		}},
 		"its cell is unavailable, and much is wrong": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{
-				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1", "u0"}, Problems: []cellwire.NodeProblem{{UUID: "u0", Message: "Host h2 has it."}}, Unknown: []worker.Unknown{{UUID: "u2", Name: "web", Node: "cn1"}},
+				Since: noon.Add(-time.Hour), Error: "connection refused", Refused: []string{"u1", "u0"},
+				Problems: []cellwire.NodeProblem{{UUID: "u0", Message: "Host h2 has it."}},
+				Unknown:  []worker.Unknown{{UUID: "u2", Name: "web", Node: "cn1"}},
 				Idle: []worker.Idle{
 					{UUID: "u5", Name: "db", Node: "cn1", ProjectID: "p1", VMState: "error"},
 					{UUID: "u6", Name: "app", Node: "cn1", ProjectID: "p2", VMState: "active", TaskState: "rebuilding"},
@@ -79,63 +90,89 @@ func TestFindings(t *testing.T) {
 					{UUID: "u7", Name: "mail", Node: "cn1"}, {UUID: "u8", Name: "in", Node: "cn1", Resized: true},
 					{UUID: "u9", Name: "out", Node: "cn1", NowOn: "h2"},
 				},
-				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"}, {UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
+				Stuck: []worker.Stuck{{UUID: "u3", Want: "gone", Since: noon.Add(-time.Minute), Problem: "no driver"},
+					{UUID: "u4", Want: "present", Since: noon, Problem: "not ready"}},
 			}}
-		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1", "agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1",
-			"agent guest-of-idle-server:  u5 (db) on cn1: a server of project p1 in state error, u6 (app) on cn1: a server of project p2 in state active, rebuilding",
-			"agent guest-missing:  u7 (mail) on cn1, u8 (in) on cn1: it was migrated here; `openstack server migrate revert` takes it back to the host that keeps its guest, " +
-				"u9 (out) on cn1: it was migrated to host h2 and cannot go back; `openstack server migrate confirm` keeps it there",
+		}, []string{"agent cell-unreachable: connection refused", "agent cell-refuses-node:  u0: Host h2 has it, u1",
+			"agent server-stuck:  u3 must be gone: no driver", "agent guest-unknown-to-cell:  u2 (web) on cn1",
+			"agent guest-of-idle-server:  u5 (db) on cn1: a server of project p1 in state error, u6 (app) on cn1: a " +
+				"server of project p2 in state active, rebuilding",
+			"agent guest-missing:  u7 (mail) on cn1, u8 (in) on cn1: it was migrated here; `openstack server " +
+				"migrate revert` takes it back to the host that keeps its guest, " +
+				"u9 (out) on cn1: it was migrated to host h2 and cannot go back; `openstack server migrate confirm` " +
+				"keeps it there",
 		}},
 		"its certificate is not renewed": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.Status.Identity = &Identity{Since: noon.Add(-13 * time.Hour), Expires: noon.Add(11 * time.Hour), Renews: true, RefusedNodes: []string{"u1"}}
+			f.Status.Identity = &Identity{Since: noon.Add(-13 * time.Hour), Expires: noon.Add(11 * time.Hour),
+				Renews: true, RefusedNodes: []string{"u1"}}
 		}, []string{"agent certificate-expires: valid until 2030-01-02T23:00:00Z", "agent node-not-enrolled:  u1"}},
 		"it is evicted": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.Status.Identity = &Identity{Since: noon.Add(-24 * time.Hour), Expires: noon, Renews: true, Refused: true, Error: "evicted"}
-		}, []string{"agent certificate-expired: valid until 2030-01-02T12:00:00Z: evicted", "agent renewal-refused: evicted"}},
+			f.Status.Identity = &Identity{Since: noon.Add(-24 * time.Hour), Expires: noon, Renews: true,
+				Refused: true, Error: "evicted"}
+		}, []string{"agent certificate-expired: valid until 2030-01-02T12:00:00Z: evicted",
+			"agent renewal-refused: evicted"}},
 		"its certificate was renewed elsewhere": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), Renews: true, Refused: true, RenewedElsewhere: true, Error: "another holder"}
+			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), Renews: true, Refused: true,
+				RenewedElsewhere: true, Error: "another holder"}
 		}, []string{"agent certificate-renewed-elsewhere: another holder"}},
 		"its cell refuses it": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
 			f.Status.Cell = &Cell{Status: worker.Status{Since: noon, Error: "403", Denied: true}}
 		}, []string{"agent cell-refuses-agent: 403"}},
 		"another agent reports as this host": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			p := cellwire.NodeProblem{UUID: "u0", Code: cellwire.NodeSeveralAgents, Message: "2 agents report as host h1: a; b."}
-			f.Status.Cell = &Cell{Status: worker.Status{Up: true, Since: noon, Problems: []cellwire.NodeProblem{p, {UUID: "u1", Code: p.Code, Message: p.Message}}}}
+			p := cellwire.NodeProblem{UUID: "u0", Code: cellwire.NodeSeveralAgents,
+				Message: "2 agents report as host h1: a; b."}
+			f.Status.Cell = &Cell{Status: worker.Status{Up: true, Since: noon,
+				Problems: []cellwire.NodeProblem{p, {UUID: "u1", Code: p.Code, Message: p.Message}}}}
 		}, []string{"agent several-agents: 2 agents report as host h1: a; b"}},
-		"Placement and the enrolment service know another agent": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+		"Placement and the enrolment service know another agent": {func(f *Facts, _ *Driver,
+			_ *resourcetracker.NodeStatus) {
 			f.Status.Placement.SeveralAgents = "2 agents report as host h1: a; b"
-			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), SeveralAgents: "2 agents report as host h1: c; d"}
+			f.Status.Identity = &Identity{Since: noon,
+				Expires: noon.Add(24 * time.Hour), SeveralAgents: "2 agents report as host h1: c; d"}
 		}, []string{"agent several-agents: 2 agents report as host h1: a; b"}},
 		"only the enrolment service does": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
-			f.Status.Identity = &Identity{Since: noon, Expires: noon.Add(24 * time.Hour), SeveralAgents: "2 agents report as host h1: c; d"}
+			f.Status.Identity = &Identity{Since: noon,
+				Expires: noon.Add(24 * time.Hour), SeveralAgents: "2 agents report as host h1: c; d"}
 		}, []string{"agent several-agents: 2 agents report as host h1: c; d"}},
-		"its cell was not asked yet": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) { f.Status.Cell = &Cell{} }, []string{}},
+		"its cell was not asked yet": {func(f *Facts, _ *Driver, _ *resourcetracker.NodeStatus) {
+			f.Status.Cell =
+				&Cell{}
+		}, []string{}},
 		"starting": {func(f *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			d.Report.State, d.Report.Nodes, f.Status.Started = resourcetracker.Starting, nil, noon
 		}, []string{"driver libvirt starting"}},
 		"no node for long": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
-			d.Report.State, d.Report.Error, d.Report.Cause, d.Report.Nodes = resourcetracker.Degraded, "no libvirtd", resourcetracker.CauseNotReady, nil
-		}, []string{"driver libvirt driver-not-ready: no libvirtd", "driver libvirt sync-old: the driver has reported no node since the agent started"}},
+			d.Report.State, d.Report.Error, d.Report.Cause,
+				d.Report.Nodes = resourcetracker.Degraded, "no libvirtd", resourcetracker.CauseNotReady, nil
+		}, []string{"driver libvirt driver-not-ready: no libvirtd",
+			"driver libvirt sync-old: the driver has reported no node since the agent started"}},
 		"the driver fails": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
-			d.Report.State, d.Report.Error, d.Report.Cause = resourcetracker.Degraded, "garbage", resourcetracker.CauseOther
+			d.Report.State, d.Report.Error, d.Report.Cause = resourcetracker.Degraded,
+				"garbage", resourcetracker.CauseOther
 		}, []string{"driver libvirt driver-fails: garbage"}},
 		"a process that is down explains the rest": {func(_ *Facts, d *Driver, n *resourcetracker.NodeStatus) {
-			d.Plugin.State, d.Plugin.Error, d.Report.Error, d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseOther
+			d.Plugin.State, d.Plugin.Error, d.Report.Error,
+				d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseOther
 			n.Error, n.Cause = "unavailable", resourcetracker.CauseNotReady
 		}, []string{"plugin libvirt plugin-down: killed"}},
 		"but not Placement": {func(_ *Facts, d *Driver, n *resourcetracker.NodeStatus) {
 			d.Plugin.State, n.Error, n.Cause = "quarantined", "refused", resourcetracker.CauseUnavailable
 		}, []string{"plugin libvirt plugin-quarantined", "agent placement-unreachable: refused"}},
 		"gone for longer than its grace": {func(f *Facts, d *Driver, n *resourcetracker.NodeStatus) {
-			d.Plugin.State, d.Plugin.Error, n.DisabledReason = "quarantined", "crashed", "driver libvirt: gone since noon"
-			f.Status.Disabled = []disabled.Reason{{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}, {Source: "driver other", Node: "cn2", Reason: "gone, too"}}
+			d.Plugin.State, d.Plugin.Error, n.DisabledReason = "quarantined", "crashed",
+				"driver libvirt: gone since noon"
+			f.Status.Disabled = []disabled.Reason{{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"},
+				{Source: "driver other", Node: "cn2", Reason: "gone, too"}}
 		}, []string{"plugin libvirt plugin-quarantined: crashed", "driver libvirt driver-gone: gone since noon cn1"}},
 		"gone, and disabled by a person as well": {func(f *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.DisabledReason = "a fan; driver libvirt: gone since noon"
-			f.Status.Disabled = []disabled.Reason{{Source: "operator", Reason: "a fan"}, {Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
-		}, []string{"driver libvirt driver-gone: gone since noon cn1", "node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},
+			f.Status.Disabled = []disabled.Reason{{Source: "operator", Reason: "a fan"},
+				{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
+		}, []string{"driver libvirt driver-gone: gone since noon cn1",
+			"node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},
 		"it warns": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
-			d.Warnings = []pluginhost.Warning{{Name: "gpu-clock", Text: "it is slow"}, {Name: "numa-memory", Text: "it differs"}}
+			d.Warnings = []pluginhost.Warning{{Name: "gpu-clock", Text: "it is slow"},
+				{Name: "numa-memory", Text: "it differs"}}
 		}, []string{"driver libvirt driver-warnings: 2: gpu-clock, numa-memory"}},
 		"it warns of much": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			for i := range 7 {
@@ -148,10 +185,17 @@ func TestFindings(t *testing.T) {
 		"an executable that is refused": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
 			d.Plugin.State, d.Plugin.Error = "refused", "another sha256"
 		}, []string{"plugin libvirt plugin-refused: another sha256"}},
-		"no executable":    {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "not-installed" }, []string{"plugin libvirt plugin-not-installed"}},
-		"another protocol": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) { d.Plugin.State = "incompatible" }, []string{"plugin libvirt plugin-incompatible"}},
+		"no executable": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Plugin.State =
+				"not-installed"
+		}, []string{"plugin libvirt plugin-not-installed"}},
+		"another protocol": {func(_ *Facts, d *Driver, _ *resourcetracker.NodeStatus) {
+			d.Plugin.State =
+				"incompatible"
+		}, []string{"plugin libvirt plugin-incompatible"}},
 		"held": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-			n.Held, n.Error, n.Cause, n.Violations = true, "no capacity", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
+			n.Held, n.Error, n.Cause, n.Violations = true,
+				"no capacity", resourcetracker.CauseReshapeRefused, []string{"o1", "o2"}
 		}, []string{"node cn1 reshape-held: no capacity o1, o2"}},
 		"held for its identity": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.Held, n.Error, n.Cause = true, "another uuid", resourcetracker.CauseIdentity
@@ -168,26 +212,45 @@ func TestFindings(t *testing.T) {
 			n.State, n.LastSuccess, n.Orphaned = resourcetracker.Orphaned, time.Time{}, "not named"
 		}, []string{"node cn1 node-orphaned: not named"}},
 		"an orphan of another host": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-			n.State, n.LastSuccess, n.Orphaned, n.ReportedBy = resourcetracker.Orphaned, time.Time{}, "host h2 reports it now", "h2"
+			n.State, n.LastSuccess, n.Orphaned, n.ReportedBy = resourcetracker.Orphaned, time.Time{},
+				"host h2 reports it now", "h2"
 		}, []string{"node cn1 node-reported-elsewhere: host h2 reports it now"}},
 		"a node that the certificate does not name": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.State, n.LastSuccess, n.Orphaned, n.NotNamed = resourcetracker.Orphaned, time.Time{}, "other nodes", true
 		}, []string{"node cn1 node-reported-elsewhere: other nodes"}},
-		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) { n.LastSuccess = time.Time{} },
+		"no sync since the start": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
+			n.LastSuccess =
+				time.Time{}
+		},
 			[]string{"node cn1 sync-old: none since the agent started, at 2030-01-01T12:00:00Z"}},
 		"what a pass finds beside": {func(_ *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
-			n.DisabledReason, n.Orphaned, n.Conflicts, n.Draining = "new memory", "not named", []string{"c"}, []string{"r"}
-			n.Drift, n.Kept, n.Flapping, n.Differing, n.Overwritten = []string{"d"}, []string{"k"}, []string{"f"}, []string{"a"}, []string{"o"}
-		}, []string{"node cn1 node-disabled: new memory", "node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c", "node cn1 inventory-retiring:  r", "node cn1 allocations-differ:  a", "node cn1 drift-found:  d", "node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f", "node cn1 items-overwritten:  o"}},
+			n.DisabledReason, n.Orphaned, n.Conflicts,
+				n.Draining = "new memory", "not named", []string{"c"}, []string{"r"}
+			n.Drift, n.Kept, n.Flapping, n.Differing, n.Overwritten = []string{"d"}, []string{"k"},
+				[]string{"f"}, []string{"a"}, []string{"o"}
+		}, []string{"node cn1 node-disabled: new memory",
+			"node cn1 node-orphaned: not named", "node cn1 provider-config-ignored:  c",
+			"node cn1 inventory-retiring:  r", "node cn1 allocations-differ:  a", "node cn1 drift-found:  d",
+			"node cn1 foreign-items-kept:  k", "node cn1 driver-flaps:  f", "node cn1 items-overwritten:  o"}},
 	}
 	for cause, want := range map[resourcetracker.Cause]string{
-		resourcetracker.CauseUnavailable: "agent placement-unreachable", resourcetracker.CauseCredentials: "agent credentials-refused", resourcetracker.CauseTooOld: "agent placement-too-old",
-		resourcetracker.CauseUnexpected: "agent placement-unexpected", resourcetracker.CauseState: "agent state-directory-not-writable", resourcetracker.CauseIdentity: "node cn1 identity-refused",
-		resourcetracker.CauseConflict: "node cn1 write-conflict", resourcetracker.CauseInUse: "node cn1 inventory-in-use", resourcetracker.CauseNotReady: "node cn1 driver-not-ready",
-		resourcetracker.CauseReshapeLate: "node cn1 reshape-needs-restart", resourcetracker.CauseReshapeRefused: "node cn1 reshape-refused", resourcetracker.CauseOther: "node cn1 pass-fails",
-		resourcetracker.CauseReshapeAgain: "node cn1 reshape-asked-again", resourcetracker.CauseDriverOlder: "node cn1 driver-older-than-tree",
-		resourcetracker.CauseHost: "node cn1 placement-refuses-host", resourcetracker.CauseNotAdmitted: "node cn1 capacity-not-admitted",
-		"of a later version": "node cn1 pass-fails",
+		resourcetracker.CauseUnavailable:    "agent placement-unreachable",
+		resourcetracker.CauseCredentials:    "agent credentials-refused",
+		resourcetracker.CauseTooOld:         "agent placement-too-old",
+		resourcetracker.CauseUnexpected:     "agent placement-unexpected",
+		resourcetracker.CauseState:          "agent state-directory-not-writable",
+		resourcetracker.CauseIdentity:       "node cn1 identity-refused",
+		resourcetracker.CauseConflict:       "node cn1 write-conflict",
+		resourcetracker.CauseInUse:          "node cn1 inventory-in-use",
+		resourcetracker.CauseNotReady:       "node cn1 driver-not-ready",
+		resourcetracker.CauseReshapeLate:    "node cn1 reshape-needs-restart",
+		resourcetracker.CauseReshapeRefused: "node cn1 reshape-refused",
+		resourcetracker.CauseOther:          "node cn1 pass-fails",
+		resourcetracker.CauseReshapeAgain:   "node cn1 reshape-asked-again",
+		resourcetracker.CauseDriverOlder:    "node cn1 driver-older-than-tree",
+		resourcetracker.CauseHost:           "node cn1 placement-refuses-host",
+		resourcetracker.CauseNotAdmitted:    "node cn1 capacity-not-admitted",
+		"of a later version":                "node cn1 pass-fails",
 	} {
 		cases["a pass fails: "+string(cause)] = struct {
 			change change
@@ -220,10 +283,12 @@ func TestManyNodes(t *testing.T) {
 	nodes := &f.Status.Drivers[0].Report.Nodes
 	(*nodes)[0].Kept = slices.Repeat([]string{"x"}, 60)
 	for i := range 100 {
-		*nodes = append(*nodes, resourcetracker.NodeStatus{Name: fmt.Sprint(i), LastSuccess: noon, Error: fmt.Sprint(i), Cause: resourcetracker.CauseUnavailable})
+		*nodes = append(*nodes, resourcetracker.NodeStatus{Name: fmt.Sprint(i), LastSuccess: noon, Error: fmt.Sprint(i),
+			Cause: resourcetracker.CauseUnavailable})
 	}
 	got := findings(f)
-	if len(got) != 2 || got[1].Text != "0" || len(got[0].Details) != maxDetails+1 || got[0].Details[maxDetails] != "and 10 more" {
+	if len(got) != 2 || got[1].Text != "0" || len(got[0].Details) != maxDetails+1 ||
+		got[0].Details[maxDetails] != "and 10 more" {
 		t.Errorf("%d: %q", len(got), brief(got))
 	}
 }
@@ -242,13 +307,20 @@ func TestConclude(t *testing.T) {
 	}{
 		{resourcetracker.Reporting, nil, resourcetracker.Reporting, "as it was"},
 		{resourcetracker.Degraded, []Condition{info}, resourcetracker.Degraded, "as it was"},
-		{resourcetracker.Degraded, []Condition{failing}, resourcetracker.Degraded, "degraded: node cn1: a pass fails: why"},
-		{resourcetracker.Degraded, []Condition{warning, failing, info}, resourcetracker.Degraded, "degraded: node cn1: a pass fails: why (and 1 more)"},
-		{resourcetracker.Degraded, []Condition{critical, warning, failing}, resourcetracker.Degraded, "degraded: node cn1: it is held: no capacity (and 2 more)"},
-		{resourcetracker.Reporting, []Condition{warning, failing}, resourcetracker.Reporting, "as it was; but the configuration is invalid (and 1 more)"},
-		{resourcetracker.Reporting, []Condition{warning, info}, resourcetracker.Reporting, "as it was; but the configuration is invalid"},
-		{resourcetracker.Degraded, []Condition{warning, info}, resourcetracker.Degraded, "as it was (and 1 more)"}, // the failing one is not visible yet
-		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded, "degraded: node cn1: it is held: no capacity (and 1 more)"},
+		{resourcetracker.Degraded, []Condition{failing},
+			resourcetracker.Degraded, "degraded: node cn1: a pass fails: why"},
+		{resourcetracker.Degraded, []Condition{warning, failing, info}, resourcetracker.Degraded,
+			"degraded: node cn1: a pass fails: why (and 1 more)"},
+		{resourcetracker.Degraded, []Condition{critical, warning, failing}, resourcetracker.Degraded,
+			"degraded: node cn1: it is held: no capacity (and 2 more)"},
+		{resourcetracker.Reporting, []Condition{warning, failing}, resourcetracker.Reporting,
+			"as it was; but the configuration is invalid (and 1 more)"},
+		{resourcetracker.Reporting, []Condition{warning, info}, resourcetracker.Reporting,
+			"as it was; but the configuration is invalid"},
+		// the failing one is not visible yet
+		{resourcetracker.Degraded, []Condition{warning, info}, resourcetracker.Degraded, "as it was (and 1 more)"},
+		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded,
+			"degraded: node cn1: it is held: no capacity (and 1 more)"},
 	} {
 		if state, got := conclude(c.state, "as it was", c.conditions, fails); state != c.wantState || got != c.want {
 			t.Errorf("%v: %s, %q", c.conditions, state, got)
@@ -299,13 +371,17 @@ func TestSummaryNamesWhatFails(t *testing.T) {
 		"a pass": {func(d *Driver) {
 			n := &d.Report.Nodes[0]
 			n.State, n.Error, n.Cause = resourcetracker.Degraded, "no answer", resourcetracker.CauseUnavailable
-		}, "degraded: node cn1: no answer (and 1 more)", "degraded: Placement cannot be reached: no answer (and 1 more)"},
+		}, "degraded: node cn1: no answer (and 1 more)",
+			"degraded: Placement cannot be reached: no answer (and 1 more)"},
 		"a driver": {func(d *Driver) {
 			d.Report.Error, d.Report.Cause = "no libvirtd", resourcetracker.CauseNotReady
-		}, "degraded: driver libvirt: no libvirtd (and 1 more)", "degraded: driver libvirt: the driver is not ready: no libvirtd (and 1 more)"},
+		}, "degraded: driver libvirt: no libvirtd (and 1 more)",
+			"degraded: driver libvirt: the driver is not ready: no libvirtd (and 1 more)"},
 		"a process": {func(d *Driver) {
-			d.Plugin.State, d.Plugin.Error, d.Report.Error, d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseNotReady
-		}, "degraded: driver libvirt: unavailable (and 1 more)", "degraded: plugin libvirt: the driver's process is down and is being restarted: killed (and 1 more)"},
+			d.Plugin.State, d.Plugin.Error, d.Report.Error,
+				d.Report.Cause = "backoff", "killed", "unavailable", resourcetracker.CauseNotReady
+		}, "degraded: driver libvirt: unavailable (and 1 more)",
+			"degraded: plugin libvirt: the driver's process is down and is being restarted: killed (and 1 more)"},
 	} {
 		f := well()
 		f.Reload = "line 3"

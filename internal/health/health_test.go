@@ -51,11 +51,15 @@ func TestTracker(t *testing.T) {
 	}{
 		{"all is well", 0, nil, []string{}},
 		{"what takes no time to be visible is there at once", time.Minute, []health.Finding{disabled, refused},
-			[]string{"node cn1 credentials-refused since 12:01:00", "node cn1 node-disabled since 12:01:00", "+ node cn1 credentials-refused", "+ node cn1 node-disabled"}},
-		{"and is listed once; the worst is first; nodes have their own", time.Minute, []health.Finding{disabled, refused, elsewhere},
-			[]string{"node cn1 credentials-refused since 12:01:00", "node cn2 credentials-refused since 12:02:00", "node cn1 node-disabled since 12:01:00", "+ node cn2 credentials-refused"}},
+			[]string{"node cn1 credentials-refused since 12:01:00", "node cn1 node-disabled since 12:01:00",
+				"+ node cn1 credentials-refused", "+ node cn1 node-disabled"}},
+		{"and is listed once; the worst is first; nodes have their own", time.Minute,
+			[]health.Finding{disabled, refused, elsewhere},
+			[]string{"node cn1 credentials-refused since 12:01:00", "node cn2 credentials-refused since 12:02:00",
+				"node cn1 node-disabled since 12:01:00", "+ node cn2 credentials-refused"}},
 		{"until it is over", time.Minute, []health.Finding{disabled},
-			[]string{"node cn1 node-disabled since 12:01:00", "- node cn1 credentials-refused", "- node cn2 credentials-refused"}},
+			[]string{"node cn1 node-disabled since 12:01:00", "- node cn1 credentials-refused",
+				"- node cn2 credentials-refused"}},
 		{"a flicker is not shown", time.Minute, []health.Finding{away}, []string{"- node cn1 node-disabled"}},
 		{"also not for the second time, right after", 20 * time.Second, nil, []string{}},
 		{"it begins again", time.Second, []health.Finding{away}, []string{}},
@@ -84,18 +88,22 @@ func TestWhatADriverWarnsOfComesAfterWhatDoesNotWork(t *testing.T) {
 	for _, c := range tracker.Observe(noon.Add(time.Hour), found).Conditions {
 		got = append(got, c.Code)
 	}
-	want := []health.Code{health.CredentialsRefused, health.ReshapeLate, health.PluginDegraded, health.DriverWarnings, health.NodeDisabled}
+	want := []health.Code{health.CredentialsRefused, health.ReshapeLate, health.PluginDegraded,
+		health.DriverWarnings, health.NodeDisabled}
 	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func TestConditionHasDefinitionAndFinding(t *testing.T) {
 	var tracker health.Tracker
 	details := []string{"one"}
-	got := tracker.Observe(noon, []health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no capacity", Details: details, Hint: "free capacity"}}).Conditions[0]
+	got := tracker.Observe(noon,
+		[]health.Finding{{Code: health.ReshapeHeld, Subject: health.OfNode("cn1"), Text: "no capacity",
+			Details: details, Hint: "free capacity"}}).Conditions[0]
 	details[0] = "changed by the caller"
 	def := health.Define(health.ReshapeHeld)
 	want := health.Condition{
-		Code: "reshape-held", Severity: health.Critical, Subject: "node cn1", Title: def.Title, Text: "no capacity", Details: []string{"one"},
+		Code: "reshape-held", Severity: health.Critical,
+		Subject: "node cn1", Title: def.Title, Text: "no capacity", Details: []string{"one"},
 		Meaning: def.Meaning, Hint: "free capacity", Runbook: def.Runbook(), Since: noon,
 	}
 	testproc.Same(t, cmp.Diff(want, got))
@@ -111,7 +119,8 @@ func TestConditionHasDefinitionAndFinding(t *testing.T) {
 // TestConditionsNameTheirSubject: commands in hints can be copied.
 func TestConditionsNameTheirSubject(t *testing.T) {
 	found := []health.Finding{
-		{Code: health.DriverRefused, Subject: health.OfDriver("kvm")}, {Code: health.PluginQuarantined, Subject: health.OfPlugin("kvm")},
+		{Code: health.DriverRefused, Subject: health.OfDriver("kvm")},
+		{Code: health.PluginQuarantined, Subject: health.OfPlugin("kvm")},
 		{Code: health.NodeOrphaned, Subject: health.OfNode("cn1")},
 	}
 	var tracker health.Tracker
@@ -143,7 +152,10 @@ func TestChangesAreReportedOnce(t *testing.T) {
 					Code:    rapid.SampledFrom(codes[:6]).Draw(t, "code").Code,
 					Subject: rapid.SampledFrom([]health.Subject{health.Agent, health.OfNode("cn1")}).Draw(t, "subject"),
 				})
-				found = append(found, health.Finding{Code: rapid.SampledFrom([]health.Code{health.PluginDown, health.PlacementUnreachable}).Draw(t, "slow"), Subject: health.Agent})
+				found = append(found,
+					health.Finding{Code: rapid.SampledFrom(
+						[]health.Code{health.PluginDown, health.PlacementUnreachable}).Draw(t, "slow"),
+						Subject: health.Agent})
 			}
 			report := tracker.Observe(now, found)
 			for _, c := range report.Appeared {
@@ -177,7 +189,8 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s is defined twice", d.Code)
 		}
 		seen[d.Code] = true
-		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(d.Code)) || d.Title == "" || d.Hint == "" || !strings.HasSuffix(d.Meaning, ".") {
+		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(d.Code)) || d.Title == "" || d.Hint == "" ||
+			!strings.HasSuffix(d.Meaning, ".") {
 			t.Errorf("%+v is incomplete", d)
 		}
 		if !d.Severity.Worse("") {
@@ -221,7 +234,9 @@ func TestRunbooksHaveDefinitions(t *testing.T) {
 		if more != "" {
 			more = "\n" + more
 		}
-		_, _ = fmt.Fprintf(&want, "\n## `%s`\n\n- **Means:** (%s) %s. %s\n- **Still works:**%s\n- **Look at:**%s\n- **Do:** %s.%s\n- **Escalate:**%s\n",
+		_, _ = fmt.Fprintf(&want,
+			"\n## `%s`\n\n- **Means:** (%s) %s. %s\n- **Still works:**%s\n- **Look at:**%s\n- **Do:** %s.%s\n- "+
+				"**Escalate:**%s\n",
 			d.Code, severity, d.Title, d.Meaning, hand["Still works"], hand["Look at"], d.Hint, more, hand["Escalate"])
 	}
 	golden.Text(t, page, want.String())
@@ -232,7 +247,8 @@ func BenchmarkObserve(b *testing.B) {
 	var tracker health.Tracker
 	found := make([]health.Finding, 0, 1000)
 	for i := range 1000 {
-		found = append(found, health.Finding{Code: health.CredentialsRefused, Subject: health.OfNode(fmt.Sprintf("cn%d", i)), Text: "401"})
+		found = append(found, health.Finding{Code: health.CredentialsRefused,
+			Subject: health.OfNode(fmt.Sprintf("cn%d", i)), Text: "401"})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -30,7 +30,8 @@ func (t *Tracker) Judge(f Facts) (Status, Report) {
 	}
 	s.State, s.Summary = summarize(s.Drivers)
 	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions, func(c Condition) bool {
-		return slices.ContainsFunc(found, func(f Finding) bool { return f.Fails && f.Code == c.Code && f.Subject == c.Subject })
+		return slices.ContainsFunc(found,
+			func(f Finding) bool { return f.Fails && f.Code == c.Code && f.Subject == c.Subject })
 	})
 	return s, report
 }
@@ -76,7 +77,8 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 				problems = append(problems, "node "+n.Name+": "+n.Error)
 			}
 			if w := n.Writing; w != nil {
-				writing = append(writing, fmt.Sprintf("writing node %s to Placement, %d of %d operations done", n.Name, w.Done, w.Operations))
+				writing = append(writing, fmt.Sprintf("writing node %s to Placement, %d of %d operations done",
+					n.Name, w.Done, w.Operations))
 			}
 		}
 	}
@@ -111,7 +113,9 @@ func without(disabled, nodes int) string {
 // conclude adds a condition to the summary: what makes the agent degraded, a critical condition or
 // else one for which a driver or a pass fails; or the worst, if the agent is not degraded. If no
 // such condition is visible yet, the summary has the failures themselves.
-func conclude(state resourcetracker.State, summary string, conditions []Condition, fails func(Condition) bool) (resourcetracker.State, string) {
+func conclude(
+	state resourcetracker.State, summary string, conditions []Condition, fails func(Condition) bool,
+) (resourcetracker.State, string) {
 	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool { return !c.Severity.Worse(Info) })
 	if len(conditions) == 0 {
 		return state, summary

@@ -43,7 +43,8 @@ func (t *Tracker) Observe(now time.Time, found []Finding) Report {
 		}
 		def := Define(f.Code)
 		s := &seen{condition: Condition{
-			Code: f.Code, Severity: def.Severity, Subject: f.Subject, Title: def.Title, Text: f.Text, Details: slices.Clone(f.Details),
+			Code: f.Code, Severity: def.Severity, Subject: f.Subject, Title: def.Title, Text: f.Text,
+			Details: slices.Clone(f.Details),
 			Meaning: def.Meaning, Hint: def.Hint, Runbook: def.Runbook(), Since: now,
 		}}
 		if f.Hint != "" {

@@ -22,7 +22,8 @@ func decode(t interface{ Fatalf(string, ...any) }, text []byte) (s string) {
 
 func TestStringsAreWhatEncodingJSONReads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "s")
+		s := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()),
+			func(b []byte) string { return string(b) })).Draw(t, "s")
 		std := testproc.Try(json.Marshal(s)).Or(t)
 		if got, want := decode(t, jsonkit.AppendString(nil, s)), decode(t, std); got != want {
 			t.Fatalf("%q reads back as %q, want %q", s, got, want)

@@ -354,7 +354,8 @@ func (r *Reader) wrongType(wanted string) error {
 	switch c := r.peek(); {
 	case c == 0:
 		return r.malformed("it ends where a value is expected")
-	case wanted != "" && (strings.IndexByte(`{["-0123456789`, c) >= 0 || r.literal("true") || r.literal("false") || r.literal("null")):
+	case wanted != "" && (strings.IndexByte(`{["-0123456789`, c) >= 0 || r.literal("true") ||
+		r.literal("false") || r.literal("null")):
 		return r.Invalid("must be %s", wanted)
 	default:
 		return r.malformed("a value is expected")

@@ -43,9 +43,11 @@ func (e *SchemaError) Error() string {
 	case e.plain || len(e.Path) == 0:
 		return e.Message
 	case e.query:
-		return fmt.Sprintf("Invalid input for query parameters %s. Value: %s. %s", PythonStr(e.Path[0]), PythonStr(e.Value), e.Message)
+		return fmt.Sprintf("Invalid input for query parameters %s. Value: %s. %s",
+			PythonStr(e.Path[0]), PythonStr(e.Value), e.Message)
 	}
-	return fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. %s", PythonStr(e.Path[len(e.Path)-1]), PythonStr(e.Value), e.Message)
+	return fmt.Sprintf("Invalid input for field/attribute %s. Value: %s. %s",
+		PythonStr(e.Path[len(e.Path)-1]), PythonStr(e.Value), e.Message)
 }
 
 // Validate checks a value; its error is an *[SchemaError].
@@ -229,7 +231,8 @@ func SpacedName() Condition {
 func nameCondition(like func(string) bool, reason string) Condition {
 	return condition{"description", reason, func(value any) *SchemaError {
 		if s, is := value.(string); is && !like(s) {
-			return &SchemaError{Value: value, Message: "An invalid 'name' value was provided. The name must be: " + reason, plain: true}
+			return &SchemaError{Value: value,
+				Message: "An invalid 'name' value was provided. The name must be: " + reason, plain: true}
 		}
 		return nil
 	}}

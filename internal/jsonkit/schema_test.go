@@ -17,12 +17,17 @@ import (
 // TestRepr: values are shown as Python shows them.
 func TestRepr(t *testing.T) {
 	for text, want := range map[string]string{
-		`null`: "None", `true`: "True", `false`: "False", `12`: "12", `-0`: "-0", `1.0`: "1.0", `1.50`: "1.5", `1e3`: "1000.0", `1e400`: "inf", `-1e400`: "-inf",
-		`1e16`: "1e+16", `1e-5`: "1e-05", `0.0001`: "0.0001", `123456789012345678901234567890`: "123456789012345678901234567890",
-		`"a"`: "'a'", `"it's"`: `"it's"`, `"it's \"so\""`: `'it\'s "so"'`, `"a\\b\n\r\t"`: `'a\\b\n\r\t'`, `"\u0000\u007f\u0080\u00e9\u200b\ue000"`: `'\x00\x7f\x80é\u200b\ue000'`,
-		`"\ud83d\ude00"`: "'😀'", `"\udb40\udc01"`: `'\U000e0001'`, `"\u2028"`: `'\u2028'`, `"\u00a0"`: `'\xa0'`, `"\u3000"`: `'\u3000'`,
-		`[]`: "[]", `{}`: "{}", `[1,"a",null]`: "[1, 'a', None]", `{"b":1,"a":[true,{"c":"d"}]}`: "{'b': 1, 'a': [True, {'c': 'd'}]}",
-		`{"a":1,"b":2,"a":3}`: "{'a': 3, 'b': 2}",
+		`null`: "None", `true`: "True", `false`: "False", `12`: "12", `-0`: "-0", `1.0`: "1.0", `1.50`: "1.5",
+		`1e3`: "1000.0", `1e400`: "inf", `-1e400`: "-inf",
+		`1e16`: "1e+16", `1e-5`: "1e-05", `0.0001`: "0.0001",
+		`123456789012345678901234567890`: "123456789012345678901234567890",
+		`"a"`:                            "'a'", `"it's"`: `"it's"`, `"it's \"so\""`: `'it\'s "so"'`,
+		`"a\\b\n\r\t"`: `'a\\b\n\r\t'`, `"\u0000\u007f\u0080\u00e9\u200b\ue000"`: `'\x00\x7f\x80é\u200b\ue000'`,
+		`"\ud83d\ude00"`: "'😀'", `"\udb40\udc01"`: `'\U000e0001'`, `"\u2028"`: `'\u2028'`,
+		`"\u00a0"`: `'\xa0'`, `"\u3000"`: `'\u3000'`,
+		`[]`: "[]", `{}`: "{}", `[1,"a",null]`: "[1, 'a', None]",
+		`{"b":1,"a":[true,{"c":"d"}]}`: "{'b': 1, 'a': [True, {'c': 'd'}]}",
+		`{"a":1,"b":2,"a":3}`:          "{'a': 3, 'b': 2}",
 	} {
 		v, err := Decode([]byte(text))
 		testproc.NoErrorf(t, err, "%s", text)
@@ -32,7 +37,8 @@ func TestRepr(t *testing.T) {
 
 // TestDecodeRefuses what is not one value.
 func TestDecodeRefuses(t *testing.T) {
-	for _, text := range []string{"", " ", "{", "}", "{} {}", "[1,]", `{"a"}`, `{"a":}`, "nul", "\"\xff\"", "NaN", strings.Repeat("[", 102) + strings.Repeat("]", 102), `{"a":1,}`, "01"} {
+	for _, text := range []string{"", " ", "{", "}", "{} {}", "[1,]", `{"a"}`, `{"a":}`, "nul", "\"\xff\"",
+		"NaN", strings.Repeat("[", 102) + strings.Repeat("]", 102), `{"a":1,}`, "01"} {
 		if v, err := Decode([]byte(text)); err == nil {
 			t.Errorf("%q is %v", text, v)
 		}
@@ -51,28 +57,43 @@ func TestConditions(t *testing.T) {
 		{positive, `1`, ""}, {positive, `"20"`, ""},
 		{positive, `true`, "True is not of type 'integer', 'string'"},
 		{positive, `1.0`, "1.0 is not of type 'integer', 'string'"},
-		{positive, `0`, "0 is less than the minimum of 1"}, {positive, `"007"`, ""}, {positive, `"00"`, "0 is less than the minimum of 1"},
-		{positive, `"21"`, "21 is greater than the maximum of 20"}, {positive, `""`, "'' is too short"}, {positive, `"x"`, "'x' does not match '^[0-9]*$'"},
+		{positive, `0`, "0 is less than the minimum of 1"},
+		{positive, `"007"`, ""}, {positive, `"00"`, "0 is less than the minimum of 1"},
+		{positive, `"21"`, "21 is greater than the maximum of 20"}, {positive, `""`, "'' is too short"},
+		{positive, `"x"`, "'x' does not match '^[0-9]*$'"},
 		{Schema{Type("number", "string"), ExclusiveMinimum(0)}, `0.0`, "0.0 is less than or equal to the minimum of 0"},
-		{Schema{ExclusiveMinimum(0)}, `"0.50"`, ""}, {Schema{Maximum(3.4e38)}, `"1e39"`, "1e+39 is greater than the maximum of 3.4e+38"},
-		{Schema{Enum(true, "yes")}, `true`, ""}, {Schema{Enum(true, "yes")}, `1`, "1 is not one of [True, 'yes']"}, {Schema{Enum("a")}, `{}`, "{} is not one of ['a']"},
+		{Schema{ExclusiveMinimum(0)}, `"0.50"`, ""},
+		{Schema{Maximum(3.4e38)}, `"1e39"`, "1e+39 is greater than the maximum of 3.4e+38"},
+		{Schema{Enum(true, "yes")}, `true`, ""}, {Schema{Enum(true, "yes")}, `1`, "1 is not one of [True, 'yes']"},
+		{Schema{Enum("a")}, `{}`, "{} is not one of ['a']"},
 		{ClosedObject(named), `{"name":""}`, "Invalid input for field/attribute name. Value: . '' is too short"},
-		{ClosedObject(named), `{"name":"aaaa"}`, "Invalid input for field/attribute name. Value: aaaa. 'aaaa' is too long"},
-		{ClosedObject(named), `{"name":" a"}`, "An invalid 'name' value was provided. The name must be: printable characters. Can not start or end with whitespace."},
+		{ClosedObject(named), `{"name":"aaaa"}`,
+			"Invalid input for field/attribute name. Value: aaaa. 'aaaa' is too long"},
+		{ClosedObject(named), `{"name":" a"}`,
+			"An invalid 'name' value was provided. The name must be: printable characters. Can not start or end " +
+				"with whitespace."},
 		{ClosedObject(named), `{"name":"日本語"}`, ""},
-		{ClosedObject(named), `{"name":"😀"}`, "An invalid 'name' value was provided. The name must be: printable characters. Can not start or end with whitespace."},
+		{ClosedObject(named), `{"name":"😀"}`,
+			"An invalid 'name' value was provided. The name must be: printable characters. Can not start or end " +
+				"with whitespace."},
 		{ClosedObject(named), `{"x":1,"b":2}`, "Additional properties are not allowed ('b', 'x' were unexpected)"},
 		{ClosedObject(named, "n", "name"), `{"x":1}`, "'n' is a required property"},
-		{ClosedObject(named), `[]`, "[] is not of type 'object'"}, {ClosedObject(named), `null`, "None is not of type 'object'"},
-		{Schema{Type("object"), PatternProperties("^[a-z]+$", Schema{Type("string")})}, `{"A":"x","b":1}`, "Invalid input for field/attribute b. Value: 1. 1 is not of type 'string'"},
-		{Schema{Type("object"), PatternProperties("^[a-z]+$", Schema{Type("string")})}, `{"B":"x","A":1}`, "'A', 'B' do not match any of the regexes: '^[a-z]+$'"},
+		{ClosedObject(named), `[]`, "[] is not of type 'object'"},
+		{ClosedObject(named), `null`, "None is not of type 'object'"},
+		{Schema{Type("object"), PatternProperties("^[a-z]+$", Schema{Type("string")})}, `{"A":"x","b":1}`,
+			"Invalid input for field/attribute b. Value: 1. 1 is not of type 'string'"},
+		{Schema{Type("object"), PatternProperties("^[a-z]+$", Schema{Type("string")})}, `{"B":"x","A":1}`,
+			"'A', 'B' do not match any of the regexes: '^[a-z]+$'"},
 		{Schema{MinProperties(1), MaxProperties(1)}, `{}`, "{} does not have enough properties"},
 		{Schema{MinProperties(1), MaxProperties(1)}, `{"a":1,"b":2}`, "{'a': 1, 'b': 2} has too many properties"},
-		{list(Items(positive)), `[1,"x"]`, "Invalid input for field/attribute 1. Value: x. 'x' does not match '^[0-9]*$'"},
+		{list(Items(positive)), `[1,"x"]`,
+			"Invalid input for field/attribute 1. Value: x. 'x' does not match '^[0-9]*$'"},
 		{list(MinItems(1)), `[]`, "[] is too short"}, {list(MaxItems(1)), `[1,2]`, "[1, 2] is too long"},
 		{list(UniqueItems()), `["a","b","a"]`, "['a', 'b', 'a'] has non-unique elements"},
-		{Schema{AnyOf(Schema{Type("null")}, Schema{Format("uuid")})}, `"x"`, "'x' is not valid under any of the given schemas"},
-		{Schema{Format("ipv4")}, `"1.2.3"`, "'1.2.3' is not a 'ipv4'"}, {Schema{Format("ipv6")}, `"fe80::1%eth0"`, "'fe80::1%eth0' is not a 'ipv6'"},
+		{Schema{AnyOf(Schema{Type("null")}, Schema{Format("uuid")})}, `"x"`,
+			"'x' is not valid under any of the given schemas"},
+		{Schema{Format("ipv4")}, `"1.2.3"`, "'1.2.3' is not a 'ipv4'"},
+		{Schema{Format("ipv6")}, `"fe80::1%eth0"`, "'fe80::1%eth0' is not a 'ipv6'"},
 		{Schema{Format("ipv6")}, `"::ffff:1.2.3.4"`, ""}, {Schema{Format("ipv4")}, `"::1"`, "'::1' is not a 'ipv4'"},
 	} {
 		v, err := Decode([]byte(tt.text))
@@ -88,7 +109,8 @@ func TestConditions(t *testing.T) {
 // TestFormats as Nova has them.
 func TestFormats(t *testing.T) {
 	for s, want := range map[string]bool{
-		"": true, "aGVsbG8=": true, "aGVsbG8": false, "aGVs\nbG8=": true, "!!": true, "====": true, "a": false, "aa==": true, "aa=": false, "aaa=": true, "aaaa=": true, "b": false, "=aaaa": true, "aGVsbG8é=": false,
+		"": true, "aGVsbG8=": true, "aGVsbG8": false, "aGVs\nbG8=": true, "!!": true, "====": true, "a": false,
+		"aa==": true, "aa=": false, "aaa=": true, "aaaa=": true, "b": false, "=aaaa": true, "aGVsbG8é=": false,
 	} {
 		testproc.Equal(t, base64Like(s), want, "base64Like(%q) is %t", s)
 	}
@@ -99,7 +121,8 @@ func TestValidateQuery(t *testing.T) {
 	known := Properties{{"limit", Schema{Type("string"), Pattern("^[0-9]*$")}}}
 	testproc.NoError(t, ValidateQuery(known, url.Values{"limit": {"1"}, "other": {"x"}}))
 	err := ValidateQuery(known, url.Values{"limit": {"1", "-1"}})
-	if want := "Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"; err == nil || err.Error() != want {
+	if want := "Invalid input for query parameters limit. Value: -1. '-1' does not match '^[0-9]*$'"; err == nil ||
+		err.Error() != want {
 		t.Errorf("%v, not %s", err, want)
 	}
 }

@@ -46,10 +46,12 @@ func newUsersCloud(t *testing.T) *usersCloud {
 		t.Fatal(err, readers)
 	}
 	for name, role := range map[string]string{"placement": service.ID, "nova": service.ID, "guest": readers[0].ID} {
-		user, err := users.Create(ctx, c.admin, users.CreateOpts{Name: name, DomainID: "default", Password: testproc.KeystonePassword}).Extract()
+		user, err := users.Create(ctx, c.admin,
+			users.CreateOpts{Name: name, DomainID: "default", Password: testproc.KeystonePassword}).Extract()
 		testproc.Check(t, err)
 		c.users[name] = user.ID
-		testproc.Check(t, roles.Assign(ctx, c.admin, role, roles.AssignOpts{UserID: user.ID, ProjectID: project.ID}).ExtractErr())
+		testproc.Check(t, roles.Assign(ctx, c.admin, role,
+			roles.AssignOpts{UserID: user.ID, ProjectID: project.ID}).ExtractErr())
 	}
 	return c
 }
@@ -78,9 +80,10 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 	var later time.Duration
 	cfg := keystone.AuthenticatorConfig{
 		Config: keystone.Config{
-			AuthURL: c.URL, Username: "placement", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
-			Secret:  func() (string, error) { return testproc.KeystonePassword, nil },
-			Timeout: time.Minute, Now: func() time.Time { return time.Now().Add(later) },
+			AuthURL: c.URL, Username: "placement", UserDomainName: "Default", ProjectName: "service",
+			ProjectDomainName: "Default",
+			Secret:            func() (string, error) { return testproc.KeystonePassword, nil },
+			Timeout:           time.Minute, Now: func() time.Time { return time.Now().Add(later) },
 		},
 		WWWAuthenticateURI: "https://keystone.example/v3",
 	}
@@ -99,22 +102,27 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 	asNova := osapi.Principal{User: c.users["nova"], Project: c.project, Roles: []string{"service"}}
 	is(nova.Token(), asNova)
 	is(nova.Token(), asNova)
-	is(c.as(t, "guest", "service").Token(), osapi.Principal{User: c.users["guest"], Project: c.project, Roles: []string{"reader"}})
+	is(c.as(t, "guest", "service").Token(),
+		osapi.Principal{User: c.users["guest"], Project: c.project, Roles: []string{"reader"}})
 	testproc.Equal(t, outcome(t, a, "gAAAAABrubbish"), "401", "rubbish: %s")
 
-	system := c.client(t, gophercloud.AuthOptions{Username: "admin", DomainName: "Default", Password: testproc.KeystonePassword, Scope: &gophercloud.AuthScope{System: true}})
+	system := c.client(t, gophercloud.AuthOptions{Username: "admin", DomainName: "Default",
+		Password: testproc.KeystonePassword, Scope: &gophercloud.AuthScope{System: true}})
 	if who, err := a.Authenticate(request(system.Token())); err != nil || !who.SystemScope || who.Project != "" {
 		t.Errorf("a token for the system: %+v, %v", who, err)
 	}
 
 	// An application credential is its user; one with access rules is refused, since no code here
 	// would check the rules.
-	for _, rules := range [][]applicationcredentials.AccessRule{nil, {{Path: "/traits", Method: "GET", Service: "placement"}}} {
-		made, err := applicationcredentials.Create(t.Context(), nova, c.users["nova"], applicationcredentials.CreateOpts{
-			Name: "agent-" + string(rune('a'+len(rules))), Secret: "s", AccessRules: rules,
-		}).Extract()
+	for _, rules := range [][]applicationcredentials.AccessRule{nil,
+		{{Path: "/traits", Method: "GET", Service: "placement"}}} {
+		made, err := applicationcredentials.Create(t.Context(), nova, c.users["nova"],
+			applicationcredentials.CreateOpts{
+				Name: "agent-" + string(rune('a'+len(rules))), Secret: "s", AccessRules: rules,
+			}).Extract()
 		testproc.Check(t, err)
-		agent := c.client(t, gophercloud.AuthOptions{ApplicationCredentialID: made.ID, ApplicationCredentialSecret: "s"})
+		agent := c.client(t,
+			gophercloud.AuthOptions{ApplicationCredentialID: made.ID, ApplicationCredentialSecret: "s"})
 		if rules == nil {
 			is(agent.Token(), asNova)
 		} else if got := outcome(t, a, agent.Token()); got != "401" {
@@ -138,7 +146,8 @@ func TestRealKeystoneValidatesTokens(t *testing.T) {
 	if a, err = keystone.NewAuthenticator(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "check the user's name, domain and password") {
+	if err := a.Check(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "check the user's name, domain and password") {
 		t.Errorf("with a wrong password: %v", err)
 	}
 }

@@ -55,7 +55,8 @@ func (f *tokenServer) token(seconds int, rest string) string {
 		f.now().UTC().Format(layout), f.now().Add(time.Duration(seconds)*time.Second).UTC().Format(layout), rest)
 }
 
-const asService = `"project":{"id":"p1","name":"service"},"roles":[{"id":"r1","name":"service"},{"id":"r2","name":"Reader"}]`
+const asService = `"project":{"id":"p1","name":"service"},"roles":[{"id":"r1","name":"service"},{"id":"r2",` +
+	`"name":"Reader"}]`
 
 func (f *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
@@ -120,7 +121,8 @@ func (f *tokenServer) set(change func()) {
 func (f *tokenServer) config() keystone.AuthenticatorConfig {
 	return keystone.AuthenticatorConfig{
 		Config: keystone.Config{
-			AuthURL: f.URL + "/v3", Username: "placement", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
+			AuthURL: f.URL + "/v3", Username: "placement",
+			UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
 			Secret: func() (string, error) { return "s3cret", nil }, Now: f.now,
 		},
 		WWWAuthenticateURI: "https://keystone.example/v3",
@@ -279,21 +281,33 @@ func TestAuthenticatorWhileKeystoneIsDown(t *testing.T) {
 	f.asked()
 	// An answer that is of no use is not remembered, and never a 401.
 	for name, answer := range map[string]http.HandlerFunc{
-		"500":      func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) },
+		"500": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w,
+				"no", http.StatusInternalServerError)
+		},
 		"403":      func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
 		"no JSON":  func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, "<html>") },
 		"no token": func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{}`) },
 		"no user": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2040-01-01T00:00:00Z"}}`)
 		},
-		"no expiry": func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, `{"token":{"user":{"id":"x"}}}`) },
+		"no expiry": func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = fmt.Fprint(w, `{"token":{"user":{"id":"x"}}}`)
+		},
 		"endless": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = fmt.Fprint(w, `{"a":"`+strings.Repeat("x", 2<<20)+`"}`)
 		},
-		"elsewhere":     func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v3/else", http.StatusFound) },
-		"always 401":    func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) },
-		"it hangs up":   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"too many asks": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusTooManyRequests) },
+		"elsewhere": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r,
+				"/v3/else", http.StatusFound)
+		},
+		"always 401":  func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) },
+		"it hangs up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"too many asks": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w,
+				"no", http.StatusTooManyRequests)
+		},
 	} {
 		f.set(func() { f.answer = answer })
 		testproc.Equal(t, outcome(t, a, "new"), "503", "%s: %s", name)
@@ -373,7 +387,8 @@ func TestAuthenticatorApplicationCredential(t *testing.T) {
 	f := newTokenServer(t)
 	f.tokens["good"] = f.token(1000, asService)
 	a := testproc.Try(keystone.NewAuthenticator(keystone.AuthenticatorConfig{
-		Config:             keystone.Config{AuthURL: f.URL, ApplicationCredentialID: "21dc", Secret: func() (string, error) { return "s3cret", nil }, Now: f.now},
+		Config: keystone.Config{AuthURL: f.URL,
+			ApplicationCredentialID: "21dc", Secret: func() (string, error) { return "s3cret", nil }, Now: f.now},
 		WWWAuthenticateURI: "https://keystone.example/v3",
 	})).Or(t)
 	testproc.Equal(t, outcome(t, a, "good"), "ok", "%v")
@@ -382,12 +397,16 @@ func TestAuthenticatorApplicationCredential(t *testing.T) {
 func TestAuthenticatorConfigurations(t *testing.T) {
 	secret := func() (string, error) { return "s3cret", nil }
 	good := keystone.AuthenticatorConfig{Config: keystone.Config{
-		AuthURL: "https://keystone.example/v3", Username: "u", UserDomainName: "d", ProjectName: "p", ProjectDomainName: "d", Secret: secret,
+		AuthURL: "https://keystone.example/v3", Username: "u", UserDomainName: "d", ProjectName: "p",
+		ProjectDomainName: "d", Secret: secret,
 	}}
 	for name, change := range map[string]func(*keystone.AuthenticatorConfig){
-		"no address":           func(c *keystone.AuthenticatorConfig) { c.AuthURL = "" },
-		"no URL":               func(c *keystone.AuthenticatorConfig) { c.AuthURL = "keystone.example" },
-		"a password in it":     func(c *keystone.AuthenticatorConfig) { c.AuthURL = "https://u:s3cret@keystone.example" },
+		"no address": func(c *keystone.AuthenticatorConfig) { c.AuthURL = "" },
+		"no URL":     func(c *keystone.AuthenticatorConfig) { c.AuthURL = "keystone.example" },
+		"a password in it": func(c *keystone.AuthenticatorConfig) {
+			c.AuthURL =
+				"https://u:s3cret@keystone.example"
+		},
 		"no secret":            func(c *keystone.AuthenticatorConfig) { c.Secret = nil },
 		"no user":              func(c *keystone.AuthenticatorConfig) { c.Username = "" },
 		"no project":           func(c *keystone.AuthenticatorConfig) { c.ProjectName = "" },
@@ -396,7 +415,8 @@ func TestAuthenticatorConfigurations(t *testing.T) {
 	} {
 		cfg := good
 		change(&cfg)
-		if _, err := keystone.NewAuthenticator(cfg); !errors.Is(err, keystone.ErrConfig) || strings.Contains(err.Error(), "s3cret") {
+		if _, err := keystone.NewAuthenticator(cfg); !errors.Is(err, keystone.ErrConfig) ||
+			strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -40,7 +40,8 @@ func TestCache(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
-				n, who, seconds := number.Draw(t, "n"), rapid.StringMatching("[a-z]").Draw(t, "who"), rapid.IntRange(0, 5).Draw(t, "seconds")
+				n, who, seconds := number.Draw(t, "n"), rapid.StringMatching("[a-z]").Draw(t, "who"),
+					rapid.IntRange(0, 5).Draw(t, "seconds")
 				until := now.Add(time.Duration(seconds) * time.Second)
 				c.put(keyOf(n), osapi.Principal{User: who}, until)
 				take(n)

@@ -41,13 +41,18 @@ func (w wanted) choose(catalog []tokens.CatalogEntry) (string, error) {
 		return "", w.refuse("it is empty", "give the user's project its endpoints, or set "+w.key("url"))
 	case !found:
 		return "", w.refuse("it has "+listed(services)+", and no service of type "+w.service,
-			fmt.Sprintf("register it (openstack service create --name %s %[1]s, openstack endpoint create ...), or set %[2]s", w.service, w.key("url")))
+			fmt.Sprintf(
+				"register it (openstack service create --name %s %[1]s, openstack endpoint create ...), or set %[2]s",
+				w.service, w.key("url")))
 	case len(all) == 0:
-		return "", w.refuse("the service "+w.service+" has no endpoints", "create them (openstack endpoint create ...), or set "+w.key("url"))
+		return "", w.refuse("the service "+w.service+" has no endpoints",
+			"create them (openstack endpoint create ...), or set "+w.key("url"))
 	}
-	here := slices.DeleteFunc(slices.Clone(all), func(e tokens.Endpoint) bool { return w.region != "" && regionOf(e) != w.region })
+	here := slices.DeleteFunc(slices.Clone(all),
+		func(e tokens.Endpoint) bool { return w.region != "" && regionOf(e) != w.region })
 	if len(here) == 0 {
-		return "", w.refuse(fmt.Sprintf("region %q has none; there are endpoints in %s", w.region, listed(each(all, regionOf))),
+		return "", w.refuse(fmt.Sprintf("region %q has none; there are endpoints in %s",
+			w.region, listed(each(all, regionOf))),
 			"set "+w.key("region_name")+" to one of them")
 	}
 	for _, i := range w.interfaces {
@@ -57,13 +62,15 @@ func (w wanted) choose(catalog []tokens.CatalogEntry) (string, error) {
 		}
 	}
 	return "", w.refuse(fmt.Sprintf("there is none of the interfaces %s; there are %s", listed(w.interfaces),
-		listed(each(here, func(e tokens.Endpoint) string { return e.Interface }))), "set "+w.key("valid_interfaces")+", or create the endpoint")
+		listed(each(here, func(e tokens.Endpoint) string { return e.Interface }))),
+		"set "+w.key("valid_interfaces")+", or create the endpoint")
 }
 
 // only is the one address of the endpoints of an interface.
 func (w wanted) only(of string, endpoints []tokens.Endpoint) (string, error) {
 	if regions := slices.Compact(slices.Sorted(slices.Values(each(endpoints, regionOf)))); len(regions) > 1 {
-		return "", w.refuse(fmt.Sprintf("there are %s endpoints in several regions: %s", of, listed(regions)), "set "+w.key("region_name")+" to this host's")
+		return "", w.refuse(fmt.Sprintf("there are %s endpoints in several regions: %s", of, listed(regions)),
+			"set "+w.key("region_name")+" to this host's")
 	}
 	address := ""
 	for _, e := range endpoints {
@@ -72,7 +79,8 @@ func (w wanted) only(of string, endpoints []tokens.Endpoint) (string, error) {
 		case err != nil:
 			return "", err
 		case address != "" && clean != address:
-			return "", w.refuse(fmt.Sprintf("there are two %s endpoints in region %q: %s and %s", of, regionOf(e), address, clean),
+			return "", w.refuse(fmt.Sprintf("there are two %s endpoints in region %q: %s and %s",
+				of, regionOf(e), address, clean),
 				"delete the wrong one (look at openstack endpoint list --service "+w.service+"), or set "+w.key("url"))
 		}
 		address = clean
@@ -94,15 +102,20 @@ func (w wanted) clean(e tokens.Endpoint) (string, error) {
 	case strings.TrimSpace(e.URL) == "":
 		return "", w.refuse(name+" has no URL", fix)
 	case strings.Contains(e.URL, "%(") || strings.Contains(e.URL, "$("):
-		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with a placeholder that is not filled in", name, e.URL), fix)
+		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with a placeholder that is not filled in", name, e.URL),
+			fix)
 	case err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https"):
-		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, which is neither http nor https to a host", name, e.URL), fix)
+		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, which is neither http nor https to a host",
+			name, e.URL), fix)
 	case u.RawQuery != "" || u.Fragment != "":
-		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with more than a path behind the host", name, e.URL), fix)
+		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with more than a path behind the host", name, e.URL),
+			fix)
 	}
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
 	if last := u.Path[strings.LastIndex(u.Path, "/")+1:]; versionSuffix.MatchString(last) {
-		return "", w.refuse(fmt.Sprintf("%s has the URL %.200q, with the version %s at its end, which must not be there", name, e.URL, last), fix)
+		return "", w.refuse(
+			fmt.Sprintf("%s has the URL %.200q, with the version %s at its end, which must not be there",
+				name, e.URL, last), fix)
 	}
 	return u.String(), nil
 }

@@ -82,7 +82,8 @@ func (c *Config) check() error {
 		bad("the address of Keystone is no URL such as https://keystone.example:5000/v3, without a name and a password")
 	}
 	if c.Secret == nil {
-		bad("neither a password (password_file) nor the secret of an application credential (application_credential_secret_file) is given")
+		bad("neither a password (password_file) nor the secret of an application credential " +
+			"(application_credential_secret_file) is given")
 	}
 	switch c.Method {
 	case Password:

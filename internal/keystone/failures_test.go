@@ -34,35 +34,51 @@ const subject = "X-Subject-Token"
 // the session.
 func TestFailures(t *testing.T) {
 	message := func(text string) string { return fmt.Sprintf(`{"error": {"message": %q}}`, text) }
-	good := `{"token": {"issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z", "user": {"id": "u"}, "project": {"id": "p"}, "catalog": []}}`
+	good := `{"token": {"issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z", "user": {"id": ` +
+		`"u"}, "project": {"id": "p"}, "catalog": []}}`
 	cases := []struct {
 		name   string
 		answer http.HandlerFunc
 		kind   error
 		says   []string
 	}{
-		{"a wrong password", answering(401, message("The request you have made requires authentication.")), keystone.ErrCredentials,
-			[]string{"status 401: The request you have made requires authentication.", "check the user's name, domain and password", "[req-"}},
-		{"a password that has expired", answering(401, message("The password is expired and needs to be changed for user: u1.")), keystone.ErrCredentials, []string{"is expired"}},
-		{"a second factor", answering(401, "{}", "Openstack-Auth-Receipt", "r"), keystone.ErrCredentials, []string{"more than one factor", "application credential"}},
+		{"a wrong password", answering(401, message("The request you have made requires authentication.")),
+			keystone.ErrCredentials,
+			[]string{"status 401: The request you have made requires authentication.",
+				"check the user's name, domain and password", "[req-"}},
+		{"a password that has expired",
+			answering(401, message("The password is expired and needs to be changed for user: u1.")),
+			keystone.ErrCredentials, []string{"is expired"}},
+		{"a second factor", answering(401, "{}", "Openstack-Auth-Receipt", "r"), keystone.ErrCredentials,
+			[]string{"more than one factor", "application credential"}},
 		{"no role in the project", answering(403, message("no")), keystone.ErrCredentials, []string{"403"}},
-		{"a bad request that repeats the password", answering(400, message("'"+secret+"' is not of type 'object'")), keystone.ErrCredentials, []string{"status 400; check"}},
-		{"no such path", answering(404, "<html>"), keystone.ErrUnavailable, []string{"404", "/v3/auth/tokens", "placement_client.auth_url"}},
-		{"a redirection", answering(302, "", "Location", "http://192.0.2.1/"), keystone.ErrUnavailable, []string{"302", "placement_client.auth_url"}},
+		{"a bad request that repeats the password", answering(400, message("'"+secret+"' is not of type 'object'")),
+			keystone.ErrCredentials, []string{"status 400; check"}},
+		{"no such path", answering(404, "<html>"),
+			keystone.ErrUnavailable, []string{"404", "/v3/auth/tokens", "placement_client.auth_url"}},
+		{"a redirection", answering(302, "", "Location", "http://192.0.2.1/"), keystone.ErrUnavailable,
+			[]string{"302", "placement_client.auth_url"}},
 		{"another 2xx", answering(200, good), keystone.ErrUnavailable, []string{"200"}},
-		{"down behind a proxy", answering(503, "<html>secret-"+secret), keystone.ErrUnavailable, []string{"503", "tried again"}},
-		{"broken", answering(500, message("An unexpected error prevented the server from fulfilling your request.")), keystone.ErrUnavailable, []string{"500: An unexpected error"}},
+		{"down behind a proxy", answering(503, "<html>secret-"+secret), keystone.ErrUnavailable,
+			[]string{"503", "tried again"}},
+		{"broken", answering(500, message("An unexpected error prevented the server from fulfilling your request.")),
+			keystone.ErrUnavailable, []string{"500: An unexpected error"}},
 		{"a login page", answering(201, "<html>", subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
 		{"nothing", answering(201, "", subject, "t"), keystone.ErrUnavailable, nil},
 		{"null", answering(201, "null", subject, "t"), keystone.ErrUnavailable, []string{"no token with a user"}},
 		{"a list", answering(201, "[]", subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
-		{"a token of another kind", answering(201, `{"token": "`+secret+`"}`, subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
-		{"an invalid time", answering(201, strings.Replace(good, "2026-01-01T01:00:00Z", secret, 1), subject, "t"), keystone.ErrUnavailable, []string{"not JSON"}},
-		{"no end", answering(201, strings.Replace(good, "expires_at", "expires", 1), subject, "t"), keystone.ErrUnavailable, []string{"no token with a user"}},
+		{"a token of another kind", answering(201, `{"token": "`+secret+`"}`, subject, "t"),
+			keystone.ErrUnavailable, []string{"not JSON"}},
+		{"an invalid time", answering(201, strings.Replace(good, "2026-01-01T01:00:00Z", secret, 1), subject, "t"),
+			keystone.ErrUnavailable, []string{"not JSON"}},
+		{"no end", answering(201, strings.Replace(good, "expires_at", "expires", 1), subject, "t"),
+			keystone.ErrUnavailable, []string{"no token with a user"}},
 		{"no header", answering(201, good), keystone.ErrUnavailable, []string{"no token with a user"}},
 		{"a token with spaces", answering(201, good, subject, "a b"), keystone.ErrUnavailable, []string{"characters"}},
-		{"an unscoped token", answering(201, strings.Replace(good, `"project": {"id": "p"},`, "", 1), subject, "t"), keystone.ErrCredentials, []string{"unscoped", "project_name"}},
-		{"no catalogue", answering(201, good, subject, "t"), keystone.ErrCatalog, []string{"it is empty", "placement_client.url", "[req-"}},
+		{"an unscoped token", answering(201, strings.Replace(good, `"project": {"id": "p"},`, "", 1), subject, "t"),
+			keystone.ErrCredentials, []string{"unscoped", "project_name"}},
+		{"no catalogue", answering(201, good, subject, "t"), keystone.ErrCatalog,
+			[]string{"it is empty", "placement_client.url", "[req-"}},
 		{"an answer without end", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(subject, "t")
 			w.WriteHeader(http.StatusCreated)
@@ -76,7 +92,8 @@ func TestFailures(t *testing.T) {
 			w.WriteHeader(http.StatusCreated)
 			_, _ = io.WriteString(w, good[:50])
 		}, keystone.ErrUnavailable, []string{"EOF"}},
-		{"a connection that is cut", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, keystone.ErrUnavailable, []string{"EOF"}},
+		{"a connection that is cut", func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) },
+			keystone.ErrUnavailable, []string{"EOF"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,7 +135,8 @@ func TestConnectionRefused(t *testing.T) {
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	s, _, _ := session(t, f, func(c *keystone.Config) { c.Transport = transport })
-	if _, err := s.Endpoint(t.Context()); !errors.Is(err, keystone.ErrUnavailable) || !strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "tried again") {
+	if _, err := s.Endpoint(t.Context()); !errors.Is(err, keystone.ErrUnavailable) ||
+		!strings.Contains(err.Error(), "refused") || !strings.Contains(err.Error(), "tried again") {
 		t.Error(err)
 	}
 	away = false
@@ -140,7 +158,8 @@ func TestSlowKeystone(t *testing.T) {
 	}
 	s, _, _ := session(t, f, func(c *keystone.Config) { c.Timeout = 20 * time.Millisecond })
 	err := s.Authorize(t.Context(), http.Header{})
-	if !errors.Is(err, keystone.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "in time") {
+	if !errors.Is(err, keystone.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "in time") {
 		t.Error(err)
 	}
 }
@@ -165,7 +184,8 @@ func TestNoSecretInLog(t *testing.T) {
 func TestConfig(t *testing.T) {
 	base := keystone.Config{
 		Section: "placement_client", Service: "placement",
-		AuthURL: "https://k/v3", Method: keystone.Password, Username: "u", UserDomainName: "d", ProjectName: "p", ProjectDomainName: "d",
+		AuthURL: "https://k/v3", Method: keystone.Password,
+		Username: "u", UserDomainName: "d", ProjectName: "p", ProjectDomainName: "d",
 		Secret: func() (string, error) { return secret, nil }, Transport: http.DefaultTransport,
 	}
 	testproc.Try(keystone.NewSession(base)).Or(t)
@@ -185,7 +205,8 @@ func TestConfig(t *testing.T) {
 		cfg := base
 		breakIt(&cfg)
 		_, err := keystone.NewSession(cfg)
-		if !errors.Is(err, keystone.ErrConfig) || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), secret) {
+		if !errors.Is(err, keystone.ErrConfig) || !strings.Contains(err.Error(), says) ||
+			strings.Contains(err.Error(), secret) {
 			t.Errorf("want %q: %v", says, err)
 		}
 	}

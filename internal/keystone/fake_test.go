@@ -79,7 +79,8 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path != "/v3/auth/tokens":
 		http.NotFound(w, r)
-	case r.Method == http.MethodGet && r.Header.Get("X-Auth-Token") == f.password && r.Header.Get("X-Subject-Token") == f.password:
+	case r.Method == http.MethodGet && r.Header.Get("X-Auth-Token") == f.password &&
+		r.Header.Get("X-Subject-Token") == f.password:
 		w.Header().Set("X-Subject-Token", f.password)
 		f.token(w, f.now.Add(-40*time.Minute))
 	case r.Method == http.MethodPost && bytes.Contains(body, []byte(`"`+f.password+`"`)):
@@ -89,24 +90,31 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		f.token(w, f.now)
 	default:
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, `{"error": {"code": 401, "title": "Unauthorized", "message": "The request you have made requires authentication."}}`)
+		_, _ = io.WriteString(w,
+			`{"error": {"code": 401, "title": "Unauthorized", "message": "The request you have made requires `+
+				`authentication."}}`)
 	}
 }
 
 func (f *fake) token(w io.Writer, issued time.Time) {
 	_, _ = fmt.Fprintf(w, `{"token": {"issued_at": %q, "expires_at": %q, "user": {"id": "u1", "name": "agent"}, "project": {"id": "p1", "name": "service"},
 		"roles": [{"name": "service"}, {"name": "member"}], "catalog": %s}}`,
-		issued.Format("2006-01-02T15:04:05.000000Z"), f.now.Add(f.life).Format("2006-01-02T15:04:05.000000Z"), f.catalog)
+		issued.Format("2006-01-02T15:04:05.000000Z"),
+		f.now.Add(f.life).Format("2006-01-02T15:04:05.000000Z"), f.catalog)
 }
 
 // session is one with a password, whose log goes to log.
-func session(t *testing.T, f *fake, change ...func(*keystone.Config)) (*keystone.Session, *testproc.Clock, *testproc.Buffer) {
+func session(
+	t *testing.T, f *fake, change ...func(*keystone.Config),
+) (*keystone.Session, *testproc.Clock, *testproc.Buffer) {
 	t.Helper()
 	clock, log := testproc.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), &testproc.Buffer{}
 	cfg := keystone.Config{
 		Section: "placement_client", Service: "placement",
-		AuthURL: f.URL + "/v3", Method: keystone.Password, Username: "agent", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
-		Secret: func() (string, error) { return secret, nil }, Transport: http.DefaultTransport, Timeout: 20 * time.Second,
+		AuthURL: f.URL + "/v3", Method: keystone.Password,
+		Username: "agent", UserDomainName: "Default", ProjectName: "service", ProjectDomainName: "Default",
+		Secret:    func() (string, error) { return secret, nil },
+		Transport: http.DefaultTransport, Timeout: 20 * time.Second,
 		Now: clock.Now, Jitter: func() float64 { return 0 }, Logger: zerolog.New(log),
 	}
 	for _, c := range change {

@@ -63,7 +63,8 @@ type attempt struct {
 func (s *Session) ask(ctx context.Context) (*grant, error) {
 	secret, err := s.config.Secret()
 	if err != nil {
-		return nil, &Error{Kind: ErrCredentials, AuthURL: s.config.AuthURL, Detail: "the secret cannot be read: " + err.Error(), Cause: err}
+		return nil, &Error{Kind: ErrCredentials, AuthURL: s.config.AuthURL,
+			Detail: "the secret cannot be read: " + err.Error(), Cause: err}
 	}
 	if secret == "" {
 		return nil, &Error{Kind: ErrCredentials, AuthURL: s.config.AuthURL, Detail: "the secret is empty"}
@@ -75,7 +76,8 @@ func (s *Session) ask(ctx context.Context) (*grant, error) {
 	a := &attempt{session: s, secret: secret, requestID: "req-" + uuid.NewString()}
 	start := s.now()
 	g, err := a.run(ctx, start)
-	s.config.Logger.Debug().Str("keystone", s.config.AuthURL).Str("request_id", a.requestID).Dur("took", s.now().Sub(start)).
+	s.config.Logger.Debug().Str("keystone", s.config.AuthURL).Str("request_id", a.requestID).
+		Dur("took", s.now().Sub(start)).
 		Err(err).Msg("Sent a login to Keystone.")
 	if errors.Is(err, ErrCredentials) {
 		s.pause = min(max(2*s.pause, firstPause), lastPause)
@@ -98,9 +100,11 @@ func (a *attempt) run(ctx context.Context, start time.Time) (*grant, error) {
 	}
 	switch {
 	case t == nil || t.User.ID == "" || t.Expires.IsZero() || g.token == "":
-		return nil, a.fail(ErrUnavailable, "the answer is no token with a user and a time at which it expires", "check that "+a.key("auth_url")+" is Keystone's")
+		return nil, a.fail(ErrUnavailable, "the answer is no token with a user and a time at which it expires",
+			"check that "+a.key("auth_url")+" is Keystone's")
 	case strings.ContainsFunc(g.token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return nil, a.fail(ErrUnavailable, "the token in the answer has characters that no token has", "check that "+a.key("auth_url")+" is Keystone's")
+		return nil, a.fail(ErrUnavailable, "the token in the answer has characters that no token has", "check that "+
+			a.key("auth_url")+" is Keystone's")
 	case t.Project == nil && t.System == nil && t.Domain == nil:
 		return nil, a.fail(ErrCredentials, "the token is unscoped: it is for no project, so services would refuse it",
 			"set "+a.key("project_name")+" and project_domain_name")
@@ -158,7 +162,8 @@ func (a *attempt) exchange(ctx context.Context) (*answer, http.Header, error) {
 	var resp *http.Response
 	if a.given() {
 		headers["X-Auth-Token"], headers["X-Subject-Token"] = a.secret, a.secret
-		resp, err = client.Get(ctx, address, &out, &gophercloud.RequestOpts{MoreHeaders: headers, OkCodes: []int{http.StatusOK}})
+		resp, err = client.Get(ctx, address, &out,
+			&gophercloud.RequestOpts{MoreHeaders: headers, OkCodes: []int{http.StatusOK}})
 	} else {
 		options := cfg.options(a.secret)
 		scope, err1 := options.ToTokenV3ScopeMap()
@@ -166,7 +171,8 @@ func (a *attempt) exchange(ctx context.Context) (*answer, http.Header, error) {
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, nil, err
 		}
-		resp, err = client.Post(ctx, address, body, &out, &gophercloud.RequestOpts{MoreHeaders: headers, OkCodes: []int{http.StatusCreated}})
+		resp, err = client.Post(ctx, address, body, &out,
+			&gophercloud.RequestOpts{MoreHeaders: headers, OkCodes: []int{http.StatusCreated}})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -196,7 +202,8 @@ func (a *attempt) explain(ctx context.Context, err error) error {
 		e.Detail = transport.Err.Error() // without the method and the address, which are named already
 	case isGarbage(err):
 		// The cause of it may repeat what was answered.
-		e.Detail, e.Cause, e.Hint = "the answer is not JSON as Keystone's is", nil, "check that "+a.key("auth_url")+" is Keystone's"
+		e.Detail, e.Cause, e.Hint = "the answer is not JSON as Keystone's is", nil, "check that "+
+			a.key("auth_url")+" is Keystone's"
 	default:
 		e.Detail = err.Error()
 	}
@@ -220,15 +227,19 @@ func (a *attempt) refusal(code gophercloud.ErrUnexpectedResponseCode) *Error {
 	}
 	switch {
 	case code.Actual == http.StatusUnauthorized && code.ResponseHeader.Get("Openstack-Auth-Receipt") != "":
-		return a.fail(ErrCredentials, status+" and an auth receipt: this user must log in with more than one factor", "use an application credential")
+		return a.fail(ErrCredentials, status+" and an auth receipt: this user must log in with more than one factor",
+			"use an application credential")
 	case code.Actual == http.StatusUnauthorized:
 		return a.fail(ErrCredentials, status, a.hint())
-	case code.Actual == http.StatusNotFound && said != "": // what Keystone says of application credentials and tokens that it does not know
+	// what Keystone says of application credentials and tokens that it does not know
+	case code.Actual == http.StatusNotFound && said != "":
 		return a.fail(ErrCredentials, status+" for "+code.URL, a.hint()+", and "+a.key("auth_url"))
 	case code.Actual == http.StatusForbidden, code.Actual == http.StatusBadRequest:
 		return a.fail(ErrCredentials, status, a.hint())
-	case code.Actual == http.StatusNotFound, code.Actual/100 == 3, code.Actual/100 == 2, code.Actual == http.StatusMethodNotAllowed:
-		return a.fail(ErrUnavailable, status+" for "+code.URL, "check "+a.key("auth_url")+": such as https://keystone.example:5000/v3, or .../identity/v3")
+	case code.Actual == http.StatusNotFound, code.Actual/100 == 3, code.Actual/100 == 2,
+		code.Actual == http.StatusMethodNotAllowed:
+		return a.fail(ErrUnavailable, status+" for "+
+			code.URL, "check "+a.key("auth_url")+": such as https://keystone.example:5000/v3, or .../identity/v3")
 	}
 	return a.fail(ErrUnavailable, status, "it is tried again; look into Keystone's log")
 }

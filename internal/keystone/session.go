@@ -62,7 +62,8 @@ func NewSession(cfg Config) (*Session, error) {
 	if len(cfg.Interfaces) == 0 {
 		cfg.Interfaces = []string{"internal", "public"}
 	}
-	return &Session{config: cfg, wanted: wanted{service: cfg.Service, key: cfg.key, region: cfg.RegionName, interfaces: slices.Clone(cfg.Interfaces)}, endpoint: cfg.Endpoint}, nil
+	return &Session{config: cfg, wanted: wanted{service: cfg.Service, key: cfg.key, region: cfg.RegionName,
+		interfaces: slices.Clone(cfg.Interfaces)}, endpoint: cfg.Endpoint}, nil
 }
 
 // Authorize puts a token into headers, after a login if the session has none or it expires soon.
@@ -140,7 +141,8 @@ func (s *Session) Identify(ctx context.Context) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	return Identity{User: g.user, Project: g.project, Roles: slices.Clone(g.roles), Endpoint: g.endpoint, Expires: g.expires}, nil
+	return Identity{User: g.user, Project: g.project,
+		Roles: slices.Clone(g.roles), Endpoint: g.endpoint, Expires: g.expires}, nil
 }
 
 // grant is a token that is good, as far as we know.
@@ -158,7 +160,8 @@ func (s *Session) grant(ctx context.Context) (*grant, error) {
 		s.mu.Lock()
 		s.calm = s.now().Add(renewPause)
 		s.mu.Unlock()
-		s.config.Logger.Debug().Err(err).Time("expires", g.expires).Msg("Could not renew the token. Using the current one until it expires.")
+		s.config.Logger.Debug().Err(err).Time("expires", g.expires).
+			Msg("Could not renew the token. Using the current one until it expires.")
 		return g, nil
 	}
 	return fresh, err
@@ -193,7 +196,8 @@ func (s *Session) login(ctx context.Context, refused string) (*grant, error) {
 		}
 		return result.Val.(*grant), nil
 	case <-ctx.Done():
-		return nil, &Error{Kind: ErrUnavailable, AuthURL: s.config.AuthURL, Detail: fmt.Sprintf("no time to wait for the answer (%v)", ctx.Err()), Cause: ctx.Err()}
+		return nil, &Error{Kind: ErrUnavailable, AuthURL: s.config.AuthURL,
+			Detail: fmt.Sprintf("no time to wait for the answer (%v)", ctx.Err()), Cause: ctx.Err()}
 	}
 }
 

@@ -27,23 +27,29 @@ func TestLogin(t *testing.T) {
 		want   string
 	}{
 		{"a password", func(*keystone.Config) {},
-			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"name": "agent", "domain": {"name": "Default"}, "password": "` + secret + `"}}}, ` + project + `}}`},
+			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"name": "agent", "domain": ` +
+				`{"name": "Default"}, "password": "` + secret + `"}}}, ` + project + `}}`},
 		{"ids", func(c *keystone.Config) { c.UserID, c.ProjectID = "u1", "p1" },
-			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"id": "u1", "password": "` + secret + `"}}}, "scope": {"project": {"id": "p1"}}}}`},
+			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"id": "u1", "password": "` + secret +
+				`"}}}, "scope": {"project": {"id": "p1"}}}}`},
 		{"domains by id", func(c *keystone.Config) { c.UserDomainID, c.ProjectDomainID = "d1", "d2" },
 			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"name": "agent", "domain": {"id": "d1"}, "password": "` + secret + `"}}},
 			"scope": {"project": {"name": "service", "domain": {"id": "d2"}}}}}`},
 		{"the system", func(c *keystone.Config) { c.SystemScope, c.ProjectName = true, "" },
-			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"name": "agent", "domain": {"name": "Default"}, "password": "` + secret + `"}}}, "scope": {"system": {"all": true}}}}`},
-		{"an application credential", func(c *keystone.Config) { c.Method, c.ApplicationCredentialID = keystone.ApplicationCredential, "a1" },
-			`{"auth": {"identity": {"methods": ["application_credential"], "application_credential": {"id": "a1", "secret": "` + secret + `"}}}}`},
+			`{"auth": {"identity": {"methods": ["password"], "password": {"user": {"name": "agent", "domain": ` +
+				`{"name": "Default"}, "password": "` + secret + `"}}}, "scope": {"system": {"all": true}}}}`},
+		{"an application credential",
+			func(c *keystone.Config) { c.Method, c.ApplicationCredentialID = keystone.ApplicationCredential, "a1" },
+			`{"auth": {"identity": {"methods": ["application_credential"], "application_credential": {"id": "a1", ` +
+				`"secret": "` + secret + `"}}}}`},
 		{"an application credential by name", func(c *keystone.Config) {
 			c.Method, c.ApplicationCredentialName = keystone.ApplicationCredential, "of-cn1"
 		}, `{"auth": {"identity": {"methods": ["application_credential"], "application_credential": {"name": "of-cn1", "secret": "` + secret + `",
 			"user": {"name": "agent", "domain": {"name": "Default"}}}}}}`},
 		{"an application credential by name and a user by id", func(c *keystone.Config) {
 			c.Method, c.ApplicationCredentialName, c.UserID = keystone.ApplicationCredential, "of-cn1", "u1"
-		}, `{"auth": {"identity": {"methods": ["application_credential"], "application_credential": {"name": "of-cn1", "secret": "` + secret + `", "user": {"id": "u1"}}}}}`},
+		}, `{"auth": {"identity": {"methods": ["application_credential"], "application_credential": {"name": ` +
+			`"of-cn1", "secret": "` + secret + `", "user": {"id": "u1"}}}}}`},
 		{"a token that is traded", func(c *keystone.Config) { c.Method = keystone.Token },
 			`{"auth": {"identity": {"methods": ["token"], "token": {"id": "` + secret + `"}}, ` + project + `}}`},
 	}
@@ -91,7 +97,8 @@ func TestGivenToken(t *testing.T) {
 		t.Error(err)
 	}
 	f.change(func(f *fake) { f.password = "another-token" })
-	if err := s.Reauthorize(t.Context(), refusal(secret)); !errors.Is(err, keystone.ErrCredentials) || !strings.Contains(err.Error(), "token_file") {
+	if err := s.Reauthorize(t.Context(), refusal(secret)); !errors.Is(err, keystone.ErrCredentials) ||
+		!strings.Contains(err.Error(), "token_file") {
 		t.Error(err)
 	}
 	file = "another-token" // an operator has put a new one there
@@ -215,10 +222,12 @@ func TestCallerTimeout(t *testing.T) {
 func TestRefusedCredentials(t *testing.T) {
 	f := newFake(t)
 	password := "wrong-" + secret
-	s, clock, _ := session(t, f, func(c *keystone.Config) { c.Secret = func() (string, error) { return password, nil } })
+	s, clock, _ := session(t, f,
+		func(c *keystone.Config) { c.Secret = func() (string, error) { return password, nil } })
 	try := func() error { return s.Authorize(t.Context(), http.Header{}) }
 	var tries []int
-	for _, pause := range []time.Duration{0, 4 * time.Second, time.Second, 9 * time.Second, time.Second, time.Hour, 119 * time.Second} {
+	for _, pause := range []time.Duration{0, 4 * time.Second, time.Second, 9 * time.Second, time.Second,
+		time.Hour, 119 * time.Second} {
 		clock.Pass(pause)
 		if err := try(); !errors.Is(err, keystone.ErrCredentials) {
 			t.Fatal(err)
@@ -239,7 +248,8 @@ func TestSecretFile(t *testing.T) {
 	var err error = missing
 	s, _, _ := session(t, f, func(c *keystone.Config) { c.Secret = func() (string, error) { return secret, err } })
 	got := s.Authorize(t.Context(), http.Header{})
-	if !errors.Is(got, os.ErrNotExist) || !errors.Is(got, keystone.ErrCredentials) || !strings.Contains(got.Error(), "/etc/compute-agent/password") || f.logins() != 0 {
+	if !errors.Is(got, os.ErrNotExist) || !errors.Is(got, keystone.ErrCredentials) ||
+		!strings.Contains(got.Error(), "/etc/compute-agent/password") || f.logins() != 0 {
 		t.Error(got, f.logins())
 	}
 	err = nil
@@ -250,11 +260,13 @@ func TestIdentify(t *testing.T) {
 	f := newFake(t)
 	s, clock, _ := session(t, f, func(c *keystone.Config) { c.Endpoint = "http://override.example" })
 	f.catalog = "[]" // which does not matter then
-	if endpoint, err := s.Endpoint(t.Context()); err != nil || endpoint != "http://override.example" || f.logins() != 0 {
+	if endpoint, err := s.Endpoint(t.Context()); err != nil ||
+		endpoint != "http://override.example" || f.logins() != 0 {
 		t.Errorf("%q, %v, %d logins", endpoint, err, f.logins())
 	}
 	got, err := s.Identify(t.Context())
-	want := keystone.Identity{User: "agent", Project: "service", Roles: []string{"member", "service"}, Endpoint: "http://override.example", Expires: clock.Now().Add(time.Hour)}
+	want := keystone.Identity{User: "agent", Project: "service", Roles: []string{"member", "service"},
+		Endpoint: "http://override.example", Expires: clock.Now().Add(time.Hour)}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}

@@ -76,7 +76,9 @@ func (v *validator) validate(ctx context.Context, token string, expired bool) (s
 	case gophercloud.ResponseCodeIs(err, http.StatusNotFound):
 		return subject{}, errUnknown
 	case gophercloud.ResponseCodeIs(err, http.StatusForbidden):
-		return subject{}, fmt.Errorf("%w: the service user must not validate tokens (status 403); give it the role service, or admin", ErrUnavailable)
+		return subject{},
+			fmt.Errorf("%w: the service user must not validate tokens (status 403); give it the role service, or admin",
+				ErrUnavailable)
 	}
 	return subject{}, unavailable("validate a token", err)
 }

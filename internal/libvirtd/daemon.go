@@ -80,7 +80,8 @@ func (d *Daemon) ended(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.exit = err
-	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) exited unexpectedly (%w): %s", d.PID(), err, d.lastWords())
+	d.problem = fmt.Errorf("the private libvirt daemon (pid %d) exited unexpectedly (%w): %s",
+		d.PID(), err, d.lastWords())
 	if d.ready && !d.stopped {
 		d.logger.Error().Int("pid", d.PID()).Str("log", d.Log()).Err(d.problem).
 			Msg("The private libvirt daemon exited unexpectedly. libvirt is unavailable until it is started again.")
@@ -122,7 +123,8 @@ func (d *Daemon) terminate(ctx context.Context) error {
 	case <-d.done:
 		return nil
 	case <-t.C:
-		return fmt.Errorf("the private libvirt daemon (pid %d) does not exit, not even on SIGKILL: it hangs in the kernel", d.PID())
+		return fmt.Errorf(
+			"the private libvirt daemon (pid %d) does not exit, not even on SIGKILL: it hangs in the kernel", d.PID())
 	}
 }
 

@@ -94,14 +94,16 @@ func (l layout) check() error {
 		longest = filepath.Join(l.stateLink(), "etc/libvirt/qemu/lib/qmp-XXXXXX/qmp.monitor")
 	}
 	if n := len(longest); n > maxSocketPath {
-		return fmt.Errorf("RuntimeDir %q is %d bytes too long: libvirt's sockets below it must fit into %d bytes (%s)", l.run, n-maxSocketPath, maxSocketPath, longest)
+		return fmt.Errorf("RuntimeDir %q is %d bytes too long: libvirt's sockets below it must fit into %d bytes (%s)",
+			l.run, n-maxSocketPath, maxSocketPath, longest)
 	}
 	return nil
 }
 
 // make creates the directories and writes the daemon's configuration.
 func (l layout) make() error {
-	dirs := []string{l.dir, l.run, filepath.Join(l.dir, "lib"), l.cache(), filepath.Join(l.dir, "etc"), filepath.Join(l.dir, "home"), filepath.Join(l.dir, "swtpm-localca"),
+	dirs := []string{l.dir, l.run, filepath.Join(l.dir, "lib"), l.cache(), filepath.Join(l.dir, "etc"),
+		filepath.Join(l.dir, "home"), filepath.Join(l.dir, "swtpm-localca"),
 		filepath.Join(l.run, "run")}
 	qemuConf := filepath.Join(l.dir, "etc", "qemu.conf")
 	if !l.privileged {

@@ -67,7 +67,8 @@ func (d *Daemon) owns(pid int) bool {
 	}
 	for _, v := range bytes.Split(env, []byte{0}) {
 		_, value, _ := strings.Cut(string(v), "=")
-		if strings.HasPrefix(value, d.layout.stateLink()+"/") || strings.HasPrefix(value, filepath.Join(d.layout.dir, "home")) {
+		if strings.HasPrefix(value, d.layout.stateLink()+"/") ||
+			strings.HasPrefix(value, filepath.Join(d.layout.dir, "home")) {
 			return true
 		}
 	}

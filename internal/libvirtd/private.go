@@ -22,7 +22,9 @@ import (
 // Why a private daemon cannot be started.
 var (
 	// ErrNotInstalled: there is no libvirtd on this machine.
-	ErrNotInstalled = errors.New("libvirtd is not installed (Debian packages: libvirt-daemon, libvirt-daemon-driver-qemu; for guests also qemu-system-x86)")
+	ErrNotInstalled = errors.New(
+		"libvirtd is not installed (Debian packages: libvirt-daemon, libvirt-daemon-driver-qemu; for guests also " +
+			"qemu-system-x86)")
 	// ErrInUse: another private daemon works with the same state directory.
 	ErrInUse = errors.New("the state directory is in use by another private libvirt daemon")
 )
@@ -60,7 +62,8 @@ type Options struct {
 // Errors: [ErrNotInstalled], [ErrInUse]; if the daemon exits or does not respond, the error has the
 // last lines of its log.
 func StartPrivate(ctx context.Context, o Options) (*Daemon, error) {
-	l := layout{dir: filepath.Clean(o.Dir), run: filepath.Clean(o.RuntimeDir), privileged: os.Geteuid() == 0, emulators: o.Emulators}
+	l := layout{dir: filepath.Clean(o.Dir), run: filepath.Clean(o.RuntimeDir),
+		privileged: os.Geteuid() == 0, emulators: o.Emulators}
 	if err := l.check(); err != nil {
 		return nil, fmt.Errorf("private libvirt daemon: %w", err)
 	}
@@ -161,7 +164,8 @@ func (d *Daemon) command(ctx context.Context, binary string, o Options, binds []
 	if len(binds) == 0 {
 		cmd = exec.CommandContext(ctx, binary, args...)
 	} else {
-		script := `set -e; mount=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do "$mount" --bind "$1" "$2"; shift 2; n=$((n-1)); done; exec "$@"`
+		script := `set -e; mount=$1; n=$2; shift 2; while [ "$n" -gt 0 ]; do "$mount" --bind "$1" "$2"; shift 2; ` +
+			`n=$((n-1)); done; exec "$@"`
 		shell := []string{"-c", script, "libvirtd", findMount(), fmt.Sprint(len(binds))}
 		for _, b := range binds {
 			shell = append(shell, b[0], b[1])

@@ -43,7 +43,8 @@ func needDaemon(t *testing.T) {
 func place(t *testing.T) Options {
 	t.Helper()
 	run := testproc.SocketDir(t)
-	return Options{Dir: filepath.Join(t.TempDir(), "state"), RuntimeDir: run, Logger: zerolog.New(zerolog.NewTestWriter(t))}
+	return Options{Dir: filepath.Join(t.TempDir(), "state"), RuntimeDir: run,
+		Logger: zerolog.New(zerolog.NewTestWriter(t))}
 }
 
 // noEmulators is a search path without QEMU: the daemon has nothing to question.
@@ -81,7 +82,8 @@ func processesOf(t *testing.T, d *Daemon) []string {
 		command, _ := os.ReadFile(dir + "/cmdline")
 		environ, _ := os.ReadFile(dir + "/environ")
 		if pid := filepath.Base(dir); pid != strconv.Itoa(os.Getpid()) && pid != strconv.Itoa(os.Getppid()) &&
-			(bytes.Contains(command, []byte(d.layout.run+"/")) || bytes.Contains(environ, []byte(d.layout.run+"/")) || bytes.Contains(environ, []byte(d.layout.dir+"/"))) {
+			(bytes.Contains(command, []byte(d.layout.run+"/")) || bytes.Contains(environ, []byte(d.layout.run+"/")) ||
+				bytes.Contains(environ, []byte(d.layout.dir+"/"))) {
 			found = append(found, string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})))
 		}
 	}
@@ -102,7 +104,8 @@ func TestRealUnrelatedProcessesAreNotLeftovers(t *testing.T) {
 	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
 	<-d.Done()
 	for range 50 {
-		unrelated, err := exec.CommandContext(t.Context(), "unshare", "--mount", "--", "readlink", "/proc/self/ns/mnt").Output()
+		unrelated, err := exec.CommandContext(t.Context(),
+			"unshare", "--mount", "--", "readlink", "/proc/self/ns/mnt").Output()
 		testproc.Check(t, err)
 		if strings.TrimSpace(string(unrelated)) == number {
 			t.Fatalf("the number %s of the daemon's namespace is in use before Stop", number)
@@ -177,7 +180,8 @@ func TestRealPrivateDaemonThatDiesIsReported(t *testing.T) {
 	d := start(t, o)
 	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGKILL))
 	<-d.Done()
-	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "signal: killed") || !strings.Contains(err.Error(), d.Log()) {
+	if err := d.Err(); err == nil || !strings.Contains(err.Error(), "signal: killed") ||
+		!strings.Contains(err.Error(), d.Log()) {
 		t.Errorf("Err: %v, want how it ended and where its log is", err)
 	}
 	stop(t, d) // orders the reading of log after the last write
@@ -209,7 +213,8 @@ func TestRealPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 	testproc.Check(t, orphan.Start())
 	waited := make(chan error, 1)
 	go func() { waited <- orphan.Wait() }()
-	testproc.Eventually(t, testproc.Patience, "the orphan is in the namespace", testproc.True(func() bool { return len(d.leftovers()) > 0 }))
+	testproc.Eventually(t, testproc.Patience, "the orphan is in the namespace",
+		testproc.True(func() bool { return len(d.leftovers()) > 0 }))
 	testproc.Check(t, syscall.Kill(d.PID(), syscall.SIGSTOP))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // no time at all: SIGKILL
@@ -222,7 +227,8 @@ func TestRealPrivateDaemonIsKilledAtTheDeadline(t *testing.T) {
 func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if dir := os.Getenv("LIBVIRTD_TEST_STARTER"); dir != "" {
-		d, err := StartPrivate(t.Context(), Options{Dir: dir + "/s", RuntimeDir: dir, SearchPath: noEmulators, Logger: zerolog.Nop()})
+		d, err := StartPrivate(t.Context(),
+			Options{Dir: dir + "/s", RuntimeDir: dir, SearchPath: noEmulators, Logger: zerolog.Nop()})
 		testproc.Check(t, err)
 		fmt.Println("PID", d.PID())
 		select {}
@@ -237,7 +243,8 @@ func TestRealPrivateDaemonDiesWithItsStarter(t *testing.T) {
 	testproc.Try(fmt.Fscanf(io.LimitReader(out, 100), "PID %d", &pid)).Or(t)
 	_ = starter.Process.Kill()
 	_ = starter.Wait()
-	testproc.Eventually(t, testproc.Patience, "the daemon ends", testproc.True(func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }))
+	testproc.Eventually(t, testproc.Patience,
+		"the daemon ends", testproc.True(func() bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }))
 }
 
 // TestRealPrivateDaemonOfOtherUsers: the same stories as another user than root, and as root that
@@ -249,7 +256,8 @@ func TestRealPrivateDaemonOfOtherUsers(t *testing.T) {
 	home := testproc.SocketDir(t)
 	self := filepath.Join(home, "tests")
 	copyFile(t, "/proc/self/exe", self)
-	const tests = "^(TestRealPrivateDaemonThatDiesIsReported|TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped|TestRealPrivateDaemonDiesWithItsStarter)$"
+	const tests = "^(TestRealPrivateDaemonThatDiesIsReported|" +
+		"TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped|TestRealPrivateDaemonDiesWithItsStarter)$"
 	const container = `for d in /run/libvirt /var/lib/libvirt /var/cache/libvirt /etc/libvirt; do mkdir -p $d; mount -t tmpfs tmpfs $d; done
 exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 	for _, tc := range []struct {
@@ -264,7 +272,8 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 			tmp := filepath.Join(home, strconv.Itoa(tc.uid))
 			testproc.Check(t, os.Mkdir(tmp, 0o700))
 			testproc.Check(t, errors.Join(os.Chown(tmp, tc.uid, tc.uid), os.Chmod(home, 0o755)))
-			args := append(slices.Clone(tc.with), self, "-test.v", "-test.parallel=1", "-test.timeout=5m", "-test.run="+tests)
+			args := append(slices.Clone(tc.with), self,
+				"-test.v", "-test.parallel=1", "-test.timeout=5m", "-test.run="+tests)
 			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 			cmd.Dir = tmp
 			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp, "CI=1"}
@@ -298,10 +307,12 @@ func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 	})
 	t.Run("a daemon that does not start", func(t *testing.T) {
 		bin := t.TempDir()
-		testproc.Check(t, testproc.WriteExecutable(filepath.Join(bin, "libvirtd"), []byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n")))
+		testproc.Check(t, testproc.WriteExecutable(filepath.Join(bin, "libvirtd"),
+			[]byte("#!/bin/sh\necho no such thing as a daemon; exit 3\n")))
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 		_, err := StartPrivate(t.Context(), place(t))
-		if err == nil || !strings.Contains(err.Error(), "no such thing as a daemon") || !strings.Contains(err.Error(), "exit status 3") {
+		if err == nil || !strings.Contains(err.Error(), "no such thing as a daemon") ||
+			!strings.Contains(err.Error(), "exit status 3") {
 			t.Errorf("%v, want how it ended and what it said", err)
 		}
 	})

@@ -70,7 +70,8 @@ func Probe(ctx context.Context, socket string) error {
 		return answerError(ctx, socket, err)
 	}
 	word := func(i int) uint32 { return binary.BigEndian.Uint32(reply[4*i:]) }
-	if word(0) < rpcHeader || word(0) > rpcMaxReply || word(1) != rpcProgramRemote || word(3) != rpcProcAuthList || word(4) != rpcTypeReply {
+	if word(0) < rpcHeader || word(0) > rpcMaxReply ||
+		word(1) != rpcProgramRemote || word(3) != rpcProcAuthList || word(4) != rpcTypeReply {
 		return fmt.Errorf("%s: %w", socket, ErrNotLibvirt)
 	}
 	return nil
@@ -119,7 +120,8 @@ func permissionHint(socket string) string {
 		}
 	}
 	option, conf, unit := opener(filepath.Base(socket))
-	return fmt.Sprintf("its mode is %s, see %s in %s, or SocketMode of %s if systemd listens on it", info.Mode().Perm(), option, conf, unit)
+	return fmt.Sprintf("its mode is %s, see %s in %s, or SocketMode of %s if systemd listens on it",
+		info.Mode().Perm(), option, conf, unit)
 }
 
 // opener is what sets the mode of a socket with one of libvirt's names: an option in a file of the

@@ -74,7 +74,8 @@ func TestProbeReportsWhatIsWrong(t *testing.T) {
 			_, _ = c.Write(words(36, rpcProgramRemote, rpcVersion, rpcProcAuthList, rpcTypeReply, 1, 0, 1, 0))
 		}), nil, ""},
 		{"hangs up", serve(t, readCall), ErrNotLibvirt, "closed without an answer"},
-		{"cut off", serve(t, func(c net.Conn) { readCall(c); _, _ = c.Write([]byte{0, 0, 0, 36}) }), ErrNotLibvirt, "middle"},
+		{"cut off", serve(t, func(c net.Conn) { readCall(c); _, _ = c.Write([]byte{0, 0, 0, 36}) }), ErrNotLibvirt,
+			"middle"},
 		{"another protocol", serve(t, func(c net.Conn) {
 			readCall(c)
 			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
@@ -132,7 +133,8 @@ func TestCandidatesNameBothKindsOfDaemon(t *testing.T) {
 	for _, c := range candidates("/S", "/X") {
 		got = append(got, c.Socket+" "+c.URI)
 	}
-	want := "/S/virtqemud-sock-ro qemu:///system,/S/libvirt-sock-ro qemu:///system,/S/virtqemud-sock qemu:///system,/S/libvirt-sock qemu:///system," +
+	want := "/S/virtqemud-sock-ro qemu:///system,/S/libvirt-sock-ro qemu:///system,/S/virtqemud-sock " +
+		"qemu:///system,/S/libvirt-sock qemu:///system," +
 		"/X/libvirt/virtqemud-sock qemu:///session,/X/libvirt/libvirt-sock qemu:///session"
 	if s := strings.Join(got, ","); s != want {
 		t.Errorf("candidates:\n%s\nwant\n%s", s, want)
@@ -146,11 +148,16 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for name, want := range map[string]string{
-		"libvirt-sock":      "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket if systemd listens on it",
-		"libvirt-sock-ro":   "its mode is -rwx------, see unix_sock_ro_perms in libvirtd.conf, or SocketMode of libvirtd-ro.socket if systemd listens on it",
-		"virtqemud-sock":    "its mode is -rwx------, see unix_sock_rw_perms in virtqemud.conf, or SocketMode of virtqemud.socket if systemd listens on it",
-		"virtqemud-sock-ro": "its mode is -rwx------, see unix_sock_ro_perms in virtqemud.conf, or SocketMode of virtqemud-ro.socket if systemd listens on it",
-		"mine":              "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket if systemd listens on it",
+		"libvirt-sock": "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of " +
+			"libvirtd.socket if systemd listens on it",
+		"libvirt-sock-ro": "its mode is -rwx------, see unix_sock_ro_perms in libvirtd.conf, or SocketMode of " +
+			"libvirtd-ro.socket if systemd listens on it",
+		"virtqemud-sock": "its mode is -rwx------, see unix_sock_rw_perms in virtqemud.conf, or SocketMode of " +
+			"virtqemud.socket if systemd listens on it",
+		"virtqemud-sock-ro": "its mode is -rwx------, see unix_sock_ro_perms in virtqemud.conf, or SocketMode of " +
+			"virtqemud-ro.socket if systemd listens on it",
+		"mine": "its mode is -rwx------, see unix_sock_rw_perms in libvirtd.conf, or SocketMode of libvirtd.socket " +
+			"if systemd listens on it",
 	} {
 		socket := filepath.Join(dir, name)
 		if err := os.WriteFile(socket, nil, 0o700); err != nil { //nolint:gosec // the mode is what is tested
@@ -158,7 +165,8 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 		}
 		testproc.Equal(t, permissionHint(socket), want, "%s: %s", name)
 	}
-	if got := permissionHint(filepath.Join(dir, "none", "libvirt-sock")); !strings.HasPrefix(got, "its directory is closed to ") {
+	if got := permissionHint(filepath.Join(dir, "none", "libvirt-sock")); !strings.HasPrefix(got,
+		"its directory is closed to ") {
 		t.Error(got)
 	}
 }
@@ -166,8 +174,9 @@ func TestPermissionHintFitsTheSocket(t *testing.T) {
 func TestDevicesSocketIsOfModularDaemonsOnly(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for socket, want := range map[string]string{
-		"/run/libvirt/virtqemud-sock": "/run/libvirt/virtnodedevd-sock", "/run/libvirt/virtqemud-sock-ro": "/run/libvirt/virtnodedevd-sock-ro",
-		"/run/libvirt/libvirt-sock": "", "/run/user/7/libvirt/virtqemud-sock": "", "/run/mine/virtqemud-sock": "",
+		"/run/libvirt/virtqemud-sock":    "/run/libvirt/virtnodedevd-sock",
+		"/run/libvirt/virtqemud-sock-ro": "/run/libvirt/virtnodedevd-sock-ro",
+		"/run/libvirt/libvirt-sock":      "", "/run/user/7/libvirt/virtqemud-sock": "", "/run/mine/virtqemud-sock": "",
 	} {
 		if got, modular := DevicesSocket(socket); modular != (want != "") || modular && got != want {
 			t.Errorf("%s: %s %t, want %s", socket, got, modular, want)

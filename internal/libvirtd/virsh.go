@@ -27,7 +27,8 @@ func Virsh(ctx context.Context, uri, stdin string, args ...string) (string, erro
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("virsh %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
+		return out.String(),
+			fmt.Errorf("virsh %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()))
 	}
 	return out.String(), nil
 }

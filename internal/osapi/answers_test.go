@@ -34,8 +34,10 @@ func (u *unread) Write(b []byte) (int, error) {
 func TestMemoryForAnswers(t *testing.T) {
 	s := NewService(Options{Limits: Limits{Answers: 4 << 20}})
 	status := func(method string, size int) int {
-		w := serve(s, httptest.NewRequest(method, "/", nil), func(x *Exchange) error { return x.SendJSON(strings.Repeat("x", size)) })
-		if w.Code == http.StatusServiceUnavailable && (w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "memory")) {
+		w := serve(s, httptest.NewRequest(method, "/", nil),
+			func(x *Exchange) error { return x.SendJSON(strings.Repeat("x", size)) })
+		if w.Code == http.StatusServiceUnavailable &&
+			(w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "memory")) {
 			t.Errorf("%v %s", w.Header(), w.Body)
 		}
 		return w.Code
@@ -65,12 +67,14 @@ func TestLimitsFollowTheMemory(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(before)
 	for limit, want := range map[int64][2]int64{
-		math.MaxInt64: {256 << 20, 256 << 20}, 800 << 20: {100 << 20, 100 << 20}, 8 << 20: {2 << 20, 32 << 20}, 64 << 30: {256 << 20, 256 << 20},
+		math.MaxInt64: {256 << 20, 256 << 20}, 800 << 20: {100 << 20, 100 << 20}, 8 << 20: {2 << 20, 32 << 20},
+		64 << 30: {256 << 20, 256 << 20},
 	} {
 		debug.SetMemoryLimit(limit)
 		got := NewService(Options{Limits: Limits{Body: 1 << 20}}).Limits
 		if got.Bodies != want[0] || got.Answers != want[1] {
-			t.Errorf("with a limit of %d MiB: %d MiB for bodies, %d MiB for answers", limit>>20, got.Bodies>>20, got.Answers>>20)
+			t.Errorf("with a limit of %d MiB: %d MiB for bodies, %d MiB for answers",
+				limit>>20, got.Bodies>>20, got.Answers>>20)
 		}
 	}
 }

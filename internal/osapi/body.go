@@ -102,7 +102,9 @@ func (x *Exchange) ends() bool {
 func (x *Exchange) reserve(n int64) error {
 	if all := x.service.bodies.Add(n); all > x.service.Limits.Bodies {
 		x.service.bodies.Add(-n)
-		return Unavailable("The bodies of the requests under way take up all the memory that this server has for them. Send the request again in a moment.")
+		return Unavailable(
+			"The bodies of the requests under way take up all the memory that this server has for them. Send the " +
+				"request again in a moment.")
 	}
 	x.held += n
 	return nil
@@ -119,9 +121,11 @@ func readFailure(err error) error {
 		return BadRequest("The body ends before the length that the request gives.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return Errorf(http.StatusRequestTimeout, "The body of the request did not arrive in time.").Because(err)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, new(*http.MaxBytesError)):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, new(*http.MaxBytesError)):
 		return fmt.Errorf("read the request body: %w", err) // a MaxBytesError, or one that ends the request
 	}
 	// Invalid chunks, a closed connection: the error is the client's.
-	return BadRequest("The body of the request could not be read.").Because(fmt.Errorf("read the request body: %w", err))
+	return BadRequest("The body of the request could not be read.").
+		Because(fmt.Errorf("read the request body: %w", err))
 }

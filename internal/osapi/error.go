@@ -79,7 +79,8 @@ func (x *Exchange) Authenticate() error {
 	case errors.Is(err, ErrUnauthenticated):
 		return Unauthorized(err)
 	case err != nil:
-		return Unavailable("The sender of the request cannot be authenticated now. Send it again in a moment.").Because(err)
+		return Unavailable("The sender of the request cannot be authenticated now. Send it again in a moment.").
+			Because(err)
 	}
 	x.Who = who
 	if x.service.Tracing != nil {

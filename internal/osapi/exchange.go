@@ -185,7 +185,9 @@ func (x *Exchange) Hold(size int) error {
 	n := int64(size)
 	if all := x.service.answers.Add(n); all > x.service.Limits.Answers && all > n {
 		x.service.answers.Add(-n)
-		return Unavailable("The answers that are being sent take up all the memory that this server has for them. Send the request again in a moment, or ask for less at once.")
+		return Unavailable(
+			"The answers that are being sent take up all the memory that this server has for them. Send the request " +
+				"again in a moment, or ask for less at once.")
 	}
 	x.answer = n
 	return nil
@@ -242,9 +244,11 @@ func (x *Exchange) keepBuffer(b []byte) {
 
 // LogBug logs a panic with its stack.
 func (x *Exchange) LogBug(panicked any, stack []byte) {
-	x.service.Logger.Error().Str("request_id", x.ID).Str("method", Shortened(x.R.Method)).Str("path", Shortened(x.R.URL.Path)).
+	x.service.Logger.Error().Str("request_id", x.ID).
+		Str("method", Shortened(x.R.Method)).Str("path", Shortened(x.R.URL.Path)).
 		Str("panic", fmt.Sprint(panicked)).Bytes("stack", stack).
-		Msg("The handler of a request panicked, and the request was answered with 500. Other requests are not affected. Please report this bug with the stack.")
+		Msg("The handler of a request panicked, and the request was answered with 500. Other requests are not " +
+			"affected. Please report this bug with the stack.")
 }
 
 // maxLoggedQuery is the longest query that is logged as a whole, in bytes: one for allocation

@@ -51,7 +51,8 @@ func serve(s *Service, r *http.Request, do func(x *Exchange) error) *httptest.Re
 func TestSendInParts(t *testing.T) {
 	var answers observed
 	s := NewService(Options{Observer: &answers})
-	for _, sizes := range [][]int{{}, {0}, {1}, {100_000}, {40_000, 40_000, 1, 70_000}, slices.Repeat([]int{1000}, 200)} {
+	for _, sizes := range [][]int{{}, {0}, {1}, {100_000},
+		{40_000, 40_000, 1, 70_000}, slices.Repeat([]int{1000}, 200)} {
 		want := []byte("[")
 		var parts [][]byte
 		for i, size := range sizes {
@@ -63,8 +64,10 @@ func TestSendInParts(t *testing.T) {
 			return nil
 		})
 		logged := answers[len(answers)-1].Sent
-		if got := w.Body.Bytes(); !bytes.Equal(got, want) || w.Header().Get("Content-Length") != strconv.Itoa(len(want)) || logged != len(want) {
-			t.Errorf("parts of %v: %d bytes came, Content-Length %s, observed %d; want %d", sizes, len(got), w.Header().Get("Content-Length"), logged, len(want))
+		if got := w.Body.Bytes(); !bytes.Equal(got, want) ||
+			w.Header().Get("Content-Length") != strconv.Itoa(len(want)) || logged != len(want) {
+			t.Errorf("parts of %v: %d bytes came, Content-Length %s, observed %d; want %d",
+				sizes, len(got), w.Header().Get("Content-Length"), logged, len(want))
 		}
 	}
 }
@@ -80,13 +83,20 @@ func TestServeExplainsErrorsAndPanics(t *testing.T) {
 		body   string
 		logs   []string
 	}{
-		"an Error":       {func(*Exchange) error { return refused }, 405, refused.Message, []string{`"level":"warn"`, `"hint":"do this"`}},
-		"another error":  {func(*Exchange) error { return errors.New("secret") }, 500, "explained", []string{`"level":"error"`, `"cause":"secret"`}},
-		"a panic":        {func(*Exchange) error { panic("oh") }, 500, "explained", []string{`"panic":"oh"`, "exchange_test.go", `"cause":"the server hit a bug"`}},
-		"a late panic":   {func(x *Exchange) error { x.Send(200, []byte("half")); panic("oh") }, 200, "half", []string{`"panic":"oh"`}},
-		"a late error":   {func(x *Exchange) error { x.Send(200, []byte("sent")); return errors.New("oh") }, 200, "sent", []string{`"level":"info"`}},
-		"a routine read": {func(x *Exchange) error { x.Routine = true; x.Send(200, nil); return nil }, 200, "", []string{`"level":"debug"`}},
-		"a routine 404":  {func(x *Exchange) error { x.Routine = true; return NoRoute() }, 404, NoRoute().Message, []string{`"level":"info"`}},
+		"an Error": {func(*Exchange) error { return refused }, 405, refused.Message,
+			[]string{`"level":"warn"`, `"hint":"do this"`}},
+		"another error": {func(*Exchange) error { return errors.New("secret") }, 500,
+			"explained", []string{`"level":"error"`, `"cause":"secret"`}},
+		"a panic": {func(*Exchange) error { panic("oh") }, 500,
+			"explained", []string{`"panic":"oh"`, "exchange_test.go", `"cause":"the server hit a bug"`}},
+		"a late panic": {func(x *Exchange) error { x.Send(200, []byte("half")); panic("oh") }, 200,
+			"half", []string{`"panic":"oh"`}},
+		"a late error": {func(x *Exchange) error { x.Send(200, []byte("sent")); return errors.New("oh") }, 200,
+			"sent", []string{`"level":"info"`}},
+		"a routine read": {func(x *Exchange) error { x.Routine = true; x.Send(200, nil); return nil }, 200,
+			"", []string{`"level":"debug"`}},
+		"a routine 404": {func(x *Exchange) error { x.Routine = true; return NoRoute() }, 404,
+			NoRoute().Message, []string{`"level":"info"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log strings.Builder
@@ -103,7 +113,8 @@ func TestServeExplainsErrorsAndPanics(t *testing.T) {
 			if n := strings.Count(log.String(), `"message":"request"`); n != 1 {
 				t.Errorf("%d lines for the request:\n%s", n, &log)
 			}
-			for header, want := range map[string]string{"Allow": "GET, POST", "Www-Authenticate": "Bearer", "Retry-After": "1"} {
+			for header, want := range map[string]string{"Allow": "GET, POST",
+				"Www-Authenticate": "Bearer", "Retry-After": "1"} {
 				if got := w.Header().Get(header); c.status == 405 && got != want {
 					t.Errorf("%s: %q, want %q", header, got, want)
 				}
@@ -138,7 +149,8 @@ func TestServeBounds(t *testing.T) {
 // to the log if it is one.
 func TestRequestIDs(t *testing.T) {
 	var log strings.Builder
-	s := NewService(Options{RequestIDs: []string{"X-Compute-Request-Id"}, LogMessage: "request", Logger: zerolog.New(&log)})
+	s := NewService(Options{RequestIDs: []string{"X-Compute-Request-Id"},
+		LogMessage: "request", Logger: zerolog.New(&log)})
 	form := regexp.MustCompile(`^req-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := map[string]bool{}
 	theirs := "req-6f0d0d3c-0000-4000-8000-00000000000a"

@@ -40,8 +40,9 @@ func newTestCA(t *testing.T) *testCA {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	testproc.Check(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "CA"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	testproc.Check(t, err)
@@ -67,7 +68,8 @@ func (a *testCA) pair(template x509.Certificate) (certificate, key []byte) {
 	testproc.Check(a.t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)
 	testproc.Check(a.t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
 // client makes a client with a certificate.
@@ -78,7 +80,8 @@ func (a *testCA) client(template x509.Certificate) *http.Client {
 	pair, err := tls.X509KeyPair(certificate, key)
 	testproc.Check(a.t, err)
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}, //nolint:gosec // the test is of the server
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true,
+		Certificates: []tls.Certificate{pair}, //nolint:gosec // the test is of the server
 	}}}
 }
 
@@ -98,7 +101,8 @@ func TestHosts(t *testing.T) {
 	hosts, others := newTestCA(t), newTestCA(t)
 	certificate, key := others.pair(x509.Certificate{Subject: pkix.Name{CommonName: "server"}})
 	files := osapi.TLSFiles{
-		CertFile: write("cert", certificate), KeyFile: write("key", key), HostCAFile: write("hosts", append(hosts.pem(), others.pem()...)), MinVersion: tls.VersionTLS13,
+		CertFile: write("cert", certificate), KeyFile: write("key", key),
+		HostCAFile: write("hosts", append(hosts.pem(), others.pem()...)), MinVersion: tls.VersionTLS13,
 	}
 	config, err := files.Config(zerolog.Nop(), nil)
 	testproc.Check(t, err)
@@ -149,12 +153,14 @@ func TestHosts(t *testing.T) {
 		token  string
 		want   string
 	}{
-		"a host":                 {h1, "", "host h1 with host"},
-		"a token goes first":     {h1, "two", "host h2 with host"},
-		"an unknown token":       {h1, "unknown", "The token is not known here."},
-		"a certificate of names": {hosts.client(x509.Certificate{Subject: pkix.Name{CommonName: "h3"}}), "", "host h3 with host"},
-		"one that is denied":     {hosts.client(host("stolen")), "", "from rack 7"},
-		"a service":              {hosts.client(x509.Certificate{URIs: pki.Identity{Kind: pki.Service, Name: "cell1"}.URIs()}), "", "of the service cell1"},
+		"a host":             {h1, "", "host h1 with host"},
+		"a token goes first": {h1, "two", "host h2 with host"},
+		"an unknown token":   {h1, "unknown", "The token is not known here."},
+		"a certificate of names": {hosts.client(x509.Certificate{Subject: pkix.Name{CommonName: "h3"}}), "",
+			"host h3 with host"},
+		"one that is denied": {hosts.client(host("stolen")), "", "from rack 7"},
+		"a service": {hosts.client(
+			x509.Certificate{URIs: pki.Identity{Kind: pki.Service, Name: "cell1"}.URIs()}), "", "of the service cell1"},
 		"a token that is denied": {hosts.client(host("h1")), "stolen-token", "from rack 7"},
 		"another CA":             {others.client(host("h1")), "", "The request has no token"},
 	} {

@@ -53,10 +53,12 @@ func (s *KeySocket) CheckKey(r *http.Request) error {
 	key, found := strings.CutPrefix(r.Header.Get("Authorization"), files.KeyScheme)
 	switch {
 	case !found:
-		return fmt.Errorf("the request has no key: send the content of %s, as the header Authorization: Bearer KEY", files.KeyPath(s.path))
+		return fmt.Errorf("the request has no key: send the content of %s, as the header Authorization: Bearer KEY",
+			files.KeyPath(s.path))
 	case subtle.ConstantTimeCompare([]byte(key), []byte(s.key)) != 1:
 		return fmt.Errorf(
-			"the key of the request is not the one in %s: the service was started again meanwhile, or another one uses its runtime directory; repeat the command",
+			"the key of the request is not the one in %s: the service was started again meanwhile, or another one "+
+				"uses its runtime directory; repeat the command",
 			files.KeyPath(s.path),
 		)
 	}

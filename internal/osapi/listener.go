@@ -95,7 +95,9 @@ func (l *listener) run() {
 				if l.often.Allow("descriptors") {
 					l.log.Error().
 						Err(err).
-						Msg("Cannot accept a connection: the process has reached its limit of open files. Connections without a request are closed; raise LimitNOFILE in the unit.")
+						Msg(
+							"Cannot accept a connection: the process has reached its limit of open files. " +
+								"Connections without a request are closed; raise LimitNOFILE in the unit.")
 				}
 			}
 			select {
@@ -115,8 +117,11 @@ func (l *listener) run() {
 			from := host(raw)
 			if l.often.Allow("refused " + from) {
 				limits := l.conns.Limits()
-				l.log.Warn().Str("address", from).Int("max_connections", limits.Total).Int("max_connections_per_address", limits.PerAddress).
-					Msg("Refused a connection: the limit of connections is reached, and each of them has a request in progress.")
+				l.log.Warn().Str("address", from).Int("max_connections", limits.Total).
+					Int("max_connections_per_address", limits.PerAddress).
+					Msg(
+						"Refused a connection: the limit of connections is reached, and each of them has a request " +
+							"in progress.")
 			}
 			continue
 		}
@@ -153,7 +158,9 @@ func (l *listener) handshake(c *conn) {
 		// One that ends without a word is a probe of a load balancer.
 		if from := host(c); !errors.Is(err, io.EOF) && l.ctx.Err() == nil && l.often.Allow("handshake "+from) {
 			l.log.Warn().Str("address", from).Str("why", err.Error()).
-				Str("hint", "compare the certificate and the certificate authority of the client with those here; a client whose URL begins with http:// needs https://").
+				Str("hint",
+					"compare the certificate and the certificate authority of the client with those here; a client "+
+						"whose URL begins with http:// needs https://").
 				Msg("A TLS handshake failed. Further failures of this address are logged once a minute.")
 		}
 		return

@@ -33,7 +33,8 @@ func (l *LogLimiter) Allow(key string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	recent := func(at time.Time) bool { return !at.IsZero() && now.Sub(at).Abs() < l.interval } // the clock may be set back
+	// the clock may be set back
+	recent := func(at time.Time) bool { return !at.IsZero() && now.Sub(at).Abs() < l.interval }
 	if recent(l.allowed[key]) {
 		return false
 	}

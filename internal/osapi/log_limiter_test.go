@@ -19,7 +19,8 @@ func TestLogLimiter(t *testing.T) {
 		after time.Duration
 		key   string
 		want  bool
-	}{{0, "a", true}, {0, "a", false}, {0, "b", true}, {59 * time.Second, "a", false}, {time.Second, "a", true}, {0, "a", false}, {-time.Hour, "a", true}} {
+	}{{0, "a", true}, {0, "a", false}, {0, "b", true}, {59 * time.Second, "a", false}, {time.Second, "a", true},
+		{0, "a", false}, {-time.Hour, "a", true}} {
 		now = now.Add(step.after)
 		testproc.Equal(t, s.Allow(step.key), step.want, "%s at %s: %v", step.key, now)
 	}

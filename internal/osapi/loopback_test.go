@@ -92,7 +92,8 @@ func TestListener(t *testing.T) {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 		testproc.Checkf(t, err, "%s", address)
 		if !osapi.IsLoopback(host) || !osapi.IsLoopbackAddr(l.Addr()) {
-			t.Errorf("%s listens on %s: Host says %v, and Addr %v", address, l.Addr(), osapi.IsLoopback(host), osapi.IsLoopbackAddr(l.Addr()))
+			t.Errorf("%s listens on %s: Host says %v, and Addr %v",
+				address, l.Addr(), osapi.IsLoopback(host), osapi.IsLoopbackAddr(l.Addr()))
 		}
 		_ = l.Close()
 	}

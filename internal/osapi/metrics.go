@@ -31,7 +31,8 @@ func NewMetricsPage(prefix, does string) MetricsPage {
 		ConstLabels: prometheus.Labels{"version": version.Number(), "go": version.Go()},
 	})
 	build.Set(1)
-	p.MustRegister(build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.MustRegister(build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return p
 }
 
@@ -43,7 +44,8 @@ func (p MetricsPage) WatchDenied(denied *pki.DenyFile) {
 	}
 	p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "compute_agent_deny_list_usable",
-		Help: "Whether the list of hosts that are refused can be used: 0 if all hosts are refused, because it is damaged, missing or too old. Only where there is one.",
+		Help: "Whether the list of hosts that are refused can be used: 0 if all hosts are refused, because it is " +
+			"damaged, missing or too old. Only where there is one.",
 	}, func() float64 {
 		if denied.Get().Err() != nil {
 			return 0
@@ -55,7 +57,8 @@ func (p MetricsPage) WatchDenied(denied *pki.DenyFile) {
 	}
 	p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "compute_agent_deny_list_age_seconds",
-		Help: "Time since the list of hosts that are refused was fetched last; it is fetched every 15 s. Only where the list is fetched from elsewhere.",
+		Help: "Time since the list of hosts that are refused was fetched last; it is fetched every 15 s. Only where " +
+			"the list is fetched from elsewhere.",
 	}, func() float64 {
 		age, _ := denied.Age()
 		return age.Seconds()
@@ -71,8 +74,9 @@ func (p MetricsPage) WatchCertificates(paths ...string) {
 			continue
 		}
 		p.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name:        "compute_agent_service_certificate_expiry_time_seconds",
-			Help:        "When a certificate that the service shows to others expires, in seconds since the Unix epoch; 0 if it cannot be read. Only with TLS.",
+			Name: "compute_agent_service_certificate_expiry_time_seconds",
+			Help: "When a certificate that the service shows to others expires, in seconds since the Unix " +
+				"epoch; 0 if it cannot be read. Only with TLS.",
 			ConstLabels: prometheus.Labels{"file": path},
 		}, func() float64 { return expiry(path) }))
 	}
@@ -144,7 +148,8 @@ func NewAnswerMetrics(p MetricsPage, o AnswerMetricsOptions) *AnswerMetrics {
 	m := &AnswerMetrics{
 		untimed: o.Untimed,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: o.Prefix + "http_requests_total", Help: "Requests that were answered. The route is a pattern, or unmatched for any other path.",
+			Name: o.Prefix + "http_requests_total",
+			Help: "Requests that were answered. The route is a pattern, or unmatched for any other path.",
 		}, []string{"route", "method", "status"}),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: o.Prefix + "http_request_duration_seconds", Help: o.Help, Buckets: o.Buckets,

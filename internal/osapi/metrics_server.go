@@ -34,7 +34,8 @@ type MetricsServer struct {
 func (m *MetricsServer) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", m.Metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeLines(w, http.StatusOK, "alive") })
+	mux.HandleFunc("GET /healthz",
+		func(w http.ResponseWriter, _ *http.Request) { writeLines(w, http.StatusOK, "alive") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		status, now := http.StatusServiceUnavailable, m.Ready(r.Context())
 		if now.Ready {

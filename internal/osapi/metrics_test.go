@@ -29,7 +29,8 @@ func TestWatchDenied(t *testing.T) {
 		w := httptest.NewRecorder()
 		page.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		const name = "\ncompute_agent_deny_list_usable "
-		if text := w.Body.String(); want == "" && strings.Contains(text, name) || !strings.Contains(text, name+want) && want != "" || strings.Contains(text, "deny_list_age") {
+		if text := w.Body.String(); want == "" && strings.Contains(text, name) || !strings.Contains(text, name+want) &&
+			want != "" || strings.Contains(text, "deny_list_age") {
 			t.Errorf("no line with %q in\n%s", want, text)
 		}
 	}
@@ -52,7 +53,8 @@ func TestWatchCertificates(t *testing.T) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		page.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		if line := fmt.Sprintf("compute_agent_service_certificate_expiry_time_seconds{file=%q} %s\n", file, want); strings.Count(w.Body.String(), line) != 1 {
+		if line := fmt.Sprintf("compute_agent_service_certificate_expiry_time_seconds{file=%q} %s\n",
+			file, want); strings.Count(w.Body.String(), line) != 1 {
 			t.Errorf("no line %q in\n%s", line, w.Body)
 		}
 	}

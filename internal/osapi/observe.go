@@ -39,7 +39,8 @@ func (x *Exchange) observe(took time.Duration) {
 	if x.service.Observer == nil {
 		return
 	}
-	a := Answer{Route: x.Route, Method: knownMethod(x.R.Method), Status: x.Status, Duration: took, Received: x.received, Sent: x.sent}
+	a := Answer{Route: x.Route, Method: knownMethod(x.R.Method), Status: x.Status, Duration: took,
+		Received: x.received, Sent: x.sent}
 	if x.err != nil {
 		a.Code = x.err.Code
 	}

@@ -38,7 +38,10 @@ func PeerOf(socket *net.UnixConn) (unix.Ucred, error) {
 	}
 	var peer *unix.Ucred
 	var failed error
-	if err := raw.Control(func(fd uintptr) { peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		peer,
+			failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
 		return unix.Ucred{}, fmt.Errorf("the user of a connection: %w", err)
 	}
 	if failed != nil {

@@ -46,7 +46,8 @@ func TestTrustedProxies(t *testing.T) {
 			}
 			address := start(t, &Server{
 				Connections: NewConnections(ConnectionLimits{}, proxies...), Logger: zerolog.Nop(),
-				Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) }),
+				Handler: http.HandlerFunc(
+					func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.RemoteAddr) }),
 			})
 			request := "GET / HTTP/1.1\r\nHost: h\r\n"
 			for _, h := range c.header {

@@ -17,7 +17,8 @@ func TestRoutes(t *testing.T) {
 		routes := NewRoutes[string](headIsGet)
 		for _, r := range [][2]string{
 			{"GET", "/{$}"}, {"GET", "/v2.1"}, {"GET", "/v2.1/{$}"}, {"GET", "/things"}, {"POST", "/things"},
-			{"PUT", "/things/{id}"}, {"GET", "/things/{id}"}, {"GET", "/things/all"}, {"DELETE", "/things/{id}/parts/{part}"},
+			{"PUT", "/things/{id}"}, {"GET", "/things/{id}"}, {"GET", "/things/all"},
+			{"DELETE", "/things/{id}/parts/{part}"},
 		} {
 			routes.Add(r[0], r[1], r[0]+" "+r[1])
 		}
@@ -37,7 +38,8 @@ func TestRoutes(t *testing.T) {
 		{method: "GET", path: "/things", want: "GET /things", shown: "/things"},
 		{method: "PUT", path: "/things/a", want: "PUT /things/{id}", shown: "/things/{id}"},
 		{method: "GET", path: "/things/all", want: "GET /things/all", shown: "/things/all"},
-		{method: "DELETE", path: "/things/a/parts/b", want: "DELETE /things/{id}/parts/{part}", shown: "/things/{id}/parts/{part}"},
+		{method: "DELETE", path: "/things/a/parts/b", want: "DELETE /things/{id}/parts/{part}",
+			shown: "/things/{id}/parts/{part}"},
 		{method: "GET", path: "/things/.a", want: "GET /things/{id}", shown: "/things/{id}"},
 		{method: "GET", path: "/things/", status: 404},
 		{method: "GET", path: "//", status: 404},
@@ -55,7 +57,8 @@ func TestRoutes(t *testing.T) {
 		{method: "PUT", path: "/things/all", status: 405, allow: "GET", shown: "/things/all"},
 		{method: "HEAD", path: "/things", status: 405, allow: "GET, POST", shown: "/things"},
 		{method: "HEAD", path: "/things", heads: true, want: "GET /things", shown: "/things"},
-		{method: "HEAD", path: "/things/a/parts/b", heads: true, status: 405, allow: "DELETE", shown: "/things/{id}/parts/{part}"},
+		{method: "HEAD", path: "/things/a/parts/b", heads: true, status: 405, allow: "DELETE",
+			shown: "/things/{id}/parts/{part}"},
 	} {
 		routes := plain
 		if c.heads {

@@ -68,7 +68,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(connectionLog{s.Logger}, "", 0),
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx,
+				connKey{}, c)
+		},
 		ConnState: func(c net.Conn, to http.ConnState) {
 			switch to {
 			case http.StateActive: // the handler comes next
@@ -142,14 +145,16 @@ func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 		switch http1.verdictOf(http1.served) {
 		case ambiguous:
 			w.Header().Set("Connection", "close")
-			s.refuse(w, r, http.StatusBadRequest, "The request has both Content-Length and Transfer-Encoding. Send one of them.")
+			s.refuse(w, r, http.StatusBadRequest,
+				"The request has both Content-Length and Transfer-Encoding. Send one of them.")
 			return
 		case last:
 			w.Header().Set("Connection", "close")
 		}
 	}
 	if s.stopping.Load() {
-		w.Header().Set("Connection", "close") // idle connections are closed at the end: a client may be about to use one
+		// idle connections are closed at the end: a client may be about to use one
+		w.Header().Set("Connection", "close")
 	}
 	s.Handler.ServeHTTP(w, r)
 }
@@ -166,6 +171,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, status int, reas
 type connectionLog struct{ log zerolog.Logger }
 
 func (c connectionLog) Write(line []byte) (int, error) {
-	c.log.Debug().Str("connection", strings.TrimSpace(string(line))).Msg("A connection failed. Others are not affected.")
+	c.log.Debug().Str("connection", strings.TrimSpace(string(line))).
+		Msg("A connection failed. Others are not affected.")
 	return len(line), nil
 }

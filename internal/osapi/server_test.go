@@ -32,12 +32,14 @@ import (
 func certificate(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)).Or(t)
 	leaf := testproc.Try(x509.ParseCertificate(der)).Or(t)
 	pool := x509.NewCertPool()
 	pool.AddCert(leaf)
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
 		&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 }
 
@@ -122,21 +124,45 @@ func TestFraming(t *testing.T) {
 				text string
 				want []string
 			}{
-				"both":                     {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{refused}},
-				"the other way":            {"POST /a HTTP/1.1\r\nHost: h\r\ntransfer-encoding:chunked\r\ncontent-length:3\r\n\r\n0\r\n\r\n", []string{refused}},
-				"bare line feeds":          {"POST /a HTTP/1.1\nHost: h\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\r\n\r\n", []string{refused}},
-				"a zero length":            {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{refused}},
-				"HTTP/1.0":                 {"POST /a HTTP/1.0\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc", []string{refused}},
-				"the second one":           {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{"200 POST /a abc", refused}},
-				"after OPTIONS *":          {"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\nPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{"200 OPTIONS * ", refused}},
-				"after line ends":          {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx\r\nPOST /b HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{"200 POST /a x", refused}},
-				"three ordinary ones":      {"GET /a HTTP/1.1\r\nHost: h\r\n\r\nPUT /b HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n\r\nGET /c HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", []string{"200 GET /a ", "200 PUT /b \r\n", "200 GET /c  closed"}},
-				"a body like a request":    {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 56\r\n\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\nGET / H\r\nGET /b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", []string{"200 POST /a Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\nGET / H", "200 GET /b  closed"}},
-				"chunked":                  {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 POST /a abc closed"}},
-				"lengths that are equal":   {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 POST /a abc closed"}},
-				"a length after spaces":    {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length:" + strings.Repeat(" ", 100) + "3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 POST /a abc closed"}},
-				"a header that goes on":    {"POST /a HTTP/1.1\r\nHost: h\r\nX: y\r\n Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 POST /a abc closed"}},
-				"a header of another kind": {"POST /a HTTP/1.1\r\nHost: h\r\nX-Transfer-Encoding: chunked\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc", []string{"200 POST /a abc closed"}},
+				"both": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n" +
+					"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{refused}},
+				"the other way": {"POST /a HTTP/1.1\r\nHost: h\r\ntransfer-encoding:chunked\r\n" +
+					"content-length:3\r\n\r\n0\r\n\r\n", []string{refused}},
+				"bare line feeds": {"POST /a HTTP/1.1\nHost: h\nContent-Length: 3\nTransfer-Encoding: " +
+					"chunked\n\n0\r\n\r\n", []string{refused}},
+				"a zero length": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n" +
+					"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", []string{refused}},
+				"HTTP/1.0": {"POST /a HTTP/1.0\r\nContent-Length: 3\r\nTransfer-Encoding: " +
+					"chunked\r\n\r\nabc", []string{refused}},
+				"the second one": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcPOST /b " +
+					"HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+					[]string{"200 POST /a abc", refused}},
+				"after OPTIONS *": {"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\nPOST /b HTTP/1.1\r\nHost: h\r\n" +
+					"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+					[]string{"200 OPTIONS * ", refused}},
+				"after line ends": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx\r\nPOST /b " +
+					"HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+					[]string{"200 POST /a x", refused}},
+				"three ordinary ones": {"GET /a HTTP/1.1\r\nHost: h\r\n\r\nPUT /b HTTP/1.1\r\nHost: h\r\n" +
+					"Content-Length: 2\r\n\r\n\r\nGET /c HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+					[]string{"200 GET /a ", "200 PUT /b \r\n", "200 GET /c  closed"}},
+				"a body like a request": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 56\r\n\r\n" +
+					"Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\nGET / H\r\nGET /b HTTP/1.1\r\nHost: " +
+					"h\r\nConnection: close\r\n\r\n",
+					[]string{"200 POST /a Transfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\nGET / H",
+						"200 GET /b  closed"}},
+				"chunked": {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n" +
+					"abc\r\n0\r\n\r\nGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 POST /a abc closed"}},
+				"lengths that are equal": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: " +
+					"3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n", []string{"200 POST /a abc closed"}},
+				"a length after spaces": {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length:" +
+					strings.Repeat(" ", 100) + "3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n",
+					[]string{"200 POST /a abc closed"}},
+				"a header that goes on": {"POST /a HTTP/1.1\r\nHost: h\r\nX: y\r\n Transfer-Encoding: chunked\r\n" +
+					"Content-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: h\r\n\r\n",
+					[]string{"200 POST /a abc closed"}},
+				"a header of another kind": {"POST /a HTTP/1.1\r\nHost: h\r\nX-Transfer-Encoding: chunked\r\n" +
+					"Content-Length: 3\r\nConnection: close\r\n\r\nabc", []string{"200 POST /a abc closed"}},
 			} {
 				// At once, and byte by byte.
 				for _, size := range []int{len(c.text), 1} {
@@ -170,9 +196,10 @@ func TestFraming(t *testing.T) {
 func TestTLS(t *testing.T) {
 	serverTLS, clientTLS := certificate(t)
 	var said testproc.Buffer
-	address := start(t, &Server{TLS: serverTLS, Logger: zerolog.New(&said).Level(zerolog.WarnLevel), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprint(w, r.Proto, r.TLS != nil && r.TLS.HandshakeComplete)
-	})})
+	address := start(t, &Server{TLS: serverTLS, Logger: zerolog.New(&said).Level(zerolog.WarnLevel),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprint(w, r.Proto, r.TLS != nil && r.TLS.HandshakeComplete)
+		})})
 	for _, h2 := range []bool{false, true} {
 		transport := &http.Transport{TLSClientConfig: clientTLS.Clone(), ForceAttemptHTTP2: h2}
 		if !h2 {
@@ -182,7 +209,8 @@ func TestTLS(t *testing.T) {
 		for range 2 {
 			answer := testproc.Try(c.Get("https://" + address)).Or(t)
 			body, err := io.ReadAll(answer.Body)
-			if want := map[bool]string{false: "HTTP/1.1true", true: "HTTP/2.0true"}[h2]; string(body) != want || err != nil {
+			if want := map[bool]string{false: "HTTP/1.1true", true: "HTTP/2.0true"}[h2]; string(body) != want ||
+				err != nil {
 				t.Errorf("got %s, %v, want %s", body, err, want)
 			}
 			_ = answer.Body.Close()
@@ -192,7 +220,9 @@ func TestTLS(t *testing.T) {
 	if answer, err := http.Get("http://" + address); err != nil || answer.StatusCode != http.StatusBadRequest {
 		t.Errorf("HTTP to HTTPS: %v, %v", answer, err)
 	}
-	testproc.Eventually(t, testproc.Patience, "its failure is logged", testproc.True(func() bool { return said.String() != "" })) // after the answer
+	// after the answer
+	testproc.Eventually(t, testproc.Patience,
+		"its failure is logged", testproc.True(func() bool { return said.String() != "" }))
 	probe := dial(t, address, nil)
 	_ = probe.Close()
 	for range 2 {
@@ -203,7 +233,8 @@ func TestTLS(t *testing.T) {
 	}
 	// The first failure of the address, which is the one above that speaks HTTP, is logged; the
 	// others of this minute are not.
-	if text := said.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"address":"127.0.0.1","why":"tls: first record does not look like a TLS handshake"`) {
+	if text := said.String(); strings.Count(text, "\n") != 1 ||
+		!strings.Contains(text, `"address":"127.0.0.1","why":"tls: first record does not look like a TLS handshake"`) {
 		t.Error(text)
 	}
 }
@@ -225,19 +256,21 @@ func (s *Connections) until(is func() bool) {
 // longest, then the one that has been sending headers for longest, and never one whose request is
 // worked on.
 func TestIdleIsClosedFirst(t *testing.T) {
-	for name, limits := range map[string]ConnectionLimits{"in all": {Total: 3, PerAddress: 3}, "of an address": {Total: 100, PerAddress: 3}} {
+	for name, limits := range map[string]ConnectionLimits{"in all": {Total: 3, PerAddress: 3},
+		"of an address": {Total: 100, PerAddress: 3}} {
 		t.Run(name, func(t *testing.T) {
 			held := make(chan struct{})
 			came := make(chan struct{}, 10)
 			var said testproc.Buffer
 			conns := NewConnections(limits)
-			address := start(t, &Server{Connections: conns, Logger: zerolog.New(&said), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/wait" {
-					came <- struct{}{}
-					<-held
-				}
-				echo(w, r)
-			})})
+			address := start(t, &Server{Connections: conns,
+				Logger: zerolog.New(&said), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/wait" {
+						came <- struct{}{}
+						<-held
+					}
+					echo(w, r)
+				})})
 			const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 			working := dial(t, address, nil)
 			working.send(t, "GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -276,7 +309,8 @@ func TestIdleIsClosedFirst(t *testing.T) {
 			for _, c := range []client{working, third, fourth} {
 				testproc.Equal(t, c.answer(), "200 GET /wait ", "one whose request was worked on: %s")
 			}
-			testproc.Eventually(t, time.Minute, "the log says that a connection was refused", func() error { // after it is closed
+			// after it is closed
+			testproc.Eventually(t, time.Minute, "the log says that a connection was refused", func() error {
 				if !strings.Contains(said.String(), "Refused a connection") {
 					return errors.New(said.String())
 				}
@@ -325,7 +359,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	go func() {
 		_, _ = io.WriteString(many, "GET / HTTP/1.1\r\nHost: h\r\n"+strings.Repeat("X: y\r\n", maxHeaderLines)+"\r\n")
 	}()
-	if got := many.answer(); !strings.HasPrefix(got, "400 ") && got != "closed" { // it is closed while the client still sends
+	// it is closed while the client still sends
+	if got := many.answer(); !strings.HasPrefix(got, "400 ") && got != "closed" {
 		t.Errorf("too many lines: got %s, want 400", got)
 	}
 }
@@ -352,8 +387,10 @@ func TestLimitsFromDescriptors(t *testing.T) {
 // there are before the first one that framing does not follow.
 func FuzzFraming(f *testing.F) {
 	for _, text := range []string{
-		"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nabGET / HTTP/1.1\nHost: h\n\n",
-		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length : 2\r\n\r\nab",
+		"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nabGET / HTTP/1.1\nHost: h\n\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length : 2\r\n\r\nab",
 	} {
 		f.Add(text, uint8(3))
 	}
@@ -432,7 +469,8 @@ func TestShutdownDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const delay = 5 * time.Second
 		var stopping atomic.Bool
-		s := &Server{Handler: http.HandlerFunc(echo), Grace: time.Second, Finish: true, Delay: delay, Stopping: func() { stopping.Store(true) }, Logger: zerolog.Nop()}
+		s := &Server{Handler: http.HandlerFunc(echo), Grace: time.Second, Finish: true, Delay: delay,
+			Stopping: func() { stopping.Store(true) }, Logger: zerolog.Nop()}
 		l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
 		ctx, stop := context.WithCancel(context.Background())
 		ended := make(chan error)

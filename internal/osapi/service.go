@@ -137,7 +137,8 @@ func (s *Service) Serve(w http.ResponseWriter, r *http.Request, x *Exchange, h H
 		x.refuse(h, tooMany(n-1))
 		return
 	case len(r.URL.RawQuery) > s.Limits.Query:
-		x.refuse(h, Errorf(http.StatusRequestURITooLong, "The query has %d bytes; this server reads at most %d.", len(r.URL.RawQuery), s.Limits.Query))
+		x.refuse(h, Errorf(http.StatusRequestURITooLong, "The query has %d bytes; this server reads at most %d.",
+			len(r.URL.RawQuery), s.Limits.Query))
 		return
 	}
 	if err := h.Handle(); err != nil {

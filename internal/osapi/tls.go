@@ -108,12 +108,15 @@ func soon(c *x509.Certificate) time.Duration {
 
 // warnOfTime logs a certificate that is not valid, or expires soon.
 func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.Time, consequence string) {
-	log = log.With().Str("file", path).Stringer("subject", c.Subject).Time("not_before", c.NotBefore).Time("not_after", c.NotAfter).Logger()
+	log = log.With().Str("file", path).Stringer("subject", c.Subject).Time("not_before", c.NotBefore).
+		Time("not_after", c.NotAfter).Logger()
 	switch {
 	case now.After(c.NotAfter):
-		log.Error().Msg("A certificate has expired. " + consequence + ". Replace the file; it is read again when it changes.")
+		log.Error().Msg("A certificate has expired. " +
+			consequence + ". Replace the file; it is read again when it changes.")
 	case now.Before(c.NotBefore):
-		log.Error().Msg("A certificate is not valid yet. " + consequence + ". Replace the file, or check the clock of this machine.")
+		log.Error().Msg("A certificate is not valid yet. " + consequence +
+			". Replace the file, or check the clock of this machine.")
 	case now.Add(soon(c)).After(c.NotAfter):
 		log.Warn().Msg("A certificate expires soon. Replace the file in time; it is read again when it changes.")
 	}

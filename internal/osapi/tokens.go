@@ -81,7 +81,8 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 		}
 		var token knownToken
 		if err := token.readDigest(fields[0]); err != nil {
-			return nil, fmt.Errorf("%s line %d: the first field %w; make a line with: compute-agent token new", name, number, err)
+			return nil, fmt.Errorf("%s line %d: the first field %w; make a line with: compute-agent token new",
+				name, number, err)
 		}
 		if token.salt == nil {
 			auth.unsalted++
@@ -92,7 +93,8 @@ func ReadTokens(file io.Reader, name string) (*TokenAuth, error) {
 		}
 		if token.principal.HasRole(RoleHost) {
 			if len(token.principal.Roles) > 1 || len(fields) == 4 {
-				return nil, fmt.Errorf("%s line %d: a token with the role %s has no other role and no project", name, number, RoleHost)
+				return nil, fmt.Errorf("%s line %d: a token with the role %s has no other role and no project",
+					name, number, RoleHost)
 			}
 			token.principal = hostPrincipal(pki.Identity{Kind: pki.Host, Name: fields[2], Names: fields[2:3]})
 		}
@@ -138,13 +140,16 @@ func NewToken(roles []string, user, project string) (token, line string, err err
 	}
 	token = rand.Text()
 	sum := known.sumOf(token, nil)
-	fields := []string{saltedPrefix + hex.EncodeToString(known.salt) + "$" + hex.EncodeToString(sum[:]), strings.Join(roles, ","), user}
+	fields := []string{saltedPrefix + hex.EncodeToString(known.salt) + "$" + hex.EncodeToString(sum[:]),
+		strings.Join(roles, ","), user}
 	if project != "" {
 		fields = append(fields, project)
 	}
 	for _, field := range fields {
-		if field == "" || strings.ContainsFunc(field, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
-			return "", "", fmt.Errorf("%q cannot be a role, a user or a project: they are not empty and have no spaces", field)
+		if field == "" || strings.ContainsFunc(field,
+			func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+			return "", "", fmt.Errorf("%q cannot be a role, a user or a project: they are not empty and have no spaces",
+				field)
 		}
 	}
 	line = strings.Join(fields, " ")
@@ -167,7 +172,9 @@ func (a *TokenAuth) Authenticate(r *http.Request) (Principal, error) {
 		}
 	}
 	if token == "" {
-		return Principal{}, &Unauthenticated{Reason: "The request has no token: neither X-Auth-Token nor Authorization: Bearer.", Challenge: challenge}
+		return Principal{},
+			&Unauthenticated{Reason: "The request has no token: neither X-Auth-Token nor Authorization: Bearer.",
+				Challenge: challenge}
 	}
 	found := a.find(token)
 	if found < 0 {
@@ -225,7 +232,8 @@ func OpenTokens(path string, log zerolog.Logger) (*TokenFile, error) {
 		if err == nil && auth.unsalted > 0 && !warned {
 			warned = true
 			log.Warn().Str("file", path).Int("tokens", auth.unsalted).
-				Msg("Tokens are kept without a salt: who reads the file can search for all of them at once. Make new ones with `compute-agent token new`.")
+				Msg("Tokens are kept without a salt: who reads the file can search for all of them at once. Make " +
+					"new ones with `compute-agent token new`.")
 		}
 		return auth, err
 	})

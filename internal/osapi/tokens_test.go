@@ -37,16 +37,20 @@ func TestNewTokens(t *testing.T) {
 	two, twoLine := made(t, []string{"reader"}, "nova", "")
 	host, hostLine := made(t, []string{"host"}, "h1", "")
 	const salt = "5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"
-	auth, err := osapi.ReadTokens(strings.NewReader(oneLine+"\n"+twoLine+"\n"+hostLine+"\n"+salted(salt, "by-hand")+" reader other\n"), "tokens")
+	auth, err := osapi.ReadTokens(strings.NewReader(oneLine+"\n"+twoLine+"\n"+hostLine+"\n"+
+		salted(salt, "by-hand")+" reader other\n"), "tokens")
 	testproc.Check(t, err)
 	for range 2 { // the second time it is remembered
-		for token, want := range map[string]string{one: "nova service [admin service] false", two: "nova nova [reader] false", host: "h1 h1 [host] true", "by-hand": "other other [reader] false"} {
+		for token, want := range map[string]string{one: "nova service [admin service] false",
+			two: "nova nova [reader] false", host: "h1 h1 [host] true", "by-hand": "other other [reader] false"} {
 			who, err := auth.Authenticate(withToken(token))
-			if got := fmt.Sprint(who.User, " ", who.Project, " ", who.Roles, " ", who.Host != nil); err != nil || got != want {
+			if got := fmt.Sprint(who.User, " ", who.Project, " ", who.Roles, " ", who.Host != nil); err != nil ||
+				got != want {
 				t.Errorf("%s: %v", got, err)
 			}
 		}
-		for _, wrong := range []string{one[1:], one + "x", strings.ToLower(one), oneLine, strings.Split(oneLine, "$")[2]} {
+		for _, wrong := range []string{one[1:], one + "x",
+			strings.ToLower(one), oneLine, strings.Split(oneLine, "$")[2]} {
 			if who, err := auth.Authenticate(withToken(wrong)); err == nil {
 				t.Errorf("%q is %+v", wrong, who)
 			}
@@ -71,8 +75,11 @@ func TestTokensThatAreNotMade(t *testing.T) {
 		roles         []string
 		user, project string
 	}{
-		"no role": {nil, "u", ""}, "no user": {[]string{"admin"}, "", ""}, "a user with a space": {[]string{"admin"}, "a b", ""},
-		"a line break": {[]string{"admin"}, "a", "b\nc"}, "a host with another role": {[]string{"host", "admin"}, "h1", ""}, "a host with a project": {[]string{"host"}, "h1", "p"},
+		"no role": {nil, "u", ""}, "no user": {[]string{"admin"}, "", ""},
+		"a user with a space":      {[]string{"admin"}, "a b", ""},
+		"a line break":             {[]string{"admin"}, "a", "b\nc"},
+		"a host with another role": {[]string{"host", "admin"}, "h1", ""},
+		"a host with a project":    {[]string{"host"}, "h1", "p"},
 	} {
 		if _, line, err := osapi.NewToken(c.roles, c.user, c.project); err == nil {
 			t.Errorf("%s: %s", name, line)

@@ -20,11 +20,14 @@ import (
 func TestWhoDecidesWhatIsTraced(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	c := otlp.NewCollector(t)
-	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: c.URL, Logger: zerolog.Nop()}) // records nothing by itself
+	// records nothing by itself
+	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: c.URL, Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	for name, who := range map[string]Principal{
-		"host": hostPrincipal(pki.Identity{Name: "cn1"}), "service": {User: "u", Roles: []string{"service"}}, "admin": {User: "u", Project: "p", Roles: []string{"admin"}},
-		"member": {User: "u", Project: "p", Roles: []string{"member", "reader", "manager"}}, "system reader": {User: "u", Roles: []string{"reader"}, SystemScope: true}, "nobody": {},
+		"host": hostPrincipal(pki.Identity{Name: "cn1"}), "service": {User: "u", Roles: []string{"service"}},
+		"admin":         {User: "u", Project: "p", Roles: []string{"admin"}},
+		"member":        {User: "u", Project: "p", Roles: []string{"member", "reader", "manager"}},
+		"system reader": {User: "u", Roles: []string{"reader"}, SystemScope: true}, "nobody": {},
 	} {
 		s := NewService(Options{Authenticator: Fixed{who}, Tracing: spans, Logger: zerolog.Nop()})
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

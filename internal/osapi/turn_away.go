@@ -27,8 +27,9 @@ func TurnAway(ctx context.Context, l net.Listener, reason string) {
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, reason, http.StatusServiceUnavailable)
 		}),
-		ReadHeaderTimeout: firstRequest, ReadTimeout: firstRequest, WriteTimeout: firstRequest, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: firstRequest, ReadTimeout: firstRequest, WriteTimeout: firstRequest,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       log.New(io.Discard, "", 0),
 	}
 	server.SetKeepAlivesEnabled(false)
 	first := newDrain(server)
@@ -63,7 +64,8 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 	n := 0
 	if failed := raw.Control(func(fd uintptr) {
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor is small
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+			0) //nolint:gosec // a descriptor is small
 	}); failed != nil || err != nil {
 		return nil, errors.Join(failed, err)
 	}

@@ -23,7 +23,8 @@ func (x *Exchange) Upgrade(protocol string) (net.Conn, io.Reader, error) {
 		return nil, nil, fmt.Errorf("taking over the connection of a request: %w", err)
 	}
 	x.Status = http.StatusSwitchingProtocols
-	_, err = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", protocol, HeaderRequestID, x.ID)
+	_, err = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n",
+		protocol, HeaderRequestID, x.ID)
 	if err != nil {
 		_ = c.Close() // the client has closed the connection
 		return nil, nil, fmt.Errorf("answering a request for another protocol: %w", err)
@@ -36,7 +37,8 @@ func (x *Exchange) CheckUpgrade(protocol string) error {
 	if asks(x.R.Header, "Connection", "upgrade") && asks(x.R.Header, "Upgrade", protocol) && x.R.ProtoMajor == 1 {
 		return nil
 	}
-	return Errorf(http.StatusUpgradeRequired, "This call needs HTTP/1.1 with the headers Connection: Upgrade and Upgrade: %s.", protocol)
+	return Errorf(http.StatusUpgradeRequired,
+		"This call needs HTTP/1.1 with the headers Connection: Upgrade and Upgrade: %s.", protocol)
 }
 
 // asks reports whether a header with a list of words has one.

@@ -43,10 +43,11 @@ func TestUpgrade(t *testing.T) {
 	l := testproc.Try(net.Listen("tcp", "127.0.0.1:0")).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	server := &osapi.Server{Logger: zerolog.Nop(), ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := &upgrading{}
-		service.Serve(w, r, &x.Exchange, x)
-	})}
+	server := &osapi.Server{Logger: zerolog.Nop(),
+		ReadTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			x := &upgrading{}
+			service.Serve(w, r, &x.Exchange, x)
+		})}
 	go func() { served <- server.Serve(ctx, l) }()
 	defer func() {
 		cancel()
@@ -56,14 +57,17 @@ func TestUpgrade(t *testing.T) {
 		t.Helper()
 		c := testproc.Try(net.Dial("tcp", l.Addr().String())).Or(t)
 		t.Cleanup(func() { _ = c.Close() })
-		testproc.Try(fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %s\r\n\r\n%s", upgrade, rest)).Or(t)
+		testproc.Try(fmt.Fprintf(c,
+			"GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: %s\r\n\r\n%s", upgrade,
+			rest)).Or(t)
 		r := bufio.NewReader(c)
 		resp := testproc.Try(http.ReadResponse(r, nil)).Or(t)
 		return resp, r, c.(*net.TCPConn)
 	}
 	lines := strings.Repeat("GET: / HTTP/1.1\r\n", 1000)
 	resp, r, c := ask("echo", lines)
-	if resp.StatusCode != http.StatusSwitchingProtocols || resp.Header.Get("Upgrade") != "echo" || resp.Header.Get(osapi.HeaderRequestID) == "" {
+	if resp.StatusCode != http.StatusSwitchingProtocols ||
+		resp.Header.Get("Upgrade") != "echo" || resp.Header.Get(osapi.HeaderRequestID) == "" {
 		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
 	}
 	go func() {

@@ -39,7 +39,8 @@ func (p AgentProcess) String() string {
 func (p AgentProcess) Check() error {
 	for _, c := range []struct{ what, text string }{{"token", p.Token}, {"boot id", p.Boot}, {"machine", p.Machine}} {
 		if len(c.text) > 64 || strings.ContainsFunc(c.text, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-			return fmt.Errorf("the %s of the agent has more than 64 characters, or others than printable ones of ASCII", c.what)
+			return fmt.Errorf("the %s of the agent has more than 64 characters, or others than printable ones of ASCII",
+				c.what)
 		}
 	}
 	if p.Token == "" {
@@ -175,7 +176,8 @@ func (h *Agents) latest() int {
 func (h *Agents) leave(token string, now, window int64) (stops bool) {
 	i := h.Index(token)
 	later := slices.ContainsFunc(h.All, func(a HostAgent) bool {
-		return a.Token != token && near(now, a.Seen, window) && (i < 0 || a.First > h.All[i].First || bothLive(a, h.All[i]))
+		return a.Token != token && near(now, a.Seen, window) &&
+			(i < 0 || a.First > h.All[i].First || bothLive(a, h.All[i]))
 	})
 	h.drop(func(a HostAgent) bool { return a.Token == token })
 	h.prove(now, window)

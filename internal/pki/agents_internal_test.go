@@ -40,7 +40,8 @@ func (n *network) start() string {
 }
 
 func (n *network) send(token string, stopping bool) {
-	n.flying = append(n.flying, AgentReport{Process: &AgentProcess{Token: token}, Turn: n.alive[token], Stopping: stopping})
+	n.flying = append(n.flying,
+		AgentReport{Process: &AgentProcess{Token: token}, Turn: n.alive[token], Stopping: stopping})
 }
 
 // arrive has one of the reports reach the server, and its answer the agent, if that lives and the
@@ -143,9 +144,11 @@ func TestAgentProcessForPeople(t *testing.T) {
 	for address, want := range map[string]string{
 		"":          "one that started at 2026-11-23T12:00:00Z (boot id b, machine unknown)",
 		"192.0.2.8": "one that started at 2026-11-23T12:00:00Z and reports from 192.0.2.8 (boot id b, machine unknown)",
-		"@":         "one that started at 2026-11-23T12:00:00Z and reports over a unix socket (boot id b, machine unknown)",
+		"@": "one that started at 2026-11-23T12:00:00Z and reports over a unix socket (boot id b, " +
+			"machine unknown)",
 	} {
-		got := AgentProcess{Boot: "b", Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC), Address: address}.String()
+		got := AgentProcess{Boot: "b", Started: time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC),
+			Address: address}.String()
 		testproc.Equal(t, got, want, "%q: %s", address)
 	}
 }

@@ -124,7 +124,9 @@ func openAuthority(dir string, now time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("%s is not the certificate of a CA", certificate.Path)
 	}
 	if err := validAt(c, now); err != nil {
-		return nil, fmt.Errorf("%s: %w; make a new CA in another directory, and let servers trust both while hosts and services get new certificates", certificate.Path, err)
+		return nil, fmt.Errorf(
+			"%s: %w; make a new CA in another directory, and let servers trust both while hosts and services get "+
+				"new certificates", certificate.Path, err)
 	}
 	return &Authority{certificate: c, key: signer, pem: certificatePEM(c.Raw)}, nil
 }
@@ -173,9 +175,10 @@ func (a *Authority) Sign(request *x509.CertificateRequest, id Identity, o SignOp
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		NotBefore:    latest(o.Now.Add(-clockSkew).Truncate(time.Second), roundUp(o.NotBefore), a.certificate.NotBefore),
-		NotAfter:     o.Now.Add(o.Lifetime),
-		DNSNames:     id.Names, URIs: id.URIs(), IPAddresses: o.Addresses,
+		NotBefore: latest(o.Now.Add(-clockSkew).Truncate(time.Second),
+			roundUp(o.NotBefore), a.certificate.NotBefore),
+		NotAfter: o.Now.Add(o.Lifetime),
+		DNSNames: id.Names, URIs: id.URIs(), IPAddresses: o.Addresses,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
@@ -184,7 +187,8 @@ func (a *Authority) Sign(request *x509.CertificateRequest, id Identity, o SignOp
 		template.NotAfter = a.certificate.NotAfter
 	}
 	if !template.NotAfter.After(template.NotBefore) {
-		return nil, fmt.Errorf("%w: it would begin at %s and end at %s", ErrInvalid, rfc3339(template.NotBefore), rfc3339(template.NotAfter))
+		return nil, fmt.Errorf("%w: it would begin at %s and end at %s",
+			ErrInvalid, rfc3339(template.NotBefore), rfc3339(template.NotAfter))
 	}
 	if len(id.Name) <= maxCommonName {
 		template.Subject = pkix.Name{CommonName: id.Name}
@@ -261,9 +265,12 @@ func (a *Authority) check(id Identity, o SignOptions) error {
 func CheckName(name string) error {
 	if name == "" || len(name) > maxHostName || strings.ContainsAny(name[:1], ".-") ||
 		strings.ContainsFunc(name, func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".-_", r)
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') &&
+				!strings.ContainsRune(".-_", r)
 		}) {
-		return fmt.Errorf("%w: %.300q is no name of a host or a service; it has at most %d letters, digits, and \".\", \"-\", \"_\" after the first", ErrInvalid, name, maxHostName)
+		return fmt.Errorf(
+			"%w: %.300q is no name of a host or a service; it has at most %d letters, digits, and \".\", \"-\", "+
+				"\"_\" after the first", ErrInvalid, name, maxHostName)
 	}
 	return nil
 }

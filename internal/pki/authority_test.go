@@ -70,7 +70,8 @@ func TestAuthorityIsMadeOnceAndOpenedAgain(t *testing.T) {
 		t.Fatalf("opened: %v", err)
 	}
 	c := opened.Certificate()
-	if !c.IsCA || !c.MaxPathLenZero || c.MaxPathLen != 0 || c.KeyUsage != x509.KeyUsageCertSign|x509.KeyUsageCRLSign || c.Subject.CommonName != "site-ca" {
+	if !c.IsCA || !c.MaxPathLenZero || c.MaxPathLen != 0 || c.KeyUsage != x509.KeyUsageCertSign|x509.KeyUsageCRLSign ||
+		c.Subject.CommonName != "site-ca" {
 		t.Errorf("the certificate of the CA: %+v", c)
 	}
 	before := testproc.Try(os.ReadFile(key)).Or(t)
@@ -90,12 +91,16 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 		spoil func(dir string) error
 		want  string
 	}{
-		"a key that others may read": {func(dir string) error { return os.Chmod(filepath.Join(dir, pki.CAKeyFile), 0o644) }, "chmod"},
+		"a key that others may read": {func(dir string) error {
+			return os.Chmod(filepath.Join(dir, pki.CAKeyFile),
+				0o644)
+		}, "chmod"},
 		"a key of another certificate": {func(dir string) error {
 			_, key, err := pki.NewKey()
 			return errors.Join(err, os.WriteFile(filepath.Join(dir, pki.CAKeyFile), key, 0o600))
 		}, "private key does not match"},
-		"no certificate": {func(dir string) error { return os.Remove(filepath.Join(dir, pki.CACertificateFile)) }, "certificate of the CA"},
+		"no certificate": {func(dir string) error { return os.Remove(filepath.Join(dir, pki.CACertificateFile)) },
+			"certificate of the CA"},
 		"a certificate of a host": {func(dir string) error {
 			ca, err := pki.OpenAuthority(dir)
 			if err != nil {
@@ -105,8 +110,10 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			made, err := ca.Sign(requestOf(t, key, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"}, pki.SignOptions{Lifetime: time.Hour, Now: now})
-			return errors.Join(err, os.WriteFile(filepath.Join(dir, pki.CAKeyFile), text, 0o600), os.WriteFile(filepath.Join(dir, pki.CACertificateFile), made, 0o600))
+			made, err := ca.Sign(requestOf(t, key, "h1"),
+				pki.Identity{Kind: pki.Host, Name: "h1"}, pki.SignOptions{Lifetime: time.Hour, Now: now})
+			return errors.Join(err, os.WriteFile(filepath.Join(dir, pki.CAKeyFile), text, 0o600),
+				os.WriteFile(filepath.Join(dir, pki.CACertificateFile), made, 0o600))
 		}, "not the certificate of a CA"},
 	} {
 		dir := t.TempDir()
@@ -143,9 +150,14 @@ func TestSignedCertificates(t *testing.T) {
 			pki.SignOptions{Lifetime: time.Hour, NotBefore: now},
 			[]x509.ExtKeyUsage{client}, "h1", now,
 		},
-		"a long name":          {pki.Identity{Kind: pki.Host, Name: long, Names: []string{long}}, pki.SignOptions{Lifetime: time.Hour}, []x509.ExtKeyUsage{client}, "", now.Add(-time.Minute)},
-		"a service":            {pki.Identity{Kind: pki.Service, Name: "cell1", Names: []string{"cell1.example"}}, pki.SignOptions{Lifetime: time.Hour, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}, []x509.ExtKeyUsage{server}, "cell1", now.Add(-time.Minute)},
-		"a service and client": {pki.Identity{Kind: pki.Service, Name: "compute-api"}, pki.SignOptions{Lifetime: time.Hour, Client: true}, []x509.ExtKeyUsage{server, client}, "compute-api", now.Add(-time.Minute)},
+		"a long name": {pki.Identity{Kind: pki.Host, Name: long, Names: []string{long}},
+			pki.SignOptions{Lifetime: time.Hour}, []x509.ExtKeyUsage{client}, "", now.Add(-time.Minute)},
+		"a service": {pki.Identity{Kind: pki.Service, Name: "cell1", Names: []string{"cell1.example"}},
+			pki.SignOptions{Lifetime: time.Hour, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}},
+			[]x509.ExtKeyUsage{server}, "cell1", now.Add(-time.Minute)},
+		"a service and client": {pki.Identity{Kind: pki.Service, Name: "compute-api"},
+			pki.SignOptions{Lifetime: time.Hour, Client: true}, []x509.ExtKeyUsage{server, client},
+			"compute-api", now.Add(-time.Minute)},
 	} {
 		c.o.Now = now
 		r := request(t, "another")
@@ -155,20 +167,23 @@ func TestSignedCertificates(t *testing.T) {
 			continue
 		}
 		got := parsed(t, text)
-		if got.IsCA || got.Subject.CommonName != c.common || !slices.Equal(got.DNSNames, c.id.Names) || !slices.Equal(got.ExtKeyUsage, c.usages) || len(got.IPAddresses) != len(c.o.Addresses) {
+		if got.IsCA || got.Subject.CommonName != c.common || !slices.Equal(got.DNSNames, c.id.Names) ||
+			!slices.Equal(got.ExtKeyUsage, c.usages) || len(got.IPAddresses) != len(c.o.Addresses) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if got.SerialNumber.BitLen() < 64 || got.SerialNumber.BitLen() > 129 {
 			t.Errorf("%s: the serial number %x", name, got.SerialNumber)
 		}
 		// Never before it may be, and never much before now.
-		if from := c.notFrom.Truncate(time.Second); got.NotBefore.Before(from) || got.NotBefore.After(from.Add(time.Second)) || got.NotBefore.Before(c.o.NotBefore) {
+		if from := c.notFrom.Truncate(time.Second); got.NotBefore.Before(from) ||
+			got.NotBefore.After(from.Add(time.Second)) || got.NotBefore.Before(c.o.NotBefore) {
 			t.Errorf("%s: valid from %s", name, got.NotBefore)
 		}
 		if want := now.Add(c.o.Lifetime).Truncate(time.Second); !got.NotAfter.Equal(want) {
 			t.Errorf("%s: valid until %s", name, got.NotAfter)
 		}
-		if _, err := got.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now.Add(time.Second), KeyUsages: c.usages[len(c.usages)-1:]}); err != nil {
+		if _, err := got.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now.Add(time.Second),
+			KeyUsages: c.usages[len(c.usages)-1:]}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		id, err := pki.Of(got)
@@ -183,7 +198,8 @@ func TestReEnrolledHostIsLetInByItsNewCertificate(t *testing.T) {
 	ca := newAuthority(t, now.Add(-time.Hour))
 	denied := testproc.Try(pki.NewDenyList([]pki.Denial{{Host: "h1", Before: now}})).Or(t)
 	for notBefore, refused := range map[time.Time]bool{{}: true, now: false} {
-		text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"}, pki.SignOptions{Lifetime: time.Hour, Now: now, NotBefore: notBefore})
+		text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"},
+			pki.SignOptions{Lifetime: time.Hour, Now: now, NotBefore: notBefore})
 		testproc.Check(t, err)
 		id := testproc.Try(pki.Of(parsed(t, text))).Or(t)
 		if err := denied.CheckIdentity(id); errors.Is(err, pki.ErrDenied) != refused {
@@ -195,9 +211,11 @@ func TestReEnrolledHostIsLetInByItsNewCertificate(t *testing.T) {
 func TestCertificateDoesNotOutliveItsCA(t *testing.T) {
 	now := time.Now()
 	ca := newAuthority(t, now)
-	text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"}, pki.SignOptions{Lifetime: 100 * 365 * 24 * time.Hour, Now: now})
+	text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"},
+		pki.SignOptions{Lifetime: 100 * 365 * 24 * time.Hour, Now: now})
 	testproc.Check(t, err)
-	if c := parsed(t, text); !c.NotAfter.Equal(ca.Certificate().NotAfter) || c.NotBefore.Before(ca.Certificate().NotBefore) {
+	if c := parsed(t, text); !c.NotAfter.Equal(ca.Certificate().NotAfter) ||
+		c.NotBefore.Before(ca.Certificate().NotBefore) {
 		t.Errorf("valid from %s until %s", c.NotBefore, c.NotAfter)
 	}
 }
@@ -211,18 +229,20 @@ func TestWhatIsNotSigned(t *testing.T) {
 		id pki.Identity
 		o  pki.SignOptions
 	}{
-		"neither host nor service":   {pki.Identity{Name: "h1"}, hour},
-		"no name":                    {pki.Identity{Kind: pki.Host}, hour},
-		"a name with a space":        {pki.Identity{Kind: pki.Host, Name: "a b"}, hour},
-		"a name for a file":          {pki.Identity{Kind: pki.Host, Name: "../ca"}, hour},
-		"a name that is too long":    {pki.Identity{Kind: pki.Host, Name: strings.Repeat("a", 254)}, hour},
-		"another name with a break":  {pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h\n2"}}, hour},
-		"a node that is no uuid":     {pki.Identity{Kind: pki.Host, Name: "h1", Nodes: []string{"7"}}, hour},
-		"a service with a node":      {pki.Identity{Kind: pki.Service, Name: "s", Nodes: []string{node}}, hour},
-		"a host with an address":     {host, pki.SignOptions{Lifetime: time.Hour, Now: now, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}},
-		"no lifetime":                {host, pki.SignOptions{Now: now}},
-		"one that ends before begin": {host, pki.SignOptions{Lifetime: time.Hour, Now: now, NotBefore: now.Add(2 * time.Hour)}},
-		"an expired CA":              {host, pki.SignOptions{Lifetime: time.Hour, Now: now.Add(11 * 365 * 24 * time.Hour)}},
+		"neither host nor service":  {pki.Identity{Name: "h1"}, hour},
+		"no name":                   {pki.Identity{Kind: pki.Host}, hour},
+		"a name with a space":       {pki.Identity{Kind: pki.Host, Name: "a b"}, hour},
+		"a name for a file":         {pki.Identity{Kind: pki.Host, Name: "../ca"}, hour},
+		"a name that is too long":   {pki.Identity{Kind: pki.Host, Name: strings.Repeat("a", 254)}, hour},
+		"another name with a break": {pki.Identity{Kind: pki.Host, Name: "h1", Names: []string{"h\n2"}}, hour},
+		"a node that is no uuid":    {pki.Identity{Kind: pki.Host, Name: "h1", Nodes: []string{"7"}}, hour},
+		"a service with a node":     {pki.Identity{Kind: pki.Service, Name: "s", Nodes: []string{node}}, hour},
+		"a host with an address": {host,
+			pki.SignOptions{Lifetime: time.Hour, Now: now, Addresses: []net.IP{net.IPv4(192, 0, 2, 1)}}},
+		"no lifetime": {host, pki.SignOptions{Now: now}},
+		"one that ends before begin": {host,
+			pki.SignOptions{Lifetime: time.Hour, Now: now, NotBefore: now.Add(2 * time.Hour)}},
+		"an expired CA": {host, pki.SignOptions{Lifetime: time.Hour, Now: now.Add(11 * 365 * 24 * time.Hour)}},
 	} {
 		if text, err := ca.Sign(request(t, "h1"), c.id, c.o); err == nil {
 			t.Errorf("%s: %s", name, text)
@@ -243,7 +263,8 @@ func TestRequestsOfKeys(t *testing.T) {
 		key   crypto.Signer
 		taken bool
 	}{
-		"P-224": {ecKey(elliptic.P224()), false}, "P-256": {ecKey(elliptic.P256()), true}, "P-384": {ecKey(elliptic.P384()), true}, "P-521": {ecKey(elliptic.P521()), false},
+		"P-224": {ecKey(elliptic.P224()), false}, "P-256": {ecKey(elliptic.P256()), true},
+		"P-384": {ecKey(elliptic.P384()), true}, "P-521": {ecKey(elliptic.P521()), false},
 		"RSA 1024": {rsaKey(1024), false}, "RSA 2048": {rsaKey(2048), true}, "Ed25519": {edKey, true},
 	} {
 		text, err := pki.NewRequest(c.key, "h1")
@@ -261,7 +282,8 @@ func TestKeysAreReadBack(t *testing.T) {
 		t.Error(err)
 	}
 	for name, bad := range map[string][]byte{
-		"nothing": nil, "a certificate": newAuthority(t, time.Now()).PEM(), "no key in it": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}),
+		"nothing": nil, "a certificate": newAuthority(t, time.Now()).PEM(),
+		"no key in it": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("x")}),
 	} {
 		testproc.Try(pki.ParseKey(bad)).ErrorIs(t, pki.ErrInvalid, "%s: %v", name)
 	}
@@ -301,10 +323,12 @@ func FuzzParseRequest(f *testing.F) {
 			testproc.ErrorIs(t, err, pki.ErrInvalid, "%v")
 			return
 		}
-		made, err := ca.Sign(r, pki.Identity{Kind: pki.Host, Name: "h2"}, pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
+		made, err := ca.Sign(r, pki.Identity{Kind: pki.Host, Name: "h2"},
+			pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
 		testproc.Check(t, err)
 		c := parsed(t, made)
-		if id, err := pki.Of(c); err != nil || id.Name != "h2" || c.Subject.CommonName != "h2" || len(c.DNSNames)+len(c.IPAddresses)+len(c.EmailAddresses) > 0 {
+		if id, err := pki.Of(c); err != nil || id.Name != "h2" || c.Subject.CommonName != "h2" || len(c.DNSNames)+
+			len(c.IPAddresses)+len(c.EmailAddresses) > 0 {
 			t.Errorf("%+v, %v", id, err)
 		}
 	})

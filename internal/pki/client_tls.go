@@ -70,7 +70,9 @@ func (t ClientTLS) Config() (*tls.Config, error) {
 // changed it is made again, and requests get new connections: servers refuse those of a certificate
 // that has expired. If the files cannot be used then, the old ones stay, and log says so.
 // now is the clock; time.Now when nil.
-func (t ClientTLS) Transport(log zerolog.Logger, now func() time.Time, make func(*tls.Config) *http.Transport) (*Transport, error) {
+func (t ClientTLS) Transport(
+	log zerolog.Logger, now func() time.Time, make func(*tls.Config) *http.Transport,
+) (*Transport, error) {
 	paths := t.files()
 	if len(paths) == 0 {
 		config, err := t.Config()
@@ -129,8 +131,9 @@ func (t *Transport) explain(err error) error {
 		return err
 	}
 	chain := unverified.UnverifiedCertificates
-	return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: fmt.Errorf("%w: the server's certificate is of the CA %q, and %s", unverified.Err,
-		chain[len(chain)-1].Issuer.CommonName, t.trusted())}
+	return &tls.CertificateVerificationError{UnverifiedCertificates: chain,
+		Err: fmt.Errorf("%w: the server's certificate is of the CA %q, and %s", unverified.Err,
+			chain[len(chain)-1].Issuer.CommonName, t.trusted())}
 }
 
 // trusted describes the CAs that are trusted.

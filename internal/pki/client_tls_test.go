@@ -67,7 +67,8 @@ func TestClientSaysWhichCAItTrusts(t *testing.T) {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	get := func(caFile string) error {
-		transport := testproc.Try(pki.ClientTLS{CAFile: caFile}.Transport(zerolog.Nop(), nil, func(c *tls.Config) *http.Transport { return &http.Transport{TLSClientConfig: c} })).Or(t)
+		transport := testproc.Try(pki.ClientTLS{CAFile: caFile}.Transport(zerolog.Nop(), nil,
+			func(c *tls.Config) *http.Transport { return &http.Transport{TLSClientConfig: c} })).Or(t)
 		client := &http.Client{Transport: transport}
 		defer client.CloseIdleConnections()
 		resp, err := client.Get(server.URL)
@@ -79,7 +80,8 @@ func TestClientSaysWhichCAItTrusts(t *testing.T) {
 	write(t, trust, ours.PEM())
 	for file, want := range map[string]string{
 		trust: `the server's certificate is of the CA "placement-ca", and ` + trust + ` has "hosts-ca"`,
-		"":    `the server's certificate is of the CA "placement-ca", and the CAs of the system are trusted; name its CA in ca_file`,
+		"": `the server's certificate is of the CA "placement-ca", and the CAs of the system are trusted; name ` +
+			`its CA in ca_file`,
 	} {
 		err := get(file)
 		var unverified *tls.CertificateVerificationError
@@ -100,7 +102,8 @@ func TestClientSaysWhichCAItTrusts(t *testing.T) {
 // certificate of before is not shown on, and a new CA is trusted without a restart.
 func TestClientFollowsItsFiles(t *testing.T) {
 	dir := t.TempDir()
-	caFile, certFile, keyFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	caFile, certFile, keyFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"),
+		filepath.Join(dir, "key.pem")
 	serverCert, serverKey := filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
 	first, second := newCA(t), newCA(t)
 	certified(t, first, pki.Identity{Kind: pki.Service, Name: "server"}, serverCert, serverKey)
@@ -109,12 +112,15 @@ func TestClientFollowsItsFiles(t *testing.T) {
 	clients := x509.NewCertPool()
 	clients.AddCert(first.Certificate())
 	var who string
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = r.TLS.PeerCertificates[0].Subject.CommonName }))
+	server := httptest.NewUnstartedServer(
+		http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) { who = r.TLS.PeerCertificates[0].Subject.CommonName }))
 	server.TLS = &tls.Config{
 		MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			pair, err := tls.LoadX509KeyPair(serverCert, serverKey)
-			return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, Certificates: []tls.Certificate{pair}}, err
+			return &tls.Config{MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert,
+				ClientCAs: clients, Certificates: []tls.Certificate{pair}}, err
 		},
 	}
 	server.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
@@ -177,7 +183,8 @@ func TestClientFilesThatCannotBeUsed(t *testing.T) {
 		"no certificate":   {pki.ClientTLS{CertFile: missing, KeyFile: missing}, pki.ErrCertificate},
 		"a broken one":     {pki.ClientTLS{CertFile: broken, KeyFile: broken}, pki.ErrCertificate},
 	} {
-		if _, err := c.files.Transport(zerolog.Nop(), nil, func(*tls.Config) *http.Transport { return &http.Transport{} }); !errors.Is(err, c.want) {
+		if _, err := c.files.Transport(zerolog.Nop(), nil,
+			func(*tls.Config) *http.Transport { return &http.Transport{} }); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -76,14 +76,16 @@ func NewDenyList(denials []Denial) (*DenyList, error) {
 			return nil, fmt.Errorf("%w: the deny list has the year %d for the host %s", ErrInvalid, y, d.Host)
 		}
 		if d.Reason = oneLine(d.Reason); len(d.Reason) > MaxReason {
-			return nil, fmt.Errorf("%w: the reason for the host %s has %d bytes, more than %d", ErrInvalid, d.Host, len(d.Reason), MaxReason)
+			return nil, fmt.Errorf("%w: the reason for the host %s has %d bytes, more than %d",
+				ErrInvalid, d.Host, len(d.Reason), MaxReason)
 		}
 		if other, twice := l.denials[folded(d.Host)]; !twice || d.Before.After(other.Before) {
 			l.denials[folded(d.Host)] = d
 		}
 	}
 	if size := len(l.Text()); size > maxDenyText {
-		return nil, fmt.Errorf("%w: a deny list of %d hosts and %d bytes, more than %d", ErrInvalid, len(l.denials), size, maxDenyText)
+		return nil, fmt.Errorf("%w: a deny list of %d hosts and %d bytes, more than %d",
+			ErrInvalid, len(l.denials), size, maxDenyText)
 	}
 	return l, nil
 }
@@ -117,7 +119,8 @@ func ParseDenyList(text []byte, name string) (*DenyList, error) {
 	case header == "" && len(l.denials) == 0 && !bytes.Contains(text, []byte(denyColumns)):
 		return nil, fmt.Errorf("%w: %s has neither a header nor a host", ErrDamaged, name)
 	case header != "" && header != l.header():
-		return nil, fmt.Errorf("%w: the header of %s does not belong to its %d hosts: a part is lost, or it was edited by hand",
+		return nil, fmt.Errorf(
+			"%w: the header of %s does not belong to its %d hosts: a part is lost, or it was edited by hand",
 			ErrDamaged, name, len(l.denials))
 	}
 	return l, nil

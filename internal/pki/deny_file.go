@@ -54,8 +54,9 @@ func OpenDenyFile(path string, log zerolog.Logger) (*DenyFile, error) {
 			return nil, err
 		}
 		if serial, _ := list.Header(); serial == 0 {
-			log.Warn().Str("file", path).Msg("The deny list has no header, so that a part of it that is lost is not noticed: " +
-				"`compute-agent ca deny-list --renew` writes one.")
+			log.Warn().Str("file", path).
+				Msg("The deny list has no header, so that a part of it that is lost is not noticed: " +
+					"`compute-agent ca deny-list --renew` writes one.")
 		}
 		logMissing(log, list.missing(last), path)
 		last = list

@@ -94,14 +94,16 @@ func TestEditedDenyFile(t *testing.T) {
 	}
 	before := testproc.Try(os.ReadFile(path)).Or(t)
 	failed := errors.New("no")
-	if err := pki.EditDenyFile(path, func(*pki.DenyList) (*pki.DenyList, error) { return nil, failed }); !errors.Is(err, failed) {
+	if err := pki.EditDenyFile(path,
+		func(*pki.DenyList) (*pki.DenyList, error) { return nil, failed }); !errors.Is(err, failed) {
 		t.Error(err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("it has changed: %v", err)
 	}
 	testproc.Check(t, os.WriteFile(path, []byte("h1 yesterday\n"), 0o600))
-	if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil }); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if err := pki.EditDenyFile(path, func(l *pki.DenyList) (*pki.DenyList, error) { return l, nil }); err == nil ||
+		!strings.Contains(err.Error(), "line 1") {
 		t.Errorf("a file that is broken is written over: %v", err)
 	}
 }
@@ -161,7 +163,8 @@ func TestFollowedDenyList(t *testing.T) {
 		api := &service{err: errors.New("connection refused")}
 		follow := func() *pki.DenyFile {
 			t.Helper()
-			file, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775/", Transport: api}, zerolog.New(zerolog.SyncWriter(&log)))
+			file, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775/", Transport: api},
+				zerolog.New(zerolog.SyncWriter(&log)))
 			testproc.Check(t, err)
 			return file
 		}
@@ -178,7 +181,8 @@ func TestFollowedDenyList(t *testing.T) {
 		}{
 			"nothing": {200, ""}, "half a list": {200, string(list.Text()[:100])}, "another service": {200, "<html>"},
 			"not found": {404, string(list.Text())}, "moved": {301, string(list.Text())},
-			"a broken list": {200, string(list.Text()) + "h1 yesterday\n"}, "too long": {200, string(list.Text()) + strings.Repeat("#\n", 1<<20)},
+			"a broken list": {200, string(list.Text()) + "h1 yesterday\n"},
+			"too long":      {200, string(list.Text()) + strings.Repeat("#\n", 1<<20)},
 		} {
 			api.set(bad.status, bad.text, nil)
 			pass(time.Minute)
@@ -231,7 +235,8 @@ func TestFollowedDenyList(t *testing.T) {
 func TestFollowedFileIsNoOperators(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "denied")
 	revoke(t, path, "h417")
-	_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775", Transport: &service{}}, zerolog.Nop())
+	_, err := pki.FollowDenyFile(path, pki.Source{URL: "https://api.example:8775", Transport: &service{}},
+		zerolog.Nop())
 	testproc.ErrorHas(t, err, "1 hosts that were denied there", "%v")
 }
 
@@ -360,7 +365,8 @@ func TestDamagedDenyFile(t *testing.T) {
 		}
 		denied("whole", file, pki.ErrDenied)
 		for name, bad := range map[string][]byte{
-			"empty": {}, "cut": second[:len(second)-10], "of before": first, "no header": []byte("h1 2026-01-31T12:00:00Z\n"),
+			"empty": {}, "cut": second[:len(second)-10],
+			"of before": first, "no header": []byte("h1 2026-01-31T12:00:00Z\n"),
 		} {
 			write(bad)
 			denied(name, file, pki.ErrDenied)

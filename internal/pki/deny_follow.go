@@ -76,7 +76,8 @@ func FollowDenyFile(path string, from Source, log zerolog.Logger) (*DenyFile, er
 			"put its hosts on that list, and remove the file", err, from.URL)
 	case !copied && len(list.Denials()) > 0:
 		return nil, fmt.Errorf(
-			"deny list: %s has %d hosts that were denied there, and would be replaced by the list of %s; put them on that list, and remove the file",
+			"deny list: %s has %d hosts that were denied there, and would be replaced by the list of %s; put them "+
+				"on that list, and remove the file",
 			path, len(list.Denials()), from.URL,
 		)
 	case !copied || err != nil:

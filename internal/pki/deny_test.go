@@ -17,7 +17,9 @@ import (
 
 func TestDenyList(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	list, err := pki.ParseDenyList([]byte("# stolen\n\nh417 2026-01-31T12:00:00Z stolen from  rack 7\nh2 2026-01-31T13:00:00+01:00\nh417 2026-01-30T12:00:00Z earlier\n"), "denied")
+	list, err := pki.ParseDenyList(
+		[]byte("# stolen\n\nh417 2026-01-31T12:00:00Z stolen from  rack 7\nh2 2026-01-31T13:00:00+01:00\nh417 "+
+			"2026-01-30T12:00:00Z earlier\n"), "denied")
 	testproc.Check(t, err)
 	for name, c := range map[string]struct {
 		host   string
@@ -65,7 +67,8 @@ func TestDenyListsAreCombined(t *testing.T) {
 		t.Helper()
 		return testproc.Try(pki.ParseDenyList([]byte(text), "list")).Or(t)
 	}
-	a, b := list("h1 2026-01-01T00:00:00Z\nh2 2026-01-01T00:00:00Z old\n"), list("h2 2026-02-01T00:00:00Z new\nh3 2026-01-01T00:00:00Z\n")
+	a, b := list("h1 2026-01-01T00:00:00Z\nh2 2026-01-01T00:00:00Z old\n"),
+		list("h2 2026-02-01T00:00:00Z new\nh3 2026-01-01T00:00:00Z\n")
 	both, err := a.Union(b, nil)
 	if err != nil || len(both.Denials()) != 3 || both.Denials()[1].Reason != "new" {
 		t.Errorf("%v, %v", both.Denials(), err)
@@ -75,7 +78,8 @@ func TestDenyListsAreCombined(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	without, found := both.Without("H2")
-	if !found || len(without.Denials()) != 2 || without.Check("h2", time.Time{}) != nil || without.Check("h1", time.Time{}) == nil {
+	if !found || len(without.Denials()) != 2 || without.Check("h2", time.Time{}) != nil ||
+		without.Check("h1", time.Time{}) == nil {
 		t.Errorf("%v, %v", without.Denials(), found)
 	}
 	if _, found := without.Without("h2"); found {
@@ -147,7 +151,8 @@ func TestDamagedDenyList(t *testing.T) {
 }
 
 func TestReasonsAreOneLine(t *testing.T) {
-	l, err := (*pki.DenyList)(nil).With(pki.Denial{Host: "h1", Reason: "stolen\nh2 2026-01-01T00:00:00Z\x1b[2J \u202e x"})
+	l, err := (*pki.DenyList)(nil).
+		With(pki.Denial{Host: "h1", Reason: "stolen\nh2 2026-01-01T00:00:00Z\x1b[2J \u202e x"})
 	testproc.Check(t, err)
 	again, err := pki.ParseDenyList(l.Text(), "again")
 	if err != nil || len(again.Denials()) != 1 || strings.ContainsAny(string(l.Text()), "\x1b\u202e") {

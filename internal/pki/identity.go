@@ -82,7 +82,8 @@ func Of(c *x509.Certificate) (Identity, error) {
 	case id.Kind == Unmarked:
 		id.Name, id.Nodes, id.Cell = id.Names[0], nil, ""
 	case id.Kind == Service && (len(id.Nodes) > 0 || id.Cell != ""):
-		return Identity{}, fmt.Errorf("%w: it is of the service %q, and has compute nodes or a cell, as that of a host", ErrInvalid, id.Name)
+		return Identity{}, fmt.Errorf("%w: it is of the service %q, and has compute nodes or a cell, as that of a host",
+			ErrInvalid, id.Name)
 	}
 	return id, nil
 }
@@ -139,7 +140,8 @@ func (id Identity) URIs() []*url.URL {
 		uris = append(uris, &url.URL{Scheme: "urn", Opaque: "uuid:" + node})
 	}
 	if id.Cell != "" {
-		uris = append(uris, &url.URL{Scheme: "urn", Opaque: strings.TrimPrefix(cellURN, "urn:") + url.PathEscape(id.Cell)})
+		uris = append(uris,
+			&url.URL{Scheme: "urn", Opaque: strings.TrimPrefix(cellURN, "urn:") + url.PathEscape(id.Cell)})
 	}
 	return uris
 }
@@ -149,7 +151,8 @@ func (id Identity) URIs() []*url.URL {
 func (id Identity) HasName(name string) bool {
 	return slices.ContainsFunc(id.Names, func(own string) bool {
 		return name == own || !strings.Contains(own, ".") && strings.HasPrefix(name, own+".")
-	}) || id.Kind == Host && (name == id.Name || !strings.Contains(id.Name, ".") && strings.HasPrefix(name, id.Name+"."))
+	}) || id.Kind == Host &&
+		(name == id.Name || !strings.Contains(id.Name, ".") && strings.HasPrefix(name, id.Name+"."))
 }
 
 // HasProvider reports whether a resource provider of that name may be in a tree of the host: one of
@@ -190,7 +193,8 @@ func Peer(state *tls.ConnectionState, now time.Time) (Identity, error) {
 	}
 	c := state.VerifiedChains[0][0]
 	if now.Before(c.NotBefore) || now.After(c.NotAfter) {
-		return Identity{}, fmt.Errorf("%w: it is valid from %s until %s", ErrExpired, rfc3339(c.NotBefore), rfc3339(c.NotAfter))
+		return Identity{}, fmt.Errorf("%w: it is valid from %s until %s",
+			ErrExpired, rfc3339(c.NotBefore), rfc3339(c.NotAfter))
 	}
 	return Of(c)
 }

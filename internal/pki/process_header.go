@@ -80,7 +80,8 @@ func (h *Agents) Answer(server, host string, at time.Time, window time.Duration)
 	v := url.Values{"turn": {server + "." + strconv.FormatInt(h.Turn, 10)}}
 	if live := h.Live(at, window); live != nil {
 		left := time.UnixMicro(h.Until).Sub(at)
-		v["for"], v["several"] = []string{strconv.Itoa(int(math.Ceil(left.Seconds())))}, []string{SeveralAgents(host, live)}
+		v["for"], v["several"] = []string{strconv.Itoa(int(math.Ceil(left.Seconds())))},
+			[]string{SeveralAgents(host, live)}
 	}
 	return v.Encode()
 }
@@ -249,7 +250,8 @@ func (w *AgentWatch) add(key string, now time.Time) *Agents {
 		}
 		w.swept = now
 		for key, one := range w.hosts {
-			if latest := one.latest(); latest < 0 || !near(now.UnixMicro(), one.All[latest].Seen, w.window.Microseconds()) {
+			if latest := one.latest(); latest < 0 ||
+				!near(now.UnixMicro(), one.All[latest].Seen, w.window.Microseconds()) {
 				delete(w.hosts, key)
 			}
 		}

@@ -40,7 +40,8 @@ func newAsking(t *testing.T, token string) *asking {
 // ask sends a request, and returns what the agent knows of others then.
 func (a *asking) ask(server http.RoundTripper) string {
 	a.t.Helper()
-	r := testproc.Try(http.NewRequestWithContext(a.t.Context(), http.MethodGet, "http://192.0.2.1/", http.NoBody)).Or(a.t)
+	r := testproc.Try(http.NewRequestWithContext(a.t.Context(), http.MethodGet, "http://192.0.2.1/", http.NoBody)).
+		Or(a.t)
 	testproc.Try(a.sender.Transport(server).RoundTrip(r)).Or(a.t)
 	if len(r.Header) > 0 {
 		a.t.Errorf("the request was changed: %v", r.Header)
@@ -63,7 +64,8 @@ func TestTwoAgentsAskOneServer(t *testing.T) {
 		}
 		for _, one := range []*asking{a, b} {
 			why := one.ask(server)
-			for _, part := range []string{"2 agents report as host h1: one that started at ", "(boot id boot-a, machine m)", "(boot id boot-b, "} {
+			for _, part := range []string{"2 agents report as host h1: one that started at ",
+				"(boot id boot-a, machine m)", "(boot id boot-b, "} {
 				testproc.Contains(t, why, part, "%q")
 			}
 		}
@@ -132,8 +134,10 @@ func TestProcessHeaders(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for _, bad := range []string{
-		"", "%", "token=&started=2026-03-04T05:06:07Z", "token=t", "token=t&started=yesterday", good + "&boot=%00", good + "&machine=" + strings.Repeat("m", 65),
-		"token=t&started=2026-03-04T05:06:07Z&host=%0a", "token=t&started=2026-03-04T05:06:07Z&identity=" + strings.Repeat("i", 65), good + strings.Repeat("&turn=s.1", 1000),
+		"", "%", "token=&started=2026-03-04T05:06:07Z", "token=t", "token=t&started=yesterday", good + "&boot=%00",
+		good + "&machine=" + strings.Repeat("m", 65),
+		"token=t&started=2026-03-04T05:06:07Z&host=%0a", "token=t&started=2026-03-04T05:06:07Z&identity=" +
+			strings.Repeat("i", 65), good + strings.Repeat("&turn=s.1", 1000),
 	} {
 		if p := ReadProcessHeader(http.Header{HeaderProcess: {bad}}); p != nil {
 			t.Errorf("%.80q: %+v", bad, p)

@@ -139,5 +139,6 @@ func checkKey(key crypto.PublicKey) error {
 		}
 		return fmt.Errorf("%w: a key of RSA with %d bits; it has %d to %d", ErrInvalid, key.N.BitLen(), minRSA, maxRSA)
 	}
-	return fmt.Errorf("%w: a key of type %T that is not taken; make one of ECDSA (P-256, P-384), Ed25519 or RSA", ErrInvalid, key)
+	return fmt.Errorf("%w: a key of type %T that is not taken; make one of ECDSA (P-256, P-384), Ed25519 or RSA",
+		ErrInvalid, key)
 }

@@ -52,7 +52,8 @@ func TestSteps(t *testing.T) {
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
-	tree, at := oneNode(t), providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}}}
+	tree, at := oneNode(t),
+		providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}}}
 	for from := range 3 {
 		given, was := tree.Clone(), at.Clone()
 		next, after, err := p.ReshapeStep(ctx, tree, "cn1", from, at)
@@ -67,14 +68,16 @@ func TestSteps(t *testing.T) {
 		testproc.Samef(t, cmp.Diff(renames, p.ClassRenames()), "step %d", from)
 		tree, at = next, after
 	}
-	if !tree.HasTraits(rootUUID, "CUSTOM_STEP_0", "CUSTOM_STEP_1", "CUSTOM_STEP_2") || at[consumer].Resources[rootUUID]["VCPU"] != 4 {
+	if !tree.HasTraits(rootUUID, "CUSTOM_STEP_0", "CUSTOM_STEP_1", "CUSTOM_STEP_2") ||
+		at[consumer].Resources[rootUUID]["VCPU"] != 4 {
 		t.Errorf("got %v", at)
 	}
 	if _, after, err := p.ReshapeStep(ctx, tree, "cn1", 0, nil); err != nil || after == nil || len(after) != 0 {
 		t.Errorf("nothing allocated: %v, %v", after, err)
 	}
 	for _, from := range []int{-1, 3, 9999, 1 << 40} {
-		if _, _, err := p.ReshapeStep(ctx, tree, "cn1", from, at); err == nil || !strings.Contains(err.Error(), "to migrate from") {
+		if _, _, err := p.ReshapeStep(ctx, tree, "cn1", from, at); err == nil ||
+			!strings.Contains(err.Error(), "to migrate from") {
 			t.Errorf("from %d: %v", from, err)
 		}
 	}
@@ -99,7 +102,9 @@ func TestStepsThatGoWrong(t *testing.T) {
 	if err := step("failed"); !errors.As(err, &failed) || len(failed.Violations) != 1 {
 		t.Errorf("refused: %v", err)
 	}
-	if err := step("no-root"); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "migrating from layout version 1") || !strings.Contains(err.Error(), "is missing from the tree") {
+	if err := step("no-root"); !errors.Is(err, ErrBadReply) ||
+		!strings.Contains(err.Error(), "migrating from layout version 1") ||
+		!strings.Contains(err.Error(), "is missing from the tree") {
 		t.Errorf("without the root: %v", err)
 	}
 	testproc.ErrorHas(t, step("panic"), "panicked in ReshapeStep", "panic: %v")
@@ -185,7 +190,8 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 		t.Errorf("of another node: %v", got)
 	}
 	p.Capabilities("cn1")["COMPUTE_RESCUE_BFV"] = true // the caller's own copy
-	for how, want := range map[string]string{"lower": `"lower"`, "status": "is the agent's: a driver must not report it"} {
+	for how, want := range map[string]string{"lower": `"lower"`,
+		"status": "is the agent's: a driver must not report it"} {
 		r.wrong(p, "capabilities", how)
 		if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", how, err)
@@ -211,7 +217,8 @@ func TestGuests(t *testing.T) {
 	ask := func() ([]plugins.Guest, error) { return p.Guests(context.Background(), oneNode(t), "cn1") }
 	got, err := ask()
 	want := []plugins.Guest{
-		{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}}},
+		{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", ProjectID: "p", UserID: "u",
+			Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2}}},
 		{UUID: rootUUID},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
@@ -221,7 +228,8 @@ func TestGuests(t *testing.T) {
 	if got, err := ask(); len(got) != 10_000 || err != nil {
 		t.Errorf("many: %d, %v", len(got), err)
 	}
-	for how, is := range map[string]error{"not-ready": plugins.ErrNotReady, "unsupported": plugins.ErrUnsupported, "no-uuid": ErrBadReply, "error": nil, "panic": nil} {
+	for how, is := range map[string]error{"not-ready": plugins.ErrNotReady, "unsupported": plugins.ErrUnsupported,
+		"no-uuid": ErrBadReply, "error": nil, "panic": nil} {
 		r.wrong(p, "guests", how)
 		if got, err := ask(); got != nil || err == nil || is != nil && !errors.Is(err, is) {
 			t.Errorf("%s: %v, %v", how, got, err)
@@ -234,7 +242,8 @@ func TestNodeDeleted(t *testing.T) {
 	r := newRig(t)
 	p := r.startWithAbilities(nil)
 	for name, want := range map[string]bool{"gone": true, "cn1": false} {
-		if got, err := p.NodeDeleted(context.Background(), plugins.Node{Name: name, UUID: rootUUID}); got != want || err != nil {
+		if got, err := p.NodeDeleted(context.Background(), plugins.Node{Name: name, UUID: rootUUID}); got != want ||
+			err != nil {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -284,7 +293,8 @@ func TestFakeDriverThreeLayoutsBehind(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	ctx, consumer := context.Background(), "99999999-2222-3333-4444-555555555555"
-	machine := `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":64},"VGPU":{"total":4},"FPGA":{"total":2}}}]`
+	machine := `"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":64},` +
+		`"VGPU":{"total":4},"FPGA":{"total":2}}}]`
 	spec := Spec{Name: "fake", Config: json.RawMessage(`{"layout_version":1,` + machine + `}`)}
 	p := r.mustStart(spec)
 	tree := testproc.Try(r.update(p, nil)).Or(t)
@@ -297,7 +307,8 @@ func TestFakeDriverThreeLayoutsBehind(t *testing.T) {
 	if _, _, err := p.UpdateProviderTree(ctx, tree, "cn1", nil); !errors.Is(err, plugins.ErrReshapeNeeded) {
 		t.Errorf("while the agent runs: %v", err)
 	}
-	at := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "CUSTOM_FPGA": 1}}}}
+	at := providertree.Allocations{consumer: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2,
+		"MEMORY_MB": 32, "VGPU": 1, "CUSTOM_FPGA": 1}}}}
 	for from := range to {
 		if tree, at, err = p.ReshapeStep(ctx, tree, "cn1", from, at); err != nil {
 			t.Fatal(err)
@@ -308,7 +319,8 @@ func TestFakeDriverThreeLayoutsBehind(t *testing.T) {
 	if err != nil || !last.Equal(tree) {
 		t.Errorf("there is something left to do after the last step: %v", err)
 	}
-	testproc.Same(t, cmp.Diff(providertree.Resources{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1}, at[consumer].Totals()))
+	testproc.Same(t, cmp.Diff(providertree.Resources{"VCPU": 2, "MEMORY_MB": 32, "VGPU": 1, "FPGA": 1},
+		at[consumer].Totals()))
 	gpu, _ := tree.ProviderByName("cn1_gpu_0")
 	if cell, _ := tree.Provider(gpu.ParentUUID); cell.Name != "cn1_numa_0" {
 		t.Errorf("cn1_gpu_0 is below %q", cell.Name)

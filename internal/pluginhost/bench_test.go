@@ -45,7 +45,8 @@ func wideNode(b testing.TB, n int) json.RawMessage {
 		size := min(left, 100)
 		var children []provider
 		for i := range size - 1 {
-			children = append(children, provider{"name": fmt.Sprint(i), "inventories": inventories, "traits": []string{"CUSTOM_A", "CUSTOM_B"}})
+			children = append(children,
+				provider{"name": fmt.Sprint(i), "inventories": inventories, "traits": []string{"CUSTOM_A", "CUSTOM_B"}})
 		}
 		groups = append(groups, provider{"name": fmt.Sprint("g", len(groups)), "children": children})
 		left -= size
@@ -62,7 +63,9 @@ func startBench(b *testing.B, h *Host, spec Spec) *Plugin {
 	return p
 }
 
-func update(b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations) (*providertree.Tree, providertree.Allocations) {
+func update(
+	b *testing.B, p *Plugin, tree *providertree.Tree, allocations providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations) {
 	b.Helper()
 	after, moved, err := p.UpdateProviderTree(context.Background(), tree, "cn1", allocations)
 	testproc.Check(b, err)
@@ -104,7 +107,8 @@ func BenchmarkStartToFirstTree(b *testing.B) {
 		b.StartTimer()
 	}
 	for name, d := range map[string]time.Duration{
-		"check-ms": check, "connect+configure-ms": connect, "take-over-ms": configure, "tree-ms": tree, "host-CPU-ms": own, "plugin-CPU-ms": its,
+		"check-ms": check, "connect+configure-ms": connect,
+		"take-over-ms": configure, "tree-ms": tree, "host-CPU-ms": own, "plugin-CPU-ms": its,
 	} {
 		b.ReportMetric(milliseconds(d)/float64(b.N), name)
 	}
@@ -149,8 +153,10 @@ func BenchmarkReshape(b *testing.B) {
 		uuid := testproc.Try(providertree.ChildUUID(rootUUID, fmt.Sprint("guest", i))).Or(b)
 		generation := int64(1)
 		allocations[uuid] = providertree.ConsumerAllocations{
-			Resources:  providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20}, uuids[2+i%98]: {"VGPU": 1}},
-			Generation: &generation, ProjectID: strings.Repeat("p", 32), UserID: strings.Repeat("u", 32), ConsumerType: "INSTANCE",
+			Resources: providertree.ProviderResources{rootUUID: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20},
+				uuids[2+i%98]: {"VGPU": 1}},
+			Generation: &generation, ProjectID: strings.Repeat("p", 32),
+			UserID: strings.Repeat("u", 32), ConsumerType: "INSTANCE",
 		}
 	}
 	b.Run("100/10000", func(b *testing.B) { roundTrip(b, fake, tree, allocations) })
@@ -186,7 +192,8 @@ func BenchmarkMemory(b *testing.B) {
 				var all []*Plugin
 				trees := make([]*providertree.Tree, plugins)
 				for i := range plugins {
-					all = append(all, startBench(b, h, Spec{Name: fmt.Sprint("fake", i), Path: fakePath, Config: wideNode(b, n)}))
+					all = append(all,
+						startBench(b, h, Spec{Name: fmt.Sprint("fake", i), Path: fakePath, Config: wideNode(b, n)}))
 				}
 				var wg sync.WaitGroup
 				for i, p := range all {

@@ -27,14 +27,17 @@ const partEcho = "echo"
 
 // echoHandshake has a cookie of its own: at the sight of ours the SDK, which this executable holds
 // too, takes over standard output.
-var echoHandshake = goplugin.HandshakeConfig{ProtocolVersion: 1, MagicCookieKey: "HOST_TEST_ECHO", MagicCookieValue: "echo"}
+var echoHandshake = goplugin.HandshakeConfig{ProtocolVersion: 1,
+	MagicCookieKey: "HOST_TEST_ECHO", MagicCookieValue: "echo"}
 
 type echo struct {
 	driverv1.UnimplementedDriverServer
 	goplugin.NetRPCUnsupportedPlugin
 }
 
-func (e *echo) UpdateProviderTree(_ context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
+func (e *echo) UpdateProviderTree(
+	_ context.Context, req *driverv1.UpdateProviderTreeRequest,
+) (*driverv1.UpdateProviderTreeResponse, error) {
 	return &driverv1.UpdateProviderTreeResponse{Tree: req.GetTree(), Allocations: req.GetAllocations()}, nil
 }
 
@@ -60,7 +63,8 @@ func startEcho(b *testing.B) (*goplugin.Client, driverv1.DriverClient) {
 	cmd := exec.Command(chaosPath)
 	cmd.Env = append(os.Environ(), partKey+"="+partEcho)
 	client := goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{protocol.PluginName: &echo{}}, Cmd: cmd, AutoMTLS: true,
+		HandshakeConfig: echoHandshake, Plugins: goplugin.PluginSet{protocol.PluginName: &echo{}}, Cmd: cmd,
+		AutoMTLS:         true,
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC}, Logger: hclog.NewNullLogger(),
 	})
 	dialled := testproc.Try(client.Client()).Or(b)
@@ -77,7 +81,8 @@ func BenchmarkGoPlugin(b *testing.B) {
 	b.Run("start", func(b *testing.B) {
 		for b.Loop() {
 			client, driver := startEcho(b)
-			testproc.Try(driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(b))})).Or(b)
+			testproc.Try(driver.UpdateProviderTree(context.Background(),
+				&driverv1.UpdateProviderTreeRequest{Tree: protocol.FromTree(oneNode(b))})).Or(b)
 			b.StopTimer()
 			client.Kill()
 			b.StartTimer()

@@ -17,7 +17,8 @@ import (
 // Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the
 // driver's own error, [ErrNoAnswer] or [ErrBadReply].
 func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
-	nodes, err := ask(ctx, p, "AvailableNodes", func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
+	nodes, err := ask(ctx, p, "AvailableNodes",
+		func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
 	if err == nil {
 		p.dropRemoved(nodes)
 	}
@@ -89,7 +90,8 @@ func (p *Plugin) Hypervisor(node string) (h plugins.Hypervisor, asked bool) {
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot list guests;
 // [plugins.ErrNotReady] if it cannot now. Without an error the list is complete.
 func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
-	return ask(ctx, p, "Guests "+node, func(s *activeProcess) ([]plugins.Guest, error) { return s.Guests(ctx, tree, node) })
+	return ask(ctx, p, "Guests "+node,
+		func(s *activeProcess) ([]plugins.Guest, error) { return s.Guests(ctx, tree, node) })
 }
 
 // NodeDeleted reports whether a node that AvailableNodes no longer lists was removed for good: only
@@ -97,7 +99,8 @@ func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node strin
 //
 // Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver cannot report it.
 func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
-	return ask(ctx, p, "NodeDeleted "+node.Name, func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
+	return ask(ctx, p, "NodeDeleted "+node.Name,
+		func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
 }
 
 // dropRemoved drops the facts about nodes that are no longer listed.

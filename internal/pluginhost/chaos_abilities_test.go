@@ -27,7 +27,9 @@ func (s *optional) Configure(_ context.Context, raw json.RawMessage, _ plugins.H
 	return plugins.DecodeConfig(raw, &s.wrong)
 }
 
-func (s *optional) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations) (providertree.Allocations, error) {
+func (s *optional) UpdateProviderTree(
+	_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations,
+) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	_, err := tree.SetInventory(root.UUID, "VCPU", providertree.Inventory{Total: 8})
 	return nil, err
@@ -52,7 +54,9 @@ func (s *optional) ClassRenames() map[string]string {
 	return nil
 }
 
-func (s *optional) Reshape(_ context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (s *optional) Reshape(
+	_ context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	s.last = from
 	switch s.wrong["step"] {
@@ -63,7 +67,8 @@ func (s *optional) Reshape(_ context.Context, tree *providertree.Tree, node stri
 	case "panic":
 		panic("a defect of the driver")
 	case "failed":
-		return nil, &plugins.ReshapeFailed{Reason: "no capacity", Violations: []plugins.Violation{{Class: "VGPU", Problem: "too many"}}}
+		return nil, &plugins.ReshapeFailed{Reason: "no capacity",
+			Violations: []plugins.Violation{{Class: "VGPU", Problem: "too many"}}}
 	case "no-root":
 		_, err := tree.Remove(root.UUID)
 		return nil, err
@@ -124,12 +129,14 @@ func (s *optional) Guests(_ context.Context, tree *providertree.Tree, node strin
 		guests := make([]plugins.Guest, 10_000)
 		for i := range guests {
 			id, _ := providertree.ChildUUID(root.UUID, fmt.Sprint(i))
-			guests[i] = plugins.Guest{UUID: id, Resources: providertree.ProviderResources{root.UUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}}}
+			guests[i] = plugins.Guest{UUID: id,
+				Resources: providertree.ProviderResources{root.UUID: {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}}}
 		}
 		return guests, nil
 	}
 	return []plugins.Guest{
-		{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", ProjectID: "p", UserID: "u", Resources: providertree.ProviderResources{root.UUID: {"VCPU": 2}}},
+		{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", ProjectID: "p", UserID: "u",
+			Resources: providertree.ProviderResources{root.UUID: {"VCPU": 2}}},
 		{UUID: rootUUID},
 	}, nil
 }

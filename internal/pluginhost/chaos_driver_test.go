@@ -24,15 +24,18 @@ func orders(t *testing.T, start string, faults map[string]string) Spec {
 		faults = map[string]string{}
 	}
 	raw := testproc.Try(json.Marshal(map[string]any{
-		"nodes":     []any{map[string]any{"name": "cn1", "inventories": map[string]any{"VCPU": map[string]int{"total": 8}}}},
+		"nodes": []any{map[string]any{"name": "cn1",
+			"inventories": map[string]any{"VCPU": map[string]int{"total": 8}}}},
 		"instances": struct{}{}, "faults": faults,
 	})).Or(t)
 	spec := Spec{
 		Name: "chaos", Path: fakePath, Config: raw,
-		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second, Stop: 300 * time.Millisecond,
+		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second,
+			Stop:      300 * time.Millisecond,
 			Handshake: patience / 2, Info: patience / 2}, // on a busy machine
 		Restart: Restart{
-			HealthInterval: 20 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000,
+			HealthInterval: 20 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond,
+			BackoffMax: time.Millisecond, FailureLimit: 1000,
 		},
 	}
 	// Only a driver whose health checks give no answer is to be ended by them: another one, on a
@@ -72,20 +75,25 @@ func (r *rig) endRunaways() {
 func TestHostSurvivesDriverFaults(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{
-		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "runaway",
+		"hang", "late", "error", "not-ready", "refuse", "panic", "panic-elsewhere", "crash", "exit", "abort",
+		"stop", "grandchild", "runaway",
 		"print", "raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket",
-		"no-root", "generation", "foreign", "flicker", "huge", "reshape", "again", "uninvited", "lose", "invent", "rename",
+		"no-root", "generation", "foreign", "flicker",
+		"huge", "reshape", "again", "uninvited", "lose", "invent", "rename",
 		"garbage storm long-line leak grandchild hang",
 	} {
 		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			r := newRig(t)
 			defer r.endRunaways()
-			other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(), Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
+			other := r.mustStart(Spec{Name: "fake",
+				Timeouts: answersLate(),
+				Config:   []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":1}}}]}`)})
 			p := r.mustStart(slowStart(orders(t, "", map[string]string{"update": fault})))
 			for _, given := range []providertree.Allocations{nil, {}, nil} {
 				// Any outcome is fine, as long as it is not for our giving up that there is one.
-				if _, err := r.update(p, given); errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoAnswer) {
+				if _, err := r.update(p, given); errors.Is(err, context.DeadlineExceeded) &&
+					!errors.Is(err, ErrNoAnswer) {
 					t.Errorf("the call did not end by itself: %v", err)
 				}
 				if _, err := r.update(other, nil); err != nil {
@@ -158,7 +166,8 @@ func TestStartsThatGoWrong(t *testing.T) {
 			r := newRig(t)
 			defer r.endRunaways()
 			spec := orders(t, start, nil)
-			spec.Timeouts = Timeouts{Handshake: patience / 2, Info: patience / 2, Configure: patience / 2, Update: patience / 2, Health: patience / 2, Stop: spec.Timeouts.Stop}
+			spec.Timeouts = Timeouts{Handshake: patience / 2, Info: patience / 2, Configure: patience / 2,
+				Update: patience / 2, Health: patience / 2, Stop: spec.Timeouts.Stop}
 			if start == "hang" {
 				spec.Timeouts.Handshake = 300 * time.Millisecond
 			}

@@ -44,7 +44,8 @@ func onCN1(t *testing.T) (plugins.InstanceSpec, *providertree.Tree) {
 		_, err = tree.SetInventory(rootUUID, "VCPU", providertree.Inventory{Total: 8})
 	}
 	testproc.Check(t, err)
-	return plugins.InstanceSpec{UUID: chaoticInstance, Name: "web", Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2}}}, tree
+	return plugins.InstanceSpec{UUID: chaoticInstance,
+		Name: "web", Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 2}}}, tree
 }
 
 // TestHostSurvivesInstanceFaults: whatever a driver does in a call about instances, the call ends
@@ -55,30 +56,40 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 	unknown := []error{ErrOutcomeUnknown}
 	for call, faults := range map[string]map[string][]error{
 		"list": {
-			"twice": {ErrBadReply}, "nameless": {ErrBadReply}, "strange-power": {ErrBadReply}, "crowd": {ErrBadReply}, "essay": nil,
-			"hang": {ErrNoAnswer}, "late": {ErrNoAnswer}, "crash": {ErrUnavailable}, "not-ready": {plugins.ErrNotReady}, "garbage storm long-line": nil,
+			"twice": {ErrBadReply}, "nameless": {ErrBadReply}, "strange-power": {ErrBadReply},
+			"crowd": {ErrBadReply}, "essay": nil,
+			"hang": {ErrNoAnswer}, "late": {ErrNoAnswer}, "crash": {ErrUnavailable}, "not-ready": {plugins.ErrNotReady},
+			"garbage storm long-line": nil,
 		},
 		"spawn": {
-			"other": {ErrBadReply, ErrOutcomeUnknown}, "blank": {ErrBadReply, ErrOutcomeUnknown}, "unheard": {ErrBadReply, ErrOutcomeUnknown},
-			"hang": {ErrNoAnswer, ErrOutcomeUnknown}, "late": {ErrNoAnswer, ErrOutcomeUnknown}, "stop": unknown,
-			"crash": {ErrUnavailable, ErrOutcomeUnknown}, "exit": {ErrUnavailable, ErrOutcomeUnknown}, "abort": {ErrUnavailable, ErrOutcomeUnknown},
-			"panic-elsewhere": {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "error": unknown, "refuse": unknown,
-			"not-ready": {plugins.ErrNotReady}, "tidy-socket": nil, "grandchild": nil, "leak": nil, "garbage storm long-line": nil,
+			"other": {ErrBadReply, ErrOutcomeUnknown}, "blank": {ErrBadReply, ErrOutcomeUnknown},
+			"unheard": {ErrBadReply, ErrOutcomeUnknown},
+			"hang":    {ErrNoAnswer, ErrOutcomeUnknown}, "late": {ErrNoAnswer, ErrOutcomeUnknown}, "stop": unknown,
+			"crash": {ErrUnavailable, ErrOutcomeUnknown},
+			"exit":  {ErrUnavailable, ErrOutcomeUnknown}, "abort": {ErrUnavailable, ErrOutcomeUnknown},
+			"panic-elsewhere": {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown,
+			"error": unknown, "refuse": unknown,
+			"not-ready": {plugins.ErrNotReady}, "tidy-socket": nil, "grandchild": nil, "leak": nil,
+			"garbage storm long-line": nil,
 		},
 		"destroy": {
-			"hang": {ErrNoAnswer, ErrOutcomeUnknown}, "crash": {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "error": unknown,
+			"hang": {ErrNoAnswer, ErrOutcomeUnknown}, "crash": {ErrUnavailable, ErrOutcomeUnknown},
+			"panic": unknown, "error": unknown,
 			"not-ready": {plugins.ErrNotReady}, "raw-stdout garbage print": nil,
 		},
 		"power": {
-			"other": {ErrBadReply, ErrOutcomeUnknown}, "blank": {ErrBadReply, ErrOutcomeUnknown}, "unheard": {ErrBadReply, ErrOutcomeUnknown},
-			"hang": {ErrNoAnswer, ErrOutcomeUnknown}, "crash": {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "storm": nil,
+			"other": {ErrBadReply, ErrOutcomeUnknown}, "blank": {ErrBadReply, ErrOutcomeUnknown},
+			"unheard": {ErrBadReply, ErrOutcomeUnknown},
+			"hang":    {ErrNoAnswer, ErrOutcomeUnknown},
+			"crash":   {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "storm": nil,
 		},
 	} {
 		for fault, want := range faults {
 			t.Run(call+"/"+strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
 				r := newRig(t)
-				other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(), Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
+				other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(),
+					Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
 				dir := t.TempDir()
 				hasty := fault == "stop" || slices.Contains(want, ErrNoAnswer)
 				spec := instanceOrders(t, dir, map[string]string{call: fault}, hasty)
@@ -151,7 +162,8 @@ func madeAndRemoved(t *testing.T, p *Plugin) error {
 	if list, err := p.Instances(ctx, "cn1"); err != nil || len(list) != 1 || list[0].UUID != chaoticInstance {
 		return fmt.Errorf("after Spawn: %v, %w", list, err)
 	}
-	if is, err := p.SetPower(ctx, "cn1", chaoticInstance, plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+	if is, err := p.SetPower(ctx, "cn1", chaoticInstance, plugins.PowerRunning, false); err != nil ||
+		is.Power != plugins.PowerRunning {
 		return fmt.Errorf("after SetPower: %v, %w", is, err)
 	}
 	if err := p.Destroy(ctx, "cn1", chaoticInstance); err != nil {
@@ -167,7 +179,8 @@ func madeAndRemoved(t *testing.T, p *Plugin) error {
 // and calls are answered meanwhile.
 func TestHostSurvivesFaultyInstanceEvents(t *testing.T) {
 	t.Parallel()
-	for _, fault := range []string{"storm", "garbled", "hang", "late", "crash", "error", "panic", "garbled storm hang"} {
+	for _, fault := range []string{"storm", "garbled",
+		"hang", "late", "crash", "error", "panic", "garbled storm hang"} {
 		t.Run(strings.ReplaceAll(fault, " ", "+"), func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			r := newRig(t)
@@ -179,7 +192,8 @@ func TestHostSurvivesFaultyInstanceEvents(t *testing.T) {
 			spec.InstanceChanged = func(node, uuid string) {
 				mu.Lock()
 				defer mu.Unlock()
-				if canonical, err := providertree.CanonicalUUID(uuid); uuid != "" && (err != nil || canonical != uuid) || node != "" && node != "cn1" {
+				if canonical, err := providertree.CanonicalUUID(uuid); uuid != "" &&
+					(err != nil || canonical != uuid) || node != "" && node != "cn1" {
 					wrong = append(wrong, fmt.Sprintf("%.100q of node %.100q", uuid, node))
 				}
 				select {

@@ -129,7 +129,9 @@ func (c *chaos) ClassRenames() map[string]string {
 	return nil
 }
 
-func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (c *chaos) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	switch c.cfg.Update {
 	case "hang":
@@ -156,16 +158,20 @@ func (c *chaos) UpdateProviderTree(ctx context.Context, tree *providertree.Tree,
 		}
 		for consumer, c := range allocations {
 			for provider, amounts := range c.Resources {
-				return nil, &plugins.ReshapeFailed{Reason: "no capacity", Hint: "free capacity", Violations: []plugins.Violation{
-					{Consumer: consumer, Provider: provider, Class: "VGPU", Problem: fmt.Sprintf("%d are too many", amounts["VGPU"]), Hint: "hold less"},
-				}}
+				return nil, &plugins.ReshapeFailed{Reason: "no capacity", Hint: "free capacity",
+					Violations: []plugins.Violation{
+						{Consumer: consumer, Provider: provider, Class: "VGPU",
+							Problem: fmt.Sprintf("%d are too many", amounts["VGPU"]), Hint: "hold less"},
+					}}
 			}
 		}
 	case "huge":
 		for i := range 9 {
 			res := make([]providertree.Resource, 0, 1000)
 			for j := range cap(res) {
-				res = append(res, providertree.Resource{Identifier: fmt.Sprintf("%d-%d", i, j), Metadata: strings.Repeat("m", 10_000)})
+				res = append(res,
+					providertree.Resource{Identifier: fmt.Sprintf("%d-%d", i, j),
+						Metadata: strings.Repeat("m", 10_000)})
 			}
 			id, _ := providertree.ChildUUID(root.UUID, fmt.Sprint(i))
 			_ = tree.AddChild(root.UUID, id, fmt.Sprint("child", i))

@@ -21,7 +21,8 @@ func TestCheckSpawn(t *testing.T) {
 	}
 	testproc.NoError(t, ask(oneInstance, "debian"))
 	var fault *plugins.InstanceFault
-	if err := ask(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance || fault.Reason != "no image on cn1: true" || errors.Is(err, ErrOutcomeUnknown) {
+	if err := ask(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance ||
+		fault.Reason != "no image on cn1: true" || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("an image that is missing: %v", err)
 	}
 	if err := ask(oneInstance, "error"); err == nil || errors.As(err, &fault) {
@@ -32,7 +33,8 @@ func TestCheckSpawn(t *testing.T) {
 		t.Errorf("no tree: %v", err)
 	}
 	p := newRig(t).mustStart(chaosSpec("", nil))
-	if err := p.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, oneNode(t)); !errors.Is(err, plugins.ErrUnsupported) {
+	if err := p.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance},
+		oneNode(t)); !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("a plugin without instances: %v", err)
 	}
 }
@@ -44,11 +46,13 @@ func TestRestore(t *testing.T) {
 	restore := func(uuid, image string) (plugins.Instance, error) {
 		return k.Restore(ctx, "cn1", plugins.InstanceSpec{UUID: uuid, Image: image, Name: "web"}, oneNode(t))
 	}
-	if is, err := restore(oneInstance, "debian"); err != nil || is != (plugins.Instance{UUID: oneInstance, Name: "web", Power: plugins.PowerShutdown}) {
+	if is, err := restore(oneInstance, "debian"); err != nil ||
+		is != (plugins.Instance{UUID: oneInstance, Name: "web", Power: plugins.PowerShutdown}) {
 		t.Errorf("%+v, %v", is, err)
 	}
 	var fault *plugins.InstanceFault
-	if _, err := restore(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance || fault.Reason != "no image on cn1: true" || errors.Is(err, ErrOutcomeUnknown) {
+	if _, err := restore(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance ||
+		fault.Reason != "no image on cn1: true" || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("disks that are missing: %v", err)
 	}
 	if _, err := restore(oneInstance, "error"); !errors.Is(err, ErrOutcomeUnknown) {
@@ -61,7 +65,8 @@ func TestRestore(t *testing.T) {
 		t.Errorf("no uuid: %v", err)
 	}
 	p := newRig(t).mustStart(chaosSpec("", nil))
-	if _, err := p.Restore(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, oneNode(t)); !errors.Is(err, plugins.ErrUnsupported) {
+	if _, err := p.Restore(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance},
+		oneNode(t)); !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("a plugin without instances: %v", err)
 	}
 }

@@ -53,7 +53,8 @@ func (p *process) introduce(ctx context.Context) error {
 func (p *process) Configure(ctx context.Context, spec Spec) error {
 	reply, err := within(ctx, p, "Configure", spec.Timeouts.Configure, p.plugin.Configure, &driverv1.ConfigureRequest{
 		ConfigJson: spec.Config,
-		Host:       &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir, FormerNodes: spec.HostInfo.FormerNodes},
+		Host: &driverv1.HostInfo{Name: spec.HostInfo.Name, StateDir: spec.HostInfo.StateDir,
+			FormerNodes: spec.HostInfo.FormerNodes},
 	})
 	if err != nil {
 		return err
@@ -85,7 +86,8 @@ func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
 // AvailableNodes returns the driver's nodes.
 func (p *process) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	const call = "AvailableNodes"
-	reply, err := within(ctx, p, call, p.timeouts.Load().Nodes, p.driver.AvailableNodes, &driverv1.AvailableNodesRequest{})
+	reply, err := within(ctx, p, call, p.timeouts.Load().Nodes, p.driver.AvailableNodes,
+		&driverv1.AvailableNodesRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +106,8 @@ func (p *process) checkCapability(call, capability string) error {
 	if slices.Contains(p.info.GetCapabilities(), capability) {
 		return nil
 	}
-	return p.failed(call, fmt.Errorf("%w: the plugin does not announce the capability %q", plugins.ErrUnsupported, capability))
+	return p.failed(call, fmt.Errorf("%w: the plugin does not announce the capability %q",
+		plugins.ErrUnsupported, capability))
 }
 
 // LayoutVersion returns the layout version of the last Configure.
@@ -116,7 +119,8 @@ func (p *process) LayoutVersion() (int, error) {
 	if version := int(p.layout.Load()); version > 0 {
 		return version, nil
 	}
-	return 0, p.failed(call, fmt.Errorf("%w: with its current configuration its layouts have no versions", plugins.ErrUnsupported))
+	return 0, p.failed(call,
+		fmt.Errorf("%w: with its current configuration its layouts have no versions", plugins.ErrUnsupported))
 }
 
 // Guests returns the guests of a node.
@@ -125,7 +129,8 @@ func (p *process) Guests(ctx context.Context, tree *providertree.Tree, node stri
 	if err := p.checkCapability(call, protocol.CapabilityGuests); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.Guests, &driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: node})
+	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.Guests,
+		&driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: node})
 	if err != nil {
 		return nil, err
 	}
@@ -149,13 +154,14 @@ func (p *process) NodeDeleted(ctx context.Context, node plugins.Node) (bool, err
 
 // Watch reads the stream of events. It returns an error when the stream breaks or has no heartbeat.
 func (p *process) Watch(ctx context.Context, changed func(node string)) error {
-	return listen(ctx, p, "Watch", func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
-		return p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: heartbeat})
-	}, func(event *driverv1.WatchResponse) {
-		if c := event.GetChanged(); c != nil {
-			changed(eventNode(c.GetNode()))
-		}
-	})
+	return listen(ctx, p, "Watch",
+		func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
+			return p.driver.Watch(ctx, &driverv1.WatchRequest{HeartbeatMs: heartbeat})
+		}, func(event *driverv1.WatchResponse) {
+			if c := event.GetChanged(); c != nil {
+				changed(eventNode(c.GetNode()))
+			}
+		})
 }
 
 // eventsASecond is how many events are read from a stream; others wait in it, and then in the

@@ -24,7 +24,8 @@ var (
 // for the contract. It waits for no other call. Errors: as [Plugin.Instances];
 // [plugins.ErrInstanceNotFound]; a [*plugins.InstanceFault].
 func (p *Plugin) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
-	return ask(ctx, p, "ConsoleLog "+uuid, func(s *activeProcess) ([]byte, error) { return s.ConsoleLog(ctx, node, uuid, most) })
+	return ask(ctx, p, "ConsoleLog "+uuid,
+		func(s *activeProcess) ([]byte, error) { return s.ConsoleLog(ctx, node, uuid, most) })
 }
 
 // ConsoleLog returns the end of an instance's console log.
@@ -40,7 +41,8 @@ func (p *process) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 	if err := p.checkCapability(call, protocol.CapabilityConsoleLog); err != nil {
 		return nil, err
 	}
-	reply, err := manage(ctx, p, call, uuid, p.instances.ConsoleLog, &driverv1.ConsoleLogRequest{Node: node, Uuid: uuid, MaxBytes: int64(most)})
+	reply, err := manage(ctx, p, call, uuid, p.instances.ConsoleLog,
+		&driverv1.ConsoleLogRequest{Node: node, Uuid: uuid, MaxBytes: int64(most)})
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +56,8 @@ func (p *process) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 // contract. It ends with the process of the plugin ([ErrUnavailable]), which does not wait for it
 // when it is stopped or replaced. Errors: as [Plugin.ConsoleLog].
 func (p *Plugin) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWriteCloser, error) {
-	return ask(ctx, p, "OpenConsole "+uuid, func(s *activeProcess) (io.ReadWriteCloser, error) { return s.OpenConsole(ctx, node, uuid) })
+	return ask(ctx, p, "OpenConsole "+uuid,
+		func(s *activeProcess) (io.ReadWriteCloser, error) { return s.OpenConsole(ctx, node, uuid) })
 }
 
 // OpenConsole opens the serial console of an instance.
@@ -91,7 +94,9 @@ func (c *console) open(node, uuid string) (err error) {
 	defer c.watch.pause()
 	c.stream, err = c.p.instances.Console(c.ctx)
 	if err == nil {
-		err = c.stream.Send(&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Open{Open: &driverv1.OpenConsole{Node: node, Uuid: uuid}}})
+		err = c.stream.Send(
+			&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Open{Open: &driverv1.OpenConsole{Node: node,
+				Uuid: uuid}}})
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // the reason for an end is received
 		return c.p.callError(c.ctx, call, c.watch.limit, err)
@@ -121,7 +126,8 @@ func (c *console) Read(b []byte) (int, error) {
 		}
 		if c.rest = m.GetOutput(); len(c.rest) == 0 || len(c.rest) > protocol.MaxConsolePart {
 			c.watch.end()
-			return 0, c.p.badReply(call, fmt.Errorf("a message with %d bytes of a console: must be 1 to %d", len(c.rest), protocol.MaxConsolePart))
+			return 0, c.p.badReply(call, fmt.Errorf("a message with %d bytes of a console: must be 1 to %d",
+				len(c.rest), protocol.MaxConsolePart))
 		}
 	}
 	n := copy(b, c.rest)
@@ -134,7 +140,8 @@ func (c *console) Write(b []byte) (int, error) {
 	sent := 0
 	for sent < len(b) {
 		part := b[sent:min(len(b), sent+protocol.MaxConsolePart)]
-		if err := c.stream.Send(&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Input{Input: part}}); err != nil {
+		if err := c.stream.Send(&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Input{Input: part}}); err !=
+			nil {
 			if !errors.Is(err, io.EOF) { // what Read says is why
 				err = c.p.callError(c.ctx, "Console", c.watch.limit, err)
 			}

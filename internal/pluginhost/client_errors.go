@@ -25,11 +25,14 @@ func (p *process) failed(call string, err error) error {
 // not say which of its rules refused something.
 func (p *process) refusedBySandbox(err error) error {
 	message := err.Error()
-	if p.runner == nil || p.runner.sandbox == nil || !strings.Contains(message, syscall.EACCES.Error()) && !strings.Contains(message, syscall.EPERM.Error()) {
+	if p.runner == nil || p.runner.sandbox == nil || !strings.Contains(message, syscall.EACCES.Error()) &&
+		!strings.Contains(message, syscall.EPERM.Error()) {
 		return err
 	}
 	return &wrappedError{
-		message: fmt.Sprintf("%s. If the driver's user may do this, its sandbox refused it: [drivers.%s] write_paths and read_paths open files to it", message, p.name), err: err,
+		message: fmt.Sprintf(
+			"%s. If the driver's user may do this, its sandbox refused it: [drivers.%s] write_paths and read_paths "+
+				"open files to it", message, p.name), err: err,
 	}
 }
 
@@ -53,7 +56,8 @@ func (p *process) callError(ctx context.Context, call string, limit time.Duratio
 	case code == codes.ResourceExhausted:
 		return p.failed(
 			call,
-			fmt.Errorf("%w: %s (a message has at most %d MiB in both directions, and a plugin must allow that)", ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20),
+			fmt.Errorf("%w: %s (a message has at most %d MiB in both directions, and a plugin must allow that)",
+				ErrBadReply, clip(f.Message, 2000), protocol.MaxMessage>>20),
 		)
 	case code == codes.Unknown:
 		return p.failed(call, errors.New(clip(f.Message, 20000)))

@@ -22,7 +22,8 @@ func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instanc
 	if err := p.checkRequest(call, protocol.CheckNode(node)); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.instances.List, &driverv1.ListInstancesRequest{Node: node})
+	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.instances.List,
+		&driverv1.ListInstancesRequest{Node: node})
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,9 @@ func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instanc
 }
 
 // Spawn lets the driver create an instance. Cost: O(size of the tree and the spec) to convert.
-func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (p *process) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	const call = "Spawn"
 	msg, problem := spawnRequest(node, spec, tree)
 	if err := p.checkRequest(call, problem); err != nil {
@@ -49,7 +52,9 @@ func (p *process) Spawn(ctx context.Context, node string, spec plugins.InstanceS
 }
 
 // CheckSpawn asks the driver whether it could create an instance. Cost: as Spawn.
-func (p *process) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (p *process) CheckSpawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	const call = "CheckSpawn"
 	msg, problem := spawnRequest(node, spec, tree)
 	if err := p.checkRequest(call, problem); err != nil {
@@ -64,7 +69,9 @@ func (p *process) CheckSpawn(ctx context.Context, node string, spec plugins.Inst
 }
 
 // Restore lets the driver create an instance again over its disks. Cost: as Spawn.
-func (p *process) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (p *process) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	const call = "Restore"
 	msg, problem := spawnRequest(node, spec, tree)
 	if err := p.checkRequest(call, problem); err != nil {
@@ -94,7 +101,9 @@ func (p *process) Destroy(ctx context.Context, node, uuid string) error {
 }
 
 // SetPower has an instance started or stopped.
-func (p *process) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (p *process) SetPower(
+	ctx context.Context, node, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	const call = "SetPower"
 	uuid, problem := target(node, uuid)
 	state := protocol.FromPower(int(to))
@@ -115,13 +124,15 @@ func (p *process) SetPower(ctx context.Context, node, uuid string, to plugins.Po
 // WatchInstances reads the stream of events about instances. It ends with an error when the stream
 // breaks or falls silent.
 func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
-	return listen(ctx, p, "WatchInstances", func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchInstancesResponse], error) {
-		return p.instances.Watch(ctx, &driverv1.WatchInstancesRequest{HeartbeatMs: heartbeat})
-	}, func(event *driverv1.WatchInstancesResponse) {
-		if about := event.GetInstance(); about != nil {
-			changed(changedInstance(about))
-		}
-	})
+	return listen(ctx, p, "WatchInstances",
+		func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchInstancesResponse],
+			error) {
+			return p.instances.Watch(ctx, &driverv1.WatchInstancesRequest{HeartbeatMs: heartbeat})
+		}, func(event *driverv1.WatchInstancesResponse) {
+			if about := event.GetInstance(); about != nil {
+				changed(changedInstance(about))
+			}
+		})
 }
 
 // checkRequest returns an error for a call that is not made: the plugin does not announce it, or
@@ -185,7 +196,9 @@ func target(node, uuid string) (string, error) {
 }
 
 // spawnRequest returns the message for an instance, or what is wrong with it.
-func spawnRequest(node string, spec plugins.InstanceSpec, tree *providertree.Tree) (*driverv1.SpawnInstanceRequest, error) {
+func spawnRequest(
+	node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (*driverv1.SpawnInstanceRequest, error) {
 	if tree == nil {
 		return nil, errors.New("no provider tree is given")
 	}

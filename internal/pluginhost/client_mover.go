@@ -32,7 +32,8 @@ func (p *process) Depart(ctx context.Context, node, uuid string) (string, error)
 	if err := p.checkMove(call, problem); err != nil {
 		return "", err
 	}
-	reply, err := manage(ctx, p, call, uuid, p.instances.Depart, &driverv1.DepartInstanceRequest{Node: node, Uuid: uuid})
+	reply, err := manage(ctx, p, call, uuid, p.instances.Depart,
+		&driverv1.DepartInstanceRequest{Node: node, Uuid: uuid})
 	if err != nil {
 		return "", err
 	}
@@ -66,7 +67,8 @@ func (p *process) ReadFile(ctx context.Context, node, uuid, name string, offset 
 	ctx, watch := p.idle(ctx)
 	defer watch.end()
 	watch.begin()
-	stream, err := p.instances.ReadFile(ctx, &driverv1.ReadInstanceFileRequest{Node: node, Uuid: uuid, Name: name, Offset: offset})
+	stream, err := p.instances.ReadFile(ctx,
+		&driverv1.ReadInstanceFileRequest{Node: node, Uuid: uuid, Name: name, Offset: offset})
 	if err != nil {
 		return p.callError(ctx, call, watch.limit, err)
 	}
@@ -91,7 +93,9 @@ func (p *process) ReadFile(ctx context.Context, node, uuid, name string, offset 
 }
 
 // Arrive has an instance created that comes from another host.
-func (p *process) Arrive(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival) (plugins.Instance, error) {
+func (p *process) Arrive(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
 	const call = "Arrive"
 	spawn, problem := spawnRequest(node, spec, tree)
 	if problem == nil {
@@ -108,7 +112,8 @@ func (p *process) Arrive(ctx context.Context, node string, spec plugins.Instance
 	defer watch.end()
 	a := arrival{p: p, watch: watch, from: from}
 	is, err := a.run(ctx, &driverv1.BeginArrival{
-		Node: node, Spec: spawn.GetSpec(), Tree: spawn.GetTree(), FromNode: from.Node, Evacuation: from.Evacuation, Offer: from.Offer,
+		Node: node, Spec: spawn.GetSpec(), Tree: spawn.GetTree(), FromNode: from.Node,
+		Evacuation: from.Evacuation, Offer: from.Offer,
 	})
 	if err != nil {
 		return plugins.Instance{}, aboutInstance(uuid, err)

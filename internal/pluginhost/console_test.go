@@ -29,14 +29,16 @@ func TestConsoleLog(t *testing.T) {
 	}
 	testproc.Try(k.ConsoleLog(ctx, "cn1", rootUUID, 1)).ErrorIs(t, plugins.ErrInstanceNotFound, "no such instance: %v")
 	var fault *plugins.InstanceFault
-	if _, err := k.ConsoleLog(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd", 1); !errors.As(err, &fault) || fault.UUID == "" {
+	if _, err := k.ConsoleLog(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd", 1); !errors.As(err, &fault) ||
+		fault.UUID == "" {
 		t.Errorf("no log: %v", err)
 	}
 	for _, most := range []int{0, -1, plugins.MaxConsoleLog + 1} {
 		testproc.Try(k.ConsoleLog(ctx, "cn1", oneInstance, most)).ErrorIs(t, ErrBadRequest, "%d bytes: %v", most)
 	}
 	testproc.Try(k.ConsoleLog(ctx, "cn1", "x", 1)).ErrorIs(t, ErrBadRequest, "no uuid: %v")
-	if got := k.Abilities(); !slices.Contains(got, plugins.AbilityConsoleLog) || !slices.Contains(got, plugins.AbilityConsole) {
+	if got := k.Abilities(); !slices.Contains(got, plugins.AbilityConsoleLog) ||
+		!slices.Contains(got, plugins.AbilityConsole) {
 		t.Errorf("abilities: %v", got)
 	}
 	p := newRig(t).mustStart(chaosSpec("", nil))
@@ -87,7 +89,8 @@ func TestConsole(t *testing.T) {
 	testproc.Try(io.ReadAll(c)).ErrorIs(t, context.Canceled, "a console that is closed: %v")
 	testproc.Try(k.OpenConsole(ctx, "cn1", rootUUID)).ErrorIs(t, plugins.ErrInstanceNotFound, "no such instance: %v")
 	var fault *plugins.InstanceFault
-	if _, err := k.OpenConsole(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd"); !errors.As(err, &fault) || fault.UUID == "" || fault.Reason != "another user has it" {
+	if _, err := k.OpenConsole(ctx, "cn1", "aaaaaaaa-2222-3333-4444-55555555abcd"); !errors.As(err, &fault) ||
+		fault.UUID == "" || fault.Reason != "another user has it" {
 		t.Errorf("a console in use: %v", err)
 	}
 	testproc.Try(k.OpenConsole(ctx, "cn1", "x")).ErrorIs(t, ErrBadRequest, "no uuid: %v")

@@ -202,7 +202,8 @@ func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "own-deadline"}))
 	pid := p.Status().PID
 	for range 5 {
-		if _, err := r.update(p, nil); err == nil || errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "the hypervisor: ") {
+		if _, err := r.update(p, nil); err == nil ||
+			errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "the hypervisor: ") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -219,7 +220,8 @@ func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 func TestCallsOfTwoProcessesAreCountedApart(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var c instanceCalls
-	former, next := &activeProcess{instance: &puppet{done: make(chan struct{})}}, &activeProcess{instance: &puppet{done: make(chan struct{})}}
+	former, next := &activeProcess{instance: &puppet{done: make(chan struct{})}},
+		&activeProcess{instance: &puppet{done: make(chan struct{})}}
 	c.begin(next)
 	c.begin(former) // taken before it was replaced
 	c.begin(next)

@@ -123,9 +123,12 @@ type NotInstalledError struct {
 func (e *NotInstalledError) Error() string {
 	file := filepath.Base(e.Path)
 	if len(e.Searched) == 0 {
-		return fmt.Sprintf("driver %s is not installed: there is no executable %s. Install it there, or correct drivers.%[1]s.path", e.Driver, e.Path)
+		return fmt.Sprintf(
+			"driver %s is not installed: there is no executable %s. Install it there, or correct drivers.%[1]s.path",
+			e.Driver, e.Path)
 	}
-	return fmt.Sprintf("driver %s is not installed: there is no %s in %s. Install it: install -D -m 0755 %[2]s %[4]s", e.Driver, file, strings.Join(e.Searched, " or "), e.Path)
+	return fmt.Sprintf("driver %s is not installed: there is no %s in %s. Install it: install -D -m 0755 %[2]s %[4]s",
+		e.Driver, file, strings.Join(e.Searched, " or "), e.Path)
 }
 
 // Is makes errors.Is(err, ErrNotInstalled) hold, and errors.Is(err, fs.ErrNotExist).

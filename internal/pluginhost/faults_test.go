@@ -18,7 +18,8 @@ import (
 // panicked is what a call ends with in which the driver's code panicked, in words that are never
 // the same.
 func panicked(call string) error {
-	return &CallError{Driver: "puppet", Call: call, Err: &faultError{fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
+	return &CallError{Driver: "puppet", Call: call,
+		Err: &faultError{fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
 }
 
 // TestPanickingAtEveryCallIsDegraded: a healthy process whose driver has panicked in the same call
@@ -38,7 +39,8 @@ func TestPanickingAtEveryCallIsDegraded(t *testing.T) {
 			s.pass()
 			s.wait(time.Minute)
 		}
-		if got := s.Status(); got.Restarts != 0 || !strings.Contains(got.LastError, "UpdateProviderTree cn2 always ends with a fault") ||
+		if got := s.Status(); got.Restarts != 0 ||
+			!strings.Contains(got.LastError, "UpdateProviderTree cn2 always ends with a fault") ||
 			!strings.Contains(got.LastError, "panicked in UpdateProviderTree") {
 			t.Errorf("status: %+v", got)
 		}
@@ -95,7 +97,8 @@ func TestACallOfAReplacedProcessIsMadeAgain(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		asked := 0
 		s.process(0).update = func(string) error { asked++; return s.replaced("UpdateProviderTree") }
-		if _, _, err := s.UpdateProviderTree(context.Background(), &providertree.Tree{}, "cn1", nil); err != nil || asked != 1 {
+		if _, _, err := s.UpdateProviderTree(context.Background(), &providertree.Tree{}, "cn1", nil); err != nil ||
+			asked != 1 {
 			t.Errorf("the call ended with %v, and the former process was asked %d times", err, asked)
 		}
 		if got := s.Status(); got.PID != 101 || got.Restarts != 0 || got.Replacements != 1 {
@@ -122,7 +125,8 @@ func TestAChangeIsNotMadeAgain(t *testing.T) {
 		})
 		err := s.Destroy(context.Background(), "cn1", rootUUID)
 		var down *UnavailableError
-		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrOutcomeUnknown) || errors.As(err, &down) || !strings.Contains(err.Error(), "was being replaced") {
+		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrOutcomeUnknown) || errors.As(err, &down) ||
+			!strings.Contains(err.Error(), "was being replaced") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -29,7 +29,8 @@ func (f *flood) Recv() (*driverv1.WatchResponse, error) {
 	if f.taken++; f.taken > 100*eventsASecond {
 		return nil, errTooMany
 	}
-	return &driverv1.WatchResponse{Event: &driverv1.WatchResponse_Changed{Changed: &driverv1.Changed{Node: "cn1"}}}, f.ctx.Err()
+	return &driverv1.WatchResponse{Event: &driverv1.WatchResponse_Changed{Changed: &driverv1.Changed{Node: "cn1"}}},
+		f.ctx.Err()
 }
 
 // TestAFloodOfEventsIsTakenSlowly, but it is taken, and the stream ends at once when it is to.
@@ -39,9 +40,10 @@ func TestAFloodOfEventsIsTakenSlowly(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
 		defer cancel()
 		begun, told := time.Now(), 0
-		err := listen(ctx, &process{name: "x"}, "Watch", func(ctx context.Context, _ int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
-			return &flood{ctx: ctx}, nil
-		}, func(*driverv1.WatchResponse) { told++ })
+		err := listen(ctx, &process{name: "x"},
+			"Watch", func(ctx context.Context, _ int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
+				return &flood{ctx: ctx}, nil
+			}, func(*driverv1.WatchResponse) { told++ })
 		if errors.Is(err, errTooMany) {
 			t.Fatal("it is taken as fast as it comes")
 		}

@@ -18,7 +18,8 @@ func checkNodes(nodes []plugins.Node) error {
 		n := &nodes[i]
 		switch problem := providertree.Printable(n.Name); {
 		case providertree.ValidateProviderName(n.Name) != nil:
-			d.add("node %d (%q): its name has %d characters, must have 1 to 200", i, clipped(n.Name), len([]rune(n.Name)))
+			d.add("node %d (%q): its name has %d characters, must have 1 to 200",
+				i, clipped(n.Name), len([]rune(n.Name)))
 		case problem != nil:
 			d.add("node %d (%q): its name %v", i, n.Name, problem)
 		case names[n.Name]:
@@ -32,7 +33,8 @@ func checkNodes(nodes []plugins.Node) error {
 		other, taken := uuids[uuid]
 		switch {
 		case err != nil:
-			d.add("node %d (%q): its uuid %q is invalid: leave it empty for the agent's own identity", i, clipped(n.Name), clipped(n.UUID))
+			d.add("node %d (%q): its uuid %q is invalid: leave it empty for the agent's own identity",
+				i, clipped(n.Name), clipped(n.UUID))
 		case taken:
 			d.add("node %d (%q): its uuid %s is also that of %q", i, clipped(n.Name), uuid, clipped(other))
 		default:
@@ -49,7 +51,8 @@ var capability = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 func checkInfo(info *driverv1.InfoResponse) error {
 	d := &defects{}
 	if !driverName.MatchString(info.GetName()) {
-		d.add("the driver's name is %q: must be 1 to 63 lower case letters, digits and hyphens", clip(info.GetName(), 100))
+		d.add("the driver's name is %q: must be 1 to 63 lower case letters, digits and hyphens",
+			clip(info.GetName(), 100))
 	}
 	for _, c := range info.GetCapabilities() {
 		if !capability.MatchString(c) {

@@ -32,7 +32,8 @@ func checkLayout(version int32, capabilities []string) error {
 	case version < 0 || version > protocol.MaxLayout:
 		return fmt.Errorf("layout version %d: must be 1 to %d, or 0 for none", version, protocol.MaxLayout)
 	case version > 0 && !announced:
-		return fmt.Errorf("layout version %d, and the plugin does not announce the capability %q", version, protocol.CapabilityLayouts)
+		return fmt.Errorf("layout version %d, and the plugin does not announce the capability %q",
+			version, protocol.CapabilityLayouts)
 	}
 	return nil
 }
@@ -43,7 +44,8 @@ func checkCapabilities(traits map[string]bool, capabilities []string) (map[strin
 	switch {
 	case !slices.Contains(capabilities, protocol.CapabilityCapabilities):
 		if len(traits) > 0 {
-			return nil, fmt.Errorf("it has capability traits, and the plugin does not announce the capability %q", protocol.CapabilityCapabilities)
+			return nil, fmt.Errorf("it has capability traits, and the plugin does not announce the capability %q",
+				protocol.CapabilityCapabilities)
 		}
 		return nil, nil
 	case traits == nil:
@@ -93,7 +95,8 @@ func checkHypervisor(h *driverv1.Hypervisor, capabilities []string) plugins.Hype
 	if h == nil || !slices.Contains(capabilities, protocol.CapabilityHypervisor) {
 		return plugins.Hypervisor{}
 	}
-	out := plugins.Hypervisor{Type: strings.TrimSpace(printable(h.GetType(), maxHypervisorType)), Version: h.GetVersion()}
+	out := plugins.Hypervisor{Type: strings.TrimSpace(printable(h.GetType(), maxHypervisorType)),
+		Version: h.GetVersion()}
 	if out.Version < 0 || out.Version > protocol.MaxHypervisorVersion {
 		out.Version = 0
 	}
@@ -131,7 +134,8 @@ func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Gue
 // toGuest converts one guest, and adds what is wrong with it to the defects.
 func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plugins.Guest {
 	wrong := func(format string, args ...any) {
-		d.add("guest %d (uuid %q, name %q): "+format, append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
+		d.add("guest %d (uuid %q, name %q): "+format,
+			append([]any{i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)}, args...)...)
 	}
 	g := plugins.Guest{
 		Name:      printable(m.GetName(), maxOwner),
@@ -144,7 +148,8 @@ func toGuest(d *defects, tree *providertree.Tree, i int, m *driverv1.Guest) plug
 	if g.UUID, err = providertree.CanonicalUUID(m.GetUuid()); err != nil {
 		wrong("its uuid is invalid")
 	}
-	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.Printable(g.ProjectID) != nil || providertree.Printable(g.UserID) != nil {
+	if len(g.ProjectID) > maxOwner || len(g.UserID) > maxOwner || providertree.Printable(g.ProjectID) != nil ||
+		providertree.Printable(g.UserID) != nil {
 		wrong("the id of its project or user must have at most %d bytes, all printable", maxOwner)
 	}
 	if m.GetResources() == nil {

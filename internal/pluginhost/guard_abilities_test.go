@@ -35,7 +35,8 @@ func TestCheckGuests(t *testing.T) {
 		{"no uuid", []*driverv1.Guest{{Uuid: a}, {Name: "web"}}, `guest 1 (uuid "", name "web")`},
 		{"nothing at all", []*driverv1.Guest{nil}, "guest 0"},
 		{"not a uuid", []*driverv1.Guest{{Uuid: "web-1"}}, "web-1"},
-		{"twice", []*driverv1.Guest{{Uuid: a}, {Uuid: rootUUID}, {Uuid: strings.ToUpper(a)}}, "guests 0 and 2 are both " + a},
+		{"twice", []*driverv1.Guest{{Uuid: a}, {Uuid: rootUUID}, {Uuid: strings.ToUpper(a)}},
+			"guests 0 and 2 are both " + a},
 		{"of no amount", []*driverv1.Guest{with(rootUUID, "VCPU", 0)}, "must be between 1"},
 		{"of too much", []*driverv1.Guest{with(rootUUID, "VCPU", 1<<31)}, "must be between 1"},
 		{"of no class", []*driverv1.Guest{with(rootUUID, "vcpu", 1)}, "vcpu"},
@@ -43,7 +44,8 @@ func TestCheckGuests(t *testing.T) {
 		{"of a provider elsewhere", []*driverv1.Guest{with(a, "VCPU", 1)}, "which is not in the tree"},
 		{"of a provider without amounts", []*driverv1.Guest{{Uuid: a, Resources: &driverv1.GuestResources{
 			Resources: map[string]*driverv1.Resources{rootUUID: {}}}}}, "it lists provider"},
-		{"with an owner that cannot be", []*driverv1.Guest{{Uuid: a, ProjectId: strings.Repeat("p", 256)}}, "project or user"},
+		{"with an owner that cannot be", []*driverv1.Guest{{Uuid: a, ProjectId: strings.Repeat("p", 256)}},
+			"project or user"},
 		{"too many", make([]*driverv1.Guest, protocol.MaxGuests+1), "at most 100000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -74,10 +76,12 @@ func TestCheckCapabilities(t *testing.T) {
 	}{
 		{"does not tell", nil, nil, nil, ""},
 		{"nothing", nil, announced, map[string]bool{}, ""},
-		{"some", map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, announced, map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, ""},
+		{"some", map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, announced,
+			map[string]bool{"COMPUTE_A": true, "CUSTOM_B": false}, ""},
 		{"not announced", map[string]bool{"COMPUTE_A": true}, nil, nil, "does not announce"},
 		{"no trait", map[string]bool{"compute": true}, announced, nil, `"compute"`},
-		{"the agent's", map[string]bool{"COMPUTE_NODE": false}, announced, nil, "the agent's: a driver must not report it"},
+		{"the agent's", map[string]bool{"COMPUTE_NODE": false}, announced, nil,
+			"the agent's: a driver must not report it"},
 	} {
 		got, err := checkCapabilities(c.traits, c.capabilities)
 		if (c.problem == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.problem) {
@@ -102,7 +106,8 @@ func TestCheckProductNames(t *testing.T) {
 		{"some", map[string]string{"cn1": "Acme"}, announced, map[string]string{"cn1": "Acme"}},
 		{"of another tree", map[string]string{"cn2": "Acme"}, announced, map[string]string{}},
 		{"blank", map[string]string{"cn1": " \n"}, announced, map[string]string{}},
-		{"unprintable", map[string]string{"cn1": "a\x1b[2J\nb\u202ec"}, announced, map[string]string{"cn1": `a\u001b[2J; b\u202ec`}},
+		{"unprintable", map[string]string{"cn1": "a\x1b[2J\nb\u202ec"}, announced,
+			map[string]string{"cn1": `a\u001b[2J; b\u202ec`}},
 		{"long", map[string]string{"cn1": long}, announced, map[string]string{"cn1": long}},
 		{"too long", map[string]string{"cn1": long + "y"}, announced, map[string]string{"cn1": long + "..."}},
 	} {
@@ -121,12 +126,16 @@ func TestCheckHypervisor(t *testing.T) {
 	}{
 		{"none", nil, announced, plugins.Hypervisor{}},
 		{"not announced", &driverv1.Hypervisor{Type: "QEMU", Version: 1}, nil, plugins.Hypervisor{}},
-		{"QEMU", &driverv1.Hypervisor{Type: "QEMU", Version: 7002001}, announced, plugins.Hypervisor{Type: "QEMU", Version: 7002001}},
+		{"QEMU", &driverv1.Hypervisor{Type: "QEMU", Version: 7002001}, announced,
+			plugins.Hypervisor{Type: "QEMU", Version: 7002001}},
 		{"a version alone", &driverv1.Hypervisor{Version: 1}, announced, plugins.Hypervisor{Version: 1}},
-		{"a negative version", &driverv1.Hypervisor{Type: "QEMU", Version: -1}, announced, plugins.Hypervisor{Type: "QEMU"}},
-		{"more than 32 bits", &driverv1.Hypervisor{Type: "QEMU", Version: 1 << 31}, announced, plugins.Hypervisor{Type: "QEMU"}},
+		{"a negative version", &driverv1.Hypervisor{Type: "QEMU", Version: -1}, announced,
+			plugins.Hypervisor{Type: "QEMU"}},
+		{"more than 32 bits", &driverv1.Hypervisor{Type: "QEMU", Version: 1 << 31}, announced,
+			plugins.Hypervisor{Type: "QEMU"}},
 		{"unprintable", &driverv1.Hypervisor{Type: " a\x1b[2J"}, announced, plugins.Hypervisor{Type: `a\u001b[2J`}},
-		{"too long", &driverv1.Hypervisor{Type: strings.Repeat("x", maxHypervisorType+1)}, announced, plugins.Hypervisor{Type: strings.Repeat("x", maxHypervisorType) + "..."}},
+		{"too long", &driverv1.Hypervisor{Type: strings.Repeat("x", maxHypervisorType+1)}, announced,
+			plugins.Hypervisor{Type: strings.Repeat("x", maxHypervisorType) + "..."}},
 	} {
 		testproc.Equal(t, checkHypervisor(c.got, c.capabilities), c.want, "%s: %+v", c.name)
 	}
@@ -139,7 +148,8 @@ func TestCheckLayout(t *testing.T) {
 		version      int32
 		capabilities []string
 		good         bool
-	}{{0, nil, true}, {0, announced, true}, {1, announced, true}, {9999, announced, true}, {10000, announced, false}, {-1, announced, false}, {1, nil, false}} {
+	}{{0, nil, true}, {0, announced, true}, {1, announced, true}, {9999, announced, true}, {10000, announced, false},
+		{-1, announced, false}, {1, nil, false}} {
 		if err := checkLayout(c.version, c.capabilities); (err == nil) != c.good {
 			t.Errorf("%d, %v: %v", c.version, c.capabilities, err)
 		}

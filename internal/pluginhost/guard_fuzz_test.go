@@ -46,7 +46,8 @@ func naive(reply *driverv1.UpdateProviderTreeResponse) string {
 		}
 		at, steps := p, 0
 		for at.GetParentUuid() != "" {
-			above := slices.IndexFunc(providers, func(q *driverv1.ResourceProvider) bool { return id(q.GetUuid()) == id(at.GetParentUuid()) })
+			above := slices.IndexFunc(providers,
+				func(q *driverv1.ResourceProvider) bool { return id(q.GetUuid()) == id(at.GetParentUuid()) })
 			if above < 0 || steps > len(providers) {
 				return "no root"
 			}
@@ -109,7 +110,8 @@ func FuzzReply(f *testing.F) {
 		raw := testproc.Try(proto.Marshal(reply)).Or(f)
 		f.Add(raw, reply.GetAllocations() != nil)
 	}
-	all := func(edit func(root *driverv1.ResourceProvider), more ...*driverv1.ResourceProvider) *driverv1.UpdateProviderTreeResponse {
+	all := func(edit func(root *driverv1.ResourceProvider),
+		more ...*driverv1.ResourceProvider) *driverv1.UpdateProviderTreeResponse {
 		root := wireRoot()
 		if edit != nil {
 			edit(root)
@@ -119,16 +121,20 @@ func FuzzReply(f *testing.F) {
 	seed(&driverv1.UpdateProviderTreeResponse{})
 	seed(all(nil))
 	seed(all(nil, wireProvider(childUUID(2), "cn1_2", childUUID(1), -1)))
-	seed(all(nil, wireProvider(childUUID(2), "cn1_2", childUUID(3), -1), wireProvider(childUUID(3), "cn1_3", childUUID(2), -1)))
+	seed(all(nil, wireProvider(childUUID(2), "cn1_2", childUUID(3), -1),
+		wireProvider(childUUID(3), "cn1_3", childUUID(2), -1)))
 	for _, ratio := range []float64{0, 1, -1, math.NaN(), math.Inf(-1), 1e-300, 1e300} {
 		seed(all(func(p *driverv1.ResourceProvider) {
-			p.Inventories = map[string]*driverv1.Inventory{"VCPU": {Total: 8, Reserved: 1, MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: ratio}, "CUSTOM_A": {Total: 1 << 31}}
+			p.Inventories = map[string]*driverv1.Inventory{"VCPU": {Total: 8, Reserved: 1, MinUnit: 1, MaxUnit: 8,
+				StepSize: 1, AllocationRatio: ratio}, "CUSTOM_A": {Total: 1 << 31}}
 			p.Traits, p.Aggregates = []string{"CUSTOM_A", "HW_X"}, []string{poolUUID}
 			p.Resources = []*driverv1.NamedResource{{ResourceClass: "CUSTOM_A", Identifier: "a", Metadata: "m"}}
 		}))
 	}
 	moved := all(nil)
-	moved.Allocations = protocol.FromAllocations(providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}}, ProjectID: "p"}})
+	moved.Allocations = protocol.FromAllocations(
+		providertree.Allocations{otherUUID: {Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1}},
+			ProjectID: "p"}})
 	moved.ClassRenames = map[string]string{"A": "B"}
 	seed(moved)
 
@@ -148,7 +154,8 @@ func FuzzReply(f *testing.F) {
 		}
 		if err != nil {
 			text := err.Error()
-			if tree != nil || allocations != nil || text == "" || len(text) > 64<<10 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			if tree != nil || allocations != nil || text == "" || len(text) > 64<<10 ||
+				strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Fatalf("refused badly: %q", text)
 			}
 			return
@@ -156,11 +163,13 @@ func FuzzReply(f *testing.F) {
 		if problem := naive(reply); problem != "" {
 			t.Fatalf("Placement would refuse it: %s", problem)
 		}
-		if (given == nil) != (allocations == nil) || !tree.Exists(rootUUID) || !tree.Exists(poolUUID) || len(tree.Roots()) != 2 {
+		if (given == nil) != (allocations == nil) ||
+			!tree.Exists(rootUUID) || !tree.Exists(poolUUID) || len(tree.Roots()) != 2 {
 			t.Fatal("it was taken, and is not what was asked for")
 		}
 		// What was taken once is taken again.
-		again, _, err := checkReply(before, "cn1", nil, &driverv1.UpdateProviderTreeResponse{Tree: protocol.FromTree(tree)})
+		again, _, err := checkReply(before, "cn1", nil,
+			&driverv1.UpdateProviderTreeResponse{Tree: protocol.FromTree(tree)})
 		if err != nil || !again.Equal(tree) {
 			t.Fatalf("it is refused on its way back: %v", err)
 		}

@@ -24,7 +24,8 @@ func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
 	out := make([]plugins.Instance, 0, len(msgs))
 	seen := make(map[string]int, len(msgs))
 	for i, m := range msgs {
-		is := toInstance(d, fmt.Sprintf("instance %d (uuid %q, name %q): ", i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)), m)
+		is := toInstance(d, fmt.Sprintf("instance %d (uuid %q, name %q): ",
+			i, clip(m.GetUuid(), 100), clip(m.GetName(), 100)), m)
 		if first, twice := seen[is.UUID]; twice && is.UUID != "" {
 			d.add("instances %d and %d are both %s: list each instance once", first, i, is.UUID)
 		}
@@ -48,7 +49,8 @@ func checkInstance(requested string, m *driverv1.Instance) (plugins.Instance, er
 	d := &defects{}
 	is := toInstance(d, "instance: ", m)
 	if is.UUID != "" && is.UUID != requested {
-		d.add("it has instance %s, the request was for %s: an instance has the uuid that the agent gives it", is.UUID, requested)
+		d.add("it has instance %s, the request was for %s: an instance has the uuid that the agent gives it",
+			is.UUID, requested)
 	}
 	if err := d.err(); err != nil {
 		return plugins.Instance{}, err

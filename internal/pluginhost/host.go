@@ -81,7 +81,8 @@ func New(opts Options) (*Host, error) {
 	if opts.Environ == nil {
 		opts.Environ = os.Environ()
 	}
-	h := &Host{opts: opts, uid: os.Geteuid(), kernel: OwnKernel(), plugins: map[string]*Plugin{}, sessions: map[*Session]struct{}{}}
+	h := &Host{opts: opts, uid: os.Geteuid(), kernel: OwnKernel(), plugins: map[string]*Plugin{},
+		sessions: map[*Session]struct{}{}}
 	if err := h.prepareSockets(); err != nil {
 		return nil, err
 	}
@@ -96,7 +97,9 @@ func (h *Host) prepareSockets() error {
 	}
 	h.sockets = filepath.Join(dir, socketDirName)
 	if n := len(h.sockets) + socketTail; n > maxSocketPath {
-		return fmt.Errorf("%w: %s is too long: the path of a plugin's socket would have %d bytes, the system allows %d. Choose a path of at most %d bytes",
+		return fmt.Errorf(
+			"%w: %s is too long: the path of a plugin's socket would have %d bytes, the system allows %d. Choose a "+
+				"path of at most %d bytes",
 			ErrRuntimeDir, dir, n, maxSocketPath, maxSocketPath-socketTail-len("/"+socketDirName))
 	}
 	if err := os.Mkdir(h.sockets, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -120,11 +123,14 @@ func (h *Host) claim(dir *os.File) error {
 		return err
 	}
 	if int(st.Uid) != h.uid || st.Mode&0o077 != 0 {
-		return fmt.Errorf("belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, the agent creates it again", st.Uid, st.Mode&0o7777, h.uid)
+		return fmt.Errorf(
+			"belongs to user %d with mode %04o, must belong to %d with mode 0700: remove it, the agent "+
+				"creates it again", st.Uid, st.Mode&0o7777, h.uid)
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return errors.New("is in use by another compute-agent: stop that one, or give this one its own runtime directory")
+			return errors.New(
+				"is in use by another compute-agent: stop that one, or give this one its own runtime directory")
 		}
 		return fmt.Errorf("locking it: %w", err)
 	}

@@ -38,7 +38,8 @@ func (k *instanceDriver) Instances(_ context.Context, node string) ([]plugins.In
 	case "not-ready":
 		return []plugins.Instance{{UUID: rootUUID}}, &plugins.NotReady{Reason: "it sleeps"}
 	}
-	return []plugins.Instance{{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", Power: plugins.PowerPaused, HypervisorName: "instance-00000001"}}, nil
+	return []plugins.Instance{{UUID: "AAAAAAAA22223333444455555555ABCD", Name: "web", Power: plugins.PowerPaused,
+		HypervisorName: "instance-00000001"}}, nil
 }
 
 // notify passes an event on to the watcher; without one it is lost.
@@ -49,18 +50,23 @@ func (k *instanceDriver) notify(node, uuid string) {
 	}
 }
 
-func (k *instanceDriver) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, _ *providertree.Tree) (plugins.Instance, error) {
+func (k *instanceDriver) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, _ *providertree.Tree,
+) (plugins.Instance, error) {
 	k.notify(node, spec.UUID)
-	made := plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerRunning, HypervisorName: fmt.Sprint(os.Getpid())}
+	made := plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerRunning,
+		HypervisorName: fmt.Sprint(os.Getpid())}
 	switch spec.Image {
 	case "echo":
 		text, err := json.Marshal(spec)
 		if err != nil {
 			return made, err
 		}
-		return made, &plugins.InstanceFault{Reason: base64.StdEncoding.EncodeToString(text)} // words would be made fit to be shown
+		// words would be made fit to be shown
+		return made, &plugins.InstanceFault{Reason: base64.StdEncoding.EncodeToString(text)}
 	case "fault":
-		return made, fmt.Errorf("making a disk: %w", &plugins.InstanceFault{UUID: "another instance", Reason: "the disk is full"})
+		return made, fmt.Errorf(
+			"making a disk: %w", &plugins.InstanceFault{UUID: "another instance", Reason: "the disk is full"})
 	case "not-ready":
 		return made, &plugins.NotReady{Reason: "it sleeps"}
 	case "unsupported":
@@ -104,10 +110,14 @@ func (k *instanceDriver) slow(uuid string) error {
 }
 
 // CheckSpawn answers as the image says, with what it was given.
-func (k *instanceDriver) CheckSpawn(_ context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (k *instanceDriver) CheckSpawn(
+	_ context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	switch spec.Image {
 	case "missing":
-		return fmt.Errorf("looking for its image: %w", &plugins.InstanceFault{UUID: "another instance", Reason: fmt.Sprintf("no image on %s: %v", node, tree.Exists(rootUUID))})
+		return fmt.Errorf("looking for its image: %w",
+			&plugins.InstanceFault{UUID: "another instance",
+				Reason: fmt.Sprintf("no image on %s: %v", node, tree.Exists(rootUUID))})
 	case "error":
 		return errors.New("something went wrong")
 	}
@@ -115,11 +125,14 @@ func (k *instanceDriver) CheckSpawn(_ context.Context, node string, spec plugins
 }
 
 // Restore answers as CheckSpawn does, and otherwise with what it was given.
-func (k *instanceDriver) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (k *instanceDriver) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	if spec.Image == "other" {
 		return plugins.Instance{UUID: rootUUID}, nil
 	}
-	return plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerShutdown}, k.CheckSpawn(ctx, node, spec, tree)
+	return plugins.Instance{UUID: spec.UUID, Name: spec.Name, Power: plugins.PowerShutdown},
+		k.CheckSpawn(ctx, node, spec, tree)
 }
 
 func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
@@ -130,7 +143,9 @@ func (k *instanceDriver) Destroy(_ context.Context, node, uuid string) error {
 	return nil
 }
 
-func (k *instanceDriver) SetPower(_ context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (k *instanceDriver) SetPower(
+	_ context.Context, node, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	k.notify(node, uuid)
 	switch node {
 	case "not-found":
@@ -162,7 +177,8 @@ func (k *instanceDriver) Depart(_ context.Context, node, uuid string) (string, e
 	case "not-found":
 		return "", fmt.Errorf("looking it up: %w", plugins.ErrInstanceNotFound)
 	case "fault":
-		return "", fmt.Errorf("its TPM: %w", &plugins.InstanceFault{UUID: "another instance", Reason: "it cannot be moved"})
+		return "", fmt.Errorf("its TPM: %w", &plugins.InstanceFault{UUID: "another instance",
+			Reason: "it cannot be moved"})
 	}
 	return "from " + node, nil
 }

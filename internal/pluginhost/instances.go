@@ -63,14 +63,19 @@ func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance
 // mean that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
 // [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are also
 // [ErrOutcomeUnknown].
-func (p *Plugin) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
-	return manageOn(ctx, p, "Spawn", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Spawn(ctx, node, spec, tree) })
+func (p *Plugin) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
+	return manageOn(ctx, p, "Spawn", spec.UUID,
+		func(s *activeProcess) (plugins.Instance, error) { return s.Spawn(ctx, node, spec, tree) })
 }
 
 // CheckSpawn asks the driver whether it could create an instance; see [plugins.SpawnChecker] for
 // the contract. It waits for other calls for the instance, as Spawn does. Errors: as Spawn, and
 // [plugins.ErrUnsupported] also if the driver cannot check that.
-func (p *Plugin) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (p *Plugin) CheckSpawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	_, err := manageOn(ctx, p, "CheckSpawn", spec.UUID, func(s *activeProcess) (struct{}, error) {
 		return struct{}{}, s.CheckSpawn(ctx, node, spec, tree)
 	})
@@ -80,26 +85,34 @@ func (p *Plugin) CheckSpawn(ctx context.Context, node string, spec plugins.Insta
 // Restore lets the driver create an instance again over its disks; see [plugins.InstanceRestorer]
 // for the contract. It waits for other calls for the instance, as Spawn does. Errors: as Spawn, and
 // [plugins.ErrUnsupported] also if the driver cannot do that.
-func (p *Plugin) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
-	return manageOn(ctx, p, "Restore", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Restore(ctx, node, spec, tree) })
+func (p *Plugin) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
+	return manageOn(ctx, p, "Restore", spec.UUID,
+		func(s *activeProcess) (plugins.Instance, error) { return s.Restore(ctx, node, spec, tree) })
 }
 
 // Destroy lets the driver stop an instance and remove all that it created for it. Errors: as Spawn.
 func (p *Plugin) Destroy(ctx context.Context, node, uuid string) error {
-	_, err := manageOn(ctx, p, "Destroy", uuid, func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Destroy(ctx, node, uuid) })
+	_, err := manageOn(ctx, p, "Destroy", uuid,
+		func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Destroy(ctx, node, uuid) })
 	return err
 }
 
 // SetPower lets the driver start or stop an instance. Errors: as Spawn;
 // [plugins.ErrInstanceNotFound].
-func (p *Plugin) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (p *Plugin) SetPower(
+	ctx context.Context, node, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	return manageOn(ctx, p, "SetPower", uuid, func(s *activeProcess) (plugins.Instance, error) {
 		return s.SetPower(ctx, node, uuid, to, hard)
 	})
 }
 
 // manageOn makes a call that can change an instance, when all earlier ones for it have ended.
-func manageOn[T any](ctx context.Context, p *Plugin, call, id string, make func(*activeProcess) (T, error)) (result T, err error) {
+func manageOn[T any](
+	ctx context.Context, p *Plugin, call, id string, make func(*activeProcess) (T, error),
+) (result T, err error) {
 	uuid, err := providertree.CanonicalUUID(id)
 	if err != nil {
 		return result, &CallError{Driver: p.Name(), Call: call, Err: fmt.Errorf("%w: instance: %w", ErrBadRequest, err)}
@@ -192,7 +205,8 @@ func (p *Plugin) notifyInstance(node, uuid string) {
 func (s *supervisor) followInstances(ctx context.Context, serving *activeProcess) {
 	s.notifyInstance("", "") // events of the former process may be lost
 	if serving.announces(protocol.CapabilityInstanceEvents) {
-		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.notifyInstance) }, func() { s.notifyInstance("", "") })
+		s.follow(ctx, serving, func(ctx context.Context) error { return serving.WatchInstances(ctx, s.notifyInstance) },
+			func() { s.notifyInstance("", "") })
 	}
 }
 

@@ -122,13 +122,18 @@ func TestInstanceSpecComesThroughTheWire(t *testing.T) {
 			UUID: rapid.SampledFrom([]string{oneInstance, otherInstance}).Draw(rt, "uuid"), Name: text.Draw(rt, "name"),
 			ProjectID: text.Draw(rt, "project"), UserID: text.Draw(rt, "user"),
 			Flavor: plugins.Flavor{
-				Name: text.Draw(rt, "flavor"), VCPUs: size.Draw(rt, "vcpus"), MemoryMB: size.Draw(rt, "memory"), RootGB: size.Draw(rt, "root"),
-				EphemeralGB: size.Draw(rt, "ephemeral"), SwapMB: size.Draw(rt, "swap"), ExtraSpecs: properties.Draw(rt, "extra specs"),
+				Name: text.Draw(rt, "flavor"), VCPUs: size.Draw(rt, "vcpus"), MemoryMB: size.Draw(rt, "memory"),
+				RootGB:      size.Draw(rt, "root"),
+				EphemeralGB: size.Draw(rt, "ephemeral"),
+				SwapMB:      size.Draw(rt, "swap"), ExtraSpecs: properties.Draw(rt, "extra specs"),
 			},
-			Image: "echo", ImageProperties: properties.Draw(rt, "properties"), Metadata: properties.Draw(rt, "metadata"),
-			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"), KeyName: text.Draw(rt, "key name"), PublicKey: text.Draw(rt, "public key"), ConfigDrive: rapid.Bool().Draw(rt, "config drive"),
+			Image: "echo", ImageProperties: properties.Draw(rt, "properties"),
+			Metadata: properties.Draw(rt, "metadata"),
+			UserData: rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(rt, "user data"), KeyName: text.Draw(rt, "key name"),
+			PublicKey: text.Draw(rt, "public key"), ConfigDrive: rapid.Bool().Draw(rt, "config drive"),
 			Allocations: rapid.MapOfN(rapid.Just(rootUUID), rapid.Map(rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`),
-				rapid.Int64Range(1, providertree.MaxUnit), 1, 3), func(m map[string]int64) providertree.Resources { return m }), 0, 1).Draw(rt, "allocations"),
+				rapid.Int64Range(1, providertree.MaxUnit), 1, 3),
+				func(m map[string]int64) providertree.Resources { return m }), 0, 1).Draw(rt, "allocations"),
 		}
 		_, err := k.Spawn(context.Background(), "cn1", want, oneNode(t))
 		var fault *plugins.InstanceFault
@@ -150,7 +155,8 @@ func TestInstancesAnswer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
 	list, err := k.Instances(ctx, "cn1")
-	want := []plugins.Instance{{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", Power: plugins.PowerPaused, HypervisorName: "instance-00000001"}}
+	want := []plugins.Instance{{UUID: "aaaaaaaa-2222-3333-4444-55555555abcd", Name: "web", Power: plugins.PowerPaused,
+		HypervisorName: "instance-00000001"}}
 	if diff := cmp.Diff(want, list); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
@@ -159,10 +165,12 @@ func TestInstancesAnswer(t *testing.T) {
 			t.Errorf("list %s: %v, %v", node, list, err)
 		}
 	}
-	if is, err := k.spawn(ctx, strings.ToUpper(oneInstance), ""); err != nil || is.UUID != oneInstance || is.Name != "web" || is.Power != plugins.PowerRunning {
+	if is, err := k.spawn(ctx, strings.ToUpper(oneInstance), ""); err != nil || is.UUID != oneInstance ||
+		is.Name != "web" || is.Power != plugins.PowerRunning {
 		t.Errorf("spawn: %+v, %v", is, err)
 	}
-	if is, err := k.SetPower(ctx, "cn1", oneInstance, plugins.PowerShutdown, true); err != nil || is != (plugins.Instance{UUID: oneInstance, Name: "hard true", Power: plugins.PowerShutdown}) {
+	if is, err := k.SetPower(ctx, "cn1", oneInstance, plugins.PowerShutdown, true); err != nil ||
+		is != (plugins.Instance{UUID: oneInstance, Name: "hard true", Power: plugins.PowerShutdown}) {
 		t.Errorf("power: %+v, %v", is, err)
 	}
 	testproc.NoErrorf(t, k.Destroy(ctx, "cn1", oneInstance), "destroy")
@@ -193,7 +201,8 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		words   string
 	}{
 		{"fault", spawn("fault"), nil, false, "making a disk"},
-		{"fault of destroy", k.Destroy(ctx, "fault", oneInstance), nil, false, "instance " + oneInstance + ": it belongs to another tool"},
+		{"fault of destroy", k.Destroy(ctx, "fault", oneInstance), nil, false, "instance " + oneInstance +
+			": it belongs to another tool"},
 		{"not found", power("not-found"), plugins.ErrInstanceNotFound, false, "looking it up"},
 		{"not found, at the making", spawn("not-found"), plugins.ErrInstanceNotFound, true, "looking at what was made"},
 		{"not ready", spawn("not-ready"), plugins.ErrNotReady, false, "it sleeps"},
@@ -204,12 +213,14 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		{"a state that cannot be", power("bad"), ErrBadReply, true, "power state 2"},
 	} {
 		var call *CallError
-		if !errors.As(c.err, &call) || c.kind != nil && !errors.Is(c.err, c.kind) || errors.Is(c.err, ErrOutcomeUnknown) != c.unknown || !strings.Contains(c.err.Error(), c.words) {
+		if !errors.As(c.err, &call) || c.kind != nil && !errors.Is(c.err, c.kind) ||
+			errors.Is(c.err, ErrOutcomeUnknown) != c.unknown || !strings.Contains(c.err.Error(), c.words) {
 			t.Errorf("%s: %v", c.name, c.err)
 		}
 	}
 	var fault *plugins.InstanceFault
-	if err := spawn("fault"); !errors.As(err, &fault) || *fault != (plugins.InstanceFault{UUID: oneInstance, Reason: "the disk is full"}) {
+	if err := spawn("fault"); !errors.As(err, &fault) ||
+		*fault != (plugins.InstanceFault{UUID: oneInstance, Reason: "the disk is full"}) {
 		t.Errorf("fault: %+v", fault)
 	}
 	var notFound *plugins.InstanceNotFound
@@ -232,7 +243,10 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 		return err
 	}
 	of := func(provider string, amounts map[string]int64) error {
-		return spawn(func(s *plugins.InstanceSpec) { s.Allocations = providertree.ProviderResources{provider: amounts} })
+		return spawn(func(s *plugins.InstanceSpec) {
+			s.Allocations =
+				providertree.ProviderResources{provider: amounts}
+		})
 	}
 	_, list := k.Instances(ctx, "")
 	_, noTree := k.Spawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, nil)
@@ -247,33 +261,41 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 		err  error
 		want string
 	}{
-		"list of no node":     {list, "node"},
-		"no tree":             {noTree, "no provider tree"},
-		"no node":             {noNode, "node"},
-		"paused":              {power, "can be brought to RUNNING (1) or SHUTDOWN (4)"},
-		"no power state":      {far, "power state -1"},
-		"destroy of no uuid":  {k.Destroy(ctx, "cn1", "web"), `"web" is not a uuid`},
-		"destroy on no node":  {k.Destroy(ctx, "\xff", oneInstance), "UTF-8"},
-		"no uuid":             {spawn(func(s *plugins.InstanceSpec) { s.UUID = "" }), "not a uuid"},
-		"user data":           {spawn(func(s *plugins.InstanceSpec) { s.UserData = make([]byte, protocol.MaxUserData+1) }), "65537 bytes"},
-		"public key":          {spawn(func(s *plugins.InstanceSpec) { s.PublicKey = strings.Repeat("k", protocol.MaxPublicKey+1) }), "public key has 16385 bytes"},
-		"negative flavor":     {spawn(func(s *plugins.InstanceSpec) { s.Flavor.RootGB = -1 }), "root_gb is -1"},
-		"huge flavor":         {spawn(func(s *plugins.InstanceSpec) { s.Flavor.MemoryMB = 1 << 31 }), "memory_mb is 2147483648"},
-		"long name":           {spawn(func(s *plugins.InstanceSpec) { s.Name = strings.Repeat("n", 1021) }), "name has 1021 bytes"},
-		"not text":            {spawn(func(s *plugins.InstanceSpec) { s.ProjectID = "\xff" }), "project id"},
-		"metadata no text":    {spawn(func(s *plugins.InstanceSpec) { s.Metadata = map[string]string{"a": "\xff"} }), "metadata"},
+		"list of no node":    {list, "node"},
+		"no tree":            {noTree, "no provider tree"},
+		"no node":            {noNode, "node"},
+		"paused":             {power, "can be brought to RUNNING (1) or SHUTDOWN (4)"},
+		"no power state":     {far, "power state -1"},
+		"destroy of no uuid": {k.Destroy(ctx, "cn1", "web"), `"web" is not a uuid`},
+		"destroy on no node": {k.Destroy(ctx, "\xff", oneInstance), "UTF-8"},
+		"no uuid":            {spawn(func(s *plugins.InstanceSpec) { s.UUID = "" }), "not a uuid"},
+		"user data": {spawn(
+			func(s *plugins.InstanceSpec) { s.UserData = make([]byte, protocol.MaxUserData+1) }), "65537 bytes"},
+		"public key": {spawn(
+			func(s *plugins.InstanceSpec) { s.PublicKey = strings.Repeat("k", protocol.MaxPublicKey+1) }),
+			"public key has 16385 bytes"},
+		"negative flavor": {spawn(func(s *plugins.InstanceSpec) { s.Flavor.RootGB = -1 }), "root_gb is -1"},
+		"huge flavor": {spawn(func(s *plugins.InstanceSpec) { s.Flavor.MemoryMB = 1 << 31 }),
+			"memory_mb is 2147483648"},
+		"long name": {spawn(func(s *plugins.InstanceSpec) { s.Name = strings.Repeat("n", 1021) }),
+			"name has 1021 bytes"},
+		"not text": {spawn(func(s *plugins.InstanceSpec) { s.ProjectID = "\xff" }), "project id"},
+		"metadata no text": {spawn(func(s *plugins.InstanceSpec) { s.Metadata = map[string]string{"a": "\xff"} }),
+			"metadata"},
 		"too many properties": {spawn(func(s *plugins.InstanceSpec) { s.ImageProperties = many }), "1001 entries"},
 		"large extra specs": {spawn(func(s *plugins.InstanceSpec) {
 			s.Flavor.ExtraSpecs = map[string]string{"hw:x": strings.Repeat("v", 1<<20)}
 		}), "extra specs of the flavor: 1048580 bytes"},
-		"nothing granted":       {of(rootUUID, map[string]int64{"VCPU": 0}), "must be between 1"},
-		"granted without any":   {of(rootUUID, nil), "listed without any"},
-		"granted of no class":   {of(rootUUID, map[string]int64{"vcpu": 1}), "vcpu"},
-		"granted elsewhere":     {of(oneInstance, map[string]int64{"VCPU": 1}), "is not in the tree"},
-		"granted of no uuid":    {of("cn1", map[string]int64{"VCPU": 1}), "not a uuid"},
-		"a spec that is a list": {spawn(func(s *plugins.InstanceSpec) { s.UUID = oneInstance + "," + otherInstance }), "not a uuid"},
+		"nothing granted":     {of(rootUUID, map[string]int64{"VCPU": 0}), "must be between 1"},
+		"granted without any": {of(rootUUID, nil), "listed without any"},
+		"granted of no class": {of(rootUUID, map[string]int64{"vcpu": 1}), "vcpu"},
+		"granted elsewhere":   {of(oneInstance, map[string]int64{"VCPU": 1}), "is not in the tree"},
+		"granted of no uuid":  {of("cn1", map[string]int64{"VCPU": 1}), "not a uuid"},
+		"a spec that is a list": {spawn(func(s *plugins.InstanceSpec) { s.UUID = oneInstance + "," + otherInstance }),
+			"not a uuid"},
 	} {
-		if !errors.Is(c.err, ErrBadRequest) || errors.Is(c.err, ErrOutcomeUnknown) || !strings.Contains(c.err.Error(), c.want) {
+		if !errors.Is(c.err, ErrBadRequest) || errors.Is(c.err, ErrOutcomeUnknown) ||
+			!strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", name, c.want, c.err)
 		}
 	}
@@ -286,7 +308,8 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 func TestCrashInASpawn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
-	if _, err := k.spawn(ctx, oneInstance, "crash"); !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrOutcomeUnknown) {
+	if _, err := k.spawn(ctx, oneInstance, "crash"); !errors.Is(err, ErrUnavailable) ||
+		!errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
 	_, n := k.await(0, "the end", is(Backoff))
@@ -325,7 +348,8 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 	k.spec.Timeouts.Instance = 200 * time.Millisecond // of what is answered nothing is to meet it
 	testproc.Check(t, k.Reconfigure(context.Background(), k.spec))
 	spawn := func() {
-		if _, err := k.spawn(context.Background(), oneInstance, "hang"); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, ErrOutcomeUnknown) {
+		if _, err := k.spawn(context.Background(), oneInstance, "hang"); !errors.Is(err, ErrNoAnswer) ||
+			!errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -335,7 +359,8 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 	}
 	spawn()
 	down, _ := k.await(0, "the kill", is(Backoff))
-	if !strings.Contains(down.LastError, "2 consecutive calls got no response") || !strings.Contains(down.LastError, "Spawn") {
+	if !strings.Contains(down.LastError, "2 consecutive calls got no response") ||
+		!strings.Contains(down.LastError, "Spawn") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 }
@@ -363,7 +388,8 @@ func TestSpawnsHoldUpNothingElse(t *testing.T) {
 	if err := k.Reconfigure(ctx, k.spec); err != nil || k.Status().PID != pid {
 		t.Errorf("a new configuration: %v, %+v", err, k.Status())
 	}
-	if err := k.Destroy(impatient(t), "cn1", oneInstance); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "nothing was begun") {
+	if err := k.Destroy(impatient(t), "cn1", oneInstance); !errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "nothing was begun") {
 		t.Errorf("another call about one of them: %v", err)
 	}
 	k.release()
@@ -486,7 +512,8 @@ func TestWithoutInstances(t *testing.T) {
 	_, list := p.Instances(ctx, "cn1")
 	_, spawn := p.Spawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, oneNode(t))
 	_, power := p.SetPower(ctx, "cn1", oneInstance, plugins.PowerRunning, false)
-	for call, err := range map[string]error{"list": list, "spawn": spawn, "destroy": p.Destroy(ctx, "cn1", oneInstance), "power": power} {
+	for call, err := range map[string]error{"list": list,
+		"spawn": spawn, "destroy": p.Destroy(ctx, "cn1", oneInstance), "power": power} {
 		if !errors.Is(err, plugins.ErrUnsupported) || errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("%s: %v", call, err)
 		}
@@ -509,7 +536,9 @@ func (k lateKeeper) Instances(context.Context, string) ([]plugins.Instance, erro
 	return nil, &CallError{Driver: "puppet", Call: "Instances", Err: &timeoutError{limit: time.Second}}
 }
 
-func (k lateKeeper) Spawn(_ context.Context, _ string, spec plugins.InstanceSpec, _ *providertree.Tree) (plugins.Instance, error) {
+func (k lateKeeper) Spawn(
+	_ context.Context, _ string, spec plugins.InstanceSpec, _ *providertree.Tree,
+) (plugins.Instance, error) {
 	if spec.UUID == oneInstance {
 		return plugins.Instance{UUID: oneInstance}, nil
 	}
@@ -534,9 +563,10 @@ func TestSilenceAboutInstances(t *testing.T) {
 			calls.Wait()
 			s.wait(0)
 		}
-		spawn(otherInstance, rootUUID, "aaaaaaaa-0000-4000-8000-000000000003", "aaaaaaaa-0000-4000-8000-000000000004") // 10 min: one miss
-		spawn(otherInstance)                                                                                           // 20 min: two
-		if _, _, err := s.UpdateProviderTree(ctx, &providertree.Tree{}, "cn1", nil); err != nil {                      // another matter
+		// 10 min: one miss
+		spawn(otherInstance, rootUUID, "aaaaaaaa-0000-4000-8000-000000000003", "aaaaaaaa-0000-4000-8000-000000000004")
+		spawn(otherInstance)                                                                      // 20 min: two
+		if _, _, err := s.UpdateProviderTree(ctx, &providertree.Tree{}, "cn1", nil); err != nil { // another matter
 			t.Error(err)
 		}
 		spawn(oneInstance)   // an answer

@@ -84,17 +84,20 @@ func (h *Host) verify(spec Spec) error {
 
 // connect starts the process and connects. Some waits of go-plugin have no deadline; killing the
 // process ends them all.
-func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State)) (*process, error) {
+func (h *Host) connect(
+	ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State),
+) (*process, error) {
 	out := newOutput(log)
 	p := &process{name: spec.Name, log: log, runner: newRunner(exe, spec.Args, out)}
 	p.timeouts.Store(&spec.Timeouts)
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig:     protocol.Handshake(),
-		VersionedPlugins:    map[int]goplugin.PluginSet{protocol.ProtocolVersion: {}},
-		AllowedProtocols:    []goplugin.Protocol{goplugin.ProtocolGRPC},
-		AutoMTLS:            true,
-		SkipHostEnv:         true,
-		Logger:              hclog.New(&hclog.LoggerOptions{Level: hclog.Off}), // otherwise it parses log lines, and panics at some
+		HandshakeConfig:  protocol.Handshake(),
+		VersionedPlugins: map[int]goplugin.PluginSet{protocol.ProtocolVersion: {}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		// otherwise it parses log lines, and panics at some
+		Logger:              hclog.New(&hclog.LoggerOptions{Level: hclog.Off}),
 		Stderr:              &lineWriter{output: out},
 		SyncStdout:          syncWriter{out},
 		SyncStderr:          syncWriter{out},
@@ -107,7 +110,8 @@ func (h *Host) connect(ctx context.Context, spec Spec, exe *executable, log zero
 			if err := h.confine(p, spec, exe); err != nil {
 				return nil, err
 			}
-			p.runner.use(cmd, environment(h.opts.Environ, spec.Env, append(cmd.Env, protocol.LogLevelKey+"="+log.GetLevel().String())...))
+			p.runner.use(cmd, environment(h.opts.Environ,
+				spec.Env, append(cmd.Env, protocol.LogLevelKey+"="+log.GetLevel().String())...))
 			return p.runner, nil
 		},
 	})
@@ -144,8 +148,10 @@ func (h *Host) confine(p *process, spec Spec, exe *executable) error {
 	}
 	if p.lacks = h.kernel.Lacks(); p.lacks != nil {
 		h.warnOnce.Do(func() {
-			h.opts.Logger.Warn().Strs("lacks", p.lacks).Str("sandbox", h.kernel.String()).Msg("The sandbox of drivers is incomplete on this machine. " +
-				"If the kernel has Landlock and seccomp, the agent must also be allowed to call them (SystemCallFilter= of the unit).")
+			h.opts.Logger.Warn().Strs("lacks", p.lacks).
+				Str("sandbox", h.kernel.String()).Msg("The sandbox of drivers is incomplete on this machine. " +
+				"If the kernel has Landlock and seccomp, the agent must also be allowed to call them " +
+				"(SystemCallFilter= of the unit).")
 		})
 	}
 	made, err := spec.Sandbox.confine(h.kernel, exe.file, p.socketDir, spec.HostInfo.StateDir)
@@ -156,7 +162,8 @@ func (h *Host) confine(p *process, spec Spec, exe *executable) error {
 		for _, path := range made.rules.skipped {
 			p.log.Warn().
 				Str("path", path).
-				Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that others than root can make, or to the agent's secrets. " +
+				Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that " +
+					"others than root can make, or to the agent's secrets. " +
 					"Configure the path that it leads to, without links.")
 		}
 	}
@@ -171,13 +178,16 @@ func checkHandshake(line string) error {
 		if line == "" {
 			return nil
 		}
-		return fmt.Errorf("it wrote %q instead of a plugin's handshake: is this a driver for compute-agent?", clip(line, 200))
+		return fmt.Errorf("it wrote %q instead of a plugin's handshake: is this a driver for compute-agent?",
+			clip(line, 200))
 	}
 	if core, err := strconv.Atoi(parts[0]); err != nil || core != goplugin.CoreProtocolVersion {
-		return fmt.Errorf("%w: go-plugin core protocol %q, need %d", ErrIncompatible, clip(parts[0], 20), goplugin.CoreProtocolVersion)
+		return fmt.Errorf("%w: go-plugin core protocol %q, need %d",
+			ErrIncompatible, clip(parts[0], 20), goplugin.CoreProtocolVersion)
 	}
 	if version, err := strconv.Atoi(parts[1]); err != nil || version != protocol.ProtocolVersion {
-		return fmt.Errorf("%w: it speaks version %q of the driver protocol, this agent version %d", ErrIncompatible, clip(parts[1], 20), protocol.ProtocolVersion)
+		return fmt.Errorf("%w: it speaks version %q of the driver protocol, this agent version %d",
+			ErrIncompatible, clip(parts[1], 20), protocol.ProtocolVersion)
 	}
 	if parts[4] != string(goplugin.ProtocolGRPC) {
 		return fmt.Errorf("%w: it speaks %q, need %s", ErrIncompatible, clip(parts[4], 20), goplugin.ProtocolGRPC)

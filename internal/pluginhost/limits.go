@@ -25,14 +25,18 @@ const maxHeaders = 4 << 20
 // limits are the options of a connection: one size for messages in both directions.
 func limits() []grpc.DialOption {
 	return []grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage), grpc.MaxCallSendMsgSize(protocol.MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage),
+			grpc.MaxCallSendMsgSize(protocol.MaxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithChainUnaryInterceptor(sendRequestID, explainOversized),
 	}
 }
 
 // sendRequestID sends the id of the request that a call serves.
-func sendRequestID(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func sendRequestID(
+	ctx context.Context, method string, request, reply any,
+	conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
 	if id := plugins.RequestID(ctx); id != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, protocol.RequestIDKey, id)
 	}
@@ -46,7 +50,8 @@ func (h *Host) observing(plugin string) []grpc.DialOption {
 		return nil
 	}
 	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption) error {
 			service, call := path.Split(method) // /compute.driver.v1.Driver/ and UpdateProviderTree
 			of, traceparent, done := observe(ctx, plugin, service[strings.LastIndexByte(service, '.')+1:]+call)
 			if traceparent != "" {
@@ -63,7 +68,8 @@ func (h *Host) observing(plugin string) []grpc.DialOption {
 type oversized struct{ size int }
 
 func (e *oversized) Error() string {
-	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its allocations are too large for a plugin",
+	return fmt.Sprintf("the request has %d bytes, and a message has at most %d (%d MiB): the provider tree and its "+
+		"allocations are too large for a plugin",
 		e.size, protocol.MaxMessage, protocol.MaxMessage>>20)
 }
 
@@ -74,7 +80,10 @@ func (e *oversized) GRPCStatus() *status.Status {
 
 // explainOversized distinguishes a request that is too large to send from one that the plugin
 // rejects: gRPC has one code for both.
-func explainOversized(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func explainOversized(
+	ctx context.Context, method string, request, reply any,
+	conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
 	err := invoke(ctx, method, request, reply, conn, opts...)
 	if m, ok := request.(proto.Message); ok && status.Code(err) == codes.ResourceExhausted {
 		if n := proto.Size(m); n > protocol.MaxMessage {

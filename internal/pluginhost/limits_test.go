@@ -44,7 +44,8 @@ func (bytesOnly) Unmarshal(data mem.BufferSlice, v any) error {
 func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesOnly{}), grpc.MaxRecvMsgSize(receives), grpc.MaxSendMsgSize(1<<30), //nolint:staticcheck // it is what a server of another make does
+	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesOnly{}), grpc.MaxRecvMsgSize(receives),
+		grpc.MaxSendMsgSize(1<<30), //nolint:staticcheck // it is what a server of another make does
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 			var request []byte
 			if failed := stream.RecvMsg(&request); failed != nil {
@@ -57,13 +58,17 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 		}))
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = server.Serve(listener) }()
-	conn, failed := grpc.NewClient("passthrough:///hostile", append(limits(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	conn, failed := grpc.NewClient(
+		"passthrough:///hostile", append(limits(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(
+				func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 	testproc.Check(t, failed)
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-ended })
-	p := &process{name: "x", log: zerolog.Nop(), info: &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityGuests}},
+	p := &process{name: "x", log: zerolog.Nop(),
+		info:   &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityGuests}},
 		plugin: driverv1.NewPluginClient(conn), driver: driverv1.NewDriverClient(conn)}
-	p.timeouts.Store(&Timeouts{Info: patience, Configure: patience, Health: patience, Nodes: patience, Update: patience})
+	p.timeouts.Store(&Timeouts{Info: patience, Configure: patience, Health: patience,
+		Nodes: patience, Update: patience})
 	return p
 }
 
@@ -71,8 +76,11 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 // release 0.2.0 or both.
 func TestCapabilitiesHaveTheirCurrentNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for announced, want := range map[string]string{"shapes watch": "layouts watch", "layouts shapes": "layouts", "layouts": "layouts"} {
-		reply := testproc.Try(proto.Marshal(&driverv1.InfoResponse{Name: "x", Version: "1", Capabilities: strings.Fields(announced)})).Or(t)
+	for announced, want := range map[string]string{"shapes watch": "layouts watch",
+		"layouts shapes": "layouts", "layouts": "layouts"} {
+		reply := testproc.Try(
+			proto.Marshal(&driverv1.InfoResponse{Name: "x", Version: "1", Capabilities: strings.Fields(announced)})).
+			Or(t)
 		p := hostile(t, 1<<20, reply, nil)
 		testproc.Check(t, p.introduce(t.Context()))
 		if got := strings.Join(p.info.GetCapabilities(), " "); got != want {
@@ -86,12 +94,19 @@ func TestCapabilitiesHaveTheirCurrentNames(t *testing.T) {
 func TestRepliesThatCannotBeDecoded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, call := range map[string]func(p *process) error{
-		"Info":           func(p *process) error { return p.introduce(context.Background()) },
-		"Health":         func(p *process) error { _, err := p.Health(context.Background()); return err },
-		"Configure":      func(p *process) error { return p.Configure(context.Background(), Spec{Timeouts: *p.timeouts.Load()}) },
+		"Info":   func(p *process) error { return p.introduce(context.Background()) },
+		"Health": func(p *process) error { _, err := p.Health(context.Background()); return err },
+		"Configure": func(p *process) error {
+			return p.Configure(context.Background(),
+				Spec{Timeouts: *p.timeouts.Load()})
+		},
 		"AvailableNodes": func(p *process) error { _, err := p.AvailableNodes(context.Background()); return err },
-		"Guests":         func(p *process) error { _, err := p.Guests(context.Background(), oneNode(t), "cn1"); return err },
-		"Watch":          func(p *process) error { return p.Watch(context.Background(), func(string) {}) },
+		"Guests": func(p *process) error {
+			_,
+				err := p.Guests(context.Background(), oneNode(t), "cn1")
+			return err
+		},
+		"Watch": func(p *process) error { return p.Watch(context.Background(), func(string) {}) },
 		"UpdateProviderTree": func(p *process) error {
 			_, err := p.UpdateProviderTree(context.Background(), oneNode(t), "cn1", nil)
 			return err
@@ -100,7 +115,8 @@ func TestRepliesThatCannotBeDecoded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var failed *CallError
 			var defect *faultError
-			if err := call(hostile(t, protocol.MaxMessage, []byte{0xff}, nil)); !errors.As(err, &defect) || !errors.As(err, &failed) || failed.Call != name {
+			if err := call(hostile(t, protocol.MaxMessage, []byte{0xff}, nil)); !errors.As(err, &defect) ||
+				!errors.As(err, &failed) || failed.Call != name {
 				t.Errorf("garbage: %v", err)
 			}
 		})
@@ -113,7 +129,8 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	reply := func(size int) []byte {
 		raw := testproc.Try(proto.Marshal(&driverv1.AvailableNodesResponse{})).Or(t)
-		padding := make([]byte, size-len(raw)-6) // of a field that this version does not know: a tag, and a length of 4 bytes
+		// of a field that this version does not know: a tag, and a length of 4 bytes
+		padding := make([]byte, size-len(raw)-6)
 		return append(raw, protowire.AppendBytes(protowire.AppendTag(nil, 2000, protowire.BytesType), padding)...)
 	}
 	fits, over := reply(protocol.MaxMessage), reply(protocol.MaxMessage+1)
@@ -124,7 +141,8 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		t.Errorf("a reply of 16 MiB: %v", err)
 	}
 	_, err := hostile(t, protocol.MaxMessage, over, nil).AvailableNodes(context.Background())
-	if want := "(a message has at most 16 MiB"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
+	if want := "(a message has at most 16 MiB"; !errors.Is(err, ErrBadReply) ||
+		!strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("a reply of a byte more: %v", err)
 	}
 
@@ -142,18 +160,22 @@ func TestMessagesOfTheLargestSize(t *testing.T) {
 		}
 		return tree
 	}
-	if _, err := hostile(t, protocol.MaxMessage, nil, nil).Guests(context.Background(), request(protocol.MaxMessage), "cn1"); err != nil {
+	if _, err := hostile(t, protocol.MaxMessage, nil, nil).
+		Guests(context.Background(), request(protocol.MaxMessage), "cn1"); err != nil {
 		t.Errorf("a request of 16 MiB: %v", err)
 	}
-	_, err = hostile(t, protocol.MaxMessage, nil, nil).Guests(context.Background(), request(protocol.MaxMessage+1), "cn1")
-	judge(t, err, "driver x: Guests: the request has 16777217 bytes, and a message has at most 16777216 (16 MiB): the provider tree and its allocations are too large for a plugin", nil)
+	_, err = hostile(t, protocol.MaxMessage, nil, nil).
+		Guests(context.Background(), request(protocol.MaxMessage+1), "cn1")
+	judge(t, err, "driver x: Guests: the request has 16777217 bytes, and a message has at most 16777216 (16 MiB): "+
+		"the provider tree and its allocations are too large for a plugin", nil)
 	if errors.Is(err, ErrBadReply) {
 		t.Error("that is not the plugin's fault")
 	}
 	// A plugin with gRPC's own limit, which is what one in another language has if its author
 	// forgot.
 	_, err = hostile(t, 4<<20, nil, nil).Guests(context.Background(), request(5<<20), "cn1")
-	if want := "(a message has at most 16 MiB in both directions, and a plugin must allow that)"; !errors.Is(err, ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
+	if want := "(a message has at most 16 MiB in both directions, and a plugin must allow that)"; !errors.Is(err,
+		ErrBadReply) || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("a plugin that takes 4 MiB: %v", err)
 	}
 }
@@ -163,18 +185,23 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const evil = "\x1b]0;owned\a line\r\n{\"level\":\"info\"}\n\u202egnp.exe\x00\u2028"
 	const sanitized = `\u001b]0;owned\u0007 line; {"level":"info"}; \u202egnp.exe\u0000`
-	st, err := status.New(codes.Aborted, evil).WithDetails(&driverv1.ReshapeFailed{Reason: evil, Offenders: []*driverv1.Offender{
-		{ConsumerUuid: evil, ProviderUuid: evil, ResourceClass: evil, Problem: evil}}})
+	st, err := status.New(codes.Aborted, evil).
+		WithDetails(&driverv1.ReshapeFailed{Reason: evil, Offenders: []*driverv1.Offender{
+			{ConsumerUuid: evil, ProviderUuid: evil, ResourceClass: evil, Problem: evil}}})
 	testproc.Check(t, err)
-	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t), "cn1", providertree.Allocations{})
+	_, err = hostile(t, protocol.MaxMessage, nil, st.Err()).UpdateProviderTree(context.Background(), oneNode(t),
+		"cn1", providertree.Allocations{})
 	judge(t, err, "driver x: UpdateProviderTree: "+sanitized, nil)
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
 		t.Fatalf("%v", err)
 	}
-	want := &plugins.ReshapeFailed{Reason: sanitized, Violations: []plugins.Violation{{Consumer: sanitized, Provider: sanitized, Class: sanitized, Problem: sanitized}}}
+	want := &plugins.ReshapeFailed{Reason: sanitized,
+		Violations: []plugins.Violation{{Consumer: sanitized, Provider: sanitized,
+			Class: sanitized, Problem: sanitized}}}
 	testproc.Same(t, cmp.Diff(want, failed))
-	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented, codes.Canceled, 4711} {
+	for _, code := range []codes.Code{codes.Unknown, codes.Internal, codes.Unavailable, codes.ResourceExhausted,
+		codes.Unimplemented, codes.Canceled, 4711} {
 		_, err := hostile(t, protocol.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
 		if err == nil || printable(err.Error(), 1000) != err.Error() {
 			t.Errorf("%v: %q", code, err)
@@ -196,7 +223,8 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 	if st, err = status.New(codes.Aborted, "").WithDetails(many); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil || errors.As(err, &failed) && len(failed.Violations) > 502 {
+	if _, err = hostile(t, protocol.MaxMessage, nil, st.Err()).AvailableNodes(context.Background()); err == nil ||
+		errors.As(err, &failed) && len(failed.Violations) > 502 {
 		t.Errorf("%.200v", err)
 	}
 }
@@ -211,7 +239,8 @@ func TestHostileHealthAndIdentityAreSanitized(t *testing.T) {
 	p.info = &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityWarnings}}
 	warnings, err := p.Health(context.Background())
 	testproc.Same(t, cmp.Diff([]plugins.Warning{{Name: "fan", Text: `\u001b[2Jloud; level=error`}}, warnings))
-	if want := `\u001b[2Jgone; wrongxx`; err == nil || !strings.HasPrefix(err.Error(), want) || len(err.Error()) > 2003 {
+	if want := `\u001b[2Jgone; wrongxx`; err == nil ||
+		!strings.HasPrefix(err.Error(), want) || len(err.Error()) > 2003 {
 		t.Errorf("%.100v", err)
 	}
 }

@@ -78,7 +78,8 @@ func descriptors() map[string]string {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	out := map[string]string{}
 	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // the one of the directory is closed by now
+		// the one of the directory is closed by now
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
 			out[e.Name()] = to
 		}
 	}

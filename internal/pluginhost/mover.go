@@ -35,13 +35,17 @@ func (p *Plugin) ReadFile(ctx context.Context, node, uuid, name string, offset i
 
 // Arrive lets the driver create an instance that comes from another host, and leave it off. Errors:
 // as Spawn.
-func (p *Plugin) Arrive(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival) (plugins.Instance, error) {
-	return manageOn(ctx, p, "Arrive", spec.UUID, func(s *activeProcess) (plugins.Instance, error) { return s.Arrive(ctx, node, spec, tree, from) })
+func (p *Plugin) Arrive(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
+	return manageOn(ctx, p, "Arrive", spec.UUID,
+		func(s *activeProcess) (plugins.Instance, error) { return s.Arrive(ctx, node, spec, tree, from) })
 }
 
 // Leave lets the driver remove an instance, but nothing of what the same one on another host uses.
 // Errors: as Destroy.
 func (p *Plugin) Leave(ctx context.Context, node, uuid string) error {
-	_, err := manageOn(ctx, p, "Leave", uuid, func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Leave(ctx, node, uuid) })
+	_, err := manageOn(ctx, p, "Leave", uuid,
+		func(s *activeProcess) (struct{}, error) { return struct{}{}, s.Leave(ctx, node, uuid) })
 	return err
 }

@@ -51,7 +51,8 @@ func TestDepartAndLeave(t *testing.T) {
 		t.Errorf("Depart of what is not there: %v", err)
 	}
 	var fault *plugins.InstanceFault
-	if _, err = k.Depart(ctx, "fault", oneInstance); !errors.As(err, &fault) || fault.UUID != oneInstance || errors.Is(err, ErrOutcomeUnknown) {
+	if _, err = k.Depart(ctx, "fault", oneInstance); !errors.As(err, &fault) || fault.UUID != oneInstance ||
+		errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("Depart of what cannot be moved: %v", err)
 	}
 	if err = k.Leave(ctx, "fault", oneInstance); !errors.As(err, &fault) {
@@ -85,7 +86,8 @@ func TestFilesOfInstancesAreRead(t *testing.T) {
 		testproc.Try(read(bad, 0)).ErrorIs(t, ErrBadRequest, "the name %.10q: %v", bad)
 	}
 	own := errors.New("the reader's own")
-	if err := k.ReadFile(ctx, "cn1", oneInstance, "sparse", 0, func(int64, []byte) error { return own }); !errors.Is(err, own) {
+	if err := k.ReadFile(ctx, "cn1", oneInstance, "sparse", 0,
+		func(int64, []byte) error { return own }); !errors.Is(err, own) {
 		t.Errorf("a reader that fails: %v", err)
 	}
 }
@@ -111,18 +113,21 @@ func TestInstancesArrive(t *testing.T) {
 	}
 	testproc.Same(t, cmp.Diff([]string{"disk@0", "disk@30"}, source.read))
 	is, err = arrive("again", &files{text: map[string]string{"disk": strings.Repeat("x", 32)}, left: 2})
-	if gone := "reading the file disk from the source: the source went away"; err != nil || strings.TrimSpace(is.Name) != "x0 x1 "+gone+" "+gone {
+	if gone := "reading the file disk from the source: the source went away"; err != nil ||
+		strings.TrimSpace(is.Name) != "x0 x1 "+gone+" "+gone {
 		t.Errorf("a source that goes away: %v, %v", is, err)
 	}
 	var fault *plugins.InstanceFault
-	if _, err = arrive("full", &files{text: map[string]string{"disk": strings.Repeat("x", 1000)}, left: 1000}); !errors.As(err, &fault) || fault.UUID != oneInstance || errors.Is(err, ErrOutcomeUnknown) {
+	if _, err = arrive("full", &files{text: map[string]string{"disk": strings.Repeat("x", 1000)},
+		left: 1000}); !errors.As(err, &fault) || fault.UUID != oneInstance || errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("a driver whose disk is full: %v", err)
 	}
 	is, err = k.Arrive(ctx, "cn1", spec, tree, plugins.Arrival{Node: "cn2", Evacuation: true})
 	if err != nil || is.Name != "evacuated" {
 		t.Errorf("an evacuation: %v, %v", is, err)
 	}
-	for _, bad := range []plugins.Arrival{{Node: "cn2"}, {Evacuation: true}, {Node: "cn2", Evacuation: true, Offer: strings.Repeat("o", plugins.MaxOffer+1)}} {
+	for _, bad := range []plugins.Arrival{{Node: "cn2"},
+		{Evacuation: true}, {Node: "cn2", Evacuation: true, Offer: strings.Repeat("o", plugins.MaxOffer+1)}} {
 		testproc.Try(k.Arrive(ctx, "cn1", spec, tree, bad)).ErrorIs(t, ErrBadRequest, "%.60v: %v", bad)
 	}
 }
@@ -132,7 +137,8 @@ func TestMovesNeedTheCapability(t *testing.T) {
 	rig := newRig(t)
 	p := rig.mustStart(chaosSpec("", nil))
 	_, depart := p.Depart(t.Context(), "cn1", oneInstance)
-	_, arrive := p.Arrive(t.Context(), "cn1", plugins.InstanceSpec{UUID: oneInstance}, oneNode(t), plugins.Arrival{Node: "cn2", Evacuation: true})
+	_, arrive := p.Arrive(t.Context(), "cn1", plugins.InstanceSpec{UUID: oneInstance}, oneNode(t),
+		plugins.Arrival{Node: "cn2", Evacuation: true})
 	leave := p.Leave(t.Context(), "cn1", oneInstance)
 	read := p.ReadFile(t.Context(), "cn1", oneInstance, "disk", 0, func(int64, []byte) error { return nil })
 	for call, err := range map[string]error{"Depart": depart, "Arrive": arrive, "Leave": leave, "ReadFile": read} {

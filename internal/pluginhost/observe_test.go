@@ -35,7 +35,8 @@ func TestCallsAreObserved(t *testing.T) {
 		}
 	}
 	r.opts.Dial = []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+			opts ...grpc.CallOption) error {
 			out, _ := metadata.FromOutgoingContext(ctx)
 			call, _ := ctx.Value(key{}).(string)
 			mu.Lock()
@@ -51,7 +52,8 @@ func TestCallsAreObserved(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	const call = "fake Driver/AvailableNodes"
-	if !slices.Contains(began, call) || !slices.Contains(ended, call) || !slices.Contains(sent, "Driver/AvailableNodes: trace of Driver/AvailableNodes") {
+	if !slices.Contains(began, call) || !slices.Contains(ended, call) ||
+		!slices.Contains(sent, "Driver/AvailableNodes: trace of Driver/AvailableNodes") {
 		t.Errorf("began %q, ended %q, sent %q", began, ended, sent)
 	}
 }

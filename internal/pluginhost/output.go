@@ -214,7 +214,8 @@ func (o *output) structured(text string) bool {
 func fieldName(key string) string {
 	switch key {
 	case "driver", "pid", "output", "cut", "",
-		zerolog.LevelFieldName, zerolog.MessageFieldName, zerolog.TimestampFieldName, zerolog.ErrorFieldName, zerolog.CallerFieldName:
+		zerolog.LevelFieldName, zerolog.MessageFieldName,
+		zerolog.TimestampFieldName, zerolog.ErrorFieldName, zerolog.CallerFieldName:
 		return "plugin_" + key
 	}
 	return key

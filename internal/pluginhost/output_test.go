@@ -22,8 +22,10 @@ func TestLogLines(t *testing.T) {
 		name, line, level, message string
 		fields                     map[string]any
 	}{
-		{"of the SDK", `{"@message":"hello","@level":"debug","@timestamp":"2026-01-01T00:00:00.000000Z","n":1}`, "debug", "hello", map[string]any{"n": 1.0}},
-		{"our own keys", `{"@message":"m","@level":"info","driver":"x","pid":1,"level":"y","message":"z"}`, "info", "m", map[string]any{"plugin_driver": "x", "plugin_level": "y", "plugin_message": "z"}},
+		{"of the SDK", `{"@message":"hello","@level":"debug","@timestamp":"2026-01-01T00:00:00.000000Z","n":1}`,
+			"debug", "hello", map[string]any{"n": 1.0}},
+		{"our own keys", `{"@message":"m","@level":"info","driver":"x","pid":1,"level":"y","message":"z"}`, "info",
+			"m", map[string]any{"plugin_driver": "x", "plugin_level": "y", "plugin_message": "z"}},
 		{"unknown level", `{"@message":"m","@level":"loud"}`, "info", "m", nil},
 		{"fatal is no more than an error", `{"@message":"m","@level":"fatal"}`, "error", "m", nil},
 		{"numeric message", `{"@message":1}`, "warn", `{"@message":1}`, map[string]any{"output": "raw"}},
@@ -101,7 +103,8 @@ func TestFloodOfLongLines(t *testing.T) {
 }
 
 func FuzzLogLine(f *testing.F) {
-	for _, seed := range []string{`{"@message":1}`, `{"@message":"x","@level":"info"}`, "{", "panic: x", "\x00\xff", `{"":{},"@message":"","@level":""}`} {
+	for _, seed := range []string{`{"@message":1}`, `{"@message":"x","@level":"info"}`, "{", "panic: x", "\x00\xff",
+		`{"":{},"@message":"","@level":""}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {

@@ -30,10 +30,12 @@ type instance interface {
 	// *unhealthyError come with all current warnings.
 	Health(ctx context.Context) ([]plugins.Warning, error)
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
-	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error)
+	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
+		allocations providertree.Allocations) (answer, error)
 	// The optional capabilities: plugins.ErrUnsupported without them.
 	LayoutVersion() (int, error)
-	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error)
+	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int,
+		allocations providertree.Allocations) (answer, error)
 	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error)
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	// Watch calls changed until ctx ends or the stream breaks.
@@ -109,7 +111,8 @@ func (p *process) dial() error {
 		return fmt.Errorf("go-plugin made an unexpected connection: %T", dialled)
 	}
 	conn := connected.Conn
-	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn), driverv1.NewInstancesClient(conn)
+	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn),
+		driverv1.NewInstancesClient(conn)
 	if addr.Network() == "unix" {
 		p.socket = addr.String()
 	}
@@ -119,8 +122,10 @@ func (p *process) dial() error {
 // Identity describes the process.
 func (p *process) Identity() identity {
 	return identity{
-		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100), SDK: printable(p.info.GetSdk(), 100),
-		SHA256: p.runner.exe.digest, Sandbox: p.sandbox, SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
+		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100),
+		SDK:    printable(p.info.GetSdk(), 100),
+		SHA256: p.runner.exe.digest, Sandbox: p.sandbox,
+		SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
 	}
 }
 
@@ -203,7 +208,8 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 		defer cancel()
 		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
 		if err != nil && !p.runner.wasKilled() { // otherwise the kill is the reason
-			p.log.Warn().Err(err).Stringer("grace", grace).Msg("The plugin did not shut down when asked. It is stopped anyway.")
+			p.log.Warn().Err(err).Stringer("grace", grace).
+				Msg("The plugin did not shut down when asked. It is stopped anyway.")
 		}
 		select { // the plugin has finished them, but a large response may still be in transit
 		case <-idle:

@@ -67,7 +67,8 @@ func TestTypedAnswersArrive(t *testing.T) {
 		t.Fatalf("with allocations: %v", err)
 	}
 	want := &plugins.ReshapeFailed{Reason: "no capacity", Hint: "free capacity", Violations: []plugins.Violation{
-		{Consumer: "99999999-2222-3333-4444-555555555555", Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Hint: "hold less"},
+		{Consumer: "99999999-2222-3333-4444-555555555555",
+			Provider: rootUUID, Class: "VGPU", Problem: "3 are too many", Hint: "hold less"},
 	}}
 	testproc.Same(t, cmp.Diff(want, failed))
 
@@ -103,7 +104,8 @@ func TestConfigErrorAtStartIsTyped(t *testing.T) {
 	if err == nil {
 		return
 	}
-	if said := Backoff.meaningOf(err); !strings.Contains(said, "rejects its configuration") || strings.Contains(said, "restarted") {
+	if said := Backoff.meaningOf(err); !strings.Contains(said, "rejects its configuration") ||
+		strings.Contains(said, "restarted") {
 		t.Errorf("message: %s", said)
 	}
 	testproc.Contains(t, Backoff.meaningOf(errors.New("it crashed")), "restarted", "of a crash: %s")
@@ -146,7 +148,8 @@ func TestCrashDuringACall(t *testing.T) {
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "crash"}))
 	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "want ErrUnavailable, got %v")
 	down, _ := r.await(0, "the end", is(Backoff))
-	if !strings.Contains(down.LastError, "exit status 7") || !strings.Contains(down.LastError, "panic: not a real one") {
+	if !strings.Contains(down.LastError, "exit status 7") ||
+		!strings.Contains(down.LastError, "panic: not a real one") {
 		t.Errorf("reason: %q", down.LastError)
 	}
 }
@@ -255,7 +258,9 @@ func TestTenThousandConsumersPass(t *testing.T) {
 	given := providertree.Allocations{}
 	for i := range 10_000 {
 		consumer := testproc.Try(providertree.ChildUUID(rootUUID, "consumer"+strconv.Itoa(i))).Or(t)
-		given[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 512}}}
+		given[consumer] =
+			providertree.ConsumerAllocations{Resources: providertree.ProviderResources{rootUUID: {"VCPU": 1,
+				"MEMORY_MB": 512}}}
 	}
 	_, back, err := p.UpdateProviderTree(context.Background(), oneNode(t), "cn1", given)
 	testproc.Check(t, err)
@@ -271,7 +276,8 @@ func TestRenamesComeWithTheReshape(t *testing.T) {
 	for _, c := range []struct {
 		given providertree.Allocations
 		want  map[string]string
-	}{{nil, nil}, {providertree.Allocations{}, map[string]string{"CUSTOM_A": "A"}}, {nil, map[string]string{"CUSTOM_A": "A"}}} {
+	}{{nil, nil}, {providertree.Allocations{}, map[string]string{"CUSTOM_A": "A"}},
+		{nil, map[string]string{"CUSTOM_A": "A"}}} {
 		testproc.Try(r.update(p, c.given)).Or(t)
 		testproc.Samef(t, cmp.Diff(c.want, p.ClassRenames()), "given %v", c.given)
 	}
@@ -291,7 +297,8 @@ func TestHugeReplyIsRefused(t *testing.T) {
 
 func TestBadTreesAreRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for mode, want := range map[string]string{"no-root": "is missing from the tree", "generation": "only Placement changes generations"} {
+	for mode, want := range map[string]string{"no-root": "is missing from the tree",
+		"generation": "only Placement changes generations"} {
 		t.Run(mode, func(t *testing.T) {
 			r := newRig(t)
 			p := r.mustStart(chaosSpec("", map[string]string{"update": mode}))
@@ -409,7 +416,8 @@ func TestWatchTellsOfChanges(t *testing.T) {
 // awaitLog waits for a line of a plugin's output.
 func (r *rig) awaitLog(text string) {
 	r.t.Helper()
-	testproc.Eventually(r.t, patience, "the log has "+text, testproc.True(func() bool { return strings.Contains(r.log.String(), text) }))
+	testproc.Eventually(r.t, patience, "the log has "+text,
+		testproc.True(func() bool { return strings.Contains(r.log.String(), text) }))
 }
 
 // TestTenThousandProvidersPass: a large tree is sent to the driver, and comes back with a change of
@@ -425,7 +433,8 @@ func TestTenThousandProvidersPass(t *testing.T) {
 	}
 	after, _, err := p.UpdateProviderTree(context.Background(), tree, "cn1", nil)
 	testproc.Check(t, err)
-	if diff := providertree.Diff(tree, after); len(diff.Added)+len(diff.Removed) > 0 || len(diff.Changed) != 1 || after.Len() != 10_000 {
+	if diff := providertree.Diff(tree, after); len(diff.Added)+len(diff.Removed) > 0 ||
+		len(diff.Changed) != 1 || after.Len() != 10_000 {
 		t.Errorf("%d added, %d removed, %d changed", len(diff.Added), len(diff.Removed), len(diff.Changed))
 	}
 }

@@ -95,12 +95,15 @@ type nodeFacts struct {
 
 // UpdateProviderTree sends a tree and returns the driver's. Cost: O(size of both trees) to convert
 // and check.
-func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (answer, error) {
+func (p *process) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (answer, error) {
 	const call = "UpdateProviderTree"
 	limit := p.timeouts.Load().Update
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req := &driverv1.UpdateProviderTreeRequest{Node: node, Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(allocations)}
+	req := &driverv1.UpdateProviderTreeRequest{Node: node,
+		Tree: protocol.FromTree(tree), Allocations: protocol.FromAllocations(allocations)}
 	reply, err := p.driver.UpdateProviderTree(ctx, req)
 	if err != nil {
 		return answer{}, p.callError(ctx, call, limit, err)
@@ -115,21 +118,26 @@ func (p *process) UpdateProviderTree(ctx context.Context, tree *providertree.Tre
 	}
 	names := checkProductNames(after, reply.GetProductNames(), p.info.GetCapabilities())
 	hypervisor := checkHypervisor(reply.GetHypervisor(), p.info.GetCapabilities())
-	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(), nodeFacts: nodeFacts{traits, names, hypervisor}}, nil
+	return answer{tree: after, allocations: moved, renames: reply.GetClassRenames(),
+		nodeFacts: nodeFacts{traits, names, hypervisor}}, nil
 }
 
 // ReshapeStep sends a tree of one layout version and returns the one of the next. Cost: O(size of
 // both trees and of the allocations) to convert.
-func (p *process) ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations) (answer, error) {
+func (p *process) ReshapeStep(
+	ctx context.Context, tree *providertree.Tree, node string, from int, allocations providertree.Allocations,
+) (answer, error) {
 	const call = "ReshapeStep"
 	if err := p.checkCapability(call, protocol.CapabilityLayouts); err != nil {
 		return answer{}, err
 	}
 	if from < 0 || from >= protocol.MaxLayout {
-		return answer{}, p.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxLayout-1))
+		return answer{},
+			p.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxLayout-1))
 	}
 	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
-		Tree: protocol.FromTree(tree), Node: node, FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),
+		Tree: protocol.FromTree(tree), Node: node,
+		FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),
 	})
 	if err != nil {
 		return answer{}, err
@@ -161,7 +169,9 @@ type edited interface {
 //     only Placement knows.
 //
 // Cost: O(size of the reply).
-func checkReply(before *providertree.Tree, node string, given providertree.Allocations, reply edited) (*providertree.Tree, providertree.Allocations, error) {
+func checkReply(
+	before *providertree.Tree, node string, given providertree.Allocations, reply edited,
+) (*providertree.Tree, providertree.Allocations, error) {
 	after, err := protocol.ToTree(reply.GetTree())
 	if err != nil {
 		return nil, nil, err
@@ -172,7 +182,8 @@ func checkReply(before *providertree.Tree, node string, given providertree.Alloc
 	var found providertree.Violations
 	switch {
 	case given == nil && reply.GetAllocations() != nil:
-		d.add("it has allocations, and the request had none: a driver that must move inventory in use returns ReshapeNeeded")
+		d.add("it has allocations, and the request had none: a driver that must move inventory in use returns " +
+			"ReshapeNeeded")
 	case given != nil && reply.GetAllocations() == nil:
 		d.add("it lacks the allocations of the request: return them, also those that did not move")
 	case errors.As(err, &found):

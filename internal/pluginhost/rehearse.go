@@ -111,12 +111,14 @@ func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, 
 	defer cancel()
 	reply, err := r.plugin.ConfigSchema(asking, &driverv1.ConfigSchemaRequest{})
 	if err != nil {
-		return Description{}, nil, fmt.Errorf("%w: %s", ErrUnusable, r.problem(r.callError(asking, "ConfigSchema", limit, err)))
+		return Description{}, nil,
+			fmt.Errorf("%w: %s", ErrUnusable, r.problem(r.callError(asking, "ConfigSchema", limit, err)))
 	}
 	id := r.Identity()
 	return Description{
-		Path: spec.Path, Name: id.Name, Version: id.Version, SDK: id.SDK, Capabilities: append([]string{}, id.Capabilities...),
-		Sandbox: id.Sandbox, SandboxLacks: id.SandboxLacks,
+		Path: spec.Path, Name: id.Name, Version: id.Version, SDK: id.SDK,
+		Capabilities: append([]string{}, id.Capabilities...),
+		Sandbox:      id.Sandbox, SandboxLacks: id.SandboxLacks,
 	}, reply.GetJsonSchema(), nil
 }
 
@@ -125,7 +127,9 @@ func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, 
 // from the previous result.
 //
 // Errors: [ErrUnusable]; that of each. The end of ctx is not an error.
-func Rehearse(ctx context.Context, spec Spec, log zerolog.Logger, watch bool, interval time.Duration, each func(Pass) error) error {
+func Rehearse(
+	ctx context.Context, spec Spec, log zerolog.Logger, watch bool, interval time.Duration, each func(Pass) error,
+) error {
 	r, err := rehearse(ctx, spec, log)
 	if err != nil {
 		return err
@@ -214,7 +218,10 @@ func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, e
 		r.end()
 		return nil, err
 	}
-	r.end = func() { _, _ = h.Close(), os.RemoveAll(scratch) } //nolint:contextcheck // the host ends its session in any case
+	r.end = func() {
+		_, _ = h.Close(),
+			os.RemoveAll(scratch)
+	} //nolint:contextcheck // the host ends its session in any case
 	s, err := h.Open(ctx, r.spec)
 	if err == nil {
 		r.process = s.p
@@ -275,7 +282,8 @@ func (r *rehearsal) passNodes(ctx context.Context, out *Pass) {
 		r.nodes = append(r.nodes, n.Name)
 		if other, taken := users[pass.UUID]; taken {
 			pass.Problem = fmt.Sprintf(
-				"AvailableNodes: it has the uuid of the node %s, and an agent rejects both: a driver with several nodes gives each its own (plugins.Node)",
+				"AvailableNodes: it has the uuid of the node %s, and an agent rejects both: a driver with several "+
+					"nodes gives each its own (plugins.Node)",
 				other,
 			)
 		} else if users[pass.UUID] = n.Name; r.trees[n.Name] == nil {

@@ -99,7 +99,9 @@ func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloa
 	case ctx.Err() != nil, !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
 		return serving, err // the driver's own error
 	}
-	s.log.Warn().Err(err).Msg("The plugin did not respond to its new configuration. A new process is started with it, which takes over if it responds.")
+	s.log.Warn().Err(err).
+		Msg("The plugin did not respond to its new configuration. A new process is started with it, which takes " +
+			"over if it responds.")
 	next, again := s.replace(ctx, serving, o.spec, "the old process did not respond to its new configuration")
 	if again != nil {
 		return serving, fmt.Errorf("%w; starting a new process with the new configuration failed too: %w", err, again)
@@ -130,7 +132,8 @@ func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec,
 	s.setSpec(spec)
 	oldPID := old.Identity().PID
 	next := s.activate(inst)
-	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).Str("version", inst.Identity().Version).Str("reason", why).
+	s.log.Info().Int("old_pid", oldPID).Int("pid", inst.Identity().PID).
+		Str("version", inst.Identity().Version).Str("reason", why).
 		Msg("A new process of the plugin takes over. The old one ends when it has finished its calls.")
 	s.draining.Go(func() { s.drain(ctx, old, timeout, spec.Timeouts.Stop) })
 	return next, nil

@@ -129,11 +129,14 @@ func execError(path string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, unix.ENOEXEC), errors.Is(err, unix.ELIBBAD):
-		hint = fmt.Sprintf("the file is not a program for this machine (%s); install the driver's package for this architecture", runtime.GOARCH)
+		hint = fmt.Sprintf(
+			"the file is not a program for this machine (%s); install the driver's package for this architecture",
+			runtime.GOARCH)
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
 		hint = "the interpreter or the dynamic loader that the file names is not installed"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		hint = "the user of the agent must be allowed to execute the file, and its file system must not be mounted noexec"
+		hint = "the user of the agent must be allowed to execute the file, and its file system must not be " +
+			"mounted noexec"
 	default:
 		return fmt.Errorf("executing %s: %w", path, err)
 	}

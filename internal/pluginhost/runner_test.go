@@ -37,14 +37,21 @@ func TestStartFailuresSayWhy(t *testing.T) {
 	}{
 		{name: "exits", mode: "exit-at-start", want: []string{"exit status 3", "cannot find the library that I need"}},
 		{name: "slow", mode: "slow-start", want: []string{"the handshake was not complete within 1s"}, is: ErrNoAnswer},
-		{name: "no plugin", path: script("hello", "#!/bin/sh\necho to stderr >&2\necho hello\nsleep 300\n"), want: []string{`"hello"`, "is this a driver", "to stderr"}},
-		{name: "floods stdout", path: script("flood", "#!/bin/sh\nexec yes abcdefgh\n"), want: []string{"abcdefgh", "is this a driver"}},
-		{name: "one endless line", path: script("endless", "#!/bin/sh\nexec tr '\\0' x </dev/zero\n"), want: []string{"xxxx"}},
-		{name: "other version", path: script("other", "#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n"), is: ErrIncompatible, want: []string{`version "99"`}},
+		{name: "no plugin", path: script("hello", "#!/bin/sh\necho to stderr >&2\necho hello\nsleep 300\n"),
+			want: []string{`"hello"`, "is this a driver", "to stderr"}},
+		{name: "floods stdout", path: script("flood", "#!/bin/sh\nexec yes abcdefgh\n"),
+			want: []string{"abcdefgh", "is this a driver"}},
+		{name: "one endless line", path: script("endless", "#!/bin/sh\nexec tr '\\0' x </dev/zero\n"),
+			want: []string{"xxxx"}},
+		{name: "other version", path: script("other", "#!/bin/sh\necho '1|99|unix|/nowhere|grpc|'\nsleep 300\n"),
+			is: ErrIncompatible, want: []string{`version "99"`}},
 		{name: "no socket", path: script("nosock", "#!/bin/sh\necho '1|1|unix|/nowhere|grpc|'\nsleep 300\n")},
-		{name: "not executable", path: script("noexec", "this is no program"), want: []string{"exec format error", "not a program for this machine"}, is: ErrNotExecutable},
-		{name: "no interpreter", path: script("nointerpreter", "#!/nonexistent/python\n"), want: []string{"the interpreter"}, is: ErrNotExecutable},
-		{name: "missing", path: "/nonexistent/driver", want: []string{"there is no executable /nonexistent/driver. Install it there"}, is: ErrNotInstalled},
+		{name: "not executable", path: script("noexec", "this is no program"),
+			want: []string{"exec format error", "not a program for this machine"}, is: ErrNotExecutable},
+		{name: "no interpreter", path: script("nointerpreter", "#!/nonexistent/python\n"),
+			want: []string{"the interpreter"}, is: ErrNotExecutable},
+		{name: "missing", path: "/nonexistent/driver",
+			want: []string{"there is no executable /nonexistent/driver. Install it there"}, is: ErrNotInstalled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)
@@ -103,7 +110,8 @@ func TestNoiseDoesNotHurt(t *testing.T) {
 		}
 	}
 	rec := found["configuring"]
-	if rec == nil || rec["level"] != "info" || rec["driver"] != "chaos" || rec["plugin_driver"] != "another driver" || rec["answer"] != 42.0 || rec["call"] != "Configure" {
+	if rec == nil || rec["level"] != "info" || rec["driver"] != "chaos" || rec["plugin_driver"] != "another driver" ||
+		rec["answer"] != 42.0 || rec["call"] != "Configure" {
 		t.Errorf("log record of the driver's own: %v", rec)
 	}
 }

@@ -50,8 +50,10 @@ func (s *Sandbox) Equal(o *Sandbox) bool {
 	if s == nil || o == nil {
 		return s == o
 	}
-	return s.Required == o.Required && s.Modes == o.Modes && slices.Equal(s.Secrets, o.Secrets) && slices.Equal(s.Protected, o.Protected) &&
-		slices.Equal(s.Write, o.Write) && slices.Equal(s.GrantRead, o.GrantRead) && slices.Equal(s.GrantWrite, o.GrantWrite)
+	return s.Required == o.Required && s.Modes == o.Modes && slices.Equal(s.Secrets, o.Secrets) &&
+		slices.Equal(s.Protected, o.Protected) &&
+		slices.Equal(s.Write, o.Write) && slices.Equal(s.GrantRead, o.GrantRead) &&
+		slices.Equal(s.GrantWrite, o.GrantWrite)
 }
 
 // instanceDirs are the directories of guests' disks that a driver uses without naming them in its
@@ -97,7 +99,8 @@ func StandardSandbox(configs ...json.RawMessage) *Sandbox {
 			all = append(all, config)
 		}
 	}
-	return &Sandbox{Secrets: []string{"/etc/compute-agent", "/run/compute-agent", "/var/lib/compute-agent"}, Write: WritePaths(all)}
+	return &Sandbox{Secrets: []string{"/etc/compute-agent", "/run/compute-agent", "/var/lib/compute-agent"},
+		Write: WritePaths(all)}
 }
 
 // writable is what plugins may write to, as far as their user may: devices, temporary files, and
@@ -151,7 +154,8 @@ func (s *Sandbox) build(abi int, exe *os.File, own ...string) (r *ruleset, err e
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights(abi)}
 	size := unsafe.Sizeof(attr.Handled_access_fs)
 	if abi >= scopeABI {
-		attr.Scoped, size = unix.LANDLOCK_SCOPE_SIGNAL|unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET, unsafe.Offsetof(attr.Quiet_access_fs)
+		attr.Scoped, size = unix.LANDLOCK_SCOPE_SIGNAL|unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET,
+			unsafe.Offsetof(attr.Quiet_access_fs)
 	}
 	fd, _, failed := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if failed != 0 {
@@ -369,7 +373,8 @@ func openWithoutLinks(path string) (int, error) {
 
 func (r *ruleset) allow(fd int, rights uint64) error {
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights & r.all, Parent_fd: int32(fd)}
-	if _, _, failed := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, r.file.Fd(), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); failed != 0 {
+	if _, _, failed := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, r.file.Fd(), unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&rule)), 0, 0, 0); failed != 0 {
 		return fmt.Errorf("landlock_add_rule: %w", failed)
 	}
 	return nil

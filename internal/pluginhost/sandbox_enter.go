@@ -52,10 +52,14 @@ func (k Kernel) Lacks() (lacks []string) {
 	case k.Landlock == 0:
 		lacks = append(
 			lacks,
-			"it can read and change the agent's secrets and files, and send signals to the agent (no Landlock: Linux has it since 5.13, with landlock in the boot parameter lsm=)",
+			"it can read and change the agent's secrets and files, and send signals to the agent (no Landlock: "+
+				"Linux has it since 5.13, with landlock in the boot parameter lsm=)",
 		)
 	case k.Landlock < scopeABI:
-		lacks = append(lacks, fmt.Sprintf("it can send signals to the agent and connect to abstract sockets (Landlock %d: Linux has version %d since 6.12)", k.Landlock, scopeABI))
+		lacks = append(lacks,
+			fmt.Sprintf(
+				"it can send signals to the agent and connect to abstract sockets (Landlock %d: Linux has version "+
+					"%d since 6.12)", k.Landlock, scopeABI))
 	}
 	if !k.Seccomp {
 		lacks = append(lacks, "it can change the modes of the agent's files and make all system calls (no seccomp)")
@@ -84,8 +88,10 @@ type UnconfinedError struct {
 }
 
 func (e *UnconfinedError) Error() string {
-	return fmt.Sprintf("not started: drivers.%s.sandbox is \"required\", and the sandbox would be incomplete (%s): %s. "+
-		"The agent must be allowed to make it (SystemCallFilter= of the unit: landlock_create_ruleset landlock_add_rule landlock_restrict_self), or set sandbox = \"landlock\"",
+	return fmt.Sprintf("not started: drivers.%s.sandbox is \"required\", and the sandbox would be "+
+		"incomplete (%s): %s. "+
+		"The agent must be allowed to make it (SystemCallFilter= of the unit: landlock_create_ruleset "+
+		"landlock_add_rule landlock_restrict_self), or set sandbox = \"landlock\"",
 		e.Driver, e.Kernel, strings.Join(e.Kernel.Lacks(), "; "))
 }
 
@@ -181,7 +187,8 @@ func enterSandbox(args []string) unix.Errno {
 func enterLandlock(version int) unix.Errno {
 	if fd, err := unix.Open("/proc/self/", unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
 		rule := unix.LandlockPathBeneathAttr{Allowed_access: ownRights & allRights(version), Parent_fd: int32(fd)}
-		if _, _, failed := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, 5, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0); failed != 0 {
+		if _, _, failed := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, 5, unix.LANDLOCK_RULE_PATH_BENEATH,
+			uintptr(unsafe.Pointer(&rule)), 0, 0, 0); failed != 0 {
 			return failed
 		}
 	}
@@ -198,7 +205,8 @@ func (c *confinement) start(cmd *exec.Cmd) error {
 		return err
 	}
 	defer func() { _ = read.Close() }()
-	cmd.Path, cmd.Args = "/proc/self/exe", append([]string{protocol.SandboxArg, strings.Join(c.parts, ",")}, cmd.Args...)
+	cmd.Path, cmd.Args = "/proc/self/exe",
+		append([]string{protocol.SandboxArg, strings.Join(c.parts, ",")}, cmd.Args...)
 	cmd.ExtraFiles = append(cmd.ExtraFiles, write)
 	if c.rules != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, c.rules.file)

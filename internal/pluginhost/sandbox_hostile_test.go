@@ -75,22 +75,34 @@ func call(number int, args ...uintptr) func(*intruder) error {
 const bad = ^uintptr(0) // a descriptor, or an address
 
 var attempts = []attempt{
-	{"read a secret", byLandlock, true, func(h *intruder) error { _, err := os.ReadFile(h.state("identity.pem")); return err }},
-	{"write to a trusted file", byLandlock, true, func(h *intruder) error { return reopen(h.state("ca.pem"), os.O_WRONLY) }},
-	{"write to a trusted file among its own", byLandlock, true, func(h *intruder) error { return reopen(h.mixed("ca.pem"), os.O_WRONLY) }},
-	{"write to a configured file of the agent", byLandlock, true, func(h *intruder) error { return reopen(h.state("configured"), os.O_WRONLY) }},
+	{"read a secret", byLandlock, true,
+		func(h *intruder) error { _, err := os.ReadFile(h.state("identity.pem")); return err }},
+	{"write to a trusted file", byLandlock, true,
+		func(h *intruder) error { return reopen(h.state("ca.pem"), os.O_WRONLY) }},
+	{"write to a trusted file among its own", byLandlock, true,
+		func(h *intruder) error { return reopen(h.mixed("ca.pem"), os.O_WRONLY) }},
+	{"write to a configured file of the agent", byLandlock, true,
+		func(h *intruder) error { return reopen(h.state("configured"), os.O_WRONLY) }},
 	{"make a file", byLandlock, true, func(h *intruder) error { return os.WriteFile(h.state("made"), nil, 0o600) }},
-	{"make a link to a secret", byLandlock, true, func(h *intruder) error { return os.Link(h.state("identity.pem"), h.open("linked")) }},
-	{"link its own file", byLandlock, true, func(h *intruder) error { return os.Link(h.open("file"), h.state("linked")) }},
+	{"make a link to a secret", byLandlock, true,
+		func(h *intruder) error { return os.Link(h.state("identity.pem"), h.open("linked")) }},
+	{"link its own file", byLandlock, true,
+		func(h *intruder) error { return os.Link(h.open("file"), h.state("linked")) }},
 	{"make a symbolic link", byLandlock, true, func(h *intruder) error { return os.Symlink("/", h.state("symlink")) }},
-	{"move a secret", byLandlock, true, func(h *intruder) error { return os.Rename(h.state("moved"), h.open("moved")) }},
-	{"replace a file", byLandlock, true, func(h *intruder) error { return os.Rename(h.open("file2"), h.state("replaced")) }},
-	{"move the state", byLandlock, true, func(h *intruder) error { return os.Rename(h.state("below"), h.open("below")) }},
+	{"move a secret", byLandlock, true,
+		func(h *intruder) error { return os.Rename(h.state("moved"), h.open("moved")) }},
+	{"replace a file", byLandlock, true,
+		func(h *intruder) error { return os.Rename(h.open("file2"), h.state("replaced")) }},
+	{"move the state", byLandlock, true,
+		func(h *intruder) error { return os.Rename(h.state("below"), h.open("below")) }},
 	{"remove a file", byLandlock, true, func(h *intruder) error { return os.Remove(h.state("removed")) }},
 	{"truncate a file", byRight, true, func(h *intruder) error { return unix.Truncate(h.state("ca.pem"), 1) }},
-	{"truncate a file without access", byRight, true, func(h *intruder) error { return reopen(h.state("ca.pem"), 3|os.O_TRUNC) }},
-	{"change the mode of a secret", bySeccomp, true, func(h *intruder) error { return unix.Chmod(h.state("identity.pem"), 0o600) }},
-	{"change the mode of the state", bySeccomp, true, func(h *intruder) error { return unix.Chmod(h.state(""), 0o700) }},
+	{"truncate a file without access", byRight, true,
+		func(h *intruder) error { return reopen(h.state("ca.pem"), 3|os.O_TRUNC) }},
+	{"change the mode of a secret", bySeccomp, true,
+		func(h *intruder) error { return unix.Chmod(h.state("identity.pem"), 0o600) }},
+	{"change the mode of the state", bySeccomp, true,
+		func(h *intruder) error { return unix.Chmod(h.state(""), 0o700) }},
 	{"change the mode of the state by a descriptor", bySeccomp, true, func(h *intruder) error {
 		fd, err := unix.Open(h.state(""), unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
@@ -98,7 +110,8 @@ var attempts = []attempt{
 		}
 		return unix.Fchmod(fd, 0o700)
 	}},
-	{"change the owner of a secret", bySeccomp, true, func(h *intruder) error { return unix.Lchown(h.state("identity.pem"), -1, -1) }},
+	{"change the owner of a secret", bySeccomp, true,
+		func(h *intruder) error { return unix.Lchown(h.state("identity.pem"), -1, -1) }},
 	{"give a list of users access to a secret", bySeccomp, false, func(h *intruder) error {
 		return unix.Setxattr(h.state("identity.pem"), "system.posix_acl_access", nil, 0)
 	}},
@@ -107,7 +120,8 @@ var attempts = []attempt{
 	{"set attributes of a file by ioctl", bySeccomp, true, call(unix.SYS_IOCTL, bad, 0x401c5820, 0)},
 	{"seal a file", bySeccomp, true, call(unix.SYS_IOCTL, bad, unix.FS_IOC_ENABLE_VERITY, 0)},
 	{"signal the agent", byScope, true, func(h *intruder) error { return unix.Kill(h.agent, 0) }},
-	{"signal a thread of the agent", byScope, true, func(h *intruder) error { return unix.Tgkill(h.agent, h.agent, 0) }},
+	{"signal a thread of the agent", byScope, true,
+		func(h *intruder) error { return unix.Tgkill(h.agent, h.agent, 0) }},
 	{"signal the agent by a descriptor", byScope, true, func(h *intruder) error {
 		fd, err := unix.PidfdOpen(h.agent, 0)
 		if err != nil {
@@ -126,7 +140,8 @@ var attempts = []attempt{
 		}
 		return c.Close()
 	}},
-	{"trace the agent", byEither, false, func(h *intruder) error { return call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(h.agent), 0, 0)(h) }},
+	{"trace the agent", byEither, false,
+		func(h *intruder) error { return call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(h.agent), 0, 0)(h) }},
 	{"read memory of the agent", byEither, false, func(h *intruder) error {
 		local, remote := make([]byte, 8), [1]unix.RemoteIovec{{Base: 8, Len: 8}}
 		_, err := unix.ProcessVMReadv(h.agent, []unix.Iovec{{Base: &local[0], Len: 8}}, remote[:], 0)
@@ -140,7 +155,8 @@ var attempts = []attempt{
 		_, err = unix.PidfdGetfd(fd, 0, 0)
 		return err
 	}},
-	{"compare itself with the agent", byEither, false, func(h *intruder) error { return call(unix.SYS_KCMP, uintptr(os.Getpid()), uintptr(h.agent), 1)(h) }},
+	{"compare itself with the agent", byEither, false,
+		func(h *intruder) error { return call(unix.SYS_KCMP, uintptr(os.Getpid()), uintptr(h.agent), 1)(h) }},
 	{"see the limits of the agent", bySeccomp, true, func(h *intruder) error {
 		return unix.Prlimit(h.agent, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{})
 	}},
@@ -152,7 +168,8 @@ var attempts = []attempt{
 		}
 		return unix.Setpriority(unix.PRIO_PROCESS, h.agent, top-left) // as it was: the agent here is the test
 	}},
-	{"open the memory of the agent", byLandlock, false, func(h *intruder) error { return reopen(h.proc("mem"), os.O_RDONLY) }},
+	{"open the memory of the agent", byLandlock, false,
+		func(h *intruder) error { return reopen(h.proc("mem"), os.O_RDONLY) }},
 	{"have the kernel end the agent", byLandlock, true, func(h *intruder) error {
 		score, err := os.ReadFile(h.proc("oom_score_adj"))
 		if err != nil {
@@ -160,9 +177,12 @@ var attempts = []attempt{
 		}
 		return os.WriteFile(h.proc("oom_score_adj"), score, 0)
 	}},
-	{"see a descriptor of the agent", byLandlock, false, func(h *intruder) error { _, err := os.Readlink(h.proc("fd/0")); return err }},
-	{"see the root of the agent", byLandlock, false, func(h *intruder) error { _, err := os.Stat(h.proc("root/")); return err }},
-	{"see the directory of the agent", byLandlock, false, func(h *intruder) error { _, err := os.Readlink(h.proc("cwd")); return err }},
+	{"see a descriptor of the agent", byLandlock, false,
+		func(h *intruder) error { _, err := os.Readlink(h.proc("fd/0")); return err }},
+	{"see the root of the agent", byLandlock, false,
+		func(h *intruder) error { _, err := os.Stat(h.proc("root/")); return err }},
+	{"see the directory of the agent", byLandlock, false,
+		func(h *intruder) error { _, err := os.Readlink(h.proc("cwd")); return err }},
 	{"mount", bySeccomp, false, call(unix.SYS_MOUNT, bad, bad, bad, 0, bad)},
 	{"open a tree", bySeccomp, false, call(unix.SYS_OPEN_TREE, bad, bad, 0)},
 	{"move a mount", bySeccomp, false, call(unix.SYS_MOVE_MOUNT, bad, bad, bad, bad, 0)},
@@ -192,10 +212,14 @@ var attempts = []attempt{
 	}},
 	// What drivers need.
 	{"read the system", never, true, func(*intruder) error { _, err := os.ReadFile("/etc/passwd"); return err }},
-	{"read what was configured", never, true, func(h *intruder) error { _, err := os.ReadFile(h.state("configured")); return err }},
-	{"read a trusted file", never, true, func(h *intruder) error { _, err := os.ReadFile(h.mixed("ca.pem")); return err }},
-	{"write its own files", never, true, func(h *intruder) error { return os.WriteFile(h.open("new"), []byte("x"), 0o600) }},
-	{"name itself", never, true, func(*intruder) error { return os.WriteFile("/proc/self/comm", []byte("hostile"), 0) }},
+	{"read what was configured", never, true,
+		func(h *intruder) error { _, err := os.ReadFile(h.state("configured")); return err }},
+	{"read a trusted file", never, true,
+		func(h *intruder) error { _, err := os.ReadFile(h.mixed("ca.pem")); return err }},
+	{"write its own files", never, true,
+		func(h *intruder) error { return os.WriteFile(h.open("new"), []byte("x"), 0o600) }},
+	{"name itself", never, true,
+		func(*intruder) error { return os.WriteFile("/proc/self/comm", []byte("hostile"), 0) }},
 	{"start and end a child", never, true, func(*intruder) error {
 		cmd := exec.Command("/bin/sleep", "1000")
 		if err := cmd.Start(); err != nil {
@@ -210,7 +234,8 @@ var attempts = []attempt{
 		return nil
 	}},
 	{"listen", never, true, func(h *intruder) error {
-		for _, at := range [][2]string{{"unix", h.open("socket")}, {"unix", "@" + h.open("own")}, {"tcp", "127.0.0.1:0"}} {
+		for _, at := range [][2]string{{"unix", h.open("socket")},
+			{"unix", "@" + h.open("own")}, {"tcp", "127.0.0.1:0"}} {
 			l, err := net.Listen(at[0], at[1])
 			if err != nil {
 				return err
@@ -235,7 +260,8 @@ func reopen(path string, flags int) error {
 
 // notRefused is nil unless a call was refused: it may have failed for another reason.
 func notRefused(err error) error {
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EXDEV) { // EXDEV: Landlock does not let it leave its directory
+	// EXDEV: Landlock does not let it leave its directory
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EXDEV) {
 		return err
 	}
 	return nil
@@ -292,7 +318,8 @@ func testHostile(t *testing.T, self string, k Kernel) {
 	l := testproc.Try(net.Listen("unix", "@"+h.open("of the agent"))).Or(t)
 	defer func() { _ = l.Close() }()
 	for path, content := range map[string]string{
-		h.state("identity.pem"): "secret", h.state("ca.pem"): "trust", h.state("configured"): "x", h.state("moved"): "x", h.state("removed"): "x", h.state("replaced"): "x",
+		h.state("identity.pem"): "secret", h.state("ca.pem"): "trust", h.state("configured"): "x",
+		h.state("moved"): "x", h.state("removed"): "x", h.state("replaced"): "x",
 		h.open("file"): "x", h.open("file2"): "x", h.mixed("ca.pem"): "x", h.open("abstract"): l.Addr().String(),
 		h.open("agent"): strconv.Itoa(os.Getpid()),
 	} {
@@ -300,7 +327,8 @@ func testHostile(t *testing.T, self string, k Kernel) {
 	}
 	s := &Sandbox{
 		Secrets: []string{h.state(""), h.state("identity.pem")}, Protected: []string{h.mixed("ca.pem")},
-		Write: []string{h.open(""), h.mixed(""), h.mixed("ca.pem"), h.state(""), h.state("identity.pem"), h.state("configured")},
+		Write: []string{h.open(""), h.mixed(""), h.mixed("ca.pem"), h.state(""),
+			h.state("identity.pem"), h.state("configured")},
 	}
 	script := fmt.Sprintf("%s=%s %s=%s exec %s\n", partKey, partHostile, hostileDir, dir, self)
 	written := runConfined(t, s, k, script)
@@ -322,7 +350,8 @@ func testHostile(t *testing.T, self string, k Kernel) {
 func TestDriverThatMayChangeModes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	script := "touch " + dir + "/f && chmod 640 " + dir + "/f && stat -c %a " + dir + "/f; unshare -u true && echo unshared"
+	script := "touch " + dir + "/f && chmod 640 " + dir +
+		"/f && stat -c %a " + dir + "/f; unshare -u true && echo unshared"
 	for modes, want := range map[bool]string{true: "640\n", false: ""} {
 		if got := runConfined(t, &Sandbox{Write: []string{dir}, Modes: modes}, OwnKernel(), script); got != want {
 			t.Errorf("Modes is %v: %q, want %q", modes, got, want)
@@ -344,16 +373,19 @@ func TestRequiredSandbox(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		if permanentState(err) != Refused || !strings.Contains(err.Error(), k.Lacks()[0]) || !strings.Contains(err.Error(), `drivers.fake.sandbox is "required"`) {
+		if permanentState(err) != Refused || !strings.Contains(err.Error(), k.Lacks()[0]) ||
+			!strings.Contains(err.Error(), `drivers.fake.sandbox is "required"`) {
 			t.Errorf("%s: %v", k, err)
 		}
-		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}}) // without a supervisor
+		// without a supervisor
+		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}})
 		testproc.ErrorHas(t, err, `drivers.fake.sandbox is "required"`, "%v")
 	}
 	if lacks := (Kernel{Landlock: scopeABI, Seccomp: true}).Lacks(); lacks != nil {
 		t.Errorf("a complete sandbox lacks %q", lacks)
 	}
-	if lacks := (Kernel{Landlock: 4, Seccomp: true}).Lacks(); len(lacks) != 1 || !strings.Contains(lacks[0], "signals") {
+	if lacks := (Kernel{Landlock: 4, Seccomp: true}).Lacks(); len(lacks) != 1 ||
+		!strings.Contains(lacks[0], "signals") {
 		t.Errorf("Landlock 4 lacks %q", lacks)
 	}
 }
@@ -387,7 +419,8 @@ func TestFilterRefusesForeignCalls(t *testing.T) {
 		{auditArch(), unix.SYS_FCHMODAT, [2]uint64{}, unix.SECCOMP_RET_ALLOW}, // allow_chmod
 	} {
 		var data []byte // in network order, as the interpreter reads it
-		for _, word := range []uint32{c.number, c.arch, 0, 0, uint32(c.args[0]), uint32(c.args[0] >> 32), uint32(c.args[1]), uint32(c.args[1] >> 32)} {
+		for _, word := range []uint32{c.number, c.arch, 0,
+			0, uint32(c.args[0]), uint32(c.args[0] >> 32), uint32(c.args[1]), uint32(c.args[1] >> 32)} {
 			data = binary.BigEndian.AppendUint32(data, word)
 		}
 		if got, err := vm.Run(data); uint32(got) != c.want || err != nil {

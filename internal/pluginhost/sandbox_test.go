@@ -52,7 +52,8 @@ func TestSandbox(t *testing.T) {
 	for _, dir := range []string{"state/drivers/one", "state/other", "etc/agent", "guests/below", "open"} {
 		testproc.Check(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
-	for _, file := range []string{"state/identity", "state/other/f", "state/drivers/one/f", "etc/agent/key", "etc/passwd", "guests/secret", "guests/below/f", "open/f", "state/granted"} {
+	for _, file := range []string{"state/identity", "state/other/f", "state/drivers/one/f", "etc/agent/key",
+		"etc/passwd", "guests/secret", "guests/below/f", "open/f", "state/granted"} {
 		testproc.Check(t, os.WriteFile(filepath.Join(root, file), []byte("x"), 0o644))
 	}
 	testproc.Check(t, os.Symlink(filepath.Join(root, "state"), filepath.Join(root, "open", "link")))
@@ -80,10 +81,13 @@ func TestSandbox(t *testing.T) {
 		{"read in a process that it starts", "sh -c 'cat " + at("state/identity") + "'", false},
 		{"read what was granted", "cat " + at("state/granted"), true},
 		{"write to what was granted", "echo x >>" + at("open/f"), true},
-		{"read and write its own state", "cat " + at("state/drivers/one/f") + " && touch " + at("state/drivers/one/new"), true},
-		{"write to guests", "touch " + at("guests/below/new") + " && mkdir -p " + at("guests/below/d") + " && mv -f " + at("guests/below/new") + " " + at("guests/below/d"), true},
+		{"read and write its own state", "cat " + at("state/drivers/one/f") + " && touch " +
+			at("state/drivers/one/new"), true},
+		{"write to guests", "touch " + at("guests/below/new") + " && mkdir -p " + at("guests/below/d") + " && mv -f " +
+			at("guests/below/new") + " " + at("guests/below/d"), true},
 		{"write to the state", "echo x >>" + at("state/identity"), false},
-		{"remove a secret", "test -e " + at("guests/secret") + " && rm " + at("guests/secret") + " && touch " + at("guests/secret"), false},
+		{"remove a secret", "test -e " + at("guests/secret") + " && rm " +
+			at("guests/secret") + " && touch " + at("guests/secret"), false},
 		{"write to a device", "echo >/dev/null", true},
 		{"open the memory of the agent", "exec 3<" + agent + "mem", false},
 		{"see the program of the agent", "readlink " + agent + "exe", false},
@@ -92,7 +96,8 @@ func TestSandbox(t *testing.T) {
 	}
 	if os.Geteuid() != 0 { // the kernel lets those with CAP_PERFMON
 		attempts = append(attempts, attempts[0])
-		attempts[len(attempts)-1].name, attempts[len(attempts)-1].script, attempts[len(attempts)-1].allowed = "read the environment of the agent", "cat "+agent+"environ", false
+		attempts[len(attempts)-1].name, attempts[len(attempts)-1].script, attempts[len(attempts)-1].allowed =
+			"read the environment of the agent", "cat "+agent+"environ", false
 	}
 	var script strings.Builder
 	for _, a := range attempts {
@@ -136,19 +141,23 @@ func TestSandboxPlantedLinks(t *testing.T) {
 	link("big", "links/storage")
 	link("state/other", "links/other")
 	s := &Sandbox{
-		Secrets:    []string{at("state"), at("state/identity.pem")},
-		Write:      []string{at("guests"), at("guests/images"), at("guests/base"), at("guests/ca"), at("guests/way/other"), at("links/storage"), at("links/other")},
+		Secrets: []string{at("state"), at("state/identity.pem")},
+		Write: []string{at("guests"), at("guests/images"), at("guests/base"), at("guests/ca"),
+			at("guests/way/other"), at("links/storage"), at("links/other")},
 		GrantRead:  []string{at("guests/read")},
 		GrantWrite: []string{at("granted"), at("granted/below")},
 	}
 	own := at("state/drivers/one")
 	run := func(script string) string { return runConfined(t, s, OwnKernel(), script, own) }
-	if got := run("cd " + at("guests") + " && rmdir images && ln -s " + at("state/identity.pem") + " images && ln -s " + at("state/other") + " base && ln -s " + at("state/ca.pem") +
-		" ca && ln -s " + at("state") + " way && ln -s " + at("state/other") + " read && ln -s " + at("state") + " " + at("granted/below") + " && echo planted"); got != "planted\n" {
+	if got := run("cd " + at("guests") + " && rmdir images && ln -s " + at("state/identity.pem") + " images && ln -s " +
+		at("state/other") + " base && ln -s " + at("state/ca.pem") +
+		" ca && ln -s " + at("state") + " way && ln -s " + at("state/other") + " read && ln -s " + at("state") + " " +
+		at("granted/below") + " && echo planted"); got != "planted\n" {
 		t.Fatalf("%q", got)
 	}
 	var script strings.Builder
-	for _, file := range []string{"state/identity.pem", "state/ca.pem", "state/other/key", "guests/images", "guests/base/key", "guests/ca", "granted/below/ca.pem"} {
+	for _, file := range []string{"state/identity.pem", "state/ca.pem", "state/other/key", "guests/images",
+		"guests/base/key", "guests/ca", "granted/below/ca.pem"} {
 		fmt.Fprintf(&script, "cat %[1]s && echo read %[1]s\n ( echo mine >>%[1]s ) && echo wrote %[1]s\n", at(file))
 	}
 	script.WriteString("touch " + at("state/new") + " && echo made\n")
@@ -170,7 +179,8 @@ func TestSandboxPlantedLinks(t *testing.T) {
 	r := testproc.Try(s.build(LandlockABI(), exe.file, own)).Or(t)
 	r.close()
 	slices.Sort(r.skipped)
-	want := []string{at("granted/below"), at("guests/base"), at("guests/ca"), at("guests/images"), at("guests/read"), at("guests/way/other"), at("links/other"), own}
+	want := []string{at("granted/below"), at("guests/base"), at("guests/ca"), at("guests/images"), at("guests/read"),
+		at("guests/way/other"), at("links/other"), own}
 	if os.Geteuid() != 0 {
 		want = slices.Insert(want, len(want)-1, at("links/storage"))
 	}
@@ -196,7 +206,8 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	testproc.Equal(t, spec.otherProcess(spec), "", "the same spec needs another process: %s")
 	other := spec
 	other.Sandbox = &Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
-	if spec.otherProcess(other) != "sandbox" || spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
+	if spec.otherProcess(other) != "sandbox" ||
+		spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
 		t.Error("a changed sandbox does not need another process")
 	}
 }
@@ -205,11 +216,14 @@ func TestSandboxOfAPlugin(t *testing.T) {
 // and reads nothing of an agent that is installed here.
 func TestStandardSandbox(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got := StandardSandbox([]byte(`{"images": "/srv/b/../images", "root": "/", "more": ["relative", {"deep": "/srv/a"}]}`), nil, []byte("no JSON"), []byte(`{"images": "/srv/a"}`))
+	got := StandardSandbox(
+		[]byte(`{"images": "/srv/b/../images", "root": "/", "more": ["relative", {"deep": "/srv/a"}]}`), nil,
+		[]byte("no JSON"), []byte(`{"images": "/srv/a"}`))
 	want := append([]string{"/srv/a", "/srv/images"}, instanceDirs...)
 	slices.Sort(want)
 	testproc.EqualList(t, got.Write, want, "writes to %q")
-	if !slices.Contains(got.Secrets, "/etc/compute-agent") || !slices.Contains(got.Secrets, "/var/lib/compute-agent") || got.Modes || got.Required {
+	if !slices.Contains(got.Secrets, "/etc/compute-agent") ||
+		!slices.Contains(got.Secrets, "/var/lib/compute-agent") || got.Modes || got.Required {
 		t.Errorf("%+v", got)
 	}
 }

@@ -46,17 +46,25 @@ var others = argument{0, whole, bpf.JumpNotEqual, 0}
 // refusedCalls are refused on all machines. Those of one architecture are in archCalls.
 var refusedCalls = slices.Concat(
 	// Memory, descriptors and resources of other processes.
-	always(unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
-		unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_BPF, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY),
-	given([]argument{others}, unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETATTR, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETSCHEDULER,
+	always(unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
+		unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+		unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+		unix.SYS_BPF, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY),
+	given([]argument{others}, unix.SYS_PRLIMIT64, unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETATTR,
+		unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETSCHEDULER,
 		unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES),
-	given([]argument{{0, whole, bpf.JumpNotEqual, unix.PRIO_PROCESS}, {1, whole, bpf.JumpNotEqual, 0}}, unix.SYS_SETPRIORITY),
-	given([]argument{{0, whole, bpf.JumpNotEqual, 1}, {1, whole, bpf.JumpNotEqual, 0}}, unix.SYS_IOPRIO_SET), // IOPRIO_WHO_PROCESS
+	given([]argument{{0, whole, bpf.JumpNotEqual, unix.PRIO_PROCESS}, {1, whole, bpf.JumpNotEqual, 0}},
+		unix.SYS_SETPRIORITY),
+	// IOPRIO_WHO_PROCESS
+	given([]argument{{0, whole, bpf.JumpNotEqual, 1}, {1, whole, bpf.JumpNotEqual, 0}}, unix.SYS_IOPRIO_SET),
 	// What another process typed, as seen by a terminal that both have.
-	given([]argument{{1, whole, bpf.JumpEqual, unix.TIOCSTI}, {1, whole, bpf.JumpEqual, unix.TIOCLINUX}}, unix.SYS_IOCTL),
+	given([]argument{{1, whole, bpf.JumpEqual, unix.TIOCSTI}, {1, whole, bpf.JumpEqual, unix.TIOCLINUX}},
+		unix.SYS_IOCTL),
 	// Another view of the files.
-	always(unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT, unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR,
-		unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT),
+	always(unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOVE_MOUNT,
+		unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR,
+		unix.SYS_FSOPEN, unix.SYS_FSMOUNT, unix.SYS_FSCONFIG, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS,
+		unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_FANOTIFY_INIT),
 	given([]argument{{0, newNamespaces | unix.CLONE_NEWTIME, bpf.JumpNotEqual, 0}}, unix.SYS_UNSHARE),
 	given([]argument{{0, newNamespaces, bpf.JumpNotEqual, 0}}, unix.SYS_CLONE),
 	// Its flags are in memory, where a filter does not see them. C libraries then use clone.
@@ -64,16 +72,20 @@ var refusedCalls = slices.Concat(
 	// System calls in memory that is shared with the kernel, which no filter sees.
 	always(unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER),
 	// Administration of the machine.
-	always(unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
-		unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
-		unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SYSLOG, unix.SYS_VHANGUP,
+	always(unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD,
+		unix.SYS_KEXEC_FILE_LOAD, unix.SYS_REBOOT,
+		unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
+		unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
+		unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_ACCT, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
+		unix.SYS_SYSLOG, unix.SYS_VHANGUP,
 		unix.SYS_LOOKUP_DCOOKIE, unix.SYS_NFSSERVCTL),
 )
 
 // modeCalls change who may do what with a file of the same user. Landlock does not cover them.
 // fchmod is one: a directory that may only be listed can be opened. So are the requests of ioctl
 // that set flags and attributes: an immutable file cannot be changed by the agent either.
-var modeCalls = slices.Concat(always(unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT,
+var modeCalls = slices.Concat(always(unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2,
+	unix.SYS_FCHOWN, unix.SYS_FCHOWNAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
 	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_SETATTR),
 	given([]argument{
@@ -141,7 +153,8 @@ func callFilter(landlock int, modes bool) ([]bpf.RawInstruction, error) {
 		}
 		var then []bpf.Instruction
 		for _, arg := range rule.args {
-			then = append(then, bpf.LoadAbsolute{Off: uint32(offArgs + 8*arg.index), Size: 4}, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: arg.mask},
+			then = append(then, bpf.LoadAbsolute{Off: uint32(offArgs + 8*arg.index), Size: 4},
+				bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: arg.mask},
 				bpf.JumpIf{Cond: arg.test, Val: arg.value, SkipFalse: 1}, refuse(errno))
 		}
 		if rule.args == nil {
@@ -149,7 +162,8 @@ func callFilter(landlock int, modes bool) ([]bpf.RawInstruction, error) {
 		} else {
 			then = append(then, bpf.LoadAbsolute{Off: offNumber, Size: 4}) // for the rules that follow
 		}
-		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(rule.number), SkipFalse: uint8(len(then))})
+		program = append(program,
+			bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(rule.number), SkipFalse: uint8(len(then))})
 		program = append(program, then...)
 	}
 	return bpf.Assemble(append(program, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
@@ -164,7 +178,9 @@ func hasSeccomp() bool {
 
 // enterFilter applies a filter to this thread. It needs no_new_privs.
 func enterFilter(filter []bpf.RawInstruction) unix.Errno {
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))} // both are struct sock_filter
-	_, _, failed := unix.Syscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)))
+	// both are struct sock_filter
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
+	_, _, failed := unix.Syscall(unix.SYS_PRCTL, unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER,
+		uintptr(unsafe.Pointer(&program)))
 	return failed
 }

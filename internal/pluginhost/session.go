@@ -84,7 +84,8 @@ func openOwn(path string) (*executable, error) {
 	case !st.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file: give the path of the plugin's executable", real)
 	case st.Mode()&0o111 == 0:
-		return nil, fmt.Errorf("%s has mode %04o: it is not executable. Fix it with: chmod 0755 %s", real, st.Mode().Perm(), real)
+		return nil, fmt.Errorf("%s has mode %04o: it is not executable. Fix it with: chmod 0755 %s",
+			real, st.Mode().Perm(), real)
 	}
 	file, err := os.Open(real)
 	if err != nil {

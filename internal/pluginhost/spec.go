@@ -73,13 +73,14 @@ type Timeouts struct {
 // Restart says when a process is checked, killed and restarted.
 type Restart struct {
 	HealthInterval time.Duration // between health checks; default 10 s
-	Misses         int           // consecutive checks, or calls, without a response until the process is killed; default 3
-	BackoffBase    time.Duration // the first delay is up to this, then it doubles; default 1 s
-	BackoffMax     time.Duration // default 2 min
-	ResetAfter     time.Duration // health after which failures are forgotten; default 10 min
-	FailureLimit   int           // failures within FailureWindow until quarantine; default 5
-	FailureWindow  time.Duration // default 10 min
-	Quarantine     time.Duration // until the next single attempt; default 10 min
+	// consecutive checks, or calls, without a response until the process is killed; default 3
+	Misses        int
+	BackoffBase   time.Duration // the first delay is up to this, then it doubles; default 1 s
+	BackoffMax    time.Duration // default 2 min
+	ResetAfter    time.Duration // health after which failures are forgotten; default 10 min
+	FailureLimit  int           // failures within FailureWindow until quarantine; default 5
+	FailureWindow time.Duration // default 10 min
+	Quarantine    time.Duration // until the next single attempt; default 10 min
 }
 
 // WithDefaults returns t with the agent's defaults instead of zeros.
@@ -131,7 +132,8 @@ func (s Spec) complete(dir string) (Spec, error) {
 	}
 	if !filepath.IsAbs(s.Path) {
 		if !filepath.IsLocal(s.Path) {
-			return wrong("path", "%q is outside of the plugin directory %s; give an absolute path if that is intended", s.Path, dir)
+			return wrong("path", "%q is outside of the plugin directory %s; give an absolute path if that is intended",
+				s.Path, dir)
 		}
 		if dir == "" {
 			return wrong("path", "%q is relative, and there is no plugin directory", s.Path)

@@ -31,9 +31,12 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 		{name: "out of the directory", spec: Spec{Name: "x", Path: "../../bin/sh"}, want: "is outside of"},
 		{name: "short digest", spec: Spec{Name: "x", SHA256: "abcd"}, want: "drivers.x.sha256"},
 		{name: "digest of letters", spec: Spec{Name: "x", SHA256: strings.Repeat("z", 64)}, want: "drivers.x.sha256"},
-		{name: "cookie", spec: Spec{Name: "x", Env: map[string]string{"COMPUTE_DRIVER_COOKIE": "1"}}, want: "cannot be set"},
-		{name: "go-plugin's own", spec: Spec{Name: "x", Env: map[string]string{"PLUGIN_CLIENT_CERT": "1"}}, want: "cannot be set"},
-		{name: "no variable", spec: Spec{Name: "x", Env: map[string]string{"A=B": "1"}}, want: "not an environment variable"},
+		{name: "cookie", spec: Spec{Name: "x", Env: map[string]string{"COMPUTE_DRIVER_COOKIE": "1"}},
+			want: "cannot be set"},
+		{name: "go-plugin's own", spec: Spec{Name: "x", Env: map[string]string{"PLUGIN_CLIENT_CERT": "1"}},
+			want: "cannot be set"},
+		{name: "no variable", spec: Spec{Name: "x", Env: map[string]string{"A=B": "1"}},
+			want: "not an environment variable"},
 		{name: "bad configuration", spec: Spec{Name: "x", Config: []byte("{")}, want: "drivers.x.config"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -42,7 +45,8 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 				testproc.ErrorHas(t, err, c.want, "want %q, got %v", c.want)
 				return
 			}
-			if err != nil || got.Path != c.path || string(got.Config) != "{}" || got.Timeouts.Update == 0 || got.Restart.Misses != 3 {
+			if err != nil || got.Path != c.path || string(got.Config) != "{}" ||
+				got.Timeouts.Update == 0 || got.Restart.Misses != 3 {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})
@@ -52,9 +56,11 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 func TestEnvironment(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	got := environment(
-		[]string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LD_PRELOAD=/evil.so", "NOTIFY_SOCKET=/x", "LIBVIRT_DEBUG=1", "BROKEN", "OS_PASSWORD=s"},
+		[]string{"PATH=/bin", "HOME=/root", "LC_ALL=C",
+			"LD_PRELOAD=/evil.so", "NOTIFY_SOCKET=/x", "LIBVIRT_DEBUG=1", "BROKEN", "OS_PASSWORD=s"},
 		map[string]string{"HOME": "/var/lib/x", "EXTRA": "1"}, "PLUGIN_X=y")
-	want := []string{"PATH=/bin", "HOME=/root", "LC_ALL=C", "LIBVIRT_DEBUG=1", "EXTRA=1", "HOME=/var/lib/x", "PLUGIN_X=y"}
+	want := []string{"PATH=/bin", "HOME=/root", "LC_ALL=C",
+		"LIBVIRT_DEBUG=1", "EXTRA=1", "HOME=/var/lib/x", "PLUGIN_X=y"}
 	testproc.Same(t, cmp.Diff(want, got))
 }
 

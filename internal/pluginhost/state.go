@@ -116,13 +116,16 @@ func (s State) meaning() string {
 	case Backoff:
 		return "The plugin is down and is restarted shortly." + keeps
 	case Quarantined:
-		return "The plugin failed too often and is not restarted for now. Fix the cause, then reload the agent to restart it at once." + keeps
+		return "The plugin failed too often and is not restarted for now. Fix the cause, then reload the agent to " +
+			"restart it at once." + keeps
 	case NotInstalled:
 		return "The plugin has no executable and is started when there is one." + keeps
 	case Incompatible:
-		return "The plugin speaks another version of the protocol and is not used. Install a driver made for this agent."
+		return "The plugin speaks another version of the protocol and is not used. Install a driver made for " +
+			"this agent."
 	case Refused:
-		return "The plugin's executable was refused and is not started. It is tried again when the file changes, or at a reload." + keeps
+		return "The plugin's executable was refused and is not started. It is tried again when the file changes, or " +
+			"at a reload." + keeps
 	case Disabled:
 		return "The plugin is disabled in the configuration."
 	case Stopped:

@@ -21,9 +21,11 @@ import (
 // host's reach, by intent.
 var (
 	stormCalls  = []string{"update", "update", "nodes", "health", "watch", "shutdown", "configure"}
-	stormStarts = []string{"", "", "", "noise", "garbage", "long-line", "grandchild", "exit", "crash", "hang", "raw-stdout"}
+	stormStarts = []string{"", "", "", "noise", "garbage",
+		"long-line", "grandchild", "exit", "crash", "hang", "raw-stdout"}
 	stormFaults = []string{
-		"hang", "late", "error", "not-ready", "panic", "panic-elsewhere", "crash", "exit", "abort", "stop", "grandchild", "print",
+		"hang", "late", "error", "not-ready", "panic", "panic-elsewhere", "crash", "exit", "abort",
+		"stop", "grandchild", "print",
 		"raw-stdout", "garbage", "long-line", "storm", "leak", "tidy-socket", "garbage grandchild hang",
 	}
 	stormTrees = []string{"no-root", "generation", "foreign", "huge", "reshape", "uninvited", "lose"} // in update alone
@@ -61,7 +63,8 @@ func storm(t *testing.T, drivers, calls int) {
 		})
 	}
 	raging.Wait()
-	testproc.Eventually(t, patience, "every driver hangs", testproc.True(func() bool { return strings.Count(r.log.String(), stormWord) >= drivers }))
+	testproc.Eventually(t, patience, "every driver hangs",
+		testproc.True(func() bool { return strings.Count(r.log.String(), stormWord) >= drivers }))
 	started := map[int]bool{}
 	for _, s := range r.seen() {
 		started[s.PID] = true

@@ -154,7 +154,8 @@ func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 		case <-serving.Done():
 			failure = serving.Exit()
 		case err := <-s.hung:
-			failure = fmt.Errorf("%d consecutive calls got no response, the process is killed; the last: %w", spec.Restart.Misses, err)
+			failure = fmt.Errorf("%d consecutive calls got no response, the process is killed; the last: %w",
+				spec.Restart.Misses, err)
 		case <-timer.C:
 			misses, failure = s.checkHealth(ctx, serving, spec, misses)
 			s.breaker.worked(time.Since(up))
@@ -205,7 +206,8 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 		s.to(Healthy, nil)
 		return 0, nil
 	case errors.As(err, &unhealthy),
-		errors.As(err, &call) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable): // an error is a response, too
+		// an error is a response, too
+		errors.As(err, &call) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
 		s.to(Degraded, err)
 		return 0, nil
 	}
@@ -214,7 +216,8 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 	}
 	misses++
 	if misses >= spec.Restart.Misses {
-		return misses, fmt.Errorf("%d consecutive health checks failed, the process is killed; the last: %w", misses, err)
+		return misses, fmt.Errorf("%d consecutive health checks failed, the process is killed; the last: %w",
+			misses, err)
 	}
 	s.to(Degraded, fmt.Errorf("health check %d of %d failed: %w", misses, spec.Restart.Misses, err))
 	return misses, nil
@@ -234,7 +237,8 @@ func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 	following.Go(func() {
 		s.notify("") // the new process may report other trees
 		if serving.announces(protocol.CapabilityWatch) {
-			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.notify) }, func() { s.notify("") })
+			s.follow(ctx, serving, func(ctx context.Context) error { return serving.Watch(ctx, s.notify) },
+				func() { s.notify("") })
 		}
 	})
 	if serving.announces(protocol.CapabilityInstances) {
@@ -247,7 +251,9 @@ func (s *supervisor) watch(ctx context.Context, serving *activeProcess) func() {
 }
 
 // follow reads an event stream and opens it again when it breaks, which loses events.
-func (s *supervisor) follow(ctx context.Context, serving *activeProcess, read func(context.Context) error, lost func()) {
+func (s *supervisor) follow(
+	ctx context.Context, serving *activeProcess, read func(context.Context) error, lost func(),
+) {
 	const least, most = time.Second, time.Minute
 	for delay := least; ; delay = min(2*delay, most) {
 		begun := time.Now()
@@ -263,7 +269,8 @@ func (s *supervisor) follow(ctx context.Context, serving *activeProcess, read fu
 		if ctx.Err() != nil || serving.stopping.Load() {
 			return
 		}
-		s.log.Warn().Err(err).Msg("The plugin's event stream broke. Until it is restored, changes are noticed at the next periodic pass.")
+		s.log.Warn().Err(err).
+			Msg("The plugin's event stream broke. Until it is restored, changes are noticed at the next periodic pass.")
 		select {
 		case <-time.After(delay/2 + s.jitter(delay/2)):
 		case <-serving.Done():

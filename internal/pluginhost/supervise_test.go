@@ -61,7 +61,9 @@ func (p *puppet) Health(context.Context) ([]plugins.Warning, error) {
 func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return nil, nil
 }
-func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, a providertree.Allocations) (answer, error) {
+func (p *puppet) UpdateProviderTree(
+	_ context.Context, tree *providertree.Tree, node string, a providertree.Allocations,
+) (answer, error) {
 	if p.update != nil {
 		if err := p.update(node); err != nil {
 			return answer{}, err
@@ -70,7 +72,9 @@ func (p *puppet) UpdateProviderTree(_ context.Context, tree *providertree.Tree, 
 	return answer{tree: tree, allocations: a}, nil
 }
 func (p *puppet) LayoutVersion() (int, error) { return 0, plugins.ErrUnsupported }
-func (p *puppet) ReshapeStep(context.Context, *providertree.Tree, string, int, providertree.Allocations) (answer, error) {
+func (p *puppet) ReshapeStep(
+	context.Context, *providertree.Tree, string, int, providertree.Allocations,
+) (answer, error) {
 	return answer{}, plugins.ErrUnsupported
 }
 func (p *puppet) Guests(context.Context, *providertree.Tree, string) ([]plugins.Guest, error) {
@@ -173,7 +177,8 @@ func newStage(t *testing.T, spec Spec) *stage {
 				}
 				return nil, err
 			}
-			p := &puppet{done: make(chan struct{}), health: s.howIsIt, warnings: s.ofWhat, configure: s.configure, update: s.update, id: identity{PID: 100 + len(s.puppets), File: s.file}}
+			p := &puppet{done: make(chan struct{}), health: s.howIsIt, warnings: s.ofWhat, configure: s.configure,
+				update: s.update, id: identity{PID: 100 + len(s.puppets), File: s.file}}
 			s.puppets = append(s.puppets, p)
 			return p, nil
 		},
@@ -215,7 +220,8 @@ func play(t *testing.T, spec Spec, want []string, scene func(*stage)) {
 		_ = s.Start(context.Background())
 		scene(s)
 		testproc.NoError(t, s.Stop(context.Background()))
-		testproc.Same(t, cmp.Diff(append(slices.Clone(want), fmt.Sprintf("%v stopped", time.Since(s.begun))), s.history))
+		testproc.Same(t,
+			cmp.Diff(append(slices.Clone(want), fmt.Sprintf("%v stopped", time.Since(s.begun))), s.history))
 		for i, p := range s.puppets {
 			if p.how() == "" {
 				t.Errorf("process %d still runs", i)
@@ -241,7 +247,8 @@ func TestCrashLoopEndsInQuarantine(t *testing.T) {
 		s.set(func() { s.fail = errors.New("broken") })
 		s.process(0).end("crashed")
 		s.wait(20 * time.Minute)
-		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "broken") {
+		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) ||
+			!strings.Contains(err.Error(), "broken") {
 			t.Errorf("in quarantine: %v", err)
 		}
 		s.set(func() { s.fail = nil })
@@ -251,16 +258,17 @@ func TestCrashLoopEndsInQuarantine(t *testing.T) {
 
 func TestMissedHealthChecks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s degraded", "40s backoff", "41s healthy"}, func(s *stage) {
-		s.wait(15 * time.Second)
-		s.set(func() { s.health = func() error { return ErrNoAnswer } })
-		s.wait(20 * time.Second)
-		testproc.Equal(t, s.Status().LastError, "health check 2 of 3 failed: no response in time", "last error %q")
-		s.wait(5500 * time.Millisecond)
-		s.set(func() { s.health = func() error { return nil } })
-		testproc.Equal(t, s.process(0).how(), "killed", "the silent process was %q")
-		s.wait(time.Minute)
-	})
+	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s degraded", "40s backoff", "41s healthy"},
+		func(s *stage) {
+			s.wait(15 * time.Second)
+			s.set(func() { s.health = func() error { return ErrNoAnswer } })
+			s.wait(20 * time.Second)
+			testproc.Equal(t, s.Status().LastError, "health check 2 of 3 failed: no response in time", "last error %q")
+			s.wait(5500 * time.Millisecond)
+			s.set(func() { s.health = func() error { return nil } })
+			testproc.Equal(t, s.process(0).how(), "killed", "the silent process was %q")
+			s.wait(time.Minute)
+		})
 }
 
 // TestProcessThatEndsSlowlySaysWhy: the connection of a process that crashes breaks first, and how
@@ -283,19 +291,21 @@ func TestProcessThatEndsSlowlySaysWhy(t *testing.T) {
 // TestProcessWithoutAConnectionIsKilled: one that broke its connection and goes on is of no use.
 func TestProcessWithoutAConnectionIsKilled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	play(t, Spec{}, []string{"0s healthy", "13s degraded", "26s degraded", "39s backoff", "40s healthy"}, func(s *stage) {
-		s.set(func() { s.health = func() error { return fmt.Errorf("%w: connection refused", ErrUnavailable) } })
-		s.wait(39500 * time.Millisecond)
-		testproc.Equal(t, s.process(0).how(), "killed", "the process was %q")
-		s.set(func() { s.health = func() error { return nil } })
-		s.wait(5 * time.Second)
-	})
+	play(t, Spec{}, []string{"0s healthy", "13s degraded", "26s degraded", "39s backoff", "40s healthy"},
+		func(s *stage) {
+			s.set(func() { s.health = func() error { return fmt.Errorf("%w: connection refused", ErrUnavailable) } })
+			s.wait(39500 * time.Millisecond)
+			testproc.Equal(t, s.process(0).how(), "killed", "the process was %q")
+			s.set(func() { s.health = func() error { return nil } })
+			s.wait(5 * time.Second)
+		})
 }
 
 func TestOneAnswerForgivesMisses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	n := 0
-	play(t, Spec{}, []string{"0s healthy", "10s degraded", "20s degraded", "30s healthy", "40s degraded", "50s degraded", "1m0s healthy"}, func(s *stage) {
+	play(t, Spec{}, []string{"0s healthy", "10s degraded",
+		"20s degraded", "30s healthy", "40s degraded", "50s degraded", "1m0s healthy"}, func(s *stage) {
 		s.set(func() {
 			s.health = func() error {
 				if n++; n%3 != 0 {
@@ -347,12 +357,14 @@ func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s not-installed", "1h0m2s healthy"}, func(s *stage) {
 		s.wait(time.Second)
 		s.set(func() {
-			s.fail = &NotInstalledError{Driver: "puppet", Path: "/nowhere/compute-driver-puppet", Searched: []string{"/nowhere", "/bin"}}
+			s.fail = &NotInstalledError{Driver: "puppet",
+				Path: "/nowhere/compute-driver-puppet", Searched: []string{"/nowhere", "/bin"}}
 		})
 		err := s.Reconfigure(context.Background(), Spec{Name: "puppet"})
 		testproc.ErrorIs(t, err, ErrNotInstalled, "want ErrNotInstalled, got %v")
 		s.wait(time.Hour)
-		const want = "driver puppet is not installed: there is no compute-driver-puppet in /nowhere or /bin. Install it: install -D -m 0755 compute-driver-puppet /nowhere/compute-driver-puppet"
+		const want = "driver puppet is not installed: there is no compute-driver-puppet in /nowhere or /bin. " +
+			"Install it: install -D -m 0755 compute-driver-puppet /nowhere/compute-driver-puppet"
 		if got := s.Status(); got.LastError != want || !got.NextAttempt.IsZero() {
 			t.Errorf("status: %+v", got)
 		}
@@ -370,8 +382,10 @@ func TestFileInstalledDuringTheAttempt(t *testing.T) {
 		fail error
 		want []string
 	}{
-		{"absent", &NotInstalledError{Driver: "puppet", Path: "/nowhere/driver"}, []string{"0s disabled", "1s not-installed", "2s healthy"}},
-		{"incompatible", fmt.Errorf("%w: version 9", ErrIncompatible), []string{"0s disabled", "1s incompatible", "2m1s healthy"}},
+		{"absent", &NotInstalledError{Driver: "puppet", Path: "/nowhere/driver"},
+			[]string{"0s disabled", "1s not-installed", "2s healthy"}},
+		{"incompatible", fmt.Errorf("%w: version 9", ErrIncompatible),
+			[]string{"0s disabled", "1s incompatible", "2m1s healthy"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			play(t, Spec{Disabled: true}, c.want, func(s *stage) {
@@ -404,10 +418,12 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 // crash. It is started when it has changed, when the checks pass, and at a reload.
 func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	untrusted := &UntrustedError{Path: "/nowhere/driver", Problem: "has sha256 aa, the configuration demands bb", Hint: "Correct it"}
+	untrusted := &UntrustedError{Path: "/nowhere/driver",
+		Problem: "has sha256 aa, the configuration demands bb", Hint: "Correct it"}
 	moved := &UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Hint: "Correct it"}
 	play(t, Spec{Disabled: true}, []string{
-		"0s disabled", "1s refused", "10m1s refused", "12m1s healthy", "20m0s disabled", "20m0s refused", "30m0s healthy",
+		"0s disabled", "1s refused", "10m1s refused",
+		"12m1s healthy", "20m0s disabled", "20m0s refused", "30m0s healthy",
 	}, func(s *stage) {
 		s.wait(time.Second)
 		s.set(func() { s.fail, s.distrust = untrusted, untrusted })
@@ -472,7 +488,8 @@ func TestStreamThatEndsWithItsProcessIsNoFault(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var log bytes.Buffer
-		p := newPlugin(Spec{}, pluginDeps{log: zerolog.New(&log), jitter: func(d time.Duration) time.Duration { return d }})
+		p := newPlugin(Spec{},
+			pluginDeps{log: zerolog.New(&log), jitter: func(d time.Duration) time.Duration { return d }})
 		s := &supervisor{Plugin: p}
 		serving := &activeProcess{instance: &puppet{done: make(chan struct{}), asked: make(chan struct{})}}
 		var following sync.WaitGroup

@@ -45,8 +45,9 @@ func newRig(t *testing.T) *rig {
 	r := &rig{t: t, runtime: dir, log: &syncBuffer{}, changed: make(chan struct{}, 1)}
 	r.Host, err = New(Options{
 		Dir: binDir, RuntimeDir: dir, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
-		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "NOTIFY_SOCKET=/run/x", "LIBVIRT_DEFAULT_URI=test:///default"},
-		Jitter:  func(d time.Duration) time.Duration { return d },
+		Environ: []string{"PATH=" + os.Getenv("PATH"),
+			"SECRET=x", "NOTIFY_SOCKET=/run/x", "LIBVIRT_DEFAULT_URI=test:///default"},
+		Jitter: func(d time.Duration) time.Duration { return d },
 		OnTransition: func(s Status) {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -63,7 +63,8 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	if same {
 		return
 	}
-	event := p.log.WithLevel(state.level()).Str("state", string(state)).Str("from", string(was)) //nolint:zerologlint // sent below
+	event := p.log.WithLevel(state.level()).Str("state", string(state)).
+		Str("from", string(was)) //nolint:zerologlint // sent below
 	if reason != nil {
 		event = event.Err(reason)
 	}
@@ -90,7 +91,8 @@ func (s *supervisor) activate(inst instance) *activeProcess {
 	}
 	s.active, s.calls, s.cause = next, callRecords{}, nil
 	s.status.PID, s.status.Version, s.status.SDK = id.PID, id.Version, id.SDK
-	s.status.SHA256, s.status.Sandbox, s.status.SandboxLacks, s.status.Capabilities = id.SHA256, id.Sandbox, id.SandboxLacks, id.Capabilities
+	s.status.SHA256, s.status.Sandbox, s.status.SandboxLacks, s.status.Capabilities = id.SHA256, id.Sandbox,
+		id.SandboxLacks, id.Capabilities
 	s.status.Restarts, s.status.Replacements = s.started-1-s.replaced, s.replaced
 	s.mu.Unlock()
 	s.to(Healthy, nil)

@@ -96,7 +96,8 @@ func walkTrusted(path string, uid int) (int, error) {
 func unreadable(path, what string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return &UntrustedError{
-			Path: path, Problem: "cannot be read by the user of the agent, so it and what is below it cannot be checked",
+			Path: path, Problem: "cannot be read by the user of the agent, so it and what is below it " +
+				"cannot be checked",
 			Hint: "Let the user of the agent read it, for example with: chmod a+rX " + path,
 		}
 	}
@@ -115,7 +116,8 @@ func checkDirectory(fd int, path string, uid int, holds bool) error {
 	}
 	if st.Mode&0o022 != 0 && (holds || st.Mode&unix.S_ISVTX == 0) {
 		return &UntrustedError{
-			Path: path, Problem: fmt.Sprintf("is a directory with mode %04o: other users than its owner can create files there", st.Mode&0o7777),
+			Path: path, Problem: fmt.Sprintf(
+				"is a directory with mode %04o: other users than its owner can create files there", st.Mode&0o7777),
 			Hint: "Fix it with: chmod go-w " + path,
 		}
 	}
@@ -127,7 +129,8 @@ func checkOwner(path string, owner uint32, uid int) error {
 		return nil
 	}
 	return &UntrustedError{
-		Path: path, Problem: fmt.Sprintf("belongs to user %d, which is neither root nor the user of the agent (%d)", owner, uid),
+		Path: path, Problem: fmt.Sprintf("belongs to user %d, which is neither root nor the user of the agent (%d)",
+			owner, uid),
 		Hint: "Fix it with: chown root " + path,
 	}
 }
@@ -148,11 +151,14 @@ func (e *executable) check(digest string, uid int) error {
 	}
 	switch {
 	case st.Mode&0o022 != 0:
-		return refuse(fmt.Sprintf("has mode %04o: other users than its owner can write to it", st.Mode&0o7777), "Fix it with: chmod go-w "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: other users than its owner can write to it", st.Mode&0o7777),
+			"Fix it with: chmod go-w "+e.path)
 	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
-		return refuse(fmt.Sprintf("has mode %04o: it would run as another user or group", st.Mode&0o7777), "Fix it with: chmod ug-s "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: it would run as another user or group", st.Mode&0o7777),
+			"Fix it with: chmod ug-s "+e.path)
 	case st.Mode&0o111 == 0:
-		return refuse(fmt.Sprintf("has mode %04o: it is not executable", st.Mode&0o7777), "Fix it with: chmod 0755 "+e.path)
+		return refuse(fmt.Sprintf("has mode %04o: it is not executable", st.Mode&0o7777),
+			"Fix it with: chmod 0755 "+e.path)
 	}
 	hash := sha256.New()
 	if _, err := io.Copy(hash, e.file); err != nil {
@@ -161,7 +167,8 @@ func (e *executable) check(digest string, uid int) error {
 	e.digest = hex.EncodeToString(hash.Sum(nil))
 	if digest != "" && e.digest != digest {
 		return refuse(fmt.Sprintf("has sha256 %s, the configuration demands %s", e.digest, digest),
-			"If the driver was updated on purpose, put the new sum into drivers.NAME.sha256; if not, install the driver's package again")
+			"If the driver was updated on purpose, put the new sum into drivers.NAME.sha256; if not, install the "+
+				"driver's package again")
 	}
 	e.id = fileID{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
 	return nil

@@ -66,7 +66,8 @@ func TestOpenTrusted(t *testing.T) {
 			testproc.Check(t, os.Symlink(path, link))
 			return link
 		}},
-		{name: "directory", change: func(_ *testing.T, _, path string) string { return filepath.Dir(path) }, want: "is not a regular file"},
+		{name: "directory", change: func(_ *testing.T, _, path string) string { return filepath.Dir(path) },
+			want: "is not a regular file"},
 		{name: "fifo", change: func(t *testing.T, dir, _ string) string {
 			fifo := filepath.Join(dir, "fifo")
 			testproc.Check(t, syscall.Mkfifo(fifo, 0o755))
@@ -107,7 +108,8 @@ func TestOpenTrusted(t *testing.T) {
 
 func TestForeignOwnerIsNotTrusted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if err := checkOwner("/x", 1234, 1000); !errors.Is(err, ErrUntrusted) || !strings.Contains(err.Error(), "chown root /x") {
+	if err := checkOwner("/x", 1234, 1000); !errors.Is(err, ErrUntrusted) ||
+		!strings.Contains(err.Error(), "chown root /x") {
 		t.Errorf("got %v", err)
 	}
 	for _, owner := range []uint32{0, 1000} {
@@ -124,7 +126,8 @@ func TestWrongDigestIsNeverExecuted(t *testing.T) {
 	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, ErrUnavailable) {
 		t.Errorf("want ErrUntrusted, got %v", err)
 	}
-	if got := r.plugins["chaos"].Status(); got.State != Refused || !strings.Contains(got.LastError, spec.SHA256) || !strings.Contains(got.LastError, "drivers.chaos.sha256") {
+	if got := r.plugins["chaos"].Status(); got.State != Refused || !strings.Contains(got.LastError, spec.SHA256) ||
+		!strings.Contains(got.LastError, "drivers.chaos.sha256") {
 		t.Errorf("status: %+v", got)
 	}
 	for _, s := range r.seen() {

@@ -47,7 +47,8 @@ func TestOneHangingCallAmongAnswers(t *testing.T) {
 			s.pass()
 			s.wait(time.Minute)
 		}
-		if s.process(0).how() != "killed" || !strings.Contains(s.Status().LastError, "3 consecutive calls got no response") {
+		if s.process(0).how() != "killed" ||
+			!strings.Contains(s.Status().LastError, "3 consecutive calls got no response") {
 			t.Errorf("the process was %q, last error %q", s.process(0).how(), s.Status().LastError)
 		}
 	})
@@ -81,7 +82,8 @@ func TestACallerWhoGaveUpIsNoMiss(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "0s backoff", "1s healthy"}, func(s *stage) {
 		var of func() time.Time
 		s.process(0).update = func(string) error {
-			return &CallError{Driver: "puppet", Call: "UpdateProviderTree", Err: &timeoutError{limit: time.Minute, deadline: of()}}
+			return &CallError{Driver: "puppet", Call: "UpdateProviderTree",
+				Err: &timeoutError{limit: time.Minute, deadline: of()}}
 		}
 		ask := func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -115,7 +117,8 @@ func TestADeadlineThatTheServerSeesFirst(t *testing.T) {
 			t.Errorf("of something else, since there is a minute left: %v", err)
 		}
 		time.Sleep(time.Minute - time.Millisecond)
-		if err := p.callError(ctx, "AvailableNodes", time.Minute, said); !errors.Is(err, ErrNoAnswer) || ctx.Err() != nil {
+		if err := p.callError(ctx, "AvailableNodes", time.Minute, said); !errors.Is(err, ErrNoAnswer) ||
+			ctx.Err() != nil {
 			t.Errorf("a millisecond early: %v", err)
 		}
 	})
@@ -130,7 +133,8 @@ func TestSilentConfigureIsReplaced(t *testing.T) {
 		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet", Config: []byte(`{"a":1}`)}))
 		s.wait(time.Second)
 		if s.process(0).how() != "stopped" || s.Status().PID != 101 || string(s.currentSpec().Config) != `{"a":1}` {
-			t.Errorf("the old process was %q, the new one is %d with %s", s.process(0).how(), s.Status().PID, s.currentSpec().Config)
+			t.Errorf("the old process was %q, the new one is %d with %s",
+				s.process(0).how(), s.Status().PID, s.currentSpec().Config)
 		}
 	})
 }
@@ -159,10 +163,14 @@ func TestSilentConfigureCounts(t *testing.T) {
 func TestRefusedConfigureIsAnAnswer(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
-		s.process(0).configure = func(Spec) error { return &CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is no URI"}} }
+		s.process(0).configure = func(Spec) error {
+			return &CallError{Err: &plugins.ConfigError{Key: "uri",
+				Problem: "is no URI"}}
+		}
 		for range 5 {
 			var refused *plugins.ConfigError
-			if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.As(err, &refused) || errors.Is(err, ErrNoAnswer) {
+			if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.As(err, &refused) ||
+				errors.Is(err, ErrNoAnswer) {
 				t.Errorf("told as %v", err)
 			}
 		}

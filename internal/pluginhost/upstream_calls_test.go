@@ -67,7 +67,8 @@ const large = 5 << 20
 
 func largeRequest(h upstreamHost) {
 	_, driver := h.start(h.config())
-	_, err := driver.UpdateProviderTree(context.Background(), &driverv1.UpdateProviderTreeRequest{Node: strings.Repeat("n", large)})
+	_, err := driver.UpdateProviderTree(context.Background(),
+		&driverv1.UpdateProviderTreeRequest{Node: strings.Repeat("n", large)})
 	h.say("code", status.Code(err))
 	h.say("error", err)
 }
@@ -173,7 +174,9 @@ func printIsALogRecord(t *testing.T) {
 	spec.Restart.BackoffBase, spec.Restart.BackoffMax = time.Hour, time.Hour
 	_, err := r.start(spec)
 	var start *StartError
-	if !errors.As(err, &start) || !strings.Contains(err.Error(), `it wrote "a line on standard output before the handshake" instead of a plugin`) {
+	if !errors.As(err, &start) ||
+		!strings.Contains(err.Error(),
+			`it wrote "a line on standard output before the handshake" instead of a plugin`) {
 		t.Errorf("without the SDK: %v", err)
 	}
 }

@@ -76,7 +76,9 @@ func removalUnnoticed(_ *testing.T, r *run) (bool, string) {
 	r.start()
 	ping, dial, address := r.await("ping"), r.await("dial"), r.await("address")
 	there := ping == fmt.Sprint(nil) && strings.Contains(dial, "no such file") && filepath.Dir(address) == r.dir
-	return there, fmt.Sprintf("the socket is %s, below the directory for temporary files; without it Ping says %s, a connection %s", address, ping, dial)
+	return there, fmt.Sprintf(
+		"the socket is %s, below the directory for temporary files; without it Ping says %s, a connection %s", address,
+		ping, dial)
 }
 
 func removalIsNoticed(t *testing.T) {
@@ -113,7 +115,8 @@ func wrongReason(t *testing.T, r *run) (bool, string) {
 	dir := longDir(t, r.dir)
 	r.cmd.Env = append(r.cmd.Env, "TMPDIR="+dir)
 	start := r.start().await("start")
-	there := strings.Contains(start, "not compiled for this architecture") && !strings.Contains(start, dir) && !strings.Contains(start, "bind")
+	there := strings.Contains(start, "not compiled for this architecture") && !strings.Contains(start, dir) &&
+		!strings.Contains(start, "bind")
 	return there, "the start: " + clip(start, 300)
 }
 
@@ -153,7 +156,8 @@ func reattachToUnrelated(h upstreamHost) {
 	ended := make(chan string, 1)
 	go func() { _ = unrelated.Wait(); ended <- unrelated.ProcessState.String() }()
 	cfg := h.config()
-	cfg.Cmd, cfg.Reattach = nil, &goplugin.ReattachConfig{Protocol: goplugin.ProtocolGRPC, Addr: socket.Addr(), Pid: unrelated.Process.Pid}
+	cfg.Cmd, cfg.Reattach = nil,
+		&goplugin.ReattachConfig{Protocol: goplugin.ProtocolGRPC, Addr: socket.Addr(), Pid: unrelated.Process.Pid}
 	client := goplugin.NewClient(cfg)
 	_, err = client.Start()
 	h.fail(err)
@@ -180,7 +184,8 @@ func unrelatedAreLeftAlone(t *testing.T) {
 	left := filepath.Join(other, socketDirName, "plugin-dir1")
 	testproc.Check(t, os.MkdirAll(left, 0o700))
 	unrelated := exec.Command(plain)
-	unrelated.Env = []string{protocol.CookieKey + "=" + protocol.CookieValue, goplugin.EnvUnixSocketDir + "=" + left, "PLUGIN_PROTOCOL_VERSIONS=1"}
+	unrelated.Env = []string{protocol.CookieKey + "=" + protocol.CookieValue, goplugin.EnvUnixSocketDir + "=" + left,
+		"PLUGIN_PROTOCOL_VERSIONS=1"}
 	out := testproc.Try(unrelated.StdoutPipe()).Or(t)
 	testproc.Check(t, unrelated.Start())
 	ended := make(chan struct{})
@@ -207,7 +212,8 @@ func unrelatedAreLeftAlone(t *testing.T) {
 
 	h := testproc.Try(New(Options{RuntimeDir: other, Logger: zerolog.Nop()})).Or(t)
 	testproc.Try(os.Lstat(left)).ErrorIs(t, os.ErrNotExist, "the socket of a former agent is still there: %v")
-	if _, err := h.Plugin(Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err == nil {
+	if _, err := h.Plugin(Spec{Name: "x", Path: plain, Env: map[string]string{goplugin.EnvUnixSocketDir: left}}); err ==
+		nil {
 		t.Error("a configuration may say where a plugin's socket is")
 	}
 	p := testproc.Try(h.Plugin(plainSpec(t, mark))).Or(t)
@@ -282,7 +288,8 @@ func swappedOneRan(_ *testing.T, r *run) (bool, string) {
 	r.start()
 	ran, checks := r.await("ran"), r.await("checks")
 	return ran == "true" && checks == "true false",
-		fmt.Sprintf("the swapped executable ran: %s (%s); two checks of one file: %s", ran, clip(r.await("start"), 60), checks)
+		fmt.Sprintf("the swapped executable ran: %s (%s); two checks of one file: %s",
+			ran, clip(r.await("start"), 60), checks)
 }
 
 func checkedOneRuns(t *testing.T) {

@@ -74,7 +74,8 @@ func stoppedProcessIsReplaced(t *testing.T) {
 	testproc.Check(t, syscall.Kill(first, syscall.SIGSTOP))
 	waitStopped(t, first)
 	for range spec.Restart.Misses {
-		if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable) {
+		if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrNoAnswer) &&
+			!errors.Is(err, ErrUnavailable) {
 			t.Errorf("want ErrNoAnswer, got %v", err)
 		}
 	}
@@ -112,7 +113,8 @@ func killBlockedByChild(_ *testing.T, r *run) (bool, string) {
 			survivors++
 		}
 	}
-	return kill == "blocked" && survivors == 1, fmt.Sprintf("Kill %s, %d children of the plugin survived", kill, survivors)
+	return kill == "blocked" && survivors == 1,
+		fmt.Sprintf("Kill %s, %d children of the plugin survived", kill, survivors)
 }
 
 func childrenGoToo(t *testing.T) {

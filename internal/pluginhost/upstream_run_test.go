@@ -72,9 +72,11 @@ func newRun(t *testing.T, part, row string, env ...string) *run {
 	t.Helper()
 	plain := testproc.Try(plainPlugin()).Or(t)
 	dir := testproc.Try(os.MkdirTemp("/tmp", "st")).Or(t)
-	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, changed: make(chan struct{}), received: make(chan struct{}), ended: make(chan struct{})}
+	r := &run{t: t, mark: rand.Text(), dir: dir, said: map[string]string{}, changed: make(chan struct{}),
+		received: make(chan struct{}), ended: make(chan struct{})}
 	r.cmd = exec.Command(chaosPath)
-	r.cmd.Env = append(os.Environ(), partKey+"="+part, rowKey+"="+row, markKey+"="+r.mark, "TMPDIR="+dir, "AGENT_BIN="+plain)
+	r.cmd.Env = append(os.Environ(), partKey+"="+part,
+		rowKey+"="+row, markKey+"="+r.mark, "TMPDIR="+dir, "AGENT_BIN="+plain)
 	r.cmd.Env = append(r.cmd.Env, env...)
 	r.cmd.Stderr = &r.stderr
 	r.cmd.WaitDelay = time.Second // plugins may hold its standard error

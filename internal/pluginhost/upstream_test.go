@@ -32,7 +32,8 @@ func init() {
 		{"a line of log crashes the host", crashingLine, hostCrashed, logLineIsALogRecord},
 		// Every call and every stop has a deadline of ours, after which the process group is
 		// killed.
-		{"a stopped process blocks Ping and Kill forever", stoppedProcess, pingAndKillBlocked, stoppedProcessIsReplaced},
+		{"a stopped process blocks Ping and Kill forever",
+			stoppedProcess, pingAndKillBlocked, stoppedProcessIsReplaced},
 		// Its own process group, and a deadline for what still holds its pipes.
 		{"a child of the plugin blocks Kill, and survives it", childHoldsOutput, killBlockedByChild, childrenGoToo},
 		// The kernel's parent-death signal from a thread that stays, and the SDK for what the
@@ -45,7 +46,8 @@ func init() {
 		// An allow-list.
 		{"the plugin gets the host's environment", justRun, environmentLeaks, environmentIsKept},
 		// The SDK keeps the true standard output for the handshake.
-		{"a print before the handshake makes the start fail", printBeforeHandshake, startFailedByPrint, printIsALogRecord},
+		{"a print before the handshake makes the start fail", printBeforeHandshake,
+			startFailedByPrint, printIsALogRecord},
 		// A directory for each process below the runtime directory, removed with it, and wiped at
 		// the start.
 		{"a killed plugin leaves its socket behind", killedPlugin, socketLeft, socketsAreRemoved},
@@ -54,11 +56,13 @@ func init() {
 		// Checked before anything is started; and start errors carry what the plugin said.
 		{"a long path of the socket is called a wrong architecture", longSocketPath, wrongReason, longPathIsReported},
 		// There is no reattaching: processes are of this host's making or not its concern.
-		{"reattaching ends whatever process has the number", reattachToUnrelated, unrelatedKilled, unrelatedAreLeftAlone},
+		{"reattaching ends whatever process has the number", reattachToUnrelated,
+			unrelatedKilled, unrelatedAreLeftAlone},
 		// Opened once, checked, and executed by the descriptor that was checked.
 		{"an executable that is swapped after the check is run", swappedExecutable, swappedOneRan, checkedOneRuns},
 		// Mutual TLS costs some 60 ms at a start and next to nothing in a call: it is always on.
-		{"any client that reaches the socket may call the plugin", justRun, anyClientIsAnswered, otherClientsAreRefused},
+		{"any client that reaches the socket may call the plugin", justRun,
+			anyClientIsAnswered, otherClientsAreRefused},
 		// A new configuration of go-plugin for every process.
 		{"a plugin cannot be started twice with one configuration", startAgain, secondStartFails, restartsGoOn},
 		// The runner gives /dev/null.
@@ -77,7 +81,9 @@ func TestFaultsOfGoPlugin(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
 				there, seen := f.shows(t, newRun(t, partUpstream, f.name))
 				if !there {
-					t.Errorf("go-plugin as it is no longer has this fault; see whether our fix is still needed. Seen: %s", seen)
+					t.Errorf(
+						"go-plugin as it is no longer has this fault; see whether our fix is still needed. Seen: %s",
+						seen)
 				}
 				t.Log(seen)
 			})
@@ -105,7 +111,8 @@ func plainSpec(t *testing.T, mark string, args ...string) Spec {
 	return Spec{
 		Name: "plain", Path: path, Args: args, Env: map[string]string{markKey: mark},
 		Timeouts: answersLate(),
-		Restart:  Restart{HealthInterval: 50 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond, BackoffMax: time.Millisecond, FailureLimit: 1000},
+		Restart: Restart{HealthInterval: 50 * time.Millisecond, Misses: 2, BackoffBase: time.Millisecond,
+			BackoffMax: time.Millisecond, FailureLimit: 1000},
 	}
 }
 

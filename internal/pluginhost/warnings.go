@@ -46,7 +46,8 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 		name := m.GetName()
 		switch {
 		case !protocol.IsWarningName(name):
-			d.add("warning %d: its name %q is not 1 to %d of a-z, 0-9, -, _, . and :, starting with a letter or a digit", i, clip(name, 100), protocol.MaxWarningName)
+			d.add("warning %d: its name %q is not 1 to %d of a-z, 0-9, -, _, . and :, starting with a "+
+				"letter or a digit", i, clip(name, 100), protocol.MaxWarningName)
 			continue
 		case seen[name]:
 			d.add("warning %d: %s is listed twice", i, name)
@@ -61,7 +62,9 @@ func checkWarnings(msgs []*driverv1.Warning, capabilities []string) []plugins.Wa
 	if err := d.err(); err != nil && !seen[unusableWarnings] {
 		out = append(
 			out,
-			plugins.Warning{Name: unusableWarnings, Text: clip("Some warnings of the driver are invalid, which is a fault of the driver: "+err.Error(), maxWarningBytes)},
+			plugins.Warning{Name: unusableWarnings,
+				Text: clip("Some warnings of the driver are invalid, which is a fault of the driver: "+
+					err.Error(), maxWarningBytes)},
 		)
 	}
 	slices.SortFunc(out, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) })
@@ -108,9 +111,11 @@ func (p *Plugin) recordWarnings(reported []plugins.Warning) {
 	p.status.Warnings = hold
 	p.mu.Unlock()
 	for _, w := range begun {
-		p.log.Warn().Str("warning", w.Name).Msg("The driver warns: " + strings.TrimRight(w.Text, ".") + ". This is not a failure.")
+		p.log.Warn().Str("warning", w.Name).
+			Msg("The driver warns: " + strings.TrimRight(w.Text, ".") + ". This is not a failure.")
 	}
 	for _, w := range over {
-		p.log.Info().Str("warning", w.Name).Stringer("lasted", now.Sub(w.Since).Round(time.Second)).Msg(fmt.Sprintf("The driver's warning %s has ended.", w.Name))
+		p.log.Info().Str("warning", w.Name).Stringer("lasted", now.Sub(w.Since).Round(time.Second)).
+			Msg(fmt.Sprintf("The driver's warning %s has ended.", w.Name))
 	}
 }

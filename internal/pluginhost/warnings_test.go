@@ -40,13 +40,20 @@ func TestCheckWarnings(t *testing.T) {
 	}{
 		{"none", nil, announced, nil, ""},
 		{"not announced, and none", nil, nil, nil, ""},
-		{"ordered", []*driverv1.Warning{{Name: "b", Text: "x"}, {Name: "a-0000:82:00.0", Text: "y"}}, announced, []string{"a-0000:82:00.0", "b"}, ""},
-		{"not announced", []*driverv1.Warning{{Name: "a", Text: "x"}}, nil, []string{unusableWarnings}, `does not announce the capability "warnings"`},
-		{"names that cannot be", []*driverv1.Warning{{Name: "A", Text: "x"}, {Name: "", Text: "x"}, {Name: "-a", Text: "x"}, {Name: "a\n", Text: "x"},
-			{Name: strings.Repeat("a", 81), Text: "x"}, nil, {Name: "z", Text: "x"}}, announced, []string{unusableWarnings, "z"}, "6 defects"},
-		{"twice", []*driverv1.Warning{{Name: "a", Text: "x"}, {Name: "a", Text: "y"}}, announced, []string{"a", unusableWarnings}, "a is listed twice"},
-		{"no text", []*driverv1.Warning{{Name: "a", Text: " \n"}}, announced, []string{unusableWarnings}, "a has no text"},
-		{"the longest name", []*driverv1.Warning{{Name: strings.Repeat("a", 80), Text: "x"}}, announced, []string{strings.Repeat("a", 80)}, ""},
+		{"ordered", []*driverv1.Warning{{Name: "b", Text: "x"}, {Name: "a-0000:82:00.0", Text: "y"}}, announced,
+			[]string{"a-0000:82:00.0", "b"}, ""},
+		{"not announced", []*driverv1.Warning{{Name: "a", Text: "x"}}, nil, []string{unusableWarnings},
+			`does not announce the capability "warnings"`},
+		{"names that cannot be", []*driverv1.Warning{{Name: "A", Text: "x"}, {Name: "", Text: "x"},
+			{Name: "-a", Text: "x"}, {Name: "a\n", Text: "x"},
+			{Name: strings.Repeat("a", 81), Text: "x"},
+			nil, {Name: "z", Text: "x"}}, announced, []string{unusableWarnings, "z"}, "6 defects"},
+		{"twice", []*driverv1.Warning{{Name: "a", Text: "x"}, {Name: "a", Text: "y"}}, announced,
+			[]string{"a", unusableWarnings}, "a is listed twice"},
+		{"no text", []*driverv1.Warning{{Name: "a", Text: " \n"}}, announced,
+			[]string{unusableWarnings}, "a has no text"},
+		{"the longest name", []*driverv1.Warning{{Name: strings.Repeat("a", 80), Text: "x"}}, announced,
+			[]string{strings.Repeat("a", 80)}, ""},
 	} {
 		got := checkWarnings(c.msgs, c.capabilities)
 		var names []string
@@ -62,7 +69,8 @@ func TestCheckWarnings(t *testing.T) {
 		}
 	}
 	got := checkWarnings(many, announced)
-	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings || !strings.Contains(got[0].Text, "150 were reported, at most 100 are allowed") {
+	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings ||
+		!strings.Contains(got[0].Text, "150 were reported, at most 100 are allowed") {
 		t.Errorf("%d: %v", n, got[0])
 	}
 }
@@ -74,15 +82,19 @@ func TestWarningsAreBoundedAndFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.OneOf(rapid.StringMatching(`[a-c]{1,2}`), rapid.String(), rapid.StringN(0, 100, 200))
 		msgs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *driverv1.Warning {
-			return &driverv1.Warning{Name: names.Draw(t, "name"), Text: strings.Repeat(rapid.String().Draw(t, "text"), rapid.SampledFrom([]int{1, 5000}).Draw(t, "times"))}
+			return &driverv1.Warning{Name: names.Draw(t, "name"),
+				Text: strings.Repeat(rapid.String().Draw(t, "text"),
+					rapid.SampledFrom([]int{1, 5000}).Draw(t, "times"))}
 		}), 0, 130).Draw(t, "warnings")
 		got := checkWarnings(msgs, []string{protocol.CapabilityWarnings})
-		if len(got) > protocol.MaxWarnings+1 || !slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
+		if len(got) > protocol.MaxWarnings+1 ||
+			!slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
 			t.Errorf("%d: %v", len(got), got)
 		}
 		kept := map[string]bool{}
 		for _, w := range got {
-			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" || printable(w.Text, maxWarningBytes+20) != w.Text {
+			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" ||
+				printable(w.Text, maxWarningBytes+20) != w.Text {
 				t.Errorf("%.200q", w)
 			}
 			kept[w.Name] = true
@@ -106,7 +118,10 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 			var f struct{ Level, Driver, Warning, Message string }
 			testproc.Check(t, json.Unmarshal([]byte(l), &f))
 			if f.Warning != "" {
-				out = append(out, strings.TrimSpace(f.Level+" "+f.Driver+" "+f.Warning+" "+map[bool]string{true: "over"}[strings.HasSuffix(f.Message, "has ended.")]))
+				out = append(out,
+					strings.TrimSpace(f.Level+" "+
+						f.Driver+" "+f.Warning+" "+
+						map[bool]string{true: "over"}[strings.HasSuffix(f.Message, "has ended.")]))
 			}
 		}
 		log.Reset()
@@ -119,8 +134,10 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 		}
 		return strings.Join(out, "; ")
 	}
-	fan, clock := plugins.Warning{Name: "fan", Text: "it is loud"}, plugins.Warning{Name: "gpu-clock", Text: "it is slow"}
-	play(t, Spec{}, []string{"0s healthy", "1m40s degraded", "1m50s healthy", "2m5s backoff", "2m6s healthy", "2m50s backoff", "2m52s healthy"}, func(s *stage) {
+	fan, clock := plugins.Warning{Name: "fan", Text: "it is loud"},
+		plugins.Warning{Name: "gpu-clock", Text: "it is slow"}
+	play(t, Spec{}, []string{"0s healthy", "1m40s degraded", "1m50s healthy", "2m5s backoff", "2m6s healthy",
+		"2m50s backoff", "2m52s healthy"}, func(s *stage) {
 		synctest.Wait() // the supervisor reads the logger while it starts
 		s.log = zerolog.New(&log).With().Str("driver", "puppet").Logger()
 		see := func(what string, state string, want ...string) {

@@ -73,7 +73,10 @@ func ParseAddressOf(name, credentials string) (Address, error) {
 	scheme, rest, found := strings.Cut(name, "://")
 	if !found {
 		if problem := noPath(name); problem != "" {
-			return Address{}, fmt.Errorf("the name of the database is %s; write mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", problem)
+			return Address{},
+				fmt.Errorf(
+					"the name of the database is %s; write mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE",
+					problem)
 		}
 		path, err := filepath.Abs(name)
 		if name == "" || err != nil {
@@ -91,7 +94,9 @@ func ParseAddressOf(name, credentials string) (Address, error) {
 		if strings.Trim(scheme, schemeLetters) != "" {
 			scheme = "…"
 		}
-		return Address{}, fmt.Errorf("databases of the kind %q are not supported; write sqlite:///PATH, mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", scheme)
+		return Address{},
+			fmt.Errorf("databases of the kind %q are not supported; write sqlite:///PATH, "+
+				"mysql://USER@HOST/DATABASE or postgres://USER@HOST/DATABASE", scheme)
 	}
 	d, err := parseDSN(base, rest, credentials)
 	if err != nil {
@@ -159,20 +164,25 @@ func (d *dsn) String() string {
 func parseDSN(scheme, rest, credentials string) (*dsn, error) {
 	d := &dsn{scheme: scheme}
 	if strings.Count(rest, "@") > 1 {
-		return nil, fmt.Errorf("the %s address has more than one @: write each that is in a name, a password or an option as %%40", scheme)
+		return nil, fmt.Errorf(
+			"the %s address has more than one @: write each that is in a name, a password or an option as %%40", scheme)
 	}
 	place := rest
-	if user, after, found := strings.Cut(rest, "@"); found && (strings.Contains(user, ":") || !strings.ContainsAny(user, "/?")) {
+	if user, after, found := strings.Cut(rest, "@"); found &&
+		(strings.Contains(user, ":") || !strings.ContainsAny(user, "/?")) {
 		name, password, _ := strings.Cut(user, ":")
 		if strings.Contains(name, "/") {
 			return nil, fmt.Errorf("the user of the %s address cannot be read: write / in it as %%2F", scheme)
 		}
 		var err error
 		if d.user, err = url.PathUnescape(name); err != nil || !utf8.ValidString(d.user) {
-			return nil, fmt.Errorf("the user of the %s address cannot be read: %%XX has to be two hexadecimal digits", scheme)
+			return nil, fmt.Errorf("the user of the %s address cannot be read: %%XX has to be two hexadecimal digits",
+				scheme)
 		}
 		if d.password, err = url.PathUnescape(password); err != nil || strings.ContainsRune(d.password, 0) {
-			return nil, fmt.Errorf("the password of the %s address cannot be read: %%XX has to be two hexadecimal digits, and %% itself is %%25", scheme)
+			return nil, fmt.Errorf(
+				"the password of the %s address cannot be read: %%XX has to be two hexadecimal digits, and "+
+					"%% itself is %%25", scheme)
 		}
 		if d.user == "" && d.password != "" {
 			return nil, fmt.Errorf("the %s address has a password, and no user before it", scheme)
@@ -189,12 +199,15 @@ func parseDSN(scheme, rest, credentials string) (*dsn, error) {
 			host = "[" + host + "]"
 		}
 		if strings.Trim(host, hostLetters) != "" || !portFits(host) {
-			return nil, fmt.Errorf("a host of the %s address cannot be read: write HOST or HOST:PORT, several with commas, and an IPv6 address in brackets", scheme)
+			return nil, fmt.Errorf(
+				"a host of the %s address cannot be read: write HOST or HOST:PORT, several with commas, and an IPv6 "+
+					"address in brackets", scheme)
 		}
 		d.hosts = append(d.hosts, host)
 	}
 	var err error
-	if d.database, err = url.PathUnescape(database); err != nil || d.database == "" || strings.ContainsAny(d.database, "/\x00") || !utf8.ValidString(d.database) {
+	if d.database, err = url.PathUnescape(database); err != nil || d.database == "" ||
+		strings.ContainsAny(d.database, "/\x00") || !utf8.ValidString(d.database) {
 		return nil, fmt.Errorf("the %s address does not name a database: write %[1]s://USER@HOST/DATABASE", scheme)
 	}
 	if d.options, err = url.ParseQuery(query); err != nil {
@@ -233,10 +246,13 @@ func (d *dsn) takePasswordFile(credentials string) error {
 	switch {
 	case d.passwordFile == "" || filepath.IsAbs(d.passwordFile):
 	case strings.ContainsRune(d.passwordFile, '/'):
-		return fmt.Errorf("the database address %s has the password_file %s, which is neither an absolute path nor the name of a credential", d, d.passwordFile)
+		return fmt.Errorf(
+			"the database address %s has the password_file %s, which is neither an absolute path nor the name of "+
+				"a credential", d, d.passwordFile)
 	case credentials == "":
 		return fmt.Errorf(
-			"the database address %s has the password_file %s, and this process has no credentials: write an absolute path, or set LoadCredential= in its unit",
+			"the database address %s has the password_file %s, and this process has no credentials: write an "+
+				"absolute path, or set LoadCredential= in its unit",
 			d,
 			d.passwordFile,
 		)
@@ -263,7 +279,8 @@ func (d *dsn) leftOver() error {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return fmt.Errorf("the database address %s has options that are not known: %s; leave them out", d, strings.Join(names, ", "))
+	return fmt.Errorf("the database address %s has options that are not known: %s; leave them out",
+		d, strings.Join(names, ", "))
 }
 
 // secret is the password. A file is read for each connection, so that a password can be changed

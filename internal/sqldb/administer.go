@@ -13,14 +13,17 @@ import (
 // Administer runs f on one connection to a database of servers, as it is: no schema is looked for,
 // none is made. A statement may take an hour. op is what is being done, for errors, which are
 // *[Error].
-func Administer(ctx context.Context, name, op string, o Options, f func(context.Context, *Dialect, *sql.DB) error) error {
+func Administer(
+	ctx context.Context, name, op string, o Options, f func(context.Context, *Dialect, *sql.DB) error,
+) error {
 	a, err := ParseAddress(name)
 	if err != nil {
 		return addressError(o.Means, op, err)
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if !a.Shared() {
-		return db.Explain(ctx, op, &Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
+		return db.Explain(ctx, op,
+			&Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
 	if db.connector, err = a.connect(patience); err == nil {
 		err = errors.Join(f(ctx, a.Dialect, db.pool(1)), db.Close())
@@ -83,7 +86,9 @@ func Unguard(ctx context.Context, d *Dialect, db *sql.DB, name string, tables []
 
 // Guarded returns how many tables have all triggers that Guard makes, and which have some or all of
 // them. A MariaDB or MySQL user without the privilege TRIGGER sees none.
-func Guarded(ctx context.Context, d *Dialect, q Querier, name string, tables []string) (whole int, some []string, err error) {
+func Guarded(
+	ctx context.Context, d *Dialect, q Querier, name string, tables []string,
+) (whole int, some []string, err error) {
 	for _, table := range tables {
 		var there int
 		if err := q.QueryRowContext(ctx, d.servers.guarded, name+"%", table).Scan(&there); err != nil {
@@ -133,7 +138,8 @@ func TriggerRules(ctx context.Context, d *Dialect, q Querier) (r Triggers, err e
 		found, err := All(ctx, q, func(row Row) (v variable, err error) {
 			err = row.Scan(&v.name, &v.value)
 			return v, err
-		}, "SHOW GLOBAL "+kind+" WHERE Variable_name IN ('log_bin', 'log_bin_trust_function_creators', 'wsrep_on', 'wsrep_cluster_size')")
+		}, "SHOW GLOBAL "+kind+
+			" WHERE Variable_name IN ('log_bin', 'log_bin_trust_function_creators', 'wsrep_on', 'wsrep_cluster_size')")
 		if err != nil {
 			return r, err
 		}
@@ -162,8 +168,10 @@ var mysqlChanges = []string{"insert", "update", "delete"}
 func mysqlGuard(name, message string, tables []string) (out []string) {
 	for _, table := range tables {
 		for _, change := range mysqlChanges {
-			out = append(out, fmt.Sprintf("CREATE TRIGGER %s_%s_%s BEFORE %[3]s ON %[2]s FOR EACH ROW IF %[4]s IS NULL THEN "+
-				"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '%[5]s'; END IF", name, table, change, mysqlOwnSession, message))
+			out = append(out,
+				fmt.Sprintf("CREATE TRIGGER %s_%s_%s BEFORE %[3]s ON %[2]s FOR EACH ROW IF %[4]s IS NULL THEN "+
+					"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '%[5]s'; END IF", name, table,
+					change, mysqlOwnSession, message))
 		}
 	}
 	return out
@@ -180,9 +188,13 @@ func mysqlUnguard(name string, tables []string) (out []string) {
 
 func postgresGuard(name, message string, tables []string) []string {
 	out := []string{fmt.Sprintf("CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "+
-		"IF COALESCE(current_setting('%s', true), '') = '' THEN RAISE EXCEPTION '%s'; END IF; RETURN NULL; END $$", name, postgresOwnSession, message)}
+		"IF COALESCE(current_setting('%s', true), '') = '' THEN RAISE EXCEPTION '%s'; END IF; RETURN NULL; END $$",
+		name, postgresOwnSession, message)}
 	for _, table := range tables {
-		out = append(out, fmt.Sprintf("CREATE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION %[1]s()", name, table))
+		out = append(out,
+			fmt.Sprintf(
+				"CREATE TRIGGER %s BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s FOR EACH STATEMENT EXECUTE "+
+					"FUNCTION %[1]s()", name, table))
 	}
 	return out
 }

@@ -108,7 +108,8 @@ const BackupPath = "/database"
 // database as that has, for as long as the answer takes.
 func (db *DB) ServeBackup(w http.ResponseWriter, r *http.Request) {
 	if err := db.sendBackup(w, r); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError) // or nothing, in the middle of the answer, which is too short then
+		// or nothing, in the middle of the answer, which is too short then
+		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
 }
 
@@ -144,7 +145,8 @@ func (db *DB) sendBackup(w http.ResponseWriter, r *http.Request) error {
 // noDeadline lets an answer take as long as it takes.
 func noDeadline(w http.ResponseWriter) {
 	c := http.NewResponseController(w)
-	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})) // a server without deadlines has none to lift
+	// a server without deadlines has none to lift
+	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
 }
 
 // ask sends a request to the process at an admin socket, with its key, and returns the body of the

@@ -46,7 +46,8 @@ func ServeCommand(run func(ctx context.Context, words []string, stdout, stderr i
 		var out, problems bytes.Buffer
 		code := run(context.WithValue(r.Context(), userKey{}, c.User), c.Words, &out, &problems)
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(Command{Out: out.String(), Err: problems.String(), Code: code}) // a client that went away needs nothing
+		// a client that went away needs nothing
+		_ = json.NewEncoder(w).Encode(Command{Out: out.String(), Err: problems.String(), Code: code})
 	})
 }
 

@@ -131,7 +131,8 @@ func TestLostCommit(t *testing.T) {
 					t.Errorf("the next write: %v", err)
 				}
 				got := parts(t, direct)
-				if slices.Contains(got, 1) != (c.fault != dbservers.LoseCommit || c.err == nil) || !slices.Contains(got, 2) || len(got) < 1+c.others {
+				if slices.Contains(got, 1) != (c.fault != dbservers.LoseCommit || c.err == nil) ||
+					!slices.Contains(got, 2) || len(got) < 1+c.others {
 					t.Errorf("there are %v", got)
 				}
 			})
@@ -197,7 +198,8 @@ func TestRealCommitIsNotAcknowledgedBeforeTheStandbyHasIt(t *testing.T) {
 	}()
 	testproc.Eventually(t, testproc.Patience, "the commit waits for the standby", func() error {
 		var waiting int
-		err := admin.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = 'summed' AND wait_event = 'SyncRep'").Scan(&waiting)
+		err := admin.QueryRowContext(t.Context(),
+			"SELECT count(*) FROM pg_stat_activity WHERE datname = 'summed' AND wait_event = 'SyncRep'").Scan(&waiting)
 		if err == nil && waiting == 0 {
 			err = errors.New("it does not")
 		}
@@ -236,7 +238,9 @@ func TestStormOfLostCommits(t *testing.T) {
 			db := openWith(t, proxy.DSN, o)
 			random := rand.New(rand.NewPCG(1, uint64(c))) //nolint:gosec // a test
 			proxy.Faults(func() dbservers.Fault {
-				return []dbservers.Fault{dbservers.None, dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter}[random.IntN(5)]
+				return []dbservers.Fault{dbservers.None,
+					dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit,
+					dbservers.CloseAfter}[random.IntN(5)]
 			})
 			running.Go(func() {
 				for i := range writes {

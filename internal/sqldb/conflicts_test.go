@@ -21,7 +21,8 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 		r, start := retries{dialect: &Dialect{class: class, Kind: mysqlKind}}, time.Now()
 		for r.again(t.Context(), conflict) {
 		}
-		if took := time.Since(start); took < conflictPatience || took > conflictPatience+2*lastPause || r.tries < maxTries {
+		if took := time.Since(start); took < conflictPatience || took > conflictPatience+
+			2*lastPause || r.tries < maxTries {
 			t.Errorf("%d tries in %v, want at least %d, and %v", r.tries, took, maxTries, conflictPatience)
 		}
 	})

@@ -51,7 +51,8 @@ type conn struct {
 }
 
 func newConn(raw driver.Conn, d *Dialect, rebind func(string) string, patience time.Duration) *conn {
-	return &conn{rawConn: raw.(rawConn), dialect: d, rebind: rebind, most: max(answerTimeout, patience)} //nolint:forcetypeassert // both drivers have all of it
+	return &conn{rawConn: raw.(rawConn), dialect: d,
+		rebind: rebind, most: max(answerTimeout, patience)} //nolint:forcetypeassert // both drivers have all of it
 }
 
 func (c *conn) query(text string) string {
@@ -218,13 +219,15 @@ type stmt struct {
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	ctx, cancel := s.conn.bounded(ctx)
 	defer cancel()
-	result, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) //nolint:forcetypeassert // both drivers have it
+	result, err := s.Stmt.(driver.StmtExecContext).
+		ExecContext(ctx, args) //nolint:forcetypeassert // both drivers have it
 	return result, s.conn.seen(answered(ctx, err))
 }
 
 // QueryContext implements [driver.StmtQueryContext].
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) //nolint:forcetypeassert // both drivers have it
+	rows, err := s.Stmt.(driver.StmtQueryContext).
+		QueryContext(ctx, args) //nolint:forcetypeassert // both drivers have it
 	return rows, s.conn.seen(err)
 }
 

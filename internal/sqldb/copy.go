@@ -101,7 +101,8 @@ func (s *Schema) tables(ctx context.Context) (out []table, err error) {
 	if err := s.Apply(ctx, SQLite, db); err != nil {
 		return nil, err
 	}
-	names, err := All(ctx, db, Value[string], `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY rowid`)
+	names, err := All(ctx, db, Value[string],
+		`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY rowid`)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,8 @@ func (s *Schema) tables(ctx context.Context) (out []table, err error) {
 			ctx,
 			db,
 			func(row Row) (c column, err error) { err = row.Scan(&c.name, &c.kind, &c.self); return c, err },
-			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`,
+			`SELECT c.name, UPPER(c.type), EXISTS (SELECT 1 FROM pragma_foreign_key_list(?1) f WHERE f."from" = `+
+				`c.name AND f."table" = ?1) FROM pragma_table_info(?1) c ORDER BY c.cid`,
 			name,
 		)
 		if err != nil {
@@ -246,7 +248,8 @@ func (t table) clear(ctx context.Context, tx *sql.Tx) error {
 		return err
 	}
 	if rows > 0 {
-		return &Error{Kind: ErrNotEmpty, Hint: fmt.Sprintf("its table %s has %d rows; restore to a new database, nothing was changed", t.name, rows)}
+		return &Error{Kind: ErrNotEmpty,
+			Hint: fmt.Sprintf("its table %s has %d rows; restore to a new database, nothing was changed", t.name, rows)}
 	}
 	return nil
 }
@@ -299,7 +302,8 @@ func (c *copier) copy(ctx context.Context, from *sql.Tx, d *Dialect) (err error)
 
 func (c *copier) statement(rows int) string {
 	group := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(c.columns)), ", ") + ")"
-	return "INSERT INTO " + c.name + " (" + c.list(nil) + ") VALUES " + strings.TrimSuffix(strings.Repeat(group+", ", rows), ", ")
+	return "INSERT INTO " + c.name + " (" + c.list(nil) +
+		") VALUES " + strings.TrimSuffix(strings.Repeat(group+", ", rows), ", ")
 }
 
 // put inserts a row, with others. References to rows of the same table follow when all are there.
@@ -373,7 +377,8 @@ func (d *Dialect) renumber(ctx context.Context, tx *sql.Tx, t table) error {
 	}
 	_, err = tx.ExecContext(
 		ctx,
-		"SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+t.name+"), 1), (SELECT COUNT(*) > 0 FROM "+t.name+"))",
+		"SELECT setval(CAST(? AS regclass), GREATEST((SELECT COALESCE(MAX(id), 0) FROM "+t.name+
+			"), 1), (SELECT COUNT(*) > 0 FROM "+t.name+"))",
 		sequence.String,
 	)
 	return err

@@ -113,7 +113,8 @@ func explain(ended error, d *Dialect, means func(error) error, op, where string,
 	case d.Is(err, Conflict|Mismatch):
 		e = &Error{Op: op, Database: where, Err: err}
 		if !d.Is(err, Conflict) {
-			e.Kind, e.Hint = ErrSchema, "its tables are not those of this program's schema; restore a backup, or report this"
+			e.Kind, e.Hint = ErrSchema,
+				"its tables are not those of this program's schema; restore a backup, or report this"
 		}
 	default:
 		return err
@@ -204,7 +205,8 @@ func (db *DB) transaction(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	began, err := db.read(ctx, f)
 	//nolint:errorlint // one of these values, never wrapped
-	if kind, _ := db.Dialect.Kind(err); !began && db.Dialect.Shared() && (kind == ErrUnreachable || kind == ErrReadOnly) {
+	if kind, _ := db.Dialect.Kind(err); !began &&
+		db.Dialect.Shared() && (kind == ErrUnreachable || kind == ErrReadOnly) {
 		db.Distrust()
 		_, err = db.read(ctx, f)
 	}

@@ -27,15 +27,18 @@ var (
 	mysqlFacts = []string{
 		"SELECT 'version', VERSION()",
 		"SELECT 'client', SUBSTRING_INDEX(USER(), '@', -1)",
-		"SHOW SESSION VARIABLES WHERE variable_name IN ('tx_isolation', 'transaction_isolation', 'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'wsrep_sync_wait')",
-		"SHOW SESSION STATUS WHERE variable_name IN ('Ssl_version', 'wsrep_local_state_comment', 'wsrep_cluster_status', 'wsrep_cluster_size')",
+		"SHOW SESSION VARIABLES WHERE variable_name IN ('tx_isolation', 'transaction_isolation', " +
+			"'max_allowed_packet', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'wsrep_sync_wait')",
+		"SHOW SESSION STATUS WHERE variable_name IN ('Ssl_version', 'wsrep_local_state_comment', " +
+			"'wsrep_cluster_status', 'wsrep_cluster_size')",
 	}
 	postgresFacts = []string{
 		"SELECT 'version', current_setting('server_version')",
 		"SELECT 'client', COALESCE(host(inet_client_addr()), '')",
 		"SELECT 'tls', COALESCE((SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()), '')",
 		"SELECT 'standbys', CAST((SELECT COUNT(*) FROM pg_stat_replication) AS text)",
-		"SELECT name, setting FROM pg_settings WHERE name IN ('transaction_isolation', 'fsync', 'synchronous_commit', 'synchronous_standby_names')",
+		"SELECT name, setting FROM pg_settings WHERE name IN ('transaction_isolation', 'fsync', " +
+			"'synchronous_commit', 'synchronous_standby_names')",
 	}
 )
 
@@ -49,7 +52,8 @@ func Diagnose(ctx context.Context, name string, o Options) (d Diagnosis, err err
 	}
 	db := &DB{Dialect: a.Dialect, path: a.String(), means: o.Means}
 	if !a.Shared() {
-		return d, db.Explain(ctx, op, &Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
+		return d, db.Explain(ctx, op,
+			&Error{Kind: ErrUnreachable, Hint: "it is a file, and this is for databases of servers"})
 	}
 	d = Diagnosis{Address: a.String(), Facts: map[string]string{}, Newest: o.Schema.Newest()}
 	if db.connector, err = a.connect(0); err == nil {

@@ -20,7 +20,8 @@ func TestDiagnose(t *testing.T) {
 		look := func() sqldb.Diagnosis {
 			t.Helper()
 			d := testproc.Try(sqldb.Diagnose(t.Context(), name, summed())).Or(t)
-			if d.Facts["version"] == "" || d.Facts["client"] == "" || d.Facts["tls"] != "" || d.Facts["transaction_isolation"]+d.Facts["tx_isolation"] == "" || d.Newest != 1 {
+			if d.Facts["version"] == "" || d.Facts["client"] == "" || d.Facts["tls"] != "" ||
+				d.Facts["transaction_isolation"]+d.Facts["tx_isolation"] == "" || d.Newest != 1 {
 				t.Errorf("%+v", d)
 			}
 			return d

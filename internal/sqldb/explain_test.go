@@ -43,18 +43,29 @@ func TestExplain(t *testing.T) {
 		is    []error
 		means bool
 	}{
-		"none":                        {t.Context(), nil, "", nil, false},
-		"the caller's":                {t.Context(), own, "of the caller", []error{own}, false},
-		"the caller's, at the end":    {ended, own, "of the caller", []error{own}, false},
-		"the context's":               {ended, fmt.Errorf("begin: %w", context.Canceled), "reading " + path + ": context canceled", []error{context.Canceled}, false},
-		"of a transaction it ended":   {ended, sql.ErrTxDone, "reading " + path + ": context canceled", []error{context.Canceled}, false},
-		"of a transaction that ended": {t.Context(), sql.ErrTxDone, "reading " + path + ": it cannot be opened (the connection to it is closed): " + sql.ErrTxDone.Error(), []error{sqldb.ErrUnreachable, sql.ErrTxDone, busy}, true},
-		"of a closed connection":      {t.Context(), sql.ErrConnDone, "reading " + path + ": it cannot be opened (the connection to it is closed): " + sql.ErrConnDone.Error(), []error{sqldb.ErrUnreachable, busy}, true},
-		"without what was being done": {t.Context(), &sqldb.Error{Kind: sqldb.ErrFull, Hint: "make space"}, "reading " + path + ": the disk is full (make space)", []error{sqldb.ErrFull}, false},
-		"with what was being done":    {t.Context(), &sqldb.Error{Op: "writing", Kind: sqldb.ErrSchema}, "writing " + path + ": its schema cannot be used", []error{sqldb.ErrSchema, busy}, true},
-		"explained already":           {t.Context(), &sqldb.Error{Op: "writing", Database: "elsewhere", Kind: sqldb.ErrSchema, Means: own}, "writing elsewhere: its schema cannot be used", []error{sqldb.ErrSchema, own}, false},
-		"with a meaning":              {t.Context(), &sqldb.Error{Kind: sqldb.ErrSchema, Means: own}, "reading " + path + ": its schema cannot be used", []error{own}, false},
-		"of tables that are missing":  {t.Context(), missing, missing.Error(), []error{sqldb.ErrSchema, busy}, true},
+		"none":                     {t.Context(), nil, "", nil, false},
+		"the caller's":             {t.Context(), own, "of the caller", []error{own}, false},
+		"the caller's, at the end": {ended, own, "of the caller", []error{own}, false},
+		"the context's": {ended, fmt.Errorf("begin: %w", context.Canceled), "reading " + path +
+			": context canceled", []error{context.Canceled}, false},
+		"of a transaction it ended": {ended, sql.ErrTxDone, "reading " + path + ": context canceled",
+			[]error{context.Canceled}, false},
+		"of a transaction that ended": {t.Context(),
+			sql.ErrTxDone, "reading " + path + ": it cannot be opened (the connection to it is closed): " +
+				sql.ErrTxDone.Error(), []error{sqldb.ErrUnreachable, sql.ErrTxDone, busy}, true},
+		"of a closed connection": {t.Context(),
+			sql.ErrConnDone, "reading " + path + ": it cannot be opened (the connection to it is closed): " +
+				sql.ErrConnDone.Error(), []error{sqldb.ErrUnreachable, busy}, true},
+		"without what was being done": {t.Context(), &sqldb.Error{Kind: sqldb.ErrFull, Hint: "make space"}, "reading " +
+			path + ": the disk is full (make space)", []error{sqldb.ErrFull}, false},
+		"with what was being done": {t.Context(), &sqldb.Error{Op: "writing", Kind: sqldb.ErrSchema}, "writing " +
+			path + ": its schema cannot be used", []error{sqldb.ErrSchema, busy}, true},
+		"explained already": {t.Context(),
+			&sqldb.Error{Op: "writing", Database: "elsewhere", Kind: sqldb.ErrSchema, Means: own},
+			"writing elsewhere: its schema cannot be used", []error{sqldb.ErrSchema, own}, false},
+		"with a meaning": {t.Context(), &sqldb.Error{Kind: sqldb.ErrSchema, Means: own}, "reading " + path +
+			": its schema cannot be used", []error{own}, false},
+		"of tables that are missing": {t.Context(), missing, missing.Error(), []error{sqldb.ErrSchema, busy}, true},
 	} {
 		got := db.Explain(c.ctx, "reading", c.err)
 		text := ""
@@ -87,10 +98,12 @@ func TestConflictAndFull(t *testing.T) {
 	}
 	must(t, write("CREATE TABLE c (x TEXT PRIMARY KEY); INSERT INTO c VALUES ('a')"))
 	var e *sqldb.Error
-	if err := write("INSERT INTO c VALUES ('a')"); !errors.As(err, &e) || e.Kind != nil || e.Hint != "" || !sqldb.SQLite.Is(err, sqldb.Conflict) {
+	if err := write("INSERT INTO c VALUES ('a')"); !errors.As(err, &e) || e.Kind != nil || e.Hint != "" ||
+		!sqldb.SQLite.Is(err, sqldb.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	if err := write("INSERT INTO c VALUES (hex(zeroblob(60000)))"); !errors.Is(err, sqldb.ErrFull) || !errors.As(err, &e) || e.Hint != "nothing was written; make space in "+filepath.Dir(path) {
+	if err := write("INSERT INTO c VALUES (hex(zeroblob(60000)))"); !errors.Is(err, sqldb.ErrFull) ||
+		!errors.As(err, &e) || e.Hint != "nothing was written; make space in "+filepath.Dir(path) {
 		t.Errorf("a full file: %v", err)
 	}
 	must(t, write("INSERT INTO c VALUES ('b')"))

@@ -52,12 +52,15 @@ type databaseFiles struct {
 // and creates its marker, until close. probe commits a transaction that writes and changes nothing.
 // The log gets a line when writes begin to fail and when they work again. The protection outlives
 // the context.
-func protect(ctx context.Context, path string, log zerolog.Logger, probe func(context.Context) error) (*databaseFiles, error) {
+func protect(
+	ctx context.Context, path string, log zerolog.Logger, probe func(context.Context) error,
+) (*databaseFiles, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
-	f := &databaseFiles{path: path, real: real, probe: probe, log: log, done: make(chan struct{}), opened: map[string]identity{}}
+	f := &databaseFiles{path: path, real: real, probe: probe, log: log, done: make(chan struct{}),
+		opened: map[string]identity{}}
 	id, err := identify(path)
 	if err != nil {
 		return nil, err
@@ -122,7 +125,8 @@ func (f *databaseFiles) look(ctx context.Context) {
 	defer f.mu.Unlock()
 	switch {
 	case problem != nil && !f.logged:
-		f.log.Error().Err(problem).Str("database", f.real).Msg("The database cannot be written to. Requests that change something are refused until it can.")
+		f.log.Error().Err(problem).Str("database", f.real).
+			Msg("The database cannot be written to. Requests that change something are refused until it can.")
 	case problem == nil && f.logged:
 		f.log.Info().Str("database", f.real).Msg("The database can be written to again.")
 	}
@@ -188,11 +192,14 @@ func (f *databaseFiles) checkOne(path string) error {
 	case !known && (err == nil || missing):
 		return nil
 	case missing:
-		return fmt.Errorf("%w: there is no %s; put the same file back, or stop the service and restore a backup", ErrReplaced, path)
+		return fmt.Errorf("%w: there is no %s; put the same file back, or stop the service and restore a backup",
+			ErrReplaced, path)
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrReplaced, err)
 	case id != before:
-		return fmt.Errorf("%w: %s is another file than the one that is open; put that one back, or restart the service to use the new one", ErrReplaced, path)
+		return fmt.Errorf(
+			"%w: %s is another file than the one that is open; put that one back, or restart the service to use "+
+				"the new one", ErrReplaced, path)
 	}
 	return nil
 }

@@ -94,7 +94,8 @@ func TestWriteToReplacedFileFails(t *testing.T) {
 				t.Errorf("%q, replaced %v: put back: %v, %v", suffix, replaced, err, d.problem())
 			}
 			d.look(t.Context())
-			if text := d.log.String(); strings.Count(text, `"error"`) != 2 || strings.Count(text, `"info"`) != 1 { // the level and the field
+			// the level and the field
+			if text := d.log.String(); strings.Count(text, `"error"`) != 2 || strings.Count(text, `"info"`) != 1 {
 				t.Errorf("log:\n%s", text)
 			}
 		}
@@ -134,7 +135,8 @@ func TestProblemLastsUntilProbeSucceeds(t *testing.T) {
 	if err := d.insert(t, "a"); err == nil || d.problem() != nil {
 		t.Errorf("a violated constraint: %v, problem: %v", err, d.problem())
 	}
-	if err := d.insert(t, strings.Repeat("x", 100_000)); err == nil || d.problem() == nil || Reason(d.problem()) != "no space is left on its disk" {
+	if err := d.insert(t, strings.Repeat("x", 100_000)); err == nil || d.problem() == nil ||
+		Reason(d.problem()) != "no space is left on its disk" {
 		t.Fatalf("no space: %v, problem: %v", err, d.problem())
 	}
 	d.probe = errors.New("still full")

@@ -37,7 +37,8 @@ func bank() sqldb.Options {
 			"CREATE TABLE signs (id INTEGER NOT NULL PRIMARY KEY, n BIGINT NOT NULL)", leaseTable),
 		New: func(ctx context.Context, tx *sql.Tx) error {
 			for id := range accounts {
-				if _, err := tx.ExecContext(ctx, "INSERT INTO accounts (id, n) VALUES (?, ?)", id, balance); err != nil {
+				if _, err := tx.ExecContext(ctx,
+					"INSERT INTO accounts (id, n) VALUES (?, ?)", id, balance); err != nil {
 					return err
 				}
 			}
@@ -81,7 +82,8 @@ func startAtOnce(t *testing.T, c *dbservers.Cluster, database string) (dbs [3]*s
 		order := slices.Concat(hosts[w:], hosts[:w])
 		opening.Go(func() {
 			var err error
-			if dbs[w], err = sqldb.Open(t.Context(), strings.Replace(name, hosts[0], strings.Join(order, ","), 1), bank()); err != nil {
+			if dbs[w], err = sqldb.Open(t.Context(),
+				strings.Replace(name, hosts[0], strings.Join(order, ","), 1), bank()); err != nil {
 				t.Errorf("process %d starts: %v", w, err)
 			}
 		})
@@ -102,7 +104,8 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	c := dbservers.StartGalera(t, 3, dbservers.Options{Provider: []string{"evs.keepalive_period=PT0.5S", "evs.suspect_timeout=PT2S"}})
+	c := dbservers.StartGalera(t, 3,
+		dbservers.Options{Provider: []string{"evs.keepalive_period=PT0.5S", "evs.suspect_timeout=PT2S"}})
 	for n := range 5 {
 		for _, db := range startAtOnce(t, c, fmt.Sprint("empty", n)) {
 			must(t, db.Close())
@@ -115,7 +118,8 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 	ended := make(chan struct{})
 	held, cancel := context.WithCancel(t.Context())
 	for w, db := range dbs {
-		lease := db.NewLease(sqldb.LeaseOptions{Table: "leases", Name: "work", Holder: fmt.Sprint(w), Beat: 200 * time.Millisecond, Silent: 100, Logger: zerolog.Nop()})
+		lease := db.NewLease(sqldb.LeaseOptions{Table: "leases", Name: "work", Holder: fmt.Sprint(w),
+			Beat: 200 * time.Millisecond, Silent: 100, Logger: zerolog.Nop()})
 		leases.Go(func() {
 			lease.Run(held, func(ctx context.Context) {
 				most.Store(max(most.Load(), active.Add(1)))
@@ -151,7 +155,8 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 					return
 				default:
 				}
-				if err := db.Repeatable(t.Context(), signsOn, "signing in", "INSERT INTO signs (id, n) VALUES (?, ?)"+db.Dialect.Upsert("id", "n"), w, n); err != nil {
+				if err := db.Repeatable(t.Context(), signsOn, "signing in", "INSERT INTO signs (id, n) VALUES (?, ?)"+
+					db.Dialect.Upsert("id", "n"), w, n); err != nil {
 					t.Errorf("process %d, sign %d: %v", w, n, err)
 					return
 				}
@@ -201,10 +206,12 @@ func TestDatabasesThreeWritersOnGalera(t *testing.T) {
 				t.Errorf("node %d has the sum %d, want %d, %v", w, sum, accounts*balance, err)
 			}
 			for of := range made {
-				n, _, bad := sqldb.One(t.Context(), tx, sqldb.Value[int64], "SELECT COUNT(*) FROM moves WHERE writer = ?", of)
+				n, _, bad := sqldb.One(t.Context(), tx,
+					sqldb.Value[int64], "SELECT COUNT(*) FROM moves WHERE writer = ?", of)
 				sign, _, worse := sqldb.One(t.Context(), tx, sqldb.Value[int64], "SELECT n FROM signs WHERE id = ?", of)
 				if err = errors.Join(err, bad, worse); n != made[of].Load() || sign != signs[of].Load() {
-					t.Errorf("node %d has %d moves of writer %d and its sign %d; it made %d and %d", w, n, of, sign, made[of].Load(), signs[of].Load())
+					t.Errorf("node %d has %d moves of writer %d and its sign %d; it made %d and %d",
+						w, n, of, sign, made[of].Load(), signs[of].Load())
 				}
 			}
 			return err

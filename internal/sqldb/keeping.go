@@ -52,7 +52,8 @@ type keptStatement struct {
 }
 
 func keeping(conn driver.Conn, most int) *keepingConn {
-	return &keepingConn{fileConn: conn.(fileConn), kept: map[string]*keptStatement{}, most: most} //nolint:forcetypeassert // the driver has all of it
+	return &keepingConn{fileConn: conn.(fileConn), kept: map[string]*keptStatement{},
+		most: most} //nolint:forcetypeassert // the driver has all of it
 }
 
 // keeps is whether the statement of a text is kept.

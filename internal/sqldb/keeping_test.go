@@ -55,7 +55,8 @@ func (c watchedConn) PrepareContext(ctx context.Context, text string) (driver.St
 		return nil, err
 	}
 	c.w.made.Add(1)
-	return watchedStmt{st, st.(driver.StmtExecContext), st.(driver.StmtQueryContext), c.w}, nil //nolint:forcetypeassert // the driver has both
+	return watchedStmt{st, st.(driver.StmtExecContext), st.(driver.StmtQueryContext), c.w},
+		nil //nolint:forcetypeassert // the driver has both
 }
 
 func (s watchedStmt) Close() error {
@@ -70,7 +71,8 @@ func (w *watched) state() [2]int { return [2]int{int(w.made.Load()), int(w.close
 func fruit(t *testing.T, most int) (*sql.DB, *watched) {
 	t.Helper()
 	params := url.Values{"_pragma": {busyPragma, "journal_mode(WAL)", "synchronous(OFF)"}}
-	c, err := sqlite.NewConnector((&url.URL{Scheme: "file", Path: filepath.Join(t.TempDir(), "db"), RawQuery: params.Encode()}).String())
+	c, err := sqlite.NewConnector(
+		(&url.URL{Scheme: "file", Path: filepath.Join(t.TempDir(), "db"), RawQuery: params.Encode()}).String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,8 @@ func TestATextIsPreparedOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	db, w := fruit(t, 2)
 	// The first one fills the table.
-	for i, step := range []struct{ n, made, closed int }{{1, 2, 0}, {1, 2, 0}, {2, 3, 1}, {1, 3, 1}, {3, 4, 2}, {1, 4, 2}, {2, 5, 3}, {3, 6, 4}} {
+	for i, step := range []struct{ n, made, closed int }{{1, 2, 0}, {1, 2, 0}, {2, 3, 1}, {1, 3, 1}, {3, 4, 2},
+		{1, 4, 2}, {2, 5, 3}, {3, 6, 4}} {
 		if got := count(t, db, fmt.Sprintf("SELECT %d + ?", step.n), i); got != step.n+i {
 			t.Fatalf("%d + %d is %d", step.n, i, got)
 		}
@@ -126,9 +129,12 @@ func TestATextIsPreparedOnce(t *testing.T) {
 func TestKeeps(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]bool{
-		"SELECT 1": true, "\n\tSELECT\n\t1": true, "WITH a AS (SELECT 1) SELECT * FROM a": true, "INSERT INTO a VALUES (?)": true,
-		"UPDATE a SET b = ?": true, "DELETE FROM a": true, "": false, "PRAGMA foreign_keys = 1": false, "pragma user_version": false, "EXPLAIN SELECT 1": false,
-		"CREATE TABLE a (b)": false, "VACUUM INTO ?": false, "-- SELECT 1": false, "SELECT " + strings.Repeat("1", keptText): false,
+		"SELECT 1": true, "\n\tSELECT\n\t1": true, "WITH a AS (SELECT 1) SELECT * FROM a": true,
+		"INSERT INTO a VALUES (?)": true,
+		"UPDATE a SET b = ?":       true, "DELETE FROM a": true, "": false, "PRAGMA foreign_keys = 1": false,
+		"pragma user_version": false, "EXPLAIN SELECT 1": false,
+		"CREATE TABLE a (b)": false, "VACUUM INTO ?": false, "-- SELECT 1": false, "SELECT " +
+			strings.Repeat("1", keptText): false,
 	} {
 		if keeps(text) != want {
 			t.Errorf("%.40q: %v", text, !want)
@@ -242,7 +248,8 @@ func TestKeptStatementsAfterFailures(t *testing.T) {
 		if _, err := db.ExecContext(t.Context(), add); err == nil {
 			t.Error("a statement lacks its parameter")
 		}
-		if _, err := db.QueryContext(t.Context(), "SELECT nonsense"); err == nil { //nolint:rowserrcheck,sqlclosecheck // there are none
+		if _, err := db.QueryContext(t.Context(), "SELECT nonsense"); err ==
+			nil { //nolint:rowserrcheck,sqlclosecheck // there are none
 			t.Error("there is no such column")
 		}
 	}
@@ -275,7 +282,8 @@ func TestACanceledQuery(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	begun.Store(&cancel)
 	db, _ := fruit(t, 10)
-	const text = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + begun() FROM n WHERE i < ?) SELECT COUNT(*) FROM n"
+	const text = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + begun() FROM n WHERE i < ?) SELECT " +
+		"COUNT(*) FROM n"
 	if got := count(t, db, text, 1); got != 1 {
 		t.Error(got)
 	}
@@ -298,7 +306,8 @@ func TestManyAtOnce(t *testing.T) {
 		all.Go(func() {
 			for n := range 100 {
 				want := (who + n) % 7
-				if got, _, err := One(t.Context(), db, Value[int], fmt.Sprintf("SELECT %d + ?", want), n); err != nil || got != want+n {
+				if got, _, err := One(t.Context(), db, Value[int], fmt.Sprintf("SELECT %d + ?", want), n); err != nil ||
+					got != want+n {
 					t.Errorf("%d and not %d, %v", got, want+n, err)
 				}
 			}

@@ -168,7 +168,8 @@ func (l *Lease) Run(ctx context.Context, f func(ctx context.Context)) {
 		err = l.hold(ctx, token, f)
 		l.know("", 0, "")
 		if ctx.Err() == nil {
-			l.o.Logger.Warn().Err(err).Str("lease", l.o.Name).Msg("This process is not the active one any more. It stands by.")
+			l.o.Logger.Warn().Err(err).Str("lease", l.o.Name).
+				Msg("This process is not the active one any more. It stands by.")
 		}
 	}
 }
@@ -196,7 +197,8 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, term 
 		switch {
 		case err != nil:
 			if !failed && ctx.Err() == nil {
-				l.o.Logger.Warn().Err(l.db.Explain(ctx, "reading a lease in", err)).Str("lease", l.o.Name).Msg("Cannot see which process is the active one. Retrying.")
+				l.o.Logger.Warn().Err(l.db.Explain(ctx, "reading a lease in", err)).Str("lease", l.o.Name).
+					Msg("Cannot see which process is the active one. Retrying.")
 			}
 			still, failed = 0, true
 		case !found || row.token == "" || still >= l.o.Silent && row == last:
@@ -209,7 +211,8 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, term 
 			still++
 		default:
 			if l.know("", 0, row.holder) {
-				l.o.Logger.Info().Str("lease", l.o.Name).Str("active", row.holder).Msg("Another process is the active one. This one stands by.")
+				l.o.Logger.Info().Str("lease", l.o.Name).
+					Str("active", row.holder).Msg("Another process is the active one. This one stands by.")
 			}
 			last, still, failed = row, 0, false
 		}
@@ -226,12 +229,14 @@ func (l *Lease) take(ctx context.Context, token string, seen leaseRow, found boo
 	err = l.db.WriteOn(ctx, l.on, "taking a lease in", func(tx *sql.Tx) error {
 		term = 0
 		if !found {
-			if _, err := Exec(ctx, tx, "INSERT INTO "+l.o.Table+" (name, token, beat, holder) VALUES (?, '', 0, '')"+l.db.Dialect.Upsert("name"), l.o.Name); err != nil {
+			if _, err := Exec(ctx, tx, "INSERT INTO "+l.o.Table+" (name, token, beat, holder) VALUES (?, '', 0, '')"+
+				l.db.Dialect.Upsert("name"), l.o.Name); err != nil {
 				return err
 			}
 			seen = leaseRow{}
 		}
-		n, err := Exec(ctx, tx, "UPDATE "+l.o.Table+" SET token = ?, beat = beat + 1, holder = ? WHERE name = ? AND token = ? AND beat = ?",
+		n, err := Exec(ctx, tx, "UPDATE "+l.o.Table+
+			" SET token = ?, beat = beat + 1, holder = ? WHERE name = ? AND token = ? AND beat = ?",
 			token, l.o.Holder, l.o.Name, seen.token, seen.beat)
 		if n == 1 {
 			term = seen.beat + 1
@@ -258,9 +263,11 @@ func (l *Lease) hold(ctx context.Context, token string, f func(context.Context))
 	}
 	late, cancel := Bounded(context.WithoutCancel(ctx))
 	defer cancel()
-	_, err := l.on.ExecContext(late, "UPDATE "+l.o.Table+" SET token = '', beat = beat + 1 WHERE name = ? AND token = ?", l.o.Name, token)
+	_, err := l.on.ExecContext(late, "UPDATE "+
+		l.o.Table+" SET token = '', beat = beat + 1 WHERE name = ? AND token = ?", l.o.Name, token)
 	if err != nil {
-		l.o.Logger.Warn().Err(l.db.Explain(late, "giving up a lease in", err)).Str("lease", l.o.Name).Msg("Another process takes over later.")
+		l.o.Logger.Warn().Err(l.db.Explain(late, "giving up a lease in", err)).Str("lease", l.o.Name).
+			Msg("Another process takes over later.")
 	}
 	return nil
 }
@@ -275,7 +282,8 @@ func (l *Lease) renew(ctx context.Context, ended <-chan struct{}, token string) 
 		case <-time.After(l.o.Beat):
 		}
 		within, cancel := context.WithTimeout(ctx, time.Duration(l.o.Silent)*l.o.Beat)
-		result, err := l.on.ExecContext(within, "UPDATE "+l.o.Table+" SET beat = beat + 1 WHERE name = ? AND token = ?", l.o.Name, token)
+		result, err := l.on.ExecContext(within, "UPDATE "+
+			l.o.Table+" SET beat = beat + 1 WHERE name = ? AND token = ?", l.o.Name, token)
 		var n int64
 		if err == nil {
 			n, err = result.RowsAffected()

@@ -17,13 +17,15 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-const leaseTable = "CREATE TABLE leases (name VARCHAR(64) NOT NULL PRIMARY KEY, token VARCHAR(36) NOT NULL, beat BIGINT NOT NULL, holder VARCHAR(255) NOT NULL)"
+const leaseTable = "CREATE TABLE leases (name VARCHAR(64) NOT NULL PRIMARY KEY, token VARCHAR(36) NOT NULL, beat " +
+	"BIGINT NOT NULL, holder VARCHAR(255) NOT NULL)"
 
 // leaseProcess opens a database as one more process does.
 func leaseProcess(t *testing.T, name string) *sqldb.DB {
 	t.Helper()
 	files := steps(leaseTable, "CREATE TABLE done (number INTEGER NOT NULL PRIMARY KEY)")
-	db, err := sqldb.Open(t.Context(), name, sqldb.Options{Schema: &sqldb.Schema{Steps: files, ApplicationID: 77, Table: "steps"}, Logger: zerolog.Nop()})
+	db, err := sqldb.Open(t.Context(), name,
+		sqldb.Options{Schema: &sqldb.Schema{Steps: files, ApplicationID: 77, Table: "steps"}, Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	t.Cleanup(func() { testproc.Check(t, db.Close()) })
 	return db
@@ -42,7 +44,8 @@ type active struct {
 func lead(t *testing.T, db *sqldb.DB, holder string, beat time.Duration) *active {
 	t.Helper()
 	a := &active{held: make(chan struct{}), lost: make(chan struct{})}
-	a.lease = db.NewLease(sqldb.LeaseOptions{Table: "leases", Name: "work", Holder: holder, Beat: beat, Silent: 3, Logger: zerolog.Nop()})
+	a.lease = db.NewLease(sqldb.LeaseOptions{Table: "leases", Name: "work", Holder: holder, Beat: beat,
+		Silent: 3, Logger: zerolog.Nop()})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -115,7 +118,8 @@ func TestLeaseIsTakenFromAStoppedHolder(t *testing.T) {
 		// On a machine that is slow, it may lose it for a moment.
 		testproc.Eventually(t, testproc.Patience, "the second process works", func() error { return b.work(two, 4) })
 		a.stop() // does not give up what is another's
-		testproc.Eventually(t, testproc.Patience, "the second process is the active one", func() error { return b.lease.Confirm(t.Context()) })
+		testproc.Eventually(t, testproc.Patience, "the second process is the active one",
+			func() error { return b.lease.Confirm(t.Context()) })
 
 		three := leaseProcess(t, name)
 		c := lead(t, three, "c", often)
@@ -145,7 +149,8 @@ func TestLeaseIsHeldByOne(t *testing.T) {
 		var stops []func()
 		for i := range 4 {
 			process := leaseProcess(t, name)
-			lease := process.NewLease(sqldb.LeaseOptions{Table: "leases", Name: "work", Holder: fmt.Sprint(i), Beat: often, Silent: 1 << 20, Logger: zerolog.Nop()})
+			lease := process.NewLease(sqldb.LeaseOptions{Table: "leases", Name: "work", Holder: fmt.Sprint(i),
+				Beat: often, Silent: 1 << 20, Logger: zerolog.Nop()})
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan struct{})
 			go func() {
@@ -160,17 +165,21 @@ func TestLeaseIsHeldByOne(t *testing.T) {
 			stops = append(stops, func() { cancel(); <-ended })
 		}
 		for i, stop := range stops {
-			testproc.Eventually(t, testproc.Patience, "a process is active", testproc.True(func() bool { return terms.Load() > int32(i) && now.Load() == 1 }))
+			testproc.Eventually(t, testproc.Patience,
+				"a process is active", testproc.True(func() bool { return terms.Load() > int32(i) && now.Load() == 1 }))
 			defer stop()
 			if i < len(stops)-1 {
 				// As another process takes it that gives it up at once.
 				testproc.Check(t, db.Write(t.Context(), "taking", func(tx *sql.Tx) error {
-					_, err := tx.ExecContext(t.Context(), "UPDATE leases SET token = 'other', beat = beat + 1 WHERE name = 'work'")
+					_, err := tx.ExecContext(t.Context(),
+						"UPDATE leases SET token = 'other', beat = beat + 1 WHERE name = 'work'")
 					return err
 				}))
-				testproc.Eventually(t, testproc.Patience, "no process is active", testproc.True(func() bool { return now.Load() == 0 }))
+				testproc.Eventually(t, testproc.Patience,
+					"no process is active", testproc.True(func() bool { return now.Load() == 0 }))
 				testproc.Check(t, db.Write(t.Context(), "giving up", func(tx *sql.Tx) error {
-					_, err := tx.ExecContext(t.Context(), "UPDATE leases SET token = '', beat = beat + 1 WHERE name = 'work'")
+					_, err := tx.ExecContext(t.Context(),
+						"UPDATE leases SET token = '', beat = beat + 1 WHERE name = 'work'")
 					return err
 				}))
 			}

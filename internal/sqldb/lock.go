@@ -63,7 +63,8 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 		}
 		_ = f.Close() // the error above is the one that matters
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, &Error{Op: op, Database: path, Kind: ErrLocked, Hint: who + " has it open, and a database file belongs to one process; stop that one first"}
+			return nil, &Error{Op: op, Database: path, Kind: ErrLocked,
+				Hint: who + " has it open, and a database file belongs to one process; stop that one first"}
 		}
 		return nil, fileError(op, path, err)
 	}
@@ -166,7 +167,8 @@ func (l *lockFile) refuseLoss(version int64) error {
 	}
 	name := filepath.Base(l.path)
 	return &Error{Op: "opening", Database: l.path, Kind: ErrLost, Hint: fmt.Sprintf(
-		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
+		"it is at version %d, and version %d was acknowledged: %s-wal was removed, or the file was removed or "+
+			"replaced by an older copy; put back what was there, or remove %s-lock to go on without what is missing",
 		version,
 		noted,
 		name,

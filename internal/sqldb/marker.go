@@ -44,7 +44,8 @@ func lost(path string) error {
 			remove += " " + path + suffix
 		}
 	}
-	return fmt.Errorf("the database was here and is missing: %s; put the file back, or restore a backup; to start with an empty database, run: rm -f %s", path, remove)
+	return fmt.Errorf("the database was here and is missing: %s; put the file back, or restore a backup; to start "+
+		"with an empty database, run: rm -f %s", path, remove)
 }
 
 // mark creates the marker of a database that exists. One that exists stays as it is.
@@ -55,7 +56,8 @@ func mark(path string, now time.Time) error {
 	}
 	text := fmt.Sprintf("compute-agent has used the database %s since %s.\n"+
 		"This file keeps a service from starting with an empty database when that one is lost.\n"+
-		"To start with an empty database, stop the service and remove this file too.\n", filepath.Base(path), now.UTC().Format(time.DateOnly))
+		"To start with an empty database, stop the service and remove this file too.\n", filepath.Base(path),
+		now.UTC().Format(time.DateOnly))
 	disk := files.OS{}
 	return errors.Join(disk.WriteFile(marker, []byte(text)), disk.SyncDir(filepath.Dir(marker)))
 }

@@ -60,17 +60,22 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 		had = max(had, needs) // it may be under way
 		return had, had, &Error{
 			Kind: ErrSchema,
-			Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to),
+			Hint: fmt.Sprintf(
+				"it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that "+
+					"one; steps are not undone", had, to),
 		}
 	case had > 0 && had < least(steps[:to]) && s.OlderHint != "" && !s.beingMade(ctx, db):
-		return had, had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
+		return had, had, &Error{Kind: ErrSchema,
+			Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
 	case had > 0 && had < to && !all && !s.beingMade(ctx, db):
 		to = max(had, least(steps[:to]))
 		for n := had + 1; n <= to; n++ {
 			if steps[n-1].contract {
 				return had, had, &Error{
 					Kind: ErrSchema,
-					Hint: fmt.Sprintf("step %d of its schema ends the use by older programs, and this program needs it; stop those, and upgrade the database by command", n),
+					Hint: fmt.Sprintf(
+						"step %d of its schema ends the use by older programs, and this program needs it; stop "+
+							"those, and upgrade the database by command", n),
 				}
 			}
 		}
@@ -97,7 +102,8 @@ func (s *Schema) needsNow(ctx context.Context, d *Dialect, q Querier, had int) (
 // needs is the lowest number of steps that a program has to know to use a database that has had the
 // steps before one. A step that was begun counts.
 func (s *Schema) needs(ctx context.Context, q Querier, before int) (needs int, err error) {
-	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+s.Table+" WHERE number > 0 AND number < ?", before).Scan(&needs)
+	err = q.QueryRowContext(ctx, "SELECT COALESCE(MAX(needs), 0) FROM "+
+		s.Table+" WHERE number > 0 AND number < ?", before).Scan(&needs)
 	return needs, err
 }
 
@@ -111,7 +117,9 @@ func (s *Schema) CheckUse(ctx context.Context, q Querier) error {
 	}
 	return &Error{
 		Kind: ErrSchema,
-		Hint: fmt.Sprintf("a newer program upgraded it to step %d of the schema, and this program knows %d: stop this one, use the newer one", needs, newest),
+		Hint: fmt.Sprintf(
+			"a newer program upgraded it to step %d of the schema, and this program knows %d: stop this one, use "+
+				"the newer one", needs, newest),
 	}
 }
 
@@ -158,7 +166,8 @@ func (m *migration) prepare(ctx context.Context) error {
 		return err
 	}
 	var begun int
-	if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+m.schema.Table+" WHERE number > 0").Scan(&begun); err != nil || begun > 0 || m.schema.Adopt == nil {
+	if err := m.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+m.schema.Table+" WHERE number > 0").
+		Scan(&begun); err != nil || begun > 0 || m.schema.Adopt == nil {
 		return err
 	}
 	theirs, err := m.otherTables(ctx)
@@ -181,7 +190,8 @@ func (m *migration) otherTables(ctx context.Context) (bool, error) {
 
 // insert adds the row of a step, unless there is one.
 func (m *migration) insert(ctx context.Context, n, done, needs int, token string) error {
-	_, err := m.exec(ctx, "INSERT INTO "+m.schema.Table+" (number, done, needs, token, beat) VALUES (?, ?, ?, ?, 0)"+m.d.Upsert("number"), n, done, needs, token)
+	_, err := m.exec(ctx, "INSERT INTO "+m.schema.Table+" (number, done, needs, token, beat) VALUES (?, ?, ?, ?, 0)"+
+		m.d.Upsert("number"), n, done, needs, token)
 	return err
 }
 
@@ -238,7 +248,8 @@ func (m *migration) step(ctx context.Context, n int, s step) error {
 // that was stopped and goes on later finds that it may not write.
 func (m *migration) fence(ctx context.Context, n int) error {
 	if err := m.schema.refuseOlder(ctx, m.d, m.db, n); err != nil {
-		_, giveUp := m.exec(ctx, "DELETE FROM "+m.schema.Table+" WHERE number = ? AND token = ? AND done = 0", n, m.token)
+		_, giveUp := m.exec(ctx, "DELETE FROM "+
+			m.schema.Table+" WHERE number = ? AND token = ? AND done = 0", n, m.token)
 		return errors.Join(err, giveUp)
 	}
 	tx, err := m.db.BeginTx(ctx, nil)
@@ -266,7 +277,8 @@ func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
 	var token, was string
 	var done, silent int
 	for {
-		if err := m.db.QueryRowContext(ctx, "SELECT done, token, beat FROM "+m.schema.Table+" WHERE number = ?", n).Scan(&done, &token, &beat); err != nil {
+		if err := m.db.QueryRowContext(ctx, "SELECT done, token, beat FROM "+m.schema.Table+" WHERE number = ?", n).
+			Scan(&done, &token, &beat); err != nil {
 			return false, err
 		}
 		if done == 1 || token == m.token {
@@ -281,7 +293,10 @@ func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
 		}
 		last, was = beat, token
 		if silent >= deadAfter {
-			taken, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET token = ?, beat = beat + 1 WHERE number = ? AND token = ? AND beat = ? AND done = 0", m.token, n, token, beat)
+			taken, err := m.exec(ctx, "UPDATE "+
+				m.schema.Table+
+				" SET token = ?, beat = beat + 1 WHERE number = ? AND token = ? AND beat = ? AND done = 0", m.token, n,
+				token, beat)
 			if err != nil || taken == 1 {
 				return taken == 1, err
 			}
@@ -304,10 +319,14 @@ func (m *migration) beat(ctx context.Context, n int, lost context.CancelCauseFun
 			return
 		case <-ticker.C:
 			if beats%logBeats == 0 {
-				m.log.Info().Int("step", n).Str("table", m.schema.Table).Stringer("since", time.Duration(beats+1)*beatTime).
-					Msg("A step of the database's schema is running. Requests are served when it is done; do not stop this process.")
+				m.log.Info().Int("step", n).Str("table", m.schema.Table).
+					Stringer("since", time.Duration(beats+1)*beatTime).
+					Msg(
+						"A step of the database's schema is running. Requests are served when it is done; do not " +
+							"stop this process.")
 			}
-			kept, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET beat = beat + 1 WHERE number = ? AND token = ?", n, m.token)
+			kept, err := m.exec(ctx, "UPDATE "+m.schema.Table+" SET beat = beat + 1 WHERE number = ? AND token = ?", n,
+				m.token)
 			switch {
 			case err == nil && kept != 1:
 				lost(errTakenOver)
@@ -321,7 +340,8 @@ func (m *migration) beat(ctx context.Context, n int, lost context.CancelCauseFun
 // new runs Schema.New, once in the life of a database.
 func (m *migration) new(ctx context.Context) error {
 	var done int
-	if err := m.db.QueryRowContext(ctx, "SELECT done FROM "+m.schema.Table+" WHERE number = 0").Scan(&done); err != nil || done == 1 {
+	if err := m.db.QueryRowContext(ctx, "SELECT done FROM "+m.schema.Table+" WHERE number = 0").
+		Scan(&done); err != nil || done == 1 {
 		return err
 	}
 	tx, err := m.db.BeginTx(ctx, nil)
@@ -329,7 +349,8 @@ func (m *migration) new(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if n, err := Exec(ctx, tx, "UPDATE "+m.schema.Table+" SET done = 1 WHERE number = 0 AND done = 0"); err != nil || n == 0 {
+	if n, err := Exec(ctx, tx, "UPDATE "+m.schema.Table+" SET done = 1 WHERE number = 0 AND done = 0"); err != nil ||
+		n == 0 {
 		return err // n is 0 when another process did it meanwhile
 	}
 	if m.schema.New != nil {

@@ -58,8 +58,10 @@ func TestDatabasesMigrationIsTakenOver(t *testing.T) {
 			process := testproc.Start(t, "a process that migrates", cmd)
 			direct := dbservers.Open(t, name)
 			sleeping := map[bool]string{
-				true:  "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info = 'DO SLEEP(1000)'",
-				false: "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query = 'SELECT pg_sleep(1000)'",
+				true: "SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE() AND info = 'DO " +
+					"SLEEP(1000)'",
+				false: "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query = " +
+					"'SELECT pg_sleep(1000)'",
 			}[strings.HasPrefix(name, "mysql")]
 			testproc.Eventually(t, testproc.Patience, "the process is in the middle of the step", func() error {
 				found := 0

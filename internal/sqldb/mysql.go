@@ -30,7 +30,8 @@ var MySQL = &Dialect{
 		}
 		return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ", ")
 	},
-	Texts:      "SELECT value FROM JSON_TABLE(?, '$[*]' COLUMNS (value VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$')) AS list",
+	Texts: "SELECT value FROM JSON_TABLE(?, '$[*]' COLUMNS (value VARCHAR(255) CHARACTER SET utf8mb4 COLLATE " +
+		"utf8mb4_bin PATH '$')) AS list",
 	Numbers:    "SELECT value FROM JSON_TABLE(?, '$[*]' COLUMNS (value BIGINT PATH '$')) AS list",
 	TimeColumn: func(column string) string { return column },
 	TimeArg:    func(t time.Time) any { return t.UTC().Format(time.DateTime) },
@@ -48,7 +49,8 @@ var MySQL = &Dialect{
 		facts:   mysqlFacts,
 		guard:   mysqlGuard,
 		unguard: mysqlUnguard,
-		guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND trigger_name LIKE ? AND event_object_table = ?",
+		guarded: "SELECT COUNT(*) FROM information_schema.triggers WHERE trigger_schema = DATABASE() AND " +
+			"trigger_name LIKE ? AND event_object_table = ?",
 		guards:  3,
 		demotes: true,
 		bump:    mysqlBump,
@@ -80,7 +82,8 @@ func mysqlClass(err error) (c Class) {
 
 func mysqlBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
 	result, err := tx.ExecContext(ctx, fmt.Sprintf(
-		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0 AND needs <= ?", table, tokenSize*keptTokens), token, knows)
+		"UPDATE %s SET beat = LAST_INSERT_ID(beat + 1), token = LEFT(CONCAT(?, token), %d) WHERE number = 0 "+
+			"AND needs <= ?", table, tokenSize*keptTokens), token, knows)
 	if err != nil {
 		return 0, false, err
 	}
@@ -118,9 +121,11 @@ func mysqlKind(err error) (kind error, hint string) {
 	case mysqlIs(err, 1020, 1205, 1213, 3572):
 		return ErrLocked, "other transactions were in the way"
 	case mysqlIs(err, 1040, 1203, 1226):
-		return ErrUnreachable, "the database server has no more connections for this user; raise max_connections, or the limit of the user"
+		return ErrUnreachable,
+			"the database server has no more connections for this user; raise max_connections, or the limit of the user"
 	case mysqlIs(err, 1129):
-		return ErrUnreachable, "the database server refuses this machine after many failed attempts; run FLUSH HOSTS on it"
+		return ErrUnreachable,
+			"the database server refuses this machine after many failed attempts; run FLUSH HOSTS on it"
 	case mysqlIs(err, 1053, 1135, 1927), lostConnection(err), untrusted(err):
 		return ErrUnreachable, unreachable(err)
 	}
@@ -134,13 +139,21 @@ func mysqlUnsuitable(err error) (kind error, hint string) {
 	switch {
 	case errors.Is(err, errTooOld):
 		return ErrUnsuitable, "it has to be MariaDB 10.6 or MySQL 8.0, or later"
-	case errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrMalformPkt), errors.Is(err, mysql.ErrOldProtocol):
-		return ErrUnsuitable, "what answers at its address is no MariaDB or MySQL that this program knows; check host and port"
-	case errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrOldPassword):
-		return ErrUnsuitable, "the user logs in by a method that this program does not have; give the user a password: mysql_native_password, caching_sha2_password or ed25519"
+	case errors.Is(err, mysql.ErrPktSync), errors.Is(err, mysql.ErrPktSyncMul), errors.Is(err, mysql.ErrMalformPkt),
+		errors.Is(err, mysql.ErrOldProtocol):
+		return ErrUnsuitable,
+			"what answers at its address is no MariaDB or MySQL that this program knows; check host and port"
+	case errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrCleartextPassword),
+		errors.Is(err, mysql.ErrOldPassword):
+		return ErrUnsuitable,
+			"the user logs in by a method that this program does not have; give the user a password: " +
+				"mysql_native_password, caching_sha2_password or ed25519"
 	case errors.Is(err, mysql.ErrNoTLS):
-		return ErrUnsuitable, "TLS is asked for, and the database server has none; set it up there, or leave the options of TLS out of the address"
-	case mysqlIs(err, 1153), errors.Is(err, mysql.ErrPktTooLarge), mysqlIs(err, 1105) && strings.Contains(err.Error(), "max_allowed_packet"):
+		return ErrUnsuitable,
+			"TLS is asked for, and the database server has none; set it up there, or leave the options of TLS out " +
+				"of the address"
+	case mysqlIs(err, 1153), errors.Is(err, mysql.ErrPktTooLarge), mysqlIs(err, 1105) &&
+		strings.Contains(err.Error(), "max_allowed_packet"):
 		return ErrUnsuitable, "raise max_allowed_packet on the database server; 64M is enough"
 	case mysqlIs(err, 1665):
 		return ErrUnsuitable, "set binlog_format to ROW or MIXED on the database server"
@@ -167,9 +180,12 @@ var mysqlSession = []string{
 	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 	// InnoDB: another engine does not undo what a transaction did.
-	"SET SESSION autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, default_storage_engine = InnoDB, " +
+	"SET SESSION autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, " +
+		"default_storage_engine = InnoDB, " +
 		"sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_auto_is_null = 0",
-	"SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
+	"SET SESSION sql_mode = " +
+		"'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION," +
+		"NO_AUTO_VALUE_ON_ZERO'",
 	"SET SESSION time_zone = '+00:00'",
 	"SET SESSION innodb_lock_wait_timeout = 10",
 	"SET " + mysqlOwnSession + " = 1",
@@ -198,7 +214,8 @@ func mysqlAddress(d *dsn) (Address, error) {
 	switch charset := d.take("charset"); charset {
 	case "", "utf8", "utf8mb3", "utf8mb4":
 	default:
-		return Address{}, fmt.Errorf("the database address %s has the charset %s; it has to be utf8mb4 or utf8", d, charset)
+		return Address{}, fmt.Errorf("the database address %s has the charset %s; it has to be utf8mb4 or utf8",
+			d, charset)
 	}
 	if err := d.mysqlTLS(base); err != nil {
 		return Address{}, err

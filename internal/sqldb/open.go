@@ -108,7 +108,8 @@ func (o Options) want() (int, error) {
 	case o.Steps == 0:
 		return newest, nil
 	case o.Steps < 0 || o.Steps > newest:
-		return 0, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("there is no step %d of the schema, this program knows %d", o.Steps, newest)}
+		return 0, &Error{Kind: ErrSchema,
+			Hint: fmt.Sprintf("there is no step %d of the schema, this program knows %d", o.Steps, newest)}
 	}
 	return o.Steps, nil
 }
@@ -219,7 +220,8 @@ func (db *DB) checkNew() error {
 	if log, logErr := os.Stat(db.path + "-wal"); errors.Is(err, fs.ErrNotExist) && logErr == nil && log.Size() > 0 {
 		return &Error{
 			Kind: ErrLost,
-			Hint: "it does not exist, but its write-ahead log " + db.path + "-wal is; put the file back, or move the log away to begin with an empty database",
+			Hint: "it does not exist, but its write-ahead log " + db.path +
+				"-wal is; put the file back, or move the log away to begin with an empty database",
 		}
 	}
 	return nil
@@ -256,7 +258,8 @@ func (db *DB) look(ctx context.Context, s *Schema, probe bool) (empty bool, err 
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return false, fileError("", db.path, err)
 	case n < headerSize || !bytes.HasPrefix(head, header):
-		return false, &Error{Kind: ErrNotDatabase, Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
+		return false, &Error{Kind: ErrNotDatabase,
+			Hint: "it does not start as SQLite files do; choose another path, the file was not touched"}
 	}
 	marked := s.ApplicationID != 0 && binary.BigEndian.Uint32(head[atApplication:]) == uint32(s.ApplicationID)
 	if marked || !probe {
@@ -287,7 +290,9 @@ func (db *DB) readOnly(f func(Querier) error) (err error) {
 // Inspect runs f on a database of servers, or on a file that no process of ours has open, and
 // changes nothing. A file that is not there is fs.ErrNotExist; an empty one has no tables. Errors
 // are *[Error].
-func Inspect(ctx context.Context, name string, o Options, f func(context.Context, *Dialect, Querier) error) (err error) {
+func Inspect(
+	ctx context.Context, name string, o Options, f func(context.Context, *Dialect, Querier) error,
+) (err error) {
 	const op = "reading the schema of"
 	a, err := ParseAddress(name)
 	if err != nil {
@@ -370,7 +375,9 @@ func PathOf(dsn string) (string, error) {
 		return "", fmt.Errorf("%q is not the address of an SQLite database: write sqlite:///PATH", dsn)
 	}
 	if path, _, ok := strings.Cut(rest, "?"); ok {
-		return "", fmt.Errorf("%q with a question mark is not the address of an SQLite database: it takes no options, and a question mark in a name is %%3F", "sqlite://"+path)
+		return "", fmt.Errorf(
+			"%q with a question mark is not the address of an SQLite database: it takes no options, and a question "+
+				"mark in a name is %%3F", "sqlite://"+path)
 	}
 	path, err := url.PathUnescape(rest)
 	if path = filepath.Clean(path); err != nil || strings.ContainsRune(path, 0) || path == "/" {

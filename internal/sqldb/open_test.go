@@ -70,7 +70,8 @@ func count(path string) (err error) {
 
 func options() sqldb.Options {
 	return sqldb.Options{Schema: &sqldb.Schema{ApplicationID: mark, Steps: fstest.MapFS{
-		"sql/0001.sql": {Data: []byte("CREATE TABLE t (x TEXT);\nCREATE TABLE u (x TEXT);\n")}, "sql/0002_more.sql": {Data: []byte("ALTER TABLE t ADD COLUMN y TEXT;\n")},
+		"sql/0001.sql":      {Data: []byte("CREATE TABLE t (x TEXT);\nCREATE TABLE u (x TEXT);\n")},
+		"sql/0002_more.sql": {Data: []byte("ALTER TABLE t ADD COLUMN y TEXT;\n")},
 	}}}
 }
 
@@ -145,13 +146,17 @@ func TestOneProcess(t *testing.T) {
 	must(t, os.Symlink(path, link))
 	for _, name := range []string{path, link} {
 		for what, again := range map[string]func() error{
-			"Open":       func() error { _, err := sqldb.Open(t.Context(), name, options()); return err },
-			"Version":    func() error { _, err := sqldb.Version(t.Context(), name, options()); return err },
-			"BackUpFile": func() error { return sqldb.BackUpFile(t.Context(), name, filepath.Join(t.TempDir(), "copy")) },
-			"Hold":       func() error { _, err := sqldb.Hold(t.Context(), name); return err },
+			"Open":    func() error { _, err := sqldb.Open(t.Context(), name, options()); return err },
+			"Version": func() error { _, err := sqldb.Version(t.Context(), name, options()); return err },
+			"BackUpFile": func() error {
+				return sqldb.BackUpFile(t.Context(), name,
+					filepath.Join(t.TempDir(), "copy"))
+			},
+			"Hold": func() error { _, err := sqldb.Hold(t.Context(), name); return err },
 		} {
 			err := again()
-			if !errors.Is(err, sqldb.ErrLocked) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), fmt.Sprintf("(pid %d) has it open", os.Getpid())) {
+			if !errors.Is(err, sqldb.ErrLocked) || !strings.Contains(err.Error(), path) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("(pid %d) has it open", os.Getpid())) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -280,7 +285,8 @@ func TestLostDatabase(t *testing.T) {
 			}
 		},
 		"removed with the marker, and its log is left": func(t *testing.T, path string) {
-			must(t, errors.Join(os.Remove(path), os.Remove(sqldb.Marker(path)), os.WriteFile(path+"-wal", []byte("x"), 0o600)))
+			must(t, errors.Join(os.Remove(path), os.Remove(sqldb.Marker(path)),
+				os.WriteFile(path+"-wal", []byte("x"), 0o600)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +296,8 @@ func TestLostDatabase(t *testing.T) {
 			must(t, db.Close())
 			lose(t, path)
 			for range 2 {
-				if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), path) {
+				if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrLost) ||
+					!strings.Contains(err.Error(), path) {
 					t.Errorf("got %v", err)
 				}
 			}
@@ -313,7 +320,8 @@ func TestSchemaSteps(t *testing.T) {
 	must(t, db.Close())
 	o = options()
 	o.Schema.OlderHint = "upgrade it"
-	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), "1 of 2 steps of the schema; upgrade it") {
+	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, sqldb.ErrSchema) ||
+		!strings.Contains(err.Error(), "1 of 2 steps of the schema; upgrade it") {
 		t.Errorf("an older one: %v", err)
 	}
 	db = open(t, path)
@@ -326,7 +334,8 @@ func TestSchemaSteps(t *testing.T) {
 	}
 	o = options()
 	o.Steps = 1
-	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), "newer program") {
+	if _, err := sqldb.Open(t.Context(), path, o); !errors.Is(err, sqldb.ErrSchema) ||
+		!strings.Contains(err.Error(), "newer program") {
 		t.Errorf("a newer one: %v", err)
 	}
 }
@@ -334,8 +343,10 @@ func TestSchemaSteps(t *testing.T) {
 func TestPathOf(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for dsn, want := range map[string]string{
-		"sqlite:///var/lib/api.db": "/var/lib/api.db", "sqlite:////var//lib/api.db": "/var/lib/api.db", "sqlite:///a%20b%3Fc": "/a b?c",
-		"sqlite://": "", "sqlite:///": "", "sqlite://host/api.db": "", "/var/lib/api.db": "", "mysql://a/b": "", "sqlite:///a?mode=ro": "",
+		"sqlite:///var/lib/api.db": "/var/lib/api.db", "sqlite:////var//lib/api.db": "/var/lib/api.db",
+		"sqlite:///a%20b%3Fc": "/a b?c",
+		"sqlite://":           "", "sqlite:///": "", "sqlite://host/api.db": "", "/var/lib/api.db": "",
+		"mysql://a/b": "", "sqlite:///a?mode=ro": "",
 		"sqlite:///%zz": "", "sqlite:///a%00b": "", "": "",
 	} {
 		got, err := sqldb.PathOf(dsn)
@@ -348,7 +359,8 @@ func TestPathOf(t *testing.T) {
 // FuzzPathOf: whatever an address is, its path is absolute and clean, and leads to one place when
 // it is written as an address again.
 func FuzzPathOf(f *testing.F) {
-	for _, seed := range []string{"sqlite:///var/lib/api.db", "sqlite:////a//b/../c", "sqlite:///a%20b%3Fc%23d%25", "sqlite:///%2e%2e/x", "sqlite://host/x", "sqlite:///a?b", "sqlite:///%", "sqlite:///\xff"} {
+	for _, seed := range []string{"sqlite:///var/lib/api.db", "sqlite:////a//b/../c", "sqlite:///a%20b%3Fc%23d%25",
+		"sqlite:///%2e%2e/x", "sqlite://host/x", "sqlite:///a?b", "sqlite:///%", "sqlite:///\xff"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, dsn string) {
@@ -359,7 +371,8 @@ func FuzzPathOf(f *testing.F) {
 		if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" || strings.ContainsRune(path, 0) {
 			t.Errorf("%q is at %q", dsn, path)
 		}
-		if again, err := sqldb.PathOf((&url.URL{Scheme: "sqlite", Path: "//" + path}).String()); err != nil || again != path {
+		if again, err := sqldb.PathOf((&url.URL{Scheme: "sqlite", Path: "//" + path}).String()); err != nil ||
+			again != path {
 			t.Errorf("%q is at %q; written again it is at %q, %v", dsn, path, again, err)
 		}
 	})

@@ -33,10 +33,12 @@ func TestStepsMayTakeLong(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
-		files := steps("CREATE TABLE a (n BIGINT NOT NULL PRIMARY KEY)", "$mysql("+slowly["mysql"]+") $postgres("+slowly["postgres"]+")",
+		files := steps("CREATE TABLE a (n BIGINT NOT NULL PRIMARY KEY)",
+			"$mysql("+slowly["mysql"]+") $postgres("+slowly["postgres"]+")",
 			"CREATE TABLE b (n BIGINT NOT NULL PRIMARY KEY)")
 		var log strings.Builder
-		db, err := sqldb.Open(t.Context(), name, sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps"}, Logger: zerolog.New(&log)})
+		db, err := sqldb.Open(t.Context(), name,
+			sqldb.Options{Schema: &sqldb.Schema{Steps: files, Table: "steps"}, Logger: zerolog.New(&log)})
 		must(t, err)
 		defer func() { must(t, db.Close()) }()
 		var done, beat int
@@ -62,10 +64,11 @@ func TestAdministrationMayTakeLong(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
 		name := aSecond(fresh(t))
-		must(t, sqldb.Administer(t.Context(), name, "testing", sqldb.Options{}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-			_, err := db.ExecContext(ctx, slowly[d.Name])
-			return err
-		}))
+		must(t, sqldb.Administer(t.Context(), name, "testing", sqldb.Options{},
+			func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+				_, err := db.ExecContext(ctx, slowly[d.Name])
+				return err
+			}))
 		openSummed(t, name)
 		must(t, sqldb.Examine(t.Context(), name, summed(), func(db *sqldb.DB) error {
 			_, err := db.Reader.ExecContext(t.Context(), slowly[db.Dialect.Name])

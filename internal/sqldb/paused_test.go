@@ -22,7 +22,9 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 	if !dbservers.Long(t) {
 		t.Skip("make test-databases runs this")
 	}
-	for kind, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
+	for kind, start := range map[string]func(testing.TB,
+		dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB,
+		"postgresql": dbservers.StartPostgreSQL} {
 		t.Run(kind, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			s := start(t, dbservers.Options{})
@@ -67,7 +69,8 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 					})
 				}
 				some := int64(5 + rand.IntN(20)) //nolint:gosec // a test
-				testproc.Eventually(t, testproc.Patience, "some writes", testproc.True(func() bool { return done.Load() >= some }))
+				testproc.Eventually(t, testproc.Patience,
+					"some writes", testproc.True(func() bool { return done.Load() >= some }))
 				s.Pause(t)
 				mu.Lock()
 				before := len(refused) + unknown
@@ -76,7 +79,8 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 					mu.Lock()
 					defer mu.Unlock()
 					gaveUp := len(refused)+unknown > before
-					return gaveUp || round%3 != 0 && slices.ContainsFunc(opened, func(db *sqldb.DB) bool { return db.Writer.Stats().InUse > 0 })
+					return gaveUp || round%3 != 0 &&
+						slices.ContainsFunc(opened, func(db *sqldb.DB) bool { return db.Writer.Stats().InUse > 0 })
 				}))
 				if round%2 == 0 {
 					s.Kill(t)
@@ -85,7 +89,8 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 					s.Continue(t)
 				}
 				was := done.Load()
-				testproc.Eventually(t, testproc.Patience, "writes after it is back", testproc.True(func() bool { return done.Load() >= was+20 }))
+				testproc.Eventually(t, testproc.Patience,
+					"writes after it is back", testproc.True(func() bool { return done.Load() >= was+20 }))
 				close(stop)
 				running.Wait()
 			}

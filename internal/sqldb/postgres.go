@@ -29,20 +29,24 @@ var PostgreSQL = &Dialect{
 	TimeArg:        func(t time.Time) any { return t.UTC() },
 	TimeResolution: time.Microsecond,
 	MaxParams:      10000,
-	Tables:         "SELECT CAST(relname AS text) AS name FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'f') AND relnamespace = " + postgresSchema + postgresVisible,
-	ReadOnly:       "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
-	Unconfirmed:    true,
-	Kind:           postgresKind,
-	class:          postgresClass,
+	Tables: "SELECT CAST(relname AS text) AS name FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'f') AND " +
+		"relnamespace = " + postgresSchema + postgresVisible,
+	ReadOnly:    "CASE WHEN pg_is_in_recovery() THEN 1 ELSE 0 END",
+	Unconfirmed: true,
+	Kind:        postgresKind,
+	class:       postgresClass,
 	servers: &servers{
-		sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own machine'), COALESCE(application_name, ''), COALESCE(state, '') " +
-			"FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY pid",
+		sessions: "SELECT COALESCE(usename, ''), COALESCE(host(client_addr) || ':' || client_port, 'its own " +
+			"machine'), COALESCE(application_name, ''), COALESCE(state, '') " +
+			"FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type " +
+			"= 'client backend' ORDER BY pid",
 		facts:   postgresFacts,
 		guard:   postgresGuard,
 		unguard: postgresUnguard,
-		guarded: "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = " + postgresSchema + " AND t.tgname LIKE ? AND c.relname = ?",
-		guards:  1,
-		bump:    postgresBump,
+		guarded: "SELECT COUNT(*) FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid WHERE c.relnamespace = " +
+			postgresSchema + " AND t.tgname LIKE ? AND c.relname = ?",
+		guards: 1,
+		bump:   postgresBump,
 	},
 }
 
@@ -51,7 +55,8 @@ var PostgreSQL = &Dialect{
 const postgresSchema = "(SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
 
 // postgresVisible is what information_schema shows of a schema: where the user has any right.
-const postgresVisible = " AND (pg_has_role(relowner, 'USAGE') OR has_table_privilege(oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER') " +
+const postgresVisible = " AND (pg_has_role(relowner, 'USAGE') OR has_table_privilege(oid, 'SELECT, INSERT, UPDATE, " +
+	"DELETE, TRUNCATE, REFERENCES, TRIGGER') " +
 	"OR has_any_column_privilege(oid, 'SELECT, INSERT, UPDATE, REFERENCES'))"
 
 // postgresClasses are the classes of PostgreSQL's errors, by their states or by what these begin
@@ -79,7 +84,8 @@ func postgresClass(err error) Class {
 
 func postgresBump(ctx context.Context, tx *sql.Tx, table, token string, knows int) (beat int64, found bool, err error) {
 	return One(ctx, tx, Value[int64], fmt.Sprintf(
-		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 AND needs <= ? RETURNING beat", table, tokenSize*keptTokens), token, knows)
+		"UPDATE %s SET beat = beat + 1, token = LEFT(CAST(? AS varchar) || token, %d) WHERE number = 0 AND needs <= "+
+			"? RETURNING beat", table, tokenSize*keptTokens), token, knows)
 }
 
 // madeAtOnce says that two sessions made a table of the same name at the same moment: the second
@@ -117,10 +123,13 @@ func postgresKind(err error) (kind error, hint string) {
 	case state == "40001", state == "40P01", state == "55P03", state == "40003":
 		return ErrLocked, "other transactions were in the way"
 	case state == "53300":
-		return ErrUnreachable, "the database server has no more connections for this user; raise max_connections, or the limit of the user"
+		return ErrUnreachable,
+			"the database server has no more connections for this user; raise max_connections, or the limit of the user"
 	case state == "08P01" && strings.Contains(err.Error(), "startup parameter"):
-		return ErrUnsuitable, "connect to PostgreSQL itself: sessions through PgBouncer do not keep what this program sets in them"
-	case strings.HasPrefix(state, "53"), strings.HasPrefix(state, "57P"), strings.HasPrefix(state, "08"), state == "25P03", state == "25P04", lostPostgres(err):
+		return ErrUnsuitable,
+			"connect to PostgreSQL itself: sessions through PgBouncer do not keep what this program sets in them"
+	case strings.HasPrefix(state, "53"), strings.HasPrefix(state, "57P"), strings.HasPrefix(state, "08"),
+		state == "25P03", state == "25P04", lostPostgres(err):
 		return ErrUnreachable, unreachable(err)
 	case errors.Is(err, errTooOld):
 		return ErrUnsuitable, "it has to be PostgreSQL 13 or later"
@@ -132,18 +141,24 @@ func postgresKind(err error) (kind error, hint string) {
 func lostPostgres(err error) bool {
 	var connecting *pgconn.ConnectError
 	var netErr net.Error
-	return errors.As(err, &connecting) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, pgconn.ErrConnClosed) || errors.As(err, &netErr) || isEOF(err) ||
-		strings.HasPrefix(sqlState(err), "08") || sqlState(err) == "25P03" || sqlState(err) == "25P04" || errors.Is(err, errSilent)
+	return errors.As(err, &connecting) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, pgconn.ErrConnClosed) ||
+		errors.As(err, &netErr) || isEOF(err) ||
+		strings.HasPrefix(sqlState(err), "08") || sqlState(err) == "25P03" ||
+		sqlState(err) == "25P04" || errors.Is(err, errSilent)
 }
 
 // postgresAddress makes the address of PostgreSQL servers.
 func postgresAddress(d *dsn) (Address, error) {
 	shown := d.String()
-	if encoding := d.take("client_encoding"); encoding != "" && !strings.EqualFold(strings.ReplaceAll(encoding, "-", ""), "utf8") {
-		return Address{}, fmt.Errorf("the database address %s has the client_encoding %s; it has to be utf8", d, encoding)
+	if encoding := d.take("client_encoding"); encoding != "" &&
+		!strings.EqualFold(strings.ReplaceAll(encoding, "-", ""), "utf8") {
+		return Address{}, fmt.Errorf("the database address %s has the client_encoding %s; it has to be utf8",
+			d, encoding)
 	}
-	known := map[string]bool{"host": true, "port": true, "sslmode": true, "sslrootcert": true, "sslcert": true, "sslkey": true, "sslsni": true,
-		"connect_timeout": true, "target_session_attrs": true, "application_name": true, "default_query_exec_mode": true, "search_path": true,
+	known := map[string]bool{"host": true, "port": true, "sslmode": true, "sslrootcert": true, "sslcert": true,
+		"sslkey": true, "sslsni": true,
+		"connect_timeout": true, "target_session_attrs": true, "application_name": true,
+		"default_query_exec_mode": true, "search_path": true,
 		"options": true, "channel_binding": true, "krbsrvname": true, "krbspn": true}
 	query := url.Values{}
 	for name := range known {
@@ -154,7 +169,9 @@ func postgresAddress(d *dsn) (Address, error) {
 	switch wanted := query.Get("target_session_attrs"); wanted {
 	case "", "any", "read-write", "primary":
 	default:
-		return Address{}, fmt.Errorf("the database address %s has target_session_attrs=%s, and only a server that takes writes is used; leave it out", d, wanted)
+		return Address{},
+			fmt.Errorf("the database address %s has target_session_attrs=%s, and only a server that takes writes is "+
+				"used; leave it out", d, wanted)
 	}
 	d.harmless()
 	silence := answerTimeout
@@ -176,7 +193,8 @@ func postgresAddress(d *dsn) (Address, error) {
 	address += strings.Join(d.hosts, ",") + "/" + url.PathEscape(d.database) + "?" + query.Encode()
 	config, err := pgx.ParseConfig(address)
 	if err != nil {
-		return Address{}, fmt.Errorf("the database address %s cannot be used: %w", shown, withoutPassword(err, address, d.password))
+		return Address{}, fmt.Errorf("the database address %s cannot be used: %w",
+			shown, withoutPassword(err, address, d.password))
 	}
 	if query.Get("connect_timeout") == "" {
 		config.ConnectTimeout = dialTimeout
@@ -214,7 +232,8 @@ func withoutPassword(err error, address, password string) error {
 	if errors.As(err, &bad) {
 		_, text, _ = strings.Cut(text, "`: ") // that is after the address
 	}
-	if strings.Contains(text, address) || password != "" && (strings.Contains(text, password) || strings.Contains(text, url.QueryEscape(password))) {
+	if strings.Contains(text, address) || password != "" &&
+		(strings.Contains(text, password) || strings.Contains(text, url.QueryEscape(password))) {
 		return errors.New("it cannot be read")
 	}
 	return errors.New(text)

@@ -127,7 +127,9 @@ func (s *Schema) refuseOlder(ctx context.Context, d *Dialect, db *sql.DB, step i
 	}
 	return &Error{
 		Kind: ErrInUse,
-		Hint: fmt.Sprintf("step %d of its schema ends the use by older programs, and %s it open; stop or upgrade that first; nothing was taken away", step, named(living)),
+		Hint: fmt.Sprintf(
+			"step %d of its schema ends the use by older programs, and %s it open; stop or upgrade that first; "+
+				"nothing was taken away", step, named(living)),
 	}
 }
 
@@ -164,7 +166,8 @@ type silence struct {
 // process that lives has to be alone, or if this one has to be and is not.
 func (db *DB) announce(ctx context.Context, alone bool) error {
 	p := &presence{
-		db: db, own: process{token: uuid.NewString(), name: ThisProcess(), beat: 1, alone: alone, knows: db.knows}, others: map[string]*silence{},
+		db: db, own: process{token: uuid.NewString(), name: ThisProcess(), beat: 1, alone: alone, knows: db.knows},
+		others: map[string]*silence{},
 	}
 	if err := p.insert(ctx); err != nil {
 		return err
@@ -179,7 +182,8 @@ func (db *DB) announce(ctx context.Context, alone bool) error {
 // checkAlone looks for processes beside which this one may not have the database open. Each shows
 // itself before it looks: of two at least one finds the other.
 func (p *presence) checkAlone(ctx context.Context) error {
-	living, err := p.db.schema.living(ctx, p.db.Reader, func(other process) bool { return other.token != p.own.token && (p.own.alone || other.alone) })
+	living, err := p.db.schema.living(ctx, p.db.Reader,
+		func(other process) bool { return other.token != p.own.token && (p.own.alone || other.alone) })
 	if err != nil || len(living) == 0 {
 		return err
 	}
@@ -189,7 +193,8 @@ func (p *presence) checkAlone(ctx context.Context) error {
 func (p *presence) insert(ctx context.Context) error {
 	_, err := p.db.Reader.ExecContext(
 		ctx,
-		"INSERT INTO "+p.db.schema.Processes+" (token, name, beat, alone, knows) VALUES (?, ?, ?, ?, ?)"+p.db.Dialect.Upsert("token"),
+		"INSERT INTO "+p.db.schema.Processes+
+			" (token, name, beat, alone, knows) VALUES (?, ?, ?, ?, ?)"+p.db.Dialect.Upsert("token"),
 		p.own.token,
 		p.own.name,
 		p.own.beat,
@@ -258,5 +263,6 @@ func (p *presence) close() {
 func (p *presence) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, beatTime)
 	defer cancel()
-	_, _ = p.db.Reader.ExecContext(ctx, "DELETE FROM "+p.db.schema.Processes+" WHERE token = ?", p.own.token) // otherwise another process removes it
+	// otherwise another process removes it
+	_, _ = p.db.Reader.ExecContext(ctx, "DELETE FROM "+p.db.schema.Processes+" WHERE token = ?", p.own.token)
 }

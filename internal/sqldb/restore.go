@@ -82,7 +82,9 @@ func openReader(ctx context.Context, a Address, o Options) (*DB, error) {
 	if newest := o.Schema.Newest(); err == nil && has != newest && (has > newest || has < o.Schema.Least()) {
 		err = &Error{
 			Kind: ErrSchema,
-			Hint: fmt.Sprintf("it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the program of its version", has, newest),
+			Hint: fmt.Sprintf(
+				"it has had %d steps of the schema, and this program knows %d: upgrade the database, or use the "+
+					"program of its version", has, newest),
 		}
 	}
 	if err != nil {
@@ -120,7 +122,8 @@ func copyChecked(ctx context.Context, o Options, from, to *DB) error {
 	}
 	is, err := to.Digest(ctx, o.Schema)
 	if err == nil && is.String() != copied.String() {
-		err = fmt.Errorf("the copy of %s in %s is not the same: the digests are %s and %s", from.Path(), to.Path(), copied, is)
+		err = fmt.Errorf("the copy of %s in %s is not the same: the digests are %s and %s",
+			from.Path(), to.Path(), copied, is)
 	}
 	return err
 }
@@ -195,7 +198,8 @@ func renamed(err error, part, file string) error {
 // checkWhole is an error for a file whose structure is damaged.
 func (db *DB) checkWhole(ctx context.Context) error {
 	const op = "checking"
-	if problem, _, err := One(ctx, db.Reader, Value[string], "PRAGMA integrity_check(1)"); err != nil || problem != "ok" {
+	if problem, _, err := One(ctx, db.Reader, Value[string], "PRAGMA integrity_check(1)"); err != nil ||
+		problem != "ok" {
 		if err == nil {
 			err = &Error{Kind: ErrCorrupt, Hint: problem}
 		}

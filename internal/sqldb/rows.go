@@ -33,7 +33,9 @@ func Each(ctx context.Context, q Querier, query string, args []any, f func(Row) 
 }
 
 // All returns the rows of a query.
-func All[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) (out []T, err error) {
+func All[T any](
+	ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any,
+) (out []T, err error) {
 	err = Each(ctx, q, query, args, func(row Row) error {
 		one, err := scan(row)
 		out = append(out, one)

@@ -129,7 +129,8 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 	var table string
 	if err := q.QueryRowContext(
 		ctx,
-		"SELECT a.application_id, v.user_version, ("+d.someTable()+") FROM pragma_application_id a, pragma_user_version v",
+		"SELECT a.application_id, v.user_version, ("+
+			d.someTable()+") FROM pragma_application_id a, pragma_user_version v",
 	).Scan(
 		&id,
 		&version,
@@ -141,11 +142,13 @@ func (s *Schema) headerVersion(ctx context.Context, d *Dialect, q Querier) (int,
 	case table == "" && (id == 0 || ours):
 		return 0, nil
 	case !ours && table != "":
-		return 0, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has the table %q and not our mark: %s", table, notTouched)}
+		return 0, &Error{Kind: ErrSchema,
+			Hint: fmt.Sprintf("it has the table %q and not our mark: %s", table, notTouched)}
 	case !ours:
 		return 0, &Error{Kind: ErrSchema, Hint: "it is marked as another program's: " + notTouched}
 	case version < 1:
-		return 0, &Error{Kind: ErrSchema, Hint: "it has tables, and says that it has had no step of the schema; restore a backup"}
+		return 0, &Error{Kind: ErrSchema,
+			Hint: "it has tables, and says that it has had no step of the schema; restore a backup"}
 	}
 	return int(version), nil
 }
@@ -199,10 +202,13 @@ func (s *Schema) migrate(ctx context.Context, d *Dialect, db *sql.DB, to int) (h
 	case had > to:
 		return had, &Error{
 			Kind: ErrSchema,
-			Hint: fmt.Sprintf("it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that one; steps are not undone", had, to),
+			Hint: fmt.Sprintf(
+				"it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that "+
+					"one; steps are not undone", had, to),
 		}
 	case had > 0 && had < to && s.OlderHint != "":
-		return had, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
+		return had, &Error{Kind: ErrSchema,
+			Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
 	}
 	if err := s.run(ctx, d, tx, had, steps[:to]); err != nil {
 		return had, err
@@ -250,6 +256,7 @@ func (s *Schema) done(ctx context.Context, tx *sql.Tx, n int) error {
 		return err
 	}
 	// Pragmas take no parameters. Both are in the first page, and so in the transaction.
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", s.ApplicationID, n))
+	_, err := tx.ExecContext(ctx,
+		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", s.ApplicationID, n))
 	return err
 }

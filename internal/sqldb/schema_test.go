@@ -35,7 +35,8 @@ func TestAcknowledgedVersions(t *testing.T) {
 	must(t, reopen(0))
 	must(t, reopen(7)) // the first time it is noted
 	must(t, reopen(7))
-	if err := reopen(6); !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), "it is at version 6, and version 7 was acknowledged: x.db-wal was removed") {
+	if err := reopen(6); !errors.Is(err, sqldb.ErrLost) ||
+		!strings.Contains(err.Error(), "it is at version 6, and version 7 was acknowledged: x.db-wal was removed") {
 		t.Errorf("an older one: %v", err)
 	}
 	must(t, reopen(7)) // the refused one was not noted
@@ -86,7 +87,8 @@ func TestStepsInATable(t *testing.T) {
 		o.Schema.New = func(context.Context, *sql.Tx) error { made++; return nil }
 		for _, had := range []int{0, 2} {
 			db := testproc.Try(sqldb.Open(t.Context(), path, o)).Or(t)
-			if before, has := db.Steps(); before != had || has != 2 || !slices.Equal(noted(t, db), []int{1, 2}) || made != 1 {
+			if before, has := db.Steps(); before != had ||
+				has != 2 || !slices.Equal(noted(t, db), []int{1, 2}) || made != 1 {
 				t.Errorf("it had %d steps and has %d: %v, made %d times", before, has, noted(t, db), made)
 			}
 			must(t, insert(t, db))
@@ -110,7 +112,8 @@ func TestStepsInATable(t *testing.T) {
 		other := errors.New("tables of another age")
 		path := foreign(t, "CREATE TABLE other (x TEXT)")
 		before := testproc.Try(os.ReadFile(path)).Or(t)
-		for adopt, want := range map[string]string{"": `it has the table "other" and not "steps": it belongs to another program`, "refuses": other.Error()} {
+		for adopt, want := range map[string]string{"": `it has the table "other" and not "steps": it belongs to ` +
+			`another program`, "refuses": other.Error()} {
 			o := kept(nil)
 			if adopt != "" {
 				o = kept(func(context.Context, *sqldb.Dialect, sqldb.Querier) (int, error) { return 0, other })
@@ -127,17 +130,20 @@ func TestStepsInATable(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for statements, want := range map[string]string{
-		"CREATE TABLE other (x TEXT)":                                                                `it has the table "other" and not our mark`,
-		"PRAGMA application_id = 1; CREATE TABLE other (x TEXT)":                                     `it has the table "other" and not our mark`,
-		"PRAGMA application_id = 1":                                                                  "it is marked as another program's",
-		fmt.Sprintf("PRAGMA application_id = %d; CREATE TABLE other (x TEXT)", mark):                 "it has tables, and says that it has had no step of the schema",
-		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 3; CREATE TABLE t (x)", mark): "it has had 3 steps of the schema, and this needs it at 2",
+		"CREATE TABLE other (x TEXT)":                            `it has the table "other" and not our mark`,
+		"PRAGMA application_id = 1; CREATE TABLE other (x TEXT)": `it has the table "other" and not our mark`,
+		"PRAGMA application_id = 1":                              "it is marked as another program's",
+		fmt.Sprintf("PRAGMA application_id = %d; CREATE TABLE other (x TEXT)",
+			mark): "it has tables, and says that it has had no step of the schema",
+		fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = 3; CREATE TABLE t (x)",
+			mark): "it has had 3 steps of the schema, and this needs it at 2",
 	} {
 		path := filepath.Join(t.TempDir(), "x.db")
 		db := testproc.Try(sql.Open("sqlite", "file:"+path)).Or(t)
 		_, err := db.ExecContext(t.Context(), statements)
 		must(t, errors.Join(err, db.Close()))
-		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), want) {
+		if _, err := sqldb.Open(t.Context(), path, options()); !errors.Is(err, sqldb.ErrSchema) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", statements, err, want)
 		}
 	}
@@ -151,7 +157,8 @@ func TestForeignFiles(t *testing.T) {
 	for _, steps := range []int{-1, 3} {
 		o := options()
 		o.Steps = steps
-		if _, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"), o); !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), fmt.Sprintf("there is no step %d", steps)) {
+		if _, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"), o); !errors.Is(err, sqldb.ErrSchema) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("there is no step %d", steps)) {
 			t.Errorf("step %d: %v", steps, err)
 		}
 	}
@@ -184,10 +191,12 @@ func TestRows(t *testing.T) {
 	if got, err := upTo(2, bad); !errors.Is(err, bad) || !slices.Equal(got, []int{1, 2}) {
 		t.Errorf("an error: %v, %v", got, err)
 	}
-	if got, err := sqldb.All(t.Context(), db.Reader, sqldb.Value[int], three); err != nil || !slices.Equal(got, []int{1, 2, 3}) {
+	if got, err := sqldb.All(t.Context(), db.Reader, sqldb.Value[int], three); err != nil ||
+		!slices.Equal(got, []int{1, 2, 3}) {
 		t.Errorf("all: %v, %v", got, err)
 	}
-	if got, err := sqldb.All(t.Context(), db.Reader, sqldb.Value[int], "SELECT value FROM json_each('[1, \"x\"]')"); err == nil || got != nil {
+	if got, err := sqldb.All(t.Context(), db.Reader,
+		sqldb.Value[int], "SELECT value FROM json_each('[1, \"x\"]')"); err == nil || got != nil {
 		t.Errorf("a row that cannot be read: %v, %v", got, err)
 	}
 	if _, err := sqldb.All(t.Context(), db.Reader, sqldb.Value[int], "SELECT nonsense"); err == nil {
@@ -198,7 +207,8 @@ func TestRows(t *testing.T) {
 		ok     bool
 		failed bool
 	}{"SELECT 7": {7, true, false}, three + " WHERE value > 3": {0, false, false}, "SELECT 'x'": {0, false, true}} {
-		if n, ok, err := sqldb.One(t.Context(), db.Reader, sqldb.Value[int], query); n != want.n || ok != want.ok || (err != nil) != want.failed {
+		if n, ok, err := sqldb.One(t.Context(), db.Reader, sqldb.Value[int], query); n != want.n || ok != want.ok ||
+			(err != nil) != want.failed {
 			t.Errorf("%s: %d, %t, %v", query, n, ok, err)
 		}
 	}
@@ -217,7 +227,8 @@ func TestRows(t *testing.T) {
 	if err == nil {
 		t.Error("a statement that fails is no error")
 	}
-	if n, _, err := sqldb.One(t.Context(), db.Reader, sqldb.Value[int], "SELECT COUNT(*) FROM u"); err != nil || n != 0 {
+	if n, _, err := sqldb.One(t.Context(), db.Reader, sqldb.Value[int], "SELECT COUNT(*) FROM u"); err != nil ||
+		n != 0 {
 		t.Errorf("%d rows of a transaction that failed, %v", n, err)
 	}
 }
@@ -228,11 +239,12 @@ func TestCommands(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "admin.sock")
 	l := testproc.Try(net.Listen("unix", socket)).Or(t)
 	mux := http.NewServeMux()
-	mux.Handle(sqldb.CommandPath, sqldb.ServeCommand(func(_ context.Context, words []string, stdout, stderr io.Writer) int {
-		_, _ = fmt.Fprint(stdout, strings.Join(words, " "))
-		_, _ = fmt.Fprint(stderr, "careful")
-		return len(words)
-	}))
+	mux.Handle(sqldb.CommandPath,
+		sqldb.ServeCommand(func(_ context.Context, words []string, stdout, stderr io.Writer) int {
+			_, _ = fmt.Fprint(stdout, strings.Join(words, " "))
+			_, _ = fmt.Fprint(stderr, "careful")
+			return len(words)
+		}))
 	server := &http.Server{Handler: mux} //nolint:gosec // of this test
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
@@ -244,7 +256,8 @@ func TestCommands(t *testing.T) {
 	if text, code, err := run("move", "it"); err != nil || code != 2 || text != "move it|careful" {
 		t.Errorf("%q, %d, %v", text, code, err)
 	}
-	if text, _, err := run(strings.Repeat("x", 1<<20)); err == nil || !strings.Contains(err.Error(), "400 Bad Request: http: request body too large") || text != "|" {
+	if text, _, err := run(strings.Repeat("x", 1<<20)); err == nil ||
+		!strings.Contains(err.Error(), "400 Bad Request: http: request body too large") || text != "|" {
 		t.Errorf("%.100q, %v", text, err)
 	}
 	must(t, server.Close())

@@ -33,10 +33,12 @@ func signed(t testing.TB) (ca, certificate, secret string) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}))
 	}
 	root := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
-	above := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	above := &x509.Certificate{SerialNumber: big.NewInt(1),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	made := testproc.Try(x509.CreateCertificate(rand.Reader, above, above, root.Public(), root)).Or(t)
 	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
-	below := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	below := &x509.Certificate{SerialNumber: big.NewInt(2),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 	leaf := testproc.Try(x509.CreateCertificate(rand.Reader, below, above, key.Public(), root)).Or(t)
 	text := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
 	return block("CERTIFICATE", made), block("CERTIFICATE", leaf), block("PRIVATE KEY", text)
@@ -53,23 +55,29 @@ func adverse(t *testing.T, f func(t *testing.T, s *dbservers.Server, ca string))
 		if dbservers.Engine(t) == "postgresql" {
 			f(t, dbservers.StartPostgreSQL(t, dbservers.Options{Files: files, Settings: []string{
 				"ssl=on", "ssl_cert_file=FILES/certificate.pem", "ssl_key_file=FILES/key.pem",
-				"statement_timeout=30s", "default_transaction_isolation=serializable", "timezone=Asia/Kolkata", "standard_conforming_strings=off",
-				"datestyle=SQL, DMY", "bytea_output=escape", "idle_in_transaction_session_timeout=30s", "lock_timeout=1ms",
+				"statement_timeout=30s", "default_transaction_isolation=serializable", "timezone=Asia/Kolkata",
+				"standard_conforming_strings=off",
+				"datestyle=SQL, DMY", "bytea_output=escape",
+				"idle_in_transaction_session_timeout=30s", "lock_timeout=1ms",
 			}}), file)
 			return
 		}
 		f(t, dbservers.StartMariaDB(t, dbservers.Options{Files: files, Settings: []string{
 			"ssl-cert=FILES/certificate.pem", "ssl-key=FILES/key.pem",
-			"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION", "autocommit=0", "completion-type=CHAIN",
-			"default-storage-engine=MyISAM", "innodb-force-primary-key=ON", "character-set-server=latin1", "skip-character-set-client-handshake",
-			"default-time-zone=+05:30", "sql-safe-updates=1", "transaction-isolation=SERIALIZABLE", "max-statement-time=30",
+			"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION",
+			"autocommit=0", "completion-type=CHAIN",
+			"default-storage-engine=MyISAM", "innodb-force-primary-key=ON", "character-set-server=latin1",
+			"skip-character-set-client-handshake",
+			"default-time-zone=+05:30", "sql-safe-updates=1",
+			"transaction-isolation=SERIALIZABLE", "max-statement-time=30",
 			"max-allowed-packet=2M",
 		}}), file)
 	})
 }
 
 // strange are texts that a wrong quoting or a wrong character set changes.
-var strange = []string{"", `'`, `"`, `\`, `\'`, `'; DROP TABLE parts; --`, "a?b", "$1", "%s", "`", "\x01\n\r\t", "Zürich", "🙂", "日本", " padded ", strings.Repeat("é", 200)}
+var strange = []string{"", `'`, `"`, `\`, `\'`, `'; DROP TABLE parts; --`, "a?b", "$1", "%s", "`", "\x01\n\r\t",
+	"Zürich", "🙂", "日本", " padded ", strings.Repeat("é", 200)}
 
 // TestRealServersWithOtherSettings: what a server's own settings are makes no difference, and TLS
 // is verified.
@@ -78,7 +86,8 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 	adverse(t, func(t *testing.T, s *dbservers.Server, ca string) {
 		name := s.Database(t, "words")
 		if strings.HasPrefix(name, "mysql") {
-			dbservers.Execute(t, s.AdminDSN("mysql"), "SET GLOBAL sql_select_limit = 7", "SET GLOBAL foreign_key_checks = 0", "SET GLOBAL unique_checks = 0", "SET GLOBAL sql_auto_is_null = 1")
+			dbservers.Execute(t, s.AdminDSN("mysql"), "SET GLOBAL sql_select_limit = 7",
+				"SET GLOBAL foreign_key_checks = 0", "SET GLOBAL unique_checks = 0", "SET GLOBAL sql_auto_is_null = 1")
 		}
 		db := openSummed(t, name)
 		texts := "CREATE TABLE texts (n BIGINT NOT NULL PRIMARY KEY, text VARCHAR(255) NOT NULL)"
@@ -91,7 +100,8 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 		}))
 		must(t, db.Write(t.Context(), "writing", func(tx *sql.Tx) error {
 			for n, text := range strange {
-				if _, err := tx.ExecContext(t.Context(), "INSERT INTO texts (n, text) VALUES (?, ?)", n, text); err != nil {
+				if _, err := tx.ExecContext(t.Context(),
+					"INSERT INTO texts (n, text) VALUES (?, ?)", n, text); err != nil {
 					return fmt.Errorf("%q: %w", text, err)
 				}
 			}
@@ -112,18 +122,21 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 				t.Errorf("there are %q", got)
 			}
 			for n, text := range strange {
-				found, _, bad := sqldb.One(t.Context(), tx, sqldb.Value[int], "SELECT COUNT(*) FROM texts WHERE n = ? AND text = ?", n, text)
+				found, _, bad := sqldb.One(t.Context(), tx,
+					sqldb.Value[int], "SELECT COUNT(*) FROM texts WHERE n = ? AND text = ?", n, text)
 				if err = errors.Join(err, bad); found != 1 {
 					t.Errorf("%q is found %d times", text, found)
 				}
 			}
-			if beat, _, err := sqldb.One(t.Context(), tx, sqldb.Value[int], "SELECT beat FROM steps WHERE number = 0"); err != nil || beat != 2 {
+			if beat, _, err := sqldb.One(t.Context(), tx,
+				sqldb.Value[int], "SELECT beat FROM steps WHERE number = 0"); err != nil || beat != 2 {
 				t.Errorf("%d writes are in the row that all change, want 2: %v", beat, err)
 			}
 			return err
 		}))
 		must(t, db.Repeatable(t.Context(), db.Writer, "deleting from", "DELETE FROM texts"))
-		if n, _, err := sqldb.One(t.Context(), other.Reader, sqldb.Value[int], "SELECT COUNT(*) FROM texts"); err != nil || n != 0 {
+		if n, _, err := sqldb.One(t.Context(), other.Reader, sqldb.Value[int],
+			"SELECT COUNT(*) FROM texts"); err != nil || n != 0 {
 			t.Errorf("after a statement outside of a transaction: %d, %v", n, err)
 		}
 
@@ -131,32 +144,38 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 		wrong := filepath.Join(t.TempDir(), "wrong.pem")
 		must(t, os.WriteFile(wrong, []byte(otherCA), 0o600))
 		byName := strings.Replace(name, "@127.0.0.1", "@localhost", 1)
-		verified, chain, encrypted := "ssl_ca=", "ssl_check_hostname=false&ssl_ca=", "SELECT VARIABLE_VALUE FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'SSL_CIPHER'"
+		verified, chain, encrypted := "ssl_ca=", "ssl_check_hostname=false&ssl_ca=",
+			"SELECT VARIABLE_VALUE FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME = 'SSL_CIPHER'"
 		if db.Dialect == sqldb.PostgreSQL {
 			name, byName = strings.TrimSuffix(name, "?sslmode=disable"), strings.TrimSuffix(byName, "?sslmode=disable")
-			verified, chain, encrypted = "sslmode=verify-full&sslrootcert=", "sslmode=verify-ca&sslrootcert=", "SELECT COALESCE(cipher, '') FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+			verified, chain, encrypted = "sslmode=verify-full&sslrootcert=", "sslmode=verify-ca&sslrootcert=",
+				"SELECT COALESCE(cipher, '') FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
 		}
 		for what, c := range map[string]struct {
 			name string
 			good bool
 		}{
-			"the right authority":           {name + "?" + verified + ca, true},
-			"another authority":             {name + "?" + verified + wrong, false},
-			"another name":                  {byName + "?" + verified + ca, false},
-			"another name, allowed":         {byName + "?" + chain + ca, true},
-			"another name and authority":    {byName + "?" + chain + wrong, false},
-			"the authorities of the system": {name + "?" + strings.NewReplacer("ssl_ca=", "tls=true", "&sslrootcert=", "").Replace(verified), false},
+			"the right authority":        {name + "?" + verified + ca, true},
+			"another authority":          {name + "?" + verified + wrong, false},
+			"another name":               {byName + "?" + verified + ca, false},
+			"another name, allowed":      {byName + "?" + chain + ca, true},
+			"another name and authority": {byName + "?" + chain + wrong, false},
+			"the authorities of the system": {name + "?" +
+				strings.NewReplacer("ssl_ca=", "tls=true", "&sslrootcert=", "").Replace(verified), false},
 		} {
 			db, err := sqldb.Open(t.Context(), c.name, summed())
 			if !c.good {
-				if err == nil || !strings.Contains(err.Error(), "the certificate of the database server is not accepted") || !errors.Is(err, sqldb.ErrUnreachable) {
+				if err == nil ||
+					!strings.Contains(err.Error(), "the certificate of the database server is not accepted") ||
+					!errors.Is(err, sqldb.ErrUnreachable) {
 					t.Errorf("%s: %v", what, err)
 				}
 				continue
 			}
 			must(t, err)
 			for _, pool := range []*sql.DB{db.Reader, db.Writer} {
-				if cipher, _, err := sqldb.One(t.Context(), pool, sqldb.Value[string], encrypted); err != nil || cipher == "" {
+				if cipher, _, err := sqldb.One(t.Context(), pool, sqldb.Value[string], encrypted); err != nil ||
+					cipher == "" {
 					t.Errorf("%s: not encrypted: %q, %v", what, cipher, err)
 				}
 			}
@@ -169,7 +188,8 @@ func TestRealServersWithOtherSettings(t *testing.T) {
 // refusals: what a server refuses is an error with its kind and what to do.
 func refusals(t *testing.T, s *dbservers.Server, name string) {
 	t.Helper()
-	admin := dbservers.Open(t, s.AdminDSN(map[bool]string{true: "mysql", false: "postgres"}[strings.HasPrefix(name, "mysql")]))
+	admin := dbservers.Open(t,
+		s.AdminDSN(map[bool]string{true: "mysql", false: "postgres"}[strings.HasPrefix(name, "mysql")]))
 	execute := func(statements ...string) {
 		t.Helper()
 		for _, text := range statements {
@@ -180,7 +200,8 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	}
 	empty := s.Database(t, "nothing")
 	if strings.HasPrefix(name, "mysql") {
-		execute("SET SESSION autocommit = 1", "REVOKE ALL ON nothing.* FROM nothing@'%'", "GRANT SELECT ON nothing.* TO nothing@'%'")
+		execute("SET SESSION autocommit = 1",
+			"REVOKE ALL ON nothing.* FROM nothing@'%'", "GRANT SELECT ON nothing.* TO nothing@'%'")
 	} else {
 		execute("ALTER DATABASE nothing OWNER TO admin", "REVOKE ALL ON DATABASE nothing FROM nothing")
 	}
@@ -223,7 +244,9 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	execute("SET GLOBAL wait_timeout = 28800")
 	testproc.Eventually(t, testproc.Patience, "the server closes idle connections", func() error {
 		n := 0
-		if err := admin.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'words' AND id > ?", last).Scan(&n); err != nil {
+		if err := admin.QueryRowContext(t.Context(),
+			"SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'words' AND id > ?",
+			last).Scan(&n); err != nil {
 			return err
 		}
 		if n > 0 {
@@ -241,7 +264,8 @@ func refusals(t *testing.T, s *dbservers.Server, name string) {
 	cancel()
 	_, err = add(ctx, db, 79)
 	testproc.ErrorIs(t, err, context.Canceled, "a write of a caller that has gone: %v")
-	is(t, "a read", db.Read(t.Context(), "reading", func(*sql.Tx) error { return nil }), sqldb.ErrReadOnly, "the database server is read-only")
+	is(t, "a read", db.Read(t.Context(), "reading", func(*sql.Tx) error { return nil }), sqldb.ErrReadOnly,
+		"the database server is read-only")
 	_, err = sqldb.Open(t.Context(), name, summed())
 	is(t, "a server that is read-only", err, sqldb.ErrReadOnly, "the database server is read-only")
 	written := make(chan error, 1)
@@ -312,7 +336,8 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 		host, rest, _ := strings.Cut(rest, "/")
 		_, options, _ := strings.Cut(rest, "?")
 		made := func(password, host, database, option string) string {
-			return before + "://" + user + ":" + password + "@" + host + "/" + database + "?" + strings.Trim(options+"&"+option, "&")
+			return before + "://" + user + ":" + password +
+				"@" + host + "/" + database + "?" + strings.Trim(options+"&"+option, "&")
 		}
 		tls := map[string]string{"mysql": "tls=true", "postgres": ""}[before]
 		for what, c := range map[string]struct {
@@ -320,16 +345,31 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			kind error
 			says string
 		}{
-			"a wrong password":           {made("wrongSecret", host, user, ""), sqldb.ErrDenied, "check the user, the password"},
-			"an unknown database":        {made(password, host, "wrong", ""), map[string]error{"mysql": sqldb.ErrDenied, "postgres": sqldb.ErrUnreachable}[before], ""},
-			"an unknown host":            {made("wrongSecret", "nowhere.invalid", user, ""), sqldb.ErrUnreachable, "nowhere.invalid"},
-			"a port that is closed":      {made("wrongSecret", "127.0.0.1:1", user, ""), sqldb.ErrUnreachable, "nothing listens at its address"},
-			"a server of SSH":            {made("wrongSecret", answering(t, "SSH-2.0-OpenSSH_9.2\r\n", false), user, ""), nil, ""},
-			"a server that closes":       {made("wrongSecret", answering(t, "", false), user, ""), sqldb.ErrUnreachable, "does not answer"},
-			"a server that is silent":    {made("wrongSecret", answering(t, "", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, "does not answer"},
-			"a server that is not MySQL": {made("wrongSecret", answering(t, "\x05\x00\x00\x07hello", true), user, "connect_timeout=1"), map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], ""},
-			"one of many connections":    {made("wrongSecret", answering(t, "\x17\x00\x00\x00\xff\x10\x04Too many connections", true), user, "connect_timeout=1"), sqldb.ErrUnreachable, map[string]string{"mysql": "raise max_connections"}[before]},
-			"a server without TLS":       {strings.Replace(made(password, host, user, tls), "sslmode=disable", "sslmode=require", 1), map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], "TLS is asked for, and the database server has none"},
+			"a wrong password": {made("wrongSecret", host, user, ""), sqldb.ErrDenied,
+				"check the user, the password"},
+			"an unknown database": {made(password, host, "wrong", ""),
+				map[string]error{"mysql": sqldb.ErrDenied, "postgres": sqldb.ErrUnreachable}[before], ""},
+			"an unknown host": {made("wrongSecret", "nowhere.invalid", user, ""),
+				sqldb.ErrUnreachable, "nowhere.invalid"},
+			"a port that is closed": {made("wrongSecret", "127.0.0.1:1", user, ""), sqldb.ErrUnreachable,
+				"nothing listens at its address"},
+			"a server of SSH": {made("wrongSecret", answering(t, "SSH-2.0-OpenSSH_9.2\r\n", false), user,
+				""), nil, ""},
+			"a server that closes": {made("wrongSecret", answering(t, "", false), user, ""),
+				sqldb.ErrUnreachable, "does not answer"},
+			"a server that is silent": {made("wrongSecret", answering(t, "", true), user, "connect_timeout=1"),
+				sqldb.ErrUnreachable, "does not answer"},
+			"a server that is not MySQL": {made("wrongSecret", answering(t, "\x05\x00\x00\x07hello", true), user,
+				"connect_timeout=1"),
+				map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before], ""},
+			"one of many connections": {made(
+				"wrongSecret", answering(t, "\x17\x00\x00\x00\xff\x10\x04Too many connections", true), user,
+				"connect_timeout=1"), sqldb.ErrUnreachable,
+				map[string]string{"mysql": "raise max_connections"}[before]},
+			"a server without TLS": {strings.Replace(made(password, host, user, tls), "sslmode=disable",
+				"sslmode=require", 1),
+				map[string]error{"mysql": sqldb.ErrUnsuitable, "postgres": sqldb.ErrUnreachable}[before],
+				"TLS is asked for, and the database server has none"},
 		} {
 			t.Run(what, func(t *testing.T) {
 				testproc.Parallel(t, testproc.Light)
@@ -347,7 +387,10 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 			})
 		}
 		// Those are passed over where another host can be used.
-		good := openSummed(t, made(password, strings.Join([]string{answering(t, "", true), "127.0.0.1:1", answering(t, "SSH-2.0-x\r\n", false), host}, ","), user, "connect_timeout=1"))
+		good := openSummed(t,
+			made(password,
+				strings.Join([]string{answering(t, "", true), "127.0.0.1:1", answering(t, "SSH-2.0-x\r\n", false),
+					host}, ","), user, "connect_timeout=1"))
 		if _, err := add(t.Context(), good, 1); err != nil {
 			t.Errorf("a write at the last host: %v", err)
 		}
@@ -371,10 +414,13 @@ func TestDatabasesServersThatDoNotSuit(t *testing.T) {
 	mariaDB := func(settings ...string) string {
 		return dbservers.StartMariaDB(t, dbservers.Options{Settings: settings}).Database(t, "words")
 	}
-	is(t, "an old MariaDB", open(mariaDB("version=10.5.23-MariaDB")), sqldb.ErrUnsuitable, "it has to be MariaDB 10.6 or MySQL 8.0, or later): ")
+	is(t, "an old MariaDB", open(mariaDB("version=10.5.23-MariaDB")), sqldb.ErrUnsuitable,
+		"it has to be MariaDB 10.6 or MySQL 8.0, or later): ")
 	is(t, "an old MySQL", open(mariaDB("version=5.7.44-log")), sqldb.ErrUnsuitable, "5.7.44-log")
-	is(t, "statements in the binary log", open(mariaDB("log-bin=binlog", "binlog-format=STATEMENT")), sqldb.ErrUnsuitable, "set binlog_format to ROW or MIXED")
-	is(t, "a server that is read-only", open(mariaDB("read-only=ON")), sqldb.ErrReadOnly, "the database server is read-only")
+	is(t, "statements in the binary log", open(mariaDB("log-bin=binlog", "binlog-format=STATEMENT")),
+		sqldb.ErrUnsuitable, "set binlog_format to ROW or MIXED")
+	is(t, "a server that is read-only", open(mariaDB("read-only=ON")), sqldb.ErrReadOnly,
+		"the database server is read-only")
 	must(t, open(mariaDB("version=8.0.36")))
 
 	full := openSummed(t, mariaDB("innodb-file-per-table=OFF", "innodb-data-file-path=ibdata1:12M:autoextend:max:14M"))

@@ -72,7 +72,8 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	if err != nil {
 		return err
 	}
-	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector), token: uuid.NewString(), log: o.Logger, progress: o.Progress}
+	m := &migration{schema: o.Schema, d: db.Dialect, db: db.Writer, slow: sql.OpenDB(connector),
+		token: uuid.NewString(), log: o.Logger, progress: o.Progress}
 	defer func() { _ = m.slow.Close() }() // one that was lost cannot be closed
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
 	// Processes that start at once are in each other's way: on a Galera cluster one of them is
@@ -227,7 +228,8 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 		if err := w.db.schema.CheckUse(ctx, tx); err != nil {
 			return errors.Is(err, ErrSchema), err
 		}
-		return true, &Error{Kind: ErrSchema, Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.schema.Table)}
+		return true, &Error{Kind: ErrSchema,
+			Hint: fmt.Sprintf("the table %s has no row 0; restore a backup", w.db.schema.Table)}
 	}
 	if err := w.f(tx); err != nil {
 		// An error of f's own is final. One of the database may be that of another transaction.
@@ -251,7 +253,8 @@ func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
 func (w *sharedTx) find(ctx context.Context, tx *sql.Tx) (happened bool, err error) {
 	var tokens string
 	var number int64
-	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.schema.Table+" WHERE number = 0 FOR UPDATE").Scan(&tokens, &number); err != nil {
+	if err := tx.QueryRowContext(ctx, "SELECT token, beat FROM "+w.db.schema.Table+" WHERE number = 0 FOR UPDATE").
+		Scan(&tokens, &number); err != nil {
 		return false, err
 	}
 	for ; len(tokens) >= tokenSize; tokens = tokens[tokenSize:] {

@@ -30,7 +30,8 @@ func (s TimeScan) Scan(src any) error {
 // parse parses the usual form by hand, since package time would take most of the
 // time of loading a large database, and leaves the rest to package time.
 func (s TimeScan) parse(text string) error {
-	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' && text[13] == ':' && text[16] == ':' &&
+	if len(text) >= 19 && (len(text) == 19 || len(text) == 26) && text[4] == '-' && text[7] == '-' && text[10] == ' ' &&
+		text[13] == ':' && text[16] == ':' &&
 		(len(text) == 19 || text[19] == '.') {
 		ok := true
 		num := func(from, to int) int {
@@ -55,7 +56,8 @@ func (s TimeScan) parse(text string) error {
 			return nil
 		}
 	}
-	for _, layout := range []string{"2006-01-02 15:04:05.999999999", time.RFC3339Nano, "2006-01-02T15:04:05.999999999"} {
+	for _, layout := range []string{"2006-01-02 15:04:05.999999999", time.RFC3339Nano,
+		"2006-01-02T15:04:05.999999999"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			*s.To = t.UTC()
 			return nil

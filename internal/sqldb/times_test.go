@@ -36,7 +36,8 @@ func TestTimeColumns(t *testing.T) {
 // FuzzTimeColumns: what is read by hand is what package time reads, and all
 // that SQLAlchemy writes is read.
 func FuzzTimeColumns(f *testing.F) {
-	for _, s := range []string{"2026-11-21 05:40:01.123456", "2026-11-21 05:40:01", "0000-00-00 00:00:00", "2026-02-30 25:61:61.000000", "9999-12-31 23:59:59.999999"} {
+	for _, s := range []string{"2026-11-21 05:40:01.123456", "2026-11-21 05:40:01", "0000-00-00 00:00:00",
+		"2026-02-30 25:61:61.000000", "9999-12-31 23:59:59.999999"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -46,7 +46,8 @@ func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
 			o.given = append(o.given, name)
 		}
 	}
-	for name, instead := range map[string]string{"ssl_capath": "name a file with ssl_ca", "ssl_cipher": "leave it out", "ssl": "name a file with ssl_ca, or write tls=true"} {
+	for name, instead := range map[string]string{"ssl_capath": "name a file with ssl_ca", "ssl_cipher": "leave it out",
+		"ssl": "name a file with ssl_ca, or write tls=true"} {
 		if d.take(name) != "" {
 			return fmt.Errorf("the database address %s has the option %s, which is not supported; %s", d, name, instead)
 		}
@@ -57,9 +58,12 @@ func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
 	slices.Sort(o.given)
 	switch {
 	case o.off != "" && len(o.given) > 0:
-		return fmt.Errorf("the database address %s has %s, and %s; leave one out", d, o.off, strings.Join(o.given, ", "))
+		return fmt.Errorf("the database address %s has %s, and %s; leave one out",
+			d, o.off, strings.Join(o.given, ", "))
 	case o.ca != "" && o.verify == verifyNothing:
-		return fmt.Errorf("the database address %s has an ssl_ca, and says that the server's certificate is not verified; leave one out", d)
+		return fmt.Errorf(
+			"the database address %s has an ssl_ca, and says that the server's certificate is not verified; "+
+				"leave one out", d)
 	case (o.cert == "") != (o.key == ""):
 		return fmt.Errorf("the database address %s has one of ssl_cert and ssl_key; it takes both", d)
 	case len(o.given) == 0:
@@ -98,7 +102,9 @@ func (o *tlsOptions) mode() error {
 		o.verify = min(o.verify, verifyChain)
 	case "VERIFY_IDENTITY":
 	default:
-		return fmt.Errorf("the database address %s has ssl_mode=%s; it has to be DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY", o.d, value)
+		return fmt.Errorf(
+			"the database address %s has ssl_mode=%s; it has to be DISABLED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
+			o.d, value)
 	}
 	o.given = append(o.given, "ssl_mode")
 	return nil
@@ -127,7 +133,8 @@ func (o *tlsOptions) switches() error {
 
 // config makes of the options what Go's TLS needs.
 func (o *tlsOptions) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.verify != verifyHost} //nolint:gosec // the operator's choice
+	config := &tls.Config{MinVersion: tls.VersionTLS12,
+		InsecureSkipVerify: o.verify != verifyHost} //nolint:gosec // the operator's choice
 	if o.ca != "" {
 		text, err := os.ReadFile(o.ca)
 		if err != nil {
@@ -140,7 +147,8 @@ func (o *tlsOptions) config() (*tls.Config, error) {
 	if o.cert != "" {
 		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
 		if err != nil {
-			return nil, fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w", o.d, files.Denied(err))
+			return nil, fmt.Errorf("read the ssl_cert and ssl_key of the database address %s: %w",
+				o.d, files.Denied(err))
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -164,7 +172,8 @@ func unreachable(err error) string {
 	var name *net.DNSError
 	switch {
 	case untrusted(err):
-		return "the certificate of the database server is not accepted; check ssl_ca or sslrootcert, and that the certificate is for the host in the address"
+		return "the certificate of the database server is not accepted; check ssl_ca or sslrootcert, and that the " +
+			"certificate is for the host in the address"
 	case strings.Contains(err.Error(), "server refused TLS connection"):
 		return "TLS is asked for, and the database server has none; set it up there, or change sslmode"
 	case errors.As(err, &name) && name.IsNotFound:
@@ -181,5 +190,6 @@ func untrusted(err error) bool {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
-	return errors.As(err, &certificate) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+	return errors.As(err, &certificate) || errors.As(err, &authority) ||
+		errors.As(err, &host) || errors.As(err, &invalid)
 }

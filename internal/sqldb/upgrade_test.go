@@ -21,7 +21,8 @@ import (
 // releases are the steps of the schema of three releases: the second one adds a column, and takes
 // away one that it does not use; the third one adds another column.
 var releases = map[string]string{
-	"processes": "CREATE TABLE processes (token VARCHAR(36) NOT NULL PRIMARY KEY, name VARCHAR(255) NOT NULL, beat BIGINT NOT NULL, alone SMALLINT NOT NULL, knows INTEGER NOT NULL)",
+	"processes": "CREATE TABLE processes (token VARCHAR(36) NOT NULL PRIMARY KEY, name VARCHAR(255) NOT NULL, beat " +
+		"BIGINT NOT NULL, alone SMALLINT NOT NULL, knows INTEGER NOT NULL)",
 
 	"1":          "CREATE TABLE t (n BIGINT NOT NULL PRIMARY KEY, old BIGINT)",
 	"2 expand":   "ALTER TABLE t ADD COLUMN new BIGINT",
@@ -98,7 +99,8 @@ func TestReleasesOnOneDatabase(t *testing.T) {
 				if has, err := sqldb.Version(t.Context(), name, c.was); err != nil || has != c.has {
 					t.Errorf("the database has %d steps, %v; want %d", has, err, c.has)
 				}
-				if err := write(t.Context(), was, 2); errors.Is(err, sqldb.ErrSchema) != c.fenced || !c.fenced && err != nil {
+				if err := write(t.Context(), was, 2); errors.Is(err, sqldb.ErrSchema) != c.fenced || !c.fenced &&
+					err != nil {
 					t.Errorf("what the first one writes: %v, want it refused: %t", err, c.fenced)
 				}
 			})
@@ -133,20 +135,21 @@ func ownSchema(t *testing.T, dsn string) {
 	db := testproc.Try(sqldb.Open(t.Context(), own, release("processes", "1"))).Or(t)
 	must(t, write(t.Context(), db, 1))
 	must(t, db.Close())
-	must(t, sqldb.Administer(t.Context(), own, "guarding", release("1"), func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-		if has, err := sqldb.HasTable(ctx, d, db, "other"); err != nil || has {
-			t.Errorf("it has another schema's table: %v, %v", has, err)
-		}
-		if name, err := sqldb.SomeTable(ctx, d, db); err != nil || name != "processes" {
-			t.Errorf("one of its tables is %q, %v", name, err)
-		}
-		must(t, sqldb.Guard(ctx, d, db, "guard", "not here", []string{"t"}))
-		whole, some, err := sqldb.Guarded(ctx, d, db, "guard", []string{"t"})
-		if whole != 1 || len(some) != 1 {
-			t.Errorf("%d tables are guarded, some of %v", whole, some)
-		}
-		return err
-	}))
+	must(t, sqldb.Administer(t.Context(), own, "guarding", release("1"),
+		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			if has, err := sqldb.HasTable(ctx, d, db, "other"); err != nil || has {
+				t.Errorf("it has another schema's table: %v, %v", has, err)
+			}
+			if name, err := sqldb.SomeTable(ctx, d, db); err != nil || name != "processes" {
+				t.Errorf("one of its tables is %q, %v", name, err)
+			}
+			must(t, sqldb.Guard(ctx, d, db, "guard", "not here", []string{"t"}))
+			whole, some, err := sqldb.Guarded(ctx, d, db, "guard", []string{"t"})
+			if whole != 1 || len(some) != 1 {
+				t.Errorf("%d tables are guarded, some of %v", whole, some)
+			}
+			return err
+		}))
 }
 
 // TestContractBesideOlder: a step after which older programs cannot use the database is not run
@@ -162,7 +165,8 @@ func TestContractBesideOlder(t *testing.T) {
 		refused := func(when, by string) {
 			t.Helper()
 			_, _, err := sqldb.Migrate(t.Context(), name, 0, newer)
-			if !errors.Is(err, sqldb.ErrInUse) || !strings.Contains(err.Error(), by+" has it open") || !strings.Contains(err.Error(), "step 4") || fenced != 0 {
+			if !errors.Is(err, sqldb.ErrInUse) || !strings.Contains(err.Error(), by+" has it open") ||
+				!strings.Contains(err.Error(), "step 4") || fenced != 0 {
 				t.Errorf("%s: %v, with %d fences", when, err, fenced)
 			}
 		}
@@ -197,11 +201,13 @@ func TestContractBesideOlder(t *testing.T) {
 func comesLate(t *testing.T, name string) (stop func()) {
 	t.Helper()
 	const row = "INSERT INTO processes VALUES ('late', 'ctl9, process 9', 1, 0, 3);"
-	trigger := []string{"CREATE TRIGGER late AFTER INSERT ON steps FOR EACH ROW IF NEW.number = 4 THEN " + row + " END IF"}
+	trigger := []string{"CREATE TRIGGER late AFTER INSERT ON steps FOR EACH ROW IF NEW.number = 4 THEN " + row +
+		" END IF"}
 	drop := []string{"DROP TRIGGER late"}
 	if strings.HasPrefix(name, "postgres") {
 		trigger = []string{
-			"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.number = 4 THEN " + row + " END IF; RETURN NULL; END $$",
+			"CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.number = 4 THEN " + row +
+				" END IF; RETURN NULL; END $$",
 			"CREATE TRIGGER late AFTER INSERT ON steps FOR EACH ROW EXECUTE FUNCTION late()",
 		}
 		drop[0] += " ON steps"
@@ -212,7 +218,8 @@ func comesLate(t *testing.T, name string) (stop func()) {
 	db := dbservers.Open(t, name)
 	living.Go(func() {
 		for ctx.Err() == nil {
-			_, _ = db.ExecContext(ctx, "UPDATE processes SET beat = beat + 1 WHERE token = 'late'") // until the context ends
+			// until the context ends
+			_, _ = db.ExecContext(ctx, "UPDATE processes SET beat = beat + 1 WHERE token = 'late'")
 			sqldb.Pause(ctx, 10)
 		}
 	})

@@ -28,7 +28,8 @@ func (e *quietExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpa
 		e.lost.Add(int64(len(spans)))
 		if e.failing.CompareAndSwap(false, true) {
 			e.log.Warn().Str("endpoint", e.endpoint).Err(err).
-				Msg("Cannot deliver traces to the collector; spans are lost until it recovers. Nothing else is affected. Check [tracing] endpoint.")
+				Msg("Cannot deliver traces to the collector; spans are lost until it recovers. Nothing else is " +
+					"affected. Check [tracing] endpoint.")
 		}
 	case e.failing.CompareAndSwap(true, false):
 		e.log.Info().Str("endpoint", e.endpoint).Int64("lost_spans", e.lost.Swap(0)).Msg("Trace delivery recovered.")

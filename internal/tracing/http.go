@@ -41,7 +41,8 @@ func (t *Tracing) Server(ctx context.Context, a Arrival) (context.Context, Span)
 		ctx = trace.ContextWithRemoteSpanContext(ctx, client)
 		of = cmp.Or(a.GlobalRequestID, of)
 	} else {
-		options = append(options, trace.WithNewRoot()) // a client in the same process leaves its own span in the context
+		// a client in the same process leaves its own span in the context
+		options = append(options, trace.WithNewRoot())
 		if client.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: client}))
 		}
@@ -67,7 +68,8 @@ func (s Span) EndAnswer(method, route string, status int, code string, ended tim
 		name += " " + route
 	}
 	s.span.SetName(name)
-	s.span.SetAttributes(attribute.String("http.request.method", method), attribute.Int("http.response.status_code", status))
+	s.span.SetAttributes(attribute.String("http.request.method", method),
+		attribute.Int("http.response.status_code", status))
 	s.Set("http.route", route)
 	s.Set(KeyError, code)
 	if status >= http.StatusInternalServerError {
@@ -123,9 +125,12 @@ func (c headerCarrier) Set(key, value string) {
 	}
 }
 
-func outgoing(ctx context.Context, tracer trace.Tracer, req *http.Request, route string) (done func(status int, err error)) {
+func outgoing(
+	ctx context.Context, tracer trace.Tracer, req *http.Request, route string,
+) (done func(status int, err error)) {
 	ctx, span := tracer.Start(ctx, req.Method+" "+route, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String("http.request.method", req.Method), attribute.String("url.template", route), attribute.String("server.address", req.URL.Hostname()),
+		attribute.String("http.request.method", req.Method), attribute.String("url.template", route),
+		attribute.String("server.address", req.URL.Hostname()),
 	))
 	inject(ctx, req)
 	Span{span}.Set(KeyRequestID, req.Header.Get(headerRequestID))

@@ -167,7 +167,8 @@ func parse(traceparent string) trace.SpanContext {
 	if len(traceparent) == 0 || len(traceparent) > maxTraceparent {
 		return trace.SpanContext{}
 	}
-	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{keyTraceparent: traceparent}))
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(),
+		propagation.MapCarrier{keyTraceparent: traceparent}))
 }
 
 // received is the trace context of a request. Several are none.

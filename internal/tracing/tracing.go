@@ -57,7 +57,8 @@ func New(ctx context.Context, cfg Config) (*Tracing, error) {
 	}
 	endpoint, err := url.Parse(cfg.Endpoint)
 	if err != nil || endpoint.Host == "" {
-		return nil, fmt.Errorf("trace collector address %q is not a URL such as \"http://127.0.0.1:4318\"", cfg.Endpoint)
+		return nil, fmt.Errorf("trace collector address %q is not a URL such as \"http://127.0.0.1:4318\"",
+			cfg.Endpoint)
 	}
 	if strings.Trim(endpoint.Path, "/") == "" {
 		endpoint.Path = "/v1/traces"
@@ -65,18 +66,22 @@ func New(ctx context.Context, cfg Config) (*Tracing, error) {
 	exporter, err := otlptracehttp.New(ctx,
 		otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithTimeout(exportTimeout),
 		otlptracehttp.WithProxy(func(*http.Request) (*url.URL, error) { return nil, nil }), // ignore HTTP_PROXY
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),                 // the next batch is sent anyway
+		// the next batch is sent anyway
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the trace exporter: %w", err)
 	}
-	cfg.Logger.Info().Str("service", cfg.Service).Str("endpoint", endpoint.Redacted()).Float64("sample_ratio", cfg.SampleRatio).Msg("Sending traces to the collector.")
+	cfg.Logger.Info().Str("service", cfg.Service).Str("endpoint", endpoint.Redacted()).
+		Float64("sample_ratio", cfg.SampleRatio).Msg("Sending traces to the collector.")
 	provider := sdk.NewTracerProvider(
-		sdk.WithBatcher(&quietExporter{SpanExporter: exporter, endpoint: endpoint.String(), log: cfg.Logger}, sdk.WithExportTimeout(exportTimeout)),
+		sdk.WithBatcher(&quietExporter{SpanExporter: exporter, endpoint: endpoint.String(), log: cfg.Logger},
+			sdk.WithExportTimeout(exportTimeout)),
 		sdk.WithSampler(sdk.ParentBased(ratio(cfg.SampleRatio))),
 		sdk.WithIDGenerator(ids{}),
 		sdk.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", cfg.Service), attribute.String("service.version", version.Number()), attribute.String("host.name", cfg.Host),
+			attribute.String("service.name", cfg.Service), attribute.String("service.version", version.Number()),
+			attribute.String("host.name", cfg.Host),
 		)),
 	)
 	return &Tracing{provider: provider, tracer: provider.Tracer(scope), trustClients: cfg.TrustClients}, nil

@@ -69,27 +69,34 @@ func TestRequest(t *testing.T) {
 		tr := start(t, tracing.Config{Endpoint: c.URL + path, SampleRatio: 1}, io.Discard)
 		sent := serve(t, tr, tracing.Arrival{GlobalRequestID: global})
 		tr.Close(t.Context())
-		want := []string{"POST /servers", "POST /servers > part", "POST /servers > part > PUT /allocations/{uuid}", "POST /servers > part > past"}
+		want := []string{"POST /servers", "POST /servers > part", "POST /servers > part > PUT /allocations/{uuid}",
+			"POST /servers > part > past"}
 		testproc.Samef(t, cmp.Diff(want, c.Tree()), "endpoint with path %q", path)
 		content, paths := c.Content()
-		if !slices.Equal(paths, []string{"/v1/traces"}) || strings.Contains(content, "a user wrote") || strings.Contains(content, "a-uuid") {
+		if !slices.Equal(paths, []string{"/v1/traces"}) ||
+			strings.Contains(content, "a user wrote") || strings.Contains(content, "a-uuid") {
 			t.Errorf("sent to %s: %q", paths, content)
 		}
 		for _, s := range c.Spans() {
-			if s.Trace != requestTrace || s.Attributes[tracing.KeyRequestID] != request || s.Service != "placement" || s.Host != "host-1" {
+			if s.Trace != requestTrace || s.Attributes[tracing.KeyRequestID] != request ||
+				s.Service != "placement" || s.Host != "host-1" {
 				t.Errorf("%+v", s)
 			}
 		}
 		server, client := c.Named(t, "POST /servers"), c.Named(t, "PUT /allocations/{uuid}")
-		if server.Kind != tracev1.Span_SPAN_KIND_SERVER || server.Failed || server.Attributes["http.route"] != "/servers" ||
-			server.Attributes["http.response.status_code"] != "202" || server.Attributes[tracing.KeyProjectID] != "a-project" ||
+		if server.Kind != tracev1.Span_SPAN_KIND_SERVER ||
+			server.Failed || server.Attributes["http.route"] != "/servers" ||
+			server.Attributes["http.response.status_code"] != "202" ||
+			server.Attributes[tracing.KeyProjectID] != "a-project" ||
 			server.Attributes[tracing.KeyGlobalRequestID] != global {
 			t.Errorf("%+v", server)
 		}
-		if client.Kind != tracev1.Span_SPAN_KIND_CLIENT || !client.Failed || client.Message != "" || client.Attributes[tracing.KeyError] != "409" {
+		if client.Kind != tracev1.Span_SPAN_KIND_CLIENT ||
+			!client.Failed || client.Message != "" || client.Attributes[tracing.KeyError] != "409" {
 			t.Errorf("%+v", client)
 		}
-		if got := sent.Get("Traceparent"); got != "00-"+client.Trace+"-"+client.ID+"-01" || sent.Get("X-Openstack-Request-Id") != request {
+		if got := sent.Get("Traceparent"); got != "00-"+
+			client.Trace+"-"+client.ID+"-01" || sent.Get("X-Openstack-Request-Id") != request {
 			t.Errorf("sent %v", sent)
 		}
 	}
@@ -107,18 +114,31 @@ func TestClientsTrace(t *testing.T) {
 		trace   string // of the spans; "" for none
 		link    bool
 	}{
-		"trusted":                      {tracing.Config{}, tracing.Arrival{Header: header(clientParent), Trusted: true}, clientTrace, false},
-		"trusted, not sampled":         {tracing.Config{SampleRatio: 1}, tracing.Arrival{Header: header(unsampled), Trusted: true}, "", false},
-		"not trusted":                  {tracing.Config{SampleRatio: 1}, tracing.Arrival{Header: header(clientParent)}, requestTrace, true},
-		"not trusted, not sampled":     {tracing.Config{SampleRatio: 1}, tracing.Arrival{Header: header(unsampled)}, requestTrace, true},
-		"not trusted, ratio 0":         {tracing.Config{}, tracing.Arrival{Header: header(clientParent)}, "", false},
-		"all are trusted":              {tracing.Config{TrustClients: true}, tracing.Arrival{Header: header(clientParent)}, clientTrace, false},
-		"no context":                   {tracing.Config{SampleRatio: 1}, tracing.Arrival{Trusted: true}, requestTrace, false},
-		"two":                          {tracing.Config{SampleRatio: 1}, tracing.Arrival{Header: header(clientParent, clientParent), Trusted: true}, requestTrace, false},
-		"invalid":                      {tracing.Config{SampleRatio: 1}, tracing.Arrival{Header: header("00-x"), Trusted: true}, requestTrace, false},
-		"zero":                         {tracing.Config{SampleRatio: 1}, tracing.Arrival{Header: header("00-" + strings.Repeat("0", 32) + "-" + clientSpan + "-01"), Trusted: true}, requestTrace, false},
-		"of a later version":           {tracing.Config{}, tracing.Arrival{Header: header("01" + clientParent[2:] + "-more"), Trusted: true}, clientTrace, false},
-		"of a later version, too long": {tracing.Config{}, tracing.Arrival{Header: header("01" + clientParent[2:] + "-" + strings.Repeat("a", 200)), Trusted: true}, "", false},
+		"trusted": {tracing.Config{},
+			tracing.Arrival{Header: header(clientParent), Trusted: true}, clientTrace, false},
+		"trusted, not sampled": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Header: header(unsampled), Trusted: true}, "", false},
+		"not trusted": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Header: header(clientParent)}, requestTrace, true},
+		"not trusted, not sampled": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Header: header(unsampled)}, requestTrace, true},
+		"not trusted, ratio 0": {tracing.Config{}, tracing.Arrival{Header: header(clientParent)}, "", false},
+		"all are trusted": {tracing.Config{TrustClients: true},
+			tracing.Arrival{Header: header(clientParent)}, clientTrace, false},
+		"no context": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Trusted: true}, requestTrace, false},
+		"two": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Header: header(clientParent, clientParent), Trusted: true}, requestTrace, false},
+		"invalid": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Header: header("00-x"), Trusted: true}, requestTrace, false},
+		"zero": {tracing.Config{SampleRatio: 1},
+			tracing.Arrival{Header: header("00-" + strings.Repeat("0", 32) + "-" + clientSpan + "-01"), Trusted: true},
+			requestTrace, false},
+		"of a later version": {tracing.Config{},
+			tracing.Arrival{Header: header("01" + clientParent[2:] + "-more"), Trusted: true}, clientTrace, false},
+		"of a later version, too long": {tracing.Config{},
+			tracing.Arrival{Header: header("01" + clientParent[2:] + "-" + strings.Repeat("a", 200)), Trusted: true},
+			"", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			collector := otlp.NewCollector(t)
@@ -142,7 +162,8 @@ func TestClientsTrace(t *testing.T) {
 			if joined := c.trace == clientTrace; joined != (s.Parent == clientSpan) {
 				t.Errorf("parent %s", s.Parent)
 			}
-			if links := []string{clientTrace + "-" + clientSpan}; c.link && !slices.Equal(s.Links, links) || !c.link && s.Links != nil {
+			if links := []string{clientTrace + "-" + clientSpan}; c.link &&
+				!slices.Equal(s.Links, links) || !c.link && s.Links != nil {
 				t.Errorf("links %v", s.Links)
 			}
 		})

@@ -29,16 +29,23 @@ func TestNoAuthBelievesTheRequest(t *testing.T) {
 		headers []string
 		want    osapi.Principal
 	}{
-		"the admin":          {[]string{"X-Auth-Token: admin"}, osapi.Principal{User: "admin", Project: "admin", Roles: []string{"admin"}}},
-		"a user":             {[]string{"X-Auth-Token: me"}, osapi.Principal{User: "me", Project: "me"}},
-		"with a project":     {[]string{"X-Auth-Token: me:ours"}, osapi.Principal{User: "me", Project: "ours"}},
-		"project by header":  {[]string{"X-Auth-Token: me:ours", "X-Project-Id: theirs"}, osapi.Principal{User: "me", Project: "theirs"}},
-		"roles by header":    {[]string{"X-Auth-Token: admin", "X-Roles: Member, reader"}, osapi.Principal{User: "admin", Project: "admin", Roles: []string{"member", "reader"}}},
-		"for the system":     {[]string{"X-Auth-Token: admin", "OpenStack-System-Scope: all"}, osapi.Principal{User: "admin", Roles: []string{"admin"}, SystemScope: true}},
-		"for no system":      {[]string{"X-Auth-Token: me", "OpenStack-System-Scope: "}, osapi.Principal{User: "me", Project: "me"}},
-		"an empty name":      {[]string{"X-Auth-Token: "}, osapi.Principal{}},
-		"keystoneauth none":  {[]string{"X-Auth-Token: notused"}, osapi.Principal{User: "notused", Project: "notused", Roles: []string{"admin"}}},
-		"admin of a project": {[]string{"X-Auth-Token: admin:p"}, osapi.Principal{User: "admin", Project: "p", Roles: []string{"admin"}}},
+		"the admin": {[]string{"X-Auth-Token: admin"},
+			osapi.Principal{User: "admin", Project: "admin", Roles: []string{"admin"}}},
+		"a user":         {[]string{"X-Auth-Token: me"}, osapi.Principal{User: "me", Project: "me"}},
+		"with a project": {[]string{"X-Auth-Token: me:ours"}, osapi.Principal{User: "me", Project: "ours"}},
+		"project by header": {[]string{"X-Auth-Token: me:ours", "X-Project-Id: theirs"},
+			osapi.Principal{User: "me", Project: "theirs"}},
+		"roles by header": {[]string{"X-Auth-Token: admin", "X-Roles: Member, reader"},
+			osapi.Principal{User: "admin", Project: "admin", Roles: []string{"member", "reader"}}},
+		"for the system": {[]string{"X-Auth-Token: admin", "OpenStack-System-Scope: all"},
+			osapi.Principal{User: "admin", Roles: []string{"admin"}, SystemScope: true}},
+		"for no system": {[]string{"X-Auth-Token: me", "OpenStack-System-Scope: "},
+			osapi.Principal{User: "me", Project: "me"}},
+		"an empty name": {[]string{"X-Auth-Token: "}, osapi.Principal{}},
+		"keystoneauth none": {[]string{"X-Auth-Token: notused"},
+			osapi.Principal{User: "notused", Project: "notused", Roles: []string{"admin"}}},
+		"admin of a project": {[]string{"X-Auth-Token: admin:p"},
+			osapi.Principal{User: "admin", Project: "p", Roles: []string{"admin"}}},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/traits", nil)
 		for _, line := range c.headers {
@@ -50,7 +57,8 @@ func TestNoAuthBelievesTheRequest(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
-	if _, err := (osapi.NoAuth{}).Authenticate(httptest.NewRequest(http.MethodGet, "/traits", nil)); !errors.Is(err, osapi.ErrUnauthenticated) {
+	if _, err := (osapi.NoAuth{}).Authenticate(httptest.NewRequest(http.MethodGet, "/traits", nil)); !errors.Is(
+		err, osapi.ErrUnauthenticated) {
 		t.Errorf("without a token: %v", err)
 	}
 }
@@ -105,26 +113,37 @@ func TestPolicyGuardsEveryEndpoint(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for _, path := range []string{
-		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/x", "PUT /resource_providers/x", "DELETE /resource_providers/x",
-		"GET /resource_providers/x/inventories", "PUT /resource_providers/x/inventories", "POST /resource_providers/x/inventories", "DELETE /resource_providers/x/inventories",
-		"GET /resource_providers/x/inventories/y", "PUT /resource_providers/x/inventories/y", "DELETE /resource_providers/x/inventories/y",
-		"GET /resource_providers/x/usages", "GET /resource_providers/x/allocations", "GET /resource_providers/x/aggregates", "PUT /resource_providers/x/aggregates",
+		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/x", "PUT /resource_providers/x",
+		"DELETE /resource_providers/x",
+		"GET /resource_providers/x/inventories", "PUT /resource_providers/x/inventories",
+		"POST /resource_providers/x/inventories", "DELETE /resource_providers/x/inventories",
+		"GET /resource_providers/x/inventories/y", "PUT /resource_providers/x/inventories/y",
+		"DELETE /resource_providers/x/inventories/y",
+		"GET /resource_providers/x/usages", "GET /resource_providers/x/allocations",
+		"GET /resource_providers/x/aggregates", "PUT /resource_providers/x/aggregates",
 		"GET /resource_providers/x/traits", "PUT /resource_providers/x/traits", "DELETE /resource_providers/x/traits",
-		"GET /resource_classes", "POST /resource_classes", "GET /resource_classes/x", "PUT /resource_classes/x", "DELETE /resource_classes/x",
+		"GET /resource_classes", "POST /resource_classes", "GET /resource_classes/x", "PUT /resource_classes/x",
+		"DELETE /resource_classes/x",
 		"GET /traits", "GET /traits/x", "PUT /traits/x", "DELETE /traits/x",
-		"POST /allocations", "GET /allocations/x", "PUT /allocations/x", "DELETE /allocations/x", "GET /usages", "POST /reshaper",
+		"POST /allocations", "GET /allocations/x", "PUT /allocations/x", "DELETE /allocations/x",
+		"GET /usages", "POST /reshaper",
 	} {
 		method, path, _ := strings.Cut(path, " ")
 		call{method: method, path: path, version: "1.39", headers: []string{"X-Auth-Token: user"}, status: 403}.do(t, h)
-		call{method: method, path: path, version: "1.39", headers: []string{"OpenStack-System-Scope: all"}, status: 403}.do(t, h)
+		call{method: method, path: path, version: "1.39",
+			headers: []string{"OpenStack-System-Scope: all"}, status: 403}.do(t, h)
 	}
 	// The form that a class had before 1.7 asks as well.
-	call{method: "PUT", path: "/resource_classes/x", version: "1.6", headers: []string{"X-Auth-Token: user"}, status: 403}.do(t, h)
+	call{method: "PUT", path: "/resource_classes/x",
+		version: "1.6", headers: []string{"X-Auth-Token: user"}, status: 403}.do(t, h)
 	calls(t, h,
 		call{method: "GET", path: "/", version: "1.39", headers: []string{"X-Auth-Token: user"}, status: 200},
-		call{method: "GET", path: "/usages?project_id=ours", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 200},
-		call{method: "GET", path: "/usages?project_id=theirs", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
-		call{method: "GET", path: "/usages?zz=%ff", version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
+		call{method: "GET", path: "/usages?project_id=ours", version: "1.39",
+			headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 200},
+		call{method: "GET", path: "/usages?project_id=theirs", version: "1.39",
+			headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
+		call{method: "GET", path: "/usages?zz=%ff",
+			version: "1.39", headers: []string{"X-Auth-Token: me:ours", "X-Roles: reader"}, status: 403},
 	)
 }
 
@@ -156,7 +175,8 @@ func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
 		if system != "" {
 			headers = append(headers, "OpenStack-System-Scope: all")
 		}
-		w := call{method: "POST", path: "/reshaper", version: "1.39", body: `{"inventories":{},"allocations":{}}`, headers: headers, status: 403}.do(t, h)
+		w := call{method: "POST", path: "/reshaper", version: "1.39", body: `{"inventories":{},"allocations":{}}`,
+			headers: headers, status: 403}.do(t, h)
 		if detail := errorOf(t, w).Detail; strings.Contains(detail, setting) != c.hint {
 			t.Errorf("%s: the answer is %q", name, detail)
 		}
@@ -168,7 +188,8 @@ func TestRefusedReshapeNamesTheLegacyDefaults(t *testing.T) {
 			t.Errorf("%s: the line in the log is %s", name, &log)
 		}
 	}
-	call{method: "POST", path: "/reshaper", version: "1.39", body: `{"inventories":{},"allocations":{}}`, status: 400}.do(t, newAPI(t, func(cfg *api.Config) { cfg.Policy = legacy }))
+	call{method: "POST", path: "/reshaper", version: "1.39", body: `{"inventories":{},"allocations":{}}`,
+		status: 400}.do(t, newAPI(t, func(cfg *api.Config) { cfg.Policy = legacy }))
 }
 
 func TestAnAuthenticatorThatCannotTell(t *testing.T) {
@@ -193,18 +214,23 @@ func sum(token string) string {
 
 func TestTokens(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	file := "# who may come in\n\n" + sum("s3cret") + " service compute-agent service\n" + strings.ToUpper(sum("other")) + " Reader,member me\n"
+	file := "# who may come in\n\n" + sum("s3cret") +
+		" service compute-agent service\n" + strings.ToUpper(sum("other")) + " Reader,member me\n"
 	auth := testproc.Try(osapi.ReadTokens(strings.NewReader(file), "tokens")).Or(t)
 	h := newAPI(t, func(c *api.Config) { c.Authenticator = auth })
 	calls(t, h,
 		call{method: "GET", path: "/traits", version: "1.39", headers: []string{"X-Auth-Token: s3cret"}, status: 200},
-		call{method: "GET", path: "/traits", version: "1.39", headers: []string{"-X-Auth-Token", "Authorization: bearer s3cret"}, status: 200},
-		call{method: "GET", path: "/traits", version: "1.39", headers: []string{"X-Auth-Token: other", "X-Roles: admin"}, status: 403},
-		call{method: "GET", path: "/usages?project_id=me", version: "1.39", headers: []string{"X-Auth-Token: other"}, status: 200},
+		call{method: "GET", path: "/traits", version: "1.39",
+			headers: []string{"-X-Auth-Token", "Authorization: bearer s3cret"}, status: 200},
+		call{method: "GET", path: "/traits", version: "1.39",
+			headers: []string{"X-Auth-Token: other", "X-Roles: admin"}, status: 403},
+		call{method: "GET", path: "/usages?project_id=me",
+			version: "1.39", headers: []string{"X-Auth-Token: other"}, status: 200},
 		call{method: "GET", path: "/", headers: []string{"-X-Auth-Token"}, status: 200},
 	)
 	for _, headers := range [][]string{
-		{"-X-Auth-Token"}, {"X-Auth-Token: admin"}, {"X-Auth-Token: " + sum("s3cret")}, {"-X-Auth-Token", "Authorization: Basic s3cret"},
+		{"-X-Auth-Token"}, {"X-Auth-Token: admin"}, {"X-Auth-Token: " + sum("s3cret")},
+		{"-X-Auth-Token", "Authorization: Basic s3cret"},
 	} {
 		w := call{method: "GET", path: "/traits", version: "1.39", headers: headers, status: 401}.do(t, h)
 		if got := w.Header().Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer") {
@@ -245,10 +271,15 @@ func TestCORS(t *testing.T) {
 		origin       string // Access-Control-Allow-Origin
 		allowHeaders string
 	}{
-		{"preflight", "OPTIONS", []string{"Origin: " + good, "Access-Control-Request-Method: GET", "Access-Control-Request-Headers: OpenStack-API-Version, accept"}, good, "OpenStack-API-Version,accept"},
-		{"preflight of another origin", "OPTIONS", []string{"Origin: " + bad, "Access-Control-Request-Method: GET"}, "", ""},
-		{"preflight for an odd method", "OPTIONS", []string{"Origin: " + good, "Access-Control-Request-Method: BREW"}, "", ""},
-		{"preflight for a header that may not be sent", "OPTIONS", []string{"Origin: " + good, "Access-Control-Request-Method: GET", "Access-Control-Request-Headers: x-auth-token"}, "", ""},
+		{"preflight", "OPTIONS", []string{"Origin: " + good, "Access-Control-Request-Method: GET",
+			"Access-Control-Request-Headers: OpenStack-API-Version, accept"}, good, "OpenStack-API-Version,accept"},
+		{"preflight of another origin", "OPTIONS", []string{"Origin: " + bad, "Access-Control-Request-Method: GET"}, "",
+			""},
+		{"preflight for an odd method", "OPTIONS", []string{"Origin: " + good, "Access-Control-Request-Method: BREW"},
+			"", ""},
+		{"preflight for a header that may not be sent",
+			"OPTIONS", []string{"Origin: " + good, "Access-Control-Request-Method: GET",
+				"Access-Control-Request-Headers: x-auth-token"}, "", ""},
 		{"no preflight", "OPTIONS", nil, "", ""},
 		{"request", "GET", []string{"Origin: " + good}, good, ""},
 		{"request of another origin", "GET", []string{"Origin: " + bad}, "", ""},
@@ -261,13 +292,15 @@ func TestCORS(t *testing.T) {
 		if got := w.Header().Get("Access-Control-Allow-Headers"); got != c.allowHeaders {
 			t.Errorf("%s: the headers %q are allowed, want %q", c.name, got, c.allowHeaders)
 		}
-		if c.method == "GET" && c.headers != nil && !strings.Contains(strings.Join(w.Header().Values("Vary"), ","), "Origin") {
+		if c.method == "GET" && c.headers != nil &&
+			!strings.Contains(strings.Join(w.Header().Values("Vary"), ","), "Origin") {
 			t.Errorf("%s: Vary is %q", c.name, w.Header().Values("Vary"))
 		}
 	}
 	wild := newAPI(t, func(c *api.Config) { c.CORS = api.CORS{AllowedOrigins: []string{"*"}} })
 	w := call{method: "GET", path: "/", headers: []string{"Origin: " + bad}, status: 200}.do(t, wild)
-	if w.Header().Get("Access-Control-Allow-Origin") != "*" || w.Header().Get("Access-Control-Allow-Credentials") != "" {
+	if w.Header().Get("Access-Control-Allow-Origin") != "*" ||
+		w.Header().Get("Access-Control-Allow-Credentials") != "" {
 		t.Errorf("any origin: %v", w.Header())
 	}
 }

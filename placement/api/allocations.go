@@ -229,7 +229,8 @@ func reshape(x *exchange) error {
 		Allocations: x.consumerList(wanted.Allocations),
 	}
 	for provider, inv := range wanted.Inventories {
-		reshape.Inventories[provider] = ledger.ProviderInventories{Generation: inv.Generation, Inventories: ledgerInventories(inv.Inventories)}
+		reshape.Inventories[provider] = ledger.ProviderInventories{Generation: inv.Generation,
+			Inventories: ledgerInventories(inv.Inventories)}
 	}
 	providers := slices.Sorted(maps.Keys(reshape.Inventories))
 	err = x.update(func(tx *ledger.Tx) error {
@@ -241,10 +242,12 @@ func reshape(x *exchange) error {
 		for _, uuid := range providers {
 			p, ok := tx.Provider(uuid)
 			if !ok {
-				return fail(http.StatusBadRequest, wire.CodeProviderNotFound, "Resource provider %s in inventories not found.", uuid)
+				return fail(http.StatusBadRequest,
+					wire.CodeProviderNotFound, "Resource provider %s in inventories not found.", uuid)
 			}
 			if given := reshape.Inventories[uuid].Generation; p.Generation != given {
-				return &ledger.Error{Kind: ledger.GenerationConflict, Provider: uuid, Expected: p.Generation, Given: given}
+				return &ledger.Error{Kind: ledger.GenerationConflict, Provider: uuid,
+					Expected: p.Generation, Given: given}
 			}
 		}
 		return tx.Reshape(reshape)

@@ -115,7 +115,8 @@ func New(cfg Config) *API {
 	}
 	a := &API{
 		service: osapi.NewService(osapi.Options{
-			Authenticator: cfg.Authenticator, Limits: cfg.Limits, Observer: cfg.Observer, LogMessage: "request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
+			Authenticator: cfg.Authenticator, Limits: cfg.Limits, Observer: cfg.Observer, LogMessage: "request",
+			Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
 		routes:   newRoutes(),
 		ledger:   cfg.Ledger,
@@ -228,10 +229,12 @@ func (p probe) Handle() error {
 	p.Routine = true
 	if p.Route == "/readyz" {
 		if p.api.stopping() {
-			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: it is about to stop. Requests are still answered.")
+			return osapi.Errorf(http.StatusServiceUnavailable,
+				"The server is not ready: it is about to stop. Requests are still answered.")
 		}
 		if _, err := p.snapshot(); err != nil {
-			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be read.").Because(err)
+			return osapi.Errorf(http.StatusServiceUnavailable, "The server is not ready: its database cannot be read.").
+				Because(err)
 		}
 		if err := p.api.problem(); err != nil {
 			return osapi.Errorf(
@@ -245,7 +248,8 @@ func (p probe) Handle() error {
 		if err := p.api.audit.Refusal(); err != nil {
 			return osapi.Errorf(
 				http.StatusServiceUnavailable,
-				"The server is not ready: its audit log cannot be written to, so that it refuses writes ([audit] required). Reading is possible.",
+				"The server is not ready: its audit log cannot be written to, so that it refuses writes ([audit] "+
+					"required). Reading is possible.",
 			).Because(err)
 		}
 	}

@@ -27,7 +27,8 @@ func listAggregates(x *exchange) error {
 
 // setAggregates is PUT /resource_providers/{uuid}/aggregates.
 func setAggregates(x *exchange) error {
-	uuid, wanted, err := bodyForProvider(x, func(b []byte) (wire.AggregateList, error) { return wire.DecodeAggregates(b, x.v) })
+	uuid, wanted, err := bodyForProvider(x,
+		func(b []byte) (wire.AggregateList, error) { return wire.DecodeAggregates(b, x.v) })
 	if err != nil {
 		return err
 	}

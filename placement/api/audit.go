@@ -84,7 +84,8 @@ func (x *exchange) recorded(ctx context.Context, fn func(*ledger.Tx) error) (*le
 
 // unrecorded is the answer to a write that a required log cannot record.
 func unrecorded(err error) error {
-	return osapi.Errorf(http.StatusServiceUnavailable, "The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
+	return osapi.Errorf(http.StatusServiceUnavailable,
+		"The audit log cannot be written to, so that writes are refused. Reading is possible.").Because(err)
 }
 
 // changesOf is what a transaction changed, for the audit log. Changes of nothing but generations
@@ -278,7 +279,8 @@ func (l *changes) consumer(before, after *ledger.Consumer, nameOf func(uuid stri
 	}
 	l.add(auditlog.Change{Kind: auditlog.KindConsumer, ID: uuid}, was, is)
 	for _, provider := range providersOf(before.Allocations, after.Allocations) {
-		c := auditlog.Change{Kind: auditlog.KindAllocation, ID: uuid, Provider: provider, ProviderName: nameOf(provider)}
+		c := auditlog.Change{Kind: auditlog.KindAllocation,
+			ID: uuid, Provider: provider, ProviderName: nameOf(provider)}
 		l.add(c, amounts(before, provider), amounts(after, provider))
 	}
 }

@@ -41,7 +41,8 @@ func auditedAPI(t testing.TB, opts auditlog.Options, change ...func(*api.Config)
 		t.Helper()
 		files := testproc.Try(auditlog.Files(opts.File)).Or(t)
 		r := auditlog.Reader{Paths: files}
-		if err := r.Read(t.Context(), func(r auditlog.Record) error { list = append(list, r); return nil }); err != nil || r.Unreadable > 0 {
+		if err := r.Read(t.Context(),
+			func(r auditlog.Record) error { list = append(list, r); return nil }); err != nil || r.Unreadable > 0 {
 			t.Fatal(err, r.Unreadable)
 		}
 		return list
@@ -58,10 +59,13 @@ func TestAuditRecordsWhoChangedWhat(t *testing.T) {
 	writes := []call{
 		{method: "PUT", path: "/traits/CUSTOM_T", version: "1.39", status: 201},
 		{method: "PUT", path: "/traits/CUSTOM_T", version: "1.39", status: 204}, // as it was
-		{method: "PUT", path: "/resource_providers/" + rp1 + "/traits", version: "1.39", body: `{"resource_provider_generation":1,"traits":["CUSTOM_T"]}`, status: 200},
-		{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 2), status: 204, headers: []string{"X-Openstack-Request-Id: " + global}},
+		{method: "PUT", path: "/resource_providers/" + rp1 + "/traits", version: "1.39",
+			body: `{"resource_provider_generation":1,"traits":["CUSTOM_T"]}`, status: 200},
+		{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 2), status: 204,
+			headers: []string{"X-Openstack-Request-Id: " + global}},
 		{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "1", 4), status: 204},
-		{method: "PUT", path: "/allocations/" + inst2, version: "1.39", body: instance(rp1, "null", 8), status: 409}, // no capacity
+		// no capacity
+		{method: "PUT", path: "/allocations/" + inst2, version: "1.39", body: instance(rp1, "null", 8), status: 409},
 		{method: "GET", path: "/allocations/" + inst1, version: "1.39", status: 200},
 		{method: "DELETE", path: "/allocations/" + inst1, version: "1.39", status: 204},
 		{method: "PUT", path: "/resource_providers/" + rp2, version: "1.39", body: `{"name":"numa1"}`, status: 200},
@@ -76,28 +80,36 @@ func TestAuditRecordsWhoChangedWhat(t *testing.T) {
 	list := records()
 	for _, r := range list[3:] { // after those of host
 		for i := range r.Changes {
-			got = append(got, fmt.Sprint(slices.Index(ids, r.RequestID), " ", r.User, "/", r.Project, " ", r.Method, " ", r.Path, " ", r.Changes[i].String()))
+			got = append(got, fmt.Sprint(slices.Index(ids, r.RequestID), " ", r.User, "/", r.Project, " ", r.Method,
+				" ", r.Path, " ", r.Changes[i].String()))
 		}
 	}
 	const who = " admin/admin "
 	want := []string{
 		"0" + who + "PUT /traits/CUSTOM_T trait CUSTOM_T: added CUSTOM_T",
 		"2" + who + "PUT /resource_providers/" + rp1 + "/traits traits of node: added CUSTOM_T",
-		"3" + who + "PUT /allocations/" + inst1 + " consumer " + inst1 + ": created project proj, type INSTANCE, user user",
+		"3" + who + "PUT /allocations/" + inst1 +
+			" consumer " + inst1 + ": created project proj, type INSTANCE, user user",
 		"3" + who + "PUT /allocations/" + inst1 + " allocation of " + inst1 + " on node: created VCPU 2",
 		"4" + who + "PUT /allocations/" + inst1 + " allocation of " + inst1 + " on node: VCPU 2 → 4",
-		"7" + who + "DELETE /allocations/" + inst1 + " consumer " + inst1 + ": removed, was project proj, type INSTANCE, user user",
+		"7" + who + "DELETE /allocations/" + inst1 +
+			" consumer " + inst1 + ": removed, was project proj, type INSTANCE, user user",
 		"7" + who + "DELETE /allocations/" + inst1 + " allocation of " + inst1 + " on node: removed, was VCPU 4",
 		"8" + who + "PUT /resource_providers/" + rp2 + " provider " + rp2 + " (numa1): name numa0 → numa1",
-		"9" + who + "DELETE /resource_providers/" + rp2 + " provider " + rp2 + " (numa1): removed, was name numa1, parent " + rp1,
+		"9" + who + "DELETE /resource_providers/" + rp2 +
+			" provider " + rp2 + " (numa1): removed, was name numa1, parent " + rp1,
 		"10" + who + "PUT /resource_classes/CUSTOM_C resource class CUSTOM_C: added CUSTOM_C",
 	}
 	testproc.Same(t, cmp.Diff(want, got))
-	if r := list[5]; r.GlobalRequestID != global || r.Service != "placement" || !strings.Contains(r.Address, ":") || !r.Time.Equal(clock) || r.Outcome != auditlog.Done {
+	if r := list[5]; r.GlobalRequestID != global || r.Service != "placement" || !strings.Contains(r.Address, ":") ||
+		!r.Time.Equal(clock) || r.Outcome != auditlog.Done {
 		t.Errorf("the record of the claim: %+v", r)
 	}
 	inventory := list[2].Changes
-	if len(inventory) != 2 || inventory[1].String() != "inventory VCPU of node: created allocation_ratio 1, max_unit 2147483647, min_unit 1, reserved 0, step_size 1, total 8" {
+	if len(inventory) != 2 ||
+		inventory[1].String() !=
+			"inventory VCPU of node: created allocation_ratio 1, max_unit 2147483647, min_unit 1, reserved 0, "+
+				"step_size 1, total 8" {
 		t.Errorf("the inventories of the node: %v", inventory)
 	}
 }
@@ -118,7 +130,8 @@ func replay(t testing.TB, list []auditlog.Record) map[string]map[string]map[stri
 				return amounts
 			}
 			if before := read(c.Before); !maps.Equal(state[c.ID][c.Provider], before) {
-				t.Fatalf("request %s: the allocation of %s on %s was %v before, and the records until then say %v", r.RequestID, c.ID, c.Provider, before, state[c.ID][c.Provider])
+				t.Fatalf("request %s: the allocation of %s on %s was %v before, and the records until then say %v",
+					r.RequestID, c.ID, c.Provider, before, state[c.ID][c.Provider])
 			}
 			after := read(c.After)
 			if state[c.ID] == nil {
@@ -163,8 +176,12 @@ func TestAuditReplaysToTheLedger(t *testing.T) {
 				case 0:
 					status = exchangeOnce(h, "DELETE", "/allocations/"+consumer, "")
 				case 1: // several consumers at once
-					status = exchangeOnce(h, "POST", "/allocations", fmt.Sprintf(`{%q:%s,%q:{"allocations":{},"project_id":"proj","user_id":"user","consumer_generation":null,"consumer_type":"INSTANCE"}}`,
-						consumer, instance(provider, "null", 1), consumers[random.IntN(len(consumers))]))
+					status = exchangeOnce(h, "POST",
+						"/allocations",
+						fmt.Sprintf(
+							`{%q:%s,%q:{"allocations":{},"project_id":"proj","user_id":"user",`+
+								`"consumer_generation":null,"consumer_type":"INSTANCE"}}`,
+							consumer, instance(provider, "null", 1), consumers[random.IntN(len(consumers))]))
 				default:
 					generation := "null"
 					if s, err := l.Snapshot(t.Context()); err == nil {
@@ -172,7 +189,8 @@ func TestAuditReplaysToTheLedger(t *testing.T) {
 							generation = fmt.Sprint(c.Generation)
 						}
 					}
-					status = exchangeOnce(h, "PUT", "/allocations/"+consumer, instance(provider, generation, 1+random.IntN(5)))
+					status = exchangeOnce(h, "PUT",
+						"/allocations/"+consumer, instance(provider, generation, 1+random.IntN(5)))
 				}
 				mu.Lock()
 				statuses[status]++
@@ -213,12 +231,18 @@ func TestAuditNamesAllOfAReshape(t *testing.T) {
 	var inventories, allocations []string
 	for i := range 1000 {
 		uuid := fmt.Sprintf("22222222-0000-4000-8000-%012d", i)
-		call{method: "POST", path: "/resource_providers", version: "1.39", body: fmt.Sprintf(`{"name":"rp%d","uuid":%q}`, i, uuid), status: 200}.do(t, h)
-		inventories = append(inventories, fmt.Sprintf(`%q:{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":1024},"DISK_GB":{"total":100}}}`, uuid))
-		allocations = append(allocations, fmt.Sprintf(`"33333333-0000-4000-8000-%012d":%s`, i, instance(uuid, "null", 2)))
+		call{method: "POST", path: "/resource_providers",
+			version: "1.39", body: fmt.Sprintf(`{"name":"rp%d","uuid":%q}`, i, uuid), status: 200}.do(t, h)
+		inventories = append(inventories,
+			fmt.Sprintf(
+				`%q:{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":1024},`+
+					`"DISK_GB":{"total":100}}}`, uuid))
+		allocations = append(allocations,
+			fmt.Sprintf(`"33333333-0000-4000-8000-%012d":%s`, i, instance(uuid, "null", 2)))
 	}
 	id := call{method: "POST", path: "/reshaper", version: "1.39", status: 204,
-		body: `{"inventories":{` + strings.Join(inventories, ",") + `},"allocations":{` + strings.Join(allocations, ",") + `}}`}.do(t, h).Header().Get(osapi.HeaderRequestID)
+		body: `{"inventories":{` + strings.Join(inventories, ",") + `},"allocations":{` +
+			strings.Join(allocations, ",") + `}}`}.do(t, h).Header().Get(osapi.HeaderRequestID)
 	kinds, parts := map[string]int{}, 0
 	for _, r := range records() {
 		if r.RequestID != id {
@@ -267,13 +291,15 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 			trait("FIRST", write) // finds it out
 			trait("SECOND", write)
 			call{method: "GET", path: "/readyz", status: ready}.do(t, h)
-			all := call{method: "GET", path: "/traits?name=startswith:CUSTOM", version: "1.39", status: 200}.do(t, h).Body.String()
+			all := call{method: "GET", path: "/traits?name=startswith:CUSTOM", version: "1.39", status: 200}.do(t, h).
+				Body.String()
 			if strings.Contains(all, "FIRST") == required || strings.Contains(all, "SECOND") == required {
 				t.Errorf("the traits are %s", all)
 			}
 			testproc.Check(t, os.Remove(filepath.Join(dir, "log")))
 			testproc.Check(t, os.Rename(moved, filepath.Join(dir, "log")))
-			for exchangeOnce(h, http.MethodPut, "/traits/CUSTOM_THIRD", "") >= 400 { //nolint:revive // until it is written again
+			for exchangeOnce(h, http.MethodPut, "/traits/CUSTOM_THIRD", "") >=
+				400 { //nolint:revive // until it is written again
 			}
 			var names []string
 			for _, r := range records()[before:] {
@@ -292,7 +318,8 @@ func TestAuditThatCannotBeWritten(t *testing.T) {
 func BenchmarkAudit(b *testing.B) {
 	for _, kind := range []string{"none", "file", "file synced"} {
 		b.Run(kind, func(b *testing.B) {
-			s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "placement.db"), store.Options{Logger: zerolog.Nop()})
+			s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "placement.db"),
+				store.Options{Logger: zerolog.Nop()})
 			testproc.Check(b, err)
 			l := openOn(b, s)
 			onDisk := func(c *api.Config) { c.Ledger = l }
@@ -305,7 +332,8 @@ func BenchmarkAudit(b *testing.B) {
 			host(b, h)
 			generation := "null"
 			for i := 1; b.Loop(); i++ {
-				if status := exchangeOnce(h, http.MethodPut, "/allocations/"+inst1, instance(rp1, generation, 1+i%8)); status != http.StatusNoContent {
+				if status := exchangeOnce(h, http.MethodPut, "/allocations/"+inst1,
+					instance(rp1, generation, 1+i%8)); status != http.StatusNoContent {
 					b.Fatalf("status %d", status)
 				}
 				generation = fmt.Sprint(i)

@@ -20,7 +20,9 @@ func Calls() []Call {
 	var all []Call
 	for _, r := range routes {
 		for _, e := range r.endpoints {
-			all = append(all, Call{Method: e.method, Path: strings.TrimSuffix(r.path, "{$}"), Action: e.action, Hosts: e.host.String()})
+			all = append(all,
+				Call{Method: e.method, Path: strings.TrimSuffix(r.path, "{$}"),
+					Action: e.action, Hosts: e.host.String()})
 		}
 	}
 	return all

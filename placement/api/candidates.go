@@ -110,7 +110,8 @@ func refusedNames(err error) error {
 	case unknown.Trait != "":
 		return badRequest("No such trait(s): %s.", shortened(unknown.Trait))
 	}
-	return badRequest("Invalid resource class in resources parameter: No such resource class %s.", shortened(unknown.Class))
+	return badRequest("Invalid resource class in resources parameter: No such resource class %s.",
+		shortened(unknown.Class))
 }
 
 // logCutShort logs an answer that may lack candidates although no limit was set.
@@ -125,7 +126,8 @@ func (x *exchange) logCutShort(stats candidates.Stats, a *candidatesAnswer) {
 	x.api.service.Logger.Warn().Str("request_id", x.ID).Str("query", shortened(x.R.URL.RawQuery)).Str("why", why).
 		Int("candidates", a.count).Int("trees", stats.Trees).Int("steps", stats.Steps).
 		Msg(
-			"A search for allocation candidates reached its bound, so the answer is incomplete. Have the client set a limit or ask for fewer groups at once, or set max_allocation_candidates.",
+			"A search for allocation candidates reached its bound, so the answer is incomplete. Have the client set " +
+				"a limit or ask for fewer groups at once, or set max_allocation_candidates.",
 		)
 }
 

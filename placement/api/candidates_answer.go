@@ -69,7 +69,9 @@ type candidatesAnswer struct {
 
 // take returns an empty answer for up to limit candidates. It must be returned with keep after it
 // is sent.
-func (all *candidateAnswers) take(s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int) *candidatesAnswer {
+func (all *candidateAnswers) take(
+	s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int,
+) *candidatesAnswer {
 	a, ok := all.unused.Get().(*candidatesAnswer)
 	if !ok {
 		a = &candidatesAnswer{}
@@ -95,7 +97,8 @@ func (all *candidateAnswers) keep(a *candidatesAnswer) {
 	clear(a.summaries)
 	clear(a.used)
 	clear(a.parts)
-	*a = candidatesAnswer{full: a.full[:0], trees: a.trees, summaries: a.summaries[:0], used: a.used[:0], parts: a.parts[:0]}
+	*a = candidatesAnswer{full: a.full[:0], trees: a.trees,
+		summaries: a.summaries[:0], used: a.used[:0], parts: a.parts[:0]}
 	all.unused.Put(a)
 }
 
@@ -130,7 +133,9 @@ func (a *candidatesAnswer) account() bool {
 	a.had = cap(a.b)
 	a.held += grown
 	if a.all.bytes.Add(grown) > maxAnswers {
-		a.err = osapi.Unavailable("The answers under way take up all the memory that this server has for them. Send the request again in a moment, or with a limit.")
+		a.err = osapi.Unavailable(
+			"The answers under way take up all the memory that this server has for them. Send the request again in " +
+				"a moment, or with a limit.")
 	}
 	return a.err == nil
 }

@@ -27,10 +27,12 @@ func oneHost(t *testing.T, log zerolog.Logger) *API {
 	t.Helper()
 	l := testproc.Try(ledger.Open(t.Context(), &placementtest.MemoryStore{}, ledger.Options{})).Or(t)
 	t.Cleanup(func() { testproc.NoError(t, l.Close()) })
-	a := New(Config{Ledger: l, Authenticator: osapi.Fixed{Principal: osapi.Principal{User: "u", Roles: []string{"service"}}}, Logger: log})
+	a := New(Config{Ledger: l,
+		Authenticator: osapi.Fixed{Principal: osapi.Principal{User: "u", Roles: []string{"service"}}}, Logger: log})
 	for _, c := range [][3]string{
 		{"POST", "/resource_providers", `{"name":"node","uuid":"` + u1 + `"}`},
-		{"PUT", "/resource_providers/" + u1 + "/inventories", `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`},
+		{"PUT", "/resource_providers/" + u1 + "/inventories",
+			`{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`},
 	} {
 		r := httptest.NewRequest(c[0], c[1], strings.NewReader(c[2]))
 		r.Header.Set("Content-Type", wire.MediaType)
@@ -91,7 +93,8 @@ func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candid
 	}
 	cq := testproc.Try(readCandidatesQuery("resources=VCPU:1", v, 0)).Or(t)
 	return a.answers.take(s, v, &cq, 1000), &candidates.Candidate{
-		Root: p, Allocations: []candidates.Allocation{{Provider: p, Class: "VCPU", Amount: 1}}, Groups: [][]*ledger.Provider{{p}},
+		Root: p, Allocations: []candidates.Allocation{{Provider: p, Class: "VCPU", Amount: 1}},
+		Groups: [][]*ledger.Provider{{p}},
 	}
 }
 
@@ -114,7 +117,8 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 	parts, err := answer.body()
 	body := bytes.Join(parts, nil)
 	want := `{"allocations":{"` + u1 + `":{"resources":{"VCPU":1}}},"mappings":{"":["` + u1 + `"]}}`
-	if got := string(body); err != nil || !strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
+	if got := string(body); err != nil ||
+		!strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
 		t.Errorf("%v: %s", err, got)
 	}
 	x := &exchange{api: a}
@@ -128,7 +132,8 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 			{candidates.Stats{Exhausted: true}, "steps"},
 		} {
 			log.Reset()
-			if x.logCutShort(c.stats, answer); !strings.Contains(log.String(), c.want) || !strings.Contains(log.String(), x.ID) {
+			if x.logCutShort(c.stats, answer); !strings.Contains(log.String(), c.want) ||
+				!strings.Contains(log.String(), x.ID) {
 				t.Errorf("the log says %s", &log)
 			}
 		}
@@ -186,7 +191,8 @@ func TestKeptAnswersAreEmpty(t *testing.T) {
 		testproc.Try(answer.body()).Or(t)
 		used, summaries, parts := answer.used[:cap(answer.used)], answer.summaries[:cap(answer.summaries)], answer.parts
 		a.answers.keep(answer)
-		if answer.s != nil || answer.cq != nil || slices.ContainsFunc(used, func(p *ledger.Provider) bool { return p != nil }) ||
+		if answer.s != nil || answer.cq != nil ||
+			slices.ContainsFunc(used, func(p *ledger.Provider) bool { return p != nil }) ||
 			slices.ContainsFunc(append(summaries, parts...), func(b []byte) bool { return b != nil }) {
 			t.Errorf("at %s: an answer is kept with what it told of", v)
 		}
@@ -216,7 +222,8 @@ func TestCapacityBeyondAllNumbers(t *testing.T) {
 		{ledger.Inventory{Total: 0, AllocationRatio: math.Inf(1)}, "0"},
 	} {
 		if got := string(appendCapacity(nil, &c.inv)); got != c.want {
-			t.Errorf("(%d-%d)*%g is shown as %s, not %s", c.inv.Total, c.inv.Reserved, c.inv.AllocationRatio, got, c.want)
+			t.Errorf("(%d-%d)*%g is shown as %s, not %s",
+				c.inv.Total, c.inv.Reserved, c.inv.AllocationRatio, got, c.want)
 		}
 	}
 }

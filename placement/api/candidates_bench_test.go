@@ -24,7 +24,8 @@ func nestedForest(b *testing.B, h http.Handler, trees int) {
 			trait       string
 		}{
 			{"cn", -1, `"DISK_GB":{"total":1999}`, "COMPUTE_VOLUME_MULTI_ATTACH"},
-			{"numa0", 0, `"VCPU":{"total":4},"MEMORY_MB":{"total":2048,"min_unit":256,"step_size":256}`, "HW_NUMA_ROOT"},
+			{"numa0", 0, `"VCPU":{"total":4},"MEMORY_MB":{"total":2048,"min_unit":256,"step_size":256}`,
+				"HW_NUMA_ROOT"},
 			{"numa1", 0, `"VCPU":{"total":4},"MEMORY_MB":{"total":2048,"min_unit":256,"step_size":256}`, "CUSTOM_FOO"},
 			{"fpga0", 1, `"FPGA":{"total":1}`, ""},
 			{"pgpu0", 1, `"VGPU":{"total":8}`, ""},
@@ -36,7 +37,8 @@ func nestedForest(b *testing.B, h http.Handler, trees int) {
 				parent = `,"parent_provider_uuid":"` + uuid(p.parent) + `"`
 			}
 			calls(b, h,
-				call{method: "POST", path: "/resource_providers", version: "1.39", body: fmt.Sprintf(`{"name":"%s-%d","uuid":%q%s}`, p.name, i, uuid(n), parent), status: 200},
+				call{method: "POST", path: "/resource_providers", version: "1.39",
+					body: fmt.Sprintf(`{"name":"%s-%d","uuid":%q%s}`, p.name, i, uuid(n), parent), status: 200},
 				call{method: "PUT", path: "/resource_providers/" + uuid(n) + "/inventories", version: "1.39",
 					body: `{"resource_provider_generation":0,"inventories":{` + p.inventories + `}}`, status: 200})
 			if p.trait != "" {
@@ -49,7 +51,8 @@ func nestedForest(b *testing.B, h http.Handler, trees int) {
 
 // nestedQuery is that of upstream's nested perfload. Each tree has two candidates.
 const nestedQuery = "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH" +
-	"&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
+	"&resources_COMPUTE=VCPU:1,MEMORY_MB:256&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none&" +
+	"same_subtree=_COMPUTE,_FPGA"
 
 // BenchmarkCandidates is the nested perfload with 1,000 trees of 7 providers, through the whole
 // handler.
@@ -59,11 +62,13 @@ func BenchmarkCandidates(b *testing.B) {
 	for _, c := range []struct {
 		name, limit, version string
 	}{
-		{"limit=10", "&limit=10", "1.39"}, {"limit=100", "&limit=100", "1.39"}, {"limit=1000", "&limit=1000", "1.39"}, {"all", "", "1.39"},
+		{"limit=10", "&limit=10", "1.39"}, {"limit=100", "&limit=100", "1.39"},
+		{"limit=1000", "&limit=1000", "1.39"}, {"all", "", "1.39"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, nestedQuery+c.limit, nil)
-			r.Header = http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement " + c.version}, "Accept": {"application/json"}}
+			r.Header = http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement " + c.version},
+				"Accept": {"application/json"}}
 			w := &discard{header: http.Header{}}
 			b.ReportAllocs()
 			for b.Loop() {

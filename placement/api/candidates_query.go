@@ -25,13 +25,17 @@ var groupParameters = [...]struct {
 	queryParameter
 	values func(*groupValues) *[]string
 }{
-	{queryParameter{name: "resources", grouped: true, origin: origin{since: wire.AllocationCandidates}, text: "CLASS:AMOUNT,…: what the group needs."},
+	{queryParameter{name: "resources", grouped: true, origin: origin{since: wire.AllocationCandidates},
+		text: "CLASS:AMOUNT,…: what the group needs."},
 		func(g *groupValues) *[]string { return &g.resources }},
-	{queryParameter{name: "required", grouped: true, origin: origin{since: wire.CandidatesRequired}, repeated: wire.AnyTraits, text: textRequired},
+	{queryParameter{name: "required", grouped: true, origin: origin{since: wire.CandidatesRequired},
+		repeated: wire.AnyTraits, text: textRequired},
 		func(g *groupValues) *[]string { return &g.required }},
-	{queryParameter{name: "member_of", grouped: true, origin: origin{since: wire.CandidatesMemberOf}, repeated: wire.RepeatedMemberOf, text: textMemberOf},
+	{queryParameter{name: "member_of", grouped: true, origin: origin{since: wire.CandidatesMemberOf},
+		repeated: wire.RepeatedMemberOf, text: textMemberOf},
 		func(g *groupValues) *[]string { return &g.memberOf }},
-	{queryParameter{name: "in_tree", grouped: true, origin: origin{since: wire.CandidatesInTree}, text: "Those in the tree that has this resource provider.", schema: schemaUUID},
+	{queryParameter{name: "in_tree", grouped: true, origin: origin{since: wire.CandidatesInTree},
+		text: "Those in the tree that has this resource provider.", schema: schemaUUID},
 		func(g *groupValues) *[]string { return &g.inTree }},
 }
 
@@ -41,19 +45,26 @@ var wideParameters = [...]struct {
 	values func(*candidatesValues) *[]string
 }{
 	{queryParameter{name: "limit", origin: origin{since: wire.CandidatesLimit}, text: "At most this many candidates.",
-		schema: jsonkit.Schema{jsonkit.Type("integer"), jsonkit.Minimum(1)}}, func(c *candidatesValues) *[]string { return &c.limit }},
+		schema: jsonkit.Schema{jsonkit.Type("integer"), jsonkit.Minimum(1)}},
+		func(c *candidatesValues) *[]string { return &c.limit }},
 	{queryParameter{name: "group_policy", origin: origin{since: wire.GranularGroups},
-		text:   "Whether groups with suffixes are served by different resource providers. Required if there are several, unless the extension group_policy is granted.",
-		schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Enum("none", "isolate")}}, func(c *candidatesValues) *[]string { return &c.groupPolicy }},
-	{queryParameter{name: "root_required", origin: origin{since: wire.RootRequired}, text: "TRAIT,!TRAIT,…: traits that the root of the tree has, or not."},
+		text: "Whether groups with suffixes are served by different resource providers. Required if there are " +
+			"several, unless the extension group_policy is granted.",
+		schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Enum("none", "isolate")}},
+		func(c *candidatesValues) *[]string { return &c.groupPolicy }},
+	{queryParameter{name: "root_required", origin: origin{since: wire.RootRequired},
+		text: "TRAIT,!TRAIT,…: traits that the root of the tree has, or not."},
 		func(c *candidatesValues) *[]string { return &c.rootRequired }},
 	{queryParameter{name: "same_subtree", origin: origin{since: wire.SameSubtree}, repeated: wire.SameSubtree,
-		text: "_SUFFIX,_SUFFIX,…: one of the resource providers that serve these groups is the ancestor of the others, or the same."},
+		text: "_SUFFIX,_SUFFIX,…: one of the resource providers that serve these groups is the ancestor of the " +
+			"others, or the same."},
 		func(c *candidatesValues) *[]string { return &c.sameSubtree }},
-	{queryParameter{name: "root_member_of", origin: origin{extension: wire.ExtRootMemberOf}, repeated: wire.RepeatedMemberOf, text: "As member_of, of the root of the tree."},
+	{queryParameter{name: "root_member_of", origin: origin{extension: wire.ExtRootMemberOf},
+		repeated: wire.RepeatedMemberOf, text: "As member_of, of the root of the tree."},
 		func(c *candidatesValues) *[]string { return &c.rootMemberOf }},
 	{queryParameter{name: "isolate", origin: origin{extension: wire.ExtIsolate}, repeated: wire.GranularGroups,
-		text: "_SUFFIX,_SUFFIX,…: groups whose resource providers serve no other group."}, func(c *candidatesValues) *[]string { return &c.isolate }},
+		text: "_SUFFIX,_SUFFIX,…: groups whose resource providers serve no other group."},
+		func(c *candidatesValues) *[]string { return &c.isolate }},
 }
 
 // candidatesValues are the unparsed values of a query, by parameter.
@@ -114,11 +125,14 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	// Of several values, Placement checks the form of the last and uses the first.
 	for i, limit := range c.limit {
 		if (i == 0 || i == len(c.limit)-1) && !isPositive(limit) {
-			return nil, badRequest("Invalid query string parameters: limit must be a whole number of at least 1. Got: %s.", shortened(limit))
+			return nil, badRequest(
+				"Invalid query string parameters: limit must be a whole number of at least 1. Got: %s.",
+				shortened(limit))
 		}
 	}
 	if n := len(c.groupPolicy); n > 0 && c.groupPolicy[n-1] != "none" && c.groupPolicy[n-1] != "isolate" {
-		return nil, badRequest("Invalid query string parameters: group_policy must be none or isolate. Got: %s.", shortened(c.groupPolicy[n-1]))
+		return nil, badRequest("Invalid query string parameters: group_policy must be none or isolate. Got: %s.",
+			shortened(c.groupPolicy[n-1]))
 	}
 	return c, nil
 }
@@ -233,14 +247,17 @@ func (cq *candidatesQuery) readRootRequired(values []string, v wire.Version) err
 		return f
 	}
 	if strings.HasPrefix(values[0], "in:") {
-		return badRequest("Invalid query string parameters: root_required does not support the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC'. Got: %s.", shortened(values[0]))
+		return badRequest(
+			"Invalid query string parameters: root_required does not support the format "+
+				"'in:HW_CPU_X86_VMX,CUSTOM_MAGIC'. Got: %s.", shortened(values[0]))
 	}
 	required, forbidden, err := readRequired(values, v)
 	if err != nil {
 		return err
 	}
 	if conflicts := conflicting(required, forbidden); len(conflicts) > 0 {
-		return badValue("Conflicting required and forbidden traits found in root_required: %s.", shortened(strings.Join(conflicts, ", ")))
+		return badValue("Conflicting required and forbidden traits found in root_required: %s.",
+			shortened(strings.Join(conflicts, ", ")))
 	}
 	for _, set := range required {
 		cq.Root.Required = append(cq.Root.Required, set...)
@@ -328,7 +345,8 @@ func readGroup(values *groupValues, v wire.Version, g *candidates.Group) (err er
 	}
 	for _, value := range values.inTree {
 		if g.InTree = strings.TrimSpace(value); !providertree.IsUUID(g.InTree) {
-			return badRequest("Invalid query string parameters: in_tree%s must be a UUID. Got: %s.", values.suffix, shortened(value))
+			return badRequest("Invalid query string parameters: in_tree%s must be a UUID. Got: %s.",
+				values.suffix, shortened(value))
 		}
 	}
 	return nil
@@ -346,7 +364,8 @@ func (cq *candidatesQuery) check(c *candidatesValues, v wire.Version, ext extens
 	for i := range cq.Groups {
 		g := &cq.Groups[i]
 		if conflicts := conflicting(g.Required, g.Forbidden); len(conflicts) > 0 {
-			return badRequest("Conflicting required and forbidden traits found in the following traits keys: required%s: (%s).",
+			return badRequest(
+				"Conflicting required and forbidden traits found in the following traits keys: required%s: (%s).",
 				g.Suffix, shortened(strings.Join(conflicts, ", ")))
 		}
 	}
@@ -363,11 +382,16 @@ func (cq *candidatesQuery) checkOrphans() error {
 		switch {
 		case len(g.Resources) > 0:
 		case len(g.Required) > 0:
-			return badRequest("All traits parameters must be associated with resources. Found the following orphaned traits keys: required%s.", g.Suffix)
+			return badRequest(
+				"All traits parameters must be associated with resources. Found the following orphaned traits keys: "+
+					"required%s.", g.Suffix)
 		case len(g.MemberOf)+len(g.NotMemberOf) > 0:
-			return badRequest("All member_of parameters must be associated with resources. Found the following orphaned member_of keys: member_of%s.", g.Suffix)
+			return badRequest(
+				"All member_of parameters must be associated with resources. Found the following orphaned member_of "+
+					"keys: member_of%s.", g.Suffix)
 		default:
-			return badRequest("All request groups must specify resources; the group with the suffix %q has none.", g.Suffix)
+			return badRequest("All request groups must specify resources; the group with the suffix %q has none.",
+				g.Suffix)
 		}
 	}
 	return nil
@@ -394,10 +418,15 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 		switch {
 		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.has(wire.ExtResourceless):
 		case g.Suffix == "":
-			return badValue("The group without a suffix has no resources, which is an extension: it needs microversion %s or later and the header %s: %[3]s, "+
-				"or [placement] extensions = [%[3]q] in the configuration of the server.", wire.Version(wire.RequestedExtensions), wire.HeaderExtensions, wire.ExtResourceless)
+			return badValue(
+				"The group without a suffix has no resources, which is an extension: it needs microversion %s or "+
+					"later and the header %s: %[3]s, "+
+					"or [placement] extensions = [%[3]q] in the configuration of the server.",
+				wire.Version(wire.RequestedExtensions), wire.HeaderExtensions, wire.ExtResourceless)
 		default:
-			return badValue("Resourceless suffixed group request should be specified in `same_subtree` query param: bad group - %q.", g.Suffix)
+			return badValue(
+				"Resourceless suffixed group request should be specified in `same_subtree` query param: bad "+
+					"group - %q.", g.Suffix)
 		}
 	}
 	for _, set := range cq.SameSubtree {
@@ -412,7 +441,8 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 func (c *candidatesValues) exist(key string, suffixes []string) error {
 	for _, suffix := range suffixes {
 		if _, ok := c.at[suffix]; !ok {
-			return badValue("Real suffixes should be specified in `%s`: no group has the suffix %q.", key, shortened(suffix))
+			return badValue("Real suffixes should be specified in `%s`: no group has the suffix %q.",
+				key, shortened(suffix))
 		}
 	}
 	return nil
@@ -424,7 +454,9 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 	given := len(c.groupPolicy) > 0 && c.groupPolicy[0] != ""
 	if len(c.isolate) > 0 {
 		if len(c.groupPolicy) > 0 {
-			return badValue("`isolate` and `group_policy` can not be specified together: `isolate` says for each group what `group_policy` says for all.")
+			return badValue(
+				"`isolate` and `group_policy` can not be specified together: `isolate` says for each group what " +
+					"`group_policy` says for all.")
 		}
 		return c.exist("isolate", cq.Isolate)
 	}
@@ -433,7 +465,9 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 		suffixed--
 	}
 	if suffixed > 1 && !given && !ext.has(wire.ExtGroupPolicy) {
-		return badRequest("The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter. Add group_policy=none or group_policy=isolate.")
+		return badRequest(
+			"The \"group_policy\" parameter is required when specifying more than one \"resources{N}\" parameter. " +
+				"Add group_policy=none or group_policy=isolate.")
 	}
 	return nil
 }

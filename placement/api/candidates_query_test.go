@@ -34,50 +34,72 @@ func TestCandidatesQuery(t *testing.T) {
 		query   string
 		want    candidatesQuery
 	}{
-		{10, "resources=VCPU:1,DISK_GB:10", candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "DISK_GB", Amount: 10}}}}}}},
-		{10, "resources=DISK_GB:9&resources=VCPU:1,VCPU:%202", candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Resources: vcpu(2)}}}}},
-		{16, "limit=7&resources=VCPU:1&limit=8", candidatesQuery{limit: 7, Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Resources: vcpu(1)}}}}},
-		{16, "limit=99999999999999999999&resources=VCPU:99999999999999999999", candidatesQuery{limit: jsonkit.MaxExact, Request: candidates.Request{
-			Flat: true, Groups: []candidates.Group{{Resources: vcpu(jsonkit.MaxExact)}}}}},
-		{17, "required=X&required=A,%20B&resources=VCPU:1", candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Resources: vcpu(1), Required: [][]string{{"A"}, {"B"}}}}}}},
-		{21, "resources=VCPU:1&member_of=in:" + u1 + "," + u2, candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+		{10, "resources=VCPU:1,DISK_GB:10",
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "DISK_GB", Amount: 10}}}}}}},
+		{10, "resources=DISK_GB:9&resources=VCPU:1,VCPU:%202",
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Resources: vcpu(2)}}}}},
+		{16, "limit=7&resources=VCPU:1&limit=8",
+			candidatesQuery{limit: 7, Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Resources: vcpu(1)}}}}},
+		{16, "limit=99999999999999999999&resources=VCPU:99999999999999999999",
+			candidatesQuery{limit: jsonkit.MaxExact, Request: candidates.Request{
+				Flat: true, Groups: []candidates.Group{{Resources: vcpu(jsonkit.MaxExact)}}}}},
+		{17, "required=X&required=A,%20B&resources=VCPU:1",
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Resources: vcpu(1), Required: [][]string{{"A"}, {"B"}}}}}}},
+		{21, "resources=VCPU:1&member_of=in:" + u1 + "," +
+			u2, candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
 			{Resources: vcpu(1), MemberOf: [][]string{{u1, u2}}}}}}},
-		{22, "resources=VCPU:1&required=A,!B,!!C", candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Resources: vcpu(1), Required: [][]string{{"A"}}, Forbidden: []string{"B", "C"}}}}}},
-		{24, "resources=VCPU:1&member_of=" + u1 + "&member_of=" + u2, candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Resources: vcpu(1), MemberOf: [][]string{{u1}, {u2}}}}}}},
-		{25, "required2=A&resources=VCPU:1&resources2=VCPU:2", candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Suffix: "2", Resources: vcpu(2), Required: [][]string{{"A"}}}, {Resources: vcpu(1)}}}}},
-		{25, "group_policy=isolate&resources1=VCPU:1&resources20=VCPU:2&group_policy=none", candidatesQuery{Request: candidates.Request{
-			Flat: true, GroupPolicy: candidates.Isolate, Groups: []candidates.Group{
-				{Suffix: "1", Resources: vcpu(1)}, {Suffix: "20", Resources: vcpu(2)}}}}},
-		{25, "resources1=VCPU:1&member_of1=" + u1, candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
-			{Suffix: "1", Resources: vcpu(1), MemberOf: [][]string{{u1}}}}}}},
-		{29, "resources=VCPU:1", candidatesQuery{Request: candidates.Request{Groups: []candidates.Group{{Resources: vcpu(1)}}}}},
-		{31, "resources=VCPU:1&resources1=VCPU:1&in_tree1=" + u1 + "&in_tree1=%20" + u2 + "%20", candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Resources: vcpu(1)}, {Suffix: "1", Resources: vcpu(1), InTree: u2}}}}},
-		{32, "resources=VCPU:1&member_of=!" + u1 + "&member_of=!in:" + u1 + "," + u2 + "&member_of=" + u2, candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Resources: vcpu(1), MemberOf: [][]string{{u2}}, NotMemberOf: []string{u1, u2}}}}}},
+		{22, "resources=VCPU:1&required=A,!B,!!C",
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Resources: vcpu(1), Required: [][]string{{"A"}}, Forbidden: []string{"B", "C"}}}}}},
+		{24, "resources=VCPU:1&member_of=" + u1 + "&member_of=" + u2,
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Resources: vcpu(1), MemberOf: [][]string{{u1}, {u2}}}}}}},
+		{25, "required2=A&resources=VCPU:1&resources2=VCPU:2",
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Suffix: "2", Resources: vcpu(2), Required: [][]string{{"A"}}}, {Resources: vcpu(1)}}}}},
+		{25, "group_policy=isolate&resources1=VCPU:1&resources20=VCPU:2&group_policy=none",
+			candidatesQuery{Request: candidates.Request{
+				Flat: true, GroupPolicy: candidates.Isolate, Groups: []candidates.Group{
+					{Suffix: "1", Resources: vcpu(1)}, {Suffix: "20", Resources: vcpu(2)}}}}},
+		{25, "resources1=VCPU:1&member_of1=" + u1,
+			candidatesQuery{Request: candidates.Request{Flat: true, Groups: []candidates.Group{
+				{Suffix: "1", Resources: vcpu(1), MemberOf: [][]string{{u1}}}}}}},
+		{29, "resources=VCPU:1",
+			candidatesQuery{Request: candidates.Request{Groups: []candidates.Group{{Resources: vcpu(1)}}}}},
+		{31, "resources=VCPU:1&resources1=VCPU:1&in_tree1=" + u1 + "&in_tree1=%20" + u2 + "%20",
+			candidatesQuery{Request: candidates.Request{
+				Groups: []candidates.Group{{Resources: vcpu(1)}, {Suffix: "1", Resources: vcpu(1), InTree: u2}}}}},
+		{32, "resources=VCPU:1&member_of=!" + u1 + "&member_of=!in:" + u1 + "," + u2 + "&member_of=" + u2,
+			candidatesQuery{Request: candidates.Request{
+				Groups: []candidates.Group{{Resources: vcpu(1), MemberOf: [][]string{{u2}},
+					NotMemberOf: []string{u1, u2}}}}}},
 		{33, "resources0=VCPU:1&resources_a-B=VCPU:2&group_policy=none", candidatesQuery{Request: candidates.Request{
 			Groups: []candidates.Group{{Suffix: "0", Resources: vcpu(1)}, {Suffix: "_a-B", Resources: vcpu(2)}}}}},
 		{35, "resources=VCPU:1&root_required=A,!B", candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Resources: vcpu(1)}}, Root: candidates.RootConditions{Required: []string{"A"}, Forbidden: []string{"B"}}}}},
-		{36, "resources_A=VCPU:1&required_B=T&same_subtree=_A,%20_B,_A&same_subtree=_B&group_policy=none", candidatesQuery{Request: candidates.Request{
-			Groups:      []candidates.Group{{Suffix: "_A", Resources: vcpu(1)}, {Suffix: "_B", Required: [][]string{{"T"}}}},
-			SameSubtree: [][]string{{"_A", "_B"}, {"_B"}}}}},
+			Groups: []candidates.Group{{Resources: vcpu(1)}},
+			Root:   candidates.RootConditions{Required: []string{"A"}, Forbidden: []string{"B"}}}}},
+		{36, "resources_A=VCPU:1&required_B=T&same_subtree=_A,%20_B,_A&same_subtree=_B&group_policy=none",
+			candidatesQuery{Request: candidates.Request{
+				Groups: []candidates.Group{{Suffix: "_A", Resources: vcpu(1)},
+					{Suffix: "_B", Required: [][]string{{"T"}}}},
+				SameSubtree: [][]string{{"_A", "_B"}, {"_B"}}}}},
 		{38, "resources=VCPU:1&required=A&required=B", candidatesQuery{Request: candidates.Request{
 			Groups: []candidates.Group{{Resources: vcpu(1), Required: [][]string{{"B"}}}}}}},
 		{39, "resources=VCPU:1&required=in:A,B&required=C,!D", candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Resources: vcpu(1), Required: [][]string{{"A", "B"}, {"C"}}, Forbidden: []string{"D"}}}}}},
-		{39, "resources=VCPU:1&required=A,B,!C,A,!C&required=in:A,B,A&required=in:A,B&root_required=A,A,!B,!B", candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Resources: vcpu(1), Required: [][]string{{"A"}, {"B"}, {"A", "B"}}, Forbidden: []string{"C"}}},
-			Root:   candidates.RootConditions{Required: []string{"A"}, Forbidden: []string{"B"}}}}},
+			Groups: []candidates.Group{{Resources: vcpu(1),
+				Required: [][]string{{"A", "B"}, {"C"}}, Forbidden: []string{"D"}}}}}},
+		{39, "resources=VCPU:1&required=A,B,!C,A,!C&required=in:A,B,A&required=in:A,B&root_required=A,A,!B,!B",
+			candidatesQuery{Request: candidates.Request{
+				Groups: []candidates.Group{{Resources: vcpu(1),
+					Required: [][]string{{"A"}, {"B"}, {"A", "B"}}, Forbidden: []string{"C"}}},
+				Root: candidates.RootConditions{Required: []string{"A"}, Forbidden: []string{"B"}}}}},
 		{39, "resources=VCPU:1&required=in:A,B&required=!A", candidatesQuery{Request: candidates.Request{
-			Groups: []candidates.Group{{Resources: vcpu(1), Required: [][]string{{"A", "B"}}, Forbidden: []string{"A"}}}}}},
+			Groups: []candidates.Group{{Resources: vcpu(1),
+				Required: [][]string{{"A", "B"}}, Forbidden: []string{"A"}}}}}},
 	} {
 		got, err := readCandidatesQuery(c.query, c.version, 0)
 		diff := cmp.Diff(c.want, got, cmp.AllowUnexported(candidatesQuery{}), cmpopts.EquateEmpty())
@@ -221,7 +243,8 @@ func TestCandidatesQueryRefused(t *testing.T) {
 		for v := c.since; v <= c.until; v++ {
 			_, err := readCandidatesQuery(c.query, v, 0)
 			var f *osapi.Error
-			if !errors.As(err, &f) || f.Status != http.StatusBadRequest || new(exchange).Explain(f).Code != string(c.code) {
+			if !errors.As(err, &f) || f.Status != http.StatusBadRequest ||
+				new(exchange).Explain(f).Code != string(c.code) {
 				t.Errorf("%s at %s: %v %+v, want code %s", c.query, v, err, f, c.code)
 			}
 		}
@@ -239,22 +262,27 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 		ext   string
 		want  *candidates.Request // nil: refused
 	}{
-		{"resources=VCPU:1&root_member_of=" + u1 + "&root_member_of=!in:" + u1 + "," + u2 + "&root_member_of=in:" + u1 + "," + u2, "root_member_of",
+		{"resources=VCPU:1&root_member_of=" + u1 + "&root_member_of=!in:" + u1 + "," + u2 + "&root_member_of=in:" +
+			u1 + "," + u2, "root_member_of",
 			&candidates.Request{Groups: []candidates.Group{{Resources: vcpu(1)}},
 				Root: candidates.RootConditions{MemberOf: [][]string{{u1}, {u1, u2}}, NotMemberOf: []string{u1, u2}}}},
 		{"resources=VCPU:1&root_member_of=x", "root_member_of", nil},
 		{"resources=VCPU:1&root_member_of=" + u1 + "," + u2, "root_member_of", nil},
 		{"resources=VCPU:1&root_member_of=" + u1, "isolate,group_policy", nil},
 		{"resources1=VCPU:1&resources2=VCPU:1", "group_policy",
-			&candidates.Request{Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Resources: vcpu(1)}}}},
+			&candidates.Request{Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)},
+				{Suffix: "2", Resources: vcpu(1)}}}},
 		{"resources1=VCPU:1&resources2=VCPU:1&group_policy=isolate", "group_policy",
-			&candidates.Request{GroupPolicy: candidates.Isolate, Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Resources: vcpu(1)}}}},
+			&candidates.Request{GroupPolicy: candidates.Isolate,
+				Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Resources: vcpu(1)}}}},
 		{"resources1=VCPU:1&resources2=VCPU:1", "isolate", nil},
 		{"resources1=VCPU:1&resources2=VCPU:1&isolate=2,%201&isolate=2", "isolate",
-			&candidates.Request{Isolate: []string{"2", "1"}, Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Resources: vcpu(1)}}}},
+			&candidates.Request{Isolate: []string{"2", "1"},
+				Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Resources: vcpu(1)}}}},
 		{"resources1=VCPU:1&required2=A&same_subtree=1,2&isolate=2", "isolate",
 			&candidates.Request{Isolate: []string{"2"}, SameSubtree: [][]string{{"1", "2"}},
-				Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Required: [][]string{{"A"}}}}}},
+				Groups: []candidates.Group{{Suffix: "1", Resources: vcpu(1)},
+					{Suffix: "2", Required: [][]string{{"A"}}}}}},
 		{"resources1=VCPU:1&required2=A&isolate=2", "isolate", nil},
 		{"resources1=VCPU:1&isolate=2", "isolate", nil},
 		{"resources1=VCPU:1&isolate=", "isolate", nil},
@@ -263,7 +291,8 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 		{"resources1=VCPU:1&isolate=1", "root_member_of,group_policy", nil},
 		{"resources1=VCPU:1&required=A,!B&in_tree=" + u1, "resourceless",
 			&candidates.Request{Resourceless: true, Groups: []candidates.Group{
-				{Suffix: "1", Resources: vcpu(1)}, {Required: [][]string{{"A"}}, Forbidden: []string{"B"}, InTree: u1}}}},
+				{Suffix: "1", Resources: vcpu(1)},
+				{Required: [][]string{{"A"}}, Forbidden: []string{"B"}, InTree: u1}}}},
 		{"resources1=VCPU:1&required2=!A&in_tree2=" + u1 + "&same_subtree=1,2&group_policy=none", "resourceless",
 			&candidates.Request{Resourceless: true, SameSubtree: [][]string{{"1", "2"}}, Groups: []candidates.Group{
 				{Suffix: "1", Resources: vcpu(1)}, {Suffix: "2", Forbidden: []string{"A"}, InTree: u1}}}},
@@ -289,9 +318,12 @@ func TestCandidatesQueryExtensions(t *testing.T) {
 // a 400, and what is taken keeps all that the search relies on.
 func FuzzCandidatesQuery(f *testing.F) {
 	for _, seed := range []string{
-		"resources=VCPU:1", "resources=VCPU:1,VCPU:2&limit=3&limit=x", "resources1=VCPU:1&resources2=DISK_GB:1&group_policy=isolate",
-		"resources_A=VCPU:1&required_B=in:X,Y&required_B=!X&same_subtree=_A,_B&group_policy=none&isolate=_A", "root_required=A,!A&resources=VCPU:1",
-		"resources=VCPU:1&member_of=!in:" + u1 + "," + u2 + "&root_member_of=" + u1, "in_tree1={" + u1 + "}&resources1=:1", "isolate=,&resources=A:1",
+		"resources=VCPU:1", "resources=VCPU:1,VCPU:2&limit=3&limit=x",
+		"resources1=VCPU:1&resources2=DISK_GB:1&group_policy=isolate",
+		"resources_A=VCPU:1&required_B=in:X,Y&required_B=!X&same_subtree=_A,_B&group_policy=none&isolate=_A",
+		"root_required=A,!A&resources=VCPU:1",
+		"resources=VCPU:1&member_of=!in:" + u1 + "," + u2 +
+			"&root_member_of=" + u1, "in_tree1={" + u1 + "}&resources1=:1", "isolate=,&resources=A:1",
 		"resources_A=VCPU:1&required=!X&in_tree=" + u1,
 	} {
 		f.Add(seed, uint8(39), uint8(allExtensions))

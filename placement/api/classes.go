@@ -82,7 +82,9 @@ func putClass(x *exchange) error {
 	}
 	name := x.R.PathValue("name")
 	if !providertree.IsCustomName(name) {
-		return badRequest("The resource class is invalid: a name must begin with CUSTOM_, go on with A-Z, 0-9 and _, and have at most 255 characters.")
+		return badRequest(
+			"The resource class is invalid: a name must begin with CUSTOM_, go on with A-Z, 0-9 and _, and have at " +
+				"most 255 characters.")
 	}
 	s, err := x.snapshot()
 	if err != nil {

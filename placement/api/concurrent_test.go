@@ -20,7 +20,8 @@ import (
 // goroutine.
 func exchangeOnce(h http.Handler, method, path, body string) int {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
-	r.Header = http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.39"}, "Content-Type": {"application/json"}}
+	r.Header = http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.39"},
+		"Content-Type": {"application/json"}}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w.Code
@@ -52,7 +53,8 @@ func TestClaimsAtOnceDoNotOverCommit(t *testing.T) {
 	if count[204] != 8 || count[409] != 32 {
 		t.Errorf("the answers were %v, want 8 of 204 and 32 of 409", count)
 	}
-	u := decoded[wire.ProviderUsages](t, call{method: "GET", path: "/resource_providers/" + rp1 + "/usages", version: "1.39", status: 200}.do(t, h))
+	u := decoded[wire.ProviderUsages](t,
+		call{method: "GET", path: "/resource_providers/" + rp1 + "/usages", version: "1.39", status: 200}.do(t, h))
 	if u.Usages["VCPU"] != 8 || u.Generation != 1+8 {
 		t.Errorf("at last %d VCPU are used, at generation %d", u.Usages["VCPU"], u.Generation)
 	}
@@ -89,8 +91,10 @@ func TestOneOfManyWritersOfAGenerationWins(t *testing.T) {
 func FuzzRequests(f *testing.F) {
 	f.Add("GET", "/resource_providers", "name=a&in_tree="+rp1, "placement 1.39", "application/json", "")
 	f.Add("PUT", "/allocations/"+inst1, "", "placement latest", "*/*", instance(rp1, "null", 1))
-	f.Add("POST", "/reshaper", "", "placement 1.30", "text/html", `{"inventories":{"`+rp1+`":{"resource_provider_generation":1,"inventories":{}}},"allocations":{}}`)
-	f.Add("PUT", "/resource_providers/"+rp1+"/inventories/VCPU", "", "", "", `{"resource_provider_generation":1,"total":1,"allocation_ratio":1e-300}`)
+	f.Add("POST", "/reshaper", "", "placement 1.30", "text/html", `{"inventories":{"`+rp1+
+		`":{"resource_provider_generation":1,"inventories":{}}},"allocations":{}}`)
+	f.Add("PUT", "/resource_providers/"+rp1+"/inventories/VCPU", "", "", "",
+		`{"resource_provider_generation":1,"total":1,"allocation_ratio":1e-300}`)
 	f.Add("PUT", "/resource_providers/"+rp1, "", "placement 1.14", "", `{"name":"x","parent_provider_uuid":"`+rp2+`"}`)
 	f.Add("DELETE", "/traits/CUSTOM_A", "%zz", "placement 1.6", "q;;=", "")
 	f.Add("CONNECT", "//../x/", "", "placement 1.99", "a/b", "")
@@ -100,7 +104,8 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, path, query, version, accept, body string) {
 		r := httptest.NewRequest(http.MethodGet, "/", strings.NewReader(body))
 		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
-		r.Header = http.Header{"X-Auth-Token": {"admin"}, "Content-Type": {"application/json"}, "Openstack-Api-Version": {version}, "Accept": {accept}}
+		r.Header = http.Header{"X-Auth-Token": {"admin"},
+			"Content-Type": {"application/json"}, "Openstack-Api-Version": {version}, "Accept": {accept}}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code >= 500 || w.Code >= 300 && w.Code < 400 {

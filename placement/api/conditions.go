@@ -35,18 +35,22 @@ type amount struct {
 // readResources reads "VCPU:2,MEMORY_MB:1024". The last amount of a class counts.
 func readResources(value string) ([]amount, error) {
 	if strings.TrimSpace(value) == "" {
-		return nil, badRequest("Badly formed resources parameter: it is empty, and should be such as VCPU:2,MEMORY_MB:1024.")
+		return nil, badRequest(
+			"Badly formed resources parameter: it is empty, and should be such as VCPU:2,MEMORY_MB:1024.")
 	}
 	list := make([]amount, 0, 1+strings.Count(value, ","))
 	at := make(map[string]int, cap(list))
 	for item := range strings.SplitSeq(value, ",") {
 		class, text, ok := strings.Cut(item, ":")
 		if !ok || strings.Contains(text, ":") {
-			return nil, badRequest("Badly formed resources parameter: %q should be CLASS:AMOUNT, as in VCPU:2,MEMORY_MB:1024.", shortened(item))
+			return nil, badRequest(
+				"Badly formed resources parameter: %q should be CLASS:AMOUNT, as in VCPU:2,MEMORY_MB:1024.",
+				shortened(item))
 		}
 		count, ok := wire.ParseInt(text)
 		if !ok || count < 1 {
-			return nil, badRequest("Requested resource %s expected an integer amount of at least 1. Got: %s.", shortened(class), shortened(text))
+			return nil, badRequest("Requested resource %s expected an integer amount of at least 1. Got: %s.",
+				shortened(class), shortened(text))
 		}
 		if i, again := at[class]; again {
 			list[i].count = count
@@ -64,7 +68,8 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 		list, anyOf := strings.CutPrefix(value, "in:")
 		if anyOf && !v.Has(wire.AnyTraits) {
 			return nil, nil, badRequest(
-				"Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' is only supported since microversion 1.39. Got: %s.",
+				"Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' is only supported "+
+					"since microversion 1.39. Got: %s.",
 				shortened(value),
 			)
 		}
@@ -75,7 +80,8 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 			switch {
 			case name == "":
 				return nil, nil, badRequest(
-					"Invalid query string parameters: 'required' should be such as HW_CPU_X86_VMX,CUSTOM_MAGIC. Got an empty trait in: %s.",
+					"Invalid query string parameters: 'required' should be such as HW_CPU_X86_VMX,CUSTOM_MAGIC. Got "+
+						"an empty trait in: %s.",
 					shortened(value),
 				)
 			case name == trait && anyOf:
@@ -84,11 +90,15 @@ func readRequired(values []string, v wire.Version) (required [][]string, forbidd
 				required = append(required, []string{trait})
 			case anyOf:
 				return nil, nil, badRequest(
-					"Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support forbidden traits. Got: %s.",
+					"Invalid query string parameters: the format 'in:HW_CPU_X86_VMX,CUSTOM_MAGIC' does not support "+
+						"forbidden traits. Got: %s.",
 					shortened(value),
 				)
 			case !v.Has(wire.ForbiddenTraits):
-				return nil, nil, badRequest("Invalid query string parameters: forbidden traits are only supported since microversion 1.22. Got: %s.", shortened(value))
+				return nil, nil,
+					badRequest(
+						"Invalid query string parameters: forbidden traits are only supported since microversion "+
+							"1.22. Got: %s.", shortened(value))
 			default:
 				forbidden = append(forbidden, name)
 			}
@@ -110,12 +120,15 @@ func readMemberOf(values []string, key string, v wire.Version) (memberOf [][]str
 		list, not := strings.CutPrefix(value, "!")
 		list, several := strings.CutPrefix(list, "in:")
 		if !several && strings.Contains(list, ",") {
-			return nil, nil, badRequest("Multiple values for '%s' must be prefixed with the 'in:' or '!in:' keyword. Got: %s.", key, shortened(value))
+			return nil, nil,
+				badRequest("Multiple values for '%s' must be prefixed with the 'in:' or '!in:' keyword. Got: %s.",
+					key, shortened(value))
 		}
 		aggregates := strings.Split(list, ",")
 		for _, aggregate := range aggregates {
 			if !providertree.IsUUID(aggregate) {
-				return nil, nil, badRequest("Invalid query string parameters: '%s' must hold valid UUIDs. Got: %s.", key, shortened(aggregate))
+				return nil, nil, badRequest("Invalid query string parameters: '%s' must hold valid UUIDs. Got: %s.",
+					key, shortened(aggregate))
 			}
 		}
 		switch {

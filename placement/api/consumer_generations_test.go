@@ -27,15 +27,17 @@ type strays struct{ noStore }
 
 func (s *strays) Load(context.Context) (*ledger.State, error) {
 	state := &ledger.State{
-		Version:     s.version,
-		Providers:   []ledger.ProviderRow{{ID: 1, UUID: rp1, Name: "node", Root: 1, Generation: 1}},
-		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 0, Total: 8, MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: 1}},
+		Version:   s.version,
+		Providers: []ledger.ProviderRow{{ID: 1, UUID: rp1, Name: "node", Root: 1, Generation: 1}},
+		Inventories: []ledger.InventoryRow{{Provider: 1,
+			Class: 0, Total: 8, MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: 1}},
 	}
 	for id, name := range ledger.StandardClasses() {
 		state.Classes = append(state.Classes, ledger.NamedRow{ID: int64(id), Name: name})
 	}
 	for _, consumer := range []string{inst1, inst2} {
-		state.Allocations = append(state.Allocations, ledger.AllocationRow{Provider: 1, Class: 0, Consumer: consumer, Used: 1})
+		state.Allocations = append(state.Allocations,
+			ledger.AllocationRow{Provider: 1, Class: 0, Consumer: consumer, Used: 1})
 	}
 	return state, nil
 }
@@ -83,11 +85,13 @@ func version(t *testing.T, text string) wire.Version {
 // expectConsumer reads what inst1 is, at 1.28.
 func expectConsumer(t *testing.T, h http.Handler, project, user string, generation int64, vcpu int64) {
 	t.Helper()
-	got := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst1, version: "1.28", status: 200}.do(t, h))
+	got := decoded[wire.ConsumerAllocations](t,
+		call{method: "GET", path: "/allocations/" + inst1, version: "1.28", status: 200}.do(t, h))
 	if got.ConsumerGeneration == nil {
 		t.Fatalf("there is no consumer: %+v", got)
 	}
-	if got.ProjectID != project || got.UserID != user || *got.ConsumerGeneration != generation || got.Allocations[rp1]["VCPU"] != vcpu {
+	if got.ProjectID != project || got.UserID != user ||
+		*got.ConsumerGeneration != generation || got.Allocations[rp1]["VCPU"] != vcpu {
 		t.Errorf("the consumer is of %s and %s, at generation %d, and holds %+v; want %s, %s, %d, %d VCPU",
 			got.ProjectID, got.UserID, *got.ConsumerGeneration, got.Allocations, project, user, generation, vcpu)
 	}
@@ -158,13 +162,16 @@ func TestWritingAConsumer(t *testing.T) {
 					host(t, h)
 				}
 				if c.there == both {
-					call{method: "PUT", path: "/allocations/" + inst1, version: "1.28", body: consumerBody(version(t, "1.28"), "null", 1), status: 204}.do(t, h)
+					call{method: "PUT", path: "/allocations/" + inst1, version: "1.28",
+						body: consumerBody(version(t, "1.28"), "null", 1), status: 204}.do(t, h)
 				}
-				write := call{method: method, path: "/allocations/" + inst1, version: c.version, body: consumerBody(v, c.generation, 3), status: c.status}
+				write := call{method: method, path: "/allocations/" + inst1, version: c.version,
+					body: consumerBody(v, c.generation, 3), status: c.status}
 				if method == "POST" {
 					write.path, write.body = "/allocations", `{"`+inst1+`":`+write.body+`}`
 				}
-				before := call{method: "GET", path: "/allocations/" + inst1, version: "1.28", status: 200}.do(t, h).Body.String()
+				before := call{method: "GET", path: "/allocations/" + inst1, version: "1.28", status: 200}.do(t, h).
+					Body.String()
 				w := write.do(t, h)
 				if c.status == 204 {
 					expectConsumer(t, h, c.project, c.user, c.after, 3)
@@ -173,7 +180,8 @@ func TestWritingAConsumer(t *testing.T) {
 				if c.status == 409 && v.Has(wire.ErrorCodes) && errorOf(t, w).Code != wire.CodeConcurrentUpdate {
 					t.Errorf("the code is %s", errorOf(t, w).Code)
 				}
-				if after := (call{method: "GET", path: "/allocations/" + inst1, version: "1.28", status: 200}).do(t, h).Body.String(); after != before {
+				if after := (call{method: "GET", path: "/allocations/" + inst1, version: "1.28", status: 200}).do(t, h).
+					Body.String(); after != before {
 					t.Errorf("it was refused, and went from %s to %s", before, after)
 				}
 			})
@@ -192,14 +200,19 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	v28 := version(t, "1.28")
 	put := func(version string, generation string, vcpu, status int) call {
 		v := testproc.Try(wire.ParseVersion(version)).Or(t)
-		return call{method: "PUT", path: mine, version: version, body: consumerBody(v, generation, vcpu), status: status}
+		return call{method: "PUT", path: mine, version: version,
+			body: consumerBody(v, generation, vcpu), status: status}
 	}
-	calls(t, h, put("1.28", "null", 1, 204), put("1.28", "1", 1, 204), put("1.28", "1", 1, 409), put("1.12", "", 2, 204))
+	calls(t, h, put("1.28", "null", 1, 204), put("1.28", "1", 1, 204),
+		put("1.28", "1", 1, 409), put("1.12", "", 2, 204))
 	expectConsumer(t, h, "proj", "user", 3, 2)
-	calls(t, h, call{method: "POST", path: "/allocations", version: "1.13", body: `{"` + inst1 + `":` + consumerBody(version(t, "1.13"), "", 1) + `}`, status: 204})
+	calls(t, h, call{method: "POST", path: "/allocations",
+		version: "1.13", body: `{"` + inst1 + `":` + consumerBody(version(t, "1.13"), "", 1) + `}`, status: 204})
 	expectConsumer(t, h, "proj", "user", 4, 1)
 	calls(t, h, call{method: "POST", path: "/reshaper", version: "1.30", status: 204,
-		body: `{"inventories":{"` + rp2 + `":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":1}}}},"allocations":{"` + inst1 + `":` + consumerBody(v28, "4", 2) + `}}`})
+		body: `{"inventories":{"` + rp2 +
+			`":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":1}}}},"allocations":{"` + inst1 + `":` +
+			consumerBody(v28, "4", 2) + `}}`})
 	expectConsumer(t, h, "proj", "user", 5, 2)
 	// The safe way to delete: an empty PUT or POST at the right generation. Before 1.28, PUT
 	// has no such way.
@@ -214,8 +227,10 @@ func TestEveryWriteMovesTheGeneration(t *testing.T) {
 	)
 	expectConsumer(t, h, "proj", "user", 1, 1)
 	calls(t, h,
-		call{method: "POST", path: "/allocations", version: "1.28", body: `{"` + inst1 + `":` + consumerBody(v28, "2", 0) + `}`, status: 409, code: wire.CodeConcurrentUpdate},
-		call{method: "POST", path: "/allocations", version: "1.28", body: `{"` + inst1 + `":` + consumerBody(v28, "1", 0) + `}`, status: 204},
+		call{method: "POST", path: "/allocations", version: "1.28", body: `{"` + inst1 + `":` +
+			consumerBody(v28, "2", 0) + `}`, status: 409, code: wire.CodeConcurrentUpdate},
+		call{method: "POST", path: "/allocations", version: "1.28", body: `{"` + inst1 + `":` +
+			consumerBody(v28, "1", 0) + `}`, status: 204},
 		put("1.28", "null", 1, 204),
 		// DELETE knows no generation, at any microversion.
 		call{method: "DELETE", path: mine, version: "1.39", status: 204},
@@ -230,11 +245,13 @@ func TestWhereGenerationsShow(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
-	calls(t, h, call{method: "PUT", path: "/allocations/" + inst1, version: "1.28", body: consumerBody(version(t, "1.28"), "null", 1), status: 204})
+	calls(t, h, call{method: "PUT", path: "/allocations/" +
+		inst1, version: "1.28", body: consumerBody(version(t, "1.28"), "null", 1), status: 204})
 	for _, path := range []string{"/allocations/" + inst1, "/resource_providers/" + rp1 + "/allocations"} {
 		for version, want := range map[string]int{"1.27": 0, "1.28": 1, "1.39": 1} {
 			w := call{method: "GET", path: path, version: version, status: 200}.do(t, h)
-			if got := strings.Count(w.Body.String(), `"consumer_generation":1`); got != want || strings.Count(w.Body.String(), "consumer_generation") != want {
+			if got := strings.Count(w.Body.String(), `"consumer_generation":1`); got != want ||
+				strings.Count(w.Body.String(), "consumer_generation") != want {
 				t.Errorf("%s at %s: %s", path, version, w.Body)
 			}
 		}
@@ -278,14 +295,16 @@ func TestPostRefusesAllForOne(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
-	calls(t, h, call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: instance(rp1, "null", 1), status: 204})
+	calls(t, h, call{method: "PUT", path: "/allocations/" +
+		inst1, version: "1.39", body: instance(rp1, "null", 1), status: 204})
 	post := func(first, second string, status int) call {
 		return call{method: "POST", path: "/allocations", version: "1.39", status: status,
 			body: `{"` + inst1 + `":` + instance(rp1, first, 2) + `,"` + inst2 + `":` + instance(rp1, second, 2) + `}`}
 	}
 	calls(t, h, post("null", "null", 409), post("1", "1", 409), post("2", "null", 409))
 	expectConsumer(t, h, "proj", "user", 1, 1)
-	left := decoded[wire.ConsumerAllocations](t, call{method: "GET", path: "/allocations/" + inst2, version: "1.39", status: 200}.do(t, h))
+	left := decoded[wire.ConsumerAllocations](t,
+		call{method: "GET", path: "/allocations/" + inst2, version: "1.39", status: 200}.do(t, h))
 	if len(left.Allocations) != 0 {
 		t.Errorf("a refused POST left %+v", left)
 	}
@@ -306,9 +325,12 @@ func TestAllocationsIgnoreTheProvidersGeneration(t *testing.T) {
 	calls(t, h,
 		call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: with("null"), status: 204},
 		call{method: "PUT", path: "/allocations/" + inst1, version: "1.12", status: 204,
-			body: `{"allocations":{"` + rp1 + `":{"generation":0,"resources":{"VCPU":1}}},"project_id":"proj","user_id":"user"}`},
-		call{method: "POST", path: "/allocations", version: "1.39", body: `{"` + inst1 + `":` + with("2") + `}`, status: 204},
-		call{method: "PUT", path: "/allocations/" + inst1, version: "1.39", body: strings.Replace(with("3"), "77", `"x"`, 1), status: 400},
+			body: `{"allocations":{"` + rp1 +
+				`":{"generation":0,"resources":{"VCPU":1}}},"project_id":"proj","user_id":"user"}`},
+		call{method: "POST", path: "/allocations", version: "1.39", body: `{"` + inst1 + `":` +
+			with("2") + `}`, status: 204},
+		call{method: "PUT", path: "/allocations/" + inst1,
+			version: "1.39", body: strings.Replace(with("3"), "77", `"x"`, 1), status: 400},
 	)
 	expectConsumer(t, h, "proj", "user", 3, 2)
 }

@@ -42,7 +42,8 @@ const (
 	headersHeader = "Access-Control-Request-Headers"
 )
 
-var simpleHeaders = []string{"Accept", "Accept-Language", "Content-Type", "Cache-Control", "Content-Language", "Expires", "Last-Modified", "Pragma"}
+var simpleHeaders = []string{"Accept", "Accept-Language", "Content-Type", "Cache-Control", "Content-Language",
+	"Expires", "Last-Modified", "Pragma"}
 
 func (c *CORS) enabled() bool { return len(c.AllowedOrigins) > 0 }
 

@@ -50,35 +50,47 @@ type verdictWith struct {
 // verdicts are the default verdicts by kind of error. Handlers override them as Placement does: a
 // missing class is a 404 if the path names it, and a 400 if the body names it.
 var verdicts = map[ledger.Kind]verdictWith{
-	ledger.ProviderNotFound:   {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such resource provider."},
-	ledger.ParentNotFound:     {verdict{http.StatusBadRequest, wire.CodeUndefined}, "There is no such parent."},
-	ledger.ClassNotFound:      {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such resource class."},
-	ledger.TraitNotFound:      {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such trait."},
-	ledger.ConsumerNotFound:   {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such consumer."},
-	ledger.InventoryNotFound:  {verdict{http.StatusNotFound, wire.CodeUndefined}, "The resource provider has no inventory of the class."},
+	ledger.ProviderNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined},
+		"There is no such resource provider."},
+	ledger.ParentNotFound:   {verdict{http.StatusBadRequest, wire.CodeUndefined}, "There is no such parent."},
+	ledger.ClassNotFound:    {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such resource class."},
+	ledger.TraitNotFound:    {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such trait."},
+	ledger.ConsumerNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such consumer."},
+	ledger.InventoryNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined},
+		"The resource provider has no inventory of the class."},
 	ledger.AllocationNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined}, "The consumer has no allocations."},
 	ledger.DuplicateName:      {verdict{http.StatusConflict, wire.CodeDuplicateName}, "The name is taken."},
 	ledger.DuplicateUUID:      {verdict{http.StatusConflict, wire.CodeDuplicateName}, "The UUID is taken."},
 	ledger.DuplicateConsumer:  {verdict{http.StatusBadRequest, wire.CodeUndefined}, "A consumer is there twice."},
-	ledger.ProviderInUse:      {verdict{http.StatusConflict, wire.CodeProviderInUse}, "The resource provider has allocations."},
-	ledger.CannotDeleteParent: {verdict{http.StatusConflict, wire.CodeCannotDeleteParent}, "The resource provider has children."},
-	ledger.InventoryInUse:     {verdict{http.StatusConflict, wire.CodeInventoryInUse}, "The inventory has allocations."},
-	ledger.InventoryExists:    {verdict{http.StatusConflict, wire.CodeConcurrentUpdate}, "The resource provider has an inventory of the class."},
-	ledger.InvalidInventory:   {verdict{http.StatusBadRequest, wire.CodeUndefined}, "The inventory is invalid, or all of it is reserved (before 1.26)."},
-	ledger.InvalidAllocation:  {verdict{http.StatusBadRequest, wire.CodeUndefined}, "The amount is larger than any max_unit."},
-	ledger.InvalidName:        {verdict{http.StatusBadRequest, wire.CodeUndefined}, "The name is invalid."},
+	ledger.ProviderInUse: {verdict{http.StatusConflict, wire.CodeProviderInUse},
+		"The resource provider has allocations."},
+	ledger.CannotDeleteParent: {verdict{http.StatusConflict, wire.CodeCannotDeleteParent},
+		"The resource provider has children."},
+	ledger.InventoryInUse: {verdict{http.StatusConflict, wire.CodeInventoryInUse}, "The inventory has allocations."},
+	ledger.InventoryExists: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate},
+		"The resource provider has an inventory of the class."},
+	ledger.InvalidInventory: {verdict{http.StatusBadRequest, wire.CodeUndefined},
+		"The inventory is invalid, or all of it is reserved (before 1.26)."},
+	ledger.InvalidAllocation: {verdict{http.StatusBadRequest, wire.CodeUndefined},
+		"The amount is larger than any max_unit."},
+	ledger.InvalidName: {verdict{http.StatusBadRequest, wire.CodeUndefined}, "The name is invalid."},
 	ledger.InvalidParent: {
 		verdict{http.StatusBadRequest, wire.CodeUndefined},
 		"The parent is in the tree below the resource provider, or cannot be changed before 1.37.",
 	},
-	ledger.GenerationConflict:         {verdict{http.StatusConflict, wire.CodeConcurrentUpdate}, "The generation of a resource provider is not the current one: read again."},
-	ledger.ConsumerGenerationConflict: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate}, "The generation of a consumer is not the current one: read again."},
-	ledger.CapacityExceeded:           {verdict{http.StatusConflict, wire.CodeUndefined}, "A resource provider has less capacity."},
-	ledger.AllocationConstraint:       {verdict{http.StatusConflict, wire.CodeUndefined}, "The amount breaks min_unit, max_unit or step_size."},
-	ledger.ClassInUse:                 {verdict{http.StatusConflict, wire.CodeUndefined}, "The resource class is in use."},
-	ledger.TraitInUse:                 {verdict{http.StatusConflict, wire.CodeUndefined}, "The trait is in use."},
-	ledger.StandardClass:              {verdict{http.StatusBadRequest, wire.CodeUndefined}, "Standard resource classes cannot be changed."},
-	ledger.StandardTrait:              {verdict{http.StatusBadRequest, wire.CodeUndefined}, "Standard traits cannot be deleted."},
+	ledger.GenerationConflict: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate},
+		"The generation of a resource provider is not the current one: read again."},
+	ledger.ConsumerGenerationConflict: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate},
+		"The generation of a consumer is not the current one: read again."},
+	ledger.CapacityExceeded: {verdict{http.StatusConflict, wire.CodeUndefined},
+		"A resource provider has less capacity."},
+	ledger.AllocationConstraint: {verdict{http.StatusConflict, wire.CodeUndefined},
+		"The amount breaks min_unit, max_unit or step_size."},
+	ledger.ClassInUse: {verdict{http.StatusConflict, wire.CodeUndefined}, "The resource class is in use."},
+	ledger.TraitInUse: {verdict{http.StatusConflict, wire.CodeUndefined}, "The trait is in use."},
+	ledger.StandardClass: {verdict{http.StatusBadRequest, wire.CodeUndefined},
+		"Standard resource classes cannot be changed."},
+	ledger.StandardTrait: {verdict{http.StatusBadRequest, wire.CodeUndefined}, "Standard traits cannot be deleted."},
 }
 
 // refusals are the verdicts of one handler that differ from the default.
@@ -138,35 +150,50 @@ func errorOf(err error) (e *osapi.Error) {
 			return fail(v.status, v.code, "%s.", refused.Error())
 		}
 	case errors.As(err, &large):
-		return osapi.Errorf(http.StatusRequestEntityTooLarge, "The body is larger than the %d bytes that this server reads.", large.Limit)
+		return osapi.Errorf(http.StatusRequestEntityTooLarge,
+			"The body is larger than the %d bytes that this server reads.", large.Limit)
 	case errors.Is(err, ledger.ErrBusy):
-		e = fail(http.StatusConflict, wire.CodeConcurrentUpdate, "Other servers keep changing the data at the same time. Read again and retry the request.")
+		e = fail(http.StatusConflict, wire.CodeConcurrentUpdate,
+			"Other servers keep changing the data at the same time. Read again and retry the request.")
 		e.Retry = true
 	case errors.Is(err, ledger.ErrClosed):
 		e = osapi.Unavailable("The server is shutting down. Send the request to another one, or again when it is back.")
 	case errors.Is(err, ledger.ErrOutcomeUnknown):
-		e = osapi.Errorf(http.StatusInternalServerError, "The outcome of the change is not known. Read before you repeat the request.")
+		e = osapi.Errorf(http.StatusInternalServerError,
+			"The outcome of the change is not known. Read before you repeat the request.")
 	case errors.Is(err, ledger.ErrRow):
-		e = badRequest("The database does not take a value of the request: it may have letters that the database's character set lacks. Nothing was changed.")
+		e = badRequest("The database does not take a value of the request: it may have letters that the database's " +
+			"character set lacks. Nothing was changed.")
 	case errors.Is(err, ledger.ErrFull):
-		e = osapi.Unavailable("The disk with the database is full: nothing was changed. Send the request again when there is room; reading is possible.")
+		e = osapi.Unavailable(
+			"The disk with the database is full: nothing was changed. Send the request again when there is room; " +
+				"reading is possible.")
 	case errors.Is(err, ledger.ErrHandedBack):
-		e = osapi.Unavailable("The database was handed back to OpenStack's Placement, and this server has to be stopped: nothing was changed.")
+		e = osapi.Unavailable(
+			"The database was handed back to OpenStack's Placement, and this server has to be stopped: nothing " +
+				"was changed.")
 	case errors.Is(err, ledger.ErrReplaced):
-		e = osapi.Unavailable("The tables of the database were made again, and this server has to be restarted: nothing was changed.")
+		e = osapi.Unavailable(
+			"The tables of the database were made again, and this server has to be restarted: nothing was changed.")
 	case errors.Is(err, ledger.ErrSchema):
-		e = osapi.Unavailable("The tables of the database are those of another version of this program, and this server has to be stopped: nothing was changed.")
+		e = osapi.Unavailable(
+			"The tables of the database are those of another version of this program, and this server has to be " +
+				"stopped: nothing was changed.")
 	case errors.Is(err, ledger.ErrUnavailable):
-		e = osapi.Unavailable("The database cannot be used now: nothing was changed. The server's log says why, under the request id of this answer.")
+		e = osapi.Unavailable(
+			"The database cannot be used now: nothing was changed. The server's log says why, under the request id " +
+				"of this answer.")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		e = osapi.Errorf(http.StatusRequestTimeout, "The request did not arrive in time.")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		e = osapi.Errorf(http.StatusServiceUnavailable, "The request was canceled before it was done.")
 	case errors.Is(err, osapi.ErrBug):
-		return osapi.Errorf(http.StatusInternalServerError, "The server hit a bug. Its log has more, under the request id of this answer.")
+		return osapi.Errorf(http.StatusInternalServerError,
+			"The server hit a bug. Its log has more, under the request id of this answer.")
 	}
 	if e == nil {
-		e = osapi.Errorf(http.StatusInternalServerError, "The request failed in the server. Its log has the reason, under the request id of this answer.")
+		e = osapi.Errorf(http.StatusInternalServerError,
+			"The request failed in the server. Its log has the reason, under the request id of this answer.")
 	}
 	return e.Because(err)
 }

@@ -117,8 +117,11 @@ func (x *exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 	case a.json > 0 && a.json >= a.html:
 		return wire.MediaType, item.AppendJSON(x.Buffer())
 	case a.html > 0:
-		return "text/html; charset=utf-8", fmt.Appendf(x.Buffer(), "<html>\n <head>\n  <title>%d %s</title>\n </head>\n <body>\n  <h1>%[1]d %[2]s</h1>\n  %s\n </body>\n</html>\n",
-			item.Status, item.Title, html.EscapeString(item.Detail))
+		return "text/html; charset=utf-8",
+			fmt.Appendf(x.Buffer(),
+				"<html>\n <head>\n  <title>%d %s</title>\n </head>\n <body>\n  <h1>%[1]d %[2]s</h1>\n  %s\n "+
+					"</body>\n</html>\n",
+				item.Status, item.Title, html.EscapeString(item.Detail))
 	}
 	return headerText[0], fmt.Appendf(x.Buffer(), "%d %s\n\n%s\n", item.Status, item.Title, item.Detail)
 }

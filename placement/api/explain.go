@@ -14,12 +14,16 @@ import (
 )
 
 // noGroupPolicy begins the verdict on a request with several suffixed groups and no group_policy.
-const noGroupPolicy = "The request has several groups with suffixes and no group_policy: GET /allocation_candidates answers 400 to clients that do not send the header " +
-	wire.HeaderExtensions + ": group_policy. Add group_policy=none or group_policy=isolate, or set [placement] extensions = [\"group_policy\"] in the configuration " +
+const noGroupPolicy = "The request has several groups with suffixes and no group_policy: GET /allocation_candidates " +
+	"answers 400 to clients that do not send the header " +
+	wire.HeaderExtensions +
+	": group_policy. Add group_policy=none or group_policy=isolate, or set [placement] extensions = " +
+	"[\"group_policy\"] in the configuration " +
 	"of the server. With group_policy=none: "
 
 // noResourceless begins the verdict on a request with groups that only the extension serves.
-const noResourceless = "%s. The extension resourceless serves it: clients that do not send the header " + wire.HeaderExtensions + ": resourceless get %s. Set [placement] extensions = [\"resourceless\"] " +
+const noResourceless = "%s. The extension resourceless serves it: clients that do not send the header " +
+	wire.HeaderExtensions + ": resourceless get %s. Set [placement] extensions = [\"resourceless\"] " +
 	"in the configuration of the server for them. With the extension: "
 
 // explainCandidates is GET /allocation_candidates/explain: it explains the candidates of the same
@@ -43,7 +47,8 @@ func explainCandidates(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	e, err := candidates.Explain(x.R.Context(), s, &cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
+	e, err := candidates.Explain(x.R.Context(), s,
+		&cq.Request, candidates.Options{Limit: int(min(cq.limit, maxCandidates))})
 	if errors.Is(err, candidates.ErrTooMuch) {
 		return badRequest("This cannot be explained: %s. Ask for less at once.", err.Error())
 	}
@@ -71,7 +76,8 @@ func withoutResourceless(r *candidates.Request) string {
 		case g.Suffix == "":
 			return fmt.Sprintf(noResourceless, "The group without a suffix has no resources", "400")
 		case len(g.Required)+len(g.MemberOf) == 0:
-			what, get = fmt.Sprintf("Group %s has no resources, and requires neither a trait nor an aggregate", g.Suffix), "no candidates"
+			what, get = fmt.Sprintf("Group %s has no resources, and requires neither a trait nor an aggregate",
+				g.Suffix), "no candidates"
 		case g.InTree != "" && what == "":
 			what, get = fmt.Sprintf("Group %s has no resources, and an in_tree", g.Suffix), "candidates of any tree"
 		}

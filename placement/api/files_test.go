@@ -74,9 +74,11 @@ func TestATokenFileOfOthers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "tokens")
 	file(t, path, sum("one")+" service me\n")
-	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: true, 0o640: true, 0o644: false, 0o604: false, 0o660: false, 0o620: false, 0o601: false} {
+	for mode, ok := range map[os.FileMode]bool{0o600: true, 0o400: true, 0o440: true, 0o640: true, 0o644: false,
+		0o604: false, 0o660: false, 0o620: false, 0o601: false} {
 		testproc.Check(t, os.Chmod(path, mode))
-		if _, err := osapi.OpenTokens(path, zerolog.Nop()); (err == nil) != ok || !ok && !strings.Contains(err.Error(), "run: chmod ") {
+		if _, err := osapi.OpenTokens(path, zerolog.Nop()); (err == nil) != ok || !ok &&
+			!strings.Contains(err.Error(), "run: chmod ") {
 			t.Errorf("mode %04o: %v", mode, err)
 		}
 	}
@@ -128,22 +130,30 @@ func TestPolicyFile(t *testing.T) {
 		file     string
 		allowed  map[api.Action]string
 	}{
-		{api.Secure, "", map[api.Action]string{api.ListTraits: "admin service", api.ReshapeProviders: "service", api.ShowUsages: "admin service reader"}},
-		{api.Secure, `"placement:allocations:update": "role:admin or role:service or role:reader"`, map[api.Action]string{
-			api.UpdateAllocations: "admin service reader auditor", api.DeleteAllocations: "admin service"}},
-		{api.Secure, `"placement:reshaper:reshape": "rule:admin_or_service_api"`, map[api.Action]string{api.ReshapeProviders: "admin service"}},
+		{api.Secure, "", map[api.Action]string{api.ListTraits: "admin service", api.ReshapeProviders: "service",
+			api.ShowUsages: "admin service reader"}},
+		{api.Secure, `"placement:allocations:update": "role:admin or role:service or role:reader"`,
+			map[api.Action]string{
+				api.UpdateAllocations: "admin service reader auditor", api.DeleteAllocations: "admin service"}},
+		{api.Secure, `"placement:reshaper:reshape": "rule:admin_or_service_api"`,
+			map[api.Action]string{api.ReshapeProviders: "admin service"}},
 		// A base rule that is changed counts for all that refer to it.
-		{api.Secure, `"service_api": "user_id:a"`, map[api.Action]string{api.ReshapeProviders: "admin", api.ListTraits: "admin service"}},
+		{api.Secure, `"service_api": "user_id:a"`,
+			map[api.Action]string{api.ReshapeProviders: "admin", api.ListTraits: "admin service"}},
 		{api.Legacy, "", map[api.Action]string{api.ReshapeProviders: "admin service"}},
 		{api.Legacy, `"service_api": "role:service"`, map[api.Action]string{api.ReshapeProviders: "service"}},
 		// Rules of its own.
-		{api.Secure, "context_is_viewer: role:auditor\nplacement:traits:list: rule:context_is_viewer", map[api.Action]string{api.ListTraits: "auditor", api.ShowTrait: "admin service"}},
+		{api.Secure, "context_is_viewer: role:auditor\nplacement:traits:list: rule:context_is_viewer",
+			map[api.Action]string{api.ListTraits: "auditor", api.ShowTrait: "admin service"}},
 		// The project is that of the request where it has one, else the caller's own; a
 		// system-scoped request gets nowhere.
-		{api.Secure, "placement:usages: project_id:%(project_id)s\nplacement:traits:list: project_id:%(project_id)s", map[api.Action]string{
-			api.ShowUsages: "admin service reader", api.ListTraits: "admin service reader auditor"}},
-		{api.Secure, "placement:traits:list: '@'\nplacement:traits:show: '!'", map[api.Action]string{api.ListTraits: "admin service reader auditor", api.ShowTrait: ""}},
-		{api.Open, "placement:traits:list: rule:admin_api", map[api.Action]string{api.ListTraits: "admin", api.ShowTrait: "admin service reader auditor"}},
+		{api.Secure, "placement:usages: project_id:%(project_id)s\nplacement:traits:list: project_id:%(project_id)s",
+			map[api.Action]string{
+				api.ShowUsages: "admin service reader", api.ListTraits: "admin service reader auditor"}},
+		{api.Secure, "placement:traits:list: '@'\nplacement:traits:show: '!'",
+			map[api.Action]string{api.ListTraits: "admin service reader auditor", api.ShowTrait: ""}},
+		{api.Open, "placement:traits:list: rule:admin_api",
+			map[api.Action]string{api.ListTraits: "admin", api.ShowTrait: "admin service reader auditor"}},
 	} {
 		file(t, path, c.file)
 		policy, err := api.OpenPolicy(c.defaults, path, zerolog.Nop())
@@ -163,10 +173,15 @@ func TestPolicyFilesThatAreNotRight(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	for _, c := range []struct{ file, says string }{
-		{`"placement:allocation:update": "role:admin"`, `Placement has no rule "placement:allocation:update", and no rule of the file refers to it; did you mean "placement:allocations:update"?`},
+		{`"placement:allocation:update": "role:admin"`,
+			`Placement has no rule "placement:allocation:update", and no rule of the file refers to it; did you ` +
+				`mean "placement:allocations:update"?`},
 		{`"admin_or_servce_api": "role:admin"`, `did you mean "admin_or_service_api"?`},
-		{`"placement:traits:list": "rule:admin_apis"`, `rule "placement:traits:list": invalid policy rule: it refers to the rule "admin_apis", which does not exist; did you mean "admin_api"?`},
-		{`"admin_api": "rule:admin_or_service_api"` + "\n" + `"admin_or_service_api": "rule:admin_api"`, "refers to itself"},
+		{`"placement:traits:list": "rule:admin_apis"`,
+			`rule "placement:traits:list": invalid policy rule: it refers to the rule "admin_apis", which does not ` +
+				`exist; did you mean "admin_api"?`},
+		{`"admin_api": "rule:admin_or_service_api"` + "\n" + `"admin_or_service_api": "rule:admin_api"`,
+			"refers to itself"},
 		{`"admin_api": [["role:admin"]]`, "is a list"},
 		{"[", "not YAML"},
 	} {
@@ -211,24 +226,31 @@ func TestCORSOptions(t *testing.T) {
 		headers []string
 		want    string // of Allow-Origin, -Credentials, -Methods, -Max-Age and -Expose-Headers
 	}{
-		"preflight":                      {api.CORS{}, "OPTIONS", ask, origin + " true PUT 3600 -"},
-		"preflight for another method":   {api.CORS{AllowMethods: []string{"GET"}}, "OPTIONS", ask, "- - - - -"},
-		"preflight for a method more":    {api.CORS{AllowMethods: []string{"GET", "PUT"}}, "OPTIONS", ask, origin + " true PUT 3600 -"},
-		"preflight that is remembered":   {api.CORS{MaxAge: time.Minute}, "OPTIONS", ask, origin + " true PUT 60 -"},
-		"preflight that is forgotten":    {api.CORS{MaxAge: -1}, "OPTIONS", ask, origin + " true PUT - -"},
-		"preflight, nothing is exposed":  {api.CORS{ExposeHeaders: []string{"X-A"}}, "OPTIONS", ask, origin + " true PUT 3600 -"},
-		"preflight without credentials":  {api.CORS{WithoutCredentials: true}, "OPTIONS", ask, origin + " - PUT 3600 -"},
-		"request":                        {api.CORS{}, "GET", ask[:1], origin + " true - - -"},
-		"request, headers are exposed":   {api.CORS{ExposeHeaders: []string{"X-A", "X-B"}}, "GET", ask[:1], origin + " true - - X-A,X-B"},
-		"request without credentials":    {api.CORS{WithoutCredentials: true}, "GET", ask[:1], origin + " - - - -"},
-		"request of another origin":      {api.CORS{ExposeHeaders: []string{"X-A"}}, "GET", []string{"Origin: https://evil.example"}, "- - - - -"},
-		"request of another of the same": {api.CORS{}, "GET", []string{"Origin: http://dashboard.example"}, "- - - - -"},
+		"preflight":                    {api.CORS{}, "OPTIONS", ask, origin + " true PUT 3600 -"},
+		"preflight for another method": {api.CORS{AllowMethods: []string{"GET"}}, "OPTIONS", ask, "- - - - -"},
+		"preflight for a method more": {api.CORS{AllowMethods: []string{"GET", "PUT"}}, "OPTIONS", ask,
+			origin + " true PUT 3600 -"},
+		"preflight that is remembered": {api.CORS{MaxAge: time.Minute}, "OPTIONS", ask, origin + " true PUT 60 -"},
+		"preflight that is forgotten":  {api.CORS{MaxAge: -1}, "OPTIONS", ask, origin + " true PUT - -"},
+		"preflight, nothing is exposed": {api.CORS{ExposeHeaders: []string{"X-A"}}, "OPTIONS", ask,
+			origin + " true PUT 3600 -"},
+		"preflight without credentials": {api.CORS{WithoutCredentials: true},
+			"OPTIONS", ask, origin + " - PUT 3600 -"},
+		"request": {api.CORS{}, "GET", ask[:1], origin + " true - - -"},
+		"request, headers are exposed": {api.CORS{ExposeHeaders: []string{"X-A", "X-B"}}, "GET", ask[:1],
+			origin + " true - - X-A,X-B"},
+		"request without credentials": {api.CORS{WithoutCredentials: true}, "GET", ask[:1], origin + " - - - -"},
+		"request of another origin": {api.CORS{ExposeHeaders: []string{"X-A"}},
+			"GET", []string{"Origin: https://evil.example"}, "- - - - -"},
+		"request of another of the same": {api.CORS{},
+			"GET", []string{"Origin: http://dashboard.example"}, "- - - - -"},
 	} {
 		c.cors.AllowedOrigins = []string{origin}
 		h := newAPI(t, func(cfg *api.Config) { cfg.CORS = c.cors })
 		w := call{method: c.method, path: "/", headers: c.headers, status: 200}.do(t, h)
 		var got []string
-		for _, header := range []string{"Allow-Origin", "Allow-Credentials", "Allow-Methods", "Max-Age", "Expose-Headers"} {
+		for _, header := range []string{"Allow-Origin",
+			"Allow-Credentials", "Allow-Methods", "Max-Age", "Expose-Headers"} {
 			value := w.Header().Get("Access-Control-" + header)
 			if value == "" {
 				value = "-"

@@ -101,27 +101,33 @@ func (h *hostRequest) holds(s *ledger.Snapshot, c *ledger.Consumer) bool {
 
 // refuse is the answer to what a host may not do: the rule, why, and what to do.
 func (h *hostRequest) refuse(action Action, why string, args ...any) *osapi.Error {
-	e := fail(http.StatusForbidden, wire.CodeHost, "Policy does not allow the host %s to do this (%s): %s.", shortened(h.id.Name), action, fmt.Sprintf(why, args...))
-	e.Hint = "the credential of a host was used for what is not that host's: find out why; if the credential may be stolen, put the host on the deny list"
+	e := fail(http.StatusForbidden, wire.CodeHost, "Policy does not allow the host %s to do this (%s): %s.",
+		shortened(h.id.Name), action, fmt.Sprintf(why, args...))
+	e.Hint = "the credential of a host was used for what is not that host's: find out why; if the credential may be " +
+		"stolen, put the host on the deny list"
 	return e
 }
 
 // refuseCall is the answer to calls that no host may make.
 func (h *hostRequest) refuseCall() *osapi.Error {
-	return h.refuse(HostTree, "%s %s is not for hosts; use the credential of a user with the role service or admin", h.x.R.Method, h.x.Route)
+	return h.refuse(HostTree, "%s %s is not for hosts; use the credential of a user with the role service or admin",
+		h.x.R.Method, h.x.Route)
 }
 
 // refuseProvider is the answer about a provider of others.
 func (h *hostRequest) refuseProvider(uuid string) *osapi.Error {
 	return h.refuse(
 		HostTree,
-		"resource provider %s is not in a tree of this host, whose root is named as the host is, or as that with a domain, and is a compute node of its certificate if that names any. "+
-			"Check which name and nodes the host's credential has; for another host's tree use the credential of a user with the role service or admin",
+		"resource provider %s is not in a tree of this host, whose root is named as the host is, or as that with a "+
+			"domain, and is a compute node of its certificate if that names any. "+
+			"Check which name and nodes the host's credential has; for another host's tree use the credential of a "+
+			"user with the role service or admin",
 		shortened(uuid),
 	)
 }
 
 // refuseConsumer is the answer about a consumer of others.
 func (h *hostRequest) refuseConsumer(uuid string) *osapi.Error {
-	return h.refuse(HostAllocations, "consumer %s has allocations, and none of them in a tree of this host", shortened(uuid))
+	return h.refuse(HostAllocations, "consumer %s has allocations, and none of them in a tree of this host",
+		shortened(uuid))
 }

@@ -179,7 +179,8 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 		if !w.x.api.openUntil(&host).IsZero() {
 			raise(&host, after)
 			if len(host.Classes)+len(host.Traits) > maxHostKinds {
-				return w.refuse(HostTree, "it would have reported more than %d resource classes and kinds of traits", maxHostKinds)
+				return w.refuse(HostTree, "it would have reported more than %d resource classes and kinds of traits",
+					maxHostKinds)
 			}
 		} else if err := w.within(&host, g, w.reported(w.before), after); err != nil {
 			return err
@@ -216,7 +217,8 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 	groups, factor := w.x.api.renamed, w.x.api.options.HostCapacityFactor
 	var refused unadmitted
 	for _, class := range g.classes {
-		had, has, admitted := sumOf(groups, class, before.classes), sumOf(groups, class, after.classes), sumOf(groups, class, h.Classes)
+		had, has, admitted := sumOf(groups, class, before.classes), sumOf(groups, class, after.classes),
+			sumOf(groups, class, h.Classes)
 		if most := float64(factor) * admitted; more(has, max(most, had)) {
 			flag := fmt.Sprintf("--class %s=%.0f", class, math.Ceil(after.classes[class]))
 			if admitted == 0 {
@@ -225,7 +227,8 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 				continue
 			}
 			refused.add(class, flag, "its trees would have %.0f %s (total times allocation_ratio), more than %.0f: "+
-				"%d times the %.0f that it reported when it came, or that an operator stated", has, class, most, factor, admitted)
+				"%d times the %.0f that it reported when it came, or that an operator stated", has,
+				class, most, factor, admitted)
 		}
 	}
 	for _, kind := range g.kinds {
@@ -258,7 +261,8 @@ type unadmitted struct {
 
 func (r *unadmitted) add(name, flag, why string, args ...any) {
 	if r.count++; r.count <= maxRefusals {
-		r.names, r.whys, r.flags = append(r.names, name), append(r.whys, fmt.Sprintf(why, args...)), append(r.flags, flag)
+		r.names, r.whys, r.flags = append(r.names, name),
+			append(r.whys, fmt.Sprintf(why, args...)), append(r.flags, flag)
 	}
 }
 

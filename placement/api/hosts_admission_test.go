@@ -64,7 +64,8 @@ func (w arrived) send(method, path, body string, status int) {
 	if status != http.StatusForbidden {
 		return
 	}
-	if e := errorOf(w.t, answer); e.Code != wire.CodeHostCapacity || !strings.Contains(e.Detail, "compute-agent cells manage admit-host h3 --") {
+	if e := errorOf(w.t, answer); e.Code != wire.CodeHostCapacity ||
+		!strings.Contains(e.Detail, "compute-agent cells manage admit-host h3 --") {
 		w.t.Errorf("%s %s: %s", method, path, answer.Body)
 	}
 	testproc.Samef(w.t, cmp.Diff(before, dumpOf(w.t, w.l)), "%s %s was refused, and changed", method, path)
@@ -103,13 +104,15 @@ func (w arrived) inventories(provider string, status int, of ...any) {
 
 func (w arrived) traits(provider string, status int, names ...string) {
 	w.t.Helper()
-	body := fmt.Sprintf(`{"resource_provider_generation":%d,"traits":["%s"]}`, w.generation(provider), strings.Join(names, `","`))
+	body := fmt.Sprintf(`{"resource_provider_generation":%d,"traits":["%s"]}`,
+		w.generation(provider), strings.Join(names, `","`))
 	w.send("PUT", "/resource_providers/"+provider+"/traits", body, status)
 }
 
 func (w arrived) reshape(status int, provider string, of ...any) {
 	w.t.Helper()
-	body := fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":%s}},"allocations":{}}`, provider, w.generation(provider), shown(of...))
+	body := fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":%s}},"allocations":{}}`,
+		provider, w.generation(provider), shown(of...))
 	w.send("POST", "/reshaper", body, status)
 }
 
@@ -150,7 +153,9 @@ func TestCapacityOfAHost(t *testing.T) {
 			w.inventories(root3, 403, "VCPU", 1, 81.0)
 		},
 		"all the units, of which most are reserved": func(w arrived) {
-			body := fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":1000,"reserved":999}}}`, w.generation(root3))
+			body := fmt.Sprintf(
+				`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":1000,"reserved":999}}}`,
+				w.generation(root3))
 			w.send("PUT", "/resource_providers/"+root3+"/inventories", body, 403)
 		},
 		"many small providers": func(w arrived) {
@@ -190,12 +195,14 @@ func TestCapacityOfAHost(t *testing.T) {
 			w.traits(numa3, 403, "STORAGE_DISK_SSD")
 			w.traits(root3, 403, "COMPUTE_NODE", "COMPUTE_SECURITY_TPM_2_0")
 			w.traits(root3, 403, "OWNER_CYBORG")
-			w.traits(root3, 200, "COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "OWNER_NOVA", "HW_CPU_X86_AVX2", "HW_NUMA_ROOT", "CUSTOM_FAST_2")
+			w.traits(root3, 200, "COMPUTE_NODE", "COMPUTE_STATUS_DISABLED", "OWNER_NOVA", "HW_CPU_X86_AVX2",
+				"HW_NUMA_ROOT", "CUSTOM_FAST_2")
 			w.traits(root3, 200, "COMPUTE_NODE")
 			w.traits(numa3, 200, "HW_CPU_X86_AVX2", "CUSTOM_FAST_1")
 		},
 		"another security trait": func(w arrived) { // as after an upgrade of libvirt
-			call{method: "POST", path: "/hosts/h3/admission", body: `{"traits":["COMPUTE_SECURITY"]}`, version: "1.39", status: 200}.do(w.t, w.api)
+			call{method: "POST", path: "/hosts/h3/admission", body: `{"traits":["COMPUTE_SECURITY"]}`,
+				version: "1.39", status: 200}.do(w.t, w.api)
 			w.traits(root3, 200, "COMPUTE_NODE", "COMPUTE_SECURITY_STATELESS_FIRMWARE")
 		},
 		"less, and as before": func(w arrived) {
@@ -215,19 +222,24 @@ func TestAdmittedByAPerson(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := newArrived(t)
 	call{method: "GET", path: "/hosts/h3/admission", status: 403}.as("h3").do(t, w.api)
-	call{method: "POST", path: "/hosts/h3/admission", body: `{"classes":{"VCPU":1000}}`, status: 403}.as("h3").do(t, w.api)
+	call{method: "POST", path: "/hosts/h3/admission", body: `{"classes":{"VCPU":1000}}`, status: 403}.as("h3").
+		do(t, w.api)
 	call{method: "GET", path: "/hosts/h9/admission", version: "1.39", status: 404}.do(t, w.api)
-	call{method: "POST", path: "/hosts/h3/admission", body: `{"traits":["COMPUTE_NODE"]}`, version: "1.39", status: 400}.do(t, w.api)
+	call{method: "POST", path: "/hosts/h3/admission",
+		body: `{"traits":["COMPUTE_NODE"]}`, version: "1.39", status: 400}.do(t, w.api)
 	call{method: "POST", path: "/hosts/h3/admission", body: `{"window":1}`, version: "1.39", status: 400}.do(t, w.api)
 
 	since := clock
 	want := wire.HostAdmission{
-		Host: "h3", Since: &since, Classes: map[string]int64{"VCPU": 40, "MEMORY_MB": 100}, Factor: 2, Traits: []string{"CUSTOM_FAST", "HW_CPU"},
+		Host: "h3", Since: &since, Classes: map[string]int64{"VCPU": 40, "MEMORY_MB": 100}, Factor: 2,
+		Traits: []string{"CUSTOM_FAST", "HW_CPU"},
 	}
-	got := decoded[wire.HostAdmission](t, call{method: "GET", path: "/hosts/H3/admission", version: "1.39", status: 200}.do(t, w.api))
+	got := decoded[wire.HostAdmission](t,
+		call{method: "GET", path: "/hosts/H3/admission", version: "1.39", status: 200}.do(t, w.api))
 	testproc.Same(t, cmp.Diff(want, got))
 	got = w.state(`{"classes":{"VCPU":100,"VGPU":4},"traits":["HW_GPU_API_VULKAN"]}`)
-	want.Classes, want.Traits = map[string]int64{"VCPU": 100, "VGPU": 4, "MEMORY_MB": 100}, []string{"CUSTOM_FAST", "HW_CPU", "HW_GPU"}
+	want.Classes, want.Traits = map[string]int64{"VCPU": 100, "VGPU": 4, "MEMORY_MB": 100},
+		[]string{"CUSTOM_FAST", "HW_CPU", "HW_GPU"}
 	testproc.Same(t, cmp.Diff(want, got))
 	w.inventories(root3, 403, "VCPU", 201, 1.0)
 	w.inventories(root3, 403, "VGPU", 9, 1.0)
@@ -260,9 +272,11 @@ func TestWindowOfAHostThatWasNeverNoted(t *testing.T) {
 		w := arrived{t: t, now: &now}
 		w.api, w.l = hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
 		calls(t, w.api,
-			call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` + name + `","uuid":"` + root3 + `"}`, status: 200},
+			call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` +
+				name + `","uuid":"` + root3 + `"}`, status: 200},
 			call{method: "PUT", path: "/resource_providers/" + root3 + "/inventories", version: "1.39", status: 200,
-				body: `{"resource_provider_generation":0,"inventories":` + shown("VCPU", 8, 1.0, "MEMORY_MB", 100, 1.0) + `}`},
+				body: `{"resource_provider_generation":0,"inventories":` +
+					shown("VCPU", 8, 1.0, "MEMORY_MB", 100, 1.0) + `}`},
 			call{method: "PUT", path: "/resource_providers/" + root3 + "/traits", version: "1.39", status: 200,
 				body: `{"resource_provider_generation":1,"traits":["HW_CPU_X86_AVX"]}`})
 		w.state(body)
@@ -334,7 +348,8 @@ func TestStatedBeforeItComes(t *testing.T) {
 	w := arrived{t: t, now: new(time.Time)}
 	w.api, w.l = hostsWorld(t)
 	got := w.state(`{"classes":{"VCPU":10}}`)
-	testproc.Same(t, cmp.Diff(wire.HostAdmission{Host: "h3", Classes: map[string]int64{"VCPU": 10}, Factor: 2, Traits: []string{}}, got))
+	testproc.Same(t, cmp.Diff(wire.HostAdmission{Host: "h3", Classes: map[string]int64{"VCPU": 10},
+		Factor: 2, Traits: []string{}}, got))
 	w.make(root3, "h3", "", 200)
 	w.inventories(root3, 403, "VCPU", 21, 1.0)
 	w.inventories(root3, 403, "VCPU", 10, 1.0, "MEMORY_MB", 10, 1.0)
@@ -350,7 +365,8 @@ func TestHostsFromBeforeTheBound(t *testing.T) {
 		w := arrived{t: t, now: new(time.Time)}
 		w.api, w.l = hostsWorld(t)
 		calls(t, w.api,
-			call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"h3","uuid":"` + root3 + `"}`, status: 200},
+			call{method: "POST", path: "/resource_providers", version: "1.39",
+				body: `{"name":"h3","uuid":"` + root3 + `"}`, status: 200},
 			call{method: "PUT", path: "/resource_providers/" + root3 + "/inventories", version: "1.39", status: 200,
 				body: `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":10}}}`})
 		return w
@@ -366,7 +382,8 @@ func TestHostsFromBeforeTheBound(t *testing.T) {
 	w = prepared(t)
 	w.traits(root3, 200, "COMPUTE_NODE")
 	call{method: "PUT", path: "/resource_providers/" + root3 + "/inventories", version: "1.39", status: 200,
-		body: `{"resource_provider_generation":2,"inventories":{"VCPU":{"total":10,"allocation_ratio":16},"DISK_GB":{"total":7}}}`}.do(t, w.api)
+		body: `{"resource_provider_generation":2,"inventories":{"VCPU":{"total":10,"allocation_ratio":16},` +
+			`"DISK_GB":{"total":7}}}`}.do(t, w.api)
 	w.inventories(root3, 200, "VCPU", 10, 16.0, "DISK_GB", 7, 1.0)
 	w.inventories(root3, 403, "VCPU", 11, 16.0, "DISK_GB", 7, 1.0)
 	w.inventories(root3, 403, "VCPU", 10, 16.0, "DISK_GB", 8, 1.0)
@@ -395,13 +412,18 @@ func TestRenamedClassesCountTogether(t *testing.T) {
 func TestRefusalNamesAll(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := newArrived(t)
-	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":%s}`, w.generation(root3), shown("VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)),
+	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":%s}`,
+		w.generation(root3), shown("VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)),
 		"/inventories", "The host h3 is not admitted to report this: "+
-			"its trees would have 201 MEMORY_MB (total times allocation_ratio), more than 200: 2 times the 100 that it reported when it came, or that an operator stated; "+
-			"its trees would have 84 VCPU (total times allocation_ratio), more than 80: 2 times the 40 that it reported when it came, or that an operator stated; "+
-			"its trees would have 2 VGPU (total times allocation_ratio), and it has not reported this class when it came. "+
+			"its trees would have 201 MEMORY_MB (total times allocation_ratio), more than 200: 2 times the 100 that "+
+			"it reported when it came, or that an operator stated; "+
+			"its trees would have 84 VCPU (total times allocation_ratio), more than 80: 2 times the 40 that it "+
+			"reported when it came, or that an operator stated; "+
+			"its trees would have 2 VGPU (total times allocation_ratio), and it has not reported this class "+
+			"when it came. "+
 			"If the machine has it, a person admits it, on the machine of the compute API: "+
-			"compute-agent cells manage admit-host h3 --class MEMORY_MB=201 --class VCPU=84 --class VGPU=2 (with --unknown for a host that the compute API does not know).")
+			"compute-agent cells manage admit-host h3 --class MEMORY_MB=201 --class VCPU=84 --class VGPU=2 (with "+
+			"--unknown for a host that the compute API does not know).")
 	w.state(`{"classes":{"MEMORY_MB":201,"VCPU":84,"VGPU":2}}`)
 	w.inventories(root3, 200, "VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)
 	var traits, flags []string
@@ -410,15 +432,18 @@ func TestRefusalNamesAll(t *testing.T) {
 		call{method: "PUT", path: "/traits/" + kind, version: "1.39", status: 201}.do(t, w.api)
 		traits, flags = append(traits, `"`+kind+`"`), append(flags, "--trait "+kind)
 	}
-	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"traits":[%s]}`, w.generation(root3), strings.Join(traits, ",")),
-		"/traits", "begins with CUSTOM_K19 when it came; and 5 more, which the next answer names. If", "admit-host h3 "+strings.Join(flags[:20], " ")+" (with")
+	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"traits":[%s]}`,
+		w.generation(root3), strings.Join(traits, ",")),
+		"/traits", "begins with CUSTOM_K19 when it came; and 5 more, which the next answer names. If", "admit-host h3 "+
+			strings.Join(flags[:20], " ")+" (with")
 }
 
 // refused makes a write of the host to its root, which is refused with a message that has some
 // parts.
 func (w arrived) refused(body, path string, parts ...string) {
 	w.t.Helper()
-	answer := call{method: "PUT", path: "/resource_providers/" + root3 + path, body: body, status: 403}.as("h3").do(w.t, w.api)
+	answer := call{method: "PUT", path: "/resource_providers/" + root3 + path, body: body, status: 403}.as("h3").
+		do(w.t, w.api)
 	for _, part := range parts {
 		testproc.Contains(w.t, errorOf(w.t, answer).Detail, part, "the answer %s does not say %q", answer.Body, part)
 	}
@@ -432,7 +457,8 @@ func TestNamesThatNoHostHas(t *testing.T) {
 	before := dumpOf(t, w.l)
 	for _, name := range []string{"%FF", "%00", "h3%FF", "h3%00", "h3%0A", "%7F"} {
 		for _, body := range []string{`{"window":true}`, `{`} {
-			answer := call{method: "POST", path: "/hosts/" + name + "/admission", body: body, version: "1.39", status: 400}.do(t, w.api)
+			answer := call{method: "POST", path: "/hosts/" + name + "/admission", body: body,
+				version: "1.39", status: 400}.do(t, w.api)
 			if e := errorOf(t, answer); !strings.Contains(e.Detail, "is no name of a host") {
 				t.Errorf("%s: %s", name, answer.Body)
 			}
@@ -457,8 +483,10 @@ func TestNoBoundOfCapacity(t *testing.T) {
 func TestAdmissionInTheAuditLog(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h, records := auditedAPI(t, auditlog.Options{})
-	call{method: "POST", path: "/hosts/h3/admission", version: "1.39", body: `{"classes":{"VCPU":10},"traits":["HW_GPU"]}`, status: 200}.do(t, h)
-	call{method: "POST", path: "/hosts/h3/admission", version: "1.39", body: `{"classes":{"VCPU":20}}`, status: 200}.do(t, h)
+	call{method: "POST", path: "/hosts/h3/admission",
+		version: "1.39", body: `{"classes":{"VCPU":10},"traits":["HW_GPU"]}`, status: 200}.do(t, h)
+	call{method: "POST", path: "/hosts/h3/admission",
+		version: "1.39", body: `{"classes":{"VCPU":20}}`, status: 200}.do(t, h)
 	var got []string
 	for _, r := range records() {
 		for i := range r.Changes {

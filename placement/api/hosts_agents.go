@@ -34,7 +34,8 @@ func (x *exchange) compareAgents() {
 	}
 	if found != nil && x.api.bounds.logged.Allow("agents of "+key) {
 		x.api.service.Logger.Warn().Str("host", shortened(host)).Str("agents", pki.SeveralAgents(host, found)).
-			Msg("Two machines have the identity of a host: both of their agents live. Stop the one on the copy. Logged at most once a minute per host.")
+			Msg("Two machines have the identity of a host: both of their agents live. Stop the one on the copy. " +
+				"Logged at most once a minute per host.")
 	}
 }
 

@@ -34,7 +34,8 @@ func newAgentOf(t *testing.T, h http.Handler, token, identity string, headers ..
 
 // RoundTrip sends a call with the header of the agent.
 func (a *agentOf) RoundTrip(r *http.Request) (*http.Response, error) {
-	c := call{method: r.Method, path: r.URL.RequestURI(), version: "1.37", headers: append([]string{pki.HeaderProcess + ": " + r.Header.Get(pki.HeaderProcess)}, a.headers...)}
+	c := call{method: r.Method, path: r.URL.RequestURI(), version: "1.37",
+		headers: append([]string{pki.HeaderProcess + ": " + r.Header.Get(pki.HeaderProcess)}, a.headers...)}
 	if r.Method == http.MethodPut {
 		c.body = `{"resource_provider_generation":9,"traits":[]}` // never the generation
 	}
@@ -84,13 +85,16 @@ func TestTwoAgentsOfOneHostInPlacement(t *testing.T) {
 				for _, one := range []*agentOf{first, second} {
 					why := one.send(http.MethodGet, "/resource_providers?name=h1", status)
 					found := c.want && (i > 2 || i == 2 && one == second)
-					if i != 1 && i != 2 && (why != "") != found || found && !strings.HasPrefix(why, "2 agents report as host h1: one that started at 2026-11-21T04:39:25Z") {
+					if i != 1 && i != 2 && (why != "") != found || found &&
+						!strings.HasPrefix(why,
+							"2 agents report as host h1: one that started at 2026-11-21T04:39:25Z") {
 						t.Errorf("round %d: %q", i, why)
 					}
 				}
 			}
 			testproc.Equal(t, h.HostsOfSeveralAgents() == 1, c.want, "it counts: %t")
-			testproc.Equal(t, strings.Count(log.String(), "Two machines have the identity"), map[bool]int{true: 1}[c.want], "%d lines of the log")
+			testproc.Equal(t, strings.Count(log.String(), "Two machines have the identity"),
+				map[bool]int{true: 1}[c.want], "%d lines of the log")
 			if c.want {
 				first.send(http.MethodPut, "/resource_providers/"+root1+"/traits", http.StatusConflict) // and not 403
 			}

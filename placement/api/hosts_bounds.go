@@ -56,7 +56,8 @@ func newHostBounds(now func() time.Time) hostBounds {
 		return allowances{now: now, most: most, every: every, used: map[string]*allowance{}}
 	}
 	return hostBounds{
-		names: bucket(maxHostNames, namesEvery), heals: bucket(maxHostHeals, healsEvery), writes: bucket(maxHostWrites, writesEvery),
+		names: bucket(maxHostNames, namesEvery), heals: bucket(maxHostHeals, healsEvery),
+		writes: bucket(maxHostWrites, writesEvery),
 		logged: osapi.NewLogLimiter(time.Minute, now),
 	}
 }
@@ -74,11 +75,14 @@ func (h *hostRequest) mayWrite() error {
 	}
 	if a.bounds.logged.Allow(h.id.Name) {
 		a.service.Logger.Warn().Str("host", h.id.Name).Str("user", h.x.Who.User).Int("per_hour", perHour(writesEvery)).
-			Msg("A host writes too much, so some writes are answered with 429. Find out why: does more than one agent use its name, is its credential stolen? Logged at most once a minute per host.")
+			Msg("A host writes too much, so some writes are answered with 429. Find out why: does more than one " +
+				"agent use its name, is its credential stolen? Logged at most once a minute per host.")
 	}
 	seconds := int64((wait + time.Second - 1) / time.Second)
 	h.x.W.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
-	return osapi.Errorf(http.StatusTooManyRequests, "The host %s has written too much: %d writes at once, and %d an hour, are taken; %d bytes of a body count as one. Wait %d s.",
+	return osapi.Errorf(http.StatusTooManyRequests,
+		"The host %s has written too much: %d writes at once, and %d an hour, are taken; %d bytes of a body count "+
+			"as one. Wait %d s.",
 		shortened(h.id.Name), maxHostWrites, perHour(writesEvery), bytesPerWrite, seconds)
 }
 
@@ -106,11 +110,14 @@ func (w *hostWrite) fits(was, is *ledger.Provider) error {
 	inventories, traits := len(is.Inventories) > len(was.Inventories), len(is.Traits) > len(was.Traits)
 	switch {
 	case inventories && len(is.Inventories) > maxHostInventories:
-		return w.refuse(HostTree, "resource provider %s would have more than %d inventories", shortened(is.UUID), maxHostInventories)
+		return w.refuse(HostTree, "resource provider %s would have more than %d inventories",
+			shortened(is.UUID), maxHostInventories)
 	case traits && len(is.Traits) > maxHostTraits:
-		return w.refuse(HostTree, "resource provider %s would have more than %d traits", shortened(is.UUID), maxHostTraits)
+		return w.refuse(HostTree, "resource provider %s would have more than %d traits",
+			shortened(is.UUID), maxHostTraits)
 	case len(is.Aggregates) > max(maxHostAggregates, len(was.Aggregates)):
-		return w.refuse(HostTree, "resource provider %s would be in more than %d aggregates", shortened(is.UUID), maxHostAggregates)
+		return w.refuse(HostTree, "resource provider %s would be in more than %d aggregates",
+			shortened(is.UUID), maxHostAggregates)
 	case inventories && w.size(is.Root).inventories > maxTreeInventories:
 		return w.refuse(HostTree, "its tree would have more than %d inventories", maxTreeInventories)
 	case traits && w.size(is.Root).traits > maxTreeTraits:

@@ -44,11 +44,13 @@ func TestAHostMovesNoGenerationOfOthers(t *testing.T) {
 	same := allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1)
 	put := func(allocations string, generation int64, status int) {
 		t.Helper()
-		call{method: "PUT", path: "/allocations/" + onBoth, body: holding(allocations, fmt.Sprint(generation)), status: status}.as("h1").do(t, h)
+		call{method: "PUT", path: "/allocations/" + onBoth,
+			body: holding(allocations, fmt.Sprint(generation)), status: status}.as("h1").do(t, h)
 	}
 	for range 5 {
 		put(same, before.consumer, 204)
-		call{method: "POST", path: "/allocations", body: `{"` + onBoth + `":` + holding(same, fmt.Sprint(before.consumer)) + `}`, status: 204}.as("h1").do(t, h)
+		call{method: "POST", path: "/allocations", body: `{"` + onBoth + `":` +
+			holding(same, fmt.Sprint(before.consumer)) + `}`, status: 204}.as("h1").do(t, h)
 	}
 	put(same, before.consumer+1, 409)
 	put(same, before.consumer-1, 409)
@@ -60,18 +62,24 @@ func TestAHostMovesNoGenerationOfOthers(t *testing.T) {
 	before.consumer += 4
 	testproc.Equal(t, generationsOf(t, l, onBoth), before, "moved to and fro: %+v")
 	call{method: "PUT", path: "/resource_providers/" + root2 + "/inventories", status: 200,
-		body: fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":90},"MEMORY_MB":{"total":100}}}`, before.root)}.as("h2").do(t, h)
+		body: fmt.Sprintf(
+			`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":90},"MEMORY_MB":{"total":100}}}`,
+			before.root)}.as("h2").do(t, h)
 
 	// Of a consumer that has nothing on other hosts, too, the sharing provider stays as it is.
 	one := generationsOf(t, l, onHost1)
 	mine := allocated(root1, "VCPU", 2, numa1, "MEMORY_MB", 64, share1, "DISK_GB", 10)
-	call{method: "PUT", path: "/allocations/" + onHost1, body: holding(mine, fmt.Sprint(one.consumer)), status: 204}.as("h1").do(t, h)
+	call{method: "PUT", path: "/allocations/" + onHost1,
+		body: holding(mine, fmt.Sprint(one.consumer)), status: 204}.as("h1").do(t, h)
 	testproc.Equal(t, generationsOf(t, l, onHost1), one, "the same with a sharing provider: %+v, and then %+v", one)
-	call{method: "PUT", path: "/allocations/" + onHost1, body: holding(strings.Replace(mine, `"DISK_GB":10`, `"DISK_GB":9`, 1), fmt.Sprint(one.consumer)), status: 204}.as("h1").do(t, h)
+	call{method: "PUT", path: "/allocations/" + onHost1,
+		body:   holding(strings.Replace(mine, `"DISK_GB":10`, `"DISK_GB":9`, 1), fmt.Sprint(one.consumer)),
+		status: 204}.as("h1").do(t, h)
 	one.shared, one.consumer = one.shared+1, one.consumer+1
 	testproc.Equal(t, generationsOf(t, l, onHost1), one, "less of a sharing provider: %+v")
 	// For everybody else it is as in OpenStack's Placement.
-	call{method: "PUT", path: "/allocations/" + onBoth, version: "1.39", body: holding(same, fmt.Sprint(before.consumer)), status: 204}.do(t, h)
+	call{method: "PUT", path: "/allocations/" + onBoth,
+		version: "1.39", body: holding(same, fmt.Sprint(before.consumer)), status: 204}.do(t, h)
 	if now := generationsOf(t, l, onBoth); now.consumer != before.consumer+1 || now.root != before.root+2 {
 		t.Errorf("a user wrote the same: %+v, and then %+v", before, now)
 	}
@@ -87,7 +95,9 @@ func TestChangesBesideOthersAreBounded(t *testing.T) {
 	same := allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1)
 	reshape := func() int {
 		p, _ := l.Current().Provider(root1)
-		body := fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":100},"MEMORY_MB":{"total":100}}}},"allocations":{%q:%s}}`,
+		body := fmt.Sprintf(
+			`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":100},`+
+				`"MEMORY_MB":{"total":100}}}},"allocations":{%q:%s}}`,
 			root1, p.Generation, onBoth, holding(same, fmt.Sprint(generationsOf(t, l, onBoth).consumer)))
 		return call{method: "POST", path: "/reshaper", body: body}.as("h1").send(h).Code
 	}
@@ -96,12 +106,14 @@ func TestChangesBesideOthersAreBounded(t *testing.T) {
 		reshapes++
 	}
 	after := generationsOf(t, l, onBoth)
-	if want := int64(5000 / 3); int64(reshapes) != want || after != (generations{before.root + want, before.shared + want, before.consumer + want}) {
+	if want := int64(5000 / 3); int64(reshapes) != want ||
+		after != (generations{before.root + want, before.shared + want, before.consumer + want}) {
 		t.Errorf("%d reshapes: %+v, and then %+v", reshapes, before, after)
 	}
 	move := func(n int) int {
 		to := strings.ReplaceAll(same, root1, []string{numa1, root1}[n%2])
-		return call{method: "PUT", path: "/allocations/" + onBoth, body: holding(to, fmt.Sprint(generationsOf(t, l, onBoth).consumer))}.as("h1").send(h).Code
+		return call{method: "PUT", path: "/allocations/" +
+			onBoth, body: holding(to, fmt.Sprint(generationsOf(t, l, onBoth).consumer))}.as("h1").send(h).Code
 	}
 	for n, want := range []int{204, 204, 403} { // 5,000 are 1,666 times 3, and 2
 		testproc.Equal(t, move(n), want, "move %d: status %d", n)
@@ -130,7 +142,8 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 		c.Now, c.Observer, c.Logger = func() time.Time { return now }, seen, zerolog.New(log).Level(zerolog.WarnLevel)
 		c.Limits.Body = 32 << 20
 	})
-	write := call{method: "PUT", path: "/resource_providers/" + root1 + "/traits", body: `{"resource_provider_generation":5,"traits":["COMPUTE_NODE"]}`}
+	write := call{method: "PUT", path: "/resource_providers/" + root1 + "/traits",
+		body: `{"resource_provider_generation":5,"traits":["COMPUTE_NODE"]}`}
 	for range 6000 {
 		if w := write.as("h1").send(h); w.Code >= http.StatusBadRequest {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
@@ -140,7 +153,8 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 	for range 3900 {
 		foreign.as("h1").do(t, h)
 	}
-	long := call{method: "PUT", path: "/resource_providers/" + root1 + "/traits", body: `{"resource_provider_generation":5,"traits":["COMPUTE_NODE"` + strings.Repeat(" ", 99*2048) + `]}`}
+	long := call{method: "PUT", path: "/resource_providers/" + root1 + "/traits",
+		body: `{"resource_provider_generation":5,"traits":["COMPUTE_NODE"` + strings.Repeat(" ", 99*2048) + `]}`}
 	long.status = http.StatusOK
 	long.as("h1").do(t, h) // 100 more
 	log.Reset()
@@ -153,13 +167,15 @@ func TestWritesOfAHostAreBounded(t *testing.T) {
 		}
 	}
 	w := write.as("h1").send(h)
-	if detail := errorOf(t, w).Detail; w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" || !strings.Contains(detail, "18000 an hour") {
+	if detail := errorOf(t, w).Detail; w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" ||
+		!strings.Contains(detail, "18000 an hour") {
 		t.Errorf("status %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), detail)
 	}
 	foreign.status = http.StatusTooManyRequests // refused before anything is done for it
 	foreign.as("h1").do(t, h)
 	if seen.writes != 5 || l.Current() != before {
-		t.Errorf("%d writes were counted as refused, and the state is %d, from %d", seen.writes, l.Current().Version(), before.Version())
+		t.Errorf("%d writes were counted as refused, and the state is %d, from %d",
+			seen.writes, l.Current().Version(), before.Version())
 	}
 	if n := strings.Count(log.String(), "writes too much"); n != 1 {
 		t.Errorf("%d lines in a minute:\n%s", n, log)
@@ -232,7 +248,8 @@ func TestSizeOfATree(t *testing.T) {
 			}
 			body[what] = names
 		}
-		return call{method: "PUT", path: "/resource_providers/" + provider + "/" + what, version: "1.39", body: encoded(body)}
+		return call{method: "PUT", path: "/resource_providers/" + provider + "/" + what,
+			version: "1.39", body: encoded(body)}
 	}
 	try := func(c call, as string, status int) {
 		t.Helper()
@@ -242,14 +259,16 @@ func TestSizeOfATree(t *testing.T) {
 		}
 		w := c.do(t, h)
 		if detail := ""; status == http.StatusForbidden {
-			if detail = errorOf(t, w).Detail; !strings.Contains(detail, "would ") || !strings.Contains(detail, "more than") {
+			if detail = errorOf(t, w).Detail; !strings.Contains(detail, "would ") ||
+				!strings.Contains(detail, "more than") {
 				t.Errorf("%s %s: %s", c.method, c.path, detail)
 			}
 		}
 	}
 	const big, other = "80000000-0000-4000-8000-000000000001", "80000000-0000-4000-8000-000000000002"
 	for uuid, name := range map[string]string{big: "h3", other: "h3.b"} {
-		try(call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":%q,"uuid":%q}`, name, uuid)}, "h3", 200)
+		try(call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":%q,"uuid":%q}`, name, uuid)},
+			"h3", 200)
 	}
 	for what, most := range map[string]int{"inventories": 200, "traits": 1000, "aggregates": 100} {
 		try(put(big, what, most+1), "h3", 403)
@@ -260,7 +279,8 @@ func TestSizeOfATree(t *testing.T) {
 	}
 	child := func(n int) string { return fmt.Sprintf("80000000-0000-4000-9000-%012d", n) }
 	for n := range 51 {
-		try(call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h3_%d","uuid":%q,"parent_provider_uuid":%q}`, n, child(n), big)}, "h3", 200)
+		try(call{method: "POST", path: "/resource_providers",
+			body: fmt.Sprintf(`{"name":"h3_%d","uuid":%q,"parent_provider_uuid":%q}`, n, child(n), big)}, "h3", 200)
 	}
 	for n := range 49 { // with the one of the root 9,801, and with its trait 19,001
 		try(put(child(n), "inventories", 200), "h3", 200)
@@ -275,9 +295,11 @@ func TestSizeOfATree(t *testing.T) {
 	try(put(child(19), "traits", 999), "h3", 200)
 	try(put(child(20), "traits", 1), "h3", 403)
 	// Nor from another tree of its own.
-	try(call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h3.b_1","uuid":%q,"parent_provider_uuid":%q}`, nowhere, other)}, "h3", 200)
+	try(call{method: "POST", path: "/resource_providers",
+		body: fmt.Sprintf(`{"name":"h3.b_1","uuid":%q,"parent_provider_uuid":%q}`, nowhere, other)}, "h3", 200)
 	try(put(nowhere, "traits", 1), "h3", 200)
-	move := call{method: "PUT", path: "/resource_providers/" + nowhere, body: fmt.Sprintf(`{"name":"h3.b_1","parent_provider_uuid":%q}`, big)}
+	move := call{method: "PUT", path: "/resource_providers/" + nowhere,
+		body: fmt.Sprintf(`{"name":"h3.b_1","parent_provider_uuid":%q}`, big)}
 	try(move, "h3", 403)
 	try(put(child(19), "traits", 998), "h3", 200)
 	try(move, "h3", 200)

@@ -20,7 +20,8 @@ import (
 func TestRenamedClassesOfAHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h, l := hostsWorld(t, func(c *api.Config) {
-		c.Options.HostClassRenames = []string{"VCPU=PCPU", "VGPU=CUSTOM_VGPU_A", "CUSTOM_VGPU_A=CUSTOM_VGPU_B", "of no effect"}
+		c.Options.HostClassRenames = []string{"VCPU=PCPU",
+			"VGPU=CUSTOM_VGPU_A", "CUSTOM_VGPU_A=CUSTOM_VGPU_B", "of no effect"}
 	})
 	for _, class := range []string{"CUSTOM_VGPU_A", "CUSTOM_VGPU_B"} {
 		call{method: "PUT", path: "/resource_classes/" + class, version: "1.39", status: 201}.do(t, h)
@@ -31,7 +32,8 @@ func TestRenamedClassesOfAHost(t *testing.T) {
 		c, _ := l.Current().Consumer(onHost1)
 		const inventories = `"VCPU":{"total":100},"MEMORY_MB":{"total":100},"PCPU":{"total":100},` +
 			`"VGPU":{"total":8},"CUSTOM_VGPU_A":{"total":4},"CUSTOM_VGPU_B":{"total":4}`
-		body := fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{%s}}},"allocations":{%q:%s}}`,
+		body := fmt.Sprintf(
+			`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{%s}}},"allocations":{%q:%s}}`,
 			root1, p.Generation, inventories, onHost1, holding(allocations, fmt.Sprint(c.Generation)))
 		w := call{method: "POST", path: "/reshaper", body: body}.as("h1").send(h)
 		if w.Code != status {
@@ -43,7 +45,9 @@ func TestRenamedClassesOfAHost(t *testing.T) {
 	}
 	testproc.Try(l.Update(context.Background(), func(tx *ledger.Tx) error {
 		one, typ := int64(1), "INSTANCE"
-		if _, err := tx.AddInventory(root1, ledger.Inventory{Class: "VGPU", Total: 8, MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: 1}); err != nil {
+		if _, err := tx.AddInventory(root1,
+			ledger.Inventory{Class: "VGPU", Total: 8,
+				MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: 1}); err != nil {
 			return err
 		}
 		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{
@@ -75,10 +79,11 @@ type oldState struct{ noStore }
 // Load implements ledger.Store.
 func (s *oldState) Load(context.Context) (*ledger.State, error) {
 	return &ledger.State{
-		Version:     s.version,
-		Classes:     []ledger.NamedRow{{ID: 0, Name: "VCPU"}},
-		Providers:   []ledger.ProviderRow{{ID: 1, UUID: root1, Name: "h1", Root: 1}},
-		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 0, Total: 100, MinUnit: 1, MaxUnit: 100, StepSize: 1, AllocationRatio: 1}},
+		Version:   s.version,
+		Classes:   []ledger.NamedRow{{ID: 0, Name: "VCPU"}},
+		Providers: []ledger.ProviderRow{{ID: 1, UUID: root1, Name: "h1", Root: 1}},
+		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 0, Total: 100, MinUnit: 1, MaxUnit: 100,
+			StepSize: 1, AllocationRatio: 1}},
 		Allocations: []ledger.AllocationRow{{Provider: 1, Class: 0, Consumer: onNone, Used: 4}},
 	}, nil
 }
@@ -92,7 +97,9 @@ func TestAHostChoosesNoOwner(t *testing.T) {
 	h := newAPI(t, func(c *api.Config) { c.Authenticator, c.Ledger = knowsHosts{}, l })
 	mine := strings.Replace(holding(allocated(root1, "VCPU", 4), "null"), `"proj"`, `"victim"`, 1)
 	less := strings.Replace(mine, `"VCPU":4`, `"VCPU":1`, 1)
-	reshaped := `{"inventories":{"` + root1 + `":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":100}}}},"allocations":{"` + onNone + `":` + mine + `}}`
+	reshaped := `{"inventories":{"` + root1 +
+		`":{"resource_provider_generation":0,"inventories":{"VCPU":{"total":100}}}},"allocations":{"` + onNone + `":` +
+		mine + `}}`
 	refused := func(c call) {
 		t.Helper()
 		c.status = 403
@@ -109,7 +116,8 @@ func TestAHostChoosesNoOwner(t *testing.T) {
 	refused(call{method: "POST", path: "/allocations", body: `{"` + onNone + `":` + mine + `}`})
 	refused(call{method: "POST", path: "/reshaper", body: reshaped})
 	refused(call{method: "PUT", path: "/allocations/" + onNone, version: "1.10",
-		body: `{"allocations":[{"resource_provider":{"uuid":"` + root1 + `"},"resources":{"VCPU":4}}],"project_id":"victim","user_id":"u"}`})
+		body: `{"allocations":[{"resource_provider":{"uuid":"` + root1 +
+			`"},"resources":{"VCPU":4}}],"project_id":"victim","user_id":"u"}`})
 	refused(call{method: "PUT", path: "/allocations/" + onNone, version: "1.7",
 		body: `{"allocations":[{"resource_provider":{"uuid":"` + root1 + `"},"resources":{"VCPU":4}}]}`})
 	testproc.Try(l.Update(context.Background(), func(tx *ledger.Tx) error {

@@ -35,15 +35,21 @@ func withTakenNode(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger
 	h, l := hostsWorld(t, change...)
 	path := "/resource_providers/" + spare1
 	for _, c := range []call{
-		{method: "POST", path: "/resource_providers", body: `{"name":"h2_x","uuid":"` + spare1 + `","parent_provider_uuid":"` + root2 + `"}`, status: 200},
-		{method: "POST", path: "/resource_providers", body: `{"name":"h2_y","uuid":"` + below2 + `","parent_provider_uuid":"` + spare1 + `"}`, status: 200},
-		{method: "PUT", path: path + "/inventories", body: `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, status: 200},
-		{method: "PUT", path: path + "/traits", body: `{"resource_provider_generation":1,"traits":["HW_NUMA_ROOT"]}`, status: 200},
+		{method: "POST", path: "/resource_providers",
+			body: `{"name":"h2_x","uuid":"` + spare1 + `","parent_provider_uuid":"` + root2 + `"}`, status: 200},
+		{method: "POST", path: "/resource_providers",
+			body: `{"name":"h2_y","uuid":"` + below2 + `","parent_provider_uuid":"` + spare1 + `"}`, status: 200},
+		{method: "PUT", path: path + "/inventories",
+			body: `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8}}}`, status: 200},
+		{method: "PUT", path: path + "/traits",
+			body: `{"resource_provider_generation":1,"traits":["HW_NUMA_ROOT"]}`, status: 200},
 	} {
 		c.as("h2").do(t, h)
 	}
-	call{method: "PUT", path: "/allocations/" + onNone, version: "1.39", body: holding(allocated(spare1, "VCPU", 3), "null"), status: 204}.do(t, h)
-	call{method: "PUT", path: path + "/aggregates", version: "1.39", body: `{"resource_provider_generation":3,"aggregates":["` + agg2 + `"]}`, status: 200}.do(t, h)
+	call{method: "PUT", path: "/allocations/" + onNone,
+		version: "1.39", body: holding(allocated(spare1, "VCPU", 3), "null"), status: 204}.do(t, h)
+	call{method: "PUT", path: path + "/aggregates", version: "1.39",
+		body: `{"resource_provider_generation":3,"aggregates":["` + agg2 + `"]}`, status: 200}.do(t, h)
 	return h, l
 }
 
@@ -68,7 +74,8 @@ func renamed(d placementtest.Dump, was, is string) placementtest.Dump {
 	}
 	out := placementtest.Dump{
 		Providers: map[string]placementtest.ProviderDump{}, Consumers: map[string]placementtest.ConsumerDump{},
-		Members: swapAll(d.Members), Traited: swapAll(d.Traited), Offering: swapAll(d.Offering), Classes: d.Classes, Traits: d.Traits,
+		Members: swapAll(d.Members), Traited: swapAll(d.Traited), Offering: swapAll(d.Offering),
+		Classes: d.Classes, Traits: d.Traits,
 		Hosts: d.Hosts,
 	}
 	for uuid, p := range d.Providers {
@@ -116,14 +123,16 @@ func TestTheNodeOfAHostIsFreed(t *testing.T) {
 		"show its traits":  {method: "GET", path: "/resource_providers/" + spare1 + "/traits", status: 404},
 		"make it":          {method: "POST", path: "/resource_providers", body: node, status: 200},
 		"look at a guest":  {method: "GET", path: "/allocations/" + onHost1, status: 200},
-		"make a child":     {method: "POST", path: "/resource_providers", body: `{"name":"h1_z","parent_provider_uuid":"` + root1 + `"}`, status: 200},
+		"make a child": {method: "POST", path: "/resource_providers",
+			body: `{"name":"h1_z","parent_provider_uuid":"` + root1 + `"}`, status: 200},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			var log bytes.Buffer
 			file := filepath.Join(t.TempDir(), "audit.log")
 			audit := testproc.Try(auditlog.Open(auditlog.Options{File: file, Logger: zerolog.Nop()})).Or(t)
 			t.Cleanup(func() { testproc.NoError(t, audit.Close()) })
-			h, l := withTakenNode(t, func(c *api.Config) { c.Logger, c.Audit = zerolog.New(&log), audit.For("placement") })
+			h, l := withTakenNode(t,
+				func(c *api.Config) { c.Logger, c.Audit = zerolog.New(&log), audit.For("placement") })
 			before := dumpOf(t, l)
 			if w := first.as("h1").do(t, h); first.method == "GET" && strings.Contains(w.Body.String(), "h2") {
 				t.Errorf("it shows the other host: %s", w.Body)
@@ -147,7 +156,8 @@ func TestTheNodeOfAHostIsFreed(t *testing.T) {
 			if !strings.Contains(log.String(), `"node":"`+spare1+`","provider":"h2_x"`) {
 				t.Errorf("the log has %s", &log)
 			}
-			if records := string(testproc.Try(os.ReadFile(file)).Or(t)); !strings.Contains(records, `"uuid":"`+spare1+`"`) || !strings.Contains(records, `"uuid":"`+other+`"`) {
+			if records := string(testproc.Try(os.ReadFile(file)).Or(t)); !strings.Contains(records, `"uuid":"`+spare1+
+				`"`) || !strings.Contains(records, `"uuid":"`+other+`"`) {
 				t.Errorf("the audit log has %s", records)
 			}
 			if first.body != node {
@@ -157,7 +167,8 @@ func TestTheNodeOfAHostIsFreed(t *testing.T) {
 			call{method: "GET", path: "/resource_providers/" + spare1, status: 403}.as("h2").do(t, h)
 			call{method: "PUT", path: "/resource_providers/" + other + "/inventories", status: 200,
 				body: `{"resource_provider_generation":4,"inventories":{"VCPU":{"total":9}}}`}.as("h2").do(t, h)
-			call{method: "PUT", path: "/allocations/" + onNone, body: holding(allocated(other, "VCPU", 2), "1"), status: 204}.as("h2").do(t, h)
+			call{method: "PUT", path: "/allocations/" + onNone, body: holding(allocated(other, "VCPU", 2), "1"),
+				status: 204}.as("h2").do(t, h)
 		})
 	}
 }
@@ -168,7 +179,8 @@ func TestARefusedNodeFreesNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h, l := withTakenNode(t)
 	before := dumpOf(t, l)
-	call{method: "POST", path: "/resource_providers", body: `{"name":"h7","uuid":"` + spare1 + `"}`, status: 403}.as("h1").do(t, h)
+	call{method: "POST", path: "/resource_providers", body: `{"name":"h7","uuid":"` + spare1 + `"}`,
+		status: 403}.as("h1").do(t, h)
 	testproc.Same(t, cmp.Diff(before, dumpOf(t, l)))
 }
 
@@ -181,7 +193,8 @@ func TestANodeThatAnOperatorMoved(t *testing.T) {
 		body: `{"name":"h1.example.com","parent_provider_uuid":"` + share1 + `"}`}.do(t, h)
 	before := dumpOf(t, l)
 	call{method: "GET", path: "/resource_providers?in_tree=" + root1, status: 403}.as("h1").do(t, h)
-	call{method: "POST", path: "/resource_providers", body: `{"name":"h1","uuid":"` + root1 + `"}`, status: 403}.as("h1").do(t, h)
+	call{method: "POST", path: "/resource_providers", body: `{"name":"h1","uuid":"` + root1 + `"}`,
+		status: 403}.as("h1").do(t, h)
 	testproc.Same(t, cmp.Diff(before, dumpOf(t, l)))
 }
 

@@ -22,8 +22,9 @@ import (
 
 // What random writes are about: what is there, and what is not.
 var (
-	anyProviders  = []string{root1, numa1, spare1, root2, share1, share2, nowhere}
-	anyNames      = []string{"h1", "h1.example.com", "h1.other", "h1_NUMA0", "h1.example.com_NUMA0", "h2", "h10", "h7", "shared-1"}
+	anyProviders = []string{root1, numa1, spare1, root2, share1, share2, nowhere}
+	anyNames     = []string{"h1", "h1.example.com", "h1.other", "h1_NUMA0", "h1.example.com_NUMA0",
+		"h2", "h10", "h7", "shared-1"}
 	anyConsumers  = []string{onHost1, onHost2, onBoth, onNone}
 	anyClasses    = []string{"VCPU", "MEMORY_MB", "DISK_GB", "CUSTOM_ANY"}
 	anyTraits     = []string{"COMPUTE_NODE", "MISC_SHARES_VIA_AGGREGATE", "CUSTOM_ANY"}
@@ -75,9 +76,12 @@ func drawWrite(t *rapid.T, d placementtest.Dump) call {
 			if len(classes) == 0 {
 				classes = anyClasses
 			}
-			allocations[p] = map[string]any{"resources": map[string]int64{pick("class", classes): rapid.Int64Range(1, 12).Draw(t, "amount")}}
+			allocations[p] =
+				map[string]any{"resources": map[string]int64{pick("class", classes): rapid.Int64Range(1, 12).
+					Draw(t, "amount")}}
 		}
-		body := map[string]any{"allocations": allocations, "project_id": "proj", "user_id": "user", "consumer_type": "INSTANCE", "consumer_generation": nil}
+		body := map[string]any{"allocations": allocations,
+			"project_id": "proj", "user_id": "user", "consumer_type": "INSTANCE", "consumer_generation": nil}
 		if now.Generation > 0 {
 			body["consumer_generation"] = now.Generation
 		}
@@ -89,21 +93,30 @@ func drawWrite(t *rapid.T, d placementtest.Dump) call {
 	path := "/resource_providers/" + provider
 	switch rapid.IntRange(0, 12).Draw(t, "write") {
 	case 0:
-		return call{method: "POST", path: "/resource_providers", body: jsonOf(map[string]any{"name": pick("name", anyNames), "uuid": provider, "parent_provider_uuid": parent()})}
+		return call{method: "POST", path: "/resource_providers",
+			body: jsonOf(map[string]any{"name": pick("name", anyNames), "uuid": provider,
+				"parent_provider_uuid": parent()})}
 	case 1:
-		return call{method: "PUT", path: path, body: jsonOf(map[string]any{"name": pick("name", anyNames), "parent_provider_uuid": parent()})}
+		return call{method: "PUT", path: path,
+			body: jsonOf(map[string]any{"name": pick("name", anyNames), "parent_provider_uuid": parent()})}
 	case 2:
-		return call{method: "PUT", path: path, body: jsonOf(map[string]any{"name": d.Providers[provider].Name, "parent_provider_uuid": parent()})}
+		return call{method: "PUT", path: path,
+			body: jsonOf(map[string]any{"name": d.Providers[provider].Name, "parent_provider_uuid": parent()})}
 	case 3:
 		return call{method: "DELETE", path: path + pick("what", []string{"", "/inventories", "/traits"})}
 	case 4:
 		return call{method: "PUT", path: path + "/inventories", body: jsonOf(inventories(provider))}
 	case 5:
-		return call{method: "PUT", path: path + "/traits", body: jsonOf(map[string]any{"resource_provider_generation": generation(provider), "traits": some("traits", anyTraits)})}
+		return call{method: "PUT", path: path + "/traits",
+			body: jsonOf(map[string]any{"resource_provider_generation": generation(provider),
+				"traits": some("traits", anyTraits)})}
 	case 6:
-		return call{method: "PUT", path: path + "/aggregates", body: jsonOf(map[string]any{"resource_provider_generation": generation(provider), "aggregates": some("aggregates", anyAggregates)})}
+		return call{method: "PUT", path: path + "/aggregates",
+			body: jsonOf(map[string]any{"resource_provider_generation": generation(provider),
+				"aggregates": some("aggregates", anyAggregates)})}
 	case 7:
-		return call{method: pick("method", []string{"PUT", "DELETE"}), path: pick("kind", []string{"/traits/", "/resource_classes/"}) + "CUSTOM_ANY"}
+		return call{method: pick("method", []string{"PUT", "DELETE"}),
+			path: pick("kind", []string{"/traits/", "/resource_classes/"}) + "CUSTOM_ANY"}
 	case 8:
 		return call{method: "DELETE", path: "/allocations/" + pick("consumer", anyConsumers)}
 	case 9, 10:
@@ -118,7 +131,8 @@ func drawWrite(t *rapid.T, d placementtest.Dump) call {
 		for _, uuid := range some("reshaped", anyProviders) {
 			reshaped[uuid] = inventories(uuid)
 		}
-		return call{method: "POST", path: "/reshaper", body: jsonOf(map[string]any{"inventories": reshaped, "allocations": consumers})}
+		return call{method: "POST", path: "/reshaper",
+			body: jsonOf(map[string]any{"inventories": reshaped, "allocations": consumers})}
 	}
 	return call{method: "POST", path: "/allocations", body: jsonOf(consumers)}
 }
@@ -132,9 +146,11 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 	}
 	sharing := func(uuid string) bool {
 		p := before.Providers[uuid]
-		return slices.Contains(p.Traits, "MISC_SHARES_VIA_AGGREGATE") && slices.ContainsFunc(p.Aggregates, func(aggregate string) bool {
-			return slices.ContainsFunc(before.Members[aggregate], func(member string) bool { return own(before, member) })
-		})
+		return slices.Contains(p.Traits, "MISC_SHARES_VIA_AGGREGATE") &&
+			slices.ContainsFunc(p.Aggregates, func(aggregate string) bool {
+				return slices.ContainsFunc(before.Members[aggregate],
+					func(member string) bool { return own(before, member) })
+			})
 	}
 	beside := map[string]bool{} // what consumers of the host hold elsewhere
 	for uuid := range before.Consumers {
@@ -150,7 +166,8 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 	for uuid, was := range before.Providers {
 		is, there := after.Providers[uuid]
 		if own(before, uuid) {
-			if there && (!own(after, uuid) || !slices.Equal(was.Aggregates, is.Aggregates)) || !there && len(was.Aggregates) > 0 {
+			if there && (!own(after, uuid) || !slices.Equal(was.Aggregates, is.Aggregates)) ||
+				!there && len(was.Aggregates) > 0 {
 				return fmt.Errorf("provider %s of the host: %+v, and then %+v", uuid, was, is)
 			}
 			continue
@@ -173,7 +190,8 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 		if !own(before, uuid) && there && own(after, uuid) {
 			return fmt.Errorf("provider %s of others is the host's now", uuid)
 		}
-		if slices.Contains(is.Traits, "MISC_SHARES_VIA_AGGREGATE") && !slices.Contains(was.Traits, "MISC_SHARES_VIA_AGGREGATE") {
+		if slices.Contains(is.Traits, "MISC_SHARES_VIA_AGGREGATE") &&
+			!slices.Contains(was.Traits, "MISC_SHARES_VIA_AGGREGATE") {
 			return fmt.Errorf("provider %s shares now", uuid)
 		}
 		if is.Parent != "" && is.Name != was.Name && slices.Contains([]string{"h2", "h10", "h7", "shared-1"}, is.Name) {
@@ -184,7 +202,8 @@ func fromHost1(before, after placementtest.Dump, reshaped bool) error {
 		had, has := offered(before, own), offered(after, own)
 		for class, amount := range has {
 			if amount > had[class] && amount > 2*float64(h.Classes[class]) {
-				return fmt.Errorf("the host has %v %s, and had %v; it is admitted %d", amount, class, had[class], h.Classes[class])
+				return fmt.Errorf("the host has %v %s, and had %v; it is admitted %d",
+					amount, class, had[class], h.Classes[class])
 			}
 		}
 	}
@@ -204,7 +223,8 @@ func freed(before, after placementtest.Dump) placementtest.Dump {
 	for _, node := range []string{root1, spare1} {
 		was, there := before.Providers[node]
 		is := uuidOf(after, was.Name)
-		if there && is != node && is != "" && was.Parent != "" && was.Name != "h1" && !strings.HasPrefix(was.Name, "h1.") && !strings.HasPrefix(was.Name, "h1_") {
+		if there && is != node && is != "" && was.Parent != "" && was.Name != "h1" &&
+			!strings.HasPrefix(was.Name, "h1.") && !strings.HasPrefix(was.Name, "h1_") {
 			before = renamed(before, node, is)
 		}
 	}
@@ -212,7 +232,10 @@ func freed(before, after placementtest.Dump) placementtest.Dump {
 }
 
 // consumerFromHost1 is the part of fromHost1 about a consumer that was there.
-func consumerFromHost1(uuid string, before, after placementtest.Dump, own func(placementtest.Dump, string) bool, sharing func(string) bool, beside map[string]bool) error {
+func consumerFromHost1(
+	uuid string, before, after placementtest.Dump, own func(placementtest.Dump, string) bool,
+	sharing func(string) bool, beside map[string]bool,
+) error {
 	was, is := before.Consumers[uuid], after.Consumers[uuid]
 	if cmp.Equal(was, is) {
 		return nil
@@ -326,17 +349,21 @@ func TestRandomWritesOfAHost(t *testing.T) {
 // them.
 func FuzzHosts(f *testing.F) {
 	for _, c := range []call{
-		{method: "PUT", path: "/allocations/" + onBoth, body: holding(allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1")},
-		{method: "POST", path: "/reshaper", body: `{"inventories":{},"allocations":{"` + onHost1 + `":` + holding(`{}`, "1") + `}}`},
+		{method: "PUT", path: "/allocations/" + onBoth,
+			body: holding(allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1")},
+		{method: "POST", path: "/reshaper", body: `{"inventories":{},"allocations":{"` +
+			onHost1 + `":` + holding(`{}`, "1") + `}}`},
 		{method: "GET", path: "/resource_providers?in_tree=" + root1 + "&member_of=in:" + agg1},
-		{method: "PUT", path: "/resource_providers/" + root1, body: `{"name":"h1_x","parent_provider_uuid":"` + root2 + `"}`},
+		{method: "PUT", path: "/resource_providers/" +
+			root1, body: `{"name":"h1_x","parent_provider_uuid":"` + root2 + `"}`},
 		{method: "POST", path: "/resource_providers", body: `{"name":"h1.b","uuid":"` + spare1 + `"}`},
 		{method: "DELETE", path: "/resource_providers/" + root2 + "/traits"},
 	} {
 		f.Add(c.method, c.path, "1.39", c.body)
 	}
 	f.Fuzz(func(t *testing.T, method, path, version, body string) {
-		if _, err := http.NewRequest(method, "http://placement"+path, nil); err != nil || path == "" || path[0] != '/' { //nolint:noctx // it is not sent
+		if _, err := http.NewRequest(method, "http://placement"+path, nil); err != nil || path == "" ||
+			path[0] != '/' { //nolint:noctx // it is not sent
 			return // no request
 		}
 		h, l := hostsWorld(t)
@@ -346,7 +373,8 @@ func FuzzHosts(f *testing.F) {
 			t.Fatalf("status %d: %s", w.Code, w.Body)
 		}
 		testproc.NoError(t, fromHost1(before, dumpOf(t, l), true))
-		if text := w.Body.String(); w.Code == http.StatusOK && !strings.Contains(path, onBoth) && (strings.Contains(text, root2) || strings.Contains(text, share2)) {
+		if text := w.Body.String(); w.Code == http.StatusOK && !strings.Contains(path, onBoth) &&
+			(strings.Contains(text, root2) || strings.Contains(text, share2)) {
 			t.Errorf("%s %s shows others: %s", method, path, text)
 		}
 	})

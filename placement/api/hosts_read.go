@@ -27,9 +27,10 @@ const (
 // String describes the rule, for documentation.
 func (r hostRule) String() string {
 	return [...]string{
-		notForHosts:   "",
-		hostNames:     "yes",
-		hostList:      "by `in_tree` or `uuid` of its own, by a name of its own, or those that share with its providers",
+		notForHosts: "",
+		hostNames:   "yes",
+		hostList: "by `in_tree` or `uuid` of its own, by a name of its own, or those that share with " +
+			"its providers",
 		hostOwn:       "its own",
 		hostShared:    "its own, and those that share with its providers",
 		hostConsumer:  "consumers that have allocations in its trees, or none at all",
@@ -111,7 +112,8 @@ func (h *hostRequest) mayList(s *ledger.Snapshot, pq *providerQuery) error {
 			return nil
 		}
 		return h.refuse(HostTree, "the name %s is not this host's", shortened(pq.name))
-	case slices.ContainsFunc(pq.required, func(set []string) bool { return slices.Equal(set, []string{providertree.TraitSharesViaAggregate}) }):
+	case slices.ContainsFunc(pq.required,
+		func(set []string) bool { return slices.Equal(set, []string{providertree.TraitSharesViaAggregate}) }):
 		// Those that share with the host's providers, by aggregates of these.
 		if slices.ContainsFunc(pq.memberOf, func(set []string) bool {
 			return !slices.ContainsFunc(set, func(aggregate string) bool { return !h.inAggregate(s, aggregate) })
@@ -120,6 +122,8 @@ func (h *hostRequest) mayList(s *ledger.Snapshot, pq *providerQuery) error {
 		}
 		return h.refuse(HostTree, "none of the conditions member_of has only aggregates of this host's providers")
 	}
-	return h.refuse(HostTree, "the list can have providers of others; a host lists by uuid, by a name of its own, by in_tree, or by member_of and required=%s",
+	return h.refuse(HostTree,
+		"the list can have providers of others; a host lists by uuid, by a name of its own, by in_tree, or by "+
+			"member_of and required=%s",
 		providertree.TraitSharesViaAggregate)
 }

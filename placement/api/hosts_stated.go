@@ -79,7 +79,8 @@ func updateAdmission(x *exchange) error {
 	kinds := make([]string, len(change.Traits))
 	for i, trait := range change.Traits {
 		if kinds[i] = wire.TraitKind(trait); kinds[i] == "" {
-			return badRequest("The trait %s needs no admission: a host may have all traits that begin with %q, but for %s.",
+			return badRequest(
+				"The trait %s needs no admission: a host may have all traits that begin with %q, but for %s.",
 				shortened(trait), wire.KindlessTraits(), wire.SecurityTraits)
 		}
 	}
@@ -110,7 +111,8 @@ func updateAdmission(x *exchange) error {
 
 // admission answers with what a host may report.
 func (x *exchange) admission(h *ledger.Host) error {
-	out := wire.HostAdmission{Host: h.Name, Classes: h.Classes, Factor: x.api.options.HostCapacityFactor, Traits: h.Traits}
+	out := wire.HostAdmission{Host: h.Name, Classes: h.Classes,
+		Factor: x.api.options.HostCapacityFactor, Traits: h.Traits}
 	if out.Traits == nil {
 		out.Traits = []string{}
 	}

@@ -45,11 +45,12 @@ const (
 
 // identities are the hosts that tests send requests as, by token.
 var identities = map[string]*pki.Identity{
-	"h1":            {Kind: pki.Host, Name: "h1", Names: []string{"h1"}, Nodes: []string{root1, spare1}},
-	"h2":            {Kind: pki.Host, Name: "h2", Names: []string{"h2"}},
-	"h3":            {Kind: pki.Host, Name: "h3", Names: []string{"h3"}},
-	"h3 with nodes": {Kind: pki.Host, Name: "h3", Names: []string{"h3"}, Nodes: []string{"90000000-0000-4000-8000-000000000003"}},
-	"h4":            {Kind: pki.Host, Name: "h4", Names: []string{"h4"}, Nodes: []string{nowhere}, Expires: clock.Add(time.Hour)},
+	"h1": {Kind: pki.Host, Name: "h1", Names: []string{"h1"}, Nodes: []string{root1, spare1}},
+	"h2": {Kind: pki.Host, Name: "h2", Names: []string{"h2"}},
+	"h3": {Kind: pki.Host, Name: "h3", Names: []string{"h3"}},
+	"h3 with nodes": {Kind: pki.Host, Name: "h3",
+		Names: []string{"h3"}, Nodes: []string{"90000000-0000-4000-8000-000000000003"}},
+	"h4": {Kind: pki.Host, Name: "h4", Names: []string{"h4"}, Nodes: []string{nowhere}, Expires: clock.Add(time.Hour)},
 }
 
 // knowsHosts takes tokens of hosts, and leaves the rest to NoAuth.
@@ -68,7 +69,8 @@ func hostsWorld(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger.Le
 	t.Helper()
 	l := openLedger(t)
 	bounded := func(c *api.Config) { c.Options.HostCapacityFactor, c.Options.HostAdmissionWindow = 2, time.Hour }
-	h := newAPI(t, slices.Concat([]func(*api.Config){bounded}, change, []func(*api.Config){func(c *api.Config) { c.Authenticator, c.Ledger = knowsHosts{}, l }})...)
+	h := newAPI(t, slices.Concat([]func(*api.Config){bounded}, change,
+		[]func(*api.Config){func(c *api.Config) { c.Authenticator, c.Ledger = knowsHosts{}, l }})...)
 	inventory := func(classes ...string) string {
 		parts := make([]string, len(classes))
 		for i, class := range classes {
@@ -89,12 +91,17 @@ func hostsWorld(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger.Le
 		}
 		path := "/resource_providers/" + p.uuid
 		calls(t, h,
-			call{method: "POST", path: "/resource_providers", version: "1.39", body: fmt.Sprintf(`{"name":%q,"uuid":%q,"parent_provider_uuid":%s}`, p.name, p.uuid, parent), status: 200},
+			call{method: "POST", path: "/resource_providers", version: "1.39",
+				body:   fmt.Sprintf(`{"name":%q,"uuid":%q,"parent_provider_uuid":%s}`, p.name, p.uuid, parent),
+				status: 200},
 			call{method: "PUT", path: path + "/inventories", version: "1.39", body: p.inventory, status: 200},
 		)
 		if p.aggregate != "" {
-			call{method: "PUT", path: path + "/aggregates", version: "1.39", body: `{"resource_provider_generation":1,"aggregates":["` + p.aggregate + `"]}`, status: 200}.do(t, h)
-			call{method: "PUT", path: path + "/traits", version: "1.39", body: `{"resource_provider_generation":2,"traits":[` + p.traits + `]}`, status: 200}.do(t, h)
+			call{method: "PUT", path: path + "/aggregates",
+				version: "1.39", body: `{"resource_provider_generation":1,"aggregates":["` +
+					p.aggregate + `"]}`, status: 200}.do(t, h)
+			call{method: "PUT", path: path + "/traits", version: "1.39",
+				body: `{"resource_provider_generation":2,"traits":[` + p.traits + `]}`, status: 200}.do(t, h)
 		}
 	}
 	for consumer, allocations := range map[string]string{
@@ -102,7 +109,8 @@ func hostsWorld(t testing.TB, change ...func(*api.Config)) (*api.API, *ledger.Le
 		onHost2: allocated(root2, "VCPU", 1, share2, "DISK_GB", 5),
 		onBoth:  allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1),
 	} {
-		call{method: "PUT", path: "/allocations/" + consumer, version: "1.39", body: holding(allocations, "null"), status: 204}.do(t, h)
+		call{method: "PUT", path: "/allocations/" + consumer, version: "1.39",
+			body: holding(allocations, "null"), status: 204}.do(t, h)
 	}
 	return h, l
 }
@@ -117,7 +125,8 @@ func allocated(of ...any) string {
 }
 
 func holding(allocations, generation string) string {
-	return `{"allocations":` + allocations + `,"project_id":"proj","user_id":"user","consumer_generation":` + generation + `,"consumer_type":"INSTANCE"}`
+	return `{"allocations":` + allocations + `,"project_id":"proj","user_id":"user","consumer_generation":` +
+		generation + `,"consumer_type":"INSTANCE"}`
 }
 
 // as sends a call as a host.
@@ -138,51 +147,59 @@ func dumpOf(t testing.TB, l *ledger.Ledger) placementtest.Dump {
 // host's. The table has a row for each call, and a call without one fails the test.
 func TestWhatEachPrincipalMayDo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const inventories = `{"resource_provider_generation":%GEN,"inventories":{"VCPU":{"total":100},"MEMORY_MB":{"total":100}}}`
+	const inventories = `{"resource_provider_generation":%GEN,"inventories":{"VCPU":{"total":100},` +
+		`"MEMORY_MB":{"total":100}}}`
 	type row struct {
 		body       string
 		own, other int // the statuses for the host whose the provider or consumer is, and for another
 	}
 	rows := map[string]row{
-		"GET /":                                                 {own: 200, other: 200},
-		"GET /resource_providers":                               {own: 200, other: 403}, // with ?in_tree=
-		"POST /resource_providers":                              {`{"name":"h1.new","uuid":"` + spare1 + `"}`, 200, 403},
-		"GET /resource_providers/{uuid}":                        {own: 200, other: 403},
-		"DELETE /resource_providers/{uuid}":                     {own: 409, other: 403}, // it has a child
-		"PUT /resource_providers/{uuid}":                        {`{"name":"h1.other"}`, 200, 403},
-		"GET /resource_providers/{uuid}/inventories":            {own: 200, other: 403},
-		"POST /resource_providers/{uuid}/inventories":           {`{"resource_class":"DISK_GB","total":9}`, 201, 403},
-		"PUT /resource_providers/{uuid}/inventories":            {inventories, 200, 403},
-		"DELETE /resource_providers/{uuid}/inventories":         {own: 409, other: 403}, // allocated
-		"GET /resource_providers/{uuid}/inventories/{class}":    {own: 200, other: 403},
-		"PUT /resource_providers/{uuid}/inventories/{class}":    {`{"resource_provider_generation":%GEN,"total":99}`, 200, 403},
+		"GET /":                   {own: 200, other: 200},
+		"GET /resource_providers": {own: 200, other: 403}, // with ?in_tree=
+		"POST /resource_providers": {`{"name":"h1.new","uuid":"` + spare1 + `"}`, 200,
+			403},
+		"GET /resource_providers/{uuid}":                     {own: 200, other: 403},
+		"DELETE /resource_providers/{uuid}":                  {own: 409, other: 403}, // it has a child
+		"PUT /resource_providers/{uuid}":                     {`{"name":"h1.other"}`, 200, 403},
+		"GET /resource_providers/{uuid}/inventories":         {own: 200, other: 403},
+		"POST /resource_providers/{uuid}/inventories":        {`{"resource_class":"DISK_GB","total":9}`, 201, 403},
+		"PUT /resource_providers/{uuid}/inventories":         {inventories, 200, 403},
+		"DELETE /resource_providers/{uuid}/inventories":      {own: 409, other: 403}, // allocated
+		"GET /resource_providers/{uuid}/inventories/{class}": {own: 200, other: 403},
+		"PUT /resource_providers/{uuid}/inventories/{class}": {`{"resource_provider_generation":%GEN,"total":99}`,
+			200, 403},
 		"DELETE /resource_providers/{uuid}/inventories/{class}": {own: 409, other: 403},
 		"GET /resource_providers/{uuid}/usages":                 {own: 200, other: 403},
 		"GET /resource_providers/{uuid}/aggregates":             {own: 200, other: 403},
-		"PUT /resource_providers/{uuid}/aggregates":             {`{"resource_provider_generation":%GEN,"aggregates":["` + agg1 + `"]}`, 200, 403},
-		"GET /resource_providers/{uuid}/traits":                 {own: 200, other: 403},
-		"PUT /resource_providers/{uuid}/traits":                 {`{"resource_provider_generation":%GEN,"traits":["COMPUTE_NODE"]}`, 200, 403},
-		"DELETE /resource_providers/{uuid}/traits":              {own: 204, other: 403},
-		"GET /resource_providers/{uuid}/allocations":            {own: 200, other: 403},
-		"GET /resource_classes":                                 {own: 200, other: 200},
-		"POST /resource_classes":                                {`{"name":"CUSTOM_NEW"}`, 201, 201},
-		"GET /resource_classes/{name}":                          {own: 200, other: 200},
-		"PUT /resource_classes/{name}":                          {own: 204, other: 204},
-		"DELETE /resource_classes/{name}":                       {own: 403, other: 403},
-		"GET /traits":                                           {own: 200, other: 200},
-		"GET /traits/{name}":                                    {own: 204, other: 204},
-		"PUT /traits/{name}":                                    {own: 204, other: 204},
-		"DELETE /traits/{name}":                                 {own: 403, other: 403},
-		"POST /allocations":                                     {`{"` + onHost1 + `":` + holding(allocated(share1, "DISK_GB", 10), "1") + `}`, 204, 403},
-		"GET /allocations/{consumer}":                           {own: 200, other: 403},
-		"PUT /allocations/{consumer}":                           {holding(allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1"), 204, 403},
-		"DELETE /allocations/{consumer}":                        {own: 204, other: 403},
-		"GET /allocation_candidates":                            {own: 403, other: 403},
-		"GET /allocation_candidates/explain":                    {own: 403, other: 403},
-		"GET /usages":                                           {own: 403, other: 403},
-		"GET /hosts/{host}/admission":                           {own: 403, other: 403},
-		"POST /hosts/{host}/admission":                          {`{"window":true}`, 403, 403},
-		"POST /reshaper":                                        {`{"inventories":{"` + root1 + `":` + inventories + `},"allocations":{}}`, 204, 403},
+		"PUT /resource_providers/{uuid}/aggregates": {`{"resource_provider_generation":%GEN,` +
+			`"aggregates":["` + agg1 + `"]}`, 200, 403},
+		"GET /resource_providers/{uuid}/traits": {own: 200, other: 403},
+		"PUT /resource_providers/{uuid}/traits": {`{"resource_provider_generation":%GEN,` +
+			`"traits":["COMPUTE_NODE"]}`, 200, 403},
+		"DELETE /resource_providers/{uuid}/traits":   {own: 204, other: 403},
+		"GET /resource_providers/{uuid}/allocations": {own: 200, other: 403},
+		"GET /resource_classes":                      {own: 200, other: 200},
+		"POST /resource_classes":                     {`{"name":"CUSTOM_NEW"}`, 201, 201},
+		"GET /resource_classes/{name}":               {own: 200, other: 200},
+		"PUT /resource_classes/{name}":               {own: 204, other: 204},
+		"DELETE /resource_classes/{name}":            {own: 403, other: 403},
+		"GET /traits":                                {own: 200, other: 200},
+		"GET /traits/{name}":                         {own: 204, other: 204},
+		"PUT /traits/{name}":                         {own: 204, other: 204},
+		"DELETE /traits/{name}":                      {own: 403, other: 403},
+		"POST /allocations": {`{"` + onHost1 + `":` +
+			holding(allocated(share1, "DISK_GB", 10), "1") + `}`, 204, 403},
+		"GET /allocations/{consumer}": {own: 200, other: 403},
+		"PUT /allocations/{consumer}": {holding(allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1"), 204,
+			403},
+		"DELETE /allocations/{consumer}":     {own: 204, other: 403},
+		"GET /allocation_candidates":         {own: 403, other: 403},
+		"GET /allocation_candidates/explain": {own: 403, other: 403},
+		"GET /usages":                        {own: 403, other: 403},
+		"GET /hosts/{host}/admission":        {own: 403, other: 403},
+		"POST /hosts/{host}/admission":       {`{"window":true}`, 403, 403},
+		"POST /reshaper": {`{"inventories":{"` + root1 + `":` +
+			inventories + `},"allocations":{}}`, 204, 403},
 	}
 	described := map[string]bool{}
 	for _, c := range api.Calls() {
@@ -193,7 +210,8 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 			continue
 		}
 		described[name] = true
-		name = strings.NewReplacer("{uuid}", root1, "{class}", "VCPU", "{consumer}", onHost1, "{host}", "h1").Replace(c.Path)
+		name = strings.NewReplacer("{uuid}", root1, "{class}", "VCPU", "{consumer}", onHost1, "{host}", "h1").
+			Replace(c.Path)
 		if strings.HasPrefix(name, "/traits") || strings.HasPrefix(name, "/resource_classes") {
 			name = strings.ReplaceAll(name, "{name}", "CUSTOM_THERE")
 		}
@@ -211,7 +229,8 @@ func TestWhatEachPrincipalMayDo(t *testing.T) {
 			dbservers.Case(t, fmt.Sprintf("%s %s as %s", c.Method, name, who), func(t *testing.T) {
 				h, l := hostsWorld(t)
 				calls(t, h,
-					call{method: "POST", path: "/hosts/h1/admission", version: "1.39", body: `{"classes":{"DISK_GB":9}}`, status: 200},
+					call{method: "POST", path: "/hosts/h1/admission", version: "1.39",
+						body: `{"classes":{"DISK_GB":9}}`, status: 200},
 					call{method: "PUT", path: "/traits/CUSTOM_THERE", version: "1.39", status: 201},
 					call{method: "PUT", path: "/resource_classes/CUSTOM_THERE", version: "1.39", status: 201})
 				if c.Path == "/" {
@@ -338,14 +357,16 @@ func TestWhatAHostWrites(t *testing.T) {
 		return write{name, "PUT", "/allocations/" + consumer, holding(allocations, generation), status}
 	}
 	reshape := func(name, inventories, allocations string, status int) write {
-		return write{name, "POST", "/reshaper", `{"inventories":{` + inventories + `},"allocations":{` + allocations + `}}`, status}
+		return write{name, "POST", "/reshaper",
+			`{"inventories":{` + inventories + `},"allocations":{` + allocations + `}}`, status}
 	}
 	inv := func(provider, generation string, classes ...string) string {
 		parts := make([]string, len(classes))
 		for i, class := range classes {
 			parts[i] = `"` + class + `":{"total":100}`
 		}
-		return `"` + provider + `":{"resource_provider_generation":` + generation + `,"inventories":{` + strings.Join(parts, ",") + `}}`
+		return `"` + provider + `":{"resource_provider_generation":` + generation + `,"inventories":{` +
+			strings.Join(parts, ",") + `}}`
 	}
 	consumer := func(uuid, allocations, generation string) string {
 		return `"` + uuid + `":` + holding(allocations, generation)
@@ -357,28 +378,41 @@ func TestWhatAHostWrites(t *testing.T) {
 		post("a root with a name that begins as the host's", `{"name":"h10","uuid":"`+spare1+`"}`, 403),
 		post("a root with the name of another host that exists", `{"name":"h2","uuid":"`+spare1+`"}`, 403),
 		post("a root with the uuid of another host", `{"name":"h1","uuid":"`+root2+`"}`, 403),
-		post("a child of its root", `{"name":"h1.example.com_NUMA1","uuid":"`+nowhere+`","parent_provider_uuid":"`+root1+`"}`, 200),
-		post("a child with a name that a host could have", `{"name":"h7","uuid":"`+nowhere+`","parent_provider_uuid":"`+root1+`"}`, 403),
-		post("a child of another host", `{"name":"h1_gift","uuid":"`+nowhere+`","parent_provider_uuid":"`+root2+`"}`, 403),
+		post("a child of its root", `{"name":"h1.example.com_NUMA1","uuid":"`+
+			nowhere+`","parent_provider_uuid":"`+root1+`"}`, 200),
+		post("a child with a name that a host could have",
+			`{"name":"h7","uuid":"`+nowhere+`","parent_provider_uuid":"`+root1+`"}`, 403),
+		post("a child of another host", `{"name":"h1_gift","uuid":"`+nowhere+`","parent_provider_uuid":"`+root2+`"}`,
+			403),
 		put("a name of its own", root1, "", `{"name":"h1"}`, 200),
 		put("a name of another host", root1, "", `{"name":"h7"}`, 403),
 		put("a root made of a child", numa1, "", `{"name":"h1.example.com_NUMA0","parent_provider_uuid":null}`, 403),
-		put("its child into a tree of another host", numa1, "", `{"name":"h1.example.com_NUMA0","parent_provider_uuid":"`+root2+`"}`, 403),
-		put("its root into a tree of another host", root1, "", `{"name":"h1.example.com","parent_provider_uuid":"`+root2+`"}`, 403),
-		put("the root of another host into its tree", root2, "", `{"name":"h2","parent_provider_uuid":"`+root1+`"}`, 403),
+		put("its child into a tree of another host",
+			numa1, "", `{"name":"h1.example.com_NUMA0","parent_provider_uuid":"`+root2+`"}`, 403),
+		put("its root into a tree of another host",
+			root1, "", `{"name":"h1.example.com","parent_provider_uuid":"`+root2+`"}`, 403),
+		put("the root of another host into its tree",
+			root2, "", `{"name":"h2","parent_provider_uuid":"`+root1+`"}`, 403),
 		put("the root of another host with its own name", root2, "", `{"name":"h1"}`, 403),
 		put("a sharing provider with its own name", share1, "", `{"name":"h1"}`, 403),
-		put("the trait that shares", root1, "/traits", `{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`, 403),
+		put("the trait that shares", root1, "/traits",
+			`{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`, 403),
 		put("other traits", root1, "/traits", `{"resource_provider_generation":5,"traits":["COMPUTE_NODE"]}`, 200),
-		put("the traits of a sharing provider", share1, "/traits", `{"resource_provider_generation":5,"traits":[]}`, 403),
-		put("its aggregates as they are", root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg1+`"]}`, 200),
-		put("another aggregate", root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg1+`","`+agg2+`"]}`, 403),
+		put("the traits of a sharing provider",
+			share1, "/traits", `{"resource_provider_generation":5,"traits":[]}`, 403),
+		put("its aggregates as they are",
+			root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg1+`"]}`, 200),
+		put("another aggregate", root1, "/aggregates",
+			`{"resource_provider_generation":5,"aggregates":["`+agg1+`","`+agg2+`"]}`, 403),
 		put("no aggregate", root1, "/aggregates", `{"resource_provider_generation":5,"aggregates":[]}`, 403),
-		put("the same aggregates of a provider of another host", root2, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg2+`"]}`, 403),
-		put("a provider of another host, with a generation of long ago", root2, "/inventories", `{"resource_provider_generation":0,"inventories":{}}`, 403),
+		put("the same aggregates of a provider of another host",
+			root2, "/aggregates", `{"resource_provider_generation":5,"aggregates":["`+agg2+`"]}`, 403),
+		put("a provider of another host, with a generation of long ago",
+			root2, "/inventories", `{"resource_provider_generation":0,"inventories":{}}`, 403),
 
 		allocate("healing", onNone, allocated(root1, "VCPU", 1), "null", 403), // unless a rule allows it
-		allocate("healing on a sharing provider, too", onNone, allocated(root1, "VCPU", 1, share1, "DISK_GB", 1), "null", 403),
+		allocate("healing on a sharing provider, too",
+			onNone, allocated(root1, "VCPU", 1, share1, "DISK_GB", 1), "null", 403),
 		allocate("healing on another host", onNone, allocated(root2, "VCPU", 1), "null", 403),
 		allocate("a move in its tree", onHost1, allocated(numa1, "VCPU", 2, "numa", "MEMORY_MB", 1), "1", 400),
 		allocate("a move between its providers", onHost1, allocated(numa1, "VCPU", 2, share1, "DISK_GB", 10), "1", 204),
@@ -392,25 +426,44 @@ func TestWhatAHostWrites(t *testing.T) {
 		allocate("too much of another host", onHost1, allocated(root1, "VCPU", 2, root2, "VCPU", 100000), "1", 403),
 		allocate("what is on another host", onHost2, allocated(root2, "VCPU", 1, share2, "DISK_GB", 5), "1", 403),
 		allocate("what is on another host, with a generation of long ago", onHost2, `{}`, "7", 403),
-		allocate("its part of what is on two hosts", onBoth, allocated(root2, "VCPU", 4, share1, "DISK_GB", 1), "1", 204),
-		allocate("its part, and what is shared, of what is on two hosts", onBoth, allocated(root2, "VCPU", 4), "1", 403),
+		allocate("its part of what is on two hosts",
+			onBoth, allocated(root2, "VCPU", 4, share1, "DISK_GB", 1), "1", 204),
+		allocate("its part, and what is shared, of what is on two hosts",
+			onBoth, allocated(root2, "VCPU", 4), "1", 403),
 		allocate("all of what is on two hosts", onBoth, `{}`, "1", 403),
-		allocate("less on the other host", onBoth, allocated(root1, "VCPU", 4, root2, "VCPU", 3, share1, "DISK_GB", 1), "1", 403),
-		{"another project", "PUT", "/allocations/" + onHost1, strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), `"proj"`, `"mine"`, 1), 403},
-		{"another user", "PUT", "/allocations/" + onHost1, strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), `"user"`, `"me"`, 1), 403},
-		{"another type", "PUT", "/allocations/" + onHost1, strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), "INSTANCE", "MIGRATION", 1), 403},
+		allocate("less on the other host", onBoth,
+			allocated(root1, "VCPU", 4, root2, "VCPU", 3, share1, "DISK_GB", 1), "1", 403),
+		{"another project", "PUT", "/allocations/" +
+			onHost1, strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"),
+			`"proj"`, `"mine"`, 1), 403},
+		{"another user", "PUT", "/allocations/" + onHost1,
+			strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), `"user"`, `"me"`, 1),
+			403},
+		{"another type", "PUT", "/allocations/" + onHost1,
+			strings.Replace(holding(allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"),
+				"INSTANCE", "MIGRATION", 1), 403},
 		{"all of one on two hosts", "DELETE", "/allocations/" + onBoth, "", 403},
-		{"of two consumers one of another host", "POST", "/allocations", `{` + consumer(onHost1, allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1") + `,` + consumer(onHost2, `{}`, "1") + `}`, 403},
+		{"of two consumers one of another host", "POST",
+			"/allocations", `{` + consumer(onHost1, allocated(root1, "VCPU", 1, share1, "DISK_GB", 10), "1") + `,` +
+				consumer(onHost2, `{}`, "1") + `}`, 403},
 
-		reshape("a reshape", inv(root1, "5", "VCPU")+","+inv(numa1, "2", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 204),
-		reshape("a reshape into another class", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 2, share1, "DISK_GB", 10), "1"), 403),
-		reshape("a reshape that exchanges amounts of classes", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(root1, "VCPU", 64, numa1, "MEMORY_MB", 2, share1, "DISK_GB", 10), "1"), 403),
-		reshape("a reshape that loses a class", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 403),
-		reshape("a reshape that releases a consumer", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, `{}`, "1"), 403),
-		reshape("a reshape into more", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"), consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 3, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape", inv(root1, "5", "VCPU")+","+inv(numa1, "2", "VCPU", "MEMORY_MB"),
+			consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 204),
+		reshape("a reshape into another class", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"),
+			consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 2, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape that exchanges amounts of classes", inv(root1, "5", "VCPU", "MEMORY_MB"),
+			consumer(onHost1, allocated(root1, "VCPU", 64, numa1, "MEMORY_MB", 2, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape that loses a class", inv(root1, "5", "VCPU", "MEMORY_MB"),
+			consumer(onHost1, allocated(root1, "VCPU", 2, share1, "DISK_GB", 10), "1"), 403),
+		reshape("a reshape that releases a consumer",
+			inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost1, `{}`, "1"), 403),
+		reshape("a reshape into more", inv(root1, "5", "PCPU", "VCPU", "MEMORY_MB"),
+			consumer(onHost1, allocated(numa1, "MEMORY_MB", 64, root1, "PCPU", 3, share1, "DISK_GB", 10), "1"), 403),
 		reshape("the same inventory of another host", inv(root2, "5", "VCPU", "MEMORY_MB"), "", 403),
-		reshape("that, with a consumer on both", inv(root2, "5", "VCPU", "MEMORY_MB"), consumer(onBoth, allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1"), 403),
-		reshape("a consumer of another host", inv(root1, "5", "VCPU", "MEMORY_MB"), consumer(onHost2, allocated(root2, "VCPU", 1, share2, "DISK_GB", 5), "1"), 403),
+		reshape("that, with a consumer on both", inv(root2, "5", "VCPU", "MEMORY_MB"),
+			consumer(onBoth, allocated(root1, "VCPU", 4, root2, "VCPU", 4, share1, "DISK_GB", 1), "1"), 403),
+		reshape("a consumer of another host", inv(root1, "5", "VCPU", "MEMORY_MB"),
+			consumer(onHost2, allocated(root2, "VCPU", 1, share2, "DISK_GB", 5), "1"), 403),
 	} {
 		dbservers.Case(t, w.name, func(t *testing.T) {
 			h, l := hostsWorld(t)
@@ -441,7 +494,8 @@ func TestRulesForHosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const (
 		join = `{"resource_provider_generation":5,"aggregates":["` + agg1 + `","` + agg2 + `"]}`
-		all  = "\"placement:hosts:own_tree\": \"role:host\"\n\"placement:resource_providers:list\": \"role:host or role:admin\"\n"
+		all  = "\"placement:hosts:own_tree\": \"role:host\"\n\"placement:resource_providers:list\": \"role:host or " +
+			"role:admin\"\n"
 	)
 	heal := call{method: "PUT", path: "/allocations/" + onNone, body: holding(allocated(root1, "VCPU", 1), "null")}
 	for name, c := range map[string]struct {
@@ -450,23 +504,34 @@ func TestRulesForHosts(t *testing.T) {
 		as   string
 		want int
 	}{
-		"aggregates":                 {"\"placement:hosts:aggregates\": \"role:host\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
-		"aggregates of another host": {"\"placement:hosts:aggregates\": \"user_id:h2\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 403},
-		"aggregates of this host":    {"\"placement:hosts:aggregates\": \"user_id:h1\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
-		"sharing":                    {"\"placement:hosts:sharing\": \"role:host\"\n", call{method: "PUT", path: "/resource_providers/" + root1 + "/traits", body: `{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`}, "h1", 200},
-		"healing":                    {mayHeal, heal, "h1", 204},
-		"healing by another host":    {"\"placement:hosts:heal\": \"user_id:h2\"\n", heal, "h1", 403},
-		"no allocations":             {"\"placement:hosts:allocations\": \"!\"\n", call{method: "GET", path: "/allocations/" + onHost1}, "h1", 403},
-		"no names":                   {"\"placement:hosts:names\": \"!\"\n", call{method: "PUT", path: "/traits/CUSTOM_A"}, "h1", 403},
-		"no hosts":                   {"\"placement:hosts:own_tree\": \"!\"\n", call{method: "GET", path: "/resource_providers/" + root1}, "h1", 403},
-		"a rule for users":           {all, call{method: "GET", path: "/resource_providers"}, "h1", 403},
-		"a user with the role host":  {all, call{method: "GET", path: "/resource_providers/" + root1, headers: []string{"X-Roles: host"}}, "user", 403},
-		"such a user, by that rule":  {all, call{method: "GET", path: "/resource_providers", headers: []string{"X-Roles: host"}}, "user", 200},
+		"aggregates": {"\"placement:hosts:aggregates\": \"role:host\"\n",
+			call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
+		"aggregates of another host": {"\"placement:hosts:aggregates\": \"user_id:h2\"\n",
+			call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 403},
+		"aggregates of this host": {"\"placement:hosts:aggregates\": \"user_id:h1\"\n",
+			call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
+		"sharing": {"\"placement:hosts:sharing\": \"role:host\"\n",
+			call{method: "PUT", path: "/resource_providers/" + root1 + "/traits",
+				body: `{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`}, "h1", 200},
+		"healing":                 {mayHeal, heal, "h1", 204},
+		"healing by another host": {"\"placement:hosts:heal\": \"user_id:h2\"\n", heal, "h1", 403},
+		"no allocations": {"\"placement:hosts:allocations\": \"!\"\n",
+			call{method: "GET", path: "/allocations/" + onHost1}, "h1", 403},
+		"no names": {"\"placement:hosts:names\": \"!\"\n",
+			call{method: "PUT", path: "/traits/CUSTOM_A"}, "h1", 403},
+		"no hosts": {"\"placement:hosts:own_tree\": \"!\"\n",
+			call{method: "GET", path: "/resource_providers/" + root1}, "h1", 403},
+		"a rule for users": {all, call{method: "GET", path: "/resource_providers"}, "h1", 403},
+		"a user with the role host": {all,
+			call{method: "GET", path: "/resource_providers/" + root1, headers: []string{"X-Roles: host"}}, "user", 403},
+		"such a user, by that rule": {all,
+			call{method: "GET", path: "/resource_providers", headers: []string{"X-Roles: host"}}, "user", 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := policyOf(t, api.Secure, c.file)
 			_, l := hostsWorld(t)
-			h := newAPI(t, func(cfg *api.Config) { cfg.Authenticator, cfg.Ledger, cfg.Policy = knowsHosts{}, l, policy })
+			h := newAPI(t,
+				func(cfg *api.Config) { cfg.Authenticator, cfg.Ledger, cfg.Policy = knowsHosts{}, l, policy })
 			c.call.status = c.want
 			c.call.as(c.as).do(t, h)
 		})
@@ -506,7 +571,8 @@ func TestBoundsOfAHost(t *testing.T) {
 	refused(name(1002), "h1")
 
 	child := func(i int) call {
-		return call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h2_%d","parent_provider_uuid":%q}`, i, root2), status: 200}
+		return call{method: "POST", path: "/resource_providers",
+			body: fmt.Sprintf(`{"name":"h2_%d","parent_provider_uuid":%q}`, i, root2), status: 200}
 	}
 	for i := range 1999 {
 		child(i).as("h2").do(t, h)
@@ -529,12 +595,15 @@ func TestHealingIsBounded(t *testing.T) {
 	batch := func(from, n int) string {
 		parts := make([]string, n)
 		for i := range parts {
-			parts[i] = fmt.Sprintf(`"60000000-0000-4000-8000-%012d":%s`, from+i, holding(allocated(root1, "VCPU", 1), "null"))
+			parts[i] = fmt.Sprintf(`"60000000-0000-4000-8000-%012d":%s`,
+				from+i, holding(allocated(root1, "VCPU", 1), "null"))
 		}
 		return "{" + strings.Join(parts, ",") + "}"
 	}
 	calls(t, h,
-		call{method: "PUT", path: "/resource_providers/" + root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`, version: "1.39", status: 200},
+		call{method: "PUT", path: "/resource_providers/" +
+			root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`,
+			version: "1.39", status: 200},
 		call{method: "POST", path: "/allocations", body: batch(0, 5000), status: 204}.as("h1"),
 		call{method: "POST", path: "/allocations", body: batch(5000, 1), status: 403}.as("h1"),
 		call{method: "POST", path: "/allocations", body: batch(5000, 1), version: "1.39", status: 204},
@@ -547,7 +616,8 @@ func TestAHostRenamesNoClass(t *testing.T) {
 	h, _ := hostsWorld(t)
 	calls(t, h,
 		call{method: "PUT", path: "/resource_classes/CUSTOM_A", status: 201}.as("h1"),
-		call{method: "PUT", path: "/resource_classes/CUSTOM_A", body: `{"name":"CUSTOM_B"}`, version: "1.6", status: 403}.as("h1"),
+		call{method: "PUT", path: "/resource_classes/CUSTOM_A", body: `{"name":"CUSTOM_B"}`,
+			version: "1.6", status: 403}.as("h1"),
 	)
 }
 
@@ -560,7 +630,8 @@ func BenchmarkHosts(b *testing.B) {
 				now := clock
 				h, l := hostsWorld(b, func(c *api.Config) { c.Now = func() time.Time { return now } })
 				for i := range 1000 {
-					call{method: "POST", path: "/resource_providers", version: "1.39", body: fmt.Sprintf(`{"name":"other%d"}`, i), status: 200}.do(b, h)
+					call{method: "POST", path: "/resource_providers", version: "1.39",
+						body: fmt.Sprintf(`{"name":"other%d"}`, i), status: 200}.do(b, h)
 				}
 				b.ResetTimer()
 				for i := range b.N {
@@ -568,8 +639,11 @@ func BenchmarkHosts(b *testing.B) {
 					now = now.Add(time.Second) // a host may always write once in this time
 					p, _ := l.Current().Provider(root1)
 					c, _ := l.Current().Consumer(onHost1)
-					write := call{method: "PUT", version: "1.39", path: "/resource_providers/" + root1 + "/inventories", status: 200, headers: []string{"X-Auth-Token: " + who},
-						body: fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":%d},"MEMORY_MB":{"total":100}}}`, p.Generation, 100+i%2)}
+					write := call{method: "PUT", version: "1.39", path: "/resource_providers/" + root1 + "/inventories",
+						status: 200, headers: []string{"X-Auth-Token: " + who},
+						body: fmt.Sprintf(
+							`{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":%d},`+
+								`"MEMORY_MB":{"total":100}}}`, p.Generation, 100+i%2)}
 					if what == "allocations" {
 						write.path, write.status = "/allocations/"+onHost1, 204
 						on := []string{root1, numa1}[i%2] // the same again would change nothing

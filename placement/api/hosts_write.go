@@ -17,7 +17,8 @@ import (
 func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
 		w := hostWrite{
-			hostRequest: h, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{}, beside: map[string]bool{}, sizes: map[string]treeSize{},
+			hostRequest: h, tx: tx, before: tx.Base(), after: tx.Snapshot, roots: map[string]bool{},
+			beside: map[string]bool{}, sizes: map[string]treeSize{},
 			reclaims: map[int64]bool{},
 		}
 		if h.x.Route == providersPath {
@@ -48,7 +49,9 @@ func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error 
 // a provider of others is the same whatever that has and whatever its generation is. Only what a
 // consumer of the host holds of it may be named. Providers that do not exist are left to the
 // transaction. It is nil, and allows all, for everybody else.
-func (h *hostRequest) mayName(s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations) error {
+func (h *hostRequest) mayName(
+	s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations,
+) error {
 	if h == nil {
 		return nil
 	}
@@ -129,17 +132,21 @@ func (w *hostWrite) cover(err error) error {
 func (w *hostWrite) check(t ledger.Touched) error {
 	for _, e := range t.Classes {
 		if e.Before != nil {
-			return w.refuse(HostNames, "a host removes and renames no resource classes; use the credential of a user with the role service or admin")
+			return w.refuse(HostNames,
+				"a host removes and renames no resource classes; use the credential of a user with the role "+
+					"service or admin")
 		}
 	}
 	for _, e := range t.Traits {
 		if e.Before != nil {
-			return w.refuse(HostNames, "a host removes no traits; use the credential of a user with the role service or admin")
+			return w.refuse(HostNames,
+				"a host removes no traits; use the credential of a user with the role service or admin")
 		}
 	}
 	bounds := &w.x.api.bounds
 	if made := len(t.Classes) + len(t.Traits); made > 0 && bounds.names.take(w.id.Name, made) > 0 {
-		return w.refuse(HostNames, "it has created very many traits and resource classes; it can create %d more an hour", perHour(namesEvery))
+		return w.refuse(HostNames,
+			"it has created very many traits and resource classes; it can create %d more an hour", perHour(namesEvery))
 	}
 	for _, e := range t.Consumers {
 		if err := w.consumer(e); err != nil {
@@ -152,7 +159,9 @@ func (w *hostWrite) check(t ledger.Touched) error {
 		}
 	}
 	if w.elsewhere > 0 && bounds.heals.take(w.id.Name, w.elsewhere) > 0 {
-		return w.refuse(HostAllocations, "it has given allocations to very many consumers, or changed those of very many that hold something elsewhere; it can do %d more an hour",
+		return w.refuse(HostAllocations,
+			"it has given allocations to very many consumers, or changed those of very many that hold something "+
+				"elsewhere; it can do %d more an hour",
 			perHour(healsEvery))
 	}
 	return w.admitted(t.Providers)
@@ -177,10 +186,14 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 	}
 	if !w.owns(w.after, is) {
 		if is.Parent == "" && w.id.HasName(is.Name) {
-			return w.refuse(HostTree, "the certificate of the host is for the compute nodes %s, and not for %s; enrol the host for that node", w.id.Nodes, shortened(is.UUID))
+			return w.refuse(HostTree,
+				"the certificate of the host is for the compute nodes %s, and not for %s; enrol the host for that node",
+				w.id.Nodes, shortened(is.UUID))
 		}
 		if was == nil {
-			return w.refuse(HostTree, "a host makes root providers with its own name only, and providers below those; %s would be neither", shortened(is.UUID))
+			return w.refuse(HostTree,
+				"a host makes root providers with its own name only, and providers below those; %s would be neither",
+				shortened(is.UUID))
 		}
 		return w.refuse(HostTree, "resource provider %s would be in no tree of this host any more", shortened(is.UUID))
 	}
@@ -192,10 +205,12 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 	if err := w.fits(was, is); err != nil {
 		return err
 	}
-	if is.HasTrait(providertree.TraitSharesViaAggregate) && (was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.may(HostSharing) {
+	if is.HasTrait(providertree.TraitSharesViaAggregate) &&
+		(was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.may(HostSharing) {
 		return w.refuse(
 			HostSharing,
-			"a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it by this rule",
+			"a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it "+
+				"by this rule",
 			providertree.TraitSharesViaAggregate,
 		)
 	}
@@ -208,7 +223,8 @@ func (w *hostWrite) place(was, is *ledger.Provider) error {
 		if (was == nil || was.Name != is.Name) && !w.id.HasProvider(is.Name) {
 			return w.refuse(
 				HostTree,
-				"the name of a provider below a host's root begins with the name of the host and a character such as _ or :, and %s does not",
+				"the name of a provider below a host's root begins with the name of the host and a character such "+
+					"as _ or :, and %s does not",
 				shortened(is.Name),
 			)
 		}
@@ -259,7 +275,8 @@ func (w *hostWrite) aggregates(was, is *ledger.Provider) error {
 // allocations changes it.
 func onlyAllocated(was, is *ledger.Provider) bool {
 	return is.Generation == was.Generation+1 && was.Name == is.Name && was.Parent == is.Parent && was.Root == is.Root &&
-		slices.Equal(was.Inventories, is.Inventories) && slices.Equal(was.Traits, is.Traits) && slices.Equal(was.Aggregates, is.Aggregates)
+		slices.Equal(was.Inventories, is.Inventories) &&
+		slices.Equal(was.Traits, is.Traits) && slices.Equal(was.Aggregates, is.Aggregates)
 }
 
 // held is what a consumer holds: in the trees of the host by class, in how many parts, and
@@ -309,17 +326,21 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 		uuid = e.After.UUID
 	}
 	if is.parts > maxHostParts && is.parts > was.parts {
-		return w.refuse(HostAllocations, "consumer %s would have more than %d allocations in the trees of this host", shortened(uuid), maxHostParts)
+		return w.refuse(HostAllocations, "consumer %s would have more than %d allocations in the trees of this host",
+			shortened(uuid), maxHostParts)
 	}
 	if len(was.own) == 0 && len(was.others) == 0 {
 		switch {
 		case len(is.own) == 0 && len(is.others) == 0:
 			return nil
 		case len(is.others) > 0:
-			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only", shortened(uuid))
+			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only",
+				shortened(uuid))
 		case !w.may(HostHeal):
-			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives none to others than its guests have already; "+
-				"an administrator allocates for it, or allows it to the host by this rule for a while", shortened(uuid))
+			return w.refuse(HostHeal,
+				"consumer %s has no allocations, and a host gives none to others than its guests have already; "+
+					"an administrator allocates for it, or allows it to the host by this rule for a while",
+				shortened(uuid))
 		}
 		w.elsewhere++
 		return nil
@@ -361,7 +382,9 @@ func (w *hostWrite) others(uuid string, was, is held) error {
 	}
 	for key, amount := range is.others {
 		if amount > was.others[key] {
-			return w.refuse(HostAllocations, "consumer %s would have more of provider %s, which is not in a tree of this host", shortened(uuid), shortened(key[0]))
+			return w.refuse(HostAllocations,
+				"consumer %s would have more of provider %s, which is not in a tree of this host",
+				shortened(uuid), shortened(key[0]))
 		}
 	}
 	for key, amount := range was.others {
@@ -375,11 +398,15 @@ func (w *hostWrite) others(uuid string, was, is held) error {
 			elsewhere = true
 		}
 		if is.others[key] != amount && !shared(key[0]) {
-			return w.refuse(HostAllocations, "what consumer %s has of provider %s, which is not in a tree of this host, would change", shortened(uuid), shortened(key[0]))
+			return w.refuse(HostAllocations,
+				"what consumer %s has of provider %s, which is not in a tree of this host, would change",
+				shortened(uuid), shortened(key[0]))
 		}
 	}
 	if elsewhere {
-		return w.refuse(HostAllocations, "consumer %s has allocations on other hosts, too, so that what it has of sharing providers stays", shortened(uuid))
+		return w.refuse(HostAllocations,
+			"consumer %s has allocations on other hosts, too, so that what it has of sharing providers stays",
+			shortened(uuid))
 	}
 	return nil
 }
@@ -445,7 +472,8 @@ func (w *hostWrite) owner(uuid string, was, is *ledger.Consumer) error {
 			shortened(uuid),
 		)
 	case is.Project != was.Project || is.User != was.User || is.Type != was.Type:
-		return w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change", shortened(uuid))
+		return w.refuse(HostAllocations, "the project, the user or the type of consumer %s would change",
+			shortened(uuid))
 	}
 	return nil
 }

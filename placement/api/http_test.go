@@ -135,8 +135,10 @@ func TestPathsThatAreNotThere(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	for _, path := range []string{
-		"/x", "/resource_providers/", "/resource_providers//", "//resource_providers", "/resource_providers/a/", "/resource_providers/a/cows",
-		"/resource_providers/../traits", "/./traits", "/resource_providers/a/inventories/b/c", "/allocation_candidates/x",
+		"/x", "/resource_providers/", "/resource_providers//", "//resource_providers", "/resource_providers/a/",
+		"/resource_providers/a/cows",
+		"/resource_providers/../traits", "/./traits",
+		"/resource_providers/a/inventories/b/c", "/allocation_candidates/x",
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.URL.Path = path
@@ -156,16 +158,21 @@ func TestHeadersOfRequests(t *testing.T) {
 		{method: "GET", path: "/resource_providers", headers: []string{"Accept: text/html, */*;q=0.1"}, status: 200},
 		{method: "GET", path: "/resource_providers", headers: []string{"Accept: application/*"}, status: 200},
 		{method: "GET", path: "/resource_providers", headers: []string{"Accept: nonsense"}, status: 200},
-		{method: "GET", path: "/traits", version: "1.0", headers: []string{"Accept: text/plain"}, status: 404}, // The version goes first.
-		{method: "GET", path: "/resource_providers/x/aggregates", version: "1.0", headers: []string{"Accept: text/plain"}, status: 406},
-		{method: "POST", path: "/resource_providers", body: `{}`, headers: []string{"Content-Type: text/plain"}, status: 415},
+		// The version goes first.
+		{method: "GET", path: "/traits", version: "1.0", headers: []string{"Accept: text/plain"}, status: 404},
+		{method: "GET", path: "/resource_providers/x/aggregates", version: "1.0",
+			headers: []string{"Accept: text/plain"}, status: 406},
+		{method: "POST", path: "/resource_providers",
+			body: `{}`, headers: []string{"Content-Type: text/plain"}, status: 415},
 		{method: "POST", path: "/resource_providers", body: `{}`, headers: []string{"-Content-Type"}, status: 400},
 		{method: "PUT", path: "/resource_providers/x", headers: []string{"-Content-Type"}, status: 415},
-		{method: "POST", path: "/resource_providers", body: `{"name":"a"}`, headers: []string{"Content-Type: application/json; charset=utf-8"}, status: 201},
+		{method: "POST", path: "/resource_providers",
+			body: `{"name":"a"}`, headers: []string{"Content-Type: application/json; charset=utf-8"}, status: 201},
 		{method: "GET", path: "/", version: "0.9", status: 406},
 		{method: "GET", path: "/", version: "1.2.3", status: 400},
 		{method: "GET", path: "/x", headers: []string{"-X-Auth-Token"}, status: 401},
-		{method: "GET", path: "/x", version: "0.9", headers: []string{"-X-Auth-Token"}, status: 401}, // Who sends it goes first.
+		// Who sends it goes first.
+		{method: "GET", path: "/x", version: "0.9", headers: []string{"-X-Auth-Token"}, status: 401},
 		{method: "GET", path: "/", headers: []string{"-X-Auth-Token"}, status: 200},
 	} {
 		c.do(t, h)
@@ -192,7 +199,8 @@ func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
 		}
 	}
 	w := call{method: "GET", path: "/", version: "1.40", status: 406}.do(t, h)
-	if e := errorOf(t, w); e.MaxVersion != "1.39" || e.MinVersion != "1.0" || !strings.Contains(e.Detail, "Unacceptable version header: 1.40") {
+	if e := errorOf(t, w); e.MaxVersion != "1.39" ||
+		e.MinVersion != "1.0" || !strings.Contains(e.Detail, "Unacceptable version header: 1.40") {
 		t.Errorf("the error about the version is %+v", e)
 	}
 	testproc.Equal(t, w.Header().Get("OpenStack-API-Version"), "", "a version that does not exist is answered with %q")
@@ -202,12 +210,15 @@ func TestLimits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t, func(c *api.Config) { c.Limits = osapi.Limits{Body: 100, Query: 50} })
 	calls(t, h,
-		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` + strings.Repeat("a", 100) + `"}`, status: 413, code: wire.CodeUndefined},
+		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"` +
+			strings.Repeat("a", 100) + `"}`, status: 413, code: wire.CodeUndefined},
 		call{method: "GET", path: "/resource_providers?name=" + strings.Repeat("a", 50), status: 414},
 		call{method: "GET", path: "/resource_providers?" + strings.Repeat("&", 40), status: 200},
 	)
 	// A body of unknown length is bounded as well.
-	r := httptest.NewRequest(http.MethodPost, "/resource_providers", struct{ *strings.Reader }{strings.NewReader(`{"name":"` + strings.Repeat("a", 100) + `"}`)})
+	r := httptest.NewRequest(http.MethodPost,
+		"/resource_providers",
+		struct{ *strings.Reader }{strings.NewReader(`{"name":"` + strings.Repeat("a", 100) + `"}`)})
 	r.ContentLength = -1
 	r.Header = http.Header{"X-Auth-Token": {"admin"}, "Content-Type": {"application/json"}}
 	w := httptest.NewRecorder()
@@ -257,11 +268,13 @@ func TestTroubleInsideTheServer(t *testing.T) {
 				cfg.Ledger = oddLedger{func(context.Context) (*ledger.Snapshot, error) { return nil, c.err }}
 				cfg.Logger = zerolog.New(&log)
 			})
-			w := call{method: "DELETE", path: "/allocations/" + inst1, version: "1.39", status: c.status, code: c.code}.do(t, h)
+			w := call{method: "DELETE", path: "/allocations/" + inst1, version: "1.39",
+				status: c.status, code: c.code}.do(t, h)
 			if strings.Contains(w.Body.String(), "fire") {
 				t.Errorf("the answer shows internals: %s", w.Body)
 			}
-			if c.status >= 500 && (!strings.Contains(log.String(), c.err.Error()) || !strings.Contains(log.String(), errorOf(t, w).RequestID)) {
+			if c.status >= 500 && (!strings.Contains(log.String(), c.err.Error()) ||
+				!strings.Contains(log.String(), errorOf(t, w).RequestID)) {
 				t.Errorf("the log does not tell the cause: %s", log.String())
 			}
 		})
@@ -275,8 +288,10 @@ func TestAPanicIsOneAnswerOf500(t *testing.T) {
 		cfg.Ledger = oddLedger{func(context.Context) (*ledger.Snapshot, error) { panic("a bug") }}
 		cfg.Logger = zerolog.New(&log)
 	})
-	w := call{method: "GET", path: "/resource_providers", version: "1.39", status: 500, code: wire.CodeUndefined}.do(t, h)
-	if id := errorOf(t, w).RequestID; !strings.Contains(log.String(), id) || !strings.Contains(log.String(), "a bug") || !strings.Contains(log.String(), "stack") {
+	w := call{method: "GET", path: "/resource_providers",
+		version: "1.39", status: 500, code: wire.CodeUndefined}.do(t, h)
+	if id := errorOf(t, w).RequestID; !strings.Contains(log.String(), id) || !strings.Contains(log.String(), "a bug") ||
+		!strings.Contains(log.String(), "stack") {
 		t.Errorf("the log does not tell of the panic: %s", log.String())
 	}
 	call{method: "GET", path: "/", status: 200}.do(t, h)
@@ -332,12 +347,15 @@ func TestTheLogTellsOfEachRequest(t *testing.T) {
 	var log strings.Builder
 	h := newAPI(t, func(cfg *api.Config) { cfg.Logger = zerolog.New(&log) })
 	const global = "req-4e8e5957-649f-477b-9e5b-f1f75b21c03c"
-	w := call{method: "GET", path: "/resource_providers?name=a", version: "1.5", headers: []string{"X-Auth-Token: me:mine", "X-Roles: admin", "X-OpenStack-Request-Id: " + global}, status: 200}.do(t, h)
+	w := call{method: "GET", path: "/resource_providers?name=a", version: "1.5",
+		headers: []string{"X-Auth-Token: me:mine", "X-Roles: admin", "X-OpenStack-Request-Id: " + global},
+		status:  200}.do(t, h)
 	id := w.Header().Get("X-OpenStack-Request-Id")
 	if id == global {
 		t.Error("the id of the caller's own request is given to this one")
 	}
-	for _, want := range []string{`"request_id":"` + id, `"global_request_id":"` + global, `"user":"me"`, `"project":"mine"`, `"status":200`, `"microversion":"1.5"`, `"query":"name=a"`} {
+	for _, want := range []string{`"request_id":"` + id, `"global_request_id":"` + global, `"user":"me"`,
+		`"project":"mine"`, `"status":200`, `"microversion":"1.5"`, `"query":"name=a"`} {
 		testproc.Contains(t, log.String(), want, "the log has no %s: %s", want)
 	}
 	log.Reset()

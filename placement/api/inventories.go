@@ -91,12 +91,16 @@ func (x *exchange) checkCapacity(provider string, inv *ledger.Inventory) error {
 	capacity := inv.Limits().Capacity
 	if x.v.Has(wire.FullyReserved) {
 		if capacity < 0 {
-			return badRequest("Invalid inventory for '%s' on resource provider '%s'. The reserved value is greater than total.", shortened(inv.Class), provider)
+			return badRequest(
+				"Invalid inventory for '%s' on resource provider '%s'. The reserved value is greater than total.",
+				shortened(inv.Class), provider)
 		}
 		return nil
 	}
 	if capacity <= 0 {
-		return badRequest("Invalid inventory for '%s' on resource provider '%s'. The reserved value is greater than or equal to total.", shortened(inv.Class), provider)
+		return badRequest(
+			"Invalid inventory for '%s' on resource provider '%s'. The reserved value is greater than or "+
+				"equal to total.", shortened(inv.Class), provider)
 	}
 	return nil
 }

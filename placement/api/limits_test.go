@@ -50,7 +50,8 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-const putHead = "PUT /resource_providers/" + rp1 + "/inventories HTTP/1.1\r\nHost: placement\r\nX-Auth-Token: admin\r\n" +
+const putHead = "PUT /resource_providers/" + rp1 +
+	"/inventories HTTP/1.1\r\nHost: placement\r\nX-Auth-Token: admin\r\n" +
 	"OpenStack-API-Version: placement 1.39\r\nAccept: application/json\r\nContent-Type: application/json\r\n"
 
 // TestABodyThatDoesNotArrive: a client that announces a body and does not send it gets a 408 that
@@ -75,7 +76,9 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 				testproc.Try(io.WriteString(conn, putHead+head)).Or(t)
 				resp := testproc.Try(http.ReadResponse(bufio.NewReader(conn), nil)).Or(t)
 				body, err := io.ReadAll(resp.Body)
-				if resp.StatusCode != http.StatusRequestTimeout || resp.Header.Get("Content-Type") != "application/json" || !strings.Contains(string(body), "did not arrive in time") {
+				if resp.StatusCode != http.StatusRequestTimeout ||
+					resp.Header.Get("Content-Type") != "application/json" ||
+					!strings.Contains(string(body), "did not arrive in time") {
 					t.Errorf("%d %v %s, %v", resp.StatusCode, resp.Header, body, err)
 				}
 				testproc.Equal(t, time.Since(began), 3*time.Second, "it took %v")
@@ -103,14 +106,16 @@ func TestABodyThatDoesNotArriveOverHTTP2(t *testing.T) {
 	defer server.Close()
 	for range 2 {
 		body, rest := io.Pipe()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, server.URL+"/resource_providers/"+rp1+"/inventories", body)
+		req, err := http.NewRequestWithContext(t.Context(),
+			http.MethodPut, server.URL+"/resource_providers/"+rp1+"/inventories", body)
 		testproc.Check(t, err)
 		req.ContentLength = 100
 		req.Header.Set("X-Auth-Token", "admin")
 		req.Header.Set("Content-Type", "application/json")
 		resp := testproc.Try(server.Client().Do(req)).Or(t)
 		answer, err := io.ReadAll(resp.Body)
-		if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(answer), "did not arrive in time") {
+		if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusRequestTimeout ||
+			!strings.Contains(string(answer), "did not arrive in time") {
 			t.Errorf("%s %d %s, %v", resp.Proto, resp.StatusCode, answer, err)
 		}
 		_ = resp.Body.Close()
@@ -203,7 +208,8 @@ func TestMemoryForBodies(t *testing.T) {
 	}
 	put := func(n, status int) *httptest.ResponseRecorder {
 		t.Helper()
-		return call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", version: "1.39", body: padded(n), status: status}.do(t, h)
+		return call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", version: "1.39",
+			body: padded(n), status: status}.do(t, h)
 	}
 	// 128 KiB of it are there when it needs 256 more.
 	if w := put(200<<10, 503); w.Header().Get("Retry-After") == "" {
@@ -299,7 +305,8 @@ func TestBodiesOfAllLengths(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const limit = 256<<10 + 5
 	h := newAPI(t, func(c *api.Config) { c.Limits.Body = limit })
-	for _, n := range []int{2, 3, 4096, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128 << 10, 128<<10 + 1, limit - 1, limit, limit + 1, 2 * limit} {
+	for _, n := range []int{2, 3, 4096, 64<<10 - 1, 64 << 10, 64<<10 + 1, 128 << 10, 128<<10 + 1, limit - 1,
+		limit, limit + 1, 2 * limit} {
 		for _, known := range []bool{true, false} {
 			// A space too few or too many would make a name of it that is not allowed.
 			body := `{"name":"a"}`
@@ -349,7 +356,8 @@ func TestObserver(t *testing.T) {
 	calls(t, h,
 		call{method: "GET", path: "/", status: 200},
 		call{method: "GET", path: "/resource_providers", status: 200},
-		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"n","uuid":"` + rp1 + `"}`, status: 200},
+		call{method: "POST", path: "/resource_providers",
+			version: "1.39", body: `{"name":"n","uuid":"` + rp1 + `"}`, status: 200},
 		call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", body: stale, status: 409},
 		call{method: "BREW", path: "/resource_providers", status: 405},
 		call{method: "GET", path: "/coffee/" + rp1, status: 404},

@@ -121,9 +121,12 @@ func guideHosts(t *testing.T, h *api.API) map[string]string {
 		path := "/resource_providers/" + uuid
 		calls(t, h,
 			call{method: "POST", path: "/resource_providers", version: "1.39", body: text(t, body), status: 200},
-			call{method: "PUT", path: path + "/inventories", version: "1.39", body: text(t, offering(0, inventories)), status: 200},
+			call{method: "PUT", path: path + "/inventories", version: "1.39",
+				body: text(t, offering(0, inventories)), status: 200},
 			call{method: "PUT", path: path + "/aggregates", version: "1.1", body: text(t, aggregates), status: 200},
-			call{method: "PUT", path: path + "/traits", version: "1.39", body: text(t, object{"resource_provider_generation": 1, "traits": traits}), status: 200},
+			call{method: "PUT", path: path + "/traits",
+				version: "1.39", body: text(t, object{"resource_provider_generation": 1, "traits": traits}),
+				status: 200},
 		)
 	}
 	none := []string{}
@@ -143,7 +146,8 @@ func guideHosts(t *testing.T, h *api.API) map[string]string {
 		}
 		add(host+"_nic", host+"_numa_0", nil, []string{"CUSTOM_NIC"}, none)
 		for port, network := range []string{"CUSTOM_PHYSNET_RED", "CUSTOM_PHYSNET_BLUE"} {
-			add(fmt.Sprintf("%s_0000:06:00.%d", host, port), host+"_nic", offers{"SRIOV_NET_VF": 4}, []string{network}, none)
+			add(fmt.Sprintf("%s_0000:06:00.%d", host, port), host+"_nic",
+				offers{"SRIOV_NET_VF": 4}, []string{network}, none)
 		}
 	}
 	add("nfs", "", offers{"DISK_GB": 1000}, []string{"MISC_SHARES_VIA_AGGREGATE"}, []string{agg2})

@@ -124,7 +124,8 @@ var actions = []Action{
 
 // hostRules are the rules for hosts, in all sets.
 var hostRules = map[Action]string{
-	HostTree: "role:host", HostAllocations: "role:host", HostHeal: "!", HostNames: "role:host", HostAggregates: "!", HostSharing: "!",
+	HostTree: "role:host", HostAllocations: "role:host",
+	HostHeal: "!", HostNames: "role:host", HostAggregates: "!", HostSharing: "!",
 }
 
 // HostRules are the rules for hosts, for documentation.
@@ -146,7 +147,8 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 	case Secure, "":
 	case Legacy:
 		// As oslo.policy treats a deprecated rule: the old one applies as well.
-		for _, name := range []string{"service_api", "project_reader_api", "system_admin_api", "system_reader_api", "system_or_project_reader"} {
+		for _, name := range []string{"service_api", "project_reader_api", "system_admin_api", "system_reader_api",
+			"system_or_project_reader"} {
 			texts[name] = "role:admin or (" + texts[name] + ")"
 		}
 	case Open:
@@ -154,7 +156,8 @@ func defaultRules(defaults Defaults) (map[string]string, error) {
 			texts[string(action)] = "@"
 		}
 	default:
-		return nil, fmt.Errorf("policy defaults %q are not known; they are %s, %s or %s", defaults, Secure, Legacy, Open)
+		return nil, fmt.Errorf("policy defaults %q are not known; they are %s, %s or %s",
+			defaults, Secure, Legacy, Open)
 	}
 	return texts, nil
 }
@@ -229,7 +232,8 @@ func overlaid(defaults Defaults, file []byte) (*oslopolicy.Rules, error) {
 		return nil, err
 	}
 	rules, _, err := oslopolicy.Overlay{
-		API: "Placement", Rules: texts, Reserved: func(name string) bool { return strings.HasPrefix(name, "placement:") },
+		API: "Placement", Rules: texts,
+		Reserved: func(name string) bool { return strings.HasPrefix(name, "placement:") },
 	}.Compile(file)
 	return rules, err
 }

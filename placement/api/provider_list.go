@@ -25,23 +25,27 @@ var providerParameters = [...]struct {
 	queryParameter
 	read func(pq *providerQuery, values []string, v wire.Version) error
 }{
-	{queryParameter{name: "name", text: "Those of this name."}, func(pq *providerQuery, values []string, _ wire.Version) error {
-		pq.name = values[len(values)-1]
-		return nil
-	}},
-	{queryParameter{name: "uuid", text: "Those with this UUID.", schema: schemaUUID}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
-		pq.uuid, err = readUUID("uuid", values)
-		return err
-	}},
+	{queryParameter{name: "name", text: "Those of this name."},
+		func(pq *providerQuery, values []string, _ wire.Version) error {
+			pq.name = values[len(values)-1]
+			return nil
+		}},
+	{queryParameter{name: "uuid", text: "Those with this UUID.", schema: schemaUUID},
+		func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+			pq.uuid, err = readUUID("uuid", values)
+			return err
+		}},
 	{
-		queryParameter{name: "in_tree", origin: origin{since: wire.NestedProviders}, text: "Those in the tree that has this resource provider.", schema: schemaUUID},
+		queryParameter{name: "in_tree", origin: origin{since: wire.NestedProviders},
+			text: "Those in the tree that has this resource provider.", schema: schemaUUID},
 		func(pq *providerQuery, values []string, _ wire.Version) (err error) {
 			pq.inTree, err = readUUID("in_tree", values)
 			return err
 		},
 	},
 	{
-		queryParameter{name: "member_of", origin: origin{since: wire.MemberOfFilter}, repeated: wire.RepeatedMemberOf, text: textMemberOf},
+		queryParameter{name: "member_of", origin: origin{since: wire.MemberOfFilter},
+			repeated: wire.RepeatedMemberOf, text: textMemberOf},
 		func(pq *providerQuery, values []string, v wire.Version) (err error) {
 			pq.memberOf, pq.notMemberOf, err = readMemberOf(values, "member_of", v)
 			pq.memberOf, pq.notMemberOf = uniqueSets(pq.memberOf), unique(pq.notMemberOf)
@@ -49,7 +53,8 @@ var providerParameters = [...]struct {
 		},
 	},
 	{
-		queryParameter{name: "required", origin: origin{since: wire.RequiredFilter}, repeated: wire.AnyTraits, text: textRequired},
+		queryParameter{name: "required", origin: origin{since: wire.RequiredFilter},
+			repeated: wire.AnyTraits, text: textRequired},
 		func(pq *providerQuery, values []string, v wire.Version) (err error) {
 			if !v.Has(wire.AnyTraits) {
 				values = values[len(values)-1:]
@@ -59,10 +64,11 @@ var providerParameters = [...]struct {
 			return err
 		},
 	},
-	{queryParameter{name: "resources", origin: origin{since: wire.ResourcesFilter}, text: textResources}, func(pq *providerQuery, values []string, _ wire.Version) (err error) {
-		pq.resources, err = readResources(values[len(values)-1])
-		return err
-	}},
+	{queryParameter{name: "resources", origin: origin{since: wire.ResourcesFilter}, text: textResources},
+		func(pq *providerQuery, values []string, _ wire.Version) (err error) {
+			pq.resources, err = readResources(values[len(values)-1])
+			return err
+		}},
 }
 
 // readUUID reads the last value of a parameter that is a UUID.
@@ -177,7 +183,8 @@ func (pq *providerQuery) check(s *ledger.Snapshot, names bool) (empty bool, err 
 			len(pq.memberOf) > 0 && none(func(p *ledger.Provider) bool { return inAggregates(p, pq.memberOf) }) {
 			return true, nil
 		}
-		return false, badRequest("Invalid resource class in resources parameter: No such resource class %s.", shortened(a.class))
+		return false, badRequest("Invalid resource class in resources parameter: No such resource class %s.",
+			shortened(a.class))
 	}
 	return false, nil
 }
@@ -185,7 +192,8 @@ func (pq *providerQuery) check(s *ledger.Snapshot, names bool) (empty bool, err 
 // find returns all providers of the query, in order of creation.
 func (pq *providerQuery) find(s *ledger.Snapshot, give func(*ledger.Provider)) {
 	filter := func(p *ledger.Provider) {
-		if (pq.uuid == "" || p.UUID == pq.uuid) && (pq.name == "" || providertree.SameName(p.Name, pq.name)) && pq.metBy(p) {
+		if (pq.uuid == "" || p.UUID == pq.uuid) &&
+			(pq.name == "" || providertree.SameName(p.Name, pq.name)) && pq.metBy(p) {
 			give(p)
 		}
 	}

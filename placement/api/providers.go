@@ -100,9 +100,11 @@ func createProvider(x *exchange) error {
 func explainProvider(err error, uuid, name string) error {
 	switch ledger.KindOf(err) {
 	case ledger.DuplicateName:
-		return fail(http.StatusConflict, wire.CodeDuplicateName, "Conflicting resource provider name: %s already exists.", name)
+		return fail(http.StatusConflict, wire.CodeDuplicateName,
+			"Conflicting resource provider name: %s already exists.", name)
 	case ledger.DuplicateUUID:
-		return fail(http.StatusConflict, wire.CodeDuplicateName, "Conflicting resource provider uuid: %s already exists.", uuid)
+		return fail(http.StatusConflict, wire.CodeDuplicateName,
+			"Conflicting resource provider uuid: %s already exists.", uuid)
 	case ledger.ProviderNotFound:
 		return providerNotFound(uuid)
 	}
@@ -120,7 +122,8 @@ func showProvider(x *exchange) error {
 
 // updateProvider is PUT /resource_providers/{uuid}.
 func updateProvider(x *exchange) error {
-	uuid, wanted, err := bodyForProvider(x, func(b []byte) (wire.ProviderUpdate, error) { return wire.DecodeProviderUpdate(b, x.v) })
+	uuid, wanted, err := bodyForProvider(x,
+		func(b []byte) (wire.ProviderUpdate, error) { return wire.DecodeProviderUpdate(b, x.v) })
 	if err != nil {
 		return err
 	}

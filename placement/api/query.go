@@ -129,8 +129,10 @@ type queryParameter struct {
 // The texts of parameters that several calls have.
 const (
 	textResources = "CLASS:AMOUNT,…: those that can allocate all of it at once."
-	textRequired  = "TRAIT,!TRAIT,…: those that have the traits, and from 1.22 on not those with `!`. From 1.39 on, in:TRAIT,TRAIT: any of them."
-	textMemberOf  = "UUID or in:UUID,UUID: those in (any of) the aggregates. From 1.32 on, !UUID or !in:UUID,UUID: those in none of them."
+	textRequired  = "TRAIT,!TRAIT,…: those that have the traits, and from 1.22 on not those with `!`. From 1.39 on, " +
+		"in:TRAIT,TRAIT: any of them."
+	textMemberOf = "UUID or in:UUID,UUID: those in (any of) the aggregates. From 1.32 on, !UUID or !in:UUID,UUID: " +
+		"those in none of them."
 )
 
 // in reports whether the parameter exists at a version, for a client that gets the extensions.
@@ -142,12 +144,14 @@ func (o origin) in(v wire.Version, ext func() extensions) bool {
 func unknownParameter(key string, o origin, v wire.Version) *osapi.Error {
 	if o.extension != "" {
 		return badRequest(
-			"Invalid query string parameters: %q is an extension: it needs microversion %s or later and the header %s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.",
+			"Invalid query string parameters: %q is an extension: it needs microversion %s or later and the header "+
+				"%s: %[4]s, or [placement] extensions = [%[4]q] in the configuration of the server.",
 			key,
 			wire.Version(wire.RequestedExtensions),
 			wire.HeaderExtensions,
 			o.extension,
 		)
 	}
-	return badRequest("Invalid query string parameters: %q is not a parameter of this call at microversion %s.", shortened(key), v)
+	return badRequest("Invalid query string parameters: %q is not a parameter of this call at microversion %s.",
+		shortened(key), v)
 }

@@ -44,8 +44,10 @@ func TestReadQuery(t *testing.T) {
 // comes in, the only error is a 400, and what the standard library can read is read the same.
 func FuzzProviderQuery(f *testing.F) {
 	for _, seed := range []string{
-		"", "name=a&uuid=4e8e5957-649f-477b-9e5b-f1f75b21c03c", "member_of=!in:4e8e5957649f477b9e5bf1f75b21c03c,x", "resources=VCPU:1,VCPU:%202",
-		"required=in:A,B&required=!!C,%20D", "in_tree={4e8e5957-649f-477b-9e5b-f1f75b21c03c}", "a;b=%;c=%f", "resources=:::", "member_of=in:",
+		"", "name=a&uuid=4e8e5957-649f-477b-9e5b-f1f75b21c03c", "member_of=!in:4e8e5957649f477b9e5bf1f75b21c03c,x",
+		"resources=VCPU:1,VCPU:%202",
+		"required=in:A,B&required=!!C,%20D", "in_tree={4e8e5957-649f-477b-9e5b-f1f75b21c03c}", "a;b=%;c=%f",
+		"resources=:::", "member_of=in:",
 	} {
 		f.Add(seed, uint8(39), uint8(allExtensions))
 	}
@@ -101,7 +103,8 @@ func FuzzAccept(f *testing.F) {
 
 func TestVersionDocumentIsOfThisAPI(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	const want = `{"versions":[{"id":"v1.0","max_version":"1.39","min_version":"1.0","status":"CURRENT","links":[{"rel":"self","href":""}]}]}`
+	const want = `{"versions":[{"id":"v1.0","max_version":"1.39","min_version":"1.0","status":"CURRENT",` +
+		`"links":[{"rel":"self","href":""}]}]}`
 	if string(versionDocument) != want {
 		t.Errorf("got  %s\nwant %s", versionDocument, want)
 	}

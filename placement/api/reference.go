@@ -60,21 +60,31 @@ var groups = [...]struct{ prefix, name string }{
 
 // commonFailures are the errors that every call can have.
 var commonFailures = []apidoc.Failure{
-	{Status: http.StatusBadRequest, Code: string(wire.CodeUndefined), Reason: "The microversion, the query or the body is malformed, or does not fit what this page says."},
+	{Status: http.StatusBadRequest, Code: string(wire.CodeUndefined),
+		Reason: "The microversion, the query or the body is malformed, or does not fit what this page says."},
 	{Status: http.StatusUnauthorized, Code: string(wire.CodeUndefined), Reason: "The token is missing or unknown."},
 	{Status: http.StatusForbidden, Code: string(wire.CodeUndefined), Reason: "The policy does not allow it."},
 	{Status: http.StatusForbidden, Code: string(wire.CodeHost), Reason: "A host asks for what is not its own."},
-	{Status: http.StatusForbidden, Code: string(wire.CodeHostCapacity), Reason: "A host reports more than it is admitted to."},
-	{Status: http.StatusNotFound, Code: string(wire.CodeUndefined), Reason: "There is no such path, or not at this microversion."},
-	{Status: http.StatusMethodNotAllowed, Code: string(wire.CodeUndefined), Reason: "The path has no such method, or not at this microversion."},
-	{Status: http.StatusNotAcceptable, Code: string(wire.CodeUndefined), Reason: "There is no such microversion, or the client does not accept JSON."},
-	{Status: http.StatusRequestTimeout, Code: string(wire.CodeUndefined), Reason: "The request did not arrive in time."},
+	{Status: http.StatusForbidden, Code: string(wire.CodeHostCapacity),
+		Reason: "A host reports more than it is admitted to."},
+	{Status: http.StatusNotFound, Code: string(wire.CodeUndefined),
+		Reason: "There is no such path, or not at this microversion."},
+	{Status: http.StatusMethodNotAllowed, Code: string(wire.CodeUndefined),
+		Reason: "The path has no such method, or not at this microversion."},
+	{Status: http.StatusNotAcceptable, Code: string(wire.CodeUndefined),
+		Reason: "There is no such microversion, or the client does not accept JSON."},
+	{Status: http.StatusRequestTimeout, Code: string(wire.CodeUndefined),
+		Reason: "The request did not arrive in time."},
 	{Status: http.StatusRequestEntityTooLarge, Code: string(wire.CodeUndefined), Reason: "The body is too large."},
 	{Status: http.StatusRequestURITooLong, Code: string(wire.CodeUndefined), Reason: "The query is too long."},
-	{Status: http.StatusUnsupportedMediaType, Code: string(wire.CodeUndefined), Reason: "The body is not declared as application/json."},
-	{Status: http.StatusTooManyRequests, Code: string(wire.CodeUndefined), Reason: "A host writes too much; Retry-After says when to go on."},
-	{Status: http.StatusInternalServerError, Code: string(wire.CodeUndefined), Reason: "The server failed, or the outcome of a write is not known: read before you repeat it."},
-	{Status: http.StatusServiceUnavailable, Code: string(wire.CodeUndefined), Reason: "The server or its database cannot be used now; nothing was changed."},
+	{Status: http.StatusUnsupportedMediaType, Code: string(wire.CodeUndefined),
+		Reason: "The body is not declared as application/json."},
+	{Status: http.StatusTooManyRequests, Code: string(wire.CodeUndefined),
+		Reason: "A host writes too much; Retry-After says when to go on."},
+	{Status: http.StatusInternalServerError, Code: string(wire.CodeUndefined),
+		Reason: "The server failed, or the outcome of a write is not known: read before you repeat it."},
+	{Status: http.StatusServiceUnavailable, Code: string(wire.CodeUndefined),
+		Reason: "The server or its database cannot be used now; nothing was changed."},
 }
 
 // busy is the error of writes while other servers change the same data.
@@ -123,7 +133,8 @@ func (e *endpoint) call(path string) apidoc.Call {
 	}
 	for _, kind := range e.about.kinds {
 		v, _ := e.about.own.verdict(kind)
-		c.Failures = append(c.Failures, apidoc.Failure{Status: v.status, Code: string(v.code), Reason: verdicts[kind].reason})
+		c.Failures = append(c.Failures,
+			apidoc.Failure{Status: v.status, Code: string(v.code), Reason: verdicts[kind].reason})
 	}
 	c.Failures = append(c.Failures, e.about.failures...)
 	if e.method != http.MethodGet {
@@ -147,7 +158,8 @@ func (p *queryParameter) parameter() apidoc.Parameter {
 	if p.grouped {
 		d.Suffixes = []apidoc.Suffix{
 			{Versions: apidoc.Versions{Since: int(wire.NamedSuffixes)}, Pattern: "[a-zA-Z0-9_-]{1,64}"},
-			{Versions: apidoc.Versions{Since: int(wire.GranularGroups), Until: int(wire.NamedSuffixes) - 1}, Pattern: "[1-9][0-9]*"},
+			{Versions: apidoc.Versions{Since: int(wire.GranularGroups), Until: int(wire.NamedSuffixes) - 1},
+				Pattern: "[1-9][0-9]*"},
 		}
 	}
 	return d

@@ -22,13 +22,16 @@ func done(text string) []apidoc.Answer {
 
 // queryFailures are the errors of GET /allocation_candidates that have codes of their own.
 var queryFailures = []apidoc.Failure{
-	{Status: http.StatusBadRequest, Code: string(wire.CodeDuplicateQueryKey), Reason: "root_required is given more than once."},
+	{Status: http.StatusBadRequest, Code: string(wire.CodeDuplicateQueryKey),
+		Reason: "root_required is given more than once."},
 	{
 		Status: http.StatusBadRequest,
 		Code:   string(wire.CodeBadQueryValue),
-		Reason: "The value has the right form and cannot be: same_subtree or isolate names no group, or a trait is both required and forbidden.",
+		Reason: "The value has the right form and cannot be: same_subtree or isolate names no group, or a trait is " +
+			"both required and forbidden.",
 	},
-	{Status: http.StatusBadRequest, Code: string(wire.CodeMissingQueryValue), Reason: "No group has resources (from 1.36 on)."},
+	{Status: http.StatusBadRequest, Code: string(wire.CodeMissingQueryValue),
+		Reason: "No group has resources (from 1.36 on)."},
 }
 
 // noSuch are the errors of calls that read what belongs to a provider.
@@ -36,30 +39,39 @@ var noSuch = []ledger.Kind{ledger.ProviderNotFound}
 
 // allocationKinds are the errors of the calls that write allocations.
 var allocationKinds = []ledger.Kind{
-	ledger.ProviderNotFound, ledger.ClassNotFound, ledger.ConsumerNotFound, ledger.InventoryNotFound, ledger.InvalidAllocation,
-	ledger.CapacityExceeded, ledger.AllocationConstraint, ledger.GenerationConflict, ledger.ConsumerGenerationConflict, ledger.DuplicateConsumer,
+	ledger.ProviderNotFound, ledger.ClassNotFound,
+	ledger.ConsumerNotFound, ledger.InventoryNotFound, ledger.InvalidAllocation,
+	ledger.CapacityExceeded, ledger.AllocationConstraint,
+	ledger.GenerationConflict, ledger.ConsumerGenerationConflict, ledger.DuplicateConsumer,
 }
 
 const (
-	noteCandidates = "The header `Placement-Extensions` brings more: see [placement-extensions.md](placement-extensions.md). At most 100,000 candidates or 128 MiB are given, " +
+	noteCandidates = "The header `Placement-Extensions` brings more: see " +
+		"[placement-extensions.md](placement-extensions.md). At most 100,000 candidates or 128 MiB are given, " +
 		"of a search that ends after some seconds of work."
-	noteExplain = "OpenStack's Placement has no such call. It takes the query of `GET /allocation_candidates`; `limit` bounds how many candidates are counted. " +
+	noteExplain = "OpenStack's Placement has no such call. It takes the query of `GET /allocation_candidates`; " +
+		"`limit` bounds how many candidates are counted. " +
 		"Unknown traits and classes are explained, not refused."
-	noteAdmission = "OpenStack's Placement has no hosts. A host whose agent has its own credential reports what it had when it came, times " +
-		"`[placement] host_capacity_factor`, or what this call states: see [identity.md](identity.md#how-much-a-host-may-report)."
+	noteAdmission = "OpenStack's Placement has no hosts. A host whose agent has its own credential reports what it " +
+		"had when it came, times " +
+		"`[placement] host_capacity_factor`, or what this call states: see " +
+		"[identity.md](identity.md#how-much-a-host-may-report)."
 	noteEmptyName = "An empty name is refused; OpenStack's Placement takes it."
 )
 
 // unknownHost is the error about a host of which nothing is noted.
 var unknownHost = apidoc.Failure{
-	Status: http.StatusNotFound, Code: string(wire.CodeUndefined), Reason: "No host of that name has reported anything, and nothing is stated of it.",
+	Status: http.StatusNotFound, Code: string(wire.CodeUndefined),
+	Reason: "No host of that name has reported anything, and nothing is stated of it.",
 }
 
 // noHostName is the error about a name that no host can have.
-var noHostName = apidoc.Failure{Status: http.StatusBadRequest, Code: string(wire.CodeUndefined), Reason: "That is no name of a host."}
+var noHostName = apidoc.Failure{Status: http.StatusBadRequest, Code: string(wire.CodeUndefined),
+	Reason: "That is no name of a host."}
 
 var (
-	aboutShowVersions = about{summary: "Shows the microversions of the API", answers: ok("The microversions.", always(versionsSchema))}
+	aboutShowVersions = about{summary: "Shows the microversions of the API",
+		answers: ok("The microversions.", always(versionsSchema))}
 
 	aboutListProviders = about{
 		summary: "Lists resource providers that meet all parameters", query: listParameters(),
@@ -68,34 +80,44 @@ var (
 	aboutCreateProvider = about{
 		summary: "Creates a resource provider", body: at(providerCreateSchema),
 		answers: []apidoc.Answer{
-			{Status: http.StatusCreated, Versions: apidoc.Versions{Until: int(wire.ProviderInPostReply) - 1}, Text: "Created; Location is its URL."},
-			{Status: http.StatusOK, Versions: apidoc.Versions{Since: int(wire.ProviderInPostReply)}, Text: "Created; Location is its URL.", Body: at(providerSchema)},
+			{Status: http.StatusCreated, Versions: apidoc.Versions{Until: int(wire.ProviderInPostReply) - 1},
+				Text: "Created; Location is its URL."},
+			{Status: http.StatusOK, Versions: apidoc.Versions{Since: int(wire.ProviderInPostReply)},
+				Text: "Created; Location is its URL.", Body: at(providerSchema)},
 		},
-		kinds: []ledger.Kind{ledger.DuplicateName, ledger.DuplicateUUID, ledger.ParentNotFound, ledger.InvalidParent, ledger.InvalidName},
+		kinds: []ledger.Kind{ledger.DuplicateName, ledger.DuplicateUUID, ledger.ParentNotFound,
+			ledger.InvalidParent, ledger.InvalidName},
 	}
-	aboutShowProvider   = about{summary: "Shows a resource provider", answers: ok("The resource provider.", at(providerSchema)), kinds: noSuch}
+	aboutShowProvider = about{summary: "Shows a resource provider",
+		answers: ok("The resource provider.", at(providerSchema)), kinds: noSuch}
 	aboutUpdateProvider = about{
-		summary: "Renames a resource provider, or moves it in its tree", notes: []string{noteEmptyName}, body: at(providerUpdateSchema),
+		summary: "Renames a resource provider, or moves it in its tree", notes: []string{noteEmptyName},
+		body:    at(providerUpdateSchema),
 		answers: ok("The resource provider as it is now.", at(providerSchema)),
-		kinds:   []ledger.Kind{ledger.ProviderNotFound, ledger.DuplicateName, ledger.ParentNotFound, ledger.InvalidParent, ledger.InvalidName},
+		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.DuplicateName, ledger.ParentNotFound,
+			ledger.InvalidParent, ledger.InvalidName},
 	}
 	aboutDeleteProvider = about{
 		summary: "Deletes a resource provider, its inventories, traits and aggregates", answers: done("Deleted."),
 		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ProviderInUse, ledger.CannotDeleteParent},
 	}
 
-	aboutListInventories = about{summary: "Lists the inventories of a resource provider", answers: ok("The inventories by class.", always(inventoriesSchema)), kinds: noSuch}
+	aboutListInventories = about{summary: "Lists the inventories of a resource provider",
+		answers: ok("The inventories by class.", always(inventoriesSchema)), kinds: noSuch}
 	aboutCreateInventory = about{
 		summary: "Adds an inventory to a resource provider", body: always(inventoryCreate),
-		notes:   []string{"`resource_provider_generation` can be there and is not looked at."},
-		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL.", Body: always(inventorySchema)}},
-		kinds:   []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.InventoryExists, ledger.InvalidInventory}, own: unknownClassRefusals,
+		notes: []string{"`resource_provider_generation` can be there and is not looked at."},
+		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Added; Location is its URL.",
+			Body: always(inventorySchema)}},
+		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.InventoryExists,
+			ledger.InvalidInventory}, own: unknownClassRefusals,
 	}
 	aboutSetInventories = about{
 		summary: "Replaces all inventories of a resource provider", body: always(inventoriesSet),
 		answers: ok("The inventories as they are now.", always(inventoriesSchema)),
-		kinds:   []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.GenerationConflict, ledger.InventoryInUse, ledger.InvalidInventory},
-		own:     unknownClassRefusals,
+		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.GenerationConflict,
+			ledger.InventoryInUse, ledger.InvalidInventory},
+		own: unknownClassRefusals,
 	}
 	aboutDeleteInventories = about{
 		summary: "Deletes all inventories of a resource provider", answers: done("Deleted."),
@@ -106,52 +128,70 @@ var (
 		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.InventoryNotFound},
 	}
 	aboutSetInventory = about{
-		summary: "Replaces an inventory", body: always(inventorySet), answers: ok("The inventory as it is now.", always(inventorySchema)),
-		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.InventoryNotFound, ledger.GenerationConflict, ledger.InvalidInventory},
-		own:   setInventoryRefusals,
+		summary: "Replaces an inventory", body: always(inventorySet),
+		answers: ok("The inventory as it is now.", always(inventorySchema)),
+		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.InventoryNotFound,
+			ledger.GenerationConflict, ledger.InvalidInventory},
+		own: setInventoryRefusals,
 	}
 	aboutDeleteInventory = about{
 		summary: "Deletes an inventory", answers: done("Deleted."),
-		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.InventoryNotFound, ledger.InventoryInUse}, own: deleteInventoryRefusals,
+		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.ClassNotFound, ledger.InventoryNotFound,
+			ledger.InventoryInUse}, own: deleteInventoryRefusals,
 	}
 
-	aboutShowProviderUsages = about{summary: "Shows how much of each inventory is allocated", answers: ok("The usages by class.", always(providerUsagesSchema)), kinds: noSuch}
+	aboutShowProviderUsages = about{summary: "Shows how much of each inventory is allocated",
+		answers: ok("The usages by class.", always(providerUsagesSchema)), kinds: noSuch}
 
-	aboutListAggregates = about{summary: "Lists the aggregates of a resource provider", answers: ok("The aggregates.", at(aggregatesSchema)), kinds: noSuch}
-	aboutSetAggregates  = about{
-		summary: "Replaces the aggregates of a resource provider", body: at(aggregatesSet), answers: ok("The aggregates as they are now.", at(aggregatesSchema)),
-		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.GenerationConflict},
+	aboutListAggregates = about{summary: "Lists the aggregates of a resource provider",
+		answers: ok("The aggregates.", at(aggregatesSchema)), kinds: noSuch}
+	aboutSetAggregates = about{
+		summary: "Replaces the aggregates of a resource provider", body: at(aggregatesSet),
+		answers: ok("The aggregates as they are now.", at(aggregatesSchema)),
+		kinds:   []ledger.Kind{ledger.ProviderNotFound, ledger.GenerationConflict},
 	}
 
-	aboutListProviderTraits = about{summary: "Lists the traits of a resource provider", answers: ok("The traits.", always(providerTraitsSchema)), kinds: noSuch}
-	aboutSetProviderTraits  = about{
-		summary: "Replaces the traits of a resource provider", body: always(providerTraitsSet), answers: ok("The traits as they are now.", always(providerTraitsSchema)),
-		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.TraitNotFound, ledger.GenerationConflict}, own: unknownTraitRefusals,
+	aboutListProviderTraits = about{summary: "Lists the traits of a resource provider",
+		answers: ok("The traits.", always(providerTraitsSchema)), kinds: noSuch}
+	aboutSetProviderTraits = about{
+		summary: "Replaces the traits of a resource provider", body: always(providerTraitsSet),
+		answers: ok("The traits as they are now.", always(providerTraitsSchema)),
+		kinds:   []ledger.Kind{ledger.ProviderNotFound, ledger.TraitNotFound, ledger.GenerationConflict},
+		own:     unknownTraitRefusals,
 	}
-	aboutDeleteProviderTraits = about{summary: "Takes all traits from a resource provider", answers: done("Done."), kinds: noSuch}
+	aboutDeleteProviderTraits = about{summary: "Takes all traits from a resource provider",
+		answers: done("Done."), kinds: noSuch}
 
 	aboutListProviderAllocations = about{
-		summary: "Lists what consumers have of a resource provider", answers: ok("The allocations by consumer.", at(providerAllocationsSchema)), kinds: noSuch,
+		summary: "Lists what consumers have of a resource provider",
+		answers: ok("The allocations by consumer.", at(providerAllocationsSchema)), kinds: noSuch,
 	}
 
-	aboutListClasses = about{summary: "Lists all resource classes", answers: ok("The resource classes.", always(classesSchema))}
+	aboutListClasses = about{summary: "Lists all resource classes",
+		answers: ok("The resource classes.", always(classesSchema))}
 	aboutCreateClass = about{
 		summary: "Creates a custom resource class", body: always(classCreate),
-		answers:  []apidoc.Answer{{Status: http.StatusCreated, Text: "Created; Location is its URL."}},
-		failures: []apidoc.Failure{{Status: http.StatusConflict, Code: string(wire.CodeUndefined), Reason: "The resource class exists."}},
+		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Created; Location is its URL."}},
+		failures: []apidoc.Failure{{Status: http.StatusConflict, Code: string(wire.CodeUndefined),
+			Reason: "The resource class exists."}},
 	}
-	aboutShowClass = about{summary: "Shows a resource class", answers: ok("The resource class.", always(classSchema)), kinds: []ledger.Kind{ledger.ClassNotFound}}
-	aboutPutClass  = about{
+	aboutShowClass = about{summary: "Shows a resource class", answers: ok("The resource class.", always(classSchema)),
+		kinds: []ledger.Kind{ledger.ClassNotFound}}
+	aboutPutClass = about{
 		summary: "Creates or finds a custom resource class; before 1.7, renames it",
 		checks:  UpdateClass,
 		body:    before(wire.BodilessClassPut, classCreate),
 		answers: []apidoc.Answer{
-			{Status: http.StatusOK, Versions: apidoc.Versions{Until: int(wire.BodilessClassPut) - 1}, Text: "Renamed.", Body: always(classSchema)},
-			{Status: http.StatusCreated, Versions: apidoc.Versions{Since: int(wire.BodilessClassPut)}, Text: "Created; Location is its URL."},
-			{Status: http.StatusNoContent, Versions: apidoc.Versions{Since: int(wire.BodilessClassPut)}, Text: "It existed; Location is its URL."},
+			{Status: http.StatusOK, Versions: apidoc.Versions{Until: int(wire.BodilessClassPut) - 1},
+				Text: "Renamed.", Body: always(classSchema)},
+			{Status: http.StatusCreated, Versions: apidoc.Versions{Since: int(wire.BodilessClassPut)},
+				Text: "Created; Location is its URL."},
+			{Status: http.StatusNoContent, Versions: apidoc.Versions{Since: int(wire.BodilessClassPut)},
+				Text: "It existed; Location is its URL."},
 		},
-		kinds:    []ledger.Kind{ledger.ClassNotFound, ledger.StandardClass},
-		failures: []apidoc.Failure{{Status: http.StatusConflict, Code: string(wire.CodeUndefined), Reason: "The new name is taken (before 1.7)."}},
+		kinds: []ledger.Kind{ledger.ClassNotFound, ledger.StandardClass},
+		failures: []apidoc.Failure{{Status: http.StatusConflict, Code: string(wire.CodeUndefined),
+			Reason: "The new name is taken (before 1.7)."}},
 	}
 	aboutDeleteClass = about{
 		summary: "Deletes a custom resource class", answers: done("Deleted."),
@@ -160,12 +200,15 @@ var (
 
 	aboutListTraits = about{
 		summary: "Lists traits", query: traitParameters, answers: ok("The traits.", always(traitsSchema)),
-		notes: []string{"`name=startswith:` takes each character for itself; OpenStack's Placement takes `_` and `%` for wildcards."},
+		notes: []string{"`name=startswith:` takes each character for itself; OpenStack's Placement takes `_` and " +
+			"`%` for wildcards."},
 	}
-	aboutShowTrait = about{summary: "Says by its status whether a trait exists", answers: done("It exists."), kinds: []ledger.Kind{ledger.TraitNotFound}}
-	aboutPutTrait  = about{
+	aboutShowTrait = about{summary: "Says by its status whether a trait exists", answers: done("It exists."),
+		kinds: []ledger.Kind{ledger.TraitNotFound}}
+	aboutPutTrait = about{
 		summary: "Creates or finds a custom trait",
-		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Created; Location is its URL."}, {Status: http.StatusNoContent, Text: "It existed; Location is its URL."}},
+		answers: []apidoc.Answer{{Status: http.StatusCreated, Text: "Created; Location is its URL."},
+			{Status: http.StatusNoContent, Text: "It existed; Location is its URL."}},
 	}
 	aboutDeleteTrait = about{
 		summary: "Deletes a custom trait", answers: done("Deleted."),
@@ -173,13 +216,16 @@ var (
 	}
 
 	aboutPostAllocations = about{
-		summary: "Replaces the allocations of several consumers at once: all, or none", body: at(allocationsPost), answers: done("Allocated."),
+		summary: "Replaces the allocations of several consumers at once: all, or none",
+		body:    at(allocationsPost), answers: done("Allocated."),
 		kinds: allocationKinds, own: allocationRefusals,
 	}
-	aboutShowAllocations = about{summary: "Shows the allocations of a consumer; an unknown one has none", answers: ok("The allocations.", at(allocationsSchema))}
-	aboutPutAllocations  = about{
+	aboutShowAllocations = about{summary: "Shows the allocations of a consumer; an unknown one has none",
+		answers: ok("The allocations.", at(allocationsSchema))}
+	aboutPutAllocations = about{
 		summary: "Replaces the allocations of a consumer", body: at(allocationsPut), answers: done("Allocated."),
-		notes: []string{"What is refused leaves nothing behind. OpenStack's Placement keeps the record of a new consumer in some cases."},
+		notes: []string{"What is refused leaves nothing behind. OpenStack's Placement keeps the record of a new " +
+			"consumer in some cases."},
 		kinds: allocationKinds, own: allocationRefusals,
 	}
 	aboutDeleteAllocations = about{
@@ -189,28 +235,37 @@ var (
 	}
 
 	aboutListCandidates = about{
-		summary: "Finds resource providers that can serve a request", notes: []string{noteCandidates}, query: candidateParameters(),
-		answers: ok("What to allocate in each case, and a summary of the resource providers.", at(candidatesSchema)), failures: queryFailures,
+		summary: "Finds resource providers that can serve a request", notes: []string{noteCandidates},
+		query:    candidateParameters(),
+		answers:  ok("What to allocate in each case, and a summary of the resource providers.", at(candidatesSchema)),
+		failures: queryFailures,
 	}
 	aboutExplainCandidates = about{
-		summary: "Explains why a request has its candidates, few or none", notes: []string{noteExplain}, query: candidateParameters(),
+		summary: "Explains why a request has its candidates, few or none", notes: []string{noteExplain},
+		query:   candidateParameters(),
 		answers: ok("What each condition leaves.", always(explanationSchema)), failures: queryFailures,
 	}
 
 	aboutShowAdmission = about{
 		summary: "Shows what a host may report of itself", notes: []string{noteAdmission},
-		answers: ok("What it may report.", always(admissionSchema)), failures: []apidoc.Failure{noHostName, unknownHost},
+		answers:  ok("What it may report.", always(admissionSchema)),
+		failures: []apidoc.Failure{noHostName, unknownHost},
 	}
 	aboutUpdateAdmission = about{
-		summary: "States what a host may report of itself", notes: []string{noteAdmission}, body: always(admissionChange),
+		summary: "States what a host may report of itself",
+		notes:   []string{noteAdmission}, body: always(admissionChange),
 		answers: ok("What it may report now.", always(admissionSchema)), failures: []apidoc.Failure{noHostName},
 	}
 
-	aboutShowUsages = about{checks: ShowUsages, summary: "Sums up what the consumers of a project have", query: usagesQuery(), answers: ok("The usages.", at(usagesSchema))}
+	aboutShowUsages = about{checks: ShowUsages, summary: "Sums up what the consumers of a project have",
+		query: usagesQuery(), answers: ok("The usages.", at(usagesSchema))}
 
 	aboutReshape = about{
-		summary: "Replaces inventories of resource providers and allocations of consumers at once: all, or none", body: at(reshapeSchema), answers: done("Done."),
-		kinds: append([]ledger.Kind{ledger.InventoryInUse, ledger.InvalidInventory}, allocationKinds...), own: allocationRefusals,
-		failures: []apidoc.Failure{{Status: http.StatusBadRequest, Code: string(wire.CodeProviderNotFound), Reason: "There is no such resource provider among the inventories."}},
+		summary: "Replaces inventories of resource providers and allocations of consumers at once: all, or none",
+		body:    at(reshapeSchema), answers: done("Done."),
+		kinds: append([]ledger.Kind{ledger.InventoryInUse, ledger.InvalidInventory}, allocationKinds...),
+		own:   allocationRefusals,
+		failures: []apidoc.Failure{{Status: http.StatusBadRequest, Code: string(wire.CodeProviderNotFound),
+			Reason: "There is no such resource provider among the inventories."}},
 	}
 )

@@ -45,7 +45,8 @@ func (c call) compare(t testing.TB, w *httptest.ResponseRecorder) {
 	r := httptest.NewRequest(c.method, c.path, nil)
 	_, version, _ := strings.Cut(w.Header().Get("OpenStack-API-Version"), " ")
 	if err := d.Check(&openapi.Exchange{
-		Request: r, Sent: []byte(c.body), Version: version, Status: w.Code, Answer: w.Body.Bytes(), AnswerHeaders: w.Header(),
+		Request: r, Sent: []byte(c.body), Version: version,
+		Status: w.Code, Answer: w.Body.Bytes(), AnswerHeaders: w.Header(),
 		Malformed: bytes.Contains(w.Body.Bytes(), []byte("JSON does not validate: ")),
 	}); err != nil {
 		t.Errorf("OpenAPI document: %v", err)

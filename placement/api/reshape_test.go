@@ -46,9 +46,14 @@ func newPopulatedAPI(t testing.TB, hosts, guests int) *populatedAPI {
 	}
 	for n := range hosts {
 		calls(t, s,
-			call{method: "POST", path: "/resource_providers", version: "1.39", body: text(t, object{"name": hostUUID(n), "uuid": hostUUID(n)}), status: 200},
-			call{method: "POST", path: "/resource_providers", version: "1.39", body: text(t, object{"name": childUUID(n), "uuid": childUUID(n), "parent_provider_uuid": hostUUID(n)}), status: 200},
-			call{method: "PUT", path: "/resource_providers/" + hostUUID(n) + "/inventories", version: "1.39", body: text(t, offering(0, object{"VCPU": object{"total": 100}})), status: 200},
+			call{method: "POST", path: "/resource_providers", version: "1.39",
+				body: text(t, object{"name": hostUUID(n), "uuid": hostUUID(n)}), status: 200},
+			call{method: "POST", path: "/resource_providers", version: "1.39",
+				body: text(t,
+					object{"name": childUUID(n), "uuid": childUUID(n), "parent_provider_uuid": hostUUID(n)}),
+				status: 200},
+			call{method: "PUT", path: "/resource_providers/" + hostUUID(n) + "/inventories", version: "1.39",
+				body: text(t, offering(0, object{"VCPU": object{"total": 100}})), status: 200},
 		)
 	}
 	calls(t, s, call{method: "POST", path: "/allocations", version: "1.39", body: text(t, claims), status: 204})
@@ -64,7 +69,8 @@ func claim(provider string, generation any, vcpu int) object {
 	if vcpu > 0 {
 		allocations[provider] = object{"resources": object{"VCPU": vcpu}}
 	}
-	return object{"allocations": allocations, "project_id": "p", "user_id": "u", "consumer_generation": generation, "consumer_type": "INSTANCE"}
+	return object{"allocations": allocations, "project_id": "p", "user_id": "u",
+		"consumer_generation": generation, "consumer_type": "INSTANCE"}
 }
 
 // downwards is the reshape that moves all VCPU from the hosts to their children, with all that is
@@ -85,7 +91,9 @@ func (s *populatedAPI) downwards() (inventories, allocations object) {
 func (s *populatedAPI) reshape(t *testing.T, inventories, allocations object, status int, code wire.ErrorCode) {
 	t.Helper()
 	before := s.ledger.Current()
-	call{method: "POST", path: "/reshaper", version: "1.39", body: text(t, object{"inventories": inventories, "allocations": allocations}), status: status, code: code}.do(t, s)
+	call{method: "POST", path: "/reshaper", version: "1.39",
+		body:   text(t, object{"inventories": inventories, "allocations": allocations}),
+		status: status, code: code}.do(t, s)
 	if after := s.ledger.Current(); (after == before) != (status != http.StatusNoContent) {
 		t.Errorf("status %d, and the state went from version %d to %d", status, before.Version(), after.Version())
 	}
@@ -149,13 +157,19 @@ func TestReshapeIsWhole(t *testing.T) {
 		{inventories, with(allocations, last, claim(agg1, 1, 1)), 400, wire.CodeUndefined},
 		{inventories, with(allocations, last, claim(hostUUID(49), 1, 1)), 409, wire.CodeInventoryInUse},
 		{inventories, with(allocations, last, claim(lastChild, 2, 1)), 409, wire.CodeConcurrentUpdate},
-		{inventories, with(allocations, "00000000-0000-4000-a000-999999999999", claim(lastChild, 3, 1)), 409, wire.CodeConcurrentUpdate},
-		{with(inventories, lastChild, offering(0, object{"VCPU": object{"total": 1}})), allocations, 409, wire.CodeUndefined},
-		{with(inventories, lastChild, offering(0, object{"VCPU": object{"total": 100, "min_unit": 2}})), allocations, 409, wire.CodeUndefined},
-		{with(inventories, lastChild, offering(0, object{"CUSTOM_NONE": object{"total": 1}})), allocations, 400, wire.CodeUndefined},
+		{inventories, with(allocations, "00000000-0000-4000-a000-999999999999", claim(lastChild, 3, 1)),
+			409, wire.CodeConcurrentUpdate},
+		{with(inventories, lastChild, offering(0, object{"VCPU": object{"total": 1}})),
+			allocations, 409, wire.CodeUndefined},
+		{with(inventories, lastChild, offering(0, object{"VCPU": object{"total": 100, "min_unit": 2}})),
+			allocations, 409, wire.CodeUndefined},
+		{with(inventories, lastChild, offering(0, object{"CUSTOM_NONE": object{"total": 1}})),
+			allocations, 400, wire.CodeUndefined},
 		{with(inventories, lastChild, offering(0, object{})), allocations, 409, wire.CodeUndefined},
-		{with(inventories, lastChild, offering(1, object{"VCPU": object{"total": 100}})), allocations, 409, wire.CodeConcurrentUpdate},
-		{with(inventories, "ffffffff-0000-4000-8000-000000000000", offering(0, object{})), allocations, 400, wire.CodeProviderNotFound},
+		{with(inventories, lastChild, offering(1, object{"VCPU": object{"total": 100}})), allocations,
+			409, wire.CodeConcurrentUpdate},
+		{with(inventories, "ffffffff-0000-4000-8000-000000000000", offering(0, object{})), allocations,
+			400, wire.CodeProviderNotFound},
 		{inventories, object{}, 409, wire.CodeInventoryInUse},
 	} {
 		s.reshape(t, c.inventories, c.allocations, c.status, c.code)
@@ -166,7 +180,8 @@ func TestReshapeIsWhole(t *testing.T) {
 		from, _ := now.Provider(hostUUID(n))
 		to, _ := now.Provider(childUUID(n))
 		if len(from.Inventories) != 0 || len(now.ConsumersOn(from.UUID)) != 0 || now.Used(to, "VCPU") != 4 {
-			t.Errorf("host %d: %d inventories left, %d used of the child", n, len(from.Inventories), now.Used(to, "VCPU"))
+			t.Errorf("host %d: %d inventories left, %d used of the child",
+				n, len(from.Inventories), now.Used(to, "VCPU"))
 		}
 		// Emptied: by 1. Filled: once for what it offered, once for what it must, and once for
 		// allocations (LP#1817633).
@@ -175,7 +190,8 @@ func TestReshapeIsWhole(t *testing.T) {
 		}
 	}
 	for n := range s.guests {
-		if c, ok := now.Consumer(guestUUID(n)); !ok || c.Generation != 2 || len(c.Allocations) != 1 || c.Allocations[0].Provider != childUUID(n%s.hosts) {
+		if c, ok := now.Consumer(guestUUID(n)); !ok || c.Generation != 2 || len(c.Allocations) != 1 ||
+			c.Allocations[0].Provider != childUUID(n%s.hosts) {
 			t.Errorf("guest %d is %+v", n, c)
 		}
 	}
@@ -187,24 +203,31 @@ func TestOverCommitted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newAPI(t)
 	host(t, h)
-	shrink := `{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":4},"MEMORY_MB":{"total":1024,"step_size":64}}}`
+	shrink := `{"resource_provider_generation":%d,"inventories":{"VCPU":{"total":4},"MEMORY_MB":{"total":1024,` +
+		`"step_size":64}}}`
 	put := func(consumer, generation string, vcpu, status int) call {
-		return call{method: "PUT", path: "/allocations/" + consumer, version: "1.39", body: instance(rp1, generation, vcpu), status: status}
+		return call{method: "PUT", path: "/allocations/" +
+			consumer, version: "1.39", body: instance(rp1, generation, vcpu), status: status}
 	}
 	post := func(a, b string, status int) call {
-		return call{method: "POST", path: "/allocations", version: "1.39", body: `{"` + inst1 + `":` + a + `,"` + inst2 + `":` + b + `}`, status: status}
+		return call{method: "POST", path: "/allocations",
+			version: "1.39", body: `{"` + inst1 + `":` + a + `,"` + inst2 + `":` + b + `}`, status: status}
 	}
 	reshape := func(generation int, allocations string, status int) call {
 		return call{method: "POST", path: "/reshaper", version: "1.39", status: status,
-			body: `{"inventories":{"` + rp1 + `":` + fmt.Sprintf(shrink, generation) + `},"allocations":` + allocations + `}`}
+			body: `{"inventories":{"` + rp1 + `":` +
+				fmt.Sprintf(shrink, generation) + `},"allocations":` + allocations + `}`}
 	}
 	calls(t, h,
 		put(inst1, "null", 4, 204), // generation 2
 		put(inst2, "null", 3, 204), // 3
-		call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", version: "1.39", body: fmt.Sprintf(shrink, 3), status: 200}, // 4: 7 of 4 are used
+		// 4: 7 of 4 are used
+		call{method: "PUT", path: "/resource_providers/" +
+			rp1 + "/inventories", version: "1.39", body: fmt.Sprintf(shrink, 3), status: 200},
 		put(inst1, "1", 5, 409),
-		put(inst1, "1", 4, 204),                                                             // 5: the same again
-		put(inst1, "2", 3, 204),                                                             // 6: less, and still too much: 6 of 4
+		put(inst1, "1", 4, 204), // 5: the same again
+		// 6: less, and still too much: 6 of 4
+		put(inst1, "2", 3, 204),
 		put(guestUUID(1), "null", 1, 409),                                                   // another consumer
 		post(instance(rp1, "3", 4), instance(rp1, "1", 3), 409),                             // one more together
 		post(instance(rp1, "3", 4), instance(rp1, "1", 2), 204),                             // 7: from one to the other

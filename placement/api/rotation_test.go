@@ -25,10 +25,13 @@ func equalHosts(t *testing.T, n int, vcpus int64, change ...func(*api.Config)) *
 	l := openLedger(t)
 	if _, err := l.Update(t.Context(), func(tx *ledger.Tx) error {
 		for i := range n {
-			if _, err := tx.CreateProvider(ledger.NewProvider{UUID: hostID(i), Name: fmt.Sprint("host", i)}); err != nil {
+			if _, err := tx.CreateProvider(ledger.NewProvider{UUID: hostID(i), Name: fmt.Sprint("host", i)}); err !=
+				nil {
 				return err
 			}
-			if _, err := tx.SetInventories(hostID(i), 0, []ledger.Inventory{{Class: "VCPU", Total: vcpus, MinUnit: 1, MaxUnit: vcpus, StepSize: 1, AllocationRatio: 1}}); err != nil {
+			if _, err := tx.SetInventories(hostID(i), 0,
+				[]ledger.Inventory{{Class: "VCPU", Total: vcpus, MinUnit: 1, MaxUnit: vcpus, StepSize: 1,
+					AllocationRatio: 1}}); err != nil {
 				return err
 			}
 		}
@@ -47,7 +50,8 @@ func asked(t *testing.T, h http.Handler, query string) (hosts []string) {
 			Allocations map[string]any `json:"allocations"`
 		} `json:"allocation_requests"`
 	}
-	w := call{method: "GET", path: "/allocation_candidates?resources=VCPU:1" + query, version: "1.39", status: 200}.do(t, h)
+	w := call{method: "GET", path: "/allocation_candidates?resources=VCPU:1" + query,
+		version: "1.39", status: 200}.do(t, h)
 	testproc.Check(t, json.Unmarshal(w.Body.Bytes(), &answer))
 	for _, r := range answer.Requests {
 		hosts = append(hosts, slices.Sorted(maps.Keys(r.Allocations))...)
@@ -94,7 +98,8 @@ func TestRandomOrderStays(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := equalHosts(t, 50, 1, func(c *api.Config) { c.Options.Randomize = true })
 	first, again := asked(t, h, ""), asked(t, h, "")
-	if slices.Equal(first, again) || len(first) != 50 || !slices.Equal(slices.Sorted(slices.Values(first)), slices.Sorted(slices.Values(again))) {
+	if slices.Equal(first, again) || len(first) != 50 ||
+		!slices.Equal(slices.Sorted(slices.Values(first)), slices.Sorted(slices.Values(again))) {
 		t.Errorf("two random orders are %v and %v", first, again)
 	}
 }
@@ -115,8 +120,11 @@ func TestClientsInStepClaimDifferentHosts(t *testing.T) {
 					wanted = append(wanted, asked(t, h, fmt.Sprint("&limit=", limit))[0])
 				}
 				for _, host := range wanted {
-					body := `{"allocations":{"` + host + `":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_type":"INSTANCE","consumer_generation":null}`
-					claim := call{method: "PUT", path: fmt.Sprintf("/allocations/77777777-7777-4777-8777-%012d", claims+conflicts), version: "1.39", body: body}
+					body := `{"allocations":{"` + host +
+						`":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_type":"INSTANCE",` +
+						`"consumer_generation":null}`
+					claim := call{method: "PUT", path: fmt.Sprintf("/allocations/77777777-7777-4777-8777-%012d",
+						claims+conflicts), version: "1.39", body: body}
 					switch w := claim.send(h); w.Code {
 					case http.StatusNoContent:
 						claims++
@@ -128,7 +136,8 @@ func TestClientsInStepClaimDifferentHosts(t *testing.T) {
 				}
 			}
 			if most := claims / 20; conflicts > most {
-				t.Errorf("%d clients, limit %d: %d of %d claims are 409, want at most %d", clients, limit, conflicts, claims+conflicts, most)
+				t.Errorf("%d clients, limit %d: %d of %d claims are 409, want at most %d",
+					clients, limit, conflicts, claims+conflicts, most)
 			}
 		}
 	}

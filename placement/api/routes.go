@@ -58,20 +58,28 @@ var routes = []route{
 		{method: http.MethodGet, host: hostNames, handle: showVersions, about: &aboutShowVersions},
 	}},
 	{"/resource_providers", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList, handle: listProviders, about: &aboutListProviders},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider, about: &aboutCreateProvider},
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList,
+			handle: listProviders, about: &aboutListProviders},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider,
+			about: &aboutCreateProvider},
 	}},
 	{"/resource_providers/{uuid}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared, handle: showProvider, about: &aboutShowProvider},
-		{method: http.MethodDelete, action: DeleteProvider, host: hostWrites, handle: deleteProvider, about: &aboutDeleteProvider},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider, about: &aboutUpdateProvider},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared,
+			handle: showProvider, about: &aboutShowProvider},
+		{method: http.MethodDelete, action: DeleteProvider,
+			host: hostWrites, handle: deleteProvider, about: &aboutDeleteProvider},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider,
+			about: &aboutUpdateProvider},
 	}},
 	{
 		"/resource_providers/{uuid}/inventories",
 		[]endpoint{
-			{method: http.MethodGet, needs: acceptJSON, action: ListInventories, host: hostShared, handle: listInventories, about: &aboutListInventories},
-			{method: http.MethodPost, needs: sendsJSON, action: CreateInventory, host: hostWrites, handle: createInventory, about: &aboutCreateInventory},
-			{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventories, about: &aboutSetInventories},
+			{method: http.MethodGet, needs: acceptJSON,
+				action: ListInventories, host: hostShared, handle: listInventories, about: &aboutListInventories},
+			{method: http.MethodPost, needs: sendsJSON,
+				action: CreateInventory, host: hostWrites, handle: createInventory, about: &aboutCreateInventory},
+			{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites,
+				handle: setInventories, about: &aboutSetInventories},
 			{
 				method: http.MethodDelete,
 				since:  wire.DeleteInventories,
@@ -84,12 +92,16 @@ var routes = []route{
 		},
 	},
 	{"/resource_providers/{uuid}/inventories/{class}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared, handle: showInventory, about: &aboutShowInventory},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites, handle: setInventory, about: &aboutSetInventory},
-		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory, about: &aboutDeleteInventory},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared,
+			handle: showInventory, about: &aboutShowInventory},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites,
+			handle: setInventory, about: &aboutSetInventory},
+		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory,
+			about: &aboutDeleteInventory},
 	}},
 	{"/resource_providers/{uuid}/usages", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn, handle: showProviderUsages, about: &aboutShowProviderUsages},
+		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn,
+			handle: showProviderUsages, about: &aboutShowProviderUsages},
 	}},
 	{
 		"/resource_providers/{uuid}/aggregates",
@@ -117,29 +129,42 @@ var routes = []route{
 		},
 	},
 	{"/resource_providers/{uuid}/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared, handle: listProviderTraits, about: &aboutListProviderTraits},
-		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites, handle: setProviderTraits, about: &aboutSetProviderTraits},
-		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites, handle: deleteProviderTraits, about: &aboutDeleteProviderTraits},
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared,
+			handle: listProviderTraits, about: &aboutListProviderTraits},
+		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites,
+			handle: setProviderTraits, about: &aboutSetProviderTraits},
+		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites,
+			handle: deleteProviderTraits, about: &aboutDeleteProviderTraits},
 	}},
 	{"/resource_providers/{uuid}/allocations", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn, handle: listProviderAllocations, about: &aboutListProviderAllocations},
+		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn,
+			handle: listProviderAllocations, about: &aboutListProviderAllocations},
 	}},
 	{"/resource_classes", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames, handle: listClasses, about: &aboutListClasses},
-		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates, handle: createClass, about: &aboutCreateClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames,
+			handle: listClasses, about: &aboutListClasses},
+		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates,
+			handle: createClass, about: &aboutCreateClass},
 	}},
 	{"/resource_classes/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames, handle: showClass, about: &aboutShowClass},
-		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates, handle: putClass, about: &aboutPutClass},
-		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass, handle: deleteClass, about: &aboutDeleteClass},
+		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames,
+			handle: showClass, about: &aboutShowClass},
+		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates,
+			handle: putClass, about: &aboutPutClass},
+		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass,
+			handle: deleteClass, about: &aboutDeleteClass},
 	}},
 	{"/traits", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames, handle: listTraits, about: &aboutListTraits},
+		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames,
+			handle: listTraits, about: &aboutListTraits},
 	}},
 	{"/traits/{name}", []endpoint{
-		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames, handle: showTrait, about: &aboutShowTrait},
-		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates, handle: putTrait, about: &aboutPutTrait},
-		{method: http.MethodDelete, since: wire.Traits, action: DeleteTrait, handle: deleteTrait, about: &aboutDeleteTrait},
+		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames,
+			handle: showTrait, about: &aboutShowTrait},
+		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates,
+			handle: putTrait, about: &aboutPutTrait},
+		{method: http.MethodDelete, since: wire.Traits,
+			action: DeleteTrait, handle: deleteTrait, about: &aboutDeleteTrait},
 	}},
 	{
 		"/allocations",
@@ -156,25 +181,34 @@ var routes = []route{
 		},
 	},
 	{"/allocations/{consumer}", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer, handle: showAllocations, about: &aboutShowAllocations},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates, handle: putAllocations, about: &aboutPutAllocations},
-		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations, about: &aboutDeleteAllocations},
+		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer,
+			handle: showAllocations, about: &aboutShowAllocations},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates,
+			handle: putAllocations, about: &aboutPutAllocations},
+		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations,
+			about: &aboutDeleteAllocations},
 	}},
 	{"/allocation_candidates", []endpoint{
-		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: listCandidates, about: &aboutListCandidates},
+		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates,
+			handle: listCandidates, about: &aboutListCandidates},
 	}},
 	{"/allocation_candidates/explain", []endpoint{
-		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates, handle: explainCandidates, about: &aboutExplainCandidates},
+		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates,
+			handle: explainCandidates, about: &aboutExplainCandidates},
 	}},
 	{"/hosts/{host}/admission", []endpoint{
-		{method: http.MethodGet, needs: acceptJSON, action: ShowAdmission, handle: showAdmission, about: &aboutShowAdmission},
-		{method: http.MethodPost, needs: sendsJSON, action: UpdateAdmission, handle: updateAdmission, about: &aboutUpdateAdmission},
+		{method: http.MethodGet, needs: acceptJSON,
+			action: ShowAdmission, handle: showAdmission, about: &aboutShowAdmission},
+		{method: http.MethodPost, needs: sendsJSON, action: UpdateAdmission, handle: updateAdmission,
+			about: &aboutUpdateAdmission},
 	}},
 	{"/usages", []endpoint{
-		{method: http.MethodGet, since: wire.ProjectUsages, needs: acceptJSON, handle: showUsages, about: &aboutShowUsages},
+		{method: http.MethodGet, since: wire.ProjectUsages,
+			needs: acceptJSON, handle: showUsages, about: &aboutShowUsages},
 	}},
 	{reshaperPath, []endpoint{
-		{method: http.MethodPost, since: wire.ReshaperCall, needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape, about: &aboutReshape},
+		{method: http.MethodPost, since: wire.ReshaperCall,
+			needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape, about: &aboutReshape},
 	}},
 }
 
@@ -246,7 +280,8 @@ func (x *exchange) require(n need) error {
 			if media == "" {
 				media = "None"
 			}
-			return osapi.Errorf(http.StatusUnsupportedMediaType, "The media type %s is not supported, use application/json.", shortened(media))
+			return osapi.Errorf(http.StatusUnsupportedMediaType,
+				"The media type %s is not supported, use application/json.", shortened(media))
 		}
 	}
 	return nil
@@ -260,8 +295,10 @@ func (x *exchange) authorize(action Action, project string) error {
 	}
 	f := osapi.Errorf(http.StatusForbidden, "Policy does not allow %s to be performed.", action)
 	if x.api.policy.LegacyAllows(action, &x.Who, project) {
-		f.Message += " A user with the role service may do it; so may this user where the Placement server has [policy] defaults = \"legacy\"."
-		f.Hint = "give the user the role service, or set [policy] defaults = \"legacy\" in the configuration of this server"
+		f.Message += " A user with the role service may do it; so may this user where the Placement server has " +
+			"[policy] defaults = \"legacy\"."
+		f.Hint = "give the user the role service, or set [policy] defaults = \"legacy\" in the configuration of " +
+			"this server"
 	}
 	return f
 }

@@ -53,12 +53,14 @@ func at(schema func(wire.Version) jsonkit.Schema) apidoc.Body {
 }
 
 func errorSchema(v wire.Version) jsonkit.Schema {
-	item := members("status", jsonkit.Schema{jsonkit.Type("integer")}, "title", schemaText, "detail", described(schemaText, "What is wrong."))
+	item := members("status", jsonkit.Schema{jsonkit.Type("integer")}, "title", schemaText,
+		"detail", described(schemaText, "What is wrong."))
 	names := []string{"status", "title", "detail"}
 	if v.Has(wire.ErrorCodes) {
 		item = append(item, members(
 			"code", described(schemaText, "A code that clients can compare."),
-			"not_admitted", described(list(schemaSymbol), "Of "+string(wire.CodeHostCapacity)+": the classes and kinds of traits that a person has to admit, at most 20."),
+			"not_admitted", described(list(schemaSymbol), "Of "+string(wire.CodeHostCapacity)+
+				": the classes and kinds of traits that a person has to admit, at most 20."),
 		)...)
 	}
 	item = append(item, members(
@@ -70,12 +72,14 @@ func errorSchema(v wire.Version) jsonkit.Schema {
 }
 
 var versionsSchema = whole(members("versions", list(whole(members(
-	"id", schemaText, "max_version", schemaText, "min_version", schemaText, "status", schemaText, "links", schemaLinks)))))
+	"id", schemaText, "max_version", schemaText, "min_version", schemaText,
+	"status", schemaText, "links", schemaLinks)))))
 
 func providerSchema(v wire.Version) jsonkit.Schema {
 	p := members("uuid", schemaUUID, "name", schemaText, "generation", schemaGeneration, "links", schemaLinks)
 	if v.Has(wire.NestedProviders) {
-		p = append(p, members("parent_provider_uuid", described(orNull("string"), "The parent; null for a root."), "root_provider_uuid", schemaUUID)...)
+		p = append(p, members("parent_provider_uuid", described(orNull("string"), "The parent; null for a root."),
+			"root_provider_uuid", schemaUUID)...)
 	}
 	return whole(p)
 }
@@ -89,7 +93,8 @@ var providerName = jsonkit.Schema{jsonkit.Type("string"), jsonkit.MinLength(1), 
 func providerCreateSchema(v wire.Version) jsonkit.Schema {
 	p := members("name", providerName, "uuid", described(schemaUUID, "The server chooses one without it."))
 	if v.Has(wire.NestedProviders) {
-		p = append(p, members("parent_provider_uuid", described(orNull("string"), "The parent; null or nothing makes a root."))...)
+		p = append(p, members("parent_provider_uuid", described(orNull("string"),
+			"The parent; null or nothing makes a root."))...)
 	}
 	return jsonkit.ClosedObject(p, "name")
 }
@@ -117,7 +122,8 @@ func inventoryMembers(written bool) jsonkit.Properties {
 	}
 	return members(
 		"total", described(unit(1), "How much there is."),
-		"reserved", described(unit(0), "How much of it is not for consumers; 0 by default. All of it can be from 1.26 on."),
+		"reserved", described(unit(0),
+			"How much of it is not for consumers; 0 by default. All of it can be from 1.26 on."),
 		"min_unit", described(unit(1), "The smallest amount of one allocation; 1 by default."),
 		"max_unit", described(unit(1), "The largest amount of one allocation; 2147483647 by default."),
 		"step_size", described(unit(1), "Amounts are multiples of it; 1 by default."),
@@ -128,13 +134,18 @@ func inventoryMembers(written bool) jsonkit.Properties {
 var (
 	generationMember = members("resource_provider_generation", schemaGeneration)
 	inventorySchema  = whole(append(inventoryMembers(false), generationMember...))
-	inventorySet     = jsonkit.ClosedObject(append(inventoryMembers(true), generationMember...), "total", "resource_provider_generation")
-	inventoryCreate  = jsonkit.ClosedObject(
-		append(append(inventoryMembers(true), generationMember...), members("resource_class", schemaSymbol)...), "total", "resource_class")
+	inventorySet     = jsonkit.ClosedObject(append(inventoryMembers(true), generationMember...), "total",
+		"resource_provider_generation")
+	inventoryCreate = jsonkit.ClosedObject(
+		append(append(inventoryMembers(true), generationMember...), members("resource_class", schemaSymbol)...),
+		"total", "resource_class")
 	inventoriesSchema = whole(append(members(
-		"inventories", jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternSymbol, whole(inventoryMembers(false)))}), generationMember...))
-	inventoriesSet = whole(append(members("inventories", jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(
-		".*", jsonkit.ClosedObject(append(inventoryMembers(true), generationMember...), "total"))}), generationMember...))
+		"inventories", jsonkit.Schema{jsonkit.Type("object"),
+			jsonkit.PatternProperties(patternSymbol, whole(inventoryMembers(false)))}), generationMember...))
+	inventoriesSet = whole(
+		append(members("inventories", jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(
+			".*", jsonkit.ClosedObject(append(inventoryMembers(true), generationMember...), "total"))}),
+			generationMember...))
 
 	providerUsagesSchema = whole(append(members("usages", schemaAmounts), generationMember...))
 	providerTraitsSchema = whole(append(members("traits", list(schemaText)), generationMember...))
@@ -142,7 +153,9 @@ var (
 	traitsSchema         = whole(members("traits", list(schemaText)))
 	classSchema          = whole(members("name", schemaText, "links", schemaLinks))
 	classesSchema        = whole(members("resource_classes", list(classSchema)))
-	classCreate          = whole(members("name", jsonkit.Schema{jsonkit.Type("string"), jsonkit.MaxLength(wire.MaxName), jsonkit.Pattern(patternCustom)}))
+	classCreate          = whole(
+		members("name", jsonkit.Schema{jsonkit.Type("string"), jsonkit.MaxLength(wire.MaxName),
+			jsonkit.Pattern(patternCustom)}))
 )
 
 func aggregatesSchema(v wire.Version) jsonkit.Schema {
@@ -167,13 +180,15 @@ func providerAllocationsSchema(v wire.Version) jsonkit.Schema {
 		held = append(held, members("consumer_generation", jsonkit.Schema{jsonkit.Type("integer")})...)
 	}
 	return whole(append(members(
-		"allocations", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternUUID, whole(held))}, "By consumer."),
+		"allocations", described(jsonkit.Schema{jsonkit.Type("object"),
+			jsonkit.PatternProperties(patternUUID, whole(held))}, "By consumer."),
 	), generationMember...))
 }
 
 func allocationsSchema(v wire.Version) jsonkit.Schema {
 	p := members("allocations", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternUUID,
-		whole(members("resources", schemaAmounts, "generation", described(orNull("integer"), "The generation of the resource provider."))))},
+		whole(members("resources", schemaAmounts,
+			"generation", described(orNull("integer"), "The generation of the resource provider."))))},
 		"By resource provider. {}, and no other member, for an unknown consumer."))
 	if v.Has(wire.AllocationsByUUID) {
 		p = append(p, members("project_id", schemaText, "user_id", schemaText)...)
@@ -192,7 +207,8 @@ var amountsSet = jsonkit.Schema{jsonkit.Type("object"), jsonkit.MinProperties(1)
 	jsonkit.PatternProperties(patternSymbol, jsonkit.Schema{jsonkit.Type("integer"), jsonkit.Minimum(1)})}
 
 // heldSet is what is written of one provider.
-var heldSet = members("resources", amountsSet, "generation", described(jsonkit.Schema{jsonkit.Type("integer")}, "Not used."))
+var heldSet = members("resources", amountsSet,
+	"generation", described(jsonkit.Schema{jsonkit.Type("integer")}, "Not used."))
 
 // allocationsBy is the member allocations of a body: by provider, or a list before 1.12. From 1.12
 // on, held are the members of each.
@@ -204,7 +220,8 @@ func allocationsBy(v wire.Version, amounts jsonkit.Schema, held jsonkit.Properti
 		}
 		return s
 	}
-	s := jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternUUID, jsonkit.ClosedObject(held, "resources"))}
+	s := jsonkit.Schema{jsonkit.Type("object"),
+		jsonkit.PatternProperties(patternUUID, jsonkit.ClosedObject(held, "resources"))}
 	if !emptied {
 		s = append(s, jsonkit.MinProperties(1))
 	}
@@ -244,13 +261,16 @@ func allocationsPut(v wire.Version) jsonkit.Schema {
 }
 
 func allocationsPost(v wire.Version) jsonkit.Schema {
-	return described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.MinProperties(1), jsonkit.PatternProperties(patternUUID, consumerSet(v, true))}, "By consumer.")
+	return described(jsonkit.Schema{jsonkit.Type("object"),
+		jsonkit.MinProperties(1), jsonkit.PatternProperties(patternUUID, consumerSet(v, true))}, "By consumer.")
 }
 
 func reshapeSchema(v wire.Version) jsonkit.Schema {
 	return whole(members(
-		"inventories", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.MinProperties(1), jsonkit.PatternProperties(patternUUID, inventoriesSet)}, "By resource provider."),
-		"allocations", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternUUID, consumerSet(v, true))}, "By consumer."),
+		"inventories", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.MinProperties(1),
+			jsonkit.PatternProperties(patternUUID, inventoriesSet)}, "By resource provider."),
+		"allocations", described(jsonkit.Schema{jsonkit.Type("object"),
+			jsonkit.PatternProperties(patternUUID, consumerSet(v, true))}, "By consumer."),
 	))
 }
 
@@ -258,29 +278,38 @@ func usagesSchema(v wire.Version) jsonkit.Schema {
 	if !v.Has(wire.ConsumerTypes) {
 		return whole(members("usages", schemaAmounts))
 	}
-	counted := jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties("^(consumer_count|[A-Z0-9_]{1,255})$", schemaCount)}
-	return whole(members("usages", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties("^(all|unknown|[A-Z0-9_]{1,255})$", counted)},
-		"By consumer type; consumer_count is among the classes.")))
+	counted := jsonkit.Schema{jsonkit.Type("object"),
+		jsonkit.PatternProperties("^(consumer_count|[A-Z0-9_]{1,255})$", schemaCount)}
+	return whole(members(
+		"usages", described(jsonkit.Schema{jsonkit.Type("object"),
+			jsonkit.PatternProperties("^(all|unknown|[A-Z0-9_]{1,255})$", counted)},
+			"By consumer type; consumer_count is among the classes.")))
 }
 
 func candidatesSchema(v wire.Version) jsonkit.Schema {
 	allocations := allocationsBy(v, schemaAmounts, members("resources", schemaAmounts), true)
 	request := members("allocations", allocations)
 	if v.Has(wire.Mappings) {
-		request = append(request, members("mappings", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternSuffix, list(schemaUUID))},
-			"The resource providers that serve each request group, by suffix."))...)
+		request = append(request,
+			members("mappings", described(
+				jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternSuffix, list(schemaUUID))},
+				"The resource providers that serve each request group, by suffix."))...)
 	}
 	capacity := whole(members("capacity", jsonkit.Schema{jsonkit.Type("integer")}, "used", schemaCount))
-	summary := members("resources", jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternSymbol, capacity)})
+	summary := members("resources", jsonkit.Schema{jsonkit.Type("object"),
+		jsonkit.PatternProperties(patternSymbol, capacity)})
 	if v.Has(wire.CandidatesRequired) {
 		summary = append(summary, members("traits", list(schemaText))...)
 	}
 	if v.Has(wire.NestedCandidates) {
-		summary = append(summary, members("parent_provider_uuid", orNull("string"), "root_provider_uuid", schemaUUID)...)
+		summary = append(summary,
+			members("parent_provider_uuid", orNull("string"), "root_provider_uuid", schemaUUID)...)
 	}
 	return whole(members(
 		"allocation_requests", list(whole(request)),
-		"provider_summaries", described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternUUID, whole(summary))}, "By resource provider."),
+		"provider_summaries",
+		described(jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternUUID, whole(summary))},
+			"By resource provider."),
 	))
 }
 
@@ -294,8 +323,10 @@ var explanationSchema = func() jsonkit.Schema {
 		"verdict", described(schemaText, "The answer in a sentence or two."),
 		"candidates", schemaCount, "more_candidates", boolean,
 		"incomplete", described(boolean, "Not all trees were evaluated."),
-		"groups", described(jsonkit.Schema{jsonkit.Type("array", "null"), jsonkit.Items(jsonkit.ClosedObject(group, "suffix", "steps"))}, "What each condition leaves, by group."),
-		"trees", described(jsonkit.Schema{jsonkit.Type("array", "null"), jsonkit.Items(whole(step))}, "What the whole request leaves."),
+		"groups", described(jsonkit.Schema{jsonkit.Type("array", "null"),
+			jsonkit.Items(jsonkit.ClosedObject(group, "suffix", "steps"))}, "What each condition leaves, by group."),
+		"trees", described(jsonkit.Schema{jsonkit.Type("array", "null"), jsonkit.Items(whole(step))},
+			"What the whole request leaves."),
 		"hosts", described(list(jsonkit.Schema{jsonkit.Type("object")}), "Hosts with NUMA cells that come nearest."),
 	), "verdict", "candidates", "more_candidates", "incomplete", "groups", "trees")
 }()
@@ -307,14 +338,16 @@ var (
 		"host", schemaText,
 		"since", described(orNull("string"), "When it began to report; null if it has not, or if that is not known."),
 		"until", described(orNull("string"), "Until when all that it reports is admitted; null if that has ended."),
-		"classes", described(schemaAmounts, "Amounts by resource class: total times allocation_ratio, of all its trees."),
+		"classes", described(schemaAmounts,
+			"Amounts by resource class: total times allocation_ratio, of all its trees."),
 		"factor", described(schemaCount, "How many times as much it may report; 0: any amount."),
 		"traits", schemaTraitKinds,
 	), "host", "since", "until", "classes", "factor", "traits")
 	admissionChange = jsonkit.ClosedObject(members(
 		"classes", described(schemaAmounts, "Amounts that replace those of these classes."),
 		"traits", described(list(schemaSymbol), "Traits that are admitted, with all of their kind."),
-		"window", described(jsonkit.Schema{jsonkit.Type("boolean")}, "Admit all that it reports from now on, as when it came."),
+		"window", described(jsonkit.Schema{jsonkit.Type("boolean")},
+			"Admit all that it reports from now on, as when it came."),
 	))
 )
 

@@ -38,8 +38,11 @@ func (x *exchange) read() (*ledger.Snapshot, error) {
 		return s, nil
 	}
 	if stale.now.CompareAndSwap(false, true) {
-		stale.log.Warn().Msg("The database cannot be asked for its version, so reads are answered from the state in memory, with the header " + wire.HeaderStale +
-			", until that is as old as [placement] stale_reads allows. Writes are refused. The log says why the database cannot be used.")
+		stale.log.Warn().
+			Msg("The database cannot be asked for its version, so reads are answered from the state in memory, with " +
+				"the header " + wire.HeaderStale +
+				", until that is as old as [placement] stale_reads allows. Writes are refused. The log says why the " +
+				"database cannot be used.")
 	}
 	if stale.observer != nil {
 		stale.observer.ReadStale(age)

@@ -69,11 +69,14 @@ func TestStaleAnswers(t *testing.T) {
 		c.Ledger, c.Logger, c.Observer = l, zerolog.New(&log).Level(zerolog.InfoLevel), &seen
 	})
 	rp := "/resource_providers/" + inst1
-	calls(t, h, call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"n","uuid":"` + inst1 + `"}`, status: 200})
+	calls(t, h, call{method: "POST", path: "/resource_providers", version: "1.39",
+		body: `{"name":"n","uuid":"` + inst1 + `"}`, status: 200})
 	reads := []string{
-		"/resource_providers", rp, rp + "/inventories", rp + "/usages", rp + "/allocations", rp + "/aggregates", rp + "/traits",
+		"/resource_providers", rp, rp + "/inventories",
+		rp + "/usages", rp + "/allocations", rp + "/aggregates", rp + "/traits",
 		"/resource_classes", "/resource_classes/VCPU", "/traits", "/traits/HW_CPU_X86_AVX", "/allocations/" + inst1,
-		"/usages?project_id=p", "/allocation_candidates?resources=VCPU:1", "/allocation_candidates/explain?resources=VCPU:1",
+		"/usages?project_id=p", "/allocation_candidates?resources=VCPU:1",
+		"/allocation_candidates/explain?resources=VCPU:1",
 	}
 	get := func(path string, status int) string {
 		t.Helper()
@@ -81,7 +84,8 @@ func TestStaleAnswers(t *testing.T) {
 		if status == 200 && strings.HasPrefix(path, "/traits/") {
 			want = 204
 		}
-		return call{method: "GET", path: path, version: "1.39", status: want}.do(t, h).Header().Get("Placement-Stale-Seconds")
+		return call{method: "GET", path: path, version: "1.39", status: want}.do(t, h).Header().
+			Get("Placement-Stale-Seconds")
 	}
 	for _, path := range reads {
 		testproc.Equal(t, get(path, 200), "", "%s: stale %s with a database", path)
@@ -102,7 +106,8 @@ func TestStaleAnswers(t *testing.T) {
 		{method: "POST", path: "/resource_providers", body: `{"name":"other"}`},
 	} {
 		c.version, c.status = "1.39", 503
-		if w := c.do(t, h); w.Header().Get("Placement-Stale-Seconds") != "" || c.path != "/readyz" && w.Header().Get("Retry-After") == "" {
+		if w := c.do(t, h); w.Header().Get("Placement-Stale-Seconds") != "" || c.path != "/readyz" &&
+			w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s %s: headers %v", c.method, c.path, w.Header())
 		}
 	}
@@ -112,7 +117,8 @@ func TestStaleAnswers(t *testing.T) {
 	for range 2 {
 		testproc.Equal(t, get("/traits", 200), "", "stale %s with a database that answers again")
 	}
-	began, ended := strings.Count(log.String(), "cannot be asked for its version"), strings.Count(log.String(), "answers again")
+	began, ended := strings.Count(log.String(), "cannot be asked for its version"),
+		strings.Count(log.String(), "answers again")
 	if got := fmt.Sprint(began, ended); got != "1 1" {
 		t.Errorf("lines when it begins and ends: %s\n%s", got, log.String())
 	}

@@ -49,8 +49,10 @@ func TestStorageThatFails(t *testing.T) {
 		broken := &failingLedger{Ledger: openLedger(t)}
 		h := newAPI(t, func(cfg *api.Config) { cfg.Ledger = broken })
 		broken.err = fmt.Errorf("writing to the store: %w: %w", c.err, cause)
-		w := call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"node"}`, status: c.status}.do(t, h)
-		if e := errorOf(t, w); !strings.Contains(e.Detail, c.says) || strings.Contains(w.Body.String(), "secret") || (w.Header().Get("Retry-After") != "") != c.retry {
+		w := call{method: "POST", path: "/resource_providers", version: "1.39",
+			body: `{"name":"node"}`, status: c.status}.do(t, h)
+		if e := errorOf(t, w); !strings.Contains(e.Detail, c.says) || strings.Contains(w.Body.String(), "secret") ||
+			(w.Header().Get("Retry-After") != "") != c.retry {
 			t.Errorf("%v: Retry-After %q, %s", c.err, w.Header().Get("Retry-After"), w.Body)
 		}
 		calls(t, h, call{method: "GET", path: "/resource_providers", version: "1.39", status: 200})

@@ -65,7 +65,8 @@ func openOn(t testing.TB, s ledger.Store) *ledger.Ledger {
 func newAPI(t testing.TB, change ...func(*api.Config)) *api.API {
 	t.Helper()
 	policy := testproc.Try(api.NewPolicy(api.Legacy)).Or(t)
-	cfg := api.Config{Authenticator: osapi.NoAuth{}, Policy: policy, Logger: zerolog.Nop(), Now: func() time.Time { return clock }}
+	cfg := api.Config{Authenticator: osapi.NoAuth{}, Policy: policy, Logger: zerolog.Nop(),
+		Now: func() time.Time { return clock }}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -173,15 +174,19 @@ const (
 func host(t testing.TB, h http.Handler) {
 	t.Helper()
 	calls(t, h,
-		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"node","uuid":"` + rp1 + `"}`, status: 200},
-		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"numa0","uuid":"` + rp2 + `","parent_provider_uuid":"` + rp1 + `"}`, status: 200},
+		call{method: "POST", path: "/resource_providers",
+			version: "1.39", body: `{"name":"node","uuid":"` + rp1 + `"}`, status: 200},
+		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"numa0","uuid":"` + rp2 +
+			`","parent_provider_uuid":"` + rp1 + `"}`, status: 200},
 		call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", version: "1.39",
-			body: `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":1024,"step_size":64}}}`, status: 200},
+			body: `{"resource_provider_generation":0,"inventories":{"VCPU":{"total":8},"MEMORY_MB":{"total":1024,` +
+				`"step_size":64}}}`, status: 200},
 	)
 }
 
 // instance is the body of an allocation at 1.39; generation is a number or null.
 func instance(provider, generation string, vcpu int) string {
-	return fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"proj","user_id":"user","consumer_generation":%s,"consumer_type":"INSTANCE"}`,
+	return fmt.Sprintf(`{"allocations":{%q:{"resources":{"VCPU":%d}}},"project_id":"proj","user_id":"user",`+
+		`"consumer_generation":%s,"consumer_type":"INSTANCE"}`,
 		provider, vcpu, generation)
 }

@@ -21,28 +21,35 @@ import (
 func TestSpans(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := otlp.NewCollector(t)
-	traced, err := tracing.New(t.Context(), tracing.Config{Endpoint: c.URL, SampleRatio: 1, Service: "placement", Logger: zerolog.Nop()})
+	traced, err := tracing.New(t.Context(),
+		tracing.Config{Endpoint: c.URL, SampleRatio: 1, Service: "placement", Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	h := newAPI(t, func(cfg *api.Config) { cfg.Tracing = traced })
 	const request = "req-11111111-2222-4333-8444-555555555555"
 	calls(t, h,
-		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"node","uuid":"` + rp1 + `"}`, status: 200, headers: []string{"X-Openstack-Request-Id: " + request}},
-		call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", version: "1.39", body: `{"resource_provider_generation":7,"inventories":{}}`, status: 409},
+		call{method: "POST", path: "/resource_providers", version: "1.39", body: `{"name":"node","uuid":"` + rp1 + `"}`,
+			status: 200, headers: []string{"X-Openstack-Request-Id: " + request}},
+		call{method: "PUT", path: "/resource_providers/" + rp1 + "/inventories", version: "1.39",
+			body: `{"resource_provider_generation":7,"inventories":{}}`, status: 409},
 		call{method: "GET", path: "/resource_providers/" + rp1, version: "1.39", status: 200},
 		call{method: "GET", path: "/unknown/" + rp1, version: "1.39", status: 404},
-		call{method: "GET", path: "/resource_providers", version: "1.39", headers: []string{"-X-Auth-Token"}, status: 401},
+		call{method: "GET", path: "/resource_providers",
+			version: "1.39", headers: []string{"-X-Auth-Token"}, status: 401},
 	)
 	traced.Close(t.Context())
 	want := []string{
-		"GET", "GET /resource_providers/{uuid}", "POST /resource_providers", "POST /resource_providers > transaction", "POST /resource_providers > transaction > commit",
+		"GET", "GET /resource_providers/{uuid}", "POST /resource_providers", "POST /resource_providers > transaction",
+		"POST /resource_providers > transaction > commit",
 		"PUT /resource_providers/{uuid}/inventories", "PUT /resource_providers/{uuid}/inventories > transaction",
 	}
 	testproc.Samef(t, cmp.Diff(want, c.Tree()), "spans")
 	post, put := c.Named(t, "POST /resource_providers"), c.Named(t, "PUT /resource_providers/{uuid}/inventories")
-	if post.Attributes[tracing.KeyGlobalRequestID] != request || post.Attributes[tracing.KeyProjectID] != "admin" || post.Failed {
+	if post.Attributes[tracing.KeyGlobalRequestID] != request ||
+		post.Attributes[tracing.KeyProjectID] != "admin" || post.Failed {
 		t.Errorf("%+v", post)
 	}
-	if put.Attributes["http.response.status_code"] != "409" || put.Attributes[tracing.KeyError] != "placement.concurrent_update" || put.Failed {
+	if put.Attributes["http.response.status_code"] != "409" ||
+		put.Attributes[tracing.KeyError] != "placement.concurrent_update" || put.Failed {
 		t.Errorf("%+v", put)
 	}
 	if content, _ := c.Content(); strings.Contains(content, rp1) {

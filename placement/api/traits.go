@@ -44,7 +44,8 @@ func listTraits(x *exchange) error {
 // traitParameters are the parameters of GET /traits.
 var traitParameters = []queryParameter{
 	{name: "name", text: "startswith:PREFIX or in:TRAIT,TRAIT,…: those of such names."},
-	{name: "associated", text: "Those that a resource provider has, or that none has.", schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Pattern("^(?i:true|false)$")}},
+	{name: "associated", text: "Those that a resource provider has, or that none has.",
+		schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Pattern("^(?i:true|false)$")}},
 }
 
 // readTraitQuery reads name=startswith:PREFIX, name=in:A,B and associated=true|false. The result
@@ -56,14 +57,17 @@ func readTraitQuery(raw string) (func(s *ledger.Snapshot, name string) bool, err
 	}
 	for _, p := range q {
 		if !slices.ContainsFunc(traitParameters, func(known queryParameter) bool { return known.name == p.key }) {
-			return nil, badRequest("Invalid query string parameters: %q is not a parameter of this call.", shortened(p.key))
+			return nil, badRequest("Invalid query string parameters: %q is not a parameter of this call.",
+				shortened(p.key))
 		}
 	}
 	named := func(string) bool { return true }
 	if value, ok := q.last("name"); ok {
 		operator, operand, ok := strings.Cut(value, ":")
 		if !ok {
-			return nil, badRequest("Badly formatted name parameter. It should be ?name=in:NAME1,NAME2 or ?name=startswith:PREFIX. Got: %q.", shortened(value))
+			return nil, badRequest(
+				"Badly formatted name parameter. It should be ?name=in:NAME1,NAME2 or "+
+					"?name=startswith:PREFIX. Got: %q.", shortened(value))
 		}
 		switch operator {
 		case "in":
@@ -106,7 +110,8 @@ func putTrait(x *exchange) error {
 	name := x.R.PathValue("name")
 	if !providertree.IsCustomName(name) {
 		return badRequest(
-			"The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix \"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" and \"_\".",
+			"The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix " +
+				"\"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" and \"_\".",
 		)
 	}
 	s, err := x.snapshot()

@@ -47,10 +47,13 @@ type usageParameter struct {
 
 // usageParameters are the parameters of GET /usages.
 var usageParameters = [...]usageParameter{
-	{queryParameter{name: "project_id", required: true, schema: schemaName, text: "The project that owns the consumers."}, func(u *usageQuery) *string { return &u.project }},
-	{queryParameter{name: "user_id", schema: schemaName, text: "Only consumers of this user."}, func(u *usageQuery) *string { return &u.user }},
+	{queryParameter{name: "project_id", required: true, schema: schemaName,
+		text: "The project that owns the consumers."}, func(u *usageQuery) *string { return &u.project }},
+	{queryParameter{name: "user_id", schema: schemaName, text: "Only consumers of this user."},
+		func(u *usageQuery) *string { return &u.user }},
 	{queryParameter{name: "consumer_type", origin: origin{since: wire.ConsumerTypes}, schema: schemaName,
-		text: "Only consumers of this type; unknown for those without one, all for one sum of all."}, func(u *usageQuery) *string { return &u.consumerType }},
+		text: "Only consumers of this type; unknown for those without one, all for one sum of all."},
+		func(u *usageQuery) *string { return &u.consumerType }},
 }
 
 func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
@@ -68,14 +71,18 @@ func readUsageQuery(q parameters, v wire.Version) (u usageQuery, err error) {
 			return u, badRequest("Invalid query string parameters: %s is required.", f.name)
 		case !ok:
 		case n < 1 || n > wire.MaxName:
-			return u, badRequest("Invalid query string parameters: %s must have 1 to %d characters, and has %d.", f.name, wire.MaxName, n)
+			return u, badRequest("Invalid query string parameters: %s must have 1 to %d characters, and has %d.",
+				f.name, wire.MaxName, n)
 		}
 		*f.into(&u) = value
 	}
 	// Placement accepts everything that begins with "all" as a consumer type; no type has such a
 	// name.
-	if t := u.consumerType; t != "" && t != wire.ConsumerTypeUnknown && !strings.HasPrefix(t, wire.ConsumerTypeAll) && !providertree.IsSymbol(t) {
-		return u, badRequest("Invalid query string parameters: consumer_type must be all, unknown, or a name of A-Z, 0-9 and _. Got: %s.", shortened(t))
+	if t := u.consumerType; t != "" && t != wire.ConsumerTypeUnknown &&
+		!strings.HasPrefix(t, wire.ConsumerTypeAll) && !providertree.IsSymbol(t) {
+		return u, badRequest(
+			"Invalid query string parameters: consumer_type must be all, unknown, or a name of A-Z, 0-9 and "+
+				"_. Got: %s.", shortened(t))
 	}
 	return u, nil
 }
@@ -99,7 +106,8 @@ func (s *usageSum) add(c *ledger.Consumer) {
 	s.consumers++
 	for i := range c.Allocations {
 		a := &c.Allocations[i]
-		at, found := slices.BinarySearchFunc(s.classes, a.Class, func(e amount, class string) int { return cmp.Compare(e.class, class) })
+		at, found := slices.BinarySearchFunc(s.classes, a.Class,
+			func(e amount, class string) int { return cmp.Compare(e.class, class) })
 		if !found {
 			s.classes = slices.Insert(s.classes, at, amount{class: a.Class})
 		}

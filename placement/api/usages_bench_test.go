@@ -22,12 +22,15 @@ func BenchmarkProjectUsages(b *testing.B) {
 	h := newAPI(b, func(c *api.Config) { c.Ledger = l })
 	host(b, h)
 	if _, err := l.Update(context.Background(), func(tx *ledger.Tx) error {
-		if _, err := tx.SetInventories(rp1, 1, []ledger.Inventory{{Class: "VCPU", Total: 1 << 30, MinUnit: 1, MaxUnit: 1 << 30, StepSize: 1, AllocationRatio: 1}}); err != nil {
+		if _, err := tx.SetInventories(rp1, 1,
+			[]ledger.Inventory{{Class: "VCPU", Total: 1 << 30, MinUnit: 1, MaxUnit: 1 << 30, StepSize: 1,
+				AllocationRatio: 1}}); err != nil {
 			return err
 		}
 		list := make([]ledger.ConsumerAllocations, consumers)
 		for i := range list {
-			list[i] = ledger.ConsumerAllocations{Consumer: fmt.Sprintf("%036d", i), Project: fmt.Sprint("project", i%projects), User: "user",
+			list[i] = ledger.ConsumerAllocations{Consumer: fmt.Sprintf("%036d", i),
+				Project: fmt.Sprint("project", i%projects), User: "user",
 				Resources: providertree.ProviderResources{rp1: {"VCPU": 1}}}
 		}
 		return tx.ReplaceAllocations(list)

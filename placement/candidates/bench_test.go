@@ -18,15 +18,19 @@ func perfload(trees int) placementtest.Forest {
 	for i := range trees {
 		cn := fmt.Sprint("cn", i)
 		child := func(name, parent string, traits []string, inventories ...placementtest.Inventory) {
-			f = append(f, placementtest.Provider{Name: cn + name, Parent: parent, Inventories: inventories, Traits: traits})
+			f = append(f, placementtest.Provider{Name: cn +
+				name, Parent: parent, Inventories: inventories, Traits: traits})
 		}
-		child("", "", []string{"COMPUTE_VOLUME_MULTI_ATTACH"}, placementtest.Inventory{Class: "DISK_GB", Total: 20_480, Ratio: 1})
+		child("", "", []string{"COMPUTE_VOLUME_MULTI_ATTACH"},
+			placementtest.Inventory{Class: "DISK_GB", Total: 20_480, Ratio: 1})
 		for n := range 2 {
 			numa := fmt.Sprintf("%s_n%d", cn, n)
 			child(fmt.Sprintf("_n%d", n), cn, []string{"HW_NUMA_ROOT"},
-				placementtest.Inventory{Class: "VCPU", Total: 32, Ratio: 16}, placementtest.Inventory{Class: "MEMORY_MB", Total: 65_536, MinUnit: 256, StepSize: 256})
+				placementtest.Inventory{Class: "VCPU", Total: 32, Ratio: 16},
+				placementtest.Inventory{Class: "MEMORY_MB", Total: 65_536, MinUnit: 256, StepSize: 256})
 			for d := range 2 {
-				child(fmt.Sprintf("_n%d_f%d", n, d), numa, []string{"CUSTOM_FPGA"}, placementtest.Inventory{Class: fpga, Total: 8})
+				child(fmt.Sprintf("_n%d_f%d", n, d), numa,
+					[]string{"CUSTOM_FPGA"}, placementtest.Inventory{Class: fpga, Total: 8})
 			}
 		}
 	}
@@ -38,7 +42,8 @@ func BenchmarkSearch(b *testing.B) {
 	nested := candidates.Request{
 		Groups: []candidates.Group{
 			{Suffix: "", Resources: []candidates.Resource{{Class: "DISK_GB", Amount: 10}}},
-			{Suffix: "_COMPUTE", Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "MEMORY_MB", Amount: 256}}},
+			{Suffix: "_COMPUTE",
+				Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "MEMORY_MB", Amount: 256}}},
 			requiring(asks("_ACCEL", fpga, 1), "CUSTOM_FPGA"),
 		},
 		SameSubtree: [][]string{{"_COMPUTE", "_ACCEL"}},
@@ -47,7 +52,8 @@ func BenchmarkSearch(b *testing.B) {
 	flat := placementtest.Forest{}
 	for i := range 10_000 {
 		flat = append(flat, placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: []placementtest.Inventory{
-			{Class: "VCPU", Total: 64, Ratio: 4}, {Class: "MEMORY_MB", Total: 262_144}, {Class: "DISK_GB", Total: 2_000}}})
+			{Class: "VCPU", Total: 64, Ratio: 4}, {Class: "MEMORY_MB", Total: 262_144},
+			{Class: "DISK_GB", Total: 2_000}}})
 	}
 	plain := candidates.Request{Groups: []candidates.Group{{Resources: []candidates.Resource{
 		{Class: "VCPU", Amount: 4}, {Class: "MEMORY_MB", Amount: 8_192}, {Class: "DISK_GB", Amount: 40}}}}}
@@ -69,13 +75,16 @@ func BenchmarkSearch(b *testing.B) {
 		s := plant(b, ground(b), e.f)
 		for _, limit := range e.limits {
 			for order, o := range map[string]candidates.Options{
-				"of numbers": {Limit: limit}, "rotated": {Limit: limit, Rotation: candidates.Rotation{Window: limit, Phase: 1}}, "random": {Limit: limit, Seed: 1},
+				"of numbers": {Limit: limit},
+				"rotated":    {Limit: limit, Rotation: candidates.Rotation{Window: limit, Phase: 1}},
+				"random":     {Limit: limit, Seed: 1},
 			} {
 				b.Run(fmt.Sprintf("%s/limit %d/order %s", e.name, limit, order), func(b *testing.B) {
 					b.ReportAllocs()
 					given := 0
 					for b.Loop() {
-						stats, err := candidates.Search(ctx, s, &e.r, o, func(*candidates.Candidate) bool { return true })
+						stats, err := candidates.Search(ctx, s, &e.r, o,
+							func(*candidates.Candidate) bool { return true })
 						testproc.Check(b, err)
 						given = stats.Candidates
 						if order == "rotated" {
@@ -93,7 +102,8 @@ func BenchmarkSearch(b *testing.B) {
 func BenchmarkExplain(b *testing.B) {
 	s := plant(b, ground(b), perfload(1000))
 	r := &candidates.Request{Groups: []candidates.Group{
-		{Suffix: "_COMPUTE", Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "MEMORY_MB", Amount: 256}}},
+		{Suffix: "_COMPUTE",
+			Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "MEMORY_MB", Amount: 256}}},
 		requiring(asks("_ACCEL", fpga, 9), "CUSTOM_FPGA"),
 	}}
 	b.ReportAllocs()

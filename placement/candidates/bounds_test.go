@@ -19,7 +19,8 @@ import (
 func crowd(n int) (placementtest.Forest, candidates.Request) {
 	f := placementtest.Forest{{Name: "h"}}
 	for i := range 10 {
-		f = append(f, placementtest.Provider{Name: fmt.Sprint("c", i), Parent: "h", Inventories: has("VCPU", int64(n/3))})
+		f = append(f, placementtest.Provider{Name: fmt.Sprint("c", i), Parent: "h",
+			Inventories: has("VCPU", int64(n/3))})
 	}
 	var r candidates.Request
 	var set []string
@@ -51,12 +52,14 @@ func TestLongSubtreesAreBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	f, r := crowd(200)
 	s := plant(t, ground(t), f)
-	stats, err := candidates.Search(ctx, s, &r, candidates.Options{Steps: 50_000}, func(*candidates.Candidate) bool { return true })
+	stats, err := candidates.Search(ctx, s, &r, candidates.Options{Steps: 50_000},
+		func(*candidates.Candidate) bool { return true })
 	if err != nil || !stats.Exhausted || stats.Steps > 60_000 {
 		t.Errorf("%+v, %v, want an end at about 50,000 steps", stats, err)
 	}
 	gone := &leaving{Context: ctx, after: 1}
-	if stats, err = candidates.Search(gone, s, &r, candidates.Options{}, func(*candidates.Candidate) bool { return true }); !errors.Is(err, context.Canceled) || stats.Steps > 200_000 {
+	if stats, err = candidates.Search(gone, s, &r, candidates.Options{},
+		func(*candidates.Candidate) bool { return true }); !errors.Is(err, context.Canceled) || stats.Steps > 200_000 {
 		t.Errorf("no client waits: %+v, %v", stats, err)
 	}
 }
@@ -67,7 +70,8 @@ func TestUnknownNamesAreBounded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var f placementtest.Forest
 	for i := range 50 {
-		f = append(f, placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 4, Used: 4}}})
+		f = append(f, placementtest.Provider{Name: fmt.Sprint("h", i),
+			Inventories: []placementtest.Inventory{{Class: "VCPU", Total: 4, Used: 4}}})
 	}
 	f = append(f, placementtest.Provider{Name: "free", Inventories: has("VCPU", 4)})
 	s := plant(t, ground(t), f)
@@ -77,7 +81,8 @@ func TestUnknownNamesAreBounded(t *testing.T) {
 	}
 	r.Groups = append(r.Groups, requiring(asks("_X", "VCPU", 1), "CUSTOM_NONE"))
 	asked := &leaving{Context: ctx, after: 1 << 30}
-	_, err := candidates.Search(asked, s, &r, candidates.Options{Steps: 5000}, func(*candidates.Candidate) bool { return true })
+	_, err := candidates.Search(asked, s, &r, candidates.Options{Steps: 5000},
+		func(*candidates.Candidate) bool { return true })
 	var unknown *candidates.UnknownNameError
 	if !errors.As(err, &unknown) || unknown.Trait != "CUSTOM_NONE" {
 		t.Errorf("the error is %v", err)

@@ -149,7 +149,8 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 	}
 	if left := out.Trees[len(out.Trees)-1].Trees; left > 0 {
 		// One more than is counted, to find out whether there are more.
-		stats, err := Search(ctx, s, r, Options{Limit: o.Limit + 1, Steps: o.Steps, DepthFirst: true}, func(*Candidate) bool { return true })
+		stats, err := Search(ctx, s, r, Options{Limit: o.Limit + 1, Steps: o.Steps, DepthFirst: true},
+			func(*Candidate) bool { return true })
 		if err != nil {
 			return nil, err
 		}
@@ -272,7 +273,8 @@ func newExplainer(s *ledger.Snapshot, r *Request) *explainer {
 }
 
 func (e *explainer) addPart(g *Group, resources []Resource) {
-	x := explained{group: g, resources: resources, conditions: e.conditions(g, resources), shared: map[*ledger.Provider]int{}}
+	x := explained{group: g, resources: resources, conditions: e.conditions(g, resources),
+		shared: map[*ledger.Provider]int{}}
 	x.price = len(x.conditions) + len(g.Forbidden) + len(g.NotMemberOf)
 	for _, set := range slices.Concat(g.Required, g.MemberOf) {
 		x.price += len(set)
@@ -407,7 +409,8 @@ func (e *explainer) groups() []GroupExplanation {
 		for j, c := range x.conditions {
 			providers -= x.fell[j]
 			trees -= x.trees[j]
-			step := ProviderStep{Kind: c.kind, Condition: c.text, Removed: x.fell[j], Providers: providers, Trees: trees}
+			step := ProviderStep{Kind: c.kind, Condition: c.text, Removed: x.fell[j],
+				Providers: providers, Trees: trees}
 			if x.fell[j] > 0 && c.note != nil {
 				step.Note = c.note()
 			}

@@ -53,7 +53,8 @@ type nearHost struct {
 // remember keeps the trees with NUMA cells that lack the least.
 func (e *explainer) remember(t *ledger.Tree, lacking int) {
 	full := len(e.near) == maxHosts
-	if e.cells.Len() == 0 || full && lacking >= e.near[maxHosts-1].lacking || !slices.ContainsFunc(t.Providers(), e.cells.Has) {
+	if e.cells.Len() == 0 || full && lacking >= e.near[maxHosts-1].lacking ||
+		!slices.ContainsFunc(t.Providers(), e.cells.Has) {
 		return
 	}
 	if full {
@@ -98,7 +99,8 @@ type cellView struct {
 }
 
 func (e *explainer) cellsOf(t *ledger.Tree) *cellView {
-	v := &cellView{e: e, tree: t, ends: layoutOf(t).ends, served: make([][]int, len(e.parts)), none: make([]bool, len(e.parts)), classes: map[string]bool{}}
+	v := &cellView{e: e, tree: t, ends: layoutOf(t).ends,
+		served: make([][]int, len(e.parts)), none: make([]bool, len(e.parts)), classes: map[string]bool{}}
 	providers, external := t.Providers(), e.external(t)
 	inside := 0 // where the cells so far end
 	for i, p := range providers {
@@ -120,7 +122,8 @@ func (e *explainer) cellsOf(t *ledger.Tree) *cellView {
 			}
 		}
 		v.none[part] = v.served[part][len(providers)] == 0 &&
-			!slices.ContainsFunc(external, func(p *ledger.Provider) bool { return x.meets(p, t.Root(), true) == len(x.conditions) })
+			!slices.ContainsFunc(external,
+				func(p *ledger.Provider) bool { return x.meets(p, t.Root(), true) == len(x.conditions) })
 	}
 	return v
 }

@@ -20,9 +20,10 @@ const numaRoot = "HW_NUMA_ROOT"
 
 // cell is a NUMA cell with what is free of 8 VCPU and 16384 MEMORY_MB, and devices below it.
 func cell(name, host string, vcpu, memory int64, devices ...placementtest.Provider) placementtest.Forest {
-	f := placementtest.Forest{{Name: name, Parent: host, Traits: []string{numaRoot}, Inventories: []placementtest.Inventory{
-		{Class: "VCPU", Total: 8, Used: 8 - vcpu}, {Class: "MEMORY_MB", Total: 16384, Used: 16384 - memory},
-	}}}
+	f := placementtest.Forest{{Name: name, Parent: host,
+		Traits: []string{numaRoot}, Inventories: []placementtest.Inventory{
+			{Class: "VCPU", Total: 8, Used: 8 - vcpu}, {Class: "MEMORY_MB", Total: 16384, Used: 16384 - memory},
+		}}}
 	for _, d := range devices {
 		d.Parent = name
 		f = append(f, d)
@@ -34,7 +35,8 @@ func cell(name, host string, vcpu, memory int64, devices ...placementtest.Provid
 func TestExplainByCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	gpu := func(name string, used int64) placementtest.Provider {
-		return placementtest.Provider{Name: name, Inventories: []placementtest.Inventory{{Class: "VGPU", Total: 2, Used: used}}}
+		return placementtest.Provider{Name: name,
+			Inventories: []placementtest.Inventory{{Class: "VGPU", Total: 2, Used: used}}}
 	}
 	host := func(name string, disk int64, cells ...placementtest.Forest) placementtest.Forest {
 		return append(placementtest.Forest{{Name: name, Inventories: has("DISK_GB", disk)}}, slices.Concat(cells...)...)
@@ -42,7 +44,8 @@ func TestExplainByCells(t *testing.T) {
 	// One cell has the processors, the other one the memory and the device.
 	f := host("a", 100, cell("a0", "a", 2, 16384, gpu("a0g", 0)), cell("a1", "a", 8, 4096, gpu("a1g", 2)))
 	compute := func(suffix string, vcpu, memory int64) candidates.Group {
-		return candidates.Group{Suffix: suffix, Resources: []candidates.Resource{{Class: "VCPU", Amount: vcpu}, {Class: "MEMORY_MB", Amount: memory}}}
+		return candidates.Group{Suffix: suffix,
+			Resources: []candidates.Resource{{Class: "VCPU", Amount: vcpu}, {Class: "MEMORY_MB", Amount: memory}}}
 	}
 	free := func(vcpu, memory int64) map[string]int64 { return map[string]int64{"VCPU": vcpu, "MEMORY_MB": memory} }
 	with := func(m map[string]int64, class string, n int64) map[string]int64 { m[class] = n; return m }
@@ -59,28 +62,51 @@ func TestExplainByCells(t *testing.T) {
 		r    candidates.Request
 		want []candidates.HostExplanation
 	}{
-		{"no cell has both", f, candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 4, 8192)}}, []candidates.HostExplanation{{
-			Host: "a", Verdict: "none of its 2 NUMA cells can serve group _NUMA0 (VCPU:4, MEMORY_MB:8192)", Cells: []candidates.CellExplanation{
-				{Provider: "a0", Free: free(2, 16384), Lacks: lacks("_NUMA0", "2 of 4 VCPU free")}, {Provider: "a1", Free: free(8, 4096), Lacks: lacks("_NUMA0", "4096 of 8192 MEMORY_MB free")}}}}},
-		{"no cell has any of both", f, candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 8, 16384)}}, []candidates.HostExplanation{{
-			Host: "a", Verdict: "none of its 2 NUMA cells can serve group _NUMA0 (VCPU:8, MEMORY_MB:16384)", Cells: []candidates.CellExplanation{
-				{Provider: "a0", Free: free(2, 16384), Lacks: lacks("_NUMA0", "2 of 8 VCPU free")}, {Provider: "a1", Free: free(8, 4096), Lacks: lacks("_NUMA0", "4096 of 16384 MEMORY_MB free")}}}}},
+		{"no cell has both", f, candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 4, 8192)}},
+			[]candidates.HostExplanation{{
+				Host: "a", Verdict: "none of its 2 NUMA cells can serve group _NUMA0 (VCPU:4, MEMORY_MB:8192)",
+				Cells: []candidates.CellExplanation{
+					{Provider: "a0", Free: free(2, 16384), Lacks: lacks("_NUMA0", "2 of 4 VCPU free")},
+					{Provider: "a1", Free: free(8, 4096), Lacks: lacks("_NUMA0", "4096 of 8192 MEMORY_MB free")}}}}},
+		{"no cell has any of both", f, candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 8, 16384)}},
+			[]candidates.HostExplanation{{
+				Host: "a", Verdict: "none of its 2 NUMA cells can serve group _NUMA0 (VCPU:8, MEMORY_MB:16384)",
+				Cells: []candidates.CellExplanation{
+					{Provider: "a0", Free: free(2, 16384), Lacks: lacks("_NUMA0", "2 of 8 VCPU free")},
+					{Provider: "a1", Free: free(8, 4096), Lacks: lacks("_NUMA0", "4096 of 16384 MEMORY_MB free")}}}}},
 		{"no cell has the device, too", f,
-			candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 4, 1024), asks("_GPU", "VGPU", 1)}, SameSubtree: [][]string{{"_NUMA0", "_GPU"}}}, []candidates.HostExplanation{{
-				Host: "a", Verdict: "none of its 2 NUMA cells can serve group _NUMA0 (VCPU:4, MEMORY_MB:1024) and group _GPU (VGPU:1) together (same_subtree)", Cells: []candidates.CellExplanation{
+			candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 4, 1024), asks("_GPU", "VGPU", 1)},
+				SameSubtree: [][]string{{"_NUMA0", "_GPU"}}}, []candidates.HostExplanation{{
+				Host: "a",
+				Verdict: "none of its 2 NUMA cells can serve group _NUMA0 (VCPU:4, MEMORY_MB:1024) and group _GPU " +
+					"(VGPU:1) together (same_subtree)", Cells: []candidates.CellExplanation{
 					{Provider: "a0", Free: with(free(2, 16384), "VGPU", 2), Lacks: lacks("_NUMA0", "2 of 4 VCPU free")},
-					{Provider: "a1", Free: with(free(8, 4096), "VGPU", 0), Lacks: lacks("_GPU", "a1g has 0 of 1 VGPU free")}}}}},
-		{"a cell has both once", f, candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 6, 1024), compute("_NUMA1", 6, 1024)}}, []candidates.HostExplanation{{
-			Host: "a", Verdict: "each group can be served, but not all at once", Cells: []candidates.CellExplanation{
-				{Provider: "a0", Free: free(2, 16384), Lacks: lacks()}, {Provider: "a1", Free: free(8, 4096), Lacks: lacks()}}}}},
-		{"a trait, and one cell", cell("b0", "", 8, 8), candidates.Request{Groups: []candidates.Group{requiring(asks("_A", "VCPU", 1), "CUSTOM_X"), asks("_B", "VCPU", 1)}},
-			[]candidates.HostExplanation{{Host: "b0", Verdict: "its NUMA cell cannot serve group _A (VCPU:1)", Cells: []candidates.CellExplanation{
-				{Provider: "b0", Free: map[string]int64{"VCPU": 8}, Lacks: lacks("_A", "no provider has trait CUSTOM_X (there is no such trait)")}}}}},
-		{"one class of the unsuffixed group", f, candidates.Request{Groups: []candidates.Group{{Resources: []candidates.Resource{{Class: "VCPU", Amount: 9}, {Class: "DISK_GB", Amount: 1}}}}},
-			[]candidates.HostExplanation{{Host: "a", Verdict: "none of its 2 NUMA cells can serve the unsuffixed group (VCPU:9)", Cells: []candidates.CellExplanation{
-				{Provider: "a0", Free: map[string]int64{"VCPU": 2}, Lacks: lacks("", "2 of 9 VCPU free")},
-				{Provider: "a1", Free: map[string]int64{"VCPU": 8}, Lacks: lacks("", "8 of 9 VCPU free")}}}}},
-		{"what no cell has", f, candidates.Request{Groups: []candidates.Group{asks("", "DISK_GB", 101), compute("_NUMA0", 1, 1)}}, nil},
+					{Provider: "a1", Free: with(free(8, 4096), "VGPU", 0),
+						Lacks: lacks("_GPU", "a1g has 0 of 1 VGPU free")}}}}},
+		{"a cell has both once", f,
+			candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 6, 1024), compute("_NUMA1", 6, 1024)}},
+			[]candidates.HostExplanation{{
+				Host: "a", Verdict: "each group can be served, but not all at once",
+				Cells: []candidates.CellExplanation{
+					{Provider: "a0", Free: free(2, 16384), Lacks: lacks()},
+					{Provider: "a1", Free: free(8, 4096), Lacks: lacks()}}}}},
+		{"a trait, and one cell", cell("b0", "", 8, 8),
+			candidates.Request{Groups: []candidates.Group{requiring(asks("_A", "VCPU", 1), "CUSTOM_X"),
+				asks("_B", "VCPU", 1)}},
+			[]candidates.HostExplanation{{Host: "b0", Verdict: "its NUMA cell cannot serve group _A (VCPU:1)",
+				Cells: []candidates.CellExplanation{
+					{Provider: "b0", Free: map[string]int64{"VCPU": 8},
+						Lacks: lacks("_A", "no provider has trait CUSTOM_X (there is no such trait)")}}}}},
+		{"one class of the unsuffixed group", f,
+			candidates.Request{Groups: []candidates.Group{{Resources: []candidates.Resource{{Class: "VCPU", Amount: 9},
+				{Class: "DISK_GB", Amount: 1}}}}},
+			[]candidates.HostExplanation{{Host: "a",
+				Verdict: "none of its 2 NUMA cells can serve the unsuffixed group (VCPU:9)",
+				Cells: []candidates.CellExplanation{
+					{Provider: "a0", Free: map[string]int64{"VCPU": 2}, Lacks: lacks("", "2 of 9 VCPU free")},
+					{Provider: "a1", Free: map[string]int64{"VCPU": 8}, Lacks: lacks("", "8 of 9 VCPU free")}}}}},
+		{"what no cell has", f,
+			candidates.Request{Groups: []candidates.Group{asks("", "DISK_GB", 101), compute("_NUMA0", 1, 1)}}, nil},
 		{"there are candidates", f, candidates.Request{Groups: []candidates.Group{compute("_NUMA0", 8, 4096)}}, nil},
 		{"no cells", nics(), candidates.Request{Groups: []candidates.Group{asks("_A", vf, 5)}}, nil},
 	} {
@@ -110,7 +136,8 @@ func TestNearestHosts(t *testing.T) {
 		f = append(append(f, placementtest.Provider{Name: name}), cell(name+"c", name, vcpu, memory)...)
 	}
 	explain := func(f placementtest.Forest, groups ...candidates.Group) (hosts []string, cells int) {
-		e, err := candidates.Explain(ctx, plant(t, ground(t), f), &candidates.Request{Groups: groups}, candidates.Options{})
+		e, err := candidates.Explain(ctx, plant(t, ground(t), f),
+			&candidates.Request{Groups: groups}, candidates.Options{})
 		testproc.Check(t, err)
 		for _, h := range e.Hosts {
 			hosts = append(hosts, h.Host)
@@ -187,7 +214,8 @@ func TestCellsAgree(t *testing.T) {
 					if group.Suffix == "" || !strings.Contains(h.Verdict, "group "+group.Suffix) {
 						continue
 					}
-					alone, err := placementtest.CandidatesByRoot(s, &candidates.Request{Groups: []candidates.Group{group}, Resourceless: r.Resourceless})
+					alone, err := placementtest.CandidatesByRoot(s,
+						&candidates.Request{Groups: []candidates.Group{group}, Resourceless: r.Resourceless})
 					if err != nil {
 						continue // a name that does not exist: nothing, or all, meets it
 					}
@@ -197,7 +225,8 @@ func TestCellsAgree(t *testing.T) {
 						serves = serves || below(name, c.Provider)
 					}
 					if serves == lacking[group.Suffix] {
-						t.Fatalf("%s serves group %s: %t, and lacks something for it: %t", c.Provider, group.Suffix, serves, !serves)
+						t.Fatalf("%s serves group %s: %t, and lacks something for it: %t",
+							c.Provider, group.Suffix, serves, !serves)
 					}
 				}
 				if strings.Contains(h.Verdict, "NUMA cell") == (len(c.Lacks) == 0) {

@@ -25,11 +25,13 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 	}
 	if whole {
 		for _, set := range g.Required {
-			add(StepRequired, "has "+e.traitText(set), func(p, _ *ledger.Provider, _ bool) bool { return hasOne(p.HasTrait, set) })
+			add(StepRequired, "has "+e.traitText(set),
+				func(p, _ *ledger.Provider, _ bool) bool { return hasOne(p.HasTrait, set) })
 		}
 	}
 	for _, trait := range g.Forbidden {
-		add(StepForbidden, "lacks "+e.traitText([]string{trait}), func(p, _ *ledger.Provider, _ bool) bool { return !p.HasTrait(trait) })
+		add(StepForbidden, "lacks "+e.traitText([]string{trait}),
+			func(p, _ *ledger.Provider, _ bool) bool { return !p.HasTrait(trait) })
 	}
 	for i, set := range g.MemberOf {
 		text := "is in " + aggregateText(set)
@@ -57,11 +59,14 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 		list = append(list, e.inTreeCondition(g))
 	}
 	if len(resources) == 0 && len(g.Required) == 0 && len(g.MemberOf) == 0 && !e.r.Resourceless {
-		list = append(list, condition{kind: StepNothingAsked, text: "is asked for by a resource class, a trait or an aggregate",
-			met: func(_, _ *ledger.Provider, _ bool) bool { return false },
-			note: func() string {
-				return "as in Placement, a group without resources matches nothing when it only forbids traits or aggregates, or only has in_tree: give it a required trait or a member_of, or request the extension resourceless"
-			}})
+		list = append(list,
+			condition{kind: StepNothingAsked, text: "is asked for by a resource class, a trait or an aggregate",
+				met: func(_, _ *ledger.Provider, _ bool) bool { return false },
+				note: func() string {
+					return "as in Placement, a group without resources matches nothing when it only forbids traits " +
+						"or aggregates, or only has in_tree: give it a required trait or a member_of, or request " +
+						"the extension resourceless"
+				}})
 	}
 	return list
 }
@@ -69,10 +74,12 @@ func (e *explainer) conditions(g *Group, resources []Resource) []condition {
 // inventoryCondition is that there is an inventory of each class.
 func (e *explainer) inventoryCondition(g *Group, resources []Resource) condition {
 	if g.Suffix == "" && len(resources) == 0 {
-		return condition{kind: StepInventory, text: "is of the tree itself", met: func(_, _ *ledger.Provider, external bool) bool { return !external }}
+		return condition{kind: StepInventory, text: "is of the tree itself",
+			met: func(_, _ *ledger.Provider, external bool) bool { return !external }}
 	}
 	if len(resources) == 0 {
-		return condition{kind: StepInventory, text: "all providers", met: func(_, _ *ledger.Provider, _ bool) bool { return true }}
+		return condition{kind: StepInventory, text: "all providers",
+			met: func(_, _ *ledger.Provider, _ bool) bool { return true }}
 	}
 	var names []string
 	for _, r := range resources {
@@ -82,14 +89,15 @@ func (e *explainer) inventoryCondition(g *Group, resources []Resource) condition
 		}
 		names = append(names, name)
 	}
-	return condition{kind: StepInventory, text: "has an inventory of " + strings.Join(names, " and "), met: func(p, _ *ledger.Provider, _ bool) bool {
-		for _, r := range resources {
-			if _, ok := p.Inventory(r.Class); !ok {
-				return false
+	return condition{kind: StepInventory, text: "has an inventory of " + strings.Join(names, " and "),
+		met: func(p, _ *ledger.Provider, _ bool) bool {
+			for _, r := range resources {
+				if _, ok := p.Inventory(r.Class); !ok {
+					return false
+				}
 			}
-		}
-		return true
-	}}
+			return true
+		}}
 }
 
 // unitsCondition is that the amount can be allocated in one piece.
@@ -108,7 +116,8 @@ func unitsCondition(r Resource) condition {
 		note: func() string {
 			var why []string
 			for rule, text := range [...]string{
-				providertree.RuleMinUnit: "min_unit is larger", providertree.RuleMaxUnit: "max_unit is smaller", providertree.RuleStepSize: "step_size does not divide it",
+				providertree.RuleMinUnit: "min_unit is larger", providertree.RuleMaxUnit: "max_unit is smaller",
+				providertree.RuleStepSize: "step_size does not divide it",
 			} {
 				if text != "" && broken[providertree.Rule(rule)] {
 					why = append(why, text)
@@ -167,16 +176,20 @@ func (e *explainer) rootConditions() []rootCondition {
 	}
 	c := &e.r.Root
 	for _, trait := range c.Required {
-		add(StepRootRequired, "the root has "+e.traitText([]string{trait}), func(root *ledger.Provider) bool { return root.HasTrait(trait) })
+		add(StepRootRequired, "the root has "+e.traitText([]string{trait}),
+			func(root *ledger.Provider) bool { return root.HasTrait(trait) })
 	}
 	for _, trait := range c.Forbidden {
-		add(StepRootForbidden, "the root lacks "+e.traitText([]string{trait}), func(root *ledger.Provider) bool { return !root.HasTrait(trait) })
+		add(StepRootForbidden, "the root lacks "+e.traitText([]string{trait}),
+			func(root *ledger.Provider) bool { return !root.HasTrait(trait) })
 	}
 	for _, set := range c.MemberOf {
-		add(StepRootMemberOf, "the root is in "+aggregateText(set), func(root *ledger.Provider) bool { return hasOne(root.InAggregate, set) })
+		add(StepRootMemberOf, "the root is in "+aggregateText(set),
+			func(root *ledger.Provider) bool { return hasOne(root.InAggregate, set) })
 	}
 	if not := c.NotMemberOf; len(not) > 0 {
-		add(StepRootNotMemberOf, "the root is not in "+aggregateText(not), func(root *ledger.Provider) bool { return !hasOne(root.InAggregate, not) })
+		add(StepRootNotMemberOf, "the root is not in "+aggregateText(not),
+			func(root *ledger.Provider) bool { return !hasOne(root.InAggregate, not) })
 	}
 	return list
 }

@@ -12,7 +12,8 @@ import (
 func (e *explainer) verdict(out *Explanation) string {
 	text := e.unknownNames()
 	if out.Incomplete {
-		text += fmt.Sprintf("There are too many trees and conditions: only %s were evaluated. ", ofTrees(e.trees, e.s.TreeCount()))
+		text += fmt.Sprintf("There are too many trees and conditions: only %s were evaluated. ",
+			ofTrees(e.trees, e.s.TreeCount()))
 	}
 	switch last := out.Trees[len(out.Trees)-1]; {
 	case e.trees == 0:
@@ -50,7 +51,8 @@ func (e *explainer) unknownNames() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("There is no %s: GET /allocation_candidates answers 400 if it gets that far. ", strings.Join(names, ", no "))
+	return fmt.Sprintf("There is no %s: GET /allocation_candidates answers 400 if it gets that far. ",
+		strings.Join(names, ", no "))
 }
 
 // found is the verdict for a request with candidates.
@@ -67,7 +69,8 @@ func (e *explainer) found(out *Explanation, trees int) string {
 		}
 	}
 	if e.served(scarce) < e.trees {
-		text += fmt.Sprintf(" The scarcest is %s: %s can serve it.", e.parts[scarce].name(), ofTrees(e.served(scarce), e.trees))
+		text += fmt.Sprintf(" The scarcest is %s: %s can serve it.",
+			e.parts[scarce].name(), ofTrees(e.served(scarce), e.trees))
 	}
 	return text
 }
@@ -110,7 +113,8 @@ func (e *explainer) nothing(out *Explanation) string {
 			why = append(why, fmt.Sprintf("%d fail%s the rule %q", s.Removed, singular(s.Removed), s.Condition))
 		}
 	}
-	return fmt.Sprintf("%s a provider for each group, but none has all at once: %s.", haveTrees(out.Trees[first-1].Trees), strings.Join(why, ", "))
+	return fmt.Sprintf("%s a provider for each group, but none has all at once: %s.",
+		haveTrees(out.Trees[first-1].Trees), strings.Join(why, ", "))
 }
 
 // unservedReason names the condition that excludes the last providers of a part.
@@ -124,7 +128,8 @@ func (e *explainer) unservedReason(x *explained, g *GroupExplanation) string {
 		if i == 0 {
 			return fmt.Sprintf("Nothing serves %s: no provider %s.", x.name(), s.Condition)
 		}
-		text := fmt.Sprintf("Nothing serves %s: of %d provider%s that meet%s all before, none %s", x.name(), before, plural(before), singular(before), s.Condition)
+		text := fmt.Sprintf("Nothing serves %s: of %d provider%s that meet%s all before, none %s",
+			x.name(), before, plural(before), singular(before), s.Condition)
 		if s.Note != "" {
 			text += " (" + s.Note + ")"
 		}
@@ -143,9 +148,12 @@ func (e *explainer) nearest() string {
 	}
 	m, x := e.onlyMissing[best], &e.parts[best]
 	if m.trees == 0 {
-		return "Each group has providers, but no tree has one for each, and each tree that meets the conditions on roots lacks those of several groups."
+		return "Each group has providers, but no tree has one for each, and each tree that meets the conditions on " +
+			"roots lacks those of several groups."
 	}
-	text := fmt.Sprintf("Each group has providers, but no tree has one for each. The nearest miss: %s serve%s all but %s.", ofTrees(m.trees, e.trees), singular(m.trees), x.name())
+	text := fmt.Sprintf(
+		"Each group has providers, but no tree has one for each. The nearest miss: %s serve%s all but %s.",
+		ofTrees(m.trees, e.trees), singular(m.trees), x.name())
 	// The conditions that come last are the nearest.
 	var falls []string
 	for i, n := range slices.Backward(m.fell) {
@@ -153,7 +161,8 @@ func (e *explainer) nearest() string {
 			return text + fmt.Sprintf(" There (such as in %s), no provider %s.", m.example[i], x.conditions[i].text)
 		}
 		if n > 0 && len(falls) < 3 {
-			falls = append(falls, fmt.Sprintf("in %d (such as %s) no provider %s", n, m.example[i], x.conditions[i].text))
+			falls = append(falls, fmt.Sprintf("in %d (such as %s) no provider %s",
+				n, m.example[i], x.conditions[i].text))
 		}
 	}
 	return text + " Of these, " + strings.Join(falls, ", ") + "."

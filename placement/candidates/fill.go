@@ -74,7 +74,9 @@ func (s *search) listProviders(t *ledger.Tree) {
 	s.providers = s.providers[:0]
 	for i, p := range nodes {
 		id := sh.ids[i]
-		s.providers = append(s.providers, provider{p: p, id: id, tree: number, layout: sh, at: int32(i), end: sh.ends[i], sharing: anySharing && q.sharing.HasID(id)})
+		s.providers = append(s.providers,
+			provider{p: p, id: id, tree: number, layout: sh, at: int32(i), end: sh.ends[i],
+				sharing: anySharing && q.sharing.HasID(id)})
 	}
 	if len(q.sharers) == 0 {
 		return
@@ -90,14 +92,16 @@ func (s *search) listProviders(t *ledger.Tree) {
 
 // addSharing adds a sharing provider once, behind those of the tree, unless it is one of these.
 func (s *search) addSharing(p *ledger.Provider, own int) {
-	if p.TreeNumber() == s.providers[0].tree || slices.ContainsFunc(s.providers[own:], func(other provider) bool { return other.p == p }) {
+	if p.TreeNumber() == s.providers[0].tree ||
+		slices.ContainsFunc(s.providers[own:], func(other provider) bool { return other.p == p }) {
 		return
 	}
 	t, _ := s.q.s.TreeAt(p.TreeNumber())
 	sh := layoutOf(t)
 	at := slices.Index(t.Providers(), p)
 	s.providers = append(s.providers, provider{
-		p: p, id: p.ID, tree: p.TreeNumber(), layout: sh, at: int32(at), end: sh.ends[at], external: true, sharing: true,
+		p: p, id: p.ID, tree: p.TreeNumber(), layout: sh,
+		at: int32(at), end: sh.ends[at], external: true, sharing: true,
 	})
 }
 
@@ -139,7 +143,8 @@ func (s *search) serves(sl *slot, g *group, a int) bool {
 		return false
 	}
 	if g.suffixed {
-		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(id, g.required) && inAll(id, g.memberOf) && !inAny(id, g.notMemberOf)
+		return (g.inTree == anyTree || g.inTree == act.tree) && inAll(id, g.required) &&
+			inAll(id, g.memberOf) && !inAny(id, g.notMemberOf)
 	}
 	// The unsuffixed group. Its providers have its required traits together: see search.place.
 	if g.inTree != anyTree && (act.external || g.inTree != act.tree) {

@@ -83,7 +83,8 @@ func TestRealReferenceIsPlacement(t *testing.T) {
 					counts[excuse]++
 				}
 				if diff := cmp.Diff(want.Keys(), got.Keys()); diff != "" {
-					t.Errorf("reference and Placement differ (-reference +Placement):\n%s\nforest:\n%srequest: %s", diff, f, query(r))
+					t.Errorf("reference and Placement differ (-reference +Placement):\n%s\nforest:\n%srequest: %s",
+						diff, f, query(r))
 				}
 			}
 		}
@@ -106,7 +107,8 @@ func TestRealResourcelessInPlacement(t *testing.T) {
 	nic := func(change func(*candidates.Group)) candidates.Request {
 		g := asks("_NIC", "", 0)
 		change(&g)
-		return candidates.Request{Groups: []candidates.Group{requiring(asks("_VIF", vf, 3), net1), g}, SameSubtree: [][]string{{"_VIF", "_NIC"}}}
+		return candidates.Request{Groups: []candidates.Group{requiring(asks("_VIF", vf, 3), net1), g},
+			SameSubtree: [][]string{{"_VIF", "_NIC"}}}
 	}
 	isolated := nic(func(g *candidates.Group) { *g = requiring(*g, net1) })
 	isolated.GroupPolicy = candidates.Isolate
@@ -115,7 +117,8 @@ func TestRealResourcelessInPlacement(t *testing.T) {
 	twice.SameSubtree[0] = append(twice.SameSubtree[0], "_NIC2")
 	apart := twice
 	apart.GroupPolicy = candidates.Isolate
-	whole := candidates.Request{Groups: []candidates.Group{requiring(asks("_VIF", vf, 3), net1), requiring(asks("", "", 0), nicRoot)}}
+	whole := candidates.Request{Groups: []candidates.Group{requiring(asks("_VIF", vf, 3), net1),
+		requiring(asks("", "", 0), nicRoot)}}
 	const served = "pf1_1:SRIOV_NET_VF=3 | _NIC=nic1 _VIF=pf1_1"
 	for _, e := range []struct {
 		name   string
@@ -124,13 +127,21 @@ func TestRealResourcelessInPlacement(t *testing.T) {
 		want   []string
 	}{
 		{"required", nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot) }), 200, []string{served}},
-		{"required, and in_tree of another tree", nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("other") }), 200, []string{served}},
-		{"required, and in_tree of nothing", nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("nobody") }), 200, nil},
-		{"member_of only", nic(func(g *candidates.Group) { g.MemberOf = [][]string{placementtest.UUIDs([]string{"aggB"})} }), 200, []string{"pf1_1:SRIOV_NET_VF=3 | _NIC=cn _VIF=pf1_1"}},
-		{"member_of only to avoid", nic(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), 200, nil},
+		{"required, and in_tree of another tree",
+			nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("other") }), 200,
+			[]string{served}},
+		{"required, and in_tree of nothing",
+			nic(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("nobody") }),
+			200, nil},
+		{"member_of only",
+			nic(func(g *candidates.Group) { g.MemberOf = [][]string{placementtest.UUIDs([]string{"aggB"})} }), 200,
+			[]string{"pf1_1:SRIOV_NET_VF=3 | _NIC=cn _VIF=pf1_1"}},
+		{"member_of only to avoid",
+			nic(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), 200, nil},
 		{"forbidden only", nic(func(g *candidates.Group) { g.Forbidden = []string{net1} }), 200, nil},
 		{"in_tree only", nic(func(g *candidates.Group) { g.InTree = placementtest.UUID("cn") }), 200, nil},
-		{"the same provider", nic(func(g *candidates.Group) { *g = requiring(*g, net1) }), 200, []string{"pf1_1:SRIOV_NET_VF=3 | _NIC=pf1_1 _VIF=pf1_1"}},
+		{"the same provider", nic(func(g *candidates.Group) { *g = requiring(*g, net1) }), 200,
+			[]string{"pf1_1:SRIOV_NET_VF=3 | _NIC=pf1_1 _VIF=pf1_1"}},
 		{"the same provider, isolated", isolated, 200, nil},
 		{"two of them", twice, 200, []string{"pf1_1:SRIOV_NET_VF=3 | _NIC2=nic1 _NIC=nic1 _VIF=pf1_1"}},
 		{"two of them, isolated", apart, 200, nil},
@@ -146,7 +157,9 @@ func TestRealResourcelessInPlacement(t *testing.T) {
 // excused returns the candidates that Placement leaves out though they are some. It keeps only one
 // of the ways to serve the unsuffixed group that differ in nothing but the tree that they are for,
 // and so finds no suffixed groups in the others.
-func excused(f placementtest.Forest, r *candidates.Request, want, got placementtest.CandidateSet) (missing []string, excuse string) {
+func excused(
+	f placementtest.Forest, r *candidates.Request, want, got placementtest.CandidateSet,
+) (missing []string, excuse string) {
 	if len(r.Groups) == 1 || r.Flat {
 		return nil, ""
 	}
@@ -332,7 +345,8 @@ func (c *realClient) plant(f placementtest.Forest) {
 				used[i.Class], ample[i.Class] = i.Used, object{"total": i.Used}
 			}
 			row := i.Row()
-			all[i.Class] = object{"total": row.Total, "reserved": row.Reserved, "min_unit": row.MinUnit, "max_unit": row.MaxUnit,
+			all[i.Class] = object{"total": row.Total,
+				"reserved": row.Reserved, "min_unit": row.MinUnit, "max_unit": row.MaxUnit,
 				"step_size": row.StepSize, "allocation_ratio": row.AllocationRatio}
 		}
 		if len(used) > 0 {

@@ -32,7 +32,9 @@ var twoCPUs = &candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 2)
 
 // series makes successive searches for the same, and returns the providers of the candidates of
 // each.
-func series(t *testing.T, s *ledger.Snapshot, r *candidates.Request, searches int, o candidates.Options) (found [][]string) {
+func series(
+	t *testing.T, s *ledger.Snapshot, r *candidates.Request, searches int, o candidates.Options,
+) (found [][]string) {
 	t.Helper()
 	o.Rotation.Window = o.Limit
 	for range searches {
@@ -82,10 +84,12 @@ func TestSuccessiveSearchesBeginAtDifferentTrees(t *testing.T) {
 			}
 			for _, phase := range phases {
 				for _, at := range []uint64{0, 1, 5, 1 << 40} {
-					for _, o := range []candidates.Options{{Limit: 1}, {Limit: 1, DepthFirst: true}, {Limit: n}, {Limit: 2 * n}, {}} {
+					for _, o := range []candidates.Options{{Limit: 1}, {Limit: 1, DepthFirst: true},
+						{Limit: n}, {Limit: 2 * n}, {}} {
 						o.Rotation = candidates.Rotation{At: at, Phase: phase}
 						if begun, _ := firsts(series(t, s, twoCPUs, suitable, o)); begun != suitable {
-							t.Errorf("%d of %d hosts, unsuitable %s, %+v: as many searches begin at %d", suitable, n, name, o, begun)
+							t.Errorf("%d of %d hosts, unsuitable %s, %+v: as many searches begin at %d",
+								suitable, n, name, o, begun)
 						}
 					}
 				}
@@ -120,14 +124,17 @@ func TestLimitedSearchesReachAllTrees(t *testing.T) {
 		for _, phase := range phases {
 			o := candidates.Options{Limit: e.limit, Rotation: candidates.Rotation{Phase: phase}}
 			if _, reached := firsts(series(t, s, twoCPUs, e.searches, o)); reached != suitable {
-				t.Errorf("%d of %d hosts, limit %d: %d searches reach %d", suitable, e.hosts, e.limit, e.searches, reached)
+				t.Errorf("%d of %d hosts, limit %d: %d searches reach %d",
+					suitable, e.hosts, e.limit, e.searches, reached)
 			}
 			o.Rotation.At = 333 // In the middle of a lap, twice as many do it.
 			if _, reached := firsts(series(t, s, twoCPUs, 2*e.searches, o)); reached != suitable {
-				t.Errorf("%d of %d hosts, limit %d, not from the beginning: %d searches reach %d", suitable, e.hosts, e.limit, 2*e.searches, reached)
+				t.Errorf("%d of %d hosts, limit %d, not from the beginning: %d searches reach %d",
+					suitable, e.hosts, e.limit, 2*e.searches, reached)
 			}
 			if begun, _ := firsts(series(t, s, twoCPUs, 4*e.searches, o)); e.unsuitable == nil && begun <= e.searches {
-				t.Errorf("%d of %d hosts, limit %d: %d searches begin at %d", suitable, e.hosts, e.limit, 4*e.searches, begun)
+				t.Errorf("%d of %d hosts, limit %d: %d searches begin at %d",
+					suitable, e.hosts, e.limit, 4*e.searches, begun)
 			}
 		}
 	}
@@ -151,7 +158,8 @@ func TestConcurrentSearchesRarelyMeet(t *testing.T) {
 				for clients, least := range map[int]int{4: 3, 16: 15} {
 					o := candidates.Options{Limit: limit, Rotation: candidates.Rotation{At: 7, Phase: phase}}
 					if begun, _ := firsts(series(t, s, twoCPUs, clients, o)); begun < least {
-						t.Errorf("%s, limit %d, phase %x: %d clients begin at %d hosts, want at least %d", name, limit, phase, clients, begun, least)
+						t.Errorf("%s, limit %d, phase %x: %d clients begin at %d hosts, want at least %d",
+							name, limit, phase, clients, begun, least)
 					}
 				}
 			}
@@ -166,7 +174,8 @@ func TestSuccessiveSearchesBeginAtDifferentDevices(t *testing.T) {
 	for _, devicesOf := range []int{1, 2, 5, 21} {
 		s := plant(t, ground(t), wide(1, devicesOf, 0))
 		for _, limit := range []int{1, 10} {
-			if begun, _ := firsts(series(t, s, &candidates.Request{Groups: devices(1)}, devicesOf, candidates.Options{Limit: limit})); begun != devicesOf {
+			if begun, _ := firsts(series(t, s, &candidates.Request{Groups: devices(1)}, devicesOf,
+				candidates.Options{Limit: limit})); begun != devicesOf {
 				t.Errorf("limit %d: %d searches begin at %d of as many devices", limit, devicesOf, begun)
 			}
 		}
@@ -185,7 +194,8 @@ func TestPassed(t *testing.T) {
 		testproc.Check(t, err)
 		return stats.Passed
 	}
-	for _, c := range []struct{ limit, window, want int }{{0, 0, 1}, {3, 0, 3}, {3, 3, 3}, {5, 3, 3}, {100, 100, 97}, {0, 101, 1}} {
+	for _, c := range []struct{ limit, window, want int }{{0, 0, 1}, {3, 0, 3}, {3, 3, 3}, {5, 3, 3},
+		{100, 100, 97}, {0, 101, 1}} {
 		testproc.Equal(t, passed(c.limit, candidates.Rotation{Window: c.window}), c.want, "%+v: %d passed", c)
 	}
 	for _, c := range []struct {
@@ -217,15 +227,18 @@ func TestLapsBeginApart(t *testing.T) {
 		by := 0
 		for d := 0; by == 0; d++ {
 			for _, near := range []int{middle + d, middle - d} {
-				if by == 0 && near > 0 && near <= n && new(big.Int).GCD(nil, nil, big.NewInt(int64(near)), big.NewInt(int64(n))).Int64() == 1 {
+				if by == 0 && near > 0 && near <= n &&
+					new(big.Int).GCD(nil, nil, big.NewInt(int64(near)), big.NewInt(int64(n))).Int64() == 1 {
 					by = near
 				}
 			}
 		}
 		s := plant(t, ground(t), wide(trees, n, 0))
 		for lap := range 5 {
-			keys, _, err := find(t, s, &candidates.Request{Groups: devices(1)}, candidates.Options{Limit: 1, Rotation: candidates.Rotation{At: uint64(trees * lap), Window: 1}})
-			if want := fmt.Sprintf("h0_d%[1]d:FPGA=1 | _D0=h0_d%[1]d", lap*by%n); err != nil || !slices.Equal(keys, []string{want}) {
+			keys, _, err := find(t, s, &candidates.Request{Groups: devices(1)},
+				candidates.Options{Limit: 1, Rotation: candidates.Rotation{At: uint64(trees * lap), Window: 1}})
+			if want := fmt.Sprintf("h0_d%[1]d:FPGA=1 | _D0=h0_d%[1]d", lap*by%n); err != nil ||
+				!slices.Equal(keys, []string{want}) {
 				t.Errorf("%d devices, lap %d: %q, %v, want %s", n, lap, keys, err, want)
 			}
 		}
@@ -240,7 +253,8 @@ func TestPhasesHaveRingsOfTheirOwn(t *testing.T) {
 	next := map[int]bool{}
 	for phase := range uint64(20) {
 		var at [2]int
-		for i, names := range series(t, s, twoCPUs, 2, candidates.Options{Limit: 1, Rotation: candidates.Rotation{Phase: (phase + 1) * 0xd1342543de82ef95}}) {
+		for i, names := range series(t, s, twoCPUs, 2,
+			candidates.Options{Limit: 1, Rotation: candidates.Rotation{Phase: (phase + 1) * 0xd1342543de82ef95}}) {
 			testproc.Try(fmt.Sscanf(names[0], "h%d", &at[i])).Or(t)
 		}
 		next[(at[1]-at[0]+101)%101] = true

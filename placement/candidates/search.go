@@ -126,7 +126,8 @@ func (s *search) prepare() bool {
 		at := i
 		for n := s.slots[i].to - s.slots[i].from; at > 0; at-- {
 			before := s.order[at-1]
-			if m := s.slots[before].to - s.slots[before].from; m < n || m == n && s.q.slots[before].largest >= s.q.slots[i].largest {
+			if m := s.slots[before].to - s.slots[before].from; m < n || m == n &&
+				s.q.slots[before].largest >= s.q.slots[i].largest {
 				break
 			}
 			s.order[at] = s.order[at-1]
@@ -271,7 +272,8 @@ func (s *search) retreat() bool {
 // permits reports whether a provider can have the slot in addition to the current assignment.
 func (s *search) permits(slot int, a int32) bool {
 	sl := &s.q.slots[slot]
-	return s.allows(sl, a) && (!s.q.flat || s.staysFlat(sl, a)) && (len(sl.subtree) == 0 || s.staysInSubtree(sl, slot, a))
+	return s.allows(sl, a) && (!s.q.flat || s.staysFlat(sl, a)) &&
+		(len(sl.subtree) == 0 || s.staysInSubtree(sl, slot, a))
 }
 
 // place assigns the slot of the current level to a provider, if all rules allow it.
@@ -346,7 +348,8 @@ func (s *search) staysFlat(sl *slot, a int32) bool {
 	}
 	s.pay(len(s.slots) / comparedPerOption)
 	for i := range s.slots {
-		if b := s.slots[i].provider; b != none && b != a && s.providers[b].tree == s.providers[a].tree && len(s.q.slots[i].needs) > 0 {
+		if b := s.slots[i].provider; b != none && b != a &&
+			s.providers[b].tree == s.providers[a].tree && len(s.q.slots[i].needs) > 0 {
 			return false
 		}
 	}

@@ -59,7 +59,9 @@ func plant(t fataler, g *placementtest.ForestLedger, f placementtest.Forest) *le
 
 // find searches and returns the keys of what is found in order, having checked each candidate for
 // itself.
-func find(t fataler, s *ledger.Snapshot, r *candidates.Request, o candidates.Options) ([]string, candidates.Stats, error) {
+func find(
+	t fataler, s *ledger.Snapshot, r *candidates.Request, o candidates.Options,
+) ([]string, candidates.Stats, error) {
 	t.Helper()
 	var keys []string
 	stats, err := candidates.Search(ctx, s, r, o, func(c *candidates.Candidate) bool {
@@ -127,7 +129,8 @@ func checkAgainstReference(t fataler, s *ledger.Snapshot, r *candidates.Request,
 	want, wantErr := placementtest.AllCandidates(s, r)
 	rotation := candidates.Rotation{At: seed % 99, Phase: seed * 0x9e3779b97f4a7c15, Window: limit}
 	for _, o := range []candidates.Options{
-		{}, {DepthFirst: true}, {Seed: seed}, {Seed: seed, DepthFirst: true}, {Rotation: rotation}, {Rotation: rotation, DepthFirst: true},
+		{}, {DepthFirst: true}, {Seed: seed}, {Seed: seed, DepthFirst: true}, {Rotation: rotation},
+		{Rotation: rotation, DepthFirst: true},
 	} {
 		got, stats, err := find(t, s, r, o)
 		if !sameError(err, wantErr) {
@@ -190,7 +193,8 @@ func TestSearchFindsAll(t *testing.T) {
 // are found, of many.
 func TestRareSharing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	f := placementtest.Forest{{Name: "nfs", Inventories: has("DISK_GB", 100), Traits: []string{shares}, Aggregates: []string{"aggA"}}}
+	f := placementtest.Forest{{Name: "nfs", Inventories: has("DISK_GB", 100), Traits: []string{shares},
+		Aggregates: []string{"aggA"}}}
 	for i := range 40 {
 		p := placementtest.Provider{Name: fmt.Sprint("h", i), Inventories: has("VCPU", 4)}
 		if i%20 == 7 {
@@ -199,7 +203,8 @@ func TestRareSharing(t *testing.T) {
 		f = append(f, p)
 	}
 	s := plant(t, ground(t), f)
-	r := &candidates.Request{Groups: []candidates.Group{{Resources: []candidates.Resource{{Class: "VCPU", Amount: 1}, {Class: "DISK_GB", Amount: 10}}}}}
+	r := &candidates.Request{Groups: []candidates.Group{{Resources: []candidates.Resource{{Class: "VCPU", Amount: 1},
+		{Class: "DISK_GB", Amount: 10}}}}}
 	checkAgainstReference(t, s, r, 7, 1)
 	got, stats, err := find(t, s, r, candidates.Options{})
 	want := []string{"h27:VCPU=1 nfs:DISK_GB=10 | =h27+nfs", "h7:VCPU=1 nfs:DISK_GB=10 | =h7+nfs"}
@@ -220,7 +225,8 @@ func TestSearchOfManyTrees(t *testing.T) {
 	for seed := 0; tried < 40; seed++ {
 		one := placementtest.Forests().Example(seed)
 		r := placementtest.CandidateRequests(true).Example(seed)
-		if some, err := placementtest.AllCandidates(plant(t, g, one), r); err != nil || len(some) < 2 || one.Shares() && len(one) > 2 {
+		if some, err := placementtest.AllCandidates(plant(t, g, one), r); err != nil || len(some) < 2 ||
+			one.Shares() && len(one) > 2 {
 			continue
 		}
 		tried++

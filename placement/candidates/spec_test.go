@@ -96,15 +96,23 @@ func TestForbiddenAggregates(t *testing.T) {
 		return keys
 	}
 	tryExamples(t, f, []example{
-		{"nothing is excluded", request("", nil, nil), served("", "cn1", "numa1_1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1", "ss2")},
-		{"!aggA excludes cn1 and its tree", request("", nil, []string{"aggA"}), served("", "cn2", "numa2_1", "numa2_2", "ss1", "ss2")},
-		{"!aggB excludes cn2, its tree and ss1", request("", nil, []string{"aggB"}), served("", "cn1", "numa1_1", "numa1_2", "ss2")},
-		{"!aggC excludes numa1_1 and ss2", request("", nil, []string{"aggC"}), served("", "cn1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1")},
+		{"nothing is excluded", request("", nil, nil),
+			served("", "cn1", "numa1_1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1", "ss2")},
+		{"!aggA excludes cn1 and its tree", request("", nil, []string{"aggA"}),
+			served("", "cn2", "numa2_1", "numa2_2", "ss1", "ss2")},
+		{"!aggB excludes cn2, its tree and ss1", request("", nil, []string{"aggB"}),
+			served("", "cn1", "numa1_1", "numa1_2", "ss2")},
+		{"!aggC excludes numa1_1 and ss2", request("", nil, []string{"aggC"}),
+			served("", "cn1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1")},
 		{"!in:aggA,aggB is both", request("", nil, []string{"aggA", "aggB"}), served("", "ss2")},
-		{"suffixed, !aggA excludes cn1", request("1", nil, []string{"aggA"}), served("1", "numa1_1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1", "ss2")},
-		{"suffixed, !aggB excludes cn2 and ss1", request("1", nil, []string{"aggB"}), served("1", "cn1", "numa1_1", "numa1_2", "numa2_1", "numa2_2", "ss2")},
-		{"suffixed, !aggC excludes numa1_1 and ss2", request("1", nil, []string{"aggC"}), served("1", "cn1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1")},
-		{"in:aggA,aggB but not aggB", request("", []string{"aggA", "aggB"}, []string{"aggB"}), served("", "cn1", "numa1_1", "numa1_2")},
+		{"suffixed, !aggA excludes cn1", request("1", nil, []string{"aggA"}),
+			served("1", "numa1_1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1", "ss2")},
+		{"suffixed, !aggB excludes cn2 and ss1", request("1", nil, []string{"aggB"}),
+			served("1", "cn1", "numa1_1", "numa1_2", "numa2_1", "numa2_2", "ss2")},
+		{"suffixed, !aggC excludes numa1_1 and ss2", request("1", nil, []string{"aggC"}),
+			served("1", "cn1", "numa1_2", "cn2", "numa2_1", "numa2_2", "ss1")},
+		{"in:aggA,aggB but not aggB", request("", []string{"aggA", "aggB"}, []string{"aggB"}),
+			served("", "cn1", "numa1_1", "numa1_2")},
 		{"in aggA and not in aggA is no error", request("", []string{"aggA"}, []string{"aggA"}), nil},
 		{"aggB spans the tree", request("", []string{"aggB"}, nil), served("", "cn2", "numa2_1", "numa2_2", "ss1")},
 		{"suffixed, aggB spans nothing", request("1", []string{"aggB"}, nil), served("1", "cn2", "ss1")},
@@ -125,18 +133,22 @@ func TestSameSubtree(t *testing.T) {
 		{Name: "fpga1_0", Parent: "numa1", Inventories: has(fpga, 1)},
 		{Name: "fpga1_1", Parent: "numa1", Inventories: has(fpga, 1)},
 	}
-	compute := candidates.Group{Suffix: "_COMPUTE", Resources: []candidates.Resource{{Class: "VCPU", Amount: 2}, {Class: "MEMORY_MB", Amount: 512}}}
+	compute := candidates.Group{Suffix: "_COMPUTE",
+		Resources: []candidates.Resource{{Class: "VCPU", Amount: 2}, {Class: "MEMORY_MB", Amount: 512}}}
 	groups := []candidates.Group{compute, asks("_ACCEL", fpga, 1)}
 	key := func(numa, fpga string) string {
 		return fpga + ":FPGA=1 " + numa + ":MEMORY_MB=512 " + numa + ":VCPU=2 | _ACCEL=" + fpga + " _COMPUTE=" + numa
 	}
 	together := []string{key("numa0", "fpga0_0"), key("numa1", "fpga1_0"), key("numa1", "fpga1_1")}
 	tryExamples(t, f, []example{
-		{"of the same NUMA node", candidates.Request{Groups: groups, SameSubtree: [][]string{{"_COMPUTE", "_ACCEL"}}}, together},
+		{"of the same NUMA node", candidates.Request{Groups: groups, SameSubtree: [][]string{{"_COMPUTE", "_ACCEL"}}},
+			together},
 		{"of any", candidates.Request{Groups: groups}, append([]string{
 			key("numa0", "fpga1_0"), key("numa0", "fpga1_1"), key("numa1", "fpga0_0")}, together...)},
-		{"a set of one says nothing", candidates.Request{Groups: groups[1:], SameSubtree: [][]string{{"_ACCEL"}}}, []string{
-			"fpga0_0:FPGA=1 | _ACCEL=fpga0_0", "fpga1_0:FPGA=1 | _ACCEL=fpga1_0", "fpga1_1:FPGA=1 | _ACCEL=fpga1_1"}},
+		{"a set of one says nothing", candidates.Request{Groups: groups[1:], SameSubtree: [][]string{{"_ACCEL"}}},
+			[]string{
+				"fpga0_0:FPGA=1 | _ACCEL=fpga0_0", "fpga1_0:FPGA=1 | _ACCEL=fpga1_0",
+				"fpga1_1:FPGA=1 | _ACCEL=fpga1_1"}},
 	})
 }
 
@@ -154,11 +166,15 @@ func TestSubtreesAreIndependent(t *testing.T) {
 		return list[0] + " " + list[1] + " | _NIC1=" + nic1 + nic2 + " _VIF_NET1=" + a + " _VIF_NET2=" + b
 	}
 	tryExamples(t, nics(), []example{
-		{"two sets with nothing in common", candidates.Request{Groups: groups, SameSubtree: [][]string{{"_VIF_NET1", "_NIC1"}, {"_VIF_NET2", "_NIC2"}}}, []string{
-			key("pf1_1", "pf1_2", "nic1", " _NIC2=nic1"), key("pf1_1", "pf2_2", "nic1", " _NIC2=nic2"),
-			key("pf2_1", "pf1_2", "nic2", " _NIC2=nic1"), key("pf2_1", "pf2_2", "nic2", " _NIC2=nic2")}},
-		{"two sets with a group in common", candidates.Request{Groups: groups[:3], SameSubtree: [][]string{{"_VIF_NET1", "_NIC1"}, {"_VIF_NET2", "_NIC1"}}}, []string{
-			key("pf1_1", "pf1_2", "nic1", ""), key("pf2_1", "pf2_2", "nic2", "")}},
+		{"two sets with nothing in common",
+			candidates.Request{Groups: groups, SameSubtree: [][]string{{"_VIF_NET1", "_NIC1"}, {"_VIF_NET2", "_NIC2"}}},
+			[]string{
+				key("pf1_1", "pf1_2", "nic1", " _NIC2=nic1"), key("pf1_1", "pf2_2", "nic1", " _NIC2=nic2"),
+				key("pf2_1", "pf1_2", "nic2", " _NIC2=nic1"), key("pf2_1", "pf2_2", "nic2", " _NIC2=nic2")}},
+		{"two sets with a group in common",
+			candidates.Request{Groups: groups[:3],
+				SameSubtree: [][]string{{"_VIF_NET1", "_NIC1"}, {"_VIF_NET2", "_NIC1"}}}, []string{
+				key("pf1_1", "pf1_2", "nic1", ""), key("pf2_1", "pf2_2", "nic2", "")}},
 	})
 }
 
@@ -194,8 +210,10 @@ func TestSameSubtreeAndSharing(t *testing.T) {
 		{Name: "cn", Inventories: has("VCPU", 4), Aggregates: []string{"aggA"}},
 		{Name: "ss", Inventories: has("VCPU", 4), Traits: []string{shares}, Aggregates: []string{"aggA"}},
 	}
-	tryExamples(t, f, []example{{"two groups", candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 1), asks("_B", "VCPU", 1)}, SameSubtree: [][]string{{"_A", "_B"}}}, []string{
-		"cn:VCPU=2 | _A=cn _B=cn", "ss:VCPU=2 | _A=ss _B=ss"}}})
+	tryExamples(t, f, []example{{"two groups",
+		candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 1), asks("_B", "VCPU", 1)},
+			SameSubtree: [][]string{{"_A", "_B"}}}, []string{
+			"cn:VCPU=2 | _A=cn _B=cn", "ss:VCPU=2 | _A=ss _B=ss"}}})
 }
 
 // nics is a compute node with two NICs of two physical functions each.
@@ -205,8 +223,10 @@ func nics() placementtest.Forest {
 	}
 	return placementtest.Forest{
 		{Name: "cn"},
-		{Name: "nic1", Parent: "cn", Traits: []string{nicRoot}}, pf("pf1_1", "nic1", net1, 4), pf("pf1_2", "nic1", net2, 4),
-		{Name: "nic2", Parent: "cn", Traits: []string{nicRoot}}, pf("pf2_1", "nic2", net1, 2), pf("pf2_2", "nic2", net2, 2),
+		{Name: "nic1", Parent: "cn", Traits: []string{nicRoot}}, pf("pf1_1", "nic1", net1, 4),
+		pf("pf1_2", "nic1", net2, 4),
+		{Name: "nic2", Parent: "cn", Traits: []string{nicRoot}}, pf("pf2_1", "nic2", net1, 2),
+		pf("pf2_2", "nic2", net2, 2),
 	}
 }
 
@@ -219,7 +239,8 @@ func TestWithoutResources(t *testing.T) {
 		requiring(asks("_NIC_AFFINITY", "", 0), nicRoot),
 	}
 	key := func(a, b, nic string) string {
-		return a + ":SRIOV_NET_VF=1 " + b + ":SRIOV_NET_VF=1 | _NIC_AFFINITY=" + nic + " _VIF_NET1=" + a + " _VIF_NET2=" + b
+		return a + ":SRIOV_NET_VF=1 " + b + ":SRIOV_NET_VF=1 | _NIC_AFFINITY=" + nic +
+			" _VIF_NET1=" + a + " _VIF_NET2=" + b
 	}
 	same := []string{"_VIF_NET1", "_VIF_NET2", "_NIC_AFFINITY"}
 	avoiding := asks("_NIC_AFFINITY", "", 0)
@@ -235,8 +256,10 @@ func TestWithoutResources(t *testing.T) {
 	tryExamples(t, append(nics(), placementtest.Provider{Name: "other"}), []example{
 		{"two functions of the same NIC", request(groups[2]), want},
 		{"of whatever NIC", candidates.Request{Groups: groups[:2]}, []string{
-			"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _VIF_NET1=pf1_1 _VIF_NET2=pf1_2", "pf1_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _VIF_NET1=pf1_1 _VIF_NET2=pf2_2",
-			"pf1_2:SRIOV_NET_VF=1 pf2_1:SRIOV_NET_VF=1 | _VIF_NET1=pf2_1 _VIF_NET2=pf1_2", "pf2_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _VIF_NET1=pf2_1 _VIF_NET2=pf2_2"}},
+			"pf1_1:SRIOV_NET_VF=1 pf1_2:SRIOV_NET_VF=1 | _VIF_NET1=pf1_1 _VIF_NET2=pf1_2",
+			"pf1_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _VIF_NET1=pf1_1 _VIF_NET2=pf2_2",
+			"pf1_2:SRIOV_NET_VF=1 pf2_1:SRIOV_NET_VF=1 | _VIF_NET1=pf2_1 _VIF_NET2=pf1_2",
+			"pf2_1:SRIOV_NET_VF=1 pf2_2:SRIOV_NET_VF=1 | _VIF_NET1=pf2_1 _VIF_NET2=pf2_2"}},
 		{"what only avoids finds nothing", request(avoiding), nil},
 		{"in_tree is not looked at", request(elsewhere), want},
 		{"but must exist", request(nowhere), nil},
@@ -254,7 +277,8 @@ func TestResourceless(t *testing.T) {
 	related := func(change func(*candidates.Group)) candidates.Request {
 		nic := asks("_NIC_AFFINITY", "", 0)
 		change(&nic)
-		return candidates.Request{Resourceless: true, Groups: append(slices.Clone(vifs), nic), SameSubtree: [][]string{{"_VIF_NET1", "_VIF_NET2", "_NIC_AFFINITY"}}}
+		return candidates.Request{Resourceless: true, Groups: append(slices.Clone(vifs), nic),
+			SameSubtree: [][]string{{"_VIF_NET1", "_VIF_NET2", "_NIC_AFFINITY"}}}
 	}
 	whole := func(change func(*candidates.Group)) candidates.Request {
 		g := asks("", "", 0)
@@ -286,22 +310,32 @@ func TestResourceless(t *testing.T) {
 	}
 	tryExamples(t, f, []example{
 		{"what only avoids", related(func(g *candidates.Group) { g.Forbidden = []string{net1, net2} }), any},
-		{"what only avoids an aggregate", related(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), same},
+		{"what only avoids an aggregate",
+			related(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), same},
 		{"what only has in_tree", related(func(g *candidates.Group) { g.InTree = placementtest.UUID("pf2_2") }), any},
-		{"in_tree is heeded", related(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("other") }), nil},
-		{"in the tree", related(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("cn") }), same},
+		{"in_tree is heeded",
+			related(func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("other") }),
+			nil},
+		{"in the tree", related(
+			func(g *candidates.Group) { *g = requiring(*g, nicRoot); g.InTree = placementtest.UUID("cn") }), same},
 		{"in_tree must exist", related(func(g *candidates.Group) { g.InTree = placementtest.UUID("nobody") }), nil},
-		{"isolated", policy(related(func(g *candidates.Group) { g.Forbidden = []string{nicRoot, net1} }), candidates.Isolate), any[:4]},
-		{"any provider of the tree has it", whole(func(g *candidates.Group) { *g = requiring(*g, nicRoot) }), met("nic1")},
+		{"isolated", policy(related(func(g *candidates.Group) { g.Forbidden = []string{nicRoot, net1} }),
+			candidates.Isolate), any[:4]},
+		{"any provider of the tree has it",
+			whole(func(g *candidates.Group) { *g = requiring(*g, nicRoot) }), met("nic1")},
 		{"none has both", whole(func(g *candidates.Group) { *g = requiring(*g, nicRoot, net1) }), nil},
-		{"any provider of the tree lacks it", whole(func(g *candidates.Group) { g.Forbidden = []string{nicRoot} }), met("cn")},
-		{"it may serve another group, too", policy(whole(func(g *candidates.Group) { *g = requiring(*g, net1) }), candidates.Isolate), met("pf1_1")},
-		{"whatever is isolated", policy(whole(func(g *candidates.Group) { *g = requiring(*g, net1) }), candidates.None, "_VIF_NET1"), met("pf1_1")},
+		{"any provider of the tree lacks it",
+			whole(func(g *candidates.Group) { g.Forbidden = []string{nicRoot} }), met("cn")},
+		{"it may serve another group, too",
+			policy(whole(func(g *candidates.Group) { *g = requiring(*g, net1) }), candidates.Isolate), met("pf1_1")},
+		{"whatever is isolated", policy(whole(func(g *candidates.Group) { *g = requiring(*g, net1) }),
+			candidates.None, "_VIF_NET1"), met("pf1_1")},
 		{"the aggregates of the root are those of the tree", whole(func(g *candidates.Group) {
 			*g = requiring(*g, net2)
 			g.MemberOf = [][]string{placementtest.UUIDs([]string{"aggB"})}
 		}), met("pf1_2")},
-		{"also to avoid", whole(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }), nil},
+		{"also to avoid", whole(func(g *candidates.Group) { g.NotMemberOf = placementtest.UUIDs([]string{"aggB"}) }),
+			nil},
 		{"of that tree", whole(func(g *candidates.Group) { g.InTree = placementtest.UUID("pf1_1") }), met("cn")},
 		{"of another tree", whole(func(g *candidates.Group) { g.InTree = placementtest.UUID("other") }), nil},
 	})
@@ -311,7 +345,8 @@ func TestResourceless(t *testing.T) {
 func TestGroupPolicyAndSameSubtree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	one := nics()[:4]
-	groups := []candidates.Group{asks("_VIF1", vf, 1), asks("_VIF2", vf, 1), requiring(asks("_NIC_AFFINITY", "", 0), nicRoot)}
+	groups := []candidates.Group{asks("_VIF1", vf, 1),
+		asks("_VIF2", vf, 1), requiring(asks("_NIC_AFFINITY", "", 0), nicRoot)}
 	same := [][]string{{"_VIF1", "_VIF2", "_NIC_AFFINITY"}}
 	request := func(policy candidates.GroupPolicy, isolate ...string) candidates.Request {
 		return candidates.Request{Groups: groups, SameSubtree: same, GroupPolicy: policy, Isolate: isolate}
@@ -345,23 +380,30 @@ func TestIsolate(t *testing.T) {
 	groups := func(g ...candidates.Group) []candidates.Group { return g }
 	placeholder := requiring(asks("_P", "", 0), nicRoot)
 	tryExamples(t, f, []example{
-		{"from the unsuffixed group", candidates.Request{Groups: groups(asks("", "VCPU", 1), asks("_A", "VCPU", 2)), Isolate: []string{"_A"}}, []string{
+		{"from the unsuffixed group", candidates.Request{Groups: groups(asks("", "VCPU", 1), asks("_A", "VCPU", 2)),
+			Isolate: []string{"_A"}}, []string{
 			"cn:VCPU=1 numa:VCPU=2 | =cn _A=numa", "cn:VCPU=2 numa:VCPU=1 | =numa _A=cn"}},
 		{"group_policy=isolate leaves the unsuffixed group alone", candidates.Request{
 			Groups: groups(asks("", "VCPU", 1), asks("_A", "VCPU", 2)), GroupPolicy: candidates.Isolate}, []string{
-			"cn:VCPU=1 numa:VCPU=2 | =cn _A=numa", "cn:VCPU=2 numa:VCPU=1 | =numa _A=cn", "cn:VCPU=3 | =cn _A=cn", "numa:VCPU=3 | =numa _A=numa"}},
+			"cn:VCPU=1 numa:VCPU=2 | =cn _A=numa", "cn:VCPU=2 numa:VCPU=1 | =numa _A=cn", "cn:VCPU=3 | =cn _A=cn",
+			"numa:VCPU=3 | =numa _A=numa"}},
 		{"without resources", candidates.Request{
-			Groups: groups(asks("_A", "VCPU", 1), placeholder), SameSubtree: [][]string{{"_A", "_P"}}, Isolate: []string{"_P"}}, []string{
+			Groups: groups(asks("_A", "VCPU", 1), placeholder), SameSubtree: [][]string{{"_A", "_P"}},
+			Isolate: []string{"_P"}}, []string{
 			"cn:VCPU=1 | _A=cn _P=numa", "numa:VCPU=1 | _A=numa _P=cn"}},
 		{"without resources, by policy", candidates.Request{
-			Groups: groups(asks("_A", "VCPU", 1), placeholder), SameSubtree: [][]string{{"_A", "_P"}}, GroupPolicy: candidates.Isolate}, []string{
+			Groups: groups(asks("_A", "VCPU", 1), placeholder), SameSubtree: [][]string{{"_A", "_P"}},
+			GroupPolicy: candidates.Isolate}, []string{
 			"cn:VCPU=1 | _A=cn _P=numa", "numa:VCPU=1 | _A=numa _P=cn"}},
 		{"without resources, not isolated", candidates.Request{
 			Groups: groups(asks("_A", "VCPU", 1), placeholder), SameSubtree: [][]string{{"_A", "_P"}}}, []string{
-			"cn:VCPU=1 | _A=cn _P=numa", "numa:VCPU=1 | _A=numa _P=cn", "cn:VCPU=1 | _A=cn _P=cn", "numa:VCPU=1 | _A=numa _P=numa"}},
+			"cn:VCPU=1 | _A=cn _P=numa", "numa:VCPU=1 | _A=numa _P=cn", "cn:VCPU=1 | _A=cn _P=cn",
+			"numa:VCPU=1 | _A=numa _P=numa"}},
 		{"without resources, which are of one provider before 1.29", candidates.Request{
-			Groups: groups(placeholder, asks("_A", "VCPU", 5)), SameSubtree: [][]string{{"_A", "_P"}}, Flat: true}, []string{
-			"cn:VCPU=5 | _A=cn _P=numa", "numa:VCPU=5 | _A=numa _P=cn", "cn:VCPU=5 | _A=cn _P=cn", "numa:VCPU=5 | _A=numa _P=numa"}},
+			Groups:      groups(placeholder, asks("_A", "VCPU", 5)),
+			SameSubtree: [][]string{{"_A", "_P"}}, Flat: true}, []string{
+			"cn:VCPU=5 | _A=cn _P=numa", "numa:VCPU=5 | _A=numa _P=cn", "cn:VCPU=5 | _A=cn _P=cn",
+			"numa:VCPU=5 | _A=numa _P=numa"}},
 	})
 }
 
@@ -374,10 +416,12 @@ func TestRootConditions(t *testing.T) {
 		return placementtest.Forest{
 			{Name: name, Traits: traits, Aggregates: aggregates},
 			// Its own qualities are not those of the root.
-			{Name: name + "_numa", Parent: name, Inventories: has("VCPU", 4), Traits: []string{windows}, Aggregates: []string{"az3"}},
+			{Name: name + "_numa", Parent: name, Inventories: has("VCPU", 4), Traits: []string{windows},
+				Aggregates: []string{"az3"}},
 		}
 	}
-	f := append(host("cn1", []string{multiAttach}, []string{"az1"}), host("cn2", []string{multiAttach, windows}, []string{"az2"})...)
+	f := append(host("cn1", []string{multiAttach}, []string{"az1"}),
+		host("cn2", []string{multiAttach, windows}, []string{"az2"})...)
 	f = append(f, host("cn3", nil, []string{"az1", "az2"})...)
 	request := func(c candidates.RootConditions) candidates.Request {
 		return candidates.Request{Groups: []candidates.Group{asks("", "VCPU", 1)}, Root: c}
@@ -393,11 +437,15 @@ func TestRootConditions(t *testing.T) {
 	tryExamples(t, f, []example{
 		{"required", request(candidates.RootConditions{Required: []string{multiAttach}}), served("cn1", "cn2")},
 		{"forbidden", request(candidates.RootConditions{Forbidden: []string{windows}}), served("cn1", "cn3")},
-		{"both", request(candidates.RootConditions{Required: []string{multiAttach}, Forbidden: []string{windows}}), served("cn1")},
+		{"both", request(candidates.RootConditions{Required: []string{multiAttach}, Forbidden: []string{windows}}),
+			served("cn1")},
 		{"member of", request(candidates.RootConditions{MemberOf: [][]string{az("az1")}}), served("cn1", "cn3")},
-		{"member of any", request(candidates.RootConditions{MemberOf: [][]string{az("az1", "az2")}}), served("cn1", "cn2", "cn3")},
-		{"member of both", request(candidates.RootConditions{MemberOf: [][]string{az("az1"), az("az2")}}), served("cn3")},
+		{"member of any", request(candidates.RootConditions{MemberOf: [][]string{az("az1", "az2")}}),
+			served("cn1", "cn2", "cn3")},
+		{"member of both", request(candidates.RootConditions{MemberOf: [][]string{az("az1"), az("az2")}}),
+			served("cn3")},
 		{"not a member", request(candidates.RootConditions{NotMemberOf: az("az1")}), served("cn2")},
-		{"what children are in does not count", request(candidates.RootConditions{MemberOf: [][]string{az("az3")}}), nil},
+		{"what children are in does not count",
+			request(candidates.RootConditions{MemberOf: [][]string{az("az3")}}), nil},
 	})
 }

@@ -45,7 +45,8 @@ func TestConditionsCountAsSteps(t *testing.T) {
 	flat.Flat, together.SameSubtree = true, [][]string{suffixesOf(together.Groups)}
 	shared := append(wide(1, 0, 0), placementtest.Provider{Name: "s0"})
 	for i := range 8 {
-		shared = append(shared, placementtest.Provider{Name: fmt.Sprint("s", i+1), Parent: "s0", Inventories: has(fpga, 1), Traits: []string{shares}, Aggregates: []string{"aggA"}})
+		shared = append(shared, placementtest.Provider{Name: fmt.Sprint("s", i+1), Parent: "s0",
+			Inventories: has(fpga, 1), Traits: []string{shares}, Aggregates: []string{"aggA"}})
 	}
 	shared[0].Aggregates = []string{"aggA"}
 	for name, c := range map[string]struct {
@@ -57,8 +58,10 @@ func TestConditionsCountAsSteps(t *testing.T) {
 		// (16 + 24 + 40 + 48) / 8 + 1 for each of the eight providers.
 		"conditions on providers": {conditions, candidates.Request{Groups: []candidates.Group{host}}, 17 + 1},
 		// (8 + 16 + 32 + 64) / 8 for the root, and one for the providers.
-		"conditions on roots": {conditions, candidates.Request{Groups: devicesOf("VCPU", 1), Root: candidates.RootConditions{
-			Required: traits[:8], Forbidden: traits[100:116], NotMemberOf: aggregates[100:132], MemberOf: [][]string{aggregates[:64]}}}, 15 + 1 + 1},
+		"conditions on roots": {conditions,
+			candidates.Request{Groups: devicesOf("VCPU", 1), Root: candidates.RootConditions{
+				Required: traits[:8], Forbidden: traits[100:116], NotMemberOf: aggregates[100:132],
+				MemberOf: [][]string{aggregates[:64]}}}, 15 + 1 + 1},
 		// Each placement is compared with 64 others.
 		"one provider of a tree": {wide(1, 0, 0), flat, 64/8 + 64 + 64},
 		// With 64 others and itself.
@@ -92,7 +95,8 @@ func TestRoundsOfManyTrees(t *testing.T) {
 		64: 64 * (1 + 2 + 4),
 		65: 65 * (1 + 3 + 4 + 5 + 5 + 1),
 	} {
-		_, stats, err := find(t, plant(t, ground(t), wide(trees, 6, 0)), &candidates.Request{Groups: devices(1)}, candidates.Options{})
+		_, stats, err := find(t, plant(t, ground(t), wide(trees, 6, 0)),
+			&candidates.Request{Groups: devices(1)}, candidates.Options{})
 		if err != nil || stats.Candidates != 6*trees || stats.Steps != want {
 			t.Errorf("%d trees: %+v, %v, want %d steps", trees, stats, err, want)
 		}
@@ -105,15 +109,18 @@ func TestStepsEnd(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	g := ground(t)
 	// Looking at the eight providers of a host takes the only step.
-	stats, err := candidates.Search(ctx, plant(t, g, wide(2, 7, 7)), &candidates.Request{Groups: devices(1)}, candidates.Options{Steps: 1},
+	stats, err := candidates.Search(ctx, plant(t, g, wide(2, 7, 7)), &candidates.Request{Groups: devices(1)},
+		candidates.Options{Steps: 1},
 		func(*candidates.Candidate) bool { return true })
 	if err != nil || stats.Trees != 1 || !stats.Exhausted || stats.Candidates > 0 {
 		t.Errorf("%+v, %v, want an end after the first tree", stats, err)
 	}
 	s := plant(t, g, wide(1, 1, 1))
-	r := &candidates.Request{Groups: append(devicesOf("VCPU", 1), asks("_F", fpga, 1), asks("_X", placementtest.UnknownName, 1))}
+	r := &candidates.Request{Groups: append(devicesOf("VCPU", 1), asks("_F", fpga, 1),
+		asks("_X", placementtest.UnknownName, 1))}
 	// The first group takes one step, and eight for its tree; the second one has no candidate.
-	for steps, want := range map[int]error{9: &candidates.UnknownNameError{Class: placementtest.UnknownName, Suffix: "_X"}, 10: nil} {
+	for steps, want := range map[int]error{9: &candidates.UnknownNameError{Class: placementtest.UnknownName,
+		Suffix: "_X"}, 10: nil} {
 		if _, _, err := find(t, s, r, candidates.Options{Steps: steps}); !sameError(err, want) {
 			t.Errorf("%d steps: %v, want %v", steps, err, want)
 		}
@@ -129,9 +136,13 @@ func TestUnknownNames(t *testing.T) {
 		r    candidates.Request
 		want string
 	}{
-		{candidates.Request{Groups: []candidates.Group{asks("", placementtest.UnknownName, 1)}}, "No such resource class CUSTOM_NOWHERE."},
-		{candidates.Request{Groups: []candidates.Group{requiring(asks("", "VCPU", 1), placementtest.UnknownName)}}, "No such trait(s): CUSTOM_NOWHERE."},
-		{candidates.Request{Groups: devices(1), Root: candidates.RootConditions{Required: []string{placementtest.UnknownName}}}, "No such trait(s): CUSTOM_NOWHERE."},
+		{candidates.Request{Groups: []candidates.Group{asks("", placementtest.UnknownName, 1)}},
+			"No such resource class CUSTOM_NOWHERE."},
+		{candidates.Request{Groups: []candidates.Group{requiring(asks("", "VCPU", 1), placementtest.UnknownName)}},
+			"No such trait(s): CUSTOM_NOWHERE."},
+		{candidates.Request{Groups: devices(1),
+			Root: candidates.RootConditions{Required: []string{placementtest.UnknownName}}},
+			"No such trait(s): CUSTOM_NOWHERE."},
 	} {
 		_, _, err := find(t, s, &c.r, candidates.Options{})
 		var unknown *candidates.UnknownNameError
@@ -142,12 +153,14 @@ func TestUnknownNames(t *testing.T) {
 	// A tree that does not exist has no way to serve the group before.
 	elsewhere := asks("", "", 0)
 	elsewhere.InTree = placementtest.UUID("elsewhere")
-	r := candidates.Request{Groups: []candidates.Group{elsewhere, asks("1", placementtest.UnknownName, 1)}, Resourceless: true}
+	r := candidates.Request{Groups: []candidates.Group{elsewhere, asks("1", placementtest.UnknownName, 1)},
+		Resourceless: true}
 	if _, _, err := find(t, plant(t, ground(t), wide(1, 1, 1)), &r, candidates.Options{}); err != nil {
 		t.Errorf("in_tree of nothing before an unknown class: %v", err)
 	}
 	for _, root := range []candidates.RootConditions{
-		{Required: []string{nicRootStandard}}, {Forbidden: []string{nicRootStandard}}, {MemberOf: [][]string{placementtest.UUIDs([]string{"a"})}}, {NotMemberOf: placementtest.UUIDs([]string{"a"})},
+		{Required: []string{nicRootStandard}}, {Forbidden: []string{nicRootStandard}},
+		{MemberOf: [][]string{placementtest.UUIDs([]string{"a"})}}, {NotMemberOf: placementtest.UUIDs([]string{"a"})},
 	} {
 		r := candidates.Request{Groups: []candidates.Group{asks("", placementtest.UnknownName, 1)}, Root: root}
 		if _, _, err := find(t, s, &r, candidates.Options{}); err != nil {
@@ -186,19 +199,25 @@ func TestRareConditions(t *testing.T) {
 		r            candidates.Request
 		trees, found int
 	}{
-		"two":                             {group(func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_TWO"}} }), 2, 2},
-		"three":                           {group(func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_THREE"}} }), 16, 3},
-		"the rarer of two":                {group(func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_THREE"}, {"CUSTOM_ONE"}} }), 1, 1},
-		"one of two":                      {group(func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_TWO", "CUSTOM_ONE"}} }), 16, 3},
-		"an aggregate":                    {group(func(g *candidates.Group) { g.MemberOf = [][]string{{a}} }), 2, 2},
-		"one of two aggregates":           {group(func(g *candidates.Group) { g.MemberOf = [][]string{{a, b}} }), 16, 3},
+		"two": {group(
+			func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_TWO"}} }), 2, 2},
+		"three": {group(
+			func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_THREE"}} }), 16, 3},
+		"the rarer of two": {group(
+			func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_THREE"}, {"CUSTOM_ONE"}} }), 1, 1},
+		"one of two": {group(
+			func(g *candidates.Group) { g.Required = [][]string{{"CUSTOM_TWO", "CUSTOM_ONE"}} }), 16, 3},
+		"an aggregate": {group(func(g *candidates.Group) { g.MemberOf = [][]string{{a}} }), 2, 2},
+		"one of two aggregates": {group(func(g *candidates.Group) { g.MemberOf = [][]string{{a, b}} }), 16,
+			3},
 		"roots of a trait":                {root(candidates.RootConditions{Required: []string{"CUSTOM_TWO"}}), 2, 2},
 		"roots of an aggregate":           {root(candidates.RootConditions{MemberOf: [][]string{{a}}}), 2, 2},
 		"roots of one of two aggregates":  {root(candidates.RootConditions{MemberOf: [][]string{{a, b}}}), 16, 3},
 		"roots of no aggregate of either": {root(candidates.RootConditions{NotMemberOf: []string{a, b}}), 16, 13},
 	} {
 		checkAgainstReference(t, s, &c.r, 5, 2)
-		if _, stats, err := find(t, s, &c.r, candidates.Options{}); err != nil || stats.Trees != c.trees || stats.Candidates != c.found {
+		if _, stats, err := find(t, s, &c.r, candidates.Options{}); err != nil || stats.Trees != c.trees ||
+			stats.Candidates != c.found {
 			t.Errorf("%s: %+v, %v, want %d candidates of %d trees", name, stats, err, c.found, c.trees)
 		}
 	}
@@ -213,7 +232,8 @@ func TestManyRequiredTraits(t *testing.T) {
 		lacks := [][]int{{0}, {n - 1}, {62}, {0, n - 1}, {n / 2, n - 1}, {}}
 		f := placementtest.Forest{{Name: "h"}}
 		for i, some := range lacks {
-			p := placementtest.Provider{Name: fmt.Sprint("p", i), Parent: "h", Inventories: slices.Concat(has("VCPU", 4), has("MEMORY_MB", 4), has(vf, 4))}
+			p := placementtest.Provider{Name: fmt.Sprint("p", i), Parent: "h",
+				Inventories: slices.Concat(has("VCPU", 4), has("MEMORY_MB", 4), has(vf, 4))}
 			for j, trait := range traits {
 				if !slices.Contains(some, j) {
 					p.Traits = append(p.Traits, trait)
@@ -222,7 +242,8 @@ func TestManyRequiredTraits(t *testing.T) {
 			f = append(f, p)
 		}
 		g := requiring(asks("", "VCPU", 1), traits...)
-		g.Resources = append(g.Resources, candidates.Resource{Class: "MEMORY_MB", Amount: 1}, candidates.Resource{Class: vf, Amount: 1})
+		g.Resources = append(g.Resources, candidates.Resource{Class: "MEMORY_MB", Amount: 1},
+			candidates.Resource{Class: vf, Amount: 1})
 		s := plant(t, ground(t), f)
 		checkAgainstReference(t, s, &candidates.Request{Groups: []candidates.Group{g}}, 3, 5)
 		checkAgainstReference(t, s, &candidates.Request{Groups: []candidates.Group{asks("_A", "VCPU", 1), g}}, 3, 5)

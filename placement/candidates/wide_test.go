@@ -48,7 +48,8 @@ func numa() placementtest.Forest {
 		node := fmt.Sprint("n", n)
 		f = append(f, placementtest.Provider{Name: node, Parent: "h", Inventories: has("VCPU", 4)})
 		for d := range 8 {
-			f = append(f, placementtest.Provider{Name: fmt.Sprintf("%s_d%d", node, d), Parent: node, Inventories: has(fpga, 1)})
+			f = append(f,
+				placementtest.Provider{Name: fmt.Sprintf("%s_d%d", node, d), Parent: node, Inventories: has(fpga, 1)})
 		}
 	}
 	return f
@@ -182,27 +183,38 @@ func TestWideTrees(t *testing.T) {
 		steps int // at most
 	}{
 		{"21 of 21 devices", wide(2, 21, 0), candidates.Request{Groups: devices(21)}, 1000, 45_000},
-		{"21 of 21 devices, isolated", wide(2, 21, 0), candidates.Request{Groups: devices(21), GroupPolicy: candidates.Isolate}, 1000, 45_000},
-		{"21 of 21 devices, each isolated", wide(2, 21, 0), candidates.Request{Groups: devices(21), Isolate: suffixesOf(devices(21))}, 1000, 45_000},
+		{"21 of 21 devices, isolated", wide(2, 21, 0),
+			candidates.Request{Groups: devices(21), GroupPolicy: candidates.Isolate}, 1000, 45_000},
+		{"21 of 21 devices, each isolated", wide(2, 21, 0),
+			candidates.Request{Groups: devices(21), Isolate: suffixesOf(devices(21))}, 1000, 45_000},
 		{"21 of 20 free devices", wide(2, 21, 1), candidates.Request{Groups: devices(21)}, 0, 5_000},
 		{"21 of 20 free devices of 100 hosts", wide(100, 21, 1), candidates.Request{Groups: devices(21)}, 0, 250_000},
-		{"21 of 20 free devices, isolated", wide(2, 21, 1), candidates.Request{Groups: devices(21), GroupPolicy: candidates.Isolate}, 0, 5_000},
-		{"3 of 2 marked devices, asked for last", marked(wide(2, 30, 0), "", "h0_d5", "h0_d9", "h1_d3", "h1_d4"), candidates.Request{Groups: hall}, 0, 600},
-		{"3 of 2 marked devices, isolated", marked(wide(2, 30, 0), "", "h0_d5", "h0_d9", "h1_d3", "h1_d4"), candidates.Request{Groups: hall, GroupPolicy: candidates.Isolate}, 0, 600},
+		{"21 of 20 free devices, isolated", wide(2, 21, 1),
+			candidates.Request{Groups: devices(21), GroupPolicy: candidates.Isolate}, 0, 5_000},
+		{"3 of 2 marked devices, asked for last", marked(wide(2, 30, 0), "", "h0_d5", "h0_d9", "h1_d3", "h1_d4"),
+			candidates.Request{Groups: hall}, 0, 600},
+		{"3 of 2 marked devices, isolated", marked(wide(2, 30, 0), "", "h0_d5", "h0_d9", "h1_d3", "h1_d4"),
+			candidates.Request{Groups: hall, GroupPolicy: candidates.Isolate}, 0, 600},
 		{"10 of 10 with both classes", both, candidates.Request{Groups: twoClasses(10)}, 1000, 20_000},
 		{"11 of 10 with both classes", both, candidates.Request{Groups: twoClasses(11)}, 0, 900},
-		{"two classes apart, one too few", both, candidates.Request{Groups: append(devices(11), requiring(candidates.Group{Suffix: "_G", Resources: []candidates.Resource{{Class: "VGPU", Amount: 2}}}))}, 0, 200},
+		{"two classes apart, one too few", both,
+			candidates.Request{Groups: append(devices(11),
+				requiring(candidates.Group{Suffix: "_G",
+					Resources: []candidates.Resource{{Class: "VGPU", Amount: 2}}}))}, 0, 200},
 		{"1 device and processor of a NUMA node", numa(), perNode(1), 64, 1_000},
 		{"8 times devices and processors of a NUMA node", numa(), perNode(8), 1000, 15_000},
 		{"16 times devices and processors of a NUMA node", numa(), perNode(16), 1000, 15_000},
 		{"17 times devices and processors of a NUMA node", numa(), perNode(17), 0, 4_000},
 		{"amounts of 1 and 2 on devices of 3", large, candidates.Request{Groups: mixed}, 1000, 25_000},
 		{"21 times two units of 20 devices of three", holes, candidates.Request{Groups: pigeons}, 0, 5_000},
-		{"20 times two units of 20 devices of three", holes, candidates.Request{Groups: append(pigeons[1:21:21], pigeons[22])}, 1000, 60_000},
+		{"20 times two units of 20 devices of three",
+			holes, candidates.Request{Groups: append(pigeons[1:21:21], pigeons[22])}, 1000, 60_000},
 		{"11 times both classes where ten fit", uneven, candidates.Request{Groups: pairsOf(11)}, 0, 500},
 		{"10 times both classes where ten fit", uneven, candidates.Request{Groups: pairsOf(10)}, 1000, 20_000},
-		{"10 times three and 11 times one of 10 devices of four", fours, candidates.Request{Groups: threesAndOnes(11)}, 0, 5_000},
-		{"10 times three and 10 times one of 10 devices of four", fours, candidates.Request{Groups: threesAndOnes(10)}, 1000, 40_000},
+		{"10 times three and 11 times one of 10 devices of four", fours,
+			candidates.Request{Groups: threesAndOnes(11)}, 0, 5_000},
+		{"10 times three and 10 times one of 10 devices of four", fours,
+			candidates.Request{Groups: threesAndOnes(10)}, 1000, 40_000},
 		{"what fits exactly, but not the large ones first", sixties, candidates.Request{Groups: exact}, 6, 600},
 		{"4 processor sets and devices of 4 NUMA nodes", half, pairs(4), 1000, 60_000},
 		{"5 processor sets and devices of 4 NUMA nodes", half, pairs(5), 0, 9_000},
@@ -263,8 +275,10 @@ func TestOrder(t *testing.T) {
 // TestOrderOfGroups: of equal groups, the first takes the first provider.
 func TestOrderOfGroups(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	keys, _, err := find(t, plant(t, ground(t), wide(1, 3, 0)), &candidates.Request{Groups: devices(3)}, candidates.Options{Limit: 1})
-	if diff := cmp.Diff([]string{"h0_d0:FPGA=1 h0_d1:FPGA=1 h0_d2:FPGA=1 | _D0=h0_d0 _D1=h0_d1 _D2=h0_d2"}, keys); diff != "" || err != nil {
+	keys, _, err := find(t, plant(t, ground(t), wide(1, 3, 0)), &candidates.Request{Groups: devices(3)},
+		candidates.Options{Limit: 1})
+	if diff := cmp.Diff([]string{"h0_d0:FPGA=1 h0_d1:FPGA=1 h0_d2:FPGA=1 | _D0=h0_d0 _D1=h0_d1 _D2=h0_d2"},
+		keys); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }
@@ -276,17 +290,20 @@ func TestStops(t *testing.T) {
 	s := plant(t, ground(t), wide(2, 21, 0))
 	r := &candidates.Request{Groups: devices(21)}
 	given := 0
-	stats, err := candidates.Search(ctx, s, r, candidates.Options{}, func(*candidates.Candidate) bool { given++; return given < 3 })
+	stats, err := candidates.Search(ctx, s, r, candidates.Options{},
+		func(*candidates.Candidate) bool { given++; return given < 3 })
 	if err != nil || given != 3 || stats.Candidates != 3 || stats.Exhausted {
 		t.Errorf("given %d, %+v, %v; want 3", given, stats, err)
 	}
-	stats, err = candidates.Search(ctx, s, r, candidates.Options{Steps: 500}, func(*candidates.Candidate) bool { return true })
+	stats, err = candidates.Search(ctx, s, r, candidates.Options{Steps: 500},
+		func(*candidates.Candidate) bool { return true })
 	if err != nil || !stats.Exhausted || stats.Steps > 500 || stats.Candidates == 0 {
 		t.Errorf("%+v, %v; want some candidates and that the steps were used up", stats, err)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
 	defer cancel()
-	_, err = candidates.Search(cancelled, s, r, candidates.Options{}, func(*candidates.Candidate) bool { cancel(); return true })
+	_, err = candidates.Search(cancelled, s, r, candidates.Options{},
+		func(*candidates.Candidate) bool { cancel(); return true })
 	if err == nil {
 		t.Error("a search whose context has ended returns no error")
 	}

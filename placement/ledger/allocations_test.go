@@ -34,9 +34,11 @@ func TestAllocationAmounts(t *testing.T) {
 		return err
 	})).Or(t)
 	claim := func(consumer string, amount int64) ledger.ConsumerAllocations {
-		return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u", Resources: providertree.ProviderResources{"p": {"DISK_GB": amount}}}
+		return ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u",
+			Resources: providertree.ProviderResources{"p": {"DISK_GB": amount}}}
 	}
-	for amount, want := range map[int64]ledger.Kind{0: ledger.InvalidAllocation, 1: 0, most: 0, most + 1: ledger.InvalidAllocation} {
+	for amount, want := range map[int64]ledger.Kind{0: ledger.InvalidAllocation, 1: 0, most: 0,
+		most + 1: ledger.InvalidAllocation} {
 		_, err := update(func(tx *ledger.Tx) error {
 			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", amount)})
 		})
@@ -65,11 +67,15 @@ func TestCapacity(t *testing.T) {
 			return err
 		}
 		_, err := tx.AddInventory("a", inventory("VCPU", 10))
-		return errors.Join(err, tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 3}}), claim("d", resources{"a": {"VCPU": 2}})}))
+		return errors.Join(err,
+			tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 3}}),
+				claim("d", resources{"a": {"VCPU": 2}})}))
 	})
 	for amount, want := range map[int64]ledger.Kind{8: 0, 9: ledger.CapacityExceeded} {
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-			return cmp.Or(tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": amount}})}), errUndo)
+			return cmp.Or(
+				tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": amount}})}),
+				errUndo)
 		})
 		if ledger.KindOf(err) != want || want == 0 && !errors.Is(err, errUndo) {
 			t.Errorf("c grows to %d: %v, want %q", amount, err, want)
@@ -89,10 +95,12 @@ func TestOldRecords(t *testing.T) {
 		named := func(name string) []ledger.NamedRow { return []ledger.NamedRow{{ID: 1, Name: name}} }
 		return ledger.State{
 			Classes: []ledger.NamedRow{{ID: 0, Name: "VCPU"}}, Projects: named("q"), Users: named("u"),
-			Providers:   []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
-			Inventories: []ledger.InventoryRow{{Provider: 1, Total: 10, MinUnit: 1, MaxUnit: 10, StepSize: 1, AllocationRatio: 1}},
-			Consumers:   []ledger.ConsumerRow{{ID: 7, UUID: "idle", Generation: 4, Project: 1, User: 1}},
-			Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "old1", Used: 1}, {Provider: 1, Consumer: "old2", Used: 2}},
+			Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
+			Inventories: []ledger.InventoryRow{{Provider: 1, Total: 10, MinUnit: 1, MaxUnit: 10,
+				StepSize: 1, AllocationRatio: 1}},
+			Consumers: []ledger.ConsumerRow{{ID: 7, UUID: "idle", Generation: 4, Project: 1, User: 1}},
+			Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "old1", Used: 1},
+				{Provider: 1, Consumer: "old2", Used: 2}},
 		}
 	}
 	none, four := ledger.ConsumerAllocations{CheckGeneration: true}, int64(4)
@@ -111,12 +119,15 @@ func TestOldRecords(t *testing.T) {
 	}{
 		{"nothing", func(*ledger.Tx) error { return nil }, 0, 3, 2, map[string]int64{}},
 		{"the record gets allocations", put("idle", none, five), 0, 8, 2, map[string]int64{"idle": 1}},
-		{"the record is expected", put("idle", ledger.ConsumerAllocations{CheckGeneration: true, Generation: &four}, five), ledger.ConsumerGenerationConflict, 3, 2, map[string]int64{}},
+		{"the record is expected", put("idle", ledger.ConsumerAllocations{CheckGeneration: true, Generation: &four},
+			five), ledger.ConsumerGenerationConflict, 3, 2, map[string]int64{}},
 		{"the record stays empty", put("idle", none, nil), 0, 3, 2, map[string]int64{}},
-		{"the record has nothing to delete", func(tx *ledger.Tx) error { return tx.DeleteAllocations("idle") }, ledger.AllocationNotFound, 3, 2, map[string]int64{}},
+		{"the record has nothing to delete", func(tx *ledger.Tx) error { return tx.DeleteAllocations("idle") },
+			ledger.AllocationNotFound, 3, 2, map[string]int64{}},
 		{"the allocations are replaced", put("old2", none, five), 0, 6, 1, map[string]int64{"old2": 1}},
 		{"the allocations are removed", put("old2", none, nil), 0, 1, 1, map[string]int64{}},
-		{"the allocations are hidden", func(tx *ledger.Tx) error { return tx.DeleteAllocations("old1") }, ledger.AllocationNotFound, 3, 2, map[string]int64{}},
+		{"the allocations are hidden", func(tx *ledger.Tx) error { return tx.DeleteAllocations("old1") },
+			ledger.AllocationNotFound, 3, 2, map[string]int64{}},
 		{"capacity", put("new", none, resources{"a": {"VCPU": 8}}), ledger.CapacityExceeded, 3, 2, map[string]int64{}},
 		{"no record is added", adopt(-1, 0), 0, 3, 2, map[string]int64{}},
 		{"one record is added", adopt(1, 1), 0, 3, 1, map[string]int64{"old1": 0}},
@@ -137,14 +148,16 @@ func TestOldRecords(t *testing.T) {
 			if db.loads != loads {
 				t.Error("the other server loaded everything again")
 			}
-			for where, l := range map[string]*ledger.Ledger{"server": server, "other server": other, "database": open(t, db)} {
+			for where, l := range map[string]*ledger.Ledger{"server": server,
+				"other server": other, "database": open(t, db)} {
 				s := l.Current()
 				if _, err := placementtest.DumpOf(s); err != nil {
 					t.Errorf("%s: %v", where, err)
 				}
 				p, _ := s.Provider("a")
 				if s.Used(p, "VCPU") != tc.used || s.MissingConsumers() != tc.missing {
-					t.Errorf("%s: %d VCPU used and %d consumers missing, want %d and %d", where, s.Used(p, "VCPU"), s.MissingConsumers(), tc.used, tc.missing)
+					t.Errorf("%s: %d VCPU used and %d consumers missing, want %d and %d",
+						where, s.Used(p, "VCPU"), s.MissingConsumers(), tc.used, tc.missing)
 				}
 				shown, on := map[string]int64{}, map[string]int64{}
 				for c := range s.Consumers() {
@@ -168,15 +181,18 @@ func TestOldRecords(t *testing.T) {
 // class as well, and another one in the same transaction.
 func TestRenameClassOfOldRecords(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	state := ledger.State{Classes: []ledger.NamedRow{{ID: 10000, Name: "CUSTOM_A"}}, Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
+	state := ledger.State{Classes: []ledger.NamedRow{{ID: 10000, Name: "CUSTOM_A"}},
+		Providers:   []ledger.ProviderRow{{ID: 1, UUID: "a", Name: "a", Root: 1}},
 		Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000, Total: 100}}}
 	for i := range 100 {
-		state.Allocations = append(state.Allocations, ledger.AllocationRow{Provider: 1, Class: 10000, Consumer: fmt.Sprint("old", i), Used: 1})
+		state.Allocations = append(state.Allocations,
+			ledger.AllocationRow{Provider: 1, Class: 10000, Consumer: fmt.Sprint("old", i), Used: 1})
 	}
 	db := newRows(state)
 	l := open(t, db)
 	s := must(t, l, func(tx *ledger.Tx) error {
-		return errors.Join(tx.RenameClass("CUSTOM_A", "CUSTOM_B"), tx.RenameClass("CUSTOM_B", "CUSTOM_C"), adopt(100, 100)(tx))
+		return errors.Join(tx.RenameClass("CUSTOM_A", "CUSTOM_B"),
+			tx.RenameClass("CUSTOM_B", "CUSTOM_C"), adopt(100, 100)(tx))
 	})
 	if diff := gocmp.Diff(placementtest.Rows(open(t, db).Current()), placementtest.Rows(s)); diff != "" {
 		t.Errorf("loaded -, server +\n%s", diff)
@@ -193,7 +209,9 @@ func TestChangesOfConsumers(t *testing.T) {
 	write := func(class, project string, kind *string) []string {
 		t.Helper()
 		must(t, l, func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "c", Project: project, User: "u", Type: kind, Resources: providertree.ProviderResources{"a": {class: 1}}}})
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{{Consumer: "c", Project: project, User: "u", Type: kind,
+					Resources: providertree.ProviderResources{"a": {class: 1}}}})
 		})
 		var kinds []string
 		for _, c := range db.commits[len(db.commits)-1] {
@@ -207,7 +225,8 @@ func TestChangesOfConsumers(t *testing.T) {
 	must(t, l, func(tx *ledger.Tx) error {
 		_, err := tx.CreateProvider(ledger.NewProvider{UUID: "a", Name: "a"})
 		for _, class := range []string{"VCPU", "MEMORY_MB"} {
-			_, add := tx.AddInventory("a", ledger.Inventory{Class: class, Total: 8, MinUnit: 1, MaxUnit: 8, StepSize: 1, AllocationRatio: 1})
+			_, add := tx.AddInventory("a", ledger.Inventory{Class: class, Total: 8, MinUnit: 1, MaxUnit: 8,
+				StepSize: 1, AllocationRatio: 1})
 			err = errors.Join(err, add)
 		}
 		return err
@@ -253,11 +272,15 @@ func TestLeaveUnchanged(t *testing.T) {
 		{name: "the same", claim: claim("x", all), a: 3, b: 4, x: 1},
 		{name: "the same, with the type", claim: owned("q", &vm), a: 4, b: 4, x: 2},
 		{name: "the same in a reshape", claim: claim("x", all), a: 4, b: 5, x: 2, reshapes: true},
-		{name: "a generation that is wrong", claim: ledger.ConsumerAllocations{Consumer: "x", Project: "q", User: "u", Resources: all, CheckGeneration: true, Generation: &two}, a: 3, b: 4, x: 1,
+		{name: "a generation that is wrong",
+			claim: ledger.ConsumerAllocations{Consumer: "x", Project: "q", User: "u", Resources: all,
+				CheckGeneration: true, Generation: &two}, a: 3, b: 4, x: 1,
 			refused: ledger.ConsumerGenerationConflict},
 		{name: "another owner", claim: owned("p", nil), a: 4, b: 4, x: 2},
-		{name: "more of a", claim: claim("x", resources{"a": {"VCPU": 2}, "b": {"VCPU": 1, "PCPU": 2}}), a: 4, b: 4, x: 2},
-		{name: "less of b", claim: claim("x", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1, "PCPU": 1}}), a: 4, b: 5, x: 2},
+		{name: "more of a", claim: claim("x", resources{"a": {"VCPU": 2}, "b": {"VCPU": 1, "PCPU": 2}}), a: 4, b: 4,
+			x: 2},
+		{name: "less of b", claim: claim("x", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1, "PCPU": 1}}), a: 4, b: 5,
+			x: 2},
 		{name: "a class less of b", claim: claim("x", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1}}), a: 4, b: 5, x: 2},
 		{name: "no a", claim: claim("x", resources{"b": {"VCPU": 1, "PCPU": 2}}), a: 3, b: 4, x: 2},
 		{name: "nothing", claim: claim("x", nil), a: 4, b: 5},
@@ -272,9 +295,13 @@ func TestLeaveUnchanged(t *testing.T) {
 					err = errors.Join(err, add)
 				}
 				_, add := tx.AddInventory("b", inventory("PCPU", 8))
-				return errors.Join(err, add, tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("x", all), claim("y", onA)}))
+				return errors.Join(err, add,
+					tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("x", all), claim("y", onA)}))
 			})
-			must(t, l, func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("z", all)}) })
+			must(t, l, func(tx *ledger.Tx) error {
+				return tx.ReplaceAllocations(
+					[]ledger.ConsumerAllocations{claim("z", all)})
+			})
 			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
 				tx.LeaveUnchanged(func(p *ledger.Provider) bool { return p.UUID == "b" })
 				if tc.reshapes {
@@ -293,7 +320,8 @@ func TestLeaveUnchanged(t *testing.T) {
 				x = c.Generation
 			}
 			if a.Generation != tc.a || b.Generation != tc.b || x != tc.x {
-				t.Errorf("the generations are %d, %d and %d, want %d, %d and %d", a.Generation, b.Generation, x, tc.a, tc.b, tc.x)
+				t.Errorf("the generations are %d, %d and %d, want %d, %d and %d",
+					a.Generation, b.Generation, x, tc.a, tc.b, tc.x)
 			}
 		})
 	}

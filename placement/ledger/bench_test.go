@@ -49,7 +49,9 @@ func BenchmarkUpdate(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
-					return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim(fmt.Sprintf("c%035d", i), resources{fmt.Sprintf("%036d", i%n): {"VCPU": 1}})})
+					return tx.ReplaceAllocations(
+						[]ledger.ConsumerAllocations{claim(fmt.Sprintf("c%035d", i),
+							resources{fmt.Sprintf("%036d", i%n): {"VCPU": 1}})})
 				})).Or(b)
 			}
 		})

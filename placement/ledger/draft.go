@@ -190,7 +190,8 @@ func (d draft) moveProviders(changes []providerChange) error {
 	for _, c := range changes {
 		if c.old != nil {
 			touch(c.old.slot)
-			members[c.old.slot] = slices.DeleteFunc(members[c.old.slot], func(p *Provider) bool { return p.ID == c.old.ID })
+			members[c.old.slot] = slices.DeleteFunc(members[c.old.slot],
+				func(p *Provider) bool { return p.ID == c.old.ID })
 		}
 	}
 	// Roots first: they determine the trees of the others.

@@ -54,7 +54,8 @@ func (p *Provider) withUsage(amounts []usage) *Provider {
 	c := *p
 	c.used = slices.Clone(p.used)
 	for _, m := range amounts {
-		at, ok := slices.BinarySearchFunc(c.used, m.class, func(u usage, class int64) int { return cmp.Compare(u.class, class) })
+		at, ok := slices.BinarySearchFunc(c.used, m.class,
+			func(u usage, class int64) int { return cmp.Compare(u.class, class) })
 		if !ok {
 			c.used = slices.Insert(c.used, at, m)
 		} else if c.used[at].used += m.used; c.used[at].used == 0 {
@@ -113,7 +114,8 @@ func holds(c *Consumer) []int64 {
 }
 
 func holdsOf(c *Consumer, provider int64) bool {
-	_, ok := slices.BinarySearchFunc(c.Allocations, provider, func(a Allocation, id int64) int { return cmp.Compare(a.provider, id) })
+	_, ok := slices.BinarySearchFunc(c.Allocations, provider,
+		func(a Allocation, id int64) int { return cmp.Compare(a.provider, id) })
 	return ok
 }
 

@@ -106,7 +106,8 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Kind.String())
 	if e.Kind == ConsumerGenerationConflict {
-		fmt.Fprintf(&b, " - expected %s but got %s", generationText(e.Expected, "null"), generationText(e.Given, "None"))
+		fmt.Fprintf(&b, " - expected %s but got %s", generationText(e.Expected, "null"),
+			generationText(e.Given, "None"))
 	}
 	for _, f := range [...]struct{ label, value string }{
 		{"resource provider", e.Provider}, {"resource class", e.Class}, {"trait", e.Trait},

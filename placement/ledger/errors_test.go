@@ -17,10 +17,14 @@ func TestErrorsAreSentences(t *testing.T) {
 		err  *ledger.Error
 		want string
 	}{
-		{&ledger.Error{Kind: ledger.GenerationConflict, Provider: "p", Expected: 3, Given: 2}, "resource provider generation conflict, resource provider p: expected 3 but got 2"},
-		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: 1, Given: ledger.NoGeneration}, "consumer generation conflict - expected 1 but got None, consumer c"},
-		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: ledger.NoGeneration, Given: -1}, "consumer generation conflict - expected null but got -1, consumer c"},
-		{&ledger.Error{Kind: ledger.CapacityExceeded, Provider: "p", Class: "VCPU", Detail: "needed 2"}, "capacity would be exceeded, resource provider p, resource class VCPU: needed 2"},
+		{&ledger.Error{Kind: ledger.GenerationConflict, Provider: "p", Expected: 3, Given: 2},
+			"resource provider generation conflict, resource provider p: expected 3 but got 2"},
+		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: 1, Given: ledger.NoGeneration},
+			"consumer generation conflict - expected 1 but got None, consumer c"},
+		{&ledger.Error{Kind: ledger.ConsumerGenerationConflict, Consumer: "c", Expected: ledger.NoGeneration,
+			Given: -1}, "consumer generation conflict - expected null but got -1, consumer c"},
+		{&ledger.Error{Kind: ledger.CapacityExceeded, Provider: "p", Class: "VCPU", Detail: "needed 2"},
+			"capacity would be exceeded, resource provider p, resource class VCPU: needed 2"},
 	} {
 		testproc.Equal(t, tc.err.Error(), tc.want, "%q")
 	}
@@ -30,11 +34,14 @@ func TestErrorsAreSentences(t *testing.T) {
 func TestErrorClasses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	classes := map[error][]ledger.Kind{
-		ledger.ErrNotFound: {ledger.ProviderNotFound, ledger.ParentNotFound, ledger.ClassNotFound, ledger.TraitNotFound, ledger.ConsumerNotFound,
+		ledger.ErrNotFound: {ledger.ProviderNotFound, ledger.ParentNotFound, ledger.ClassNotFound,
+			ledger.TraitNotFound, ledger.ConsumerNotFound,
 			ledger.AllocationNotFound, ledger.InventoryNotFound},
-		ledger.ErrConflict:      {ledger.GenerationConflict, ledger.ConsumerGenerationConflict},
-		ledger.ErrInUse:         {ledger.ProviderInUse, ledger.CannotDeleteParent, ledger.InventoryInUse, ledger.ClassInUse, ledger.TraitInUse},
-		ledger.ErrExists:        {ledger.DuplicateName, ledger.DuplicateUUID, ledger.DuplicateConsumer, ledger.InventoryExists},
+		ledger.ErrConflict: {ledger.GenerationConflict, ledger.ConsumerGenerationConflict},
+		ledger.ErrInUse: {ledger.ProviderInUse, ledger.CannotDeleteParent, ledger.InventoryInUse,
+			ledger.ClassInUse, ledger.TraitInUse},
+		ledger.ErrExists: {ledger.DuplicateName,
+			ledger.DuplicateUUID, ledger.DuplicateConsumer, ledger.InventoryExists},
 		ledger.ErrUnallocatable: {ledger.CapacityExceeded, ledger.AllocationConstraint, ledger.InventoryNotFound},
 	}
 	for kind := ledger.ProviderNotFound; kind <= ledger.StandardTrait; kind++ {
@@ -50,7 +57,8 @@ func TestErrorClasses(t *testing.T) {
 func TestKindNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for kind, want := range map[ledger.Kind]string{
-		0: "kind 0", ledger.ProviderNotFound: "resource provider not found", ledger.StandardTrait: "standard traits cannot be changed", ledger.StandardTrait + 1: "kind 27",
+		0: "kind 0", ledger.ProviderNotFound: "resource provider not found",
+		ledger.StandardTrait: "standard traits cannot be changed", ledger.StandardTrait + 1: "kind 27",
 	} {
 		testproc.Equal(t, kind.String(), want, "%d is %q", kind)
 	}

@@ -16,7 +16,8 @@ import (
 
 func offerVCPU(generation int64) func(*ledger.Tx) error {
 	return func(tx *ledger.Tx) error {
-		_, err := tx.SetInventories("p", generation, []ledger.Inventory{{Class: "VCPU", Total: 1, MinUnit: 1, MaxUnit: 1, StepSize: 1, AllocationRatio: 1}})
+		_, err := tx.SetInventories("p", generation,
+			[]ledger.Inventory{{Class: "VCPU", Total: 1, MinUnit: 1, MaxUnit: 1, StepSize: 1, AllocationRatio: 1}})
 		return err
 	}
 }
@@ -26,7 +27,8 @@ func offerVCPU(generation int64) func(*ledger.Tx) error {
 // for, and it must not get that refusal. One that was refused before the first gets its refusal.
 func TestRefusedForWhatNeverWas(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, failure := range map[string]error{"nothing was written": ledger.ErrFull, "outcome unknown": ledger.ErrOutcomeUnknown} {
+	for name, failure := range map[string]error{"nothing was written": ledger.ErrFull,
+		"outcome unknown": ledger.ErrOutcomeUnknown} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := openHeld(t)

@@ -180,7 +180,8 @@ func (l *Ledger) follow(ctx context.Context) error {
 		err = l.reloadLocked(ctx, version)
 	}
 	if err == nil && l.observer != nil {
-		l.observer.Followed(Follow{Versions: l.current.Load().version - base.version, Whole: whole, Duration: l.now().Sub(began)})
+		l.observer.Followed(Follow{Versions: l.current.Load().version - base.version, Whole: whole,
+			Duration: l.now().Sub(began)})
 	}
 	return err
 }
@@ -216,7 +217,8 @@ func (l *Ledger) reload(ctx context.Context) error {
 // version again, its history may be another one: then the whole state is loaded.
 func (l *Ledger) wentBack(from, to int64) error {
 	l.stale.Store(true)
-	return fmt.Errorf("%w: %w: its version went back from %d to %d: a server that is behind answered, or a backup was restored, after which the service has to be restarted",
+	return fmt.Errorf("%w: %w: its version went back from %d to %d: a server that is behind answered, or a backup "+
+		"was restored, after which the service has to be restarted",
 		ErrUnavailable, errWentBack, from, to)
 }
 

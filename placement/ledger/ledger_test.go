@@ -200,8 +200,10 @@ func TestSwallowedError(t *testing.T) {
 			return err
 		}
 		_ = tx.Reshape(ledger.Reshape{
-			Inventories: map[string]ledger.ProviderInventories{"p": {Inventories: []ledger.Inventory{inventory("VCPU", 1)}}},
-			Allocations: []ledger.ConsumerAllocations{{Consumer: "c", Project: "q", User: "u", Resources: providertree.ProviderResources{"p": {"VCPU": 2}}}},
+			Inventories: map[string]ledger.ProviderInventories{"p": {Inventories: []ledger.Inventory{inventory(
+				"VCPU", 1)}}},
+			Allocations: []ledger.ConsumerAllocations{{Consumer: "c", Project: "q", User: "u",
+				Resources: providertree.ProviderResources{"p": {"VCPU": 2}}}},
 		})
 		return nil
 	})
@@ -316,10 +318,13 @@ func TestClose(t *testing.T) {
 func TestBadState(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, state := range map[string]ledger.State{
-		"missing parent":  {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}}},
-		"loop":            {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}, {ID: 2, UUID: "b", Parent: 1}}},
-		"missing class":   {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}}, Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000}}},
-		"missing trait":   {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}}, ProviderTraits: []ledger.LinkRow{{Provider: 1, Target: 1}}},
+		"missing parent": {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2}}},
+		"loop": {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a", Parent: 2},
+			{ID: 2, UUID: "b", Parent: 1}}},
+		"missing class": {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}},
+			Inventories: []ledger.InventoryRow{{Provider: 1, Class: 10000}}},
+		"missing trait": {Providers: []ledger.ProviderRow{{ID: 1, UUID: "a"}},
+			ProviderTraits: []ledger.LinkRow{{Provider: 1, Target: 1}}},
 		"missing project": {Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}}},
 		"missing type": {Projects: []ledger.NamedRow{{ID: 1, Name: "q"}}, Users: []ledger.NamedRow{{ID: 1, Name: "u"}},
 			Consumers: []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1, Type: 1}}},
@@ -327,7 +332,8 @@ func TestBadState(t *testing.T) {
 		"lost allocation":       {Allocations: []ledger.AllocationRow{{Provider: 1, Consumer: "c"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := ledger.Open(ctx, &placementtest.MemoryStore{State: state}, ledger.Options{}); !errors.Is(err, ledger.ErrBadState) {
+			if _, err := ledger.Open(ctx, &placementtest.MemoryStore{State: state},
+				ledger.Options{}); !errors.Is(err, ledger.ErrBadState) {
 				t.Errorf("got %v, want ErrBadState", err)
 			}
 		})

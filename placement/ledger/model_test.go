@@ -92,13 +92,18 @@ func TestAgainstModel(t *testing.T) {
 	}
 	// A model test is worth what it reaches.
 	rare := []string{
-		"Reshape: kind 0", "Reshape: capacity would be exceeded", "Reshape: inventory has allocations", "Reshape: resource provider generation conflict",
-		"ReplaceAllocations: kind 0", "ReplaceAllocations: capacity would be exceeded", "ReplaceAllocations: consumer generation conflict",
-		"UpdateProvider: kind 0", "UpdateProvider: parent is not possible", "DeleteProvider: kind 0", "DeleteProvider: resource provider has allocations",
-		"RenameClass: kind 0", "SetTraits: kind 0", "SetAggregates: kind 0", "DeleteInventory: inventory has allocations",
+		"Reshape: kind 0", "Reshape: capacity would be exceeded", "Reshape: inventory has allocations",
+		"Reshape: resource provider generation conflict",
+		"ReplaceAllocations: kind 0", "ReplaceAllocations: capacity would be exceeded",
+		"ReplaceAllocations: consumer generation conflict",
+		"UpdateProvider: kind 0", "UpdateProvider: parent is not possible", "DeleteProvider: kind 0",
+		"DeleteProvider: resource provider has allocations",
+		"RenameClass: kind 0", "SetTraits: kind 0",
+		"SetAggregates: kind 0", "DeleteInventory: inventory has allocations",
 	}
 	missed := func(name string) bool { return outcomes[name] == 0 }
-	for round := 0; round == 0 || round < 5 && slices.ContainsFunc(rare, missed) && !t.Failed() && !testing.Short(); round++ {
+	for round := 0; round == 0 || round < 5 && slices.ContainsFunc(rare, missed) &&
+		!t.Failed() && !testing.Short(); round++ {
 		rapid.Check(t, history) // Some are so rare that one round may lack them.
 	}
 	if i := slices.IndexFunc(rare, missed); i >= 0 && !t.Failed() && !testing.Short() {

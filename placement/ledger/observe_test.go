@@ -77,7 +77,8 @@ func TestObserver(t *testing.T) {
 	}
 	behind := other.Current().Version() - l.Current().Version()
 	testproc.Try(l.Snapshot(ctx)).Or(t)
-	if diff := cmp.Diff([]ledger.Follow{{Versions: behind, Whole: true}}, seen.follows, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff([]ledger.Follow{{Versions: behind, Whole: true}}, seen.follows,
+		cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("catching up: want -, told +\n%s", diff)
 	}
 	if _, err := l.Snapshot(ctx); err != nil || len(seen.follows) != 1 {

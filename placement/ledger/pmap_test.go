@@ -163,7 +163,8 @@ func TestIDSetAgainstModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const most = 2000
 	rapid.Check(t, func(t *rapid.T) {
-		start := slices.Collect(steps(0, rapid.Int64Range(0, most).Draw(t, "start"), rapid.Int64Range(1, 3).Draw(t, "step")))
+		start := slices.Collect(steps(0, rapid.Int64Range(0, most).Draw(t, "start"),
+			rapid.Int64Range(1, 3).Draw(t, "step")))
 		model := map[int64]bool{}
 		for _, id := range start {
 			model[id] = true
@@ -172,7 +173,8 @@ func TestIDSetAgainstModel(t *testing.T) {
 		s := first
 		for range rapid.IntRange(0, 10).Draw(t, "changes") {
 			from := rapid.Int64Range(0, most).Draw(t, "from")
-			ids := slices.Collect(steps(from, min(most, from+rapid.Int64Range(1, 500).Draw(t, "length")), rapid.Int64Range(1, 3).Draw(t, "step")))
+			ids := slices.Collect(steps(from, min(most, from+rapid.Int64Range(1, 500).Draw(t, "length")),
+				rapid.Int64Range(1, 3).Draw(t, "step")))
 			if rapid.Bool().Draw(t, "down") {
 				slices.Reverse(ids)
 			}
@@ -186,7 +188,8 @@ func TestIDSetAgainstModel(t *testing.T) {
 				}
 			}
 		}
-		if got, want := slices.Collect(s.All()), slices.Sorted(maps.Keys(model)); !slices.Equal(got, want) || s.Len() != len(want) {
+		if got, want := slices.Collect(s.All()),
+			slices.Sorted(maps.Keys(model)); !slices.Equal(got, want) || s.Len() != len(want) {
 			t.Fatalf("set %v, want %v", got, want)
 		}
 		for id := range int64(most + 1) {
@@ -243,11 +246,13 @@ func TestIDSetChunks(t *testing.T) {
 		set  idSet
 		want []int
 	}{
-		"in order":               {add(idSet{}, upTo(0, 2*chunkMax+1)...), []int{chunkMax, chunkMax, 1}},
-		"backwards":              {add(idSet{}, down...), []int{254, 129, 129}},
-		"at once":                {idSetOf(upTo(0, chunkMax+1)), []int{128, 128, 1}},
-		"neighbors of 65 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 63))...), []int{65, 64}},
-		"neighbors of 64 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 64))...), []int{128}},
+		"in order":  {add(idSet{}, upTo(0, 2*chunkMax+1)...), []int{chunkMax, chunkMax, 1}},
+		"backwards": {add(idSet{}, down...), []int{254, 129, 129}},
+		"at once":   {idSetOf(upTo(0, chunkMax+1)), []int{128, 128, 1}},
+		"neighbors of 65 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 63))...),
+			[]int{65, 64}},
+		"neighbors of 64 and 64": {remove(idSetOf(upTo(0, 256)), slices.Concat(upTo(128, 192), upTo(0, 64))...),
+			[]int{128}},
 	} {
 		testproc.EqualList(t, sizes(tc.set), tc.want, "%s: chunks of %v", name)
 	}
@@ -256,7 +261,8 @@ func TestIDSetChunks(t *testing.T) {
 // TestIntMapHeight: the trie is as high as its largest key needs.
 func TestIntMapHeight(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for key, want := range map[int64]uint{0: 0, trieWidth - 1: 0, trieWidth: 1, trieWidth*trieWidth - 1: 1, trieWidth * trieWidth: 2} {
+	for key, want := range map[int64]uint{0: 0, trieWidth - 1: 0, trieWidth: 1,
+		trieWidth*trieWidth - 1: 1, trieWidth * trieWidth: 2} {
 		if m := (intMap[int]{}).Set(nil, key, 0); m.levels != want {
 			t.Errorf("key %d is below %d levels, want %d", key, m.levels, want)
 		}

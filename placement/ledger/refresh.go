@@ -40,12 +40,14 @@ func refresh(base *Snapshot, delta *Delta) (*Snapshot, error) {
 	}
 	// What went is dropped last: until here the old providers named it.
 	for _, id := range delta.ClassIDs {
-		if c, ok := d.classByID.Get(id); ok && !slices.ContainsFunc(delta.Classes, func(r NamedRow) bool { return r.ID == id }) {
+		if c, ok := d.classByID.Get(id); ok &&
+			!slices.ContainsFunc(delta.Classes, func(r NamedRow) bool { return r.ID == id }) {
 			d.dropClass(c)
 		}
 	}
 	for _, id := range delta.TraitIDs {
-		if t, ok := d.traitByID.Get(id); ok && !slices.ContainsFunc(delta.Traits, func(r NamedRow) bool { return r.ID == id }) {
+		if t, ok := d.traitByID.Get(id); ok &&
+			!slices.ContainsFunc(delta.Traits, func(r NamedRow) bool { return r.ID == id }) {
 			d.dropTrait(t)
 		}
 	}

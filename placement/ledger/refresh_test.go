@@ -52,38 +52,47 @@ func TestRefresh(t *testing.T) {
 		{"a parent is below", true, func(d delta) { d.Providers[0].Parent = 2 }},
 		{"a parent is below in the delta", true, func(d delta) {
 			d.ProviderIDs = append(d.ProviderIDs, 4, 5)
-			d.Providers = append(d.Providers, ledger.ProviderRow{ID: 4, UUID: "x", Name: "x", Parent: 5}, ledger.ProviderRow{ID: 5, UUID: "y", Name: "y", Parent: 4})
+			d.Providers = append(d.Providers, ledger.ProviderRow{ID: 4, UUID: "x", Name: "x", Parent: 5},
+				ledger.ProviderRow{ID: 5, UUID: "y", Name: "y", Parent: 4})
 		}},
 		{"a parent is not named as changed", true, func(d delta) {
 			d.ProviderIDs = append(d.ProviderIDs, 4)
-			d.Providers = append(d.Providers, ledger.ProviderRow{ID: 4, UUID: "x", Name: "x", Parent: 5}, ledger.ProviderRow{ID: 5, UUID: "y", Name: "y"})
+			d.Providers = append(d.Providers, ledger.ProviderRow{ID: 4, UUID: "x", Name: "x", Parent: 5},
+				ledger.ProviderRow{ID: 5, UUID: "y", Name: "y"})
 		}},
 		{"a root is not named as changed", true, func(d delta) {
 			d.ProviderIDs = append(d.ProviderIDs, 4)
-			d.Providers = append(d.Providers, ledger.ProviderRow{ID: 4, UUID: "x", Name: "x", Parent: 2}, ledger.ProviderRow{ID: 2, UUID: "child", Name: "child"})
+			d.Providers = append(d.Providers, ledger.ProviderRow{ID: 4, UUID: "x", Name: "x", Parent: 2},
+				ledger.ProviderRow{ID: 2, UUID: "child", Name: "child"})
 		}},
 		{"the root is gone", true, func(d delta) { d.Providers = nil }},
 		{"a parent is gone", true, func(d delta) { d.ProviderIDs = append(d.ProviderIDs, 2) }},
-		{"an inventory of no class", true, func(d delta) { d.Inventories = []ledger.InventoryRow{{Provider: 1, Class: 10099}} }},
+		{"an inventory of no class", true,
+			func(d delta) { d.Inventories = []ledger.InventoryRow{{Provider: 1, Class: 10099}} }},
 		{"an inventory of no provider", true, func(d delta) { d.Inventories = []ledger.InventoryRow{{Provider: 99}} }},
 		{"no trait", true, func(d delta) { d.ProviderTraits = []ledger.LinkRow{{Provider: 1, Target: 9999}} }},
 		{"no aggregate", true, func(d delta) { d.ProviderAggregates = []ledger.LinkRow{{Provider: 1, Target: 9}} }},
-		{"an allocation of no provider", true, func(d delta) { d.Allocations = []ledger.AllocationRow{{Provider: 99, Consumer: "c", Used: 1}} }},
+		{"an allocation of no provider", true,
+			func(d delta) { d.Allocations = []ledger.AllocationRow{{Provider: 99, Consumer: "c", Used: 1}} }},
 		{"what a host may report came and went", false, func(d delta) { d.HostIDs = []int64{9} }},
 		{"what a host may report, without its name", true, func(d delta) {
 			d.HostIDs, d.Hosts = []int64{9}, []ledger.HostRow{{ID: 9, Kind: ledger.HostClass, Name: "VCPU", Amount: 1}}
 		}},
-		{"a consumer of no project", true, func(d delta) { d.Consumers = []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}} }},
+		{"a consumer of no project", true,
+			func(d delta) { d.Consumers = []ledger.ConsumerRow{{ID: 1, UUID: "c", Project: 1, User: 1}} }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var seen observed
 			db := newRows(ledger.State{})
-			l, err := ledger.Open(ctx, edited{db, func(d delta) error { tc.edit(d); return nil }}, ledger.Options{Observer: &seen})
+			l, err := ledger.Open(ctx, edited{db, func(d delta) error { tc.edit(d); return nil }},
+				ledger.Options{Observer: &seen})
 			testproc.Check(t, err)
 			defer func() { testproc.NoError(t, l.Close()) }()
 			must(t, l, func(tx *ledger.Tx) error {
 				_, _, err := tx.CreateClass("CUSTOM_A")
-				for _, p := range []ledger.NewProvider{{UUID: "root", Name: "root"}, {UUID: "child", Name: "child", Parent: "root"}, {UUID: "grandchild", Name: "grandchild", Parent: "child"}} {
+				for _, p := range []ledger.NewProvider{{UUID: "root", Name: "root"},
+					{UUID: "child", Name: "child", Parent: "root"},
+					{UUID: "grandchild", Name: "grandchild", Parent: "child"}} {
 					_, err2 := tx.CreateProvider(p)
 					err = errors.Join(err, err2)
 				}
@@ -97,7 +106,8 @@ func TestRefresh(t *testing.T) {
 			loads := db.loads
 			s := snapshot(t, l)
 			testproc.Equal(t, db.loads != loads, tc.whole, "everything was loaded: %v")
-			if want := (ledger.Follow{Versions: 1, Whole: tc.whole}); len(seen.follows) != 1 || seen.follows[0].Versions != want.Versions || seen.follows[0].Whole != want.Whole {
+			if want := (ledger.Follow{Versions: 1, Whole: tc.whole}); len(seen.follows) != 1 ||
+				seen.follows[0].Versions != want.Versions || seen.follows[0].Whole != want.Whole {
 				t.Errorf("observed %+v, want %+v", seen.follows, want)
 			}
 			if diff := cmp.Diff(placementtest.Rows(other.Current()), placementtest.Rows(s)); diff != "" {
@@ -121,7 +131,10 @@ func TestRefreshMoves(t *testing.T) {
 		"to another tree":       moved("b", "e"),
 		"to a tree of its own":  func(tx *ledger.Tx) error { return reparent(tx, "b", &none) },
 		"a root below another":  moved("a", "e"),
-		"there and back":        func(tx *ledger.Tx) error { return errors.Join(moved("b", "e")(tx), moved("b", "a")(tx)) },
+		"there and back": func(tx *ledger.Tx) error {
+			return errors.Join(
+				moved("b", "e")(tx), moved("b", "a")(tx))
+		},
 		"a child of one that was": func(tx *ledger.Tx) error {
 			return errors.Join(moved("c", "a")(tx), tx.DeleteProvider("b"), moved("c", "d")(tx))
 		},
@@ -131,7 +144,8 @@ func TestRefreshMoves(t *testing.T) {
 			server, other := open(t, db), open(t, db)
 			must(t, server, func(tx *ledger.Tx) error {
 				var errs []error
-				for _, p := range []ledger.NewProvider{{UUID: "a"}, {UUID: "b", Parent: "a"}, {UUID: "c", Parent: "b"}, {UUID: "d", Parent: "a"}, {UUID: "e"}} {
+				for _, p := range []ledger.NewProvider{{UUID: "a"}, {UUID: "b", Parent: "a"}, {UUID: "c", Parent: "b"},
+					{UUID: "d", Parent: "a"}, {UUID: "e"}} {
 					p.Name = p.UUID
 					_, err := tx.CreateProvider(p)
 					errs = append(errs, err)
@@ -141,7 +155,8 @@ func TestRefreshMoves(t *testing.T) {
 			snapshot(t, other)
 			loads := db.loads
 			must(t, server, move)
-			for where, s := range map[string]*ledger.Snapshot{"server": snapshot(t, server), "other server": snapshot(t, other)} {
+			for where, s := range map[string]*ledger.Snapshot{"server": snapshot(t, server),
+				"other server": snapshot(t, other)} {
 				if _, err := placementtest.DumpOf(s); err != nil {
 					t.Errorf("%s: %v", where, err)
 				}
@@ -236,7 +251,8 @@ func TestReserve(t *testing.T) {
 		want      []string
 	}{
 		{"no conflict", false, 0, nil, []string{"commit"}},
-		{"three conflicts", false, 3, nil, []string{"commit", "commit", "reserve", "commit", "release", "reserve", "commit", "release"}},
+		{"three conflicts", false, 3, nil,
+			[]string{"commit", "commit", "reserve", "commit", "release", "reserve", "commit", "release"}},
 		{"no lock", false, 2, locked, []string{"commit", "commit", "reserve"}},
 		{"exclusive", true, 1, nil, []string{"commit", "commit"}},
 	} {

@@ -49,8 +49,10 @@ type holding struct {
 
 // newRows returns a database with the rows of a state, which has version 0.
 func newRows(state ledger.State) *rows {
-	r := &rows{named: map[ledger.Table]map[int64]ledger.NamedRow{}, providers: map[int64]ledger.ProviderRow{}, inventories: map[cell]ledger.InventoryRow{},
-		traits: map[ledger.LinkRow]bool{}, aggregates: map[ledger.LinkRow]bool{}, consumers: map[int64]ledger.ConsumerRow{},
+	r := &rows{named: map[ledger.Table]map[int64]ledger.NamedRow{}, providers: map[int64]ledger.ProviderRow{},
+		inventories: map[cell]ledger.InventoryRow{},
+		traits:      map[ledger.LinkRow]bool{}, aggregates: map[ledger.LinkRow]bool{},
+		consumers:   map[int64]ledger.ConsumerRow{},
 		allocations: map[holding]ledger.AllocationRow{}, orphans: map[string]bool{},
 		hosts: map[about]ledger.HostRow{}}
 	for table, list := range tables(&state) {
@@ -85,8 +87,9 @@ func newRows(state ledger.State) *rows {
 }
 
 func tables(s *ledger.State) map[ledger.Table]*[]ledger.NamedRow {
-	return map[ledger.Table]*[]ledger.NamedRow{ledger.Classes: &s.Classes, ledger.Traits: &s.Traits, ledger.Aggregates: &s.Aggregates,
-		ledger.Projects: &s.Projects, ledger.Users: &s.Users, ledger.ConsumerTypes: &s.ConsumerTypes}
+	return map[ledger.Table]*[]ledger.NamedRow{ledger.Classes: &s.Classes, ledger.Traits: &s.Traits,
+		ledger.Aggregates: &s.Aggregates,
+		ledger.Projects:   &s.Projects, ledger.Users: &s.Users, ledger.ConsumerTypes: &s.ConsumerTypes}
 }
 
 // Load implements ledger.Store.
@@ -202,7 +205,8 @@ type affected struct {
 func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a := &affected{named: map[ledger.Table]map[int64]bool{}, providers: map[int64]bool{}, consumers: map[int64]bool{}, hosts: map[int64]bool{}, orphans: map[string]bool{}}
+	a := &affected{named: map[ledger.Table]map[int64]bool{}, providers: map[int64]bool{}, consumers: map[int64]bool{},
+		hosts: map[int64]bool{}, orphans: map[string]bool{}}
 	for table := range r.named {
 		a.named[table] = map[int64]bool{}
 	}
@@ -222,7 +226,8 @@ func (r *rows) Changes(_ context.Context, since int64) (*ledger.Delta, error) {
 		return list
 	}
 	return &ledger.Delta{State: r.state(a), ProviderIDs: ids(a.providers), ConsumerIDs: ids(a.consumers),
-		ClassIDs: ids(a.named[ledger.Classes]), TraitIDs: ids(a.named[ledger.Traits]), HostIDs: ids(a.hosts), ConsumerUUIDs: slices.Collect(maps.Keys(a.orphans))}, nil
+		ClassIDs: ids(a.named[ledger.Classes]), TraitIDs: ids(a.named[ledger.Traits]), HostIDs: ids(a.hosts),
+		ConsumerUUIDs: slices.Collect(maps.Keys(a.orphans))}, nil
 }
 
 func (a *affected) add(change ledger.Change) {
@@ -310,7 +315,8 @@ func (r *rows) apply(change ledger.Change) error {
 	case ledger.InsertNamed:
 		return insert(r.named[c.Table], c.Row.ID, c.Row)
 	case ledger.RenameNamed:
-		return update(r.named[c.Table], c.Row.ID, func(row *ledger.NamedRow) { row.Name, row.UpdatedAt = c.Row.Name, c.Row.UpdatedAt })
+		return update(r.named[c.Table], c.Row.ID,
+			func(row *ledger.NamedRow) { row.Name, row.UpdatedAt = c.Row.Name, c.Row.UpdatedAt })
 	case ledger.DeleteNamed:
 		return remove(r.named[c.Table], c.ID)
 	case ledger.InsertProvider:
@@ -320,12 +326,14 @@ func (r *rows) apply(change ledger.Change) error {
 			row.Name, row.Parent, row.Root, row.UpdatedAt = c.Row.Name, c.Row.Parent, c.Row.Root, c.Row.UpdatedAt
 		})
 	case ledger.UpdateProviderUUID:
-		return update(r.providers, c.ID, func(row *ledger.ProviderRow) { row.UUID, row.UpdatedAt = c.UUID, c.UpdatedAt })
+		return update(r.providers, c.ID,
+			func(row *ledger.ProviderRow) { row.UUID, row.UpdatedAt = c.UUID, c.UpdatedAt })
 	case ledger.BumpProvider:
 		if is := r.providers[c.ID].Generation; is != c.From {
 			return fmt.Errorf("the row has generation %d", is)
 		}
-		return update(r.providers, c.ID, func(row *ledger.ProviderRow) { row.Generation, row.UpdatedAt = c.To, c.UpdatedAt })
+		return update(r.providers, c.ID,
+			func(row *ledger.ProviderRow) { row.Generation, row.UpdatedAt = c.To, c.UpdatedAt })
 	case ledger.DeleteProvider:
 		maps.DeleteFunc(r.inventories, func(at cell, _ ledger.InventoryRow) bool { return at.provider == c.ID })
 		maps.DeleteFunc(r.traits, func(link ledger.LinkRow, _ bool) bool { return link.Provider == c.ID })
@@ -352,15 +360,18 @@ func (r *rows) apply(change ledger.Change) error {
 		return insert(r.consumers, c.Row.ID, c.Row)
 	case ledger.UpdateConsumer:
 		return update(r.consumers, c.Row.ID, func(row *ledger.ConsumerRow) {
-			row.Project, row.User, row.Type, row.Generation, row.UpdatedAt = c.Row.Project, c.Row.User, c.Row.Type, c.Row.Generation, c.Row.UpdatedAt
+			row.Project, row.User, row.Type, row.Generation, row.UpdatedAt = c.Row.Project, c.Row.User, c.Row.Type,
+				c.Row.Generation, c.Row.UpdatedAt
 		})
 	case ledger.BumpConsumer:
-		return update(r.consumers, c.ID, func(row *ledger.ConsumerRow) { row.Generation, row.UpdatedAt = c.To, c.UpdatedAt })
+		return update(r.consumers, c.ID,
+			func(row *ledger.ConsumerRow) { row.Generation, row.UpdatedAt = c.To, c.UpdatedAt })
 	case ledger.DeleteConsumer:
 		return remove(r.consumers, c.ID)
 	case ledger.DeleteAllocations:
 		before := len(r.allocations)
-		maps.DeleteFunc(r.allocations, func(at holding, _ ledger.AllocationRow) bool { return at.consumer == c.Consumer })
+		maps.DeleteFunc(r.allocations,
+			func(at holding, _ ledger.AllocationRow) bool { return at.consumer == c.Consumer })
 		if len(r.allocations) == before {
 			return errors.New("there are no rows")
 		}
@@ -392,7 +403,8 @@ func (r *rows) consistent() error {
 		}
 	}
 	for table, rows := range r.named {
-		unique(fmt.Sprint("the names of table ", table), column(rows, func(row ledger.NamedRow) string { return row.Name }))
+		unique(fmt.Sprint("the names of table ", table),
+			column(rows, func(row ledger.NamedRow) string { return row.Name }))
 	}
 	unique("the names of providers", column(r.providers, func(row ledger.ProviderRow) string { return row.Name }))
 	unique("the uuids of providers", column(r.providers, func(row ledger.ProviderRow) string { return row.UUID }))
@@ -410,7 +422,8 @@ func (r *rows) consistent() error {
 		refer(link, has(r.providers, link.Provider), has(r.named[ledger.Aggregates], link.Target))
 	}
 	for _, row := range r.consumers {
-		refer(row, has(r.named[ledger.Projects], row.Project), has(r.named[ledger.Users], row.User), row.Type == 0 || has(r.named[ledger.ConsumerTypes], row.Type))
+		refer(row, has(r.named[ledger.Projects], row.Project), has(r.named[ledger.Users], row.User), row.Type == 0 ||
+			has(r.named[ledger.ConsumerTypes], row.Type))
 	}
 	for at := range r.allocations {
 		refer(at, has(r.inventories, at.cell), r.consumerOf(at.consumer) != nil || r.orphans[at.consumer])

@@ -52,11 +52,18 @@ func TestGenerations(t *testing.T) {
 			return err
 		}, 3, 1, 1},
 		{"delete no inventories", func(tx *ledger.Tx) error { return tx.DeleteInventories("b") }, 2, 2, 1},
-		{"set traits", func(tx *ledger.Tx) error { _, err := tx.SetTraits("b", 1, []string{"COMPUTE_NODE"}); return err }, 2, 2, 1},
-		{"set no traits where there are none", func(tx *ledger.Tx) error { _, err := tx.SetTraits("b", 1, nil); return err }, 2, 1, 1},
+		{"set traits", func(tx *ledger.Tx) error {
+			_,
+				err := tx.SetTraits("b", 1, []string{"COMPUTE_NODE"})
+			return err
+		}, 2, 2, 1},
+		{"set no traits where there are none",
+			func(tx *ledger.Tx) error { _, err := tx.SetTraits("b", 1, nil); return err }, 2, 1, 1},
 		{"clear no traits", func(tx *ledger.Tx) error { return tx.ClearTraits("b") }, 2, 1, 1},
-		{"set aggregates before 1.19", func(tx *ledger.Tx) error { _, err := tx.SetAggregates("b", nil, []string{"g"}); return err }, 2, 1, 1},
-		{"set the same aggregates from 1.19", func(tx *ledger.Tx) error { _, err := tx.SetAggregates("b", &one, nil); return err }, 2, 2, 1},
+		{"set aggregates before 1.19",
+			func(tx *ledger.Tx) error { _, err := tx.SetAggregates("b", nil, []string{"g"}); return err }, 2, 1, 1},
+		{"set the same aggregates from 1.19",
+			func(tx *ledger.Tx) error { _, err := tx.SetAggregates("b", &one, nil); return err }, 2, 2, 1},
 		{"stale aggregates from 1.19", func(tx *ledger.Tx) error {
 			if _, err := tx.SetAggregates("b", &two, nil); !errors.Is(err, ledger.ErrConflict) {
 				return fmt.Errorf("got %w, want a conflict", err)
@@ -64,26 +71,36 @@ func TestGenerations(t *testing.T) {
 			return nil
 		}, 2, 1, 1},
 		{"another claims", func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("d", resources{"a": {"VCPU": 1}, "b": {"DISK_GB": 1}})})
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{claim("d", resources{"a": {"VCPU": 1}, "b": {"DISK_GB": 1}})})
 		}, 3, 2, 1},
 		{"move away", func(tx *ledger.Tx) error {
 			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"b": {"DISK_GB": 1}})})
 		}, 2, 2, 2},
-		{"empty PUT", func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", nil)}) }, 3, 1, 0},
-		{"empty PUT of a consumer that is not there", func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("d", nil)}) }, 2, 1, 1},
+		{"empty PUT", func(tx *ledger.Tx) error {
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{claim("c", nil)})
+		}, 3, 1, 0},
+		{"empty PUT of a consumer that is not there",
+			func(tx *ledger.Tx) error { return tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("d", nil)}) },
+			2, 1, 1},
 		{"DELETE of allocations", func(tx *ledger.Tx) error { return tx.DeleteAllocations("c") }, 2, 1, 0},
 		{"reshape of inventories alone", func(tx *ledger.Tx) error {
-			return tx.Reshape(ledger.Reshape{Inventories: map[string]ledger.ProviderInventories{"b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 1)}}}})
+			return tx.Reshape(
+				ledger.Reshape{Inventories: map[string]ledger.ProviderInventories{"b": {Generation: 1,
+					Inventories: []ledger.Inventory{inventory("VCPU", 1)}}}})
 		}, 2, 3, 1},
 		{"reshape that moves all from a to b", func(tx *ledger.Tx) error {
 			return tx.Reshape(ledger.Reshape{
-				Inventories: map[string]ledger.ProviderInventories{"a": {Generation: 2}, "b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 4)}}},
+				Inventories: map[string]ledger.ProviderInventories{"a": {Generation: 2},
+					"b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 4)}}},
 				Allocations: []ledger.ConsumerAllocations{claim("c", resources{"b": {"VCPU": 1}})},
 			})
 		}, 3, 4, 2},
 		{"reshape with allocations of a provider that it does not reshape", func(tx *ledger.Tx) error {
 			return tx.Reshape(ledger.Reshape{
-				Inventories: map[string]ledger.ProviderInventories{"b": {Generation: 1, Inventories: []ledger.Inventory{inventory("VCPU", 4)}}},
+				Inventories: map[string]ledger.ProviderInventories{"b": {Generation: 1,
+					Inventories: []ledger.Inventory{inventory("VCPU", 4)}}},
 				Allocations: []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 1}, "b": {"VCPU": 1}})},
 			})
 		}, 3, 4, 2},
@@ -134,7 +151,10 @@ func TestRenameClass(t *testing.T) {
 				errs = append(errs, err)
 			}
 		}
-		errs = append(errs, tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 1, "CUSTOM_A": 1}, "b": {"VCPU": 1, "CUSTOM_A": 1}})}))
+		errs = append(errs,
+			tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{claim(
+					"c", resources{"a": {"VCPU": 1, "CUSTOM_A": 1}, "b": {"VCPU": 1, "CUSTOM_A": 1}})}))
 		return errors.Join(errs...)
 	})
 	s := must(t, l, func(tx *ledger.Tx) error { return tx.RenameClass("CUSTOM_A", "CUSTOM_B") })
@@ -149,7 +169,8 @@ func TestRenameClass(t *testing.T) {
 			got = append(got, c.UUID+" has "+a.Class+" of "+a.Provider)
 		}
 	}
-	want := []string{"a has VCPU", "a has CUSTOM_B", "b has VCPU", "b has CUSTOM_B", "c has VCPU of a", "c has CUSTOM_B of a", "c has VCPU of b", "c has CUSTOM_B of b"}
+	want := []string{"a has VCPU", "a has CUSTOM_B", "b has VCPU", "b has CUSTOM_B", "c has VCPU of a",
+		"c has CUSTOM_B of a", "c has VCPU of b", "c has CUSTOM_B of b"}
 	testproc.Same(t, cmp.Diff(want, got))
 }
 
@@ -162,7 +183,8 @@ func TestChangeUUID(t *testing.T) {
 	must(t, open(t, db), func(tx *ledger.Tx) error {
 		var errs []error
 		note := func(err error) { errs = append(errs, err) }
-		for _, p := range []ledger.NewProvider{{UUID: "a"}, {UUID: "b", Parent: "a"}, {UUID: "c", Parent: "b"}, {UUID: "d", Parent: "a"}} {
+		for _, p := range []ledger.NewProvider{{UUID: "a"},
+			{UUID: "b", Parent: "a"}, {UUID: "c", Parent: "b"}, {UUID: "d", Parent: "a"}} {
 			p.Name = "the " + p.UUID
 			_, err := tx.CreateProvider(p)
 			note(err)
@@ -222,7 +244,8 @@ func TestChangeUUID(t *testing.T) {
 	guest["z"] = guest["b"]
 	delete(guest, "b")
 	sorted := cmpopts.SortSlices(func(a, b string) bool { return a < b })
-	for name, s := range map[string]*ledger.Snapshot{"the server": now, "another server": snapshot(t, follower), "loaded": open(t, db).Current()} {
+	for name, s := range map[string]*ledger.Snapshot{"the server": now, "another server": snapshot(t, follower),
+		"loaded": open(t, db).Current()} {
 		got := testproc.Try(placementtest.DumpOf(s)).Or(t)
 		testproc.Samef(t, cmp.Diff(want, got, sorted, cmpopts.EquateEmpty()), "%s", name)
 		testproc.Samef(t, cmp.Diff(placementtest.Rows(now), placementtest.Rows(s)), "the server -, %s +", name)
@@ -265,11 +288,16 @@ func TestOverCommitted(t *testing.T) {
 	}{
 		{"the same again", []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 6}})}, 0},
 		{"less", []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 3}})}, 0},
-		{"moved to another consumer", []ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 6}})}, 0},
-		{"one grows as the other shrinks", []ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 5}}), claim("d", resources{"a": {"VCPU": 5}})}, 0},
+		{"moved to another consumer",
+			[]ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 6}})}, 0},
+		{"one grows as the other shrinks",
+			[]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 5}}),
+				claim("d", resources{"a": {"VCPU": 5}})}, 0},
 		{"more", []ledger.ConsumerAllocations{claim("d", resources{"a": {"VCPU": 5}})}, ledger.CapacityExceeded},
 		{"another", []ledger.ConsumerAllocations{claim("e", resources{"a": {"VCPU": 1}})}, ledger.CapacityExceeded},
-		{"within its units only", []ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 7}})}, ledger.AllocationConstraint},
+		{"within its units only",
+			[]ledger.ConsumerAllocations{claim("c", nil), claim("e", resources{"a": {"VCPU": 7}})},
+			ledger.AllocationConstraint},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := open(t, new(placementtest.MemoryStore))
@@ -280,7 +308,8 @@ func TestOverCommitted(t *testing.T) {
 				if _, err := tx.AddInventory("a", inventory("VCPU", 10)); err != nil {
 					return err
 				}
-				if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 6}}), claim("d", resources{"a": {"VCPU": 4}})}); err != nil {
+				if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{claim("c", resources{"a": {"VCPU": 6}}),
+					claim("d", resources{"a": {"VCPU": 4}})}); err != nil {
 					return err
 				}
 				_, err := tx.SetInventory("a", 2, cut)

@@ -22,14 +22,18 @@ func TestSameID(t *testing.T) {
 		Users:     []ledger.NamedRow{{ID: 1, Name: "user"}},
 		Providers: []ledger.ProviderRow{{ID: 1, UUID: "host", Name: "host", Root: 1}},
 		Consumers: []ledger.ConsumerRow{
-			{ID: 1, UUID: "a", Generation: 1, Project: 1, User: 1}, {ID: 2, UUID: "b", Generation: 1, Project: 2, User: 1}, {ID: 3, UUID: "c", Generation: 1, Project: 3, User: 1},
+			{ID: 1, UUID: "a", Generation: 1, Project: 1, User: 1},
+			{ID: 2, UUID: "b", Generation: 1, Project: 2, User: 1},
+			{ID: 3, UUID: "c", Generation: 1, Project: 3, User: 1},
 		},
 	}
 	for _, c := range state.Consumers {
-		state.Allocations = append(state.Allocations, ledger.AllocationRow{Provider: 1, Class: 0, Consumer: c.UUID, Used: 1})
+		state.Allocations = append(state.Allocations,
+			ledger.AllocationRow{Provider: 1, Class: 0, Consumer: c.UUID, Used: 1})
 	}
 	s := testproc.Try(ledger.NewSnapshot(state)).Or(t)
-	for project, want := range map[string]string{"both": "[a]", "BOTH": "[b]", "Both": "[a]", "one": "[c]", "ONE": "[c]", "other": "[]"} {
+	for project, want := range map[string]string{"both": "[a]", "BOTH": "[b]", "Both": "[a]", "one": "[c]",
+		"ONE": "[c]", "other": "[]"} {
 		got := []string{}
 		for c := range s.ConsumersOf(project) {
 			got = append(got, c.UUID)

@@ -110,7 +110,8 @@ func TestStaleReadsOfASilentDatabase(t *testing.T) {
 		}
 		began := time.Now()
 		for second := 1; second < 5; second++ {
-			if _, age, err := l.Read(ctx); err != nil || age != time.Duration(second)*time.Second || time.Since(began) != age {
+			if _, age, err := l.Read(ctx); err != nil ||
+				age != time.Duration(second)*time.Second || time.Since(began) != age {
 				t.Errorf("read %d: age %s after %s, %v", second, age, time.Since(began), err)
 			}
 		}
@@ -135,11 +136,17 @@ func TestReadsThatAreNeverStale(t *testing.T) {
 		set   func(*cut)
 		want  error
 	}{
-		"off":               {ctx, 0, func(db *cut) { db.version = unreachable }, ledger.ErrUnavailable},
-		"canceled":          {gone, time.Hour, func(db *cut) { db.version = func(context.Context) error { select {} } }, context.Canceled},
-		"handed back":       {ctx, time.Hour, func(db *cut) { db.version = func(context.Context) error { return ledger.ErrHandedBack } }, ledger.ErrHandedBack},
-		"made again":        {ctx, time.Hour, func(db *cut) { db.version = func(context.Context) error { return ledger.ErrReplaced } }, ledger.ErrReplaced},
-		"a bug":             {ctx, time.Hour, func(db *cut) { db.version = func(context.Context) error { return errTrouble } }, errTrouble},
+		"off": {ctx, 0, func(db *cut) { db.version = unreachable }, ledger.ErrUnavailable},
+		"canceled": {gone, time.Hour,
+			func(db *cut) { db.version = func(context.Context) error { select {} } }, context.Canceled},
+		"handed back": {ctx, time.Hour,
+			func(db *cut) { db.version = func(context.Context) error { return ledger.ErrHandedBack } },
+			ledger.ErrHandedBack},
+		"made again": {ctx, time.Hour,
+			func(db *cut) { db.version = func(context.Context) error { return ledger.ErrReplaced } },
+			ledger.ErrReplaced},
+		"a bug": {ctx, time.Hour,
+			func(db *cut) { db.version = func(context.Context) error { return errTrouble } }, errTrouble},
 		"it went back":      {ctx, time.Hour, func(db *cut) { db.commits = nil }, ledger.ErrUnavailable},
 		"one process alone": {ctx, time.Hour, func(db *cut) { db.exclusive, db.version = true, unreachable }, nil},
 	} {
@@ -162,7 +169,8 @@ func TestAgeCountsTheClockThatWentFurther(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	began := time.Now()
 	now := began
-	l, err := ledger.Open(ctx, &cut{rows: newRows(ledger.State{})}, ledger.Options{Now: func() time.Time { return now }})
+	l, err := ledger.Open(ctx, &cut{rows: newRows(ledger.State{})},
+		ledger.Options{Now: func() time.Time { return now }})
 	testproc.Check(t, err)
 	defer func() { testproc.NoError(t, l.Close()) }()
 	for _, c := range []struct {

@@ -18,8 +18,10 @@ import (
 func TestStandardNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	store := &placementtest.MemoryStore{State: ledger.State{
-		Classes: []ledger.NamedRow{{ID: 1, Name: "MEMORY_MB"}, {ID: 700, Name: "OF_A_NEWER_LIST"}, {ID: 10000, Name: "CUSTOM_A"}},
-		Traits:  []ledger.NamedRow{{ID: 1, Name: "HW_OF_A_NEWER_LIST"}, {ID: 9, Name: "COMPUTE_NODE"}, {ID: 10, Name: "CUSTOM_T"}},
+		Classes: []ledger.NamedRow{{ID: 1, Name: "MEMORY_MB"}, {ID: 700, Name: "OF_A_NEWER_LIST"},
+			{ID: 10000, Name: "CUSTOM_A"}},
+		Traits: []ledger.NamedRow{{ID: 1, Name: "HW_OF_A_NEWER_LIST"},
+			{ID: 9, Name: "COMPUTE_NODE"}, {ID: 10, Name: "CUSTOM_T"}},
 	}}
 	s := open(t, store).Current()
 	for id, name := range ledger.StandardClasses() {
@@ -54,7 +56,8 @@ func TestStandardNumberTaken(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	store := &placementtest.MemoryStore{State: ledger.State{Classes: []ledger.NamedRow{{ID: 0, Name: "SOMETHING"}}}}
 	_, err := ledger.Open(ctx, store, ledger.Options{})
-	if !errors.Is(err, ledger.ErrBadState) || !strings.Contains(err.Error(), "VCPU") || !strings.Contains(err.Error(), "SOMETHING") {
+	if !errors.Is(err, ledger.ErrBadState) || !strings.Contains(err.Error(), "VCPU") ||
+		!strings.Contains(err.Error(), "SOMETHING") {
 		t.Errorf("Open: %v", err)
 	}
 }

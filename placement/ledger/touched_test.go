@@ -29,7 +29,8 @@ type replica struct {
 }
 
 func newReplica() replica {
-	return replica{map[string]*ledger.Provider{}, map[string]*ledger.Consumer{}, map[string]bool{}, map[string]bool{}, map[string]*ledger.Host{}}
+	return replica{map[string]*ledger.Provider{}, map[string]*ledger.Consumer{}, map[string]bool{},
+		map[string]bool{}, map[string]*ledger.Host{}}
 }
 
 func (r replica) apply(t ledger.Touched) {
@@ -98,21 +99,25 @@ func (r replica) rename(was, is string) {
 
 // dump shows the replica as far as a Dump has it.
 func (r replica) dump() placementtest.Dump {
-	d := placementtest.Dump{Providers: map[string]placementtest.ProviderDump{}, Consumers: map[string]placementtest.ConsumerDump{},
-		Hosts: map[string]placementtest.HostDump{}}
+	d := placementtest.Dump{Providers: map[string]placementtest.ProviderDump{},
+		Consumers: map[string]placementtest.ConsumerDump{},
+		Hosts:     map[string]placementtest.HostDump{}}
 	for name, h := range r.hosts {
 		d.Hosts[name] = placementtest.HostDump{Since: h.Since, Classes: h.Classes, Traits: h.Traits}
 	}
 	for uuid, p := range r.providers {
-		shown := placementtest.ProviderDump{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation, Traits: p.Traits, Aggregates: p.Aggregates,
+		shown := placementtest.ProviderDump{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation,
+			Traits: p.Traits, Aggregates: p.Aggregates,
 			Inventories: map[string]placementtest.InventoryDump{}}
 		for _, i := range p.Inventories {
-			shown.Inventories[i.Class] = placementtest.InventoryDump{Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, Ratio: i.AllocationRatio}
+			shown.Inventories[i.Class] = placementtest.InventoryDump{Total: i.Total, Reserved: i.Reserved,
+				MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, Ratio: i.AllocationRatio}
 		}
 		d.Providers[uuid] = shown
 	}
 	for uuid, c := range r.consumers {
-		shown := placementtest.ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: providertree.ProviderResources{}}
+		shown := placementtest.ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type,
+			Allocations: providertree.ProviderResources{}}
 		for _, a := range c.Allocations {
 			if shown.Allocations[a.Provider] == nil {
 				shown.Allocations[a.Provider] = map[string]int64{}
@@ -190,7 +195,8 @@ func TestTouchedIsAllThatChanged(t *testing.T) {
 func check(t rapid.TB, r replica, touched ledger.Touched) {
 	t.Helper()
 	for _, e := range touched.Providers {
-		if e.Before != nil && (r.providers[e.Before.UUID] == nil || r.providers[e.Before.UUID].Generation != e.Before.Generation) {
+		if e.Before != nil &&
+			(r.providers[e.Before.UUID] == nil || r.providers[e.Before.UUID].Generation != e.Before.Generation) {
 			t.Fatalf("provider %+v was not there before", e.Before)
 		}
 		if e.Before == nil && r.providers[e.After.UUID] != nil {
@@ -198,7 +204,8 @@ func check(t rapid.TB, r replica, touched ledger.Touched) {
 		}
 	}
 	for _, e := range touched.Consumers {
-		if e.Before != nil && (r.consumers[e.Before.UUID] == nil || r.consumers[e.Before.UUID].Generation != e.Before.Generation) {
+		if e.Before != nil &&
+			(r.consumers[e.Before.UUID] == nil || r.consumers[e.Before.UUID].Generation != e.Before.Generation) {
 			t.Fatalf("consumer %+v was not there before", e.Before)
 		}
 		if e.Before == nil && r.consumers[e.After.UUID] != nil {
@@ -259,14 +266,16 @@ func TestOutcomeReachesAbandonedWrites(t *testing.T) {
 		<-h.entered
 		leave()
 		testproc.ErrorIs(t, <-first, ledger.ErrOutcomeUnknown, "the abandoned write: %v")
-		second, refused, idle := update(ctx, "second", create("b")), update(ctx, "refused", create("a")), update(ctx, "idle", func(*ledger.Tx) error { return nil })
+		second, refused, idle := update(ctx, "second", create("b")), update(ctx, "refused", create("a")),
+			update(ctx, "idle", func(*ledger.Tx) error { return nil })
 		third := update(ctx, "third", create("c"))
 		h.let <- ledger.ErrVersionConflict // run again
 		<-h.entered
 		h.let <- nil
 		<-h.entered
 		h.let <- nil
-		if a, b, c, d := <-second, <-refused, <-idle, <-third; a != nil || ledger.KindOf(b) != ledger.DuplicateUUID || c != nil || d != nil {
+		if a, b, c, d := <-second, <-refused, <-idle,
+			<-third; a != nil || ledger.KindOf(b) != ledger.DuplicateUUID || c != nil || d != nil {
 			t.Errorf("answers: %v, %v, %v, %v", a, b, c, d)
 		}
 		failed := update(ctx, "failed", create("d"))
@@ -325,7 +334,8 @@ func TestBeforeCommit(t *testing.T) {
 		h.let <- ledger.ErrVersionConflict // run again
 		<-h.entered
 		full := errors.New("the log is full")
-		second, third, fourth := update("b", create("b"), full), update("c", create("c"), nil), update("d", create("a"), nil)
+		second, third, fourth := update("b", create("b"), full), update("c", create("c"), nil),
+			update("d", create("a"), nil)
 		h.let <- nil
 		a, b, c, d := <-first, <-second, <-third, <-fourth
 		if a != nil || !errors.Is(b, full) || !errors.Is(c, full) || !errors.Is(d, full) {

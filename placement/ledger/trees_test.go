@@ -31,8 +31,11 @@ func TestDerive(t *testing.T) {
 		{"cached", nil, ledger.DerivedLayout, 1},
 		{"another derivation", nil, ledger.DerivedSummaries, 2},
 		{"another tree changed", create("b"), ledger.DerivedLayout, 1},
-		{"set the aggregates it has", func(tx *ledger.Tx) error { _, err := tx.SetAggregates("a", nil, nil); return err }, ledger.DerivedLayout, 1},
-		{"changed", func(tx *ledger.Tx) error { _, err := tx.SetTraits("a", 0, []string{"COMPUTE_NODE"}); return err }, ledger.DerivedLayout, 3},
+		{"set the aggregates it has",
+			func(tx *ledger.Tx) error { _, err := tx.SetAggregates("a", nil, nil); return err }, ledger.DerivedLayout,
+			1},
+		{"changed", func(tx *ledger.Tx) error { _, err := tx.SetTraits("a", 0, []string{"COMPUTE_NODE"}); return err },
+			ledger.DerivedLayout, 3},
 	} {
 		if step.do != nil {
 			must(t, l, step.do)

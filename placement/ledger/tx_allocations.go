@@ -119,7 +119,8 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 		}
 		seen[req.Consumer] = true
 		if req.Consumer == "" || req.Project == "" || req.User == "" {
-			return nil, &Error{Kind: InvalidAllocation, Consumer: req.Consumer, Detail: "a consumer, its project and its user must be named"}
+			return nil, &Error{Kind: InvalidAllocation,
+				Consumer: req.Consumer, Detail: "a consumer, its project and its user must be named"}
 		}
 		old, _ := tx.consumer(req.Consumer)
 		claims[i] = claim{ConsumerAllocations: req, old: old}
@@ -133,7 +134,8 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 			}
 			// A client can send any number, including NoGeneration.
 			if given != expected || (req.Generation == nil) != (expected == NoGeneration) {
-				return nil, &Error{Kind: ConsumerGenerationConflict, Consumer: req.Consumer, Expected: expected, Given: given}
+				return nil,
+					&Error{Kind: ConsumerGenerationConflict, Consumer: req.Consumer, Expected: expected, Given: given}
 			}
 		}
 	}
@@ -201,7 +203,8 @@ func (tx *Tx) without(held []Allocation, c claim, left func(*Provider) bool) []A
 		return amounts
 	}
 	same := func(was, is []Allocation) bool {
-		return slices.EqualFunc(was, is, func(a, b Allocation) bool { return compareAllocations(a, b) == 0 && a.Used == b.Used })
+		return slices.EqualFunc(was, is,
+			func(a, b Allocation) bool { return compareAllocations(a, b) == 0 && a.Used == b.Used })
 	}
 	kept := map[int64]bool{} // by provider: the answer
 	out := make([]Allocation, 0, len(held))
@@ -228,7 +231,8 @@ func (tx *Tx) resolve(c *claim) error {
 	for uuid, resources := range c.Resources {
 		p, _ := tx.Provider(uuid)
 		if len(resources) == 0 {
-			return &Error{Kind: InvalidAllocation, Provider: uuid, Consumer: c.Consumer, Detail: "it names no resources"}
+			return &Error{Kind: InvalidAllocation, Provider: uuid, Consumer: c.Consumer,
+				Detail: "it names no resources"}
 		}
 		for _, name := range slices.Sorted(maps.Keys(resources)) {
 			class, ok := tx.Class(name)
@@ -237,9 +241,11 @@ func (tx *Tx) resolve(c *claim) error {
 			}
 			if resources[name] < 1 || resources[name] > providertree.MaxUnit {
 				return &Error{Kind: InvalidAllocation, Provider: uuid, Class: name, Consumer: c.Consumer,
-					Detail: fmt.Sprintf("the amount is %d, must be from 1 to %d", resources[name], providertree.MaxUnit)}
+					Detail: fmt.Sprintf("the amount is %d, must be from 1 to %d",
+						resources[name], providertree.MaxUnit)}
 			}
-			c.asked = append(c.asked, Allocation{Provider: p.UUID, Class: class.Name, Used: resources[name], CreatedAt: tx.now, provider: p.ID, class: class.ID})
+			c.asked = append(c.asked, Allocation{Provider: p.UUID, Class: class.Name, Used: resources[name],
+				CreatedAt: tx.now, provider: p.ID, class: class.ID})
 		}
 	}
 	slices.SortFunc(c.asked, compareAllocations)
@@ -268,7 +274,8 @@ func (tx *Tx) fits(claims []claim) error {
 				return &Error{Kind: InventoryNotFound, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer}
 			}
 			refused := func(kind Kind, broken providertree.FitError) error {
-				return &Error{Kind: kind, Provider: p.UUID, Class: a.Class, Consumer: c.Consumer, Detail: broken.Error()}
+				return &Error{Kind: kind, Provider: p.UUID,
+					Class: a.Class, Consumer: c.Consumer, Detail: broken.Error()}
 			}
 			limits := inv.Limits()
 			if rule := limits.Units(a.Used); rule != providertree.RuleNone {
@@ -278,7 +285,9 @@ func (tx *Tx) fits(claims []claim) error {
 			before := p.usedOf(a.class)
 			others := before - freed[k]
 			if asked[k] > limits.Free(others) && asked[k] > freed[k] {
-				return refused(CapacityExceeded, providertree.FitError{Rule: providertree.RuleCapacity, Limits: limits, Used: others, Amount: asked[k]})
+				return refused(CapacityExceeded,
+					providertree.FitError{Rule: providertree.RuleCapacity, Limits: limits,
+						Used: others, Amount: asked[k]})
 			}
 		}
 	}
@@ -290,7 +299,8 @@ func (tx *Tx) consumerOf(c claim) *Consumer {
 	if len(c.asked) == 0 {
 		return nil
 	}
-	now := &Consumer{UUID: c.Consumer, Generation: 1, Project: c.Project, User: c.User, Allocations: c.asked, CreatedAt: tx.now, UpdatedAt: tx.now}
+	now := &Consumer{UUID: c.Consumer, Generation: 1, Project: c.Project, User: c.User, Allocations: c.asked,
+		CreatedAt: tx.now, UpdatedAt: tx.now}
 	if c.old != nil && c.old.ID != 0 {
 		now.ID, now.Type, now.CreatedAt = c.old.ID, c.old.Type, c.old.CreatedAt
 		if c.old.visible() {
@@ -334,7 +344,9 @@ func (tx *Tx) noteConsumers(changes []consumerChange) {
 	for _, c := range changes {
 		if c.now != nil {
 			for _, a := range c.now.Allocations {
-				tx.note(InsertAllocation{AllocationRow{Provider: a.provider, Class: a.class, Consumer: c.now.UUID, Used: a.Used, CreatedAt: a.CreatedAt}})
+				tx.note(
+					InsertAllocation{AllocationRow{Provider: a.provider, Class: a.class, Consumer: c.now.UUID,
+						Used: a.Used, CreatedAt: a.CreatedAt}})
 			}
 		}
 	}

@@ -40,7 +40,8 @@ func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error
 	slices.SortFunc(out, func(a, b Inventory) int { return cmp.Compare(a.class, b.class) })
 	for i := 1; i < len(out); i++ {
 		if out[i].class == out[i-1].class {
-			return nil, &Error{Kind: InvalidInventory, Provider: provider, Class: out[i].Class, Detail: "the class is given twice"}
+			return nil, &Error{Kind: InvalidInventory,
+				Provider: provider, Class: out[i].Class, Detail: "the class is given twice"}
 		}
 	}
 	return out, nil
@@ -93,12 +94,14 @@ func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
 // amounts are the fields of the inventory, without defaults.
 func (i *Inventory) amounts() providertree.Inventory {
 	return providertree.Inventory{
-		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
+		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
+		AllocationRatio: i.AllocationRatio,
 	}
 }
 
 func (i *Inventory) row(provider int64) InventoryRow {
-	return InventoryRow{Provider: provider, Class: i.class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit,
+	return InventoryRow{Provider: provider, Class: i.class,
+		Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit,
 		StepSize: i.StepSize, AllocationRatio: i.AllocationRatio, CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt}
 }
 
@@ -175,7 +178,8 @@ func (tx *Tx) SetInventory(uuid string, generation int64, inv Inventory) (*Provi
 func (tx *Tx) withInventory(p *Provider, checked []Inventory) (*Provider, error) {
 	tx.stamp(p.Inventories, checked)
 	is := slices.Clone(p.Inventories)
-	at, had := slices.BinarySearchFunc(is, checked[0].class, func(i Inventory, class int64) int { return cmp.Compare(i.class, class) })
+	at, had := slices.BinarySearchFunc(is, checked[0].class,
+		func(i Inventory, class int64) int { return cmp.Compare(i.class, class) })
 	if had {
 		is[at] = checked[0]
 		tx.note(UpdateInventory{checked[0].row(p.ID)})

@@ -11,7 +11,8 @@ import (
 // customName checks the name of a new class or trait.
 func customName(name string) error {
 	if !providertree.IsCustomName(name) {
-		return &Error{Kind: InvalidName, Name: name, Detail: "must be " + providertree.CustomPrefix + " and 1 to 248 of A-Z, 0-9 and _"}
+		return &Error{Kind: InvalidName, Name: name, Detail: "must be " + providertree.CustomPrefix +
+			" and 1 to 248 of A-Z, 0-9 and _"}
 	}
 	return nil
 }
@@ -55,7 +56,8 @@ func (tx *Tx) RenameClass(oldName, newName string) error {
 	tx.dropClass(c)
 	tx.putClass(now)
 	tx.renameIn(now)
-	tx.note(RenameNamed{Classes, NamedRow{ID: now.ID, Name: now.Name, CreatedAt: now.CreatedAt, UpdatedAt: now.UpdatedAt}})
+	tx.note(RenameNamed{Classes,
+		NamedRow{ID: now.ID, Name: now.Name, CreatedAt: now.CreatedAt, UpdatedAt: now.UpdatedAt}})
 	return nil
 }
 
@@ -153,7 +155,8 @@ func (tx *Tx) syncStandard() error {
 	for id, name := range StandardClasses() {
 		if _, ok := tx.Class(name); !ok {
 			if other, taken := tx.classByID.Get(int64(id)); taken {
-				return badState("number %d is that of the standard resource class %s, and %s has it", id, name, other.Name)
+				return badState("number %d is that of the standard resource class %s, and %s has it",
+					id, name, other.Name)
 			}
 			c := &ResourceClass{ID: int64(id), Name: name, CreatedAt: tx.now}
 			tx.putClass(c)

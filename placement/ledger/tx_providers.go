@@ -25,7 +25,8 @@ type ProviderUpdate struct {
 
 // row returns the provider's row; the IDs of parent and root are looked up.
 func (tx *Tx) row(p *Provider) ProviderRow {
-	r := ProviderRow{ID: p.ID, Generation: p.Generation, UUID: p.UUID, Name: p.Name, Root: p.ID, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}
+	r := ProviderRow{ID: p.ID, Generation: p.Generation,
+		UUID: p.UUID, Name: p.Name, Root: p.ID, CreatedAt: p.CreatedAt, UpdatedAt: p.UpdatedAt}
 	if p.Parent != "" {
 		r.Parent, _ = tx.providerIDs.Get(p.Parent)
 		r.Root, _ = tx.providerIDs.Get(p.Root)
@@ -37,7 +38,8 @@ func (tx *Tx) row(p *Provider) ProviderRow {
 // InvalidName, DuplicateUUID, DuplicateName, InvalidParent, ParentNotFound.
 func (tx *Tx) CreateProvider(req NewProvider) (*Provider, error) {
 	if req.UUID == "" || req.Name == "" {
-		return nil, &Error{Kind: InvalidName, Provider: req.UUID, Name: req.Name, Detail: "a resource provider needs a uuid and a name"}
+		return nil, &Error{Kind: InvalidName, Provider: req.UUID, Name: req.Name,
+			Detail: "a resource provider needs a uuid and a name"}
 	}
 	p := &Provider{ID: tx.next.provider, UUID: req.UUID, Name: req.Name, Root: req.UUID, CreatedAt: tx.now}
 	if req.Parent == "" {
@@ -45,7 +47,8 @@ func (tx *Tx) CreateProvider(req NewProvider) (*Provider, error) {
 		p.UpdatedAt = tx.now
 	} else {
 		if req.Parent == req.UUID {
-			return nil, &Error{Kind: InvalidParent, Provider: req.UUID, Detail: "parent provider UUID cannot be same as UUID; leave it out where there is no parent"}
+			return nil, &Error{Kind: InvalidParent, Provider: req.UUID,
+				Detail: "parent provider UUID cannot be same as UUID; leave it out where there is no parent"}
 		}
 		parent, ok := tx.Provider(req.Parent)
 		if !ok {
@@ -170,7 +173,8 @@ func (tx *Tx) ChangeUUID(uuid, to string) (*Provider, error) {
 func (tx *Tx) newParent(p *Provider, uuid string, allowed bool) (parent, root string, err error) {
 	if uuid == "" {
 		if !allowed {
-			return "", "", &Error{Kind: InvalidParent, Provider: p.UUID, Detail: "un-parenting a provider is not possible before microversion 1.37"}
+			return "", "", &Error{Kind: InvalidParent,
+				Provider: p.UUID, Detail: "un-parenting a provider is not possible before microversion 1.37"}
 		}
 		return "", p.UUID, nil
 	}
@@ -179,10 +183,12 @@ func (tx *Tx) newParent(p *Provider, uuid string, allowed bool) (parent, root st
 		return "", "", &Error{Kind: ParentNotFound, Provider: uuid}
 	}
 	if p.Parent != "" && !allowed {
-		return "", "", &Error{Kind: InvalidParent, Provider: p.UUID, Detail: "re-parenting a provider is not possible before microversion 1.37"}
+		return "", "", &Error{Kind: InvalidParent,
+			Provider: p.UUID, Detail: "re-parenting a provider is not possible before microversion 1.37"}
 	}
 	if to.Root == p.Root && slices.Contains(tx.subtree(p), to) {
-		return "", "", &Error{Kind: InvalidParent, Provider: p.UUID, Detail: "the new parent is the provider itself or below it: that would be a loop"}
+		return "", "", &Error{Kind: InvalidParent,
+			Provider: p.UUID, Detail: "the new parent is the provider itself or below it: that would be a loop"}
 	}
 	return to.UUID, to.Root, nil
 }

@@ -104,7 +104,8 @@ type Inventory struct {
 // program can hold values that the API does not accept.
 func (i *Inventory) Limits() providertree.Limits {
 	return providertree.Limits{
-		Capacity: providertree.Capacity(i.Total, i.Reserved, i.AllocationRatio), MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize,
+		Capacity: providertree.Capacity(i.Total, i.Reserved, i.AllocationRatio), MinUnit: i.MinUnit,
+		MaxUnit: i.MaxUnit, StepSize: i.StepSize,
 	}
 }
 

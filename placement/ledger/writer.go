@@ -141,7 +141,8 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 		l.refreshing.Unlock()
 		if l.observer != nil {
 			refused := run.refused()
-			l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused, Changes: len(changes), Duration: l.now().Sub(began)})
+			l.observer.Committed(Commit{Outcome: outcomeOf(err), Writes: run.n - refused, Refused: refused,
+				Changes: len(changes), Duration: l.now().Sub(began)})
 		}
 		if err == nil || errors.Is(err, ErrOutcomeUnknown) {
 			run.reportOutcome(err)
@@ -175,7 +176,8 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 			}
 			if errors.Is(err, ErrDuplicate) && try > 0 && run.n == 1 && l.current.Load().version == base.version {
 				// Nothing has changed, so that no other try has another outcome.
-				run.fail(&Error{Kind: DuplicateName, Detail: "the database takes a name or uuid of the request for equal to one that exists"})
+				run.fail(&Error{Kind: DuplicateName,
+					Detail: "the database takes a name or uuid of the request for equal to one that exists"})
 				return batch[run.n:]
 			}
 			if lastErr = err; try > 0 && run.n > 1 {

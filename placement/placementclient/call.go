@@ -116,7 +116,9 @@ func (c *Client) requestID(ctx context.Context) string {
 }
 
 // request makes a request with all its headers.
-func (c *Client) request(ctx context.Context, call *Call, payload any, requestID string) (*retryablehttp.Request, error) {
+func (c *Client) request(
+	ctx context.Context, call *Call, payload any, requestID string,
+) (*retryablehttp.Request, error) {
 	// The proof comes first: where the endpoint is comes with it.
 	headers := http.Header{}
 	if c.config.Authorize != nil {

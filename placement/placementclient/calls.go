@@ -25,7 +25,8 @@ type ConsumerAllocations struct {
 // no generation: Placement makes no difference there. One GET.
 func (c *Client) Allocations(ctx context.Context, consumer string) (ConsumerAllocations, error) {
 	var out ConsumerAllocations
-	call := Call{Method: http.MethodGet, Path: "/allocations/" + url.PathEscape(consumer), Out: &out.ConsumerAllocations}
+	call := Call{Method: http.MethodGet, Path: "/allocations/" + url.PathEscape(consumer),
+		Out: &out.ConsumerAllocations}
 	if err := c.Send(ctx, &call); err != nil {
 		return ConsumerAllocations{}, err
 	}
@@ -79,7 +80,9 @@ func (c *Client) Admission(ctx context.Context, host string) (a wire.HostAdmissi
 }
 
 // Admit states what a host may report of itself, and returns what that is now. One POST.
-func (c *Client) Admit(ctx context.Context, host string, change wire.AdmissionChange) (a wire.HostAdmission, err error) {
+func (c *Client) Admit(
+	ctx context.Context, host string, change wire.AdmissionChange,
+) (a wire.HostAdmission, err error) {
 	err = c.Do(ctx, http.MethodPost, admissionPath(host), change, &a)
 	return a, err
 }
@@ -125,7 +128,8 @@ func (c *Client) ProviderUsages(ctx context.Context, provider string) (map[strin
 // AllocationsOf reads who holds what of a provider, by consumer. One GET.
 func (c *Client) AllocationsOf(ctx context.Context, provider string) (map[string]wire.HeldAllocation, error) {
 	var out wire.ProviderAllocations
-	if err := c.Do(ctx, http.MethodGet, "/resource_providers/"+url.PathEscape(provider)+"/allocations", nil, &out); err != nil {
+	if err := c.Do(ctx, http.MethodGet, "/resource_providers/"+
+		url.PathEscape(provider)+"/allocations", nil, &out); err != nil {
 		return nil, err
 	}
 	return out.Allocations, nil

@@ -28,7 +28,8 @@ func (h handler) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func versions(low, high string) string {
-	return fmt.Sprintf(`{"versions": [{"id": "v1.0", "min_version": %q, "max_version": %q, "status": "CURRENT"}]}`, low, high)
+	return fmt.Sprintf(`{"versions": [{"id": "v1.0", "min_version": %q, "max_version": %q, "status": "CURRENT"}]}`,
+		low, high)
 }
 
 // TestCheckVersion: a Placement without our microversion is refused in clear words. One that was
@@ -91,13 +92,15 @@ func TestCheckVersion(t *testing.T) {
 		for range 2 {
 			testproc.NoError(t, client.CheckVersion(t.Context()))
 		}
-		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); err != nil || !client.VersionChecked(t.Context()) {
+		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); err != nil ||
+			!client.VersionChecked(t.Context()) {
 			t.Errorf("%v", err)
 		}
 		want("/", "/usages placement 1.37")
 		// It is exchanged for an older one.
 		status = http.StatusNotAcceptable
-		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err, ErrTooOld) || client.VersionChecked(t.Context()) {
+		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err, ErrTooOld) ||
+			client.VersionChecked(t.Context()) {
 			t.Errorf("%v", err)
 		}
 		want("/usages placement 1.37")
@@ -112,16 +115,22 @@ func TestAnotherService(t *testing.T) {
 		answer answer
 		who    string
 	}{
-		{answer{status: 404, body: `{"code": "not_found", "message": "This is a cell of compute-agent, which has no /."}`}, "a cell of compute-agent"},
-		{answer{status: 404, body: `{"itemNotFound": {"code": 404, "message": "The resource could not be found."}}`}, "a compute API"},
+		{answer{status: 404,
+			body: `{"code": "not_found", "message": "This is a cell of compute-agent, which has no /."}`},
+			"a cell of compute-agent"},
+		{answer{status: 404, body: `{"itemNotFound": {"code": 404, "message": "The resource could not be found."}}`},
+			"a compute API"},
 		{answer{status: 300, body: `{"versions": {"values": [{"id": "v3.14"}]}}`}, "a Keystone"},
-		{answer{status: 200, body: `{"versions": [{"id": "v2.1", "version": "2.71", "min_version": "2.1"}]}`}, "a compute API"},
+		{answer{status: 200, body: `{"versions": [{"id": "v2.1", "version": "2.71", "min_version": "2.1"}]}`},
+			"a compute API"},
 	} {
 		client := newClient(t, handler(func(*http.Request) answer { return c.answer }))
 		err := client.CheckVersion(t.Context())
-		testproc.ErrorHas(t, err, c.who+" answers there: placement_client.url must be the URL of Placement", "an answer of another service: %v")
+		testproc.ErrorHas(t, err, c.who+" answers there: placement_client.url must be the URL of Placement",
+			"an answer of another service: %v")
 		testproc.ErrorIs(t, err, ErrUnexpected, "an answer of another service: %v")
-		if _, err := client.Inventories(t.Context(), "x"); c.answer.status != 200 && (errors.Is(err, ErrNotFound) || !errors.Is(err, ErrUnexpected)) {
+		if _, err := client.Inventories(t.Context(), "x"); c.answer.status != 200 &&
+			(errors.Is(err, ErrNotFound) || !errors.Is(err, ErrUnexpected)) {
 			t.Errorf("%s: a resource provider is %v", c.who, err)
 		}
 	}
@@ -139,17 +148,24 @@ func TestInFrontOfPlacement(t *testing.T) {
 	}{
 		{answer{status: 401, header: login, body: "Authentication required"}, ErrRefused, "Authentication required"},
 		{
-			answer{status: 401, header: login, body: `{"error": {"code": 401, "message": "The request you have made requires authentication.", "title": "Unauthorized"}}`},
+			answer{status: 401, header: login,
+				body: `{"error": {"code": 401, "message": "The request you have made requires authentication.", ` +
+					`"title": "Unauthorized"}}`},
 			ErrRefused, "requires authentication",
 		},
-		{answer{status: 403, body: `{"forbidden": {"code": 403, "message": "Access was denied."}}`}, ErrRefused, "Access was denied"},
+		{answer{status: 403, body: `{"forbidden": {"code": 403, "message": "Access was denied."}}`},
+			ErrRefused, "Access was denied"},
 		{answer{status: 407, body: `{"code": "proxy", "message": "Log in first."}`}, ErrUnexpected, "Log in first"},
-		{answer{status: 429, body: `{"overLimit": {"code": 429, "message": "Slow down."}}`}, ErrUnavailable, "Slow down"},
-		{answer{status: 502, body: `{"code": "bad_gateway", "message": "No upstream."}`}, ErrUnavailable, "No upstream"},
-		{answer{status: 503, body: `{"error": {"code": 503, "message": "Try later.", "title": "Unavailable"}}`}, ErrUnavailable, "Try later"},
+		{answer{status: 429, body: `{"overLimit": {"code": 429, "message": "Slow down."}}`},
+			ErrUnavailable, "Slow down"},
+		{answer{status: 502, body: `{"code": "bad_gateway", "message": "No upstream."}`},
+			ErrUnavailable, "No upstream"},
+		{answer{status: 503, body: `{"error": {"code": 503, "message": "Try later.", "title": "Unavailable"}}`},
+			ErrUnavailable, "Try later"},
 		{answer{status: 504, body: `{"code": "timeout", "message": "No answer."}`}, ErrUnavailable, "No answer"},
 	} {
-		client := newClient(t, handler(func(*http.Request) answer { return c.answer }), func(cfg *Config) { cfg.Retries = 0 })
+		client := newClient(t, handler(func(*http.Request) answer { return c.answer }),
+			func(cfg *Config) { cfg.Retries = 0 })
 		_, err := client.Inventories(t.Context(), "x")
 		var failed *Error
 		if !errors.As(err, &failed) || !errors.Is(failed.Kind, c.kind) || failed.Service != "" {
@@ -281,7 +297,8 @@ func TestHeaders(t *testing.T) {
 			http.Header{"Openstack-Api-Version": {"placement 1.37"}}, 0},
 		"a write": {Call{Method: "POST", Path: "/reshaper", Body: []int{1}, Microversion: "1.30"},
 			http.Header{"Openstack-Api-Version": {"placement 1.30"}, "Content-Type": {"application/json"}}, 3},
-		"extensions":           {Call{Method: "GET", Path: "/usages", Extensions: "a, b"}, http.Header{"Openstack-Api-Version": {"placement 1.37"}, "Placement-Extensions": {"a, b"}}, 0},
+		"extensions": {Call{Method: "GET", Path: "/usages", Extensions: "a, b"},
+			http.Header{"Openstack-Api-Version": {"placement 1.37"}, "Placement-Extensions": {"a, b"}}, 0},
 		"the version document": {Call{Method: "GET", Path: "/"}, http.Header{}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -332,7 +349,9 @@ func TestObserve(t *testing.T) {
 	var log strings.Builder
 	token := "first"
 	server := &answers{list: []answer{
-		{status: 401, body: "no"}, {status: 200, body: "{}", header: http.Header{"X-Openstack-Request-Id": {"req-theirs"}}}, {err: io.ErrUnexpectedEOF},
+		{status: 401, body: "no"},
+		{status: 200, body: "{}", header: http.Header{"X-Openstack-Request-Id": {"req-theirs"}}},
+		{err: io.ErrUnexpectedEOF},
 	}}
 	client := newClient(t, server, func(c *Config) {
 		c.Retries, c.Logger = 0, zerolog.New(&log)
@@ -353,7 +372,8 @@ func TestObserve(t *testing.T) {
 	})
 	testproc.NoError(t, client.Do(t.Context(), http.MethodPut, "/traits/CUSTOM_A", nil, nil))
 	testproc.ErrorIs(t, client.Do(t.Context(), http.MethodGet, "/usages", nil, nil), ErrUnavailable, "%v")
-	if d := cmp.Diff([]string{"PUT /traits/{name} 401 false", "PUT /traits/{name} 200 true", "GET /usages 0 false"}, seen); d != "" {
+	if d := cmp.Diff([]string{"PUT /traits/{name} 401 false", "PUT /traits/{name} 200 true", "GET /usages 0 false"},
+		seen); d != "" {
 		t.Errorf("seen (-want +got)\n%s", d)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
@@ -361,7 +381,8 @@ func TestObserve(t *testing.T) {
 		t.Fatalf("%d lines:\n%s", len(lines), log.String())
 	}
 	for i, line := range lines {
-		if !strings.Contains(line, `"request_id":"req-`) || strings.Contains(line, `"server_request_id":"req-theirs"`) != (i == 1) ||
+		if !strings.Contains(line, `"request_id":"req-`) ||
+			strings.Contains(line, `"server_request_id":"req-theirs"`) != (i == 1) ||
 			strings.Contains(line, `"error":`) != (i != 1) || strings.Contains(line, "hush") {
 			t.Errorf("line %d: %s", i, line)
 		}
@@ -371,7 +392,8 @@ func TestObserve(t *testing.T) {
 // TestTimeout: a try never takes forever.
 func TestTimeout(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for configured, want := range map[time.Duration]time.Duration{-1: defaultTimeout, 0: defaultTimeout, 1: 1, time.Minute: time.Minute} {
+	for configured, want := range map[time.Duration]time.Duration{-1: defaultTimeout, 0: defaultTimeout,
+		1: 1, time.Minute: time.Minute} {
 		client := newClient(t, nil, func(c *Config) { c.Timeout = configured })
 		if client.Timeout() != want || client.http.HTTPClient.Timeout != want {
 			t.Errorf("%v is %v, %v", configured, client.Timeout(), client.http.HTTPClient.Timeout)

@@ -56,7 +56,8 @@ func (c *Client) Probe(ctx context.Context) error {
 	}
 	base, err := c.endpoint(ctx)
 	if err != nil {
-		return &Error{Method: "CONNECT", Path: "placement", Kind: &noCredentials{err}, Cause: err, Detail: err.Error(), Unsent: true}
+		return &Error{Method: "CONNECT", Path: "placement",
+			Kind: &noCredentials{err}, Cause: err, Detail: err.Error(), Unsent: true}
 	}
 	port := base.Port()
 	if port == "" {
@@ -66,14 +67,16 @@ func (c *Client) Probe(ctx context.Context) error {
 	defer cancel()
 	conn, err := c.config.Dial(ctx, "tcp", net.JoinHostPort(base.Hostname(), port))
 	if err != nil {
-		return &Error{Method: "CONNECT", Path: base.Host, Kind: ErrUnavailable, Cause: err, Detail: err.Error(), Unsent: true}
+		return &Error{Method: "CONNECT", Path: base.Host,
+			Kind: ErrUnavailable, Cause: err, Detail: err.Error(), Unsent: true}
 	}
 	return conn.Close()
 }
 
 // fixedParts are the parts of Placement's paths that do not vary.
 var fixedParts = map[string]bool{
-	"": true, "aggregates": true, "allocation_candidates": true, "allocations": true, "explain": true, "inventories": true, "reshaper": true,
+	"": true, "aggregates": true, "allocation_candidates": true, "allocations": true, "explain": true,
+	"inventories": true, "reshaper": true,
 	"resource_classes": true, "resource_providers": true, "traits": true, "usages": true,
 }
 

@@ -142,7 +142,8 @@ func (e *Error) Is(target error) bool { return target == ErrOutcomeUnknown && e.
 // OutcomeUnknown reports whether a write may have happened: it was sent, and Placement itself, not
 // a proxy or a broken server, has not turned it down.
 func (e *Error) OutcomeUnknown() bool {
-	byPlacement := e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden || (e.Status >= 400 && e.Status < 500 && e.Code != "")
+	byPlacement := e.Status == http.StatusUnauthorized ||
+		e.Status == http.StatusForbidden || (e.Status >= 400 && e.Status < 500 && e.Code != "")
 	return e.Method != http.MethodGet && !e.Unsent && !byPlacement
 }
 
@@ -174,7 +175,8 @@ func (e *Error) refused(content []byte) {
 		e.Detail = textutil.Line(content, maxSnippet)
 	}
 	switch e.Status {
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusRequestEntityTooLarge,
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType,
+		http.StatusRequestEntityTooLarge,
 		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge:
 		e.Kind = ErrInvalid
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -220,7 +222,8 @@ func (e *Error) inFront() bool {
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return e.Path != "/"
-	case http.StatusProxyAuthRequired, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusProxyAuthRequired, http.StatusTooManyRequests, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}
 	return false
@@ -249,7 +252,8 @@ func (n *noCredentials) Is(target error) bool {
 	var temporary interface{ Temporary() bool }
 	switch {
 	case errors.As(n.cause, &temporary) && temporary.Temporary(),
-		errors.Is(n.cause, ErrUnavailable), errors.Is(n.cause, context.Canceled), errors.Is(n.cause, context.DeadlineExceeded):
+		errors.Is(n.cause, ErrUnavailable), errors.Is(n.cause, context.Canceled),
+		errors.Is(n.cause, context.DeadlineExceeded):
 		return target == ErrUnavailable
 	}
 	return target == ErrRefused

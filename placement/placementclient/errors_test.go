@@ -25,13 +25,15 @@ var errKind = errors.New("it went wrong")
 func TestError(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for want, e := range map[string]*Error{
-		"GET /usages: it went wrong":                                              {},
-		"GET /usages: it went wrong (status 500)":                                 {Status: 500},
-		"GET /usages: it went wrong (status 409, placement.x)":                    {Status: 409, Code: "placement.x"},
-		"GET /usages: it went wrong: so it was":                                   {Detail: "so it was"},
-		"GET /usages: it went wrong [req-1]":                                      {RequestID: "req-1"},
-		"GET /usages: it went wrong [req-2]":                                      {RequestID: "req-1", ServerRequestID: "req-2"},
-		"GET /usages: it went wrong (status 409, placement.x): so it was [req-2]": {Status: 409, Code: "placement.x", Detail: "so it was", ServerRequestID: "req-2"},
+		"GET /usages: it went wrong":                           {},
+		"GET /usages: it went wrong (status 500)":              {Status: 500},
+		"GET /usages: it went wrong (status 409, placement.x)": {Status: 409, Code: "placement.x"},
+		"GET /usages: it went wrong: so it was":                {Detail: "so it was"},
+		"GET /usages: it went wrong [req-1]":                   {RequestID: "req-1"},
+		"GET /usages: it went wrong [req-2]": {RequestID: "req-1",
+			ServerRequestID: "req-2"},
+		"GET /usages: it went wrong (status 409, placement.x): so it was [req-2]": {Status: 409, Code: "placement.x",
+			Detail: "so it was", ServerRequestID: "req-2"},
 	} {
 		e.Method, e.Path, e.Kind = "GET", "/usages", errKind
 		testproc.Equal(t, e.Error(), want, "%s")
@@ -58,13 +60,15 @@ func TestUnanswered(t *testing.T) {
 		{&url.Error{Op: "Get", URL: "http://u:p@placement/", Err: refused}, "dial: connection refused", true},
 		{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, "dial: context deadline exceeded", true},
 		{syscall.ECONNREFUSED, "connection refused", true}, // of a transport that does not use net
-		{&url.Error{Op: "Put", URL: "http://placement/", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}}, "read: connection reset by peer", false},
+		{&url.Error{Op: "Put", URL: "http://placement/", Err: &net.OpError{Op: "read", Err: syscall.ECONNRESET}},
+			"read: connection reset by peer", false},
 		{context.DeadlineExceeded, "context deadline exceeded", false},
 		{io.ErrUnexpectedEOF, "unexpected EOF", false},
 	} {
 		var e Error
 		e.unanswered(c.err)
-		if diff := cmp.Diff(Error{Detail: c.detail, Unsent: c.unsent, Kind: ErrUnavailable, Cause: c.err}, e, cmpopts.EquateErrors()); diff != "" {
+		if diff := cmp.Diff(Error{Detail: c.detail, Unsent: c.unsent, Kind: ErrUnavailable, Cause: c.err}, e,
+			cmpopts.EquateErrors()); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", c.err, diff)
 		}
 		if unsent(c.err) != c.unsent {
@@ -82,7 +86,8 @@ func TestRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	long := strings.Repeat("é", 2001)
 	for _, c := range []struct{ content, code, detail string }{
-		{`{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "it\n  moved"}]}`, "placement.concurrent_update", "it moved"},
+		{`{"errors": [{"status": 409, "code": "placement.concurrent_update", "detail": "it\n  moved"}]}`,
+			"placement.concurrent_update", "it moved"},
 		{`{"errors": [{"status": 400, "detail": "before 1.23"}]}`, "", "before 1.23"},
 		{`{"errors": [{"detail": "first"}, {"detail": "second"}]}`, "", "first"},
 		{`{"errors": [{"detail": "` + long[:4000] + `"}]}`, "", long[:4000]},
@@ -109,18 +114,21 @@ func TestOutcomeUnknown(t *testing.T) {
 		code   string
 		want   bool
 	}{
-		{0, "", true}, {200, "", true}, {401, "", false}, {403, "", false}, {404, "", true}, {409, "", true}, {409, "placement.undefined_code", false},
+		{0, "", true}, {200, "", true}, {401, "", false}, {403, "", false}, {404, "", true}, {409, "", true},
+		{409, "placement.undefined_code", false},
 		{499, "placement.undefined_code", false}, {500, "placement.undefined_code", true}, {502, "", true},
 	} {
 		e := &Error{Method: http.MethodPut, Status: c.status, Code: c.code, Kind: ErrUnavailable}
-		if e.OutcomeUnknown() != c.want || errors.Is(e, ErrOutcomeUnknown) != c.want || strings.Contains(e.Error(), ErrOutcomeUnknown.Error()) != c.want {
+		if e.OutcomeUnknown() != c.want || errors.Is(e, ErrOutcomeUnknown) != c.want ||
+			strings.Contains(e.Error(), ErrOutcomeUnknown.Error()) != c.want {
 			t.Errorf("%d %q: %v", c.status, c.code, e)
 		}
 		if e.Method = http.MethodGet; e.OutcomeUnknown() {
 			t.Errorf("a read, %d %q: %v", c.status, c.code, e)
 		}
 	}
-	if e := (&Error{Method: http.MethodPut, Unsent: true, Kind: ErrUnavailable}); e.OutcomeUnknown() || errors.Is(e, ErrOutcomeUnknown) {
+	if e := (&Error{Method: http.MethodPut, Unsent: true, Kind: ErrUnavailable}); e.OutcomeUnknown() ||
+		errors.Is(e, ErrOutcomeUnknown) {
 		t.Errorf("a write that was not sent: %v", e)
 	}
 }

@@ -43,7 +43,8 @@ func safeToRepeat(ctx context.Context, resp *http.Response, err error) (bool, er
 	}
 	if err != nil {
 		var urlErr *url.Error
-		read := errors.As(err, &urlErr) && urlErr.Op == "Get" && !urlErr.Timeout() // a server that hangs hangs the next time too
+		// a server that hangs hangs the next time too
+		read := errors.As(err, &urlErr) && urlErr.Op == "Get" && !urlErr.Timeout()
 		return unsent(err) || read, nil
 	}
 	limited := resp.StatusCode == http.StatusTooManyRequests && byPlacement(resp)

@@ -101,17 +101,18 @@ func TestRetryAfter(t *testing.T) {
 		deadline time.Duration
 		at       []time.Duration // of the requests
 	}{
-		"seconds":                    {after: text("3"), at: []time.Duration{0, 3 * time.Second}},
-		"a date":                     {after: in(4 * time.Second), at: []time.Duration{0, 4 * time.Second}},
-		"a date in the past":         {after: in(-time.Hour), at: []time.Duration{0, 0}},
-		"too many requests":          {status: 429, after: text("2"), at: []time.Duration{0, 2 * time.Second}},
-		"as long as the cap":         {after: text("10"), at: []time.Duration{0, MaxRetryAfter}},
-		"longer than the cap":        {after: text("11"), at: []time.Duration{0}},
-		"a date behind the cap":      {after: in(time.Hour), at: []time.Duration{0}},
-		"more than there is":         {after: text("9223372036854775807"), at: []time.Duration{0}},
-		"behind the deadline":        {after: text("3"), deadline: 2 * time.Second, at: []time.Duration{0}},
-		"at the deadline":            {after: text("3"), deadline: 3 * time.Second, at: []time.Duration{0}},
-		"before the deadline":        {after: text("3"), deadline: 4 * time.Second, at: []time.Duration{0, 3 * time.Second}},
+		"seconds":               {after: text("3"), at: []time.Duration{0, 3 * time.Second}},
+		"a date":                {after: in(4 * time.Second), at: []time.Duration{0, 4 * time.Second}},
+		"a date in the past":    {after: in(-time.Hour), at: []time.Duration{0, 0}},
+		"too many requests":     {status: 429, after: text("2"), at: []time.Duration{0, 2 * time.Second}},
+		"as long as the cap":    {after: text("10"), at: []time.Duration{0, MaxRetryAfter}},
+		"longer than the cap":   {after: text("11"), at: []time.Duration{0}},
+		"a date behind the cap": {after: in(time.Hour), at: []time.Duration{0}},
+		"more than there is":    {after: text("9223372036854775807"), at: []time.Duration{0}},
+		"behind the deadline":   {after: text("3"), deadline: 2 * time.Second, at: []time.Duration{0}},
+		"at the deadline":       {after: text("3"), deadline: 3 * time.Second, at: []time.Duration{0}},
+		"before the deadline": {after: text("3"),
+			deadline: 4 * time.Second, at: []time.Duration{0, 3 * time.Second}},
 		"a write is never repeated":  {method: http.MethodPut, after: text("1"), at: []time.Duration{0}},
 		"nor is one with too many":   {method: http.MethodPut, status: 429, after: text("1"), at: []time.Duration{0}},
 		"nor one that asks for date": {method: http.MethodDelete, after: in(time.Second), at: []time.Duration{0}},
@@ -131,16 +132,20 @@ func TestRetryAfter(t *testing.T) {
 				if status == 0 {
 					status = http.StatusServiceUnavailable
 				}
-				server := &answers{list: []answer{{status: status, header: http.Header{"Retry-After": {c.after()}}, body: "busy"}, {status: 200, body: "{}"}}}
+				server :=
+					&answers{list: []answer{{status: status, header: http.Header{"Retry-After": {c.after()}},
+						body: "busy"}, {status: 200, body: "{}"}}}
 				client := newClient(t, server)
 				err := client.Do(ctx, method, "/usages", nil, nil)
 				testproc.Samef(t, cmp.Diff(c.at, server.at), "requests")
 				if len(c.at) == 2 {
 					testproc.NoError(t, err)
-				} else if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "busy") || errors.Is(err, context.DeadlineExceeded) {
+				} else if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "busy") ||
+					errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("the answer is lost: %v", err)
 				}
-				if all, writes := client.Requests(); all != int64(len(c.at)) || (writes > 0) != (method != http.MethodGet) {
+				if all, writes := client.Requests(); all != int64(len(c.at)) ||
+					(writes > 0) != (method != http.MethodGet) {
 					t.Errorf("%d requests, %d writes", all, writes)
 				}
 			})
@@ -157,23 +162,27 @@ func TestRetries(t *testing.T) {
 		first         answer
 		reads, writes int // requests
 	}{
-		"502":                {answer{status: 502}, 2, 1},
-		"503":                {answer{status: 503}, 2, 1},
-		"504":                {answer{status: 504}, 2, 1},
-		"429":                {answer{status: 429}, 2, 1},
-		"429 of Placement":   {answer{status: 429, header: http.Header{wire.HeaderVersion: {"placement 1.39"}, "Retry-After": {"1"}}}, 2, 2},
-		"and for too long":   {answer{status: 429, header: http.Header{wire.HeaderVersion: {"placement 1.39"}, "Retry-After": {"60"}}}, 1, 1},
+		"502": {answer{status: 502}, 2, 1},
+		"503": {answer{status: 503}, 2, 1},
+		"504": {answer{status: 504}, 2, 1},
+		"429": {answer{status: 429}, 2, 1},
+		"429 of Placement": {answer{status: 429,
+			header: http.Header{wire.HeaderVersion: {"placement 1.39"}, "Retry-After": {"1"}}}, 2, 2},
+		"and for too long": {answer{status: 429,
+			header: http.Header{wire.HeaderVersion: {"placement 1.39"}, "Retry-After": {"60"}}}, 1, 1},
 		"503 of Placement":   {answer{status: 503, header: http.Header{wire.HeaderVersion: {"placement 1.39"}}}, 2, 1},
 		"500":                {answer{status: 500}, 1, 1},
 		"409":                {answer{status: 409}, 1, 1},
 		"302":                {answer{status: 302, header: http.Header{"Location": {"http://elsewhere/"}}}, 1, 1},
 		"nothing listens":    {answer{err: dial}, 2, 2},
 		"a reset connection": {answer{err: reset}, 2, 1},
-		"a time-out":         {answer{err: &url.Error{Op: "Get", URL: "http://placement", Err: context.DeadlineExceeded}}, 1, 1},
+		"a time-out": {answer{err: &url.Error{Op: "Get", URL: "http://placement",
+			Err: context.DeadlineExceeded}}, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				for method, want := range map[string]int{http.MethodGet: c.reads, http.MethodPut: c.writes, http.MethodPost: c.writes, http.MethodDelete: c.writes} {
+				for method, want := range map[string]int{http.MethodGet: c.reads, http.MethodPut: c.writes,
+					http.MethodPost: c.writes, http.MethodDelete: c.writes} {
 					server := &answers{list: []answer{c.first, {status: 200, body: "{}"}}}
 					err := newClient(t, server).Do(t.Context(), method, "/usages", map[string]int{}, nil)
 					if len(server.at) != want || (err == nil) != (want == 2) {
@@ -191,13 +200,15 @@ func TestRetriesEnd(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		server := &answers{list: []answer{{status: 503, body: "busy"}}}
-		if err := newClient(t, server).Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err, ErrUnavailable) || len(server.at) != 3 {
+		if err := newClient(t, server).Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err,
+			ErrUnavailable) || len(server.at) != 3 {
 			t.Errorf("%d requests: %v", len(server.at), err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		server.at = nil
-		if err := newClient(t, server).Do(ctx, http.MethodGet, "/usages", nil, nil); !errors.Is(err, context.Canceled) || len(server.at) != 1 {
+		if err := newClient(t, server).Do(ctx, http.MethodGet, "/usages", nil, nil); !errors.Is(err,
+			context.Canceled) || len(server.at) != 1 {
 			t.Errorf("%d requests: %v", len(server.at), err)
 		}
 	})
@@ -213,19 +224,26 @@ func TestReauthorize(t *testing.T) {
 		kind     error
 		requests int
 	}{
-		"a new token helps":     {list: []answer{{status: 401}, {status: 204}}, requests: 2},
-		"it does not":           {list: []answer{{status: 401}}, kind: ErrRefused, requests: 2},
-		"there is none":         {list: []answer{{status: 401}}, err: errors.New("no password"), kind: ErrRefused, requests: 1},
-		"Keystone is down":      {list: []answer{{status: 401}}, err: temporary{}, kind: ErrUnavailable, requests: 1},
-		"Keystone, wrapped":     {list: []answer{{status: 401}}, err: fmt.Errorf("log in: %w", temporary{}), kind: ErrUnavailable, requests: 1},
-		"403 is an answer":      {list: []answer{{status: 403}}, kind: ErrRefused, requests: 1},
-		"time ran out for that": {list: []answer{{status: 401}}, err: context.DeadlineExceeded, kind: ErrUnavailable, requests: 1},
+		"a new token helps": {list: []answer{{status: 401}, {status: 204}}, requests: 2},
+		"it does not":       {list: []answer{{status: 401}}, kind: ErrRefused, requests: 2},
+		"there is none": {list: []answer{{status: 401}}, err: errors.New("no password"),
+			kind: ErrRefused, requests: 1},
+		"Keystone is down": {list: []answer{{status: 401}}, err: temporary{}, kind: ErrUnavailable, requests: 1},
+		"Keystone, wrapped": {list: []answer{{status: 401}}, err: fmt.Errorf("log in: %w", temporary{}),
+			kind: ErrUnavailable, requests: 1},
+		"403 is an answer": {list: []answer{{status: 403}}, kind: ErrRefused, requests: 1},
+		"time ran out for that": {list: []answer{{status: 401}}, err: context.DeadlineExceeded,
+			kind: ErrUnavailable, requests: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := &answers{list: c.list}
 			token := "old"
 			client := newClient(t, server, func(cfg *Config) {
-				cfg.Authorize = func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", token); return nil }
+				cfg.Authorize = func(_ context.Context, h http.Header) error {
+					h.Set(
+						"X-Auth-Token", token)
+					return nil
+				}
 				cfg.Reauthorize = func(_ context.Context, refused http.Header) error {
 					testproc.Equal(t, refused.Get("X-Auth-Token"), "old", "refused is %q")
 					token = "new"
@@ -239,7 +257,8 @@ func TestReauthorize(t *testing.T) {
 			if c.kind != nil && errors.Is(err, ErrRefused) == errors.Is(err, ErrUnavailable) {
 				t.Errorf("it is both or neither: %v", err)
 			}
-			if len(server.bodies) != c.requests || slices.ContainsFunc(server.bodies, func(b string) bool { return b != "{}" }) {
+			if len(server.bodies) != c.requests ||
+				slices.ContainsFunc(server.bodies, func(b string) bool { return b != "{}" }) {
 				t.Errorf("the bodies are %q", server.bodies)
 			}
 		})
@@ -261,10 +280,12 @@ func TestNoCredentials(t *testing.T) {
 		{errors.New("no file of the token"), ErrRefused},
 	} {
 		server := &answers{list: []answer{{status: 204}}}
-		client := newClient(t, server, func(cfg *Config) { cfg.Authorize = func(context.Context, http.Header) error { return c.cause } })
+		client := newClient(t, server,
+			func(cfg *Config) { cfg.Authorize = func(context.Context, http.Header) error { return c.cause } })
 		err := client.Do(t.Context(), http.MethodPut, "/allocations/x", map[string]int{}, NoContent{})
 		var failed *Error
-		if !errors.Is(err, c.kind) || !errors.Is(err, c.cause) || !errors.As(err, &failed) || !failed.Unsent || !strings.Contains(err.Error(), c.cause.Error()) {
+		if !errors.Is(err, c.kind) || !errors.Is(err, c.cause) || !errors.As(err, &failed) || !failed.Unsent ||
+			!strings.Contains(err.Error(), c.cause.Error()) {
 			t.Errorf("got %v, want %v", err, c.kind)
 		}
 		if len(server.at) != 0 || errors.Is(err, ErrRefused) == errors.Is(err, ErrUnavailable) {

@@ -60,11 +60,13 @@ func (c *Client) accepts(doc wire.Versions) error {
 	most, err2 := versionNumber(high)
 	ours, err3 := versionNumber(needed)
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return unexpected(fmt.Sprintf("the microversions in the version document, %.20q to %.20q, are invalid", low, high))
+		return unexpected(fmt.Sprintf("the microversions in the version document, %.20q to %.20q, are invalid",
+			low, high))
 	}
 	switch {
 	case most < ours:
-		return fmt.Errorf("%w: it supports %s to %s, and %s is needed; upgrade Placement (OpenStack Xena or later)", ErrTooOld, low, high, needed)
+		return fmt.Errorf("%w: it supports %s to %s, and %s is needed; upgrade Placement (OpenStack Xena or later)",
+			ErrTooOld, low, high, needed)
 	case least > ours:
 		return fmt.Errorf("%w: it supports %s to %s, and %s is needed; upgrade the agent", ErrTooOld, low, high, needed)
 	}

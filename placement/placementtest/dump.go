@@ -82,7 +82,8 @@ func DumpOf(s *ledger.Snapshot) (Dump, error) {
 		if !ok || again != c {
 			return dump, fmt.Errorf("consumer %s is not found by its uuid", c.UUID)
 		}
-		dumped := ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type, Allocations: providertree.ProviderResources{}}
+		dumped := ConsumerDump{Generation: c.Generation, Project: c.Project, User: c.User, Type: c.Type,
+			Allocations: providertree.ProviderResources{}}
 		for _, a := range c.Allocations {
 			if dumped.Allocations[a.Provider] == nil {
 				dumped.Allocations[a.Provider] = map[string]int64{}
@@ -130,10 +131,12 @@ func dumpProvider(s *ledger.Snapshot, p *ledger.Provider) (ProviderDump, error) 
 	if byUUID != p || byName != p {
 		return ProviderDump{}, fmt.Errorf("provider %s is not found by its uuid and name", p.UUID)
 	}
-	dumped := ProviderDump{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation, Traits: slices.Clone(p.Traits), Aggregates: slices.Clone(p.Aggregates),
+	dumped := ProviderDump{Name: p.Name, Parent: p.Parent, Root: p.Root, Generation: p.Generation,
+		Traits: slices.Clone(p.Traits), Aggregates: slices.Clone(p.Aggregates),
 		Inventories: map[string]InventoryDump{}, Used: map[string]int64{}}
 	for _, i := range p.Inventories {
-		dumped.Inventories[i.Class] = InventoryDump{i.Total, i.Reserved, i.MinUnit, i.MaxUnit, i.StepSize, i.AllocationRatio}
+		dumped.Inventories[i.Class] = InventoryDump{i.Total, i.Reserved, i.MinUnit, i.MaxUnit,
+			i.StepSize, i.AllocationRatio}
 	}
 	for _, c := range s.Classes() {
 		if used := s.Used(p, c.Name); used != 0 {
@@ -144,8 +147,10 @@ func dumpProvider(s *ledger.Snapshot, p *ledger.Provider) (ProviderDump, error) 
 		t, _ := s.Trait(name)
 		return t.ID
 	}
-	if byID := slices.SortedFunc(slices.Values(p.Traits), func(a, b string) int { return cmp.Compare(traitID(a), traitID(b)) }); !slices.Equal(byID, p.TraitsByID()) {
-		return ProviderDump{}, fmt.Errorf("the traits of provider %s by ID are %q, not %q", p.UUID, byID, p.TraitsByID())
+	if byID := slices.SortedFunc(slices.Values(p.Traits),
+		func(a, b string) int { return cmp.Compare(traitID(a), traitID(b)) }); !slices.Equal(byID, p.TraitsByID()) {
+		return ProviderDump{}, fmt.Errorf("the traits of provider %s by ID are %q, not %q",
+			p.UUID, byID, p.TraitsByID())
 	}
 	for _, c := range s.ConsumersOn(p.UUID) {
 		dumped.Consumers = append(dumped.Consumers, c.UUID)
@@ -221,7 +226,8 @@ func checkTrees(s *ledger.Snapshot) error {
 			}
 			seen[p.UUID] = true
 			if at, _ := s.TreeAt(p.TreeNumber()); at != t || p.TreeNumber() >= s.TreeNumbers() {
-				return fmt.Errorf("provider %s has tree number %d of %d, which is not that of its tree", p.UUID, p.TreeNumber(), s.TreeNumbers())
+				return fmt.Errorf("provider %s has tree number %d of %d, which is not that of its tree",
+					p.UUID, p.TreeNumber(), s.TreeNumbers())
 			}
 		}
 		if tree := s.Tree(nodes[0].UUID); !slices.Equal(tree, nodes) {
@@ -240,7 +246,8 @@ func Rows(s *ledger.Snapshot) []string {
 	at := func(t time.Time) string { return t.Format(time.RFC3339Nano) }
 	var out []string
 	for p := range s.Providers() {
-		out = append(out, fmt.Sprintf("provider %d %s %d %s %s", p.ID, p.UUID, p.Generation, at(p.CreatedAt), at(p.UpdatedAt)))
+		out = append(out, fmt.Sprintf("provider %d %s %d %s %s", p.ID, p.UUID, p.Generation,
+			at(p.CreatedAt), at(p.UpdatedAt)))
 		for _, i := range p.Inventories {
 			out = append(out, fmt.Sprintf("inventory %s %s %s %s", p.UUID, i.Class, at(i.CreatedAt), at(i.UpdatedAt)))
 		}
@@ -251,7 +258,8 @@ func Rows(s *ledger.Snapshot) []string {
 	for c := range s.Consumers() {
 		out = append(out, fmt.Sprintf("consumer %d %s %s %s", c.ID, c.UUID, at(c.CreatedAt), at(c.UpdatedAt)))
 		for _, a := range c.Allocations {
-			out = append(out, fmt.Sprintf("allocation %s %s %s %s %s", c.UUID, a.Provider, a.Class, at(a.CreatedAt), at(a.UpdatedAt)))
+			out = append(out, fmt.Sprintf("allocation %s %s %s %s %s",
+				c.UUID, a.Provider, a.Class, at(a.CreatedAt), at(a.UpdatedAt)))
 		}
 	}
 	for _, c := range s.Classes() {

@@ -239,7 +239,8 @@ func (p Provider) create(tx *ledger.Tx) error {
 			return err
 		}
 		if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{{
-			Consumer: UUID("c" + p.Name), Project: "project", User: "user", Resources: providertree.ProviderResources{uuid: used},
+			Consumer: UUID("c" + p.Name), Project: "project", User: "user",
+			Resources: providertree.ProviderResources{uuid: used},
 		}}); err != nil {
 			return err
 		}

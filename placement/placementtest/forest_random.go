@@ -209,7 +209,8 @@ func drawWithoutResources(t *rapid.T, r *candidates.Request) {
 	left := len(r.Groups)
 	for i := range r.Groups {
 		g := &r.Groups[i]
-		together := slices.ContainsFunc(r.SameSubtree, func(set []string) bool { return slices.Contains(set, g.Suffix) })
+		together := slices.ContainsFunc(r.SameSubtree,
+			func(set []string) bool { return slices.Contains(set, g.Suffix) })
 		if together && left > 1 && chance(t, 1, 2, "resourceless") {
 			g.Resources = nil
 			left--

@@ -24,12 +24,14 @@ type Model struct {
 
 // NewModel returns the model of an empty Placement.
 func NewModel() *Model {
-	return &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{}, Classes: map[string]bool{}, Traits: map[string]bool{}, Hosts: map[string]HostDump{}}
+	return &Model{Providers: map[string]ProviderDump{}, Consumers: map[string]ConsumerDump{},
+		Classes: map[string]bool{}, Traits: map[string]bool{}, Hosts: map[string]HostDump{}}
 }
 
 // Dump draws the model.
 func (m *Model) Dump() Dump {
-	dump := Dump{Providers: map[string]ProviderDump{}, Consumers: m.Consumers, Members: map[string][]string{}, Traited: map[string][]string{}, Offering: map[string][]string{},
+	dump := Dump{Providers: map[string]ProviderDump{}, Consumers: m.Consumers, Members: map[string][]string{},
+		Traited: map[string][]string{}, Offering: map[string][]string{},
 		Classes: sortedKeys(m.Classes), Traits: sortedKeys(m.Traits), Hosts: m.Hosts}
 	for _, uuid := range sortedKeys(m.Providers) {
 		p := m.Providers[uuid]
@@ -146,7 +148,8 @@ func (m *Model) apply(op Op) ledger.Kind {
 	if !ok {
 		return ledger.ProviderNotFound
 	}
-	checked := op.Name == "SetInventories" || op.Name == "SetInventory" || op.Name == "SetTraits" || op.Name == "SetAggregates" && op.Generation != nil
+	checked := op.Name == "SetInventories" || op.Name == "SetInventory" || op.Name == "SetTraits" ||
+		op.Name == "SetAggregates" && op.Generation != nil
 	if checked && *op.Generation != p.Generation {
 		return ledger.GenerationConflict
 	}

@@ -47,7 +47,8 @@ func (m *Model) allocate(list []ledger.ConsumerAllocations) ledger.Kind {
 	touched := map[string]bool{}
 	for _, req := range list {
 		old, exists := m.Consumers[req.Consumer]
-		next := ConsumerDump{Generation: old.Generation + 1, Project: req.Project, User: req.User, Type: old.Type, Allocations: req.Resources}
+		next := ConsumerDump{Generation: old.Generation + 1, Project: req.Project, User: req.User,
+			Type: old.Type, Allocations: req.Resources}
 		if req.Type != nil {
 			next.Type = *req.Type
 		}

@@ -89,10 +89,14 @@ var (
 	opTraits        = []string{"COMPUTE_NODE", "HW_CPU_X86_AVX", "CUSTOM_T", "CUSTOM_U", "CUSTOM_NONE"}
 	opAggregates    = []string{"g0", "g1", "g2"}
 	opConsumers     = []string{"c0", "c1", "c2", "c3"}
-	opNames         = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider", "UpdateProvider", "DeleteProvider",
-		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory", "DeleteInventory", "DeleteInventory", "DeleteInventories",
-		"SetTraits", "SetTraits", "ClearTraits", "SetAggregates", "CreateClass", "RenameClass", "DeleteClass", "CreateTrait", "DeleteTrait",
-		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations", "Reshape", "Reshape", "SetHost"}
+	opNames         = []string{"CreateProvider", "CreateProvider", "CreateProvider", "UpdateProvider",
+		"UpdateProvider", "DeleteProvider",
+		"SetInventories", "SetInventories", "SetInventories", "AddInventory", "SetInventory", "DeleteInventory",
+		"DeleteInventory", "DeleteInventory", "DeleteInventories",
+		"SetTraits", "SetTraits", "ClearTraits", "SetAggregates", "CreateClass", "RenameClass", "DeleteClass",
+		"CreateTrait", "DeleteTrait",
+		"ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "ReplaceAllocations", "DeleteAllocations",
+		"Reshape", "Reshape", "SetHost"}
 )
 
 // SetupOps are the writes that most interesting states need first: custom names, and
@@ -103,10 +107,12 @@ func SetupOps() []Op {
 		return ledger.Inventory{Class: class, Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
 	}
 	return []Op{
-		{Name: "CreateClass", Class: "CUSTOM_A"}, {Name: "CreateClass", Class: "CUSTOM_B"}, {Name: "CreateTrait", Class: "CUSTOM_T"},
+		{Name: "CreateClass", Class: "CUSTOM_A"}, {Name: "CreateClass", Class: "CUSTOM_B"},
+		{Name: "CreateTrait", Class: "CUSTOM_T"},
 		{Name: "CreateProvider", Create: ledger.NewProvider{UUID: "p0", Name: "n0"}},
 		{Name: "CreateProvider", Create: ledger.NewProvider{UUID: "p1", Name: "n1", Parent: "p0"}},
-		{Name: "SetInventories", UUID: "p0", Generation: &zero, Inventories: []ledger.Inventory{inv("VCPU", 8), inv("MEMORY_MB", 16)}},
+		{Name: "SetInventories", UUID: "p0", Generation: &zero,
+			Inventories: []ledger.Inventory{inv("VCPU", 8), inv("MEMORY_MB", 16)}},
 		{Name: "SetInventories", UUID: "p1", Generation: &zero, Inventories: []ledger.Inventory{inv("CUSTOM_A", 8)}},
 	}
 }
@@ -128,7 +134,8 @@ func DrawOp(t *rapid.T, m *Model) Op {
 			Parent: drawParent(t),
 		}
 	case "UpdateProvider":
-		op.Update = ledger.ProviderUpdate{Name: rapid.SampledFrom(opProviderNames).Draw(t, "name"), AllowReparent: rapid.Bool().Draw(t, "1.37")}
+		op.Update = ledger.ProviderUpdate{Name: rapid.SampledFrom(opProviderNames).Draw(t, "name"),
+			AllowReparent: rapid.Bool().Draw(t, "1.37")}
 		if rapid.Bool().Draw(t, "move") {
 			parent := drawParent(t)
 			op.Update.Parent = &parent
@@ -150,7 +157,8 @@ func DrawOp(t *rapid.T, m *Model) Op {
 	case "Reshape":
 		op.Reshape.Inventories = map[string]ledger.ProviderInventories{}
 		for _, uuid := range drawSome(t, slices.Compact(append(sortedKeys(m.Providers), "p5")), "reshaped") {
-			op.Reshape.Inventories[uuid] = ledger.ProviderInventories{Generation: drawGeneration(t, m, uuid), Inventories: drawOpInventories(t)}
+			op.Reshape.Inventories[uuid] = ledger.ProviderInventories{Generation: drawGeneration(t, m, uuid),
+				Inventories: drawOpInventories(t)}
 		}
 		op.Reshape.Allocations = drawAllocations(t, m, 0)
 	}
@@ -206,15 +214,19 @@ func drawSome(t *rapid.T, of []string, label string) []string {
 
 func drawOpInventory(t *rapid.T, class string) ledger.Inventory {
 	return ledger.Inventory{
-		Class: class, Total: rapid.Int64Range(1, 10).Draw(t, "total"), Reserved: rapid.Int64Range(0, 3).Draw(t, "reserved"),
-		MinUnit: rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "min"), MaxUnit: rapid.SampledFrom([]int64{10, 10, 3}).Draw(t, "max"),
-		StepSize: rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "step"), AllocationRatio: rapid.SampledFrom([]float64{1, 1.5, 0.3, 16}).Draw(t, "ratio"),
+		Class: class, Total: rapid.Int64Range(1, 10).Draw(t, "total"),
+		Reserved:        rapid.Int64Range(0, 3).Draw(t, "reserved"),
+		MinUnit:         rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "min"),
+		MaxUnit:         rapid.SampledFrom([]int64{10, 10, 3}).Draw(t, "max"),
+		StepSize:        rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "step"),
+		AllocationRatio: rapid.SampledFrom([]float64{1, 1.5, 0.3, 16}).Draw(t, "ratio"),
 	}
 }
 
 func drawOpInventories(t *rapid.T) []ledger.Inventory {
 	var out []ledger.Inventory
-	for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(opClasses[:4]), 0, 4, rapid.ID[string]).Draw(t, "classes") {
+	for _, class := range rapid.SliceOfNDistinct(rapid.SampledFrom(opClasses[:4]), 0, 4, rapid.ID[string]).
+		Draw(t, "classes") {
 		out = append(out, drawOpInventory(t, class))
 	}
 	return out
@@ -222,8 +234,10 @@ func drawOpInventories(t *rapid.T) []ledger.Inventory {
 
 func drawAllocations(t *rapid.T, m *Model, least int) []ledger.ConsumerAllocations {
 	var out []ledger.ConsumerAllocations
-	for _, uuid := range rapid.SliceOfNDistinct(rapid.SampledFrom(opConsumers), least, 3, rapid.ID[string]).Draw(t, "consumers") {
-		req := ledger.ConsumerAllocations{Consumer: uuid, Project: rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "project"), User: "u0",
+	for _, uuid := range rapid.SliceOfNDistinct(rapid.SampledFrom(opConsumers), least, 3, rapid.ID[string]).
+		Draw(t, "consumers") {
+		req := ledger.ConsumerAllocations{Consumer: uuid,
+			Project: rapid.SampledFrom([]string{"q0", "q1"}).Draw(t, "project"), User: "u0",
 			CheckGeneration: rapid.Bool().Draw(t, "1.28"), Resources: providertree.ProviderResources{}}
 		if c, ok := m.Consumers[uuid]; ok && rapid.IntRange(0, 4).Draw(t, "stale") > 0 {
 			gen := c.Generation

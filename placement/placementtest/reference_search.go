@@ -102,7 +102,8 @@ func (ref reference) roots() ([]*ledger.Provider, error) {
 	}
 	var roots []*ledger.Provider
 	for p := range ref.s.Providers() {
-		if p.Parent != "" || hasAny(p.Traits, c.Forbidden) || !inAll(p, c.MemberOf) || hasAny(p.Aggregates, c.NotMemberOf) {
+		if p.Parent != "" || hasAny(p.Traits, c.Forbidden) || !inAll(p, c.MemberOf) ||
+			hasAny(p.Aggregates, c.NotMemberOf) {
 			continue
 		}
 		if !slices.ContainsFunc(c.Required, func(trait string) bool { return !p.HasTrait(trait) }) {
@@ -155,7 +156,8 @@ func (ref reference) ways(g *candidates.Group, root *ledger.Provider) []way {
 		w := way{providers: []*ledger.Provider{p}}
 		for _, r := range g.Resources {
 			if ref.fits(p, r) {
-				w.allocations = append(w.allocations, candidates.Allocation{Provider: p, Class: r.Class, Amount: r.Amount})
+				w.allocations = append(w.allocations,
+					candidates.Allocation{Provider: p, Class: r.Class, Amount: r.Amount})
 			}
 		}
 		if len(w.allocations) == len(g.Resources) {
@@ -190,7 +192,8 @@ func (ref reference) waysOfSeveral(g *candidates.Group, root *ledger.Provider) [
 				continue
 			}
 			for _, w := range ways {
-				w.allocations = append(slices.Clone(w.allocations), candidates.Allocation{Provider: p, Class: r.Class, Amount: r.Amount})
+				w.allocations = append(slices.Clone(w.allocations),
+					candidates.Allocation{Provider: p, Class: r.Class, Amount: r.Amount})
 				if !slices.Contains(w.providers, p) {
 					w.providers = append(slices.Clone(w.providers), p)
 				}
@@ -218,7 +221,8 @@ func (ref reference) wayWithoutResources(g *candidates.Group, root *ledger.Provi
 	}
 	for _, p := range tree.Providers() {
 		if ref.inTree(g, p) && hasAll(p.Traits, g.Required) && !hasAny(p.Traits, g.Forbidden) &&
-			(inAll(p, g.MemberOf) || inAll(root, g.MemberOf)) && !hasAny(append(slices.Clone(p.Aggregates), root.Aggregates...), g.NotMemberOf) {
+			(inAll(p, g.MemberOf) || inAll(root, g.MemberOf)) &&
+			!hasAny(append(slices.Clone(p.Aggregates), root.Aggregates...), g.NotMemberOf) {
 			return []way{{providers: []*ledger.Provider{p}}}
 		}
 	}
@@ -275,7 +279,8 @@ func (ref reference) combine(chosen []way) ([]candidates.Allocation, bool) {
 	var sums []candidates.Allocation
 	for _, w := range chosen {
 		for _, a := range w.allocations {
-			i := slices.IndexFunc(sums, func(b candidates.Allocation) bool { return b.Provider == a.Provider && b.Class == a.Class })
+			i := slices.IndexFunc(sums,
+				func(b candidates.Allocation) bool { return b.Provider == a.Provider && b.Class == a.Class })
 			if i < 0 {
 				sums = append(sums, a)
 			} else {
@@ -307,7 +312,8 @@ func (ref reference) isolated(chosen []way) bool {
 			a, b := ref.r.Groups[i].Suffix, ref.r.Groups[j].Suffix
 			apart := ref.r.GroupPolicy == candidates.Isolate && a != "" && b != "" ||
 				slices.Contains(ref.r.Isolate, a) || slices.Contains(ref.r.Isolate, b)
-			shared := slices.ContainsFunc(chosen[i].providers, func(p *ledger.Provider) bool { return slices.Contains(chosen[j].providers, p) })
+			shared := slices.ContainsFunc(chosen[i].providers,
+				func(p *ledger.Provider) bool { return slices.Contains(chosen[j].providers, p) })
 			if apart && shared {
 				return false
 			}

@@ -96,7 +96,8 @@ const (
 
 // theirTables are OpenStack Placement's, without that of its migrations.
 var theirTables = []string{
-	"resource_providers", "inventories", "allocations", "consumers", "resource_classes", "traits", "resource_provider_traits",
+	"resource_providers", "inventories", "allocations",
+	"consumers", "resource_classes", "traits", "resource_provider_traits",
 	"placement_aggregates", "resource_provider_aggregates", "projects", "users", "consumer_types",
 }
 
@@ -106,7 +107,8 @@ var ourTables = []string{"ledger_version", "ledger_changes", "ledger_hosts", "le
 
 // numberedTables are the tables whose rows PostgreSQL numbers from a sequence.
 var numberedTables = []string{
-	"resource_providers", "inventories", "allocations", "consumers", "resource_classes", "traits", "placement_aggregates", "projects", "users", "consumer_types",
+	"resource_providers", "inventories", "allocations",
+	"consumers", "resource_classes", "traits", "placement_aggregates", "projects", "users", "consumer_types",
 }
 
 // stopTime is how long a command waits for sessions that may be ending.
@@ -164,47 +166,48 @@ func adoptFile(ctx context.Context, path string, done *Adopted) error {
 
 func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted) error {
 	const op = "adopting"
-	err := sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-		found, err := check(ctx, d, db)
-		if err != nil {
-			return err
-		}
-		done.Before = found.State
-		found.Database = done.Database
-		if found.State != StateAdopted {
-			if !o.Force {
-				if found.Sessions, err = awaitSessions(ctx, d, db); err != nil {
+	err := sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError},
+		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			found, err := check(ctx, d, db)
+			if err != nil {
+				return err
+			}
+			done.Before = found.State
+			found.Database = done.Database
+			if found.State != StateAdopted {
+				if !o.Force {
+					if found.Sessions, err = awaitSessions(ctx, d, db); err != nil {
+						return err
+					}
+				}
+				if err := found.refuse(o); err != nil {
 					return err
 				}
 			}
-			if err := found.refuse(o); err != nil {
+			guard := !o.WithoutGuard && found.Guarded < len(theirTables)
+			if guard || found.State == StateUnfinished {
+				if err := tryTriggers(ctx, d, db); err != nil {
+					return err
+				}
+			}
+			if found.State == StateUnfinished {
+				// The process that was interrupted is gone: what it left is no help.
+				if err := remove(ctx, d, db); err != nil {
+					return err
+				}
+				guard = !o.WithoutGuard
+			}
+			if !guard {
+				return nil
+			}
+			if err := makeGuard(ctx, d, db); err != nil {
+				if found.State != StateAdopted { // OpenStack Placement goes on
+					err = errors.Join(err, sqldb.Unguard(ctx, d, db, guardName, theirTables))
+				}
 				return err
 			}
-		}
-		guard := !o.WithoutGuard && found.Guarded < len(theirTables)
-		if guard || found.State == StateUnfinished {
-			if err := tryTriggers(ctx, d, db); err != nil {
-				return err
-			}
-		}
-		if found.State == StateUnfinished {
-			// The process that was interrupted is gone: what it left is no help.
-			if err := remove(ctx, d, db); err != nil {
-				return err
-			}
-			guard = !o.WithoutGuard
-		}
-		if !guard {
 			return nil
-		}
-		if err := makeGuard(ctx, d, db); err != nil {
-			if found.State != StateAdopted { // OpenStack Placement goes on
-				err = errors.Join(err, sqldb.Unguard(ctx, d, db, guardName, theirTables))
-			}
-			return err
-		}
-		return nil
-	})
+		})
 	if err != nil {
 		return err
 	}
@@ -221,20 +224,23 @@ func adoptShared(ctx context.Context, name string, o AdoptOptions, done *Adopted
 			return err
 		}
 	}
-	return sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (err error) {
-		if done.Before != StateAdopted {
-			if done.Tables, done.Rows, err = ourRows(ctx, d, db); err != nil {
+	return sqldb.Administer(ctx, name, op, sqldb.Options{Means: ledgerError},
+		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (err error) {
+			if done.Before != StateAdopted {
+				if done.Tables, done.Rows, err = ourRows(ctx, d, db); err != nil {
+					return err
+				}
+			}
+			if done.After, done.Guarded, err = sharedState(ctx, d, db); err != nil {
 				return err
 			}
-		}
-		if done.After, done.Guarded, err = sharedState(ctx, d, db); err != nil {
-			return err
-		}
-		if done.After != StateAdopted || done.Guarded < len(theirTables) && !o.WithoutGuard {
-			return &sqldb.Error{Kind: sqldb.ErrInUse, Hint: "another command adopted or handed back the database at the same time; run this one again when that has ended"}
-		}
-		return nil
-	})
+			if done.After != StateAdopted || done.Guarded < len(theirTables) && !o.WithoutGuard {
+				return &sqldb.Error{Kind: sqldb.ErrInUse,
+					Hint: "another command adopted or handed back the database at the same time; run this one again " +
+						"when that has ended"}
+			}
+			return nil
+		})
 }
 
 // tryTriggers is an error that matches ErrRefused if the server lets only administrators make and
@@ -248,16 +254,22 @@ func tryTriggers(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 }
 
 // loggedFix is what to do where a server lets only administrators make and remove triggers.
-const loggedFix = "the server has a binary log or is a node of a Galera cluster, and lets only administrators make and remove triggers then, both for --apply and for --hand-back: " +
-	"have one run SET GLOBAL log_bin_trust_function_creators = 1 on this server, and run the command again; or run it with the address of an administrator, mysql://root@localhost/placement?unix_socket=/run/mysqld/mysqld.sock there"
+const loggedFix = "the server has a binary log or is a node of a Galera cluster, and lets only administrators make " +
+	"and remove triggers then, both for --apply and for --hand-back: " +
+	"have one run SET GLOBAL log_bin_trust_function_creators = 1 on this server, and run the command again; or run " +
+	"it with the address of an administrator, " +
+	"mysql://root@localhost/placement?unix_socket=/run/mysqld/mysqld.sock there"
 
 // makeGuard makes the triggers, and says what to do when that is not allowed.
 func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 	err := sqldb.Guard(ctx, d, db, guardName, guardMessage, theirTables)
 	//nolint:errorlint // one of these values, never wrapped
 	if kind, _ := d.Kind(err); kind == sqldb.ErrDenied {
-		return &sqldb.Error{Kind: sqldb.ErrDenied, Err: err, Hint: "triggers keep OpenStack Placement from writing while this program serves; let the user make them with " +
-			"GRANT TRIGGER ON its database, or use --without-guard and see to it that OpenStack Placement stays stopped"}
+		return &sqldb.Error{Kind: sqldb.ErrDenied,
+			Err: err, Hint: "triggers keep OpenStack Placement from writing while this program serves; let the user " +
+				"make them with " +
+				"GRANT TRIGGER ON its database, or use --without-guard and see to it that OpenStack Placement " +
+				"stays stopped"}
 	}
 	return err
 }
@@ -326,7 +338,8 @@ func remove(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 		for _, table := range numberedTables {
 			// This program numbers rows itself. A sequence never goes back.
 			var moved sql.NullInt64
-			if err := db.QueryRowContext(ctx, "SELECT setval(pg_get_serial_sequence('"+table+"', 'id'), GREATEST(MAX(id), nextval(pg_get_serial_sequence('"+table+"', 'id')))) FROM "+
+			if err := db.QueryRowContext(ctx, "SELECT setval(pg_get_serial_sequence('"+table+
+				"', 'id'), GREATEST(MAX(id), nextval(pg_get_serial_sequence('"+table+"', 'id')))) FROM "+
 				table+" HAVING MAX(id) IS NOT NULL").
 				Scan(&moved); err != nil &&
 				!errors.Is(err, sql.ErrNoRows) {
@@ -466,10 +479,12 @@ func refuseServers(ctx context.Context, d *sqldb.Dialect, db *sql.DB, database s
 	}
 	switch {
 	case len(alive) > 0:
-		return fmt.Errorf("%w: %s is served by compute-agent on %s; stop that first", ErrRefused, database, strings.Join(alive, " and on "))
+		return fmt.Errorf("%w: %s is served by compute-agent on %s; stop that first",
+			ErrRefused, database, strings.Join(alive, " and on "))
 	case len(sessions) > 0:
 		return fmt.Errorf(
-			"%w: other programs are connected to %s: %s; stop them, or use --force if none of them is a server of compute-agent",
+			"%w: other programs are connected to %s: %s; stop them, or use --force if none of them is a server of "+
+				"compute-agent",
 			ErrRefused,
 			database,
 			listed(sessions),

@@ -21,17 +21,19 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 		return Adoption{}, err
 	}
 	if a.Shared() {
-		err = sqldb.Administer(ctx, name, "checking", sqldb.Options{Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-			found, err = check(ctx, d, db)
-			return err
-		})
+		err = sqldb.Administer(ctx, name, "checking", sqldb.Options{Means: ledgerError},
+			func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+				found, err = check(ctx, d, db)
+				return err
+			})
 	} else {
-		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
-			var state *ledger.State
-			found, state, err = readTheirs(ctx, d, q)
-			found.judge(state)
-			return err
-		})
+		err = sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError},
+			func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
+				var state *ledger.State
+				found, state, err = readTheirs(ctx, d, q)
+				found.judge(state)
+				return err
+			})
 	}
 	found.Database = a.String()
 	return found, err
@@ -75,9 +77,11 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 				ID:      "administrator",
 				Verdict: Arrange,
 				Count:   1,
-				Fix: "SET GLOBAL log_bin_trust_function_creators = 1, as an administrator and on this server, until --apply is done, " +
+				Fix: "SET GLOBAL log_bin_trust_function_creators = 1, as an administrator and on this server, until " +
+					"--apply is done, " +
 					"and again for --hand-back; or run both with the address of an administrator",
-				Meaning: "the server has a binary log or is a node of a Galera cluster: users without the privilege SUPER cannot make or remove the triggers that keep OpenStack Placement from writing (error 1419)",
+				Meaning: "the server has a binary log or is a node of a Galera cluster: users without the privilege " +
+					"SUPER cannot make or remove the triggers that keep OpenStack Placement from writing (error 1419)",
 			},
 		)
 	}
@@ -97,7 +101,9 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 }
 
 // readTheirs reads all that there is to judge; the state is nil if that is not to be done.
-func readTheirs(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found Adoption, state *ledger.State, err error) {
+func readTheirs(
+	ctx context.Context, d *sqldb.Dialect, q sqldb.Querier,
+) (found Adoption, state *ledger.State, err error) {
 	if found.State, err = stateOf(ctx, d, q); err != nil || found.State == StateEmpty {
 		return found, nil, err
 	}
@@ -109,7 +115,8 @@ func readTheirs(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (found A
 		if err := refuseNova(ctx, d, q); err != nil {
 			return found, nil, err
 		}
-		found.add(Finding{ID: "unknown-version", Verdict: MustRepair, Count: 1, Meaning: "the tables are not of a version that this program knows", Fix: hint})
+		found.add(Finding{ID: "unknown-version", Verdict: MustRepair, Count: 1,
+			Meaning: "the tables are not of a version that this program knows", Fix: hint})
 		return found, nil, nil // they may be different
 	}
 	for _, table := range theirTables {
@@ -144,7 +151,8 @@ func (a *Adoption) judge(state *ledger.State) {
 	}
 	a.add(findings(state)...)
 	if _, err := ledger.NewSnapshot(state); err != nil && !a.MustRepair() {
-		a.add(Finding{ID: "inconsistent", Verdict: MustRepair, Count: 1, Meaning: err.Error(), Fix: "correct the row that the error names"})
+		a.add(Finding{ID: "inconsistent", Verdict: MustRepair, Count: 1, Meaning: err.Error(),
+			Fix: "correct the row that the error names"})
 	}
 }
 
@@ -157,7 +165,8 @@ func (a *Adoption) MustRepair() bool {
 func (a *Adoption) refuse(o AdoptOptions) error {
 	switch {
 	case a.State == StateEmpty:
-		return fmt.Errorf("%w: %s has no tables; `compute-agent placement db upgrade` makes them in an empty database", ErrRefused, a.Database)
+		return fmt.Errorf("%w: %s has no tables; `compute-agent placement db upgrade` makes them in an empty database",
+			ErrRefused, a.Database)
 	case a.MustRepair():
 		return fmt.Errorf(
 			"%w: %s has to be repaired first (%s: %s); `compute-agent placement adopt --check` lists all of it",
@@ -168,7 +177,8 @@ func (a *Adoption) refuse(o AdoptOptions) error {
 		)
 	case len(a.Sessions) > 0 && !o.Force:
 		return fmt.Errorf(
-			"%w: other programs are connected to %s: %s; stop OpenStack Placement on all machines, or use --force if none of them is one",
+			"%w: other programs are connected to %s: %s; stop OpenStack Placement on all machines, or use --force "+
+				"if none of them is one",
 			ErrRefused,
 			a.Database,
 			listed(a.Sessions),
@@ -180,21 +190,32 @@ func (a *Adoption) refuse(o AdoptOptions) error {
 // mysqlFindings are about how MariaDB and MySQL keep the tables.
 func mysqlFindings(ctx context.Context, q sqldb.Querier) (out []Finding, err error) {
 	names := func(query string) ([]string, error) { return sqldb.All(ctx, q, sqldb.Value[string], query) }
-	const theirs = " WHERE table_schema = DATABASE() AND table_name IN ('resource_providers', 'inventories', 'allocations', 'consumers', 'resource_classes', 'traits', " +
-		"'resource_provider_traits', 'placement_aggregates', 'resource_provider_aggregates', 'projects', 'users', 'consumer_types')"
+	const theirs = " WHERE table_schema = DATABASE() AND table_name IN ('resource_providers', 'inventories', " +
+		"'allocations', 'consumers', 'resource_classes', 'traits', " +
+		"'resource_provider_traits', 'placement_aggregates', 'resource_provider_aggregates', 'projects', 'users', " +
+		"'consumer_types')"
 	const named = " AND column_name IN ('name', 'external_id', 'uuid', 'consumer_id')"
 	for _, f := range []struct {
 		Finding
 		query string
 	}{
-		{Finding{ID: "engine", Verdict: MustRepair, Meaning: "tables are not kept by InnoDB: they have no transactions", Fix: "ALTER TABLE … ENGINE = InnoDB for each"},
+		{Finding{ID: "engine", Verdict: MustRepair, Meaning: "tables are not kept by InnoDB: they have no transactions",
+			Fix: "ALTER TABLE … ENGINE = InnoDB for each"},
 			"SELECT table_name FROM information_schema.tables" + theirs + " AND LOWER(engine) <> 'innodb'"},
-		{Finding{ID: "case", Verdict: Harmless, Meaning: "columns do not tell A from a: a provider's name that differs from an existing one only in case or accents is refused (409), and ids of projects and users in either case are one, as with OpenStack's Placement"},
-			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named + " AND collation_name LIKE '%\\_ci'"},
-		{Finding{ID: "character-set", Verdict: Harmless, Meaning: "columns have the character set latin1 or ascii: a name with other letters is refused (400)"},
-			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named + " AND character_set_name IN ('latin1', 'ascii')"},
-		{Finding{ID: "ratio-digits", Verdict: Harmless, Meaning: "the column keeps six digits of an allocation ratio, as with OpenStack's Placement"},
-			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + " AND column_name = 'allocation_ratio' AND data_type = 'float'"},
+		{Finding{ID: "case", Verdict: Harmless,
+			Meaning: "columns do not tell A from a: a provider's name that differs from an existing one only in " +
+				"case or accents is refused (409), and ids of projects and users in either case are one, as with " +
+				"OpenStack's Placement"},
+			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named +
+				" AND collation_name LIKE '%\\_ci'"},
+		{Finding{ID: "character-set", Verdict: Harmless,
+			Meaning: "columns have the character set latin1 or ascii: a name with other letters is refused (400)"},
+			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs + named +
+				" AND character_set_name IN ('latin1', 'ascii')"},
+		{Finding{ID: "ratio-digits", Verdict: Harmless,
+			Meaning: "the column keeps six digits of an allocation ratio, as with OpenStack's Placement"},
+			"SELECT CONCAT(table_name, '.', column_name) FROM information_schema.columns" + theirs +
+				" AND column_name = 'allocation_ratio' AND data_type = 'float'"},
 	} {
 		found, err := names(f.query)
 		if err != nil {

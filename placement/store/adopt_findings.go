@@ -47,7 +47,8 @@ const maxExamples = 5
 // add adds findings, and keeps the worst first.
 func (a *Adoption) add(more ...Finding) {
 	a.Findings = append(a.Findings, more...)
-	slices.SortStableFunc(a.Findings, func(x, y Finding) int { return cmp.Compare(gravity[x.Verdict], gravity[y.Verdict]) })
+	slices.SortStableFunc(a.Findings,
+		func(x, y Finding) int { return cmp.Compare(gravity[x.Verdict], gravity[y.Verdict]) })
 }
 
 // finder collects findings.
@@ -86,59 +87,85 @@ func without(column, table string) string { return column + " NOT IN (SELECT id 
 
 // What can be wrong with rows. OpenStack Placement's tables have few foreign keys.
 var (
-	orphanedInventory = orphaned("orphaned-inventory", "inventories", "inventories of a resource provider or of a resource class that does not exist",
+	orphanedInventory = orphaned("orphaned-inventory",
+		"inventories", "inventories of a resource provider or of a resource class that does not exist",
 		without("resource_provider_id", "resource_providers")+" OR "+without("resource_class_id", "resource_classes"))
-	orphanedAllocation = orphaned("orphaned-allocation", "allocations", "allocations of a resource provider or of a resource class that does not exist",
+	orphanedAllocation = orphaned("orphaned-allocation",
+		"allocations", "allocations of a resource provider or of a resource class that does not exist",
 		without("resource_provider_id", "resource_providers")+" OR "+without("resource_class_id", "resource_classes"))
-	orphanedTrait = orphaned("orphaned-trait", "resource_provider_traits", "traits of a resource provider that does not exist, or traits that do not exist",
+	orphanedTrait = orphaned("orphaned-trait", "resource_provider_traits",
+		"traits of a resource provider that does not exist, or traits that do not exist",
 		without("resource_provider_id", "resource_providers")+" OR "+without("trait_id", "traits"))
-	orphanedAggregate = orphaned("orphaned-aggregate", "resource_provider_aggregates", "aggregates of a resource provider that does not exist, or aggregates that do not exist",
+	orphanedAggregate = orphaned("orphaned-aggregate", "resource_provider_aggregates",
+		"aggregates of a resource provider that does not exist, or aggregates that do not exist",
 		without("resource_provider_id", "resource_providers")+" OR "+without("aggregate_id", "placement_aggregates"))
-	unknownOwner = Finding{ID: "unknown-owner", Verdict: MustRepair, Meaning: "consumers of a project or a user that does not exist: " +
-		"without their records they keep what they hold, and compute-agent placement db online-data-migrations makes new records after the adoption",
+	unknownOwner = Finding{ID: "unknown-owner", Verdict: MustRepair,
+		Meaning: "consumers of a project or a user that does not exist: " +
+			"without their records they keep what they hold, and compute-agent placement db online-data-migrations " +
+			"makes new records after the adoption",
 		Fix: "DELETE FROM consumers WHERE " + without("project_id", "projects") + " OR " + without("user_id", "users")}
-	unknownType = Finding{ID: "unknown-type", Verdict: MustRepair, Meaning: "consumers of a consumer type that does not exist",
-		Fix: "UPDATE consumers SET consumer_type_id = NULL WHERE " + without("consumer_type_id", "consumer_types")}
+	unknownType = Finding{ID: "unknown-type", Verdict: MustRepair,
+		Meaning: "consumers of a consumer type that does not exist",
+		Fix:     "UPDATE consumers SET consumer_type_id = NULL WHERE " + without("consumer_type_id", "consumer_types")}
 	missingParent = Finding{
 		ID:      "missing-parent",
 		Verdict: MustRepair,
 		Meaning: "resource providers whose parent does not exist: each becomes the root of its tree",
-		Fix:     "UPDATE resource_providers SET parent_provider_id = NULL, root_provider_id = id WHERE parent_provider_id NOT IN (SELECT id FROM (SELECT id FROM resource_providers) AS p)",
+		Fix: "UPDATE resource_providers SET parent_provider_id = NULL, root_provider_id = id WHERE " +
+			"parent_provider_id NOT IN (SELECT id FROM (SELECT id FROM resource_providers) AS p)",
 	}
-	parentLoop = Finding{ID: "parent-loop", Verdict: MustRepair, Meaning: "resource providers that are their own ancestors",
-		Fix: "UPDATE resource_providers SET parent_provider_id = NULL WHERE uuid = … for one of each loop"}
-	noRoot = Finding{ID: "no-root", Verdict: Harmless, Meaning: "resource providers without a root, from a Placement before Rocky: the root is found by the parents",
-		Fix: "placement-manage db online_data_migrations of OpenStack Placement 1.0 to 10.0, before or after; not needed"}
-	otherRoot = Finding{ID: "other-root", Verdict: Shown, Meaning: "resource providers whose root is not that of their parents: it is shown by the parents",
-		Fix: "UPDATE resource_providers SET root_provider_id = … WHERE uuid = … for each; not needed"}
-	noRecord = Finding{ID: "missing-consumers", Verdict: Harmless, Meaning: "consumers that hold allocations and have no record: what they hold counts, but they are not listed",
-		Fix: "compute-agent placement db online-data-migrations, after the adoption"}
-	noAllocations = Finding{ID: "empty-consumers", Verdict: Harmless, Meaning: "consumers without allocations: they are not shown",
+	parentLoop = Finding{ID: "parent-loop", Verdict: MustRepair,
+		Meaning: "resource providers that are their own ancestors",
+		Fix:     "UPDATE resource_providers SET parent_provider_id = NULL WHERE uuid = … for one of each loop"}
+	noRoot = Finding{ID: "no-root", Verdict: Harmless,
+		Meaning: "resource providers without a root, from a Placement before Rocky: the root is found by the parents",
+		Fix: "placement-manage db online_data_migrations of OpenStack Placement 1.0 to 10.0, before or " +
+			"after; not needed"}
+	otherRoot = Finding{ID: "other-root", Verdict: Shown,
+		Meaning: "resource providers whose root is not that of their parents: it is shown by the parents",
+		Fix:     "UPDATE resource_providers SET root_provider_id = … WHERE uuid = … for each; not needed"}
+	noRecord = Finding{ID: "missing-consumers",
+		Verdict: Harmless,
+		Meaning: "consumers that hold allocations and have no record: what they hold counts, but they are not listed",
+		Fix:     "compute-agent placement db online-data-migrations, after the adoption"}
+	noAllocations = Finding{ID: "empty-consumers",
+		Verdict: Harmless, Meaning: "consumers without allocations: they are not shown",
 		Fix: "DELETE FROM consumers WHERE uuid NOT IN (SELECT consumer_id FROM allocations); not needed"}
-	overcommit = Finding{ID: "overcommit", Verdict: Shown, Meaning: "more is used than the capacity: nothing more is given out there, and what is held stays",
-		Fix: "migrate servers away, or raise the total or the allocation ratio of the inventory; not needed"}
+	overcommit = Finding{ID: "overcommit", Verdict: Shown,
+		Meaning: "more is used than the capacity: nothing more is given out there, and what is held stays",
+		Fix:     "migrate servers away, or raise the total or the allocation ratio of the inventory; not needed"}
 	noInventory = Finding{
 		ID:      "no-inventory",
 		Verdict: Shown,
-		Meaning: "resources are held of a class that the resource provider has no inventory of: they cannot be moved, and not claimed again",
-		Fix:     "let the agent of the host report the inventory, or delete the allocations if the server is gone (openstack resource provider allocation delete CONSUMER); not needed",
+		Meaning: "resources are held of a class that the resource provider has no inventory of: they cannot be " +
+			"moved, and not claimed again",
+		Fix: "let the agent of the host report the inventory, or delete the allocations if the server is gone " +
+			"(openstack resource provider allocation delete CONSUMER); not needed",
 	}
-	badStep = Finding{ID: "step-size-0", Verdict: Shown, Meaning: "inventories with step_size 0: nothing is given out of them (OpenStack's Placement fails with 500)",
-		Fix: "UPDATE inventories SET step_size = 1 WHERE step_size < 1"}
-	badUnits = Finding{ID: "units", Verdict: Shown, Meaning: "inventories out of which nothing can be given: max_unit is less than min_unit, or one of them less than 1",
+	badStep = Finding{ID: "step-size-0", Verdict: Shown,
+		Meaning: "inventories with step_size 0: nothing is given out of them (OpenStack's Placement fails with 500)",
+		Fix:     "UPDATE inventories SET step_size = 1 WHERE step_size < 1"}
+	badUnits = Finding{ID: "units", Verdict: Shown,
+		Meaning: "inventories out of which nothing can be given: max_unit is less than min_unit, or one of them " +
+			"less than 1",
 		Fix: "PUT the inventory of the resource provider again, or leave it to its agent"}
-	badAmounts = Finding{ID: "amounts", Verdict: Shown, Meaning: "inventories without capacity: reserved is not less than total, or the ratio is not more than 0",
-		Fix: "nothing, if it is meant (a host that is kept empty); else let the agent of the host report it again"}
-	twice = Finding{ID: "allocated-twice", Verdict: Shown, Meaning: "consumers with two allocations of one class at one resource provider: both count",
-		Fix: "PUT the allocations of the consumer again (openstack resource provider allocation set CONSUMER …); not needed"}
+	badAmounts = Finding{ID: "amounts", Verdict: Shown,
+		Meaning: "inventories without capacity: reserved is not less than total, or the ratio is not more than 0",
+		Fix:     "nothing, if it is meant (a host that is kept empty); else let the agent of the host report it again"}
+	twice = Finding{ID: "allocated-twice", Verdict: Shown,
+		Meaning: "consumers with two allocations of one class at one resource provider: both count",
+		Fix: "PUT the allocations of the consumer again (openstack resource provider allocation set CONSUMER " +
+			"…); not needed"}
 	nameCase = Finding{
 		ID:      "names-by-case",
 		Verdict: Harmless,
-		Meaning: "names of resource providers that differ only in case: they cannot be moved to a database that does not tell these apart",
-		Fix:     "rename one of them (openstack resource provider set UUID --name NAME); not needed",
+		Meaning: "names of resource providers that differ only in case: they cannot be moved to a database that " +
+			"does not tell these apart",
+		Fix: "rename one of them (openstack resource provider set UUID --name NAME); not needed",
 	}
-	standard = Finding{ID: "unknown-class", Verdict: Shown, Meaning: "resource classes that are neither custom nor known to this program: a newer os-resource-classes",
-		Fix: "a version of this program that knows them; not needed: they are served like the others"}
+	standard = Finding{ID: "unknown-class", Verdict: Shown,
+		Meaning: "resource classes that are neither custom nor known to this program: a newer os-resource-classes",
+		Fix:     "a version of this program that knows them; not needed: they are served like the others"}
 )
 
 // findings are what is unusual about the rows of a database.
@@ -233,7 +260,9 @@ func nameAt(names map[int64]string, id int64) string {
 // at is one class of one resource provider.
 type at struct{ provider, class int64 }
 
-func (f *finder) inventories(s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string) map[at]int64 {
+func (f *finder) inventories(
+	s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string,
+) map[at]int64 {
 	capacity := make(map[at]int64, len(s.Inventories))
 	for _, i := range s.Inventories {
 		p, class := providers[i.Provider], classes[i.Class]
@@ -249,7 +278,8 @@ func (f *finder) inventories(s *ledger.State, providers map[int64]*ledger.Provid
 		case i.MinUnit < 1 || i.MaxUnit < i.MinUnit:
 			f.note(badUnits, "%s of %s (%s): min_unit %d, max_unit %d", class, p.UUID, p.Name, i.MinUnit, i.MaxUnit)
 		case i.Total <= i.Reserved || i.Reserved < 0 || i.AllocationRatio <= 0:
-			f.note(badAmounts, "%s of %s (%s): total %d, reserved %d, ratio %g", class, p.UUID, p.Name, i.Total, i.Reserved, i.AllocationRatio)
+			f.note(badAmounts, "%s of %s (%s): total %d, reserved %d, ratio %g", class, p.UUID, p.Name, i.Total,
+				i.Reserved, i.AllocationRatio)
 		}
 	}
 	return capacity
@@ -286,7 +316,9 @@ func (f *finder) consumers(s *ledger.State) {
 	}
 }
 
-func (f *finder) allocations(s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string, capacity map[at]int64) {
+func (f *finder) allocations(
+	s *ledger.State, providers map[int64]*ledger.ProviderRow, classes map[int64]string, capacity map[at]int64,
+) {
 	type one struct {
 		consumer string
 		at
@@ -295,7 +327,8 @@ func (f *finder) allocations(s *ledger.State, providers map[int64]*ledger.Provid
 	seen := make(map[one]bool, len(s.Allocations))
 	for _, a := range s.Allocations {
 		if providers[a.Provider] == nil || classes[a.Class] == "" {
-			f.note(orphanedAllocation, "consumer %s: %s: %d of %s", a.Consumer, providerAt(providers, a.Provider), a.Used, nameAt(classes, a.Class))
+			f.note(orphanedAllocation, "consumer %s: %s: %d of %s", a.Consumer, providerAt(providers, a.Provider),
+				a.Used, nameAt(classes, a.Class))
 			continue
 		}
 		key := one{a.Consumer, at{a.Provider, a.Class}}
@@ -309,10 +342,12 @@ func (f *finder) allocations(s *ledger.State, providers map[int64]*ledger.Provid
 	for where := range used {
 		places = append(places, where)
 	}
-	slices.SortFunc(places, func(x, y at) int { return cmp.Or(cmp.Compare(x.provider, y.provider), cmp.Compare(x.class, y.class)) })
+	slices.SortFunc(places,
+		func(x, y at) int { return cmp.Or(cmp.Compare(x.provider, y.provider), cmp.Compare(x.class, y.class)) })
 	for _, where := range places {
 		most, ok := capacity[where]
-		name := fmt.Sprintf("%s of %s (%s)", classes[where.class], providers[where.provider].UUID, providers[where.provider].Name)
+		name := fmt.Sprintf("%s of %s (%s)", classes[where.class], providers[where.provider].UUID,
+			providers[where.provider].Name)
 		switch {
 		case !ok:
 			f.note(noInventory, "%s: %d used", name, used[where])

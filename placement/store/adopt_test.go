@@ -47,7 +47,8 @@ const (
 )
 
 func inventory(total, reserved, step int64, ratio float64) placementtest.InventoryDump {
-	return placementtest.InventoryDump{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: 1<<31 - 1, StepSize: step, Ratio: ratio}
+	return placementtest.InventoryDump{Total: total, Reserved: reserved, MinUnit: 1, MaxUnit: 1<<31 - 1,
+		StepSize: step, Ratio: ratio}
 }
 
 // TestRealAdoptAndHandBack: a database goes from OpenStack Placement to us, is
@@ -62,12 +63,19 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 		request{"PUT", "/traits/CUSTOM_FAST", nil},
 		request{"POST", "/resource_providers", m{"uuid": host, "name": "host"}},
 		request{"POST", "/resource_providers", m{"uuid": numa, "name": "numa", "parent_provider_uuid": host}},
-		request{"PUT", "/resource_providers/" + host + "/inventories", m{"resource_provider_generation": 0, "inventories": m{"VCPU": m{"total": 8, "allocation_ratio": 1.5}, "MEMORY_MB": m{"total": 1024, "reserved": 24, "step_size": 2}}}},
-		request{"PUT", "/resource_providers/" + numa + "/inventories", m{"resource_provider_generation": 0, "inventories": m{"CUSTOM_GPU": m{"total": 2}}}},
-		request{"PUT", "/resource_providers/" + numa + "/traits", m{"resource_provider_generation": 1, "traits": []string{"CUSTOM_FAST", "HW_CPU_X86_AVX"}}},
-		request{"PUT", "/resource_providers/" + host + "/aggregates", m{"resource_provider_generation": 1, "aggregates": []string{aggr}}},
-		request{"PUT", "/allocations/" + guest, m{"consumer_generation": nil, "consumer_type": "INSTANCE", "project_id": "q", "user_id": "u",
-			"allocations": m{host: m{"resources": m{"VCPU": 4}}, numa: m{"resources": m{"CUSTOM_GPU": 1}}}}},
+		request{"PUT", "/resource_providers/" + host + "/inventories",
+			m{"resource_provider_generation": 0,
+				"inventories": m{"VCPU": m{"total": 8, "allocation_ratio": 1.5},
+					"MEMORY_MB": m{"total": 1024, "reserved": 24, "step_size": 2}}}},
+		request{"PUT", "/resource_providers/" + numa + "/inventories",
+			m{"resource_provider_generation": 0, "inventories": m{"CUSTOM_GPU": m{"total": 2}}}},
+		request{"PUT", "/resource_providers/" + numa + "/traits",
+			m{"resource_provider_generation": 1, "traits": []string{"CUSTOM_FAST", "HW_CPU_X86_AVX"}}},
+		request{"PUT", "/resource_providers/" + host + "/aggregates",
+			m{"resource_provider_generation": 1, "aggregates": []string{aggr}}},
+		request{"PUT", "/allocations/" + guest,
+			m{"consumer_generation": nil, "consumer_type": "INSTANCE", "project_id": "q", "user_id": "u",
+				"allocations": m{host: m{"resources": m{"VCPU": 4}}, numa: m{"resources": m{"CUSTOM_GPU": 1}}}}},
 	)
 
 	l := open(t, path)
@@ -75,14 +83,21 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 	held := providertree.ProviderResources{host: {"VCPU": 4}, numa: {"CUSTOM_GPU": 1}}
 	want := placementtest.Dump{
 		Providers: map[string]placementtest.ProviderDump{
-			host: {Name: "host", Root: host, Generation: 3, Aggregates: []string{aggr}, Used: map[string]int64{"VCPU": 4}, Consumers: []string{guest}, Children: []string{numa},
-				Inventories: map[string]placementtest.InventoryDump{"VCPU": inventory(8, 0, 1, 1.5), "MEMORY_MB": inventory(1024, 24, 2, 1)}},
-			numa: {Name: "numa", Parent: host, Root: host, Generation: 3, Traits: []string{"CUSTOM_FAST", "HW_CPU_X86_AVX"}, Used: map[string]int64{"CUSTOM_GPU": 1}, Consumers: []string{guest},
+			host: {Name: "host", Root: host, Generation: 3, Aggregates: []string{aggr},
+				Used: map[string]int64{"VCPU": 4}, Consumers: []string{guest}, Children: []string{numa},
+				Inventories: map[string]placementtest.InventoryDump{"VCPU": inventory(8, 0, 1, 1.5),
+					"MEMORY_MB": inventory(1024, 24, 2, 1)}},
+			numa: {Name: "numa", Parent: host, Root: host,
+				Generation: 3, Traits: []string{"CUSTOM_FAST", "HW_CPU_X86_AVX"},
+				Used: map[string]int64{"CUSTOM_GPU": 1}, Consumers: []string{guest},
 				Inventories: map[string]placementtest.InventoryDump{"CUSTOM_GPU": inventory(2, 0, 1, 1)}},
 		},
-		Consumers: map[string]placementtest.ConsumerDump{guest: {Generation: 1, Project: "q", User: "u", Type: "INSTANCE", Allocations: held}},
-		Members:   map[string][]string{aggr: {host}}, Traited: map[string][]string{"CUSTOM_FAST": {numa}, "HW_CPU_X86_AVX": {numa}},
-		Offering: map[string][]string{"VCPU": {host}, "MEMORY_MB": {host}, "CUSTOM_GPU": {numa}}, Classes: []string{"CUSTOM_GPU"}, Traits: []string{"CUSTOM_FAST"},
+		Consumers: map[string]placementtest.ConsumerDump{guest: {Generation: 1, Project: "q", User: "u",
+			Type: "INSTANCE", Allocations: held}},
+		Members:  map[string][]string{aggr: {host}},
+		Traited:  map[string][]string{"CUSTOM_FAST": {numa}, "HW_CPU_X86_AVX": {numa}},
+		Offering: map[string][]string{"VCPU": {host}, "MEMORY_MB": {host}, "CUSTOM_GPU": {numa}},
+		Classes:  []string{"CUSTOM_GPU"}, Traits: []string{"CUSTOM_FAST"},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("adopted: want -, got +\n%s", diff)
@@ -94,12 +109,16 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 		if _, err := tx.CreateProvider(ledger.NewProvider{UUID: other, Name: "other"}); err != nil {
 			return err
 		}
-		if _, err := tx.AddInventory(other, ledger.Inventory{Class: "CUSTOM_GPU", Total: 3, MinUnit: 1, MaxUnit: 3, StepSize: 1, AllocationRatio: 1}); err != nil {
+		if _, err := tx.AddInventory(other,
+			ledger.Inventory{Class: "CUSTOM_GPU", Total: 3,
+				MinUnit: 1, MaxUnit: 3, StepSize: 1, AllocationRatio: 1}); err != nil {
 			return err
 		}
 		gen := int64(1)
-		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: guest, CheckGeneration: true, Generation: &gen, Project: "q2", User: "u",
-			Resources: providertree.ProviderResources{other: {"CUSTOM_GPU": 2}, host: {"MEMORY_MB": 100}}}})
+		return tx.ReplaceAllocations(
+			[]ledger.ConsumerAllocations{{Consumer: guest,
+				CheckGeneration: true, Generation: &gen, Project: "q2", User: "u",
+				Resources: providertree.ProviderResources{other: {"CUSTOM_GPU": 2}, host: {"MEMORY_MB": 100}}}})
 	})
 	testproc.Check(t, err)
 	closeLedger(t, l)
@@ -114,7 +133,9 @@ func TestRealAdoptAndHandBack(t *testing.T) {
 		request{"POST", "/resource_providers", m{"uuid": aggr, "name": "last"}},
 	)
 	for i, want := range []string{
-		`{"allocations":{"` + host + `":{"generation":4,"resources":{"MEMORY_MB":100}},"` + other + `":{"generation":2,"resources":{"CUSTOM_GPU":2}}},"consumer_generation":2,"consumer_type":"INSTANCE","project_id":"q2","user_id":"u"}`,
+		`{"allocations":{"` + host + `":{"generation":4,"resources":{"MEMORY_MB":100}},"` + other +
+			`":{"generation":2,"resources":{"CUSTOM_GPU":2}}},"consumer_generation":2,"consumer_type":"INSTANCE",` +
+			`"project_id":"q2","user_id":"u"}`,
 		`{"resource_provider_generation":4,"usages":{"MEMORY_MB":100,"VCPU":0}}`,
 	} {
 		text, err := json.Marshal(back[i].body)
@@ -144,8 +165,10 @@ func oldRows(t *testing.T, e engine) {
 	closeLedger(t, open(t, name))
 	execute(t, name,
 		"INSERT INTO resource_providers (id, uuid, name, generation, root_provider_id) VALUES (1, 'a', 'a', 5, NULL)",
-		"INSERT INTO inventories (resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio) VALUES (1, 0, 4, 0, 1, 4, 1, 1.0)",
-		"INSERT INTO allocations (resource_provider_id, consumer_id, resource_class_id, used) VALUES (1, 'stray', 0, 3)",
+		"INSERT INTO inventories (resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, "+
+			"step_size, allocation_ratio) VALUES (1, 0, 4, 0, 1, 4, 1, 1.0)",
+		"INSERT INTO allocations (resource_provider_id, consumer_id, resource_class_id, used) VALUES (1, "+
+			"'stray', 0, 3)",
 		"INSERT INTO projects (id, external_id) VALUES (1, 'q')", "INSERT INTO users (id, external_id) VALUES (1, 'u')",
 		"INSERT INTO consumers (id, uuid, project_id, user_id, generation) VALUES (1, 'orphan', 1, 1, 9)",
 	)
@@ -167,7 +190,9 @@ func oldRows(t *testing.T, e engine) {
 	}
 	claim := func(uuid string, amount int64) error {
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: uuid, CheckGeneration: true, Project: "q", User: "u", Resources: providertree.ProviderResources{"a": {"VCPU": amount}}}})
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{{Consumer: uuid, CheckGeneration: true, Project: "q", User: "u",
+					Resources: providertree.ProviderResources{"a": {"VCPU": amount}}}})
 		})
 		return err
 	}

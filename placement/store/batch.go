@@ -82,7 +82,8 @@ var (
 // before says whether a change of a kind and a row can be made before those of the group.
 func (g *group) before(kind reflect.Type, key rowKey) bool {
 	// The uuid of a consumer that is deleted is not known, and may be the new one's.
-	consumers := kind == insertConsumer && g.kind == deleteConsumer || kind == deleteConsumer && g.kind == insertConsumer
+	consumers := kind == insertConsumer && g.kind == deleteConsumer ||
+		kind == deleteConsumer && g.kind == insertConsumer
 	return g.rows != nil && !consumers && !g.rows[key]
 }
 
@@ -138,14 +139,17 @@ type listedRow struct {
 
 // listUpdates are the UPDATEs of many rows, by what follows SET and by what the rows are found.
 var listUpdates = map[reflect.Type]struct{ table, set, where string }{
-	reflect.TypeFor[ledger.BumpProvider](): {"resource_providers", "generation = v.c", "t.id = v.a AND COALESCE(t.generation, 0) = v.b"},
+	reflect.TypeFor[ledger.BumpProvider](): {"resource_providers", "generation = v.c",
+		"t.id = v.a AND COALESCE(t.generation, 0) = v.b"},
 	reflect.TypeFor[ledger.UpdateInventory](): {
-		"inventories", "total = v.c, reserved = v.d, min_unit = v.e, max_unit = v.f, step_size = v.g, allocation_ratio = v.r",
+		"inventories", "total = v.c, reserved = v.d, min_unit = v.e, max_unit = v.f, step_size = v.g, " +
+			"allocation_ratio = v.r",
 		"t.resource_provider_id = v.a AND t.resource_class_id = v.b",
 	},
 	reflect.TypeFor[ledger.BumpConsumer](): {"consumers", "generation = v.c", "t.id = v.a"},
 	reflect.TypeFor[ledger.UpdateConsumer](): {
-		"consumers", "project_id = v.b, user_id = v.c, generation = v.d, consumer_type_id = NULLIF(v.e, 0)", "t.id = v.a",
+		"consumers", "project_id = v.b, user_id = v.c, generation = v.d, consumer_type_id = NULLIF(v.e, 0)",
+		"t.id = v.a",
 	},
 }
 
@@ -158,7 +162,8 @@ func listedRowOf(c ledger.Change) listedRow {
 		return listedRow{A: c.ID, C: c.To, at: c.UpdatedAt}
 	case ledger.UpdateInventory:
 		r := c.Row
-		return listedRow{A: r.Provider, B: r.Class, C: r.Total, D: r.Reserved, E: r.MinUnit, F: r.MaxUnit, G: r.StepSize, R: r.AllocationRatio, at: r.UpdatedAt}
+		return listedRow{A: r.Provider, B: r.Class, C: r.Total, D: r.Reserved, E: r.MinUnit, F: r.MaxUnit,
+			G: r.StepSize, R: r.AllocationRatio, at: r.UpdatedAt}
 	case ledger.UpdateConsumer:
 		r := c.Row
 		return listedRow{A: r.ID, B: r.Project, C: r.User, D: r.Generation, E: r.Type, at: r.UpdatedAt}
@@ -176,12 +181,16 @@ func (w *writer) update(changes []ledger.Change) (done bool, err error) {
 	d := w.store.db.Dialect
 	var query string
 	if d == sqldb.MySQL {
-		query = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (a BIGINT PATH '$.a', b BIGINT PATH '$.b', c BIGINT PATH '$.c', d BIGINT PATH '$.d', " +
-			"e BIGINT PATH '$.e', f BIGINT PATH '$.f', g BIGINT PATH '$.g', r DOUBLE PATH '$.r')) AS v JOIN " + how.table + " AS t ON " + how.where +
+		query = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (a BIGINT PATH '$.a', b BIGINT PATH '$.b', c BIGINT PATH " +
+			"'$.c', d BIGINT PATH '$.d', " +
+			"e BIGINT PATH '$.e', f BIGINT PATH '$.f', g BIGINT PATH '$.g', r DOUBLE PATH '$.r')) AS v JOIN " +
+			how.table + " AS t ON " + how.where +
 			" SET " + how.set + ", updated_at = ?"
 	} else {
-		query = "UPDATE " + how.table + " AS t SET " + how.set + ", updated_at = $2 FROM jsonb_to_recordset(CAST($1 AS jsonb)) AS " +
-			"v(a integer, b integer, c integer, d integer, e integer, f integer, g integer, r double precision) WHERE " + how.where
+		query = "UPDATE " + how.table + " AS t SET " +
+			how.set + ", updated_at = $2 FROM jsonb_to_recordset(CAST($1 AS jsonb)) AS " +
+			"v(a integer, b integer, c integer, d integer, e integer, f integer, g integer, r double " +
+			"precision) WHERE " + how.where
 	}
 	for len(changes) > 0 {
 		first := listedRowOf(changes[0])
@@ -195,7 +204,9 @@ func (w *writer) update(changes []ledger.Change) (done bool, err error) {
 		}
 		n, err := w.exec(query, sqldb.List(rows), timeArg(d)(first.at))
 		if err == nil && n != int64(len(rows)) {
-			err = fmt.Errorf("%q changed %d rows instead of %d: a program that does not update ledger_version wrote to the database: %w", how.table, n, len(rows), ledger.ErrReload)
+			err = fmt.Errorf(
+				"%q changed %d rows instead of %d: a program that does not update ledger_version wrote to the "+
+					"database: %w", how.table, n, len(rows), ledger.ErrReload)
 		}
 		if err != nil {
 			return true, err

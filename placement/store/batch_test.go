@@ -82,7 +82,8 @@ func TestSeveralRows(t *testing.T) {
 			})).Or(t)
 		}
 		vcpus := func(total int64) ledger.Inventory {
-			return ledger.Inventory{Class: "VCPU", Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1.5}
+			return ledger.Inventory{Class: "VCPU", Total: total, MinUnit: 1, MaxUnit: total,
+				StepSize: 1, AllocationRatio: 1.5}
 		}
 		claim := func(project string, amount int64, generation *int64) func(*ledger.Tx, string) error {
 			return func(tx *ledger.Tx, uuid string) error {
@@ -110,7 +111,8 @@ func TestSeveralRows(t *testing.T) {
 		same(t, "the server that wrote -, what is in the database +", wrote, loaded.Current())
 		for _, uuid := range uuids {
 			c, _ := loaded.Current().Consumer("of-" + uuid)
-			if p, _ := loaded.Current().Provider(uuid); c == nil || c.Project != "q" || c.Generation != 3 || loaded.Current().Used(p, "VCPU") != 3 {
+			if p, _ := loaded.Current().Provider(uuid); c == nil || c.Project != "q" || c.Generation != 3 ||
+				loaded.Current().Used(p, "VCPU") != 3 {
 				t.Errorf("consumer of %s: %+v", uuid, c)
 			}
 		}

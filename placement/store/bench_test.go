@@ -101,8 +101,10 @@ func BenchmarkClaim(b *testing.B) {
 				l := hosts(b, 1000, e)
 				many(b, l, clients, func(i int) error {
 					_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-						return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u", CheckGeneration: true,
-							Resources: providertree.ProviderResources{host0(i % 1000): {"VCPU": 1}}}})
+						return tx.ReplaceAllocations(
+							[]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q",
+								User: "u", CheckGeneration: true,
+								Resources: providertree.ProviderResources{host0(i % 1000): {"VCPU": 1}}}})
 					})
 					return err
 				})
@@ -132,7 +134,8 @@ func benchReshape(b *testing.B, e engine) {
 	child := func(i, k int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", i, k) }
 	at := func(i int, split bool) providertree.ProviderResources {
 		if split {
-			return providertree.ProviderResources{child(i, 1): {"VCPU": 2}, child(i, 2): {"VCPU": 2}, host0(i): {"MEMORY_MB": 1}}
+			return providertree.ProviderResources{child(i, 1): {"VCPU": 2},
+				child(i, 2): {"VCPU": 2}, host0(i): {"MEMORY_MB": 1}}
 		}
 		return providertree.ProviderResources{host0(i): {"VCPU": 4, "MEMORY_MB": 1}}
 	}
@@ -154,14 +157,17 @@ func benchReshape(b *testing.B, e engine) {
 			}
 		}
 		for i := range consumers {
-			req.Allocations = append(req.Allocations, ledger.ConsumerAllocations{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u", Resources: at(i%trees, split)})
+			req.Allocations = append(req.Allocations,
+				ledger.ConsumerAllocations{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u",
+					Resources: at(i%trees, split)})
 		}
 		return tx.Reshape(req)
 	}
 	if _, err := l.Update(ctx, func(tx *ledger.Tx) error {
 		for i := range trees {
 			for k := range 2 {
-				if _, err := tx.CreateProvider(ledger.NewProvider{UUID: child(i, k+1), Name: child(i, k+1), Parent: host0(i)}); err != nil {
+				if _, err := tx.CreateProvider(
+					ledger.NewProvider{UUID: child(i, k+1), Name: child(i, k+1), Parent: host0(i)}); err != nil {
 					return err
 				}
 			}
@@ -196,8 +202,10 @@ func BenchmarkLoad(b *testing.B) {
 				if _, err := tx.AddInventory(p.UUID, vcpus(1000)); err != nil {
 					return err
 				}
-				if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u",
-					Resources: providertree.ProviderResources{uuid(i): {"VCPU": 1}, uuid(i - i%7): {"VCPU": 1}}}}); err != nil {
+				if err := tx.ReplaceAllocations(
+					[]ledger.ConsumerAllocations{{Consumer: fmt.Sprintf("%036d", i), Project: "q", User: "u",
+						Resources: providertree.ProviderResources{uuid(i): {"VCPU": 1},
+							uuid(i - i%7): {"VCPU": 1}}}}); err != nil {
 					return err
 				}
 			}

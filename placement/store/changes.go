@@ -131,7 +131,8 @@ func objects(changes []ledger.Change) []object {
 // follow: they load everything, and find that they may not use the database any
 // more. What they are about to commit is based on an older version.
 func fenceOlder(ctx context.Context, tx *sql.Tx, step int) error {
-	if _, err := sqldb.Exec(ctx, tx, "UPDATE ledger_version SET version = version + 1 WHERE shard = ?", shard); err != nil {
+	if _, err := sqldb.Exec(ctx, tx, "UPDATE ledger_version SET version = version + 1 WHERE shard = ?", shard); err !=
+		nil {
 		return err
 	}
 	var version int64
@@ -177,25 +178,28 @@ func (r reader) changedSince(since int64) (map[int][]any, error) {
 		return nil, err
 	}
 	if !oldest.Valid || oldest.Int64 != since+1 || count > maxFollow {
-		return nil, fmt.Errorf("the changes since version %d are too many, or not all kept: %w", since, ledger.ErrReload)
+		return nil, fmt.Errorf("the changes since version %d are too many, or not all kept: %w",
+			since, ledger.ErrReload)
 	}
 	named := map[int][]any{}
-	err := r.query("SELECT DISTINCT kind, id, COALESCE(uuid, '') FROM ledger_changes WHERE shard = ? AND version > ?", []any{shard, since}, func(rows *sql.Rows) error {
-		var t object
-		if err := rows.Scan(&t.kind, &t.id, &t.uuid); err != nil {
-			return err
-		}
-		switch t.kind {
-		case kindCommit:
-		case kindOrphan:
-			named[t.kind] = append(named[t.kind], t.uuid)
-		case kindProvider, kindConsumer, kindClass, kindTrait, kindAggregate, kindProject, kindUser, kindConsumerType, kindHost:
-			named[t.kind] = append(named[t.kind], t.id)
-		default: // kindSchema, kindProviderUUID, or one of a newer program
-			return fmt.Errorf("changes of kind %d: %w", t.kind, ledger.ErrReload)
-		}
-		return nil
-	})
+	err := r.query("SELECT DISTINCT kind, id, COALESCE(uuid, '') FROM ledger_changes WHERE shard = ? AND version > ?",
+		[]any{shard, since}, func(rows *sql.Rows) error {
+			var t object
+			if err := rows.Scan(&t.kind, &t.id, &t.uuid); err != nil {
+				return err
+			}
+			switch t.kind {
+			case kindCommit:
+			case kindOrphan:
+				named[t.kind] = append(named[t.kind], t.uuid)
+			case kindProvider, kindConsumer, kindClass,
+				kindTrait, kindAggregate, kindProject, kindUser, kindConsumerType, kindHost:
+				named[t.kind] = append(named[t.kind], t.id)
+			default: // kindSchema, kindProviderUUID, or one of a newer program
+				return fmt.Errorf("changes of kind %d: %w", t.kind, ledger.ErrReload)
+			}
+			return nil
+		})
 	return named, err
 }
 

@@ -80,7 +80,8 @@ func (s *Store) again(ctx context.Context, patience *time.Time, err error) bool 
 	if patience.IsZero() {
 		*patience = time.Now().Add(s.db.Failover())
 	}
-	passes := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) || errors.Is(err, sqldb.ErrReadOnly)
+	passes := errors.Is(err, sqldb.ErrLocked) || errors.Is(err, sqldb.ErrUnreachable) ||
+		errors.Is(err, sqldb.ErrReadOnly)
 	return passes && ctx.Err() == nil && time.Now().Before(*patience)
 }
 
@@ -89,7 +90,9 @@ func (s *Store) committed(ctx context.Context, version int64, token string) (boo
 	ctx, cancel := sqldb.Bounded(ctx)
 	defer cancel()
 	var made string
-	err := s.db.Reader.QueryRowContext(ctx, "SELECT uuid FROM ledger_changes WHERE shard = ? AND version = ? AND kind = ?", shard, version, kindCommit).Scan(&made)
+	err := s.db.Reader.QueryRowContext(ctx,
+		"SELECT uuid FROM ledger_changes WHERE shard = ? AND version = ? AND kind = ?", shard,
+		version, kindCommit).Scan(&made)
 	return made == token, s.failed(ctx, "reading the last change of", err)
 }
 
@@ -113,7 +116,9 @@ func (s *Store) confirm(ctx context.Context) error {
 
 // commitOnce writes the changes in one transaction, the reserved one if there is
 // one. sent is whether COMMIT was. The caller holds s.committing.
-func (s *Store) commitOnce(ctx context.Context, op string, base int64, token string, changes []ledger.Change) (sent bool, err error) {
+func (s *Store) commitOnce(
+	ctx context.Context, op string, base int64, token string, changes []ledger.Change,
+) (sent bool, err error) {
 	if err := s.db.Check(); err != nil {
 		return false, s.failed(ctx, op, err)
 	}
@@ -289,16 +294,23 @@ func (w *writer) name(version int64, named []object) error {
 
 // The tables of rows that are inserted many at a time.
 var (
-	allocations = table{"allocations", "created_at, updated_at, resource_provider_id, consumer_id, resource_class_id, used",
+	allocations = table{"allocations",
+		"created_at, updated_at, resource_provider_id, consumer_id, resource_class_id, used",
 		[]columnType{moment, moment, number, text, number, number}}
-	consumers = table{"consumers", "created_at, updated_at, id, uuid, project_id, user_id, generation, consumer_type_id",
+	consumers = table{"consumers",
+		"created_at, updated_at, id, uuid, project_id, user_id, generation, consumer_type_id",
 		[]columnType{moment, moment, number, text, number, number, number, number}}
-	inventories = table{"inventories", "created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio",
+	inventories = table{"inventories",
+		"created_at, updated_at, resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, " +
+			"step_size, allocation_ratio",
 		[]columnType{moment, moment, number, number, number, number, number, number, number, ratio}}
-	providerTraits     = table{"resource_provider_traits", "created_at, trait_id, resource_provider_id", []columnType{moment, number, number}}
-	providerAggregates = table{"resource_provider_aggregates", "created_at, aggregate_id, resource_provider_id", []columnType{moment, number, number}}
-	ledgerChanges      = table{"ledger_changes", "shard, version, seq, kind, id, uuid", []columnType{number, number, number, number, number, text}}
-	ledgerHosts        = table{"ledger_hosts", "id, kind, name, amount", []columnType{number, number, text, number}}
+	providerTraits = table{"resource_provider_traits",
+		"created_at, trait_id, resource_provider_id", []columnType{moment, number, number}}
+	providerAggregates = table{"resource_provider_aggregates", "created_at, aggregate_id, resource_provider_id",
+		[]columnType{moment, number, number}}
+	ledgerChanges = table{"ledger_changes", "shard, version, seq, kind, id, uuid",
+		[]columnType{number, number, number, number, number, text}}
+	ledgerHosts = table{"ledger_hosts", "id, kind, name, amount", []columnType{number, number, text, number}}
 )
 
 // run returns the number of changes at the start that are of one kind.
@@ -326,13 +338,15 @@ func (w *writer) apply(changes []ledger.Change) error {
 		return w.insert(consumers, len(changes),
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertConsumer).Row
-				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Project, r.User, r.Generation, null(r.Type))
+				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Project,
+					r.User, r.Generation, null(r.Type))
 			})
 	case ledger.InsertInventory:
 		return w.insert(inventories, len(changes),
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertInventory).Row
-				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Class, r.Total, r.Reserved, r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio)
+				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.Provider, r.Class, r.Total, r.Reserved,
+					r.MinUnit, r.MaxUnit, r.StepSize, r.AllocationRatio)
 			})
 	case ledger.AddTrait:
 		return w.insert(providerTraits, len(changes),
@@ -353,9 +367,11 @@ func (w *writer) apply(changes []ledger.Change) error {
 				return append(args, r.ID, r.Kind, r.Name, r.Amount)
 			})
 	case ledger.DeleteAllocations:
-		return w.many("DELETE FROM allocations WHERE consumer_id IN ", len(changes), func(i int) any { return changes[i].(ledger.DeleteAllocations).Consumer })
+		return w.many("DELETE FROM allocations WHERE consumer_id IN ", len(changes),
+			func(i int) any { return changes[i].(ledger.DeleteAllocations).Consumer })
 	case ledger.DeleteConsumer:
-		return w.many("DELETE FROM consumers WHERE id IN ", len(changes), func(i int) any { return changes[i].(ledger.DeleteConsumer).ID })
+		return w.many("DELETE FROM consumers WHERE id IN ",
+			len(changes), func(i int) any { return changes[i].(ledger.DeleteConsumer).ID })
 	}
 	if done, err := w.update(changes); done || err != nil {
 		return err
@@ -374,24 +390,30 @@ func (w *writer) one(change ledger.Change) error {
 	switch c := change.(type) {
 	case ledger.InsertNamed:
 		t := tableOf(c.Table)
-		return w.must("INSERT INTO "+t.name+" (created_at, id, "+t.column+") VALUES (?, ?, ?)", at(c.Row.CreatedAt), c.Row.ID, c.Row.Name)
+		return w.must("INSERT INTO "+t.name+" (created_at, id, "+t.column+") VALUES (?, ?, ?)",
+			at(c.Row.CreatedAt), c.Row.ID, c.Row.Name)
 	case ledger.RenameNamed:
 		t := tableOf(c.Table)
-		return w.must("UPDATE "+t.name+" SET "+t.column+" = ?, updated_at = ? WHERE id = ?", c.Row.Name, at(c.Row.UpdatedAt), c.Row.ID)
+		return w.must("UPDATE "+t.name+" SET "+t.column+" = ?, updated_at = ? WHERE id = ?", c.Row.Name,
+			at(c.Row.UpdatedAt), c.Row.ID)
 	case ledger.DeleteNamed:
 		return w.must("DELETE FROM "+tableOf(c.Table).name+" WHERE id = ?", c.ID)
 	case ledger.InsertProvider:
 		r := c.Row
-		return w.must("INSERT INTO resource_providers (created_at, updated_at, id, uuid, name, generation, root_provider_id, parent_provider_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		return w.must("INSERT INTO resource_providers (created_at, updated_at, id, uuid, name, generation, "+
+			"root_provider_id, parent_provider_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
 			at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Name, r.Generation, r.Root, null(r.Parent))
 	case ledger.UpdateProvider:
 		r := c.Row
-		return w.must("UPDATE resource_providers SET name = ?, root_provider_id = ?, parent_provider_id = ?, updated_at = ? WHERE id = ?",
+		return w.must("UPDATE resource_providers SET name = ?, root_provider_id = ?, parent_provider_id = ?, "+
+			"updated_at = ? WHERE id = ?",
 			r.Name, r.Root, null(r.Parent), at(r.UpdatedAt), r.ID)
 	case ledger.UpdateProviderUUID:
-		return w.must("UPDATE resource_providers SET uuid = ?, updated_at = ? WHERE id = ?", c.UUID, at(c.UpdatedAt), c.ID)
+		return w.must("UPDATE resource_providers SET uuid = ?, updated_at = ? WHERE id = ?",
+			c.UUID, at(c.UpdatedAt), c.ID)
 	case ledger.BumpProvider:
-		return w.must("UPDATE resource_providers SET generation = ?, updated_at = ? WHERE id = ? AND COALESCE(generation, 0) = ?", c.To, at(c.UpdatedAt), c.ID, c.From)
+		return w.must("UPDATE resource_providers SET generation = ?, updated_at = ? WHERE id = ? AND "+
+			"COALESCE(generation, 0) = ?", c.To, at(c.UpdatedAt), c.ID, c.From)
 	case ledger.DeleteProvider:
 		for _, table := range []string{"inventories", "resource_provider_traits", "resource_provider_aggregates"} {
 			if _, err := w.exec("DELETE FROM "+table+" WHERE resource_provider_id = ?", c.ID); err != nil {
@@ -400,7 +422,8 @@ func (w *writer) one(change ledger.Change) error {
 		}
 		if !w.store.exclusive {
 			// MariaDB can refuse to delete a row that refers to itself, as a root does.
-			if _, err := w.exec("UPDATE resource_providers SET root_provider_id = NULL WHERE id = ?", c.ID); err != nil {
+			if _, err := w.exec("UPDATE resource_providers SET root_provider_id = NULL WHERE id = ?",
+				c.ID); err != nil {
 				return err
 			}
 		}
@@ -408,7 +431,8 @@ func (w *writer) one(change ledger.Change) error {
 	case ledger.UpdateInventory:
 		r := c.Row
 		return w.must(
-			"UPDATE inventories SET total = ?, reserved = ?, min_unit = ?, max_unit = ?, step_size = ?, allocation_ratio = ?, updated_at = ? WHERE resource_provider_id = ? AND resource_class_id = ?",
+			"UPDATE inventories SET total = ?, reserved = ?, min_unit = ?, max_unit = ?, step_size = ?, "+
+				"allocation_ratio = ?, updated_at = ? WHERE resource_provider_id = ? AND resource_class_id = ?",
 			r.Total,
 			r.Reserved,
 			r.MinUnit,
@@ -420,20 +444,25 @@ func (w *writer) one(change ledger.Change) error {
 			r.Class,
 		)
 	case ledger.DeleteInventory:
-		return w.must("DELETE FROM inventories WHERE resource_provider_id = ? AND resource_class_id = ?", c.Provider, c.Class)
+		return w.must("DELETE FROM inventories WHERE resource_provider_id = ? AND resource_class_id = ?",
+			c.Provider, c.Class)
 	case ledger.RemoveTrait:
-		return w.must("DELETE FROM resource_provider_traits WHERE resource_provider_id = ? AND trait_id = ?", c.Link.Provider, c.Link.Target)
+		return w.must("DELETE FROM resource_provider_traits WHERE resource_provider_id = ? AND trait_id = ?",
+			c.Link.Provider, c.Link.Target)
 	case ledger.RemoveAggregate:
-		return w.must("DELETE FROM resource_provider_aggregates WHERE resource_provider_id = ? AND aggregate_id = ?", c.Link.Provider, c.Link.Target)
+		return w.must("DELETE FROM resource_provider_aggregates WHERE resource_provider_id = ? AND aggregate_id = ?",
+			c.Link.Provider, c.Link.Target)
 	case ledger.UpdateConsumer:
 		r := c.Row
-		return w.must("UPDATE consumers SET project_id = ?, user_id = ?, generation = ?, consumer_type_id = ?, updated_at = ? WHERE id = ?",
+		return w.must("UPDATE consumers SET project_id = ?, user_id = ?, generation = ?, consumer_type_id = ?, "+
+			"updated_at = ? WHERE id = ?",
 			r.Project, r.User, r.Generation, null(r.Type), at(r.UpdatedAt), r.ID)
 	case ledger.BumpConsumer:
 		return w.must("UPDATE consumers SET generation = ?, updated_at = ? WHERE id = ?", c.To, at(c.UpdatedAt), c.ID)
 	case ledger.UpdateHostRow:
 		r := c.Row
-		return w.must("UPDATE ledger_hosts SET amount = ? WHERE id = ? AND kind = ? AND name = ?", r.Amount, r.ID, r.Kind, r.Name)
+		return w.must("UPDATE ledger_hosts SET amount = ? WHERE id = ? AND kind = ? AND name = ?",
+			r.Amount, r.ID, r.Kind, r.Name)
 	case ledger.DeleteHostRow:
 		r := c.Row
 		return w.must("DELETE FROM ledger_hosts WHERE id = ? AND kind = ? AND name = ?", r.ID, r.Kind, r.Name)
@@ -472,7 +501,9 @@ func (w *writer) exec(query string, args ...any) (int64, error) {
 func (w *writer) must(query string, args ...any) error {
 	n, err := w.exec(query, args...)
 	if err == nil && n != 1 {
-		err = fmt.Errorf("%q changed %d rows instead of 1: a program that does not update ledger_version wrote to the database: %w", query, n, ledger.ErrReload)
+		err = fmt.Errorf(
+			"%q changed %d rows instead of 1: a program that does not update ledger_version wrote to the database: %w",
+			query, n, ledger.ErrReload)
 	}
 	return err
 }

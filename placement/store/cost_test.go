@@ -38,7 +38,8 @@ func TestRoundTrips(t *testing.T) {
 					return err
 				}
 				for _, class := range []string{"VCPU", "MEMORY_MB", "DISK_GB"} {
-					inventory := ledger.Inventory{Class: class, Total: 1 << 20, MinUnit: 1, MaxUnit: 1 << 20, StepSize: 1, AllocationRatio: 1}
+					inventory := ledger.Inventory{Class: class, Total: 1 << 20, MinUnit: 1, MaxUnit: 1 << 20,
+						StepSize: 1, AllocationRatio: 1}
 					if _, err := tx.AddInventory(host(i), inventory); err != nil {
 						return err
 					}
@@ -74,7 +75,8 @@ func TestRoundTrips(t *testing.T) {
 			for i := range writes {
 				running.Go(func() { update(func(tx *ledger.Tx) error { return fn(tx, i) }) })
 			}
-			testproc.Eventually(t, time.Minute, "all writes wait", testproc.True(func() bool { return l.Waiting() == writes }))
+			testproc.Eventually(t, time.Minute,
+				"all writes wait", testproc.True(func() bool { return l.Waiting() == writes }))
 			close(release)
 			running.Wait()
 			if n := l.Current().Version() - before; n != 1 {
@@ -89,7 +91,8 @@ func TestRoundTrips(t *testing.T) {
 		total := int64(1000)
 		inventories := func(tx *ledger.Tx, i int) error {
 			p, _ := tx.Provider(host(i))
-			inventory := ledger.Inventory{Class: "VCPU", Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
+			inventory := ledger.Inventory{Class: "VCPU",
+				Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
 			_, err := tx.SetInventory(p.UUID, p.Generation, inventory)
 			return err
 		}
@@ -99,7 +102,9 @@ func TestRoundTrips(t *testing.T) {
 				consumer := fmt.Sprintf("%04d-%031d", round, i)
 				a := ledger.ConsumerAllocations{Consumer: consumer, Project: "q", User: "u"}
 				if amount > 0 {
-					a.Resources = providertree.ProviderResources{host(i): {"VCPU": amount, "MEMORY_MB": amount, "DISK_GB": amount}}
+					a.Resources =
+						providertree.ProviderResources{host(i): {"VCPU": amount,
+							"MEMORY_MB": amount, "DISK_GB": amount}}
 				}
 				return tx.ReplaceAllocations([]ledger.ConsumerAllocations{a})
 			}
@@ -135,8 +140,10 @@ func TestRoundTrips(t *testing.T) {
 		if n := together(1, func(tx *ledger.Tx, _ int) error {
 			var all []ledger.ConsumerAllocations
 			for i := range 700 {
-				all = append(all, ledger.ConsumerAllocations{Consumer: fmt.Sprintf("many-%031d", i), Project: "q", User: "u",
-					Resources: providertree.ProviderResources{host(i % hosts): {"VCPU": 1, "MEMORY_MB": 1, "DISK_GB": 1}}})
+				all = append(all,
+					ledger.ConsumerAllocations{Consumer: fmt.Sprintf("many-%031d", i), Project: "q", User: "u",
+						Resources: providertree.ProviderResources{host(i % hosts): {"VCPU": 1,
+							"MEMORY_MB": 1, "DISK_GB": 1}}})
 			}
 			return tx.ReplaceAllocations(all)
 		}); n != 8 {

@@ -56,8 +56,10 @@ func storm(l *ledger.Ledger, name string) error {
 				consumer := fmt.Sprintf("%s-%d-%d", name, client, i)
 				var used int64
 				_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-					if err := tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q", User: "u", CheckGeneration: true,
-						Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}}); err != nil {
+					if err := tx.ReplaceAllocations(
+						[]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q",
+							User: "u", CheckGeneration: true,
+							Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}}); err != nil {
 						return err
 					}
 					p, _ := tx.Provider("shared")
@@ -149,7 +151,8 @@ func prepare(t *testing.T, name string) {
 		if _, err := tx.CreateProvider(ledger.NewProvider{UUID: "shared", Name: "shared"}); err != nil {
 			return err
 		}
-		_, err := tx.AddInventory("shared", ledger.Inventory{Class: "VCPU", Total: 1 << 30, MinUnit: 1, MaxUnit: 1, StepSize: 1, AllocationRatio: 1})
+		_, err := tx.AddInventory("shared", ledger.Inventory{Class: "VCPU", Total: 1 << 30, MinUnit: 1, MaxUnit: 1,
+			StepSize: 1, AllocationRatio: 1})
 		return err
 	})).Or(t)
 }

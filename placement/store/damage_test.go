@@ -26,8 +26,9 @@ func filled(t *testing.T, path string) {
 	l := open(t, path)
 	for n := range 40 {
 		testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: fmt.Sprint("consumer", n), Project: "p", User: "u",
-				Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{{Consumer: fmt.Sprint("consumer", n), Project: "p", User: "u",
+					Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 		})).Or(t)
 	}
 	closeLedger(t, l)
@@ -75,14 +76,16 @@ func TestEveryPage(t *testing.T) {
 		}
 		if err != nil {
 			seen++
-			if !errors.Is(err, sqldb.ErrCorrupt) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "restore a backup") {
+			if !errors.Is(err, sqldb.ErrCorrupt) || !strings.Contains(err.Error(), path) ||
+				!strings.Contains(err.Error(), "restore a backup") {
 				t.Errorf("page %d: %v", at/page+1, err)
 			}
 			continue
 		}
 		got := testproc.Try(placementtest.DumpOf(l.Current())).Or(t)
 		if len(got.Consumers) != len(want.Consumers) || got.Providers["shared"].Used["VCPU"] != 40 {
-			t.Errorf("page %d: the damage was not seen, and %d consumers hold %v", at/page+1, len(got.Consumers), got.Providers["shared"].Used)
+			t.Errorf("page %d: the damage was not seen, and %d consumers hold %v",
+				at/page+1, len(got.Consumers), got.Providers["shared"].Used)
 		}
 		closeLedger(t, l)
 	}
@@ -102,17 +105,20 @@ func TestLost(t *testing.T) {
 	copyFile(t, older, path)
 	early := testproc.Try(os.ReadFile(lock)).Or(t)
 	l := open(t, path)
-	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_LATE"); return err })).Or(t)
+	testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error { _, _, err := tx.CreateTrait("CUSTOM_LATE"); return err })).
+		Or(t)
 	closeLedger(t, l)
 	newer := path + ".new"
 	copyFile(t, newer, path)
 
 	copyFile(t, path, older)
 	_, err := store.Open(ctx, path, store.Options{})
-	if !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "remove placement.db-lock") {
+	if !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), path) ||
+		!strings.Contains(err.Error(), "remove placement.db-lock") {
 		t.Errorf("an older copy: got %v, want ErrLost", err)
 	}
-	for name, content := range map[string][]byte{"written by an earlier server": early, "empty": nil, "nonsense": []byte(strings.Repeat("x", 30)), "cut": early[:7]} {
+	for name, content := range map[string][]byte{"written by an earlier server": early, "empty": nil,
+		"nonsense": []byte(strings.Repeat("x", 30)), "cut": early[:7]} {
 		testproc.Check(t, os.WriteFile(lock, content, 0o600))
 		copyFile(t, path, newer)
 		l := open(t, path)
@@ -134,8 +140,10 @@ func TestLost(t *testing.T) {
 		t.Errorf("a database cut to nothing after a restore: got %v, want ErrLost", err)
 	}
 	testproc.Check(t, os.Remove(lock))
-	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) || !strings.Contains(err.Error(), "run: rm -f "+sqldb.Marker(path)) {
-		t.Errorf("an emptied file without a lock: got %v, want ErrLost with the command that says that it is meant", err)
+	if _, err := store.Open(ctx, path, store.Options{}); !errors.Is(err, sqldb.ErrLost) ||
+		!strings.Contains(err.Error(), "run: rm -f "+sqldb.Marker(path)) {
+		t.Errorf("an emptied file without a lock: got %v, want ErrLost with the command that says that it is meant",
+			err)
 	}
 	testproc.Check(t, os.Remove(sqldb.Marker(path)))
 	l = open(t, path)
@@ -159,10 +167,13 @@ func TestDamageFoundLater(t *testing.T) {
 	l := open(t, path)
 	info := testproc.Try(f.Stat()).Or(t)
 	// All pages but those that say what tables there are.
-	testproc.Try(io.Copy(io.NewOffsetWriter(f, 8*4096), strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-8*4096)/2)))).Or(t)
+	testproc.Try(io.Copy(io.NewOffsetWriter(f, 8*4096),
+		strings.NewReader(strings.Repeat("\xA7\x13", int(info.Size()-8*4096)/2)))).Or(t)
 	before := l.Current()
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "late", Project: "p", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+		return tx.ReplaceAllocations(
+			[]ledger.ConsumerAllocations{{Consumer: "late",
+				Project: "p", User: "u", Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 	})
 	testproc.ErrorIs(t, err, sqldb.ErrCorrupt, "got %v")
 	if l.Current() != before {
@@ -188,7 +199,8 @@ func TestFileRemovedWhileOpen(t *testing.T) {
 	}
 	testproc.Check(t, errors.Join(add("CUSTOM_A"), s.Problem()))
 	testproc.Check(t, os.Rename(dir, dir+"-away"))
-	if err := add("CUSTOM_B"); !errors.Is(err, sqldb.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) || !errors.Is(s.Problem(), sqldb.ErrReplaced) {
+	if err := add("CUSTOM_B"); !errors.Is(err, sqldb.ErrReplaced) || !errors.Is(err, ledger.ErrUnavailable) ||
+		!errors.Is(s.Problem(), sqldb.ErrReplaced) {
 		t.Errorf("got %v, want ErrReplaced, which is an ErrUnavailable; the store says %v", err, s.Problem())
 	}
 	if now, err := l.Snapshot(ctx); err != nil {

@@ -15,7 +15,8 @@ import (
 // FuzzLockFile opens a database whose lock file holds anything: that is either refused for what it
 // says or not looked at, and replaced by the next commit.
 func FuzzLockFile(f *testing.F) {
-	for _, content := range []string{"", "00000000000000000001\n", "00000000000000000000\n", "99999999999999999999\n", "-0000000000000000001\n", "0000000000000000000x\n", "1", "+0000000000000000009\n"} {
+	for _, content := range []string{"", "00000000000000000001\n", "00000000000000000000\n", "99999999999999999999\n",
+		"-0000000000000000001\n", "0000000000000000000x\n", "1", "+0000000000000000009\n"} {
 		f.Add([]byte(content))
 	}
 	whole := filepath.Join(f.TempDir(), "placement.db")

@@ -41,5 +41,6 @@ func each(t *testing.T, f func(t *testing.T, e engine)) {
 // eachShared runs f for the engines that several servers can share.
 func eachShared(t *testing.T, f func(t *testing.T, e engine)) {
 	t.Helper()
-	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) { f(t, engine{dbservers.Engine(t), fresh, true}) })
+	dbservers.EachServer(t,
+		func(t *testing.T, fresh func(testing.TB) string) { f(t, engine{dbservers.Engine(t), fresh, true}) })
 }

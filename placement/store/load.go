@@ -91,12 +91,16 @@ type namedTable struct {
 }
 
 var namedTables = []namedTable{
-	{ledger.Classes, "resource_classes", "name", kindClass, func(s *ledger.State) *[]ledger.NamedRow { return &s.Classes }},
+	{ledger.Classes, "resource_classes", "name", kindClass,
+		func(s *ledger.State) *[]ledger.NamedRow { return &s.Classes }},
 	{ledger.Traits, "traits", "name", kindTrait, func(s *ledger.State) *[]ledger.NamedRow { return &s.Traits }},
-	{ledger.Aggregates, "placement_aggregates", "uuid", kindAggregate, func(s *ledger.State) *[]ledger.NamedRow { return &s.Aggregates }},
-	{ledger.Projects, "projects", "external_id", kindProject, func(s *ledger.State) *[]ledger.NamedRow { return &s.Projects }},
+	{ledger.Aggregates, "placement_aggregates", "uuid", kindAggregate,
+		func(s *ledger.State) *[]ledger.NamedRow { return &s.Aggregates }},
+	{ledger.Projects, "projects", "external_id", kindProject,
+		func(s *ledger.State) *[]ledger.NamedRow { return &s.Projects }},
 	{ledger.Users, "users", "external_id", kindUser, func(s *ledger.State) *[]ledger.NamedRow { return &s.Users }},
-	{ledger.ConsumerTypes, "consumer_types", "name", kindConsumerType, func(s *ledger.State) *[]ledger.NamedRow { return &s.ConsumerTypes }},
+	{ledger.ConsumerTypes, "consumer_types", "name", kindConsumerType,
+		func(s *ledger.State) *[]ledger.NamedRow { return &s.ConsumerTypes }},
 }
 
 func tableOf(t ledger.Table) namedTable {
@@ -109,26 +113,29 @@ func tableOf(t ledger.Table) namedTable {
 }
 
 func (r reader) named(t namedTable, to *[]ledger.NamedRow, ids []any) error {
-	return r.rows(r.columns("id", t.column, "@created_at", "@updated_at"), t.name, "id", ids, func(rows *sql.Rows) error {
-		var row ledger.NamedRow
-		var name sql.NullString // placement_aggregates.uuid may be NULL
-		err := rows.Scan(&row.ID, &name, sqldb.TimeScan{To: &row.CreatedAt}, sqldb.TimeScan{To: &row.UpdatedAt})
-		row.Name = name.String
-		*to = append(*to, row)
-		return err
-	})
+	return r.rows(r.columns("id", t.column, "@created_at", "@updated_at"), t.name, "id", ids,
+		func(rows *sql.Rows) error {
+			var row ledger.NamedRow
+			var name sql.NullString // placement_aggregates.uuid may be NULL
+			err := rows.Scan(&row.ID, &name, sqldb.TimeScan{To: &row.CreatedAt}, sqldb.TimeScan{To: &row.UpdatedAt})
+			row.Name = name.String
+			*to = append(*to, row)
+			return err
+		})
 }
 
 // providers reads providers with their inventories and links.
 func (r reader) providers(to *ledger.State, ids []any) error {
 	err := r.rows(
-		r.columns("id", "uuid", "COALESCE(name, '')", "COALESCE(generation, 0)", "COALESCE(root_provider_id, 0)", "COALESCE(parent_provider_id, 0)", "@created_at", "@updated_at"),
+		r.columns("id", "uuid", "COALESCE(name, '')", "COALESCE(generation, 0)", "COALESCE(root_provider_id, 0)",
+			"COALESCE(parent_provider_id, 0)", "@created_at", "@updated_at"),
 		"resource_providers",
 		"id",
 		ids,
 		func(rows *sql.Rows) error {
 			var p ledger.ProviderRow
-			err := rows.Scan(&p.ID, &p.UUID, &p.Name, &p.Generation, &p.Root, &p.Parent, sqldb.TimeScan{To: &p.CreatedAt}, sqldb.TimeScan{To: &p.UpdatedAt})
+			err := rows.Scan(&p.ID, &p.UUID, &p.Name,
+				&p.Generation, &p.Root, &p.Parent, sqldb.TimeScan{To: &p.CreatedAt}, sqldb.TimeScan{To: &p.UpdatedAt})
 			to.Providers = append(to.Providers, p)
 			return err
 		},
@@ -136,7 +143,8 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 	if err != nil {
 		return err
 	}
-	err = r.rows(r.columns("resource_provider_id", "resource_class_id", "total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio", "@created_at", "@updated_at"),
+	err = r.rows(r.columns("resource_provider_id", "resource_class_id", "total", "reserved", "min_unit", "max_unit",
+		"step_size", "allocation_ratio", "@created_at", "@updated_at"),
 		"inventories", "resource_provider_id", ids, func(rows *sql.Rows) error {
 			var i ledger.InventoryRow
 			err := rows.Scan(
@@ -165,19 +173,23 @@ func (r reader) providers(to *ledger.State, ids []any) error {
 			return err
 		}
 	}
-	if err := r.rows("resource_provider_id, trait_id", "resource_provider_traits", "resource_provider_id", ids, link(&to.ProviderTraits)); err != nil {
+	if err := r.rows("resource_provider_id, trait_id",
+		"resource_provider_traits", "resource_provider_id", ids, link(&to.ProviderTraits)); err != nil {
 		return err
 	}
-	return r.rows("resource_provider_id, aggregate_id", "resource_provider_aggregates", "resource_provider_id", ids, link(&to.ProviderAggregates))
+	return r.rows("resource_provider_id, aggregate_id",
+		"resource_provider_aggregates", "resource_provider_id", ids, link(&to.ProviderAggregates))
 }
 
 // consumers reads consumers with their allocations. With given IDs, more are the
 // uuids of consumers without a record, whose allocations are read too.
 func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
-	err := r.rows(r.columns("id", "uuid", "generation", "project_id", "user_id", "COALESCE(consumer_type_id, 0)", "@created_at", "@updated_at"),
+	err := r.rows(r.columns("id", "uuid", "generation", "project_id", "user_id", "COALESCE(consumer_type_id, 0)",
+		"@created_at", "@updated_at"),
 		"consumers", "id", ids, func(rows *sql.Rows) error {
 			var c ledger.ConsumerRow
-			err := rows.Scan(&c.ID, &c.UUID, &c.Generation, &c.Project, &c.User, &c.Type, sqldb.TimeScan{To: &c.CreatedAt}, sqldb.TimeScan{To: &c.UpdatedAt})
+			err := rows.Scan(&c.ID, &c.UUID, &c.Generation,
+				&c.Project, &c.User, &c.Type, sqldb.TimeScan{To: &c.CreatedAt}, sqldb.TimeScan{To: &c.UpdatedAt})
 			to.Consumers = append(to.Consumers, c)
 			return err
 		})
@@ -198,10 +210,12 @@ func (r reader) consumers(to *ledger.State, ids []any, more ...any) error {
 			}
 		}
 	}
-	return r.rows(r.columns("resource_provider_id", "consumer_id", "resource_class_id", "used", "@created_at", "@updated_at"),
+	return r.rows(r.columns("resource_provider_id", "consumer_id", "resource_class_id", "used",
+		"@created_at", "@updated_at"),
 		"allocations", "consumer_id", uuids, func(rows *sql.Rows) error {
 			var a ledger.AllocationRow
-			err := rows.Scan(&a.Provider, &a.Consumer, &a.Class, &a.Used, sqldb.TimeScan{To: &a.CreatedAt}, sqldb.TimeScan{To: &a.UpdatedAt})
+			err := rows.Scan(&a.Provider, &a.Consumer, &a.Class, &a.Used, sqldb.TimeScan{To: &a.CreatedAt},
+				sqldb.TimeScan{To: &a.UpdatedAt})
 			to.Allocations = append(to.Allocations, a)
 			return err
 		})

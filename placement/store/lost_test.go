@@ -17,8 +17,9 @@ import (
 // claim gives a new consumer one VCPU of the shared provider.
 func claim(l *ledger.Ledger, consumer string) error {
 	_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-		return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q", User: "u", CheckGeneration: true,
-			Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+		return tx.ReplaceAllocations(
+			[]ledger.ConsumerAllocations{{Consumer: consumer, Project: "q", User: "u", CheckGeneration: true,
+				Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 	})
 	return err
 }
@@ -36,7 +37,8 @@ func TestLostCommit(t *testing.T) {
 		l := open(t, proxy.DSN)
 		var acked []string
 		n := 0
-		for _, fault := range []dbservers.Fault{dbservers.LoseCommit, dbservers.LoseAnswer, dbservers.DelayCommit, dbservers.CloseAfter} {
+		for _, fault := range []dbservers.Fault{dbservers.LoseCommit, dbservers.LoseAnswer,
+			dbservers.DelayCommit, dbservers.CloseAfter} {
 			for _, beside := range []int{0, 3} {
 				if fault == dbservers.DelayCommit && beside > 0 {
 					continue // the others would wait for it
@@ -99,7 +101,9 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 	isRow := func(err error) bool { return errors.Is(err, ledger.ErrRow) }
 	for range 3 { // so that some of them share commits with the others
 		var running sync.WaitGroup
-		for name, want := range map[string]func(error) bool{"NODE": isDuplicate, "Nöde": func(err error) bool { return err == nil || ledger.KindOf(err) == ledger.DuplicateUUID }, "node🙂": isRow} {
+		for name, want := range map[string]func(error) bool{"NODE": isDuplicate,
+			"Nöde":  func(err error) bool { return err == nil || ledger.KindOf(err) == ledger.DuplicateUUID },
+			"node🙂": isRow} {
 			running.Go(func() {
 				if err := provider(name); !want(err) {
 					t.Errorf("%s: %v", name, err)
@@ -108,7 +112,8 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 		}
 		for i := range 4 {
 			running.Go(func() {
-				if err := claim(l, fmt.Sprint("consumer", i)); err != nil && ledger.KindOf(err) != ledger.ConsumerGenerationConflict {
+				if err := claim(l, fmt.Sprint("consumer", i)); err != nil &&
+					ledger.KindOf(err) != ledger.ConsumerGenerationConflict {
 					t.Errorf("beside them: %v", err)
 				}
 			})
@@ -117,8 +122,9 @@ func TestRealNamesThatAreEqualInTheDatabase(t *testing.T) {
 	}
 	owned := func(project string) error {
 		_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-			return tx.ReplaceAllocations([]ledger.ConsumerAllocations{{Consumer: "of " + fmt.Sprintf("%x", project), Project: project, User: "u",
-				Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
+			return tx.ReplaceAllocations(
+				[]ledger.ConsumerAllocations{{Consumer: "of " + fmt.Sprintf("%x", project), Project: project, User: "u",
+					Resources: providertree.ProviderResources{"shared": {"VCPU": 1}}}})
 		})
 		return err
 	}

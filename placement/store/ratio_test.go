@@ -20,7 +20,8 @@ func TestAllocationRatios(t *testing.T) {
 		classes := ledger.StandardClasses()
 		var list []ledger.Inventory
 		for i, ratio := range []float64{16, 1.5, 0.1, 16.123456789, 1.0 / 3, 1234567.89, 0.0123456789, 3.40282e+38} {
-			list = append(list, ledger.Inventory{Class: classes[i], Total: 1000, MinUnit: 1, MaxUnit: 1000, StepSize: 1, AllocationRatio: ratio})
+			list = append(list, ledger.Inventory{Class: classes[i], Total: 1000, MinUnit: 1, MaxUnit: 1000,
+				StepSize: 1, AllocationRatio: ratio})
 		}
 		testproc.Try(l.Update(ctx, func(tx *ledger.Tx) error {
 			p, _ := tx.Provider("shared")

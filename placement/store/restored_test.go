@@ -34,7 +34,8 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 			return err
 		}
 		file := filepath.Join(t.TempDir(), "backup")
-		testproc.Check(t, errors.Join(createClass(running, "CUSTOM_KEPT"), sqldb.BackUp(ctx, name, o, file), createClass(running, "CUSTOM_LOST")))
+		testproc.Check(t, errors.Join(createClass(running, "CUSTOM_KEPT"), sqldb.BackUp(ctx, name, o, file),
+			createClass(running, "CUSTOM_LOST")))
 		had := running.Current().Version()
 		if _, err := sqldb.Restore(ctx, name, o, file); !errors.Is(err, sqldb.ErrNotEmpty) {
 			t.Errorf("restored to a database in use: %v", err)
@@ -46,7 +47,8 @@ func TestRestoreUnderARunningServer(t *testing.T) {
 		testproc.Try(sqldb.Restore(ctx, name, o, file)).Or(t)
 		refused := func(when string) {
 			t.Helper()
-			for what, err := range map[string]error{"write": createClass(running, "CUSTOM_OTHER"), "read": func() error { _, err := running.Snapshot(ctx); return err }()} {
+			for what, err := range map[string]error{"write": createClass(running, "CUSTOM_OTHER"),
+				"read": func() error { _, err := running.Snapshot(ctx); return err }()} {
 				if !errors.Is(err, ledger.ErrReplaced) || !strings.Contains(err.Error(), "restart this server") {
 					t.Errorf("%s: a %s: %v", when, what, err)
 				}

@@ -29,7 +29,8 @@ const syncFirst = "run `placement-manage db sync` of OpenStack Placement 6.0.0 o
 
 // schema is the tables of a ledger. The first step makes Placement's own.
 var schema = &sqldb.Schema{
-	Steps: steps, Table: "ledger_migrations", Adopt: adopt, Processes: "ledger_servers", Fence: fenceOlder, Transient: []string{"ledger_changes"},
+	Steps: steps, Table: "ledger_migrations", Adopt: adopt,
+	Processes: "ledger_servers", Fence: fenceOlder, Transient: []string{"ledger_changes"},
 }
 
 // DatabaseOptions are those with which sqldb opens a database, to copy or to
@@ -74,9 +75,10 @@ func (s Schema) IsNewer() bool { return s.Migration > s.Newest }
 // another program is an error (sqldb.ErrSchema). Errors are *sqldb.Error.
 func ReadSchema(ctx context.Context, name string) (Schema, error) {
 	found := Schema{Newest: schema.Newest()}
-	err := sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError}, func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
-		return readSchema(ctx, d, q, &found)
-	})
+	err := sqldb.Inspect(ctx, name, sqldb.Options{Schema: schema, Means: ledgerError},
+		func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) (err error) {
+			return readSchema(ctx, d, q, &found)
+		})
 	if err != nil {
 		return Schema{Newest: found.Newest}, err
 	}
@@ -149,7 +151,8 @@ func adoptTables(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier, adoptSh
 	}
 	if d.Shared() && !adoptShared {
 		return 0, &sqldb.Error{Kind: sqldb.ErrSchema,
-			Hint: "OpenStack Placement's tables are in it, and none of this program's; run `compute-agent placement adopt --check` with this database first"}
+			Hint: "OpenStack Placement's tables are in it, and none of this program's; run `compute-agent placement " +
+				"adopt --check` with this database first"}
 	}
 	return 1, nil
 }
@@ -162,7 +165,8 @@ func headHint(head string) string {
 	case tooOld[head]:
 		return fmt.Sprintf("its alembic version is %q, which is too old; %s", head, syncFirst)
 	}
-	return fmt.Sprintf("its alembic version is %q, which this program does not know: it knows those of OpenStack Placement 6.0.0 (Xena) to 15.0.0 (2026.1); "+
+	return fmt.Sprintf("its alembic version is %q, which this program does not know: it knows those of OpenStack "+
+		"Placement 6.0.0 (Xena) to 15.0.0 (2026.1); "+
 		"use a version of this program that knows it, and leave it to OpenStack Placement until then", head)
 }
 
@@ -176,22 +180,27 @@ func otherProgram(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error 
 		return err
 	}
 	return &sqldb.Error{Kind: sqldb.ErrSchema,
-		Hint: fmt.Sprintf("it has the table %q and none of Placement's: it belongs to another program; choose another path, nothing was changed", table)}
+		Hint: fmt.Sprintf(
+			"it has the table %q and none of Placement's: it belongs to another program; choose another path, "+
+				"nothing was changed", table)}
 }
 
 // refuseNova is the error for a database of Nova. These have tables with the names of Placement's,
 // which was a part of Nova once and whose rows Nova does not use any more.
 func refuseNova(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 	for _, other := range []struct{ table, what string }{
-		{"flavor_extra_specs", "Nova's API database (nova_api)"}, {"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
+		{"flavor_extra_specs", "Nova's API database (nova_api)"},
+		{"instance_extra", "the database of a cell of Nova (nova, nova_cell0)"},
 	} {
 		has, err := sqldb.HasTable(ctx, d, q, other.table)
 		if err != nil {
 			return err
 		}
 		if has {
-			return &sqldb.Error{Kind: sqldb.ErrSchema, Hint: fmt.Sprintf("it has the table %q: it is %s, which is not adopted; "+
-				"the database of OpenStack Placement is that of [placement_database] connection in /etc/placement/placement.conf; nothing was changed", other.table, other.what)}
+			return &sqldb.Error{Kind: sqldb.ErrSchema,
+				Hint: fmt.Sprintf("it has the table %q: it is %s, which is not adopted; "+
+					"the database of OpenStack Placement is that of [placement_database] connection in "+
+					"/etc/placement/placement.conf; nothing was changed", other.table, other.what)}
 		}
 	}
 	return nil

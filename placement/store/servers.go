@@ -23,7 +23,8 @@ func handedBack() error {
 // knows is of the former ones, however the versions compare.
 func tablesReplaced() error {
 	return &sqldb.Error{Kind: sqldb.ErrSchema, Means: ledger.ErrReplaced,
-		Hint: "its tables were made again while this server ran: a backup was restored, or it was handed back and adopted again; restart this server"}
+		Hint: "its tables were made again while this server ran: a backup was restored, or it was handed back and " +
+			"adopted again; restart this server"}
 }
 
 // checkTables turns the error of a statement that did not fit the tables into that of

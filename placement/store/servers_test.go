@@ -20,11 +20,14 @@ import (
 func TestRealServerWithOtherSettings(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := dbservers.StartMariaDB(t, dbservers.Options{Settings: []string{
-		"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "autocommit=0", "completion-type=CHAIN", "default-storage-engine=MyISAM",
-		"innodb-force-primary-key=ON", "character-set-server=latin1", "skip-character-set-client-handshake", "default-time-zone=-11:00",
+		"sql-mode=ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "autocommit=0", "completion-type=CHAIN",
+		"default-storage-engine=MyISAM",
+		"innodb-force-primary-key=ON", "character-set-server=latin1",
+		"skip-character-set-client-handshake", "default-time-zone=-11:00",
 		"sql-safe-updates=1", "transaction-isolation=SERIALIZABLE", "log-bin=binlog", "binlog-format=ROW",
 	}})
-	dbservers.Execute(t, s.AdminDSN("mysql"), "SET GLOBAL sql_select_limit = 2", "SET GLOBAL foreign_key_checks = 0", "SET GLOBAL sql_auto_is_null = 1")
+	dbservers.Execute(t, s.AdminDSN("mysql"), "SET GLOBAL sql_select_limit = 2", "SET GLOBAL foreign_key_checks = 0",
+		"SET GLOBAL sql_auto_is_null = 1")
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		if n++; n <= 3 {

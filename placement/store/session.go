@@ -40,7 +40,8 @@ func (s *Store) dropLost(err error) {
 		return
 	}
 	d := s.db.Dialect
-	ofUse := errors.Is(err, ledger.ErrVersionConflict) || errors.Is(err, ledger.ErrReload) || d.Is(err, sqldb.Retry|sqldb.Conflict|sqldb.Unfit)
+	ofUse := errors.Is(err, ledger.ErrVersionConflict) ||
+		errors.Is(err, ledger.ErrReload) || d.Is(err, sqldb.Retry|sqldb.Conflict|sqldb.Unfit)
 	if !s.exclusive && !ofUse || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) {
 		_ = s.writer.close() // it is gone already
 		s.writer = nil

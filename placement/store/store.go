@@ -81,7 +81,8 @@ var (
 // several servers share. It upgrades the schema, or adopts a file that OpenStack
 // Placement created. Errors are *sqldb.Error.
 func Open(ctx context.Context, name string, o Options) (*Store, error) {
-	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover, Means: ledgerError, Logger: o.Logger, Progress: o.Progress}
+	opening := sqldb.Options{Schema: schema, MaxPages: o.MaxPages, Alone: o.Alone, Failover: o.Failover,
+		Means: ledgerError, Logger: o.Logger, Progress: o.Progress}
 	if o.Upgrade {
 		opening.Steps = schema.Newest()
 	}
@@ -122,7 +123,8 @@ func newStore(ctx context.Context, db *sqldb.DB) (*Store, error) {
 	}
 	query := "SELECT version, " + db.Dialect.ReadOnly + ", '' FROM ledger_version WHERE shard = ?"
 	if !s.exclusive {
-		query = "SELECT version, " + db.Dialect.ReadOnly + ", COALESCE((" + schemaToken + "), '') FROM ledger_version WHERE shard = ?"
+		query = "SELECT version, " + db.Dialect.ReadOnly +
+			", COALESCE((" + schemaToken + "), '') FROM ledger_version WHERE shard = ?"
 	}
 	if s.version, err = db.Reader.PrepareContext(ctx, query); err != nil {
 		return nil, errors.Join(s.failed(ctx, "opening", err), s.Close())
@@ -139,7 +141,8 @@ func ledgerError(kind error) error {
 		return errFull
 	case sqldb.ErrSchema:
 		return ledger.ErrSchema
-	case sqldb.ErrReadOnly, sqldb.ErrDenied, sqldb.ErrUnsuitable, sqldb.ErrLocked, sqldb.ErrUnreachable, sqldb.ErrIO, sqldb.ErrReplaced:
+	case sqldb.ErrReadOnly, sqldb.ErrDenied, sqldb.ErrUnsuitable, sqldb.ErrLocked, sqldb.ErrUnreachable,
+		sqldb.ErrIO, sqldb.ErrReplaced:
 		return ledger.ErrUnavailable
 	}
 	return nil
@@ -211,7 +214,8 @@ func (s *Store) readVersion(ctx context.Context) (version int64, err error) {
 		return 0, tablesReplaced()
 	}
 	if err == nil && readOnly {
-		err = &sqldb.Error{Kind: sqldb.ErrReadOnly, Hint: "the database server became read-only: it may be a replica now"}
+		err = &sqldb.Error{Kind: sqldb.ErrReadOnly,
+			Hint: "the database server became read-only: it may be a replica now"}
 	}
 	return version, err
 }

@@ -73,7 +73,8 @@ func TestNamesThatDifferInSpacesAtTheEnd(t *testing.T) {
 		longest := "node" + strings.Repeat(" ", 196)
 		create := func(name string) error {
 			_, err := l.Update(ctx, func(tx *ledger.Tx) error {
-				_, err := tx.CreateProvider(ledger.NewProvider{UUID: fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:32], Name: name})
+				_, err := tx.CreateProvider(
+					ledger.NewProvider{UUID: fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:32], Name: name})
 				return err
 			})
 			return err
@@ -225,7 +226,10 @@ func TestDeletedAndMadeAgain(t *testing.T) {
 		}
 		update(one, makeBoth)
 		testproc.Try(other.Snapshot(ctx)).Or(t)
-		update(one, func(tx *ledger.Tx) error { return errors.Join(tx.DeleteTrait("CUSTOM_T"), tx.DeleteClass("CUSTOM_C")) })
+		update(one, func(tx *ledger.Tx) error {
+			return errors.Join(tx.DeleteTrait("CUSTOM_T"),
+				tx.DeleteClass("CUSTOM_C"))
+		})
 		update(one, makeBoth)
 		first := testproc.Try(one.Snapshot(ctx)).Or(t)
 		second := testproc.Try(other.Snapshot(ctx)).Or(t)
@@ -243,7 +247,8 @@ func TestFilesArePrivate(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "state", "placement.db")
 	defer closeLedger(t, open(t, path))
-	for name, want := range map[string]os.FileMode{path: 0o600, path + "-wal": 0o600, path + "-lock": 0o600, filepath.Dir(path): 0o700} {
+	for name, want := range map[string]os.FileMode{path: 0o600, path + "-wal": 0o600,
+		path + "-lock": 0o600, filepath.Dir(path): 0o700} {
 		info := testproc.Try(os.Stat(name)).Or(t)
 		testproc.Equal(t, info.Mode().Perm(), want, "%s has mode %o", name)
 	}
@@ -336,7 +341,8 @@ func TestBadFiles(t *testing.T) {
 		if err := os.Chmod(dir, 0o500); err != nil { //nolint:gosec // the point of the test
 			t.Fatal(err)
 		}
-		if _, err := store.Open(ctx, filepath.Join(dir, "placement.db"), store.Options{}); !errors.Is(err, sqldb.ErrReadOnly) {
+		if _, err := store.Open(ctx, filepath.Join(dir, "placement.db"),
+			store.Options{}); !errors.Is(err, sqldb.ErrReadOnly) {
 			t.Errorf("got %v, want ErrReadOnly", err)
 		}
 	})
@@ -354,7 +360,8 @@ func TestBadFiles(t *testing.T) {
 			_, err := store.ReadSchema(ctx, path)
 			_, opening := store.Open(ctx, path, store.Options{})
 			for _, err := range []error{err, opening} {
-				if !errors.Is(err, sqldb.ErrSchema) || !strings.Contains(err.Error(), `the table "alembic_version" and none of Placement's`) {
+				if !errors.Is(err, sqldb.ErrSchema) ||
+					!strings.Contains(err.Error(), `the table "alembic_version" and none of Placement's`) {
 					t.Errorf("got %v, want ErrSchema and the name of a table", err)
 				}
 			}
@@ -367,7 +374,9 @@ func TestBadFiles(t *testing.T) {
 	})
 	t.Run("unknown Placement schema", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "placement.db")
-		execute(t, path, "CREATE TABLE resource_providers (id INTEGER)", "CREATE TABLE alembic_version (version_num VARCHAR(32))", "INSERT INTO alembic_version VALUES ('b4ed3a175331')")
+		execute(t, path, "CREATE TABLE resource_providers (id INTEGER)",
+			"CREATE TABLE alembic_version (version_num VARCHAR(32))",
+			"INSERT INTO alembic_version VALUES ('b4ed3a175331')")
 		if schema, err := store.ReadSchema(ctx, path); err != nil || schema.CanBeAdopted() {
 			t.Errorf("got %+v, %v, want one that cannot be adopted", schema, err)
 		}
@@ -474,14 +483,16 @@ func TestUUIDThatChanges(t *testing.T) {
 		}
 		write(func(tx *ledger.Tx) error {
 			var errs []error
-			for _, p := range []ledger.NewProvider{{UUID: "a", Name: "a"}, {UUID: "b", Name: "b", Parent: "a"}, {UUID: "c", Name: "c", Parent: "b"}} {
+			for _, p := range []ledger.NewProvider{{UUID: "a", Name: "a"}, {UUID: "b", Name: "b", Parent: "a"},
+				{UUID: "c", Name: "c", Parent: "b"}} {
 				_, err := tx.CreateProvider(p)
 				errs = append(errs, err)
 			}
 			vcpus := ledger.Inventory{Class: "VCPU", Total: 9, MinUnit: 1, MaxUnit: 9, StepSize: 1, AllocationRatio: 1}
 			_, err := tx.AddInventory("b", vcpus)
 			errs = append(errs, err, tx.ReplaceAllocations([]ledger.ConsumerAllocations{{
-				Consumer: "guest", Project: "p", User: "u", Resources: map[string]providertree.Resources{"b": {"VCPU": 2}},
+				Consumer: "guest", Project: "p", User: "u",
+				Resources: map[string]providertree.Resources{"b": {"VCPU": 2}},
 			}}))
 			return errors.Join(errs...)
 		})

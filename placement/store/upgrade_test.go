@@ -48,8 +48,10 @@ func provider(uuid string) func(*ledger.Tx) error {
 // commits are the statements by which a newer program commits a version with a change of a kind.
 func commits(kind string, changes ...string) []string {
 	return append(append([]string{"UPDATE ledger_version SET version = version + 1"}, changes...),
-		"INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) SELECT 0, version, 0, 0, 0, 'newer' FROM ledger_version",
-		"INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) SELECT 0, version, 1, "+kind+", 1, NULL FROM ledger_version")
+		"INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) SELECT 0, version, 0, 0, 0, 'newer' FROM "+
+			"ledger_version",
+		"INSERT INTO ledger_changes (shard, version, seq, kind, id, uuid) SELECT 0, version, 1, "+kind+
+			", 1, NULL FROM ledger_version")
 }
 
 // TestChangesOfUnknownKind: a server that meets a change of a kind that it does not know loads
@@ -91,7 +93,8 @@ func TestUpgradedWhileStopped(t *testing.T) {
 		idle := open(t, name)
 		defer closeLedger(t, idle)
 		testproc.Try(l.Update(ctx, provider("a"))).Or(t)
-		execute(t, name, "INSERT INTO ledger_migrations (number, done, needs, token, beat) VALUES (99, 0, 99, 'newer', 0)")
+		execute(t, name,
+			"INSERT INTO ledger_migrations (number, done, needs, token, beat) VALUES (99, 0, 99, 'newer', 0)")
 		execute(t, name, commits("10")...)
 		for what, do := range map[string]func() error{
 			"a read":             func() error { _, err := idle.Snapshot(ctx); return err },
@@ -121,13 +124,17 @@ func TestPruning(t *testing.T) {
 			testproc.Try(active.Update(ctx, op.Run)).Or(t)
 		}
 		// As after the commits of many days; the next but one removes rows.
-		execute(t, name, "UPDATE ledger_version SET version = version + 10000 - MOD(version, 256) + 256 - MOD(10000, 256) - 2")
+		execute(t, name,
+			"UPDATE ledger_version SET version = version + 10000 - MOD(version, 256) + 256 - MOD(10000, 256) - 2")
 		for _, uuid := range []string{"a", "b", "c"} {
 			testproc.Try(active.Update(ctx, provider(uuid))).Or(t)
 		}
 		db := dbservers.Open(t, name)
 		var rows, oldest, version int64
-		testproc.Check(t, db.QueryRowContext(ctx, "SELECT COUNT(*), MIN(c.version), MAX(v.version) FROM ledger_changes c, ledger_version v").Scan(&rows, &oldest, &version))
+		testproc.Check(t,
+			db.QueryRowContext(ctx,
+				"SELECT COUNT(*), MIN(c.version), MAX(v.version) FROM ledger_changes c, ledger_version v").
+				Scan(&rows, &oldest, &version))
 		if oldest < version-kept-pruneEvery || rows != 6 {
 			t.Errorf("%d rows, from version %d on, at version %d", rows, oldest, version)
 		}

@@ -29,23 +29,29 @@ func TestResponsesDecodeIntoTheirTypes(t *testing.T) {
 	parent := uuidB
 	p := wire.ProviderRow{UUID: uuidA, Name: "näme <\">\x01", Generation: 3, Parent: uuidB, Root: uuidB}
 	got := decode[wire.ResourceProvider](t, wire.AppendProvider(nil, p, wire.MaxVersion))
-	want := wire.ResourceProvider{UUID: uuidA, Name: p.Name, Generation: 3, Parent: &parent, Root: uuidB, Links: []wire.Link{
-		{Rel: "self", Href: "/resource_providers/" + uuidA},
-		{Rel: "inventories", Href: "/resource_providers/" + uuidA + "/inventories"},
-		{Rel: "usages", Href: "/resource_providers/" + uuidA + "/usages"},
-		{Rel: "aggregates", Href: "/resource_providers/" + uuidA + "/aggregates"},
-		{Rel: "traits", Href: "/resource_providers/" + uuidA + "/traits"},
-		{Rel: "allocations", Href: "/resource_providers/" + uuidA + "/allocations"},
-	}}
+	want := wire.ResourceProvider{UUID: uuidA, Name: p.Name, Generation: 3, Parent: &parent,
+		Root: uuidB, Links: []wire.Link{
+			{Rel: "self", Href: "/resource_providers/" + uuidA},
+			{Rel: "inventories", Href: "/resource_providers/" + uuidA + "/inventories"},
+			{Rel: "usages", Href: "/resource_providers/" + uuidA + "/usages"},
+			{Rel: "aggregates", Href: "/resource_providers/" + uuidA + "/aggregates"},
+			{Rel: "traits", Href: "/resource_providers/" + uuidA + "/traits"},
+			{Rel: "allocations", Href: "/resource_providers/" + uuidA + "/allocations"},
+		}}
 	testproc.Samef(t, cmp.Diff(want, got), "provider")
-	item := wire.ErrorItem{Status: 409, Title: "Conflict", Detail: "no\nway", Code: wire.CodeConcurrentUpdate, RequestID: "req-1", MaxVersion: "1.39", MinVersion: "1.0"}
-	if diff := cmp.Diff(wire.ErrorBody{Errors: []wire.ErrorItem{item}}, decode[wire.ErrorBody](t, item.AppendJSON(nil))); diff != "" {
+	item := wire.ErrorItem{Status: 409, Title: "Conflict", Detail: "no\nway", Code: wire.CodeConcurrentUpdate,
+		RequestID: "req-1", MaxVersion: "1.39", MinVersion: "1.0"}
+	if diff := cmp.Diff(wire.ErrorBody{Errors: []wire.ErrorItem{item}},
+		decode[wire.ErrorBody](t, item.AppendJSON(nil))); diff != "" {
 		t.Errorf("error (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(wire.ProviderTraits{Traits: []string{"A", "B"}, Generation: 1}, decode[wire.ProviderTraits](t, wire.AppendProviderTraits(nil, []string{"A", "B"}, 1))); diff != "" {
+	if diff := cmp.Diff(wire.ProviderTraits{Traits: []string{"A", "B"}, Generation: 1},
+		decode[wire.ProviderTraits](t, wire.AppendProviderTraits(nil, []string{"A", "B"}, 1))); diff != "" {
 		t.Errorf("traits (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(wire.ResourceClass{Name: "VCPU", Links: []wire.Link{{Rel: "self", Href: "/resource_classes/VCPU"}}}, decode[wire.ResourceClass](t, wire.AppendResourceClass(nil, "VCPU"))); diff != "" {
+	if diff := cmp.Diff(wire.ResourceClass{Name: "VCPU",
+		Links: []wire.Link{{Rel: "self", Href: "/resource_classes/VCPU"}}},
+		decode[wire.ResourceClass](t, wire.AppendResourceClass(nil, "VCPU"))); diff != "" {
 		t.Errorf("class (-want +got):\n%s", diff)
 	}
 }
@@ -63,7 +69,8 @@ func TestLinksOfAProviderByMicroversion(t *testing.T) {
 
 func TestAllocationRatiosKeepTheirFraction(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for ratio, want := range map[float64]string{1: "1.0", 16: "16.0", 1.5: "1.5", 0: "0.0", 0.00001: "1e-05", 1e20: "1e+20", 0.1: "0.1"} {
+	for ratio, want := range map[float64]string{1: "1.0",
+		16: "16.0", 1.5: "1.5", 0: "0.0", 0.00001: "1e-05", 1e20: "1e+20", 0.1: "0.1"} {
 		i := wire.DefaultInventory(1)
 		i.AllocationRatio = ratio
 		body := string(wire.AppendInventory(nil, i))

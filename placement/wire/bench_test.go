@@ -16,9 +16,12 @@ import (
 // providers each, and beside it the same with encoding/json, which checks nothing.
 func BenchmarkDecodeReshape(b *testing.B) {
 	uuid := func(kind, i int) string { return fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, i) }
-	reshape := wire.Reshape{Inventories: map[string]wire.Inventories{}, Allocations: map[string]wire.ConsumerAllocations{}}
+	reshape := wire.Reshape{Inventories: map[string]wire.Inventories{},
+		Allocations: map[string]wire.ConsumerAllocations{}}
 	for i := range 100 {
-		reshape.Inventories[uuid(1, i)] = wire.Inventories{Generation: 1, Inventories: map[string]wire.Inventory{"VCPU": wire.DefaultInventory(64), "MEMORY_MB": wire.DefaultInventory(1 << 20)}}
+		reshape.Inventories[uuid(1, i)] = wire.Inventories{Generation: 1,
+			Inventories: map[string]wire.Inventory{"VCPU": wire.DefaultInventory(64),
+				"MEMORY_MB": wire.DefaultInventory(1 << 20)}}
 	}
 	for i := range 1000 {
 		held := wire.ProviderResources{}
@@ -26,7 +29,8 @@ func BenchmarkDecodeReshape(b *testing.B) {
 			held[uuid(1, (i+j)%100)] = providertree.Resources{"VCPU": 1, "MEMORY_MB": 512}
 		}
 		generation := int64(1)
-		reshape.Allocations[uuid(2, i)] = wire.ConsumerAllocations{Allocations: held, ProjectID: uuid(3, i%10), UserID: uuid(4, i%10), ConsumerGeneration: &generation, ConsumerType: "INSTANCE"}
+		reshape.Allocations[uuid(2, i)] = wire.ConsumerAllocations{Allocations: held, ProjectID: uuid(3, i%10),
+			UserID: uuid(4, i%10), ConsumerGeneration: &generation, ConsumerType: "INSTANCE"}
 	}
 	body := testproc.Try(json.Marshal(reshape)).Or(b)
 	b.Run("strict", func(b *testing.B) {

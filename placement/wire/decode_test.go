@@ -30,9 +30,12 @@ var decoders = map[string]func(body string, v wire.Version) (any, error){
 	"aggregates":      func(b string, v wire.Version) (any, error) { return wire.DecodeAggregates([]byte(b), v) },
 	"traits":          func(b string, _ wire.Version) (any, error) { return wire.DecodeProviderTraits([]byte(b)) },
 	"class":           func(b string, _ wire.Version) (any, error) { return wire.DecodeResourceClass([]byte(b)) },
-	"put allocations": func(b string, v wire.Version) (any, error) { return wire.DecodeConsumerAllocations([]byte(b), v) },
-	"allocations":     func(b string, v wire.Version) (any, error) { return wire.DecodeAllocations([]byte(b), v) },
-	"reshape":         func(b string, v wire.Version) (any, error) { return wire.DecodeReshape([]byte(b), v) },
+	"put allocations": func(b string, v wire.Version) (any, error) {
+		return wire.DecodeConsumerAllocations([]byte(b),
+			v)
+	},
+	"allocations": func(b string, v wire.Version) (any, error) { return wire.DecodeAllocations([]byte(b), v) },
+	"reshape":     func(b string, v wire.Version) (any, error) { return wire.DecodeReshape([]byte(b), v) },
 }
 
 func TestBodiesByMicroversion(t *testing.T) {
@@ -91,34 +94,41 @@ func TestBodiesByMicroversion(t *testing.T) {
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":null}`, 28, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2}`, 28, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":null}`, 28, 37},
-		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":0}`, 28, 37}, // The specification's minimum is 1.
+		// The specification's minimum is 1.
+		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":0}`, 28, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":-1}`, 28, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":"2"}`, never, 0},
 		{"put allocations", `{` + some + `,"project_id":"","user_id":"u"}`, never, 0},
 		{"put allocations", `{` + some + `,"project_id":"p","user_id":"` + strings.Repeat("u", 256) + `"}`, never, 0},
 		{"put allocations", `{` + some + `,"project_id":"` + strings.Repeat("p", 255) + `","user_id":"u"}`, 12, 27},
-		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"1":[` + a + `]}}`, 34, 37},
+		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"1":[` + a + `]}}`, 34,
+			37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"":[` + a + `]}}`, 34, 37},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{"1":[]}}`, never, 0},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"mappings":{}}`, never, 0},
 		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"consumer_type":"INSTANCE"}`, 38, 39},
-		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"consumer_type":"instance"}`, never, 0},
+		{"put allocations", `{` + some + `,` + owner + `,"consumer_generation":2,"consumer_type":"instance"}`, never,
+			0},
 		{"put allocations", `{"allocations":[]}`, never, 0},
 		{"put allocations", `{"allocations":{},` + owner + `}`, never, 0},
 		{"put allocations", `{"allocations":{},` + owner + `,"consumer_generation":1}`, 28, 37},
 		{"put allocations", `{"allocations":{` + a + `:{"resources":{}}},` + owner + `}`, never, 0},
 		{"put allocations", `{"allocations":{` + a + `:{"resources":{"VCPU":0}}},` + owner + `}`, never, 0},
-		{"put allocations", `{"allocations":{` + a + `:{"generation":3,"resources":{"VCPU":1}}},` + owner + `}`, 12, 27},
+		{"put allocations", `{"allocations":{` +
+			a + `:{"generation":3,"resources":{"VCPU":1}}},` + owner + `}`, 12, 27},
 		{"put allocations", `{"allocations":{"short":{"resources":{"VCPU":1}}},` + owner + `}`, never, 0},
 		{"allocations", `{` + a + `:{"allocations":{},` + owner + `}}`, 12, 27},
 		{"allocations", `{}`, never, 0},
 		{"allocations", `{"x":{"allocations":{},` + owner + `}}`, never, 0},
-		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}},"allocations":{}}`, always, 39},
+		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}},"allocations":{}}`,
+			always, 39},
 		{"reshape", `{"inventories":{},"allocations":{}}`, never, 0},
 		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}}}`, never, 0},
 		// The specification writes the two as lists; they are objects.
-		{"reshape", `{"inventories":[{` + a + `:{"resource_provider_generation":1,"inventories":{}}}],"allocations":{}}`, never, 0},
-		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}},"allocations":[]}`, never, 0},
+		{"reshape", `{"inventories":[{` +
+			a + `:{"resource_provider_generation":1,"inventories":{}}}],"allocations":{}}`, never, 0},
+		{"reshape", `{"inventories":{` + a + `:{"resource_provider_generation":1,"inventories":{}}},"allocations":[]}`,
+			never, 0},
 	} {
 		for v := wire.MinVersion; v <= wire.MaxVersion; v++ {
 			_, err := decoders[c.decoder](c.body, v)
@@ -162,8 +172,10 @@ func TestRequestsReadBackAsTheyWereEncoded(t *testing.T) {
 		{"aggregates", wire.AggregateList{Aggregates: []string{uuidA, uuidB}, Generation: &generation}},
 		{"traits", wire.ProviderTraits{Traits: []string{"CUSTOM_A"}, Generation: 5}},
 		{"put allocations", allocations},
-		{"allocations", map[string]wire.ConsumerAllocations{uuidA: allocations, uuidB: {Allocations: wire.ProviderResources{}, ProjectID: "p", UserID: "u", ConsumerType: "MIGRATION"}}},
-		{"reshape", wire.Reshape{Inventories: map[string]wire.Inventories{uuidA: inventories}, Allocations: map[string]wire.ConsumerAllocations{uuidB: allocations}}},
+		{"allocations", map[string]wire.ConsumerAllocations{uuidA: allocations,
+			uuidB: {Allocations: wire.ProviderResources{}, ProjectID: "p", UserID: "u", ConsumerType: "MIGRATION"}}},
+		{"reshape", wire.Reshape{Inventories: map[string]wire.Inventories{uuidA: inventories},
+			Allocations: map[string]wire.ConsumerAllocations{uuidB: allocations}}},
 	} {
 		body := testproc.Try(json.Marshal(c.request)).Or(t)
 		got, err := decoders[c.decoder](string(body), wire.MaxVersion)
@@ -188,16 +200,21 @@ func TestParentThatIsNotSet(t *testing.T) {
 
 func TestLastOfEqualKeysCounts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got, err := wire.DecodeInventories([]byte(`{"inventories":{"VCPU":{"total":1}},"inventories":{"DISK_GB":{"total":1,"total":2}},"resource_provider_generation":1}`))
+	got, err := wire.DecodeInventories(
+		[]byte(`{"inventories":{"VCPU":{"total":1}},"inventories":{"DISK_GB":{"total":1,"total":2}},` +
+			`"resource_provider_generation":1}`))
 	testproc.Check(t, err)
 	want := wire.Inventories{Generation: 1, Inventories: map[string]wire.Inventory{"DISK_GB": wire.DefaultInventory(2)}}
 	testproc.Same(t, cmp.Diff(want, got))
 }
 
 func FuzzDecoders(f *testing.F) {
-	f.Add(`{"allocations":{"`+uuidA+`":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"A"}`, uint8(39))
+	f.Add(`{"allocations":{"`+uuidA+
+		`":{"resources":{"VCPU":1}}},"project_id":"p","user_id":"u","consumer_generation":null,"consumer_type":"A"}`,
+		uint8(39))
 	f.Add(`{"allocations":[{"resource_provider":{"uuid":"`+uuidA+`"},"resources":{"VCPU":1}}]}`, uint8(0))
-	f.Add(`{"inventories":{"`+uuidA+`":{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1.0}}}},"allocations":{}}`, uint8(30))
+	f.Add(`{"inventories":{"`+uuidA+
+		`":{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1.0}}}},"allocations":{}}`, uint8(30))
 	f.Add(`{"aggregates":["`+uuidA+`"],"resource_provider_generation":1e2}`, uint8(19))
 	f.Add(`{"name":"\ud83d\ude00","parent_provider_uuid":null}`, uint8(14))
 	f.Fuzz(func(t *testing.T, body string, minor uint8) {
@@ -218,10 +235,14 @@ func FuzzDecoders(f *testing.F) {
 func TestBodyErrorsNameThePlaceAndTheRule(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for body, want := range map[string]string{
-		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":0}}}`:          "JSON does not validate: inventories.VCPU.total must be at least 1",
-		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":2147483648}}}`: "JSON does not validate: inventories.VCPU.total must be at most 2147483647",
-		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1,"x":1}}}`:    "JSON does not validate: inventories.VCPU.x is not an allowed key",
-		`{"resource_provider_generation":true,"inventories":{}}`:                         "JSON does not validate: resource_provider_generation must be an integer",
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":0}}}`: "JSON does not validate: " +
+			"inventories.VCPU.total must be at least 1",
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":2147483648}}}`: "JSON does not validate: " +
+			"inventories.VCPU.total must be at most 2147483647",
+		`{"resource_provider_generation":1,"inventories":{"VCPU":{"total":1,"x":1}}}`: "JSON does not validate: " +
+			"inventories.VCPU.x is not an allowed key",
+		`{"resource_provider_generation":true,"inventories":{}}`: "JSON does not validate: " +
+			"resource_provider_generation must be an integer",
 		`{"inventories":{}}`: `JSON does not validate: the body must have the key "resource_provider_generation"`,
 		`[]`:                 "JSON does not validate: the body must be an object",
 		`{"inventories":{`:   "Malformed JSON: a key in double quotes is expected (at byte 16)",

@@ -85,12 +85,14 @@ var History = [MaxVersion + 1]Change{
 	{ResourcesFilter, "GET /resource_providers?resources="},
 	{DeleteInventories, "DELETE /resource_providers/{uuid}/inventories"},
 	{Traits, "/traits and /resource_providers/{uuid}/traits"},
-	{BodilessClassPut, "PUT /resource_classes/{name} has no body, and makes the class or finds it; no class is renamed any more"},
+	{BodilessClassPut, "PUT /resource_classes/{name} has no body, and makes the class or finds it; no class is " +
+		"renamed any more"},
 	{ProjectAndUser, "project_id and user_id are required in PUT /allocations/{consumer}"},
 	{ProjectUsages, "GET /usages"},
 	{AllocationCandidates, "GET /allocation_candidates"},
 	{AllocationsLink, "a provider links to its allocations"},
-	{AllocationsByUUID, "PUT /allocations/{consumer} takes an object keyed by provider, as GET gives it; GET gives project_id and user_id"},
+	{AllocationsByUUID, "PUT /allocations/{consumer} takes an object keyed by provider, as GET gives it; GET gives " +
+		"project_id and user_id"},
 	{PostAllocations, "POST /allocations, for several consumers at once"},
 	{NestedProviders, "parent_provider_uuid and root_provider_uuid of a provider; GET /resource_providers?in_tree="},
 	{CacheHeaders, "Last-Modified and Cache-Control: no-cache on every answer that has a body"},
@@ -106,7 +108,9 @@ var History = [MaxVersion + 1]Change{
 	{GranularGroups, "numbered groups in GET /allocation_candidates"},
 	{FullyReserved, "all of an inventory can be reserved"},
 	{AllSummaryClasses, "provider summaries tell of all classes, not only of those asked for"},
-	{ConsumerGenerations, "consumer_generation is required when allocations are written, and given when they are read; PUT can empty them"},
+	{ConsumerGenerations,
+		"consumer_generation is required when allocations are written, and given when they are read; PUT " +
+			"can empty them"},
 	{NestedCandidates, "allocation candidates within trees of providers"},
 	{ReshaperCall, "POST /reshaper"},
 	{CandidatesInTree, "GET /allocation_candidates?in_tree="},
@@ -142,7 +146,8 @@ var ErrMalformedVersion = errors.New("invalid version string")
 
 // ErrUnacceptableVersion is wrapped by errors about a version that the API does not have (status
 // 406).
-var ErrUnacceptableVersion = errors.New("Unacceptable version header") //nolint:staticcheck // The phrase is Placement's; clients know it.
+var ErrUnacceptableVersion = errors.New(
+	"Unacceptable version header") //nolint:staticcheck // The phrase is Placement's; clients know it.
 
 // maxVersionHeader bounds what is read of the version headers of one request, in bytes.
 const maxVersionHeader = 4096
@@ -157,7 +162,8 @@ func RequestVersion(values []string, newest Version) (Version, error) {
 	for i := len(values) - 1; i >= 0; i-- {
 		value := values[i]
 		if len(value) > maxVersionHeader {
-			return 0, fmt.Errorf("%w: the header has %d bytes, more than %d", ErrMalformedVersion, len(value), maxVersionHeader)
+			return 0, fmt.Errorf("%w: the header has %d bytes, more than %d",
+				ErrMalformedVersion, len(value), maxVersionHeader)
 		}
 		for value != "" {
 			part := value
@@ -193,7 +199,8 @@ func parseVersion(text string, newest Version) (Version, error) {
 		return 0, fmt.Errorf("%w: %s; give a version such as 1.39, or latest", ErrMalformedVersion, text)
 	}
 	if major != 1 || minor < int64(MinVersion) || minor > int64(newest) {
-		return 0, fmt.Errorf("%w: %s; the versions from 1.%d to 1.%d are there", ErrUnacceptableVersion, text, MinVersion, newest)
+		return 0, fmt.Errorf("%w: %s; the versions from 1.%d to 1.%d are there",
+			ErrUnacceptableVersion, text, MinVersion, newest)
 	}
 	return Version(minor), nil
 }

@@ -92,7 +92,8 @@ func TestRequestVersion(t *testing.T) {
 }
 
 func FuzzRequestVersion(f *testing.F) {
-	for _, seed := range []string{"", "placement 1.39", "compute 2.1,placement latest", "placement 1_0.3", "placement 1.١", ",,, placement", "placement\t1.1"} {
+	for _, seed := range []string{"", "placement 1.39", "compute 2.1,placement latest", "placement 1_0.3",
+		"placement 1.١", ",,, placement", "placement\t1.1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

@@ -29,7 +29,8 @@ func allocate(tree, own *providertree.Tree, root string) providertree.Allocation
 		generation := int64(i + 2)
 		c := providertree.ConsumerAllocations{
 			Resources: providertree.ProviderResources{}, Generation: &generation,
-			ProjectID: fmt.Sprintf("project-%d", i), UserID: fmt.Sprintf("user-%d", i), ConsumerType: []string{"INSTANCE", "MIGRATION", ""}[i],
+			ProjectID: fmt.Sprintf("project-%d", i),
+			UserID:    fmt.Sprintf("user-%d", i), ConsumerType: []string{"INSTANCE", "MIGRATION", ""}[i],
 		}
 		for _, id := range tree.Subtree(root) {
 			p, _ := tree.Provider(id)
@@ -115,7 +116,8 @@ func addedConsumers(before, after providertree.Allocations) []string {
 func ownerChanges(id string, was, is providertree.ConsumerAllocations) []string {
 	var out []string
 	for _, f := range []struct{ what, was, is string }{
-		{"generation", generation(was), generation(is)}, {"project", was.ProjectID, is.ProjectID}, {"user", was.UserID, is.UserID},
+		{"generation", generation(was), generation(is)},
+		{"project", was.ProjectID, is.ProjectID}, {"user", was.UserID, is.UserID},
 		{"type", was.ConsumerType, is.ConsumerType},
 	} {
 		if f.was != f.is {
@@ -152,7 +154,8 @@ func totalChanges(before, after providertree.Allocations, renames plugins.ClassR
 		was, now := renames.Totals(before[id].Totals()), is.Totals()
 		for _, class := range union(was, now) {
 			if was[class] != now[class] {
-				out = append(out, fmt.Sprintf("consumer %s has %d %s in total, had %d", id, now[class], class, was[class]))
+				out = append(out, fmt.Sprintf("consumer %s has %d %s in total, had %d",
+					id, now[class], class, was[class]))
 			}
 		}
 	}
@@ -169,7 +172,8 @@ func withoutInventory(tree *providertree.Tree, allocations providertree.Allocati
 			}
 			for _, class := range sortedKeys(allocations[id].Resources[provider]) {
 				if _, ok := tree.Inventory(provider, class); !ok {
-					out = append(out, fmt.Sprintf("consumer %s has %s on %s, which has no inventory of it", id, class, provider))
+					out = append(out,
+						fmt.Sprintf("consumer %s has %s on %s, which has no inventory of it", id, class, provider))
 				}
 			}
 		}
@@ -186,7 +190,8 @@ func overCapacity(tree *providertree.Tree, allocations providertree.Allocations)
 				n := allocations[id].Resources[provider][class]
 				inv, ok := tree.Inventory(provider, class)
 				if l := inv.Limits(); ok && l.Units(n) != providertree.RuleNone {
-					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d", id, n, class, provider, l.MinUnit, l.MaxUnit, l.StepSize))
+					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s: min_unit %d, max_unit %d, step_size %d",
+						id, n, class, provider, l.MinUnit, l.MaxUnit, l.StepSize))
 				}
 			}
 		}
@@ -195,7 +200,8 @@ func overCapacity(tree *providertree.Tree, allocations providertree.Allocations)
 	for _, provider := range used.Providers() {
 		for _, class := range used[provider].Classes() {
 			if inv, ok := tree.Inventory(provider, class); ok && used[provider][class] > inv.Capacity() {
-				out = append(out, fmt.Sprintf("%d %s are allocated on %s, which has %d", used[provider][class], class, provider, inv.Capacity()))
+				out = append(out, fmt.Sprintf("%d %s are allocated on %s, which has %d",
+					used[provider][class], class, provider, inv.Capacity()))
 			}
 		}
 	}

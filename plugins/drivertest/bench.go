@@ -72,7 +72,8 @@ func newBench(opts Options) (*bench, error) {
 	if err := os.Mkdir(b.stateDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("making a state directory for the plugin: %w", err)
 	}
-	b.host, err = pluginhost.New(pluginhost.Options{RuntimeDir: b.scratch, Logger: zerolog.New(b.log).Level(zerolog.TraceLevel)})
+	b.host, err = pluginhost.New(
+		pluginhost.Options{RuntimeDir: b.scratch, Logger: zerolog.New(b.log).Level(zerolog.TraceLevel)})
 	if err != nil {
 		_ = os.RemoveAll(b.scratch)
 		return nil, err
@@ -100,7 +101,8 @@ func (b *bench) start(ctx context.Context) (*proc, error) {
 
 func (b *bench) startWith(ctx context.Context, h *pluginhost.Host) (*proc, error) {
 	s, err := h.Open(ctx, pluginhost.Spec{
-		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox,
+		Name: "tested", Path: b.opts.Path, Args: b.opts.Args, Env: b.opts.Env,
+		Timeouts: b.limits, Sandbox: b.opts.Sandbox,
 	})
 	if err != nil {
 		return nil, failf("a start of the plugin, as the agent starts it", "%v", err)

@@ -87,7 +87,9 @@ func (p *proc) schema(ctx context.Context) ([]byte, error) {
 
 func (p *proc) configure(ctx context.Context, config []byte, stateDir string) error {
 	reply, err := ask(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
-		return p.Plugin().Configure(ctx, &driverv1.ConfigureRequest{ConfigJson: config, Host: &driverv1.HostInfo{Name: pluginhost.RehearsalHost, StateDir: stateDir}})
+		return p.Plugin().Configure(ctx,
+			&driverv1.ConfigureRequest{ConfigJson: config,
+				Host: &driverv1.HostInfo{Name: pluginhost.RehearsalHost, StateDir: stateDir}})
 	})
 	if err == nil {
 		p.layout = reply.GetShapeVersion()
@@ -103,7 +105,8 @@ func (p *proc) health(ctx context.Context) (*driverv1.HealthResponse, error) {
 
 func (p *proc) shutdown(ctx context.Context) error {
 	_, err := ask(ctx, p, p.limits.Stop, func(ctx context.Context) (*driverv1.ShutdownResponse, error) {
-		return p.Plugin().Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: (p.limits.Stop - p.limits.Stop/10).Milliseconds()})
+		return p.Plugin().Shutdown(ctx,
+			&driverv1.ShutdownRequest{GraceMs: (p.limits.Stop - p.limits.Stop/10).Milliseconds()})
 	})
 	return err
 }
@@ -119,7 +122,9 @@ func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
 	return nodes, err
 }
 
-func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations) (*driverv1.UpdateProviderTreeResponse, error) {
+func (p *proc) update(
+	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
+) (*driverv1.UpdateProviderTreeResponse, error) {
 	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 		return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
 			Tree: protocol.FromTree(tree), Node: node, Allocations: protocol.FromAllocations(allocations),
@@ -127,10 +132,13 @@ func (p *proc) update(ctx context.Context, tree *providertree.Tree, node string,
 	})
 }
 
-func (p *proc) step(ctx context.Context, tree *providertree.Tree, node string, from int32, allocations providertree.Allocations) (*driverv1.ReshapeStepResponse, error) {
+func (p *proc) step(
+	ctx context.Context, tree *providertree.Tree, node string, from int32, allocations providertree.Allocations,
+) (*driverv1.ReshapeStepResponse, error) {
 	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
 		return p.Driver().ReshapeStep(ctx, &driverv1.ReshapeStepRequest{
-			Tree: protocol.FromTree(tree), Node: node, FromShape: from, Allocations: protocol.FromAllocations(allocations),
+			Tree: protocol.FromTree(tree), Node: node,
+			FromShape: from, Allocations: protocol.FromAllocations(allocations),
 		})
 	})
 }
@@ -144,7 +152,8 @@ func (p *proc) guests(ctx context.Context, tree *providertree.Tree, node string)
 
 func (p *proc) nodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
 	reply, err := ask(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.NodeDeletedResponse, error) {
-		return p.Driver().NodeDeleted(ctx, &driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
+		return p.Driver().NodeDeleted(ctx,
+			&driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
 	})
 	return reply.GetDeleted(), err
 }
@@ -169,7 +178,8 @@ func sentUpdate(tree *providertree.Tree, node string, allocations providertree.A
 	if allocations != nil {
 		with = "allocations of " + textutil.Count(len(allocations), "consumer")
 	}
-	return fmt.Sprintf("UpdateProviderTree for node %q: a tree of %s, %s", node, textutil.Count(tree.Len(), "resource provider"), with)
+	return fmt.Sprintf("UpdateProviderTree for node %q: a tree of %s, %s",
+		node, textutil.Count(tree.Len(), "resource provider"), with)
 }
 
 // describe returns an error of a call as text: the typed error if it is one.
@@ -180,7 +190,8 @@ func describe(err error) string {
 	}
 	f := protocol.FailureOf(err)
 	name := map[protocol.Kind]string{
-		protocol.KindReshapeNeeded: "ReshapeNeeded", protocol.KindReshapeFailed: "ReshapeFailed", protocol.KindNotReady: "NotReady",
+		protocol.KindReshapeNeeded: "ReshapeNeeded", protocol.KindReshapeFailed: "ReshapeFailed",
+		protocol.KindNotReady:    "NotReady",
 		protocol.KindConfigError: "ConfigError", protocol.KindUnsupported: "Unimplemented",
 		protocol.KindInstanceNotFound: "InstanceNotFound", protocol.KindInstanceFault: "InstanceFault",
 	}[f.Kind]
@@ -202,7 +213,8 @@ func describe(err error) string {
 	switch f.Kind {
 	case protocol.KindConfigError:
 		text = strings.TrimPrefix(f.Key+": "+f.Words, ": ")
-	case protocol.KindReshapeNeeded, protocol.KindReshapeFailed, protocol.KindNotReady, protocol.KindInstanceNotFound, protocol.KindInstanceFault:
+	case protocol.KindReshapeNeeded, protocol.KindReshapeFailed, protocol.KindNotReady,
+		protocol.KindInstanceNotFound, protocol.KindInstanceFault:
 		text = f.Words
 	case protocol.KindOther, protocol.KindUnsupported:
 	}

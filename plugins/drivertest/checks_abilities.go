@@ -25,28 +25,36 @@ var layoutChecks = []check{
 	{
 		ID: "layouts/version", Title: "returns its layout version with every configuration",
 		Protects: "the record of which layout a node has",
-		Rule:     "Configure returns shape_version 1 to 9999, or 0 if layouts have no versions; always 0 without the capability \"layouts\"; the same each time.", See: seeLayouts,
+		Rule: "Configure returns shape_version 1 to 9999, or 0 if layouts have no versions; always 0 without " +
+			"the capability \"layouts\"; the same each time.", See: seeLayouts,
 		run: checkLayoutVersion,
 	},
 	{
-		ID: "layouts/present", Title: "changes nothing when it migrates a tree of its own layout", Needs: protocol.CapabilityLayouts,
+		ID: "layouts/present", Title: "changes nothing when it migrates a tree of its own layout",
+		Needs:    protocol.CapabilityLayouts,
 		Protects: "a host whose record of its layout was lost: all migrations run again",
-		Rule:     "On a tree that already has the layout that it migrates to, or a later one, ReshapeStep changes nothing.", See: seeLayouts, run: checkPresentLayout,
+		Rule: "On a tree that already has the layout that it migrates to, or a later one, ReshapeStep " +
+			"changes nothing.", See: seeLayouts, run: checkPresentLayout,
 	},
 	{
-		ID: "layouts/empty", Title: "changes nothing when it migrates the tree of a new node", Needs: protocol.CapabilityLayouts,
+		ID: "layouts/empty", Title: "changes nothing when it migrates the tree of a new node",
+		Needs:    protocol.CapabilityLayouts,
 		Protects: "a new node of a driver with former layouts",
-		Rule:     "On a tree with the node's root only, ReshapeStep changes nothing.", See: seeLayouts, run: checkEmptyLayout,
+		Rule:     "On a tree with the node's root only, ReshapeStep changes nothing.",
+		See:      seeLayouts, run: checkEmptyLayout,
 	},
 	{
 		ID: "layouts/bounds", Title: "rejects unknown layout versions", Needs: protocol.CapabilityLayouts,
 		Protects: "an agent that went back to an older release of the driver",
-		Rule:     "ReshapeStep migrates from layout versions 0 to the current one less one; any other is an error.", See: seeLayouts, run: checkLayoutBounds,
+		Rule:     "ReshapeStep migrates from layout versions 0 to the current one less one; any other is an error.",
+		See:      seeLayouts, run: checkLayoutBounds,
 	},
 	{
-		ID: "layouts/steps", Title: "migrates a former layout to its own, and every consumer keeps its resources", Needs: protocol.CapabilityLayouts,
+		ID: "layouts/steps", Title: "migrates a former layout to its own, and every consumer keeps its resources",
+		Needs:    protocol.CapabilityLayouts,
 		Protects: "hosts that skipped releases of the driver",
-		Rule:     "Each step migrates a tree to the next layout version and moves all allocations; UpdateProviderTree accepts the last one's result.", See: seeLayouts,
+		Rule: "Each step migrates a tree to the next layout version and moves all allocations; " +
+			"UpdateProviderTree accepts the last one's result.", See: seeLayouts,
 		run: checkSteps,
 	},
 }
@@ -126,7 +134,8 @@ func (b *bench) stepsChangeNothing(ctx context.Context, pick func(*baseline) *pr
 		if err != nil {
 			return err
 		}
-		if err := failLines(fmt.Sprintf("ReshapeStep from layout version %d", from), append(differences(tree, after), allocationChanges(given, back)...)); err != nil {
+		if err := failLines(fmt.Sprintf("ReshapeStep from layout version %d", from),
+			append(differences(tree, after), allocationChanges(given, back)...)); err != nil {
 			return err
 		}
 	}
@@ -200,42 +209,54 @@ var abilityChecks = []check{
 	{
 		ID: "abilities/unannounced", Title: "returns Unimplemented for capabilities that it does not announce",
 		Protects: "an agent that calls a method by mistake",
-		Rule:     "A method of a capability that the plugin does not have returns UNIMPLEMENTED.", See: "head of driver.proto", run: checkUnannounced,
+		Rule:     "A method of a capability that the plugin does not have returns UNIMPLEMENTED.",
+		See:      "head of driver.proto", run: checkUnannounced,
 	},
 	{
-		ID: "abilities/capability-traits", Title: "reports well-formed capability traits, and none of the agent's", Needs: protocol.CapabilityCapabilities,
+		ID: "abilities/capability-traits", Title: "reports well-formed capability traits, and none of the agent's",
+		Needs:    protocol.CapabilityCapabilities,
 		Protects: "the traits of the whole node: the agent discards the response",
-		Rule:     "Capability traits are valid traits; COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's.", See: "plugins.CapabilityReporter", run: checkCapabilityTraits,
+		Rule:     "Capability traits are valid traits; COMPUTE_NODE and COMPUTE_STATUS_DISABLED are the agent's.",
+		See:      "plugins.CapabilityReporter", run: checkCapabilityTraits,
 	},
 	{
 		ID: "abilities/capability-traits-announced", Title: "reports capability traits only if it announced them",
 		Protects: "the response: the agent discards it",
-		Rule:     "capability_traits need the capability \"capabilities\".", See: "plugins.CapabilityReporter", run: checkTraitsAnnounced,
+		Rule:     "capability_traits need the capability \"capabilities\".",
+		See:      "plugins.CapabilityReporter", run: checkTraitsAnnounced,
 	},
 	{
 		ID:       "abilities/guests",
 		Title:    "lists its guests, each once, with all resources",
 		Needs:    protocol.CapabilityGuests,
 		Protects: "allocations: they can be deleted because a guest is missing in the list",
-		Rule:     "uuids are valid, each listed once; a guest's resources are on providers of the tree, at least 1 of each class. If the guests are not known, the driver returns NotReady or Unimplemented, never a part of the list.",
-		See:      "plugins.GuestLister",
-		run:      checkGuests,
+		Rule: "uuids are valid, each listed once; a guest's resources are on providers of the tree, at least 1 " +
+			"of each class. If the guests are not known, the driver returns NotReady or Unimplemented, never a part " +
+			"of the list.",
+		See: "plugins.GuestLister",
+		run: checkGuests,
 	},
 	{
-		ID: "abilities/guests-unknown-node", Title: "lists no guests for a node that is not its own", Needs: protocol.CapabilityGuests,
+		ID: "abilities/guests-unknown-node", Title: "lists no guests for a node that is not its own",
+		Needs:    protocol.CapabilityGuests,
 		Protects: "the allocations on another driver's node: an empty list means that there is no guest",
-		Rule:     "An empty list means that there is no guest. For a node that is not its own, the driver returns an error.", See: "plugins.GuestLister",
+		Rule: "An empty list means that there is no guest. For a node that is not its own, the driver " +
+			"returns an error.", See: "plugins.GuestLister",
 		run: checkGuestsUnknownNode,
 	},
 	{
-		ID: "abilities/node-deleted", Title: "does not report a node of its own as deleted", Needs: protocol.CapabilityNodeDeleted,
+		ID: "abilities/node-deleted", Title: "does not report a node of its own as deleted",
+		Needs:    protocol.CapabilityNodeDeleted,
 		Protects: "a running node, whose providers would be deleted",
-		Rule:     "true needs proof that the node was removed for good.", See: "plugins.NodeChecker", run: checkNodeNotDeleted,
+		Rule:     "true needs proof that the node was removed for good.",
+		See:      "plugins.NodeChecker", run: checkNodeNotDeleted,
 	},
 	{
-		ID: "abilities/node-unknown", Title: "does not report an unknown node as deleted", Needs: protocol.CapabilityNodeDeleted,
+		ID: "abilities/node-unknown", Title: "does not report an unknown node as deleted",
+		Needs:    protocol.CapabilityNodeDeleted,
 		Protects: "the node of another driver, or one whose machine cannot be reached",
-		Rule:     "A machine that is down, cannot be reached or is not known is not deleted.", See: "plugins.NodeChecker", run: checkNodeUnknown,
+		Rule:     "A machine that is down, cannot be reached or is not known is not deleted.",
+		See:      "plugins.NodeChecker", run: checkNodeUnknown,
 	},
 }
 
@@ -253,10 +274,13 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 			_, err := p.step(ctx, base.stored, base.node, 0, providertree.Allocations{})
 			return err
 		}},
-		{protocol.CapabilityGuests, "Guests", func() error { _, err := p.guests(ctx, base.stored, base.node); return err }},
-		{protocol.CapabilityNodeDeleted, "NodeDeleted", func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
+		{protocol.CapabilityGuests,
+			"Guests", func() error { _, err := p.guests(ctx, base.stored, base.node); return err }},
+		{protocol.CapabilityNodeDeleted, "NodeDeleted",
+			func() error { _, err := p.nodeDeleted(ctx, base.nodes[0]); return err }},
 		{protocol.CapabilityWatch, "Watch", func() error { return p.watch(ctx, 1, nil) }},
-		{protocol.CapabilityInstances, "List of instances", func() error { _, err := p.list(ctx, base.node); return err }},
+		{protocol.CapabilityInstances, "List of instances",
+			func() error { _, err := p.list(ctx, base.node); return err }},
 		{protocol.CapabilityMigrate, "Depart", func() error {
 			return p.depart(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}})
 		}},
@@ -270,13 +294,16 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 			return ended()
 		}},
 		{protocol.CapabilityCheckSpawn, "CheckSpawn", func() error {
-			return p.checkSpawn(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
+			return p.checkSpawn(ctx,
+				&made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
 		}},
 		{protocol.CapabilityRestore, "Restore", func() error {
-			_, err := p.restore(ctx, &made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
+			_, err := p.restore(ctx,
+				&made{node: base.node, spec: &driverv1.InstanceSpec{Uuid: uuid.NewString()}, tree: base.stored})
 			return err
 		}},
-		{protocol.CapabilityConsoleLog, "ConsoleLog", func() error { _, err := p.consoleLog(ctx, base.node, uuid.NewString(), 1); return err }},
+		{protocol.CapabilityConsoleLog, "ConsoleLog",
+			func() error { _, err := p.consoleLog(ctx, base.node, uuid.NewString(), 1); return err }},
 		{protocol.CapabilityConsole, "Console", func() error { return p.console(ctx, base.node, uuid.NewString()) }},
 	} {
 		if b.announces(ability.capability) {
@@ -284,7 +311,8 @@ func checkUnannounced(ctx context.Context, b *bench) error {
 		}
 		called++
 		if err := ability.do(); kind(err) != protocol.KindUnsupported {
-			return failf(ability.call+" to a plugin without the capability \""+ability.capability+"\"", "%s", verdict(err))
+			return failf(ability.call+" to a plugin without the capability \""+
+				ability.capability+"\"", "%s", verdict(err))
 		}
 	}
 	if called == 0 {
@@ -317,7 +345,8 @@ func checkTraitsAnnounced(ctx context.Context, b *bench) error {
 	}
 	traits := sortedKeys(base.reply.GetCapabilityTraits())
 	if len(traits) > 0 && !b.announces(protocol.CapabilityCapabilities) {
-		return failf(sentUpdate(base.bare, base.node, nil), "capability traits %s, without the capability %q", quoted(traits), protocol.CapabilityCapabilities)
+		return failf(sentUpdate(base.bare, base.node, nil),
+			"capability traits %s, without the capability %q", quoted(traits), protocol.CapabilityCapabilities)
 	}
 	return nil
 }
@@ -374,7 +403,8 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 	}
 	guests, err := p.guests(ctx, tree, unknownNode)
 	if err == nil {
-		return failf(fmt.Sprintf("Guests of node %q, which is not the driver's", unknownNode), "a list of %s", textutil.Count(len(guests), "guest"))
+		return failf(fmt.Sprintf("Guests of node %q, which is not the driver's", unknownNode),
+			"a list of %s", textutil.Count(len(guests), "guest"))
 	}
 	return nil
 }

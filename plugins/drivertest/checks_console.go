@@ -21,28 +21,35 @@ const (
 
 var consoleChecks = []check{
 	{
-		ID: "console-log/bounded", Title: "returns the end of a console log, and no more than is asked for", Needs: protocol.CapabilityConsoleLog,
+		ID: "console-log/bounded", Title: "returns the end of a console log, and no more than is asked for",
+		Needs:    protocol.CapabilityConsoleLog,
 		Protects: "an agent that asks for a screen, and a guest that wrote gigabytes",
-		Rule:     "ConsoleLog returns at most max_bytes, the last ones, whether the instance runs or not.", See: seeConsoleLog, run: checkConsoleLog,
+		Rule:     "ConsoleLog returns at most max_bytes, the last ones, whether the instance runs or not.",
+		See:      seeConsoleLog, run: checkConsoleLog,
 	},
 	{
-		ID: "console-log/unknown", Title: "returns InstanceNotFound for the log of an unknown uuid", Needs: protocol.CapabilityConsoleLog,
+		ID: "console-log/unknown", Title: "returns InstanceNotFound for the log of an unknown uuid",
+		Needs:    protocol.CapabilityConsoleLog,
 		Protects: "owners, who would see nothing or the log of another guest",
-		Rule:     "ConsoleLog of a uuid that Spawn did not create returns InstanceNotFound.", See: seeConsoleLog, run: checkConsoleLogUnknown,
+		Rule:     "ConsoleLog of a uuid that Spawn did not create returns InstanceNotFound.",
+		See:      seeConsoleLog, run: checkConsoleLogUnknown,
 	},
 	{
-		ID: "console/open", Title: "gives the console of an instance that runs, and again when it was given back", Needs: protocol.CapabilityConsole,
+		ID: "console/open", Title: "gives the console of an instance that runs, and again when it was given back",
+		Needs:    protocol.CapabilityConsole,
 		Protects: "users, whose lost connection would lock them out",
-		Rule:     "Console of an instance that runs answers with opened first, and the console is free when the call has ended.", See: seeConsole, run: checkConsoleOpen,
+		Rule: "Console of an instance that runs answers with opened first, and the console is free when the " +
+			"call has ended.", See: seeConsole, run: checkConsoleOpen,
 	},
 	{
 		ID:       "console/refused",
 		Title:    "refuses the console of an unknown uuid and of an instance that is off",
 		Needs:    protocol.CapabilityConsole,
 		Protects: "users, who would wait for a guest that says nothing, or have another one",
-		Rule:     "Console of a uuid that Spawn did not create returns InstanceNotFound; of an instance that does not run, InstanceFault.",
-		See:      seeConsole,
-		run:      checkConsoleRefused,
+		Rule: "Console of a uuid that Spawn did not create returns InstanceNotFound; of an instance that does " +
+			"not run, InstanceFault.",
+		See: seeConsole,
+		run: checkConsoleRefused,
 	},
 }
 
@@ -64,10 +71,12 @@ func checkConsoleLog(ctx context.Context, b *bench) error {
 		}
 		for _, most := range []int64{protocol.MaxConsoleLog, 1} {
 			log, err := p.consoleLog(ctx, m.node, m.spec.GetUuid(), most)
-			sent := fmt.Sprintf("ConsoleLog of instance %s, which is %s, with max_bytes %d", m.spec.GetUuid(), powerName(state), most)
+			sent := fmt.Sprintf("ConsoleLog of instance %s, which is %s, with max_bytes %d",
+				m.spec.GetUuid(), powerName(state), most)
 			switch {
 			case kind(err) == protocol.KindInstanceFault:
-				return notRun("the driver keeps no console log of its instances with this configuration (%s)", describe(err))
+				return notRun("the driver keeps no console log of its instances with this configuration (%s)",
+					describe(err))
 			case err != nil:
 				return failf(sent, "%s", describe(err))
 			case int64(len(log)) > most:
@@ -99,7 +108,8 @@ func (p *proc) console(ctx context.Context, node, id string) error {
 			return nil, err
 		}
 		open := &driverv1.OpenConsole{Node: node, Uuid: id}
-		if err := stream.Send(&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Open{Open: open}}); err != nil && !errors.Is(err, io.EOF) {
+		if err := stream.Send(&driverv1.ConsoleRequest{Part: &driverv1.ConsoleRequest_Open{Open: open}}); err != nil &&
+			!errors.Is(err, io.EOF) {
 			return nil, err
 		}
 		m, err := stream.Recv()

@@ -25,7 +25,8 @@ var shutdownChecks = []check{
 	{
 		ID: "shutdown/answers", Title: "shuts down within the grace period",
 		Protects: "the agent's own stop: it waits that long, then kills the process",
-		Rule:     "Shutdown waits for running calls, cleans up and then answers, all within the given grace period.", See: seeShutdown, run: checkShutdown,
+		Rule:     "Shutdown waits for running calls, cleans up and then answers, all within the given grace period.",
+		See:      seeShutdown, run: checkShutdown,
 	},
 	{
 		ID: "shutdown/unconfigured", Title: "shuts down without having been configured",
@@ -40,20 +41,24 @@ var shutdownChecks = []check{
 	{
 		ID: "shutdown/drains", Title: "finishes running calls before it shuts down",
 		Protects: "a pass that is nearly done",
-		Rule:     "Shutdown waits for the calls that are running; they are answered.", See: seeShutdown, run: checkDrains,
+		Rule:     "Shutdown waits for the calls that are running; they are answered.",
+		See:      seeShutdown, run: checkDrains,
 	},
 	{
 		ID: "shutdown/exits", Title: "exits when the connection is closed",
 		Protects: "hosts from driver processes without an agent",
-		Rule:     "The process ends when the agent closes the connection, within two seconds.", See: "plugins.Serve; go-plugin's GRPCController", run: checkExits,
+		Rule:     "The process ends when the agent closes the connection, within two seconds.",
+		See:      "plugins.Serve; go-plugin's GRPCController", run: checkExits,
 	},
 	{
-		ID:       "shutdown/strays",
-		Title:    "leaves no process behind when it exits or is killed",
-		Protects: "hosts from helper processes of ended drivers, which may also hold a device or socket that the next process needs",
-		Rule:     "Processes that a driver starts end with it: the agent kills its process group, and the driver ends those that leave the group. (Guests do not count; the suite has removed those that it created.)",
-		See:      "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
-		run:      checkLeftovers,
+		ID:    "shutdown/strays",
+		Title: "leaves no process behind when it exits or is killed",
+		Protects: "hosts from helper processes of ended drivers, which may also hold a device or socket that the " +
+			"next process needs",
+		Rule: "Processes that a driver starts end with it: the agent kills its process group, and the driver ends " +
+			"those that leave the group. (Guests do not count; the suite has removed those that it created.)",
+		See: "man 2 setpgid, man 2 prctl (PR_SET_PDEATHSIG)",
+		run: checkLeftovers,
 	},
 }
 
@@ -158,7 +163,8 @@ var logChecks = []check{
 	{
 		ID: "logs/structured", Title: "writes log lines only, to standard error and standard output",
 		Protects: "operators who read the agent's log: other lines have no level and no time",
-		Rule:     "Each line is a JSON object with @level and @message. The driver must suppress or wrap what libraries print.", See: seeLogs,
+		Rule: "Each line is a JSON object with @level and @message. The driver must suppress or wrap what " +
+			"libraries print.", See: seeLogs,
 		run: logCheck("line", func(r record) bool { return r.raw && !r.panics }),
 	},
 	{
@@ -185,18 +191,21 @@ var logChecks = []check{
 		Rule:     "A pass that succeeds logs nothing at level error.", See: seeLogs,
 		run: logCheck("record of level error", func(r record) bool {
 			group, _, _ := strings.Cut(r.check, "/")
-			return !r.raw && !r.panics && r.level == "error" && slices.Contains([]string{"start", "nodes", "tree", "foreign", "repair", "watch"}, group)
+			return !r.raw && !r.panics && r.level == "error" &&
+				slices.Contains([]string{"start", "nodes", "tree", "foreign", "repair", "watch"}, group)
 		}),
 	},
 	{
 		ID: "logs/level", Title: "respects the agent's log level",
 		Protects: "the journal of a host whose agent logs warnings only",
-		Rule:     "COMPUTE_DRIVER_LOG_LEVEL is the lowest level to write: with error, nothing below it.", See: seeLogs, run: checkLogLevel,
+		Rule:     "COMPUTE_DRIVER_LOG_LEVEL is the lowest level to write: with error, nothing below it.",
+		See:      seeLogs, run: checkLogLevel,
 	},
 	{
 		ID: "logs/secrets", Title: "logs no secret of its configuration",
 		Protects: "passwords, which many people could read in the journal",
-		Rule:     "The value of a key such as password, token or secret is in no log line and no error.", See: seeLogs, run: checkSecrets,
+		Rule:     "The value of a key such as password, token or secret is in no log line and no error.",
+		See:      seeLogs, run: checkSecrets,
 	},
 }
 
@@ -242,7 +251,8 @@ func checkLogLevel(ctx context.Context, b *bench) error {
 		var r struct {
 			Level string `json:"@level"`
 		}
-		if json.Unmarshal([]byte(line), &r) == nil && slices.Contains([]string{"trace", "debug", "info", "warn"}, r.Level) {
+		if json.Unmarshal([]byte(line), &r) == nil &&
+			slices.Contains([]string{"trace", "debug", "info", "warn"}, r.Level) {
 			wrong = append(wrong, line)
 		}
 	}
@@ -284,7 +294,8 @@ func checkSecrets(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	answer := verdict(p.configure(ctx, []byte(`{"`+unknownKey+`":1,`+strings.TrimPrefix(strings.TrimSpace(string(b.opts.Config)), "{")), b.stateDir()))
+	answer := verdict(p.configure(ctx,
+		[]byte(`{"`+unknownKey+`":1,`+strings.TrimPrefix(strings.TrimSpace(string(b.opts.Config)), "{")), b.stateDir()))
 	b.discard()
 	var wrong []string
 	for _, secret := range hidden {

@@ -10,25 +10,30 @@ import (
 )
 
 const (
-	ruleExternal = "A driver changes only what is its own: providers, inventories, traits and aggregates that other clients wrote stay as they are."
-	seeExternal  = "plugins.Driver.UpdateProviderTree; providertree.Tree.SetInventory and AddTraits instead of replacing all"
+	ruleExternal = "A driver changes only what is its own: providers, inventories, traits and aggregates that other " +
+		"clients wrote stay as they are."
+	seeExternal = "plugins.Driver.UpdateProviderTree; providertree.Tree.SetInventory and AddTraits instead of " +
+		"replacing all"
 )
 
 var externalChecks = []check{
 	{
 		ID: "foreign/provider", Title: "keeps an external provider below its root",
 		Protects: "neutron's bandwidth and cyborg's accelerators, with their allocations",
-		Rule:     ruleExternal, See: seeExternal, run: externalCheck(func(base *baseline, s external) []string { return []string{s.child} }),
+		Rule:     ruleExternal, See: seeExternal,
+		run: externalCheck(func(base *baseline, s external) []string { return []string{s.child} }),
 	},
 	{
 		ID: "foreign/nested-provider", Title: "keeps an external provider below one of its own",
 		Protects: "what other services nested under a device of the driver",
-		Rule:     ruleExternal, See: seeExternal, run: externalCheck(func(base *baseline, s external) []string { return []string{s.nested} }),
+		Rule:     ruleExternal, See: seeExternal,
+		run: externalCheck(func(base *baseline, s external) []string { return []string{s.nested} }),
 	},
 	{
 		ID: "foreign/sharing-provider", Title: "keeps a sharing provider beside its root",
 		Protects: "the storage that all hosts share",
-		Rule:     ruleExternal, See: seeExternal, run: externalCheck(func(base *baseline, s external) []string { return []string{s.sharing} }),
+		Rule:     ruleExternal, See: seeExternal,
+		run: externalCheck(func(base *baseline, s external) []string { return []string{s.sharing} }),
 	},
 	{
 		ID: "foreign/inventory", Title: "keeps external inventory on its own root",
@@ -155,66 +160,73 @@ var repairChecks = []check{
 		ID: "repair/amount", Title: "corrects a wrong amount",
 		Protects: "a node whose inventory was changed by hand, or whose hardware changed",
 		Rule:     ruleRepair, See: seeRepair,
-		run: repairCheck("with a total of the driver's changed", func(base *baseline, tree *providertree.Tree) (bool, error) {
-			for _, id := range tree.Subtree(base.root) {
-				p, _ := tree.Provider(id)
-				for _, class := range sortedKeys(p.Inventories) {
-					inv := p.Inventories[class]
-					if inv.Total == providertree.MaxUnit {
-						continue
+		run: repairCheck("with a total of the driver's changed",
+			func(base *baseline, tree *providertree.Tree) (bool, error) {
+				for _, id := range tree.Subtree(base.root) {
+					p, _ := tree.Provider(id)
+					for _, class := range sortedKeys(p.Inventories) {
+						inv := p.Inventories[class]
+						if inv.Total == providertree.MaxUnit {
+							continue
+						}
+						inv.Total++
+						_, err := tree.SetInventory(id, class, inv)
+						return true, err
 					}
-					inv.Total++
-					_, err := tree.SetInventory(id, class, inv)
-					return true, err
 				}
-			}
-			return false, nil
-		}),
+				return false, nil
+			}),
 	},
 	{
 		ID: "repair/inventory", Title: "restores missing inventory",
 		Protects: "a node that lost some of its inventory",
 		Rule:     ruleRepair, See: seeRepair,
-		run: repairCheck("with an inventory of the driver's removed", func(base *baseline, tree *providertree.Tree) (bool, error) {
-			for _, id := range tree.Subtree(base.root) {
-				p, _ := tree.Provider(id)
-				for _, class := range sortedKeys(p.Inventories) {
-					return tree.RemoveInventory(id, class)
+		run: repairCheck("with an inventory of the driver's removed",
+			func(base *baseline, tree *providertree.Tree) (bool, error) {
+				for _, id := range tree.Subtree(base.root) {
+					p, _ := tree.Provider(id)
+					for _, class := range sortedKeys(p.Inventories) {
+						return tree.RemoveInventory(id, class)
+					}
 				}
-			}
-			return false, nil
-		}),
+				return false, nil
+			}),
 	},
 	{
 		ID: "repair/trait", Title: "restores a missing trait",
 		Protects: "a node that lost a trait",
 		Rule:     ruleRepair, See: seeRepair,
-		run: repairCheck("with a trait of the driver's removed", func(base *baseline, tree *providertree.Tree) (bool, error) {
-			for _, id := range tree.Subtree(base.root) {
-				if p, _ := tree.Provider(id); len(p.Traits) > 0 {
-					return tree.RemoveTraits(id, p.Traits[0])
+		run: repairCheck("with a trait of the driver's removed",
+			func(base *baseline, tree *providertree.Tree) (bool, error) {
+				for _, id := range tree.Subtree(base.root) {
+					if p, _ := tree.Provider(id); len(p.Traits) > 0 {
+						return tree.RemoveTraits(id, p.Traits[0])
+					}
 				}
-			}
-			return false, nil
-		}),
+				return false, nil
+			}),
 	},
 	{
 		ID: "repair/provider", Title: "restores a missing provider, with its uuid",
 		Protects: "a node of which a provider was deleted",
-		Rule:     "The uuid of a new provider is derived from the root's and from a stable property of the device.", See: "providertree.ChildUUID",
-		run: repairCheck("with a provider of the driver's removed", func(base *baseline, tree *providertree.Tree) (bool, error) {
-			all := tree.Subtree(base.root)
-			if len(all) < 2 {
-				return false, nil
-			}
-			_, err := tree.Remove(all[len(all)-1])
-			return true, err
-		}),
+		Rule:     "The uuid of a new provider is derived from the root's and from a stable property of the device.",
+		See:      "providertree.ChildUUID",
+		run: repairCheck("with a provider of the driver's removed",
+			func(base *baseline, tree *providertree.Tree) (bool, error) {
+				all := tree.Subtree(base.root)
+				if len(all) < 2 {
+					return false, nil
+				}
+				_, err := tree.Remove(all[len(all)-1])
+				return true, err
+			}),
 	},
 }
 
 // repairCheck damages the driver's tree and expects the driver to restore it.
-func repairCheck(how string, damage func(*baseline, *providertree.Tree) (bool, error)) func(context.Context, *bench) error {
+func repairCheck(
+	how string, damage func(*baseline, *providertree.Tree) (bool, error),
+) func(context.Context, *bench) error {
 	return func(ctx context.Context, b *bench) error {
 		base, p, err := b.base(ctx)
 		if err != nil {

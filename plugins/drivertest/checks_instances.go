@@ -25,128 +25,167 @@ var instanceChecks = []check{
 	{
 		ID: "instances/list", Title: "lists instances, each once", Needs: protocol.CapabilityInstances,
 		Protects: "an agent that reads the list",
-		Rule:     "Every instance is listed once, with a uuid and one of Nova's power states.", See: seeInstances, run: checkList,
+		Rule:     "Every instance is listed once, with a uuid and one of Nova's power states.",
+		See:      seeInstances, run: checkList,
 	},
 	{
-		ID: "instances/spawn", Title: "creates an instance that runs and is listed", Needs: protocol.CapabilityInstances,
+		ID: "instances/spawn", Title: "creates an instance that runs and is listed",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "an instance that no list has, or that never runs",
-		Rule:     "After Spawn the instance is listed once, with the requested uuid and name, and runs.", See: seeInstances, run: checkSpawn,
+		Rule:     "After Spawn the instance is listed once, with the requested uuid and name, and runs.",
+		See:      seeInstances, run: checkSpawn,
 	},
 	{
 		ID: "instances/spawn-again", Title: "does not create an instance twice", Needs: protocol.CapabilityInstances,
 		Protects: "an instance whose Spawn succeeded but whose response was lost",
-		Rule:     "Spawn does not change an instance that a former Spawn created.", See: seeInstances, run: checkSpawnAgain,
+		Rule:     "Spawn does not change an instance that a former Spawn created.",
+		See:      seeInstances, run: checkSpawnAgain,
 	},
 	{
-		ID: "instances/spawn-stopped", Title: "does not start an instance that was stopped since", Needs: protocol.CapabilityInstances,
+		ID: "instances/spawn-stopped", Title: "does not start an instance that was stopped since",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "an instance that its owner shut down",
-		Rule:     "Spawn does not change an instance that a former Spawn created, but starts it if it never ran.", See: seeInstances, run: checkSpawnStopped,
+		Rule:     "Spawn does not change an instance that a former Spawn created, but starts it if it never ran.",
+		See:      seeInstances, run: checkSpawnStopped,
 	},
 	{
-		ID: "instances/restart", Title: "finds its instances after a restart, and they keep running", Needs: protocol.CapabilityInstances,
+		ID: "instances/restart", Title: "finds its instances after a restart, and they keep running",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "everything that runs on the host, from an update of the driver",
-		Rule:     "Instances outlive the process; the next one finds them, with their power states.", See: seeInstances, run: checkInstanceRestart,
+		Rule:     "Instances outlive the process; the next one finds them, with their power states.",
+		See:      seeInstances, run: checkInstanceRestart,
 	},
 	{
-		ID: "instances/destroy", Title: "removes an instance, also if it is already removed", Needs: protocol.CapabilityInstances,
+		ID: "instances/destroy", Title: "removes an instance, also if it is already removed",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "capacity of the host, which the next instance gets",
-		Rule:     "After Destroy the instance is not listed. Destroy succeeds if no instance has the uuid.", See: seeInstances, run: checkDestroy,
+		Rule:     "After Destroy the instance is not listed. Destroy succeeds if no instance has the uuid.",
+		See:      seeInstances, run: checkDestroy,
 	},
 	{
-		ID: "instances/destroy-unknown", Title: "accepts the removal of an instance that never existed", Needs: protocol.CapabilityInstances,
+		ID: "instances/destroy-unknown", Title: "accepts the removal of an instance that never existed",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "the clean-up after an interrupted Spawn",
 		Rule:     "Destroy succeeds if no instance has the uuid.", See: seeInstances, run: checkDestroyUnknown,
 	},
 	{
-		ID: "instances/remake", Title: "creates an instance with the uuid of a removed one", Needs: protocol.CapabilityInstances,
+		ID: "instances/remake", Title: "creates an instance with the uuid of a removed one",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "an instance that is rebuilt",
-		Rule:     "Destroy removes all that Spawn created, so that the next Spawn succeeds.", See: seeInstances, run: checkRemake,
+		Rule:     "Destroy removes all that Spawn created, so that the next Spawn succeeds.",
+		See:      seeInstances, run: checkRemake,
 	},
 	{
-		ID: "instances/power", Title: "stops and starts an instance, also repeatedly", Needs: protocol.CapabilityInstances,
+		ID: "instances/power", Title: "stops and starts an instance, also repeatedly",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "the power state that an owner sees, and pays for",
-		Rule:     "SetPower brings an instance to PowerRunning or PowerShutdown; if it is in that state already, it changes nothing.", See: seeInstances, run: checkPower,
+		Rule: "SetPower brings an instance to PowerRunning or PowerShutdown; if it is in that state already, it " +
+			"changes nothing.", See: seeInstances, run: checkPower,
 	},
 	{
 		ID:       "instances/power-known",
 		Title:    "never lists a guest that is there as NOSTATE",
 		Needs:    protocol.CapabilityInstances,
 		Protects: "a guest that the agent would report as missing",
-		Rule:     "An instance that Spawn created is never listed as NOSTATE, also while it starts or stops: that means that there is no guest.",
-		See:      seeInstances,
-		run:      checkPowerKnown,
+		Rule: "An instance that Spawn created is never listed as NOSTATE, also while it starts or stops: that " +
+			"means that there is no guest.",
+		See: seeInstances,
+		run: checkPowerKnown,
 	},
 	{
-		ID: "instances/power-unknown", Title: "returns InstanceNotFound for an unknown uuid", Needs: protocol.CapabilityInstances,
+		ID: "instances/power-unknown", Title: "returns InstanceNotFound for an unknown uuid",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "an agent that would wait for a removed instance",
-		Rule:     "SetPower of a uuid that Spawn did not create returns InstanceNotFound.", See: seeInstances, run: checkPowerUnknown,
+		Rule:     "SetPower of a uuid that Spawn did not create returns InstanceNotFound.",
+		See:      seeInstances, run: checkPowerUnknown,
 	},
 	{
-		ID: "instances/unknown-provider", Title: "creates no instance with resources that do not exist", Needs: protocol.CapabilityInstances,
+		ID: "instances/unknown-provider", Title: "creates no instance with resources that do not exist",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "the devices of another instance",
-		Rule:     "If an instance cannot be created on this host, Spawn returns InstanceFault and leaves nothing behind.", See: seeInstances, run: checkUnknownProvider,
+		Rule: "If an instance cannot be created on this host, Spawn returns InstanceFault and leaves " +
+			"nothing behind.", See: seeInstances, run: checkUnknownProvider,
 	},
 	{
-		ID: "instances/check-spawn", Title: "tells whether an instance could be created, and changes nothing", Needs: protocol.CapabilityCheckSpawn,
+		ID: "instances/check-spawn", Title: "tells whether an instance could be created, and changes nothing",
+		Needs:    protocol.CapabilityCheckSpawn,
 		Protects: "the disks of an instance that is to be created again from an image that does not exist",
-		Rule:     "CheckSpawn returns an error for what Spawn would refuse, counts no instance with the same uuid as an obstacle, and creates, starts and removes nothing.",
-		See:      "plugins.SpawnChecker; proto: Instances.CheckSpawn", run: checkCheckSpawn,
+		Rule: "CheckSpawn returns an error for what Spawn would refuse, counts no instance with the same uuid " +
+			"as an obstacle, and creates, starts and removes nothing.",
+		See: "plugins.SpawnChecker; proto: Instances.CheckSpawn", run: checkCheckSpawn,
 	},
 	{
-		ID: "instances/restore", Title: "restores nothing without its disks, and leaves what exists as it is", Needs: protocol.CapabilityRestore,
+		ID: "instances/restore", Title: "restores nothing without its disks, and leaves what exists as it is",
+		Needs:    protocol.CapabilityRestore,
 		Protects: "the disks of an instance whose guest was removed with another tool",
-		Rule:     "Restore of an instance that exists changes nothing; of one of which there are no disks it returns InstanceFault and creates nothing.",
-		See:      "plugins.InstanceRestorer; proto: Instances.Restore", run: checkRestore,
+		Rule: "Restore of an instance that exists changes nothing; of one of which there are no disks it " +
+			"returns InstanceFault and creates nothing.",
+		See: "plugins.InstanceRestorer; proto: Instances.Restore", run: checkRestore,
 	},
 	{
-		ID: "instances/cancelled", Title: "completes an instance whose Spawn was cancelled", Needs: protocol.CapabilityInstances,
+		ID: "instances/cancelled", Title: "completes an instance whose Spawn was cancelled",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "a host that would fill up with incomplete instances",
-		Rule:     "Spawn completes what a former Spawn left incomplete, or removes and creates it again; Destroy removes it.", See: seeInstances, run: checkCancelledSpawn,
+		Rule: "Spawn completes what a former Spawn left incomplete, or removes and creates it again; Destroy " +
+			"removes it.", See: seeInstances, run: checkCancelledSpawn,
 	},
 	{
-		ID: "instances/killed", Title: "completes an instance whose Spawn was interrupted by a kill", Needs: protocol.CapabilityInstances,
+		ID: "instances/killed", Title: "completes an instance whose Spawn was interrupted by a kill",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "a host whose driver crashed",
-		Rule:     "A process can end at any point of a call; the next one continues from what it finds.", See: seeInstances, run: checkKilledSpawn,
+		Rule:     "A process can end at any point of a call; the next one continues from what it finds.",
+		See:      seeInstances, run: checkKilledSpawn,
 	},
 	{
-		ID: "instances/parallel", Title: "creates several instances at the same time", Needs: protocol.CapabilityInstances,
+		ID: "instances/parallel", Title: "creates several instances at the same time",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "users who would wait while one large image is copied",
 		Rule:     "Calls for different instances run concurrently.", See: seeInstances, run: checkParallelSpawns,
 	},
 	{
-		ID: "instances/beside-pass", Title: "creates and removes instances while it makes trees", Needs: protocol.CapabilityInstances,
+		ID: "instances/beside-pass", Title: "creates and removes instances while it makes trees",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "passes, which continue while a Spawn takes minutes",
-		Rule:     "Calls for instances run concurrently with every other method of the driver.", See: seeInstances, run: checkBesidePass,
+		Rule:     "Calls for instances run concurrently with every other method of the driver.",
+		See:      seeInstances, run: checkBesidePass,
 	},
 	{
-		ID: "instances/inventory", Title: "reports the same inventory whatever runs", Needs: protocol.CapabilityInstances,
+		ID: "instances/inventory", Title: "reports the same inventory whatever runs",
+		Needs:    protocol.CapabilityInstances,
 		Protects: "capacity that would be subtracted twice: Placement subtracts allocations itself",
-		Rule:     "Inventory is what a node has, not what is free.", See: "plugins.Driver.UpdateProviderTree", run: checkInventoryStays,
+		Rule:     "Inventory is what a node has, not what is free.",
+		See:      "plugins.Driver.UpdateProviderTree", run: checkInventoryStays,
 	},
 	{
-		ID: "instances/guests", Title: "lists its instances as guests, with their resources", Needs: protocol.CapabilityGuests,
+		ID: "instances/guests", Title: "lists its instances as guests, with their resources",
+		Needs:    protocol.CapabilityGuests,
 		Protects: "allocations of instances, which would look like leftovers",
-		Rule:     "Guests lists all guests, whichever client created them. Resources are all that a guest has, or absent.", See: "plugins.GuestLister", run: checkInstanceGuests,
+		Rule: "Guests lists all guests, whichever client created them. Resources are all that a guest " +
+			"has, or absent.", See: "plugins.GuestLister", run: checkInstanceGuests,
 	},
 	{
 		ID: "instances/others", Title: "does not touch unmanaged guests", Needs: protocol.CapabilityGuests,
 		Protects: "guests that other tools created on the same host",
-		Rule:     "Only what Spawn created is an instance; the driver never changes other guests.", See: seeInstances, run: checkOtherGuests,
+		Rule:     "Only what Spawn created is an instance; the driver never changes other guests.",
+		See:      seeInstances, run: checkOtherGuests,
 	},
 	{
 		ID:       "instances/events",
 		Title:    "sends an event when an instance changes",
 		Needs:    protocol.CapabilityInstanceEvents,
 		Protects: "the power state that an owner sees, which would be outdated until the next list",
-		Rule:     "The stream has an event for every instance that is created, stopped, started or removed, by whatever means.",
-		See:      "plugins.InstanceWatcher",
-		run:      checkInstanceEvents,
+		Rule: "The stream has an event for every instance that is created, stopped, started or removed, by " +
+			"whatever means.",
+		See: "plugins.InstanceWatcher",
+		run: checkInstanceEvents,
 	},
 	{
-		ID: "instances/events-alive", Title: "sends heartbeats in its instance events, also before it is configured", Needs: protocol.CapabilityInstanceEvents,
+		ID: "instances/events-alive", Title: "sends heartbeats in its instance events, also before it is configured",
+		Needs:    protocol.CapabilityInstanceEvents,
 		Protects: "events: a broken stream would go unnoticed",
-		Rule:     "Watch can be called before Configure has succeeded, and sends an event at least every heartbeat_ms.", See: "plugins.InstanceWatcher",
-		run: checkEventsAlive,
+		Rule:     "Watch can be called before Configure has succeeded, and sends an event at least every heartbeat_ms.",
+		See:      "plugins.InstanceWatcher",
+		run:      checkEventsAlive,
 	},
 }
 
@@ -253,7 +292,8 @@ func checkDestroy(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, sent := range []string{"Destroy of instance " + m.spec.GetUuid(), "Destroy of instance " + m.spec.GetUuid() + ", twice"} {
+	for _, sent := range []string{"Destroy of instance " +
+		m.spec.GetUuid(), "Destroy of instance " + m.spec.GetUuid() + ", twice"} {
 		if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
 			return failf(sent, "%s", describe(err))
 		}
@@ -370,7 +410,8 @@ func (p *proc) mustListPower(ctx context.Context, node string, m *made) (answere
 	}
 	for _, is := range list {
 		if is.GetUuid() == m.spec.GetUuid() && is.GetPowerState() == driverv1.PowerState_POWER_STATE_NOSTATE {
-			return true, failf(fmt.Sprintf("List of the instances of node %q, during SetPower", node), "instance %s is %s", is.GetUuid(), powerName(is.GetPowerState()))
+			return true, failf(fmt.Sprintf("List of the instances of node %q, during SetPower", node),
+				"instance %s is %s", is.GetUuid(), powerName(is.GetPowerState()))
 		}
 	}
 	return true, nil

@@ -46,8 +46,10 @@ func checkCheckSpawn(ctx context.Context, b *bench) error {
 	}
 	nowhere := b.instance(base)
 	nowhere.spec.Allocations = map[string]*driverv1.Resources{uuid.NewString(): {Amounts: map[string]int64{"VCPU": 1}}}
-	if err := p.checkSpawn(ctx, nowhere); err == nil || kind(err) == protocol.KindNotReady || kind(err) == protocol.KindUnsupported {
-		return failf("CheckSpawn of an instance with allocations of a resource provider that is not in the tree", "%s", verdict(err))
+	if err := p.checkSpawn(ctx, nowhere); err == nil ||
+		kind(err) == protocol.KindNotReady || kind(err) == protocol.KindUnsupported {
+		return failf("CheckSpawn of an instance with allocations of a resource provider that is not in the tree",
+			"%s", verdict(err))
 	}
 	if p.mustSpawn(ctx, m) != nil || p.mustSetPower(ctx, m, shutdown, true) != nil {
 		return notRun("the driver does not create and stop the instance; see instances/spawn and instances/power")
@@ -188,8 +190,10 @@ func checkParallelSpawns(ctx context.Context, b *bench) error {
 		do    func(m *made) error
 		check func(m *made) error
 	}{
-		{func(m *made) error { return p.mustSpawn(ctx, m) }, func(m *made) error { return p.mustList(ctx, m, "three concurrent Spawns", running) }},
-		{func(m *made) error { return p.destroy(ctx, m.node, m.spec.GetUuid()) }, func(m *made) error { return p.mustNotList(ctx, m, "three concurrent Destroys") }},
+		{func(m *made) error { return p.mustSpawn(ctx, m) },
+			func(m *made) error { return p.mustList(ctx, m, "three concurrent Spawns", running) }},
+		{func(m *made) error { return p.destroy(ctx, m.node, m.spec.GetUuid()) },
+			func(m *made) error { return p.mustNotList(ctx, m, "three concurrent Destroys") }},
 	} {
 		errs := make([]error, len(all))
 		var calls sync.WaitGroup
@@ -281,7 +285,9 @@ func checkInstanceGuests(ctx context.Context, b *bench) error {
 		for _, provider := range union(granted, has) {
 			for _, class := range union(granted[provider].GetAmounts(), has[provider].GetAmounts()) {
 				if want, is := granted[provider].GetAmounts()[class], has[provider].GetAmounts()[class]; want != is {
-					wrong = append(wrong, fmt.Sprintf("the guest has %d %s of resource provider %s, it was created with %d", is, class, provider, want))
+					wrong = append(wrong,
+						fmt.Sprintf("the guest has %d %s of resource provider %s, it was created with %d",
+							is, class, provider, want))
 				}
 			}
 		}
@@ -360,12 +366,14 @@ func checkInstanceEvents(ctx context.Context, b *bench) error {
 			return failf("Watch of instances with heartbeat_ms 200, before "+step.what, "%s", describe(ended()))
 		}
 		if step.do() != nil {
-			return notRun("the driver does not change the instance; see instances/spawn, instances/power and instances/destroy")
+			return notRun(
+				"the driver does not change the instance; see instances/spawn, instances/power and instances/destroy")
 		}
 		for received := false; !received; {
 			event, ok := <-events
 			if !ok {
-				return failf(step.what+" of instance "+m.spec.GetUuid()+", with a Watch of instances", "no event for it within %v: %s", b.limits.Update, describe(ended()))
+				return failf(step.what+" of instance "+m.spec.GetUuid()+", with a Watch of instances",
+					"no event for it within %v: %s", b.limits.Update, describe(ended()))
 			}
 			received = about(event)
 		}
@@ -384,7 +392,8 @@ func checkEventsAlive(ctx context.Context, b *bench) error {
 	events, ended := p.follow(ctx, interval)
 	for i := range n {
 		if _, ok := <-events; !ok {
-			return failf("Watch of instances before Configure, with heartbeat_ms 200", "%s after %s", describe(ended()), textutil.Count(i, "event"))
+			return failf("Watch of instances before Configure, with heartbeat_ms 200",
+				"%s after %s", describe(ended()), textutil.Count(i, "event"))
 		}
 	}
 	return nil

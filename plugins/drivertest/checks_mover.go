@@ -17,29 +17,39 @@ const seeMoves = "plugins.InstanceMover; proto: service Instances"
 
 var moverChecks = []check{
 	{
-		ID: "migrate/depart", Title: "shuts an instance down that is to be moved, and keeps it", Needs: protocol.CapabilityMigrate,
+		ID: "migrate/depart", Title: "shuts an instance down that is to be moved, and keeps it",
+		Needs:    protocol.CapabilityMigrate,
 		Protects: "the disks of a guest that is moved, while it writes to them, and the way back",
-		Rule:     "After Depart the instance is listed as shut down, also if it was before. SetPower starts it again.", See: seeMoves, run: checkDepart,
+		Rule:     "After Depart the instance is listed as shut down, also if it was before. SetPower starts it again.",
+		See:      seeMoves, run: checkDepart,
 	},
 	{
-		ID: "migrate/depart-unknown", Title: "returns InstanceNotFound for a move of an unknown uuid", Needs: protocol.CapabilityMigrate,
+		ID: "migrate/depart-unknown", Title: "returns InstanceNotFound for a move of an unknown uuid",
+		Needs:    protocol.CapabilityMigrate,
 		Protects: "a server whose guest is missing: its move would be repeated forever",
-		Rule:     "Depart of an instance that does not exist returns InstanceNotFound.", See: seeMoves, run: checkDepartUnknown,
+		Rule:     "Depart of an instance that does not exist returns InstanceNotFound.",
+		See:      seeMoves, run: checkDepartUnknown,
 	},
 	{
-		ID: "migrate/arrive", Title: "creates an instance that was lost with its host, and leaves it off", Needs: protocol.CapabilityMigrate,
+		ID: "migrate/arrive", Title: "creates an instance that was lost with its host, and leaves it off",
+		Needs:    protocol.CapabilityMigrate,
 		Protects: "an evacuated server: two guests of it must never run",
-		Rule:     "After Arrive the instance is listed once, with the requested uuid and name, shut down. SetPower starts it.", See: seeMoves, run: checkArrive,
+		Rule: "After Arrive the instance is listed once, with the requested uuid and name, shut down. " +
+			"SetPower starts it.", See: seeMoves, run: checkArrive,
 	},
 	{
-		ID: "migrate/arrive-again", Title: "does not change an instance that arrived", Needs: protocol.CapabilityMigrate,
+		ID: "migrate/arrive-again", Title: "does not change an instance that arrived",
+		Needs:    protocol.CapabilityMigrate,
 		Protects: "an instance whose Arrive succeeded but whose response was lost",
-		Rule:     "Arrive does not change an instance that a former Arrive completed, running or not.", See: seeMoves, run: checkArriveAgain,
+		Rule:     "Arrive does not change an instance that a former Arrive completed, running or not.",
+		See:      seeMoves, run: checkArriveAgain,
 	},
 	{
-		ID: "migrate/leave", Title: "removes an instance that is elsewhere, also if it runs or is already removed", Needs: protocol.CapabilityMigrate,
+		ID: "migrate/leave", Title: "removes an instance that is elsewhere, also if it runs or is already removed",
+		Needs:    protocol.CapabilityMigrate,
 		Protects: "a host that was evacuated and comes back with its guests",
-		Rule:     "After Leave the instance is not listed. Leave succeeds if there is none.", See: seeMoves, run: checkLeave,
+		Rule:     "After Leave the instance is not listed. Leave succeeds if there is none.",
+		See:      seeMoves, run: checkLeave,
 	},
 }
 
@@ -64,9 +74,11 @@ func (p *proc) evacuate(ctx context.Context, m *made) (*driverv1.Instance, error
 		if err != nil {
 			return nil, err
 		}
-		err = stream.Send(&driverv1.ArriveInstanceRequest{Part: &driverv1.ArriveInstanceRequest_Begin{Begin: &driverv1.BeginArrival{
-			Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree), FromNode: "drivertest-lost", Evacuation: true,
-		}}})
+		err = stream.Send(
+			&driverv1.ArriveInstanceRequest{Part: &driverv1.ArriveInstanceRequest_Begin{Begin: &driverv1.BeginArrival{
+				Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree),
+				FromNode: "drivertest-lost", Evacuation: true,
+			}}})
 		if err != nil && !errors.Is(err, io.EOF) { // the reason for an end is received
 			return nil, err
 		}
@@ -157,7 +169,8 @@ func checkLeave(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	for _, sent := range []string{"Leave of instance " + m.spec.GetUuid(), "Leave of instance " + m.spec.GetUuid() + ", twice"} {
+	for _, sent := range []string{"Leave of instance " +
+		m.spec.GetUuid(), "Leave of instance " + m.spec.GetUuid() + ", twice"} {
 		if err := p.leave(ctx, m); err != nil {
 			return failf(sent, "%s", describe(err))
 		}

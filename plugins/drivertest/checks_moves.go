@@ -23,7 +23,9 @@ func leftWithoutReason(before, after *providertree.Tree, root string, given, bac
 				was, is := given[id].Resources[provider][class], back[id].Resources[provider][class]
 				inv, stays := after.Inventory(provider, class)
 				if is < was && stays && !p.Inventories[class].MayLeave(inv, was) {
-					out = append(out, fmt.Sprintf("consumer %s has %d %s on %s, had %d, and the inventory stays as it is", id, is, class, p.Name, was))
+					out = append(out,
+						fmt.Sprintf("consumer %s has %d %s on %s, had %d, and the inventory stays as it is",
+							id, is, class, p.Name, was))
 				}
 			}
 		}
@@ -50,7 +52,8 @@ func checkReshapeGuests(ctx context.Context, b *bench) error {
 	}
 	given := formerly(base, r, known)
 	if len(given) == 0 {
-		return notRun("the driver lists no guest with resources that the reshape moves; --instances (Options.Instances) lets the suite create some")
+		return notRun("the driver lists no guest with resources that the reshape moves; --instances " +
+			"(Options.Instances) lets the suite create some")
 	}
 	sent := r.sent(base, given) + "; they are guests that the driver lists"
 	reply, err := p.update(ctx, r.before, base.node, given)
@@ -83,9 +86,11 @@ func checkReshapeGuests(ctx context.Context, b *bench) error {
 		if !listed {
 			continue
 		}
-		for _, m := range providertree.Misplaced(given[id].Resources, back[id].Resources, has, func(uuid string) bool { return own[uuid] }, classes) {
+		for _, m := range providertree.Misplaced(given[id].Resources, back[id].Resources, has,
+			func(uuid string) bool { return own[uuid] }, classes) {
 			at, _ := after.Provider(m.Provider)
-			wrong = append(wrong, fmt.Sprintf("guest %s has %d %s allocated on %s, and Guests lists it with %d there", id, m.Holds, m.Class, at.Name, m.Has))
+			wrong = append(wrong, fmt.Sprintf("guest %s has %d %s allocated on %s, and Guests lists it with %d there",
+				id, m.Holds, m.Class, at.Name, m.Has))
 		}
 	}
 	return failLines(sent+", then Guests", wrong)
@@ -139,7 +144,9 @@ func going(base *baseline, r *reshaped) []plugins.Place {
 }
 
 // knownGuests returns the guests of which the driver lists the resources that they have, by uuid.
-func (p *proc) knownGuests(ctx context.Context, tree *providertree.Tree, node string) (map[string]providertree.ProviderResources, error) {
+func (p *proc) knownGuests(
+	ctx context.Context, tree *providertree.Tree, node string,
+) (map[string]providertree.ProviderResources, error) {
 	guests, err := p.guests(ctx, tree, node)
 	switch {
 	case kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady:
@@ -196,7 +203,8 @@ func formerly(base *baseline, r *reshaped, guests map[string]providertree.Provid
 		}
 		if moves && complete {
 			generation := int64(1)
-			out[id] = providertree.ConsumerAllocations{Resources: held, Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE"}
+			out[id] = providertree.ConsumerAllocations{Resources: held, Generation: &generation, ProjectID: "project",
+				UserID: "user", ConsumerType: "INSTANCE"}
 		}
 	}
 	return out

@@ -18,8 +18,9 @@ var nodeChecks = []check{
 	{
 		ID: "nodes/some", Title: "lists the compute nodes that it is responsible for",
 		Protects: "a node that would disappear: an empty list means that there is none",
-		Rule:     "AvailableNodes lists the nodes; while they are not known yet it returns NotReady, never an empty list. The suite needs a driver that is ready.",
-		See:      seeNodes, run: checkNodesSome,
+		Rule: "AvailableNodes lists the nodes; while they are not known yet it returns NotReady, never an empty " +
+			"list. The suite needs a driver that is ready.",
+		See: seeNodes, run: checkNodesSome,
 	},
 	{
 		ID: "nodes/names", Title: "gives each node a unique name that Placement accepts",
@@ -30,8 +31,9 @@ var nodeChecks = []check{
 	{
 		ID: "nodes/uuids", Title: "gives each node a unique uuid; at most one node has none",
 		Protects: "two nodes that would be one resource provider",
-		Rule:     "A node's uuid is valid and unique. It can be empty for one node, which then gets the agent's own identity.",
-		See:      "plugins.Node; proto: Node.uuid", run: checkNodeUUIDs,
+		Rule: "A node's uuid is valid and unique. It can be empty for one node, which then gets the agent's " +
+			"own identity.",
+		See: "plugins.Node; proto: Node.uuid", run: checkNodeUUIDs,
 	},
 	{
 		ID: "nodes/repeated", Title: "lists the same nodes each time",
@@ -42,8 +44,9 @@ var nodeChecks = []check{
 	{
 		ID: "nodes/restart", Title: "lists the same nodes after a restart",
 		Protects: "a node whose identity would change with every update of the driver",
-		Rule:     "The agent can stop the process at any time and start it again: a driver keeps no state that it cannot find again.",
-		See:      "plugins.Driver", run: checkNodesRestart,
+		Rule: "The agent can stop the process at any time and start it again: a driver keeps no state that it " +
+			"cannot find again.",
+		See: "plugins.Driver", run: checkNodesRestart,
 	},
 }
 
@@ -127,7 +130,8 @@ func checkNodesRepeated(ctx context.Context, b *bench) error {
 			return failf(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%s", describe(err))
 		}
 		if !sameNodes(nodes, again) {
-			return failf(fmt.Sprintf("AvailableNodes, the %dth time", i+2), "%v; it was %v the first time", again, nodes)
+			return failf(fmt.Sprintf("AvailableNodes, the %dth time", i+2),
+				"%v; it was %v the first time", again, nodes)
 		}
 	}
 	return nil

@@ -20,22 +20,26 @@ var reshapeChecks = []check{
 	{
 		ID: "reshape/needed", Title: "returns ReshapeNeeded when inventory must move and it has no allocations",
 		Protects: "guests: Placement refuses to remove inventory in use, or their allocations become invalid",
-		Rule:     "Inventory that can have allocations moves in a reshape only: without allocations the driver returns ReshapeNeeded, whatever guests the hypervisor has.",
-		See:      seeReshape, run: checkReshapeNeeded,
+		Rule: "Inventory that can have allocations moves in a reshape only: without allocations the driver " +
+			"returns ReshapeNeeded, whatever guests the hypervisor has.",
+		See: seeReshape, run: checkReshapeNeeded,
 	},
 	{
 		ID: "reshape/needed-again", Title: "returns ReshapeNeeded every time, with a reason",
 		Protects: "an agent that postpones the reshape to its next start",
-		Rule:     "Without allocations, the result for a tree of a former layout is always ReshapeNeeded, with a reason for operators: what moves where.",
-		See:      "plugins.ReshapeNeeded", run: checkNeededAgain,
+		Rule: "Without allocations, the result for a tree of a former layout is always ReshapeNeeded, with a " +
+			"reason for operators: what moves where.",
+		See: "plugins.ReshapeNeeded", run: checkNeededAgain,
 	},
 	{
 		ID:       "reshape/done",
 		Title:    "makes the reshape when it has the allocations",
 		Protects: "a node that would never start again",
-		Rule:     "With allocations the driver returns the tree and the allocations, or ReshapeFailed that names every consumer that cannot be moved; never ReshapeNeeded. A driver whose layouts have versions runs its own migrations.",
-		See:      seeReshape,
-		run:      checkReshapeDone,
+		Rule: "With allocations the driver returns the tree and the allocations, or ReshapeFailed that names " +
+			"every consumer that cannot be moved; never ReshapeNeeded. A driver whose layouts have versions runs " +
+			"its own migrations.",
+		See: seeReshape,
+		run: checkReshapeDone,
 	},
 	{
 		ID: "reshape/empty-allocations", Title: "makes the reshape when there are no consumers",
@@ -76,28 +80,35 @@ var resultChecks = []check{
 	{
 		ID: "reshape/conserves", Title: "keeps the total amounts of every consumer",
 		Protects: "guests that would have more or less than they were given",
-		Rule:     "For every consumer, the total amount of each class (under its current name) does not change.", See: seeReshape,
-		run: resultCheck(func(_ *baseline, r *reshaped) []string { return totalChanges(r.given, r.allocations, r.renames) }),
+		Rule:     "For every consumer, the total amount of each class (under its current name) does not change.",
+		See:      seeReshape,
+		run: resultCheck(
+			func(_ *baseline, r *reshaped) []string { return totalChanges(r.given, r.allocations, r.renames) }),
 	},
 	{
 		ID: "reshape/reason", Title: "moves only what loses its inventory",
-		Protects: "capacity that would be given out twice: what leaves a provider is free there, and the guest still uses it",
-		Rule: "An allocation leaves a provider only where the reshape removes or shrinks the inventory of its class, or changes its units so that the " +
+		Protects: "capacity that would be given out twice: what leaves a provider is free there, and the guest " +
+			"still uses it",
+		Rule: "An allocation leaves a provider only where the reshape removes or shrinks the inventory of its " +
+			"class, or changes its units so that the " +
 			"allocation does not fit.",
 		See: "docs/drivers.md, What a reshape may do", run: resultCheck(func(base *baseline, r *reshaped) []string {
 			return leftWithoutReason(r.before, r.after, base.root, r.given, r.allocations)
 		}),
 	},
 	{
-		ID: "reshape/guests", Title: "moves its guests' allocations to where it lists the guests", Needs: protocol.CapabilityGuests,
+		ID: "reshape/guests", Title: "moves its guests' allocations to where it lists the guests",
+		Needs:    protocol.CapabilityGuests,
 		Protects: "guests that would get each other's devices",
-		Rule:     "What a reshape moves of a guest is where Guests lists the guest's resources on the new tree. The driver knows where these guests are, so it can move them.",
-		See:      "docs/drivers.md, What a reshape may do; plugins.GuestLister", run: checkReshapeGuests,
+		Rule: "What a reshape moves of a guest is where Guests lists the guest's resources on the new tree. The " +
+			"driver knows where these guests are, so it can move them.",
+		See: "docs/drivers.md, What a reshape may do; plugins.GuestLister", run: checkReshapeGuests,
 	},
 	{
 		ID: "reshape/owners", Title: "keeps generation, project, user and type of consumers",
 		Protects: "quotas, and concurrent writes to the same consumers",
-		Rule:     "A consumer's generation, project, user and type are returned unchanged.", See: "proto: ConsumerAllocations",
+		Rule:     "A consumer's generation, project, user and type are returned unchanged.",
+		See:      "proto: ConsumerAllocations",
 		run: resultCheck(func(_ *baseline, r *reshaped) []string {
 			var out []string
 			for _, id := range sortedKeys(r.given) {
@@ -111,7 +122,8 @@ var resultChecks = []check{
 	{
 		ID: "reshape/housed", Title: "puts allocations on providers with inventory of their class",
 		Protects: "the whole reshape: Placement rejects it",
-		Rule:     "Every allocation is on a provider of the tree that has inventory of its class; no inventory in use is removed.", See: seeReshape,
+		Rule: "Every allocation is on a provider of the tree that has inventory of its class; no inventory in " +
+			"use is removed.", See: seeReshape,
 		run: resultCheck(func(_ *baseline, r *reshaped) []string { return withoutInventory(r.after, r.allocations) }),
 	},
 	{
@@ -124,37 +136,43 @@ var resultChecks = []check{
 		ID:       "reshape/spread",
 		Title:    "distributes consumers that fill the host over all providers",
 		Protects: "a full host: Placement rejects a reshape that puts all consumers on the same provider",
-		Rule:     "An allocation moves to where the guest's resources are, or else to where enough is free. Consumers that fit are placed, or named in a ReshapeFailed.",
-		See:      "plugins.Distribution",
-		run:      checkSpread,
+		Rule: "An allocation moves to where the guest's resources are, or else to where enough is free. " +
+			"Consumers that fit are placed, or named in a ReshapeFailed.",
+		See: "plugins.Distribution",
+		run: checkSpread,
 	},
 	{
 		ID: "reshape/foreign", Title: "keeps allocations on external providers",
 		Protects: "bandwidth and accelerators of the same guests",
-		Rule:     "A reshape moves the driver's own inventory. External providers and allocations on them stay.", See: seeReshape,
-		run: resultCheck(externalAllocations),
+		Rule:     "A reshape moves the driver's own inventory. External providers and allocations on them stay.",
+		See:      seeReshape,
+		run:      resultCheck(externalAllocations),
 	},
 	{
 		ID:       "reshape/complete",
 		Title:    "results in the tree of a new node",
 		Protects: "a host that would differ from one that is installed today",
-		Rule:     "After a reshape the tree is that of a new node. (With --former or --former-config all classes are compared; from a former tree that the suite made up, only those that the driver moved.)",
-		See:      seeReshape,
-		run:      checkComplete,
+		Rule: "After a reshape the tree is that of a new node. (With --former or --former-config all classes " +
+			"are compared; from a former tree that the suite made up, only those that the driver moved.)",
+		See: seeReshape,
+		run: checkComplete,
 	},
 	{
 		ID:       "reshape/renames",
 		Title:    "declares the classes that it renamed, and no others",
 		Protects: "the agent's totals: it takes an undeclared rename for a loss",
-		Rule:     "class_renames maps former names to current ones; no name is on both sides. At least one consumer's class was renamed so, and an allocation keeps a former name only where its provider still has inventory of that class (VCPU of floating guests, beside those whose VCPU became PCPU).",
-		See:      "plugins.Renamer",
-		run:      resultCheck(renamesHold),
+		Rule: "class_renames maps former names to current ones; no name is on both sides. At least one " +
+			"consumer's class was renamed so, and an allocation keeps a former name only where its provider still " +
+			"has inventory of that class (VCPU of floating guests, beside those whose VCPU became PCPU).",
+		See: "plugins.Renamer",
+		run: resultCheck(renamesHold),
 	},
 	{
 		ID: "reshape/settled", Title: "needs no reshape after its own",
 		Protects: "a host that would reshape at every start",
-		Rule:     "Called with its own result and without allocations, it changes nothing and needs no reshape.", See: seeReshape,
-		run: checkSettled,
+		Rule:     "Called with its own result and without allocations, it changes nothing and needs no reshape.",
+		See:      seeReshape,
+		run:      checkSettled,
 	},
 	{
 		ID: "reshape/idempotent", Title: "changes nothing in its own result",
@@ -306,7 +324,8 @@ func checkRepeatable(ctx context.Context, b *bench) error {
 			if err != nil {
 				return failf(sent, "invalid allocations: %v", err)
 			}
-			return failLines(sent, append([]string{"allocations that differ from the first time:"}, allocationChanges(r.allocations, back)...))
+			return failLines(sent, append([]string{"allocations that differ from the first time:"},
+				allocationChanges(r.allocations, back)...))
 		}
 	}
 	return nil
@@ -353,7 +372,9 @@ func renamesHold(_ *baseline, r *reshaped) []string {
 	}
 	for _, former := range sortedKeys(r.renames) {
 		if held[former] && !renamed[former] {
-			out = append(out, fmt.Sprintf("%s is declared as renamed to %s, and every consumer has as much %s as before", former, r.renames[former], former))
+			out = append(out,
+				fmt.Sprintf("%s is declared as renamed to %s, and every consumer has as much %s as before",
+					former, r.renames[former], former))
 		}
 	}
 	for _, id := range sortedKeys(r.allocations) {
@@ -363,7 +384,9 @@ func renamesHold(_ *baseline, r *reshaped) []string {
 				if to, former := r.renames[class]; former && !exists {
 					out = append(
 						out,
-						fmt.Sprintf("consumer %s still has %s of %s, which has no inventory of it, and %s is declared as renamed to %s", id, class, provider, class, to),
+						fmt.Sprintf(
+							"consumer %s still has %s of %s, which has no inventory of it, and %s is declared as "+
+								"renamed to %s", id, class, provider, class, to),
 					)
 				}
 			}

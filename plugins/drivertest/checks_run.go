@@ -24,27 +24,34 @@ var watchChecks = []check{
 	{
 		ID: "health/answers", Title: "answers a health check, also before it is configured",
 		Protects: "the process: the agent kills it after three failed health checks",
-		Rule:     "Health answers within the agent's limit (3 s by default), at any time.", See: "plugins.HealthChecker; proto: Plugin.Health", run: checkHealth,
+		Rule:     "Health answers within the agent's limit (3 s by default), at any time.",
+		See:      "plugins.HealthChecker; proto: Plugin.Health", run: checkHealth,
 	},
 	{
 		ID: "health/busy", Title: "answers a health check while it makes a tree",
 		Protects: "a driver that needs time for a large tree",
-		Rule:     "Health, with its warnings, can be called at any time and does not wait for other calls.", See: "plugins.HealthChecker, plugins.Warner", run: checkHealthBusy,
+		Rule:     "Health, with its warnings, can be called at any time and does not wait for other calls.",
+		See:      "plugins.HealthChecker, plugins.Warner", run: checkHealthBusy,
 	},
 	{
-		ID: "watch/first-sign", Title: "sends an event at once, also before it is configured", Needs: protocol.CapabilityWatch,
+		ID: "watch/first-sign", Title: "sends an event at once, also before it is configured",
+		Needs:    protocol.CapabilityWatch,
 		Protects: "hot-plug: without a stream it is noticed with the next periodic pass only",
-		Rule:     "Watch can be called before Configure has succeeded, and sends an event at once.", See: seeWatch, run: checkWatchFirst,
+		Rule:     "Watch can be called before Configure has succeeded, and sends an event at once.",
+		See:      seeWatch, run: checkWatchFirst,
 	},
 	{
 		ID: "watch/heartbeat", Title: "sends a heartbeat at the requested interval", Needs: protocol.CapabilityWatch,
 		Protects: "events: a broken stream would go unnoticed",
-		Rule:     "An event is sent at least every heartbeat_ms; a heartbeat, if there is nothing else.", See: seeWatch, run: checkHeartbeat,
+		Rule:     "An event is sent at least every heartbeat_ms; a heartbeat, if there is nothing else.",
+		See:      seeWatch, run: checkHeartbeat,
 	},
 	{
-		ID: "watch/lasts", Title: "keeps watching until the client ends the stream, and keeps working", Needs: protocol.CapabilityWatch,
+		ID: "watch/lasts", Title: "keeps watching until the client ends the stream, and keeps working",
+		Needs:    protocol.CapabilityWatch,
 		Protects: "an agent that would open the stream again and again",
-		Rule:     "Watch lasts until the client ends it, whatever is called meanwhile.", See: seeWatch, run: checkWatchLasts,
+		Rule:     "Watch lasts until the client ends it, whatever is called meanwhile.",
+		See:      seeWatch, run: checkWatchLasts,
 	},
 }
 
@@ -177,27 +184,32 @@ var loadChecks = []check{
 	{
 		ID: "load/cancelled", Title: "survives a cancelled call, and answers the next",
 		Protects: "the agent's shutdown in the middle of a pass",
-		Rule:     "Every context ends with its call; a driver that keeps working afterwards delays the next call.", See: seeCalls, run: checkCancelled,
+		Rule:     "Every context ends with its call; a driver that keeps working afterwards delays the next call.",
+		See:      seeCalls, run: checkCancelled,
 	},
 	{
 		ID: "load/deadline", Title: "survives calls whose deadline has passed, and answers the next",
 		Protects: "a slow machine",
-		Rule:     "Every call has a deadline. A missed deadline affects its own call only.", See: seeCalls, run: checkDeadline,
+		Rule:     "Every call has a deadline. A missed deadline affects its own call only.",
+		See:      seeCalls, run: checkDeadline,
 	},
 	{
 		ID: "load/parallel", Title: "answers concurrent calls as if they came one after the other",
 		Protects: "an agent that shows a plan while a pass runs",
-		Rule:     "Calls can be concurrent; each gets the result that it would get alone.", See: seeCalls, run: checkParallel,
+		Rule:     "Calls can be concurrent; each gets the result that it would get alone.",
+		See:      seeCalls, run: checkParallel,
 	},
 	{
 		ID: "load/many-providers", Title: "returns a tree of 10,000 providers",
 		Protects: "a node with many external providers, such as SR-IOV functions",
-		Rule:     "A message has at most 16 MiB in both directions. External providers are returned unchanged.", See: seeCalls, run: checkManyProviders,
+		Rule:     "A message has at most 16 MiB in both directions. External providers are returned unchanged.",
+		See:      seeCalls, run: checkManyProviders,
 	},
 	{
 		ID: "load/large-message", Title: "accepts messages above gRPC's default of 4 MiB",
 		Protects: "a tree with many traits: gRPC servers reject it by default",
-		Rule:     "A message has at most 16 MiB in both directions: the server's limits must allow it.", See: seeCalls, run: checkLargeMessage,
+		Rule:     "A message has at most 16 MiB in both directions: the server's limits must allow it.",
+		See:      seeCalls, run: checkLargeMessage,
 	},
 	{
 		ID: "load/many-consumers", Title: "returns the allocations of 10,000 consumers",
@@ -231,9 +243,10 @@ var loadChecks = []check{
 		ID:       "load/memory",
 		Title:    "does not grow with every pass",
 		Protects: "the host's memory, which belongs to guests",
-		Rule:     "Resident memory stops growing. It must not grow in each of five rounds of up to 100 passes and by 32 MiB in total.",
-		See:      "compute-agent status, metric compute_agent_plugin_resident_memory_bytes",
-		run:      checkMemory,
+		Rule: "Resident memory stops growing. It must not grow in each of five rounds of up to 100 passes and " +
+			"by 32 MiB in total.",
+		See: "compute-agent status, metric compute_agent_plugin_resident_memory_bytes",
+		run: checkMemory,
 	},
 }
 
@@ -249,8 +262,10 @@ func (base *baseline) wide(n, traits int) (*providertree.Tree, error) {
 	}
 	for i := range n {
 		all = append(all, providertree.Provider{
-			UUID: uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest provider ", i)).String(), Name: fmt.Sprintf("%s:external-%05d", base.node, i),
-			ParentUUID: base.root, Generation: 1, Inventories: providertree.Inventories{externalClass: {Total: 1000}}, Traits: names,
+			UUID:       uuid.NewSHA1(uuid.NameSpaceOID, fmt.Append(nil, "drivertest provider ", i)).String(),
+			Name:       fmt.Sprintf("%s:external-%05d", base.node, i),
+			ParentUUID: base.root, Generation: 1,
+			Inventories: providertree.Inventories{externalClass: {Total: 1000}}, Traits: names,
 		})
 	}
 	tree := &providertree.Tree{}
@@ -321,7 +336,8 @@ func checkParallel(ctx context.Context, b *bench) error {
 			}
 			after, err := p.tree(ctx, base.bare, base.node)
 			if err == nil {
-				err = failLines("16 concurrent calls, one of them "+sentUpdate(base.bare, base.node, nil), differences(base.own, after))
+				err = failLines("16 concurrent calls, one of them "+sentUpdate(base.bare, base.node, nil),
+					differences(base.own, after))
 			}
 			errs[i] = err
 		})
@@ -390,8 +406,10 @@ func checkMalformed(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	orphan := &driverv1.ProviderTree{Providers: []*driverv1.ResourceProvider{{Uuid: "no uuid", Name: base.node, ParentUuid: uuid.NewString()}}}
-	for what, tree := range map[string]*driverv1.ProviderTree{"no tree": nil, "a tree whose only provider has an invalid uuid and a missing parent": orphan} {
+	orphan := &driverv1.ProviderTree{Providers: []*driverv1.ResourceProvider{{Uuid: "no uuid", Name: base.node,
+		ParentUuid: uuid.NewString()}}}
+	for what, tree := range map[string]*driverv1.ProviderTree{"no tree": nil,
+		"a tree whose only provider has an invalid uuid and a missing parent": orphan} {
 		sent := "UpdateProviderTree with " + what
 		_, err := within(ctx, b.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 			return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: tree, Node: base.node})

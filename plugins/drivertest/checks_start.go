@@ -22,21 +22,24 @@ var startChecks = []check{
 		ID:       "start/handshake",
 		Title:    "starts and completes the handshake in time",
 		Protects: "inventory: a plugin that does not start is restarted again and again, and its node reports nothing",
-		Rule:     "Started with the agent's cookie, a plugin first writes one line of go-plugin's handshake to standard output, then serves gRPC with the certificates of that handshake.",
-		See:      "plugins.Serve; proto: head of driver.proto",
-		run:      func(ctx context.Context, b *bench) error { _, err := b.start(ctx); return err },
+		Rule: "Started with the agent's cookie, a plugin first writes one line of go-plugin's handshake to " +
+			"standard output, then serves gRPC with the certificates of that handshake.",
+		See: "plugins.Serve; proto: head of driver.proto",
+		run: func(ctx context.Context, b *bench) error { _, err := b.start(ctx); return err },
 	},
 	{
 		ID: "start/info", Title: "answers Info before it is configured",
 		Protects: "the agent's check that it started the right driver",
-		Rule:     "Info works at any time and does not block. The name is 1 to 63 lower case letters, digits and hyphens; the version is not empty.",
-		See:      "plugins.Info; proto: Plugin.Info", run: checkInfo,
+		Rule: "Info works at any time and does not block. The name is 1 to 63 lower case letters, digits and " +
+			"hyphens; the version is not empty.",
+		See: "plugins.Info; proto: Plugin.Info", run: checkInfo,
 	},
 	{
 		ID: "start/info-repeated", Title: "answers Info the same way each time",
 		Protects: "a driver whose capabilities change: the agent would call methods that it does not have",
-		Rule:     "Name, version and capabilities belong to the binary: they do not change while it runs, nor with its configuration.",
-		See:      "proto: InfoResponse", run: checkInfoRepeated,
+		Rule: "Name, version and capabilities belong to the binary: they do not change while it runs, nor with " +
+			"its configuration.",
+		See: "proto: InfoResponse", run: checkInfoRepeated,
 	},
 	{
 		ID: "start/capabilities", Title: "announces well-formed capabilities, each once",
@@ -47,8 +50,9 @@ var startChecks = []check{
 	{
 		ID: "start/two-at-once", Title: "runs beside a second process of itself",
 		Protects: "an update of the driver: the new process answers before the old one is stopped",
-		Rule:     "The agent may start a second process beside the first, to replace it after an update. Both must work.",
-		See:      "plugins.Driver", run: checkTwoAtOnce,
+		Rule: "The agent may start a second process beside the first, to replace it after an update. " +
+			"Both must work.",
+		See: "plugins.Driver", run: checkTwoAtOnce,
 	},
 }
 
@@ -124,7 +128,8 @@ func checkTwoAtOnce(ctx context.Context, b *bench) error {
 			return err
 		}
 		if err := failLines(
-			"two processes at once, "+sentUpdate(base.bare, base.node, nil)+fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]),
+			"two processes at once, "+sentUpdate(base.bare, base.node, nil)+
+				fmt.Sprintf(" to the %s one", []string{"later", "earlier"}[i]),
 			differences(base.own, after),
 		); err != nil {
 			return err
@@ -139,20 +144,23 @@ var configChecks = []check{
 	{
 		ID: "config/schema", Title: "returns a JSON Schema of its configuration, before it is configured",
 		Protects: "an operator's only description of the configuration",
-		Rule:     "ConfigSchema works before Configure and returns a JSON Schema of an object, or nothing if the driver takes no configuration; the same each time.",
-		See:      "plugins.Driver.ConfigSchema", run: checkSchema,
+		Rule: "ConfigSchema works before Configure and returns a JSON Schema of an object, or nothing if the " +
+			"driver takes no configuration; the same each time.",
+		See: "plugins.Driver.ConfigSchema", run: checkSchema,
 	},
 	{
 		ID: "config/schema-strict", Title: "lists all keys in the schema and allows no others",
 		Protects: "a mistyped key that a tool accepts and the driver then rejects",
-		Rule:     "A driver's configuration is strict: its schema sets additionalProperties (or unevaluatedProperties) to false and has every key that the driver accepts.",
-		See:      "plugins.Driver.ConfigSchema", run: checkSchemaStrict,
+		Rule: "A driver's configuration is strict: its schema sets additionalProperties (or " +
+			"unevaluatedProperties) to false and has every key that the driver accepts.",
+		See: "plugins.Driver.ConfigSchema", run: checkSchemaStrict,
 	},
 	{
 		ID: "config/accepted", Title: "accepts the given configuration",
 		Protects: "everything else: a driver that rejects its configuration reports nothing",
-		Rule:     "Configure does not fail because of the machine's state: the driver returns NotReady from AvailableNodes or UpdateProviderTree instead.",
-		See:      seeConfig,
+		Rule: "Configure does not fail because of the machine's state: the driver returns NotReady from " +
+			"AvailableNodes or UpdateProviderTree instead.",
+		See: seeConfig,
 		run: func(ctx context.Context, b *bench) error {
 			if _, err := b.start(ctx); err != nil {
 				return notRun("the plugin does not start; see start/handshake")
@@ -308,7 +316,8 @@ func checkConfigEmpty(ctx context.Context, b *bench) error {
 	}
 	empty, object := p.configure(ctx, nil, b.stateDir()), p.configure(ctx, []byte("{}"), b.stateDir())
 	if (empty == nil) != (object == nil) {
-		return failf("Configure with an empty configuration, then with {}", "%s, then %s", verdict(empty), verdict(object))
+		return failf("Configure with an empty configuration, then with {}",
+			"%s, then %s", verdict(empty), verdict(object))
 	}
 	return p.alive(ctx, "Configure with an empty configuration")
 }
@@ -376,7 +385,8 @@ func checkNamesKey(ctx context.Context, b *bench) error {
 	}
 	f := protocol.FailureOf(answer)
 	if !strings.Contains(f.Key, unknownKey) || strings.TrimSpace(f.Words) == "" {
-		return failf("Configure with the key "+unknownKey, "a ConfigError for the key %q with the problem %q", f.Key, f.Words)
+		return failf("Configure with the key "+unknownKey,
+			"a ConfigError for the key %q with the problem %q", f.Key, f.Words)
 	}
 	return nil
 }
@@ -409,7 +419,8 @@ func checkWrongType(ctx context.Context, b *bench) error {
 		return notRun("the driver has no schema; see config/schema")
 	}
 	properties, _ := schema["properties"].(map[string]any)
-	wrong := map[any]any{"string": 17, "integer": "seventeen", "number": "seventeen", "boolean": "yes", "array": 17, "object": 17}
+	wrong := map[any]any{"string": 17, "integer": "seventeen", "number": "seventeen",
+		"boolean": "yes", "array": 17, "object": 17}
 	for _, key := range sortedKeys(properties) {
 		property, _ := properties[key].(map[string]any)
 		value, ok := wrong[property["type"]]

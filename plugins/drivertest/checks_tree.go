@@ -26,14 +26,16 @@ var treeChecks = []check{
 	{
 		ID: "tree/answers", Title: "makes a tree for every node, also if Placement has only the root",
 		Protects: "a new node",
-		Rule:     "UpdateProviderTree gets the tree as Placement has it, for a new node the root alone, and returns the tree as it should be.",
-		See:      seeUpdate, run: checkTreeAnswers,
+		Rule: "UpdateProviderTree gets the tree as Placement has it, for a new node the root alone, and returns " +
+			"the tree as it should be.",
+		See: seeUpdate, run: checkTreeAnswers,
 	},
 	{
 		ID: "tree/inventory", Title: "reports some inventory",
 		Protects: "a node that could never get an instance",
-		Rule:     "The tree has the node's inventory. While that is not known, the driver returns NotReady, not a tree without inventory.",
-		See:      seeUpdate, run: checkTreeInventory,
+		Rule: "The tree has the node's inventory. While that is not known, the driver returns NotReady, not a " +
+			"tree without inventory.",
+		See: seeUpdate, run: checkTreeInventory,
 	},
 	{
 		ID: "tree/order", Title: "lists every provider after its parent",
@@ -51,9 +53,11 @@ var treeChecks = []check{
 		ID:       "tree/inventories",
 		Title:    "reports inventories that Placement accepts",
 		Protects: "a whole provider: Placement rejects all its inventories for one invalid number",
-		Rule:     "Classes have A-Z, 0-9 and _; totals are 1 to 2147483647; reserved is at most the total; units and steps are at most 2147483647, min_unit at most max_unit; ratios are finite and above 0. A class with a total of 0 is left out.",
-		See:      "providertree.Inventory; proto: Inventory",
-		run:      checkRaw(rawFields("inventories")),
+		Rule: "Classes have A-Z, 0-9 and _; totals are 1 to 2147483647; reserved is at most the total; units " +
+			"and steps are at most 2147483647, min_unit at most max_unit; ratios are finite and above 0. A class " +
+			"with a total of 0 is left out.",
+		See: "providertree.Inventory; proto: Inventory",
+		run: checkRaw(rawFields("inventories")),
 	},
 	{
 		ID: "tree/traits", Title: "reports well-formed traits and aggregates, each once",
@@ -100,8 +104,9 @@ var treeChecks = []check{
 	{
 		ID: "tree/restart", Title: "reports the same providers after a restart",
 		Protects: "allocations on providers that would be created again under other uuids",
-		Rule:     "A new provider gets a stable uuid (providertree.ChildUUID), and nothing depends on what the process did before.",
-		See:      "providertree.ChildUUID", run: checkTreeRestart,
+		Rule: "A new provider gets a stable uuid (providertree.ChildUUID), and nothing depends on what the " +
+			"process did before.",
+		See: "providertree.ChildUUID", run: checkTreeRestart,
 	},
 	{
 		ID: "tree/adopts", Title: "adopts existing providers by name, with their uuids",
@@ -118,8 +123,9 @@ var treeChecks = []check{
 	{
 		ID: "tree/no-allocations", Title: "returns no allocations and no renames when it gets none",
 		Protects: "allocations: they are written in a reshape only",
-		Rule:     "Allocations are in the response if and only if they were in the request; class_renames only with them.",
-		See:      "proto: UpdateProviderTreeResponse", run: checkNoAllocations,
+		Rule: "Allocations are in the response if and only if they were in the request; class_renames " +
+			"only with them.",
+		See: "proto: UpdateProviderTreeResponse", run: checkNoAllocations,
 	},
 	{
 		ID: "tree/allocations-back", Title: "returns allocations unchanged when nothing moves",
@@ -156,7 +162,8 @@ func checkTreeInventory(ctx context.Context, b *bench) error {
 			return nil
 		}
 	}
-	return failf(sentUpdate(base.bare, base.node, nil), "a tree of %s without any inventory", textutil.Count(base.own.Len(), "resource provider"))
+	return failf(sentUpdate(base.bare, base.node, nil),
+		"a tree of %s without any inventory", textutil.Count(base.own.Len(), "resource provider"))
 }
 
 // checkRaw checks the message that answers a bare tree.
@@ -175,7 +182,8 @@ func rawOrder(tree *driverv1.ProviderTree) []string {
 	seen := map[string]bool{"": true}
 	for _, p := range tree.GetProviders() {
 		if !seen[p.GetParentUuid()] {
-			out = append(out, fmt.Sprintf("%s is listed before its parent %s, or the parent is missing", p.GetName(), p.GetParentUuid()))
+			out = append(out, fmt.Sprintf("%s is listed before its parent %s, or the parent is missing",
+				p.GetName(), p.GetParentUuid()))
 		}
 		seen[p.GetUuid()] = true
 	}
@@ -266,7 +274,8 @@ func checkChildNames(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	found := slices.DeleteFunc(base.violations().In("name"), func(v providertree.Violation) bool { return v.UUID == base.root })
+	found := slices.DeleteFunc(base.violations().In("name"),
+		func(v providertree.Violation) bool { return v.UUID == base.root })
 	return failLines(sentUpdate(base.bare, base.node, nil), lines(found))
 }
 
@@ -280,7 +289,8 @@ func checkSameInput(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := failLines(fmt.Sprintf("%s, the %dth time", sentUpdate(base.bare, base.node, nil), i+2), differences(base.own, after)); err != nil {
+		if err := failLines(fmt.Sprintf("%s, the %dth time", sentUpdate(base.bare, base.node, nil), i+2),
+			differences(base.own, after)); err != nil {
 			return err
 		}
 	}
@@ -298,7 +308,8 @@ func checkIdempotent(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := failLines(fmt.Sprintf("%s: its own result (round %d)", sentUpdate(tree, base.node, nil), i+1), differences(tree, after)); err != nil {
+		if err := failLines(fmt.Sprintf("%s: its own result (round %d)", sentUpdate(tree, base.node, nil), i+1),
+			differences(tree, after)); err != nil {
 			return err
 		}
 		tree = pluginhost.Stored(after)
@@ -320,7 +331,8 @@ func checkTreeRestart(ctx context.Context, b *bench) error {
 		if err != nil {
 			return err
 		}
-		if err := failLines("after a restart, "+sentUpdate(tree, base.node, nil), differences(base.own, after)); err != nil {
+		if err := failLines("after a restart, "+sentUpdate(tree, base.node, nil),
+			differences(base.own, after)); err != nil {
 			return err
 		}
 	}
@@ -343,7 +355,8 @@ func checkAdopts(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	return failLines(sentUpdate(tree, base.node, nil)+", created by another client with other uuids", differences(tree, after))
+	return failLines(sentUpdate(tree, base.node, nil)+", created by another client with other uuids",
+		differences(tree, after))
 }
 
 func checkUnknownNode(ctx context.Context, b *bench) error {
@@ -362,7 +375,8 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 		if err != nil {
 			return failf(sentUpdate(tree, name, nil), "an invalid tree: %v", err)
 		}
-		if err := failLines(sentUpdate(tree, name, nil)+", which is not the driver's", differences(tree, after)); err != nil {
+		if err := failLines(sentUpdate(tree, name, nil)+", which is not the driver's",
+			differences(tree, after)); err != nil {
 			return err
 		}
 	}
@@ -376,7 +390,8 @@ func checkNoAllocations(ctx context.Context, b *bench) error {
 	}
 	sent := sentUpdate(base.bare, base.node, nil)
 	if base.reply.GetAllocations() != nil {
-		return failf(sent, "allocations of %s", textutil.Count(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
+		return failf(sent,
+			"allocations of %s", textutil.Count(len(base.reply.GetAllocations().GetConsumers()), "consumer"))
 	}
 	if len(base.reply.GetClassRenames()) > 0 {
 		return failf(sent, "class_renames of %s", quoted(sortedKeys(base.reply.GetClassRenames())))

@@ -17,16 +17,21 @@ const seeWarnings = "plugins.Warner; proto: Warning"
 
 var warningChecks = []check{
 	{
-		ID: "warnings/form", Title: "reports its warnings with name and text, each once, also before it is configured", Needs: protocol.CapabilityWarnings,
+		ID: "warnings/form", Title: "reports its warnings with name and text, each once, also before it is configured",
+		Needs:    protocol.CapabilityWarnings,
 		Protects: "the warnings: the agent ignores invalid ones",
-		Rule: fmt.Sprintf("At most %d warnings. A name has 1 to %d of a-z, 0-9, -, _, . and :, starts with a letter or a digit, and is listed once; a text has 1 to %d characters.",
+		Rule: fmt.Sprintf(
+			"At most %d warnings. A name has 1 to %d of a-z, 0-9, -, _, . and :, starts with a letter or a digit, "+
+				"and is listed once; a text has 1 to %d characters.",
 			protocol.MaxWarnings, protocol.MaxWarningName, protocol.MaxWarningText),
 		See: seeWarnings, run: checkWarningForm,
 	},
 	{
-		ID: "warnings/steady", Title: "reports the same warnings while nothing changes", Needs: protocol.CapabilityWarnings,
+		ID: "warnings/steady", Title: "reports the same warnings while nothing changes",
+		Needs:    protocol.CapabilityWarnings,
 		Protects: "the agent's log, which has a line for each warning that begins or ends",
-		Rule:     "A warning is reported as long as it holds, under the same name; details that change belong in its text.", See: seeWarnings,
+		Rule: "A warning is reported as long as it holds, under the same name; details that change belong " +
+			"in its text.", See: seeWarnings,
 		run: checkWarningsSteady,
 	},
 	{
@@ -144,7 +149,8 @@ func checkWarningsAnnounced(ctx context.Context, b *bench) error {
 		return err
 	}
 	if n := len(after); n > 0 && !b.announces(protocol.CapabilityWarnings) {
-		return failf(sentHealth, "%s, without the capability %q", textutil.Count(n, "warning"), protocol.CapabilityWarnings)
+		return failf(sentHealth, "%s, without the capability %q",
+			textutil.Count(n, "warning"), protocol.CapabilityWarnings)
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ var summaryLine = regexp.MustCompile(`(\d+) checks: (\d+) passed, (\d+) failed, 
 // or as --run selects in the command above.
 func TestDocsCountTheChecks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, page := range []string{"../../docs/writing-a-driver.md", "../../docs/drivers.md", "../../examples/driver-python/README.md"} {
+	for _, page := range []string{"../../docs/writing-a-driver.md", "../../docs/drivers.md",
+		"../../examples/driver-python/README.md"} {
 		text := string(testproc.Try(os.ReadFile(page)).Or(t))
 		found := summaryLine.FindAllStringSubmatchIndex(text, -1)
 		if len(found) == 0 {

@@ -63,12 +63,14 @@ func (b *bench) runFormer(ctx context.Context) error {
 			return fmt.Errorf("making a directory for the former release: %w", err)
 		}
 	}
-	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: dir, Logger: zerolog.New(io.Discard).Level(zerolog.InfoLevel)})
+	h, err := pluginhost.New(
+		pluginhost.Options{RuntimeDir: dir, Logger: zerolog.New(io.Discard).Level(zerolog.InfoLevel)})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.Close() }() //nolint:contextcheck // it ends in any case
-	s, err := h.Open(ctx, pluginhost.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env, Timeouts: b.limits, Sandbox: b.opts.Sandbox})
+	s, err := h.Open(ctx, pluginhost.Spec{Name: "former", Path: b.opts.FormerPath, Args: b.opts.Args, Env: b.opts.Env,
+		Timeouts: b.limits, Sandbox: b.opts.Sandbox})
 	if err != nil {
 		return fail("does not start: %v", err)
 	}
@@ -83,7 +85,8 @@ func (b *bench) runFormer(ctx context.Context) error {
 		config = b.opts.Config
 	}
 	if err := p.configure(ctx, config, state); err != nil {
-		return fail("rejects its configuration: %s. Give one that it accepts with --former-config (Options.Former)", describe(err))
+		return fail("rejects its configuration: %s. Give one that it accepts with --former-config (Options.Former)",
+			describe(err))
 	}
 	f := &former{version: info.GetVersion()}
 	if f.nodes, err = p.nodes(ctx); err != nil {
@@ -100,7 +103,8 @@ func (b *bench) runFormer(ctx context.Context) error {
 		return fail("is version %s, which is newer than version %s of %s: give the older one as the former release",
 			info.GetVersion(), b.info.GetVersion(), b.opts.Path)
 	case p.layout > present.layout && present.layout > 0:
-		return fail("has layout version %d, which is newer than version %d of %s: give the older one as the former release", p.layout, present.layout, b.opts.Path)
+		return fail("has layout version %d, which is newer than version %d of %s: give the older one as the "+
+			"former release", p.layout, present.layout, b.opts.Path)
 	}
 	base, _, err := b.base(ctx)
 	if err != nil {
@@ -165,12 +169,15 @@ func numbers(version string) ([]int, bool) {
 
 // formerTree returns a tree that may need a reshape, or nil, and describes its source. A real one
 // was made by a driver.
-func (b *bench) formerTree(ctx context.Context, base *baseline) (tree *providertree.Tree, source string, real bool, err error) {
+func (b *bench) formerTree(
+	ctx context.Context, base *baseline,
+) (tree *providertree.Tree, source string, real bool, err error) {
 	if b.former != nil {
 		for _, n := range b.former.nodes {
 			if n.Name == base.node && rootOf(n) != base.root {
 				return nil, "", true, failf("AvailableNodes, of the former release and of this one",
-					"node %s has the uuid %s now, had %s: it is another node, and the former one's allocations are lost", n.Name, base.root, rootOf(n))
+					"node %s has the uuid %s now, had %s: it is another node, and the former one's "+
+						"allocations are lost", n.Name, base.root, rootOf(n))
 			}
 		}
 		return b.former.tree.Clone(), strings.TrimSpace("the tree of the former release " + b.former.version), true, nil

@@ -9,7 +9,8 @@ func TestNewer(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{"v1.10.0", "v1.9.3", true}, {"1.9.3", "v1.10.0", false}, {"v1.0.0", "v1.0.0", false}, {"devel", "v1.0.0", false},
+		{"v1.10.0", "v1.9.3", true}, {"1.9.3", "v1.10.0", false},
+		{"v1.0.0", "v1.0.0", false}, {"devel", "v1.0.0", false},
 		{"v2.0.0", "devel", false}, {"v2.0.0-rc1", "v1.0.0", false}, {"v1.0", "v0.9.0", false},
 	} {
 		if newer(c.a, c.b) != c.want {

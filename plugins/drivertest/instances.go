@@ -47,21 +47,24 @@ func (p *proc) list(ctx context.Context, node string) ([]*driverv1.Instance, err
 
 func (p *proc) spawn(ctx context.Context, m *made) (*driverv1.Instance, error) {
 	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) {
-		return p.Instances().Spawn(ctx, &driverv1.SpawnInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
+		return p.Instances().
+			Spawn(ctx, &driverv1.SpawnInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
 	return reply.GetInstance(), err
 }
 
 func (p *proc) checkSpawn(ctx context.Context, m *made) error {
 	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.CheckSpawnResponse, error) {
-		return p.Instances().CheckSpawn(ctx, &driverv1.CheckSpawnRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
+		return p.Instances().CheckSpawn(ctx,
+			&driverv1.CheckSpawnRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
 	return err
 }
 
 func (p *proc) restore(ctx context.Context, m *made) (*driverv1.Instance, error) {
 	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.RestoreInstanceResponse, error) {
-		return p.Instances().Restore(ctx, &driverv1.RestoreInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
+		return p.Instances().Restore(ctx,
+			&driverv1.RestoreInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
 	return reply.GetInstance(), err
 }
@@ -73,9 +76,12 @@ func (p *proc) destroy(ctx context.Context, node, id string) error {
 	return err
 }
 
-func (p *proc) power(ctx context.Context, node, id string, to driverv1.PowerState, hard bool) (*driverv1.Instance, error) {
+func (p *proc) power(
+	ctx context.Context, node, id string, to driverv1.PowerState, hard bool,
+) (*driverv1.Instance, error) {
 	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
-		return p.Instances().SetPower(ctx, &driverv1.SetInstancePowerRequest{Node: node, Uuid: id, PowerState: to, Hard: hard})
+		return p.Instances().SetPower(ctx,
+			&driverv1.SetInstancePowerRequest{Node: node, Uuid: id, PowerState: to, Hard: hard})
 	})
 	return reply.GetInstance(), err
 }
@@ -102,7 +108,8 @@ func (b *bench) newInstance(ctx context.Context) (*baseline, *proc, *made, error
 	case !b.announces(protocol.CapabilityInstances):
 		return nil, nil, nil, notRun("the plugin does not announce the capability %q", protocol.CapabilityInstances)
 	case b.opts.Instances == nil:
-		return nil, nil, nil, notRun("it creates and removes instances on this machine: --instances (Options.Instances) allows that")
+		return nil, nil, nil,
+			notRun("it creates and removes instances on this machine: --instances (Options.Instances) allows that")
 	}
 	if _, err := p.list(ctx, base.node); kind(err) == protocol.KindUnsupported || kind(err) == protocol.KindNotReady {
 		return nil, nil, nil, notRun("with this configuration the driver manages no instances now (%s)", describe(err))
@@ -124,10 +131,12 @@ func (b *bench) instance(base *baseline) *made {
 	id := uuid.NewString()
 	m := &made{node: base.node, tree: base.stored, spec: &driverv1.InstanceSpec{
 		Uuid: id, Name: "drivertest-" + id[:8], ProjectId: "drivertest", UserId: "drivertest", Image: t.Image,
-		ImageProperties: maps.Clone(t.ImageProperties), Metadata: maps.Clone(t.Metadata), UserData: t.UserData, KeyName: keyName, PublicKey: key,
+		ImageProperties: maps.Clone(t.ImageProperties), Metadata: maps.Clone(t.Metadata), UserData: t.UserData,
+		KeyName: keyName, PublicKey: key,
 		Flavor: &driverv1.Flavor{
-			Name: flavor.Name, Vcpus: flavor.VCPUs, MemoryMb: flavor.MemoryMB, RootGb: flavor.RootGB, EphemeralGb: flavor.EphemeralGB,
-			SwapMb: flavor.SwapMB, ExtraSpecs: maps.Clone(flavor.ExtraSpecs),
+			Name: flavor.Name, Vcpus: flavor.VCPUs, MemoryMb: flavor.MemoryMB, RootGb: flavor.RootGB,
+			EphemeralGb: flavor.EphemeralGB,
+			SwapMb:      flavor.SwapMB, ExtraSpecs: maps.Clone(flavor.ExtraSpecs),
 		},
 		Allocations: protocol.FromResources(grant(base, flavor)),
 	}}
@@ -139,7 +148,8 @@ func (b *bench) instance(base *baseline) *made {
 // provider where it fits.
 func grant(base *baseline, f plugins.Flavor) providertree.ProviderResources {
 	out := providertree.ProviderResources{}
-	for class, want := range map[string]int64{"VCPU": f.VCPUs, "MEMORY_MB": f.MemoryMB, "DISK_GB": f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024} {
+	for class, want := range map[string]int64{"VCPU": f.VCPUs, "MEMORY_MB": f.MemoryMB, "DISK_GB": f.RootGB +
+		f.EphemeralGB + (f.SwapMB+1023)/1024} {
 		for _, id := range base.own.Subtree(base.root) {
 			inv, ok := base.own.Inventory(id, class)
 			if !ok || want == 0 {
@@ -171,7 +181,9 @@ func (b *bench) removeInstances(ctx context.Context) error {
 	var errs []error
 	for _, m := range instances {
 		if err := p.destroy(ctx, m.node, m.spec.GetUuid()); err != nil {
-			errs = append(errs, failf("Destroy of instance "+m.spec.GetUuid()+" after the check: remove it by hand", "%s", describe(err)))
+			errs = append(errs,
+				failf("Destroy of instance "+
+					m.spec.GetUuid()+" after the check: remove it by hand", "%s", describe(err)))
 		}
 	}
 	return errors.Join(errs...)

@@ -53,7 +53,8 @@ func (r *recorder) Write(line []byte) (int, error) {
 		Dropped int    `json:"dropped"`
 		Panic   any    `json:"panic"`
 	}
-	if json.Unmarshal(bytes.TrimSpace(line), &fields) != nil || (fields.PID == 0 && fields.Output == "" && fields.Dropped == 0) {
+	if json.Unmarshal(bytes.TrimSpace(line), &fields) != nil ||
+		(fields.PID == 0 && fields.Output == "" && fields.Dropped == 0) {
 		return len(line), nil
 	}
 	const kept, width = 100_000, 2000
@@ -71,7 +72,8 @@ func (r *recorder) Write(line []byte) (int, error) {
 			text += fmt.Sprintf(" (panic: %v)", fields.Panic)
 		}
 		r.records = append(r.records, record{
-			check: r.check, level: fields.Level, text: text, raw: fields.Output == "raw", cut: fields.Cut, dropped: fields.Dropped,
+			check: r.check, level: fields.Level, text: text, raw: fields.Output == "raw",
+			cut: fields.Cut, dropped: fields.Dropped,
 			panics: fields.Panic != nil || (fields.Output == "raw" && fields.Level == "error"),
 		})
 	}

@@ -67,7 +67,8 @@ func (b *bench) done(ctx context.Context) (*baseline, *proc, *reshaped, error) {
 // unmoved says that the driver moved no consumer that the suite made up. It may be right: it may
 // move only guests whose place it knows, and those are for reshape/guests.
 func (r *reshaped) unmoved() error {
-	return notRun("the driver moves no consumers that the suite made up (reshape/guests tries guests that it lists): %s", describe(r.replyError))
+	return notRun("the driver moves no consumers that the suite made up (reshape/guests tries guests that "+
+		"it lists): %s", describe(r.replyError))
 }
 
 func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*reshaped, error) {
@@ -92,12 +93,15 @@ func (b *bench) tryReshape(ctx context.Context, base *baseline, p *proc) (*resha
 		}
 	}
 	if !r.real && kind(r.withoutError) != protocol.KindReshapeNeeded && !r.movedSilently(base.root) {
-		r.why = notRun("the driver does not reshape %s; --former (Options.FormerPath) takes the binary of the last release", r.source)
+		r.why = notRun("the driver does not reshape %s; --former (Options.FormerPath) takes the binary of the "+
+			"last release", r.source)
 		return r, nil
 	}
 	r.reply, r.replyError = p.update(ctx, r.before, base.node, r.given)
-	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed && len(protocol.FailureOf(r.replyError).Violations) == 0 {
-		r.why = notRun("%s is not a former layout of the driver (%s); --former (Options.FormerPath) takes the binary of the last release", r.source, describe(r.replyError))
+	if !r.real && kind(r.replyError) == protocol.KindReshapeFailed &&
+		len(protocol.FailureOf(r.replyError).Violations) == 0 {
+		r.why = notRun("%s is not a former layout of the driver (%s); --former (Options.FormerPath) takes the "+
+			"binary of the last release", r.source, describe(r.replyError))
 	}
 	if r.replyError != nil {
 		return r, nil //nolint:nilerr // the error is the result

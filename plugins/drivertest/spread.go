@@ -61,7 +61,8 @@ func destinations(tree *providertree.Tree, root, class string) []providertree.Li
 
 // least returns the smallest capacity.
 func least(all []providertree.Limits) int64 {
-	return slices.MinFunc(all, func(a, b providertree.Limits) int { return cmp.Compare(a.Capacity, b.Capacity) }).Capacity
+	return slices.MinFunc(all, func(a, b providertree.Limits) int { return cmp.Compare(a.Capacity, b.Capacity) }).
+		Capacity
 }
 
 // add makes up the consumers of one class.
@@ -105,7 +106,8 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []providertre
 				free[key] = was.Capacity
 			}
 			amount := size(i)
-			if r.renames.Present(at.Class) != class || amount > free[key] || was.Units(amount) != providertree.RuleNone {
+			if r.renames.Present(at.Class) != class ||
+				amount > free[key] || was.Units(amount) != providertree.RuleNone {
 				continue
 			}
 			free[key] -= amount
@@ -123,7 +125,8 @@ func (f *filled) consumer(i int64, provider, class string, amount int64) {
 	if !there {
 		generation := int64(1)
 		c = providertree.ConsumerAllocations{
-			Resources: providertree.ProviderResources{}, Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE",
+			Resources:  providertree.ProviderResources{},
+			Generation: &generation, ProjectID: "project", UserID: "user", ConsumerType: "INSTANCE",
 		}
 		f.given[id] = c
 	}

@@ -31,7 +31,8 @@ func TestFilledConsumersFitAnyhow(t *testing.T) {
 			for class, n := range want {
 				inv, _ := r.after.Inventory(child, class)
 				inv = inv.Normalize()
-				if n < inv.MinUnit || n > inv.MaxUnit || n%inv.StepSize != 0 || used[plugins.Place{Provider: child, Class: class}]+n > inv.Capacity() {
+				if n < inv.MinUnit || n > inv.MaxUnit ||
+					n%inv.StepSize != 0 || used[plugins.Place{Provider: child, Class: class}]+n > inv.Capacity() {
 					return false
 				}
 			}
@@ -79,8 +80,10 @@ func reshapeOf(t *rapid.T) (*baseline, *reshaped) {
 	kinds := map[string]providertree.Inventory{}
 	for _, class := range []string{"VCPU", "MEMORY_MB", "VGPU"}[:rapid.IntRange(1, 3).Draw(t, "classes")] {
 		kinds[class] = providertree.Inventory{
-			Total: rapid.Int64Range(10, 1000).Draw(t, "total"), AllocationRatio: float64(rapid.IntRange(1, 4).Draw(t, "ratio")),
-			MaxUnit: rapid.Int64Range(8, 1000).Draw(t, "max"), MinUnit: rapid.Int64Range(1, 2).Draw(t, "min"), StepSize: rapid.Int64Range(1, 2).Draw(t, "step"),
+			Total:           rapid.Int64Range(10, 1000).Draw(t, "total"),
+			AllocationRatio: float64(rapid.IntRange(1, 4).Draw(t, "ratio")),
+			MaxUnit:         rapid.Int64Range(8, 1000).Draw(t, "max"), MinUnit: rapid.Int64Range(1, 2).Draw(t, "min"),
+			StepSize: rapid.Int64Range(1, 2).Draw(t, "step"),
 		}
 	}
 	for i := range rapid.IntRange(2, 5).Draw(t, "children") {

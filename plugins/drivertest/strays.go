@@ -102,7 +102,8 @@ func (w *watcher) left() ([]processes.Process, error) {
 		}
 		orphan := p.Parent == os.Getpid() && !w.children[idOf(p)] && p.Session != session &&
 			!processes.Environ(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
-		marked := processes.Environ(p.PID, w.b.scratch+"/plugins/") || processes.Environ(p.PID, w.b.scratch+"/"+errorLevelDir+"/")
+		marked := processes.Environ(p.PID, w.b.scratch+"/plugins/") ||
+			processes.Environ(p.PID, w.b.scratch+"/"+errorLevelDir+"/")
 		if w.known[idOf(p)] || orphan || marked {
 			out = append(out, p)
 		}
@@ -126,7 +127,8 @@ func (w *watcher) leftovers(ctx context.Context, after string) ([]string, error)
 		if now, ok := processes.Look(p.PID); !ok || idOf(now) != idOf(p) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("process %d (%s) still runs after %s", p.PID, processes.CommandLine(p.PID), after))
+		out = append(out, fmt.Sprintf("process %d (%s) still runs after %s",
+			p.PID, processes.CommandLine(p.PID), after))
 		_ = unix.Kill(p.PID, unix.SIGKILL)
 		if p.Parent == os.Getpid() { // adopted: no other part of this process waits for it
 			_, _ = unix.Wait4(p.PID, nil, 0, nil)
@@ -242,7 +244,8 @@ func checkMemory(ctx context.Context, b *bench) error {
 		texts = append(texts, fmt.Sprint(size>>20))
 	}
 	if grown && sizes[rounds-1]-sizes[0] >= all {
-		return failf(fmt.Sprintf("%d passes in %d rounds", made, rounds), "resident memory grew in each: %s MiB", strings.Join(texts, ", "))
+		return failf(fmt.Sprintf("%d passes in %d rounds", made, rounds),
+			"resident memory grew in each: %s MiB", strings.Join(texts, ", "))
 	}
 	return nil
 }

@@ -71,8 +71,10 @@ func Suite() []Check {
 }
 
 func checks() []check {
-	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks, reshapeChecks, resultChecks, layoutChecks,
-		abilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks, loadChecks, shutdownChecks, logChecks)
+	return slices.Concat(startChecks, configChecks, nodeChecks, treeChecks, externalChecks, repairChecks,
+		reshapeChecks, resultChecks, layoutChecks,
+		abilityChecks, instanceChecks, moverChecks, consoleChecks, watchChecks, warningChecks,
+		loadChecks, shutdownChecks, logChecks)
 }
 
 // Execute runs the checks on a plugin.
@@ -95,7 +97,8 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	}
 	b.log.begin("start/handshake")
 	_, _ = b.shared(ctx) // the checks report its error
-	report := Report{Description: pluginhost.Description{Path: opts.Path, Capabilities: []string{}}, Results: []Result{}}
+	report := Report{Description: pluginhost.Description{Path: opts.Path, Capabilities: []string{}},
+		Results: []Result{}}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()
 		report.Capabilities = append(report.Capabilities, protocol.CurrentCapabilities(b.info.GetCapabilities())...)

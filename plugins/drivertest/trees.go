@@ -97,7 +97,8 @@ func (base *baseline) withExternal(tree *providertree.Tree) (external, error) {
 	e.child(base.root, s.child, base.node+externalName)
 	e.inventory(s.child, externalClass, 100)
 	e.traits(s.child, externalTrait)
-	if kids := slices.DeleteFunc(tree.Subtree(base.root), func(id string) bool { return id == base.root }); len(kids) > 0 {
+	if kids := slices.DeleteFunc(tree.Subtree(base.root),
+		func(id string) bool { return id == base.root }); len(kids) > 0 {
 		s.nested = uuid.NewString()
 		e.child(kids[len(kids)-1], s.nested, base.node+externalName+"-nested")
 		e.inventory(s.nested, externalClass, 50)

@@ -118,7 +118,8 @@ func (a Auditor) discovery(ctx context.Context) discovery {
 	for _, d := range a.Drivers() {
 		nodes, err := d.Guests(ctx)
 		if err != nil {
-			s.nodes = append(s.nodes, discovered{driver: d.Name, node: plugins.Node{Name: "driver " + d.Name}, err: err})
+			s.nodes = append(s.nodes,
+				discovered{driver: d.Name, node: plugins.Node{Name: "driver " + d.Name}, err: err})
 			s.silent = append(s.silent, fmt.Sprintf("driver %s: %v", d.Name, err))
 			continue
 		}
@@ -161,7 +162,8 @@ func (s discovery) check(name string) error {
 		}
 	}
 	if len(s.silent) > 0 {
-		return fmt.Errorf("unknown node %q; the nodes are %q; some drivers failed to list theirs: %s", name, names, strings.Join(s.silent, "; "))
+		return fmt.Errorf("unknown node %q; the nodes are %q; some drivers failed to list theirs: %s",
+			name, names, strings.Join(s.silent, "; "))
 	}
 	return fmt.Errorf("no driver of this host names a node %q; the nodes are %q", name, names)
 }
@@ -185,7 +187,8 @@ func (a Auditor) compare(ctx context.Context, s discovery, q questions) Report {
 		if q.node != "" && n.node.Name != q.node {
 			continue
 		}
-		in := Input{Node: n.node, Driver: n.driver, Guests: n.guests, Siblings: maps.Clone(guests), Seen: seen, Servers: s.servers, Now: time.Now()}
+		in := Input{Node: n.node, Driver: n.driver, Guests: n.guests, Siblings: maps.Clone(guests), Seen: seen,
+			Servers: s.servers, Now: time.Now()}
 		for _, g := range n.guests {
 			delete(in.Siblings, g.UUID)
 		}
@@ -208,7 +211,9 @@ func (a Auditor) compare(ctx context.Context, s discovery, q questions) Report {
 	return out
 }
 
-func (a Auditor) holdings(ctx context.Context, n discovered) (reportclient.Holdings, map[string]reportclient.Consumer, error) {
+func (a Auditor) holdings(
+	ctx context.Context, n discovered,
+) (reportclient.Holdings, map[string]reportclient.Consumer, error) {
 	held, err := a.Placement.Holdings(ctx, n.node.UUID)
 	if err != nil {
 		return held, nil, err
@@ -266,7 +271,8 @@ func (a Auditor) remember(s discovery) {
 			a.Logger.Warn().
 				Str("node", n.node.Name).
 				Err(err).
-				Msg("Failed to record the guests. Name orphaned allocations of guests removed from now on with --consumer to delete them.")
+				Msg("Failed to record the guests. Name orphaned allocations of guests removed from now on with " +
+					"--consumer to delete them.")
 		}
 	}
 }
@@ -288,7 +294,8 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 	}
 	for _, c := range r.Consumers {
 		if !mentions(report, c) && len(s.silent) == 0 {
-			report.Refused = "nothing is written: consumer " + c + " was named but is not orphaned here: it holds nothing on these nodes, or is a guest of one of them"
+			report.Refused = "nothing is written: consumer " + c +
+				" was named but is not orphaned here: it holds nothing on these nodes, or is a guest of one of them"
 			return report, nil
 		}
 	}
@@ -314,7 +321,8 @@ func (a Auditor) Differing(ctx context.Context, node plugins.Node, guests []plug
 	}
 	out := Compare(in, Proof{}, Owner{}).Differing()
 	if len(out) > 0 && unknown != "" {
-		return nil, fmt.Errorf("%s; whether its servers move, which explains some or all of this, is not known: %s", strings.Join(out, "; "), unknown)
+		return nil, fmt.Errorf("%s; whether its servers move, which explains some or all of this, is not known: %s",
+			strings.Join(out, "; "), unknown)
 	}
 	return out, nil
 }
@@ -332,7 +340,8 @@ func (a Auditor) HealAllocations(ctx context.Context, r HealRequest) (Report, er
 		return Report{}, err
 	}
 	a.remember(s)
-	report := a.compare(ctx, s, questions{node: r.Node, owner: Owner{ProjectID: r.IncompleteProject, UserID: r.IncompleteUser}})
+	report := a.compare(ctx, s,
+		questions{node: r.Node, owner: Owner{ProjectID: r.IncompleteProject, UserID: r.IncompleteUser}})
 	a.heal(ctx, s, &report, healer{
 		dryRun: r.DryRun,
 		due:    func(n *Node) []finding { return missing(n, a.Placement) },

@@ -52,7 +52,8 @@ type host struct {
 }
 
 func newHost(t *testing.T) *host {
-	h := &host{t: t, guests: map[string][]plugins.Guest{}, nodeErr: map[string]error{}, held: map[string]reportclient.Consumer{}}
+	h := &host{t: t, guests: map[string][]plugins.Guest{},
+		nodeErr: map[string]error{}, held: map[string]reportclient.Consumer{}}
 	h.auditor = audit.Auditor{
 		Placement: h, Seen: resourcetracker.OpenSeenGuests(t.TempDir()), Logger: zerolog.New(&h.log),
 		Drivers: func() []audit.Driver { return []audit.Driver{{Name: "fake", Guests: h.list}} },
@@ -67,7 +68,8 @@ func (h *host) list(context.Context) ([]resourcetracker.NodeGuests, error) {
 	h.asked++
 	var out []resourcetracker.NodeGuests
 	for name, uuid := range map[string]string{"cn1": cn1, "cn2": cn2} {
-		out = append(out, resourcetracker.NodeGuests{Node: plugins.Node{Name: name, UUID: uuid}, Guests: h.guests[uuid], Err: h.nodeErr[uuid]})
+		out = append(out, resourcetracker.NodeGuests{Node: plugins.Node{Name: name, UUID: uuid},
+			Guests: h.guests[uuid], Err: h.nodeErr[uuid]})
 	}
 	slices.SortFunc(out, func(a, b resourcetracker.NodeGuests) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	return out, h.driverErr
@@ -76,13 +78,15 @@ func (h *host) list(context.Context) ([]resourcetracker.NodeGuests, error) {
 // holds has a consumer hold VCPUs of a node, written now.
 func (h *host) holds(consumer, node string) {
 	generation := int64(1)
-	h.held[consumer] = reportclient.Consumer{UUID: consumer, Written: time.Now(), ConsumerAllocations: providertree.ConsumerAllocations{
-		ProjectID: "p", UserID: "u", Generation: &generation, Resources: resources{node: {"VCPU": 2}},
-	}}
+	h.held[consumer] = reportclient.Consumer{UUID: consumer, Written: time.Now(),
+		ConsumerAllocations: providertree.ConsumerAllocations{
+			ProjectID: "p", UserID: "u", Generation: &generation, Resources: resources{node: {"VCPU": 2}},
+		}}
 }
 
 func (h *host) Holdings(_ context.Context, root string) (reportclient.Holdings, error) {
-	out := reportclient.Holdings{Providers: []reportclient.Held{{UUID: root, Name: root}}, Consumers: map[string]reportclient.Consumer{}}
+	out := reportclient.Holdings{Providers: []reportclient.Held{{UUID: root, Name: root}},
+		Consumers: map[string]reportclient.Consumer{}}
 	for uuid, c := range h.held {
 		if c.Resources[root] != nil {
 			c.Age = time.Since(c.Written)
@@ -187,11 +191,13 @@ func TestOrphanedAllocationsAreDeleted(t *testing.T) {
 		h.guests[cn1] = h.guests[cn1][:1]
 		report := h.audit(heal)
 		want := "cn1: it was a guest here less than 1h0m0s ago: it may be back soon"
-		if d := cmp.Diff(map[string]string{"goes": want, "goes too": want}, orphansOf(report)); d != "" || h.asked != 1 || h.written != nil {
+		if d := cmp.Diff(map[string]string{"goes": want, "goes too": want}, orphansOf(report)); d != "" ||
+			h.asked != 1 || h.written != nil {
 			t.Errorf("gone just now: %s; listed %d times, wrote %q", d, h.asked, h.written)
 		}
 		time.Sleep(time.Hour) // exactly the age is enough
-		for name, r := range map[string]audit.Request{"without heal": {MinAge: time.Hour}, "a dry run": {Heal: true, DryRun: true, MinAge: time.Hour}} {
+		for name, r := range map[string]audit.Request{"without heal": {MinAge: time.Hour},
+			"a dry run": {Heal: true, DryRun: true, MinAge: time.Hour}} {
 			report := h.audit(r)
 			want := map[string]string{"goes": "cn1: ", "goes too": "cn1: "}
 			if r.DryRun {
@@ -202,7 +208,8 @@ func TestOrphanedAllocationsAreDeleted(t *testing.T) {
 			}
 		}
 		report = h.audit(heal)
-		if d := cmp.Diff([]string{"delete goes from " + cn1, "delete goes too from " + cn1}, h.written); d != "" || h.asked != 3 || !report.Clean() || report.Refused != "" {
+		if d := cmp.Diff([]string{"delete goes from " + cn1, "delete goes too from " + cn1}, h.written); d != "" ||
+			h.asked != 3 || !report.Clean() || report.Refused != "" {
 			t.Errorf("wrote %s; listed %d times, %+v", d, h.asked, report)
 		}
 		if n := strings.Count(h.log.String(), `"allocations":"deleted"`); n != 2 {
@@ -222,14 +229,19 @@ func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
 		written int
 		outcome string // of the orphan "a"; "-": it is not one
 	}{
-		"a discrepancy about the host": {func(h *host, _ *audit.Request) { h.auditor.Discrepancy = "This is another machine." },
-			"nothing is written: This is another machine. Start the agent here first: it continues with a warning.", 0, "cn1: "},
+		"a discrepancy about the host": {func(h *host, _ *audit.Request) {
+			h.auditor.Discrepancy =
+				"This is another machine."
+		},
+			"nothing is written: This is another machine. Start the agent here first: it continues with a warning.", 0,
+			"cn1: "},
 		"a driver that does not answer": {func(h *host, _ *audit.Request) { h.driverErr = crash },
 			"nothing is written, because not every driver answered: driver fake: the process has ended", 0, "-"},
 		"a node without an answer": {func(h *host, _ *audit.Request) { h.nodeErr[cn2] = crash },
 			"nothing is written, because not every driver answered: node cn2: the process has ended", 0, "cn1: "},
 		"Placement does not answer": {func(h *host, _ *audit.Request) { h.holdErr = crash },
-			"nothing is written, because not every driver answered: node cn1: the process has ended; node cn2: the process has ended", 0, "-"},
+			"nothing is written, because not every driver answered: node cn1: the process has ended; node cn2: the " +
+				"process has ended", 0, "-"},
 		"Placement does not know a guest": {func(h *host, _ *audit.Request) {
 			h.guests[cn2], h.readErr = []plugins.Guest{{UUID: "new"}}, crash
 		}, "nothing is written, because not every driver answered: node cn2: the process has ended", 0, "cn1: "},
@@ -239,7 +251,8 @@ func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
 					h.driverErr = crash
 				}
 			}
-		}, "nothing more is written, because not every driver answered: driver fake: the process has ended", 1, "cn1: deleted"},
+		}, "nothing more is written, because not every driver answered: driver fake: the process has ended", 1,
+			"cn1: deleted"},
 		"the guest is back": {func(h *host, _ *audit.Request) {
 			h.then = func(asked *int) {
 				if *asked == 1 {
@@ -247,12 +260,18 @@ func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
 				}
 			}
 		}, "", 1, "cn1: failedit is now a guest of cn2"},
-		"Placement refuses the write": {func(h *host, _ *audit.Request) { h.writeErr = reportclient.ErrConflict }, "", 0, "cn1: failed" + reportclient.ErrConflict.Error()},
+		"Placement refuses the write": {func(h *host, _ *audit.Request) { h.writeErr = reportclient.ErrConflict },
+			"", 0, "cn1: failed" + reportclient.ErrConflict.Error()},
 		"a consumer that is named and no orphan": {func(_ *host, r *audit.Request) { r.Consumers = []string{"a", "x"} },
-			"nothing is written: consumer x was named but is not orphaned here: it holds nothing on these nodes, or is a guest of one of them", 0, "cn1: "},
-		"the same, and a driver does not answer": {func(h *host, r *audit.Request) { r.Consumers, h.nodeErr[cn2] = []string{"x"}, crash },
+			"nothing is written: consumer x was named but is not orphaned here: it holds nothing on these nodes, or " +
+				"is a guest of one of them", 0, "cn1: "},
+		"the same, and a driver does not answer": {func(h *host, r *audit.Request) {
+			r.Consumers,
+				h.nodeErr[cn2] = []string{"x"}, crash
+		},
 			"nothing is written, because not every driver answered: node cn2: the process has ended", 0, "cn1: "},
-		"orphans that are named": {func(_ *host, r *audit.Request) { r.Consumers = []string{"a", "b"} }, "", 2, "cn1: deleted"},
+		"orphans that are named": {func(_ *host, r *audit.Request) { r.Consumers = []string{"a", "b"} }, "", 2,
+			"cn1: deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -275,7 +294,8 @@ func TestNothingIsWrittenUnlessAllIsKnown(t *testing.T) {
 				if report.Refused != c.refused || len(h.written) != c.written || outcome != c.outcome {
 					t.Errorf("refused: %q; wrote %q; %q", report.Refused, h.written, outcome)
 				}
-				if failed := strings.Contains(h.log.String(), "Failed to heal"); failed != strings.Contains(c.outcome, "failed") {
+				if failed := strings.Contains(h.log.String(), "Failed to heal"); failed !=
+					strings.Contains(c.outcome, "failed") {
 					t.Errorf("logged: %s", &h.log)
 				}
 			})
@@ -298,13 +318,16 @@ func TestGuestsWithoutAllocationsGetThem(t *testing.T) {
 			h.asked, h.read, h.written = 0, 0, nil
 			return testproc.Try(h.auditor.HealAllocations(t.Context(), r)).Or(t)
 		}
-		if report := heal(audit.HealRequest{DryRun: true}); h.written != nil || report.Accounted() || report.Nodes[0].Unaccounted[0].Done != audit.WouldCreate || h.read != 2 || h.asked != 1 {
+		if report := heal(audit.HealRequest{DryRun: true}); h.written != nil || report.Accounted() ||
+			report.Nodes[0].Unaccounted[0].Done != audit.WouldCreate || h.read != 2 || h.asked != 1 {
 			t.Errorf("dry run: %q, %+v, read %d, listed %d", h.written, report, h.read, h.asked)
 		}
-		if report := heal(audit.HealRequest{Node: "cn2"}); len(report.Nodes) != 1 || report.Nodes[0].Node != "cn2" || h.written != nil || h.read != 0 {
+		if report := heal(audit.HealRequest{Node: "cn2"}); len(report.Nodes) != 1 || report.Nodes[0].Node != "cn2" ||
+			h.written != nil || h.read != 0 {
 			t.Errorf("another node: %q, %+v", h.written, report)
 		}
-		if report := heal(audit.HealRequest{IncompleteProject: "op", IncompleteUser: "ou"}); !report.Accounted() || !slices.Equal(h.written, []string{"create a of p/u", "create b of op/ou"}) || h.asked != 3 {
+		if report := heal(audit.HealRequest{IncompleteProject: "op", IncompleteUser: "ou"}); !report.Accounted() ||
+			!slices.Equal(h.written, []string{"create a of p/u", "create b of op/ou"}) || h.asked != 3 {
 			t.Errorf("%q, %+v, listed %d", h.written, report, h.asked)
 		}
 		if report := heal(audit.HealRequest{}); !report.Clean() || h.written != nil {
@@ -333,11 +356,14 @@ func TestUnknownNodeIsRefused(t *testing.T) {
 	}
 	testproc.Equal(t, ask("cn2"), "", "%v")
 	h.nodeErr[cn2] = errors.New("down")
-	if got, want := ask("cn9"), `unknown node "cn9"; the nodes are ["cn1" "cn2"]; some drivers failed to list theirs: node cn2: down`; got != want {
+	if got, want := ask("cn9"),
+		`unknown node "cn9"; the nodes are ["cn1" "cn2"]; some drivers failed to list theirs: node cn2: down`; got !=
+		want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	h.driverErr = errors.New("down")
-	if got, want := ask("cn1"), `unknown node "cn1"; the nodes are []; some drivers failed to list theirs: driver fake: down`; got != want {
+	if got, want := ask("cn1"),
+		`unknown node "cn1"; the nodes are []; some drivers failed to list theirs: driver fake: down`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	h.auditor.Drivers = func() []audit.Driver { return nil }
@@ -357,13 +383,15 @@ func TestSightingsOfSeveralNodes(t *testing.T) {
 		at   []string // where it is at each hour
 		want *audit.Seen
 	}{
-		"never here":                         {[]string{"", ""}, nil},
-		"on the first":                       {[]string{cn1, ""}, &audit.Seen{First: hour(0), Gone: hour(1)}},
-		"on the first and then the second":   {[]string{cn1, cn2, "", ""}, &audit.Seen{First: hour(0), Gone: hour(2)}},
-		"on the second and then the first":   {[]string{"", cn2, cn1, "", ""}, &audit.Seen{First: hour(1), Gone: hour(3)}},
-		"on the first, and now the second":   {[]string{cn1, "", cn2}, &audit.Seen{First: hour(0)}},
-		"on the second, and now the first":   {[]string{cn2, "", cn1}, &audit.Seen{First: hour(0)}},
-		"on both, and it left both together": {[]string{cn1, cn1 + cn2, ""}, &audit.Seen{First: hour(0), Gone: hour(2)}},
+		"never here":                       {[]string{"", ""}, nil},
+		"on the first":                     {[]string{cn1, ""}, &audit.Seen{First: hour(0), Gone: hour(1)}},
+		"on the first and then the second": {[]string{cn1, cn2, "", ""}, &audit.Seen{First: hour(0), Gone: hour(2)}},
+		"on the second and then the first": {[]string{"", cn2, cn1, "", ""},
+			&audit.Seen{First: hour(1), Gone: hour(3)}},
+		"on the first, and now the second": {[]string{cn1, "", cn2}, &audit.Seen{First: hour(0)}},
+		"on the second, and now the first": {[]string{cn2, "", cn1}, &audit.Seen{First: hour(0)}},
+		"on both, and it left both together": {[]string{cn1, cn1 + cn2, ""},
+			&audit.Seen{First: hour(0), Gone: hour(2)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -390,7 +418,8 @@ func TestSightingsOfSeveralNodes(t *testing.T) {
 				for _, n := range report.Nodes {
 					for _, o := range n.Orphans {
 						got = o.Seen
-						if on := c.at[len(c.at)-1]; (o.GuestOf == "") != (on == "") || strings.Contains(o.GuestOf, n.Node) {
+						if on := c.at[len(c.at)-1]; (o.GuestOf == "") != (on == "") ||
+							strings.Contains(o.GuestOf, n.Node) {
 							t.Errorf("on %s it is reported as a guest of %q", n.Node, o.GuestOf)
 						}
 					}
@@ -458,7 +487,8 @@ func TestHealAsksTheCell(t *testing.T) {
 		h.audit(audit.Request{})
 		time.Sleep(2 * time.Hour)
 		heal := audit.Request{Heal: true, MinAge: time.Hour}
-		if report := h.audit(heal); !strings.Contains(report.Refused, unknown) || len(h.written) > 0 || len(orphansOf(report)) != 1 {
+		if report := h.audit(heal); !strings.Contains(report.Refused, unknown) || len(h.written) > 0 ||
+			len(orphansOf(report)) != 1 {
 			t.Errorf("refused %q, written %v", report.Refused, h.written)
 		}
 		unknown = ""

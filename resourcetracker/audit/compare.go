@@ -73,7 +73,8 @@ type Owner struct{ ProjectID, UserID string }
 func Compare(in Input, proof Proof, owner Owner) Node {
 	c := comparison{
 		in: in, moving: moving(in.Servers),
-		names: map[string]string{}, shared: map[string]bool{}, guests: map[string]plugins.Guest{}, classes: map[string]bool{},
+		names: map[string]string{}, shared: map[string]bool{},
+		guests: map[string]plugins.Guest{}, classes: map[string]bool{},
 	}
 	for _, p := range in.Holdings.Providers {
 		c.names[p.UUID], c.shared[p.UUID] = p.Name, p.Sharing
@@ -90,8 +91,9 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 		}
 	}
 	out := Node{
-		Node: in.Node.Name, UUID: in.Node.UUID, Driver: in.Driver, Guests: len(in.Guests), Consumers: len(in.Holdings.Consumers),
-		Orphans: []Orphan{}, Unaccounted: []Guest{}, Overcommitted: overcommitted(in.Holdings.Providers),
+		Node: in.Node.Name, UUID: in.Node.UUID, Driver: in.Driver, Guests: len(in.Guests),
+		Consumers: len(in.Holdings.Consumers),
+		Orphans:   []Orphan{}, Unaccounted: []Guest{}, Overcommitted: overcommitted(in.Holdings.Providers),
 		Providers: []string{},
 	}
 	for _, p := range in.Holdings.Providers {
@@ -114,7 +116,8 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 			out.Unaccounted = append(out.Unaccounted, found)
 		}
 	}
-	slices.SortFunc(out.Unaccounted, func(a, b Guest) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID)) })
+	slices.SortFunc(out.Unaccounted,
+		func(a, b Guest) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UUID, b.UUID)) })
 	return out
 }
 
@@ -150,23 +153,27 @@ func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) stri
 	rewritten := o.Seen != nil && held.Age+rounding < c.in.Now.Sub(o.Seen.Gone)
 	switch {
 	case lives && server.Deleted:
-		return "it is the server " + server.Name + " of the cell, which is being deleted: the agent removes its allocations"
+		return "it is the server " + server.Name +
+			" of the cell, which is being deleted: the agent removes its allocations"
 	case lives:
 		return "it is the server " + server.Name + " of the cell, which has no guest now: reboot it hard, or delete it"
 	case o.GuestOf != "":
 		return fmt.Sprintf("it is a guest of %s, another node of this host: it may be migrating", o.GuestOf)
 	case o.Seen == nil && !named:
-		return "this agent has never seen it as a guest: it may be a migration, a guest that is being built, or another client's"
+		return "this agent has never seen it as a guest: it may be a migration, a guest that is being built, or " +
+			"another client's"
 	case o.Seen != nil && (o.Seen.Gone.IsZero() || c.in.Now.Sub(o.Seen.Gone) < proof.MinAge):
 		return fmt.Sprintf("it was a guest here less than %v ago: it may be back soon", proof.MinAge)
 	case held.Written.IsZero():
 		return "Placement does not say how old the allocation is"
 	case held.Age < proof.MinAge:
-		return fmt.Sprintf("the allocation was written less than %v ago: its guest may not have started yet", proof.MinAge)
+		return fmt.Sprintf("the allocation was written less than %v ago: its guest may not have started yet",
+			proof.MinAge)
 	case rewritten && !named:
 		return "the allocation was written after the guest left: it may come back (for example a queued migration)"
 	case len(c.in.Guests) == 0 && !named:
-		return "the driver lists no guests on this node: it may be connected to the wrong hypervisor, or to one that lost its guests' definitions"
+		return "the driver lists no guests on this node: it may be connected to the wrong hypervisor, or to one " +
+			"that lost its guests' definitions"
 	case held.Generation == nil:
 		return "Placement gives it no generation, so a concurrent write would not be detected"
 	}
@@ -208,7 +215,8 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	case g.Resources == nil:
 		found.Kept = cmp.Or(g.Unknown, "the driver does not report its resources")
 	case found.ProjectID == "" || found.UserID == "":
-		found.Kept = "the driver does not report its project and user (--incomplete-project and --incomplete-user supply them)"
+		found.Kept = "the driver does not report its project and user (--incomplete-project and --incomplete-user " +
+			"supply them)"
 	}
 	return found, true
 }
@@ -282,7 +290,8 @@ func overcommitted(providers []reportclient.Held) []Overcommitted {
 			}
 			if used[class] > capacity {
 				out = append(out, Overcommitted{
-					Provider: p.UUID, Name: p.Name, Class: class, Total: inv.Total, Reserved: inv.Reserved, AllocationRatio: ratio, Capacity: capacity, Used: used[class],
+					Provider: p.UUID, Name: p.Name, Class: class, Total: inv.Total, Reserved: inv.Reserved,
+					AllocationRatio: ratio, Capacity: capacity, Used: used[class],
 				})
 			}
 		}

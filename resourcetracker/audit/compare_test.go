@@ -29,18 +29,24 @@ type resources = providertree.ProviderResources
 // held is a consumer that was written two hours ago.
 func held(uuid string, r resources) reportclient.Consumer {
 	generation := int64(3)
-	return reportclient.Consumer{UUID: uuid, ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Generation: &generation, Resources: r}, Written: now.Add(-2 * time.Hour), Age: 2 * time.Hour}
+	return reportclient.Consumer{UUID: uuid,
+		ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: "p", UserID: "u", Generation: &generation,
+			Resources: r}, Written: now.Add(-2 * time.Hour), Age: 2 * time.Hour}
 }
 
 // node is a node with these consumers.
 func node(consumers ...reportclient.Consumer) audit.Input {
-	in := audit.Input{Node: plugins.Node{Name: "cn1", UUID: root}, Driver: "fake", Now: now, Holdings: reportclient.Holdings{
-		Providers: []reportclient.Held{
-			{UUID: root, Name: "cn1", Inventories: providertree.Inventories{"VCPU": {Total: 8, Reserved: 2, AllocationRatio: 2}}, Allocations: resources{}},
-			{UUID: gpu, Name: "cn1_gpu", Inventories: providertree.Inventories{"CUSTOM_GPU": {Total: 2}}, Allocations: resources{}},
-		},
-		Consumers: map[string]reportclient.Consumer{},
-	}}
+	in := audit.Input{Node: plugins.Node{Name: "cn1", UUID: root}, Driver: "fake", Now: now,
+		Holdings: reportclient.Holdings{
+			Providers: []reportclient.Held{
+				{UUID: root, Name: "cn1",
+					Inventories: providertree.Inventories{"VCPU": {Total: 8, Reserved: 2, AllocationRatio: 2}},
+					Allocations: resources{}},
+				{UUID: gpu, Name: "cn1_gpu",
+					Inventories: providertree.Inventories{"CUSTOM_GPU": {Total: 2}}, Allocations: resources{}},
+			},
+			Consumers: map[string]reportclient.Consumer{},
+		}}
 	for _, c := range consumers {
 		in.Holdings.Consumers[c.UUID] = c
 		for i := range in.Holdings.Providers {
@@ -55,13 +61,17 @@ func node(consumers ...reportclient.Consumer) audit.Input {
 // TestDiffering: each guest of which driver and Placement say different things, and only those.
 func TestDiffering(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	in := node(held("a", resources{root: {"VCPU": 2}}), held("b", resources{root: {"VCPU": 2}, gpu: {"CUSTOM_GPU": 1}}), held("orphan", resources{root: {"VCPU": 1}}))
+	in := node(held("a", resources{root: {"VCPU": 2}}), held("b", resources{root: {"VCPU": 2}, gpu: {"CUSTOM_GPU": 1}}),
+		held("orphan", resources{root: {"VCPU": 1}}))
 	in.Guests = []plugins.Guest{
-		{UUID: "b", Name: "db", Resources: resources{root: {"VCPU": 4}}}, {UUID: "a", Resources: resources{root: {"VCPU": 2}}},
-		{UUID: "nothing", Resources: resources{root: {"VCPU": 1}}}, {UUID: "c", Resources: resources{gpu: {"CUSTOM_GPU": 1}}},
+		{UUID: "b", Name: "db", Resources: resources{root: {"VCPU": 4}}},
+		{UUID: "a", Resources: resources{root: {"VCPU": 2}}},
+		{UUID: "nothing", Resources: resources{root: {"VCPU": 1}}},
+		{UUID: "c", Resources: resources{gpu: {"CUSTOM_GPU": 1}}},
 	}
 	got := audit.Compare(in, audit.Proof{}, audit.Owner{}).Differing()
-	testproc.EqualList(t, got, []string{"b db: allocated 2 VCPU on cn1, driver 4; 1 CUSTOM_GPU on cn1_gpu, driver 0"}, "%q")
+	testproc.EqualList(t, got, []string{"b db: allocated 2 VCPU on cn1, driver 4; 1 CUSTOM_GPU on cn1_gpu, driver 0"},
+		"%q")
 }
 
 var hourOld = audit.Proof{MinAge: time.Hour}
@@ -77,7 +87,8 @@ func TestOrphans(t *testing.T) {
 		"seen before, gone, old":   {func(in *audit.Input, _ *audit.Proof) { in.Seen = gone }, ""},
 		"never seen (a migration)": {func(*audit.Input, *audit.Proof) {}, "never seen it as a guest"},
 		"never seen, named":        {func(_ *audit.Input, p *audit.Proof) { p.Named = map[string]bool{"o": true} }, ""},
-		"another is named":         {func(_ *audit.Input, p *audit.Proof) { p.Named = map[string]bool{"x": true} }, "never seen"},
+		"another is named": {func(_ *audit.Input, p *audit.Proof) { p.Named = map[string]bool{"x": true} },
+			"never seen"},
 		"gone just now": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour)}}
 		}, "may be back soon"},
@@ -92,22 +103,30 @@ func TestOrphans(t *testing.T) {
 			in.Seen = map[string]resourcetracker.Sighting{"o": {Gone: now.Add(time.Hour)}}
 		}, "may be back soon"},
 		"written after it had gone": {func(in *audit.Input, _ *audit.Proof) {
-			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+				Gone: now.Add(-3 * time.Hour)}}
 		}, "written after the guest left"},
 		"written after it had gone, and named": {func(in *audit.Input, p *audit.Proof) {
-			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-3 * time.Hour)}}
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+				Gone: now.Add(-3 * time.Hour)}}
 			p.Named = map[string]bool{"o": true}
 		}, ""},
 		"written when it went, to the second": {func(in *audit.Input, _ *audit.Proof) {
-			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - time.Second)}}
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+				Gone: now.Add(-2*time.Hour - time.Second)}}
 		}, ""},
 		"written when it went, as exactly as it is known": {func(in *audit.Input, _ *audit.Proof) {
-			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - 2*time.Second)}}
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+				Gone: now.Add(-2*time.Hour - 2*time.Second)}}
 		}, ""},
 		"written right after it had gone": {func(in *audit.Input, _ *audit.Proof) {
-			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-2*time.Hour - 2*time.Second - 1)}}
+			in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+				Gone: now.Add(-2*time.Hour - 2*time.Second - 1)}}
 		}, "written after the guest left"},
-		"on another node of the host": {func(in *audit.Input, _ *audit.Proof) { in.Seen, in.Siblings = gone, map[string]string{"o": "cn2"} }, "guest of cn2"},
+		"on another node of the host": {func(in *audit.Input, _ *audit.Proof) {
+			in.Seen, in.Siblings = gone,
+				map[string]string{"o": "cn2"}
+		}, "guest of cn2"},
 		"written lately": {func(in *audit.Input, _ *audit.Proof) {
 			in.Seen = gone
 			c := in.Holdings.Consumers["o"]
@@ -134,7 +153,8 @@ func TestOrphans(t *testing.T) {
 		}, "no generation"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, proof := node(held("o", resources{gpu: {"CUSTOM_GPU": 1}, far: {"VCPU": 2}, share: {"DISK_GB": 3}}), held("g", resources{root: {"VCPU": 1}})), hourOld
+			in, proof := node(held("o", resources{gpu: {"CUSTOM_GPU": 1}, far: {"VCPU": 2}, share: {"DISK_GB": 3}}),
+				held("g", resources{root: {"VCPU": 1}})), hourOld
 			in.Guests = []plugins.Guest{{UUID: "g"}}
 			tc.change(&in, &proof)
 			got := audit.Compare(in, proof, audit.Owner{})
@@ -169,17 +189,25 @@ func TestUnaccountedGuests(t *testing.T) {
 		differ []audit.Difference
 	}{
 		"holds what it has": {guest: whole, here: has},
-		"and more, of classes that the driver does not report": {guest: whole, here: resources{root: {"VCPU": 2, "MEMORY_MB": 5}, gpu: {"CUSTOM_GPU": 1}, far: {"NET_BW_EGR_KILOBIT_PER_SEC": 9}}},
-		"holds, the driver does not know what":                 {guest: plugins.Guest{UUID: "g"}, here: has},
-		"holds nothing":                                        {guest: whole, wrong: true},
-		"holds elsewhere":                                      {guest: whole, other: resources{far: {"VCPU": 2}}, wrong: true, kept: "elsewhere"},
-		"the driver does not know what it has":                 {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"}, wrong: true, kept: "does not report its resources"},
-		"has nothing, holds nothing":                           {guest: plugins.Guest{UUID: "g", Resources: resources{}}},
-		"the driver does not know whose it is":                 {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true, kept: "does not report its project and user"},
-		"half of whose it is":                                  {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has}, wrong: true, kept: "does not report its project and user"},
-		"the driver does not know, an operator does":           {guest: plugins.Guest{UUID: "g", Resources: has}, owner: audit.Owner{ProjectID: "x", UserID: "y"}, wrong: true},
+		"and more, of classes that the driver does not report": {guest: whole,
+			here: resources{root: {"VCPU": 2, "MEMORY_MB": 5}, gpu: {"CUSTOM_GPU": 1},
+				far: {"NET_BW_EGR_KILOBIT_PER_SEC": 9}}},
+		"holds, the driver does not know what": {guest: plugins.Guest{UUID: "g"}, here: has},
+		"holds nothing":                        {guest: whole, wrong: true},
+		"holds elsewhere": {guest: whole, other: resources{far: {"VCPU": 2}},
+			wrong: true, kept: "elsewhere"},
+		"the driver does not know what it has": {guest: plugins.Guest{UUID: "g", ProjectID: "p", UserID: "u"},
+			wrong: true, kept: "does not report its resources"},
+		"has nothing, holds nothing": {guest: plugins.Guest{UUID: "g", Resources: resources{}}},
+		"the driver does not know whose it is": {guest: plugins.Guest{UUID: "g", Resources: has}, wrong: true,
+			kept: "does not report its project and user"},
+		"half of whose it is": {guest: plugins.Guest{UUID: "g", ProjectID: "p", Resources: has},
+			wrong: true, kept: "does not report its project and user"},
+		"the driver does not know, an operator does": {guest: plugins.Guest{UUID: "g", Resources: has},
+			owner: audit.Owner{ProjectID: "x", UserID: "y"}, wrong: true},
 		"holds less": {
-			guest: whole, here: resources{root: {"VCPU": 1}, gpu: {"CUSTOM_GPU": 1}}, wrong: true, kept: "are not changed",
+			guest: whole, here: resources{root: {"VCPU": 1}, gpu: {"CUSTOM_GPU": 1}},
+			wrong: true, kept: "are not changed",
 			differ: []audit.Difference{{root, "cn1", "VCPU", 2, 1}},
 		},
 		"holds it elsewhere in the tree": {
@@ -187,7 +215,8 @@ func TestUnaccountedGuests(t *testing.T) {
 			differ: []audit.Difference{{root, "cn1", "CUSTOM_GPU", 0, 1}, {gpu, "cn1_gpu", "CUSTOM_GPU", 1, 0}},
 		},
 		"another amount of a share": {
-			guest: plugins.Guest{UUID: "g", Resources: resources{root: {"VCPU": 2}, share: {"DISK_GB": 4}}}, here: resources{root: {"VCPU": 2}, share: {"DISK_GB": 5}}, wrong: true, kept: "are not changed",
+			guest: plugins.Guest{UUID: "g", Resources: resources{root: {"VCPU": 2}, share: {"DISK_GB": 4}}},
+			here:  resources{root: {"VCPU": 2}, share: {"DISK_GB": 5}}, wrong: true, kept: "are not changed",
 			differ: []audit.Difference{{share, "", "DISK_GB", 4, 5}},
 		},
 	} {
@@ -196,7 +225,9 @@ func TestUnaccountedGuests(t *testing.T) {
 			if tc.here != nil {
 				in = node(held("g", tc.here))
 			}
-			in.Guests, in.Others = []plugins.Guest{tc.guest}, map[string]reportclient.Consumer{"g": {UUID: "g", ConsumerAllocations: providertree.ConsumerAllocations{Resources: tc.other}}}
+			in.Guests, in.Others = []plugins.Guest{tc.guest},
+				map[string]reportclient.Consumer{"g": {UUID: "g",
+					ConsumerAllocations: providertree.ConsumerAllocations{Resources: tc.other}}}
 			got := audit.Compare(in, hourOld, tc.owner)
 			if len(got.Orphans) != 0 || (len(got.Unaccounted) == 1) != tc.wrong {
 				t.Fatalf("%+v", got)
@@ -213,7 +244,9 @@ func TestUnaccountedGuests(t *testing.T) {
 			if g.Still(nil) == nil || tc.guest.Resources != nil && g.Still(&plugins.Guest{UUID: "g"}) == nil {
 				t.Error("a guest that went or changed is the same")
 			}
-			if w := g.Wanted(); tc.kept == "" && (w.ProjectID == "" || w.UserID == "" || w.Generation != nil || cmp.Diff(tc.guest.Resources, w.Resources) != "") {
+			if w := g.Wanted(); tc.kept == "" &&
+				(w.ProjectID == "" || w.UserID == "" ||
+					w.Generation != nil || cmp.Diff(tc.guest.Resources, w.Resources) != "") {
 				t.Errorf("%+v", w)
 			}
 		})
@@ -223,7 +256,8 @@ func TestUnaccountedGuests(t *testing.T) {
 // TestOvercommitted: with the numbers, and without inventory too.
 func TestOvercommitted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	in := node(held("a", resources{root: {"VCPU": 7, "MEMORY_MB": 1}, gpu: {"CUSTOM_GPU": 2}}), held("b", resources{root: {"VCPU": 6}}))
+	in := node(held("a", resources{root: {"VCPU": 7, "MEMORY_MB": 1}, gpu: {"CUSTOM_GPU": 2}}),
+		held("b", resources{root: {"VCPU": 6}}))
 	in.Guests = []plugins.Guest{{UUID: "a"}, {UUID: "b"}}
 	got := audit.Compare(in, hourOld, audit.Owner{})
 	if d := cmp.Diff([]audit.Overcommitted{
@@ -245,7 +279,8 @@ func TestProof(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		coin := func(label string) bool { return rapid.Bool().Draw(t, label) }
 		var consumers []reportclient.Consumer
-		proof := audit.Proof{MinAge: time.Duration(rapid.IntRange(0, 3).Draw(t, "min age")) * time.Hour, Named: map[string]bool{}}
+		proof := audit.Proof{MinAge: time.Duration(rapid.IntRange(0, 3).Draw(t, "min age")) * time.Hour,
+			Named: map[string]bool{}}
 		seen, siblings, guests := map[string]resourcetracker.Sighting{}, map[string]string{}, []plugins.Guest{}
 		for i := range rapid.IntRange(0, 6).Draw(t, "consumers") {
 			c := held(fmt.Sprint("c", i), resources{root: {"VCPU": 1}})
@@ -273,7 +308,8 @@ func TestProof(t *testing.T) {
 		}
 		for _, o := range got.Orphans {
 			s, was := seen[o.Consumer]
-			proven := siblings[o.Consumer] == "" && (was || proof.Named[o.Consumer]) && o.Age >= proof.MinAge && (!was || !s.Gone.IsZero() && now.Sub(s.Gone) >= proof.MinAge) &&
+			proven := siblings[o.Consumer] == "" && (was || proof.Named[o.Consumer]) && o.Age >= proof.MinAge &&
+				(!was || !s.Gone.IsZero() && now.Sub(s.Gone) >= proof.MinAge) &&
 				(proof.Named[o.Consumer] || len(guests) > 0 && o.Age >= now.Sub(s.Gone))
 			if (o.Kept == "") != proven {
 				t.Fatalf("%+v: proven %v", o, proven)
@@ -288,11 +324,14 @@ func TestOutcomes(t *testing.T) {
 	for _, tc := range []struct {
 		outcome          audit.Outcome
 		clean, accounted bool
-	}{{"", false, false}, {audit.Deleted, true, true}, {audit.Created, true, true}, {audit.WouldDelete, false, false}, {audit.WouldCreate, false, true}, {audit.Failed, false, false}} {
+	}{{"", false, false}, {audit.Deleted, true, true}, {audit.Created, true, true}, {audit.WouldDelete, false, false},
+		{audit.WouldCreate, false, true}, {audit.Failed, false, false}} {
 		orphan := audit.Report{Nodes: []audit.Node{{Orphans: []audit.Orphan{{Done: tc.outcome}}}}}
 		guest := audit.Report{Nodes: []audit.Node{{Unaccounted: []audit.Guest{{Done: tc.outcome}}}}}
-		if orphan.Clean() != tc.clean || guest.Clean() != tc.clean || guest.Accounted() != tc.accounted || !orphan.Accounted() {
-			t.Errorf("%q: %v, %v, %v, %v", tc.outcome, orphan.Clean(), guest.Clean(), guest.Accounted(), orphan.Accounted())
+		if orphan.Clean() != tc.clean || guest.Clean() != tc.clean ||
+			guest.Accounted() != tc.accounted || !orphan.Accounted() {
+			t.Errorf("%q: %v, %v, %v, %v", tc.outcome,
+				orphan.Clean(), guest.Clean(), guest.Accounted(), orphan.Accounted())
 		}
 	}
 	failed := audit.Report{Nodes: []audit.Node{{Error: "no"}}}
@@ -305,8 +344,10 @@ func TestOutcomes(t *testing.T) {
 func TestOrphansOfAnEmptyNode(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	in := node(held("o", resources{root: {"VCPU": 1}}))
-	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
-	if got := audit.Compare(in, hourOld, audit.Owner{}).Orphans[0].Kept; !strings.Contains(got, "lists no guests on this node") {
+	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+		Gone: now.Add(-90 * time.Minute)}}
+	if got := audit.Compare(in, hourOld, audit.Owner{}).
+		Orphans[0].Kept; !strings.Contains(got, "lists no guests on this node") {
 		t.Errorf("%q", got)
 	}
 	proof := audit.Proof{MinAge: time.Hour, Named: map[string]bool{"o": true}}
@@ -321,7 +362,9 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 		held("moved", resources{share: {"DISK_GB": 5}, far: {"VCPU": 1}}),
 		held("evacuated", resources{root: {"VCPU": 1}, share: {"DISK_GB": 5}, far: {"VCPU": 1}}))
 	in.Guests = []plugins.Guest{{UUID: "g"}}
-	in.Holdings.Providers = append(in.Holdings.Providers, reportclient.Held{UUID: share, Name: "cn1_disk", Sharing: true, Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}})
+	in.Holdings.Providers = append(in.Holdings.Providers,
+		reportclient.Held{UUID: share, Name: "cn1_disk",
+			Sharing: true, Inventories: providertree.Inventories{"DISK_GB": {Total: 100}}})
 	gone := resourcetracker.Sighting{First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}
 	in.Seen = map[string]resourcetracker.Sighting{"moved": gone, "evacuated": gone}
 	got := audit.Compare(in, hourOld, audit.Owner{})
@@ -367,7 +410,8 @@ func TestServersThatMove(t *testing.T) {
 		}(), findings: 2},
 		"the source, whose server lost its allocations": {in: func() audit.Input {
 			in := node(held("m", resources{root: {"VCPU": 1}}))
-			in.Guests = []plugins.Guest{{UUID: "s", ProjectID: "p", UserID: "u", Resources: resources{root: {"VCPU": 1}}}}
+			in.Guests = []plugins.Guest{{UUID: "s",
+				ProjectID: "p", UserID: "u", Resources: resources{root: {"VCPU": 1}}}}
 			return in
 		}(), findings: 2},
 		"a new size on the same host, before it is made": {in: func() audit.Input {
@@ -400,7 +444,8 @@ func TestServersThatMove(t *testing.T) {
 func TestServersOfTheCellKeepTheirAllocations(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	in := node(held("o", resources{root: {"VCPU": 1}}))
-	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour), Gone: now.Add(-90 * time.Minute)}}
+	in.Seen = map[string]resourcetracker.Sighting{"o": {First: now.Add(-9 * time.Hour),
+		Gone: now.Add(-90 * time.Minute)}}
 	in.Guests = []plugins.Guest{{UUID: "d", ProjectID: "p", UserID: "u", Resources: resources{root: {"VCPU": 1}}}}
 	kept := func(in audit.Input, proof audit.Proof) (orphan, guest string) {
 		got := audit.Compare(in, proof, audit.Owner{})
@@ -412,7 +457,8 @@ func TestServersOfTheCellKeepTheirAllocations(t *testing.T) {
 	in.Servers = map[string]audit.Server{"o": {Name: "web"}, "d": {Name: "db", Deleted: true}}
 	for _, proof := range []audit.Proof{hourOld, {MinAge: time.Hour, Named: map[string]bool{"o": true}}} {
 		orphan, guest := kept(in, proof)
-		if !strings.Contains(orphan, "the server web of the cell, which has no guest now") || guest != "its server is being deleted" {
+		if !strings.Contains(orphan, "the server web of the cell, which has no guest now") ||
+			guest != "its server is being deleted" {
 			t.Errorf("%q, %q", orphan, guest)
 		}
 	}

@@ -37,11 +37,13 @@ type finding struct {
 // answer, nothing (more) is written, and the report says so.
 func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer) {
 	if a.Discrepancy != "" {
-		report.Refused = "nothing is written: " + a.Discrepancy + " Start the agent here first: it continues with a warning."
+		report.Refused = "nothing is written: " +
+			a.Discrepancy + " Start the agent here first: it continues with a warning."
 		return
 	}
 	if s.unasked != "" {
-		report.Refused = "nothing is written, because it is not known which servers live here and which move: " + s.unasked
+		report.Refused = "nothing is written, because it is not known which servers live here and which move: " +
+			s.unasked
 		return
 	}
 	if len(s.silent) == 0 {
@@ -64,11 +66,14 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 			}
 			now := a.discovery(ctx)
 			if len(now.silent) > 0 {
-				report.Refused = "nothing more is written, because not every driver answered: " + strings.Join(now.silent, "; ")
+				report.Refused = "nothing more is written, because not every driver answered: " +
+					strings.Join(now.silent, "; ")
 				return
 			}
 			if now.unasked != "" {
-				report.Refused = "nothing more is written, because it is not known which servers live here and which move: " + now.unasked
+				report.Refused =
+					"nothing more is written, because it is not known which servers live here and which move: " +
+						now.unasked
 				return
 			}
 			err := now.unmoved(s, f.what)
@@ -80,11 +85,13 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 			}
 			if err != nil {
 				*f.outcome, *f.problem = Failed, err.Error()
-				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).Msg("Failed to heal the allocations, or the outcome is not known; run an audit.")
+				a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Err(err).
+					Msg("Failed to heal the allocations, or the outcome is not known; run an audit.")
 				continue
 			}
 			*f.outcome = h.done
-			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).Msg("Healed allocations for an operator.")
+			a.Logger.Warn().Str("node", n.Node).Str("consumer", f.what).Str("allocations", string(h.done)).
+				Msg("Healed allocations for an operator.")
 		}
 	}
 }

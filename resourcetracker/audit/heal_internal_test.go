@@ -17,7 +17,8 @@ func TestWhatComesBetweenIsNoticed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const root, other, guest = "root", "other", "guest"
 	has := providertree.ProviderResources{root: {"VCPU": 1}}
-	in := Input{Node: plugins.Node{Name: "cn1", UUID: root}, Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}
+	in := Input{Node: plugins.Node{Name: "cn1", UUID: root},
+		Guests: []plugins.Guest{{UUID: guest, ProjectID: "p", UserID: "u", Resources: has}}}
 	in.Holdings.Providers = []reportclient.Held{{UUID: root, Name: "cn1"}}
 	node := Compare(in, Proof{}, Owner{})
 	node.Orphans = []Orphan{{Consumer: guest}, {Consumer: "kept", Kept: "because"}}
@@ -30,10 +31,11 @@ func TestWhatComesBetweenIsNoticed(t *testing.T) {
 		guests         []plugins.Guest
 		deletes, makes bool
 	}{
-		"no guest is there":        {root, nil, true, false},
-		"it is there":              {root, in.Guests, false, true},
-		"it is on another node":    {other, in.Guests, false, false},
-		"it has something else":    {root, []plugins.Guest{{UUID: guest, Resources: providertree.ProviderResources{root: {"VCPU": 2}}}}, false, false},
+		"no guest is there":     {root, nil, true, false},
+		"it is there":           {root, in.Guests, false, true},
+		"it is on another node": {other, in.Guests, false, false},
+		"it has something else": {root,
+			[]plugins.Guest{{UUID: guest, Resources: providertree.ProviderResources{root: {"VCPU": 2}}}}, false, false},
 		"another guest is there":   {root, []plugins.Guest{{UUID: "x"}}, true, false},
 		"what it has is not known": {root, []plugins.Guest{{UUID: guest}}, false, false},
 	} {

@@ -124,7 +124,9 @@ func (g Guest) Still(now *plugins.Guest) error {
 
 // Wanted are the allocations to make for it, for [reportclient.Client.CreateAllocations].
 func (g Guest) Wanted() reportclient.Consumer {
-	return reportclient.Consumer{UUID: g.UUID, ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: g.ProjectID, UserID: g.UserID, Resources: g.listed.Resources}}
+	return reportclient.Consumer{UUID: g.UUID,
+		ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: g.ProjectID, UserID: g.UserID,
+			Resources: g.listed.Resources}}
 }
 
 // Difference is an amount of which driver and Placement say different things.
@@ -155,7 +157,8 @@ func (n Node) Differing() []string {
 	for _, g := range n.Unaccounted {
 		var parts []string
 		for _, d := range g.Differences {
-			parts = append(parts, fmt.Sprintf("%d %s on %s, driver %d", d.Placement, d.Class, cmp.Or(d.Name, d.Provider), d.Driver))
+			parts = append(parts,
+				fmt.Sprintf("%d %s on %s, driver %d", d.Placement, d.Class, cmp.Or(d.Name, d.Provider), d.Driver))
 		}
 		if len(parts) > 0 {
 			out = append(out, strings.TrimSpace(g.UUID+" "+g.Name)+": allocated "+strings.Join(parts, "; "))

@@ -22,7 +22,9 @@ import (
 // Placement: it does not count.
 //
 // Cost: nothing if Placement knows the node; else one call of the driver.
-func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister) error {
+func (s *State) Admit(
+	ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister,
+) error {
 	root, ok := known.Provider(node.UUID)
 	if !ok || root.Generation != providertree.NoGeneration {
 		return nil
@@ -35,10 +37,16 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 	}
 	if reported != "" {
 		return &Error{
-			Problem: fmt.Sprintf("this Placement does not have node %s (%s), which has been reported as %s since %s: either the URL leads to the wrong "+
-				"Placement, or Placement lost its database, or the node was deleted there", node.Name, node.UUID, reported, before.Since.UTC().Format("2006-01-02")),
-			Hint: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; to create the node again, without the allocations of "+
-				"the guests that run on it: `compute-agent adopt --as-new --node %s` (then `compute-agent allocations heal`)", node.Name),
+			Problem: fmt.Sprintf(
+				"this Placement does not have node %s (%s), which has been reported as %s since %s: either the URL "+
+					"leads to the wrong "+
+					"Placement, or Placement lost its database, or the node was deleted there", node.Name, node.UUID,
+				reported, before.Since.UTC().Format("2006-01-02")),
+			Hint: fmt.Sprintf(
+				"check [placement_client] url and region, or restore Placement's database; to create the node "+
+					"again, without the allocations of "+
+					"the guests that run on it: `compute-agent adopt --as-new --node %s` (then `compute-agent "+
+					"allocations heal`)", node.Name),
 		}
 	}
 	if guests == nil {
@@ -51,15 +59,21 @@ func (s *State) Admit(ctx context.Context, node plugins.Node, known *providertre
 	case err != nil:
 		return fmt.Errorf("node %s is new to Placement, and it is unknown whether guests run on it: %w", node.Name, err)
 	}
-	ofCloud := slices.DeleteFunc(slices.Clone(list), func(g plugins.Guest) bool { return g.ProjectID == "" && g.UserID == "" })
+	ofCloud := slices.DeleteFunc(slices.Clone(list),
+		func(g plugins.Guest) bool { return g.ProjectID == "" && g.UserID == "" })
 	if len(ofCloud) == 0 {
 		return nil
 	}
 	return &Error{
-		Problem: fmt.Sprintf("node %s (%s) is new to this Placement, but the driver finds %d guests of a cloud on it, such as %s: what they use would be "+
-			"reported as free; either the URL leads to the wrong Placement, or Placement lost its database", node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
-		Hint: fmt.Sprintf("check [placement_client] url and region, or restore Placement's database; if these guests have no allocations in Placement, or they "+
-			"are created afterwards: `compute-agent adopt --as-new --node %s`", node.Name),
+		Problem: fmt.Sprintf(
+			"node %s (%s) is new to this Placement, but the driver finds %d guests of a cloud on it, such as %s: "+
+				"what they use would be "+
+				"reported as free; either the URL leads to the wrong Placement, or Placement lost its database",
+			node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
+		Hint: fmt.Sprintf(
+			"check [placement_client] url and region, or restore Placement's database; if these guests have no "+
+				"allocations in Placement, or they "+
+				"are created afterwards: `compute-agent adopt --as-new --node %s`", node.Name),
 	}
 }
 

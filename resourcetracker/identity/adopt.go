@@ -14,7 +14,8 @@ import (
 func (s *State) Assume(self Self) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.record; r != nil && (Self{r.UUID, r.Host, r.Machine}) == (Self{self.UUID, self.Host, cmp.Or(self.Machine, r.Machine)}) {
+	if r := s.record; r != nil &&
+		(Self{r.UUID, r.Host, r.Machine}) == (Self{self.UUID, self.Host, cmp.Or(self.Machine, r.Machine)}) {
 		return nil
 	}
 	return s.change(func(r *Record) {
@@ -31,7 +32,9 @@ func (s *State) AllowAsNew(names ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {
-		return fmt.Errorf("this agent was never started on this state directory (%s): nothing prevents it from reporting a node as new", s.path)
+		return fmt.Errorf(
+			"this agent was never started on this state directory (%s): nothing prevents it from reporting a "+
+				"node as new", s.path)
 	}
 	all := append(slices.Clone(s.record.AsNew), names...)
 	slices.Sort(all)

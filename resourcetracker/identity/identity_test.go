@@ -47,18 +47,31 @@ func TestSettle(t *testing.T) {
 		refused  []string // parts of the refusal, "" if it goes on
 		note     string
 	}{
-		"the first start":                 {now: first},
-		"nothing changed":                 {before: first, reported: true, now: first},
-		"compute_id was exchanged":        {before: first, now: identity.Self{UUID: other, Host: "cn1", Machine: machineA}, refused: []string{other, mine, "exchanged", "adopt --uuid " + other, "adopt --uuid " + mine}},
-		"reinstalled, or other hardware":  {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1", Machine: machineB}, note: "reinstalled"},
-		"the machine has lost its id":     {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1"}},
-		"the machine has got an id":       {before: identity.Self{UUID: mine, Host: "cn1"}, reported: true, now: first},
-		"renamed":                         {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"host cn1", "is named cn2 now", "cn1 (" + mine + ")", `agent.host = "cn1"`, "adopt --rename"}},
-		"renamed before it was reported":  {before: first, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, note: "reported nothing"},
-		"a copy on another machine":       {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"another machine", "a copy", "empty "}},
-		"a copy of a host never reported": {before: first, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"a copy"}},
-		"renamed or a copy, who knows":    {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2"}, refused: []string{"it is unknown whether", "adopt --rename", "empty "}},
-		"a renaming that broke off":       {before: first, reported: true, renaming: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, refused: []string{"is not finished", "adopt --rename --node cn2 --uuid " + mine}},
+		"the first start": {now: first},
+		"nothing changed": {before: first, reported: true, now: first},
+		"compute_id was exchanged": {before: first,
+			now:     identity.Self{UUID: other, Host: "cn1", Machine: machineA},
+			refused: []string{other, mine, "exchanged", "adopt --uuid " + other, "adopt --uuid " + mine}},
+		"reinstalled, or other hardware": {before: first,
+			reported: true, now: identity.Self{UUID: mine, Host: "cn1", Machine: machineB}, note: "reinstalled"},
+		"the machine has lost its id": {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn1"}},
+		"the machine has got an id":   {before: identity.Self{UUID: mine, Host: "cn1"}, reported: true, now: first},
+		"renamed": {before: first,
+			reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA},
+			refused: []string{"host cn1", "is named cn2 now", "cn1 (" + mine + ")",
+				`agent.host = "cn1"`, "adopt --rename"}},
+		"renamed before it was reported": {before: first,
+			now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA}, note: "reported nothing"},
+		"a copy on another machine": {before: first,
+			reported: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB},
+			refused: []string{"another machine", "a copy", "empty "}},
+		"a copy of a host never reported": {before: first,
+			now: identity.Self{UUID: mine, Host: "cn2", Machine: machineB}, refused: []string{"a copy"}},
+		"renamed or a copy, who knows": {before: first, reported: true, now: identity.Self{UUID: mine, Host: "cn2"},
+			refused: []string{"it is unknown whether", "adopt --rename", "empty "}},
+		"a renaming that broke off": {before: first,
+			reported: true, renaming: true, now: identity.Self{UUID: mine, Host: "cn2", Machine: machineA},
+			refused: []string{"is not finished", "adopt --rename --node cn2 --uuid " + mine}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -161,7 +174,8 @@ func (g guests) Guests(context.Context, *providertree.Tree, string) ([]plugins.G
 
 func TestAdmit(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	running := guests{list: []plugins.Guest{{UUID: "cccccccc-0000-4000-8000-000000000003", Name: "own"}, {UUID: other, Name: "db1", ProjectID: "p"}, {UUID: mine, UserID: "u"}}}
+	running := guests{list: []plugins.Guest{{UUID: "cccccccc-0000-4000-8000-000000000003", Name: "own"},
+		{UUID: other, Name: "db1", ProjectID: "p"}, {UUID: mine, UserID: "u"}}}
 	for name, c := range map[string]struct {
 		known    bool // Placement knows the node
 		reported plugins.Node
@@ -170,20 +184,27 @@ func TestAdmit(t *testing.T) {
 		refused  []string
 		err      error
 	}{
-		"Placement knows it":                        {known: true, reported: cn1, guests: running},
-		"new, without guests":                       {guests: guests{}},
-		"new, with a person's own guests":           {guests: guests{list: []plugins.Guest{{UUID: other, Name: "own"}}}},
-		"new, of a driver that lists none":          {},
-		"new, of a driver that cannot list any":     {guests: guests{err: plugins.ErrUnsupported}},
-		"new, with guests":                          {guests: running, refused: []string{"2 guests", "db1 (" + other + ")", "adopt --as-new --node cn1"}},
-		"new, with guests, and that is meant":       {guests: running, asNew: "cn1"},
-		"new, with guests, and another is meant":    {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
-		"new, and whether there are guests is open": {guests: guests{err: plugins.ErrNotReady}, err: plugins.ErrNotReady},
-		"known once":                                {reported: cn1, refused: []string{"does not have node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
-		"known once, under another uuid":            {reported: plugins.Node{UUID: other, Name: "cn1"}, refused: []string{"reported as " + other}},
-		"known once, under another name":            {reported: plugins.Node{UUID: mine, Name: "cn0"}, refused: []string{"reported as cn0"}},
+		"Placement knows it":  {known: true, reported: cn1, guests: running},
+		"new, without guests": {guests: guests{}},
+		"new, with a person's own guests": {guests: guests{list: []plugins.Guest{{UUID: other,
+			Name: "own"}}}},
+		"new, of a driver that lists none":      {},
+		"new, of a driver that cannot list any": {guests: guests{err: plugins.ErrUnsupported}},
+		"new, with guests": {guests: running,
+			refused: []string{"2 guests", "db1 (" + other + ")", "adopt --as-new --node cn1"}},
+		"new, with guests, and that is meant":    {guests: running, asNew: "cn1"},
+		"new, with guests, and another is meant": {guests: running, asNew: "cn2", refused: []string{"2 guests"}},
+		"new, and whether there are guests is open": {guests: guests{err: plugins.ErrNotReady},
+			err: plugins.ErrNotReady},
+		"known once": {reported: cn1,
+			refused: []string{"does not have node cn1 (" + mine + ")", "reported as cn1", "adopt --as-new --node cn1"}},
+		"known once, under another uuid": {reported: plugins.Node{UUID: other, Name: "cn1"},
+			refused: []string{"reported as " + other}},
+		"known once, under another name": {reported: plugins.Node{UUID: mine, Name: "cn0"},
+			refused: []string{"reported as cn0"}},
 		"known once, and it is to be created again": {reported: cn1, asNew: "cn1", guests: running},
-		"another was known":                         {reported: plugins.Node{UUID: other, Name: "cn2"}, guests: guests{}},
+		"another was known": {reported: plugins.Node{UUID: other, Name: "cn2"},
+			guests: guests{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
@@ -272,7 +293,8 @@ func TestRenaming(t *testing.T) {
 	// A machine that has lost its id is the one that it was.
 	check(t, s.BeginRename(mine, "cn2", "cn3"))
 	check(t, s.EndRename(identity.Self{UUID: mine, Host: "cn3"}))
-	if r, _ := s.Record(); r.Host != "cn3" || r.Machine != machineB || !maps.Equal(r.Former, map[string]string{"cn1": "cn3", "cn2": "cn3"}) {
+	if r, _ := s.Record(); r.Host != "cn3" || r.Machine != machineB ||
+		!maps.Equal(r.Former, map[string]string{"cn1": "cn3", "cn2": "cn3"}) {
 		t.Errorf("%+v", r)
 	}
 	// A name that comes back is no former one.
@@ -331,12 +353,15 @@ func TestOwner(t *testing.T) {
 // TestReportedNodesAreNamed: three at most.
 func TestReportedNodesAreNamed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for n, want := range map[int]string{3: "cn1 (aaaaaaaa-0000-4000-8000-000000000001), cn2 (aaaaaaaa-0000-4000-8000-000000000002), cn3 (aaaaaaaa-0000-4000-8000-000000000003)", 5: "000000000003), 2 more"} {
+	for n, want := range map[int]string{3: "cn1 (aaaaaaaa-0000-4000-8000-000000000001), cn2 " +
+		"(aaaaaaaa-0000-4000-8000-000000000002), cn3 (aaaaaaaa-0000-4000-8000-000000000003)",
+		5: "000000000003), 2 more"} {
 		s := open(t, t.TempDir())
 		check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1", Machine: machineA}))
 		for i := range n {
 			name := fmt.Sprint("cn", i+1)
-			check(t, s.Reported(plugins.Node{UUID: "aaaaaaaa-0000-4000-8000-00000000000" + name[2:], Name: name}, "fake"))
+			check(t, s.Reported(plugins.Node{UUID: "aaaaaaaa-0000-4000-8000-00000000000" + name[2:], Name: name},
+				"fake"))
 		}
 		_, err := s.Check(identity.Self{UUID: mine, Host: "renamed", Machine: machineA})
 		refused(t, err, want)
@@ -368,7 +393,9 @@ func TestAssume(t *testing.T) {
 	dir := t.TempDir()
 	s = open(t, dir)
 	for i, self := range []identity.Self{
-		{UUID: third, Host: "cn1", Machine: machineA}, {UUID: third, Host: "cn1"}, {UUID: third, Host: "cn1", Machine: machineB}, {UUID: third, Host: "cn2"}, {UUID: mine, Host: "cn2"}, {UUID: mine, Host: "cn2", Machine: machineB},
+		{UUID: third, Host: "cn1", Machine: machineA},
+		{UUID: third, Host: "cn1"}, {UUID: third, Host: "cn1", Machine: machineB}, {UUID: third, Host: "cn2"},
+		{UUID: mine, Host: "cn2"}, {UUID: mine, Host: "cn2", Machine: machineB},
 	} {
 		_ = os.Remove(filepath.Join(dir, identity.FileName))
 		check(t, s.Assume(self))
@@ -390,13 +417,15 @@ func TestAssume(t *testing.T) {
 func TestDamagedFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, content := range map[string]string{
-		"empty":                                 "",
-		"cut short":                             `{"version": 1, "uuid": "aaaaaaaa-`,
-		"a newer version":                       `{"version": 2, "uuid": "` + mine + `", "host": "cn1"}`,
-		"no uuid":                               `{"version": 1, "uuid": "cn1", "host": "cn1"}`,
-		"a uuid as Placement does not write it": `{"version": 1, "uuid": "` + strings.ToUpper(mine) + `", "host": "cn1"}`,
-		"no host":                               `{"version": 1, "uuid": "` + mine + `"}`,
-		"a node without a uuid":                 `{"version": 1, "uuid": "` + mine + `", "host": "cn1", "nodes": {"cn2": {"name": "cn2"}}}`,
+		"empty":           "",
+		"cut short":       `{"version": 1, "uuid": "aaaaaaaa-`,
+		"a newer version": `{"version": 2, "uuid": "` + mine + `", "host": "cn1"}`,
+		"no uuid":         `{"version": 1, "uuid": "cn1", "host": "cn1"}`,
+		"a uuid as Placement does not write it": `{"version": 1, "uuid": "` +
+			strings.ToUpper(mine) + `", "host": "cn1"}`,
+		"no host": `{"version": 1, "uuid": "` + mine + `"}`,
+		"a node without a uuid": `{"version": 1, "uuid": "` + mine +
+			`", "host": "cn1", "nodes": {"cn2": {"name": "cn2"}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), identity.FileName)

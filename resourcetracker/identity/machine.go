@@ -47,7 +47,8 @@ func Machine(path string) (string, error) {
 	}
 	id, err := hex.DecodeString(string(content))
 	if err != nil || len(id) != len(uuid.UUID{}) {
-		return "", fmt.Errorf("machine id: %s must hold 32 hexadecimal digits (systemd-machine-id-setup makes them)", path)
+		return "", fmt.Errorf("machine id: %s must hold 32 hexadecimal digits (systemd-machine-id-setup makes them)",
+			path)
 	}
 	mac := hmac.New(sha256.New, id)
 	_, _ = mac.Write(application[:]) // a hash takes everything

@@ -30,8 +30,10 @@ func PlanRenames(
 	if strings.HasPrefix(to, from+"_") {
 		// After a crash it would be unknown which of the providers have their new name already.
 		return nil, &Error{
-			Problem: fmt.Sprintf("the new name %s begins with the old one and an underscore, as the names of the providers below %s do", to, from),
-			Hint:    "give the host another name",
+			Problem: fmt.Sprintf(
+				"the new name %s begins with the old one and an underscore, as the names of the providers below %s do",
+				to, from),
+			Hint: "give the host another name",
 		}
 	}
 	for _, uuid := range tree.Subtree(root) {
@@ -59,8 +61,9 @@ func PlanRenames(
 		}
 		if taken && other != p.UUID {
 			return nil, &Error{
-				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s", p.Name, p.UUID, other, name),
-				Hint:    "rename or delete that one first (openstack resource provider set --name NAME UUID)",
+				Problem: fmt.Sprintf("resource provider %s (%s) cannot be renamed: %s has the name %s",
+					p.Name, p.UUID, other, name),
+				Hint: "rename or delete that one first (openstack resource provider set --name NAME UUID)",
 			}
 		}
 		renames = append(renames, Rename{p, name})
@@ -72,7 +75,9 @@ func PlanRenames(
 func RenameProviders(ctx context.Context, placement *reportclient.Client, renames []Rename) error {
 	for _, r := range renames {
 		if err := placement.RenameProvider(ctx, r.Provider, r.Name); err != nil {
-			return fmt.Errorf("renaming resource provider %s (%s) to %s: %w; run the same command again: it continues where it stopped",
+			return fmt.Errorf(
+				"renaming resource provider %s (%s) to %s: %w; run the same command again: it continues "+
+					"where it stopped",
 				r.Provider.Name, r.Provider.UUID, r.Name, err)
 		}
 	}

@@ -51,7 +51,8 @@ func (s *State) Record() (r Record, ok bool) {
 }
 
 func (r Record) clone() Record {
-	r.Nodes, r.Given, r.AsNew, r.Former = maps.Clone(r.Nodes), maps.Clone(r.Given), slices.Clone(r.AsNew), maps.Clone(r.Former)
+	r.Nodes, r.Given, r.AsNew, r.Former = maps.Clone(r.Nodes), maps.Clone(r.Given),
+		slices.Clone(r.AsNew), maps.Clone(r.Former)
 	if r.Renaming != nil {
 		renaming := *r.Renaming
 		r.Renaming = &renaming
@@ -81,8 +82,10 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 	dir := filepath.Dir(s.path)
 	if r, ok := s.Record(); ok {
 		return &Error{
-			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s says that it was %s", s.path, r.UUID),
-			Hint: fmt.Sprintf("restore it: `compute-agent adopt --uuid %s`; if this is a new host to Placement, empty %s first",
+			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s says that it was %s",
+				s.path, r.UUID),
+			Hint: fmt.Sprintf(
+				"restore it: `compute-agent adopt --uuid %s`; if this is a new host to Placement, empty %s first",
 				r.UUID, dir),
 		}
 	}
@@ -95,9 +98,13 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 			continue
 		}
 		return &Error{
-			Problem: fmt.Sprintf("this host's identity is missing: there is no compute_id, and %s shows that this is not the first start", filepath.Join(found, files[0].Name())),
-			Hint: "restore it: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider in Placement " +
-				"(openstack resource provider list --name HOST); if this is a new host to Placement, empty " + dir + " first",
+			Problem: fmt.Sprintf(
+				"this host's identity is missing: there is no compute_id, and %s shows that this is not the "+
+					"first start", filepath.Join(found, files[0].Name())),
+			Hint: "restore it: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider " +
+				"in Placement " +
+				"(openstack resource provider list --name HOST); if this is a new host to Placement, empty " + dir +
+				" first",
 		}
 	}
 	return nil
@@ -153,39 +160,61 @@ func judge(r Record, self Self, path string) (note string, err error) {
 		return "", &Error{
 			Problem: fmt.Sprintf("according to %s, the rename of node %s to %s, begun %s, is not finished", path,
 				r.Renaming.From, r.Renaming.To, r.Renaming.Begun.UTC().Format(time.RFC3339)),
-			Hint: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` finishes it", r.Renaming.To, r.Renaming.Root),
+			Hint: fmt.Sprintf("`compute-agent adopt --rename --node %s --uuid %s` finishes it",
+				r.Renaming.To, r.Renaming.Root),
 		}
 	case r.UUID != self.UUID:
 		return "", &Error{
-			Problem: fmt.Sprintf("compute_id says that this host is %s, but according to %s it was %s: the file was replaced", self.UUID, path, r.UUID),
-			Hint: fmt.Sprintf("if that is intended: `compute-agent adopt --uuid %s`; if not, restore the old one: `compute-agent adopt --uuid %s`",
+			Problem: fmt.Sprintf(
+				"compute_id says that this host is %s, but according to %s it was %s: the file was replaced", self.UUID,
+				path, r.UUID),
+			Hint: fmt.Sprintf(
+				"if that is intended: `compute-agent adopt --uuid %s`; if not, restore the old one: `compute-agent "+
+					"adopt --uuid %s`",
 				self.UUID, r.UUID),
 		}
 	case host && (machine || unknown):
 		return "", nil
 	case host:
-		return "The machine id changed since the last start, but the host name did not: this host was reinstalled, or moved to another machine, " +
-			"with its state directory. If two machines have this name now, stop one: both write to the same resource providers.", nil
+		return "The machine id changed since the last start, but the host name did not: this host was reinstalled, " +
+			"or moved to another machine, " +
+			"with its state directory. If two machines have this name now, stop one: both write to the same " +
+			"resource providers.", nil
 	case !machine && !unknown:
 		return "", &Error{
-			Problem: fmt.Sprintf("%s was written on another machine, on host %s, and this is %s: this state directory is a copy", path, r.Host, self.Host),
-			Hint: fmt.Sprintf("to make this a separate host, stop the agent and empty %s (and remove a copied compute_id beside the configuration); "+
-				"if this is %s on new hardware and under a new name: `compute-agent adopt --rename`", filepath.Dir(path), r.Host),
+			Problem: fmt.Sprintf(
+				"%s was written on another machine, on host %s, and this is %s: this state directory is a copy", path,
+				r.Host, self.Host),
+			Hint: fmt.Sprintf(
+				"to make this a separate host, stop the agent and empty %s (and remove a copied compute_id beside "+
+					"the configuration); "+
+					"if this is %s on new hardware and under a new name: `compute-agent adopt --rename`",
+				filepath.Dir(path), r.Host),
 		}
 	case unknown:
 		return "", &Error{
-			Problem: fmt.Sprintf("%s was written on host %s, and this is %s; it is unknown whether it is the same machine, since %s has no id", path,
+			Problem: fmt.Sprintf(
+				"%s was written on host %s, and this is %s; it is unknown whether it is the same machine, since "+
+					"%s has no id", path,
 				r.Host, self.Host, MachineFile),
-			Hint: fmt.Sprintf("if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = %q); if this state directory "+
-				"is a copy of another host's, empty %s (and remove a copied compute_id beside the configuration)", r.Host, filepath.Dir(path)),
+			Hint: fmt.Sprintf(
+				"if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = "+
+					"%q); if this state directory "+
+					"is a copy of another host's, empty %s (and remove a copied compute_id beside the configuration)",
+				r.Host, filepath.Dir(path)),
 		}
 	case old == "":
-		return fmt.Sprintf("This host was named %s at its last start. It reported nothing under that name, so there is nothing to rename.", r.Host), nil
+		return fmt.Sprintf(
+			"This host was named %s at its last start. It reported nothing under that name, so there is "+
+				"nothing to rename.", r.Host), nil
 	}
 	return "", &Error{
-		Problem: fmt.Sprintf("according to %s, this machine is host %s, but it is named %s now; Placement has %s", path, r.Host, self.Host, old),
-		Hint: fmt.Sprintf("restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests on it under the old "+
-			"name, `compute-agent adopt --rename`", r.Host),
+		Problem: fmt.Sprintf("according to %s, this machine is host %s, but it is named %s now; Placement has %s",
+			path, r.Host, self.Host, old),
+		Hint: fmt.Sprintf(
+			"restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests "+
+				"on it under the old "+
+				"name, `compute-agent adopt --rename`", r.Host),
 	}
 }
 

@@ -110,7 +110,8 @@ type Label struct {
 // New returns the journal of a state directory. It touches nothing on disk before the first call of
 // another method.
 func New(stateDir string) *Journal {
-	return &Journal{dir: filepath.Join(stateDir, DirName), disk: realDisk{}, now: time.Now, open: map[string][]file{}, labels: map[string]Label{}}
+	return &Journal{dir: filepath.Join(stateDir, DirName),
+		disk: realDisk{}, now: time.Now, open: map[string][]file{}, labels: map[string]Label{}}
 }
 
 // Dir is where the entries are.
@@ -219,7 +220,8 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 		return err
 	}
 	if open := j.open[root]; len(open) > 0 {
-		return fmt.Errorf("the journal of reshapes: the outcome of reshape %d of this node is not known yet", open[0].ID)
+		return fmt.Errorf("the journal of reshapes: the outcome of reshape %d of this node is not known yet",
+			open[0].ID)
 	}
 	label := j.labels[root]
 	e := file{Version: version, Entry: Entry{

@@ -39,8 +39,10 @@ func sample() *reportclient.Reshape {
 	inv := providertree.Inventory{Total: 4, AllocationRatio: 1.5}.Normalize()
 	return &reportclient.Reshape{
 		Providers: []reportclient.ReshapedProvider{
-			{UUID: root, Name: "cn1", Generation: 7, Before: providertree.Inventories{"VGPU": inv}, After: providertree.Inventories{}},
-			{UUID: other, Name: "cn1_gpu", Generation: 0, Before: providertree.Inventories{}, After: providertree.Inventories{"VGPU": inv}},
+			{UUID: root, Name: "cn1", Generation: 7, Before: providertree.Inventories{"VGPU": inv},
+				After: providertree.Inventories{}},
+			{UUID: other, Name: "cn1_gpu", Generation: 0,
+				Before: providertree.Inventories{}, After: providertree.Inventories{"VGPU": inv}},
 		},
 		Consumers: []reportclient.ReshapedConsumer{{
 			UUID: guest, Generation: &generation, ProjectID: "p", UserID: "u", Before: holds(root), After: holds(other),
@@ -115,7 +117,8 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	j.Label(root, Label{Node: "cn1", Undoes: 4})
 	check(t, j.Begin(root, sample()))
 	begun := read(t, dir)
-	want := Entry{Version: 1, ID: 1, Root: root, Node: "cn1", Undoes: 4, Begun: time.Date(2026, 11, 21, 8, 0, 1, 0, time.UTC), Reshape: sample(),
+	want := Entry{Version: 1, ID: 1, Root: root, Node: "cn1", Undoes: 4,
+		Begun: time.Date(2026, 11, 21, 8, 0, 1, 0, time.UTC), Reshape: sample(),
 		File: filepath.Join(dir, DirName, "000001-"+root+".open.json")}
 	testproc.Samef(t, cmp.Diff([]Entry{want}, begun, cmpopts.EquateErrors()), "begun")
 	unresolved, err := j.Unresolved(root)
@@ -123,7 +126,8 @@ func TestEntryIsKeptWhole(t *testing.T) {
 		t.Errorf("%v, %v", unresolved, err)
 	}
 	check(t, j.End(root, reportclient.ReshapeHappened))
-	want.Outcome, want.Ended, want.File = reportclient.ReshapeHappened, time.Date(2026, 11, 21, 8, 0, 2, 0, time.UTC), filepath.Join(dir, DirName, "000001-"+root+".json")
+	want.Outcome, want.Ended, want.File = reportclient.ReshapeHappened, time.Date(2026, 11, 21, 8, 0, 2, 0, time.UTC),
+		filepath.Join(dir, DirName, "000001-"+root+".json")
 	testproc.Samef(t, cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()), "ended")
 	found, err := Find(dir, 1)
 	if d := cmp.Diff(want, found, cmpopts.EquateErrors()); err != nil || d != "" {
@@ -172,7 +176,8 @@ func TestFileOfVersion1(t *testing.T) {
 	}
 	begun := time.Date(2026, 11, 21, 8, 0, 1, 0, time.UTC)
 	want := Entry{
-		Version: 1, ID: 1, Root: root, Node: "cn1", Begun: begun, Ended: begun, Outcome: reportclient.ReshapeHappened, Compared: true, Reshape: sample(),
+		Version: 1, ID: 1, Root: root, Node: "cn1", Begun: begun, Ended: begun, Outcome: reportclient.ReshapeHappened,
+		Compared: true, Reshape: sample(),
 		File: filepath.Join(dir, DirName, fileName(1, root, false)),
 	}
 	testproc.Same(t, cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()))
@@ -192,7 +197,9 @@ func (p *posted) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestTheRequestItselfIsKept(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir, requests := t.TempDir(), &posted{}
-	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: requests}, ReshapeLog: open(t, dir)})
+	client, err := reportclient.New(
+		reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: requests},
+			ReshapeLog: open(t, dir)})
 	check(t, err)
 	check(t, client.Apply(t.Context(), root, sample().Plan()))
 	entry := testproc.Try(Find(dir, 1)).Or(t)
@@ -384,23 +391,30 @@ func TestDamagedFiles(t *testing.T) {
 		"cut short":          `{"version": 1, "id": 1, "ro`,
 		"empty":              ``,
 		"of another program": `[1, 2, 3]`,
-		"of a newer agent":   `{"version": 3, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}, "request": {}}`,
-		"without a request":  `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
-		"without a provider": `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {"resource_providers": [{"uuid": "` + root + `"}]}, "request": {}}`,
-		"without a consumer": `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {"consumers": [{"uuid": "` + guest + `"}]}, "request": {}}`,
-		"of another name":    `{"version": 1, "id": 5, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
-		"without a reshape":  `{"version": 1, "id": 1, "root": "` + root + `", "outcome": "happened"}`,
-		"garbage":            "\x00\xff\x00",
+		"of a newer agent": `{"version": 3, "id": 1, "root": "` + root +
+			`", "outcome": "happened", "reshape": {}, "request": {}}`,
+		"without a request": `{"version": 2, "id": 1, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
+		"without a provider": `{"version": 2, "id": 1, "root": "` + root +
+			`", "outcome": "happened", "reshape": {"resource_providers": [{"uuid": "` + root + `"}]}, "request": {}}`,
+		"without a consumer": `{"version": 2, "id": 1, "root": "` + root +
+			`", "outcome": "happened", "reshape": {"consumers": [{"uuid": "` + guest + `"}]}, "request": {}}`,
+		"of another name":   `{"version": 1, "id": 5, "root": "` + root + `", "outcome": "happened", "reshape": {}}`,
+		"without a reshape": `{"version": 1, "id": 1, "root": "` + root + `", "outcome": "happened"}`,
+		"garbage":           "\x00\xff\x00",
 	}
 	for name, content := range damages {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
-			write := func(name string) { check(t, os.WriteFile(filepath.Join(dir, DirName, name), []byte(content), 0o600)) }
+			write := func(name string) {
+				check(t,
+					os.WriteFile(filepath.Join(dir, DirName, name), []byte(content), 0o600))
+			}
 			write(fileName(1, root, false))
 			j := open(t, dir)
 			damaged, err := j.Load()
-			if err != nil || len(damaged) != 1 || !errors.Is(damaged[0].Err, ErrUnreadable) || damaged[0].ID != 1 || damaged[0].Open() {
+			if err != nil || len(damaged) != 1 || !errors.Is(damaged[0].Err, ErrUnreadable) ||
+				damaged[0].ID != 1 || damaged[0].Open() {
 				t.Fatalf("%+v, %v", damaged, err)
 			}
 			check(t, j.Begin(root, sample()))
@@ -416,7 +430,8 @@ func TestDamagedFiles(t *testing.T) {
 				t.Errorf("%+v, %v", damaged, err)
 			}
 			unresolved, err := j.Unresolved(other)
-			if err != nil || len(unresolved) != 1 || !errors.Is(unresolved[0].Err, ErrUnreadable) || unresolved[0].Root != other {
+			if err != nil || len(unresolved) != 1 || !errors.Is(unresolved[0].Err, ErrUnreadable) ||
+				unresolved[0].Root != other {
 				t.Errorf("%+v, %v", unresolved, err)
 			}
 			check(t, j.Begin(root, sample()))
@@ -428,7 +443,8 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
-	names := []string{"README", "000001.json", "x-" + root + ".json", "000001-not-a-uuid.json", "0-" + root + ".json", "000001-" + strings.ToUpper("aaaaaaaa-0000-4000-8000-00000000000a") + ".json"}
+	names := []string{"README", "000001.json", "x-" + root + ".json", "000001-not-a-uuid.json", "0-" + root + ".json",
+		"000001-" + strings.ToUpper("aaaaaaaa-0000-4000-8000-00000000000a") + ".json"}
 	for _, name := range names {
 		check(t, os.WriteFile(filepath.Join(dir, DirName, name), []byte("mine"), 0o600))
 	}
@@ -457,8 +473,10 @@ func TestOldEntriesGo(t *testing.T) {
 		check(t, j.End(root, reportclient.ReshapeRefused))
 	}
 	entries := read(t, dir)
-	if len(entries) != keep+1 || entries[0].ID != 1 || entries[1].ID != 2 || entries[2].ID != 8 || entries[keep].ID != keep+6 {
-		t.Errorf("%d entries, from %d, %d and %d to %d", len(entries), entries[0].ID, entries[1].ID, entries[2].ID, entries[len(entries)-1].ID)
+	if len(entries) != keep+1 || entries[0].ID != 1 ||
+		entries[1].ID != 2 || entries[2].ID != 8 || entries[keep].ID != keep+6 {
+		t.Errorf("%d entries, from %d, %d and %d to %d",
+			len(entries), entries[0].ID, entries[1].ID, entries[2].ID, entries[len(entries)-1].ID)
 	}
 	next := open(t, dir) // numbers go on
 	check(t, next.Begin(root, sample()))
@@ -469,16 +487,19 @@ func TestOldEntriesGo(t *testing.T) {
 
 // FuzzRead: whatever is in a file, reading it neither fails as a whole nor panics.
 func FuzzRead(f *testing.F) {
-	valid, err := json.Marshal(Entry{Version: 1, ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()})
+	valid, err := json.Marshal(Entry{Version: 1, ID: 1,
+		Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()})
 	testproc.Check(f, err)
 	f.Add(valid)
-	second := file{Version: version, Entry: Entry{ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()}}
+	second := file{Version: version,
+		Entry: Entry{ID: 1, Root: root, Outcome: reportclient.ReshapeHappened, Reshape: sample()}}
 	testproc.Check(f, second.encode())
 	if valid, err = json.Marshal(second); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(valid)
-	f.Add([]byte(`{"version":1,"id":1,"root":"` + root + `","outcome":"x","reshape":{"resource_providers":[{}],"consumers":[{"before":null}]}}`))
+	f.Add([]byte(`{"version":1,"id":1,"root":"` + root +
+		`","outcome":"x","reshape":{"resource_providers":[{}],"consumers":[{"before":null}]}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		dir := t.TempDir()

@@ -91,7 +91,8 @@ func Find(stateDir string, id int64) (Entry, error) {
 			return e, e.Err
 		}
 	}
-	return Entry{}, fmt.Errorf("%w: there is no reshape %d in %s", ErrUnknownEntry, id, filepath.Join(stateDir, DirName))
+	return Entry{}, fmt.Errorf("%w: there is no reshape %d in %s",
+		ErrUnknownEntry, id, filepath.Join(stateDir, DirName))
 }
 
 // list returns the names of the entries' files by number. Of a duplicate entry, left by a crash

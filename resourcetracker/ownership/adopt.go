@@ -55,7 +55,8 @@ func Adopt(known, bare *providertree.Tree, root, node, driver string, denied []s
 			continue
 		}
 		p, _ := known.Provider(uuid)
-		o := ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
+		o := ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{},
+			aggregates: map[string]Owner{}}
 		for class := range p.Inventories {
 			if classes[class] || uuid == root && !providertree.IsCustom(class) {
 				o.inventories[class] = Driver

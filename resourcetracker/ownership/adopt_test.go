@@ -109,7 +109,8 @@ func TestAdoptOfNothing(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if got := owners(Adopt(tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, root, "cn1", "fake", nil)); got != "cn1 driver VCPU:driver" {
+	if got := owners(Adopt(tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, root, "cn1", "fake", nil)); got !=
+		"cn1 driver VCPU:driver" {
 		t.Error(got)
 	}
 }
@@ -127,7 +128,8 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
   cn1_amd_sev#d4 MEM_ENCRYPTION_CONTEXT=15 HW_CPU_X86_AMD_SEV`)
 	record := Adopt(known, bare, root, "cn1", "fake", nil)
 	layers := []Layer{{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "OWNER_NOVA")}}
-	in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
+	in := Input{Root: root, Node: "cn1", Driver: "fake",
+		Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
 	first := testproc.Try(Merge(in)).Or(t)
 	sameTree(t, known, first.Tree)
 	if len(first.Kept)+len(first.Conflicts) > 0 {
@@ -155,7 +157,8 @@ func TestVGPULeavesTheRootAtTheFirstContact(t *testing.T) {
 	answer := tree(t, `
 cn1 VCPU=8
   gpu0 VGPU=4 !`)
-	out, err := Merge(Input{Root: root, Node: "cn1", Known: known, Answer: answer, Record: Adopt(known, answer, root, "cn1", "fake", nil)})
+	out, err := Merge(Input{Root: root, Node: "cn1",
+		Known: known, Answer: answer, Record: Adopt(known, answer, root, "cn1", "fake", nil)})
 	testproc.Check(t, err)
 	sameTree(t, tree(t, `
 cn1 VCPU=8 CUSTOM_LICENSE=1

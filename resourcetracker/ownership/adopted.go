@@ -212,7 +212,9 @@ func (g *giving) removeProviders(goes func(uuid string) bool) {
 		if below := g.tree.Children(uuid); len(below) > 0 {
 			p, _ := g.tree.Provider(uuid)
 			other, _ := g.tree.Provider(below[0])
-			g.note(fmt.Errorf("resource provider %s (%s) is this agent's, but its child %s (%s) is not: move or delete the child first",
+			g.note(fmt.Errorf(
+				"resource provider %s (%s) is this agent's, but its child %s (%s) is not: move or delete the "+
+					"child first",
 				p.Name, uuid, other.Name, other.UUID))
 			continue
 		}
@@ -271,10 +273,12 @@ func (g *giving) withoutSnapshot(isAgents func(trait string) bool) (unknown []st
 		_, err := g.tree.RemoveTraits(uuid, certain...)
 		g.note(err)
 		if len(open) > 0 {
-			unknown = append(unknown, fmt.Sprintf("the traits %s of resource provider %s (%s)", strings.Join(open, ", "), p.Name, uuid))
+			unknown = append(unknown, fmt.Sprintf("the traits %s of resource provider %s (%s)",
+				strings.Join(open, ", "), p.Name, uuid))
 		}
 		if classes := sortedKeys(ours.Inventories); len(classes) > 0 {
-			unknown = append(unknown, fmt.Sprintf("the inventories of %s of resource provider %s (%s)", strings.Join(classes, ", "), p.Name, uuid))
+			unknown = append(unknown, fmt.Sprintf("the inventories of %s of resource provider %s (%s)",
+				strings.Join(classes, ", "), p.Name, uuid))
 		}
 	}
 	return unknown
@@ -305,7 +309,8 @@ const adoptedSuffix = ".adopted"
 func (a *Adopted) encode() ([]byte, error) {
 	f := fileAdopted{Version: adoptedVersion, Root: a.Root, Changed: a.Changed}
 	for _, p := range a.Providers {
-		fp := fileSnapshot{UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Inventories: p.Inventories, Traits: p.Traits, Aggregates: p.Aggregates}
+		fp := fileSnapshot{UUID: p.UUID, Name: p.Name, Parent: p.ParentUUID, Inventories: p.Inventories,
+			Traits: p.Traits, Aggregates: p.Aggregates}
 		f.Providers = append(f.Providers, fp)
 	}
 	content, err := json.MarshalIndent(f, "", "  ")
@@ -319,7 +324,8 @@ func decodeAdopted(root string, content []byte) (*Adopted, error) {
 	}
 	switch {
 	case f.Version > adoptedVersion:
-		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d", ErrNewer, f.Version, adoptedVersion)
+		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d",
+			ErrNewer, f.Version, adoptedVersion)
 	case f.Version < 1 || f.Root != root:
 		return nil, fmt.Errorf("%w: it belongs to node %s", ErrDamaged, textutil.Clip(f.Root, maxShown))
 	}
@@ -361,8 +367,10 @@ func (s *Store) LoadAdopted(root string) (*Adopted, error) {
 		a, err = decodeAdopted(root, content)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or move it away: "+
-			"then the agent cannot restore the node exactly", root, path, err)
+		return nil, fmt.Errorf(
+			"reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or "+
+				"move it away: "+
+				"then the agent cannot restore the node exactly", root, path, err)
 	}
 	return a, nil
 }

@@ -16,7 +16,9 @@ import (
 
 // reported makes passes in which the driver answers so, one after the other, and returns what
 // Placement has then, with the record and the snapshot. The snapshot goes through its file.
-func reported(t *testing.T, known *providertree.Tree, layers []Layer, answers ...func(*providertree.Tree)) (*providertree.Tree, *Record, *Adopted) {
+func reported(
+	t *testing.T, known *providertree.Tree, layers []Layer, answers ...func(*providertree.Tree),
+) (*providertree.Tree, *Record, *Adopted) {
 	t.Helper()
 	store := Open(t.TempDir())
 	bare := tree(t, "cn1")
@@ -24,7 +26,8 @@ func reported(t *testing.T, known *providertree.Tree, layers []Layer, answers ..
 	record := Adopt(known, bare, root, "cn1", "fake", nil)
 	adopted := NewAdopted(known, root)
 	for _, answer := range answers {
-		in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record), Record: record, Layers: layers}
+		in := Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Answer: Strip(known, record),
+			Record: record, Layers: layers}
 		answer(in.Answer)
 		result := testproc.Try(Merge(in)).Or(t)
 		adopted = adopted.Note(known, result.Tree)
@@ -69,7 +72,8 @@ func TestGiveBackRestoresTheTree(t *testing.T) {
 	}
 	agent := []Layer{
 		{Owner: Agent, Providers: entryFor("cn1", nil, "COMPUTE_NODE", "COMPUTE_NET_ATTACH_INTERFACE")},
-		{Owner: Operator, Providers: entryFor("cn1", providertree.Inventories{"CUSTOM_SLOTS": {Total: 3}}, "CUSTOM_GOLD")},
+		{Owner: Operator,
+			Providers: entryFor("cn1", providertree.Inventories{"CUSTOM_SLOTS": {Total: 3}}, "CUSTOM_GOLD")},
 	}
 	for name, answers := range map[string][]func(*providertree.Tree){
 		"other inventories, traits and aggregates": {flatAnswer(func(tr *providertree.Tree) {
@@ -157,7 +161,8 @@ func TestGiveBackWithoutSnapshot(t *testing.T) {
 		t.Errorf("the provider is there: %v, traits %v", got.Exists(made), p.Traits)
 	}
 	const cn1 = " of resource provider cn1 ("
-	want := []string{"the traits HW_NEW" + cn1 + root + ")", "the inventories of DISK_GB, MEMORY_MB, VCPU" + cn1 + root + ")"}
+	want := []string{"the traits HW_NEW" + cn1 + root + ")",
+		"the inventories of DISK_GB, MEMORY_MB, VCPU" + cn1 + root + ")"}
 	testproc.Samef(t, cmp.Diff(want, unknown), "unknown (- want, + got)")
 }
 
@@ -185,7 +190,8 @@ func TestAdoptedFileThatIsDamaged(t *testing.T) {
 	if records, err := store.List(); len(records) > 0 || err != nil {
 		t.Errorf("the snapshot is taken for a record: %v, %v", records, err)
 	}
-	for content, want := range map[string]error{"{": ErrDamaged, `{"version": 99}`: ErrNewer, `{"version": 1, "root": "x"}`: ErrDamaged} {
+	for content, want := range map[string]error{"{": ErrDamaged, `{"version": 99}`: ErrNewer,
+		`{"version": 1, "root": "x"}`: ErrDamaged} {
 		testproc.Check(t, os.WriteFile(store.AdoptedPath(root), []byte(content), 0o600))
 		testproc.Try(store.LoadAdopted(root)).ErrorIs(t, want, "%s: %v", content)
 	}

@@ -14,14 +14,18 @@ import (
 // and the record of that.
 func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 	b.Helper()
-	all := []providertree.Provider{{UUID: root, Name: "cn1", Generation: 1, Inventories: providertree.Inventories{"VCPU": {Total: 8}}}}
+	all := []providertree.Provider{{UUID: root, Name: "cn1", Generation: 1,
+		Inventories: providertree.Inventories{"VCPU": {Total: 8}}}}
 	r := &Record{Root: root, Node: "cn1", Driver: "fake"}
 	for i := range n {
-		p := providertree.Provider{UUID: uid(fmt.Sprint(i)), Name: fmt.Sprintf("cn1_%d", i), ParentUUID: root, Generation: 1,
-			Inventories: providertree.Inventories{"VGPU": {Total: 4}, "CUSTOM_A": {Total: 1}}, Traits: []string{"CUSTOM_BY_HAND", "HW_A", "HW_B"}}
+		p := providertree.Provider{UUID: uid(fmt.Sprint(i)), Name: fmt.Sprintf("cn1_%d", i),
+			ParentUUID: root, Generation: 1,
+			Inventories: providertree.Inventories{"VGPU": {Total: 4}, "CUSTOM_A": {Total: 1}},
+			Traits:      []string{"CUSTOM_BY_HAND", "HW_A", "HW_B"}}
 		all = append(all, p)
 		if i%10 > 0 {
-			r.note(p, ours{owner: Driver, inventories: map[string]Owner{"VGPU": Driver, "CUSTOM_A": Operator}, traits: map[string]Owner{"HW_A": Driver, "HW_B": Driver}})
+			r.note(p, ours{owner: Driver, inventories: map[string]Owner{"VGPU": Driver, "CUSTOM_A": Operator},
+				traits: map[string]Owner{"HW_A": Driver, "HW_B": Driver}})
 		}
 	}
 	out := &providertree.Tree{}
@@ -50,7 +54,9 @@ func BenchmarkMerge(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					testproc.Try(Merge(Input{Root: root, Node: "cn1", Known: known, Base: base, Answer: answer, Record: record})).Or(b)
+					testproc.Try(
+						Merge(Input{Root: root, Node: "cn1", Known: known, Base: base,
+							Answer: answer, Record: record})).Or(b)
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/provider")
 			})

@@ -36,7 +36,8 @@ func (r *Record) Drift(known *providertree.Tree) []string {
 			say("Resource provider %s (%s) was renamed to %s.", p.Name, uuid, now.Name)
 		}
 		if p.Owner != "" && now.ParentUUID != p.Parent {
-			say("Resource provider %s (%s) was moved from below %s to below %s.", p.Name, uuid, placeName(p.Parent), placeName(now.ParentUUID))
+			say("Resource provider %s (%s) was moved from below %s to below %s.",
+				p.Name, uuid, placeName(p.Parent), placeName(now.ParentUUID))
 		}
 		for class, stock := range p.Inventories {
 			inv, found := now.Inventories[class]
@@ -44,7 +45,8 @@ func (r *Record) Drift(known *providertree.Tree) []string {
 			case !found:
 				say("Resource provider %s (%s): the inventory of %s was removed.", p.Name, uuid, class)
 			case !inv.Equal(stock.Inventory):
-				say("Resource provider %s (%s): the inventory of %s was changed: %s.", p.Name, uuid, class, changedFields(stock.Inventory, inv))
+				say("Resource provider %s (%s): the inventory of %s was changed: %s.",
+					p.Name, uuid, class, changedFields(stock.Inventory, inv))
 			}
 		}
 		for trait := range p.Traits {

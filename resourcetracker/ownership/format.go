@@ -110,7 +110,8 @@ func decode(content []byte) (*Record, error) {
 	}
 	switch {
 	case head.Version > version:
-		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d", ErrNewer, head.Version, version)
+		return nil, fmt.Errorf("%w: it has format version %d, but this agent knows versions up to %d",
+			ErrNewer, head.Version, version)
 	case head.Version < 1:
 		return nil, fmt.Errorf("%w: it has no format version", ErrDamaged)
 	}
@@ -118,7 +119,8 @@ func decode(content []byte) (*Record, error) {
 	if err := jsonkit.Unmarshal(content, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Layout: f.Layout, Providers: make(map[string]Provider, len(f.Providers))}
+	r := &Record{Root: f.Root, Node: f.Node, Driver: f.Driver, Created: f.Created, Pending: f.Pending, Layout: f.Layout,
+		Providers: make(map[string]Provider, len(f.Providers))}
 	for uuid, fp := range f.Providers {
 		p := Provider{Name: fp.Name, Parent: fp.Parent, Owner: fp.Owner, Traits: fp.Traits, Aggregates: fp.Aggregates}
 		for class, s := range fp.Inventories {

@@ -42,7 +42,8 @@ func (l *life) write(desired *providertree.Tree, next *Record) {
 			want = Strip(crashed, l.record)
 		}
 		if got := Strip(crashed, between); !got.Equal(want) {
-			l.t.Fatalf("after a crash %s the writes the driver is given another tree (- want, + got):\n%s", name, cmp.Diff(lines(want), lines(got)))
+			l.t.Fatalf("after a crash %s the writes the driver is given another tree (- want, + got):\n%s",
+				name, cmp.Diff(lines(want), lines(got)))
 		}
 	}
 	l.known, l.record = desired, l.onDisk(next)
@@ -190,12 +191,19 @@ func TestHoldRemembersWhatTheAgentCloses(t *testing.T) {
 		draining               Draining
 		want                   *providertree.Inventory
 	}{
-		"a class that goes":          {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, &providertree.Inventory{Total: 4}},
-		"a total that shrinks":       {"cn1 VGPU=4", "cn1 VGPU=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2}, nil},
-		"what the operator has said": {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:operator", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
-		"what stays open for now":    {"cn1 VGPU=4", "cn1 VGPU=4", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
-		"what was closed already":    {"cn1 VGPU=2,reserved=2", "cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
-		"a provider with nothing":    {"cn1 VGPU=4", "cn1 VGPU=4", "cn1 driver VGPU:driver", Draining{Provider: root, Gone: true}, nil},
+		"a class that goes": {"cn1 VGPU=4",
+			"cn1 VGPU=2,reserved=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2,
+				Gone: true}, &providertree.Inventory{Total: 4}},
+		"a total that shrinks": {"cn1 VGPU=4",
+			"cn1 VGPU=2", "cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2}, nil},
+		"what the operator has said": {"cn1 VGPU=4", "cn1 VGPU=2,reserved=2",
+			"cn1 driver VGPU:operator", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
+		"what stays open for now": {"cn1 VGPU=4", "cn1 VGPU=4",
+			"cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
+		"what was closed already": {"cn1 VGPU=2,reserved=2", "cn1 VGPU=2,reserved=2",
+			"cn1 driver VGPU:driver", Draining{Provider: root, Class: "VGPU", Total: 2, Gone: true}, nil},
+		"a provider with nothing": {"cn1 VGPU=4",
+			"cn1 VGPU=4", "cn1 driver VGPU:driver", Draining{Provider: root, Gone: true}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			known, desired := tree(t, c.known), tree(t, c.desired)
@@ -218,7 +226,8 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 	known := tree(t, "cn1 VGPU=2,reserved=2 FPGA=1,reserved=1")
 	former := owned(t, known, "cn1 driver VGPU:driver FPGA:driver")
 	for class, total := range map[string]int64{"VGPU": 4, "FPGA": 3} {
-		former.Providers[root].Inventories[class] = Stock{Owner: Driver, Inventory: former.Providers[root].Inventories[class].Inventory, Held: &providertree.Inventory{Total: total}}
+		former.Providers[root].Inventories[class] = Stock{Owner: Driver,
+			Inventory: former.Providers[root].Inventories[class].Inventory, Held: &providertree.Inventory{Total: total}}
 	}
 	got := owned(t, known, "cn1 driver VGPU:driver").Inherit(former, known, tree(t, "cn1 VGPU=4"))
 	if held := got.Providers[root].Inventories["VGPU"].Held; held == nil || held.Total != 4 {
@@ -235,14 +244,19 @@ func TestAMissingDeviceLeavesNoTrace(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(1, 8).Draw(t, "total")
-		inv := providertree.Inventory{Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), AllocationRatio: rapid.Float64Range(0.5, 4).Draw(t, "ratio")}
+		inv := providertree.Inventory{Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"),
+			AllocationRatio: rapid.Float64Range(0.5, 4).Draw(t, "ratio")}
 		known := &providertree.Tree{}
 		testproc.Check(t, known.Populate([]providertree.Provider{
-			{UUID: root, Name: "cn1", Generation: 1}, {UUID: uid("gpu0"), Name: "gpu0", ParentUUID: root, Generation: 1, Inventories: providertree.Inventories{"VGPU": inv}},
+			{UUID: root, Name: "cn1", Generation: 1},
+			{UUID: uid("gpu0"), Name: "gpu0", ParentUUID: root, Generation: 1,
+				Inventories: providertree.Inventories{"VGPU": inv}},
 		}))
-		l := &life{t: t, known: known, record: &Record{Root: root, Node: "cn1", Driver: "fake", Providers: map[string]Provider{
-			uid("gpu0"): {Name: "gpu0", Parent: root, Owner: Driver, Inventories: map[string]Stock{"VGPU": {Owner: Driver, Inventory: inv}}},
-		}}}
+		l := &life{t: t, known: known,
+			record: &Record{Root: root, Node: "cn1", Driver: "fake", Providers: map[string]Provider{
+				uid("gpu0"): {Name: "gpu0", Parent: root,
+					Owner: Driver, Inventories: map[string]Stock{"VGPU": {Owner: Driver, Inventory: inv}}},
+			}}}
 		there := l.known
 		for range rapid.IntRange(1, 6).Draw(t, "passes") {
 			used := providertree.ProviderResources{uid("gpu0"): {"VGPU": rapid.Int64Range(1, total).Draw(t, "used")}}

@@ -107,7 +107,8 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 		}
 	}
 	for class, inv := range was.Inventories {
-		if _, stays := e.Inventories[class]; stays || mayDrop || record.Inventories[class].Owner == Driver || m.moves(was, class) {
+		if _, stays := e.Inventories[class]; stays ||
+			mayDrop || record.Inventories[class].Owner == Driver || m.moves(was, class) {
 			continue
 		}
 		m.keep(was, KindInventory, class, "removed")
@@ -165,7 +166,9 @@ func (m *merger) gains() (classes, traits map[string]bool) {
 }
 
 // mergeSet merges traits or aggregates, which come and are returned sorted.
-func (m *merger) mergeSet(was providertree.Provider, kind Kind, before, now []string, record map[string]Owner) ([]string, map[string]Owner) {
+func (m *merger) mergeSet(
+	was providertree.Provider, kind Kind, before, now []string, record map[string]Owner,
+) ([]string, map[string]Owner) {
 	owners := make(map[string]Owner, len(now))
 	for _, item := range now {
 		if _, there := slices.BinarySearch(before, item); !there || record[item] == Driver {
@@ -193,7 +196,8 @@ func (m *merger) mergeSet(was providertree.Provider, kind Kind, before, now []st
 
 // made is a provider that the driver makes.
 func (m *merger) made(now providertree.Provider) *entry {
-	e := &entry{Provider: now, ours: ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}}
+	e := &entry{Provider: now, ours: ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{},
+		aggregates: map[string]Owner{}}}
 	e.Generation = providertree.NoGeneration
 	for class := range now.Inventories {
 		e.inventories[class] = Driver

@@ -89,8 +89,10 @@ type entry struct {
 
 func newMerger(in Input) *merger {
 	m := &merger{
-		in: in, base: make(map[string]providertree.Provider, in.Base.Len()), answer: make(map[string]providertree.Provider, in.Answer.Len()),
-		inNode: map[string]bool{}, named: map[string]bool{}, entries: make(map[string]*entry, in.Answer.Len()), moved: map[string][]string{},
+		in: in, base: make(map[string]providertree.Provider, in.Base.Len()),
+		answer: make(map[string]providertree.Provider, in.Answer.Len()),
+		inNode: map[string]bool{}, named: map[string]bool{}, entries: make(map[string]*entry, in.Answer.Len()),
+		moved: map[string][]string{},
 	}
 	for p := range in.Base.All() {
 		m.base[p.UUID] = p
@@ -167,16 +169,19 @@ func (m *merger) placeProviders() error {
 		if w.holder != "" {
 			problem = "its name is that of " + w.holder + ", which the driver does not own"
 		}
-		m.conflicts = append(m.conflicts, Conflict{Owner: Driver, Provider: w.uuid, Name: w.name, Kind: KindProvider, Problem: problem})
+		m.conflicts = append(m.conflicts,
+			Conflict{Owner: Driver, Provider: w.uuid, Name: w.name, Kind: KindProvider, Problem: problem})
 		delete(m.entries, w.uuid)
 	}
 	for _, r := range s.renamed {
-		m.conflicts = append(m.conflicts, Conflict{Owner: Driver, Provider: r.uuid, Name: m.base[r.uuid].Name, Kind: KindProvider,
-			Problem: "the new name " + r.name + " is that of " + r.holder + ", which the driver does not own"})
+		m.conflicts = append(m.conflicts,
+			Conflict{Owner: Driver, Provider: r.uuid, Name: m.base[r.uuid].Name, Kind: KindProvider,
+				Problem: "the new name " + r.name + " is that of " + r.holder + ", which the driver does not own"})
 	}
 	for _, u := range s.unmoved {
-		m.conflicts = append(m.conflicts, Conflict{Owner: Driver, Provider: u.uuid, Name: m.base[u.uuid].Name, Kind: KindProvider,
-			Problem: "it cannot be moved without a cycle or a change in another tree"})
+		m.conflicts = append(m.conflicts,
+			Conflict{Owner: Driver, Provider: u.uuid, Name: m.base[u.uuid].Name, Kind: KindProvider,
+				Problem: "it cannot be moved without a cycle or a change in another tree"})
 	}
 	if m.in.Reshape && len(s.waiting) > 0 {
 		return errors.New("allocations may be moved to a provider that cannot be created: " + m.conflicts[0].String())
@@ -226,7 +231,8 @@ func (m *merger) edited() (*providertree.Tree, error) {
 
 // record is exact: it says what is ours of what is in the tree, with the values that it has there.
 func (m *merger) record(tree *providertree.Tree) *Record {
-	r := &Record{Root: m.in.Root, Node: m.in.Node, Driver: m.in.Driver, Created: m.in.Created, Providers: make(map[string]Provider, len(m.entries))}
+	r := &Record{Root: m.in.Root, Node: m.in.Node, Driver: m.in.Driver, Created: m.in.Created,
+		Providers: make(map[string]Provider, len(m.entries))}
 	if m.in.Record != nil {
 		r.Created = r.Created || m.in.Record.Created
 		r.Layout = m.in.Record.Layout
@@ -265,7 +271,8 @@ func (m *merger) sort() {
 		)
 	})
 	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
-		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Kind, b.Kind),
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner),
+			cmp.Compare(a.Name, b.Name), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Symbol, b.Symbol), cmp.Compare(a.Problem, b.Problem))
 	})
 	m.kept, m.conflicts = slices.Compact(m.kept), slices.Compact(m.conflicts)

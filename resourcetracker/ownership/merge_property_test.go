@@ -15,8 +15,9 @@ import (
 )
 
 var (
-	propertyClasses    = []string{"VCPU", "VGPU", "CUSTOM_A", "CUSTOM_B"}
-	propertyTraits     = []string{"HW_A", "CUSTOM_T", "OWNER_NOVA", "COMPUTE_MANAGED_PCI_DEVICE", "COMPUTE_STATUS_DISABLED"}
+	propertyClasses = []string{"VCPU", "VGPU", "CUSTOM_A", "CUSTOM_B"}
+	propertyTraits  = []string{"HW_A", "CUSTOM_T",
+		"OWNER_NOVA", "COMPUTE_MANAGED_PCI_DEVICE", "COMPUTE_STATUS_DISABLED"}
 	propertyAggregates = []string{uid("agg0"), uid("agg1")}
 )
 
@@ -57,7 +58,8 @@ func drawWorld(t *rapid.T) Input {
 func drawProvider(t *rapid.T, key, parent string) providertree.Provider {
 	return providertree.Provider{
 		UUID: uid(key), Name: key, ParentUUID: parent, Generation: 3,
-		Inventories: drawInventories(t), Traits: drawSome(t, propertyTraits), Aggregates: drawSome(t, propertyAggregates),
+		Inventories: drawInventories(t), Traits: drawSome(t, propertyTraits),
+		Aggregates: drawSome(t, propertyAggregates),
 	}
 }
 
@@ -80,12 +82,14 @@ func drawSome(t *rapid.T, all []string) []string {
 }
 
 func drawRecord(t *rapid.T, known *providertree.Tree) *Record {
-	r := &Record{Root: root, Node: "cn1", Driver: "fake", Layout: rapid.IntRange(0, 3).Draw(t, "layout"), Providers: map[string]Provider{}}
+	r := &Record{Root: root, Node: "cn1", Driver: "fake",
+		Layout: rapid.IntRange(0, 3).Draw(t, "layout"), Providers: map[string]Provider{}}
 	owner := func() Owner {
 		return rapid.SampledFrom([]Owner{"", "", Driver, Operator, Agent, Former}).Draw(t, "owner")
 	}
 	for p := range known.All() {
-		o := ours{owner: rapid.SampledFrom([]Owner{"", Driver}).Draw(t, "provider's"), inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
+		o := ours{owner: rapid.SampledFrom([]Owner{"", Driver}).Draw(t, "provider's"), inventories: map[string]Owner{},
+			traits: map[string]Owner{}, aggregates: map[string]Owner{}}
 		for class := range p.Inventories {
 			o.inventories[class] = "" // drawn below, in order
 		}
@@ -120,7 +124,8 @@ func drawAnswer(t *rapid.T, base *providertree.Tree, place bool) *providertree.T
 		case 0:
 			_, _ = out.SetInventories(at, drawInventories(t))
 		case 1:
-			_, _ = out.SetInventory(at, rapid.SampledFrom(propertyClasses).Draw(t, "class"), providertree.Inventory{Total: 2})
+			_, _ = out.SetInventory(at, rapid.SampledFrom(propertyClasses).Draw(t, "class"),
+				providertree.Inventory{Total: 2})
 		case 2:
 			_, _ = out.RemoveInventory(at, rapid.SampledFrom(propertyClasses).Draw(t, "class"))
 		case 3:
@@ -140,7 +145,8 @@ func drawAnswer(t *rapid.T, base *providertree.Tree, place bool) *providertree.T
 				_, _ = out.Move(at, rapid.SampledFrom(uuids).Draw(t, "below"))
 			}
 		case 9:
-			_ = out.AddChild(at, uid(fmt.Sprintf("new%d", n)), rapid.SampledFrom([]string{"c0", "c1", "c2", "x", "y"}).Draw(t, "name"))
+			_ = out.AddChild(at, uid(fmt.Sprintf("new%d", n)),
+				rapid.SampledFrom([]string{"c0", "c1", "c2", "x", "y"}).Draw(t, "name"))
 		}
 	}
 	return out
@@ -155,7 +161,8 @@ func TestMergeAgainstModel(t *testing.T) {
 		out := testproc.Try(Merge(in)).Or(t)
 		want := model{in}.facts()
 		if diff := cmp.Diff(want, factsOf(out)); diff != "" {
-			t.Fatalf("what is there, and whose it is (- model, + merge):\n%s\nknown:\n%sanswer:\n%srecord:\n%s", diff, lines(in.Known), lines(in.Answer), owners(in.Record.orEmpty()))
+			t.Fatalf("what is there, and whose it is (- model, + merge):\n%s\nknown:\n%sanswer:\n%srecord:\n%s",
+				diff, lines(in.Known), lines(in.Answer), owners(in.Record.orEmpty()))
 		}
 	})
 }
@@ -286,7 +293,8 @@ func (m model) inventory(uuid, class string) (int64, Owner) {
 		}
 	case after && (!before || was != now || recorded == Driver):
 		return now.Total, Driver
-	case before && !after && takenAway && recorded != Driver && m.marked(uuid) && m.in.Record.provider(uuid).Owner == "":
+	case before && !after && takenAway && recorded != Driver && m.marked(uuid) &&
+		m.in.Record.provider(uuid).Owner == "":
 	case before && !after && !takenAway && m.in.Reshape && onRoot == root && m.mine(uuid):
 	case before && !after && onRoot == root && m.grows(class) && (m.in.Reshape || !takenAway):
 	case before && !after && recorded == Driver:
@@ -374,7 +382,8 @@ func TestMergeKeepsItsPromises(t *testing.T) {
 			t.Fatal("the merge changed what it was given")
 		}
 		again, err := Merge(in)
-		if err != nil || !cmp.Equal(out.Kept, again.Kept) || !cmp.Equal(out.Conflicts, again.Conflicts) || !out.Tree.Equal(again.Tree) || !out.Record.Equal(again.Record) {
+		if err != nil || !cmp.Equal(out.Kept, again.Kept) || !cmp.Equal(out.Conflicts, again.Conflicts) ||
+			!out.Tree.Equal(again.Tree) || !out.Record.Equal(again.Record) {
 			t.Fatalf("the same input does not give the same result: %v", err)
 		}
 		m := model{in}
@@ -393,7 +402,8 @@ func TestMergeKeepsItsPromises(t *testing.T) {
 				if rec.Traits[trait] == "" && !now.HasTrait(trait) && !m.moved(p.UUID, trait) {
 					t.Fatalf("%s has lost %s, which is another client's", p.Name, trait)
 				}
-				layered := slices.ContainsFunc(in.Layers, func(l Layer) bool { return slices.Contains(l.Providers[p.UUID].Traits, trait) })
+				layered := slices.ContainsFunc(in.Layers,
+					func(l Layer) bool { return slices.Contains(l.Providers[p.UUID].Traits, trait) })
 				if rec.Traits[trait] != "" && !in.Answer.HasTraits(p.UUID, trait) && !layered && now.HasTrait(trait) {
 					t.Fatalf("%s has %s, which no owner has any more", p.Name, trait)
 				}

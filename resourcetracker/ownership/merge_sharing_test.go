@@ -17,7 +17,8 @@ nfs DISK_GB=200 CUSTOM_IOPS=5 CUSTOM_FAST MISC_SHARES_VIA_AGGREGATE @shared @zon
 cn1 VCPU=8 @shared
 nfs DISK_GB=100 MISC_SHARES_VIA_AGGREGATE @shared`, wantRecord: "cn1 driver VCPU:driver",
 		kept: []string{
-			"added the aggregate", "added the inventory CUSTOM_IOPS of resource provider nfs", "changed the inventory DISK_GB of resource provider nfs",
+			"added the aggregate", "added the inventory CUSTOM_IOPS of resource provider nfs",
+			"changed the inventory DISK_GB of resource provider nfs",
 			"added the trait CUSTOM_FAST of resource provider nfs",
 		},
 	},

@@ -41,7 +41,8 @@ cn1 VCPU=8 HW_A @agg
 		want: `
 cn1 VCPU=8 HW_A COMPUTE_NODE @agg
   gpu0 VGPU=4`,
-		wantRecord: "cn1 driver VCPU:driver @" + uid("agg") + ":driver COMPUTE_NODE:agent HW_A:driver\ngpu0 driver VGPU:driver",
+		wantRecord: "cn1 driver VCPU:driver @" +
+			uid("agg") + ":driver COMPUTE_NODE:agent HW_A:driver\ngpu0 driver VGPU:driver",
 	},
 	"a driver that replaces all traits does not remove an administrator's": {
 		known: `cn1 VCPU=8 CUSTOM_RACK_7 HW_A HW_B`, record: `cn1 driver VCPU:driver HW_A:driver HW_B:driver`,
@@ -187,7 +188,9 @@ cn1 VCPU=8 CUSTOM_T
   pf CUSTOM_B=1 COMPUTE_MANAGED_PCI_DEVICE
   br_eth0 CUSTOM_BW=1
   gpu0 VGPU=4`, wantRecord: "cn1 driver VCPU:driver\ngpu0 driver VGPU:driver",
-		kept: []string{"removed the inventory CUSTOM_BW of resource provider br_eth0", "removed the trait CUSTOM_T of resource provider cn1", "removed the trait COMPUTE_MANAGED_PCI_DEVICE of resource provider pf"},
+		kept: []string{"removed the inventory CUSTOM_BW of resource provider br_eth0",
+			"removed the trait CUSTOM_T of resource provider cn1",
+			"removed the trait COMPUTE_MANAGED_PCI_DEVICE of resource provider pf"},
 	},
 	"outside of a reshape inventory of another client's on the root stays": {
 		known: `cn1 VCPU=8 CUSTOM_VGPU=4`, record: `cn1 driver VCPU:driver`,
@@ -206,8 +209,9 @@ cn1 VCPU=8 CUSTOM_X
 	},
 	"what Nova wrote for the same provider.yaml becomes the operator's without a write": {
 		known: `cn1 VCPU=8 CUSTOM_LICENSE=3 CUSTOM_X`, record: `cn1 driver VCPU:driver`,
-		operator: entryFor("cn1", providertree.Inventories{"CUSTOM_LICENSE": {Total: 3}}, "CUSTOM_X"),
-		want:     `cn1 VCPU=8 CUSTOM_LICENSE=3 CUSTOM_X`, wantRecord: `cn1 driver CUSTOM_LICENSE:operator VCPU:driver CUSTOM_X:operator`,
+		operator:   entryFor("cn1", providertree.Inventories{"CUSTOM_LICENSE": {Total: 3}}, "CUSTOM_X"),
+		want:       `cn1 VCPU=8 CUSTOM_LICENSE=3 CUSTOM_X`,
+		wantRecord: `cn1 driver CUSTOM_LICENSE:operator VCPU:driver CUSTOM_X:operator`,
 	},
 	"provider.yaml changes a value": {
 		known: `cn1 VCPU=8 CUSTOM_LICENSE=3`, record: `cn1 driver VCPU:driver CUSTOM_LICENSE:operator`,
@@ -215,10 +219,14 @@ cn1 VCPU=8 CUSTOM_X
 		want:     `cn1 VCPU=8 CUSTOM_LICENSE=5`, wantRecord: `cn1 driver CUSTOM_LICENSE:operator VCPU:driver`,
 	},
 	"provider.yaml cannot take a class or trait of the driver's": {
-		known: `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=2 CUSTOM_T`, record: `cn1 driver VCPU:driver CUSTOM_A:driver CUSTOM_B:driver CUSTOM_T:driver`,
-		operator: entryFor("cn1", providertree.Inventories{"CUSTOM_A": {Total: 7}, "CUSTOM_B": {Total: 2}}, "CUSTOM_T", "CUSTOM_U"),
-		want:     `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=2 CUSTOM_T CUSTOM_U`, wantRecord: `cn1 driver CUSTOM_A:driver CUSTOM_B:driver VCPU:driver CUSTOM_T:driver CUSTOM_U:operator`,
-		conflicts: []string{"the inventory CUSTOM_A of resource provider cn1", "the inventory CUSTOM_B of resource provider cn1", "the trait CUSTOM_T of resource provider cn1"},
+		known:  `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=2 CUSTOM_T`,
+		record: `cn1 driver VCPU:driver CUSTOM_A:driver CUSTOM_B:driver CUSTOM_T:driver`,
+		operator: entryFor("cn1", providertree.Inventories{"CUSTOM_A": {Total: 7}, "CUSTOM_B": {Total: 2}}, "CUSTOM_T",
+			"CUSTOM_U"),
+		want:       `cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=2 CUSTOM_T CUSTOM_U`,
+		wantRecord: `cn1 driver CUSTOM_A:driver CUSTOM_B:driver VCPU:driver CUSTOM_T:driver CUSTOM_U:operator`,
+		conflicts: []string{"the inventory CUSTOM_A of resource provider cn1",
+			"the inventory CUSTOM_B of resource provider cn1", "the trait CUSTOM_T of resource provider cn1"},
 	},
 	"what the driver begins to say is the driver's though provider.yaml says it too": {
 		known: `cn1 VCPU=8 CUSTOM_A=7`, record: `cn1 driver VCPU:driver CUSTOM_A:operator`,
@@ -244,13 +252,15 @@ cn1 VCPU=8 CUSTOM_X
 	"COMPUTE_STATUS_DISABLED that another client set survives": {
 		known: `cn1 VCPU=8 COMPUTE_STATUS_DISABLED`, record: `cn1 driver VCPU:driver`,
 		answer: `cn1 VCPU=8`, agent: []string{"COMPUTE_NODE"},
-		want: `cn1 VCPU=8 COMPUTE_NODE COMPUTE_STATUS_DISABLED`, wantRecord: `cn1 driver VCPU:driver COMPUTE_NODE:agent`,
-		kept: []string{"removed the trait COMPUTE_STATUS_DISABLED"},
+		want:       `cn1 VCPU=8 COMPUTE_NODE COMPUTE_STATUS_DISABLED`,
+		wantRecord: `cn1 driver VCPU:driver COMPUTE_NODE:agent`,
+		kept:       []string{"removed the trait COMPUTE_STATUS_DISABLED"},
 	},
 	"COMPUTE_STATUS_DISABLED that the agent set goes": {
-		known: `cn1 VCPU=8 COMPUTE_NODE COMPUTE_STATUS_DISABLED`, record: `cn1 driver VCPU:driver COMPUTE_NODE:agent COMPUTE_STATUS_DISABLED:agent`,
-		agent: []string{"COMPUTE_NODE"},
-		want:  `cn1 VCPU=8 COMPUTE_NODE`, wantRecord: `cn1 driver VCPU:driver COMPUTE_NODE:agent`,
+		known:  `cn1 VCPU=8 COMPUTE_NODE COMPUTE_STATUS_DISABLED`,
+		record: `cn1 driver VCPU:driver COMPUTE_NODE:agent COMPUTE_STATUS_DISABLED:agent`,
+		agent:  []string{"COMPUTE_NODE"},
+		want:   `cn1 VCPU=8 COMPUTE_NODE`, wantRecord: `cn1 driver VCPU:driver COMPUTE_NODE:agent`,
 	},
 	"a trait that the driver says is no matter for the agent": {
 		known: `cn1 VCPU=8 COMPUTE_NODE`, record: `cn1 driver VCPU:driver COMPUTE_NODE:driver`,
@@ -299,8 +309,9 @@ cn1 VCPU=8
 cn1 VCPU=8
   gpu0#theirs VGPU=1
   gpu1 VGPU=4`, wantRecord: "cn1 driver VCPU:driver\ngpu1 driver VGPU:driver",
-		kept:      []string{"removed resource provider gpu0"},
-		conflicts: []string{"resource provider gpu0 (" + uid("ours") + ") from the driver: its name is that of " + uid("theirs"), "resource provider slice0"},
+		kept: []string{"removed resource provider gpu0"},
+		conflicts: []string{"resource provider gpu0 (" + uid("ours") + ") from the driver: its name is that of " +
+			uid("theirs"), "resource provider slice0"},
 	},
 	"providers pass names on only as far as they are free": {
 		known: `
@@ -318,8 +329,9 @@ cn1 VCPU=8
   a#theirs
   b#1
   c#2`, wantRecord: "cn1 driver VCPU:driver\nb driver\nc driver",
-		kept:      []string{"removed resource provider a"},
-		conflicts: []string{"resource provider b (", "resource provider c (" + uid("2"), "resource provider c (" + uid("3")},
+		kept: []string{"removed resource provider a"},
+		conflicts: []string{"resource provider b (", "resource provider c (" + uid("2"),
+			"resource provider c (" + uid("3")},
 	},
 	"nothing comes into another tree": {
 		known: `
@@ -422,7 +434,8 @@ cn1
 cn1 CUSTOM_FAST
   gpu0 VGPU=4 CUSTOM_FAST`, wantRecord: "cn1 driver CUSTOM_FAST:operator\ngpu0 driver VGPU:driver CUSTOM_FAST:driver",
 	},
-	"no trait moves off a provider that is taken away and stays, nor from beside the node, nor aggregates, nor a mark of Nova's": {
+	"no trait moves off a provider that is taken away and stays, nor from beside the node, nor aggregates, nor a " +
+		"mark of Nova's": {
 		known: `
 cn1 VCPU=8 @rack
   br_eth0 NET_BW=10 CUSTOM_PHYSNET_0
@@ -440,8 +453,10 @@ cn1 VCPU=8 @rack
   pf CUSTOM_B=1 OWNER_NOVA
   pf1 CUSTOM_B=1 CUSTOM_FAST CUSTOM_PHYSNET_0 OWNER_NOVA @rack
 nfs DISK_GB=100 CUSTOM_FAST`,
-		wantRecord: "cn1 driver VCPU:driver\npf driver CUSTOM_B:driver\npf1 driver CUSTOM_B:driver @" + uid("rack") + ":driver CUSTOM_FAST:driver CUSTOM_PHYSNET_0:driver OWNER_NOVA:driver",
-		kept: []string{"removed resource provider br_eth0", "removed the aggregate " + uid("rack"), "removed the trait CUSTOM_FAST of resource provider nfs",
+		wantRecord: "cn1 driver VCPU:driver\npf driver CUSTOM_B:driver\npf1 driver CUSTOM_B:driver @" + uid("rack") +
+			":driver CUSTOM_FAST:driver CUSTOM_PHYSNET_0:driver OWNER_NOVA:driver",
+		kept: []string{"removed resource provider br_eth0",
+			"removed the aggregate " + uid("rack"), "removed the trait CUSTOM_FAST of resource provider nfs",
 			"removed the trait OWNER_NOVA of resource provider pf"},
 	},
 	"a trait does not move to beside the node": {
@@ -455,7 +470,8 @@ nfs DISK_GB=100 CUSTOM_FAST`,
 		want: `
 cn1 VCPU=8 CUSTOM_FAST
 nfs DISK_GB=100`, wantRecord: "cn1 driver VCPU:driver",
-		kept: []string{"removed the trait CUSTOM_FAST of resource provider cn1", "added the trait CUSTOM_FAST of resource provider nfs"},
+		kept: []string{"removed the trait CUSTOM_FAST of resource provider cn1",
+			"added the trait CUSTOM_FAST of resource provider nfs"},
 	},
 	"a class that was elsewhere all along has not moved there": {
 		known: `
@@ -494,8 +510,9 @@ cn1 VCPU=8
   g
     theirs_g
   d`, wantRecord: "cn1 driver VCPU:driver\nd driver\nf driver\ng driver",
-		kept:      []string{"moved resource provider theirs_f", "moved resource provider theirs_g"},
-		conflicts: []string{"from the driver: its parent provider is ignored too", "from the driver: the new name g is that of", "from the driver: its name is that of"},
+		kept: []string{"moved resource provider theirs_f", "moved resource provider theirs_g"},
+		conflicts: []string{"from the driver: its parent provider is ignored too",
+			"from the driver: the new name g is that of", "from the driver: its name is that of"},
 	},
 	"the driver gives a new uuid to a provider of its own": {
 		known: `

@@ -94,17 +94,20 @@ func (r *Record) Equal(o *Record) bool {
 	if r == nil || o == nil {
 		return r == o
 	}
-	return r.Root == o.Root && r.Node == o.Node && r.Driver == o.Driver && r.Created == o.Created && r.Pending == o.Pending && r.Layout == o.Layout &&
+	return r.Root == o.Root && r.Node == o.Node && r.Driver == o.Driver && r.Created == o.Created &&
+		r.Pending == o.Pending && r.Layout == o.Layout &&
 		maps.EqualFunc(r.Providers, o.Providers, Provider.equal)
 }
 
 func (p Provider) equal(o Provider) bool {
 	return p.Name == o.Name && p.Parent == o.Parent && p.Owner == o.Owner &&
-		maps.EqualFunc(p.Inventories, o.Inventories, Stock.equal) && maps.Equal(p.Traits, o.Traits) && maps.Equal(p.Aggregates, o.Aggregates)
+		maps.EqualFunc(p.Inventories, o.Inventories, Stock.equal) && maps.Equal(p.Traits, o.Traits) &&
+		maps.Equal(p.Aggregates, o.Aggregates)
 }
 
 func (s Stock) equal(o Stock) bool {
-	return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) && (s.Held == nil) == (o.Held == nil) && (s.Held == nil || s.Held.Equal(*o.Held))
+	return s.Owner == o.Owner && s.Inventory.Equal(o.Inventory) && (s.Held == nil) == (o.Held == nil) &&
+		(s.Held == nil || s.Held.Equal(*o.Held))
 }
 
 // Union returns a record of everything that is ours by either; where both speak of one thing, the
@@ -175,7 +178,8 @@ func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
 	out.Pending, out.Providers = false, make(map[string]Provider, len(r.Providers))
 	for p := range tree.All() {
 		now, old := r.provider(p.UUID), former.provider(p.UUID)
-		was := ours{owner: now.Owner, inventories: map[string]Owner{}, traits: map[string]Owner{}, aggregates: map[string]Owner{}}
+		was := ours{owner: now.Owner, inventories: map[string]Owner{}, traits: map[string]Owner{},
+			aggregates: map[string]Owner{}}
 		if was.owner == "" {
 			was.owner = old.Owner
 		}

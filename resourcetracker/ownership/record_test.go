@@ -14,12 +14,18 @@ import (
 
 func TestUnionIsEverythingThatIsOursByEither(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X\n  nic\n  pf"), "cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 CUSTOM_X:operator\nnic driver\npf former-driver")
-	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0\n  nic CUSTOM_Y\n  pf"), "cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver\nnic CUSTOM_Y:operator\npf driver")
+	old := owned(t, tree(t, "cn1 VCPU=8 VGPU=4 HW_A @a\n  gpu0 VGPU=1\n  br_eth0 CUSTOM_X\n  nic\n  pf"),
+		"cn1 driver VCPU:driver VGPU:driver HW_A:agent @a:driver\ngpu0 driver VGPU:driver\nbr_eth0 "+
+			"CUSTOM_X:operator\nnic driver\npf former-driver")
+	newer := owned(t, tree(t, "cn1 VCPU=16 CUSTOM_B=1 HW_A HW_B\n  gpu1 VGPU=1\n  br_eth0\n  nic CUSTOM_Y\n  pf"),
+		"cn1 driver VCPU:driver CUSTOM_B:operator HW_A:driver HW_B:driver\ngpu1 driver VGPU:driver\nnic "+
+			"CUSTOM_Y:operator\npf driver")
 	old.Created, old.Layout, newer.Layout = true, 2, 3
 	before, beforeNewer := old.Clone(), newer.Clone()
 	u := old.Union(newer)
-	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") + ":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nnic driver CUSTOM_Y:operator\npf driver\nbr_eth0 CUSTOM_X:operator"
+	want := "cn1 driver CUSTOM_B:operator VCPU:driver VGPU:driver @" + uid("a") +
+		":driver HW_A:driver HW_B:driver\ngpu0 driver VGPU:driver\ngpu1 driver VGPU:driver\nnic driver " +
+		"CUSTOM_Y:operator\npf driver\nbr_eth0 CUSTOM_X:operator"
 	testproc.Samef(t, cmp.Diff(trim(want), owners(u)), "(- want, + got)")
 	if !u.Created || u.Layout != 2 || !u.Pending {
 		t.Errorf("created %v, layout %d, pending %v", u.Created, u.Layout, u.Pending)
@@ -42,7 +48,8 @@ func TestUnionWithNothing(t *testing.T) {
 	if got := none.Union(nil); got != nil {
 		t.Error(got)
 	}
-	for name, got := range map[string]*Record{"none and a record": none.Union(r), "a record and none": r.Union(nil), "twice the same": r.Union(r.Clone())} {
+	for name, got := range map[string]*Record{"none and a record": none.Union(r), "a record and none": r.Union(nil),
+		"twice the same": r.Union(r.Clone())} {
 		if !got.Equal(r) || got == r {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -52,7 +59,8 @@ func TestUnionWithNothing(t *testing.T) {
 func TestEqualSeesEveryField(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	make := func() *Record {
-		r := owned(t, tree(t, "cn1 VCPU=8,ratio=1.5 HW_A @a\n  gpu0 VGPU=1"), "cn1 driver VCPU:driver HW_A:agent @a:driver\ngpu0 driver")
+		r := owned(t, tree(t, "cn1 VCPU=8,ratio=1.5 HW_A @a\n  gpu0 VGPU=1"),
+			"cn1 driver VCPU:driver HW_A:agent @a:driver\ngpu0 driver")
 		r.Layout = 1
 		return r
 	}
@@ -67,8 +75,10 @@ func TestEqualSeesEveryField(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*Record){
-		"root": func(r *Record) { r.Root = uid("x") }, "node": func(r *Record) { r.Node = "x" }, "driver": func(r *Record) { r.Driver = "x" },
-		"created": func(r *Record) { r.Created = true }, "pending": func(r *Record) { r.Pending = true }, "layout": func(r *Record) { r.Layout = 2 },
+		"root": func(r *Record) { r.Root = uid("x") }, "node": func(r *Record) { r.Node = "x" },
+		"driver":  func(r *Record) { r.Driver = "x" },
+		"created": func(r *Record) { r.Created = true }, "pending": func(r *Record) { r.Pending = true },
+		"layout":          func(r *Record) { r.Layout = 2 },
 		"a provider less": func(r *Record) { delete(r.Providers, uid("gpu0")) },
 		"name":            edit(func(p *Provider) { p.Name = "x" }),
 		"parent":          edit(func(p *Provider) { p.Parent = uid("x") }),
@@ -98,7 +108,8 @@ func TestEqualSeesEveryField(t *testing.T) {
 		t.Error("no record is like a record")
 	}
 	near := make()
-	near.Providers[root].Inventories["VCPU"] = Stock{Owner: Driver, Inventory: providertree.Inventory{Total: 8, AllocationRatio: 1.5000001}}
+	near.Providers[root].Inventories["VCPU"] = Stock{Owner: Driver,
+		Inventory: providertree.Inventory{Total: 8, AllocationRatio: 1.5000001}}
 	if !near.Equal(make()) {
 		t.Error("ratios are compared more exactly than Placement keeps them")
 	}
@@ -109,7 +120,8 @@ func TestClaimMakesATraitOursSoThatItCanGo(t *testing.T) {
 	known := tree(t, "cn1 VCPU=8 COMPUTE_STATUS_DISABLED\n  br_eth0 CUSTOM_X")
 	record := owned(t, known, "cn1 driver VCPU:driver")
 	before := record.Clone()
-	claimed := record.Claim(known, Agent, root, "COMPUTE_STATUS_DISABLED", "NOT_THERE").Claim(known, Agent, uid("br_eth0"), "NOT_THERE").
+	claimed := record.Claim(known, Agent, root, "COMPUTE_STATUS_DISABLED", "NOT_THERE").
+		Claim(known, Agent, uid("br_eth0"), "NOT_THERE").
 		Claim(known, Agent, uid("nobody"), "CUSTOM_X")
 	testproc.Same(t, cmp.Diff("cn1 driver VCPU:driver COMPUTE_STATUS_DISABLED:agent", owners(claimed)))
 	if !record.Equal(before) {
@@ -122,8 +134,11 @@ func TestClaimMakesATraitOursSoThatItCanGo(t *testing.T) {
 
 func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	known := tree(t, "cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=1 COMPUTE_NODE CUSTOM_T CUSTOM_RACK HW_A @a @b\n  br_eth0 BW=5 CUSTOM_T")
-	record := owned(t, known, "cn1 driver VCPU:driver CUSTOM_A:operator COMPUTE_NODE:agent CUSTOM_T:operator HW_A:driver @a:operator @b:driver\nbr_eth0 CUSTOM_T:operator")
+	known := tree(t, "cn1 VCPU=8 CUSTOM_A=1 CUSTOM_B=1 COMPUTE_NODE CUSTOM_T CUSTOM_RACK HW_A @a @b\n  br_eth0 "+
+		"BW=5 CUSTOM_T")
+	record := owned(t, known,
+		"cn1 driver VCPU:driver CUSTOM_A:operator COMPUTE_NODE:agent CUSTOM_T:operator HW_A:driver @a:operator "+
+			"@b:driver\nbr_eth0 CUSTOM_T:operator")
 	record.Providers[uid("gone")] = Provider{Name: "gone", Traits: map[string]Owner{"CUSTOM_T": Operator}}
 	before := lines(known)
 	sameTree(t, tree(t, "cn1 VCPU=8 CUSTOM_B=1 CUSTOM_RACK HW_A @b\n  br_eth0 BW=5"), Strip(known, record))
@@ -136,21 +151,26 @@ func TestStripTakesTheLayersOffAndNothingElse(t *testing.T) {
 // TestStripShowsWhatOthersPutOnAFormerDriversProvider, of whatever kind it is.
 func TestStripShowsWhatOthersPutOnAFormerDriversProvider(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, items := range []string{"", "CUSTOM_A=1", "HW_A", "@a", "CUSTOM_A=1 HW_A", "CUSTOM_A=1 @a", "HW_A @a", "CUSTOM_A=1 HW_A @a"} {
+	for _, items := range []string{"", "CUSTOM_A=1", "HW_A", "@a", "CUSTOM_A=1 HW_A", "CUSTOM_A=1 @a",
+		"HW_A @a", "CUSTOM_A=1 HW_A @a"} {
 		known := tree(t, "cn1 VCPU=8\n  gpu0 VGPU=1 "+items)
 		want := known.Clone()
 		testproc.Try(want.RemoveInventory(uid("gpu0"), "VGPU")).Or(t)
 		if items == "" {
 			want = tree(t, "cn1 VCPU=8")
 		}
-		sameTree(t, want, Strip(known, owned(t, known, "cn1 driver VCPU:driver\ngpu0 former-driver VGPU:former-driver")))
+		sameTree(t, want,
+			Strip(known, owned(t, known, "cn1 driver VCPU:driver\ngpu0 former-driver VGPU:former-driver")))
 	}
 }
 
 func TestDriftListsWhatAnotherClientChanged(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	applied := tree(t, "cn1 VCPU=8 CUSTOM_A=1 HW_A HW_B @a @b\n  gpu0 VGPU=1\n  gpu1 VGPU=1\n  gpu2 VGPU=1\n  br_eth0 CUSTOM_X")
-	record := owned(t, applied, "cn1 driver VCPU:driver CUSTOM_A:operator HW_A:agent HW_B:driver @a:driver @b:driver\ngpu0 driver VGPU:driver\ngpu1 driver\ngpu2 driver\nbr_eth0 CUSTOM_X:operator")
+	applied := tree(t, "cn1 VCPU=8 CUSTOM_A=1 HW_A HW_B @a @b\n  gpu0 VGPU=1\n  gpu1 VGPU=1\n  gpu2 VGPU=1\n "+
+		" br_eth0 CUSTOM_X")
+	record := owned(t, applied,
+		"cn1 driver VCPU:driver CUSTOM_A:operator HW_A:agent HW_B:driver @a:driver @b:driver\ngpu0 driver "+
+			"VGPU:driver\ngpu1 driver\ngpu2 driver\nbr_eth0 CUSTOM_X:operator")
 	if drift := record.Drift(applied); drift != nil {
 		t.Errorf("nothing changed: %q", drift)
 	}
@@ -165,7 +185,8 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	want := []string{
 		"Resource provider cn1 (" + root + ") was removed from the aggregate " + uid("a") + ".",
 		"Resource provider cn1 (" + root + "): the inventory of CUSTOM_A was removed.",
-		"Resource provider cn1 (" + root + "): the inventory of VCPU was changed: reserved from 0 to 2, allocation_ratio from 1 to 4.",
+		"Resource provider cn1 (" + root +
+			"): the inventory of VCPU was changed: reserved from 0 to 2, allocation_ratio from 1 to 4.",
 		"Resource provider cn1 (" + root + "): the trait HW_A was removed.",
 		"Resource provider gpu0 (" + uid("gpu0") + ") was removed.",
 		"Resource provider gpu1 (" + uid("gpu1") + ") was removed.",
@@ -173,7 +194,8 @@ cn1 VCPU=8,reserved=2,ratio=4 HW_B CUSTOM_RACK @b @c
 	}
 	testproc.Samef(t, cmp.Diff(want, record.Drift(now)), "(- want, + got)")
 	testproc.Try(applied.Move(uid("gpu1"), uid("gpu0"))).Or(t)
-	want = []string{"Resource provider gpu1 (" + uid("gpu1") + ") was moved from below " + root + " to below " + uid("gpu0") + "."}
+	want = []string{"Resource provider gpu1 (" + uid("gpu1") + ") was moved from below " +
+		root + " to below " + uid("gpu0") + "."}
 	testproc.Samef(t, cmp.Diff(want, record.Drift(applied)), "(- want, + got)")
 	lost := &providertree.Tree{}
 	testproc.Check(t, lost.AddRoot(root, "cn1"))
@@ -218,7 +240,8 @@ func TestUnionSurvivesACrash(t *testing.T) {
 		again.Known, again.Record, again.Base, again.Answer = half, in.Record.Union(out.Record), nil, out.Tree
 		final := testproc.Try(Merge(again)).Or(t)
 		for p := range half.All() {
-			if p.ParentUUID == root && !out.Tree.Exists(p.UUID) && final.Tree.Exists(p.UUID) && in.Record.provider(p.UUID).Owner == Driver {
+			if p.ParentUUID == root && !out.Tree.Exists(p.UUID) && final.Tree.Exists(p.UUID) &&
+				in.Record.provider(p.UUID).Owner == Driver {
 				t.Fatalf("%s was to be deleted, and is taken for another client's:\n%s", p.Name, owners(again.Record))
 			}
 		}

@@ -72,7 +72,8 @@ func (e *RefusedError) Error() string {
 	for _, b := range e.Blockers {
 		lines = append(lines, b.String())
 	}
-	return fmt.Sprintf("node %s (%s) was not removed, nothing was written: %s", e.Node, e.Root, strings.Join(lines, "; "))
+	return fmt.Sprintf("node %s (%s) was not removed, nothing was written: %s",
+		e.Node, e.Root, strings.Join(lines, "; "))
 }
 
 // CheckRemoval lists what removing a node would delete, and everything that prevents it. It writes
@@ -99,7 +100,9 @@ func CheckRemoval(ctx context.Context, client RemovalClient, record *Record) (Re
 	}
 	var r Removal
 	if !record.Created {
-		r.Blockers = append(r.Blockers, Blocker{Problem: "by its record, this agent found the node's root provider in Placement and did not create it"})
+		r.Blockers = append(r.Blockers,
+			Blocker{Problem: "by its record, this agent found the node's root provider in Placement and did " +
+				"not create it"})
 	}
 	root, _ := tree.Provider(record.Root)
 	if root.ParentUUID != "" {
@@ -116,10 +119,13 @@ func CheckRemoval(ctx context.Context, client RemovalClient, record *Record) (Re
 			continue // deleted meanwhile
 		}
 		if err != nil {
-			return Removal{}, fmt.Errorf("reading what is allocated of resource provider %s (%s): %w", p.Name, uuid, err)
+			return Removal{},
+				fmt.Errorf("reading what is allocated of resource provider %s (%s): %w", p.Name, uuid, err)
 		}
 		for _, consumer := range slices.Sorted(maps.Keys(consumers)) {
-			r.Blockers = append(r.Blockers, Blocker{Provider: uuid, Name: p.Name, Consumer: consumer, Problem: "it holds " + amounts(consumers[consumer])})
+			r.Blockers = append(r.Blockers,
+				Blocker{Provider: uuid, Name: p.Name,
+					Consumer: consumer, Problem: "it holds " + amounts(consumers[consumer])})
 		}
 	}
 	return r, nil
@@ -138,7 +144,8 @@ func (r *Removal) checkOwned(p providertree.Provider, ours Provider, pending boo
 		r.block(p, fmt.Sprintf("this agent named it %q: another client renamed it", ours.Name))
 	}
 	if ours.Parent != p.ParentUUID {
-		r.block(p, fmt.Sprintf("this agent had it below %s, and it is below %s: another client moved it", cmp.Or(ours.Parent, "nothing"), cmp.Or(p.ParentUUID, "nothing")))
+		r.block(p, fmt.Sprintf("this agent had it below %s, and it is below %s: another client moved it",
+			cmp.Or(ours.Parent, "nothing"), cmp.Or(p.ParentUUID, "nothing")))
 	}
 	for _, class := range slices.Sorted(maps.Keys(p.Inventories)) {
 		was, known := ours.Inventories[class]
@@ -146,7 +153,8 @@ func (r *Removal) checkOwned(p providertree.Provider, ours Provider, pending boo
 		case !known:
 			r.block(p, "another client set its inventory of "+class)
 		case !pending && !was.Inventory.Equal(p.Inventories[class]):
-			r.block(p, fmt.Sprintf("another client, maybe an agent that reports the node now, changed its inventory of %s: %s",
+			r.block(p, fmt.Sprintf(
+				"another client, maybe an agent that reports the node now, changed its inventory of %s: %s",
 				class, changedFields(was.Inventory, p.Inventories[class])))
 		}
 	}
@@ -186,7 +194,9 @@ func amounts(resources map[string]int64) string {
 // deleted until then was this agent's and unused.
 //
 // Cost: that of [CheckRemoval], and three requests for each provider.
-func RemoveNode(ctx context.Context, client RemovalClient, record *Record, records *Store) (deleted []providertree.Provider, err error) {
+func RemoveNode(
+	ctx context.Context, client RemovalClient, record *Record, records *Store,
+) (deleted []providertree.Provider, err error) {
 	r, err := CheckRemoval(ctx, client, record)
 	if err != nil {
 		return nil, err

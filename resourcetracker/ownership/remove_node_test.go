@@ -90,11 +90,14 @@ func removable(t *testing.T) (*fakePlacement, *ownership.Record) {
 	testproc.Try(tree.SetTraits(root, []string{"COMPUTE_NODE"})).Or(t)
 	ours := func(name, parent string) ownership.Provider {
 		return ownership.Provider{
-			Name: name, Parent: parent, Owner: ownership.Driver, Traits: map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent},
-			Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver, Inventory: providertree.Inventory{Total: 8}.Normalize()}},
+			Name: name, Parent: parent, Owner: ownership.Driver,
+			Traits: map[string]ownership.Owner{"COMPUTE_NODE": ownership.Agent},
+			Inventories: map[string]ownership.Stock{"VCPU": {Owner: ownership.Driver,
+				Inventory: providertree.Inventory{Total: 8}.Normalize()}},
 		}
 	}
-	return &fakePlacement{tree: tree}, &ownership.Record{Root: root, Node: "cn1", Driver: "fake", Created: true, Providers: map[string]ownership.Provider{root: ours("cn1", ""), gpu: ours("cn1_gpu", root)}}
+	return &fakePlacement{tree: tree}, &ownership.Record{Root: root, Node: "cn1", Driver: "fake", Created: true,
+		Providers: map[string]ownership.Provider{root: ours("cn1", ""), gpu: ours("cn1_gpu", root)}}
 }
 
 // TestRemoveNodeOnlyIfAllIsOurs lists every blocker; with one, nothing is deleted.
@@ -109,8 +112,15 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 			_, err := p.tree.AddTraits(root, "COMPUTE_STATUS_DISABLED")
 			return err
 		}},
-		"the root was found, not created": {func(_ *fakePlacement, r *ownership.Record) error { r.Created = false; return nil }, []string{"did not create it"}},
-		"another client's child": {func(p *fakePlacement, _ *ownership.Record) error { return p.tree.AddChild(root, nic, "nic") },
+		"the root was found, not created": {func(_ *fakePlacement, r *ownership.Record) error {
+			r.Created =
+				false
+			return nil
+		}, []string{"did not create it"}},
+		"another client's child": {func(p *fakePlacement, _ *ownership.Record) error {
+			return p.tree.AddChild(root, nic,
+				"nic")
+		},
 			[]string{"nic (" + nic + "): it was not created by this agent"}},
 		"another client's trait": {func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.AddTraits(gpu, "CUSTOM_GOLD")
@@ -141,16 +151,20 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 		"another agent's amounts": {func(p *fakePlacement, _ *ownership.Record) error {
 			_, err := p.tree.SetInventory(gpu, "VCPU", providertree.Inventory{Total: 16})
 			return err
-		}, []string{"cn1_gpu (" + gpu + "): another client, maybe an agent that reports the node now, changed its inventory of VCPU: total from 8 to 16"}},
+		}, []string{"cn1_gpu (" + gpu +
+			"): another client, maybe an agent that reports the node now, changed its inventory of VCPU: total " +
+			"from 8 to 16"}},
 		"amounts that were being written": {change: func(p *fakePlacement, r *ownership.Record) error {
 			r.Pending = true
 			_, err := p.tree.SetInventory(gpu, "VCPU", providertree.Inventory{Total: 16})
 			return err
 		}},
 		"consumers of two providers": {func(p *fakePlacement, _ *ownership.Record) error {
-			p.consumers = map[string]map[string]providertree.Resources{root: {alice: {"VCPU": 2}}, gpu: {alice: {"VCPU": 1}}}
+			p.consumers = map[string]map[string]providertree.Resources{root: {alice: {"VCPU": 2}},
+				gpu: {alice: {"VCPU": 1}}}
 			return nil
-		}, []string{"consumer " + alice + ", resource provider cn1_gpu (" + gpu + "): it holds 1 VCPU", "it holds 2 VCPU"}},
+		}, []string{"consumer " + alice + ", resource provider cn1_gpu (" +
+			gpu + "): it holds 1 VCPU", "it holds 2 VCPU"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, record := removable(t)
@@ -163,8 +177,10 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 			left := testproc.Try(store.Load(root)).Or(t)
 			if c.want == nil {
 				check(t, err)
-				if !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) || left != nil || !p.forgotten || !slices.Equal(p.removed, []string{root}) {
-					t.Errorf("deleted %q, record %+v, forgotten %t, observed %q", p.deleted, left, p.forgotten, p.removed)
+				if !slices.Equal(p.deleted, []string{"cn1_gpu", "cn1"}) || left != nil || !p.forgotten ||
+					!slices.Equal(p.removed, []string{root}) {
+					t.Errorf("deleted %q, record %+v, forgotten %t, observed %q",
+						p.deleted, left, p.forgotten, p.removed)
 				}
 				return
 			}
@@ -192,7 +208,8 @@ func TestRemoveNodeStopsAtAConflict(t *testing.T) {
 	p.meanwhile = func() { check(t, p.tree.SetGeneration(gpu, 4)) }
 	store := ownership.Open(t.TempDir())
 	check(t, store.Save(record))
-	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrConflict) || len(p.deleted) > 0 {
+	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrConflict) ||
+		len(p.deleted) > 0 {
 		t.Errorf("%v, deleted %q", err, p.deleted)
 	}
 }

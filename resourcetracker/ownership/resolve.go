@@ -40,7 +40,8 @@ type resolver struct {
 type displaced struct{ uuid, name, holder string }
 
 func newResolver(n int, former func(uuid string) (name, parent string, found bool)) *resolver {
-	return &resolver{places: make(map[string]*place, n), order: make([]string, 0, n), holders: make(map[string]string, n), former: former}
+	return &resolver{places: make(map[string]*place, n),
+		order: make([]string, 0, n), holders: make(map[string]string, n), former: former}
 }
 
 func (s *resolver) add(uuid, name, parent string) {

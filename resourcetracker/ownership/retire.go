@@ -54,9 +54,11 @@ func (r Draining) String() string {
 	case r.Class == "":
 		out = fmt.Sprintf("Resource provider %s (%s) is kept until its descendants have drained.", r.Name, r.Provider)
 	case r.Gone:
-		out = fmt.Sprintf("The inventory of %s of %s is kept, fully reserved, until the %d allocated are free.", r.Class, where, r.Used)
+		out = fmt.Sprintf("The inventory of %s of %s is kept, fully reserved, until the %d allocated are free.",
+			r.Class, where, r.Used)
 	default:
-		out = fmt.Sprintf("The inventory of %s of %s is kept at a total of %d while %d are allocated.", r.Class, where, r.Total, r.Used)
+		out = fmt.Sprintf("The inventory of %s of %s is kept at a total of %d while %d are allocated.",
+			r.Class, where, r.Total, r.Used)
 	}
 	if r.Waits != "" {
 		out += " Until then " + r.Waits + " cannot have its name."
@@ -81,8 +83,11 @@ func (r Draining) String() string {
 // [Record.Exact] and then [Record.Hold].
 //
 // Cost: O(size of the trees), no I/O; see BenchmarkDrain.
-func Drain(known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool) (*providertree.Tree, []Draining, error) {
-	r := &draining{known: known, desired: desired, usages: usages, may: may, held: map[string]providertree.Inventories{}}
+func Drain(
+	known, desired *providertree.Tree, usages providertree.ProviderResources, may func(provider, class string) bool,
+) (*providertree.Tree, []Draining, error) {
+	r := &draining{known: known, desired: desired,
+		usages: usages, may: may, held: map[string]providertree.Inventories{}}
 	for p := range known.All() {
 		if p.Generation != providertree.NoGeneration {
 			r.keepUsed(p)
@@ -138,7 +143,8 @@ func (r *draining) keepUsed(p providertree.Provider) {
 			}
 		}
 		r.held[p.UUID][class] = instead
-		r.draining = append(r.draining, Draining{Provider: p.UUID, Name: p.Name, Class: class, Used: n, Total: instead.Total, Gone: !stays})
+		r.draining = append(r.draining,
+			Draining{Provider: p.UUID, Name: p.Name, Class: class, Used: n, Total: instead.Total, Gone: !stays})
 	}
 }
 

@@ -33,7 +33,8 @@ func TestDrain(t *testing.T) {
 			known: "cn1 VCPU=8 VGPU=4,reserved=1,ratio=2", desired: "cn1 VCPU=8",
 			used: providertree.ProviderResources{"cn1": {"VGPU": 3}},
 			want: "cn1 VCPU=8 VGPU=3,reserved=3,ratio=2",
-			told: []string{"The inventory of VGPU of resource provider cn1 (" + root + ") is kept, fully reserved, until the 3 allocated are free."},
+			told: []string{"The inventory of VGPU of resource provider cn1 (" + root +
+				") is kept, fully reserved, until the 3 allocated are free."},
 		},
 		"a device that is allocated stays with its traits and parents, and with nothing else": {
 			known: `
@@ -48,7 +49,8 @@ cn1 VCPU=8
   numa0 HW_NUMA_ROOT @a
     pf CUSTOM_A=1,reserved=1 HW_X COMPUTE_MANAGED_PCI_DEVICE @b`,
 			told: []string{
-				"The inventory of CUSTOM_A of resource provider pf (" + uid("pf") + ") is kept, fully reserved, until the 1 allocated are free.",
+				"The inventory of CUSTOM_A of resource provider pf (" + uid("pf") +
+					") is kept, fully reserved, until the 1 allocated are free.",
 				"Resource provider numa0 (" + uid("numa0") + ") is kept until its descendants have drained.",
 			},
 		},
@@ -57,21 +59,25 @@ cn1 VCPU=8
 			used: providertree.ProviderResources{"pf": {"CUSTOM_A": 2}, "vf": {"CUSTOM_VF": 1}},
 			want: "cn1 VCPU=8\n  pf CUSTOM_A=2,reserved=2\n    vf CUSTOM_VF=1,reserved=1",
 			told: []string{
-				"The inventory of CUSTOM_A of resource provider pf (" + uid("pf") + ") is kept, fully reserved, until the 2 allocated are free.",
-				"The inventory of CUSTOM_VF of resource provider vf (" + uid("vf") + ") is kept, fully reserved, until the 1 allocated are free.",
+				"The inventory of CUSTOM_A of resource provider pf (" + uid("pf") +
+					") is kept, fully reserved, until the 2 allocated are free.",
+				"The inventory of CUSTOM_VF of resource provider vf (" + uid("vf") +
+					") is kept, fully reserved, until the 1 allocated are free.",
 			},
 		},
 		"a total that shrinks below its usage stops there": {
 			known: "cn1 VCPU=16", desired: "cn1 VCPU=4",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 10}},
 			want: "cn1 VCPU=10",
-			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 10 while 10 are allocated."},
+			told: []string{"The inventory of VCPU of resource provider cn1 (" + root +
+				") is kept at a total of 10 while 10 are allocated."},
 		},
 		"what is reserved, and the ratio, count": {
 			known: "cn1 VCPU=16,ratio=4", desired: "cn1 VCPU=4,reserved=2,ratio=4",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 30}},
 			want: "cn1 VCPU=10,reserved=2,ratio=4", // (10-2)*4 = 32, (9-2)*4 = 28
-			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 10 while 30 are allocated."},
+			told: []string{"The inventory of VCPU of resource provider cn1 (" + root +
+				") is kept at a total of 10 while 30 are allocated."},
 		},
 		"enough left by the ratio: it shrinks": {
 			known: "cn1 VCPU=16,ratio=4", desired: "cn1 VCPU=8,ratio=4",
@@ -82,7 +88,8 @@ cn1 VCPU=8
 			known: "cn1 VCPU=8", desired: "cn1 VCPU=4",
 			used: providertree.ProviderResources{"cn1": {"VCPU": 100}},
 			want: "cn1 VCPU=8",
-			told: []string{"The inventory of VCPU of resource provider cn1 (" + root + ") is kept at a total of 8 while 100 are allocated."},
+			told: []string{"The inventory of VCPU of resource provider cn1 (" + root +
+				") is kept at a total of 8 while 100 are allocated."},
 		},
 		"a smaller ratio or a larger reserve is what an operator sets, not a thing that is gone": {
 			known: "cn1 VCPU=8,ratio=4", desired: "cn1 VCPU=8,reserved=4,ratio=1",
@@ -94,14 +101,17 @@ cn1 VCPU=8
 			used: providertree.ProviderResources{"cn1": {"VGPU": 3, "CUSTOM_A": 1}},
 			may:  func(provider, class string) bool { return provider == root && class == "CUSTOM_A" },
 			want: "cn1 VCPU=8 CUSTOM_A=1,reserved=1",
-			told: []string{"The inventory of CUSTOM_A of resource provider cn1 (" + root + ") is kept, fully reserved, until the 1 allocated are free."},
+			told: []string{"The inventory of CUSTOM_A of resource provider cn1 (" + root +
+				") is kept, fully reserved, until the 1 allocated are free."},
 		},
-		"a new provider waits for the name of one that stays, with what is new below it; what was moved there stays where it was": {
+		"a new provider waits for the name of one that stays, with what is new below it; what was moved there stays " +
+			"where it was": {
 			known:   "cn1 VCPU=8\n  gpu0#old VGPU=1\n  vf0 CUSTOM_VF=1",
 			desired: "cn1 VCPU=8\n  gpu0#new VGPU=1 !\n    slice VGPU=1 !\n    vf0 CUSTOM_VF=1",
 			used:    providertree.ProviderResources{"old": {"VGPU": 1}},
 			want:    "cn1 VCPU=8\n  gpu0#old VGPU=1,reserved=1\n  vf0 CUSTOM_VF=1",
-			told: []string{"The inventory of VGPU of resource provider gpu0 (" + uid("old") + ") is kept, fully reserved, until the 1 allocated are free. " +
+			told: []string{"The inventory of VGPU of resource provider gpu0 (" + uid("old") +
+				") is kept, fully reserved, until the 1 allocated are free. " +
 				"Until then " + uid("new") + " cannot have its name."},
 		},
 		"what Placement does not have yet has no usage": {
@@ -137,8 +147,10 @@ cn1 VCPU=8
 
 func TestShrinkingNamesTheProvidersWhoseUsageCounts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	known := tree(t, "cn1 VCPU=8 VGPU=2\n  gone VGPU=1\n  empty HW_A\n  same CUSTOM_A=1\n  smaller CUSTOM_A=2\n  grown CUSTOM_A=1\n  ratio CUSTOM_A=1,ratio=2\n  unborn ! CUSTOM_A=1")
-	desired := tree(t, "cn1 VCPU=8\n  same CUSTOM_A=1\n  smaller CUSTOM_A=1\n  grown CUSTOM_A=9\n  ratio CUSTOM_A=1,ratio=1")
+	known := tree(t, "cn1 VCPU=8 VGPU=2\n  gone VGPU=1\n  empty HW_A\n  same CUSTOM_A=1\n  smaller CUSTOM_A=2\n "+
+		" grown CUSTOM_A=1\n  ratio CUSTOM_A=1,ratio=2\n  unborn ! CUSTOM_A=1")
+	desired := tree(t, "cn1 VCPU=8\n  same CUSTOM_A=1\n  smaller CUSTOM_A=1\n  grown CUSTOM_A=9\n  ratio "+
+		"CUSTOM_A=1,ratio=1")
 	testproc.Same(t, cmp.Diff([]string{root, uid("gone"), uid("smaller")}, Shrinking(known, desired)))
 	if got := Shrinking(known, known); got != nil {
 		t.Errorf("nothing shrinks: %v", got)
@@ -157,8 +169,10 @@ func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 		root, gpu map[string]int64
 		want      string
 	}{
-		{map[string]int64{"VCPU": 6, "VGPU": 3}, map[string]int64{"VGPU": 2}, "cn1 VCPU=6 VGPU=3,reserved=3 CUSTOM_RACK\n  gpu0 VGPU=2,reserved=2 CUSTOM_BY_HAND"},
-		{map[string]int64{"VCPU": 6, "VGPU": 3}, map[string]int64{"VGPU": 2}, "cn1 VCPU=6 VGPU=3,reserved=3 CUSTOM_RACK\n  gpu0 VGPU=2,reserved=2 CUSTOM_BY_HAND"},
+		{map[string]int64{"VCPU": 6, "VGPU": 3}, map[string]int64{"VGPU": 2},
+			"cn1 VCPU=6 VGPU=3,reserved=3 CUSTOM_RACK\n  gpu0 VGPU=2,reserved=2 CUSTOM_BY_HAND"},
+		{map[string]int64{"VCPU": 6, "VGPU": 3}, map[string]int64{"VGPU": 2},
+			"cn1 VCPU=6 VGPU=3,reserved=3 CUSTOM_RACK\n  gpu0 VGPU=2,reserved=2 CUSTOM_BY_HAND"},
 		{map[string]int64{"VCPU": 5, "VGPU": 1}, map[string]int64{}, "cn1 VCPU=5 VGPU=1,reserved=1 CUSTOM_RACK"},
 		{nil, nil, "cn1 VCPU=4 CUSTOM_RACK"},
 	} {
@@ -181,7 +195,8 @@ func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 func TestEnoughIsTheLeastTotal(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
-		inv := providertree.Inventory{Total: rapid.Int64Range(1, 40).Draw(t, "total"), AllocationRatio: rapid.Float64Range(0.1, 20).Draw(t, "ratio")}
+		inv := providertree.Inventory{Total: rapid.Int64Range(1, 40).Draw(t, "total"),
+			AllocationRatio: rapid.Float64Range(0.1, 20).Draw(t, "ratio")}
 		inv.Reserved = rapid.Int64Range(0, inv.Total).Draw(t, "reserved")
 		most, used := rapid.Int64Range(inv.Total, 80).Draw(t, "most"), rapid.Int64Range(0, 300).Draw(t, "used")
 		want := inv
@@ -190,7 +205,8 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 		}
 		testproc.Equal(t, enough(inv, most, used), want.Total, "%d")
 	})
-	if got := enough(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit, math.MaxInt64); got != providertree.MaxUnit {
+	if got := enough(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit,
+		math.MaxInt64); got != providertree.MaxUnit {
 		t.Errorf("%d", got)
 	}
 }

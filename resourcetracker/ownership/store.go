@@ -98,8 +98,10 @@ func (s *Store) load(root string) (*Record, error) {
 	case errors.Is(err, ErrNewer):
 		return nil, fmt.Errorf("%s: %w; install that version again, or a newer one", path, err)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w; restore the file from a backup, or move it away: the agent then adopts the node's tree again, and whatever it does not "+
-			"recognize as its driver's stays in Placement as another client's", path, err)
+		return nil, fmt.Errorf(
+			"%s: %w; restore the file from a backup, or move it away: the agent then adopts the node's tree again, "+
+				"and whatever it does not "+
+				"recognize as its driver's stays in Placement as another client's", path, err)
 	}
 	return r, nil
 }
@@ -135,7 +137,8 @@ func (s *Store) Save(r *Record) error {
 		return errors.New("there is no record to save")
 	}
 	if err := r.validate(); err != nil {
-		return fmt.Errorf("saving the record of what the agent owns of node %s: %w", textutil.Clip(r.Root, maxShown), err)
+		return fmt.Errorf("saving the record of what the agent owns of node %s: %w",
+			textutil.Clip(r.Root, maxShown), err)
 	}
 	there, err := s.load(r.Root)
 	if err != nil {

@@ -353,10 +353,13 @@ var must = testproc.Check
 // errors.
 func FuzzDecode(f *testing.F) {
 	whole := testproc.Try(encode(someRecord(f))).Or(f)
-	for _, seed := range []string{string(whole), string(whole[:len(whole)-9]), "", "null", "{}", `{"version":1}`, `{"version":2}`, `{"version":-1}`, `[]`, `{"version":1e9}`,
+	for _, seed := range []string{string(whole), string(whole[:len(whole)-9]), "", "null", "{}", `{"version":1}`,
+		`{"version":2}`, `{"version":-1}`, `[]`, `{"version":1e9}`,
 		`{"version":1,"root":"` + root + `","node":"cn1","providers":null}`,
-		`{"version":1,"root":"` + root + `","node":"cn1","providers":{"` + root + `":{"name":"cn1","inventories":{"VCPU":{"owner":"driver","total":1,"allocation_ratio":1e308}}}}}`,
-		`{"version":1,"root":"` + root + `","node":"cn1","providers":{"` + root + `":{"name":"cn1","traits":{"A":"driver","A":"agent"}}}}`} {
+		`{"version":1,"root":"` + root + `","node":"cn1","providers":{"` + root +
+			`":{"name":"cn1","inventories":{"VCPU":{"owner":"driver","total":1,"allocation_ratio":1e308}}}}}`,
+		`{"version":1,"root":"` + root + `","node":"cn1","providers":{"` + root +
+			`":{"name":"cn1","traits":{"A":"driver","A":"agent"}}}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -54,7 +54,8 @@ func stripFormer(out *providertree.Tree, r *Record) {
 	slices.Reverse(below) // from the leaves to the root
 	for _, uuid := range below {
 		p, _ := out.Provider(uuid)
-		if r.Providers[uuid].onlyFormer() && uuid != r.Root && len(p.Inventories)+len(p.Traits)+len(p.Aggregates) == 0 && len(out.Subtree(uuid)) == 1 {
+		if r.Providers[uuid].onlyFormer() && uuid != r.Root && len(p.Inventories)+len(p.Traits)+
+			len(p.Aggregates) == 0 && len(out.Subtree(uuid)) == 1 {
 			_, _ = out.Remove(uuid) // fails only for an unknown provider
 		}
 	}

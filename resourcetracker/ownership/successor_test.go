@@ -56,7 +56,8 @@ cn1 VCPU=8 HW_B CUSTOM_ADMIN
   nic NET_BW_EGR_KILOBIT_PER_SEC=100`)), lines(answer)); diff != "" {
 			t.Errorf("what the driver was shown, and answered (- want, + got):\n%s", diff)
 		}
-		result, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Base: base, Answer: answer, Record: record, Layers: layers})
+		result, err := Merge(Input{Root: root, Node: "cn1", Driver: "fake", Known: known, Base: base, Answer: answer,
+			Record: record, Layers: layers})
 		testproc.Check(t, err)
 		desired, draining, err := Drain(known, result.Tree, used, nil)
 		testproc.Check(t, err)

@@ -69,10 +69,12 @@ func (p *parser) encoding(data []byte) *Problem {
 			at := Place{File: p.name, Line: i + 1, Column: column}
 			switch {
 			case r == utf8.RuneError && size == 1:
-				return &Problem{Place: at, What: fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0]), Hint: "save the file as UTF-8", text: p.line(i + 1)}
+				return &Problem{Place: at, What: fmt.Sprintf("byte 0x%02x is not UTF-8", rest[0]),
+					Hint: "save the file as UTF-8", text: p.line(i + 1)}
 			case unicode.IsControl(r) && r != '\t' && r != '\u0085' && (r != '\r' || size != len(rest)):
 				// without its line: a terminal may obey it
-				return &Problem{Place: at, What: fmt.Sprintf("holds the control character U+%04X", r), Hint: "remove it"}
+				return &Problem{Place: at,
+					What: fmt.Sprintf("holds the control character U+%04X", r), Hint: "remove it"}
 			}
 			rest = rest[size:]
 		}
@@ -119,7 +121,9 @@ var position = regexp.MustCompile(`^yaml: line ([0-9]{1,9}): `)
 // syntax is what the YAML parser says. Its line is where it noticed, or where the mapping or list
 // began that it was in.
 func (p *parser) syntax(err error) *Problem {
-	bad := &Problem{Place: Place{File: p.name}, cause: err, Hint: "fix the YAML there or shortly before: indent with spaces, never with tabs, and quote strings with : # { [ * & !"}
+	bad := &Problem{Place: Place{File: p.name}, cause: err,
+		Hint: "fix the YAML there or shortly before: indent with spaces, never with tabs, and quote strings with : " +
+			"# { [ * & !"}
 	what := err.Error()
 	if found := position.FindStringSubmatch(what); found != nil {
 		bad.Line, _ = strconv.Atoi(found[1]) // at most nine digits
@@ -132,7 +136,8 @@ func (p *parser) syntax(err error) *Problem {
 }
 
 // tags are those of YAML's own types; Nova's reader refuses all others.
-var tags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!seq", "!!map", "!!merge", "!!timestamp", "!!binary", "!!set", "!!omap", "!!pairs"}
+var tags = []string{"!!str", "!!int", "!!float", "!!bool", "!!null", "!!seq", "!!map", "!!merge", "!!timestamp",
+	"!!binary", "!!set", "!!omap", "!!pairs"}
 
 // wellFormed checks what is wrong in any YAML, whatever it says: also in properties that the schema
 // ignores.
@@ -141,7 +146,8 @@ func (p *parser) wellFormed(n *yaml.Node, above []*yaml.Node) {
 		return
 	}
 	if len(above) > maxDepth {
-		p.problemf(n, "", fmt.Sprintf("nest no deeper than %d levels", maxDepth), "mappings and lists are nested too deeply")
+		p.problemf(n, "", fmt.Sprintf("nest no deeper than %d levels", maxDepth),
+			"mappings and lists are nested too deeply")
 		p.stop = true
 		return
 	}
@@ -164,7 +170,8 @@ func (p *parser) wellFormed(n *yaml.Node, above []*yaml.Node) {
 				continue
 			}
 			if was := first[key.Value]; was != nil {
-				p.problemf(key, "", "keep one of them", "%s is given twice: first in line %d", clip(key.Value), was.Line)
+				p.problemf(key, "", "keep one of them",
+					"%s is given twice: first in line %d", clip(key.Value), was.Line)
 				continue
 			}
 			first[key.Value] = key
@@ -182,7 +189,8 @@ func (p *parser) count(n *yaml.Node) bool {
 		return true
 	}
 	if !p.stop {
-		p.problemf(n, "", "split the file, and use fewer aliases", "the file holds more than %d values, those behind aliases counted at each use", maxValues)
+		p.problemf(n, "", "split the file, and use fewer aliases",
+			"the file holds more than %d values, those behind aliases counted at each use", maxValues)
 		p.stop = true
 	}
 	return false
@@ -225,7 +233,8 @@ func (p *parser) collect(m *yaml.Node, path string, seen map[string]bool, out *[
 			continue
 		}
 		if !isText(key) {
-			p.problemf(key, path, "write a name; put it into quotes if it looks like a number or a truth value", "%s is not a property name", shown(key))
+			p.problemf(key, path, "write a name; put it into quotes if it looks like a number or a truth value",
+				"%s is not a property name", shown(key))
 			continue
 		}
 		if !seen[key.Value] {
@@ -235,7 +244,8 @@ func (p *parser) collect(m *yaml.Node, path string, seen map[string]bool, out *[
 	}
 	for _, from := range merged {
 		if from.Kind != yaml.MappingNode {
-			p.problemf(from, path, "write << with an alias of a mapping", "%s cannot be merged into a mapping", shown(from))
+			p.problemf(from, path, "write << with an alias of a mapping",
+				"%s cannot be merged into a mapping", shown(from))
 			continue
 		}
 		if depth < maxDepth {
@@ -273,7 +283,8 @@ func (p *parser) problemf(n *yaml.Node, path, hint, format string, args ...any) 
 		}
 	}
 	p.problems = append(p.problems, &Problem{
-		Place: p.place(n), Path: path, What: fmt.Sprintf(format, args...), Hint: hint, text: p.line(n.Line), width: width,
+		Place: p.place(n), Path: path, What: fmt.Sprintf(format, args...), Hint: hint,
+		text: p.line(n.Line), width: width,
 	})
 }
 

@@ -52,7 +52,9 @@ func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, [
 		if !ok {
 			unmatched = append(unmatched, Unmatched{
 				Key: e.Key(), Where: e.Place.line(),
-				Reason: fmt.Sprintf("neither this node nor a sharing provider has a resource provider with the %s; correct the entry, or remove it", describe(e)),
+				Reason: fmt.Sprintf(
+					"neither this node nor a sharing provider has a resource provider with the %s; correct the "+
+						"entry, or remove it", describe(e)),
 			})
 			continue
 		}
@@ -93,7 +95,9 @@ func (c *Config) twice(this int, all []int) Unmatched {
 	e := c.entries[this]
 	return Unmatched{
 		Key: e.Key(), Where: e.Place.line(), Twice: true,
-		Reason: fmt.Sprintf("the provider with the %s has another entry at %s, so neither is applied; merge them into one entry", describe(e), strings.Join(others, ", ")),
+		Reason: fmt.Sprintf(
+			"the provider with the %s has another entry at %s, so neither is applied; merge them into one entry",
+			describe(e), strings.Join(others, ", ")),
 	}
 }
 

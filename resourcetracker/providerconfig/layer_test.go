@@ -42,31 +42,42 @@ func TestLayer(t *testing.T) {
 		want    map[string]string
 		reasons map[string]string // of unmatched entries, by key
 	}{
-		"nothing":                               {nil, nil, nil},
-		"the node":                              {[]string{"{uuid: $COMPUTE_NODE}", "CUSTOM_A"}, map[string]string{rootID: "CUSTOM_A"}, nil},
-		"the node by uuid goes before":          {[]string{"{uuid: $COMPUTE_NODE}", "CUSTOM_A", "{uuid: " + rootID + "}", "CUSTOM_B"}, map[string]string{rootID: "CUSTOM_B"}, nil},
-		"the node by name goes before":          {[]string{"{name: cn1}", "CUSTOM_B", "{uuid: $COMPUTE_NODE}", "CUSTOM_A"}, map[string]string{rootID: "CUSTOM_B"}, nil},
-		"a child by name, and the node":         {[]string{"{name: 'cn1:eth0'}", "CUSTOM_B", "{uuid: $COMPUTE_NODE}", "CUSTOM_A"}, map[string]string{childID: "CUSTOM_B", rootID: "CUSTOM_A"}, nil},
-		"a sharing provider is no compute node": {[]string{"{uuid: " + shareID + "}", "CUSTOM_B"}, map[string]string{shareID: "CUSTOM_B"}, nil},
+		"nothing": {nil, nil, nil},
+		"the node": {[]string{"{uuid: $COMPUTE_NODE}", "CUSTOM_A"},
+			map[string]string{rootID: "CUSTOM_A"}, nil},
+		"the node by uuid goes before": {[]string{"{uuid: $COMPUTE_NODE}", "CUSTOM_A", "{uuid: " +
+			rootID + "}", "CUSTOM_B"}, map[string]string{rootID: "CUSTOM_B"}, nil},
+		"the node by name goes before": {[]string{"{name: cn1}", "CUSTOM_B", "{uuid: $COMPUTE_NODE}",
+			"CUSTOM_A"}, map[string]string{rootID: "CUSTOM_B"}, nil},
+		"a child by name, and the node": {[]string{"{name: 'cn1:eth0'}", "CUSTOM_B", "{uuid: $COMPUTE_NODE}",
+			"CUSTOM_A"}, map[string]string{childID: "CUSTOM_B", rootID: "CUSTOM_A"}, nil},
+		"a sharing provider is no compute node": {[]string{"{uuid: " + shareID + "}", "CUSTOM_B"},
+			map[string]string{shareID: "CUSTOM_B"}, nil},
 		"unknown": {
-			[]string{"{name: cn2}", "CUSTOM_A", "{uuid: 99999999-9999-4999-8999-999999999999}", "CUSTOM_A", "{name: cn1}", "CUSTOM_B"}, map[string]string{rootID: "CUSTOM_B"},
+			[]string{"{name: cn2}", "CUSTOM_A", "{uuid: 99999999-9999-4999-8999-999999999999}", "CUSTOM_A",
+				"{name: cn1}", "CUSTOM_B"}, map[string]string{rootID: "CUSTOM_B"},
 			map[string]string{
 				"name cn2": unknown + `name "cn2"; correct the entry, or remove it`,
-				"uuid 99999999-9999-4999-8999-999999999999": unknown + "uuid 99999999-9999-4999-8999-999999999999; correct the entry, or remove it",
+				"uuid 99999999-9999-4999-8999-999999999999": unknown +
+					"uuid 99999999-9999-4999-8999-999999999999; correct the entry, or remove it",
 			},
 		},
 		"the node twice": {
-			[]string{"{name: cn1}", "CUSTOM_A", "{uuid: $COMPUTE_NODE}", "CUSTOM_C", "{uuid: " + rootID + "}", "CUSTOM_B"}, nil,
+			[]string{"{name: cn1}", "CUSTOM_A", "{uuid: $COMPUTE_NODE}", "CUSTOM_C", "{uuid: " +
+				rootID + "}", "CUSTOM_B"}, nil,
 			map[string]string{
-				"name cn1":       `the provider with the name "cn1" has another entry at f.yaml:7 (uuid ` + rootID + `), so neither is applied; merge them into one entry`,
-				"uuid " + rootID: "the provider with the uuid " + rootID + ` has another entry at f.yaml:3 (name "cn1"), so neither is applied; merge them into one entry`,
+				"name cn1": `the provider with the name "cn1" has another entry at f.yaml:7 (uuid ` + rootID +
+					`), so neither is applied; merge them into one entry`,
+				"uuid " + rootID: "the provider with the uuid " + rootID +
+					` has another entry at f.yaml:3 (name "cn1"), so neither is applied; merge them into one entry`,
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := meta + "providers:\n"
 			for i := 0; i < len(tc.entries); i += 2 {
-				file += "  - identification: " + tc.entries[i] + "\n    traits: {additional: [" + tc.entries[i+1] + "]}\n"
+				file += "  - identification: " +
+					tc.entries[i] + "\n    traits: {additional: [" + tc.entries[i+1] + "]}\n"
 			}
 			if len(tc.entries) == 0 {
 				file = meta
@@ -78,7 +89,8 @@ func TestLayer(t *testing.T) {
 			layer, unmatched := c.Layer(tree, rootID)
 			want := ownership.Layer{Owner: ownership.Operator, Providers: map[string]ownership.LayerProvider{}}
 			for uuid, trait := range tc.want {
-				want.Providers[uuid] = ownership.LayerProvider{Inventories: providertree.Inventories{}, Traits: []string{trait}}
+				want.Providers[uuid] = ownership.LayerProvider{Inventories: providertree.Inventories{},
+					Traits: []string{trait}}
 			}
 			testproc.Samef(t, cmp.Diff(want, layer), "layer")
 			reasons := map[string]string{}
@@ -114,7 +126,8 @@ func TestLayerIsACopy(t *testing.T) {
 		t.Errorf("changed by its reader: %+v", second)
 	}
 	var none *Config
-	if layer, unmatched := none.Layer(host(t), rootID); len(layer.Providers) != 0 || layer.Owner != ownership.Operator || unmatched != nil {
+	if layer, unmatched := none.Layer(host(t), rootID); len(layer.Providers) != 0 ||
+		layer.Owner != ownership.Operator || unmatched != nil {
 		t.Errorf("of nothing: %+v, %v", layer, unmatched)
 	}
 }

@@ -39,8 +39,9 @@ func Load(dir string) (*Config, []Warning, error) {
 	}
 	if len(names) > maxFiles {
 		return nil, nil, Problems{{
-			Place: Place{File: dir}, What: fmt.Sprintf("holds %d files *.yaml, more than the %d that are read", len(names), maxFiles),
-			Hint: "put the entries into fewer files",
+			Place: Place{File: dir},
+			What:  fmt.Sprintf("holds %d files *.yaml, more than the %d that are read", len(names), maxFiles),
+			Hint:  "put the entries into fewer files",
 		}}
 	}
 	c := &Config{byID: map[identity]int{}}
@@ -60,7 +61,8 @@ func Load(dir string) (*Config, []Warning, error) {
 		warnings = append(warnings, p.warnings...)
 		for i, e := range p.entries {
 			if first, twice := c.byID[e.identity()]; twice {
-				p.problemf(p.ids[i], p.paths[i]+".identification", "merge them into one entry", "%s already has an entry, at %s", clip(e.ID()), c.entries[first].Place.line())
+				p.problemf(p.ids[i], p.paths[i]+".identification", "merge them into one entry",
+					"%s already has an entry, at %s", clip(e.ID()), c.entries[first].Place.line())
 				continue
 			}
 			c.byID[e.identity()] = len(c.entries)
@@ -94,8 +96,9 @@ func list(dir string) ([]string, []Warning, error) {
 			names = append(names, name)
 		case strings.HasSuffix(name, ".yml"):
 			warnings = append(warnings, Warning{
-				Place: Place{File: filepath.Join(dir, name)}, What: "the file is not read: only files *.yaml are, as with Nova",
-				Hint: "rename it to " + strings.TrimSuffix(name, ".yml") + ".yaml, or move it away",
+				Place: Place{File: filepath.Join(dir, name)},
+				What:  "the file is not read: only files *.yaml are, as with Nova",
+				Hint:  "rename it to " + strings.TrimSuffix(name, ".yml") + ".yaml, or move it away",
 			})
 		}
 	}

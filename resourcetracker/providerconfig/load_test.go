@@ -24,7 +24,8 @@ func entry(by, trait string) string {
 func TestWhichFiles(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := write(t, map[string]string{
-		"20-b.yaml": entry("{name: b}", "CUSTOM_B"), "10-a.yaml": entry("{name: a}", "CUSTOM_A"), "30.yml": "not: read\n", ".hidden.yaml": "not: read\n",
+		"20-b.yaml": entry("{name: b}", "CUSTOM_B"), "10-a.yaml": entry("{name: a}", "CUSTOM_A"),
+		"30.yml": "not: read\n", ".hidden.yaml": "not: read\n",
 		"a.yaml.rpmsave": "no\n", "README": "no\n",
 	})
 	target := filepath.Join(t.TempDir(), "elsewhere")
@@ -37,7 +38,8 @@ func TestWhichFiles(t *testing.T) {
 		names = append(names, e.ID())
 	}
 	testproc.Samef(t, cmp.Diff([]string{"a", "b", "c"}, names), "entries")
-	if got, want := fmt.Sprint(warnings), "["+dir+"/30.yml: the file is not read: only files *.yaml are, as with Nova; rename it to 30.yaml, or move it away]"; got != want {
+	if got, want := fmt.Sprint(warnings), "["+dir+
+		"/30.yml: the file is not read: only files *.yaml are, as with Nova; rename it to 30.yaml, or move it away]"; got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}
 	testproc.Equal(t, len(c.Files()), 3, "%d files")
@@ -50,7 +52,8 @@ func TestNoDirectory(t *testing.T) {
 		t.Errorf("Load: %v, %v, %v", c, warnings, err)
 	}
 	var none *Config
-	if none.Len() != 0 || none.Files() != nil || none.Entries() != nil || none.Where("a", "b", "c") != "" || !none.Same(nil) || !none.Same(c) {
+	if none.Len() != 0 || none.Files() != nil || none.Entries() != nil || none.Where("a", "b", "c") != "" ||
+		!none.Same(nil) || !none.Same(c) {
 		t.Error("a nil Config is not an empty one")
 	}
 }
@@ -71,7 +74,8 @@ func TestUnreadableFiles(t *testing.T) {
 	put(t, dir, "big.yaml", meta+strings.Repeat("# a comment\n", maxFileSize/12+1))
 	put(t, dir, "wrong.yaml", "meta: 1\n")
 	_, _, err := Load(dir)
-	if !errors.Is(err, ErrInvalid) || !errors.Is(err, errNotRegular) || !errors.Is(err, errTooBig) || !errors.Is(err, fs.ErrNotExist) {
+	if !errors.Is(err, ErrInvalid) || !errors.Is(err, errNotRegular) || !errors.Is(err, errTooBig) ||
+		!errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("Load: %v", err)
 	}
 	want := `big.yaml: the file is larger than 1048576 bytes
@@ -89,8 +93,10 @@ wrong.yaml:1:7: meta: meta must be a mapping, not the number 1
      |       ~
   hint: write schema_version: '1.0'`
 	testproc.Samef(t, cmp.Diff(want, strings.ReplaceAll(err.Error(), dir+"/", "")), "message")
-	denied := fileProblem(dir+"/wrong.yaml", &fs.PathError{Op: "open", Path: dir + "/wrong.yaml", Err: fs.ErrPermission})
-	testproc.ErrorHas(t, denied, "wrong.yaml: cannot be read: permission denied: it belongs to ", "without permission: %v")
+	denied := fileProblem(dir+"/wrong.yaml",
+		&fs.PathError{Op: "open", Path: dir + "/wrong.yaml", Err: fs.ErrPermission})
+	testproc.ErrorHas(t, denied, "wrong.yaml: cannot be read: permission denied: it belongs to ",
+		"without permission: %v")
 	testproc.ErrorHas(t, denied, "\n  hint: run: chgrp ", "without permission: %v")
 	_, _, err = Load(filepath.Join(dir, "wrong.yaml"))
 	testproc.ErrorHas(t, err, "make it a directory", "a file for a directory: %v")
@@ -130,7 +136,8 @@ func TestTwoEntries(t *testing.T) {
 				testproc.Check(t, err)
 				return
 			}
-			want := dir + "/b.yaml:3:21: providers[0].identification: " + tc.at + " already has an entry, at " + dir + "/a.yaml:3\n"
+			want := dir + "/b.yaml:3:21: providers[0].identification: " + tc.at +
+				" already has an entry, at " + dir + "/a.yaml:3\n"
 			if err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("Load: %v\nwant %s", err, want)
 			}

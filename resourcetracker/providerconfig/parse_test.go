@@ -28,11 +28,13 @@ func encode(t interface{ Fatal(...any) }, entries []Entry) []byte {
 		classes := []any{}
 		for class, i := range e.Inventories {
 			classes = append(classes, map[string]any{class: map[string]any{
-				"total": i.Total, "reserved": i.Reserved, "min_unit": i.MinUnit, "max_unit": i.MaxUnit, "step_size": i.StepSize, "allocation_ratio": i.AllocationRatio,
+				"total": i.Total, "reserved": i.Reserved, "min_unit": i.MinUnit, "max_unit": i.MaxUnit,
+				"step_size": i.StepSize, "allocation_ratio": i.AllocationRatio,
 			}})
 		}
 		providers = append(providers, map[string]any{
-			"identification": id, "inventories": map[string]any{"additional": classes}, "traits": map[string]any{"additional": e.Traits},
+			"identification": id, "inventories": map[string]any{"additional": classes},
+			"traits": map[string]any{"additional": e.Traits},
 		})
 	}
 	out, err := yaml.Marshal(map[string]any{"meta": map[string]string{"schema_version": "1.0"}, "providers": providers})
@@ -50,17 +52,21 @@ func TestRoundTrip(t *testing.T) {
 	inventory := rapid.Custom(func(t *rapid.T) providertree.Inventory {
 		total := amount.Draw(t, "total")
 		return providertree.Inventory{
-			Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), MinUnit: amount.Draw(t, "min"), MaxUnit: amount.Draw(t, "max"),
+			Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), MinUnit: amount.Draw(t, "min"),
+			MaxUnit:  amount.Draw(t, "max"),
 			StepSize: amount.Draw(t, "step"), AllocationRatio: rapid.Float64Range(1e-6, 1e6).Draw(t, "ratio"),
 		}
 	})
-	name := rapid.OneOf(rapid.SampledFrom([]string{"yes", "on", "12", "1:30", "null", "~", "2026-01-01", "a: b", "- a", "#", "'", "é\"", "!x", "*y", "&z", "0x1"}),
+	name := rapid.OneOf(
+		rapid.SampledFrom([]string{"yes", "on", "12", "1:30", "null", "~", "2026-01-01", "a: b", "- a", "#", "'",
+			"é\"", "!x", "*y", "&z", "0x1"}),
 		rapid.StringMatching(`[ -~]{1,40}`))
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfNDistinct(name, 1, 5, rapid.ID[string]).Draw(t, "names")
 		var want []Entry
 		for _, n := range names {
-			e := Entry{Name: n, Inventories: rapid.MapOfN(symbol, inventory, 1, 4).Draw(t, "inventories"), Traits: rapid.SliceOfNDistinct(symbol, 0, 4, rapid.ID[string]).Draw(t, "traits")}
+			e := Entry{Name: n, Inventories: rapid.MapOfN(symbol, inventory, 1, 4).Draw(t, "inventories"),
+				Traits: rapid.SliceOfNDistinct(symbol, 0, 4, rapid.ID[string]).Draw(t, "traits")}
 			slices.Sort(e.Traits)
 			want = append(want, e)
 		}
@@ -110,7 +116,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(meta + "x: &x {<<: *x}\n"))
 	f.Add([]byte(meta + "providers: &p\n" + node + "    <<: {traits: {additional: [CUSTOM_A, *p]}}\n"))
 	f.Add([]byte("\xef\xbb\xbf--- !!map\n? [a]\n: !!str 1\n...\n---\n"))
-	f.Add([]byte(meta + "providers: [{identification: {name: \"\\0\"}, traits: {additional: [!!str CUSTOM_A, !!int CUSTOM_B]}}]"))
+	f.Add([]byte(meta + "providers: [{identification: {name: \"\\0\"}, traits: {additional: [!!str CUSTOM_A, !!int " +
+		"CUSTOM_B]}}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := parse("f.yaml", data)
 		for _, b := range p.inOrder() {

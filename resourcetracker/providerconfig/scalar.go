@@ -16,11 +16,13 @@ const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralSty
 
 // oldForm are plain texts that YAML 1.1, and so Nova, reads as truth values or as numbers to the
 // base of 60.
-var oldForm = regexp.MustCompile(`^(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)$|^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
+var oldForm = regexp.MustCompile(
+	`^(yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF)$|^[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?$`)
 
 // isText reports whether a value is a text to every reader, whichever YAML it speaks.
 func isText(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && (n.Style&quoted != 0 || !oldForm.MatchString(n.Value))
+	return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" &&
+		(n.Style&quoted != 0 || !oldForm.MatchString(n.Value))
 }
 
 // shown describes a value that is not what is wanted.
@@ -68,9 +70,11 @@ func (p *parser) integer(n *yaml.Node, path string, low int64) (int64, bool) {
 		return 0, false
 	}
 	if !decimal.MatchString(n.Value) {
-		if exact, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64); err == nil && !digits.MatchString(n.Value) {
+		if exact, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64); err == nil &&
+			!digits.MatchString(n.Value) {
 			write = fmt.Sprintf("write %d", exact)
-		} else if f, err := strconv.ParseFloat(n.Value, 64); err == nil && f == math.Trunc(f) && math.Abs(f) <= math.MaxInt32 && !digits.MatchString(n.Value) {
+		} else if f, err := strconv.ParseFloat(n.Value, 64); err == nil && f == math.Trunc(f) &&
+			math.Abs(f) <= math.MaxInt32 && !digits.MatchString(n.Value) {
 			write = fmt.Sprintf("write %.0f", f)
 		}
 		what := "%s is not a whole number that all YAML parsers read the same way"

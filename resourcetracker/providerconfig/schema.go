@@ -54,7 +54,8 @@ func (p *parser) file(root *yaml.Node) {
 		}
 	}
 	if meta == nil {
-		p.problemf(root, "", "begin the file with meta: {schema_version: '1.0'}", "meta is missing, which has the version of the schema")
+		p.problemf(root, "", "begin the file with meta: {schema_version: '1.0'}",
+			"meta is missing, which has the version of the schema")
 	} else {
 		p.meta(meta)
 	}
@@ -85,7 +86,8 @@ func (p *parser) meta(meta *yaml.Node) {
 		return
 	}
 	if !isText(version) {
-		p.problemf(version, path, write+", in quotes: as a number, 1.10 would be 1.1", "must be a text, not %s", shown(version))
+		p.problemf(version, path, write+", in quotes: as a number, 1.10 would be 1.1",
+			"must be a text, not %s", shown(version))
 		return
 	}
 	switch parts := schemaVersion.FindStringSubmatch(version.Value); {
@@ -94,7 +96,8 @@ func (p *parser) meta(meta *yaml.Node) {
 	case parts[1] != "1":
 		p.problemf(version, path, write, "unknown major version %s; this agent reads 1", parts[1])
 	case parts[2] != "0":
-		p.warn(version, path, write+" if the file needs no more", fmt.Sprintf("this agent reads version 1.0; what %s added is ignored", clip(version.Value)))
+		p.warn(version, path, write+" if the file needs no more",
+			fmt.Sprintf("this agent reads version 1.0; what %s added is ignored", clip(version.Value)))
 	}
 }
 
@@ -116,10 +119,12 @@ func (p *parser) provider(item *yaml.Node, path string) {
 			p.unknown(q.key, path, "identification", "inventories", "traits")
 		}
 	}
-	e := Entry{Inventories: providertree.Inventories{}, Traits: []string{}, classAt: map[string]Place{}, traitAt: map[string]Place{}}
+	e := Entry{Inventories: providertree.Inventories{},
+		Traits: []string{}, classAt: map[string]Place{}, traitAt: map[string]Place{}}
 	before := len(p.problems)
 	if identification == nil {
-		p.problemf(item, path, "write identification: {uuid: $COMPUTE_NODE}, or the uuid or name of another provider", "identification is missing, which selects the provider")
+		p.problemf(item, path, "write identification: {uuid: $COMPUTE_NODE}, or the uuid or name of another provider",
+			"identification is missing, which selects the provider")
 	} else {
 		p.identification(identification, path+".identification", &e)
 	}
@@ -135,7 +140,8 @@ func (p *parser) provider(item *yaml.Node, path string) {
 		return
 	}
 	if len(stock)+len(named) == 0 {
-		p.warn(identification, path, "add inventories or traits, or remove the entry", fmt.Sprintf("the entry of %s adds nothing and is ignored", clip(e.ID())))
+		p.warn(identification, path, "add inventories or traits, or remove the entry",
+			fmt.Sprintf("the entry of %s adds nothing and is ignored", clip(e.ID())))
 		return
 	}
 	slices.Sort(e.Traits)
@@ -296,7 +302,8 @@ func (p *parser) inventory(n *yaml.Node, path string) providertree.Inventory {
 	}
 	// Nova takes it
 	if at["min_unit"] != nil && (inv.MinUnit > inv.MaxUnit || at["total"] != nil && inv.MinUnit > inv.Capacity()) {
-		p.warn(at["min_unit"], path+".min_unit", "lower it", fmt.Sprintf("no allocation is possible: %d is more than max_unit or the total", inv.MinUnit))
+		p.warn(at["min_unit"], path+".min_unit",
+			"lower it", fmt.Sprintf("no allocation is possible: %d is more than max_unit or the total", inv.MinUnit))
 	}
 	return inv
 }
@@ -324,7 +331,8 @@ func (p *parser) symbol(n *yaml.Node, path, kind, name string) bool {
 	case err != nil:
 		write := strings.Trim(notSymbol.ReplaceAllString(strings.ToUpper(name), "_"), "_")
 		hint := "write CUSTOM_ and 1 to 248 of A-Z, 0-9 and _"
-		if write = strings.TrimPrefix(write, providertree.CustomPrefix); write != "" && write != "CUSTOM" && len(write) <= 80 {
+		if write = strings.TrimPrefix(write, providertree.CustomPrefix); write != "" &&
+			write != "CUSTOM" && len(write) <= 80 {
 			hint = "write CUSTOM_" + write
 		}
 		p.problemf(n, path, hint, "%s cannot be the name of a %s", clip(name), kind)

@@ -154,7 +154,8 @@ func fingerprint(dir string) (string, time.Time) {
 			return
 		}
 		modified, changed := time.Unix(st.Mtim.Unix()), time.Unix(st.Ctim.Unix())
-		_, _ = fmt.Fprintf(&b, "%q %d:%d %d %o %d %d\n", path, st.Dev, st.Ino, st.Size, st.Mode, modified.UnixNano(), changed.UnixNano())
+		_, _ = fmt.Fprintf(&b, "%q %d:%d %d %o %d %d\n", path, st.Dev, st.Ino, st.Size, st.Mode,
+			modified.UnixNano(), changed.UnixNano())
 		for _, t := range []time.Time{modified, changed} {
 			if t.After(newest) {
 				newest = t

@@ -60,7 +60,8 @@ func TestSourceNoticesChanges(t *testing.T) {
 	// The same size and time, put in the place of the former file.
 	info := testproc.Try(os.Stat(filepath.Join(dir, "a.yaml"))).Or(t)
 	put(t, dir, ".new", entry("{name: cn1}", "CUSTOM_CC"))
-	testproc.Check(t, errors.Join(os.Chtimes(filepath.Join(dir, ".new"), info.ModTime(), info.ModTime()), os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "a.yaml"))))
+	testproc.Check(t, errors.Join(os.Chtimes(filepath.Join(dir, ".new"), info.ModTime(), info.ModTime()),
+		os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "a.yaml"))))
 	poll(t, s, true)
 	testproc.Equal(t, s.trait(), "CUSTOM_CC", "%v")
 

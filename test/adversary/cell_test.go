@@ -102,7 +102,8 @@ func TestAHostOfOneCellInAnother(t *testing.T) {
 	report := put("/v1/hosts/"+attacker, object{"version": "1", "nodes": nodes})
 	for name, allowed := range map[string]bool{"cell1": true, "cell2": false} {
 		certFile, keyFile := s.server(name)
-		files := osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile, ClientCAFile: s.file(name+"-peers.pem", s.ca.PEM())}
+		files := osapi.TLSFiles{CertFile: certFile,
+			KeyFile: keyFile, ClientCAFile: s.file(name+"-peers.pem", s.ca.PEM())}
 		url := s.serveCell(t, name, cell.MutualTLS([]string{"compute-api"}), files, s.denied())
 		c := s.client(ofCell1)
 		if allowed {
@@ -110,7 +111,8 @@ func TestAHostOfOneCellInAnother(t *testing.T) {
 			continue
 		}
 		got, answer := send(t, c, url, ofCell1, report)
-		if text := string(answer.Raw); got != forbidden || !strings.Contains(text, "is for cell cell1, and this is cell cell2") {
+		if text := string(answer.Raw); got != forbidden ||
+			!strings.Contains(text, "is for cell cell1, and this is cell cell2") {
 			t.Errorf("it reports: %s", answer)
 		}
 		for _, call := range cell.Calls() {

@@ -36,9 +36,14 @@ func TestComputeAPI(t *testing.T) {
 	file := s.tokenFile("api-tokens", "host", victim, "host", attacker, "host", stolen, "member", "alice")
 	tokens := testproc.Try(osapi.OpenTokens(file, nopLog)).Or(t)
 	api := testproc.Try(cells.NewAPI(t.Context(), cells.APIConfig{
-		Database: filepath.Join(t.TempDir(), "api.db"), Auth: tokens, TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile},
-		CellClient:  func(c apidb.Cell) (*cellclient.Client, error) { return cellclient.New(cellclient.Config{URL: c.URL}) },
-		CellTimeout: time.Second, Placement: placementclient.Config{URL: "http://127.0.0.1:1"}, Quotas: quotas, Logger: nopLog,
+		Database: filepath.Join(t.TempDir(), "api.db"),
+		Auth:     tokens, TLS: osapi.TLSFiles{CertFile: certFile, KeyFile: keyFile},
+		CellClient: func(c apidb.Cell) (*cellclient.Client, error) {
+			return cellclient.New(
+				cellclient.Config{URL: c.URL})
+		},
+		CellTimeout: time.Second, Placement: placementclient.Config{URL: "http://127.0.0.1:1"},
+		Quotas: quotas, Logger: nopLog,
 	})).Or(t)
 	url := serve(t, api.Serve, api.Close)
 	for _, i := range s.identities() {
@@ -50,7 +55,8 @@ func TestComputeAPI(t *testing.T) {
 			if call.Open {
 				continue
 			}
-			a := asked{method: call.Method, path: segment.ReplaceAllString(call.Path, victimGuest), version: "compute 2.69"}
+			a := asked{method: call.Method,
+				path: segment.ReplaceAllString(call.Path, victimGuest), version: "compute 2.69"}
 			if call.Method != http.MethodGet {
 				a.body = object{}
 			}

@@ -41,7 +41,8 @@ func (s *site) joinedHosts(t *testing.T) joined {
 	j := joined{openAPI(t), map[string]identity{}}
 	url := s.serveEnrolment(t, j.store, nil, time.Now)
 	for host, node := range map[string]string{stolen: stolenNode, victim: victimNode} {
-		j.as[host] = testproc.Try(join(t, url, host, testproc.Try(s.invite(t, j.store, host, node, time.Now())).Or(t))).Or(t)
+		j.as[host] = testproc.Try(join(t, url, host, testproc.Try(s.invite(t, j.store, host, node, time.Now())).Or(t))).
+			Or(t)
 	}
 	return j
 }
@@ -80,10 +81,13 @@ func (s *site) doors(t *testing.T, denied *pki.DenyFile, as map[string]identity,
 	byCertificate := s.serveCell(t, "cell1", cell.MutualTLS([]string{"compute-api"}), tls, denied)
 	return []door{
 		visit("Placement, with a certificate", placement, as["denied"], as["host"], reads, http.StatusUnauthorized),
-		visit("Placement, with a token", placement, as["denied token"], as["token of the host"], reads, http.StatusUnauthorized),
+		visit("Placement, with a token", placement, as["denied token"], as["token of the host"],
+			reads, http.StatusUnauthorized),
 		visit("a cell, with a certificate", byCertificate, as["denied"], as["host"], reports, http.StatusForbidden),
-		visit("a cell, with a token", s.serveCell(t, "cell1", cell.Tokens(tokens), byToken, denied), as["denied token"], as["token of the host"], reports, http.StatusForbidden),
-		visit("the enrolment service", s.serveEnrolment(t, j.store, denied, now), j.as[stolen], j.as[victim], renews, http.StatusForbidden, http.StatusServiceUnavailable),
+		visit("a cell, with a token", s.serveCell(t, "cell1", cell.Tokens(tokens), byToken, denied), as["denied token"],
+			as["token of the host"], reports, http.StatusForbidden),
+		visit("the enrolment service", s.serveEnrolment(t, j.store, denied, now), j.as[stolen], j.as[victim], renews,
+			http.StatusForbidden, http.StatusServiceUnavailable),
 	}
 }
 
@@ -120,10 +124,15 @@ var onTheDenyList = []struct {
 	{"an empty line", func(*testing.T, []byte) []byte { return []byte("\n") }, false},
 	{"cut in the header", func(_ *testing.T, text []byte) []byte { return text[:50] }, false},
 	{"cut before the serial", func(_ *testing.T, text []byte) []byte { return text[:20] }, false},
-	{"cut after the header", func(_ *testing.T, text []byte) []byte { return text[:bytes.IndexByte(text, '\n')+1] }, false},
-	{"cut before the host", func(_ *testing.T, text []byte) []byte { return text[:bytes.Index(text, []byte(stolen))] }, false},
-	{"cut in the line of the host", func(_ *testing.T, text []byte) []byte { return text[:bytes.Index(text, []byte("stolen"))] }, false},
-	{"another host in its place", func(_ *testing.T, text []byte) []byte { return bytes.Replace(text, []byte(stolen), []byte("h999"), 1) }, false},
+	{"cut after the header",
+		func(_ *testing.T, text []byte) []byte { return text[:bytes.IndexByte(text, '\n')+1] }, false},
+	{"cut before the host",
+		func(_ *testing.T, text []byte) []byte { return text[:bytes.Index(text, []byte(stolen))] }, false},
+	{"cut in the line of the host",
+		func(_ *testing.T, text []byte) []byte { return text[:bytes.Index(text, []byte("stolen"))] }, false},
+	{"another host in its place",
+		func(_ *testing.T, text []byte) []byte { return bytes.Replace(text, []byte(stolen), []byte("h999"), 1) },
+		false},
 	{"its time long ago", func(t *testing.T, text []byte) []byte {
 		at := bytes.Index(text, []byte(stolen+" ")) + len(stolen) + 1
 		return append(bytes.Clone(text[:at]), append([]byte("1999"), text[at+4:]...)...)
@@ -131,11 +140,16 @@ var onTheDenyList = []struct {
 	{"two headers", func(_ *testing.T, text []byte) []byte {
 		return append(bytes.Clone(text[:bytes.IndexByte(text, '\n')+1]), text...)
 	}, false},
-	{"blocks of zeros, as after a power failure", func(_ *testing.T, text []byte) []byte { return make([]byte, len(text)) }, false},
-	{"older than the longest age", func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now().Add(-48*time.Hour)) }, false},
-	{"dated a year ahead", func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now().Add(365*24*time.Hour)) }, false},
-	{"its name in other letters", func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now(), strings.ToUpper(stolen)) }, true},
-	{"names that no host has", func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now(), "h998", stolen, "h999") }, true},
+	{"blocks of zeros, as after a power failure",
+		func(_ *testing.T, text []byte) []byte { return make([]byte, len(text)) }, false},
+	{"older than the longest age",
+		func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now().Add(-48*time.Hour)) }, false},
+	{"dated a year ahead",
+		func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now().Add(365*24*time.Hour)) }, false},
+	{"its name in other letters",
+		func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now(), strings.ToUpper(stolen)) }, true},
+	{"names that no host has",
+		func(t *testing.T, _ []byte) []byte { return listOf(t, 11, time.Now(), "h998", stolen, "h999") }, true},
 }
 
 // TestAttacksOnTheDenyList: with whatever a service starts, the stolen host is refused; a list of
@@ -146,7 +160,8 @@ func TestAttacksOnTheDenyList(t *testing.T) {
 	as, hosts := s.byName(), s.joinedHosts(t)
 	for _, attack := range onTheDenyList {
 		t.Run(attack.name, func(t *testing.T) {
-			file := s.file("denied-"+strings.ReplaceAll(attack.name, " ", "-"), attack.do(t, listOf(t, 10, time.Now(), stolen)))
+			file := s.file("denied-"+strings.ReplaceAll(attack.name, " ", "-"),
+				attack.do(t, listOf(t, 10, time.Now(), stolen)))
 			denied := testproc.Try(pki.OpenDenyFile(file, nopLog)).Or(t).RefuseAfter(24 * time.Hour)
 			for _, d := range s.doors(t, denied, as, hosts) {
 				if thief, other := d.letsIn(); thief || other != attack.others {
@@ -214,7 +229,8 @@ func TestAttacksOnADenyListInUse(t *testing.T) {
 	logged(stolen, func() { replace(listOf(t, 12, time.Now())) }) // letting the host in is logged
 	for _, d := range doors {
 		if thief, other := d.letsIn(); !thief || !other {
-			t.Errorf("%s: after the host was taken off the list: it is let in: %v; another one: %v", d.name, thief, other)
+			t.Errorf("%s: after the host was taken off the list: it is let in: %v; another one: %v",
+				d.name, thief, other)
 		}
 	}
 }

@@ -26,7 +26,8 @@ func TestAttacksElsewhere(t *testing.T) {
 	for _, one := range named {
 		found := false
 		for _, file := range testproc.Try(filepath.Glob(filepath.Join("../..", one[1], "*_test.go"))).Or(t) {
-			found = found || strings.Contains(string(testproc.Try(os.ReadFile(file)).Or(t)), "\nfunc "+one[2]+"(t *testing.T) {\n")
+			found = found ||
+				strings.Contains(string(testproc.Try(os.ReadFile(file)).Or(t)), "\nfunc "+one[2]+"(t *testing.T) {\n")
 		}
 		if !found {
 			t.Errorf("%s has no %s", one[1], one[2])

@@ -21,7 +21,8 @@ func openAPI(t testing.TB) apidb.Store {
 	t.Helper()
 	store := testproc.Try(apidb.Open(t.Context(), filepath.Join(t.TempDir(), "api.db"), apidb.Options{})).Or(t)
 	t.Cleanup(func() { check(t, store.Close()) })
-	testproc.Try(store.CreateCell(t.Context(), apidb.Cell{UUID: someCell, Name: "cell1", URL: "https://cell1.example:8780"})).Or(t)
+	testproc.Try(store.CreateCell(t.Context(),
+		apidb.Cell{UUID: someCell, Name: "cell1", URL: "https://cell1.example:8780"})).Or(t)
 	return store
 }
 
@@ -30,7 +31,8 @@ func (s *site) serveEnrolment(t testing.TB, store apidb.Store, denied *pki.DenyF
 	t.Helper()
 	service := testproc.Try(enrolment.New(enrolment.Config{
 		Store: store, Authority: s.ca, Names: []string{"127.0.0.1"}, Lifetime: time.Hour, RenewalGrace: time.Hour,
-		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"}, Denied: denied, Now: now, Logger: nopLog,
+		Placement: enrolment.PlacementPlace{URL: "https://placement.example:8778"},
+		Denied:    denied, Now: now, Logger: nopLog,
 	})).Or(t)
 	return serve(t, service.Serve, func() error { return nil })
 }
@@ -39,7 +41,8 @@ func (s *site) serveEnrolment(t testing.TB, store apidb.Store, denied *pki.DenyF
 func (s *site) invite(t testing.TB, store apidb.Store, host, node string, now time.Time) (enrolment.Token, error) {
 	t.Helper()
 	_, token, err := enrolment.Invite(t.Context(), store, s.ca.Fingerprint(), enrolment.Invitation{
-		Host: host, CellUUID: someCell, Nodes: []enrolment.Node{{UUID: node, Name: host}}, By: "root", TTL: time.Hour, Again: true, Now: now,
+		Host: host, CellUUID: someCell, Nodes: []enrolment.Node{{UUID: node, Name: host}}, By: "root",
+		TTL: time.Hour, Again: true, Now: now,
 	})
 	return token, err
 }
@@ -72,7 +75,8 @@ func TestEnrolmentService(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := newSite(t)
 	store := openAPI(t)
-	_, _, err := enrolment.Invite(t.Context(), store, s.ca.Fingerprint(), enrolment.Invitation{Host: evictee, CellUUID: someCell, By: "root", TTL: time.Hour, Now: time.Now()})
+	_, _, err := enrolment.Invite(t.Context(), store, s.ca.Fingerprint(),
+		enrolment.Invitation{Host: evictee, CellUUID: someCell, By: "root", TTL: time.Hour, Now: time.Now()})
 	check(t, err)
 	testproc.Try(enrolment.Evict(t.Context(), store, evictee, "", "sold to a rival", time.Now())).Or(t)
 	denied := s.denied()

@@ -41,7 +41,8 @@ func TestEvictedByAFastClock(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.ca.PEM())
 	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots}}
-	denied := testproc.Try(pki.FollowDenyFile(filepath.Join(s.dir, "denied"), pki.Source{URL: url, Transport: transport, Interval: 50 * time.Millisecond}, nopLog)).Or(t)
+	denied := testproc.Try(pki.FollowDenyFile(filepath.Join(s.dir, "denied"),
+		pki.Source{URL: url, Transport: transport, Interval: 50 * time.Millisecond}, nopLog)).Or(t)
 	ctx, stop := context.WithCancel(t.Context())
 	followed := make(chan struct{})
 	go func() { defer close(followed); denied.Run(ctx) }()
@@ -76,7 +77,8 @@ func TestEvictedByAFastClock(t *testing.T) {
 	if !knows(victims) {
 		t.Error("another host is refused, too")
 	}
-	if got, answer := send(t, s.client(old), url, old, renewal(t, evictee)); got != forbidden || !strings.Contains(string(answer.Raw), "evicted") {
+	if got, answer := send(t, s.client(old), url, old, renewal(t, evictee)); got != forbidden ||
+		!strings.Contains(string(answer.Raw), "evicted") {
 		t.Errorf("the host renews its certificate: %s", answer)
 	}
 	if _, err := invite(); !errors.Is(err, enrolment.ErrAhead) {

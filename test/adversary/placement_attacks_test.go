@@ -44,63 +44,92 @@ func reshape(node string, generation int, inventories, allocations object) asked
 // host's tree: whatever makes something of its own count for others, or of others for itself. All
 // of it is refused with a reason, and changes nothing.
 var onPlacement = map[string]asked{
-	"take the name of a host that comes later":   post("/resource_providers", object{"name": "h3"}),
-	"take a name that begins like its own":       post("/resource_providers", object{"name": "h20"}),
-	"rename its root to that of a later host":    put(ownProvider, object{"name": "h3"}),
-	"put its tree below that of another host":    put(ownProvider, object{"name": attacker, "parent_provider_uuid": victimNode}),
-	"make a child in the tree of another host":   post("/resource_providers", object{"name": "h2_child", "parent_provider_uuid": victimNode}),
-	"pull a child of another host into its tree": put("/resource_providers/"+child, object{"name": "h2_child", "parent_provider_uuid": attackerNode}),
-	"share its disk with others":                 put(ownProvider+"/traits", object{"resource_provider_generation": 2, "traits": []string{"MISC_SHARES_VIA_AGGREGATE"}}),
-	"join an aggregate":                          put(ownProvider+"/aggregates", object{"resource_provider_generation": 2, "aggregates": []string{someAggregate}}),
-	"fill another host with a guest":             put("/allocations/"+newGuest, holds(victimNode, 6, nil)),
-	"ask what another host has left":             put("/allocations/"+newGuest, holds(victimNode, 7, nil)),
-	"ask which generation another host has":      reshape(victimNode, 77, object{}, object{}),
+	"take the name of a host that comes later": post("/resource_providers", object{"name": "h3"}),
+	"take a name that begins like its own":     post("/resource_providers", object{"name": "h20"}),
+	"rename its root to that of a later host":  put(ownProvider, object{"name": "h3"}),
+	"put its tree below that of another host": put(ownProvider,
+		object{"name": attacker, "parent_provider_uuid": victimNode}),
+	"make a child in the tree of another host": post(
+		"/resource_providers", object{"name": "h2_child", "parent_provider_uuid": victimNode}),
+	"pull a child of another host into its tree": put("/resource_providers/"+child,
+		object{"name": "h2_child", "parent_provider_uuid": attackerNode}),
+	"share its disk with others": put(ownProvider+"/traits",
+		object{"resource_provider_generation": 2, "traits": []string{"MISC_SHARES_VIA_AGGREGATE"}}),
+	"join an aggregate": put(ownProvider+"/aggregates",
+		object{"resource_provider_generation": 2, "aggregates": []string{someAggregate}}),
+	"fill another host with a guest":        put("/allocations/"+newGuest, holds(victimNode, 6, nil)),
+	"ask what another host has left":        put("/allocations/"+newGuest, holds(victimNode, 7, nil)),
+	"ask which generation another host has": reshape(victimNode, 77, object{}, object{}),
 	"spread its guest onto another host": put("/allocations/"+attackerGuest, with(holds(attackerNode, 4, 1),
 		object{"allocations": object{attackerNode: resources(4), victimNode: resources(1)}})),
-	"move its guest to another host":                put("/allocations/"+attackerGuest, holds(victimNode, 4, 1)),
-	"move a guest of another host to itself":        put("/allocations/"+victimGuest, holds(attackerNode, 4, 1)),
-	"let its guest grow":                            put("/allocations/"+attackerGuest, holds(attackerNode, 5, 1)),
-	"charge its guest to another project":           put("/allocations/"+attackerGuest, with(holds(attackerNode, 4, 1), object{"project_id": "rich"})),
-	"give its guest to another user":                put("/allocations/"+attackerGuest, with(holds(attackerNode, 4, 1), object{"user_id": "other"})),
-	"make its guest something else":                 put("/allocations/"+attackerGuest, with(holds(attackerNode, 4, 1), object{"consumer_type": "MIGRATION"})),
-	"free a guest of another host with its own":     post("/allocations", object{attackerGuest: holds(attackerNode, 3, 1), victimGuest: freed}),
-	"reshape the tree of another host":              reshape(victimNode, 2, object{}, object{victimGuest: freed}),
-	"reshape a guest of another host into its tree": reshape(attackerNode, 2, object{"VCPU": vcpus}, object{victimGuest: holds(attackerNode, 4, 1)}),
-	"let its guest grow in a reshape":               reshape(attackerNode, 2, object{"VCPU": vcpus}, object{attackerGuest: holds(attackerNode, 9, 1)}),
-	"let its guest shrink in a reshape":             reshape(attackerNode, 2, object{"VCPU": vcpus}, object{attackerGuest: holds(attackerNode, 3, 1)}),
-	"free its guest in a reshape":                   reshape(attackerNode, 2, object{"VCPU": vcpus}, object{attackerGuest: with(holds(attackerNode, 4, 1), object{"allocations": object{}})}),
-	"move its guest to another host in a reshape":   reshape(attackerNode, 2, object{"VCPU": vcpus}, object{attackerGuest: holds(victimNode, 4, 1)}),
-	"give its guest to another user in a reshape":   reshape(attackerNode, 2, object{"VCPU": vcpus}, object{attackerGuest: with(holds(attackerNode, 4, 1), object{"user_id": "other"})}),
-	"fill the quota of a project in a reshape":      reshape(attackerNode, 2, object{"VCPU": vcpus}, object{newGuest: with(holds(attackerNode, 6, nil), object{"project_id": "rich"})}),
-	"turn CPUs of its guest into another class": reshape(attackerNode, 2, object{"VCPU": vcpus, "PCPU": vcpus}, object{attackerGuest: with(holds(attackerNode, 4, 1),
-		object{"allocations": object{attackerNode: object{"resources": object{"PCPU": 4}}}})}),
-	"fill the quota of a project": put("/allocations/"+newGuest, with(holds(attackerNode, 6, nil), object{"project_id": "rich"})),
+	"move its guest to another host":         put("/allocations/"+attackerGuest, holds(victimNode, 4, 1)),
+	"move a guest of another host to itself": put("/allocations/"+victimGuest, holds(attackerNode, 4, 1)),
+	"let its guest grow":                     put("/allocations/"+attackerGuest, holds(attackerNode, 5, 1)),
+	"charge its guest to another project": put("/allocations/"+attackerGuest,
+		with(holds(attackerNode, 4, 1), object{"project_id": "rich"})),
+	"give its guest to another user": put("/allocations/"+attackerGuest,
+		with(holds(attackerNode, 4, 1), object{"user_id": "other"})),
+	"make its guest something else": put("/allocations/"+attackerGuest,
+		with(holds(attackerNode, 4, 1), object{"consumer_type": "MIGRATION"})),
+	"free a guest of another host with its own": post(
+		"/allocations", object{attackerGuest: holds(attackerNode, 3, 1), victimGuest: freed}),
+	"reshape the tree of another host": reshape(victimNode, 2, object{}, object{victimGuest: freed}),
+	"reshape a guest of another host into its tree": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{victimGuest: holds(attackerNode, 4, 1)}),
+	"let its guest grow in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{attackerGuest: holds(attackerNode, 9, 1)}),
+	"let its guest shrink in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{attackerGuest: holds(attackerNode, 3, 1)}),
+	"free its guest in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{attackerGuest: with(holds(attackerNode, 4, 1), object{"allocations": object{}})}),
+	"move its guest to another host in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{attackerGuest: holds(victimNode, 4, 1)}),
+	"give its guest to another user in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{attackerGuest: with(holds(attackerNode, 4, 1), object{"user_id": "other"})}),
+	"fill the quota of a project in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus},
+		object{newGuest: with(holds(attackerNode, 6, nil), object{"project_id": "rich"})}),
+	"turn CPUs of its guest into another class": reshape(attackerNode, 2, object{"VCPU": vcpus, "PCPU": vcpus},
+		object{attackerGuest: with(holds(attackerNode, 4, 1),
+			object{"allocations": object{attackerNode: object{"resources": object{"PCPU": 4}}}})}),
+	"fill the quota of a project": put("/allocations/"+
+		newGuest, with(holds(attackerNode, 6, nil), object{"project_id": "rich"})),
 	"fill it with several guests": post("/allocations", object{
-		newGuest: with(holds(attackerNode, 3, nil), object{"project_id": "rich"}), otherGuest: with(holds(attackerNode, 3, nil), object{"project_id": "rich"}),
+		newGuest:   with(holds(attackerNode, 3, nil), object{"project_id": "rich"}),
+		otherGuest: with(holds(attackerNode, 3, nil), object{"project_id": "rich"}),
 	}),
-	"report more CPUs than there are in the cloud":  offers(ownProvider, 2, object{"total": 2_000_000_000}),
-	"count its CPUs many times":                     offers(ownProvider, 2, object{"total": 10, "allocation_ratio": 16}),
-	"report a class that it never had":              put(ownProvider+"/inventories", object{"resource_provider_generation": 2, "inventories": object{"VCPU": vcpus, "DISK_GB": vcpus}}),
-	"report it with one inventory":                  post(ownProvider+"/inventories", object{"resource_class": "VGPU", "total": 1}),
-	"report more CPUs in a reshape":                 reshape(attackerNode, 2, object{"VCPU": object{"total": 2_000_000_000}}, object{}),
-	"report a class that it never had in a reshape": reshape(attackerNode, 2, object{"VCPU": vcpus, "DISK_GB": vcpus}, object{}),
-	"claim a trait of a kind that it never had":     put(ownProvider+"/traits", object{"resource_provider_generation": 2, "traits": []string{"HW_GPU_API_VULKAN"}}),
-	"claim a custom trait":                          put(ownProvider+"/traits", object{"resource_provider_generation": 2, "traits": []string{"CUSTOM_SEEN"}}),
-	"state itself what it may report":               post("/hosts/"+attacker+"/admission", object{"classes": object{"VCPU": 2_000_000_000}}),
-	"open the time again in which all is admitted":  post("/hosts/"+attacker+"/admission", object{"window": true}),
-	"read what another host may report":             get("/hosts/" + victim + "/admission"),
-	"list all hosts":                                get("/resource_providers"),
-	"find a host by its name":                       get("/resource_providers?name=" + victim),
-	"find a host by its uuid":                       get("/resource_providers?uuid=" + victimNode),
-	"find providers with resources":                 get("/resource_providers?resources=VCPU:1"),
-	"find providers with a trait":                   get("/resource_providers?required=!CUSTOM_SEEN"),
-	"find providers of an aggregate":                get("/resource_providers?member_of=" + someAggregate),
-	"read a tree with its own name":                 get("/resource_providers?name=" + attacker + "&in_tree=" + victimNode),
-	"read what a project uses":                      get("/usages?project_id=p&user_id=u"),
-	"read where a guest is":                         get("/allocations/" + victimGuest),
-	"remove a trait that others use":                {method: "DELETE", path: "/traits/CUSTOM_SEEN"},
-	"remove a class that others use":                {method: "DELETE", path: "/resource_classes/CUSTOM_SEEN"},
-	"rename a class":                                {"PUT", "/resource_classes/CUSTOM_SEEN", object{"name": "CUSTOM_MINE"}, "placement 1.2"},
+	"report more CPUs than there are in the cloud": offers(ownProvider, 2, object{"total": 2_000_000_000}),
+	"count its CPUs many times": offers(ownProvider, 2,
+		object{"total": 10, "allocation_ratio": 16}),
+	"report a class that it never had": put(ownProvider+"/inventories",
+		object{"resource_provider_generation": 2, "inventories": object{"VCPU": vcpus, "DISK_GB": vcpus}}),
+	"report it with one inventory": post(ownProvider+"/inventories",
+		object{"resource_class": "VGPU", "total": 1}),
+	"report more CPUs in a reshape": reshape(attackerNode, 2,
+		object{"VCPU": object{"total": 2_000_000_000}}, object{}),
+	"report a class that it never had in a reshape": reshape(attackerNode, 2,
+		object{"VCPU": vcpus, "DISK_GB": vcpus}, object{}),
+	"claim a trait of a kind that it never had": put(ownProvider+"/traits",
+		object{"resource_provider_generation": 2, "traits": []string{"HW_GPU_API_VULKAN"}}),
+	"claim a custom trait": put(ownProvider+"/traits",
+		object{"resource_provider_generation": 2, "traits": []string{"CUSTOM_SEEN"}}),
+	"state itself what it may report": post("/hosts/"+attacker+"/admission",
+		object{"classes": object{"VCPU": 2_000_000_000}}),
+	"open the time again in which all is admitted": post("/hosts/"+attacker+"/admission", object{"window": true}),
+	"read what another host may report":            get("/hosts/" + victim + "/admission"),
+	"list all hosts":                               get("/resource_providers"),
+	"find a host by its name":                      get("/resource_providers?name=" + victim),
+	"find a host by its uuid":                      get("/resource_providers?uuid=" + victimNode),
+	"find providers with resources":                get("/resource_providers?resources=VCPU:1"),
+	"find providers with a trait":                  get("/resource_providers?required=!CUSTOM_SEEN"),
+	"find providers of an aggregate":               get("/resource_providers?member_of=" + someAggregate),
+	"read a tree with its own name": get("/resource_providers?name=" +
+		attacker + "&in_tree=" + victimNode),
+	"read what a project uses":       get("/usages?project_id=p&user_id=u"),
+	"read where a guest is":          get("/allocations/" + victimGuest),
+	"remove a trait that others use": {method: "DELETE", path: "/traits/CUSTOM_SEEN"},
+	"remove a class that others use": {method: "DELETE", path: "/resource_classes/CUSTOM_SEEN"},
+	"rename a class": {"PUT", "/resource_classes/CUSTOM_SEEN",
+		object{"name": "CUSTOM_MINE"}, "placement 1.2"},
 	"write as before consumers had owners": {"PUT", "/allocations/" + newGuest, object{
 		"allocations": []object{{"resource_provider": object{"uuid": victimNode}, "resources": object{"VCPU": 1}}},
 	}, "placement 1.7"},
@@ -109,7 +138,8 @@ var onPlacement = map[string]asked{
 // onPlacementWithCertificate are those that a certificate with its nodes makes impossible, and a
 // token does not: it says nothing about nodes.
 var onPlacementWithCertificate = map[string]asked{
-	"make a root with the uuid of a later node": post("/resource_providers", object{"name": attacker + ".example.com", "uuid": otherNode}),
+	"make a root with the uuid of a later node": post(
+		"/resource_providers", object{"name": attacker + ".example.com", "uuid": otherNode}),
 }
 
 // TestAttacksOnPlacement tries all of it with the certificate and with the token of the attacker.
@@ -171,7 +201,8 @@ func TestAHostKeepsNoOtherFromWriting(t *testing.T) {
 	c := s.client(as)
 	for name, attack := range inConflict {
 		p := s.servePlacement(t)
-		p.admin(post("/resource_providers", object{"name": attacker + "_a", "uuid": otherNode, "parent_provider_uuid": attackerNode}))
+		p.admin(post("/resource_providers", object{"name": attacker + "_a", "uuid": otherNode,
+			"parent_provider_uuid": attackerNode}))
 		p.admin(offers("/resource_providers/"+otherNode, 0, vcpus))
 		p.admin(put("/allocations/"+newGuest, onTwo(attackerNode, nil)))
 		var read struct {
@@ -234,8 +265,10 @@ func TestAHostTakesNoNodeOfALaterHost(t *testing.T) {
 	pair := testproc.Try(tls.X509KeyPair(s.pair(s.ca, hostIdentity("h3", otherNode), pki.SignOptions{}))).Or(t)
 	late, as := identity{name: "later host", pair: &pair, host: "h3"}, s.as("other host")
 	const node = "/resource_providers/" + otherNode
-	child := post("/resource_providers", object{"name": attacker + "_x", "uuid": otherNode, "parent_provider_uuid": attackerNode})
-	another := post("/resource_providers", object{"name": attacker + "_y", "uuid": otherNode, "parent_provider_uuid": attackerNode})
+	child := post("/resource_providers", object{"name": attacker + "_x", "uuid": otherNode,
+		"parent_provider_uuid": attackerNode})
+	another := post("/resource_providers", object{"name": attacker + "_y", "uuid": otherNode,
+		"parent_provider_uuid": attackerNode})
 	root := post("/resource_providers", object{"name": "h3", "uuid": otherNode})
 	for name, first := range map[string]asked{
 		"as an agent does": get("/resource_providers?in_tree=" + otherNode), "at once": root,

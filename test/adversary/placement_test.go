@@ -69,26 +69,30 @@ var fixture = []asked{
 // make them, where these have a body, or another path than ofVictim makes. The generation of its
 // root is 2: an inventory and an allocation.
 var onVictim = map[string]asked{
-	"GET /resource_providers":                            {path: "/resource_providers?in_tree=" + victimNode},
-	"POST /resource_providers":                           {body: object{"name": victim + "_numa1", "parent_provider_uuid": victimNode}},
-	"PUT /resource_providers/{uuid}":                     {body: object{"name": victim + ".example.com"}},
-	"DELETE /resource_providers/{uuid}":                  {path: childProvider},
-	"POST /resource_providers/{uuid}/inventories":        {path: childProvider + "/inventories", body: object{"resource_class": "VCPU", "total": 4}},
+	"GET /resource_providers": {path: "/resource_providers?in_tree=" + victimNode},
+	"POST /resource_providers": {body: object{"name": victim + "_numa1",
+		"parent_provider_uuid": victimNode}},
+	"PUT /resource_providers/{uuid}":    {body: object{"name": victim + ".example.com"}},
+	"DELETE /resource_providers/{uuid}": {path: childProvider},
+	"POST /resource_providers/{uuid}/inventories": {path: childProvider + "/inventories",
+		body: object{"resource_class": "VCPU", "total": 4}},
 	"PUT /resource_providers/{uuid}/inventories":         offers(victimProvider, 2, object{"total": 8}),
 	"DELETE /resource_providers/{uuid}/inventories":      {path: childProvider + "/inventories"},
 	"PUT /resource_providers/{uuid}/inventories/{class}": {body: object{"resource_provider_generation": 2, "total": 9}},
-	"PUT /resource_providers/{uuid}/aggregates":          {body: object{"resource_provider_generation": 2, "aggregates": []string{}}},
-	"PUT /resource_providers/{uuid}/traits":              {body: object{"resource_provider_generation": 2, "traits": []string{"CUSTOM_SEEN"}}},
-	"POST /resource_classes":                             {body: object{"name": "CUSTOM_NEW"}},
-	"PUT /resource_classes/{name}":                       {path: "/resource_classes/CUSTOM_NEW"},
-	"GET /traits":                                        {path: "/traits?name=in:CUSTOM_SEEN"},
-	"PUT /traits/{name}":                                 {path: "/traits/CUSTOM_NEW"},
-	"POST /allocations":                                  {body: object{victimGuest: holds(victimNode, 3, 1)}},
-	"PUT /allocations/{consumer}":                        {body: holds(victimNode, 2, 1)},
-	"GET /allocation_candidates":                         {path: "/allocation_candidates?resources=VCPU:1"},
-	"GET /allocation_candidates/explain":                 {path: "/allocation_candidates/explain?resources=VCPU:1"},
-	"POST /hosts/{host}/admission":                       {body: object{"classes": object{"VCPU": 2_000_000_000}}},
-	"GET /usages":                                        {path: "/usages?project_id=p"},
+	"PUT /resource_providers/{uuid}/aggregates": {body: object{"resource_provider_generation": 2,
+		"aggregates": []string{}}},
+	"PUT /resource_providers/{uuid}/traits": {body: object{"resource_provider_generation": 2,
+		"traits": []string{"CUSTOM_SEEN"}}},
+	"POST /resource_classes":             {body: object{"name": "CUSTOM_NEW"}},
+	"PUT /resource_classes/{name}":       {path: "/resource_classes/CUSTOM_NEW"},
+	"GET /traits":                        {path: "/traits?name=in:CUSTOM_SEEN"},
+	"PUT /traits/{name}":                 {path: "/traits/CUSTOM_NEW"},
+	"POST /allocations":                  {body: object{victimGuest: holds(victimNode, 3, 1)}},
+	"PUT /allocations/{consumer}":        {body: holds(victimNode, 2, 1)},
+	"GET /allocation_candidates":         {path: "/allocation_candidates?resources=VCPU:1"},
+	"GET /allocation_candidates/explain": {path: "/allocation_candidates/explain?resources=VCPU:1"},
+	"POST /hosts/{host}/admission":       {body: object{"classes": object{"VCPU": 2_000_000_000}}},
+	"GET /usages":                        {path: "/usages?project_id=p"},
 	"POST /reshaper": {body: object{
 		"inventories": object{
 			victimNode: object{"resource_provider_generation": 2, "inventories": object{}},
@@ -98,21 +102,29 @@ var onVictim = map[string]asked{
 	}},
 }
 
-var ofVictim = strings.NewReplacer("{uuid}", victimNode, "{class}", "VCPU", "{name}", "CUSTOM_SEEN", "{consumer}", victimGuest, "{host}", victim)
+var ofVictim = strings.NewReplacer("{uuid}", victimNode,
+	"{class}", "VCPU", "{name}", "CUSTOM_SEEN", "{consumer}", victimGuest, "{host}", victim)
 
 // Calls of hosts: those about its own tree only, and those about names that
 // all providers share. The agent of a host makes no others.
 var (
 	ofTheOwner = []string{
-		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/{uuid}", "PUT /resource_providers/{uuid}", "DELETE /resource_providers/{uuid}",
-		"GET /resource_providers/{uuid}/inventories", "POST /resource_providers/{uuid}/inventories", "PUT /resource_providers/{uuid}/inventories",
-		"DELETE /resource_providers/{uuid}/inventories", "GET /resource_providers/{uuid}/inventories/{class}", "PUT /resource_providers/{uuid}/inventories/{class}",
-		"DELETE /resource_providers/{uuid}/inventories/{class}", "GET /resource_providers/{uuid}/usages", "GET /resource_providers/{uuid}/aggregates",
-		"PUT /resource_providers/{uuid}/aggregates", "GET /resource_providers/{uuid}/traits", "PUT /resource_providers/{uuid}/traits", "DELETE /resource_providers/{uuid}/traits",
-		"GET /resource_providers/{uuid}/allocations", "POST /allocations", "GET /allocations/{consumer}", "PUT /allocations/{consumer}", "DELETE /allocations/{consumer}", "POST /reshaper",
+		"GET /resource_providers", "POST /resource_providers", "GET /resource_providers/{uuid}",
+		"PUT /resource_providers/{uuid}", "DELETE /resource_providers/{uuid}",
+		"GET /resource_providers/{uuid}/inventories", "POST /resource_providers/{uuid}/inventories",
+		"PUT /resource_providers/{uuid}/inventories",
+		"DELETE /resource_providers/{uuid}/inventories", "GET /resource_providers/{uuid}/inventories/{class}",
+		"PUT /resource_providers/{uuid}/inventories/{class}",
+		"DELETE /resource_providers/{uuid}/inventories/{class}", "GET /resource_providers/{uuid}/usages",
+		"GET /resource_providers/{uuid}/aggregates",
+		"PUT /resource_providers/{uuid}/aggregates", "GET /resource_providers/{uuid}/traits",
+		"PUT /resource_providers/{uuid}/traits", "DELETE /resource_providers/{uuid}/traits",
+		"GET /resource_providers/{uuid}/allocations", "POST /allocations", "GET /allocations/{consumer}",
+		"PUT /allocations/{consumer}", "DELETE /allocations/{consumer}", "POST /reshaper",
 	}
 	ofAnyHost = []string{
-		"GET /", "GET /resource_classes", "POST /resource_classes", "GET /resource_classes/{name}", "PUT /resource_classes/{name}", "GET /traits", "GET /traits/{name}", "PUT /traits/{name}",
+		"GET /", "GET /resource_classes", "POST /resource_classes", "GET /resource_classes/{name}",
+		"PUT /resource_classes/{name}", "GET /traits", "GET /traits/{name}", "PUT /traits/{name}",
 	}
 )
 
@@ -161,7 +173,8 @@ func (s *site) servePlacementWith(t testing.TB, denied *pki.DenyFile) *placement
 	t.Helper()
 	certFile, keyFile := s.server("placement")
 	service := testproc.Try(placement.New(t.Context(), placement.Config{
-		StateDir: t.TempDir(), Logger: nopLog, Denied: denied, Placement: api.Options{HostCapacityFactor: 2, HostAdmissionWindow: time.Hour},
+		StateDir: t.TempDir(), Logger: nopLog,
+		Denied: denied, Placement: api.Options{HostCapacityFactor: 2, HostAdmissionWindow: time.Hour},
 		Auth: placement.Auth{Strategy: placement.Token, TokenFile: s.tokenFile("placement-tokens",
 			"host", victim, "host", attacker, "host", stolen, "service", "nova", "admin", "admin", "member", "alice",
 			"service,admin", "operator")},
@@ -200,8 +213,10 @@ func (p *placementOf) state() string {
 	p.t.Helper()
 	var text strings.Builder
 	for _, path := range []string{
-		"/resource_providers", "/resource_classes", "/traits?name=startswith:CUSTOM_", victimProvider + "/inventories", victimProvider + "/traits", victimProvider + "/aggregates",
-		"/resource_providers/" + attackerNode + "/inventories", "/allocations/" + victimGuest, "/allocations/" + attackerGuest,
+		"/resource_providers", "/resource_classes", "/traits?name=startswith:CUSTOM_", victimProvider + "/inventories",
+		victimProvider + "/traits", victimProvider + "/aggregates",
+		"/resource_providers/" + attackerNode + "/inventories", "/allocations/" + victimGuest,
+		"/allocations/" + attackerGuest,
 	} {
 		fmt.Fprintf(&text, "%s\n", p.admin(get(path)).Raw)
 	}

@@ -25,7 +25,8 @@ func (h thief) takes(a asked) bool {
 	switch {
 	case answer.Code < http.StatusBadRequest:
 		return true
-	case answer.Code != http.StatusForbidden && answer.Code != http.StatusConflict || reason(answer) == "": // a conflict: it does not fit
+	// a conflict: it does not fit
+	case answer.Code != http.StatusForbidden && answer.Code != http.StatusConflict || reason(answer) == "":
 		h.t.Fatalf("%s %s: %s", a.method, a.path, answer)
 	}
 	return false
@@ -55,7 +56,8 @@ func (h thief) generation(provider string) (n int) {
 
 // offer replaces the inventories of its root.
 func (h thief) offer(inventories object) asked {
-	return put(ownProvider+"/inventories", object{"resource_provider_generation": h.generation(attackerNode), "inventories": inventories})
+	return put(ownProvider+"/inventories",
+		object{"resource_provider_generation": h.generation(attackerNode), "inventories": inventories})
 }
 
 // TestWhatAThiefClaims measures what a client with the certificate of a host can claim in
@@ -70,7 +72,8 @@ func TestWhatAThiefClaims(t *testing.T) {
 	var text string
 	row := func(what string, has, takes any) { text += fmt.Sprintf("| %s | %v | %v |\n", what, has, takes) }
 
-	row("`VCPU` in one inventory", 10, h.largest(func(n int) asked { return h.offer(object{"VCPU": object{"total": n}}) }))
+	row("`VCPU` in one inventory", 10,
+		h.largest(func(n int) asked { return h.offer(object{"VCPU": object{"total": n}}) }))
 	row("`VCPU`, one that counts many times (`allocation_ratio`)", 10, h.largest(func(n int) asked {
 		return h.offer(object{"VCPU": object{"total": 4, "allocation_ratio": float64(n) / 4}})
 	}))
@@ -78,35 +81,43 @@ func TestWhatAThiefClaims(t *testing.T) {
 	small := 0
 	for n := range 100 {
 		child := fmt.Sprintf("22222222-2222-4222-9222-%012d", n)
-		h.takes(post("/resource_providers", object{"name": fmt.Sprintf("%s_%d", attacker, n), "uuid": child, "parent_provider_uuid": attackerNode}))
+		h.takes(post("/resource_providers", object{"name": fmt.Sprintf("%s_%d", attacker, n), "uuid": child,
+			"parent_provider_uuid": attackerNode}))
 		if h.takes(offers("/resource_providers/"+child, 0, object{"total": 1})) {
 			small++
 		}
 	}
 	row("`VCPU` in one inventory and 100 small providers", 10, 10+small)
 	for n := range 100 {
-		h.takes(asked{method: http.MethodDelete, path: fmt.Sprintf("/resource_providers/22222222-2222-4222-9222-%012d", n)})
+		h.takes(asked{method: http.MethodDelete,
+			path: fmt.Sprintf("/resource_providers/22222222-2222-4222-9222-%012d", n)})
 	}
-	row("`VGPU`, which the host never had", 0, h.largest(func(n int) asked { return h.offer(object{"VCPU": vcpus, "VGPU": object{"total": n}}) }))
+	row("`VGPU`, which the host never had", 0,
+		h.largest(func(n int) asked { return h.offer(object{"VCPU": vcpus, "VGPU": object{"total": n}}) }))
 	taken := func(traits ...string) (count int) {
 		for _, trait := range traits {
-			if h.takes(put(ownProvider+"/traits", object{"resource_provider_generation": h.generation(attackerNode), "traits": []string{trait}})) {
+			if h.takes(put(ownProvider+"/traits",
+				object{"resource_provider_generation": h.generation(attackerNode), "traits": []string{trait}})) {
 				count++
 			}
 		}
 		return count
 	}
-	row("traits of five kinds that the host never had", 0, taken("HW_GPU_API_VULKAN", "STORAGE_DISK_SSD", "CUSTOM_SEEN", "COMPUTE_SECURITY_TPM_2_0", "OWNER_CYBORG"))
-	row("traits that are free (`COMPUTE_NET_VIRTIO_PACKED`, `OWNER_NOVA`, `HW_NUMA_ROOT`)", 0, taken("COMPUTE_NET_VIRTIO_PACKED", "OWNER_NOVA", "HW_NUMA_ROOT"))
+	row("traits of five kinds that the host never had", 0,
+		taken("HW_GPU_API_VULKAN", "STORAGE_DISK_SSD", "CUSTOM_SEEN", "COMPUTE_SECURITY_TPM_2_0", "OWNER_CYBORG"))
+	row("traits that are free (`COMPUTE_NET_VIRTIO_PACKED`, `OWNER_NOVA`, `HW_NUMA_ROOT`)",
+		0, taken("COMPUTE_NET_VIRTIO_PACKED", "OWNER_NOVA", "HW_NUMA_ROOT"))
 	most := 10 // what it gave back it does not get again
 	for most > 0 && !h.takes(put(guest, holds(attackerNode, most, 1))) {
 		most--
 	}
 	row("`VCPU` that its guest holds", 4, most)
-	row("`VCPU` of another project on its own tree, which count for that project's quota", 0, h.largest(func(n int) asked {
-		return put("/allocations/"+newGuest, with(holds(attackerNode, n, nil), object{"project_id": "rich"}))
-	}))
-	row("`VCPU` on the tree of another host", 0, h.largest(func(n int) asked { return put("/allocations/"+newGuest, holds(victimNode, n, nil)) }))
+	row("`VCPU` of another project on its own tree, which count for that project's quota",
+		0, h.largest(func(n int) asked {
+			return put("/allocations/"+newGuest, with(holds(attackerNode, n, nil), object{"project_id": "rich"}))
+		}))
+	row("`VCPU` on the tree of another host", 0,
+		h.largest(func(n int) asked { return put("/allocations/"+newGuest, holds(victimNode, n, nil)) }))
 
 	// It removes all it has and begins again. A host that has come before has no new hour.
 	released := 0
@@ -116,7 +127,8 @@ func TestWhatAThiefClaims(t *testing.T) {
 	row("`VCPU` that its guest holds and that are released, so that they count for no quota any more", 4, released)
 	h.takes(asked{method: http.MethodDelete, path: ownProvider})
 	h.takes(post("/resource_providers", object{"name": attacker, "uuid": attackerNode}))
-	row("`VCPU` in one inventory, after its tree was removed and made again", 10, h.largest(func(n int) asked { return h.offer(object{"VCPU": object{"total": n}}) }))
+	row("`VCPU` in one inventory, after its tree was removed and made again",
+		10, h.largest(func(n int) asked { return h.offer(object{"VCPU": object{"total": n}}) }))
 
 	golden.Section(t, "../../docs/identity.md", "<!-- claims of a thief: begin -->", "<!-- claims of a thief: end -->",
 		"| what the thief claims | the host has | Placement takes |\n|---|---|---|\n"+text)

@@ -51,7 +51,8 @@ func (w *deployment) victims(t *testing.T, r *rand.Rand) []victim {
 				}
 			}
 		}
-		out = append(out, victim{"driver of " + h.Host, each(syscall.SIGKILL, 0), each(syscall.SIGSTOP, syscall.SIGCONT)})
+		out = append(out, victim{"driver of " + h.Host,
+			each(syscall.SIGKILL, 0), each(syscall.SIGSTOP, syscall.SIGCONT)})
 		// Libvirt's daemon is ended in good order: killed in the middle of a start, it comes back
 		// with a job without an owner, and refuses all calls for that domain ("cannot acquire state
 		// change lock").

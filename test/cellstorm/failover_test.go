@@ -93,7 +93,8 @@ func TestDatabasesOfACellFailOver(t *testing.T) {
 			for n := range c.Nodes[:2] {
 				all = append(all, failure{
 					name:  fmt.Sprintf("node %d is separated from the others", n),
-					begin: func(t testing.TB) { c.Partition(t, n) }, end: func(t testing.TB) { c.Heal(t); c.WaitSynced(t) },
+					begin: func(t testing.TB) { c.Partition(t, n) },
+					end:   func(t testing.TB) { c.Heal(t); c.WaitSynced(t) },
 				})
 			}
 		}

@@ -82,7 +82,8 @@ func (w *deployment) addHost(name string, c *cell, k kind) *host {
 // simulated starts a libvirtd on a made-up machine.
 func simulated(t *testing.T) *testhost.Sim {
 	t.Helper()
-	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
+	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86",
+		"virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
 			testproc.NotRun(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}

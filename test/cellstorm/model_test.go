@@ -228,11 +228,13 @@ func (m *model) judge(p *picture, mappings map[string]apidb.Mapping) (wrong []st
 		outcomes[was+": "+is]++
 		switch {
 		case is == "no record", s.fate == deleted && is != "deleted", s.fate == lives && is == "deleted":
-			wrong = append(wrong, fmt.Sprintf("%s (%s) has the fate %d and is: %s (%+v)", uuid, s.name, s.fate, is, mapping))
+			wrong = append(wrong, fmt.Sprintf("%s (%s) has the fate %d and is: %s (%+v)",
+				uuid, s.name, s.fate, is, mapping))
 		case is == cellwire.VMError && !noHost(row):
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is in error: %+v", uuid, s.name, row.Fault))
 		case s.fate == lives && !s.agrees(row):
-			wrong = append(wrong, fmt.Sprintf("%s (%s) is %s, and the power asked for last is %d", uuid, s.name, is, s.power))
+			wrong = append(wrong,
+				fmt.Sprintf("%s (%s) is %s, and the power asked for last is %d", uuid, s.name, is, s.power))
 		case is == cellwire.VMActive && s.flavor == "huge":
 			wrong = append(wrong, fmt.Sprintf("%s (%s) is active, and no host is so large", uuid, s.name))
 		}

@@ -23,7 +23,8 @@ const settleTime = 4 * time.Minute
 // back: guests run on as if nothing had happened, and then everything goes together.
 func TestOutage(t *testing.T) {
 	testproc.Parallel(t, testproc.Heavy)
-	w := newWorld(t, plan{cells: 3, kinds: []kind{libvirt, libvirt, libvirt}, downTime: 20 * time.Second, api: unhurried})
+	w := newWorld(t, plan{cells: 3, kinds: []kind{libvirt, libvirt, libvirt},
+		downTime: 20 * time.Second, api: unhurried})
 	watch := w.watching(unmoved)
 	one, two := world.Of("one"), world.Of("two")
 
@@ -70,7 +71,8 @@ func TestOutage(t *testing.T) {
 				want = "UNKNOWN"
 			}
 			if visible := who == world.Admin || who == owner; visible != there || there && s.Status != want {
-				t.Errorf("the list of %s has %s of %s as %+v (%v), not as %s", who.Project, uuid, owner.Project, s, there, want)
+				t.Errorf("the list of %s has %s of %s as %+v (%v), not as %s",
+					who.Project, uuid, owner.Project, s, there, want)
 			}
 		}
 		if len(list) == 0 {

@@ -116,7 +116,8 @@ func (c *cell) all(ctx context.Context) (map[string]cellwire.Server, error) {
 	out := map[string]cellwire.Server{}
 	var after cellwire.Key
 	for {
-		page, err := c.client.Servers(ctx, cellwire.ServerQuery{Deleted: cellwire.DeletedAny, After: after, Limit: 1000})
+		page, err := c.client.Servers(ctx,
+			cellwire.ServerQuery{Deleted: cellwire.DeletedAny, After: after, Limit: 1000})
 		if err != nil {
 			return nil, err
 		}
@@ -193,7 +194,8 @@ func (p *picture) differences() []string {
 			case !mapped || m.CellUUID != c.uuid:
 				differ("%s lives in %s, and its mapping is %+v", uuid, c.name, m)
 			case m.Queued():
-				differ("%s lives in %s (%s, %q), and its mapping is queued for delete", uuid, c.name, s.VMState, s.TaskState)
+				differ("%s lives in %s (%s, %q), and its mapping is queued for delete",
+					uuid, c.name, s.VMState, s.TaskState)
 			}
 			switch {
 			case s.TaskState != "":

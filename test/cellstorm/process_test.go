@@ -54,7 +54,8 @@ func (p *process) watch(t testing.TB, mark int) {
 			if !p.tries || p.Code() != 1 || p.Count(mark, "is serving.") > 0 {
 				lines := p.Lines()
 				log := strings.Join(lines[max(mark, len(lines)-5):], "\n")
-				p.died = append(p.died, fmt.Sprintf("%s ended by itself with %d; the end of its log:\n%s", p.Name(), p.Code(), log))
+				p.died = append(p.died,
+					fmt.Sprintf("%s ended by itself with %d; the end of its log:\n%s", p.Name(), p.Code(), log))
 				return
 			}
 			select {

@@ -59,7 +59,8 @@ var (
 		`compute_api.cell_down_time = "1500ms"`, `compute_api.discover_hosts_interval = "1s"`,
 	}
 	unhurried = []string{
-		`compute_api.cell_timeout = "20s"`, `compute_api.cell_ping_interval = "500ms"`, `compute_api.cell_down_time = "10s"`,
+		`compute_api.cell_timeout = "20s"`, `compute_api.cell_ping_interval = "500ms"`,
+		`compute_api.cell_down_time = "10s"`,
 	}
 	patient = []string{`placement_client.timeout = "5s"`, `placement_client.connect_timeout = "1s"`}
 )
@@ -112,7 +113,8 @@ func newWorld(t *testing.T, p plan) *deployment {
 			"id": f.id, "name": f.id, "vcpus": f.vcpus, "ram": memoryMB, "disk": 1,
 		}}).Is(t, 200)
 		if len(f.specs) > 0 {
-			w.Ask(world.Admin, "2.69", "POST", "/flavors/"+f.id+"/os-extra_specs", record{"extra_specs": f.specs}).Is(t, 200)
+			w.Ask(world.Admin, "2.69", "POST", "/flavors/"+
+				f.id+"/os-extra_specs", record{"extra_specs": f.specs}).Is(t, 200)
 		}
 	}
 	w.Ready(agents...)

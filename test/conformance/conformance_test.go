@@ -15,7 +15,8 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-var cases = flag.String("conformance", "", "the directory with Placement's own API cases and their runner: run_gabbits.py, serve_ours.sh, gabbits/")
+var cases = flag.String("conformance", "",
+	"the directory with Placement's own API cases and their runner: run_gabbits.py, serve_ours.sh, gabbits/")
 
 var binaries = testproc.Of("cmd/compute-agent")
 
@@ -49,12 +50,15 @@ func TestCases(t *testing.T) {
 	all := make([]string, len(files))
 	for i := range files {
 		all[i] = dbservers.Fresh(t)
-		check(t, os.WriteFile(filepath.Join(dsns, fmt.Sprintf("%04d", i)), []byte(dbservers.WithPasswordFile(t, all[i])), 0o600))
+		check(t, os.WriteFile(filepath.Join(dsns, fmt.Sprintf("%04d", i)),
+			[]byte(dbservers.WithPasswordFile(t, all[i])), 0o600))
 	}
 	check(t, os.WriteFile(script, []byte(onNext), 0o600))
-	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", filepath.Join(dir, "run_gabbits.py"), "--gabbits", filepath.Join(dir, "gabbits"),
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/python3", filepath.Join(dir, "run_gabbits.py"),
+		"--gabbits", filepath.Join(dir, "gabbits"),
 		"--prose", "relaxed", "-j", "1", "--server-cmd", strings.Join([]string{
-			"/bin/sh", script, filepath.Join(dir, "serve_ours.sh"), filepath.Join(binaries.Dir(), "compute-agent"), "{port}", "{state}",
+			"/bin/sh", script, filepath.Join(dir, "serve_ours.sh"),
+			filepath.Join(binaries.Dir(), "compute-agent"), "{port}", "{state}",
 		}, " "))
 	cmd.Env = append(os.Environ(), "DSNS="+dsns)
 	out, err := cmd.CombinedOutput()

@@ -66,11 +66,13 @@ func (g *galera) command(ctx context.Context, i *instance) (*exec.Cmd, error) {
 		return nil, err
 	}
 	options := append([]string{
-		"gmcast.listen_addr=tcp://" + g.group, "ist.recv_addr=" + g.incremental, "ist.recv_bind=" + g.incremental, "gcache.size=128M",
+		"gmcast.listen_addr=tcp://" + g.group, "ist.recv_addr=" + g.incremental, "ist.recv_bind=" +
+			g.incremental, "gcache.size=128M",
 	}, g.provider...)
 	args := []string{
 		"--wsrep-on=ON", "--wsrep-provider=" + provider, "--wsrep-provider-options=" + strings.Join(options, ";"),
-		"--wsrep-cluster-address=gcomm://" + strings.Join(g.cluster(), ","), "--wsrep-node-name=" + g.name, "--wsrep-node-address=" + g.group,
+		"--wsrep-cluster-address=gcomm://" + strings.Join(g.cluster(), ","), "--wsrep-node-name=" + g.name,
+		"--wsrep-node-address=" + g.group,
 		"--wsrep-node-incoming-address=" + i.address, "--wsrep-sst-method=copy", "--wsrep-sst-receive-address=" + own,
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2",
 	}
@@ -129,7 +131,9 @@ func (g *galera) position(ctx context.Context, i *instance, args []string) ([]st
 	if err != nil {
 		return nil, err
 	}
-	out, err := run(i.program(ctx, mariadbd, append(append(g.files(i), args...), "--wsrep-recover", "--socket="+filepath.Join(i.dir, "socket"), "--skip-networking")...))
+	out, err := run(i.program(ctx, mariadbd,
+		append(append(g.files(i), args...), "--wsrep-recover", "--socket="+
+			filepath.Join(i.dir, "socket"), "--skip-networking")...))
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +146,9 @@ func (g *galera) position(ctx context.Context, i *instance, args []string) ([]st
 
 // status are the variables of a node's state.
 func status(ctx context.Context, db *sql.DB) (map[string]string, error) {
-	rows, err := db.QueryContext(ctx, "SHOW STATUS WHERE Variable_name IN ('wsrep_local_state_comment', 'wsrep_cluster_status', 'wsrep_cluster_size')")
+	rows, err := db.QueryContext(ctx,
+		"SHOW STATUS WHERE Variable_name IN ('wsrep_local_state_comment', 'wsrep_cluster_status', "+
+			"'wsrep_cluster_size')")
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +168,8 @@ func status(ctx context.Context, db *sql.DB) (map[string]string, error) {
 func (g *galera) ready(ctx context.Context, db *sql.DB) error {
 	s, err := status(ctx, db)
 	if err == nil && (s["wsrep_local_state_comment"] != "Synced" || s["wsrep_cluster_status"] != "Primary") {
-		err = fmt.Errorf("it is %s in a component that is %s", s["wsrep_local_state_comment"], s["wsrep_cluster_status"])
+		err = fmt.Errorf("it is %s in a component that is %s",
+			s["wsrep_local_state_comment"], s["wsrep_cluster_status"])
 	}
 	return err
 }
@@ -221,7 +228,8 @@ func (c *Cluster) begin(t testing.TB) {
 	first.Stop(t)
 	for _, s := range c.Nodes[1:] {
 		testproc.Check(t, s.i.emptyData())
-		_, err := run(s.i.program(t.Context(), "/bin/cp", "--recursive", "--sparse=always", first.i.data+"/.", s.i.data))
+		_, err := run(s.i.program(t.Context(), "/bin/cp",
+			"--recursive", "--sparse=always", first.i.data+"/.", s.i.data))
 		testproc.Check(t, err)
 	}
 	first.Start(t)
@@ -292,7 +300,8 @@ func (c *Cluster) Bootstrap(t testing.TB, node int) {
 		return
 	}
 	state := testproc.Try(os.ReadFile(stateFile(s.i))).Or(t)
-	testproc.Check(t, os.WriteFile(stateFile(s.i), []byte(strings.Replace(string(state), "safe_to_bootstrap: 0", "safe_to_bootstrap: 1", 1)), 0o600))
+	testproc.Check(t, os.WriteFile(stateFile(s.i),
+		[]byte(strings.Replace(string(state), "safe_to_bootstrap: 0", "safe_to_bootstrap: 1", 1)), 0o600))
 	s.galera().bootstrap = true
 	s.Start(t)
 	s.galera().bootstrap = false

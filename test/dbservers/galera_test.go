@@ -33,7 +33,8 @@ func nodes(t testing.TB, c *dbservers.Cluster) []*sql.DB {
 func agree(t testing.TB, words string, all ...*sql.DB) {
 	t.Helper()
 	for n, db := range all {
-		if got := text(t, db, "SET STATEMENT wsrep_sync_wait = 1 FOR SELECT GROUP_CONCAT(word ORDER BY word) FROM words"); got != words {
+		if got := text(t, db,
+			"SET STATEMENT wsrep_sync_wait = 1 FOR SELECT GROUP_CONCAT(word ORDER BY word) FROM words"); got != words {
 			t.Errorf("database %d has %q, want %q", n, got, words)
 		}
 	}
@@ -60,7 +61,8 @@ func copies(t testing.TB, c *dbservers.Cluster) int {
 	for _, s := range c.Nodes {
 		log := testproc.Try(os.ReadFile(s.Log())).Or(t)
 		for line := range strings.Lines(string(log)) {
-			if strings.Contains(line, "Running: 'wsrep_sst_copy --role 'donor'") && !strings.Contains(line, "--bypass") {
+			if strings.Contains(line, "Running: 'wsrep_sst_copy --role 'donor'") &&
+				!strings.Contains(line, "--bypass") {
 				n++
 			}
 		}

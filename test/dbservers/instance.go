@@ -102,7 +102,8 @@ func newInstance(kind engine, keeps safety, disk string) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"), password: rand.Text(), safety: keeps, disk: disk}
+	i := &instance{kind: kind, home: h, dir: dir, data: filepath.Join(dir, "data"),
+		password: rand.Text(), safety: keeps, disk: disk}
 	return i, errors.Join(h.give(dir), i.emptyData())
 }
 
@@ -246,7 +247,8 @@ func (i *instance) processes() ([]processes.Process, error) {
 	}
 	var out []processes.Process
 	for _, p := range all {
-		if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID)); err == nil && p.State != 'Z' && within(cwd, i.dir) {
+		if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", p.PID)); err == nil &&
+			p.State != 'Z' && within(cwd, i.dir) {
 			out = append(out, p)
 		}
 	}
@@ -296,5 +298,6 @@ func (i *instance) statements(ctx context.Context, statements ...string) (err er
 
 // missing is the error for a program that no installed package has.
 func missing(program, pkg string) error {
-	return fmt.Errorf("%s is missing; run tools/packages.sh real, or: apt-get install --no-install-recommends %s", program, pkg)
+	return fmt.Errorf("%s is missing; run tools/packages.sh real, or: apt-get install --no-install-recommends %s",
+		program, pkg)
 }

@@ -52,12 +52,14 @@ const childEnv = "DBSERVERS_TEST_CHILD"
 func TestNothingOutlivesTheTests(t *testing.T) {
 	testproc.Drawn(t, 2)
 	if os.Getenv(childEnv) != "" {
-		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}), dbservers.StartPostgreSQL(t, dbservers.Options{})
+		maria, postgres := dbservers.StartMariaDB(t, dbservers.Options{}),
+			dbservers.StartPostgreSQL(t, dbservers.Options{})
 		shared := testproc.Try(url.Parse(dbservers.PostgreSQL(t))).Or(t)
 		pid := testproc.Try(os.ReadFile(filepath.Join(filepath.Dir(postgres.Log()), "data/postmaster.pid"))).Or(t)
 		maria.Pause(t)
 		postgres.Pause(t)
-		fmt.Println("CHILD", filepath.Dir(filepath.Dir(maria.Log())), strings.Fields(strings.Split(string(pid), "\n")[6])[1], maria.Address(), postgres.Address(), shared.Host)
+		fmt.Println("CHILD", filepath.Dir(filepath.Dir(maria.Log())),
+			strings.Fields(strings.Split(string(pid), "\n")[6])[1], maria.Address(), postgres.Address(), shared.Host)
 		_, _ = io.ReadAll(os.Stdin)
 		return
 	}

@@ -40,7 +40,8 @@ func (mariaDB) files(i *instance) []string {
 
 func (m mariaDB) initialise(ctx context.Context, i *instance) error {
 	for _, needed := range [][2]string{
-		{mariadbd, "mariadb-server-core"}, {installDB, "mariadb-server-core"}, {"/usr/bin/my_print_defaults", "mariadb-client-core"},
+		{mariadbd, "mariadb-server-core"}, {installDB, "mariadb-server-core"},
+		{"/usr/bin/my_print_defaults", "mariadb-client-core"},
 	} {
 		if _, err := os.Stat(needed[0]); err != nil {
 			return missing(needed[0], needed[1])
@@ -52,7 +53,8 @@ func (m mariaDB) initialise(ctx context.Context, i *instance) error {
 	if err != nil {
 		return err
 	}
-	_, err = run(i.program(ctx, installDB, append(m.files(i), "--auth-root-authentication-method=normal", "--skip-test-db", "--extra-file="+users)...))
+	_, err = run(i.program(ctx, installDB,
+		append(m.files(i), "--auth-root-authentication-method=normal", "--skip-test-db", "--extra-file="+users)...))
 	return err
 }
 
@@ -90,16 +92,20 @@ func (mariaDB) drop(database string) []string {
 }
 
 func (mariaDB) dsn(user, password, address, database string) string {
-	return (&url.URL{Scheme: "mysql", User: url.UserPassword(user, password), Host: address, Path: "/" + database}).String()
+	return (&url.URL{Scheme: "mysql", User: url.UserPassword(user, password), Host: address, Path: "/" + database}).
+		String()
 }
 
 func (mariaDB) columns(database string) string {
-	return "SELECT table_name, ordinal_position, column_name, column_type FROM information_schema.columns WHERE table_schema = '" + database + "'" +
-		" UNION ALL SELECT event_object_table, 0, trigger_name, 'trigger' FROM information_schema.triggers WHERE trigger_schema = '" + database + "'"
+	return "SELECT table_name, ordinal_position, column_name, column_type FROM information_schema.columns WHERE " +
+		"table_schema = '" + database + "'" +
+		" UNION ALL SELECT event_object_table, 0, trigger_name, 'trigger' FROM information_schema.triggers WHERE " +
+		"trigger_schema = '" + database + "'"
 }
 
 func (mariaDB) disconnect(ctx context.Context, db *sql.DB, database string) error {
-	return disconnect(ctx, db, "KILL USER "+database, "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '"+database+"'")
+	return disconnect(ctx, db, "KILL USER "+database,
+		"SELECT COUNT(*) FROM information_schema.processlist WHERE user = '"+database+"'")
 }
 
 func (mariaDB) unchecked() string { return "SET foreign_key_checks = 0" }

@@ -57,7 +57,8 @@ func startNetworks(t testing.TB, nodes, hosts int) *networks {
 		t.Fatal(missing("ip", "iproute2"))
 	}
 	ns := &networks{hub: hold(t), hosts: hosts}
-	wires := []string{"link add side0 type bridge", "link add side1 type bridge", "link set side0 up", "link set side1 up"}
+	wires := []string{"link add side0 type bridge",
+		"link add side1 type bridge", "link set side0 up", "link set side1 up"}
 	for n := range nodes + hosts {
 		node := hold(t)
 		node.address = fmt.Sprintf("10.0.0.%d", n+1)
@@ -68,7 +69,8 @@ func startNetworks(t testing.TB, nodes, hosts int) *networks {
 	}
 	testproc.Check(t, ns.hub.ip(t.Context(), wires...))
 	for _, node := range ns.nodes {
-		testproc.Check(t, node.ip(t.Context(), "link set lo up", "address add "+node.address+"/24 dev eth0", "link set eth0 up"))
+		testproc.Check(t,
+			node.ip(t.Context(), "link set lo up", "address add "+node.address+"/24 dev eth0", "link set eth0 up"))
 	}
 	return ns
 }

@@ -52,7 +52,8 @@ func (s standby) initialise(ctx context.Context, i *instance) error {
 // connection is how the standby reaches the server that it follows.
 func (s standby) connection() string {
 	host, port, _ := net.SplitHostPort(s.of.i.address) // it is one of ours
-	return fmt.Sprintf("host=%s port=%s user=%s password=%s sslmode=disable application_name=standby", host, port, admin, s.of.i.password)
+	return fmt.Sprintf("host=%s port=%s user=%s password=%s sslmode=disable application_name=standby",
+		host, port, admin, s.of.i.password)
 }
 
 // StartPostgreSQLPair starts a PostgreSQL server and its standby for one test.
@@ -65,7 +66,8 @@ func StartPostgreSQLPair(t testing.TB, o Options) *Pair {
 	if o.Networks {
 		p.networks = startNetworks(t, len(p.servers), o.Hosts)
 	}
-	for n, kind := range []func() engine{func() engine { return postgreSQL{} }, func() engine { return standby{of: p.servers[0]} }} {
+	for n, kind := range []func() engine{func() engine { return postgreSQL{} },
+		func() engine { return standby{of: p.servers[0]} }} {
 		s := newServer(t, kind(), o)
 		if o.Networks {
 			s.i.network = p.networks.nodes[n]
@@ -85,7 +87,8 @@ func StartPostgreSQLPair(t testing.TB, o Options) *Pair {
 // synchronous has the primary wait for its standby at each commit.
 func (p *Pair) synchronous(t testing.TB) {
 	t.Helper()
-	testproc.Check(t, p.Primary.i.statements(t.Context(), "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"))
+	testproc.Check(t, p.Primary.i.statements(t.Context(),
+		"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"))
 	p.WaitSynchronous(t)
 }
 
@@ -99,7 +102,8 @@ func (p *Pair) WaitSynchronous(t testing.TB) {
 // Synchronous returns nil while the standby streams from the primary, which waits for it at each
 // commit.
 func (p *Pair) Synchronous(ctx context.Context) error {
-	const query = "SELECT current_setting('synchronous_standby_names') || coalesce((SELECT state || sync_state FROM pg_stat_replication WHERE application_name = 'standby'), '')"
+	const query = "SELECT current_setting('synchronous_standby_names') || coalesce((SELECT state || sync_state FROM " +
+		"pg_stat_replication WHERE application_name = 'standby'), '')"
 	state, err := p.Primary.word(ctx, query)
 	if err == nil && state != "*streamingsync" {
 		err = fmt.Errorf("the standby is in state %q", state)
@@ -111,7 +115,8 @@ func (p *Pair) Synchronous(ctx context.Context) error {
 // networks, it is for programs on the hosts.
 func (p *Pair) DSN(database string) string {
 	i := p.Primary.i
-	return i.kind.dsn(database, i.password, i.address+","+p.Standby.i.address, database) + "&target_session_attrs=read-write"
+	return i.kind.dsn(database, i.password, i.address+","+p.Standby.i.address, database) +
+		"&target_session_attrs=read-write"
 }
 
 // Enter is [Cluster.Enter].

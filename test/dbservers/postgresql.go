@@ -55,7 +55,8 @@ func (p postgreSQL) initialise(ctx context.Context, i *instance) error {
 	if err != nil {
 		return err
 	}
-	_, err = run(i.program(ctx, filepath.Join(bin, "initdb"), "--pgdata="+i.data, "--no-sync", "--encoding=UTF8", "--locale=C",
+	_, err = run(i.program(ctx, filepath.Join(bin, "initdb"), "--pgdata="+i.data, "--no-sync",
+		"--encoding=UTF8", "--locale=C",
 		"--username="+admin, "--auth=scram-sha-256", "--pwfile="+password))
 	if err != nil || i.network == nil {
 		return err
@@ -71,7 +72,8 @@ func (p postgreSQL) command(ctx context.Context, i *instance) (*exec.Cmd, error)
 	}
 	host, port, err := net.SplitHostPort(i.address)
 	settings := []string{
-		"listen_addresses=" + host, "port=" + port, "unix_socket_directories=", "max_connections=1000", "timezone=UTC", "log_timezone=UTC",
+		"listen_addresses=" + host, "port=" + port, "unix_socket_directories=", "max_connections=1000",
+		"timezone=UTC", "log_timezone=UTC",
 		"dynamic_shared_memory_type=mmap", // files in the directory: a killed server leaves nothing elsewhere
 	}
 	switch i.safety {
@@ -133,7 +135,8 @@ func (postgreSQL) drop(database string) []string {
 }
 
 func (postgreSQL) dsn(user, password, address, database string) string {
-	return (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: address, Path: "/" + database, RawQuery: "sslmode=disable"}).String()
+	return (&url.URL{Scheme: "postgres", User: url.UserPassword(user, password), Host: address, Path: "/" + database,
+		RawQuery: "sslmode=disable"}).String()
 }
 
 func (postgreSQL) columns(string) string {
@@ -145,14 +148,16 @@ func (postgreSQL) columns(string) string {
 func (postgreSQL) disconnect(ctx context.Context, db *sql.DB, database string) error {
 	// Those of the test's user: a connection of the administrator may be kept. The view
 	// pg_stat_activity has the names of users and databases, and takes ten times as long.
-	others := " FROM pg_stat_get_activity(NULL) WHERE usesysid <> CAST(CAST(current_user AS regrole) AS oid) AND datid = (SELECT oid FROM pg_database WHERE datname = '" + database + "')"
+	others := " FROM pg_stat_get_activity(NULL) WHERE usesysid <> CAST(CAST(current_user AS regrole) AS oid) AND " +
+		"datid = (SELECT oid FROM pg_database WHERE datname = '" + database + "')"
 	return disconnect(ctx, db, "SELECT pg_terminate_backend(pid)"+others, "SELECT COUNT(*)"+others)
 }
 
 func (postgreSQL) unchecked() string { return "SET session_replication_role = replica" }
 
 func (postgreSQL) renumber(table string) string {
-	return "SELECT setval(d.objid::regclass, 1, false) FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND s.relkind = 'S' WHERE d.refobjid = '" +
+	return "SELECT setval(d.objid::regclass, 1, false) FROM pg_depend d JOIN pg_class s ON s.oid = d.objid AND " +
+		"s.relkind = 'S' WHERE d.refobjid = '" +
 		table + "'::regclass"
 }
 

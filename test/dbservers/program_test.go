@@ -16,7 +16,8 @@ func TestServerOfProgram(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testproc.Try(dbservers.NewMariaDB(t.Context(), "max-connections=77")).Or(t)
 	dsn := testproc.Try(s.MakeDatabase(t.Context(), "words")).Or(t)
-	if got := text(t, dbservers.Open(t, dsn), "SELECT CONCAT(@@max_connections, ' ', @@innodb_flush_log_at_trx_commit)"); got != "77 1" {
+	if got := text(t, dbservers.Open(t, dsn),
+		"SELECT CONCAT(@@max_connections, ' ', @@innodb_flush_log_at_trx_commit)"); got != "77 1" {
 		t.Errorf("max_connections and innodb_flush_log_at_trx_commit are %s", got)
 	}
 	if pids, err := s.PIDs(); err != nil || len(pids) != 1 {

@@ -325,5 +325,6 @@ func isPing(request []byte) bool { return bytes.Contains(request, []byte("-- pin
 
 // isCommit says that a request is a COMMIT, in the protocols of MySQL and of PostgreSQL.
 func isCommit(request []byte) bool {
-	return bytes.HasSuffix(request, []byte("\x03COMMIT")) || bytes.Equal(bytes.ToLower(request), []byte("q\x00\x00\x00\x0bcommit\x00"))
+	return bytes.HasSuffix(request, []byte("\x03COMMIT")) ||
+		bytes.Equal(bytes.ToLower(request), []byte("q\x00\x00\x00\x0bcommit\x00"))
 }

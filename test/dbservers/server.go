@@ -218,7 +218,8 @@ func (s *Server) Continue(t testing.TB) {
 	t.Helper()
 	all := testproc.Try(s.i.processes()).Or(t)
 	for _, p := range all {
-		if err := syscall.Kill(p.PID, syscall.SIGCONT); !errors.Is(err, syscall.ESRCH) { // one ends once others continue
+		// one ends once others continue
+		if err := syscall.Kill(p.PID, syscall.SIGCONT); !errors.Is(err, syscall.ESRCH) {
 			testproc.Check(t, err)
 		}
 	}

@@ -21,7 +21,9 @@ import (
 func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 	testproc.Drawn(t, 2)
 	t.Parallel()
-	for name, start := range map[string]func(testing.TB, dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB, "postgresql": dbservers.StartPostgreSQL} {
+	for name, start := range map[string]func(testing.TB,
+		dbservers.Options) *dbservers.Server{"mariadb": dbservers.StartMariaDB,
+		"postgresql": dbservers.StartPostgreSQL} {
 		t.Run(name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			s := start(t, dbservers.Options{Durable: true, Settings: []string{"max_connections=77"}})
@@ -44,13 +46,15 @@ func TestServersAreKilledStoppedAndStartedAgain(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			// The server may make this change late, when it continues.
-			if _, err := db.ExecContext(ctx, "UPDATE words SET word = word"); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := db.ExecContext(ctx,
+				"UPDATE words SET word = word"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("a server that is stopped by a signal: %v", err)
 			}
 			s.Continue(t)
 			execute(t, db, "UPDATE words SET word = 'continued'")
 			testproc.Equal(t, text(t, db, "SELECT word FROM words"), "continued", "got %q")
-			query := map[string]string{"mariadb": "SELECT @@max_connections", "postgresql": "SHOW max_connections"}[name]
+			query := map[string]string{"mariadb": "SELECT @@max_connections",
+				"postgresql": "SHOW max_connections"}[name]
 			database := map[string]string{"mariadb": "mysql", "postgresql": "postgres"}[name]
 			testproc.Equal(t, text(t, dbservers.Open(t, s.AdminDSN(database)), query), "77", "max_connections is %s")
 			if log, err := os.ReadFile(s.Log()); err != nil || len(log) == 0 {
@@ -121,7 +125,8 @@ func TestHostsAreSeparated(t *testing.T) {
 	primary, standby, _ := strings.Cut(dsn.Host, ",")
 	reachesWithin := func(seconds, address string) error {
 		host, port, _ := net.SplitHostPort(address)
-		cmd := exec.CommandContext(t.Context(), "/usr/bin/timeout", seconds, "/bin/bash", "-c", "exec 3<>/dev/tcp/"+host+"/"+port)
+		cmd := exec.CommandContext(t.Context(), "/usr/bin/timeout", seconds, "/bin/bash", "-c",
+			"exec 3<>/dev/tcp/"+host+"/"+port)
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 		p.Enter(t, 0, cmd, "", "")
 		return cmd.Run()
@@ -142,7 +147,8 @@ func TestHostsAreSeparated(t *testing.T) {
 	testproc.Check(t, reaches(primary))
 
 	address := testproc.FreeAddress(t)
-	cmd := exec.CommandContext(t.Context(), "/bin/bash", "-c", `echo "$LISTEN_FDNAMES $LISTEN_FDS $(($$ == LISTEN_PID))"`)
+	cmd := exec.CommandContext(t.Context(), "/bin/bash",
+		"-c", `echo "$LISTEN_FDNAMES $LISTEN_FDS $(($$ == LISTEN_PID))"`)
 	cmd.SysProcAttr = &syscall.SysProcAttr{}
 	p.Enter(t, 0, cmd, "names", address)
 	c := testproc.Try(net.Dial("tcp", address)).Or(t)

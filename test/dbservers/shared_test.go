@@ -26,7 +26,8 @@ func TestEachDatabaseIsEmptyAndApart(t *testing.T) {
 // TestADatabaseGoesWithItsTest leaves a transaction open, which must not keep the database.
 func TestADatabaseGoesWithItsTest(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
+	for name, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB,
+		"postgresql": dbservers.PostgreSQL} {
 		t.Run(name, func(t *testing.T) {
 			var gone *sql.DB
 			t.Run("inner", func(inner *testing.T) {

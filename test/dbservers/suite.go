@@ -222,7 +222,9 @@ func dropTables(t testing.TB, dsn string) {
 	t.Helper()
 	db := Open(t, dsn)
 	var tables sql.NullString
-	err := db.QueryRowContext(t.Context(), "SELECT GROUP_CONCAT('`', table_name, '`') FROM information_schema.tables WHERE table_schema = DATABASE()").Scan(&tables)
+	err := db.QueryRowContext(t.Context(),
+		"SELECT GROUP_CONCAT('`', table_name, '`') FROM information_schema.tables WHERE table_schema = DATABASE()").
+		Scan(&tables)
 	if err == nil && tables.Valid {
 		// All at once: in whatever order, a key of another one stands in the way.
 		_, err = db.ExecContext(t.Context(), "SET STATEMENT foreign_key_checks = 0 FOR DROP TABLE "+tables.String)

@@ -36,7 +36,8 @@ func TestBriefRunsWhereItSays(t *testing.T) {
 	want := []string{
 		"brief/mariadb/suiteTest/sub mariadb mysql", "brief/mariadb/suiteTest#01/sub mariadb mysql",
 		"brief/postgresql/suiteTest/sub postgresql postgres", "brief/postgresql/suiteTest#01/sub postgresql postgres",
-		"sqlite/sub sqlite sqlite", "mariadb/sub mariadb mysql", "postgresql/sub postgresql postgres", "elsewhere/sub  sqlite",
+		"sqlite/sub sqlite sqlite", "mariadb/sub mariadb mysql",
+		"postgresql/sub postgresql postgres", "elsewhere/sub  sqlite",
 	}
 	want = slices.DeleteFunc(want, func(note string) bool {
 		engine := strings.Fields(note)[1]
@@ -65,8 +66,10 @@ func TestEmpty(t *testing.T) {
 func TestTemplateComesBackAsItWas(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	template := dbservers.NewTemplate(func(dsn string) (*sql.DB, error) {
-		dbservers.Execute(t, dsn, "CREATE TABLE kept (word VARCHAR(20) PRIMARY KEY, number INTEGER)", "INSERT INTO kept VALUES ('one', 1), ('none', NULL)",
-			"CREATE TABLE hosts (id INTEGER PRIMARY KEY)", "CREATE TABLE guests (host INTEGER, FOREIGN KEY (host) REFERENCES hosts (id))")
+		dbservers.Execute(t, dsn, "CREATE TABLE kept (word VARCHAR(20) PRIMARY KEY, number INTEGER)",
+			"INSERT INTO kept VALUES ('one', 1), ('none', NULL)",
+			"CREATE TABLE hosts (id INTEGER PRIMARY KEY)",
+			"CREATE TABLE guests (host INTEGER, FOREIGN KEY (host) REFERENCES hosts (id))")
 		return dbservers.Open(t, dsn), nil
 	})
 	dbservers.Each(t, func(t *testing.T, _ func(testing.TB) string) {

@@ -33,18 +33,19 @@ func NewTemplate[C io.Closer](open func(dsn string) (C, error)) *Template {
 		}
 		return opened.Close()
 	}
-	return &Template{fill: fill, pools: []*pool{{of: sharedMariaDB}, {of: sharedPostgreSQL}}, file: sync.OnceValues(func() (content []byte, err error) {
-		dir, err := memory()
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-		path := filepath.Join(dir, "template.db")
-		if err := fill("sqlite://" + path); err != nil {
-			return nil, err
-		}
-		return os.ReadFile(path)
-	})}
+	return &Template{fill: fill, pools: []*pool{{of: sharedMariaDB}, {of: sharedPostgreSQL}},
+		file: sync.OnceValues(func() (content []byte, err error) {
+			dir, err := memory()
+			if err != nil {
+				return nil, err
+			}
+			defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+			path := filepath.Join(dir, "template.db")
+			if err := fill("sqlite://" + path); err != nil {
+				return nil, err
+			}
+			return os.ReadFile(path)
+		})}
 }
 
 // NewTemplates is [NewTemplate] for databases that differ by a name.

@@ -38,7 +38,8 @@ func demo(t *testing.T, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	testproc.Check(t, binaries.Build())
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	t.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, filepath.Join(binaries.Dir(), "demo"), append([]string{"-bin", binaries.Dir()}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries.Dir(), "demo"),
+		append([]string{"-bin", binaries.Dir()}, args...)...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	return cmd, &errs
@@ -124,11 +125,13 @@ func TestReadme(t *testing.T) {
 func masked(text string) string {
 	for _, m := range []struct{ what, by string }{
 		{`\d\d\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\dZ`, "<when>"},
-		{`(cell1 with uuid |\| id +\| |model +|instance-)[0-9a-f]{8}-[0-9a-f-]{27}`, "${1}xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx"},
+		{`(cell1 with uuid |\| id +\| |model +|instance-)[0-9a-f]{8}-[0-9a-f-]{27}`,
+			"${1}xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx"},
 		{`\d\d:\d\d:\d\d INF`, "<time> INF"},
 		{`([Ss]et the traits of cn1(?:_numa_\d)?:)[^.:]*more`, "$1 <traits>"},
 		{`\* \(\d+\)`, "* (<n>)"},
-		{`(    <time> INF The driver's reshape passed[^\n]*\n(?:    <time> INF [^\n]*\n|          [^\n]*\n)*?)(    <time> INF Allocations move[^\n]*\n)`, "$2$1"},
+		{`(    <time> INF The driver's reshape passed[^\n]*\n(?:    <time> INF [^\n]*\n|          [^\n]*\n)*?)( ` +
+			`   <time> INF Allocations move[^\n]*\n)`, "$2$1"},
 	} {
 		text = regexp.MustCompile(m.what).ReplaceAllString(text, m.by)
 	}
@@ -137,7 +140,8 @@ func masked(text string) string {
 
 // TestMaskedOrder: only that line of the driver is moved, and only from within the same log.
 func TestMaskedOrder(t *testing.T) {
-	const agent, driver = "    <time> INF The driver's reshape passed all checks. …\n", "    <time> INF Allocations move. …\n"
+	const agent, driver = "    <time> INF The driver's reshape passed all checks. …\n",
+		"    <time> INF Allocations move. …\n"
 	const told = "    <time> INF Set a very\n          long line. …\n"
 	for in, want := range map[string]string{
 		driver + agent + told:                 driver + agent + told,
@@ -205,7 +209,8 @@ func TestInterrupted(t *testing.T) {
 			testproc.Check(t, cmd.Start())
 			_ = never.Close()
 			var text []byte
-			for one := make([]byte, 1); !bytes.HasSuffix(text, []byte("(Enter goes on) ")); text = append(text, one...) {
+			for one := make([]byte, 1); !bytes.HasSuffix(
+				text, []byte("(Enter goes on) ")); text = append(text, one...) {
 				if _, err := out.Read(one); err != nil {
 					t.Fatalf("%v after\n%s\n%s", err, text, errs)
 				}
@@ -216,7 +221,8 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("%v: it goes on: %s", err, rest)
 			}
 			err = cmd.Wait()
-			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || signal != syscall.SIGKILL && exit.ExitCode() != interrupted {
+			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || signal != syscall.SIGKILL &&
+				exit.ExitCode() != interrupted {
 				t.Errorf("%v", err)
 			}
 			if !strings.Contains(errs.String(), "all that ran has been ended") {

@@ -32,7 +32,8 @@ func main() {
 		os.Exit(interrupted)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "demo:", err)
-		if errors.Is(err, libvirtd.ErrNotInstalled) || errors.Is(err, libvirtd.ErrNoVirsh) || errors.Is(err, errNoClient) {
+		if errors.Is(err, libvirtd.ErrNotInstalled) ||
+			errors.Is(err, libvirtd.ErrNoVirsh) || errors.Is(err, errNoClient) {
 			fmt.Fprintln(os.Stderr, "demo: `make demo` installs what it needs")
 		}
 		os.Exit(1)

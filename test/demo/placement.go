@@ -22,10 +22,11 @@ const rootUUID = "c0ffee00-0000-4000-8000-0000000000c1"
 // newClient makes a client that asks as nova-compute's microversions of old and today's scheduler
 // do.
 func newClient() (*placementclient.Client, error) {
-	return placementclient.New(placementclient.Config{URL: placementURL, Microversion: "1.36", Authorize: func(_ context.Context, h http.Header) error {
-		h.Set("X-Auth-Token", "admin")
-		return nil
-	}})
+	return placementclient.New(placementclient.Config{URL: placementURL, Microversion: "1.36",
+		Authorize: func(_ context.Context, h http.Header) error {
+			h.Set("X-Auth-Token", "admin")
+			return nil
+		}})
 }
 
 // request sends one request to Placement; answer may be nil.
@@ -42,16 +43,19 @@ func request(ctx context.Context, method, path string, body, answer any) error {
 func writeAsNova(ctx context.Context) error {
 	type object = map[string]any
 	inventory := func(total, reserved int, ratio float64) object {
-		return object{"total": total, "reserved": reserved, "min_unit": 1, "max_unit": total, "step_size": 1, "allocation_ratio": ratio}
+		return object{"total": total, "reserved": reserved,
+			"min_unit": 1, "max_unit": total, "step_size": 1, "allocation_ratio": ratio}
 	}
 	writes := []struct {
 		method, path string
 		body         any
 	}{
 		{http.MethodPost, "/resource_providers", object{"name": hostName, "uuid": rootUUID}},
-		{http.MethodPut, "/resource_providers/" + rootUUID + "/inventories", object{"resource_provider_generation": 0, "inventories": object{
-			"VCPU": inventory(16, 0, 4), "MEMORY_MB": inventory(32768, 512, 1), "DISK_GB": inventory(500, 0, 1), "VGPU": inventory(16, 0, 1),
-		}}},
+		{http.MethodPut, "/resource_providers/" + rootUUID + "/inventories",
+			object{"resource_provider_generation": 0, "inventories": object{
+				"VCPU": inventory(16, 0, 4), "MEMORY_MB": inventory(32768, 512, 1),
+				"DISK_GB": inventory(500, 0, 1), "VGPU": inventory(16, 0, 1),
+			}}},
 	}
 	for _, g := range guests {
 		writes = append(writes, struct {
@@ -199,7 +203,8 @@ func (h holdings) line(name string) string {
 func amounts(resources map[string]int64) string {
 	order := []string{"VCPU", "MEMORY_MB", "DISK_GB", "VGPU"}
 	var parts []string
-	for _, class := range slices.SortedFunc(maps.Keys(resources), func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) }) {
+	for _, class := range slices.SortedFunc(maps.Keys(resources),
+		func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) }) {
 		parts = append(parts, fmt.Sprintf("%s %d", class, resources[class]))
 	}
 	return strings.Join(parts, ", ")

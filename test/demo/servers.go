@@ -31,7 +31,8 @@ func clientEnv() ([]string, error) {
 		return nil, errNoClient
 	}
 	return []string{
-		"OS_AUTH_TYPE=admin_token", "OS_ENDPOINT=" + computeURL, "OS_TOKEN=admin", "OS_COMPUTE_API_VERSION=2.69", "PYTHONWARNINGS=ignore",
+		"OS_AUTH_TYPE=admin_token", "OS_ENDPOINT=" + computeURL, "OS_TOKEN=admin",
+		"OS_COMPUTE_API_VERSION=2.69", "PYTHONWARNINGS=ignore",
 	}, nil
 }
 
@@ -48,7 +49,8 @@ func (t *teller) servers(ctx context.Context) {
 	t.computes(ctx)
 	t.starts(ctx, reshapes)
 	t.discovers(ctx)
-	t.say("A flavor with 8 GiB and a virtual GPU, which must be in the cell of the processors and memory, and a server of it:")
+	t.say("A flavor with 8 GiB and a virtual GPU, which must be in the cell of the processors and memory, and a " +
+		"server of it:")
 	t.types(ctx, `openstack flavor create --vcpus 4 --ram 8192 --disk 10 -c name -c properties gpu.near \
         --property resources:VGPU=1 --property hw:numa_nodes=1 --property hw:pci_numa_affinity_policy=required`)
 	const create = `openstack server create --flavor gpu.near --image "" --network none -c id -c name `
@@ -92,7 +94,8 @@ func (t *teller) makeGuests() error {
 	if err != nil {
 		return err
 	}
-	text = fmt.Appendf(text, "[cell_client]\nurl = %q\n[drivers.libvirt.config.instances]\nvirt_type = \"qemu\"\n", cellURL("cell1"))
+	text = fmt.Appendf(text, "[cell_client]\nurl = %q\n[drivers.libvirt.config.instances]\nvirt_type = \"qemu\"\n",
+		cellURL("cell1"))
 	return os.WriteFile(path, text, 0o600)
 }
 
@@ -104,7 +107,8 @@ func (t *teller) computes(ctx context.Context) {
 	t.say("The compute API, and its two cells, of which the first has no hosts:")
 	var lines []string
 	for _, name := range []string{"cell0", "cell1"} {
-		lines = append(lines, fmt.Sprintf("compute-agent cells serve --name %s --state-dir %[1]s --listen %s", name, cellURL(name)))
+		lines = append(lines,
+			fmt.Sprintf("compute-agent cells serve --name %s --state-dir %[1]s --listen %s", name, cellURL(name)))
 	}
 	for _, line := range append(lines, "compute-agent cells api") {
 		t.try(func() error {
@@ -132,7 +136,8 @@ func (t *teller) discovers(ctx context.Context) {
 // becomes waits until a server has a status.
 func (t *teller) becomes(ctx context.Context, name, status string) {
 	t.awaits(ctx, "the server "+name+" is "+status, func(ctx context.Context) (bool, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, computeURL+"/servers?name="+name+"&status="+status, nil)
+		r, err := http.NewRequestWithContext(ctx,
+			http.MethodGet, computeURL+"/servers?name="+name+"&status="+status, nil)
 		if err != nil {
 			return false, err
 		}
@@ -184,11 +189,13 @@ func (t *teller) inCell0(ctx context.Context, uuid, pinned, bound string) error 
 	if err != nil {
 		return err
 	}
-	want := map[string]map[string]int64{hostName: {"DISK_GB": 10}, cell0: {"VCPU": 4, "MEMORY_MB": 8192}, gpu0: {"VGPU": 1}}
+	want := map[string]map[string]int64{hostName: {"DISK_GB": 10},
+		cell0: {"VCPU": 4, "MEMORY_MB": 8192}, gpu0: {"VGPU": 1}}
 	if !reflect.DeepEqual(held, want) {
 		return fmt.Errorf("in Placement it holds %v", held)
 	}
-	if strings.Count(pinned, "  0-3,8-11\n") != 4 || !strings.Contains(bound, "strict") || !strings.HasSuffix(strings.TrimSpace(bound), ": 0") {
+	if strings.Count(pinned, "  0-3,8-11\n") != 4 || !strings.Contains(bound, "strict") ||
+		!strings.HasSuffix(strings.TrimSpace(bound), ": 0") {
 		return fmt.Errorf("libvirt has it on other processors or memory:\n%s\n%s", pinned, bound)
 	}
 	return nil

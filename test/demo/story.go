@@ -35,7 +35,8 @@ type teller struct {
 // tell runs the demonstration. An error says what was not as described.
 func tell(ctx context.Context, w *world, s *stage) error {
 	t := &teller{world: w, stage: s}
-	for _, chapter := range []func(context.Context){t.asNovaLeftIt, t.newDriver, t.cells, t.request, t.back, t.servers} {
+	for _, chapter := range []func(context.Context){t.asNovaLeftIt, t.newDriver, t.cells,
+		t.request, t.back, t.servers} {
 		chapter(ctx)
 		if t.err != nil {
 			return t.err
@@ -88,7 +89,8 @@ func (t *teller) newDriver(ctx context.Context) {
 	t.flat = t.types(ctx, "compute-agent tree")
 	t.held = t.allocations(ctx)
 	t.checks(func() error {
-		return errors.Join(t.held.complete(), t.held.at(gpu0, "VGPU", "render"), t.held.at(gpu1, "VGPU", "train", "infer"))
+		return errors.Join(t.held.complete(), t.held.at(gpu0, "VGPU", "render"),
+			t.held.at(gpu1, "VGPU", "train", "infer"))
 	}, "Each guest holds what it held, and its VGPU on the GPU that it uses.")
 }
 
@@ -104,7 +106,8 @@ func (t *teller) cells(ctx context.Context) {
 	held := t.allocations(ctx)
 	t.checks(func() error {
 		return errors.Join(held.complete(), held.at(gpu0, "VGPU", "render"), held.at(gpu1, "VGPU", "train", "infer"),
-			held.at(cell0, "VCPU", "render"), held.at(cell0, "MEMORY_MB", "render"), held.at(cell1, "VCPU", "train", "infer"), held.at(cell1, "MEMORY_MB", "train", "infer"))
+			held.at(cell0, "VCPU", "render"), held.at(cell0, "MEMORY_MB", "render"),
+			held.at(cell1, "VCPU", "train", "infer"), held.at(cell1, "MEMORY_MB", "train", "infer"))
 	}, "Each guest holds what it held, on the NUMA cell to which it is pinned.")
 }
 
@@ -112,7 +115,8 @@ func (t *teller) cells(ctx context.Context) {
 func (t *teller) request(ctx context.Context) {
 	const query = "resources_vm=VCPU:4,MEMORY_MB:4096&resources_gpu=VGPU:1&group_policy=none"
 	t.chapter(ctx, "A guest with its processors, memory and GPU in one cell",
-		"Asked for 4 VCPU, 4 GiB and a VGPU, Placement may take the processors from one socket and the GPU from the other:")
+		"Asked for 4 VCPU, 4 GiB and a VGPU, Placement may take the processors from one socket and the GPU "+
+			"from the other:")
 	apart := t.candidates(ctx, query)
 	t.say("With same_subtree it must not. The two remaining candidates have everything below one NUMA cell:")
 	together := t.candidates(ctx, query+"&same_subtree=_vm,_gpu")
@@ -249,7 +253,8 @@ func doings(log string) string {
 		if strings.Contains(line, " WRN Host discrepancy") {
 			continue
 		}
-		for _, of := range []string{"reshape", "Reshape", "layout version", " operation=", "Allocations move", " WRN ", " ERR "} {
+		for _, of := range []string{"reshape", "Reshape",
+			"layout version", " operation=", "Allocations move", " WRN ", " ERR "} {
 			if strings.Contains(line, of) {
 				b.WriteString(fields.ReplaceAllString(strings.TrimSpace(line), " …") + "\n")
 				break

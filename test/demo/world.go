@@ -87,7 +87,8 @@ func build(ctx context.Context, binaries string) (w *world, err error) {
 	if w.host.Processor.Flags, err = flags(); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{w.bin, filepath.Join(home, "state"), filepath.Join(home, "run"), filepath.Join(home, "instances")} {
+	for _, dir := range []string{w.bin, filepath.Join(home, "state"), filepath.Join(home, "run"),
+		filepath.Join(home, "instances")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -109,7 +110,8 @@ func build(ctx context.Context, binaries string) (w *world, err error) {
 		return nil, errors.Join(err, w.close(ctx))
 	}
 	w.env = append(os.Environ(),
-		"PATH="+w.bin+":"+os.Getenv("PATH"), "STATE_DIRECTORY="+filepath.Join(home, "state"), "RUNTIME_DIRECTORY="+filepath.Join(home, "run"),
+		"PATH="+w.bin+":"+os.Getenv("PATH"), "STATE_DIRECTORY="+filepath.Join(home, "state"),
+		"RUNTIME_DIRECTORY="+filepath.Join(home, "run"),
 		"LIBVIRT_DEFAULT_URI="+w.sim.URI(), "LC_ALL=C.UTF-8", "NO_COLOR=1", "TZ=UTC")
 	w.env = append(w.env, client...)
 	if err := w.bootGuests(ctx); err != nil {
@@ -124,7 +126,8 @@ func names(root string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "pci.ids"), []byte("10de  NVIDIA Corporation\n\t1eb8  TU104GL [Tesla T4]\n"), 0o644)
+	return os.WriteFile(filepath.Join(dir, "pci.ids"),
+		[]byte("10de  NVIDIA Corporation\n\t1eb8  TU104GL [Tesla T4]\n"), 0o644)
 }
 
 // flags are this machine's processor flags: libvirt asks the processor itself, and would contradict
@@ -194,7 +197,9 @@ func (w *world) cpus(cell int) (ids []int) {
 // configure writes the agent's configuration: first what an operator would write, then where things
 // are here.
 func (w *world) configure() error {
-	text := fmt.Sprintf("[drivers.libvirt.config]\nenabled_mdev_types = [%q]\nnuma = \"flat\"\nuri = %q\nchroot = %q\ninstances_path = %q\n",
+	text := fmt.Sprintf(
+		"[drivers.libvirt.config]\nenabled_mdev_types = [%q]\nnuma = \"flat\"\nuri = %q\nchroot = %q\n"+
+			"instances_path = %q\n",
 		mdevType, w.sim.URI(), w.sim.Root(), filepath.Join(home, "instances"))
 	text += fmt.Sprintf("[plugins]\ndir = %q\n[log]\nformat = \"console\"\n", w.bin)
 	return os.WriteFile(filepath.Join(home, configFile), []byte(text), 0o600)

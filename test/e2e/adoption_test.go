@@ -17,10 +17,13 @@ import (
 // byNova is a host as nova-compute, neutron and an administrator leave it. The scenarios have the
 // same with the devices' children.
 var byNova = []string{
-	"cn1 VCPU=8*4/8 MEMORY_MB=8192-512/8192 DISK_GB=100-10/100 CUSTOM_LICENSE=5 +COMPUTE_NODE +OWNER_NOVA +HW_CPU_X86_AVX +HW_CPU_X86_AVX2 +CUSTOM_GOLD @az1",
+	"cn1 VCPU=8*4/8 MEMORY_MB=8192-512/8192 DISK_GB=100-10/100 CUSTOM_LICENSE=5 +COMPUTE_NODE +OWNER_NOVA " +
+		"+HW_CPU_X86_AVX +HW_CPU_X86_AVX2 +CUSTOM_GOLD @az1",
 	"cn1:NIC_Switch_agent <cn1 +CUSTOM_VNIC_TYPE_DIRECT",
-	"cn1:NIC_Switch_agent:ens5 <cn1:NIC_Switch_agent NET_BW_EGR_KILOBIT_PER_SEC=10000 NET_BW_IGR_KILOBIT_PER_SEC=10000 +CUSTOM_PHYSNET_A @physnet",
-	"claim alice cn1:VCPU=2 cn1:MEMORY_MB=1024 cn1:CUSTOM_LICENSE=1 cn1:NIC_Switch_agent:ens5:NET_BW_EGR_KILOBIT_PER_SEC=1000",
+	"cn1:NIC_Switch_agent:ens5 <cn1:NIC_Switch_agent NET_BW_EGR_KILOBIT_PER_SEC=10000 " +
+		"NET_BW_IGR_KILOBIT_PER_SEC=10000 +CUSTOM_PHYSNET_A @physnet",
+	"claim alice cn1:VCPU=2 cn1:MEMORY_MB=1024 cn1:CUSTOM_LICENSE=1 " +
+		"cn1:NIC_Switch_agent:ens5:NET_BW_EGR_KILOBIT_PER_SEC=1000",
 }
 
 const sameAsNova = `nodes = [{name = "cn1", traits = ["HW_CPU_X86_AVX", "HW_CPU_X86_AVX2"], inventories = {
@@ -57,11 +60,14 @@ func TestAdoption(t *testing.T) {
 			agent.await(mark, passDone)
 			agent.stop()
 			want := []string{
-				"cn1 CUSTOM_LICENSE=5 MEMORY_MB=8192-512/8192 VCPU=8*4/8 +COMPUTE_NODE +CUSTOM_GOLD +HW_CPU_X86_AVX +OWNER_NOVA @az1",
+				"cn1 CUSTOM_LICENSE=5 MEMORY_MB=8192-512/8192 VCPU=8*4/8 +COMPUTE_NODE +CUSTOM_GOLD +HW_CPU_X86_AVX " +
+					"+OWNER_NOVA @az1",
 				"  cn1:NIC_Switch_agent +CUSTOM_VNIC_TYPE_DIRECT",
-				"    cn1:NIC_Switch_agent:ens5 NET_BW_EGR_KILOBIT_PER_SEC=10000 NET_BW_IGR_KILOBIT_PER_SEC=10000 +CUSTOM_PHYSNET_A @physnet",
+				"    cn1:NIC_Switch_agent:ens5 NET_BW_EGR_KILOBIT_PER_SEC=10000 NET_BW_IGR_KILOBIT_PER_SEC=10000 " +
+					"+CUSTOM_PHYSNET_A @physnet",
 				"  cn1_gpu VGPU=2",
-				"alice cn1:CUSTOM_LICENSE=1 cn1:MEMORY_MB=1024 cn1:VCPU=2 cn1:NIC_Switch_agent:ens5:NET_BW_EGR_KILOBIT_PER_SEC=1000",
+				"alice cn1:CUSTOM_LICENSE=1 cn1:MEMORY_MB=1024 cn1:VCPU=2 " +
+					"cn1:NIC_Switch_agent:ens5:NET_BW_EGR_KILOBIT_PER_SEC=1000",
 			}
 			testproc.Samef(t, cmp.Diff(want, p.look().draw(p.names)), "after a change")
 		})

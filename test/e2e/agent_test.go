@@ -70,7 +70,8 @@ func (s *site) run(env ...string) *process {
 
 func (s *site) status() health.Status {
 	s.t.Helper()
-	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(s.dir, "run")}.ControlSocket()).Status(s.t.Context())
+	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(s.dir, "run")}.ControlSocket()).
+		Status(s.t.Context())
 	check(s.t, err)
 	return status
 }
@@ -78,7 +79,8 @@ func (s *site) status() health.Status {
 // servePlacement runs the bundled Placement as a process, on a state directory that it does not
 // own.
 func servePlacement(t *testing.T, state, address string) *process {
-	p := spawn(t, nil, "compute-agent", "placement", "serve", "--listen", address, "--state-dir", state, "--runtime-dir", t.TempDir())
+	p := spawn(t, nil, "compute-agent", "placement", "serve", "--listen", address, "--state-dir", state,
+		"--runtime-dir", t.TempDir())
 	p.await(0, "Serving the Placement API.")
 	return p
 }
@@ -105,7 +107,8 @@ func TestAgentLifecycle(t *testing.T) {
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, wrote, "VCPU total 8→12")
 	if now := s.status().Placement; now.Requests-before.Requests != 1 || now.Writes-before.Writes != 1 {
-		t.Errorf("%d requests, %d of them writes, for one change", now.Requests-before.Requests, now.Writes-before.Writes)
+		t.Errorf("%d requests, %d of them writes, for one change",
+			now.Requests-before.Requests, now.Writes-before.Writes)
 	}
 
 	t.Log("kill -9 of the plugin: it comes back, Placement is not asked")
@@ -219,12 +222,14 @@ func TestAgainstOpenStack(t *testing.T) {
 		}
 	}
 	get(t, server.URL+"/resource_providers/"+uuid+"/inventories", &inventories)
-	if v, m := inventories.Inventories["VCPU"], inventories.Inventories["MEMORY_MB"]; v.Total != 8 || v.Ratio != 4 || m.Reserved != 512 {
+	if v, m := inventories.Inventories["VCPU"], inventories.Inventories["MEMORY_MB"]; v.Total != 8 ||
+		v.Ratio != 4 || m.Reserved != 512 {
 		t.Errorf("inventories: %+v", inventories)
 	}
 	var traits struct{ Traits []string }
 	get(t, server.URL+"/resource_providers/"+uuid+"/traits", &traits)
-	if got := strings.Join(traits.Traits, " "); len(traits.Traits) != 4 || !testproc.ContainsAll(got, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_CPU_X86_AVX", "CUSTOM_FAST"}) {
+	if got := strings.Join(traits.Traits, " "); len(traits.Traits) != 4 ||
+		!testproc.ContainsAll(got, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_CPU_X86_AVX", "CUSTOM_FAST"}) {
 		t.Errorf("traits: %v", traits.Traits)
 	}
 
@@ -330,7 +335,8 @@ func TestCommands(t *testing.T) {
 	address := testproc.FreeAddress(t)
 	servePlacement(t, t.TempDir(), address)
 	s := newSite(t, "http://"+address)
-	if out, code := command(t, "status", "--config", s.config); code != 1 || !strings.Contains(out, "the agent is not running") {
+	if out, code := command(t, "status", "--config", s.config); code != 1 ||
+		!strings.Contains(out, "the agent is not running") {
 		t.Errorf("status without an agent: %d\n%s", code, out)
 	}
 	agent := s.run()
@@ -353,7 +359,8 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%v: exit code %d, want %q in\n%s", c.args, code, c.want, out)
 		}
 	}
-	for _, args := range [][]string{{"nonsense"}, {"tree", "--output", "xml"}, {"tree", "--nonsense"}, {"status", "extra"}} {
+	for _, args := range [][]string{{"nonsense"}, {"tree", "--output", "xml"},
+		{"tree", "--nonsense"}, {"status", "extra"}} {
 		if out, code := command(t, args...); code != 64 {
 			t.Errorf("%v: exit code %d, want 64\n%s", args, code, out)
 		}

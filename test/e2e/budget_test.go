@@ -34,7 +34,8 @@ func TestBudget(t *testing.T) {
 				service, err := placement.Direct(t.Context(), placement.Config{StateDir: state, Logger: zerolog.Nop()})
 				check(t, err)
 				defer func() { check(t, service.Close()) }()
-				b := &budget{t: t, cfg: cfg, hour: &hour{service: service, start: time.Now()}, children: size.children, gpus: size.gpus}
+				b := &budget{t: t, cfg: cfg, hour: &hour{service: service, start: time.Now()},
+					children: size.children, gpus: size.gpus}
 				b.life(size.consumers)
 			})
 		})
@@ -55,7 +56,8 @@ type budget struct {
 func (b *budget) life(consumers int) {
 	t, providers := b.t, 1+b.children
 	agent := b.start("flat", 8)
-	b.want("a node that Placement does not know", 3+1+2*providers+1, "PUT /resource_classes 1", "POST /resource_providers "+fmt.Sprint(providers))
+	b.want("a node that Placement does not know",
+		3+1+2*providers+1, "PUT /resource_classes 1", "POST /resource_providers "+fmt.Sprint(providers))
 	agent.stop()
 
 	agent = b.start("flat", 8)

@@ -22,7 +22,9 @@ func TestOpenstackAggregates(t *testing.T) {
 	create := func(name string, words ...string) (id string) {
 		t.Helper()
 		var made struct{ ID string }
-		o.do(&made, append(append([]string{"server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none"}, words...), name)...)
+		o.do(&made, append(
+			append([]string{"server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none"}, words...),
+			name)...)
 		c.until(name+" has come to something", func() bool { return c.status(made.ID) != "BUILD" })
 		return made.ID
 	}
@@ -50,7 +52,8 @@ func TestOpenstackAggregates(t *testing.T) {
 	}
 	var racks aggregate
 	o.do(&racks, "aggregate", "show", "racks")
-	if diff := cmp.Diff(aggregate{"racks", "east", []string{"host1"}, map[string]string{"ssd": "true"}}, racks); diff != "" {
+	if diff := cmp.Diff(aggregate{"racks", "east", []string{"host1"}, map[string]string{"ssd": "true"}}, racks); diff !=
+		"" {
 		t.Errorf("aggregate show (-want +got):\n%s", diff)
 	}
 	type zone struct {
@@ -64,7 +67,8 @@ func TestOpenstackAggregates(t *testing.T) {
 	if got := show(east); got.Status != "ACTIVE" || got.Host != "host1" || got.Zone != "east" {
 		t.Errorf("in the zone east: %+v", got)
 	}
-	if said := o.refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone", "west", "lost"); !strings.Contains(said, "not available") {
+	if said := o.refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none",
+		"--availability-zone", "west", "lost"); !strings.Contains(said, "not available") {
 		t.Errorf("a zone that there is not: %s", said)
 	}
 	if said := o.refused("aggregate", "remove", "host", "racks", "host1"); !strings.Contains(said, "409") {
@@ -94,8 +98,10 @@ func TestOpenstackAggregates(t *testing.T) {
 	}
 	slices.Sort(on)
 	testproc.Samef(t, cmp.Diff([]string{"host1", "host2"}, on), "the hosts of the group")
-	const ruledOut = "No valid host was found. There are not enough hosts available. The policy anti-affinity of the server group apart rules out others."
-	if got := show(create("three", "--hint", "group="+group.ID)); got.Status != "ERROR" || got.Fault.Message != ruledOut {
+	const ruledOut = "No valid host was found. There are not enough hosts available. The policy anti-affinity of " +
+		"the server group apart rules out others."
+	if got := show(create("three", "--hint", "group="+group.ID)); got.Status != "ERROR" ||
+		got.Fault.Message != ruledOut {
 		t.Errorf("the third of two: %+v", got)
 	}
 	var groups []map[string]any

@@ -30,7 +30,8 @@ type movers struct {
 func newMovers(t *testing.T, env []string, hosts ...string) *movers {
 	t.Helper()
 	c := newEmptyCloud(t, env)
-	m := &movers{cloud: c, o: newOpenstack(t, c.osc()...), agents: map[string]*deployment.Agent{}, names: map[string]string{}}
+	m := &movers{cloud: c, o: newOpenstack(t, c.osc()...),
+		agents: map[string]*deployment.Agent{}, names: map[string]string{}}
 	for _, name := range hosts {
 		m.agents[name] = c.world.AddAgent("cell1", name).Run()
 	}
@@ -62,7 +63,8 @@ func (m *movers) look() string {
 		}
 		m.ask(http.MethodGet, "/servers/"+id, nil, &shown)
 		s := shown.Server
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s: %s on %s, power %d %s", name, s.Status, s.Host, s.Power, s.Task)))
+		out = append(out,
+			strings.TrimSpace(fmt.Sprintf("%s: %s on %s, power %d %s", name, s.Status, s.Host, s.Power, s.Task)))
 	}
 	for host, agent := range m.agents {
 		for id, text := range agent.Guests() {
@@ -75,7 +77,8 @@ func (m *movers) look() string {
 		}
 		get(m.t, m.placement+"/resource_providers/"+m.agents[host].Node+"/allocations", &held)
 		for consumer, a := range held.Allocations {
-			out = append(out, fmt.Sprintf("%s: held by %s: VCPU %d, MEMORY_MB %d, DISK_GB %d", host, m.consumer(consumer), a.Resources["VCPU"], a.Resources["MEMORY_MB"], a.Resources["DISK_GB"]))
+			out = append(out, fmt.Sprintf("%s: held by %s: VCPU %d, MEMORY_MB %d, DISK_GB %d", host,
+				m.consumer(consumer), a.Resources["VCPU"], a.Resources["MEMORY_MB"], a.Resources["DISK_GB"]))
 		}
 	}
 	slices.Sort(out)
@@ -188,7 +191,8 @@ func TestEmptyingAHost(t *testing.T) {
 	testproc.Samef(t, cmp.Diff(both, m.on("cn1")), "servers on cn1")
 	m.o.do(nil, "server", "migrate", "--wait", one)
 	onCN1 := []string{"two: SHUTOFF on cn1, power 4", "cn1: guest two, power 4", "cn1: held by two INSTANCE"}
-	moved := []string{"one: VERIFY_RESIZE on cn2, power 1", "cn1: guest one, power 4", "cn1: held by a migration of one MIGRATION", "cn2: guest one, power 1", "cn2: held by one INSTANCE"}
+	moved := []string{"one: VERIFY_RESIZE on cn2, power 1", "cn1: guest one, power 4",
+		"cn1: held by a migration of one MIGRATION", "cn2: guest one, power 1", "cn2: held by one INSTANCE"}
 	m.is("one waits on cn2", slices.Concat(moved, onCN1)...)
 	m.tree("cn1", map[string]string{"MIGRATION": "not a guest", two: "two"})
 	m.tree("cn2", map[string]string{one: "one"})
@@ -234,7 +238,8 @@ func TestEmptyingAHost(t *testing.T) {
 
 	// It comes back, forced down as it is.
 	m.agents["cn2"].Again(t)
-	m.is("cn2 is empty", slices.Concat(back, []string{"two: SHUTOFF on cn1, power 4", "cn1: guest two, power 4", "cn1: held by two INSTANCE"})...)
+	m.is("cn2 is empty", slices.Concat(back,
+		[]string{"two: SHUTOFF on cn1, power 4", "cn1: guest two, power 4", "cn1: held by two INSTANCE"})...)
 	m.o.do(nil, "compute", "service", "set", "--up", "cn2", "nova-compute")
 	m.tree("cn2", nil)
 
@@ -250,7 +255,8 @@ func TestEmptyingAHost(t *testing.T) {
 	}
 	slices.Sort(ended)
 	if diff := cmp.Diff([]string{
-		"one evacuation completed", "one migration confirmed", "one migration reverted", "two evacuation completed", "two migration confirmed",
+		"one evacuation completed", "one migration confirmed", "one migration reverted",
+		"two evacuation completed", "two migration confirmed",
 	}, ended); diff != "" {
 		t.Errorf("server migration list (-want +got):\n%s", diff)
 	}

@@ -28,15 +28,19 @@ func cellsAndCards() testhost.Host {
 		d := h.Device(gpu)
 		d.Mdevs, d.Types[0].Available = nil, 16
 	}
-	h.Devices = slices.DeleteFunc(h.Devices, func(d testhost.Device) bool { return strings.HasPrefix(d.Address, "0000:06:") })
+	h.Devices = slices.DeleteFunc(h.Devices,
+		func(d testhost.Device) bool { return strings.HasPrefix(d.Address, "0000:06:") })
 	for i, bus := range []uint8{0x06, 0x07, 0x83, 0x84} {
 		cell := i / 2
-		h.Devices = append(h.Devices, testhost.NIC(bus, []string{"0000:00:02.0", "0000:80:02.0"}[cell], cell, 50+20*i, fmt.Sprintf("ens%d", i), 8, 4)...)
+		h.Devices = append(h.Devices, testhost.NIC(bus, []string{"0000:00:02.0", "0000:80:02.0"}[cell], cell, 50+20*i,
+			fmt.Sprintf("ens%d", i), 8, 4)...)
 	}
 	accelerator := func(address, parent string, product uint16, cell, group int) testhost.Device {
-		return testhost.Device{Address: address, Parent: parent, Vendor: 0x8086, Product: product, Class: 0x0b4000, Cell: cell, IOMMUGroup: group}
+		return testhost.Device{Address: address, Parent: parent, Vendor: 0x8086, Product: product, Class: 0x0b4000,
+			Cell: cell, IOMMUGroup: group}
 	}
-	h.Devices = append(h.Devices, accelerator("0000:85:00.0", "0000:80:02.0", 0x0443, 1, 150), accelerator("0000:86:00.0", "0000:80:02.0", 0x0443, 1, 151),
+	h.Devices = append(h.Devices, accelerator("0000:85:00.0", "0000:80:02.0", 0x0443, 1, 150),
+		accelerator("0000:86:00.0", "0000:80:02.0", 0x0443, 1, 151),
 		accelerator("0000:08:00.0", "0000:00:02.0", 0x0444, testhost.None, 152))
 	for i := range h.Devices {
 		if d := &h.Devices[i]; d.PF != "" || d.Class == 0x0b4000 { // as libvirt binds what it gives away
@@ -52,7 +56,8 @@ var cards = map[string]struct {
 	what string
 	cell int
 }{
-	"05": {"gpu", 0}, "82": {"gpu", 1}, "06": {"net1", 0}, "07": {"net2", 0}, "83": {"net1", 1}, "84": {"net2", 1}, "85": {"qat", 1}, "86": {"qat", 1}, "08": {"acc", -1},
+	"05": {"gpu", 0}, "82": {"gpu", 1}, "06": {"net1", 0}, "07": {"net2", 0}, "83": {"net1", 1}, "84": {"net2", 1},
+	"85": {"qat", 1}, "86": {"qat", 1}, "08": {"acc", -1},
 }
 
 // cardsOffered is the driver's configuration for them.
@@ -219,7 +224,8 @@ func (d *domainXML) given(t *testing.T, mdevs string) parts {
 			p.add(cell, "MEMORY_MB", of.Memory/1024)
 			for cpu := range set(of.CPUs) {
 				if cellOf[cpu] != cell {
-					t.Errorf("processor %d of node %d is in cell %d, its memory in %d", cpu, node.Node, cellOf[cpu], cell)
+					t.Errorf("processor %d of node %d is in cell %d, its memory in %d",
+						cpu, node.Node, cellOf[cpu], cell)
 				}
 			}
 		}
@@ -274,31 +280,42 @@ func examples(cpuTrait string) []example {
 	const vfs = "resources_A:CUSTOM_VF=1 resources_B:CUSTOM_VF=1"
 	return []example{
 		// "VCPU, memory and a device from the same NUMA node."
-		{"subtree", 2, 64, "resources_ACCEL:VGPU=1 same_subtree:near=_NUMA0,_ACCEL", "N: MEMORY_MB 64, VCPU 2, gpu 1", ""},
+		{"subtree", 2, 64, "resources_ACCEL:VGPU=1 same_subtree:near=_NUMA0,_ACCEL",
+			"N: MEMORY_MB 64, VCPU 2, gpu 1", ""},
 		// "Two VFs from the same NIC, one on each of network NET1 and NET2".
-		{"networks", 1, 64, vfs + " trait_A:CUSTOM_NET1=required trait_B:CUSTOM_NET2=required trait_NIC:HW_NUMA_ROOT=required same_subtree:nic=_NIC,_A,_B group_policy=none",
+		{"networks", 1, 64, vfs +
+			" trait_A:CUSTOM_NET1=required trait_B:CUSTOM_NET2=required trait_NIC:HW_NUMA_ROOT=required " +
+			"same_subtree:nic=_NIC,_A,_B group_policy=none",
 			"N: MEMORY_MB 64, VCPU 1, net1 1, net2 1", ""},
 		// "Two VFs from different PFs on the same NIC", and from any.
-		{"isolated", 1, 64, vfs + " same_subtree:nic=_NUMA0,_A,_B group_policy=isolate", "N: MEMORY_MB 64, VCPU 1, net1 1, net2 1", ""},
+		{"isolated", 1, 64, vfs + " same_subtree:nic=_NUMA0,_A,_B group_policy=isolate",
+			"N: MEMORY_MB 64, VCPU 1, net1 1, net2 1", ""},
 		{"together", 1, 64, vfs + " same_subtree:nic=_NUMA0,_A,_B group_policy=none",
-			"N: MEMORY_MB 64, VCPU 1, net1 1, net2 1|N: MEMORY_MB 64, VCPU 1, net1 2|N: MEMORY_MB 64, VCPU 1, net2 2", ""},
+			"N: MEMORY_MB 64, VCPU 1, net1 1, net2 1|N: MEMORY_MB 64, VCPU 1, net1 2|N: MEMORY_MB 64, VCPU 1, net2 2",
+			""},
 		// Traits of processors are on the cells, too.
 		{"trait", 1, 64, "trait:" + cpuTrait + "=required hw:numa_nodes=1", "N: MEMORY_MB 64, VCPU 1", ""},
 		{"no-trait", 1, 64, "trait:" + cpuTrait + "=forbidden", "", ""},
 		{"place", 1, 64, strings.TrimSpace(inCell0), "0: MEMORY_MB 64, VCPU 1", ""},
 		// How near devices are.
-		{"required", 2, 64, "resources:VGPU=1 hw:pci_numa_affinity_policy=required", "N: MEMORY_MB 64, VCPU 2, gpu 1", ""},
+		{"required", 2, 64, "resources:VGPU=1 hw:pci_numa_affinity_policy=required",
+			"N: MEMORY_MB 64, VCPU 2, gpu 1", ""},
 		{"legacy", 1, 64, "resources:CUSTOM_QAT=1", "1: MEMORY_MB 64, VCPU 1, qat 1", ""},
-		{"preferred", 1, 64, "resources:CUSTOM_QAT=1 hw:pci_numa_affinity_policy=preferred" + inCell0, "0: MEMORY_MB 64, VCPU 1; 1: qat 1", ""},
+		{"preferred", 1, 64, "resources:CUSTOM_QAT=1 hw:pci_numa_affinity_policy=preferred" + inCell0,
+			"0: MEMORY_MB 64, VCPU 1; 1: qat 1", ""},
 		{"legacy-far", 1, 64, "resources:CUSTOM_QAT=1 hw:pci_numa_affinity_policy=legacy" + inCell0, "", ""},
 		{"required-far", 1, 64, "resources:CUSTOM_QAT=1 hw:pci_numa_affinity_policy=required" + inCell0, "", ""},
 		{"legacy-root", 1, 64, "resources:CUSTOM_ACC=1", "-1: acc 1; N: MEMORY_MB 64, VCPU 1", ""},
 		{"required-root", 1, 64, "resources:CUSTOM_ACC=1 hw:pci_numa_affinity_policy=required", "", ""},
-		{"socket", 1, 64, "resources:VGPU=1 hw:pci_numa_affinity_policy=socket", "", "no resource provider stands for a socket"},
+		{"socket", 1, 64, "resources:VGPU=1 hw:pci_numa_affinity_policy=socket", "",
+			"no resource provider stands for a socket"},
 		// Two cells of other sizes, and dedicated processors.
-		{"uneven", 3, 192, "hw:numa_nodes=2 hw:numa_cpus.0=0 hw:numa_cpus.1=1,2 hw:numa_mem.0=64 hw:numa_mem.1=128 resources_G:VGPU=1 same_subtree:g=_NUMA1,_G",
+		{"uneven", 3, 192,
+			"hw:numa_nodes=2 hw:numa_cpus.0=0 hw:numa_cpus.1=1,2 hw:numa_mem.0=64 hw:numa_mem.1=128 " +
+				"resources_G:VGPU=1 same_subtree:g=_NUMA1,_G",
 			"N: MEMORY_MB 64, VCPU 1; M: MEMORY_MB 128, VCPU 2, gpu 1", ""},
-		{"dedicated", 2, 64, "hw:cpu_policy=dedicated resources:VGPU=1 hw:pci_numa_affinity_policy=required", "N: MEMORY_MB 64, PCPU 2, gpu 1", ""},
+		{"dedicated", 2, 64, "hw:cpu_policy=dedicated resources:VGPU=1 hw:pci_numa_affinity_policy=required",
+			"N: MEMORY_MB 64, PCPU 2, gpu 1", ""},
 	}
 }
 
@@ -343,7 +360,8 @@ url = %q`, c.cellURL("cell1")))
 	})
 	c.world.Discover()
 	traits := r.see().Traits
-	cpuTrait := traits["cn1_numa_0"][slices.IndexFunc(traits["cn1_numa_0"], func(trait string) bool { return strings.HasPrefix(trait, "HW_CPU_X86_") })]
+	cpuTrait := traits["cn1_numa_0"][slices.IndexFunc(traits["cn1_numa_0"],
+		func(trait string) bool { return strings.HasPrefix(trait, "HW_CPU_X86_") })]
 	r.mark("cn1_numa_0", "CUSTOM_FAST")
 	r.mark("cn1", "CUSTOM_LICENSED")
 
@@ -367,7 +385,8 @@ url = %q`, c.cellURL("cell1")))
 		{"unlicensed", 1, 64, "", "", ""},
 		{"licensed", 1, 64, "trait:CUSTOM_LICENSED=required", "N: MEMORY_MB 64, VCPU 1", ""},
 	}
-	commands = []string{"aggregate create --property trait:CUSTOM_LICENSED=required windows", "aggregate add host windows cn1"}
+	commands = []string{"aggregate create --property trait:CUSTOM_LICENSED=required windows",
+		"aggregate add host windows cn1"}
 	for _, e := range licensed {
 		commands = append(commands, e.flavor(), e.boot())
 	}
@@ -430,7 +449,8 @@ func (r *residence) settled(c *cloud, h *hypervisor, said string, all []example)
 	var missing []string
 	defer func() {
 		if len(missing) > 0 {
-			t.Errorf("there are no servers %v, or they were not refused as they are to be; the client printed:\n%s", missing, said)
+			t.Errorf("there are no servers %v, or they were not refused as they are to be; the client printed:\n%s",
+				missing, said)
 		}
 	}()
 	for _, e := range all {
@@ -450,7 +470,8 @@ func (r *residence) settled(c *cloud, h *hypervisor, said string, all []example)
 			continue
 		}
 		if s.Status != "ACTIVE" || !e.agrees(out[e.name]) {
-			t.Errorf("%s is %s, and holds %s, not %s; its fault: %s", e.name, s.Status, out[e.name], e.want, s.Fault.Message)
+			t.Errorf("%s is %s, and holds %s, not %s; its fault: %s",
+				e.name, s.Status, out[e.name], e.want, s.Fault.Message)
 			continue
 		}
 		text := testproc.Try(h.Virsh(t.Context(), "dumpxml", s.ID)).Or(t)

@@ -58,13 +58,15 @@ func TestOpenstackCompute(t *testing.T) {
 		Host         string `json:"OS-EXT-SRV-ATTR:host"`
 	}
 	o.do(&shown, "server", "show", one)
-	if shown.Name != "one" || shown.Status != "ACTIVE" || !strings.Contains(fmt.Sprint(shown.Flavor), "m1.tiny") || shown.Project != project || shown.Host != "host1" {
+	if shown.Name != "one" || shown.Status != "ACTIVE" || !strings.Contains(fmt.Sprint(shown.Flavor), "m1.tiny") ||
+		shown.Project != project || shown.Host != "host1" {
 		t.Errorf("server show: %+v", shown)
 	}
 	type computeService struct{ Binary, Host, Zone, Status, State string }
 	var services []computeService
 	o.do(&services, "compute", "service", "list")
-	if diff := cmp.Diff([]computeService{{"nova-compute", "host1", "nova", "enabled", "up"}, {"nova-compute", "host2", "nova", "enabled", "up"}}, services); diff != "" {
+	if diff := cmp.Diff([]computeService{{"nova-compute", "host1", "nova", "enabled", "up"},
+		{"nova-compute", "host2", "nova", "enabled", "up"}}, services); diff != "" {
 		t.Errorf("compute service list (-want +got):\n%s", diff)
 	}
 	var flavor struct {
@@ -73,7 +75,8 @@ func TestOpenstackCompute(t *testing.T) {
 		OSFlavorAccessPublic bool `json:"os-flavor-access:is_public"`
 	}
 	o.do(&flavor, "flavor", "show", "m1.tiny") // by name: there is a list within
-	if flavor.Name != "m1.tiny" || flavor.RAM != 512 || flavor.VCPUs != 1 || flavor.Disk != 1 || !flavor.OSFlavorAccessPublic {
+	if flavor.Name != "m1.tiny" || flavor.RAM != 512 ||
+		flavor.VCPUs != 1 || flavor.Disk != 1 || !flavor.OSFlavorAccessPublic {
 		t.Errorf("flavor show: %+v", flavor)
 	}
 	c.quota(t)
@@ -86,7 +89,8 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 	var hypervisors []hypervisor
 	o.do(&hypervisors, "hypervisor", "list")
-	testproc.Samef(t, cmp.Diff([]hypervisor{{"host1", "QEMU", "192.0.2.7", "up"}, {"host2", "QEMU", "192.0.2.7", "up"}}, hypervisors), "hypervisor list")
+	testproc.Samef(t, cmp.Diff([]hypervisor{{"host1", "QEMU", "192.0.2.7", "up"}, {"host2", "QEMU", "192.0.2.7", "up"}},
+		hypervisors), "hypervisor list")
 	var node struct {
 		VCPUs   int `json:"vcpus"`
 		Used    int `json:"vcpus_used"`
@@ -97,7 +101,8 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 
 	for lines, want := range map[string]string{"5": "guest " + one + " boots\nlogin:", "1": "login:"} {
-		if s := o.run("console", "log", "show", "--lines", lines, one); s.Code != 0 || strings.TrimSpace(s.all()) != want {
+		if s := o.run("console", "log", "show", "--lines", lines, one); s.Code != 0 ||
+			strings.TrimSpace(s.all()) != want {
 			t.Errorf("console log show: %+v", s)
 		}
 	}
@@ -108,7 +113,8 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 	o.do(&console, "console", "url", "show", "--serial", one)
 	page, err := http.Get(console.URL)
-	if err != nil || page.Body.Close() != nil || page.StatusCode != http.StatusOK || console.Protocol != "serial" || console.Type != "serial" {
+	if err != nil || page.Body.Close() != nil || page.StatusCode != http.StatusOK ||
+		console.Protocol != "serial" || console.Type != "serial" {
 		t.Errorf("console url show: %+v, %v", console, err)
 	}
 	c.life(t, o, one)
@@ -116,7 +122,8 @@ func TestOpenstackCompute(t *testing.T) {
 	// A server that is booted from no image. Names of images cannot be looked up here, so that the
 	// column for them is empty.
 	const noImage = "no-image"
-	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone", "nova:host2", "--wait", "empty")
+	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone",
+		"nova:host2", "--wait", "empty")
 	var empty struct {
 		ID    string `json:"id"`
 		Image any    `json:"image"`
@@ -158,20 +165,25 @@ func TestOpenstackCompute(t *testing.T) {
 	}
 	// The client takes it for given that every server has metadata, also when it shows one that by
 	// Nova's own documents has not. The service answered well.
-	if said := o.refused("server", "show", one); !strings.Contains(said, "metadata") || strings.Contains(said, "HTTP 5") {
-		t.Errorf("the client was expected to stumble over what it does not find in a minimal record, 'metadata': %s", said)
+	if said := o.refused("server", "show", one); !strings.Contains(said, "metadata") ||
+		strings.Contains(said, "HTTP 5") {
+		t.Errorf("the client was expected to stumble over what it does not find in a minimal record, 'metadata': %s",
+			said)
 	}
 	testproc.Equal(t, c.status(one), "UNKNOWN", "the same request in other hands: %s")
 	services = nil
 	o.do(&services, "compute", "service", "list")
-	if diff := cmp.Diff([]computeService{{"nova-compute", "host2", "nova", "enabled", "up"}, {Binary: "nova-compute", Host: "host1", Status: "UNKNOWN"}}, services); diff != "" {
+	if diff := cmp.Diff([]computeService{{"nova-compute", "host2", "nova", "enabled", "up"},
+		{Binary: "nova-compute", Host: "host1", Status: "UNKNOWN"}}, services); diff != "" {
 		t.Errorf("compute service list with cell1 down (-want +got):\n%s", diff)
 	}
 	c.limits(o, 3)
 	member := c.osc()
 	member[slices.Index(member, "admin:"+project)] = "user:" + project + ":member"
-	if said := newOpenstack(t, member...).refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "more"); !strings.Contains(said, "create:cell_down") ||
-		!strings.Contains(said, "Servers of the project are in a cell that does not answer") || !strings.Contains(said, "Try again later.") {
+	if said := newOpenstack(t, member...).refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network",
+		"none", "more"); !strings.Contains(said, "create:cell_down") ||
+		!strings.Contains(said, "Servers of the project are in a cell that does not answer") ||
+		!strings.Contains(said, "Try again later.") {
 		t.Errorf("a member's boot while a cell is down: %s", said)
 	}
 	testproc.Contains(t, o.refused("server", "delete", one), "HTTP 500", "deleting a server whose cell is down: %s")
@@ -186,21 +198,24 @@ func (c *cloud) life(t *testing.T, o *openstack, id string) {
 	t.Helper()
 	o.do(nil, "server", "stop", id)
 	c.until("the server is stopped", func() bool { return c.status(id) == "SHUTOFF" })
-	if said := o.refused("server", "stop", id); !strings.Contains(said, "Cannot 'stop' instance "+id+" while it is in vm_state stopped") {
+	if said := o.refused("server", "stop", id); !strings.Contains(said, "Cannot 'stop' instance "+id+
+		" while it is in vm_state stopped") {
 		t.Errorf("stopping what is stopped: %s", said)
 	}
 	o.do(nil, "server", "start", id)
 	c.until("the server is started", func() bool { return c.status(id) == "ACTIVE" })
 	o.do(nil, "server", "reboot", "--wait", id)
 	o.do(nil, "server", "reboot", "--hard", "--wait", id)
-	o.do(nil, "server", "set", "--name", "other", "--property", "a=1", "--property", "b=2", "--tag", "x", "--description", "d", id)
+	o.do(nil, "server", "set", "--name", "other", "--property", "a=1", "--property", "b=2", "--tag",
+		"x", "--description", "d", id)
 	o.do(nil, "server", "unset", "--property", "a", id)
 	var shown struct {
 		Name, Description string
 		Properties        map[string]string
 		Tags              []string
 	}
-	if o.do(&shown, "server", "show", id); shown.Name != "other" || shown.Description != "d" || len(shown.Properties) != 1 || shown.Properties["b"] != "2" ||
+	if o.do(&shown, "server", "show", id); shown.Name != "other" || shown.Description != "d" ||
+		len(shown.Properties) != 1 || shown.Properties["b"] != "2" ||
 		!slices.Equal(shown.Tags, []string{"x"}) {
 		t.Errorf("server show after server set: %+v", shown)
 	}
@@ -225,7 +240,8 @@ func (c *cloud) life(t *testing.T, o *openstack, id string) {
 			Result string `json:"result"`
 		} `json:"events"`
 	}
-	if o.do(&event, "server", "event", "show", id, events[3].Request); event.Action != "stop" || len(event.Events) != 1 || event.Events[0].Event != "compute_stop_instance" ||
+	if o.do(&event, "server", "event", "show", id, events[3].Request); event.Action != "stop" ||
+		len(event.Events) != 1 || event.Events[0].Event != "compute_stop_instance" ||
 		event.Events[0].Result != "Success" {
 		t.Errorf("server event show: %+v", event)
 	}
@@ -241,10 +257,12 @@ func (c *cloud) keyPairs(t *testing.T, o *openstack) {
 	o.do(nil, "keypair", "create", "--public-key", public, "mine")
 	o.do(nil, "keypair", "create", "--private-key", private, "made")
 	var pairs []struct{ Name, Fingerprint, Type string }
-	if o.do(&pairs, "keypair", "list"); len(pairs) != 2 || pairs[1].Name != "mine" || pairs[1].Type != "ssh" || pairs[1].Fingerprint != "aa:f3:62:0a:e3:f7:fb:d3:44:a6:4f:9b:b6:8a:fe:16" {
+	if o.do(&pairs, "keypair", "list"); len(pairs) != 2 || pairs[1].Name != "mine" || pairs[1].Type != "ssh" ||
+		pairs[1].Fingerprint != "aa:f3:62:0a:e3:f7:fb:d3:44:a6:4f:9b:b6:8a:fe:16" {
 		t.Errorf("keypair list: %+v", pairs)
 	}
-	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone", "nova:host2", "--key-name", "mine", "--wait", "keyed")
+	o.do(nil, "server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--availability-zone",
+		"nova:host2", "--key-name", "mine", "--wait", "keyed")
 	var shown struct {
 		ID  string `json:"id"`
 		Key string `json:"key_name"`
@@ -252,7 +270,8 @@ func (c *cloud) keyPairs(t *testing.T, o *openstack) {
 	if o.do(&shown, "server", "show", "keyed"); shown.Key != "mine" {
 		t.Errorf("server show: key_name is %q", shown.Key)
 	}
-	if said := o.refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--key-name", "none", "more"); !strings.Contains(said, "Invalid key_name provided.") {
+	if said := o.refused("server", "create", "--flavor", "m1.tiny", "--image", "", "--network", "none", "--key-name",
+		"none", "more"); !strings.Contains(said, "Invalid key_name provided.") {
 		t.Errorf("a boot with a key pair that does not exist: %s", said)
 	}
 	o.do(nil, "keypair", "delete", "mine", "made")
@@ -275,7 +294,8 @@ func (c *cloud) limits(o *openstack, servers int) {
 	for _, l := range limits {
 		got[l.Name] = l.Value
 	}
-	for name, want := range map[string]int{"totalInstancesUsed": servers, "totalCoresUsed": servers, "totalRAMUsed": 512 * servers, "maxTotalInstances": 100} {
+	for name, want := range map[string]int{"totalInstancesUsed": servers, "totalCoresUsed": servers,
+		"totalRAMUsed": 512 * servers, "maxTotalInstances": 100} {
 		testproc.Equal(c.t, got[name], want, "limits show: %s is %d", name)
 	}
 }
@@ -292,12 +312,15 @@ func (c *cloud) quota(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/projects/"+project):
-			_, _ = fmt.Fprintf(w, `{"project": {"id": %q, "name": %[1]q, "links": {}, "enabled": true, "domain_id": "default", "is_domain": false}}`, project)
+			_, _ = fmt.Fprintf(w,
+				`{"project": {"id": %q, "name": %[1]q, "links": {}, "enabled": true, "domain_id": "default", `+
+					`"is_domain": false}}`, project)
 			return
 		case strings.HasSuffix(r.URL.Path, "/quotas/"+project):
 			_, _ = fmt.Fprint(w, `{"quota": {}}`)
 			return
-		case r.URL.Path == compute.Path+"/os-quota-sets/"+project && r.Header.Get("OpenStack-API-Version") == "compute "+microversion:
+		case r.URL.Path == compute.Path+"/os-quota-sets/"+
+			project && r.Header.Get("OpenStack-API-Version") == "compute "+microversion:
 			quotaSets.Add(1)
 		case strings.Contains(r.URL.Path, "/os-quota-sets/"): // those of volumes have the same path
 			_, _ = fmt.Fprint(w, `{"quota_set": {}}`)

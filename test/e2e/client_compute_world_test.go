@@ -47,7 +47,8 @@ func newCloud(t *testing.T) *cloud {
 func newEmptyCloud(t *testing.T, env []string, keys ...string) *cloud {
 	t.Helper()
 	w := deployment.New(t, deployment.Plan{Binaries: binaries, Env: env, API: append([]string{
-		"quota.instances = 100", "quota.cores = 20", "quota.ram = 51200", `compute_api.discover_hosts_interval = "200ms"`,
+		"quota.instances = 100", "quota.cores = 20",
+		"quota.ram = 51200", `compute_api.discover_hosts_interval = "200ms"`,
 	}, keys...)})
 	return &cloud{t: t, state: w.Dir, endpoint: w.APIURL + "/v2.1", placement: w.PlacementURL, world: w}
 }
@@ -66,7 +67,8 @@ func (c *cloud) ask(method, path string, body, out any) int {
 
 func (c *cloud) send(method, url, version string, body, out any) int {
 	c.t.Helper()
-	a, err := deployment.Exchange(c.t.Context(), http.DefaultClient, method, url, http.Header{"X-Auth-Token": {"admin:" + project}, "Openstack-Api-Version": {version}}, body)
+	a, err := deployment.Exchange(c.t.Context(), http.DefaultClient, method, url,
+		http.Header{"X-Auth-Token": {"admin:" + project}, "Openstack-Api-Version": {version}}, body)
 	check(c.t, err)
 	if out != nil {
 		a.Into(c.t, out)
@@ -114,5 +116,6 @@ func (c *cloud) kill(name string) { c.world.Kill(name) }
 // osc are the arguments with which the command line of OpenStack finds the compute API and
 // authenticates.
 func (c *cloud) osc() []string {
-	return []string{"--os-auth-type", "admin_token", "--os-endpoint", c.endpoint, "--os-token", "admin:" + project, "--os-compute-api-version", microversion}
+	return []string{"--os-auth-type", "admin_token", "--os-endpoint", c.endpoint, "--os-token", "admin:" + project,
+		"--os-compute-api-version", microversion}
 }

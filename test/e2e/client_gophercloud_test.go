@@ -24,7 +24,8 @@ import (
 func gopher(endpoint, token, microversion string) *gophercloud.ServiceClient {
 	provider := &gophercloud.ProviderClient{HTTPClient: http.Client{Timeout: patience}}
 	provider.SetToken(token)
-	return &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint + "/", Type: "placement", Microversion: microversion}
+	return &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint + "/",
+		Type: "placement", Microversion: microversion}
 }
 
 // extract is for results that are read with Extract.
@@ -43,7 +44,8 @@ func TestGophercloud(t *testing.T) {
 	const token = "a program's token"
 	endpoint := newPlacement(t, "--auth", "token", "--token-file", tokenFile(t, token, "service"))
 	ctx := t.Context()
-	if _, err := resourceproviders.List(gopher(endpoint, "another", "1.39"), nil).AllPages(ctx); !gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
+	if _, err := resourceproviders.List(gopher(endpoint, "another", "1.39"), nil).
+		AllPages(ctx); !gophercloud.ResponseCodeIs(err, http.StatusUnauthorized) {
 		t.Errorf("with an unknown token: %v", err)
 	}
 	c := gopher(endpoint, token, "1.39")
@@ -63,7 +65,8 @@ func TestGophercloud(t *testing.T) {
 	renamed := extract[*resourceproviders.ResourceProvider](t)(resourceproviders.Update(ctx, c, device.UUID,
 		resourceproviders.UpdateOpts{Name: ptr("host_FPGA")}).Extract())
 	testproc.Equal(t, renamed.Name, "host_FPGA", "the device was renamed to %q")
-	if _, err := resourceproviders.Create(ctx, c, resourceproviders.CreateOpts{Name: "host"}).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+	if _, err := resourceproviders.Create(ctx, c, resourceproviders.CreateOpts{Name: "host"}).
+		Extract(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		t.Errorf("a second provider named host: %v", err)
 	}
 
@@ -74,26 +77,35 @@ func TestGophercloud(t *testing.T) {
 		return resourceproviders.Inventory{Total: total, MinUnit: 1, MaxUnit: total, StepSize: 1, AllocationRatio: 1}
 	}
 	for _, numa := range []*resourceproviders.ResourceProvider{numa0, numa1} {
-		got := extract[*resourceproviders.ResourceProviderInventories](t)(resourceproviders.UpdateInventories(ctx, c, numa.UUID, resourceproviders.UpdateInventoriesOpts{
+		got := extract[*resourceproviders.ResourceProviderInventories](
+			t)(resourceproviders.UpdateInventories(ctx, c, numa.UUID, resourceproviders.UpdateInventoriesOpts{
 			ResourceProviderGeneration: numa.Generation,
-			Inventories:                map[string]resourceproviders.Inventory{"VCPU": inventory(8), "MEMORY_MB": inventory(16384)},
+			Inventories: map[string]resourceproviders.Inventory{"VCPU": inventory(8),
+				"MEMORY_MB": inventory(16384)},
 		}).Extract())
-		if diff := cmp.Diff(inventory(8), got.Inventories["VCPU"]); diff != "" || got.ResourceProviderGeneration != numa.Generation+1 {
+		if diff := cmp.Diff(inventory(8), got.Inventories["VCPU"]); diff != "" ||
+			got.ResourceProviderGeneration != numa.Generation+1 {
 			t.Errorf("inventories at generation %d (-want +got):\n%s", got.ResourceProviderGeneration, diff)
 		}
 	}
 	// An empty inventories set first: a single class is put into what is there.
-	extract[*resourceproviders.ResourceProviderInventories](t)(resourceproviders.UpdateInventories(ctx, c, device.UUID, resourceproviders.UpdateInventoriesOpts{
+	extract[*resourceproviders.ResourceProviderInventories](
+		t)(resourceproviders.UpdateInventories(ctx, c, device.UUID, resourceproviders.UpdateInventoriesOpts{
 		ResourceProviderGeneration: device.Generation,
 		Inventories:                map[string]resourceproviders.Inventory{"CUSTOM_GATE": inventory(3)},
 	}).Extract())
-	extract[*resourceproviders.ResourceProviderInventory](t)(resourceproviders.UpdateInventory(ctx, c, device.UUID, "CUSTOM_GATE",
-		resourceproviders.UpdateInventoryOpts{ResourceProviderGeneration: device.Generation + 1, Inventory: inventory(4)}).Extract())
-	one := extract[*resourceproviders.ResourceProviderInventory](t)(resourceproviders.GetInventory(ctx, c, device.UUID, "CUSTOM_GATE").Extract())
+	extract[*resourceproviders.ResourceProviderInventory](
+		t)(resourceproviders.UpdateInventory(ctx, c, device.UUID, "CUSTOM_GATE",
+		resourceproviders.UpdateInventoryOpts{ResourceProviderGeneration: device.Generation + 1,
+			Inventory: inventory(4)}).Extract())
+	one := extract[*resourceproviders.ResourceProviderInventory](
+		t)(resourceproviders.GetInventory(ctx, c, device.UUID, "CUSTOM_GATE").Extract())
 	if one.Total != 4 {
 		t.Errorf("the inventory of CUSTOM_GATE is %+v", one)
 	}
-	if _, err := resourceproviders.UpdateInventory(ctx, c, device.UUID, "CUSTOM_GATE", resourceproviders.UpdateInventoryOpts{Inventory: inventory(5)}).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+	if _, err := resourceproviders.UpdateInventory(ctx, c,
+		device.UUID, "CUSTOM_GATE", resourceproviders.UpdateInventoryOpts{Inventory: inventory(5)}).
+		Extract(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		t.Errorf("a write at an old generation: %v", err)
 	}
 
@@ -102,7 +114,8 @@ func TestGophercloud(t *testing.T) {
 	if err := traits.Get(ctx, c, "CUSTOM_FAR").ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		t.Errorf("a trait that is not there: %v", err)
 	}
-	have := extract[*resourceproviders.ResourceProviderTraits](t)(resourceproviders.UpdateTraits(ctx, c, numa0.UUID, resourceproviders.UpdateTraitsOpts{
+	have := extract[*resourceproviders.ResourceProviderTraits](
+		t)(resourceproviders.UpdateTraits(ctx, c, numa0.UUID, resourceproviders.UpdateTraitsOpts{
 		ResourceProviderGeneration: numa0.Generation + 1, Traits: []string{"CUSTOM_NEAR"},
 	}).Extract())
 	testproc.Samef(t, cmp.Diff([]string{"CUSTOM_NEAR"}, have.Traits), "traits")
@@ -113,57 +126,71 @@ func TestGophercloud(t *testing.T) {
 		t.Errorf("associated traits (-want +got):\n%s", diff)
 	}
 	aggregate := uuid.NewString()
-	grouped := extract[*resourceproviders.ResourceProviderAggregates](t)(resourceproviders.UpdateAggregates(ctx, c, host.UUID, resourceproviders.UpdateAggregatesOpts{
+	grouped := extract[*resourceproviders.ResourceProviderAggregates](
+		t)(resourceproviders.UpdateAggregates(ctx, c, host.UUID, resourceproviders.UpdateAggregatesOpts{
 		ResourceProviderGeneration: &host.Generation, Aggregates: []string{aggregate},
 	}).Extract())
 	testproc.Samef(t, cmp.Diff([]string{aggregate}, grouped.Aggregates), "aggregates")
-	list, err := resourceproviders.List(c, resourceproviders.ListOpts139{MemberOf: []string{aggregate}, Resources: "VCPU:4"}).AllPages(ctx)
+	list, err := resourceproviders.List(c,
+		resourceproviders.ListOpts139{MemberOf: []string{aggregate}, Resources: "VCPU:4"}).AllPages(ctx)
 	check(t, err)
-	if found := extract[[]resourceproviders.ResourceProvider](t)(resourceproviders.ExtractResourceProviders(list)); len(found) != 0 {
+	if found := extract[[]resourceproviders.ResourceProvider](
+		t)(resourceproviders.ExtractResourceProviders(list)); len(found) != 0 {
 		t.Errorf("providers of the aggregate that have VCPU are %v: only the host is in it, and it has none", found)
 	}
 
 	// What is available: CPU and device of the same NUMA node.
 	asked := testproc.Try(allocationcandidates.List(c, allocationcandidates.ListOpts{
-		MemberOf: []string{aggregate}, Resources: "MEMORY_MB:1024", GroupPolicy: "none", SameSubtree: []string{"_CPU,_DEV"}, Limit: 10,
+		MemberOf: []string{aggregate}, Resources: "MEMORY_MB:1024", GroupPolicy: "none",
+		SameSubtree: []string{"_CPU,_DEV"}, Limit: 10,
 		ResourceGroups: map[string]allocationcandidates.ResourceGroup{
 			"_CPU": {Resources: "VCPU:2", Required: []string{"CUSTOM_NEAR"}}, "_DEV": {Resources: "CUSTOM_GATE:1"},
 		},
 	}).AllPages(ctx)).Or(t)
-	candidates := extract[*allocationcandidates.AllocationCandidates](t)(allocationcandidates.ExtractAllocationCandidates(asked))
+	candidates := extract[*allocationcandidates.AllocationCandidates](
+		t)(allocationcandidates.ExtractAllocationCandidates(asked))
 	if len(candidates.AllocationRequests) != 2 || len(candidates.ProviderSummaries) != 4 {
-		t.Fatalf("%d candidates and %d summaries, not 2 (memory of either NUMA node) and 4", len(candidates.AllocationRequests), len(candidates.ProviderSummaries))
+		t.Fatalf("%d candidates and %d summaries, not 2 (memory of either NUMA node) and 4",
+			len(candidates.AllocationRequests), len(candidates.ProviderSummaries))
 	}
 	for _, request := range candidates.AllocationRequests {
-		if request.Mappings == nil || !slices.Equal((*request.Mappings)["_CPU"], []string{numa0.UUID}) || !slices.Equal((*request.Mappings)["_DEV"], []string{device.UUID}) {
+		if request.Mappings == nil || !slices.Equal((*request.Mappings)["_CPU"], []string{numa0.UUID}) ||
+			!slices.Equal((*request.Mappings)["_DEV"], []string{device.UUID}) {
 			t.Errorf("a candidate maps %v", request.Mappings)
 		}
 	}
 
 	// A claim of the first of them, its usages, and that no client can overwrite it by accident.
 	claim := allocations.UpdateOpts{
-		Allocations: map[string]allocations.ProviderAllocationsOpts{}, ProjectID: "p", UserID: "u", ConsumerType: "INSTANCE",
+		Allocations: map[string]allocations.ProviderAllocationsOpts{}, ProjectID: "p",
+		UserID: "u", ConsumerType: "INSTANCE",
 	}
 	for provider, a := range candidates.AllocationRequests[0].Allocations {
 		claim.Allocations[provider] = allocations.ProviderAllocationsOpts{Resources: a.Resources}
 	}
 	consumer := uuid.NewString()
 	check(t, allocations.Update(ctx, c, consumer, claim).ExtractErr())
-	if err := allocations.Update(ctx, c, consumer, claim).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+	if err := allocations.Update(ctx, c, consumer, claim).
+		ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		t.Errorf("a second first claim: %v", err)
 	}
 	claimed := extract[*allocations.Allocations](t)(allocations.Get(ctx, c, consumer).Extract())
-	if claimed.ConsumerGeneration == nil || claimed.ConsumerType == nil || *claimed.ConsumerType != "INSTANCE" || len(claimed.Allocations) != len(claim.Allocations) {
+	if claimed.ConsumerGeneration == nil || claimed.ConsumerType == nil || *claimed.ConsumerType != "INSTANCE" ||
+		len(claimed.Allocations) != len(claim.Allocations) {
 		t.Errorf("the claim is %+v", claimed)
 	}
-	used := extract[*usages.Usages](t)(usages.Get(ctx, c, usages.GetOpts{ProjectID: "p", ConsumerType: "INSTANCE"}).Extract())
-	want := map[string]usages.ConsumerTypeUsage{"INSTANCE": {"consumer_count": 1, "VCPU": 2, "MEMORY_MB": 1024, "CUSTOM_GATE": 1}}
+	used := extract[*usages.Usages](
+		t)(usages.Get(ctx, c, usages.GetOpts{ProjectID: "p", ConsumerType: "INSTANCE"}).Extract())
+	want := map[string]usages.ConsumerTypeUsage{"INSTANCE": {"consumer_count": 1, "VCPU": 2,
+		"MEMORY_MB": 1024, "CUSTOM_GATE": 1}}
 	testproc.Samef(t, cmp.Diff(want, used.Usages), "usages")
-	ofDevice := extract[*resourceproviders.ResourceProviderUsage](t)(resourceproviders.GetUsages(ctx, c, device.UUID).Extract())
+	ofDevice := extract[*resourceproviders.ResourceProviderUsage](
+		t)(resourceproviders.GetUsages(ctx, c, device.UUID).Extract())
 	if ofDevice.Usages["CUSTOM_GATE"] != 1 {
 		t.Errorf("usages of the device are %v", ofDevice.Usages)
 	}
-	onDevice := extract[*resourceproviders.ResourceProviderAllocations](t)(resourceproviders.GetAllocations(ctx, c, device.UUID).Extract())
+	onDevice := extract[*resourceproviders.ResourceProviderAllocations](
+		t)(resourceproviders.GetAllocations(ctx, c, device.UUID).Extract())
 	if onDevice.Allocations[consumer].Resources["CUSTOM_GATE"] != 1 {
 		t.Errorf("allocations on the device are %v", onDevice.Allocations)
 	}
@@ -171,21 +198,25 @@ func TestGophercloud(t *testing.T) {
 	// Two consumers at once: one goes, one comes.
 	next := uuid.NewString()
 	taken := claim
-	claim.Allocations, claim.ConsumerGeneration = map[string]allocations.ProviderAllocationsOpts{}, claimed.ConsumerGeneration
+	claim.Allocations, claim.ConsumerGeneration =
+		map[string]allocations.ProviderAllocationsOpts{}, claimed.ConsumerGeneration
 	check(t, allocations.Manage(ctx, c, allocations.ManageOpts{consumer: claim, next: taken}).ExtractErr())
-	if gone := extract[*allocations.Allocations](t)(allocations.Get(ctx, c, consumer).Extract()); len(gone.Allocations) != 0 {
+	if gone := extract[*allocations.Allocations](
+		t)(allocations.Get(ctx, c, consumer).Extract()); len(gone.Allocations) != 0 {
 		t.Errorf("what was given up is still there: %v", gone)
 	}
 
 	// Deletion: what is in use stays; afterwards all goes, from the leaves up.
-	if err := resourceproviders.DeleteInventories(ctx, c, device.UUID).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+	if err := resourceproviders.DeleteInventories(ctx, c, device.UUID).
+		ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		t.Errorf("deleting inventories in use: %v", err)
 	}
 	check(t, allocations.Delete(ctx, c, next).ExtractErr())
 	if err := allocations.Delete(ctx, c, next).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		t.Errorf("deleting a claim twice: %v", err)
 	}
-	if err := resourceproviders.Delete(ctx, c, host.UUID).ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
+	if err := resourceproviders.Delete(ctx, c, host.UUID).
+		ExtractErr(); !gophercloud.ResponseCodeIs(err, http.StatusConflict) {
 		t.Errorf("deleting a provider with children: %v", err)
 	}
 	check(t, resourceproviders.DeleteTraits(ctx, c, numa0.UUID).ExtractErr())
@@ -203,22 +234,29 @@ func TestGophercloudOldMicroversion(t *testing.T) {
 	endpoint := newPlacement(t)
 	ctx := t.Context()
 	old := gopher(endpoint, "admin", "1.10")
-	host := extract[*resourceproviders.ResourceProvider](t)(resourceproviders.Create(ctx, gopher(endpoint, "admin", "1.20"), resourceproviders.CreateOpts{Name: "host"}).Extract())
-	extract[*resourceproviders.ResourceProviderInventories](t)(resourceproviders.UpdateInventories(ctx, old, host.UUID, resourceproviders.UpdateInventoriesOpts{
-		Inventories: map[string]resourceproviders.Inventory{"VCPU": {Total: 4, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}},
+	host := extract[*resourceproviders.ResourceProvider](
+		t)(resourceproviders.Create(ctx, gopher(endpoint, "admin", "1.20"), resourceproviders.CreateOpts{Name: "host"}).
+		Extract())
+	extract[*resourceproviders.ResourceProviderInventories](
+		t)(resourceproviders.UpdateInventories(ctx, old, host.UUID, resourceproviders.UpdateInventoriesOpts{
+		Inventories: map[string]resourceproviders.Inventory{"VCPU": {Total: 4, MinUnit: 1, MaxUnit: 4,
+			StepSize: 1, AllocationRatio: 1}},
 	}).Extract())
 	aggregate := uuid.NewString()
-	grouped := extract[*resourceproviders.ResourceProviderAggregates](t)(resourceproviders.UpdateAggregates(ctx, old, host.UUID,
+	grouped := extract[*resourceproviders.ResourceProviderAggregates](
+		t)(resourceproviders.UpdateAggregates(ctx, old, host.UUID,
 		resourceproviders.UpdateAggregatesOpts{Aggregates: []string{aggregate}}).Extract())
 	if grouped.ResourceProviderGeneration != nil || !slices.Equal(grouped.Aggregates, []string{aggregate}) {
 		t.Errorf("aggregates at 1.10 are %+v", grouped)
 	}
 	pages, err := allocationcandidates.List(old, allocationcandidates.ListOpts{Resources: "VCPU:1"}).AllPages(ctx)
 	check(t, err)
-	candidates := extract[*allocationcandidates.AllocationCandidates110](t)(allocationcandidates.ExtractAllocationCandidates110(pages))
+	candidates := extract[*allocationcandidates.AllocationCandidates110](
+		t)(allocationcandidates.ExtractAllocationCandidates110(pages))
 	want := &allocationcandidates.AllocationCandidates110{
 		AllocationRequests: []allocationcandidates.AllocationRequest110{{Allocations: []allocationcandidates.AllocationRequest110Resource{{
-			ResourceProvider: allocationcandidates.AllocationRequest110ResourceProvider{UUID: host.UUID}, Resources: map[string]int{"VCPU": 1},
+			ResourceProvider: allocationcandidates.AllocationRequest110ResourceProvider{UUID: host.UUID},
+			Resources:        map[string]int{"VCPU": 1},
 		}}}},
 		ProviderSummaries: map[string]allocationcandidates.ProviderSummary110{
 			host.UUID: {Resources: map[string]allocationcandidates.ProviderSummaryResource{"VCPU": {Capacity: 4}}},

@@ -18,7 +18,8 @@ import (
 // The commands use the newest microversion that they know.
 func TestOpenstackWithoutAuthentication(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	o := newOpenstack(t, "--os-auth-type", "none", "--os-endpoint", newPlacement(t), "--os-placement-api-version", "1.39")
+	o := newOpenstack(t, "--os-auth-type", "none", "--os-endpoint", newPlacement(t),
+		"--os-placement-api-version", "1.39")
 
 	var host, numa struct {
 		UUID   string `json:"uuid"`
@@ -52,7 +53,8 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 	var traits []struct {
 		Name string `json:"name"`
 	}
-	o.do(&traits, "resource", "provider", "trait", "set", numa.UUID, "--trait", "CUSTOM_FAST", "--trait", "HW_CPU_X86_AVX2")
+	o.do(&traits, "resource", "provider", "trait", "set", numa.UUID, "--trait", "CUSTOM_FAST",
+		"--trait", "HW_CPU_X86_AVX2")
 	if len(traits) != 2 {
 		t.Errorf("the traits are %v", traits)
 	}
@@ -60,7 +62,8 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 	var aggregates []struct {
 		UUID string `json:"uuid"`
 	}
-	o.do(&aggregates, "resource", "provider", "aggregate", "set", host.UUID, "--aggregate", aggregate, "--generation", "0")
+	o.do(&aggregates, "resource", "provider", "aggregate",
+		"set", host.UUID, "--aggregate", aggregate, "--generation", "0")
 	if len(aggregates) != 1 || aggregates[0].UUID != aggregate {
 		t.Errorf("the aggregates are %v", aggregates)
 	}
@@ -73,7 +76,8 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 	}
 	o.do(&candidates, "allocation", "candidate", "list", "--resource", "VCPU=2", "--resource", "MEMORY_MB=1024",
 		"--required", "CUSTOM_FAST", "--forbidden", "HW_CPU_X86_AVX512F", "--member-of", aggregate, "--limit", "5")
-	if len(candidates) != 1 || candidates[0].Provider != numa.UUID || !strings.Contains(candidates[0].Capacity, "VCPU=0/28") {
+	if len(candidates) != 1 || candidates[0].Provider != numa.UUID ||
+		!strings.Contains(candidates[0].Capacity, "VCPU=0/28") {
 		t.Errorf("the candidates are %+v", candidates)
 	}
 
@@ -85,8 +89,10 @@ func TestOpenstackWithoutAuthentication(t *testing.T) {
 		Type      string         `json:"consumer_type"`
 	}
 	o.do(&allocations, "resource", "provider", "allocation", "set", consumer, "--allocation", "rp="+numa.UUID+",VCPU=2",
-		"--allocation", "rp="+numa.UUID+",MEMORY_MB=1024", "--project-id", "p", "--user-id", "u", "--consumer-type", "INSTANCE")
-	if len(allocations) != 1 || allocations[0].Provider != numa.UUID || allocations[0].Type != "INSTANCE" || allocations[0].Project != "p" ||
+		"--allocation", "rp="+numa.UUID+",MEMORY_MB=1024",
+		"--project-id", "p", "--user-id", "u", "--consumer-type", "INSTANCE")
+	if len(allocations) != 1 || allocations[0].Provider != numa.UUID || allocations[0].Type != "INSTANCE" ||
+		allocations[0].Project != "p" ||
 		!maps.Equal(allocations[0].Resources, map[string]int{"VCPU": 2, "MEMORY_MB": 1024}) {
 		t.Errorf("the allocations are %+v", allocations)
 	}
@@ -115,7 +121,8 @@ func TestOpenstackWithAToken(t *testing.T) {
 	unknown := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", "another")
 	testproc.Contains(t, unknown.refused("resource", "provider", "list"), "401", "with an unknown token it printed: %s")
 
-	o := newOpenstack(t, "--os-auth-type", "admin_token", "--os-endpoint", endpoint, "--os-token", token, "--os-placement-api-version", "1")
+	o := newOpenstack(t, "--os-auth-type", "admin_token",
+		"--os-endpoint", endpoint, "--os-token", token, "--os-placement-api-version", "1")
 	var provider struct {
 		UUID string `json:"uuid"`
 	}
@@ -123,7 +130,8 @@ func TestOpenstackWithAToken(t *testing.T) {
 	o.do(nil, "resource", "class", "create", "CUSTOM_MAGIC")
 	o.do(nil, "resource", "provider", "inventory", "set", provider.UUID, "--resource", "CUSTOM_MAGIC=10")
 	consumer := uuid.NewString()
-	o.do(nil, "resource", "provider", "allocation", "set", consumer, "--allocation", "rp="+provider.UUID+",CUSTOM_MAGIC=3",
+	o.do(nil, "resource", "provider", "allocation", "set", consumer, "--allocation",
+		"rp="+provider.UUID+",CUSTOM_MAGIC=3",
 		"--project-id", "p", "--user-id", "u")
 
 	type usage struct {

@@ -81,7 +81,9 @@ func newOpenstack(t *testing.T, auth ...string) *openstack {
 		err = exec.Command(python, "-c", "import osc_placement").Run()
 	}
 	if err != nil {
-		testproc.NotRun(t, "Debian's packages python3-openstackclient and python3-osc-placement are not installed (tools/packages.sh real)")
+		testproc.NotRun(t,
+			"Debian's packages python3-openstackclient and python3-osc-placement are not installed "+
+				"(tools/packages.sh real)")
 	}
 	return &openstack{t: t, auth: auth}
 }
@@ -100,7 +102,8 @@ func (o *openstack) run(words ...string) (s said) {
 	socket := testproc.Try(openstackServer()).Or(o.t)
 	connection := testproc.Try((&net.Dialer{}).DialContext(o.t.Context(), "unix", socket)).Or(o.t)
 	defer func() { _ = connection.Close() }()
-	check(o.t, json.NewEncoder(connection).Encode(map[string]any{"argv": append(append([]string{}, o.auth...), words...), "cwd": o.t.TempDir()}))
+	check(o.t, json.NewEncoder(connection).
+		Encode(map[string]any{"argv": append(append([]string{}, o.auth...), words...), "cwd": o.t.TempDir()}))
 	check(o.t, json.NewDecoder(connection).Decode(&s))
 	return s
 }
@@ -125,7 +128,8 @@ func (o *openstack) do(out any, words ...string) {
 // they succeed is for the caller to find out.
 func (o *openstack) all(commands ...string) string {
 	o.t.Helper()
-	cmd := exec.CommandContext(o.t.Context(), "openstack") // arguments would be commands, too: all else is in the environment
+	// arguments would be commands, too: all else is in the environment
+	cmd := exec.CommandContext(o.t.Context(), "openstack")
 	cmd.Env, cmd.Dir = withoutOpenstack(os.Environ()), o.t.TempDir()
 	for i := 0; i+1 < len(o.auth); i += 2 {
 		name := strings.ReplaceAll(strings.TrimPrefix(o.auth[i], "--"), "-", "_")

@@ -15,7 +15,10 @@ import (
 // the test ends, and returns its endpoint.
 func newPlacement(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := binaries.Command("compute-agent", append([]string{"placement", "serve", "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(), "--runtime-dir", t.TempDir()}, args...)...)
+	cmd := binaries.Command(
+		"compute-agent",
+		append([]string{"placement", "serve", "--listen",
+			"127.0.0.1:0", "--state-dir", t.TempDir(), "--runtime-dir", t.TempDir()}, args...)...)
 	cmd.Env = append(cmd.Env, "COMPUTE_AGENT_LOG_FORMAT=json")
 	p := launch(t, "placement", cmd)
 	var line struct{ Address, Auth string }

@@ -30,10 +30,13 @@ func TestDatabasesContractionOfCells(t *testing.T) {
 	older := filepath.Join(binaries.Dir(), "compute-agent")
 	for engine, fresh := range engines {
 		for name, c := range map[string]contraction{
-			"api":  {serve: []string{"cells", "api"}, serving: "The compute API is serving.", manage: []string{"cells", "manage", "db"}, from: apidb.DatabaseOptions().Schema.Newest() + 1},
-			"cell": {serve: []string{"cells", "serve", "--name", "cell1"}, serving: "The cell is serving.", manage: []string{"cells", "db"}, from: celldb.DatabaseOptions().Schema.Newest() + 1},
+			"api": {serve: []string{"cells", "api"}, serving: "The compute API is serving.",
+				manage: []string{"cells", "manage", "db"}, from: apidb.DatabaseOptions().Schema.Newest() + 1},
+			"cell": {serve: []string{"cells", "serve", "--name", "cell1"}, serving: "The cell is serving.",
+				manage: []string{"cells", "db"}, from: celldb.DatabaseOptions().Schema.Newest() + 1},
 		} {
-			t.Run(engine+"/"+name, func(t *testing.T) { c.run(t, older, newer, dbservers.WithPasswordFile(t, fresh(t))) })
+			t.Run(engine+"/"+name,
+				func(t *testing.T) { c.run(t, older, newer, dbservers.WithPasswordFile(t, fresh(t))) })
 		}
 	}
 }
@@ -53,7 +56,8 @@ func (c contraction) run(t *testing.T, older, newer, database string) {
 	start := func(program string) *process {
 		t.Helper()
 		dir := testproc.SocketDir(t)
-		at := []string{"--listen", testproc.FreeAddress(t), "--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run")}
+		at := []string{"--listen", testproc.FreeAddress(t),
+			"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run")}
 		cmd := binaries.Command("compute-agent", slices.Concat(c.serve, at, on)...)
 		cmd.Path = program
 		return launch(t, c.serve[1], cmd)
@@ -67,7 +71,8 @@ func (c contraction) run(t *testing.T, older, newer, database string) {
 	// command runs a command about the schema, and checks its exit code and what it says.
 	command := func(word string, code int, says ...string) {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), newer, slices.Concat(c.manage, []string{word}, on)...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), newer,
+			slices.Concat(c.manage, []string{word}, on)...).CombinedOutput()
 		got := 0
 		if exit := new(exec.ExitError); errors.As(err, &exit) {
 			got = exit.ExitCode()
@@ -84,7 +89,8 @@ func (c contraction) run(t *testing.T, older, newer, database string) {
 
 	first, second := serves(older), serves(older)
 	command("upgrade", 3, named(first), named(second), after+" of its schema", "stop or upgrade that first")
-	command("version", 0, "schema        "+before+"\n", "this program  "+after+"\n", "upgrade       needed: compute-agent "+strings.Join(c.manage, " ")+" upgrade\n")
+	command("version", 0, "schema        "+before+"\n", "this program  "+after+"\n",
+		"upgrade       needed: compute-agent "+strings.Join(c.manage, " ")+" upgrade\n")
 	third := serves(newer)
 	first.stop()
 	command("upgrade", 3, named(second)+" has it open")

@@ -75,7 +75,8 @@ func TestReshapeUnderDiskFaults(t *testing.T) {
 	agent.stop()
 	want := clean.look().timeless()
 	ops := inWords(events)
-	syncs, renames := strings.Count(strings.Join(ops, "\n"), "fsync "), strings.Count(strings.Join(ops, "\n"), "rename ")
+	syncs, renames := strings.Count(strings.Join(ops, "\n"), "fsync "),
+		strings.Count(strings.Join(ops, "\n"), "rename ")
 	if syncs < 4 || renames < 2 { // the journal's two entries, each synced with its directory
 		t.Fatalf("a start that reshapes makes %d syncs and %d renames of its state: %v", syncs, renames, ops)
 	}

@@ -32,7 +32,8 @@ import (
 
 // diskOps are those system calls.
 var diskOps = map[uint32]string{
-	unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fsync", unix.SYS_RENAMEAT: "rename", unix.SYS_RENAMEAT2: "rename", unix.SYS_LINKAT: "link",
+	unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fsync",
+	unix.SYS_RENAMEAT: "rename", unix.SYS_RENAMEAT2: "rename", unix.SYS_LINKAT: "link",
 	unix.SYS_UNLINKAT: "remove", unix.SYS_MKDIRAT: "mkdir", unix.SYS_OPENAT: "create",
 }
 
@@ -122,7 +123,8 @@ func watched(t *testing.T, w *diskWatch, name string, args ...string) *process {
 	w.target = p
 	listener, err := receiveDescriptor(ours)
 	if err != nil {
-		t.Fatalf("a filter over the system calls of %s cannot be set up (seccomp user notification, Linux 5.5): %v", name, err)
+		t.Fatalf("a filter over the system calls of %s cannot be set up (seccomp user notification, Linux 5.5): %v",
+			name, err)
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.serve(listener) }()
@@ -188,24 +190,28 @@ func becomeWatched() error {
 // filterDiskOps has the kernel ask a listener about the calls of diskOps.
 func filterDiskOps() (listener int, err error) {
 	const (
-		load, equal, anyBit, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, unix.BPF_RET | unix.BPF_K
-		number, thirdArgument    = 0, 32 // in struct seccomp_data; of the argument the lower half, little-endian
+		load, equal, anyBit, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+			unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+		number, thirdArgument = 0, 32 // in struct seccomp_data; of the argument the lower half, little-endian
 	)
 	program := []unix.SockFilter{{Code: load, K: number}}
 	for nr := range diskOps {
 		if nr != unix.SYS_OPENAT {
-			program = append(program, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_USER_NOTIF})
+			program = append(program, unix.SockFilter{Code: equal, K: nr, Jf: 1},
+				unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_USER_NOTIF})
 		}
 	}
 	program = append(program,
 		unix.SockFilter{Code: equal, K: unix.SYS_OPENAT, Jf: 3},
-		unix.SockFilter{Code: load, K: thirdArgument}, unix.SockFilter{Code: anyBit, K: unix.O_CREAT, Jf: 1}, unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_USER_NOTIF},
+		unix.SockFilter{Code: load, K: thirdArgument}, unix.SockFilter{Code: anyBit, K: unix.O_CREAT, Jf: 1},
+		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_USER_NOTIF},
 		unix.SockFilter{Code: ret, K: unix.SECCOMP_RET_ALLOW})
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, err
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&fprog)))
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
+		uintptr(unsafe.Pointer(&fprog)))
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return 0, fmt.Errorf("seccomp: %w", errno)
@@ -241,7 +247,8 @@ func (w *diskWatch) serve(listener int) {
 			return
 		}
 		var n notification
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV,
+			uintptr(unsafe.Pointer(&n))); errno != 0 {
 			continue // the caller ended, or was interrupted and asks again
 		}
 		r := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
@@ -251,7 +258,8 @@ func (w *diskWatch) serve(listener int) {
 		} else if errno != 0 {
 			r.errno, r.flags = -int32(errno), 0
 		}
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener),
+			unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&r)))
 	}
 }
 

@@ -115,7 +115,8 @@ func (d *drill) look(ctx context.Context, h *drillHost) (summary, error) {
 		} `json:"provider_summaries"`
 	}
 	s := summary{Capacity: map[string]int{}, Used: map[string]int{}, Places: map[string]int{}}
-	if err := d.asks.ask(ctx, http.MethodGet, "/allocation_candidates?resources=VCPU:1&in_tree="+h.root, nil, &body); err != nil {
+	if err := d.asks.ask(ctx, http.MethodGet, "/allocation_candidates?resources=VCPU:1&in_tree="+
+		h.root, nil, &body); err != nil {
 		return s, err
 	}
 	for _, provider := range body.Summaries {
@@ -131,10 +132,12 @@ func (d *drill) look(ctx context.Context, h *drillHost) (summary, error) {
 // complete says what is wrong with what a look showed: inventory withdrawn or counted twice, an
 // allocation of a guest lost.
 func (s summary) complete() error {
-	if diff := cmp.Diff(map[string]int{"VCPU": drillVCPUs, "MEMORY_MB": drillMemory, "VGPU": drillVGPUs}, s.Capacity); diff != "" {
+	if diff := cmp.Diff(map[string]int{"VCPU": drillVCPUs, "MEMORY_MB": drillMemory, "VGPU": drillVGPUs},
+		s.Capacity); diff != "" {
 		return fmt.Errorf("the capacity of the tree differs (- want, + got):\n%s", diff)
 	}
-	if s.Used["VCPU"] < drillGuests*guestVCPUs || s.Used["MEMORY_MB"] != drillGuests*guestMemory || s.Used["VGPU"] != drillGuests*guestVGPUs {
+	if s.Used["VCPU"] < drillGuests*guestVCPUs || s.Used["MEMORY_MB"] != drillGuests*guestMemory ||
+		s.Used["VGPU"] != drillGuests*guestVGPUs {
 		return fmt.Errorf("in use are %v, less or more than the guests have", s.Used)
 	}
 	return nil
@@ -195,7 +198,8 @@ func (d *drill) guests(when string) {
 					sum[class] += amount
 				}
 			}
-			if diff := cmp.Diff(map[string]int{"VCPU": guestVCPUs, "MEMORY_MB": guestMemory, "VGPU": guestVGPUs}, sum); diff != "" {
+			if diff := cmp.Diff(map[string]int{"VCPU": guestVCPUs, "MEMORY_MB": guestMemory, "VGPU": guestVGPUs},
+				sum); diff != "" {
 				d.t.Errorf("%s: guest %d of %s (- want, + got):\n%s", when, n, h.name, diff)
 			}
 		}
@@ -214,14 +218,16 @@ func TestDatabasesUpgradeDrill(t *testing.T) {
 	}
 	check(t, binaries.Build())
 	older := binaries.Previous(t)
-	for engine, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB, "postgresql": dbservers.PostgreSQL} {
+	for engine, fresh := range map[string]func(testing.TB) string{"mariadb": dbservers.MariaDB,
+		"postgresql": dbservers.PostgreSQL} {
 		t.Run(engine, func(t *testing.T) { practise(t, older, dbservers.WithPasswordFile(t, fresh(t))) })
 	}
 }
 
 func practise(t *testing.T, older *testproc.Binaries, database string) {
 	config := filepath.Join(t.TempDir(), "placement.toml")
-	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"3s\"\nmax_connections_per_address = 10000\n"), 0o600))
+	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"3s\"\nmax_connections_per_address = 10000\n"),
+		0o600))
 	serve := func(of *testproc.Binaries, s *fleetServer) {
 		t.Helper()
 		cmd := of.Command("compute-agent", "placement", "serve", "--config", config, "--database", database,
@@ -260,7 +266,8 @@ func practise(t *testing.T, older *testproc.Binaries, database string) {
 		for n := range drillGuests {
 			check(t, d.asks.ask(t.Context(), http.MethodPut, "/allocations/"+h.guest(n), map[string]any{
 				"consumer_generation": nil, "project_id": "p", "user_id": "u",
-				"allocations": map[string]any{h.root: map[string]any{"resources": map[string]int{"VCPU": guestVCPUs, "MEMORY_MB": guestMemory, "VGPU": guestVGPUs}}},
+				"allocations": map[string]any{h.root: map[string]any{"resources": map[string]int{"VCPU": guestVCPUs,
+					"MEMORY_MB": guestMemory, "VGPU": guestVGPUs}}},
 			}, nil))
 		}
 	}
@@ -320,7 +327,8 @@ func practise(t *testing.T, older *testproc.Binaries, database string) {
 		upgrading.Wait()
 		step("the agents to %s are newer, and their trees reshaped", batch[len(batch)-1].name)
 	}
-	out, err := exec.CommandContext(t.Context(), filepath.Join(binaries.Dir(), "compute-agent"), "placement", "db", "upgrade", "--config", config, "--database", database).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), filepath.Join(binaries.Dir(), "compute-agent"), "placement", "db",
+		"upgrade", "--config", config, "--database", database).CombinedOutput()
 	t.Logf("placement db upgrade: %s", out)
 	check(t, err)
 	step("the schema is upgraded")

@@ -17,7 +17,8 @@ import (
 )
 
 // byNova26 is a host as Nova 26 leaves it: no provider has OWNER_NOVA.
-var byNova26 = slices.Concat([]string{strings.Replace(byNova[0], " +OWNER_NOVA", "", 1), "cn1_gpu1 <cn1 VGPU=4/4 +CUSTOM_GPU_A"}, byNova[1:])
+var byNova26 = slices.Concat([]string{strings.Replace(byNova[0], " +OWNER_NOVA", "", 1),
+	"cn1_gpu1 <cn1 VGPU=4/4 +CUSTOM_GPU_A"}, byNova[1:])
 
 // TestGiveBack: the agent adopts a tree of Nova's, changes each kind of thing in it, and gives it
 // back as it was.

@@ -55,7 +55,8 @@ func (a *authority) issue(id pki.Identity) {
 		o.Addresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	}
 	certificate, err := a.ca.Sign(request, id, o)
-	check(a.t, err, os.WriteFile(a.file(id.Name+".pem"), certificate, 0o600), os.WriteFile(a.file(id.Name+".key"), text, 0o600))
+	check(a.t, err, os.WriteFile(a.file(id.Name+".pem"), certificate, 0o600),
+		os.WriteFile(a.file(id.Name+".key"), text, 0o600))
 }
 
 // as is a client that trusts the CA, and shows the certificate of a name; "" for none.
@@ -82,16 +83,19 @@ func newHostsWorld(t *testing.T) (w *world, a *authority, address string) {
 	a.issue(pki.Identity{Kind: pki.Service, Name: "placement"})
 	a.issue(pki.Identity{Kind: pki.Host, Name: "cn1"})
 	tokens := a.file("tokens")
-	check(t, os.WriteFile(tokens, fmt.Appendf(nil, "%x admin,service scheduler\n", sha256.Sum256([]byte("admin"))), 0o600))
+	check(t, os.WriteFile(tokens, fmt.Appendf(nil, "%x admin,service scheduler\n", sha256.Sum256([]byte("admin"))),
+		0o600))
 	// What an operator allows for such hosts: heal, and the rename of some reshapes.
 	rules := a.file("policy.yaml")
 	check(t, os.WriteFile(rules, []byte(`"placement:hosts:heal": "user_id:cn1"`+"\n"), 0o600))
 	listen := testproc.FreeAddress(t)
 	server := spawn(t, []string{
 		"COMPUTE_AGENT_POLICY_FILE=" + rules, "COMPUTE_AGENT_PLACEMENT_HOST_CLASS_RENAMES=CUSTOM_GPU=VGPU",
-		"COMPUTE_AGENT_PLACEMENT_TLS_CERT_FILE=" + a.file("placement.pem"), "COMPUTE_AGENT_PLACEMENT_TLS_KEY_FILE=" + a.file("placement.key"),
+		"COMPUTE_AGENT_PLACEMENT_TLS_CERT_FILE=" + a.file("placement.pem"),
+		"COMPUTE_AGENT_PLACEMENT_TLS_KEY_FILE=" + a.file("placement.key"),
 		"COMPUTE_AGENT_PLACEMENT_TLS_HOST_CA_FILE=" + a.file("ca.pem"),
-	}, "compute-agent", "placement", "serve", "--listen", listen, "--state-dir", t.TempDir(), "--runtime-dir", testproc.SocketDir(t), "--auth", "token", "--token-file", tokens)
+	}, "compute-agent", "placement", "serve", "--listen", listen, "--state-dir", t.TempDir(),
+		"--runtime-dir", testproc.SocketDir(t), "--auth", "token", "--token-file", tokens)
 	server.await(0, "Serving the Placement API.")
 	target := testproc.Try(url.Parse("https://" + listen)).Or(t)
 	proxy := httputil.NewSingleHostReverseProxy(target)
@@ -100,8 +104,10 @@ func newHostsWorld(t *testing.T) (w *world, a *authority, address string) {
 	t.Cleanup(front.Close)
 	w = newWorld(t, front.URL)
 	w.env = []string{
-		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + target.String(), "COMPUTE_AGENT_PLACEMENT_CLIENT_AUTH=certificate", "COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=" + a.file("ca.pem"),
-		"COMPUTE_AGENT_PLACEMENT_CLIENT_CERT_FILE=" + a.file("cn1.pem"), "COMPUTE_AGENT_PLACEMENT_CLIENT_KEY_FILE=" + a.file("cn1.key"),
+		"COMPUTE_AGENT_PLACEMENT_CLIENT_URL=" + target.String(), "COMPUTE_AGENT_PLACEMENT_CLIENT_AUTH=certificate",
+		"COMPUTE_AGENT_PLACEMENT_CLIENT_CA_FILE=" + a.file("ca.pem"),
+		"COMPUTE_AGENT_PLACEMENT_CLIENT_CERT_FILE=" +
+			a.file("cn1.pem"), "COMPUTE_AGENT_PLACEMENT_CLIENT_KEY_FILE=" + a.file("cn1.key"),
 	}
 	return w, a, target.String()
 }
@@ -128,7 +134,8 @@ func TestHostsCertificate(t *testing.T) {
 	const one = `{name = "cn1", inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 8192}}, traits = ["CUSTOM_FAST"],
   children = [{name = "gpu", inventories = {CUSTOM_GPU = {total = 4}}}]}`
 	w, a, address := newHostsWorld(t)
-	both := "\nnodes = [" + one + `, {name = "cn1.spare", uuid = "99999999-0000-4000-8000-000000000001", inventories = {VCPU = {total = 2}}}]`
+	both := "\nnodes = [" + one +
+		`, {name = "cn1.spare", uuid = "99999999-0000-4000-8000-000000000001", inventories = {VCPU = {total = 2}}}]`
 	w.write(both, "")
 	w.settle()
 	w.write(guests+both, "")
@@ -142,11 +149,13 @@ func TestHostsCertificate(t *testing.T) {
 		t.Errorf("heal: %d\n%s", code, healed)
 	}
 	got := w.look()
-	if diff := cmp.Diff(holding{guest: {"cn1": {"VCPU": 1}}, leaving: {"cn2": {"VCPU": 1}}, large: {"cn1": {"VCPU": 1}, "nfs": {"DISK_GB": 1}}}, got.Holding); diff != "" {
+	if diff := cmp.Diff(holding{guest: {"cn1": {"VCPU": 1}}, leaving: {"cn2": {"VCPU": 1}},
+		large: {"cn1": {"VCPU": 1}, "nfs": {"DISK_GB": 1}}}, got.Holding); diff != "" {
 		t.Errorf("after heal:\n%s\n%s", diff, healed)
 	}
 	for _, command := range [][]string{{"allocations", "audit"}, {"tree", "--servers"}} {
-		if out, code := binaries.Run(t, "compute-agent", append(command, "--config", w.config)...); strings.Contains(out, "does not allow") || code > 1 {
+		if out, code := binaries.Run(t, "compute-agent", append(command, "--config", w.config)...); strings.Contains(
+			out, "does not allow") || code > 1 {
 			t.Errorf("%v: %d\n%s", command, code, out)
 		}
 	}
@@ -157,7 +166,8 @@ func TestHostsCertificate(t *testing.T) {
 	mark := agent.Mark()
 	agent.signal(syscall.SIGHUP)
 	agent.await(mark, passDone)
-	testproc.Eventually(t, patience, "the node that is gone is removed", testproc.True(func() bool { return w.look().Inventories["cn1.spare"] == nil }))
+	testproc.Eventually(t, patience, "the node that is gone is removed",
+		testproc.True(func() bool { return w.look().Inventories["cn1.spare"] == nil }))
 	agent.stop()
 
 	// The stolen certificate of another host.
@@ -175,15 +185,22 @@ func TestHostsCertificate(t *testing.T) {
 			method, path string
 			body         any
 		}{
-			{"GET", at, nil}, {"GET", at + "/inventories", nil}, {"GET", at + "/usages", nil}, {"GET", at + "/allocations", nil}, {"GET", at + "/traits", nil}, {"GET", at + "/aggregates", nil},
-			{"GET", "/resource_providers?in_tree=" + uuid, nil}, {"GET", "/resource_providers?name=" + url.QueryEscape(name), nil},
-			{"DELETE", at, nil}, {"DELETE", at + "/inventories", nil}, {"DELETE", at + "/traits", nil}, {"PUT", at, map[string]any{"name": "cn3"}},
-			{"PUT", at + "/inventories", map[string]any{"resource_provider_generation": generation, "inventories": inventory}},
+			{"GET", at, nil}, {"GET", at + "/inventories", nil}, {"GET", at + "/usages", nil},
+			{"GET", at + "/allocations", nil}, {"GET", at + "/traits", nil}, {"GET", at + "/aggregates", nil},
+			{"GET", "/resource_providers?in_tree=" + uuid, nil},
+			{"GET", "/resource_providers?name=" + url.QueryEscape(name), nil},
+			{"DELETE", at, nil}, {"DELETE", at + "/inventories", nil}, {"DELETE", at + "/traits", nil},
+			{"PUT", at, map[string]any{"name": "cn3"}},
+			{"PUT", at + "/inventories",
+				map[string]any{"resource_provider_generation": generation, "inventories": inventory}},
 			{"PUT", at + "/traits", map[string]any{"resource_provider_generation": generation, "traits": []string{}}},
-			{"PUT", at + "/aggregates", map[string]any{"resource_provider_generation": generation, "aggregates": []string{}}},
+			{"PUT", at + "/aggregates",
+				map[string]any{"resource_provider_generation": generation, "aggregates": []string{}}},
 			{"POST", "/resource_providers", map[string]any{"name": "cn3_child", "parent_provider_uuid": uuid}},
-			{"POST", "/reshaper", map[string]any{"inventories": map[string]any{uuid: map[string]any{"resource_provider_generation": generation, "inventories": inventory}}, "allocations": map[string]any{}}},
-			{"PUT", "/allocations/" + plain, map[string]any{"allocations": map[string]any{uuid: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil, "consumer_type": "INSTANCE"}},
+			{"POST", "/reshaper",
+				map[string]any{"inventories": map[string]any{uuid: map[string]any{"resource_provider_generation": generation, "inventories": inventory}}, "allocations": map[string]any{}}},
+			{"PUT", "/allocations/" + plain,
+				map[string]any{"allocations": map[string]any{uuid: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil, "consumer_type": "INSTANCE"}},
 		} {
 			refusedTo(t, thief, address, request.method, request.path, request.body)
 		}
@@ -192,7 +209,8 @@ func TestHostsCertificate(t *testing.T) {
 		refusedTo(t, thief, address, "GET", "/allocations/"+consumer, nil)
 		refusedTo(t, thief, address, "DELETE", "/allocations/"+consumer, nil)
 	}
-	for _, path := range []string{"/resource_providers", "/usages?project_id=p", "/allocation_candidates?resources=VCPU:1"} {
+	for _, path := range []string{"/resource_providers",
+		"/usages?project_id=p", "/allocation_candidates?resources=VCPU:1"} {
 		refusedTo(t, thief, address, "GET", path, nil)
 	}
 	testproc.Samef(t, cmp.Diff(before, w.look()), "another host's certificate changed something")

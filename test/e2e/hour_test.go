@@ -132,12 +132,14 @@ func memberWith(t *testing.T, cfg *config.Config, h *hour, uuid string, driver *
 	l := &line{hour: h}
 	client := testproc.Try(reportclient.New(reportclient.Config{
 		Config: placementclient.Config{
-			URL: "http://placement", Transport: l, Dial: l.dial, Timeout: cfg.PlacementClient.Timeout, Retries: cfg.PlacementClient.Retries, Logger: zerolog.Nop(),
+			URL: "http://placement", Transport: l, Dial: l.dial, Timeout: cfg.PlacementClient.Timeout,
+			Retries: cfg.PlacementClient.Retries, Logger: zerolog.Nop(),
 		},
 		RefreshInterval: cfg.Tracker.AssociationRefresh,
 	})).Or(t)
 	return member{line: l, tracker: resourcetracker.New(resourcetracker.Config{
-		Name: "fake", Driver: inProcess{driver}, Placement: client, Identity: uuid, Logger: zerolog.Nop(), Timings: resourcetracker.Timings{
+		Name: "fake", Driver: inProcess{driver}, Placement: client, Identity: uuid, Logger: zerolog.Nop(),
+		Timings: resourcetracker.Timings{
 			Interval: cfg.Tracker.UpdateResourcesInterval, PassDeadline: cfg.Tracker.PassDeadline,
 			BackoffMin: cfg.Tracker.RetryBackoffMin, BackoffMax: cfg.Tracker.RetryBackoffMax,
 		},
@@ -202,7 +204,8 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 	most, least := int(simulated/soonest), int((simulated-(outageUntil-outageFrom)-2*interval)/latest)
 	for i, m := range members {
 		if m.line.requests < cold+least || m.line.requests > cold+most {
-			t.Errorf("agent %d made %d requests, want %d and then %d to %d looks", i, m.line.requests, cold, least, most)
+			t.Errorf("agent %d made %d requests, want %d and then %d to %d looks",
+				i, m.line.requests, cold, least, most)
 		}
 	}
 	testproc.Equal(t, h.writes, 0, "%d writes in an hour without a change")
@@ -229,10 +232,12 @@ func (h *hour) check(t *testing.T, cfg *config.Config, members []member) {
 		sum, peak, at := h.sum(phase.from, phase.until)
 		t.Logf("%s: %d requests, at most %d in a second (after %v)", phase.name, sum, peak, at)
 		if sum == 0 || peak > phase.peak {
-			t.Errorf("%s: %d requests of %d agents, %d of them in one second, want at most %d", phase.name, sum, n, peak, phase.peak)
+			t.Errorf("%s: %d requests of %d agents, %d of them in one second, want at most %d",
+				phase.name, sum, n, peak, phase.peak)
 		}
 	}
 	all, _, _ := h.sum(0, simulated)
-	t.Logf("%d agents with %d providers each: %d requests at the start, %d in the hour after it; %d connections without a request, %d refused during the outage",
+	t.Logf("%d agents with %d providers each: %d requests at the start, %d in the hour after it; %d connections "+
+		"without a request, %d refused during the outage",
 		n, hourTree, first, all-first, h.probes, h.refused)
 }

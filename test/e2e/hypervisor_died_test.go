@@ -12,7 +12,8 @@ import (
 func diedBeforeNesting(r *residence, _ func() *residence) {
 	tree := r.host.novasFlat("PCPU")
 	tree[0] = strings.NewReplacer(" VGPU=32/32", "", " MEM_ENCRYPTION_CONTEXT=16/1", "").Replace(tree[0])
-	r.others(slices.Concat(tree[:3], novasGPUs, r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV +OWNER_NOVA"})))
+	r.others(slices.Concat(tree[:3], novasGPUs,
+		r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV +OWNER_NOVA"})))
 	for _, line := range r.host.possible(flatGuests) {
 		r.others([]string{"claim " + line})
 	}
@@ -35,7 +36,8 @@ func diedBeforeNesting(r *residence, _ func() *residence) {
 	r.settle()
 	r.settle()
 	r.see()
-	cells := slices.DeleteFunc(slices.Clone(nestedTree), func(line string) bool { return strings.Contains(line, "cn1_pci_0000_82_00_0") })
+	cells := slices.DeleteFunc(slices.Clone(nestedTree),
+		func(line string) bool { return strings.Contains(line, "cn1_pci_0000_82_00_0") })
 	r.compare("nested", append(cells, "  "+closed), nestedGuests)
 	r.quiet("after it was nested")
 }

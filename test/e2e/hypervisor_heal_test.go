@@ -50,7 +50,11 @@ func TestHealNovaGuests(t *testing.T) {
 			p := newPlay(t, empty(t))
 			check(t, os.MkdirAll(p.state(), 0o700))
 			check(t, os.WriteFile(filepath.Join(p.state(), resourcetracker.IdentityFile), []byte(nodeUUID+"\n"), 0o600))
-			check(t, os.WriteFile(p.config, []byte(hastyAgent(p.dir, p.url)+fmt.Sprintf("[reshape]\non_failure = \"exit\"\n[drivers.libvirt.config]\nuri = %q\ninstances_path = %q\n", uri, t.TempDir())), 0o600))
+			check(t, os.WriteFile(p.config,
+				[]byte(hastyAgent(p.dir, p.url)+
+					fmt.Sprintf(
+						"[reshape]\non_failure = \"exit\"\n[drivers.libvirt.config]\nuri = %q\ninstances_path = %q\n",
+						uri, t.TempDir())), 0o600))
 			if code := p.run().exit(); code != 3 { // guests of a cloud, on a node that is new to Placement
 				t.Fatalf("the agent ended with %d", code)
 			}
@@ -64,8 +68,10 @@ func TestHealNovaGuests(t *testing.T) {
 				if code != 1 { // there are guests that are not healed
 					t.Errorf("heal ended with %d:\n%s", code, out)
 				}
-				for name, why := range map[string]string{"iris": "dedicated processors", "jack": "its root disk is a volume", "kate": "PCI devices"} {
-					if !strings.Contains(out, why) || !strings.Contains(out, "nova-manage placement heal_allocations --instance "+uuidFor(name)) {
+				for name, why := range map[string]string{"iris": "dedicated processors",
+					"jack": "its root disk is a volume", "kate": "PCI devices"} {
+					if !strings.Contains(out, why) ||
+						!strings.Contains(out, "nova-manage placement heal_allocations --instance "+uuidFor(name)) {
 						t.Errorf("no message says of %s that %s, and what to do:\n%s", name, why, out)
 					}
 				}
@@ -76,7 +82,8 @@ func TestHealNovaGuests(t *testing.T) {
 			got, henry := p.look(), uuidFor("henry")
 			want := holding{henry: {"cn1": {"VCPU": 2, "MEMORY_MB": 64, "DISK_GB": 2}}} // 1 GiB and 100 MiB of swap
 			testproc.Samef(t, cmp.Diff(want, got.Holding), "allocations")
-			if owner := got.Owners[henry]; !strings.HasPrefix(owner, "0f1e2d3c4b5a69788796a5b4c3d2e1f0 a1d2f3b4c5e64f7a8b9c0d1e2f3a4b5c") {
+			if owner := got.Owners[henry]; !strings.HasPrefix(owner,
+				"0f1e2d3c4b5a69788796a5b4c3d2e1f0 a1d2f3b4c5e64f7a8b9c0d1e2f3a4b5c") {
 				t.Errorf("the owner is %q", owner)
 			}
 			if out, code := command(t, "allocations", "audit", "--config", p.config); strings.Contains(out, "henry") {
@@ -97,7 +104,8 @@ func defineGuests(t *testing.T) string {
 	run, err := os.MkdirTemp("", "hn") // short: it has sockets
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(run)) })
-	daemon, err := libvirtd.StartPrivate(t.Context(), libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, Logger: zerolog.Nop()})
+	daemon, err := libvirtd.StartPrivate(t.Context(),
+		libvirtd.Options{Dir: filepath.Join(t.TempDir(), "s"), RuntimeDir: run, Logger: zerolog.Nop()})
 	if errors.Is(err, libvirtd.ErrNotInstalled) {
 		testproc.NotRun(t, err.Error())
 	}
@@ -107,17 +115,20 @@ func defineGuests(t *testing.T) string {
 		defer cancel()
 		check(t, daemon.Stop(ctx))
 	})
-	fromVolume := strings.Replace(novaMetadata, `<nova:root type="image" uuid="5b2c3d4e-0001-4000-8000-000000000001"/>`, "", 1)
+	fromVolume := strings.Replace(novaMetadata,
+		`<nova:root type="image" uuid="5b2c3d4e-0001-4000-8000-000000000001"/>`, "", 1)
 	for _, guest := range []testhost.Domain{
 		{Name: "henry", VCPUs: 2, MemoryMiB: 64, Metadata: novaMetadata},
-		{Name: "iris", VCPUs: 1, MemoryMiB: 64, Metadata: novaMetadata, Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{0}}}},
+		{Name: "iris", VCPUs: 1, MemoryMiB: 64, Metadata: novaMetadata,
+			Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{0}}}},
 		{Name: "jack", VCPUs: 2, MemoryMiB: 64, Metadata: fromVolume},
 		{Name: "kate", VCPUs: 2, MemoryMiB: 64, Metadata: novaMetadata, PCI: []string{"0000:06:00.3"}},
 	} {
 		guest.UUID = uuidFor(guest.Name)
 		file := filepath.Join(t.TempDir(), "domain.xml")
 		check(t, os.WriteFile(file, []byte(guest.XML("qemu")), 0o600))
-		if out, err := exec.CommandContext(t.Context(), "virsh", "-c", daemon.URI(), "define", file).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(t.Context(), "virsh", "-c", daemon.URI(), "define", file).
+			CombinedOutput(); err != nil {
 			t.Fatalf("defining %s: %v: %s", guest.Name, err, out)
 		}
 	}

@@ -54,7 +54,8 @@ func unknownConsumers(r *residence, _ func() *residence) {
 	got = r.sketch()
 	for _, want := range r.host.possible([]string{nestedGuests[0], nestedGuests[4], nestedGuests[5], nestedGuests[6]}) {
 		if !slices.Contains(got, want) {
-			r.t.Errorf("those that are bound are elsewhere than they should be: no %q in\n%s", want, strings.Join(got, "\n"))
+			r.t.Errorf("those that are bound are elsewhere than they should be: no %q in\n%s",
+				want, strings.Join(got, "\n"))
 		}
 	}
 }
@@ -83,7 +84,8 @@ func (r *residence) checkRefusal(agent *process, want map[string][]string) {
 		}
 	}
 	text := strings.Join(rest, "\n")
-	for _, once := range []string{"no domain", "allocation show CONSUMER", "allocation delete CONSUMER", `unplaced_consumers = "guess"`} {
+	for _, once := range []string{"no domain", "allocation show CONSUMER", "allocation delete CONSUMER",
+		`unplaced_consumers = "guess"`} {
 		if n := strings.Count(text, once); n != 1 {
 			r.t.Errorf("%q is printed %d times:\n%s", once, n, text)
 		}
@@ -116,10 +118,12 @@ func goneAndBack(r *residence, _ func() *residence) {
 	}()
 	agent.await(mark, wrote, "cn1_pci_0000_82_00_0", "reserved")
 	gone := slices.Clone(flatTree)
-	gone[len(gone)-1] = "  cn1_pci_0000_82_00_0 VGPU=2-2/16 +OWNER_NOVA" // as much as is in use, and all of that reserved
+	// as much as is in use, and all of that reserved
+	gone[len(gone)-1] = "  cn1_pci_0000_82_00_0 VGPU=2-2/16 +OWNER_NOVA"
 	r.see()
 	r.compare("gone", gone, flatGuests)
-	if draining := strings.Join(r.status().Drivers[0].Report.Nodes[0].Draining, "\n"); !strings.Contains(draining, "cn1_pci_0000_82_00_0") {
+	if draining := strings.Join(r.status().Drivers[0].Report.Nodes[0].Draining,
+		"\n"); !strings.Contains(draining, "cn1_pci_0000_82_00_0") {
 		r.t.Errorf("the status does not say that it was removed: %q", draining)
 	}
 	agent.stop()
@@ -144,13 +148,16 @@ func goneAndBack(r *residence, _ func() *residence) {
 func adoptedFromNova(r *residence, another func() *residence) {
 	r.configure(novasOptions, withVFs, withGPUs)
 	r.settle()
-	traits := slices.DeleteFunc(r.look().Traits["cn1"], func(trait string) bool { return strings.HasPrefix(trait, "CUSTOM_") })
+	traits := slices.DeleteFunc(r.look().Traits["cn1"],
+		func(trait string) bool { return strings.HasPrefix(trait, "CUSTOM_") })
 
 	r = another()
 	tree := r.host.novasFlat("PCPU")
 	tree[0] = strings.NewReplacer(" VGPU=32/32", "", " MEM_ENCRYPTION_CONTEXT=16/1", "").Replace(tree[0]) +
-		" +" + strings.Join(traits, " +") + " +COMPUTE_VOLUME_EXTEND +COMPUTE_VOLUME_ATTACH_WITH_TAG +COMPUTE_IMAGE_TYPE_QCOW2 +COMPUTE_TRUSTED_CERTS"
-	r.others(slices.Concat(tree[:3], novasGPUs, r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV"})))
+		" +" + strings.Join(traits, " +") +
+		" +COMPUTE_VOLUME_EXTEND +COMPUTE_VOLUME_ATTACH_WITH_TAG +COMPUTE_IMAGE_TYPE_QCOW2 +COMPUTE_TRUSTED_CERTS"
+	r.others(slices.Concat(tree[:3], novasGPUs,
+		r.host.possible([]string{"cn1_amd_sev <cn1 MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV"})))
 	for _, line := range r.host.possible(flatGuests) {
 		r.others([]string{"claim " + line})
 	}

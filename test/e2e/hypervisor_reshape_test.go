@@ -51,7 +51,8 @@ func TestHypervisor(t *testing.T) {
 // The machine's layouts in Placement, and what the guests hold in each.
 var (
 	flatTree = []string{
-		"cn1 MEMORY_MB=32768-512/32768 PCPU=8/8 VCPU=8*4/8 +CUSTOM_COMPUTE_AGENT_LAYOUT_LIBVIRT_2 +CUSTOM_GOLD +OWNER_NOVA @az1",
+		"cn1 MEMORY_MB=32768-512/32768 PCPU=8/8 VCPU=8*4/8 +CUSTOM_COMPUTE_AGENT_LAYOUT_LIBVIRT_2 +CUSTOM_GOLD " +
+			"+OWNER_NOVA @az1",
 		"  cn1:NIC_Switch_agent +CUSTOM_VNIC_TYPE_DIRECT",
 		"  cn1_0000:06:00.0 CUSTOM_PCI_15B3_1016=4/4",
 		"  cn1_amd_sev MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV +OWNER_NOVA",
@@ -75,10 +76,12 @@ var (
 		"cn1 +CUSTOM_COMPUTE_AGENT_LAYOUT_LIBVIRT_2 +CUSTOM_GOLD +OWNER_NOVA @az1",
 		"  cn1:NIC_Switch_agent +CUSTOM_VNIC_TYPE_DIRECT",
 		"  cn1_amd_sev MEM_ENCRYPTION_CONTEXT=16/1 +HW_CPU_X86_AMD_SEV +OWNER_NOVA",
-		"  cn1_numa_0 CUSTOM_HUGEPAGES_1G=2/2 CUSTOM_HUGEPAGES_2M=1024/1024 MEMORY_MB=16384-256/16384 PCPU=4/4 VCPU=4*4/4 +HW_NUMA_ROOT",
+		"  cn1_numa_0 CUSTOM_HUGEPAGES_1G=2/2 CUSTOM_HUGEPAGES_2M=1024/1024 MEMORY_MB=16384-256/16384 PCPU=4/4 " +
+			"VCPU=4*4/4 +HW_NUMA_ROOT",
 		"    cn1_0000:06:00.0 CUSTOM_PCI_15B3_1016=4/4",
 		"    cn1_pci_0000_05_00_0 VGPU=16/16 +OWNER_NOVA",
-		"  cn1_numa_1 CUSTOM_HUGEPAGES_1G=2/2 CUSTOM_HUGEPAGES_2M=1024/1024 MEMORY_MB=16384-256/16384 PCPU=4/4 VCPU=4*4/4 +HW_NUMA_ROOT",
+		"  cn1_numa_1 CUSTOM_HUGEPAGES_1G=2/2 CUSTOM_HUGEPAGES_2M=1024/1024 MEMORY_MB=16384-256/16384 PCPU=4/4 " +
+			"VCPU=4*4/4 +HW_NUMA_ROOT",
 		"    cn1_pci_0000_82_00_0 VGPU=16/16 +OWNER_NOVA",
 	}
 	// alice and erin are where they are pinned, frank and grace where their memory is. The others
@@ -176,7 +179,8 @@ func devicesThenCells(r *residence, _ func() *residence) {
 func (r *residence) together() {
 	r.t.Helper()
 	query := url.Values{
-		"resources": {"DISK_GB:1"}, "resources_C": {"PCPU:1,MEMORY_MB:512"}, "resources_G": {"VGPU:1"}, "group_policy": {"none"},
+		"resources": {"DISK_GB:1"}, "resources_C": {"PCPU:1,MEMORY_MB:512"},
+		"resources_G": {"VGPU:1"}, "group_policy": {"none"},
 	}
 	pairs := func() []string {
 		r.t.Helper()
@@ -196,12 +200,14 @@ func (r *residence) together() {
 		return out
 	}
 	if diff := cmp.Diff([]string{
-		"cn1_numa_0 cn1_pci_0000_05_00_0", "cn1_numa_0 cn1_pci_0000_82_00_0", "cn1_numa_1 cn1_pci_0000_05_00_0", "cn1_numa_1 cn1_pci_0000_82_00_0",
+		"cn1_numa_0 cn1_pci_0000_05_00_0", "cn1_numa_0 cn1_pci_0000_82_00_0", "cn1_numa_1 cn1_pci_0000_05_00_0",
+		"cn1_numa_1 cn1_pci_0000_82_00_0",
 	}, pairs()); diff != "" {
 		r.t.Errorf("candidates, wherever (-want +got):\n%s", diff)
 	}
 	query["same_subtree"] = []string{"_C,_G"}
-	if diff := cmp.Diff([]string{"cn1_numa_0 cn1_pci_0000_05_00_0", "cn1_numa_1 cn1_pci_0000_82_00_0"}, pairs()); diff != "" {
+	if diff := cmp.Diff([]string{"cn1_numa_0 cn1_pci_0000_05_00_0", "cn1_numa_1 cn1_pci_0000_82_00_0"},
+		pairs()); diff != "" {
 		r.t.Errorf("candidates in one cell (-want +got):\n%s", diff)
 	}
 }
@@ -242,7 +248,8 @@ func dedicatedProcessors(r *residence, _ func() *residence) {
 	shared := func(lines []string) []string {
 		var out []string
 		for _, line := range lines {
-			out = append(out, strings.ReplaceAll(strings.ReplaceAll(line, "PCPU=8/8 VCPU=8*4/8", "VCPU=16*4/16"), "PCPU=", "VCPU="))
+			out = append(out,
+				strings.ReplaceAll(strings.ReplaceAll(line, "PCPU=8/8 VCPU=8*4/8", "VCPU=16*4/16"), "PCPU=", "VCPU="))
 		}
 		return out
 	}
@@ -263,11 +270,14 @@ func otherClasses(r *residence, _ func() *residence) {
 	renamed := func(lines []string) []string {
 		var out []string
 		for _, line := range lines {
-			out = append(out, strings.ReplaceAll(strings.ReplaceAll(line, "CUSTOM_PCI_15B3_1016=", "CUSTOM_FAST_NIC="), "VGPU=", "CUSTOM_T4="))
+			out = append(out,
+				strings.ReplaceAll(strings.ReplaceAll(line, "CUSTOM_PCI_15B3_1016=", "CUSTOM_FAST_NIC="), "VGPU=",
+					"CUSTOM_T4="))
 		}
 		return out
 	}
-	r.configure(novasOptions, strings.Replace(withVFs, `"1016"`, `"1016", resource_class = "fast_nic"`, 1), withGPUs, `mdev_types = { "nvidia-222" = { mdev_class = "CUSTOM_T4" } }`)
+	r.configure(novasOptions, strings.Replace(withVFs, `"1016"`, `"1016", resource_class = "fast_nic"`, 1), withGPUs,
+		`mdev_types = { "nvidia-222" = { mdev_class = "CUSTOM_T4" } }`)
 	r.reshape(map[string]string{"CUSTOM_PCI_15B3_1016": "CUSTOM_FAST_NIC", "VGPU": "CUSTOM_T4"})
 	r.compare("renamed", renamed(flatTree), renamed(flatGuests))
 	r.configure(novasOptions, withVFs, withGPUs)

@@ -34,7 +34,8 @@ func (h *hypervisor) encrypt(t *testing.T, cache string) bool {
 		text := testproc.Try(os.ReadFile(file)).Or(t)
 		noted := strings.Replace(string(text), "  <flag name=", "  <flag name='sev-guest'/>\n  <flag name=", 1)
 		noted = strings.Replace(noted, "</qemuCaps>",
-			"<sev><cbitpos>47</cbitpos><reducedPhysBits>1</reducedPhysBits><pdh>AA==</pdh><certChain>AA==</certChain><cpu0Id>AA==</cpu0Id></sev></qemuCaps>", 1)
+			"<sev><cbitpos>47</cbitpos><reducedPhysBits>1</reducedPhysBits><pdh>AA==</pdh><certChain>AA==</"+
+				"certChain><cpu0Id>AA==</cpu0Id></sev></qemuCaps>", 1)
 		check(t, os.WriteFile(file, []byte(noted), 0o600))
 	}
 	check(t, h.Launch(t.Context()))
@@ -50,7 +51,8 @@ func (h *hypervisor) possible(lines []string) []string {
 		return lines
 	}
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
-		return strings.Contains(line, "memory_encrypted") || strings.Contains(line, "cn1_amd_sev") || strings.HasPrefix(strings.TrimPrefix(line, "claim "), encrypted+" ")
+		return strings.Contains(line, "memory_encrypted") || strings.Contains(line, "cn1_amd_sev") ||
+			strings.HasPrefix(strings.TrimPrefix(line, "claim "), encrypted+" ")
 	})
 }
 

@@ -58,14 +58,17 @@ func inhabitants() []testhost.Domain {
 		return &testhost.MemoryPlacement{Mode: "strict", Cells: cells}
 	}
 	spread := in(0, 1)
-	spread.Nodes = []testhost.MemoryNode{{GuestCell: 0, Mode: "strict", Cells: []int{0}}, {GuestCell: 1, Mode: "strict", Cells: []int{1}}}
+	spread.Nodes = []testhost.MemoryNode{{GuestCell: 0, Mode: "strict", Cells: []int{0}},
+		{GuestCell: 1, Mode: "strict", Cells: []int{1}}}
 	guests := []testhost.Domain{
-		{Name: "alice", VCPUs: 2, MemoryMiB: 64, Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{6}}, {VCPU: 1, CPUs: []int{14}}}, Memory: in(1)},
+		{Name: "alice", VCPUs: 2, MemoryMiB: 64,
+			Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{6}}, {VCPU: 1, CPUs: []int{14}}}, Memory: in(1)},
 		{Name: "bob", VCPUs: 2, MemoryMiB: 48},
 		{Name: "carol", VCPUs: 1, MemoryMiB: 48},
 		{Name: "dave", VCPUs: 4, MemoryMiB: 48},
 		{
-			Name: "erin", VCPUs: 2, MemoryMiB: 64, Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{2}}, {VCPU: 1, CPUs: []int{7}}}, Memory: spread,
+			Name: "erin", VCPUs: 2, MemoryMiB: 64,
+			Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{2}}, {VCPU: 1, CPUs: []int{7}}}, Memory: spread,
 			GuestCells: []testhost.GuestCell{{VCPUs: []int{0}, MemoryMiB: 32}, {VCPUs: []int{1}, MemoryMiB: 32}},
 		},
 		{Name: "frank", VCPUs: 1, MemoryMiB: 48, Memory: in(0), PCI: []string{someVF}, Off: true},
@@ -117,7 +120,8 @@ func machineOfGuests() testhost.Host {
 // simulate starts a made-up machine.
 func simulate(t *testing.T, host testhost.Host, o testhost.SimOptions) *hypervisor {
 	t.Helper()
-	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86", "virsh": "libvirt-clients"} {
+	for program, debian := range map[string]string{"qemu-system-x86_64": "qemu-system-x86",
+		"virsh": "libvirt-clients"} {
 		if _, err := exec.LookPath(program); err != nil {
 			testproc.NotRun(t, fmt.Sprintf("%v (Debian's package %s)", err, debian))
 		}
@@ -140,7 +144,8 @@ func simulate(t *testing.T, host testhost.Host, o testhost.SimOptions) *hypervis
 func inhabit(t *testing.T) *hypervisor {
 	t.Helper()
 	cache := t.TempDir()
-	h := simulate(t, machineOfGuests(), testhost.SimOptions{Cache: cache, OneProcessor: true}) // encrypt changes the cache
+	// encrypt changes the cache
+	h := simulate(t, machineOfGuests(), testhost.SimOptions{Cache: cache, OneProcessor: true})
 	h.encrypts = h.encrypt(t, cache)
 	var fs syscall.Statfs_t
 	check(t, syscall.Statfs(h.instances, &fs))
@@ -148,7 +153,8 @@ func inhabit(t *testing.T) *hypervisor {
 	for _, guest := range inhabitants() {
 		xml := guest.XML("qemu")
 		if guest.Name == encrypted && h.encrypts {
-			xml = strings.Replace(xml, "</devices>", "</devices><launchSecurity type='sev'><policy>0x0003</policy></launchSecurity>", 1)
+			xml = strings.Replace(xml, "</devices>",
+				"</devices><launchSecurity type='sev'><policy>0x0003</policy></launchSecurity>", 1)
 		}
 		check(t, h.Define(t.Context(), xml))
 		if !guest.Off {
@@ -231,7 +237,8 @@ func (r *residence) sketch() []string {
 	p.Traits, p.Inventories = maps.Clone(p.Traits), maps.Clone(p.Inventories)
 	for name, traits := range p.Traits {
 		p.Traits[name] = slices.DeleteFunc(slices.Clone(traits), func(trait string) bool {
-			return (strings.HasPrefix(trait, "HW_") || strings.HasPrefix(trait, "COMPUTE_")) && trait != "HW_NUMA_ROOT" && trait != "HW_CPU_X86_AMD_SEV"
+			return (strings.HasPrefix(trait, "HW_") || strings.HasPrefix(trait, "COMPUTE_")) &&
+				trait != "HW_NUMA_ROOT" && trait != "HW_CPU_X86_AMD_SEV"
 		})
 		p.Inventories[name] = maps.Clone(p.Inventories[name])
 		delete(p.Inventories[name], "DISK_GB")
@@ -260,7 +267,9 @@ func (h *hypervisor) novasFlat(cpu string) []string {
 		contexts = " MEM_ENCRYPTION_CONTEXT=16/1"
 	}
 	return append([]string{
-		root + fmt.Sprintf(" MEMORY_MB=32768-512/32768 DISK_GB=%d/%d VGPU=32/32 +COMPUTE_NODE +OWNER_NOVA +CUSTOM_GOLD @az1", h.diskGB, h.diskGB) + contexts,
+		root + fmt.Sprintf(
+			" MEMORY_MB=32768-512/32768 DISK_GB=%d/%d VGPU=32/32 +COMPUTE_NODE +OWNER_NOVA +CUSTOM_GOLD @az1",
+			h.diskGB, h.diskGB) + contexts,
 		"cn1_0000:06:00.0 <cn1 CUSTOM_PCI_15B3_1016=4/4 +COMPUTE_MANAGED_PCI_DEVICE",
 		"cn1:NIC_Switch_agent <cn1 +CUSTOM_VNIC_TYPE_DIRECT",
 	}, h.heldFlat(cpu)...)

@@ -26,9 +26,13 @@ func TestCommandsJudgeTheRunningAgent(t *testing.T) {
 		want []string
 		not  string
 	}{
-		{[]string{"doctor"}, []string{judged, "ok       Drivers" + strings.Repeat(" ", 13) + "fake", "ok       Plugin fake", "Driver fake", "ok       Placement"}, "no driver is enabled"},
-		{[]string{"config", "check"}, []string{judged, "agent.host = \"cn1\"", "log.level = \"debug\"    (environment COMPUTE_AGENT_LOG_LEVEL)"}, "Not checked"},
-		{[]string{"plugin", "list"}, []string{"fake", "enabled", filepath.Join(binaries.Dir(), "compute-driver-fake")}, "No driver is configured"},
+		{[]string{"doctor"}, []string{judged, "ok       Drivers" + strings.Repeat(" ", 13) + "fake",
+			"ok       Plugin fake", "Driver fake", "ok       Placement"}, "no driver is enabled"},
+		{[]string{"config", "check"},
+			[]string{judged, "agent.host = \"cn1\"", "log.level = \"debug\"    (environment COMPUTE_AGENT_LOG_LEVEL)"},
+			"Not checked"},
+		{[]string{"plugin", "list"}, []string{"fake", "enabled", filepath.Join(binaries.Dir(), "compute-driver-fake")},
+			"No driver is configured"},
 		{[]string{"plan", "--reshape"}, []string{"cn1", "nothing to write"}, "no driver"},
 	} {
 		out, _ := command(t, append(c.args, "--runtime-dir", filepath.Join(s.dir, "run"))...)

@@ -58,7 +58,8 @@ nodes = [{name = %[1]q, uuid = %[5]q, inventories = {VCPU = {total = 8}, VGPU = 
 // migrate starts the command on a database.
 func (h *offlineHost) migrate(database string) *testproc.Process {
 	h.t.Helper()
-	cmd := binaries.Command("compute-agent", "placement", "migrate-compute-inventory", "--all-nodes", "--config", filepath.Join(h.dir, "agent.toml"), "--database", database)
+	cmd := binaries.Command("compute-agent", "placement", "migrate-compute-inventory", "--all-nodes",
+		"--config", filepath.Join(h.dir, "agent.toml"), "--database", database)
 	cmd.Env = append(cmd.Env, "TMPDIR="+h.dir)
 	p := testproc.Start(h.t, h.name(), cmd)
 	p.KilledBy(h.t)
@@ -95,10 +96,12 @@ func (h *offlineHost) inhabit(database string) {
 	direct(h.t, database, func(ask func(method, path string, body, into any)) {
 		ask("POST", "/resource_providers", object{"uuid": h.uuid(), "name": h.name()}, nil)
 		ask("PUT", "/resource_providers/"+h.uuid()+"/inventories",
-			object{"resource_provider_generation": 0, "inventories": object{"VCPU": object{"total": 8}, "VGPU": object{"total": 8}}}, nil)
+			object{"resource_provider_generation": 0,
+				"inventories": object{"VCPU": object{"total": 8}, "VGPU": object{"total": 8}}}, nil)
 		for i := range 3 {
-			ask("PUT", "/allocations/"+h.consumer(i), object{"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
-				"allocations": object{h.uuid(): object{"resources": object{"VCPU": 1, "VGPU": i + 1}}}}, nil)
+			ask("PUT", "/allocations/"+h.consumer(i),
+				object{"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
+					"allocations": object{h.uuid(): object{"resources": object{"VCPU": 1, "VGPU": i + 1}}}}, nil)
 		}
 	})
 }
@@ -166,7 +169,8 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 			first.configure("vgpu-children")
 
 			server := func() *testproc.Process {
-				p := testproc.Start(t, "server", binaries.Command("compute-agent", "placement", "serve", "--listen", "127.0.0.1:0", "--database", database,
+				p := testproc.Start(t, "server", binaries.Command("compute-agent", "placement", "serve", "--listen",
+					"127.0.0.1:0", "--database", database,
 					"--config", emptyFile(t), "--runtime-dir", filepath.Join(testproc.SocketDir(t), "run")))
 				p.KilledBy(t)
 				return p
@@ -177,7 +181,8 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 			serving.Stop(t)
 
 			// While another hypervisor has the database, one and servers are refused.
-			other, err := placement.Direct(t.Context(), placement.Config{Database: database, Alone: true, Logger: zerolog.Nop()})
+			other, err := placement.Direct(t.Context(),
+				placement.Config{Database: database, Alone: true, Logger: zerolog.Nop()})
 			check(t, err)
 			holder := fmt.Sprintf("process %d has it open", os.Getpid())
 			second.migrates(database, 3, holder)
@@ -191,7 +196,8 @@ func TestDatabasesMigrateComputeInventory(t *testing.T) {
 			both := []*testproc.Process{first.migrate(database), second.migrate(database)}
 			for i, p := range both {
 				if code := p.Exit(t); code != 0 && (code != 3 || p.Count(0, "has it open") == 0) {
-					t.Errorf("hypervisor %d beside another one ended with %d:\n%s", i+1, code, strings.Join(p.Lines(), "\n"))
+					t.Errorf("hypervisor %d beside another one ended with %d:\n%s",
+						i+1, code, strings.Join(p.Lines(), "\n"))
 				}
 			}
 			first.migrates(database, 0)
@@ -318,7 +324,8 @@ func TestOnlineMigrationsOnServers(t *testing.T) {
 				{"--max-count=7", 1, []string{"|      1       |     1     |"}},
 				{"--max-count=7", 0, []string{"|      0       |     0     |"}},
 			} {
-				out, code := command(t, "placement", "db", "online-data-migrations", "--config", emptyFile(t), "--database", database, step.args)
+				out, code := command(t, "placement", "db",
+					"online-data-migrations", "--config", emptyFile(t), "--database", database, step.args)
 				if code != step.code || !testproc.ContainsAll(out, step.says) {
 					t.Errorf("%s: %d, want %d and %q in\n%s", step.args, code, step.code, step.says, out)
 				}
@@ -328,7 +335,8 @@ func TestOnlineMigrationsOnServers(t *testing.T) {
 					var got struct {
 						Project string `json:"project_id"`
 					}
-					if ask("GET", "/allocations/"+h.consumer(i), nil, &got); got.Project != "00000000-0000-0000-0000-000000000000" {
+					if ask("GET", "/allocations/"+h.consumer(i), nil, &got); got.Project !=
+						"00000000-0000-0000-0000-000000000000" {
 						t.Errorf("guest %d is %q's", i, got.Project)
 					}
 				}

@@ -58,7 +58,8 @@ func TestDatabasesPairings(t *testing.T) {
 	}
 	cell := func(name string) func(of *testproc.Binaries) *testproc.Process {
 		return func(of *testproc.Binaries) *testproc.Process {
-			return serve(of, name, "The cell is serving.", "cells", "serve", "--name", name, "--listen", c.cellURL(name), "--database", databases[name],
+			return serve(of, name, "The cell is serving.",
+				"cells", "serve", "--name", name, "--listen", c.cellURL(name), "--database", databases[name],
 				"--state-dir", filepath.Join(c.state, name), "--runtime-dir", c.runtime())
 		}
 	}
@@ -85,7 +86,8 @@ instances = {}
 `, filepath.Join(s.dir, "state"), filepath.Join(s.dir, "run"), c.placement, c.cellURL("cell1"), drivers), 0o600))
 	var api, cell0, cell1, agent, driver part
 	api = part{name: "API", start: func(of *testproc.Binaries) *testproc.Process {
-		return serve(of, "API", "The compute API is serving.", "cells", "api", "--listen", address, "--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime())
+		return serve(of, "API", "The compute API is serving.", "cells", "api", "--listen", address,
+			"--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime())
 	}}
 	cell0, cell1 = part{name: "cell0", start: cell("cell0")}, part{name: "cell1", start: cell("cell1")}
 	agent = part{name: "agent", start: func(of *testproc.Binaries) *testproc.Process {
@@ -108,7 +110,8 @@ instances = {}
 		words = slices.Concat([]string{"cells", "manage"}, words, []string{
 			"--database", databases["API"], "--state-dir", c.state, "--runtime-dir", c.runtime(),
 		})
-		out, err := exec.CommandContext(t.Context(), filepath.Join(older.Dir(), "compute-agent"), words...).CombinedOutput() //nolint:gosec // the test's own words
+		out, err := exec.CommandContext(t.Context(), filepath.Join(older.Dir(), "compute-agent"), words...).
+			CombinedOutput() //nolint:gosec // the test's own words
 		if err != nil {
 			t.Fatalf("%v: %v\n%s", words, err, out)
 		}
@@ -116,7 +119,9 @@ instances = {}
 	manage("create", "--name", "cell0", "--url", c.cellURL("cell0"), "--cell0")
 	manage("create", "--name", "cell1", "--url", c.cellURL("cell1"))
 	agent.now = agent.start(older)
-	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
+	c.ask(http.MethodPost,
+		"/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1,
+			"ram": 512, "disk": 1}}, nil)
 	c.until("the host reports its node", func() bool {
 		var body struct{ Services []any } // hypervisors are those of hosts that are mapped
 		return c.ask(http.MethodGet, "/os-services", nil, &body) == http.StatusOK && len(body.Services) == 1
@@ -137,7 +142,8 @@ instances = {}
 		return sum
 	}
 	// The newer program expands the schemas, while all others are older.
-	for name, words := range map[string]string{"API": "cells manage db upgrade", "cell0": "cells db upgrade", "cell1": "cells db upgrade"} {
+	for name, words := range map[string]string{"API": "cells manage db upgrade", "cell0": "cells db upgrade",
+		"cell1": "cells db upgrade"} {
 		out, code := command(t, append(strings.Fields(words), "--database", databases[name])...)
 		t.Logf("%s: %s, %d: %s", name, words, code, out)
 	}
@@ -183,7 +189,8 @@ instances = {}
 		pairing := strings.Join(names, ", ")
 		c.until(pairing+": the host is up", func() bool {
 			var body struct{ Hypervisors []struct{ State string } }
-			return c.ask(http.MethodGet, "/os-hypervisors", nil, &body) == http.StatusOK && len(body.Hypervisors) == 1 && body.Hypervisors[0].State == "up"
+			return c.ask(http.MethodGet, "/os-hypervisors", nil, &body) == http.StatusOK &&
+				len(body.Hypervisors) == 1 && body.Hypervisors[0].State == "up"
 		})
 		id := c.boot(fmt.Sprintf("server-%d", n), "cn1")
 		if diff := cmp.Diff(want, held(id)); diff != "" {

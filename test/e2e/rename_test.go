@@ -30,8 +30,10 @@ func TestEnrolledHostIsRenamed(t *testing.T) {
 		lines := strings.Split(string(text), "\n")
 		for i, line := range lines {
 			if strings.HasPrefix(line, "nodes = ") {
-				lines[i] = fmt.Sprintf("nodes = [{name = %q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}, DISK_GB = {total = 100}}, "+
-					"children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name)
+				lines[i] = fmt.Sprintf(
+					"nodes = [{name = %q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}, DISK_GB = "+
+						"{total = 100}}, "+
+						"children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name)
 			}
 		}
 		check(t, os.WriteFile(s.config, []byte(strings.Join(lines, "\n")), 0o600))
@@ -44,15 +46,18 @@ func TestEnrolledHostIsRenamed(t *testing.T) {
 	reporting := func(host string) health.Status {
 		t.Helper()
 		return s.eventually("the host reports as "+host, func(h health.Status) bool {
-			return h.State == resourcetracker.Reporting && h.Host == host && h.Cell != nil && h.Cell.Up && h.Identity != nil && h.Identity.Host == host && len(h.Identity.Nodes) == 1 && len(h.Conditions) == 0
+			return h.State == resourcetracker.Reporting && h.Host == host && h.Cell != nil && h.Cell.Up &&
+				h.Identity != nil && h.Identity.Host == host && len(h.Identity.Nodes) == 1 && len(h.Conditions) == 0
 		})
 	}
 	node := reporting("h416").Identity.Nodes[0]
 	ask := func(method, path string, body any) *deployment.Answer {
 		t.Helper()
-		return testproc.Try(deployment.Exchange(t.Context(), http.DefaultClient, method, "http://"+e.api+"/v2.1"+path, deployment.Admin.Header("2.69"), body)).Or(t)
+		return testproc.Try(deployment.Exchange(t.Context(), http.DefaultClient, method, "http://"+e.api+"/v2.1"+path,
+			deployment.Admin.Header("2.69"), body)).Or(t)
 	}
-	ask("POST", "/flavors", deployment.Record{"flavor": deployment.Record{"id": "1", "name": "tiny", "vcpus": 1, "ram": 512, "disk": 1}}).Is(t, 200)
+	ask("POST", "/flavors", deployment.Record{"flavor": deployment.Record{"id": "1", "name": "tiny", "vcpus": 1,
+		"ram": 512, "disk": 1}}).Is(t, 200)
 	var made struct{ Server struct{ ID string } }
 	testproc.Eventually(t, patience, "the server is accepted", func() error {
 		a := ask("POST", "/servers", deployment.ServerBody("web1", nil))
@@ -79,7 +84,8 @@ func TestEnrolledHostIsRenamed(t *testing.T) {
 		Token, URL string
 		Servers    int
 	}
-	check(t, json.Unmarshal([]byte(e.manage("rename-host", "h416", "r9", "--with-servers", "1", "--output", "json")), &renamed))
+	check(t, json.Unmarshal([]byte(e.manage("rename-host", "h416", "r9", "--with-servers", "1", "--output", "json")),
+		&renamed))
 	testproc.Equal(t, renamed.Servers, 1, "servers")
 	token := filepath.Join(s.dir, "join.token")
 	check(t, os.WriteFile(token, []byte(renamed.Token+"\n"), 0o600))

@@ -38,7 +38,8 @@ type fault struct {
 	late int
 }
 
-const conflict = `{"errors": [{"status": 409, "title": "Conflict", "detail": "made up", "code": "placement.concurrent_update", "request_id": "req-1"}]}`
+const conflict = `{"errors": [{"status": 409, "title": "Conflict", "detail": "made up", "code": ` +
+	`"placement.concurrent_update", "request_id": "req-1"}]}`
 
 var allFaults = []fault{
 	{name: "killed before", kill: true},
@@ -311,7 +312,8 @@ func between(start, now picture) error {
 	for consumer, resources := range now.Holding {
 		for _, class := range []string{"VGPU", "VCPU", "MEMORY_MB", "SRIOV_NET_VF"} {
 			if resources["cn1"][class]+resources["cn1_card"][class] != 0 {
-				return errors.New("the inventory has the new layout, and " + consumer + " holds " + class + " where it was")
+				return errors.New("the inventory has the new layout, and " +
+					consumer + " holds " + class + " where it was")
 			}
 		}
 	}

@@ -97,7 +97,8 @@ func TestReshapeAgainstScheduler(t *testing.T) {
 	for _, s := range schedulers {
 		claims, frees, refused = claims+s.claims, frees+s.frees, refused+s.refused
 	}
-	t.Logf("%d reshapes, restarted %d times; %d claims, %d frees, %d refused", *raceRounds, conflicts, claims, frees, refused)
+	t.Logf("%d reshapes, restarted %d times; %d claims, %d frees, %d refused",
+		*raceRounds, conflicts, claims, frees, refused)
 	if claims == 0 || frees == 0 {
 		t.Error("the scheduler never had its way")
 	}
@@ -113,15 +114,19 @@ func startInProcess(t *testing.T, service http.RoundTripper, state, layout strin
 		{"VCPU": {"total": 8}, "VGPU": {"total": 8}, "DISK_GB": {"total": 10}}}]}`), plugins.HostInfo{Name: "cn1"}))
 	reshapes := journal.New(state)
 	testproc.Try(reshapes.Load()).Or(t)
-	client, err := reportclient.New(reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: service, Logger: zerolog.Nop()}, ReshapeLog: reshapes})
+	client, err := reportclient.New(
+		reportclient.Config{Config: placementclient.Config{URL: "http://placement", Transport: service,
+			Logger: zerolog.Nop()}, ReshapeLog: reshapes})
 	check(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	watched := &watchedClient{Client: client, done: stop, gathered: gathered}
 	tracker := resourcetracker.New(resourcetracker.Config{
-		Name: "fake", Driver: inProcess{driver}, Placement: watched, Identity: nodeUUID, Journal: reshapes, Records: ownership.Open(state), Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
-		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond, BackoffMax: time.Millisecond},
-		Rand:    func() float64 { return 0 },
+		Name: "fake", Driver: inProcess{driver}, Placement: watched, Identity: nodeUUID, Journal: reshapes,
+		Records: ownership.Open(state), Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel),
+		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: time.Minute, BackoffMin: time.Millisecond,
+			BackoffMax: time.Millisecond},
+		Rand: func() float64 { return 0 },
 	})
 	testproc.Checkf(t, tracker.Run(ctx), "to %s", layout)
 	return watched.tries
@@ -154,7 +159,9 @@ func (c *watchedClient) Apply(ctx context.Context, root string, plan reportclien
 // inProcess is a driver as the tracker sees one through a plugin.
 type inProcess struct{ *fake.Driver }
 
-func (d inProcess) UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string, given providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (d inProcess) UpdateProviderTree(
+	ctx context.Context, tree *providertree.Tree, node string, given providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	after, err := d.Driver.UpdateProviderTree(ctx, tree, node, given)
 	return tree, after, err
 }
@@ -173,8 +180,10 @@ type claimingClient struct {
 }
 
 func newScheduler(t *testing.T, service http.RoundTripper, number int, dice *rand.Rand) *claimingClient {
-	s := &claimingClient{client: http.Client{Transport: service}, rand: dice, holds: map[string]int64{}, places: map[string][]string{}}
-	for class, names := range map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1"}, "VCPU": {"cn1_numa_0", "cn1_numa_1"}} {
+	s := &claimingClient{client: http.Client{Transport: service}, rand: dice, holds: map[string]int64{},
+		places: map[string][]string{}}
+	for class, names := range map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1"},
+		"VCPU": {"cn1_numa_0", "cn1_numa_1"}} {
 		s.places[class] = []string{nodeUUID}
 		for _, name := range names {
 			uuid := testproc.Try(providertree.ChildUUID(nodeUUID, name)).Or(t)
@@ -238,7 +247,8 @@ func (s *claimingClient) act() {
 	default:
 		status := s.send(http.MethodDelete, consumer, nil, nil)
 		if status != http.StatusNoContent && status != http.StatusConflict {
-			s.broken = errors.Join(s.broken, fmt.Errorf("%s holds %d, and freeing it is answered with %d", consumer, holds, status))
+			s.broken = errors.Join(s.broken,
+				fmt.Errorf("%s holds %d, and freeing it is answered with %d", consumer, holds, status))
 		}
 		s.note(status, func() { delete(s.holds, consumer); s.frees++ })
 	}
@@ -306,7 +316,8 @@ func (s *claimingClient) compare(used map[string]int64) {
 		}
 		for class := range s.places {
 			if sums[class] != s.holds[consumer] {
-				s.broken = errors.Join(s.broken, fmt.Errorf("%s holds %d of %s, must hold %d", consumer, sums[class], class, s.holds[consumer]))
+				s.broken = errors.Join(s.broken,
+					fmt.Errorf("%s holds %d of %s, must hold %d", consumer, sums[class], class, s.holds[consumer]))
 			}
 		}
 	}

@@ -75,8 +75,9 @@ var reshapes = []scenario{
 		steps:  []string{machine("flat"), machine("vgpu-children", `guests = {"`+guest+`" = "gpu_1"}`)},
 		claims: busy("VGPU"),
 		want: holding{
-			guest:     {"cn1": {"VCPU": 2, "MEMORY_MB": 1024}, "cn1_gpu_1": {"VGPU": 1}},
-			large:     {"cn1": {"VCPU": 6, "MEMORY_MB": 4000, "SRIOV_NET_VF": 2}, "cn1_gpu_1": {"VGPU": 3}, "nfs": {"DISK_GB": 50}},
+			guest: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024}, "cn1_gpu_1": {"VGPU": 1}},
+			large: {"cn1": {"VCPU": 6, "MEMORY_MB": 4000, "SRIOV_NET_VF": 2},
+				"cn1_gpu_1": {"VGPU": 3}, "nfs": {"DISK_GB": 50}},
 			leaving:   {"cn1": {"VCPU": 1}, "cn1_gpu_0": {"VGPU": 1}, "cn2": {"VCPU": 1, "VGPU": 1}},
 			plain:     {"cn1": {"VCPU": 1, "DISK_GB": 10}},
 			migration: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024}, "cn1_gpu_0": {"VGPU": 1}},
@@ -84,23 +85,29 @@ var reshapes = []scenario{
 		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1", "cn2"}},
 	},
 	{
-		name:      "processors, memory and VFs from the root to NUMA nodes",
-		steps:     []string{machine("vgpu-children"), machine("numa")},
-		claims:    holding{guest: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024, "SRIOV_NET_VF": 1}, "cn1_gpu_0": {"VGPU": 1}}, large: {"cn1": {"VCPU": 6, "MEMORY_MB": 4000}, "nfs": {"DISK_GB": 5}}, migration: {"cn1": {"VCPU": 2}}},
-		inventory: map[string][]string{"VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "MEMORY_MB": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "SRIOV_NET_VF": {"cn1_numa_0", "cn1_numa_1"}, "DISK_GB": {"cn1", "nfs"}},
+		name:  "processors, memory and VFs from the root to NUMA nodes",
+		steps: []string{machine("vgpu-children"), machine("numa")},
+		claims: holding{guest: {"cn1": {"VCPU": 2, "MEMORY_MB": 1024, "SRIOV_NET_VF": 1}, "cn1_gpu_0": {"VGPU": 1}},
+			large: {"cn1": {"VCPU": 6, "MEMORY_MB": 4000}, "nfs": {"DISK_GB": 5}}, migration: {"cn1": {"VCPU": 2}}},
+		inventory: map[string][]string{"VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"},
+			"MEMORY_MB":    {"cn1_numa_0", "cn1_numa_1", "cn2"},
+			"SRIOV_NET_VF": {"cn1_numa_0", "cn1_numa_1"}, "DISK_GB": {"cn1", "nfs"}},
 	},
 	{
-		name:      "a custom class renamed to a standard one",
-		steps:     []string{machineWith("CUSTOM_GPU", 4, "flat"), machine("flat", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
+		name: "a custom class renamed to a standard one",
+		steps: []string{machineWith("CUSTOM_GPU", 4, "flat"),
+			machine("flat", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
 		claims:    busy("CUSTOM_GPU"),
 		want:      busy("VGPU"),
 		inventory: map[string][]string{"VGPU": {"cn1", "cn2"}, "CUSTOM_GPU": nil},
 	},
 	{
-		name:      "three layouts behind, with a rename on the way",
-		steps:     []string{machineWith("CUSTOM_GPU", 4, "flat"), machine("numa", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
-		claims:    busy("CUSTOM_GPU"),
-		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "CUSTOM_GPU": nil},
+		name: "three layouts behind, with a rename on the way",
+		steps: []string{machineWith("CUSTOM_GPU", 4, "flat"),
+			machine("numa", `class_renames = {CUSTOM_GPU = "VGPU"}`)},
+		claims: busy("CUSTOM_GPU"),
+		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"},
+			"VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}, "CUSTOM_GPU": nil},
 	},
 	{
 		name:      "there and back, one step at a time",
@@ -110,10 +117,11 @@ var reshapes = []scenario{
 		inventory: map[string][]string{"VGPU": {"cn1", "cn2"}, "VCPU": {"cn1", "cn2"}},
 	},
 	{
-		name:      "no allocations",
-		steps:     []string{machine("flat"), machine("numa")},
-		want:      holding{},
-		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"}, "VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}},
+		name:  "no allocations",
+		steps: []string{machine("flat"), machine("numa")},
+		want:  holding{},
+		inventory: map[string][]string{"VGPU": {"cn1_gpu_0", "cn1_gpu_1", "cn2"},
+			"VCPU": {"cn1_numa_0", "cn1_numa_1", "cn2"}},
 	},
 	{
 		name:      "overcommitted beyond what is allowed now, on the provider that the VGPUs leave",
@@ -187,7 +195,8 @@ func (w *world) checkLayout(before, after picture, inventory map[string][]string
 	}
 	testproc.Samef(w.t, cmp.Diff(before.Owners, after.Owners), "owners")
 	for _, name := range []string{"cn1", "cn2", "nfs"} {
-		if diff := cmp.Diff([]any{before.Traits[name], before.Aggregates[name]}, []any{after.Traits[name], after.Aggregates[name]}); diff != "" {
+		if diff := cmp.Diff([]any{before.Traits[name], before.Aggregates[name]},
+			[]any{after.Traits[name], after.Aggregates[name]}); diff != "" {
 			w.t.Errorf("traits and aggregates of %s: %s", name, diff)
 		}
 	}

@@ -30,7 +30,8 @@ func newWorld(t *testing.T, url string) *world {
 // openPlacement opens the bundled Placement in this process.
 func openPlacement(t *testing.T, state string) *placement.Server {
 	t.Helper()
-	server, err := placement.New(t.Context(), placement.Config{StateDir: state, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
+	server, err := placement.New(t.Context(),
+		placement.Config{StateDir: state, Auth: placement.Auth{Strategy: placement.NoAuth}, Logger: zerolog.Nop()})
 	check(t, err)
 	return server
 }
@@ -90,7 +91,8 @@ level = "debug"
 // more are other tables.
 func (w *world) write(driver, more string) {
 	w.t.Helper()
-	check(w.t, os.WriteFile(w.config, []byte(hastyAgent(w.dir, w.url)+fmt.Sprintf("%s\n[drivers.fake.config]\n%s\n", more, driver)), 0o600))
+	check(w.t, os.WriteFile(w.config,
+		[]byte(hastyAgent(w.dir, w.url)+fmt.Sprintf("%s\n[drivers.fake.config]\n%s\n", more, driver)), 0o600))
 }
 
 // passDone is what an agent says, at log level debug, when Placement says what the driver says.
@@ -145,16 +147,20 @@ func (w *world) others() {
 		inventory  map[string]int64
 		traits     []string
 	}{
-		{"cn2", "22222222-0000-0000-0000-000000000000", map[string]int64{"VCPU": 16, "VGPU": 4, "MEMORY_MB": 4096}, []string{}},
-		{"nfs", "33333333-0000-0000-0000-000000000000", map[string]int64{"DISK_GB": 1000}, []string{"MISC_SHARES_VIA_AGGREGATE"}},
+		{"cn2", "22222222-0000-0000-0000-000000000000",
+			map[string]int64{"VCPU": 16, "VGPU": 4, "MEMORY_MB": 4096}, []string{}},
+		{"nfs", "33333333-0000-0000-0000-000000000000",
+			map[string]int64{"DISK_GB": 1000}, []string{"MISC_SHARES_VIA_AGGREGATE"}},
 	} {
 		w.must("POST", "/resource_providers", map[string]any{"name": p.name, "uuid": p.uuid}, nil)
 		inventories := map[string]any{}
 		for class, n := range p.inventory {
 			inventories[class] = map[string]any{"total": n}
 		}
-		w.must("PUT", "/resource_providers/"+p.uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories}, nil)
-		w.must("PUT", "/resource_providers/"+p.uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": p.traits}, nil)
+		w.must("PUT", "/resource_providers/"+p.uuid+"/inventories",
+			map[string]any{"resource_provider_generation": 0, "inventories": inventories}, nil)
+		w.must("PUT", "/resource_providers/"+p.uuid+"/traits",
+			map[string]any{"resource_provider_generation": 1, "traits": p.traits}, nil)
 	}
 	w.look()
 	for _, name := range []string{"cn1", "nfs"} {
@@ -214,7 +220,8 @@ type inventory struct {
 func (w *world) look() picture {
 	w.t.Helper()
 	p := picture{
-		Inventories: map[string]map[string]inventory{}, Traits: map[string][]string{}, Aggregates: map[string][]string{}, Parents: map[string]string{},
+		Inventories: map[string]map[string]inventory{},
+		Traits:      map[string][]string{}, Aggregates: map[string][]string{}, Parents: map[string]string{},
 		Holding: holding{}, Owners: map[string]string{}, Generations: map[string]int64{},
 	}
 	var list struct {
@@ -241,7 +248,8 @@ func (w *world) look() picture {
 		w.must("GET", at+"/aggregates", nil, &aggregates)
 		w.must("GET", at+"/allocations", nil, &allocations)
 		slices.Sort(traits.Traits)
-		p.Inventories[rp.Name], p.Traits[rp.Name], p.Aggregates[rp.Name] = inventories.Inventories, traits.Traits, aggregates.Aggregates
+		p.Inventories[rp.Name], p.Traits[rp.Name], p.Aggregates[rp.Name] = inventories.Inventories,
+			traits.Traits, aggregates.Aggregates
 		p.Parents[rp.Name], p.Generations[rp.Name] = names[rp.Parent], rp.Generation
 		for consumer := range allocations.Allocations {
 			consumers[consumer] = true

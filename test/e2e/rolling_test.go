@@ -80,7 +80,8 @@ var builtNewer = sync.OnceValues(func() (program string, err error) {
 		return "", err
 	}
 	program = filepath.Join(dir, "compute-agent")
-	build := exec.Command("go", "build", "-overlay", file, "-o", program, "./cmd/compute-agent") //nolint:noctx // for all tests
+	build := exec.Command("go", "build", "-overlay", file,
+		"-o", program, "./cmd/compute-agent") //nolint:noctx // for all tests
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the newer program: %w\n%s", err, out)
@@ -220,7 +221,8 @@ func (w *writer) round(ctx context.Context) error {
 	if err := w.ask(ctx, http.MethodPut, "/resource_providers/"+host+"/inventories", inventory, nil); err != nil {
 		return err
 	}
-	claim := object{"consumer_generation": nil, "project_id": "p", "user_id": "u", "allocations": object{host: object{"resources": object{"VCPU": 1 + w.number}}}}
+	claim := object{"consumer_generation": nil, "project_id": "p", "user_id": "u",
+		"allocations": object{host: object{"resources": object{"VCPU": 1 + w.number}}}}
 	if err := w.ask(ctx, http.MethodPut, "/allocations/"+consumer, claim, nil); err != nil {
 		return err
 	}
@@ -337,12 +339,14 @@ func TestDatabasesRollingUpgrade(t *testing.T) {
 
 func roll(t *testing.T, older, newer, database string) {
 	config := filepath.Join(t.TempDir(), "placement.toml")
-	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"3s\"\nmax_connections_per_address = 10000\n"), 0o600))
+	check(t, os.WriteFile(config, []byte("[server]\nshutdown_delay = \"3s\"\nmax_connections_per_address = 10000\n"),
+		0o600))
 	args := func(words ...string) []string { return append(words, "--config", config, "--database", database) }
 	serve := func(program, address string) *process {
 		t.Helper()
 		run := filepath.Join(testproc.SocketDir(t), "run")
-		cmd := binaries.Command("compute-agent", args("placement", "serve", "--listen", address, "--runtime-dir", run)...)
+		cmd := binaries.Command(
+			"compute-agent", args("placement", "serve", "--listen", address, "--runtime-dir", run)...)
 		cmd.Path = program
 		p := &process{Process: testproc.Start(t, "placement", cmd, `"message":"request"`), t: t}
 		p.KilledBy(t)
@@ -379,7 +383,8 @@ func roll(t *testing.T, older, newer, database string) {
 		s.process, s.program = serve(newer, s.address), newer
 		s.await(0, "Serving the Placement API.")
 		progress(fmt.Sprintf("server %d is new", i))
-		if out, code := manage(newer, "placement", "db", "version"); code != 0 || !strings.Contains(out, "migration 4\n") || !strings.Contains(out, "this program  migration 5\n") {
+		if out, code := manage(newer, "placement", "db", "version"); code != 0 ||
+			!strings.Contains(out, "migration 4\n") || !strings.Contains(out, "this program  migration 5\n") {
 			t.Errorf("the schema: %d\n%s", code, out)
 		}
 		out, code := manage(newer, "placement", "db", "upgrade")

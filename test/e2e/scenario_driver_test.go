@@ -89,7 +89,9 @@ func (d *dictated) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return []plugins.Node{{Name: d.node, UUID: nodeUUID}}, nil
 }
 
-func (d *dictated) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, given providertree.Allocations) (*providertree.Tree, providertree.Allocations, error) {
+func (d *dictated) UpdateProviderTree(
+	_ context.Context, tree *providertree.Tree, node string, given providertree.Allocations,
+) (*providertree.Tree, providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	if given == nil && d.needsReshape(tree) {
 		return nil, nil, &plugins.ReshapeNeeded{Reason: "the scenario wants it"}
@@ -153,7 +155,8 @@ func (d *dictated) say(tree *providertree.Tree, root string) error {
 }
 
 func (i inventory) value() providertree.Inventory {
-	return providertree.Inventory{Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.Ratio, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize}
+	return providertree.Inventory{Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.Ratio, MinUnit: i.MinUnit,
+		MaxUnit: i.MaxUnit, StepSize: i.StepSize}
 }
 
 func uuidsFor(names []string) []string {
@@ -165,7 +168,9 @@ func uuidsFor(names []string) []string {
 }
 
 // move moves what is allocated, in the order of the moves.
-func (d *dictated) move(tree *providertree.Tree, allocations providertree.Allocations) (providertree.Allocations, error) {
+func (d *dictated) move(
+	tree *providertree.Tree, allocations providertree.Allocations,
+) (providertree.Allocations, error) {
 	if allocations == nil {
 		return nil, nil
 	}
@@ -190,7 +195,10 @@ func (d *dictated) move(tree *providertree.Tree, allocations providertree.Alloca
 	return allocations, nil
 }
 
-func (d *dictated) distribute(tree *providertree.Tree, allocations providertree.Allocations, m dictatedMove, from plugins.Place, to []plugins.Place) (plugins.Moves, error) {
+func (d *dictated) distribute(
+	tree *providertree.Tree, allocations providertree.Allocations, m dictatedMove,
+	from plugins.Place, to []plugins.Place,
+) (plugins.Moves, error) {
 	if m.only != nil {
 		var moves plugins.Moves
 		for _, consumer := range m.only {
@@ -200,17 +208,20 @@ func (d *dictated) distribute(tree *providertree.Tree, allocations providertree.
 		return moves, nil
 	}
 	var violations []plugins.Violation
-	moves, err := plugins.Distribution{From: from, To: to, Where: func(consumer string, amount int64) []plugins.Portion {
-		for _, place := range to {
-			if p, _ := tree.Provider(place.Provider); p.Name == d.homes[consumer] {
-				return []plugins.Portion{{Place: place, Amount: amount}}
+	moves, err := plugins.Distribution{From: from, To: to,
+		Where: func(consumer string, amount int64) []plugins.Portion {
+			for _, place := range to {
+				if p, _ := tree.Provider(place.Provider); p.Name == d.homes[consumer] {
+					return []plugins.Portion{{Place: place, Amount: amount}}
+				}
 			}
-		}
-		if d.strict {
-			violations = append(violations, plugins.Violation{Consumer: consumer, Provider: from.Provider, Class: from.Class, Problem: "no device of it is known"})
-		}
-		return nil
-	}}.Distribute(tree, allocations)
+			if d.strict {
+				violations = append(violations,
+					plugins.Violation{Consumer: consumer,
+						Provider: from.Provider, Class: from.Class, Problem: "no device of it is known"})
+			}
+			return nil
+		}}.Distribute(tree, allocations)
 	if violations != nil {
 		return nil, &plugins.ReshapeFailed{Reason: "the devices of some consumers are unknown", Violations: violations}
 	}

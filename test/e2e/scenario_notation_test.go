@@ -53,7 +53,8 @@ func parseProvider(line string) (noted, error) {
 			p.gone = append(p.gone, token[1:])
 		case inv != nil:
 			p.inventories[inv[1]] = inventory{
-				Total: number(inv[2], 0), Reserved: number(inv[3], 0), Ratio: ratio(inv[4]), MinUnit: 1, MaxUnit: number(inv[5], mostUnits), StepSize: 1,
+				Total: number(inv[2], 0), Reserved: number(inv[3], 0), Ratio: ratio(inv[4]), MinUnit: 1,
+				MaxUnit: number(inv[5], mostUnits), StepSize: 1,
 			}
 		default:
 			return p, fmt.Errorf("%q in %q is no inventory, trait or aggregate", token, line)

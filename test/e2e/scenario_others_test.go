@@ -70,7 +70,8 @@ func (p *play) put(n noted) {
 	}
 	maps.DeleteFunc(now, func(class string, _ inventory) bool { return gone(class) })
 	if !maps.Equal(now, inventories.Inventories) {
-		p.must("PUT", at+"/inventories", map[string]any{"resource_provider_generation": inventories.Generation, "inventories": now}, &inventories)
+		p.must("PUT", at+"/inventories",
+			map[string]any{"resource_provider_generation": inventories.Generation, "inventories": now}, &inventories)
 	}
 	for _, set := range []struct {
 		kind string
@@ -93,7 +94,9 @@ func (p *play) put(n noted) {
 				p.declare("/traits/", item)
 			}
 		}
-		p.must("PUT", at+"/"+set.kind, map[string]any{"resource_provider_generation": got["resource_provider_generation"], set.kind: append([]string{}, after...)}, nil)
+		p.must("PUT", at+"/"+set.kind,
+			map[string]any{"resource_provider_generation": got["resource_provider_generation"],
+				set.kind: append([]string{}, after...)}, nil)
 	}
 }
 
@@ -158,7 +161,8 @@ func (p *play) allocate(consumer string, held map[string]map[string]int64) {
 		kind = "MIGRATION"
 	}
 	p.must("PUT", "/allocations/"+uuidFor(consumer), map[string]any{
-		"allocations": allocations, "project_id": "p", "user_id": "u", "consumer_generation": before.Generation, "consumer_type": kind,
+		"allocations": allocations, "project_id": "p",
+		"user_id": "u", "consumer_generation": before.Generation, "consumer_type": kind,
 	}, nil)
 }
 

@@ -153,7 +153,8 @@ func (p *play) boot() {
 	begin := time.Now()
 	p.client = testproc.Try(reportclient.New(reportclient.Config{
 		Config: placementclient.Config{
-			URL: p.url, Transport: p.wire, Logger: zerolog.Nop(), Now: func() time.Time { return begin.Add(p.now) }, Authorize: asService,
+			URL: p.url, Transport: p.wire, Logger: zerolog.Nop(),
+			Now: func() time.Time { return begin.Add(p.now) }, Authorize: asService,
 		},
 		RefreshInterval: time.Minute, ReshapeLog: p.journal, Jitter: func() float64 { return 0 },
 	})).Or(p.t)
@@ -165,9 +166,11 @@ func (p *play) pass(running bool) []string {
 	before, meanwhile := p.held(), false
 	placement := &erring{Client: p.client}
 	tracker := resourcetracker.New(resourcetracker.Config{
-		Name: "dictated", Driver: p.driver, Placement: placement, Identity: nodeUUID, Journal: p.journal, Records: ownership.Open(p.state()), Running: running,
-		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: patience, BackoffMin: time.Hour, BackoffMax: time.Hour},
-		Logger:  zerolog.New(zerolog.NewTestWriter(p.t)).Level(zerolog.WarnLevel), Rand: func() float64 { return 0 },
+		Name: "dictated", Driver: p.driver, Placement: placement, Identity: nodeUUID, Journal: p.journal,
+		Records: ownership.Open(p.state()), Running: running,
+		Timings: resourcetracker.Timings{Interval: time.Hour, PassDeadline: patience,
+			BackoffMin: time.Hour, BackoffMax: time.Hour},
+		Logger: zerolog.New(zerolog.NewTestWriter(p.t)).Level(zerolog.WarnLevel), Rand: func() float64 { return 0 },
 	})
 	ctx, stop := context.WithCancel(p.t.Context())
 	defer stop()
@@ -222,8 +225,10 @@ func (p *play) outcome(tracker *resourcetracker.Tracker, fatal, applied error) [
 		name string
 		err  error
 	}{
-		{"conflict", reportclient.ErrConflict}, {"inventory in use", reportclient.ErrInventoryInUse}, {"provider in use", reportclient.ErrProviderInUse},
-		{"duplicate", reportclient.ErrDuplicate}, {"invalid", reportclient.ErrInvalid}, {"identity", reportclient.ErrIdentity}, {"reshape refused", reportclient.ErrReshapeRefused},
+		{"conflict", reportclient.ErrConflict}, {"inventory in use", reportclient.ErrInventoryInUse},
+		{"provider in use", reportclient.ErrProviderInUse},
+		{"duplicate", reportclient.ErrDuplicate}, {"invalid", reportclient.ErrInvalid},
+		{"identity", reportclient.ErrIdentity}, {"reshape refused", reportclient.ErrReshapeRefused},
 	} {
 		if errors.Is(applied, kind.err) || errors.Is(fatal, kind.err) {
 			verdict += ", " + kind.name
@@ -259,7 +264,8 @@ func (p *play) checkQuiet() {
 	before := p.look()
 	p.boot()
 	for _, line := range p.pass(false) {
-		if method, _, _ := strings.Cut(line, " "); method == http.MethodPut || method == http.MethodPost || method == http.MethodDelete {
+		if method, _, _ := strings.Cut(line, " "); method == http.MethodPut || method == http.MethodPost ||
+			method == http.MethodDelete {
 			p.t.Errorf("a start on a tree that is as it should be: %s", line)
 		}
 	}

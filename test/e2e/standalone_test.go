@@ -35,7 +35,8 @@ func TestStandalone(t *testing.T) {
 	instances := filepath.Join(dir, "instances")
 	check(t, os.Mkdir(instances, 0o755))
 	file := filepath.Join(dir, "compute-agent.toml")
-	check(t, os.WriteFile(file, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+strconv.Quote(instances)+"\n"), 0o600))
+	check(t, os.WriteFile(file, []byte("[drivers.libvirt.config]\nreserved_host_memory_mb = 256\ninstances_path = "+
+		strconv.Quote(instances)+"\n"), 0o600))
 	start := func() *process {
 		return spawn(t, nil, "compute-agent", "standalone", "--listen", address, "--config", file,
 			"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
@@ -43,7 +44,8 @@ func TestStandalone(t *testing.T) {
 	agent := start()
 	agent.await(0, "This machine in Placement:")
 	agent.await(0, "Ctrl-C stops everything except guests")
-	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).Status(t.Context())
+	status, err := control.NewClient(config.Agent{RuntimeDir: filepath.Join(dir, "run")}.ControlSocket()).
+		Status(t.Context())
 	check(t, err)
 	node := status.Drivers[0].Report.Nodes[0]
 	host := testproc.Try(os.Hostname()).Or(t)
@@ -58,7 +60,8 @@ func TestStandalone(t *testing.T) {
 		}
 	}
 	get(t, "http://"+address+"/resource_providers/"+node.UUID+"/inventories", &inventories)
-	vcpu, memory, disk := inventories.Inventories["VCPU"], inventories.Inventories["MEMORY_MB"], inventories.Inventories["DISK_GB"]
+	vcpu, memory, disk := inventories.Inventories["VCPU"],
+		inventories.Inventories["MEMORY_MB"], inventories.Inventories["DISK_GB"]
 	if want := onlineCPUs(t); vcpu.Total != want || vcpu.Ratio != 4 {
 		t.Errorf("VCPU %+v, the machine has %d CPUs online", vcpu, want)
 	}
@@ -72,7 +75,8 @@ func TestStandalone(t *testing.T) {
 	}
 	var traits struct{ Traits []string }
 	get(t, "http://"+address+"/resource_providers/"+node.UUID+"/traits", &traits)
-	if all := strings.Join(traits.Traits, " "); !testproc.ContainsAll(all, []string{"COMPUTE_NODE", "OWNER_NOVA", "HW_ARCH_"}) {
+	if all := strings.Join(traits.Traits, " "); !testproc.ContainsAll(all,
+		[]string{"COMPUTE_NODE", "OWNER_NOVA", "HW_ARCH_"}) {
 		t.Errorf("traits: %s", all)
 	}
 
@@ -132,13 +136,15 @@ func standaloneServer(t *testing.T, dir, file string) {
 	t.Helper()
 	agent := spawn(t, nil, "compute-agent", "standalone", "--listen", testproc.FreeAddress(t), "--config", file,
 		"--state-dir", filepath.Join(dir, "state"), "--runtime-dir", filepath.Join(dir, "run"))
-	curl, _ := agent.Until(t, "the command that makes a server", 0, func(line string) bool { return strings.Contains(line, "curl ") && strings.Contains(line, "/servers") })
+	curl, _ := agent.Until(t, "the command that makes a server", 0,
+		func(line string) bool { return strings.Contains(line, "curl ") && strings.Contains(line, "/servers") })
 	made := testproc.Try(exec.CommandContext(t.Context(), "sh", "-c", curl).Output()).Or(t)
 	var answer struct{ Server struct{ ID string } }
 	check(t, json.Unmarshal(made, &answer))
 	url := regexp.MustCompile(`http://\S+/servers`).FindString(curl) + "/" + answer.Server.ID
 	testproc.Eventually(t, testproc.Patience, "the server to be made", func() error {
-		out := testproc.Try(exec.CommandContext(t.Context(), "curl", "-sS", "-H", "X-Auth-Token: admin", url).Output()).Or(t)
+		out := testproc.Try(exec.CommandContext(t.Context(), "curl", "-sS", "-H", "X-Auth-Token: admin", url).Output()).
+			Or(t)
 		var shown struct {
 			Server struct {
 				Status string

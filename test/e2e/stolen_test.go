@@ -33,7 +33,8 @@ func (e *enrolled) steal(s *site) *thief {
 	pair := testproc.Try(tls.X509KeyPair(copied, copied)).Or(e.t)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(e.ca.PEM())
-	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots,
+		Certificates: []tls.Certificate{pair}}}
 	e.t.Cleanup(transport.CloseIdleConnections)
 	return &thief{e.t, &http.Client{Transport: transport, Timeout: patience}}
 }
@@ -64,11 +65,14 @@ func TestHypervisor417IsStolen(t *testing.T) {
 	}
 	for name, s := range sites {
 		status := s.eventually("the host reports with a certificate for its node", func(h health.Status) bool {
-			return h.State == resourcetracker.Reporting && h.Cell != nil && h.Cell.Up && h.Identity != nil && len(h.Identity.Nodes) == 1
+			return h.State == resourcetracker.Reporting &&
+				h.Cell != nil && h.Cell.Up && h.Identity != nil && len(h.Identity.Nodes) == 1
 		})
 		nodes[name] = status.Identity.Nodes[0]
 	}
-	c.ask(http.MethodPost, "/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1, "ram": 512, "disk": 1}}, nil)
+	c.ask(http.MethodPost,
+		"/flavors", map[string]any{"flavor": map[string]any{"id": "1", "name": "m1.tiny", "vcpus": 1,
+			"ram": 512, "disk": 1}}, nil)
 	testproc.Eventually(t, patience, "both hosts report their nodes", func() error {
 		var body struct{ Services []any }
 		if c.ask(http.MethodGet, "/os-services", nil, &body); len(body.Services) != 2 {
@@ -82,7 +86,8 @@ func TestHypervisor417IsStolen(t *testing.T) {
 		var made struct{ Server struct{ ID string } }
 		secret := base64.StdEncoding.EncodeToString([]byte("the password of " + name))
 		if code := c.ask(http.MethodPost, "/servers", map[string]any{"server": map[string]any{
-			"name": "web-" + name, "flavorRef": "1", "imageRef": image, "networks": "none", "availability_zone": "nova:" + name, "user_data": secret, "metadata": map[string]string{"role": "db"},
+			"name": "web-" + name, "flavorRef": "1", "imageRef": image, "networks": "none",
+			"availability_zone": "nova:" + name, "user_data": secret, "metadata": map[string]string{"role": "db"},
 		}}, &made); code != http.StatusAccepted {
 			t.Fatalf("booting on %s: %d", name, code)
 		}
@@ -149,7 +154,8 @@ func TestHypervisor417IsStolen(t *testing.T) {
 	own := []string{cell + "/v1/hosts/h417/work?wait=0", placement + "/resource_providers?name=h417"}
 	for _, url := range own {
 		testproc.Eventually(t, patience, "refused: "+url, func() error {
-			if code, text := has.ask(http.MethodGet, url, nil); code != http.StatusUnauthorized && code != http.StatusForbidden {
+			if code, text := has.ask(http.MethodGet, url, nil); code != http.StatusUnauthorized &&
+				code != http.StatusForbidden {
 				return fmt.Errorf("%d %s", code, text)
 			}
 			return nil
@@ -174,7 +180,8 @@ func TestHypervisor417IsStolen(t *testing.T) {
 	if host, _ := server(); host != "h417" {
 		t.Errorf("the server of the evicted host is on %q", host)
 	}
-	if code := c.ask(http.MethodPost, "/servers/"+servers["h417"]+"/action", map[string]any{"evacuate": map[string]any{"host": "h416"}}, nil); code >= http.StatusBadRequest {
+	if code := c.ask(http.MethodPost, "/servers/"+servers["h417"]+"/action",
+		map[string]any{"evacuate": map[string]any{"host": "h416"}}, nil); code >= http.StatusBadRequest {
 		t.Fatalf("evacuate: %d", code)
 	}
 	c.until("the server is on the other host", func() bool {
@@ -182,7 +189,9 @@ func TestHypervisor417IsStolen(t *testing.T) {
 		return host == "h416" && slices.Contains([]string{"ACTIVE", "SHUTOFF"}, status)
 	})
 	var made struct{ Server struct{ ID string } }
-	c.ask(http.MethodPost, "/servers", map[string]any{"server": map[string]any{"name": "new", "flavorRef": "1", "imageRef": image, "networks": "none"}}, &made)
+	c.ask(http.MethodPost,
+		"/servers", map[string]any{"server": map[string]any{"name": "new", "flavorRef": "1",
+			"imageRef": image, "networks": "none"}}, &made)
 	c.until("a new server is active", func() bool { return c.status(made.Server.ID) == "ACTIVE" })
 	if code, text := has.ask(http.MethodGet, own[0], nil); code == http.StatusOK {
 		t.Errorf("the evicted host gets work: %s", text)

@@ -32,7 +32,8 @@ func TestRequestIsFollowed(t *testing.T) {
 	logged := append([]string{"COMPUTE_AGENT_LOG_LEVEL=debug"}, traced...)
 	m := newMovers(t, logged, "cn1")
 
-	s := m.o.run("--debug", "server", "create", "--flavor", "1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one")
+	s := m.o.run("--debug", "server", "create", "--flavor",
+		"1", "--image", "", "--network", "none", "--format", "value", "-c", "id", "one")
 	found := requestHeader.FindStringSubmatch(s.Err)
 	if s.Code != 0 || found == nil {
 		t.Fatalf("openstack, without the request id of POST /servers: %+v", s)
@@ -46,13 +47,18 @@ func TestRequestIsFollowed(t *testing.T) {
 	var spans []otlp.Span
 	all := []string{
 		"compute-api POST /v2.1/servers",
-		"compute-api POST /v2.1/servers > compute-api schedule > compute-api candidates > compute-api GET /allocation_candidates > placement GET /allocation_candidates",
-		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api PUT /allocations/{uuid} > placement PUT /allocations/{consumer} > placement transaction > placement commit",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api candidates > compute-api GET " +
+			"/allocation_candidates > placement GET /allocation_candidates",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api PUT " +
+			"/allocations/{uuid} > placement PUT /allocations/{consumer} > placement transaction > placement commit",
 		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api claim",
 		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api place",
-		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api PUT /v1/servers/{uuid} > cell PUT /v1/servers/{uuid}",
-		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api POST /v1/servers/{uuid}/release > cell POST /v1/servers/{uuid}/release",
-		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api POST /v1/servers/{uuid}/release > cell POST /v1/servers/{uuid}/release > " +
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api PUT " +
+			"/v1/servers/{uuid} > cell PUT /v1/servers/{uuid}",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api POST " +
+			"/v1/servers/{uuid}/release > cell POST /v1/servers/{uuid}/release",
+		"compute-api POST /v2.1/servers > compute-api schedule > compute-api try host > compute-api POST " +
+			"/v1/servers/{uuid}/release > cell POST /v1/servers/{uuid}/release > " +
 			"compute-agent bring to present > compute-agent Instances/Spawn",
 	}
 	missing := func() []string {
@@ -70,7 +76,8 @@ func TestRequestIsFollowed(t *testing.T) {
 	}
 	for _, s := range spans {
 		// Placement and the cell give each request an id of their own.
-		if own, given := s.Attributes[tracing.KeyRequestID], s.Attributes[tracing.KeyGlobalRequestID]; own != request && given != request || s.Failed {
+		if own, given := s.Attributes[tracing.KeyRequestID], s.Attributes[tracing.KeyGlobalRequestID]; own != request &&
+			given != request || s.Failed {
 			t.Errorf("%s %s has the request ids %q and %q; failed: %v", s.Service, s.Name, own, given, s.Failed)
 		}
 	}

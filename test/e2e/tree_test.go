@@ -38,7 +38,8 @@ func TestTreeShowsWhatPlacementHas(t *testing.T) {
 	get(t, url+"/traits", &traits)
 
 	heading := fmt.Sprintf("cn1  %s  generation %d\n", root, traits.Generation)
-	if out, code := command(t, "tree", "--traits", "--config", s.config); code != 0 || !strings.HasPrefix(out, heading) || !strings.Contains(out, "CUSTOM_THEIRS") {
+	if out, code := command(t, "tree", "--traits", "--config", s.config); code != 0 ||
+		!strings.HasPrefix(out, heading) || !strings.Contains(out, "CUSTOM_THEIRS") {
 		t.Errorf("exit code %d, want %q and CUSTOM_THEIRS in\n%s", code, heading, out)
 	}
 	before := s.status().Placement
@@ -49,18 +50,21 @@ func TestTreeShowsWhatPlacementHas(t *testing.T) {
 	s.awaitPasses(agent, s.status().Drivers[0].Report.Nodes[0].Passes+2)
 	// The list, and three for the root, whose generation moved.
 	if now := s.status().Placement; now.Requests-before.Requests != 4 || now.Writes != before.Writes {
-		t.Errorf("%d requests, %d of them writes, after a refresh", now.Requests-before.Requests, now.Writes-before.Writes)
+		t.Errorf("%d requests, %d of them writes, after a refresh",
+			now.Requests-before.Requests, now.Writes-before.Writes)
 	}
 
 	server.signal(syscall.SIGTERM)
 	server.exit()
 	out, code := command(t, "tree", "--config", s.config)
-	if code != 1 || !strings.HasPrefix(out, "cn1: Placement cannot be read: ") || !strings.Contains(out, "The tree below was read at 20") || !strings.Contains(out, heading) {
+	if code != 1 || !strings.HasPrefix(out, "cn1: Placement cannot be read: ") ||
+		!strings.Contains(out, "The tree below was read at 20") || !strings.Contains(out, heading) {
 		t.Errorf("without Placement: exit code %d, want a heading and %q in\n%s", code, heading, out)
 	}
 	out, code = command(t, "tree", "-o", "json", "--config", s.config)
 	var tree control.Tree
-	if err := json.Unmarshal([]byte(out), &tree); err != nil || code != 1 || len(tree.Nodes) != 1 || tree.Nodes[0].Stale == "" || tree.Nodes[0].ReadAt.IsZero() {
+	if err := json.Unmarshal([]byte(out), &tree); err != nil || code != 1 || len(tree.Nodes) != 1 ||
+		tree.Nodes[0].Stale == "" || tree.Nodes[0].ReadAt.IsZero() {
 		t.Errorf("without Placement: exit code %d, %v, %s", code, err, out)
 	}
 }

@@ -66,7 +66,8 @@ func (a *agent) start(first time.Time) error {
 	}
 	way.Transport = a
 	way.Now = func() time.Time { return a.now }
-	a.client, err = reportclient.New(reportclient.Config{Config: way.Config, RefreshInterval: a.fleet.config.Tracker.AssociationRefresh, Jitter: a.random.Float64})
+	a.client, err = reportclient.New(reportclient.Config{Config: way.Config,
+		RefreshInterval: a.fleet.config.Tracker.AssociationRefresh, Jitter: a.random.Float64})
 	a.next, a.idle, a.started, a.failures, a.requests = first, time.Time{}, time.Time{}, 0, 0
 	return err
 }
@@ -182,7 +183,8 @@ func (a *agent) report(tree *providertree.Tree) error {
 			traits = []string{customTrait}
 			if i <= 2 {
 				numa[i-1] = uuid
-				inventories = providertree.Inventories{"VCPU": {Total: 32, AllocationRatio: 4}, "MEMORY_MB": {Total: 131072, Reserved: 512}}
+				inventories = providertree.Inventories{"VCPU": {Total: 32, AllocationRatio: 4},
+					"MEMORY_MB": {Total: 131072, Reserved: 512}}
 				traits = []string{"HW_NUMA_ROOT", "HW_CPU_X86_AVX2"}
 			}
 		}

@@ -46,7 +46,9 @@ func (h *cellHost) Report(ctx context.Context, host string, report cellwire.Host
 	return h.Cell.Report(ctx, host, report)
 }
 
-func (h *cellHost) Work(ctx context.Context, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
+func (h *cellHost) Work(
+	ctx context.Context, host string, after int64, epoch string, wait time.Duration,
+) (cellwire.Work, error) {
 	h.asks.Add(1)
 	h.once.Do(h.polling)
 	return h.Cell.Work(ctx, host, after, epoch, wait)
@@ -83,7 +85,8 @@ func startHosts(t *testing.T, n int, cfg cellclient.Config) (hosts []*cellHost, 
 	for i := range n {
 		client := testproc.Try(cellclient.New(cfg)).Or(t)
 		h := &cellHost{Cell: client, client: client, number: i, polling: polling.Done}
-		h.worker = worker.New(worker.Config{Host: fmt.Sprintf("host%06d", i), Version: "1", Cell: h, Guests: h, Allocations: h, Logger: zerolog.Nop()})
+		h.worker = worker.New(worker.Config{Host: fmt.Sprintf("host%06d", i), Version: "1", Cell: h, Guests: h,
+			Allocations: h, Logger: zerolog.Nop()})
 		hosts = append(hosts, h)
 		polling.Add(1)
 		running.Go(func() { h.worker.Run(ctx) })
@@ -124,12 +127,14 @@ func TestCellRequests(t *testing.T) {
 			Name: "cell1", Database: path, Auth: cell.NoAuth(), Logger: zerolog.Nop(),
 		})).Or(t)
 		defer func() { check(t, c.Close()) }()
-		hosts, stop := startHosts(t, 20, cellclient.Config{URL: "http://cell1", Cell: "cell1", Transport: inProcess{c.Handler()}})
+		hosts, stop := startHosts(t, 20,
+			cellclient.Config{URL: "http://cell1", Cell: "cell1", Transport: inProcess{c.Handler()}})
 		time.Sleep(10*time.Minute - time.Second)
 		synctest.Wait()
 		for _, h := range hosts {
 			if reports, asks := h.reports.Load(), h.asks.Load(); reports != 61 || asks != 21 || !h.worker.Status().Up {
-				t.Errorf("host %d: %d heartbeats and %d requests for work, want 61 and 21; %+v", h.number, reports, asks, h.worker.Status())
+				t.Errorf("host %d: %d heartbeats and %d requests for work, want 61 and 21; %+v",
+					h.number, reports, asks, h.worker.Status())
 			}
 		}
 		stop()
@@ -175,8 +180,10 @@ func TestCell(t *testing.T) {
 		after, memory := measure()
 		reports2, asks2 := sum()
 		n := reports2 + asks2 - reports - asks
-		t.Logf("in %v: %d heartbeats and %d requests for work, %.0f requests/s; %.2f s of CPU time, %.3f s per 1,000 requests, %.1f ms a second; RSS %d MiB alone, %d now", *cellTime,
-			reports2-reports, asks2-asks, float64(n)/cellTime.Seconds(), (after - cpu).Seconds(), (after-cpu).Seconds()/float64(max(n, 1))*1000,
+		t.Logf("in %v: %d heartbeats and %d requests for work, %.0f requests/s; %.2f s of CPU time, %.3f s per "+
+			"1,000 requests, %.1f ms a second; RSS %d MiB alone, %d now", *cellTime,
+			reports2-reports, asks2-asks, float64(n)/cellTime.Seconds(), (after - cpu).Seconds(),
+			(after-cpu).Seconds()/float64(max(n, 1))*1000,
 			float64((after-cpu).Milliseconds())/cellTime.Seconds(), alone.RSS>>20, memory.RSS>>20)
 	}
 	for _, h := range hosts {
@@ -232,7 +239,8 @@ func buildServers(t *testing.T, cfg cellclient.Config, n int) {
 	}
 	atOnce("hosts registered", builders, hosts, func(i int) error {
 		node := cellwire.ReportedNode{UUID: fmt.Sprintf("b00d0000-0000-4000-8000-%012x", i), Name: host(i * onAHost)}
-		_, err := client.Report(ctx, host(i*onAHost), cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}})
+		_, err := client.Report(ctx, host(i*onAHost),
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}})
 		return err
 	})
 	report := func(host string, reports ...cellwire.Report) error {
@@ -246,7 +254,8 @@ func buildServers(t *testing.T, cfg cellclient.Config, n int) {
 	}
 	atOnce("servers inserted, released and reported as built", builders, n, func(i int) error {
 		row := cellwire.Server{
-			UUID: server(i), ProjectID: "p", Name: "one", Host: host(i), Node: host(i), VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
+			UUID: server(i), ProjectID: "p", Name: "one", Host: host(i), Node: host(i), VMState: cellwire.VMBuilding,
+			TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 		}
 		if _, err := client.Insert(ctx, row); err != nil {
 			return err
@@ -254,12 +263,14 @@ func buildServers(t *testing.T, cfg cellclient.Config, n int) {
 		if _, err := client.Release(ctx, row.UUID); err != nil {
 			return err
 		}
-		return report(row.Host, cellwire.Report{UUID: row.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+		return report(row.Host,
+			cellwire.Report{UUID: row.UUID, Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
 	})
 	atOnce("hosts that reported the power of all their servers at the same time", hosts, hosts, func(i int) error {
 		var reports []cellwire.Report
 		for k := i * onAHost; k < min(n, (i+1)*onAHost); k++ {
-			reports = append(reports, cellwire.Report{UUID: server(k), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown})
+			reports = append(reports,
+				cellwire.Report{UUID: server(k), Kind: cellwire.ReportPower, PowerState: plugins.PowerShutdown})
 		}
 		return report(host(i*onAHost), reports...)
 	})

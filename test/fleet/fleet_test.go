@@ -37,7 +37,8 @@ func TestFleet(t *testing.T) {
 	phases := strings.Split(*phaseList, ",")
 	for _, phase := range phases {
 		if !slices.Contains([]string{phaseCreate, phaseRestart, phaseSteady}, phase) {
-			t.Fatalf("-fleet.phases: %q is not a phase; the phases are %s, %s and %s", phase, phaseCreate, phaseRestart, phaseSteady)
+			t.Fatalf("-fleet.phases: %q is not a phase; the phases are %s, %s and %s",
+				phase, phaseCreate, phaseRestart, phaseSteady)
 		}
 	}
 	if phases[0] == phaseSteady {
@@ -106,7 +107,8 @@ func newFleet(t *testing.T, agents int) *fleet {
 	}
 	for i := range agents {
 		n := *firstAgent + i
-		f.agents = append(f.agents, &agent{fleet: f, number: n, random: rand.New(rand.NewPCG(1, uint64(n)))}) //nolint:gosec // it is no secret
+		f.agents = append(f.agents,
+			&agent{fleet: f, number: n, random: rand.New(rand.NewPCG(1, uint64(n)))}) //nolint:gosec // it is no secret
 	}
 	return f
 }
@@ -135,7 +137,8 @@ func (f *fleet) live(t *testing.T, phases []string) {
 		before := f.usage(t)
 		s := f.run(t.Context(), now, long)
 		now = now.Add(long)
-		t.Logf("%s: %d agents with %d providers each, %d servers\n%s", phase, len(f.agents), f.providers, len(f.servers.urls), s.report(f, long, before, f.usage(t)))
+		t.Logf("%s: %d agents with %d providers each, %d servers\n%s",
+			phase, len(f.agents), f.providers, len(f.servers.urls), s.report(f, long, before, f.usage(t)))
 		f.check(t, phase, s, created, now)
 	}
 }
@@ -170,7 +173,8 @@ func (f *fleet) check(t *testing.T, phase string, s *sample, created bool, now t
 		least, most := first+int(life/latest), first+int(life/soonest)
 		if a.started.IsZero() || a.requests < least || a.requests > most {
 			if wrong++; wrong <= 3 {
-				t.Errorf("%s: agent %d, started at %v, made %d requests, want %d to %d", phase, a.number, a.started.Sub(dawn), a.requests, least, most)
+				t.Errorf("%s: agent %d, started at %v, made %d requests, want %d to %d",
+					phase, a.number, a.started.Sub(dawn), a.requests, least, most)
 			}
 		}
 	}

@@ -84,19 +84,24 @@ func (s *sample) report(f *fleet, long time.Duration, before, after usage) strin
 	var out strings.Builder
 	n, agents := max(s.requests(), 1), len(f.agents)
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&out, "  "+format+"\n", args...) }
-	line("%d requests (%d writes), %.2f an agent; %s; %d passes, %d of them gave up after conflicts, %d failed", s.requests(), len(s.writes), float64(s.requests())/float64(agents),
+	line("%d requests (%d writes), %.2f an agent; %s; %d passes, %d of them gave up after conflicts, %d failed",
+		s.requests(), len(s.writes), float64(s.requests())/float64(agents),
 		s.refused(), s.passes, s.conflicts, s.failed)
 	busiest := int64(0)
 	for i := range f.seconds {
 		busiest = max(busiest, f.seconds[i].Load())
 	}
-	line("in %v of simulated time: %.0f requests/s, at most %d in one second; %d connections for requests, %d probes", long, float64(s.requests())/long.Seconds(), busiest,
+	line("in %v of simulated time: %.0f requests/s, at most %d in one second; %d connections for requests, %d probes",
+		long, float64(s.requests())/long.Seconds(), busiest,
 		after.connections-before.connections, after.probes-before.probes)
-	line("in %.1f s of real time: %.0f requests/s; reads %s; writes %s", s.wall.Seconds(), float64(s.requests())/s.wall.Seconds(), latencies(s.reads), latencies(s.writes))
+	line("in %.1f s of real time: %.0f requests/s; reads %s; writes %s",
+		s.wall.Seconds(), float64(s.requests())/s.wall.Seconds(), latencies(s.reads), latencies(s.writes))
 	if after.memory.RSS > 0 {
 		cpu := after.cpu - before.cpu
-		line("servers and databases: %.1f s of CPU time, %.3f s per 1,000 requests, %.3f ms an agent, %.2f CPUs in simulated time; RSS %d MiB before, %d after",
-			cpu.Seconds(), cpu.Seconds()/float64(n)*1000, cpu.Seconds()*1000/float64(agents), cpu.Seconds()/long.Seconds(), before.memory.RSS>>20, after.memory.RSS>>20)
+		line("servers and databases: %.1f s of CPU time, %.3f s per 1,000 requests, %.3f ms an agent, %.2f CPUs in "+
+			"simulated time; RSS %d MiB before, %d after",
+			cpu.Seconds(), cpu.Seconds()/float64(n)*1000, cpu.Seconds()*1000/float64(agents),
+			cpu.Seconds()/long.Seconds(), before.memory.RSS>>20, after.memory.RSS>>20)
 	}
 	line("this simulator: %.1f s of CPU time", (after.own - before.own).Seconds())
 	for _, why := range s.why {

@@ -59,7 +59,8 @@ func (f *fleet) usage(t *testing.T) usage {
 	pids := f.servers.processes(t)
 	return usage{
 		cpu: testproc.Try(testproc.CPU(pids...)).Or(t), own: testproc.Try(testproc.CPU(os.Getpid())).Or(t),
-		memory: testproc.Try(testproc.MemoryOf(pids...)).Or(t), connections: f.connections.Load(), probes: f.probes.Load(),
+		memory:      testproc.Try(testproc.MemoryOf(pids...)).Or(t),
+		connections: f.connections.Load(), probes: f.probes.Load(),
 	}
 }
 
@@ -106,7 +107,8 @@ func start(t *testing.T, f *fleet, n int, dsn string, loaded bool) *servers {
 			args = append(args, "--database", dbservers.WithPasswordFile(t, dsn))
 		} else if loaded {
 			file, its := filepath.Join(state, "placement.db"), func(a *agent) bool { return a.number%n == i }
-			measured(fmt.Sprintf("the database of server %d", i), func() error { return load(t.Context(), file, f.agents, its) })
+			measured(fmt.Sprintf("the database of server %d", i),
+				func() error { return load(t.Context(), file, f.agents, its) })
 		}
 		begin := time.Now()
 		p := world.StartAlone(t, binaries, nil, args...).Serving(t)
@@ -184,7 +186,8 @@ func (a *agent) load(tx *ledger.Tx) error {
 		for class, i := range p.Inventories {
 			i = i.Normalize()
 			rows = append(rows, ledger.Inventory{
-				Class: class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit, StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
+				Class: class, Total: i.Total, Reserved: i.Reserved, MinUnit: i.MinUnit, MaxUnit: i.MaxUnit,
+				StepSize: i.StepSize, AllocationRatio: i.AllocationRatio,
 			})
 		}
 		if made, err = tx.SetInventories(p.UUID, made.Generation, rows); err != nil {

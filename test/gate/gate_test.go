@@ -62,7 +62,8 @@ func TestPassingPackagesAreOneLineEach(t *testing.T) {
 func TestOnlyFailuresAreShown(t *testing.T) {
 	project(t, map[string]string{
 		"a": passing,
-		"b": "func TestC(t *testing.T) { t.Log(\"quiet\") }\n\nfunc TestD(t *testing.T) {\n\tt.Run(\"x\", func(t *testing.T) { t.Error(\"wrong value\") })\n}\n",
+		"b": "func TestC(t *testing.T) { t.Log(\"quiet\") }\n\nfunc TestD(t *testing.T) {\n\tt.Run(\"x\", func(t " +
+			"*testing.T) { t.Error(\"wrong value\") })\n}\n",
 		"c": "func TestE(t *testing.T) { panic(\"out of order\") }\n",
 		"d": "func TestF(t *testing.T) { undefined() }\n",
 	})
@@ -70,7 +71,8 @@ func TestOnlyFailuresAreShown(t *testing.T) {
 	if passed {
 		t.Error("it passed")
 	}
-	for _, want := range []string{"ok a 2", "FAIL b 2", "wrong value", "FAIL c", "out of order", "FAIL d", "undefined: undefined", "FAILED: 3 of "} {
+	for _, want := range []string{"ok a 2", "FAIL b 2", "wrong value", "FAIL c", "out of order", "FAIL d",
+		"undefined: undefined", "FAILED: 3 of "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
@@ -95,7 +97,8 @@ func TestB(t *testing.T) {
 `})
 	t.Setenv("TEST_REPORT", report)
 	_, out := show(t)
-	want := "FAILED: TestA of a:\n    p_test.go:12: the tree has 3 providers,\n    not 4\nFAILED: TestB/x of a:\n    p_test.go:16: wrong\n"
+	want := "FAILED: TestA of a:\n    p_test.go:12: the tree has 3 providers,\n    not 4\nFAILED: TestB/x of a:\n " +
+		"   p_test.go:16: wrong\n"
 	if !strings.Contains(out, want+"FAILED: 1 of 1 packages: a (") || !strings.Contains(out, "the agent starts") {
 		t.Errorf("no %q in:\n%s", want, out)
 	}
@@ -109,9 +112,11 @@ func TestB(t *testing.T) {
 }
 
 func TestNotRunIsATable(t *testing.T) {
-	project(t, map[string]string{"a": passing + "\nfunc TestC(t *testing.T) { t.Skip(\"NOT TESTED: no libvirt: apt-get install libvirt-daemon-system\") }\n"})
+	project(t, map[string]string{"a": passing +
+		"\nfunc TestC(t *testing.T) { t.Skip(\"NOT TESTED: no libvirt: apt-get install libvirt-daemon-system\") }\n"})
 	passed, out := show(t)
-	if want := "\nNot run on this machine:\n  a  TestC  no libvirt: apt-get install libvirt-daemon-system\n\n2 tests of 1"; !passed || !strings.Contains(out, want) {
+	if want := "\nNot run on this machine:\n  a  TestC  no libvirt: apt-get install libvirt-daemon-system\n\n" +
+		"2 tests of 1"; !passed || !strings.Contains(out, want) {
 		t.Errorf("passed: %v, want %q in:\n%s", passed, want, out)
 	}
 }
@@ -131,21 +136,24 @@ func TestFlakyTestsAreRepeatedOnce(t *testing.T) {
 	project(t, map[string]string{"a": strings.ReplaceAll(flakyTest, "%always%", "false") + passing})
 	t.Setenv("TEST_REPORT", report)
 	passed, out := show(t, "-count=1")
-	if want := "3 tests of 1 packages passed; 1 only when repeated: TestFlaky ("; !passed || !strings.Contains(out, want) {
+	if want := "3 tests of 1 packages passed; 1 only when repeated: TestFlaky ("; !passed ||
+		!strings.Contains(out, want) {
 		t.Errorf("passed: %v, want %q in:\n%s", passed, want, out)
 	}
 	all, err := readReport(report)
 	testproc.Check(t, err)
 	var summary bytes.Buffer
 	all.writeSlowest(&summary)
-	if diff := cmp.Diff([]string{"TestFlaky"}, all.Packages[0].Flaky); diff != "" || !strings.Contains(summary.String(), "repeated: 1\n") {
+	if diff := cmp.Diff([]string{"TestFlaky"}, all.Packages[0].Flaky); diff != "" ||
+		!strings.Contains(summary.String(), "repeated: 1\n") {
 		t.Errorf("%s\n%s", diff, summary.String())
 	}
 }
 
 func TestWhatIsLeftToOtherCommitsIsNamed(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report")
-	project(t, map[string]string{"a": "func TestLong(t *testing.T) { t.Skip(\"not drawn: by chance\") }\n\nfunc TestNone(t *testing.T) { t.Skip(\"no matter\") }\n"})
+	project(t, map[string]string{"a": "func TestLong(t *testing.T) { t.Skip(\"not drawn: by chance\") }\n\nfunc " +
+		"TestNone(t *testing.T) { t.Skip(\"no matter\") }\n"})
 	t.Setenv("TEST_REPORT", report)
 	const want = "Left to other commits: TestLong\n"
 	passed, out := show(t)
@@ -167,7 +175,8 @@ func TestFlakyTestsThatFailAgainFail(t *testing.T) {
 }
 
 func TestOtherFailuresAreNotRepeated(t *testing.T) {
-	project(t, map[string]string{"a": strings.ReplaceAll(flakyTest, "%always%", "false") + "\nfunc TestWrong(t *testing.T) { t.Error(\"wrong\") }\n"})
+	project(t, map[string]string{"a": strings.ReplaceAll(flakyTest, "%always%", "false") +
+		"\nfunc TestWrong(t *testing.T) { t.Error(\"wrong\") }\n"})
 	if passed, out := show(t); passed || strings.Contains(out, "Once more") {
 		t.Errorf("passed: %v:\n%s", passed, out)
 	}

@@ -69,7 +69,8 @@ func gate(out io.Writer, packages, flags []string) (passed bool, err error) {
 		if len(again) == 0 {
 			continue
 		}
-		fmt.Fprintf(out, "Once more, because they are marked as flaky: %s of %s\n", strings.Join(again, ", "), p.short())
+		fmt.Fprintf(out, "Once more, because they are marked as flaky: %s of %s\n",
+			strings.Join(again, ", "), p.short())
 		second, err := run(out, []string{p.Name}, withRun(flags, again))
 		if err != nil {
 			return false, err

@@ -230,7 +230,8 @@ func (r *results) verdict() string {
 	failed = append(failed, sortedKeys(r.open)...)
 	text := fmt.Sprintf("%d tests of %d packages passed", tests, packages)
 	if len(failed) > 0 {
-		text = fmt.Sprintf("FAILED: %d of %d packages: %s", len(failed), max(packages, len(failed)), strings.Join(failed, " "))
+		text = fmt.Sprintf("FAILED: %d of %d packages: %s",
+			len(failed), max(packages, len(failed)), strings.Join(failed, " "))
 	}
 	if len(flaky) > 0 {
 		text += fmt.Sprintf("; %d only when repeated: %s", len(flaky), strings.Join(flaky, ", "))
@@ -277,7 +278,8 @@ func (r *results) writeFailed(out io.Writer) {
 const slowest = 10
 
 func (r *results) writeSlowest(out io.Writer) {
-	byTime := slices.SortedFunc(slices.Values(r.Packages), func(a, b *result) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	byTime := slices.SortedFunc(slices.Values(r.Packages),
+		func(a, b *result) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	fmt.Fprintln(out, "The slowest packages (wall time, beside others):")
 	for _, p := range byTime[:min(slowest, len(byTime))] {
 		fmt.Fprintf(out, "  %-42s %7.1fs %5d tests\n", p.short(), p.Seconds, p.Tests)

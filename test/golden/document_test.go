@@ -14,7 +14,8 @@ func TestCommandsAndFilesOfADocument(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	file := filepath.Join(t.TempDir(), "page.md")
 	err := os.WriteFile(file, []byte("Text\n\n    a# first --flag\n    shown\n\n      more\n    b# second\n\n"+
-		"Text with # in it\n\n    not# a prompt\n\n```toml\n# on a, b: /etc/x\nk = 1\n# c\n```\n\n```toml\n# a comment\n```\n"), 0o600)
+		"Text with # in it\n\n    not# a prompt\n\n```toml\n# on a, b: /etc/x\nk = 1\n# c\n```\n\n```toml\n# a "+
+		"comment\n```\n"), 0o600)
 	testproc.Check(t, err)
 	wanted := []Command{{3, "a#", "first --flag", "shown\n\n  more\n"}, {7, "b#", "second", "\n"}}
 	testproc.EqualList(t, Commands(t, file, "a#", "b#"), wanted, "commands: %+v")

@@ -33,7 +33,8 @@ func Text(t testing.TB, file, got string) {
 	want, err := os.ReadFile(file) //nolint:gosec // a file of the repository
 	testproc.Check(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s differs; if that is meant, run: go test %s -run '^%s$' -update (-want +got):\n%s", file, here(), t.Name(), diff)
+		t.Errorf("%s differs; if that is meant, run: go test %s -run '^%s$' -update (-want +got):\n%s",
+			file, here(), t.Name(), diff)
 	}
 }
 

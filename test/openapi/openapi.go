@@ -61,12 +61,14 @@ func (d *Document) Check(e *Exchange) error {
 	path, operation := d.find(e.Request.Method, e.Request.URL.Path)
 	if operation == nil {
 		if e.Status < 300 && e.Request.Method != http.MethodHead && e.Request.Method != http.MethodOptions {
-			return fmt.Errorf("%s %s: status %d, and the document has no such call", e.Request.Method, e.Request.URL.Path, e.Status)
+			return fmt.Errorf("%s %s: status %d, and the document has no such call",
+				e.Request.Method, e.Request.URL.Path, e.Status)
 		}
 		return nil
 	}
 	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("%s %s at %q, status %d: %w", e.Request.Method, path, e.Version, e.Status, fmt.Errorf(format, args...))
+		return fmt.Errorf("%s %s at %q, status %d: %w",
+			e.Request.Method, path, e.Version, e.Status, fmt.Errorf(format, args...))
 	}
 	reference := operation.Responses.Value(strconv.Itoa(e.Status))
 	if reference == nil {
@@ -183,7 +185,8 @@ func (d *Document) request(e *Exchange, operation *openapi3.Operation) error {
 	schema := at(bodySchema(operation), e)
 	if schema == nil {
 		if openstack(bodySchema(operation).Value.Extensions)["discriminator"] == "action" {
-			return fmt.Errorf("the server takes an action that the document does not have at this microversion: %s", e.Sent)
+			return fmt.Errorf("the server takes an action that the document does not have at this microversion: %s",
+				e.Sent)
 		}
 		return nil
 	}

@@ -31,10 +31,12 @@ func widgets(t *testing.T) *openapi.Document {
 		Error:    func(int) js.Schema { return js.Schema{js.Type("object")} },
 		Failures: []apidoc.Failure{{Status: 400, Code: "bad", Reason: "It is bad."}},
 		Calls: []apidoc.Call{{
-			Group: "Widgets", Method: http.MethodPut, Path: "/widgets/{name}", Summary: "Sets a widget", Versions: apidoc.Versions{Since: 1}, Body: body,
+			Group: "Widgets", Method: http.MethodPut, Path: "/widgets/{name}", Summary: "Sets a widget",
+			Versions: apidoc.Versions{Since: 1}, Body: body,
 			Query: []apidoc.Parameter{
 				{Name: "color", Text: "Its color.", Schema: text, Versions: apidoc.Versions{Since: 2}},
-				{Name: "part", Text: "A part.", Schema: text, Suffixes: []apidoc.Suffix{{Versions: apidoc.Versions{Since: 3}, Pattern: "[0-9]+"}}},
+				{Name: "part", Text: "A part.",
+					Schema: text, Suffixes: []apidoc.Suffix{{Versions: apidoc.Versions{Since: 3}, Pattern: "[0-9]+"}}},
 			},
 			Answers: []apidoc.Answer{{Status: 200, Text: "Set.", Body: body}},
 		}},
@@ -58,7 +60,8 @@ func TestCheckFindsDifferences(t *testing.T) {
 		{"parameter before its time", "/widgets/a?color=red", "1.1", fits, fits, 200, false, "parameter color"},
 		{"call before its time", "/widgets/a", "1.0", fits, fits, 200, false, "at this microversion"},
 		{"body before its time", "/widgets/a", "1.1", `{"name":"a","size":1}`, fits, 200, false, "takes a body"},
-		{"answer before its time", "/widgets/a", "1.1", fits, `{"name":"a","size":1}`, 200, false, "the answer does not fit"},
+		{"answer before its time", "/widgets/a", "1.1", fits, `{"name":"a","size":1}`, 200,
+			false, "the answer does not fit"},
 		{"unknown status", "/widgets/a", "1.1", fits, fits, 409, false, "no such status"},
 		{"unknown path", "/gadgets", "1.1", fits, fits, 200, false, "no such call"},
 		{"unknown code", "/widgets/a", "1.1", fits, `{"errors":[{"code":"worse"}]}`, 400, false, "no such code"},
@@ -69,7 +72,8 @@ func TestCheckFindsDifferences(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			err := widgets(t).Check(&openapi.Exchange{
 				Request: httptest.NewRequest(http.MethodPut, c.url, nil), Sent: []byte(c.sent), Version: c.version,
-				Status: c.status, Answer: []byte(c.answer), AnswerHeaders: http.Header{"Content-Type": {"application/json"}}, Malformed: c.malformed,
+				Status: c.status, Answer: []byte(c.answer),
+				AnswerHeaders: http.Header{"Content-Type": {"application/json"}}, Malformed: c.malformed,
 			})
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -90,8 +94,10 @@ func switches(t *testing.T) *openapi.Document {
 	t.Helper()
 	call := func(action string, until int, body, answer apidoc.Body) apidoc.Call {
 		return apidoc.Call{
-			Group: "Switches", Method: http.MethodPost, Path: "/switches/{name}/action", Action: action, Summary: "Switches", Versions: apidoc.Versions{Until: until},
-			Body: body, Answers: []apidoc.Answer{{Status: 200, Text: "Done.", Body: answer}}, Ignores: &apidoc.Versions{Until: 1},
+			Group: "Switches", Method: http.MethodPost, Path: "/switches/{name}/action", Action: action,
+			Summary: "Switches", Versions: apidoc.Versions{Until: until},
+			Body: body, Answers: []apidoc.Answer{{Status: 200, Text: "Done.", Body: answer}},
+			Ignores:  &apidoc.Versions{Until: 1},
 			Policies: []apidoc.Policy{{Rule: "switches:" + action}},
 		}
 	}
@@ -104,14 +110,18 @@ func switches(t *testing.T) *openapi.Document {
 	}
 	off := apidoc.Always(apidoc.Whole(apidoc.Members("off", js.Schema{js.Type("null")})))
 	a := apidoc.API{
-		Title: "Switches", Service: "switches", Major: 1, Max: 3, Error: func(int) js.Schema { return js.Schema{js.Type("object")} },
+		Title: "Switches", Service: "switches", Major: 1,
+		Max: 3, Error: func(int) js.Schema { return js.Schema{js.Type("object")} },
 		Calls: []apidoc.Call{
-			call("on", 0, on, apidoc.Always(js.ClosedObject(apidoc.Members("power", js.Schema{js.Type("integer")}), "power"))),
+			call("on", 0, on,
+				apidoc.Always(js.ClosedObject(apidoc.Members("power", js.Schema{js.Type("integer")}), "power"))),
 			call("off", 2, off, nil),
 			{
-				Group: "Switches", Method: http.MethodGet, Path: "/switches", Summary: "Lists switches", Ignores: &apidoc.Versions{Until: 1},
-				Query:   []apidoc.Parameter{{Name: "color", Text: "Its color.", Schema: js.Schema{js.Type("string")}}},
-				Answers: []apidoc.Answer{{Status: 200, Text: "All.", Body: apidoc.Always(js.Schema{js.Type("object")})}},
+				Group: "Switches", Method: http.MethodGet,
+				Path: "/switches", Summary: "Lists switches", Ignores: &apidoc.Versions{Until: 1},
+				Query: []apidoc.Parameter{{Name: "color", Text: "Its color.", Schema: js.Schema{js.Type("string")}}},
+				Answers: []apidoc.Answer{{Status: 200,
+					Text: "All.", Body: apidoc.Always(js.Schema{js.Type("object")})}},
 			},
 		},
 	}
@@ -135,7 +145,8 @@ func TestCheckTellsActionsApart(t *testing.T) {
 			if c.sent == `{"off":null}` {
 				header = nil
 			}
-			compare(t, switches(t), httptest.NewRequest(http.MethodPost, "/switches/a/action", nil), c.version, c.sent, c.answer, header, c.want)
+			compare(t, switches(t), httptest.NewRequest(http.MethodPost, "/switches/a/action", nil), c.version,
+				c.sent, c.answer, header, c.want)
 		})
 	}
 }
@@ -144,16 +155,20 @@ func TestCheckKnowsWhichParametersAreIgnored(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	header := http.Header{"Content-Type": {"application/json; charset=UTF-8"}}
 	for _, c := range []struct{ url, version, want string }{
-		{"/switches?color=red", "1.2", ""}, {"/switches?shape=round", "1.1", ""}, {"/switches?shape=round", "1.2", "parameter shape"},
+		{"/switches?color=red", "1.2", ""}, {"/switches?shape=round", "1.1", ""},
+		{"/switches?shape=round", "1.2", "parameter shape"},
 	} {
 		compare(t, switches(t), httptest.NewRequest(http.MethodGet, c.url, nil), c.version, "", "{}", header, c.want)
 	}
 }
 
 // compare checks an exchange that succeeded, and what is wrong with it; "" for nothing.
-func compare(t *testing.T, d *openapi.Document, r *http.Request, version, sent, answer string, header http.Header, want string) {
+func compare(
+	t *testing.T, d *openapi.Document, r *http.Request, version, sent, answer string, header http.Header, want string,
+) {
 	t.Helper()
-	err := d.Check(&openapi.Exchange{Request: r, Sent: []byte(sent), Version: version, Status: 200, Answer: []byte(answer), AnswerHeaders: header})
+	err := d.Check(&openapi.Exchange{Request: r, Sent: []byte(sent), Version: version, Status: 200,
+		Answer: []byte(answer), AnswerHeaders: header})
 	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 		t.Errorf("%s at %s: got %v, want %q", r.URL, version, err, want)
 	}

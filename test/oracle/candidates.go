@@ -33,7 +33,8 @@ func (g *generator) candidates() Step {
 		}
 	}
 	if len(bare) > 0 && v >= 36 && !g.rare(30) {
-		st.Query = append(st.Query, Param{Name: "same_subtree", Value: strings.Join(append(bare, some(g, st.suffixes(), g.IntN(3))...), ",")})
+		st.Query = append(st.Query,
+			Param{Name: "same_subtree", Value: strings.Join(append(bare, some(g, st.suffixes(), g.IntN(3))...), ",")})
 	}
 	add := func(since, percent int, name string, value func() string) {
 		if v >= since && g.chance(percent) || g.rare(2) {
@@ -147,10 +148,13 @@ func (g *generator) spoilQuery(st *Step) {
 	case 2:
 		st.Query[i].Value = pick(g, []string{",", "!", "in:", "!in:", ":", "VCPU:0", "VCPU", "in:!CUSTOM_T", "  "})
 	case 3:
-		st.Query = append(st.Query, Param{Name: pick(g, []string{"zz", "resources_", "required é", "limit1", "group_policy1"}), Value: "VCPU:1"})
+		st.Query = append(st.Query,
+			Param{Name: pick(g, []string{"zz", "resources_", "required é", "limit1", "group_policy1"}),
+				Value: "VCPU:1"})
 	case 4:
 		st.Query = slices.Delete(st.Query, i, i+1)
 	case 5:
-		st.Query[i] = Param{Raw: true, Value: pick(g, []string{"resources", "=", "resources=%ff", "limit", "required", "%zz=1", "resources1"})}
+		st.Query[i] = Param{Raw: true,
+			Value: pick(g, []string{"resources", "=", "resources=%ff", "limit", "required", "%zz=1", "resources1"})}
 	}
 }

@@ -39,7 +39,8 @@ func compare(real, ours Answer, method string) []Difference {
 	differ("Location", real.Header.Get("Location"), ours.Header.Get("Location"))
 	differ("Cache-Control", real.Header.Get("Cache-Control"), ours.Header.Get("Cache-Control"))
 	differ("Last-Modified", real.Header.Get("Last-Modified") != "", ours.Header.Get("Last-Modified") != "")
-	differ("X-Openstack-Request-Id", real.Header.Get("X-Openstack-Request-Id") != "", ours.Header.Get("X-Openstack-Request-Id") != "")
+	differ("X-Openstack-Request-Id", real.Header.Get("X-Openstack-Request-Id") != "",
+		ours.Header.Get("X-Openstack-Request-Id") != "")
 	if method == http.MethodHead {
 		return found
 	}

@@ -106,7 +106,9 @@ const (
 // sharing providers alone. The real service keeps the ways to meet that group in a set whose
 // equality leaves the tree out that they are for (AllocationRequest.__eq__), so that of several
 // trees only one is left for the other groups to be in.
-func (r *runner) anchorsLost(ctx context.Context, st *Step, real, mine answered, roots map[string]string) (bool, error) {
+func (r *runner) anchorsLost(
+	ctx context.Context, st *Step, real, mine answered, roots map[string]string,
+) (bool, error) {
 	lose, err := r.losable(ctx, st)
 	if err != nil {
 		return false, err
@@ -129,7 +131,8 @@ func (r *runner) anchorsLost(ctx context.Context, st *Step, real, mine answered,
 		kept[roots[uuid]] = true
 	}
 	for uuid, summary := range mine.summaries {
-		if theirs, has := real.summaries[uuid]; !kept[roots[uuid]] || has && canonical(text(theirs)) != canonical(text(summary)) {
+		if theirs, has := real.summaries[uuid]; !kept[roots[uuid]] || has &&
+			canonical(text(theirs)) != canonical(text(summary)) {
 			return false, nil
 		}
 	}
@@ -155,7 +158,8 @@ func (r *runner) losable(ctx context.Context, st *Step) (func(allocationRequest)
 	}
 	return func(request allocationRequest) bool {
 		if request.mappings != nil {
-			return !slices.ContainsFunc(request.mappings[""], func(uuid string) bool { _, shares := sharing[uuid]; return !shares })
+			return !slices.ContainsFunc(request.mappings[""],
+				func(uuid string) bool { _, shares := sharing[uuid]; return !shares })
 		}
 		for part := range strings.SplitSeq(asked, ",") {
 			class, _, _ := strings.Cut(part, ":")
@@ -263,7 +267,8 @@ func (st *Step) suffixes() []string {
 // own.
 func (r *runner) whole(ctx context.Context, of Service, st *Step, instead *Param) (answered, error) {
 	ask := st.clone()
-	ask.Query = slices.DeleteFunc(ask.Query, func(p Param) bool { return p.Name == "limit" || instead != nil && p.Name == instead.Name })
+	ask.Query = slices.DeleteFunc(ask.Query,
+		func(p Param) bool { return p.Name == "limit" || instead != nil && p.Name == instead.Name })
 	if instead != nil {
 		ask.Query = append(ask.Query, *instead)
 	}

@@ -24,7 +24,8 @@ type Counts struct {
 
 // NewCounts returns empty counts.
 func NewCounts() *Counts {
-	return &Counts{Kinds: map[string]int{}, Exceptions: map[string]int{}, Routes: map[string]map[int]int{}, Versions: map[string]map[int]bool{}}
+	return &Counts{Kinds: map[string]int{}, Exceptions: map[string]int{}, Routes: map[string]map[int]int{},
+		Versions: map[string]map[int]bool{}}
 }
 
 func (c *Counts) add(x *Exchange) {
@@ -73,7 +74,8 @@ func (c *Counts) Merge(other *Counts) {
 func routeOf(path string) string {
 	parts := strings.Split(path, "/")
 	if len(parts) > 2 && parts[2] != "" {
-		name := map[string]string{"resource_providers": "{uuid}", "resource_classes": "{name}", "traits": "{name}", "allocations": "{consumer}"}[parts[1]]
+		name := map[string]string{"resource_providers": "{uuid}", "resource_classes": "{name}", "traits": "{name}",
+			"allocations": "{consumer}"}[parts[1]]
 		if name != "" {
 			parts[2] = name
 		}
@@ -91,7 +93,8 @@ func (c *Counts) String() string {
 	for _, kind := range slices.Sorted(maps.Keys(c.Kinds)) {
 		fmt.Fprintf(&b, "  %8d  %s\n", c.Kinds[kind], kind)
 	}
-	fmt.Fprintf(&b, "Queries of candidates with none: %d, with one: %d, with more: %d.\n", c.Candidates[0], c.Candidates[1], c.Candidates[2])
+	fmt.Fprintf(&b, "Queries of candidates with none: %d, with one: %d, with more: %d.\n", c.Candidates[0],
+		c.Candidates[1], c.Candidates[2])
 	b.WriteString("Routes, with the statuses of the real service and the microversions:\n")
 	for _, route := range slices.Sorted(maps.Keys(c.Routes)) {
 		fmt.Fprintf(&b, "  %-60s", route)

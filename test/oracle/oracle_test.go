@@ -118,7 +118,8 @@ func TestOracle(t *testing.T) {
 				real, ours := services(t)
 				for k, p := range profiles {
 					share := time.Duration(float64(*duration) / float64(len(profiles)))
-					plan := oracle.Plan{Seed: *seed + uint64(i) + uint64(k)*500_000_000, Stride: uint64(max(*parallel, 1)), Profile: p, Findings: *findings,
+					plan := oracle.Plan{Seed: *seed + uint64(i) + uint64(k)*500_000_000,
+						Stride: uint64(max(*parallel, 1)), Profile: p, Findings: *findings,
 						Requests: *steps / len(profiles) / max(*parallel, 1), ShrinkRequests: 6000, Note: t.Logf}
 					if *duration > 0 {
 						plan.Until = time.Now().Add(share)
@@ -133,6 +134,7 @@ func TestOracle(t *testing.T) {
 		}
 	})
 	took := time.Since(began)
-	t.Logf("Seed %d: %d worlds, %d requests to each service in %v, %.0f a second.\n%s", *seed, worlds, total.Requests, took.Round(time.Second),
+	t.Logf("Seed %d: %d worlds, %d requests to each service in %v, %.0f a second.\n%s",
+		*seed, worlds, total.Requests, took.Round(time.Second),
 		float64(total.Requests)/took.Seconds(), total)
 }

@@ -9,8 +9,10 @@ import (
 
 // reads are the kinds of reads besides the candidates.
 var reads = []choice{
-	{30, (*generator).listProviders}, {5, (*generator).showProvider}, {18, (*generator).showPart}, {5, (*generator).showInventory},
-	{10, (*generator).readTraits}, {6, (*generator).readClasses}, {8, (*generator).showAllocations}, {12, (*generator).totalUsages},
+	{30, (*generator).listProviders}, {5, (*generator).showProvider}, {18, (*generator).showPart},
+	{5, (*generator).showInventory},
+	{10, (*generator).readTraits}, {6, (*generator).readClasses}, {8, (*generator).showAllocations},
+	{12, (*generator).totalUsages},
 	{3, (*generator).oddCall}, {1, (*generator).versions},
 }
 
@@ -23,7 +25,8 @@ func (g *generator) showProvider() Step {
 // showPart reads what is below a provider, with other methods now and then.
 func (g *generator) showPart() Step {
 	part := pick(g, []string{"inventories", "usages", "aggregates", "traits", "allocations"})
-	st := at("GET "+part+" of provider", "GET", "/resource_providers/"+g.provider()+"/"+part, g.version(pick(g, []int{0, 1, 6})))
+	st := at("GET "+part+" of provider", "GET", "/resource_providers/"+g.provider()+"/"+part,
+		g.version(pick(g, []int{0, 1, 6})))
 	if g.rare(18) {
 		st.Kind, st.Method = "odd method", pick(g, []string{"POST", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 	}
@@ -47,10 +50,13 @@ func (g *generator) readTraits() Step {
 	if g.chance(80) {
 		st.Query = append(st.Query, Param{Name: "name", Value: pick(g, []string{
 			"startswith:CUSTOM_", "startswith:CUSTOM_T", "startswith:HW_CPU_X86_AVX5", "startswith:zz", "startswith:",
-			"in:" + g.trait() + "," + g.trait(), "in:" + g.trait(), "in:", "in:,", g.trait(), "in:" + g.trait() + ",", "other:X", ":"})})
+			"in:" + g.trait() + "," + g.trait(), "in:" + g.trait(), "in:", "in:,", g.trait(),
+			"in:" + g.trait() + ",", "other:X", ":"})})
 	}
 	if g.chance(60) {
-		st.Query = append(st.Query, Param{Name: "associated", Value: pick(g, []string{"true", "false", "True", "FALSE", "", "maybe", "1", "true"})})
+		st.Query = append(st.Query,
+			Param{Name: "associated",
+				Value: pick(g, []string{"true", "false", "True", "FALSE", "", "maybe", "1", "true"})})
 	}
 	if g.rare(12) {
 		st.Query = append(st.Query, Param{Name: "zz", Value: "1"})
@@ -155,7 +161,9 @@ func (g *generator) memberOf(v int) string {
 		}
 	}
 	if g.rare(9) {
-		list = append(list, pick(g, []string{"", "x", nowhere, strings.ToUpper(aggregates[0]), "!" + aggregates[0], "in:" + aggregates[0]}))
+		list = append(list,
+			pick(g, []string{"", "x", nowhere, strings.ToUpper(aggregates[0]),
+				"!" + aggregates[0], "in:" + aggregates[0]}))
 	}
 	return value + strings.Join(list, ",")
 }
@@ -167,7 +175,8 @@ func (g *generator) listProviders() Step {
 	for _, f := range []struct {
 		since int
 		name  string
-	}{{3, "member_of"}, {3, "member_of"}, {4, "resources"}, {4, "resources"}, {14, "in_tree"}, {18, "required"}, {18, "required"}} {
+	}{{3, "member_of"}, {3, "member_of"}, {4, "resources"},
+		{4, "resources"}, {14, "in_tree"}, {18, "required"}, {18, "required"}} {
 		if v >= f.since || g.rare(8) {
 			known = append(known, f.name)
 		}
@@ -189,16 +198,22 @@ func (g *generator) listProviders() Step {
 		st.Query = append(st.Query, p)
 	}
 	if g.rare(9) {
-		st.Query = append(st.Query, pick(g, []Param{{Name: "zz", Value: "1"}, {Raw: true, Value: "name"}, {Raw: true, Value: "&"}, {Raw: true, Value: "="},
-			{Raw: true, Value: "name=%ff"}, {Raw: true, Value: "NAME=a"}, {Raw: true, Value: "resources"}}))
+		st.Query = append(st.Query,
+			pick(g, []Param{{Name: "zz", Value: "1"},
+				{Raw: true, Value: "name"}, {Raw: true, Value: "&"}, {Raw: true, Value: "="},
+				{Raw: true, Value: "name=%ff"}, {Raw: true, Value: "NAME=a"}, {Raw: true, Value: "resources"}}))
 	}
 	return st
 }
 
 // oddCall requests a missing path, or uses a method that the path lacks.
 func (g *generator) oddCall() Step {
-	path := pick(g, []string{"/", "/resource_providers", "/resource_classes", "/traits", "/allocations", "/usages", "/reshaper", "/allocation_candidates",
-		"/nowhere", "/resource_providers/", "/traits/", "/resource_classes/VCPU", "/traits/CUSTOM_T", "/allocations/{{c0}}",
-		"/resource_providers/" + g.providers[0], "/resource_providers/" + g.providers[0] + "/inventories/VCPU", "/resource_providers/" + g.providers[0] + "/nothing"})
-	return at("odd call", pick(g, []string{"GET", "PUT", "POST", "DELETE", "PATCH", "HEAD", "OPTIONS", "FOO"}), path, g.version(0))
+	path := pick(g, []string{"/", "/resource_providers", "/resource_classes", "/traits", "/allocations", "/usages",
+		"/reshaper", "/allocation_candidates",
+		"/nowhere", "/resource_providers/", "/traits/",
+		"/resource_classes/VCPU", "/traits/CUSTOM_T", "/allocations/{{c0}}",
+		"/resource_providers/" + g.providers[0], "/resource_providers/" + g.providers[0] + "/inventories/VCPU",
+		"/resource_providers/" + g.providers[0] + "/nothing"})
+	return at("odd call", pick(g, []string{"GET", "PUT", "POST", "DELETE", "PATCH", "HEAD", "OPTIONS", "FOO"}), path,
+		g.version(0))
 }

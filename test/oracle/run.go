@@ -59,7 +59,8 @@ func Run(ctx context.Context, real, ours Service, plan Plan) (*Result, error) {
 	result := &Result{Counts: NewCounts()}
 	known := map[string]*sightings{}
 	enough := func() bool {
-		return ctx.Err() != nil || plan.Requests > 0 && result.Counts.Requests >= plan.Requests || !plan.Until.IsZero() && !time.Now().Before(plan.Until) ||
+		return ctx.Err() != nil || plan.Requests > 0 &&
+			result.Counts.Requests >= plan.Requests || !plan.Until.IsZero() && !time.Now().Before(plan.Until) ||
 			plan.Findings > 0 && len(result.Findings) >= plan.Findings
 	}
 	for seed := plan.Seed; !enough(); seed += plan.Stride {
@@ -92,7 +93,8 @@ func Run(ctx context.Context, real, ours Service, plan Plan) (*Result, error) {
 				known[x.signature()] = seen
 			}
 			if seen.times++; seen.worthAnother() {
-				f := &Finding{Seed: seed, Signature: x.signature(), Script: steps[:i+1], refused: refused, Last: x, Times: 1}
+				f := &Finding{Seed: seed, Signature: x.signature(), Script: steps[:i+1],
+					refused: refused, Last: x, Times: 1}
 				plan.note("Seed %d, step %d: a difference: %s", seed, i, f.Signature)
 				if err := r.explain(ctx, f, plan); err != nil {
 					return result, err

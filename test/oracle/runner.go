@@ -174,7 +174,8 @@ func (r *runner) send(ctx context.Context, st *Step) (*Exchange, error) {
 	}
 	x.hideRandom()
 	var found []Difference
-	if isCandidates := st.Path == "/allocation_candidates" && st.Method == http.MethodGet; isCandidates && x.Real.Status == http.StatusOK && x.Ours.Status == http.StatusOK {
+	if isCandidates := st.Path == "/allocation_candidates" && st.Method == http.MethodGet; isCandidates &&
+		x.Real.Status == http.StatusOK && x.Ours.Status == http.StatusOK {
 		found, err = r.compareCandidates(ctx, x)
 	} else {
 		if found = compare(x.Real, x.Ours, st.Method); isCandidates && x.Real.Status == http.StatusInternalServerError {
@@ -199,7 +200,8 @@ func (r *runner) send(ctx context.Context, st *Step) (*Exchange, error) {
 // hideRandom removes the uuid that a service drew for a new provider from its answer.
 func (x *Exchange) hideRandom() {
 	var body object
-	if x.Step.Method != http.MethodPost || x.Step.Path != "/resource_providers" || x.Real.Status >= 300 || x.Ours.Status >= 300 ||
+	if x.Step.Method != http.MethodPost || x.Step.Path != "/resource_providers" ||
+		x.Real.Status >= 300 || x.Ours.Status >= 300 ||
 		json.Unmarshal([]byte(x.Request.Body), &body) != nil {
 		return
 	}

@@ -135,7 +135,8 @@ func (r *Real) Do(ctx context.Context, request Request) (Answer, error) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	if err = errors.Join(err, resp.Body.Close()); err != nil {
-		return Answer{}, fmt.Errorf("read the answer of the real Placement to %s %s: %w", request.Method, request.Target, err)
+		return Answer{}, fmt.Errorf("read the answer of the real Placement to %s %s: %w",
+			request.Method, request.Target, err)
 	}
 	answer := Answer{Status: resp.StatusCode, Header: resp.Header, Body: string(body)}
 	answer.local()

@@ -41,7 +41,9 @@ type shrinker struct {
 // shrink makes a script shorter as long as its last step ends in a difference of the same
 // signature, by sending parts of it to empty services. It sends about so many requests at most.
 // refused says of steps that they changed nothing the first time.
-func (r *runner) shrink(ctx context.Context, steps []Step, refused []bool, x *Exchange, requests int) ([]Step, *Exchange, error) {
+func (r *runner) shrink(
+	ctx context.Context, steps []Step, refused []bool, x *Exchange, requests int,
+) ([]Step, *Exchange, error) {
 	s := &shrinker{r: r, signature: x.signature(), left: requests, best: steps, last: x}
 	// What was only read, and what was refused, hardly matters.
 	last := len(steps) - 1

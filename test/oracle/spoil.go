@@ -10,7 +10,8 @@ import (
 )
 
 // odd are values that hardly fit anywhere.
-var odd = []any{nil, true, 1.5, -1, 0, "x", []any{}, object{}, "", 1e300, 3.0, json.Number("1000000000000000000000000000000"), "CUSTOM_" + strings.Repeat("A", 260), 2147483648}
+var odd = []any{nil, true, 1.5, -1, 0, "x", []any{}, object{}, "", 1e300, 3.0,
+	json.Number("1000000000000000000000000000000"), "CUSTOM_" + strings.Repeat("A", 260), 2147483648}
 
 // spoil makes something wrong with a body, now and then.
 func (g *generator) spoil(st *Step) {
@@ -23,7 +24,8 @@ func (g *generator) spoil(st *Step) {
 			st.Kind += ", wrong body"
 		}
 	case n < 32:
-		st.Body = pick(g, []string{"", "{", `{"a":1}x`, "nul", "\xff", st.Body[:len(st.Body)-1], "[]", `{"name":"\ud800"}`, "\xef\xbb\xbf{}", " " + st.Body + "\n",
+		st.Body = pick(g, []string{"", "{", `{"a":1}x`, "nul", "\xff", st.Body[:len(st.Body)-1], "[]",
+			`{"name":"\ud800"}`, "\xef\xbb\xbf{}", " " + st.Body + "\n",
 			strings.Replace(st.Body, ":", ":NaN,\"x\":", 1), strings.Replace(st.Body, "{", `{"name":"twice",`, 1)})
 		st.Kind += ", wrong body"
 	}
@@ -71,13 +73,18 @@ func (g *generator) headers(st *Step) {
 	}
 	switch g.IntN(4) {
 	case 0:
-		st.Header = map[string]string{"Accept": pick(g, []string{"", "*/*", "text/*", "text/plain", "text/html", "application/*", "*/*;q=0.1", "application/json;q=0",
-			"application/json; charset=utf-8", "application/xml, application/json;q=0.001", "garbage", "text/html;q=0, */*", "application/json;q=0, */*"})}
+		st.Header = map[string]string{"Accept": pick(g,
+			[]string{"", "*/*", "text/*", "text/plain",
+				"text/html", "application/*", "*/*;q=0.1", "application/json;q=0",
+				"application/json; charset=utf-8", "application/xml, application/json;q=0.001", "garbage",
+				"text/html;q=0, */*", "application/json;q=0, */*"})}
 	case 1:
 		if !st.HasBody {
 			return
 		}
-		st.Header = map[string]string{"Content-Type": pick(g, []string{"", "text/plain", "application/json; charset=utf-8", "application/xml", "Application/JSON", "text/json"})}
+		st.Header = map[string]string{"Content-Type": pick(
+			g, []string{"", "text/plain", "application/json; charset=utf-8", "application/xml",
+				"Application/JSON", "text/json"})}
 	case 2:
 		st.Header = map[string]string{"X-Auth-Token": pick(g, []string{"", "someone", "someone:p1", "admin:p1"})}
 	case 3:

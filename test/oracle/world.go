@@ -28,11 +28,13 @@ type Profile struct {
 // The profiles.
 var (
 	// Mixed is a bit of everything.
-	Mixed = Profile{Name: "mixed", Providers: 9, Roots: 3, Sharing: 2, Steps: 110, Candidates: 35, Writes: 40, Groups: 3, Isolate: 45, Deep: 30}
+	Mixed = Profile{Name: "mixed", Providers: 9, Roots: 3,
+		Sharing: 2, Steps: 110, Candidates: 35, Writes: 40, Groups: 3, Isolate: 45, Deep: 30}
 	// Plain is what is not a query of candidates.
 	Plain = Profile{Name: "plain", Providers: 7, Roots: 3, Sharing: 1, Steps: 150, Writes: 60, Groups: 1, Deep: 30}
 	// Nasty has deep trees, many sharing providers, and many groups that fight for few providers.
-	Nasty = Profile{Name: "nasty", Providers: 11, Roots: 2, Sharing: 4, Steps: 110, Candidates: 80, Writes: 14, Groups: 4, Isolate: 70, Deep: 65}
+	Nasty = Profile{Name: "nasty", Providers: 11, Roots: 2,
+		Sharing: 4, Steps: 110, Candidates: 80, Writes: 14, Groups: 4, Isolate: 70, Deep: 65}
 )
 
 // Profiles are all profiles by name.
@@ -162,7 +164,9 @@ func (g *generator) forest() []Step {
 		shares := count-i <= sharing
 		path := "/resource_providers/" + uuid
 		if inventories := g.inventories(1 + g.IntN(3)); shares || g.chance(85) {
-			steps = append(steps, latest("build", "PUT", path+"/inventories", object{"resource_provider_generation": gen(uuid), "inventories": inventories}))
+			steps = append(steps,
+				latest("build", "PUT", path+"/inventories",
+					object{"resource_provider_generation": gen(uuid), "inventories": inventories}))
 			g.believe(uuid, inventories)
 		}
 		traits := some(g, traitNames[:4], g.IntN(3))
@@ -170,7 +174,9 @@ func (g *generator) forest() []Step {
 			traits = append(traits, sharingTrait)
 		}
 		if len(traits) > 0 {
-			steps = append(steps, latest("build", "PUT", path+"/traits", object{"resource_provider_generation": gen(uuid), "traits": traits}))
+			steps = append(steps,
+				latest("build", "PUT", path+"/traits",
+					object{"resource_provider_generation": gen(uuid), "traits": traits}))
 		}
 		if shares || g.chance(45) {
 			steps = append(steps, latest("build", "PUT", path+"/aggregates",
@@ -202,9 +208,12 @@ func (g *generator) lookAround() []Step {
 	steps := []Step{
 		latest("look", "GET", "/resource_providers", nil),
 		latest("look", "GET", "/resource_classes", nil),
-		{Kind: "look", Method: "GET", Path: "/traits", Query: []Param{{Name: "name", Value: "startswith:CUSTOM_"}}, Version: "placement 1.39"},
-		{Kind: "look", Method: "GET", Path: "/traits", Query: []Param{{Name: "associated", Value: "true"}}, Version: "placement 1.39"},
-		{Kind: "look", Method: "GET", Path: "/usages", Query: []Param{{Name: "project_id", Value: projects[0]}}, Version: "placement 1.39"},
+		{Kind: "look", Method: "GET", Path: "/traits",
+			Query: []Param{{Name: "name", Value: "startswith:CUSTOM_"}}, Version: "placement 1.39"},
+		{Kind: "look", Method: "GET", Path: "/traits",
+			Query: []Param{{Name: "associated", Value: "true"}}, Version: "placement 1.39"},
+		{Kind: "look", Method: "GET", Path: "/usages",
+			Query: []Param{{Name: "project_id", Value: projects[0]}}, Version: "placement 1.39"},
 	}
 	for _, uuid := range g.providers[:len(g.providers)-1] {
 		for _, of := range []string{"inventories", "traits", "aggregates", "allocations"} {
@@ -264,7 +273,8 @@ func weighted(g *generator, from []choice) func(*generator) Step {
 }
 
 // edges are the versions where things change.
-var edges = []int{0, 1, 2, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15, 18, 19, 20, 22, 23, 24, 26, 27, 28, 30, 32, 33, 34, 36, 37, 38}
+var edges = []int{0, 1, 2, 4, 5, 6, 7, 8, 11, 12, 13, 14,
+	15, 18, 19, 20, 22, 23, 24, 26, 27, 28, 30, 32, 33, 34, 36, 37, 38}
 
 // version draws a microversion that is at least the given one, most of the time.
 func (g *generator) version(since int) int {

@@ -10,10 +10,12 @@ import (
 // writes are the kinds of writes.
 var writes = []choice{
 	{6, (*generator).createProvider}, {6, (*generator).updateProvider}, {2, (*generator).deleteProvider},
-	{9, (*generator).setInventories}, {4, (*generator).setInventory}, {4, (*generator).cutInventory}, {5, (*generator).addInventory}, {3, (*generator).deleteInventory},
+	{9, (*generator).setInventories}, {4, (*generator).setInventory}, {4, (*generator).cutInventory},
+	{5, (*generator).addInventory}, {3, (*generator).deleteInventory},
 	{5, (*generator).setAggregates}, {5, (*generator).setTraits}, {1, (*generator).clearTraits},
 	{3, (*generator).writeTrait}, {4, (*generator).writeClass},
-	{16, (*generator).putAllocations}, {9, (*generator).postAllocations}, {3, (*generator).deleteAllocations}, {9, (*generator).reshape},
+	{16, (*generator).putAllocations}, {9, (*generator).postAllocations},
+	{3, (*generator).deleteAllocations}, {9, (*generator).reshape},
 	{3, (*generator).overCommit},
 }
 
@@ -24,7 +26,8 @@ func (g *generator) provider() string {
 		return pick(g, g.providers)
 	}
 	first := g.providers[0]
-	return pick(g, []string{"foo", nowhere, strings.ToUpper(first), strings.ReplaceAll(first, "-", ""), "{" + first + "}"})
+	return pick(g, []string{"foo", nowhere, strings.ToUpper(first),
+		strings.ReplaceAll(first, "-", ""), "{" + first + "}"})
 }
 
 func (g *generator) class() string {
@@ -156,7 +159,8 @@ func (g *generator) overCommit() Step {
 		body := g.allocation(v, slot)
 		body["allocations"] = object{uuid: object{"resources": object{class: amount}}}
 		if g.chance(30) && len(g.gives[g.providers[0]]) > 0 {
-			body["allocations"] = object{uuid: object{"resources": object{class: amount}}, g.providers[0]: object{"resources": g.resources(g.providers[0])}}
+			body["allocations"] = object{uuid: object{"resources": object{class: amount}},
+				g.providers[0]: object{"resources": g.resources(g.providers[0])}}
 		}
 		return body
 	}
@@ -165,7 +169,8 @@ func (g *generator) overCommit() Step {
 	}
 	inventory := func(total int) Step {
 		return at("PUT inventory", "PUT", "/resource_providers/"+uuid+"/inventories/"+class, v).
-			with(object{"resource_provider_generation": gen(uuid), "total": total, "allocation_ratio": pick(g, []any{1.0, 1.1, 0.5})})
+			with(object{"resource_provider_generation": gen(uuid), "total": total,
+				"allocation_ratio": pick(g, []any{1.0, 1.1, 0.5})})
 	}
 	first := 1 + g.IntN(5)
 	again := put(slots[0], 1+g.IntN(first+1))
@@ -176,11 +181,13 @@ func (g *generator) overCommit() Step {
 			fmt.Sprintf("{{c%d}}", slots[1]): claim(slots[1], 1+g.IntN(3))})
 	case 1:
 		again = at("POST reshaper", "POST", "/reshaper", v).with(object{
-			"inventories": object{uuid: object{"resource_provider_generation": gen(uuid), "inventories": object{class: object{"total": 1 + g.IntN(first)}}}},
+			"inventories": object{uuid: object{"resource_provider_generation": gen(uuid),
+				"inventories": object{class: object{"total": 1 + g.IntN(first)}}}},
 			"allocations": object{fmt.Sprintf("{{c%d}}", slots[0]): claim(slots[0], 1+g.IntN(first))}})
 	}
 	g.pending = append(g.pending, put(slots[0], first), inventory(1+g.IntN(2)), again)
-	return at("POST inventory", "POST", "/resource_providers/"+uuid+"/inventories", v).with(object{"resource_class": class, "total": 8 + g.IntN(8)})
+	return at("POST inventory", "POST", "/resource_providers/"+uuid+"/inventories", v).
+		with(object{"resource_class": class, "total": 8 + g.IntN(8)})
 }
 
 func (g *generator) addInventory() Step {
@@ -244,7 +251,8 @@ func (g *generator) writeClass() Step {
 		return at("DELETE class", "DELETE", "/resource_classes/"+name, v)
 	case 2:
 		v = 2 + g.IntN(5)
-		return at("PUT class", "PUT", "/resource_classes/"+name, v).with(object{"name": pick(g, []string{"CUSTOM_N", "CUSTOM_A", "CUSTOM_B", "VCPU", "x"})})
+		return at("PUT class", "PUT", "/resource_classes/"+name, v).
+			with(object{"name": pick(g, []string{"CUSTOM_N", "CUSTOM_A", "CUSTOM_B", "VCPU", "x"})})
 	}
 	return at("PUT class", "PUT", "/resource_classes/"+name, v)
 }
@@ -313,9 +321,11 @@ func (g *generator) allocation(v, slot int) object {
 		}
 	}
 	if v >= 34 && g.chance(25) {
-		body["mappings"] = pick(g, []any{object{"": []string{g.providers[0]}}, object{"a": []string{g.providers[1]}}, object{"_a-B9": []string{g.providers[0], g.providers[0]}}})
+		body["mappings"] = pick(g, []any{object{"": []string{g.providers[0]}}, object{"a": []string{g.providers[1]}},
+			object{"_a-B9": []string{g.providers[0], g.providers[0]}}})
 		if g.chance(10) {
-			body["mappings"] = pick(g, []any{object{}, object{"a": []string{}}, object{"!": 3}, object{"x": []string{"z"}}})
+			body["mappings"] = pick(g,
+				[]any{object{}, object{"a": []string{}}, object{"!": 3}, object{"x": []string{"z"}}})
 		}
 	}
 	if v >= 38 {
@@ -338,9 +348,11 @@ func (g *generator) formOf(v int) int {
 func (g *generator) putAllocations() Step {
 	v, slot := g.version(0), g.IntN(consumerMax)
 	if g.rare(3) {
-		return at("PUT allocations", "PUT", "/allocations/"+pick(g, []string{"x", "", nowhere + "0"}), v).with(g.allocation(v, slot))
+		return at("PUT allocations", "PUT", "/allocations/"+pick(g, []string{"x", "", nowhere + "0"}),
+			v).with(g.allocation(v, slot))
 	}
-	return at("PUT allocations", "PUT", fmt.Sprintf("/allocations/{{c%d}}", slot), v).with(g.allocation(g.formOf(v), slot))
+	return at("PUT allocations", "PUT", fmt.Sprintf("/allocations/{{c%d}}", slot), v).
+		with(g.allocation(g.formOf(v), slot))
 }
 
 func (g *generator) slots(n int) []int {

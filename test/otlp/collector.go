@@ -104,8 +104,10 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func spanOf(resource map[string]string, s *trace.Span) Span {
 	out := Span{
 		Service: resource["service.name"], Host: resource["host.name"], Name: s.Name,
-		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
-		Kind: s.Kind, Failed: s.Status.GetCode() == trace.Status_STATUS_CODE_ERROR, Message: s.Status.GetMessage(), Attributes: attributes(s.Attributes),
+		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId),
+		Parent: hex.EncodeToString(s.ParentSpanId),
+		Kind:   s.Kind, Failed: s.Status.GetCode() == trace.Status_STATUS_CODE_ERROR, Message: s.Status.GetMessage(),
+		Attributes: attributes(s.Attributes),
 	}
 	for _, link := range s.Links {
 		out.Links = append(out.Links, hex.EncodeToString(link.TraceId)+"-"+hex.EncodeToString(link.SpanId))

@@ -50,7 +50,8 @@ func TestKilledCells(t *testing.T) {
 	w.Placement.Kill()
 	w.lists(p1, "2.69", "forced?", "lost?", "web2?", "web1?")
 	w.lists(p1, "2.68")
-	coming, early := w.Accepted(w.Post(world.Of("p3"), "coming", nil), "coming"), w.Accepted(w.Post(world.Of("p3"), "early", nil), "early")
+	coming, early := w.Accepted(w.Post(world.Of("p3"), "coming", nil), "coming"),
+		w.Accepted(w.Post(world.Of("p3"), "early", nil), "early")
 	w.lists(world.Of("p3"), "2.69", "early", "coming")
 	w.Ask(world.Of("p3"), "2.69", "DELETE", "/servers/"+early, nil).Is(t, 204)
 	if s := w.Show(world.Of("p3"), "2.69", "coming").Server(t); s["status"] != "BUILD" {
@@ -77,7 +78,8 @@ func TestKilledCells(t *testing.T) {
 // for it, and it is used again when it goes on.
 func TestHungCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := withHosts(t, world.Plan{API: []string{`compute_api.cell_ping_interval = "500ms"`, `compute_api.cell_down_time = "3s"`}}, 64<<10, 64<<10)
+	w := withHosts(t, world.Plan{API: []string{`compute_api.cell_ping_interval = "500ms"`,
+		`compute_api.cell_down_time = "3s"`}}, 64<<10, 64<<10)
 	p1 := world.Of("p1")
 	w.Begin("p1", "web1", "c1h1")
 	w.Begin("p1", "web2", "c2h1")
@@ -149,7 +151,8 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 	t.Log("both are killed in a rebuild")
 	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDdYXGbpsTE2fzyfO0JAzbXoEJcLeP3yjG4nCKSAr1uI me"
 	held := w.Held(web1)
-	w.Ask(world.Of("p1"), "2.2", "POST", "/os-keypairs", world.Record{"keypair": world.Record{"name": "mine", "public_key": key}}).Is(t, 201)
+	w.Ask(world.Of("p1"), "2.2", "POST",
+		"/os-keypairs", world.Record{"keypair": world.Record{"name": "mine", "public_key": key}}).Is(t, 201)
 	w.Ask(world.Of("p1"), "2.54", "POST", "/servers/"+web1+"/action", world.Record{"rebuild": world.Record{
 		"imageRef": "155d900f-4e14-4e4c-a73d-069cbf4541e6", "key_name": "mine",
 	}}).Is(t, 202)
@@ -168,7 +171,8 @@ func TestHostWhoseCellIsKilled(t *testing.T) {
 	unchanged("another was rebuilt")
 	spawned := agent.Spawned()
 	for id, n := range spawned {
-		if most := map[bool]int{true: 3}[id == web1]; n > max(most, 1) { // the driver may end before the agent logs what it says
+		// the driver may end before the agent logs what it says
+		if most := map[bool]int{true: 3}[id == web1]; n > max(most, 1) {
 			t.Errorf("the guest of %s was made %d times", w.NameOf(id), n)
 		}
 	}

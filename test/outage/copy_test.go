@@ -44,7 +44,8 @@ func TestOlderCellDatabase(t *testing.T) {
 	}
 	round()
 	w.Eventually("the revision of cell1 is known", func() error {
-		if out, code := w.TryManage("accept", "cell1"); code != 0 || !strings.Contains(out, "nothing to accept") || !strings.Contains(out, "previous ") {
+		if out, code := w.TryManage("accept", "cell1"); code != 0 || !strings.Contains(out, "nothing to accept") ||
+			!strings.Contains(out, "previous ") {
 			return errors.New(out)
 		}
 		return nil
@@ -63,14 +64,16 @@ func TestOlderCellDatabase(t *testing.T) {
 	round()
 	w.API.Await(t, 0, `"level":"error"`, "is an older copy", "cells manage accept cell1")
 	testproc.Equal(t, w.queued(gone1), "true", "the deleted server is queued: %s")
-	if out, code := w.TryManage("list"); code != 0 || !testproc.ContainsAll(out, []string{"other database", "cells manage accept cell1"}) {
+	if out, code := w.TryManage("list"); code != 0 ||
+		!testproc.ContainsAll(out, []string{"other database", "cells manage accept cell1"}) {
 		t.Errorf("the list of cells ended with %d:\n%s", code, out)
 	}
 	w.Show(world.Of("p1"), "2.69", "web2").Fault(t, "itemNotFound", 404)
 	w.API.Await(t, 0, `"level":"warn"`, "does not have it", web2)
 
 	out := w.Manage("accept", "cell1")
-	if !testproc.ContainsAll(out, []string{"active    2 servers, 1 of them missing in the cell", "deleted   1 servers, 1 of them still"}) {
+	if !testproc.ContainsAll(out,
+		[]string{"active    2 servers, 1 of them missing in the cell", "deleted   1 servers, 1 of them still"}) {
 		t.Errorf("accepting says:\n%s", out)
 	}
 	round()

@@ -38,7 +38,8 @@ func copied(t *testing.T, from, to, table string) {
 	if !some {
 		columns = "*"
 	}
-	_, err := db.ExecContext(t.Context(), "INSERT INTO main."+table+" SELECT "+strings.Trim(columns, "()")+" FROM source."+name)
+	_, err := db.ExecContext(t.Context(), "INSERT INTO main."+table+" SELECT "+
+		strings.Trim(columns, "()")+" FROM source."+name)
 	check(t, errors.Join(err, db.Close()))
 }
 
@@ -50,7 +51,8 @@ func (w deployment) queued(server string) string {
 	w.Manage("db", "backup", file)
 	db := testproc.Try(sql.Open("sqlite", "file:"+file+"?mode=ro")).Or(w.T)
 	var n int
-	err := db.QueryRowContext(w.T.Context(), "SELECT COALESCE(queued_for_delete, 2) FROM instance_mappings WHERE instance_uuid = ?", server).Scan(&n)
+	err := db.QueryRowContext(w.T.Context(),
+		"SELECT COALESCE(queued_for_delete, 2) FROM instance_mappings WHERE instance_uuid = ?", server).Scan(&n)
 	check(w.T, errors.Join(err, db.Close()))
 	return []string{"false", "true", "null"}[n]
 }

@@ -73,11 +73,14 @@ func TestMutualTLS(t *testing.T) {
 	}
 	testIdentities(t, proofs{
 		tls: true,
-		cell: append([]string{`cell.auth = "mtls"`, fmt.Sprintf("cell.peer_ca_file = %q", authority.file), `cell.api_names = ["compute-api"]`},
+		cell: append([]string{`cell.auth = "mtls"`, fmt.Sprintf("cell.peer_ca_file = %q", authority.file),
+			`cell.api_names = ["compute-api"]`},
 			keysOf(authority, "cell", "cell.")...),
-		api: append([]string{fmt.Sprintf("compute_api.cell_ca_file = %q", authority.file)}, keysOf(authority, "compute-api", "compute_api.cell_")...),
+		api: append([]string{fmt.Sprintf("compute_api.cell_ca_file = %q", authority.file)},
+			keysOf(authority, "compute-api", "compute_api.cell_")...),
 		agent: func(host string) []string {
-			return append([]string{fmt.Sprintf("cell_client.ca_file = %q", authority.file)}, keysOf(authority, host, "cell_client.")...)
+			return append([]string{fmt.Sprintf("cell_client.ca_file = %q", authority.file)},
+				keysOf(authority, host, "cell_client.")...)
 		},
 		wrong:  keysOf(another, "compute-api", "compute_api.cell_"),
 		reason: "tls: ",
@@ -88,7 +91,8 @@ func TestMutualTLS(t *testing.T) {
 // host and a compute API with a wrong one are refused, and say why.
 func testIdentities(t *testing.T, p proofs) {
 	t.Helper()
-	w := deploy(t, world.Plan{Cells: []string{"cell1"}, Cell: p.cell, API: append(p.api, `compute_api.discover_hosts_pattern = ["*"]`), TLS: p.tls})
+	w := deploy(t, world.Plan{Cells: []string{"cell1"},
+		Cell: p.cell, API: append(p.api, `compute_api.discover_hosts_pattern = ["*"]`), TLS: p.tls})
 	w.runAgent(w.AddAgent("cell1", "c1h1", p.agent("c1h1")...))
 	w.Boot("p1", "web1", "c1h1")
 	mistaken := w.AddAgent("cell1", "c1h2", p.agent("c1h1")...).Run()
@@ -97,7 +101,8 @@ func testIdentities(t *testing.T, p proofs) {
 	w.lists(world.Of("p1"), "2.69", "web1?")
 	w.API.Await(t, 0, `"level":"warn"`, "A cell is down", `"cell":"cell1"`, p.reason, "hint")
 	w.RestartAPI()
-	if s := w.Show(world.Admin, "2.69", "web1").Server(t); s["status"] != "ACTIVE" || s["OS-EXT-STS:power_state"] != 1.0 {
+	if s := w.Show(world.Admin, "2.69", "web1").Server(t); s["status"] != "ACTIVE" ||
+		s["OS-EXT-STS:power_state"] != 1.0 {
 		t.Errorf("after all, web1 is %v, power state %v", s["status"], s["OS-EXT-STS:power_state"])
 	}
 }
@@ -116,10 +121,12 @@ func TestClients(t *testing.T) {
 	check(t, os.WriteFile(tokens, []byte(known.String()), 0o600))
 	w := withHosts(t, world.Plan{}, 64<<10, 64<<10)
 	web1 := w.Boot("p1", "web1", "c1h1")
-	w.RestartAPI(`compute_api.auth = "token"`, fmt.Sprintf("compute_api.token_file = %q", tokens), fmt.Sprintf("compute_api.cert_file = %q", cert), fmt.Sprintf("compute_api.key_file = %q", key))
+	w.RestartAPI(`compute_api.auth = "token"`, fmt.Sprintf("compute_api.token_file = %q", tokens),
+		fmt.Sprintf("compute_api.cert_file = %q", cert), fmt.Sprintf("compute_api.key_file = %q", key))
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority.pem)
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+		MinVersion: tls.VersionTLS12}}}
 	defer client.CloseIdleConnections()
 	url := strings.Replace(w.APIURL, "http:", "https:", 1) + "/v2.1"
 	ask := func(token, method, path string) *world.Answer {
@@ -135,7 +142,8 @@ func TestClients(t *testing.T) {
 	}
 	ask("", "GET", "/").Is(t, 200) // the version document is for everybody
 	a := ask("bob's", "GET", "/servers")
-	if diff := cmp.Diff([]string{"web1"}, w.Listed(a)); diff != "" || !strings.Contains(string(a.Raw), `"`+url+"/servers/"+web1+`"`) {
+	if diff := cmp.Diff([]string{"web1"}, w.Listed(a)); diff != "" ||
+		!strings.Contains(string(a.Raw), `"`+url+"/servers/"+web1+`"`) {
 		t.Errorf("%s: %s", diff, a.Raw)
 	}
 	ask("bob's", "DELETE", "/servers/"+web1).Fault(t, "forbidden", 403)
@@ -161,13 +169,15 @@ func newAuthority(t *testing.T) *issuer {
 	t.Helper()
 	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
 	certificate := testproc.Try(x509.ParseCertificate(der)).Or(t)
 	dir := t.TempDir()
-	a := &issuer{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), dir, filepath.Join(dir, "ca.pem"), 1}
+	a := &issuer{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), dir,
+		filepath.Join(dir, "ca.pem"), 1}
 	check(t, os.WriteFile(a.file, a.pem, 0o600))
 	return a
 }
@@ -179,8 +189,10 @@ func (a *issuer) issue(t *testing.T, name string) (certFile, keyFile string) {
 	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	a.serial++
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(a.serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)).Or(t)

@@ -46,7 +46,8 @@ func (g *gallows) stand(t *testing.T, to string) string {
 		}
 		u = &url.URL{Scheme: "http", Host: "cell"}
 	}
-	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u); r.Out.Host = u.Host }}
+	proxy := &httputil.ReverseProxy{Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u); r.Out.Host = u.Host }}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		what := r.Method + " " + r.URL.Path
 		if strings.HasSuffix(what, "/rename") { // which is also asked for nothing but why not
@@ -150,8 +151,10 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	driver := func(name string) []string {
 		return []string{
 			"drivers.fake.config.instances = {}",
-			fmt.Sprintf("drivers.fake.config.nodes = [{name = %q, inventories = {VCPU = {total = 16}, MEMORY_MB = {total = 16384}, DISK_GB = {total = 100}}, "+
-				"children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name),
+			fmt.Sprintf(
+				"drivers.fake.config.nodes = [{name = %q, inventories = {VCPU = {total = 16}, MEMORY_MB = {total = "+
+					"16384}, DISK_GB = {total = 100}}, "+
+					"children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name),
 		}
 	}
 	agent := w.runAgent(w.AddBareAgent("cell1", "c1h1", driver("c1h1")...))
@@ -160,8 +163,10 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	web2 := w.Boot("p1", "web2", "c1h1")
 	w.Ask(world.Of("p1"), "2.69", "POST", "/servers/"+web2+"/action", world.Record{"os-stop": nil}).Is(t, 202)
 	w.Settled("SHUTOFF", "web2")
-	w.Ask(world.Admin, "2.69", "POST", "/os-aggregates", world.Record{"aggregate": world.Record{"name": "rack1"}}).Is(t, 200)
-	w.Ask(world.Admin, "2.69", "POST", "/os-aggregates/1/action", world.Record{"add_host": world.Record{"host": "c1h1"}}).Is(t, 200)
+	w.Ask(world.Admin, "2.69", "POST", "/os-aggregates", world.Record{"aggregate": world.Record{"name": "rack1"}}).
+		Is(t, 200)
+	w.Ask(world.Admin, "2.69", "POST",
+		"/os-aggregates/1/action", world.Record{"add_host": world.Record{"host": "c1h1"}}).Is(t, 200)
 	identities := func() (all []string) {
 		t.Helper()
 		for _, s := range w.Get(world.Admin, "2.69", "/os-services").List(t, "services") {
@@ -216,7 +221,8 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	seconds := 0
 	for killed := true; killed; {
 		var err error
-		out, killed, err = g.try(binaries.Command("compute-agent", "cells", "manage", "rename-host", "c1h1", "rack9", "--with-servers", "2", "--config", w.APIConfig))
+		out, killed, err = g.try(binaries.Command("compute-agent", "cells", "manage", "rename-host", "c1h1", "rack9",
+			"--with-servers", "2", "--config", w.APIConfig))
 		switch {
 		case killed:
 			registers(t, agent)
@@ -235,7 +241,8 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 		t.Errorf("it was killed %d times: %v", n, g.seen)
 	}
 	testproc.Equal(t, seconds, 1, "the cell had both names %d times") // after the kill that followed its rename
-	for _, part := range []string{"Renamed host c1h1 to rack9 in cell cell1, with its servers (2)", `host = "rack9"`, "compute-agent adopt --rename --yes"} {
+	for _, part := range []string{"Renamed host c1h1 to rack9 in cell cell1, with its servers (2)", `host = "rack9"`,
+		"compute-agent adopt --rename --yes"} {
 		testproc.Contains(t, out, part, "rename-host does not print %q:\n%s", part)
 	}
 	w.ConfigureAPI()
@@ -249,12 +256,14 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	}
 
 	t.Log("the agent goes on with the new name, after adopt --rename")
-	renamed := w.AddBareAgent("cell1", "rack9", append(driver("rack9"), fmt.Sprintf("agent.state_dir = %q", agent.Dir))...)
+	renamed := w.AddBareAgent("cell1",
+		"rack9", append(driver("rack9"), fmt.Sprintf("agent.state_dir = %q", agent.Dir))...)
 	renamed.Dir = agent.Dir
 	if said, code := w.Run("run", "--config", renamed.Config); code != 3 || !strings.Contains(said, "adopt --rename") {
 		t.Errorf("an agent without adopt --rename: %d\n%s", code, said)
 	}
-	if said, code := w.Run("adopt", "--rename", "--yes", "--config", renamed.Config); code != 0 || !strings.Contains(said, "note that this node was c1h1 before") {
+	if said, code := w.Run("adopt", "--rename", "--yes", "--config", renamed.Config); code != 0 ||
+		!strings.Contains(said, "note that this node was c1h1 before") {
 		t.Fatalf("adopt --rename: %d\n%s", code, said)
 	}
 	w.runAgent(renamed)
@@ -266,7 +275,8 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	for name, status := range map[string]string{"web1": "ACTIVE", "web2": "SHUTOFF"} {
 		w.Settled(status, name)
 		s := w.Show(world.Admin, "2.69", name).Server(t)
-		testproc.Equal(t, fmt.Sprint(s["OS-EXT-SRV-ATTR:host"], s["OS-EXT-SRV-ATTR:hypervisor_hostname"]), "rack9rack9", "where %s is", name)
+		testproc.Equal(t, fmt.Sprint(s["OS-EXT-SRV-ATTR:host"], s["OS-EXT-SRV-ATTR:hypervisor_hostname"]),
+			"rack9rack9", "where %s is", name)
 	}
 	aggregate := w.Get(world.Admin, "2.69", "/os-aggregates/1")
 	testproc.Contains(t, string(aggregate.Raw), `["rack9"]`, "the hosts of the aggregate: %s")
@@ -278,7 +288,8 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 	testproc.Equal(t, len(renamed.Guests()), 3, "the guests")
 	testproc.Equal(t, len(renamed.Spawned()), 1, "guests that were made")
 	w.Eventually("all is well", func() error {
-		if said, code := w.Run("status", "--config", renamed.Config); code != 0 || !strings.Contains(said, "all is well") {
+		if said, code := w.Run("status", "--config", renamed.Config); code != 0 ||
+			!strings.Contains(said, "all is well") {
 			return fmt.Errorf("status ended with %d:\n%s", code, said)
 		}
 		return nil

@@ -44,7 +44,8 @@ func TestCellWithoutATable(t *testing.T) {
 		t.Errorf("the list of cells:\n%s", out)
 	}
 	w.says("api", "/readyz", 200, "cell1: failed\n", "cell2: up\n")
-	w.says("api", "/metrics", 200, `compute_agent_api_cell_up{cell="cell1"} 0`, `compute_agent_api_cell_up{cell="cell2"} 1`)
+	w.says("api", "/metrics", 200, `compute_agent_api_cell_up{cell="cell1"} 0`,
+		`compute_agent_api_cell_up{cell="cell2"} 1`)
 	w.says("cell1", "/readyz", 503, "not ready: the database of cell1")
 	w.says("cell1", "/metrics", 200, "compute_agent_cell_database_up 0\n")
 	w.Cells["cell1"].Await(t, 0, `"level":"error"`, "is unavailable", "services")
@@ -73,9 +74,10 @@ func (w deployment) says(process, path string, status int, parts ...string) {
 	if process != "api" {
 		name = "cell-" + process + ".sock"
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(w.Path(process+".run"), name))
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(w.Path(process+".run"), name))
+		}}}
 	w.Eventually(fmt.Sprintf("%s of %s says %q", path, process, parts), func() error {
 		a, err := world.Exchange(w.T.Context(), client, "GET", "http://process"+path, nil, nil)
 		if errors.Is(err, io.EOF) || err == nil && (a.Code != status || !testproc.ContainsAll(string(a.Raw), parts)) {

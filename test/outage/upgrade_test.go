@@ -37,7 +37,8 @@ func TestUpgrade(t *testing.T) {
 	} {
 		copied(t, w.database(), w.Path("old.db"), table)
 	}
-	if out, code := w.Run("cells", "api", "--config", w.APIConfig); code == 0 || !testproc.ContainsAll(out, []string{"1 of ", "db upgrade"}) {
+	if out, code := w.Run("cells", "api", "--config", w.APIConfig); code == 0 ||
+		!testproc.ContainsAll(out, []string{"1 of ", "db upgrade"}) {
 		t.Errorf("the compute API ends on an old database with %d, and prints:\n%s", code, out)
 	}
 	w.Manage("db", "upgrade")
@@ -47,7 +48,8 @@ func TestUpgrade(t *testing.T) {
 	w.lists(p1, "2.69", "web2", "web1")
 	w.Kill("cell1")
 	servers := w.Listed(w.Get(p1, "2.69", "/servers"))
-	if slices.Sort(servers); !slices.Equal(servers, []string{"gone1?", "web1?", "web2"}) { // no process knows that it is deleted
+	// no process knows that it is deleted
+	if slices.Sort(servers); !slices.Equal(servers, []string{"gone1?", "web1?", "web2"}) {
 		t.Errorf("before the migration there are %v", servers)
 	}
 	if out := w.migrates(70, "1"); !strings.Contains(out, "cell cell1") || strings.Contains(out, "cell cell2") {

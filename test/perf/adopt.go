@@ -24,7 +24,8 @@ import (
 // and to hand the database back.
 func adopt(ctx context.Context, s settings) error {
 	t := table{head: []string{"", "", "s", "CPU s", "rows written", "guarded tables"}}
-	for name, start := range map[string]func(context.Context) (*server, error){"MariaDB": startMariaDB, "PostgreSQL": startPostgreSQL} {
+	for name, start := range map[string]func(context.Context) (*server, error){"MariaDB": startMariaDB,
+		"PostgreSQL": startPostgreSQL} {
 		if s.only != nil && !s.only.MatchString(name) {
 			continue
 		}
@@ -54,9 +55,10 @@ func (s *settings) adoptOn(ctx context.Context, on *server, t *table) (err error
 		return err
 	}
 	say("%s: loading %d hosts and %d consumers", on.name, s.trees, s.consumers)
-	if err := sqldb.Administer(ctx, dsn, "loading rows", sqldb.Options{}, func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
-		return fillTheirs(ctx, d, db, s.trees, s.consumers)
-	}); err != nil {
+	if err := sqldb.Administer(ctx, dsn, "loading rows", sqldb.Options{},
+		func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
+			return fillTheirs(ctx, d, db, s.trees, s.consumers)
+		}); err != nil {
 		return err
 	}
 	given, err := withPasswordFile(dsn, filepath.Join(dir, "password"))
@@ -113,7 +115,8 @@ func (s *settings) adoption(ctx context.Context, what, dsn string) ([]string, er
 		say("it found %v", done.Counts)
 	}
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	return []string{fmt.Sprintf("%.1f", took.Seconds()), fmt.Sprintf("%.1f", cpu.Seconds()), fmt.Sprint(done.Rows), fmt.Sprint(done.Guarded)}, nil
+	return []string{fmt.Sprintf("%.1f", took.Seconds()), fmt.Sprintf("%.1f", cpu.Seconds()), fmt.Sprint(done.Rows),
+		fmt.Sprint(done.Guarded)}, nil
 }
 
 // startAdopted starts a server on a database and ends it, and returns the cells of its row.
@@ -181,20 +184,26 @@ func fillTheirs(ctx context.Context, d *sqldb.Dialect, db *sql.DB, hosts, consum
 	ids := map[string]int64{}
 	for _, name := range []string{"DISK_GB", "VGPU", "VCPU", "MEMORY_MB"} {
 		var id int64
-		if err := db.QueryRowContext(ctx, "SELECT id FROM resource_classes WHERE name = '"+name+"'").Scan(&id); err != nil {
+		if err := db.QueryRowContext(ctx, "SELECT id FROM resource_classes WHERE name = '"+name+"'").
+			Scan(&id); err != nil {
 			return fmt.Errorf("the resource class %s: %w", name, err)
 		}
 		ids[name] = id
 	}
-	before, after := "SET FOREIGN_KEY_CHECKS = 0", "ANALYZE TABLE resource_providers, inventories, consumers, allocations"
+	before, after := "SET FOREIGN_KEY_CHECKS = 0",
+		"ANALYZE TABLE resource_providers, inventories, consumers, allocations"
 	if d == sqldb.PostgreSQL {
 		before, after = "SET synchronous_commit = off", "ANALYZE"
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	providers := &inserts{ctx: ctx, db: db, into: "resource_providers (id, uuid, name, generation, root_provider_id, parent_provider_id)"}
-	inventories := &inserts{ctx: ctx, db: db, into: "inventories (resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, step_size, allocation_ratio)"}
+	providers := &inserts{ctx: ctx, db: db,
+		into: "resource_providers (id, uuid, name, generation, root_provider_id, parent_provider_id)"}
+	inventories := &inserts{ctx: ctx, db: db,
+		into: "inventories (resource_provider_id, resource_class_id, total, reserved, min_unit, max_unit, " +
+			"step_size, allocation_ratio)"}
 	consumer := &inserts{ctx: ctx, db: db, into: "consumers (uuid, project_id, user_id, generation)"}
-	allocations := &inserts{ctx: ctx, db: db, into: "allocations (resource_provider_id, consumer_id, resource_class_id, used)"}
+	allocations := &inserts{ctx: ctx, db: db,
+		into: "allocations (resource_provider_id, consumer_id, resource_class_id, used)"}
 	if _, err := db.ExecContext(ctx, before); err != nil {
 		return err
 	}

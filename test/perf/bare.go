@@ -195,7 +195,8 @@ func bare(ctx context.Context, args []string) error {
 	if err != nil {
 		return errors.Join(err, log.Close())
 	}
-	server := &http.Server{Handler: newBareServer(ctx, answers, log)} //nolint:gosec // deadlines are not bare, and it is on loopback
+	server := &http.Server{Handler: newBareServer(ctx,
+		answers, log)} //nolint:gosec // deadlines are not bare, and it is on loopback
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -224,7 +225,8 @@ func startBare(ctx context.Context, dir string, answers *recording) (*peer, erro
 	address := "127.0.0.1:" + strconv.Itoa(port)
 	p := &peer{Name: "a bare server", URL: "http://" + address, dir: dir}
 	begin := time.Now()
-	proc, err := p.start(ctx, "bare", nil, self, "bare", "-listen", address, "-answers", recorded, "-log", filepath.Join(dir, "log"))
+	proc, err := p.start(ctx, "bare", nil, self, "bare",
+		"-listen", address, "-answers", recorded, "-log", filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err
 	}

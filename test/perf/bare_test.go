@@ -42,7 +42,8 @@ func TestBareServer(t *testing.T) {
 	defer bare.Close()
 	c = NewClient(bare.URL, several)
 	for path, want := range map[string]string{
-		"/a/1/b": "the answer to /a/1/b", "/a/2/b": "the answer to /a/2/b", "/a/3/b": "the answer to /a/2/b", "/c?limit=1": "the answer to /c?limit=1",
+		"/a/1/b": "the answer to /a/1/b", "/a/2/b": "the answer to /a/2/b", "/a/3/b": "the answer to /a/2/b",
+		"/c?limit=1": "the answer to /c?limit=1",
 	} {
 		got, err := c.Send(t.Context(), http.MethodGet, path, nil)
 		if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {

@@ -67,9 +67,11 @@ func compare(ctx context.Context, s settings) error {
 		flat[i] = NewUUID(random)
 	}
 	t := tables{
-		one: table{head: []string{"operation", "Placement: CPU ms", "ours: CPU ms", "CPU ratio", "Placement: p50 ms", "p99", "ours: p50 ms", "p99"}},
+		one: table{head: []string{"operation", "Placement: CPU ms", "ours: CPU ms", "CPU ratio", "Placement: p50 ms",
+			"p99", "ours: p50 ms", "p99"}},
 		many: table{head: []string{
-			fmt.Sprintf("operation, %d clients", several), "Placement: a second", "ours: a second", "Placement: bytes", "ours: bytes", "Placement: refused", "ours: refused",
+			fmt.Sprintf("operation, %d clients", several), "Placement: a second", "ours: a second", "Placement: bytes",
+			"ours: bytes", "Placement: refused", "ours: refused",
 		}},
 	}
 	memory := table{head: []string{"data", "Placement and MariaDB: PSS MiB", "RSS", "ours: PSS MiB", "RSS"}}
@@ -84,7 +86,8 @@ func compare(ctx context.Context, s settings) error {
 			return inParallel(ctx, flat, func(ctx context.Context, id string) error { return LoadFlat(ctx, c, id) })
 		}, FlatQuery, flatOperations()},
 	} {
-		ops := slices.DeleteFunc(set.ops, func(op operation) bool { return s.only != nil && !s.only.MatchString(op.name) })
+		ops := slices.DeleteFunc(set.ops,
+			func(op operation) bool { return s.only != nil && !s.only.MatchString(op.name) })
 		if len(ops) == 0 {
 			continue
 		}
@@ -126,7 +129,9 @@ func (p *pair) same(ctx context.Context, query string) error {
 	return err
 }
 
-func (p *pair) compareAll(ctx context.Context, s settings, name string, ops []operation, t *tables, memory *table) error {
+func (p *pair) compareAll(
+	ctx context.Context, s settings, name string, ops []operation, t *tables, memory *table,
+) error {
 	for _, op := range ops {
 		var one, many [2]*sample
 		for i, side := range []struct {
@@ -190,9 +195,11 @@ func (t *tables) add(name string, one, many [2]*sample) {
 	if theirs.cpu > 0 && ours.cpu > 0 {
 		ratio = fmt.Sprintf("%.0f", float64(theirs.cpuEach())/float64(ours.cpuEach()))
 	}
-	t.one.add(name, ms(theirs.cpuEach()), ms(ours.cpuEach()), ratio, ms(theirs.at(50)), ms(theirs.at(99)), ms(ours.at(50)), ms(ours.at(99)))
+	t.one.add(name, ms(theirs.cpuEach()), ms(ours.cpuEach()), ratio, ms(theirs.at(50)), ms(theirs.at(99)),
+		ms(ours.at(50)), ms(ours.at(99)))
 	if theirs, ours = many[0], many[1]; theirs.done+ours.done > 0 {
-		t.many.add(name, rate(theirs.rate()), rate(ours.rate()), fmt.Sprint(theirs.bytesEach()), fmt.Sprint(ours.bytesEach()), errorsOf(theirs), errorsOf(ours))
+		t.many.add(name, rate(theirs.rate()), rate(ours.rate()), fmt.Sprint(theirs.bytesEach()),
+			fmt.Sprint(ours.bytesEach()), errorsOf(theirs), errorsOf(ours))
 	}
 }
 

@@ -33,7 +33,8 @@ func contend(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"clients", "limit", "Placement: 409", "ours: 409", "Placement: claims a second", "ours: claims a second"}}
+	t := table{head: []string{"clients", "limit", "Placement: 409", "ours: 409",
+		"Placement: claims a second", "ours: claims a second"}}
 	err = func() error {
 		for _, clients := range contenders {
 			for _, limit := range contendedLimits {

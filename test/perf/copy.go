@@ -19,7 +19,8 @@ import (
 
 // placementTables are Placement's, all that hold data.
 var placementTables = []string{
-	"resource_classes", "traits", "placement_aggregates", "projects", "users", "consumer_types", "resource_providers", "inventories",
+	"resource_classes", "traits", "placement_aggregates",
+	"projects", "users", "consumer_types", "resource_providers", "inventories",
 	"resource_provider_traits", "resource_provider_aggregates", "consumers", "allocations",
 }
 
@@ -37,7 +38,8 @@ func (p *peer) copyFrom(ctx context.Context, from, to string) (err error) {
 	}
 	defer func() { err = errors.Join(err, script.Close(), os.Remove(script.Name())) }()
 	w := bufio.NewWriter(script)
-	fmt.Fprintln(w, "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO', FOREIGN_KEY_CHECKS=0, UNIQUE_CHECKS=0; START TRANSACTION;")
+	fmt.Fprintln(w, "SET SESSION sql_mode='NO_AUTO_VALUE_ON_ZERO', FOREIGN_KEY_CHECKS=0, UNIQUE_CHECKS=0; START "+
+		"TRANSACTION;")
 	for _, table := range placementTables {
 		fmt.Fprintf(w, "DELETE FROM %s;\n", table)
 		if err := writeRows(ctx, w, db, table); err != nil {

@@ -17,9 +17,11 @@ func (s *steps) provider(id, name, parent string, inventories object, traits ...
 		p["parent_provider_uuid"] = parent
 	}
 	s.send(http.MethodPost, "/resource_providers", p)
-	s.send(http.MethodPut, "/resource_providers/"+id+"/inventories", object{"resource_provider_generation": 0, "inventories": inventories})
+	s.send(http.MethodPut, "/resource_providers/"+id+"/inventories",
+		object{"resource_provider_generation": 0, "inventories": inventories})
 	if len(traits) > 0 {
-		s.send(http.MethodPut, "/resource_providers/"+id+"/traits", object{"resource_provider_generation": 1, "traits": traits})
+		s.send(http.MethodPut, "/resource_providers/"+
+			id+"/traits", object{"resource_provider_generation": 1, "traits": traits})
 	}
 }
 
@@ -59,7 +61,8 @@ func NewTree(random *rand.Rand, nodes int) Tree {
 
 // NestedQuery is the query of the nested-perfload job. Each tree has two candidates for each of its
 // NUMA nodes with CUSTOM_FOO.
-const NestedQuery = "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH&resources_COMPUTE=VCPU:1,MEMORY_MB:256" +
+const NestedQuery = "/allocation_candidates?resources=DISK_GB:10&required=COMPUTE_VOLUME_MULTI_ATTACH&" +
+	"resources_COMPUTE=VCPU:1,MEMORY_MB:256" +
 	"&required_COMPUTE=CUSTOM_FOO&resources_FPGA=FPGA:1&group_policy=none&same_subtree=_COMPUTE,_FPGA"
 
 // RequestsPerTree is how many requests Load sends for a tree of two NUMA nodes.
@@ -73,7 +76,8 @@ func (t Tree) Load(ctx context.Context, c *Client) error {
 	for i, numa := range t.NUMA {
 		if i%2 == 0 {
 			s.provider(numa.UUID, "numa-"+numa.UUID, t.Root, object{
-				"VCPU": object{"total": 4, "reserved": 2}, "MEMORY_MB": object{"total": 2048, "min_unit": 512, "step_size": 256},
+				"VCPU":      object{"total": 4, "reserved": 2},
+				"MEMORY_MB": object{"total": 2048, "min_unit": 512, "step_size": 256},
 			}, "HW_NUMA_ROOT")
 		} else {
 			s.provider(numa.UUID, "numa-"+numa.UUID, t.Root, object{
@@ -92,7 +96,8 @@ func (t Tree) Load(ctx context.Context, c *Client) error {
 }
 
 // FlatQuery is for hosts without children.
-const FlatQuery = "/allocation_candidates?resources=VCPU:1,DISK_GB:10,MEMORY_MB:256&required=HW_CPU_X86_SSE2&member_of=in:" + flatAggregate
+const FlatQuery = "/allocation_candidates?resources=VCPU:1,DISK_GB:10,MEMORY_MB:256&required=HW_CPU_X86_SSE2&" +
+	"member_of=in:" + flatAggregate
 
 const flatAggregate = "14a5c8a3-5a99-4e8f-88be-00d85fcb1c17"
 
@@ -100,8 +105,10 @@ const flatAggregate = "14a5c8a3-5a99-4e8f-88be-00d85fcb1c17"
 func LoadFlat(ctx context.Context, c *Client, id string) error {
 	s := steps{ctx: ctx, c: c}
 	s.provider(id, id, "", object{
-		"VCPU": object{"total": 72}, "MEMORY_MB": object{"total": 320000, "reserved": 512}, "DISK_GB": object{"total": 1000000},
+		"VCPU": object{"total": 72}, "MEMORY_MB": object{"total": 320000, "reserved": 512},
+		"DISK_GB": object{"total": 1000000},
 	}, "HW_CPU_X86_SSE2", "HW_CPU_X86_AVX2")
-	s.send(http.MethodPut, "/resource_providers/"+id+"/aggregates", object{"resource_provider_generation": 2, "aggregates": []string{flatAggregate}})
+	s.send(http.MethodPut, "/resource_providers/"+
+		id+"/aggregates", object{"resource_provider_generation": 2, "aggregates": []string{flatAggregate}})
 	return s.err
 }

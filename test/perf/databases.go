@@ -190,8 +190,10 @@ func (d *nestedData) databaseOperations() []operation {
 func (s *settings) onDatabases(ctx context.Context, data *nestedData, sides []*peer) error {
 	head := func(what string) []string {
 		return []string{
-			what, "Placement: service, CPU ms", "MariaDB", "statements", "ours on MariaDB: service", "MariaDB", "statements", "CPU ratio",
-			"on PostgreSQL: service", "PostgreSQL", "CPU ratio", "on SQLite", "CPU ratio", "Placement: a second", "on MariaDB", "on PostgreSQL", "on SQLite", "Placement: refused",
+			what, "Placement: service, CPU ms", "MariaDB",
+			"statements", "ours on MariaDB: service", "MariaDB", "statements", "CPU ratio",
+			"on PostgreSQL: service", "PostgreSQL", "CPU ratio", "on SQLite", "CPU ratio", "Placement: a second",
+			"on MariaDB", "on PostgreSQL", "on SQLite", "Placement: refused",
 		}
 	}
 	for _, clients := range []int{1, mostClients} {

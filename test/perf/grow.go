@@ -30,13 +30,16 @@ func grow(ctx context.Context, s settings) error {
 	steps = append(steps, growth{some, 7, 0}, growth{some, 21, 0}, growth{largest, 2, s.consumers})
 
 	t := table{head: []string{
-		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10", "claim: PUT and DELETE", "PUT inventories", "4 GETs",
+		"hosts x providers", "consumers", "candidates: CPU ms, no limit", "limit=1000", "limit=100", "limit=10",
+		"claim: PUT and DELETE", "PUT inventories", "4 GETs",
 		"load: requests/s", "PSS MiB", "database MiB", "start s", "start: CPU s", "PSS MiB after",
 	}}
 	loaded := latencyTable()
-	crowded := table{head: []string{"hosts x providers", "consumers", "operation", "clients", "p50 ms", "p99", "longest", "a second", "CPU ms", "refused"}}
+	crowded := table{head: []string{"hosts x providers", "consumers", "operation", "clients", "p50 ms", "p99",
+		"longest", "a second", "CPU ms", "refused"}}
 	for i, g := range steps {
-		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), g, g.hosts == largest, &t, &loaded, &crowded); err != nil {
+		if err := s.growTo(ctx, filepath.Join(s.state, fmt.Sprint(i)), g, g.hosts == largest, &t,
+			&loaded, &crowded); err != nil {
 			return err
 		}
 	}
@@ -46,7 +49,9 @@ func grow(ctx context.Context, s settings) error {
 	return nil
 }
 
-func (s *settings) growTo(ctx context.Context, dir string, g growth, isLargest bool, t, loaded, crowded *table) (err error) {
+func (s *settings) growTo(
+	ctx context.Context, dir string, g growth, isLargest bool, t, loaded, crowded *table,
+) (err error) {
 	name := fmt.Sprintf("%d x %d", g.hosts, 1+3*g.nodes)
 	ours, err := startOurs(ctx, s.binary, dir, nil)
 	if err != nil {
@@ -117,13 +122,17 @@ func (s *settings) growTo(ctx context.Context, dir string, g growth, isLargest b
 	if err = errors.Join(err, err2, again.Close()); err != nil {
 		return err
 	}
-	t.add(append(cells, rate(loading), mib(before.PSS), mib(size), fmt.Sprintf("%.2f", again.Startup.Seconds()), fmt.Sprintf("%.2f", starting.Seconds()), mib(after.PSS))...)
+	t.add(append(cells, rate(loading), mib(before.PSS), mib(size), fmt.Sprintf("%.2f", again.Startup.Seconds()),
+		fmt.Sprintf("%.2f", starting.Seconds()), mib(after.PSS))...)
 	return nil
 }
 
 // crowd measures answers to one client and to several at once.
-func (s *settings) crowd(ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table) error {
-	ops := append(data.candidates()[1:], claims("claim, nested", NestedQuery, 10, 300, 0), data.claimsAlone(), data.inventoryWrites())
+func (s *settings) crowd(
+	ctx context.Context, ours *peer, data *nestedData, name string, consumers int, t *table,
+) error {
+	ops := append(data.candidates()[1:], claims("claim, nested", NestedQuery, 10, 300, 0),
+		data.claimsAlone(), data.inventoryWrites())
 	for _, op := range ops {
 		for _, clients := range []int{1, op.workers} {
 			if clients == 1 && !op.alone || s.only != nil && !s.only.MatchString(op.name) {
@@ -134,7 +143,8 @@ func (s *settings) crowd(ctx context.Context, ours *peer, data *nestedData, name
 			if err != nil {
 				return err
 			}
-			t.add(name, fmt.Sprint(consumers), op.name, fmt.Sprint(clients), ms(one.at(50)), ms(one.at(99)), ms(one.at(100)), rate(one.rate()), ms(one.cpuEach()), errorsOf(one))
+			t.add(name, fmt.Sprint(consumers), op.name, fmt.Sprint(clients), ms(one.at(50)), ms(one.at(99)),
+				ms(one.at(100)), rate(one.rate()), ms(one.cpuEach()), errorsOf(one))
 		}
 	}
 	return nil

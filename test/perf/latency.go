@@ -22,7 +22,8 @@ var limitsUnderWrites = []int{10, 100, 1000}
 
 func latencyTable() table {
 	return table{head: []string{
-		"hosts x providers", "consumers", "writes/s going on", "candidates", "answers", "p50 ms", "p99", "longest", "CPU: p50 ms", "p99", "bare: p50 ms", "p99",
+		"hosts x providers", "consumers", "writes/s going on", "candidates", "answers", "p50 ms", "p99", "longest",
+		"CPU: p50 ms", "p99", "bare: p50 ms", "p99",
 	}}
 }
 
@@ -64,7 +65,9 @@ func latency(ctx context.Context, s settings) (err error) {
 
 // underWrites asks for candidates, one request after the other, while inventories are written at a
 // steady rate; and a bare server for the same, unless it is nil.
-func (s *settings) underWrites(ctx context.Context, ours, bare *peer, data *nestedData, name string, consumers int, t *table) error {
+func (s *settings) underWrites(
+	ctx context.Context, ours, bare *peer, data *nestedData, name string, consumers int, t *table,
+) error {
 	for _, limit := range limitsUnderWrites {
 		op := candidates("candidates, nested", NestedQuery, limit, 1000, 0)
 		if s.only != nil && !s.only.MatchString(op.name) {
@@ -86,8 +89,10 @@ func (s *settings) underWrites(ctx context.Context, ours, bare *peer, data *nest
 		if err := errors.Join(err, writeErr); err != nil {
 			return err
 		}
-		t.add(name, fmt.Sprint(consumers), rate(written), fmt.Sprintf("limit=%d", limit), fmt.Sprint(len(mine.wall)), ms(at(mine.wall, 50)), ms(at(mine.wall, 99)),
-			ms(at(mine.wall, 100)), ms(at(mine.cpu, 50)), ms(at(mine.cpu, 99)), ms(at(theirs.wall, 50)), ms(at(theirs.wall, 99)))
+		t.add(name, fmt.Sprint(consumers), rate(written), fmt.Sprintf("limit=%d", limit), fmt.Sprint(len(mine.wall)),
+			ms(at(mine.wall, 50)), ms(at(mine.wall, 99)),
+			ms(at(mine.wall, 100)), ms(at(mine.cpu, 50)),
+			ms(at(mine.cpu, 99)), ms(at(theirs.wall, 50)), ms(at(theirs.wall, 99)))
 	}
 	return nil
 }

@@ -52,7 +52,8 @@ func candidates(name, query string, limit, ours, theirs int) operation {
 
 // claims asks for candidates, claims one of them, and gives it up again.
 func claims(name, query string, limit, ours, theirs int) operation {
-	return operation{name: fmt.Sprintf("%s: GET candidates limit=%d, PUT and DELETE allocations, %d clients", name, limit, several),
+	return operation{name: fmt.Sprintf("%s: GET candidates limit=%d, PUT and DELETE allocations, %d clients",
+		name, limit, several),
 		workers: several, ours: ours, theirs: theirs,
 		begin: func(_ context.Context, c *Client, worker int) (step, error) {
 			claimer := NewClaimer(c, uint64(worker))
@@ -119,7 +120,8 @@ func (d *nestedData) refreshes() operation {
 
 // reshapes goes there and back: each service begins with all guests on the root.
 func (d *nestedData) reshapes(i, guests int) operation {
-	return operation{name: fmt.Sprintf("reshape %d consumers to 8 children", guests), alone: true, ours: 10, theirs: max(1, 300/guests),
+	return operation{name: fmt.Sprintf("reshape %d consumers to 8 children", guests), alone: true,
+		ours: 10, theirs: max(1, 300/guests),
 		begin: func(_ context.Context, c *Client, _ int) (step, error) {
 			host := *d.reshape[i]
 			var body []byte
@@ -145,7 +147,8 @@ func (d *nestedData) candidates() []operation {
 
 // claimsAlone claims without asking for candidates before.
 func (d *nestedData) claimsAlone() operation {
-	return operation{name: "claim, nested: PUT and DELETE allocations alone", workers: several, alone: true, ours: 500, theirs: 30,
+	return operation{name: "claim, nested: PUT and DELETE allocations alone", workers: several,
+		alone: true, ours: 500, theirs: 30,
 		begin: func(_ context.Context, c *Client, worker int) (step, error) {
 			claimer := NewClaimer(c, uint64(worker))
 			err := claimer.Take(d.trees)
@@ -155,7 +158,8 @@ func (d *nestedData) claimsAlone() operation {
 
 // loads adds trees that are not there yet.
 func (d *nestedData) loads() operation {
-	return operation{name: fmt.Sprintf("load a tree: %d requests", RequestsPerTree), workers: several, alone: true, ours: 30, theirs: 4,
+	return operation{name: fmt.Sprintf("load a tree: %d requests", RequestsPerTree), workers: several,
+		alone: true, ours: 30, theirs: 4,
 		begin: func(_ context.Context, c *Client, worker int) (step, error) {
 			random := rand.New(rand.NewPCG(rand.Uint64(), uint64(worker)))
 			return plain(func(ctx context.Context) (int, error) { return 0, NewTree(random, 2).Load(ctx, c) }), nil
@@ -167,7 +171,8 @@ func (d *nestedData) loads() operation {
 func (d *nestedData) replacements() operation {
 	return operation{name: "PUT allocations, replacing", workers: several, alone: true, ours: 500, theirs: 30,
 		begin: func(ctx context.Context, c *Client, worker int) (step, error) {
-			r, err := NewReplacer(ctx, c, fmt.Sprintf("4e91ace0-0000-4000-8000-%012d", worker), d.trees[worker%len(d.trees)])
+			r, err := NewReplacer(ctx, c, fmt.Sprintf("4e91ace0-0000-4000-8000-%012d", worker),
+				d.trees[worker%len(d.trees)])
 			return plain(func(ctx context.Context) (int, error) { return 0, r.Replace(ctx) }), err
 		}}
 }

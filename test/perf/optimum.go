@@ -44,8 +44,10 @@ func optimum(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, bare.Close()) }()
-	one := table{head: []string{"operation, 1 client", "bytes", "bare: CPU ms", "ours: CPU ms", "ratio", "bare: p50 ms", "p99", "ours: p50 ms", "p99"}}
-	many := table{head: []string{fmt.Sprintf("operation, %d clients", several), "bare: CPU ms", "ours: CPU ms", "ratio", "bare: a second", "ours: a second", "ours: refused"}}
+	one := table{head: []string{"operation, 1 client", "bytes", "bare: CPU ms", "ours: CPU ms", "ratio", "bare: p50 ms",
+		"p99", "ours: p50 ms", "p99"}}
+	many := table{head: []string{fmt.Sprintf("operation, %d clients", several), "bare: CPU ms", "ours: CPU ms", "ratio",
+		"bare: a second", "ours: a second", "ours: refused"}}
 	for _, op := range ops {
 		if s.only != nil && !s.only.MatchString(op.name) {
 			continue
@@ -62,7 +64,8 @@ func optimum(ctx context.Context, s settings) (err error) {
 		if theirs, mine, err = s.inTurn(ctx, bare, ours, op, op.workers); err != nil {
 			return err
 		}
-		many.add(op.name, ms(theirs.cpuEach()), ms(mine.cpuEach()), ratio(mine, theirs), rate(theirs.rate()), rate(mine.rate()), errorsOf(mine))
+		many.add(op.name, ms(theirs.cpuEach()), ms(mine.cpuEach()), ratio(mine, theirs), rate(theirs.rate()),
+			rate(mine.rate()), errorsOf(mine))
 	}
 	one.print()
 	many.print()
@@ -92,7 +95,9 @@ func record(ctx context.Context, c *Client, op operation) error {
 }
 
 // inTurn measures an operation on both services in turn.
-func (s *settings) inTurn(ctx context.Context, bare, ours *peer, op operation, workers int) (theirs, mine *sample, err error) {
+func (s *settings) inTurn(
+	ctx context.Context, bare, ours *peer, op operation, workers int,
+) (theirs, mine *sample, err error) {
 	theirs, mine = &sample{refused: map[int]int{}}, &sample{refused: map[int]int{}}
 	say("%s, %d clients", op.name, workers)
 	for range rounds {
@@ -121,19 +126,24 @@ func ratio(ours, other *sample) string {
 // smallReads are the requests for one provider and for the usages of a project.
 func (d *nestedData) smallReads() []operation {
 	get := func(name string, path func(t *Tree) string) operation {
-		return operation{name: name, workers: several, alone: true, begin: func(_ context.Context, c *Client, worker int) (step, error) {
-			n := worker
-			return plain(func(ctx context.Context) (int, error) {
-				n += several
-				answer, err := c.Send(ctx, http.MethodGet, path(&d.trees[n%len(d.trees)]), nil)
-				return len(answer), err
-			}), nil
-		}}
+		return operation{name: name, workers: several,
+			alone: true, begin: func(_ context.Context, c *Client, worker int) (step, error) {
+				n := worker
+				return plain(func(ctx context.Context) (int, error) {
+					n += several
+					answer, err := c.Send(ctx, http.MethodGet, path(&d.trees[n%len(d.trees)]), nil)
+					return len(answer), err
+				}), nil
+			}}
 	}
 	return []operation{
 		get("GET provider", func(t *Tree) string { return "/resource_providers/" + t.Root }),
-		get("GET inventories", func(t *Tree) string { return "/resource_providers/" + t.NUMA[1].UUID + "/inventories" }),
-		get("GET usages of a provider", func(t *Tree) string { return "/resource_providers/" + t.NUMA[1].UUID + "/usages" }),
+		get("GET inventories", func(t *Tree) string {
+			return "/resource_providers/" +
+				t.NUMA[1].UUID + "/inventories"
+		}),
+		get("GET usages of a provider",
+			func(t *Tree) string { return "/resource_providers/" + t.NUMA[1].UUID + "/usages" }),
 		get("GET usages of a project", func(*Tree) string { return "/usages?project_id=" + projectID }),
 	}
 }

@@ -24,7 +24,8 @@ func startOurs(ctx context.Context, binary, dir string, on *server) (*peer, erro
 		if err != nil {
 			return nil, err
 		}
-		if out, err := exec.CommandContext(ctx, binary, "placement", "db", "restore", "--database", dsn, database).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(ctx, binary, "placement", "db", "restore", "--database", dsn, database).
+			CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("copy our database to %s: %w\n%s", on.name, err, out)
 		}
 		args = []string{"--database", dsn}

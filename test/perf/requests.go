@@ -105,7 +105,8 @@ func (w *Claimer) Take(trees []Tree) error {
 func (w *Claimer) Claim(ctx context.Context) error {
 	path := "/allocations/" + uuid.NewString()
 	if _, err := w.c.Send(ctx, http.MethodPut, path, object{
-		"allocations": w.candidates[w.random.IntN(len(w.candidates))], "project_id": projectID, "user_id": userID, "consumer_generation": nil,
+		"allocations": w.candidates[w.random.IntN(len(w.candidates))], "project_id": projectID,
+		"user_id": userID, "consumer_generation": nil,
 	}); err != nil {
 		return err
 	}

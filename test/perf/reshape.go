@@ -44,7 +44,8 @@ func (h *ReshapeHost) Load(ctx context.Context, c *Client) error {
 	s := steps{ctx: ctx, c: c}
 	s.provider(h.Root, h.Root, "", vgpus(h.share()*len(h.Children)))
 	for _, child := range h.Children {
-		s.send(http.MethodPost, "/resource_providers", object{"uuid": child, "name": "vgpu-" + child, "parent_provider_uuid": h.Root})
+		s.send(http.MethodPost,
+			"/resource_providers", object{"uuid": child, "name": "vgpu-" + child, "parent_provider_uuid": h.Root})
 	}
 	if s.err != nil {
 		return s.err
@@ -58,7 +59,8 @@ func LoadConsumers(ctx context.Context, c *Client, consumers []string, allocatio
 	for begin := 0; begin < len(consumers); begin += atOnce {
 		body := object{}
 		for i := begin; i < min(begin+atOnce, len(consumers)); i++ {
-			body[consumers[i]] = object{"allocations": allocations(i), "project_id": projectID, "user_id": userID, "consumer_generation": nil}
+			body[consumers[i]] = object{"allocations": allocations(i), "project_id": projectID,
+				"user_id": userID, "consumer_generation": nil}
 		}
 		if _, err := c.Send(ctx, http.MethodPost, "/allocations", body); err != nil {
 			return err
@@ -95,14 +97,16 @@ func (h *ReshapeHost) Next(ctx context.Context, c *Client) ([]byte, error) {
 		}
 	}
 	if len(generations) != len(h.Consumers) {
-		return nil, fmt.Errorf("%d consumers have allocations on the host and its children, not %d", len(generations), len(h.Consumers))
+		return nil, fmt.Errorf("%d consumers have allocations on the host and its children, not %d",
+			len(generations), len(h.Consumers))
 	}
 	for i, consumer := range h.Consumers {
 		to := h.Root
 		if !h.moved {
 			to = h.Children[i%len(h.Children)]
 		}
-		allocations[consumer] = object{"allocations": allocation(to), "project_id": projectID, "user_id": userID, "consumer_generation": generations[consumer]}
+		allocations[consumer] = object{"allocations": allocation(to), "project_id": projectID, "user_id": userID,
+			"consumer_generation": generations[consumer]}
 	}
 	return json.Marshal(object{"inventories": inventories, "allocations": allocations})
 }

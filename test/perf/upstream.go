@@ -62,7 +62,8 @@ sync_on_startup = false
 `, p.logFile("placement"), strings.Replace(dsn, "mysql:", "mysql+pymysql:", 1)), 0o600); err != nil {
 		return nil, err
 	}
-	if err := p.run(ctx, "make Placement's tables", nil, python, manage, "--config-file", conf, "db", "sync"); err != nil {
+	if err := p.run(ctx, "make Placement's tables", nil,
+		python, manage, "--config-file", conf, "db", "sync"); err != nil {
 		return nil, err
 	}
 	if from != "" {

@@ -104,7 +104,8 @@ func parsePage(content string) *page {
 				continue
 			}
 		case strings.TrimSpace(line) != "":
-			listed = strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "* ") || listed && strings.HasPrefix(line, " ")
+			listed = strings.HasPrefix(line, "- ") ||
+				strings.HasPrefix(line, "* ") || listed && strings.HasPrefix(line, " ")
 		}
 		if reference.MatchString(line) {
 			p.links = append(p.links, reference.FindStringSubmatch(line)[1])

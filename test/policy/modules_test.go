@@ -51,7 +51,8 @@ func modules(t *testing.T) []string {
 // returns what it printed.
 func goOf(t *testing.T, dir string, args ...string) string {
 	t.Helper()
-	return run(t, filepath.Join(root, dir), []string{"GOWORK=off", "GOFLAGS=-mod=readonly", "GOPROXY=off"}, "go", args...)
+	return run(t, filepath.Join(root, dir),
+		[]string{"GOWORK=off", "GOFLAGS=-mod=readonly", "GOPROXY=off"}, "go", args...)
 }
 
 // run runs a program with more in its environment, and returns what it printed.
@@ -86,7 +87,8 @@ func TestModulesStandAlone(t *testing.T) {
 		}
 		for _, r := range mod.Replace {
 			if target := filepath.Join(dir, r.New.Path); module+filepath.ToSlash(target) != r.Old.Path {
-				t.Errorf("%s/go.mod replaces %s with %s: only modules of this repository are replaced", dir, r.Old.Path, r.New.Path)
+				t.Errorf("%s/go.mod replaces %s with %s: only modules of this repository are replaced",
+					dir, r.Old.Path, r.New.Path)
 			}
 		}
 	}
@@ -98,10 +100,12 @@ func TestModulesStandAlone(t *testing.T) {
 func TestDriverOutside(t *testing.T) {
 	dir := t.TempDir()
 	copyTo(t, filepath.Join(dir, "main.go"), "testdata/outside/main.go")
-	copyTo(t, filepath.Join(dir, "go.sum"), filepath.Join(root, "plugins/go.sum")) // a sum that is not there would be asked for
+	// a sum that is not there would be asked for
+	copyTo(t, filepath.Join(dir, "go.sum"), filepath.Join(root, "plugins/go.sum"))
 	checkout := testproc.Try(filepath.Abs(root)).Or(t)
 	ours := modules(t)[1:]
-	edit := []string{"mod", "edit", "-module", "example.org/outside", "-go", "1.26.0", "-require", module + "plugins@v0.0.0"}
+	edit := []string{"mod", "edit", "-module", "example.org/outside", "-go", "1.26.0",
+		"-require", module + "plugins@v0.0.0"}
 	for i, m := range ours {
 		ours[i] = strings.TrimPrefix(m, "./")
 		edit = append(edit, "-replace", module+ours[i]+"="+filepath.Join(checkout, ours[i]))
@@ -109,13 +113,15 @@ func TestDriverOutside(t *testing.T) {
 	testproc.Check(t, os.WriteFile(filepath.Join(dir, "go.mod"), nil, 0o600))
 	outside := func(args ...string) string {
 		t.Helper()
-		return run(t, dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod -trimpath", "GOPROXY=off", "CGO_ENABLED=0"}, "go", args...)
+		return run(t, dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod -trimpath", "GOPROXY=off", "CGO_ENABLED=0"},
+			"go", args...)
 	}
 	outside(edit...)
 	outside("build", "-o", "driver", ".")
 	testproc.Contains(t, run(t, dir, nil, "./driver", "--info"), `"name": "outside"`, "%v")
 
-	atMost(t, outside("list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "."), mostNeeded, "a driver is built from")
+	atMost(t, outside("list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "."),
+		mostNeeded, "a driver is built from")
 	atMost(t, outside("mod", "graph"), mostInGraph, "the module graph of a driver has")
 
 	page := string(testproc.Try(os.ReadFile(filepath.Join(root, "docs/writing-a-driver.md"))).Or(t))

@@ -30,10 +30,12 @@ const root = "../.."
 // of another layer it may import what is named and nothing below that. A package that is in no
 // layer may import everything: it puts things together.
 var mayImport = map[string][]string{
-	"providertree":              {},
-	"plugins":                   {"providertree"},
-	"plugins/drivertest":        {"internal/pluginhost", "internal/pluginhost/suite", "plugins", "plugins/proto/driver/v1", "plugins/proto/protocol", "providertree"},
-	"internal/pluginhost":       {"plugins", "internal/lib/processes", "plugins/proto/protocol", "plugins/proto/driver/v1", "providertree"},
+	"providertree": {},
+	"plugins":      {"providertree"},
+	"plugins/drivertest": {"internal/pluginhost", "internal/pluginhost/suite", "plugins",
+		"plugins/proto/driver/v1", "plugins/proto/protocol", "providertree"},
+	"internal/pluginhost": {"plugins", "internal/lib/processes", "plugins/proto/protocol",
+		"plugins/proto/driver/v1", "providertree"},
 	"drivers":                   {"plugins", "providertree"},
 	"drivers/libvirt":           {"plugins", "providertree", "internal/libvirtd"},
 	"reportclient":              {"providertree", "placement/placementclient", "placement/wire"},
@@ -43,21 +45,30 @@ var mayImport = map[string][]string{
 	"placement/ledger":          {"providertree"},
 	"placement/candidates":      {"placement/ledger", "providertree"},
 	// Test helpers.
-	"placement/placementtest":           {"placement/candidates", "placement/ledger", "providertree"},
-	"placement/store":                   {"placement/ledger"},
-	"placement/api":                     {"placement/candidates", "placement/ledger", "placement/wire", "providertree"},
-	"placement":                         {"internal/keystone", "placement/api", "placement/candidates", "placement/ledger", "placement/store", "placement/wire"},
-	"placement/operator":                {"placement", "placement/placementclient", "placement/wire"},
-	"systemd":                           {},
-	"internal/config":                   {"placement/wire", "providertree", "systemd"},
-	"internal/agent/commands":           {"internal/agent", "internal/agent/control", "internal/agent/disabled", "internal/config", "resourcetracker", "resourcetracker/audit", "resourcetracker/providerconfig"},
-	"internal/agent/control":            {"internal/agent/disabled", "internal/config", "internal/health", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
-	"cmd/compute-agent/internal/render": {"cells/apidb", "cells/enrolment", "cells/operator", "cells/scheduler", "internal/agent/commands", "internal/agent/control", "internal/agent/disabled", "internal/config", "internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/suite", "placement/candidates", "placement/operator", "placement/store", "placement/wire", "providertree", "reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal", "systemd"},
-	"internal/health":                   {"cells/worker", "internal/agent/disabled", "internal/pluginhost", "resourcetracker"},
-	"internal/lib":                      {},
+	"placement/placementtest": {"placement/candidates", "placement/ledger", "providertree"},
+	"placement/store":         {"placement/ledger"},
+	"placement/api":           {"placement/candidates", "placement/ledger", "placement/wire", "providertree"},
+	"placement": {"internal/keystone", "placement/api", "placement/candidates",
+		"placement/ledger", "placement/store", "placement/wire"},
+	"placement/operator": {"placement", "placement/placementclient", "placement/wire"},
+	"systemd":            {},
+	"internal/config":    {"placement/wire", "providertree", "systemd"},
+	"internal/agent/commands": {"internal/agent", "internal/agent/control", "internal/agent/disabled",
+		"internal/config", "resourcetracker", "resourcetracker/audit", "resourcetracker/providerconfig"},
+	"internal/agent/control": {"internal/agent/disabled", "internal/config", "internal/health",
+		"providertree", "reportclient", "resourcetracker", "resourcetracker/audit"},
+	"cmd/compute-agent/internal/render": {"cells/apidb", "cells/enrolment", "cells/operator", "cells/scheduler",
+		"internal/agent/commands", "internal/agent/control", "internal/agent/disabled", "internal/config",
+		"internal/doctor", "internal/health", "internal/pluginhost", "internal/pluginhost/suite",
+		"placement/candidates", "placement/operator", "placement/store", "placement/wire", "providertree",
+		"reportclient", "resourcetracker", "resourcetracker/audit", "resourcetracker/journal", "systemd"},
+	"internal/health": {"cells/worker", "internal/agent/disabled", "internal/pluginhost", "resourcetracker"},
+	"internal/lib":    {},
 	// What puts the services of the control plane together.
-	"internal/controlplane":               {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/compute", "cells/scheduler", "internal/agent/access", "internal/config", "internal/keystone"},
-	"internal/standalone":                 {"cells", "cells/apidb", "cells/cell", "cells/cellwire", "internal/agent", "internal/config", "internal/controlplane", "internal/libvirtd", "placement", "plugins"},
+	"internal/controlplane": {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/compute",
+		"cells/scheduler", "internal/agent/access", "internal/config", "internal/keystone"},
+	"internal/standalone": {"cells", "cells/apidb", "cells/cell", "cells/cellwire", "internal/agent",
+		"internal/config", "internal/controlplane", "internal/libvirtd", "placement", "plugins"},
 	"internal/libvirtd":                   {},
 	"test/oracle":                         {"test/testproc", "placement", "placement/api"},
 	"cmd/compute-agent/internal/scaffold": {},
@@ -65,11 +76,15 @@ var mayImport = map[string][]string{
 	// The tree follows from the selection, and from nothing that does I/O.
 	"drivers/libvirt/internal/machine":      {},
 	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/machine"},
-	"drivers/libvirt/internal/domain":       {"plugins", "providertree", "drivers/libvirt/internal/capabilities", "drivers/libvirt/internal/machine"},
-	"drivers/libvirt/internal/selection":    {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine"},
-	"drivers/libvirt/internal/assignment": {"plugins", "providertree", "drivers/libvirt/internal/domain", "drivers/libvirt/internal/machine",
+	"drivers/libvirt/internal/domain": {"plugins", "providertree", "drivers/libvirt/internal/capabilities",
+		"drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/selection": {"plugins", "providertree", "drivers/libvirt/internal/domain",
+		"drivers/libvirt/internal/machine"},
+	"drivers/libvirt/internal/assignment": {"plugins", "providertree", "drivers/libvirt/internal/domain",
+		"drivers/libvirt/internal/machine",
 		"drivers/libvirt/internal/selection"},
-	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/assignment", "drivers/libvirt/internal/capabilities",
+	"drivers/libvirt/internal/inventory": {"plugins", "providertree", "drivers/libvirt/internal/assignment",
+		"drivers/libvirt/internal/capabilities",
 		"drivers/libvirt/internal/machine", "drivers/libvirt/internal/selection"},
 	"drivers/libvirt/internal/discovery": {"drivers/libvirt/internal/machine"},
 	// Cells: the cell and its database, its client and the fan-out to many cells, the scheduler,
@@ -81,24 +96,31 @@ var mayImport = map[string][]string{
 	"cells/cell":       {"cells/celldb", "cells/cellwire"},
 	"cells/cellclient": {"cells/cellwire"},
 	"cells/gather":     {"cells/apidb", "cells/cellclient", "cells/cellwire"},
-	"cells/scheduler": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
+	"cells/scheduler": {"cells/apidb", "cells/cellclient",
+		"cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
 	// The calls of the compute API stand on what all of them have in common, and not on each other.
-	"cells/compute/api":    {},
-	"cells/compute/admin":  {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api", "cells/gather", "cells/scheduler", "providertree"},
+	"cells/compute/api": {},
+	"cells/compute/admin": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api", "cells/gather",
+		"cells/scheduler", "providertree"},
 	"cells/compute/tenant": {"cells/apidb", "cells/cellwire", "cells/compute/api", "plugins"},
-	"cells/compute":        {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather", "cells/scheduler", "plugins", "providertree"},
+	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
+		"cells/scheduler", "plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},
 	// The commands of an operator, which are no part of the compute API.
-	"cells/operator": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler",
-		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire", "providertree", "reportclient",
+	"cells/operator": {"cells/apidb", "cells/cellclient",
+		"cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler",
+		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire",
+		"providertree", "reportclient",
 		"resourcetracker/identity"},
 	"cells/worker": {"cells/cellclient", "cells/cellwire", "plugins", "providertree"},
 }
 
 // commons are small internal packages that every layer may use.
-var commons = []string{"internal/auditlog", "internal/extraspecs", "internal/files", "internal/health", "internal/jsonkit", "internal/osapi", "internal/osapi/apidoc", "internal/osapi/oslopolicy", "internal/pki", "internal/lib/processes", "internal/sqldb", "internal/lib/textutil", "internal/tracing", "internal/version"}
+var commons = []string{"internal/auditlog", "internal/extraspecs", "internal/files", "internal/health",
+	"internal/jsonkit", "internal/osapi", "internal/osapi/apidoc", "internal/osapi/oslopolicy", "internal/pki",
+	"internal/lib/processes", "internal/sqldb", "internal/lib/textutil", "internal/tracing", "internal/version"}
 
 // mustNotDepend lists what must not be linked into a package's binary or library, even indirectly,
 // and why.
@@ -171,7 +193,8 @@ func goFiles(t *testing.T) []string {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && p != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "tools") {
+		if name := d.Name(); d.IsDir() && p != root &&
+			(strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "tools") {
 			return filepath.SkipDir
 		}
 		if strings.HasSuffix(p, ".go") {
@@ -240,7 +263,8 @@ func TestDependencies(t *testing.T) {
 		for dep := range strings.Lines(string(out)) {
 			dep = strings.TrimSpace(dep)
 			for bad, why := range banned {
-				hit := dep == bad || (strings.Contains(bad, ".") && strings.HasPrefix(dep, strings.TrimSuffix(bad, "/")+"/"))
+				hit := dep == bad ||
+					(strings.Contains(bad, ".") && strings.HasPrefix(dep, strings.TrimSuffix(bad, "/")+"/"))
 				if hit && allowedAnyway[pkg+" "+bad] == "" {
 					t.Errorf("%s depends on %s: %s", pkg, dep, why)
 				}
@@ -290,7 +314,8 @@ func TestPackageDocs(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") || generated(name) {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+		f, err := parser.ParseFile(token.NewFileSet(),
+			filepath.Join(root, name), nil, parser.PackageClauseOnly|parser.ParseComments)
 		testproc.Check(t, err)
 		docs[path.Dir(name)] += isDoc(f)
 	}
@@ -317,7 +342,8 @@ func TestDependenciesAreExplained(t *testing.T) {
 	}
 	for line := range strings.Lines(string(mods)) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
-		if len(fields) == 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") && !strings.HasPrefix(fields[0], module) && !strings.Contains(string(explained), "`"+fields[0]+"`") {
+		if len(fields) == 2 && strings.Contains(fields[0], ".") && strings.HasPrefix(fields[1], "v") &&
+			!strings.HasPrefix(fields[0], module) && !strings.Contains(string(explained), "`"+fields[0]+"`") {
 			t.Errorf("docs/dependencies.md does not say why %s is there", fields[0])
 		}
 	}

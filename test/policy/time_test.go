@@ -95,7 +95,8 @@ func TestTestsDoNotWaitByTheClock(t *testing.T) {
 			if used[key] = true; realTime[key] != "" {
 				continue
 			}
-			t.Errorf("%s:%d: %s waits by the clock: %s. Wait for an event under testproc.Patience, or in testing/synctest", w.file, w.line, w.function, w.what)
+			t.Errorf("%s:%d: %s waits by the clock: %s. Wait for an event under testproc.Patience, or in "+
+				"testing/synctest", w.file, w.line, w.function, w.what)
 		}
 	}
 	for key := range realTime {
@@ -273,7 +274,8 @@ func isPatience(e ast.Expr) bool { return strings.EqualFold(nameOf(e), "patience
 
 // longestIn is the longest literal duration in an expression, 0 if there is none.
 func longestIn(e ast.Expr) time.Duration {
-	units := map[string]time.Duration{"Nanosecond": 1, "Microsecond": time.Microsecond, "Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
+	units := map[string]time.Duration{"Nanosecond": 1, "Microsecond": time.Microsecond, "Millisecond": time.Millisecond,
+		"Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
 	var longest time.Duration
 	ast.Inspect(e, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -173,8 +173,11 @@ var words = map[string]string{
 // frozen are texts that hold a listed word and stay: names on the wire, on disk and in other
 // programs, and ordinary English that a listed phrase would match.
 var frozen = []string{
-	`"remedy"`, `"remedy,omitempty"`, `\"remedy\"`, `"offenders"`, `"offenders,omitempty"`, `\"offenders\"`, `"objections"`, `"objections,omitempty"`,
-	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`, `shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`, `REMEDY`, `OFFENDERS`, "`misbehave`", "`spared`", "field `remedy`", `inventory-retiring`,
+	`"remedy"`, `"remedy,omitempty"`, `\"remedy\"`, `"offenders"`, `"offenders,omitempty"`, `\"offenders\"`,
+	`"objections"`, `"objections,omitempty"`,
+	`\"objections\"`, `"mend"`, `"mend,omitempty"`, `"retiring"`, `"retiring,omitempty"`, `\"retiring\"`,
+	`shape_version`, `/v1/survey`, `"nobody"`, `nobody:nogroup`, `REMEDY`, `OFFENDERS`, "`misbehave`", "`spared`",
+	"field `remedy`", `inventory-retiring`,
 	`driverv1.Offender`, `GetOffenders`, `GetRemedy`, `GetShapeVersion`, `SilenceUsage`, `SilenceErrors`,
 	`here is none`, `here was none`, `is None`, `assertIsNone`, "Placement was told", "Doubt about the host",
 	`.Offenders`, `Offenders:`, `.offenders`, `.Offender(`, `Remedy:`, `.Remedy`, `.ShapeVersion`, `ShapeVersion:`,
@@ -194,7 +197,8 @@ func textFiles(t *testing.T) []string {
 		}
 		rel = filepath.ToSlash(rel)
 		switch name := d.Name(); {
-		case d.IsDir() && rel != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" || name == "__pycache__" || rel == "docs/decisions"):
+		case d.IsDir() && rel != "." && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin" ||
+			name == "__pycache__" || rel == "docs/decisions"):
 			return filepath.SkipDir // decisions are records of their day
 		case d.IsDir() || generated(rel) || strings.HasSuffix(rel, ".proto") || rel == "test/policy/words_test.go":
 			return nil // the protocol's names stay
@@ -245,10 +249,12 @@ func TestCommentWidth(t *testing.T) {
 				continue
 			}
 			comment := strings.TrimLeft(line, "\t ")
-			if !strings.HasPrefix(comment, "// ") && !strings.HasPrefix(comment, "//\t") || strings.Contains(comment, "://") {
+			if !strings.HasPrefix(comment, "// ") && !strings.HasPrefix(comment, "//\t") ||
+				strings.Contains(comment, "://") {
 				continue // an address cannot be broken
 			}
-			if width := utf8.RuneCountInString(strings.TrimRight(line, "\n")) + 3*strings.Count(line, "\t"); width > maxComment {
+			if width := utf8.RuneCountInString(strings.TrimRight(line, "\n")) +
+				3*strings.Count(line, "\t"); width > maxComment {
 				t.Errorf("%s:%d: a comment of %d columns; break it at %d", name, number, width, maxComment)
 			}
 		}

@@ -66,7 +66,8 @@ func TestRealServicesAreShared(t *testing.T) {
 		return nil
 	})
 	for _, line := range services.Lines() {
-		if words := strings.Fields(line); len(words) > 4 && words[0] == "USER" && strings.Join(words[:4], " ") != strings.Join(first[:4], " ") {
+		if words := strings.Fields(line); len(words) > 4 &&
+			words[0] == "USER" && strings.Join(words[:4], " ") != strings.Join(first[:4], " ") {
 			t.Errorf("%q and %q are not the same services", words, first)
 		}
 	}

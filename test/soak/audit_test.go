@@ -50,7 +50,8 @@ func (c *client) providers(t *testing.T) map[string]bool {
 	var body struct {
 		Providers []struct{ Name string } `json:"resource_providers"`
 	}
-	testproc.Try(c.ask(t.Context(), http.MethodGet, "/resource_providers", nil)).Or(t).Is(t, http.StatusOK).Into(t, &body)
+	testproc.Try(c.ask(t.Context(), http.MethodGet, "/resource_providers", nil)).Or(t).
+		Is(t, http.StatusOK).Into(t, &body)
 	names := map[string]bool{}
 	for _, p := range body.Providers {
 		names[p.Name] = true
@@ -116,7 +117,8 @@ func (k *killed) leavesRecords(t *testing.T) {
 		case <-enough:
 		case <-ended:
 			if done.Load() < target {
-				t.Fatalf("all writers had an error before %d things were made, in round %d; the last one: %v", target, round, last)
+				t.Fatalf("all writers had an error before %d things were made, in round %d; the last one: %v",
+					target, round, last)
 			}
 		}
 		k.kill()
@@ -140,7 +142,8 @@ func (k *killed) leavesRecords(t *testing.T) {
 	}
 	for name := range acknowledged {
 		if records[name] != auditlog.Done || !there[name] {
-			t.Errorf("%s was acknowledged, the audit log says %q, and it is there: %v", name, records[name], there[name])
+			t.Errorf("%s was acknowledged, the audit log says %q, and it is there: %v",
+				name, records[name], there[name])
 		}
 	}
 	if len(acknowledged) == 0 {
@@ -202,7 +205,8 @@ func TestKillLeavesRecordsOfCells(t *testing.T) {
 			kill: func() { w.Kill("cell1"); running = false },
 			create: func(ctx context.Context, name string) (bool, error) {
 				_, err := cell.Insert(ctx, cellwire.Server{
-					UUID: named(name), Name: name, ProjectID: "p", UserID: "u", Host: "h1", Node: "n1", NodeUUID: named("n1"),
+					UUID: named(name), Name: name, ProjectID: "p", UserID: "u", Host: "h1",
+					Node: "n1", NodeUUID: named("n1"),
 					VMState: cellwire.VMBuilding, TaskState: cellwire.TaskSpawning, CreatedAt: time.Now(),
 				})
 				return err == nil, err
@@ -238,13 +242,16 @@ func TestKillLeavesRecordsOfCells(t *testing.T) {
 			},
 			kill: func() { w.API.Kill(); running = false },
 			create: func(ctx context.Context, name string) (bool, error) {
-				a, err := ask(ctx, http.MethodPost, "/flavors", world.Record{"flavor": world.Record{"id": name, "name": name, "vcpus": 1, "ram": 1, "disk": 0}})
+				a, err := ask(ctx, http.MethodPost,
+					"/flavors",
+					world.Record{"flavor": world.Record{"id": name, "name": name, "vcpus": 1, "ram": 1, "disk": 0}})
 				return err == nil && a.Code == http.StatusOK, err
 			},
 			there: func([]string) map[string]bool {
 				is := map[string]bool{}
 				for after := ""; ; {
-					page := testproc.Try(ask(t.Context(), http.MethodGet, "/flavors?limit=500"+after, nil)).Or(t).Is(t, http.StatusOK).List(t, "flavors")
+					page := testproc.Try(ask(t.Context(), http.MethodGet, "/flavors?limit=500"+after, nil)).Or(t).
+						Is(t, http.StatusOK).List(t, "flavors")
 					if len(page) == 0 {
 						return is
 					}
@@ -298,7 +305,8 @@ func TestRequiredAuditOnAFullDisk(t *testing.T) {
 		grow(t, c, fmt.Sprint("refused", n)).Is(t, http.StatusServiceUnavailable)
 		check(t, os.Remove(filler))
 		c.ready(t)
-		check(t, c.expect(t.Context(), http.StatusOK, http.MethodPost, "/resource_providers", world.Record{"name": fmt.Sprint("later", n)}))
+		check(t, c.expect(t.Context(), http.StatusOK,
+			http.MethodPost, "/resource_providers", world.Record{"name": fmt.Sprint("later", n)}))
 	}
 	complete(false)
 	server.Stop(t)

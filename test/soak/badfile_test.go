@@ -153,7 +153,8 @@ func TestBadFiles(t *testing.T) {
 			}
 			check(t, c.spoil(db))
 			spoiled, _ := os.ReadFile(db) // none when it is no file
-			said := start(t, unprivileged, "--state-dir", dir).refuses(t, c.code, slices.Concat(c.says, []string{db})...)
+			said := start(t, unprivileged, "--state-dir", dir).
+				refuses(t, c.code, slices.Concat(c.says, []string{db})...)
 			if strings.Count(said, "\n") > 2 {
 				t.Errorf("it prints too much:\n%s", said)
 			}

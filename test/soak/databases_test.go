@@ -30,7 +30,8 @@ func onGalera(t *testing.T, g *dbservers.Cluster) engine {
 			fault{"a node is cut off from nodes", wired, steps{cut(n)}, steps{g.Heal, whole}},
 			// It may have ended, or be about to.
 			fault{"the disk of a node is full", alone, steps{node.Fill}, steps{node.Kill, node.Free, node.Start}},
-			fault{"two nodes are stopped", alone, steps{node.Pause, other.Pause}, steps{node.Continue, other.Continue, whole}},
+			fault{"two nodes are stopped", alone, steps{node.Pause, other.Pause},
+				steps{node.Continue, other.Continue, whole}},
 		)
 	}
 	return e
@@ -86,9 +87,11 @@ func onPair(t *testing.T, p *dbservers.Pair) engine {
 	}
 	// The former primary answers no requests any more when the standby is promoted (fencing).
 	e.faults = append(e.faults,
-		fault{"the primary is killed and the standby promoted", alone, steps{primary(kill), p.Promote}, steps{p.Rejoin}},
+		fault{"the primary is killed and the standby promoted", alone,
+			steps{primary(kill), p.Promote}, steps{p.Rejoin}},
 		fault{"the primary ends and the standby is promoted", alone, steps{primary(end), p.Promote}, steps{p.Rejoin}},
-		fault{"the primary is stopped and the standby promoted", alone, steps{primary(pause), p.Promote}, steps{p.Rejoin}},
+		fault{"the primary is stopped and the standby promoted", alone,
+			steps{primary(pause), p.Promote}, steps{p.Rejoin}},
 		fault{
 			"the primary is cut off and the standby promoted", wired,
 			steps{primary(isolate), p.Promote}, steps{standby(kill), p.Heal, p.Rejoin},

@@ -17,7 +17,8 @@ import (
 )
 
 func direct(dir string) (*placement.InProcess, error) {
-	return placement.Direct(context.Background(), placement.Config{StateDir: dir, Policy: api.Legacy, Logger: zerolog.Nop()})
+	return placement.Direct(context.Background(),
+		placement.Config{StateDir: dir, Policy: api.Legacy, Logger: zerolog.Nop()})
 }
 
 // TestOneProcess: a database file belongs to one process: not two servers, and not what runs in a

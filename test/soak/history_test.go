@@ -75,7 +75,9 @@ func (s *storm) do(ctx context.Context, number int, c *client, o op) answer {
 
 // blow runs clientsPerTree clients for each tree, each on one of the servers, until the context
 // ends or most requests each were made. A client whose server has ended ends.
-func (s *storm) blow(ctx context.Context, seed uint64, trees map[int]*forest, clientsPerTree, most int, servers ...*client) {
+func (s *storm) blow(
+	ctx context.Context, seed uint64, trees map[int]*forest, clientsPerTree, most int, servers ...*client,
+) {
 	var wg sync.WaitGroup
 	number := 0
 	for tree, state := range trees {
@@ -203,7 +205,8 @@ func (s *storm) judge(from map[int]*forest) (result porcupine.CheckResult, draw 
 	for tree, events := range s.history {
 		history := make([]porcupine.Operation, len(events))
 		for i, e := range events {
-			history[i] = porcupine.Operation{ClientId: e.client, Input: e.op, Output: e.answer, Call: e.call, Return: e.finish}
+			history[i] = porcupine.Operation{ClientId: e.client, Input: e.op, Output: e.answer,
+				Call: e.call, Return: e.finish}
 		}
 		model := sequential(from[tree])
 		result, info := porcupine.CheckOperationsVerbose(model, history, checkTime)

@@ -34,7 +34,8 @@ func serve(t *testing.T, wrap func(http.Handler) http.Handler) *client {
 func serveAll(t *testing.T, wraps ...func(http.Handler) http.Handler) (clients []*client) {
 	t.Helper()
 	server := testproc.Try(placement.New(context.Background(), placement.Config{
-		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+		Database: dbservers.Fresh(t), Auth: placement.Auth{Strategy: placement.NoAuth},
+		Policy: api.Legacy, Logger: zerolog.Nop(),
 	})).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
 	for _, wrap := range wraps {
@@ -266,7 +267,8 @@ func isBehind(h http.Handler) http.Handler {
 // forgets acknowledges deletions, and does none of what is there.
 func forgets(h http.Handler) http.Handler {
 	return sometimes(h, 1, http.MethodDelete, "/allocations/", func(w http.ResponseWriter, r *http.Request) {
-		if shown := record(h, with(r, http.MethodGet, r.URL.Path, "")); strings.Contains(shown.Body.String(), "project_id") {
+		if shown := record(h, with(r, http.MethodGet, r.URL.Path, "")); strings.Contains(
+			shown.Body.String(), "project_id") {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}

@@ -44,9 +44,11 @@ func (f *forest) clone() *forest {
 }
 
 func (f *forest) equal(g *forest) bool {
-	return maps.EqualFunc(f.providers, g.providers, func(a, b offer) bool { return a.generation == b.generation && maps.Equal(a.totals, b.totals) }) &&
+	return maps.EqualFunc(f.providers, g.providers,
+		func(a, b offer) bool { return a.generation == b.generation && maps.Equal(a.totals, b.totals) }) &&
 		maps.EqualFunc(f.consumers, g.consumers, func(a, b holding) bool {
-			return a.generation == b.generation && maps.EqualFunc(a.resources, b.resources, maps.Equal[amounts, amounts])
+			return a.generation == b.generation &&
+				maps.EqualFunc(a.resources, b.resources, maps.Equal[amounts, amounts])
 		})
 }
 
@@ -229,7 +231,8 @@ func (f *forest) read(o op) answer {
 		for p, resources := range c.resources {
 			held[p] = map[string]any{"resources": resources, "generation": f.providers[p].generation}
 		}
-		return ok(map[string]any{"allocations": held, "project_id": f.project, "user_id": user, "consumer_generation": c.generation, "consumer_type": consumerType})
+		return ok(map[string]any{"allocations": held, "project_id": f.project, "user_id": user,
+			"consumer_generation": c.generation, "consumer_type": consumerType})
 	case getHolders:
 		held := map[string]any{}
 		for uuid, c := range f.consumers {
@@ -273,7 +276,8 @@ func (f *forest) read(o op) answer {
 func inventoriesBody(p offer) any {
 	inventories := map[string]any{}
 	for class, total := range p.totals {
-		inventories[class] = map[string]any{"total": total, "reserved": 0, "min_unit": 1, "max_unit": 1<<31 - 1, "step_size": 1, "allocation_ratio": 1}
+		inventories[class] = map[string]any{"total": total,
+			"reserved": 0, "min_unit": 1, "max_unit": 1<<31 - 1, "step_size": 1, "allocation_ratio": 1}
 	}
 	return map[string]any{"resource_provider_generation": p.generation, "inventories": inventories}
 }

@@ -44,7 +44,8 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	theirs := testproc.StartPlacement(t).URL
 	ours := serve(t, asItIs).url
 	const p, q, c1, c2, c3 = "4e8e5957-649f-477b-9e5b-f1f75b21c03c", "5bcff1f0-2ea8-4a55-a9de-2f6cc7b3f3a1",
-		"11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002", "11111111-0000-4000-8000-000000000003"
+		"11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002",
+		"11111111-0000-4000-8000-000000000003"
 	claim := func(version, provider, generation string, vcpu int) string {
 		held := "{}"
 		if vcpu > 0 {
@@ -63,11 +64,13 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 		return exchange{version, "PUT", "/allocations/" + consumer, claim(version, p, generation, vcpu), 0}
 	}
 	offer := func(provider string, generation int, inventories string) exchange {
-		return exchange{"1.38", "PUT", "/resource_providers/" + provider + "/inventories", fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{%s}}`, generation, inventories), 0}
+		return exchange{"1.38", "PUT", "/resource_providers/" + provider + "/inventories",
+			fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":{%s}}`, generation, inventories), 0}
 	}
 	reshape := func(pGeneration int, pInventories string, qGeneration int, qInventories, allocations string) exchange {
 		return exchange{"1.38", "POST", "/reshaper", fmt.Sprintf(
-			`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{%s}},%q:{"resource_provider_generation":%d,"inventories":{%s}}},"allocations":{%s}}`,
+			`{"inventories":{%q:{"resource_provider_generation":%d,"inventories":{%s}},`+
+				`%q:{"resource_provider_generation":%d,"inventories":{%s}}},"allocations":{%s}}`,
 			p, pGeneration, pInventories, q, qGeneration, qInventories, allocations), 0}
 	}
 	read := func(path string) exchange { return exchange{"1.38", "GET", path, "", 0} }
@@ -79,22 +82,30 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	}
 	story := []exchange{
 		{"1.38", "POST", "/resource_providers", `{"name":"p","uuid":"` + p + `"}`, 0},
-		{"1.38", "POST", "/resource_providers", `{"name":"q","uuid":"` + q + `","parent_provider_uuid":"` + p + `"}`, 0},
+		{"1.38", "POST", "/resource_providers",
+			`{"name":"q","uuid":"` + q + `","parent_provider_uuid":"` + p + `"}`, 0},
 		offer(p, 0, vcpu8+","+memory),
 		// Generations of consumers.
 		put("1.28", c1, "", 1), put("1.28", c1, "0", 1), put("1.28", c1, "1", 1), put("1.28", c1, `"x"`, 1),
 		// An empty allocation of an unknown consumer. Theirs keeps a record of that consumer, ours
 		// does not; nothing of it is read.
 		put("1.28", "11111111-0000-4000-8000-000000000009", "null", 0),
-		put("1.28", c1, "null", 1), put("1.28", c1, "null", 1), put("1.28", c1, "0", 1), put("1.28", c1, "2", 1), put("1.28", c1, "-1", 1),
-		put("1.28", c1, "1", 2), put("1.27", c1, "", 1), put("1.8", c1, "", 0), put("1.27", c1, "", 0), put("1.38", c1, "3", 2),
-		{"1.13", "POST", "/allocations", `{"` + c1 + `":` + claim("1.13", p, "", 1) + `,"` + c2 + `":` + claim("1.13", p, "", 1) + `}`, 0},
-		{"1.38", "POST", "/allocations", `{"` + c1 + `":` + claim("1.38", p, "5", 1) + `,"` + c2 + `":` + claim("1.38", p, "2", 1) + `}`, 0},
-		{"1.38", "POST", "/allocations", `{"` + c1 + `":` + claim("1.38", p, "5", 4) + `,"` + c2 + `":` + claim("1.38", p, "1", 3) + `}`, 0},
-		put("1.38", c3, "null", 1), put("1.38", c3, "0", 0), put("1.38", c3, "1", 0), put("1.38", c3, "1", 1), put("1.38", c3, "null", 1),
+		put("1.28", c1, "null", 1), put("1.28", c1, "null", 1), put("1.28", c1, "0", 1),
+		put("1.28", c1, "2", 1), put("1.28", c1, "-1", 1),
+		put("1.28", c1, "1", 2), put("1.27", c1, "", 1),
+		put("1.8", c1, "", 0), put("1.27", c1, "", 0), put("1.38", c1, "3", 2),
+		{"1.13", "POST", "/allocations", `{"` + c1 + `":` +
+			claim("1.13", p, "", 1) + `,"` + c2 + `":` + claim("1.13", p, "", 1) + `}`, 0},
+		{"1.38", "POST", "/allocations", `{"` + c1 + `":` +
+			claim("1.38", p, "5", 1) + `,"` + c2 + `":` + claim("1.38", p, "2", 1) + `}`, 0},
+		{"1.38", "POST", "/allocations", `{"` + c1 + `":` +
+			claim("1.38", p, "5", 4) + `,"` + c2 + `":` + claim("1.38", p, "1", 3) + `}`, 0},
+		put("1.38", c3, "null", 1), put("1.38", c3, "0", 0), put("1.38", c3, "1", 0),
+		put("1.38", c3, "1", 1), put("1.38", c3, "null", 1),
 		{"1.38", "DELETE", "/allocations/" + c3, "", 0}, {"1.38", "DELETE", "/allocations/" + c3, "", 0},
 		// Over-commit: 7 of 4 are used.
-		offer(p, 10, vcpu4+","+memory), offer(p, 9, vcpu4+","+memory), offer(p, 11, vcpu4+","+memory), offer(p, 12, vcpu4+","+memory),
+		offer(p, 10, vcpu4+","+memory), offer(p, 9, vcpu4+","+memory), offer(p, 11, vcpu4+","+memory),
+		offer(p, 12, vcpu4+","+memory),
 	}
 	// A client that writes knows the generations: ask ours, theirs must be the same.
 	var at struct {
@@ -104,7 +115,8 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	run := func(list ...exchange) {
 		t.Helper()
 		reads := []string{
-			"/allocations/" + c1, "/allocations/" + c2, "/allocations/" + c3, "/resource_providers/" + q + "/allocations",
+			"/allocations/" + c1, "/allocations/" + c2,
+			"/allocations/" + c3, "/resource_providers/" + q + "/allocations",
 			"/resource_providers/" + q + "/inventories", "/resource_providers/" + p + "/inventories", usages,
 		}
 		for n, e := range list {
@@ -144,7 +156,10 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 		reshape(g, memory, 0, vcpu8, fmt.Sprintf(`%q:%s`, c1, claim("1.38", q, "6", 4))),
 		reshape(g, memory, 0, vcpu8, fmt.Sprintf(`%q:%s`, c3, claim("1.38", q, "1", 4))),
 		reshape(g, memory, 0, `"CUSTOM_X":{"total":1}`, moved("6", "2", 4, 3)),
-		exchange{"1.38", "POST", "/reshaper", fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":0,"inventories":{}}},"allocations":{}}`, c1), 0},
+		exchange{"1.38", "POST",
+			"/reshaper",
+			fmt.Sprintf(`{"inventories":{%q:{"resource_provider_generation":0,"inventories":{}}},"allocations":{}}`,
+				c1), 0},
 		exchange{"1.38", "POST", "/reshaper", `{"inventories":{},"allocations":{}}`, 0},
 		reshape(g, memory, 0, vcpu8, moved("6", "2", 4, 3)),
 		reshape(g, memory, 0, vcpu8, moved("6", "2", 4, 3)),
@@ -155,7 +170,9 @@ func TestAnswersAreThoseOfOpenStack(t *testing.T) {
 	// LP#2104040, fixed after 8.0.0: what does not make an over-commit worse is taken.
 	run(onlyOurs(exchange{"1.38", "PUT", "/allocations/" + c1, claim("1.38", q, "7", 3), 0}, http.StatusNoContent))
 	// The story is about both ends of each call.
-	for _, some := range []string{"PUT /allocations 204", "PUT /allocations 409", "PUT /allocations 400", "POST /allocations 204", "POST /allocations 409", "POST /reshaper 204", "POST /reshaper 409", "POST /reshaper 400"} {
+	for _, some := range []string{"PUT /allocations 204",
+		"PUT /allocations 409", "PUT /allocations 400", "POST /allocations 204", "POST /allocations 409",
+		"POST /reshaper 204", "POST /reshaper 409", "POST /reshaper 400"} {
 		if answers[some] == 0 {
 			t.Errorf("no %s in %v", some, answers)
 		}

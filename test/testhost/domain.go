@@ -100,7 +100,8 @@ func (d Domain) XML(driver string) string {
 		p("<hostdev mode='subsystem' type='pci' managed='yes'><source>%s</source></hostdev>", addressXML(address))
 	}
 	for _, uuid := range d.Mdevs {
-		p("<hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'><source><address uuid='%s'/></source></hostdev>", uuid)
+		p("<hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'><source><address "+
+			"uuid='%s'/></source></hostdev>", uuid)
 	}
 	p("<memballoon model='virtio'/></devices></domain>\n")
 	return b.String()

@@ -30,7 +30,8 @@ func (g Grid) Build() ([]CPU, []Cell) {
 		part := die / dies
 		pkg := part / perPackage
 		for thread := range threads {
-			c := CPU{ID: core*threads + thread, Cell: part / share, Package: pkg, Die: die % (dies * perPackage), Core: core % (g.CoresPerDie * dies * perPackage)}
+			c := CPU{ID: core*threads + thread, Cell: part / share, Package: pkg, Die: die % (dies * perPackage),
+				Core: core % (g.CoresPerDie * dies * perPackage)}
 			if g.Interleaved {
 				c.ID = thread*cores + core
 			}

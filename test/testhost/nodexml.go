@@ -28,7 +28,8 @@ func (h Host) NodeXML(domains ...Domain) string {
 	threads := max(1, len(h.CPUs)/len(cores))
 	fmt.Fprintf(
 		&b,
-		"<node>\n<cpu><mhz>%d</mhz><model>%s</model><active>%d</active><nodes>1</nodes><sockets>%d</sockets><cores>%d</cores><threads>%d</threads></cpu>\n<memory>%d</memory>\n",
+		"<node>\n<cpu><mhz>%d</mhz><model>%s</model><active>%d</active><nodes>1</nodes><sockets>%d</"+
+			"sockets><cores>%d</cores><threads>%d</threads></cpu>\n<memory>%d</memory>\n",
 		h.Processor.MHz,
 		h.Processor.Arch,
 		len(h.OnlineCPUs()),
@@ -52,8 +53,9 @@ func (h Host) NodeXML(domains ...Domain) string {
 // NodeDevices are the host's devices as libvirt describes them, the one that stands for the machine
 // first.
 func (h Host) NodeDevices() []NodeDevice {
-	devices := []NodeDevice{{Name: "computer", XML: "<device><name>computer</name><capability type='system'><hardware><vendor>Made Up</vendor>" +
-		"<uuid>11111111-2222-4333-8444-555555555555</uuid></hardware><firmware/></capability></device>\n"}}
+	devices := []NodeDevice{{Name: "computer",
+		XML: "<device><name>computer</name><capability type='system'><hardware><vendor>Made Up</vendor>" +
+			"<uuid>11111111-2222-4333-8444-555555555555</uuid></hardware><firmware/></capability></device>\n"}}
 	for i := range h.Devices {
 		d := &h.Devices[i]
 		devices = append(devices, NodeDevice{Name: NodeDeviceName(d.Address), XML: h.deviceXML(d)})
@@ -64,7 +66,9 @@ func (h Host) NodeDevices() []NodeDevice {
 				NodeDevice{
 					Name: name,
 					XML: fmt.Sprintf(
-						"<device><name>%s</name><path>/%s/net/%s</path><parent>%s</parent><capability type='net'><interface>%s</interface><address>%s</address><link speed='25000' state='up'/><capability type='80203'/></capability></device>\n",
+						"<device><name>%s</name><path>/%s/net/%s</path><parent>%s</parent><capability "+
+							"type='net'><interface>%s</interface><address>%s</address><link speed='25000' "+
+							"state='up'/><capability type='80203'/></capability></device>\n",
 						name,
 						h.path(d),
 						n.Name,
@@ -83,7 +87,9 @@ func (h Host) NodeDevices() []NodeDevice {
 		name := p.Name + "_" + p.Name
 		devices = append(
 			devices,
-			NodeDevice{Name: name, XML: fmt.Sprintf("<device><name>%s</name><path>/%s</path><parent>computer</parent>%s</device>\n", name, p.path(), p.typesXML())},
+			NodeDevice{Name: name,
+				XML: fmt.Sprintf("<device><name>%s</name><path>/%s</path><parent>computer</parent>%s</device>\n",
+					name, p.path(), p.typesXML())},
 		)
 		for _, m := range p.Mdevs {
 			devices = append(devices, mdevXML(m, p.Name, name))
@@ -99,11 +105,13 @@ func (h Host) deviceXML(d *Device) string {
 		parent = NodeDeviceName(d.Parent)
 	}
 	domain, bus, slot, function := numbers(d.Address)
-	fmt.Fprintf(&b, "<device><name>%s</name><path>/%s</path><parent>%s</parent>", NodeDeviceName(d.Address), h.path(d), parent)
+	fmt.Fprintf(&b, "<device><name>%s</name><path>/%s</path><parent>%s</parent>",
+		NodeDeviceName(d.Address), h.path(d), parent)
 	if d.Driver != "" {
 		fmt.Fprintf(&b, "<driver><name>%s</name></driver>", d.Driver)
 	}
-	fmt.Fprintf(&b, "<capability type='pci'><class>0x%06x</class><domain>%d</domain><bus>%d</bus><slot>%d</slot><function>%d</function><product id='0x%04x'/><vendor id='0x%04x'/>",
+	fmt.Fprintf(&b, "<capability type='pci'><class>0x%06x</class><domain>%d</domain><bus>%d</bus><slot>%d</"+
+		"slot><function>%d</function><product id='0x%04x'/><vendor id='0x%04x'/>",
 		d.Class, domain, bus, slot, function, d.Product, d.Vendor)
 	if d.TotalVFs > 0 {
 		fmt.Fprintf(&b, "<capability type='virt_functions' maxCount='%d'>", d.TotalVFs)
@@ -137,7 +145,8 @@ func (p MdevParent) typesXML() string {
 		if t.Name != "" {
 			fmt.Fprintf(&b, "<name>%s</name>", escape(t.Name))
 		}
-		fmt.Fprintf(&b, "<deviceAPI>%s</deviceAPI><availableInstances>%d</availableInstances></type>", t.API, t.Available)
+		fmt.Fprintf(&b, "<deviceAPI>%s</deviceAPI><availableInstances>%d</availableInstances></type>", t.API,
+			t.Available)
 	}
 	b.WriteString("</capability>")
 	return b.String()
@@ -153,7 +162,9 @@ func mdevXML(m Mdev, address, parent string) NodeDevice {
 		Name:     name,
 		Inactive: m.Inactive,
 		XML: fmt.Sprintf(
-			"<device><name>%s</name><parent>%s</parent><capability type='mdev'><type id='%s'/><uuid>%s</uuid><parent_addr>%s</parent_addr><iommuGroup number='%d'/></capability></device>\n",
+			"<device><name>%s</name><parent>%s</parent><capability type='mdev'><type "+
+				"id='%s'/><uuid>%s</uuid><parent_addr>%s</parent_addr><iommuGroup "+
+				"number='%d'/></capability></device>\n",
 			name,
 			parent,
 			escape(m.Type),
@@ -166,7 +177,8 @@ func mdevXML(m Mdev, address, parent string) NodeDevice {
 
 func addressXML(address string) string {
 	domain, bus, slot, function := numbers(address)
-	return fmt.Sprintf("<address domain='0x%04x' bus='0x%02x' slot='0x%02x' function='0x%x'/>", domain, bus, slot, function)
+	return fmt.Sprintf("<address domain='0x%04x' bus='0x%02x' slot='0x%02x' function='0x%x'/>",
+		domain, bus, slot, function)
 }
 
 func escape(s string) string {
@@ -181,7 +193,8 @@ func (h Host) Capabilities(guests ...string) string {
 	p := h.Processor
 	fmt.Fprintf(
 		&b,
-		"<capabilities>\n<host><uuid>11111111-2222-4333-8444-555555555555</uuid><cpu><arch>%s</arch><model>%s</model><vendor>%s</vendor>",
+		"<capabilities>\n<host><uuid>11111111-2222-4333-8444-555555555555</uuid><cpu><arch>%s</arch><model>%s</"+
+			"model><vendor>%s</vendor>",
 		p.Arch,
 		p.Model,
 		libvirtVendor(p.Vendor),
@@ -202,7 +215,8 @@ func (h Host) Capabilities(guests ...string) string {
 	}
 	b.WriteString("</cells></topology></host>\n")
 	for _, arch := range guests {
-		fmt.Fprintf(&b, "<guest><os_type>hvm</os_type><arch name='%s'><wordsize>64</wordsize><domain type='qemu'/></arch></guest>\n", arch)
+		fmt.Fprintf(&b, "<guest><os_type>hvm</os_type><arch name='%s'><wordsize>64</wordsize><domain "+
+			"type='qemu'/></arch></guest>\n", arch)
 	}
 	b.WriteString("</capabilities>\n")
 	return b.String()
@@ -244,7 +258,8 @@ func (h Host) cellXML(b *strings.Builder, c Cell) {
 	fmt.Fprintf(b, "<cpus num='%d'>", len(h.CellCPUs(c.ID)))
 	for _, cpu := range h.CPUs {
 		if cpu.Cell == c.ID && !cpu.Offline {
-			fmt.Fprintf(b, "<cpu id='%d' socket_id='%d' die_id='%d' core_id='%d' siblings='%s'/>", cpu.ID, cpu.Package, cpu.Die, cpu.Core, list(h.Siblings(cpu)))
+			fmt.Fprintf(b, "<cpu id='%d' socket_id='%d' die_id='%d' core_id='%d' siblings='%s'/>", cpu.ID, cpu.Package,
+				cpu.Die, cpu.Core, list(h.Siblings(cpu)))
 		}
 	}
 	b.WriteString("</cpus></cell>\n")

@@ -73,7 +73,8 @@ func (w *writer) driverFiles(name string) {
 }
 
 func (d *Device) modalias() string {
-	return fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X", d.Vendor, d.Product, d.Vendor, d.Product, d.Class>>16, d.Class>>8&0xff, d.Class&0xff)
+	return fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X",
+		d.Vendor, d.Product, d.Vendor, d.Product, d.Class>>16, d.Class>>8&0xff, d.Class&0xff)
 }
 
 // uevent is what the kernel tells udev of the device.
@@ -82,7 +83,8 @@ func (d *Device) uevent() string {
 	if d.Driver != "" {
 		fmt.Fprintf(&b, "DRIVER=%s\n", d.Driver)
 	}
-	fmt.Fprintf(&b, "PCI_CLASS=%X\nPCI_ID=%04X:%04X\nPCI_SUBSYS_ID=%04X:%04X\nPCI_SLOT_NAME=%s\n", d.Class, d.Vendor, d.Product, d.Vendor, d.Product, d.Address)
+	fmt.Fprintf(&b, "PCI_CLASS=%X\nPCI_ID=%04X:%04X\nPCI_SUBSYS_ID=%04X:%04X\nPCI_SLOT_NAME=%s\n", d.Class, d.Vendor,
+		d.Product, d.Vendor, d.Product, d.Address)
 	if !d.NoModalias {
 		fmt.Fprintf(&b, "MODALIAS=%s\n", d.modalias())
 	}

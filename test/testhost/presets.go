@@ -15,26 +15,32 @@ const (
 )
 
 var xeon = Processor{
-	Arch: "x86_64", Vendor: "GenuineIntel", Name: "Fake Xeon @ 2.50GHz", Model: "Skylake-Server", Family: 6, Number: 85, Stepping: 4, MHz: 2500, Microcode: 0x2006e05,
-	Flags:    []string{"fpu", "vme", "sse", "sse2", "ssse3", "sse4_1", "sse4_2", "aes", "avx", "avx2", "avx512f", "vmx", "pni", "pclmulqdq"},
+	Arch: "x86_64", Vendor: "GenuineIntel", Name: "Fake Xeon @ 2.50GHz", Model: "Skylake-Server", Family: 6, Number: 85,
+	Stepping: 4, MHz: 2500, Microcode: 0x2006e05,
+	Flags: []string{"fpu", "vme", "sse", "sse2", "ssse3", "sse4_1", "sse4_2", "aes", "avx", "avx2",
+		"avx512f", "vmx", "pni", "pclmulqdq"},
 	Features: []string{"vmx", "pcid"},
 }
 
 var epyc = Processor{
-	Arch: "x86_64", Vendor: "AuthenticAMD", Name: "Fake EPYC 7742", Model: "EPYC-Rome", Family: 23, Number: 49, Stepping: 0, MHz: 2250, Microcode: 0x8301034,
-	Flags:    []string{"fpu", "sse", "sse2", "ssse3", "sse4_1", "sse4_2", "aes", "avx", "avx2", "svm", "sev", "sev_es", "pni", "pclmulqdq", "sha_ni"},
+	Arch: "x86_64", Vendor: "AuthenticAMD", Name: "Fake EPYC 7742", Model: "EPYC-Rome", Family: 23, Number: 49,
+	Stepping: 0, MHz: 2250, Microcode: 0x8301034,
+	Flags: []string{"fpu", "sse", "sse2", "ssse3", "sse4_1", "sse4_2", "aes", "avx", "avx2", "svm", "sev", "sev_es",
+		"pni", "pclmulqdq", "sha_ni"},
 	Features: []string{"svm"},
 }
 
 // Port is a PCI Express root port.
 func Port(address string, cell int) Device {
-	return Device{Address: address, Vendor: intel, Product: 0x2030, Class: classBridge, Driver: "pcieport", Cell: cell, IOMMUGroup: None}
+	return Device{Address: address, Vendor: intel, Product: 0x2030, Class: classBridge, Driver: "pcieport",
+		Cell: cell, IOMMUGroup: None}
 }
 
 // GPU is an NVIDIA T4 with some types of virtual GPUs: 16 of nvidia-222 or 8 of nvidia-231.
 func GPU(address, parent string, cell, iommuGroup, card int) Device {
 	return Device{
-		Address: address, Parent: parent, Vendor: nvidia, Product: 0x1eb8, Class: classDisplay, Driver: "nvidia", Cell: cell, IOMMUGroup: iommuGroup, Cards: []int{card},
+		Address: address, Parent: parent, Vendor: nvidia, Product: 0x1eb8, Class: classDisplay, Driver: "nvidia",
+		Cell: cell, IOMMUGroup: iommuGroup, Cards: []int{card},
 		MdevParent: MdevParent{Types: []MdevType{
 			{
 				ID:          "nvidia-222",
@@ -58,7 +64,8 @@ func GPU(address, parent string, cell, iommuGroup, card int) Device {
 // the following ones: at most 63.
 func NIC(bus uint8, parent string, cell, iommuGroup int, name string, total, enabled int) []Device {
 	pf := Device{
-		Address: Address(0, bus, 0, 0), Parent: parent, Vendor: mellanox, Product: 0x1015, Class: classNetwork, Driver: "mlx5_core", Cell: cell, IOMMUGroup: iommuGroup,
+		Address: Address(0, bus, 0, 0), Parent: parent, Vendor: mellanox, Product: 0x1015, Class: classNetwork,
+		Driver: "mlx5_core", Cell: cell, IOMMUGroup: iommuGroup,
 		TotalVFs: total, Interfaces: []Interface{{Name: name, MAC: fmt.Sprintf("aa:bb:cc:%02x:00:00", bus)}},
 	}
 	var vfs []Device
@@ -78,7 +85,8 @@ func NIC(bus uint8, parent string, cell, iommuGroup int, name string, total, ena
 			Cell:       cell,
 			IOMMUGroup: iommuGroup + 1 + i,
 			PF:         pf.Address,
-			Interfaces: []Interface{{Name: fmt.Sprintf("%sv%d", name, i), MAC: fmt.Sprintf("aa:bb:cc:%02x:01:%02x", bus, i)}},
+			Interfaces: []Interface{{Name: fmt.Sprintf("%sv%d", name, i),
+				MAC: fmt.Sprintf("aa:bb:cc:%02x:01:%02x", bus, i)}},
 		}
 		pf.VFs = append(pf.VFs, vf.Address)
 		vfs = append(vfs, vf)
@@ -96,7 +104,8 @@ func Sample() Host {
 		HugePages: []HugePages{{SizeKiB: 2048, Total: 1024, Free: 1024}, {SizeKiB: 1048576, Total: 2, Free: 1}},
 	}.Build()
 	h.Devices = []Device{Port("0000:00:02.0", 0), Port("0000:80:02.0", 1)}
-	h.Devices = append(h.Devices, GPU("0000:05:00.0", "0000:00:02.0", 0, 30, 0), GPU("0000:82:00.0", "0000:80:02.0", 1, 40, 1))
+	h.Devices = append(h.Devices, GPU("0000:05:00.0", "0000:00:02.0", 0, 30, 0),
+		GPU("0000:82:00.0", "0000:80:02.0", 1, 40, 1))
 	first := h.Device("0000:05:00.0")
 	first.Mdevs = []Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-000000000001", Type: "nvidia-222", IOMMUGroup: 130}}
 	first.Types[0].Available--
@@ -108,9 +117,11 @@ func Sample() Host {
 // per cell, eight GPUs (two per cell) without virtual GPUs in use, a NIC per socket, SEV, and CPUs
 // isolated for guests.
 func GPUHost() Host {
-	h := Host{Processor: epyc, Module: "kvm_amd", Nested: true, SEV: &SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}}
+	h := Host{Processor: epyc, Module: "kvm_amd",
+		Nested: true, SEV: &SEV{SEV: true, ES: true, Guests: 410, ESGuests: 99}}
 	h.CPUs, h.Cells = Grid{
-		Packages: 2, CellsPerPackage: 2, DiesPerCell: 2, CoresPerDie: 16, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 64 * gib,
+		Packages: 2, CellsPerPackage: 2, DiesPerCell: 2,
+		CoresPerDie: 16, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 64 * gib,
 		HugePages: []HugePages{{SizeKiB: 2048}, {SizeKiB: 1048576, Total: 32, Free: 32}},
 	}.Build()
 	for i := range h.CPUs {
@@ -138,7 +149,8 @@ func SingleNode() Host {
 	h := Host{Processor: xeon, Module: "kvm_intel"}
 	h.CPUs, h.Cells = Grid{Packages: 1, CoresPerDie: 4, MemoryKiB: 8 * gib}.Build()
 	h.Devices = []Device{{
-		Address: "0000:00:03.0", Vendor: 0x1af4, Product: 0x1000, Class: classNetwork, Driver: "virtio-pci", Cell: None, IOMMUGroup: None,
+		Address: "0000:00:03.0", Vendor: 0x1af4, Product: 0x1000, Class: classNetwork, Driver: "virtio-pci",
+		Cell: None, IOMMUGroup: None,
 		Virtio: true, Interfaces: []Interface{{Name: "eth0", MAC: "52:54:00:00:00:01"}},
 	}}
 	return h
@@ -165,7 +177,8 @@ func ManyCells() Host {
 	}
 	h.Cells[0].Distances, h.Cells[1].Distances = []int{10, 21, 17}, []int{21, 10, 28}
 	h.Cells[1].ID = 2
-	h.Cells = append(h.Cells, Cell{ID: 10, MemoryKiB: 32 * gib, HugePages: []HugePages{{SizeKiB: 2048}}, Distances: []int{17, 28, 10}})
+	h.Cells = append(h.Cells, Cell{ID: 10, MemoryKiB: 32 * gib, HugePages: []HugePages{{SizeKiB: 2048}},
+		Distances: []int{17, 28, 10}})
 	pf := GPU("10000:01:00.0", "10000:00:00.0", 2, 7, 0)
 	pf.TotalVFs, pf.VFs, pf.MdevParent = 16, []string{"10000:01:00.4", "10000:01:00.5"}, MdevParent{}
 	h.Devices = []Device{Port("10000:00:00.0", 2), pf}
@@ -175,7 +188,8 @@ func ManyCells() Host {
 		vf.Types[0].Available, vf.Types[1].Available = 1, 0
 		h.Devices = append(h.Devices, vf)
 	}
-	h.Device("10000:01:00.5").Mdevs = []Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000a", Type: "nvidia-231", Inactive: true}}
+	h.Device("10000:01:00.5").
+		Mdevs = []Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000a", Type: "nvidia-231", Inactive: true}}
 	h.Devices = append(h.Devices, NIC(0x07, "", None, 60, "ens2f0", 4, 0)...)
 	h.Device("0000:07:00.0").NoModalias = true
 	h.Virtual = []VirtualParent{{Name: "mtty", MdevParent: MdevParent{
@@ -183,9 +197,12 @@ func ManyCells() Host {
 		Mdevs: []Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000b", Type: "mtty-1", IOMMUGroup: 131}},
 	}}}
 	h.Namespaces = []Namespace{
-		{Name: "namespace0.0", Label: "ns0", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000c", Mode: "dax", Bytes: 4 << 30, Cell: 0, Driver: "device_dax"},
-		{Name: "namespace0.1", Label: "ns1", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000d", Mode: "dax", Bytes: 4 << 30, Cell: 0, Driver: "device_dax"},
-		{Name: "namespace1.0", Label: "files", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000e", Mode: "memory", Bytes: 8 << 30, Cell: 2},
+		{Name: "namespace0.0", Label: "ns0", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000c", Mode: "dax", Bytes: 4 << 30,
+			Cell: 0, Driver: "device_dax"},
+		{Name: "namespace0.1", Label: "ns1", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000d", Mode: "dax", Bytes: 4 << 30,
+			Cell: 0, Driver: "device_dax"},
+		{Name: "namespace1.0", Label: "files", UUID: "b7c7d4b0-0c1e-4a3d-8a3e-00000000000e",
+			Mode: "memory", Bytes: 8 << 30, Cell: 2},
 	}
 	return h.sort()
 }

@@ -27,7 +27,8 @@ func (w *writer) proc(h Host) {
 	total := h.MemoryKiB()
 	w.file(
 		"proc/meminfo",
-		"MemTotal:       %d kB\nMemFree:        %d kB\nMemAvailable:   %d kB\nSwapTotal:             0 kB\nHugePages_Total:  %6d\nHugePages_Free:   %6d\nHugepagesize:       2048 kB\nHugetlb:        %d kB\n",
+		"MemTotal:       %d kB\nMemFree:        %d kB\nMemAvailable:   %d kB\nSwapTotal:             0 kB\n"+
+			"HugePages_Total:  %6d\nHugePages_Free:   %6d\nHugepagesize:       2048 kB\nHugetlb:        %d kB\n",
 		total,
 		total/2,
 		total/2,

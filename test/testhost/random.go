@@ -50,9 +50,11 @@ func amd(t *rapid.T, h Host) Host {
 
 func topology(t *rapid.T, h *Host) {
 	g := Grid{
-		Packages: rapid.IntRange(1, 3).Draw(t, "packages"), CellsPerPackage: rapid.IntRange(1, 2).Draw(t, "cells per package"),
-		DiesPerCell: rapid.IntRange(1, 2).Draw(t, "dies"), CoresPerDie: rapid.IntRange(1, 3).Draw(t, "cores"),
-		ThreadsPerCore: rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "threads"), Interleaved: rapid.Bool().Draw(t, "interleaved"),
+		Packages:        rapid.IntRange(1, 3).Draw(t, "packages"),
+		CellsPerPackage: rapid.IntRange(1, 2).Draw(t, "cells per package"),
+		DiesPerCell:     rapid.IntRange(1, 2).Draw(t, "dies"), CoresPerDie: rapid.IntRange(1, 3).Draw(t, "cores"),
+		ThreadsPerCore: rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "threads"),
+		Interleaved:    rapid.Bool().Draw(t, "interleaved"),
 	}
 	if h.NoNUMA {
 		g.PackagesPerCell, g.CellsPerPackage = g.Packages, 1
@@ -75,7 +77,8 @@ func topology(t *rapid.T, h *Host) {
 		c.NoHzFull = c.Isolated && rapid.Bool().Draw(t, "nohz_full")
 	}
 	if rapid.IntRange(0, 4).Draw(t, "gaps in the numbers of CPUs") == 0 {
-		h.CPUs = slices.DeleteFunc(h.CPUs, func(c CPU) bool { return c.ID != 0 && rapid.IntRange(0, 3).Draw(t, "absent") == 0 })
+		h.CPUs = slices.DeleteFunc(h.CPUs,
+			func(c CPU) bool { return c.ID != 0 && rapid.IntRange(0, 3).Draw(t, "absent") == 0 })
 	}
 	slices.SortFunc(h.CPUs, func(a, b CPU) int { return a.ID - b.ID })
 }
@@ -155,7 +158,8 @@ func devices(t *rapid.T, h *Host) {
 		case "NIC":
 			m.functions(domain, bus, parent, cell, false)
 		default:
-			m.add(Device{Address: Address(domain, bus, 3, 1), Parent: parent, Vendor: 0x1af4, Product: 0x1001, Class: 0x010000, Cell: cell, IOMMUGroup: m.iommu()})
+			m.add(Device{Address: Address(domain, bus, 3, 1), Parent: parent, Vendor: 0x1af4, Product: 0x1001,
+				Class: 0x010000, Cell: cell, IOMMUGroup: m.iommu()})
 		}
 	}
 	slices.SortFunc(h.Devices, func(a, b Device) int {
@@ -215,7 +219,8 @@ func (m *maker) mdevs(types []MdevType) MdevParent {
 	p := MdevParent{Types: types}
 	for range rapid.IntRange(0, 3).Draw(m.t, "mediated devices") {
 		m.mdev++
-		d := Mdev{UUID: fmt.Sprintf("c0ffee00-0000-4000-8000-%012x", m.mdev), Type: rapid.SampledFrom(types).Draw(m.t, "type").ID, IOMMUGroup: 1000 + m.mdev}
+		d := Mdev{UUID: fmt.Sprintf("c0ffee00-0000-4000-8000-%012x", m.mdev),
+			Type: rapid.SampledFrom(types).Draw(m.t, "type").ID, IOMMUGroup: 1000 + m.mdev}
 		d.Inactive = rapid.IntRange(0, 3).Draw(m.t, "inactive") == 0
 		p.Mdevs = append(p.Mdevs, d)
 	}
@@ -225,7 +230,8 @@ func (m *maker) mdevs(types []MdevType) MdevParent {
 // functions makes a physical function and some virtual ones.
 func (m *maker) functions(domain uint32, bus uint8, parent string, cell int, gpus bool) {
 	pf := Device{
-		Address: Address(domain, bus, 0, 0), Parent: parent, Vendor: 0x15b3, Product: 0x1015, Class: 0x020000, Driver: "mlx5_core",
+		Address: Address(domain, bus, 0, 0), Parent: parent, Vendor: 0x15b3, Product: 0x1015,
+		Class: 0x020000, Driver: "mlx5_core",
 		Cell: cell, IOMMUGroup: m.iommu(), TotalVFs: rapid.IntRange(1, 64).Draw(m.t, "total VFs"),
 	}
 	if gpus {
@@ -236,11 +242,14 @@ func (m *maker) functions(domain uint32, bus uint8, parent string, cell int, gpu
 	var vfs []Device
 	for i := range rapid.IntRange(0, min(pf.TotalVFs, 12)).Draw(m.t, "enabled VFs") {
 		vf := Device{
-			Address: Address(domain, bus, uint8(1+i/8), uint8(i%8)), Parent: parent, Vendor: pf.Vendor, Product: pf.Product + 1, Class: pf.Class, Driver: pf.Driver,
+			Address: Address(domain, bus, uint8(1+i/8), uint8(i%8)), Parent: parent, Vendor: pf.Vendor,
+			Product: pf.Product + 1, Class: pf.Class, Driver: pf.Driver,
 			Cell: cell, IOMMUGroup: m.iommu(), PF: pf.Address,
 		}
 		if gpus {
-			vf.MdevParent = m.mdevs([]MdevType{{ID: "nvidia-471", Name: "GRID A100-1-5C", API: "vfio-pci", Available: rapid.IntRange(0, 1).Draw(m.t, "instances")}})
+			vf.MdevParent = m.mdevs(
+				[]MdevType{{ID: "nvidia-471", Name: "GRID A100-1-5C", API: "vfio-pci",
+					Available: rapid.IntRange(0, 1).Draw(m.t, "instances")}})
 		}
 		pf.VFs = append(pf.VFs, vf.Address)
 		vfs = append(vfs, vf)

@@ -32,7 +32,8 @@ func TestOddHostsAreDrawn(t *testing.T) {
 		"cell of several packages": func(h Host) bool {
 			return len(h.Cells) == 1 && slices.ContainsFunc(h.CPUs, func(c CPU) bool { return c.Package > 0 })
 		},
-		"cell without huge pages":    cell(func(_ Host, c Cell) bool { return len(c.HugePages) == 0 && c.MemoryKiB > 0 }),
+		"cell without huge pages": cell(
+			func(_ Host, c Cell) bool { return len(c.HugePages) == 0 && c.MemoryKiB > 0 }),
 		"offline CPU":                cpu(func(c CPU) bool { return c.Offline }),
 		"gap in the numbers of CPUs": func(h Host) bool { return h.CPUs[len(h.CPUs)-1].ID >= len(h.CPUs) },
 		"core with a thread offline": func(h Host) bool {
@@ -46,17 +47,18 @@ func TestOddHostsAreDrawn(t *testing.T) {
 		"cell with all CPUs offline": cell(func(h Host, c Cell) bool {
 			return len(h.CellCPUs(c.ID)) == 0 && slices.ContainsFunc(h.CPUs, func(p CPU) bool { return p.Cell == c.ID })
 		}),
-		"isolated CPU":                cpu(func(c CPU) bool { return c.Isolated }),
-		"second die":                  cpu(func(c CPU) bool { return c.Die > 0 }),
-		"long PCI domain":             device(func(d Device) bool { return len(d.Address) > len("0000:00:00.0") }),
-		"device without cell":         device(func(d Device) bool { return d.Cell == None }),
-		"device without group":        device(func(d Device) bool { return d.IOMMUGroup == None }),
-		"device without driver":       device(func(d Device) bool { return d.Driver == "" }),
-		"device without modalias":     device(func(d Device) bool { return d.NoModalias }),
-		"all functions disabled":      device(func(d Device) bool { return d.TotalVFs > 0 && len(d.VFs) == 0 }),
-		"many functions":              device(func(d Device) bool { return len(d.VFs) > 8 }),
-		"mediated on a function":      device(func(d Device) bool { return d.PF != "" && len(d.Active()) > 0 }),
-		"none available":              device(func(d Device) bool { return len(d.Types) > 0 && d.Types[0].Available == 0 }),
+		"isolated CPU":            cpu(func(c CPU) bool { return c.Isolated }),
+		"second die":              cpu(func(c CPU) bool { return c.Die > 0 }),
+		"long PCI domain":         device(func(d Device) bool { return len(d.Address) > len("0000:00:00.0") }),
+		"device without cell":     device(func(d Device) bool { return d.Cell == None }),
+		"device without group":    device(func(d Device) bool { return d.IOMMUGroup == None }),
+		"device without driver":   device(func(d Device) bool { return d.Driver == "" }),
+		"device without modalias": device(func(d Device) bool { return d.NoModalias }),
+		"all functions disabled":  device(func(d Device) bool { return d.TotalVFs > 0 && len(d.VFs) == 0 }),
+		"many functions":          device(func(d Device) bool { return len(d.VFs) > 8 }),
+		"mediated on a function":  device(func(d Device) bool { return d.PF != "" && len(d.Active()) > 0 }),
+		"none available": device(
+			func(d Device) bool { return len(d.Types) > 0 && d.Types[0].Available == 0 }),
 		"only defined":                device(func(d Device) bool { return len(d.Mdevs) > len(d.Active()) }),
 		"device behind a bridge":      device(func(d Device) bool { return d.Parent != "" }),
 		"parent that is no PCI one":   func(h Host) bool { return len(h.Virtual) > 0 },

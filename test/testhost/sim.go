@@ -20,7 +20,8 @@ import (
 )
 
 // ErrNotRoot means that this user must not make a mount namespace with another /sys.
-var ErrNotRoot = errors.New("a simulated host needs root with CAP_SYS_ADMIN: it mounts a made-up /sys in a namespace of its own")
+var ErrNotRoot = errors.New(
+	"a simulated host needs root with CAP_SYS_ADMIN: it mounts a made-up /sys in a namespace of its own")
 
 // ErrRemotely is an error of the keeper or the daemon.
 var ErrRemotely = errors.New("the simulated host")
@@ -141,7 +142,8 @@ func (s *Sim) launchKeeper(o SimOptions) error {
 	if err != nil {
 		return errors.Join(err, ordersR.Close(), ordersW.Close(), answersR.Close(), answersW.Close())
 	}
-	settings, err := json.Marshal(keeperSettings{Dir: s.dir, Emulators: o.Emulators, Passthrough: o.Passthrough, Path: emulatorDir(s.dir, o)})
+	settings, err := json.Marshal(keeperSettings{Dir: s.dir, Emulators: o.Emulators, Passthrough: o.Passthrough,
+		Path: emulatorDir(s.dir, o)})
 	if err == nil && o.OneProcessor {
 		var restore func()
 		if restore, err = onOneProcessor(); err == nil {
@@ -150,8 +152,9 @@ func (s *Sim) launchKeeper(o SimOptions) error {
 	}
 	if err == nil {
 		s.keeper, err = os.StartProcess("/proc/self/exe", []string{"simulated-host"}, &os.ProcAttr{
-			Dir: "/", Env: append(os.Environ(), keeperEnv+"="+string(settings)), Files: []*os.File{ordersR, answersW, log},
-			Sys: &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setsid: true},
+			Dir: "/", Env: append(os.Environ(), keeperEnv+"="+string(settings)),
+			Files: []*os.File{ordersR, answersW, log},
+			Sys:   &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setsid: true},
 		})
 	}
 	closing := errors.Join(ordersR.Close(), answersW.Close(), log.Close())
@@ -159,7 +162,8 @@ func (s *Sim) launchKeeper(o SimOptions) error {
 		if errors.Is(err, syscall.EPERM) { // root, though not with CAP_SYS_ADMIN
 			err = fmt.Errorf("%w: %w", ErrNotRoot, err)
 		}
-		return errors.Join(fmt.Errorf("starting in new namespaces: %w", err), closing, ordersW.Close(), answersR.Close())
+		return errors.Join(fmt.Errorf("starting in new namespaces: %w", err), closing,
+			ordersW.Close(), answersR.Close())
 	}
 	s.orders = ordersW
 	go func() { // ends when the keeper does
@@ -307,7 +311,8 @@ func (s *Sim) Close(ctx context.Context) error {
 		case _, more := <-s.answers:
 			done = !more
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("%w does not end: %w%s", ErrRemotely, ctx.Err(), s.lastWords()), s.keeper.Kill())
+			errs = append(errs, fmt.Errorf("%w does not end: %w%s", ErrRemotely, ctx.Err(), s.lastWords()),
+				s.keeper.Kill())
 			done = true
 		}
 	}

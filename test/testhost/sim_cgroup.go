@@ -50,7 +50,8 @@ func hierarchies(mountinfo string) (found []hierarchy) {
 		if len(of) < 5 || len(is) < 3 || of[4] != cgroupRoot && !strings.HasPrefix(of[4], cgroupRoot+"/") {
 			continue
 		}
-		found = slices.DeleteFunc(found, func(h hierarchy) bool { return h.At == of[4] || strings.HasPrefix(h.At, of[4]+"/") })
+		found = slices.DeleteFunc(found,
+			func(h hierarchy) bool { return h.At == of[4] || strings.HasPrefix(h.At, of[4]+"/") })
 		switch is[0] {
 		case "cgroup":
 			found = append(found, hierarchy{At: of[4], Root: of[3], Version: 1, Options: strings.Split(is[2], ",")})
@@ -82,7 +83,8 @@ func (h hierarchy) groupOf(text string) string {
 		if (h.Version == 2) != (first == "") || h.Version == 1 && !slices.Contains(h.Options, first) {
 			continue
 		}
-		if below, err := filepath.Rel(h.Root, fields[2]); err == nil && filepath.IsLocal(below) && !strings.HasPrefix(fields[2], "/..") {
+		if below, err := filepath.Rel(h.Root, fields[2]); err == nil && filepath.IsLocal(below) &&
+			!strings.HasPrefix(fields[2], "/..") {
 			return path.Join(h.At, below)
 		}
 	}
@@ -277,7 +279,8 @@ func awaitEnd(pid int) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	for deadline := time.Now().Add(dying); ; {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(time.Until(deadline), 0).Milliseconds()))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+			int(max(time.Until(deadline), 0).Milliseconds()))
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:

@@ -27,7 +27,8 @@ func TestHierarchies(t *testing.T) {
 		want              map[string]string // where mounted → the process's group
 	}{
 		"version 2": {
-			"30 25 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n", "0::/system.slice/ssh.service\n",
+			"30 25 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+			"0::/system.slice/ssh.service\n",
 			map[string]string{"/sys/fs/cgroup": "/sys/fs/cgroup/system.slice/ssh.service"},
 		},
 		"version 1, with both": {
@@ -37,8 +38,9 @@ func TestHierarchies(t *testing.T) {
 				"34 31 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
 			"3:cpu,cpuacct:/jobs/1\n2:name=systemd:/\n0::/user\n",
 			map[string]string{
-				"/sys/fs/cgroup/cpu,cpuacct": "/sys/fs/cgroup/cpu,cpuacct/jobs/1", "/sys/fs/cgroup/systemd": "/sys/fs/cgroup/systemd",
-				"/sys/fs/cgroup/unified": "/sys/fs/cgroup/unified/user",
+				"/sys/fs/cgroup/cpu,cpuacct": "/sys/fs/cgroup/cpu,cpuacct/jobs/1",
+				"/sys/fs/cgroup/systemd":     "/sys/fs/cgroup/systemd",
+				"/sys/fs/cgroup/unified":     "/sys/fs/cgroup/unified/user",
 			},
 		},
 		"a container that sees its own part": {
@@ -46,19 +48,23 @@ func TestHierarchies(t *testing.T) {
 			map[string]string{"/sys/fs/cgroup/cpu": "/sys/fs/cgroup/cpu/init"},
 		},
 		"outside of what is mounted": {
-			"9 8 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/../other\n", map[string]string{"/sys/fs/cgroup": "/sys/fs/cgroup"},
+			"9 8 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			"0::/../other\n", map[string]string{"/sys/fs/cgroup": "/sys/fs/cgroup"},
 		},
 		"beside what is mounted": {
-			"9 8 0:28 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/docker/12\n", map[string]string{"/sys/fs/cgroup": "/sys/fs/cgroup"},
+			"9 8 0:28 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+			"0::/docker/12\n", map[string]string{"/sys/fs/cgroup": "/sys/fs/cgroup"},
 		},
 		"one over the other": {
-			"8 1 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n9 1 0:29 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n10 9 0:30 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n",
+			"8 1 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n9 1 0:29 / /sys/fs/cgroup rw - tmpfs tmpfs " +
+				"rw\n10 9 0:30 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n",
 			"3:cpu:/a\n4:pids:/b\n", map[string]string{"/sys/fs/cgroup/pids": "/sys/fs/cgroup/pids/b"},
 		},
 		"elsewhere":    {"9 8 0:28 / /mnt/cgroup rw - cgroup2 cgroup2 rw\n", "0::/\n", nil},
 		"other things": {"\n9 8\n - \n9 8 0:1 / /sys/fs/cgroup rw\n", "x\n::\n", nil},
 		"no controller": {
-			"9 8 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n", "x\n3:cpuset:/a\n", map[string]string{"/sys/fs/cgroup/cpu": "/sys/fs/cgroup/cpu"},
+			"9 8 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n",
+			"x\n3:cpuset:/a\n", map[string]string{"/sys/fs/cgroup/cpu": "/sys/fs/cgroup/cpu"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +160,8 @@ func TestRealSimulationsWithEqualGuests(t *testing.T) {
 	need(t, "virsh", "libvirt-clients")
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	sims := []*Sim{
-		SimForTest(t, SingleNode(), SimOptions{Emulators: true}), SimForTest(t, Sample(), SimOptions{Passthrough: true}),
+		SimForTest(t, SingleNode(), SimOptions{Emulators: true}),
+		SimForTest(t, Sample(), SimOptions{Passthrough: true}),
 	}
 	pids := make([][]int, len(sims))
 	var both sync.WaitGroup
@@ -177,7 +184,8 @@ func TestRealSimulationsWithEqualGuests(t *testing.T) {
 		for _, ask := range [][]string{{"schedinfo", "guest"}, {"vcpuinfo", "guest"}} {
 			s.askUntilAnswered(t, ask...)
 		}
-		if _, err := s.Virsh(t.Context(), "schedinfo", "guest", "--set", fmt.Sprintf("cpu_shares=%d", 700+i)); err != nil {
+		if _, err := s.Virsh(t.Context(), "schedinfo",
+			"guest", "--set", fmt.Sprintf("cpu_shares=%d", 700+i)); err != nil {
 			t.Errorf("after the restart: %v", err)
 		}
 		testproc.NoError(t, s.Destroy(t.Context(), "second"))
@@ -309,7 +317,8 @@ func killed(t *testing.T, s *Sim) {
 	testproc.Check(t, s.keeper.Kill())
 	for _, fd := range []int{keeper, daemon} {
 		for {
-			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); !errors.Is(err, unix.EINTR) {
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+				-1); !errors.Is(err, unix.EINTR) {
 				break
 			}
 		}

@@ -23,7 +23,8 @@ func TestRealGuestsInAContainer(t *testing.T) {
 	need(t, "qemu-system-x86_64", "qemu-system-x86")
 	if os.Getenv(containerEnv) == "" {
 		SimForTest(t, SingleNode(), SimOptions{}) // reports what is missing
-		inside := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestRealGuestsInAContainer$", "-test.v")
+		inside := exec.CommandContext(t.Context(),
+			"/proc/self/exe", "-test.run=^TestRealGuestsInAContainer$", "-test.v")
 		inside.Env = append(os.Environ(), containerEnv+"=1")
 		inside.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 		if out, err := inside.CombinedOutput(); err != nil {

@@ -40,9 +40,11 @@ func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
 	}
 	const gpu, nic, id = "0000:c1:00.0", "0000:84:01.0", "c0ffee00-0000-4000-8000-000000000001"
 	guest := Domain{
-		Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 2, MemoryMiB: 32, Mdevs: []string{id}, PCI: []string{nic},
+		Name: "guest", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 2, MemoryMiB: 32,
+		Mdevs: []string{id}, PCI: []string{nic},
 		Pins: []Pin{{VCPU: 0, CPUs: []int{100}}, {VCPU: 1, CPUs: []int{228}}}, EmulatorPin: []int{96, 97},
-		Memory:     &MemoryPlacement{Mode: "strict", Cells: []int{3}, Nodes: []MemoryNode{{GuestCell: 0, Mode: "strict", Cells: []int{3}}}},
+		Memory: &MemoryPlacement{Mode: "strict",
+			Cells: []int{3}, Nodes: []MemoryNode{{GuestCell: 0, Mode: "strict", Cells: []int{3}}}},
 		GuestCells: []GuestCell{{VCPUs: []int{0, 1}, MemoryMiB: 32}},
 	}
 	must(s.Tree().Bind(nic, "vfio-pci"))
@@ -63,16 +65,20 @@ func TestRealGuestsWithMadeUpHardwareRun(t *testing.T) {
 	}
 	text, err := s.Virsh(ctx, "dumpxml", "guest")
 	must(err)
-	for _, part := range []string{id, "<vcpupin vcpu='1' cpuset='228'/>", "<memnode cellid='0' mode='strict' nodeset='3'/>", "<alias name='hostdev1'/>"} {
+	for _, part := range []string{id, "<vcpupin vcpu='1' cpuset='228'/>",
+		"<memnode cellid='0' mode='strict' nodeset='3'/>", "<alias name='hostdev1'/>"} {
 		testproc.Contains(t, text, part, "no %s in %s", part)
 	}
-	other := Domain{Name: "other", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 1, MemoryMiB: 16, Mdevs: []string{id}}
+	other := Domain{Name: "other", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 1,
+		MemoryMiB: 16, Mdevs: []string{id}}
 	must(s.Define(ctx, other.XML("qemu")))
 	testproc.ErrorHas(t, s.Boot(ctx, "other"), "in use", "a second guest has the same virtual GPU: %v")
 	// Its own one libvirt makes by itself.
 	const own = "c0ffee00-0000-4000-8000-000000000002"
 	file := filepath.Join(t.TempDir(), "device.xml")
-	must(os.WriteFile(file, []byte("<device><parent>"+NodeDeviceName(gpu)+"</parent><capability type='mdev'><type id='nvidia-222'/><uuid>"+own+"</uuid></capability></device>"), 0o600))
+	must(os.WriteFile(file,
+		[]byte("<device><parent>"+NodeDeviceName(gpu)+"</parent><capability type='mdev'><type id='nvidia-222'/><uuid>"+
+			own+"</uuid></capability></device>"), 0o600))
 	_, err = s.Virsh(ctx, "nodedev-create", file)
 	must(err)
 	other.Mdevs = []string{own}
@@ -115,7 +121,8 @@ func TestEmulatorWrapper(t *testing.T) {
 		t.Errorf("it was rewritten, and libvirt would ask it everything again: %v", err)
 	}
 	given := []string{
-		"-name", "guest=a b,debug-threads=on", "-device", `{"driver":"vfio-pci","id":"hostdev0","sysfsdev":"/sys/bus/mdev/devices/x"}`,
+		"-name", "guest=a b,debug-threads=on", "-device",
+		`{"driver":"vfio-pci","id":"hostdev0","sysfsdev":"/sys/bus/mdev/devices/x"}`,
 		"-device", `{"driver":"virtio-balloon-pci"}`, "", "*", "-device", "vfio-pci,host=0000:84:01.0", "-S",
 		"-object", `{"qom-type":"memory-backend-ram","id":"pc.ram","size":8589934592}`, "-device",
 	}

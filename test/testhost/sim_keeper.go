@@ -207,8 +207,9 @@ func (k *keeper) launch() error {
 	if k.settings.Emulators {
 		path += ":" + k.settings.Path + ":" + os.Getenv("PATH") + ":/usr/bin:/bin"
 	}
-	emulators, environment := "", []string{"SYSTEMD_DEVICE_VERIFY_SYSFS=0", simEnv + "=" + d} // libudev insists on a real sysfs otherwise
-	if k.settings.Passthrough {                                                               // the controllers without those that know this machine's CPUs, cells and devices
+	// libudev insists on a real sysfs otherwise
+	emulators, environment := "", []string{"SYSTEMD_DEVICE_VERIFY_SYSFS=0", simEnv + "=" + d}
+	if k.settings.Passthrough { // the controllers without those that know this machine's CPUs, cells and devices
 		emulators = `cgroup_controllers = ["cpu", "memory", "blkio", "cpuacct"]` + "\n"
 		environment = append(environment, vfioEnv+"=1")
 	}
@@ -216,7 +217,8 @@ func (k *keeper) launch() error {
 	// for all to see.
 	environment = append(environment, "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+filepath.Join(d, "run", "no-bus"))
 	daemon, err := libvirtd.StartPrivate(context.Background(), libvirtd.Options{
-		Dir: filepath.Join(d, "state"), RuntimeDir: filepath.Join(d, "run"), SearchPath: path, Emulators: emulators, Logger: zerolog.Nop(), Environment: environment,
+		Dir: filepath.Join(d, "state"), RuntimeDir: filepath.Join(d, "run"), SearchPath: path, Emulators: emulators,
+		Logger: zerolog.Nop(), Environment: environment,
 	})
 	if err != nil {
 		return err

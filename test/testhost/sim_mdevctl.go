@@ -34,7 +34,8 @@ func inactive(h Host) (list []definition) {
 	from := func(parent string, p MdevParent) {
 		for _, m := range p.Mdevs {
 			if m.Inactive {
-				list = append(list, definition{Parent: parent, UUID: m.UUID, Device: device{Type: m.Type, Start: "manual"}})
+				list = append(list,
+					definition{Parent: parent, UUID: m.UUID, Device: device{Type: m.Type, Start: "manual"}})
 			}
 		}
 	}
@@ -130,7 +131,8 @@ func (t *tool) lock() (func() error, error) {
 // options reads --name value and --name=value, and -p, -u. What needs no value has "".
 func options(args []string) map[string]string {
 	o := map[string]string{}
-	short := map[string]string{"-p": "parent", "-u": "uuid", "-d": "defined", "-t": "type", "-a": "auto", "-m": "manual"}
+	short := map[string]string{"-p": "parent", "-u": "uuid", "-d": "defined", "-t": "type",
+		"-a": "auto", "-m": "manual"}
 	flags := []string{"defined", "dumpjson", "auto", "manual", "live"}
 	for i := 0; i < len(args); i++ {
 		name, value, given := strings.Cut(strings.TrimPrefix(args[i], "--"), "=")

@@ -120,9 +120,12 @@ func borrow(e fs.DirEntry, from, at string) error {
 		}
 		return os.Symlink(target, at)
 	}
-	if from == "/dev/ptmx" { // looks for pts beside it, which it does not find by way of a bind mount: no guest would have a console
+	// looks for pts beside it, which it does not find by way of a bind mount: no guest would have a
+	// console
+	if from == "/dev/ptmx" {
 		const ptmx = 5<<8 | 2
-		return errors.Join(syscall.Mknod(at, syscall.S_IFCHR|0o666, ptmx), os.Chmod(at, 0o666)) //nolint:gosec // as everywhere
+		return errors.Join(syscall.Mknod(at, syscall.S_IFCHR|0o666, ptmx),
+			os.Chmod(at, 0o666)) //nolint:gosec // as everywhere
 	}
 	var err error
 	if e.IsDir() {
@@ -158,7 +161,8 @@ func vfioNodes() error {
 	}
 	const null = 1<<8 | 3
 	for _, name := range names {
-		if err := syscall.Mknod(filepath.Join(vfio, name), syscall.S_IFCHR|0o600, null); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := syscall.Mknod(filepath.Join(vfio, name), syscall.S_IFCHR|0o600, null); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("making /dev/vfio/%s: %w", name, err)
 		}
 	}

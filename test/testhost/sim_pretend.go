@@ -34,8 +34,9 @@ func pretend() error {
 		return fmt.Errorf("guests with made-up hardware: not on %s", runtime.GOARCH)
 	}
 	const (
-		load, equal, end = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
-		worked           = unix.SECCOMP_RET_ERRNO // with no error
+		load, equal, end = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS,
+			unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+		worked = unix.SECCOMP_RET_ERRNO // with no error
 	)
 	program := []unix.SockFilter{
 		{Code: load, K: callMachine},
@@ -53,7 +54,8 @@ func pretend() error {
 		{Code: end, K: worked},
 	}
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&filter)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&filter)))
 	if errno != 0 {
 		return fmt.Errorf("guests with made-up hardware: seccomp: %w", errno)
 	}

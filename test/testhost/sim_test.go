@@ -86,14 +86,16 @@ func TestRealOrderTimeout(t *testing.T) {
 
 func TestEventFormat(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	m := Uevent{Action: "change", Path: "sys/devices/pci0000:80/0000:82:00.0", Subsystem: "pci", Properties: []string{"PCI_CLASS=30200"}}.message()
+	m := Uevent{Action: "change", Path: "sys/devices/pci0000:80/0000:82:00.0", Subsystem: "pci",
+		Properties: []string{"PCI_CLASS=30200"}}.message()
 	if string(m[:8]) != "libudev\x00" || binary.BigEndian.Uint32(m[8:]) != 0xfeedcafe {
 		t.Errorf("header % x", m[:12])
 	}
 	if got := binary.NativeEndian.Uint32(m[20:]); int(got) != len(m)-40 {
 		t.Errorf("the properties have %d bytes, the header says %d", len(m)-40, got)
 	}
-	want := []string{"ACTION=change", "DEVPATH=/devices/pci0000:80/0000:82:00.0", "SUBSYSTEM=pci", "SEQNUM=1", "PCI_CLASS=30200", ""}
+	want := []string{"ACTION=change", "DEVPATH=/devices/pci0000:80/0000:82:00.0", "SUBSYSTEM=pci",
+		"SEQNUM=1", "PCI_CLASS=30200", ""}
 	testproc.Same(t, cmp.Diff(want, strings.Split(string(m[40:]), "\x00")))
 }
 
@@ -128,14 +130,16 @@ func TestMdevctlKeepsDefinitions(t *testing.T) {
 		}
 		return strings.TrimSpace(out)
 	}
-	if got, want := list(), `[{"10000:01:00.5":[{"b7c7d4b0-0c1e-4a3d-8a3e-00000000000a":{"mdev_type":"nvidia-231","start":"manual"}}]}]`; got != want {
+	if got, want := list(),
+		`[{"10000:01:00.5":[{"b7c7d4b0-0c1e-4a3d-8a3e-00000000000a":{"mdev_type":"nvidia-231","start":"manual"}}]}]`; got != want {
 		t.Errorf("%s", got)
 	}
 	if code, _, errs := d.run("", "undefine", "--uuid", "b7c7d4b0-0c1e-4a3d-8a3e-00000000000a"); code != 0 {
 		t.Error(errs)
 	}
 	testproc.Equal(t, list(), "[]", "nothing is %s")
-	code, out, errs := d.run(`{"mdev_type":"nvidia-222","start":"manual"}`, "define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin")
+	code, out, errs := d.run(`{"mdev_type":"nvidia-222","start":"manual"}`,
+		"define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin")
 	uuid := strings.TrimSpace(out)
 	if code != 0 || len(uuid) != 36 {
 		t.Fatal(code, out, errs)
@@ -146,7 +150,8 @@ func TestMdevctlKeepsDefinitions(t *testing.T) {
 	if got := list(); !strings.Contains(got, uuid) || !strings.Contains(got, `"start":"auto"`) {
 		t.Error(got)
 	}
-	if code, _, _ := d.run(`{"mdev_type":"nvidia-222"}`, "define", "--parent=x", "--uuid="+uuid, "--jsonfile=/dev/stdin"); code == 0 {
+	if code, _, _ := d.run(`{"mdev_type":"nvidia-222"}`,
+		"define", "--parent=x", "--uuid="+uuid, "--jsonfile=/dev/stdin"); code == 0 {
 		t.Error("defined twice")
 	}
 }
@@ -165,8 +170,10 @@ func TestMdevctlRefuses(t *testing.T) {
 		{"", []string{"start", "--uuid=none"}, fs.ErrNotExist.Error()},
 		{"{}", []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, "no mdev_type"},
 		{"{", []string{"define", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, "EOF"},
-		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"}, ErrNoInstance.Error()},
-		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=0000:99:00.0", "--jsonfile=/dev/stdin"}, "no such file"},
+		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=10000:01:00.4", "--jsonfile=/dev/stdin"},
+			ErrNoInstance.Error()},
+		{`{"mdev_type":"nvidia-231"}`, []string{"start", "--parent=0000:99:00.0", "--jsonfile=/dev/stdin"},
+			"no such file"},
 	} {
 		if code, _, errs := d.run(tc.stdin, tc.args...); code == 0 || !strings.Contains(errs, tc.says) {
 			t.Errorf("%v: %d, %q, want %q", tc.args, code, errs, tc.says)

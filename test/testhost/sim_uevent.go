@@ -86,7 +86,8 @@ func (s *Sim) RemoveMdev(ctx context.Context, uuid string) error {
 // src/libsystemd/sd-device/device-monitor.c.
 func (e Uevent) message() []byte {
 	devpath := "/" + strings.TrimPrefix(path.Clean(strings.TrimPrefix(e.Path, "/")), "sys/")
-	properties := append([]string{"ACTION=" + e.Action, "DEVPATH=" + devpath, "SUBSYSTEM=" + e.Subsystem, "SEQNUM=1"}, e.Properties...)
+	properties := append([]string{"ACTION=" + e.Action, "DEVPATH=" + devpath, "SUBSYSTEM=" + e.Subsystem, "SEQNUM=1"},
+		e.Properties...)
 	body := strings.Join(properties, "\x00") + "\x00"
 	const size = 40
 	header := make([]byte, size, size+len(body))

@@ -21,7 +21,8 @@ func (h Host) Sysfs(dir string) (Tree, error) {
 	w.pools(h)
 	w.proc(h)
 	w.virtualization(h)
-	for _, d := range []string{"sys/class/drm", "sys/class/net", "sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/fs/cgroup", "sys/kernel/iommu_groups"} {
+	for _, d := range []string{"sys/class/drm", "sys/class/net", "sys/bus/pci/devices", "sys/bus/pci/drivers",
+		"sys/fs/cgroup", "sys/kernel/iommu_groups"} {
 		w.mkdir(d)
 	}
 	w.file("sys/bus/pci/drivers_probe", "")
@@ -223,7 +224,9 @@ func (w *writer) cell(h Host, c Cell) {
 	}
 	w.file(
 		at+"meminfo",
-		"Node %[1]d MemTotal:       %[2]d kB\nNode %[1]d MemFree:        %[3]d kB\nNode %[1]d MemUsed:        %[4]d kB\nNode %[1]d HugePages_Total: %[5]d\nNode %[1]d HugePages_Free:  %[6]d\nNode %[1]d HugePages_Surp:      0\n",
+		"Node %[1]d MemTotal:       %[2]d kB\nNode %[1]d MemFree:        %[3]d kB\nNode %[1]d MemUsed:        %[4]d "+
+			"kB\nNode %[1]d HugePages_Total: %[5]d\nNode %[1]d HugePages_Free:  %[6]d\nNode %[1]d "+
+			"HugePages_Surp:      0\n",
 		c.ID,
 		c.MemoryKiB,
 		c.MemoryKiB/2,

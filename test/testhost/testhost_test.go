@@ -32,7 +32,8 @@ func TestKernelNotations(t *testing.T) {
 
 func TestGrid(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	cpus, cells := Grid{Packages: 2, CellsPerPackage: 2, CoresPerDie: 2, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 5}.Build()
+	cpus, cells := Grid{Packages: 2, CellsPerPackage: 2,
+		CoresPerDie: 2, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 5}.Build()
 	h := Host{CPUs: cpus, Cells: cells}.sort()
 	if len(h.CPUs) != 16 || len(h.Cells) != 4 {
 		t.Fatal(len(h.CPUs), len(h.Cells))
@@ -47,7 +48,8 @@ func TestGrid(t *testing.T) {
 // TestNoDanglingLinks: links lead where they should: none dangles in a tree that is whole.
 func TestNoDanglingLinks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(), "single node": SingleNode(), "many cells": ManyCells()} {
+	for name, h := range map[string]Host{"sample": Sample(), "GPU host": GPUHost(),
+		"single node": SingleNode(), "many cells": ManyCells()} {
 		dir := testproc.Try(Scratch()).Or(t)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		testproc.Try(h.Sysfs(dir)).Or(t)
@@ -85,7 +87,8 @@ func TestMediatedDevicesComeAndGo(t *testing.T) {
 		t.Errorf("%s, %v, %s", removed, err, available())
 	}
 	testproc.Try(tree.RemoveMdev(id)).ErrorIs(t, fs.ErrNotExist, "removed twice: %v")
-	testproc.Check(t, tree.Write("sys/class/mdev_bus/"+gpu+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
+	testproc.Check(t, tree.Write("sys/class/mdev_bus/"+
+		gpu+"/mdev_supported_types/nvidia-222/available_instances", "0\n"))
 	testproc.Try(tree.AddMdev(gpu, "nvidia-222", id, 7)).ErrorIs(t, ErrNoInstance, "made without instance: %v")
 }
 
@@ -93,7 +96,9 @@ func TestXMLIsWellFormed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := ManyCells()
 	h.Device("10000:01:00.4").Types[0].Name = `GRID <"T4"> & co`
-	texts := []string{h.Capabilities("x86_64"), h.NodeXML(Domain{Name: "a<b", Metadata: "<x:y xmlns:x='z'/>"}, Domain{Name: "off", Off: true}), Domain{Name: "q", GuestCells: []GuestCell{{VCPUs: []int{0}}}}.XML("qemu")}
+	texts := []string{h.Capabilities("x86_64"),
+		h.NodeXML(Domain{Name: "a<b", Metadata: "<x:y xmlns:x='z'/>"}, Domain{Name: "off", Off: true}),
+		Domain{Name: "q", GuestCells: []GuestCell{{VCPUs: []int{0}}}}.XML("qemu")}
 	for _, d := range h.NodeDevices() {
 		texts = append(texts, d.XML)
 	}

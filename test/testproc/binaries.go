@@ -58,7 +58,8 @@ func (b *Binaries) Previous(t testing.TB) *Binaries {
 	t.Helper()
 	older := &Binaries{
 		dir: filepath.Join(b.dir, "previous"), older: true,
-		folders: slices.DeleteFunc(slices.Clone(b.folders), func(folder string) bool { return folder == libvirtDriver }),
+		folders: slices.DeleteFunc(slices.Clone(b.folders),
+			func(folder string) bool { return folder == libvirtDriver }),
 	}
 	source, err := os.MkdirTemp("", "previous")
 	Check(t, err)
@@ -72,8 +73,10 @@ func (b *Binaries) Previous(t testing.TB) *Binaries {
 		{"git", "-C", strings.TrimSpace(string(top)), "archive", "--output", archive, previous},
 		{"tar", "-x", "-C", source, "-f", archive},
 	} {
-		if out, err := exec.CommandContext(t.Context(), words[0], words[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the test's own words
-			t.Fatalf("the source of the previous release, commit %s: %v: %v\n%s\nIn a shallow clone, run git fetch --unshallow.", previous, words, err, out)
+		if out, err := exec.CommandContext(t.Context(), words[0], words[1:]...).
+			CombinedOutput(); err != nil { //nolint:gosec // the test's own words
+			t.Fatalf("the source of the previous release, commit %s: %v: %v\n%s\nIn a shallow clone, run git fetch "+
+				"--unshallow.", previous, words, err, out)
 		}
 	}
 	Check(t, older.build(source))
@@ -90,7 +93,8 @@ func (b *Binaries) Main(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // it holds the binaries, which another user runs in some tests
+	if err := os.Chmod(dir, 0o755); err !=
+		nil { //nolint:gosec // it holds the binaries, which another user runs in some tests
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -153,7 +157,8 @@ func (b *Binaries) build(source string) error {
 		if folder == libvirtDriver {
 			args, cgo = append(args, "-tags", "libvirt_dlopen"), "1"
 		}
-		cmd := exec.Command("go", append(args, module+folder)...) //nolint:noctx // it ends by itself, and the tests wait for it
+		cmd := exec.Command("go", append(args, module+
+			folder)...) //nolint:noctx // it ends by itself, and the tests wait for it
 		cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED="+cgo)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", folder, err, out)

@@ -17,7 +17,8 @@ func TestBinariesThatAreMade(t *testing.T) {
 	b := Of("cmd/compute-agent", "test/testproc/nothing")
 	b.dir = t.TempDir()
 	err := b.Build()
-	if content, taken := os.ReadFile(filepath.Join(b.Dir(), "compute-agent")); taken != nil || string(content) != "#!/bin/sh\necho made\n" {
+	if content, taken := os.ReadFile(filepath.Join(b.Dir(), "compute-agent")); taken != nil ||
+		string(content) != "#!/bin/sh\necho made\n" {
 		t.Errorf("taken: %q, %v", content, taken)
 	}
 	if err == nil {

@@ -29,10 +29,12 @@ func TestChecks(t *testing.T) {
 		want         string
 	}{
 		"Check": {
-			func(s *said) { testproc.Check(s, nil, broken) }, func(s *said) { testproc.Check(s, nil, nil) }, "fatal: broken",
+			func(s *said) { testproc.Check(s, nil, broken) },
+			func(s *said) { testproc.Check(s, nil, nil) }, "fatal: broken",
 		},
 		"Checkf": {
-			func(s *said) { testproc.Checkf(s, broken, "file %d", 1) }, func(s *said) { testproc.Checkf(s, nil, "file %d", 1) },
+			func(s *said) { testproc.Checkf(s, broken, "file %d", 1) },
+			func(s *said) { testproc.Checkf(s, nil, "file %d", 1) },
 			"fatal: file 1: broken",
 		},
 		"Try": {
@@ -51,22 +53,27 @@ func TestChecks(t *testing.T) {
 			func(s *said) { testproc.NoError(s, broken) }, func(s *said) { testproc.NoError(s, nil) }, "error: broken",
 		},
 		"NoErrorf": {
-			func(s *said) { testproc.NoErrorf(s, broken, "file %d", 1) }, func(s *said) { testproc.NoErrorf(s, nil, "file %d", 1) },
+			func(s *said) { testproc.NoErrorf(s, broken, "file %d", 1) },
+			func(s *said) { testproc.NoErrorf(s, nil, "file %d", 1) },
 			"error: file 1: broken",
 		},
 		"Same": {
-			func(s *said) { testproc.Same(s, "-a +b") }, func(s *said) { testproc.Same(s, "") }, "error: (-want +got):\n-a +b",
+			func(s *said) { testproc.Same(s, "-a +b") },
+			func(s *said) { testproc.Same(s, "") }, "error: (-want +got):\n-a +b",
 		},
 		"Samef": {
-			func(s *said) { testproc.Samef(s, "-a +b", "list %d", 1) }, func(s *said) { testproc.Samef(s, "", "list %d", 1) },
+			func(s *said) { testproc.Samef(s, "-a +b", "list %d", 1) },
+			func(s *said) { testproc.Samef(s, "", "list %d", 1) },
 			"error: list 1:\n-a +b",
 		},
 		"Equal": {
-			func(s *said) { testproc.Equal(s, 3, 2, "%s has %d", "it") }, func(s *said) { testproc.Equal(s, 2, 2, "%s has %d", "it") },
+			func(s *said) { testproc.Equal(s, 3, 2, "%s has %d", "it") },
+			func(s *said) { testproc.Equal(s, 2, 2, "%s has %d", "it") },
 			"error: it has 3, want 2",
 		},
 		"EqualList": {
-			func(s *said) { testproc.EqualList(s, []int{1}, nil, "%v") }, func(s *said) { testproc.EqualList(s, []int{}, nil, "%v") },
+			func(s *said) { testproc.EqualList(s, []int{1}, nil, "%v") },
+			func(s *said) { testproc.EqualList(s, []int{}, nil, "%v") },
 			"error: [1], want []",
 		},
 		"Contains": {
@@ -82,11 +89,13 @@ func TestChecks(t *testing.T) {
 			func(s *said) { testproc.ErrorIs(s, fs.ErrNotExist, fs.ErrNotExist, "%v") }, "error: got <nil>, want EOF",
 		},
 		"ErrorHas": {
-			func(s *said) { testproc.ErrorHas(s, broken, "x", "%v") }, func(s *said) { testproc.ErrorHas(s, broken, "oke", "%v") },
+			func(s *said) { testproc.ErrorHas(s, broken, "x", "%v") },
+			func(s *said) { testproc.ErrorHas(s, broken, "oke", "%v") },
 			`error: broken, want one with "x"`,
 		},
 		"ErrorHas of none": {
-			func(s *said) { testproc.ErrorHas(s, nil, "x", "got %v") }, func(s *said) { testproc.ErrorHas(s, broken, "", "%v") },
+			func(s *said) { testproc.ErrorHas(s, nil, "x", "got %v") },
+			func(s *said) { testproc.ErrorHas(s, broken, "", "%v") },
 			`error: got <nil>, want one with "x"`,
 		},
 	} {

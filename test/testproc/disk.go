@@ -18,7 +18,8 @@ import (
 // user namespace.
 func OnSmallDisk(t testing.TB, dir, size, before string) func(*exec.Cmd) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "unshare", "-Urm", "mount", "-t", "tmpfs", "tmpfs", "/mnt").
+		CombinedOutput(); err != nil {
 		NotRun(t, fmt.Sprintf("a full disk needs user namespaces, which this kernel does not give (%v: %s)", err, out))
 	}
 	Check(t, os.MkdirAll(dir, 0o700))

@@ -61,7 +61,8 @@ func TestEventually(t *testing.T) {
 				}()
 				<-ended
 				took := time.Since(begin)
-				if (c.want != "" || c.after < time.Hour) && f.text != c.want || took < c.ends-2*time.Second || took > c.ends+2*time.Second {
+				if (c.want != "" || c.after < time.Hour) &&
+					f.text != c.want || took < c.ends-2*time.Second || took > c.ends+2*time.Second {
 					t.Errorf("it ended after %v with %q, want %v and %q", took, f.text, c.ends, c.want)
 				}
 				if c.after == time.Hour && f.text == "" {

@@ -27,9 +27,11 @@ const KeystonePassword = "not-a-secret"
 
 // keystoneInstalled is nil if it is: the import takes a second.
 var keystoneInstalled = sync.OnceValue(func() error {
-	out, err := exec.Command(python, "-c", "import keystone.server.wsgi").CombinedOutput() //nolint:noctx // for all tests
+	out, err := exec.Command(python, "-c", "import keystone.server.wsgi").
+		CombinedOutput() //nolint:noctx // for all tests
 	if err != nil {
-		return fmt.Errorf("OpenStack's Keystone needs Debian's package python3-keystone (tools/packages.sh real): %s", out)
+		return fmt.Errorf("OpenStack's Keystone needs Debian's package python3-keystone (tools/packages.sh real): %s",
+			out)
 	}
 	return nil
 })

@@ -67,7 +67,8 @@ func NeedPlacement(t testing.TB) {
 	Check(t, err)
 	_ = c.Close()
 	if answer.Missing != "" {
-		NotRun(t, "OpenStack's Placement needs Debian's package python3-placement (tools/packages.sh real): "+answer.Missing)
+		NotRun(t, "OpenStack's Placement needs Debian's package python3-placement (tools/packages.sh real): "+
+			answer.Missing)
 	}
 }
 

@@ -127,7 +127,8 @@ func (p *Process) Count(mark int, parts ...string) int {
 // given.
 func (p *Process) Show(t testing.TB, without ...string) {
 	t.Helper()
-	lines := slices.DeleteFunc(p.Lines(), func(line string) bool { return len(without) > 0 && ContainsAll(line, without) })
+	lines := slices.DeleteFunc(p.Lines(),
+		func(line string) bool { return len(without) > 0 && ContainsAll(line, without) })
 	t.Logf("output of %s (%v):\n%s", p.name, p.command().Args, strings.Join(lines, "\n"))
 }
 
@@ -135,7 +136,8 @@ func (p *Process) Show(t testing.TB, without ...string) {
 // first, the test fails.
 func (p *Process) Await(t testing.TB, mark int, parts ...string) string {
 	t.Helper()
-	line, found := p.Until(t, fmt.Sprintf("%q", parts), mark, func(line string) bool { return ContainsAll(line, parts) })
+	line, found := p.Until(t, fmt.Sprintf("%q", parts), mark,
+		func(line string) bool { return ContainsAll(line, parts) })
 	if !found {
 		t.Fatalf("%s ended with %d before it wrote %q:\n%s", p.name, p.Code(), parts, strings.Join(p.Lines(), "\n"))
 	}
@@ -165,7 +167,8 @@ func (p *Process) Until(t testing.TB, what string, mark int, match func(line str
 			ended = true // after one more look
 		case <-deadline.C:
 			if deadline.hangs() {
-				t.Fatalf("%s did not write %s, nor work, for %v:\n%s", p.name, what, Patience, strings.Join(p.Lines(), "\n"))
+				t.Fatalf("%s did not write %s, nor work, for %v:\n%s",
+					p.name, what, Patience, strings.Join(p.Lines(), "\n"))
 			}
 		}
 	}
@@ -292,7 +295,8 @@ func (p *Process) Freeze(t testing.TB) {
 			return err
 		}
 		// After the name, which is in parentheses and may have some, comes the state.
-		if _, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " "); !strings.HasPrefix(state, "T") {
+		if _, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]),
+			" "); !strings.HasPrefix(state, "T") {
 			return fmt.Errorf("it is in state %.1s", state)
 		}
 		return nil
@@ -330,7 +334,8 @@ func Eventually(t testing.TB, within time.Duration, what string, holds func() er
 	t.Helper()
 	var asked time.Duration
 	begin, last := time.Now(), ""
-	for deadline, end := begin.Add(within), begin.Add(10*within); ; time.Sleep(min(max(20*time.Millisecond, 4*asked), time.Second)) {
+	for deadline, end := begin.Add(within),
+		begin.Add(10*within); ; time.Sleep(min(max(20*time.Millisecond, 4*asked), time.Second)) {
 		ask := time.Now()
 		err := holds()
 		asked = time.Since(ask)

@@ -29,7 +29,8 @@ func shell(t *testing.T, script string, forget ...string) *testproc.Process {
 
 // TestLog: the lines of both outputs are kept in order, and waits begin at marks.
 func TestLog(t *testing.T) {
-	p := shell(t, "trap 'echo two three again; exit 0' USR1; echo one two; echo chatter; echo two three >&2; while :; do sleep 0.01; done", "chat", "ter")
+	p := shell(t, "trap 'echo two three again; exit 0' USR1; echo one two; echo chatter; echo two three >&2; while "+
+		":; do sleep 0.01; done", "chat", "ter")
 	if line := p.Await(t, 0, "three", "two"); line != "two three" {
 		t.Errorf("it waits for %q", line)
 	}

@@ -29,13 +29,17 @@ func StartRabbitMQ(t testing.TB) string {
 	_, clients, err := net.SplitHostPort(address)
 	Check(t, err)
 	environment := append(os.Environ(), "HOME="+dir, "ERL_EPMD_ADDRESS=127.0.0.1", "ERL_EPMD_PORT="+mapper,
-		"RABBITMQ_NODENAME=test"+clients+"@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_NODE_PORT="+clients, "RABBITMQ_DIST_PORT="+nodes,
-		"RABBITMQ_MNESIA_BASE="+dir, "RABBITMQ_LOG_BASE="+dir, "RABBITMQ_LOGS=-", "RABBITMQ_PID_FILE="+filepath.Join(dir, "pid"),
-		"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"), "RABBITMQ_CONF_ENV_FILE="+filepath.Join(dir, "env"), "RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "rabbitmq"),
+		"RABBITMQ_NODENAME=test"+clients+"@localhost", "RABBITMQ_NODE_IP_ADDRESS=127.0.0.1", "RABBITMQ_NODE_PORT="+
+			clients, "RABBITMQ_DIST_PORT="+nodes,
+		"RABBITMQ_MNESIA_BASE="+dir, "RABBITMQ_LOG_BASE="+
+			dir, "RABBITMQ_LOGS=-", "RABBITMQ_PID_FILE="+filepath.Join(dir, "pid"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE="+filepath.Join(dir, "plugins"), "RABBITMQ_CONF_ENV_FILE="+
+			filepath.Join(dir, "env"), "RABBITMQ_CONFIG_FILE="+filepath.Join(dir, "rabbitmq"),
 	)
 	start := func(name, program string, args ...string) *Process {
 		cmd := exec.Command(program, args...) //nolint:gosec,noctx // it ends with the test
-		cmd.Env, cmd.Dir, cmd.SysProcAttr = environment, dir, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+		cmd.Env, cmd.Dir, cmd.SysProcAttr = environment,
+			dir, &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 		p := Start(t, name, cmd)
 		t.Cleanup(func() {
 			_ = syscall.Kill(-p.Pid(), syscall.SIGKILL) // the script and the broker

@@ -50,7 +50,8 @@ func SharePlacement(dir string) error {
 	}
 	go func() {
 		for {
-			n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}}, -1) //nolint:gosec // a small number
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(listener.Fd()), Events: unix.POLLIN}},
+				-1) //nolint:gosec // a small number
 			if n == 1 {
 				break
 			}

@@ -27,11 +27,13 @@ func VerifyUnits(t *testing.T, dir string, units ...string) string {
 	t.Helper()
 	targets := t.TempDir()
 	for _, name := range []string{"sysinit.target", "basic.target", "shutdown.target", "network-online.target"} {
-		if err := os.WriteFile(filepath.Join(targets, name), []byte("[Unit]\nDescription="+name+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(targets, name),
+			[]byte("[Unit]\nDescription="+name+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), SystemdTool(t, "systemd-analyze"), append([]string{"verify", "--man=no"}, units...)...)
+	cmd := exec.CommandContext(t.Context(), SystemdTool(t, "systemd-analyze"),
+		append([]string{"verify", "--man=no"}, units...)...)
 	cmd.Env = append(os.Environ(), "SYSTEMD_UNIT_PATH="+dir+":"+targets)
 	out, err := cmd.CombinedOutput()
 	if err != nil && len(out) == 0 {

@@ -102,7 +102,9 @@ func flakySince(date string, now time.Time) error {
 		return err
 	}
 	if now.Sub(since) > flakyFor {
-		return fmt.Errorf("the test is marked as flaky since %s, for more than 14 days: find what chance decides, and remove the mark", date)
+		return fmt.Errorf(
+			"the test is marked as flaky since %s, for more than 14 days: find what chance decides, and "+
+				"remove the mark", date)
 	}
 	return nil
 }

@@ -75,6 +75,8 @@ func Machine() string {
 		}
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
-	return fmt.Sprintf("%s; %d x %s, %s/%s, %s; load before: %s", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), model,
-		runtime.GOOS, runtime.GOARCH, runtime.Version(), strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " "))
+	return fmt.Sprintf("%s; %d x %s, %s/%s, %s; load before: %s",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), model,
+		runtime.GOOS, runtime.GOARCH, runtime.Version(),
+		strings.Join(strings.Fields(string(load))[:min(3, len(strings.Fields(string(load))))], " "))
 }

@@ -50,7 +50,9 @@ type Answer struct {
 func (a *Answer) String() string { return fmt.Sprintf("%s: %d %.600s", a.Request, a.Code, a.Raw) }
 
 // Exchange sends a request. An error says that no whole answer came.
-func Exchange(ctx context.Context, client *http.Client, method, url string, header http.Header, body any) (*Answer, error) {
+func Exchange(
+	ctx context.Context, client *http.Client, method, url string, header http.Header, body any,
+) (*Answer, error) {
 	content := io.Reader(http.NoBody)
 	if body != nil {
 		text, err := json.Marshal(body)

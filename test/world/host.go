@@ -60,9 +60,10 @@ func (w *World) AddHost(cell, name string, memory int64) *Host {
 	testproc.Check(w.T, err)
 	w.AskPlacement("POST", "/resource_providers", Record{"uuid": h.Node, "name": name}, nil)
 	inventory := func(total int64) Record { return Record{"total": total, "max_unit": total} }
-	w.AskPlacement("PUT", "/resource_providers/"+h.Node+"/inventories", Record{"resource_provider_generation": 0, "inventories": Record{
-		"VCPU": inventory(100), "MEMORY_MB": inventory(memory), "DISK_GB": inventory(100),
-	}}, nil)
+	w.AskPlacement("PUT", "/resource_providers/"+h.Node+"/inventories",
+		Record{"resource_provider_generation": 0, "inventories": Record{
+			"VCPU": inventory(100), "MEMORY_MB": inventory(memory), "DISK_GB": inventory(100),
+		}}, nil)
 	state, err := h.client.Report(w.T.Context(), name, h.report())
 	testproc.Check(w.T, err)
 	h.detailed = state.Details
@@ -81,7 +82,8 @@ func (w *World) AddHost(cell, name string, memory int64) *Host {
 }
 
 func (h *Host) report() cellwire.HostReport {
-	node := cellwire.ReportedNode{UUID: h.Node, Name: h.Name, Abilities: []string{plugins.AbilityConsoleLog, plugins.AbilityRebuild}}
+	node := cellwire.ReportedNode{UUID: h.Node,
+		Name: h.Name, Abilities: []string{plugins.AbilityConsoleLog, plugins.AbilityRebuild}}
 	if h.detailed {
 		node.Details = &cellwire.NodeDetails{HypervisorType: "QEMU", HypervisorVersion: 7002001, HostIP: "192.0.2.7"}
 	}
@@ -96,7 +98,8 @@ func (h *Host) run(ctx context.Context) {
 	after, epoch := int64(0), ""
 	for ctx.Err() == nil {
 		state, err := h.client.Report(ctx, h.Name, h.report())
-		if refused := (*cellwire.Error)(nil); err == nil || errors.As(err, &refused) { // its cell may be another version now
+		// its cell may be another version now
+		if refused := (*cellwire.Error)(nil); err == nil || errors.As(err, &refused) {
 			h.detailed = err == nil && state.Details
 		}
 		var work cellwire.Work
@@ -154,8 +157,10 @@ func (h *Host) settle(ctx context.Context, item cellwire.WorkItem) (cellwire.Rep
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if _, ours := held.Allocations[h.Node]; !ours {
-			h.wrong = append(h.wrong, fmt.Sprintf("server %s is to be made on %s and holds %v", server, h.Name, held.Allocations))
-			report.Kind, report.Fault = cellwire.ReportFailed, &cellwire.Fault{Code: 500, Message: "it has no allocations"}
+			h.wrong = append(h.wrong, fmt.Sprintf("server %s is to be made on %s and holds %v",
+				server, h.Name, held.Allocations))
+			report.Kind, report.Fault = cellwire.ReportFailed,
+				&cellwire.Fault{Code: 500, Message: "it has no allocations"}
 			return report, nil
 		}
 		if _, there := h.guests[server]; !there {

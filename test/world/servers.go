@@ -47,7 +47,9 @@ func (w *World) Begin(project, name, host string) string {
 // AddFlavor makes a flavor with so many processors.
 func (w *World) AddFlavor(id, name string, vcpus int) {
 	w.T.Helper()
-	w.Ask(Admin, "2.55", "POST", "/flavors", Record{"flavor": Record{"id": id, "name": name, "vcpus": vcpus, "ram": 512, "disk": 1}}).Is(w.T, http.StatusOK)
+	w.Ask(Admin, "2.55", "POST",
+		"/flavors", Record{"flavor": Record{"id": id, "name": name, "vcpus": vcpus, "ram": 512, "disk": 1}}).
+		Is(w.T, http.StatusOK)
 }
 
 // Bury asks for a server of a flavor that no host can take: it ends in cell0.

@@ -78,7 +78,8 @@ const Image = "70a599e0-31e7-49b7-b260-868f441e862b"
 // New starts a deployment without hosts, which has the flavor "1".
 func New(t *testing.T, p Plan) *World {
 	t.Helper()
-	w := &World{T: t, Dir: testproc.SocketDir(t), Cells: map[string]*Cell{}, Hosts: map[string]*Host{}, Names: map[string]string{}, plan: p}
+	w := &World{T: t, Dir: testproc.SocketDir(t), Cells: map[string]*Cell{}, Hosts: map[string]*Host{},
+		Names: map[string]string{}, plan: p}
 	testproc.Check(t, p.Binaries.Build())
 	t.Cleanup(w.close)
 	if p.Cells == nil {
@@ -175,7 +176,8 @@ func (w *World) configure(name string, keys ...string) string {
 	w.T.Helper()
 	file := w.Path(name + ".toml")
 	Configure(w.T, file, slices.Concat([]string{
-		`log.format = "json"`, fmt.Sprintf("agent.host = %q", name), fmt.Sprintf("agent.state_dir = %q", w.Path(name)), fmt.Sprintf("agent.runtime_dir = %q", w.Path(name+".run")),
+		`log.format = "json"`, fmt.Sprintf("agent.host = %q", name), fmt.Sprintf("agent.state_dir = %q", w.Path(name)),
+		fmt.Sprintf("agent.runtime_dir = %q", w.Path(name+".run")),
 	}, keys)...)
 	return file
 }
@@ -204,7 +206,8 @@ func (w *World) close() {
 				p.Show(w.T, `"level":"info"`, "API request")
 				continue
 			}
-			lines := slices.DeleteFunc(p.Lines(), func(line string) bool { return strings.Contains(line, `"level":"debug"`) })
+			lines := slices.DeleteFunc(p.Lines(),
+				func(line string) bool { return strings.Contains(line, `"level":"debug"`) })
 			lines = lines[max(0, len(lines)-w.plan.Tail):]
 			w.T.Logf("the end of the log of %s:\n%s", p.Name(), strings.Join(lines, "\n"))
 		}
@@ -389,7 +392,8 @@ func (w *World) fits(a *Answer, method, path string, body any) {
 
 // TryPlacement asks Placement.
 func (w *World) TryPlacement(method, path string, body any) (*Answer, error) {
-	return Exchange(w.T.Context(), web, method, w.PlacementURL+path, http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.38"}}, body)
+	return Exchange(w.T.Context(), web, method, w.PlacementURL+path,
+		http.Header{"X-Auth-Token": {"admin"}, "Openstack-Api-Version": {"placement 1.38"}}, body)
 }
 
 // ReadPlacement reads something of Placement's. What does not succeed is an error.

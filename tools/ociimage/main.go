@@ -38,7 +38,8 @@ func main() {
 	out := flag.String("out", "", "the archive")
 	flag.Parse()
 	if *program == "" || *version == "" || *out == "" || *epoch == 0 {
-		fmt.Fprintln(os.Stderr, "usage: ociimage -program FILE -version VERSION -epoch SECONDS -out FILE [-ca FILE] [-revision COMMIT]")
+		fmt.Fprintln(os.Stderr,
+			"usage: ociimage -program FILE -version VERSION -epoch SECONDS -out FILE [-ca FILE] [-revision COMMIT]")
 		os.Exit(64)
 	}
 	if err := build(*program, *certificates, *version, *revision, time.Unix(*epoch, 0).UTC(), *out); err != nil {
@@ -60,7 +61,9 @@ func build(program, certificates, version, revision string, at time.Time, out st
 	files := []file{
 		{name: "etc/", mode: 0o755},
 		{name: "etc/group", mode: 0o644, content: []byte("root:x:0:\n" + account + "\n")},
-		{name: "etc/passwd", mode: 0o644, content: []byte("root:x:0:0:root:/:/sbin/nologin\n" + account + strconv.Itoa(user) + ":compute-agent:/var/lib/compute-agent:/sbin/nologin\n")},
+		{name: "etc/passwd", mode: 0o644,
+			content: []byte("root:x:0:0:root:/:/sbin/nologin\n" + account + strconv.Itoa(user) +
+				":compute-agent:/var/lib/compute-agent:/sbin/nologin\n")},
 		{name: "etc/ssl/", mode: 0o755},
 		{name: "etc/ssl/certs/", mode: 0o755},
 		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: ca},
@@ -99,8 +102,10 @@ func build(program, certificates, version, revision string, at time.Time, out st
 	config, err := json.Marshal(object{
 		"architecture": runtime.GOARCH, "os": "linux", "created": at.Format(time.RFC3339),
 		"config": object{
-			"User": strconv.Itoa(user) + ":" + strconv.Itoa(user), "Entrypoint": []string{"/usr/bin/compute-agent"}, "Cmd": []string{"--help"},
-			"WorkingDir": "/var/lib/compute-agent", "Volumes": object{"/var/lib/compute-agent": object{}}, "Labels": labels,
+			"User":       strconv.Itoa(user) + ":" + strconv.Itoa(user),
+			"Entrypoint": []string{"/usr/bin/compute-agent"}, "Cmd": []string{"--help"},
+			"WorkingDir": "/var/lib/compute-agent",
+			"Volumes":    object{"/var/lib/compute-agent": object{}}, "Labels": labels,
 		},
 		"rootfs":  object{"type": "layers", "diff_ids": []string{digest(layer)}},
 		"history": []object{{"created": at.Format(time.RFC3339), "created_by": "compute-agent " + version}},
@@ -150,7 +155,8 @@ func archive(files []file, at time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, f := range files {
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Uid: f.owner, Gid: f.owner, Size: int64(len(f.content)), ModTime: at, Format: tar.FormatUSTAR}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Uid: f.owner, Gid: f.owner,
+			Size: int64(len(f.content)), ModTime: at, Format: tar.FormatUSTAR}
 		if f.name[len(f.name)-1] == '/' {
 			header.Typeflag = tar.TypeDir
 		}

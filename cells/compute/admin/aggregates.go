@@ -25,15 +25,23 @@ import (
 // aggregateRoutes are the calls about host aggregates.
 func (d *Deps) aggregateRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-aggregates", Rule: ruleAggregatesIndex, Handle: d.listAggregates, About: &aboutListAggregates},
-		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Rule: ruleAggregatesCreate, Handle: d.createAggregate, About: &aboutCreateAggregate},
-		{Method: "GET", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesShow, Handle: d.showAggregate, About: &aboutShowAggregate},
-		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Rule: ruleAggregatesUpdate, Handle: d.updateAggregate, About: &aboutUpdateAggregate},
-		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesDelete, Handle: d.deleteAggregate, About: &aboutDeleteAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates", Rule: ruleAggregatesIndex, Handle: d.listAggregates,
+			About: &aboutListAggregates},
+		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Rule: ruleAggregatesCreate,
+			Handle: d.createAggregate, About: &aboutCreateAggregate},
+		{Method: "GET", Path: "/v2.1/os-aggregates/{id}",
+			Rule: ruleAggregatesShow, Handle: d.showAggregate, About: &aboutShowAggregate},
+		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Rule: ruleAggregatesUpdate,
+			Handle: d.updateAggregate, About: &aboutUpdateAggregate},
+		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesDelete, Handle: d.deleteAggregate,
+			About: &aboutDeleteAggregate},
 		{Method: "POST", Path: "/v2.1/os-aggregates/{id}/action", Actions: map[string]api.Action{
-			"add_host":     {Schemas: onlyHost, Rule: ruleAggregatesAddHost, Do: d.onAggregate(d.addHost), About: &aboutAddHost},
-			"remove_host":  {Schemas: onlyHost, Rule: ruleAggregatesRemoveHost, Do: d.onAggregate(d.removeHost), About: &aboutRemoveHost},
-			"set_metadata": {Schemas: onlyMetadata, Rule: ruleAggregatesSetMetadata, Do: d.onAggregate(d.setAggregateMetadata), About: &aboutSetAggregateMetadata},
+			"add_host": {Schemas: onlyHost, Rule: ruleAggregatesAddHost,
+				Do: d.onAggregate(d.addHost), About: &aboutAddHost},
+			"remove_host": {Schemas: onlyHost, Rule: ruleAggregatesRemoveHost,
+				Do: d.onAggregate(d.removeHost), About: &aboutRemoveHost},
+			"set_metadata": {Schemas: onlyMetadata, Rule: ruleAggregatesSetMetadata,
+				Do: d.onAggregate(d.setAggregateMetadata), About: &aboutSetAggregateMetadata},
 		}},
 	}
 }
@@ -54,7 +62,8 @@ var (
 const vAggregateUUID api.Version = 41
 
 // zoneOrNull is an availability zone: a name without a colon, which would separate it from a host.
-var zoneOrNull = js.Schema{js.AnyOf(append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)], js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
+var zoneOrNull = js.Schema{js.AnyOf(append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)],
+	js.Pattern("^[^:]*$")), js.Schema{js.Type("null")})}
 
 // The bodies of the calls about aggregates.
 var (
@@ -62,11 +71,13 @@ var (
 		{Name: "name", Schema: api.SchemaName}, {Name: "availability_zone", Schema: zoneOrNull},
 	}, "name")}}, "aggregate")
 	aggregateUpdate = js.ClosedObject(js.Properties{{Name: "aggregate", Schema: append(js.ClosedObject(js.Properties{
-		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}}, {Name: "availability_zone", Schema: zoneOrNull},
+		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}},
+		{Name: "availability_zone", Schema: zoneOrNull},
 	}), js.AnyOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
 	onlyHost     = api.Once(js.ClosedObject(js.Properties{{Name: "host", Schema: api.SchemaHost}}, "host"))
 	onlyMetadata = api.Once(js.ClosedObject(js.Properties{{Name: "metadata", Schema: js.Schema{
-		js.Type("object"), js.PatternProperties(api.MetadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)}),
+		js.Type("object"),
+		js.PatternProperties(api.MetadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)}),
 	}}}, "metadata"))
 )
 
@@ -76,7 +87,8 @@ func aggregateView(x *api.Exchange, a *apidb.Aggregate) *api.Object {
 }
 
 func beginAggregate(a *apidb.Aggregate) *api.Object {
-	return new(api.Object).Add("availability_zone", api.OrNull(a.Zone())).Add("created_at", api.Stamp(&a.CreatedAt)).Add("deleted", false).Add("deleted_at", nil)
+	return new(api.Object).Add("availability_zone", api.OrNull(a.Zone())).Add("created_at", api.Stamp(&a.CreatedAt)).
+		Add("deleted", false).Add("deleted_at", nil)
 }
 
 func endOfAggregate(x *api.Exchange, o *api.Object, a *apidb.Aggregate) *api.Object {
@@ -154,7 +166,8 @@ func (d *Deps) updateAggregate(x *api.Exchange) error {
 		return err
 	}
 	asked := api.MemberObject(x.Asked, "aggregate")
-	name, zone, rezoned := strings.TrimSpace(api.MemberString(asked, "name")), api.MemberString(asked, "availability_zone"), has(asked, "availability_zone")
+	name, zone, rezoned := strings.TrimSpace(api.MemberString(asked, "name")),
+		api.MemberString(asked, "availability_zone"), has(asked, "availability_zone")
 	refused := func(reason string) error {
 		return osapi.BadRequest("Cannot update aggregate %d. Reason: %s.", id, reason)
 	}
@@ -180,7 +193,9 @@ func (d *Deps) updateAggregate(x *api.Exchange) error {
 }
 
 // changeAggregate is ChangeAggregate of the store, with the refusal for one that there is not.
-func (d *Deps) changeAggregate(x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error) {
+func (d *Deps) changeAggregate(
+	x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error,
+) (apidb.Aggregate, error) {
 	changed, err := d.Store.ChangeAggregate(x.Context(), id, change)
 	return changed, api.Instead(err, apidb.ErrNotFound, aggregateNotFound(x))
 }
@@ -210,7 +225,9 @@ func (d *Deps) deleteAggregate(x *api.Exchange) error {
 
 // onAggregate is an action on the aggregate of the path. It answers with the aggregate as it is
 // then.
-func (d *Deps) onAggregate(act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error)) func(*api.Exchange, *js.Object) error {
+func (d *Deps) onAggregate(
+	act func(x *api.Exchange, id int64, argument *js.Object) (apidb.Aggregate, error),
+) func(*api.Exchange, *js.Object) error {
 	return func(x *api.Exchange, asked *js.Object) error {
 		id, err := aggregateID(x)
 		if err != nil {
@@ -326,7 +343,8 @@ func (d *Deps) setAggregateMetadata(x *api.Exchange, id int64, body *js.Object) 
 		for _, name := range added {
 			for _, other := range slices.Sorted(maps.Keys(a.Metadata)) {
 				if other != name && providertree.SameName(other, name) {
-					return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end", min(name, other), max(name, other)))
+					return refused(fmt.Sprintf("The keys %q and %q differ only in spaces at the end",
+						min(name, other), max(name, other)))
 				}
 			}
 		}
@@ -342,7 +360,8 @@ func otherZones(others []apidb.Aggregate, hosts []string, zone string, refused f
 	var zones []any
 	for i := range others {
 		of := &others[i]
-		if other := of.Zone(); other != "" && other != zone && slices.ContainsFunc(of.Hosts, func(h string) bool { return slices.Contains(hosts, h) }) {
+		if other := of.Zone(); other != "" && other != zone &&
+			slices.ContainsFunc(of.Hosts, func(h string) bool { return slices.Contains(hosts, h) }) {
 			zones = append(zones, other)
 		}
 	}
@@ -384,7 +403,9 @@ func (d *Deps) checkZoneChange(x *api.Exchange, id int64, zone string, refused f
 // checkHostZone refuses a change of aggregates that gives a host with servers another zone, as Nova
 // does since 2024.2: its servers would move with it. It costs a request to the cell of the host, if
 // the zone is another one then.
-func (d *Deps) checkHostZone(x *api.Exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate) error {
+func (d *Deps) checkHostZone(
+	x *api.Exchange, host string, refused func(reason string) error, change func([]apidb.Aggregate) []apidb.Aggregate,
+) error {
 	all, err := d.Store.Aggregates(x.Context())
 	if err != nil {
 		return err
@@ -396,7 +417,9 @@ func (d *Deps) checkHostZone(x *api.Exchange, host string, refused func(reason s
 	}
 	occupied, err := d.haveServers(x, []string{host})
 	if err == nil && occupied {
-		err = refused(fmt.Sprintf("The availability zone of the host would change from '%s' to '%s', but it has instances. Delete them or move them away first", was, is))
+		err = refused(fmt.Sprintf(
+			"The availability zone of the host would change from '%s' to '%s', but it has instances. Delete them or "+
+				"move them away first", was, is))
 	}
 	return err
 }
@@ -421,11 +444,13 @@ func (d *Deps) haveServers(x *api.Exchange, hosts []string) (bool, error) {
 		return false, err
 	}
 	cells = slices.DeleteFunc(cells, func(c apidb.Cell) bool {
-		return !slices.ContainsFunc(mapped, func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
+		return !slices.ContainsFunc(mapped,
+			func(h apidb.HostMapping) bool { return h.CellUUID == c.UUID && slices.Contains(hosts, h.Host) })
 	})
-	answers := gather.All(x.Context(), d.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
-		return c.ServerHosts(ctx, cellwire.HostsRequest{On: hosts})
-	})
+	answers := gather.All(x.Context(), d.Gatherer, cells,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
+			return c.ServerHosts(ctx, cellwire.HostsRequest{On: hosts})
+		})
 	occupied := false
 	for _, answer := range answers {
 		if answer.Err != nil {

@@ -16,8 +16,10 @@ import (
 // availability_zone of an aggregate says, or the default one.
 func (d *Deps) zoneRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-availability-zone", Rule: ruleZonesList, Handle: d.listZones, About: &aboutListZones},
-		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Rule: ruleZonesDetail, Handle: d.listZonesDetail, About: &aboutListZonesDetail},
+		{Method: "GET", Path: "/v2.1/os-availability-zone",
+			Rule: ruleZonesList, Handle: d.listZones, About: &aboutListZones},
+		{Method: "GET", Path: "/v2.1/os-availability-zone/detail", Rule: ruleZonesDetail, Handle: d.listZonesDetail,
+			About: &aboutListZonesDetail},
 	}
 }
 
@@ -58,7 +60,8 @@ func (d *Deps) zoneInfo(x *api.Exchange, detail bool) error {
 			available[s.zone] = hosts
 		}
 		if detail {
-			hosts.Add(s.Host, new(api.Object).Add(s.Binary, new(api.Object).Add("available", s.Up).Add("active", true).Add("updated_at", api.Stamp(s.UpdatedAt))))
+			hosts.Add(s.Host, new(api.Object).Add(s.Binary,
+				new(api.Object).Add("available", s.Up).Add("active", true).Add("updated_at", api.Stamp(s.UpdatedAt))))
 		}
 	}
 	if len(all.down) > 0 {

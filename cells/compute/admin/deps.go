@@ -34,7 +34,8 @@ type Store interface {
 	Aggregates(ctx context.Context) ([]apidb.Aggregate, error)
 	Aggregate(ctx context.Context, id int64) (apidb.Aggregate, error)
 	CreateAggregate(ctx context.Context, name string, metadata map[string]string) (apidb.Aggregate, error)
-	ChangeAggregate(ctx context.Context, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error)
+	ChangeAggregate(ctx context.Context, id int64,
+		change func(a *apidb.Aggregate, others []apidb.Aggregate) error) (apidb.Aggregate, error)
 	DeleteAggregate(ctx context.Context, id int64) error
 }
 
@@ -58,5 +59,6 @@ const (
 
 // Routes are the calls of this package.
 func (d *Deps) Routes() []api.Route {
-	return slices.Concat(d.hypervisorRoutes(), d.serviceRoutes(), d.aggregateRoutes(), d.zoneRoutes(), d.migrationRoutes())
+	return slices.Concat(d.hypervisorRoutes(), d.serviceRoutes(), d.aggregateRoutes(),
+		d.zoneRoutes(), d.migrationRoutes())
 }

@@ -24,15 +24,22 @@ import (
 // hypervisorRoutes are the calls about the compute nodes of hosts.
 func (d *Deps) hypervisorRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Rule: ruleHypervisorsList, Handle: d.listHypervisors, About: &aboutListHypervisors},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Rule: ruleHypervisorsDetail, Handle: d.listHypervisorsDetail,
-			About: &aboutListHypervisorsDetail},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Rule: ruleHypervisorsStatistics, Handle: d.hypervisorStatistics, About: &aboutHypervisorStatistics},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Rule: ruleHypervisorsShow, Handle: d.showHypervisor, About: &aboutShowHypervisor},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Rule: ruleHypervisorsUptime, Handle: d.hypervisorUptime, About: &aboutHypervisorUptime},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Rule: ruleHypervisorsSearch, Handle: d.searchHypervisors, Until: vServiceUUID - 1,
+		{Method: "GET", Path: "/v2.1/os-hypervisors", Query: &hypervisorQuery, Rule: ruleHypervisorsList,
+			Handle: d.listHypervisors, About: &aboutListHypervisors},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/detail", Query: &hypervisorQuery, Rule: ruleHypervisorsDetail,
+			Handle: d.listHypervisorsDetail,
+			About:  &aboutListHypervisorsDetail},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/statistics", Rule: ruleHypervisorsStatistics,
+			Handle: d.hypervisorStatistics, About: &aboutHypervisorStatistics},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}", Query: &hypervisorServers, Rule: ruleHypervisorsShow,
+			Handle: d.showHypervisor, About: &aboutShowHypervisor},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/uptime", Rule: ruleHypervisorsUptime,
+			Handle: d.hypervisorUptime, About: &aboutHypervisorUptime},
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/search", Rule: ruleHypervisorsSearch,
+			Handle: d.searchHypervisors, Until: vServiceUUID - 1,
 			About: &aboutSearchHypervisors},
-		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Rule: ruleHypervisorsServers, Handle: d.serversOfHypervisors, Until: vServiceUUID - 1,
+		{Method: "GET", Path: "/v2.1/os-hypervisors/{id}/servers", Rule: ruleHypervisorsServers,
+			Handle: d.serversOfHypervisors, Until: vServiceUUID - 1,
 			About: &aboutServersOfHypervisors},
 	}
 }
@@ -52,11 +59,15 @@ var (
 var (
 	hypervisorQuery = api.Parameters{Closed: vServiceUUID, All: []api.Parameter{
 		{Name: "limit", Since: vHypervisorPages, Schema: api.SchemaAnyNumber, Text: api.TextLimit},
-		{Name: "marker", Since: vHypervisorPages, Schema: api.SchemaText, Text: "The id of a hypervisor: the page begins after it."},
-		{Name: "hypervisor_hostname_pattern", Since: vServiceUUID, Schema: api.SchemaHost, Text: "Those with the text in their names; not with limit or marker."},
+		{Name: "marker", Since: vHypervisorPages,
+			Schema: api.SchemaText, Text: "The id of a hypervisor: the page begins after it."},
+		{Name: "hypervisor_hostname_pattern", Since: vServiceUUID, Schema: api.SchemaHost,
+			Text: "Those with the text in their names; not with limit or marker."},
 		{Name: "with_servers", Since: vServiceUUID, Schema: api.SchemaBoolean, Text: textWithServers},
 	}}
-	hypervisorServers = api.Parameters{Closed: vServiceUUID, All: []api.Parameter{{Name: "with_servers", Since: vServiceUUID, Schema: api.SchemaBoolean, Text: textWithServers}}}
+	hypervisorServers = api.Parameters{Closed: vServiceUUID,
+		All: []api.Parameter{{Name: "with_servers",
+			Since: vServiceUUID, Schema: api.SchemaBoolean, Text: textWithServers}}}
 )
 
 const textWithServers = "Whether hypervisors say which servers they have."
@@ -95,21 +106,23 @@ func (d *Deps) hypervisors(ctx context.Context) ([]hypervisor, error) {
 	}
 	cells = slices.DeleteFunc(cells, apidb.Cell.IsCell0)
 	var all []hypervisor
-	for _, answer := range gather.All(ctx, d.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]hypervisor, error) {
-		services, err := c.Services(ctx)
-		if err != nil {
-			return nil, err
-		}
-		nodes, err := c.CountedNodes(ctx)
-		var found []hypervisor
-		for _, n := range nodes {
-			at := slices.IndexFunc(services, func(s cellwire.Service) bool { return s.Host == n.Host && s.Binary == computeBinary })
-			if at >= 0 {
-				found = append(found, hypervisor{ComputeNode: n, service: services[at]})
+	for _, answer := range gather.All(ctx, d.Gatherer, cells,
+		func(ctx context.Context, c *cellclient.Client) ([]hypervisor, error) {
+			services, err := c.Services(ctx)
+			if err != nil {
+				return nil, err
 			}
-		}
-		return found, err
-	}) {
+			nodes, err := c.CountedNodes(ctx)
+			var found []hypervisor
+			for _, n := range nodes {
+				at := slices.IndexFunc(services,
+					func(s cellwire.Service) bool { return s.Host == n.Host && s.Binary == computeBinary })
+				if at >= 0 {
+					found = append(found, hypervisor{ComputeNode: n, service: services[at]})
+				}
+			}
+			return found, err
+		}) {
 		if answer.Err != nil {
 			continue // as in Nova
 		}
@@ -127,7 +140,8 @@ func (d *Deps) hypervisors(ctx context.Context) ([]hypervisor, error) {
 
 // matchingHypervisors are those whose name has a text in it, whatever case that is in.
 func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
-	found := slices.DeleteFunc(all, func(h hypervisor) bool { return !strings.Contains(strings.ToLower(h.Name), strings.ToLower(text)) })
+	found := slices.DeleteFunc(all,
+		func(h hypervisor) bool { return !strings.Contains(strings.ToLower(h.Name), strings.ToLower(text)) })
 	if len(found) == 0 {
 		return nil, osapi.NotFound("No hypervisor matching '%s' could be found.", osapi.Shortened(text))
 	}
@@ -149,7 +163,8 @@ func (d *Deps) hypervisorPage(x *api.Exchange, collection string, detail bool) e
 	pattern, searched := x.Params.Last("hypervisor_hostname_pattern"), x.Params.Has("hypervisor_hostname_pattern")
 	paged := x.Since(vHypervisorPages)
 	if searched && (x.Params.Has("limit") || x.Params.Last("marker") != "") {
-		return osapi.BadRequest("Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
+		return osapi.BadRequest(
+			"Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
 	}
 	all, err := d.hypervisors(x.Context())
 	if err == nil && searched {
@@ -199,7 +214,9 @@ func (d *Deps) complete(x *api.Exchange, all []hypervisor, capacity, servers boo
 		}
 		found, err := d.Scheduler.Capacities(x.Context(), roots)
 		if errors.Is(err, scheduler.ErrCapacityUnknown) {
-			return osapi.Unavailable("The Placement service cannot be used now, so what hypervisors have is not known. Send the request again later.").Because(err)
+			return osapi.Unavailable(
+				"The Placement service cannot be used now, so what hypervisors have is not known. Send the request " +
+					"again later.").Because(err)
 		}
 		if err != nil {
 			return err
@@ -259,7 +276,8 @@ func hypervisorView(x *api.Exchange, h *hypervisor, detail bool) *api.Object {
 			service.Add("id", h.service.ID)
 		}
 		service.Add("host", h.Host).Add("disabled_reason", api.OrNull(h.service.DisabledReason))
-		o.Add("hypervisor_type", api.OrNull(h.Details.HypervisorType)).Add("hypervisor_version", h.Details.HypervisorVersion).
+		o.Add("hypervisor_type", api.OrNull(h.Details.HypervisorType)).
+			Add("hypervisor_version", h.Details.HypervisorVersion).
 			Add("host_ip", api.OrNull(h.Details.HostIP)).Add("service", service)
 		addCapacity(o, h.capacity, h.Servers)
 		if x.Since(vCPUInfo) {

@@ -21,7 +21,8 @@ import (
 // migrationRoutes is the list of migrations. Those of one server are calls about the server.
 func (d *Deps) migrationRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-migrations", Query: &migrationParameters, Handle: d.listMigrations, About: &aboutListMigrations},
+		{Method: "GET", Path: "/v2.1/os-migrations", Query: &migrationParameters, Handle: d.listMigrations,
+			About: &aboutListMigrations},
 	}
 }
 
@@ -33,26 +34,30 @@ var (
 )
 
 // migrationParameters are those of GET /os-migrations. Before 2.59 there are filters alone.
-var migrationParameters = api.Parameters{Check: (*api.Exchange).StrictQuery, Closed: vMigrationPages, All: []api.Parameter{
-	{Name: "limit", Kind: api.Number, Since: vMigrationPages, Text: api.TextLimit},
-	{Name: "marker", Since: vMigrationPages, Text: "The uuid of a migration: the page begins after it."},
-	{Name: "instance_uuid", Text: "Those of a server."},
-	{Name: "host", Text: "Those from or to a host."},
-	{Name: "source_compute", Text: "Those from a host; not looked at beside host."},
-	{Name: "status", Text: "Those with the status."},
-	{Name: "migration_type", Text: "migration or evacuation."},
-	{Name: "hidden", Text: "Not looked at."},
-	{Name: "changes-since", Kind: api.DateTime, Since: vMigrationPages, Text: "Those that changed then or later."},
-	{Name: "changes-before", Kind: api.DateTime, Since: api.VChangesBefore, Text: "Those that changed then or earlier."},
-	{Name: "project_id", Until: vMigrationPages - 1, Text: "Those of a project. Others than administrators have to name their own project."},
-}}
+var migrationParameters = api.Parameters{Check: (*api.Exchange).StrictQuery,
+	Closed: vMigrationPages, All: []api.Parameter{
+		{Name: "limit", Kind: api.Number, Since: vMigrationPages, Text: api.TextLimit},
+		{Name: "marker", Since: vMigrationPages, Text: "The uuid of a migration: the page begins after it."},
+		{Name: "instance_uuid", Text: "Those of a server."},
+		{Name: "host", Text: "Those from or to a host."},
+		{Name: "source_compute", Text: "Those from a host; not looked at beside host."},
+		{Name: "status", Text: "Those with the status."},
+		{Name: "migration_type", Text: "migration or evacuation."},
+		{Name: "hidden", Text: "Not looked at."},
+		{Name: "changes-since", Kind: api.DateTime, Since: vMigrationPages, Text: "Those that changed then or later."},
+		{Name: "changes-before", Kind: api.DateTime,
+			Since: api.VChangesBefore, Text: "Those that changed then or earlier."},
+		{Name: "project_id", Until: vMigrationPages - 1,
+			Text: "Those of a project. Others than administrators have to name their own project."},
+	}}
 
 // migrationQuery reads them. Before 2.59 there are filters alone, and what is unknown is ignored.
 func (d *Deps) migrationQuery(x *api.Exchange) (q cellwire.MigrationQuery, err error) {
 	params := x.Params
 	q = cellwire.MigrationQuery{
 		ServerUUID: params.Last("instance_uuid"), Host: params.Last("host"), SourceHost: params.Last("source_compute"),
-		Status: cellwire.MigrationStatus(params.Last("status")), Type: cellwire.MigrationType(params.Last("migration_type")), Limit: cellwire.MaxLimit,
+		Status: cellwire.MigrationStatus(params.Last("status")),
+		Type:   cellwire.MigrationType(params.Last("migration_type")), Limit: cellwire.MaxLimit,
 	}
 	if q.Host != "" { // as in Nova the other does not count then
 		q.SourceHost = ""
@@ -153,8 +158,10 @@ func migrationView(x *api.Exchange, m *cellwire.Migration, hosts bool) *api.Obje
 	}
 	o := new(api.Object).Add("created_at", api.Stamp(&m.CreatedAt)).
 		Add("dest_compute", shown(m.DestHost)).Add("dest_host", nil).Add("dest_node", shown(m.DestNode)).
-		Add("id", m.ID).Add("instance_uuid", m.ServerUUID).Add("new_instance_type_id", nil).Add("old_instance_type_id", nil).
-		Add("source_compute", shown(m.SourceHost)).Add("source_node", shown(m.SourceNode)).Add("status", string(m.Status)).
+		Add("id", m.ID).Add("instance_uuid", m.ServerUUID).
+		Add("new_instance_type_id", nil).Add("old_instance_type_id", nil).
+		Add("source_compute", shown(m.SourceHost)).Add("source_node", shown(m.SourceNode)).
+		Add("status", string(m.Status)).
 		Add("updated_at", api.Stamp(m.UpdatedAt))
 	if x.Since(api.VMigrationTypes) {
 		o.Add("migration_type", string(m.Type))

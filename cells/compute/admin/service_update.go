@@ -85,7 +85,9 @@ func (d *Deps) updateService(x *api.Exchange) error {
 
 // unknownService is for a service that may be in a cell that is down.
 func unknownService(id string) error {
-	return osapi.Errorf(http.StatusInternalServerError, "NovaException: Service %s is in no cell that is responding, and not all are. Try again when they are back.", id)
+	return osapi.Errorf(http.StatusInternalServerError,
+		"NovaException: Service %s is in no cell that is responding, and not all are. Try again when they are back.",
+		id)
 }
 
 // servicePatch is the change that a body of 2.53 and later asks for.
@@ -105,7 +107,8 @@ func servicePatch(body *js.Object) (cellwire.ServicePatch, error) {
 		patch.ForcedDown = new(api.MemberBool(body, "forced_down", false))
 	}
 	if patch == (cellwire.ServicePatch{}) {
-		return patch, osapi.BadRequest("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
+		return patch, osapi.BadRequest(
+			"No updates were requested. Fields 'status' or 'forced_down' should be specified.")
 	}
 	return patch, nil
 }
@@ -165,19 +168,22 @@ func (d *Deps) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.Ser
 	query := cellwire.MigrationQuery{
 		SourceHost: s.Host, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone, Limit: 1,
 	}
-	done, err := gather.One(ctx, d.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
-		done, err := c.Migrations(ctx, query)
-		if cellclient.IsNoCall(err) { // of an older version, which evacuates nothing
-			err = nil
-		}
-		return done, err
-	})
+	done, err := gather.One(ctx, d.Gatherer, s.cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
+			done, err := c.Migrations(ctx, query)
+			if cellclient.IsNoCall(err) { // of an older version, which evacuates nothing
+				err = nil
+			}
+			return done, err
+		})
 	switch {
 	case err != nil:
 		return serviceFault(err)
 	case len(done) > 0:
-		return osapi.BadRequest("Unable to force up host %s as `done` evacuation migration records remain associated with the host. Ensure the compute service has been "+
-			"restarted, allowing these records to move to `completed` before retrying this request.", s.Host)
+		return osapi.BadRequest(
+			"Unable to force up host %s as `done` evacuation migration records remain associated with the host. "+
+				"Ensure the compute service has been "+
+				"restarted, allowing these records to move to `completed` before retrying this request.", s.Host)
 	}
 	return nil
 }
@@ -185,7 +191,9 @@ func (d *Deps) mayBeForcedUp(ctx context.Context, s *service, patch cellwire.Ser
 // serviceOf is the service of a host that is mapped.
 func (d *Deps) serviceOf(x *api.Exchange, host, binary string) (*service, error) {
 	if binary != computeBinary {
-		return nil, osapi.BadRequest("Updating a %s service is not supported. Only nova-compute services can be updated.", osapi.Shortened(binary))
+		return nil, osapi.BadRequest(
+			"Updating a %s service is not supported. Only nova-compute services can be updated.",
+			osapi.Shortened(binary))
 	}
 	hosts, err := d.Store.Hosts(x.Context())
 	if err != nil {
@@ -199,7 +207,8 @@ func (d *Deps) serviceOf(x *api.Exchange, host, binary string) (*service, error)
 	if err != nil {
 		return nil, err
 	}
-	services, err := gather.One(x.Context(), d.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
+	services, err := gather.One(x.Context(), d.Gatherer, cell,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	if err != nil {
 		return nil, serviceFault(err)
 	}
@@ -236,7 +245,8 @@ func (d *Deps) deleteService(x *api.Exchange) error {
 	}
 	s := all.find(is)
 	switch {
-	case s == nil && len(all.down) > 0, s != nil && !x.Since(vServiceUUID) && len(all.down) > 0: // each cell counts from 1
+	// each cell counts from 1
+	case s == nil && len(all.down) > 0, s != nil && !x.Since(vServiceUUID) && len(all.down) > 0:
 		return unknownService(id)
 	case s == nil:
 		return osapi.NotFound("Service %s not found.", id)
@@ -252,18 +262,21 @@ func (d *Deps) deleteService(x *api.Exchange) error {
 // forget removes a service from its cell, and its host from the API database, unless that has it in
 // another cell.
 func (d *Deps) forget(x *api.Exchange, s *service) error {
-	_, err := gather.One(x.Context(), d.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
-		return struct{}{}, c.DeleteService(ctx, s.UUID)
-	})
+	_, err := gather.One(x.Context(), d.Gatherer, s.cell,
+		func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+			return struct{}{}, c.DeleteService(ctx, s.UUID)
+		})
 	var refusal *cellwire.Error
 	switch {
 	case cellclient.IsNotFound(err):
 		return osapi.NotFound("Service %s not found.", x.Param("id"))
 	case errors.As(err, &refusal) && refusal.Code == cellwire.CodeInUse:
-		return api.Conflict("Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
+		return api.Conflict(
+			"Unable to delete compute service that is hosting instances. Migrate or delete the instances first.")
 	case cellclient.IsConflict(err):
 		return api.Conflict(
-			"Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or take away its [cell_client], and delete the service when it is down.",
+			"Unable to delete compute service whose agent reports to its cell. Stop compute-agent on the host, or " +
+				"take away its [cell_client], and delete the service when it is down.",
 		)
 	case err != nil:
 		return serviceFault(err)
@@ -278,7 +291,9 @@ func (d *Deps) forget(x *api.Exchange, s *service) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("unmapping host %s, whose service is deleted (compute-agent cells manage delete-host does it, too): %w", s.Host, err)
+		return fmt.Errorf(
+			"unmapping host %s, whose service is deleted (compute-agent cells manage delete-host does it, too): %w",
+			s.Host, err)
 	}
 	return nil
 }
@@ -311,9 +326,10 @@ func (d *Deps) leaveAggregates(x *api.Exchange, host string) error {
 }
 
 func (d *Deps) patchService(ctx context.Context, s *service, patch cellwire.ServicePatch) (cellwire.Service, error) {
-	changed, err := gather.One(ctx, d.Gatherer, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
-		return c.PatchService(ctx, s.UUID, patch)
-	})
+	changed, err := gather.One(ctx, d.Gatherer, s.cell,
+		func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
+			return c.PatchService(ctx, s.UUID, patch)
+		})
 	return changed, serviceFault(err)
 }
 
@@ -321,7 +337,8 @@ func (d *Deps) patchService(ctx context.Context, s *service, patch cellwire.Serv
 // then; it is safe to retry.
 func serviceFault(err error) error {
 	if errors.Is(err, gather.ErrDown) {
-		return osapi.Errorf(http.StatusInternalServerError, "NovaException: The service's cell is not responding. Try again when it is back.").Because(err)
+		return osapi.Errorf(http.StatusInternalServerError,
+			"NovaException: The service's cell is not responding. Try again when it is back.").Because(err)
 	}
 	return err
 }

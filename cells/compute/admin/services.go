@@ -20,9 +20,12 @@ import (
 // of this one, and have no records. So cell0, which has no hosts, is not asked.
 func (d *Deps) serviceRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Rule: ruleServicesList, Handle: d.listServices, About: &aboutListServices},
-		{Method: "PUT", Path: "/v2.1/os-services/{id}", Body: serviceUpdates, Handle: d.updateService, About: &aboutUpdateService},
-		{Method: "DELETE", Path: "/v2.1/os-services/{id}", Rule: ruleServicesDelete, Handle: d.deleteService, About: &aboutDeleteService},
+		{Method: "GET", Path: "/v2.1/os-services", Query: &serviceQuery, Rule: ruleServicesList,
+			Handle: d.listServices, About: &aboutListServices},
+		{Method: "PUT", Path: "/v2.1/os-services/{id}",
+			Body: serviceUpdates, Handle: d.updateService, About: &aboutUpdateService},
+		{Method: "DELETE", Path: "/v2.1/os-services/{id}",
+			Rule: ruleServicesDelete, Handle: d.deleteService, About: &aboutDeleteService},
 	}
 }
 
@@ -80,7 +83,8 @@ func (d *Deps) services(ctx context.Context) (cellServices, error) {
 		return cellServices{}, err
 	}
 	all := cellServices{zones: apidb.HostZones(aggregates)}
-	for _, answer := range gather.All(ctx, d.Gatherer, cells, func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }) {
+	for _, answer := range gather.All(ctx, d.Gatherer, cells,
+		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) }) {
 		if answer.Err != nil {
 			all.down = append(all.down, answer.Cell)
 			continue
@@ -119,7 +123,8 @@ func (d *Deps) listServices(x *api.Exchange) error {
 		for _, cell := range all.down {
 			for _, h := range hosts {
 				if h.CellUUID == cell.UUID && wanted(h.Host, computeBinary) {
-					shown = append(shown, new(api.Object).Add("binary", computeBinary).Add("host", h.Host).Add("status", api.StatusUnknown))
+					shown = append(shown, new(api.Object).
+						Add("binary", computeBinary).Add("host", h.Host).Add("status", api.StatusUnknown))
 				}
 			}
 		}

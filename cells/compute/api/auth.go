@@ -26,7 +26,8 @@ func (x *Exchange) identify() error {
 	}
 	who := &x.Who
 	if who.Host != nil {
-		return osapi.Errorf(http.StatusForbidden, "The compute API has no calls for hosts, and the token is that of host %s.", who.Host.Name)
+		return osapi.Errorf(http.StatusForbidden,
+			"The compute API has no calls for hosts, and the token is that of host %s.", who.Host.Name)
 	}
 	roles := slices.Clone(who.Roles)
 	if _, believed := x.Service.Authenticator.(osapi.NoAuth); believed && len(x.R.Header[osapi.HeaderRoles]) == 0 {

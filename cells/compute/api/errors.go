@@ -63,12 +63,14 @@ func (x *Exchange) Encode(e *osapi.Error) (contentType string, body []byte) {
 // acceptable says whether a body of that media type is read: JSON, or what says nothing of itself.
 func acceptable(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
-	return contentType == "" || err == nil && (kind == "text/plain" || kind == "application/json" || kind == "application/vnd.openstack.compute+json")
+	return contentType == "" || err == nil &&
+		(kind == "text/plain" || kind == "application/json" || kind == "application/vnd.openstack.compute+json")
 }
 
 // FaultSchema is the body of an error: one member, whose name goes with the status.
 var FaultSchema = func() js.Schema {
-	fault := apidoc.Whole(apidoc.Members("code", apidoc.Described(AnswerInt, "The status."), "message", apidoc.Described(SchemaText, "What is wrong.")))
+	fault := apidoc.Whole(apidoc.Members("code", apidoc.Described(AnswerInt, "The status."),
+		"message", apidoc.Described(SchemaText, "What is wrong.")))
 	names := []string{computeFault}
 	for _, name := range faultNames {
 		names = append(names, name)

@@ -39,7 +39,8 @@ func (x *Exchange) Links(collection, id string) List {
 
 // Bookmarked is a reference to something else: its id and its bookmark.
 func (x *Exchange) Bookmarked(collection, id string) *Object {
-	return new(Object).Add("id", id).Add("links", List{new(Object).Add("rel", "bookmark").Add("href", x.bookmark(collection, id))})
+	return new(Object).Add("id", id).
+		Add("links", List{new(Object).Add("rel", "bookmark").Add("href", x.bookmark(collection, id))})
 }
 
 // NextLink is the link to the page after a marker: the same request, with its parameters sorted and

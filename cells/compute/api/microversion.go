@@ -54,12 +54,16 @@ func (x *Exchange) negotiate() error {
 	default:
 		parts := versionForm.FindStringSubmatch(asked)
 		if parts == nil {
-			return osapi.BadRequest("API Version String %s is of invalid format. Must be of format MajorNum.MinorNum.", osapi.Shortened(asked))
+			return osapi.BadRequest("API Version String %s is of invalid format. Must be of format MajorNum.MinorNum.",
+				osapi.Shortened(asked))
 		}
 		minor, err := strconv.ParseUint(parts[2], 10, 16)
-		if x.Version = Version(minor); err != nil || parts[1] != "2" || x.Version < MinVersion || x.Version > MaxVersion {
+		if x.Version = Version(minor); err != nil ||
+			parts[1] != "2" || x.Version < MinVersion || x.Version > MaxVersion {
 			x.echo(asked)
-			return osapi.Errorf(http.StatusNotAcceptable, "Version %s is not supported by the API. Minimum is %s and maximum is %s.", asked, MinVersion, MaxVersion)
+			return osapi.Errorf(http.StatusNotAcceptable,
+				"Version %s is not supported by the API. Minimum is %s and maximum is %s.",
+				asked, MinVersion, MaxVersion)
 		}
 	}
 	x.echo(x.Version.String())

@@ -89,7 +89,8 @@ func OpenPolicy(rules []Rule, path string, log zerolog.Logger) (*Policy, error) 
 		compiled, without, err := overlay(rules).Compile(file)
 		if len(without) > 0 {
 			log.Warn().Str("file", path).Strs("rules", without).
-				Msg("The policy file has rules for calls that this compute API does not have. They have no effect; check their spelling.")
+				Msg("The policy file has rules for calls that this compute API does not have. They have no effect; " +
+					"check their spelling.")
 		}
 		return compiled, err
 	})
@@ -108,7 +109,8 @@ func ofNova(name string) bool {
 		}
 	}
 	return slices.Contains([]string{
-		"system_admin_api", "system_reader_api", "system_admin_or_owner", "system_or_project_reader", "project_admin_api",
+		"system_admin_api", "system_reader_api", "system_admin_or_owner",
+		"system_or_project_reader", "project_admin_api",
 		"service_api", "service_role", "admin_or_service", "default",
 	}, name)
 }

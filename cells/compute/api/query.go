@@ -132,16 +132,19 @@ func (x *Exchange) StrictQuery() (Query, error) {
 	for _, name := range slices.Sorted(maps.Keys(q.Values)) {
 		spec := q.Known.Named(name)
 		if !spec.In(x.Version) {
-			return q, osapi.BadRequest("Additional properties are not allowed (%s was unexpected)", PythonString(osapi.Shortened(name)))
+			return q, osapi.BadRequest("Additional properties are not allowed (%s was unexpected)",
+				PythonString(osapi.Shortened(name)))
 		}
 		for _, value := range q.Values[name] {
 			if wrong := spec.Wrong(value); wrong != "" {
-				return q, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s", name, osapi.Shortened(value), wrong)
+				return q, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s",
+					name, osapi.Shortened(value), wrong)
 			}
 		}
 		if len(q.Values[name]) > 1 {
 			all := osapi.Shortened(pythonList(q.Values[name]))
-			return q, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s is too long", name, all, all)
+			return q, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s is too long",
+				name, all, all)
 		}
 	}
 	return q, nil
@@ -167,7 +170,8 @@ func (p *Parameter) Wrong(value string) string {
 	}
 	switch p.Kind {
 	case Pattern: // empty is no pattern, as for Nova's format "regex"
-		if _, err := syntax.Parse(value, syntax.Perl); err != nil || value == "" { // those that are looked for are bounded where they are compiled
+		// those that are looked for are bounded where they are compiled
+		if _, err := syntax.Parse(value, syntax.Perl); err != nil || value == "" {
 			return quoted + " is not a 'regex'"
 		}
 	case DateTime:
@@ -213,8 +217,10 @@ func pythonList(words []string) string {
 }
 
 // timeForms are the forms of ISO 8601 that clients use; without a zone it is UTC.
-var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999",
-	"2006-01-02T15:04:05.999999999-0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
+var timeForms = []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00",
+	"2006-01-02 15:04:05.999999999",
+	"2006-01-02T15:04:05.999999999-0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04",
+	"2006-01-02 15:04", "2006-01-02"}
 
 // ReadTime reads a time in one of these forms; false if it is not one.
 func ReadTime(s string) (time.Time, bool) {
@@ -255,7 +261,8 @@ func ReadLimit(params Query, most int) int {
 
 // inReference is the parameter for the reference.
 func (p *Parameter) inReference() apidoc.Parameter {
-	d := apidoc.Parameter{Name: p.Name, Text: p.Text, Versions: apidoc.Versions{Since: int(p.Since), Until: int(p.Until)}, Schema: p.Schema}
+	d := apidoc.Parameter{Name: p.Name, Text: p.Text,
+		Versions: apidoc.Versions{Since: int(p.Since), Until: int(p.Until)}, Schema: p.Schema}
 	if p.Repeated {
 		d.Repeated = max(int(p.Since), int(MinVersion))
 	}

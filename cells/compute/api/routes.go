@@ -47,7 +47,8 @@ type Route struct {
 // NewRoutes makes what finds a route; a 405 lists methods in the order of the alphabet.
 func NewRoutes(all []Route) *osapi.Routes[Route] {
 	found := osapi.NewRoutes[Route](true)
-	for _, r := range slices.SortedStableFunc(slices.Values(all), func(a, b Route) int { return cmp.Compare(a.Method, b.Method) }) {
+	for _, r := range slices.SortedStableFunc(slices.Values(all),
+		func(a, b Route) int { return cmp.Compare(a.Method, b.Method) }) {
 		path := r.Path
 		if strings.HasSuffix(path, "/") {
 			path += "{$}"
@@ -115,7 +116,8 @@ func (x *Exchange) Resolve() error {
 	}
 	switch {
 	case x.pathProject != "" && x.pathProject != x.Who.Project:
-		return osapi.BadRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'", x.pathProject, x.Who.Project)
+		return osapi.BadRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'",
+			x.pathProject, x.Who.Project)
 	case route.Since > 0 && !x.Since(route.Since), route.Until > 0 && x.Version > route.Until:
 		return osapi.NoRoute()
 	}
@@ -153,11 +155,16 @@ func (x *Exchange) Answer() (err error) {
 // novaOnly are the parts of paths that Nova has, or had, and this service has not: resources, and
 // what is below a server, a flavor or an aggregate.
 var novaOnly = []string{
-	"consoles", "diagnostics", "extensions", "images", "ips", "os-agents", "os-assisted-volume-snapshots", "os-baremetal-nodes", "os-cells", "os-certificates",
-	"os-cloudpipe", "os-console-auth-tokens", "os-consoles", "os-fixed-ips", "os-flavor-access", "os-floating-ip-dns", "os-floating-ip-pools", "os-floating-ips",
-	"os-floating-ips-bulk", "os-fping", "os-hosts", "os-instance_usage_audit_log", "os-interface", "os-networks", "os-quota-class-sets",
-	"os-security-group-default-rules", "os-security-group-rules", "os-security-groups", "os-server-external-events", "os-server-password",
-	"os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-virtual-interfaces", "os-volume_attachments", "os-volumes", "os-volumes_boot",
+	"consoles", "diagnostics", "extensions", "images", "ips", "os-agents", "os-assisted-volume-snapshots",
+	"os-baremetal-nodes", "os-cells", "os-certificates",
+	"os-cloudpipe", "os-console-auth-tokens", "os-consoles", "os-fixed-ips", "os-flavor-access", "os-floating-ip-dns",
+	"os-floating-ip-pools", "os-floating-ips",
+	"os-floating-ips-bulk", "os-fping", "os-hosts", "os-instance_usage_audit_log", "os-interface",
+	"os-networks", "os-quota-class-sets",
+	"os-security-group-default-rules", "os-security-group-rules", "os-security-groups",
+	"os-server-external-events", "os-server-password",
+	"os-simple-tenant-usage", "os-snapshots", "os-tenant-networks", "os-virtual-interfaces", "os-volume_attachments",
+	"os-volumes", "os-volumes_boot",
 	"shares", "topology",
 }
 
@@ -167,7 +174,9 @@ func absent(path string, err *osapi.Error) error {
 		switch {
 		case err.Status != http.StatusNotFound || !slices.Contains(novaOnly, part):
 		case part == "os-hosts":
-			return osapi.NotFound("This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` show the hosts.")
+			return osapi.NotFound(
+				"This service has no os-hosts: `openstack compute service list` and `openstack hypervisor list` " +
+					"show the hosts.")
 		default:
 			return osapi.NotFound("This service does not support %s; docs/cells.md lists the calls that it has.", part)
 		}
@@ -214,11 +223,13 @@ func (x *Exchange) act() error {
 	action, known := x.route.Actions[name]
 	switch {
 	case !known && slices.Contains(novaActions, name):
-		return osapi.BadRequest("This service does not support the action %s; docs/cells.md lists the calls that it has", name)
+		return osapi.BadRequest(
+			"This service does not support the action %s; docs/cells.md lists the calls that it has", name)
 	case !known:
 		return osapi.BadRequest("There is no such action: %s", osapi.Shortened(name))
 	}
-	if err := jsonkit.Validate(jsonkit.ClosedObject(jsonkit.Properties{{Name: name, Schema: action.argument(x.Version)}}, name), value); err != nil {
+	if err := jsonkit.Validate(jsonkit.ClosedObject(
+		jsonkit.Properties{{Name: name, Schema: action.argument(x.Version)}}, name), value); err != nil {
 		return osapi.BadRequest("%s", err)
 	}
 	x.Action = name
@@ -233,8 +244,10 @@ func (x *Exchange) act() error {
 
 // novaActions are the actions on servers that Nova has, and this service has not.
 var novaActions = []string{
-	"addFixedIp", "addFloatingIp", "addSecurityGroup", "changePassword", "createBackup", "createImage", "injectNetworkInfo", "lock",
+	"addFixedIp", "addFloatingIp", "addSecurityGroup",
+	"changePassword", "createBackup", "createImage", "injectNetworkInfo", "lock",
 	"os-getRDPConsole", "os-getSPICEConsole", "os-getVNCConsole", "os-migrateLive", "pause", "removeFixedIp",
-	"removeFloatingIp", "removeSecurityGroup", "rescue", "resetNetwork", "resize", "resume", "shelve", "shelveOffload", "suspend",
+	"removeFloatingIp", "removeSecurityGroup", "rescue",
+	"resetNetwork", "resize", "resume", "shelve", "shelveOffload", "suspend",
 	"trigger_crash_dump", "unlock", "unpause", "unrescue", "unshelve",
 }

@@ -16,16 +16,19 @@ var (
 	SchemaBoolean = js.Schema{js.Type("boolean", "string"), js.Enum(
 		true, "True", "TRUE", "true", "1", "ON", "On", "on", "YES", "Yes", "yes",
 		false, "False", "FALSE", "false", "0", "OFF", "Off", "off", "NO", "No", "no")}
-	SchemaName        = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.Name()}
-	SchemaText        = js.Schema{js.Type("string")}
-	SchemaUUID        = js.Schema{js.Type("string"), js.Format("uuid")}
-	SchemaAnyNumber   = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(0), js.MinLength(1)}
-	SchemaCount       = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(1), js.MinLength(1)}
-	SchemaHost        = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.Pattern("^[a-zA-Z0-9-._]*$")}
-	SchemaTag         = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(60), js.Pattern("^[^,/]*$")}
-	SchemaIP          = js.Schema{js.Type("string"), js.AnyOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
+	SchemaName      = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.Name()}
+	SchemaText      = js.Schema{js.Type("string")}
+	SchemaUUID      = js.Schema{js.Type("string"), js.Format("uuid")}
+	SchemaAnyNumber = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(0), js.MinLength(1)}
+	SchemaCount     = js.Schema{js.Type("integer", "string"), js.Pattern("^[0-9]*$"), js.Minimum(1), js.MinLength(1)}
+	SchemaHost      = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255),
+		js.Pattern("^[a-zA-Z0-9-._]*$")}
+	SchemaTag = js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(60), js.Pattern("^[^,/]*$")}
+	SchemaIP  = js.Schema{js.Type("string"),
+		js.AnyOf(js.Schema{js.Format("ipv4")}, js.Schema{js.Format("ipv6")})}
 	SchemaDescription = js.Schema{js.Type("string", "null"), js.MaxLength(255), Printable}
-	SchemaMetadata    = js.Schema{js.Type("object"), js.PatternProperties(MetadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
+	SchemaMetadata    = js.Schema{js.Type("object"),
+		js.PatternProperties(MetadataKeys, js.Schema{js.Type("string"), js.MaxLength(255)})}
 )
 
 // MaxInt is the largest integer of Nova's databases.
@@ -69,7 +72,10 @@ func (s SchemaSteps) At(v Version) js.Schema {
 
 // ByVersion is a body by microversion.
 func ByVersion(schema func(Version) js.Schema) apidoc.Body {
-	return func(minor int) js.Schema { return schema(Version(minor)) } //nolint:gosec // between MinVersion and MaxVersion
+	return func(minor int) js.Schema {
+		return schema(
+			Version(minor))
+	} //nolint:gosec // between MinVersion and MaxVersion
 }
 
 // Part is an object with members that all have, and others.
@@ -95,9 +101,11 @@ var (
 	AnswerEmpty   = apidoc.Described(js.ClosedObject(nil), "Always empty.")
 	AnswerNothing = apidoc.Described(apidoc.List(js.ClosedObject(nil)), "Always empty.")
 	AnswerTexts   = js.Schema{js.Type("object"), js.PatternProperties(AnyKey, SchemaText)}
-	AnswerLinks   = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))), "self and bookmark: URLs of it.")
-	AnswerNext    = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))), "The link next, to the next page; only if there may be one.")
-	AnswerRef     = apidoc.Whole(apidoc.Members("id", SchemaText, "links", AnswerLinks))
+	AnswerLinks   = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))),
+		"self and bookmark: URLs of it.")
+	AnswerNext = apidoc.Described(apidoc.List(apidoc.Whole(apidoc.Members("rel", SchemaText, "href", SchemaText))),
+		"The link next, to the next page; only if there may be one.")
+	AnswerRef = apidoc.Whole(apidoc.Members("id", SchemaText, "links", AnswerLinks))
 )
 
 // AnyKey is a pattern for the keys of objects that can be any.

@@ -20,30 +20,38 @@ func flavorBrief(v api.Version) js.Properties {
 
 func flavorWhole(v api.Version) js.Schema {
 	p := append(flavorBrief(v), apidoc.Members(
-		"ram", apidoc.Described(api.AnswerInt, "In MiB."), "disk", apidoc.Described(api.AnswerInt, "In GiB."), "vcpus", api.AnswerInt,
+		"ram", apidoc.Described(api.AnswerInt, "In MiB."),
+		"disk", apidoc.Described(api.AnswerInt, "In GiB."), "vcpus", api.AnswerInt,
 		"swap", apidoc.Described(js.Schema{js.Type("integer", "string")}, "In MiB; an empty string for none."),
-		"OS-FLV-EXT-DATA:ephemeral", apidoc.Described(api.AnswerInt, "In GiB."), "OS-FLV-DISABLED:disabled", api.AnswerBool, "os-flavor-access:is_public", api.AnswerBool,
-		"rxtx_factor", apidoc.Described(js.Schema{js.Type("number", "string")}, "An empty string for none. It has no effect."),
+		"OS-FLV-EXT-DATA:ephemeral", apidoc.Described(api.AnswerInt, "In GiB."),
+		"OS-FLV-DISABLED:disabled", api.AnswerBool, "os-flavor-access:is_public", api.AnswerBool,
+		"rxtx_factor", apidoc.Described(js.Schema{js.Type("number", "string")},
+			"An empty string for none. It has no effect."),
 	)...)
 	if v < vFlavorSpecs {
 		return apidoc.Whole(p)
 	}
-	return api.Part(p, apidoc.Members("extra_specs", apidoc.Described(api.AnswerTexts, "For those whom the policy os-flavor-extra-specs:index allows.")))
+	return api.Part(p, apidoc.Members("extra_specs", apidoc.Described(api.AnswerTexts,
+		"For those whom the policy os-flavor-extra-specs:index allows.")))
 }
 
 func flavorAnswer(v api.Version) js.Schema { return api.In("flavor", flavorWhole(v)) }
 
 func flavorsAnswer(v api.Version) js.Schema {
-	return api.Part(apidoc.Members("flavors", apidoc.List(apidoc.Whole(flavorBrief(v)))), apidoc.Members("flavors_links", api.AnswerNext))
+	return api.Part(apidoc.Members("flavors", apidoc.List(apidoc.Whole(flavorBrief(v)))),
+		apidoc.Members("flavors_links", api.AnswerNext))
 }
 
 func flavorDetailsAnswer(v api.Version) js.Schema {
-	return api.Part(apidoc.Members("flavors", apidoc.List(flavorWhole(v))), apidoc.Members("flavors_links", api.AnswerNext))
+	return api.Part(apidoc.Members("flavors", apidoc.List(flavorWhole(v))),
+		apidoc.Members("flavors_links", api.AnswerNext))
 }
 
 var (
 	extraSpecsAnswer = api.In("extra_specs", api.AnswerTexts)
-	sentSpecs        = apidoc.Described(js.Schema{js.Type("object"), js.PatternProperties(api.AnyKey, js.Schema{js.Type("string", "number")})}, "As they were sent.")
+	sentSpecs        = apidoc.Described(
+		js.Schema{js.Type("object"), js.PatternProperties(api.AnyKey, js.Schema{js.Type("string", "number")})},
+		"As they were sent.")
 )
 
 // limitsAnswer has the resources that quotas have, by their names among limits.
@@ -56,7 +64,8 @@ func limitsAnswer(v api.Version) js.Schema {
 		}
 		for _, name := range r.max {
 			if name != maxImageMeta || v < vNoImageMeta {
-				absolute = append(absolute, apidoc.Members(name, apidoc.Described(api.AnswerInt, "-1 for no limit."))...)
+				absolute = append(absolute,
+					apidoc.Members(name, apidoc.Described(api.AnswerInt, "-1 for no limit."))...)
 			}
 		}
 		if r.used != "" {
@@ -87,18 +96,25 @@ func quotaShown(v api.Version) js.Schema { return quotaAnswer(v, quotaLimit, tru
 func quotaChanged(v api.Version) js.Schema { return quotaAnswer(v, quotaLimit, false) }
 
 func quotaDetail(v api.Version) js.Schema {
-	return quotaAnswer(v, apidoc.Whole(apidoc.Members("limit", quotaLimit, "in_use", api.AnswerInt, "reserved", apidoc.Described(api.AnswerInt, "Always 0."))), true)
+	return quotaAnswer(v,
+		apidoc.Whole(apidoc.Members("limit", quotaLimit,
+			"in_use", api.AnswerInt, "reserved", apidoc.Described(api.AnswerInt, "Always 0."))), true)
 }
 
 func serverGroupWhole(v api.Version) js.Schema {
-	p := apidoc.Members("id", api.SchemaUUID, "name", api.SchemaText, "members", apidoc.Described(apidoc.List(api.SchemaUUID), "Its servers."))
+	p := apidoc.Members("id", api.SchemaUUID, "name", api.SchemaText,
+		"members", apidoc.Described(apidoc.List(api.SchemaUUID), "Its servers."))
 	if v >= vGroupOwner {
 		p = append(p, apidoc.Members("project_id", api.SchemaText, "user_id", api.SchemaText)...)
 	}
 	if v >= vGroupPolicy {
-		return apidoc.Whole(append(p, apidoc.Members("policy", api.SchemaText, "rules", api.Part(nil, apidoc.Members(maxPerHost, api.AnswerInt)))...))
+		return apidoc.Whole(
+			append(p, apidoc.Members("policy", api.SchemaText,
+				"rules", api.Part(nil, apidoc.Members(maxPerHost, api.AnswerInt)))...))
 	}
-	return apidoc.Whole(append(p, apidoc.Members("policies", apidoc.Described(apidoc.List(api.SchemaText), "One."), "metadata", api.AnswerEmpty)...))
+	return apidoc.Whole(
+		append(p, apidoc.Members("policies", apidoc.Described(apidoc.List(api.SchemaText), "One."),
+			"metadata", api.AnswerEmpty)...))
 }
 
 func serverGroupAnswer(v api.Version) js.Schema { return api.In("server_group", serverGroupWhole(v)) }
@@ -124,12 +140,16 @@ func keyPairsAnswer(v api.Version) js.Schema {
 }
 
 func keyPairAnswer(v api.Version) js.Schema {
-	return api.In("keypair", apidoc.Whole(append(keyPairBrief(v), apidoc.Members("id", api.AnswerInt, "user_id", api.SchemaText, "created_at", api.AnswerStamp,
-		"deleted", apidoc.Described(api.AnswerBool, "Always false."), "deleted_at", apidoc.Described(api.AnswerNull, "Always null."),
-		"updated_at", apidoc.Described(api.AnswerNull, "Always null."))...)))
+	return api.In("keypair", apidoc.Whole(
+		append(keyPairBrief(v),
+			apidoc.Members("id", api.AnswerInt, "user_id", api.SchemaText, "created_at", api.AnswerStamp,
+				"deleted", apidoc.Described(api.AnswerBool, "Always false."),
+				"deleted_at", apidoc.Described(api.AnswerNull, "Always null."),
+				"updated_at", apidoc.Described(api.AnswerNull, "Always null."))...)))
 }
 
 func keyPairCreated(v api.Version) js.Schema {
 	return api.In("keypair", api.Part(append(keyPairBrief(v), apidoc.Members("user_id", api.SchemaText)...),
-		apidoc.Members("private_key", apidoc.Described(api.SchemaText, "In PEM, if no public key was sent. It is kept nowhere."))))
+		apidoc.Members("private_key", apidoc.Described(api.SchemaText,
+			"In PEM, if no public key was sent. It is kept nowhere."))))
 }

@@ -57,5 +57,6 @@ type Quotas interface {
 
 // Routes are the calls of this package.
 func (d *Deps) Routes() []api.Route {
-	return slices.Concat(d.flavorRoutes(), d.flavorManageRoutes(), d.extraSpecRoutes(), d.limitRoutes(), d.quotaSetRoutes(), d.serverGroupRoutes(), d.keyPairRoutes())
+	return slices.Concat(d.flavorRoutes(), d.flavorManageRoutes(), d.extraSpecRoutes(), d.limitRoutes(),
+		d.quotaSetRoutes(), d.serverGroupRoutes(), d.keyPairRoutes())
 }

@@ -22,10 +22,13 @@ import (
 // with, whatever becomes of it.
 func (d *Deps) flavorManageRoutes() []api.Route {
 	return []api.Route{
-		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Rule: ruleFlavorCreate, Handle: d.createFlavor, About: &aboutCreateFlavor},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Rule: ruleFlavorUpdate, Handle: d.updateFlavor, Since: vFlavorDescription,
+		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Rule: ruleFlavorCreate,
+			Handle: d.createFlavor, About: &aboutCreateFlavor},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Rule: ruleFlavorUpdate,
+			Handle: d.updateFlavor, Since: vFlavorDescription,
 			About: &aboutUpdateFlavor},
-		{Method: "DELETE", Path: "/v2.1/flavors/{id}", Rule: ruleFlavorDelete, Handle: d.deleteFlavor, About: &aboutDeleteFlavor},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}",
+			Rule: ruleFlavorDelete, Handle: d.deleteFlavor, About: &aboutDeleteFlavor},
 	}
 }
 
@@ -57,21 +60,25 @@ var flavorSchemas = func() api.SchemaSteps {
 		{Name: "disk", Schema: api.SchemaInteger(0)},
 		{Name: "OS-FLV-EXT-DATA:ephemeral", Schema: api.SchemaInteger(0)},
 		{Name: "swap", Schema: api.SchemaInteger(0)},
-		{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`), js.ExclusiveMinimum(0), js.Maximum(3.40282e+38)}},
+		{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`),
+			js.ExclusiveMinimum(0), js.Maximum(3.40282e+38)}},
 		{Name: "os-flavor-access:is_public", Schema: api.SchemaBoolean},
 	}
 	described := first.With("description", flavorDescription)
 	body := func(p js.Properties) js.Schema {
-		return js.ClosedObject(js.Properties{{Name: "flavor", Schema: js.ClosedObject(p, "name", "ram", "vcpus", "disk")}}, "flavor")
+		return js.ClosedObject(
+			js.Properties{{Name: "flavor", Schema: js.ClosedObject(p, "name", "ram", "vcpus", "disk")}}, "flavor")
 	}
-	return api.SchemaSteps{{Since: vFlavorDescription, Schema: body(described)}, {Since: api.MinVersion, Schema: body(first)}}
+	return api.SchemaSteps{{Since: vFlavorDescription, Schema: body(described)},
+		{Since: api.MinVersion, Schema: body(first)}}
 }()
 
 var flavorDescription = js.Schema{js.Type("string", "null"), js.MaxLength(65535), api.Printable}
 
 // flavorUpdate is the body of PUT /flavors/{id}.
 var flavorUpdate = js.ClosedObject(js.Properties{
-	{Name: "flavor", Schema: js.ClosedObject(js.Properties{{Name: "description", Schema: flavorDescription}}, "description")},
+	{Name: "flavor", Schema: js.ClosedObject(js.Properties{{Name: "description", Schema: flavorDescription}},
+		"description")},
 }, "flavor")
 
 // createFlavor answers POST /flavors.
@@ -80,8 +87,11 @@ func (d *Deps) createFlavor(x *api.Exchange) error {
 	f := apidb.Flavor{
 		Flavor: cellwire.Flavor{
 			Flavor: plugins.Flavor{
-				Name: strings.TrimSpace(api.MemberString(asked, "name")), VCPUs: api.MemberInt(asked, "vcpus", 0), MemoryMB: api.MemberInt(asked, "ram", 0),
-				RootGB: api.MemberInt(asked, "disk", 0), EphemeralGB: api.MemberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0), SwapMB: api.MemberInt(asked, "swap", 0),
+				Name: strings.TrimSpace(api.MemberString(asked, "name")), VCPUs: api.MemberInt(asked, "vcpus", 0),
+				MemoryMB:    api.MemberInt(asked, "ram", 0),
+				RootGB:      api.MemberInt(asked, "disk", 0),
+				EphemeralGB: api.MemberInt(asked, "OS-FLV-EXT-DATA:ephemeral", 0),
+				SwapMB:      api.MemberInt(asked, "swap", 0),
 			},
 		},
 		Description: api.MemberText(asked, "description"),

@@ -18,13 +18,18 @@ import (
 // whatever else the scheduler reads of them.
 func (d *Deps) extraSpecRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Rule: ruleFlavorSpecsIndex, Handle: d.listExtraSpecs, About: &aboutListExtraSpecs},
-		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Once(newExtraSpecs), Rule: ruleFlavorSpecsCreate, Handle: d.addExtraSpecs,
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs", Rule: ruleFlavorSpecsIndex, Handle: d.listExtraSpecs,
+			About: &aboutListExtraSpecs},
+		{Method: "POST", Path: "/v2.1/flavors/{id}/os-extra_specs", Body: api.Once(newExtraSpecs),
+			Rule: ruleFlavorSpecsCreate, Handle: d.addExtraSpecs,
 			About: &aboutAddExtraSpecs},
-		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsShow, Handle: d.showExtraSpec, About: &aboutShowExtraSpec},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Once(oneExtraSpec), Rule: ruleFlavorSpecsUpdate, Handle: d.setExtraSpec,
+		{Method: "GET", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsShow,
+			Handle: d.showExtraSpec, About: &aboutShowExtraSpec},
+		{Method: "PUT", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Body: api.Once(oneExtraSpec),
+			Rule: ruleFlavorSpecsUpdate, Handle: d.setExtraSpec,
 			About: &aboutSetExtraSpec},
-		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsDelete, Handle: d.deleteExtraSpec, About: &aboutDeleteExtraSpec},
+		{Method: "DELETE", Path: "/v2.1/flavors/{id}/os-extra_specs/{key}", Rule: ruleFlavorSpecsDelete,
+			Handle: d.deleteExtraSpec, About: &aboutDeleteExtraSpec},
 	}
 }
 
@@ -39,7 +44,8 @@ var (
 
 // extraSpecs are strings or numbers by name; numbers are kept as strings.
 var (
-	extraSpecs    = js.Schema{js.Type("object"), js.PatternProperties(api.MetadataKeys, js.Schema{js.Type("string", "number"), js.MaxLength(255)})}
+	extraSpecs = js.Schema{js.Type("object"),
+		js.PatternProperties(api.MetadataKeys, js.Schema{js.Type("string", "number"), js.MaxLength(255)})}
 	newExtraSpecs = js.ClosedObject(js.Properties{{Name: "extra_specs", Schema: extraSpecs}}, "extra_specs")
 	oneExtraSpec  = append(extraSpecs[:len(extraSpecs):len(extraSpecs)], js.MinProperties(1), js.MaxProperties(1))
 )
@@ -125,7 +131,8 @@ func (d *Deps) mergeExtraSpecs(x *api.Exchange, given *js.Object) (*api.Object, 
 		return nil, err
 	}
 	for _, name := range d.UnreadSpecs(more) {
-		x.Header().Add("Warning", fmt.Sprintf("299 - \"The compute API does not read the extra spec %s, and chooses no host by it.\"", name))
+		x.Header().Add("Warning", fmt.Sprintf(
+			"299 - \"The compute API does not read the extra spec %s, and chooses no host by it.\"", name))
 		LogUnread(x, changed.Name, name, "An administrator set an extra spec")
 	}
 	return sent, nil
@@ -140,8 +147,10 @@ func (d *Deps) UnreadSpecs(specs map[string]string) []string {
 // may expect that hosts are chosen by it.
 func LogUnread(x *api.Exchange, flavor, name, what string) {
 	x.Service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
-		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to the driver. " +
-			"Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] required_member_prefix and default_forbidden_member_prefix.")
+		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to " +
+			"the driver. " +
+			"Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] " +
+			"required_member_prefix and default_forbidden_member_prefix.")
 }
 
 // deleteExtraSpec answers DELETE /flavors/{id}/os-extra_specs/{key}.

@@ -21,7 +21,8 @@ import (
 func (d *Deps) flavorRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/flavors", Query: &flavorQuery, Handle: d.listFlavors, About: &aboutListFlavors},
-		{Method: "GET", Path: "/v2.1/flavors/detail", Query: &flavorQuery, Handle: d.listFlavorsDetail, About: &aboutListFlavorsDetail},
+		{Method: "GET", Path: "/v2.1/flavors/detail", Query: &flavorQuery, Handle: d.listFlavorsDetail,
+			About: &aboutListFlavorsDetail},
 		{Method: "GET", Path: "/v2.1/flavors/{id}", Handle: d.showFlavor, About: &aboutShowFlavor},
 	}
 }
@@ -36,11 +37,14 @@ const (
 var flavorQuery = api.Parameters{All: []api.Parameter{
 	{Name: "limit", Schema: api.SchemaAnyNumber, Text: api.TextLimit},
 	{Name: "marker", Schema: api.SchemaText, Text: "The id of a flavor: the page begins after it."},
-	{Name: "is_public", Schema: api.SchemaText, Text: "A boolean, or none for both; for administrators, and ignored for others, who see public ones."},
+	{Name: "is_public", Schema: api.SchemaText,
+		Text: "A boolean, or none for both; for administrators, and ignored for others, who see public ones."},
 	{Name: "minRam", Schema: api.SchemaText, Text: "Those with at least so much memory, in MiB."},
 	{Name: "minDisk", Schema: api.SchemaText, Text: "Those with at least such a disk, in GiB."},
-	{Name: "sort_key", Text: "What to sort by; the id without one.", Schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled",
-		"ephemeral_gb", "flavorid", "id", "is_public", "memory_mb", "name", "root_gb", "rxtx_factor", "swap", "updated_at", "vcpu_weight", "vcpus")}},
+	{Name: "sort_key", Text: "What to sort by; the id without one.",
+		Schema: js.Schema{js.Type("string"), js.Enum("created_at", "description", "disabled",
+			"ephemeral_gb", "flavorid", "id", "is_public", "memory_mb", "name", "root_gb", "rxtx_factor", "swap",
+			"updated_at", "vcpu_weight", "vcpus")}},
 	{Name: "sort_dir", Text: "asc without one.", Schema: js.Schema{js.Type("string"), js.Enum("asc", "desc")}},
 }}
 
@@ -178,7 +182,8 @@ func flavorFilter(x *api.Exchange, params api.Query) (func(*apidb.Flavor) bool, 
 		least[name] = n
 	}
 	return func(f *apidb.Flavor) bool {
-		return (public == nil || *public == f.IsPublic) && (disabled || !f.Disabled) && f.MemoryMB >= least["minRam"] && f.RootGB >= least["minDisk"]
+		return (public == nil || *public == f.IsPublic) &&
+			(disabled || !f.Disabled) && f.MemoryMB >= least["minRam"] && f.RootGB >= least["minDisk"]
 	}, nil
 }
 

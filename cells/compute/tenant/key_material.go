@@ -68,7 +68,8 @@ func sshKey(line string) (ssh.PublicKey, error) {
 		return nil, errNoKey
 	}
 	key, err := ssh.ParsePublicKey(data)
-	if err != nil || key.Type() != fields[0] || slices.ContainsFunc(numbersOf(key), func(n *big.Int) bool { return n.Sign() <= 0 }) {
+	if err != nil || key.Type() != fields[0] ||
+		slices.ContainsFunc(numbersOf(key), func(n *big.Int) bool { return n.Sign() <= 0 }) {
 		return nil, errNoKey
 	}
 	return key, nil
@@ -105,5 +106,6 @@ func generateKey(kind string) (public, private string, err error) {
 		return "", "", fmt.Errorf("writing an RSA key: %w", err)
 	}
 	public = strings.TrimSpace(string(ssh.MarshalAuthorizedKey(made))) + " Generated-by-Nova"
-	return public, string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})), nil
+	return public, string(
+		pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})), nil
 }

@@ -34,14 +34,17 @@ func TestImportedKeys(t *testing.T) {
 		data := testproc.Try(os.ReadFile(file + ".pub")).Or(t)
 		key := string(data)
 		print, err := keyFingerprint(apidb.KeySSH, key)
-		if said := testproc.SSHKeygen(t, "-l", "-E", "md5", "-f", file); err != nil || !strings.Contains(said, "MD5:"+print+" ") {
+		if said := testproc.SSHKeygen(t, "-l", "-E", "md5", "-f", file); err != nil ||
+			!strings.Contains(said, "MD5:"+print+" ") {
 			t.Errorf("%s: %q, %v, and ssh-keygen's %s", kind, print, err, said)
 		}
 		fields := strings.Fields(key)
 		read := testproc.Try(sshKey(key)).Or(t)
 		blob := read.Marshal()
 		for what, wrong := range map[string]string{
-			"a part": encoded(fields[0], blob[:len(blob)-1]), "more": encoded(fields[0], append(blob[:len(blob):len(blob)], 0)), "another type": encoded("ssh-dss", blob),
+			"a part":          encoded(fields[0], blob[:len(blob)-1]),
+			"more":            encoded(fields[0], append(blob[:len(blob):len(blob)], 0)),
+			"another type":    encoded("ssh-dss", blob),
 			"an unknown type": encoded("ssh-none", blob), "no base64": fields[0] + " !", "no key": fields[0],
 		} {
 			if got, err := sshKey(wrong); err == nil {
@@ -52,7 +55,8 @@ func TestImportedKeys(t *testing.T) {
 	if _, err := sshKey("ssh-rsa " + encodedParts("ssh-rsa", "\x01\x00\x01", "\xff")); err == nil {
 		t.Error("a negative modulus is taken")
 	}
-	if _, err := sshKey("ecdsa-sha2-nistp256 " + encodedParts("ecdsa-sha2-nistp256", "nistp256", "\x04"+strings.Repeat("\x01", 64))); err == nil {
+	if _, err := sshKey("ecdsa-sha2-nistp256 " +
+		encodedParts("ecdsa-sha2-nistp256", "nistp256", "\x04"+strings.Repeat("\x01", 64))); err == nil {
 		t.Error("a point that is not of the curve is taken")
 	}
 }
@@ -96,7 +100,8 @@ func TestImportedCertificate(t *testing.T) {
 	if err != nil || len(print) != 59 {
 		t.Errorf("%q, %v", print, err)
 	}
-	for _, wrong := range []string{public, private, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der[1:]}))} {
+	for _, wrong := range []string{public, private,
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der[1:]}))} {
 		if _, err := keyFingerprint(apidb.KeyX509, wrong); err == nil {
 			t.Errorf("taken as a certificate: %s", wrong)
 		}

@@ -17,10 +17,14 @@ import (
 // keyPairRoutes are the calls about key pairs. They belong to users, in whatever project these are.
 func (d *Deps) keyPairRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-keypairs", Query: &keyPairQuery, Handle: d.listKeyPairs, About: &aboutListKeyPairs},
-		{Method: "POST", Path: "/v2.1/os-keypairs", Body: keyPairSchemas, Handle: d.createKeyPair, About: &aboutCreateKeyPair},
-		{Method: "GET", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: d.showKeyPair, About: &aboutShowKeyPair},
-		{Method: "DELETE", Path: "/v2.1/os-keypairs/{id}", Query: &oneKeyPairQuery, Handle: d.deleteKeyPair, About: &aboutDeleteKeyPair},
+		{Method: "GET", Path: "/v2.1/os-keypairs",
+			Query: &keyPairQuery, Handle: d.listKeyPairs, About: &aboutListKeyPairs},
+		{Method: "POST", Path: "/v2.1/os-keypairs",
+			Body: keyPairSchemas, Handle: d.createKeyPair, About: &aboutCreateKeyPair},
+		{Method: "GET", Path: "/v2.1/os-keypairs/{id}",
+			Query: &oneKeyPairQuery, Handle: d.showKeyPair, About: &aboutShowKeyPair},
+		{Method: "DELETE", Path: "/v2.1/os-keypairs/{id}",
+			Query: &oneKeyPairQuery, Handle: d.deleteKeyPair, About: &aboutDeleteKeyPair},
 	}
 }
 
@@ -42,14 +46,16 @@ const (
 // keyPairSchemas are the bodies of POST /os-keypairs.
 var keyPairSchemas = func() api.SchemaSteps {
 	pair := js.Properties{
-		{Name: "name", Schema: append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)], js.Pattern(`^[_\- a-zA-Z0-9]+$`))},
+		{Name: "name", Schema: append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)],
+			js.Pattern(`^[_\- a-zA-Z0-9]+$`))},
 		{Name: "public_key", Schema: api.SchemaText},
 	}
 	body := func(p js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "keypair", Schema: js.ClosedObject(p, "name")}}, "keypair")
 	}
 	typed := pair.With("type", js.Schema{js.Type("string"), js.Enum(apidb.KeySSH, apidb.KeyX509)})
-	return api.SchemaSteps{{Since: vKeyUsers, Schema: body(typed.With("user_id", api.SchemaText))}, {Since: vKeyTypes, Schema: body(typed)},
+	return api.SchemaSteps{{Since: vKeyUsers, Schema: body(typed.With("user_id", api.SchemaText))},
+		{Since: vKeyTypes, Schema: body(typed)},
 		{Since: api.MinVersion, Schema: body(pair)}}
 }()
 
@@ -58,9 +64,11 @@ var keyPairSchemas = func() api.SchemaSteps {
 var (
 	keyPairQuery = api.Parameters{All: append(oneKeyPairQuery.All,
 		api.Parameter{Name: "limit", Since: vKeyPages, Schema: api.SchemaAnyNumber, Text: api.TextLimit},
-		api.Parameter{Name: "marker", Since: vKeyPages, Schema: api.SchemaText, Text: "The name of a key pair: the page begins after it."})}
+		api.Parameter{Name: "marker", Since: vKeyPages,
+			Schema: api.SchemaText, Text: "The name of a key pair: the page begins after it."})}
 	oneKeyPairQuery = api.Parameters{
-		All: []api.Parameter{{Name: "user_id", Since: vKeyUsers, Schema: api.SchemaText, Text: "The user whose key pairs are meant; others than the own for administrators."}},
+		All: []api.Parameter{{Name: "user_id", Since: vKeyUsers, Schema: api.SchemaText,
+			Text: "The user whose key pairs are meant; others than the own for administrators."}},
 	}
 )
 
@@ -99,7 +107,8 @@ func (d *Deps) listKeyPairs(x *api.Exchange) error {
 		if x.Params.Has("marker") {
 			_, err := d.Store.KeyPair(x.Context(), user, marker)
 			if err != nil {
-				return api.Instead(err, apidb.ErrNotFound, osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker)))
+				return api.Instead(err, apidb.ErrNotFound,
+					osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker)))
 			}
 		}
 	}
@@ -130,15 +139,18 @@ func (d *Deps) showKeyPair(x *api.Exchange) error {
 	if err != nil {
 		return api.Instead(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
 	}
-	return x.JSON(http.StatusOK, new(api.Object).Add("keypair", keyPairView(x, &k).Add("user_id", k.UserID).Add("id", k.ID).
-		Add("created_at", api.Stamp(&k.CreatedAt)).Add("deleted", false).Add("deleted_at", nil).Add("updated_at", nil)))
+	return x.JSON(http.StatusOK, new(api.Object).
+		Add("keypair", keyPairView(x, &k).Add("user_id", k.UserID).Add("id", k.ID).
+			Add("created_at", api.Stamp(&k.CreatedAt)).
+			Add("deleted", false).Add("deleted_at", nil).Add("updated_at", nil)))
 }
 
 // createKeyPair answers POST /os-keypairs, within the quota of the user: it keeps a public key, or
 // makes a pair. The private key is in the answer and kept nowhere.
 func (d *Deps) createKeyPair(x *api.Exchange) error {
 	asked := api.MemberObject(x.Asked, "keypair")
-	k := apidb.KeyPair{UserID: x.Who.User, Name: strings.TrimSpace(api.MemberString(asked, "name")), Type: apidb.KeySSH, PublicKey: api.MemberString(asked, "public_key")}
+	k := apidb.KeyPair{UserID: x.Who.User, Name: strings.TrimSpace(api.MemberString(asked, "name")), Type: apidb.KeySSH,
+		PublicKey: api.MemberString(asked, "public_key")}
 	if named := api.MemberString(asked, "user_id"); named != "" {
 		k.UserID = named
 	}

@@ -14,7 +14,8 @@ import (
 // limitRoutes has the call about limits.
 func (d *Deps) limitRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Rule: ruleLimits, Handle: d.showLimits, About: &aboutShowLimits},
+		{Method: "GET", Path: "/v2.1/limits", Query: &limitsQuery, Rule: ruleLimits,
+			Handle: d.showLimits, About: &aboutShowLimits},
 	}
 }
 
@@ -25,7 +26,8 @@ var (
 )
 
 // limitsQuery are the parameters of GET /limits.
-var limitsQuery = api.Parameters{All: []api.Parameter{{Name: "tenant_id", Schema: api.SchemaText, Text: "The project whose limits are meant, for administrators."}}}
+var limitsQuery = api.Parameters{All: []api.Parameter{{Name: "tenant_id", Schema: api.SchemaText,
+	Text: "The project whose limits are meant, for administrators."}}}
 
 // showLimits answers GET /limits: what the project may have, and what it has. The usage is exact
 // also while cells are down, where Nova's leaves out what is in them. Cost: a question to all
@@ -56,7 +58,8 @@ func (d *Deps) showLimits(x *api.Exchange) error {
 			absolute.Add(r.used, r.inUse(usage))
 		}
 	}
-	return x.JSON(http.StatusOK, new(api.Object).Add("limits", new(api.Object).Add("rate", api.List{}).Add("absolute", absolute)))
+	return x.JSON(http.StatusOK, new(api.Object).
+		Add("limits", new(api.Object).Add("rate", api.List{}).Add("absolute", absolute)))
 }
 
 // The microversions of limits and quotas.
@@ -86,14 +89,17 @@ var quotaResources = []quotaResource{
 	{name: "ram", otherwise: 50 << 10, max: []string{"maxTotalRAMSize"}, used: "totalRAMUsed"},
 	metadataItems,
 	{name: "injected_files", otherwise: 5, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonality"}},
-	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: api.VNoInjectedFiles - 1, max: []string{"maxPersonalitySize"}},
+	{name: "injected_file_content_bytes", otherwise: 10 << 10, until: api.VNoInjectedFiles - 1,
+		max: []string{"maxPersonalitySize"}},
 	{name: "injected_file_path_bytes", otherwise: 255, until: api.VNoInjectedFiles - 1},
 	keyPairs,
 	serverGroups,
 	{name: "server_group_members", otherwise: 10, max: []string{"maxServerGroupMembers"}},
 	{name: "fixed_ips", otherwise: -1, until: vNoNetworkQuotas - 1},
-	{name: "floating_ips", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"}, used: "totalFloatingIpsUsed"},
-	{name: "security_groups", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"}, used: "totalSecurityGroupsUsed"},
+	{name: "floating_ips", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxTotalFloatingIps"},
+		used: "totalFloatingIpsUsed"},
+	{name: "security_groups", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroups"},
+		used: "totalSecurityGroupsUsed"},
 	{name: "security_group_rules", otherwise: -1, until: vNoNetworkQuotas - 1, max: []string{"maxSecurityGroupRules"}},
 }
 
@@ -104,7 +110,8 @@ var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: [
 func MetadataLimit(q apidb.QuotaSet) int64 { return metadataItems.limit(q) }
 
 // serverGroups are those that a project may have.
-var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"}, used: "totalServerGroupsUsed"}
+var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"},
+	used: "totalServerGroupsUsed"}
 
 // keyPairs are those that a user may have. As in Nova none of them counts as used by a project.
 var keyPairs = quotaResource{name: "key_pairs", otherwise: 100, max: []string{"maxTotalKeypairs"}}

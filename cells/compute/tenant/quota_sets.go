@@ -18,11 +18,16 @@ import (
 // has the project's limits, which are what counts for each of its users, and what the user has.
 func (d *Deps) quotaSetRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: d.showQuotas, About: &aboutShowQuotas},
-		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/detail", Query: &quotaQuery, Handle: d.showQuotasDetail, About: &aboutShowQuotasDetail},
-		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/defaults", Query: &quotaQuery, Handle: d.showQuotaDefaults, About: &aboutShowQuotaDefaults},
-		{Method: "PUT", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Body: quotaSets, Handle: d.updateQuotas, About: &aboutUpdateQuotas},
-		{Method: "DELETE", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery, Handle: d.deleteQuotas, About: &aboutDeleteQuotas},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}",
+			Query: &quotaQuery, Handle: d.showQuotas, About: &aboutShowQuotas},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/detail", Query: &quotaQuery, Handle: d.showQuotasDetail,
+			About: &aboutShowQuotasDetail},
+		{Method: "GET", Path: "/v2.1/os-quota-sets/{id}/defaults", Query: &quotaQuery, Handle: d.showQuotaDefaults,
+			About: &aboutShowQuotaDefaults},
+		{Method: "PUT", Path: "/v2.1/os-quota-sets/{id}",
+			Query: &quotaQuery, Body: quotaSets, Handle: d.updateQuotas, About: &aboutUpdateQuotas},
+		{Method: "DELETE", Path: "/v2.1/os-quota-sets/{id}", Query: &quotaQuery,
+			Handle: d.deleteQuotas, About: &aboutDeleteQuotas},
 	}
 }
 
@@ -40,7 +45,8 @@ var quotaQuery = api.Parameters{All: []api.Parameter{
 	{
 		Name:   "user_id",
 		Schema: api.SchemaText,
-		Text:   "A user of the project. Quotas of users are those of their project: reads show the project's limits, and with `/detail` what the user has of them; PUT is refused (400), and DELETE changes nothing.",
+		Text: "A user of the project. Quotas of users are those of their project: reads show the project's " +
+			"limits, and with `/detail` what the user has of them; PUT is refused (400), and DELETE changes nothing.",
 	},
 }}
 
@@ -48,8 +54,10 @@ var quotaQuery = api.Parameters{All: []api.Parameter{
 var quotaSets = func() api.SchemaSteps {
 	limit := js.Schema{js.Type("integer", "string"), js.Pattern("^-?[0-9]+$"), js.Minimum(-1), js.Maximum(api.MaxInt)}
 	names := []string{
-		"instances", "cores", "ram", "floating_ips", "fixed_ips", "metadata_items", "key_pairs", "security_groups", "security_group_rules",
-		"injected_files", "injected_file_content_bytes", "injected_file_path_bytes", "server_groups", "server_group_members", "networks",
+		"instances", "cores", "ram", "floating_ips", "fixed_ips", "metadata_items", "key_pairs",
+		"security_groups", "security_group_rules",
+		"injected_files", "injected_file_content_bytes",
+		"injected_file_path_bytes", "server_groups", "server_group_members", "networks",
 	}
 	var all js.Properties
 	for _, name := range names {
@@ -61,7 +69,8 @@ var quotaSets = func() api.SchemaSteps {
 	body := func(p js.Properties) js.Schema {
 		return js.ClosedObject(js.Properties{{Name: "quota_set", Schema: js.ClosedObject(p)}}, "quota_set")
 	}
-	return api.SchemaSteps{{Since: api.VNoInjectedFiles, Schema: body(last)}, {Since: vNoNetworkQuotas, Schema: body(later)}, {Since: api.MinVersion, Schema: body(all)}}
+	return api.SchemaSteps{{Since: api.VNoInjectedFiles, Schema: body(last)},
+		{Since: vNoNetworkQuotas, Schema: body(later)}, {Since: api.MinVersion, Schema: body(all)}}
 }()
 
 // quotaView writes the resources that the microversion has into a quota set, by their names.
@@ -74,7 +83,8 @@ func quotaView(x *api.Exchange, set *api.Object, value func(*quotaResource) any)
 	return new(api.Object).Add("quota_set", set)
 }
 
-var sortedResources = slices.SortedFunc(slices.Values(quotaResources), func(a, b quotaResource) int { return strings.Compare(a.name, b.name) })
+var sortedResources = slices.SortedFunc(slices.Values(quotaResources),
+	func(a, b quotaResource) int { return strings.Compare(a.name, b.name) })
 
 // showQuotas answers GET /os-quota-sets/{id}.
 func (d *Deps) showQuotas(x *api.Exchange) error {
@@ -86,7 +96,8 @@ func (d *Deps) showQuotas(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project),
+		func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // quotaProject is the project of the path, if the caller passes a rule for it.
@@ -118,7 +129,8 @@ func (d *Deps) showQuotaDefaults(x *api.Exchange) error {
 		return err
 	}
 	limits := d.Quota.Defaults()
-	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project), func(r *quotaResource) any { return r.limit(limits) }))
+	return x.JSON(http.StatusOK, quotaView(x, new(api.Object).Add("id", project),
+		func(r *quotaResource) any { return r.limit(limits) }))
 }
 
 // updateQuotas answers PUT /os-quota-sets/{id}. A limit is not set below what the project has,
@@ -169,7 +181,10 @@ func (d *Deps) wantedQuotas(x *api.Exchange, project string, asked *js.Object) (
 	for _, name := range asked.Names() {
 		for i := range quotaResources {
 			if r := &quotaResources[i]; r.name == name && wanted[name] >= 0 && wanted[name] < r.inUse(usage) {
-				return nil, osapi.BadRequest("Quota limit %d for %s must be greater than or equal to already used and reserved %d.", wanted[name], name, r.inUse(usage))
+				return nil,
+					osapi.BadRequest(
+						"Quota limit %d for %s must be greater than or equal to already used and reserved %d.",
+						wanted[name], name, r.inUse(usage))
 			}
 		}
 	}

@@ -16,10 +16,13 @@ import (
 // serverGroupRoutes are the calls about server groups. Servers become members when they are made.
 func (d *Deps) serverGroupRoutes() []api.Route {
 	return []api.Route{
-		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Rule: ruleServerGroupsIndex, Handle: d.listServerGroups, About: &aboutListServerGroups},
-		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Rule: ruleServerGroupsCreate, Handle: d.createServerGroup, About: &aboutCreateServerGroup},
+		{Method: "GET", Path: "/v2.1/os-server-groups", Query: &serverGroupQuery, Rule: ruleServerGroupsIndex,
+			Handle: d.listServerGroups, About: &aboutListServerGroups},
+		{Method: "POST", Path: "/v2.1/os-server-groups", Body: serverGroupSchemas, Rule: ruleServerGroupsCreate,
+			Handle: d.createServerGroup, About: &aboutCreateServerGroup},
 		{Method: "GET", Path: "/v2.1/os-server-groups/{id}", Handle: d.showServerGroup, About: &aboutShowServerGroup},
-		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: d.deleteServerGroup, About: &aboutDeleteServerGroup},
+		{Method: "DELETE", Path: "/v2.1/os-server-groups/{id}", Handle: d.deleteServerGroup,
+			About: &aboutDeleteServerGroup},
 	}
 }
 
@@ -45,11 +48,13 @@ var serverGroupSchemas = func() api.SchemaSteps {
 	all := append(hard[:len(hard):len(hard)], apidb.PolicySoftAntiAffinity, apidb.PolicySoftAffinity)
 	body := func(p js.Properties, required string) js.Schema {
 		p = append(js.Properties{{Name: "name", Schema: api.SchemaName}}, p...)
-		return js.ClosedObject(js.Properties{{Name: "server_group", Schema: js.ClosedObject(p, "name", required)}}, "server_group")
+		return js.ClosedObject(js.Properties{{Name: "server_group", Schema: js.ClosedObject(p, "name", required)}},
+			"server_group")
 	}
 	several := func(policies []any) js.Schema {
 		return body(js.Properties{{Name: "policies", Schema: js.Schema{
-			js.Type("array"), js.Items(js.Schema{js.Type("string"), js.Enum(policies...)}), js.UniqueItems(), js.MinItems(1), js.MaxItems(1),
+			js.Type("array"), js.Items(js.Schema{js.Type("string"), js.Enum(policies...)}), js.UniqueItems(),
+			js.MinItems(1), js.MaxItems(1),
 		}}}, "policies")
 	}
 	return api.SchemaSteps{
@@ -67,7 +72,8 @@ const maxPerHost = "max_server_per_host"
 
 // serverGroupQuery are the parameters of GET /os-server-groups.
 var serverGroupQuery = api.Parameters{All: []api.Parameter{
-	{Name: "all_projects", Schema: api.SchemaText, Text: "Whatever its value: those of all projects, for administrators."},
+	{Name: "all_projects", Schema: api.SchemaText,
+		Text: "Whatever its value: those of all projects, for administrators."},
 	{Name: "limit", Schema: api.SchemaAnyNumber, Text: api.TextLimit},
 	{Name: "offset", Schema: api.SchemaAnyNumber, Text: "How many are left out at the beginning."},
 }}
@@ -161,7 +167,8 @@ func (d *Deps) createServerGroup(x *api.Exchange) error {
 		return err
 	}
 	asked := api.MemberObject(x.Asked, "server_group")
-	g := apidb.ServerGroup{Name: api.MemberString(asked, "name"), ProjectID: x.Who.Project, UserID: x.Who.User, Policy: api.MemberString(asked, "policy")}
+	g := apidb.ServerGroup{Name: api.MemberString(asked, "name"), ProjectID: x.Who.Project, UserID: x.Who.User,
+		Policy: api.MemberString(asked, "policy")}
 	if policies := api.MemberList(asked, "policies"); len(policies) > 0 {
 		g.Policy = js.PythonStr(policies[0])
 	}

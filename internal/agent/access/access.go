@@ -90,7 +90,8 @@ func keystoneConfig(c config.PlacementClient, transport http.RoundTripper, log z
 		Section: "placement_client", Service: wire.ServiceType,
 		AuthURL: k.AuthURL, Method: keystone.Method(k.AuthType),
 		Username: k.Username, UserID: k.UserID, UserDomainName: k.UserDomainName, UserDomainID: k.UserDomainID,
-		ProjectName: k.ProjectName, ProjectID: k.ProjectID, ProjectDomainName: k.ProjectDomainName, ProjectDomainID: k.ProjectDomainID,
+		ProjectName: k.ProjectName, ProjectID: k.ProjectID,
+		ProjectDomainName: k.ProjectDomainName, ProjectDomainID: k.ProjectDomainID,
 		SystemScope:             k.SystemScope == config.SystemScopeAll,
 		ApplicationCredentialID: k.ApplicationCredentialID, ApplicationCredentialName: k.ApplicationCredentialName,
 		Secret: func() (string, error) {
@@ -128,7 +129,8 @@ func newTransport(c config.PlacementClient, dialer *net.Dialer, log zerolog.Logg
 		return t
 	})
 	if err != nil {
-		return nil, withKeys(err, func(names ...string) string { return "placement_client." + strings.Join(names, " and ") })
+		return nil, withKeys(err,
+			func(names ...string) string { return "placement_client." + strings.Join(names, " and ") })
 	}
 	return made, nil
 }

@@ -39,7 +39,8 @@ var ok = testproc.Check
 func load(t *testing.T, dir, section string) config.PlacementClient {
 	t.Helper()
 	file := filepath.Join(dir, "compute-agent.toml")
-	ok(t, os.WriteFile(file, []byte("[agent]\nstate_dir = \"/s\"\nruntime_dir = \"/r\"\n[placement_client]\n"+strings.ReplaceAll(section, "DIR", dir)), 0o600))
+	ok(t, os.WriteFile(file, []byte("[agent]\nstate_dir = \"/s\"\nruntime_dir = \"/r\"\n[placement_client]\n"+
+		strings.ReplaceAll(section, "DIR", dir)), 0o600))
 	cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{}})).Or(t)
 	return cfg.PlacementClient
 }
@@ -101,7 +102,8 @@ func (a *authority) issue(t *testing.T, name, certFile, keyFile string) {
 	key := testproc.Try(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)).Or(t)
 	a.next++
 	der := testproc.Try(x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}, a.cert, key.Public(), a.key)).Or(t)
 	raw := testproc.Try(x509.MarshalPKCS8PrivateKey(key)).Or(t)
@@ -122,8 +124,11 @@ func TestMutualTLS(t *testing.T) {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	var who string
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = r.TLS.PeerCertificates[0].Subject.CommonName }))
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
+	server := httptest.NewUnstartedServer(
+		http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) { who = r.TLS.PeerCertificates[0].Subject.CommonName }))
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool}
 	server.Config.ErrorLog = nil
 	server.StartTLS()
 	defer server.Close()
@@ -164,9 +169,10 @@ func TestMutualTLS(t *testing.T) {
 
 	ok(t, os.WriteFile(dir+"/empty.pem", nil, 0o600))
 	for says, bad := range map[string]string{
-		"placement_client.ca_file":                section + "ca_file = \"DIR/none.pem\"\n",
-		"has no certificates in PEM":              section + "ca_file = \"DIR/empty.pem\"\n",
-		"placement_client.cert_file and key_file": section + "cert_file = \"DIR/client.pem\"\nkey_file = \"DIR/server.key\"\n",
+		"placement_client.ca_file":   section + "ca_file = \"DIR/none.pem\"\n",
+		"has no certificates in PEM": section + "ca_file = \"DIR/empty.pem\"\n",
+		"placement_client.cert_file and key_file": section +
+			"cert_file = \"DIR/client.pem\"\nkey_file = \"DIR/server.key\"\n",
 	} {
 		testproc.Try(access.New(load(t, dir, bad), nil, zerolog.Nop())).ErrorHas(t, says, "want %q: %v", says)
 	}
@@ -189,7 +195,8 @@ func TestStaticToken(t *testing.T) {
 	}
 	ok(t, os.Chmod(dir+"/token", 0o644))
 	err := a.Authorize(t.Context(), http.Header{})
-	if !errors.Is(err, config.ErrSecret) || !strings.Contains(err.Error(), "placement_client.token_file") || strings.Contains(err.Error(), "two") {
+	if !errors.Is(err, config.ErrSecret) || !strings.Contains(err.Error(), "placement_client.token_file") ||
+		strings.Contains(err.Error(), "two") {
 		t.Error(err)
 	}
 }
@@ -224,7 +231,8 @@ func TestProxy(t *testing.T) {
 	if a := made(t, load(t, t.TempDir(), "")); proxy(a) != nil || a.Dial == nil {
 		t.Errorf("a proxy that is not configured: %v", proxy(a))
 	}
-	if a := made(t, load(t, t.TempDir(), "use_proxy = true\n")); proxy(a) == nil || proxy(a).Host != "192.0.2.1:3128" || a.Dial != nil {
+	if a := made(t, load(t, t.TempDir(), "use_proxy = true\n")); proxy(a) == nil ||
+		proxy(a).Host != "192.0.2.1:3128" || a.Dial != nil {
 		t.Errorf("the proxy is not used: %v", proxy(a))
 	}
 }
@@ -248,26 +256,39 @@ func TestKeystone(t *testing.T) {
 		w.Header().Set("X-Subject-Token", "issued")
 		w.WriteHeader(http.StatusCreated)
 		ok(t, json.NewEncoder(w).Encode(map[string]any{"token": map[string]any{
-			"issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z", "user": map[string]any{"id": "u", "name": "agent"}, "project": map[string]any{"id": "p"},
+			"issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z",
+			"user": map[string]any{"id": "u", "name": "agent"}, "project": map[string]any{"id": "p"},
 			"catalog": []any{map[string]any{"type": "placement", "endpoints": []any{
 				map[string]any{"interface": "admin", "region_id": "here", "url": server.URL + "/placement"},
 				map[string]any{"interface": "admin", "region_id": "there", "url": "http://there"},
 			}}},
 		}}))
 	})
-	mux.HandleFunc("GET /placement/", func(_ http.ResponseWriter, r *http.Request) { sent = r.Header.Get("X-Auth-Token") })
+	mux.HandleFunc("GET /placement/",
+		func(_ http.ResponseWriter, r *http.Request) { sent = r.Header.Get("X-Auth-Token") })
 	server.StartTLS()
 	defer server.Close()
-	common := "auth = \"keystone\"\nauth_url = \"" + server.URL + "/identity\"\nca_file = \"DIR/ca.pem\"\nregion_name = \"here\"\nvalid_interfaces = [\"public\", \"admin\"]\n"
+	common := "auth = \"keystone\"\nauth_url = \"" +
+		server.URL + "/identity\"\nca_file = \"DIR/ca.pem\"\nregion_name = \"here\"\nvalid_interfaces = " +
+		"[\"public\", \"admin\"]\n"
 	for name, c := range map[string]struct{ section, login string }{
-		"password": {"username = \"agent\"\nuser_domain_name = \"Users\"\nproject_name = \"service\"\nproject_domain_id = \"d\"\npassword_file = \"DIR/secret\"\n",
-			`{"auth":{"identity":{"methods":["password"],"password":{"user":{"domain":{"name":"Users"},"name":"agent","password":"hush-hush"}}},"scope":{"project":{"domain":{"id":"d"},"name":"service"}}}}`},
+		"password": {"username = \"agent\"\nuser_domain_name = \"Users\"\nproject_name = \"service\"\n" +
+			"project_domain_id = \"d\"\npassword_file = \"DIR/secret\"\n",
+			`{"auth":{"identity":{"methods":["password"],"password":{"user":{"domain":{"name":"Users"},` +
+				`"name":"agent","password":"hush-hush"}}},"scope":{"project":{"domain":{"id":"d"},` +
+				`"name":"service"}}}}`},
 		"system": {"user_id = \"u\"\nsystem_scope = \"all\"\npassword_file = \"DIR/secret\"\n",
-			`{"auth":{"identity":{"methods":["password"],"password":{"user":{"id":"u","password":"hush-hush"}}},"scope":{"system":{"all":true}}}}`},
-		"application credential": {"auth_type = \"application_credential\"\napplication_credential_id = \"a\"\napplication_credential_secret_file = \"DIR/secret\"\n",
-			`{"auth":{"identity":{"application_credential":{"id":"a","secret":"hush-hush"},"methods":["application_credential"]}}}`},
-		"application credential by name": {"auth_type = \"application_credential\"\napplication_credential_name = \"a\"\nusername = \"agent\"\nuser_domain_id = \"d\"\napplication_credential_secret_file = \"DIR/secret\"\n",
-			`{"auth":{"identity":{"application_credential":{"name":"a","secret":"hush-hush","user":{"domain":{"id":"d"},"name":"agent"}},"methods":["application_credential"]}}}`},
+			`{"auth":{"identity":{"methods":["password"],"password":{"user":{"id":"u","password":"hush-hush"}}},` +
+				`"scope":{"system":{"all":true}}}}`},
+		"application credential": {"auth_type = \"application_credential\"\napplication_credential_id = \"a\"\n" +
+			"application_credential_secret_file = \"DIR/secret\"\n",
+			`{"auth":{"identity":{"application_credential":{"id":"a","secret":"hush-hush"},` +
+				`"methods":["application_credential"]}}}`},
+		"application credential by name": {"auth_type = \"application_credential\"\napplication_credential_name = " +
+			"\"a\"\nusername = \"agent\"\nuser_domain_id = \"d\"\napplication_credential_secret_file = " +
+			"\"DIR/secret\"\n",
+			`{"auth":{"identity":{"application_credential":{"name":"a","secret":"hush-hush",` +
+				`"user":{"domain":{"id":"d"},"name":"agent"}},"methods":["application_credential"]}}}`},
 		"token": {"auth_type = \"token\"\ntoken_file = \"DIR/secret\"\nproject_id = \"p\"\n",
 			`{"auth":{"identity":{"methods":["token"],"token":{"id":"hush-hush"}},"scope":{"project":{"id":"p"}}}}`},
 	} {
@@ -282,12 +303,14 @@ func TestKeystone(t *testing.T) {
 		}
 		ok(t, os.Chmod(dir+"/secret", 0o604))
 		err := made(t, load(t, dir, common+c.section)).Authorize(t.Context(), http.Header{})
-		if !errors.Is(err, keystone.ErrCredentials) || !errors.Is(err, config.ErrSecret) || !strings.Contains(err.Error(), "_file: ") {
+		if !errors.Is(err, keystone.ErrCredentials) ||
+			!errors.Is(err, config.ErrSecret) || !strings.Contains(err.Error(), "_file: ") {
 			t.Errorf("%s: a secret that others can read: %v", name, err)
 		}
 		ok(t, os.Chmod(dir+"/secret", 0o600))
 	}
-	over := made(t, load(t, dir, common+"url = \"https://elsewhere.example\"\nauth_type = \"token\"\ntoken_file = \"DIR/secret\"\n"))
+	over := made(t, load(t, dir, common+
+		"url = \"https://elsewhere.example\"\nauth_type = \"token\"\ntoken_file = \"DIR/secret\"\n"))
 	if where, err := endpoint(t, over); err != nil || where != "https://elsewhere.example" {
 		t.Errorf("the address that was set: %q, %v", where, err)
 	}
@@ -300,6 +323,7 @@ func TestIdleConnectionsAreClosedBetweenPasses(t *testing.T) {
 	cfg := testproc.Try(config.Load(config.Options{Root: t.TempDir(), Environ: []string{"HOME=/nonexistent"}})).Or(t)
 	transport := made(t, load(t, t.TempDir(), `url = "http://placement"`)).Transport.(*pki.Transport).Current()
 	if idle := transport.IdleConnTimeout; idle <= 0 || idle >= cfg.Tracker.UpdateResourcesInterval {
-		t.Errorf("a connection without requests stays open for %v, and passes are %v apart", idle, cfg.Tracker.UpdateResourcesInterval)
+		t.Errorf("a connection without requests stays open for %v, and passes are %v apart",
+			idle, cfg.Tracker.UpdateResourcesInterval)
 	}
 }

@@ -35,7 +35,8 @@ func CellOf(c config.CellClient) CellCredentials {
 // need no restart.
 func (c CellCredentials) Cell(url string, log zerolog.Logger) (cellclient.Config, error) {
 	out := cellclient.Config{
-		URL: url, Files: pki.ClientTLS{CAFile: c.CAFile, CertFile: c.CertFile, KeyFile: c.KeyFile, MinVersion: cellclient.MinTLS}, Logger: log,
+		URL: url, Files: pki.ClientTLS{CAFile: c.CAFile,
+			CertFile: c.CertFile, KeyFile: c.KeyFile, MinVersion: cellclient.MinTLS}, Logger: log,
 	}
 	if c.TokenFile != "" {
 		out.Authorize = func(h http.Header) error { return putToken(h, c.keys("token_file"), c.TokenFile) }

@@ -134,7 +134,8 @@ func get[T any](ctx context.Context, c *Client, what string) (out T, err error) 
 // Decode decodes an answer of [Client.Raw].
 func Decode[T any](answer json.RawMessage) (out T, err error) {
 	if err := json.Unmarshal(answer, &out); err != nil {
-		return out, fmt.Errorf("cannot decode the agent's answer; does the agent have another version than this command? %w", err)
+		return out, fmt.Errorf(
+			"cannot decode the agent's answer; does the agent have another version than this command? %w", err)
 	}
 	return out, nil
 }
@@ -142,9 +143,13 @@ func Decode[T any](answer json.RawMessage) (out T, err error) {
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w: no process answers at %s; start it (systemctl start compute-agent), or name its directory with --runtime-dir", ErrNotRunning, c.path)
+		return fmt.Errorf(
+			"%w: no process answers at %s; start it (systemctl start compute-agent), or name its directory with "+
+				"--runtime-dir", ErrNotRunning, c.path)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("permission denied on the agent's socket %s: run this command as the agent's user or as root (sudo)", c.path)
+		return fmt.Errorf(
+			"permission denied on the agent's socket %s: run this command as the agent's user or as root (sudo)",
+			c.path)
 	}
 	return fmt.Errorf("asking the agent at %s: %w", c.path, err)
 }

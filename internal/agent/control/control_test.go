@@ -41,7 +41,8 @@ func (a fakeAgent) Tree(_ context.Context, opts control.TreeOptions) (control.Tr
 		return control.Tree{Nodes: []control.NodeTree{{Node: "with servers"}}}, a.err
 	}
 	return control.Tree{Nodes: []control.NodeTree{{Node: "cn1", Providers: []control.Provider{{
-		Name: "cn1", Inventories: []control.Inventory{{Class: "VCPU", Inventory: providertree.Inventory{Total: 8}, Used: &used}, {Class: "DISK_GB"}},
+		Name: "cn1", Inventories: []control.Inventory{{Class: "VCPU", Inventory: providertree.Inventory{Total: 8},
+			Used: &used}, {Class: "DISK_GB"}},
 	}}}}}, a.err
 }
 
@@ -61,8 +62,9 @@ func (a fakeAgent) UndoReshape(_ context.Context, id int64) error {
 func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (control.Plan, error) {
 	if opts.Reshape {
 		return control.Plan{Nodes: []control.NodePlan{{
-			Node: "cn1", Refused: true, Error: "no", Violations: []string{"a", "b"}, Hint: "r", Operations: []reportclient.Operation{},
-			Reshape: &resourcetracker.Preview{Consumers: 2, Moved: 1},
+			Node: "cn1", Refused: true, Error: "no", Violations: []string{"a", "b"}, Hint: "r",
+			Operations: []reportclient.Operation{},
+			Reshape:    &resourcetracker.Preview{Consumers: 2, Moved: 1},
 		}}}, a.err
 	}
 	return control.Plan{Nodes: []control.NodePlan{{Node: "cn1", Operations: []reportclient.Operation{{
@@ -121,7 +123,8 @@ func TestFailureArrivesInWords(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path, stop := serve(t, fakeAgent{err: errors.New("the driver is not ready: libvirtd does not answer")})
 	defer stop()
-	if _, err := control.NewClient(path).Tree(t.Context(), control.TreeOptions{}); err == nil || !strings.Contains(err.Error(), "libvirtd does not answer") {
+	if _, err := control.NewClient(path).Tree(t.Context(), control.TreeOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "libvirtd does not answer") {
 		t.Error(err)
 	}
 }

@@ -23,7 +23,9 @@ func Open(ctx context.Context, path string) (*Socket, error) {
 	l, err := osapi.ListenWithKey(ctx, path)
 	switch {
 	case errors.Is(err, osapi.ErrInUse):
-		return nil, fmt.Errorf("control socket %s: another agent answers there; stop it first, or give this one its own agent.runtime_dir and agent.state_dir", path)
+		return nil, fmt.Errorf(
+			"control socket %s: another agent answers there; stop it first, or give this one its own "+
+				"agent.runtime_dir and agent.state_dir", path)
 	case err != nil:
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
@@ -68,7 +70,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if g.often.Allow(driver) {
 		g.log.Warn().Str("driver", driver).Int("pid", pid).Str("method", r.Method).Str("path", r.URL.Path).Err(err).
-			Msg("Refused a request on the control socket. If it is a driver's, find out why: drivers have no reason to send any. Logged at most once a minute for each driver.")
+			Msg("Refused a request on the control socket. If it is a driver's, find out why: drivers have no reason " +
+				"to send any. Logged at most once a minute for each driver.")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusForbidden)
@@ -87,7 +90,9 @@ func (g *guard) check(r *http.Request) (pid int, driver string, err error) {
 		driver = g.drivers.DriverOf(pid)
 	}
 	if driver != "" {
-		return pid, driver, fmt.Errorf("process %d belongs to the driver %s: drivers send no requests on the control socket", pid, driver)
+		return pid, driver,
+			fmt.Errorf("process %d belongs to the driver %s: drivers send no requests on the control socket",
+				pid, driver)
 	}
 	return pid, "", g.socket.CheckKey(r)
 }

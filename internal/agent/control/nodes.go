@@ -214,7 +214,8 @@ func (c *Client) RemoveNode(ctx context.Context, r RemoveRequest) (Removal, erro
 
 // GiveNode assigns a node to another driver.
 func (c *Client) GiveNode(ctx context.Context, r GiveRequest) (Gift, error) {
-	return post[Gift](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t", url.PathEscape(r.Node), url.QueryEscape(r.To), r.DryRun), nil)
+	return post[Gift](ctx, c, fmt.Sprintf("nodes/%s/give?to=%s&dry_run=%t",
+		url.PathEscape(r.Node), url.QueryEscape(r.To), r.DryRun), nil)
 }
 
 // Audit compares allocations with guests.

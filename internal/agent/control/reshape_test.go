@@ -21,7 +21,8 @@ func TestPlanOfAReshapeArrivesWhole(t *testing.T) {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	n := plan.Nodes[0]
-	if n.Reshape.Consumers != 2 || n.Reshape.Moved != 1 || strings.Join(n.Violations, " ") != "a b" || n.Hint != "r" || n.Error != "no" {
+	if n.Reshape.Consumers != 2 || n.Reshape.Moved != 1 ||
+		strings.Join(n.Violations, " ") != "a b" || n.Hint != "r" || n.Error != "no" {
 		t.Errorf("%+v", n)
 	}
 	if plain, err := client.Plan(t.Context(), false); err != nil || plain.Refused() || plain.Nodes[0].Reshape != nil {
@@ -53,7 +54,8 @@ func TestUndoTellsRefusalFromFailure(t *testing.T) {
 	testproc.ErrorIs(t, client.UndoReshape(t.Context(), 1), control.ErrNotRunning, "%v")
 	path, stop = serve(t, fakeAgent{err: errors.New("placement is down")})
 	defer stop()
-	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "placement is down") {
+	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) ||
+		!strings.Contains(err.Error(), "placement is down") {
 		t.Errorf("%v", err)
 	}
 }

@@ -112,7 +112,8 @@ func (c Consumer) Compare(other Consumer) int {
 	order := func(c Consumer) int {
 		return slices.Index([]ConsumerKind{KindGuest, KindElsewhere, KindServer, KindUnchecked, KindOther}, c.Kind)
 	}
-	return cmp.Or(cmp.Compare(order(c), order(other)), cmp.Compare(c.shown(), other.shown()), cmp.Compare(c.UUID, other.UUID))
+	return cmp.Or(cmp.Compare(order(c), order(other)),
+		cmp.Compare(c.shown(), other.shown()), cmp.Compare(c.UUID, other.UUID))
 }
 
 func (c Consumer) shown() string { return cmp.Or(c.Name, c.Guest) }

@@ -61,7 +61,8 @@ func (r Reason) validate() error {
 		what, text string
 		most       int
 		empty      bool
-	}{{"the reason", r.Reason, maxReason, false}, {"the user", r.By, maxBy, true}, {"the source", r.Source, maxBy, false}} {
+	}{{"the reason", r.Reason, maxReason, false}, {"the user", r.By, maxBy, true},
+		{"the source", r.Source, maxBy, false}} {
 		if err := checkText(t.text, t.most, t.empty); err != nil {
 			return fmt.Errorf("%s: %w", t.what, err)
 		}
@@ -83,7 +84,8 @@ func checkText(text string, most int, mayBeEmpty bool) error {
 		return fmt.Errorf("%w: it has %d characters, at most %d are allowed", ErrText, n, most)
 	}
 	for _, c := range text {
-		if unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Zl, unicode.Zp) { // bidirectional overrides, line separators
+		// bidirectional overrides, line separators
+		if unicode.IsControl(c) || unicode.In(c, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return fmt.Errorf("%w: it contains the control character %U", ErrText, c)
 		}
 	}
@@ -134,10 +136,12 @@ func (s *Store) Enable(source, node string) (left []Reason, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.file.clone()
-	if node != "" && slices.ContainsFunc(next.Reasons, func(r Reason) bool { return r.Source == source && r.Node == "" }) {
+	if node != "" && slices.ContainsFunc(next.Reasons,
+		func(r Reason) bool { return r.Source == source && r.Node == "" }) {
 		return nil, ErrWhole
 	}
-	next.Reasons = slices.DeleteFunc(next.Reasons, func(r Reason) bool { return r.Source == source && (node == "" || r.Node == node) })
+	next.Reasons = slices.DeleteFunc(next.Reasons,
+		func(r Reason) bool { return r.Source == source && (node == "" || r.Node == node) })
 	if node == "" {
 		next.Enabling = nil
 	}

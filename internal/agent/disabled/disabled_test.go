@@ -70,13 +70,16 @@ func TestTexts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for text, good := range map[string]bool{
 		"a fan is broken, see ticket 4711": true, "Lüfter defekt": true, strings.Repeat("ü", 500): true,
-		"": false, "  ": false, strings.Repeat("x", 501): false, "two\nlines": false, "\x1b[31mred": false, "tab\there": false,
+		"": false, "  ": false, strings.Repeat("x", 501): false, "two\nlines": false,
+		"\x1b[31mred": false, "tab\there": false,
 		"not \xff UTF-8": false, "turned \u202e around": false, "line\u2028separator": false, "null\x00": false,
 	} {
-		if err := disabled.CheckReason(text); (err == nil) != good || (err != nil && !errors.Is(err, disabled.ErrText)) {
+		if err := disabled.CheckReason(text); (err == nil) != good ||
+			(err != nil && !errors.Is(err, disabled.ErrText)) {
 			t.Errorf("%q: %v", text, err)
 		}
-		if err := open(t, t.TempDir()).Disable(disabled.Reason{Source: disabled.Operator, Reason: text}); (err == nil) != good {
+		if err := open(t, t.TempDir()).
+			Disable(disabled.Reason{Source: disabled.Operator, Reason: text}); (err == nil) != good {
 			t.Errorf("%q is kept: %v", text, err)
 		}
 	}
@@ -106,7 +109,8 @@ func TestRenamedNode(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	for _, node := range []string{"cn1", "cn2", ""} {
-		testproc.Check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Node: node, Reason: "new memory " + node + "."}))
+		testproc.Check(t,
+			s.Disable(disabled.Reason{Source: disabled.Operator, Node: node, Reason: "new memory " + node + "."}))
 	}
 	testproc.Try(s.Enable("agent", "cn3")).Or(t)
 	testproc.Check(t, s.RenameNode("cn1", "cn9"))

@@ -69,8 +69,10 @@ func Open(dir string) (*Store, error) {
 		err = s.file.validate()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s, which records whether this host is disabled: %w; move the file away, and run `compute-agent disable` again "+
-			"if the host must stay disabled", s.path, err)
+		return nil, fmt.Errorf(
+			"cannot read %s, which records whether this host is disabled: %w; move the file away, and run "+
+				"`compute-agent disable` again "+
+				"if the host must stay disabled", s.path, err)
 	}
 	return s, nil
 }

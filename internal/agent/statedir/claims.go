@@ -76,7 +76,9 @@ func (c *Claims) changed() {
 
 // Claim decides about the nodes that a driver has just named. It waits only if a node has no owner
 // and another driver has not answered yet since the start.
-func (c *Claims) Claim(ctx context.Context, driver string, nodes []plugins.Node, err error) map[string]*resourcetracker.ClaimedError {
+func (c *Claims) Claim(
+	ctx context.Context, driver string, nodes []plugins.Node, err error,
+) map[string]*resourcetracker.ClaimedError {
 	c.Note(driver, nodes, err)
 	if err != nil {
 		return nil

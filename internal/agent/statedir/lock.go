@@ -37,7 +37,9 @@ func Lock(dir string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("agent.state_dir: %w %s; stop it first, or configure other state and runtime directories", ErrInUse, dir)
+			return nil, fmt.Errorf(
+				"agent.state_dir: %w %s; stop it first, or configure other state and runtime directories", ErrInUse,
+				dir)
 		}
 		return nil, fmt.Errorf("agent.state_dir: locking %s: %w", f.Name(), err)
 	}
@@ -63,7 +65,8 @@ func Take(dir string) (unlock func(), err error) {
 	}
 	unlock, err = Lock(dir)
 	if errors.Is(err, ErrInUse) {
-		return nil, fmt.Errorf("%w: the agent runs on %s; stop it first (systemctl stop compute-agent)", control.ErrRefused, dir)
+		return nil, fmt.Errorf("%w: the agent runs on %s; stop it first (systemctl stop compute-agent)",
+			control.ErrRefused, dir)
 	}
 	return unlock, err
 }

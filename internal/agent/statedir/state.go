@@ -118,7 +118,8 @@ func SortNodes(nodes []control.Node) {
 func Machine(log zerolog.Logger) string {
 	id, err := identity.Machine(identity.MachineFile)
 	if err != nil {
-		log.Warn().Err(err).Msg("The machine has no readable machine-id, so a copy of its state directory would not be detected.")
+		log.Warn().Err(err).
+			Msg("The machine has no readable machine-id, so a copy of its state directory would not be detected.")
 	}
 	return id
 }

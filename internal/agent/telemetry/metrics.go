@@ -29,7 +29,8 @@ func NewMetrics(now func() time.Time) *Metrics {
 		now = time.Now
 	}
 	m := &Metrics{
-		MetricsPage: osapi.NewMetricsPage("compute_agent_", "runs"), now: now, passes: newPasses(), reshapes: newReshapes(), requests: newRequests(),
+		MetricsPage: osapi.NewMetricsPage("compute_agent_", "runs"), now: now, passes: newPasses(),
+		reshapes: newReshapes(), requests: newRequests(),
 		nodes: &names{limit: maxNodes},
 	}
 	m.MustRegister(m.passes.collectors()...)

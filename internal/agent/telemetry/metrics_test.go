@@ -97,7 +97,8 @@ func (s *scene) day() {
 	s.request("PUT", "/resource_providers/{uuid}/inventories", 409, errors.New("conflict"))
 	s.request("GET", "/resource_providers", 0, errors.New("connection refused"))
 	for _, state := range []pluginhost.State{
-		pluginhost.Discovered, pluginhost.Verified, pluginhost.Starting, pluginhost.Configured, pluginhost.Healthy, pluginhost.Degraded, pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled,
+		pluginhost.Discovered, pluginhost.Verified, pluginhost.Starting, pluginhost.Configured, pluginhost.Healthy,
+		pluginhost.Degraded, pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled,
 		pluginhost.Incompatible, pluginhost.Refused, pluginhost.Disabled, pluginhost.Stopped,
 	} {
 		s.PluginTransition("libvirt", state)
@@ -106,12 +107,18 @@ func (s *scene) day() {
 	s.Watch(func() health.Status {
 		return health.Status{
 			Started: s.now.Add(-time.Hour), Placement: health.Placement{Requests: 9},
-			Identity:   &health.Identity{Host: "cn1", Expires: time.Unix(1_900_000_000, 0), Renewed: 4, Failed: 1},
-			Cell:       &health.Cell{Status: worker.Status{Up: true, Servers: 7, Waiting: 1, Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 5, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 3}}}},
-			Conditions: []health.Condition{{Code: health.CredentialsRefused}, {Code: health.CredentialsRefused}, {Code: health.DriftFound}},
+			Identity: &health.Identity{Host: "cn1", Expires: time.Unix(1_900_000_000, 0), Renewed: 4, Failed: 1},
+			Cell: &health.Cell{Status: worker.Status{Up: true, Servers: 7, Waiting: 1,
+				Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 5, Failed: 2},
+					Destroys: worker.Outcomes{Succeeded: 3}}}},
+			Conditions: []health.Condition{{Code: health.CredentialsRefused},
+				{Code: health.CredentialsRefused}, {Code: health.DriftFound}},
 			Drivers: []health.Driver{{
-				Name: "libvirt", Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Restarts: 2, Replacements: 1}, Usage: &pluginhost.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}}, MissingSince: s.now.Add(-time.Minute),
-				Warnings: []pluginhost.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
+				Name: "libvirt",
+				Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Restarts: 2, Replacements: 1},
+					Usage: &pluginhost.Usage{Processes: 2, Threads: 14, MemoryBytes: 25 << 20, OpenFiles: 19}},
+				MissingSince: s.now.Add(-time.Minute),
+				Warnings:     []pluginhost.Warning{{Name: "fan"}, {Name: "gpu-clock"}},
 				Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{
 					{Name: "cn1", State: resourcetracker.Reporting, LastSuccess: s.now.Add(-90 * time.Second)},
 					{Name: "cn2", State: resourcetracker.Degraded, DisabledReason: "a fan"},
@@ -126,7 +133,8 @@ func (s *scene) failures() {
 	failed := errors.New("it failed")
 	for _, err := range []error{failed, &resourcetracker.ReshapeError{Problem: "no capacity"}} {
 		ctx, end := s.Begin(s.t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
-		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver, resourcetracker.StepGuard, resourcetracker.StepApply} {
+		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver,
+			resourcetracker.StepGuard, resourcetracker.StepApply} {
 			s.step(ctx, step, 0, failed)
 		}
 		_, endReshape := s.Begin(ctx, resourcetracker.StepReshape, "libvirt", "cn1")
@@ -211,11 +219,14 @@ func TestNodeStartsAtZero(t *testing.T) {
 	_, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
 	end(nil)
 	want := []string{
-		`compute_agent_conflicts_total{driver="libvirt",node="cn1"} 0`, `compute_agent_drift_total{driver="libvirt",node="cn1"} 0`,
+		`compute_agent_conflicts_total{driver="libvirt",node="cn1"} 0`,
+		`compute_agent_drift_total{driver="libvirt",node="cn1"} 0`,
 		`compute_agent_node_writes_total{driver="libvirt",node="cn1"} 0`,
-		`compute_agent_passes_total{driver="libvirt",node="cn1",outcome="failed"} 0`, `compute_agent_passes_total{driver="libvirt",node="cn1",outcome="succeeded"} 1`,
+		`compute_agent_passes_total{driver="libvirt",node="cn1",outcome="failed"} 0`,
+		`compute_agent_passes_total{driver="libvirt",node="cn1",outcome="succeeded"} 1`,
 	}
-	testproc.Same(t, cmp.Diff(want, s.samples("compute_agent_passes_total", "compute_agent_conflicts", "compute_agent_drift", "compute_agent_node_writes")))
+	testproc.Same(t, cmp.Diff(want, s.samples("compute_agent_passes_total",
+		"compute_agent_conflicts", "compute_agent_drift", "compute_agent_node_writes")))
 }
 
 func TestNumberOfSeriesIsBounded(t *testing.T) {
@@ -227,23 +238,27 @@ func TestNumberOfSeriesIsBounded(t *testing.T) {
 		_, end := s.Begin(t.Context(), resourcetracker.StepPass, "libvirt", name)
 		end(nil)
 		s.Count(resourcetracker.EventWrite, "libvirt", name, 1)
-		nodes = append(nodes, resourcetracker.NodeStatus{Name: name, State: resourcetracker.Reporting, LastSuccess: s.now.Add(-time.Duration(i) * time.Second)})
+		nodes = append(nodes, resourcetracker.NodeStatus{Name: name, State: resourcetracker.Reporting,
+			LastSuccess: s.now.Add(-time.Duration(i) * time.Second)})
 		s.request("GET", fmt.Sprintf("/%d", i), 200, nil)
 	}
 	s.Watch(func() health.Status {
 		return health.Status{Drivers: []health.Driver{{Name: "libvirt", Report: resourcetracker.Status{Nodes: nodes}}}}
 	})
 	for name, limit := range map[string]int{
-		"compute_agent_passes_total": 2 * 501, "compute_agent_node_writes_total": 501, "compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
+		"compute_agent_passes_total": 2 * 501, "compute_agent_node_writes_total": 501,
+		"compute_agent_last_sync_age_seconds{": 501, "compute_agent_placement_requests_total": 41,
 	} {
 		if got := len(s.samples(name)); got != limit {
 			t.Errorf("%s has %d series, want %d", name, got, limit)
 		}
 	}
-	if got := s.samples(`compute_agent_passes_total{driver="libvirt",node="other",outcome="succeeded"}`); len(got) != 1 || !strings.HasSuffix(got[0], " 2500") {
+	if got := s.samples(`compute_agent_passes_total{driver="libvirt",node="other",outcome="succeeded"}`); len(got) !=
+		1 || !strings.HasSuffix(got[0], " 2500") {
 		t.Errorf("all others together: %v", got)
 	}
-	if got := s.samples(`compute_agent_last_sync_age_seconds{driver="libvirt",node="other"}`); len(got) != 1 || !strings.Contains(got[0], " 2999") {
+	if got := s.samples(`compute_agent_last_sync_age_seconds{driver="libvirt",node="other"}`); len(got) != 1 ||
+		!strings.Contains(got[0], " 2999") {
 		t.Errorf("the oldest of the others: %v", got)
 	}
 }
@@ -274,7 +289,8 @@ func BenchmarkMetrics(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, end := m.Begin(b.Context(), resourcetracker.StepPass, "libvirt", "cn1")
-		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver, resourcetracker.StepGuard, resourcetracker.StepApply} {
+		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver,
+			resourcetracker.StepGuard, resourcetracker.StepApply} {
 			_, endStep := m.Begin(ctx, step, "libvirt", "cn1")
 			endStep(nil)
 		}

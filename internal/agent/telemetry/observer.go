@@ -48,7 +48,9 @@ func (t *Telemetry) Request(ctx context.Context, req *http.Request, route string
 type observers []resourcetracker.Observer
 
 // Begin implements [resourcetracker.Observer].
-func (all observers) Begin(ctx context.Context, step resourcetracker.Step, driver, node string) (context.Context, func(error)) {
+func (all observers) Begin(
+	ctx context.Context, step resourcetracker.Step, driver, node string,
+) (context.Context, func(error)) {
 	ends := make([]func(error), 0, len(all))
 	for _, o := range all {
 		var end func(error)

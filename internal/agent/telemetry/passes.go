@@ -30,30 +30,37 @@ func newPasses() passes {
 	ofNode := []string{"driver", "node"}
 	return passes{
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_passes_total", Help: "Passes over a node by outcome. All attempts of a pass count as one.",
+			Name: "compute_agent_passes_total",
+			Help: "Passes over a node by outcome. All attempts of a pass count as one.",
 		}, []string{"driver", "node", "outcome"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "compute_agent_pass_duration_seconds", Help: "Duration of a pass over a node.", Buckets: durations,
 		}, []string{"driver"}),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "compute_agent_step_duration_seconds",
-			Help:    "Duration of a step of a pass: read (the tree from Placement), guard (checks on the driver's answer), apply (writes).",
+			Name: "compute_agent_step_duration_seconds",
+			Help: "Duration of a step of a pass: read (the tree from Placement), guard (checks on the driver's " +
+				"answer), apply (writes).",
 			Buckets: durations,
 		}, []string{"step", "outcome"}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_driver_call_duration_seconds", Help: "Duration of one call of a driver. reshape_needed is an answer, not a failure.", Buckets: durations,
+			Name: "compute_agent_driver_call_duration_seconds",
+			Help: "Duration of one call of a driver. reshape_needed is an answer, not a failure.", Buckets: durations,
 		}, []string{"driver", "outcome"}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_conflicts_total", Help: "Passes that were computed again because another client wrote to the same resource providers. A few are usual.",
+			Name: "compute_agent_conflicts_total",
+			Help: "Passes that were computed again because another client wrote to the same resource providers. A " +
+				"few are usual.",
 		}, ofNode),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_drift_total", Help: "Changes in Placement by other clients to what this agent had written.",
+			Name: "compute_agent_drift_total",
+			Help: "Changes in Placement by other clients to what this agent had written.",
 		}, ofNode),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "compute_agent_node_writes_total", Help: "Successful writes to Placement by node.",
 		}, ofNode),
 		transitions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_plugin_transitions_total", Help: "Transitions of a driver's process into a state, however short it lasts.",
+			Name: "compute_agent_plugin_transitions_total",
+			Help: "Transitions of a driver's process into a state, however short it lasts.",
 		}, []string{"driver", "state"}),
 	}
 }
@@ -80,11 +87,14 @@ type reshapes struct {
 func newReshapes() reshapes {
 	return reshapes{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "compute_agent_reshapes_total", Help: "Reshapes by outcome: done, refused (by the agent's checks or by Placement; not retried) or failed (retried).",
+			Name: "compute_agent_reshapes_total",
+			Help: "Reshapes by outcome: done, refused (by the agent's checks or by Placement; not retried) or " +
+				"failed (retried).",
 		}, []string{"driver", "outcome"}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "compute_agent_reshape_phase_duration_seconds",
-			Help:    "Duration of a phase of a reshape: gather (all allocations), driver, compute (includes gather and driver), guard, write.",
+			Name: "compute_agent_reshape_phase_duration_seconds",
+			Help: "Duration of a phase of a reshape: gather (all allocations), driver, compute (includes gather " +
+				"and driver), guard, write.",
 			Buckets: durations,
 		}, []string{"phase", "outcome"}),
 	}
@@ -110,7 +120,9 @@ type pass struct {
 type passKey struct{}
 
 // Begin implements [resourcetracker.Observer].
-func (m *Metrics) Begin(ctx context.Context, step resourcetracker.Step, driver, node string) (context.Context, func(error)) {
+func (m *Metrics) Begin(
+	ctx context.Context, step resourcetracker.Step, driver, node string,
+) (context.Context, func(error)) {
 	start := m.now()
 	seconds := func() float64 { return m.now().Sub(start).Seconds() }
 	if step == resourcetracker.StepPass {

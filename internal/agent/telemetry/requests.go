@@ -29,10 +29,12 @@ func newRequests() *requests {
 	r := &requests{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "compute_agent_placement_requests_total",
-			Help: "Requests to Placement by response status, or none without a response. Retries are not counted. An agent with nothing to write sends one every tracker.association_refresh.",
+			Help: "Requests to Placement by response status, or none without a response. Retries are not counted. " +
+				"An agent with nothing to write sends one every tracker.association_refresh.",
 		}, []string{"route", "method", "status"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "compute_agent_placement_request_duration_seconds", Help: "Time from a request's first attempt to the end of the response.", Buckets: durations,
+			Name: "compute_agent_placement_request_duration_seconds",
+			Help: "Time from a request's first attempt to the end of the response.", Buckets: durations,
 		}, []string{"route", "method"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "compute_agent_writes_total", Help: "Writes that Placement carried out, by kind.",

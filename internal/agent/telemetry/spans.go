@@ -18,7 +18,9 @@ type Spans struct{ *tracing.Tracing }
 var _ resourcetracker.Observer = Spans{}
 
 // Begin implements [resourcetracker.Observer].
-func (t Spans) Begin(ctx context.Context, step resourcetracker.Step, driver, node string) (context.Context, func(error)) {
+func (t Spans) Begin(
+	ctx context.Context, step resourcetracker.Step, driver, node string,
+) (context.Context, func(error)) {
 	ctx, span := t.Root(ctx, string(step), plugins.RequestID(ctx))
 	span.Set(tracing.KeyDriver, driver)
 	span.Set(tracing.KeyNode, node)
@@ -26,7 +28,9 @@ func (t Spans) Begin(ctx context.Context, step resourcetracker.Step, driver, nod
 }
 
 // DriverCall makes the span of a call of a driver's process. It fits [pluginhost.Options].Observe.
-func (*Telemetry) DriverCall(ctx context.Context, driver, call string) (of context.Context, traceparent string, done func(error)) {
+func (*Telemetry) DriverCall(
+	ctx context.Context, driver, call string,
+) (of context.Context, traceparent string, done func(error)) {
 	ctx, span := tracing.Child(ctx, call)
 	if span.Recorded() {
 		span.Set(tracing.KeyDriver, driver)

@@ -37,7 +37,9 @@ const (
 
 func start(t *testing.T, endpoint string, ratio float64) *telemetry.Telemetry {
 	t.Helper()
-	spans, err := tracing.New(t.Context(), tracing.Config{Endpoint: endpoint, SampleRatio: ratio, Service: "compute-agent", Host: "host-1", Logger: zerolog.Nop()})
+	spans, err := tracing.New(t.Context(),
+		tracing.Config{Endpoint: endpoint, SampleRatio: ratio, Service: "compute-agent",
+			Host: "host-1", Logger: zerolog.Nop()})
 	testproc.Check(t, err)
 	all := &telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}
 	all.Trace(spans)
@@ -98,12 +100,14 @@ func TestSpansOfAPass(t *testing.T) {
 	}
 	testproc.Samef(t, cmp.Diff(want, r.Tree()), "spans")
 	for _, s := range r.Spans() {
-		if s.Trace != passTrace || s.Attributes[tracing.KeyRequestID] != passRequest || s.Host != "host-1" || s.Service != "compute-agent" {
+		if s.Trace != passTrace || s.Attributes[tracing.KeyRequestID] != passRequest || s.Host != "host-1" ||
+			s.Service != "compute-agent" {
 			t.Errorf("%+v is not of the pass", s)
 		}
 	}
 	for _, name := range []string{"pass", "apply"} {
-		if s := r.Named(t, name); !s.Failed || s.Message != "refused" || s.Attributes[tracing.KeyNode] != "cn1" || s.Attributes[tracing.KeyDriver] != "libvirt" {
+		if s := r.Named(t, name); !s.Failed || s.Message != "refused" || s.Attributes[tracing.KeyNode] != "cn1" ||
+			s.Attributes[tracing.KeyDriver] != "libvirt" {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -111,11 +115,13 @@ func TestSpansOfAPass(t *testing.T) {
 	if want := []string{"00-" + get.Trace + "-" + get.ID + "-01"}; !slices.Equal(parents, want) {
 		t.Errorf("Placement got %q, want %q", parents, want)
 	}
-	if want := "00-" + call.Trace + "-" + call.ID + "-01"; driver != want || !call.Failed || call.Attributes[tracing.KeyError] != "Unavailable" {
+	if want := "00-" + call.Trace + "-" + call.ID + "-01"; driver != want || !call.Failed ||
+		call.Attributes[tracing.KeyError] != "Unavailable" {
 		t.Errorf("the driver got %q, want %q; %+v", driver, want, call)
 	}
 	content, _ := r.Content()
-	if !slices.Equal(tokens, []string{secret}) || strings.Contains(content, secret) || strings.Contains(content, "the name of a guest") {
+	if !slices.Equal(tokens, []string{secret}) || strings.Contains(content, secret) ||
+		strings.Contains(content, "the name of a guest") {
 		t.Errorf("Placement got the tokens %q; the collector got %q", tokens, content)
 	}
 }
@@ -124,14 +130,16 @@ func TestSpansOfAPass(t *testing.T) {
 func BenchmarkTracing(b *testing.B) {
 	for name, ratio := range map[string]float64{"sampled": 1, "not sampled": 0} {
 		b.Run(name, func(b *testing.B) {
-			all, err := tracing.New(b.Context(), tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Logger: zerolog.Nop()})
+			all, err := tracing.New(b.Context(),
+				tracing.Config{Endpoint: "http://127.0.0.1:1", SampleRatio: ratio, Logger: zerolog.Nop()})
 			testproc.Check(b, err)
 			defer all.Close(b.Context())
 			tr := telemetry.Spans{Tracing: all}
 			b.ReportAllocs()
 			for b.Loop() {
 				ctx, end := tr.Begin(b.Context(), resourcetracker.StepPass, "libvirt", "cn1")
-				for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver, resourcetracker.StepGuard, resourcetracker.StepApply} {
+				for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver,
+					resourcetracker.StepGuard, resourcetracker.StepApply} {
 					_, endStep := tr.Begin(ctx, step, "libvirt", "cn1")
 					endStep(nil)
 				}

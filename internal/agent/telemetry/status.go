@@ -34,42 +34,57 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descAge = desc(
 		"last_sync_age_seconds",
-		"Time since the last successful pass over a node, computed at each scrape; since the start of the agent if there was none.",
+		"Time since the last successful pass over a node, computed at each scrape; since the start of the agent if "+
+			"there was none.",
 		"driver",
 		"node",
 	)
-	descNodes    = desc("nodes", "Nodes by state: starting, reporting or degraded.", "driver", "state")
-	descPlugin   = desc("plugin_state", "1 for the current state of a driver's process, 0 for the others.", "driver", "state")
+	descNodes  = desc("nodes", "Nodes by state: starting, reporting or degraded.", "driver", "state")
+	descPlugin = desc("plugin_state", "1 for the current state of a driver's process, 0 for the others.", "driver",
+		"state")
 	descRestarts = desc("plugin_restarts_total", "Restarts of a driver's process because it had ended.", "driver")
-	descReplaced = desc("plugin_replacements_total", "Times that a reload replaced a working process of a driver.", "driver")
-	descMemory   = desc(
+	descReplaced = desc("plugin_replacements_total",
+		"Times that a reload replaced a working process of a driver.", "driver")
+	descMemory = desc(
 		"plugin_resident_memory_bytes",
-		"Resident memory of a driver's process and its children. Absent without a process, as are its processes, threads and descriptors. One that grows for days is a bug of the driver.",
+		"Resident memory of a driver's process and its children. Absent without a process, as are its processes, "+
+			"threads and descriptors. One that grows for days is a bug of the driver.",
 		"driver",
 	)
-	descProcesses  = desc("plugin_processes", "Processes of a driver, including children.", "driver")
-	descThreads    = desc("plugin_threads", "Threads of a driver's processes.", "driver")
-	descOpenFiles  = desc("plugin_open_fds", "Open file descriptors of a driver's processes.", "driver")
-	descMissing    = desc("driver_missing_seconds", "Time since a driver was first found unavailable after its last answer; 0 while it answers.", "driver")
-	descWarnings   = desc("driver_warnings", "Current warnings of a driver; compute-agent status shows their names and texts.", "driver")
-	descDisabled   = desc("nodes_disabled", "Disabled nodes of a driver, for whatever reason: no new instances are scheduled to them.", "driver")
-	descConditions = desc("conditions", "Current health conditions by code; 0 for those that do not hold.", "code", "severity")
-	descCellUp     = desc("cell_up", "1 if the cell accepted the last heartbeat, 0 if not. Only with a cell.")
-	descServers    = desc("cell_servers", "Servers of the cell on this host. Only with a cell.")
-	descReports    = desc("cell_reports_waiting", "Reports about servers that the cell has not accepted yet. Only with a cell.")
-	descSpawns     = desc(
+	descProcesses = desc("plugin_processes", "Processes of a driver, including children.", "driver")
+	descThreads   = desc("plugin_threads", "Threads of a driver's processes.", "driver")
+	descOpenFiles = desc("plugin_open_fds", "Open file descriptors of a driver's processes.", "driver")
+	descMissing   = desc("driver_missing_seconds",
+		"Time since a driver was first found unavailable after its last answer; 0 while it answers.", "driver")
+	descWarnings = desc("driver_warnings",
+		"Current warnings of a driver; compute-agent status shows their names and texts.", "driver")
+	descDisabled = desc("nodes_disabled",
+		"Disabled nodes of a driver, for whatever reason: no new instances are scheduled to them.", "driver")
+	descConditions = desc("conditions", "Current health conditions by code; 0 for those that do not hold.", "code",
+		"severity")
+	descCellUp  = desc("cell_up", "1 if the cell accepted the last heartbeat, 0 if not. Only with a cell.")
+	descServers = desc("cell_servers", "Servers of the cell on this host. Only with a cell.")
+	descReports = desc("cell_reports_waiting",
+		"Reports about servers that the cell has not accepted yet. Only with a cell.")
+	descSpawns = desc(
 		"spawns_total",
-		"Calls of a driver to create a guest, by outcome: succeeded or failed. A failed call is repeated, so failures count calls and not servers. Only with a cell.",
+		"Calls of a driver to create a guest, by outcome: succeeded or failed. A failed call is repeated, so "+
+			"failures count calls and not servers. Only with a cell.",
 		"outcome",
 	)
-	descDestroys = desc("destroys_total", "Calls of a driver to destroy a guest, by outcome: succeeded or failed. A failed call is repeated. Only with a cell.", "outcome")
-	descExpiry   = desc(
+	descDestroys = desc("destroys_total",
+		"Calls of a driver to destroy a guest, by outcome: succeeded or failed. A failed call is repeated. Only "+
+			"with a cell.", "outcome")
+	descExpiry = desc(
 		"certificate_expiry_time_seconds",
-		"When the certificate of this host expires, in seconds since the Unix epoch; 0 if it cannot be read. Only with a certificate.",
+		"When the certificate of this host expires, in seconds since the Unix epoch; 0 if it cannot be read. Only "+
+			"with a certificate.",
 	)
-	descRenewals = desc("certificate_renewals_total", "Attempts to renew the certificate of this host, by outcome: succeeded or failed. Only with a certificate.", "outcome")
-	descRetries  = desc("placement_request_retries_total", "Attempts of requests to Placement after the first one.")
-	descStarted  = desc("start_time_seconds", "Start time of the agent in seconds since the Unix epoch.")
+	descRenewals = desc("certificate_renewals_total",
+		"Attempts to renew the certificate of this host, by outcome: succeeded or failed. Only with a certificate.",
+		"outcome")
+	descRetries = desc("placement_request_retries_total", "Attempts of requests to Placement after the first one.")
+	descStarted = desc("start_time_seconds", "Start time of the agent in seconds since the Unix epoch.")
 )
 
 // pluginStates are all states of a plugin.
@@ -91,7 +106,9 @@ var pluginStates = []pluginhost.State{
 
 // Describe implements [prometheus.Collector].
 func (w *statusCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMemory, descProcesses, descThreads, descOpenFiles, descMissing, descWarnings, descDisabled, descConditions, descRetries, descStarted,
+	for _, d := range []*prometheus.Desc{descAge, descNodes, descPlugin, descRestarts, descReplaced, descMemory,
+		descProcesses, descThreads, descOpenFiles, descMissing, descWarnings, descDisabled,
+		descConditions, descRetries, descStarted,
 		descCellUp, descServers, descReports, descSpawns, descDestroys, descExpiry, descRenewals} {
 		out <- d
 	}
@@ -161,7 +178,9 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 
 // nodes exports the ages and states of a driver's nodes. Nodes beyond the limit share the oldest
 // age.
-func (w *statusCollector) nodes(d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
+func (w *statusCollector) nodes(
+	d health.Driver, started, now time.Time, gauge func(*prometheus.Desc, float64, ...string),
+) {
 	ages, order := map[string]float64{}, []string{}
 	states := map[string]int{"starting": 0, "reporting": 0, "degraded": 0}
 	disabled := 0

@@ -17,11 +17,13 @@ import (
 func TestParseReadsNamesWithParentheses(t *testing.T) {
 	const line = "7 (a) b (c) S 1 7 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 12 0 4711 99 3 18446744073709551615"
 	got, err := parse([]byte(line))
-	want := Process{PID: 7, Parent: 1, Group: 7, Session: 5, State: 'S', Threads: 12, Started: 4711, Memory: int64(3 * os.Getpagesize())}
+	want := Process{PID: 7, Parent: 1, Group: 7, Session: 5, State: 'S', Threads: 12, Started: 4711,
+		Memory: int64(3 * os.Getpagesize())}
 	if err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, bad := range []string{"", "7 (a", ")(", "7 (a) S 1 7", strings.Replace(line, " 1 7 5", " one 7 5", 1), strings.Replace(line, "4711", "-", 1)} {
+	for _, bad := range []string{"", "7 (a", ")(", "7 (a) S 1 7", strings.Replace(line, " 1 7 5", " one 7 5", 1),
+		strings.Replace(line, "4711", "-", 1)} {
 		if _, err := parse([]byte(bad)); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
@@ -47,13 +49,16 @@ func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 	for _, p := range Family(all, cmd.Process.Pid) {
 		pids[p.PID] = p
 	}
-	if len(pids) != 2 || pids[child].Session != child || pids[child].Memory == 0 || pids[cmd.Process.Pid].Group != cmd.Process.Pid {
+	if len(pids) != 2 || pids[child].Session != child ||
+		pids[child].Memory == 0 || pids[cmd.Process.Pid].Group != cmd.Process.Pid {
 		t.Errorf("%d and %d: %+v", cmd.Process.Pid, child, pids)
 	}
-	if !Within(child, cmd.Process.Pid) || !Within(child, os.Getpid()) || !Within(child, child) || Within(cmd.Process.Pid, child) || Within(os.Getpid(), child) {
+	if !Within(child, cmd.Process.Pid) || !Within(child, os.Getpid()) || !Within(child, child) ||
+		Within(cmd.Process.Pid, child) || Within(os.Getpid(), child) {
 		t.Errorf("which of %d, %d and %d is within another one", os.Getpid(), cmd.Process.Pid, child)
 	}
-	if OpenFiles(child) < 3 || !Environ(child, "FAMILY=of-this-test") || Environ(child, "FAMILY=of-another") || !strings.HasPrefix(CommandLine(child), "sh -c echo") {
+	if OpenFiles(child) < 3 || !Environ(child, "FAMILY=of-this-test") || Environ(child, "FAMILY=of-another") ||
+		!strings.HasPrefix(CommandLine(child), "sh -c echo") {
 		t.Errorf("%d open files, %q", OpenFiles(child), CommandLine(child))
 	}
 	_ = stdin.Close() // both end on that

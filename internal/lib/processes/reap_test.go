@@ -57,7 +57,8 @@ func TestReapOrphans(t *testing.T) {
 			defer cancel()
 			cmd := exec.CommandContext(ctx, "/proc/self/exe")
 			cmd.Env = append(os.Environ(), firstEnv+"="+where)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+				Pdeathsig: syscall.SIGKILL}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v: %s", err, out)
 			}
@@ -68,7 +69,8 @@ func TestReapOrphans(t *testing.T) {
 // first is run by the first process: orphans end before and after it starts to reap, and each child
 // of its own keeps its exit status, also one that is not waited for yet.
 func first() error {
-	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""), syscall.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+	if err := errors.Join(syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""),
+		syscall.Mount("proc", "/proc", "proc", 0, "")); err != nil {
 		return err
 	}
 	if os.Getpid() != 1 {

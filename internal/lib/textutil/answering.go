@@ -46,7 +46,8 @@ func Answering(header map[string][]string, body []byte) string {
 			Title  string `json:"title"`
 		}
 		switch {
-		case is("versions", &versions) && len(versions) > 0 && versions[0].Max != "", is("errors", &errs) && len(errs) > 0 && errs[0].Status > 0:
+		case is("versions", &versions) && len(versions) > 0 && versions[0].Max != "", is("errors", &errs) &&
+			len(errs) > 0 && errs[0].Status > 0:
 			return placement
 		case is("versions", &versions) && len(versions) > 0 && versions[0].Version != nil:
 			return compute

@@ -130,7 +130,9 @@ func (w *Writer) Unwrap() io.Writer { return w.w }
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.rest) == 0 && !slices.ContainsFunc(p, func(b byte) bool { return (b < ' ' || b > '~') && b != '\n' && b != '\t' }) { // as most log lines are
+	// as most log lines are
+	if len(w.rest) == 0 && !slices.ContainsFunc(p,
+		func(b byte) bool { return (b < ' ' || b > '~') && b != '\n' && b != '\t' }) {
 		return w.w.Write(p)
 	}
 	all := append(w.rest, p...)

@@ -71,9 +71,12 @@ func FuzzWriter(f *testing.F) {
 
 func TestSanitize(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
-		{"", ""}, {"plain – ünï", "plain – ünï"}, {"a\nb", "a; b"}, {"a\r\n\n\nb\n", "a; b"}, {"\ta\tb\u00a0c", "a b c"}, {"\x1b[1m", `\u001b[1m`},
-		{"a\xffb", "a\uFFFDb"}, {"\u202e\u200b\ufeff", `\u202e\u200b\ufeff`}, {strings.Repeat("x", 21), strings.Repeat("x", 20) + "..."},
-		{strings.Repeat("ä", 11), strings.Repeat("ä", 10) + "..."}, {strings.Repeat("\x00", 100), strings.Repeat(`\u0000`, 3) + `\u...`},
+		{"", ""}, {"plain – ünï", "plain – ünï"}, {"a\nb", "a; b"}, {"a\r\n\n\nb\n", "a; b"},
+		{"\ta\tb\u00a0c", "a b c"}, {"\x1b[1m", `\u001b[1m`},
+		{"a\xffb", "a\uFFFDb"}, {"\u202e\u200b\ufeff", `\u202e\u200b\ufeff`},
+		{strings.Repeat("x", 21), strings.Repeat("x", 20) + "..."},
+		{strings.Repeat("ä", 11), strings.Repeat("ä", 10) + "..."},
+		{strings.Repeat("\x00", 100), strings.Repeat(`\u0000`, 3) + `\u...`},
 	} {
 		testproc.Equal(t, textutil.Sanitize(c.in, 20), c.want, "%q: got %q", c.in)
 	}
@@ -82,7 +85,8 @@ func TestSanitize(t *testing.T) {
 // TestLine: whatever comes, it becomes one short line, and a mark says that something is left out.
 func TestLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		content := []byte(strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(0, 300).Draw(t, "times")) + string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
+		content := []byte(strings.Repeat(rapid.String().Draw(t, "text"), rapid.IntRange(0, 300).Draw(t, "times")) +
+			string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")))
 		got := textutil.Line(content, 300)
 		whole := strings.Join(strings.Fields(strings.ToValidUTF8(string(content), "?")), " ")
 		begin, cut := strings.CutSuffix(got, "...")

@@ -33,9 +33,12 @@ func TestSnippet(t *testing.T) {
 		{"an empty line", 3, "", 1, 1, "    3| "},
 		{"tabs", 3, "\ta\t= 1", 2, 1, "    3|  a = 1\n     |  ~"},
 		{"characters, and not bytes", 3, "näme = grün", 8, 4, "    3| näme = grün\n     |        ~~~~"},
-		{"a long line", 3, strings.Repeat("x", 161), 160, 9, "    3| " + strings.Repeat("x", 160) + "…\n     | " + strings.Repeat(" ", 159) + "~~"},
-		{"a long line, behind what is shown", 3, strings.Repeat("x", 300), 162, 9, "    3| " + strings.Repeat("x", 160) + "…"},
-		{"a character that is cut", 3, strings.Repeat("x", 159) + "é", 0, 0, "    3| " + strings.Repeat("x", 159) + "…"},
+		{"a long line", 3, strings.Repeat("x", 161), 160,
+			9, "    3| " + strings.Repeat("x", 160) + "…\n     | " + strings.Repeat(" ", 159) + "~~"},
+		{"a long line, behind what is shown", 3, strings.Repeat("x", 300), 162, 9, "    3| " +
+			strings.Repeat("x", 160) + "…"},
+		{"a character that is cut", 3, strings.Repeat("x", 159) + "é", 0, 0, "    3| " +
+			strings.Repeat("x", 159) + "…"},
 	} {
 		testproc.Samef(t, cmp.Diff(c.want, textutil.Snippet(c.number, c.text, c.column, c.width)), "%s", c.name)
 	}
@@ -56,7 +59,8 @@ func TestList(t *testing.T) {
 		problems = append(problems, &problem{what: fmt.Sprintf("problem %d", i)})
 	}
 	for most, want := range map[int]string{
-		5: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4", 6: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4",
+		5: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4",
+		6: "problem 0\nproblem 1\nproblem 2\nproblem 3\nproblem 4",
 		4: "problem 0\nproblem 1\nproblem 2\nproblem 3\nand 1 more", 1: "problem 0\nand 4 more",
 	} {
 		testproc.Samef(t, cmp.Diff(want, textutil.List(problems, most)), "%d", most)

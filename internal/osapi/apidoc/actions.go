@@ -23,7 +23,8 @@ func (a *API) actions(calls []Call) object {
 		c := &calls[i]
 		lowest, highest := a.bound(c.Versions)
 		from, to = min(from, lowest), max(to, highest)
-		names, policies, failures = append(names, c.Action), append(policies, c.Policies...), append(failures, c.Failures...)
+		names, policies, failures = append(names, c.Action), append(policies, c.Policies...),
+			append(failures, c.Failures...)
 		body := a.ofAction(c, c.Body, lowest, highest)
 		body["title"], body["description"] = c.Action, strings.Join(append([]string{c.Summary}, c.Notes...), "\n\n")
 		bodies = append(bodies, body)
@@ -77,7 +78,8 @@ func (a *API) answersOfActions(calls []Call, failures []Failure) object {
 				found[answer.Status] = all
 			}
 			all.texts = append(all.texts, c.Action+": "+answer.Text)
-			all.which = append(all.which, object{"action-name": c.Action, "min-ver": a.version(first), "max-ver": a.version(last)})
+			all.which = append(all.which,
+				object{"action-name": c.Action, "min-ver": a.version(first), "max-ver": a.version(last)})
 			if answer.Body != nil {
 				all.bodies = append(all.bodies, a.ofAction(c, answer.Body, first, last))
 			}

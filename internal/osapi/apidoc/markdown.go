@@ -11,11 +11,13 @@ import (
 // Markdown is the reference: a section for each group of calls, and the history.
 func (a *API) Markdown() []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n<!-- Written by go test -update from the route table. -->\n\n%s\n", a.Title, strings.TrimSpace(a.About))
+	fmt.Fprintf(&b, "# %s\n\n<!-- Written by go test -update from the route table. -->\n\n%s\n",
+		a.Title, strings.TrimSpace(a.About))
 	b.WriteString("\n## Calls\n\n| call | microversions | what it does |\n|---|---|---|\n")
 	for i := range a.Calls {
 		c := &a.Calls[i]
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", cell(c.heading()), anchor(c.heading()), a.versionsOf(c), cell(c.Summary))
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", cell(c.heading()), anchor(c.heading()),
+			a.versionsOf(c), cell(c.Summary))
 	}
 	b.WriteString("\n## Errors of every call\n\n")
 	a.failures(&b, a.Failures)
@@ -39,7 +41,8 @@ func (a *API) Markdown() []byte {
 
 func (a *API) history(b *strings.Builder) {
 	if slices.ContainsFunc(a.History, func(s Step) bool { return s.Here != "" }) {
-		b.WriteString("\n## Microversions\n\n| microversion | what it brought in OpenStack | what of it is here |\n|---|---|---|\n")
+		b.WriteString("\n## Microversions\n\n| microversion | what it brought in OpenStack | what of it is here |\n" +
+			"|---|---|---|\n")
 		for i, s := range a.History {
 			fmt.Fprintf(b, "| %s | %s | %s |\n", a.version(a.Min+i), cell(s.What), cell(s.Here))
 		}
@@ -142,8 +145,9 @@ func (a *API) query(b *strings.Builder, c *Call) {
 		}
 		for _, s := range p.Suffixes {
 			first, last := a.bound(s.Versions)
-			text += fmt.Sprintf(" %s: can have the suffix of a group, `%s`.", strings.ToUpper(a.between(first, last, a.Min, a.Max, "all")[:1])+
-				a.between(first, last, a.Min, a.Max, "all")[1:], s.Pattern)
+			text += fmt.Sprintf(" %s: can have the suffix of a group, `%s`.",
+				strings.ToUpper(a.between(first, last, a.Min, a.Max, "all")[:1])+
+					a.between(first, last, a.Min, a.Max, "all")[1:], s.Pattern)
 		}
 		versions := a.between(first, last, from, to, "all")
 		if p.Extension != "" {

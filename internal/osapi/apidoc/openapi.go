@@ -18,12 +18,15 @@ type object = map[string]any
 
 // microversions is what the head of a document says about them.
 const microversions = "A document of OpenAPI has one form of a call, and the API has one for each microversion. " +
-	"What differs has the extension x-openstack with min-ver and max-ver, as in the documents of OpenStack's codegenerator: parameters, answers, " +
-	"and the members of anyOf in a body (anyOf and not oneOf: a body can fit several microversions). Without it, a thing is there at all microversions of its call. " +
+	"What differs has the extension x-openstack with min-ver and max-ver, as in the documents of OpenStack's " +
+	"codegenerator: parameters, answers, " +
+	"and the members of anyOf in a body (anyOf and not oneOf: a body can fit several microversions). Without it, a " +
+	"thing is there at all microversions of its call. " +
 	"x-openstack-suffixes are the forms of what can follow the name of a parameter."
 
 // oneAction is what it says about actions.
-const oneAction = " Where x-openstack has the discriminator action, the only member of the body is the name of an action, and the members of oneOf are about one action each."
+const oneAction = " Where x-openstack has the discriminator action, the only member of the body is the name of an " +
+	"action, and the members of oneOf are about one action each."
 
 // OpenAPI is the document in JSON.
 func (a *API) OpenAPI() ([]byte, error) {
@@ -43,9 +46,11 @@ func (a *API) OpenAPI() ([]byte, error) {
 		case c.Action == "":
 			path[method] = a.operation(c)
 		case path[method] == nil:
-			path[method] = a.actions(slices.DeleteFunc(slices.Clone(a.Calls), func(d Call) bool { return d.Method != c.Method || d.Path != c.Path }))
+			path[method] = a.actions(slices.DeleteFunc(slices.Clone(a.Calls),
+				func(d Call) bool { return d.Method != c.Method || d.Path != c.Path }))
 		}
-		if tag := (object{"name": c.Group}); !slices.ContainsFunc(tags, func(t any) bool { return t.(object)["name"] == c.Group }) {
+		if tag := (object{"name": c.Group}); !slices.ContainsFunc(tags,
+			func(t any) bool { return t.(object)["name"] == c.Group }) {
 			tags = append(tags, tag)
 		}
 	}
@@ -69,8 +74,10 @@ func (a *API) OpenAPI() ([]byte, error) {
 			"schemas":         object{"Error": a.anyOf(a.spans(a.Error, a.Min, a.Max), a.Min, a.Max)},
 			"parameters": object{"Microversion": object{
 				"name": "OpenStack-API-Version", "in": "header",
-				"description": fmt.Sprintf("%[1]s and a microversion from %[2]s to %[3]s, or %[1]s latest. Without it, %[2]s.", a.Service, a.version(a.Min), a.version(a.Max)),
-				"schema":      object{"type": "string"},
+				"description": fmt.Sprintf(
+					"%[1]s and a microversion from %[2]s to %[3]s, or %[1]s latest. Without it, %[2]s.", a.Service,
+					a.version(a.Min), a.version(a.Max)),
+				"schema": object{"type": "string"},
 			}},
 		},
 	}
@@ -198,7 +205,8 @@ func (a *API) parameter(p *Parameter, from, to int) object {
 	var suffixes []any
 	for _, s := range p.Suffixes {
 		first, last := a.bound(s.Versions)
-		suffixes = append(suffixes, object{"pattern": s.Pattern, "min-ver": a.version(first), "max-ver": a.version(last)})
+		suffixes = append(suffixes,
+			object{"pattern": s.Pattern, "min-ver": a.version(first), "max-ver": a.version(last)})
 	}
 	if len(suffixes) > 0 {
 		parameter["x-openstack-suffixes"] = suffixes

@@ -128,7 +128,8 @@ func hasMembers(schema object) bool {
 	if items, is := schema["items"].(object); is && hasMembers(items) {
 		return true
 	}
-	return schema["properties"] != nil || schema["patternProperties"] != nil || slices.ContainsFunc(alternatives(schema), hasMembers)
+	return schema["properties"] != nil || schema["patternProperties"] != nil ||
+		slices.ContainsFunc(alternatives(schema), hasMembers)
 }
 
 // oneOf are the values of an enumeration. Words for booleans are there once, in lower case.
@@ -202,7 +203,8 @@ func shown(schema object) (kind, text string) {
 	for _, bound := range []struct{ keyword, words string }{
 		{"minimum", "at least "}, {"exclusiveMinimum", "more than "}, {"maximum", "at most "},
 		{"minLength", "at least %s characters"}, {"maxLength", "at most %s characters"},
-		{"minItems", "at least %s items"}, {"maxItems", "at most %s items"}, {"minProperties", "at least %s members"}, {"maxProperties", "at most %s members"},
+		{"minItems", "at least %s items"}, {"maxItems", "at most %s items"}, {"minProperties", "at least %s members"},
+		{"maxProperties", "at most %s members"},
 	} {
 		value := ""
 		switch n := schema[bound.keyword].(type) {

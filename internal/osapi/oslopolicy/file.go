@@ -29,7 +29,9 @@ func ReadFile(data []byte) (map[string]string, error) {
 	err := decoder.Decode(&doc)
 	if err == nil {
 		if err = decoder.Decode(&more); err == nil {
-			return nil, fmt.Errorf("%w: line %d: a second YAML document begins; all rules have to be in one, without --- between them", ErrRule, more.Line)
+			return nil, fmt.Errorf(
+				"%w: line %d: a second YAML document begins; all rules have to be in one, without --- between them",
+				ErrRule, more.Line)
 		}
 	}
 	if !errors.Is(err, io.EOF) {
@@ -41,7 +43,8 @@ func ReadFile(data []byte) (map[string]string, error) {
 	}
 	top := doc.Content[0]
 	if top.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%w: line %d: a policy file is a mapping, with a line NAME: RULE for each rule", ErrRule, top.Line)
+		return nil, fmt.Errorf("%w: line %d: a policy file is a mapping, with a line NAME: RULE for each rule",
+			ErrRule, top.Line)
 	}
 	if len(top.Content) > 2*maxRules {
 		return nil, fmt.Errorf("%w: there are %d rules, more than %d", ErrRule, len(top.Content)/2, maxRules)
@@ -50,13 +53,18 @@ func ReadFile(data []byte) (map[string]string, error) {
 		name, rule := top.Content[i], top.Content[i+1]
 		switch {
 		case name.Kind != yaml.ScalarNode || name.Value == "" || len(name.Value) > maxName:
-			return nil, fmt.Errorf("%w: line %d: the name of a rule is a string of 1 to %d bytes", ErrRule, name.Line, maxName)
+			return nil, fmt.Errorf("%w: line %d: the name of a rule is a string of 1 to %d bytes",
+				ErrRule, name.Line, maxName)
 		case rule.Kind == yaml.SequenceNode:
-			return nil, fmt.Errorf("%w: line %d: %s is a list; write it as one string with \"and\" and \"or\"", ErrRule, rule.Line, shown(name.Value))
+			return nil, fmt.Errorf("%w: line %d: %s is a list; write it as one string with \"and\" and \"or\"",
+				ErrRule, rule.Line, shown(name.Value))
 		case rule.Tag == "!!null":
-			return nil, fmt.Errorf(`%w: line %d: %s has no value; write "!" to refuse every caller, or "@" to allow every caller`, ErrRule, name.Line, shown(name.Value))
+			return nil, fmt.Errorf(
+				`%w: line %d: %s has no value; write "!" to refuse every caller, or "@" to allow every caller`, ErrRule,
+				name.Line, shown(name.Value))
 		case rule.Kind != yaml.ScalarNode || rule.Tag != "!!str":
-			return nil, fmt.Errorf("%w: line %d: %s is not a string; put quotes around it", ErrRule, rule.Line, shown(name.Value))
+			return nil, fmt.Errorf("%w: line %d: %s is not a string; put quotes around it",
+				ErrRule, rule.Line, shown(name.Value))
 		}
 		if _, twice := rules[name.Value]; twice {
 			return nil, fmt.Errorf("%w: line %d: %s is a duplicate", ErrRule, name.Line, shown(name.Value))

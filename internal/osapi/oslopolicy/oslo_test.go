@@ -31,11 +31,13 @@ func TestRealOslo(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const python = "/usr/bin/python3"
 	if out, err := exec.Command(python, "-c", "import oslo_policy").CombinedOutput(); err != nil {
-		testproc.NotRun(t, "no oslo.policy (Debian package: python3-oslo.policy, which python3-placement brings): "+string(out))
+		testproc.NotRun(t, "no oslo.policy (Debian package: python3-oslo.policy, which python3-placement brings): "+
+			string(out))
 	}
 	base := map[string]string{"one": "role:a or role:b and not role:c", "two": "rule:one and project_id:%(project_id)s"}
 	random := rand.New(rand.NewPCG(1, 2))
-	checks := []string{"@", "!", "role:a", "role:B", "role:c", "rule:one", "rule:two", "project_id:%(project_id)s", "user_id:%(user_id)s", "user_id:u", "project_id:q", "system_scope:all"}
+	checks := []string{"@", "!", "role:a", "role:B", "role:c", "rule:one", "rule:two", "project_id:%(project_id)s",
+		"user_id:%(user_id)s", "user_id:u", "project_id:q", "system_scope:all"}
 	var rule func(depth int) string
 	rule = func(depth int) string {
 		switch n := random.IntN(6); {
@@ -51,7 +53,8 @@ func TestRealOslo(t *testing.T) {
 			return rule(depth-1) + []string{" and ", " or ", " AND ", "\n or "}[random.IntN(4)] + rule(depth-1)
 		}
 	}
-	rules := []string{"", "role:a or role:b and role:c", "role:a and role:b or role:c", "not role:a and role:b", "(role:a or role:b) and not (role:c)"}
+	rules := []string{"", "role:a or role:b and role:c", "role:a and role:b or role:c", "not role:a and role:b",
+		"(role:a or role:b) and not (role:c)"}
 	for range 1000 {
 		rules = append(rules, rule(3))
 	}
@@ -85,11 +88,14 @@ func TestRealOslo(t *testing.T) {
 		}
 		for j, c := range callers {
 			roles, _ := c["roles"].([]string)
-			caller := osapi.Principal{User: word(c, "user_id"), Project: word(c, "project_id"), SystemScope: c["system_scope"] != nil, Roles: strings.Fields(strings.ToLower(strings.Join(roles, " ")))}
+			caller := osapi.Principal{User: word(c, "user_id"), Project: word(c, "project_id"),
+				SystemScope: c["system_scope"] != nil, Roles: strings.Fields(strings.ToLower(strings.Join(roles, " ")))}
 			for k, target := range targets {
-				got := compiled.Pass("it", &caller, Target{Project: word(target, "project_id"), User: word(target, "user_id")})
+				got := compiled.Pass("it", &caller,
+					Target{Project: word(target, "project_id"), User: word(target, "user_id")})
 				if got != want[i][j][k] {
-					t.Errorf("%q, caller %v, target %v: %t, oslo.policy says %t", text, c, fmt.Sprint(target), got, want[i][j][k])
+					t.Errorf("%q, caller %v, target %v: %t, oslo.policy says %t",
+						text, c, fmt.Sprint(target), got, want[i][j][k])
 				}
 			}
 		}

@@ -96,7 +96,8 @@ func TestRulesThatCannotBeUsed(t *testing.T) {
 		{map[string]string{"a": "role:"}, "is not a check"},
 		{map[string]string{"a": ":admin"}, "is not a check"},
 		{map[string]string{"a": "admin"}, "is not a check"},
-		{map[string]string{"a": "role:admin role:member"}, `found "role:member" where "and", "or" or the end is expected`},
+		{map[string]string{"a": "role:admin role:member"},
+			`found "role:member" where "and", "or" or the end is expected`},
 		{map[string]string{"a": "role:admin or"}, "ends where a check is expected"},
 		{map[string]string{"a": "or role:admin"}, `found "or" where a check is expected`},
 		{map[string]string{"a": "(role:admin"}, "not closed"},
@@ -111,10 +112,13 @@ func TestRulesThatCannotBeUsed(t *testing.T) {
 		{map[string]string{"a": strings.Repeat("(", 200) + "@" + strings.Repeat(")", 200)}, "nested"},
 		{map[string]string{"a": strings.Repeat("not ", 200) + "@"}, "nested"},
 		{map[string]string{"a": strings.Repeat("x", 1<<20)}, "bytes"},
-		{map[string]string{"a": "rule:admin_ap", "admin_api": "@"}, `rule "a": invalid policy rule: it refers to the rule "admin_ap", which does not exist; did you mean "admin_api"?`},
+		{map[string]string{"a": "rule:admin_ap", "admin_api": "@"},
+			`rule "a": invalid policy rule: it refers to the rule "admin_ap", which does not exist; did you mean ` +
+				`"admin_api"?`},
 		{map[string]string{"a": "rule:zzzzzz"}, "which does not exist"},
 		{map[string]string{"a": "rule:a"}, "refers to itself, through a → a"},
-		{map[string]string{"a": "rule:b", "b": "not rule:c", "c": "@ or rule:a"}, "refers to itself, through a → b → c → a"},
+		{map[string]string{"a": "rule:b", "b": "not rule:c", "c": "@ or rule:a"},
+			"refers to itself, through a → b → c → a"},
 		{chain, "more than 10000 checks"},
 	} {
 		_, err := Compile(c.rules)
@@ -136,7 +140,8 @@ func TestPolicyFiles(t *testing.T) {
 		{"", map[string]string{}, ""},
 		{"# all as it comes\n", map[string]string{}, ""},
 		{"---\n", map[string]string{}, ""},
-		{`"a:b": "role:x"` + "\nc: role:y or\n  role:z\nd: ''\n", map[string]string{"a:b": "role:x", "c": "role:y or role:z", "d": ""}, ""},
+		{`"a:b": "role:x"` + "\nc: role:y or\n  role:z\nd: ''\n",
+			map[string]string{"a:b": "role:x", "c": "role:y or role:z", "d": ""}, ""},
 		{`{"a": "@", "b": "!"}`, map[string]string{"a": "@", "b": "!"}, ""},
 		{"a: [[role:x]]\n", nil, `line 1: "a" is a list`},
 		{"a:\n", nil, `line 1: "a" has no value`},
@@ -147,7 +152,8 @@ func TestPolicyFiles(t *testing.T) {
 		{"a: &x role:x\nb: *x\n", nil, `line 2: "b" is not a string`},
 		{"a: '@'\na: '!'\n", nil, "duplicate"},
 		{"a: '@\n", nil, "not YAML"},
-		{"a: '@'\n---\nb: '!'\n", nil, "line 2: a second YAML document"}, // oslo.policy refuses it as well; to leave b out would open it
+		// oslo.policy refuses it as well; to leave b out would open it
+		{"a: '@'\n---\nb: '!'\n", nil, "line 2: a second YAML document"},
 		{"a: '@'\n---\nb: '!\n", nil, "not YAML"},
 		{"---\na: '@'\n...\n", map[string]string{"a": "@"}, ""},
 		{strings.Repeat("a: b\n", 1001), nil, "1001 rules"},
@@ -169,12 +175,15 @@ func TestPolicyFiles(t *testing.T) {
 // means the same when its spaces are others.
 func FuzzPolicy(f *testing.F) {
 	for _, seed := range []string{
-		"a: role:x and (not rule:b or project_id:%(project_id)s)\nb: '@'\n", "a: rule:a\n", "a: '((()'", "{a: [b]}", "a: &a [*a]", "a: 'not not !'", "\xff: \x00",
-		"a: 'role:x or role:y and role:z'", `"placement:usages": "rule:admin_api or user_id:%(user_id)s"` + "\nadmin_api: role:admin",
+		"a: role:x and (not rule:b or project_id:%(project_id)s)\nb: '@'\n", "a: rule:a\n", "a: '((()'", "{a: [b]}",
+		"a: &a [*a]", "a: 'not not !'", "\xff: \x00",
+		"a: 'role:x or role:y and role:z'",
+		`"placement:usages": "rule:admin_api or user_id:%(user_id)s"` + "\nadmin_api: role:admin",
 	} {
 		f.Add([]byte(seed))
 	}
-	callers := []osapi.Principal{{}, {User: "u", Project: "p", Roles: []string{"x", "admin"}}, {SystemScope: true, Roles: []string{"y"}}}
+	callers := []osapi.Principal{{}, {User: "u", Project: "p", Roles: []string{"x", "admin"}},
+		{SystemScope: true, Roles: []string{"y"}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		texts, err := ReadFile(data)
 		if err != nil {
@@ -203,7 +212,8 @@ func FuzzPolicy(f *testing.F) {
 
 func BenchmarkPass(b *testing.B) {
 	r := testproc.Try(Compile(map[string]string{
-		"reader": "role:reader and project_id:%(project_id)s", "most": "role:admin or role:service", "usages": "rule:most or rule:reader",
+		"reader": "role:reader and project_id:%(project_id)s", "most": "role:admin or role:service",
+		"usages": "rule:most or rule:reader",
 	})).Or(b)
 	c := osapi.Principal{User: "u", Project: "p", Roles: []string{"member", "reader"}}
 	b.ReportAllocs()

@@ -67,7 +67,8 @@ func parse(text string) (*node, error) {
 		return nil, err
 	}
 	if p.next < len(p.tokens) {
-		return nil, fmt.Errorf("%w: found %s where \"and\", \"or\" or the end is expected", ErrRule, shown(p.tokens[p.next]))
+		return nil, fmt.Errorf("%w: found %s where \"and\", \"or\" or the end is expected",
+			ErrRule, shown(p.tokens[p.next]))
 	}
 	return n, nil
 }
@@ -171,7 +172,8 @@ func check(word string) (*node, error) {
 	}
 	name, value, isCheck := strings.Cut(word, ":")
 	if !isCheck || name == "" || value == "" {
-		return nil, fmt.Errorf("%w: %s is not a check; a check is @ or ! or KIND:VALUE, such as role:admin", ErrRule, shown(word))
+		return nil, fmt.Errorf("%w: %s is not a check; a check is @ or ! or KIND:VALUE, such as role:admin",
+			ErrRule, shown(word))
 	}
 	switch name {
 	case "rule":
@@ -188,7 +190,9 @@ func check(word string) (*node, error) {
 	case "system_scope":
 		return compare(hasScope, word, value)
 	}
-	return nil, fmt.Errorf("%w: %s: checks of the kind %s are not supported; the kinds are role, rule, user_id, project_id and system_scope", ErrRule, shown(word), shown(name))
+	return nil, fmt.Errorf(
+		"%w: %s: checks of the kind %s are not supported; the kinds are role, rule, user_id, project_id and "+
+			"system_scope", ErrRule, shown(word), shown(name))
 }
 
 // compare reads what an attribute of the caller is compared with.
@@ -199,7 +203,8 @@ func compare(k kind, word, value string) (*node, error) {
 	case value == "%(user_id)s" && k != hasScope:
 		return &node{kind: k, of: targetUser}, nil
 	case strings.ContainsAny(value, `%'"`):
-		return nil, fmt.Errorf("%w: %s: after the colon comes a plain word, %%(project_id)s or %%(user_id)s", ErrRule, shown(word))
+		return nil, fmt.Errorf("%w: %s: after the colon comes a plain word, %%(project_id)s or %%(user_id)s",
+			ErrRule, shown(word))
 	}
 	return &node{kind: k, value: value}, nil
 }

@@ -76,7 +76,8 @@ type compiler struct {
 func (c *compiler) resolve(name string) (int, error) {
 	if cost, begun := c.cost[name]; begun {
 		if cost == 0 {
-			return 0, fmt.Errorf("%w: it refers to itself, through %s", ErrRule, strings.Join(append(c.trail, name), " → "))
+			return 0, fmt.Errorf("%w: it refers to itself, through %s",
+				ErrRule, strings.Join(append(c.trail, name), " → "))
 		}
 		return cost, nil
 	}
@@ -102,7 +103,8 @@ func (c *compiler) resolveNode(n *node) (int, error) {
 	if n.kind == passesRule {
 		tree, known := c.rules.trees[n.value]
 		if !known {
-			return 0, fmt.Errorf("%w: it refers to the rule %s, which does not exist%s", ErrRule, shown(n.value), didYouMean(n.value, slices.Sorted(maps.Keys(c.rules.trees))))
+			return 0, fmt.Errorf("%w: it refers to the rule %s, which does not exist%s",
+				ErrRule, shown(n.value), didYouMean(n.value, slices.Sorted(maps.Keys(c.rules.trees))))
 		}
 		more, err := c.resolve(n.value)
 		n.nodes = []*node{tree}

@@ -12,14 +12,15 @@ import (
 )
 
 type junitSuite struct {
-	XMLName  xml.Name    `xml:"testsuite"`
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Errors   int         `xml:"errors,attr"` // always 0: a check that times out is a failure; some readers need the attribute
-	Skipped  int         `xml:"skipped,attr"`
-	Time     string      `xml:"time,attr"`
-	Cases    []junitCase `xml:"testcase"`
+	XMLName  xml.Name `xml:"testsuite"`
+	Name     string   `xml:"name,attr"`
+	Tests    int      `xml:"tests,attr"`
+	Failures int      `xml:"failures,attr"`
+	// always 0: a check that times out is a failure; some readers need the attribute
+	Errors  int         `xml:"errors,attr"`
+	Skipped int         `xml:"skipped,attr"`
+	Time    string      `xml:"time,attr"`
+	Cases   []junitCase `xml:"testcase"`
 }
 
 type junitCase struct {
@@ -39,7 +40,8 @@ type junitMessage struct {
 // check.
 func (r Report) WriteJUnit(w io.Writer) error {
 	suite := junitSuite{
-		Name: "compute-agent plugin test " + r.Name, Tests: len(r.Results), Failures: r.Count(Failed), Skipped: r.Count(NotRun),
+		Name:  "compute-agent plugin test " + r.Name,
+		Tests: len(r.Results), Failures: r.Count(Failed), Skipped: r.Count(NotRun),
 	}
 	var total float64
 	for _, res := range r.Results {

@@ -120,11 +120,14 @@ func find() (string, error) {
 	}
 	beside := filepath.Dir(self)
 	for _, dir := range []string{beside, filepath.Join(beside, "../libexec/compute-agent"), Dir} {
-		if st, err := os.Stat(filepath.Join(dir, Program)); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+		if st, err := os.Stat(filepath.Join(dir, Program)); err == nil &&
+			st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
 			return filepath.Join(dir, Program), nil
 		}
 	}
-	return "", fmt.Errorf("the conformance suite is not installed: there is no %s in %s or %s. Install it: the package compute-agent-common has it, and make build makes it",
+	return "", fmt.Errorf(
+		"the conformance suite is not installed: there is no %s in %s or %s. Install it: the package "+
+			"compute-agent-common has it, and make build makes it",
 		Program, beside, Dir)
 }
 

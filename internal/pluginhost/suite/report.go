@@ -102,7 +102,8 @@ func (r Report) Count(o Outcome) int {
 func (r Result) Explain() string {
 	var b strings.Builder
 	for _, part := range []struct{ label, text string }{
-		{"sent:    ", r.Sent}, {"came:    ", r.Came}, {"rule:    ", r.Rule}, {"protects:", r.Protects}, {"see:     ", r.See}, {"its log: ", strings.Join(r.Output, "\n")},
+		{"sent:    ", r.Sent}, {"came:    ", r.Came}, {"rule:    ", r.Rule}, {"protects:", r.Protects},
+		{"see:     ", r.See}, {"its log: ", strings.Join(r.Output, "\n")},
 	} {
 		if part.text != "" {
 			b.WriteString(part.label + " " + strings.ReplaceAll(part.text, "\n", "\n          ") + "\n")

@@ -61,7 +61,8 @@ func ToAllocations(msg *driverv1.Allocations) (providertree.Allocations, error) 
 	given := make(providertree.Allocations, len(msg.GetConsumers()))
 	for consumer, m := range msg.GetConsumers() {
 		c := providertree.ConsumerAllocations{
-			Resources: fromMessage(m.GetResources()), ProjectID: m.GetProjectId(), UserID: m.GetUserId(), ConsumerType: m.GetConsumerType(),
+			Resources: fromMessage(m.GetResources()), ProjectID: m.GetProjectId(), UserID: m.GetUserId(),
+			ConsumerType: m.GetConsumerType(),
 		}
 		if m != nil {
 			c.Generation = m.Generation

@@ -51,7 +51,8 @@ func guestAllocations(tb testing.TB, tree *providertree.Tree, n int) providertre
 				uuids[0]:              {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 20},
 				uuids[i%len(uuids)/2]: {"VGPU": 1},
 			},
-			Generation: &generation, ProjectID: "0f0f0f0f0f0f4f0f8f0f0f0f0f0f0f0f", UserID: "1f0f0f0f0f0f4f0f8f0f0f0f0f0f0f0f", ConsumerType: "INSTANCE",
+			Generation: &generation, ProjectID: "0f0f0f0f0f0f4f0f8f0f0f0f0f0f0f0f",
+			UserID: "1f0f0f0f0f0f4f0f8f0f0f0f0f0f0f0f", ConsumerType: "INSTANCE",
 		}
 	}
 	return out

@@ -116,7 +116,8 @@ func (f Failure) reshapeFailed(words string) *driverv1.ReshapeFailed {
 	out := &driverv1.ReshapeFailed{Reason: words, Remedy: cut(f.Hint, maxHint)}
 	for i, o := range f.Violations {
 		if i == maxViolations {
-			out.Offenders = append(out.Offenders, &driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Violations)-i)})
+			out.Offenders = append(out.Offenders,
+				&driverv1.Offender{Problem: fmt.Sprintf("and %d more", len(f.Violations)-i)})
 			break
 		}
 		const most = 512
@@ -145,7 +146,8 @@ func FailureOf(err error) Failure {
 			f.Violations, f.Hint = nil, d.GetRemedy()
 			for _, o := range d.GetOffenders() {
 				f.Violations = append(f.Violations, Violation{
-					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(), Problem: o.GetProblem(), Hint: o.GetRemedy(),
+					Consumer: o.GetConsumerUuid(), Provider: o.GetProviderUuid(), Class: o.GetResourceClass(),
+					Problem: o.GetProblem(), Hint: o.GetRemedy(),
 				})
 			}
 		case *driverv1.NotReady:

@@ -94,7 +94,8 @@ const HeartbeatInterval = 10 * time.Second
 
 // Handshake returns what agent and plugin must agree on first.
 func Handshake() goplugin.HandshakeConfig {
-	return goplugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey, MagicCookieValue: CookieValue}
+	return goplugin.HandshakeConfig{ProtocolVersion: ProtocolVersion, MagicCookieKey: CookieKey,
+		MagicCookieValue: CookieValue}
 }
 
 // ErrMalformed says that a message breaks the protocol.

@@ -44,7 +44,9 @@ func FromPower(state int) driverv1.PowerState {
 // NOSTATE, which says that there is no guest.
 func CheckPower(state driverv1.PowerState) error {
 	if _, known := driverv1.PowerState_name[int32(state)]; !known {
-		return fmt.Errorf("power state %d: must be one of NOSTATE (0), RUNNING (1), PAUSED (3), SHUTDOWN (4), CRASHED (6), SUSPENDED (7)", state)
+		return fmt.Errorf(
+			"power state %d: must be one of NOSTATE (0), RUNNING (1), PAUSED (3), SHUTDOWN (4), CRASHED (6), "+
+				"SUSPENDED (7)", state)
 	}
 	return nil
 }
@@ -71,7 +73,9 @@ func CheckNode(name string) error {
 // CheckSpec checks the spec of an instance: in the agent before the call, in the plugin before the
 // driver gets it. It returns the spec's uuid and its allocations in canonical form. Cost: O(size of
 // the spec).
-func CheckSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (uuid string, allocations providertree.ProviderResources, err error) {
+func CheckSpec(
+	m *driverv1.InstanceSpec, tree *providertree.Tree,
+) (uuid string, allocations providertree.ProviderResources, err error) {
 	if m == nil {
 		return "", nil, errors.New("the instance is missing")
 	}
@@ -90,7 +94,8 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 		of, value string
 		most      int
 	}{
-		{"name", m.GetName(), MaxName}, {"project id", m.GetProjectId(), maxOwner}, {"user id", m.GetUserId(), maxOwner},
+		{"name", m.GetName(), MaxName}, {"project id", m.GetProjectId(), maxOwner},
+		{"user id", m.GetUserId(), maxOwner},
 		{"image", m.GetImage(), maxImage}, {"name of the flavor", flavor.GetName(), MaxName},
 		{"name of the key pair", m.GetKeyName(), MaxName}, {"public key", m.GetPublicKey(), MaxPublicKey},
 	} {
@@ -109,13 +114,15 @@ func checkSpec(m *driverv1.InstanceSpec, tree *providertree.Tree) (providertree.
 		{"ephemeral_gb", flavor.GetEphemeralGb()}, {"swap_mb", flavor.GetSwapMb()},
 	} {
 		if size.n < 0 || size.n > providertree.MaxUnit {
-			return nil, fmt.Errorf("flavor: %s is %d: must be between 0 and %d", size.of, size.n, int64(providertree.MaxUnit))
+			return nil, fmt.Errorf("flavor: %s is %d: must be between 0 and %d",
+				size.of, size.n, int64(providertree.MaxUnit))
 		}
 	}
 	for _, properties := range []struct {
 		of string
 		m  map[string]string
-	}{{"image properties", m.GetImageProperties()}, {"metadata", m.GetMetadata()}, {"extra specs of the flavor", flavor.GetExtraSpecs()}} {
+	}{{"image properties", m.GetImageProperties()},
+		{"metadata", m.GetMetadata()}, {"extra specs of the flavor", flavor.GetExtraSpecs()}} {
 		if err := checkProperties(properties.m); err != nil {
 			return nil, fmt.Errorf("%s: %w", properties.of, err)
 		}
@@ -144,7 +151,9 @@ func checkProperties(properties map[string]string) error {
 }
 
 // checkGranted checks the allocations of one instance against the tree that is sent with them.
-func checkGranted(granted map[string]*driverv1.Resources, tree *providertree.Tree) (providertree.ProviderResources, error) {
+func checkGranted(
+	granted map[string]*driverv1.Resources, tree *providertree.Tree,
+) (providertree.ProviderResources, error) {
 	allocations, err := ToResources(granted)
 	if err != nil {
 		return nil, fmt.Errorf("allocations: %w", err)

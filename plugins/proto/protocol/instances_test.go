@@ -20,7 +20,8 @@ func TestCheckedSpecsStayAsTheyAre(t *testing.T) {
 		tree := &providertree.Tree{}
 		must(t, tree.AddRoot(someUUID, "cn1"))
 		m := &driverv1.InstanceSpec{
-			Uuid: rapid.SampledFrom([]string{someUUID, strings.ToUpper(someUUID), strings.ReplaceAll(someUUID, "-", ""), "", "web"}).Draw(t, "uuid"),
+			Uuid: rapid.SampledFrom([]string{someUUID,
+				strings.ToUpper(someUUID), strings.ReplaceAll(someUUID, "-", ""), "", "web"}).Draw(t, "uuid"),
 			Name: rapid.StringN(0, 300, -1).Draw(t, "name"), ProjectId: rapid.StringN(0, 100, -1).Draw(t, "project"),
 			Flavor:      &driverv1.Flavor{Vcpus: rapid.Int64Range(-1, 1<<31).Draw(t, "vcpus")},
 			Allocations: map[string]*driverv1.Resources{},
@@ -28,7 +29,8 @@ func TestCheckedSpecsStayAsTheyAre(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "granted") {
 			m.Allocations[strings.ToUpper(someUUID)] = &driverv1.Resources{
-				Amounts: rapid.MapOfN(rapid.SampledFrom([]string{"VCPU", "MEMORY_MB", "vcpu"}), rapid.Int64Range(0, 3), 0, 2).Draw(t, "amounts")}
+				Amounts: rapid.MapOfN(rapid.SampledFrom([]string{"VCPU", "MEMORY_MB", "vcpu"}),
+					rapid.Int64Range(0, 3), 0, 2).Draw(t, "amounts")}
 		}
 		uuid, granted, err := CheckSpec(m, tree)
 		if err != nil {

@@ -43,7 +43,8 @@ func anyTree(t *rapid.T) *providertree.Tree {
 			testproc.Try(tree.SetInventory(id, symbol.Draw(t, "class"), providertree.Inventory{
 				Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"),
 				MinUnit: rapid.Int64Range(0, 10).Draw(t, "min"), MaxUnit: rapid.Int64Range(0, 10).Draw(t, "max"),
-				StepSize: rapid.Int64Range(0, 10).Draw(t, "step"), AllocationRatio: rapid.Float64Range(0, 16).Draw(t, "ratio"),
+				StepSize:        rapid.Int64Range(0, 10).Draw(t, "step"),
+				AllocationRatio: rapid.Float64Range(0, 16).Draw(t, "ratio"),
 			})).Or(t)
 		}
 		testproc.Try(tree.SetTraits(id, rapid.SliceOfN(symbol, 0, 4).Draw(t, "traits"))).Or(t)
@@ -51,7 +52,9 @@ func anyTree(t *rapid.T) *providertree.Tree {
 		resources := map[string][]providertree.Resource{}
 		for range rapid.IntRange(0, 3).Draw(t, "named") {
 			class := symbol.Draw(t, "class of a named resource")
-			resources[class] = append(resources[class], providertree.Resource{Identifier: rapid.String().Draw(t, "id"), Metadata: rapid.String().Draw(t, "meta")})
+			resources[class] = append(resources[class],
+				providertree.Resource{Identifier: rapid.String().Draw(t, "id"),
+					Metadata: rapid.String().Draw(t, "meta")})
 		}
 		testproc.Try(tree.SetResources(id, resources)).Or(t)
 	}
@@ -108,7 +111,8 @@ func TestAllocationsComeBackAsTheyWere(t *testing.T) {
 			id, _ := providertree.ChildUUID(someUUID, fmt.Sprint(i))
 			c := providertree.ConsumerAllocations{
 				Resources: providertree.ProviderResources{}, ProjectID: rapid.String().Draw(t, "project"),
-				UserID: rapid.String().Draw(t, "user"), ConsumerType: rapid.SampledFrom([]string{"", "INSTANCE"}).Draw(t, "type"),
+				UserID:       rapid.String().Draw(t, "user"),
+				ConsumerType: rapid.SampledFrom([]string{"", "INSTANCE"}).Draw(t, "type"),
 			}
 			if rapid.Bool().Draw(t, "known") {
 				g := rapid.Int64Range(0, 1<<40).Draw(t, "generation")
@@ -116,7 +120,8 @@ func TestAllocationsComeBackAsTheyWere(t *testing.T) {
 			}
 			for j := range rapid.IntRange(0, 3).Draw(t, "on") {
 				provider, _ := providertree.ChildUUID(someUUID, fmt.Sprint("p", j))
-				c.Resources[provider] = rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`), rapid.Int64Range(1, providertree.MaxUnit), 0, 3).Draw(t, "amounts")
+				c.Resources[provider] = rapid.MapOfN(rapid.StringMatching(`[A-Z_]{1,8}`),
+					rapid.Int64Range(1, providertree.MaxUnit), 0, 3).Draw(t, "amounts")
 			}
 			in[id] = c
 		}
@@ -139,13 +144,14 @@ func TestMalformedAllocationsAreRefused(t *testing.T) {
 		return &driverv1.ConsumerAllocations{Resources: map[string]*driverv1.Resources{provider: {Amounts: map[string]int64{class: n}}}}
 	}
 	for name, m := range map[string]map[string]*driverv1.ConsumerAllocations{
-		"consumer":             {"x": on(someUUID, "VCPU", 1)},
-		"provider":             {someUUID: on("x", "VCPU", 1)},
-		"class":                {someUUID: on(someUUID, "vcpu", 1)},
-		"zero":                 {someUUID: on(someUUID, "VCPU", 0)},
-		"too much":             {someUUID: on(someUUID, "VCPU", 1<<31)},
-		"generation":           {someUUID: {Generation: &minus}},
-		"consumer given twice": {someUUID: on(someUUID, "VCPU", 1), strings.ReplaceAll(someUUID, "-", ""): on(someUUID, "VCPU", 1)},
+		"consumer":   {"x": on(someUUID, "VCPU", 1)},
+		"provider":   {someUUID: on("x", "VCPU", 1)},
+		"class":      {someUUID: on(someUUID, "vcpu", 1)},
+		"zero":       {someUUID: on(someUUID, "VCPU", 0)},
+		"too much":   {someUUID: on(someUUID, "VCPU", 1<<31)},
+		"generation": {someUUID: {Generation: &minus}},
+		"consumer given twice": {someUUID: on(someUUID, "VCPU", 1),
+			strings.ReplaceAll(someUUID, "-", ""): on(someUUID, "VCPU", 1)},
 	} {
 		if _, err := ToAllocations(&driverv1.Allocations{Consumers: m}); !errors.Is(err, providertree.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -156,8 +162,10 @@ func TestMalformedAllocationsAreRefused(t *testing.T) {
 func TestFailuresComeBackAsTheyWere(t *testing.T) {
 	for _, f := range []Failure{
 		{Kind: KindReshapeNeeded, Words: "why", Message: "around: why"},
-		{Kind: KindConfigError, Words: "why", Key: "a", More: []KeyProblem{{"b[0]", "x"}, {Problem: "y"}}, Message: "m"},
-		{Kind: KindReshapeFailed, Words: "why", Hint: "w", Violations: []Violation{{"c", "p", "VGPU", "x", "z"}, {Problem: "y"}}, Message: "m"},
+		{Kind: KindConfigError, Words: "why", Key: "a",
+			More: []KeyProblem{{"b[0]", "x"}, {Problem: "y"}}, Message: "m"},
+		{Kind: KindReshapeFailed, Words: "why", Hint: "w",
+			Violations: []Violation{{"c", "p", "VGPU", "x", "z"}, {Problem: "y"}}, Message: "m"},
 		{Kind: KindNotReady, Message: "m"},
 		{Kind: KindConfigError, Key: "a.b", Words: "w", Message: "m"},
 		{Kind: KindUnsupported, Message: "m"},
@@ -173,7 +181,8 @@ func TestFailuresComeBackAsTheyWere(t *testing.T) {
 }
 
 func TestFailuresAreBounded(t *testing.T) {
-	f := Failure{Kind: KindReshapeFailed, Words: strings.Repeat("w", 1<<20) + "\xff", Message: strings.Repeat("m", 1<<20)}
+	f := Failure{Kind: KindReshapeFailed, Words: strings.Repeat("w", 1<<20) + "\xff",
+		Message: strings.Repeat("m", 1<<20)}
 	for range 10_000 {
 		f.Violations = append(f.Violations, Violation{Problem: strings.Repeat("\xff", 10_000)})
 	}
@@ -182,8 +191,10 @@ func TestFailuresAreBounded(t *testing.T) {
 		t.Errorf("%d bytes", n)
 	}
 	got := FailureOf(f.Err())
-	if got.Kind != KindReshapeFailed || len(got.Violations) != maxViolations+1 || got.Violations[maxViolations].Problem != "and 9500 more" {
-		t.Errorf("kind %v, %d violations, last %q", got.Kind, len(got.Violations), got.Violations[len(got.Violations)-1].Problem)
+	if got.Kind != KindReshapeFailed || len(got.Violations) != maxViolations+1 ||
+		got.Violations[maxViolations].Problem != "and 9500 more" {
+		t.Errorf("kind %v, %d violations, last %q",
+			got.Kind, len(got.Violations), got.Violations[len(got.Violations)-1].Problem)
 	}
 }
 
@@ -196,8 +207,10 @@ func FuzzToTree(f *testing.F) {
 		{Providers: []*driverv1.ResourceProvider{{Uuid: someUUID, Name: "a", Generation: &minus}}},
 		{Providers: []*driverv1.ResourceProvider{{Uuid: someUUID, Name: "a", ParentUuid: someUUID}}},
 		{Providers: []*driverv1.ResourceProvider{
-			{Uuid: someUUID, Name: "a", Inventories: map[string]*driverv1.Inventory{"VCPU": {Total: 1, AllocationRatio: 1}, "X": nil},
-				Traits: []string{"T", "T"}, Aggregates: []string{someUUID}, Resources: []*driverv1.NamedResource{{ResourceClass: "X", Identifier: "i"}}},
+			{Uuid: someUUID, Name: "a",
+				Inventories: map[string]*driverv1.Inventory{"VCPU": {Total: 1, AllocationRatio: 1}, "X": nil},
+				Traits:      []string{"T", "T"}, Aggregates: []string{someUUID},
+				Resources: []*driverv1.NamedResource{{ResourceClass: "X", Identifier: "i"}}},
 		}},
 	} {
 		raw := testproc.Try(proto.Marshal(seed)).Or(f)

@@ -35,7 +35,8 @@ func fromProvider(p providertree.Provider) *driverv1.ResourceProvider {
 	}
 	for class, units := range p.Resources {
 		for _, u := range units {
-			out.Resources = append(out.Resources, &driverv1.NamedResource{ResourceClass: class, Identifier: u.Identifier, Metadata: u.Metadata})
+			out.Resources = append(out.Resources,
+				&driverv1.NamedResource{ResourceClass: class, Identifier: u.Identifier, Metadata: u.Metadata})
 		}
 	}
 	return out

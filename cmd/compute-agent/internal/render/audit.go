@@ -27,7 +27,8 @@ func Audit(w io.Writer, r audit.Report) error {
 		}
 		for _, o := range n.Overcommitted {
 			p.line("  %s: %s on %s: %d allocated, capacity %d (total %d, reserved %d, allocation_ratio %s)",
-				p.paint(notice, "over-committed"), o.Class, o.Name, o.Used, o.Capacity, o.Total, o.Reserved, strconv.FormatFloat(o.AllocationRatio, 'g', -1, 64))
+				p.paint(notice, "over-committed"), o.Class,
+				o.Name, o.Used, o.Capacity, o.Total, o.Reserved, strconv.FormatFloat(o.AllocationRatio, 'g', -1, 64))
 		}
 	}
 	p.auditRefused(r)
@@ -43,9 +44,11 @@ func (p *printer) auditHead(n audit.Node) {
 	case n.Error != "":
 		p.line("%s: %s: %s", p.paint(bold, id), p.paint(bad, "cannot compare"), n.Error)
 	case found == 0:
-		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"), p.paint(good, "nothing to report"))
+		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"),
+			textutil.Count(n.Consumers, "consumer"), p.paint(good, "nothing to report"))
 	default:
-		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"),
+		p.line("%s: %s and %s, %s", p.paint(bold, id),
+			textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"),
 			p.paint(notice, textutil.Count(found, "finding")))
 	}
 }
@@ -89,7 +92,8 @@ func (p *printer) unaccounted(g audit.Guest) {
 	case len(g.Differences) > 0:
 		p.line("  %s: guest %s", p.paint(notice, "differs"), name)
 		for _, d := range g.Differences {
-			p.line("    %s on %s: the driver says %d, Placement says %d", d.Class, provider(d.Name, d.Provider), d.Driver, d.Placement)
+			p.line("    %s on %s: the driver says %d, Placement says %d",
+				d.Class, provider(d.Name, d.Provider), d.Driver, d.Placement)
 		}
 	case len(g.Elsewhere) > 0:
 		p.line("  %s: guest %s holds nothing here", p.paint(notice, "unaccounted"), name)

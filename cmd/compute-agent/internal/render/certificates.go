@@ -27,7 +27,8 @@ func Certificates(w io.Writer, all []pki.Description) error {
 			{"Cell", c.Cell},
 			{"Use", strings.Join(c.Usages, ", ")},
 			{"Issuer", c.Issuer},
-			{"Valid", fmt.Sprintf("%s until %s (%s)", c.NotBefore.Format(time.RFC3339), c.NotAfter.Format(time.RFC3339), c.State)},
+			{"Valid", fmt.Sprintf("%s until %s (%s)", c.NotBefore.Format(time.RFC3339),
+				c.NotAfter.Format(time.RFC3339), c.State)},
 			{"Fingerprint", c.Fingerprint},
 		} {
 			if row[1] != "" {

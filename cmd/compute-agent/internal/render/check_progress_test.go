@@ -27,7 +27,8 @@ func TestProgressNamesSlowChecks(t *testing.T) {
 		p.Close()
 		p.Close()
 		time.Sleep(time.Minute)
-		const want = "\n  ok    a/quick\n2 of 3: a/slow has been running for at least 10s\n2 of 3: a/slow has been running for at least 20s\n  ok    a/slow\n"
+		const want = "\n  ok    a/quick\n2 of 3: a/slow has been running for at least 10s\n2 of 3: a/slow has been " +
+			"running for at least 20s\n  ok    a/slow\n"
 		testproc.Equal(t, b.String(), want, "%q")
 	})
 }

@@ -20,7 +20,8 @@ const (
 )
 
 // severities are the styles of results.
-var severities = map[doctor.Severity]style{doctor.OK: good, doctor.Skipped: dim, doctor.Warning: notice, doctor.Error: bad}
+var severities = map[doctor.Severity]style{doctor.OK: good,
+	doctor.Skipped: dim, doctor.Warning: notice, doctor.Error: bad}
 
 // Doctor prints results: a line each, and for a warning or an error why it matters and the command
 // that fixes it, which is not folded.
@@ -65,7 +66,8 @@ func (p *printer) results(results []doctor.Result) map[doctor.Severity]int {
 	indent := strings.Repeat(" ", column)
 	for _, r := range results {
 		counts[r.Severity]++
-		mark := p.paint(severities[r.Severity], string(r.Severity)) + painted(strings.Repeat(" ", max(0, 8-len(r.Severity))))
+		mark := p.paint(severities[r.Severity], string(r.Severity)) +
+			painted(strings.Repeat(" ", max(0, 8-len(r.Severity))))
 		title := fmt.Sprintf("%-*s", resultColumn-10, r.Title)
 		text := p.folded(r.Found, column)
 		if column == resultColumn {

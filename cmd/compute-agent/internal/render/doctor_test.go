@@ -21,7 +21,8 @@ var examined = []doctor.Result{
 		Why: "Guests run many times slower.", Fix: "modprobe kvm_intel",
 	},
 	{
-		Title: "Placement", Severity: doctor.Error, Found: "no process listens at 127.0.0.1:8778", Why: "The agent keeps the last good state.",
+		Title: "Placement", Severity: doctor.Error, Found: "no process listens at 127.0.0.1:8778",
+		Why: "The agent keeps the last good state.",
 		Fix: "systemctl start compute-agent-placement.socket && journalctl --unit compute-agent-placement",
 	},
 	{Title: "Clock", Severity: doctor.Skipped, Found: "the kernel does not tell"},
@@ -42,7 +43,8 @@ func TestDoctor(t *testing.T) {
 		testproc.NoError(t, Doctor(NewTerminal(&out, width, true), examined))
 		golden.Text(t, fmt.Sprintf("testdata/doctor-%d.txt", width), out.String())
 		for line := range strings.Lines(out.String()) {
-			if bare := sequence.ReplaceAllString(strings.TrimSuffix(line, "\n"), ""); len(bare) > width && !strings.Contains(bare, "$ ") {
+			if bare := sequence.ReplaceAllString(strings.TrimSuffix(line, "\n"), ""); len(bare) > width &&
+				!strings.Contains(bare, "$ ") {
 				t.Errorf("more than %d columns: %s", width, bare)
 			}
 		}

@@ -30,7 +30,8 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 		rows = append(rows, explainRow{text: groupTitle(g), head: true})
 		rows = append(rows, folded(len(g.Steps), func(i int) explainRow {
 			s := g.Steps[i]
-			return explainRow{text: s.Condition, note: s.Note, removed: s.Removed, left: []string{strconv.Itoa(s.Providers), strconv.Itoa(s.Trees)}}
+			return explainRow{text: s.Condition, note: s.Note, removed: s.Removed,
+				left: []string{strconv.Itoa(s.Providers), strconv.Itoa(s.Trees)}}
 		})...)
 	}
 	rows = append(rows, explainRow{text: "trees", head: true})
@@ -59,7 +60,8 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 			if p.width > 0 && utf8.RuneCountInString(r.text) > width {
 				text = hanging(r.text, width)
 			}
-			p.row("  %-*s  %s  %9s  %7s", width, text[0], p.paint(notice, fmt.Sprintf("%9s", number(r.removed))), r.left[0], r.left[1])
+			p.row("  %-*s  %s  %9s  %7s", width, text[0],
+				p.paint(notice, fmt.Sprintf("%9s", number(r.removed))), r.left[0], r.left[1])
 			for _, more := range text[1:] {
 				p.row("  %s", more)
 			}
@@ -87,7 +89,8 @@ func (p *printer) host(h candidates.HostExplanation) {
 		for _, l := range c.Lacks {
 			lacks = append(lacks, cmp.Or(l.Suffix, "unsuffixed group")+": "+l.Reason)
 		}
-		rows = append(rows, []string{c.Provider, "free: " + cmp.Or(strings.Join(free, ", "), "nothing"), strings.Join(lacks, "; ")})
+		rows = append(rows, []string{c.Provider, "free: " +
+			cmp.Or(strings.Join(free, ", "), "nothing"), strings.Join(lacks, "; ")})
 	}
 	if len(rows) == 0 {
 		return

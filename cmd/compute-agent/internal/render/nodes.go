@@ -66,7 +66,8 @@ func Removal(w io.Writer, r control.Removal) error {
 			r.ReportedBy, node)
 		return p.err
 	case r.NotNamed && r.Removed:
-		p.line("This agent has forgotten %s: its certificate is for other nodes; nothing is deleted in Placement.", node)
+		p.line("This agent has forgotten %s: its certificate is for other nodes; nothing is deleted in Placement.",
+			node)
 		return p.err
 	case r.NotNamed:
 		p.line("This agent can forget %s: its certificate is for other nodes; nothing is deleted in Placement.", node)
@@ -111,7 +112,8 @@ func Gift(w io.Writer, g control.Gift) error {
 		p.line("%s belongs to %s and can be assigned to driver %s.", node, from, g.To)
 	}
 	if g.From != "" {
-		p.line("What only driver %s reported is removed from Placement; inventory that is allocated stays, closed for new instances, until it is free.", g.From)
+		p.line("What only driver %s reported is removed from Placement; inventory that is allocated stays, closed "+
+			"for new instances, until it is free.", g.From)
 	}
 	return p.err
 }
@@ -142,7 +144,8 @@ func Adoption(w io.Writer, a control.Adoption) error {
 		p.columns("  ", rows)
 	}
 	if n := len(a.Servers); n > 0 {
-		p.line("Servers that the cell has on this host: %d, %s", n, strings.Join(a.Servers[:min(n, maxServers)], ", ")+map[bool]string{true: ", …"}[n > maxServers])
+		p.line("Servers that the cell has on this host: %d, %s", n, strings.Join(a.Servers[:min(n, maxServers)], ", ")+
+			map[bool]string{true: ", …"}[n > maxServers])
 	}
 	if a.ServersUnknown != "" {
 		p.line("It is not known which servers the cell has on this host: %s", a.ServersUnknown)
@@ -163,7 +166,8 @@ func Adoption(w io.Writer, a control.Adoption) error {
 		p.line("%4d. %s", i+1, s)
 	}
 	if len(a.Unknown) > 0 {
-		p.line("An earlier version of the agent adopted this node without a snapshot. These items may have existed before, so they stay:")
+		p.line("An earlier version of the agent adopted this node without a snapshot. These items may have existed " +
+			"before, so they stay:")
 		for _, s := range a.Unknown {
 			p.line("  - %s", s)
 		}
@@ -212,6 +216,7 @@ func (p *printer) reasons(lead string, reasons []disabled.Reason) {
 		if r.By != "" {
 			by = ", by " + r.By
 		}
-		p.line("%s%s (%s, since %s%s): %s", lead, r.Source, where, r.Since.UTC().Format("2006-01-02 15:04:05Z"), by, r.Reason)
+		p.line("%s%s (%s, since %s%s): %s", lead, r.Source,
+			where, r.Since.UTC().Format("2006-01-02 15:04:05Z"), by, r.Reason)
 	}
 }

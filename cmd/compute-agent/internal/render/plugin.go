@@ -126,7 +126,8 @@ func (r *PluginRun) Pass(w io.Writer, pass pluginhost.Pass, warnings []string) e
 		p.line("  the driver does not report changes: %s", oneLine(pass.Watch))
 	}
 	for _, name := range pass.Removed {
-		p.line("  node %s: the driver no longer lists it; Placement would keep it until `compute-agent node remove`", name)
+		p.line("  node %s: the driver no longer lists it; Placement would keep it until `compute-agent node remove`",
+			name)
 	}
 	for _, node := range pass.Nodes {
 		if node.Node != "" {
@@ -195,12 +196,14 @@ func (p *printer) tree(tree *providertree.Tree, productNames map[string]string) 
 	children := map[string][]control.Provider{}
 	for rp := range tree.All() {
 		view := control.Provider{
-			UUID: rp.UUID, Name: rp.Name, Parent: rp.ParentUUID, Generation: rp.Generation, Traits: rp.Traits, Aggregates: rp.Aggregates, ProductName: productNames[rp.Name],
+			UUID: rp.UUID, Name: rp.Name, Parent: rp.ParentUUID, Generation: rp.Generation, Traits: rp.Traits,
+			Aggregates: rp.Aggregates, ProductName: productNames[rp.Name],
 		}
 		for _, class := range slices.Sorted(maps.Keys(rp.Inventories)) {
 			i := rp.Inventories[class]
 			none := int64(0)
-			view.Inventories = append(view.Inventories, control.Inventory{Class: class, Inventory: i, Capacity: i.Capacity(), Used: &none})
+			view.Inventories = append(view.Inventories,
+				control.Inventory{Class: class, Inventory: i, Capacity: i.Capacity(), Used: &none})
 		}
 		children[rp.ParentUUID] = append(children[rp.ParentUUID], view)
 	}

@@ -38,12 +38,16 @@ func TestPluginTest(t *testing.T) {
 		return suite.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
 	}
 	report := suite.Report{
-		Description: pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
+		Description: pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
+			SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
 		Results: []suite.Result{
 			{Check: check("start/handshake", "starts"), Outcome: suite.Passed},
-			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: suite.Failed, Sent: "UpdateProviderTree for node \"cn1\"",
-				Came: "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1", Output: []string{"info: reshaped"}},
-			{Check: check("reshape/settled", "is done"), Outcome: suite.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
+			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: suite.Failed,
+				Sent:   "UpdateProviderTree for node \"cn1\"",
+				Came:   "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1",
+				Output: []string{"info: reshaped"}},
+			{Check: check("reshape/settled", "is done"),
+				Outcome: suite.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
 		},
 	}
 	var b bytes.Buffer
@@ -59,20 +63,27 @@ func TestPluginTest(t *testing.T) {
 // shown and not obeyed, and checks that are not run for one reason are listed once.
 func TestPluginTestOnATerminal(t *testing.T) {
 	check := func(id string) suite.Check {
-		return suite.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back", Protects: "the scheduler's view of the host", Rule: "A rule that says at some length what must be, so that it takes more than a line of a terminal.", See: "docs/drivers.md, Reshapes"}
+		return suite.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back",
+			Protects: "the scheduler's view of the host",
+			Rule:     "A rule that says at some length what must be, so that it takes more than a line of a terminal.",
+			See:      "docs/drivers.md, Reshapes"}
 	}
 	na := func(id, why string) suite.Result {
 		return suite.Result{Check: check(id), Outcome: suite.NotRun, Why: why}
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
 	report := suite.Report{
-		Description: pluginhost.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
+		Description: pluginhost.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/" +
+			"compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
 		Results: []suite.Result{
 			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: suite.Passed},
-			{Check: check("load/large"), Outcome: suite.Failed, Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
-				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken somewhere, at a blank", Output: []string{"info: \tindented"}},
+			{Check: check("load/large"), Outcome: suite.Failed,
+				Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
+				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken " +
+					"somewhere, at a blank", Output: []string{"info: \tindented"}},
 			na("reshape/needed", flat), na("reshape/done", flat), na("reshape/settled", flat),
-			na("layouts/present", "no versions"), na("layouts/empty", "no versions"), na("layouts/steps", "another reason"),
+			na("layouts/present", "no versions"), na("layouts/empty", "no versions"),
+			na("layouts/steps", "another reason"),
 			{Check: check("layouts/version"), Outcome: suite.Failed, Came: "3"},
 		},
 	}
@@ -88,10 +99,12 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
 	report := suite.Report{
 		Description: pluginhost.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
-		Results: []suite.Result{{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Failed, Came: "nothing"}},
+		Results: []suite.Result{{Check: suite.Check{ID: "start/handshake", Title: "starts"},
+			Outcome: suite.Failed, Came: "nothing"}},
 	}
 	for _, id := range []string{"tree/root", "tree/answers"} {
-		report.Results = append(report.Results, suite.Result{Check: suite.Check{ID: id}, Outcome: suite.NotRun, Why: report.Ended})
+		report.Results = append(report.Results,
+			suite.Result{Check: suite.Check{ID: id}, Outcome: suite.NotRun, Why: report.Ended})
 	}
 	testproc.Check(t, tested(&b, report, 0, "the trait X is not known\x1b"))
 	golden.Text(t, "testdata/plugin-test-ended.txt", b.String())
@@ -100,17 +113,23 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 // TestPluginTestSaysWhatTheDriverRanIn, before the first check, and after the last one where it may
 // have to do with the result.
 func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
-	failed := []suite.Result{{Check: suite.Check{ID: "config/accepted", Title: "takes it"}, Outcome: suite.Failed, Came: "permission denied"}}
+	failed := []suite.Result{{Check: suite.Check{ID: "config/accepted", Title: "takes it"},
+		Outcome: suite.Failed, Came: "permission denied"}}
 	for name, c := range map[string]struct {
 		description pluginhost.Description
 		results     []suite.Result
 		want, not   string
 	}{
-		"a sandbox":              {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, nil, "\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
-		"a sandbox, and fails":   {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, failed, "\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
-		"an incomplete sandbox":  {pluginhost.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil, "\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
-		"none":                   {pluginhost.Description{Sandbox: "none: the configuration says so"}, nil, "\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
-		"none, at the end":       {pluginhost.Description{Sandbox: "none"}, failed, "\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
+		"a sandbox": {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, nil,
+			"\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
+		"a sandbox, and fails": {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, failed,
+			"\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
+		"an incomplete sandbox": {pluginhost.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil,
+			"\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
+		"none": {pluginhost.Description{Sandbox: "none: the configuration says so"}, nil,
+			"\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
+		"none, at the end": {pluginhost.Description{Sandbox: "none"}, failed,
+			"\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
 		"none: it did not start": {pluginhost.Description{}, failed, "1 failed", "andbox"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,15 +144,19 @@ func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
 
 func TestPluginChecks(t *testing.T) {
 	var b bytes.Buffer
-	testproc.Check(t, render.PluginChecks(&b, []suite.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
+	testproc.Check(t, render.PluginChecks(&b,
+		[]suite.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
 	if want := "a/b       does\na/longer  does too (if the driver has the capability \"watch\")\n"; b.String() != want {
 		t.Errorf("got %q", b.String())
 	}
 }
 
 func TestPluginInfo(t *testing.T) {
-	report := pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3", SDK: "go compute-agent v0.1.0"}
-	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
+	report := pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
+		SDK: "go compute-agent v0.1.0"}
+	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon ` +
+		`listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which ` +
+		`takes a moment."}, "many": {}, "slots": {"type": "integer", "default": 4}}, "required": ["uri"]}`
 	var b bytes.Buffer
 	for _, s := range []string{schema, "", "[1]"} {
 		testproc.Check(t, render.PluginInfo(&b, report, "00ff", []byte(s)))
@@ -150,9 +173,13 @@ func TestPluginPass(t *testing.T) {
 	var b bytes.Buffer
 	var run render.PluginRun
 	for _, pass := range []pluginhost.Pass{
-		{Health: "slow disk", Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}}, Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
+		{Health: "slow disk",
+			Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}},
+			Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree,
+				ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
 		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
-		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves", Problem: "UpdateProviderTree: no response within the deadline"}}},
+		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves",
+			Problem: "UpdateProviderTree: no response within the deadline"}}},
 		{Nodes: []pluginhost.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
 		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
@@ -166,11 +193,13 @@ func TestPluginPass(t *testing.T) {
 func TestPluginLog(t *testing.T) {
 	var b bytes.Buffer
 	for _, line := range []string{
-		`{"level":"info","driver":"examined","pid":7,"call":"Configure","nodes":2,"time":"2026-01-01T00:00:00Z","message":"configured"}`,
+		`{"level":"info","driver":"examined","pid":7,"call":"Configure","nodes":2,"time":"2026-01-01T00:00:00Z",` +
+			`"message":"configured"}`,
 		`{"level":"debug","pid":7,"message":"not for an author who did not ask"}`,
 		`{"level":"warn","message":"of the host, not of the driver"}`,
 		`{"level":"warn","pid":7,"output":"raw","message":"hello \u001b[31mred"}`,
-		`{"level":"error","pid":7,"panic":"nil map","stack":"goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 +0x1\n","message":"the driver\npanicked"}`,
+		`{"level":"error","pid":7,"panic":"nil map","stack":"goroutine 1 [running]:\nmain.main()\n\t/src/main.go:3 ` +
+			`+0x1\n","message":"the driver\npanicked"}`,
 		`no JSON`,
 	} {
 		testproc.Check(t, render.PluginLog(&b, []byte(line)))

@@ -19,13 +19,16 @@ func TestProgressIsShownOnceItTakesLong(t *testing.T) {
 		terminal, end string
 	}{
 		{"at once", 900 * time.Millisecond, "", ""},
-		{"some seconds", 2500 * time.Millisecond, line + "Restoring the database: 5 rows (1s)" + line + "Restoring the database: 5 rows (2s)" + line, ""},
-		{"long", 20500 * time.Millisecond, "", "Restoring the database: 5 rows\\u001b[2J (10s)\nRestoring the database: 5 rows\\u001b[2J (20s)\n"},
+		{"some seconds", 2500 * time.Millisecond, line + "Restoring the database: 5 rows (1s)" + line +
+			"Restoring the database: 5 rows (2s)" + line, ""},
+		{"long", 20500 * time.Millisecond, "",
+			"Restoring the database: 5 rows\\u001b[2J (10s)\nRestoring the database: 5 rows\\u001b[2J (20s)\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var screen, file bytes.Buffer
-				on, off := NewProgress(NewTerminal(&screen, 80, false), "Restoring the database"), NewProgress(&file, "Restoring the database")
+				on, off := NewProgress(NewTerminal(&screen, 80, false), "Restoring the database"),
+					NewProgress(&file, "Restoring the database")
 				on.Note("%d rows", 5)
 				off.Note("%d rows\x1b[2J", 5)
 				time.Sleep(c.takes)

@@ -27,7 +27,8 @@ import (
 
 func inventory(class string, total, reserved int64, ratio float64, used int64) control.Inventory {
 	i := control.Inventory{
-		Class: class, Inventory: providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: ratio}, Capacity: int64(float64(total-reserved) * ratio),
+		Class: class, Inventory: providertree.Inventory{Total: total, Reserved: reserved, AllocationRatio: ratio},
+		Capacity: int64(float64(total-reserved) * ratio),
 	}
 	if used >= 0 {
 		i.Used = &used
@@ -45,11 +46,15 @@ func sample() control.Tree {
 	traits = append(traits, "OWNER_NOVA")
 	return control.Tree{Nodes: []control.NodeTree{
 		{Node: "cn1", UUID: uuid(1), Driver: "libvirt", Providers: []control.Provider{
-			{UUID: uuid(1), Name: "cn1", Generation: 12, Traits: traits, Aggregates: []string{uuid(90), uuid(91)}, Inventories: []control.Inventory{
-				inventory("DISK_GB", 251, 0, 1, 20), inventory("MEMORY_MB", 24000, 512, 1, 4096), inventory("VCPU", 2, 0, 4, 3),
-			}},
+			{UUID: uuid(1), Name: "cn1", Generation: 12, Traits: traits, Aggregates: []string{uuid(90), uuid(91)},
+				Inventories: []control.Inventory{
+					inventory("DISK_GB", 251, 0, 1, 20),
+					inventory("MEMORY_MB", 24000, 512, 1, 4096), inventory("VCPU", 2, 0, 4, 3),
+				}},
 			{UUID: uuid(2), Name: "cn1_numa_0", Parent: uuid(1), Generation: 3},
-			{UUID: uuid(3), Name: "cn1_pci_0000_84_00_0", Parent: uuid(2), Generation: 4, ProductName: "NVIDIA Corporation TU104GL [Tesla T4]", Inventories: []control.Inventory{inventory("VGPU", 16, 0, 1, -1)}},
+			{UUID: uuid(3), Name: "cn1_pci_0000_84_00_0",
+				Parent: uuid(2), Generation: 4, ProductName: "NVIDIA Corporation TU104GL [Tesla T4]",
+				Inventories: []control.Inventory{inventory("VGPU", 16, 0, 1, -1)}},
 			{UUID: uuid(4), Name: "cn1_numa_1", Parent: uuid(1), Generation: 3, Traits: []string{"HW_NUMA_ROOT"}},
 		}},
 		{Node: "cn2", UUID: uuid(5), Driver: "libvirt", Error: "placement is unavailable"},
@@ -81,7 +86,8 @@ func TestTreeWithServers(t *testing.T) {
 	}
 	web := control.Consumer{UUID: uuid(11), Kind: control.KindGuest, Name: "web", Guest: "instance-0000000b"}
 	db := control.Consumer{UUID: uuid(12), Kind: control.KindGuest, Guest: "db"}
-	ours := control.Consumer{UUID: uuid(19), Kind: control.KindGuest, Name: "ours", Guest: "instance-" + uuid(19)} // as our libvirt driver calls it
+	// as our libvirt driver calls it
+	ours := control.Consumer{UUID: uuid(19), Kind: control.KindGuest, Name: "ours", Guest: "instance-" + uuid(19)}
 	both := holds(web, "VCPU", 2)
 	both.Resources["MEMORY_MB"] = 4096
 	at(0, both, holds(ours, "VCPU", 1), holds(db, "VCPU", 1),
@@ -142,48 +148,62 @@ func TestTreeWithoutPlacement(t *testing.T) {
 func TestStatus(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	node := resourcetracker.NodeStatus{
-		Name: "cn1", UUID: uuid(1), State: resourcetracker.Reporting, LastSuccess: now.Add(-12 * time.Second), LastChange: now.Add(-3 * time.Hour),
-		Changes: []string{"set the inventory of cn1: VCPU reserved 0→1"}, Passes: 181, Writes: 4,
+		Name: "cn1", UUID: uuid(1), State: resourcetracker.Reporting, LastSuccess: now.Add(-12 * time.Second),
+		LastChange: now.Add(-3 * time.Hour),
+		Changes:    []string{"set the inventory of cn1: VCPU reserved 0→1"}, Passes: 181, Writes: 4,
 	}
 	good := health.Status{
-		State: resourcetracker.Reporting, Summary: "reporting 1 node", Version: "1.0.0", PID: 42, Host: "cn1", Started: now.Add(-72 * time.Hour),
+		State: resourcetracker.Reporting, Summary: "reporting 1 node", Version: "1.0.0", PID: 42, Host: "cn1",
+		Started:     now.Add(-72 * time.Hour),
 		ConfigFiles: []string{"/etc/compute-agent/compute-agent.toml"}, Reloaded: now.Add(-5 * time.Minute),
 		Placement: health.Placement{URL: "http://127.0.0.1:8778", Bundled: true, Requests: 12, Writes: 4},
 		Drivers: []health.Driver{{
-			Name:   "libvirt",
-			Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Since: now.Add(-26 * time.Hour), Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0", Restarts: 1, Replacements: 2}, Usage: &pluginhost.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
+			Name: "libvirt",
+			Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Since: now.Add(-26 * time.Hour),
+				Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt", PID: 43, Version: "1.0.0",
+				Restarts: 1, Replacements: 2},
+				Usage: &pluginhost.Usage{Processes: 2, Threads: 14, MemoryBytes: 25<<20 + 700_000, OpenFiles: 19}},
 			Report: resourcetracker.Status{State: resourcetracker.Reporting, Nodes: []resourcetracker.NodeStatus{node}},
 		}},
 	}
 	bad := good
 	bad.ConfigFiles, bad.Reloaded, bad.Summary = nil, time.Time{}, "degraded"
 	node.State, node.LastSuccess, node.Failures = resourcetracker.Degraded, time.Time{}, 7
-	node.Error, node.Hint = "reading from Placement: GET /: placement is unavailable: connection refused", "check that Placement runs"
+	node.Error, node.Hint = "reading from Placement: GET /: placement is unavailable: connection refused",
+		"check that Placement runs"
 	bad.Drivers = []health.Driver{{
-		Name:   "libvirt",
-		Plugin: health.Plugin{Status: pluginhost.Status{State: "backoff", Since: now.Add(-3 * time.Second), Path: "/x/compute-driver-libvirt", Restarts: 3}, Error: "the process has ended: signal: killed"},
-		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node}, Error: "asking the driver for its nodes: no process", Hint: "look at its log"},
+		Name: "libvirt",
+		Plugin: health.Plugin{Status: pluginhost.Status{State: "backoff", Since: now.Add(-3 * time.Second),
+			Path: "/x/compute-driver-libvirt", Restarts: 3}, Error: "the process has ended: signal: killed"},
+		Report: resourcetracker.Status{State: resourcetracker.Degraded, Nodes: []resourcetracker.NodeStatus{node},
+			Error: "asking the driver for its nodes: no process", Hint: "look at its log"},
 	}}
 	explained := bad
 	explained.Conditions = []health.Condition{
 		condition(health.CredentialsRefused, health.Agent, now.Add(-3*time.Hour), "GET /: 401"),
-		condition(health.PluginDown, health.OfPlugin("libvirt"), now.Add(-30*time.Second), "the process has ended: signal: killed"),
-		condition(health.InventoryDraining, health.OfNode("cn1"), now.Add(-72*time.Hour), "", "VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
+		condition(health.PluginDown, health.OfPlugin("libvirt"), now.Add(-30*time.Second),
+			"the process has ended: signal: killed"),
+		condition(health.InventoryDraining, health.OfNode("cn1"), now.Add(-72*time.Hour), "",
+			"VGPU of cn1_gpu_0: 2 used", "VGPU of cn1_gpu_1: 1 used"),
 	}
 	explained.Conditions[0].Runbook = health.Define(health.CredentialsRefused).Runbook()
 	explained.Summary = "degraded: " + explained.Conditions[0].String() + " (and 1 more)"
 	noted := good
 	noted.Drivers = slices.Clone(good.Drivers)
 	noted.Drivers[0].Report.Nodes = []resourcetracker.NodeStatus{
-		good.Drivers[0].Report.Nodes[0], {Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned, Orphaned: "the driver does not confirm that it was removed for good"},
+		good.Drivers[0].Report.Nodes[0],
+		{Name: "cn2", UUID: uuid(2), State: resourcetracker.Orphaned,
+			Orphaned: "the driver does not confirm that it was removed for good"},
 	}
 	noted.Drivers[0].Report.Nodes[0].Changes = []string{"create a", "create b", "create c", "fill a", "fill b"}
 	noted.Drivers[0].Warnings = []pluginhost.Warning{
 		{Name: "gpu-clock-0000:82:00.0", Text: "GPU 0 is slow", Since: now.Add(-3 * time.Minute)},
-		{Name: "numa-memory", Text: "libvirt says 64 GiB, the kernel 60; libvirt counts", Since: now.Add(-72 * time.Hour)},
+		{Name: "numa-memory", Text: "libvirt says 64 GiB, the kernel 60; libvirt counts",
+			Since: now.Add(-72 * time.Hour)},
 	}
 	noted.Conditions = []health.Condition{
-		condition(health.DriverWarnings, health.OfDriver("libvirt"), now.Add(-72*time.Hour), "2: gpu-clock-0000:82:00.0, numa-memory"),
+		condition(health.DriverWarnings, health.OfDriver("libvirt"), now.Add(-72*time.Hour),
+			"2: gpu-clock-0000:82:00.0, numa-memory"),
 		condition(health.NodeDisabled, health.OfNode("cn1"), now.Add(-time.Minute), "new memory is put in"),
 	}
 	var card []string
@@ -205,33 +225,45 @@ func TestStatus(t *testing.T) {
 	gone := bad
 	gone.Drivers = []health.Driver{bad.Drivers[0], good.Drivers[0], bad.Drivers[0], bad.Drivers[0]}
 	gone.Drivers[0].Plugin.State, gone.Drivers[0].Plugin.SHA256 = "quarantined", strings.Repeat("0123456789abcdef", 4)
-	gone.Drivers[0].Plugin.NextAttempt, gone.Drivers[0].MissingSince, gone.Drivers[0].DisablesAt = now.Add(9*time.Minute+time.Second), now.Add(-12*time.Minute), now.Add(-2*time.Minute)
-	gone.Drivers[1].Plugin.LastError, gone.Drivers[1].Plugin.LastErrorAt = "the process has ended: signal: killed", now.Add(-26*time.Hour)
-	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt = now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
+	gone.Drivers[0].Plugin.NextAttempt, gone.Drivers[0].MissingSince, gone.Drivers[0].DisablesAt =
+		now.Add(9*time.Minute+time.Second), now.Add(-12*time.Minute), now.Add(-2*time.Minute)
+	gone.Drivers[1].Plugin.LastError, gone.Drivers[1].Plugin.LastErrorAt =
+		"the process has ended: signal: killed", now.Add(-26*time.Hour)
+	gone.Drivers[2].Plugin.NextAttempt, gone.Drivers[2].MissingSince, gone.Drivers[2].DisablesAt =
+		now.Add(40*time.Second), now.Add(-50*time.Second), now.Add(9*time.Minute+10*time.Second)
 	gone.Drivers[3].MissingSince = now.Add(-2 * time.Hour)
 	celled := good
 	celled.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{
 		Up: true, Since: now.Add(-26 * time.Hour), Nodes: []string{"cn1"}, Servers: 12, Busy: 1, Waiting: 1,
-		Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 14, Failed: 2}, Destroys: worker.Outcomes{Succeeded: 1}},
+		Counts: worker.Counts{Spawns: worker.Outcomes{Succeeded: 14, Failed: 2},
+			Destroys: worker.Outcomes{Succeeded: 1}},
 	}}
 	celled.Identity = &health.Identity{
-		Host: "cn1", Nodes: []string{"7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55"}, Since: now.Add(-4 * time.Hour), Expires: now.Add(20 * time.Hour), Renews: true, NextRenewal: now.Add(4 * time.Hour),
+		Host: "cn1", Nodes: []string{"7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55"}, Since: now.Add(-4 * time.Hour),
+		Expires: now.Add(20 * time.Hour), Renews: true, NextRenewal: now.Add(4 * time.Hour),
 	}
 	cellAway := good
-	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}}
+	cellAway.Cell = &health.Cell{URL: "https://cell1.example:8780",
+		Status: worker.Status{Since: now.Add(-3 * time.Minute), Error: "connection refused", Servers: 2}}
 	cellHeld := good
-	cellHeld.Cell = &health.Cell{URL: "https://cell1.example:8780", Status: worker.Status{Up: true, Since: now.Add(-3 * time.Minute), Held: []string{"cn1"}, Servers: 2}}
-	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-held.txt": cellHeld, "status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad, "status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
+	cellHeld.Cell = &health.Cell{URL: "https://cell1.example:8780",
+		Status: worker.Status{Up: true, Since: now.Add(-3 * time.Minute), Held: []string{"cn1"}, Servers: 2}}
+	for name, s := range map[string]health.Status{"status-cell.txt": celled, "status-cell-held.txt": cellHeld,
+		"status-cell-away.txt": cellAway, "status-gone.txt": gone, "status.txt": good, "status-degraded.txt": bad,
+		"status-explained.txt": explained, "status-noted.txt": noted, "status-written.txt": written} {
 		var b bytes.Buffer
 		testproc.Check(t, render.Status(&b, s, now))
 		golden.Text(t, "testdata/"+name, b.String())
 	}
 }
 
-func condition(code health.Code, subject health.Subject, since time.Time, text string, details ...string) health.Condition {
+func condition(
+	code health.Code, subject health.Subject, since time.Time, text string, details ...string,
+) health.Condition {
 	def := health.Define(code)
 	return health.Condition{
-		Code: code, Severity: def.Severity, Subject: subject, Title: def.Title, Text: text, Details: details, Meaning: def.Meaning, Hint: def.Hint, Since: since,
+		Code: code, Severity: def.Severity, Subject: subject, Title: def.Title, Text: text, Details: details,
+		Meaning: def.Meaning, Hint: def.Hint, Since: since,
 	}
 }
 

@@ -31,7 +31,8 @@ func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 	case r.Moved > 0 && refused:
 		p.line("  the driver requests to move allocations of %d of %d consumers", r.Moved, r.Consumers)
 	case r.Moved > 0:
-		p.line("  a reshape would move allocations of %d of %d consumers; amounts per consumer do not change", r.Moved, r.Consumers)
+		p.line("  a reshape would move allocations of %d of %d consumers; amounts per consumer do not change",
+			r.Moved, r.Consumers)
 	case len(r.Providers) == 0:
 		p.line("  the driver requests a reshape. No allocations move, and no inventory changes.")
 	default:
@@ -72,7 +73,8 @@ func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 		p.grid("    ", table)
 	}
 	if r.Moved > 0 && len(r.OverCommitted) > 0 {
-		p.line("  %s: more is allocated than there is. Placement before 14.0.0 (2025.2) refuses to move consumers of it:",
+		p.line("  %s: more is allocated than there is. Placement before 14.0.0 (2025.2) refuses to move "+
+			"consumers of it:",
 			p.paint(notice, "over-committed"))
 		p.line("  for such a Placement free some of it, or raise its allocation ratio for as long as the reshape takes")
 		for _, over := range r.OverCommitted {
@@ -150,7 +152,8 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 	}
 	rows := [][]string{{"reshape", "started", "node", "outcome", "moved"}}
 	for _, e := range slices.Backward(entries) {
-		rows = append(rows, []string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
+		rows = append(rows,
+			[]string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
 	}
 	table := grid{rows: rows, left: len(rows[0]), width: p.within(0), style: func(row, column int) style {
 		if column != outcomeColumn || row == 0 {
@@ -216,13 +219,15 @@ func moved(e journal.Entry) string {
 	if e.Reshape == nil {
 		return "?"
 	}
-	return textutil.Count(len(e.Reshape.Consumers), "consumer") + " on " + textutil.Count(len(e.Reshape.Providers), "provider")
+	return textutil.Count(len(e.Reshape.Consumers), "consumer") + " on " +
+		textutil.Count(len(e.Reshape.Providers), "provider")
 }
 
 // Reshape prints one entry of the journal: the state before, and the request.
 func Reshape(w io.Writer, e journal.Entry) error {
 	p := newPrinter(w)
-	p.line("reshape %d of %s (%s): %s", e.ID, p.paint(bold, nodeName(e)), p.paint(dim, e.Root), p.paint(outcomeStyle(e), outcome(e, 0)))
+	p.line("reshape %d of %s (%s): %s", e.ID, p.paint(bold, nodeName(e)), p.paint(dim, e.Root),
+		p.paint(outcomeStyle(e), outcome(e, 0)))
 	p.line("  start  %s", when(e.Begun))
 	if !e.Ended.IsZero() {
 		p.line("  end    %s", when(e.Ended))
@@ -235,7 +240,8 @@ func Reshape(w io.Writer, e journal.Entry) error {
 	names := providerNames(e.Reshape)
 	rows := [][]string{{"resource provider", "before", "after"}}
 	for _, rp := range e.Reshape.Providers {
-		rows = append(rows, []string{names[rp.UUID] + " (generation " + strconv.FormatInt(rp.Generation, 10) + ")", "", ""})
+		rows = append(rows,
+			[]string{names[rp.UUID] + " (generation " + strconv.FormatInt(rp.Generation, 10) + ")", "", ""})
 		rows = append(rows, beside(totals(rp.Before), totals(rp.After))...)
 	}
 	p.table(rows)

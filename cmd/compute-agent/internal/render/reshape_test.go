@@ -36,25 +36,41 @@ func preview() *resourcetracker.Preview {
 	}
 	return &resourcetracker.Preview{
 		OverCommitted: []string{"VCPU on cn1: 70 allocated, capacity 64"},
-		Consumers:     42, Moved: 3, Renames: map[string]string{"CUSTOM_GOLD": "VGPU"}, Payload: &resourcetracker.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
+		Consumers:     42, Moved: 3, Renames: map[string]string{"CUSTOM_GOLD": "VGPU"},
+		Payload: &resourcetracker.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
 		Providers: []resourcetracker.ProviderPreview{
-			{UUID: uuid(1), Name: "cn1", Before: 42, After: 40, Classes: []resourcetracker.ClassPreview{{Class: "CUSTOM_GOLD", Before: stock(16, 6)}}},
-			{UUID: uuid(2), Name: "cn1_pci_0000_84_00_0", New: true, After: 2, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", After: stock(8, 4)}}},
-			{UUID: uuid(3), Name: "cn1_old", Removed: true, Before: 1, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: stock(1, 1)}}},
-			{UUID: uuid(4), Name: "cn1_more", After: 1, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: stock(8, 0), After: stock(9, 3)}}},
+			{UUID: uuid(1), Name: "cn1", Before: 42,
+				After: 40, Classes: []resourcetracker.ClassPreview{{Class: "CUSTOM_GOLD", Before: stock(16, 6)}}},
+			{UUID: uuid(2), Name: "cn1_pci_0000_84_00_0",
+				New: true, After: 2, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", After: stock(8, 4)}}},
+			{UUID: uuid(3), Name: "cn1_old", Removed: true,
+				Before: 1, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: stock(1, 1)}}},
+			{UUID: uuid(4), Name: "cn1_more", After: 1,
+				Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: stock(8, 0), After: stock(9, 3)}}},
 		},
 	}
 }
 
 func TestPlanOfAReshape(t *testing.T) {
 	plan := control.Plan{Nodes: []control.NodePlan{
-		{Node: "cn1", UUID: uuid(1), Reshape: preview(), Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn1_old", UUID: uuid(3)}}},
-		{Node: "cn2", UUID: uuid(9), Reshape: &resourcetracker.Preview{Consumers: 1, Moved: 1}, Refused: true, Error: "the driver's reshape does not pass the agent's checks",
-			Violations: []string{"consumer a: all its allocations would be lost", "consumer b: its consumer generation was changed"}, Hint: "go back"},
+		{Node: "cn1", UUID: uuid(1), Reshape: preview(),
+			Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider,
+				Provider: "cn1_old", UUID: uuid(3)}}},
+		{Node: "cn2", UUID: uuid(9), Reshape: &resourcetracker.Preview{Consumers: 1, Moved: 1}, Refused: true,
+			Error: "the driver's reshape does not pass the agent's checks",
+			Violations: []string{"consumer a: all its allocations would be lost",
+				"consumer b: its consumer generation was changed"}, Hint: "go back"},
 		{Node: "cn3", UUID: uuid(10), Refused: true, Error: "the driver cannot move the allocations"},
-		{Node: "cn4", UUID: uuid(11), Warnings: []string{"the trait X is not known"}, Reshape: &resourcetracker.Preview{Consumers: 2}, Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider, Provider: "cn4_old", UUID: uuid(3)}}},
-		{Node: "cn5", UUID: uuid(12), Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true, Error: "no",
-			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no capacity", Concerns: []string{"consumer a", "consumer b"}, Hint: "free capacity"}}, Violations: []string{"consumer a: no capacity", "consumer b: no capacity"}},
+		{Node: "cn4", UUID: uuid(11), Warnings: []string{"the trait X is not known"},
+			Reshape: &resourcetracker.Preview{Consumers: 2},
+			Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider,
+				Provider: "cn4_old", UUID: uuid(3)}}},
+		{Node: "cn5", UUID: uuid(12),
+			Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true,
+			Error: "no",
+			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no capacity",
+				Concerns: []string{"consumer a", "consumer b"}, Hint: "free capacity"}},
+			Violations: []string{"consumer a: no capacity", "consumer b: no capacity"}},
 	}}
 	raw := testproc.Try(json.Marshal(plan)).Or(t)
 	var view control.PlanView
@@ -64,11 +80,16 @@ func TestPlanOfAReshape(t *testing.T) {
 
 func TestHeldNode(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	s := health.Status{Version: "1.0", Host: "cn1", Summary: "degraded: node cn1: no", Started: now.Add(-time.Hour), Drivers: []health.Driver{{
-		Name: "libvirt", Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}}, Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
-			Name: "cn1", UUID: uuid(1), State: resourcetracker.Degraded, Held: true, Error: "the driver cannot move the allocations", Hint: "see each", Violations: []string{"consumer a: it has no guest", "consumer b: it has no guest"},
-		}}},
-	}}}
+	s := health.Status{Version: "1.0", Host: "cn1", Summary: "degraded: node cn1: no",
+		Started: now.Add(-time.Hour), Drivers: []health.Driver{{
+			Name:   "libvirt",
+			Plugin: health.Plugin{Status: pluginhost.Status{State: "healthy", Since: now.Add(-time.Hour), Path: "/p"}},
+			Report: resourcetracker.Status{Nodes: []resourcetracker.NodeStatus{{
+				Name: "cn1", UUID: uuid(1), State: resourcetracker.Degraded, Held: true,
+				Error: "the driver cannot move the allocations", Hint: "see each",
+				Violations: []string{"consumer a: it has no guest", "consumer b: it has no guest"},
+			}}},
+		}}}
 	print(t, "status-held.txt", func(w io.Writer) error { return render.Status(w, s, now) })
 }
 
@@ -78,20 +99,26 @@ func entries() []journal.Entry {
 		return providertree.Inventories{class: {Total: total}}
 	}
 	holds := func(provider string) providertree.ProviderResources {
-		return providertree.ProviderResources{provider: {"VGPU": 2}, uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}
+		return providertree.ProviderResources{provider: {"VGPU": 2},
+			uuid(90): {"DISK_GB": 10}, uuid(91): {"DISK_GB": 5}}
 	}
 	r := &reportclient.Reshape{
 		Names: map[string]string{uuid(91): "nfs"},
 		Providers: []reportclient.ReshapedProvider{
-			{UUID: uuid(1), Name: "cn1", Generation: 7, Before: inv("VGPU", 8)}, {UUID: uuid(2), Name: "cn1_gpu", Generation: 1, After: inv("VGPU", 8)},
+			{UUID: uuid(1), Name: "cn1", Generation: 7, Before: inv("VGPU", 8)},
+			{UUID: uuid(2), Name: "cn1_gpu", Generation: 1, After: inv("VGPU", 8)},
 		},
 		Consumers: []reportclient.ReshapedConsumer{{UUID: uuid(50), Before: holds(uuid(1)), After: holds(uuid(2))}},
 	}
 	return []journal.Entry{
-		{ID: 1, Root: uuid(1), Outcome: reportclient.ReshapeUnknown, Err: journal.ErrUnreadable, File: "/state/reshapes/000001-x.json"},
-		{ID: 2, Root: uuid(1), Node: "cn1", Begun: begun, Ended: begun.Add(time.Second), Outcome: reportclient.ReshapeHappened, Reshape: r, File: "/state/reshapes/000002-x.json"},
-		{ID: 3, Root: uuid(1), Node: "cn1", Begun: begun.Add(time.Hour), Outcome: reportclient.ReshapeRefused, Compared: true, Reshape: r},
-		{ID: 4, Root: uuid(1), Node: "cn1", Begun: begun.Add(2 * time.Hour), Outcome: reportclient.ReshapeHappened, Undoes: 2, Reshape: r},
+		{ID: 1, Root: uuid(1), Outcome: reportclient.ReshapeUnknown, Err: journal.ErrUnreadable,
+			File: "/state/reshapes/000001-x.json"},
+		{ID: 2, Root: uuid(1), Node: "cn1", Begun: begun, Ended: begun.Add(time.Second),
+			Outcome: reportclient.ReshapeHappened, Reshape: r, File: "/state/reshapes/000002-x.json"},
+		{ID: 3, Root: uuid(1), Node: "cn1", Begun: begun.Add(time.Hour),
+			Outcome: reportclient.ReshapeRefused, Compared: true, Reshape: r},
+		{ID: 4, Root: uuid(1), Node: "cn1", Begun: begun.Add(2 * time.Hour),
+			Outcome: reportclient.ReshapeHappened, Undoes: 2, Reshape: r},
 		{ID: 5, Root: uuid(1), Err: journal.ErrUnreadable},
 		{ID: 6, Root: uuid(2), Node: "cn2", Begun: begun.Add(3 * time.Hour), Reshape: r},
 	}
@@ -118,7 +145,8 @@ func TestReshapeShow(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	print(t, "refusal.txt", func(w io.Writer) error {
 		return render.Refusal(w, "it does not fit", []resourcetracker.ViolationGroup{
-			{Problem: "there is no capacity", Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
+			{Problem: "there is no capacity",
+				Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
 			{Problem: "it is pinned", Concerns: []string{"consumer c"}, Hint: "migrate it"},
 			{Problem: "the tree has no root"},
 		}, "free capacity")

@@ -34,7 +34,8 @@ func Status(w io.Writer, s health.Status, now time.Time) error {
 	if s.Placement.Bundled {
 		where += " (bundled, in this process)"
 	}
-	p.line("  placement   %s; %s sent, %d of them writes", where, textutil.Count(s.Placement.Requests, "request"), s.Placement.Writes)
+	p.line("  placement   %s; %s sent, %d of them writes",
+		where, textutil.Count(s.Placement.Requests, "request"), s.Placement.Writes)
 	p.cell(s.Cell, now)
 	p.identity(s.Identity, now)
 	p.reasons("  disabled    ", s.Disabled)
@@ -60,16 +61,19 @@ func (p *printer) cell(c *health.Cell, now time.Time) {
 	case !c.Since.IsZero():
 		state = "unreachable (" + span(c.Since, now) + ")"
 	}
-	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, textutil.Count(c.Servers, "server"), c.Busy, textutil.Count(c.Waiting, "report"))
+	p.line("  cell        %s: %s; %s, %d in progress, %s waiting", c.URL, state, textutil.Count(c.Servers, "server"),
+		c.Busy, textutil.Count(c.Waiting, "report"))
 	if !c.Up && c.Error != "" {
 		p.line("              error: %s", c.Error)
 	}
-	p.line("              %d of %s created a guest, %d of %s removed one", c.Spawns.Succeeded, textutil.Count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
+	p.line("              %d of %s created a guest, %d of %s removed one",
+		c.Spawns.Succeeded, textutil.Count(c.Spawns.Succeeded+c.Spawns.Failed, "call"),
 		c.Destroys.Succeeded, textutil.Count(c.Destroys.Succeeded+c.Destroys.Failed, "call"))
 	switch {
 	case !c.Up:
 	case len(c.Held) > 0:
-		p.line("              held: %s; nothing is done about servers there, and no others are scheduled there", strings.Join(c.Held, ", "))
+		p.line("              held: %s; nothing is done about servers there, and no others are scheduled there",
+			strings.Join(c.Held, ", "))
 	case len(c.Nodes) == 0:
 		p.line("              no nodes: no driver of this host manages instances, so no servers are scheduled here")
 	}
@@ -124,7 +128,8 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	if d.Plugin.Version != "" {
 		version = " " + d.Plugin.Version
 	}
-	p.line("driver %s%s: %s since %s", p.paint(bold, d.Name), version, p.paint(pluginStyle(d.Plugin.State), string(d.Plugin.State)), ago(d.Plugin.Since, now))
+	p.line("driver %s%s: %s since %s", p.paint(bold, d.Name), version,
+		p.paint(pluginStyle(d.Plugin.State), string(d.Plugin.State)), ago(d.Plugin.Since, now))
 	process := d.Plugin.Path
 	if d.Plugin.PID != 0 {
 		process += fmt.Sprintf(", process %d", d.Plugin.PID)
@@ -137,7 +142,8 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	}
 	p.line("  plugin      %s", process)
 	if u := d.Plugin.Usage; u != nil {
-		p.line("  uses        %s of memory, %s, %s, %s", mebibytes(u.MemoryBytes), textutil.Count(u.Processes, "process"), textutil.Count(u.Threads, "thread"),
+		p.line("  uses        %s of memory, %s, %s, %s",
+			mebibytes(u.MemoryBytes), textutil.Count(u.Processes, "process"), textutil.Count(u.Threads, "thread"),
 			textutil.Count(u.OpenFiles, "open file"))
 	}
 	if d.Plugin.Sandbox != "" {
@@ -183,16 +189,19 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		if n.DisabledReason != "" {
 			held += ", disabled"
 		}
-		p.line("  node        %s (%s): %s%s", p.paint(bold, n.Name), p.paint(dim, n.UUID), p.paint(nodeStyle(n.State), string(n.State)), p.paint(notice, held))
+		p.line("  node        %s (%s): %s%s", p.paint(bold, n.Name), p.paint(dim, n.UUID),
+			p.paint(nodeStyle(n.State), string(n.State)), p.paint(notice, held))
 		if w := n.Writing; w != nil {
-			p.line("              writing to Placement for %s: %d of %d operations done", span(w.Since, now), w.Done, w.Operations)
+			p.line("              writing to Placement for %s: %d of %d operations done",
+				span(w.Since, now), w.Done, w.Operations)
 		}
 		switch {
 		case n.State == resourcetracker.Orphaned: // it has no passes
 		case n.LastSuccess.IsZero():
 			p.line("              no pass has succeeded yet")
 		default:
-			p.line("              last sync %s; %s, %s", ago(n.LastSuccess, now), textutil.Count(n.Passes, "pass"), textutil.Count(n.Writes, "write"))
+			p.line("              last sync %s; %s, %s",
+				ago(n.LastSuccess, now), textutil.Count(n.Passes, "pass"), textutil.Count(n.Writes, "write"))
 		}
 		if !n.LastChange.IsZero() {
 			p.line("              last write %s: %s", ago(n.LastChange, now), changes(n.Changes))
@@ -210,7 +219,8 @@ func (p *printer) warnings(all []pluginhost.Warning, now time.Time) {
 		if i == 0 {
 			label = "warnings"
 		}
-		p.line("  %s  %s (%s): %s", p.paint(dim, fmt.Sprintf("%-10s", label)), p.paint(notice, w.Name), ago(w.Since, now), w.Text)
+		p.line("  %s  %s (%s): %s", p.paint(dim, fmt.Sprintf("%-10s", label)),
+			p.paint(notice, w.Name), ago(w.Since, now), w.Text)
 	}
 }
 
@@ -293,13 +303,15 @@ func Plan(w io.Writer, plan control.PlanView) error {
 		case n.Error != "":
 			p.line("%s (%s): %s: %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(bad, "unknown"), n.Error)
 		case len(n.Operations) == 0:
-			p.line("%s (%s): %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(good, "nothing to write; Placement is up to date."))
+			p.line("%s (%s): %s", p.paint(bold, n.Node),
+				p.paint(dim, n.UUID), p.paint(good, "nothing to write; Placement is up to date."))
 		default:
 			when := "pass"
 			if n.Reshape != nil {
 				when = "start"
 			}
-			p.line("%s (%s): the next %s would make %s:", p.paint(bold, n.Node), p.paint(dim, n.UUID), when, textutil.Count(len(n.Operations), "write"))
+			p.line("%s (%s): the next %s would make %s:",
+				p.paint(bold, n.Node), p.paint(dim, n.UUID), when, textutil.Count(len(n.Operations), "write"))
 			for i, op := range n.Operations {
 				p.line("%4d. %s", i+1, p.paint(changeStyle(op.Text), op.Text))
 			}

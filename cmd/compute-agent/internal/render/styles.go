@@ -45,7 +45,8 @@ func pluginStyle(s pluginhost.State) style {
 	switch s {
 	case pluginhost.Healthy:
 		return good
-	case pluginhost.Backoff, pluginhost.Quarantined, pluginhost.NotInstalled, pluginhost.Incompatible, pluginhost.Refused:
+	case pluginhost.Backoff, pluginhost.Quarantined,
+		pluginhost.NotInstalled, pluginhost.Incompatible, pluginhost.Refused:
 		return bad
 	case pluginhost.Disabled, pluginhost.Stopped:
 		return plain

@@ -19,18 +19,23 @@ import (
 
 func degraded() health.Status {
 	return health.Status{
-		State: resourcetracker.Degraded, Summary: "degraded: \x1b[2J\x1b[31mfake", Version: "1.0.0", Host: "cn1\x1b[32m", PID: 42,
+		State: resourcetracker.Degraded, Summary: "degraded: \x1b[2J\x1b[31mfake", Version: "1.0.0",
+		Host: "cn1\x1b[32m", PID: 42,
 		Conditions: []health.Condition{{
-			Code: "credentials-refused", Severity: health.Critical, Subject: health.Agent, Title: "Placement rejects the agent's credentials",
-			Text: "GET /: 401", Meaning: strings.Repeat("long meaning ", 20), Hint: "check \x1b]0;title\x07 the credentials", Runbook: "https://example.org/" + strings.Repeat("x", 100),
+			Code: "credentials-refused", Severity: health.Critical, Subject: health.Agent,
+			Title: "Placement rejects the agent's credentials",
+			Text:  "GET /: 401", Meaning: strings.Repeat("long meaning ", 20),
+			Hint: "check \x1b]0;title\x07 the credentials", Runbook: "https://example.org/" + strings.Repeat("x", 100),
 		}},
-		Drivers: []health.Driver{{Name: "fake", Plugin: health.Plugin{Status: pluginhost.Status{State: pluginhost.Healthy, Path: "/path"}}}},
+		Drivers: []health.Driver{{Name: "fake",
+			Plugin: health.Plugin{Status: pluginhost.Status{State: pluginhost.Healthy, Path: "/path"}}}},
 	}
 }
 
 func TestColorsAreOnlyThoseOfThisPackage(t *testing.T) {
 	var colored, bare bytes.Buffer
-	testproc.Check(t, errors.Join(Status(NewTerminal(&colored, 0, true), degraded(), time.Time{}), Status(NewTerminal(&bare, 0, false), degraded(), time.Time{})))
+	testproc.Check(t, errors.Join(Status(NewTerminal(&colored, 0, true), degraded(), time.Time{}),
+		Status(NewTerminal(&bare, 0, false), degraded(), time.Time{})))
 	for _, want := range []string{
 		"on \x1b[1mcn1\\u001b[32m\x1b[0m: \x1b[31mdegraded: \\u001b[2J\\u001b[31mfake\x1b[0m\n",
 		"\x1b[1;31mcritical\x1b[0m: \x1b[1mPlacement rejects the agent's credentials\x1b[0m\n",
@@ -50,7 +55,8 @@ func TestColorsAreOnlyThoseOfThisPackage(t *testing.T) {
 // TestTerminalIsNotFoldedOrColoredElsewhere: files and pipes get what they always got.
 func TestTerminalIsNotFoldedOrColoredElsewhere(t *testing.T) {
 	var piped, wide bytes.Buffer
-	testproc.Check(t, errors.Join(Status(&piped, degraded(), time.Time{}), Status(NewTerminal(&wide, 10000, false), degraded(), time.Time{})))
+	testproc.Check(t, errors.Join(Status(&piped, degraded(), time.Time{}),
+		Status(NewTerminal(&wide, 10000, false), degraded(), time.Time{})))
 	testproc.Samef(t, cmp.Diff(piped.String(), wide.String()), "(-piped +wide terminal)")
 }
 
@@ -60,12 +66,16 @@ func TestLinesAreFoldedAtTheWidthOfTheTerminal(t *testing.T) {
 		want []string
 	}{
 		{"fits", []string{"fits"}},
-		{"  what        one two three four five six seven", []string{"  what        one two three four five", "              six seven"}},
-		{"              - one two three four five six", []string{"              - one two three four five", "                six"}},
-		{"  12. create resource provider one two three", []string{"  12. create resource provider one two", "      three"}},
+		{"  what        one two three four five six seven",
+			[]string{"  what        one two three four five", "              six seven"}},
+		{"              - one two three four five six",
+			[]string{"              - one two three four five", "                six"}},
+		{"  12. create resource provider one two three",
+			[]string{"  12. create resource provider one two", "      three"}},
 		{"one two three four five six seven eight nine", []string{"one two three four five six seven eight", "  nine"}},
 		{"  runbook     https://example.org/a/long/page", []string{"  runbook     https://example.org/a/long/page"}},
-		{"critical: \x1b[1mone two three four five six seven\x1b[0m", []string{"critical: \x1b[1mone two three four five six", "  seven\x1b[0m"}},
+		{"critical: \x1b[1mone two three four five six seven\x1b[0m",
+			[]string{"critical: \x1b[1mone two three four five six", "  seven\x1b[0m"}},
 	} {
 		got := []string{c.text}
 		if width(c.text) > 40 {
@@ -76,7 +86,8 @@ func TestLinesAreFoldedAtTheWidthOfTheTerminal(t *testing.T) {
 }
 
 func TestTablesFitTheTerminal(t *testing.T) {
-	rows := [][]string{{"", "total", "used"}, {"  a condition of many words that is too wide", "1", "2"}, {"  short", "3", "4"}}
+	rows := [][]string{{"", "total", "used"},
+		{"  a condition of many words that is too wide", "1", "2"}, {"  short", "3", "4"}}
 	var b bytes.Buffer
 	p := newPrinter(NewTerminal(&b, 40, true))
 	p.grid("", grid{rows: rows, left: 1, width: p.within(0), style: header})

@@ -41,7 +41,8 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 		}
 		if node.Stale != "" {
 			p.line("%s: %s: %s", node.Node, p.paint(bad, "Placement cannot be read"), node.Stale)
-			p.line("The tree below was read at %s, %s. Usage is unknown.", node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
+			p.line("The tree below was read at %s, %s. Usage is unknown.",
+				node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
 			p.line("")
 		}
 		children := map[string][]control.Provider{}
@@ -66,7 +67,9 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 
 // provider prints a provider and its children. first is the prefix of its first line, rest that of
 // all others.
-func (p *printer) provider(rp control.Provider, children map[string][]control.Provider, first, rest string, opts TreeOptions) {
+func (p *printer) provider(
+	rp control.Provider, children map[string][]control.Provider, first, rest string, opts TreeOptions,
+) {
 	below := children[rp.UUID]
 	bar := rest + "│ "
 	if len(below) == 0 {
@@ -172,7 +175,8 @@ func consumerTable(consumers []control.Consumer, width int) []string {
 	rows := make([][]string, 0, len(consumers))
 	for _, c := range consumers {
 		name := textutil.Line(cmp.Or(c.Name, c.Guest, "-"), maxName)
-		if c.Name != "" && c.Guest != "" && c.Guest != c.Name && !strings.Contains(c.Guest, c.UUID) { // the uuid is beside it
+		// the uuid is beside it
+		if c.Name != "" && c.Guest != "" && c.Guest != c.Name && !strings.Contains(c.Guest, c.UUID) {
 			name += " (" + textutil.Line(c.Guest, maxName) + ")"
 		}
 		var amounts []string

@@ -50,9 +50,12 @@ type Watch struct {
 
 // Run runs the command until the context ends, which is no error. The command writes to out, and
 // notes to notes, and returns the JSON that its output was made of.
-func (w *Watch) Run(ctx context.Context, command func(ctx context.Context, out, notes io.Writer) (answer []byte, err error)) error {
+func (w *Watch) Run(
+	ctx context.Context, command func(ctx context.Context, out, notes io.Writer) (answer []byte, err error),
+) error {
 	if w.Size != nil {
-		if _, err := io.WriteString(w.Out, "\x1b[?1049h\x1b[?25l\x1b[?7l"); err != nil { // the alternate screen, no cursor, no wrapping
+		// the alternate screen, no cursor, no wrapping
+		if _, err := io.WriteString(w.Out, "\x1b[?1049h\x1b[?25l\x1b[?7l"); err != nil {
 			return err
 		}
 		defer func() { _, _ = io.WriteString(w.Out, reset+"\x1b[?7h\x1b[?25h\x1b[?1049l") }()

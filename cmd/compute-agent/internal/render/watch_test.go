@@ -58,7 +58,8 @@ func TestWatchWritesChangesOnly(t *testing.T) {
 			answer{"", "", errDown},
 			answer{`{"state":"bad","passes":9,"drivers":[]}`, "bad again\n", nil},
 		))
-		want := "--- 2000-01-01T00:00:00Z\ngood, 1 s ago\n--- 2000-01-01T00:00:04Z\nbad\n--- 2000-01-01T00:00:10Z\nbad again\n"
+		want := "--- 2000-01-01T00:00:00Z\ngood, 1 s ago\n--- 2000-01-01T00:00:04Z\nbad\n--- 2000-01-01T00:00:10Z\n" +
+			"bad again\n"
 		testproc.Equal(t, out.String(), want, "got %q")
 		if want := "2000-01-01T00:00:06Z compute-agent: the agent is not running\n"; problems.String() != want {
 			t.Errorf("got %q, want %q", problems.String(), want)
@@ -70,7 +71,9 @@ func TestWatchWritesADocumentOnALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		testproc.Check(t, watched(t, &Watch{Out: &out, Problems: io.Discard, Documents: true},
-			answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 1\n}\n", nil}, answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 2\n}\n", nil}, answer{`{"a":2}`, "{\n  \"a\": 2\n}\n", nil}))
+			answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 1\n}\n", nil},
+			answer{`{"a":1}`, "{\n  \"a\": 1,\n  \"passes\": 2\n}\n", nil},
+			answer{`{"a":2}`, "{\n  \"a\": 2\n}\n", nil}))
 		if want := "{\"a\":1,\"passes\":1}\n{\"a\":2}\n"; out.String() != want {
 			t.Errorf("got %q, want %q", out.String(), want)
 		}
@@ -82,10 +85,12 @@ func TestWatchEndsOnlyBeforeTheFirstAnswer(t *testing.T) {
 		denied := errors.New("permission denied")
 		fatal := func(err error) bool { return errors.Is(err, denied) }
 		var out bytes.Buffer
-		if err := watched(t, &Watch{Out: &out, Problems: io.Discard, Fatal: fatal}, answer{err: errDown}, answer{err: denied}); !errors.Is(err, denied) {
+		if err := watched(t, &Watch{Out: &out, Problems: io.Discard, Fatal: fatal}, answer{err: errDown},
+			answer{err: denied}); !errors.Is(err, denied) {
 			t.Errorf("before an answer: %v", err)
 		}
-		if err := watched(t, &Watch{Out: &out, Problems: io.Discard, Fatal: fatal}, answer{`{}`, "yes\n", nil}, answer{err: denied}); err != nil {
+		if err := watched(t, &Watch{Out: &out, Problems: io.Discard, Fatal: fatal}, answer{`{}`, "yes\n", nil},
+			answer{err: denied}); err != nil {
 			t.Errorf("after an answer: %v", err)
 		}
 	})
@@ -96,7 +101,8 @@ func TestWatchStopsWhenItsReaderIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		_ = r.CloseWithError(io.ErrClosedPipe)
-		if err := watched(t, &Watch{Out: w, Problems: io.Discard}, answer{`{}`, "text\n", nil}); !errors.Is(err, io.ErrClosedPipe) {
+		if err := watched(t, &Watch{Out: w, Problems: io.Discard},
+			answer{`{}`, "text\n", nil}); !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -107,7 +113,8 @@ func TestWatchRedrawsATerminal(t *testing.T) {
 		var out bytes.Buffer
 		w := &Watch{Out: &out, Size: func() (int, int) { return 42, 7 }}
 		long := strings.Repeat("line\n", 9)
-		err := watched(t, w, answer{`{}`, "all is well\n", nil}, answer{err: fmt.Errorf("down\x1b[2J %w", errDown)}, answer{`{}`, long, nil})
+		err := watched(t, w, answer{`{}`, "all is well\n", nil},
+			answer{err: fmt.Errorf("down\x1b[2J %w", errDown)}, answer{`{}`, long, nil})
 		testproc.Check(t, err)
 		text := out.String()
 		const begin, end = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -118,7 +125,8 @@ func TestWatchRedrawsATerminal(t *testing.T) {
 		want := [][]string{
 			{"Every 2s: compute-agent status   00:00:00Z", "", "all is well"},
 			{
-				"Every 2s: compute-agent status   00:00:02Z", `compute-agent: down\u001b[2J the agent is`, "  not running",
+				"Every 2s: compute-agent status   00:00:02Z",
+				`compute-agent: down\u001b[2J the agent is`, "  not running",
 				"The state below is of 00:00:00Z.", "", "all is well",
 			},
 			{"Every 2s: compute-agent status   00:00:04Z", "", "line", "line", "line", "line", "(5 more lines below)"},

@@ -30,7 +30,8 @@ func NewYAML(w io.Writer) *YAML { return &YAML{w: w} }
 // Write implements [io.Writer].
 func (y *YAML) Write(p []byte) (int, error) {
 	y.rest = append(y.rest, p...)
-	if !bytes.HasSuffix(p, []byte("\n")) || !bytes.HasSuffix(bytes.TrimSpace(p), []byte("}")) && !bytes.HasSuffix(bytes.TrimSpace(p), []byte("]")) {
+	if !bytes.HasSuffix(p, []byte("\n")) || !bytes.HasSuffix(bytes.TrimSpace(p), []byte("}")) &&
+		!bytes.HasSuffix(bytes.TrimSpace(p), []byte("]")) {
 		return len(p), nil // most likely not at the end of a value: do not read what there is for each part again
 	}
 	if err := y.convert(); err != nil {
@@ -124,7 +125,8 @@ func yamlNumber(text string) *yaml.Node {
 }
 
 // notString matches what YAML 1.1 does not read as a string, beside what YAML 1.2 does not.
-var notString = regexp.MustCompile(`^([yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|=|<<|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$`)
+var notString = regexp.MustCompile(
+	`^([yYnN]|yes|Yes|YES|no|No|NO|on|On|ON|off|Off|OFF|=|<<|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$`)
 
 // yamlString quotes a string where it is not plain for every reader of YAML.
 func yamlString(text string) *yaml.Node {

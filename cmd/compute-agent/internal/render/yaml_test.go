@@ -115,7 +115,8 @@ func TestYAMLLosesNothingThatIsNotJSON(t *testing.T) {
 // FuzzYAML: the document is the same as that of the JSON, after the sanitization of output.
 func FuzzYAML(f *testing.F) {
 	for _, s := range []string{
-		"", "a", "a\nb", "a\n", "\n", " a\nb", "a \nb", "\ta", "\x1b[31mred", "\u202eevil", "\u2028", "\u0085", "\u00a0", "\ufeff", "😀", "\U000e0001", "\"", "\\u001b", "a: b", "|", "? x",
+		"", "a", "a\nb", "a\n", "\n", " a\nb", "a \nb", "\ta", "\x1b[31mred", "\u202eevil", "\u2028", "\u0085",
+		"\u00a0", "\ufeff", "😀", "\U000e0001", "\"", "\\u001b", "a: b", "|", "? x",
 		"a\r\nb", "\n\na", "%", "@x", "`", "---", "...", "--- a\nb", "1_000", "0b1", "0o7", "1:2", ".inf", "a #b",
 	} {
 		f.Add(s)

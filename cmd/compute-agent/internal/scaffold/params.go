@@ -54,7 +54,8 @@ var (
 	driverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 	// released are tags, release candidates and pseudo-versions: not what git describe says of a
 	// commit after a tag, "-dirty" or not.
-	released = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.0-9]*)?$|^v\d+\.\d+\.\d+-([0-9A-Za-z.]+\.)?\d{14}-[0-9a-f]{12}$`)
+	released = regexp.MustCompile(
+		`^v\d+\.\d+\.\d+(-(alpha|beta|rc)[.0-9]*)?$|^v\d+\.\d+\.\d+-([0-9A-Za-z.]+\.)?\d{14}-[0-9a-f]{12}$`)
 	// pathElement is stricter than Go is: what it lets through is a module path and an import path
 	// on every system.
 	pathElement = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._~-]*$`)
@@ -69,7 +70,8 @@ func (p Params) complete() (Params, error) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	switch {
 	case !driverName.MatchString(p.Name):
-		wrong("driver name %q: must be a lower case letter, then lower case letters, digits and hyphens, at most 63 in all", p.Name)
+		wrong("driver name %q: must be a lower case letter, then lower case letters, digits and hyphens, at "+
+			"most 63 in all", p.Name)
 	case slices.Contains(shipped, p.Name):
 		wrong("driver name %q: a driver of that name comes with compute-agent, and would be replaced by yours", p.Name)
 	case p.Name == "test":
@@ -89,7 +91,8 @@ func (p Params) complete() (Params, error) {
 		}
 		p.Replace, p.AgentVersion = dir, version
 	case !released.MatchString(p.AgentVersion):
-		wrong("this compute-agent (%s) is no release, so its modules cannot be downloaded: name a checkout of compute-agent to build with (--replace DIR)", p.AgentVersion)
+		wrong("this compute-agent (%s) is no release, so its modules cannot be downloaded: name a checkout of "+
+			"compute-agent to build with (--replace DIR)", p.AgentVersion)
 	}
 	if len(problems) > 0 {
 		return Params{}, &ParamsError{Problems: problems}
@@ -113,7 +116,8 @@ func badModule(module string) string {
 	}
 	for _, e := range elements {
 		if !pathElement.MatchString(e) || strings.HasSuffix(e, ".") {
-			return fmt.Sprintf("%q must be ASCII letters, digits, and - . _ ~ that are not at its begin or a . at its end", e)
+			return fmt.Sprintf(
+				"%q must be ASCII letters, digits, and - . _ ~ that are not at its begin or a . at its end", e)
 		}
 	}
 	if v, found := strings.CutPrefix(elements[len(elements)-1], "v"); found && len(elements) > 1 {
@@ -126,7 +130,8 @@ func badModule(module string) string {
 
 var (
 	moduleLine  = regexp.MustCompile(`(?m)^module[ \t]+"?` + regexp.QuoteMeta(agentModule) + `"?[ \t]*(//.*)?\r?$`)
-	requireLine = regexp.MustCompile(`(?m)^(?:require[ \t]|[ \t])[ \t]*` + regexp.QuoteMeta(agentModule) + `/plugins[ \t]+(v[^ \t\r\n]+)`)
+	requireLine = regexp.MustCompile(`(?m)^(?:require[ \t]|[ \t])[ \t]*` + regexp.QuoteMeta(agentModule) +
+		`/plugins[ \t]+(v[^ \t\r\n]+)`)
 )
 
 // checkout returns the absolute path of a checkout of compute-agent, and the version that its
@@ -145,7 +150,8 @@ func checkout(dir string) (abs, version string, err error) {
 	case !moduleLine.Match(mod):
 		return "", "", fmt.Errorf("--replace %s: is a module, but not %s", dir, agentModule)
 	case required == nil:
-		return "", "", fmt.Errorf("--replace %s: is a checkout of an older compute-agent, which has no module %s/plugins", dir, agentModule)
+		return "", "", fmt.Errorf(
+			"--replace %s: is a checkout of an older compute-agent, which has no module %s/plugins", dir, agentModule)
 	}
 	return abs, string(required[1]), nil
 }

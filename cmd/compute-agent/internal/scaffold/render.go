@@ -55,7 +55,8 @@ func Render(p Params) ([]File, error) {
 		"Name": p.Name, "Module": p.Module, "Binary": p.Binary(),
 		"SlotClass":    "CUSTOM_" + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_")) + "_SLOT",
 		"AgentVersion": p.AgentVersion, "Replace": p.Replace, "Replaced": replaced(p.Replace),
-		"Direct": paths(direct), "Indirect": paths(indirect), "Requires": strings.FieldsFunc(requires, func(r rune) bool { return r == '\n' }),
+		"Direct": paths(direct), "Indirect": paths(indirect), "Requires": strings.FieldsFunc(requires,
+			func(r rune) bool { return r == '\n' }),
 	}
 	renamed := names(p)
 	files := []File{{Path: "go.sum", Content: []byte(sums)}}

@@ -42,7 +42,8 @@ func TestRequirements(t *testing.T) {
 		t.Errorf("a new driver needs %d modules, more than 25", all)
 	}
 	for _, node := range strings.Fields(run(t, dir, "go", "mod", "graph")) {
-		for _, bad := range []string{agentModule + "@", "modernc.org/", "github.com/jackc/pgx/", "github.com/go-sql-driver/"} {
+		for _, bad := range []string{agentModule + "@",
+			"modernc.org/", "github.com/jackc/pgx/", "github.com/go-sql-driver/"} {
 			if strings.HasPrefix(node, bad) {
 				t.Errorf("the module graph of a driver has %s", node)
 			}

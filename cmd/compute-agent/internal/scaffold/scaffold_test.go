@@ -49,7 +49,8 @@ func TestNewModule(t *testing.T) {
 func TestNamesOfAllLengths(t *testing.T) {
 	for _, p := range []Params{
 		{Name: "a", Module: "a.b", Replace: repository},
-		{Name: "z-9-long-name-of-a-driver-that-someone-has-thought-of", Module: "example.com/" + strings.Repeat("long/", 20) + "path", Replace: repository},
+		{Name: "z-9-long-name-of-a-driver-that-someone-has-thought-of", Module: "example.com/" +
+			strings.Repeat("long/", 20) + "path", Replace: repository},
 	} {
 		dir := filepath.Join(t.TempDir(), "driver")
 		write(t, dir, p)
@@ -83,7 +84,8 @@ func TestReleasedModule(t *testing.T) {
 		text := string(f.Content)
 		switch f.Path {
 		case "go.mod":
-			if !strings.HasPrefix(text, "module git.example.org/drivers/acme\n") || !strings.Contains(text, "\t"+agentModule+"/plugins v1.2.3\n") {
+			if !strings.HasPrefix(text, "module git.example.org/drivers/acme\n") ||
+				!strings.Contains(text, "\t"+agentModule+"/plugins v1.2.3\n") {
 				t.Error(text)
 			}
 		case "main.go":
@@ -102,8 +104,10 @@ func TestReleasedModule(t *testing.T) {
 		}
 	}
 	want := []string{
-		".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dev.toml", "driver/abilities.go", "driver/abilities_test.go", "driver/config.go", "driver/config_test.go", "driver/doc.go",
-		"driver/driver.go", "driver/driver_test.go", "driver/inventory.go", "driver/machine.go", "driver/machine_test.go", "driver/process_test.go", "driver/reshape.go",
+		".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dev.toml", "driver/abilities.go",
+		"driver/abilities_test.go", "driver/config.go", "driver/config_test.go", "driver/doc.go",
+		"driver/driver.go", "driver/driver_test.go", "driver/inventory.go", "driver/machine.go",
+		"driver/machine_test.go", "driver/process_test.go", "driver/reshape.go",
 		"driver/reshape_test.go", "driver/schema.json", "examples/acme.toml", "go.mod", "go.sum", "main.go",
 		"systemd/compute-driver-acme.conf",
 	}
@@ -159,7 +163,8 @@ func TestParamsAreChecked(t *testing.T) {
 		{Params{Name: "acme", Replace: other}, "but not " + agentModule},
 		{Params{Name: "acme", Replace: t.TempDir()}, "there is no go.mod"},
 		{Params{Name: "acme", Replace: older}, "older compute-agent"},
-		{Params{Name: "Acme", Module: "acme", AgentVersion: "unknown"}, "domain name"}, // all problems are reported together
+		// all problems are reported together
+		{Params{Name: "Acme", Module: "acme", AgentVersion: "unknown"}, "domain name"},
 	} {
 		if c.p.AgentVersion == "" && c.p.Replace == "" {
 			c.p.AgentVersion = "v1.0.0"
@@ -199,11 +204,13 @@ func TestUnusualCheckoutPath(t *testing.T) {
 // version, and a new driver is complete with a checkout of it as with any other.
 func TestCheckoutOfARelease(t *testing.T) {
 	checkout := t.TempDir()
-	for _, part := range []string{"internal/lib", "internal/pluginhost", "plugins", "providertree", "test/testproc", "packaging"} {
+	for _, part := range []string{"internal/lib", "internal/pluginhost", "plugins", "providertree",
+		"test/testproc", "packaging"} {
 		testproc.Check(t, os.CopyFS(filepath.Join(checkout, part), os.DirFS(filepath.Join(repository, part))))
 	}
 	for _, file := range []string{"go.mod", "go.work"} {
-		testproc.Check(t, os.WriteFile(filepath.Join(checkout, file), testproc.Try(os.ReadFile(filepath.Join(repository, file))).Or(t), 0o644))
+		testproc.Check(t, os.WriteFile(filepath.Join(checkout, file),
+			testproc.Try(os.ReadFile(filepath.Join(repository, file))).Or(t), 0o644))
 	}
 	later := exec.CommandContext(t.Context(), "packaging/release.sh", "modules", "v2.0.0")
 	later.Dir = checkout
@@ -261,7 +268,8 @@ func TestWriteAddsToADirectory(t *testing.T) {
 		{"new", func(string) error { return nil }, nil},
 		{"deep/below/new", func(string) error { return nil }, nil},
 		{"empty", func(dir string) error { return os.Mkdir(dir, 0o700) }, nil},
-		{"clone", func(dir string) error { return os.MkdirAll(filepath.Join(dir, ".git"), 0o755) }, map[string]string{".git/": ""}},
+		{"clone", func(dir string) error { return os.MkdirAll(filepath.Join(dir, ".git"), 0o755) },
+			map[string]string{".git/": ""}},
 		{"directory", func(dir string) error { return os.MkdirAll(filepath.Join(dir, "b"), 0o755) }, nil},
 	} {
 		dir := filepath.Join(above, prepare.name)
@@ -293,7 +301,8 @@ func TestWriteOverwritesNothing(t *testing.T) {
 			return errors.Join(os.Mkdir(filepath.Join(dir, "b"), 0o755), os.Symlink("x", filepath.Join(dir, "b/c")))
 		},
 		"the last of its path": func(dir string) error {
-			return errors.Join(os.Mkdir(filepath.Join(dir, "b"), 0o755), os.WriteFile(filepath.Join(dir, "b/e"), nil, 0o644))
+			return errors.Join(os.Mkdir(filepath.Join(dir, "b"), 0o755),
+				os.WriteFile(filepath.Join(dir, "b/e"), nil, 0o644))
 		},
 	} {
 		dir := t.TempDir()
@@ -316,7 +325,8 @@ func TestWriteNamesAllThatIsInTheWay(t *testing.T) {
 	dir := t.TempDir()
 	testproc.Check(t, Write(dir, some[:2]))
 	var there *ExistsError
-	if err := Write(dir, some); !errors.As(err, &there) || !cmp.Equal(there.Files, []string{"a", "b/c/d"}) || there.Dir != dir {
+	if err := Write(dir, some); !errors.As(err, &there) ||
+		!cmp.Equal(there.Files, []string{"a", "b/c/d"}) || there.Dir != dir {
 		t.Errorf("got %v", err)
 	}
 }
@@ -324,7 +334,8 @@ func TestWriteNamesAllThatIsInTheWay(t *testing.T) {
 // TestWriteIsAllOrNothing: a file that cannot be written takes those before it along, and a new
 // directory never appears.
 func TestWriteIsAllOrNothing(t *testing.T) {
-	broken := append(some[:len(some):len(some)], File{"b/" + strings.Repeat("x", 300), nil}) // longer than a file name may be
+	// longer than a file name may be
+	broken := append(some[:len(some):len(some)], File{"b/" + strings.Repeat("x", 300), nil})
 	above := t.TempDir()
 	for _, dir := range []string{above, filepath.Join(above, "new")} {
 		if err := Write(dir, broken); err == nil {

@@ -26,7 +26,8 @@ func (e *ExistsError) Error() string {
 	if more := len(e.Files) - shown; more > 0 {
 		files += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("nothing was written to %s, where these files are already: %s. Name another directory (--dir)", e.Dir, files)
+	return fmt.Sprintf("nothing was written to %s, where these files are already: %s. Name another directory (--dir)",
+		e.Dir, files)
 }
 
 // Write writes files into a directory, which is made if it is not there. It overwrites nothing,

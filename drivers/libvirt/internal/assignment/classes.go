@@ -35,7 +35,8 @@ var rootClasses = []rootClass{
 		has:      func(class string) bool { return strings.HasPrefix(class, selection.PMEMPrefix) },
 		withheld: "this driver cannot give persistent memory to instances",
 	},
-	{has: named(encryptionClass), withheld: "the provider that granted it does not say which kind of encryption it is of"},
+	{has: named(encryptionClass),
+		withheld: "the provider that granted it does not say which kind of encryption it is of"},
 }
 
 func named(name string) func(string) bool {

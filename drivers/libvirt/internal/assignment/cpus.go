@@ -29,7 +29,8 @@ type processorIndex struct {
 // virtual one, or the emulator, may run on dedicated ones alone and this is among them. A domain
 // that may run on others too floats.
 func (c *chooser) index() {
-	x := processorIndex{shared: map[int]bool{}, dedicated: map[int]bool{}, threads: map[core][]int{}, taken: map[int]bool{}}
+	x := processorIndex{shared: map[int]bool{}, dedicated: map[int]bool{},
+		threads: map[core][]int{}, taken: map[int]bool{}}
 	for _, cpu := range c.Dedicated {
 		x.dedicated[cpu] = c.host.cpus[cpu].Online
 	}
@@ -132,7 +133,8 @@ func (c *chooser) pick(cell int, n int64) ([]int, bool) {
 
 // unshared reports whether no other guest runs, or will run, on a core.
 func (c *chooser) unshared(at core) bool {
-	return !slices.ContainsFunc(c.processor.threads[at], func(cpu int) bool { return c.processor.taken[cpu] || c.processor.shared[cpu] })
+	return !slices.ContainsFunc(c.processor.threads[at],
+		func(cpu int) bool { return c.processor.taken[cpu] || c.processor.shared[cpu] })
 }
 
 // fullest is the core with the most free threads of those that are used up by what is wanted, or
@@ -166,7 +168,8 @@ func (c *chooser) processors(d *domain.Decision) error {
 		granted := p.needs()
 		picked, ok := c.pick(p.host, granted.pcpu)
 		if !ok {
-			return c.fault("it was granted %d PCPU, but fewer are free under its hw:cpu_thread_policy, %s", granted.pcpu, c.specs.threads)
+			return c.fault("it was granted %d PCPU, but fewer are free under its hw:cpu_thread_policy, %s",
+				granted.pcpu, c.specs.threads)
 		}
 		if p.emulator {
 			last := len(picked) - 1

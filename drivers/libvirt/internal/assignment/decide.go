@@ -87,7 +87,8 @@ type Request struct {
 func Decide(r Request) (domain.Decision, error) {
 	c := &chooser{Request: r, host: On(r.Machine), cells: map[int]*grant{}, devices: map[int]bool{}}
 	var d domain.Decision
-	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.settle, c.near, c.memory, c.processors} {
+	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.settle,
+		c.near, c.memory, c.processors} {
 		if err := step(&d); err != nil {
 			return domain.Decision{}, err
 		}
@@ -194,7 +195,8 @@ func (c *chooser) totals(*domain.Decision) error {
 		return c.fault("hw:emulator_threads_policy is isolate, and it was granted no PCPU")
 	case c.specs.dedicated != nil && c.specs.emulator != isolate && int64(len(c.specs.dedicated)) != all.pcpu,
 		c.specs.dedicated != nil && c.specs.emulator == isolate && int64(len(c.specs.dedicated)) != all.pcpu-1:
-		return c.fault("hw:cpu_dedicated_mask names %d processors, but it was granted %d PCPU", len(c.specs.dedicated), all.pcpu)
+		return c.fault("hw:cpu_dedicated_mask names %d processors, but it was granted %d PCPU",
+			len(c.specs.dedicated), all.pcpu)
 	}
 	return c.memoryTotals(all.memoryMB)
 }
@@ -246,7 +248,9 @@ func (c *chooser) readSpecs(*domain.Decision) error {
 	if text, given := from["hw:cpu_dedicated_mask"]; given {
 		set, err := extraspecs.VCPUs(text, c.Instance.Flavor.VCPUs)
 		if err != nil || len(set) == 0 {
-			return c.fault("hw:cpu_dedicated_mask is %.40q, which names none of its processors, or processors that it does not have", text)
+			return c.fault(
+				"hw:cpu_dedicated_mask is %.40q, which names none of its processors, or processors that it "+
+					"does not have", text)
 		}
 		s.dedicated = set
 	}

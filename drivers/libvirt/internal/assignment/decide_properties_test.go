@@ -39,8 +39,10 @@ func anyHost(t *rapid.T) assignment.Request {
 	for cell := range m.Cells {
 		r.Providers[fmt.Sprint("cell", cell)] = assignment.Provider{Kind: assignment.Cell, Cell: cell}
 		m.Parents[cell].Types[0].Available = 4
-		r.Providers[fmt.Sprint("gpu", cell)] = assignment.Provider{Kind: assignment.MdevParent, Parent: gpu(cell).DeviceName(), Type: "nvidia-222"}
-		r.Providers[fmt.Sprint("nic", cell)] = assignment.Provider{Kind: assignment.PCI, Devices: m.Devices[5*cell+4].Virtual}
+		r.Providers[fmt.Sprint("gpu", cell)] = assignment.Provider{Kind: assignment.MdevParent,
+			Parent: gpu(cell).DeviceName(), Type: "nvidia-222"}
+		r.Providers[fmt.Sprint("nic", cell)] = assignment.Provider{Kind: assignment.PCI,
+			Devices: m.Devices[5*cell+4].Virtual}
 	}
 	r.Machine = m
 	return r
@@ -48,7 +50,8 @@ func anyHost(t *rapid.T) assignment.Request {
 
 // anyInstance is one that Placement might have granted resources of the host to.
 func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
-	s := plugins.InstanceSpec{UUID: id(0x1000 + n), Name: "a", Allocations: allocations{}, Flavor: plugins.Flavor{ExtraSpecs: map[string]string{}}}
+	s := plugins.InstanceSpec{UUID: id(0x1000 + n), Name: "a", Allocations: allocations{},
+		Flavor: plugins.Flavor{ExtraSpecs: map[string]string{}}}
 	grant := func(provider, class string, amount int64) {
 		if amount > 0 {
 			if s.Allocations[provider] == nil {
@@ -67,7 +70,8 @@ func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
 		if cell >= 0 {
 			provider = fmt.Sprint("cell", cell)
 		}
-		pcpu, vcpu, memory := rapid.Int64Range(0, 2).Draw(t, "PCPU"), rapid.Int64Range(0, 2).Draw(t, "VCPU"), rapid.Int64Range(1, 64).Draw(t, "memory")*2
+		pcpu, vcpu, memory := rapid.Int64Range(0, 2).Draw(t, "PCPU"), rapid.Int64Range(0, 2).Draw(t, "VCPU"),
+			rapid.Int64Range(1, 64).Draw(t, "memory")*2
 		grant(provider, "PCPU", pcpu)
 		grant(provider, "VCPU", vcpu)
 		if pages {
@@ -79,9 +83,11 @@ func anyInstance(t *rapid.T, r assignment.Request, n int) plugins.InstanceSpec {
 		s.Flavor.MemoryMB += memory
 	}
 	for _, key := range []string{"gpu", "nic"} {
-		grant(fmt.Sprint(key, rapid.IntRange(0, len(r.Machine.Cells)-1).Draw(t, key)), "CUSTOM_X", rapid.Int64Range(0, 2).Draw(t, "devices"))
+		grant(fmt.Sprint(key, rapid.IntRange(0, len(r.Machine.Cells)-1).Draw(t, key)),
+			"CUSTOM_X", rapid.Int64Range(0, 2).Draw(t, "devices"))
 	}
-	s.Flavor.ExtraSpecs["hw:cpu_thread_policy"] = rapid.SampledFrom([]string{"prefer", "isolate", "require"}).Draw(t, "threads")
+	s.Flavor.ExtraSpecs["hw:cpu_thread_policy"] = rapid.SampledFrom([]string{"prefer", "isolate", "require"}).
+		Draw(t, "threads")
 	switch rapid.IntRange(0, 4).Draw(t, "emulator") {
 	case 0:
 		s.Flavor.ExtraSpecs["hw:emulator_threads_policy"] = "share"
@@ -111,7 +117,8 @@ func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 		for n := range rapid.IntRange(1, 6).Draw(t, "instances") {
 			r.Instance = anyInstance(t, r, n)
 			d, err := assignment.Decide(r)
-			if again, errAgain := assignment.Decide(shuffled(t, r)); cmp.Diff(d, again) != "" || (err == nil) != (errAgain == nil) {
+			if again, errAgain := assignment.Decide(shuffled(t, r)); cmp.Diff(d, again) != "" ||
+				(err == nil) != (errAgain == nil) {
 				t.Fatalf("the order of what there is decides: %s, %v, %v", cmp.Diff(d, again), err, errAgain)
 			}
 			if err != nil {
@@ -131,7 +138,8 @@ func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 						}
 						if d.Isolated {
 							isolated[other.ID] = r.Instance.UUID
-							if owner, taken := owners[fmt.Sprint("processor ", other.ID)]; taken && owner != r.Instance.UUID || slices.Contains(r.Shared, other.ID) {
+							if owner, taken := owners[fmt.Sprint("processor ", other.ID)]; taken &&
+								owner != r.Instance.UUID || slices.Contains(r.Shared, other.ID) {
 								t.Fatalf("%s is isolated, and others are on processor %d", r.Instance.UUID, other.ID)
 							}
 						}
@@ -145,7 +153,8 @@ func TestDecideNeverGivesHardwareTwice(t *testing.T) {
 				own("mdev "+mdev.UUID, r.Instance.UUID)
 				for i := range r.Machine.Parents {
 					if p := &r.Machine.Parents[i]; p.Name == mdev.Parent && mdev.Made {
-						p.Mdevs = append(slices.Clone(p.Mdevs), machine.Mdev{UUID: mdev.UUID, Type: mdev.Type, Active: true})
+						p.Mdevs = append(slices.Clone(p.Mdevs),
+							machine.Mdev{UUID: mdev.UUID, Type: mdev.Type, Active: true})
 						p.Types = slices.Clone(p.Types)
 						if p.Types[0].Available--; p.Types[0].Available < 0 {
 							t.Fatalf("%s makes more than it can", p.Name)
@@ -232,7 +241,8 @@ func check(t *rapid.T, r assignment.Request, d domain.Decision) {
 		return "nobody"
 	}
 	for _, mdev := range d.Mdevs {
-		count(provider(func(p assignment.Provider) bool { return p.Parent == mdev.Parent && p.Type == mdev.Type }), "CUSTOM_X", 1)
+		count(provider(func(p assignment.Provider) bool { return p.Parent == mdev.Parent && p.Type == mdev.Type }),
+			"CUSTOM_X", 1)
 	}
 	for _, address := range d.PCI {
 		count(provider(func(p assignment.Provider) bool { return slices.Contains(p.Devices, address) }), "CUSTOM_X", 1)
@@ -280,7 +290,8 @@ func BenchmarkDecide(b *testing.B) {
 	r := assignment.Request{
 		Machine: host(2, 64), Providers: map[string]assignment.Provider{"cell0": {Kind: assignment.Cell}},
 		Instance: plugins.InstanceSpec{
-			UUID: uuid, Flavor: plugins.Flavor{VCPUs: 8, MemoryMB: 1024}, Allocations: allocations{"cell0": {"PCPU": 8, "MEMORY_MB": 1024}},
+			UUID: uuid, Flavor: plugins.Flavor{VCPUs: 8, MemoryMB: 1024},
+			Allocations: allocations{"cell0": {"PCPU": 8, "MEMORY_MB": 1024}},
 		},
 	}
 	for cpu := range r.Machine.CPUs {

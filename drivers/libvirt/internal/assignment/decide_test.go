@@ -30,14 +30,17 @@ func nested() assignment.Request {
 
 		Providers: map[string]assignment.Provider{
 			"root": {Kind: assignment.Root}, "disk": {Kind: assignment.Elsewhere},
-			"sev": {Kind: assignment.Encryption, Security: domain.SEV}, "snp": {Kind: assignment.Encryption, Security: domain.SEVSNP},
-			"cell0": {Kind: assignment.Cell, Cell: 0}, "cell1": {Kind: assignment.Cell, Cell: 1}, "cell7": {Kind: assignment.Cell, Cell: 7},
-			"gpu0": {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-222"},
-			"gpu1": {Kind: assignment.MdevParent, Parent: gpu(1).DeviceName(), Type: "nvidia-222"},
-			"gpu7": {Kind: assignment.MdevParent, Parent: gpu(7).DeviceName(), Type: "nvidia-222"},
-			"gpuX": {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-999"},
-			"nic0": {Kind: assignment.PCI, Devices: m.Devices[4].Virtual}, "nic1": {Kind: assignment.PCI, Devices: m.Devices[9].Virtual},
-			"pf0": {Kind: assignment.PCI, Devices: []machine.Address{nic(0)}},
+			"sev":   {Kind: assignment.Encryption, Security: domain.SEV},
+			"snp":   {Kind: assignment.Encryption, Security: domain.SEVSNP},
+			"cell0": {Kind: assignment.Cell, Cell: 0}, "cell1": {Kind: assignment.Cell, Cell: 1},
+			"cell7": {Kind: assignment.Cell, Cell: 7},
+			"gpu0":  {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-222"},
+			"gpu1":  {Kind: assignment.MdevParent, Parent: gpu(1).DeviceName(), Type: "nvidia-222"},
+			"gpu7":  {Kind: assignment.MdevParent, Parent: gpu(7).DeviceName(), Type: "nvidia-222"},
+			"gpuX":  {Kind: assignment.MdevParent, Parent: gpu(0).DeviceName(), Type: "nvidia-999"},
+			"nic0":  {Kind: assignment.PCI, Devices: m.Devices[4].Virtual},
+			"nic1":  {Kind: assignment.PCI, Devices: m.Devices[9].Virtual},
+			"pf0":   {Kind: assignment.PCI, Devices: []machine.Address{nic(0)}},
 		},
 	}
 	return r
@@ -74,37 +77,54 @@ func TestDecide(t *testing.T) {
 		},
 		"floating, of a cell": {
 			allocations{"cell1": {"VCPU": 2, "MEMORY_MB": 1024}, "root": {"DISK_GB": 10}}, 2, nil, nil,
-			domain.Decision{VCPUs: [][]int{{4, 12}, {4, 12}}, Emulator: []int{4, 12}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{4, 12}, {4, 12}}, Emulator: []int{4, 12},
+				Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"dedicated, of a cell: both threads of a core": {
 			allocations{"cell1": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil, nil,
-			domain.Decision{VCPUs: [][]int{{5}, {13}}, Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{5}, {13}},
+				Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"prefer takes single threads for what is left": {
 			allocations{"cell0": {"PCPU": 3, "MEMORY_MB": 1024}}, 3, nil, []domain.Domain{pinned(id(1), 11)},
-			domain.Decision{VCPUs: [][]int{{1}, {9}, {3}}, Emulator: []int{1, 3, 9}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{1}, {9}, {3}},
+				Emulator: []int{1, 3, 9}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
 		},
 		"require takes cores with two free threads": {
-			allocations{"cell0": {"PCPU": 3, "MEMORY_MB": 1024}}, 3, specs("hw:cpu_thread_policy", "require"), []domain.Domain{pinned(id(1), 9)},
-			domain.Decision{VCPUs: [][]int{{2}, {10}, {3}}, Emulator: []int{2, 3, 10}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
+			allocations{"cell0": {"PCPU": 3, "MEMORY_MB": 1024}}, 3, specs("hw:cpu_thread_policy", "require"),
+			[]domain.Domain{pinned(id(1), 9)},
+			domain.Decision{VCPUs: [][]int{{2}, {10}, {3}},
+				Emulator: []int{2, 3, 10}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
 		},
 		"isolate takes one thread of free cores": {
-			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, specs("hw:cpu_thread_policy", "isolate"), []domain.Domain{pinned(id(1), 9)},
-			domain.Decision{VCPUs: [][]int{{2}, {3}}, Emulator: []int{2, 3}, Isolated: true, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, specs("hw:cpu_thread_policy", "isolate"),
+			[]domain.Domain{pinned(id(1), 9)},
+			domain.Decision{VCPUs: [][]int{{2}, {3}}, Emulator: []int{2, 3}, Isolated: true,
+				Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"no guest shares cores with an isolated guest": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil,
-			[]domain.Domain{func() domain.Domain { d := pinned(id(1), 1, 2); d.Mark = &domain.Mark{Isolated: true}; return d }()},
-			domain.Decision{VCPUs: [][]int{{3}, {11}}, Emulator: []int{3, 11}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			[]domain.Domain{func() domain.Domain {
+				d :=
+					pinned(id(1), 1, 2)
+				d.Mark = &domain.Mark{Isolated: true}
+				return d
+			}()},
+			domain.Decision{VCPUs: [][]int{{3}, {11}},
+				Emulator: []int{3, 11}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"a guest that floats over everything takes nothing, nor does the instance's own domain": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil,
-			[]domain.Domain{{UUID: id(1), VCPUs: 1, CPUSet: []int{0, 1, 2, 3, 9}}, {UUID: id(2), VCPUs: 9}, pinned(uuid, 1, 9)},
-			domain.Decision{VCPUs: [][]int{{1}, {9}}, Emulator: []int{1, 9}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			[]domain.Domain{{UUID: id(1), VCPUs: 1, CPUSet: []int{0, 1, 2, 3, 9}},
+				{UUID: id(2), VCPUs: 9}, pinned(uuid, 1, 9)},
+			domain.Decision{VCPUs: [][]int{{1}, {9}},
+				Emulator: []int{1, 9}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"an emulator has a processor of its own": {
-			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil, []domain.Domain{{UUID: id(1), VCPUs: 1, CPUSet: []int{0}, EmulatorPin: []int{1}}},
-			domain.Decision{VCPUs: [][]int{{2}, {10}}, Emulator: []int{2, 10}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil,
+			[]domain.Domain{{UUID: id(1), VCPUs: 1, CPUSet: []int{0}, EmulatorPin: []int{1}}},
+			domain.Decision{VCPUs: [][]int{{2}, {10}},
+				Emulator: []int{2, 10}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"two cells": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"PCPU": 2, "MEMORY_MB": 512}}, 4, nil, nil,
@@ -114,73 +134,93 @@ func TestDecide(t *testing.T) {
 		},
 		"processors of two cells, memory of one": {
 			allocations{"cell0": {"PCPU": 1}, "cell1": {"PCPU": 1, "MEMORY_MB": 1024}}, 2, nil, nil,
-			domain.Decision{VCPUs: [][]int{{1}, {5}}, Emulator: []int{1, 5}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{1}, {5}},
+				Emulator: []int{1, 5}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"some dedicated, some floating": {
-			allocations{"cell0": {"PCPU": 1, "VCPU": 2, "MEMORY_MB": 1024}}, 3, specs("hw:cpu_dedicated_mask", "^0,^2"), nil,
-			domain.Decision{VCPUs: [][]int{{0, 8}, {1}, {0, 8}}, Emulator: []int{0, 1, 8}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
+			allocations{"cell0": {"PCPU": 1, "VCPU": 2, "MEMORY_MB": 1024}}, 3,
+			specs("hw:cpu_dedicated_mask", "^0,^2"), nil,
+			domain.Decision{VCPUs: [][]int{{0, 8}, {1}, {0, 8}}, Emulator: []int{0, 1, 8},
+				Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1, 2}, MemoryKiB: gib}}},
 		},
 		"the emulator on shared processors": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, specs("hw:emulator_threads_policy", "share"), nil,
-			domain.Decision{VCPUs: [][]int{{1}, {9}}, Emulator: shared, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{1}, {9}},
+				Emulator: shared, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"the emulator on a processor of its own": {
-			allocations{"cell0": {"PCPU": 3, "MEMORY_MB": 1024}}, 2, specs("hw:emulator_threads_policy", "isolate"), nil,
-			domain.Decision{VCPUs: [][]int{{1}, {9}}, Emulator: []int{2}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			allocations{"cell0": {"PCPU": 3, "MEMORY_MB": 1024}}, 2,
+			specs("hw:emulator_threads_policy", "isolate"), nil,
+			domain.Decision{VCPUs: [][]int{{1}, {9}},
+				Emulator: []int{2}, Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"dedicated, of the root: the cell with the most free processors": {
 			allocations{"root": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil, []domain.Domain{pinned(id(1), 1)},
-			domain.Decision{VCPUs: [][]int{{5}, {13}}, Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{5}, {13}},
+				Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"dedicated, of the root: the cell that has memory": {
 			allocations{"root": {"PCPU": 2, "MEMORY_MB": 1024}}, 2, nil,
-			[]domain.Domain{{UUID: id(1), MemoryKiB: 16 << 20, Memory: domain.NUMATune{Mode: "strict", Nodes: []int{0}}}},
-			domain.Decision{VCPUs: [][]int{{5}, {13}}, Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
+			[]domain.Domain{{UUID: id(1), MemoryKiB: 16 << 20,
+				Memory: domain.NUMATune{Mode: "strict", Nodes: []int{0}}}},
+			domain.Decision{VCPUs: [][]int{{5}, {13}},
+				Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}}},
 		},
 		"dedicated, of the root: the cell of the device": {
 			allocations{"root": {"PCPU": 2, "MEMORY_MB": 1024}, "gpu1": {"VGPU": 1}}, 2, nil, nil,
 			domain.Decision{
-				VCPUs: [][]int{{5}, {13}}, Emulator: []int{5, 13}, Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}},
-				Mdevs: []domain.Mdev{{UUID: id(0x201), Parent: "pci_0000_81_00_0", Type: "nvidia-222", API: "vfio-pci"}},
+				VCPUs: [][]int{{5}, {13}}, Emulator: []int{5, 13},
+				Cells: []domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: gib}},
+				Mdevs: []domain.Mdev{{UUID: id(0x201),
+					Parent: "pci_0000_81_00_0", Type: "nvidia-222", API: "vfio-pci"}},
 			},
 		},
 		"dedicated, of the root: two cells, and the emulator": {
-			allocations{"root": {"PCPU": 3, "MEMORY_MB": 1024}}, 2, specs("hw:numa_nodes", "2", "hw:emulator_threads_policy", "isolate"), []domain.Domain{pinned(id(1), 1)},
+			allocations{"root": {"PCPU": 3, "MEMORY_MB": 1024}}, 2,
+			specs("hw:numa_nodes", "2", "hw:emulator_threads_policy", "isolate"), []domain.Domain{pinned(id(1), 1)},
 			domain.Decision{VCPUs: [][]int{{5}, {9}}, Emulator: []int{13}, Cells: []domain.Share{
 				{Host: 1, VCPUs: []int{0}, MemoryKiB: gib / 2}, {Host: 0, VCPUs: []int{1}, MemoryKiB: gib / 2},
 			}},
 		},
 		"large pages": {
 			allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 1024}}, 1, specs("hw:mem_page_size", "large"), nil,
-			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 1 << 20, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 1 << 20,
+				Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"pages of a size, of the root": {
 			allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}, 1, specs("hw:mem_page_size", "2MB"), nil,
-			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048,
+				Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"pages that are granted": {
 			allocations{"cell0": {"VCPU": 1, "CUSTOM_HUGEPAGES_2M": 512}}, 1, nil, nil,
-			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048,
+				Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"pages that are granted beside memory": {
 			allocations{"cell0": {"VCPU": 1, "CUSTOM_HUGEPAGES_2M": 512, "MEMORY_MB": 1024}}, 1, nil, nil,
-			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048, Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
+			domain.Decision{VCPUs: [][]int{{0, 8}}, Emulator: []int{0, 8}, PageKiB: 2048,
+				Cells: []domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: gib}}},
 		},
 		"devices": {
 			allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}, "nic0": {"CUSTOM_VF": 2}, "gpu0": {"VGPU": 2}}, 1, nil,
-			[]domain.Domain{{UUID: id(1), Mdevs: []string{id(0x101)}, PCI: []machine.Address{{Bus: 0x10, Function: 2}}}},
+			[]domain.Domain{{UUID: id(1), Mdevs: []string{id(0x101)},
+				PCI: []machine.Address{{Bus: 0x10, Function: 2}}}},
 			domain.Decision{
-				VCPUs: [][]int{shared}, Emulator: shared, PCI: []machine.Address{{Bus: 0x10, Function: 3}, {Bus: 0x10, Function: 4}},
+				VCPUs: [][]int{shared}, Emulator: shared,
+				PCI: []machine.Address{{Bus: 0x10, Function: 3}, {Bus: 0x10, Function: 4}},
 				Mdevs: []domain.Mdev{
 					{UUID: id(0x102), Parent: "pci_0000_80_00_0", Type: "nvidia-222", API: "vfio-pci"},
-					{UUID: "2bdfebd3-a5e4-56db-aac8-38aab3d43271", Parent: "pci_0000_80_00_0", Type: "nvidia-222", API: "vfio-pci", Made: true},
+					{UUID: "2bdfebd3-a5e4-56db-aac8-38aab3d43271", Parent: "pci_0000_80_00_0", Type: "nvidia-222",
+						API: "vfio-pci", Made: true},
 				},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := nested()
-			r.Instance.Allocations, r.Instance.Flavor.VCPUs, r.Instance.Flavor.ExtraSpecs, r.Domains = c.allocations, c.vcpus, c.specs, c.domains
+			r.Instance.Allocations, r.Instance.Flavor.VCPUs, r.Instance.Flavor.ExtraSpecs, r.Domains =
+				c.allocations, c.vcpus, c.specs, c.domains
 			got := testproc.Try(assignment.Decide(r)).Or(t)
 			testproc.Same(t, cmp.Diff(c.want, got))
 		})
@@ -198,7 +238,8 @@ func TestDecideAgain(t *testing.T) {
 	if !made.Made {
 		t.Fatal(first)
 	}
-	r.Machine.Parents[0].Mdevs = append(r.Machine.Parents[0].Mdevs, machine.Mdev{UUID: made.UUID, Type: made.Type, Active: true})
+	r.Machine.Parents[0].Mdevs = append(r.Machine.Parents[0].Mdevs,
+		machine.Mdev{UUID: made.UUID, Type: made.Type, Active: true})
 	r.Machine.Parents[0].Types[0].Available = 0
 	r.Instance.Allocations["gpu0"]["VGPU"] = 1
 	again, err := assignment.Decide(r)
@@ -261,34 +302,41 @@ func TestFaults(t *testing.T) {
 		"granted MEM_ENCRYPTION_CONTEXT, but":             granted(allocations{"root": {"MEM_ENCRYPTION_CONTEXT": 1}}),
 		"granted more than one MEM_ENCRYPTION_CONTEXT":    float("sev", "MEM_ENCRYPTION_CONTEXT", 2),
 		"more than one MEM_ENCRYPTION_CONTEXT, and can have": granted(allocations{
-			"root": {"VCPU": 2, "MEMORY_MB": 1024}, "sev": {"MEM_ENCRYPTION_CONTEXT": 1}, "snp": {"MEM_ENCRYPTION_CONTEXT": 1},
+			"root": {"VCPU": 2, "MEMORY_MB": 1024}, "sev": {"MEM_ENCRYPTION_CONTEXT": 1},
+			"snp": {"MEM_ENCRYPTION_CONTEXT": 1},
 		}),
-		"cannot give persistent memory":       granted(allocations{"root": {"CUSTOM_PMEM_NAMESPACE_X": 1}}),
-		"1 VCPU and 0 PCPU, and needs 2":      granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
-		"512 MB of memory, and its flavor":    granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"that no longer exists":               granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
-		"and part was not":                    granted(allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
-		"cell that grants it no processors":   granted(allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
+		"cannot give persistent memory":    granted(allocations{"root": {"CUSTOM_PMEM_NAMESPACE_X": 1}}),
+		"1 VCPU and 0 PCPU, and needs 2":   granted(allocations{"root": {"VCPU": 1, "MEMORY_MB": 1024}}),
+		"512 MB of memory, and its flavor": granted(allocations{"root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"that no longer exists":            granted(allocations{"cell7": {"MEMORY_MB": 1024}, "root": {"VCPU": 2}}),
+		"and part was not": granted(
+			allocations{"cell0": {"MEMORY_MB": 512}, "root": {"VCPU": 2, "MEMORY_MB": 512}}),
+		"cell that grants it no processors": granted(
+			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"MEMORY_MB": 512}}),
 		"PCPU was not granted from":           granted(allocations{"root": {"PCPU": 2}, "cell0": {"MEMORY_MB": 1024}}),
 		"hw:cpu_thread_policy is \"x\"":       specs(cell, "hw:cpu_thread_policy", "x"),
 		"hw:emulator_threads_policy is \"x\"": specs(cell, "hw:emulator_threads_policy", "x"),
-		"is isolate, and it was granted no":   specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}}, "hw:emulator_threads_policy", "isolate"),
-		"'numa_nodes' cannot be '0'":          specs(cell, "hw:numa_nodes", "0"),
-		"cannot be evenly distributed":        specs(root, "hw:numa_nodes", "3"),
-		"resources of 1 NUMA cell(s)":         specs(cell, "hw:numa_nodes", "2"),
-		"hw:cpu_dedicated_mask is \"2\"":      specs(cell, "hw:cpu_dedicated_mask", "2"),
-		"names 1 processors":                  specs(cell, "hw:cpu_dedicated_mask", "1"),
-		"hw:mem_page_size is \"x\"":           specs(cell, "hw:mem_page_size", "x"),
+		"is isolate, and it was granted no": specs(allocations{"root": {"VCPU": 3, "MEMORY_MB": 1024}},
+			"hw:emulator_threads_policy", "isolate"),
+		"'numa_nodes' cannot be '0'":     specs(cell, "hw:numa_nodes", "0"),
+		"cannot be evenly distributed":   specs(root, "hw:numa_nodes", "3"),
+		"resources of 1 NUMA cell(s)":    specs(cell, "hw:numa_nodes", "2"),
+		"hw:cpu_dedicated_mask is \"2\"": specs(cell, "hw:cpu_dedicated_mask", "2"),
+		"names 1 processors":             specs(cell, "hw:cpu_dedicated_mask", "1"),
+		"hw:mem_page_size is \"x\"":      specs(cell, "hw:mem_page_size", "x"),
 		"not enough free huge pages": func(r *assignment.Request) {
 			specs(cell, "hw:mem_page_size", "large")(r)
 			r.Machine.Cells[0].Pages = nil
 		},
 		"not enough free huge pages of the size": specs(cell, "hw:mem_page_size", "4MB"),
 		"but the host has fewer":                 specs(root, "hw:mem_page_size", "4MB"),
-		"was not granted from a NUMA cell":       specs(allocations{"root": {"MEMORY_MB": 1024}, "cell0": {"PCPU": 2}}, "hw:mem_page_size", "2MB"),
-		"511 huge pages of 2048 KiB":             granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 511}}),
-		"memory and huge pages from different":   granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 512}, "cell1": {"MEMORY_MB": 1024}}),
-		"another size than":                      specs(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 512}}, "hw:mem_page_size", "1GB"),
+		"was not granted from a NUMA cell": specs(
+			allocations{"root": {"MEMORY_MB": 1024}, "cell0": {"PCPU": 2}}, "hw:mem_page_size", "2MB"),
+		"511 huge pages of 2048 KiB": granted(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 511}}),
+		"memory and huge pages from different": granted(
+			allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 512}, "cell1": {"MEMORY_MB": 1024}}),
+		"another size than": specs(allocations{"cell0": {"VCPU": 2, "CUSTOM_HUGEPAGES_2M": 512}}, "hw:mem_page_size",
+			"1GB"),
 		"fewer are free under its hw:cpu_thread_policy, isolate": func(r *assignment.Request) {
 			specs(allocations{"cell0": {"PCPU": 4, "MEMORY_MB": 1024}}, "hw:cpu_thread_policy", "isolate")(r)
 			r.Instance.Flavor.VCPUs = 4

@@ -72,7 +72,8 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 	slices.SortStableFunc(free, func(a, b machine.Mdev) int { return rank(isOwn[a.UUID]) - rank(isOwn[b.UUID]) })
 	give := func(id string, made bool) {
 		u.mdevs[id] = true
-		d.Mdevs = append(d.Mdevs, domain.Mdev{UUID: id, Parent: parent.Name, Type: provider.Type, API: parent.Types[kind].API, Made: made})
+		d.Mdevs = append(d.Mdevs,
+			domain.Mdev{UUID: id, Parent: parent.Name, Type: provider.Type, API: parent.Types[kind].API, Made: made})
 		amount--
 	}
 	for _, m := range free {
@@ -81,7 +82,8 @@ func (c *chooser) mdevs(d *domain.Decision, u used, provider Provider, class str
 		}
 	}
 	if amount > int64(parent.Types[kind].Available) {
-		return c.fault("it was granted %s, which is %d more than are free", class, amount-int64(parent.Types[kind].Available))
+		return c.fault("it was granted %s, which is %d more than are free",
+			class, amount-int64(parent.Types[kind].Available))
 	}
 	for _, id := range own {
 		if amount > 0 && !u.mdevs[id] && !there[id] {

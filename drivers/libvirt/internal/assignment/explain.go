@@ -24,7 +24,8 @@ func byPlace(a, b plugins.Place) int {
 }
 
 func byConsumer(a, b plugins.Violation) int {
-	return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
+	return cmp.Or(cmp.Compare(a.Consumer, b.Consumer),
+		cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
 }
 
 // unknown are the violations for a consumer without a domain.
@@ -32,8 +33,10 @@ func (s *relocation) unknown(consumer string, places []plugins.Place, cells int)
 	slices.SortFunc(places, byPlace)
 	out := make([]plugins.Violation, 0, len(places))
 	for _, place := range places {
-		problem := fmt.Sprintf("the host has no domain for it, so it is unknown which of the %d NUMA cells it uses", cells)
-		out = append(out, plugins.Violation{Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: problem, Hint: s.hint(consumer, false)})
+		problem := fmt.Sprintf("the host has no domain for it, so it is unknown which of the %d NUMA cells it uses",
+			cells)
+		out = append(out, plugins.Violation{Consumer: consumer, Provider: place.Provider, Class: place.Class,
+			Problem: problem, Hint: s.hint(consumer, false)})
 	}
 	return out
 }
@@ -69,7 +72,8 @@ func (s *relocation) hint(consumer string, conflict bool) string {
 	case s.Unread[consumer] != "":
 		return "inspect the domain with `virsh dumpxml CONSUMER`, and fix it with virsh edit"
 	case s.domains[consumer] == nil:
-		return "confirm or revert its migration, or wait until the guest has started; `openstack resource provider allocation delete CONSUMER` removes a stale allocation"
+		return "confirm or revert its migration, or wait until the guest has started; `openstack resource provider " +
+			"allocation delete CONSUMER` removes a stale allocation"
 	}
 	return "migrate the guest away, or free capacity where it is"
 }
@@ -106,8 +110,11 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 			}
 		}
 		if holders > 0 {
-			out = append(out, fmt.Sprintf("%d consumers keep their %s on %s, because no other resource provider has inventory for them; it is removed when they are deleted",
-				holders, place.Class, s.name(place.Provider)))
+			out = append(out,
+				fmt.Sprintf(
+					"%d consumers keep their %s on %s, because no other resource provider has inventory for them; "+
+						"it is removed when they are deleted",
+					holders, place.Class, s.name(place.Provider)))
 		}
 	}
 	for _, place := range s.parts {
@@ -116,8 +123,11 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 			if len(consumers) > maxUnread {
 				consumers, more = consumers[:maxUnread], fmt.Sprintf(" and %d more", len(consumers)-maxUnread)
 			}
-			out = append(out, fmt.Sprintf("consumers without a readable domain keep their %s on %s, because it is unknown whether their processors are dedicated: %s%s",
-				place.Class, s.name(place.Provider), strings.Join(consumers, ", "), more))
+			out = append(out,
+				fmt.Sprintf(
+					"consumers without a readable domain keep their %s on %s, because it is unknown whether their "+
+						"processors are dedicated: %s%s",
+					place.Class, s.name(place.Provider), strings.Join(consumers, ", "), more))
 		}
 	}
 	named, more := 0, 0
@@ -131,7 +141,8 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 		}
 	}
 	if more > 0 {
-		out = append(out, fmt.Sprintf("%d more notes like these are left out; the reshape journal has every move", more))
+		out = append(out, fmt.Sprintf("%d more notes like these are left out; the reshape journal has every move",
+			more))
 	}
 	return out
 }
@@ -170,17 +181,20 @@ func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) 
 		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
 			why, guessed = s.truly(consumer, "the host has no domain for it"), true
 		}
-		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors && s.domains[consumer] != nil && !s.unpinned[consumer] {
+		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors &&
+			s.domains[consumer] != nil && !s.unpinned[consumer] {
 			guessed = false // these are where they are pinned
 		}
 		if guessed && m.From.Provider != m.To.Provider && s.choice(m.To) {
-			chosen[why] = append(chosen[why], fmt.Sprintf("%d of %s to %s", m.Amount, m.To.Class, s.name(m.To.Provider)))
+			chosen[why] = append(chosen[why],
+				fmt.Sprintf("%d of %s to %s", m.Amount, m.To.Class, s.name(m.To.Provider)))
 		}
 		mdevs = mdevs || s.providers[m.To.Provider].Kind == MdevParent && !guessed
 	}
 	var out []string
 	for _, why := range slices.Sorted(maps.Keys(chosen)) {
-		out = append(out, fmt.Sprintf("consumer %s was placed where capacity is free, %s: %s", consumer, strings.Join(chosen[why], ", "), why))
+		out = append(out, fmt.Sprintf("consumer %s was placed where capacity is free, %s: %s",
+			consumer, strings.Join(chosen[why], ", "), why))
 	}
 	if d := s.domains[consumer]; d != nil && mdevs {
 		var held int64
@@ -190,7 +204,10 @@ func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) 
 			}
 		}
 		if held != int64(len(d.Mdevs)) {
-			out = append(out, fmt.Sprintf("consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's amount is kept", consumer, held, len(d.Mdevs)))
+			out = append(out,
+				fmt.Sprintf(
+					"consumer %s holds %d mediated devices in Placement, and its domain has %d; Placement's "+
+						"amount is kept", consumer, held, len(d.Mdevs)))
 		}
 	}
 	return out

@@ -23,7 +23,8 @@ type Host struct {
 //
 // Cost: O(processors + devices + mediated devices).
 func On(m machine.Machine) *Host {
-	h := &Host{machine: m, cpus: make(map[int]machine.CPU, len(m.CPUs)), mdevs: map[string]string{}, parents: map[string]int{}, devices: map[machine.Address]int{}}
+	h := &Host{machine: m, cpus: make(map[int]machine.CPU, len(m.CPUs)), mdevs: map[string]string{},
+		parents: map[string]int{}, devices: map[machine.Address]int{}}
 	for _, cpu := range m.CPUs {
 		h.cpus[cpu.ID] = cpu
 	}
@@ -73,7 +74,8 @@ type Facts struct {
 //
 // Cost: O(length of its sets of processors).
 func (h *Host) Facts(d domain.Domain) Facts {
-	f := Facts{UUID: d.UUID, Dedicated: map[int]int{}, Floating: map[int]int{}, MemoryKiB: map[int]uint64{}, Mdevs: map[string][]string{}}
+	f := Facts{UUID: d.UUID, Dedicated: map[int]int{}, Floating: map[int]int{}, MemoryKiB: map[int]uint64{},
+		Mdevs: map[string][]string{}}
 	for vcpu := range d.VCPUs {
 		cpus := d.CPUs(vcpu)
 		switch cell := h.cellOf(cpus); {
@@ -202,7 +204,8 @@ func (h *Host) bound(mode string, nodes []int) int {
 	switch {
 	case len(h.memory) == 1:
 		return h.memory[0]
-	case len(nodes) == 1 && (mode == "strict" || mode == "restrictive") && slices.ContainsFunc(h.machine.Cells, func(c machine.Cell) bool { return c.ID == nodes[0] }):
+	case len(nodes) == 1 && (mode == "strict" || mode == "restrictive") && slices.ContainsFunc(h.machine.Cells,
+		func(c machine.Cell) bool { return c.ID == nodes[0] }):
 		return nodes[0]
 	}
 	return machine.NoCell

@@ -20,10 +20,12 @@ func host(cells, cores int) machine.Machine {
 	m := machine.Machine{Arch: "x86_64"}
 	for cpu := range cells * cores * 2 {
 		at := cpu % (cells * cores)
-		m.CPUs = append(m.CPUs, machine.CPU{ID: cpu, Online: true, Cell: at / cores, Package: at / cores, Core: at % cores})
+		m.CPUs = append(m.CPUs,
+			machine.CPU{ID: cpu, Online: true, Cell: at / cores, Package: at / cores, Core: at % cores})
 	}
 	for cell := range cells {
-		c := machine.Cell{ID: cell, MemoryKiB: 16 << 20, Pages: []machine.Pages{{SizeKiB: 2048, Total: 2048, Free: 2048}, {SizeKiB: 1 << 20, Total: 2, Free: 2}}}
+		c := machine.Cell{ID: cell, MemoryKiB: 16 << 20,
+			Pages: []machine.Pages{{SizeKiB: 2048, Total: 2048, Free: 2048}, {SizeKiB: 1 << 20, Total: 2, Free: 2}}}
 		for _, cpu := range m.CPUs {
 			if cpu.Cell == cell {
 				c.CPUs = append(c.CPUs, cpu.ID)
@@ -33,7 +35,8 @@ func host(cells, cores int) machine.Machine {
 		gpu, nic := gpu(cell), nic(cell)
 		m.Parents = append(m.Parents, machine.MdevParent{
 			Name: gpu.DeviceName(), Address: &gpu, Cell: cell,
-			Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci", Available: 2}, {ID: "nvidia-231", API: "vfio-pci", Available: 1}},
+			Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci", Available: 2},
+				{ID: "nvidia-231", API: "vfio-pci", Available: 1}},
 			Mdevs: []machine.Mdev{
 				{UUID: id(0x100*(cell+1) + 2), Type: "nvidia-222", Active: true},
 				{UUID: id(0x100*(cell+1) + 1), Type: "nvidia-222", Active: true},

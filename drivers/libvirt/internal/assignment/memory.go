@@ -37,7 +37,8 @@ func (c *chooser) memoryTotals(grantedMB int64) error {
 		}
 		c.specs.pageKiB, c.specs.large = size, false
 		if n > maxMemoryKiB/int64(size) || n*int64(size) != want*1024 || grantedMB != 0 && grantedMB != want {
-			return c.fault("it was granted %d huge pages of %d KiB and %d MB of memory, and its flavor has %d MB", n, size, grantedMB, want)
+			return c.fault("it was granted %d huge pages of %d KiB and %d MB of memory, and its flavor has %d MB",
+				n, size, grantedMB, want)
 		}
 	}
 	// From here on memory is what the pages are.
@@ -76,7 +77,8 @@ func (c *chooser) settle(*domain.Decision) error {
 	parts := c.divide(1)
 	if !c.choose(parts) {
 		first := parts[0].needs()
-		return c.fault("it needs %d NUMA cell(s) with %d VCPU, %d PCPU and %d MB free each, but the host has fewer", len(parts), first.vcpu, first.pcpu, first.memoryMB)
+		return c.fault("it needs %d NUMA cell(s) with %d VCPU, %d PCPU and %d MB free each, but the host has fewer",
+			len(parts), first.vcpu, first.pcpu, first.memoryMB)
 	}
 	for _, p := range parts {
 		g := p.needs()
@@ -120,7 +122,8 @@ func (c *chooser) hasPages(cell machine.Cell, kib uint64) bool {
 	if c.specs.large {
 		return slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return holds(p, kib) })
 	}
-	return c.specs.pageKiB == 0 || slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return p.SizeKiB == c.specs.pageKiB && holds(p, kib) })
+	return c.specs.pageKiB == 0 || slices.ContainsFunc(cell.Pages,
+		func(p machine.Pages) bool { return p.SizeKiB == c.specs.pageKiB && holds(p, kib) })
 }
 
 func holds(p machine.Pages, kib uint64) bool {
@@ -172,7 +175,8 @@ func (c *chooser) largest(shares []domain.Share) uint64 {
 	}
 	for _, pages := range c.cell(shares[0].Host).Pages {
 		all := !slices.ContainsFunc(shares, func(s domain.Share) bool {
-			return !slices.ContainsFunc(c.cell(s.Host).Pages, func(p machine.Pages) bool { return p.SizeKiB == pages.SizeKiB && holds(p, s.MemoryKiB) })
+			return !slices.ContainsFunc(c.cell(s.Host).Pages,
+				func(p machine.Pages) bool { return p.SizeKiB == pages.SizeKiB && holds(p, s.MemoryKiB) })
 		})
 		if all {
 			best = max(best, pages.SizeKiB)

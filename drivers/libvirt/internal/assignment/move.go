@@ -89,7 +89,8 @@ func Move(r MoveRequest) (MoveResult, error) {
 	s.violations = append(s.violations, s.explain(plan)...)
 	if len(s.violations) > 0 {
 		slices.SortFunc(s.violations, byConsumer)
-		return MoveResult{}, &plugins.ReshapeFailed{Reason: reason(s.violations), Violations: s.violations, Hint: s.generalHint()}
+		return MoveResult{},
+			&plugins.ReshapeFailed{Reason: reason(s.violations), Violations: s.violations, Hint: s.generalHint()}
 	}
 	after, err := plan.Moves.Apply(r.Allocations)
 	if err != nil {
@@ -105,7 +106,8 @@ const rounds = 3
 // free.
 func (s *relocation) plan() Plan {
 	reshape := Reshape{
-		Machine: s.Machine, Domains: s.Domains, Allocations: s.seen, Tree: s.tree, Providers: s.providers, Pages: s.pages, Dedicated: s.Dedicated, Rule: s.Rule,
+		Machine: s.Machine, Domains: s.Domains, Allocations: s.seen, Tree: s.tree, Providers: s.providers,
+		Pages: s.pages, Dedicated: s.Dedicated, Rule: s.Rule,
 	}
 	if s.Unplaced == Guess {
 		reshape.Rule = Split

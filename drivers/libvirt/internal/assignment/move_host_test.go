@@ -51,7 +51,8 @@ func moveHost(cells int) machine.Machine {
 		}
 		m.Cells = append(m.Cells, c)
 		at := parent(n)
-		p := machine.MdevParent{Name: at.DeviceName(), Address: &at, Cell: n, Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci"}}}
+		p := machine.MdevParent{Name: at.DeviceName(),
+			Address: &at, Cell: n, Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci"}}}
 		for i := range 4 {
 			p.Mdevs = append(p.Mdevs, machine.Mdev{UUID: mdev(n, i), Type: "nvidia-222", Active: true})
 		}
@@ -64,11 +65,13 @@ func moveHost(cells int) machine.Machine {
 func sites(cells int) map[string]assignment.Provider {
 	out := map[string]assignment.Provider{
 		moveRoot: {Kind: assignment.Root}, nicProvider: {Kind: assignment.PCI, Devices: []machine.Address{{Bus: 6}}},
-		sevProvider: {Kind: assignment.Encryption}, sevESProvider: {Kind: assignment.Encryption, Security: domain.SEVES}, unmanaged: {Kind: assignment.Elsewhere},
+		sevProvider:   {Kind: assignment.Encryption},
+		sevESProvider: {Kind: assignment.Encryption, Security: domain.SEVES}, unmanaged: {Kind: assignment.Elsewhere},
 	}
 	for n := range cells {
 		out[cell(n)] = assignment.Provider{Kind: assignment.Cell, Cell: n}
-		out[gpuProvider(n)] = assignment.Provider{Kind: assignment.MdevParent, Parent: parent(n).DeviceName(), Type: "nvidia-222"}
+		out[gpuProvider(n)] = assignment.Provider{Kind: assignment.MdevParent,
+			Parent: parent(n).DeviceName(), Type: "nvidia-222"}
 	}
 	return out
 }
@@ -76,7 +79,8 @@ func sites(cells int) map[string]assignment.Provider {
 // totals are those by provider and class.
 type totals providertree.ProviderResources
 
-var names = map[string]string{sevProvider: "cn1_amd_sev", sevESProvider: "cn1_amd_sev_es", nicProvider: "cn1_0000:06:00.0", unmanaged: "theirs"}
+var names = map[string]string{sevProvider: "cn1_amd_sev",
+	sevESProvider: "cn1_amd_sev_es", nicProvider: "cn1_0000:06:00.0", unmanaged: "theirs"}
 
 func must[T any](v T, err error) T {
 	if err != nil {
@@ -177,7 +181,8 @@ func flatToNested(cells int, vcpu, memory int64) assignment.MoveRequest {
 // back is the request for the way back.
 func back(r assignment.MoveRequest, after assignment.MoveResult, vcpu, memory int64) assignment.MoveRequest {
 	cells := int64(len(r.Machine.Cells))
-	s := totals{moveRoot: {"DISK_GB": 1000, "VCPU": vcpu * cells, "PCPU": vcpu * cells, "MEMORY_MB": memory * cells, "CUSTOM_HUGEPAGES_2M": 512 * cells}}
+	s := totals{moveRoot: {"DISK_GB": 1000, "VCPU": vcpu * cells, "PCPU": vcpu * cells, "MEMORY_MB": memory * cells,
+		"CUSTOM_HUGEPAGES_2M": 512 * cells}}
 	out := r
 	out.Moving = nil
 	for n := range r.Machine.Cells {

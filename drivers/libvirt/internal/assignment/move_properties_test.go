@@ -23,10 +23,14 @@ import (
 
 // everyPlace is where consumers of the property tests hold something.
 var everyPlace = []plugins.Place{
-	at(moveRoot, "VCPU"), at(moveRoot, "VCPU"), at(moveRoot, "MEMORY_MB"), at(moveRoot, "MEMORY_MB"), at(moveRoot, "PCPU"), at(moveRoot, "CUSTOM_HUGEPAGES_2M"), at(moveRoot, "VGPU"), at(moveRoot, "VGPU"),
-	at(moveRoot, "CUSTOM_BIG"), at(moveRoot, "MEM_ENCRYPTION_CONTEXT"), at(moveRoot, "DISK_GB"), at(cell(0), "VCPU"), at(cell(1), "VCPU"), at(cell(0), "MEMORY_MB"),
-	at(cell(1), "CUSTOM_HUGEPAGES_2M"), at(gpuProvider(0), "VGPU"), at(gpuProvider(1), "CUSTOM_BIG"), at(nicProvider, "CUSTOM_PCI_A"), at(sevProvider, "MEM_ENCRYPTION_CONTEXT"), at(shared, "DISK_GB"),
-	at(otherHost, "VGPU"), at(otherHost, "VCPU"), at(unmanaged, "CUSTOM_BIG"), at(unmanaged, "VCPU"), at(moveID(0xc99), "VCPU"),
+	at(moveRoot, "VCPU"), at(moveRoot, "VCPU"), at(moveRoot, "MEMORY_MB"), at(moveRoot, "MEMORY_MB"),
+	at(moveRoot, "PCPU"), at(moveRoot, "CUSTOM_HUGEPAGES_2M"), at(moveRoot, "VGPU"), at(moveRoot, "VGPU"),
+	at(moveRoot, "CUSTOM_BIG"), at(moveRoot, "MEM_ENCRYPTION_CONTEXT"), at(moveRoot, "DISK_GB"), at(cell(0), "VCPU"),
+	at(cell(1), "VCPU"), at(cell(0), "MEMORY_MB"),
+	at(cell(1), "CUSTOM_HUGEPAGES_2M"), at(gpuProvider(0), "VGPU"), at(gpuProvider(1), "CUSTOM_BIG"),
+	at(nicProvider, "CUSTOM_PCI_A"), at(sevProvider, "MEM_ENCRYPTION_CONTEXT"), at(shared, "DISK_GB"),
+	at(otherHost, "VGPU"), at(otherHost, "VCPU"), at(unmanaged, "CUSTOM_BIG"),
+	at(unmanaged, "VCPU"), at(moveID(0xc99), "VCPU"),
 }
 
 func anyTotals(t *rapid.T) totals {
@@ -47,12 +51,14 @@ func anyTotals(t *rapid.T) totals {
 		}
 	}
 	for _, n := range []int{0, 1} {
-		if class := rapid.SampledFrom([]string{"VGPU", "VGPU", "CUSTOM_BIG", ""}).Draw(t, "class of a GPU"); class != "" {
+		if class := rapid.SampledFrom([]string{"VGPU", "VGPU", "CUSTOM_BIG", ""}).
+			Draw(t, "class of a GPU"); class != "" {
 			put(gpuProvider(n), class)
 		}
 	}
 	put(nicProvider, rapid.SampledFrom([]string{"CUSTOM_PCI_A", "CUSTOM_NIC"}).Draw(t, "class of the NIC"))
-	put(rapid.SampledFrom([]string{moveRoot, sevProvider, sevESProvider}).Draw(t, "encryption"), "MEM_ENCRYPTION_CONTEXT")
+	put(rapid.SampledFrom([]string{moveRoot, sevProvider, sevESProvider}).Draw(t, "encryption"),
+		"MEM_ENCRYPTION_CONTEXT")
 	put(sevESProvider, "MEM_ENCRYPTION_CONTEXT")
 	put(shared, "DISK_GB")
 	if rapid.Bool().Draw(t, "disk") {
@@ -65,15 +71,18 @@ func anyMoveDomain(t *rapid.T, n int) domain.Domain {
 	d := guest(n, rapid.IntRange(1, 6).Draw(t, "vcpus"))
 	switch rapid.SampledFrom([]string{"pinned", "floating", "free"}).Draw(t, "kind") {
 	case "pinned":
-		d = on(d, []int{rapid.IntRange(0, 2).Draw(t, "node")}, rapid.SliceOfN(rapid.IntRange(0, 9), d.VCPUs, d.VCPUs).Draw(t, "pins")...)
+		d = on(d, []int{rapid.IntRange(0, 2).Draw(t, "node")},
+			rapid.SliceOfN(rapid.IntRange(0, 9), d.VCPUs, d.VCPUs).Draw(t, "pins")...)
 	case "floating":
 		d = in(d, rapid.IntRange(0, 2).Draw(t, "cell"))
 	}
-	d.Mdevs = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{mdev(0, 0), mdev(0, 1), mdev(1, 0), moveID(0x999)}), 0, 3, rapid.ID).Draw(t, "mdevs")
+	d.Mdevs = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{mdev(0, 0), mdev(0, 1), mdev(1, 0), moveID(0x999)}), 0,
+		3, rapid.ID).Draw(t, "mdevs")
 	if rapid.Bool().Draw(t, "nic") {
 		d.PCI = []machine.Address{{Bus: 6}}
 	}
-	return sealed(d, rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP}).Draw(t, "security"))
+	return sealed(d, rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP}).
+		Draw(t, "security"))
 }
 
 func anyRequest(t *rapid.T) assignment.MoveRequest {
@@ -101,7 +110,8 @@ func anyRequest(t *rapid.T) assignment.MoveRequest {
 	for _, place := range everyPlace {
 		_, has := s[place.Provider][place.Class]
 		ours := place.Provider != otherHost && place.Provider != unmanaged && place.Class != "DISK_GB"
-		if ours && !slices.Contains(r.Moving, place) && rapid.IntRange(0, 9).Draw(t, "leaves") > map[bool]int{true: 8, false: 1}[has] {
+		if ours && !slices.Contains(r.Moving, place) &&
+			rapid.IntRange(0, 9).Draw(t, "leaves") > map[bool]int{true: 8, false: 1}[has] {
 			r.Moving = append(r.Moving, place)
 		}
 	}
@@ -165,13 +175,15 @@ func checkViolations(t *rapid.T, r assignment.MoveRequest, err error) {
 	r.Allocations = r.Allocations.Clone()
 	for _, o := range failed.Violations {
 		checkLength(t, o)
-		if r.Allocations[o.Consumer].Resources[o.Provider][o.Class] == 0 && !slices.ContainsFunc(failed.Violations, func(p plugins.Violation) bool {
-			_, there := r.Allocations[p.Consumer]
-			return p.Consumer == o.Consumer && !there
-		}) {
+		if r.Allocations[o.Consumer].Resources[o.Provider][o.Class] == 0 && !slices.ContainsFunc(failed.Violations,
+			func(p plugins.Violation) bool {
+				_, there := r.Allocations[p.Consumer]
+				return p.Consumer == o.Consumer && !there
+			}) {
 			t.Fatalf("a violation that holds nothing there: %s", o)
 		}
-		if o.Hint == "" || strings.Contains(o.Hint, o.Consumer) || !strings.Contains(failed.Hint, "openstack resource provider allocation show CONSUMER") {
+		if o.Hint == "" || strings.Contains(o.Hint, o.Consumer) ||
+			!strings.Contains(failed.Hint, "openstack resource provider allocation show CONSUMER") {
 			t.Fatalf("no hint, or one for each consumer: %+v", o)
 		}
 		delete(r.Allocations, o.Consumer)
@@ -265,7 +277,8 @@ func TestMoveThereAndBack(t *testing.T) {
 			}
 		}
 		flat := testproc.Try(assignment.Move(back(there, nested, capacity, capacity))).Or(t)
-		if diff := gocmp.Diff(there.Allocations, flat.Allocations); diff != "" || len(nested.Renames)+len(flat.Renames) > 0 {
+		if diff := gocmp.Diff(there.Allocations, flat.Allocations); diff != "" ||
+			len(nested.Renames)+len(flat.Renames) > 0 {
 			t.Fatalf("%s, %v, %v", diff, nested.Renames, flat.Renames)
 		}
 	})
@@ -282,7 +295,8 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 	r.Allocations = h.allocations()
 	got, err := assignment.Move(r)
-	if err != nil || len(got.Notes) != 51 || !strings.Contains(got.Notes[50], "950 more") || !slices.IsSorted(got.Notes[:50]) {
+	if err != nil || len(got.Notes) != 51 || !strings.Contains(got.Notes[50], "950 more") ||
+		!slices.IsSorted(got.Notes[:50]) {
 		t.Errorf("%v, %d notes, the last is %q", err, len(got.Notes), slices.MaxFunc(got.Notes, cmp.Compare))
 	}
 }
@@ -296,7 +310,9 @@ func BenchmarkMove(b *testing.B) {
 			r.Unplaced = policy
 			out := make(providertree.Allocations, consumers)
 			for n := range consumers {
-				out[vm(n)] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{moveRoot: {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 1}}}
+				out[vm(n)] =
+					providertree.ConsumerAllocations{Resources: providertree.ProviderResources{moveRoot: {"VCPU": 2,
+						"MEMORY_MB": 2048, "DISK_GB": 1}}}
 				d := guest(n, 2)
 				if n%2 == 0 {
 					d = in(d, n/2%cells)

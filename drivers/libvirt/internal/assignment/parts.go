@@ -115,7 +115,8 @@ func (c *chooser) match(parts []part, hosts []int) bool {
 	used := map[int]bool{}
 	for i := range parts {
 		needs := parts[i].needs()
-		at := slices.IndexFunc(hosts, func(host int) bool { return !used[host] && c.cells[host].amounts() == needs.amounts() })
+		at := slices.IndexFunc(hosts,
+			func(host int) bool { return !used[host] && c.cells[host].amounts() == needs.amounts() })
 		if at < 0 {
 			return false
 		}
@@ -178,7 +179,9 @@ func (c *chooser) near(*domain.Decision) error {
 	}
 	for cell := range c.devices {
 		if !slices.ContainsFunc(c.parts, func(p part) bool { return p.host == cell }) {
-			return c.fault("hw:pci_numa_affinity_policy is required, and its devices are in another NUMA cell than its processors, or in an unknown one")
+			return c.fault(
+				"hw:pci_numa_affinity_policy is required, and its devices are in another NUMA cell than its " +
+					"processors, or in an unknown one")
 		}
 	}
 	return nil

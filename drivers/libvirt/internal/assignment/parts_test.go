@@ -23,7 +23,8 @@ import (
 func TestGuestCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	uneven := map[string]string{
-		"hw:numa_nodes": "2", "hw:numa_cpus.0": "0,2-3", "hw:numa_cpus.1": "1", "hw:numa_mem.0": "768", "hw:numa_mem.1": "256",
+		"hw:numa_nodes": "2", "hw:numa_cpus.0": "0,2-3",
+		"hw:numa_cpus.1": "1", "hw:numa_mem.0": "768", "hw:numa_mem.1": "256",
 	}
 	const mib = 1024
 	for name, c := range map[string]struct {
@@ -36,39 +37,46 @@ func TestGuestCells(t *testing.T) {
 		"uneven, the first in the second cell of the host": {
 			allocations{"cell0": {"PCPU": 1, "MEMORY_MB": 256}, "cell1": {"PCPU": 3, "MEMORY_MB": 768}}, uneven,
 			[][]int{{5}, {1}, {13}, {6}},
-			[]domain.Share{{Host: 1, VCPUs: []int{0, 2, 3}, MemoryKiB: 768 * mib}, {Host: 0, VCPUs: []int{1}, MemoryKiB: 256 * mib}},
+			[]domain.Share{{Host: 1, VCPUs: []int{0, 2, 3}, MemoryKiB: 768 * mib},
+				{Host: 0, VCPUs: []int{1}, MemoryKiB: 256 * mib}},
 			[]int{1, 5, 6, 13},
 		},
 		"uneven, of the root": {
 			allocations{"root": {"PCPU": 4, "MEMORY_MB": 1024}}, uneven,
 			[][]int{{1}, {5}, {9}, {2}},
-			[]domain.Share{{Host: 0, VCPUs: []int{0, 2, 3}, MemoryKiB: 768 * mib}, {Host: 1, VCPUs: []int{1}, MemoryKiB: 256 * mib}},
+			[]domain.Share{{Host: 0, VCPUs: []int{0, 2, 3}, MemoryKiB: 768 * mib},
+				{Host: 1, VCPUs: []int{1}, MemoryKiB: 256 * mib}},
 			[]int{1, 2, 5, 9},
 		},
 		"one cell dedicated, one shared": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"VCPU": 2, "MEMORY_MB": 512}},
 			map[string]string{"hw:numa_nodes": "2", "hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "2-3"},
 			[][]int{{4, 12}, {4, 12}, {1}, {9}},
-			[]domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: 512 * mib}, {Host: 0, VCPUs: []int{2, 3}, MemoryKiB: 512 * mib}},
+			[]domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: 512 * mib},
+				{Host: 0, VCPUs: []int{2, 3}, MemoryKiB: 512 * mib}},
 			[]int{1, 4, 9, 12},
 		},
 		"the emulator is in the first": {
 			allocations{"cell0": {"PCPU": 2, "MEMORY_MB": 512}, "cell1": {"PCPU": 3, "MEMORY_MB": 512}},
 			map[string]string{"hw:numa_nodes": "2", "hw:emulator_threads_policy": "isolate"},
 			[][]int{{5}, {13}, {1}, {9}},
-			[]domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: 512 * mib}, {Host: 0, VCPUs: []int{2, 3}, MemoryKiB: 512 * mib}},
+			[]domain.Share{{Host: 1, VCPUs: []int{0, 1}, MemoryKiB: 512 * mib},
+				{Host: 0, VCPUs: []int{2, 3}, MemoryKiB: 512 * mib}},
 			[]int{6},
 		},
 		"divided by the scheduler, and not by the flavor": {
 			allocations{"cell0": {"VCPU": 2, "MEMORY_MB": 512}, "cell1": {"VCPU": 2, "MEMORY_MB": 512}}, nil,
 			[][]int{{0, 8}, {0, 8}, {4, 12}, {4, 12}},
-			[]domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: 512 * mib}, {Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 512 * mib}},
+			[]domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: 512 * mib},
+				{Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 512 * mib}},
 			[]int{0, 4, 8, 12},
 		},
 		"divided in another way than the flavor says": {
-			allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 512}, "cell1": {"VCPU": 3, "MEMORY_MB": 512}}, map[string]string{"hw:numa_nodes": "2"},
+			allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 512}, "cell1": {"VCPU": 3, "MEMORY_MB": 512}},
+			map[string]string{"hw:numa_nodes": "2"},
 			[][]int{{0, 8}, {4, 12}, {4, 12}, {4, 12}},
-			[]domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: 512 * mib}, {Host: 1, VCPUs: []int{1, 2, 3}, MemoryKiB: 512 * mib}},
+			[]domain.Share{{Host: 0, VCPUs: []int{0}, MemoryKiB: 512 * mib},
+				{Host: 1, VCPUs: []int{1, 2, 3}, MemoryKiB: 512 * mib}},
 			[]int{0, 4, 8, 12},
 		},
 	} {
@@ -98,7 +106,8 @@ func TestDeviceAffinity(t *testing.T) {
 		{allocations{"root": {"PCPU": 2, "MEMORY_MB": 1024}, "gpu0": {"VGPU": 1}, "gpu1": {"VGPU": 1}}, 0, fault},
 	} {
 		r := nested()
-		r.Instance.Allocations, r.Instance.Flavor.ExtraSpecs = c.allocations, map[string]string{"hw:pci_numa_affinity_policy": "required"}
+		r.Instance.Allocations, r.Instance.Flavor.ExtraSpecs = c.allocations,
+			map[string]string{"hw:pci_numa_affinity_policy": "required"}
 		d, err := assignment.Decide(r)
 		var why *plugins.InstanceFault
 		switch {
@@ -109,8 +118,10 @@ func TestDeviceAffinity(t *testing.T) {
 		}
 	}
 	r := nested()
-	r.Instance.Allocations, r.Instance.Flavor.VCPUs = allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 512}, "cell1": {"VCPU": 3, "MEMORY_MB": 512}}, 4
-	r.Instance.Flavor.ExtraSpecs = map[string]string{"hw:numa_nodes": "2", "hw:numa_cpus.0": "0-1", "hw:numa_cpus.1": "2-3", "hw:numa_mem.0": "512", "hw:numa_mem.1": "512"}
+	r.Instance.Allocations, r.Instance.Flavor.VCPUs =
+		allocations{"cell0": {"VCPU": 1, "MEMORY_MB": 512}, "cell1": {"VCPU": 3, "MEMORY_MB": 512}}, 4
+	r.Instance.Flavor.ExtraSpecs = map[string]string{"hw:numa_nodes": "2", "hw:numa_cpus.0": "0-1",
+		"hw:numa_cpus.1": "2-3", "hw:numa_mem.0": "512", "hw:numa_mem.1": "512"}
 	testproc.Try(assignment.Decide(r)).ErrorHas(t, "are not those of hw:numa_cpus and hw:numa_mem", "%v")
 }
 
@@ -121,8 +132,10 @@ func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		r := assignment.Request{
-			Machine: host(4, 8), Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}}, Shared: []int{},
-			Instance: plugins.InstanceSpec{UUID: uuid, Allocations: allocations{}, Flavor: plugins.Flavor{ExtraSpecs: map[string]string{}}},
+			Machine: host(4, 8), Providers: map[string]assignment.Provider{"root": {Kind: assignment.Root}},
+			Shared: []int{},
+			Instance: plugins.InstanceSpec{UUID: uuid,
+				Allocations: allocations{}, Flavor: plugins.Flavor{ExtraSpecs: map[string]string{}}},
 		}
 		free := map[int]int64{} // dedicated processors of each cell
 		for i, cpu := range r.Machine.CPUs {
@@ -169,7 +182,8 @@ func TestPartsAreWhereTheyAreGranted(t *testing.T) {
 		}
 		specs["hw:numa_nodes"] = strconv.Itoa(len(hosts))
 		for i := range hosts {
-			specs[fmt.Sprint("hw:numa_cpus.", i)], specs[fmt.Sprint("hw:numa_mem.", i)] = strings.Join(cpus[i], ","), strconv.Itoa(int(memory[i]))
+			specs[fmt.Sprint("hw:numa_cpus.", i)], specs[fmt.Sprint("hw:numa_mem.", i)] =
+				strings.Join(cpus[i], ","), strconv.Itoa(int(memory[i]))
 		}
 		d, err := assignment.Decide(r)
 		testproc.Checkf(t, err, "%v", specs)

@@ -75,7 +75,8 @@ type Violation struct {
 // Cost: O(guests × (log guests + places × classes)), and O(places² × guests) more for each guest
 // that displaces others.
 func Place(guests []Guest, capacity Capacity, rule Rule) (Shares, []Violation) {
-	p := placement{capacity: capacity, left: map[int]map[string]int64{}, shares: Shares{}, loose: Shares{}, places: slices.Sorted(maps.Keys(capacity))}
+	p := placement{capacity: capacity, left: map[int]map[string]int64{}, shares: Shares{}, loose: Shares{},
+		places: slices.Sorted(maps.Keys(capacity))}
 	for place, site := range capacity {
 		p.left[place] = map[string]int64{}
 		for class, space := range site.Classes {
@@ -96,12 +97,14 @@ func Place(guests []Guest, capacity Capacity, rule Rule) (Shares, []Violation) {
 		need[g.UUID] = p.need(g)
 	}
 	slices.SortStableFunc(loose, func(a, b Guest) int {
-		return cmp.Or(rank(a.isFixed())-rank(b.isFixed()), rank(len(a.Near) > 0)-rank(len(b.Near) > 0), need[b.UUID].compare(need[a.UUID]))
+		return cmp.Or(rank(a.isFixed())-rank(b.isFixed()),
+			rank(len(a.Near) > 0)-rank(len(b.Near) > 0), need[b.UUID].compare(need[a.UUID]))
 	})
 	for _, g := range loose {
 		p.rest(g, rule)
 	}
-	slices.SortFunc(p.violations, func(a, b Violation) int { return cmp.Or(cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Reason, b.Reason)) })
+	slices.SortFunc(p.violations,
+		func(a, b Violation) int { return cmp.Or(cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Reason, b.Reason)) })
 	return p.shares, p.violations
 }
 
@@ -127,11 +130,14 @@ func (p *placement) fix(g Guest) bool {
 			amount, name := g.Fixed[class][place], p.capacity[place].Name
 			switch most := p.capacity[place].Classes[class].Most; {
 			case amount < 0 || amount > rest:
-				return p.addViolation(g.UUID, "%d of %s are bound to %s, and it holds %d", amount, class, name, g.Amounts[class])
+				return p.addViolation(g.UUID, "%d of %s are bound to %s, and it holds %d", amount,
+					class, name, g.Amounts[class])
 			case amount > p.left[place][class]:
-				return p.addViolation(g.UUID, "%d of %s are bound to %s, which has %d free", amount, class, name, max(p.left[place][class], 0))
+				return p.addViolation(g.UUID, "%d of %s are bound to %s, which has %d free", amount, class, name,
+					max(p.left[place][class], 0))
 			case most > 0 && amount > most:
-				return p.addViolation(g.UUID, "%d of %s are bound to %s, which gives one guest at most %d", amount, class, name, most)
+				return p.addViolation(g.UUID,
+					"%d of %s are bound to %s, which gives one guest at most %d", amount, class, name, most)
 			}
 			rest -= amount
 		}
@@ -280,7 +286,8 @@ func (p *placement) split(g Guest, class string, amount int64) bool {
 		p.move(uuid, place, class, amount)
 		return true
 	}
-	for _, place := range slices.SortedStableFunc(slices.Values(p.places), func(a, b int) int { return cmp.Compare(p.left[b][class], p.left[a][class]) }) {
+	for _, place := range slices.SortedStableFunc(slices.Values(p.places),
+		func(a, b int) int { return cmp.Compare(p.left[b][class], p.left[a][class]) }) {
 		portion := min(amount, max(p.left[place][class], 0), p.allowed(uuid, place, class))
 		p.move(uuid, place, class, portion)
 		amount -= portion
@@ -332,7 +339,9 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 		for _, other := range others {
 			if has := p.loose[other][place][class]; has > 0 && other != uuid {
 				for _, next := range p.places {
-					reach(next, step{from: place, guest: other, capacity: min(reached[place].capacity, has, p.allowed(other, next, class))})
+					reach(next,
+						step{from: place, guest: other,
+							capacity: min(reached[place].capacity, has, p.allowed(other, next, class))})
 				}
 			}
 		}

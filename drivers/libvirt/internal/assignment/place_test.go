@@ -22,11 +22,13 @@ func TestPlace(t *testing.T) {
 	type at = map[int]map[string]int64
 	capacity := func(vcpu, memory int64) assignment.Capacity {
 		classes := map[string]assignment.Space{"VCPU": {Free: vcpu}, "MEMORY_MB": {Free: memory}}
-		return assignment.Capacity{0: {Name: "NUMA cell 0", Classes: classes}, 1: {Name: "NUMA cell 1", Classes: classes}}
+		return assignment.Capacity{0: {Name: "NUMA cell 0", Classes: classes},
+			1: {Name: "NUMA cell 1", Classes: classes}}
 	}
 	atMost := func(most int64, r assignment.Capacity) assignment.Capacity {
 		for place, site := range r {
-			r[place] = assignment.Site{Name: site.Name, Classes: map[string]assignment.Space{"VCPU": {Free: site.Classes["VCPU"].Free, Most: most}}}
+			r[place] = assignment.Site{Name: site.Name,
+				Classes: map[string]assignment.Space{"VCPU": {Free: site.Classes["VCPU"].Free, Most: most}}}
 		}
 		return r
 	}
@@ -38,66 +40,85 @@ func TestPlace(t *testing.T) {
 		violations []assignment.Violation
 	}{
 		"equals alternate, the lowest cell first": {
-			[]assignment.Guest{{UUID: "b", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}, {UUID: "a", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}, {UUID: "c", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}},
+			[]assignment.Guest{{UUID: "b", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}},
+				{UUID: "a", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}},
+				{UUID: "c", Amounts: held{"VCPU": 1, "MEMORY_MB": 4}}},
 			capacity(4, 16), assignment.Whole,
-			assignment.Shares{"a": at{0: {"VCPU": 1, "MEMORY_MB": 4}}, "b": at{1: {"VCPU": 1, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1, "MEMORY_MB": 4}}}, nil,
+			assignment.Shares{"a": at{0: {"VCPU": 1, "MEMORY_MB": 4}}, "b": at{1: {"VCPU": 1, "MEMORY_MB": 4}},
+				"c": at{0: {"VCPU": 1, "MEMORY_MB": 4}}}, nil,
 		},
 		"what is fixed in no place is not fixed": {
 			[]assignment.Guest{
-				{UUID: "a", Amounts: held{"VCPU": 4, "MEMORY_MB": 1}, Fixed: map[string]map[int]int64{"VCPU": {}, "MEMORY_MB": {1: 0}}},
-				{UUID: "b", Amounts: held{"VCPU": 1, "MEMORY_MB": 1}, Fixed: map[string]map[int]int64{"VCPU": {}, "MEMORY_MB": {0: 1}}},
+				{UUID: "a", Amounts: held{"VCPU": 4, "MEMORY_MB": 1},
+					Fixed: map[string]map[int]int64{"VCPU": {}, "MEMORY_MB": {1: 0}}},
+				{UUID: "b", Amounts: held{"VCPU": 1, "MEMORY_MB": 1},
+					Fixed: map[string]map[int]int64{"VCPU": {}, "MEMORY_MB": {0: 1}}},
 			},
 			capacity(8, 16), assignment.Whole,
 			assignment.Shares{"a": at{1: {"VCPU": 4, "MEMORY_MB": 1}}, "b": at{0: {"VCPU": 1, "MEMORY_MB": 1}}}, nil,
 		},
 		"the largest come first": {
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 2}}, {UUID: "b", Amounts: held{"VCPU": 2}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 2}}, {UUID: "b", Amounts: held{"VCPU": 2}},
+				{UUID: "c", Amounts: held{"VCPU": 4}}},
 			capacity(4, 1), assignment.Whole,
 			assignment.Shares{"a": at{1: {"VCPU": 2}}, "b": at{1: {"VCPU": 2}}, "c": at{0: {"VCPU": 4}}}, nil,
 		},
 		"what is bound comes before, and what is not follows it": {
 			[]assignment.Guest{
 				{UUID: "a", Amounts: held{"VCPU": 3}},
-				{UUID: "b", Amounts: held{"VCPU": 2, "MEMORY_MB": 4}, Fixed: map[string]map[int]int64{"MEMORY_MB": {0: 4}}},
+				{UUID: "b", Amounts: held{"VCPU": 2, "MEMORY_MB": 4},
+					Fixed: map[string]map[int]int64{"MEMORY_MB": {0: 4}}},
 				{UUID: "c", Amounts: held{"VCPU": 2}, Fixed: map[string]map[int]int64{"VCPU": {0: 1, 1: 1}}},
 			},
 			capacity(4, 16), assignment.Whole,
-			assignment.Shares{"a": at{1: {"VCPU": 3}}, "b": at{0: {"VCPU": 2, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1}, 1: {"VCPU": 1}}}, nil,
+			assignment.Shares{"a": at{1: {"VCPU": 3}},
+				"b": at{0: {"VCPU": 2, "MEMORY_MB": 4}}, "c": at{0: {"VCPU": 1}, 1: {"VCPU": 1}}}, nil,
 		},
 		"guests that belong near a place come before large ones": {
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 2}, Near: []int{1}}, {UUID: "b", Amounts: held{"VCPU": 1}, Near: []int{1}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 2}, Near: []int{1}},
+				{UUID: "b", Amounts: held{"VCPU": 1}, Near: []int{1}}, {UUID: "c", Amounts: held{"VCPU": 4}}},
 			capacity(4, 1), assignment.Whole,
 			assignment.Shares{"a": at{1: {"VCPU": 2}}, "b": at{1: {"VCPU": 1}}, "c": at{0: {"VCPU": 4}}}, nil,
 		},
 		"too large for a cell": {
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, capacity(4, 16), assignment.Whole, nil,
-			[]assignment.Violation{{UUID: "a", Reason: "no single place has 4 of MEMORY_MB and 6 of VCPU free, and it must not be divided"}},
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}},
+			capacity(4, 16), assignment.Whole, nil,
+			[]assignment.Violation{{UUID: "a",
+				Reason: "no single place has 4 of MEMORY_MB and 6 of VCPU free, and it must not be divided"}},
 		},
 		"too large for a cell, and split": {
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}}, capacity(4, 16), assignment.Split,
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 6, "MEMORY_MB": 4}}},
+			capacity(4, 16), assignment.Split,
 			assignment.Shares{"a": at{0: {"VCPU": 4, "MEMORY_MB": 4}, 1: {"VCPU": 2}}}, nil,
 		},
 		"too large for the host": {
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 9}}, {UUID: "b", Amounts: held{"VCPU": 8}}}, capacity(4, 16), assignment.Split,
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 9}}, {UUID: "b", Amounts: held{"VCPU": 8}}},
+			capacity(4, 16), assignment.Split,
 			assignment.Shares{"b": at{0: {"VCPU": 4}, 1: {"VCPU": 4}}},
 			[]assignment.Violation{{UUID: "a", Reason: "all places together have less free than its 9 of VCPU"}},
 		},
 		"too much for one guest in one place": {
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 6}}, {UUID: "b", Amounts: held{"VCPU": 5}, Fixed: map[string]map[int]int64{"VCPU": {0: 5}}}},
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 6}},
+				{UUID: "b", Amounts: held{"VCPU": 5}, Fixed: map[string]map[int]int64{"VCPU": {0: 5}}}},
 			atMost(4, capacity(8, 1)), assignment.Split, assignment.Shares{"a": at{0: {"VCPU": 4}, 1: {"VCPU": 2}}},
-			[]assignment.Violation{{UUID: "b", Reason: "5 of VCPU are bound to NUMA cell 0, which gives one guest at most 4"}},
+			[]assignment.Violation{{UUID: "b",
+				Reason: "5 of VCPU are bound to NUMA cell 0, which gives one guest at most 4"}},
 		},
 		"others make way": { // a takes a larger part of the memory and so comes first; b needs all it can have of both
-			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 3, "MEMORY_MB": 15}}, {UUID: "b", Amounts: held{"VCPU": 8}}},
+			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 3, "MEMORY_MB": 15}},
+				{UUID: "b", Amounts: held{"VCPU": 8}}},
 			assignment.Capacity{
-				0: {Name: "0", Classes: map[string]assignment.Space{"VCPU": {Free: 6, Most: 4}, "MEMORY_MB": {Free: 15}}},
+				0: {Name: "0",
+					Classes: map[string]assignment.Space{"VCPU": {Free: 6, Most: 4}, "MEMORY_MB": {Free: 15}}},
 				1: {Name: "1", Classes: map[string]assignment.Space{"VCPU": {Free: 5, Most: 4}}},
 			}, assignment.Split,
-			assignment.Shares{"a": at{0: {"VCPU": 2, "MEMORY_MB": 15}, 1: {"VCPU": 1}}, "b": at{0: {"VCPU": 4}, 1: {"VCPU": 4}}}, nil,
+			assignment.Shares{"a": at{0: {"VCPU": 2, "MEMORY_MB": 15}, 1: {"VCPU": 1}},
+				"b": at{0: {"VCPU": 4}, 1: {"VCPU": 4}}}, nil,
 		},
 		"too much already": {
 			[]assignment.Guest{{UUID: "a", Amounts: held{"VCPU": 1}}},
-			assignment.Capacity{0: {Name: "0", Classes: map[string]assignment.Space{"VCPU": {Free: -3}}}, 1: {Name: "1", Classes: map[string]assignment.Space{"VCPU": {Free: 1}}}},
+			assignment.Capacity{0: {Name: "0", Classes: map[string]assignment.Space{"VCPU": {Free: -3}}},
+				1: {Name: "1", Classes: map[string]assignment.Space{"VCPU": {Free: 1}}}},
 			assignment.Split, assignment.Shares{"a": at{1: {"VCPU": 1}}}, nil,
 		},
 		"bound to where nothing is free": {
@@ -130,13 +151,15 @@ func anyGuests(t *rapid.T) ([]assignment.Guest, assignment.Capacity) {
 	for cell := range rapid.IntRange(1, 4).Draw(t, "cells") {
 		site := assignment.Site{Name: fmt.Sprint("NUMA cell ", cell), Classes: map[string]assignment.Space{}}
 		for _, class := range classes {
-			site.Classes[class] = assignment.Space{Free: rapid.Int64Range(-1, 20).Draw(t, "room"), Most: rapid.Int64Range(0, 6).Draw(t, "most")}
+			site.Classes[class] = assignment.Space{Free: rapid.Int64Range(-1, 20).Draw(t, "room"),
+				Most: rapid.Int64Range(0, 6).Draw(t, "most")}
 		}
 		capacity[cell] = site
 	}
 	var guests []assignment.Guest
 	for i := range rapid.IntRange(0, 12).Draw(t, "guests") {
-		g := assignment.Guest{UUID: fmt.Sprint("guest", i), Amounts: map[string]int64{}, Fixed: map[string]map[int]int64{}}
+		g := assignment.Guest{UUID: fmt.Sprint("guest", i),
+			Amounts: map[string]int64{}, Fixed: map[string]map[int]int64{}}
 		for _, class := range classes {
 			amount := rapid.Int64Range(0, 8).Draw(t, class)
 			if amount == 0 {
@@ -286,7 +309,8 @@ func BenchmarkPlace(b *testing.B) {
 	}
 	capacity := assignment.Capacity{}
 	for cell := range 8 {
-		capacity[cell] = assignment.Site{Classes: map[string]assignment.Space{"VCPU": {Free: 512}, "MEMORY_MB": {Free: 1 << 20}}}
+		capacity[cell] = assignment.Site{Classes: map[string]assignment.Space{"VCPU": {Free: 512},
+			"MEMORY_MB": {Free: 1 << 20}}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -90,7 +90,8 @@ func newRelocation(r MoveRequest) *relocation {
 		// An error says that the provider is gone altogether: there is no inventory then, which is
 		// as good.
 		if used > 0 {
-			_, _ = s.tree.SetInventory(place.Provider, place.Class, providertree.Inventory{Total: min(used, providertree.MaxUnit)})
+			_, _ = s.tree.SetInventory(place.Provider,
+				place.Class, providertree.Inventory{Total: min(used, providertree.MaxUnit)})
 		} else {
 			_, _ = s.tree.RemoveInventory(place.Provider, place.Class)
 		}
@@ -127,7 +128,8 @@ func (s *relocation) recognise() {
 
 // classOf is the class of a provider's devices from now on.
 func (s *relocation) classOf(at providertree.Provider, said string) string {
-	classes := slices.DeleteFunc(at.Inventories.Classes(), func(class string) bool { return s.moving[plugins.Place{Provider: at.UUID, Class: class}] })
+	classes := slices.DeleteFunc(at.Inventories.Classes(),
+		func(class string) bool { return s.moving[plugins.Place{Provider: at.UUID, Class: class}] })
 	switch {
 	case slices.Contains(classes, said):
 		return said
@@ -266,7 +268,8 @@ func (s *relocation) refuseUnread() {
 		slices.SortFunc(places, byPlace)
 		for _, place := range places {
 			s.violations = append(s.violations, plugins.Violation{
-				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer], Hint: s.hint(consumer, false),
+				Consumer: consumer, Provider: place.Provider, Class: place.Class, Problem: s.Unread[consumer],
+				Hint: s.hint(consumer, false),
 			})
 		}
 		s.hide(consumer, places)

@@ -151,8 +151,10 @@ func (r Reshape) plan(stay map[string][]plugins.Violation) *planner {
 // planner is one that has planned nothing.
 func (r Reshape) planner(stay map[string][]plugins.Violation) *planner {
 	p := &planner{
-		Reshape: r, host: On(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)), own: slices.Sorted(maps.Keys(r.Providers)),
-		dedicated: make(map[int]bool, len(r.Dedicated)), stay: stay, held: map[stake]int64{}, used: map[plugins.Place]int64{},
+		Reshape: r, host: On(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)),
+		own:       slices.Sorted(maps.Keys(r.Providers)),
+		dedicated: make(map[int]bool, len(r.Dedicated)),
+		stay:      stay, held: map[stake]int64{}, used: map[plugins.Place]int64{},
 	}
 	p.own = slices.DeleteFunc(p.own, func(uuid string) bool { return p.Providers[uuid].Kind == Elsewhere })
 	for _, d := range r.Domains {
@@ -178,7 +180,8 @@ func (p *planner) lots() []lot {
 			is, known := p.Providers[provider]
 			ours := known && is.Kind != Elsewhere
 			for _, class := range slices.Sorted(maps.Keys(resources[provider])) {
-				at, amount := stake{consumer, plugins.Place{Provider: provider, Class: class}}, resources[provider][class]
+				at, amount := stake{consumer, plugins.Place{Provider: provider, Class: class}},
+					resources[provider][class]
 				if n := min(become, amount); ours && class == "VCPU" && n > 0 {
 					mine = append(mine, lot{at, "PCPU", n})
 					become, amount = become-n, amount-n
@@ -193,7 +196,8 @@ func (p *planner) lots() []lot {
 			}
 		}
 		if problem != "" {
-			p.stay[consumer] = p.violationsOf(slices.DeleteFunc(slices.Clone(mine), func(l lot) bool { return !p.isComputing(l.class) }), problem)
+			p.stay[consumer] = p.violationsOf(slices.DeleteFunc(slices.Clone(mine),
+				func(l lot) bool { return !p.isComputing(l.class) }), problem)
 		}
 		for _, l := range mine {
 			if p.stay[consumer] != nil && p.isComputing(l.class) {
@@ -235,8 +239,10 @@ func (p *planner) becomePCPU(consumer string, resources providertree.ProviderRes
 	case vcpu == int64(d.VCPUs):
 		return int64(dedicated), ""
 	}
-	return vcpu, fmt.Sprintf("%d of its %d virtual processors are dedicated, and it holds %d of VCPU: it is unknown how many of these are PCPU; "+
-		"resize or rebuild it, so that both agree", p.dedicatedOf(d), d.VCPUs, vcpu)
+	return vcpu, fmt.Sprintf(
+		"%d of its %d virtual processors are dedicated, and it holds %d of VCPU: it is unknown how many of "+
+			"these are PCPU; "+
+			"resize or rebuild it, so that both agree", p.dedicatedOf(d), d.VCPUs, vcpu)
 }
 
 // dedicatedOf is how many virtual processors of a domain are pinned to a dedicated one each.
@@ -334,7 +340,9 @@ func (p *planner) result() Plan {
 			if again || former[from] || before && other != to {
 				out.Violations = append(out.Violations, plugins.Violation{
 					Consumer: m.Consumer, Provider: m.From.Provider, Class: from,
-					Problem: fmt.Sprintf("it would hold %s instead, but one reshape can rename a class only once; change the classes one at a time", to),
+					Problem: fmt.Sprintf(
+						"it would hold %s instead, but one reshape can rename a class only once; change the classes "+
+							"one at a time", to),
 				})
 				continue
 			}
@@ -346,7 +354,8 @@ func (p *planner) result() Plan {
 		out.Moves = append(out.Moves, m)
 	}
 	slices.SortFunc(out.Violations, func(a, b plugins.Violation) int {
-		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
+		return cmp.Or(cmp.Compare(a.Consumer, b.Consumer),
+			cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Problem, b.Problem))
 	})
 	return out
 }

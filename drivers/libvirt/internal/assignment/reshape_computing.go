@@ -22,7 +22,8 @@ func (p *planner) computing(lots map[string][]lot) {
 		}
 	}
 	slices.SortStableFunc(g.sites, func(a, b string) int {
-		return cmp.Or(rank(p.Providers[a].Kind == Cell)-rank(p.Providers[b].Kind == Cell), cmp.Compare(p.Providers[a].Cell, p.Providers[b].Cell))
+		return cmp.Or(rank(p.Providers[a].Kind == Cell)-rank(p.Providers[b].Kind == Cell),
+			cmp.Compare(p.Providers[a].Cell, p.Providers[b].Cell))
 	})
 	g.at = func(site int, class string) plugins.Place {
 		return plugins.Place{Provider: g.sites[site], Class: class}
@@ -55,7 +56,8 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 	for _, class := range slices.Sorted(maps.Keys(amounts)) {
 		sites := g.with(class)
 		if len(sites) == 0 {
-			return guest, fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class", amounts[class], class)
+			return guest, fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class",
+				amounts[class], class)
 		}
 		guest.Fixed[class] = map[int]int64{}
 		if len(sites) == 1 {
@@ -67,7 +69,10 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 			fixed := facts.Fixed[class][cell]
 			at := slices.IndexFunc(sites, func(site int) bool { return g.isFor(site, cell) })
 			if at < 0 {
-				return guest, fmt.Sprintf("%d of its %s are bound to NUMA cell %d, which has no inventory of that class in the new layout", fixed, class, cell)
+				return guest,
+					fmt.Sprintf(
+						"%d of its %s are bound to NUMA cell %d, which has no inventory of that class in "+
+							"the new layout", fixed, class, cell)
 			}
 			if g.Providers[g.sites[sites[at]]].Kind == Cell {
 				fixed -= g.held[stake{consumer, g.at(sites[at], class)}]
@@ -83,7 +88,8 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 
 // near are the sites that are a NUMA cell.
 func (g ground) near(cell int) []int {
-	at := slices.IndexFunc(g.sites, func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
+	at := slices.IndexFunc(g.sites,
+		func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
 	if at < 0 || cell == machine.NoCell {
 		return nil
 	}
@@ -137,7 +143,8 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 					continue
 				}
 				if inv, there := g.Tree.Inventory(uuid, g.at(i, class).Class); there {
-					site.Classes[class] = Space{Free: inv.Capacity() - g.used[g.at(i, class)], Most: inv.Normalize().MaxUnit}
+					site.Classes[class] = Space{Free: inv.Capacity() - g.used[g.at(i, class)],
+						Most: inv.Normalize().MaxUnit}
 				}
 			}
 		}
@@ -171,7 +178,8 @@ func (g ground) refuses(consumer string, portion plugins.Portion) string {
 	i, all := inv.Limits(), portion.Amount+g.held[stake{consumer, portion.Place}]
 	if i.Units(all) != providertree.RuleNone {
 		provider, _ := g.Tree.Provider(portion.Place.Provider)
-		return fmt.Sprintf("it would hold %d of %s of resource provider %s, which allows a consumer %d to %d in steps of %d",
+		return fmt.Sprintf(
+			"it would hold %d of %s of resource provider %s, which allows a consumer %d to %d in steps of %d",
 			all, portion.Place.Class, provider.Name, i.MinUnit, i.MaxUnit, i.StepSize)
 	}
 	return ""

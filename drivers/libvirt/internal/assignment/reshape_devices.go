@@ -33,7 +33,9 @@ func (p *planner) devices(kind Kind, lots map[string][]lot) {
 		fixed, problem, known := g.locate(kind, lots[consumer])
 		switch {
 		case problem == "":
-			placed = append(placed, Guest{UUID: consumer, Amounts: g.amounts(lots[consumer]), Fixed: map[string]map[int]int64{label: fixed}})
+			placed = append(placed,
+				Guest{UUID: consumer, Amounts: g.amounts(lots[consumer]),
+					Fixed: map[string]map[int]int64{label: fixed}})
 		case known:
 			p.addViolation(lots[consumer], problem)
 		default:
@@ -48,7 +50,8 @@ func (p *planner) devices(kind Kind, lots map[string][]lot) {
 	}
 	g.place(placed, lots, Split)
 	for _, class := range slices.Sorted(maps.Keys(unlocated)) {
-		same := slices.DeleteFunc(slices.Clone(g.sites), func(uuid string) bool { return p.Providers[uuid].Class != class })
+		same := slices.DeleteFunc(slices.Clone(g.sites),
+			func(uuid string) bool { return p.Providers[uuid].Class != class })
 		switch {
 		case len(same) > 0: // a guess never changes a class
 			p.unlocated(unlocated[class], same, p.placeOf, problems)
@@ -73,7 +76,9 @@ func (p *planner) others(class string, lots map[string][]lot) {
 }
 
 // unlocated places lots of unknown place, or reports the problem of each consumer.
-func (p *planner) unlocated(lots map[string][]lot, sites []string, at func(provider string) plugins.Place, problems map[string]string) {
+func (p *planner) unlocated(
+	lots map[string][]lot, sites []string, at func(provider string) plugins.Place, problems map[string]string,
+) {
 	g := ground{planner: p, sites: sites, as: func(l lot) string { return l.class }}
 	g.at = func(site int, _ string) plugins.Place { return at(sites[site]) }
 	var guests []Guest
@@ -82,7 +87,9 @@ func (p *planner) unlocated(lots map[string][]lot, sites []string, at func(provi
 		class := lots[consumer][0].class
 		switch problem, said := problems[consumer]; {
 		case len(sites) == 0:
-			p.addViolation(lots[consumer], fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class", guest.Amounts[class], class))
+			p.addViolation(lots[consumer],
+				fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class",
+					guest.Amounts[class], class))
 			continue
 		case len(sites) == 1:
 			guest.Fixed = map[string]map[int]int64{class: {0: guest.Amounts[class]}}
@@ -90,8 +97,10 @@ func (p *planner) unlocated(lots map[string][]lot, sites []string, at func(provi
 			p.addViolation(lots[consumer], problem)
 			continue
 		case !p.Guess:
-			p.addViolation(lots[consumer], fmt.Sprintf("it holds %d of %s, but %d resource providers have that class and nothing shows which one it uses",
-				guest.Amounts[class], class, len(sites)))
+			p.addViolation(lots[consumer],
+				fmt.Sprintf(
+					"it holds %d of %s, but %d resource providers have that class and nothing shows which one it uses",
+					guest.Amounts[class], class, len(sites)))
 			continue
 		}
 		guests = append(guests, guest)
@@ -137,11 +146,13 @@ func (g ground) locate(kind Kind, lots []lot) (fixed map[int]int64, problem stri
 		case len(has) == 1:
 			fixed[site] += rest
 		default:
-			return nil, fmt.Sprintf("it holds %d of %s, and its domain has %d such devices, of several providers", rest, g.as(lots[0]), all), false
+			return nil, fmt.Sprintf("it holds %d of %s, and its domain has %d such devices, of several providers",
+				rest, g.as(lots[0]), all), false
 		}
 	}
 	if len(has) == 0 {
-		return nil, fmt.Sprintf("it holds %d of %s, but its domain has no further such device", rest, g.as(lots[0])), false
+		return nil, fmt.Sprintf("it holds %d of %s, but its domain has no further such device", rest, g.as(lots[0])),
+			false
 	}
 	return fixed, "", false
 }
@@ -158,13 +169,18 @@ func (g ground) devicesOf(kind Kind, d domain.Domain, held int64) (has map[int]i
 		for _, parent := range slices.Sorted(maps.Keys(facts.Mdevs)) {
 			at := site(func(p Provider) bool { return p.Parent == parent })
 			if at < 0 {
-				return nil, fmt.Sprintf("its mediated device %s is one of %s, which has no inventory in the new layout: enable its type for that device in enabled_mdev_types, "+
-					"or migrate the guest away", facts.Mdevs[parent][0], parent), true
+				return nil,
+					fmt.Sprintf(
+						"its mediated device %s is one of %s, which has no inventory in the new layout: enable its "+
+							"type for that device in enabled_mdev_types, "+
+							"or migrate the guest away", facts.Mdevs[parent][0], parent), true
 			}
 			has[at] += int64(len(facts.Mdevs[parent]))
 		}
 		if len(facts.Lost) > 0 {
-			return nil, fmt.Sprintf("its mediated device %s does not exist, and its parent device is not recorded: start the guest to create it again", facts.Lost[0]), false
+			return nil, fmt.Sprintf(
+				"its mediated device %s does not exist, and its parent device is not recorded: start the guest to "+
+					"create it again", facts.Lost[0]), false
 		}
 	case PCI:
 		for _, address := range d.PCI {

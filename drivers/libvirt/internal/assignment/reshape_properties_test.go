@@ -24,11 +24,13 @@ import (
 func anyInventory(t *rapid.T) providertree.Inventory {
 	total := rapid.Int64Range(1, 16).Draw(t, "total")
 	inv := providertree.Inventory{
-		Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), AllocationRatio: rapid.SampledFrom([]float64{1, 1, 1.5, 4}).Draw(t, "ratio"),
-		MaxUnit: rapid.Int64Range(1, total).Draw(t, "max_unit"),
+		Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"),
+		AllocationRatio: rapid.SampledFrom([]float64{1, 1, 1.5, 4}).Draw(t, "ratio"),
+		MaxUnit:         rapid.Int64Range(1, total).Draw(t, "max_unit"),
 	}
 	if rapid.IntRange(0, 9).Draw(t, "odd units") == 0 {
-		inv.StepSize, inv.MinUnit = rapid.Int64Range(1, 3).Draw(t, "step_size"), rapid.Int64Range(1, inv.MaxUnit).Draw(t, "min_unit")
+		inv.StepSize, inv.MinUnit = rapid.Int64Range(1, 3).Draw(t, "step_size"),
+			rapid.Int64Range(1, inv.MaxUnit).Draw(t, "min_unit")
 	}
 	return inv
 }
@@ -74,8 +76,10 @@ func anyLayout(t *rapid.T, r *assignment.Reshape) layout {
 // anyDomain is bound to anything, or to nothing.
 func anyDomain(t *rapid.T, uuid string) domain.Domain {
 	d := domain.Domain{
-		UUID: uuid, VCPUs: rapid.IntRange(0, 6).Draw(t, "vcpus"), MemoryKiB: rapid.Uint64Range(0, 8<<10).Draw(t, "memory"),
-		Security: rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVSNP, domain.SEVES}).Draw(t, "security"),
+		UUID: uuid, VCPUs: rapid.IntRange(0, 6).Draw(t, "vcpus"),
+		MemoryKiB: rapid.Uint64Range(0, 8<<10).Draw(t, "memory"),
+		Security: rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVSNP, domain.SEVES}).
+			Draw(t, "security"),
 	}
 	cpus := rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 1, 3, rapid.ID)
 	if rapid.Bool().Draw(t, "pinned") {
@@ -86,9 +90,11 @@ func anyDomain(t *rapid.T, uuid string) domain.Domain {
 		d.CPUSet = cpus.Draw(t, "cpuset")
 	}
 	if rapid.Bool().Draw(t, "numatune") {
-		d.Memory = domain.NUMATune{Mode: "strict", Nodes: rapid.SliceOfNDistinct(rapid.IntRange(0, 2), 1, 2, rapid.ID).Draw(t, "nodes")}
+		d.Memory = domain.NUMATune{Mode: "strict",
+			Nodes: rapid.SliceOfNDistinct(rapid.IntRange(0, 2), 1, 2, rapid.ID).Draw(t, "nodes")}
 	}
-	d.Mdevs = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{id(0x101), id(0x102), id(0x201), id(0x202), id(0x999)}), 0, 3, rapid.ID).Draw(t, "mdevs")
+	d.Mdevs = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{id(0x101), id(0x102), id(0x201), id(0x202), id(0x999)}),
+		0, 3, rapid.ID).Draw(t, "mdevs")
 	if rapid.Bool().Draw(t, "nic") {
 		d.PCI = []machine.Address{{Bus: nic(0).Bus, Function: 2}}
 	}
@@ -99,15 +105,21 @@ func anyReshape(t *rapid.T) assignment.Reshape {
 	r := assignment.Reshape{
 		Machine: host(2, 4), Providers: providers(), Pages: map[string]uint64{"CUSTOM_PAGES_2M": 2048},
 		Dedicated: rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 0, 8, rapid.ID).Draw(t, "dedicated"),
-		Rule:      rapid.SampledFrom([]assignment.Rule{assignment.Split, assignment.Whole}).Draw(t, "rule"), Guess: rapid.Bool().Draw(t, "guess"),
+		Rule:      rapid.SampledFrom([]assignment.Rule{assignment.Split, assignment.Whole}).Draw(t, "rule"),
+		Guess:     rapid.Bool().Draw(t, "guess"),
 	}
 	r.Tree = anyLayout(t, &r).tree(t)
 	places := []plugins.Place{
-		{Provider: root, Class: "VCPU"}, {Provider: root, Class: "VCPU"}, {Provider: root, Class: "PCPU"}, {Provider: root, Class: "MEMORY_MB"},
-		{Provider: root, Class: "MEMORY_MB"}, {Provider: root, Class: "VGPU"}, {Provider: root, Class: "VGPU"}, {Provider: root, Class: "CUSTOM_BIG"},
-		{Provider: root, Class: "CUSTOM_OTHER"}, {Provider: root, Class: "CUSTOM_PAGES_2M"}, {Provider: root, Class: "MEM_ENCRYPTION_CONTEXT"},
-		{Provider: cell0, Class: "VCPU"}, {Provider: cell1, Class: "VCPU"}, {Provider: cell0, Class: "PCPU"}, {Provider: cell1, Class: "MEMORY_MB"},
-		{Provider: gpu0, Class: "VGPU"}, {Provider: gpu1, Class: "CUSTOM_BIG"}, {Provider: nic0, Class: "CUSTOM_PCI_OLD"}, {Provider: nic0, Class: "CUSTOM_NIC"},
+		{Provider: root, Class: "VCPU"}, {Provider: root, Class: "VCPU"}, {Provider: root, Class: "PCPU"},
+		{Provider: root, Class: "MEMORY_MB"},
+		{Provider: root, Class: "MEMORY_MB"}, {Provider: root, Class: "VGPU"}, {Provider: root, Class: "VGPU"},
+		{Provider: root, Class: "CUSTOM_BIG"},
+		{Provider: root, Class: "CUSTOM_OTHER"}, {Provider: root, Class: "CUSTOM_PAGES_2M"},
+		{Provider: root, Class: "MEM_ENCRYPTION_CONTEXT"},
+		{Provider: cell0, Class: "VCPU"}, {Provider: cell1, Class: "VCPU"}, {Provider: cell0, Class: "PCPU"},
+		{Provider: cell1, Class: "MEMORY_MB"},
+		{Provider: gpu0, Class: "VGPU"}, {Provider: gpu1, Class: "CUSTOM_BIG"},
+		{Provider: nic0, Class: "CUSTOM_PCI_OLD"}, {Provider: nic0, Class: "CUSTOM_NIC"},
 		{Provider: abroad, Class: "VGPU"}, {Provider: abroad, Class: "VCPU"}, {Provider: id(0xee), Class: "MEMORY_MB"},
 	}
 	held := holdings{}
@@ -168,11 +180,14 @@ func TestReshapeProperties(t *testing.T) {
 				}
 				for class, n := range amounts {
 					inv, there := r.Tree.Inventory(provider, class)
-					if ours && !there && !offends[plugins.Violation{Consumer: consumer, Provider: provider, Class: class}] {
-						t.Fatalf("%s still holds %s of %s, without a discrepancy: %v", consumer, class, provider, plan.Violations)
+					if ours && !there &&
+						!offends[plugins.Violation{Consumer: consumer, Provider: provider, Class: class}] {
+						t.Fatalf("%s still holds %s of %s, without a discrepancy: %v",
+							consumer, class, provider, plan.Violations)
 					}
 					grown := n - before.Resources[provider][class]
-					if i := inv.Normalize(); grown > 0 && (!there || n < i.MinUnit || n > i.MaxUnit || n%i.StepSize != 0) {
+					if i := inv.Normalize(); grown > 0 &&
+						(!there || n < i.MinUnit || n > i.MaxUnit || n%i.StepSize != 0) {
 						t.Fatalf("%s holds %d of %s of %s, allowed are %+v", consumer, n, class, provider, i)
 					}
 				}
@@ -214,10 +229,12 @@ func TestThereAndBack(t *testing.T) {
 	moved := 0
 	rapid.Check(t, func(t *rapid.T) {
 		all := map[string]providertree.Inventory{"VCPU": of(64), "PCPU": of(64), "MEMORY_MB": of(64)}
-		r := assignment.Reshape{Machine: host(2, 4), Providers: providers(), Tree: layout{cell0: all, cell1: all}.tree(t)}
+		r := assignment.Reshape{Machine: host(2, 4),
+			Providers: providers(), Tree: layout{cell0: all, cell1: all}.tree(t)}
 		held := holdings{}
 		for n := range rapid.IntRange(0, 8).Draw(t, "guests") {
-			held[id(n+1)] = allocations{root: rapid.MapOfN(rapid.SampledFrom([]string{"VCPU", "PCPU", "MEMORY_MB"}), rapid.Int64Range(1, 8), 1, 3).Draw(t, "holds")}
+			held[id(n+1)] = allocations{root: rapid.MapOfN(rapid.SampledFrom([]string{"VCPU", "PCPU", "MEMORY_MB"}),
+				rapid.Int64Range(1, 8), 1, 3).Draw(t, "holds")}
 			r.Domains = append(r.Domains, anyDomain(t, id(n+1)))
 			for i := range r.Domains[n].Memory.Nodes { // the host has two cells
 				r.Domains[n].Memory.Nodes[i] %= 2
@@ -238,7 +255,8 @@ func TestThereAndBack(t *testing.T) {
 		r.Allocations, r.Tree = after, layout{root: all}.tree(t)
 		plan = r.Plan()
 		back, err := plan.Moves.Apply(after)
-		if diff := cmp.Diff(held.allocations(), back, cmpopts.EquateEmpty()); err != nil || len(plan.Violations) > 0 || diff != "" {
+		if diff := cmp.Diff(held.allocations(), back, cmpopts.EquateEmpty()); err != nil ||
+			len(plan.Violations) > 0 || diff != "" {
 			t.Fatal(err, plan.Violations, diff)
 		}
 	})
@@ -249,7 +267,8 @@ func TestThereAndBack(t *testing.T) {
 
 func BenchmarkReshape(b *testing.B) {
 	all := map[string]providertree.Inventory{"VCPU": of(1024), "MEMORY_MB": of(1 << 20)}
-	r := assignment.Reshape{Machine: host(2, 64), Providers: providers(), Tree: layout{cell0: all, cell1: all, gpu0: {"VGPU": of(200)}, gpu1: {"VGPU": of(200)}}.tree(b)}
+	r := assignment.Reshape{Machine: host(2, 64), Providers: providers(),
+		Tree: layout{cell0: all, cell1: all, gpu0: {"VGPU": of(200)}, gpu1: {"VGPU": of(200)}}.tree(b)}
 	held := holdings{}
 	for n := range 200 {
 		held[id(n+0x1000)] = allocations{root: {"VCPU": 2, "MEMORY_MB": 1024, "VGPU": 1}}

@@ -69,8 +69,10 @@ func (s serving) provider(n int, parent string, traits []string, inventory map[s
 	for class, total := range inventory {
 		inventories[class] = map[string]any{"total": total, "max_unit": total}
 	}
-	s.write(http.MethodPut, "/resource_providers/"+uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
-	s.write(http.MethodPut, "/resource_providers/"+uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
+	s.write(http.MethodPut, "/resource_providers/"+
+		uuid+"/inventories", map[string]any{"resource_provider_generation": 0, "inventories": inventories})
+	s.write(http.MethodPut, "/resource_providers/"+
+		uuid+"/traits", map[string]any{"resource_provider_generation": 1, "traits": traits})
 	return uuid
 }
 
@@ -78,7 +80,8 @@ func (s serving) provider(n int, parent string, traits []string, inventory map[s
 func anyFlavor(t *rapid.T) plugins.Flavor {
 	specs := map[string]string{}
 	one := func(what string, of ...string) string { return rapid.SampledFrom(of).Draw(t, what) }
-	f := plugins.Flavor{VCPUs: rapid.Int64Range(1, 3).Draw(t, "VCPUs") * 2, MemoryMB: rapid.Int64Range(1, 6).Draw(t, "memory") * 512, ExtraSpecs: specs}
+	f := plugins.Flavor{VCPUs: rapid.Int64Range(1, 3).Draw(t, "VCPUs") * 2,
+		MemoryMB: rapid.Int64Range(1, 6).Draw(t, "memory") * 512, ExtraSpecs: specs}
 	switch one("policy", "", "dedicated", "mixed") {
 	case "dedicated":
 		specs["hw:cpu_policy"] = "dedicated"
@@ -97,8 +100,10 @@ func anyFlavor(t *rapid.T) plugins.Flavor {
 	case "2":
 		specs["hw:numa_nodes"] = "2"
 	case "uneven":
-		specs["hw:numa_nodes"], specs["hw:numa_cpus.0"], specs["hw:numa_mem.0"] = "2", strconv.Itoa(int(f.VCPUs-1)), "128"
-		specs["hw:numa_cpus.1"], specs["hw:numa_mem.1"] = fmt.Sprintf("0-%d", f.VCPUs-2), strconv.Itoa(int(f.MemoryMB-128))
+		specs["hw:numa_nodes"], specs["hw:numa_cpus.0"],
+			specs["hw:numa_mem.0"] = "2", strconv.Itoa(int(f.VCPUs-1)), "128"
+		specs["hw:numa_cpus.1"], specs["hw:numa_mem.1"] =
+			fmt.Sprintf("0-%d", f.VCPUs-2), strconv.Itoa(int(f.MemoryMB-128))
 	}
 	if rapid.IntRange(0, 2).Draw(t, "device") == 0 {
 		specs["resources:VGPU"], specs["hw:pci_numa_affinity_policy"] = "1", one("affinity", "legacy", "required")
@@ -116,7 +121,8 @@ func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 		dir := testproc.Try(os.MkdirTemp("", "scheduled-")).Or(t)
 		defer func() { testproc.NoError(t, os.RemoveAll(dir)) }()
 		server := testproc.Try(placement.New(context.Background(), placement.Config{
-			Database: "sqlite://" + filepath.Join(dir, "p.db"), Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+			Database: "sqlite://" + filepath.Join(dir, "p.db"), Auth: placement.Auth{Strategy: placement.NoAuth},
+			Policy: api.Legacy, Logger: zerolog.Nop(),
 		})).Or(t)
 		defer func() { testproc.NoError(t, server.Close()) }()
 		s := serving{t, server.Handler()}
@@ -145,14 +151,16 @@ func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 			}
 			c := rapid.SampledFrom(found).Draw(t, "candidate")
 			uuid := id(0x1000 + n)
-			testproc.Check(t, client.Claim(context.Background(), cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}, nil, c))
+			testproc.Check(t,
+				client.Claim(context.Background(), cellwire.Server{UUID: uuid, ProjectID: "p", UserID: "u"}, nil, c))
 			r.Instance = plugins.InstanceSpec{UUID: uuid, Name: "a", Flavor: flavor, Allocations: allocations{}}
 			for provider, classes := range c.Allocations {
 				r.Instance.Allocations[provider] = map[string]int64(classes)
 			}
 			d, err := assignment.Decide(r)
 			testproc.Checkf(t, err, "%+v granted %v", flavor, c.Allocations)
-			text, err := domain.Write(domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
+			text, err := domain.Write(
+				domain.Spec{Node: "cn1", Instance: r.Instance, Decision: d, Type: "kvm", Arch: "x86_64"})
 			testproc.Check(t, err)
 			guest := testproc.Try(domain.Parse(text)).Or(t)
 			made[bound(t, r, guest, d)]++
@@ -199,14 +207,17 @@ func scheduledHost(t *rapid.T, s serving) assignment.Request {
 				dedicated++
 			}
 		}
-		inventory := map[string]int64{"VCPU": 4 * shared, "PCPU": dedicated, "MEMORY_MB": int64(cell.MemoryKiB / 1024 / 4)}
+		inventory := map[string]int64{"VCPU": 4 * shared,
+			"PCPU": dedicated, "MEMORY_MB": int64(cell.MemoryKiB / 1024 / 4)}
 		for _, pages := range cell.Pages {
-			inventory[map[uint64]string{2048: "CUSTOM_HUGEPAGES_2M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[pages.SizeKiB]] = int64(pages.Total)
+			inventory[map[uint64]string{2048: "CUSTOM_HUGEPAGES_2M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[pages.SizeKiB]] =
+				int64(pages.Total)
 		}
 		provider := s.provider(2*i+1, root, []string{scheduler.TraitNUMARoot}, inventory)
 		r.Providers[provider] = assignment.Provider{Kind: assignment.Cell, Cell: i}
 		device := s.provider(2*i+2, provider, []string{"COMPUTE_NODE"}, map[string]int64{"VGPU": 2})
-		r.Providers[device] = assignment.Provider{Kind: assignment.MdevParent, Parent: gpu(i).DeviceName(), Type: "nvidia-222"}
+		r.Providers[device] = assignment.Provider{Kind: assignment.MdevParent,
+			Parent: gpu(i).DeviceName(), Type: "nvidia-222"}
 	}
 	return r
 }
@@ -235,7 +246,8 @@ func bound(t *rapid.T, r assignment.Request, guest domain.Domain, d domain.Decis
 	for cell, kib := range facts.MemoryKiB {
 		add(cell, "MEMORY_MB", int64(kib/1024))
 		if d.PageKiB > 0 {
-			add(cell, map[uint64]string{2048: "CUSTOM_HUGEPAGES_2M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[d.PageKiB], int64(kib/d.PageKiB))
+			add(cell, map[uint64]string{2048: "CUSTOM_HUGEPAGES_2M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[d.PageKiB],
+				int64(kib/d.PageKiB))
 		}
 	}
 	var devices []int

@@ -74,7 +74,8 @@ func (d *Device) read(x libvirtxml.NodeDevice, text string) (err error) {
 		if c.MDev.Type == nil || c.MDev.Type.ID == "" {
 			return errors.New("a mediated device without a type")
 		}
-		d.Mdev = &machine.Mdev{UUID: strings.ToLower(strings.TrimSpace(c.MDev.UUID)), Type: c.MDev.Type.ID, Active: true}
+		d.Mdev = &machine.Mdev{UUID: strings.ToLower(strings.TrimSpace(c.MDev.UUID)),
+			Type: c.MDev.Type.ID, Active: true}
 	default:
 		// libvirtxml has no types of mediated devices for parents that are no PCI devices (mtty).
 		var other struct {
@@ -94,7 +95,8 @@ func (d *Device) read(x libvirtxml.NodeDevice, text string) (err error) {
 func parsePCI(c libvirtxml.NodeDevicePCICapability) (*machine.Device, error) {
 	out := machine.Device{Cell: machine.NoCell}
 	var err error
-	if out.Address, err = address(libvirtxml.NodeDevicePCIAddress{Domain: c.Domain, Bus: c.Bus, Slot: c.Slot, Function: c.Function}); err != nil {
+	if out.Address, err = address(libvirtxml.NodeDevicePCIAddress{Domain: c.Domain, Bus: c.Bus, Slot: c.Slot,
+		Function: c.Function}); err != nil {
 		return nil, err
 	}
 	class, err1 := number("class", c.Class, 24)
@@ -137,7 +139,8 @@ func mdevTypes(list []libvirtxml.NodeDeviceMDevType) ([]machine.MdevType, error)
 			return nil, fmt.Errorf("%d instances of type %.100q are available", t.AvailableInstances, t.ID)
 		}
 		out = append(out, machine.MdevType{
-			ID: t.ID, Name: strings.TrimSpace(t.Name), API: strings.TrimSpace(t.DeviceAPI), Available: int(t.AvailableInstances),
+			ID: t.ID, Name: strings.TrimSpace(t.Name),
+			API: strings.TrimSpace(t.DeviceAPI), Available: int(t.AvailableInstances),
 		})
 	}
 	slices.SortFunc(out, func(a, b machine.MdevType) int { return strings.Compare(a.ID, b.ID) })
@@ -157,7 +160,8 @@ func address(a libvirtxml.NodeDevicePCIAddress) (machine.Address, error) {
 			return machine.Address{}, fmt.Errorf("%d is not a %s of a PCI address", *part.value, part.name)
 		}
 	}
-	return machine.Address{Domain: uint32(*a.Domain), Bus: uint8(*a.Bus), Slot: uint8(*a.Slot), Function: uint8(*a.Function)}, nil
+	return machine.Address{Domain: uint32(*a.Domain), Bus: uint8(*a.Bus), Slot: uint8(*a.Slot),
+		Function: uint8(*a.Function)}, nil
 }
 
 // number reads decimal and, with 0x, hexadecimal numbers.

@@ -65,28 +65,34 @@ func TestParse(t *testing.T) {
 	}{
 		"a GPU": {gpu, Device{
 			Name: "pci_0000_82_00_0", Parent: "pci_0000_80_02_0",
-			PCI:   &machine.Device{Address: at("0000:82:00.0"), Class: 0x030200, Vendor: 0x10de, Product: 0x1eb8, Driver: "nvidia", Cell: 1},
-			Types: []machine.MdevType{{ID: "nvidia-222", Name: "GRID T4-1B", API: "vfio-pci", Available: 16}, {ID: "nvidia-231", Name: "GRID T4-2Q", API: "vfio-pci", Available: 8}},
+			PCI: &machine.Device{Address: at("0000:82:00.0"), Class: 0x030200, Vendor: 0x10de,
+				Product: 0x1eb8, Driver: "nvidia", Cell: 1},
+			Types: []machine.MdevType{{ID: "nvidia-222", Name: "GRID T4-1B", API: "vfio-pci", Available: 16},
+				{ID: "nvidia-231", Name: "GRID T4-2Q", API: "vfio-pci", Available: 8}},
 		}},
 		"a physical function": {physical, Device{
 			Name: "pci_0000_06_00_0", Parent: "computer",
 			PCI: &machine.Device{
-				Address: pf, Class: 0x020000, Vendor: 0x15b3, Product: 0x1015, Driver: "mlx5_core", Cell: machine.NoCell,
+				Address: pf, Class: 0x020000, Vendor: 0x15b3, Product: 0x1015,
+				Driver: "mlx5_core", Cell: machine.NoCell,
 				Virtual: []machine.Address{at("0000:06:00.2"), at("0000:06:00.3")}, MaxVirtual: 8,
 			},
 		}},
 		"a virtual function": {virtual, Device{
 			Name: "pci_0000_06_00_2",
-			PCI:  &machine.Device{Address: at("0000:06:00.2"), Class: 0x020000, Vendor: 0x15b3, Product: 0x1016, Cell: machine.NoCell, Physical: &pf},
+			PCI: &machine.Device{Address: at("0000:06:00.2"), Class: 0x020000, Vendor: 0x15b3, Product: 0x1016,
+				Cell: machine.NoCell, Physical: &pf},
 		}},
 		"a mediated device": {mdev, Device{
 			Name: "mdev_b7c7d4b0_0c1e_4a3d_8a3e_000000000001_0000_05_00_0", Parent: "pci_0000_05_00_0",
 			Mdev: &machine.Mdev{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-000000000001", Type: "nvidia-222", Active: true},
 		}},
 		"a parent that is no PCI device": {mtty, Device{
-			Name: "mtty_mtty", Parent: "computer", Types: []machine.MdevType{{ID: "mtty-2", Name: "Dual port serial", API: "vfio-pci", Available: 12}},
+			Name: "mtty_mtty", Parent: "computer",
+			Types: []machine.MdevType{{ID: "mtty-2", Name: "Dual port serial", API: "vfio-pci", Available: 12}},
 		}},
-		"another device": {`<device><name>net_ens1</name><capability type='net'><interface>ens1</interface></capability></device>`, Device{Name: "net_ens1"}},
+		"another device": {`<device><name>net_ens1</name><capability ` +
+			`type='net'><interface>ens1</interface></capability></device>`, Device{Name: "net_ens1"}},
 	} {
 		got, err := ParseDevice(c.text)
 		testproc.NoErrorf(t, err, "%s", name)
@@ -102,12 +108,14 @@ func TestParseDeviceRefuses(t *testing.T) {
 		"cut off":          {gpu[:300], "cannot be read"},
 		"too much":         {"<device><name>" + strings.Repeat("x", MaxXML) + "</name></device>", "more than"},
 		"no name":          {"<device/>", "no name"},
-		"no bus":           {strings.Replace(gpu, "<bus>130</bus>", "", 1), `"pci_0000_82_00_0": its PCI address has no bus`},
-		"a bus too high":   {strings.Replace(gpu, "<bus>130</bus>", "<bus>256</bus>", 1), `256 is not a bus`},
-		"no class":         {strings.Replace(gpu, "0x030200", "", 1), "class is"},
-		"no instances":     {strings.Replace(gpu, "<availableInstances>8<", "<availableInstances>many<", 1), "invalid syntax"},
-		"negative":         {strings.Replace(gpu, "<availableInstances>8<", "<availableInstances>-8<", 1), "invalid syntax"},
-		"no type":          {strings.Replace(mdev, "<type id='nvidia-222'/>", "", 1), "without a type"},
+		"no bus": {strings.Replace(gpu, "<bus>130</bus>", "", 1),
+			`"pci_0000_82_00_0": its PCI address has no bus`},
+		"a bus too high": {strings.Replace(gpu, "<bus>130</bus>", "<bus>256</bus>", 1), `256 is not a bus`},
+		"no class":       {strings.Replace(gpu, "0x030200", "", 1), "class is"},
+		"no instances": {strings.Replace(gpu, "<availableInstances>8<", "<availableInstances>many<", 1),
+			"invalid syntax"},
+		"negative": {strings.Replace(gpu, "<availableInstances>8<", "<availableInstances>-8<", 1), "invalid syntax"},
+		"no type":  {strings.Replace(mdev, "<type id='nvidia-222'/>", "", 1), "without a type"},
 	} {
 		if got, err := ParseDevice(c.text); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, %v; want an error with %q", name, got, err, c.says)

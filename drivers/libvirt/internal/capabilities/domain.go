@@ -78,7 +78,8 @@ func ParseDomain(text string) (Domain, error) {
 	if err != nil {
 		return Domain{}, fmt.Errorf("libvirt's domain capabilities: %w", err)
 	}
-	c := Domain{Emulator: strings.TrimSpace(x.Path), Type: strings.TrimSpace(x.Domain), Arch: strings.TrimSpace(x.Arch), Machine: strings.TrimSpace(x.Machine)}
+	c := Domain{Emulator: strings.TrimSpace(x.Path), Type: strings.TrimSpace(x.Domain), Arch: strings.TrimSpace(x.Arch),
+		Machine: strings.TrimSpace(x.Machine)}
 	if x.VCPU != nil {
 		c.MaxVCPUs = count(x.VCPU.Max)
 	}
@@ -86,8 +87,10 @@ func ParseDomain(text string) (Domain, error) {
 		c.Loader = loader(*x.OS)
 	}
 	if d := x.Devices; d != nil {
-		c.DiskBuses, c.VideoModels, c.Filesystems = enum(d.Disk, "bus"), enum(d.Video, "modelType"), enum(d.FileSystem, "driverType")
-		c.TPM = TPM{Models: enum(d.TPM, "model"), Backends: enum(d.TPM, "backendModel"), Versions: enum(d.TPM, "backendVersion")}
+		c.DiskBuses, c.VideoModels, c.Filesystems = enum(d.Disk, "bus"), enum(d.Video, "modelType"),
+			enum(d.FileSystem, "driverType")
+		c.TPM = TPM{Models: enum(d.TPM, "model"), Backends: enum(d.TPM, "backendModel"),
+			Versions: enum(d.TPM, "backendVersion")}
 	}
 	if f := x.Features; f != nil {
 		if f.SEV != nil && f.SEV.Supported == yes {

@@ -72,26 +72,39 @@ func TestParseOfOtherHosts(t *testing.T) {
 			Domain{SEV: SEV{Supported: true}},
 		},
 		"encryption that there is not": {
-			"<features><sev supported='no'><maxGuests>5</maxGuests></sev><launchSecurity supported='no'><enum name='sectype'><value>sev</value></enum></launchSecurity></features>",
+			"<features><sev supported='no'><maxGuests>5</maxGuests></sev><launchSecurity supported='no'><enum " +
+				"name='sectype'><value>sev</value></enum></launchSecurity></features>",
 			Domain{},
 		},
 		"a TPM with swtpm": {
-			"<devices><tpm supported='yes'><enum name='model'><value>tpm-crb</value></enum><enum name='backendModel'><value>passthrough</value><value>emulator</value></enum><enum name='backendVersion'><value>2.0</value></enum></tpm></devices>",
-			Domain{TPM: TPM{Models: []string{"tpm-crb"}, Backends: []string{"emulator", "passthrough"}, Versions: []string{"2.0"}}},
+			"<devices><tpm supported='yes'><enum name='model'><value>tpm-crb</value></enum><enum " +
+				"name='backendModel'><value>passthrough</value><value>emulator</value></enum><enum " +
+				"name='backendVersion'><value>2.0</value></enum></tpm></devices>",
+			Domain{TPM: TPM{Models: []string{"tpm-crb"},
+				Backends: []string{"emulator", "passthrough"}, Versions: []string{"2.0"}}},
 		},
-		"no TPM": {"<devices><tpm supported='no'><enum name='model'><value>tpm-crb</value></enum></tpm></devices>", Domain{}},
+		"no TPM": {"<devices><tpm supported='no'><enum name='model'><value>tpm-crb</value></enum></tpm></devices>",
+			Domain{}},
 		"firmware with secure boot": {
-			"<os supported='yes'><enum name='firmware'><value>efi</value></enum><loader supported='yes'><value>/usr/share/OVMF/OVMF_CODE_4M.fd</value><enum name='type'><value>rom</value><value>pflash</value></enum><enum name='secure'><value>yes</value><value>no</value></enum></loader></os>",
-			Domain{Loader: Loader{Types: []string{"pflash", "rom"}, Firmware: []string{"efi"}, Files: true, Secure: true}},
+			"<os supported='yes'><enum name='firmware'><value>efi</value></enum><loader " +
+				"supported='yes'><value>/usr/share/OVMF/OVMF_CODE_4M.fd</value><enum " +
+				"name='type'><value>rom</value><value>pflash</value></enum><enum " +
+				"name='secure'><value>yes</value><value>no</value></enum></loader></os>",
+			Domain{Loader: Loader{Types: []string{"pflash", "rom"},
+				Firmware: []string{"efi"}, Files: true, Secure: true}},
 		},
 		"secure boot of a system that cannot be booted": {
-			"<os supported='no'><loader supported='yes'><enum name='secure'><value>yes</value></enum></loader></os>", Domain{},
+			"<os supported='no'><loader supported='yes'><enum name='secure'><value>yes</value></enum></loader></os>",
+			Domain{},
 		},
 		"secure boot of a loader that there is not": {
-			"<os supported='yes'><loader supported='no'><value>/x</value><enum name='secure'><value>yes</value></enum></loader></os>", Domain{},
+			"<os supported='yes'><loader supported='no'><value>/x</value><enum " +
+				"name='secure'><value>yes</value></enum></loader></os>", Domain{},
 		},
 		"values twice, empty, with spaces": {
-			"<devices><disk supported='yes'><enum name='bus'><value> virtio </value><value/><value>virtio</value><value>sata</value></enum><enum name='model'><value>x</value></enum></disk></devices>",
+			"<devices><disk supported='yes'><enum name='bus'><value> virtio " +
+				"</value><value/><value>virtio</value><value>sata</value></enum><enum " +
+				"name='model'><value>x</value></enum></disk></devices>",
 			Domain{DiskBuses: []string{"sata", "virtio"}},
 		},
 		"processors without end": {"<vcpu max='99999999999'/>", Domain{MaxVCPUs: maxCount}},
@@ -109,20 +122,22 @@ func TestParseOfOtherHosts(t *testing.T) {
 func TestParseDomainRefuses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, tc := range map[string]struct{ text, want string }{
-		"nothing":             {"", "is empty"},
-		"another document":    {"<capabilities/>", "expected element type <domainCapabilities>"},
-		"half a document":     {minimal("")[:40], "unexpected EOF"},
-		"half a CPU":          {"<domainCapabilities><cpu><mode>", "unexpected EOF"},
-		"no architecture":     {"<domainCapabilities><domain>kvm</domain></domainCapabilities>", "no <arch>"},
-		"no type":             {"<domainCapabilities><arch>x86_64</arch></domainCapabilities>", "no <domain>"},
-		"large":               {minimal(strings.Repeat(" ", MaxXML)), "bytes, more than"},
-		"no number":           {minimal("<vcpu max='many'/>"), "invalid syntax"},
-		"less than nothing":   {minimal("<vcpu max='-1'/>"), "invalid syntax"},
-		"fewer guests than 0": {minimal("<features><sev supported='yes'><maxGuests>-1</maxGuests></sev></features>"), "invalid syntax"},
+		"nothing":           {"", "is empty"},
+		"another document":  {"<capabilities/>", "expected element type <domainCapabilities>"},
+		"half a document":   {minimal("")[:40], "unexpected EOF"},
+		"half a CPU":        {"<domainCapabilities><cpu><mode>", "unexpected EOF"},
+		"no architecture":   {"<domainCapabilities><domain>kvm</domain></domainCapabilities>", "no <arch>"},
+		"no type":           {"<domainCapabilities><arch>x86_64</arch></domainCapabilities>", "no <domain>"},
+		"large":             {minimal(strings.Repeat(" ", MaxXML)), "bytes, more than"},
+		"no number":         {minimal("<vcpu max='many'/>"), "invalid syntax"},
+		"less than nothing": {minimal("<vcpu max='-1'/>"), "invalid syntax"},
+		"fewer guests than 0": {minimal("<features><sev supported='yes'><maxGuests>-1</maxGuests></sev></features>"),
+			"invalid syntax"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseDomain(tc.text)
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), "libvirt's domain capabilities: ") {
+			if err == nil || !strings.Contains(err.Error(), tc.want) ||
+				!strings.HasPrefix(err.Error(), "libvirt's domain capabilities: ") {
 				t.Errorf("%v", err)
 			}
 			testproc.Same(t, cmp.Diff(Domain{}, got))
@@ -140,11 +155,14 @@ func FuzzParseDomain(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if c.Arch == "" || c.Type == "" || c.MaxVCPUs < 0 || c.SEV.MaxGuests < 0 || c.SEV.MaxESGuests < 0 || !c.SEV.Supported && c.SEV != (SEV{}) {
+		if c.Arch == "" || c.Type == "" || c.MaxVCPUs < 0 || c.SEV.MaxGuests < 0 || c.SEV.MaxESGuests < 0 ||
+			!c.SEV.Supported && c.SEV != (SEV{}) {
 			t.Fatalf("%+v", c)
 		}
-		for _, list := range [][]string{c.DiskBuses, c.VideoModels, c.Filesystems, c.TPM.Models, c.TPM.Backends, c.TPM.Versions, c.Security, c.Loader.Types, c.Loader.Firmware} {
-			if !slices.IsSorted(list) || slices.Contains(list, "") || len(slices.Compact(slices.Clone(list))) != len(list) {
+		for _, list := range [][]string{c.DiskBuses, c.VideoModels, c.Filesystems, c.TPM.Models, c.TPM.Backends,
+			c.TPM.Versions, c.Security, c.Loader.Types, c.Loader.Firmware} {
+			if !slices.IsSorted(list) || slices.Contains(list, "") ||
+				len(slices.Compact(slices.Clone(list))) != len(list) {
 				t.Fatalf("%q", list)
 			}
 		}

@@ -111,7 +111,8 @@ func parseHost(text string) (Host, error) {
 	if cpu == nil || strings.TrimSpace(cpu.Arch) == "" {
 		return Host{}, errors.New("there is no element host/cpu/arch")
 	}
-	h := Host{Arch: strings.TrimSpace(cpu.Arch), Model: strings.TrimSpace(cpu.Model), CPU: "<cpu>" + verbatim.CPU.Inner + "</cpu>", guests: caps.Guests}
+	h := Host{Arch: strings.TrimSpace(cpu.Arch), Model: strings.TrimSpace(cpu.Model), CPU: "<cpu>" +
+		verbatim.CPU.Inner + "</cpu>", guests: caps.Guests}
 	for _, f := range cpu.FeatureFlags {
 		h.Features = append(h.Features, f.Name)
 	}
@@ -158,7 +159,8 @@ func parseCell(x libvirtxml.CapsHostNUMACell) (Cell, error) {
 			if err != nil {
 				return Cell{}, fmt.Errorf("siblings of CPU %d: %w", p.ID, err)
 			}
-			cell.CPUs = append(cell.CPUs, CPU{ID: p.ID, Socket: known(p.SocketID), Core: known(p.CoreID), Siblings: siblings})
+			cell.CPUs = append(cell.CPUs,
+				CPU{ID: p.ID, Socket: known(p.SocketID), Core: known(p.CoreID), Siblings: siblings})
 		}
 	}
 	for _, p := range x.PageInfo {

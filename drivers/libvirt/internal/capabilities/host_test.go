@@ -55,14 +55,16 @@ const real = `<capabilities>
 func TestParseOfARealHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testproc.Try(ParseHost(real)).Or(t)
-	if !strings.HasPrefix(h.CPU, "<cpu>") || !strings.HasSuffix(h.CPU, "</cpu>") || !strings.Contains(h.CPU, "<topology sockets='1'") {
+	if !strings.HasPrefix(h.CPU, "<cpu>") || !strings.HasSuffix(h.CPU, "</cpu>") ||
+		!strings.Contains(h.CPU, "<topology sockets='1'") {
 		t.Errorf("the CPU is not passed on as it stands: %s", h.CPU)
 	}
 	h.CPU = ""
 	want := Host{
 		Arch: "x86_64", Model: "EPYC-Rome", Features: []string{"ht", "vaes"}, GuestArches: []string{"i686", "x86_64"},
 		Cells: []Cell{{
-			ID: 0, MemoryKiB: 5859540, CPUs: []CPU{{0, 0, 0, []int{0}}, {1, 0, 1, []int{1, 2}}, {2, Unknown, Unknown, nil}},
+			ID: 0, MemoryKiB: 5859540,
+			CPUs:  []CPU{{0, 0, 0, []int{0}}, {1, 0, 1, []int{1, 2}}, {2, Unknown, Unknown, nil}},
 			Pages: []Pages{{4, 1464885}, {2048, 16}}, Distances: map[int]int{0: 10, 1: 21},
 		}},
 	}
@@ -83,14 +85,18 @@ func TestParseReadsTheModel(t *testing.T) {
 		memory += c.MemoryKiB
 		cpus += len(c.CPUs)
 	}
-	if len(h.Cells) != 2 || memory != model.MemoryKiB() || cpus != 14 || !slices.Equal(h.Cells[1].CPUs[0].Siblings, []int{4}) || !slices.Equal(h.Cells[1].CPUs[1].Siblings, []int{5, 13}) {
+	if len(h.Cells) != 2 || memory != model.MemoryKiB() ||
+		cpus != 14 || !slices.Equal(h.Cells[1].CPUs[0].Siblings, []int{4}) ||
+		!slices.Equal(h.Cells[1].CPUs[1].Siblings, []int{5, 13}) {
 		t.Errorf("%+v", h)
 	}
 }
 
 func TestParseCPU(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got, err := ParseCPU(`<cpu mode='custom'><model>x</model><feature policy='require' name='b'/><feature policy='disable' name='c'/><feature policy='forbid' name='d'/><feature name='a'/><feature name='a'/><feature/></cpu>`)
+	got, err := ParseCPU(
+		`<cpu mode='custom'><model>x</model><feature policy='require' name='b'/><feature policy='disable' ` +
+			`name='c'/><feature policy='forbid' name='d'/><feature name='a'/><feature name='a'/><feature/></cpu>`)
 	if diff := cmp.Diff([]string{"a", "b"}, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
 	}
@@ -98,7 +104,8 @@ func TestParseCPU(t *testing.T) {
 
 func FuzzParseHost(f *testing.F) {
 	f.Add(real)
-	f.Add("<capabilities><host><cpu><arch>x</arch></cpu><topology><cells><cell id='1'><cpus><cpu id='-1' siblings='0-9'/></cpus></cell></cells></topology></host></capabilities>")
+	f.Add("<capabilities><host><cpu><arch>x</arch></cpu><topology><cells><cell id='1'><cpus><cpu id='-1' " +
+		"siblings='0-9'/></cpus></cell></cells></topology></host></capabilities>")
 	f.Add("<cpu><feature name='&lt;'/></cpu>")
 	f.Fuzz(func(t *testing.T, text string) {
 		if h, err := ParseHost(text); err == nil && h.Arch == "" {
@@ -112,7 +119,8 @@ func FuzzParseHost(f *testing.F) {
 
 func BenchmarkParseHost(b *testing.B) {
 	h := testhost.Sample()
-	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2, Interleaved: true, MemoryKiB: 16 << 20}.Build()
+	h.CPUs, h.Cells = testhost.Grid{Packages: 8, CoresPerDie: 32, ThreadsPerCore: 2,
+		Interleaved: true, MemoryKiB: 16 << 20}.Build()
 	text := h.Capabilities("x86_64")
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
@@ -128,10 +136,12 @@ func TestUserOfQEMU(t *testing.T) {
 	for labels, want := range map[string]*Label{
 		`<secmodel><model>none</model><doi>0</doi></secmodel>
 		<secmodel><model>dac</model><doi>0</doi><baselabel type='kvm'>+64055:+108</baselabel><baselabel type='qemu'>+64055:+108</baselabel></secmodel>`: {64055, 108},
-		`<secmodel><model>dac</model><baselabel type='kvm'>+0:+0</baselabel></secmodel>`:                                         {0, 0},
-		`<secmodel><model>selinux</model><baselabel type='kvm'>system_u:system_r:svirt_t:s0</baselabel></secmodel>`:              nil,
-		`<secmodel><model>dac</model><baselabel type='kvm'>libvirt-qemu:kvm</baselabel></secmodel>`:                              nil,
-		`<secmodel><model>dac</model><baselabel type='xen'>+1:+1</baselabel></secmodel><secmodel><model>none</model></secmodel>`: nil,
+		`<secmodel><model>dac</model><baselabel type='kvm'>+0:+0</baselabel></secmodel>`: {0,
+			0},
+		`<secmodel><model>selinux</model><baselabel type='kvm'>system_u:system_r:svirt_t:s0</baselabel></secmodel>`: nil,
+		`<secmodel><model>dac</model><baselabel type='kvm'>libvirt-qemu:kvm</baselabel></secmodel>`:                 nil,
+		`<secmodel><model>dac</model><baselabel ` +
+			`type='xen'>+1:+1</baselabel></secmodel><secmodel><model>none</model></secmodel>`: nil,
 	} {
 		h, err := ParseHost(strings.Replace(real, "<power_management/>", labels, 1))
 		if d := cmp.Diff(want, h.QEMU); err != nil || d != "" {

@@ -39,7 +39,8 @@ func tree(t *testing.T, files map[string]string) *Dir {
 
 func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	d := tree(t, map[string]string{"sys/devices/a/vendor": "0x10de\n", "sys/bus/pci/a": "-> ../../devices/a", "sys/devices/a/driver": "-> ../../bus/pci/drivers/nvidia"})
+	d := tree(t, map[string]string{"sys/devices/a/vendor": "0x10de\n", "sys/bus/pci/a": "-> ../../devices/a",
+		"sys/devices/a/driver": "-> ../../bus/pci/drivers/nvidia"})
 	if text, err := d.Text("sys/bus/pci/a/vendor"); err != nil || text != "0x10de\n" {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -63,12 +64,14 @@ func TestFilesAreReadAlongTheTreesOwnLinks(t *testing.T) {
 func TestWhatIsNotRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := tree(t, map[string]string{
-		"dir/file": "x", "pipe": "pipe", "absolute": "-> /etc/passwd", "above": "-> ../../../../../../etc/passwd", "loop": "-> loop", "dangling": "-> nothing",
+		"dir/file": "x", "pipe": "pipe", "absolute": "-> /etc/passwd", "above": "-> ../../../../../../etc/passwd",
+		"loop": "-> loop", "dangling": "-> nothing",
 		"huge": "x", "dir/up": "-> ../dir/file",
 	})
 	testproc.Check(t, os.Truncate(d.Path("huge"), maxFile+1))
 	for name, want := range map[string]error{
-		"none": fs.ErrNotExist, "dangling": fs.ErrNotExist, "dir": ErrNotRegular, "pipe": ErrNotRegular, "huge": ErrTooLarge, "loop": syscall.ELOOP, "dir/file/x": syscall.ENOTDIR,
+		"none": fs.ErrNotExist, "dangling": fs.ErrNotExist, "dir": ErrNotRegular, "pipe": ErrNotRegular,
+		"huge": ErrTooLarge, "loop": syscall.ELOOP, "dir/file/x": syscall.ENOTDIR,
 		"absolute": nil, "above": nil, "../etc/passwd": nil, // that they lead out has no error of its own in package os
 	} {
 		_, err := d.Text(name)

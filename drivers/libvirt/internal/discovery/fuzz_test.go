@@ -13,11 +13,13 @@ import (
 // number out of bounds.
 
 func FuzzNumbers(f *testing.F) {
-	for _, s := range []string{"", "0", "1", "-1", "-2", "+1", "0x10de", "0x030200", "0X10DE", "0x", "0xfffff", "99999999999999999999", "1 ", "1\n", "Y", "N", "(null)"} {
+	for _, s := range []string{"", "0", "1", "-1", "-2", "+1", "0x10de", "0x030200", "0X10DE", "0x", "0xfffff",
+		"99999999999999999999", "1 ", "1\n", "Y", "N", "(null)"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := count(s); err == nil && (n > maxCount || strings.TrimLeft(s, "0") != strings.TrimLeft(fmt.Sprint(n), "0")) {
+		if n, err := count(s); err == nil &&
+			(n > maxCount || strings.TrimLeft(s, "0") != strings.TrimLeft(fmt.Sprint(n), "0")) {
 			t.Errorf("count %q: %d", s, n)
 		}
 		if n, err := number(s); err == nil && (n < 0 || n > 1<<20) {
@@ -41,7 +43,8 @@ func FuzzNumbers(f *testing.F) {
 }
 
 func FuzzLists(f *testing.F) {
-	for _, s := range []string{"", "0", "0-3,8", "3-0", "0-", "-", ",", "0-99999999", "(null)", "10 21", "10 0", "ten", "10\t21 17"} {
+	for _, s := range []string{"", "0", "0-3,8", "3-0", "0-", "-", ",", "0-99999999", "(null)", "10 21",
+		"10 0", "ten", "10\t21 17"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -55,11 +58,13 @@ func FuzzLists(f *testing.F) {
 }
 
 func FuzzMemTotal(f *testing.F) {
-	for _, s := range []string{"", "Node 1 MemTotal: 5 kB\n", "Node 1 MemTotal: 5 MB", "Node 0 MemTotal: 5 kB", "Node 1 MemTotal:", "Node 1 MemTotal: -5 kB\nNode 1 MemTotal: 5 kB", "Node 11 MemTotal: 5 kB"} {
+	for _, s := range []string{"", "Node 1 MemTotal: 5 kB\n", "Node 1 MemTotal: 5 MB", "Node 0 MemTotal: 5 kB",
+		"Node 1 MemTotal:", "Node 1 MemTotal: -5 kB\nNode 1 MemTotal: 5 kB", "Node 11 MemTotal: 5 kB"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if n, err := memTotal(s, "Node 1 MemTotal:"); err == nil && (n > maxCount || !strings.Contains(s, "Node 1 MemTotal:")) {
+		if n, err := memTotal(s, "Node 1 MemTotal:"); err == nil &&
+			(n > maxCount || !strings.Contains(s, "Node 1 MemTotal:")) {
 			t.Errorf("%q: %d", s, n)
 		}
 	})
@@ -77,7 +82,8 @@ func FuzzCapacity(f *testing.F) {
 }
 
 func FuzzPageSize(f *testing.F) {
-	for _, s := range []string{"hugepages-2048kB", "hugepages-0kB", "hugepages-kB", "hugepages-2048", "2048kB", "hugepages--1kB", "hugepages-1048576kB"} {
+	for _, s := range []string{"hugepages-2048kB", "hugepages-0kB", "hugepages-kB", "hugepages-2048", "2048kB",
+		"hugepages--1kB", "hugepages-1048576kB"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

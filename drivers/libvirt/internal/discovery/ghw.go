@@ -94,13 +94,15 @@ func Labels(dir string, kernel machine.Machine) (map[machine.Address]Label, []ma
 			odd,
 			machine.Discrepancyf(
 				"pci-names",
-				"no database of PCI IDs is installed, so vendors and products have no names; install it: apt-get install pci.ids, or dnf install hwdata",
+				"no database of PCI IDs is installed, so vendors and products have no names; install it: apt-get "+
+					"install pci.ids, or dnf install hwdata",
 			),
 		)
 	}
 	devices, err := listPCI(dir, database)
 	if err != nil {
-		return nil, append(odd, machine.Discrepancyf("ghw-pci", "ghw cannot list the PCI devices, so they have no names: %v", err))
+		return nil, append(odd,
+			machine.Discrepancyf("ghw-pci", "ghw cannot list the PCI devices, so they have no names: %v", err))
 	}
 	labels := make(map[machine.Address]Label, len(devices))
 	for _, d := range devices {
@@ -144,7 +146,8 @@ func name(text string) string {
 func ComparePCI(dir string, kernel machine.Machine) []machine.Discrepancy {
 	devices, err := listPCI(dir, os.Getenv(pciDatabaseKey))
 	if err != nil {
-		return []machine.Discrepancy{machine.Discrepancyf("ghw-pci", "ghw cannot list the PCI devices, so they are not cross-checked: %v", err)}
+		return []machine.Discrepancy{machine.Discrepancyf(
+			"ghw-pci", "ghw cannot list the PCI devices, so they are not cross-checked: %v", err)}
 	}
 	return comparePCI(devices, kernel)
 }
@@ -162,7 +165,9 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 	}
 	if len(theirs) == 0 && len(odd) == 0 && len(kernel.Devices) > 0 {
 		return []machine.Discrepancy{
-			machine.Discrepancyf("ghw-pci", "ghw lists none of the %d PCI devices: one of them has no readable modalias in /sys/bus/pci/devices", len(kernel.Devices)),
+			machine.Discrepancyf("ghw-pci",
+				"ghw lists none of the %d PCI devices: one of them has no readable modalias in /sys/bus/pci/devices",
+				len(kernel.Devices)),
 		}
 	}
 	ours := make(map[machine.Address]machine.Device, len(kernel.Devices))
@@ -176,7 +181,8 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 		case k.Class != d.Class || k.Vendor != d.Vendor || k.Product != d.Product:
 			odd = append(
 				odd,
-				fmt.Sprintf("%s is %04x:%04x of class %06x, by its modalias %04x:%04x of class %06x", d.Address, k.Vendor, k.Product, k.Class, d.Vendor, d.Product, d.Class),
+				fmt.Sprintf("%s is %04x:%04x of class %06x, by its modalias %04x:%04x of class %06x",
+					d.Address, k.Vendor, k.Product, k.Class, d.Vendor, d.Product, d.Class),
 			)
 		}
 		delete(ours, d.Address)
@@ -189,7 +195,8 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 	if len(odd) == 0 {
 		return nil
 	}
-	return []machine.Discrepancy{machine.Discrepancyf("ghw-pci", "ghw lists the PCI devices differently: %s", machine.Some(odd))}
+	return []machine.Discrepancy{machine.Discrepancyf("ghw-pci",
+		"ghw lists the PCI devices differently: %s", machine.Some(odd))}
 }
 
 func fromGHW(d *ghw.PCIDevice) (machine.Device, error) {
@@ -245,7 +252,8 @@ func Processors(dir string) ([]Processor, error) {
 	for _, p := range info.Processors {
 		flags := slices.Compact(slices.Sorted(slices.Values(p.Capabilities)))
 		flags = slices.DeleteFunc(flags, func(f string) bool { return strings.TrimSpace(f) == "" })
-		out = append(out, Processor{Package: p.ID, Vendor: strings.TrimSpace(p.Vendor), Model: strings.TrimSpace(p.Model), Flags: flags})
+		out = append(out, Processor{Package: p.ID, Vendor: strings.TrimSpace(p.Vendor),
+			Model: strings.TrimSpace(p.Model), Flags: flags})
 	}
 	return out, nil
 }
@@ -288,16 +296,19 @@ func Caches(dir string, kernel machine.Machine) (map[int][]Cache, []machine.Disc
 					one.CPUs = append(one.CPUs, int(cpu))
 				}
 			}
-			if one.Level >= minCacheLevel && c.Type != ghw.MemoryCacheTypeInstruction && one.SizeKiB <= maxCacheKiB && len(one.CPUs) > 0 {
+			if one.Level >= minCacheLevel && c.Type != ghw.MemoryCacheTypeInstruction &&
+				one.SizeKiB <= maxCacheKiB && len(one.CPUs) > 0 {
 				caches[cell.ID] = append(caches[cell.ID], one)
 			}
 		}
 		slices.SortFunc(caches[cell.ID], func(a, b Cache) int {
-			return cmp.Or(cmp.Compare(a.Level, b.Level), cmp.Compare(a.SizeKiB, b.SizeKiB), slices.Compare(a.CPUs, b.CPUs))
+			return cmp.Or(cmp.Compare(a.Level, b.Level),
+				cmp.Compare(a.SizeKiB, b.SizeKiB), slices.Compare(a.CPUs, b.CPUs))
 		})
 	}
 	if len(problems) == 0 {
 		return caches, nil
 	}
-	return caches, []machine.Discrepancy{machine.Discrepancyf("ghw-caches", "ghw cannot list caches: %s", machine.Some(problems))}
+	return caches, []machine.Discrepancy{machine.Discrepancyf("ghw-caches",
+		"ghw cannot list caches: %s", machine.Some(problems))}
 }

@@ -31,21 +31,25 @@ var snapshots = []struct {
 	gap string
 }{
 	{
-		name: "linux-amd64-415ee03b8c4d1c4f07ae2e9d8b3d3d6d", asIs: "openat sys/devices/system/cpu/present: no such file or directory",
+		name:    "linux-amd64-415ee03b8c4d1c4f07ae2e9d8b3d3d6d",
+		asIs:    "openat sys/devices/system/cpu/present: no such file or directory",
 		cpus:    "16 CPUs, 16 online, 12 cores, 1 packages",
 		cells:   "0: CPUs 0-15, 32542668 KiB, pages 0x2048K 0x1048576K, distances [10]",
 		devices: "23 devices, 0 in cells, 20 with drivers, 1 network, 1 display, 0 accelerators",
 	},
 	{
-		name: "linux-amd64-61797caf7c0b6bca1725ad7975ed4773", asIs: "openat sys/devices/system/cpu/present: no such file or directory",
+		name:    "linux-amd64-61797caf7c0b6bca1725ad7975ed4773",
+		asIs:    "openat sys/devices/system/cpu/present: no such file or directory",
 		cpus:    "openat sys/devices/system/node/node0/meminfo: no such file or directory",
 		devices: "43 devices, 0 in cells, 0 with drivers, 4 network, 1 display, 0 accelerators",
 		gap:     "no error, and 0 cells",
 	},
 	{
-		name: "linux-amd64-8581cf3a529e5d8b97ea876eade2f60d", asIs: "openat sys/devices/system/cpu/present: no such file or directory",
-		cpus:    "24 CPUs, 24 online, 12 cores, 2 packages",
-		cells:   "0: CPUs 0,2,4,6,8,10,12,14,16,18,20,22, 32980312 KiB, pages 0x2048K 0x1048576K, distances [10 20]; 1: CPUs 1,3,5,7,9,11,13,15,17,19,21,23, 32940968 KiB, pages 0x2048K 0x1048576K, distances [20 10]",
+		name: "linux-amd64-8581cf3a529e5d8b97ea876eade2f60d",
+		asIs: "openat sys/devices/system/cpu/present: no such file or directory",
+		cpus: "24 CPUs, 24 online, 12 cores, 2 packages",
+		cells: "0: CPUs 0,2,4,6,8,10,12,14,16,18,20,22, 32980312 KiB, pages 0x2048K 0x1048576K, distances [10 " +
+			"20]; 1: CPUs 1,3,5,7,9,11,13,15,17,19,21,23, 32940968 KiB, pages 0x2048K 0x1048576K, distances [20 10]",
 		devices: "82 devices, 10 in cells, 30 with drivers, 14 network, 1 display, 0 accelerators",
 	},
 	{
@@ -69,7 +73,8 @@ var snapshots = []struct {
 		gap:     "cell 0 has 1 cores, not 2",
 	},
 	{
-		name: "linux-arm64-c288e0776090cd558ef793b2a4e61939", asIs: "openat sys/devices/system/cpu/present: no such file or directory",
+		name:    "linux-arm64-c288e0776090cd558ef793b2a4e61939",
+		asIs:    "openat sys/devices/system/cpu/present: no such file or directory",
 		cpus:    "1 CPUs, 1 online, 1 cores, 1 packages",
 		cells:   "0: CPUs 0, 1888980 KiB, pages 0x64K 0x2048K 0x32768K 0x1048576K, distances [10]",
 		devices: "4 devices, 1 in cells, 3 with drivers, 1 network, 0 display, 0 accelerators",
@@ -84,10 +89,12 @@ var snapshots = []struct {
 
 func unpack(t *testing.T, name string) testhost.Tree {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").
+		Output()
 	testproc.Check(t, err)
 	root := scratch(t)
-	testproc.Check(t, snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root))
+	testproc.Check(t, snapshot.UnpackInto(
+		filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root))
 	return testhost.Tree(root)
 }
 
@@ -138,14 +145,16 @@ func summary(t *testing.T, tree testhost.Tree) (cpus, cells, devices string) {
 				cores[c.Siblings[0]], packages[c.Package] = true, true
 			}
 		}
-		cpus = fmt.Sprintf("%d CPUs, %d online, %d cores, %d packages", len(top.CPUs), online, len(cores), len(packages))
+		cpus = fmt.Sprintf("%d CPUs, %d online, %d cores, %d packages",
+			len(top.CPUs), online, len(cores), len(packages))
 		var list []string
 		for _, c := range top.Cells {
 			var sizes []string
 			for _, p := range c.HugePages {
 				sizes = append(sizes, fmt.Sprintf("%dx%dK", p.Total, p.SizeKiB))
 			}
-			list = append(list, fmt.Sprintf("%d: CPUs %s, %d KiB, pages %s, distances %v", c.ID, machine.FormatCPUs(c.CPUs), c.MemoryKiB, strings.Join(sizes, " "), c.Distances))
+			list = append(list, fmt.Sprintf("%d: CPUs %s, %d KiB, pages %s, distances %v",
+				c.ID, machine.FormatCPUs(c.CPUs), c.MemoryKiB, strings.Join(sizes, " "), c.Distances))
 		}
 		cells = strings.Join(list, "; ")
 	}
@@ -164,7 +173,8 @@ func summary(t *testing.T, tree testhost.Tree) (cpus, cells, devices string) {
 			drivers++
 		}
 	}
-	return cpus, cells, fmt.Sprintf("%d devices, %d in cells, %d with drivers, %d network, %d display, %d accelerators", len(list), inCells, drivers, classes[0x02], classes[0x03], classes[0x12])
+	return cpus, cells, fmt.Sprintf("%d devices, %d in cells, %d with drivers, %d network, %d display, %d accelerators",
+		len(list), inCells, drivers, classes[0x02], classes[0x03], classes[0x12])
 }
 
 func TestRecordedMachines(t *testing.T) {
@@ -194,7 +204,8 @@ func TestMadeUpMachinesForGHW(t *testing.T) {
 		"many cells": "cell 0 has 2 cores, not 4; cell 2 has 2 cores, not 4; 0 of 5 devices",
 	} {
 		t.Run(name, func(t *testing.T) {
-			testproc.Same(t, cmp.Diff(want, strings.Join(compareWithGHW(t, render(t, presets[name](), scratch(t))), "; ")))
+			testproc.Same(t,
+				cmp.Diff(want, strings.Join(compareWithGHW(t, render(t, presets[name](), scratch(t))), "; ")))
 		})
 	}
 }
@@ -203,7 +214,8 @@ func TestMadeUpMachinesForGHW(t *testing.T) {
 func compareWithGHW(t *testing.T, tree testhost.Tree) (gaps []string) {
 	t.Helper()
 	t.Setenv("PCIDB_PATH", pciIDs(t))
-	options := []any{ghw.WithChroot(string(tree)), ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler))}
+	options := []any{ghw.WithChroot(string(tree)),
+		ghw.WithDisableTools(), ghw.WithLogger(slog.New(slog.DiscardHandler))}
 	r := testproc.Try(Open(string(tree))).Or(t)
 	defer func() { _ = r.Close() }()
 	differ := func(format string, args ...any) { gaps = append(gaps, fmt.Sprintf(format, args...)) }
@@ -255,7 +267,8 @@ func compareWithGHW(t *testing.T, tree testhost.Tree) (gaps []string) {
 		}
 		p := theirs.Devices[i]
 		ours := fmt.Sprintf("%04x:%04x %06x %s", d.Vendor, d.Product, d.Class, d.Driver)
-		if their := fmt.Sprintf("%s:%s %s%s%s %s", p.Vendor.ID, p.Product.ID, p.Class.ID, p.Subclass.ID, p.ProgrammingInterface.ID, p.Driver); their != ours {
+		if their := fmt.Sprintf("%s:%s %s%s%s %s", p.Vendor.ID, p.Product.ID, p.Class.ID, p.Subclass.ID,
+			p.ProgrammingInterface.ID, p.Driver); their != ours {
 			differ("%s is %s, not %s", d.Address, their, ours)
 		}
 	}

@@ -142,7 +142,8 @@ func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 	p := x.Capability.PCI
 	d := machine.Device{Cell: None}
 	var err error
-	if d.Address, err = address(strings.NewReplacer("_", ":").Replace(x.Name[len("pci_"):len(x.Name)-2]) + "." + x.Name[len(x.Name)-1:]); err != nil {
+	if d.Address, err = address(strings.NewReplacer("_", ":").Replace(x.Name[len("pci_"):len(x.Name)-2]) + "." +
+		x.Name[len(x.Name)-1:]); err != nil {
 		t.Fatal(x.Name, err)
 	}
 	number := func(text string, width int) uint32 {
@@ -152,7 +153,8 @@ func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 		}
 		return n
 	}
-	d.Vendor, d.Product, d.Class = uint16(number(p.Vendor.ID, 16)), uint16(number(p.Product.ID, 16)), number(p.Class, 24)
+	d.Vendor, d.Product, d.Class = uint16(number(p.Vendor.ID, 16)),
+		uint16(number(p.Product.ID, 16)), number(p.Class, 24)
 	if x.Driver != nil {
 		d.Driver = x.Driver.Name
 	}
@@ -172,7 +174,8 @@ func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 		case c.MDevTypes != nil:
 			parent := MdevParent{Name: d.Address.String(), Address: &d.Address}
 			for _, t := range c.MDevTypes.Types {
-				parent.Types = append(parent.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.DeviceAPI, Available: int(t.AvailableInstances)})
+				parent.Types = append(parent.Types,
+					machine.MdevType{ID: t.ID, Name: t.Name, API: t.DeviceAPI, Available: int(t.AvailableInstances)})
 			}
 			slices.SortFunc(parent.Types, func(a, b machine.MdevType) int { return strings.Compare(a.ID, b.ID) })
 			s.Parents = append(s.Parents, parent)
@@ -182,7 +185,8 @@ func (s *seen) pci(t testing.TB, x libvirtxml.NodeDevice) {
 }
 
 func pciAddress(a libvirtxml.NodeDevicePCIAddress) machine.Address {
-	return machine.Address{Domain: uint32(*a.Domain), Bus: uint8(*a.Bus), Slot: uint8(*a.Slot), Function: uint8(*a.Function)}
+	return machine.Address{Domain: uint32(*a.Domain), Bus: uint8(*a.Bus), Slot: uint8(*a.Slot),
+		Function: uint8(*a.Function)}
 }
 
 // common is the part of what the reader saw that libvirt can know, too.
@@ -227,7 +231,8 @@ func TestRealLibvirtAndTheReaderAgree(t *testing.T) {
 				parents = append(parents, p.Name)
 			}
 			slices.Sort(parents)
-			if diff := cmp.Diff(nodeDevices(t, c, libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV_TYPES), parents, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(nodeDevices(t, c, libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV_TYPES), parents,
+				cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("- libvirt's names of parents, + the machine's:\n%s", diff)
 			}
 		})
@@ -267,11 +272,14 @@ func TestRealLibvirtsTestDriverReadsTheModel(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := testhost.Sample()
 	domain := testhost.Domain{
-		Name: "guest & co", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 2, MemoryMiB: 512, Pins: []testhost.Pin{{VCPU: 1, CPUs: []int{3, 11}}}, EmulatorPin: []int{0},
-		Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}}, GuestCells: []testhost.GuestCell{{VCPUs: []int{0, 1}, MemoryMiB: 512}},
+		Name: "guest & co", UUID: "00000000-0000-4000-8000-000000000001", VCPUs: 2, MemoryMiB: 512,
+		Pins: []testhost.Pin{{VCPU: 1, CPUs: []int{3, 11}}}, EmulatorPin: []int{0},
+		Memory:       &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}},
+		GuestCells:   []testhost.GuestCell{{VCPUs: []int{0, 1}, MemoryMiB: 512}},
 		HugePagesKiB: 2048, PCI: []string{"0000:06:01.0"}, Mdevs: []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
 	}
-	off := testhost.Domain{Name: "off", UUID: "00000000-0000-4000-8000-000000000002", Off: true, VCPUs: 1, MemoryMiB: 64}
+	off := testhost.Domain{Name: "off", UUID: "00000000-0000-4000-8000-000000000002",
+		Off: true, VCPUs: 1, MemoryMiB: 64}
 	file := filepath.Join(t.TempDir(), "node.xml")
 	testproc.Check(t, os.WriteFile(file, []byte(h.NodeXML(domain, off)), 0o600))
 	c := testproc.Try(libvirt.NewConnect("test://" + file)).Or(t)
@@ -297,7 +305,8 @@ func TestRealLibvirtsTestDriverReadsTheModel(t *testing.T) {
 	}
 	text, err := running[0].GetXMLDesc(0)
 	testproc.Check(t, errors.Join(err, running[0].Free()))
-	for _, part := range []string{"guest &amp; co", "<vcpupin vcpu='1' cpuset='3,11'/>", "<emulatorpin cpuset='0'/>", "mode='strict' nodeset='1'", "<page size='2048'", domain.Mdevs[0], "bus='0x06' slot='0x01' function='0x0'"} {
+	for _, part := range []string{"guest &amp; co", "<vcpupin vcpu='1' cpuset='3,11'/>", "<emulatorpin cpuset='0'/>",
+		"mode='strict' nodeset='1'", "<page size='2048'", domain.Mdevs[0], "bus='0x06' slot='0x01' function='0x0'"} {
 		testproc.Contains(t, text, part, "no %s in %s", part)
 	}
 }

@@ -18,7 +18,8 @@ func (h Host) Machine(arch string) machine.Machine {
 	m := machine.Machine{Arch: arch}
 	ambiguous := h.ambiguousPackages()
 	for _, c := range h.CPUs {
-		cpu := machine.CPU{ID: c.ID, Online: c.Online, Isolated: c.Isolated, Cell: c.Cell, Package: c.Package, Core: c.Core}
+		cpu := machine.CPU{ID: c.ID, Online: c.Online,
+			Isolated: c.Isolated, Cell: c.Cell, Package: c.Package, Core: c.Core}
 		if c.Online && ambiguous[c.Package] {
 			cpu.Core = c.Siblings[0]
 		}
@@ -60,7 +61,8 @@ func (t Topology) ambiguousPackages() map[int]bool {
 }
 
 func (t Topology) machineCell(c Cell) machine.Cell {
-	cell := machine.Cell{ID: c.ID, CPUs: c.CPUs, MemoryKiB: c.MemoryKiB, Pages: c.HugePages, Distances: make(map[int]int, len(c.Distances))}
+	cell := machine.Cell{ID: c.ID, CPUs: c.CPUs, MemoryKiB: c.MemoryKiB, Pages: c.HugePages,
+		Distances: make(map[int]int, len(c.Distances))}
 	for i, distance := range c.Distances {
 		cell.Distances[t.Cells[i].ID] = distance
 	}
@@ -68,7 +70,8 @@ func (t Topology) machineCell(c Cell) machine.Cell {
 }
 
 func (p MdevParent) machine(cellOf map[machine.Address]int) machine.MdevParent {
-	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Types: p.Types, Others: p.Others, Mdevs: p.Mdevs}
+	parent := machine.MdevParent{Name: p.nodeDevice(), Address: p.Address, Cell: machine.NoCell, Types: p.Types,
+		Others: p.Others, Mdevs: p.Mdevs}
 	if p.Address != nil {
 		if cell, known := cellOf[*p.Address]; known {
 			parent.Cell = cell

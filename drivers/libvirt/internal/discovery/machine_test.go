@@ -25,7 +25,8 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 	}
 	m := machine.Machine{Arch: h.Processor.Arch}
 	for _, c := range h.CPUs {
-		cpu := machine.CPU{ID: c.ID, Online: !c.Offline, Isolated: c.Isolated, Cell: c.Cell, Package: c.Package, Core: c.Core}
+		cpu := machine.CPU{ID: c.ID, Online: !c.Offline,
+			Isolated: c.Isolated, Cell: c.Cell, Package: c.Package, Core: c.Core}
 		if c.Offline {
 			cpu.Package, cpu.Core = -1, -1
 		}
@@ -42,7 +43,8 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 		m.Cells = append(m.Cells, cell)
 	}
 	for _, d := range h.Devices {
-		dev := machine.Device{Address: at(d.Address), Class: d.Class, Vendor: d.Vendor, Product: d.Product, Driver: d.Driver, Cell: d.Cell, MaxVirtual: d.TotalVFs}
+		dev := machine.Device{Address: at(d.Address), Class: d.Class, Vendor: d.Vendor, Product: d.Product,
+			Driver: d.Driver, Cell: d.Cell, MaxVirtual: d.TotalVFs}
 		if d.PF != "" {
 			pf := at(d.PF)
 			dev.Physical = &pf
@@ -52,18 +54,22 @@ func machineTruth(t testing.TB, h testhost.Host) machine.Machine {
 		}
 		m.Devices = append(m.Devices, dev)
 		if len(d.Types) > 0 {
-			m.Parents = append(m.Parents, mdevTruth(machine.MdevParent{Name: testhost.NodeDeviceName(d.Address), Address: &dev.Address, Cell: d.Cell}, d.MdevParent))
+			m.Parents = append(m.Parents,
+				mdevTruth(machine.MdevParent{Name: testhost.NodeDeviceName(d.Address), Address: &dev.Address,
+					Cell: d.Cell}, d.MdevParent))
 		}
 	}
 	for _, p := range h.Virtual {
-		m.Parents = append(m.Parents, mdevTruth(machine.MdevParent{Name: p.Name + "_" + p.Name, Cell: machine.NoCell}, p.MdevParent))
+		m.Parents = append(m.Parents,
+			mdevTruth(machine.MdevParent{Name: p.Name + "_" + p.Name, Cell: machine.NoCell}, p.MdevParent))
 	}
 	return m
 }
 
 func mdevTruth(want machine.MdevParent, p testhost.MdevParent) machine.MdevParent {
 	for _, t := range p.Types {
-		want.Types = append(want.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
+		want.Types = append(want.Types,
+			machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
 	}
 	for _, d := range p.Active() {
 		want.Mdevs = append(want.Mdevs, machine.Mdev{UUID: d.UUID, Type: d.Type, Active: true})
@@ -139,7 +145,8 @@ func TestBrokenHostsWithoutNUMA(t *testing.T) {
 		t.Run(b.Name, func(t *testing.T) {
 			tree := render(t, h, scratch(t))
 			testproc.Check(t, b.Apply(tree))
-			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) ||
+				!strings.Contains(err.Error(), "If it persists") {
 				t.Errorf("%v, want an error that names %s and a hint", err, b.File)
 			}
 		})
@@ -169,12 +176,14 @@ func TestDevicesUnpluggedAndPlugged(t *testing.T) {
 		changes := testproc.Try(h.Unplug(tree, out)).Or(rt)
 		same("unplugged")
 		var back []testhost.Device
-		for _, d := range before.Devices { // a physical function comes before its virtual ones, a bridge before what is behind it
+		// a physical function comes before its virtual ones, a bridge before what is behind it
+		for _, d := range before.Devices {
 			if h.Device(d.Address) == nil {
 				back = append(back, d)
 			}
 		}
-		last := slices.IndexFunc(changes, func(c testhost.Change) bool { return strings.HasSuffix(c.Path, "/"+out) && c.Action == "remove" })
+		last := slices.IndexFunc(changes,
+			func(c testhost.Change) bool { return strings.HasSuffix(c.Path, "/"+out) && c.Action == "remove" })
 		if last != len(changes)-1 {
 			rt.Fatalf("the device is not the last to go: %d of %v", last, changes)
 		}

@@ -132,7 +132,8 @@ func (r *Reader) mdevs(parents []MdevParent) error {
 			return fmt.Errorf("%s: the link points to %.100q: %w", r.root.Path(at), where, errNoParent)
 		}
 		m := machine.Mdev{UUID: uuid, Active: true}
-		if err := in(r.root, where, func(d *Dir) (err error) { m.Type, err = readMdevType(d); return err }); err != nil {
+		if err := in(r.root, where,
+			func(d *Dir) (err error) { m.Type, err = readMdevType(d); return err }); err != nil {
 			return fmt.Errorf("mediated device %s (%s): %w", uuid, r.root.Path(at), err)
 		}
 		parents[i].Mdevs = append(parents[i].Mdevs, m)
@@ -146,7 +147,8 @@ func readMdevType(d *Dir) (string, error) {
 		return "", err
 	}
 	if path.Base(path.Dir(kind)) != typesDir {
-		return "", fmt.Errorf("%s: the link points to %.100q, which is not a mediated device type", d.Path("mdev_type"), kind)
+		return "", fmt.Errorf("%s: the link points to %.100q, which is not a mediated device type",
+			d.Path("mdev_type"), kind)
 	}
 	return path.Base(kind), nil
 }

@@ -45,7 +45,8 @@ func (r *Reader) device(name string) (dev machine.Device, err error) {
 		return machine.Device{}, err
 	}
 	if path.Base(where) != name || !strings.HasPrefix(where, "sys/devices/") {
-		return machine.Device{}, fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
+		return machine.Device{},
+			fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
 	}
 	// Below its real path, so that errors name the file where it is.
 	err = in(r.root, where, func(d *Dir) error { return readDevice(d, &dev) })
@@ -131,7 +132,8 @@ func readFunctions(d *Dir, dev *machine.Device, names []string) (err error) {
 		return err
 	}
 	if enabled > dev.MaxVirtual {
-		return malformed(d, "sriov_numvfs", fmt.Sprint(enabled), "more virtual functions are enabled than the maximum of %d", dev.MaxVirtual)
+		return malformed(d, "sriov_numvfs", fmt.Sprint(enabled),
+			"more virtual functions are enabled than the maximum of %d", dev.MaxVirtual)
 	}
 	links := 0
 	for _, name := range names {
@@ -165,7 +167,8 @@ func (r *Reader) checkFunctions(devices []machine.Device) error {
 			case vf == nil:
 				return fmt.Errorf("%s/virtfn%d: there is no device %s", at, i, address)
 			case vf.Physical == nil || *vf.Physical != d.Address:
-				return fmt.Errorf("%s/virtfn%d: device %s does not name this one as its physical function", at, i, address)
+				return fmt.Errorf("%s/virtfn%d: device %s does not name this one as its physical function",
+					at, i, address)
 			}
 		}
 		if d.Physical == nil {

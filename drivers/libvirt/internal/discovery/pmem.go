@@ -190,5 +190,6 @@ func firstDevice(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return slices.MinFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+	return slices.MinFunc(names,
+		func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 }

@@ -54,7 +54,8 @@ func checkPMEM(t tester, h testhost.Host) []machine.Namespace {
 // TestPMEMPresets: guests can have what a made-up host has for them, by kernels of both kinds.
 func TestPMEMPresets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, h := range map[string]testhost.Host{"sample": testhost.Sample(), "GPU host": testhost.GPUHost(), "single node": testhost.SingleNode()} {
+	for name, h := range map[string]testhost.Host{"sample": testhost.Sample(), "GPU host": testhost.GPUHost(),
+		"single node": testhost.SingleNode()} {
 		if got := checkPMEM(t, h); got != nil {
 			t.Errorf("%s has %v", name, got)
 		}
@@ -64,7 +65,8 @@ func TestPMEMPresets(t *testing.T) {
 		h := testhost.ManyCells()
 		h.DAXClass = class
 		pools, discrepancies := labels.Choose(checkPMEM(t, h))
-		if diff := cmp.Diff(map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2}, selection.PMEMTotals(pools)); diff != "" || len(discrepancies) > 0 {
+		if diff := cmp.Diff(map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2}, selection.PMEMTotals(pools)); diff !=
+			"" || len(discrepancies) > 0 {
 			t.Errorf("device class %v: %s, %v", class, diff, discrepancies)
 		}
 	}
@@ -80,9 +82,11 @@ func TestAnyHost(t *testing.T) {
 			for id := range rapid.IntRange(0, 3).Draw(rt, "namespaces") {
 				mode := rapid.SampledFrom([]string{"raw", "safe", "memory", "dax", "dax"}).Draw(rt, "mode")
 				h.Namespaces = append(h.Namespaces, testhost.Namespace{
-					Name: names[region][id], Label: rapid.SampledFrom([]string{"", "a", "b c"}).Draw(rt, "label"), Mode: mode, Cell: region - 1,
-					Bytes:  rapid.SampledFrom([]uint64{0, 1 << 21, 4 << 30}).Draw(rt, "bytes"),
-					Driver: rapid.SampledFrom([]string{"", "device_dax", "kmem"}).Draw(rt, "driver"), NoDevice: rapid.Bool().Draw(rt, "disabled"),
+					Name: names[region][id], Label: rapid.SampledFrom([]string{"", "a", "b c"}).Draw(rt, "label"),
+					Mode: mode, Cell: region - 1,
+					Bytes:    rapid.SampledFrom([]uint64{0, 1 << 21, 4 << 30}).Draw(rt, "bytes"),
+					Driver:   rapid.SampledFrom([]string{"", "device_dax", "kmem"}).Draw(rt, "driver"),
+					NoDevice: rapid.Bool().Draw(rt, "disabled"),
 				})
 			}
 		}
@@ -91,5 +95,6 @@ func TestAnyHost(t *testing.T) {
 }
 
 var names = [3][3]string{
-	{"namespace0.0", "namespace0.1", "namespace0.2"}, {"namespace2.0", "namespace2.1", "namespace2.9"}, {"namespace10.0", "namespace10.1", "namespace10.11"},
+	{"namespace0.0", "namespace0.1", "namespace0.2"}, {"namespace2.0", "namespace2.1", "namespace2.9"},
+	{"namespace10.0", "namespace10.1", "namespace10.11"},
 }

@@ -95,8 +95,10 @@ func TestReadPMEMMatchesTheFiles(t *testing.T) {
 	add(2, 1, machine.Namespace{Mode: machine.ModeSafe, Bytes: 4 << 30, Cell: machine.NoCell})
 	add(2, 9, machine.Namespace{Mode: machine.ModeRaw, Bytes: 0})
 	add(2, 10, machine.Namespace{Label: "my memory", Mode: machine.ModeMemory, Bytes: maxPMEMBytes, Cell: 3})
-	add(10, 0, machine.Namespace{Label: "größe", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1, Device: "yes", Driver: "device_dax"})
-	add(10, 2, machine.Namespace{Label: "größe", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1, Device: "yes", Driver: "kmem"})
+	add(10, 0, machine.Namespace{Label: "größe", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1,
+		Device: "yes", Driver: "device_dax"})
+	add(10, 2, machine.Namespace{Label: "größe", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1,
+		Device: "yes", Driver: "kmem"})
 	add(10, 3, machine.Namespace{Label: "ns1", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1, Device: "yes"})
 	add(10, 11, machine.Namespace{Label: "ns2", Mode: machine.ModeDAX, Bytes: 4 << 30, Cell: 1})
 	got := testproc.Try(ReadPMEM(dir)).Or(t)
@@ -127,7 +129,8 @@ func TestHostsWithoutPersistentMemory(t *testing.T) {
 
 // usable is a namespace that a guest can have.
 func usable(name, label string) machine.Namespace {
-	return machine.Namespace{Name: name, Label: label, Mode: machine.ModeDAX, Bytes: 4 << 30, Device: "/dev/dax" + strings.TrimPrefix(name, "namespace"), Driver: "device_dax"}
+	return machine.Namespace{Name: name, Label: label, Mode: machine.ModeDAX, Bytes: 4 << 30, Device: "/dev/dax" +
+		strings.TrimPrefix(name, "namespace"), Driver: "device_dax"}
 }
 
 // TestOtherKernels: kernels differ.
@@ -205,22 +208,27 @@ func TestBrokenPMEM(t *testing.T) {
 		{here + "/size", "-1\n", `namespace0.0/size: "-1": no size in bytes`},
 		{here + "/size", "144115188075855873\n", `namespace0.0/size: "144115188075855873": no size in bytes`},
 		{here + "/size", "", `namespace0.0/size: "": no size in bytes`},
-		{here + "/alt_name", strings.Repeat("x", 65), `namespace0.0/alt_name: "` + strings.Repeat("x", 60) + `": no name of a namespace`},
+		{here + "/alt_name", strings.Repeat("x", 65), `namespace0.0/alt_name: "` + strings.Repeat("x", 60) +
+			`": no name of a namespace`},
 		{here + "/alt_name", "a\nb\n", `namespace0.0/alt_name: "a\nb": no name of a namespace`},
 		{here + "/mode", "devdax\n", `namespace0.0/mode: "devdax": neither raw, safe, memory nor dax`},
 		{here + "/mode", "", `namespace0.0/mode: "": neither raw, safe, memory nor dax`},
 		{here + "/holder", "\n", `namespace0.0/holder: "": the mode is dax, and the holder no device such as dax0.0`},
-		{here + "/holder", "pfn0.0\n", `namespace0.0/holder: "pfn0.0": the mode is dax, and the holder no device such as dax0.0`},
-		{here + "/holder", "dax0.0/../..\n", `namespace0.0/holder: "dax0.0/../..": the mode is dax, and the holder no device such as dax0.0`},
+		{here + "/holder", "pfn0.0\n",
+			`namespace0.0/holder: "pfn0.0": the mode is dax, and the holder no device such as dax0.0`},
+		{here + "/holder", "dax0.0/../..\n",
+			`namespace0.0/holder: "dax0.0/../..": the mode is dax, and the holder no device such as dax0.0`},
 		{here + "/numa_node", "-2\n", `namespace0.0/numa_node: "-2": neither the number of a NUMA cell nor -1`},
 		{here + "/numa_node", "none\n", `namespace0.0/numa_node: "none": neither the number of a NUMA cell nor -1`},
-		{pmemDevices + "/namespacex/size", "1\n", `namespacex: "namespacex": no name of a namespace such as namespace0.0`},
+		{pmemDevices + "/namespacex/size", "1\n",
+			`namespacex: "namespacex": no name of a namespace such as namespace0.0`},
 	} {
 		dir := t.TempDir()
 		sysfs(t, dir, one)
 		write(t, dir, tc.file, tc.text)
 		_, err := ReadPMEM(dir)
-		if want := "reading persistent memory: " + dir + "/" + pmemDevices + "/" + tc.want; err == nil || err.Error() != want {
+		if want := "reading persistent memory: " + dir +
+			"/" + pmemDevices + "/" + tc.want; err == nil || err.Error() != want {
 			t.Errorf("%s %.70q: %v, want\n%s", tc.file, tc.text, err, want)
 		}
 	}
@@ -258,7 +266,8 @@ func FuzzFiles(f *testing.F) {
 		if n, err := parsePMEMSize(size); err == nil && n > maxPMEMBytes {
 			t.Errorf("%q is %d bytes", size, n)
 		}
-		if l, err := parsePMEMLabel(label); err == nil && (l != label || len(l) > machine.MaxPMEMLabel+1 || strings.Contains(l, "\n")) {
+		if l, err := parsePMEMLabel(label); err == nil &&
+			(l != label || len(l) > machine.MaxPMEMLabel+1 || strings.Contains(l, "\n")) {
 			t.Errorf("%q is the label %q", label, l)
 		}
 		if m, err := parsePMEMMode(mode); err == nil && m == "" {

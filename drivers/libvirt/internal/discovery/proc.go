@@ -142,7 +142,8 @@ func StatFilesystem(dir string) (Filesystem, error) {
 		size = uint64(st.Bsize)
 	}
 	if size == 0 || st.Blocks > (1<<63)/size {
-		return Filesystem{}, fmt.Errorf("the file system of %s reports the impossible size of %d blocks of %d bytes", dir, st.Blocks, size)
+		return Filesystem{}, fmt.Errorf("the file system of %s reports the impossible size of %d blocks of %d bytes",
+			dir, st.Blocks, size)
 	}
 	return Filesystem{Path: dir, Bytes: st.Blocks * size}, nil
 }

@@ -118,18 +118,27 @@ func TestFilesystem(t *testing.T) {
 // for.
 func TestFlagsOfRealMachines(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/jaypipes/ghw").
+		Output()
 	testproc.Check(t, err)
 	for name, tc := range map[string]struct{ arch, want string }{
-		"linux-amd64-8581cf3a529e5d8b97ea876eade2f60d": {"x86_64", "AESNI CLMUL INTEL_VMX MMX SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
-		"linux-amd64-61797caf7c0b6bca1725ad7975ed4773": {"x86_64", "ABM AESNI AMD_SVM AVX AVX2 BMI BMI2 CLMUL F16C FMA3 MMX SHA SSE SSE2 SSE41 SSE42 SSE4A SSSE3 SVM"},
-		"linux-amd64-415ee03b8c4d1c4f07ae2e9d8b3d3d6d": {"x86_64", "ABM AESNI AVX AVX2 AVX512GFNI AVX512VAES AVX512VPCLMULQDQ BMI BMI2 CLMUL F16C FMA3 INTEL_VMX MMX SHA SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
-		"linux-amd64-accel-nvidia":                     {"x86_64", "ABM AESNI AVX AVX2 BMI BMI2 CLMUL F16C FMA3 INTEL_VMX MMX SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
-		"linux-arm64-c288e0776090cd558ef793b2a4e61939": {"aarch64", "AES ASIMD ASIMDDP ASIMDHP ASIMDRDM ATOMICS CPUID CRC32 DCPOP EVTSTRM FP FPHP LRCPC PMULL SHA1 SHA2"},
+		"linux-amd64-8581cf3a529e5d8b97ea876eade2f60d": {"x86_64",
+			"AESNI CLMUL INTEL_VMX MMX SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
+		"linux-amd64-61797caf7c0b6bca1725ad7975ed4773": {"x86_64",
+			"ABM AESNI AMD_SVM AVX AVX2 BMI BMI2 CLMUL F16C FMA3 MMX SHA SSE SSE2 SSE41 SSE42 SSE4A SSSE3 SVM"},
+		"linux-amd64-415ee03b8c4d1c4f07ae2e9d8b3d3d6d": {"x86_64",
+			"ABM AESNI AVX AVX2 AVX512GFNI AVX512VAES AVX512VPCLMULQDQ BMI BMI2 CLMUL F16C FMA3 INTEL_VMX MMX SHA " +
+				"SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
+		"linux-amd64-accel-nvidia": {"x86_64",
+			"ABM AESNI AVX AVX2 BMI BMI2 CLMUL F16C FMA3 INTEL_VMX MMX SSE SSE2 SSE41 SSE42 SSSE3 VMX"},
+		"linux-arm64-c288e0776090cd558ef793b2a4e61939": {"aarch64",
+			"AES ASIMD ASIMDDP ASIMDHP ASIMDRDM ATOMICS CPUID CRC32 DCPOP EVTSTRM FP FPHP LRCPC PMULL SHA1 SHA2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := scratchRoot(t)
-			testproc.Check(t, snapshot.UnpackInto(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root))
+			testproc.Check(t,
+				snapshot.UnpackInto(
+					filepath.Join(strings.TrimSpace(string(dir)), "testdata", "snapshots", name+".tar.gz"), root))
 			flags := testproc.Try(Root(root).CPUFlags()).Or(t)
 			h := inventory.HostTraits{Arch: tc.arch, Features: inventory.FeaturesOfFlags(tc.arch, flags)}
 			var got []string
@@ -153,7 +162,8 @@ func BenchmarkCPUFlags(b *testing.B) {
 	for _, cpus := range []int{16, 512} {
 		b.Run(fmt.Sprint(cpus), func(b *testing.B) {
 			h := testhost.Sample()
-			h.CPUs, h.Cells = testhost.Grid{Packages: 2, CoresPerDie: cpus / 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
+			h.CPUs, h.Cells = testhost.Grid{Packages: 2,
+				CoresPerDie: cpus / 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
 			dir := scratchRoot(b)
 			testproc.Try(h.Sysfs(dir)).Or(b)
 			b.ReportAllocs()

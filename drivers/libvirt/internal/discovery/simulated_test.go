@@ -37,11 +37,14 @@ func watch(t *testing.T, c *libvirt.Connect) (eventLog <-chan string, end func()
 			received <- what + " " + name
 		}
 	}
-	life, err := c.NodeDeviceEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice, e *libvirt.NodeDeviceEventLifecycle) {
-		tell(map[libvirt.NodeDeviceEventLifecycleType]string{libvirt.NODE_DEVICE_EVENT_CREATED: "created", libvirt.NODE_DEVICE_EVENT_DELETED: "deleted"}[e.Event], d)
-	})
+	life, err := c.NodeDeviceEventLifecycleRegister(nil,
+		func(_ *libvirt.Connect, d *libvirt.NodeDevice, e *libvirt.NodeDeviceEventLifecycle) {
+			tell(map[libvirt.NodeDeviceEventLifecycleType]string{libvirt.NODE_DEVICE_EVENT_CREATED: "created",
+				libvirt.NODE_DEVICE_EVENT_DELETED: "deleted"}[e.Event], d)
+		})
 	testproc.Check(t, err)
-	update, err := c.NodeDeviceEventUpdateRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice) { tell("updated", d) })
+	update, err := c.NodeDeviceEventUpdateRegister(nil,
+		func(_ *libvirt.Connect, d *libvirt.NodeDevice) { tell("updated", d) })
 	testproc.Check(t, err)
 	return received, func() {
 		_ = c.NodeDeviceEventDeregister(life) // an error on a dead connection; the reference is dropped anyway
@@ -71,7 +74,8 @@ func await(t *testing.T, eventLog <-chan string, want string) {
 func closed(t *testing.T, c *libvirt.Connect) {
 	t.Helper()
 	turn := make(chan struct{})
-	testproc.Try(libvirt.EventAddTimeout(0, func(timer int) { _ = libvirt.EventRemoveTimeout(timer); close(turn) })).Or(t)
+	testproc.Try(libvirt.EventAddTimeout(0, func(timer int) { _ = libvirt.EventRemoveTimeout(timer); close(turn) })).
+		Or(t)
 	<-turn
 	disconnect(t, c)
 }
@@ -121,7 +125,9 @@ func TestRealReadWhileDevicesComeAndGo(t *testing.T) {
 	await(t, eventLog, "updated "+testhost.NodeDeviceName(idleGPU))
 
 	// Libvirt makes one itself, by way of mdevctl.
-	device, err := c.DeviceCreateXML(fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(idleGPU), newUUID), 0)
+	device, err := c.DeviceCreateXML(
+		fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type "+
+			"id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(idleGPU), newUUID), 0)
 	must(err)
 	await(t, eventLog, "created "+name)
 	testproc.Equal(t, available(t, s), 15, "%d available")
@@ -152,7 +158,8 @@ func TestRealDevicesAreUnpluggedAndPlugged(t *testing.T) {
 	testproc.Check(t, s.Unplug(t.Context(), "0000:06:00.0"))
 	await(t, eventLog, "deleted pci_0000_06_00_0")
 	agree(len(h.Devices) - 5)
-	card := slices.DeleteFunc(slices.Clone(h.Devices), func(d testhost.Device) bool { return !strings.HasPrefix(d.Address, "0000:06:") })
+	card := slices.DeleteFunc(slices.Clone(h.Devices),
+		func(d testhost.Device) bool { return !strings.HasPrefix(d.Address, "0000:06:") })
 	testproc.Check(t, s.Plug(t.Context(), card...))
 	await(t, eventLog, "created pci_0000_06_01_3")
 	agree(len(h.Devices))
@@ -170,7 +177,8 @@ func TestRealInactiveDevices(t *testing.T) {
 	c := connect(t, s)
 	defer disconnect(t, c)
 	const mdev = libvirt.CONNECT_LIST_NODE_DEVICES_CAP_MDEV
-	active, inactive := nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE), nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_INACTIVE)
+	active, inactive := nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_ACTIVE),
+		nodeDevices(t, c, mdev|libvirt.CONNECT_LIST_NODE_DEVICES_INACTIVE)
 	want := []string{testhost.MdevName("b7c7d4b0-0c1e-4a3d-8a3e-000000000001", "0000:05:00.0")}
 	testproc.Same(t, cmp.Diff(want, active))
 	testproc.Same(t, cmp.Diff([]string{testhost.MdevName(newUUID, idleGPU)}, inactive))
@@ -259,8 +267,10 @@ func TestRealGuestsRun(t *testing.T) {
 	defer func() { _ = running.Free() }()
 	testproc.Check(t, running.Create())
 	stored := testhost.Domain{
-		Name: "stored", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 2, MemoryMiB: 64, Pins: []testhost.Pin{{VCPU: 0, CPUs: []int{12}}},
-		Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}}, PCI: []string{"0000:06:01.0"}, Mdevs: []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
+		Name: "stored", UUID: "00000000-0000-4000-8000-000000000002", VCPUs: 2, MemoryMiB: 64,
+		Pins:   []testhost.Pin{{VCPU: 0, CPUs: []int{12}}},
+		Memory: &testhost.MemoryPlacement{Mode: "strict", Cells: []int{1}}, PCI: []string{"0000:06:01.0"},
+		Mdevs: []string{"b7c7d4b0-0c1e-4a3d-8a3e-000000000001"},
 	}
 	defined := testproc.Try(c.DomainDefineXML(stored.XML("qemu"))).Or(t)
 	defer func() { _ = defined.Free() }()

@@ -21,7 +21,8 @@ import (
 )
 
 var presets = map[string]func() testhost.Host{
-	"sample": testhost.Sample, "GPU host": testhost.GPUHost, "single node": testhost.SingleNode, "many cells": testhost.ManyCells,
+	"sample": testhost.Sample, "GPU host": testhost.GPUHost, "single node": testhost.SingleNode,
+	"many cells": testhost.ManyCells,
 }
 
 func render(t testing.TB, h testhost.Host, dir string) testhost.Tree {
@@ -73,7 +74,8 @@ func TestBrokenHosts(t *testing.T) {
 			}
 			testproc.Samef(t, cmp.Diff(Host{}, h), "a host beside an error")
 			var known *HostError
-			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Hint()) || !strings.Contains(known.Hint(), "If it persists") {
+			if !errors.As(err, &known) || !strings.HasSuffix(err.Error(), known.Hint()) ||
+				!strings.Contains(known.Hint(), "If it persists") {
 				t.Errorf("%v does not say what to do", err)
 			}
 			if strings.Count(err.Error(), known.Hint()) != 1 {
@@ -101,7 +103,8 @@ func TestBrokenEncryption(t *testing.T) {
 		t.Run(b.Name, func(t *testing.T) {
 			tree := render(t, testhost.GPUHost(), scratch(t))
 			testproc.Check(t, b.Apply(tree))
-			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) || !strings.Contains(err.Error(), "If it persists") {
+			if _, err := Read(string(tree), nil); err == nil || !strings.Contains(err.Error(), tree.Path(b.File)) ||
+				!strings.Contains(err.Error(), "If it persists") {
 				t.Errorf("%v, want an error that names %s and a hint", err, b.File)
 			}
 		})
@@ -117,7 +120,9 @@ func TestAnUnreadableFile(t *testing.T) {
 	testproc.Check(t, os.Chmod(dir, 0o755))
 	const file = "sys/devices/system/node/node1/meminfo"
 	testproc.Check(t, testhost.Unreadable("", file).Apply(tree))
-	if err := unprivileged(func() error { _, err := Read(dir, nil); return err }); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") || !strings.Contains(err.Error(), "Let the agent's user read") {
+	if err := unprivileged(func() error { _, err := Read(dir, nil); return err }); err == nil ||
+		!strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "permission denied") ||
+		!strings.Contains(err.Error(), "Let the agent's user read") {
 		t.Errorf("%v, want one that names %s", err, file)
 	}
 }
@@ -132,15 +137,19 @@ func TestReadWithoutSys(t *testing.T) {
 func TestOnlyWantedTypesAreRead(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := render(t, testhost.Sample(), scratch(t))
-	testproc.Check(t, tree.Write("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances", "broken"))
+	testproc.Check(t, tree.Write(
+		"sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/nvidia-231/available_instances",
+		"broken"))
 	r := testproc.Try(Open(string(tree))).Or(t)
 	defer func() { _ = r.Close() }()
 	before := r.Files()
 	h, err := r.Read(func(id string) bool { return id == "nvidia-222" })
-	if err != nil || len(h.Parents) != 2 || len(h.Parents[0].Types) != 1 || h.Parents[0].Types[0].Available != 15 || len(h.Parents[0].Mdevs) != 1 {
+	if err != nil || len(h.Parents) != 2 || len(h.Parents[0].Types) != 1 || h.Parents[0].Types[0].Available != 15 ||
+		len(h.Parents[0].Mdevs) != 1 {
 		t.Errorf("%+v, %v", h.Parents, err)
 	}
-	if got := h.Machine("x86_64").Parents[0]; len(got.Types) != 1 || len(got.Others) != 1 || got.Others[0] != "nvidia-231" {
+	if got := h.Machine("x86_64").Parents[0]; len(got.Types) != 1 || len(got.Others) != 1 ||
+		got.Others[0] != "nvidia-231" {
 		t.Errorf("%+v: it is not known any more what else there is", got)
 	}
 	some := r.Files() - before
@@ -159,7 +168,8 @@ func TestDescriptions(t *testing.T) {
 	h := testhost.Sample()
 	tree := render(t, h, scratch(t))
 	const types = "sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0/mdev_supported_types/"
-	testproc.Check(t, errors.Join(tree.Remove(types+"nvidia-222/description"), tree.Write(types+"nvidia-231/description", "low_gm_size: 128MB\nresolution: 1920x1200\n")))
+	testproc.Check(t, errors.Join(tree.Remove(types+"nvidia-222/description"),
+		tree.Write(types+"nvidia-231/description", "low_gm_size: 128MB\nresolution: 1920x1200\n")))
 	read := testproc.Try(Read(string(tree), nil)).Or(t)
 	var got []string
 	for _, p := range read.Machine("x86_64").Parents {
@@ -168,7 +178,8 @@ func TestDescriptions(t *testing.T) {
 		}
 	}
 	said := h.Device("0000:82:00.0").Types
-	testproc.Same(t, cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200", said[0].Description, said[1].Description}, got))
+	testproc.Same(t, cmp.Diff([]string{"", "low_gm_size: 128MB\nresolution: 1920x1200",
+		said[0].Description, said[1].Description}, got))
 	testproc.Check(t, testhost.Text("", types+"nvidia-231/description", strings.Repeat("x", maxFile+1)).Apply(tree))
 	testproc.Try(Read(string(tree), nil)).ErrorHas(t, types+"nvidia-231/description", "endless: %v")
 }
@@ -217,7 +228,8 @@ func TestThisMachine(t *testing.T) {
 		}
 	}
 	var set [128]uint64 // sched_getaffinity of all this process may use: at most what is online
-	if n, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, uintptr(len(set)*8), affinity(&set)); errno != 0 || n == 0 {
+	if n, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, uintptr(len(set)*8),
+		affinity(&set)); errno != 0 || n == 0 {
 		t.Fatal(errno)
 	}
 	usable := 0
@@ -267,7 +279,8 @@ func unprivileged(f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with its goroutine
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 && errno != syscall.EPERM {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); errno != 0 &&
+			errno != syscall.EPERM {
 			done <- errno
 			return
 		}

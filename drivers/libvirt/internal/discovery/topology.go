@@ -114,7 +114,8 @@ func readCPUs(d *Dir) ([]CPU, error) {
 	}
 	cpus := make([]CPU, len(present))
 	for i, id := range present {
-		cpus[i] = CPU{ID: id, Online: has(online, id), Isolated: has(isolated, id), Cell: None, Package: None, Core: None}
+		cpus[i] = CPU{ID: id, Online: has(online, id),
+			Isolated: has(isolated, id), Cell: None, Package: None, Core: None}
 	}
 	return cpus, readCores(d, Topology{CPUs: cpus})
 }
@@ -143,7 +144,8 @@ func readCore(d *Dir, t Topology, c *CPU) (err error) {
 	// The first CPU of a core answers for all.
 	if first := t.CPU(c.Siblings[0]); first != nil && first.ID < c.ID {
 		if !slices.Equal(first.Siblings, c.Siblings) {
-			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d has the siblings %s", first.ID, machine.FormatCPUs(first.Siblings))
+			return malformed(d, siblings, machine.FormatCPUs(c.Siblings), "CPU %d has the siblings %s", first.ID,
+				machine.FormatCPUs(first.Siblings))
 		}
 		c.Package, c.Core = first.Package, first.Core
 		return nil
@@ -195,7 +197,8 @@ func (t *Topology) readCells(d *Dir) error {
 				return err
 			}
 			if len(c.Distances) != len(ids) || c.Distances[i] != slices.Min(c.Distances) {
-				return malformed(d, "distance", fmt.Sprint(c.Distances), "expected %d distances, the smallest to cell %d", len(ids), id)
+				return malformed(d, "distance", fmt.Sprint(c.Distances),
+					"expected %d distances, the smallest to cell %d", len(ids), id)
 			}
 			t.Cells = append(t.Cells, c)
 			return t.settle(d, c)
@@ -333,10 +336,12 @@ func readPools(d *Dir, memoryKiB uint64) ([]machine.Pages, error) {
 			return nil, err
 		}
 		if p.Free > p.Total {
-			return nil, malformed(d, at+"free_hugepages", fmt.Sprint(p.Free), "more than the %d pages that there are", p.Total)
+			return nil, malformed(d, at+"free_hugepages",
+				fmt.Sprint(p.Free), "more than the %d pages that there are", p.Total)
 		}
 		if p.Total > left/size {
-			return nil, malformed(d, at+"nr_hugepages", fmt.Sprint(p.Total), "more pages of %d KiB than fit the cell's memory of %d KiB", size, memoryKiB)
+			return nil, malformed(d, at+"nr_hugepages",
+				fmt.Sprint(p.Total), "more pages of %d KiB than fit the cell's memory of %d KiB", size, memoryKiB)
 		}
 		left -= p.Total * size
 		pools = append(pools, p)

@@ -43,7 +43,8 @@ func truth(t testing.TB, h testhost.Host) Host {
 	}
 	for _, d := range h.Devices {
 		dev := machine.Device{
-			Address: at(d.Address), Vendor: d.Vendor, Product: d.Product, Class: d.Class, Driver: d.Driver, Cell: d.Cell,
+			Address: at(d.Address), Vendor: d.Vendor,
+			Product: d.Product, Class: d.Class, Driver: d.Driver, Cell: d.Cell,
 			Physical: maybe(d.PF), MaxVirtual: d.TotalVFs,
 		}
 		for _, vf := range d.VFs {
@@ -60,7 +61,8 @@ func truth(t testing.TB, h testhost.Host) Host {
 		want.Parents = append(want.Parents, parent)
 	}
 	if h.SEV != nil {
-		want.KVM.SEV = &SEV{SEV: h.SEV.SEV, ES: h.SEV.ES, SNP: h.SEV.SNP, Guests: h.SEV.Guests, ESGuests: h.SEV.ESGuests}
+		want.KVM.SEV = &SEV{SEV: h.SEV.SEV, ES: h.SEV.ES,
+			SNP: h.SEV.SNP, Guests: h.SEV.Guests, ESGuests: h.SEV.ESGuests}
 	}
 	return want
 }
@@ -68,7 +70,8 @@ func truth(t testing.TB, h testhost.Host) Host {
 func parentTruth(name string, address *machine.Address, p testhost.MdevParent) MdevParent {
 	want := MdevParent{Name: name, Address: address}
 	for _, t := range p.Types {
-		want.Types = append(want.Types, machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
+		want.Types = append(want.Types,
+			machine.MdevType{ID: t.ID, Name: t.Name, API: t.API, Available: t.Available, Description: t.Description})
 	}
 	for _, m := range p.Active() {
 		want.Mdevs = append(want.Mdevs, machine.Mdev{UUID: m.UUID, Type: m.Type, Active: true})

@@ -225,7 +225,8 @@ func (d Domain) Decision() (Decision, bool) {
 	if d.Mark == nil {
 		return Decision{}, false
 	}
-	out := Decision{VCPUs: d.Pins, Emulator: d.EmulatorPin, Isolated: d.Mark.Isolated, Mdevs: d.Mark.Mdevs, PCI: d.PCI, Encryption: d.Security}
+	out := Decision{VCPUs: d.Pins, Emulator: d.EmulatorPin,
+		Isolated: d.Mark.Isolated, Mdevs: d.Mark.Mdevs, PCI: d.PCI, Encryption: d.Security}
 	if len(d.Pages) > 0 {
 		out.PageKiB = d.Pages[0].SizeKiB
 	}
@@ -236,7 +237,8 @@ func (d Domain) Decision() (Decision, bool) {
 			if at < 0 || len(d.Memory.Cells[at].Nodes) != 1 {
 				return Decision{}, false // it was changed from outside
 			}
-			out.Cells = append(out.Cells, Share{Host: d.Memory.Cells[at].Nodes[0], VCPUs: cell.VCPUs, MemoryKiB: cell.MemoryKiB})
+			out.Cells = append(out.Cells,
+				Share{Host: d.Memory.Cells[at].Nodes[0], VCPUs: cell.VCPUs, MemoryKiB: cell.MemoryKiB})
 		}
 	case len(d.Memory.Nodes) == 1:
 		all := make([]int, d.VCPUs)

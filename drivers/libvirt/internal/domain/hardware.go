@@ -104,7 +104,8 @@ func (h *hardware) sizes(s Spec) string {
 	case h.HPET && s.Arch != x86:
 		return fmt.Sprintf("its image asks for a high precision event timer, which guests of %s do not have", s.Arch)
 	case h.Topology != extraspecs.Topology{} && h.Topology.Sockets*h.Topology.Cores*h.Topology.Threads != flavor.VCPUs:
-		return fmt.Sprintf("the topology of its processors is %d:%d:%d, and its flavor has %d", h.Topology.Sockets, h.Topology.Cores, h.Topology.Threads, flavor.VCPUs)
+		return fmt.Sprintf("the topology of its processors is %d:%d:%d, and its flavor has %d",
+			h.Topology.Sockets, h.Topology.Cores, h.Topology.Threads, flavor.VCPUs)
 	}
 	return ""
 }
@@ -153,9 +154,11 @@ func (h *hardware) encrypted(s Spec) string {
 		return "it was granted MEM_ENCRYPTION_CONTEXT; its flavor must have hw:mem_encryption=true for it"
 	case h.Encryption == "":
 	case granted == "":
-		return "it asks for encrypted memory, and was granted no MEM_ENCRYPTION_CONTEXT: its flavor must have hw:mem_encryption=true, not its image alone"
+		return "it asks for encrypted memory, and was granted no MEM_ENCRYPTION_CONTEXT: its flavor must have " +
+			"hw:mem_encryption=true, not its image alone"
 	case granted != encryptions[h.Encryption]:
-		return fmt.Sprintf("it asks for memory encryption of the model %s, and was granted a context of %s", h.Encryption, granted)
+		return fmt.Sprintf("it asks for memory encryption of the model %s, and was granted a context of %s",
+			h.Encryption, granted)
 	case s.Type != kvmType:
 		return "it asks for encrypted memory, which guests with emulated processors do not have"
 	case s.Arch != x86 || !strings.Contains(h.Machine, q35):
@@ -253,10 +256,12 @@ func (h hardware) board(x *libvirtxml.Domain) {
 		x.Features = features
 	}
 	if t := h.Topology; t != (extraspecs.Topology{}) {
-		x.CPU.Topology = &libvirtxml.DomainCPUTopology{Sockets: int(t.Sockets), Cores: int(t.Cores), Threads: int(t.Threads)}
+		x.CPU.Topology = &libvirtxml.DomainCPUTopology{Sockets: int(t.Sockets),
+			Cores: int(t.Cores), Threads: int(t.Threads)}
 	}
 	x.LaunchSecurity = h.launch()
-	if h.LockedMemory || h.Encryption != "" && h.Encryption != extraspecs.AMDSEVSNP { // QEMU pins pages that are encrypted in place
+	// QEMU pins pages that are encrypted in place
+	if h.LockedMemory || h.Encryption != "" && h.Encryption != extraspecs.AMDSEVSNP {
 		if x.MemoryBacking == nil {
 			x.MemoryBacking = &libvirtxml.DomainMemoryBacking{}
 		}
@@ -280,7 +285,8 @@ func (h hardware) launch() *libvirtxml.DomainLaunchSecurity {
 		return nil
 	case extraspecs.AMDSEVSNP:
 		policy := uint64(snpPolicy)
-		return &libvirtxml.DomainLaunchSecurity{SEVSNP: &libvirtxml.DomainLaunchSecuritySEVSNP{KernelHashes: "no", AuthorKey: "no", VCEK: yes, Policy: &policy}}
+		return &libvirtxml.DomainLaunchSecurity{SEVSNP: &libvirtxml.DomainLaunchSecuritySEVSNP{KernelHashes: "no",
+			AuthorKey: "no", VCEK: yes, Policy: &policy}}
 	case extraspecs.AMDSEVES:
 		policy = sevESPolicy
 	}
@@ -307,7 +313,8 @@ func (h hardware) loader(os *libvirtxml.DomainOS, features *libvirtxml.DomainFea
 func (h hardware) devices(out *libvirtxml.DomainDeviceList) {
 	if !h.NoRNG {
 		rng := libvirtxml.DomainRNG{
-			Model: virtio, Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
+			Model:   virtio,
+			Backend: &libvirtxml.DomainRNGBackend{Random: &libvirtxml.DomainRNGBackendRandom{Device: "/dev/urandom"}},
 		}
 		if h.RNGBytes > 0 {
 			rng.Rate = &libvirtxml.DomainRNGRate{Bytes: uint(h.RNGBytes), Period: uint(h.RNGPeriod)}
@@ -315,11 +322,13 @@ func (h hardware) devices(out *libvirtxml.DomainDeviceList) {
 		out.RNGs = append(out.RNGs, rng)
 	}
 	for i := int64(1); i < h.SerialPorts; i++ {
-		out.Serials = append(out.Serials, libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}})
+		out.Serials = append(out.Serials,
+			libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}})
 	}
 	if h.TPMVersion != "" {
 		out.TPMs = append(out.TPMs, libvirtxml.DomainTPM{
-			Model: h.TPMModel, Backend: &libvirtxml.DomainTPMBackend{Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: h.TPMVersion}},
+			Model:   h.TPMModel,
+			Backend: &libvirtxml.DomainTPMBackend{Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: h.TPMVersion}},
 		})
 	}
 	if h.Watchdog != "" {

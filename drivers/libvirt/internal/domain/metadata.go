@@ -82,7 +82,8 @@ func (m metadataXML) nova() *Nova {
 		Name: x.Name, FlavorName: x.Flavor.Name,
 		VCPUs: number(x.Flavor.VCPUs), MemoryMB: number(x.Flavor.Memory), DiskGB: number(x.Flavor.Disk),
 		EphemeralGB: number(x.Flavor.Ephemeral), SwapMB: number(x.Flavor.Swap),
-		ProjectID: x.Owner.Project.UUID, ProjectName: x.Owner.Project.Name, UserID: x.Owner.User.UUID, UserName: x.Owner.User.Name,
+		ProjectID: x.Owner.Project.UUID, ProjectName: x.Owner.Project.Name,
+		UserID: x.Owner.User.UUID, UserName: x.Owner.User.Name,
 	}
 	if x.Root != nil {
 		n.ImageID = cmp.Or(x.Root.UUID, x.Root.Type)
@@ -137,7 +138,8 @@ func textOf(s string) textXML {
 
 // isPlain reports whether XML keeps a text unchanged: printable, one line, no surrounding space.
 func isPlain(s string) bool {
-	return utf8.ValidString(s) && s == strings.TrimSpace(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+	return utf8.ValidString(s) && s == strings.TrimSpace(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func (x textXML) string() (string, error) {
@@ -167,7 +169,8 @@ func (m metadataXML) mark() (*Mark, error) {
 	for _, text := range []struct {
 		from textXML
 		to   *string
-	}{{x.Node, &mark.Node}, {x.Name, &mark.Name}, {x.Owner.Project, &mark.ProjectID}, {x.Owner.User, &mark.UserID}, {x.Flavor, &mark.Flavor}} {
+	}{{x.Node, &mark.Node}, {x.Name, &mark.Name}, {x.Owner.Project, &mark.ProjectID},
+		{x.Owner.User, &mark.UserID}, {x.Flavor, &mark.Flavor}} {
 		var err error
 		if *text.to, err = text.from.string(); err != nil {
 			return nil, fmt.Errorf("the mark of the agent in its metadata: %w", err)
@@ -178,7 +181,8 @@ func (m metadataXML) mark() (*Mark, error) {
 		if err != nil {
 			return nil, fmt.Errorf("the mark of the agent in its metadata: mdev: %w", err)
 		}
-		mark.Mdevs = append(mark.Mdevs, Mdev{UUID: uuid, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: mdev.Made == yes})
+		mark.Mdevs = append(mark.Mdevs,
+			Mdev{UUID: uuid, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: mdev.Made == yes})
 	}
 	return mark, nil
 }
@@ -201,13 +205,15 @@ type writtenMark struct {
 
 func (m Mark) xml() (string, error) {
 	x := writtenMark{
-		Namespace: Namespace, Node: textOf(m.Node), Name: textOf(m.Name), Project: textOf(m.ProjectID), User: textOf(m.UserID), Flavor: textOf(m.Flavor),
+		Namespace: Namespace, Node: textOf(m.Node), Name: textOf(m.Name), Project: textOf(m.ProjectID),
+		User: textOf(m.UserID), Flavor: textOf(m.Flavor),
 	}
 	if m.Isolated {
 		x.CPUs = &cpusXML{Isolated: yes}
 	}
 	for _, mdev := range m.Mdevs {
-		x.Mdevs = append(x.Mdevs, mdevXML{UUID: mdev.UUID, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: yesNo(mdev.Made)})
+		x.Mdevs = append(x.Mdevs,
+			mdevXML{UUID: mdev.UUID, Parent: mdev.Parent, Type: mdev.Type, API: mdev.API, Made: yesNo(mdev.Made)})
 	}
 	text, err := xml.MarshalIndent(x, "    ", "  ")
 	return string(text), err

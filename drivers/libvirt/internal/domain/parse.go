@@ -137,12 +137,14 @@ func (r *reader) memory(d *Domain, x libvirtxml.Domain) {
 			d.Memory.Mode, d.Memory.Nodes = modeOr(tune.Memory.Mode), r.set("numatune memory", tune.Memory.Nodeset)
 		}
 		for _, node := range tune.MemNodes {
-			d.Memory.Cells = append(d.Memory.Cells, MemNode{Cell: r.cell(node.CellID), Mode: modeOr(node.Mode), Nodes: r.set("memnode", node.Nodeset)})
+			d.Memory.Cells = append(d.Memory.Cells,
+				MemNode{Cell: r.cell(node.CellID), Mode: modeOr(node.Mode), Nodes: r.set("memnode", node.Nodeset)})
 		}
 	}
 	if x.CPU != nil && x.CPU.Numa != nil {
 		for i, cell := range x.CPU.Numa.Cell {
-			c := GuestCell{ID: i, VCPUs: r.set("cell cpus", cell.CPUs), MemoryKiB: r.size("cell memory", cell.Memory, cell.Unit)}
+			c := GuestCell{ID: i, VCPUs: r.set("cell cpus", cell.CPUs),
+				MemoryKiB: r.size("cell memory", cell.Memory, cell.Unit)}
 			if cell.ID != nil {
 				c.ID = r.cell(*cell.ID)
 			}
@@ -157,7 +159,8 @@ func (r *reader) memory(d *Domain, x libvirtxml.Domain) {
 		d.Pages = []Pages{{}}
 	}
 	for _, page := range pages {
-		d.Pages = append(d.Pages, Pages{SizeKiB: r.size("hugepages page", page.Size, page.Unit), Cells: r.set("hugepages page", page.Nodeset)})
+		d.Pages = append(d.Pages, Pages{SizeKiB: r.size("hugepages page", page.Size, page.Unit),
+			Cells: r.set("hugepages page", page.Nodeset)})
 	}
 }
 
@@ -206,7 +209,8 @@ func (r *reader) devices(d *Domain, x libvirtxml.DomainDeviceList) {
 	for _, dev := range x.Disks {
 		kind, source := diskSource(dev.Source)
 		if kind == "nvme" && dev.Source.NVME.PCI != nil {
-			d.PCI = append(d.PCI, r.pci("disk", &libvirtxml.DomainHostdevSubsysPCISource{Address: dev.Source.NVME.PCI.Address}))
+			d.PCI = append(d.PCI,
+				r.pci("disk", &libvirtxml.DomainHostdevSubsysPCISource{Address: dev.Source.NVME.PCI.Address}))
 		}
 		if dev.Device == "" || dev.Device == "disk" || dev.Device == "lun" {
 			disk := AttachedDisk{Type: kind, Source: source, Serial: strings.TrimSpace(dev.Serial)}

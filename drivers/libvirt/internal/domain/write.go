@@ -66,8 +66,9 @@ const (
 
 var (
 	word     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
-	machines = map[string]string{x86: "q35", arm: "virt", "riscv64": "virt", "ppc64le": "pseries", s390: "s390-ccw-virtio"}
-	targets  = map[string]string{virtio: "vd", scsi: "sd", "sata": "sd", usb: "sd"}
+	machines = map[string]string{x86: "q35", arm: "virt",
+		"riscv64": "virt", "ppc64le": "pseries", s390: "s390-ccw-virtio"}
+	targets = map[string]string{virtio: "vd", scsi: "sd", "sata": "sd", usb: "sd"}
 )
 
 // Write makes the XML of a domain. It takes what the owner says (names, metadata, image properties)
@@ -97,7 +98,8 @@ func Write(s Spec) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("write the domain of instance %s: %w", uuid, err)
 	case len(text) > maxText:
-		return nil, fmt.Errorf("write the domain of instance %s: it has %d bytes, more than libvirt accepts", uuid, len(text))
+		return nil, fmt.Errorf("write the domain of instance %s: it has %d bytes, more than libvirt accepts",
+			uuid, len(text))
 	}
 	return []byte(text), nil
 }
@@ -118,7 +120,8 @@ func (s Spec) check() error {
 		return fmt.Errorf("%d devices are more than %d", len(d.PCI)+len(d.Mdevs), maxDevices)
 	case d.VCPUs != nil && int64(len(d.VCPUs)) != s.Instance.Flavor.VCPUs:
 		return fmt.Errorf("%d virtual processors are placed, the flavor has %d", len(d.VCPUs), s.Instance.Flavor.VCPUs)
-	case d.Emulator != nil && len(d.Emulator) == 0, slices.ContainsFunc(d.VCPUs, func(set []int) bool { return len(set) == 0 }):
+	case d.Emulator != nil && len(d.Emulator) == 0,
+		slices.ContainsFunc(d.VCPUs, func(set []int) bool { return len(set) == 0 }):
 		return errors.New("a virtual processor or the emulator has no CPUs")
 	case d.PageKiB > 0 && len(d.Cells) == 0:
 		return errors.New("huge pages need a NUMA cell, but none is chosen")
@@ -160,7 +163,8 @@ func (s Spec) checkCells() error {
 	seen := map[int]bool{}
 	for _, cell := range s.Decision.Cells {
 		if cell.Host < 0 || cell.MemoryKiB == 0 || len(cell.VCPUs) == 0 || !slices.IsSorted(cell.VCPUs) {
-			return fmt.Errorf("the share of cell %d is invalid: %d KiB, virtual processors %v", cell.Host, cell.MemoryKiB, cell.VCPUs)
+			return fmt.Errorf("the share of cell %d is invalid: %d KiB, virtual processors %v",
+				cell.Host, cell.MemoryKiB, cell.VCPUs)
 		}
 		memory += cell.MemoryKiB
 		for _, vcpu := range cell.VCPUs {
@@ -174,7 +178,8 @@ func (s Spec) checkCells() error {
 		return fmt.Errorf("its NUMA cells have %d KiB together, the flavor %d", memory, want)
 	}
 	if int64(len(seen)) != s.Instance.Flavor.VCPUs {
-		return fmt.Errorf("its NUMA cells have %d virtual processors, the flavor %d", len(seen), s.Instance.Flavor.VCPUs)
+		return fmt.Errorf("its NUMA cells have %d virtual processors, the flavor %d",
+			len(seen), s.Instance.Flavor.VCPUs)
 	}
 	return nil
 }
@@ -184,7 +189,8 @@ func (s Spec) memoryKiB() uint64 { return uint64(max(s.Instance.Flavor.MemoryMB,
 // Mark is what the domain says of its instance.
 func (s Spec) Mark() Mark {
 	return Mark{
-		Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID, Flavor: s.Instance.Flavor.Name,
+		Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID,
+		Flavor:   s.Instance.Flavor.Name,
 		Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs,
 	}
 }
@@ -214,9 +220,11 @@ func (s Spec) domain(h hardware) (*libvirtxml.Domain, error) {
 	}
 	switch s.Arch {
 	case x86:
-		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}}
+		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{},
+			APIC: &libvirtxml.DomainFeatureAPIC{}}
 		x.Clock.Timer = []libvirtxml.DomainTimer{
-			{Name: "pit", TickPolicy: "delay"}, {Name: "rtc", TickPolicy: "catchup"}, {Name: "hpet", Present: yesNo(h.HPET)},
+			{Name: "pit", TickPolicy: "delay"}, {Name: "rtc", TickPolicy: "catchup"},
+			{Name: "hpet", Present: yesNo(h.HPET)},
 		}
 	case arm:
 		x.Features = &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}}
@@ -233,7 +241,8 @@ func (d Decision) tune() *libvirtxml.DomainCPUTune {
 	}
 	tune := &libvirtxml.DomainCPUTune{}
 	for vcpu, set := range d.VCPUs {
-		tune.VCPUPin = append(tune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(vcpu), CPUSet: machine.FormatCPUs(set)})
+		tune.VCPUPin = append(tune.VCPUPin,
+			libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(vcpu), CPUSet: machine.FormatCPUs(set)})
 	}
 	if d.Emulator != nil {
 		tune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: machine.FormatCPUs(d.Emulator)}
@@ -255,7 +264,8 @@ func (d Decision) bind(x *libvirtxml.Domain) {
 	for _, cell := range d.Cells {
 		nodes = append(nodes, cell.Host)
 	}
-	x.NUMATune = &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: machine.FormatCPUs(nodes)}}
+	x.NUMATune = &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict",
+		Nodeset: machine.FormatCPUs(nodes)}}
 	if len(d.Cells) == 1 {
 		return
 	}
@@ -317,14 +327,16 @@ func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 	for _, a := range s.Decision.PCI {
 		domain, bus, slot, function := uint(a.Domain), uint(a.Bus), uint(a.Slot), uint(a.Function)
 		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{
-			Managed: yes, SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{
+			Managed: yes,
+			SubsysPCI: &libvirtxml.DomainHostdevSubsysPCI{Source: &libvirtxml.DomainHostdevSubsysPCISource{
 				Address: &libvirtxml.DomainAddressPCI{Domain: &domain, Bus: &bus, Slot: &slot, Function: &function},
 			}},
 		})
 	}
 	for _, m := range s.Decision.Mdevs {
 		out.Hostdevs = append(out.Hostdevs, libvirtxml.DomainHostdev{SubsysMDev: &libvirtxml.DomainHostdevSubsysMDev{
-			Model: m.API, Source: &libvirtxml.DomainHostdevSubsysMDevSource{Address: &libvirtxml.DomainAddressMDev{UUID: m.UUID}},
+			Model:  m.API,
+			Source: &libvirtxml.DomainHostdevSubsysMDevSource{Address: &libvirtxml.DomainAddressMDev{UUID: m.UUID}},
 		}})
 	}
 	return out

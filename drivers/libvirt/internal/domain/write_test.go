@@ -28,7 +28,8 @@ import (
 func specs() map[string]domain.Spec {
 	instance := func(vcpus, memory int64) plugins.InstanceSpec {
 		return plugins.InstanceSpec{
-			UUID: uuid, Name: "web", ProjectID: "p-1", UserID: "u-1", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: vcpus, MemoryMB: memory},
+			UUID: uuid, Name: "web", ProjectID: "p-1",
+			UserID: "u-1", Flavor: plugins.Flavor{Name: "m1.small", VCPUs: vcpus, MemoryMB: memory},
 		}
 	}
 	root := domain.Disk{Path: "/var/lib/compute-agent/instances/" + uuid + "/root", Format: "qcow2"}
@@ -45,16 +46,19 @@ func specs() map[string]domain.Spec {
 		Disks: []domain.Disk{layer, seed}, ConsoleLog: "/var/lib/compute-agent/instances/" + uuid + "/console.log",
 		Decision: domain.Decision{
 			VCPUs: [][]int{{4}, {6}, {12}, {14}}, Emulator: []int{0, 1}, Isolated: true, PageKiB: 2048,
-			Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: 2 << 20}, {Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 2 << 20}},
-			Mdevs: []domain.Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-000000000001", Parent: "pci_0000_82_00_0", Type: "nvidia-222", API: "vfio-pci", Made: true}},
-			PCI:   []machine.Address{{Bus: 6, Function: 2}},
+			Cells: []domain.Share{{Host: 0, VCPUs: []int{0, 1}, MemoryKiB: 2 << 20},
+				{Host: 1, VCPUs: []int{2, 3}, MemoryKiB: 2 << 20}},
+			Mdevs: []domain.Mdev{{UUID: "b7c7d4b0-0c1e-4a3d-8a3e-000000000001", Parent: "pci_0000_82_00_0",
+				Type: "nvidia-222", API: "vfio-pci", Made: true}},
+			PCI: []machine.Address{{Bus: 6, Function: 2}},
 		},
 	}
 	pinned.Instance.Name = `<"web" & mail>`
 	arm := domain.Spec{
 		Node: "cn1", Instance: instance(1, 1024), Type: "kvm", Arch: "aarch64", Disks: []domain.Disk{root},
 		Decision: domain.Decision{
-			VCPUs: [][]int{{3}}, Emulator: []int{3}, Cells: []domain.Share{{Host: 8, VCPUs: []int{0}, MemoryKiB: 1 << 20}},
+			VCPUs: [][]int{{3}}, Emulator: []int{3},
+			Cells: []domain.Share{{Host: 8, VCPUs: []int{0}, MemoryKiB: 1 << 20}},
 		},
 	}
 	arm.Hardware = extraspecs.Hardware{DiskBus: "scsi", Machine: "virt-7.2"}
@@ -72,14 +76,18 @@ func specs() map[string]domain.Spec {
 	return map[string]domain.Spec{
 		"floating": floating, "pinned": pinned, "aarch64": arm,
 		"devices": with(floating, extraspecs.Hardware{
-			Watchdog: "reset", BootMenu: true, SerialPorts: 3, RNGBytes: 1024, RNGPeriod: 100, GuestAgent: true, IOMMU: "intel", PackedRing: true, HPET: true,
-			Topology: extraspecs.Topology{Sockets: 1, Cores: 1, Threads: 2}, VideoModel: "virtio", VideoRAMMB: 16, PMU: &off,
+			Watchdog: "reset", BootMenu: true, SerialPorts: 3, RNGBytes: 1024, RNGPeriod: 100, GuestAgent: true,
+			IOMMU: "intel", PackedRing: true, HPET: true,
+			Topology:   extraspecs.Topology{Sockets: 1, Cores: 1, Threads: 2},
+			VideoModel: "virtio", VideoRAMMB: 16, PMU: &off,
 		}),
-		"hidden":    with(pinned, extraspecs.Hardware{HideHypervisor: true, LockedMemory: true, NoRNG: true, IOMMU: "auto", DiskBus: "sata", VideoModel: "none"}),
+		"hidden": with(pinned, extraspecs.Hardware{HideHypervisor: true, LockedMemory: true, NoRNG: true,
+			IOMMU: "auto", DiskBus: "sata", VideoModel: "none"}),
 		"stateless": with(floating, extraspecs.Hardware{Firmware: "uefi", Stateless: true, SecureBoot: "optional"}),
 		"sev":       encrypted(domain.SEV, "amd-sev", false), "sev-es": encrypted(domain.SEVES, "amd-sev-es", false),
-		"secure": with(pinned, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", TPMVersion: "2.0", TPMModel: "tpm-crb"}),
-		"uefi":   with(floating, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}),
+		"secure": with(pinned,
+			extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", TPMVersion: "2.0", TPMModel: "tpm-crb"}),
+		"uefi": with(floating, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}),
 	}
 }
 
@@ -101,13 +109,15 @@ func TestRealSchema(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	virsh, err := exec.LookPath("virsh")
 	if err != nil {
-		testproc.NotRun(t, "whether libvirt's schema accepts the XML of instances: no virsh (Debian package: libvirt-clients)")
+		testproc.NotRun(t,
+			"whether libvirt's schema accepts the XML of instances: no virsh (Debian package: libvirt-clients)")
 	}
 	define := func(text []byte) (string, error) {
 		name := filepath.Join(t.TempDir(), "domain.xml")
 		testproc.Check(t, os.WriteFile(name, text, 0o600))
 		// The test driver takes a definition of any machine type and device, once it is valid.
-		out, err := exec.CommandContext(t.Context(), virsh, "-c", "test:///default", "define", "--validate", name).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), virsh,
+			"-c", "test:///default", "define", "--validate", name).CombinedOutput()
 		return string(out), err
 	}
 	for name, spec := range specs() {
@@ -124,7 +134,8 @@ func TestRealSchema(t *testing.T) {
 // anyText is text that is hard on XML.
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
-		"", " ", "a ", "]]>", "<!--", "</domain>", "&amp;", "\x00", "a\r\nb", `"'`, "\u2028", "\ufffe", "<?xml?>", "&#0;", "é", strings.Repeat("x", 300),
+		"", " ", "a ", "]]>", "<!--", "</domain>", "&amp;",
+		"\x00", "a\r\nb", `"'`, "\u2028", "\ufffe", "<?xml?>", "&#0;", "é", strings.Repeat("x", 300),
 	}))
 }
 
@@ -136,10 +147,13 @@ func anySpec(t *rapid.T) domain.Spec {
 	}
 	s := domain.Spec{
 		Node: anyText().Draw(t, "node"), Type: rapid.SampledFrom([]string{"kvm", "qemu"}).Draw(t, "type"),
-		Arch: rapid.SampledFrom([]string{"x86_64", "aarch64", "s390x", "ppc64le", "riscv64", "loongarch64"}).Draw(t, "arch"),
+		Arch: rapid.SampledFrom([]string{"x86_64", "aarch64", "s390x", "ppc64le", "riscv64", "loongarch64"}).
+			Draw(t, "arch"),
 		Instance: plugins.InstanceSpec{
-			UUID: uuid, Name: anyText().Draw(t, "name"), ProjectID: anyText().Draw(t, "project"), UserID: anyText().Draw(t, "user"),
-			Flavor:   plugins.Flavor{Name: anyText().Draw(t, "flavor"), VCPUs: int64(vcpus), MemoryMB: rapid.Int64Range(1, 1<<20).Draw(t, "memory")},
+			UUID: uuid, Name: anyText().Draw(t, "name"),
+			ProjectID: anyText().Draw(t, "project"), UserID: anyText().Draw(t, "user"),
+			Flavor: plugins.Flavor{Name: anyText().Draw(t, "flavor"), VCPUs: int64(vcpus),
+				MemoryMB: rapid.Int64Range(1, 1<<20).Draw(t, "memory")},
 			Metadata: map[string]string{"</metadata>": "</domain>"},
 		},
 		Disks:      []domain.Disk{{Path: "/var/lib/a & b/'root'", Format: "raw"}},
@@ -156,7 +170,8 @@ func anySpec(t *rapid.T) domain.Spec {
 	if cells := rapid.IntRange(0, vcpus).Draw(t, "cells"); cells > 0 {
 		rest := uint64(s.Instance.Flavor.MemoryMB) * 1024
 		for i := range cells {
-			share := domain.Share{Host: rapid.IntRange(0, 12).Draw(t, "host"), VCPUs: []int{i}, MemoryKiB: rest / uint64(cells)}
+			share := domain.Share{Host: rapid.IntRange(0, 12).Draw(t, "host"), VCPUs: []int{i},
+				MemoryKiB: rest / uint64(cells)}
 			if i == cells-1 {
 				share.MemoryKiB = rest - uint64(i)*(rest/uint64(cells))
 				for v := cells; v < vcpus; v++ {
@@ -175,8 +190,10 @@ func anySpec(t *rapid.T) domain.Spec {
 		})
 	}
 	if s.Arch == "x86_64" && s.Type == "kvm" {
-		kinds := map[domain.Security]string{"": "", domain.SEV: "amd-sev", domain.SEVES: "amd-sev-es", domain.SEVSNP: "amd-sev-snp"}
-		d.Encryption = rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP}).Draw(t, "encryption")
+		kinds := map[domain.Security]string{"": "", domain.SEV: "amd-sev", domain.SEVES: "amd-sev-es",
+			domain.SEVSNP: "amd-sev-snp"}
+		d.Encryption = rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP}).
+			Draw(t, "encryption")
 		if s.Hardware.Encryption = kinds[d.Encryption]; d.Encryption != "" {
 			s.Hardware.Firmware, s.Hardware.Stateless = "uefi", d.Encryption == domain.SEVSNP
 		}
@@ -205,13 +222,15 @@ func TestWrittenIsRead(t *testing.T) {
 			t.Fatalf("%t %s\n%s", ours, diff, text)
 		}
 		mark := &domain.Mark{
-			Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID, Flavor: s.Instance.Flavor.Name,
+			Node: s.Node, Name: s.Instance.Name, ProjectID: s.Instance.ProjectID, UserID: s.Instance.UserID,
+			Flavor:   s.Instance.Flavor.Name,
 			Isolated: s.Decision.Isolated, Mdevs: s.Decision.Mdevs,
 		}
 		if diff := cmp.Diff(mark, d.Mark); diff != "" {
 			t.Fatalf("%s\n%s", diff, text)
 		}
-		want := []any{s.Type, uuid, domain.Name(uuid), int(s.Instance.Flavor.VCPUs), uint64(s.Instance.Flavor.MemoryMB) * 1024}
+		want := []any{s.Type, uuid, domain.Name(uuid),
+			int(s.Instance.Flavor.VCPUs), uint64(s.Instance.Flavor.MemoryMB) * 1024}
 		if diff := cmp.Diff(want, []any{d.Type, d.UUID, d.Name, d.VCPUs, d.MemoryKiB}); diff != "" {
 			t.Fatal(diff)
 		}
@@ -221,7 +240,8 @@ func TestWrittenIsRead(t *testing.T) {
 // FuzzTextsAddNothing: no text of the owner's can add an element: the elements are the same
 // whatever it is.
 func FuzzTextsAddNothing(f *testing.F) {
-	for _, text := range []string{"a", "</agent:name></agent:instance></metadata><devices/>", "]]>", "\x00\xff", "<!--", "&lt;", "\"/>"} {
+	for _, text := range []string{"a", "</agent:name></agent:instance></metadata><devices/>", "]]>",
+		"\x00\xff", "<!--", "&lt;", "\"/>"} {
 		f.Add(text)
 	}
 	structure := func(t *testing.T, owner string) string {
@@ -302,28 +322,37 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 	}
 	on := true
 	refuses("aarch64", map[string]func(*domain.Spec){
-		"machine type":              asks(extraspecs.Hardware{Machine: "q35'/><x"}),
-		"firmware bios":             asks(extraspecs.Hardware{Firmware: "bios"}),
-		"firmware \"x":              asks(extraspecs.Hardware{Firmware: "x"}),
-		"disk bus":                  asks(extraspecs.Hardware{DiskBus: "floppy"}),
-		"0 VCPUs":                   func(s *domain.Spec) { s.Instance.Flavor.VCPUs, s.Decision = 0, domain.Decision{} },
-		"-1 MB":                     func(s *domain.Spec) { s.Instance.Flavor.MemoryMB, s.Decision = -1, domain.Decision{} },
+		"machine type":  asks(extraspecs.Hardware{Machine: "q35'/><x"}),
+		"firmware bios": asks(extraspecs.Hardware{Firmware: "bios"}),
+		"firmware \"x":  asks(extraspecs.Hardware{Firmware: "x"}),
+		"disk bus":      asks(extraspecs.Hardware{DiskBus: "floppy"}),
+		"0 VCPUs": func(s *domain.Spec) {
+			s.Instance.Flavor.VCPUs,
+				s.Decision = 0, domain.Decision{}
+		},
+		"-1 MB": func(s *domain.Spec) {
+			s.Instance.Flavor.MemoryMB,
+				s.Decision = -1, domain.Decision{}
+		},
 		"the architecture \"i686\"": asks(extraspecs.Hardware{Architecture: "i686"}),
 		"2 serial ports":            asks(extraspecs.Hardware{SerialPorts: 2}),
 		"event timer":               asks(extraspecs.Hardware{HPET: true}),
 		"IOMMU intel":               asks(extraspecs.Hardware{IOMMU: "intel"}),
-		"its flavor has 1":          asks(extraspecs.Hardware{Topology: extraspecs.Topology{Sockets: 2, Cores: 1, Threads: 1}}),
+		"its flavor has 1": asks(
+			extraspecs.Hardware{Topology: extraspecs.Topology{Sockets: 2, Cores: 1, Threads: 1}}),
 	})
 	granted := func(kind domain.Security, h extraspecs.Hardware) func(*domain.Spec) {
 		return func(s *domain.Spec) { s.Hardware, s.Decision.Encryption = h, kind }
 	}
 	refuses("pinned", map[string]func(*domain.Spec){
-		"for it":               granted(domain.SEV, extraspecs.Hardware{}),
-		"not its image alone":  granted("", extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"}),
-		"a context of sev-es":  granted(domain.SEVES, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"}),
-		"machine type is pc-x": granted(domain.SEV, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev", Machine: "pc-x"}),
+		"for it":              granted(domain.SEV, extraspecs.Hardware{}),
+		"not its image alone": granted("", extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"}),
+		"a context of sev-es": granted(domain.SEVES, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"}),
+		"machine type is pc-x": granted(domain.SEV,
+			extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev", Machine: "pc-x"}),
 	})
-	refuses("floating", map[string]func(*domain.Spec){"emulated": granted(domain.SEV, extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"})})
+	refuses("floating", map[string]func(*domain.Spec){"emulated": granted(domain.SEV,
+		extraspecs.Hardware{Firmware: "uefi", Encryption: "amd-sev"})})
 	refuses("floating", map[string]func(*domain.Spec){
 		"hide the hypervisor":   asks(extraspecs.Hardware{HideHypervisor: true}),
 		"performance monitor":   asks(extraspecs.Hardware{PMU: &on}),
@@ -332,11 +361,13 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 		"5 serial ports":        asks(extraspecs.Hardware{SerialPorts: 5}),
 		"needs the machine":     asks(extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required", Machine: "pc"}),
 		"UEFI is not supported": lacks(extraspecs.TraitUEFI, extraspecs.Hardware{Firmware: "uefi"}),
-		"asks for secure boot":  lacks(extraspecs.TraitSecureBoot, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required"}),
-		"such a TPM":            lacks("COMPUTE_SECURITY_TPM_CRB", extraspecs.Hardware{TPMVersion: "2.0", TPMModel: "tpm-crb"}),
-		"packed rings":          lacks("COMPUTE_NET_VIRTIO_PACKED", extraspecs.Hardware{PackedRing: true}),
-		"such a disk bus":       lacks("COMPUTE_STORAGE_BUS_USB", extraspecs.Hardware{DiskBus: "usb"}),
-		"such a video device":   lacks("COMPUTE_GRAPHICS_MODEL_QXL", extraspecs.Hardware{VideoModel: "qxl"}),
+		"asks for secure boot": lacks(extraspecs.TraitSecureBoot,
+			extraspecs.Hardware{Firmware: "uefi", SecureBoot: "required"}),
+		"such a TPM": lacks(
+			"COMPUTE_SECURITY_TPM_CRB", extraspecs.Hardware{TPMVersion: "2.0", TPMModel: "tpm-crb"}),
+		"packed rings":        lacks("COMPUTE_NET_VIRTIO_PACKED", extraspecs.Hardware{PackedRing: true}),
+		"such a disk bus":     lacks("COMPUTE_STORAGE_BUS_USB", extraspecs.Hardware{DiskBus: "usb"}),
+		"such a video device": lacks("COMPUTE_GRAPHICS_MODEL_QXL", extraspecs.Hardware{VideoModel: "qxl"}),
 	})
 }
 
@@ -349,11 +380,17 @@ func TestHostDecides(t *testing.T) {
 		hardware extraspecs.Hardware
 		has, not string
 	}{
-		{map[string]bool{extraspecs.TraitSecureBoot: true}, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}, `<feature enabled="yes" name="secure-boot">`, `enabled="no"`},
-		{nil, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"}, `<feature enabled="no" name="secure-boot">`, "<smm"},
-		{map[string]bool{extraspecs.TraitSecureBoot: true}, extraspecs.Hardware{Firmware: "uefi"}, `<feature enabled="no" name="secure-boot">`, "<smm"},
-		{map[string]bool{"COMPUTE_VIOMMU_MODEL_VIRTIO": true}, extraspecs.Hardware{IOMMU: "auto"}, `<iommu model="virtio">`, "<ioapic"},
-		{map[string]bool{"COMPUTE_VIOMMU_MODEL_VIRTIO": false}, extraspecs.Hardware{IOMMU: "auto"}, `<iommu model="intel">`, `"virtio-iommu"`},
+		{map[string]bool{extraspecs.TraitSecureBoot: true},
+			extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"},
+			`<feature enabled="yes" name="secure-boot">`, `enabled="no"`},
+		{nil, extraspecs.Hardware{Firmware: "uefi", SecureBoot: "optional"},
+			`<feature enabled="no" name="secure-boot">`, "<smm"},
+		{map[string]bool{extraspecs.TraitSecureBoot: true},
+			extraspecs.Hardware{Firmware: "uefi"}, `<feature enabled="no" name="secure-boot">`, "<smm"},
+		{map[string]bool{"COMPUTE_VIOMMU_MODEL_VIRTIO": true}, extraspecs.Hardware{IOMMU: "auto"},
+			`<iommu model="virtio">`, "<ioapic"},
+		{map[string]bool{"COMPUTE_VIOMMU_MODEL_VIRTIO": false}, extraspecs.Hardware{IOMMU: "auto"},
+			`<iommu model="intel">`, `"virtio-iommu"`},
 	} {
 		s := specs()["floating"]
 		s.Traits, s.Hardware = c.traits, c.hardware

@@ -66,7 +66,9 @@ func Explain(ctx context.Context, uri string, write bool, err error) error {
 		case problem == nil:
 			if devices, modular := libvirtd.DevicesSocket(socket); modular {
 				if problem := libvirtd.Probe(ctx, devices); errors.Is(problem, libvirtd.ErrNotRunning) {
-					return fmt.Errorf("%w; %w; start it: systemctl enable --now virtnodedevd.socket virtnodedevd-ro.socket", err, problem)
+					return fmt.Errorf(
+						"%w; %w; start it: systemctl enable --now virtnodedevd.socket virtnodedevd-ro.socket", err,
+						problem)
 				}
 			}
 			return fmt.Errorf("%w (but the daemon responds at %s: see its log)", err, socket)
@@ -90,5 +92,6 @@ func startHint(uri string) string {
 	if u, err := url.Parse(uri); err == nil && u.Query().Get("socket") != "" {
 		return "start the daemon that should listen there, or correct uri in the libvirt driver's configuration"
 	}
-	return "start it: systemctl start libvirtd (or virtqemud); if there is no such unit, install it: apt-get install libvirt-daemon-system"
+	return "start it: systemctl start libvirtd (or virtqemud); if there is no such unit, install it: apt-get " +
+		"install libvirt-daemon-system"
 }

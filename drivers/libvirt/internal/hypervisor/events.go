@@ -115,7 +115,8 @@ func (n *EventLog) revision(uuid string) uint64 {
 // delivered together: the start of a guest causes several. After resync without events, the watcher
 // reports that everything changed; 0 is never.
 func (n *EventLog) Watch(settle, resync time.Duration) *Watcher {
-	w := &Watcher{eventLog: n, settle: settle, resync: resync, ring: make(chan struct{}, 1), domains: map[string]struct{}{}}
+	w := &Watcher{eventLog: n, settle: settle, resync: resync, ring: make(chan struct{}, 1),
+		domains: map[string]struct{}{}}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.watchers[w] = struct{}{}

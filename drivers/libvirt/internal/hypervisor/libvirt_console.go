@@ -46,7 +46,8 @@ func openConsole(own *libvirt.Connect, d *libvirt.Domain) (*libvirtConsole, erro
 	if isCode(err, libvirt.ERR_ARGUMENT_UNSUPPORTED) { // by drivers without locks of consoles
 		err = d.OpenConsole("", stream, 0)
 	}
-	c := &libvirtConsole{own: own, stream: stream, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1), closed: make(chan struct{})}
+	c := &libvirtConsole{own: own, stream: stream, readable: make(chan struct{}, 1),
+		writable: make(chan struct{}, 1), closed: make(chan struct{})}
 	if err == nil {
 		if err = stream.EventAddCallback(libvirt.STREAM_EVENT_READABLE, c.happened); err != nil {
 			err = errors.Join(err, stream.Abort())
@@ -107,7 +108,8 @@ func (c *libvirtConsole) Read(b []byte) (int, error) {
 func (c *libvirtConsole) Write(b []byte) (int, error) {
 	written := 0
 	for written < len(b) {
-		n, err := c.try("writing to", libvirt.STREAM_EVENT_WRITABLE, c.writable, func() (int, error) { return c.stream.Send(b[written:]) })
+		n, err := c.try("writing to", libvirt.STREAM_EVENT_WRITABLE, c.writable,
+			func() (int, error) { return c.stream.Send(b[written:]) })
 		if err != nil {
 			return written, err
 		}
@@ -117,7 +119,9 @@ func (c *libvirtConsole) Write(b []byte) (int, error) {
 }
 
 // try makes a call of the stream until it does not block, or the console is closed.
-func (c *libvirtConsole) try(what string, event libvirt.StreamEventType, ready <-chan struct{}, call func() (int, error)) (int, error) {
+func (c *libvirtConsole) try(
+	what string, event libvirt.StreamEventType, ready <-chan struct{}, call func() (int, error),
+) (int, error) {
 	for {
 		n, err := c.once(event, call)
 		switch {

@@ -82,7 +82,8 @@ func freeDevices(list []libvirt.NodeDevice) {
 }
 
 func (c *libvirtConn) NodeDeviceXML(name string) (text string, err error) {
-	err = c.device("describing", name, func(d *libvirt.NodeDevice) (err error) { text, err = d.GetXMLDesc(0); return err })
+	err = c.device("describing", name,
+		func(d *libvirt.NodeDevice) (err error) { text, err = d.GetXMLDesc(0); return err })
 	return text, err
 }
 

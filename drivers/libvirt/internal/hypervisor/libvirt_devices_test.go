@@ -22,7 +22,8 @@ const (
 )
 
 func mdevXML(uuid string) string {
-	return fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(gpu), uuid)
+	return fmt.Sprintf("<device><parent>%s</parent><capability type='mdev'><type "+
+		"id='nvidia-222'/><uuid>%s</uuid></capability></device>", testhost.NodeDeviceName(gpu), uuid)
 }
 
 // names are those of the devices of some kinds, with a mark at those that are only defined.
@@ -53,7 +54,8 @@ func TestRealDevicesOfTheTestDriver(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if text, err := c.NodeDeviceXML(testhost.NodeDeviceName(gpu)); err != nil || !strings.Contains(text, "<type id='nvidia-222'>") {
+	if text, err := c.NodeDeviceXML(testhost.NodeDeviceName(gpu)); err != nil ||
+		!strings.Contains(text, "<type id='nvidia-222'>") {
 		t.Errorf("%s, %v", text, err)
 	}
 	testproc.Try(c.NodeDeviceXML("pci_ffff_00_00_0")).ErrorIs(t, ErrNotFound, "a device that is not there: %v")
@@ -74,7 +76,8 @@ func TestRealCallsForAListOfDevices(t *testing.T) {
 	if err != nil || len(parents) == 0 {
 		t.Fatal(parents, err)
 	}
-	if diff := cmp.Diff(map[uint32]int{procListNodeDevices: 2, procNodeDeviceXML: len(parents)}, counter.since()); diff != "" {
+	if diff := cmp.Diff(map[uint32]int{procListNodeDevices: 2, procNodeDeviceXML: len(parents)},
+		counter.since()); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	for _, d := range parents {

@@ -68,7 +68,8 @@ func listed(l *libvirt.Domain, states map[string]domainState) (d Domain, err err
 }
 
 func (c *libvirtConn) DomainXML(uuid string) (text string, err error) {
-	err = c.domain("describing", uuid, func(d *libvirt.Domain) (err error) { text, err = d.GetXMLDesc(0); return translate(err) })
+	err = c.domain("describing", uuid,
+		func(d *libvirt.Domain) (err error) { text, err = d.GetXMLDesc(0); return translate(err) })
 	return text, err
 }
 
@@ -107,7 +108,8 @@ func (c *libvirtConn) ShutdownDomain(uuid string) error {
 }
 
 func (c *libvirtConn) RebootDomain(uuid string) error {
-	return c.domain("rebooting", uuid, func(d *libvirt.Domain) error { return translate(d.Reboot(libvirt.DOMAIN_REBOOT_DEFAULT)) })
+	return c.domain("rebooting", uuid,
+		func(d *libvirt.Domain) error { return translate(d.Reboot(libvirt.DOMAIN_REBOOT_DEFAULT)) })
 }
 
 func (c *libvirtConn) DestroyDomain(uuid string) error {
@@ -142,5 +144,6 @@ func unknownFlag(err error) bool {
 }
 
 func (c *libvirtConn) SetDomainAutostart(uuid string, on bool) error {
-	return c.domain("setting autostart of", uuid, func(d *libvirt.Domain) error { return translate(d.SetAutostart(on)) })
+	return c.domain("setting autostart of", uuid,
+		func(d *libvirt.Domain) error { return translate(d.SetAutostart(on)) })
 }

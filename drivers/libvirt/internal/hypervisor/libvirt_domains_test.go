@@ -35,7 +35,8 @@ func TestRealCallsForAListOfDomains(t *testing.T) {
 		if err != nil || len(list) != n {
 			t.Fatalf("%d domains, %v", len(list), err)
 		}
-		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1}, counter.since()); diff != "" {
+		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1},
+			counter.since()); diff != "" {
 			t.Errorf("%d domains: calls (-want +got):\n%s", n, diff)
 		}
 		list = testproc.Try(c.Domains(func(d Domain) bool { return d.State == Running })).Or(t)
@@ -45,7 +46,8 @@ func TestRealCallsForAListOfDomains(t *testing.T) {
 			if i%10 == 9 {
 				want.State = ShutOff
 			}
-			if d.Name != want.Name || d.UUID != want.UUID || d.State != want.State || (d.ID != NotRunning) != (d.State == Running) {
+			if d.Name != want.Name || d.UUID != want.UUID || d.State != want.State ||
+				(d.ID != NotRunning) != (d.State == Running) {
 				t.Errorf("domain %d is %+v", i, d)
 			}
 			if described := strings.Contains(d.XML, "<uuid>"+d.UUID+"</uuid>"); described != (d.State == Running) {
@@ -55,13 +57,15 @@ func TestRealCallsForAListOfDomains(t *testing.T) {
 				running++
 			}
 		}
-		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1, procDomainGetXMLDesc: running}, counter.since()); diff != "" {
+		if diff := cmp.Diff(map[uint32]int{procListAllDomains: 1, procGetAllDomainStats: 1,
+			procDomainGetXMLDesc: running}, counter.since()); diff != "" {
 			t.Errorf("%d domains, those described that run: calls (-want +got):\n%s", n, diff)
 		}
 	}
 }
 
-const blank = `<domain type='test'><name>new</name><uuid>%s</uuid><memory unit='MiB'>16</memory><vcpu>1</vcpu><os><type>hvm</type></os></domain>`
+const blank = `<domain type='test'><name>new</name><uuid>%s</uuid><memory ` +
+	`unit='MiB'>16</memory><vcpu>1</vcpu><os><type>hvm</type></os></domain>`
 
 // state is what the list says of one domain.
 func state(t *testing.T, c Conn, uuid string) State {
@@ -202,7 +206,8 @@ func TestRealLifeOfAGuest(t *testing.T) {
 		t.Errorf("%.200s, %v", caps, err)
 	}
 	looking := connect(t, Request{URI: s.URI()})
-	if again, err := looking.DomainCapabilities(Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"}); err != nil || again != caps {
+	if again, err := looking.DomainCapabilities(Emulator{Arch: "x86_64", Virt: "qemu", Machine: "q35"}); err != nil ||
+		again != caps {
 		t.Errorf("a connection without write access gets another answer: %.200s, %v", again, err)
 	}
 	if sev, err := looking.SEV(); !errors.Is(err, ErrUnsupported) {
@@ -213,7 +218,8 @@ func TestRealLifeOfAGuest(t *testing.T) {
 	testproc.Try(c.DefineDomain(text)).Or(t)
 	testproc.Check(t, c.StartDomain(id))
 	list, err := looking.Domains(func(Domain) bool { return true })
-	if err != nil || len(list) != 1 || list[0].State != Running || !strings.Contains(list[0].XML, "<domain type='qemu' id='") {
+	if err != nil || len(list) != 1 || list[0].State != Running ||
+		!strings.Contains(list[0].XML, "<domain type='qemu' id='") {
 		t.Errorf("%+v, %v", list, err)
 	}
 	emulator := process(t, id)
@@ -225,7 +231,8 @@ func TestRealLifeOfAGuest(t *testing.T) {
 	testproc.Check(t, emulator.Signal(syscall.SIGCONT))
 	testproc.ErrorIs(t, c.StartDomain(id), ErrState, "started twice: %v")
 	testproc.ErrorIs(t, c.ResumeDomain(id), ErrState, "resumed, and never paused: %v")
-	testproc.NoError(t, errors.Join(c.SetDomainAutostart(id, true), c.RebootDomain(id), c.ShutdownDomain(id), c.DestroyDomain(id), c.UndefineDomain(id)))
+	testproc.NoError(t, errors.Join(c.SetDomainAutostart(id, true), c.RebootDomain(id), c.ShutdownDomain(id),
+		c.DestroyDomain(id), c.UndefineDomain(id)))
 	testproc.Equal(t, state(t, c, id), NoState, "state %d")
 	if e := await(t, events); e.Domain != id {
 		t.Errorf("event %+v", e)
@@ -253,13 +260,16 @@ func process(t *testing.T, uuid string) *os.Process {
 func BenchmarkDomains(b *testing.B) {
 	d := privateDaemon(b)
 	for _, n := range []int{10, 200, 1000} {
-		c := connect(b, Request{URI: (&counter{socket: d.Socket()}).through(nodeFile(b, testhost.SingleNode(), domains(n)...))})
-		for what, want := range map[string]func(Domain) bool{"list": nil, "list and XML": func(Domain) bool { return true }} {
+		c := connect(b, Request{URI: (&counter{socket: d.Socket()}).
+			through(nodeFile(b, testhost.SingleNode(), domains(n)...))})
+		for what, want := range map[string]func(Domain) bool{"list": nil,
+			"list and XML": func(Domain) bool { return true }} {
 			b.Run(fmt.Sprintf("%d/%s", n, what), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
 					list, err := c.Domains(want)
-					if err != nil || len(list) != n || !slices.IsSortedFunc(list, func(x, y Domain) int { return strings.Compare(x.UUID, y.UUID) }) {
+					if err != nil || len(list) != n ||
+						!slices.IsSortedFunc(list, func(x, y Domain) int { return strings.Compare(x.UUID, y.UUID) }) {
 						b.Fatal(len(list), err)
 					}
 				}

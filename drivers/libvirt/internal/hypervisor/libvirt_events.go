@@ -34,19 +34,24 @@ func (c *libvirtConn) watchEvents(event func(Event)) error {
 		deregister func(int) error
 	}{
 		"the lifecycle of domains": {func() (int, error) {
-			return c.c.DomainEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventLifecycle) { domain(d) })
+			return c.c.DomainEventLifecycleRegister(nil,
+				func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventLifecycle) { domain(d) })
 		}, c.c.DomainEventDeregister},
 		"devices that domains get": {func() (int, error) {
-			return c.c.DomainEventDeviceAddedRegister(nil, func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventDeviceAdded) { domain(d) })
+			return c.c.DomainEventDeviceAddedRegister(nil,
+				func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventDeviceAdded) { domain(d) })
 		}, c.c.DomainEventDeregister},
 		"devices that domains lose": {func() (int, error) {
-			return c.c.DomainEventDeviceRemovedRegister(nil, func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventDeviceRemoved) { domain(d) })
+			return c.c.DomainEventDeviceRemovedRegister(nil,
+				func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventDeviceRemoved) { domain(d) })
 		}, c.c.DomainEventDeregister},
 		"metadata of domains": {func() (int, error) {
-			return c.c.DomainEventMetadataChangeRegister(nil, func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventMetadataChange) { domain(d) })
+			return c.c.DomainEventMetadataChangeRegister(nil,
+				func(_ *libvirt.Connect, d *libvirt.Domain, _ *libvirt.DomainEventMetadataChange) { domain(d) })
 		}, c.c.DomainEventDeregister},
 		"the lifecycle of node devices": {func() (int, error) {
-			return c.c.NodeDeviceEventLifecycleRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice, _ *libvirt.NodeDeviceEventLifecycle) { device(d) })
+			return c.c.NodeDeviceEventLifecycleRegister(nil,
+				func(_ *libvirt.Connect, d *libvirt.NodeDevice, _ *libvirt.NodeDeviceEventLifecycle) { device(d) })
 		}, c.c.NodeDeviceEventDeregister},
 		"changes of node devices": {func() (int, error) {
 			return c.c.NodeDeviceEventUpdateRegister(nil, func(_ *libvirt.Connect, d *libvirt.NodeDevice) { device(d) })

@@ -37,7 +37,8 @@ func uuid(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012x", n)
 // domains are many, every tenth of them only defined.
 func domains(n int) (list []testhost.Domain) {
 	for i := range n {
-		list = append(list, testhost.Domain{Name: fmt.Sprintf("instance-%08x", i), UUID: uuid(i), VCPUs: 2, MemoryMiB: 512, Off: i%10 == 9})
+		list = append(list, testhost.Domain{Name: fmt.Sprintf("instance-%08x", i), UUID: uuid(i), VCPUs: 2,
+			MemoryMiB: 512, Off: i%10 == 9})
 	}
 	return list
 }

@@ -127,7 +127,8 @@ func TestRealRevisionsFollowEvents(t *testing.T) {
 	w := eventLog.Watch(0, 0)
 	defer w.Close()
 	l := NewLink(Settings{
-		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: OpenLibvirt, ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, EventLog: eventLog,
+		URI: nodeFile(t, testhost.SingleNode(), domains(3)...), Write: true, Open: OpenLibvirt,
+		ConnectTimeout: 20 * time.Second, CallTimeout: time.Minute, EventLog: eventLog,
 	})
 	defer func() { testproc.NoError(t, l.Close(context.Background())) }()
 	list := func() []Domain {
@@ -139,7 +140,8 @@ func TestRealRevisionsFollowEvents(t *testing.T) {
 	}
 	before := list()
 	testproc.Try(w.Next(t.Context())).Or(t)
-	testproc.Try(Call(t.Context(), l, "destroy", func(c Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) })).Or(t)
+	testproc.Try(Call(t.Context(), l, "destroy", func(c Conn) (int, error) { return 0, c.DestroyDomain(uuid(1)) })).
+		Or(t)
 	if c, err := w.Next(t.Context()); err != nil || c.All || len(c.Domains) != 1 || c.Domains[0] != uuid(1) {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -92,7 +92,9 @@ type domainState struct {
 
 var load = sync.OnceValue(func() error {
 	if C.load() == 0 {
-		return errors.New("libvirt's client library has no call for the states of all domains (virConnectGetAllDomainStats, since 1.2.8)")
+		return errors.New(
+			"libvirt's client library has no call for the states of all domains (virConnectGetAllDomainStats, " +
+				"since 1.2.8)")
 	}
 	return nil
 })
@@ -116,7 +118,8 @@ func (c *libvirtConn) states() (map[string]domainState, error) {
 	defer C.free(unsafe.Pointer(list))
 	defer C.free(unsafe.Pointer(message))
 	if n < 0 {
-		return nil, libvirt.Error{Code: libvirt.ErrorNumber(code), Message: C.GoString(message), Level: libvirt.ERR_ERROR}
+		return nil, libvirt.Error{Code: libvirt.ErrorNumber(code),
+			Message: C.GoString(message), Level: libvirt.ERR_ERROR}
 	}
 	all := make(map[string]domainState, n)
 	for _, s := range unsafe.Slice(list, n) {

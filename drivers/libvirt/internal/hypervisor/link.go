@@ -94,7 +94,8 @@ type loss struct {
 // NewLink starts to connect and returns at once. Close it in the end.
 func NewLink(s Settings) *Link {
 	l := &Link{
-		settings: s, calls: make(chan call), lost: make(chan loss, 16), stop: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
+		settings: s, calls: make(chan call), lost: make(chan loss, 16), stop: make(chan struct{}),
+		ended: make(chan struct{}), gone: make(chan struct{}),
 		cause: errors.New("not connected yet"), doing: "connecting", since: time.Now(), limit: s.ConnectTimeout,
 	}
 	go l.run()
@@ -111,7 +112,9 @@ func Call[T any](ctx context.Context, l *Link, what string, f func(Conn) (T, err
 }
 
 // CallWithin is Call with another timeout than the link's: for what takes longer.
-func CallWithin[T any](ctx context.Context, l *Link, what string, limit time.Duration, f func(Conn) (T, error)) (T, error) {
+func CallWithin[T any](
+	ctx context.Context, l *Link, what string, limit time.Duration, f func(Conn) (T, error),
+) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -221,7 +224,8 @@ func (l *Link) busy(what string) error {
 // line in the agent's log.
 func (l *Link) stuckLocked() error {
 	return fmt.Errorf(
-		"it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it (systemctl restart libvirtd, or virtqemud); guests keep running",
+		"it has not responded since %s (%s): the daemon hangs or is very busy; if this persists, restart it "+
+			"(systemctl restart libvirtd, or virtqemud); guests keep running",
 		l.since.UTC().Format("15:04:05Z"),
 		l.doing,
 	)

@@ -77,7 +77,8 @@ func (d *fakeDaemon) open(r Request) (Conn, error) {
 }
 
 func (d *fakeDaemon) link() *Link {
-	return NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, Up: func() { d.ups.Add(1) }})
+	return NewLink(Settings{URI: "fake:///", Open: d.open,
+		ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, Up: func() { d.ups.Add(1) }})
 }
 
 func hostname(ctx context.Context, l *Link) (string, error) {
@@ -149,7 +150,8 @@ func TestWatchersKnowWhenLibvirtStops(t *testing.T) {
 		log := NewEventLog()
 		w := log.Watch(0, 0)
 		defer w.Close()
-		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second, EventLog: log})
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: 10 * time.Second,
+			CallTimeout: 30 * time.Second, EventLog: log})
 		defer shut(t, l)
 		next := func(what string, within time.Duration) {
 			t.Helper()
@@ -201,7 +203,8 @@ func TestLinkReconnects(t *testing.T) {
 				}
 				d.conns[0].lost("late eventLog of the first connection")
 				synctest.Wait()
-				if err := l.State(); err != nil || len(d.conns) != 2 || d.conns[0].closed.Load() != 1 || d.conns[1].closed.Load() != 0 {
+				if err := l.State(); err != nil || len(d.conns) != 2 || d.conns[0].closed.Load() != 1 ||
+					d.conns[1].closed.Load() != 0 {
 					t.Errorf("%v, %d connections", err, len(d.conns))
 				}
 			})
@@ -224,7 +227,8 @@ func TestLinkGivesUpAHangingCall(t *testing.T) {
 		wantUnavailable(t, l.State(), "since 00:00:00Z (hostname)")
 		_, err = hostname(t.Context(), l) // the next call waits as long as for a connection
 		wantUnavailable(t, err, "since 00:00:00Z (hostname)")
-		wantUnavailable(t, l.State(), "since 00:00:00Z (hostname): the daemon hangs") // the same words, however long it lasts: one line in the log
+		// the same words, however long it lasts: one line in the log
+		wantUnavailable(t, l.State(), "since 00:00:00Z (hostname): the daemon hangs")
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err = hostname(short, l)
@@ -345,7 +349,8 @@ func TestSocketsOfAURI(t *testing.T) {
 
 func TestSocketsForWriteAccess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if got, want := strings.Join(libvirtd.Sockets("qemu:///system", true), " "), "/run/libvirt/virtqemud-sock /run/libvirt/libvirt-sock"; got != want {
+	if got, want := strings.Join(libvirtd.Sockets("qemu:///system", true), " "),
+		"/run/libvirt/virtqemud-sock /run/libvirt/libvirt-sock"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -358,7 +363,8 @@ func TestExplainNamesCauseAndHint(t *testing.T) {
 		err  error
 		says []string
 	}{
-		{"qemu+unix:///system?socket=/nonexistent/sock", wrong, []string{"/nonexistent/sock does not exist", "start the daemon", "correct uri"}},
+		{"qemu+unix:///system?socket=/nonexistent/sock",
+			wrong, []string{"/nonexistent/sock does not exist", "start the daemon", "correct uri"}},
 		{"qemu:///system", ErrNoLibrary, []string{"libvirt.so.0", "apt-get install libvirt0"}},
 		{"qemu+tcp://192.0.2.1/system", wrong, []string{"virError(38)"}},
 	} {
@@ -374,7 +380,8 @@ func TestExplainNamesCauseAndHint(t *testing.T) {
 func TestStartHint(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, uri := range []string{"qemu:///system", "qemu:///session"} {
-		for _, says := range []string{"systemctl start libvirtd ", "virtqemud", "apt-get install libvirt-daemon-system"} {
+		for _, says := range []string{"systemctl start libvirtd ", "virtqemud",
+			"apt-get install libvirt-daemon-system"} {
 			if got := startHint(uri); !strings.Contains(got, says) {
 				t.Errorf("%s: %q, want %q in it", uri, got, says)
 			}

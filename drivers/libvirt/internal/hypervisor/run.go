@@ -120,7 +120,8 @@ func (o *owner) serve(c call) {
 		case <-patience.C:
 			if o.abandonConn(conn, done) {
 				o.conn = nil
-				o.drop(fmt.Errorf("a call (%s) does not return; its connection is abandoned, and a new one is opened", c.what))
+				o.drop(fmt.Errorf("a call (%s) does not return; its connection is abandoned, and a new one is opened",
+					c.what))
 				return
 			}
 		}
@@ -157,7 +158,8 @@ func (l *Link) open(number int) (Conn, error) {
 		default: // Enough reports are unread already; Alive detects it anyway.
 		}
 	}
-	conn, err := l.settings.Open(Request{URI: l.settings.URI, Write: l.settings.Write, Closed: closed, Event: l.settings.EventLog.add})
+	conn, err := l.settings.Open(Request{URI: l.settings.URI, Write: l.settings.Write, Closed: closed,
+		Event: l.settings.EventLog.add})
 	if err == nil {
 		return conn, nil
 	}

@@ -87,7 +87,8 @@ func TestCallWithin(t *testing.T) {
 		time.AfterFunc(45*time.Second, func() {
 			testproc.NoErrorf(t, l.State(), "within its limit")
 		})
-		name, err := CallWithin(t.Context(), l, "a long one", time.Minute, func(c Conn) (string, error) { return c.Hostname() })
+		name, err := CallWithin(t.Context(), l, "a long one", time.Minute,
+			func(c Conn) (string, error) { return c.Hostname() })
 		if name != "cn1" || err != nil {
 			t.Errorf("%q %v", name, err)
 		}
@@ -158,7 +159,8 @@ func TestALinkAsksForTheAccessItNeeds(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &fakeDaemon{}
-			l := NewLink(Settings{URI: "fake:///", Write: write, Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
+			l := NewLink(Settings{URI: "fake:///",
+				Write: write, Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
 			synctest.Wait()
 			testproc.Equal(t, d.conns[0].write, write, "write access %v")
 			shut(t, l)
@@ -174,7 +176,8 @@ func TestLinkLogsEvents(t *testing.T) {
 		d := &fakeDaemon{}
 		n := NewEventLog()
 		w := n.Watch(0, 0)
-		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, EventLog: n})
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second,
+			CallTimeout: time.Second, EventLog: n})
 		testproc.Same(t, cmp.Diff(Changes{All: true}, next(t, w)))
 		d.conns[0].event(Event{Domain: "a"})
 		testproc.Same(t, cmp.Diff(Changes{Domains: []string{"a"}}, next(t, w)))
@@ -190,7 +193,8 @@ func TestDomainsCarryTheirRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fakeDaemon{}
 		n := NewEventLog()
-		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second, CallTimeout: time.Second, EventLog: n})
+		l := NewLink(Settings{URI: "fake:///", Open: d.open, ConnectTimeout: time.Second,
+			CallTimeout: time.Second, EventLog: n})
 		defer shut(t, l)
 		synctest.Wait()
 		d.conns[0].domains = []Domain{{UUID: "a", ID: 1, State: Running}, {UUID: "b", ID: NotRunning, State: ShutOff}}

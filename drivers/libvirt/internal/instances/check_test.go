@@ -28,18 +28,22 @@ func TestCheckOfAnInstanceThatExists(t *testing.T) {
 			change func(spec *plugins.InstanceSpec)
 			reason string // "" for none
 		}{
-			"the same":               {change: func(*plugins.InstanceSpec) {}},
-			"another image":          {change: func(s *plugins.InstanceSpec) { s.Image = "debian" }},
-			"no such image":          {change: func(s *plugins.InstanceSpec) { s.Image = "debain" }, reason: `there is no image "debain"`},
-			"an image too large":     {change: func(s *plugins.InstanceSpec) { s.Image = "large" }, reason: "its image has a disk of 1073742336 bytes"},
-			"another architecture":   {change: property("hw_architecture", "aarch64"), reason: "its image is for the architecture"},
+			"the same":      {change: func(*plugins.InstanceSpec) {}},
+			"another image": {change: func(s *plugins.InstanceSpec) { s.Image = "debian" }},
+			"no such image": {change: func(s *plugins.InstanceSpec) { s.Image = "debain" },
+				reason: `there is no image "debain"`},
+			"an image too large": {change: func(s *plugins.InstanceSpec) { s.Image = "large" },
+				reason: "its image has a disk of 1073742336 bytes"},
+			"another architecture": {change: property("hw_architecture", "aarch64"),
+				reason: "its image is for the architecture"},
 			"an unknown machine":     {change: property("hw_firmware_type", "coreboot"), reason: "coreboot"},
 			"encryption without any": {change: property("hw_mem_encryption", "true"), reason: "encrypt"},
 		} {
 			spec := request(1)
 			c.change(&spec)
 			err := r.check(spec)
-			if c.reason == "" && err != nil || c.reason != "" && (!isFault(err) || !strings.Contains(err.Error(), c.reason)) {
+			if c.reason == "" && err != nil || c.reason != "" &&
+				(!isFault(err) || !strings.Contains(err.Error(), c.reason)) {
 				t.Errorf("%s: %v, want a fault with %q", name, err, c.reason)
 			}
 		}
@@ -64,7 +68,8 @@ func TestCheckWithoutTheHost(t *testing.T) {
 		r := newRig(t, Config{})
 		r.Use(nil)
 		testproc.ErrorIs(t, r.check(request(1)), plugins.ErrUnsupported, "without a configuration: %v")
-		if err := r.CheckSpawn(t.Context(), node, plugins.InstanceSpec{UUID: "x"}, &providertree.Tree{}); !isFault(err) {
+		if err := r.CheckSpawn(t.Context(), node, plugins.InstanceSpec{UUID: "x"},
+			&providertree.Tree{}); !isFault(err) {
 			t.Errorf("no uuid: %v", err)
 		}
 	})

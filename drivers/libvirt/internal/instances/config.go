@@ -94,7 +94,8 @@ func Parse(c Config) (Settings, error) {
 	if c.ShutdownTimeout != "" {
 		d, err := time.ParseDuration(c.ShutdownTimeout)
 		if err != nil || d < 0 || d > longestShutdown {
-			return bad("shutdown_timeout", "%q must be a time from \"0s\" to \"1h\", such as \"60s\"", c.ShutdownTimeout)
+			return bad("shutdown_timeout",
+				"%q must be a time from \"0s\" to \"1h\", such as \"60s\"", c.ShutdownTimeout)
 		}
 		s.shutdown = d
 	}

@@ -36,8 +36,9 @@ func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 	case errors.Is(err, fs.ErrNotExist): // it never ran
 		return nil, nil
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("reading the console log of instance %s: %w. virtlogd, which writes it, lets only root read it: "+
-			"the unit of the agent needs CAP_DAC_READ_SEARCH, as its drop-in instances.conf has it", uuid, err)
+		return nil, fmt.Errorf(
+			"reading the console log of instance %s: %w. virtlogd, which writes it, lets only root read it: "+
+				"the unit of the agent needs CAP_DAC_READ_SEARCH, as its drop-in instances.conf has it", uuid, err)
 	case err != nil:
 		return nil, fmt.Errorf("reading the console log of instance %s: %w", uuid, err)
 	}

@@ -86,7 +86,8 @@ func TestOpenConsole(t *testing.T) {
 			t.Fatalf("%d, %v", r.opened, err)
 		}
 		testproc.NoError(t, c.Close())
-		for cause, want := range map[error]string{hypervisor.ErrState: "it does not run", hypervisor.ErrInUse: "its serial console is in use; it has one user at a time"} {
+		for cause, want := range map[error]string{hypervisor.ErrState: "it does not run",
+			hypervisor.ErrInUse: "its serial console is in use; it has one user at a time"} {
 			r.console = cause
 			var fault *plugins.InstanceFault
 			if _, err := r.OpenConsole(t.Context(), node, id(1)); !errors.As(err, &fault) || fault.Reason != want {
@@ -102,13 +103,15 @@ func TestOpenConsole(t *testing.T) {
 		r.console = nil
 		for was, want := range map[string]string{`type="pty"`: `type "file"`, `<serial`: "no serial console"} {
 			text := r.world.domains[id(1)].XML
-			changed := strings.Replace(text, was, map[string]string{`type="pty"`: `type="file"`, `<serial`: `<parallel`}[was], 1)
+			changed := strings.Replace(text, was,
+				map[string]string{`type="pty"`: `type="file"`, `<serial`: `<parallel`}[was], 1)
 			if was == "<serial" {
 				changed = strings.Replace(changed, "</serial>", "</parallel>", 1)
 			}
 			r.world.domains[id(1)].XML = changed
 			var fault *plugins.InstanceFault
-			if _, err := r.OpenConsole(t.Context(), node, id(1)); !errors.As(err, &fault) || !strings.Contains(fault.Reason, want) {
+			if _, err := r.OpenConsole(t.Context(), node, id(1)); !errors.As(err, &fault) ||
+				!strings.Contains(fault.Reason, want) {
 				t.Errorf("%s: %v in %s", was, err, changed)
 			}
 			r.world.domains[id(1)].XML = text

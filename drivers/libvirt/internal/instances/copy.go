@@ -86,7 +86,8 @@ func (j *job) readFile(ctx context.Context, name string, offset int64, send plug
 	f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrPermission) {
 		back := &failure{reason: "the agent of its host cannot read its disks", err: fmt.Errorf(
-			"%w: libvirt gives disks back to their owner when a guest ends, where the file system keeps extended attributes", err)}
+			"%w: libvirt gives disks back to their owner when a guest ends, where the file system keeps "+
+				"extended attributes", err)}
 		return back.fault(j.uuid)
 	}
 	if err != nil {

@@ -342,11 +342,13 @@ func (e *switchError) Unwrap() error { return e.first }
 func hint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return `; let the agent's user write these files, see "Power of dedicated CPUs" in docs/libvirt.md (compute-agent doctor has the commands)`
+		return `; let the agent's user write these files, see "Power of dedicated CPUs" in docs/libvirt.md ` +
+			`(compute-agent doctor has the commands)`
 	case errors.Is(err, syscall.EBUSY):
 		return "; something keeps the CPU busy: see the kernel's log"
 	case errors.Is(err, fs.ErrNotExist):
-		return "; the kernel does not scale the frequency of this CPU: use cpu_power_management_strategy = \"cpu_state\""
+		return "; the kernel does not scale the frequency of this CPU: use cpu_power_management_strategy = " +
+			"\"cpu_state\""
 	case errors.Is(err, syscall.EINVAL):
 		return "; the kernel does not have this governor, see scaling_available_governors beside the file"
 	}

@@ -42,7 +42,8 @@ type poweredRig struct {
 func newPoweredRig(t *testing.T, strategy string) *poweredRig {
 	t.Helper()
 	r := &poweredRig{rig: newRig(t, Config{})}
-	r.host.CPUs, r.host.Cells = testhost.Grid{Packages: 1, CoresPerDie: 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
+	r.host.CPUs, r.host.Cells = testhost.Grid{Packages: 1,
+		CoresPerDie: 4, ThreadsPerCore: 2, MemoryKiB: 16 << 20}.Build()
 	dir, err := testhost.Scratch()
 	testproc.Check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -179,10 +180,12 @@ func (r *poweredRig) theirs(n, cpu int) {
 	if cpu%2 == 0 {
 		tune = fmt.Sprintf("<iothreadpin iothread='1' cpuset='%d'/>", cpu)
 	}
-	xml := fmt.Sprintf("<domain type='kvm'><name>theirs-%d</name><uuid>%s</uuid><memory>1024</memory><vcpu>1</vcpu><iothreads>1</iothreads><cputune>%s</cputune></domain>",
+	xml := fmt.Sprintf("<domain type='kvm'><name>theirs-%d</name><uuid>%s</uuid><memory>1024</memory><vcpu>1</"+
+		"vcpu><iothreads>1</iothreads><cputune>%s</cputune></domain>",
 		n, id(n), tune)
 	r.lastID++
-	r.domains[id(n)] = &body{Domain: hypervisor.Domain{UUID: id(n), Name: fmt.Sprintf("theirs-%d", n), ID: r.lastID, State: hypervisor.Running, XML: xml}}
+	r.domains[id(n)] = &body{Domain: hypervisor.Domain{UUID: id(n), Name: fmt.Sprintf("theirs-%d", n), ID: r.lastID,
+		State: hypervisor.Running, XML: xml}}
 }
 
 // strategies are what CPUs can be switched by.
@@ -233,7 +236,8 @@ func TestCPUsAreThoseThatRunGuests(t *testing.T) {
 			done := map[string]int{}
 			for range 25 {
 				n := 1 + draw.IntN(3)
-				what := []string{"spawn", "spawn", "stop", "start", "destroy", "crash", "the guest ends", "theirs", "chcpu", "fault"}[draw.IntN(10)]
+				what := []string{"spawn", "spawn", "stop", "start", "destroy", "crash", "the guest ends", "theirs",
+					"chcpu", "fault"}[draw.IntN(10)]
 				done[what]++
 				switch what {
 				case "spawn":
@@ -333,7 +337,8 @@ func TestCPUsThatCannotBeSwitched(t *testing.T) {
 		if left := r.left(); len(left) > 0 {
 			t.Errorf("there are %v", left)
 		}
-		if text := r.Power().Problem(); !strings.Contains(text, "cpu2/online") || !strings.Contains(text, `"Power of dedicated CPUs" in docs/libvirt.md`) {
+		if text := r.Power().Problem(); !strings.Contains(text, "cpu2/online") ||
+			!strings.Contains(text, `"Power of dedicated CPUs" in docs/libvirt.md`) {
 			t.Errorf("%q", text)
 		}
 		r.denied = nil
@@ -390,9 +395,11 @@ func TestUnreadableDomains(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newPoweredRig(t, cpuState)
 	r.world.mu.Lock()
-	r.domains[id(9)] = &body{Domain: hypervisor.Domain{UUID: id(9), Name: "odd", ID: 3, State: hypervisor.Running, XML: "<domain"}}
+	r.domains[id(9)] = &body{Domain: hypervisor.Domain{UUID: id(9), Name: "odd", ID: 3,
+		State: hypervisor.Running, XML: "<domain"}}
 	r.world.mu.Unlock()
-	if err := r.Power().Settle(t.Context()); err == nil || !strings.Contains(r.Power().Problem(), `XML of domain "odd" cannot be read`) {
+	if err := r.Power().Settle(t.Context()); err == nil ||
+		!strings.Contains(r.Power().Problem(), `XML of domain "odd" cannot be read`) {
 		t.Errorf("%v, %q", err, r.Power().Problem())
 	}
 	if on := r.on(); len(on) != 8 {

@@ -49,7 +49,8 @@ func (d disk) holdsData() bool { return filepath.Base(d.Path) != seedDisk }
 // plan chooses the disks of an instance in its directory. It reads the image and creates nothing.
 func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 	f := spec.Flavor
-	for what, n := range map[string]int64{"root disk": f.RootGB, "ephemeral disk": f.EphemeralGB, "swap disk": f.SwapMB / 1024} {
+	for what, n := range map[string]int64{"root disk": f.RootGB, "ephemeral disk": f.EphemeralGB,
+		"swap disk": f.SwapMB / 1024} {
 		if n < 0 || n > maxDiskGB {
 			return nil, j.fault("its flavor has a %s of %d GB; it must have 0 to %d", what, n, int64(maxDiskGB))
 		}
@@ -72,7 +73,8 @@ func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 		out = append(out, *root)
 	}
 	if f.EphemeralGB > 0 {
-		out = append(out, disk{Disk: domain.Disk{Path: d.file(ephemeralDisk), Format: rawType}, write: empty(f.EphemeralGB << 30)})
+		out = append(out, disk{Disk: domain.Disk{Path: d.file(ephemeralDisk), Format: rawType},
+			write: empty(f.EphemeralGB << 30)})
 	}
 	if f.SwapMB > 0 {
 		out = append(out, disk{Disk: domain.Disk{Path: d.file(swapDisk), Format: rawType}, write: swap(f.SwapMB << 20)})
@@ -82,10 +84,11 @@ func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 		if err != nil {
 			return nil, j.fault("could not write its user data and key: %v", err)
 		}
-		out = append(out, disk{Disk: domain.Disk{Path: d.file(seedDisk), Format: rawType, ReadOnly: true}, write: func(_ context.Context, f *os.File) error {
-			_, err := f.Write(text)
-			return err
-		}})
+		out = append(out, disk{Disk: domain.Disk{Path: d.file(seedDisk), Format: rawType, ReadOnly: true},
+			write: func(_ context.Context, f *os.File) error {
+				_, err := f.Write(text)
+				return err
+			}})
 	}
 	return out, nil
 }
@@ -109,7 +112,8 @@ func (j *job) root(spec plugins.InstanceSpec, d directory) (*disk, error) {
 	case image.size > uint64(size):
 		return nil, j.fault("its image has a disk of %d bytes, and its flavor one of %d", image.size, size)
 	case j.setup.layered:
-		layer := domain.Disk{Path: raw.Path, Format: qcow2Type, Backing: domain.Backing{Path: image.path, Format: image.format}}
+		layer := domain.Disk{Path: raw.Path, Format: qcow2Type,
+			Backing: domain.Backing{Path: image.path, Format: image.format}}
 		return &disk{Disk: layer, write: func(_ context.Context, f *os.File) error {
 			return WriteOverlay(f, uint64(size), image.path, image.format)
 		}}, nil
@@ -148,7 +152,8 @@ func (j *job) image(name string) (image, error) {
 		return image{}, j.noImage(name) // opening a pipe would wait forever
 	}
 	if err != nil {
-		j.log.Warn().Err(err).Str("image", name).Msg("Could not use an image. A link must not lead out of the directory of images.")
+		j.log.Warn().Err(err).Str("image", name).
+			Msg("Could not use an image. A link must not lead out of the directory of images.")
 		return image{}, j.noImage(name)
 	}
 	file, err := root.Open(name)
@@ -177,7 +182,8 @@ func (j *job) reachable(qemu *User, d directory, disks []disk) error {
 	}
 	for _, disk := range disks {
 		for _, c := range []struct{ reason, path, open string }{
-			{"the hypervisor cannot access its disks", d.path, DefaultGuests}, {"the hypervisor cannot access its image", disk.Backing.Path, DefaultImages},
+			{"the hypervisor cannot access its disks", d.path, DefaultGuests},
+			{"the hypervisor cannot access its image", disk.Backing.Path, DefaultImages},
 		} {
 			if c.path == "" {
 				continue
@@ -197,7 +203,8 @@ func closedError(path, open string, denied *DeniedError) error {
 	if denied.Path != path {
 		text = path + ": " + text
 	}
-	return fmt.Errorf("%s. Use a directory that it can enter, such as %s, or open this one: chmod o+x %s; systemd closes the agent's own directories again at each start",
+	return fmt.Errorf("%s. Use a directory that it can enter, such as %s, or open this one: chmod o+x %s; systemd "+
+		"closes the agent's own directories again at each start",
 		text, open, denied.Path)
 }
 
@@ -335,7 +342,8 @@ func (d directory) make() error {
 		return fmt.Errorf("making the directory of an instance: %w", err)
 	}
 	info, err := os.Stat(dir)
-	if err == nil && info.Mode().Perm()&0o711 != 0o711 { // as the plugin's main sets the umask, only one of a former release
+	// as the plugin's main sets the umask, only one of a former release
+	if err == nil && info.Mode().Perm()&0o711 != 0o711 {
 		err = os.Chmod(dir, 0o711) //nolint:gosec // see above
 	}
 	if err != nil {
@@ -373,7 +381,9 @@ func (d directory) note(log zerolog.Logger) {
 		err = errors.Join(f.Sync(), f.Close())
 	}
 	if err != nil {
-		log.Warn().Err(err).Msg("Could not record that an instance has run. If it is off when the libvirt daemon restarts, a repeated create request starts it.")
+		log.Warn().Err(err).
+			Msg("Could not record that an instance has run. If it is off when the libvirt daemon restarts, a " +
+				"repeated create request starts it.")
 	}
 }
 

@@ -43,10 +43,13 @@ func TestImages(t *testing.T) {
 			layer(t, in("large.qcow2"), 1<<30+512, true)
 			layer(t, in("linked.qcow2"), 1<<20, false)
 			r.write(in("cut.qcow2"), "QFI\xfb")
-			testproc.Check(t, errors.Join(os.Mkdir(in("dir"), 0o700), os.Symlink("raw", in("link")), os.Symlink("../outside", in("out")), syscall.Mkfifo(in("pipe"), 0o600)))
+			testproc.Check(t, errors.Join(os.Mkdir(in("dir"), 0o700), os.Symlink("raw", in("link")),
+				os.Symlink("../outside", in("out")), syscall.Mkfifo(in("pipe"), 0o600)))
 			for name, want := range map[string]string{ // the format of the disk, "" for none
-				"raw": imagesType, "link": imagesType, "alone.qcow2": map[string]string{"qcow2": "qcow2"}[imagesType], "large.qcow2": "", "linked.qcow2": "", "cut.qcow2": "",
-				"dir": "", "out": "", "pipe": "", ".": "", "..": "", "../outside": "", "/etc/passwd": "", "nothing": "", "a\x00b": "", "a\nb": "", strings.Repeat("x", 300): "",
+				"raw": imagesType, "link": imagesType, "alone.qcow2": map[string]string{"qcow2": "qcow2"}[imagesType],
+				"large.qcow2": "", "linked.qcow2": "", "cut.qcow2": "",
+				"dir": "", "out": "", "pipe": "", ".": "", "..": "", "../outside": "", "/etc/passwd": "", "nothing": "",
+				"a\x00b": "", "a\nb": "", strings.Repeat("x", 300): "",
 			} {
 				spec := request(1)
 				spec.Image = name
@@ -113,7 +116,8 @@ func TestDisks(t *testing.T) {
 			size  int64
 			holds string
 		}{
-			rootDisk: {1 << 30, string(data)}, ephemeralDisk: {2 << 30, "\x00\x00"}, swapDisk: {64 << 20, ""}, seedDisk: {1 << 20, "\xeb\x3c\x90"},
+			rootDisk: {1 << 30, string(data)}, ephemeralDisk: {2 << 30, "\x00\x00"}, swapDisk: {64 << 20, ""},
+			seedDisk: {1 << 20, "\xeb\x3c\x90"},
 		} {
 			f := testproc.Try(os.Open(filepath.Join(dir, name))).Or(t)
 			info := testproc.Try(f.Stat()).Or(t)
@@ -127,13 +131,15 @@ func TestDisks(t *testing.T) {
 			}
 			if name == swapDisk {
 				page := make([]byte, 4096)
-				if _, err := f.ReadAt(page, 0); err != nil || string(page[4086:]) != "SWAPSPACE2" || page[1024] != 1 || page[1028] != 0xff || page[1029] != 0x3f {
+				if _, err := f.ReadAt(page, 0); err != nil || string(page[4086:]) != "SWAPSPACE2" || page[1024] != 1 ||
+					page[1028] != 0xff || page[1029] != 0x3f {
 					t.Errorf("%q, %v", page[1024:1040], err)
 				}
 			}
 			testproc.NoError(t, f.Close())
 		}
-		if r.domains[id(1)] == nil || !strings.Contains(r.domains[id(1)].XML, seedDisk) || !strings.Contains(r.domains[id(1)].XML, "<readonly>") {
+		if r.domains[id(1)] == nil || !strings.Contains(r.domains[id(1)].XML, seedDisk) ||
+			!strings.Contains(r.domains[id(1)].XML, "<readonly>") {
 			t.Error("no seed in the domain")
 		}
 	})
@@ -181,7 +187,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v", c.config, err)
 		}
 	}
-	for virt, want := range map[string][2]string{"": {"qemu", "kvm"}, "auto": {"qemu", "kvm"}, "kvm": {"kvm", "kvm"}, "qemu": {"qemu", "qemu"}} {
+	for virt, want := range map[string][2]string{"": {"qemu", "kvm"}, "auto": {"qemu", "kvm"},
+		"kvm": {"kvm", "kvm"}, "qemu": {"qemu", "qemu"}} {
 		s := testproc.Try(Parse(Config{VirtType: virt})).Or(t)
 		diff(t, virt, want, [2]string{s.domainType(Host{}), s.domainType(Host{KVM: true})})
 	}

@@ -70,7 +70,8 @@ func (e *DeniedError) Error() string {
 	if e.Mode.IsDir() {
 		what = "enter"
 	}
-	return fmt.Sprintf("%s cannot %s %s (mode %04o, user %d, group %d)", e.User, what, e.Path, e.Mode.Perm(), e.UID, e.GID)
+	return fmt.Sprintf("%s cannot %s %s (mode %04o, user %d, group %d)",
+		e.User, what, e.Path, e.Mode.Perm(), e.UID, e.GID)
 }
 
 const (
@@ -194,7 +195,8 @@ func parseACL(raw []byte) ([]aclEntry, error) {
 	}
 	var out []aclEntry
 	for e := range slices.Chunk(raw[head:], size) {
-		out = append(out, aclEntry{binary.LittleEndian.Uint16(e), binary.LittleEndian.Uint16(e[2:]), int(binary.LittleEndian.Uint32(e[4:]))})
+		out = append(out, aclEntry{binary.LittleEndian.Uint16(e), binary.LittleEndian.Uint16(e[2:]),
+			int(binary.LittleEndian.Uint32(e[4:]))})
 	}
 	return out, nil
 }

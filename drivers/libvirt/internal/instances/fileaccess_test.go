@@ -25,18 +25,23 @@ func TestACLGrants(t *testing.T) {
 		owner, group int
 		want         bool
 	}{
-		"others":                         {fromMode(0o755), 0, 0, true},
-		"closed to others":               {fromMode(0o750), 0, 0, false},
-		"owner":                          {fromMode(0o700), qemu.UID, 0, true},
-		"owner, and only others may":     {fromMode(0o005), qemu.UID, 0, false},
-		"group":                          {fromMode(0o750), 0, qemu.GID, true},
-		"another group":                  {fromMode(0o750), 0, 107, true},
-		"group, and only others may":     {fromMode(0o705), 0, 107, false},
-		"an entry":                       {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagUser, 5, qemu.UID}, aclEntry{tagGroupObj, 5, 0}, aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, true},
-		"an entry that the mask closes":  {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagUser, 5, qemu.UID}, aclEntry{tagMask, 4, 0}, aclEntry{tagOther, 5, 0}), 0, 0, false},
-		"an entry of another user":       {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagUser, 5, 1}, aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, false},
-		"an entry of a group":            {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagGroupObj, 0, 0}, aclEntry{tagGroup, 5, 107}, aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, true},
-		"a group's, and only others may": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagGroup, 0, 107}, aclEntry{tagMask, 7, 0}, aclEntry{tagOther, 5, 0}), 0, 0, false},
+		"others":                     {fromMode(0o755), 0, 0, true},
+		"closed to others":           {fromMode(0o750), 0, 0, false},
+		"owner":                      {fromMode(0o700), qemu.UID, 0, true},
+		"owner, and only others may": {fromMode(0o005), qemu.UID, 0, false},
+		"group":                      {fromMode(0o750), 0, qemu.GID, true},
+		"another group":              {fromMode(0o750), 0, 107, true},
+		"group, and only others may": {fromMode(0o705), 0, 107, false},
+		"an entry": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagUser, 5, qemu.UID},
+			aclEntry{tagGroupObj, 5, 0}, aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, true},
+		"an entry that the mask closes": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagUser, 5, qemu.UID},
+			aclEntry{tagMask, 4, 0}, aclEntry{tagOther, 5, 0}), 0, 0, false},
+		"an entry of another user": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagUser, 5, 1},
+			aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, false},
+		"an entry of a group": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagGroupObj, 0, 0},
+			aclEntry{tagGroup, 5, 107}, aclEntry{tagMask, 5, 0}, aclEntry{tagOther, 0, 0}), 0, 0, true},
+		"a group's, and only others may": {acl(aclEntry{tagUserObj, 7, 0}, aclEntry{tagGroup, 0, 107},
+			aclEntry{tagMask, 7, 0}, aclEntry{tagOther, 5, 0}), 0, 0, false},
 	} {
 		testproc.Equal(t, qemu.granted(c.acl, c.owner, c.group, aclSearch), c.want, "%s: %t", name)
 	}
@@ -46,7 +51,8 @@ func TestParseACL(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	raw := binary.LittleEndian.AppendUint32(nil, 2)
 	for _, e := range []aclEntry{{tagUserObj, 7, 0xffffffff}, {tagUser, 5, 64055}} {
-		raw = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(raw, e.tag), e.perm), uint32(e.id))
+		raw = binary.LittleEndian.AppendUint32(
+			binary.LittleEndian.AppendUint16(binary.LittleEndian.AppendUint16(raw, e.tag), e.perm), uint32(e.id))
 	}
 	got, err := parseACL(raw)
 	if err != nil || len(got) != 2 || got[1] != (aclEntry{tagUser, 5, 64055}) {
@@ -76,7 +82,8 @@ func TestEnterAndRead(t *testing.T) {
 		testproc.Check(t, os.WriteFile(path, nil, mode))
 		return path
 	}
-	inClosed, readable, secret := write(filepath.Join(closed, "images", "a"), 0o644), write(filepath.Join(open, "a"), 0o644), write(filepath.Join(open, "b"), 0o600)
+	inClosed, readable, secret := write(filepath.Join(closed, "images", "a"), 0o644),
+		write(filepath.Join(open, "a"), 0o644), write(filepath.Join(open, "b"), 0o600)
 	link := filepath.Join(open, "link")
 	testproc.Check(t, errors.Join(os.Symlink(inClosed, link), os.Chmod(closed, 0o750)))
 	for path, denied := range map[string]string{

@@ -58,7 +58,8 @@ func (m *Manager) beginMove(ctx context.Context, node, uuid string) (*job, error
 	if err != nil {
 		return nil, err
 	}
-	return &job{manager: m, setup: s, node: node, uuid: uuid, log: plugins.Logger(ctx).With().Str("instance", uuid).Logger()}, nil
+	return &job{manager: m, setup: s, node: node,
+		uuid: uuid, log: plugins.Logger(ctx).With().Str("instance", uuid).Logger()}, nil
 }
 
 func (j *job) fault(format string, args ...any) error {
@@ -95,7 +96,8 @@ func definite(ctx context.Context, err error) bool {
 
 // quick changes something that libvirt answers at once.
 func (j *job) quick(ctx context.Context, what string, f func(hypervisor.Conn) error) error {
-	_, err := hypervisor.Call(ctx, j.setup.Write[0], what, func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
+	_, err := hypervisor.Call(ctx, j.setup.Write[0], what,
+		func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
 	return j.wrote(what, err)
 }
 
@@ -108,7 +110,8 @@ func (j *job) slow(ctx context.Context, what string, limit time.Duration, f func
 		return ctx.Err()
 	}
 	defer func() { j.setup.slow <- link }()
-	_, err := hypervisor.CallWithin(ctx, link, what, limit, func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
+	_, err := hypervisor.CallWithin(ctx, link, what, limit,
+		func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
 	return j.wrote(what, err)
 }
 
@@ -128,9 +131,10 @@ func (j *job) wrote(what string, err error) error {
 //
 // Cost: three calls of libvirt.
 func (j *job) find(ctx context.Context) (guest, error) {
-	list, err := hypervisor.Call(ctx, j.setup.Write[0], "the domains", func(c hypervisor.Conn) ([]hypervisor.Domain, error) {
-		return c.Domains(func(d hypervisor.Domain) bool { return d.UUID == j.uuid })
-	})
+	list, err := hypervisor.Call(ctx, j.setup.Write[0],
+		"the domains", func(c hypervisor.Conn) ([]hypervisor.Domain, error) {
+			return c.Domains(func(d hypervisor.Domain) bool { return d.UUID == j.uuid })
+		})
 	switch {
 	case errors.Is(err, hypervisor.ErrUnsupported):
 		return guest{}, fmt.Errorf("%w: %w", plugins.ErrUnsupported, err)

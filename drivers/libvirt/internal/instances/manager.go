@@ -100,7 +100,8 @@ func (l lock) release() { <-l }
 
 // New returns a manager that manages nothing yet. EventLog are those of the connection for lists.
 func New(eventLog *hypervisor.EventLog) *Manager {
-	return &Manager{eventLog: eventLog, deciding: make(lock, 1), power: newCPUPower(eventLog), known: map[string]entry{}}
+	return &Manager{eventLog: eventLog, deciding: make(lock, 1),
+		power: newCPUPower(eventLog), known: map[string]entry{}}
 }
 
 // Use replaces the setup; nil: instances are not managed. Calls in progress continue with the old

@@ -16,9 +16,10 @@ import (
 
 // devices lists the host's mediated devices.
 func (j *job) devices(ctx context.Context) ([]hypervisor.NodeDevice, error) {
-	list, err := hypervisor.Call(ctx, j.setup.Write[0], "the mediated devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
-		return c.NodeDevices(nil, hypervisor.Mdevs)
-	})
+	list, err := hypervisor.Call(ctx, j.setup.Write[0],
+		"the mediated devices", func(c hypervisor.Conn) ([]hypervisor.NodeDevice, error) {
+			return c.NodeDevices(nil, hypervisor.Mdevs)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("instance %s: listing the mediated devices: %w", j.uuid, err)
 	}
@@ -52,11 +53,13 @@ func (j *job) makeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 		case there && device.Active:
 			continue
 		case there:
-			err = j.slow(ctx, "starting its mediated device "+m.UUID, deviceLimit, func(c hypervisor.Conn) error { return c.StartDevice(device.Name) })
+			err = j.slow(ctx, "starting its mediated device "+m.UUID, deviceLimit,
+				func(c hypervisor.Conn) error { return c.StartDevice(device.Name) })
 		default:
 			var text string
 			if text, err = describe(m); err == nil {
-				err = j.slow(ctx, "making its mediated device "+m.UUID, deviceLimit, func(c hypervisor.Conn) error { _, err := c.CreateDevice(text); return err })
+				err = j.slow(ctx, "making its mediated device "+m.UUID, deviceLimit,
+					func(c hypervisor.Conn) error { _, err := c.CreateDevice(text); return err })
 			}
 		}
 		if err != nil {
@@ -69,7 +72,8 @@ func (j *job) makeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 // describe is the XML of a device to be made.
 func describe(m domain.Mdev) (string, error) {
 	x := libvirtxml.NodeDevice{Parent: m.Parent, Capability: libvirtxml.NodeDeviceCapability{
-		MDev: &libvirtxml.NodeDeviceMDevCapability{UUID: m.UUID, Type: &libvirtxml.NodeDeviceMDevCapabilityType{ID: m.Type}},
+		MDev: &libvirtxml.NodeDeviceMDevCapability{UUID: m.UUID,
+			Type: &libvirtxml.NodeDeviceMDevCapabilityType{ID: m.Type}},
 	}}
 	return x.Marshal()
 }
@@ -91,7 +95,8 @@ func (j *job) removeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 		if !there || !device.Active {
 			continue
 		}
-		err := j.slow(ctx, "removing its mediated device "+m.UUID, deviceLimit, func(c hypervisor.Conn) error { return c.DestroyDevice(device.Name) })
+		err := j.slow(ctx, "removing its mediated device "+m.UUID, deviceLimit,
+			func(c hypervisor.Conn) error { return c.DestroyDevice(device.Name) })
 		if err != nil && !errors.Is(err, hypervisor.ErrNotFound) {
 			return err
 		}

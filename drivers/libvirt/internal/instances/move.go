@@ -57,7 +57,8 @@ func (j *job) readOffer(text string, layered bool) (offer, error) {
 		switch {
 		case !slices.Contains(movable, f.Name) || seen[f.Name]:
 			err = cmp.Or(err, fmt.Errorf("%.60q is not the name of a disk, or is there twice", f.Name))
-		case f.Format != rawType && (f.Format != qcow2Type || f.Name != rootDisk || !layered): // others would lean on anything
+		// others would lean on anything
+		case f.Format != rawType && (f.Format != qcow2Type || f.Name != rootDisk || !layered):
 			err = cmp.Or(err, fmt.Errorf("its %s is in the format %.60q", f.Name, f.Format))
 		case f.Size < 0 || f.Size > maxDiskGB<<30+1<<30 || f.Used < 0:
 			err = cmp.Or(err, fmt.Errorf("its %s has %d bytes", f.Name, f.Size))
@@ -65,7 +66,8 @@ func (j *job) readOffer(text string, layered bool) (offer, error) {
 		seen[f.Name] = true
 	}
 	if err != nil {
-		return offer{}, (&failure{reason: "the offer of its host cannot be used", err: fmt.Errorf("the offer of the source: %w", err)}).fault(j.uuid)
+		return offer{}, (&failure{reason: "the offer of its host cannot be used",
+			err: fmt.Errorf("the offer of the source: %w", err)}).fault(j.uuid)
 	}
 	return out, nil
 }
@@ -103,10 +105,12 @@ func (j *job) depart(ctx context.Context) (string, error) {
 	}
 	out := offer{Machine: board.Machine}
 	for _, disk := range g.is.Disks {
-		if filepath.Dir(disk.Source) != filepath.Join(d.path, d.name) || !slices.Contains(movable, filepath.Base(disk.Source)) {
+		if filepath.Dir(disk.Source) != filepath.Join(d.path, d.name) ||
+			!slices.Contains(movable, filepath.Base(disk.Source)) {
 			return "", j.fault("it has a disk that the driver did not create")
 		}
-		out.Files = append(out.Files, offeredFile{Name: filepath.Base(disk.Source), Format: cmp.Or(disk.Format, rawType)})
+		out.Files = append(out.Files,
+			offeredFile{Name: filepath.Base(disk.Source), Format: cmp.Or(disk.Format, rawType)})
 	}
 	if g.active() {
 		if err := j.shutDown(ctx, g); err != nil {
@@ -114,7 +118,8 @@ func (j *job) depart(ctx context.Context) (string, error) {
 		}
 	}
 	j.begun = true
-	err = j.quick(ctx, "keeping its domain from starting with the host", func(c hypervisor.Conn) error { return c.SetDomainAutostart(j.uuid, false) })
+	err = j.quick(ctx, "keeping its domain from starting with the host",
+		func(c hypervisor.Conn) error { return c.SetDomainAutostart(j.uuid, false) })
 	if err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
 		return "", err
 	}
@@ -157,7 +162,9 @@ func (m *Manager) Arrive(
 	return is, j.verdict(err)
 }
 
-func (j *job) arrive(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival) (plugins.Instance, error) {
+func (j *job) arrive(
+	ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
+) (plugins.Instance, error) {
 	if from.Node == j.node {
 		return plugins.Instance{}, j.fault("it comes from a host whose node has the same name")
 	}
@@ -267,18 +274,22 @@ func (j *job) vacant(d directory) error {
 	switch {
 	case err != nil:
 		return err
-	case !d.exists(), claimed && d.claims(j.node) && d.leave(j.node, false) == nil && !d.exists(): // its domain was removed from outside
+	// its domain was removed from outside
+	case !d.exists(), claimed && d.claims(j.node) && d.leave(j.node, false) == nil && !d.exists():
 		return nil
 	}
 	return (&failure{
 		reason: "the host has disks of it already",
-		err:    fmt.Errorf("%s exists, and is not the directory of the source: remove it if nothing uses it", filepath.Join(d.path, d.name)),
+		err: fmt.Errorf("%s exists, and is not the directory of the source: remove it if nothing uses it",
+			filepath.Join(d.path, d.name)),
 	}).fault(j.uuid)
 }
 
 // arrivingDisks are the disks of an instance that arrives. Those on shared storage are used as they
 // are, those of an evacuation are made of the image otherwise, and all others are the source's.
-func (j *job) arrivingDisks(spec plugins.InstanceSpec, from plugins.Arrival, off offer, d directory, shared bool) ([]disk, error) {
+func (j *job) arrivingDisks(
+	spec plugins.InstanceSpec, from plugins.Arrival, off offer, d directory, shared bool,
+) ([]disk, error) {
 	if from.Evacuation {
 		return j.plan(spec, d)
 	}
@@ -312,7 +323,8 @@ func (j *job) arrivingDisks(spec plugins.InstanceSpec, from plugins.Arrival, off
 	if free, err := freeBytes(d.path); err == nil && used > free {
 		return nil, &failure{
 			reason: "the host has no space left for its disks",
-			err:    fmt.Errorf("its disks take %d MiB, and the file system of %s has %d MiB left", used>>20, d.path, free>>20),
+			err: fmt.Errorf("its disks take %d MiB, and the file system of %s has %d MiB left",
+				used>>20, d.path, free>>20),
 		}
 	}
 	return out, nil
@@ -328,7 +340,9 @@ func leansOn(path, base string) error {
 	defer func() { _ = f.Close() }()
 	former, err := Backing(f)
 	if err == nil && former != base {
-		err = fmt.Errorf("%s is a layer over %s, and the image is %s here: images_path must be the same on hosts that share disks", path, former, base)
+		err = fmt.Errorf(
+			"%s is a layer over %s, and the image is %s here: images_path must be the same on hosts that share disks",
+			path, former, base)
 	}
 	return err
 }
@@ -356,7 +370,8 @@ func (j *job) turnAway(ctx context.Context, d directory, resumed bool, err error
 	}
 	if j.begun || resumed {
 		if left := j.leave(ctx, d); left != nil {
-			return fmt.Errorf("instance %s cannot arrive (%s), and what was created of it cannot be removed: %w", j.uuid, fault.Reason, left)
+			return fmt.Errorf("instance %s cannot arrive (%s), and what was created of it cannot be removed: %w",
+				j.uuid, fault.Reason, left)
 		}
 	}
 	return err

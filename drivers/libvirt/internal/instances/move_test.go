@@ -177,7 +177,8 @@ func TestInstancesMoveThereAndBack(t *testing.T) {
 				t.Error("the disks are not the same")
 			}
 			testproc.Try(to.SetPower(t.Context(), otherNode, id(1), plugins.PowerRunning, false)).Or(t)
-			if is, err := to.Arrive(t.Context(), otherNode, spec, nil, arrival); err != nil || is.Power != plugins.PowerRunning {
+			if is, err := to.Arrive(t.Context(), otherNode, spec, nil, arrival); err != nil ||
+				is.Power != plugins.PowerRunning {
 				t.Errorf("a repeated Arrive: %+v, %v", is, err)
 			}
 
@@ -192,7 +193,8 @@ func TestInstancesMoveThereAndBack(t *testing.T) {
 
 			// There for good.
 			off = from.depart(t)
-			testproc.Try(to.Arrive(t.Context(), otherNode, spec, nil, plugins.Arrival{Node: node, Offer: off.text(t), Files: source})).Or(t)
+			testproc.Try(to.Arrive(t.Context(), otherNode,
+				spec, nil, plugins.Arrival{Node: node, Offer: off.text(t), Files: source})).Or(t)
 			for range 2 {
 				testproc.Check(t, from.Leave(t.Context(), node, id(1)))
 			}
@@ -262,25 +264,38 @@ func TestNothingIsLeftOfAnInstanceThatCannotArrive(t *testing.T) {
 		"no image": {prepare: func(t *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			testproc.Check(t, os.Remove(filepath.Join(to.images, "debian")))
 		}, reason: "no image"},
-		"the hypervisor refuses": {prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { to.fail = 1 }, reason: "rejects"},
-		"refused with shared storage": {shared: true, prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+		"the hypervisor refuses": {prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec,
+			_ *plugins.Arrival) {
 			to.fail = 1
 		}, reason: "rejects"},
-		"no offer": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) { off.Probe = "" }, reason: "offer"},
+		"refused with shared storage": {shared: true,
+			prepare: func(_ *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+				to.fail = 1
+			}, reason: "rejects"},
+		"no offer": {prepare: func(_ *testing.T, _ *rig,
+			off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+			off.Probe = ""
+		}, reason: "offer"},
 		"another path": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			off.Files[0].Name = "../x"
 		}, reason: "offer"},
 		"another layer": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			off.Files[1].Format = qcow2Type
 		}, reason: "offer"},
-		"a machine type": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+		"a machine type": {prepare: func(_ *testing.T,
+			_ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			off.Machine = "<q35>"
 		}, reason: "offer"},
-		"more than the size": {prepare: func(_ *testing.T, _ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+		"more than the size": {prepare: func(_ *testing.T,
+			_ *rig, off *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			off.Files[1].Size = 100
 		}, reason: "could not create its disks"},
-		"its own node": {prepare: func(_ *testing.T, _ *rig, _ *offer, _ *plugins.InstanceSpec, a *plugins.Arrival) { a.Node = otherNode }, reason: "same name"},
-		"disks in the way": {prepare: func(t *testing.T, to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
+		"its own node": {prepare: func(_ *testing.T, _ *rig, _ *offer, _ *plugins.InstanceSpec,
+			a *plugins.Arrival) {
+			a.Node = otherNode
+		}, reason: "same name"},
+		"disks in the way": {prepare: func(t *testing.T,
+			to *rig, _ *offer, _ *plugins.InstanceSpec, _ *plugins.Arrival) {
 			testproc.Check(t, os.Mkdir(filepath.Join(to.dir, domain.Name(id(1))), 0o700))
 		}, reason: "disks of it already"},
 	} {
@@ -348,7 +363,8 @@ func TestWhatDoesNotDepart(t *testing.T) {
 		b := r.domains[id(1)]
 		xml := b.XML
 		b.XML = strings.Replace(xml, change.old, change.new, 1)
-		if _, err := r.Depart(t.Context(), node, id(1)); !errors.As(err, &fault) || !strings.Contains(fault.Reason, change.reason) {
+		if _, err := r.Depart(t.Context(), node, id(1)); !errors.As(err, &fault) ||
+			!strings.Contains(fault.Reason, change.reason) {
 			t.Errorf("%s: %v", change.reason, err)
 		}
 		if b.ID == -1 {
@@ -426,7 +442,8 @@ func TestLayersAreGivenAnotherImage(t *testing.T) {
 	for name, change := range map[string]struct {
 		at   int64
 		with string
-	}{"an external data file": {79, "\x04"}, "an encryption": {35, "\x01"}, "an old version": {7, "\x02"}, "another format": {0, "RAW!"}, "names far away": {8, "\x01"}} {
+	}{"an external data file": {79, "\x04"}, "an encryption": {35, "\x01"}, "an old version": {7, "\x02"},
+		"another format": {0, "RAW!"}, "names far away": {8, "\x01"}} {
 		testproc.Check(t, WriteOverlay(f, 1<<30, "/images/debian", rawType))
 		testproc.Try(f.WriteAt([]byte(change.with), change.at)).Or(t)
 		if got, err := Backing(f); err == nil {

@@ -13,7 +13,9 @@ import (
 )
 
 // SetPower brings an instance to a state, as [plugins.InstanceManager] says.
-func (m *Manager) SetPower(ctx context.Context, node, uuid string, to plugins.PowerState, hard bool) (plugins.Instance, error) {
+func (m *Manager) SetPower(
+	ctx context.Context, node, uuid string, to plugins.PowerState, hard bool,
+) (plugins.Instance, error) {
 	j, err := m.begin(ctx, node, uuid)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -74,7 +76,8 @@ func (j *job) switchOn(ctx context.Context, g guest) error {
 	switch {
 	case g.State == hypervisor.Paused && !g.starting():
 		err := j.quick(ctx, "resuming its domain", func(c hypervisor.Conn) error { return c.ResumeDomain(j.uuid) })
-		return j.settled(ctx, err, "the hypervisor could not resume it", func(g guest) bool { return power(g.Domain) == plugins.PowerRunning })
+		return j.settled(ctx, err, "the hypervisor could not resume it",
+			func(g guest) bool { return power(g.Domain) == plugins.PowerRunning })
 	case g.State == hypervisor.PMSuspended:
 		return j.fault("it suspended itself: wake it from outside, or switch it off first")
 	case g.State == hypervisor.Crashed: // kept as it crashed
@@ -95,7 +98,8 @@ func (j *job) switchOn(ctx context.Context, g guest) error {
 
 // switchOff ends it at once.
 func (j *job) switchOff(ctx context.Context) error {
-	err := j.slow(ctx, "switching off its domain", endLimit, func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
+	err := j.slow(ctx, "switching off its domain", endLimit,
+		func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
 	return j.settled(ctx, err, "the hypervisor could not switch it off", func(g guest) bool { return !g.active() })
 }
 
@@ -129,7 +133,8 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 	for time.Now().Before(end) {
 		if time.Since(asked) >= j.setup.pollEvery {
 			asked = time.Now()
-			err := j.quick(ctx, "asking its guest to shut down", func(c hypervisor.Conn) error { return c.ShutdownDomain(j.uuid) })
+			err := j.quick(ctx, "asking its guest to shut down",
+				func(c hypervisor.Conn) error { return c.ShutdownDomain(j.uuid) })
 			if err != nil && !definite(ctx, err) {
 				return err
 			}
@@ -144,7 +149,8 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 			return err
 		}
 	}
-	j.log.Info().Stringer("after", j.setup.shutdown).Msg("An instance did not shut down when asked to. Switching it off.")
+	j.log.Info().Stringer("after", j.setup.shutdown).
+		Msg("An instance did not shut down when asked to. Switching it off.")
 	return j.switchOff(ctx)
 }
 

@@ -35,10 +35,13 @@ func TestPowerStates(t *testing.T) {
 		{name: "on from suspended", state: hypervisor.PMSuspended, to: running, fault: true},
 		{name: "off, and is", state: hypervisor.ShutOff, to: shutdown},
 		{name: "off at once", state: hypervisor.Running, to: shutdown, hard: true, steps: []string{"destroy"}},
-		{name: "off gently", state: hypervisor.Running, to: shutdown, steps: []string{"shutdown"}, takes: 50 * time.Millisecond},
-		{name: "off when asked again", state: hypervisor.Running, to: shutdown, ignores: 2, steps: []string{"shutdown", "shutdown", "shutdown"}, takes: 20*time.Second + 50*time.Millisecond},
+		{name: "off gently", state: hypervisor.Running,
+			to: shutdown, steps: []string{"shutdown"}, takes: 50 * time.Millisecond},
+		{name: "off when asked again", state: hypervisor.Running, to: shutdown, ignores: 2,
+			steps: []string{"shutdown", "shutdown", "shutdown"}, takes: 20*time.Second + 50*time.Millisecond},
 		{
-			name: "off and does not listen", state: hypervisor.Running, to: shutdown, ignores: 99, takes: 45 * time.Second,
+			name: "off and does not listen", state: hypervisor.Running, to: shutdown,
+			ignores: 99, takes: 45 * time.Second,
 			steps: []string{"shutdown", "shutdown", "shutdown", "shutdown", "shutdown", "destroy"},
 		},
 		{name: "off from paused", state: hypervisor.Paused, to: shutdown, steps: []string{"destroy"}},
@@ -78,7 +81,8 @@ func TestPowerOfAMissingInstance(t *testing.T) {
 		r := newRig(t, Config{})
 		_, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true)
 		testproc.ErrorIs(t, err, plugins.ErrInstanceNotFound, "%v")
-		if _, err := r.SetPower(t.Context(), "cn2", id(1), plugins.PowerShutdown, true); err == nil || errors.Is(err, plugins.ErrInstanceNotFound) {
+		if _, err := r.SetPower(t.Context(), "cn2", id(1), plugins.PowerShutdown, true); err == nil ||
+			errors.Is(err, plugins.ErrInstanceNotFound) {
 			t.Errorf("%v", err)
 		}
 	})
@@ -101,7 +105,8 @@ func TestSwitchingOff(t *testing.T) {
 		}
 		diff(t, "left", before, r.left())
 		r.before = func() { r.domains[id(1)].off(offShutdown) }
-		if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true); err != nil || is.Power != plugins.PowerShutdown {
+		if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerShutdown, true); err != nil ||
+			is.Power != plugins.PowerShutdown {
 			t.Errorf("%+v, %v", is, err)
 		}
 	})
@@ -121,7 +126,8 @@ func TestPowerOnAfterTheHostWasRestarted(t *testing.T) {
 			r.writes = nil
 		}
 		restart()
-		if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+		if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil ||
+			is.Power != plugins.PowerRunning {
 			t.Errorf("%+v, %v", is, err)
 		}
 		diff(t, "what there is", before, r.left())

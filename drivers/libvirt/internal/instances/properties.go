@@ -51,7 +51,8 @@ func (j *job) properties(spec plugins.InstanceSpec) (map[string]string, error) {
 	if err != nil {
 		return nil, &failure{
 			reason: fmt.Sprintf("the properties of the image %.60q cannot be read", spec.Image),
-			err:    fmt.Errorf("%s%s: %w; it must be a JSON object such as {\"hw_firmware_type\": \"uefi\"}", spec.Image, PropertiesSuffix, err),
+			err: fmt.Errorf("%s%s: %w; it must be a JSON object such as {\"hw_firmware_type\": \"uefi\"}",
+				spec.Image, PropertiesSuffix, err),
 		}
 	}
 	maps.Copy(out, spec.ImageProperties)
@@ -107,7 +108,9 @@ func ParseProperties(text []byte) (map[string]string, error) {
 			return nil, fmt.Errorf("the property %.60q is not a string, a number or a truth value", name)
 		}
 		if name == "" || len(name) > maxPropertyName || len(text) > maxPropertyValue {
-			return nil, fmt.Errorf("the property %.60q has a name of %d bytes, which may have 1 to %d, and a value of %d, which may have %d",
+			return nil, fmt.Errorf(
+				"the property %.60q has a name of %d bytes, which may have 1 to %d, and a value of %d, which "+
+					"may have %d",
 				name, len(name), maxPropertyName, len(text), maxPropertyValue)
 		}
 		out[name] = text
@@ -128,7 +131,8 @@ func (j *job) imagesOf(name string) (*os.Root, error) {
 	case usual && errors.Is(err, fs.ErrNotExist):
 		return nil, j.noImage(name)
 	case err != nil:
-		return nil, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s) cannot be used: %v", ImagesKey, err)}
+		return nil, &plugins.NotReady{Reason: fmt.Sprintf("the directory of images (%s) cannot be used: %v",
+			ImagesKey, err)}
 	}
 	return root, nil
 }

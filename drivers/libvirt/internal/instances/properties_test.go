@@ -23,7 +23,9 @@ func TestPropertiesOfImages(t *testing.T) {
 		r := newRig(t, Config{})
 		in := func(name string) string { return filepath.Join(r.images, name) }
 		r.write(in("debian"), "hello")
-		r.write(in("debian"+PropertiesSuffix), `{"hw_watchdog_action": "reset", "hw_video_model": "vga", "hw_boot_menu": true, "hw_serial_port_count": 2, "os_distro": "debian"}`)
+		r.write(in("debian"+PropertiesSuffix),
+			`{"hw_watchdog_action": "reset", "hw_video_model": "vga", "hw_boot_menu": true, "hw_serial_port_count": `+
+				`2, "os_distro": "debian"}`)
 		spec := request(1)
 		spec.Image = "debian"
 		spec.ImageProperties = map[string]string{"hw_watchdog_action": "pause"}
@@ -66,7 +68,9 @@ func TestBrokenProperties(t *testing.T) {
 			if !isFault(checked) || checked.Error() != err.Error() {
 				t.Errorf("%s: the check says %v, and the spawn %v", name, checked, err)
 			}
-			if !isFault(err) || strings.Contains(err.Error(), "is not supported here") == strings.Contains(err.Error(), "cannot be read") {
+			if !isFault(err) ||
+				strings.Contains(err.Error(), "is not supported here") ==
+					strings.Contains(err.Error(), "cannot be read") {
 				t.Errorf("%s: %v, want a fault", name, err)
 			}
 			if len(r.writes) > 0 || len(r.left()) > 0 {
@@ -113,7 +117,8 @@ func TestBrokenProperties(t *testing.T) {
 
 // FuzzProperties: whatever the file says, there are properties within bounds, or a reason.
 func FuzzProperties(f *testing.F) {
-	for _, text := range []string{`{}`, `{"a": "b", "c": 1, "d": true}`, `{"a": 1e999}`, `{"a": "\ud800"}`, "[", `{"a": null}`} {
+	for _, text := range []string{`{}`, `{"a": "b", "c": 1, "d": true}`, `{"a": 1e999}`,
+		`{"a": "\ud800"}`, "[", `{"a": null}`} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

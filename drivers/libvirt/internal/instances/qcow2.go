@@ -125,9 +125,11 @@ func backing(r io.ReaderAt) (string, header, error) {
 	switch {
 	case h.Magic != magic:
 		return "", header{}, ErrNotQCOW2
-	case h.Version != 3, h.Incompatible&featureDataFile != 0, h.CryptMethod != 0: // it may come from another host, and name any file
+	// it may come from another host, and name any file
+	case h.Version != 3, h.Incompatible&featureDataFile != 0, h.CryptMethod != 0:
 		return "", header{}, errors.New("it is a qcow2 image that refers to another file, or is encrypted")
-	case h.ClusterBits != clusterBits, h.BackingOffset < headerSize, h.BackingOffset > clusterSize, h.BackingSize == 0, h.BackingSize > maxName,
+	case h.ClusterBits != clusterBits, h.BackingOffset < headerSize, h.BackingOffset > clusterSize,
+		h.BackingSize == 0, h.BackingSize > maxName,
 		h.BackingOffset+uint64(h.BackingSize) > clusterSize:
 		return "", header{}, errors.New("it is no layer over an image, as the driver writes them")
 	}
@@ -144,7 +146,8 @@ func Rebase(f interface {
 	case err != nil, former == path:
 		return former, err
 	case len(path) == 0 || path[0] != '/' || len(path) > maxName || h.BackingOffset+uint64(len(path)) > clusterSize:
-		return "", fmt.Errorf("the path of an image has %d bytes, for which the header of a layer has no space", len(path))
+		return "", fmt.Errorf("the path of an image has %d bytes, for which the header of a layer has no space",
+			len(path))
 	}
 	name := make([]byte, max(len(path), len(former))) // the rest of a longer one is cleared
 	copy(name, path)
@@ -152,7 +155,8 @@ func Rebase(f interface {
 	for _, part := range []struct {
 		at   int64
 		text []byte
-	}{{int64(h.BackingOffset), name}, {sizeAt, binary.BigEndian.AppendUint32(nil, uint32(len(path)))}} { //nolint:gosec // in the first cluster
+	}{{int64(h.BackingOffset), name},
+		{sizeAt, binary.BigEndian.AppendUint32(nil, uint32(len(path)))}} { //nolint:gosec // in the first cluster
 		if _, err := f.WriteAt(part.text, part.at); err != nil {
 			return "", fmt.Errorf("writing the header of a layer: %w", err)
 		}
@@ -169,7 +173,8 @@ func WriteOverlay(w io.WriterAt, size uint64, backing, format string) error {
 	case len(backing) == 0 || len(backing) > maxName:
 		return fmt.Errorf("the path of an image has %d bytes; it must have 1 to %d", len(backing), maxName)
 	case backing[0] != '/':
-		return fmt.Errorf("%.60q is not an absolute path", backing) // QEMU takes "json:" and "nbd:" for more than a name
+		// QEMU takes "json:" and "nbd:" for more than a name
+		return fmt.Errorf("%.60q is not an absolute path", backing)
 	case size == 0 || size > maxSize || size%512 != 0:
 		return fmt.Errorf("a disk cannot have %d bytes", size)
 	}
@@ -178,12 +183,14 @@ func WriteOverlay(w io.WriterAt, size uint64, backing, format string) error {
 		blockAt = 2 * clusterSize
 		l1At    = 3 * clusterSize
 	)
-	l1Size := (size + clusterSize*clusterSize/8 - 1) / (clusterSize * clusterSize / 8) // an entry stands for 8192 clusters
+	// an entry stands for 8192 clusters
+	l1Size := (size + clusterSize*clusterSize/8 - 1) / (clusterSize * clusterSize / 8)
 	l1Clusters := (l1Size*8 + clusterSize - 1) / clusterSize
 
 	text, err := binary.Append(nil, binary.BigEndian, header{
 		Magic: magic, Version: 3, ClusterBits: clusterBits, Size: size, BackingSize: uint32(len(backing)),
-		L1Size: uint32(l1Size), L1Offset: l1At, RefcountOffset: tableAt, RefcountClusters: 1, RefcountOrder: 4, HeaderLength: headerSize,
+		L1Size: uint32(l1Size), L1Offset: l1At, RefcountOffset: tableAt, RefcountClusters: 1,
+		RefcountOrder: 4, HeaderLength: headerSize,
 	})
 	if err != nil {
 		return err

@@ -45,12 +45,15 @@ func TestSize(t *testing.T) {
 		bad  bool
 	}{
 		{name: "an image", text: standing(t, nil), size: 10 << 30},
-		{name: "an old image", text: standing(t, func(b []byte) { be.PutUint32(b[4:], 2); be.PutUint64(b[72:], math.MaxUint64) })[:80], size: 10 << 30},
-		{name: "compressed in another way", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<3) }), size: 10 << 30},
+		{name: "an old image", text: standing(t,
+			func(b []byte) { be.PutUint32(b[4:], 2); be.PutUint64(b[72:], math.MaxUint64) })[:80], size: 10 << 30},
+		{name: "compressed in another way",
+			text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<3) }), size: 10 << 30},
 		{name: "nothing", bad: true, err: instances.ErrNotQCOW2},
 		{name: "text", text: []byte(strings.Repeat("hello", 100)), bad: true, err: instances.ErrNotQCOW2},
 		{name: "a layer", text: written(t, 1<<20, "/srv/image", "raw"), bad: true, err: instances.ErrBackingFile},
-		{name: "data elsewhere", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<2) }), bad: true, err: instances.ErrBackingFile},
+		{name: "data elsewhere", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<2) }), bad: true,
+			err: instances.ErrBackingFile},
 		{name: "damaged", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<1) }), bad: true},
 		{name: "of the future", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<40) }), bad: true},
 		{name: "of another version", text: standing(t, func(b []byte) { be.PutUint32(b[4:], 4) }), bad: true},
@@ -73,7 +76,8 @@ func TestInvalidOverlays(t *testing.T) {
 	for _, c := range []struct {
 		size    uint64
 		backing string
-	}{{0, "/image"}, {511, "/image"}, {65 << 40, "/image"}, {1 << 20, ""}, {1 << 20, "image"}, {1 << 20, "json:{}"}, {1 << 20, "/" + strings.Repeat("x", 1023)}} {
+	}{{0, "/image"}, {511, "/image"}, {65 << 40, "/image"}, {1 << 20, ""}, {1 << 20, "image"}, {1 << 20, "json:{}"},
+		{1 << 20, "/" + strings.Repeat("x", 1023)}} {
 		if err := instances.WriteOverlay(f, c.size, c.backing, "raw"); err == nil {
 			t.Errorf("%+v was written", c)
 		}

@@ -33,7 +33,8 @@ func TestRealConsole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
-	testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(r.images, "echo"), answering(), 0o644), os.Chmod(r.images, 0o755)))
+	testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(r.images, "echo"), answering(), 0o644),
+		os.Chmod(r.images, 0o755)))
 	ctx := t.Context()
 	spec := plugins.InstanceSpec{
 		UUID: own(1), Name: "web", Image: "echo", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 32, RootGB: 1},

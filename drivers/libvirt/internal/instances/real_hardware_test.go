@@ -34,7 +34,8 @@ func hardwareRig(t *testing.T) *realRig {
 // guestOf is a guest of the image "hello".
 func guestOf(n int, vcpus, memory int64, specs map[string]string) plugins.InstanceSpec {
 	return plugins.InstanceSpec{
-		UUID: own(n), Name: "hardware", Image: "hello", Flavor: plugins.Flavor{Name: "tiny", VCPUs: vcpus, MemoryMB: memory, RootGB: 1, ExtraSpecs: specs},
+		UUID: own(n), Name: "hardware", Image: "hello",
+		Flavor:      plugins.Flavor{Name: "tiny", VCPUs: vcpus, MemoryMB: memory, RootGB: 1, ExtraSpecs: specs},
 		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": vcpus, "MEMORY_MB": memory, "DISK_GB": 1}},
 	}
 }
@@ -42,7 +43,8 @@ func guestOf(n int, vcpus, memory int64, specs map[string]string) plugins.Instan
 // xml is libvirt's description of a domain.
 func (r *realRig) xml(uuid string) string {
 	r.t.Helper()
-	text, err := hypervisor.Call(r.t.Context(), r.links[1], "a domain", func(c hypervisor.Conn) (string, error) { return c.DomainXML(uuid) })
+	text, err := hypervisor.Call(r.t.Context(), r.links[1],
+		"a domain", func(c hypervisor.Conn) (string, error) { return c.DomainXML(uuid) })
 	testproc.Check(r.t, err)
 	return text
 }
@@ -63,11 +65,13 @@ func TestRealHardware(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := hardwareRig(t)
 	spec := guestOf(20, 2, 64, map[string]string{
-		"hw:watchdog_action": "reset", "hw:serial_port_count": "2", "hw:cpu_threads": "2", "hw:pmu": "false", "hw:boot_menu": "false",
+		"hw:watchdog_action": "reset", "hw:serial_port_count": "2", "hw:cpu_threads": "2",
+		"hw:pmu": "false", "hw:boot_menu": "false",
 		"hw:virtio_packed_ring": "true", "hw:viommu_model": "intel",
 		"hw_rng:rate_bytes": "2048", "hw_rng:rate_period": "500", "hw_video:ram_max_mb": "16",
 	})
-	properties := `{"hw_video_model": "vga", "hw_video_ram": 16, "hw_qemu_guest_agent": true, "hw_time_hpet": "yes", "architecture": "amd64"}`
+	properties := `{"hw_video_model": "vga", "hw_video_ram": 16, "hw_qemu_guest_agent": true, "hw_time_hpet": ` +
+		`"yes", "architecture": "amd64"}`
 	testproc.Check(t, os.WriteFile(filepath.Join(r.images, "hello"+PropertiesSuffix), []byte(properties), 0o644))
 	if is, err := r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
 		t.Fatalf("%+v, %v", is, err)
@@ -75,8 +79,10 @@ func TestRealHardware(t *testing.T) {
 	r.says(spec.UUID, "hello, world")
 	text := r.xml(spec.UUID)
 	for _, want := range []string{
-		"<watchdog model='i6300esb' action='reset'>", "<topology sockets='1'", "threads='2'/>", "<pmu state='off'/>", "<iommu model='intel'>",
-		"packed='on'", "<rate bytes='2048' period='500'/>", "vram='16384'", "org.qemu.guest_agent.0", "<timer name='hpet' present='yes'/>",
+		"<watchdog model='i6300esb' action='reset'>", "<topology sockets='1'", "threads='2'/>",
+		"<pmu state='off'/>", "<iommu model='intel'>",
+		"packed='on'", "<rate bytes='2048' period='500'/>",
+		"vram='16384'", "org.qemu.guest_agent.0", "<timer name='hpet' present='yes'/>",
 	} {
 		testproc.Contains(t, text, want, "no %s in\n%s", want)
 	}
@@ -117,13 +123,15 @@ func TestRealSecureBootAndTPM(t *testing.T) {
 		slices.Sort(out)
 		return out
 	}
-	spec := guestOf(22, 1, 256, map[string]string{"os:secure_boot": "required", "hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"})
+	spec := guestOf(22, 1, 256,
+		map[string]string{"os:secure_boot": "required", "hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"})
 	if is, err := r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
 		t.Fatalf("%+v, %v", is, err)
 	}
 	r.says(spec.UUID, "BdsDxe")
 	text := r.xml(spec.UUID)
-	for _, want := range []string{"<feature enabled='yes' name='enrolled-keys'/>", "<feature enabled='yes' name='secure-boot'/>", "<smm state='on'/>", "<tpm model='tpm-crb'>", "version='2.0'"} {
+	for _, want := range []string{"<feature enabled='yes' name='enrolled-keys'/>",
+		"<feature enabled='yes' name='secure-boot'/>", "<smm state='on'/>", "<tpm model='tpm-crb'>", "version='2.0'"} {
 		testproc.Contains(t, text, want, "no %s in\n%s", want)
 	}
 	diff(t, "what the firmware and the TPM keep", []string{spec.UUID, domain.Name(spec.UUID) + "_VARS.fd"}, left())
@@ -143,7 +151,8 @@ func TestRealSecureBootAndTPM(t *testing.T) {
 	if is, err := r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
 		t.Fatalf("%+v, %v", is, err)
 	}
-	if text := r.xml(spec.UUID); strings.Contains(text, "<smm state='on'") || !strings.Contains(text, "<tpm model='tpm-tis'>") {
+	if text := r.xml(spec.UUID); strings.Contains(text, "<smm state='on'") ||
+		!strings.Contains(text, "<tpm model='tpm-tis'>") {
 		t.Error(text)
 	}
 	testproc.NoError(t, r.Manager.Destroy(t.Context(), node, spec.UUID))

@@ -37,7 +37,8 @@ func (r *realReading) ReadFile(ctx context.Context, name string, offset int64, e
 // machineOf is the machine type of a domain, and whether it starts with its host.
 func (r *realRig) machineOf(uuid string) string {
 	r.t.Helper()
-	text, err := hypervisor.Call(r.t.Context(), r.links[0], "a domain", func(c hypervisor.Conn) (string, error) { return c.DomainXML(uuid) })
+	text, err := hypervisor.Call(r.t.Context(), r.links[0],
+		"a domain", func(c hypervisor.Conn) (string, error) { return c.DomainXML(uuid) })
 	board, failed := domain.ReadBoard([]byte(text))
 	testproc.Check(r.t, errors.Join(err, failed))
 	return board.Machine
@@ -59,7 +60,8 @@ func TestRealInstanceMoves(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for i, shared := range []bool{false, true} {
 		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
-			hosts := []*realRig{realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true}), realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})}
+			hosts := []*realRig{realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true}),
+				realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})}
 			from, to := hosts[0], hosts[1]
 			if shared {
 				to.dir, to.images = from.dir, from.images
@@ -68,11 +70,14 @@ func TestRealInstanceMoves(t *testing.T) {
 			testproc.Check(t, err)
 			to.Use(&Setup{
 				Settings: settings, Node: func(context.Context) (string, error) { return otherNode, nil },
-				Directory: func(context.Context) (string, error) { return to.dir, nil }, Look: to.look, Read: to.links[0], Write: to.links[1:],
+				Directory: func(context.Context) (string, error) { return to.dir, nil }, Look: to.look,
+				Read: to.links[0], Write: to.links[1:],
 			})
 			for _, h := range hosts {
 				h.shared, h.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
-				testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(h.images, "hello"), bootable("hello, world"), 0o644), os.Chmod(h.images, 0o755)))
+				testproc.Check(t,
+					errors.Join(os.WriteFile(filepath.Join(h.images, "hello"), bootable("hello, world"), 0o644),
+						os.Chmod(h.images, 0o755)))
 			}
 			ctx := t.Context()
 			spec := plugins.InstanceSpec{
@@ -90,7 +95,8 @@ func TestRealInstanceMoves(t *testing.T) {
 				offer := testproc.Try(from.Depart(ctx, node, spec.UUID)).Or(t)
 				from.power(spec.UUID, plugins.PowerShutdown)
 				source := &realReading{realRig: from, uuid: spec.UUID}
-				is, err := to.Arrive(ctx, otherNode, spec, nil, plugins.Arrival{Node: node, Offer: offer, Files: source})
+				is, err := to.Arrive(ctx, otherNode, spec,
+					nil, plugins.Arrival{Node: node, Offer: offer, Files: source})
 				if err != nil || is.Power != plugins.PowerShutdown {
 					t.Fatalf("%+v, %v", is, err)
 				}
@@ -103,7 +109,8 @@ func TestRealInstanceMoves(t *testing.T) {
 				if !shared {
 					_ = os.Remove(filepath.Join(to.dir, domain.Name(spec.UUID), consoleLog)) // of an earlier time
 				}
-				if is, err = to.SetPower(ctx, otherNode, spec.UUID, plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+				if is, err = to.SetPower(ctx, otherNode, spec.UUID, plugins.PowerRunning, false); err != nil ||
+					is.Power != plugins.PowerRunning {
 					t.Fatalf("%+v, %v", is, err)
 				}
 				to.said(spec.UUID, "hello, world")
@@ -113,7 +120,8 @@ func TestRealInstanceMoves(t *testing.T) {
 			if left := to.domains(); len(left) > 0 {
 				t.Errorf("left on the destination: %+v", left)
 			}
-			if is, err := from.SetPower(ctx, node, spec.UUID, plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+			if is, err := from.SetPower(ctx, node, spec.UUID, plugins.PowerRunning, false); err != nil ||
+				is.Power != plugins.PowerRunning {
 				t.Fatalf("%+v, %v", is, err)
 			}
 
@@ -126,7 +134,8 @@ func TestRealInstanceMoves(t *testing.T) {
 			if !shared {
 				from.nothingLeft(nil)
 			}
-			if is, err := to.SetPower(ctx, otherNode, spec.UUID, plugins.PowerShutdown, true); err != nil || is.Power != plugins.PowerShutdown {
+			if is, err := to.SetPower(ctx, otherNode, spec.UUID, plugins.PowerShutdown, true); err != nil ||
+				is.Power != plugins.PowerShutdown {
 				t.Errorf("%+v, %v", is, err)
 			}
 
@@ -135,7 +144,8 @@ func TestRealInstanceMoves(t *testing.T) {
 			if err != nil || is.Power != plugins.PowerShutdown {
 				t.Fatalf("%+v, %v", is, err)
 			}
-			if is, err = from.SetPower(ctx, node, spec.UUID, plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+			if is, err = from.SetPower(ctx, node, spec.UUID, plugins.PowerRunning, false); err != nil ||
+				is.Power != plugins.PowerRunning {
 				t.Fatalf("%+v, %v", is, err)
 			}
 			from.said(spec.UUID, "hello, world")

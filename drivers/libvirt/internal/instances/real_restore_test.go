@@ -25,7 +25,8 @@ func TestRealInstanceIsRestored(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := realHost(t, testhost.SingleNode(), testhost.SimOptions{Emulators: true})
 	r.shared, r.sites = []int{0}, map[string]assignment.Provider{rootUUID: {Kind: assignment.Root}}
-	testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(r.images, "hello"), bootable("hello, world"), 0o644), os.Chmod(r.images, 0o755)))
+	testproc.Check(t, errors.Join(os.WriteFile(filepath.Join(r.images, "hello"), bootable("hello, world"), 0o644),
+		os.Chmod(r.images, 0o755)))
 	ctx := t.Context()
 	spec := plugins.InstanceSpec{
 		UUID: own(40), Name: "web", Image: "hello", UserData: []byte("#cloud-config\n"),
@@ -38,7 +39,8 @@ func TestRealInstanceIsRestored(t *testing.T) {
 		return struct{}{}, errors.Join(c.DestroyDomain(spec.UUID), c.UndefineDomain(spec.UUID))
 	})
 	testproc.Check(t, err)
-	if _, err := r.SetPower(ctx, node, spec.UUID, plugins.PowerRunning, true); !errors.Is(err, plugins.ErrInstanceNotFound) {
+	if _, err := r.SetPower(ctx, node, spec.UUID, plugins.PowerRunning, true); !errors.Is(err,
+		plugins.ErrInstanceNotFound) {
 		t.Fatalf("without its domain: %v", err)
 	}
 	testproc.Check(t, os.WriteFile(filepath.Join(r.dir, domain.Name(spec.UUID), consoleLog), nil, 0o600))

@@ -58,7 +58,8 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	r := &realRig{Sim: s, t: t, dir: t.TempDir(), images: t.TempDir()}
 	eventLog := hypervisor.NewEventLog()
 	for i := range 3 {
-		settings := hypervisor.Settings{URI: s.URI(), Open: hypervisor.OpenLibvirt, Write: i > 0, ConnectTimeout: 20 * time.Second, CallTimeout: 60 * time.Second, Explain: hypervisor.Explain}
+		settings := hypervisor.Settings{URI: s.URI(), Open: hypervisor.OpenLibvirt, Write: i > 0,
+			ConnectTimeout: 20 * time.Second, CallTimeout: 60 * time.Second, Explain: hypervisor.Explain}
 		if i == 0 {
 			settings.EventLog = eventLog
 		}
@@ -74,8 +75,9 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	settings := testproc.Try(Parse(Config{ImagesPath: r.images, VirtType: "qemu", ShutdownTimeout: "300ms"})).Or(t)
 	r.Manager = New(eventLog)
 	r.Use(&Setup{
-		Settings: settings, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
-		Look: r.look, Read: r.links[0], Write: r.links[1:],
+		Settings: settings, Node: func(context.Context) (string, error) { return node, nil },
+		Directory: func(context.Context) (string, error) { return r.dir, nil },
+		Look:      r.look, Read: r.links[0], Write: r.links[1:],
 	})
 	return r
 }
@@ -110,13 +112,14 @@ func (r *realRig) domains() []domain.Domain {
 // mdevs are all there are.
 func (r *realRig) mdevs() []string {
 	r.t.Helper()
-	names, err := hypervisor.Call(r.t.Context(), r.links[0], "mediated devices", func(c hypervisor.Conn) (names []string, err error) {
-		list, err := c.NodeDevices(nil, hypervisor.Mdevs)
-		for _, d := range list {
-			names = append(names, d.Name)
-		}
-		return names, err
-	})
+	names, err := hypervisor.Call(r.t.Context(),
+		r.links[0], "mediated devices", func(c hypervisor.Conn) (names []string, err error) {
+			list, err := c.NodeDevices(nil, hypervisor.Mdevs)
+			for _, d := range list {
+				names = append(names, d.Name)
+			}
+			return names, err
+		})
 	testproc.Check(r.t, err)
 	return names
 }
@@ -248,7 +251,8 @@ func TestRealInstance(t *testing.T) {
 	diff(t, "memory", []int{0}, map[bool][]int{true: r.domains()[0].Memory.Nodes, false: {0}}[pinned])
 
 	// The guest does not listen, and is switched off.
-	if is, err = r.SetPower(t.Context(), node, spec.UUID, plugins.PowerShutdown, false); err != nil || is.Power != plugins.PowerShutdown {
+	if is, err = r.SetPower(t.Context(), node, spec.UUID, plugins.PowerShutdown, false); err != nil ||
+		is.Power != plugins.PowerShutdown {
 		t.Errorf("%+v, %v", is, err)
 	}
 	if is, err = r.Spawn(t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerShutdown {
@@ -269,7 +273,8 @@ func TestRealInstance(t *testing.T) {
 		t.Errorf("a repeated Spawn started it, with a new daemon: %+v, %v", is, err)
 	}
 	for range 2 {
-		if is, err = r.SetPower(t.Context(), node, spec.UUID, plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+		if is, err = r.SetPower(t.Context(), node, spec.UUID, plugins.PowerRunning, false); err != nil ||
+			is.Power != plugins.PowerRunning {
 			t.Errorf("%+v, %v", is, err)
 		}
 	}
@@ -278,7 +283,8 @@ func TestRealInstance(t *testing.T) {
 		testproc.NoError(t, r.Manager.Destroy(t.Context(), node, spec.UUID))
 	}
 	r.nothingLeft(nil)
-	if text, err := os.ReadFile(filepath.Join(r.images, "hello")); err != nil || string(text) != string(bootable("hello, world")) {
+	if text, err := os.ReadFile(filepath.Join(r.images, "hello")); err != nil ||
+		string(text) != string(bootable("hello, world")) {
 		t.Errorf("the image is another one (%v)", err)
 	}
 }
@@ -290,12 +296,15 @@ func TestRealDaemonRefusals(t *testing.T) {
 	const gpu = "0000:82:00.0"
 	r.shared, r.dedicated = []int{0}, nil
 	r.sites = map[string]assignment.Provider{
-		rootUUID: {Kind: assignment.Root}, gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu), Type: "nvidia-222", Class: "VGPU"},
+		rootUUID: {Kind: assignment.Root},
+		gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu),
+			Type: "nvidia-222", Class: "VGPU"},
 	}
 	before := r.mdevs()
 	spec := plugins.InstanceSpec{
 		UUID: own(2), Name: "gpu", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 32, RootGB: 1},
-		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 1}, gpuUUID: {"VGPU": 1}},
+		Allocations: providertree.ProviderResources{rootUUID: {"VCPU": 1, "MEMORY_MB": 32, "DISK_GB": 1},
+			gpuUUID: {"VGPU": 1}},
 	}
 	// There is a mediated device, as libvirt sees it, and none that QEMU could open.
 	if _, err := r.Spawn(t.Context(), node, spec, nil); !isFault(err) {
@@ -324,7 +333,8 @@ func TestRealDaemonRefusals(t *testing.T) {
 }
 
 func (r *realRig) defineTheirs(xml string) error {
-	_, err := hypervisor.Call(r.t.Context(), r.links[1], "an unmanaged one", func(c hypervisor.Conn) (string, error) { return c.DefineDomain(xml) })
+	_, err := hypervisor.Call(r.t.Context(), r.links[1],
+		"an unmanaged one", func(c hypervisor.Conn) (string, error) { return c.DefineDomain(xml) })
 	return err
 }
 
@@ -349,14 +359,18 @@ func TestRealInstancesWithDevices(t *testing.T) {
 		}
 	}
 	r.sites = map[string]assignment.Provider{
-		rootUUID: {Kind: assignment.Root}, nicUUID: {Kind: assignment.PCI, Devices: []machine.Address{vf}, Class: "CUSTOM_NIC"},
-		gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu), Type: "nvidia-222", Class: "VGPU"},
+		rootUUID: {Kind: assignment.Root},
+		nicUUID:  {Kind: assignment.PCI, Devices: []machine.Address{vf}, Class: "CUSTOM_NIC"},
+		gpuUUID: {Kind: assignment.MdevParent, Parent: testhost.NodeDeviceName(gpu),
+			Type: "nvidia-222", Class: "VGPU"},
 	}
 	before := r.mdevs()
 	for n := 1; n <= 2; n++ {
 		spec := plugins.InstanceSpec{
-			UUID: own(10 + n), Name: "gpu " + strconv.Itoa(n), Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 32, RootGB: 1},
-			Allocations: providertree.ProviderResources{rootUUID: {"PCPU": 2, "MEMORY_MB": 32, "DISK_GB": 1}, gpuUUID: {"VGPU": 1}},
+			UUID: own(10 + n), Name: "gpu " + strconv.Itoa(n),
+			Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 32, RootGB: 1},
+			Allocations: providertree.ProviderResources{rootUUID: {"PCPU": 2, "MEMORY_MB": 32, "DISK_GB": 1},
+				gpuUUID: {"VGPU": 1}},
 		}
 		if n == 1 {
 			spec.Allocations[nicUUID] = map[string]int64{"CUSTOM_NIC": 1}
@@ -400,10 +414,13 @@ func (r *realRig) unevenCells(m machine.Machine, uuid string) {
 		r.sites[cell] = assignment.Provider{Kind: assignment.Cell, Cell: i}
 	}
 	spec := plugins.InstanceSpec{
-		UUID: uuid, Name: "uneven", Flavor: plugins.Flavor{VCPUs: 3, MemoryMB: 48, RootGB: 1, ExtraSpecs: map[string]string{
-			"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:numa_cpus.0": "0,2", "hw:numa_cpus.1": "1", "hw:numa_mem.0": "32", "hw:numa_mem.1": "16",
+		UUID: uuid, Name: "uneven",
+		Flavor: plugins.Flavor{VCPUs: 3, MemoryMB: 48, RootGB: 1, ExtraSpecs: map[string]string{
+			"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", "hw:numa_cpus.0": "0,2", "hw:numa_cpus.1": "1",
+			"hw:numa_mem.0": "32", "hw:numa_mem.1": "16",
 		}},
-		Allocations: providertree.ProviderResources{rootUUID: {"DISK_GB": 1}, cells[0]: {"PCPU": 1, "MEMORY_MB": 16}, cells[1]: {"PCPU": 2, "MEMORY_MB": 32}},
+		Allocations: providertree.ProviderResources{rootUUID: {"DISK_GB": 1}, cells[0]: {"PCPU": 1, "MEMORY_MB": 16},
+			cells[1]: {"PCPU": 2, "MEMORY_MB": 32}},
 	}
 	if is, err := r.Spawn(r.t.Context(), node, spec, nil); err != nil || is.Power != plugins.PowerRunning {
 		r.t.Fatalf("%+v, %v", is, err)
@@ -416,7 +433,8 @@ func (r *realRig) unevenCells(m machine.Machine, uuid string) {
 		diff(r.t, "processors", map[int]int{0: 1, 1: 2}, facts.Dedicated)
 		diff(r.t, "memory", map[int]uint64{0: 16 << 10, 1: 32 << 10}, facts.MemoryKiB)
 		decided, _ := d.Decision()
-		diff(r.t, "NUMA nodes", []domain.Share{{Host: 1, VCPUs: []int{0, 2}, MemoryKiB: 32 << 10}, {Host: 0, VCPUs: []int{1}, MemoryKiB: 16 << 10}}, decided.Cells)
+		diff(r.t, "NUMA nodes", []domain.Share{{Host: 1, VCPUs: []int{0, 2}, MemoryKiB: 32 << 10},
+			{Host: 0, VCPUs: []int{1}, MemoryKiB: 16 << 10}}, decided.Cells)
 		return
 	}
 	r.t.Error("there is no domain")

@@ -21,7 +21,9 @@ import (
 //
 // Nothing that is there is removed. The definition comes last, so that an instance either is whole
 // or as it was.
-func (m *Manager) Restore(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (m *Manager) Restore(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	j, err := m.begin(ctx, node, spec.UUID)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -36,7 +38,9 @@ func (m *Manager) Restore(ctx context.Context, node string, spec plugins.Instanc
 	return is, j.verdict(err)
 }
 
-func (j *job) restore(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (j *job) restore(
+	ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	g, err := j.find(ctx)
 	switch {
 	case err != nil:
@@ -72,7 +76,8 @@ func (j *job) restore(ctx context.Context, spec plugins.InstanceSpec, tree *prov
 		return plugins.Instance{}, err
 	}
 	j.keep = true
-	err = d.fill(ctx, slices.DeleteFunc(slices.Clone(disks), disk.holdsData)) // what cloud-init asks for, where that is missing
+	// what cloud-init asks for, where that is missing
+	err = d.fill(ctx, slices.DeleteFunc(slices.Clone(disks), disk.holdsData))
 	if err == nil {
 		err = d.claim(j.node)
 	}
@@ -99,7 +104,8 @@ func (j *job) left(d directory, disks []disk) error {
 	case err != nil:
 		return err
 	case claimed && !d.claims(j.node):
-		return &failure{reason: "its disks belong to another host", err: fmt.Errorf("%s has the claim of another node only", filepath.Join(d.path, d.name))}
+		return &failure{reason: "its disks belong to another host",
+			err: fmt.Errorf("%s has the claim of another node only", filepath.Join(d.path, d.name))}
 	}
 	for _, disk := range disks {
 		if !disk.holdsData() {
@@ -117,7 +123,8 @@ func (j *job) left(d directory, disks []disk) error {
 			err := leansOn(disk.Path, disk.Backing.Path)
 			switch {
 			case errors.Is(err, ErrNotQCOW2):
-				return &failure{reason: otherFormat, err: fmt.Errorf("%s: %w, and disks are layers here: %s", disk.Path, err, formatHint)}
+				return &failure{reason: otherFormat,
+					err: fmt.Errorf("%s: %w, and disks are layers here: %s", disk.Path, err, formatHint)}
 			case err != nil:
 				return &failure{reason: "the host has its image elsewhere", err: err}
 			}

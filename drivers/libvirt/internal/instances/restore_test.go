@@ -77,9 +77,12 @@ func TestRestoreRefuses(t *testing.T) {
 		change func(*plugins.InstanceSpec)
 		reason string
 	}{
-		"no disks":        {before: func(r *rig) { _ = os.RemoveAll(filepath.Join(r.dir, domain.Name(id(1)))) }, reason: "its disks are not on its host"},
-		"one disk less":   {before: func(r *rig) { _ = os.Remove(filepath.Join(r.dir, domain.Name(id(1)), swapDisk)) }, reason: "its disks are not on its host"},
-		"another's guest": {before: func(r *rig) { r.unmanaged(1) }, reason: "a guest with this uuid that the driver did not create"},
+		"no disks": {before: func(r *rig) { _ = os.RemoveAll(filepath.Join(r.dir, domain.Name(id(1)))) },
+			reason: "its disks are not on its host"},
+		"one disk less": {before: func(r *rig) { _ = os.Remove(filepath.Join(r.dir, domain.Name(id(1)), swapDisk)) },
+			reason: "its disks are not on its host"},
+		"another's guest": {before: func(r *rig) { r.unmanaged(1) },
+			reason: "a guest with this uuid that the driver did not create"},
 		"another host's disks": {before: func(r *rig) {
 			d := directory{path: r.dir, name: domain.Name(id(1))}
 			_ = os.Remove(d.claimOf(node))
@@ -167,7 +170,8 @@ func TestRenamedNode(t *testing.T) {
 func TestClaimByAFormerName(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	s := &setup{Setup: Setup{Former: map[string]string{"cn1": "rack9"}, Directory: func(context.Context) (string, error) { return dir, nil }}}
+	s := &setup{Setup: Setup{Former: map[string]string{"cn1": "rack9"},
+		Directory: func(context.Context) (string, error) { return dir, nil }}}
 	for n, has := range [][]string{{"cn1"}, {"cn1", "rack9"}} {
 		d := directory{path: dir, name: domain.Name(id(n))}
 		testproc.NoError(t, os.Mkdir(filepath.Join(dir, d.name), 0o700))

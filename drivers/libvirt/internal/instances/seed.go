@@ -76,7 +76,8 @@ func SeedDisk(spec plugins.InstanceSpec) ([]byte, error) {
 		return nil, err
 	}
 	return filesystem(spec.UUID, noCloudLabel, []seedFile{
-		{name: "meta-data", short: "META-D~1   ", text: append(text, '\n')}, {name: "user-data", short: "USER-D~1   ", text: spec.UserData},
+		{name: "meta-data", short: "META-D~1   ", text: append(text, '\n')},
+		{name: "user-data", short: "USER-D~1   ", text: spec.UserData},
 	})
 }
 
@@ -89,7 +90,8 @@ func configDrive(spec plugins.InstanceSpec) ([]byte, error) {
 		Data string `json:"data"`
 	}
 	meta := map[string]any{
-		"uuid": spec.UUID, "name": spec.Name, "hostname": hostname(spec.Name, spec.UUID), "launch_index": 0, "project_id": spec.ProjectID, "devices": []string{},
+		"uuid": spec.UUID, "name": spec.Name, "hostname": hostname(spec.Name, spec.UUID), "launch_index": 0,
+		"project_id": spec.ProjectID, "devices": []string{},
 	}
 	if len(spec.Metadata) > 0 {
 		meta["meta"] = spec.Metadata
@@ -99,7 +101,8 @@ func configDrive(spec plugins.InstanceSpec) ([]byte, error) {
 		if isCertificate(spec.PublicKey) {
 			kind = "x509"
 		}
-		meta["public_keys"], meta["keys"] = map[string]string{spec.KeyName: spec.PublicKey}, []key{{spec.KeyName, kind, spec.PublicKey}}
+		meta["public_keys"], meta["keys"] = map[string]string{spec.KeyName: spec.PublicKey},
+			[]key{{spec.KeyName, kind, spec.PublicKey}}
 	}
 	text, err := json.Marshal(meta)
 	if err != nil {
@@ -110,7 +113,8 @@ func configDrive(spec plugins.InstanceSpec) ([]byte, error) {
 		files = append(files, seedFile{name: "user_data", short: "USER_D~1   ", text: spec.UserData})
 	}
 	latest := seedFile{name: "latest", short: "LATEST     ", files: files}
-	return filesystem(spec.UUID, configDriveLabel, []seedFile{{name: "openstack", short: "OPENST~1   ", files: []seedFile{latest}}})
+	return filesystem(spec.UUID, configDriveLabel,
+		[]seedFile{{name: "openstack", short: "OPENST~1   ", files: []seedFile{latest}}})
 }
 
 // isCertificate tells a certificate in PEM from a line of authorized_keys.
@@ -195,7 +199,8 @@ func (d *volume) directory(files []seedFile, parent int) (entries []byte, err er
 		if err != nil {
 			return nil, err
 		}
-		entries = append(append(entries, longName(f.name, f.short)...), fatEntry(f.short, attributes, first, len(f.text))...)
+		entries = append(append(entries, longName(f.name, f.short)...),
+			fatEntry(f.short, attributes, first, len(f.text))...)
 	}
 	return entries, nil
 }
@@ -206,7 +211,8 @@ func (d *volume) fill(cluster, parent int, files []seedFile) error {
 	if err != nil {
 		return err
 	}
-	entries := append(append(fatEntry(".          ", attrDirectory, cluster, 0), fatEntry("..         ", attrDirectory, parent, 0)...), inner...)
+	entries := append(append(fatEntry(".          ", attrDirectory, cluster, 0),
+		fatEntry("..         ", attrDirectory, parent, 0)...), inner...)
 	if len(entries) > sector {
 		return errFull
 	}

@@ -25,7 +25,8 @@ const id = "4f0e3f6c-5d6e-4b6f-9d55-5b0f3bd6c0aa"
 // label and the files.
 func volume(disk []byte) (label string, files map[string][]byte, err error) {
 	u16 := func(at int) int { return int(binary.LittleEndian.Uint16(disk[at:])) }
-	sector, cluster, reserved, fats, entries, fatSize := u16(11), int(disk[13]), u16(14), int(disk[16]), u16(17), u16(22)
+	sector, cluster, reserved, fats, entries, fatSize :=
+		u16(11), int(disk[13]), u16(14), int(disk[16]), u16(17), u16(22)
 	if u16(510) != 0xaa55 || u16(19)*sector != len(disk) {
 		return "", nil, fmt.Errorf("no boot sector of a disk of %d bytes", len(disk))
 	}
@@ -117,16 +118,19 @@ func TestSeedDiskCanBeRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.Byte(), 0, 3000).Draw(t, "data")
 		data = bytes.Repeat(data, rapid.IntRange(1, 20).Draw(t, "times"))
-		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: rapid.String().Draw(t, "name"), UserData: data})
+		disk, err := instances.SeedDisk(
+			plugins.InstanceSpec{UUID: id, Name: rapid.String().Draw(t, "name"), UserData: data})
 		testproc.Check(t, err)
 		label, files, err := volume(disk)
 		testproc.Check(t, err)
 		if label != "CIDATA" || len(files) != 2 {
 			t.Errorf("label %q, %d files", label, len(files))
 		}
-		testproc.Same(t, cmp.Diff(data, files["user-data"], cmp.Transformer("text", func(b []byte) string { return string(b) })))
+		testproc.Same(t, cmp.Diff(data, files["user-data"],
+			cmp.Transformer("text", func(b []byte) string { return string(b) })))
 		var meta map[string]string
-		if err := json.Unmarshal(files["meta-data"], &meta); err != nil || meta["instance-id"] != id || meta["local-hostname"] == "" || len(meta["local-hostname"]) > 63 {
+		if err := json.Unmarshal(files["meta-data"], &meta); err != nil || meta["instance-id"] != id ||
+			meta["local-hostname"] == "" || len(meta["local-hostname"]) > 63 {
 			t.Errorf("%s, %v", files["meta-data"], err)
 		}
 	})
@@ -138,7 +142,8 @@ func TestSeedDiskHasKeys(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 	for key, want := range map[string]any{
-		"": nil, "ssh-ed25519 AAAA me@home": []any{"ssh-ed25519 AAAA me@home"}, "ssh-rsa A\r\n\n  ssh-rsa B \n": []any{"ssh-rsa A", "ssh-rsa B"}, pem: []any{pem},
+		"": nil, "ssh-ed25519 AAAA me@home": []any{"ssh-ed25519 AAAA me@home"},
+		"ssh-rsa A\r\n\n  ssh-rsa B \n": []any{"ssh-rsa A", "ssh-rsa B"}, pem: []any{pem},
 	} {
 		disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: "web", KeyName: "my key", PublicKey: key})
 		testproc.Check(t, err)
@@ -148,7 +153,8 @@ func TestSeedDiskHasKeys(t *testing.T) {
 		testproc.Check(t, json.Unmarshal(files["meta-data"], &meta))
 		keys, _ := meta["public-keys"].(map[string]any)
 		if diff := cmp.Diff(want, keys["my key"]); diff != "" || len(files["user-data"]) != 0 {
-			t.Errorf("%q: %s, %d bytes of user data (-want +got):\n%s", key, files["meta-data"], len(files["user-data"]), diff)
+			t.Errorf("%q: %s, %d bytes of user data (-want +got):\n%s",
+				key, files["meta-data"], len(files["user-data"]), diff)
 		}
 	}
 }
@@ -156,7 +162,8 @@ func TestSeedDiskHasKeys(t *testing.T) {
 // TestConfigDrive: as cloud-init's ConfigDrive looks for it, and Nova makes it.
 func TestConfigDrive(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	spec := plugins.InstanceSpec{UUID: id, Name: "My Web", ProjectID: "p", KeyName: "k", PublicKey: "ssh-rsa A", Metadata: map[string]string{"a": "b"}, ConfigDrive: true}
+	spec := plugins.InstanceSpec{UUID: id, Name: "My Web", ProjectID: "p", KeyName: "k", PublicKey: "ssh-rsa A",
+		Metadata: map[string]string{"a": "b"}, ConfigDrive: true}
 	for _, data := range []string{"", "#!/bin/sh\n" + strings.Repeat("x", 5000)} {
 		spec.UserData = []byte(data)
 		disk := testproc.Try(instances.SeedDisk(spec)).Or(t)
@@ -164,14 +171,17 @@ func TestConfigDrive(t *testing.T) {
 		if err != nil || label != "config-2" {
 			t.Fatalf("label %q, %v", label, err)
 		}
-		if got, has := files["openstack/latest/user_data"]; string(got) != data || has != (data != "") || len(files) != 1+min(len(data), 1) {
+		if got, has := files["openstack/latest/user_data"]; string(got) != data || has != (data != "") ||
+			len(files) != 1+min(len(data), 1) {
 			t.Errorf("%d files, and user data of %d bytes", len(files), len(got))
 		}
 		var meta any
 		testproc.Check(t, json.Unmarshal(files["openstack/latest/meta_data.json"], &meta))
 		if diff := cmp.Diff(any(map[string]any{
-			"uuid": id, "name": "My Web", "hostname": "my-web", "launch_index": 0.0, "project_id": "p", "devices": []any{}, "meta": map[string]any{"a": "b"},
-			"public_keys": map[string]any{"k": "ssh-rsa A"}, "keys": []any{map[string]any{"name": "k", "type": "ssh", "data": "ssh-rsa A"}},
+			"uuid": id, "name": "My Web", "hostname": "my-web", "launch_index": 0.0, "project_id": "p",
+			"devices": []any{}, "meta": map[string]any{"a": "b"},
+			"public_keys": map[string]any{"k": "ssh-rsa A"},
+			"keys":        []any{map[string]any{"name": "k", "type": "ssh", "data": "ssh-rsa A"}},
 		}), meta); diff != "" {
 			t.Errorf("meta_data.json (-want +got):\n%s", diff)
 		}
@@ -181,8 +191,10 @@ func TestConfigDrive(t *testing.T) {
 func TestHostNames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, want := range map[string]string{
-		"web": "web", "My Web_Server": "my-web-server", "...": "server-" + id, "": "server-" + id, "日本": "server-" + id, "-a.b-": "a.b",
-		strings.Repeat("x", 100): strings.Repeat("x", 63), strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62), `a"\n`: "an",
+		"web": "web", "My Web_Server": "my-web-server",
+		"...": "server-" + id, "": "server-" + id, "日本": "server-" + id, "-a.b-": "a.b",
+		strings.Repeat("x", 100):       strings.Repeat("x", 63),
+		strings.Repeat("x", 62) + "-y": strings.Repeat("x", 62), `a"\n`: "an",
 	} {
 		disk := testproc.Try(instances.SeedDisk(plugins.InstanceSpec{UUID: id, Name: name})).Or(t)
 		_, files, err := volume(disk)
@@ -195,10 +207,12 @@ func TestHostNames(t *testing.T) {
 
 func TestTooMuchUserData(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if _, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, UserData: make([]byte, instances.MaxUserData+1)}); err == nil {
+	if _, err := instances.SeedDisk(
+		plugins.InstanceSpec{UUID: id, UserData: make([]byte, instances.MaxUserData+1)}); err == nil {
 		t.Error("it was taken")
 	}
-	disk, err := instances.SeedDisk(plugins.InstanceSpec{UUID: id, UserData: bytes.Repeat([]byte("x"), instances.MaxUserData)})
+	disk, err := instances.SeedDisk(
+		plugins.InstanceSpec{UUID: id, UserData: bytes.Repeat([]byte("x"), instances.MaxUserData)})
 	testproc.Check(t, err)
 	if _, files, err := volume(disk); err != nil || len(files["user-data"]) != instances.MaxUserData {
 		t.Errorf("%d bytes, %v", len(files["user-data"]), err)

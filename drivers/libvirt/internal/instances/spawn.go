@@ -18,7 +18,9 @@ import (
 
 // noKVM is what helps where /dev/kvm is there and guests cannot run on it, which libvirt finds out
 // by starting one.
-const noKVM = `see the error and the guest's log in /var/log/libvirt/qemu; if KVM does not work on this machine, as in many virtual machines, set virt_type = "qemu" in [drivers.libvirt.config.instances] (docs/libvirt.md, "Instances"): guests are emulated then, which is slow`
+const noKVM = `see the error and the guest's log in /var/log/libvirt/qemu; if KVM does not work on this machine, as ` +
+	`in many virtual machines, set virt_type = "qemu" in [drivers.libvirt.config.instances] (docs/libvirt.md, ` +
+	`"Instances"): guests are emulated then, which is slow`
 
 // failure means that something cannot be done with an instance; a failed creation must be removed.
 type failure struct {
@@ -37,7 +39,9 @@ func (s *failure) Unwrap() error { return s.err }
 //
 // Cost: about ten calls of libvirt, a look at the host, and a copy of the image where disks are
 // copies.
-func (m *Manager) Spawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
+func (m *Manager) Spawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) (plugins.Instance, error) {
 	j, err := m.begin(ctx, node, spec.UUID)
 	if err != nil {
 		return plugins.Instance{}, err
@@ -97,7 +101,9 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 // choice of the host's processors and devices, which others may hold now.
 //
 // Cost: a look at the host, and at the beginning of the image.
-func (m *Manager) CheckSpawn(ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree) error {
+func (m *Manager) CheckSpawn(
+	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
+) error {
 	j, err := m.begin(ctx, node, spec.UUID)
 	if err != nil {
 		return err
@@ -146,7 +152,9 @@ func (j *job) design(spec plugins.InstanceSpec, d directory) (extraspecs.Hardwar
 }
 
 // written is the domain of an instance, but for the choice of the host's processors and devices.
-func (j *job) written(spec plugins.InstanceSpec, hardware extraspecs.Hardware, host Host, d directory, disks []disk) domain.Spec {
+func (j *job) written(
+	spec plugins.InstanceSpec, hardware extraspecs.Hardware, host Host, d directory, disks []disk,
+) domain.Spec {
 	out := domain.Spec{
 		Node: j.node, Instance: spec, Hardware: hardware, Traits: host.Traits,
 		Type: j.setup.domainType(host), Arch: host.Machine.Arch, ConsoleLog: d.file(consoleLog),
@@ -165,7 +173,8 @@ func (j *job) hardware(spec plugins.InstanceSpec) (extraspecs.Hardware, error) {
 		return extraspecs.Hardware{}, err
 	}
 	h, err := extraspecs.Request{
-		Flavor: spec.Flavor.Name, Image: spec.Image, VCPUs: spec.Flavor.VCPUs, ExtraSpecs: spec.Flavor.ExtraSpecs, Properties: properties,
+		Flavor: spec.Flavor.Name, Image: spec.Image,
+		VCPUs: spec.Flavor.VCPUs, ExtraSpecs: spec.Flavor.ExtraSpecs, Properties: properties,
 	}.Hardware()
 	if err != nil {
 		return extraspecs.Hardware{}, j.fault("%s", err)
@@ -179,7 +188,8 @@ func (j *job) ran(g guest, d directory) bool {
 	if d.noted() {
 		return true
 	}
-	if g.starting() || !g.active() && (g.State != hypervisor.ShutOff || !slices.Contains([]int{offShutdown, offDestroyed, offCrashed}, g.Reason)) {
+	if g.starting() || !g.active() &&
+		(g.State != hypervisor.ShutOff || !slices.Contains([]int{offShutdown, offDestroyed, offCrashed}, g.Reason)) {
 		return false
 	}
 	d.note(j.log)
@@ -188,7 +198,8 @@ func (j *job) ran(g guest, d directory) bool {
 
 // define decides which hardware an instance gets, and takes it by the definition of the domain.
 func (j *job) define(
-	ctx context.Context, spec plugins.InstanceSpec, hardware extraspecs.Hardware, tree *providertree.Tree, d directory, disks []disk,
+	ctx context.Context, spec plugins.InstanceSpec,
+	hardware extraspecs.Hardware, tree *providertree.Tree, d directory, disks []disk,
 ) (guest, error) {
 	if err := j.manager.deciding.take(ctx); err != nil {
 		return guest{}, err
@@ -209,7 +220,8 @@ func (j *job) define(
 		return guest{}, err
 	}
 	decision, err := assignment.Decide(assignment.Request{
-		Instance: spec, Providers: host.Providers, Machine: host.Machine, Shared: host.Shared, Dedicated: host.Dedicated, Domains: host.Domains,
+		Instance: spec, Providers: host.Providers, Machine: host.Machine, Shared: host.Shared,
+		Dedicated: host.Dedicated, Domains: host.Domains,
 	})
 	if err != nil {
 		return guest{}, err
@@ -226,7 +238,8 @@ func (j *job) define(
 			return guest{}, err
 		}
 	}
-	err = j.quick(ctx, "defining its domain", func(c hypervisor.Conn) error { _, err := c.DefineDomain(string(text)); return err })
+	err = j.quick(ctx, "defining its domain",
+		func(c hypervisor.Conn) error { _, err := c.DefineDomain(string(text)); return err })
 	if err != nil {
 		if definite(ctx, err) {
 			err = &failure{reason: "the hypervisor rejects it", err: err}
@@ -235,7 +248,8 @@ func (j *job) define(
 	}
 	mark := written.Mark()
 	return guest{
-		there: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid), ID: hypervisor.NotRunning, State: hypervisor.ShutOff},
+		there: true, Domain: hypervisor.Domain{UUID: j.uuid, Name: domain.Name(j.uuid),
+			ID: hypervisor.NotRunning, State: hypervisor.ShutOff},
 		is: domain.Domain{
 			UUID: j.uuid, Name: domain.Name(j.uuid), Type: written.Type, Mark: &mark,
 			VCPUs: len(decision.VCPUs), Pins: decision.VCPUs, EmulatorPin: decision.Emulator,
@@ -289,7 +303,8 @@ func (j *job) startPowered(ctx context.Context, g guest) error {
 		}
 		return err
 	}
-	err := j.slow(ctx, "starting its domain", startLimit, func(c hypervisor.Conn) error { return c.StartDomain(j.uuid) })
+	err := j.slow(ctx, "starting its domain", startLimit,
+		func(c hypervisor.Conn) error { return c.StartDomain(j.uuid) })
 	if err == nil || !definite(ctx, err) {
 		return err
 	}
@@ -306,7 +321,8 @@ func (j *job) startPowered(ctx context.Context, g guest) error {
 // fault is the failure as the agent takes it: the reason is for the owner, and the words around it
 // for the operator.
 func (s *failure) fault(uuid string) error {
-	return fmt.Errorf("%w: %v", &plugins.InstanceFault{UUID: uuid, Reason: s.reason}, s.err) //nolint:errorlint // what it wraps would be taken for another answer
+	return fmt.Errorf("%w: %v", &plugins.InstanceFault{UUID: uuid, Reason: s.reason},
+		s.err) //nolint:errorlint // what it wraps would be taken for another answer
 }
 
 // warn logs a failure, with a hint if there is a likely one.
@@ -400,7 +416,8 @@ func (j *job) removeWith(ctx context.Context, d directory, files func(used bool)
 
 func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) error) error {
 	// Whatever the list says: a start may be under way.
-	err := j.slow(ctx, "switching off its domain", endLimit, func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
+	err := j.slow(ctx, "switching off its domain", endLimit,
+		func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
 	switch {
 	case errors.Is(err, hypervisor.ErrNotFound):
 	case errors.Is(err, hypervisor.ErrState): // it does not run; or libvirt cannot determine it on this host
@@ -409,7 +426,8 @@ func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) err
 			return err
 		}
 		if now.there && now.active() {
-			return fmt.Errorf("instance %s: libvirt does not switch off its domain, which is in state %d", j.uuid, now.State)
+			return fmt.Errorf("instance %s: libvirt does not switch off its domain, which is in state %d",
+				j.uuid, now.State)
 		}
 	case err != nil:
 		return err

@@ -46,7 +46,8 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 		diff(t, "pins", [][]int{{2}, {3}}, d.Pins)
 		diff(t, "memory", []int{0}, d.Memory.Nodes)
 		diff(t, "steps", []string{"define", "make device", "start"}, r.writes)
-		if len(d.Mark.Mdevs) != 1 || !d.Mark.Mdevs[0].Made || d.Mark.Node != node || d.Mark.ProjectID != "p" || d.Type != "kvm" {
+		if len(d.Mark.Mdevs) != 1 || !d.Mark.Mdevs[0].Made || d.Mark.Node != node ||
+			d.Mark.ProjectID != "p" || d.Type != "kvm" {
 			t.Errorf("%+v", d.Mark)
 		}
 		var files []string
@@ -55,7 +56,8 @@ func TestAnInstanceIsMadeAndRemoved(t *testing.T) {
 			info := testproc.Try(e.Info()).Or(t)
 			files = append(files, fmt.Sprintf("%s %d", e.Name(), info.Size()))
 		}
-		diff(t, "files", []string{filepath.Base(directory{}.claimOf(node)) + " 4", "disk 1073741824", "disk.seed 1048576", "disk.swap 67108864", "started 0"}, files)
+		diff(t, "files", []string{filepath.Base(directory{}.claimOf(node)) + " 4", "disk 1073741824",
+			"disk.seed 1048576", "disk.swap 67108864", "started 0"}, files)
 
 		second := request(2)
 		second.Allocations[nicUUID] = map[string]int64{"CUSTOM_NIC": 1}
@@ -144,7 +146,8 @@ func TestFailedStartWithKVMHasAHint(t *testing.T) {
 				if !errors.As(err, &fault) || fault.Reason != "the hypervisor could not start it" {
 					t.Errorf("its owner gets %v", err)
 				}
-				if strings.Count(log.String(), "Could not create an instance") != 1 || strings.Contains(log.String(), `virt_type = \"qemu\"`) != hinted {
+				if strings.Count(log.String(), "Could not create an instance") != 1 ||
+					strings.Contains(log.String(), `virt_type = \"qemu\"`) != hinted {
 					t.Errorf("the log is %s", log.String())
 				}
 			})
@@ -167,7 +170,8 @@ func TestASpawnThatIsCancelledAtAnyStep(t *testing.T) {
 					time.Sleep(time.Second) // the caller is quicker
 				}
 			}
-			if _, err := r.Spawn(ctx, node, request(1), nil); err == nil || isFault(err) || errors.Is(err, plugins.ErrNotReady) {
+			if _, err := r.Spawn(ctx, node, request(1), nil); err == nil || isFault(err) ||
+				errors.Is(err, plugins.ErrNotReady) {
 				t.Errorf("step %d: %v", step, err)
 			}
 			r.mustSpawn(request(1))
@@ -188,7 +192,8 @@ func TestADestroyThatFailsAtAnyStep(t *testing.T) {
 				r := newRig(t, Config{})
 				r.mustSpawn(request(1))
 				r.fail, r.how = len(r.writes)+step, how
-				if err := r.Destroy(t.Context(), node, id(1)); err == nil || errors.Is(err, plugins.ErrNotReady) || isFault(err) {
+				if err := r.Destroy(t.Context(), node, id(1)); err == nil ||
+					errors.Is(err, plugins.ErrNotReady) || isFault(err) {
 					t.Errorf("step %d, %d: %v", step, how, err)
 				}
 				time.Sleep(time.Minute)
@@ -285,7 +290,8 @@ func TestSpawnWhileItStarts(t *testing.T) {
 				diff(t, "left", before, r.left())
 				r.stuck = false
 				r.mustSpawn(request(1))
-			} else if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil || is.Power != plugins.PowerRunning {
+			} else if is, err := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false); err != nil ||
+				is.Power != plugins.PowerRunning {
 				t.Errorf("%+v, %v", is, err)
 			}
 			testproc.Equal(t, r.started, 1, "%d starts")
@@ -334,7 +340,8 @@ func TestInstancesOfAnotherNode(t *testing.T) {
 		if _, err := r.Spawn(t.Context(), "cn2", request(1), nil); !isFault(err) {
 			t.Errorf("%v, want a fault", err)
 		}
-		if _, err := r.SetPower(t.Context(), "cn2", id(1), plugins.PowerShutdown, true); !errors.Is(err, plugins.ErrInstanceNotFound) {
+		if _, err := r.SetPower(t.Context(), "cn2", id(1),
+			plugins.PowerShutdown, true); !errors.Is(err, plugins.ErrInstanceNotFound) {
 			t.Errorf("%v", err)
 		}
 		testproc.NoError(t, r.Destroy(t.Context(), "cn2", id(1)))
@@ -417,16 +424,35 @@ func TestFailedSpawnLeavesNothing(t *testing.T) {
 		"an unknown firmware": func(s *plugins.InstanceSpec) {
 			s.ImageProperties = map[string]string{"hw_firmware_type": "coreboot"}
 		},
-		"a property that is not supported": func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_sound_model": "ich9"} },
-		"secure boot by a BIOS": func(s *plugins.InstanceSpec) {
-			s.Flavor.ExtraSpecs, s.ImageProperties = map[string]string{"os:secure_boot": "required"}, map[string]string{"hw_firmware_type": "bios"}
+		"a property that is not supported": func(s *plugins.InstanceSpec) {
+			s.ImageProperties =
+				map[string]string{"hw_sound_model": "ich9"}
 		},
-		"a TPM that the host does not have":  func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:tpm_version": "1.2"} },
-		"a watchdog that barks":              func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:watchdog_action": "bark"} },
-		"what the host does not have":        func(s *plugins.InstanceSpec) { s.ImageProperties = map[string]string{"hw_video_model": "qxl"} },
-		"a file of properties as an image":   func(s *plugins.InstanceSpec) { s.Image = "debian.properties.json" },
-		"a limit":                            func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"quota:cpu_quota": "10000"} },
-		"an extra spec of its own namespace": func(s *plugins.InstanceSpec) { s.Flavor.ExtraSpecs = map[string]string{"hw:unheard_of": "1"} },
+		"secure boot by a BIOS": func(s *plugins.InstanceSpec) {
+			s.Flavor.ExtraSpecs, s.ImageProperties = map[string]string{"os:secure_boot": "required"},
+				map[string]string{"hw_firmware_type": "bios"}
+		},
+		"a TPM that the host does not have": func(s *plugins.InstanceSpec) {
+			s.Flavor.ExtraSpecs =
+				map[string]string{"hw:tpm_version": "1.2"}
+		},
+		"a watchdog that barks": func(s *plugins.InstanceSpec) {
+			s.Flavor.ExtraSpecs =
+				map[string]string{"hw:watchdog_action": "bark"}
+		},
+		"what the host does not have": func(s *plugins.InstanceSpec) {
+			s.ImageProperties =
+				map[string]string{"hw_video_model": "qxl"}
+		},
+		"a file of properties as an image": func(s *plugins.InstanceSpec) { s.Image = "debian.properties.json" },
+		"a limit": func(s *plugins.InstanceSpec) {
+			s.Flavor.ExtraSpecs =
+				map[string]string{"quota:cpu_quota": "10000"}
+		},
+		"an extra spec of its own namespace": func(s *plugins.InstanceSpec) {
+			s.Flavor.ExtraSpecs =
+				map[string]string{"hw:unheard_of": "1"}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -487,7 +513,8 @@ func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
 		r := newRig(t, Config{})
 		r.away = true
 		s := *r.setup
-		away := hypervisor.NewLink(hypervisor.Settings{URI: "fake:///", Open: r.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
+		away := hypervisor.NewLink(
+			hypervisor.Settings{URI: "fake:///", Open: r.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
 		defer func() { testproc.NoError(t, away.Close(t.Context())) }()
 		s.Read, s.Write = away, []*hypervisor.Link{away}
 		r.Use(&s.Setup)

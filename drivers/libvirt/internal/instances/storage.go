@@ -110,7 +110,8 @@ func (s *setup) renameClaim(ctx context.Context, node, uuid string) {
 	if err != nil {
 		log := plugins.Logger(ctx)
 		log.Warn().Err(err).Str("instance", uuid).Strs("former", former).
-			Msg("Could not claim the disks of an instance by the name that its node has now. It is tried again with the next change of the instance.")
+			Msg("Could not claim the disks of an instance by the name that its node has now. It is tried again with " +
+				"the next change of the instance.")
 	}
 }
 

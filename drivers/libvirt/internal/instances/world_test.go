@@ -119,7 +119,9 @@ func (c *conn) Domains(want func(hypervisor.Domain) bool) ([]hypervisor.Domain, 
 	return out, nil
 }
 
-func (c *conn) NodeDevices(func(hypervisor.NodeDevice) bool, ...hypervisor.DeviceKind) ([]hypervisor.NodeDevice, error) {
+func (c *conn) NodeDevices(
+	func(hypervisor.NodeDevice) bool, ...hypervisor.DeviceKind,
+) ([]hypervisor.NodeDevice, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []hypervisor.NodeDevice
@@ -179,7 +181,8 @@ func (c *conn) DefineDomain(xml string) (string, error) {
 		return "", errors.Join(hypervisor.ErrRefused, err)
 	}
 	err = c.change("define", func() error {
-		c.domains[d.UUID] = &body{Domain: hypervisor.Domain{UUID: d.UUID, Name: d.Name, ID: hypervisor.NotRunning, State: hypervisor.ShutOff, XML: xml}}
+		c.domains[d.UUID] = &body{Domain: hypervisor.Domain{UUID: d.UUID, Name: d.Name, ID: hypervisor.NotRunning,
+			State: hypervisor.ShutOff, XML: xml}}
 		return nil
 	})
 	c.tell(hypervisor.Event{Domain: d.UUID})
@@ -267,7 +270,8 @@ func (c *conn) CreateDevice(xml string) (name string, err error) {
 		_, rest, _ := strings.Cut(xml, "<uuid>")
 		uuid, _, _ := strings.Cut(rest, "</uuid>")
 		name = "mdev_" + strings.ReplaceAll(uuid, "-", "_") + "_0000_82_00_0"
-		if _, there := c.devices[name]; there || !strings.Contains(xml, "<parent>"+gpuName+"</parent>") || !strings.Contains(xml, `<type id="nvidia-222">`) {
+		if _, there := c.devices[name]; there || !strings.Contains(xml, "<parent>"+gpuName+"</parent>") ||
+			!strings.Contains(xml, `<type id="nvidia-222">`) {
 			return fmt.Errorf("%w: %s", hypervisor.ErrRefused, xml)
 		}
 		c.devices[name] = true
@@ -302,12 +306,14 @@ type rig struct {
 }
 
 func machineOf(w *world) machine.Machine {
-	m := machine.Machine{Arch: "x86_64", Cells: []machine.Cell{{MemoryKiB: 16 << 20, CPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}}}
+	m := machine.Machine{Arch: "x86_64",
+		Cells: []machine.Cell{{MemoryKiB: 16 << 20, CPUs: []int{0, 1, 2, 3, 4, 5, 6, 7}}}}
 	for i := range 8 {
 		m.CPUs = append(m.CPUs, machine.CPU{ID: i, Online: true, Core: i})
 	}
 	at := machine.Address{Bus: 0x82}
-	m.Parents = []machine.MdevParent{{Name: gpuName, Address: &at, Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci", Available: 4}}}}
+	m.Parents = []machine.MdevParent{{Name: gpuName,
+		Address: &at, Types: []machine.MdevType{{ID: "nvidia-222", API: "vfio-pci", Available: 4}}}}
 	for name, active := range w.devices {
 		uuid := strings.ReplaceAll(name[len("mdev_"):len("mdev_")+36], "_", "-")
 		m.Parents[0].Mdevs = append(m.Parents[0].Mdevs, machine.Mdev{UUID: uuid, Type: "nvidia-222", Active: active})
@@ -321,8 +327,10 @@ func (w *world) look(context.Context, *providertree.Tree, string) (Host, error) 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	h := Host{
-		Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true, Providers: sites(), QEMU: w.qemu,
-		Traits: map[string]bool{"COMPUTE_GRAPHICS_MODEL_QXL": false, "COMPUTE_GRAPHICS_MODEL_VGA": true, "COMPUTE_SECURITY_TPM_1_2": false},
+		Machine: machineOf(w), Shared: []int{0, 1}, Dedicated: []int{2, 3, 4, 5, 6, 7}, KVM: true,
+		Providers: sites(), QEMU: w.qemu,
+		Traits: map[string]bool{"COMPUTE_GRAPHICS_MODEL_QXL": false, "COMPUTE_GRAPHICS_MODEL_VGA": true,
+			"COMPUTE_SECURITY_TPM_1_2": false},
 	}
 	for _, b := range w.domains {
 		d, err := domain.Parse([]byte(b.XML))
@@ -355,8 +363,9 @@ func newRig(t *testing.T, c Config) *rig {
 	links := r.connect()
 	r.Manager = New(r.eventLog)
 	r.used = Setup{
-		Settings: s, Node: func(context.Context) (string, error) { return node, nil }, Directory: func(context.Context) (string, error) { return r.dir, nil },
-		Look: r.look, Read: links[0], Write: links[1:],
+		Settings: s, Node: func(context.Context) (string, error) { return node, nil },
+		Directory: func(context.Context) (string, error) { return r.dir, nil },
+		Look:      r.look, Read: links[0], Write: links[1:],
 	}
 	r.Use(&r.used)
 	return r
@@ -373,7 +382,8 @@ func (r *rig) rename(to string, former map[string]string) {
 func (r *rig) connect() []*hypervisor.Link {
 	var links []*hypervisor.Link
 	for i := range 4 {
-		settings := hypervisor.Settings{URI: "fake:///", Open: r.open, Write: i > 0, ConnectTimeout: 10 * time.Second, CallTimeout: 30 * time.Second}
+		settings := hypervisor.Settings{URI: "fake:///", Open: r.open, Write: i > 0, ConnectTimeout: 10 * time.Second,
+			CallTimeout: 30 * time.Second}
 		if i == 0 {
 			settings.EventLog = r.eventLog
 		}
@@ -410,7 +420,8 @@ func (r *rig) check(spec plugins.InstanceSpec) error {
 func (r *rig) mustSpawn(spec plugins.InstanceSpec) {
 	r.t.Helper()
 	is, err := r.spawn(spec)
-	if err != nil || is.UUID != spec.UUID || is.Name != spec.Name || is.Power != plugins.PowerRunning || is.HypervisorName != domain.Name(spec.UUID) {
+	if err != nil || is.UUID != spec.UUID || is.Name != spec.Name || is.Power != plugins.PowerRunning ||
+		is.HypervisorName != domain.Name(spec.UUID) {
 		r.t.Fatalf("%+v, %v", is, err)
 	}
 }
@@ -451,8 +462,10 @@ func (r *rig) defined(n int) domain.Domain {
 func (r *rig) unmanaged(n int) {
 	r.world.mu.Lock()
 	defer r.world.mu.Unlock()
-	xml := fmt.Sprintf("<domain type='kvm'><name>theirs-%d</name><uuid>%s</uuid><memory>1024</memory><vcpu>1</vcpu></domain>", n, id(n))
-	r.domains[id(n)] = &body{Domain: hypervisor.Domain{UUID: id(n), Name: fmt.Sprintf("theirs-%d", n), ID: 77, State: hypervisor.Running, XML: xml}}
+	xml := fmt.Sprintf("<domain type='kvm'><name>theirs-%d</name><uuid>%s</uuid><memory>1024</memory><vcpu>1</"+
+		"vcpu></domain>", n, id(n))
+	r.domains[id(n)] = &body{Domain: hypervisor.Domain{UUID: id(n), Name: fmt.Sprintf("theirs-%d", n), ID: 77,
+		State: hypervisor.Running, XML: xml}}
 }
 
 func (r *rig) write(name, text string) {

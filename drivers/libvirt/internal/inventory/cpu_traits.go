@@ -162,7 +162,8 @@ func (g GuestCPU) wrongCPU() (all []error) {
 	switch g.Mode {
 	case "", CPUHostModel, CPUHostPassthrough, CPUCustom, CPUNone:
 	default:
-		bad(CPUModeKey, "%.40q is not one of %q, %q, %q and %q", g.Mode, CPUHostModel, CPUHostPassthrough, CPUCustom, CPUNone)
+		bad(CPUModeKey, "%.40q is not one of %q, %q, %q and %q", g.Mode, CPUHostModel,
+			CPUHostPassthrough, CPUCustom, CPUNone)
 	}
 	switch {
 	case g.Mode == CPUCustom && len(g.Models) == 0:
@@ -172,12 +173,14 @@ func (g GuestCPU) wrongCPU() (all []error) {
 	}
 	for i, model := range g.Models {
 		if !cpuModel.MatchString(model) {
-			bad(fmt.Sprintf("%s[%d]", CPUModelsKey, i), "%.80q is not the name of a CPU model; `virsh cpu-models ARCH` lists them", model)
+			bad(fmt.Sprintf("%s[%d]", CPUModelsKey, i),
+				"%.80q is not the name of a CPU model; `virsh cpu-models ARCH` lists them", model)
 		}
 	}
 	for i, flag := range g.Flags {
 		if !cpuFlag.MatchString(flag) {
-			bad(fmt.Sprintf("%s[%d]", CPUFlagsKey, i), "%.80q is not a CPU feature with + or - before it, such as \"-avx2\"", flag)
+			bad(fmt.Sprintf("%s[%d]", CPUFlagsKey, i),
+				"%.80q is not a CPU feature with + or - before it, such as \"-avx2\"", flag)
 		}
 	}
 	return all

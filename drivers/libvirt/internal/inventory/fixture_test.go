@@ -39,33 +39,44 @@ func address(t tester, text string) machine.Address {
 func twoSockets(t tester) inventory.Host {
 	t.Helper()
 	gpu0, gpu1, nic := address(t, "0000:3b:00.0"), address(t, "0000:82:00.0"), address(t, "0000:86:00.0")
-	card := selection.PCIProvider{Suffix: "0000:86:00.0", Address: nic, Cell: 1, Class: "CUSTOM_PCI_15B3_1016", Traits: []string{selection.TraitManaged, "CUSTOM_FAST"}}
+	card := selection.PCIProvider{Suffix: "0000:86:00.0", Address: nic, Cell: 1, Class: "CUSTOM_PCI_15B3_1016",
+		Traits: []string{selection.TraitManaged, "CUSTOM_FAST"}}
 	for f := range uint8(4) {
-		card.Devices = append(card.Devices, selection.PCIPassed{Address: machine.Address{Bus: 0x86, Function: f + 2}, Kind: selection.PCIVirtual, Managed: true})
+		card.Devices = append(card.Devices,
+			selection.PCIPassed{Address: machine.Address{Bus: 0x86, Function: f + 2},
+				Kind: selection.PCIVirtual, Managed: true})
 	}
 	return inventory.Host{
-		Node:   "cn1",
-		Cells:  []machine.Cell{{ID: 0, CPUs: []int{0, 1, 2, 3}, MemoryKiB: 65 << 20}, {ID: 1, CPUs: []int{4, 5, 6, 7}, MemoryKiB: 63 << 20}},
+		Node: "cn1",
+		Cells: []machine.Cell{{ID: 0, CPUs: []int{0, 1, 2, 3}, MemoryKiB: 65 << 20},
+			{ID: 1, CPUs: []int{4, 5, 6, 7}, MemoryKiB: 63 << 20}},
 		Shared: []int{1, 2, 5, 6}, Dedicated: []int{3, 7}, MemoryKiB: 128 << 20,
 		Memory: []selection.PagesCell{
-			{ID: 0, CommonKiB: 61 << 20, Pages: []selection.Pages{{SizeKiB: 2048, Class: "CUSTOM_HUGEPAGES_2M", Total: 2048, Reserved: 64}}},
-			{ID: 1, CommonKiB: 61 << 20, Pages: []selection.Pages{{SizeKiB: 1 << 20, Class: "CUSTOM_HUGEPAGES_1G", Total: 2}}},
+			{ID: 0, CommonKiB: 61 << 20,
+				Pages: []selection.Pages{{SizeKiB: 2048, Class: "CUSTOM_HUGEPAGES_2M", Total: 2048, Reserved: 64}}},
+			{ID: 1, CommonKiB: 61 << 20,
+				Pages: []selection.Pages{{SizeKiB: 1 << 20, Class: "CUSTOM_HUGEPAGES_1G", Total: 2}}},
 		},
 		Mdevs: []selection.MdevProvider{
-			{Device: "pci_0000_3b_00_0", Address: &gpu0, Cell: 0, Type: "nvidia-222", Class: "VGPU", Active: 1, Total: 4, TypeTrait: "CUSTOM_NVIDIA_222"},
-			{Device: "pci_0000_82_00_0", Address: &gpu1, Cell: 1, Type: "nvidia-231", Class: "CUSTOM_BIG", Total: 1, Traits: []string{"CUSTOM_GPU_BIG"}, TypeTrait: "CUSTOM_NVIDIA_231"},
+			{Device: "pci_0000_3b_00_0", Address: &gpu0, Cell: 0, Type: "nvidia-222", Class: "VGPU", Active: 1,
+				Total: 4, TypeTrait: "CUSTOM_NVIDIA_222"},
+			{Device: "pci_0000_82_00_0", Address: &gpu1, Cell: 1, Type: "nvidia-231", Class: "CUSTOM_BIG", Total: 1,
+				Traits: []string{"CUSTOM_GPU_BIG"}, TypeTrait: "CUSTOM_NVIDIA_231"},
 		},
-		PCI:        []selection.PCIProvider{card},
-		Encryption: []selection.EncryptionProvider{{Suffix: "amd_sev", Total: 15, MaxUnit: 1, Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV}},
-		PMEM:       map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2},
-		DiskGB:     1000,
-		Traits:     []string{"HW_ARCH_X86_64", "HW_CPU_X86_AVX2"}, OwnedTraits: []string{"HW_ARCH_X86_64", "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX512F", "HW_CPU_X86_AMD_SEV"},
+		PCI: []selection.PCIProvider{card},
+		Encryption: []selection.EncryptionProvider{{Suffix: "amd_sev", Total: 15, MaxUnit: 1,
+			Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV}},
+		PMEM:        map[string]int64{"CUSTOM_PMEM_NAMESPACE_SMALL": 2},
+		DiskGB:      1000,
+		Traits:      []string{"HW_ARCH_X86_64", "HW_CPU_X86_AVX2"},
+		OwnedTraits: []string{"HW_ARCH_X86_64", "HW_CPU_X86_AVX2", "HW_CPU_X86_AVX512F", "HW_CPU_X86_AMD_SEV"},
 	}
 }
 
 // settings are the driver's defaults.
 func settings() inventory.Settings {
-	return inventory.Settings{ReservedMemoryMB: 512, ReservedCPUs: 1, InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1}
+	return inventory.Settings{ReservedMemoryMB: 512, ReservedCPUs: 1, InitialCPURatio: 4,
+		InitialRAMRatio: 1, InitialDiskRatio: 1}
 }
 
 func nestedSettings() inventory.Settings {
@@ -138,7 +149,8 @@ func show(b *strings.Builder, tree *providertree.Tree, uuids []string, indent st
 				name      string
 				is, usual any
 			}{
-				{"reserved", inv.Reserved, int64(0)}, {"min_unit", inv.MinUnit, int64(1)}, {"max_unit", inv.MaxUnit, inv.Total}, {"step_size", inv.StepSize, int64(1)},
+				{"reserved", inv.Reserved, int64(0)}, {"min_unit", inv.MinUnit, int64(1)},
+				{"max_unit", inv.MaxUnit, inv.Total}, {"step_size", inv.StepSize, int64(1)},
 				{"ratio", inv.AllocationRatio, 1.0},
 			} {
 				if field.is != field.usual {

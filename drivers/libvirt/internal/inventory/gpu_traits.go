@@ -17,8 +17,10 @@ var heads = map[int]string{
 
 // resolutions are those that have a trait HW_GPU_RESOLUTION_W…H….
 var resolutions = [][2]int{
-	{320, 240}, {640, 480}, {800, 600}, {1024, 600}, {1024, 768}, {1152, 864}, {1280, 720}, {1280, 768}, {1280, 800}, {1280, 1024}, {1360, 768},
-	{1366, 768}, {1440, 900}, {1600, 900}, {1600, 1200}, {1680, 1050}, {1920, 1080}, {1920, 1200}, {2560, 1440}, {2560, 1600}, {3840, 2160}, {7680, 4320},
+	{320, 240}, {640, 480}, {800, 600}, {1024, 600}, {1024, 768}, {1152, 864}, {1280, 720}, {1280, 768},
+	{1280, 800}, {1280, 1024}, {1360, 768},
+	{1366, 768}, {1440, 900}, {1600, 900}, {1600, 1200}, {1680, 1050}, {1920, 1080}, {1920, 1200}, {2560, 1440},
+	{2560, 1600}, {3840, 2160}, {7680, 4320},
 }
 
 func resolutionTrait(r [2]int) string {
@@ -39,7 +41,8 @@ func GPUTraits(description string) []string {
 		return nil
 	}
 	var traits []string
-	for pair := range strings.FieldsFuncSeq(description, func(r rune) bool { return r == ',' || r == '\n' || r == ' ' }) {
+	for pair := range strings.FieldsFuncSeq(description,
+		func(r rune) bool { return r == ',' || r == '\n' || r == ' ' }) {
 		key, value, _ := strings.Cut(pair, "=")
 		switch key {
 		case "num_heads":

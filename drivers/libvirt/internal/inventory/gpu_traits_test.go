@@ -14,16 +14,20 @@ import (
 
 func TestGPU(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	small := "HW_GPU_RESOLUTION_W1024H600 HW_GPU_RESOLUTION_W1024H768 HW_GPU_RESOLUTION_W320H240 HW_GPU_RESOLUTION_W640H480 HW_GPU_RESOLUTION_W800H600"
+	small := "HW_GPU_RESOLUTION_W1024H600 HW_GPU_RESOLUTION_W1024H768 HW_GPU_RESOLUTION_W320H240 " +
+		"HW_GPU_RESOLUTION_W640H480 HW_GPU_RESOLUTION_W800H600"
 	for name, tc := range map[string]struct{ description, want string }{
-		"NVIDIA's":               {"num_heads=4, frl_config=60, framebuffer=1024M, max_resolution=1024x768, max_instance=16\n", "HW_GPU_MAX_DISPLAY_HEADS_4 " + small},
+		"NVIDIA's": {"num_heads=4, frl_config=60, framebuffer=1024M, max_resolution=1024x768, " +
+			"max_instance=16\n", "HW_GPU_MAX_DISPLAY_HEADS_4 " + small},
 		"a number without trait": {"num_heads=3, framebuffer=1024M", ""},
 		"a smaller height":       {"max_resolution=7680x240", "HW_GPU_RESOLUTION_W320H240"},
-		"Intel's":                {"low_gm_size: 128MB\nhigh_gm_size: 512MB\nfence: 4\nresolution: 1920x1200\nweight: 4\n", ""},
-		"said twice":             {"num_heads=1,num_heads=1", "HW_GPU_MAX_DISPLAY_HEADS_1"},
-		"no number":              {"num_heads=many, max_resolution=x, max_resolution=320, max_resolution=99999999999999999999x240", ""},
-		"nothing":                {"", ""},
-		"endless":                {"num_heads=4," + strings.Repeat("x", maxDescription), ""},
+		"Intel's": {"low_gm_size: 128MB\nhigh_gm_size: 512MB\nfence: 4\nresolution: 1920x1200\n" +
+			"weight: 4\n", ""},
+		"said twice": {"num_heads=1,num_heads=1", "HW_GPU_MAX_DISPLAY_HEADS_1"},
+		"no number": {"num_heads=many, max_resolution=x, max_resolution=320, max_resolution=99999999999999999999x240",
+			""},
+		"nothing": {"", ""},
+		"endless": {"num_heads=4," + strings.Repeat("x", maxDescription), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testproc.Same(t, cmp.Diff(tc.want, strings.Join(GPUTraits(tc.description), " ")))

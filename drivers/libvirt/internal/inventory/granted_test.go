@@ -42,7 +42,8 @@ func TestWhatIsReportedCanBeGranted(t *testing.T) {
 				}
 				refused[stock.Class] = true
 				var fault *plugins.InstanceFault
-				if says := fmt.Sprintf("it was granted %s, but %s", stock.Class, why); !errors.As(err, &fault) || fault.Reason != says {
+				if says := fmt.Sprintf("it was granted %s, but %s", stock.Class, why); !errors.As(err, &fault) ||
+					fault.Reason != says {
 					t.Errorf("%s: %s of %s: %v, want %q", name, stock.Class, p.Name, err, says)
 				}
 			}
@@ -59,13 +60,15 @@ func granting(h inventory.Host, w inventory.Wanted, provider, class string) assi
 	const gib = 1 << 10
 	m := machine.Machine{Arch: "x86_64", Cells: slices.Clone(h.Cells)}
 	for i, cell := range m.Cells {
-		m.Cells[i].Pages = []machine.Pages{{SizeKiB: 2048, Total: 2048, Free: 2048}, {SizeKiB: 1 << 20, Total: 2, Free: 2}}
+		m.Cells[i].Pages = []machine.Pages{{SizeKiB: 2048, Total: 2048, Free: 2048},
+			{SizeKiB: 1 << 20, Total: 2, Free: 2}}
 		for core, cpu := range cell.CPUs {
 			m.CPUs = append(m.CPUs, machine.CPU{ID: cpu, Online: true, Cell: cell.ID, Package: cell.ID, Core: core})
 		}
 	}
 	for _, d := range h.Mdevs {
-		m.Parents = append(m.Parents, machine.MdevParent{Name: d.Device, Address: d.Address, Cell: d.Cell, Types: []machine.MdevType{{ID: d.Type, Available: 4}}})
+		m.Parents = append(m.Parents, machine.MdevParent{Name: d.Device, Address: d.Address, Cell: d.Cell,
+			Types: []machine.MdevType{{ID: d.Type, Available: 4}}})
 	}
 	for _, d := range h.PCI {
 		for _, passed := range d.Devices {
@@ -73,7 +76,8 @@ func granting(h inventory.Host, w inventory.Wanted, provider, class string) assi
 		}
 	}
 	r := assignment.Request{
-		Instance:  plugins.InstanceSpec{UUID: "7a3a2f5f-5d0c-4bb5-9d4c-6c6a2b6e8a11", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: gib}},
+		Instance: plugins.InstanceSpec{UUID: "7a3a2f5f-5d0c-4bb5-9d4c-6c6a2b6e8a11",
+			Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: gib}},
 		Providers: map[string]assignment.Provider{}, Machine: m, Shared: h.Shared, Dedicated: h.Dedicated,
 	}
 	computing := w.Providers[0].Name

@@ -44,8 +44,10 @@ func (h HostTraits) guests() guests {
 		}
 		g.secureBoot = g.secureBoot || d.Loader.Secure
 		// Only PCs have a BIOS, which comes with the emulator and is in no list before libvirt 11.
-		g.bios = g.bios || families[d.Arch] == "x86" && slices.Contains(d.Loader.Types, "rom") || slices.Contains(d.Loader.Firmware, "bios")
-		g.uefi = g.uefi || slices.Contains(d.Loader.Firmware, "efi") || d.Loader.Files && slices.Contains(d.Loader.Types, "pflash")
+		g.bios = g.bios || families[d.Arch] == "x86" &&
+			slices.Contains(d.Loader.Types, "rom") || slices.Contains(d.Loader.Firmware, "bios")
+		g.uefi = g.uefi || slices.Contains(d.Loader.Firmware, "efi") || d.Loader.Files &&
+			slices.Contains(d.Loader.Types, "pflash")
 		add(g.tpmBackends, d.TPM.Backends)
 		add(g.tpmModels, d.TPM.Models)
 		add(g.tpmVersions, d.TPM.Versions)
@@ -92,7 +94,8 @@ func (g guests) qemuHas(b bool) verdict {
 // since is whether libvirt and QEMU are that new, where QEMU runs the guests; major 0 for any.
 func (g guests) since(libvirtMajor, libvirtMinor, qemuMajor, qemuMinor Version) verdict {
 	out := g.byQEMU()
-	for _, v := range []struct{ have, want Version }{{g.libvirt, 1e6*libvirtMajor + 1e3*libvirtMinor}, {g.qemu, 1e6*qemuMajor + 1e3*qemuMinor}} {
+	for _, v := range []struct{ have, want Version }{{g.libvirt, 1e6*libvirtMajor + 1e3*libvirtMinor},
+		{g.qemu, 1e6*qemuMajor + 1e3*qemuMinor}} {
 		switch {
 		case v.want == 0 || out != yes:
 		case v.have == 0:
@@ -150,9 +153,11 @@ var rules = slices.Concat(
 		"usb": "COMPUTE_STORAGE_BUS_USB", "virtio": "COMPUTE_STORAGE_BUS_VIRTIO", "xen": "COMPUTE_STORAGE_BUS_XEN",
 	}),
 	each(func(g guests, model string) verdict { return g.has(g.videos, model) }, map[string]string{
-		"bochs": "COMPUTE_GRAPHICS_MODEL_BOCHS", "cirrus": "COMPUTE_GRAPHICS_MODEL_CIRRUS", "gop": "COMPUTE_GRAPHICS_MODEL_GOP",
+		"bochs": "COMPUTE_GRAPHICS_MODEL_BOCHS", "cirrus": "COMPUTE_GRAPHICS_MODEL_CIRRUS",
+		"gop":  "COMPUTE_GRAPHICS_MODEL_GOP",
 		"none": "COMPUTE_GRAPHICS_MODEL_NONE", "qxl": "COMPUTE_GRAPHICS_MODEL_QXL", "vga": "COMPUTE_GRAPHICS_MODEL_VGA",
-		"virtio": "COMPUTE_GRAPHICS_MODEL_VIRTIO", "vmvga": "COMPUTE_GRAPHICS_MODEL_VMVGA", "xen": "COMPUTE_GRAPHICS_MODEL_XEN",
+		"virtio": "COMPUTE_GRAPHICS_MODEL_VIRTIO", "vmvga": "COMPUTE_GRAPHICS_MODEL_VMVGA",
+		"xen": "COMPUTE_GRAPHICS_MODEL_XEN",
 	}),
 	[]rule{
 		{"COMPUTE_NET_VIF_MODEL_E1000", guests.byQEMU},

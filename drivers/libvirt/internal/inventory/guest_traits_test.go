@@ -49,7 +49,9 @@ func short(traits []string) string {
 	last := ""
 	for _, t := range traits {
 		group, name := "", t
-		for _, prefix := range []string{"COMPUTE_ADDRESS_SPACE", "COMPUTE_FIRMWARE", "COMPUTE_GRAPHICS_MODEL", "COMPUTE_NET_VIF_MODEL", "COMPUTE_SECURITY", "COMPUTE_SOUND_MODEL", "COMPUTE_STORAGE_BUS", "COMPUTE_USB_MODEL", "COMPUTE_VIOMMU_MODEL", "HW_CPU_X86"} {
+		for _, prefix := range []string{"COMPUTE_ADDRESS_SPACE", "COMPUTE_FIRMWARE", "COMPUTE_GRAPHICS_MODEL",
+			"COMPUTE_NET_VIF_MODEL", "COMPUTE_SECURITY",
+			"COMPUTE_SOUND_MODEL", "COMPUTE_STORAGE_BUS", "COMPUTE_USB_MODEL", "COMPUTE_VIOMMU_MODEL", "HW_CPU_X86"} {
 			if rest, ok := strings.CutPrefix(t, prefix+"_"); ok {
 				group, name = prefix, rest
 			}
@@ -163,42 +165,65 @@ func TestTraitVerdicts(t *testing.T) {
 		change func(*HostTraits)
 		want   string
 	}{
-		"nothing":                            {func(*HostTraits) {}, ""},
-		"KVM":                                {native(func(c *capabilities.Domain) { c.Type = "kvm" }), "-NET_VIF_MODEL_LAN9118"},
+		"nothing": {func(*HostTraits) {}, ""},
+		"KVM": {native(func(c *capabilities.Domain) { c.Type = "kvm" }),
+			"-NET_VIF_MODEL_LAN9118"},
 		"one machine type alone lacks a bus": {func(h *HostTraits) { h.Domains = h.Domains[1:] }, "-STORAGE_BUS_IDE"},
 		"buses and models that there are no traits for": {native(func(c *capabilities.Domain) {
 			c.DiskBuses, c.VideoModels = append(c.DiskBuses, "sd", "VIRTIO "), append(c.VideoModels, "ramfb", "vbox")
 		}), ""},
-		"newer versions":       {func(h *HostTraits) { h.Libvirt, h.QEMU = 11000000, 9001002 }, "+NET_VIF_MODEL_IGB +SOUND_MODEL_VIRTIO"},
-		"only libvirt is new":  {func(h *HostTraits) { h.Libvirt = 11000000 }, ""},
-		"exactly 8.7 and 2.7":  {func(h *HostTraits) { h.Libvirt, h.QEMU = 8007000, 4002000 }, ""},
-		"just older than 8.6":  {func(h *HostTraits) { h.Libvirt = 8005999 }, "-ADDRESS_SPACE_EMULATED -ADDRESS_SPACE_PASSTHROUGH -SECURITY_STATELESS_FIRMWARE"},
-		"QEMU is very old":     {func(h *HostTraits) { h.QEMU = 2006000 }, "-ADDRESS_SPACE_EMULATED -ADDRESS_SPACE_PASSTHROUGH -NET_VIRTIO_PACKED"},
-		"QEMU is not known":    {func(h *HostTraits) { h.QEMU = 0 }, "?ADDRESS_SPACE_EMULATED ?ADDRESS_SPACE_PASSTHROUGH ?NET_VIRTIO_PACKED"},
-		"libvirt is not known": {func(h *HostTraits) { h.Libvirt = 0 }, "?ADDRESS_SPACE_EMULATED ?ADDRESS_SPACE_PASSTHROUGH ?NET_VIRTIO_PACKED ?SECURITY_STATELESS_FIRMWARE ?VIOMMU_MODEL_VIRTIO"},
-		"swtpm, not enabled":   {withTPM("1.2", "2.0"), ""},
+		"newer versions": {func(h *HostTraits) { h.Libvirt, h.QEMU = 11000000, 9001002 },
+			"+NET_VIF_MODEL_IGB +SOUND_MODEL_VIRTIO"},
+		"only libvirt is new": {func(h *HostTraits) { h.Libvirt = 11000000 }, ""},
+		"exactly 8.7 and 2.7": {func(h *HostTraits) { h.Libvirt, h.QEMU = 8007000, 4002000 }, ""},
+		"just older than 8.6": {func(h *HostTraits) { h.Libvirt = 8005999 },
+			"-ADDRESS_SPACE_EMULATED -ADDRESS_SPACE_PASSTHROUGH -SECURITY_STATELESS_FIRMWARE"},
+		"QEMU is very old": {func(h *HostTraits) { h.QEMU = 2006000 },
+			"-ADDRESS_SPACE_EMULATED -ADDRESS_SPACE_PASSTHROUGH -NET_VIRTIO_PACKED"},
+		"QEMU is not known": {func(h *HostTraits) { h.QEMU = 0 },
+			"?ADDRESS_SPACE_EMULATED ?ADDRESS_SPACE_PASSTHROUGH ?NET_VIRTIO_PACKED"},
+		"libvirt is not known": {func(h *HostTraits) { h.Libvirt = 0 },
+			"?ADDRESS_SPACE_EMULATED ?ADDRESS_SPACE_PASSTHROUGH ?NET_VIRTIO_PACKED ?SECURITY_STATELESS_FIRMWARE " +
+				"?VIOMMU_MODEL_VIRTIO"},
+		"swtpm, not enabled": {withTPM("1.2", "2.0"), ""},
 		"swtpm, enabled": {func(h *HostTraits) { withTPM("1.2", "2.0")(h); h.Config.SWTPM = true },
 			"+SECURITY_TPM_1_2 +SECURITY_TPM_2_0 +SECURITY_TPM_CRB +SECURITY_TPM_TIS"},
 		"swtpm, enabled, libvirt before 8.6": {func(h *HostTraits) { withTPM()(h); h.Config.SWTPM = true },
 			"+SECURITY_TPM_1_2 +SECURITY_TPM_2_0 +SECURITY_TPM_CRB +SECURITY_TPM_TIS"},
-		"swtpm without TPM 1.2":        {func(h *HostTraits) { withTPM("2.0")(h); h.Config.SWTPM = true }, "+SECURITY_TPM_2_0 +SECURITY_TPM_CRB +SECURITY_TPM_TIS"},
+		"swtpm without TPM 1.2": {func(h *HostTraits) { withTPM("2.0")(h); h.Config.SWTPM = true },
+			"+SECURITY_TPM_2_0 +SECURITY_TPM_CRB +SECURITY_TPM_TIS"},
 		"swtpm enabled, not installed": {func(h *HostTraits) { h.Config.SWTPM = true }, ""},
-		"secure boot":                  {native(func(c *capabilities.Domain) { c.Loader.Secure = true }), "+SECURITY_UEFI_SECURE_BOOT"},
+		"secure boot": {native(func(c *capabilities.Domain) { c.Loader.Secure = true }),
+			"+SECURITY_UEFI_SECURE_BOOT"},
 		"secure boot of another architecture": {func(h *HostTraits) {
-			h.Domains = append(h.Domains, capabilities.Domain{Type: "qemu", Arch: "aarch64", Loader: capabilities.Loader{Secure: true}})
+			h.Domains = append(h.Domains,
+				capabilities.Domain{Type: "qemu", Arch: "aarch64", Loader: capabilities.Loader{Secure: true}})
 		}, "+VIOMMU_MODEL_SMMUV3"},
-		"more: a BIOS":            {func(h *HostTraits) { h.Config.More = ReportTrait }, "+FIRMWARE_BIOS +USB_MODEL_NEC_XHCI +USB_MODEL_QEMU_XHCI"},
-		"more: firmware by files": {func(h *HostTraits) { h.Config.More = ReportTrait; h.Domains[0].Loader.Files = true }, "+FIRMWARE_BIOS +FIRMWARE_UEFI +USB_MODEL_NEC_XHCI +USB_MODEL_QEMU_XHCI"},
-		"more: firmware that libvirt finds": {func(h *HostTraits) { h.Config.More = ReportTrait; h.Domains[1].Loader.Firmware = []string{"efi"} },
+		"more: a BIOS": {func(h *HostTraits) { h.Config.More = ReportTrait },
+			"+FIRMWARE_BIOS +USB_MODEL_NEC_XHCI +USB_MODEL_QEMU_XHCI"},
+		"more: firmware by files": {func(h *HostTraits) {
+			h.Config.More = ReportTrait
+			h.Domains[0].Loader.Files =
+				true
+		}, "+FIRMWARE_BIOS +FIRMWARE_UEFI +USB_MODEL_NEC_XHCI +USB_MODEL_QEMU_XHCI"},
+		"more: firmware that libvirt finds": {func(h *HostTraits) {
+			h.Config.More =
+				ReportTrait
+			h.Domains[1].Loader.Firmware = []string{"efi"}
+		},
 			"+FIRMWARE_BIOS +FIRMWARE_UEFI +USB_MODEL_NEC_XHCI +USB_MODEL_QEMU_XHCI"},
 		"a host of ARM": {func(h *HostTraits) {
 			h.Arch, h.Features, h.GuestArches = "aarch64", []string{"asimd"}, []string{"aarch64"}
 			h.Domains = []capabilities.Domain{{
-				Type: "kvm", Arch: "aarch64", DiskBuses: []string{"fdc", "scsi", "virtio", "usb", "sata"}, VideoModels: []string{"virtio", "none"},
-				Loader: capabilities.Loader{Types: []string{"rom", "pflash"}},
+				Type: "kvm", Arch: "aarch64", DiskBuses: []string{"fdc", "scsi", "virtio", "usb", "sata"},
+				VideoModels: []string{"virtio", "none"},
+				Loader:      capabilities.Loader{Types: []string{"rom", "pflash"}},
 			}}
-		}, "+ARCH_AARCH64 -ARCH_X86_64 -GRAPHICS_MODEL_BOCHS -GRAPHICS_MODEL_CIRRUS -GRAPHICS_MODEL_QXL -GRAPHICS_MODEL_VGA -GRAPHICS_MODEL_VMVGA -NET_VIF_MODEL_LAN9118 -STORAGE_BUS_IDE -VIOMMU_MODEL_INTEL +VIOMMU_MODEL_SMMUV3" +
-			" +HW_ARCH_AARCH64 -HW_ARCH_X86_64 +HW_CPU_AARCH64_ASIMD -HW_CPU_X86_AMD_SVM -HW_CPU_X86_SSE -HW_CPU_X86_SSE2 -HW_CPU_X86_SVM"},
+		}, "+ARCH_AARCH64 -ARCH_X86_64 -GRAPHICS_MODEL_BOCHS -GRAPHICS_MODEL_CIRRUS -GRAPHICS_MODEL_QXL " +
+			"-GRAPHICS_MODEL_VGA -GRAPHICS_MODEL_VMVGA -NET_VIF_MODEL_LAN9118 -STORAGE_BUS_IDE -VIOMMU_MODEL_INTEL " +
+			"+VIOMMU_MODEL_SMMUV3" +
+			" +HW_ARCH_AARCH64 -HW_ARCH_X86_64 +HW_CPU_AARCH64_ASIMD -HW_CPU_X86_AMD_SVM -HW_CPU_X86_SSE " +
+			"-HW_CPU_X86_SSE2 -HW_CPU_X86_SVM"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testproc.Same(t, cmp.Diff(tc.want, changed(t, tc.change)))
@@ -219,7 +244,9 @@ func TestAsked(t *testing.T) {
 
 func TestAnArmHasNoBIOS(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	h := HostTraits{Arch: "aarch64", Config: TraitConfig{More: ReportTrait}, Domains: []capabilities.Domain{{Type: "kvm", Arch: "aarch64", Loader: capabilities.Loader{Types: []string{"rom", "pflash"}}}}}
+	h := HostTraits{Arch: "aarch64", Config: TraitConfig{More: ReportTrait},
+		Domains: []capabilities.Domain{{Type: "kvm",
+			Arch: "aarch64", Loader: capabilities.Loader{Types: []string{"rom", "pflash"}}}}}
 	if has, named := h.Verdicts()["COMPUTE_FIRMWARE_BIOS"]; has || !named {
 		t.Errorf("has %v, named %v", has, named)
 	}
@@ -233,7 +260,8 @@ func TestUnknownFactsRemoveNoTraits(t *testing.T) {
 	h.Domains, h.KernelAsked = nil, false
 	h.Config.SWTPM = true
 	for trait := range h.Verdicts() {
-		if strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "COMPUTE_ARCH_") || strings.Contains(trait, "SEV") {
+		if strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "COMPUTE_ARCH_") ||
+			strings.Contains(trait, "SEV") {
 			t.Errorf("a verdict about %s", trait)
 		}
 	}
@@ -245,7 +273,8 @@ func TestUnknownFactsRemoveNoTraits(t *testing.T) {
 		h.Domains[i].Type = "xen" // of which only what libvirt lists is known
 	}
 	for trait := range h.Verdicts() {
-		if strings.Contains(trait, "_VIF_") || strings.Contains(trait, "_SOUND_") || strings.Contains(trait, "_VIOMMU_") {
+		if strings.Contains(trait, "_VIF_") || strings.Contains(trait, "_SOUND_") ||
+			strings.Contains(trait, "_VIOMMU_") {
 			t.Errorf("a verdict about %s", trait)
 		}
 	}
@@ -270,18 +299,23 @@ func anyHost() *rapid.Generator[HostTraits] {
 	choice := rapid.SampledFrom([]TraitChoice{"", KeepTrait, ReportTrait, RemoveTrait})
 	domain := rapid.Custom(func(t *rapid.T) capabilities.Domain {
 		return capabilities.Domain{
-			Type: rapid.SampledFrom([]string{"kvm", "qemu", "xen"}).Draw(t, "type"), Arch: rapid.SampledFrom(arches).Draw(t, "arch"),
-			DiskBuses: words("fdc", "virtio", "lxc", "sd").Draw(t, "buses"), VideoModels: words("none", "gop", "ramfb").Draw(t, "videos"),
-			Filesystems: words("virtiofs", "path").Draw(t, "filesystems"), Security: words("sev", "sev-snp", "tdx").Draw(t, "security"),
+			Type:        rapid.SampledFrom([]string{"kvm", "qemu", "xen"}).Draw(t, "type"),
+			Arch:        rapid.SampledFrom(arches).Draw(t, "arch"),
+			DiskBuses:   words("fdc", "virtio", "lxc", "sd").Draw(t, "buses"),
+			VideoModels: words("none", "gop", "ramfb").Draw(t, "videos"),
+			Filesystems: words("virtiofs", "path").Draw(t, "filesystems"),
+			Security:    words("sev", "sev-snp", "tdx").Draw(t, "security"),
 			Loader: capabilities.Loader{
 				Types: words("rom", "pflash").Draw(t, "loaders"), Firmware: words("bios", "efi").Draw(t, "firmware"),
 				Files: rapid.Bool().Draw(t, "files"), Secure: rapid.Bool().Draw(t, "secure"),
 			},
 			TPM: capabilities.TPM{
-				Models: words("tpm-tis", "tpm-crb", "spapr").Draw(t, "models"), Backends: words("emulator", "external").Draw(t, "backends"),
+				Models:   words("tpm-tis", "tpm-crb", "spapr").Draw(t, "models"),
+				Backends: words("emulator", "external").Draw(t, "backends"),
 				Versions: words("1.2", "2.0").Draw(t, "versions"),
 			},
-			SEV: capabilities.SEV{Supported: rapid.Bool().Draw(t, "sev"), MaxESGuests: rapid.IntRange(0, 2).Draw(t, "guests")},
+			SEV: capabilities.SEV{Supported: rapid.Bool().Draw(t, "sev"),
+				MaxESGuests: rapid.IntRange(0, 2).Draw(t, "guests")},
 		}
 	})
 	return rapid.Custom(func(t *rapid.T) HostTraits {
@@ -291,7 +325,8 @@ func anyHost() *rapid.Generator[HostTraits] {
 			Domains: rapid.SliceOfN(domain, 0, 4).Draw(t, "domains"),
 			Libvirt: version.Draw(t, "libvirt"), QEMU: version.Draw(t, "qemu"),
 			KernelAsked: rapid.Bool().Draw(t, "kernel"),
-			Config:      TraitConfig{Service: choice.Draw(t, "service"), More: choice.Draw(t, "more"), SWTPM: rapid.Bool().Draw(t, "swtpm")},
+			Config: TraitConfig{Service: choice.Draw(t, "service"), More: choice.Draw(t, "more"),
+				SWTPM: rapid.Bool().Draw(t, "swtpm")},
 		}
 	})
 }

@@ -145,7 +145,9 @@ func Held(tree *providertree.Tree, root string) map[string]bool {
 // before is the tree before Put, after the one after it, and allocations are the new ones.
 //
 // Cost: O(providers of the node + allocations).
-func Draining(before, after *providertree.Tree, root string, allocations providertree.Allocations) map[plugins.Place]providertree.Inventory {
+func Draining(
+	before, after *providertree.Tree, root string, allocations providertree.Allocations,
+) map[plugins.Place]providertree.Inventory {
 	used := map[plugins.Place]int64{}
 	for _, consumer := range allocations {
 		for provider, amounts := range consumer.Resources {

@@ -54,7 +54,10 @@ func TestMoving(t *testing.T) {
 			},
 		},
 		"huge pages of the root, to the cells": {
-			nested: true, tree: []func(*testing.T, *providertree.Tree){set(root, "CUSTOM_HUGEPAGES_2M", providertree.Inventory{Total: 9}), set(root, "CUSTOM_HUGEPAGES_64K", providertree.Inventory{Total: 9})},
+			nested: true,
+			tree: []func(*testing.T, *providertree.Tree){set(root,
+				"CUSTOM_HUGEPAGES_2M", providertree.Inventory{Total: 9}),
+				set(root, "CUSTOM_HUGEPAGES_64K", providertree.Inventory{Total: 9})},
 			want: []string{"cn1 CUSTOM_HUGEPAGES_2M", "cn1 MEMORY_MB", "cn1 PCPU", "cn1 VCPU"},
 		},
 		"VGPU of the root, to GPUs of whatever class": {
@@ -67,12 +70,14 @@ func TestMoving(t *testing.T) {
 			tree: []func(*testing.T, *providertree.Tree){set(root, "VGPU", providertree.Inventory{Total: 5})},
 		},
 		"contexts of the root, to their kinds": {
-			tree: []func(*testing.T, *providertree.Tree){set(root, "MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
+			tree: []func(*testing.T, *providertree.Tree){set(root,
+				"MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
 			want: []string{"cn1 MEM_ENCRYPTION_CONTEXT"},
 		},
 		"contexts of the root, when there are none any more: not moving": {
 			host: func(h *inventory.Host) { h.Encryption = nil },
-			tree: []func(*testing.T, *providertree.Tree){set(root, "MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
+			tree: []func(*testing.T, *providertree.Tree){set(root,
+				"MEM_ENCRYPTION_CONTEXT", providertree.Inventory{Total: 15})},
 		},
 		"a GPU of another class": {
 			host: func(h *inventory.Host) { h.Mdevs[0].Class = "CUSTOM_SMALL" },
@@ -88,7 +93,8 @@ func TestMoving(t *testing.T) {
 		},
 		"another class, of which an administrator has one on the device too": {
 			host: func(h *inventory.Host) { h.PCI[0].Class = "CUSTOM_NIC" },
-			tree: []func(*testing.T, *providertree.Tree){set(novaNIC, "CUSTOM_PORTS", providertree.Inventory{Total: 2})},
+			tree: []func(*testing.T, *providertree.Tree){set(novaNIC,
+				"CUSTOM_PORTS", providertree.Inventory{Total: 2})},
 			want: []string{"cn1_0000:86:00.0 CUSTOM_PCI_15B3_1016"},
 		},
 		"VCPU, when PCPU comes": {
@@ -96,15 +102,17 @@ func TestMoving(t *testing.T) {
 			want: []string{"cn1 VCPU"},
 		},
 		"VCPU, when PCPU comes to cells": {
-			nested: true, tree: []func(*testing.T, *providertree.Tree){nest, func(t *testing.T, tree *providertree.Tree) {
-				for _, cell := range []string{"cn1_numa_0", "cn1_numa_1"} {
-					testproc.Try(tree.RemoveInventory(uuidOf(t, tree, cell), "PCPU")).Or(t)
-				}
-			}},
+			nested: true, tree: []func(*testing.T, *providertree.Tree){nest,
+				func(t *testing.T, tree *providertree.Tree) {
+					for _, cell := range []string{"cn1_numa_0", "cn1_numa_1"} {
+						testproc.Try(tree.RemoveInventory(uuidOf(t, tree, cell), "PCPU")).Or(t)
+					}
+				}},
 			want: []string{"cn1_numa_0 VCPU", "cn1_numa_1 VCPU"},
 		},
 		"VCPU, when there is only PCPU from now on": {
-			nested: true, host: func(h *inventory.Host) { h.Shared = nil }, tree: []func(*testing.T, *providertree.Tree){without("PCPU")},
+			nested: true, host: func(h *inventory.Host) { h.Shared = nil },
+			tree: []func(*testing.T, *providertree.Tree){without("PCPU")},
 			want: []string{"cn1 MEMORY_MB", "cn1 VCPU"},
 		},
 		"PCPU, when there is none any more: not moving": {
@@ -116,15 +124,23 @@ func TestMoving(t *testing.T) {
 		"a cell that is gone: not moving": {
 			nested: true, tree: []func(*testing.T, *providertree.Tree){nest},
 			host: func(h *inventory.Host) {
-				h.Cells, h.Shared, h.Dedicated = append(h.Cells[:1:1], machine.Cell{ID: 2, CPUs: []int{8}, MemoryKiB: 1 << 20}), []int{1, 2, 8}, []int{3}
+				h.Cells, h.Shared, h.Dedicated =
+					append(h.Cells[:1:1], machine.Cell{ID: 2, CPUs: []int{8}, MemoryKiB: 1 << 20}), []int{1, 2, 8},
+					[]int{3}
 			},
 		},
 		"the disk, when a sharing provider has it: not moving": {
 			host: func(h *inventory.Host) { h.SharedDisk = true },
-			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }},
+			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) {
+				*tree =
+					*withOthers(t, tree)
+			}},
 		},
 		"the disk, when it is not shared any more: not moving": {
-			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) { *tree = *withOthers(t, tree) }, without("DISK_GB")},
+			tree: []func(*testing.T, *providertree.Tree){func(t *testing.T, tree *providertree.Tree) {
+				*tree =
+					*withOthers(t, tree)
+			}, without("DISK_GB")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +193,8 @@ func TestSites(t *testing.T) {
 		novaGPU1: {Kind: assignment.MdevParent, Parent: "pci_0000_82_00_0", Type: "nvidia-231", Class: "CUSTOM_BIG"},
 		novaNIC:  {Kind: assignment.PCI, Devices: virtual, Class: "CUSTOM_PCI_15B3_1016"},
 		novaSEV:  {Kind: assignment.Encryption, Security: domain.SEV, Class: "MEM_ENCRYPTION_CONTEXT"},
-		neutron:  {Kind: assignment.Elsewhere}, port: {Kind: assignment.Elsewhere}, cyborg: {Kind: assignment.Elsewhere}, share: {Kind: assignment.Elsewhere},
+		neutron:  {Kind: assignment.Elsewhere}, port: {Kind: assignment.Elsewhere},
+		cyborg: {Kind: assignment.Elsewhere}, share: {Kind: assignment.Elsewhere},
 	}
 	same := func(when string, w inventory.Wanted, tree *providertree.Tree) {
 		t.Helper()
@@ -201,7 +218,8 @@ func TestHeld(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := withOthers(t, novas(t))
 	got := slices.Sorted(maps.Keys(inventory.Held(tree, root)))
-	testproc.Same(t, cmp.Diff([]string{"0000:86:00.0", "0000:af:00.0", "amd_sev", "pci_0000_3b_00_0", "pci_0000_82_00_0"}, got))
+	testproc.Same(t, cmp.Diff([]string{"0000:86:00.0",
+		"0000:af:00.0", "amd_sev", "pci_0000_3b_00_0", "pci_0000_82_00_0"}, got))
 	if len(inventory.Held(tree, novaGPU0[:35]+"0")) > 0 {
 		t.Error("no such root")
 	}
@@ -242,7 +260,8 @@ func TestDrainingInventoryHasNoFreeCapacity(t *testing.T) {
 			must(t, err)
 			allocations := providertree.Allocations{}
 			if c.used > 0 {
-				allocations[consumer] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{novaGPU0: {"VGPU": c.used}}}
+				allocations[consumer] =
+					providertree.ConsumerAllocations{Resources: providertree.ProviderResources{novaGPU0: {"VGPU": c.used}}}
 			}
 			want := map[plugins.Place]providertree.Inventory{}
 			if c.stays != nil {

@@ -43,11 +43,13 @@ func (w *Wanted) former(root string, p providertree.Provider) (site assignment.P
 		cell, _ := strconv.Atoi(number[1]) // the expression allows nothing else
 		return assignment.Provider{Kind: assignment.Cell, Cell: cell}, marked(traitNUMA, traitNova)
 	case mdevErr == nil:
-		return assignment.Provider{Kind: assignment.MdevParent, Parent: key}, mdevs || marked(traitNova) // Nova before 2026.2 does not mark it
+		// Nova before 2026.2 does not mark it
+		return assignment.Provider{Kind: assignment.MdevParent, Parent: key}, mdevs || marked(traitNova)
 	case pciErr == nil:
 		return assignment.Provider{Kind: assignment.PCI}, marked(selection.TraitManaged)
 	case encryptionName.MatchString(key):
-		return assignment.Provider{Kind: assignment.Encryption}, made || slices.ContainsFunc(p.Traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
+		return assignment.Provider{Kind: assignment.Encryption}, made ||
+			slices.ContainsFunc(p.Traits, func(t string) bool { return strings.HasPrefix(t, sevTrait) })
 	}
 	// A virtual parent of mediated devices can have any name. Nova's is known by what it has.
 	return assignment.Provider{Kind: assignment.MdevParent, Parent: key}, made || mdevs && marked(traitNova)

@@ -26,14 +26,16 @@ import (
 // than a MiB), devices in no cell and in cells that are not there.
 func anyHost(t *rapid.T) inventory.Host {
 	h := inventory.Host{
-		Node: "cn1", PMEM: map[string]int64{}, Taken: map[machine.Address]bool{}, DiskGB: rapid.Int64Range(0, 1<<40).Draw(t, "disk"),
+		Node: "cn1", PMEM: map[string]int64{}, Taken: map[machine.Address]bool{},
+		DiskGB:      rapid.Int64Range(0, 1<<40).Draw(t, "disk"),
 		OwnedTraits: []string{"HW_ARCH_X86_64", "HW_CPU_X86_AVX2"},
 	}
 	h.Traits = h.OwnedTraits[:rapid.IntRange(0, 2).Draw(t, "traits")]
 	cpu := 0
 	cells := rapid.IntRange(1, 4).Draw(t, "cells")
 	for id := range cells {
-		c := machine.Cell{ID: id, MemoryKiB: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(1<<10, 1<<24), rapid.Uint64Range(1<<10, 1<<42)).Draw(t, "memory")}
+		c := machine.Cell{ID: id, MemoryKiB: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64Range(1<<10, 1<<24),
+			rapid.Uint64Range(1<<10, 1<<42)).Draw(t, "memory")}
 		for range rapid.IntRange(0, 6).Draw(t, "CPUs") {
 			c.CPUs = append(c.CPUs, cpu)
 			switch rapid.IntRange(0, 3).Draw(t, "use") {
@@ -46,9 +48,12 @@ func anyHost(t *rapid.T) inventory.Host {
 		}
 		h.Cells, h.MemoryKiB = append(h.Cells, c), h.MemoryKiB+c.MemoryKiB
 		pages := selection.PagesCell{ID: id}
-		for _, size := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint64{64, 2048, 1 << 20}), 0, 2, rapid.ID).Draw(t, "sizes") {
+		for _, size := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint64{64, 2048, 1 << 20}), 0, 2, rapid.ID).
+			Draw(t, "sizes") {
 			total := rapid.Int64Range(1, providertree.MaxUnit).Draw(t, "pages")
-			pages.Pages = append(pages.Pages, selection.Pages{SizeKiB: size, Class: selection.PagesClass(size), Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved")})
+			pages.Pages = append(pages.Pages,
+				selection.Pages{SizeKiB: size, Class: selection.PagesClass(size), Total: total,
+					Reserved: rapid.Int64Range(0, total).Draw(t, "reserved")})
 		}
 		h.Memory = append(h.Memory, pages)
 	}
@@ -56,27 +61,35 @@ func anyHost(t *rapid.T) inventory.Host {
 	for i := range rapid.IntRange(0, 4).Draw(t, "GPUs") {
 		a := machine.Address{Bus: 0x80, Slot: uint8(i)}
 		h.Mdevs = append(h.Mdevs, selection.MdevProvider{
-			Device: a.DeviceName(), Address: &a, Cell: cell.Draw(t, "cell"), Type: "nvidia-222", Class: rapid.SampledFrom([]string{"VGPU", "CUSTOM_BIG"}).Draw(t, "class"),
-			Total: rapid.IntRange(0, 32).Draw(t, "total"), Traits: rapid.SampledFrom([][]string{nil, {"CUSTOM_A"}}).Draw(t, "traits"), TypeTrait: "CUSTOM_NVIDIA_222",
+			Device: a.DeviceName(), Address: &a, Cell: cell.Draw(t, "cell"), Type: "nvidia-222",
+			Class:  rapid.SampledFrom([]string{"VGPU", "CUSTOM_BIG"}).Draw(t, "class"),
+			Total:  rapid.IntRange(0, 32).Draw(t, "total"),
+			Traits: rapid.SampledFrom([][]string{nil, {"CUSTOM_A"}}).Draw(t, "traits"), TypeTrait: "CUSTOM_NVIDIA_222",
 		})
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "PCI") {
 		a := machine.Address{Bus: 0x10, Slot: uint8(i)}
 		p := selection.PCIProvider{
-			Suffix: a.String(), Address: a, Cell: cell.Draw(t, "cell"), Class: rapid.SampledFrom([]string{"CUSTOM_PCI_15B3_1016", "CUSTOM_NIC"}).Draw(t, "class"),
+			Suffix: a.String(), Address: a, Cell: cell.Draw(t, "cell"),
+			Class:  rapid.SampledFrom([]string{"CUSTOM_PCI_15B3_1016", "CUSTOM_NIC"}).Draw(t, "class"),
 			Traits: []string{selection.TraitManaged}, OneTimeUse: rapid.Bool().Draw(t, "one-time"),
 		}
 		for f := range rapid.IntRange(1, 7).Draw(t, "functions") {
-			p.Devices = append(p.Devices, selection.PCIPassed{Address: machine.Address{Bus: 0x10, Slot: uint8(i), Function: uint8(f)}})
+			p.Devices = append(p.Devices,
+				selection.PCIPassed{Address: machine.Address{Bus: 0x10, Slot: uint8(i), Function: uint8(f)}})
 			h.Taken[p.Devices[f].Address] = rapid.Bool().Draw(t, "taken")
 		}
 		h.PCI = append(h.PCI, p)
 	}
 	if rapid.Bool().Draw(t, "SEV") {
 		total := rapid.Int64Range(1, 500).Draw(t, "contexts")
-		h.Encryption = append(h.Encryption, selection.EncryptionProvider{Suffix: "amd_sev", Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), MaxUnit: 1, Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV})
+		h.Encryption = append(h.Encryption,
+			selection.EncryptionProvider{Suffix: "amd_sev",
+				Total: total, Reserved: rapid.Int64Range(0, total).Draw(t, "reserved"), MaxUnit: 1,
+				Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV})
 	}
-	for _, label := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"SMALL", "BIG"}), 0, 2, rapid.ID).Draw(t, "labels") {
+	for _, label := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"SMALL", "BIG"}), 0, 2,
+		rapid.ID).Draw(t, "labels") {
 		h.PMEM["CUSTOM_PMEM_NAMESPACE_"+label] = rapid.Int64Range(1, 16).Draw(t, "namespaces")
 	}
 	return h
@@ -87,8 +100,10 @@ func anySettings(t *rapid.T) inventory.Settings {
 	ratio := rapid.SampledFrom([]float64{0, 1, 1.5, 16})
 	return inventory.Settings{
 		TypeTraits: rapid.Bool().Draw(t, "type traits"), ReservedCPUs: rapid.Int64Range(0, 2).Draw(t, "reserved CPUs"),
-		ReservedMemoryMB: rapid.Int64Range(0, 2048).Draw(t, "reserved memory"), ReservedDiskMB: rapid.Int64Range(0, 4096).Draw(t, "reserved disk"),
-		CPURatio: ratio.Draw(t, "CPU ratio"), RAMRatio: ratio.Draw(t, "RAM ratio"), DiskRatio: ratio.Draw(t, "disk ratio"),
+		ReservedMemoryMB: rapid.Int64Range(0, 2048).Draw(t, "reserved memory"),
+		ReservedDiskMB:   rapid.Int64Range(0, 4096).Draw(t, "reserved disk"),
+		CPURatio:         ratio.Draw(t, "CPU ratio"),
+		RAMRatio:         ratio.Draw(t, "RAM ratio"), DiskRatio: ratio.Draw(t, "disk ratio"),
 		InitialCPURatio: 4, InitialRAMRatio: 1, InitialDiskRatio: 1,
 	}
 }
@@ -122,7 +137,8 @@ func TestThereAndBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		_, flat, nested := anyWanted(t)
 		first := put(t, flat, withOthers(t, fresh(t)))
-		for _, class := range []string{"VCPU", "MEMORY_MB", "DISK_GB"} { // an administrator's ratios; those of the configuration win
+		// an administrator's ratios; those of the configuration win
+		for _, class := range []string{"VCPU", "MEMORY_MB", "DISK_GB"} {
 			if inv, has := first.Inventory(root, class); has && rapid.Bool().Draw(t, "another ratio of "+class) {
 				inv.AllocationRatio = 3
 				testproc.Try(first.SetInventory(root, class, inv)).Or(t)
@@ -168,7 +184,8 @@ func valid(t tester, tree *providertree.Tree) {
 	for p := range tree.All() {
 		must(t, p.Inventories.Validate())
 		for class, inv := range p.Inventories {
-			if inv.Total < 1 || inv.Total > providertree.MaxUnit || inv.Reserved < 0 || inv.Reserved > inv.Total || inv.MaxUnit > inv.Total {
+			if inv.Total < 1 || inv.Total > providertree.MaxUnit || inv.Reserved < 0 ||
+				inv.Reserved > inv.Total || inv.MaxUnit > inv.Total {
 				t.Fatalf("%s of %s: %+v", class, p.Name, inv)
 			}
 		}
@@ -191,14 +208,16 @@ func TestCellsAddUpToTheHost(t *testing.T) {
 			}
 			cells++
 			for class, inv := range p.Inventories {
-				sum[class] = providertree.Inventory{Total: sum[class].Total + inv.Total, Reserved: sum[class].Reserved + inv.Reserved}
+				sum[class] = providertree.Inventory{Total: sum[class].Total + inv.Total,
+					Reserved: sum[class].Reserved + inv.Reserved}
 			}
 		}
 		node := must1(t, put(t, flat, fresh(t)), root)
 		for _, class := range []string{"VCPU", "PCPU", "MEMORY_MB"} {
 			one, all := node.Inventories[class], sum[class]
 			short := one.Total - all.Total
-			if class != "MEMORY_MB" && short != 0 || short > max(cells-1, 0) || short < 0 && one.Total != providertree.MaxUnit {
+			if class != "MEMORY_MB" && short != 0 || short > max(cells-1, 0) || short < 0 &&
+				one.Total != providertree.MaxUnit {
 				t.Fatalf("%s: %d in all cells, %d of the host", class, all.Total, one.Total)
 			}
 			if one.Reserved != all.Reserved && all.Total > 0 {
@@ -246,7 +265,8 @@ func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
 		has := func(tree *providertree.Tree, cell bool, class string) bool {
 			return slices.ContainsFunc(slices.Collect(tree.All()), func(p providertree.Provider) bool {
 				_, has := p.Inventories[class]
-				return has && strings.HasPrefix(p.Name, "cn1_numa_") == cell && (cell && p.ParentUUID == root || p.UUID == root)
+				return has && strings.HasPrefix(p.Name, "cn1_numa_") == cell &&
+					(cell && p.ParentUUID == root || p.UUID == root)
 			})
 		}
 		for p := range before.All() {
@@ -264,10 +284,12 @@ func TestOnlyMovingPlacesLoseAllocatedInventory(t *testing.T) {
 					moves = after.Exists(p.UUID)
 				}
 				if moves && !said[place] {
-					t.Fatalf("%s of %s moves and is not moving (%v):\n%s", class, p.Name, moving, cmp.Diff(dump(before), dump(after)))
+					t.Fatalf("%s of %s moves and is not moving (%v):\n%s",
+						class, p.Name, moving, cmp.Diff(dump(before), dump(after)))
 				}
 				if !moves && said[place] && class != "VCPU" {
-					t.Fatalf("%s of %s is moving and has nowhere to go:\n%s", class, p.Name, cmp.Diff(dump(before), dump(after)))
+					t.Fatalf("%s of %s is moving and has nowhere to go:\n%s",
+						class, p.Name, cmp.Diff(dump(before), dump(after)))
 				}
 			}
 		}
@@ -285,8 +307,10 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		if err != nil {
 			t.Skip("more is reserved than there is")
 		}
-		h.Cells, h.Memory, h.Mdevs = rapid.Permutation(h.Cells).Draw(t, "cells"), rapid.Permutation(h.Memory).Draw(t, "memory"), rapid.Permutation(h.Mdevs).Draw(t, "mdevs")
-		h.PCI, h.Shared, h.PMEM = rapid.Permutation(h.PCI).Draw(t, "PCI"), rapid.Permutation(h.Shared).Draw(t, "shared"), maps.Clone(h.PMEM)
+		h.Cells, h.Memory, h.Mdevs = rapid.Permutation(h.Cells).Draw(t, "cells"),
+			rapid.Permutation(h.Memory).Draw(t, "memory"), rapid.Permutation(h.Mdevs).Draw(t, "mdevs")
+		h.PCI, h.Shared, h.PMEM = rapid.Permutation(h.PCI).Draw(t, "PCI"),
+			rapid.Permutation(h.Shared).Draw(t, "shared"), maps.Clone(h.PMEM)
 		two := want(t, h, s)
 		if a, b := put(t, one, novas(t)), put(t, two, novas(t)); !a.Equal(b) {
 			t.Fatalf("(-one +other):\n%s", cmp.Diff(dump(a), dump(b)))
@@ -308,16 +332,20 @@ func large() inventory.Host {
 		}
 		h.Shared, h.Dedicated = append(h.Shared, c.CPUs[2:32]...), append(h.Dedicated, c.CPUs[32:]...)
 		h.Cells, h.MemoryKiB = append(h.Cells, c), h.MemoryKiB+c.MemoryKiB
-		h.Memory = append(h.Memory, selection.PagesCell{ID: id, Pages: []selection.Pages{{SizeKiB: 1 << 20, Class: selection.PagesClass(1 << 20), Total: 128}}})
+		h.Memory = append(h.Memory,
+			selection.PagesCell{ID: id,
+				Pages: []selection.Pages{{SizeKiB: 1 << 20, Class: selection.PagesClass(1 << 20), Total: 128}}})
 		for i := range 2 {
 			a := machine.Address{Bus: uint8(0x80 + id), Slot: uint8(i)}
-			h.Mdevs = append(h.Mdevs, selection.MdevProvider{Device: a.DeviceName(), Address: &a, Cell: id, Type: "nvidia-222", Class: "VGPU", Total: 16, TypeTrait: "CUSTOM_NVIDIA_222"})
+			h.Mdevs = append(h.Mdevs, selection.MdevProvider{Device: a.DeviceName(), Address: &a, Cell: id,
+				Type: "nvidia-222", Class: "VGPU", Total: 16, TypeTrait: "CUSTOM_NVIDIA_222"})
 		}
 	}
 	for i := range 200 {
 		a := machine.Address{Bus: uint8(i / 8), Slot: uint8(i % 8)}
 		h.PCI = append(h.PCI, selection.PCIProvider{
-			Suffix: a.String(), Address: a, Cell: i % 8, Class: "CUSTOM_PCI_144D_A824", Traits: []string{selection.TraitManaged}, Devices: []selection.PCIPassed{{Address: a}},
+			Suffix: a.String(), Address: a, Cell: i % 8, Class: "CUSTOM_PCI_144D_A824",
+			Traits: []string{selection.TraitManaged}, Devices: []selection.PCIPassed{{Address: a}},
 		})
 	}
 	return h

@@ -28,7 +28,9 @@ func (w Wanted) Put(tree *providertree.Tree, root string) error {
 
 // PutDraining is [Wanted.Put] that keeps draining inventory, see [Draining]: its providers stay,
 // below the root if their own parent is removed.
-func (w Wanted) PutDraining(tree *providertree.Tree, root string, draining map[plugins.Place]providertree.Inventory) error {
+func (w Wanted) PutDraining(
+	tree *providertree.Tree, root string, draining map[plugins.Place]providertree.Inventory,
+) error {
 	s, err := w.stand(tree, root)
 	if err != nil {
 		return err
@@ -99,9 +101,11 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 	case !found:
 		return nil, fmt.Errorf("the root %s of node %q is not in the tree", root, w.Providers[0].Name)
 	case node.ParentUUID != "" || node.Name != w.Providers[0].Name:
-		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q", node.Name, root, w.Providers[0].Name)
+		return nil, fmt.Errorf("resource provider %q (%s) is not the root of node %q",
+			node.Name, root, w.Providers[0].Name)
 	}
-	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)), former: map[string]assignment.Provider{}, carried: map[string]bool{}}
+	s := &standing{tree: tree, root: root, wanted: make(map[string]*Provider, len(w.Providers)),
+		former: map[string]assignment.Provider{}, carried: map[string]bool{}}
 	for i := range w.Providers {
 		p := &w.Providers[i]
 		uuid, there, err := s.find(p)
@@ -144,7 +148,9 @@ func (s *standing) find(p *Provider) (uuid string, there bool, err error) {
 		there = s.tree.Exists(uuid)
 	}
 	if top, _ := s.tree.RootOf(uuid); there && (top != s.root || uuid == s.root) {
-		return "", false, fmt.Errorf("resource provider %q (%s) is not below the root %s, and its name is needed for a device there", p.Name, uuid, s.root)
+		return "", false,
+			fmt.Errorf("resource provider %q (%s) is not below the root %s, and its name is needed for a device there",
+				p.Name, uuid, s.root)
 	}
 	return uuid, there, nil
 }
@@ -179,8 +185,11 @@ func (w *Wanted) choose(s *standing, gone map[string][]string) [][]providertree.
 
 // inventory is the stock in Placement's terms. The ratio is by Nova's rule: what the configuration
 // says; else what Placement has, so that an administrator's change survives; else the initial one.
-func (s Stock) inventory(old providertree.Inventory, known bool, elsewhere func(class string) float64) providertree.Inventory {
-	inv := providertree.Inventory{Total: s.Total, Reserved: s.Reserved, MinUnit: 1, MaxUnit: s.MaxUnit, StepSize: 1, AllocationRatio: s.Ratio}
+func (s Stock) inventory(
+	old providertree.Inventory, known bool, elsewhere func(class string) float64,
+) providertree.Inventory {
+	inv := providertree.Inventory{Total: s.Total, Reserved: s.Reserved, MinUnit: 1, MaxUnit: s.MaxUnit,
+		StepSize: 1, AllocationRatio: s.Ratio}
 	if inv.AllocationRatio == 0 && known {
 		inv.AllocationRatio = old.AllocationRatio
 	}

@@ -32,7 +32,8 @@ const (
 
 // things are inventories of which nothing is reserved or overcommitted.
 func things(class string, total, maxUnit int64) providertree.Inventories {
-	return providertree.Inventories{class: {Total: total, MinUnit: 1, MaxUnit: maxUnit, StepSize: 1, AllocationRatio: 1}}
+	return providertree.Inventories{class: {Total: total,
+		MinUnit: 1, MaxUnit: maxUnit, StepSize: 1, AllocationRatio: 1}}
 }
 
 // novas is the tree of twoSockets as Nova writes it: children with uuids of its own, ratios that an
@@ -42,18 +43,26 @@ func novas(t tester) *providertree.Tree {
 	tree := &providertree.Tree{}
 	must(t, tree.Populate([]providertree.Provider{
 		{UUID: root, Name: "cn1", Generation: 41, Inventories: providertree.Inventories{
-			"VCPU":                        {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 8},
-			"PCPU":                        {Total: 2, MinUnit: 1, MaxUnit: 2, StepSize: 1, AllocationRatio: 1},
-			"MEMORY_MB":                   {Total: 131072, Reserved: 512, MinUnit: 1, MaxUnit: 131072, StepSize: 1, AllocationRatio: 1.5},
+			"VCPU": {Total: 4,
+				Reserved: 1, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 8},
+			"PCPU": {Total: 2, MinUnit: 1, MaxUnit: 2, StepSize: 1, AllocationRatio: 1},
+			"MEMORY_MB": {Total: 131072,
+				Reserved: 512, MinUnit: 1, MaxUnit: 131072, StepSize: 1, AllocationRatio: 1.5},
 			"DISK_GB":                     {Total: 1000, MinUnit: 1, MaxUnit: 1000, StepSize: 1, AllocationRatio: 1},
 			"CUSTOM_PMEM_NAMESPACE_SMALL": {Total: 2, MinUnit: 1, MaxUnit: 2, StepSize: 1, AllocationRatio: 1},
 		}, Traits: []string{"COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2", "OWNER_NOVA"}},
-		{UUID: novaGPU0, Name: "cn1_pci_0000_3b_00_0", ParentUUID: root, Generation: 2, Inventories: things("VGPU", 4, 4), Traits: []string{"OWNER_NOVA", "CUSTOM_NVIDIA_T4"}},
-		{UUID: novaGPU1, Name: "cn1_pci_0000_82_00_0", ParentUUID: root, Generation: 2, Inventories: things("CUSTOM_BIG", 1, 1), Traits: []string{"OWNER_NOVA", "CUSTOM_GPU_BIG"}},
-		{UUID: novaNIC, Name: "cn1_0000:86:00.0", ParentUUID: root, Generation: 7, Inventories: providertree.Inventories{
-			"CUSTOM_PCI_15B3_1016": {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}, // an operator reserved one
-		}, Traits: []string{"COMPUTE_MANAGED_PCI_DEVICE", "CUSTOM_FAST"}},
-		{UUID: novaSEV, Name: "cn1_amd_sev", ParentUUID: root, Generation: 1, Inventories: things("MEM_ENCRYPTION_CONTEXT", 15, 1), Traits: []string{"HW_CPU_X86_AMD_SEV"}},
+		{UUID: novaGPU0, Name: "cn1_pci_0000_3b_00_0", ParentUUID: root, Generation: 2,
+			Inventories: things("VGPU", 4, 4), Traits: []string{"OWNER_NOVA", "CUSTOM_NVIDIA_T4"}},
+		{UUID: novaGPU1, Name: "cn1_pci_0000_82_00_0", ParentUUID: root, Generation: 2,
+			Inventories: things("CUSTOM_BIG", 1, 1), Traits: []string{"OWNER_NOVA", "CUSTOM_GPU_BIG"}},
+		{UUID: novaNIC, Name: "cn1_0000:86:00.0", ParentUUID: root, Generation: 7,
+			Inventories: providertree.Inventories{
+				// an operator reserved one
+				"CUSTOM_PCI_15B3_1016": {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4,
+					StepSize: 1, AllocationRatio: 1},
+			}, Traits: []string{"COMPUTE_MANAGED_PCI_DEVICE", "CUSTOM_FAST"}},
+		{UUID: novaSEV, Name: "cn1_amd_sev", ParentUUID: root, Generation: 1,
+			Inventories: things("MEM_ENCRYPTION_CONTEXT", 15, 1), Traits: []string{"HW_CPU_X86_AMD_SEV"}},
 	}))
 	return tree
 }
@@ -69,10 +78,15 @@ func withOthers(t tester, tree *providertree.Tree) *providertree.Tree {
 	testproc.Try(tree.AddAggregates(root, group)).Or(t)
 	for _, p := range []providertree.Provider{
 		{UUID: neutron, Name: "cn1:Open vSwitch agent", ParentUUID: root, Traits: []string{"OWNER_NEUTRON"}},
-		{UUID: port, Name: "cn1:Open vSwitch agent:br-ex", ParentUUID: neutron, Inventories: providertree.Inventories{"NET_BW_EGR_KILOBIT_PER_SEC": {Total: 1000000, MaxUnit: 1000000}}},
-		{UUID: cyborg, Name: "cn1_0000:af:00.0", ParentUUID: root, Inventories: things("FPGA", 1, 1), Traits: []string{"OWNER_CYBORG"}},
-		{UUID: other, Name: "cn1_numa_9", Inventories: things("VCPU", 8, 8), Traits: []string{"HW_NUMA_ROOT", "OWNER_NOVA"}}, // a node of that name
-		{UUID: share, Name: "nfs", Inventories: things("DISK_GB", 5000, 5000), Traits: []string{"MISC_SHARES_VIA_AGGREGATE"}, Aggregates: []string{group}},
+		{UUID: port, Name: "cn1:Open vSwitch agent:br-ex", ParentUUID: neutron,
+			Inventories: providertree.Inventories{"NET_BW_EGR_KILOBIT_PER_SEC": {Total: 1000000, MaxUnit: 1000000}}},
+		{UUID: cyborg, Name: "cn1_0000:af:00.0", ParentUUID: root, Inventories: things("FPGA", 1, 1),
+			Traits: []string{"OWNER_CYBORG"}},
+		// a node of that name
+		{UUID: other, Name: "cn1_numa_9", Inventories: things("VCPU", 8, 8),
+			Traits: []string{"HW_NUMA_ROOT", "OWNER_NOVA"}},
+		{UUID: share, Name: "nfs", Inventories: things("DISK_GB", 5000, 5000),
+			Traits: []string{"MISC_SHARES_VIA_AGGREGATE"}, Aggregates: []string{group}},
 	} {
 		must(t, tree.Populate([]providertree.Provider{p}))
 	}
@@ -89,14 +103,16 @@ func sameOthers(t tester, before, after *providertree.Tree) {
 			t.Fatalf("%s (-before +after):\n%s", was.Name, diff)
 		}
 	}
-	if inv, has := after.Inventory(root, "CUSTOM_LICENCE"); !has || inv.Total != 3 || !after.HasTraits(root, "CUSTOM_RACK_7", "HW_CPU_X86_SSE42") || !after.InAggregates(root, group) {
+	if inv, has := after.Inventory(root, "CUSTOM_LICENCE"); !has || inv.Total != 3 ||
+		!after.HasTraits(root, "CUSTOM_RACK_7", "HW_CPU_X86_SSE42") || !after.InAggregates(root, group) {
 		t.Fatalf("the root lost what was not the driver's:\n%s", dump(after))
 	}
 }
 
 func TestNovasTreeNeedsNoChange(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, tree := range map[string]*providertree.Tree{"alone": novas(t), "with what others have": withOthers(t, novas(t))} {
+	for name, tree := range map[string]*providertree.Tree{"alone": novas(t),
+		"with what others have": withOthers(t, novas(t))} {
 		before := tree.Clone()
 		moving := testproc.Try(want(t, twoSockets(t), settings()).Moving(tree, root)).Or(t)
 		must(t, want(t, twoSockets(t), settings()).Put(tree, root))
@@ -111,7 +127,8 @@ func TestNestingKeepsTheProvidersOfDevices(t *testing.T) {
 	before := withOthers(t, novas(t))
 	after := put(t, want(t, twoSockets(t), nestedSettings()), before)
 	sameOthers(t, before, after)
-	for uuid, parent := range map[string]string{novaGPU0: "cn1_numa_0", novaGPU1: "cn1_numa_1", novaNIC: "cn1_numa_1", novaSEV: "cn1"} {
+	for uuid, parent := range map[string]string{novaGPU0: "cn1_numa_0", novaGPU1: "cn1_numa_1",
+		novaNIC: "cn1_numa_1", novaSEV: "cn1"} {
 		was, _ := before.Provider(uuid)
 		is, found := after.Provider(uuid)
 		if !found || is.ParentUUID != uuidOf(t, after, parent) {
@@ -129,7 +146,8 @@ func TestNestingKeepsTheProvidersOfDevices(t *testing.T) {
 	}
 	back := put(t, want(t, twoSockets(t), settings()), after)
 	sameOthers(t, before, back)
-	for _, class := range []string{"CUSTOM_HUGEPAGES_2M", "CUSTOM_HUGEPAGES_1G"} { // for who holds pages, when the tree is flat again
+	// for who holds pages, when the tree is flat again
+	for _, class := range []string{"CUSTOM_HUGEPAGES_2M", "CUSTOM_HUGEPAGES_1G"} {
 		if removed, err := back.RemoveInventory(root, class); err != nil || !removed {
 			t.Errorf("%s is not on the root: %v", class, err)
 		}
@@ -176,7 +194,8 @@ func TestPut(t *testing.T) {
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				testproc.Equal(t, traits(after, "cn1_pci_0000_82_00_0"), "CUSTOM_NVIDIA_222 OWNER_NOVA", "%v")
-				if got := traits(after, "cn1_pci_0000_3b_00_0"); got != "CUSTOM_GPU_BIG CUSTOM_NVIDIA_231 CUSTOM_NVIDIA_T4 OWNER_NOVA" {
+				if got := traits(after, "cn1_pci_0000_3b_00_0"); got !=
+					"CUSTOM_GPU_BIG CUSTOM_NVIDIA_231 CUSTOM_NVIDIA_T4 OWNER_NOVA" {
 					t.Error(got)
 				}
 			},
@@ -229,7 +248,8 @@ func TestPut(t *testing.T) {
 		},
 		"providers with names like ours that nothing marks stay": {
 			tree: func(t *testing.T, tree *providertree.Tree) {
-				for i, name := range []string{"cn1_numa_5", "cn1_pci_0000_01_00_0", "cn1_0000:01:00.0", "cn1_amd_sev_es", "cn1_mtty_mtty", "cn1_", "cn1_numa_05", "cn10_numa_0"} {
+				for i, name := range []string{"cn1_numa_5", "cn1_pci_0000_01_00_0", "cn1_0000:01:00.0",
+					"cn1_amd_sev_es", "cn1_mtty_mtty", "cn1_", "cn1_numa_05", "cn10_numa_0"} {
 					must(t, tree.AddChild(root, fmt.Sprintf("%s%d", neutron[:35], i), name))
 				}
 			},
@@ -246,7 +266,8 @@ func TestPut(t *testing.T) {
 			},
 			check: func(t *testing.T, before, after *providertree.Tree) {
 				p, found := after.ProviderByName("cn1_numa_0")
-				if _, other := after.ProviderByName("cn1_numa_1"); !found || other || len(p.Inventories) > 0 || !slices.Equal(after.Children(p.UUID), []string{neutron}) {
+				if _, other := after.ProviderByName("cn1_numa_1"); !found || other || len(p.Inventories) > 0 ||
+					!slices.Equal(after.Children(p.UUID), []string{neutron}) {
 					t.Error(dump(after))
 				}
 			},
@@ -266,7 +287,8 @@ func TestPut(t *testing.T) {
 		"cells of different ratios leave the highest": {
 			tree: func(t *testing.T, tree *providertree.Tree) {
 				must(t, want(t, twoSockets(t), nestedSettings()).Put(tree, root))
-				_, err := tree.SetInventory(uuidOf(t, tree, "cn1_numa_0"), "VCPU", providertree.Inventory{Total: 2, AllocationRatio: 12})
+				_, err := tree.SetInventory(uuidOf(t, tree, "cn1_numa_0"),
+					"VCPU", providertree.Inventory{Total: 2, AllocationRatio: 12})
 				must(t, err)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
@@ -292,28 +314,36 @@ func TestPut(t *testing.T) {
 			host: func(h *inventory.Host, _ *inventory.Settings) { h.PCI[0].Class = "CUSTOM_NIC" },
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				p, _ := after.Provider(novaNIC)
-				testproc.Same(t, cmp.Diff(providertree.Inventories{"CUSTOM_NIC": {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}}, p.Inventories))
+				testproc.Same(t,
+					cmp.Diff(
+						providertree.Inventories{"CUSTOM_NIC": {Total: 4, Reserved: 1, MinUnit: 1, MaxUnit: 4,
+							StepSize: 1, AllocationRatio: 1}}, p.Inventories))
 			},
 		},
 		"no more is reserved than there is": {
 			host: func(h *inventory.Host, _ *inventory.Settings) { h.PCI[0].Devices = h.PCI[0].Devices[:2] },
 			tree: func(t *testing.T, tree *providertree.Tree) {
-				_, err := tree.SetInventory(novaNIC, "CUSTOM_PCI_15B3_1016", providertree.Inventory{Total: 4, Reserved: 3, MinUnit: 3, MaxUnit: 4})
+				_, err := tree.SetInventory(novaNIC,
+					"CUSTOM_PCI_15B3_1016", providertree.Inventory{Total: 4, Reserved: 3, MinUnit: 3, MaxUnit: 4})
 				must(t, err)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
-				if inv, _ := after.Inventory(novaNIC, "CUSTOM_PCI_15B3_1016"); !inv.Equal(providertree.Inventory{Total: 2, Reserved: 2, MinUnit: 2, MaxUnit: 2}) {
+				if inv, _ := after.Inventory(novaNIC,
+					"CUSTOM_PCI_15B3_1016"); !inv.Equal(
+					providertree.Inventory{Total: 2, Reserved: 2, MinUnit: 2, MaxUnit: 2}) {
 					t.Error(inv)
 				}
 			},
 		},
 		"what is reserved of all there were is no more than that": {
 			tree: func(t *testing.T, tree *providertree.Tree) {
-				_, err := tree.SetInventory(novaNIC, "CUSTOM_PCI_15B3_1016", providertree.Inventory{Total: 3, Reserved: 3, MaxUnit: 4})
+				_, err := tree.SetInventory(novaNIC,
+					"CUSTOM_PCI_15B3_1016", providertree.Inventory{Total: 3, Reserved: 3, MaxUnit: 4})
 				must(t, err)
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
-				if inv, _ := after.Inventory(novaNIC, "CUSTOM_PCI_15B3_1016"); !inv.Equal(providertree.Inventory{Total: 4, Reserved: 3, MaxUnit: 4}) {
+				if inv, _ := after.Inventory(novaNIC,
+					"CUSTOM_PCI_15B3_1016"); !inv.Equal(providertree.Inventory{Total: 4, Reserved: 3, MaxUnit: 4}) {
 					t.Error(inv)
 				}
 			},
@@ -330,11 +360,14 @@ func TestPut(t *testing.T) {
 		},
 		"two devices of one type, one new": {
 			host: func(h *inventory.Host, _ *inventory.Settings) {
-				h.Mdevs = append(h.Mdevs, selection.MdevProvider{Device: "mtty_mtty", Cell: -1, Type: "mtty-1", Class: "VGPU", Total: 24, TypeTrait: "CUSTOM_MTTY_1"})
+				h.Mdevs = append(h.Mdevs,
+					selection.MdevProvider{Device: "mtty_mtty", Cell: -1, Type: "mtty-1", Class: "VGPU",
+						Total: 24, TypeTrait: "CUSTOM_MTTY_1"})
 			},
 			check: func(t *testing.T, _, after *providertree.Tree) {
 				p, _ := after.ProviderByName("cn1_mtty_mtty")
-				if p.ParentUUID != root || p.Inventories["VGPU"].Total != 24 || !slices.Equal(p.Traits, []string{"OWNER_NOVA"}) {
+				if p.ParentUUID != root || p.Inventories["VGPU"].Total != 24 ||
+					!slices.Equal(p.Traits, []string{"OWNER_NOVA"}) {
 					t.Error(dump(after))
 				}
 			},
@@ -371,12 +404,15 @@ func TestInvalidTreesAreErrors(t *testing.T) {
 		root string
 		want string
 	}{
-		"no root":              {root: other, want: "the root " + other + " of node \"cn1\" is not in the tree"},
-		"a child for the root": {root: novaSEV, want: `resource provider "cn1_amd_sev" (` + novaSEV + `) is not the root of node "cn1"`},
+		"no root": {root: other, want: "the root " + other + " of node \"cn1\" is not in the tree"},
+		"a child for the root": {root: novaSEV, want: `resource provider "cn1_amd_sev" (` + novaSEV +
+			`) is not the root of node "cn1"`},
 		"another node": {root: root, tree: func(tree *providertree.Tree) { _, _ = tree.Rename(root, "cn2") },
 			want: `resource provider "cn2" (` + root + `) is not the root of node "cn1"`},
-		"a name that another tree has": {root: root, tree: func(tree *providertree.Tree) { _ = tree.AddRoot(other, "cn1_numa_0") },
-			want: `resource provider "cn1_numa_0" (` + other + `) is not below the root ` + root + `, and its name is needed for a device there`},
+		"a name that another tree has": {root: root,
+			tree: func(tree *providertree.Tree) { _ = tree.AddRoot(other, "cn1_numa_0") },
+			want: `resource provider "cn1_numa_0" (` + other + `) is not below the root ` + root +
+				`, and its name is needed for a device there`},
 	} {
 		tree := novas(t)
 		if c.tree != nil {

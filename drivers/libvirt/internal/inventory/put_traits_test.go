@@ -27,7 +27,8 @@ func TestPutKeepsOwnerOfPCIDevices(t *testing.T) {
 		}
 		after := put(t, want(t, host, settings()), tree)
 		if changes := providertree.Diff(tree, after); !changes.Empty() {
-			t.Errorf("marked %v: the adoption changes the tree (-Nova +driver):\n%s", marked, cmp.Diff(dump(tree), dump(after)))
+			t.Errorf("marked %v: the adoption changes the tree (-Nova +driver):\n%s",
+				marked, cmp.Diff(dump(tree), dump(after)))
 		}
 	}
 	made := put(t, want(t, host, settings()), fresh(t))
@@ -74,7 +75,8 @@ func TestTraitsOfCPUsFollowThem(t *testing.T) {
 
 	s.Nested = false // and back
 	tree = put(t, want(t, host, s), tree)
-	if got := traits(tree, "cn1"); got != "COMPUTE_NODE HW_CPU_HYPERTHREADING HW_CPU_X86_AVX512F" || tree.Exists(one.UUID) {
+	if got := traits(tree, "cn1"); got != "COMPUTE_NODE HW_CPU_HYPERTHREADING HW_CPU_X86_AVX512F" ||
+		tree.Exists(one.UUID) {
 		t.Errorf("the flat tree's root has %s; cell 1 exists: %v", got, tree.Exists(one.UUID))
 	}
 }

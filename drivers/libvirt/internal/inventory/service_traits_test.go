@@ -25,8 +25,10 @@ func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 	h.Config.Service = ReportTrait
 	got := h.Capabilities()
 	for trait, want := range map[string]bool{
-		"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_IMAGE_TYPE_QCOW2": true, "COMPUTE_REMOTE_MANAGED_PORTS": true, "COMPUTE_STORAGE_VIRTIO_FS": true,
-		"COMPUTE_IMAGE_TYPE_VMDK": false, "COMPUTE_SAME_HOST_COLD_MIGRATE": false, "COMPUTE_TRUSTED_CERTS": false, "COMPUTE_MEM_BACKING_FILE": true,
+		"COMPUTE_NET_ATTACH_INTERFACE": true, "COMPUTE_IMAGE_TYPE_QCOW2": true, "COMPUTE_REMOTE_MANAGED_PORTS": true,
+		"COMPUTE_STORAGE_VIRTIO_FS": true,
+		"COMPUTE_IMAGE_TYPE_VMDK":   false, "COMPUTE_SAME_HOST_COLD_MIGRATE": false, "COMPUTE_TRUSTED_CERTS": false,
+		"COMPUTE_MEM_BACKING_FILE": true,
 	} {
 		if is, named := got[trait]; is != want || !named {
 			t.Errorf("report: %s is %v, named %v", trait, is, named)
@@ -51,7 +53,8 @@ func TestCapabilityTraitsFollowTheConfiguration(t *testing.T) {
 func TestMoreTraits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := real(t)
-	for choice, want := range map[TraitChoice][2]bool{"": {false, false}, KeepTrait: {false, false}, ReportTrait: {true, true}, RemoveTrait: {true, false}} {
+	for choice, want := range map[TraitChoice][2]bool{"": {false, false}, KeepTrait: {false, false},
+		ReportTrait: {true, true}, RemoveTrait: {true, false}} {
 		h.Config.More = choice
 		is, named := h.Verdicts()["COMPUTE_FIRMWARE_BIOS"]
 		testproc.Samef(t, cmp.Diff(want, [2]bool{named, is}), "%q", choice)
@@ -60,7 +63,8 @@ func TestMoreTraits(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, good := range []TraitConfig{{}, {Service: KeepTrait, More: RemoveTrait, SWTPM: true}, {Service: ReportTrait, Overrides: map[string]bool{"COMPUTE_VOLUME_EXTEND": false}}} {
+	for _, good := range []TraitConfig{{}, {Service: KeepTrait, More: RemoveTrait, SWTPM: true},
+		{Service: ReportTrait, Overrides: map[string]bool{"COMPUTE_VOLUME_EXTEND": false}}} {
 		testproc.NoError(t, good.Check())
 	}
 	for _, tc := range []struct {
@@ -70,11 +74,14 @@ func TestCheck(t *testing.T) {
 	}{
 		{TraitConfig{Service: "nova"}, "compute_capabilities", `"nova" is not one of`},
 		{TraitConfig{More: "yes"}, "more_traits", `"yes" is not one of`},
-		{TraitConfig{Overrides: map[string]bool{"COMPUTE_NODE": true}}, "compute_capability_overrides", `"COMPUTE_NODE" is not a compute capability trait`},
-		{TraitConfig{Overrides: map[string]bool{strings.Repeat("X", 1000): true}}, "compute_capability_overrides", "is not a compute capability trait"},
+		{TraitConfig{Overrides: map[string]bool{"COMPUTE_NODE": true}}, "compute_capability_overrides",
+			`"COMPUTE_NODE" is not a compute capability trait`},
+		{TraitConfig{Overrides: map[string]bool{strings.Repeat("X", 1000): true}}, "compute_capability_overrides",
+			"is not a compute capability trait"},
 	} {
 		var config *plugins.ConfigError
-		if err := tc.bad.Check(); !errors.As(err, &config) || config.Key != tc.key || !strings.Contains(config.Problem, tc.want) || len(config.Problem) > 300 {
+		if err := tc.bad.Check(); !errors.As(err, &config) || config.Key != tc.key ||
+			!strings.Contains(config.Problem, tc.want) || len(config.Problem) > 300 {
 			t.Errorf("%v", err)
 		}
 	}

@@ -34,15 +34,18 @@ func TestGuestsFollow(t *testing.T) {
 		}
 	}
 	for i, m := range h.Mdevs {
-		host.Parents = append(host.Parents, machine.MdevParent{Name: m.Device, Address: m.Address, Cell: i, Types: []machine.MdevType{{ID: m.Type}}})
+		host.Parents = append(host.Parents,
+			machine.MdevParent{Name: m.Device, Address: m.Address, Cell: i, Types: []machine.MdevType{{ID: m.Type}}})
 	}
 	host.Parents[1].Mdevs = []machine.Mdev{{UUID: mdev, Type: "nvidia-231", Active: true}}
 	domains := []domain.Domain{
-		{UUID: pinned, VCPUs: 1, Pins: [][]int{{7}}, MemoryKiB: 4 << 20, Memory: domain.NUMATune{Mode: "strict", Nodes: []int{1}}, Mdevs: []string{mdev}},
+		{UUID: pinned, VCPUs: 1, Pins: [][]int{{7}},
+			MemoryKiB: 4 << 20, Memory: domain.NUMATune{Mode: "strict", Nodes: []int{1}}, Mdevs: []string{mdev}},
 		{UUID: floating, VCPUs: 2, MemoryKiB: 8 << 20},
 	}
 	allocations := providertree.Allocations{
-		pinned:   {Resources: providertree.ProviderResources{root: {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20, "VGPU": 1}}},
+		pinned: {Resources: providertree.ProviderResources{root: {"PCPU": 1,
+			"MEMORY_MB": 4096, "DISK_GB": 20, "VGPU": 1}}},
 		floating: {Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 8192, "DISK_GB": 20}}},
 	}
 	totals := func() providertree.ProviderResources {
@@ -70,7 +73,8 @@ func TestGuestsFollow(t *testing.T) {
 		sites := testproc.Try(w.Sites(tree, root)).Or(t)
 		tree = put(t, w, tree)
 		result := testproc.Try(assignment.Move(assignment.MoveRequest{
-			Tree: tree, Root: root, Moving: moving, Sites: sites, Machine: host, Domains: domains, Dedicated: h.Dedicated, Allocations: allocations,
+			Tree: tree, Root: root, Moving: moving, Sites: sites, Machine: host, Domains: domains,
+			Dedicated: h.Dedicated, Allocations: allocations,
 		})).Or(t)
 		allocations = result.Allocations
 		if diff := cmp.Diff(before, totals()); diff != "" {
@@ -95,8 +99,10 @@ func TestGuestsFollow(t *testing.T) {
 			}
 		}
 	}
-	flat := providertree.ProviderResources{"cn1": {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20}, "cn1_pci_0000_82_00_0": {"VGPU": 1}}
+	flat := providertree.ProviderResources{"cn1": {"PCPU": 1, "MEMORY_MB": 4096, "DISK_GB": 20},
+		"cn1_pci_0000_82_00_0": {"VGPU": 1}}
 	step(settings(), flat)
-	step(nestedSettings(), providertree.ProviderResources{"cn1": {"DISK_GB": 20}, "cn1_numa_1": {"PCPU": 1, "MEMORY_MB": 4096}, "cn1_pci_0000_82_00_0": {"VGPU": 1}})
+	step(nestedSettings(), providertree.ProviderResources{"cn1": {"DISK_GB": 20},
+		"cn1_numa_1": {"PCPU": 1, "MEMORY_MB": 4096}, "cn1_pci_0000_82_00_0": {"VGPU": 1}})
 	step(settings(), flat)
 }

@@ -220,14 +220,19 @@ func (c TraitConfig) Check() error {
 		switch choice.value {
 		case "", KeepTrait, ReportTrait, RemoveTrait:
 		default:
-			all = append(all, &plugins.ConfigError{Key: choice.key, Problem: fmt.Sprintf("%.40q is not one of %q, %q and %q", choice.value, KeepTrait, ReportTrait, RemoveTrait)})
+			all = append(all,
+				&plugins.ConfigError{Key: choice.key,
+					Problem: fmt.Sprintf("%.40q is not one of %q, %q and %q",
+						choice.value, KeepTrait, ReportTrait, RemoveTrait)})
 		}
 	}
 	for _, trait := range slices.Sorted(maps.Keys(c.Overrides)) {
 		if !promised[trait] {
 			all = append(
 				all,
-				&plugins.ConfigError{Key: CapabilityOverridesKey, Problem: fmt.Sprintf("%.80q is not a compute capability trait such as %s", trait, service[0].trait)},
+				&plugins.ConfigError{Key: CapabilityOverridesKey,
+					Problem: fmt.Sprintf("%.80q is not a compute capability trait such as %s",
+						trait, service[0].trait)},
 			)
 		}
 	}
@@ -261,7 +266,8 @@ func (h HostTraits) Discrepancies() []machine.Discrepancy {
 			out,
 			machine.Discrepancyf(
 				"traits-swtpm",
-				"swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, or guests that need a TPM are not scheduled here",
+				"swtpm_enabled is set, but libvirt says that it cannot emulate a TPM for %s guests; install swtpm, "+
+					"or guests that need a TPM are not scheduled here",
 				h.Arch,
 			),
 		)

@@ -43,8 +43,11 @@ func TestRootHasNoEncryptionTraits(t *testing.T) {
 		change func(*HostTraits)
 		judged int
 	}{
-		"a host that has it":         {func(*HostTraits) {}, 3},
-		"a host that has none":       {func(h *HostTraits) { h.Domains[0].SEV, h.Domains[0].Security = capabilities.SEV{}, nil }, 3},
+		"a host that has it": {func(*HostTraits) {}, 3},
+		"a host that has none": {func(h *HostTraits) {
+			h.Domains[0].SEV,
+				h.Domains[0].Security = capabilities.SEV{}, nil
+		}, 3},
 		"the kernel was not asked":   {func(h *HostTraits) { h.KernelAsked = false }, 0},
 		"libvirt said nothing of it": {func(h *HostTraits) { h.Domains = nil }, 0},
 	} {

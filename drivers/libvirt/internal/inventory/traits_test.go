@@ -30,13 +30,23 @@ func TestTraitsOfHosts(t *testing.T) {
 		host HostTraits
 		want string
 	}{
-		{"features with and without traits", HostTraits{Arch: "x86_64", Features: []string{"aes", "clwb", "sse4.1", "pclmuldq", "pni"}}, "HW_ARCH_X86_64 HW_CPU_X86_AESNI HW_CPU_X86_CLMUL HW_CPU_X86_SSE41"},
-		{"Intel's virtualisation", HostTraits{Arch: "x86_64", Features: []string{"vmx"}}, "HW_ARCH_X86_64 HW_CPU_X86_INTEL_VMX HW_CPU_X86_VMX"},
-		{"AMD's virtualisation", HostTraits{Arch: "x86_64", Features: []string{"svm"}}, "HW_ARCH_X86_64 HW_CPU_X86_AMD_SVM HW_CPU_X86_SVM"},
-		{"the same word on another architecture", HostTraits{Arch: "aarch64", Features: []string{"aes", "sse"}}, "HW_ARCH_AARCH64 HW_CPU_AARCH64_AES"},
-		{"an architecture without features", HostTraits{Arch: "s390x", Features: []string{"aes"}, GuestArches: []string{"s390x", "s390"}}, "COMPUTE_ARCH_S390X HW_ARCH_S390X"},
-		{"an architecture without a trait", HostTraits{Arch: "riscv64", GuestArches: []string{"riscv64"}}, "COMPUTE_ARCH_RISCV64"},
-		{"guests of other architectures", HostTraits{Arch: "x86_64", GuestArches: []string{"aarch64", "i686", "x86_64"}}, "COMPUTE_ARCH_AARCH64 COMPUTE_ARCH_X86_64 HW_ARCH_X86_64"},
+		{"features with and without traits",
+			HostTraits{Arch: "x86_64", Features: []string{"aes", "clwb", "sse4.1", "pclmuldq", "pni"}},
+			"HW_ARCH_X86_64 HW_CPU_X86_AESNI HW_CPU_X86_CLMUL HW_CPU_X86_SSE41"},
+		{"Intel's virtualisation", HostTraits{Arch: "x86_64", Features: []string{"vmx"}},
+			"HW_ARCH_X86_64 HW_CPU_X86_INTEL_VMX HW_CPU_X86_VMX"},
+		{"AMD's virtualisation", HostTraits{Arch: "x86_64", Features: []string{"svm"}},
+			"HW_ARCH_X86_64 HW_CPU_X86_AMD_SVM HW_CPU_X86_SVM"},
+		{"the same word on another architecture", HostTraits{Arch: "aarch64", Features: []string{"aes", "sse"}},
+			"HW_ARCH_AARCH64 HW_CPU_AARCH64_AES"},
+		{"an architecture without features",
+			HostTraits{Arch: "s390x", Features: []string{"aes"}, GuestArches: []string{"s390x", "s390"}},
+			"COMPUTE_ARCH_S390X HW_ARCH_S390X"},
+		{"an architecture without a trait",
+			HostTraits{Arch: "riscv64", GuestArches: []string{"riscv64"}}, "COMPUTE_ARCH_RISCV64"},
+		{"guests of other architectures",
+			HostTraits{Arch: "x86_64", GuestArches: []string{"aarch64", "i686", "x86_64"}},
+			"COMPUTE_ARCH_AARCH64 COMPUTE_ARCH_X86_64 HW_ARCH_X86_64"},
 		{"threads", HostTraits{Arch: "ppc64le", Threaded: true}, "HW_ARCH_PPC64LE HW_CPU_HYPERTHREADING"},
 		{"nothing known", HostTraits{}, ""},
 	} {
@@ -68,9 +78,11 @@ func TestOwnedAreStandardTraits(t *testing.T) {
 func TestUnmanagedTraitsAreNotOwned(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, foreign := range []string{
-		"COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_STATUS_DISABLED", "COMPUTE_MANAGED_PCI_DEVICE", // the agent's and Nova's marks
+		// the agent's and Nova's marks
+		"COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_STATUS_DISABLED", "COMPUTE_MANAGED_PCI_DEVICE",
 		"COMPUTE_NET_ATTACH_INTERFACE", "COMPUTE_VOLUME_MULTI_ATTACH", // promises of who runs the guests
-		"HW_NUMA_ROOT", "HW_GPU_MAX_DISPLAY_HEADS_1", "STORAGE_DISK_SSD", "HW_NIC_SRIOV", "MISC_SHARES_VIA_AGGREGATE", "CUSTOM_GOLD", "",
+		"HW_NUMA_ROOT", "HW_GPU_MAX_DISPLAY_HEADS_1",
+		"STORAGE_DISK_SSD", "HW_NIC_SRIOV", "MISC_SHARES_VIA_AGGREGATE", "CUSTOM_GOLD", "",
 	} {
 		if owns(foreign) {
 			t.Errorf("%s is not the driver's", foreign)
@@ -80,9 +92,11 @@ func TestUnmanagedTraitsAreNotOwned(t *testing.T) {
 
 func TestDisagreement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	libvirt, kernel := CompareFeatures("x86_64", []string{"aes", "sse4.1", "vmx", "clwb", "sse3"}, []string{"aes", "sse4_1", "avx512_vnni", "nopl", "pni"})
+	libvirt, kernel := CompareFeatures("x86_64", []string{"aes", "sse4.1", "vmx", "clwb", "sse3"},
+		[]string{"aes", "sse4_1", "avx512_vnni", "nopl", "pni"})
 	testproc.Same(t, cmp.Diff([][]string{{"vmx"}, {"avx512vnni"}}, [][]string{libvirt, kernel}))
-	if got := FeaturesOfFlags("x86_64", []string{"avx512_vnni", "sse4_2", "nopl"}); !slices.Equal(got, []string{"avx512vnni", "sse4.2"}) {
+	if got := FeaturesOfFlags("x86_64", []string{"avx512_vnni", "sse4_2", "nopl"}); !slices.Equal(got,
+		[]string{"avx512vnni", "sse4.2"}) {
 		t.Errorf("FromKernel: %v", got)
 	}
 }

@@ -89,12 +89,14 @@ func (b *builder) add(p *Provider, s Stock, key string) {
 }
 
 func (b *builder) vcpu(n int, reserved int64) Stock {
-	return Stock{Class: classVCPU, Total: int64(n), Reserved: reserved, MaxUnit: int64(n), Ratio: b.CPURatio, Initial: b.InitialCPURatio}
+	return Stock{Class: classVCPU, Total: int64(n), Reserved: reserved, MaxUnit: int64(n),
+		Ratio: b.CPURatio, Initial: b.InitialCPURatio}
 }
 
 func (b *builder) memory(kib uint64, reserved int64) Stock {
 	mb := int64(min(kib/kibPerMiB, providertree.MaxUnit))
-	return Stock{Class: classMemory, Total: mb, Reserved: reserved, MaxUnit: mb, Ratio: b.RAMRatio, Initial: b.InitialRAMRatio}
+	return Stock{Class: classMemory, Total: mb, Reserved: reserved, MaxUnit: mb,
+		Ratio: b.RAMRatio, Initial: b.InitialRAMRatio}
 }
 
 // rootClass is a resource class, or a family of them, that the driver reports on the root.
@@ -114,8 +116,10 @@ type rootClass struct {
 // What guests get for it, or why they get nothing, is a row of rootClasses in package assignment;
 // without one the tree is refused. docs/libvirt.md has it in its tables.
 var rootClasses = []rootClass{
-	{named(classVCPU), flat(func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
-	{named(classPCPU), flat(func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},
+	{named(classVCPU), flat(
+		func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
+	{named(classPCPU), flat(
+		func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},
 	{named(classMemory), flat(func(b *builder, root *Provider) {
 		b.add(root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
 	})},
@@ -162,7 +166,8 @@ func (b *builder) disk(root *Provider) {
 	if b.ReservedDiskMB%mibPerGiB > 0 {
 		reserved++ // as in Nova
 	}
-	b.add(root, Stock{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio, Initial: b.InitialDiskRatio}, reservedDiskKey)
+	b.add(root, Stock{Class: classDisk, Total: gb, Reserved: reserved, MaxUnit: gb, Ratio: b.DiskRatio,
+		Initial: b.InitialDiskRatio}, reservedDiskKey)
 }
 
 func (b *builder) pmem(root *Provider) {
@@ -218,13 +223,15 @@ func (b *builder) numa() {
 	reservedMemory := b.share(reservedMemoryKey, classMemory, b.ReservedMemoryMB, memory)
 	for i, c := range cells {
 		key := fmt.Sprintf("numa_%d", c.ID)
-		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA}, Site: assignment.Provider{Kind: assignment.Cell, Cell: c.ID}}
+		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA},
+			Site: assignment.Provider{Kind: assignment.Cell, Cell: c.ID}}
 		b.add(&p, b.vcpu(shared[c.ID], reservedCPUs[i]), reservedCPUsKey)
 		b.add(&p, exact(classPCPU, int64(dedicated[c.ID]), 0), "")
 		b.add(&p, b.memory(c.MemoryKiB, reservedMemory[i]), reservedMemoryKey)
 		if at := slices.IndexFunc(b.Memory, func(m selection.PagesCell) bool { return m.ID == c.ID }); at >= 0 {
 			for _, pages := range b.Memory[at].Pages {
-				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved), selection.ReservedPagesKey)
+				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved),
+					selection.ReservedPagesKey)
 			}
 		}
 		if p.stock(classVCPU) != nil || p.stock(classPCPU) != nil {
@@ -312,7 +319,8 @@ func (b *builder) stray(key, what string, devices []string) {
 			b.discrepancies,
 			machine.Discrepancyf(
 				key,
-				"%s: %s. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them",
+				"%s: %s. Their providers are children of the root, so requests for devices near processors "+
+					"(same_subtree) never find them",
 				what,
 				strings.Join(devices, ", "),
 			),
@@ -329,8 +337,10 @@ func (b *builder) mdevs() {
 			continue // the provider goes, as in Nova
 		}
 		p := Provider{
-			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device, Traits: append([]string{traitNova}, m.Traits...),
-			Site: assignment.Provider{Kind: assignment.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class}, typeTrait: m.TypeTrait,
+			Name: m.Name(b.Node), Parent: b.below(m.Device, m.Cell), Key: m.Device,
+			Traits:    append([]string{traitNova}, m.Traits...),
+			Site:      assignment.Provider{Kind: assignment.MdevParent, Parent: m.Device, Type: m.Type, Class: m.Class},
+			typeTrait: m.TypeTrait,
 		}
 		if b.TypeTraits && m.TypeTrait != "" {
 			p.Traits = append(p.Traits, m.TypeTrait)
@@ -345,8 +355,9 @@ func (b *builder) pci() {
 	for _, d := range b.PCI {
 		b.w.pciClasses[d.Class] = true
 		p := Provider{
-			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix, Traits: append([]string{traitNova}, d.Traits...),
-			Site: assignment.Provider{Kind: assignment.PCI, Class: d.Class},
+			Name: d.Name(b.Node), Parent: b.below(d.Address.String(), d.Cell), Key: d.Suffix,
+			Traits: append([]string{traitNova}, d.Traits...),
+			Site:   assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}
 		stock := exact(d.Class, int64(d.Total()), 0)
 		stock.Ratio, stock.Initial, stock.Lenient = 0, 1, true
@@ -371,7 +382,8 @@ func (b *builder) encryption() {
 		}
 		p := Provider{
 			Name: e.Name(b.Node), Parent: b.Node, Key: e.Suffix, Traits: []string{traitNova, e.Trait},
-			Site: assignment.Provider{Kind: assignment.Encryption, Security: e.Security, Class: selection.EncryptionClass},
+			Site: assignment.Provider{Kind: assignment.Encryption, Security: e.Security,
+				Class: selection.EncryptionClass},
 		}
 		stock := exact(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
 		stock.MaxUnit = e.MaxUnit
@@ -387,10 +399,14 @@ func (b *builder) check() {
 	for _, p := range b.w.Providers {
 		for _, s := range p.Stock {
 			if !b.w.owns(p.Site.Kind, s.Class) {
-				b.problems = append(b.problems, fmt.Errorf("resource provider %q: %s is not among the classes that the driver can remove there", p.Name, s.Class))
+				b.problems = append(b.problems,
+					fmt.Errorf("resource provider %q: %s is not among the classes that the driver can remove there",
+						p.Name, s.Class))
 			}
-			if kind := p.Site.Kind; (kind == assignment.Root || kind == assignment.Cell) && !assignment.Understands(s.Class) {
-				b.problems = append(b.problems, fmt.Errorf("resource provider %q: it is not decided what guests get for %s", p.Name, s.Class))
+			if kind := p.Site.Kind; (kind == assignment.Root || kind == assignment.Cell) &&
+				!assignment.Understands(s.Class) {
+				b.problems = append(b.problems,
+					fmt.Errorf("resource provider %q: it is not decided what guests get for %s", p.Name, s.Class))
 			}
 		}
 		if seen[p.Name] {
@@ -398,7 +414,8 @@ func (b *builder) check() {
 		}
 		seen[p.Name] = true
 		if err := providertree.ValidateProviderName(p.Name); err != nil {
-			b.wrong(nodeKey, "%s: the name of the node is too long for those of its devices (%v)", strings.TrimSuffix(p.Name, p.Key), err)
+			b.wrong(nodeKey, "%s: the name of the node is too long for those of its devices (%v)",
+				strings.TrimSuffix(p.Name, p.Key), err)
 			return
 		}
 	}

@@ -29,7 +29,8 @@ func TestGoldenTrees(t *testing.T) {
 func TestNewProvidersHaveUUIDsThatFollowFromTheDevice(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	tree := put(t, want(t, twoSockets(t), nestedSettings()), fresh(t))
-	for _, key := range []string{"numa_0", "numa_1", "pci_0000_3b_00_0", "pci_0000_82_00_0", "0000:86:00.0", "amd_sev"} {
+	for _, key := range []string{"numa_0", "numa_1",
+		"pci_0000_3b_00_0", "pci_0000_82_00_0", "0000:86:00.0", "amd_sev"} {
 		expected, err := providertree.ChildUUID(root, key)
 		if got := uuidOf(t, tree, "cn1_"+key); err != nil || got != expected {
 			t.Errorf("%s: %s, want %s, %v", key, got, expected, err)
@@ -81,7 +82,8 @@ func TestInventories(t *testing.T) {
 		"nor a disk": {
 			host:     func(h *inventory.Host) { h.DiskGB = 1 << 40 },
 			provider: "root", class: "DISK_GB",
-			flat: &providertree.Inventory{Total: providertree.MaxUnit}, nested: &providertree.Inventory{Total: providertree.MaxUnit},
+			flat:   &providertree.Inventory{Total: providertree.MaxUnit},
+			nested: &providertree.Inventory{Total: providertree.MaxUnit},
 		},
 		"what is reserved of the disk is rounded up": {
 			settings: func(s *inventory.Settings) { s.ReservedDiskMB = 2049; s.DiskRatio = 1.5 },
@@ -89,23 +91,33 @@ func TestInventories(t *testing.T) {
 			flat:   &providertree.Inventory{Total: 1000, Reserved: 3, MaxUnit: 1000, AllocationRatio: 1.5},
 			nested: &providertree.Inventory{Total: 1000, Reserved: 3, MaxUnit: 1000, AllocationRatio: 1.5},
 		},
-		"a shared disk is the sharing provider's":        {host: func(h *inventory.Host) { h.SharedDisk = true }, provider: "root", class: "DISK_GB"},
-		"no shared CPUs, no VCPU, whatever is reserved":  {host: func(h *inventory.Host) { h.Shared = nil }, provider: "root", class: "VCPU"},
-		"and none in the cells":                          {host: func(h *inventory.Host) { h.Shared = nil }, provider: "numa_0", class: "VCPU"},
-		"PCPU are never overcommitted, nor reserved":     {provider: "root", class: "PCPU", flat: &providertree.Inventory{Total: 2, MaxUnit: 2}},
-		"a GPU that can make none has no provider":       {host: func(h *inventory.Host) { h.Mdevs[0].Total = 0 }, provider: "pci_0000_3b_00_0", class: "VGPU"},
-		"a guest takes one context":                      {provider: "amd_sev", class: "MEM_ENCRYPTION_CONTEXT", flat: &providertree.Inventory{Total: 15, MaxUnit: 1}, nested: &providertree.Inventory{Total: 15, MaxUnit: 1}},
-		"no memory in huge pages is taken off MEMORY_MB": {provider: "numa_0", class: "MEMORY_MB", nested: &providertree.Inventory{Total: 65 << 10, Reserved: 260, MaxUnit: 65 << 10}},
+		"a shared disk is the sharing provider's": {host: func(h *inventory.Host) { h.SharedDisk = true },
+			provider: "root", class: "DISK_GB"},
+		"no shared CPUs, no VCPU, whatever is reserved": {host: func(h *inventory.Host) { h.Shared = nil },
+			provider: "root", class: "VCPU"},
+		"and none in the cells": {host: func(h *inventory.Host) { h.Shared = nil },
+			provider: "numa_0", class: "VCPU"},
+		"PCPU are never overcommitted, nor reserved": {provider: "root", class: "PCPU",
+			flat: &providertree.Inventory{Total: 2, MaxUnit: 2}},
+		"a GPU that can make none has no provider": {host: func(h *inventory.Host) { h.Mdevs[0].Total = 0 },
+			provider: "pci_0000_3b_00_0", class: "VGPU"},
+		"a guest takes one context": {provider: "amd_sev", class: "MEM_ENCRYPTION_CONTEXT",
+			flat:   &providertree.Inventory{Total: 15, MaxUnit: 1},
+			nested: &providertree.Inventory{Total: 15, MaxUnit: 1}},
+		"no memory in huge pages is taken off MEMORY_MB": {provider: "numa_0", class: "MEMORY_MB",
+			nested: &providertree.Inventory{Total: 65 << 10, Reserved: 260, MaxUnit: 65 << 10}},
 		"a configured ratio counts in every cell": {
 			settings: func(s *inventory.Settings) { s.CPURatio = 2 },
-			provider: "numa_1", class: "VCPU", nested: &providertree.Inventory{Total: 2, MaxUnit: 2, AllocationRatio: 2},
+			provider: "numa_1", class: "VCPU",
+			nested: &providertree.Inventory{Total: 2, MaxUnit: 2, AllocationRatio: 2},
 		},
 		"a device for one use that is taken is used up": {
 			host: func(h *inventory.Host) {
 				h.PCI[0].OneTimeUse, h.Taken = true, map[machine.Address]bool{h.PCI[0].Devices[1].Address: true}
 			},
 			provider: "0000:86:00.0", class: "CUSTOM_PCI_15B3_1016",
-			flat: &providertree.Inventory{Total: 4, Reserved: 4, MaxUnit: 4}, nested: &providertree.Inventory{Total: 4, Reserved: 4, MaxUnit: 4},
+			flat:   &providertree.Inventory{Total: 4, Reserved: 4, MaxUnit: 4},
+			nested: &providertree.Inventory{Total: 4, Reserved: 4, MaxUnit: 4},
 		},
 		"another is not": {
 			host:     func(h *inventory.Host) { h.Taken = map[machine.Address]bool{h.PCI[0].Devices[1].Address: true} },
@@ -151,8 +163,9 @@ func TestInconsistentHostsAreErrors(t *testing.T) {
 		},
 		"memory": {
 			settings: func(s *inventory.Settings) { s.ReservedMemoryMB = 1 << 20 }, key: "reserved_host_memory_mb",
-			flat:   "configuration: reserved_host_memory_mb: reserves 1048576 of MEMORY_MB, but cn1 has only 131072",
-			nested: "configuration: reserved_host_memory_mb: reserves 1048576 of MEMORY_MB, but the NUMA cells have only 131072",
+			flat: "configuration: reserved_host_memory_mb: reserves 1048576 of MEMORY_MB, but cn1 has only 131072",
+			nested: "configuration: reserved_host_memory_mb: reserves 1048576 of MEMORY_MB, but the NUMA cells have " +
+				"only 131072",
 		},
 		"disk": {
 			settings: func(s *inventory.Settings) { s.ReservedDiskMB = 1001 << 10 }, key: "reserved_host_disk_mb",
@@ -165,7 +178,8 @@ func TestInconsistentHostsAreErrors(t *testing.T) {
 		},
 		"contexts": {
 			host: func(h *inventory.Host) { h.Encryption[0].Reserved = 16 }, key: "num_memory_encrypted_guests",
-			flat: "configuration: num_memory_encrypted_guests: reserves 16 of MEM_ENCRYPTION_CONTEXT, but cn1_amd_sev has only 15",
+			flat: "configuration: num_memory_encrypted_guests: reserves 16 of MEM_ENCRYPTION_CONTEXT, but " +
+				"cn1_amd_sev has only 15",
 		},
 		"a name without capacity for its devices": {
 			host: func(h *inventory.Host) { h.Node = strings.Repeat("x", 195) }, key: "host",
@@ -219,7 +233,8 @@ func TestAllProblemsAreReported(t *testing.T) {
 	s := settings()
 	s.ReservedCPUs, s.ReservedDiskMB = 9, 1<<40
 	_, _, err := inventory.Want(twoSockets(t), s)
-	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus") || !strings.Contains(err.Error(), "reserved_host_disk_mb") {
+	if err == nil || !strings.Contains(err.Error(), "reserved_host_cpus") ||
+		!strings.Contains(err.Error(), "reserved_host_disk_mb") {
 		t.Error(err)
 	}
 }
@@ -231,9 +246,16 @@ func TestDiscrepancies(t *testing.T) {
 	w, discrepancies, err := inventory.Want(h, nestedSettings())
 	must(t, err)
 	expected := []machine.Discrepancy{
-		{Key: "inventory-memory", Text: "the NUMA cells have 131072 MiB of memory together, the host reports 65536; the driver uses the cells' sum"},
-		{Key: "inventory-no-cell", Text: "devices that report no NUMA cell: pci_0000_3b_00_0, 0000:86:00.0. Their providers are children of the root, so requests for devices near processors (same_subtree) never find them"},
-		{Key: "inventory-cells", Text: "devices that report a NUMA cell that the host does not have: pci_0000_82_00_0 (7). Their providers are children of the root, so requests for devices near processors (same_subtree) never find them"},
+		{Key: "inventory-memory",
+			Text: "the NUMA cells have 131072 MiB of memory together, the host reports 65536; the driver uses " +
+				"the cells' sum"},
+		{Key: "inventory-no-cell",
+			Text: "devices that report no NUMA cell: pci_0000_3b_00_0, 0000:86:00.0. Their providers are children " +
+				"of the root, so requests for devices near processors (same_subtree) never find them"},
+		{Key: "inventory-cells",
+			Text: "devices that report a NUMA cell that the host does not have: pci_0000_82_00_0 (7). Their " +
+				"providers are children of the root, so requests for devices near processors (same_subtree) " +
+				"never find them"},
 	}
 	testproc.Same(t, cmp.Diff(expected, discrepancies))
 	tree := put(t, w, fresh(t))
@@ -255,9 +277,11 @@ func TestDiscrepancies(t *testing.T) {
 func TestCellsWithOnlyMemoryOrOnlyCPUs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := twoSockets(t)
-	h.Cells = []machine.Cell{{ID: 4, MemoryKiB: 1 << 20}, {ID: 2}, {ID: 1, CPUs: []int{4, 5, 6, 7}}, {ID: 0, CPUs: []int{0, 1, 2, 3}, MemoryKiB: 1 << 20}}
+	h.Cells = []machine.Cell{{ID: 4, MemoryKiB: 1 << 20},
+		{ID: 2}, {ID: 1, CPUs: []int{4, 5, 6, 7}}, {ID: 0, CPUs: []int{0, 1, 2, 3}, MemoryKiB: 1 << 20}}
 	tree := put(t, want(t, h, nestedSettings()), fresh(t))
-	for key, classes := range map[string]string{"numa_0": "CUSTOM_HUGEPAGES_2M MEMORY_MB PCPU VCPU", "numa_1": "CUSTOM_HUGEPAGES_1G PCPU VCPU", "numa_4": "MEMORY_MB"} {
+	for key, classes := range map[string]string{"numa_0": "CUSTOM_HUGEPAGES_2M MEMORY_MB PCPU VCPU",
+		"numa_1": "CUSTOM_HUGEPAGES_1G PCPU VCPU", "numa_4": "MEMORY_MB"} {
 		v, _ := tree.Provider(uuidOf(t, tree, "cn1_"+key))
 		testproc.Equal(t, strings.Join(v.Inventories.Classes(), " "), classes, "%s has %s", key)
 	}

@@ -85,7 +85,8 @@ func computing(class string) bool {
 
 // anywhere reports whether some desired provider of a kind has inventory of a class.
 func (w *Wanted) anywhere(kind assignment.Kind, class string) bool {
-	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind && p.stock(class) != nil })
+	return slices.ContainsFunc(w.Providers,
+		func(p Provider) bool { return p.Site.Kind == kind && p.stock(class) != nil })
 }
 
 // any reports whether a provider of a kind is desired.

@@ -46,7 +46,8 @@ func addressOf(m []string) Address {
 		return n
 	}
 	return Address{
-		Domain: uint32(number(m[1], 32)), Bus: uint8(number(m[2], 8)), Slot: uint8(number(m[3], 8)), Function: uint8(number(m[4], 8)),
+		Domain: uint32(number(m[1], 32)), Bus: uint8(number(m[2], 8)), Slot: uint8(number(m[3], 8)),
+		Function: uint8(number(m[4], 8)),
 	}
 }
 
@@ -62,7 +63,8 @@ func (a Address) DeviceName() string {
 
 // Compare orders addresses by domain, bus, slot and function.
 func (a Address) Compare(b Address) int {
-	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Bus, b.Bus), cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Function, b.Function))
+	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Bus, b.Bus), cmp.Compare(a.Slot, b.Slot),
+		cmp.Compare(a.Function, b.Function))
 }
 
 // CompareDevices orders devices that need not be PCI devices: those that have an address come

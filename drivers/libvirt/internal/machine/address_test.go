@@ -31,7 +31,8 @@ func TestAddressFormsAgree(t *testing.T) {
 
 func TestInvalidAddressesAreRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, text := range []string{"", "82:00.0", "0000:82:00", "0000:82:20.0", "0000:82:00.8", "0000:82:00.0 ", "00000000f:82:00.0", "g000:82:00.0"} {
+	for _, text := range []string{"", "82:00.0", "0000:82:00", "0000:82:20.0", "0000:82:00.8", "0000:82:00.0 ",
+		"00000000f:82:00.0", "g000:82:00.0"} {
 		if a, err := machine.ParseAddress(text); err == nil {
 			t.Errorf("%q is %v", text, a)
 		}

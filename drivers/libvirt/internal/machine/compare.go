@@ -31,7 +31,8 @@ type comparison struct{ discrepancies []Discrepancy }
 
 func (c *comparison) add(key string, problems []string) {
 	if len(problems) > 0 {
-		c.discrepancies = append(c.discrepancies, Discrepancyf(key, "%s; the driver uses the kernel's data", Some(problems)))
+		c.discrepancies = append(c.discrepancies,
+			Discrepancyf(key, "%s; the driver uses the kernel's data", Some(problems)))
 	}
 }
 
@@ -76,10 +77,13 @@ func (c *comparison) cells(kernel, libvirt Machine) {
 	for _, b := range both {
 		k, l := b[0], b[1]
 		if !slices.Equal(k.CPUs, l.CPUs) {
-			cpus = append(cpus, fmt.Sprintf("NUMA cell %d has CPUs %s according to the kernel, %s according to libvirt", k.ID, cpuNames(k.CPUs), cpuNames(l.CPUs)))
+			cpus = append(cpus, fmt.Sprintf("NUMA cell %d has CPUs %s according to the kernel, %s according to libvirt",
+				k.ID, cpuNames(k.CPUs), cpuNames(l.CPUs)))
 		}
 		if k.MemoryKiB > l.MemoryKiB+l.MemoryKiB/100 || l.MemoryKiB > k.MemoryKiB+k.MemoryKiB/100 {
-			memory = append(memory, fmt.Sprintf("NUMA cell %d has %d MiB according to the kernel, %d according to libvirt", k.ID, k.MemoryKiB>>10, l.MemoryKiB>>10))
+			memory = append(memory,
+				fmt.Sprintf("NUMA cell %d has %d MiB according to the kernel, %d according to libvirt",
+					k.ID, k.MemoryKiB>>10, l.MemoryKiB>>10))
 		}
 		if text := pagesApart(k.Pages, l.Pages); text != "" {
 			pages = append(pages, fmt.Sprintf("NUMA cell %d has %s", k.ID, text))
@@ -131,20 +135,26 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 	for _, b := range both {
 		k, l := b[0], b[1]
 		if k.Class != l.Class || k.Vendor != l.Vendor || k.Product != l.Product {
-			identity = append(identity, fmt.Sprintf("%s is %04x:%04x of class %06x according to the kernel, %04x:%04x of class %06x according to libvirt",
-				k.Address, k.Vendor, k.Product, k.Class, l.Vendor, l.Product, l.Class))
+			identity = append(identity,
+				fmt.Sprintf(
+					"%s is %04x:%04x of class %06x according to the kernel, %04x:%04x of class %06x "+
+						"according to libvirt",
+					k.Address, k.Vendor, k.Product, k.Class, l.Vendor, l.Product, l.Class))
 		}
 		if k.Driver != l.Driver {
 			drivers = append(
 				drivers,
-				fmt.Sprintf("%s is bound to %s according to the kernel, to %s according to libvirt", k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")),
+				fmt.Sprintf("%s is bound to %s according to the kernel, to %s according to libvirt",
+					k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")),
 			)
 		}
 		if k.Cell != l.Cell {
-			cells = append(cells, fmt.Sprintf("%s is in %s according to the kernel, in %s according to libvirt", k.Address, cellName(k.Cell), cellName(l.Cell)))
+			cells = append(cells, fmt.Sprintf("%s is in %s according to the kernel, in %s according to libvirt",
+				k.Address, cellName(k.Cell), cellName(l.Cell)))
 		}
 		if !slices.Equal(k.Virtual, l.Virtual) || k.MaxVirtual != l.MaxVirtual || !sameAddress(k.Physical, l.Physical) {
-			functions = append(functions, fmt.Sprintf("%s is %s according to the kernel, %s according to libvirt", k.Address, sriov(k), sriov(l)))
+			functions = append(functions, fmt.Sprintf("%s is %s according to the kernel, %s according to libvirt",
+				k.Address, sriov(k), sriov(l)))
 		}
 	}
 	c.add("pci-devices", apart)
@@ -198,7 +208,8 @@ func (c *comparison) parents(kernel, libvirt Machine, want func(string) bool) {
 			if p[0].Available != p[1].Available {
 				types = append(
 					types,
-					fmt.Sprintf("of type %s on %s %d are available according to the kernel, %d according to libvirt", p[0].ID, k.Name, p[0].Available, p[1].Available),
+					fmt.Sprintf("of type %s on %s %d are available according to the kernel, %d according to libvirt",
+						p[0].ID, k.Name, p[0].Available, p[1].Available),
 				)
 			}
 		}

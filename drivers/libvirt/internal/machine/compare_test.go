@@ -53,7 +53,8 @@ func libvirt(t fatal, h testhost.Host) machine.Machine {
 func TestKernelAndLibvirtAgree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, h := range map[string]testhost.Host{
-		"sample": testhost.Sample(), "one cell": testhost.SingleNode(), "GPUs": testhost.GPUHost(), "many cells": testhost.ManyCells(),
+		"sample": testhost.Sample(), "one cell": testhost.SingleNode(), "GPUs": testhost.GPUHost(),
+		"many cells": testhost.ManyCells(),
 	} {
 		dir, m, remove := kernel(t, h)
 		defer remove()
@@ -61,7 +62,8 @@ func TestKernelAndLibvirtAgree(t *testing.T) {
 			t.Errorf("%s: %s: %s", name, discrepancy.Key, discrepancy.Text)
 		}
 		discrepancies := discovery.ComparePCI(dir, m)
-		if odd := slices.ContainsFunc(h.Devices, func(d testhost.Device) bool { return d.NoModalias }); odd != (len(discrepancies) > 0) {
+		if odd := slices.ContainsFunc(h.Devices,
+			func(d testhost.Device) bool { return d.NoModalias }); odd != (len(discrepancies) > 0) {
 			t.Errorf("%s: ghw: %v", name, discrepancies)
 		}
 	}
@@ -93,18 +95,25 @@ func TestCompareNamesEachDisagreement(t *testing.T) {
 		change func(*machine.Machine)
 		says   string
 	}{
-		"numa-cells":   {func(m *machine.Machine) { m.Cells = m.Cells[:1] }, "NUMA cell 1 is known only to the kernel"},
-		"numa-cpus":    {func(m *machine.Machine) { m.Cells[0].CPUs = m.Cells[0].CPUs[1:] }, "NUMA cell 0 has CPUs"},
-		"numa-memory":  {func(m *machine.Machine) { m.Cells[1].MemoryKiB /= 2 }, "NUMA cell 1 has 16384 MiB according to the kernel, 8192 according to libvirt"},
-		"huge-pages":   {func(m *machine.Machine) { m.Cells[0].Pages[0].Total++ }, "as huge pages"},
-		"pci-devices":  {func(m *machine.Machine) { m.Devices = m.Devices[1:] }, "is known only to the kernel"},
-		"pci-identity": {func(m *machine.Machine) { nic(m).Product++ }, "0000:06:00.0 is 15b3:1015 of class 020000 according to the kernel, 15b3:1016"},
-		"pci-driver":   {func(m *machine.Machine) { nic(m).Driver = "" }, "bound to mlx5_core according to the kernel, to no driver according to libvirt"},
-		"pci-numa":     {func(m *machine.Machine) { nic(m).Cell = machine.NoCell }, "NUMA cell 0 according to the kernel, in no NUMA cell according to libvirt"},
-		"pci-sriov":    {func(m *machine.Machine) { nic(m).Virtual = nil }, "with 4 of 8 virtual ones according to the kernel, a physical function with 0 of 8"},
+		"numa-cells": {func(m *machine.Machine) { m.Cells = m.Cells[:1] }, "NUMA cell 1 is known only to the kernel"},
+		"numa-cpus":  {func(m *machine.Machine) { m.Cells[0].CPUs = m.Cells[0].CPUs[1:] }, "NUMA cell 0 has CPUs"},
+		"numa-memory": {func(m *machine.Machine) { m.Cells[1].MemoryKiB /= 2 },
+			"NUMA cell 1 has 16384 MiB according to the kernel, 8192 according to libvirt"},
+		"huge-pages":  {func(m *machine.Machine) { m.Cells[0].Pages[0].Total++ }, "as huge pages"},
+		"pci-devices": {func(m *machine.Machine) { m.Devices = m.Devices[1:] }, "is known only to the kernel"},
+		"pci-identity": {func(m *machine.Machine) { nic(m).Product++ },
+			"0000:06:00.0 is 15b3:1015 of class 020000 according to the kernel, 15b3:1016"},
+		"pci-driver": {func(m *machine.Machine) { nic(m).Driver = "" },
+			"bound to mlx5_core according to the kernel, to no driver according to libvirt"},
+		"pci-numa": {func(m *machine.Machine) { nic(m).Cell = machine.NoCell },
+			"NUMA cell 0 according to the kernel, in no NUMA cell according to libvirt"},
+		"pci-sriov": {func(m *machine.Machine) { nic(m).Virtual = nil },
+			"with 4 of 8 virtual ones according to the kernel, a physical function with 0 of 8"},
 		"mdev-parents": {func(m *machine.Machine) { m.Parents = m.Parents[1:] }, "is known only to the kernel"},
-		"mdev-types":   {func(m *machine.Machine) { gpu(m).Types[0].Available++ }, "are available according to the kernel"},
-		"mdevs":        {func(m *machine.Machine) { gpu(m).Mdevs[0].Active = false }, "of type nvidia-222 is known only to the kernel on pci_0000_05_00_0"},
+		"mdev-types": {func(m *machine.Machine) { gpu(m).Types[0].Available++ },
+			"are available according to the kernel"},
+		"mdevs": {func(m *machine.Machine) { gpu(m).Mdevs[0].Active = false },
+			"of type nvidia-222 is known only to the kernel on pci_0000_05_00_0"},
 	} {
 		other := libvirt(t, testhost.Sample())
 		c.change(&other)
@@ -115,7 +124,8 @@ func TestCompareNamesEachDisagreement(t *testing.T) {
 	}
 	other := libvirt(t, testhost.Sample())
 	gpu(&other).Types[0].Available++
-	if discrepancies := machine.Compare(m, other, func(id string) bool { return id != gpu(&other).Types[0].ID }); len(discrepancies) != 0 {
+	if discrepancies := machine.Compare(m, other,
+		func(id string) bool { return id != gpu(&other).Types[0].ID }); len(discrepancies) != 0 {
 		t.Errorf("an unused type: %v", discrepancies)
 	}
 }
@@ -137,7 +147,8 @@ func TestGHWNamesDisagreements(t *testing.T) {
 		other := m
 		other.Devices = slices.Clone(m.Devices)
 		change(&other)
-		if discrepancies := discovery.ComparePCI(dir, other); len(discrepancies) != 1 || discrepancies[0].Key != "ghw-pci" || !strings.Contains(discrepancies[0].Text, says) {
+		if discrepancies := discovery.ComparePCI(dir, other); len(discrepancies) != 1 ||
+			discrepancies[0].Key != "ghw-pci" || !strings.Contains(discrepancies[0].Text, says) {
 			t.Errorf("%s: %v", says, discrepancies)
 		}
 	}

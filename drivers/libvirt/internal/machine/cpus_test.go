@@ -15,7 +15,8 @@ import (
 func TestParse(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for in, want := range map[string][]int{
-		"": nil, "\n": nil, "0": {0}, "0-3\n": {0, 1, 2, 3}, "8,0-1": {0, 1, 8}, "1,1,0-1": {0, 1}, " 2 , 4 - 5 ": {2, 4, 5},
+		"": nil, "\n": nil, "0": {0}, "0-3\n": {0, 1, 2, 3}, "8,0-1": {0, 1, 8},
+		"1,1,0-1": {0, 1}, " 2 , 4 - 5 ": {2, 4, 5},
 	} {
 		got, err := ParseCPUs(in)
 		if err != nil || !slices.Equal(got, want) {
@@ -23,8 +24,10 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for in, says := range map[string]string{
-		"a": "not a CPU number", "1-": "not a CPU number", "-1": "not a CPU number", ",": "not a CPU number", "3-1": "reversed",
-		"0-4294967295": "above", "99999999999999999999": "above", "65536": "above", "0x3": "not a CPU number", "1-2-3": "not a CPU number",
+		"a": "not a CPU number", "1-": "not a CPU number",
+		"-1": "not a CPU number", ",": "not a CPU number", "3-1": "reversed",
+		"0-4294967295": "above", "99999999999999999999": "above", "65536": "above",
+		"0x3": "not a CPU number", "1-2-3": "not a CPU number",
 	} {
 		if got, err := ParseCPUs(in); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("Parse(%q) = %v, %v, want an error with %q", in, got, err, says)

@@ -20,7 +20,8 @@ func grid(cells, cores, threads int) Machine {
 	}
 	for id := range cells * cores * threads {
 		core := id % (cells * cores)
-		m.CPUs = append(m.CPUs, CPU{ID: id, Online: true, Cell: core / cores * 2, Package: core / cores, Core: core % cores})
+		m.CPUs = append(m.CPUs,
+			CPU{ID: id, Online: true, Cell: core / cores * 2, Package: core / cores, Core: core % cores})
 		m.Cells[core/cores].CPUs = append(m.Cells[core/cores].CPUs, id)
 	}
 	return m
@@ -55,7 +56,8 @@ func switched(m Machine, off map[int]bool, byFirst bool) Machine {
 func TestPlacesAreRemembered(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
-		whole := grid(rapid.IntRange(1, 3).Draw(t, "cells"), rapid.IntRange(1, 3).Draw(t, "cores"), rapid.IntRange(1, 3).Draw(t, "threads"))
+		whole := grid(rapid.IntRange(1, 3).Draw(t, "cells"), rapid.IntRange(1, 3).Draw(t, "cores"),
+			rapid.IntRange(1, 3).Draw(t, "threads"))
 		var set []int
 		for _, c := range whole.CPUs[1:] {
 			if rapid.Bool().Draw(t, "managed") {
@@ -91,7 +93,8 @@ func TestPlacesAreRemembered(t *testing.T) {
 		for _, c := range want.CPUs { // the cores are the same as the kernel's
 			for _, other := range want.CPUs {
 				a, b := whole.CPUs[c.ID], whole.CPUs[other.ID]
-				if (c.Package == other.Package && c.Core == other.Core) != (a.Package == b.Package && a.Core == b.Core) {
+				if (c.Package == other.Package &&
+					c.Core == other.Core) != (a.Package == b.Package && a.Core == b.Core) {
 					t.Fatalf("CPUs %d and %d: %+v, %+v", c.ID, other.ID, c, other)
 				}
 			}

@@ -58,11 +58,15 @@ var governorName = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 func ParsePower(c PowerConfig, sets CPUSets) (Power, error) {
 	var all []error
 	if c.Strategy != cpuState && c.Strategy != governor {
-		all = append(all, &plugins.ConfigError{Key: PowerStrategyKey, Problem: fmt.Sprintf("%q must be %q or %q", c.Strategy, cpuState, governor)})
+		all = append(all, &plugins.ConfigError{Key: PowerStrategyKey,
+			Problem: fmt.Sprintf("%q must be %q or %q", c.Strategy, cpuState, governor)})
 	}
-	for _, one := range []struct{ key, name string }{{"cpu_power_governor_low", c.Low}, {"cpu_power_governor_high", c.High}} {
+	for _, one := range []struct{ key, name string }{{"cpu_power_governor_low", c.Low},
+		{"cpu_power_governor_high", c.High}} {
 		if !governorName.MatchString(one.name) {
-			all = append(all, &plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("%.80q is not the name of a governor such as \"powersave\"", one.name)})
+			all = append(all,
+				&plugins.ConfigError{Key: one.key,
+					Problem: fmt.Sprintf("%.80q is not the name of a governor such as \"powersave\"", one.name)})
 		}
 	}
 	if len(all) > 0 || !c.Management {
@@ -105,14 +109,16 @@ func (p Power) Check(m machine.Machine, governors map[int]string) error {
 	case p.ByGovernor() && len(off) > 0:
 		list := machine.FormatCPUs(off)
 		return &plugins.ConfigError{Key: PowerStrategyKey, Problem: fmt.Sprintf(
-			"all the cores need to be online before modifying the governor strategy; CPUs %s are offline: bring them online (chcpu -e %s)", list, list)}
+			"all the cores need to be online before modifying the governor strategy; CPUs %s are offline: bring "+
+				"them online (chcpu -e %s)", list, list)}
 	case !p.ByGovernor() && len(names) > 1:
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			parts = append(parts, fmt.Sprintf("CPUs %s have %s", machine.FormatCPUs(names[name]), name))
 		}
 		return &plugins.ConfigError{Key: PowerStrategyKey, Problem: fmt.Sprintf(
-			"all the cores need to have the same governor strategy before modifying the CPU states (%s); set one (cpupower -c %s frequency-set -g GOVERNOR), or reboot the host",
+			"all the cores need to have the same governor strategy before modifying the CPU states (%s); set one "+
+				"(cpupower -c %s frequency-set -g GOVERNOR), or reboot the host",
 			machine.Some(parts), machine.FormatCPUs(p.Managed))}
 	}
 	return nil
@@ -124,5 +130,6 @@ func (p Power) Discrepancies() []machine.Discrepancy {
 		return nil
 	}
 	return []machine.Discrepancy{machine.Discrepancyf("cpu-power-cpu0",
-		"CPU 0 is in %s, but it is not eligible for state management and will be ignored: it is always on", DedicatedCPUsKey)}
+		"CPU 0 is in %s, but it is not eligible for state management and will be ignored: it is always on",
+		DedicatedCPUsKey)}
 }

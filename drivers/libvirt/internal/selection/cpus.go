@@ -55,7 +55,9 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 		}
 		cpus, err := ParseCPUSpec(set.spec)
 		if err != nil {
-			all = append(all, &plugins.ConfigError{Key: set.key, Problem: fmt.Sprintf("is not a CPU set such as \"4-12,^8,15\": %v", err)})
+			all = append(all,
+				&plugins.ConfigError{Key: set.key,
+					Problem: fmt.Sprintf("is not a CPU set such as \"4-12,^8,15\": %v", err)})
 			continue
 		}
 		*set.into = cpus
@@ -66,7 +68,8 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 	shared := members(s.Shared)
 	if both := keep(s.Dedicated, func(cpu int) bool { return shared[cpu] }); len(both) > 0 {
 		return CPUSets{}, &plugins.ConfigError{Key: DedicatedCPUsKey, Problem: fmt.Sprintf(
-			"has CPUs that are in %s too (%s); a CPU is shared or dedicated, not both", SharedCPUsKey, machine.FormatCPUs(both))}
+			"has CPUs that are in %s too (%s); a CPU is shared or dedicated, not both",
+			SharedCPUsKey, machine.FormatCPUs(both))}
 	}
 	return s, nil
 }
@@ -113,7 +116,8 @@ func (s CPUSets) Choose(m machine.Machine) (CPUs, []machine.Discrepancy, error) 
 		}
 	}
 	slices.SortFunc(online, func(a, b machine.CPU) int { return cmp.Compare(a.ID, b.ID) })
-	for _, err := range []error{mustBeOnline(SharedCPUsKey, s.Shared, isOnline, m.CPUs), mustBeOnline(DedicatedCPUsKey, s.Dedicated, isOnline, m.CPUs)} {
+	for _, err := range []error{mustBeOnline(SharedCPUsKey, s.Shared, isOnline, m.CPUs),
+		mustBeOnline(DedicatedCPUsKey, s.Dedicated, isOnline, m.CPUs)} {
 		if err != nil {
 			return CPUs{}, nil, err
 		}
@@ -137,11 +141,14 @@ func mustBeOnline(key string, set []int, online map[int]bool, cpus []machine.CPU
 		known[cpu.ID] = true
 	}
 	if missing := keep(set, func(cpu int) bool { return !known[cpu] }); len(missing) > 0 {
-		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf("has CPUs that the host does not have (%s)", machine.FormatCPUs(missing))}
+		return &plugins.ConfigError{Key: key,
+			Problem: fmt.Sprintf("has CPUs that the host does not have (%s)", machine.FormatCPUs(missing))}
 	}
 	if off := keep(set, func(cpu int) bool { return !online[cpu] }); len(off) > 0 {
 		list := machine.FormatCPUs(off)
-		return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf("has CPUs that are offline (%s); bring them online (chcpu -e %s) or remove them", list, list)}
+		return &plugins.ConfigError{Key: key,
+			Problem: fmt.Sprintf("has CPUs that are offline (%s); bring them online (chcpu -e %s) or remove them",
+				list, list)}
 	}
 	return nil
 }
@@ -199,7 +206,8 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 	if alone := keep(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(alone) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf(
 			"cpu-isolated",
-			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does not balance guests' vCPUs over them. Remove them from %s, or dedicate them (%s)",
+			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does "+
+				"not balance guests' vCPUs over them. Remove them from %s, or dedicate them (%s)",
 			machine.FormatCPUs(alone),
 			SharedCPUsKey,
 			DedicatedCPUsKey,
@@ -216,7 +224,8 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 	if len(torn) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf(
 			"cpu-siblings",
-			"dedicated CPUs %s share their cores with CPUs that are not dedicated: other guests disturb theirs, and the thread policies require and isolate do not work there. Put whole cores into %s",
+			"dedicated CPUs %s share their cores with CPUs that are not dedicated: other guests disturb theirs, and "+
+				"the thread policies require and isolate do not work there. Put whole cores into %s",
 			machine.FormatCPUs(torn),
 			DedicatedCPUsKey,
 		))

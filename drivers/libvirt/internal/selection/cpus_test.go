@@ -34,15 +34,18 @@ func TestChooseCPUs(t *testing.T) {
 		discrepancies []string
 	}{
 		"nothing configured: all online ones are shared": {
-			want: CPUs{VCPU: []int{0, 1, 2, 3, 4, 5, 6, 7}, Threaded: true, Cells: []CPUCell{{ID: 0, VCPU: []int{0, 1, 2, 3}}, {ID: 1, VCPU: []int{4, 5, 6, 7}}}},
+			want: CPUs{VCPU: []int{0, 1, 2, 3, 4, 5, 6, 7},
+				Threaded: true, Cells: []CPUCell{{ID: 0, VCPU: []int{0, 1, 2, 3}}, {ID: 1, VCPU: []int{4, 5, 6, 7}}}},
 		},
 		"shared ones only": {
 			config: CPUConfig{Shared: "1-5,^2"},
-			want:   CPUs{VCPU: []int{1, 3, 4, 5}, Threaded: true, Cells: []CPUCell{{ID: 0, VCPU: []int{1, 3}}, {ID: 1, VCPU: []int{4, 5}}}},
+			want: CPUs{VCPU: []int{1, 3, 4, 5},
+				Threaded: true, Cells: []CPUCell{{ID: 0, VCPU: []int{1, 3}}, {ID: 1, VCPU: []int{4, 5}}}},
 		},
 		"dedicated ones only: there is no VCPU": {
 			config: CPUConfig{Dedicated: "5,7"},
-			want:   CPUs{PCPU: []int{5, 7}, Threaded: true, Cells: []CPUCell{{ID: 0}, {ID: 1, PCPU: []int{5, 7}, PCPUCores: []CPUCore{{PCPU: []int{5, 7}}}}}},
+			want: CPUs{PCPU: []int{5, 7}, Threaded: true,
+				Cells: []CPUCell{{ID: 0}, {ID: 1, PCPU: []int{5, 7}, PCPUCores: []CPUCore{{PCPU: []int{5, 7}}}}}},
 		},
 		"both, with a core torn apart": {
 			config: CPUConfig{Shared: "0-2", Dedicated: "3-7"},
@@ -50,7 +53,9 @@ func TestChooseCPUs(t *testing.T) {
 				{ID: 0, VCPU: []int{0, 1, 2}, PCPU: []int{3}, PCPUCores: []CPUCore{{PCPU: []int{3}, Others: []int{1}}}},
 				{ID: 1, PCPU: []int{4, 5, 6, 7}, PCPUCores: []CPUCore{{PCPU: []int{4, 6}}, {PCPU: []int{5, 7}}}},
 			}},
-			discrepancies: []string{"cpu-siblings: dedicated CPUs 3 share their cores with CPUs that are not dedicated: other guests disturb theirs, and the thread policies require and isolate do not work there. Put whole cores into cpu_dedicated_set"},
+			discrepancies: []string{"cpu-siblings: dedicated CPUs 3 share their cores with CPUs that are not " +
+				"dedicated: other guests disturb theirs, and the thread policies require and isolate do not work " +
+				"there. Put whole cores into cpu_dedicated_set"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +80,9 @@ func TestIsolatedCPUs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	m := twoSockets()
 	m.CPUs[2].Isolated, m.CPUs[3].Isolated, m.CPUs[8].Isolated = true, true, true
-	const says = "CPUs 2-3 are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does not balance guests' vCPUs over them. Remove them from cpu_shared_set, or dedicate them (cpu_dedicated_set)"
+	const says = "CPUs 2-3 are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the " +
+		"kernel does not balance guests' vCPUs over them. Remove them from cpu_shared_set, or dedicate them " +
+		"(cpu_dedicated_set)"
 	for _, sets := range []CPUSets{{}, {Shared: []int{2, 3, 4}}} {
 		c, discrepancies, err := sets.Choose(m)
 		if err != nil || !slices.Contains(c.VCPU, 2) {
@@ -85,7 +92,8 @@ func TestIsolatedCPUs(t *testing.T) {
 			t.Errorf("%v: discrepancies (-want +got):\n%s", sets, diff)
 		}
 	}
-	if _, discrepancies, err := (CPUSets{Shared: []int{0}, Dedicated: []int{3, 1}}).Choose(m); err != nil || len(discrepancies) != 0 {
+	if _, discrepancies, err := (CPUSets{Shared: []int{0}, Dedicated: []int{3, 1}}).Choose(m); err != nil ||
+		len(discrepancies) != 0 {
 		t.Errorf("dedicated isolated CPUs: %v, %v", discrepancies, err)
 	}
 }
@@ -93,12 +101,17 @@ func TestIsolatedCPUs(t *testing.T) {
 func TestWrongSets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for config, want := range map[CPUConfig]string{
-		{Shared: "0-"}:                       `configuration: cpu_shared_set: is not a CPU set such as "4-12,^8,15": item "0-": "" is not a CPU number`,
-		{Dedicated: "^1"}:                    `configuration: cpu_dedicated_set: is not a CPU set such as "4-12,^8,15": "^1": it leaves no CPUs`,
-		{Shared: "0-3", Dedicated: "2-6,^3"}: `configuration: cpu_dedicated_set: has CPUs that are in cpu_shared_set too (2); a CPU is shared or dedicated, not both`,
-		{Shared: "0-9,12"}:                   `configuration: cpu_shared_set: has CPUs that the host does not have (9,12)`,
-		{Dedicated: "7-8"}:                   `configuration: cpu_dedicated_set: has CPUs that are offline (8); bring them online (chcpu -e 8) or remove them`,
-		{Shared: "8"}:                        `configuration: cpu_shared_set: has CPUs that are offline (8); bring them online (chcpu -e 8) or remove them`,
+		{Shared: "0-"}: `configuration: cpu_shared_set: is not a CPU set such as ` +
+			`"4-12,^8,15": item "0-": "" is not a CPU number`,
+		{Dedicated: "^1"}: `configuration: cpu_dedicated_set: is not a CPU set such as ` +
+			`"4-12,^8,15": "^1": it leaves no CPUs`,
+		{Shared: "0-3", Dedicated: "2-6,^3"}: `configuration: cpu_dedicated_set: has CPUs that are in ` +
+			`cpu_shared_set too (2); a CPU is shared or dedicated, not both`,
+		{Shared: "0-9,12"}: `configuration: cpu_shared_set: has CPUs that the host does not have (9,12)`,
+		{Dedicated: "7-8"}: `configuration: cpu_dedicated_set: has CPUs that are offline (8); bring them online ` +
+			`(chcpu -e 8) or remove them`,
+		{Shared: "8"}: `configuration: cpu_shared_set: has CPUs that are offline (8); bring them online (chcpu -e ` +
+			`8) or remove them`,
 	} {
 		sets, err := ParseCPUSets(config)
 		if err == nil {
@@ -111,7 +124,8 @@ func TestWrongSets(t *testing.T) {
 	}
 	m := twoSockets()
 	m.CPUs[1].Cell = 5
-	if _, _, err := (CPUSets{}).Choose(m); err == nil || err.Error() != "CPU 1 is in NUMA cell 5, which the host does not have" {
+	if _, _, err := (CPUSets{}).Choose(m); err == nil ||
+		err.Error() != "CPU 1 is in NUMA cell 5, which the host does not have" {
 		t.Errorf("a CPU in no cell: %v", err)
 	}
 }
@@ -126,7 +140,8 @@ func drawMachine(t *rapid.T) machine.Machine {
 	}
 	threads := rapid.IntRange(1, 2).Draw(t, "threads")
 	for id := range rapid.IntRange(1, 24).Draw(t, "CPUs") {
-		cpu := machine.CPU{ID: id, Online: rapid.Bool().Draw(t, "online"), Isolated: rapid.Bool().Draw(t, "isolated"), Cell: -1, Package: -1, Core: -1}
+		cpu := machine.CPU{ID: id, Online: rapid.Bool().Draw(t, "online"), Isolated: rapid.Bool().Draw(t, "isolated"),
+			Cell: -1, Package: -1, Core: -1}
 		if cpu.Online {
 			core := id / threads
 			cpu.Cell, cpu.Package, cpu.Core = core%cells*3, core%cells, core/cells
@@ -170,7 +185,8 @@ func TestTheSharesAreTheWhole(t *testing.T) {
 			pcpu := slices.Contains(s.Dedicated, cpu.ID)
 			isolated = isolated || vcpu && cpu.Isolated
 			for _, other := range m.CPUs {
-				if cpu.Online && other.Online && cpu.ID != other.ID && cpu.Package == other.Package && cpu.Core == other.Core {
+				if cpu.Online && other.Online &&
+					cpu.ID != other.ID && cpu.Package == other.Package && cpu.Core == other.Core {
 					siblings++
 					torn = torn || pcpu && !slices.Contains(s.Dedicated, other.ID)
 				}
@@ -180,7 +196,8 @@ func TestTheSharesAreTheWhole(t *testing.T) {
 			}
 			for _, cell := range c.Cells {
 				here := cell.ID == cpu.Cell
-				if slices.Contains(cell.VCPU, cpu.ID) != (vcpu && here) || slices.Contains(cell.PCPU, cpu.ID) != (pcpu && here) {
+				if slices.Contains(cell.VCPU, cpu.ID) != (vcpu && here) ||
+					slices.Contains(cell.PCPU, cpu.ID) != (pcpu && here) {
 					t.Fatalf("CPU %d of cell %d: %+v", cpu.ID, cpu.Cell, cell)
 				}
 			}

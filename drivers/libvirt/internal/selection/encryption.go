@@ -72,8 +72,10 @@ func (k kind) parameter() string   { return "/sys/module/kvm_amd/parameters/" + 
 // all are the kinds, in the order in which one builds on the other.
 var all = []kind{
 	{EncryptionProvider{Suffix: "amd_sev", Trait: "HW_CPU_X86_AMD_SEV", Security: domain.SEV}, "SEV", "sev"},
-	{EncryptionProvider{Suffix: "amd_sev_es", Trait: "HW_CPU_X86_AMD_SEV_ES", Security: domain.SEVES}, "SEV-ES", "sev_es"},
-	{EncryptionProvider{Suffix: "amd_sev_snp", Trait: "HW_CPU_X86_AMD_SEV_SNP", Security: domain.SEVSNP}, "SEV-SNP", "sev_snp"},
+	{EncryptionProvider{Suffix: "amd_sev_es", Trait: "HW_CPU_X86_AMD_SEV_ES", Security: domain.SEVES}, "SEV-ES",
+		"sev_es"},
+	{EncryptionProvider{Suffix: "amd_sev_snp", Trait: "HW_CPU_X86_AMD_SEV_SNP", Security: domain.SEVSNP}, "SEV-SNP",
+		"sev_snp"},
 }
 
 // Choose returns the providers of a host, the weakest kind first; those without contexts are left
@@ -84,7 +86,9 @@ var all = []kind{
 // SEV-SNP need libvirt's limit.
 //
 // Cost: O(domains).
-func (l EncryptionLimit) Choose(h EncryptionHost, domains []domain.Domain) ([]EncryptionProvider, []machine.Discrepancy) {
+func (l EncryptionLimit) Choose(
+	h EncryptionHost, domains []domain.Domain,
+) ([]EncryptionProvider, []machine.Discrepancy) {
 	var d discrepancies
 	held := map[domain.Security]int64{}
 	for i := range domains {
@@ -108,11 +112,16 @@ func (l EncryptionLimit) Choose(h EncryptionHost, domains []domain.Domain) ([]En
 		if p.Total > 0 && (p.Security != domain.SEVES || stands(offered, held)) {
 			out = append(out, p)
 		} else if n := held[p.Security]; n > 0 {
-			d.addf("sev-guests-"+k.discrepancy(), "%d domain(s) use %s, but no contexts are reported for it: the host cannot run them, or the configuration allows none", n, k.word)
+			d.addf("sev-guests-"+k.discrepancy(),
+				"%d domain(s) use %s, but no contexts are reported for it: the host cannot run them, or the "+
+					"configuration allows none", n, k.word)
 		}
 	}
-	if n := held[domain.SEVES] + held[domain.SEVSNP]; most.esGuests != nil && n > *most.esGuests && (offered[domain.SEVES] || offered[domain.SEVSNP]) {
-		d.addf("sev-es-shared", "%d SEV-ES and %d SEV-SNP domains share %d contexts: they cannot all run at once; move some to another host",
+	if n := held[domain.SEVES] + held[domain.SEVSNP]; most.esGuests != nil && n > *most.esGuests &&
+		(offered[domain.SEVES] || offered[domain.SEVSNP]) {
+		d.addf("sev-es-shared",
+			"%d SEV-ES and %d SEV-SNP domains share %d contexts: they cannot all run at once; move some to "+
+				"another host",
 			held[domain.SEVES], held[domain.SEVSNP], *most.esGuests)
 	}
 	return out, d
@@ -137,7 +146,8 @@ func reserved(p EncryptionProvider, offered map[domain.Security]bool, held map[d
 // unusable adds a discrepancy about a limit for guests that cannot exist.
 func (l EncryptionLimit) unusable(sev bool, d *discrepancies) {
 	if l.set && l.guests > 0 && !sev {
-		d.addf("sev-unusable", "%s is %d, but this host runs no guests with encrypted memory: nothing is reported", EncryptedGuestsKey, l.guests)
+		d.addf("sev-unusable", "%s is %d, but this host runs no guests with encrypted memory: nothing is reported",
+			EncryptedGuestsKey, l.guests)
 	}
 }
 
@@ -145,11 +155,14 @@ func (l EncryptionLimit) unusable(sev bool, d *discrepancies) {
 func (l EncryptionLimit) total(most *int64, k *EncryptionByKernel, d *discrepancies) int64 {
 	switch {
 	case most != nil && l.set && l.guests > *most:
-		d.addf("sev-limit", "%s is %d, but the host can run %d such guests: %d are reported", EncryptedGuestsKey, l.guests, *most, *most)
+		d.addf("sev-limit", "%s is %d, but the host can run %d such guests: %d are reported",
+			EncryptedGuestsKey, l.guests, *most, *most)
 		return *most
 	case l.set:
 		if most == nil && k.Guests > 0 && l.guests > int64(k.Guests) {
-			d.addf("sev-limit", "%s is %d, but the kernel can run %d such guests (/sys/fs/cgroup/misc.capacity): lower it, or guests fail to start",
+			d.addf("sev-limit",
+				"%s is %d, but the kernel can run %d such guests (/sys/fs/cgroup/misc.capacity): lower it, or "+
+					"guests fail to start",
 				EncryptedGuestsKey, l.guests, k.Guests)
 		}
 		return l.guests
@@ -160,7 +173,9 @@ func (l EncryptionLimit) total(most *int64, k *EncryptionByKernel, d *discrepanc
 	if k.Guests > 0 {
 		hint += fmt.Sprintf(" = %d, the kernel's number", k.Guests)
 	}
-	d.addf("sev-unlimited", "libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, and guests above it fail to start; %s", hint)
+	d.addf("sev-unlimited",
+		"libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, and guests "+
+			"above it fail to start; %s", hint)
 	return providertree.MaxUnit
 }
 
@@ -188,8 +203,9 @@ func ParseEncryption(c MemoryEncryptionConfig) (EncryptionLimit, error) {
 	}
 	if *c.Guests < 0 || *c.Guests > providertree.MaxUnit {
 		return EncryptionLimit{}, &plugins.ConfigError{
-			Key:     EncryptedGuestsKey,
-			Problem: fmt.Sprintf("%d must be from 0 to %d; without the key the hardware's limit applies", *c.Guests, providertree.MaxUnit),
+			Key: EncryptedGuestsKey,
+			Problem: fmt.Sprintf("%d must be from 0 to %d; without the key the hardware's limit applies",
+				*c.Guests, providertree.MaxUnit),
 		}
 	}
 	return EncryptionLimit{guests: *c.Guests, set: true}, nil
@@ -275,18 +291,23 @@ func (h EncryptionHost) kinds(l limits, d *discrepancies) map[domain.Security]bo
 		case w.libvirt && !w.kernel:
 			d.addf(
 				kind.discrepancy(),
-				"libvirt offers %s, but the kernel has not enabled it (%s): it is not reported. Load kvm_amd with %s=1, or restart libvirtd so that it probes again",
+				"libvirt offers %s, but the kernel has not enabled it (%s): it is not reported. Load kvm_amd with "+
+					"%s=1, or restart libvirtd so that it probes again",
 				kind.word,
 				kind.parameter(),
 				kind.module,
 			)
 		case w.kernel && !w.libvirt && l.esGuests == nil && !sev:
-			d.addf(kind.discrepancy(), "the kernel has enabled %s (%s), but libvirt does not report how many such guests can run (8.0 and later do): it is not reported",
+			d.addf(kind.discrepancy(),
+				"the kernel has enabled %s (%s), but libvirt does not report how many such guests can run (8.0 and "+
+					"later do): it is not reported",
 				kind.word, kind.parameter())
 		case w.kernel && !w.libvirt:
 			d.addf(
 				kind.discrepancy(),
-				"the kernel has enabled %s (%s), but libvirt does not offer it: it is not reported. The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: then remove its capabilities cache and restart it",
+				"the kernel has enabled %s (%s), but libvirt does not offer it: it is not reported. The firmware "+
+					"may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: "+
+					"then remove its capabilities cache and restart it",
 				kind.word,
 				kind.parameter(),
 			)
@@ -330,7 +351,8 @@ func settle(key, word string, capabilities, node *uint, kernel int, d *discrepan
 		others = append(others, fmt.Sprintf("%d by the kernel (/sys/fs/cgroup/misc.capacity)", kernel))
 	}
 	if len(others) > 0 {
-		d.addf(key, "libvirt reports that %d %s guests can run, but it is %s: %d is used, and if that is too many, guests fail to start",
+		d.addf(key, "libvirt reports that %d %s guests can run, but it is %s: %d is used, and if that is too many, "+
+			"guests fail to start",
 			*first, word, strings.Join(others, ", and "), counts)
 	}
 	return &counts

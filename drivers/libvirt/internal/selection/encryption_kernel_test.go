@@ -20,7 +20,8 @@ func TestKernelFromSysfs(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"sys/module/kvm_amd/parameters/nested": "1\n", "sys/module/kvm_amd/parameters/sev": "Y\n", "sys/module/kvm_amd/parameters/sev_es": "Y\n",
+		"sys/module/kvm_amd/parameters/nested": "1\n", "sys/module/kvm_amd/parameters/sev": "Y\n",
+		"sys/module/kvm_amd/parameters/sev_es":  "Y\n",
 		"sys/module/kvm_amd/parameters/sev_snp": "N\n", "sys/fs/cgroup/misc.capacity": "sev 410\nsev_es 99\n",
 	} {
 		name = filepath.Join(dir, name)
@@ -33,8 +34,9 @@ func TestKernelFromSysfs(t *testing.T) {
 	guests, esGuests := uint(410), uint(99)
 	kernel := selection.EncryptionByKernel(*kvm.SEV)
 	host := selection.EncryptionHost{
-		Libvirt: selection.EncryptionByLibvirt{SEV: true, Capabilities: selection.EncryptedGuests{Guests: &guests, ESGuests: &esGuests}},
-		Kernel:  &kernel,
+		Libvirt: selection.EncryptionByLibvirt{SEV: true,
+			Capabilities: selection.EncryptedGuests{Guests: &guests, ESGuests: &esGuests}},
+		Kernel: &kernel,
 	}
 	got, discrepancies := selection.EncryptionLimit{}.Choose(host, nil)
 	if len(discrepancies) > 0 {

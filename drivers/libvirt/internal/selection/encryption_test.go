@@ -45,7 +45,8 @@ func domains(t testing.TB, text string) []domain.Domain {
 func shortEncryption(providers []EncryptionProvider) []string {
 	var out []string
 	for _, p := range providers {
-		out = append(out, fmt.Sprintf("%s %d-%d/%d %s %s", p.Name("n"), p.Total, p.Reserved, p.MaxUnit, p.Trait, p.Security))
+		out = append(out, fmt.Sprintf("%s %d-%d/%d %s %s", p.Name("n"), p.Total, p.Reserved,
+			p.MaxUnit, p.Trait, p.Security))
 	}
 	return out
 }
@@ -63,7 +64,8 @@ func number(n uint) *uint { return &n }
 // epyc is a host with all three kinds.
 func epyc() EncryptionHost {
 	m := EncryptedGuests{Guests: number(410), ESGuests: number(99)}
-	return EncryptionHost{Libvirt: EncryptionByLibvirt{SEV: true, SNP: true, Capabilities: m, Node: m}, Kernel: &EncryptionByKernel{SEV: true, ES: true, SNP: true, Guests: 410, ESGuests: 99}}
+	return EncryptionHost{Libvirt: EncryptionByLibvirt{SEV: true, SNP: true, Capabilities: m, Node: m},
+		Kernel: &EncryptionByKernel{SEV: true, ES: true, SNP: true, Guests: 410, ESGuests: 99}}
 }
 
 func TestChooseEncryption(t *testing.T) {
@@ -89,7 +91,8 @@ func TestChooseEncryption(t *testing.T) {
 		},
 		"SEV alone": {
 			change: func(h *EncryptionHost) {
-				*h = EncryptionHost{Libvirt: EncryptionByLibvirt{SEV: true, Capabilities: EncryptedGuests{number(15), number(0)}}, Kernel: &EncryptionByKernel{SEV: true}}
+				*h = EncryptionHost{Libvirt: EncryptionByLibvirt{SEV: true,
+					Capabilities: EncryptedGuests{number(15), number(0)}}, Kernel: &EncryptionByKernel{SEV: true}}
 			},
 			want: []string{"n_amd_sev 15-0/1 HW_CPU_X86_AMD_SEV sev"},
 		},
@@ -103,36 +106,45 @@ func TestChooseEncryption(t *testing.T) {
 		// One pool.
 		"SEV-ES guests on a host that got SEV-SNP keep what they hold": {
 			domains: "sev-es=9 sev-snp=20",
-			want:    []string{sev, "n_amd_sev_es 99-90/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-9/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
+			want: []string{sev, "n_amd_sev_es 99-90/1 HW_CPU_X86_AMD_SEV_ES sev-es",
+				"n_amd_sev_snp 99-9/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
 		},
 		"more guests than contexts": {
-			domains:       "sev-es=60 sev-snp=120",
-			want:          []string{sev, "n_amd_sev_es 99-39/1 HW_CPU_X86_AMD_SEV_ES sev-es", "n_amd_sev_snp 99-60/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
-			discrepancies: []string{"sev-es-shared: 60 SEV-ES and 120 SEV-SNP domains share 99 contexts: they cannot all run at once; move some to another host"},
+			domains: "sev-es=60 sev-snp=120",
+			want: []string{sev, "n_amd_sev_es 99-39/1 HW_CPU_X86_AMD_SEV_ES sev-es",
+				"n_amd_sev_snp 99-60/1 HW_CPU_X86_AMD_SEV_SNP sev-snp"},
+			discrepancies: []string{"sev-es-shared: 60 SEV-ES and 120 SEV-SNP domains share 99 contexts: they " +
+				"cannot all run at once; move some to another host"},
 		},
 		"SEV-SNP guests on a host that lost SEV-SNP": {
-			change:        func(h *EncryptionHost) { h.Kernel.SNP, h.Libvirt.SNP = false, false },
-			domains:       "sev-snp=2",
-			want:          []string{sev, "n_amd_sev_es 99-2/1 HW_CPU_X86_AMD_SEV_ES sev-es"},
-			discrepancies: []string{"sev-guests-sev-snp: 2 domain(s) use SEV-SNP, but no contexts are reported for it: the host cannot run them, or the configuration allows none"},
+			change:  func(h *EncryptionHost) { h.Kernel.SNP, h.Libvirt.SNP = false, false },
+			domains: "sev-snp=2",
+			want:    []string{sev, "n_amd_sev_es 99-2/1 HW_CPU_X86_AMD_SEV_ES sev-es"},
+			discrepancies: []string{"sev-guests-sev-snp: 2 domain(s) use SEV-SNP, but no contexts are reported for " +
+				"it: the host cannot run them, or the configuration allows none"},
 		},
 		// The configured limit.
 		"a limit below the hardware's is for SEV alone": {
-			config: `{"num_memory_encrypted_guests": 16}`, want: []string{"n_amd_sev 16-0/1 HW_CPU_X86_AMD_SEV sev", snp},
+			config: `{"num_memory_encrypted_guests": 16}`,
+			want:   []string{"n_amd_sev 16-0/1 HW_CPU_X86_AMD_SEV sev", snp},
 		},
 		"a limit above the hardware's": {
 			config: `{"num_memory_encrypted_guests": 500}`, want: []string{sev, snp},
-			discrepancies: []string{"sev-limit: num_memory_encrypted_guests is 500, but the host can run 410 such guests: 410 are reported"},
+			discrepancies: []string{"sev-limit: num_memory_encrypted_guests is 500, but the host can run 410 such " +
+				"guests: 410 are reported"},
 		},
 		"none allowed": {config: `{"num_memory_encrypted_guests": 0}`, want: []string{snp}},
 		"null is no limit": {
 			config: `{"num_memory_encrypted_guests": null}`, want: []string{sev, snp},
 		},
 		"a limit without SEV": {
-			config: `{"num_memory_encrypted_guests": 16}`, change: func(h *EncryptionHost) { *h = EncryptionHost{} }, domains: "sev",
+			config: `{"num_memory_encrypted_guests": 16}`,
+			change: func(h *EncryptionHost) { *h = EncryptionHost{} }, domains: "sev",
 			discrepancies: []string{
-				"sev-unusable: num_memory_encrypted_guests is 16, but this host runs no guests with encrypted memory: nothing is reported",
-				"sev-guests-sev: 1 domain(s) use SEV, but no contexts are reported for it: the host cannot run them, or the configuration allows none",
+				"sev-unusable: num_memory_encrypted_guests is 16, but this host runs no guests with encrypted " +
+					"memory: nothing is reported",
+				"sev-guests-sev: 1 domain(s) use SEV, but no contexts are reported for it: the host cannot run " +
+					"them, or the configuration allows none",
 			},
 		},
 		// libvirt before 8.0.
@@ -141,16 +153,20 @@ func TestChooseEncryption(t *testing.T) {
 				*h = EncryptionHost{Libvirt: EncryptionByLibvirt{SEV: true}, Kernel: &EncryptionByKernel{SEV: true}}
 			},
 			want: []string{"n_amd_sev 2147483647-0/1 HW_CPU_X86_AMD_SEV sev"},
-			discrepancies: []string{"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, " +
+			discrepancies: []string{"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and " +
+				"later do): no limit is reported, " +
 				"and guests above it fail to start; set num_memory_encrypted_guests"},
 		},
 		"no maximum, but the kernel knows": {
 			change: func(h *EncryptionHost) { h.Libvirt = EncryptionByLibvirt{SEV: true} },
 			want:   []string{"n_amd_sev 2147483647-0/1 HW_CPU_X86_AMD_SEV sev"},
 			discrepancies: []string{
-				"sev-es: the kernel has enabled SEV-ES (/sys/module/kvm_amd/parameters/sev_es), but libvirt does not report how many such guests can run (8.0 and later do): it is not reported",
-				"sev-snp: the kernel has enabled SEV-SNP (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not report how many such guests can run (8.0 and later do): it is not reported",
-				"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and later do): no limit is reported, " +
+				"sev-es: the kernel has enabled SEV-ES (/sys/module/kvm_amd/parameters/sev_es), but libvirt does " +
+					"not report how many such guests can run (8.0 and later do): it is not reported",
+				"sev-snp: the kernel has enabled SEV-SNP (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does " +
+					"not report how many such guests can run (8.0 and later do): it is not reported",
+				"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and later do): no limit " +
+					"is reported, " +
 					"and guests above it fail to start; set num_memory_encrypted_guests = 410, the kernel's number",
 			},
 		},
@@ -166,33 +182,43 @@ func TestChooseEncryption(t *testing.T) {
 			change: func(h *EncryptionHost) {
 				h.Libvirt, h.Kernel.ES, h.Kernel.SNP = EncryptionByLibvirt{SEV: true}, false, false
 			},
-			want:          []string{"n_amd_sev 500-0/1 HW_CPU_X86_AMD_SEV sev"},
-			discrepancies: []string{"sev-limit: num_memory_encrypted_guests is 500, but the kernel can run 410 such guests (/sys/fs/cgroup/misc.capacity): lower it, or guests fail to start"},
+			want: []string{"n_amd_sev 500-0/1 HW_CPU_X86_AMD_SEV sev"},
+			discrepancies: []string{"sev-limit: num_memory_encrypted_guests is 500, but the kernel can run 410 such " +
+				"guests (/sys/fs/cgroup/misc.capacity): lower it, or guests fail to start"},
 		},
 		// Disagreements.
 		"libvirt, not the kernel": {
 			change: func(h *EncryptionHost) { h.Kernel = nil },
-			discrepancies: []string{"sev: libvirt offers SEV, but the kernel has not enabled it (/sys/module/kvm_amd/parameters/sev): it is not reported. " +
+			discrepancies: []string{"sev: libvirt offers SEV, but the kernel has not enabled it " +
+				"(/sys/module/kvm_amd/parameters/sev): it is not reported. " +
 				"Load kvm_amd with sev=1, or restart libvirtd so that it probes again"},
 		},
 		"the kernel, not libvirt": {
 			change: func(h *EncryptionHost) { h.Libvirt.SEV = false; *h.Libvirt.Node.Guests = 3 },
-			discrepancies: []string{"sev: the kernel has enabled SEV (/sys/module/kvm_amd/parameters/sev), but libvirt does not offer it: it is not reported. " +
-				"The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: then remove its capabilities cache and restart it"},
+			discrepancies: []string{"sev: the kernel has enabled SEV (/sys/module/kvm_amd/parameters/sev), but " +
+				"libvirt does not offer it: it is not reported. " +
+				"The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an " +
+				"earlier probe: then remove its capabilities cache and restart it"},
 		},
 		"SEV-ES and SEV-SNP by libvirt, not the kernel": {
 			change: func(h *EncryptionHost) { h.Kernel.ES, h.Kernel.SNP = false, false },
 			want:   []string{sev},
 			discrepancies: []string{
-				"sev-es: libvirt offers SEV-ES, but the kernel has not enabled it (/sys/module/kvm_amd/parameters/sev_es): it is not reported. Load kvm_amd with sev_es=1, or restart libvirtd so that it probes again",
-				"sev-snp: libvirt offers SEV-SNP, but the kernel has not enabled it (/sys/module/kvm_amd/parameters/sev_snp): it is not reported. Load kvm_amd with sev_snp=1, or restart libvirtd so that it probes again",
+				"sev-es: libvirt offers SEV-ES, but the kernel has not enabled it " +
+					"(/sys/module/kvm_amd/parameters/sev_es): it is not reported. Load kvm_amd with sev_es=1, or " +
+					"restart libvirtd so that it probes again",
+				"sev-snp: libvirt offers SEV-SNP, but the kernel has not enabled it " +
+					"(/sys/module/kvm_amd/parameters/sev_snp): it is not reported. Load kvm_amd with sev_snp=1, or " +
+					"restart libvirtd so that it probes again",
 			},
 		},
 		"SEV-SNP by the kernel, not libvirt": {
 			change: func(h *EncryptionHost) { h.Libvirt.SNP = false },
 			want:   []string{sev, es},
-			discrepancies: []string{"sev-snp: the kernel has enabled SEV-SNP (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not offer it: it is not reported. " +
-				"The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an earlier probe: then remove its capabilities cache and restart it"},
+			discrepancies: []string{"sev-snp: the kernel has enabled SEV-SNP " +
+				"(/sys/module/kvm_amd/parameters/sev_snp), but libvirt does not offer it: it is not reported. " +
+				"The firmware may have no contexts for it, QEMU may be too old, or libvirt may have cached an " +
+				"earlier probe: then remove its capabilities cache and restart it"},
 		},
 		"three numbers": {
 			change: func(h *EncryptionHost) {
@@ -200,8 +226,10 @@ func TestChooseEncryption(t *testing.T) {
 			},
 			want: []string{sev, snp},
 			discrepancies: []string{
-				"sev-maximum: libvirt reports that 410 SEV guests can run, but it is 400 in its node information: 410 is used, and if that is too many, guests fail to start",
-				"sev-es-maximum: libvirt reports that 99 SEV-ES and SEV-SNP guests can run, but it is 100 by the kernel (/sys/fs/cgroup/misc.capacity): 99 is used, and if that is too many, guests fail to start",
+				"sev-maximum: libvirt reports that 410 SEV guests can run, but it is 400 in its node information: " +
+					"410 is used, and if that is too many, guests fail to start",
+				"sev-es-maximum: libvirt reports that 99 SEV-ES and SEV-SNP guests can run, but it is 100 by the " +
+					"kernel (/sys/fs/cgroup/misc.capacity): 99 is used, and if that is too many, guests fail to start",
 			},
 		},
 		"the node information alone": {
@@ -209,7 +237,8 @@ func TestChooseEncryption(t *testing.T) {
 		},
 		"a number that Placement cannot store": {
 			change: func(h *EncryptionHost) {
-				h.Libvirt.Capabilities, h.Libvirt.Node = EncryptedGuests{number(1<<32 - 1), number(99)}, EncryptedGuests{}
+				h.Libvirt.Capabilities, h.Libvirt.Node =
+					EncryptedGuests{number(1<<32 - 1), number(99)}, EncryptedGuests{}
 				h.Kernel.Guests = 0
 			},
 			want: []string{"n_amd_sev 2147483647-0/1 HW_CPU_X86_AMD_SEV sev", snp},
@@ -238,8 +267,10 @@ func TestChooseEncryption(t *testing.T) {
 func TestWrongLimits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]string{
-		`{"num_memory_encrypted_guests": -1}`:         "configuration: num_memory_encrypted_guests: -1 must be from 0 to 2147483647; without the key the hardware's limit applies",
-		`{"num_memory_encrypted_guests": 2147483648}`: "configuration: num_memory_encrypted_guests: 2147483648 must be from 0 to 2147483647; without the key the hardware's limit applies",
+		`{"num_memory_encrypted_guests": -1}`: "configuration: num_memory_encrypted_guests: -1 must be from " +
+			"0 to 2147483647; without the key the hardware's limit applies",
+		`{"num_memory_encrypted_guests": 2147483648}`: "configuration: num_memory_encrypted_guests: 2147483648 must " +
+			"be from 0 to 2147483647; without the key the hardware's limit applies",
 	} {
 		_, err := configureEncryption(t, text)
 		var wrong *plugins.ConfigError
@@ -261,11 +292,13 @@ func anyHost(t *rapid.T) EncryptionHost {
 	h := EncryptionHost{
 		Libvirt: EncryptionByLibvirt{
 			SEV: on.Draw(t, "SEV"), SNP: on.Draw(t, "SNP"),
-			Capabilities: EncryptedGuests{maximum("guests"), maximum("ES guests")}, Node: EncryptedGuests{maximum("node's guests"), maximum("node's ES guests")},
+			Capabilities: EncryptedGuests{maximum("guests"), maximum("ES guests")},
+			Node:         EncryptedGuests{maximum("node's guests"), maximum("node's ES guests")},
 		},
 	}
 	if on.Draw(t, "kernel") {
-		h.Kernel = &EncryptionByKernel{SEV: on.Draw(t, "kernel's SEV"), ES: on.Draw(t, "kernel's ES"), SNP: on.Draw(t, "kernel's SNP"), Guests: rapid.IntRange(0, 12).Draw(t, "kernel's guests"), ESGuests: 3}
+		h.Kernel = &EncryptionByKernel{SEV: on.Draw(t, "kernel's SEV"), ES: on.Draw(t, "kernel's ES"),
+			SNP: on.Draw(t, "kernel's SNP"), Guests: rapid.IntRange(0, 12).Draw(t, "kernel's guests"), ESGuests: 3}
 	}
 	return h
 }
@@ -291,13 +324,15 @@ func TestAnyHost(t *testing.T) {
 		}
 		var guests []domain.Domain
 		held := map[domain.Security]int64{}
-		for _, s := range rapid.SliceOfN(rapid.SampledFrom([]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP, "tdx"}), 0, 30).Draw(t, "domains") {
+		for _, s := range rapid.SliceOfN(rapid.SampledFrom(
+			[]domain.Security{"", domain.SEV, domain.SEVES, domain.SEVSNP, "tdx"}), 0, 30).Draw(t, "domains") {
 			guests = append(guests, domain.Domain{Security: s})
 			held[s]++
 		}
 		got, discrepancies := l.Choose(h, guests)
 		for _, p := range got {
-			inventory := providertree.Inventory{Total: p.Total, Reserved: p.Reserved, MinUnit: 1, MaxUnit: p.MaxUnit, StepSize: 1, AllocationRatio: 1}
+			inventory := providertree.Inventory{Total: p.Total, Reserved: p.Reserved, MinUnit: 1, MaxUnit: p.MaxUnit,
+				StepSize: 1, AllocationRatio: 1}
 			testproc.Checkf(t, inventory.Validate(), "%+v", p)
 			if p.MaxUnit != 1 || p.Total < 1 || p.Reserved > p.Total {
 				t.Fatalf("%+v", p)
@@ -339,7 +374,8 @@ func TestEncryptionContextsAreNotSharedTwice(t *testing.T) {
 			Libvirt: EncryptionByLibvirt{SEV: true, SNP: true, Capabilities: EncryptedGuests{number(5), &pool}},
 			Kernel:  &EncryptionByKernel{SEV: true, ES: true, SNP: true},
 		}
-		held := map[domain.Security]int64{domain.SEVES: rapid.Int64Range(0, int64(pool)).Draw(t, "SEV-ES guests from before")}
+		held := map[domain.Security]int64{domain.SEVES: rapid.Int64Range(0, int64(pool)).
+			Draw(t, "SEV-ES guests from before")}
 		for range 40 {
 			var guests []domain.Domain
 			for s, n := range held {

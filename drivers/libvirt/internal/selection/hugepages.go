@@ -64,7 +64,8 @@ func (r Reserved) Choose(m machine.Machine) ([]PagesCell, []machine.Discrepancy)
 		if !ok {
 			discrepancies = append(discrepancies, machine.Discrepancyf(
 				fmt.Sprintf("hugepages-memory-%d", cell.ID),
-				"NUMA cell %d reports more memory in huge pages than memory (%d KiB); one of the two figures is wrong, so its MEMORY_MB or its inventory of huge pages is wrong",
+				"NUMA cell %d reports more memory in huge pages than memory (%d KiB); one of the two figures is "+
+					"wrong, so its MEMORY_MB or its inventory of huge pages is wrong",
 				cell.ID,
 				cell.MemoryKiB,
 			))
@@ -88,7 +89,8 @@ func split(cell machine.Cell) (PagesCell, bool) {
 		if p.Total == 0 {
 			continue
 		}
-		c.Pages = append(c.Pages, Pages{SizeKiB: p.SizeKiB, Class: PagesClass(p.SizeKiB), Total: int64(min(p.Total, providertree.MaxUnit))})
+		c.Pages = append(c.Pages,
+			Pages{SizeKiB: p.SizeKiB, Class: PagesClass(p.SizeKiB), Total: int64(min(p.Total, providertree.MaxUnit))})
 		high, kib := bits.Mul64(p.Total, p.SizeKiB)
 		if high != 0 || kib > c.CommonKiB {
 			fits, kib = false, c.CommonKiB
@@ -112,8 +114,11 @@ func (r reservation) apply(m machine.Machine, cells []PagesCell) (d machine.Disc
 	j := slices.IndexFunc(cells[i].Pages, func(p Pages) bool { return p.SizeKiB == r.sizeKiB })
 	if j < 0 {
 		for _, cell := range m.Cells {
-			if cell.ID == r.cell && !slices.ContainsFunc(cell.Pages, func(p machine.Pages) bool { return p.SizeKiB == r.sizeKiB }) {
-				return discrepancy("NUMA cell %d has no huge pages of %s; to reserve memory in normal pages, use reserved_host_memory_mb", r.cell, size)
+			if cell.ID == r.cell && !slices.ContainsFunc(cell.Pages,
+				func(p machine.Pages) bool { return p.SizeKiB == r.sizeKiB }) {
+				return discrepancy(
+					"NUMA cell %d has no huge pages of %s; to reserve memory in normal pages, use "+
+						"reserved_host_memory_mb", r.cell, size)
 			}
 		}
 		if r.count == 0 {
@@ -124,7 +129,8 @@ func (r reservation) apply(m machine.Machine, cells []PagesCell) (d machine.Disc
 	p := &cells[i].Pages[j]
 	p.Reserved = min(r.count, p.Total)
 	if r.count > p.Total {
-		return discrepancy("NUMA cell %d has only %d of the %d pages of %s; all are reserved", r.cell, p.Total, r.count, size)
+		return discrepancy("NUMA cell %d has only %d of the %d pages of %s; all are reserved",
+			r.cell, p.Total, r.count, size)
 	}
 	return machine.Discrepancy{}, true
 }
@@ -140,7 +146,8 @@ func SplitReserved(reservedMB int64, totals []int64) ([]int64, error) {
 		sum += uint64(max(t, 0))
 	}
 	if reservedMB < 0 || uint64(reservedMB) > sum {
-		return nil, &plugins.ConfigError{Key: "reserved_host_memory_mb", Problem: fmt.Sprintf("reserves %d MiB, but the NUMA cells have only %d MiB", reservedMB, sum)}
+		return nil, &plugins.ConfigError{Key: "reserved_host_memory_mb",
+			Problem: fmt.Sprintf("reserves %d MiB, but the NUMA cells have only %d MiB", reservedMB, sum)}
 	}
 	shares := make([]int64, len(totals))
 	if sum == 0 {
@@ -204,7 +211,8 @@ const maxReserved = 4096
 // [*plugins.ConfigError].
 func ParsePages(c PagesConfig) (Reserved, error) {
 	if len(c.ReservedHugePages) > maxReserved {
-		return Reserved{}, &plugins.ConfigError{Key: ReservedPagesKey, Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.ReservedHugePages), maxReserved)}
+		return Reserved{}, &plugins.ConfigError{Key: ReservedPagesKey,
+			Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.ReservedHugePages), maxReserved)}
 	}
 	type where struct {
 		cell    int
@@ -221,7 +229,8 @@ func ParsePages(c PagesConfig) (Reserved, error) {
 		}
 		at := where{one.cell, one.sizeKiB}
 		if before := seen[at]; before != "" {
-			all = append(all, &plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("has the same node and size as %s", before)})
+			all = append(all,
+				&plugins.ConfigError{Key: one.key, Problem: fmt.Sprintf("has the same node and size as %s", before)})
 			continue
 		}
 		seen[at] = one.key

@@ -29,15 +29,18 @@ func configurePages(t testing.TB, entries string) (Reserved, error) {
 func TestParseSize(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for text, want := range map[string]uint64{
-		"2048": 2048, "2M": 2048, "2MB": 2048, "2MiB": 2048, " 2 m ": 2048, "2048K": 2048, "2048kib": 2048, "1G": 1 << 20, "1GB": 1 << 20, "16g": 16 << 20,
+		"2048": 2048, "2M": 2048, "2MB": 2048, "2MiB": 2048, " 2 m ": 2048, "2048K": 2048, "2048kib": 2048,
+		"1G": 1 << 20, "1GB": 1 << 20, "16g": 16 << 20,
 		"1048576": 1 << 20, "64": 64, "64K": 64, "1024G": 1 << 30,
 	} {
 		if got, err := ParsePageSize(text); err != nil || got != want {
 			t.Errorf("%q: %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "0M", "M", "3M", "2000", "-2M", "2.5M", "1e3", "2Mbit", "2MM", "2GM", "2T", "2048G", "99999999999999999999", "4294967295G", "true", "{}"} {
-		if got, err := ParsePageSize(text); err == nil || err.Error() != `"`+text+`" is not a page size such as "2M", "1G" or 2048 (KiB)` {
+	for _, text := range []string{"", "0", "0M", "M", "3M", "2000", "-2M", "2.5M", "1e3", "2Mbit", "2MM", "2GM", "2T",
+		"2048G", "99999999999999999999", "4294967295G", "true", "{}"} {
+		if got, err := ParsePageSize(text); err == nil ||
+			err.Error() != `"`+text+`" is not a page size such as "2M", "1G" or 2048 (KiB)` {
 			t.Errorf("%q: %d, %v", text, got, err)
 		}
 	}
@@ -45,7 +48,8 @@ func TestParseSize(t *testing.T) {
 
 func TestClassesAndSizes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for kib, want := range map[uint64]string{64: "CUSTOM_HUGEPAGES_64K", 2048: "CUSTOM_HUGEPAGES_2M", 1 << 19: "CUSTOM_HUGEPAGES_512M", 1 << 20: "CUSTOM_HUGEPAGES_1G", 1 << 24: "CUSTOM_HUGEPAGES_16G"} {
+	for kib, want := range map[uint64]string{64: "CUSTOM_HUGEPAGES_64K", 2048: "CUSTOM_HUGEPAGES_2M",
+		1 << 19: "CUSTOM_HUGEPAGES_512M", 1 << 20: "CUSTOM_HUGEPAGES_1G", 1 << 24: "CUSTOM_HUGEPAGES_16G"} {
 		if got := PagesClass(kib); got != want || providertree.ValidateClass(got) != nil {
 			t.Errorf("%d KiB: %s, want %s", kib, got, want)
 		}
@@ -53,7 +57,8 @@ func TestClassesAndSizes(t *testing.T) {
 			t.Errorf("%s: %d, %v", want, size, ok)
 		}
 	}
-	for _, class := range []string{"MEMORY_MB", "CUSTOM_HUGEPAGES_", "CUSTOM_HUGEPAGES_2048K", "CUSTOM_HUGEPAGES_2MB", "CUSTOM_HUGEPAGES_X"} {
+	for _, class := range []string{"MEMORY_MB", "CUSTOM_HUGEPAGES_", "CUSTOM_HUGEPAGES_2048K",
+		"CUSTOM_HUGEPAGES_2MB", "CUSTOM_HUGEPAGES_X"} {
 		if size, ok := PagesSize(class); ok {
 			t.Errorf("%s: pages of %d KiB", class, size)
 		}
@@ -63,15 +68,19 @@ func TestClassesAndSizes(t *testing.T) {
 func TestWrongReservations(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for entries, want := range map[string]string{
-		`{"size": "2M", "count": 1}`:                                                   `reserved_huge_pages[0].node: is missing: the number of a NUMA cell`,
-		`{"node": -1, "size": "2M", "count": 1}`:                                       `reserved_huge_pages[0].node: -1 is not a number of a NUMA cell`,
-		`{"node": 0, "size": "2M"}`:                                                    `reserved_huge_pages[0].count: is missing: a number of pages`,
-		`{"node": 0, "size": "2M", "count": -1}`:                                       `reserved_huge_pages[0].count: -1 is not a number of pages`,
-		`{"node": 0, "count": 1}`:                                                      `reserved_huge_pages[0].size: is missing: "2M", "1G" or the like`,
-		`{"node": 0, "count": 1, "size": "huge"}`:                                      `reserved_huge_pages[0].size: "huge" is not a page size such as "2M", "1G" or 2048 (KiB)`,
-		`{"node": 0, "count": 1, "size": [2048]}`:                                      `reserved_huge_pages[0].size: "[2048]" is not a page size such as "2M", "1G" or 2048 (KiB)`,
-		`{"node": 0, "count": 1, "size": null}`:                                        `reserved_huge_pages[0].size: "null" is not a page size such as "2M", "1G" or 2048 (KiB)`,
-		`{"node": 0, "count": 1, "size": 2048}, {"node": 0, "count": 3, "size": "2M"}`: `reserved_huge_pages[1]: has the same node and size as reserved_huge_pages[0]`,
+		`{"size": "2M", "count": 1}`:             `reserved_huge_pages[0].node: is missing: the number of a NUMA cell`,
+		`{"node": -1, "size": "2M", "count": 1}`: `reserved_huge_pages[0].node: -1 is not a number of a NUMA cell`,
+		`{"node": 0, "size": "2M"}`:              `reserved_huge_pages[0].count: is missing: a number of pages`,
+		`{"node": 0, "size": "2M", "count": -1}`: `reserved_huge_pages[0].count: -1 is not a number of pages`,
+		`{"node": 0, "count": 1}`:                `reserved_huge_pages[0].size: is missing: "2M", "1G" or the like`,
+		`{"node": 0, "count": 1, "size": "huge"}`: `reserved_huge_pages[0].size: "huge" is not a page size such as ` +
+			`"2M", "1G" or 2048 (KiB)`,
+		`{"node": 0, "count": 1, "size": [2048]}`: `reserved_huge_pages[0].size: "[2048]" is not a page size such ` +
+			`as "2M", "1G" or 2048 (KiB)`,
+		`{"node": 0, "count": 1, "size": null}`: `reserved_huge_pages[0].size: "null" is not a page size such as ` +
+			`"2M", "1G" or 2048 (KiB)`,
+		`{"node": 0, "count": 1, "size": 2048}, {"node": 0, "count": 3, "size": "2M"}`: `reserved_huge_pages[1]: ` +
+			`has the same node and size as reserved_huge_pages[0]`,
 	} {
 		_, err := configurePages(t, entries)
 		var wrong *plugins.ConfigError
@@ -85,7 +94,8 @@ func TestChoosePages(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	m := machine.Machine{Cells: []machine.Cell{
 		{ID: 2, MemoryKiB: 1 << 20},
-		{ID: 0, MemoryKiB: 8 << 20, Pages: []machine.Pages{{SizeKiB: 2048, Total: 1024, Free: 1000}, {SizeKiB: 1 << 20, Total: 2}}},
+		{ID: 0, MemoryKiB: 8 << 20,
+			Pages: []machine.Pages{{SizeKiB: 2048, Total: 1024, Free: 1000}, {SizeKiB: 1 << 20, Total: 2}}},
 		{ID: 1, MemoryKiB: 8<<20 + 1023, Pages: []machine.Pages{{SizeKiB: 2048, Total: 10}, {SizeKiB: 1 << 20}}},
 	}}
 	r, err := configurePages(t, `{"node": 0, "size": "2M", "count": 64}, {"node": 1, "size": 2048, "count": 11}, {"node": 1, "size": "1G", "count": 1}, {"node": 0, "size": "1G", "count": 0},
@@ -93,27 +103,39 @@ func TestChoosePages(t *testing.T) {
 	testproc.Check(t, err)
 	cells, discrepancies := r.Choose(m)
 	want := []PagesCell{
-		{ID: 0, CommonKiB: 4 << 20, Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 1024, 64}, {1 << 20, "CUSTOM_HUGEPAGES_1G", 2, 0}}},
+		{ID: 0, CommonKiB: 4 << 20,
+			Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 1024, 64}, {1 << 20, "CUSTOM_HUGEPAGES_1G", 2, 0}}},
 		{ID: 1, CommonKiB: 8<<20 + 1023 - 20480, Pages: []Pages{{2048, "CUSTOM_HUGEPAGES_2M", 10, 10}}},
 		{ID: 2, CommonKiB: 1 << 20},
 	}
 	testproc.Same(t, cmp.Diff(want, cells))
 	wantDiscrepancies := []machine.Discrepancy{
-		{Key: "hugepages-reserved_huge_pages[1]", Text: "reserved_huge_pages[1]: NUMA cell 1 has only 10 of the 11 pages of 2M; all are reserved"},
-		{Key: "hugepages-reserved_huge_pages[2]", Text: "reserved_huge_pages[2]: NUMA cell 1 has none of the 1 pages of 1G"},
+		{Key: "hugepages-reserved_huge_pages[1]",
+			Text: "reserved_huge_pages[1]: NUMA cell 1 has only 10 of the 11 pages of 2M; all are reserved"},
+		{Key: "hugepages-reserved_huge_pages[2]",
+			Text: "reserved_huge_pages[2]: NUMA cell 1 has none of the 1 pages of 1G"},
 		{Key: "hugepages-reserved_huge_pages[4]", Text: "reserved_huge_pages[4]: the host has no NUMA cell 7"},
-		{Key: "hugepages-reserved_huge_pages[5]", Text: "reserved_huge_pages[5]: NUMA cell 0 has no huge pages of 4K; to reserve memory in normal pages, use reserved_host_memory_mb"},
-		{Key: "hugepages-reserved_huge_pages[6]", Text: "reserved_huge_pages[6]: NUMA cell 2 has no huge pages of 2M; to reserve memory in normal pages, use reserved_host_memory_mb"},
-		{Key: "hugepages-reserved_huge_pages[7]", Text: "reserved_huge_pages[7]: NUMA cell 1 has no huge pages of 64K; to reserve memory in normal pages, use reserved_host_memory_mb"},
+		{Key: "hugepages-reserved_huge_pages[5]",
+			Text: "reserved_huge_pages[5]: NUMA cell 0 has no huge pages of 4K; to reserve memory in normal pages, " +
+				"use reserved_host_memory_mb"},
+		{Key: "hugepages-reserved_huge_pages[6]",
+			Text: "reserved_huge_pages[6]: NUMA cell 2 has no huge pages of 2M; to reserve memory in normal pages, " +
+				"use reserved_host_memory_mb"},
+		{Key: "hugepages-reserved_huge_pages[7]",
+			Text: "reserved_huge_pages[7]: NUMA cell 1 has no huge pages of 64K; to reserve memory in normal pages, " +
+				"use reserved_host_memory_mb"},
 	}
 	testproc.Samef(t, cmp.Diff(wantDiscrepancies, discrepancies), "discrepancies")
 }
 
 func TestImpossiblePages(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for _, p := range []machine.Pages{{SizeKiB: 2048, Total: 513}, {SizeKiB: 1 << 40, Total: 1 << 40}, {SizeKiB: 2048, Total: math.MaxUint64}} {
-		cells, discrepancies := Reserved{}.Choose(machine.Machine{Cells: []machine.Cell{{MemoryKiB: 1 << 20, Pages: []machine.Pages{p}}}})
-		if len(discrepancies) != 1 || discrepancies[0].Key != "hugepages-memory-0" || cells[0].CommonKiB != 0 || cells[0].Pages[0].Total > providertree.MaxUnit {
+	for _, p := range []machine.Pages{{SizeKiB: 2048, Total: 513}, {SizeKiB: 1 << 40, Total: 1 << 40},
+		{SizeKiB: 2048, Total: math.MaxUint64}} {
+		cells, discrepancies := Reserved{}.Choose(
+			machine.Machine{Cells: []machine.Cell{{MemoryKiB: 1 << 20, Pages: []machine.Pages{p}}}})
+		if len(discrepancies) != 1 || discrepancies[0].Key != "hugepages-memory-0" || cells[0].CommonKiB != 0 ||
+			cells[0].Pages[0].Total > providertree.MaxUnit {
 			t.Errorf("%+v: %+v, %v", p, cells, discrepancies)
 		}
 	}
@@ -135,7 +157,9 @@ func TestPagesAndMemoryAddUp(t *testing.T) {
 				cell.MemoryKiB += p.Total * size
 				if rapid.Bool().Draw(t, "some reserved") {
 					count := rapid.Int64Range(0, 60).Draw(t, "reserved")
-					c.ReservedHugePages = append(c.ReservedHugePages, ReservedPages{Node: &id, Size: json.RawMessage(`"` + FormatPageSize(size) + `"`), Count: &count})
+					c.ReservedHugePages = append(c.ReservedHugePages,
+						ReservedPages{Node: &id,
+							Size: json.RawMessage(`"` + FormatPageSize(size) + `"`), Count: &count})
 				}
 			}
 			m.Cells = append(m.Cells, cell)
@@ -184,8 +208,10 @@ func TestSplitReserved(t *testing.T) {
 		reserved     int64
 		totals, want []int64
 	}{
-		{512, []int64{8192, 8192}, []int64{256, 256}}, {512, []int64{8192}, []int64{512}}, {0, []int64{1, 2}, []int64{0, 0}}, {0, nil, []int64{}},
-		{100, []int64{0, 300, 0}, []int64{0, 100, 0}}, {2, []int64{1, 1, 1}, []int64{1, 1, 0}}, {10, []int64{1, 2}, nil}, {-1, []int64{1}, nil},
+		{512, []int64{8192, 8192}, []int64{256, 256}},
+		{512, []int64{8192}, []int64{512}}, {0, []int64{1, 2}, []int64{0, 0}}, {0, nil, []int64{}},
+		{100, []int64{0, 300, 0}, []int64{0, 100, 0}},
+		{2, []int64{1, 1, 1}, []int64{1, 1, 0}}, {10, []int64{1, 2}, nil}, {-1, []int64{1}, nil},
 		{1000, []int64{100, 900, 1}, []int64{100, 899, 1}},
 	} {
 		got, err := SplitReserved(tc.reserved, tc.totals)
@@ -201,7 +227,8 @@ func TestSplitReserved(t *testing.T) {
 		}
 	}
 	_, err := SplitReserved(4, []int64{1, 2})
-	if err == nil || err.Error() != "configuration: reserved_host_memory_mb: reserves 4 MiB, but the NUMA cells have only 3 MiB" {
+	if err == nil || err.Error() !=
+		"configuration: reserved_host_memory_mb: reserves 4 MiB, but the NUMA cells have only 3 MiB" {
 		t.Error(err)
 	}
 }

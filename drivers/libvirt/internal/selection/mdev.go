@@ -55,7 +55,8 @@ func (t MdevTypes) Choose(m machine.Machine, held map[string]bool) ([]MdevProvid
 			out = append(out, p)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b MdevProvider) int { return machine.CompareDevices(a.Address, b.Address, a.Device, b.Device) })
+	slices.SortStableFunc(out,
+		func(a, b MdevProvider) int { return machine.CompareDevices(a.Address, b.Address, a.Device, b.Device) })
 	for _, mt := range t.enabled {
 		mt.bound(out, held)
 	}
@@ -105,7 +106,8 @@ func MdevTypeTraits(m machine.Machine) []string {
 			ids = append(ids, offer.ID)
 		}
 		for _, id := range ids {
-			if trait := extraspecs.CustomName(id); providertree.ValidateTrait(trait) == nil { // others cannot have been given to anything
+			// others cannot have been given to anything
+			if trait := extraspecs.CustomName(id); providertree.ValidateTrait(trait) == nil {
 				out = append(out, trait)
 			}
 		}
@@ -152,7 +154,8 @@ func (t MdevTypes) discrepancies(m machine.Machine, providers []MdevProvider) []
 	var discrepancies []machine.Discrepancy
 	for _, name := range t.dropped {
 		discrepancies = append(discrepancies, machine.Discrepancyf("mdev-dropped-"+name,
-			"mediated device type %s is enabled but not used: it names no device_addresses, and %s takes precedence for devices that no type names", name, t.fallback.name))
+			"mediated device type %s is enabled but not used: it names no device_addresses, and %s takes precedence "+
+				"for devices that no type names", name, t.fallback.name))
 	}
 	parents := make(map[string]machine.MdevParent, len(m.Parents))
 	for _, p := range m.Parents {
@@ -190,7 +193,8 @@ func (t MdevTypes) others(p machine.MdevParent) (machine.Discrepancy, bool) {
 	}
 	slices.Sort(types)
 	return machine.Discrepancyf("mdev-other-"+p.Name,
-		"%s is configured for mediated devices of type %s, but has %d of another (%s): those are not reported, and they may reduce how many %s can be created",
+		"%s is configured for mediated devices of type %s, but has %d of another (%s): those are not reported, and "+
+			"they may reduce how many %s can be created",
 		p.Name, mt.name, n, strings.Join(slices.Compact(types), ", "), mt.name), true
 }
 
@@ -199,7 +203,9 @@ func (mt *mdevType) misplaced(device string, parents map[string]machine.MdevPare
 	key := "mdev-address-" + device
 	p, there := parents[device]
 	if !there {
-		return machine.Discrepancyf(key, "%s.device_addresses has %s, which the host does not have, or which cannot create mediated devices", keyOf(mt.name), device), true
+		return machine.Discrepancyf(key,
+			"%s.device_addresses has %s, which the host does not have, or which cannot create mediated devices",
+			keyOf(mt.name), device), true
 	}
 	offered := slices.Clone(p.Others)
 	for _, offer := range p.Types {
@@ -213,7 +219,8 @@ func (mt *mdevType) misplaced(device string, parents map[string]machine.MdevPare
 	if len(offered) > 0 {
 		what = strings.Join(offered, ", ")
 	}
-	return machine.Discrepancyf(key, "%s.device_addresses has %s, which does not support this type (it supports: %s)", keyOf(mt.name), device, what), true
+	return machine.Discrepancyf(key, "%s.device_addresses has %s, which does not support this type (it supports: %s)",
+		keyOf(mt.name), device, what), true
 }
 
 // amounts adds a discrepancy about a type without devices, or with more than its limit.
@@ -234,17 +241,21 @@ func (mt *mdevType) amounts(providers []MdevProvider) []machine.Discrepancy {
 	switch {
 	case parents == 0:
 		return []machine.Discrepancy{
-			machine.Discrepancyf("mdev-unused-"+mt.name, "mediated device type %s is enabled, but no device that is configured for it supports it", mt.name),
+			machine.Discrepancyf("mdev-unused-"+mt.name,
+				"mediated device type %s is enabled, but no device that is configured for it supports it", mt.name),
 		}
 	case mt.max > 0 && active > mt.max:
 		return []machine.Discrepancy{
-			machine.Discrepancyf("mdev-max-"+mt.name, "%s.max_instances is %d, but %d exist: only the existing ones are reported", keyOf(mt.name), mt.max, active),
+			machine.Discrepancyf("mdev-max-"+mt.name,
+				"%s.max_instances is %d, but %d exist: only the existing ones are reported",
+				keyOf(mt.name), mt.max, active),
 		}
 	case mt.max > 0 && total == 0:
 		return []machine.Discrepancy{
 			machine.Discrepancyf(
 				"mdev-max-"+mt.name,
-				"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s is the first); a device is reported as a whole or not at all",
+				"nothing of %s is reported: each device offers more than max_instances (%d), or nothing at all (%s "+
+					"is the first); a device is reported as a whole or not at all",
 				mt.name,
 				mt.max,
 				bounded,

@@ -133,7 +133,8 @@ func (t *MdevTypes) place(mt *mdevType) error {
 	t.enabled = append(t.enabled, mt)
 	for i, device := range mt.devices {
 		if other := t.named[device]; other != nil {
-			return wrong(fmt.Sprintf("%s.device_addresses[%d]", keyOf(mt.name), i), "%s is already configured for type %s; a device can have one type only", device, other.name)
+			return wrong(fmt.Sprintf("%s.device_addresses[%d]", keyOf(mt.name), i),
+				"%s is already configured for type %s; a device can have one type only", device, other.name)
 		}
 		t.named[device] = mt
 	}
@@ -152,8 +153,10 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 	if c.MdevClass != "" {
 		mt.class = c.MdevClass
 	}
-	if err := providertree.ValidateClass(mt.class); err != nil || mt.class != defaultClass && !providertree.IsCustom(mt.class) {
-		return nil, wrong(keyOf(name)+".mdev_class", "%.60q is neither VGPU nor a custom resource class such as CUSTOM_FAST_VGPU (A-Z, 0-9 and _)", mt.class)
+	if err := providertree.ValidateClass(mt.class); err != nil || mt.class != defaultClass &&
+		!providertree.IsCustom(mt.class) {
+		return nil, wrong(keyOf(name)+".mdev_class",
+			"%.60q is neither VGPU nor a custom resource class such as CUSTOM_FAST_VGPU (A-Z, 0-9 and _)", mt.class)
 	}
 	if c.MaxInstances < 0 || c.MaxInstances > providertree.MaxUnit {
 		return nil, wrong(keyOf(name)+".max_instances", "%d must be 1 or more, or 0 for no limit", c.MaxInstances)
@@ -169,7 +172,8 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 const maxTypeName = 200
 
 func checkTypeName(name string) error {
-	if name == "" || len(name) > maxTypeName || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == '/' || r == '"' }) {
+	if name == "" || len(name) > maxTypeName ||
+		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' || r == '/' || r == '"' }) {
 		return fmt.Errorf("%.60q is not a mediated device type such as nvidia-222", name)
 	}
 	return nil
@@ -188,7 +192,8 @@ func deviceName(text string) (string, error) {
 		a, err := machine.ParseAddress(text)
 		return a.DeviceName(), err
 	case !virtualName.MatchString(text):
-		return "", fmt.Errorf("%.60q is neither a PCI address such as 0000:82:00.0 nor libvirt's name of a device", text)
+		return "", fmt.Errorf("%.60q is neither a PCI address such as 0000:82:00.0 nor libvirt's name of a device",
+			text)
 	}
 	return text, nil
 }

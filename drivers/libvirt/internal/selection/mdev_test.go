@@ -41,7 +41,9 @@ func parent(t testing.TB, name string, cell int, types string, mdevs ...string) 
 func shortMdevs(providers []MdevProvider) []string {
 	var out []string
 	for _, p := range providers {
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s cell %d %s %s=%d/%d %s", p.Name("n"), p.Cell, p.TypeTrait, p.Class, p.Active, p.Total, strings.Join(p.Traits, ","))))
+		out = append(out,
+			strings.TrimSpace(fmt.Sprintf("%s cell %d %s %s=%d/%d %s",
+				p.Name("n"), p.Cell, p.TypeTrait, p.Class, p.Active, p.Total, strings.Join(p.Traits, ","))))
 	}
 	return out
 }
@@ -59,11 +61,13 @@ func TestChooseMdevs(t *testing.T) {
 	two := []machine.MdevParent{
 		parent(t, "mtty_mtty", machine.NoCell, "mtty-1=24 mtty-2=12"),
 		parent(t, "pci_0000_82_00_0", 1, "nvidia-222=16 nvidia-231=4"),
-		parent(t, "pci_0000_06_00_0", 0, "nvidia-222=14 nvidia-231=0", "nvidia-222", "nvidia-222", "nvidia-222-defined"),
+		parent(t, "pci_0000_06_00_0", 0, "nvidia-222=14 nvidia-231=0", "nvidia-222",
+			"nvidia-222", "nvidia-222-defined"),
 	}
 	// Four virtual functions of a GPU that has three devices at most.
 	functions := []machine.MdevParent{
-		parent(t, "pci_0000_06_00_4", 0, "a=1"), parent(t, "pci_0000_06_00_5", 0, "a=1"), parent(t, "pci_0000_06_00_6", 0, "a=1"), parent(t, "pci_0000_06_00_7", 0, "a=0", "a"),
+		parent(t, "pci_0000_06_00_4", 0, "a=1"), parent(t, "pci_0000_06_00_5", 0, "a=1"),
+		parent(t, "pci_0000_06_00_6", 0, "a=1"), parent(t, "pci_0000_06_00_7", 0, "a=0", "a"),
 	}
 	for name, tc := range map[string]struct {
 		config              string
@@ -75,7 +79,8 @@ func TestChooseMdevs(t *testing.T) {
 		"one type for all; defined devices take nothing": {
 			config:  `{"enabled_mdev_types": ["nvidia-222"]}`,
 			parents: two,
-			want:    []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_222 VGPU=2/16", "n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/16"},
+			want: []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_222 VGPU=2/16",
+				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/16"},
 		},
 		"a type for a device, in another class; a virtual parent": {
 			config: `{"enabled_mdev_types": ["nvidia-222", "nvidia-231", "mtty-2"], "mdev_types": {"nvidia-231": {"device_addresses": ["0000:82:00.0"], "mdev_class": "CUSTOM_BIG", "traits": ["big one"]},
@@ -90,22 +95,28 @@ func TestChooseMdevs(t *testing.T) {
 		"devices of another type": {
 			config:  `{"enabled_mdev_types": ["nvidia-231"]}`,
 			parents: two,
-			want:    []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_231 VGPU=0/0", "n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_231 VGPU=0/4"},
-			discrepancies: []string{"mdev-other-pci_0000_06_00_0: pci_0000_06_00_0 is configured for mediated devices of type nvidia-231, but has 2 of another (nvidia-222): " +
+			want: []string{"n_pci_0000_06_00_0 cell 0 CUSTOM_NVIDIA_231 VGPU=0/0",
+				"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_231 VGPU=0/4"},
+			discrepancies: []string{"mdev-other-pci_0000_06_00_0: pci_0000_06_00_0 is configured for mediated " +
+				"devices of type nvidia-231, but has 2 of another (nvidia-222): " +
 				"those are not reported, and they may reduce how many nvidia-231 can be created"},
 		},
 		"a second type without addresses": {
-			config:        `{"enabled_mdev_types": ["nvidia-222", "nvidia-231"]}`,
-			parents:       two[1:2],
-			want:          []string{"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/16"},
-			discrepancies: []string{"mdev-dropped-nvidia-231: mediated device type nvidia-231 is enabled but not used: it names no device_addresses, and nvidia-222 takes precedence for devices that no type names"},
+			config:  `{"enabled_mdev_types": ["nvidia-222", "nvidia-231"]}`,
+			parents: two[1:2],
+			want:    []string{"n_pci_0000_82_00_0 cell 1 CUSTOM_NVIDIA_222 VGPU=0/16"},
+			discrepancies: []string{"mdev-dropped-nvidia-231: mediated device type nvidia-231 is enabled but not " +
+				"used: it names no device_addresses, and nvidia-222 takes precedence for devices that no type names"},
 		},
 		"addresses that lead nowhere": {
-			config:  `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["0000:ff:00.0", "pci_0000_82_00_0"]}}}`,
+			config: `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["0000:ff:00.0", ` +
+				`"pci_0000_82_00_0"]}}}`,
 			parents: two,
 			discrepancies: []string{
-				`mdev-address-pci_0000_ff_00_0: mdev_types."a".device_addresses has pci_0000_ff_00_0, which the host does not have, or which cannot create mediated devices`,
-				`mdev-address-pci_0000_82_00_0: mdev_types."a".device_addresses has pci_0000_82_00_0, which does not support this type (it supports: nvidia-222, nvidia-231)`,
+				`mdev-address-pci_0000_ff_00_0: mdev_types."a".device_addresses has pci_0000_ff_00_0, which the ` +
+					`host does not have, or which cannot create mediated devices`,
+				`mdev-address-pci_0000_82_00_0: mdev_types."a".device_addresses has pci_0000_82_00_0, which does ` +
+					`not support this type (it supports: nvidia-222, nvidia-231)`,
 				"mdev-unused-a: mediated device type a is enabled, but no device that is configured for it supports it",
 			},
 		},
@@ -145,8 +156,10 @@ func TestChooseMdevs(t *testing.T) {
 				"n_mtty_mtty cell -1 CUSTOM_MTTY_2 VGPU=0/0",
 			},
 			discrepancies: []string{
-				`mdev-max-nvidia-222: mdev_types."nvidia-222".max_instances is 1, but 2 exist: only the existing ones are reported`,
-				"mdev-max-mtty-2: nothing of mtty-2 is reported: each device offers more than max_instances (11), or nothing at all (mtty_mtty is the first); a device is reported as a whole or not at all",
+				`mdev-max-nvidia-222: mdev_types."nvidia-222".max_instances is 1, but 2 exist: only the existing ` +
+					`ones are reported`,
+				"mdev-max-mtty-2: nothing of mtty-2 is reported: each device offers more than max_instances (11), " +
+					"or nothing at all (mtty_mtty is the first); a device is reported as a whole or not at all",
 			},
 		},
 		"a type that the parent no longer offers, of which devices exist": {
@@ -172,7 +185,8 @@ func TestChooseMdevs(t *testing.T) {
 // be taken away.
 func TestTypeTraits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	first, second := parent(t, "pci_0000_06_00_4", 0, "nvidia-222=1 i915-GVTg_V5_4=0"), parent(t, "pci_0000_06_00_5", 0, "nvidia-222=1")
+	first, second := parent(t, "pci_0000_06_00_4", 0, "nvidia-222=1 i915-GVTg_V5_4=0"),
+		parent(t, "pci_0000_06_00_5", 0, "nvidia-222=1")
 	second.Others = []string{"nvidia-231", strings.Repeat("x", 250)}
 	got := MdevTypeTraits(machine.Machine{Parents: []machine.MdevParent{first, second}})
 	testproc.Same(t, cmp.Diff([]string{"CUSTOM_I915_GVTG_V5_4", "CUSTOM_NVIDIA_222", "CUSTOM_NVIDIA_231"}, got))
@@ -183,7 +197,8 @@ func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 	types := testproc.Try(configureMdevs(t, `{"enabled_mdev_types": ["b"]}`)).Or(t)
 	p := parent(t, "pci_0000_06_00_4", 0, "a=1 b=1")
 	p.Types[0].Description, p.Types[1].Description = "num_heads=1", "num_heads=4"
-	if got, _ := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil); len(got) != 1 || got[0].Description != "num_heads=4" {
+	if got, _ := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil); len(got) != 1 ||
+		got[0].Description != "num_heads=4" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -191,12 +206,14 @@ func TestDescriptionIsThatOfTheChosenType(t *testing.T) {
 // TestWrongTypeNamesTheSupportedOnes: also those that the configuration does not name.
 func TestWrongTypeNamesTheSupportedOnes(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	types, err := configureMdevs(t, `{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
+	types, err := configureMdevs(t,
+		`{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"device_addresses": ["pci_0000_06_00_4"]}}}`)
 	testproc.Check(t, err)
 	p := parent(t, "pci_0000_06_00_4", 0, "")
 	p.Others = []string{"c", "b"}
 	_, discrepancies := types.Choose(machine.Machine{Parents: []machine.MdevParent{p}}, nil)
-	if len(discrepancies) == 0 || !strings.Contains(discrepancies[0].Text, "(it supports: b, c)") || p.Others[0] != "c" {
+	if len(discrepancies) == 0 || !strings.Contains(discrepancies[0].Text, "(it supports: b, c)") ||
+		p.Others[0] != "c" {
 		t.Errorf("%v", textsM(discrepancies))
 	}
 }
@@ -209,7 +226,8 @@ func drawHost(t *rapid.T) machine.Machine {
 		p := machine.MdevParent{Name: a.DeviceName(), Address: &a}
 		for _, id := range []string{"a", "b"} {
 			if rapid.Bool().Draw(t, "offers "+id) {
-				p.Types = append(p.Types, machine.MdevType{ID: id, Available: rapid.IntRange(0, 4).Draw(t, "available")})
+				p.Types = append(p.Types,
+					machine.MdevType{ID: id, Available: rapid.IntRange(0, 4).Draw(t, "available")})
 			}
 			for range rapid.IntRange(0, 2).Draw(t, "devices of "+id) {
 				p.Mdevs = append(p.Mdevs, machine.Mdev{Type: id, Active: rapid.Bool().Draw(t, "active")})
@@ -297,9 +315,12 @@ func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 		var m machine.Machine
 		for i := range rapid.IntRange(1, 8).Draw(t, "functions") {
 			a := machine.Address{Bus: 6, Function: uint8(i)}
-			m.Parents = append(m.Parents, machine.MdevParent{Name: a.DeviceName(), Address: &a, Types: []machine.MdevType{{ID: "a", Available: 1}}})
+			m.Parents = append(m.Parents,
+				machine.MdevParent{Name: a.DeviceName(),
+					Address: &a, Types: []machine.MdevType{{ID: "a", Available: 1}}})
 		}
-		types, err := ParseMdevs(MdevConfig{EnabledTypes: []string{"a"}, MdevTypes: map[string]MdevTypeConfig{"a": {MaxInstances: rapid.IntRange(1, 8).Draw(t, "max_instances")}}})
+		types, err := ParseMdevs(MdevConfig{EnabledTypes: []string{"a"},
+			MdevTypes: map[string]MdevTypeConfig{"a": {MaxInstances: rapid.IntRange(1, 8).Draw(t, "max_instances")}}})
 		testproc.Check(t, err)
 		before, _ := types.Choose(m, nil)
 		for range 8 {
@@ -320,7 +341,8 @@ func TestCreatingAnMdevKeepsTheTotal(t *testing.T) {
 			after, _ := types.Choose(m, held)
 			for j := range after {
 				if after[j].Total != before[j].Total {
-					t.Fatalf("a device on %s: %s went from %d to %d", m.Parents[i].Name, after[j].Device, before[j].Total, after[j].Total)
+					t.Fatalf("a device on %s: %s went from %d to %d",
+						m.Parents[i].Name, after[j].Device, before[j].Total, after[j].Total)
 				}
 			}
 			before = after
@@ -334,11 +356,14 @@ func BenchmarkChoose(b *testing.B) {
 	for gpu := range 16 {
 		for f := range 32 {
 			a := machine.Address{Bus: uint8(gpu), Slot: uint8(f / 8), Function: uint8(f % 8)}
-			m.Parents = append(m.Parents, machine.MdevParent{Name: a.DeviceName(), Address: &a, Types: []machine.MdevType{{ID: "a", Available: 1}, {ID: "b", Available: 1}}})
+			m.Parents = append(m.Parents,
+				machine.MdevParent{Name: a.DeviceName(),
+					Address: &a, Types: []machine.MdevType{{ID: "a", Available: 1}, {ID: "b", Available: 1}}})
 		}
 	}
 	var c MdevConfig
-	testproc.Check(b, json.Unmarshal([]byte(`{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"max_instances": 256}}}`), &c))
+	testproc.Check(b, json.Unmarshal(
+		[]byte(`{"enabled_mdev_types": ["a"], "mdev_types": {"a": {"max_instances": 256}}}`), &c))
 	types := testproc.Try(ParseMdevs(c)).Or(b)
 	for b.Loop() {
 		if providers, _ := types.Choose(m, nil); len(providers) != 512 {

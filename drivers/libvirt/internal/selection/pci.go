@@ -77,7 +77,8 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 	if !s.report {
 		return nil, nil, nil
 	}
-	h := host{byAddress: make(map[machine.Address]*machine.Device, len(m.Devices)), specs: s.list, uses: make([]use, len(s.list))}
+	h := host{byAddress: make(map[machine.Address]*machine.Device, len(m.Devices)), specs: s.list,
+		uses: make([]use, len(s.list))}
 	devices := slices.Clone(m.Devices)
 	slices.SortFunc(devices, func(a, b machine.Device) int { return a.Address.Compare(b.Address) })
 	for i := range devices {
@@ -154,7 +155,8 @@ const classBridge = 0x06
 // functions as well.
 func (h *host) match(s *spec, d *machine.Device) bool {
 	switch {
-	case s.vendor != nil && *s.vendor != d.Vendor, s.product != nil && *s.product != d.Product, d.Class>>(24-s.classBits) != s.classPrefix:
+	case s.vendor != nil && *s.vendor != d.Vendor, s.product != nil && *s.product != d.Product,
+		d.Class>>(24-s.classBits) != s.classPrefix:
 		return false
 	case s.address.match(d.Address):
 		return true
@@ -168,7 +170,9 @@ func (h *host) match(s *spec, d *machine.Device) bool {
 // refuse is the error about an impossible request of a spec.
 func (s *spec) refuse(d *machine.Device) error {
 	if s.remote && PCIKindOf(*d) == PCIPhysical {
-		return s.wrong("remote_managed", "matches the physical function %s; only virtual functions can have remote_managed. Use their product_id", d.Address)
+		return s.wrong("remote_managed",
+			"matches the physical function %s; only virtual functions can have remote_managed. Use their product_id",
+			d.Address)
 	}
 	return nil
 }
@@ -194,7 +198,8 @@ func (b *building) add(d *machine.Device, s *spec) error {
 		}
 		return vfBy.wrong(
 			"",
-			"matches %s, a virtual function of %s, which %s matches; only one of the two can be given to guests. Restrict one spec by address or product_id (%04x is the physical function, %04x the virtual one)",
+			"matches %s, a virtual function of %s, which %s matches; only one of the two can be given to guests. "+
+				"Restrict one spec by address or product_id (%04x is the physical function, %04x the virtual one)",
 			vf.Address,
 			pf.Address,
 			pfBy.key(),
@@ -202,10 +207,12 @@ func (b *building) add(d *machine.Device, s *spec) error {
 			vf.Product,
 		)
 	case pciClassName(s, d) != pciClassName(by, first):
-		return s.wrong("resource_class", "is %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
+		return s.wrong("resource_class",
+			"is %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
 			pciClassName(s, d), d.Address, first.Address, pciClassName(by, first), by.key(), d.Physical)
 	case !slices.Equal(s.traits, by.traits):
-		return s.wrong("traits", "are %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
+		return s.wrong("traits",
+			"are %s for %s, but its sibling %s has %s (%s); all virtual functions of %s must have the same",
 			strings.Join(s.traits, ","), d.Address, first.Address, strings.Join(by.traits, ","), by.key(), d.Physical)
 	}
 	return nil
@@ -223,7 +230,8 @@ func pciClassName(s *spec, d *machine.Device) string {
 func (b *building) provider(at machine.Address, of *machine.Device) PCIProvider {
 	p := PCIProvider{
 		Suffix: strings.ToUpper(at.String()), Address: at, Cell: machine.NoCell,
-		Class: pciClassName(b.specs[0], b.devices[0]), Traits: slices.Clone(b.specs[0].traits), OneTimeUse: b.specs[0].oneTime,
+		Class:  pciClassName(b.specs[0], b.devices[0]),
+		Traits: slices.Clone(b.specs[0].traits), OneTimeUse: b.specs[0].oneTime,
 	}
 	if of != nil {
 		p.Cell = of.Cell
@@ -286,11 +294,13 @@ func (h *host) aboutDevice(p PCIPassed, mdevs map[machine.Address]bool) []machin
 			has = "the driver " + d.Driver
 		}
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-unmanaged-"+at,
-			"PCI device %s is not managed by libvirt, but has %s: it cannot be given to guests until it is bound to vfio-pci", at, has))
+			"PCI device %s is not managed by libvirt, but has %s: it cannot be given to guests until it is bound "+
+				"to vfio-pci", at, has))
 	}
 	if p.Kind == PCIPhysical && len(d.Virtual) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-physical-"+at,
-			"PCI device %s can be given to guests while %d of its virtual functions are enabled: they disappear when a guest gets it", at, len(d.Virtual)))
+			"PCI device %s can be given to guests while %d of its virtual functions are enabled: they disappear "+
+				"when a guest gets it", at, len(d.Virtual)))
 	}
 	taken := mdevs[d.Address]
 	for _, vf := range d.Virtual {
@@ -298,7 +308,8 @@ func (h *host) aboutDevice(p PCIPassed, mdevs map[machine.Address]bool) []machin
 	}
 	if taken {
 		discrepancies = append(discrepancies, machine.Discrepancyf("pci-mdevs-"+at,
-			"PCI device %s can be given to guests while it has mediated devices: a guest that gets it takes them from their guests", at))
+			"PCI device %s can be given to guests while it has mediated devices: a guest that gets it takes them "+
+				"from their guests", at))
 	}
 	return discrepancies
 }

@@ -66,7 +66,8 @@ func parseAddress(raw json.RawMessage) (matcher, error) {
 	if json.Unmarshal(raw, &table) == nil {
 		return parseTable(table)
 	}
-	return matcher{}, errors.New("is neither a text such as \"0000:06:*.*\" nor a table with domain, bus, slot and function")
+	return matcher{}, errors.New(
+		"is neither a text such as \"0000:06:*.*\" nor a table with domain, bus, slot and function")
 }
 
 // parseGlob reads [[[[domain]:]bus]:][slot][.[function]], in which an empty or missing field and
@@ -87,7 +88,8 @@ func parseGlob(text string) (matcher, error) {
 		}
 		n, err := strconv.ParseUint(s, 16, 32)
 		if err != nil || uint32(n) > parts[i].max {
-			return matcher{}, fmt.Errorf("%.60q: the %s %.40q is neither a hexadecimal number up to %x nor \"*\"", text, parts[i].name, s, parts[i].max)
+			return matcher{}, fmt.Errorf("%.60q: the %s %.40q is neither a hexadecimal number up to %x nor \"*\"",
+				text, parts[i].name, s, parts[i].max)
 		}
 		v := uint32(n)
 		m.fields[i].number = &v
@@ -118,11 +120,15 @@ func parseTable(table map[string]json.RawMessage) (matcher, error) {
 			return matcher{}, fmt.Errorf("the %s must be a text with a regular expression", name)
 		}
 		if len(text) > maxExpression {
-			return matcher{}, fmt.Errorf("the expression of the %s has %d characters; the limit is %d", name, len(text), maxExpression)
+			return matcher{}, fmt.Errorf("the expression of the %s has %d characters; the limit is %d",
+				name, len(text), maxExpression)
 		}
 		// Alone first: a parenthesis too many would close the one that is put around it.
 		if _, err := regexp.Compile(text); err != nil {
-			return matcher{}, fmt.Errorf("the %s is not a valid regular expression (lookahead and back references are not supported): %w", name, err)
+			return matcher{},
+				fmt.Errorf(
+					"the %s is not a valid regular expression (lookahead and back references are not supported): %w",
+					name, err)
 		}
 		expression, err := regexp.Compile(`^(?:` + text + `)`)
 		if err != nil {
@@ -130,7 +136,8 @@ func parseTable(table map[string]json.RawMessage) (matcher, error) {
 		}
 		m.fields[i].expression = expression
 		// Plain digits are one number, if all of them are there.
-		if n, err := strconv.ParseUint(text, 16, 32); err == nil && len(text) >= parts[i].digits && uint32(n) <= parts[i].max {
+		if n, err := strconv.ParseUint(text, 16, 32); err == nil &&
+			len(text) >= parts[i].digits && uint32(n) <= parts[i].max {
 			v := uint32(n)
 			m.fields[i].number = &v
 		}
@@ -147,6 +154,7 @@ func (m matcher) one() *machine.Address {
 		}
 	}
 	return &machine.Address{
-		Domain: *m.fields[0].number, Bus: uint8(*m.fields[1].number), Slot: uint8(*m.fields[2].number), Function: uint8(*m.fields[3].number),
+		Domain: *m.fields[0].number, Bus: uint8(*m.fields[1].number), Slot: uint8(*m.fields[2].number),
+		Function: uint8(*m.fields[3].number),
 	}
 }

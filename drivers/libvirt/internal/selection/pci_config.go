@@ -115,14 +115,16 @@ func (s spec) wrong(key, format string, args ...any) error {
 // [*plugins.ConfigError].
 func ParsePCI(c PCIConfig) (PCISpecs, error) {
 	if len(c.PCISpecs) > maxSpecs {
-		return PCISpecs{}, &plugins.ConfigError{Key: PCISpecKey, Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.PCISpecs), maxSpecs)}
+		return PCISpecs{}, &plugins.ConfigError{Key: PCISpecKey,
+			Problem: fmt.Sprintf("has %d entries; the limit is %d", len(c.PCISpecs), maxSpecs)}
 	}
 	specs := PCISpecs{report: c.ReportPCI}
 	var wrong []error
 	for i, written := range c.PCISpecs {
 		s, err := parse(i, written)
 		if err == nil && s.oneTime && !c.ReportPCI {
-			err = s.wrong("one_time_use", "needs %s = true: only Placement can record that the device was used", PCIReportKey)
+			err = s.wrong("one_time_use", "needs %s = true: only Placement can record that the device was used",
+				PCIReportKey)
 		}
 		specs.list, wrong = append(specs.list, s), append(wrong, err)
 	}
@@ -135,7 +137,8 @@ func ParsePCI(c PCIConfig) (PCISpecs, error) {
 func parse(i int, w PCISpec) (spec, error) {
 	s := spec{index: i, network: w.PhysicalNetwork}
 	if w.DevName != "" {
-		return s, s.wrong("devname", "devices in Placement cannot be named by their interface (%q); give its PCI address (address)", w.DevName)
+		return s, s.wrong("devname",
+			"devices in Placement cannot be named by their interface (%q); give its PCI address (address)", w.DevName)
 	}
 	var err error
 	if s.vendor, err = id(w.VendorID); err != nil {
@@ -179,7 +182,8 @@ func (s *spec) parseFlags(w PCISpec) error {
 		into    *bool
 		missing bool
 	}{
-		{"remote_managed", w.RemoteManaged, &s.remote, false}, {"one_time_use", w.OneTimeUse, &s.oneTime, false}, {"managed", w.Managed, &s.managed, true},
+		{"remote_managed", w.RemoteManaged, &s.remote, false}, {"one_time_use", w.OneTimeUse, &s.oneTime, false},
+		{"managed", w.Managed, &s.managed, true},
 		{"live_migratable", w.LiveMigratable, &migratable, false}, {"trusted", w.Trusted, &trusted, false},
 	} {
 		var err error

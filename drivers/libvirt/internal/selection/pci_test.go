@@ -29,17 +29,22 @@ func aHost(t testing.TB) machine.Machine {
 	m := machine.Machine{Devices: []machine.Device{
 		{Address: at(t, "0000:00:01.0"), Class: 0x060400, Vendor: 0x8086, Product: 0x2f02, Driver: "pcieport", Cell: 0},
 		{Address: pf, Class: 0x020000, Vendor: 0x15b3, Product: 0x1015, Driver: "mlx5_core", Cell: 1, MaxVirtual: 8},
-		{Address: at(t, "0000:06:00.1"), Class: 0x020000, Vendor: 0x15b3, Product: 0x1015, Driver: "mlx5_core", Cell: 1, MaxVirtual: 8},
+		{Address: at(t, "0000:06:00.1"), Class: 0x020000,
+			Vendor: 0x15b3, Product: 0x1015, Driver: "mlx5_core", Cell: 1, MaxVirtual: 8},
 	}}
 	for i := 2; i <= 4; i++ {
 		vf := at(t, fmt.Sprintf("0000:06:00.%d", i))
 		m.Devices[1].Virtual = append(m.Devices[1].Virtual, vf)
-		m.Devices = append(m.Devices, machine.Device{Address: vf, Class: 0x020000, Vendor: 0x15b3, Product: 0x1016, Cell: machine.NoCell, Physical: &pf})
+		m.Devices = append(m.Devices, machine.Device{Address: vf, Class: 0x020000, Vendor: 0x15b3, Product: 0x1016,
+			Cell: machine.NoCell, Physical: &pf})
 	}
 	return machine.Machine{Devices: append(m.Devices,
-		machine.Device{Address: at(t, "0000:0a:00.0"), Class: 0x120000, Vendor: 0x8086, Product: 0x0b25, Driver: "vfio-pci", Cell: 0},
-		machine.Device{Address: at(t, "0000:0b:00.0"), Class: 0x120000, Vendor: 0x8086, Product: 0x0b25, Cell: machine.NoCell},
-		machine.Device{Address: at(t, "0000:af:00.0"), Class: 0x030200, Vendor: 0x10de, Product: 0x1eb8, Driver: "nvidia", Cell: 1})}
+		machine.Device{Address: at(t, "0000:0a:00.0"), Class: 0x120000, Vendor: 0x8086, Product: 0x0b25,
+			Driver: "vfio-pci", Cell: 0},
+		machine.Device{Address: at(t, "0000:0b:00.0"),
+			Class: 0x120000, Vendor: 0x8086, Product: 0x0b25, Cell: machine.NoCell},
+		machine.Device{Address: at(t, "0000:af:00.0"),
+			Class: 0x030200, Vendor: 0x10de, Product: 0x1eb8, Driver: "nvidia", Cell: 1})}
 }
 
 // shortPCI is a provider in one line.
@@ -50,7 +55,8 @@ func shortPCI(providers []PCIProvider) []string {
 		for _, d := range p.Devices {
 			devices = append(devices, strings.TrimPrefix(d.Address.String(), "0000:")+" "+string(d.Kind))
 		}
-		out = append(out, fmt.Sprintf("%s cell %d %s=%d %s (%s)", p.Name("n"), p.Cell, p.Class, p.Total(), strings.Join(p.Traits, ","), strings.Join(devices, ", ")))
+		out = append(out, fmt.Sprintf("%s cell %d %s=%d %s (%s)", p.Name("n"), p.Cell, p.Class, p.Total(),
+			strings.Join(p.Traits, ","), strings.Join(devices, ", ")))
 	}
 	return out
 }
@@ -70,27 +76,36 @@ func TestSelect(t *testing.T) {
 		want, discrepancies []string
 	}{
 		"accelerators by class, with everything that can be said of them": {
-			specs: `{"class": "0x12", "resource_class": "my-dsa", "traits": "HW_NUMA_ROOT,fast-one", "one_time_use": "yes", "live_migratable": true}`,
+			specs: `{"class": "0x12", "resource_class": "my-dsa", "traits": "HW_NUMA_ROOT,fast-one", ` +
+				`"one_time_use": "yes", "live_migratable": true}`,
 			want: []string{
-				"n_0000:0A:00.0 cell 0 CUSTOM_MY_DSA=1 COMPUTE_MANAGED_PCI_DEVICE,CUSTOM_FAST_ONE,HW_NUMA_ROOT,HW_PCI_LIVE_MIGRATABLE,HW_PCI_ONE_TIME_USE (0a:00.0 type-PCI)",
-				"n_0000:0B:00.0 cell -1 CUSTOM_MY_DSA=1 COMPUTE_MANAGED_PCI_DEVICE,CUSTOM_FAST_ONE,HW_NUMA_ROOT,HW_PCI_LIVE_MIGRATABLE,HW_PCI_ONE_TIME_USE (0b:00.0 type-PCI)",
+				"n_0000:0A:00.0 cell 0 CUSTOM_MY_DSA=1 " +
+					"COMPUTE_MANAGED_PCI_DEVICE,CUSTOM_FAST_ONE,HW_NUMA_ROOT,HW_PCI_LIVE_MIGRATABLE," +
+					"HW_PCI_ONE_TIME_USE (0a:00.0 type-PCI)",
+				"n_0000:0B:00.0 cell -1 CUSTOM_MY_DSA=1 " +
+					"COMPUTE_MANAGED_PCI_DEVICE,CUSTOM_FAST_ONE,HW_NUMA_ROOT,HW_PCI_LIVE_MIGRATABLE," +
+					"HW_PCI_ONE_TIME_USE (0b:00.0 type-PCI)",
 			},
 		},
 		"virtual functions by product, under the name and in the cell of the physical one": {
 			specs: `{"vendor_id": "15b3", "product_id": "1016"}`,
-			want:  []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 type-VF, 06:00.3 type-VF, 06:00.4 type-VF)"},
+			want: []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 " +
+				"type-VF, 06:00.3 type-VF, 06:00.4 type-VF)"},
 		},
 		"virtual functions by the address of the physical one": {
 			specs: `{"product_id": "1016", "address": "0000:06:00.0"}`,
-			want:  []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 type-VF, 06:00.3 type-VF, 06:00.4 type-VF)"},
+			want: []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 " +
+				"type-VF, 06:00.3 type-VF, 06:00.4 type-VF)"},
 		},
 		"the same by expressions that are one address": {
 			specs: `{"product_id": "1016", "address": {"domain": "0000", "bus": "06", "slot": "00", "function": "0"}}`,
-			want:  []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 type-VF, 06:00.3 type-VF, 06:00.4 type-VF)"},
+			want: []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 " +
+				"type-VF, 06:00.3 type-VF, 06:00.4 type-VF)"},
 		},
 		"one virtual function by its own address": {
 			specs: `{"address": "0000:06:00.3"}`,
-			want:  []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.3 type-VF)"},
+			want: []string{"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=1 COMPUTE_MANAGED_PCI_DEVICE " +
+				"(06:00.3 type-VF)"},
 		},
 		"wildcards do not reach from the physical function to its virtual ones": {
 			specs:         `{"product_id": "1016", "address": "*:06:00.0"}`,
@@ -102,32 +117,39 @@ func TestSelect(t *testing.T) {
 				"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1015=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.0 type-PF)",
 				"n_0000:06:00.1 cell 1 CUSTOM_PCI_15B3_1015=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.1 type-PF)",
 			},
-			discrepancies: []string{"pci-physical-0000:06:00.0: PCI device 0000:06:00.0 can be given to guests while 3 of its virtual functions are enabled: they disappear when a guest gets it"},
+			discrepancies: []string{"pci-physical-0000:06:00.0: PCI device 0000:06:00.0 can be given to guests " +
+				"while 3 of its virtual functions are enabled: they disappear when a guest gets it"},
 		},
 		"a physical function, and the virtual ones of another": {
 			specs: `{"product_id": "1016"}, {"address": "06:00.1"}`,
 			want: []string{
-				"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 type-VF, 06:00.3 type-VF, 06:00.4 type-VF)",
+				"n_0000:06:00.0 cell 1 CUSTOM_PCI_15B3_1016=3 COMPUTE_MANAGED_PCI_DEVICE (06:00.2 type-VF, 06:00.3 " +
+					"type-VF, 06:00.4 type-VF)",
 				"n_0000:06:00.1 cell 1 CUSTOM_PCI_15B3_1015=1 COMPUTE_MANAGED_PCI_DEVICE (06:00.1 type-PF)",
 			},
 		},
 		"devices of a network are Neutron's": {
-			specs: `{"product_id": "1016", "physical_network": "physnet1", "trusted": "true"}, {"vendor_id": "8086", "physical_network": null, "address": "0a:00.0"}`,
-			want:  []string{"n_0000:0A:00.0 cell 0 CUSTOM_PCI_8086_0B25=1 COMPUTE_MANAGED_PCI_DEVICE (0a:00.0 type-PCI)"},
+			specs: `{"product_id": "1016", "physical_network": "physnet1", "trusted": "true"}, {"vendor_id": ` +
+				`"8086", "physical_network": null, "address": "0a:00.0"}`,
+			want: []string{"n_0000:0A:00.0 cell 0 CUSTOM_PCI_8086_0B25=1 COMPUTE_MANAGED_PCI_DEVICE " +
+				"(0a:00.0 type-PCI)"},
 		},
 		"the first spec that matches governs": {
-			specs: `{"address": "0a:00.0", "resource_class": "A"}, {"class": "1200", "resource_class": "B"}, {"product_id": "0B25", "resource_class": "C"}`,
+			specs: `{"address": "0a:00.0", "resource_class": "A"}, {"class": "1200", "resource_class": "B"}, ` +
+				`{"product_id": "0B25", "resource_class": "C"}`,
 			want: []string{
 				"n_0000:0A:00.0 cell 0 CUSTOM_A=1 COMPUTE_MANAGED_PCI_DEVICE (0a:00.0 type-PCI)",
 				"n_0000:0B:00.0 cell -1 CUSTOM_B=1 COMPUTE_MANAGED_PCI_DEVICE (0b:00.0 type-PCI)",
 			},
-			discrepancies: []string{"pci-unused-2: pci_device_spec[2] does nothing: earlier entries match all its devices (2)"},
+			discrepancies: []string{"pci-unused-2: pci_device_spec[2] does nothing: earlier entries match all its " +
+				"devices (2)"},
 		},
 		"nothing matches, or bridges alone": {
 			specs: `{"address": "0000:ff:00.0"}, {"product_id": "2f02"}`,
 			discrepancies: []string{
 				"pci-unused-0: pci_device_spec[0] does nothing: no device of the host matches it",
-				"pci-unused-1: pci_device_spec[1] does nothing: only bridges match it (0000:00:01.0), which cannot be given to guests",
+				"pci-unused-1: pci_device_spec[1] does nothing: only bridges match it (0000:00:01.0), which cannot " +
+					"be given to guests",
 			},
 		},
 		"not managed: the driver must be there already": {
@@ -138,8 +160,10 @@ func TestSelect(t *testing.T) {
 				"n_0000:AF:00.0 cell 1 CUSTOM_PCI_10DE_1EB8=1 COMPUTE_MANAGED_PCI_DEVICE (af:00.0 type-PCI)",
 			},
 			discrepancies: []string{
-				"pci-unmanaged-0000:0b:00.0: PCI device 0000:0b:00.0 is not managed by libvirt, but has no driver: it cannot be given to guests until it is bound to vfio-pci",
-				"pci-unmanaged-0000:af:00.0: PCI device 0000:af:00.0 is not managed by libvirt, but has the driver nvidia: it cannot be given to guests until it is bound to vfio-pci",
+				"pci-unmanaged-0000:0b:00.0: PCI device 0000:0b:00.0 is not managed by libvirt, but has no driver: " +
+					"it cannot be given to guests until it is bound to vfio-pci",
+				"pci-unmanaged-0000:af:00.0: PCI device 0000:af:00.0 is not managed by libvirt, but has the driver " +
+					"nvidia: it cannot be given to guests until it is bound to vfio-pci",
 			},
 		},
 	} {
@@ -156,15 +180,22 @@ func TestSelect(t *testing.T) {
 func TestRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for specs, want := range map[string]string{
-		`{"address": "0000:06:00.0"}`: `pci_device_spec[0]: matches 0000:06:00.2, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
+		`{"address": "0000:06:00.0"}`: `pci_device_spec[0]: matches 0000:06:00.2, a virtual function of ` +
+			`0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
 			`Restrict one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
-		`{"product_id": "1015"}, {"address": "06:00.4"}`: `pci_device_spec[1]: matches 0000:06:00.4, a virtual function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
+		`{"product_id": "1015"}, {"address": "06:00.4"}`: `pci_device_spec[1]: matches 0000:06:00.4, a virtual ` +
+			`function of 0000:06:00.0, which pci_device_spec[0] matches; only one of the two can be given to guests. ` +
 			`Restrict one spec by address or product_id (1015 is the physical function, 1016 the virtual one)`,
-		`{"address": "06:00.3", "resource_class": "A"}, {"product_id": "1016"}`: `pci_device_spec[0].resource_class: is CUSTOM_A for 0000:06:00.3, but its sibling 0000:06:00.2 has CUSTOM_PCI_15B3_1016 (pci_device_spec[1]); ` +
+		`{"address": "06:00.3", "resource_class": "A"}, {"product_id": "1016"}`: `pci_device_spec[0].resource_class:` +
+			` is CUSTOM_A for 0000:06:00.3, but its sibling 0000:06:00.2 has CUSTOM_PCI_15B3_1016 ` +
+			`(pci_device_spec[1]); ` +
 			`all virtual functions of 0000:06:00.0 must have the same`,
-		`{"address": "06:00.4", "one_time_use": true}, {"product_id": "1016"}`: `pci_device_spec[0].traits: are COMPUTE_MANAGED_PCI_DEVICE,HW_PCI_ONE_TIME_USE for 0000:06:00.4, but its sibling 0000:06:00.2 has COMPUTE_MANAGED_PCI_DEVICE ` +
+		`{"address": "06:00.4", "one_time_use": true}, {"product_id": "1016"}`: `pci_device_spec[0].traits: are ` +
+			`COMPUTE_MANAGED_PCI_DEVICE,HW_PCI_ONE_TIME_USE for 0000:06:00.4, but its sibling 0000:06:00.2 has ` +
+			`COMPUTE_MANAGED_PCI_DEVICE ` +
 			`(pci_device_spec[1]); all virtual functions of 0000:06:00.0 must have the same`,
-		`{"product_id": "1015", "remote_managed": "true"}`: `pci_device_spec[0].remote_managed: matches the physical function 0000:06:00.0; only virtual functions can have remote_managed. Use their product_id`,
+		`{"product_id": "1015", "remote_managed": "true"}`: `pci_device_spec[0].remote_managed: matches the ` +
+			`physical function 0000:06:00.0; only virtual functions can have remote_managed. Use their product_id`,
 	} {
 		parsed := testproc.Try(configurePCI(reported(specs))).Or(t)
 		_, _, err := parsed.Select(aHost(t))
@@ -180,13 +211,15 @@ func TestPassedDevicesWithMdevsAreADiscrepancy(t *testing.T) {
 	m := aHost(t)
 	gpu, vf := at(t, "0000:af:00.0"), at(t, "0000:06:00.3")
 	m.Parents = []machine.MdevParent{
-		{Name: "mtty_mtty", Mdevs: []machine.Mdev{{Active: true}}}, {Name: gpu.DeviceName(), Address: &gpu, Mdevs: []machine.Mdev{{}}},
+		{Name: "mtty_mtty", Mdevs: []machine.Mdev{{Active: true}}},
+		{Name: gpu.DeviceName(), Address: &gpu, Mdevs: []machine.Mdev{{}}},
 		{Name: vf.DeviceName(), Address: &vf, Mdevs: []machine.Mdev{{}, {Active: true}}},
 	}
 	specs, err := configurePCI(reported(`{"vendor_id": "10de"}, {"address": "0000:06:00.0", "product_id": "1015"}`))
 	testproc.Check(t, err)
 	_, discrepancies, err := specs.Select(m)
-	if err != nil || !slices.ContainsFunc(discrepancies, func(d machine.Discrepancy) bool { return d.Key == "pci-mdevs-0000:06:00.0" }) || len(discrepancies) != 2 {
+	if err != nil || !slices.ContainsFunc(discrepancies,
+		func(d machine.Discrepancy) bool { return d.Key == "pci-mdevs-0000:06:00.0" }) || len(discrepancies) != 2 {
 		t.Errorf("%v, %v: want only the card with an active mediated device", texts(discrepancies), err)
 	}
 }
@@ -209,12 +242,14 @@ func TestSelectIsTheModel(t *testing.T) {
 		products := []uint16{1, 2, 3}
 		for slot := range rapid.IntRange(0, 6).Draw(t, "cards") {
 			pf := machine.Address{Bus: 1, Slot: uint8(slot)}
-			d := machine.Device{Address: pf, Vendor: 0x8086, Product: rapid.SampledFrom(products).Draw(t, "product"), Class: 0x020000, Cell: slot % 2}
+			d := machine.Device{Address: pf, Vendor: 0x8086, Product: rapid.SampledFrom(products).Draw(t, "product"),
+				Class: 0x020000, Cell: slot % 2}
 			var vfs []machine.Device
 			for f := range rapid.IntRange(0, 3).Draw(t, "functions") {
 				vf := machine.Address{Bus: 2, Slot: uint8(slot), Function: uint8(f)}
 				d.Virtual, d.MaxVirtual = append(d.Virtual, vf), 7
-				vfs = append(vfs, machine.Device{Address: vf, Vendor: 0x8086, Product: d.Product + 0x100, Class: 0x020000, Cell: slot % 2, Physical: &pf})
+				vfs = append(vfs, machine.Device{Address: vf, Vendor: 0x8086, Product: d.Product + 0x100,
+					Class: 0x020000, Cell: slot % 2, Physical: &pf})
 			}
 			m.Devices = append(append(m.Devices, vfs...), d)
 		}
@@ -228,8 +263,10 @@ func TestSelectIsTheModel(t *testing.T) {
 		var texts []string
 		for range rapid.IntRange(0, 4).Draw(t, "specs") {
 			w := written{
-				product: rapid.SampledFrom([]uint16{0, 1, 2, 3, 0x101, 0x102, 0x103}).Draw(t, "wanted product"), slot: rapid.IntRange(-1, 6).Draw(t, "wanted slot"),
-				class: rapid.SampledFrom([]string{"CUSTOM_A", "CUSTOM_B"}).Draw(t, "class"), network: rapid.Bool().Draw(t, "network"),
+				product: rapid.SampledFrom([]uint16{0, 1, 2, 3, 0x101, 0x102, 0x103}).Draw(t, "wanted product"),
+				slot:    rapid.IntRange(-1, 6).Draw(t, "wanted slot"),
+				class:   rapid.SampledFrom([]string{"CUSTOM_A", "CUSTOM_B"}).Draw(t, "class"),
+				network: rapid.Bool().Draw(t, "network"),
 			}
 			product, address, network := "*", "*:*:*.*", ""
 			if w.product != 0 {
@@ -242,7 +279,9 @@ func TestSelectIsTheModel(t *testing.T) {
 				network = "physnet"
 			}
 			specs = append(specs, w)
-			texts = append(texts, fmt.Sprintf(`{"product_id": %q, "address": %q, "resource_class": %q, "physical_network": %q}`, product, address, w.class, network))
+			texts = append(texts,
+				fmt.Sprintf(`{"product_id": %q, "address": %q, "resource_class": %q, "physical_network": %q}`,
+					product, address, w.class, network))
 		}
 		want := map[string]string{}
 		counts := map[string]int{}
@@ -276,7 +315,8 @@ func TestSelectIsTheModel(t *testing.T) {
 		if refused {
 			return
 		}
-		if len(got) != len(want) || !slices.IsSortedFunc(got, func(a, b PCIProvider) int { return a.Address.Compare(b.Address) }) {
+		if len(got) != len(want) || !slices.IsSortedFunc(got,
+			func(a, b PCIProvider) int { return a.Address.Compare(b.Address) }) {
 			t.Fatalf("%v, want %v", shortPCI(got), want)
 		}
 		for _, p := range got {
@@ -296,13 +336,15 @@ func BenchmarkSelect(b *testing.B) {
 		m.Devices = append(m.Devices, d)
 		for i := range 64 {
 			m.Devices = append(m.Devices, machine.Device{
-				Address: machine.Address{Bus: uint8(card), Slot: uint8(i/8 + 1), Function: uint8(i % 8)}, Vendor: 0x15b3, Product: 0x1016, Class: 0x020000, Physical: &pf,
+				Address: machine.Address{Bus: uint8(card), Slot: uint8(i/8 + 1), Function: uint8(i % 8)},
+				Vendor:  0x15b3, Product: 0x1016, Class: 0x020000, Physical: &pf,
 			})
 		}
 	}
 	c := PCIConfig{ReportPCI: true}
 	for i := range 7 {
-		c.PCISpecs = append(c.PCISpecs, PCISpec{VendorID: "10de", ProductID: fmt.Sprint(i), Address: json.RawMessage(`{"bus": "0[0-9]"}`)})
+		c.PCISpecs = append(c.PCISpecs,
+			PCISpec{VendorID: "10de", ProductID: fmt.Sprint(i), Address: json.RawMessage(`{"bus": "0[0-9]"}`)})
 	}
 	specs, err := ParsePCI(PCIConfig{ReportPCI: true, PCISpecs: append(c.PCISpecs, PCISpec{ProductID: "1016"})})
 	testproc.Check(b, err)

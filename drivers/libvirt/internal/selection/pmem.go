@@ -78,16 +78,20 @@ func (l PMEMLabels) Choose(found []machine.Namespace) ([]PMEMPool, []machine.Dis
 // pickNamespace is the namespace that a name stands for, or nil, and what is wrong with it.
 func pickNamespace(name string, candidates []machine.Namespace) (*machine.Namespace, *machine.Discrepancy) {
 	discrepancy := func(format string, args ...any) *machine.Discrepancy {
-		d := machine.Discrepancyf("pmem-"+name, "%s: namespace %q "+format, append([]any{PMEMNamespacesKey, name}, args...)...)
+		d := machine.Discrepancyf("pmem-"+name, "%s: namespace %q "+format,
+			append([]any{PMEMNamespacesKey, name}, args...)...)
 		return &d
 	}
 	if len(candidates) == 0 {
-		return nil, discrepancy("is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows")
+		return nil, discrepancy(
+			"is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows")
 	}
 	for i, n := range candidates {
 		if useless(n) == "" {
 			if len(candidates) > 1 {
-				return &candidates[i], discrepancy("is the name of %d namespaces: only %s is reported. Give them unique names", len(candidates), n.Name)
+				return &candidates[i],
+					discrepancy("is the name of %d namespaces: only %s is reported. Give them unique names",
+						len(candidates), n.Name)
 			}
 			return &candidates[i], nil
 		}
@@ -116,13 +120,16 @@ const daxDriver = "device_dax"
 func useless(n machine.Namespace) string {
 	switch {
 	case n.Mode != machine.ModeDAX:
-		return "is in mode " + ndctl(n.Mode) + ", not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data"
+		return "is in mode " + ndctl(n.Mode) +
+			", not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which " +
+			"loses its data"
 	case n.Device == "":
 		return "has no character device and is not reported. Enable it with `ndctl enable-namespace`"
 	case n.Driver == "":
 		return "has " + n.Device + ", which has no driver, and is not reported. Enable it with `daxctl enable-device`"
 	case n.Driver != daxDriver:
-		return "has " + n.Device + ", which is the host's own (driver " + n.Driver + "), and is not reported. Give it back with `daxctl reconfigure-device --mode=devdax`"
+		return "has " + n.Device + ", which is the host's own (driver " + n.Driver +
+			"), and is not reported. Give it back with `daxctl reconfigure-device --mode=devdax`"
 	}
 	return ""
 }
@@ -170,7 +177,8 @@ func ParsePMEM(c PMEMConfig) (PMEMLabels, error) {
 			err = takeNamespaces(names, seen)
 		}
 		if err != nil {
-			return PMEMLabels{}, &plugins.ConfigError{Key: fmt.Sprintf("%s[%d]", PMEMNamespacesKey, i), Problem: err.Error()}
+			return PMEMLabels{},
+				&plugins.ConfigError{Key: fmt.Sprintf("%s[%d]", PMEMNamespacesKey, i), Problem: err.Error()}
 		}
 		if l.names[class] == nil {
 			l.classes = append(l.classes, class)
@@ -178,7 +186,8 @@ func ParsePMEM(c PMEMConfig) (PMEMLabels, error) {
 		l.names[class] = append(l.names[class], names...)
 	}
 	if len(seen) > maxPMEMNames {
-		return PMEMLabels{}, &plugins.ConfigError{Key: PMEMNamespacesKey, Problem: fmt.Sprintf("has %d namespaces; the limit is %d", len(seen), maxPMEMNames)}
+		return PMEMLabels{}, &plugins.ConfigError{Key: PMEMNamespacesKey,
+			Problem: fmt.Sprintf("has %d namespaces; the limit is %d", len(seen), maxPMEMNames)}
 	}
 	slices.Sort(l.classes)
 	return l, nil
@@ -215,7 +224,8 @@ func parsePMEMEntry(text string) (class string, names []string, err error) {
 
 // pmemClass is the resource class of a label.
 func pmemClass(label string) (string, error) {
-	if strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r > '~' }) || !strings.ContainsFunc(label, alphanumeric) {
+	if strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r > '~' }) ||
+		!strings.ContainsFunc(label, alphanumeric) {
 		return "", fmt.Errorf("%.60q is not a label such as SMALL or 128G (ASCII, with a letter or a digit)", label)
 	}
 	class := extraspecs.CustomName(pmemClassPrefix + label)
@@ -236,7 +246,8 @@ func checkPMEMName(name string) error {
 	case name == "":
 		return errors.New("has an empty name of a namespace")
 	case len(name) > machine.MaxPMEMLabel:
-		return fmt.Errorf("%.60q... is not a namespace name: it has %d bytes; the limit is %d", name, len(name), machine.MaxPMEMLabel)
+		return fmt.Errorf("%.60q... is not a namespace name: it has %d bytes; the limit is %d",
+			name, len(name), machine.MaxPMEMLabel)
 	case strings.TrimSpace(name) != name:
 		return fmt.Errorf("%q is not a namespace name: there is space around it", name)
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):

@@ -21,7 +21,8 @@ import (
 
 // usable is a namespace that a guest can have.
 func usable(name, label string) machine.Namespace {
-	return machine.Namespace{Name: name, Label: label, Mode: machine.ModeDAX, Bytes: 4 << 30, Device: "/dev/dax" + strings.TrimPrefix(name, "namespace"), Driver: "device_dax"}
+	return machine.Namespace{Name: name, Label: label, Mode: machine.ModeDAX, Bytes: 4 << 30, Device: "/dev/dax" +
+		strings.TrimPrefix(name, "namespace"), Driver: "device_dax"}
 }
 
 func TestChoosePMEM(t *testing.T) {
@@ -38,17 +39,20 @@ func TestChoosePMEM(t *testing.T) {
 		"nothing configured": {found: []machine.Namespace{usable("namespace0.0", "ns0")}},
 		"two classes": {
 			config: []string{"B:ns2|ns0", "A:ns1"},
-			found:  []machine.Namespace{usable("namespace0.0", "ns0"), usable("namespace0.1", "ns1"), usable("namespace1.0", "ns2"), usable("namespace1.1", "other"), usable("namespace2.0", "")},
-			want:   []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.1", "CUSTOM_PMEM_NAMESPACE_B /dev/dax1.0 /dev/dax0.0"},
+			found: []machine.Namespace{usable("namespace0.0", "ns0"), usable("namespace0.1", "ns1"),
+				usable("namespace1.0", "ns2"), usable("namespace1.1", "other"), usable("namespace2.0", "")},
+			want: []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.1", "CUSTOM_PMEM_NAMESPACE_B /dev/dax1.0 /dev/dax0.0"},
 		},
 		"a missing one": {
 			config: []string{"A:ns0|ns1"}, found: []machine.Namespace{usable("namespace0.0", "ns0")},
-			want:          []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.0"},
-			discrepancies: []string{"pmem-ns1: pmem_namespaces: namespace \"ns1\" is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows"},
+			want: []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.0"},
+			discrepancies: []string{"pmem-ns1: pmem_namespaces: namespace \"ns1\" is not on this host and is not " +
+				"reported. Compare with the names that `ndctl list --idle` shows"},
 		},
 		"the kernel's name is not the name": {
 			config: []string{"A:namespace0.0"}, found: []machine.Namespace{usable("namespace0.0", "ns0")},
-			discrepancies: []string{"pmem-namespace0.0: pmem_namespaces: namespace \"namespace0.0\" is not on this host and is not reported. Compare with the names that `ndctl list --idle` shows"},
+			discrepancies: []string{"pmem-namespace0.0: pmem_namespaces: namespace \"namespace0.0\" is not on this " +
+				"host and is not reported. Compare with the names that `ndctl list --idle` shows"},
 		},
 		"other modes, no device, no driver, the host's own": {
 			config: []string{"A:a|b|c|d|e|f"},
@@ -61,21 +65,29 @@ func TestChoosePMEM(t *testing.T) {
 				with(usable("namespace0.5", "f"), func(n *machine.Namespace) { n.Driver = "kmem" }),
 			},
 			discrepancies: []string{
-				"pmem-a: pmem_namespaces: namespace \"a\" (namespace0.0) is in mode fsdax, not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
-				"pmem-b: pmem_namespaces: namespace \"b\" (namespace0.1) is in mode sector, not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
-				"pmem-c: pmem_namespaces: namespace \"c\" (namespace0.2) is in mode raw, not devdax, and is not reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
-				"pmem-d: pmem_namespaces: namespace \"d\" (namespace0.3) has no character device and is not reported. Enable it with `ndctl enable-namespace`",
-				"pmem-e: pmem_namespaces: namespace \"e\" (namespace0.4) has /dev/dax0.4, which has no driver, and is not reported. Enable it with `daxctl enable-device`",
-				"pmem-f: pmem_namespaces: namespace \"f\" (namespace0.5) has /dev/dax0.5, which is the host's own (driver kmem), and is not reported. Give it back with `daxctl reconfigure-device --mode=devdax`",
+				"pmem-a: pmem_namespaces: namespace \"a\" (namespace0.0) is in mode fsdax, not devdax, and is not " +
+					"reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
+				"pmem-b: pmem_namespaces: namespace \"b\" (namespace0.1) is in mode sector, not devdax, and is not " +
+					"reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
+				"pmem-c: pmem_namespaces: namespace \"c\" (namespace0.2) is in mode raw, not devdax, and is not " +
+					"reported. Recreate it with `ndctl create-namespace --mode=devdax`, which loses its data",
+				"pmem-d: pmem_namespaces: namespace \"d\" (namespace0.3) has no character device and is not " +
+					"reported. Enable it with `ndctl enable-namespace`",
+				"pmem-e: pmem_namespaces: namespace \"e\" (namespace0.4) has /dev/dax0.4, which has no driver, and " +
+					"is not reported. Enable it with `daxctl enable-device`",
+				"pmem-f: pmem_namespaces: namespace \"f\" (namespace0.5) has /dev/dax0.5, which is the host's own " +
+					"(driver kmem), and is not reported. Give it back with `daxctl reconfigure-device --mode=devdax`",
 			},
 		},
 		"a name for two": {
 			config: []string{"A:ns0"},
 			found: []machine.Namespace{
-				with(usable("namespace0.0", "ns0"), func(n *machine.Namespace) { n.Mode = machine.ModeRaw }), usable("namespace0.1", "ns0"), usable("namespace1.0", "ns0"),
+				with(usable("namespace0.0", "ns0"), func(n *machine.Namespace) { n.Mode = machine.ModeRaw }),
+				usable("namespace0.1", "ns0"), usable("namespace1.0", "ns0"),
 			},
-			want:          []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.1"},
-			discrepancies: []string{"pmem-ns0: pmem_namespaces: namespace \"ns0\" is the name of 3 namespaces: only namespace0.1 is reported. Give them unique names"},
+			want: []string{"CUSTOM_PMEM_NAMESPACE_A /dev/dax0.1"},
+			discrepancies: []string{"pmem-ns0: pmem_namespaces: namespace \"ns0\" is the name of 3 namespaces: only " +
+				"namespace0.1 is reported. Give them unique names"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +130,8 @@ func TestEachNameIsReportedOrADiscrepancy(t *testing.T) {
 		var found []machine.Namespace
 		good := map[string]int{}
 		for i := range rapid.IntRange(0, 12).Draw(t, "found") {
-			n := usable(fmt.Sprintf("namespace0.%d", i), rapid.SampledFrom(append(names, "", "unmanaged")).Draw(t, "name"))
+			n := usable(fmt.Sprintf("namespace0.%d", i),
+				rapid.SampledFrom(append(names, "", "unmanaged")).Draw(t, "name"))
 			if rapid.IntRange(0, 3).Draw(t, "good") == 0 {
 				n.Driver = rapid.SampledFrom([]string{"", "kmem"}).Draw(t, "driver")
 			} else {
@@ -176,14 +189,18 @@ func TestParse(t *testing.T) {
 		entries []string
 		want    map[string][]string
 	}{
-		"nothing":                {nil, map[string][]string{}},
-		"Nova's documentation":   {[]string{"128G:ns0|ns1|ns2|ns3", "262144MB:ns4|ns5", "MEDIUM:ns6|ns7"}, map[string][]string{"128G": {"ns0", "ns1", "ns2", "ns3"}, "262144MB": {"ns4", "ns5"}, "MEDIUM": {"ns6", "ns7"}}},
-		"one label twice":        {[]string{"A:ns1", "A:ns0"}, map[string][]string{"A": {"ns1", "ns0"}}},
-		"labels of one class":    {[]string{"fast-16g:ns1", "FAST.16G:ns0"}, map[string][]string{"FAST_16G": {"ns1", "ns0"}}},
+		"nothing": {nil, map[string][]string{}},
+		"Nova's documentation": {[]string{"128G:ns0|ns1|ns2|ns3", "262144MB:ns4|ns5", "MEDIUM:ns6|ns7"},
+			map[string][]string{"128G": {"ns0", "ns1", "ns2", "ns3"},
+				"262144MB": {"ns4", "ns5"}, "MEDIUM": {"ns6", "ns7"}}},
+		"one label twice": {[]string{"A:ns1", "A:ns0"}, map[string][]string{"A": {"ns1", "ns0"}}},
+		"labels of one class": {[]string{"fast-16g:ns1", "FAST.16G:ns0"},
+			map[string][]string{"FAST_16G": {"ns1", "ns0"}}},
 		"space around the entry": {[]string{" A:ns 1 "}, map[string][]string{"A": {"ns 1"}}},
 		"a name with a colon":    {[]string{"A:ns:1"}, map[string][]string{"A": {"ns:1"}}},
 		"a label with space":     {[]string{"my label :ns1"}, map[string][]string{"MY_LABEL_": {"ns1"}}},
-		"the longest name":       {[]string{"A:" + strings.Repeat("ü", 31) + "x"}, map[string][]string{"A": {strings.Repeat("ü", 31) + "x"}}},
+		"the longest name": {[]string{"A:" + strings.Repeat("ü", 31) + "x"},
+			map[string][]string{"A": {strings.Repeat("ü", 31) + "x"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := testproc.Try(configurePMEM(t, tc.entries...)).Or(t)
@@ -207,7 +224,8 @@ func TestWrongNamespaces(t *testing.T) {
 		entries []string
 	}{
 		{`[0]: "" is not a label with names of namespaces, such as "SMALL:ns0|ns1"`, []string{""}},
-		{`[1]: "ns0|ns1" is not a label with names of namespaces, such as "SMALL:ns0|ns1"`, []string{"A:ns2", "ns0|ns1"}},
+		{`[1]: "ns0|ns1" is not a label with names of namespaces, such as "SMALL:ns0|ns1"`,
+			[]string{"A:ns2", "ns0|ns1"}},
 		{`[0]: "" is not a label such as SMALL or 128G (ASCII, with a letter or a digit)`, []string{":ns0"}},
 		{`[0]: "--" is not a label such as SMALL or 128G (ASCII, with a letter or a digit)`, []string{"--:ns0"}},
 		{`[0]: "groß" is not a label such as SMALL or 128G (ASCII, with a letter or a digit)`, []string{"groß:ns0"}},
@@ -215,8 +233,10 @@ func TestWrongNamespaces(t *testing.T) {
 		{`[0]: has an empty name of a namespace`, []string{"A:ns0||ns1"}},
 		{`[0]: " ns0" is not a namespace name: there is space around it`, []string{"A: ns0"}},
 		{`[0]: "ns\n0" is not a namespace name: it has a control character`, []string{"A:ns\n0"}},
-		{`[0]: "` + long[:60] + `"... is not a namespace name: it has 64 bytes; the limit is 63`, []string{"A:" + long}},
-		{`[0]: "ns0,B:ns1" has a comma: write each label with its namespaces as a separate list element`, []string{"A:ns0,B:ns1"}},
+		{`[0]: "` + long[:60] + `"... is not a namespace name: it has 64 bytes; the limit is 63`,
+			[]string{"A:" + long}},
+		{`[0]: "ns0,B:ns1" has a comma: write each label with its namespaces as a separate list element`,
+			[]string{"A:ns0,B:ns1"}},
 		{`[0]: namespace "ns0" is in the list already`, []string{"A:ns0|ns0"}},
 		{`[1]: namespace "ns0" is in the list already`, []string{"A:ns0", "B:ns1|ns0"}},
 	} {
@@ -244,7 +264,8 @@ func TestWrongNamespaces(t *testing.T) {
 // FuzzParseEntry: what is taken is a class that Placement takes, and names that the kernel takes;
 // and it says the same when it is written again.
 func FuzzParseEntry(f *testing.F) {
-	for _, s := range []string{"SMALL:ns0|ns1", "128G:ns0", "A:ns:1", "", ":", "A:|", " A:b ", "A:b,c", "ß:x", "A:ns0|ns0", "A: b"} {
+	for _, s := range []string{"SMALL:ns0|ns1", "128G:ns0",
+		"A:ns:1", "", ":", "A:|", " A:b ", "A:b,c", "ß:x", "A:ns0|ns0", "A: b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

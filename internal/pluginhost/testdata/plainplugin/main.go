@@ -64,12 +64,15 @@ func (*plain) Shutdown(context.Context, *driverv1.ShutdownRequest) (*driverv1.Sh
 }
 
 // AvailableNodes does the deed.
-func (p *plain) AvailableNodes(context.Context, *driverv1.AvailableNodesRequest) (*driverv1.AvailableNodesResponse, error) {
+func (p *plain) AvailableNodes(
+	context.Context, *driverv1.AvailableNodesRequest,
+) (*driverv1.AvailableNodesResponse, error) {
 	switch p.deed {
 	case "log-line":
 		fmt.Fprintln(stderr, `{"@message":1}`)
 	case "child": // which inherits the outputs, and does not end
-		if _, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{Files: []*os.File{nil, stdout, stderr}}); err != nil {
+		if _, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"},
+			&os.ProcAttr{Files: []*os.File{nil, stdout, stderr}}); err != nil {
 			return nil, err
 		}
 	case "wait": // until there is a file of the name in the second argument, after saying so with one called NAME.begun
@@ -84,7 +87,9 @@ func (p *plain) AvailableNodes(context.Context, *driverv1.AvailableNodesRequest)
 }
 
 // UpdateProviderTree returns the tree as it is.
-func (*plain) UpdateProviderTree(_ context.Context, req *driverv1.UpdateProviderTreeRequest) (*driverv1.UpdateProviderTreeResponse, error) {
+func (*plain) UpdateProviderTree(
+	_ context.Context, req *driverv1.UpdateProviderTreeRequest,
+) (*driverv1.UpdateProviderTreeResponse, error) {
 	return &driverv1.UpdateProviderTreeResponse{Tree: req.GetTree()}, nil
 }
 
@@ -95,7 +100,9 @@ type served struct {
 }
 
 // GRPCServer registers the services.
-func (s served) GRPCServer(_ *goplugin.GRPCBroker, server *grpc.Server) error { //nolint:unparam // go-plugin wants it so
+func (s served) GRPCServer(
+	_ *goplugin.GRPCBroker, server *grpc.Server,
+) error { //nolint:unparam // go-plugin wants it so
 	driverv1.RegisterPluginServer(server, s.p)
 	driverv1.RegisterDriverServer(server, s.p)
 	return nil

@@ -19,7 +19,8 @@ import (
 func TestProtocolIsAsReleased(t *testing.T) {
 	want := testproc.Try(os.ReadFile("testdata/descriptor.golden")).Or(t)
 	got := describe(File_plugins_proto_driver_v1_driver_proto)
-	testproc.Samef(t, cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")), "testdata/descriptor.golden")
+	testproc.Samef(t, cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")),
+		"testdata/descriptor.golden")
 }
 
 // TestMajorVersionIsInTheName: a breaking change needs a new package.
@@ -35,7 +36,8 @@ func describe(file protoreflect.FileDescriptor) string {
 		methods := services.Get(i).Methods()
 		for j := range methods.Len() {
 			m := methods.Get(j)
-			fmt.Fprintf(&b, "rpc %s(%s%s) returns (%s%s)\n", m.FullName(), stream(m.IsStreamingClient()), m.Input().FullName(),
+			fmt.Fprintf(&b, "rpc %s(%s%s) returns (%s%s)\n", m.FullName(),
+				stream(m.IsStreamingClient()), m.Input().FullName(),
 				stream(m.IsStreamingServer()), m.Output().FullName())
 		}
 	}
@@ -59,7 +61,8 @@ func describeMessages(b *strings.Builder, messages protoreflect.MessageDescripto
 			if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
 				oneof = fmt.Sprintf(" in %s", o.Name())
 			}
-			fmt.Fprintf(b, "  %d %s: %s %s presence=%v%s\n", f.Number(), f.Name(), f.Cardinality(), kind, f.HasPresence(), oneof)
+			fmt.Fprintf(b, "  %d %s: %s %s presence=%v%s\n", f.Number(), f.Name(), f.Cardinality(),
+				kind, f.HasPresence(), oneof)
 		}
 		describeEnums(b, m.Enums())
 		describeMessages(b, m.Messages())

@@ -25,7 +25,9 @@ func (driver) AvailableNodes(context.Context) ([]plugins.Node, error) {
 	return []plugins.Node{{Name: "outside"}}, nil
 }
 
-func (driver) UpdateProviderTree(_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations) (providertree.Allocations, error) {
+func (driver) UpdateProviderTree(
+	_ context.Context, tree *providertree.Tree, node string, _ providertree.Allocations,
+) (providertree.Allocations, error) {
 	root, _ := tree.ProviderByName(node)
 	_, err := tree.SetInventory(root.UUID, "VCPU", providertree.Inventory{Total: 4})
 	return nil, err
