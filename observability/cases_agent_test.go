@@ -63,12 +63,15 @@ var agentCases = map[string]alertCase{
 	},
 	"ComputeAgentsCannotReachPlacement": {
 		series: map[string]string{
-			`compute_agent_conditions{instance="a1",cluster="a",code="placement-unreachable",severity="warning"}`: "1x20",
-			`compute_agent_conditions{instance="a2",cluster="a",code="placement-unreachable",severity="warning"}`: "1x20",
-			`compute_agent_conditions{instance="b1",cluster="b",code="placement-unreachable",severity="warning"}`: "0x20",
-			`compute_agent_build_info{instance="a1",cluster="a"}`:                                                 "1x20",
-			`compute_agent_build_info{instance="a2",cluster="a"}`:                                                 "1x20",
-			`compute_agent_build_info{instance="b1",cluster="b"}`:                                                 "1x20",
+			`compute_agent_conditions{instance="a1",cluster="a",code="placement-unreachable",` +
+				`severity="warning"}`: "1x20",
+			`compute_agent_conditions{instance="a2",cluster="a",code="placement-unreachable",` +
+				`severity="warning"}`: "1x20",
+			`compute_agent_conditions{instance="b1",cluster="b",code="placement-unreachable",` +
+				`severity="warning"}`: "0x20",
+			`compute_agent_build_info{instance="a1",cluster="a"}`: "1x20",
+			`compute_agent_build_info{instance="a2",cluster="a"}`: "1x20",
+			`compute_agent_build_info{instance="b1",cluster="b"}`: "1x20",
 		},
 		quiet: "4m", fires: "6m", want: map[string]string{`cluster="a"`: "2 agents cannot reach Placement"},
 	},
@@ -122,7 +125,8 @@ var agentCases = map[string]alertCase{
 	"ComputeAgentDriverGrows": {
 		every: "10m",
 		series: map[string]string{
-			`compute_agent_plugin_resident_memory_bytes{instance="cn1",driver="libvirt"}`: "104857600x150 536870912x200",
+			`compute_agent_plugin_resident_memory_bytes{instance="cn1",driver="libvirt"}`: "104857600x150 " +
+				"536870912x200",
 			`compute_agent_plugin_resident_memory_bytes{instance="cn2",driver="libvirt"}`: "20971520x150 62914560x200",
 			`compute_agent_plugin_resident_memory_bytes{instance="cn3",driver="libvirt"}`: "536870912x350",
 		},
@@ -175,7 +179,8 @@ var agentCases = map[string]alertCase{
 			`compute_agent_service_certificate_expiry_time_seconds{instance="p1",file="/p1.pem"}`: "608400x200",
 			`compute_agent_service_certificate_expiry_time_seconds{instance="p2",file="/p2.pem"}`: "7776000x200",
 			// renewed
-			`compute_agent_service_certificate_expiry_time_seconds{instance="p3",file="/p3.pem"}`: "7776000x61 15552000x200",
+			`compute_agent_service_certificate_expiry_time_seconds{instance="p3",file="/p3.pem"}`: "7776000x61 " +
+				"15552000x200",
 		},
 		quiet: "65m", fires: "80m",
 		want: map[string]string{`instance="p1",file="/p1.pem"`: "p1: the certificate /p1.pem expires in 6d 23h 40m 0s"},

@@ -44,11 +44,14 @@ var placementCases = map[string]alertCase{
 	},
 	"PlacementSlow": {
 		series: map[string]string{
-			`placement_http_request_duration_seconds_bucket{route="/allocation_candidates",method="GET",le="2.5"}`:  "0x60",
-			`placement_http_request_duration_seconds_bucket{route="/allocation_candidates",method="GET",le="10"}`:   "0+1x60",
-			`placement_http_request_duration_seconds_bucket{route="/allocation_candidates",method="GET",le="+Inf"}`: "0+1x60",
-			`placement_http_request_duration_seconds_bucket{route="/traits",method="GET",le="0.1"}`:                 "0+1x60",
-			`placement_http_request_duration_seconds_bucket{route="/traits",method="GET",le="+Inf"}`:                "0+1x60",
+			`placement_http_request_duration_seconds_bucket{route="/allocation_candidates",` +
+				`method="GET",le="2.5"}`: "0x60",
+			`placement_http_request_duration_seconds_bucket{route="/allocation_candidates",` +
+				`method="GET",le="10"}`: "0+1x60",
+			`placement_http_request_duration_seconds_bucket{route="/allocation_candidates",` +
+				`method="GET",le="+Inf"}`: "0+1x60",
+			`placement_http_request_duration_seconds_bucket{route="/traits",method="GET",le="0.1"}`:  "0+1x60",
+			`placement_http_request_duration_seconds_bucket{route="/traits",method="GET",le="+Inf"}`: "0+1x60",
 		},
 		quiet: "14m", fires: "30m",
 		want: map[string]string{`route="/allocation_candidates",method="GET"`: "GET /allocation_candidates takes " +
@@ -191,12 +194,18 @@ var computeCases = map[string]alertCase{
 	},
 	"ComputeAPISlow": {
 		series: map[string]string{
-			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/servers",method="GET",le="5"}`:       "0x60",
-			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/servers",method="GET",le="10"}`:      "0+1x60",
-			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/servers",method="GET",le="+Inf"}`:    "0+1x60",
-			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/flavors",method="GET",le="1"}`:       "0+1x60",
-			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/flavors",method="GET",le="+Inf"}`:    "0+1x60",
-			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/os-keypairs",method="POST",le="10"}`: "0+1x60",
+			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/servers",` +
+				`method="GET",le="5"}`: "0x60",
+			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/servers",` +
+				`method="GET",le="10"}`: "0+1x60",
+			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/servers",` +
+				`method="GET",le="+Inf"}`: "0+1x60",
+			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/flavors",` +
+				`method="GET",le="1"}`: "0+1x60",
+			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/flavors",` +
+				`method="GET",le="+Inf"}`: "0+1x60",
+			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/os-keypairs",` +
+				`method="POST",le="10"}`: "0+1x60",
 			`compute_agent_api_http_request_duration_seconds_bucket{route="/v2.1/os-keypairs",` +
 				`method="POST",le="+Inf"}`: "0+1x60",
 		},
@@ -213,18 +222,24 @@ var computeCases = map[string]alertCase{
 	},
 	"ComputeHostIdentityTwice": {
 		series: map[string]string{
-			`compute_agent_api_enrolment_refusals_total{instance="api1",route="/v1/renew",code="key_unknown"}`:   "0x5 1x30",
-			`compute_agent_api_enrolment_refusals_total{instance="api2",route="/v1/confirm",code="key_unknown"}`: "0x30",
-			`compute_agent_api_enrolment_refusals_total{instance="api2",route="/v1/renew",code="evicted"}`:       "0x5 1x30",
+			`compute_agent_api_enrolment_refusals_total{instance="api1",` +
+				`route="/v1/renew",code="key_unknown"}`: "0x5 1x30",
+			`compute_agent_api_enrolment_refusals_total{instance="api2",` +
+				`route="/v1/confirm",code="key_unknown"}`: "0x30",
+			`compute_agent_api_enrolment_refusals_total{instance="api2",` +
+				`route="/v1/renew",code="evicted"}`: "0x5 1x30",
 		},
 		quiet: "5m", fires: "10m",
 		want: map[string]string{`instance="api1"`: "api1: two machines have the identity of one host"},
 	},
 	"ComputeEnrolmentRefusals": {
 		series: map[string]string{
-			`compute_agent_api_enrolment_refusals_total{instance="api1",route="/v1/enrol",code="token_unknown"}`: "0+2x30",
-			`compute_agent_api_enrolment_refusals_total{instance="api1",route="/v1/renew",code="evicted"}`:       "0x10 1x30",
-			`compute_agent_api_enrolment_refusals_total{instance="api1",route="/v1/enrol",code="bad_request"}`:   "0+9x30",
+			`compute_agent_api_enrolment_refusals_total{instance="api1",` +
+				`route="/v1/enrol",code="token_unknown"}`: "0+2x30",
+			`compute_agent_api_enrolment_refusals_total{instance="api1",` +
+				`route="/v1/renew",code="evicted"}`: "0x10 1x30",
+			`compute_agent_api_enrolment_refusals_total{instance="api1",` +
+				`route="/v1/enrol",code="bad_request"}`: "0+9x30",
 		},
 		quiet: "0m", fires: "20m",
 		want: map[string]string{`instance="api1",code="token_unknown"`: "api1: the enrolment service refused 30 " +

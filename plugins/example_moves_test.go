@@ -70,7 +70,9 @@ func (d renamingDriver) reshape(allocations providertree.Allocations) (providert
 func ExampleRenamer() {
 	const root = "a0000000-0000-0000-0000-000000000000"
 	after, err := renamingDriver{own: []string{root}}.reshape(providertree.Allocations{
-		"b0000000-0000-0000-0000-000000000001": {Resources: providertree.ProviderResources{root: {"CUSTOM_MEMORY_SLICE": 512}}},
+		"b0000000-0000-0000-0000-000000000001": {
+			Resources: providertree.ProviderResources{root: {"CUSTOM_MEMORY_SLICE": 512}},
+		},
 	})
 	fmt.Println(after["b0000000-0000-0000-0000-000000000001"].Resources, err)
 	// Output: map[a0000000-0000-0000-0000-000000000000:map[MEMORY_MB:512]] <nil>

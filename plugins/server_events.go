@@ -44,7 +44,9 @@ func (s *instanceServer) Watch(
 	}
 	p := pump[driverv1.WatchInstancesResponse]{
 		server: s.server, call: "WatchInstances", stream: stream, interval: req.GetHeartbeatMs(),
-		heartbeat: &driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}},
+		heartbeat: &driverv1.WatchInstancesResponse{
+			Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}},
+		},
 	}
 	return p.run(func(ctx context.Context, send func(*driverv1.WatchInstancesResponse)) error {
 		return watcher.WatchInstances(ctx, func(node, uuid string) {

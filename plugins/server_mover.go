@@ -147,7 +147,9 @@ func (s *instanceServer) Arrive(
 	if err != nil {
 		return err
 	}
-	return stream.Send(&driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Instance{Instance: fromInstance(made)}})
+	return stream.Send(&driverv1.ArriveInstanceResponse{
+		Part: &driverv1.ArriveInstanceResponse_Instance{Instance: fromInstance(made)},
+	})
 }
 
 // untilShutdown counts a stream as a call, and ends its context when the plugin shuts down: what it
@@ -185,7 +187,9 @@ func (f *sourceFiles) ReadFile(ctx context.Context, name string, offset int64, e
 	if err := protocol.CheckFile(name, offset); err != nil {
 		return err
 	}
-	ask := &driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Read{Read: &driverv1.ReadFile{Name: name, Offset: offset}}}
+	ask := &driverv1.ArriveInstanceResponse{Part: &driverv1.ArriveInstanceResponse_Read{
+		Read: &driverv1.ReadFile{Name: name, Offset: offset},
+	}}
 	if f.broken = f.stream.Send(ask); f.broken != nil {
 		return f.broken
 	}

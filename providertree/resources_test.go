@@ -38,7 +38,9 @@ func TestCanonicalAllocations(t *testing.T) {
 		"of no class": {on(rootUUID, "vcpu", 1),
 			who + "on " + rootUUID + `: resource class name "vcpu": only A-Z, 0-9 and _ are allowed`},
 		"of no provider": {on("cn1", "VCPU", 1), who + `resource provider "cn1" is not a uuid`},
-		"of one provider twice": {providertree.Allocations{consumer: {Resources: providertree.ProviderResources{poolUUID: {"VCPU": 1}, strings.ReplaceAll(poolUUID, "-", ""): {"VCPU": 1}}}},
+		"of one provider twice": {providertree.Allocations{consumer: {Resources: providertree.ProviderResources{
+			poolUUID: {"VCPU": 1}, strings.ReplaceAll(poolUUID, "-", ""): {"VCPU": 1},
+		}}},
 			who + "resource provider 33333333222233334444555555555555 is a duplicate in another notation: use " +
 				"uuids as given"},
 		"of no consumer": {providertree.Allocations{"web": {}},

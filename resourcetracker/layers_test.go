@@ -182,8 +182,9 @@ providers:
 		// What leaves the file leaves Placement, and nothing else; guests that hold a licence keep
 		// it.
 		s.placement.set(func(p *fakePlacement) {
-			p.allocations =
-				providertree.Allocations{guest1: {Resources: providertree.ProviderResources{nodeUUID: {"CUSTOM_LICENSE": 3}}}}
+			p.allocations = providertree.Allocations{guest1: {
+				Resources: providertree.ProviderResources{nodeUUID: {"CUSTOM_LICENSE": 3}},
+			}}
 		})
 		write("meta: {schema_version: '1.0'}\nproviders: []\n")
 		s.tracker.Refresh("the file changed")

@@ -52,8 +52,9 @@ func TestLayoutTraitsAreOfThisDriverOnly(t *testing.T) {
 	tracker, d := New(Config{Name: "acme"}), vgpus()
 	d.known, d.before, d.layout = &providertree.Tree{}, nil, 2
 	check(d.known.Populate([]providertree.Provider{{UUID: gNode.UUID, Name: "cn1", Generation: 1}}))
-	d.node, d.record = gNode,
-		&ownership.Record{Providers: map[string]ownership.Provider{gNode.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}}}}
+	d.node, d.record = gNode, &ownership.Record{Providers: map[string]ownership.Provider{
+		gNode.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}},
+	}}
 	must(d.known.AddTraits(gNode.UUID, other))
 	if traits, former := tracker.layoutTraits(d); tracker.hadLayout(d) || len(traits)+len(former) > 0 {
 		t.Errorf("another driver's trait is taken for ours: had a layout %v, traits %q, former %q",

@@ -325,7 +325,9 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 	}{
 		"allocations are lost": {func(after providertree.Allocations) error { delete(after, guest2); return nil },
 			"step from layout version 2 to 3: the driver's reshape does not pass the agent's checks", guest2},
-		"a reshape is asked for": {func(providertree.Allocations) error { return &plugins.ReshapeNeeded{Reason: "again and again"} },
+		"a reshape is asked for": {func(providertree.Allocations) error {
+			return &plugins.ReshapeNeeded{Reason: "again and again"}
+		},
 			"the driver was given all allocations for the step from layout version 2 to 3, but asks for a reshape",
 			"again and again"},
 		"allocations cannot move": {func(providertree.Allocations) error {

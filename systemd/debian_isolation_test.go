@@ -177,7 +177,8 @@ func testDriverIsolation(t *testing.T, m *machine) {
 				}
 			}
 			if out := m.sh(t,
-				"tr '\\0' '\\n' </proc/$(systemctl show --value -p MainPID compute-agent)/environ | grep CREDENTIALS"); out == "" {
+				"tr '\\0' '\\n' </proc/$(systemctl show --value -p MainPID compute-agent)/environ | "+
+					"grep CREDENTIALS"); out == "" {
 				t.Error("the agent has no credentials: nothing was tried")
 			}
 		})

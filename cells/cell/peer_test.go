@@ -90,7 +90,9 @@ func TestPeer(t *testing.T) {
 			w := begin(t, func(config *cell.Config) { config.Auth = auth })
 			path := listenPeers(t, w.cell, auth)
 			for _, one := range c.clients {
-				for target, want := range map[string]int{"/v1/services": one.api, "/v1/hosts/" + one.host + "/work": one.work} {
+				for target, want := range map[string]int{
+					"/v1/services": one.api, "/v1/hosts/" + one.host + "/work": one.work,
+				} {
 					conn, err := connectAs(t.Context(), one.uid, path)
 					testproc.Checkf(t, err, "uid %d cannot connect", one.uid)
 					transport := &http.Transport{DisableKeepAlives: true,

@@ -384,7 +384,9 @@ func TestFormerHostsGetNoData(t *testing.T) {
 			testproc.Try(s.Rebuild(ctx, sid(1), cellwire.RebuildRequest{
 				UserData: new("bmV3IHNlY3JldA=="),
 				Key:      &cellwire.ServerKey{Name: "new", Data: "ssh-ed25519 A"}, ImageRef: "image2",
-				Patch: cellwire.ServerPatch{Metadata: &cellwire.MetadataPatch{Set: map[string]string{"password": "secret"}}},
+				Patch: cellwire.ServerPatch{
+					Metadata: &cellwire.MetadataPatch{Set: map[string]string{"password": "secret"}},
+				},
 			}, moment)).Or(t)
 			shown(cellwire.WantLeft)
 			if got := gets("h2", cellwire.WantCleared); got.UserData == "" || got.KeyData == "" ||

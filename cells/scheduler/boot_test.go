@@ -202,7 +202,9 @@ func TestNoValidHost(t *testing.T) {
 			w.plink.when(func(r *http.Request) fault {
 				if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/allocations/") {
 					w.ask("PUT", "/allocations/"+intruder, map[string]any{
-						"allocations":         map[string]any{node: map[string]any{"resources": map[string]int{"VCPU": slots}}},
+						"allocations": map[string]any{
+							node: map[string]any{"resources": map[string]int{"VCPU": slots}},
+						},
 						"consumer_generation": nil, "project_id": "p", "user_id": "u", "consumer_type": "INSTANCE",
 					}, nil)
 					w.plink.set(up)

@@ -22,7 +22,9 @@ func (s *site) release(layout string) {
 	head, _, _ := strings.Cut(read(s.t, path), "[drivers")
 	check(s.t, os.WriteFile(path,
 		[]byte(head+fmt.Sprintf(
-			"[drivers.fake.config]\n%s\nnodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 16}}}]\n", layout, cn1)), 0o600))
+			"[drivers.fake.config]\n%s\n"+
+				"nodes = [{name = \"cn1\", uuid = %q, inventories = {VCPU = {total = 8}, VGPU = {total = 16}}}]\n",
+			layout, cn1)), 0o600))
 }
 
 // vgpus is how many there are on all providers of Placement together.

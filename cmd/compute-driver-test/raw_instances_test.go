@@ -213,12 +213,16 @@ func (s *rawInstances) Watch(
 		return status.Error(codes.Unimplemented, "it does not watch instances")
 	}
 	beat := func() error {
-		return stream.Send(
-			&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}}})
+		return stream.Send(&driverv1.WatchInstancesResponse{
+			Event: &driverv1.WatchInstancesResponse_Heartbeat{Heartbeat: &driverv1.Heartbeat{}},
+		})
 	}
 	send := func(node, uuid string) error {
-		return stream.Send(
-			&driverv1.WatchInstancesResponse{Event: &driverv1.WatchInstancesResponse_Instance{Instance: &driverv1.InstanceEvent{Node: node, Uuid: uuid}}})
+		return stream.Send(&driverv1.WatchInstancesResponse{
+			Event: &driverv1.WatchInstancesResponse_Instance{
+				Instance: &driverv1.InstanceEvent{Node: node, Uuid: uuid},
+			},
+		})
 	}
 	interval := time.Duration(req.GetHeartbeatMs()) * time.Millisecond
 	if s.broken.events != nil {

@@ -139,9 +139,10 @@ func TestMistakesAreNamedByTheirKey(t *testing.T) {
 		`{"nodez":[]}`:                          "nodez",
 		`{"nodes":[{"name":""}]}`:               "nodes[0].name",
 		`{"nodes":[{"name":"a"},{"name":"a"}]}`: "nodes[1].name",
-		`{"nodes":[{"name":"a_b"},{"name":"a","children":[{"name":"b"}]}]}`:                       "nodes[1].children[0].name",
-		`{"nodes":[{"name":"a","uuid":"x"}]}`:                                                     "nodes[0].uuid",
-		`{"nodes":[{"name":"a","uuid":"` + foreign + `"},{"name":"b","uuid":"` + foreign + `"}]}`: "nodes[1].uuid",
+		`{"nodes":[{"name":"a_b"},{"name":"a","children":[{"name":"b"}]}]}`: "nodes[1].children[0].name",
+		`{"nodes":[{"name":"a","uuid":"x"}]}`:                               "nodes[0].uuid",
+		`{"nodes":[{"name":"a","uuid":"` + foreign + `"},` +
+			`{"name":"b","uuid":"` + foreign + `"}]}`: "nodes[1].uuid",
 		`{"nodes":[{"name":"a","children":[{"name":"b","uuid":"` + foreign +
 			`"}]}]}`: "nodes[0].children[0].uuid",
 		`{"nodes":[{"name":"a","inventories":{"VCPU":{"total":0}}}]}`: "nodes[0].inventories.VCPU",

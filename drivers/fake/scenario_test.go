@@ -139,19 +139,22 @@ func TestMistakesInAScenarioAreNamedByTheirLine(t *testing.T) {
 		node + "layout = 7":                      ":3: ",
 		node + "[[then]]\nafter = \"1s\"\nx = 1": ":5: then.x is not a key",
 		node + "layout = \"round\"":              ":3: layout: ",
-		"nodes = [\n{ name = \"a\" },\n{ name = \"b\", inventories = {\nVCPU = { total = 0 } } },\n]": ":4: nodes[1].inventories.VCPU: ",
-		"nodes = [\n{ name = \"a\" },\n{ name = \"a\" },\n]":                                          ":3: nodes[1].name: ",
+		"nodes = [\n{ name = \"a\" },\n" +
+			"{ name = \"b\", inventories = {\nVCPU = { total = 0 } } },\n]": ":4: nodes[1].inventories.VCPU: ",
+		"nodes = [\n{ name = \"a\" },\n{ name = \"a\" },\n]": ":3: nodes[1].name: ",
 		"[[nodes]]\nname = \"a\"\n[nodes.inventories]\nVCPU.total = 1\n[[nodes]]\nname = \"b\"\n" +
 			"[nodes.inventories]\nVCPU.total = -1": ":8: nodes[1].inventories.VCPU: ",
-		node + "[[then]]\nafter = \"soon\"":                                                                      ":4: after: ",
-		node + "[[then]]\nlayout = \"numa\"":                                                                     ":3: after: ",
-		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"1s\"":                                              ":6: after: ",
-		node + "[faults]\nconfigure = \"hang\"\n[[then]]\nafter = \"2s\"\nhealth = \"ill\"":                      ":4: faults.configure: ",
-		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"":                                            ":5: faults.reshape: ",
-		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n[[then.nodes]]\nname = \"x\"\nuuid = \"y\"": ":8: nodes[0].uuid: ",
-		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nlayout_version = 9":                          ":7: layout_version: ",
-		node + "scenario = \"/x\"":                                                                               ":3: scenario: a scenario cannot refer",
-		node + "x = nan":                                                                                         ":3: ",
+		node + "[[then]]\nafter = \"soon\"":                         ":4: after: ",
+		node + "[[then]]\nlayout = \"numa\"":                        ":3: after: ",
+		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"1s\"": ":6: after: ",
+		node + "[faults]\nconfigure = \"hang\"\n" +
+			"[[then]]\nafter = \"2s\"\nhealth = \"ill\"": ":4: faults.configure: ",
+		node + "[[then]]\nafter = \"2s\"\nfaults.reshape = \"badly\"": ":5: faults.reshape: ",
+		node + "faults.reshape = \"lose\"\n[[then]]\nafter = \"2s\"\n" +
+			"[[then.nodes]]\nname = \"x\"\nuuid = \"y\"": ":8: nodes[0].uuid: ",
+		node + "[[then]]\nafter = \"2s\"\n[[then]]\nafter = \"3s\"\nlayout_version = 9": ":7: layout_version: ",
+		node + "scenario = \"/x\"": ":3: scenario: a scenario cannot refer",
+		node + "x = nan":           ":3: ",
 	} {
 		path := filepath.Join(t.TempDir(), "s.toml")
 		write(t, path, content)

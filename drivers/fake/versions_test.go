@@ -194,8 +194,9 @@ func TestMistakesAboutVersionsAreNamedByTheirKey(t *testing.T) {
 		`{"shape_version":1,"shape":"flat"}`:     "shape",
 		`{"shape":"flat","layout":"flat"}`:       "shape",
 		`{"shape_version":1,"layout_version":1}`: "shape_version",
-		`{"layout_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`:            "class_renames.CUSTOM_B",
-		`{"layout_version":1,"nodes":[{"name":"a","inventories":{"CUSTOM_FPGA":{"total":2}}}]}`: "class_renames.CUSTOM_FPGA",
+		`{"layout_version":1,"class_renames":{"CUSTOM_A":"FPGA","CUSTOM_B":"FPGA"}}`: "class_renames.CUSTOM_B",
+		`{"layout_version":1,"nodes":[{"name":"a",` +
+			`"inventories":{"CUSTOM_FPGA":{"total":2}}}]}`: "class_renames.CUSTOM_FPGA",
 		`{"layout_version":3,"nodes":[{"name":"a","inventories":{"VCPU":{"total":2}},` +
 			`"children":[{"name":"numa_1"}]}]}`: "nodes[0].children",
 		`{"layout_version":2,"nodes":[{"name":"b"},{"name":"a","inventories":{"VGPU":{"total":2}},` +

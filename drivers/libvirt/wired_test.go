@@ -206,7 +206,9 @@ func observe(t *testing.T, h testhost.Host, config map[string]any, classes map[s
 	delete(flat, "numa")
 	_, err := run(flat, flatTree, nil)
 	testproc.Checkf(t, err, "%v", config)
-	unknown := providertree.Allocations{"8a3a2f5f-5d0c-4bb5-9d4c-6c6a2b6e8a11": {Resources: providertree.ProviderResources{nodeUUID: {"MEMORY_MB": 64}}}}
+	unknown := providertree.Allocations{"8a3a2f5f-5d0c-4bb5-9d4c-6c6a2b6e8a11": {
+		Resources: providertree.ProviderResources{nodeUUID: {"MEMORY_MB": 64}},
+	}}
 	moved, err := run(config, flatTree, unknown)
 	fmt.Fprintf(&out, "allocations: %+v, %v\n", moved, err)
 	tree := &providertree.Tree{}

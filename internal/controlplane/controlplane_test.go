@@ -27,13 +27,19 @@ func TestSchedulerOptions(t *testing.T) {
 		"": {Default: "nova", Internal: "internal"},
 		"[scheduler]\nlimit_tenants_to_placement_aggregate = true": {scheduler.AggregateOptions{LimitTenants: true},
 			"nova", "internal", "", 0},
-		"[scheduler]\nplacement_aggregate_required_for_tenants = true": {scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", "", 0},
+		"[scheduler]\nplacement_aggregate_required_for_tenants = true": {
+			scheduler.AggregateOptions{RequireTenants: true}, "nova", "internal", "", 0,
+		},
 		"[scheduler]\nquery_placement_for_availability_zone = false": {scheduler.AggregateOptions{LocalZones: true},
 			"nova", "internal", "", 0},
 		"[scheduler]\nenable_isolated_aggregate_filtering = true": {scheduler.AggregateOptions{Isolate: true},
 			"nova", "internal", "", 0},
-		"[scheduler]\nrequired_member_prefix = [\"r:\"]":          {scheduler.AggregateOptions{RequiredMembers: []string{"r:"}}, "nova", "internal", "", 0},
-		"[scheduler]\ndefault_forbidden_member_prefix = [\"r:\"]": {scheduler.AggregateOptions{ForbiddenMembers: []string{"r:"}}, "nova", "internal", "", 0},
+		"[scheduler]\nrequired_member_prefix = [\"r:\"]": {
+			scheduler.AggregateOptions{RequiredMembers: []string{"r:"}}, "nova", "internal", "", 0,
+		},
+		"[scheduler]\ndefault_forbidden_member_prefix = [\"r:\"]": {
+			scheduler.AggregateOptions{ForbiddenMembers: []string{"r:"}}, "nova", "internal", "", 0,
+		},
 		"[scheduler]\nmax_placement_results = 50": {Default: "nova",
 			Internal: "internal", Candidates: 50},
 		"[compute_api]\ndefault_availability_zone = \"here\"":            {Default: "here", Internal: "internal"},

@@ -218,7 +218,8 @@ func TestCertificates(t *testing.T) {
 func TestConfigFile(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for command, want := range map[string]string{
-		"/usr/bin/compute-agent cells serve --name cell1 --config /etc/compute-agent/cell1.toml --state-dir /x": "/etc/compute-agent/cell1.toml",
+		"/usr/bin/compute-agent cells serve --name cell1 " +
+			"--config /etc/compute-agent/cell1.toml --state-dir /x": "/etc/compute-agent/cell1.toml",
 		"/usr/bin/compute-agent placement serve": "", "": "", "compute-agent --config": "",
 	} {
 		testproc.Equal(t, configFileOf(systemd.UnitState{Command: command}), want, command+": %q")

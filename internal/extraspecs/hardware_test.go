@@ -67,19 +67,31 @@ func TestHardware(t *testing.T) {
 		"hw_architecture=x86_64 hw_emulation_architecture=arm64":                   {Architecture: "aarch64"},
 		"hw_firmware_type=uefi hw_firmware_stateless=true":                         {Firmware: "uefi", Stateless: true},
 		"vmware_adaptertype=lsiLogic hw_disk_bus=virtio hw_scsi_model=virtio-scsi": {DiskBus: "virtio"},
-		"hw:cpu_sockets=1 hw:cpu_threads=2":                                        {Topology: extraspecs.Topology{Sockets: 1, Cores: 2, Threads: 2}},
-		"hw:cpu_max_sockets=2":                                                     {Topology: extraspecs.Topology{Sockets: 2, Cores: 2, Threads: 1}},
-		"hw:cpu_max_sockets=2 hw_cpu_max_sockets=1 hw:cpu_sockets=2":               {Topology: extraspecs.Topology{Sockets: 1, Cores: 4, Threads: 1}},
-		"hw:cpu_sockets=4 hw_cpu_cores=4":                                          {Topology: extraspecs.Topology{Sockets: 1, Cores: 4, Threads: 1}},
+		"hw:cpu_sockets=1 hw:cpu_threads=2": {
+			Topology: extraspecs.Topology{Sockets: 1, Cores: 2, Threads: 2},
+		},
+		"hw:cpu_max_sockets=2": {
+			Topology: extraspecs.Topology{Sockets: 2, Cores: 2, Threads: 1},
+		},
+		"hw:cpu_max_sockets=2 hw_cpu_max_sockets=1 hw:cpu_sockets=2": {
+			Topology: extraspecs.Topology{Sockets: 1, Cores: 4, Threads: 1},
+		},
+		"hw:cpu_sockets=4 hw_cpu_cores=4": {
+			Topology: extraspecs.Topology{Sockets: 1, Cores: 4, Threads: 1},
+		},
 		"os:secure_boot=required": {Firmware: "uefi",
 			SecureBoot: "required"},
 		"os:secure_boot=required hw_firmware_type=uefi":   {Firmware: "uefi", SecureBoot: "required"},
 		"os:secure_boot=optional os_secure_boot=optional": {SecureBoot: "optional"},
 		"os:secure_boot=disabled hw_firmware_type=bios":   {Firmware: "bios", SecureBoot: "disabled"},
 		"hw:mem_encryption=true":                          {Firmware: "uefi", Encryption: "amd-sev"},
-		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-es hw_machine_type=pc-q35-9.2 hw_mem_encryption=yes": {Firmware: "uefi", Encryption: "amd-sev-es", Machine: "pc-q35-9.2"},
-		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-snp os:secure_boot=optional":                         {Firmware: "uefi", Encryption: "amd-sev-snp", Stateless: true, SecureBoot: "optional"},
-		"hw:mem_encryption=false hw:mem_encryption_model=amd-sev-es":                                                 {},
+		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-es hw_machine_type=pc-q35-9.2 hw_mem_encryption=yes": {
+			Firmware: "uefi", Encryption: "amd-sev-es", Machine: "pc-q35-9.2",
+		},
+		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-snp os:secure_boot=optional": {
+			Firmware: "uefi", Encryption: "amd-sev-snp", Stateless: true, SecureBoot: "optional",
+		},
+		"hw:mem_encryption=false hw:mem_encryption_model=amd-sev-es": {},
 		"hw:tpm_version=2.0": {TPMVersion: "2.0", TPMModel: "tpm-tis"},
 		"hw:tpm_version=2.0 hw_tpm_version=2.0 hw_tpm_model=tpm-crb": {TPMVersion: "2.0", TPMModel: "tpm-crb"},
 	} {
@@ -109,24 +121,45 @@ func TestConflicts(t *testing.T) {
 			"cannot be given persistent memory.",
 		"vm_mode=xen": "The property hw_vm_mode=xen of the " +
 			"image is not supported here: servers are hvm.",
-		"vmware_adaptertype=lsiLogic":                                                               "The property hw_scsi_model=lsiLogic of the image is not supported here: the SCSI controller is of virtio.",
-		"vmware_adaptertype=ide":                                                                    "The property hw_disk_bus=ide of the image is invalid: it must be virtio, scsi, sata or usb.",
-		"hw:pmu=true hw_pmu=false":                                                                  "Flavor m1 has hw:pmu extra spec explicitly set to True, conflicting with image debian which has hw_pmu explicitly set to False.",
-		"hw:virtio_packed_ring=no hw_virtio_packed_ring=y":                                          "Flavor m1 has hw:virtio_packed_ring extra spec explicitly set to False, conflicting with image debian which has hw_virtio_packed_ring explicitly set to True.",
-		"hw:serial_port_count=1 hw_serial_port_count=2":                                             "Forbidden to exceed flavor value of number of serial ports passed in image meta.",
-		"hw_video_model=vga hw_video_ram=17 hw_video:ram_max_mb=16":                                 "The requested amount of video memory 17 is higher than the maximum allowed by flavor 16.",
-		"hw:locked_memory=true":                                                                     "locked_memory value in image or flavor is forbidden when mem_page_size is not set.",
-		"hw:locked_memory=true hw_locked_memory=false hw:mem_page_size=any":                         "locked_memory value in image (False) and flavor (True) conflict. A consistent value is expected if both specified.",
-		"hw_firmware_stateless=true":                                                                "The image has the property hw_firmware_stateless, and needs hw_firmware_type=uefi then.",
-		"hw:cpu_max_sockets=1 hw_cpu_max_sockets=2":                                                 "Image vCPU topology limits (sockets=2, cores=0, threads=0) exceeds the limits of the flavor (sockets=1, cores=0, threads=0)",
-		"hw:cpu_max_sockets=1 hw_cpu_sockets=2":                                                     "Image vCPU topology (sockets=2, cores=0, threads=0) exceeds the limits of the flavor or image (sockets=1, cores=65536, threads=65536)",
-		"hw:cpu_max_sockets=1 hw:cpu_max_cores=1 hw:cpu_max_threads=2":                              "Requested vCPU limits 1:1:2 are impossible to satisfy for vcpus count 4",
-		"hw:mem_encryption=true hw_mem_encryption=false":                                            "Flavor m1 has hw:mem_encryption extra spec explicitly set to True, conflicting with image debian which has hw_mem_encryption explicitly set to False.",
-		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev hw_mem_encryption_model=amd-sev-es": "Flavor m1 has hw:mem_encryption_model extra spec explicitly set to amd-sev, conflicting with image debian which has hw_mem_encryption_model explicitly set to amd-sev-es.",
-		"hw:mem_encryption=true hw_firmware_type=bios":                                              "Memory encryption is requested but the image metadata doesn't have the 'hw_firmware_type' property set to 'uefi'",
-		"hw:mem_encryption=true hw_machine_type=pc":                                                 "Machine type 'pc' is not compatible with image debian: q35 type is required for SEV to work",
-		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-snp hw_firmware_type=uefi hw_firmware_stateless=no": "The amd-sev-snp memory encryption model requires stateless firmware but the image metadata doesn't have the 'hw_firmware_stateless' property set to True",
-		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-snp os:secure_boot=required":                        "Secure boot is required, and memory encryption of the model amd-sev-snp: its firmware is stateless and has no keys to check by.",
+		"vmware_adaptertype=lsiLogic": "The property hw_scsi_model=lsiLogic of the image is not supported here: " +
+			"the SCSI controller is of virtio.",
+		"vmware_adaptertype=ide": "The property hw_disk_bus=ide of the image is invalid: " +
+			"it must be virtio, scsi, sata or usb.",
+		"hw:pmu=true hw_pmu=false": "Flavor m1 has hw:pmu extra spec explicitly set to True, " +
+			"conflicting with image debian which has hw_pmu explicitly set to False.",
+		"hw:virtio_packed_ring=no hw_virtio_packed_ring=y": "Flavor m1 has hw:virtio_packed_ring extra spec " +
+			"explicitly set to False, " +
+			"conflicting with image debian which has hw_virtio_packed_ring explicitly set to True.",
+		"hw:serial_port_count=1 hw_serial_port_count=2": "Forbidden to exceed flavor value of number of serial ports " +
+			"passed in image meta.",
+		"hw_video_model=vga hw_video_ram=17 hw_video:ram_max_mb=16": "The requested amount of video memory 17 is " +
+			"higher than the maximum allowed by flavor 16.",
+		"hw:locked_memory=true": "locked_memory value in image or flavor is forbidden when mem_page_size is not set.",
+		"hw:locked_memory=true hw_locked_memory=false hw:mem_page_size=any": "locked_memory value in image (False) " +
+			"and flavor (True) conflict. A consistent value is expected if both specified.",
+		"hw_firmware_stateless=true": "The image has the property hw_firmware_stateless, " +
+			"and needs hw_firmware_type=uefi then.",
+		"hw:cpu_max_sockets=1 hw_cpu_max_sockets=2": "Image vCPU topology limits (sockets=2, cores=0, threads=0) " +
+			"exceeds the limits of the flavor (sockets=1, cores=0, threads=0)",
+		"hw:cpu_max_sockets=1 hw_cpu_sockets=2": "Image vCPU topology (sockets=2, cores=0, threads=0) " +
+			"exceeds the limits of the flavor or image (sockets=1, cores=65536, threads=65536)",
+		"hw:cpu_max_sockets=1 hw:cpu_max_cores=1 hw:cpu_max_threads=2": "Requested vCPU limits 1:1:2 are impossible " +
+			"to satisfy for vcpus count 4",
+		"hw:mem_encryption=true hw_mem_encryption=false": "Flavor m1 has hw:mem_encryption extra spec explicitly set " +
+			"to True, conflicting with image debian which has hw_mem_encryption explicitly set to False.",
+		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev hw_mem_encryption_model=amd-sev-es": "Flavor m1 has " +
+			"hw:mem_encryption_model extra spec explicitly set to amd-sev, " +
+			"conflicting with image debian which has hw_mem_encryption_model explicitly set to amd-sev-es.",
+		"hw:mem_encryption=true hw_firmware_type=bios": "Memory encryption is requested but the image metadata " +
+			"doesn't have the 'hw_firmware_type' property set to 'uefi'",
+		"hw:mem_encryption=true hw_machine_type=pc": "Machine type 'pc' is not compatible with image debian: " +
+			"q35 type is required for SEV to work",
+		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-snp " +
+			"hw_firmware_type=uefi hw_firmware_stateless=no": "The amd-sev-snp memory encryption model requires " +
+			"stateless firmware but the image metadata doesn't have the 'hw_firmware_stateless' property set to True",
+		"hw:mem_encryption=true hw:mem_encryption_model=amd-sev-snp os:secure_boot=required": "Secure boot is " +
+			"required, and memory encryption of the model amd-sev-snp: " +
+			"its firmware is stateless and has no keys to check by.",
 		"os:secure_boot=perhaps": "The extra spec os:secure_boot=" +
 			"perhaps of the flavor is invalid: it must be required, optional or disabled.",
 		"os:secure_boot=required hw_firmware_type=bios": "Secure boot is required, but " +

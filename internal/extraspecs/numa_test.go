@@ -40,21 +40,33 @@ func TestGuestCells(t *testing.T) {
 		"hw:numa_nodes=-1":     "The property 'numa_nodes' cannot be '-1'. It must be a number greater than 0",
 		"hw:numa_nodes=1000":   "hw:numa_nodes is 1000, more than 128",
 
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1,3 hw:numa_cpus.1=2 hw:numa_mem.0=1000 hw:numa_mem.1=24":  "[0 1 3] 1000, [2] 24",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-3,^2 hw:numa_cpus.1=2 hw:numa_mem.0=1000 hw:numa_mem.1=24": "[0 1 3] 1000, [2] 24",
-		"hw:numa_cpus.0=0-3 hw:numa_mem.0=1024":                                                      "[0 1 2 3] 1024",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-3 hw:numa_mem.0=1024":                                      incomplete,
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-3":                                      incomplete,
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.2=2-3 hw:numa_mem.0=512 hw:numa_mem.1=512":  incomplete,
-		"hw:numa_cpus.00=0-3 hw:numa_mem.0=1024":                                                     incomplete,
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-3 hw:numa_cpus.1= hw:numa_mem.0=512 hw:numa_mem.1=512":     incomplete,
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-4 hw:numa_mem.0=512 hw:numa_mem.1=512":  "CPU number 4 is larger than max 3",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-2 hw:numa_cpus.1=2-3 hw:numa_mem.0=512 hw:numa_mem.1=512":  "CPU number 2 is assigned to two nodes",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0 hw:numa_cpus.1=2 hw:numa_mem.0=512 hw:numa_mem.1=512":      "CPU number {1, 3} is not assigned to any node",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-3 hw:numa_mem.0=512 hw:numa_mem.1=513":  "1025 MB of memory assigned, but expected 1024 MB",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-3 hw:numa_mem.0=512 hw:numa_mem.1=0":    "Validation failed; '0' is not a number of MB greater than 0 for hw:numa_mem.1.",
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=3-2 hw:numa_mem.0=512 hw:numa_mem.1=512":  `Invalid range expression "3-2"`,
-		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=x hw:numa_mem.0=512 hw:numa_mem.1=512":    `Invalid range expression "x"`,
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1,3 hw:numa_cpus.1=2 " +
+			"hw:numa_mem.0=1000 hw:numa_mem.1=24": "[0 1 3] 1000, [2] 24",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-3,^2 hw:numa_cpus.1=2 " +
+			"hw:numa_mem.0=1000 hw:numa_mem.1=24": "[0 1 3] 1000, [2] 24",
+		"hw:numa_cpus.0=0-3 hw:numa_mem.0=1024":                 "[0 1 2 3] 1024",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-3 hw:numa_mem.0=1024": incomplete,
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-3": incomplete,
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.2=2-3 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": incomplete,
+		"hw:numa_cpus.00=0-3 hw:numa_mem.0=1024": incomplete,
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-3 hw:numa_cpus.1= " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": incomplete,
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-4 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": "CPU number 4 is larger than max 3",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-2 hw:numa_cpus.1=2-3 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": "CPU number 2 is assigned to two nodes",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0 hw:numa_cpus.1=2 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": "CPU number {1, 3} is not assigned to any node",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-3 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=513": "1025 MB of memory assigned, but expected 1024 MB",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=2-3 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=0": "Validation failed; '0' is not a number of MB " +
+			"greater than 0 for hw:numa_mem.1.",
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=3-2 " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": `Invalid range expression "3-2"`,
+		"hw:numa_nodes=2 hw:numa_cpus.0=0-1 hw:numa_cpus.1=x " +
+			"hw:numa_mem.0=512 hw:numa_mem.1=512": `Invalid range expression "x"`,
 	} {
 		cells, err := extraspecs.GuestCells(specsOf(specs), 4, 1024)
 		var got []string

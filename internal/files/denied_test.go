@@ -100,12 +100,18 @@ func TestServicesOfPersons(t *testing.T) {
 func TestCommandLineHasNoSecrets(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for line, want := range map[string]string{
-		"/usr/bin/compute-agent placement db check --database mysql://u:SECRET@h/db":         "compute-agent placement db check --database …",
-		"compute-agent placement db check --database=mysql://u:SECRET@h/db -o json":          "compute-agent placement db check --database=… -o json",
-		"compute-agent placement db check u:SECRET@tcp(h)/db mysql://h/?password=SECRET":     "compute-agent placement db check … …",
-		"compute-agent x --token SECRET --api-key=SECRET --token-file /a/b -password SECRET": "compute-agent x --token … --api-key=… --token-file /a/b -password …",
-		"compute-agent placement db check --database sqlite:///var/lib/x.db":                 "compute-agent placement db check --database sqlite:///var/lib/x.db",
-		"compute-agent disable --reason=a;b":                                                 "compute-agent disable --reason=…",
+		"/usr/bin/compute-agent placement db check " +
+			"--database mysql://u:SECRET@h/db": "compute-agent placement db check --database …",
+		"compute-agent placement db check " +
+			"--database=mysql://u:SECRET@h/db -o json": "compute-agent placement db check --database=… -o json",
+		"compute-agent placement db check " +
+			"u:SECRET@tcp(h)/db mysql://h/?password=SECRET": "compute-agent placement db check … …",
+		"compute-agent x --token SECRET --api-key=SECRET " +
+			"--token-file /a/b -password SECRET": "compute-agent x --token … " +
+			"--api-key=… --token-file /a/b -password …",
+		"compute-agent placement db check " +
+			"--database sqlite:///var/lib/x.db": "compute-agent placement db check --database sqlite:///var/lib/x.db",
+		"compute-agent disable --reason=a;b": "compute-agent disable --reason=…",
 	} {
 		testproc.Equal(t, commandLine(strings.Fields(line)), want, "%s")
 	}

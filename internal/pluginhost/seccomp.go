@@ -38,7 +38,8 @@ type argument struct {
 const whole = 0xffffffff
 
 // newNamespaces are the flags of clone(2) that make namespaces.
-const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // others matches what is not 0: a process other than the one that calls.
 var others = argument{0, whole, bpf.JumpNotEqual, 0}

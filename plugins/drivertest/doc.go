@@ -4,7 +4,8 @@
 // against a real plugin process.
 //
 //	func TestConformance(t *testing.T) {
-//		drivertest.Run(t, drivertest.Options{Path: "./compute-driver-mine", Config: json.RawMessage(`{"uri": "test:///default"}`)})
+//		drivertest.Run(t, drivertest.Options{Path: "./compute-driver-mine",
+//			Config: json.RawMessage(`{"uri": "test:///default"}`)})
 //	}
 //
 // The process is started as the agent starts it (in its sandbox, with handshake, mutual TLS and a

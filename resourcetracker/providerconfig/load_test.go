@@ -38,8 +38,8 @@ func TestWhichFiles(t *testing.T) {
 		names = append(names, e.ID())
 	}
 	testproc.Samef(t, cmp.Diff([]string{"a", "b", "c"}, names), "entries")
-	if got, want := fmt.Sprint(warnings), "["+dir+
-		"/30.yml: the file is not read: only files *.yaml are, as with Nova; rename it to 30.yaml, or move it away]"; got != want {
+	if got, want := fmt.Sprint(warnings), "["+dir+"/30.yml: the file is not read: only files *.yaml are, "+
+		"as with Nova; rename it to 30.yaml, or move it away]"; got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}
 	testproc.Equal(t, len(c.Files()), 3, "%d files")

@@ -254,10 +254,12 @@ func TestGophercloudOldMicroversion(t *testing.T) {
 	candidates := extract[*allocationcandidates.AllocationCandidates110](
 		t)(allocationcandidates.ExtractAllocationCandidates110(pages))
 	want := &allocationcandidates.AllocationCandidates110{
-		AllocationRequests: []allocationcandidates.AllocationRequest110{{Allocations: []allocationcandidates.AllocationRequest110Resource{{
-			ResourceProvider: allocationcandidates.AllocationRequest110ResourceProvider{UUID: host.UUID},
-			Resources:        map[string]int{"VCPU": 1},
-		}}}},
+		AllocationRequests: []allocationcandidates.AllocationRequest110{{
+			Allocations: []allocationcandidates.AllocationRequest110Resource{{
+				ResourceProvider: allocationcandidates.AllocationRequest110ResourceProvider{UUID: host.UUID},
+				Resources:        map[string]int{"VCPU": 1},
+			}},
+		}},
 		ProviderSummaries: map[string]allocationcandidates.ProviderSummary110{
 			host.UUID: {Resources: map[string]allocationcandidates.ProviderSummaryResource{"VCPU": {Capacity: 4}}},
 		},

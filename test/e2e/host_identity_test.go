@@ -197,10 +197,16 @@ func TestHostsCertificate(t *testing.T) {
 			{"PUT", at + "/aggregates",
 				map[string]any{"resource_provider_generation": generation, "aggregates": []string{}}},
 			{"POST", "/resource_providers", map[string]any{"name": "cn3_child", "parent_provider_uuid": uuid}},
-			{"POST", "/reshaper",
-				map[string]any{"inventories": map[string]any{uuid: map[string]any{"resource_provider_generation": generation, "inventories": inventory}}, "allocations": map[string]any{}}},
-			{"PUT", "/allocations/" + plain,
-				map[string]any{"allocations": map[string]any{uuid: map[string]any{"resources": map[string]int{"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": nil, "consumer_type": "INSTANCE"}},
+			{"POST", "/reshaper", map[string]any{
+				"inventories": map[string]any{
+					uuid: map[string]any{"resource_provider_generation": generation, "inventories": inventory},
+				},
+				"allocations": map[string]any{},
+			}},
+			{"PUT", "/allocations/" + plain, map[string]any{
+				"allocations": map[string]any{uuid: map[string]any{"resources": map[string]int{"VCPU": 1}}},
+				"project_id":  "p", "user_id": "u", "consumer_generation": nil, "consumer_type": "INSTANCE",
+			}},
 		} {
 			refusedTo(t, thief, address, request.method, request.path, request.body)
 		}

@@ -19,13 +19,25 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// Why a wait by the clock is right, where several are for one reason or the reason is long.
+const (
+	unanswered  = "never answered: the limit only ends the wait for an answer that does not come"
+	defect      = "the wait is the defect of the driver"
+	heartbeat   = "the heartbeat of the protocol"
+	pause       = "a pause of a client or of chaos, at whatever length"
+	measurement = "a measurement, for a time that is asked for"
+	blocking    = "shows that go-plugin blocks"
+	gaveUp      = "a caller that gives up, at whatever moment"
+	ownLimit    = "a client's own limit: the outcome of the request is then unknown"
+)
+
 // realTime lists the functions of tests that wait by the clock of the machine, and why that is
 // right; "in a bubble" is for those of which the source does not show that. All others wait for an
 // event, under testproc.Patience, or in virtual time.
 var realTime = map[string]string{
 	"cells/compute/merge_cells_test.go RoundTrip":                                               "in a bubble",
 	"cells/gather/gather_test.go slow":                                                          "in a bubble",
-	"cells/load_test.go idle":                                                                   "a measurement, for a time that is asked for",
+	"cells/load_test.go idle":                                                                   measurement,
 	"cells/worker/fakes_test.go Spawn":                                                          "in a bubble",
 	"cells/worker/fakes_test.go Work":                                                           "in a bubble",
 	"cells/worker/move_fakes_test.go Arrive":                                                    "in a bubble",
@@ -35,44 +47,44 @@ var realTime = map[string]string{
 	"cells/worker/rebuild_test.go TestRebuild":                                                  "in a bubble",
 	"cells/worker/worker_test.go pass":                                                          "in a bubble",
 	"cmd/compute-agent/script_test.go await":                                                    "polls",
-	"cmd/compute-agent/starting_test.go TestRealStartsThatTakeLong":                             "never answered: the limit only ends the wait for an answer that does not come",
-	"internal/libvirtd/private_test.go TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped": "never answered: the limit only ends the wait for an answer that does not come",
-	"internal/libvirtd/probe_test.go TestProbeReportsWhatIsWrong":                               "never answered: the limit only ends the wait for an answer that does not come",
+	"cmd/compute-agent/starting_test.go TestRealStartsThatTakeLong":                             unanswered,
+	"internal/libvirtd/private_test.go TestRealPrivateDaemonThatHangsIsNotReadyAndCanBeStopped": unanswered,
+	"internal/libvirtd/probe_test.go TestProbeReportsWhatIsWrong":                               unanswered,
 	"placement/api/limits_test.go Update":                                                       "in a bubble",
-	"cmd/compute-driver-test/broken_instances_test.go busyWithPasses":                           "the wait is the defect of the driver",
-	"cmd/compute-driver-test/broken_instances_test.go locksInstances":                           "the wait is the defect of the driver",
-	"cmd/compute-driver-test/broken_instances_test.go oneAtATime":                               "the wait is the defect of the driver",
-	"cmd/compute-driver-test/broken_start_test.go healthWaits":                                  "the wait is the defect of the driver",
-	"cmd/compute-driver-test/raw_instances_test.go Watch":                                       "the heartbeat of the protocol",
-	"cmd/compute-driver-test/raw_test.go Watch":                                                 "the heartbeat of the protocol",
+	"cmd/compute-driver-test/broken_instances_test.go busyWithPasses":                           defect,
+	"cmd/compute-driver-test/broken_instances_test.go locksInstances":                           defect,
+	"cmd/compute-driver-test/broken_instances_test.go oneAtATime":                               defect,
+	"cmd/compute-driver-test/broken_start_test.go healthWaits":                                  defect,
+	"cmd/compute-driver-test/raw_instances_test.go Watch":                                       heartbeat,
+	"cmd/compute-driver-test/raw_test.go Watch":                                                 heartbeat,
 	"internal/pluginhost/instances_test.go Instances":                                           "in a bubble",
 	"internal/pluginhost/instances_test.go Spawn":                                               "in a bubble",
-	"internal/pluginhost/support_test.go impatient":                                             "a caller that gives up, at whatever moment",
+	"internal/pluginhost/support_test.go impatient":                                             gaveUp,
 	"internal/pluginhost/support_test.go poll":                                                  "polls",
-	"internal/pluginhost/upstream_calls_test.go killDuringCall":                                 "shows that go-plugin blocks",
-	"internal/pluginhost/upstream_run_test.go do":                                               "shows that go-plugin blocks",
-	"plugins/server_abilities_test.go TestAbilitiesTakeTurns":                                   "never answered: the limit only ends the wait for an answer that does not come",
-	"plugins/server_instances_test.go TestCallsAboutInstancesWaitForTheirOwnOnly":               "never answered: the limit only ends the wait for an answer that does not come",
-	"plugins/server_test.go TestCallsTakeTurns":                                                 "never answered: the limit only ends the wait for an answer that does not come",
+	"internal/pluginhost/upstream_calls_test.go killDuringCall":                                 blocking,
+	"internal/pluginhost/upstream_run_test.go do":                                               blocking,
+	"plugins/server_abilities_test.go TestAbilitiesTakeTurns":                                   unanswered,
+	"plugins/server_instances_test.go TestCallsAboutInstancesWaitForTheirOwnOnly":               unanswered,
+	"plugins/server_test.go TestCallsTakeTurns":                                                 unanswered,
 	"test/cellstorm/chaos_test.go await":                                                        "polls",
-	"test/cellstorm/chaos_test.go chaos":                                                        "a pause of a client or of chaos, at whatever length",
+	"test/cellstorm/chaos_test.go chaos":                                                        pause,
 	"test/cellstorm/picture_test.go settled":                                                    "polls",
 	"test/cellstorm/process_test.go watch":                                                      "polls",
-	"test/cellstorm/storm_test.go ask":                                                          "a client's own limit: the outcome of the request is then unknown",
+	"test/cellstorm/storm_test.go ask":                                                          ownLimit,
 	"test/cellstorm/storm_test.go lasts":                                                        "polls",
-	"test/cellstorm/storm_test.go own":                                                          "a pause of a client or of chaos, at whatever length",
+	"test/cellstorm/storm_test.go own":                                                          pause,
 	"test/cellstorm/watch_test.go watching":                                                     "polls",
-	"test/dbservers/server_test.go TestAPairLosesNothingWithItsPrimary":                         "never answered: the limit only ends the wait for an answer that does not come",
-	"test/dbservers/server_test.go TestServersAreKilledStoppedAndStartedAgain":                  "never answered: the limit only ends the wait for an answer that does not come",
+	"test/dbservers/server_test.go TestAPairLosesNothingWithItsPrimary":                         unanswered,
+	"test/dbservers/server_test.go TestServersAreKilledStoppedAndStartedAgain":                  unanswered,
 	"test/e2e/budget_test.go life":                                                              "in a bubble",
-	"test/e2e/rolling_test.go ask":                                                              "a pause of a client or of chaos, at whatever length",
-	"test/e2e/rolling_test.go probe":                                                            "a pause of a client or of chaos, at whatever length",
-	"test/fleet/cell_test.go TestCell":                                                          "a measurement, for a time that is asked for",
-	"test/fleet/schedule_test.go run":                                                           "a measurement, for a time that is asked for",
-	"test/soak/crash_test.go TestKillDuringStart":                                               "a pause of a client or of chaos, at whatever length",
-	"test/soak/crash_test.go TestKillDuringStorm":                                               "a pause of a client or of chaos, at whatever length",
-	"test/soak/replicas_test.go roam":                                                           "a pause of a client or of chaos, at whatever length",
-	"test/soak/replicas_test.go wait":                                                           "a pause of a client or of chaos, at whatever length",
+	"test/e2e/rolling_test.go ask":                                                              pause,
+	"test/e2e/rolling_test.go probe":                                                            pause,
+	"test/fleet/cell_test.go TestCell":                                                          measurement,
+	"test/fleet/schedule_test.go run":                                                           measurement,
+	"test/soak/crash_test.go TestKillDuringStart":                                               pause,
+	"test/soak/crash_test.go TestKillDuringStorm":                                               pause,
+	"test/soak/replicas_test.go roam":                                                           pause,
+	"test/soak/replicas_test.go wait":                                                           pause,
 }
 
 // shortest is the shortest limit that only ends what hangs. A shorter one can pass because the

@@ -131,7 +131,8 @@ func TestMdevctlKeepsDefinitions(t *testing.T) {
 		return strings.TrimSpace(out)
 	}
 	if got, want := list(),
-		`[{"10000:01:00.5":[{"b7c7d4b0-0c1e-4a3d-8a3e-00000000000a":{"mdev_type":"nvidia-231","start":"manual"}}]}]`; got != want {
+		`[{"10000:01:00.5":[{"b7c7d4b0-0c1e-4a3d-8a3e-00000000000a":`+
+			`{"mdev_type":"nvidia-231","start":"manual"}}]}]`; got != want {
 		t.Errorf("%s", got)
 	}
 	if code, _, errs := d.run("", "undefine", "--uuid", "b7c7d4b0-0c1e-4a3d-8a3e-00000000000a"); code != 0 {

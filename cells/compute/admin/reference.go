@@ -115,9 +115,11 @@ var (
 		Answers:  api.OK("The hypervisors.", api.ByVersion(hypervisorsFound)),
 		Failures: []apidoc.Failure{noHypervisor},
 	}
-	aboutServersOfHypervisors = api.About{Summary: "Finds hypervisors by a part of their names, {id}, and shows their servers",
+	aboutServersOfHypervisors = api.About{
+		Summary:  "Finds hypervisors by a part of their names, {id}, and shows their servers",
 		Answers:  api.OK("The hypervisors.", api.ByVersion(hypervisorServersFound)),
-		Failures: []apidoc.Failure{noHypervisor}}
+		Failures: []apidoc.Failure{noHypervisor},
+	}
 	hypervisorFailures = []apidoc.Failure{api.NoMarker,
 		api.Failure(http.StatusNotFound, "No hypervisor has the text in its name.")}
 

@@ -54,7 +54,8 @@ var (
 		Answers:  api.OK("The extra specs.", apidoc.Always(extraSpecsAnswer)),
 		Failures: []apidoc.Failure{noFlavor},
 	}
-	noteUnreadSpecs    = "The header `Warning` of the answer names each extra spec that only a driver can read: no host is chosen by it."
+	noteUnreadSpecs = "The header `Warning` of the answer names each extra spec that only a driver can read: " +
+		"no host is chosen by it."
 	aboutAddExtraSpecs = api.About{Summary: "Adds or changes extra specs of a flavor", Notes: []string{noteUnreadSpecs},
 		Answers:  api.OK("Those that were sent.", apidoc.Always(api.In("extra_specs", sentSpecs))),
 		Failures: []apidoc.Failure{noFlavor, badSpec}}

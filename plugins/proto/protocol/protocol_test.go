@@ -141,7 +141,9 @@ func TestAllocationsComeBackAsTheyWere(t *testing.T) {
 func TestMalformedAllocationsAreRefused(t *testing.T) {
 	minus := int64(-1)
 	on := func(provider, class string, n int64) *driverv1.ConsumerAllocations {
-		return &driverv1.ConsumerAllocations{Resources: map[string]*driverv1.Resources{provider: {Amounts: map[string]int64{class: n}}}}
+		return &driverv1.ConsumerAllocations{Resources: map[string]*driverv1.Resources{
+			provider: {Amounts: map[string]int64{class: n}},
+		}}
 	}
 	for name, m := range map[string]map[string]*driverv1.ConsumerAllocations{
 		"consumer":   {"x": on(someUUID, "VCPU", 1)},

@@ -138,8 +138,9 @@ func TestUserOfQEMU(t *testing.T) {
 		<secmodel><model>dac</model><doi>0</doi><baselabel type='kvm'>+64055:+108</baselabel><baselabel type='qemu'>+64055:+108</baselabel></secmodel>`: {64055, 108},
 		`<secmodel><model>dac</model><baselabel type='kvm'>+0:+0</baselabel></secmodel>`: {0,
 			0},
-		`<secmodel><model>selinux</model><baselabel type='kvm'>system_u:system_r:svirt_t:s0</baselabel></secmodel>`: nil,
-		`<secmodel><model>dac</model><baselabel type='kvm'>libvirt-qemu:kvm</baselabel></secmodel>`:                 nil,
+		`<secmodel><model>selinux</model>` +
+			`<baselabel type='kvm'>system_u:system_r:svirt_t:s0</baselabel></secmodel>`: nil,
+		`<secmodel><model>dac</model><baselabel type='kvm'>libvirt-qemu:kvm</baselabel></secmodel>`: nil,
 		`<secmodel><model>dac</model><baselabel ` +
 			`type='xen'>+1:+1</baselabel></secmodel><secmodel><model>none</model></secmodel>`: nil,
 	} {

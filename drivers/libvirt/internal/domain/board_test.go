@@ -18,8 +18,12 @@ func TestBoardsAreRead(t *testing.T) {
 			`os></domain>`: {
 			Machine: "pc-q35-9.2", NVRAM: "/var/lib/libvirt/qemu/nvram/a_VARS.fd",
 		},
-		`<domain><os><type machine='../q35'>hvm</type><nvram type='file'><source file='/a'/></nvram></os></domain>`: {NVRAM: "/a"},
-		`<domain><devices><tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm></devices></domain>`:   {TPM: true},
+		`<domain><os><type machine='../q35'>hvm</type><nvram type='file'><source file='/a'/></nvram></os></domain>`: {
+			NVRAM: "/a",
+		},
+		`<domain><devices><tpm model='tpm-crb'><backend type='emulator' version='2.0'/></tpm></devices></domain>`: {
+			TPM: true,
+		},
 		`<domain><devices><tpm model='tpm-tis'><backend type='passthrough'><device ` +
 			`path='/dev/tpm0'/></backend></tpm></devices></domain>`: {},
 	} {

@@ -327,8 +327,10 @@ func (h hardware) devices(out *libvirtxml.DomainDeviceList) {
 	}
 	if h.TPMVersion != "" {
 		out.TPMs = append(out.TPMs, libvirtxml.DomainTPM{
-			Model:   h.TPMModel,
-			Backend: &libvirtxml.DomainTPMBackend{Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: h.TPMVersion}},
+			Model: h.TPMModel,
+			Backend: &libvirtxml.DomainTPMBackend{
+				Emulator: &libvirtxml.DomainTPMBackendEmulator{Version: h.TPMVersion},
+			},
 		})
 	}
 	if h.Watchdog != "" {
@@ -348,7 +350,9 @@ func (h hardware) devices(out *libvirtxml.DomainDeviceList) {
 	if h.GuestAgent {
 		out.Channels = append(out.Channels, libvirtxml.DomainChannel{
 			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{Mode: "bind"}},
-			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"}},
+			Target: &libvirtxml.DomainChannelTarget{
+				VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: "org.qemu.guest_agent.0"},
+			},
 		})
 	}
 	switch h.IOMMU {

@@ -318,7 +318,9 @@ func (s Spec) devices(h hardware) *libvirtxml.DomainDeviceList {
 		}
 		out.Disks = append(out.Disks, x)
 	}
-	serial := libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}}
+	serial := libvirtxml.DomainSerial{
+		Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}},
+	}
 	if s.ConsoleLog != "" {
 		serial.Log = &libvirtxml.DomainChardevLog{File: s.ConsoleLog, Append: "on"}
 	}

@@ -260,8 +260,9 @@ func TestDrainingInventoryHasNoFreeCapacity(t *testing.T) {
 			must(t, err)
 			allocations := providertree.Allocations{}
 			if c.used > 0 {
-				allocations[consumer] =
-					providertree.ConsumerAllocations{Resources: providertree.ProviderResources{novaGPU0: {"VGPU": c.used}}}
+				allocations[consumer] = providertree.ConsumerAllocations{
+					Resources: providertree.ProviderResources{novaGPU0: {"VGPU": c.used}},
+				}
 			}
 			want := map[plugins.Place]providertree.Inventory{}
 			if c.stays != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command plainplugin is a driver as one would write it with go-plugin alone: it speaks the driver protocol, and has nothing of
-// the SDK. Its argument is what it does wrong.
+// Command plainplugin is a driver as one would write it with go-plugin alone: it speaks the driver
+// protocol, and has nothing of the SDK. Its argument is what it does wrong.
 package main
 
 import (
