@@ -94,3 +94,66 @@ func execute(t testing.TB, path string, statements ...string) {
 		}
 	}
 }
+
+// hosts registers hosts with one node each, that can migrate.
+func hosts(t *testing.T, s *celldb.DB, names ...string) {
+	t.Helper()
+	for i, name := range names {
+		node := cellwire.ReportedNode{UUID: sid(900 + i),
+			Name: "n" + name[1:], Abilities: []string{plugins.AbilityMigrate}}
+		_, _, err := s.Report(ctx, celldb.Reporter{Host: name},
+			cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}}, moment)
+		testproc.Check(t, err)
+	}
+}
+
+// active makes a server that is active on h1.
+func active(t *testing.T, s *celldb.DB, server cellwire.Server) {
+	t.Helper()
+	release(t, s, server)
+	reported(t, s, "h1", cellwire.Report{UUID: server.UUID,
+		Kind: cellwire.ReportSpawned, PowerState: plugins.PowerRunning})
+}
+
+func reported(t *testing.T, s *celldb.DB, host string, report cellwire.Report) {
+	t.Helper()
+	refused := testproc.Try(s.Apply(ctx, host, []cellwire.Report{report}, moment)).Or(t).Refused
+	if refused[0] != "" {
+		t.Fatalf("the report %s of %s is refused: %s", report.Kind, host, refused[0])
+	}
+}
+
+// wants are the wants of a host after a revision, as "UUID's last digits: want (status)".
+func wants(t *testing.T, s *celldb.DB, host string, after int64) (out []string) {
+	t.Helper()
+	info := testproc.Try(s.Info(ctx)).Or(t)
+	last := after
+	for more := true; more; {
+		work, _, err := s.Work(ctx, host, last, info.Epoch, moment)
+		testproc.Check(t, err)
+		for _, item := range work.Items {
+			text := item.Server.UUID[34:] + ": " + string(item.Want)
+			if m := item.Migration; m != nil {
+				text += fmt.Sprintf(" (%s)", m.Status)
+			}
+			if item.Server.Revision <= last {
+				t.Errorf("host %s gets revision %d after %d", host, item.Server.Revision, last)
+			}
+			out, last = append(out, text), item.Server.Revision
+		}
+		if more = work.More; more && work.Revision != last {
+			t.Errorf("host %s has all until %d, and got %d", host, work.Revision, last)
+		}
+	}
+	return out
+}
+
+// hostsOf are the hosts of a server.
+func hostsOf(t *testing.T, s *celldb.DB, n int) []string {
+	t.Helper()
+	all := testproc.Try(s.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: []string{sid(n)}})).Or(t)
+	if len(all) != 1 {
+		t.Fatalf("the hosts of server %d are %v", n, all)
+	}
+	return all[0].Hosts
+}

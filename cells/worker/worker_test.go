@@ -266,103 +266,6 @@ func TestDeleteOvertakesSpawn(t *testing.T) {
 	})
 }
 
-// TestCellAway: guests are not touched, reports are kept, no call is made without pause, and when
-// the cell is back nothing is done twice.
-func TestCellAway(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	inScene(t, func(s *scene) {
-		s.placement.grant(1)
-		s.placement.grant(2)
-		s.cell.boot(1)
-		s.cell.boot(2)
-		s.start()
-		s.pass(time.Minute)
-		s.cell.set(func() { s.cell.away = errors.New("connection refused") })
-		s.driver.set(func() { s.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
-		s.w.Changed(host, serverUUID(1))
-		s.cell.change(2, func(r *row) { r.server.Name = "renamed" })
-		before := s.cell.called("report") + s.cell.called("work") + s.cell.called("reports")
-		s.pass(time.Hour)
-		if n := s.cell.called("report") + s.cell.called("work") +
-			s.cell.called("reports") - before; n < 100 || n > 900 {
-			s.Errorf("%d calls in an hour", n)
-		}
-		if st := s.w.Status(); st.Up || st.Waiting != 1 ||
-			!strings.Contains(st.Error, "refused") || time.Since(st.Since) < 59*time.Minute {
-			s.Errorf("%+v", st)
-		}
-		if s.driver.power(2) != 1 || len(s.placement.removed) != 0 {
-			s.Error("something was done without the cell")
-		}
-		s.cell.set(func() { s.cell.away = nil })
-		s.pass(time.Minute)
-		s.expect(1, "active power 4, guest 4, allocations true")
-		testproc.Same(s, cmp.Diff([]string{"power 1 4"}, s.cell.taken()[2:]))
-		if names := s.w.Names(); len(names) != 2 || names[serverUUID(2)] != "renamed" {
-			s.Errorf("the names of the servers are %q", names)
-		}
-		if st := s.w.Status(); !st.Up || st.Waiting != 0 || st.Servers != 2 || st.Spawns.Succeeded != 2 {
-			s.Errorf("%+v", st)
-		}
-		testproc.Equal(s, strings.Count(s.log.String(), "The cell is unavailable"), 1, "that is logged %d times")
-	})
-}
-
-// TestAnotherDatabase: a cell with an empty database removes no guest.
-func TestAnotherDatabase(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	inScene(t, func(s *scene) {
-		for n := 1; n <= 2; n++ {
-			s.placement.grant(n)
-			s.cell.boot(n)
-		}
-		s.start()
-		s.pass(time.Minute)
-		s.cell.set(func() { s.cell.epoch, s.cell.revision, s.cell.rows = "e2", 1, map[string]*row{} })
-		s.pass(time.Minute)
-		if s.driver.power(1) != 1 || s.driver.power(2) != 1 || len(s.placement.removed) != 0 {
-			s.Error("guests were touched")
-		}
-		if st := s.w.Status(); len(st.Unknown) != 2 || st.Epoch != "e2" || st.Servers != 0 {
-			s.Errorf("%+v", st)
-		}
-		s.pass(time.Hour)
-		if n := strings.Count(s.log.String(), "guest that this agent created has no server"); n != 2 {
-			s.Errorf("two guests are logged %d times", n)
-		}
-		// it comes back from a backup
-		s.cell.change(1, func(r *row) { r.server.VMState, r.server.TaskState = cellwire.VMActive, "" })
-		s.pass(30 * time.Minute)
-		s.expect(1, active)
-		if st := s.w.Status(); len(st.Unknown) != 1 || s.driver.spawns[serverUUID(1)] != 1 {
-			s.Errorf("%+v", st)
-		}
-	})
-}
-
-// TestOlderBackup: the same epoch with an older revision is a backup that was restored: the cell
-// sends everything again, and a server that was building then is not made twice.
-func TestOlderBackup(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	inScene(t, func(s *scene) {
-		s.placement.grant(1)
-		s.cell.boot(1)
-		s.start()
-		s.pass(time.Minute)
-		s.cell.set(func() {
-			s.cell.revision = 1
-			r := s.cell.rows[serverUUID(1)]
-			r.server.VMState, r.server.TaskState, r.server.PowerState, r.server.LaunchedAt, r.server.Revision =
-				cellwire.VMBuilding, cellwire.TaskSpawning, 0, nil, 1
-		})
-		s.pass(time.Minute)
-		s.expect(1, active)
-		if st := s.w.Status(); len(st.Stuck) != 0 || len(st.Unknown) != 0 {
-			s.Errorf("%+v", st)
-		}
-	})
-}
-
 // TestPower: an event is reported within a second, a storm of them costs few calls, and a change
 // without an event is found in ten minutes.
 func TestPower(t *testing.T) {
@@ -603,25 +506,5 @@ func TestDeletedWhileAllocationsAreRead(t *testing.T) {
 		s.pass(10 * time.Minute)
 		s.expect(1, deleted)
 		testproc.Equal(s, s.driver.spawns[serverUUID(1)], 0, "it was made %d times")
-	})
-}
-
-// TestListFromBefore: a list of guests says nothing of one that was made while the list was on its
-// way.
-func TestListFromBefore(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	inScene(t, func(s *scene) {
-		s.start()
-		s.pass(time.Minute)
-		s.cell.set(func() {})
-		s.placement.grant(1)
-		s.driver.slow = 10 * time.Second
-		s.cell.boot(1)
-		s.pass(5 * time.Second) // it is being made
-		s.driver.listing = func() { time.Sleep(20 * time.Second) }
-		s.w.Changed(host, "")
-		s.pass(time.Minute)
-		s.expect(1, active)
-		testproc.Same(s, cmp.Diff([]string{"spawned 1 1"}, s.cell.taken()))
 	})
 }

@@ -9,8 +9,8 @@
 //	COMPUTE_AGENT_*
 //	flags                                           strongest
 //
-// Every key is declared once, in the tables of keys.go and driverkeys.go: name, default, limits,
-// documentation, and whether a reload applies it. Decoding, variables
+// Every key is declared once, in the tables that keys.go joins and those of driverkeys.go: name,
+// default, limits, documentation, and whether a reload applies it. Decoding, variables
 // (COMPUTE_AGENT_<SECTION>_<KEY>), Defaults, Source and Diff follow from those tables.
 //
 // An unknown key, section or COMPUTE_AGENT_ variable, or an invalid value, is a [Problem] with

@@ -18,6 +18,67 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// TestBoundsOfAHost: a host cannot fill Placement. What it has used up comes back with time, and is
+// its own: another host is not affected.
+func TestBoundsOfAHost(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	now := clock
+	h, _ := hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
+	name := func(i int) call { return call{method: "PUT", path: fmt.Sprintf("/traits/CUSTOM_T%d", i), status: 201} }
+	refused := func(c call, as string) {
+		t.Helper()
+		c.status = 403
+		testproc.Contains(t, errorOf(t, c.as(as).do(t, h)).Detail, "more", "%s %s: %s", c.method, c.path)
+	}
+	for i := range 1000 {
+		name(i).as("h1").do(t, h)
+	}
+	refused(name(1000), "h1")
+	name(1001).as("h2").do(t, h)
+	now = now.Add(time.Minute)
+	name(1000).as("h1").do(t, h)
+	refused(name(1002), "h1")
+
+	child := func(i int) call {
+		return call{method: "POST", path: "/resource_providers",
+			body: fmt.Sprintf(`{"name":"h2_%d","parent_provider_uuid":%q}`, i, root2), status: 200}
+	}
+	for i := range 1999 {
+		child(i).as("h2").do(t, h)
+	}
+	refused(child(1999), "h2")
+
+	root := func(i int) call {
+		return call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h3.d%d"}`, i), status: 200}
+	}
+	for i := range 100 {
+		root(i).as("h3").do(t, h)
+	}
+	refused(root(100), "h3")
+}
+
+// TestHealingIsBounded: so is the number of consumers that a host gives allocations.
+func TestHealingIsBounded(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h, _ := hostsWorld(t, func(c *api.Config) { c.Policy = policyOf(t, api.Legacy, mayHeal) })
+	batch := func(from, n int) string {
+		parts := make([]string, n)
+		for i := range parts {
+			parts[i] = fmt.Sprintf(`"60000000-0000-4000-8000-%012d":%s`,
+				from+i, holding(allocated(root1, "VCPU", 1), "null"))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	}
+	calls(t, h,
+		call{method: "PUT", path: "/resource_providers/" +
+			root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`,
+			version: "1.39", status: 200},
+		call{method: "POST", path: "/allocations", body: batch(0, 5000), status: 204}.as("h1"),
+		call{method: "POST", path: "/allocations", body: batch(5000, 1), status: 403}.as("h1"),
+		call{method: "POST", path: "/allocations", body: batch(5000, 1), version: "1.39", status: 204},
+	)
+}
+
 // generations are those of what others than h1 rely on.
 type generations struct{ root, shared, consumer int64 }
 

@@ -14,6 +14,17 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
+// TestAHostRenamesNoClass: in the form that the call had before 1.7, either.
+func TestAHostRenamesNoClass(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	h, _ := hostsWorld(t)
+	calls(t, h,
+		call{method: "PUT", path: "/resource_classes/CUSTOM_A", status: 201}.as("h1"),
+		call{method: "PUT", path: "/resource_classes/CUSTOM_A", body: `{"name":"CUSTOM_B"}`,
+			version: "1.6", status: 403}.as("h1"),
+	)
+}
+
 // TestRenamedClassesOfAHost: where an operator has declared that a class has another name now, a
 // reshape of a host may give consumers the new one, and the former again; no more of it, and
 // nothing of other classes. Other writes do not rename.

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -486,139 +484,6 @@ func TestWhatAHostWrites(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestRulesForHosts: a policy file opens and closes what hosts may do. Rules for users say nothing
-// of hosts, and rules for hosts nothing of users, whatever roles they name.
-func TestRulesForHosts(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	const (
-		join = `{"resource_provider_generation":5,"aggregates":["` + agg1 + `","` + agg2 + `"]}`
-		all  = "\"placement:hosts:own_tree\": \"role:host\"\n\"placement:resource_providers:list\": \"role:host or " +
-			"role:admin\"\n"
-	)
-	heal := call{method: "PUT", path: "/allocations/" + onNone, body: holding(allocated(root1, "VCPU", 1), "null")}
-	for name, c := range map[string]struct {
-		file string
-		call call
-		as   string
-		want int
-	}{
-		"aggregates": {"\"placement:hosts:aggregates\": \"role:host\"\n",
-			call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
-		"aggregates of another host": {"\"placement:hosts:aggregates\": \"user_id:h2\"\n",
-			call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 403},
-		"aggregates of this host": {"\"placement:hosts:aggregates\": \"user_id:h1\"\n",
-			call{method: "PUT", path: "/resource_providers/" + root1 + "/aggregates", body: join}, "h1", 200},
-		"sharing": {"\"placement:hosts:sharing\": \"role:host\"\n",
-			call{method: "PUT", path: "/resource_providers/" + root1 + "/traits",
-				body: `{"resource_provider_generation":5,"traits":["MISC_SHARES_VIA_AGGREGATE"]}`}, "h1", 200},
-		"healing":                 {mayHeal, heal, "h1", 204},
-		"healing by another host": {"\"placement:hosts:heal\": \"user_id:h2\"\n", heal, "h1", 403},
-		"no allocations": {"\"placement:hosts:allocations\": \"!\"\n",
-			call{method: "GET", path: "/allocations/" + onHost1}, "h1", 403},
-		"no names": {"\"placement:hosts:names\": \"!\"\n",
-			call{method: "PUT", path: "/traits/CUSTOM_A"}, "h1", 403},
-		"no hosts": {"\"placement:hosts:own_tree\": \"!\"\n",
-			call{method: "GET", path: "/resource_providers/" + root1}, "h1", 403},
-		"a rule for users": {all, call{method: "GET", path: "/resource_providers"}, "h1", 403},
-		"a user with the role host": {all,
-			call{method: "GET", path: "/resource_providers/" + root1, headers: []string{"X-Roles: host"}}, "user", 403},
-		"such a user, by that rule": {all,
-			call{method: "GET", path: "/resource_providers", headers: []string{"X-Roles: host"}}, "user", 200},
-	} {
-		t.Run(name, func(t *testing.T) {
-			policy := policyOf(t, api.Secure, c.file)
-			_, l := hostsWorld(t)
-			h := newAPI(t,
-				func(cfg *api.Config) { cfg.Authenticator, cfg.Ledger, cfg.Policy = knowsHosts{}, l, policy })
-			c.call.status = c.want
-			c.call.as(c.as).do(t, h)
-		})
-	}
-}
-
-// policyOf is a policy with a file of these rules.
-func policyOf(t testing.TB, defaults api.Defaults, rules string) api.Policy {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	testproc.Check(t, os.WriteFile(file, []byte(rules), 0o600))
-	return testproc.Try(api.OpenPolicy(defaults, file, zerolog.Nop())).Or(t)
-}
-
-// mayHeal lets hosts give consumers without allocations some.
-const mayHeal = "\"placement:hosts:heal\": \"role:host\"\n"
-
-// TestBoundsOfAHost: a host cannot fill Placement. What it has used up comes back with time, and is
-// its own: another host is not affected.
-func TestBoundsOfAHost(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	now := clock
-	h, _ := hostsWorld(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
-	name := func(i int) call { return call{method: "PUT", path: fmt.Sprintf("/traits/CUSTOM_T%d", i), status: 201} }
-	refused := func(c call, as string) {
-		t.Helper()
-		c.status = 403
-		testproc.Contains(t, errorOf(t, c.as(as).do(t, h)).Detail, "more", "%s %s: %s", c.method, c.path)
-	}
-	for i := range 1000 {
-		name(i).as("h1").do(t, h)
-	}
-	refused(name(1000), "h1")
-	name(1001).as("h2").do(t, h)
-	now = now.Add(time.Minute)
-	name(1000).as("h1").do(t, h)
-	refused(name(1002), "h1")
-
-	child := func(i int) call {
-		return call{method: "POST", path: "/resource_providers",
-			body: fmt.Sprintf(`{"name":"h2_%d","parent_provider_uuid":%q}`, i, root2), status: 200}
-	}
-	for i := range 1999 {
-		child(i).as("h2").do(t, h)
-	}
-	refused(child(1999), "h2")
-
-	root := func(i int) call {
-		return call{method: "POST", path: "/resource_providers", body: fmt.Sprintf(`{"name":"h3.d%d"}`, i), status: 200}
-	}
-	for i := range 100 {
-		root(i).as("h3").do(t, h)
-	}
-	refused(root(100), "h3")
-}
-
-// TestHealingIsBounded: so is the number of consumers that a host gives allocations.
-func TestHealingIsBounded(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	h, _ := hostsWorld(t, func(c *api.Config) { c.Policy = policyOf(t, api.Legacy, mayHeal) })
-	batch := func(from, n int) string {
-		parts := make([]string, n)
-		for i := range parts {
-			parts[i] = fmt.Sprintf(`"60000000-0000-4000-8000-%012d":%s`,
-				from+i, holding(allocated(root1, "VCPU", 1), "null"))
-		}
-		return "{" + strings.Join(parts, ",") + "}"
-	}
-	calls(t, h,
-		call{method: "PUT", path: "/resource_providers/" +
-			root1 + "/inventories", body: `{"resource_provider_generation":5,"inventories":{"VCPU":{"total":100000}}}`,
-			version: "1.39", status: 200},
-		call{method: "POST", path: "/allocations", body: batch(0, 5000), status: 204}.as("h1"),
-		call{method: "POST", path: "/allocations", body: batch(5000, 1), status: 403}.as("h1"),
-		call{method: "POST", path: "/allocations", body: batch(5000, 1), version: "1.39", status: 204},
-	)
-}
-
-// TestAHostRenamesNoClass: in the form that the call had before 1.7, either.
-func TestAHostRenamesNoClass(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	h, _ := hostsWorld(t)
-	calls(t, h,
-		call{method: "PUT", path: "/resource_classes/CUSTOM_A", status: 201}.as("h1"),
-		call{method: "PUT", path: "/resource_classes/CUSTOM_A", body: `{"name":"CUSTOM_B"}`,
-			version: "1.6", status: 403}.as("h1"),
-	)
 }
 
 // BenchmarkHosts is what the rules for hosts cost: writes of a service user and of a host, in a
