@@ -70,7 +70,7 @@ func runScripts(t *testing.T, dir string) {
 	})
 }
 
-// turn has a script wait for its turn: testscript runs all at once.
+// turn has a script wait as tests do: testscript runs all at once.
 func turn(env *testscript.Env) error {
 	end, err := testproc.Turn(testproc.Light)
 	if err == nil {
