@@ -253,8 +253,8 @@ func TestCheck(t *testing.T) {
 			want: "3 violations: (1) " + root +
 				"inventory of VCPU: min_unit is -1, must be between 1 and 2147483647, or 0 for Placement's default; " +
 				"(2) " + root +
-				"inventory of VCPU: max_unit is 1099511627776, must be between 1 and 2147483647, or 0 for " +
-				"Placement's default; " +
+				"inventory of VCPU: max_unit is 1099511627776, must be " +
+				"between 1 and 2147483647, or 0 for Placement's default; " +
 				"(3) " + root +
 				"inventory of VCPU: step_size is -9223372036854775808, must be between 1 and 2147483647, or 0 for " +
 				"Placement's default"},

@@ -195,9 +195,8 @@ func explainRefusal(failed *RequestError) error {
 				"consumers have within the trees of the host"
 			break
 		}
-		advice = "give the agent's user the role service (openstack role add --user USER --project service " +
-			"service), which Placement asks " +
-			"for by default, or change the policy rule placement:reshaper:reshape"
+		advice = "give the agent's user the role service (openstack role add --user USER --project service service), " +
+			"which Placement asks for by default, or change the policy rule placement:reshaper:reshape"
 	case http.StatusBadRequest:
 		advice = "a resource class or provider in it may be unknown to this Placement: is it older than the driver, " +
 			"or did another client delete a provider?"

@@ -280,9 +280,8 @@ func (c *Client) newNode(ctx context.Context, uuid, name string) (*providertree.
 	if len(list) > 0 {
 		return nil, fmt.Errorf(
 			"%w: resource provider %q has uuid %s there, but this node's identity is %s; if this host was "+
-				"reinstalled, "+
-				"adopt it (compute-agent adopt --node %[5]s --uuid %[3]s), and if the provider is a leftover, "+
-				"delete it (openstack resource provider delete %[3]s)",
+				"reinstalled, adopt it (compute-agent adopt --node %[5]s --uuid %[3]s), and if the provider is a "+
+				"leftover, delete it (openstack resource provider delete %[3]s)",
 			ErrIdentity, list[0].Name, list[0].UUID, uuid, name)
 	}
 	tree := &providertree.Tree{}

@@ -229,8 +229,7 @@ func testReshapes(t *testing.T, empty func(*testing.T) string) {
 			"set the traits of cn1_numa_1: +HW_NUMA_ROOT",
 			"set the traits of cn1_numa_0: +HW_NUMA_ROOT",
 			"reshape cn1: -MEMORY_MB, -SRIOV_NET_VF, -VCPU; cn1_numa_0: +MEMORY_MB 16384, +VCPU 8; cn1_pf_0: " +
-				"+SRIOV_NET_VF 8; " +
-				"cn1_numa_1: +MEMORY_MB 16384, +VCPU 8; with the allocations of 4 consumers",
+				"+SRIOV_NET_VF 8; cn1_numa_1: +MEMORY_MB 16384, +VCPU 8; with the allocations of 4 consumers",
 		},
 	}, {
 		name: "a custom class becomes a standard one",

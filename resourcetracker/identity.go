@@ -63,9 +63,8 @@ func FindIdentity(stateDir string, search ...string) (id string, err error) {
 			return "", err
 		case id != "" && id != found:
 			return "", fmt.Errorf(
-				"this host has two identities: %s says %s and %s says %s; remove the wrong one (the right one is "+
-					"the uuid of "+
-					"this host's resource provider in Placement)", from, id, path, found)
+				"this host has two identities: %s says %s and %s says %s; remove the wrong one (the right one is the "+
+					"uuid of this host's resource provider in Placement)", from, id, path, found)
 		}
 		id, from = found, path
 	}

@@ -174,10 +174,9 @@ func (c *Cell) ofAnother(who caller) bool {
 	}
 	if who.cell == "" && c.unbound.Allow(who.enrolled) {
 		c.config.Logger.Warn().Str("host", who.enrolled).
-			Msg("The certificate of a host names no cell, so that all cells with the same CA let it in. " +
-				"The enrolment service names the cell with the next renewal; `compute-agent ca sign` does " +
-				"with --cell. " +
-				"Logged once a day for each host.")
+			Msg("The certificate of a host names no cell, so that all cells with the same " +
+				"CA let it in. The enrolment service names the cell with the next renewal; " +
+				"`compute-agent ca sign` does with --cell. Logged once a day for each host.")
 	}
 	return who.cell != "" && who.cell != c.config.Name
 }

@@ -188,9 +188,9 @@ func actionsAreBounded(t *testing.T, s *celldb.DB) {
 		testproc.Check(t,
 			s.Execute(ctx,
 				fmt.Sprintf(
-					"INSERT INTO instance_actions (instance_uuid, number, action, request_id, user_id, project_id, "+
-						"host, started_at, "+
-						"finished_at, failed, details) VALUES ('%s', %d, 'stop', '', '', '', '', 1, 1, 0, '')", sid(1),
+					"INSERT INTO instance_actions (instance_uuid, number, action, "+
+						"request_id, user_id, project_id, host, started_at, finished_at, failed, "+
+						"details) VALUES ('%s', %d, 'stop', '', '', '', '', 1, 1, 0, '')", sid(1),
 					i+2)))
 	}
 	_, _, err := s.Report(ctx, celldb.Reporter{Host: "h1"}, cellwire.HostReport{Version: "1"}, moment)

@@ -27,9 +27,9 @@ const absentNodes = "SELECT uuid, host, hypervisor_hostname, mapped, absent_at, 
 
 // deadClaims are those of hosts that have not reported since a time, or have no service any more,
 // and those on nodes that no host has.
-const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services s ON s.host = c.host LEFT JOIN " +
-	"compute_nodes n ON n.uuid = c.uuid " +
-	"WHERE s.host IS NULL OR s.last_seen_up <= ? OR n.uuid IS NULL ORDER BY c.uuid, c.host LIMIT ?"
+const deadClaims = "SELECT c.uuid, c.host FROM node_claims c LEFT JOIN services s ON s.host = " +
+	"c.host LEFT JOIN compute_nodes n ON n.uuid = c.uuid WHERE s.host IS NULL " +
+	"OR s.last_seen_up <= ? OR n.uuid IS NULL ORDER BY c.uuid, c.host LIMIT ?"
 
 // ForgetNodes forgets nodes that their hosts do not report for longer than Options.ForgetNodes and
 // that have no servers, and claims of hosts that do not report. One that is in the API database
@@ -130,8 +130,7 @@ type NodeCounts struct {
 func (s *DB) CountNodes(ctx context.Context) (c NodeCounts, err error) {
 	err = s.kit.Reader.QueryRowContext(ctx,
 		"SELECT (SELECT COUNT(*) FROM compute_nodes WHERE present = 1), (SELECT COUNT(*) FROM compute_nodes WHERE "+
-			"present = 0), "+
-			"(SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").
+			"present = 0), (SELECT COUNT(DISTINCT uuid) FROM node_claims), (SELECT COUNT(*) FROM node_problems)").
 		Scan(&c.Present, &c.Absent, &c.Claimed, &c.Unused)
 	return c, s.kit.Explain(ctx, "counting nodes in", err)
 }

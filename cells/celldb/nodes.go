@@ -94,8 +94,7 @@ const (
 		"node_problems p JOIN compute_nodes n ON n.uuid = p.uuid ORDER BY 1, 5"
 	notesOfNode = "SELECT n.uuid, n.host, n.named, '', c.host, c.auth, c.named, " + hostColumns +
 		", COALESCE(o.twice_until, 0) FROM compute_nodes n LEFT JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN " +
-		"services s ON s.host = c.host " +
-		"LEFT JOIN services o ON o.host = n.host WHERE n.uuid = ?"
+		"services s ON s.host = c.host LEFT JOIN services o ON o.host = n.host WHERE n.uuid = ?"
 )
 
 func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) (notes, error) {
@@ -240,15 +239,13 @@ func (s *DB) Report(
 
 const (
 	serviceWithNodes = "SELECT " + serviceColumns +
-		", s.stopped, s.turn, s.twice_until, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, " +
-		"n.present, p.problem, " +
-		"n.hypervisor_type, n.hypervisor_version, n.host_ip, n.unknown_guests, " +
+		", s.stopped, s.turn, s.twice_until, n.uuid, n.hypervisor_hostname, n.abilities, n.auth, n.named, n.present, " +
+		"p.problem, n.hypervisor_type, n.hypervisor_version, n.host_ip, n.unknown_guests, " +
 		agentColumns + " FROM services s LEFT JOIN compute_nodes n ON n.host = s.host LEFT JOIN node_problems p ON " +
-		"p.uuid = n.uuid " +
-		"LEFT JOIN host_agents a ON a.host = s.host WHERE s.host = ?"
+		"p.uuid = n.uuid LEFT JOIN host_agents a ON a.host = s.host WHERE s.host = ?"
 	claimsOf = "SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
-		" FROM node_claims c LEFT JOIN compute_nodes n ON n.uuid = c.uuid LEFT JOIN services s ON s.host = c.host " +
-		"WHERE c.host = ?" +
+		" FROM node_claims c LEFT JOIN compute_nodes n ON n.uuid = " +
+		"c.uuid LEFT JOIN services s ON s.host = c.host WHERE c.host = ?" +
 		" UNION ALL SELECT c.uuid, c.host, c.auth, c.named, n.host, n.named, " + hostColumns +
 		" FROM compute_nodes n JOIN node_claims c ON c.uuid = n.uuid LEFT JOIN services s ON s.host = c.host WHERE " +
 		"n.host = ? ORDER BY 1, 2"

@@ -75,9 +75,8 @@ func checkRename(r cellwire.RenameRequest) error {
 
 const (
 	presentOn = "SELECT EXISTS (SELECT 1 FROM services WHERE host = ?) OR EXISTS (SELECT 1 FROM compute_nodes WHERE " +
-		"host = ?) OR " +
-		"EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND source_host = ?) OR EXISTS (SELECT 1 FROM " +
-		"migrations WHERE is_open = 1 AND dest_host = ?)"
+		"host = ?) OR EXISTS (SELECT 1 FROM migrations WHERE is_open = 1 AND source_host = ?) OR EXISTS (SELECT 1 " +
+		"FROM migrations WHERE is_open = 1 AND dest_host = ?)"
 	hiddenOn = "SELECT uuid FROM instances i WHERE i.hidden = 1 AND i.inserted_at >= 0 AND i.host = ? ORDER BY uuid"
 )
 

@@ -29,12 +29,10 @@ var (
 
 const (
 	noteMinimal = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is `UNKNOWN`, " +
-		"and of the members below only " +
-		"`id`, `status` and `links` are there, with details also `tenant_id` and `created`. Such records come " +
-		"first, and only without filters, pages and sorting " +
-		"(`all_tenants`, `project_id`, `tenant_id` and `deleted` are allowed). Otherwise servers of these cells are " +
-		"left out, or the list is refused with 500, " +
-		"as the configuration says ([cells.md](cells.md#when-a-cell-is-down))."
+		"and of the members below only `id`, `status` and `links` are there, with details also `tenant_id` and " +
+		"`created`. Such records come first, and only without filters, pages and sorting (`all_tenants`, " +
+		"`project_id`, `tenant_id` and `deleted` are allowed). Otherwise servers of these cells are left out, or the " +
+		"list is refused with 500, as the configuration says ([cells.md](cells.md#when-a-cell-is-down))."
 	noteMinimalShow = "From 2.69 on, a server whose cell does not respond has a minimal record: `status` is " +
 		"`UNKNOWN`, and of the members below only `id`, `status`, `links`, " +
 		"`tenant_id`, `user_id`, `created`, `image`, `flavor`, `OS-EXT-AZ:availability_zone`, " +
@@ -66,9 +64,8 @@ var (
 	aboutCreateServers = api.About{
 		Summary: "Creates servers",
 		Notes: []string{
-			"The answer comes before a host is found. Poll the server: `BUILD` becomes `ACTIVE`, or `ERROR` with " +
-				"a `fault`. " +
-				"From 2.37 on `networks` is required and must be `none`; before, leave it out.",
+			"The answer comes before a host is found. Poll the server: `BUILD` becomes `ACTIVE`, or `ERROR` with a " +
+				"`fault`. From 2.37 on `networks` is required and must be `none`; before, leave it out.",
 			"With `max_count` several servers are created: the answer has the first, or with " +
 				"`return_reservation_id` what all have in common.",
 			"Members that this API has no use for are refused with 400 if they ask for something: volumes, " +
@@ -193,9 +190,9 @@ var (
 		Rules:   api.Rules(ruleServerMigrationAbort),
 		Notes: []string{
 			"Of all types, where Nova aborts live ones: the server goes back to where it was, or stays where it is " +
-				"or is confirmed to be. " +
-				"What ends by itself, and what waits for a decision, is a 409. `{migration}` is the number that " +
-				"`os-migrations` shows.",
+				"or is confirmed to be. What ends by itself, and what waits for a decision, is a 409. " +
+				"`{migration}` is " +
+				"the number that `os-migrations` shows.",
 		},
 		Answers: api.Done(http.StatusAccepted, "It ends."),
 		Failures: append(changing[:3:3],

@@ -310,10 +310,9 @@ func TestSortedLists(t *testing.T) {
 			"badRequest: Invalid input for query parameters sort_key. Value: foo. 'foo' is not one of "+
 				"['access_ip_v4', ") ||
 		!strings.HasSuffix(got.message(),
-			"'vm_state', 'architecture', 'cell_name', 'cleaned', 'default_ephemeral_device', 'default_swap_device', "+
-				"'deleted', "+
-				"'deleted_at', 'disable_terminate', 'ephemeral_gb', 'ephemeral_key_uuid', 'id', 'key_data', "+
-				"'launched_on', 'locked', 'memory_mb', 'os_type', "+
+			"'vm_state', 'architecture', 'cell_name', 'cleaned', 'default_ephemeral_device', "+
+				"'default_swap_device', 'deleted', 'deleted_at', 'disable_terminate', 'ephemeral_gb', "+
+				"'ephemeral_key_uuid', 'id', 'key_data', 'launched_on', 'locked', 'memory_mb', 'os_type', "+
 				"'reservation_id', 'root_gb', 'shutdown_terminate', 'user_data', 'vcpus', 'vm_mode']") {
 		t.Errorf("%d %s", got.status, got.message())
 	}

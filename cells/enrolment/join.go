@@ -202,8 +202,7 @@ func taken(err error) error {
 			http.StatusConflict,
 			CodeNodeTaken,
 			"Node %s is that of host %s. If it has moved, evict and delete that host first: compute-agent cells "+
-				"manage evict-host %[2]s, "+
-				"compute-agent cells manage delete-host %[2]s.",
+				"manage evict-host %[2]s, compute-agent cells manage delete-host %[2]s.",
 			other.Node,
 			other.Host,
 		)

@@ -136,9 +136,9 @@ func (x *exchange) conflict(h holder) {
 	x.config.Logger.Warn().Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).
 		Str("host_key", e.KeyDigest).Str("unconfirmed_key", e.NextKeyDigest).
 		Time("renewed", e.Issued).Str("renewed_from", e.RenewedFrom).
-		Msg("A host has shown a key that is not its own any more. Either its state directory was restored from a " +
-			"copy, or another machine has one. " +
-			"If you did not restore it, evict the host: compute-agent cells manage evict-host.")
+		Msg("A host has shown a key that is not its own any more. Either its state " +
+			"directory was restored from a copy, or another machine has one. If you " +
+			"did not restore it, evict the host: compute-agent cells manage evict-host.")
 	if c := e.Conflict; c != nil && c.Key == h.key && c.From == h.address && h.now.Sub(c.At).Abs() < conflictKept {
 		return
 	}

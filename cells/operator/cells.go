@@ -176,8 +176,7 @@ func (d *Deployment) AcceptCell(ctx context.Context, which string) (*Acceptance,
 		return nil, fmt.Errorf("%w; nothing was accepted", err)
 	case found.Now.Revision < 1:
 		return nil, fmt.Errorf("cell %s does not report the revision of its database, because its version is older "+
-			"than this one; upgrade it. "+
-			"Nothing was accepted", c.Name)
+			"than this one; upgrade it. Nothing was accepted", c.Name)
 	}
 	before := found.Before
 	v := &Acceptance{

@@ -184,8 +184,7 @@ func (c *contents) allow(host, given, hint string) error {
 		return nil
 	case len(c.Unknown) > 0:
 		return refused("what is on host %s is not known, and nothing was changed: %s. Run the command again when "+
-			"they answer; "+
-			"to go on without knowing, add --with-servers %s",
+			"they answer; to go on without knowing, add --with-servers %s",
 			host, strings.Join(c.Unknown, "; "), identity.UnknownServers)
 	case given == strconv.Itoa(n), given == "" && n == 0:
 		return nil

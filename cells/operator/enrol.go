@@ -151,14 +151,13 @@ func enrolmentError(err error) error {
 		return refused("%w; it was evicted, or got its last certificate, while a clock was ahead: "+
 			"check the clock of this machine, then run: compute-agent cells manage allow-host HOST", err)
 	case errors.As(err, &taken) && taken.Name != "":
-		return refused("%w: a host has NAME, NAME.DOMAIN and what begins with NAME_ in Placement, so that one could "+
-			"change or block "+
-			"the provider trees of the other; choose another name, or, if host %s is gone, evict and delete it",
+		return refused("%w: a host has NAME, NAME.DOMAIN and what begins with NAME_ in "+
+			"Placement, so that one could change or block the provider trees of the "+
+			"other; choose another name, or, if host %s is gone, evict and delete it",
 			err, taken.Host)
 	case errors.As(err, &taken):
 		return refused("%w; if the node has moved, evict and delete that host first: compute-agent cells manage "+
-			"evict-host %s, "+
-			"then delete-host %[2]s", err, taken.Host)
+			"evict-host %s, then delete-host %[2]s", err, taken.Host)
 	}
 	return err
 }
@@ -236,8 +235,7 @@ func (d *Deployment) AdmitHost(
 	switch {
 	case errors.Is(err, placementclient.ErrNotFound):
 		return a, fmt.Errorf("placement knows nothing of host %s: it has reported nothing yet with a credential of "+
-			"its own, "+
-			"or this is OpenStack's Placement, which has no hosts: %w", host, err)
+			"its own, or this is OpenStack's Placement, which has no hosts: %w", host, err)
 	case errors.Is(err, placementclient.ErrRefused):
 		return a, fmt.Errorf("%w; [placement_client] of the compute API needs a user with the role admin or service, "+
 			"to which the rules placement:host_admissions allow it", err)

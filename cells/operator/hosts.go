@@ -229,8 +229,7 @@ func notDiscovered(report scheduler.DiscoverReport, named []string) error {
 			continue
 		}
 		all = append(all, fmt.Errorf("node %s of host %s was not mapped: %w; enrol the host (compute-agent cells "+
-			"manage add-host %[2]s), "+
-			"or map it as it is (compute-agent cells manage discover-hosts --host %[2]s)",
+			"manage add-host %[2]s), or map it as it is (compute-agent cells manage discover-hosts --host %[2]s)",
 			c.Node.Name, c.Node.Host, c.Err))
 	}
 	for _, host := range report.Missing {

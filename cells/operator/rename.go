@@ -235,8 +235,7 @@ func (r *hostRename) ask(ctx context.Context, only bool) error {
 		return r.refuse("cell %s is of a version that cannot rename hosts; upgrade it first", r.cell.Name)
 	case cellclient.IsInUse(err):
 		return r.refuse("%w. Start its agent, and let it finish, or end it (docs/cells.md, \"A host that never comes "+
-			"back\"); "+
-			"confirm or revert migrations", err)
+			"back\"); confirm or revert migrations", err)
 	}
 	return r.refuse("%w", err)
 }

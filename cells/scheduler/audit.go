@@ -125,8 +125,7 @@ func (u Unchecked) String() string {
 // What is not known without a service.
 const (
 	leavesCell = "its servers, nodes and guests; and in all of Placement allocations-without-consumer and " +
-		"provider-without-host, " +
-		"because a consumer or provider may be one of this cell"
+		"provider-without-host, because a consumer or provider may be one of this cell"
 	leavesPlacement = "all findings about allocations and resource providers: server-without-allocations, " +
 		"allocations-elsewhere, allocations-of-deleted-server, " +
 		"allocations-of-ended-migration, allocations-without-consumer, node-without-provider and provider-without-host"

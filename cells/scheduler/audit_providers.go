@@ -92,8 +92,8 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 	f.Text = fmt.Sprintf(
 		"%s is in the tree of no host here, and in no aggregate with a node of one; %d consumers hold something of it.",
 		named, consumers)
-	f.Hint = "It may be the node of an agent without a cell and of an older version, or of another service. If what " +
-		"it is about is gone: " +
+	f.Hint = "It may be the node of an agent without a cell and of an older " +
+		"version, or of another service. If what it is about is gone: " +
 		"see who holds something, with openstack resource provider show --allocations " + place + ". " + remove
 	if a.sharing[place] {
 		f.Text = fmt.Sprintf(

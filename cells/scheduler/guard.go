@@ -73,8 +73,8 @@ func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen api
 		s.o.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Str("known_epoch", now.Known.Epoch).Int64("known_revision", now.Known.Revision).Time("since", now.Since).
 			Msg(SuspectCause(now) +
-				" Servers that it lacks are missing from lists and answered with 404 while their guests run; " +
-				"deleted servers may be back. " +
+				" Servers that it lacks are missing from lists and answered " +
+				"with 404 while their guests run; deleted servers may be back. " +
 				"Reconciliation of the cell is suspended until this is resolved. " + SuspectHint(cell))
 	}
 }

@@ -125,9 +125,9 @@ func (w *Worker) unmanagedGuest(
 		}
 		if len(granted) > 0 {
 			return fmt.Errorf(
-				"%w: a guest with its uuid exists that this agent did not create, so it is not removed, and its "+
-					"allocations stay: %w; "+
-					"if it is not needed, remove it with the hypervisor's own tools, and the server is deleted",
+				"%w: a guest with its uuid exists that this agent did not create, so "+
+					"it is not removed, and its allocations stay: %w; if it is not needed, "+
+					"remove it with the hypervisor's own tools, and the server is deleted",
 				errNeedsOperator, fault)
 		}
 	}

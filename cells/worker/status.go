@@ -169,8 +169,7 @@ func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 		unknown = "the cell does not answer: " + w.contact.err
 	case !w.contact.up, !w.complete:
 		unknown = "the cell has not told all servers of this host to a running agent: start it (systemctl start " +
-			"compute-agent), " +
-			"and repeat the command when `compute-agent status` shows the cell as up"
+			"compute-agent), and repeat the command when `compute-agent status` shows the cell as up"
 	case w.revision == 0: // heartbeats are answered, and the last poll was not
 		unknown = "the cell did not answer when it was last asked for the servers of this host: repeat the command " +
 			"in a minute; the cell's log says why if that stays"

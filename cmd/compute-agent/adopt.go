@@ -63,22 +63,22 @@ func newAdopt() *cobra.Command {
 		Args:  cobra.NoArgs,
 		Long: "Take over a resource provider that exists in Placement under another uuid or name, after the agent " +
 			"has refused to report the node.\n\n" +
-			"  --uuid UUID   this host's resource provider is UUID. The identity file compute_id changes to it; the " +
-			"old file is kept beside it.\n" +
-			"  --rename      the host was renamed: rename its resource provider, and the providers below it that " +
-			"are named after it.\n" +
-			"  --as-new      this Placement does not have a node that was reported before, or that has guests: " +
-			"create it again.\n" +
-			"  --give-back   nova-compute reports this node again: restore its resource providers to their state " +
-			"before this agent adopted\n" +
-			"                them, and delete this agent's record of the node. Allocations stay. It is refused " +
-			"while something that would be\n" +
+			"  --uuid UUID   this host's resource provider is UUID. The identity " +
+			"file compute_id changes to it; the old file is kept beside it.\n" +
+			"  --rename      the host was renamed: rename its resource " +
+			"provider, and the providers below it that are named after it.\n" +
+			"  --as-new      this Placement does not have a node that " +
+			"was reported before, or that has guests: create it again.\n" +
+			"  --give-back   nova-compute reports this node again: restore its " +
+			"resource providers to their state before this agent adopted\n" +
+			"                them, and delete this agent's record of the node. " +
+			"Allocations stay. It is refused while something that would be\n" +
 			"                removed is allocated.\n\n" +
-			"On a host with a cell, the servers that the cell has on it and the other consumers of its resource " +
-			"providers are counted. While\n" +
+			"On a host with a cell, the servers that the cell has on it and " +
+			"the other consumers of its resource providers are counted. While\n" +
 			"there are any, the command is refused without --with-servers and their number.\n\n" +
-			"The command shows what Placement has and asks for confirmation. The agent must not run. Running the " +
-			"command again is safe, and\n" +
+			"The command shows what Placement has and asks for confirmation. " +
+			"The agent must not run. Running the command again is safe, and\n" +
 			"continues after a crash. The exit code is 3 if it is not certain who owns a provider.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := adoption.Check(); err != nil {

@@ -28,23 +28,23 @@ func newAllocationsAudit() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Report orphaned and missing allocations, and delete those that are provably orphaned",
 		Args: cobra.NoArgs,
-		Long: "Compare all allocations on this host's resource providers with the guests that the drivers list. " +
-			"Report allocations whose\n" +
-			"consumer is not a guest, guests without allocations or with other allocations than the driver says, " +
-			"and inventories with more\n" +
-			"allocated than they have. If no agent runs, the drivers are started for the command and stopped " +
-			"afterwards.\n\n" +
-			"With --heal, delete allocations that are provably orphaned: every driver has just listed its guests, " +
-			"and lists them again\n" +
-			"right before the write; the agent has seen the driver list this consumer before, or --consumer names " +
-			"it; it disappeared from\n" +
-			"the list, and the allocation was written, at least --min-age ago; and no other client writes to the " +
-			"consumer meanwhile. What\n" +
-			"the consumer holds on other hosts and on shared storage stays. The consumer of a migration is deleted " +
-			"only if --consumer names\n" +
+		Long: "Compare all allocations on this host's resource providers with " +
+			"the guests that the drivers list. Report allocations whose\n" +
+			"consumer is not a guest, guests without allocations or with other " +
+			"allocations than the driver says, and inventories with more\n" +
+			"allocated than they have. If no agent runs, the drivers " +
+			"are started for the command and stopped afterwards.\n\n" +
+			"With --heal, delete allocations that are provably orphaned: " +
+			"every driver has just listed its guests, and lists them again\n" +
+			"right before the write; the agent has seen the driver list this " +
+			"consumer before, or --consumer names it; it disappeared from\n" +
+			"the list, and the allocation was written, at least --min-age ago; " +
+			"and no other client writes to the consumer meanwhile. What\n" +
+			"the consumer holds on other hosts and on shared storage stays. " +
+			"The consumer of a migration is deleted only if --consumer names\n" +
 			"it. If a driver or Placement does not answer, nothing is written.\n\n" +
-			"Exit codes: 0 nothing was found, or everything found was repaired; 1 something found remains, or the " +
-			"command failed;\n" +
+			"Exit codes: 0 nothing was found, or everything found was " +
+			"repaired; 1 something found remains, or the command failed;\n" +
 			"3 refused, because a driver or Placement did not answer; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkAudit(cmd, &req); err != nil {
@@ -87,15 +87,15 @@ func newAllocationsHeal() *cobra.Command {
 	var req audit.HealRequest
 	cmd := &cobra.Command{
 		Use: "heal", Short: "Create missing allocations of guests", Args: cobra.NoArgs,
-		Long: "Create allocations for guests that hold nothing in Placement, where the driver knows the guest's " +
-			"resources, their resource\n" +
-			"providers, and the guest's project and user. Existing allocations are never changed: `allocations " +
-			"audit` reports amounts that\n" +
-			"differ. A guest that holds something elsewhere is skipped, because it may be migrating. Placement " +
-			"decides whether the\n" +
+		Long: "Create allocations for guests that hold nothing in Placement, " +
+			"where the driver knows the guest's resources, their resource\n" +
+			"providers, and the guest's project and user. Existing allocations " +
+			"are never changed: `allocations audit` reports amounts that\n" +
+			"differ. A guest that holds something elsewhere is skipped, " +
+			"because it may be migrating. Placement decides whether the\n" +
 			"capacity suffices. If no agent runs, the drivers are started for the command and stopped afterwards.\n\n" +
-			"Exit codes: 0 every guest has allocations; 1 some guests have none, or the command failed; 3 refused, " +
-			"because a driver or\n" +
+			"Exit codes: 0 every guest has allocations; 1 some guests have " +
+			"none, or the command failed; 3 refused, because a driver or\n" +
 			"Placement did not answer; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.audit(cmd, render.Healed, audit.Report.Accounted,

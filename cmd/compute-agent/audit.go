@@ -24,10 +24,10 @@ func newAudit() *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Search the audit log: who changed what, from what to what", Args: cobra.NoArgs,
-		Long: "Search the audit log of Placement, the compute API and cells: who changed which provider, " +
-			"allocation, server or mapping, from what\n" +
-			"to what. Without --file, the file of [audit] is read, after those that it was rotated to. The table " +
-			"has a line for each change;\n" +
+		Long: "Search the audit log of Placement, the compute API and cells: who " +
+			"changed which provider, allocation, server or mapping, from what\n" +
+			"to what. Without --file, the file of [audit] is read, after those " +
+			"that it was rotated to. The table has a line for each change;\n" +
 			"--output json prints the matching records as they are in the file, an object per line.",
 		Example: "  compute-agent audit --consumer 6b4c9f0e-3c1d-4d0a-9c55-0c6a3f8f0e11\n" +
 			"  compute-agent audit --provider cn1 --since 24h\n" +

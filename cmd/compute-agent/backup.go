@@ -44,8 +44,8 @@ func newBackup(s stored) *cobra.Command {
 		Use: "backup FILE", Short: "Write a consistent copy of the database to a new file", Args: cobra.ExactArgs(1),
 		Long: "Write a consistent copy of the database of " + s.of +
 			" to a new SQLite file (mode 0600), from which `restore` makes a\n" +
-			"database on SQLite, MariaDB, MySQL or PostgreSQL. Services may run. If a service has an SQLite " +
-			"database open, it makes the\n" +
+			"database on SQLite, MariaDB, MySQL or PostgreSQL. Services may " +
+			"run. If a service has an SQLite database open, it makes the\n" +
 			"copy, requested on its admin socket. An existing file is not overwritten.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, _, err := s.where()
@@ -76,8 +76,8 @@ func newRestore(s stored) *cobra.Command {
 		Use: "restore FILE", Short: "Copy a backup into an empty database", Args: cobra.ExactArgs(1),
 		Long: "Copy a backup into an empty database of " +
 			s.of + ", on whatever engine, and compare the two. The backup may be of an older\n" +
-			"version. A database that has rows is not changed, and exits with 3. A database file must not be in " +
-			"use. All rows are written\n" +
+			"version. A database that has rows is not changed, and exits with " +
+			"3. A database file must not be in use. All rows are written\n" +
 			"in one transaction: if the command is killed, the database stays empty.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, cfg, err := s.where()
@@ -118,8 +118,8 @@ func newCheck(s stored) *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 		Long: "Check the database of " + s.of +
 			", or a backup of it: whether it is whole and can be read. Its digest is the same for the\n" +
-			"same rows on every engine. Nothing is changed. The check reads a copy of a file, in the directory that " +
-			"TMPDIR names, which a\n" +
+			"same rows on every engine. Nothing is changed. The check reads " +
+			"a copy of a file, in the directory that TMPDIR names, which a\n" +
 			"running service makes.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var name string

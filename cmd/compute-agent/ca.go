@@ -20,10 +20,10 @@ import (
 func newCA() *cobra.Command {
 	cmd := group("ca", "Manage the certificates of hosts and services, and the deny list",
 		newCAInit(), newCAIssue(), newCASign(), newCAShow(), newCARevoke(), newCAAllow(), newCADenyList())
-	cmd.Long = "Manage a small CA for compute-agent's own hosts and services, and the list of the hosts that all " +
-		"servers refuse. Hosts get\n" +
-		"their certificates from the enrolment service of the compute API; `ca issue` is for services, and `ca " +
-		"sign` for hosts without it."
+	cmd.Long = "Manage a small CA for compute-agent's own hosts and services, " +
+		"and the list of the hosts that all servers refuse. Hosts get\n" +
+		"their certificates from the enrolment service of the compute API; " +
+		"`ca issue` is for services, and `ca sign` for hosts without it."
 	return cmd
 }
 
@@ -31,8 +31,8 @@ func newCAInit() *cobra.Command {
 	var dir, name string
 	cmd := &cobra.Command{
 		Use: "init", Short: "Create a CA", Args: cobra.NoArgs,
-		Long: "Create a CA: ca.pem, its certificate, and ca.key, its key, which is valid for 10 years and signs " +
-			"certificates of hosts and\n" +
+		Long: "Create a CA: ca.pem, its certificate, and ca.key, its key, which " +
+			"is valid for 10 years and signs certificates of hosts and\n" +
 			"services only. Keep the directory off hypervisors, and back it up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ca, err := pki.InitAuthority(dir, name, time.Now())
@@ -123,17 +123,17 @@ func newCASign() *cobra.Command {
 	var lifetime time.Duration
 	cmd := &cobra.Command{
 		Use: "sign", Short: "Sign the certificate request of a host", Args: cobra.NoArgs,
-		Long: "Sign the certificate request of a host, for sites without the enrolment service. The certificate is " +
-			"for the host and the compute\n" +
-			"nodes that are given here, and nothing of the request is used but its key. With --cell it is for that " +
-			"cell, and other cells refuse\n" +
-			"it; without, all cells that trust this CA let the host in. Of a host on the deny list it is valid from " +
-			"the time of the denial on, so\n" +
+		Long: "Sign the certificate request of a host, for sites without the " +
+			"enrolment service. The certificate is for the host and the compute\n" +
+			"nodes that are given here, and nothing of the request is used but " +
+			"its key. With --cell it is for that cell, and other cells refuse\n" +
+			"it; without, all cells that trust this CA let the host in. Of a host " +
+			"on the deny list it is valid from the time of the denial on, so\n" +
 			"that servers accept it, unlike those of before.\n\n" +
-			"The CA keeps no list of hosts. Give no two hosts names that overlap: one of them must not be the other " +
-			"with a domain\n" +
-			"(h1, h1.example.com) or the beginning of the other before a \"_\" (h1, h1_b). In Placement a host has " +
-			"providers of such names.",
+			"The CA keeps no list of hosts. Give no two hosts names that " +
+			"overlap: one of them must not be the other with a domain\n" +
+			"(h1, h1.example.com) or the beginning of the other before a \"_\" " +
+			"(h1, h1_b). In Placement a host has providers of such names.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			id, err := pki.HostIdentity(host, cellName, nodes)
 			if err != nil {

@@ -71,14 +71,14 @@ func newCARevoke() *cobra.Command {
 	var unknown bool
 	cmd := &cobra.Command{
 		Use: "revoke HOST", Short: "Put a host on the deny list", Args: cobra.ExactArgs(1),
-		Long: "Put a host on the deny list: servers refuse its certificates that were issued before now, and all of " +
-			"its tokens. Run it on the\n" +
-			"machine of the compute API, whose list Placement and the cells copy ([deny_list] url); or change the " +
-			"file of each server that\n" +
+		Long: "Put a host on the deny list: servers refuse its certificates that " +
+			"were issued before now, and all of its tokens. Run it on the\n" +
+			"machine of the compute API, whose list Placement and the cells " +
+			"copy ([deny_list] url); or change the file of each server that\n" +
 			"has one of its own. To take the host's servers and its place in the cell away as well, run " +
 			"`compute-agent cells manage evict-host`.\n\n" +
-			"The host has to be enrolled, mapped or on the list; case does not count. Where no compute API knows " +
-			"it, and for hosts with\n" +
+			"The host has to be enrolled, mapped or on the list; case does " +
+			"not count. Where no compute API knows it, and for hosts with\n" +
 			"credentials of the site alone, --unknown takes the name as it is.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := opts.edited()
@@ -202,8 +202,8 @@ func newCAAllow() *cobra.Command {
 	var opts denyOptions
 	cmd := &cobra.Command{
 		Use: "allow HOST", Short: "Take a host off the deny list", Args: cobra.ExactArgs(1),
-		Long: "Take a host off the deny list. Its tokens are accepted again, and so are its certificates from " +
-			"before that have not expired. To\n" +
+		Long: "Take a host off the deny list. Its tokens are accepted again, and " +
+			"so are its certificates from before that have not expired. To\n" +
 			"accept only certificates from now on, leave it on the list, and enrol it again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := opts.edited()
@@ -241,12 +241,12 @@ func newCADenyList() *cobra.Command {
 	var create, renew, accept bool
 	cmd := &cobra.Command{
 		Use: "deny-list", Short: "Show the deny list", Args: cobra.NoArgs,
-		Long: "Show the deny list, and whether it is as it was written. Its header has a serial and a date. --renew " +
-			"writes it again with new\n" +
-			"ones: for a list without a header, and from a timer where servers refuse hosts when their list is old " +
-			"([deny_list] max_age).\n" +
-			"--accept does so with a list whose header does not belong to its hosts, as after an edit by hand: " +
-			"check the hosts that it\n" +
+		Long: "Show the deny list, and whether it is as it was written. Its " +
+			"header has a serial and a date. --renew writes it again with new\n" +
+			"ones: for a list without a header, and from a timer where servers " +
+			"refuse hosts when their list is old ([deny_list] max_age).\n" +
+			"--accept does so with a list whose header does not belong to " +
+			"its hosts, as after an edit by hand: check the hosts that it\n" +
 			"prints, since hosts that are lost are let in.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var edit func(path string) error

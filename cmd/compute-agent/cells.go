@@ -31,10 +31,10 @@ func newCells() *cobra.Command {
 		newRestore(cellStored()),
 		newCheck(cellStored()),
 	)
-	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves the API, `cells serve` serves " +
-		"one cell, and `cells manage`\n" +
-		"registers cells with the API. `cells db` and `cells backup` are about the database of a cell. Agents find " +
-		"their cell by [cell_client]."
+	cmd.Long = "Serve a Nova-compatible compute API over cells: `cells api` serves " +
+		"the API, `cells serve` serves one cell, and `cells manage`\n" +
+		"registers cells with the API. `cells db` and `cells backup` are about " +
+		"the database of a cell. Agents find their cell by [cell_client]."
 	return cmd
 }
 
@@ -43,8 +43,8 @@ func newCellsAPI() *cobra.Command {
 	var listen, database, auth, tokenFile string
 	cmd := &cobra.Command{
 		Use: "api", Short: "Serve the compute API", Args: cobra.NoArgs,
-		Long: "Serve the compute API, schedule servers, and reconcile its database with those of the cells, as " +
-			"configured in [compute_api],\n" +
+		Long: "Serve the compute API, schedule servers, and reconcile its database " +
+			"with those of the cells, as configured in [compute_api],\n" +
 			"[quota], [scheduler] and [placement_client]. The API database is created if it does not exist; " +
 			"`compute-agent cells manage create` registers\n" +
 			"cells.",

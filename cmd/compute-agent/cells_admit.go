@@ -19,21 +19,21 @@ func newAdmitHost() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "admit-host HOST", Aliases: []string{"admit_host"}, Args: cobra.ExactArgs(1),
 		Short: "State how much a host may report to Placement, or show it",
-		Long: "State how much a host may report to Placement with its own credential: amounts of resource classes, " +
-			"total times\n" +
+		Long: "State how much a host may report to Placement with its " +
+			"own credential: amounts of resource classes, total times\n" +
 			"allocation_ratio in all of its trees, and kinds of traits. Placement admits [placement] " +
 			"host_capacity_factor times as much as is\n" +
-			"stated here, or as the host reported when it came; beyond that it refuses what the host reports, and " +
-			"says which of these flags\n" +
+			"stated here, or as the host reported when it came; beyond that it " +
+			"refuses what the host reports, and says which of these flags\n" +
 			"admits it. Do that only if the machine has it: a stolen host can claim anything.\n\n" +
-			"--window admits all that the host reports from now on, for as long as when it came ([placement] " +
-			"host_admission_window): for a\n" +
-			"machine that is replaced, or a driver that reports other classes. Without flags, the command shows " +
-			"what is admitted. It asks\n" +
-			"Placement with the credentials of the compute API ([placement_client]); OpenStack's Placement has " +
-			"no hosts.\n\n" +
-			"With --unknown the command opens no API database. Where there is no compute API, name with --config a " +
-			"configuration whose\n" +
+			"--window admits all that the host reports from now on, for as " +
+			"long as when it came ([placement] host_admission_window): for a\n" +
+			"machine that is replaced, or a driver that reports other classes. " +
+			"Without flags, the command shows what is admitted. It asks\n" +
+			"Placement with the credentials of the compute API " +
+			"([placement_client]); OpenStack's Placement has no hosts.\n\n" +
+			"With --unknown the command opens no API database. Where there " +
+			"is no compute API, name with --config a configuration whose\n" +
 			"[placement_client] has a user with the role admin or service.",
 		Example: "  compute-agent cells manage admit-host cn1\n" +
 			"  compute-agent cells manage admit-host cn1 --class VCPU=256 --class VGPU=8 --trait HW_GPU",

@@ -44,8 +44,8 @@ func (o *options) showUpgrade(cmd *cobra.Command, u *operator.Upgrade, err error
 }
 
 // endsOlder says what the upgrade of a schema does to older versions.
-const endsOlder = "In a database of servers, this also runs the steps that take away what older versions of this " +
-	"program use. While one of those\n" +
+const endsOlder = "In a database of servers, this also runs the steps that take away " +
+	"what older versions of this program use. While one of those\n" +
 	"serves, they are refused with its name (exit code 3); the servers of this version need not be stopped.\n"
 
 // besideOlder gives the refusal to end the use by older programs its exit code.
@@ -78,8 +78,8 @@ func newCellsDBUpgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "upgrade", Aliases: []string{"sync"},
 		Short: "Create the API database, or upgrade its schema", Args: cobra.NoArgs,
-		Long: "Create the API database if it does not exist, and upgrade its schema; in a file, in one transaction. " +
-			"Running it again changes\n" +
+		Long: "Create the API database if it does not exist, and upgrade its " +
+			"schema; in a file, in one transaction. Running it again changes\n" +
 			"nothing. On database servers, the database itself has to exist, and compute APIs may serve " +
 			"meanwhile.\n\n" + endsOlder +
 			"Afterwards, `db online-data-migrations` fills new columns in old rows while the API serves.",
@@ -131,15 +131,15 @@ func newCellsOnlineMigrations() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"},
 		Short: "Fill new columns in old rows of the API database", Args: cobra.NoArgs,
-		Long: "Fill new columns in old rows of the API database: queued_for_delete of servers from before it " +
-			"existed, which the cells are\n" +
-			"asked for. Until then, such a server counts as active while its cell is down. The compute API may be " +
-			"running; running the\n" +
+		Long: "Fill new columns in old rows of the API database: queued_for_delete " +
+			"of servers from before it existed, which the cells are\n" +
+			"asked for. Until then, such a server counts as active while its " +
+			"cell is down. The compute API may be running; running the\n" +
 			"command again is safe. A cell that is down does not prevent the migration of others.\n\n" +
-			"Exit codes: 0 nothing is left to do; 1 at most --max-count rows were migrated, and more may be left: " +
-			"run it again until it\n" +
-			"exits with 0 (this is not a failure); 70 it failed, or a cell did not answer, and earlier rows stay " +
-			"migrated; 64 wrong usage;\n" +
+			"Exit codes: 0 nothing is left to do; 1 at most --max-count rows " +
+			"were migrated, and more may be left: run it again until it\n" +
+			"exits with 0 (this is not a failure); 70 it failed, or a cell did " +
+			"not answer, and earlier rows stay migrated; 64 wrong usage;\n" +
 			"78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")

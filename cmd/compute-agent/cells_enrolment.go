@@ -84,15 +84,15 @@ func newAddHost() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "add-host HOST --cell CELL", Aliases: []string{"add_host"},
 		Short: "Invite a host: make a token with which it joins", Args: cobra.ExactArgs(1),
-		Long: "Invite a host to a cell: print a token, good once, with which `compute-agent join` on the host gets " +
-			"a certificate. The host's\n" +
-			"certificates are for the compute nodes that --node names; without it, for those that the host names " +
-			"first. A node belongs to one\n" +
+		Long: "Invite a host to a cell: print a token, good once, with which " +
+			"`compute-agent join` on the host gets a certificate. The host's\n" +
+			"certificates are for the compute nodes that --node names; without " +
+			"it, for those that the host names first. A node belongs to one\n" +
 			"host. [enrolment] must be configured.\n\n" +
-			"A host that is enrolled or evicted needs --again: it gets a new token, and the certificates that it " +
-			"has are refused at once.\n" +
-			"Its nodes stay its own; names of nodes other than HOST and HOST.DOMAIN have to be given again " +
-			"with --node.",
+			"A host that is enrolled or evicted needs --again: it gets a new " +
+			"token, and the certificates that it has are refused at once.\n" +
+			"Its nodes stay its own; names of nodes other than HOST " +
+			"and HOST.DOMAIN have to be given again with --node.",
 		Example: "  compute-agent cells manage add-host cn1 --cell cell1\n" +
 			"  compute-agent cells manage add-host cn2 --cell cell1 --node " +
 			"7f0ba24e-2e4f-4a07-8a4e-0a3a8b1b5d55=cn2.example.com",
@@ -144,8 +144,8 @@ func newEnrolNode() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "enrol-node HOST UUID[=NAME]", Short: "Add a compute node to a host", Args: cobra.ExactArgs(2),
-		Long: "Add a compute node to a host that was invited or has joined. The next certificate of the host has " +
-			"it: the agent renews it at a\n" +
+		Long: "Add a compute node to a host that was invited or has joined. The " +
+			"next certificate of the host has it: the agent renews it at a\n" +
 			"third of its lifetime. A node belongs to one host.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := operator.ParseNodes(args[1:])

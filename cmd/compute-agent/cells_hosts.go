@@ -20,14 +20,14 @@ func newDiscoverHosts() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "discover-hosts [CELL]", Aliases: []string{"discover_hosts"},
 		Short: "Map hosts that registered with their cells", Args: cobra.MaximumNArgs(1),
-		Long: "Map hosts that registered with their cells, so that servers can be scheduled to them. The compute " +
-			"API does this every\n" +
-			"[compute_api] discover_hosts_interval; this command does it now. Mapped are hosts that are enrolled, " +
-			"that match\n" +
-			"[compute_api] discover_hosts_pattern, or whose cell has auth = \"noauth\". With --host a host is " +
-			"mapped because you name it: it\n" +
-			"counts as enrolled then, with the nodes that it reports now, and gets servers with user data. The exit " +
-			"code is 1 if a cell did\n" +
+		Long: "Map hosts that registered with their cells, so that servers " +
+			"can be scheduled to them. The compute API does this every\n" +
+			"[compute_api] discover_hosts_interval; this command does " +
+			"it now. Mapped are hosts that are enrolled, that match\n" +
+			"[compute_api] discover_hosts_pattern, or whose cell has auth = " +
+			"\"noauth\". With --host a host is mapped because you name it: it\n" +
+			"counts as enrolled then, with the nodes that it reports now, and " +
+			"gets servers with user data. The exit code is 1 if a cell did\n" +
 			"not answer, or if a host was not mapped.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var cell *string
@@ -53,10 +53,10 @@ func newListHosts() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "list-hosts", Aliases: []string{"list_hosts"}, Short: "List the hosts and their cells", Args: cobra.NoArgs,
-		Long: "List the hosts and their cells, and the nodes that get no new servers: those that are not mapped, " +
-			"those that several hosts\n" +
-			"report, and those of a host as which several agents report. The cells are asked for them; one that " +
-			"does not answer is left out.",
+		Long: "List the hosts and their cells, and the nodes that get no new " +
+			"servers: those that are not mapped, those that several hosts\n" +
+			"report, and those of a host as which several agents report. The " +
+			"cells are asked for them; one that does not answer is left out.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				list, err := d.ListHosts(ctx)
@@ -83,21 +83,21 @@ func newDeleteHost() *cobra.Command {
 	var remove operator.DeleteOptions
 	cmd := &cobra.Command{
 		Use: "delete-host HOST", Aliases: []string{"delete_host"}, Short: "Unmap a host", Args: cobra.ExactArgs(1),
-		Long: "Unmap a host, so that no new servers are scheduled to it, and free its nodes for other hosts: those " +
-			"that it does not report, or\n" +
-			"all, if its agent is down. Its servers stay. A host whose agent still reports to its cell is mapped " +
-			"again at the next\n" +
-			"discovery if it is enrolled, matches [compute_api] discover_hosts_pattern, or is in a cell with auth = " +
-			"\"noauth\". To refuse a host\n" +
+		Long: "Unmap a host, so that no new servers are scheduled to it, and free " +
+			"its nodes for other hosts: those that it does not report, or\n" +
+			"all, if its agent is down. Its servers stay. A host whose " +
+			"agent still reports to its cell is mapped again at the next\n" +
+			"discovery if it is enrolled, matches [compute_api] discover_hosts_pattern, " +
+			"or is in a cell with auth = \"noauth\". To refuse a host\n" +
 			"for good, use evict-host. The former name of a renamed host is free for another one then.\n\n" +
-			"The command counts the servers that the cell has on the host, or moves from there or to there, and the " +
-			"other consumers of its\n" +
-			"resource providers in Placement. While there are any, it is refused without --with-servers and their " +
-			"number, with exit code 3.\n\n" +
-			"Its resource providers stay in Placement. --remove-providers deletes them if nothing holds anything of " +
-			"them and the agent is\n" +
-			"down, also of a host that is unmapped already; otherwise nothing is changed, and the command " +
-			"lists what does.",
+			"The command counts the servers that the cell has on the host, or " +
+			"moves from there or to there, and the other consumers of its\n" +
+			"resource providers in Placement. While there are any, it is refused " +
+			"without --with-servers and their number, with exit code 3.\n\n" +
+			"Its resource providers stay in Placement. --remove-providers " +
+			"deletes them if nothing holds anything of them and the agent is\n" +
+			"down, also of a host that is unmapped already; otherwise " +
+			"nothing is changed, and the command lists what does.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkWithServers(remove.WithServers); err != nil {
 				return &exitError{exitUsage, err}
@@ -125,20 +125,20 @@ func newRenameHost() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rename-host HOST NAME", Aliases: []string{"rename_host"},
 		Short: "Give a host another name, with its servers", Args: cobra.ExactArgs(2),
-		Long: "Give a host another name while servers are on it. Its guests go on running; servers, allocations, " +
-			"resource providers, aggregates\n" +
-			"and the uuids of all of them stay. Its agent must be stopped until it counts as down, and gets the new " +
-			"name afterwards; the command\n" +
-			"prints the commands for the host. Compute nodes that are named HOST or HOST.DOMAIN are named NAME or " +
-			"NAME.DOMAIN then.\n\n" +
-			"The command is refused, with exit code 3 and nothing changed, while the agent reports, while servers " +
-			"on the host have a task, are\n" +
-			"being placed there, or move from there or to there, if the cell or Placement does not answer, and if " +
-			"another host has the name or\n" +
+		Long: "Give a host another name while servers are on it. Its guests go " +
+			"on running; servers, allocations, resource providers, aggregates\n" +
+			"and the uuids of all of them stay. Its agent must be stopped until " +
+			"it counts as down, and gets the new name afterwards; the command\n" +
+			"prints the commands for the host. Compute nodes that are named " +
+			"HOST or HOST.DOMAIN are named NAME or NAME.DOMAIN then.\n\n" +
+			"The command is refused, with exit code 3 and nothing changed, while " +
+			"the agent reports, while servers on the host have a task, are\n" +
+			"being placed there, or move from there or to there, if the cell or " +
+			"Placement does not answer, and if another host has the name or\n" +
 			"one that overlaps with it. While servers or other consumers are on the host, it is refused without " +
 			"--with-servers and their number.\n\n" +
-			"If it ends in the middle, run it again: it goes on where it stopped. The former name is evicted then, " +
-			"so that an agent which\n" +
+			"If it ends in the middle, run it again: it goes on where it " +
+			"stopped. The former name is evicted then, so that an agent which\n" +
 			"still has it does not come back; `cells manage delete-host HOST` frees it for another host.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := errors.Join(pki.CheckName(args[1]), checkWithServers(withServers))

@@ -30,8 +30,8 @@ func newCellsManage() *cobra.Command {
 		newCellsDelete(), newCellsDisable(), newCellsEnable(), newCellsAccept(),
 		newAddHost(), newEnrolNode(), newEvictHost(), newAllowHost(), newAdmitHost(),
 		newDiscoverHosts(), newListHosts(), newRenameHost(), newDeleteHost(), newCellsAudit(), newCellsDB())
-	cmd.Long = "Manage cells, hosts and the database of the compute API. Run the commands on the machine of the " +
-		"compute API: if it runs, it\n" +
+	cmd.Long = "Manage cells, hosts and the database of the compute API. Run " +
+		"the commands on the machine of the compute API: if it runs, it\n" +
 		"executes them, requested on its admin socket; otherwise they open the database."
 	return cmd
 }
@@ -176,8 +176,8 @@ func newCellsCreate() *cobra.Command {
 	var cell0, disabled bool
 	cmd := &cobra.Command{
 		Use: "create", Short: "Register a cell", Args: cobra.NoArgs,
-		Long: "Register a cell with the compute API. Each deployment needs cell0, for servers that could not be " +
-			"scheduled to any host, and one\n" +
+		Long: "Register a cell with the compute API. Each deployment needs cell0, " +
+			"for servers that could not be scheduled to any host, and one\n" +
 			"cell with hosts.",
 		Example: "  compute-agent cells manage create --cell0 --url http://127.0.0.1:8780\n" +
 			"  compute-agent cells manage create --name cell1 --url https://cell1.example:8780",
@@ -266,9 +266,9 @@ func newCellsUpdate() *cobra.Command {
 			if err == nil && former != "" {
 				_, err = fmt.Fprintf(cmd.ErrOrStderr(),
 					"Certificates of hosts name the cell %s until they are renewed, at the latest after [enrolment] "+
-						"certificate_lifetime; cell %s refuses these hosts until then. Invite a host that must not "+
-						"wait again: "+
-						"compute-agent cells manage add-host HOST --cell %[2]s --again\n", former, name)
+						"certificate_lifetime; cell %s refuses these hosts until then. Invite a host that "+
+						"must not wait "+
+						"again: compute-agent cells manage add-host HOST --cell %[2]s --again\n", former, name)
 			}
 			return err
 		},
@@ -321,10 +321,10 @@ func newCellsDelete() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use: "delete CELL", Short: "Remove a cell", Args: cobra.ExactArgs(1),
-		Long: "Remove a cell from the compute API. A cell with hosts or servers is refused; with --force its hosts " +
-			"and the records of its\n" +
-			"deleted servers are removed too, and only active servers prevent the removal. The cell's own database " +
-			"is not changed.",
+		Long: "Remove a cell from the compute API. A cell with hosts or servers " +
+			"is refused; with --force its hosts and the records of its\n" +
+			"deleted servers are removed too, and only active servers " +
+			"prevent the removal. The cell's own database is not changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				name, err := d.DeleteCell(ctx, args[0], force)
@@ -344,14 +344,14 @@ func newCellsAccept() *cobra.Command {
 	var opts manageOptions
 	cmd := &cobra.Command{
 		Use: "accept CELL", Short: "Accept the replaced database of a cell", Args: cobra.ExactArgs(1),
-		Long: "Accept the database that a cell has now, after it was lost or restored from an older copy. Until " +
-			"then, the compute API does not\n" +
-			"reconcile anything with this cell. The command compares all servers of the cell and prints the " +
-			"differences: look for a better\n" +
-			"copy before accepting. Servers that the cell does not have return 404; servers that were deleted after " +
-			"the copy was made are\n" +
-			"listed and counted again, and have to be deleted again. The exit code is 3, and nothing is accepted, " +
-			"if the database changes\n" +
+		Long: "Accept the database that a cell has now, after it was lost or " +
+			"restored from an older copy. Until then, the compute API does not\n" +
+			"reconcile anything with this cell. The command compares all servers " +
+			"of the cell and prints the differences: look for a better\n" +
+			"copy before accepting. Servers that the cell does not have return " +
+			"404; servers that were deleted after the copy was made are\n" +
+			"listed and counted again, and have to be deleted again. The exit " +
+			"code is 3, and nothing is accepted, if the database changes\n" +
 			"again meanwhile.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showOn(cmd, &opts, render.CellAcceptance,

@@ -32,8 +32,8 @@ func newCellsServe() *cobra.Command {
 		Use: "serve", Short: "Serve one cell", Args: cobra.NoArgs,
 		Long: "Serve one cell to the compute API and to the agents of its hosts, as configured in [cell]. Its " +
 			"database is cell.db in the state\n" +
-			"directory, which is created if it does not exist, or one on MariaDB, MySQL or PostgreSQL (--database), " +
-			"which other processes\n" +
+			"directory, which is created if it does not exist, or one on " +
+			"MariaDB, MySQL or PostgreSQL (--database), which other processes\n" +
 			"of the cell may serve at the same time. Cell0, which has no hosts, is served in the same way.",
 		Example: "  compute-agent cells serve --name cell1 --state-dir /var/lib/compute-agent-cell1 --listen " +
 			"127.0.0.1:8781",
@@ -93,8 +93,8 @@ func newCellDBVersion() *cobra.Command {
 	var opts cellDBOptions
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the schema version of a cell's database", Args: cobra.NoArgs,
-		Long: "Show the schema version of a cell's database, and the one of this program. Nothing is changed. A " +
-			"file must not be in use: the\n" +
+		Long: "Show the schema version of a cell's database, and the one of this " +
+			"program. Nothing is changed. A file must not be in use: the\n" +
 			"process of the cell upgrades it when it starts.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			name, err := opts.name(cmd)
@@ -115,8 +115,8 @@ func newCellDBUpgrade() *cobra.Command {
 	var to int
 	cmd := &cobra.Command{
 		Use: "upgrade", Short: "Upgrade the schema of a cell's database", Args: cobra.NoArgs,
-		Long: "Upgrade the schema of a cell's database. Running it again changes nothing. The process of a cell " +
-			"runs most steps when it\n" +
+		Long: "Upgrade the schema of a cell's database. Running it again " +
+			"changes nothing. The process of a cell runs most steps when it\n" +
 			"starts; of a file, all of them, so that this command is not needed there.\n\n" +
 			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -26,18 +26,18 @@ func newConfigCheck() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: "check", Short: "Check the configuration files and variables", Args: cobra.NoArgs,
-		Long: "Check the configuration as the daemon would read it, including provider.yaml and policy files. " +
-			"Prints each setting that differs\n" +
-			"from its default and where it is set, or everything that is wrong, with file and line, including " +
-			"missing files of tokens,\n" +
-			"certificates and keys. The exit code is 78 if something is wrong, and 1 if a file is missing or cannot " +
-			"be read.\n\n" +
-			"Each driver is started to check its own [drivers.NAME.config], list its nodes and warn about the " +
-			"machine, and stopped\n" +
-			"afterwards. A node that two drivers name, or that belongs to another driver, is an error. Warnings do " +
-			"not change the exit code.\n\n" +
-			"The command checks the running agent's configuration, from the files as they are now, unless --config " +
-			"names another file. If no\n" +
+		Long: "Check the configuration as the daemon would read it, including " +
+			"provider.yaml and policy files. Prints each setting that differs\n" +
+			"from its default and where it is set, or everything that is " +
+			"wrong, with file and line, including missing files of tokens,\n" +
+			"certificates and keys. The exit code is 78 if something is " +
+			"wrong, and 1 if a file is missing or cannot be read.\n\n" +
+			"Each driver is started to check its own [drivers.NAME.config], " +
+			"list its nodes and warn about the machine, and stopped\n" +
+			"afterwards. A node that two drivers name, or that belongs to another " +
+			"driver, is an error. Warnings do not change the exit code.\n\n" +
+			"The command checks the running agent's configuration, from the " +
+			"files as they are now, unless --config names another file. If no\n" +
 			"agent runs, it checks the file of --config or the default file.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, running, err := opts.loadJudged(cmd.Context())

@@ -22,8 +22,8 @@ func newDisable() *cobra.Command {
 		Long: "Stop scheduling new instances to this host: set the trait COMPUTE_STATUS_DISABLED on the root " +
 			"provider of each of its nodes, or of\n" +
 			"one node. It lasts across restarts until `compute-agent enable`. Running guests are not affected.\n\n" +
-			"The running agent updates Placement immediately, and the command waits some seconds for it; the exit " +
-			"code is 1 if Placement is\n" +
+			"The running agent updates Placement immediately, and the command " +
+			"waits some seconds for it; the exit code is 1 if Placement is\n" +
 			"not updated by then. If no agent runs, its next start updates Placement.",
 	})
 	cmd.Flags().StringVar(&request.Reason, "reason", "", "`TEXT` that explains why, one line of at most 500 characters")
@@ -35,8 +35,8 @@ func newEnable() *cobra.Command {
 	var request control.DisableRequest
 	return newDisabling(&request, true, &cobra.Command{
 		Use: "enable [NODE]", Short: "Resume scheduling new instances to this host", Args: cobra.MaximumNArgs(1),
-		Long: "Resume scheduling new instances to this host: remove the trait COMPUTE_STATUS_DISABLED from the root " +
-			"provider of each of its\n" +
+		Long: "Resume scheduling new instances to this host: remove the trait " +
+			"COMPUTE_STATUS_DISABLED from the root provider of each of its\n" +
 			"nodes, or of one node, whichever client set it. If no agent runs, its next start does it.",
 	})
 }

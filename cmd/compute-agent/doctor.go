@@ -17,18 +17,18 @@ func newDoctor() *cobra.Command {
 	var user string
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check this host, and suggest fixes", Args: cobra.NoArgs,
-		Long: "Check this host, and print a command that fixes each problem. Nothing is changed. The exit code is 1 " +
-			"if something keeps the\n" +
+		Long: "Check this host, and print a command that fixes each problem. " +
+			"Nothing is changed. The exit code is 1 if something keeps the\n" +
 			"agent from working, and 0 otherwise.\n\n" +
-			"The services of the control plane that are enabled on this machine are checked as well: their units, " +
-			"the files that they\n" +
-			"read, as their users, and their databases, and whether the cells answer the compute API. On a machine " +
-			"without an agent\n" +
+			"The services of the control plane that are enabled on this " +
+			"machine are checked as well: their units, the files that they\n" +
+			"read, as their users, and their databases, and whether the " +
+			"cells answer the compute API. On a machine without an agent\n" +
 			"that is all. Run the command as root there: the files of services are theirs.\n\n" +
-			"The command checks the running agent's configuration, from the files as they are now, unless --config " +
-			"names another file. If no\n" +
-			"agent runs, it checks the file of --config or the default file. The drivers are started to check the " +
-			"machine, and stopped\n" +
+			"The command checks the running agent's configuration, from the " +
+			"files as they are now, unless --config names another file. If no\n" +
+			"agent runs, it checks the file of --config or the default file. " +
+			"The drivers are started to check the machine, and stopped\n" +
 			"afterwards.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, running, cfgErr := opts.loadJudged(cmd.Context())

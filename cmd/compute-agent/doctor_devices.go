@@ -16,10 +16,10 @@ func newDoctorDevices() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "devices", Short: "List the GPUs, network devices and mediated device types of this host",
 		Args: cobra.NoArgs,
-		Long: "List the processors, NUMA cells, GPUs, network devices and mediated device types of this host by " +
-			"product name, with the\n" +
-			"configuration that offers the devices to guests, to paste. The driver's executable does it " +
-			"(--devices): that of the\n" +
+		Long: "List the processors, NUMA cells, GPUs, network devices and " +
+			"mediated device types of this host by product name, with the\n" +
+			"configuration that offers the devices to guests, to paste. " +
+			"The driver's executable does it (--devices): that of the\n" +
 			"configuration, or else the installed one. Nothing is changed, and no daemon is asked.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := opts.loadJudged(cmd.Context())

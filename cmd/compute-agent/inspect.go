@@ -31,15 +31,15 @@ func newTree() *cobra.Command {
 	var with control.TreeOptions
 	cmd := &cobra.Command{
 		Use: "tree", Short: "Show this host's provider tree as Placement has it", Args: cobra.NoArgs,
-		Long: "Show this host's provider tree as Placement has it. The running agent reads it from Placement. If " +
-			"Placement cannot be read,\n" +
-			"the command shows the tree that the agent read last, its age and the cause, and the exit code is 1. " +
-			"The exit code is also 1 if\n" +
+		Long: "Show this host's provider tree as Placement has it. The running " +
+			"agent reads it from Placement. If Placement cannot be read,\n" +
+			"the command shows the tree that the agent read last, its age and " +
+			"the cause, and the exit code is 1. The exit code is also 1 if\n" +
 			"there is no tree to show.\n\n" +
-			"With --servers, each resource provider is shown with the guests that have allocations of it, and with " +
-			"all other consumers:\n" +
-			"migrations, and what other clients allocated. The drivers are asked for their guests, and the names " +
-			"are those of the cell.",
+			"With --servers, each resource provider is shown with the guests " +
+			"that have allocations of it, and with all other consumers:\n" +
+			"migrations, and what other clients allocated. The drivers are " +
+			"asked for their guests, and the names are those of the cell.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			view, err := ask(cmd, &opts, control.TreePath(with), func(w io.Writer, view control.Tree) error {
 				tree.Now = time.Now()
@@ -68,10 +68,10 @@ func newStatusWith(services func(ctx context.Context, file string) []doctor.Serv
 	var opts options
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the state of the agent, its drivers and its nodes", Args: cobra.NoArgs,
-		Long: "Show the state of the agent, its drivers and its nodes. The exit code is 0 if everything is " +
-			"reported, and 1 otherwise.\n\n" +
-			"On a machine of the control plane, the command also shows the services that are enabled there; without " +
-			"an agent, or\n" +
+		Long: "Show the state of the agent, its drivers and its nodes. The " +
+			"exit code is 0 if everything is reported, and 1 otherwise.\n\n" +
+			"On a machine of the control plane, the command also shows " +
+			"the services that are enabled there; without an agent, or\n" +
 			"if it does not answer, these alone. The exit code is 1 if one does not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			raw, err := asked(cmd, &opts, "status")
@@ -128,12 +128,12 @@ func newPlan() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "Show what the next pass would write to Placement, without writing", Args: cobra.NoArgs,
 		Long: "Show what the next pass would write to Placement, without writing.\n" +
-			"With --reshape, also show what the next start would move if a driver needs a reshape, before and " +
-			"after. If no agent runs, or\n" +
-			"the running agent has read other configuration files (another --config, or a file that has changed " +
-			"since), the drivers are\n" +
-			"started for the command and stopped afterwards. The exit code is 3 if the reshape would be refused, " +
-			"and 1 if the plan could\n" +
+			"With --reshape, also show what the next start would move if a " +
+			"driver needs a reshape, before and after. If no agent runs, or\n" +
+			"the running agent has read other configuration files (another " +
+			"--config, or a file that has changed since), the drivers are\n" +
+			"started for the command and stopped afterwards. The exit code " +
+			"is 3 if the reshape would be refused, and 1 if the plan could\n" +
 			"not be made.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if reshape && cmd.Flags().Changed(watchFlag) {

@@ -34,16 +34,16 @@ func newJoin() *cobra.Command {
 	var o joinOptions
 	cmd := &cobra.Command{
 		Use: "join", Short: "Get a certificate for this host, and the configuration to use it", Args: cobra.NoArgs,
-		Long: "Make a key, get a certificate for it from the enrolment service of the compute API, and write both " +
-			"to identity.pem in the\n" +
-			"agent's state directory, with the CA that the host trusts, and the settings of [cell_client], " +
-			"[placement_client] and\n" +
-			"[enrolment_client] to conf.d/50-joined.toml. `compute-agent cells manage add-host` prints the token. " +
-			"The agent renews the\n" +
-			"certificate. If the command fails without an answer, run it again with the same token: the service " +
-			"answers the same key again.\n\n" +
-			"For a CA of the site's own, --csr writes a request for a certificate instead, and --certificate " +
-			"installs what that CA signed;\n" +
+		Long: "Make a key, get a certificate for it from the enrolment service " +
+			"of the compute API, and write both to identity.pem in the\n" +
+			"agent's state directory, with the CA that the host trusts, " +
+			"and the settings of [cell_client], [placement_client] and\n" +
+			"[enrolment_client] to conf.d/50-joined.toml. `compute-agent " +
+			"cells manage add-host` prints the token. The agent renews the\n" +
+			"certificate. If the command fails without an answer, run it again " +
+			"with the same token: the service answers the same key again.\n\n" +
+			"For a CA of the site's own, --csr writes a request for a certificate " +
+			"instead, and --certificate installs what that CA signed;\n" +
 			"such a certificate is renewed in the same way.\n\n" +
 			"The exit code is 3 if the host has joined already, and 1 if the service refuses the token.",
 		Example: "  compute-agent join --api https://api.example:8775 --token-file /root/join.token\n" +

@@ -24,13 +24,13 @@ func newLogs() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		Long: "Show what all services of this machine logged and recorded about one request, by time: the compute " +
 			"API, Placement, cells, the agent and\n" +
-			"its drivers. REQUEST_ID is the id that the compute API answered a request with " +
-			"(X-Openstack-Request-Id, which `openstack --debug`\n" +
+			"its drivers. REQUEST_ID is the id that the compute API answered a " +
+			"request with (X-Openstack-Request-Id, which `openstack --debug`\n" +
 			"and `openstack server event list` show), that of another service, or the global one that the client " +
 			"sent. With the UUID of a server,\n" +
 			"another consumer or a provider, what names it is shown, and the requests that it was in.\n\n" +
-			"Without --file, systemd's journal is read, and the audit logs in the state directories. To follow a " +
-			"request over several machines,\n" +
+			"Without --file, systemd's journal is read, and the audit logs in " +
+			"the state directories. To follow a request over several machines,\n" +
 			"give the files or the output of `journalctl -o json` of each, or --directory where " +
 			"systemd-journal-remote collects them.",
 		Example: "  compute-agent logs req-8b7fa3c2-2f0e-4d67-9f5e-0d1c5a6a8e11\n" +

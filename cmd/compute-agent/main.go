@@ -75,8 +75,7 @@ func reapOrphans(stderr io.Writer) (end func()) {
 	if err := processes.CheckReaping(); err != nil {
 		_, _ = fmt.Fprintf(stderr,
 			"compute-agent: as the first process of a container, it cannot reap orphaned processes, which libvirt "+
-				"waits for; "+
-				"start the container with an init (docker run --init): %v\n", err)
+				"waits for; start the container with an init (docker run --init): %v\n", err)
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())

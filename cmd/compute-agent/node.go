@@ -21,12 +21,12 @@ func newNodeList() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the compute nodes that this agent reports or has reported", Args: cobra.NoArgs,
-		Long: "List the compute nodes that this agent reports or has reported, and the driver that each belongs to. " +
-			"A node that no driver names\n" +
-			"any more is orphaned: Placement keeps it until the driver or `compute-agent node remove` confirms that " +
-			"it no longer exists. A\n" +
-			"node that is held is named by a driver that it does not belong to; see `compute-agent node give`. If " +
-			"no agent runs, the states\n" +
+		Long: "List the compute nodes that this agent reports or has reported, " +
+			"and the driver that each belongs to. A node that no driver names\n" +
+			"any more is orphaned: Placement keeps it until the driver or " +
+			"`compute-agent node remove` confirms that it no longer exists. A\n" +
+			"node that is held is named by a driver that it does not belong " +
+			"to; see `compute-agent node give`. If no agent runs, the states\n" +
 			"are unknown.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
@@ -50,14 +50,14 @@ func newNodeGive() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use: "give NAME|UUID --to DRIVER", Short: "Assign a node to another driver", Args: cobra.ExactArgs(1),
-		Long: "Assign a node to another driver. The driver that first reported a node owns it: another driver that " +
-			"also names it is held\n" +
-			"(condition node-claimed-twice), even if the first one is down or no longer configured. From the next " +
-			"pass on, the new driver\n" +
-			"reports the node. What only the previous driver reported is removed; inventory that is still allocated " +
-			"stays, closed for new\n" +
-			"instances, until it is free. If something prevents the change, it is listed, nothing changes, and the " +
-			"exit code is 3. Works with\n" +
+		Long: "Assign a node to another driver. The driver that first reported " +
+			"a node owns it: another driver that also names it is held\n" +
+			"(condition node-claimed-twice), even if the first one is down " +
+			"or no longer configured. From the next pass on, the new driver\n" +
+			"reports the node. What only the previous driver reported is " +
+			"removed; inventory that is still allocated stays, closed for new\n" +
+			"instances, until it is free. If something prevents the change, it " +
+			"is listed, nothing changes, and the exit code is 3. Works with\n" +
 			"and without a running agent.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
@@ -132,12 +132,12 @@ func newNodeRemove() *cobra.Command {
 	var ok consent
 	cmd := &cobra.Command{
 		Use: "remove NAME|UUID", Short: "Delete a node that no longer exists from Placement", Args: cobra.ExactArgs(1),
-		Long: "Delete a node that no longer exists from Placement, with all resource providers below it. The " +
-			"operator confirms that the node\n" +
-			"is gone; the command checks the rest: no driver names the node, this agent created its root provider " +
-			"and owns everything in its\n" +
-			"tree, and nothing of it is allocated. If a check fails, it is listed, nothing is written, and the " +
-			"exit code is 3.",
+		Long: "Delete a node that no longer exists from Placement, with all " +
+			"resource providers below it. The operator confirms that the node\n" +
+			"is gone; the command checks the rest: no driver names the node, " +
+			"this agent created its root provider and owns everything in its\n" +
+			"tree, and nothing of it is allocated. If a check fails, " +
+			"it is listed, nothing is written, and the exit code is 3.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := opts.load()
 			if err != nil {

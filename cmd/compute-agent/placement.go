@@ -40,8 +40,8 @@ func newPlacementServe() *cobra.Command {
 	var metricsListen, database string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Serve the Placement API from a database", Args: cobra.NoArgs,
-		Long: "Serve the Placement API. The state is in placement.db below the state directory, or in the given " +
-			"database.\n" +
+		Long: "Serve the Placement API. The state is in placement.db " +
+			"below the state directory, or in the given database.\n" +
 			"Under systemd, the socket named \"placement\" of a socket unit is used instead of --listen.",
 		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
 			if metricsListen != "" {

@@ -22,17 +22,17 @@ func newPlacementAdopt() *cobra.Command {
 		Short: "Serve a database that OpenStack Placement made, or hand it back", Args: cobra.NoArgs,
 		Long: "Replace OpenStack's Placement in place, on its own database (MariaDB, MySQL, PostgreSQL or SQLite; " +
 			"alembic versions from Xena on).\n\n" +
-			"--check, the default, reads the database and changes nothing: it prints what is in it, what is unusual " +
-			"and what that means.\n" +
-			"--apply adds a few small tables of compute-agent, and triggers that refuse what OpenStack's Placement " +
-			"would write while\n" +
-			"compute-agent serves. It refuses while other programs are connected. --hand-back removes both again, " +
-			"and refuses while a\n" +
-			"server of compute-agent uses the database. No row of OpenStack's is changed by either. Both can be " +
-			"repeated, and may be\n" +
+			"--check, the default, reads the database and changes nothing: " +
+			"it prints what is in it, what is unusual and what that means.\n" +
+			"--apply adds a few small tables of compute-agent, and triggers " +
+			"that refuse what OpenStack's Placement would write while\n" +
+			"compute-agent serves. It refuses while other programs are " +
+			"connected. --hand-back removes both again, and refuses while a\n" +
+			"server of compute-agent uses the database. No row of OpenStack's " +
+			"is changed by either. Both can be repeated, and may be\n" +
 			"ended at any moment. The databases of Nova itself (nova_api, nova, nova_cell0) are not adopted.\n\n" +
-			"Exit codes: 0 done, or can be done; 1 failed; 3 refused, nothing was changed; 64 wrong usage; 78 " +
-			"invalid configuration.",
+			"Exit codes: 0 done, or can be done; 1 failed; 3 refused, " +
+			"nothing was changed; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check && apply || check && handBack || apply && handBack {
 				return &exitError{exitUsage, errors.New("choose one of --check, --apply and --hand-back")}

@@ -143,8 +143,8 @@ func newDBVersion() *cobra.Command {
 	var opts databaseOptions
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the schema version of the database", Args: cobra.NoArgs,
-		Long: "Show the schema version of the database, the one of this program, and whether `placement db upgrade` " +
-			"is needed. Nothing is\n" +
+		Long: "Show the schema version of the database, the one of this program, " +
+			"and whether `placement db upgrade` is needed. Nothing is\n" +
 			"changed, and a server may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(db operator.Database) error {
@@ -164,10 +164,10 @@ func newDBUpgrade() *cobra.Command {
 	var opts databaseOptions
 	cmd := &cobra.Command{
 		Use: "upgrade", Short: "Create the database, or upgrade its schema", Args: cobra.NoArgs,
-		Long: "Create the database if it does not exist, adopt one that OpenStack Placement created, or upgrade the " +
-			"schema, in one\n" +
-			"transaction. Running it again changes nothing. Stop OpenStack Placement before adopting its " +
-			"database.\n\n" +
+		Long: "Create the database if it does not exist, adopt one that " +
+			"OpenStack Placement created, or upgrade the schema, in one\n" +
+			"transaction. Running it again changes nothing. Stop " +
+			"OpenStack Placement before adopting its database.\n\n" +
 			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(db operator.Database) error {
@@ -193,17 +193,17 @@ func newDBOnlineMigrations() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "online-data-migrations", Aliases: []string{"online_data_migrations"},
 		Short: "Create consumer records that an old Placement did not write", Args: cobra.NoArgs,
-		Long: "Create a consumer record for every consumer that holds allocations and has no record, because an old " +
-			"Placement did not write\n" +
-			"one. Its owner is [placement] incomplete_consumer_project_id and _user_id. Until then, such a consumer " +
-			"uses resources without\n" +
-			"being listed. compute-agent's own servers may be running; running the command again is safe. The " +
-			"schema is upgraded first, as\n" +
+		Long: "Create a consumer record for every consumer that holds allocations " +
+			"and has no record, because an old Placement did not write\n" +
+			"one. Its owner is [placement] incomplete_consumer_project_id and " +
+			"_user_id. Until then, such a consumer uses resources without\n" +
+			"being listed. compute-agent's own servers may be running; running " +
+			"the command again is safe. The schema is upgraded first, as\n" +
 			"by `placement db upgrade`: stop OpenStack Placement before.\n\n" +
-			"Exit codes: 0 nothing is left to do; 1 at most --max-count records were created, and more may be left: " +
-			"run it again until it\n" +
-			"exits with 0 (this is not a failure); 70 it failed, and earlier records stay; 64 wrong usage; 78 " +
-			"invalid configuration.",
+			"Exit codes: 0 nothing is left to do; 1 at most --max-count records " +
+			"were created, and more may be left: run it again until it\n" +
+			"exits with 0 (this is not a failure); 70 it failed, and earlier " +
+			"records stay; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			limited := cmd.Flags().Changed("max-count")
 			if limited && most < 1 {

@@ -25,12 +25,12 @@ func newPlacementExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain QUERY", Short: "Explain why a request for allocation candidates finds no hosts, or few",
 		Args: cobra.ExactArgs(1),
-		Long: "Explain why a request for allocation candidates finds no hosts, or few: how many providers and trees " +
-			"satisfy each of its\n" +
-			"conditions. QUERY is that of GET /allocation_candidates, as Nova's scheduler and Placement log it; " +
-			"text up to a question mark\n" +
-			"and after the query is ignored. The command asks the Placement of [placement_client] or --url, which " +
-			"must be compute-agent's\n" +
+		Long: "Explain why a request for allocation candidates finds no hosts, " +
+			"or few: how many providers and trees satisfy each of its\n" +
+			"conditions. QUERY is that of GET /allocation_candidates, as Nova's " +
+			"scheduler and Placement log it; text up to a question mark\n" +
+			"and after the query is ignored. The command asks the Placement " +
+			"of [placement_client] or --url, which must be compute-agent's\n" +
 			"own.",
 		Example: "  compute-agent placement explain 'resources=VCPU:4,MEMORY_MB:8192&required=HW_CPU_X86_AVX2'",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -23,26 +23,26 @@ func newPlacementMigrate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "migrate-compute-inventory", Aliases: []string{"migrate_compute_inventory"}, Args: cobra.NoArgs,
 		Short: "Reshape this host's provider trees while all services are down",
-		Long: "Move inventory and allocations in Placement's database as the next start of the agent would, while " +
-			"the agent and all Placement\n" +
-			"services are down, as in a fast-forward upgrade. The drivers are started for the command and stopped " +
-			"afterwards. Run it on each\n" +
+		Long: "Move inventory and allocations in Placement's database as the " +
+			"next start of the agent would, while the agent and all Placement\n" +
+			"services are down, as in a fast-forward upgrade. The drivers are " +
+			"started for the command and stopped afterwards. Run it on each\n" +
 			"host with the new driver, because only the driver knows whether something needs to move.\n\n" +
-			"For a node whose driver needs a reshape, the command writes all that the start of the agent would " +
-			"write, with the same checks\n" +
-			"and the same journal (`compute-agent reshape history`). For other nodes it writes nothing, whatever " +
-			"else has changed: the agent\n" +
-			"does that when it starts. A run that was killed leaves the old or the new layout; run it again. A " +
-			"database that OpenStack\n" +
-			"Placement created is adopted if something has to move (`placement db upgrade`), and OpenStack " +
-			"Placement can use it afterwards.\n" +
-			"The plan is made on a copy, in the directory that TMPDIR names; if nothing has to move, and with " +
-			"--dry-run, the database is not\n" +
+			"For a node whose driver needs a reshape, the command writes all " +
+			"that the start of the agent would write, with the same checks\n" +
+			"and the same journal (`compute-agent reshape history`). For other " +
+			"nodes it writes nothing, whatever else has changed: the agent\n" +
+			"does that when it starts. A run that was killed leaves the old " +
+			"or the new layout; run it again. A database that OpenStack\n" +
+			"Placement created is adopted if something has to move (`placement " +
+			"db upgrade`), and OpenStack Placement can use it afterwards.\n" +
+			"The plan is made on a copy, in the directory that TMPDIR names; " +
+			"if nothing has to move, and with --dry-run, the database is not\n" +
 			"changed.\n\n" +
-			"Exit codes: 0 done, or nothing needs to move; 1 a node failed; 3 refused: an agent runs, a Placement " +
-			"service has the database\n" +
-			"open, its tables have another version, or a reshape violates a check; 64 wrong usage; 78 invalid " +
-			"configuration, or the\n" +
+			"Exit codes: 0 done, or nothing needs to move; 1 a node failed; " +
+			"3 refused: an agent runs, a Placement service has the database\n" +
+			"open, its tables have another version, or a reshape violates " +
+			"a check; 64 wrong usage; 78 invalid configuration, or the\n" +
 			"database does not exist.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if all == (len(migrate.Nodes) > 0) {

@@ -82,15 +82,15 @@ func newPluginRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run PATH", Short: "Make a pass with a driver, without Placement, and show what it reports",
 		Args: cobra.ExactArgs(1),
-		Long: "Start a driver's plugin as the agent does, in its sandbox, make one pass as on a new host, and show " +
-			"the tree. Placement is not\n" +
-			"involved: the tree is in memory. With --watch, keep making passes until Ctrl-C, at intervals and " +
-			"whenever the driver reports a\n" +
-			"change, and show what each one changed. The driver's log goes to standard error. The exit code is 1 if " +
-			"the driver reported no tree\n" +
+		Long: "Start a driver's plugin as the agent does, in its sandbox, make " +
+			"one pass as on a new host, and show the tree. Placement is not\n" +
+			"involved: the tree is in memory. With --watch, keep making passes " +
+			"until Ctrl-C, at intervals and whenever the driver reports a\n" +
+			"change, and show what each one changed. The driver's log goes to " +
+			"standard error. The exit code is 1 if the driver reported no tree\n" +
 			"(with --watch, in the last pass).\n\n" +
-			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d " +
-			"file with that table.",
+			"--config takes a file with the driver's own keys (the content " +
+			"of [drivers.NAME.config]), or a conf.d file with that table.",
 		Example: "  compute-agent plugin run ./compute-driver-mine --config mine.toml\n  compute-agent plugin run " +
 			"./compute-driver-mine --config mine.toml --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {

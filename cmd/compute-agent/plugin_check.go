@@ -30,34 +30,34 @@ func newPluginTest() *cobra.Command {
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
-		Long: "Start a driver's plugin as the agent does and check that it meets the agent's contract. Placement is " +
-			"not involved, and nothing is\n" +
-			"installed. For each check that fails, the output shows what was sent, what was received, the rule, and " +
-			"where to look. Checks that\n" +
+		Long: "Start a driver's plugin as the agent does and check that it meets " +
+			"the agent's contract. Placement is not involved, and nothing is\n" +
+			"installed. For each check that fails, the output shows what was " +
+			"sent, what was received, the rule, and where to look. Checks that\n" +
 			"are not run say why, and are counted apart: nothing is known of the driver there.\n\n" +
 			"The driver runs in the sandbox in which the agent starts it: it writes only to the directories of " +
 			"guests, to the absolute paths in\n" +
-			"its own configuration, to temporary files and devices (docs/drivers.md, The sandbox); a conf.d file " +
-			"can allow more. What the\n" +
+			"its own configuration, to temporary files and devices (docs/drivers.md, " +
+			"The sandbox); a conf.d file can allow more. What the\n" +
 			"agent's user and unit may do is not part of it.\n\n" +
-			"--config takes a file with the driver's own keys (the content of [drivers.NAME.config]), or a conf.d " +
-			"file with that table. With this\n" +
+			"--config takes a file with the driver's own keys (the content of " +
+			"[drivers.NAME.config]), or a conf.d file with that table. With this\n" +
 			"configuration the driver must list nodes on this machine.\n\n" +
-			"Reshapes start from the tree of the driver's last release, whose executable --former names, or from " +
-			"the tree that the driver\n" +
-			"makes with --former-config; with both, the last release gets that configuration. Without either they " +
-			"start from the driver's own\n" +
-			"tree with all inventory on the root, if the driver accepts such a layout, and only the classes that it " +
-			"moves are checked.\n\n" +
-			"Instances of a driver that manages them are only tested with --instances: the suite creates some small " +
-			"ones on this machine, with\n" +
+			"Reshapes start from the tree of the driver's last release, whose " +
+			"executable --former names, or from the tree that the driver\n" +
+			"makes with --former-config; with both, the last release gets that " +
+			"configuration. Without either they start from the driver's own\n" +
+			"tree with all inventory on the root, if the driver accepts such " +
+			"a layout, and only the classes that it moves are checked.\n\n" +
+			"Instances of a driver that manages them are only tested with " +
+			"--instances: the suite creates some small ones on this machine, with\n" +
 			"random uuids and names that begin with drivertest-, and removes them.\n\n" +
-			"Each check is printed when it ends. If standard error is not a terminal, a slow check is named there " +
-			"every ten seconds.\n\n" +
-			"The exit code is 0 if no check failed; 1 if a check failed, --timeout expired or the command was " +
-			"interrupted; 64 if there was\n" +
-			"nothing to check; 78 if the file of --config is invalid or is for another driver. Names of classes and " +
-			"traits that are not\n" +
+			"Each check is printed when it ends. If standard error is not " +
+			"a terminal, a slow check is named there every ten seconds.\n\n" +
+			"The exit code is 0 if no check failed; 1 if a check failed, " +
+			"--timeout expired or the command was interrupted; 64 if there was\n" +
+			"nothing to check; 78 if the file of --config is invalid or is " +
+			"for another driver. Names of classes and traits that are not\n" +
 			"standard are warnings, not failures.",
 		Example: "  compute-agent plugin test ./compute-driver-mine --config mine.toml\n" +
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --run '^reshape/'\n" +

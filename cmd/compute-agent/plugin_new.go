@@ -26,8 +26,8 @@ func newPluginNew() *cobra.Command {
 			"Makefile, a systemd drop-in and a CI file. It builds and passes its tests without changes; " +
 			"docs/writing-a-driver.md continues\n" +
 			"from there. Existing files are never overwritten: either all files are written, or none.\n\n" +
-			"The module requires the release of compute-agent that created it. With --replace it uses a checkout; " +
-			"then neither building nor\n" +
+			"The module requires the release of compute-agent that created it. " +
+			"With --replace it uses a checkout; then neither building nor\n" +
 			"testing needs the network if compute-agent itself was built there.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			params := scaffold.Params{Name: args[0], Module: module, AgentVersion: version.Number(), Replace: replace}

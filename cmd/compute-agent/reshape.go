@@ -37,10 +37,10 @@ func newRefresh() *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "refresh", Short: "Request a pass over every node from the running agent", Args: cobra.NoArgs,
-		Long: "Request a pass over every node from the running agent, even if earlier passes failed. The pass first " +
-			"compares the tree with\n" +
-			"Placement, so that writes of other clients are seen. A node that is held because its reshape was " +
-			"refused is retried. The\n" +
+		Long: "Request a pass over every node from the running agent, even if " +
+			"earlier passes failed. The pass first compares the tree with\n" +
+			"Placement, so that writes of other clients are seen. A node " +
+			"that is held because its reshape was refused is retried. The\n" +
 			"command does not wait for the pass: `compute-agent status` shows the result.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := opts.load()
@@ -176,14 +176,14 @@ func newReshapeUndo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "undo ID", Short: "Undo a reshape, unless other clients have written to what it moved",
 		Args: cobra.ExactArgs(1),
-		Long: "Undo a reshape: move every inventory and allocation that it moved back. That requires that the " +
-			"generations of all its resource\n" +
-			"providers and consumers are still those that it left; otherwise nothing is written and the exit code " +
-			"is 3. Providers that the\n" +
-			"reshape created stay, empty, and traits and aggregates stay as the driver set them: a pass of the " +
-			"driver's previous version or\n" +
-			"configuration restores both. If the driver still needs the reshape, the agent's next start makes it " +
-			"again: restore the driver's\n" +
+		Long: "Undo a reshape: move every inventory and allocation that it moved " +
+			"back. That requires that the generations of all its resource\n" +
+			"providers and consumers are still those that it left; otherwise " +
+			"nothing is written and the exit code is 3. Providers that the\n" +
+			"reshape created stay, empty, and traits and aggregates stay as " +
+			"the driver set them: a pass of the driver's previous version or\n" +
+			"configuration restores both. If the driver still needs the reshape, " +
+			"the agent's next start makes it again: restore the driver's\n" +
 			"previous version or configuration first.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := reshapeID(args[0])
@@ -202,10 +202,11 @@ func newReshapeUndo() *cobra.Command {
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(),
 				"Undid reshape %d: the inventories and allocations that it moved are back in place.\n"+
-					"Traits and aggregates stay until a pass of the driver's previous version or configuration "+
-					"restores them.\n"+
-					"If the driver still needs the reshape, the agent's next start makes it again: restore the "+
-					"driver's previous version or configuration first.\n", id)
+					"Traits and aggregates stay until a pass of the driver's "+
+					"previous version or configuration restores them.\n"+
+					"If the driver still needs the reshape, the agent's next start makes it again: restore "+
+					"the driver's "+
+					"previous version or configuration first.\n", id)
 			return err
 		},
 	}

@@ -40,10 +40,10 @@ func newStandalone() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "standalone", Short: "Run the agent with its own Placement and compute API on this machine",
 		Args: cobra.NoArgs,
-		Long: "Run the agent with a Placement service, a Nova-compatible compute API and a cell, all on embedded " +
-			"databases: the quickest way\n" +
-			"to see this machine's provider tree and to create a server on it. Without a configured driver it runs " +
-			"the libvirt driver, with\n" +
+		Long: "Run the agent with a Placement service, a Nova-compatible compute " +
+			"API and a cell, all on embedded databases: the quickest way\n" +
+			"to see this machine's provider tree and to create a server on it. " +
+			"Without a configured driver it runs the libvirt driver, with\n" +
 			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
 		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
 			cfg, err := opts.load()

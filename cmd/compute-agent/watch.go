@@ -28,10 +28,11 @@ const (
 )
 
 // watchHelp says in a command's help what --watch does.
-const watchHelp = "\n\nWith --watch, the command is repeated until Ctrl-C, also while the agent is restarted: on a " +
-	"terminal the output is redrawn, elsewhere\n" +
-	"it is printed below a line with the time when something other than counters and ages has changed. With " +
-	"--output json, each change\n" +
+const watchHelp = "\n\n" +
+	"With --watch, the command is repeated until Ctrl-C, also while the " +
+	"agent is restarted: on a terminal the output is redrawn, elsewhere\n" +
+	"it is printed below a line with the time when something other than " +
+	"counters and ages has changed. With --output json, each change\n" +
 	"is one document on one line. The exit code is then 0."
 
 // addWatchFlag adds --watch to a command that has its RunE, only reads, and passes the answer that

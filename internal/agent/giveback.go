@@ -125,10 +125,9 @@ func (ad *adopter) checkUnused(ctx context.Context, desired *providertree.Tree) 
 		})
 		if e.Outcome == reportclient.ReshapeHappened && e.Undoes == 0 && !undone {
 			hint = fmt.Sprintf(
-				"reshape %d has moved allocations. Take it back with `compute-agent reshape undo %d`; if that is "+
-					"refused, give the "+
-					"driver the configuration that it had before, and start the agent once: it moves the "+
-					"allocations back", e.ID, e.ID)
+				"reshape %d has moved allocations. Take it back with `compute-agent reshape "+
+					"undo %d`; if that is refused, give the driver the configuration that it had "+
+					"before, and start the agent once: it moves the allocations back", e.ID, e.ID)
 		}
 	}
 	var held []string

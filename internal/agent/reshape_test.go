@@ -99,7 +99,10 @@ func TestOneNodeDoesNotEndTheAgent(t *testing.T) {
 					`{"allocations": {%q: {"resources": {"VGPU": 2}}}, "project_id": "p", "user_id": "u", `+
 						`"consumer_generation": null}`, uuidB))
 				return fmt.Sprintf(
-					"[drivers.second]\npath = %q\n[drivers.second.config]\nlayout = \"vgpu-children\"\n"+
+					"[drivers.second]\n"+
+						"path = %q\n"+
+						"[drivers.second.config]\n"+
+						"layout = \"vgpu-children\"\n"+
 						"faults.reshape = \"invent\"\n"+
 						"nodes = [{name = \"cn2\", uuid = %q, inventories = {VGPU = {total = 8}}}]\n", h.driver, uuidB)
 			},

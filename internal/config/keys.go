@@ -310,15 +310,16 @@ var agentSections = []section{
 			text[Config]{at: func(c *Config) *string { return &c.Tracing.Endpoint },
 				words: "a URL", check: optionalURL}},
 		{"sample_ratio", restart,
-			"Fraction of traces to record of those that begin in this service, with a pass or a client's request: 1 " +
-				"is all of them,\n" +
+			"Fraction of traces to record of those that begin in this " +
+				"service, with a pass or a client's request: 1 is all of them,\n" +
 				"0.01 one in a hundred. In a trace that another service began, that one has decided.",
 			fraction[Config]{at: func(c *Config) *float64 { return &c.Tracing.SampleRatio }, def: 1}},
 		{"trust_clients", restart,
-			"Join the traces of all clients that are authenticated, and record what their traceparent header says " +
-				"is recorded. Otherwise\n" +
-				"only services, hosts and administrators decide that; the request of another client begins a trace " +
-				"of its own, with a link to the client's.",
+			"Join the traces of all clients that are authenticated, and record " +
+				"what their traceparent header says is recorded. Otherwise\n" +
+				"only services, hosts and administrators decide that; the request of another client begins " +
+				"a trace of " +
+				"its own, with a link to the client's.",
 			toggle[Config]{func(c *Config) *bool { return &c.Tracing.TrustClients }, false}},
 	}},
 }

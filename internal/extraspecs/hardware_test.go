@@ -128,8 +128,8 @@ func TestConflicts(t *testing.T) {
 		"hw:pmu=true hw_pmu=false": "Flavor m1 has hw:pmu extra spec explicitly set to True, " +
 			"conflicting with image debian which has hw_pmu explicitly set to False.",
 		"hw:virtio_packed_ring=no hw_virtio_packed_ring=y": "Flavor m1 has hw:virtio_packed_ring extra spec " +
-			"explicitly set to False, " +
-			"conflicting with image debian which has hw_virtio_packed_ring explicitly set to True.",
+			"explicitly set to False, conflicting with image debian " +
+			"which has hw_virtio_packed_ring explicitly set to True.",
 		"hw:serial_port_count=1 hw_serial_port_count=2": "Forbidden to exceed flavor value of number of serial ports " +
 			"passed in image meta.",
 		"hw_video_model=vga hw_video_ram=17 hw_video:ram_max_mb=16": "The requested amount of video memory 17 is " +

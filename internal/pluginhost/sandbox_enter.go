@@ -88,9 +88,8 @@ type UnconfinedError struct {
 }
 
 func (e *UnconfinedError) Error() string {
-	return fmt.Sprintf("not started: drivers.%s.sandbox is \"required\", and the sandbox would be "+
-		"incomplete (%s): %s. "+
-		"The agent must be allowed to make it (SystemCallFilter= of the unit: landlock_create_ruleset "+
+	return fmt.Sprintf("not started: drivers.%s.sandbox is \"required\", and the sandbox would be incomplete (%s): "+
+		"%s. The agent must be allowed to make it (SystemCallFilter= of the unit: landlock_create_ruleset "+
 		"landlock_add_rule landlock_restrict_self), or set sandbox = \"landlock\"",
 		e.Driver, e.Kernel, strings.Join(e.Kernel.Lacks(), "; "))
 }

@@ -180,9 +180,9 @@ var mysqlSession = []string{
 	"SET NAMES utf8mb4 COLLATE utf8mb4_bin",
 	"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE",
 	// InnoDB: another engine does not undo what a transaction did.
-	"SET SESSION autocommit = 1, completion_type = 0, foreign_key_checks = 1, unique_checks = 1, " +
-		"default_storage_engine = InnoDB, " +
-		"sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_auto_is_null = 0",
+	"SET SESSION autocommit = 1, completion_type = 0, foreign_key_checks = 1, " +
+		"unique_checks = 1, default_storage_engine = InnoDB, sql_safe_updates = 0, " +
+		"sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_auto_is_null = 0",
 	"SET SESSION sql_mode = " +
 		"'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION," +
 		"NO_AUTO_VALUE_ON_ZERO'",

@@ -45,9 +45,10 @@ func TestReleasedStepsStayAsTheyAre(t *testing.T) {
 	known := string(testproc.Try(os.ReadFile(file)).Or(t))
 	for line := range strings.Lines(now.String()) {
 		if !strings.Contains(known, line) {
-			t.Errorf("%s lacks the line\n%sA released step never changes: undo that, and add a step. A new step "+
-				"needs the line. "+
-				"The engine gets:\n%s", file, line, texts[line])
+			t.Errorf("%s lacks the line\n"+
+				"%sA released step never changes: undo that, and add a "+
+				"step. A new step needs the line. The engine gets:\n"+
+				"%s", file, line, texts[line])
 		}
 	}
 	for line := range strings.Lines(known) {

@@ -419,9 +419,9 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 		case len(g.Resources) > 0 || related[g.Suffix] || g.Suffix == "" && ext.has(wire.ExtResourceless):
 		case g.Suffix == "":
 			return badValue(
-				"The group without a suffix has no resources, which is an extension: it needs microversion %s or "+
-					"later and the header %s: %[3]s, "+
-					"or [placement] extensions = [%[3]q] in the configuration of the server.",
+				"The group without a suffix has no resources, which is an extension: "+
+					"it needs microversion %s or later and the header %s: %[3]s, or "+
+					"[placement] extensions = [%[3]q] in the configuration of the server.",
 				wire.Version(wire.RequestedExtensions), wire.HeaderExtensions, wire.ExtResourceless)
 		default:
 			return badValue(

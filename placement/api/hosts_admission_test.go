@@ -414,16 +414,14 @@ func TestRefusalNamesAll(t *testing.T) {
 	w := newArrived(t)
 	w.refused(fmt.Sprintf(`{"resource_provider_generation":%d,"inventories":%s}`,
 		w.generation(root3), shown("VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)),
-		"/inventories", "The host h3 is not admitted to report this: "+
-			"its trees would have 201 MEMORY_MB (total times allocation_ratio), more than 200: 2 times the 100 that "+
-			"it reported when it came, or that an operator stated; "+
-			"its trees would have 84 VCPU (total times allocation_ratio), more than 80: 2 times the 40 that it "+
-			"reported when it came, or that an operator stated; "+
-			"its trees would have 2 VGPU (total times allocation_ratio), and it has not reported this class "+
-			"when it came. "+
-			"If the machine has it, a person admits it, on the machine of the compute API: "+
-			"compute-agent cells manage admit-host h3 --class MEMORY_MB=201 --class VCPU=84 --class VGPU=2 (with "+
-			"--unknown for a host that the compute API does not know).")
+		"/inventories", "The host h3 is not admitted to report this: its trees would have 201 MEMORY_MB (total "+
+			"times allocation_ratio), more than 200: 2 times the 100 that it reported when it came, or "+
+			"that an operator stated; its trees would have 84 VCPU (total times allocation_ratio), "+
+			"more than 80: 2 times the 40 that it reported when it came, or that an operator stated; "+
+			"its trees would have 2 VGPU (total times allocation_ratio), and it has not reported this "+
+			"class when it came. If the machine has it, a person admits it, on the machine of the "+
+			"compute API: compute-agent cells manage admit-host h3 --class MEMORY_MB=201 --class "+
+			"VCPU=84 --class VGPU=2 (with --unknown for a host that the compute API does not know).")
 	w.state(`{"classes":{"MEMORY_MB":201,"VCPU":84,"VGPU":2}}`)
 	w.inventories(root3, 200, "VCPU", 21, 4.0, "MEMORY_MB", 161, 1.0, "VGPU", 2, 1.0)
 	var traits, flags []string

@@ -53,8 +53,7 @@ const (
 		"`limit` bounds how many candidates are counted. " +
 		"Unknown traits and classes are explained, not refused."
 	noteAdmission = "OpenStack's Placement has no hosts. A host whose agent has its own credential reports what it " +
-		"had when it came, times " +
-		"`[placement] host_capacity_factor`, or what this call states: see " +
+		"had when it came, times `[placement] host_capacity_factor`, or what this call states: see " +
 		"[identity.md](identity.md#how-much-a-host-may-report)."
 	noteEmptyName = "An empty name is refused; OpenStack's Placement takes it."
 )

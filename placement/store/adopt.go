@@ -266,10 +266,9 @@ func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 	//nolint:errorlint // one of these values, never wrapped
 	if kind, _ := d.Kind(err); kind == sqldb.ErrDenied {
 		return &sqldb.Error{Kind: sqldb.ErrDenied,
-			Err: err, Hint: "triggers keep OpenStack Placement from writing while this program serves; let the user " +
-				"make them with " +
-				"GRANT TRIGGER ON its database, or use --without-guard and see to it that OpenStack Placement " +
-				"stays stopped"}
+			Err: err, Hint: "triggers keep OpenStack Placement from writing while this program " +
+				"serves; let the user make them with GRANT TRIGGER ON its database, or " +
+				"use --without-guard and see to it that OpenStack Placement stays stopped"}
 	}
 	return err
 }

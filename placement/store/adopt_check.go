@@ -78,8 +78,7 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 				Verdict: Arrange,
 				Count:   1,
 				Fix: "SET GLOBAL log_bin_trust_function_creators = 1, as an administrator and on this server, until " +
-					"--apply is done, " +
-					"and again for --hand-back; or run both with the address of an administrator",
+					"--apply is done, and again for --hand-back; or run both with the address of an administrator",
 				Meaning: "the server has a binary log or is a node of a Galera cluster: users without the privilege " +
 					"SUPER cannot make or remove the triggers that keep OpenStack Placement from writing (error 1419)",
 			},

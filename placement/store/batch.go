@@ -181,9 +181,9 @@ func (w *writer) update(changes []ledger.Change) (done bool, err error) {
 	d := w.store.db.Dialect
 	var query string
 	if d == sqldb.MySQL {
-		query = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (a BIGINT PATH '$.a', b BIGINT PATH '$.b', c BIGINT PATH " +
-			"'$.c', d BIGINT PATH '$.d', " +
-			"e BIGINT PATH '$.e', f BIGINT PATH '$.f', g BIGINT PATH '$.g', r DOUBLE PATH '$.r')) AS v JOIN " +
+		query = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (a BIGINT PATH '$.a', b BIGINT PATH " +
+			"'$.b', c BIGINT PATH '$.c', d BIGINT PATH '$.d', e BIGINT PATH '$.e', f " +
+			"BIGINT PATH '$.f', g BIGINT PATH '$.g', r DOUBLE PATH '$.r')) AS v JOIN " +
 			how.table + " AS t ON " + how.where +
 			" SET " + how.set + ", updated_at = ?"
 	} else {

@@ -43,10 +43,9 @@ func (s *State) Admit(
 					"Placement, or Placement lost its database, or the node was deleted there", node.Name, node.UUID,
 				reported, before.Since.UTC().Format("2006-01-02")),
 			Hint: fmt.Sprintf(
-				"check [placement_client] url and region, or restore Placement's database; to create the node "+
-					"again, without the allocations of "+
-					"the guests that run on it: `compute-agent adopt --as-new --node %s` (then `compute-agent "+
-					"allocations heal`)", node.Name),
+				"check [placement_client] url and region, or restore Placement's database; to create the node again, "+
+					"without the allocations of the guests that run on it: `compute-agent adopt --as-new --node %s` "+
+					"(then `compute-agent allocations heal`)", node.Name),
 		}
 	}
 	if guests == nil {
@@ -66,9 +65,9 @@ func (s *State) Admit(
 	}
 	return &Error{
 		Problem: fmt.Sprintf(
-			"node %s (%s) is new to this Placement, but the driver finds %d guests of a cloud on it, such as %s: "+
-				"what they use would be "+
-				"reported as free; either the URL leads to the wrong Placement, or Placement lost its database",
+			"node %s (%s) is new to this Placement, but the driver finds %d guests of a "+
+				"cloud on it, such as %s: what they use would be reported as free; either "+
+				"the URL leads to the wrong Placement, or Placement lost its database",
 			node.Name, node.UUID, len(ofCloud), describe(ofCloud[0])),
 		Hint: fmt.Sprintf(
 			"check [placement_client] url and region, or restore Placement's database; if these guests have no "+

@@ -87,8 +87,7 @@ func read(path string) (*Record, error) {
 		return nil, &Error{
 			Problem: fmt.Sprintf("%s, which records the host of this state directory, cannot be read: %v", path, err),
 			Hint: "if the directory is this host's, move the file away: the next start writes a new one from " +
-				"compute_id; " +
-				"if a newer version of the agent wrote it, run that version",
+				"compute_id; if a newer version of the agent wrote it, run that version",
 		}
 	}
 	return &r, nil

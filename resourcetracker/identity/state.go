@@ -101,8 +101,8 @@ func (s *State) CheckFirstStart(recordsDir string) error {
 			Problem: fmt.Sprintf(
 				"this host's identity is missing: there is no compute_id, and %s shows that this is not the "+
 					"first start", filepath.Join(found, files[0].Name())),
-			Hint: "restore it: `compute-agent adopt --uuid UUID` with the uuid of this host's resource provider " +
-				"in Placement " +
+			Hint: "restore it: `compute-agent adopt --uuid UUID` with the " +
+				"uuid of this host's resource provider in Placement " +
 				"(openstack resource provider list --name HOST); if this is a new host to Placement, empty " + dir +
 				" first",
 		}
@@ -177,18 +177,17 @@ func judge(r Record, self Self, path string) (note string, err error) {
 		return "", nil
 	case host:
 		return "The machine id changed since the last start, but the host name did not: this host was reinstalled, " +
-			"or moved to another machine, " +
-			"with its state directory. If two machines have this name now, stop one: both write to the same " +
-			"resource providers.", nil
+			"or moved to another machine, with its state directory. If two machines have this name now, stop one: " +
+			"both write to the same resource providers.", nil
 	case !machine && !unknown:
 		return "", &Error{
 			Problem: fmt.Sprintf(
 				"%s was written on another machine, on host %s, and this is %s: this state directory is a copy", path,
 				r.Host, self.Host),
 			Hint: fmt.Sprintf(
-				"to make this a separate host, stop the agent and empty %s (and remove a copied compute_id beside "+
-					"the configuration); "+
-					"if this is %s on new hardware and under a new name: `compute-agent adopt --rename`",
+				"to make this a separate host, stop the agent and empty %s (and "+
+					"remove a copied compute_id beside the configuration); if this is %s "+
+					"on new hardware and under a new name: `compute-agent adopt --rename`",
 				filepath.Dir(path), r.Host),
 		}
 	case unknown:
@@ -198,9 +197,9 @@ func judge(r Record, self Self, path string) (note string, err error) {
 					"%s has no id", path,
 				r.Host, self.Host, MachineFile),
 			Hint: fmt.Sprintf(
-				"if the host was renamed, `compute-agent adopt --rename`, or restore its old name (agent.host = "+
-					"%q); if this state directory "+
-					"is a copy of another host's, empty %s (and remove a copied compute_id beside the configuration)",
+				"if the host was renamed, `compute-agent adopt --rename`, or restore its "+
+					"old name (agent.host = %q); if this state directory is a copy of another "+
+					"host's, empty %s (and remove a copied compute_id beside the configuration)",
 				r.Host, filepath.Dir(path)),
 		}
 	case old == "":
@@ -212,9 +211,8 @@ func judge(r Record, self Self, path string) (note string, err error) {
 		Problem: fmt.Sprintf("according to %s, this machine is host %s, but it is named %s now; Placement has %s",
 			path, r.Host, self.Host, old),
 		Hint: fmt.Sprintf(
-			"restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests "+
-				"on it under the old "+
-				"name, `compute-agent adopt --rename`", r.Host),
+			"restore the host's old name (agent.host = %q), or, if it was renamed for good and Nova has no guests on "+
+				"it under the old name, `compute-agent adopt --rename`", r.Host),
 	}
 }
 

@@ -368,9 +368,8 @@ func (s *Store) LoadAdopted(root string) (*Adopted, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf(
-			"reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or "+
-				"move it away: "+
-				"then the agent cannot restore the node exactly", root, path, err)
+			"reading what node %s was before this agent adopted it: %s: %w; restore the file from a backup, or move "+
+				"it away: then the agent cannot restore the node exactly", root, path, err)
 	}
 	return a, nil
 }

@@ -100,8 +100,7 @@ func (s *Store) load(root string) (*Record, error) {
 	case err != nil:
 		return nil, fmt.Errorf(
 			"%s: %w; restore the file from a backup, or move it away: the agent then adopts the node's tree again, "+
-				"and whatever it does not "+
-				"recognize as its driver's stays in Placement as another client's", path, err)
+				"and whatever it does not recognize as its driver's stays in Placement as another client's", path, err)
 	}
 	return r, nil
 }

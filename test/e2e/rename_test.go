@@ -32,8 +32,7 @@ func TestEnrolledHostIsRenamed(t *testing.T) {
 			if strings.HasPrefix(line, "nodes = ") {
 				lines[i] = fmt.Sprintf(
 					"nodes = [{name = %q, inventories = {VCPU = {total = 8}, MEMORY_MB = {total = 16000}, DISK_GB = "+
-						"{total = 100}}, "+
-						"children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name)
+						"{total = 100}}, children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name)
 			}
 		}
 		check(t, os.WriteFile(s.config, []byte(strings.Join(lines, "\n")), 0o600))

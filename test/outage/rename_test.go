@@ -152,8 +152,8 @@ func TestHostIsRenamedWithItsServers(t *testing.T) {
 		return []string{
 			"drivers.fake.config.instances = {}",
 			fmt.Sprintf(
-				"drivers.fake.config.nodes = [{name = %q, inventories = {VCPU = {total = 16}, MEMORY_MB = {total = "+
-					"16384}, DISK_GB = {total = 100}}, "+
+				"drivers.fake.config.nodes = [{name = %q, inventories = {VCPU = {total "+
+					"= 16}, MEMORY_MB = {total = 16384}, DISK_GB = {total = 100}}, "+
 					"children = [{name = \"gpu0\", inventories = {VGPU = {total = 4}}}]}]", name),
 		}
 	}

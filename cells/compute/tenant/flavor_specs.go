@@ -147,9 +147,8 @@ func (d *Deps) UnreadSpecs(specs map[string]string) []string {
 // may expect that hosts are chosen by it.
 func LogUnread(x *api.Exchange, flavor, name, what string) {
 	x.Service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
-		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to " +
-			"the driver. " +
-			"Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] " +
+		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to the " +
+			"driver. Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] " +
 			"required_member_prefix and default_forbidden_member_prefix.")
 }
 

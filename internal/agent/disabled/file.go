@@ -71,8 +71,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf(
 			"cannot read %s, which records whether this host is disabled: %w; move the file away, and run "+
-				"`compute-agent disable` again "+
-				"if the host must stay disabled", s.path, err)
+				"`compute-agent disable` again if the host must stay disabled", s.path, err)
 	}
 	return s, nil
 }

@@ -64,8 +64,8 @@ func CellAcceptance(w io.Writer, v *operator.Acceptance) error {
 	fmt.Fprintf(&b, "active    %d servers, %d of them missing in the cell\n", v.Living, v.Unknown)
 	fmt.Fprintf(&b, "deleted   %d servers, %d of them still in the cell\n\n", v.Deleted, v.Back)
 	if v.Unknown > 0 {
-		fmt.Fprintf(&b, "Servers that are missing in the cell (%d) return 404. Their guests keep running and their "+
-			"allocations stay:\n"+
+		fmt.Fprintf(&b, "Servers that are missing in the cell (%d) return 404. "+
+			"Their guests keep running and their allocations stay:\n"+
 			"`compute-agent status` on the hosts shows the condition guest-unknown-to-cell.\n", v.Unknown)
 	}
 	if v.Back > 0 {

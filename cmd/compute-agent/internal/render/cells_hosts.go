@@ -158,9 +158,11 @@ func HostEviction(w io.Writer, v *operator.Eviction) error {
 		})
 	}
 	b.WriteString("\nServers that are or were on it, and what it may have read of them:\n\n" + Table(rows) +
-		"\nThe owners have to rotate: secrets in user data and metadata, host keys and secrets on the disks of these " +
-		"servers. Key pairs are\n" +
-		"public keys: they need no change. Evacuate the servers that are still here: openstack server evacuate UUID.\n")
+		"\n" +
+		"The owners have to rotate: secrets in user data and metadata, host " +
+		"keys and secrets on the disks of these servers. Key pairs are\n" +
+		"public keys: they need no change. Evacuate the servers " +
+		"that are still here: openstack server evacuate UUID.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -202,14 +204,12 @@ func HostRemoval(w, problems io.Writer, r *operator.Removal) (err error) {
 		switch {
 		case c.Err != nil && r.Was == operator.NameKept:
 			line(problems, "It is not known whether cell %s has the host, and nodes of it to be freed for other "+
-				"hosts: %v. "+
-				"When the cell answers, and lists the host (openstack compute service list), delete its service: "+
-				"openstack compute service delete",
+				"hosts: %v. When the cell answers, and lists the host (openstack compute service list), delete its "+
+				"service: openstack compute service delete",
 				c.Name, c.Err)
 		case c.Err != nil:
 			line(problems, "Cell %s did not free its nodes for other hosts: %v. When it answers, delete the service "+
-				"of the host: "+
-				"openstack compute service delete", c.Name, c.Err)
+				"of the host: openstack compute service delete", c.Name, c.Err)
 		case c.Up:
 			line(w, "Its agent reports: the nodes that it reports stay its own in cell %s until it stops.", c.Name)
 		default:
@@ -227,8 +227,7 @@ func HostRemoval(w, problems io.Writer, r *operator.Removal) (err error) {
 		line(w, "Its resource providers stay in Placement, below %s (%s), and are in use.", r.Root.Name, r.Root.UUID)
 	default:
 		line(w, "Its resource providers stay in Placement, below %s (%s). Nothing holds anything of them; to remove "+
-			"them: "+
-			"compute-agent cells manage delete-host %s --remove-providers", r.Root.Name, r.Root.UUID, r.Host)
+			"them: compute-agent cells manage delete-host %s --remove-providers", r.Root.Name, r.Root.UUID, r.Host)
 	}
 	return err
 }
@@ -275,8 +274,7 @@ func HostRenamed(w io.Writer, v *operator.Renamed) error {
 		b.WriteString("  (it has a certificate with the new name)\n")
 	default:
 		fmt.Fprintf(&b, "  set host = %q below [agent] in /etc/compute-agent/compute-agent.toml, and its credentials "+
-			"to those of the new name, "+
-			"if they name the host\n", v.To)
+			"to those of the new name, if they name the host\n", v.To)
 	}
 	if v.Node != "" { // for the record of the host
 		fmt.Fprintf(&b, "  compute-agent adopt --rename --node %s --yes\n", v.Node)

@@ -58,13 +58,13 @@ func TestListHostsShowsTwoHolders(t *testing.T) {
 	_, got, _ := strings.Cut(out.String(), "\n\n")
 	want := "Hosts whose identity two machines have, or that were restored from a copy (if not, evict them: " +
 		"compute-agent cells manage evict-host HOST):\n" +
-		"  host h2: renewed last at 2026-11-23T12:00:00Z from 198.51.100.7; the key of 192.0.2.17 was refused at " +
-		"2026-11-23T13:00:00Z\n" +
-		"  host h3: joined at 2026-11-23T11:00:00Z from 192.0.2.9; the key of 192.0.2.17 was refused at " +
-		"2026-11-23T13:00:00Z\n" +
-		"  2 agents report as host h5: one that started at 2026-11-23T12:00:00Z and reports from 192.0.2.8 (boot id " +
-		"b1, machine m); " +
-		"one that started at 2026-11-23T12:00:00Z and reports from 192.0.2.17 (boot id b2, machine m)\n"
+		"  host h2: renewed last at 2026-11-23T12:00:00Z from 198.51.100.7; " +
+		"the key of 192.0.2.17 was refused at 2026-11-23T13:00:00Z\n" +
+		"  host h3: joined at 2026-11-23T11:00:00Z from 192.0.2.9; " +
+		"the key of 192.0.2.17 was refused at 2026-11-23T13:00:00Z\n" +
+		"  2 agents report as host h5: one that started at 2026-11-23T12:00:00Z " +
+		"and reports from 192.0.2.8 (boot id b1, machine m); one that started at " +
+		"2026-11-23T12:00:00Z and reports from 192.0.2.17 (boot id b2, machine m)\n"
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

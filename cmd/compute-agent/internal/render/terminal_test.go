@@ -91,8 +91,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	var b bytes.Buffer
 	p := newPrinter(NewTerminal(&b, 40, true))
 	p.grid("", grid{rows: rows, left: 1, width: p.within(0), style: header})
-	want := "" +
-		"                             total  used\n" +
+	want := "                             total  used\n" +
 		"  a condition of many            1     2\n" +
 		"    words that is too wide\n" +
 		"  short                          3     4\n"

@@ -240,9 +240,8 @@ func (p *planner) becomePCPU(consumer string, resources providertree.ProviderRes
 		return int64(dedicated), ""
 	}
 	return vcpu, fmt.Sprintf(
-		"%d of its %d virtual processors are dedicated, and it holds %d of VCPU: it is unknown how many of "+
-			"these are PCPU; "+
-			"resize or rebuild it, so that both agree", p.dedicatedOf(d), d.VCPUs, vcpu)
+		"%d of its %d virtual processors are dedicated, and it holds %d of VCPU: it is unknown how many of these are "+
+			"PCPU; resize or rebuild it, so that both agree", p.dedicatedOf(d), d.VCPUs, vcpu)
 }
 
 // dedicatedOf is how many virtual processors of a domain are pinned to a dedicated one each.

@@ -106,14 +106,12 @@ func (e *HostError) Hint() string {
 		return "Let the agent's user read this file, or run the agent as another user; read access is enough."
 	case absent(e.cause):
 		return "This is temporary while devices are added or removed. If it persists, make sure that the agent sees " +
-			"all of the host's /sys and /proc " +
-			"(containers hide parts of them), and that the option chroot, if set, names the directory that " +
-			"contains them."
+			"all of the host's /sys and /proc (containers hide parts of them), and that the option chroot, if set, " +
+			"names the directory that contains them."
 	}
 	return "This is temporary while devices are added or removed. If it persists, the kernel or the device's driver " +
-		"is at fault: compare the file " +
-		"with the kernel log, and reload the driver or restart the host. Until then the last reported hardware of " +
-		"this host stays in Placement."
+		"is at fault: compare the file with the kernel log, and reload the driver or restart the host. Until then " +
+		"the last reported hardware of this host stays in Placement."
 }
 
 // withHint makes an error a HostError, once.

@@ -154,8 +154,7 @@ func TestChooseEncryption(t *testing.T) {
 			},
 			want: []string{"n_amd_sev 2147483647-0/1 HW_CPU_X86_AMD_SEV sev"},
 			discrepancies: []string{"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and " +
-				"later do): no limit is reported, " +
-				"and guests above it fail to start; set num_memory_encrypted_guests"},
+				"later do): no limit is reported, and guests above it fail to start; set num_memory_encrypted_guests"},
 		},
 		"no maximum, but the kernel knows": {
 			change: func(h *EncryptionHost) { h.Libvirt = EncryptionByLibvirt{SEV: true} },
@@ -165,9 +164,9 @@ func TestChooseEncryption(t *testing.T) {
 					"not report how many such guests can run (8.0 and later do): it is not reported",
 				"sev-snp: the kernel has enabled SEV-SNP (/sys/module/kvm_amd/parameters/sev_snp), but libvirt does " +
 					"not report how many such guests can run (8.0 and later do): it is not reported",
-				"sev-unlimited: libvirt does not report how many SEV guests can run (8.0 and later do): no limit " +
-					"is reported, " +
-					"and guests above it fail to start; set num_memory_encrypted_guests = 410, the kernel's number",
+				"sev-unlimited: libvirt does not report how many SEV guests can run " +
+					"(8.0 and later do): no limit is reported, and guests above it fail " +
+					"to start; set num_memory_encrypted_guests = 410, the kernel's number",
 			},
 		},
 		"no maximum, but a limit": {
