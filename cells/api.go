@@ -123,8 +123,8 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	}
 	policy := compute.DefaultPolicy() //nolint:contextcheck // each request has its own
 	if cfg.PolicyFile != "" {
-		if policy, err = compute.OpenPolicy(cfg.PolicyFile,
-			cfg.Logger); err != nil { //nolint:contextcheck // each request has its own
+		policy, err = compute.OpenPolicy(cfg.PolicyFile, cfg.Logger) //nolint:contextcheck // each request has its own
+		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}

@@ -26,8 +26,7 @@ func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), 
 
 // means is what a failure of the database is to the callers of this package.
 func means(kind error) error {
-	if kind == sqldb.ErrSchema ||
-		kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values, never wrapped
+	if kind == sqldb.ErrSchema || kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values
 		return ErrSchema
 	}
 	return ErrUnavailable

@@ -168,10 +168,10 @@ type ReportKind string
 // The kinds of reports.
 const (
 	ReportSpawned ReportKind = "spawned" // the guest was made: active (unless it is being deleted)
-	// it cannot be made here; nothing is left of it, its allocations are removed: error, with the
-	// fault
+	// It cannot be made here; nothing is left of it, its allocations are removed: error, with the
+	// fault.
 	ReportFailed ReportKind = "failed"
-	// its power state changed; "" of a guest that is not there any more is PowerNoState
+	// Its power state changed; "" of a guest that is not there any more is PowerNoState.
 	ReportPower ReportKind = "power"
 	ReportGone  ReportKind = "gone" // WantGone holds: the row is deleted
 	// ReportSettled: WantRunning, WantShutdown, WantCleared or WantRebuilt holds. With a fault it

@@ -32,7 +32,7 @@ type Correction string
 // The corrections.
 const (
 	ReleasedHidden Correction = "hidden_released" // the row of a server that was placed and not shown
-	// the row of a server that is placed elsewhere, or nowhere any more
+	// The row of a server that is placed elsewhere, or nowhere any more.
 	DiscardedHidden Correction = "hidden_discarded"
 	FreedDeleted    Correction = "unfreed"           // the allocations of a server that its cell deleted
 	ClearedClaim    Correction = "claim"             // a claim that no build leads to any more, with its allocations

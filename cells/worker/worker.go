@@ -97,10 +97,10 @@ const (
 	maxReportInterval = 5 * time.Minute  // of what a cell may say
 	pollWait          = 30 * time.Second // of a long poll
 	defaultTimeout    = 30 * time.Second // with the cell, unless the configuration says otherwise
-	// how long the first heartbeat waits to know which nodes can have guests
+	// How long the first heartbeat waits to know which nodes can have guests.
 	nodesTimeout = 5 * time.Second
-	// how long nodes of before the start, of which drivers have not said anything, stay as they
-	// were
+	// How long nodes of before the start, of which drivers have not said anything, stay as they
+	// were.
 	startTimeout    = 2 * time.Minute
 	firstRetry      = time.Second            // after the first failure, then it doubles
 	retryCell       = 30 * time.Second       // at most, for the cell
@@ -108,14 +108,14 @@ const (
 	retryOperator   = 10 * time.Minute       // for what an operator has to resolve
 	eventGap        = 250 * time.Millisecond // in which events are collected
 	compareInterval = 10 * time.Minute       // of power states, as Nova's sync_power_state_interval
-	// how long a grant may be about providers that are not known to be of the node
+	// How long a grant may be about providers that are not known to be of the node.
 	treeTimeout = 15 * time.Minute
-	// how long a server that the driver refuses waits for the guests of deleted ones to go
+	// How long a server that the driver refuses waits for the guests of deleted ones to go.
 	deletedGuestsTimeout = 5 * time.Minute
-	// how long a source of a migration may be unreachable before the server is given back to it
+	// How long a source of a migration may be unreachable before the server is given back to it.
 	sourceTimeout = time.Hour
 	stopTimeout   = 3 * time.Second // for the last word
-	// how long a guest that is rebooted stays off for a cell that does not say to start it
+	// How long a guest that is rebooted stays off for a cell that does not say to start it.
 	rebootTimeout = 30 * time.Second
 )
 

@@ -152,8 +152,8 @@ func newCellsOnlineMigrations() *cobra.Command {
 					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
 					return err
 				}
-				err := working(cmd, "Filling new columns in old rows",
-					fill) //nolint:contextcheck // it has the command's
+				const what = "Filling new columns in old rows"
+				err := working(cmd, what, fill) //nolint:contextcheck // it has the command's
 				return opts.showMigrations(cmd, []migrationView{done}, limited && done.Completed > 0, err)
 			}))
 		},

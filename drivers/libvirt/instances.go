@@ -76,11 +76,10 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 	default:
 		m.links, m.to = make([]*hypervisor.Link, writers), key
 		for i := range m.links {
-			m.links[i] = hypervisor.NewLink(
-				hypervisor.Settings{ //nolint:contextcheck // the connection outlives this call
-					URI: cfg.URI, Write: true, Open: d.open, ConnectTimeout: cfg.connectTimeout,
-					CallTimeout: cfg.callTimeout, Explain: hypervisor.Explain,
-				})
+			m.links[i] = hypervisor.NewLink(hypervisor.Settings{ //nolint:contextcheck // it outlives this call
+				URI: cfg.URI, Write: true, Open: d.open, ConnectTimeout: cfg.connectTimeout,
+				CallTimeout: cfg.callTimeout, Explain: hypervisor.Explain,
+			})
 		}
 	}
 	links := m.links

@@ -218,10 +218,9 @@ func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, e
 		r.end()
 		return nil, err
 	}
-	r.end = func() {
-		_, _ = h.Close(),
-			os.RemoveAll(scratch)
-	} //nolint:contextcheck // the host ends its session in any case
+	r.end = func() { //nolint:contextcheck // the host ends its session in any case
+		_, _ = h.Close(), os.RemoveAll(scratch)
+	}
 	s, err := h.Open(ctx, r.spec)
 	if err == nil {
 		r.process = s.p

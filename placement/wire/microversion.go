@@ -146,8 +146,9 @@ var ErrMalformedVersion = errors.New("invalid version string")
 
 // ErrUnacceptableVersion is wrapped by errors about a version that the API does not have (status
 // 406).
-var ErrUnacceptableVersion = errors.New(
-	"Unacceptable version header") //nolint:staticcheck // The phrase is Placement's; clients know it.
+//
+//nolint:staticcheck // The phrase is Placement's; clients know it.
+var ErrUnacceptableVersion = errors.New("Unacceptable version header")
 
 // maxVersionHeader bounds what is read of the version headers of one request, in bytes.
 const maxVersionHeader = 4096

@@ -121,8 +121,8 @@ rm -rf "$1"`
 
 // remove ends all processes that work below a directory, and removes it.
 func remove(dir string) error {
-	if out, err := exec.Command("/bin/sh", "-c", sweep, "sweep", dir).
-		CombinedOutput(); err != nil { //nolint:noctx // a test that is over must not leave it
+	cmd := exec.Command("/bin/sh", "-c", sweep, "sweep", dir) //nolint:noctx // a test that is over must not leave it
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("removing %s: %w: %s", dir, err, out)
 	}
 	return nil

@@ -157,8 +157,7 @@ func (b *Binaries) build(source string) error {
 		if folder == libvirtDriver {
 			args, cgo = append(args, "-tags", "libvirt_dlopen"), "1"
 		}
-		cmd := exec.Command("go", append(args, module+
-			folder)...) //nolint:noctx // it ends by itself, and the tests wait for it
+		cmd := exec.Command("go", append(args, module+folder)...) //nolint:noctx // it ends, and the tests wait for it
 		cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED="+cgo)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", folder, err, out)
