@@ -150,10 +150,7 @@ func TestRealDaemonRestarts(t *testing.T) {
 	d := privateDaemon(t, o)
 	r := newRig(t, testhost.Sample(), hypervisor.OpenLibvirt,
 		map[string]any{"uri": d.URI(), "chroot": "/", "call_timeout": "2s", "connect_timeout": "2s"})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	eventLog, ended := make(chan string, 10), make(chan error, 1)
-	go func() { ended <- r.Watch(ctx, func(node string) { eventLog <- node }) }()
+	eventLog := r.watched()
 	tree := newTree(t)
 	eventually(t, func() error { _, err := r.pass(tree); return err })
 	before := tree.Clone()
@@ -196,8 +193,6 @@ func TestRealDaemonRestarts(t *testing.T) {
 	if !tree.Equal(before) {
 		t.Error("the tree changed on the way")
 	}
-	cancel()
-	<-ended
 }
 
 func TestRealDriverAgainstTheMachinesOwnDaemon(t *testing.T) {

@@ -27,7 +27,14 @@ func (r *rig) watched() <-chan string {
 	r.Helper()
 	ctx, cancel := context.WithCancel(r.Context())
 	eventLog, ended := make(chan string, 1000), make(chan error, 1)
-	go func() { ended <- r.Watch(ctx, func(node string) { eventLog <- node }) }()
+	go func() {
+		ended <- r.Watch(ctx, func(node string) {
+			select {
+			case eventLog <- node:
+			case <-ctx.Done(): // or Watch does not end
+			}
+		})
+	}()
 	r.Cleanup(func() {
 		cancel()
 		testproc.ErrorIs(r, <-ended, context.Canceled, "Watch: %v")
