@@ -47,7 +47,7 @@ func (d *Deployment) contentsOf(ctx context.Context, host string) (c contents, e
 		return c, err
 	}
 	known := slices.DeleteFunc(has.cells, apidb.Cell.IsCell0)
-	if cell, mapped := has.cellOf(host); mapped {
+	if cell, mapped := mappedTo(host, has.hosts); mapped {
 		known = slices.DeleteFunc(known, func(c apidb.Cell) bool { return c.UUID != cell })
 	}
 	unmapped, err := d.Store.UnmappedNodes(ctx)

@@ -100,7 +100,11 @@ func (d *Deployment) DeleteHost(ctx context.Context, o DeleteOptions) (*Removal,
 
 // unmap unmaps a host. again says that it may be unmapped already.
 func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Removal, error) {
-	has, err := d.mappings(ctx)
+	known, err := d.Store.Cells(ctx)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := d.Store.Hosts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Remov
 		return nil, err
 	}
 	now, renamed := enrolled.RenamedTo()
-	in, mapped := has.cellOf(host)
+	in, mapped := mappedTo(host, hosts)
 	switch err := d.Store.DeleteHost(ctx, host); {
 	case again && errors.Is(err, apidb.ErrNotFound):
 		return &Removal{Host: host, Was: NotMapped}, nil
@@ -124,7 +128,7 @@ func (d *Deployment) unmap(ctx context.Context, host string, again bool) (*Remov
 	if mapped {
 		r.Was = Mapped
 	}
-	for _, cell := range has.cells {
+	for _, cell := range known {
 		if cell.IsCell0() || mapped && cell.UUID != in {
 			continue
 		}

@@ -88,9 +88,9 @@ func (d *Deployment) mappings(ctx context.Context) (m mappings, err error) {
 	return m, err
 }
 
-// cellOf returns the uuid of the cell that a host is mapped to.
-func (m mappings) cellOf(host string) (uuid string, mapped bool) {
-	for _, h := range m.hosts {
+// mappedTo returns the uuid of the cell that a host is mapped to.
+func mappedTo(host string, all []apidb.HostMapping) (uuid string, mapped bool) {
+	for _, h := range all {
 		if h.Host == host {
 			return h.CellUUID, true
 		}

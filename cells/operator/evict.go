@@ -84,11 +84,11 @@ func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, 
 			return nil, err
 		}
 	}
-	has, err := d.mappings(ctx)
+	known, err := d.Store.Cells(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e, v, err := d.evictInDatabase(ctx, o, has.nodes)
+	e, v, err := d.evictInDatabase(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (d *Deployment) EvictHost(ctx context.Context, o EvictOptions) (*Eviction, 
 		}
 		return f, err
 	}
-	for _, a := range gather.All(ctx, d.Gatherer, has.cells, ask) {
+	for _, a := range gather.All(ctx, d.Gatherer, known, ask) {
 		if a.Err != nil {
 			v.Failed = append(v.Failed, fmt.Sprintf("%s: %v", a.Cell.Name, a.Err))
 			continue
@@ -162,8 +162,12 @@ func (d *Deployment) checkClock(ctx context.Context, host string) error {
 // evictInDatabase evicts a host in the API database, and returns the beginning of the answer: the
 // name as it is there, and the nodes.
 func (d *Deployment) evictInDatabase(
-	ctx context.Context, o EvictOptions, nodes []apidb.Node,
+	ctx context.Context, o EvictOptions,
 ) (e apidb.Enrolment, v *Eviction, err error) {
+	nodes, err := d.Store.Nodes(ctx)
+	if err != nil {
+		return e, nil, err
+	}
 	hosts, err := HostNames(ctx, d.Store)
 	if err != nil {
 		return e, nil, err

@@ -100,7 +100,11 @@ type HostList struct {
 
 // ListHosts lists the nodes and enrolments of hosts.
 func (d *Deployment) ListHosts(ctx context.Context) (*HostList, error) {
-	has, err := d.mappings(ctx)
+	known, err := d.Store.Cells(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := d.Store.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +112,8 @@ func (d *Deployment) ListHosts(ctx context.Context) (*HostList, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &HostList{Nodes: hostsOf(has.nodes, has.cells), Enrolments: Enrolments(enrolments, has.cells, d.now())}
-	d.addProblems(ctx, list, has.cells)
+	list := &HostList{Nodes: hostsOf(nodes, known), Enrolments: Enrolments(enrolments, known, d.now())}
+	d.addProblems(ctx, list, known)
 	return list, nil
 }
 
@@ -238,8 +242,8 @@ func notDiscovered(report scheduler.DiscoverReport, named []string) error {
 	}
 	for _, c := range report.Conflicts {
 		all = append(all, fmt.Errorf("node %s of host %s: %w; if the host has moved, unmap it (compute-agent cells "+
-			"manage delete-host %s), "+
-			"otherwise correct [cell_client] url on it", c.Node.Name, c.Node.Host, c.Err, c.Node.Host))
+			"manage delete-host %s), otherwise correct [cell_client] url on it",
+			c.Node.Name, c.Node.Host, c.Err, c.Node.Host))
 	}
 	return errors.Join(all...)
 }

@@ -111,7 +111,7 @@ func (r *hostRename) find(ctx context.Context) (done bool, err error) {
 	if now, renamed := former.RenamedTo(); renamed && now == r.To {
 		done, name = true, r.To
 	}
-	cell, mapped := has.cellOf(name)
+	cell, mapped := mappedTo(name, has.hosts)
 	if !mapped {
 		return false, r.unmapped(ctx, r.From, "")
 	}

@@ -267,8 +267,8 @@ func newCellsUpdate() *cobra.Command {
 				_, err = fmt.Fprintf(cmd.ErrOrStderr(),
 					"Certificates of hosts name the cell %s until they are renewed, at the latest after [enrolment] "+
 						"certificate_lifetime; cell %s refuses these hosts until then. Invite a host that "+
-						"must not wait "+
-						"again: compute-agent cells manage add-host HOST --cell %[2]s --again\n", former, name)
+						"must not wait again: compute-agent cells manage add-host HOST --cell %[2]s --again\n",
+					former, name)
 			}
 			return err
 		},

@@ -205,8 +205,7 @@ func newReshapeUndo() *cobra.Command {
 					"Traits and aggregates stay until a pass of the driver's "+
 					"previous version or configuration restores them.\n"+
 					"If the driver still needs the reshape, the agent's next start makes it again: restore "+
-					"the driver's "+
-					"previous version or configuration first.\n", id)
+					"the driver's previous version or configuration first.\n", id)
 			return err
 		},
 	}

@@ -176,7 +176,7 @@ func Near(path, stateDir string) []string {
 	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
 }
 
-// FilesNear are the [Files] of the log at path, or, if there is none, of the only one beside
+// FilesNear are the [Files] of the log at path, or, without such a log, of the only one beside
 // stateDir: the agent has none, and so a command without flags is about the service of the machine.
 func FilesNear(path, stateDir string) ([]string, error) {
 	if path == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
-// StandaloneTree prints the provider tree of a standalone agent, or why there is none, and commands
+// StandaloneTree prints the provider tree of a standalone agent, or why it has none, and commands
 // of a program to inspect it: at the URL of Placement, and by the agent's runtime directory.
 func StandaloneTree(w io.Writer, tree control.Tree, failure error, url, runtimeDir, program string) error {
 	p := newPrinter(w)
