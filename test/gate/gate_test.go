@@ -189,22 +189,33 @@ func TestSilenceIsBroken(t *testing.T) {
 		var r results
 		ended := make(chan error)
 		go func() { ended <- r.read(&out, events) }()
-		send := func(after time.Duration, action, name string) {
+		send := func(after time.Duration, action, name string, test ...string) {
 			time.Sleep(after)
-			testproc.Try(fmt.Fprintf(write, `{"Action": %q, "Package": %q}`+"\n", action, module+name)).Or(t)
+			testproc.Try(fmt.Fprintf(write, `{"Action": %q, "Package": %q, "Test": %q}`+"\n", action, module+name,
+				strings.Join(test, "/"))).Or(t)
 		}
 		send(silent+time.Second, "start", "b")
 		send(0, "start", "a")
 		send(silent, "pass", "b")
-		send(silent-time.Second, "fail", "a")
+		for _, test := range []string{"A", "B", "C", "D"} {
+			send(0, "run", "a", test)
+		}
+		send(0, "pause", "a", "B")
+		send(0, "run", "a", "C", "sub")
+		send(silent, "pass", "a", "A")
+		send(0, "cont", "a", "B")
+		send(0, "run", "a", "E")
+		send(silent, "pass", "a", "C")
+		send(silent-2*time.Second, "fail", "a")
 		send(silent-time.Second, "start", "c")
 		send(0, "skip", "c")
 		testproc.Check(t, write.Close())
 		testproc.Check(t, <-ended)
 		want := `...   compiling; 0 packages have ended
 ...   running a, b; 0 packages have ended
+...   running a (A, C, D); 1 packages have ended
 ...   running a; 1 packages have ended
-FAIL  a                                              0.0s     0 tests
+FAIL  a                                              0.0s     2 tests
 `
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Error(diff)

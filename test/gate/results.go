@@ -48,8 +48,9 @@ type result struct {
 	Left    []string          // tests that other commits run (testproc.Drawn)
 	Said    map[string]string // tests that failed, and what they said themselves
 
-	output map[string]*bytes.Buffer // of tests that have not passed yet; "" is the package's own
-	failed []string                 // top-level tests
+	running map[string]bool          // top-level tests that have begun and are not paused
+	output  map[string]*bytes.Buffer // of tests that have not passed yet; "" is the package's own
+	failed  []string                 // top-level tests
 }
 
 func (p *result) short() string { return strings.TrimPrefix(p.Name, module) }
@@ -64,7 +65,8 @@ func (r *results) add(out io.Writer, e event) {
 	}
 	p := r.open[e.Package]
 	if p == nil {
-		p = &result{Name: e.Package, NotRun: map[string]string{}, output: map[string]*bytes.Buffer{}}
+		p = &result{Name: e.Package, NotRun: map[string]string{}, running: map[string]bool{},
+			output: map[string]*bytes.Buffer{}}
 		if r.open == nil {
 			r.open = map[string]*result{}
 		}
@@ -72,6 +74,12 @@ func (r *results) add(out io.Writer, e event) {
 	}
 	topLevel := e.Test != "" && !strings.Contains(e.Test, "/")
 	switch e.Action {
+	case "run", "cont":
+		if topLevel {
+			p.running[e.Test] = true
+		}
+	case "pause":
+		delete(p.running, e.Test)
 	case "output":
 		if p.output[e.Test] == nil {
 			p.output[e.Test] = &bytes.Buffer{}
@@ -85,6 +93,7 @@ func (r *results) add(out io.Writer, e event) {
 			delete(r.open, e.Package)
 			return
 		}
+		delete(p.running, e.Test)
 		p.ended(e.Test, e.Action, topLevel)
 	}
 }
@@ -170,11 +179,19 @@ func (p *result) print(out io.Writer, action string) {
 	}
 }
 
+// few is how many running tests of a package writeProgress names: those to look at if it stands
+// still.
+const few = 3
+
 // writeProgress says what goes on, where no package has ended for a while.
 func (r *results) writeProgress(out io.Writer) {
 	running := make([]string, 0, len(r.open))
 	for _, p := range r.open {
-		running = append(running, p.short())
+		name := p.short()
+		if tests := sortedKeys(p.running); len(tests) > 0 && len(tests) <= few {
+			name += " (" + strings.Join(tests, ", ") + ")"
+		}
+		running = append(running, name)
 	}
 	slices.Sort(running)
 	doing := "compiling"
