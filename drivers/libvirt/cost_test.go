@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/discovery"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
@@ -115,21 +116,23 @@ func TestDomainsAreReadAgainWithoutEvents(t *testing.T) {
 // which must not mind (run with -race).
 func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	h := testhost.Sample()
-	d := newDaemon(t, h)
-	hang := make(chan struct{})
-	d.domains, d.hang = many(1000), hang
-	r := newRig(t, h, d.open, map[string]any{"call_timeout": "100ms", "connect_timeout": "100ms"})
-	tree := newTree(t)
-	if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "the domains") {
-		t.Fatalf("%v, want NotReady that says what hangs", err)
-	}
-	eventually(t, func() error { _, err := r.pass(tree); return err })
-	close(hang)
-	for range 5 {
-		testproc.Try(r.Guests(t.Context(), tree, nodeName)).Or(t)
-	}
-	r.mustPass(tree)
+	synctest.Test(t, func(t *testing.T) {
+		h := testhost.Sample()
+		d := newDaemon(t, h)
+		hang := make(chan struct{})
+		d.domains, d.hang = many(1000), hang
+		r := newRig(t, h, d.open, map[string]any{"call_timeout": "100ms", "connect_timeout": "100ms"})
+		tree := newTree(t)
+		if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "the domains") {
+			t.Fatalf("%v, want NotReady that says what hangs", err)
+		}
+		eventually(t, func() error { _, err := r.pass(tree); return err })
+		close(hang)
+		for range 5 {
+			testproc.Try(r.Guests(t.Context(), tree, nodeName)).Or(t)
+		}
+		r.mustPass(tree)
+	})
 }
 
 // filesOf is how many files and directories of the host are read in a pass.

@@ -90,7 +90,7 @@ func TestDriverGone(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	h := newEnv(t)
 	table, away, back := h.own(h.node("fake", "cn1", uuidA, `unavailable_grace = "1s"`))
-	h.configure(table, h.node("other", "cn2", uuidB, `unavailable_grace = "1s"`))
+	h.configure(table, h.node("other", "cn2", uuidB, ""))
 	h.start()
 	<-h.ready
 	mark := h.mark()

@@ -81,13 +81,13 @@ func TestHangingDriverIsGone(t *testing.T) {
 	const keys = "unavailable_grace = \"1s\"\nrestart = {health_misses = 100}\n"
 	// only for calls that hang
 	const brief = keys + "timeouts = {nodes = \"500ms\", update = \"500ms\", stop = \"500ms\"}"
-	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`))
+	h.configure(h.chaos(keys, ""), h.node("fake", "cn2", uuidB, ""))
 	h.start()
 	<-h.ready
 	id := testproc.Try(os.ReadFile(filepath.Join(h.dir, "state", "compute_id"))).Or(t)
 	mark := h.mark()
 	h.configure(h.chaos(brief, `update = "hang"`),
-		strings.Replace(h.node("fake", "cn2", uuidB, `unavailable_grace = "1s"`), "total = 8", more, 1))
+		strings.Replace(h.node("fake", "cn2", uuidB, ""), "total = 8", more, 1))
 	h.reload <- syscall.SIGHUP
 	h.await(mark, "VCPU total 8→16", `"driver":"fake"`)
 	h.await(mark, `"operation":"`, disabledTrait, `"node":"cn1"`)
