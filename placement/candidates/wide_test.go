@@ -307,4 +307,9 @@ func TestStops(t *testing.T) {
 	if err == nil {
 		t.Error("a search whose context has ended returns no error")
 	}
+	// A second group with an unknown name has the first one searched for alone.
+	unknown := append(devices(1), requiring(asks("_X", fpga, 1), "CUSTOM_NONE"))
+	_, err = candidates.Search(cancelled, s, &candidates.Request{Groups: unknown}, candidates.Options{},
+		func(*candidates.Candidate) bool { return true })
+	testproc.ErrorIs(t, err, context.Canceled, "an unknown name in a search whose context has ended: %v")
 }
