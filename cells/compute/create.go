@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -107,7 +108,7 @@ func (a *API) createServers(x *api.Exchange) error {
 // createFault maps the error of a boot to an API error.
 func createFault(err error) error {
 	var exceeded *scheduler.QuotaExceededError
-	var invalid *scheduler.InvalidError
+	var invalid *resourcerequest.InvalidError
 	switch {
 	case errors.Is(err, scheduler.ErrGroupFull):
 		return api.Forbidden("Quota exceeded, too many servers in group").Because(err)

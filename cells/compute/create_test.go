@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -314,7 +315,7 @@ func TestSchedulerErrorsHaveTheirStatus(t *testing.T) {
 		status int
 		says   string
 	}{
-		{&scheduler.InvalidError{Message: "No such class."}, 400, "badRequest: No such class."},
+		{&resourcerequest.InvalidError{Message: "No such class."}, 400, "badRequest: No such class."},
 		{fmt.Errorf("creating servers: %w", apidb.ErrUnavailable), 503,
 			"serviceUnavailable: The API database cannot be used now. Send the request again in a moment."},
 		{errors.New("something else"), 500, ""},

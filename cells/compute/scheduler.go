@@ -15,8 +15,8 @@ import (
 type Scheduler interface {
 	admin.Scheduler
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are
-	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *scheduler.InvalidError, or those of
-	// the API database.
+	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *resourcerequest.InvalidError, or
+	// those of the API database.
 	Create(ctx context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing
 	// was changed.

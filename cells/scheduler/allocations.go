@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -48,7 +49,7 @@ func (c *PlacementClient) PostAllocations(ctx context.Context, all map[string]wi
 // Errors: [ErrConsumerConflict] if it holds something else: see [PlacementClient.Allocations];
 // otherwise those of [placementclient.Client.PutAllocations].
 func (c *PlacementClient) Claim(
-	ctx context.Context, server cellwire.Server, generation *int64, candidate Candidate,
+	ctx context.Context, server cellwire.Server, generation *int64, candidate resourcerequest.Candidate,
 ) error {
 	all := candidate.ConsumerAllocations
 	all.ProjectID, all.UserID, all.ConsumerGeneration,

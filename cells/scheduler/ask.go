@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -28,7 +29,7 @@ func (s *Scheduler) anyCells(ctx context.Context) bool {
 	if !s.cells.seen.IsZero() && s.o.Now().Sub(s.cells.seen) < viewAge {
 		return s.cells.any
 	}
-	has, err := s.o.Placement.HasTrait(ctx, TraitNUMARoot)
+	has, err := s.o.Placement.HasTrait(ctx, resourcerequest.TraitNUMARoot)
 	if err != nil {
 		return true
 	}
@@ -38,17 +39,17 @@ func (s *Scheduler) anyCells(ctx context.Context) bool {
 
 // ask makes the requests of a stage at the same time, in one tree, or in all ("").
 func (b *build) ask(
-	ctx context.Context, requests []CandidateRequest, tree string,
-) (candidates []Candidate, more bool, err error) {
+	ctx context.Context, requests []resourcerequest.Request, tree string,
+) (candidates []resourcerequest.Candidate, more bool, err error) {
 	answers := make([]struct {
-		candidates []Candidate
+		candidates []resourcerequest.Candidate
 		given      int
 		err        error
 	}, len(requests))
 	var wait sync.WaitGroup
 	for i, r := range requests {
 		r.InTree = tree
-		if cells := r.onCells.String(); cells != "" && !slices.Contains(b.divided, cells) {
+		if cells := r.Cells(); cells != "" && !slices.Contains(b.divided, cells) {
 			b.divided = append(b.divided, cells)
 		}
 		wait.Go(func() {
@@ -57,10 +58,10 @@ func (b *build) ask(
 		})
 	}
 	wait.Wait()
-	var found [][]Candidate
+	var found [][]resourcerequest.Candidate
 	for i, a := range answers {
 		r := requests[i]
-		if r.onCells.cells > 0 && errors.Is(a.err, placementclient.ErrInvalid) && r.plan.asksForPages() {
+		if r.NamesPages() && errors.Is(a.err, placementclient.ErrInvalid) {
 			a.err = nil // no host has pages of that size, so that there is no such class
 		}
 		if a.err != nil {
@@ -73,11 +74,11 @@ func (b *build) ask(
 }
 
 // merge takes candidates of all lists in turn.
-func merge(lists [][]Candidate, limit int) []Candidate {
+func merge(lists [][]resourcerequest.Candidate, limit int) []resourcerequest.Candidate {
 	if len(lists) == 1 {
 		return lists[0]
 	}
-	var out []Candidate
+	var out []resourcerequest.Candidate
 	for i := 0; len(out) < limit; i++ {
 		before := len(out)
 		for _, list := range lists {

@@ -17,10 +17,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/placement/wire"
+	"github.com/compute-agent/compute-agent/providertree"
 )
-
-// traitNode is on the root provider of every compute node.
-const traitNode = "COMPUTE_NODE"
 
 // auditPage is how many servers are asked for at once.
 const auditPage = 1000
@@ -58,8 +56,8 @@ func (a *audit) readProviders(ctx context.Context) error {
 		held: map[string]map[string]bool{},
 	}
 	for trait, note := range map[string]func(wire.ResourceProvider){
-		traitNode:   func(p wire.ResourceProvider) { a.compute[p.Root] = true },
-		sharesTrait: func(p wire.ResourceProvider) { a.sharing[p.UUID] = true },
+		providertree.TraitComputeNode:        func(p wire.ResourceProvider) { a.compute[p.Root] = true },
+		providertree.TraitSharesViaAggregate: func(p wire.ResourceProvider) { a.sharing[p.UUID] = true },
 	} {
 		with, err := a.s.o.Placement.Providers(ctx, url.Values{"required": {trait}})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -51,15 +52,15 @@ type build struct {
 	restarted  bool            // what an earlier attempt left was given back
 	looked     bool            // new hosts were looked for
 	candidates int
-	unmapped   int                // candidates on nodes that no cell is known of
-	more       bool               // Placement may have more candidates than it gave
-	searched   map[string]int     // nodes that were asked for by themselves, and until which stage
-	stage      int                // of the requests for candidates, from 1 on
-	divided    []string           // what hosts with NUMA cells were asked for, in words
-	first      []CandidateRequest // the first stage of requests
-	full       map[string]bool    // nodes that Placement offered, and refused to give
-	contested  map[string]bool    // nodes that their cell refused
-	fault      *cellwire.Fault    // why it is in cell0
+	unmapped   int                       // candidates on nodes that no cell is known of
+	more       bool                      // Placement may have more candidates than it gave
+	searched   map[string]int            // nodes that were asked for by themselves, and until which stage
+	stage      int                       // of the requests for candidates, from 1 on
+	divided    []string                  // what hosts with NUMA cells were asked for, in words
+	first      []resourcerequest.Request // the first stage of requests
+	full       map[string]bool           // nodes that Placement offered, and refused to give
+	contested  map[string]bool           // nodes that their cell refused
+	fault      *cellwire.Fault           // why it is in cell0
 }
 
 // build takes a build request as far as it goes, in a context of the client that asked for it. The
@@ -132,7 +133,7 @@ func (b *build) place(ctx context.Context) error {
 			return b.place(ctx)
 		}
 	}
-	var unfit *InvalidError
+	var unfit *resourcerequest.InvalidError
 	var missing *noAggregateError
 	switch {
 	case errors.As(err, &unfit):
@@ -160,14 +161,14 @@ func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err
 }
 
 // stages are what Placement is asked for, one after the other.
-func (b *build) stages(ctx context.Context) ([][]CandidateRequest, error) {
+func (b *build) stages(ctx context.Context) ([][]resourcerequest.Request, error) {
 	request, err := b.request()
 	if err != nil {
 		return nil, err
 	}
 	request.Limit = b.s.o.MaxCandidates
 	b.candidates, b.unmapped, b.divided, b.stage = 0, 0, nil, 0
-	stages := request.Stages(request.plan != nil && b.s.anyCells(ctx))
+	stages := request.Stages(request.HasStages() && b.s.anyCells(ctx))
 	b.first = nil
 	if len(stages) > 0 {
 		b.first = stages[0]
@@ -176,11 +177,11 @@ func (b *build) stages(ctx context.Context) ([][]CandidateRequest, error) {
 }
 
 // targets asks Placement for candidates.
-func (b *build) targets(ctx context.Context, requests []CandidateRequest) (_ []target, err error) {
+func (b *build) targets(ctx context.Context, requests []resourcerequest.Request) (_ []target, err error) {
 	ctx, span := tracing.Child(ctx, "candidates")
 	defer func() { span.End(err) }()
 	trees, all := b.trees()
-	var candidates []Candidate
+	var candidates []resourcerequest.Candidate
 	b.more = false
 	for _, tree := range trees {
 		some, more, err := b.ask(ctx, requests, tree)

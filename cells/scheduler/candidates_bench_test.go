@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -17,7 +17,7 @@ import (
 // BenchmarkCandidates reads the answer that a boot gets in a cloud of 1,000 hosts.
 func BenchmarkCandidates(b *testing.B) {
 	var requests, summaries []string
-	for n := range scheduler.DefaultCandidateLimit {
+	for n := range resourcerequest.DefaultLimit {
 		requests = append(requests,
 			fmt.Sprintf(
 				`{"allocations":{"%s":{"resources":{"DISK_GB":1,"MEMORY_MB":512,"VCPU":1}}},"mappings":{"":["%[1]s"]}}`,
@@ -33,14 +33,14 @@ func BenchmarkCandidates(b *testing.B) {
 		strings.Join(summaries, ",") + `}}`
 	c := newPlacementClient(b,
 		roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, body), nil }))
-	request, err := scheduler.NewCandidateRequest(
-		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
+	request, err := resourcerequest.New(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}}, nil)
 	testproc.Check(b, err)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
 		candidates, err := c.Candidates(b.Context(), request)
-		if err != nil || len(candidates) != scheduler.DefaultCandidateLimit {
+		if err != nil || len(candidates) != resourcerequest.DefaultLimit {
 			b.Fatal(len(candidates), err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
@@ -69,11 +70,11 @@ func (c *PlacementClient) capacity(ctx context.Context, root string) (all Capaci
 		for class, inventory := range inventories {
 			total, used := inventory.Total, inventory.Reserved+usages[class]
 			switch class {
-			case classVCPU, classPCPU:
+			case resourcerequest.ClassVCPU, resourcerequest.ClassPCPU:
 				all.CPUs, all.CPUsUsed = all.CPUs+total, all.CPUsUsed+used
-			case classMemory:
+			case resourcerequest.ClassMemory:
 				all.MemoryMB, all.MemoryMBUsed = all.MemoryMB+total, all.MemoryMBUsed+used
-			case classDisk:
+			case resourcerequest.ClassDisk:
 				all.DiskGB, all.DiskGBUsed = all.DiskGB+total, all.DiskGBUsed+used
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -38,21 +39,22 @@ type CreateRequest struct {
 // Create writes servers to the API database, from where they are scheduled. Several servers
 // get a number appended to their names and host names, as in Nova.
 //
-// Errors: *[InvalidError], *QuotaExceededError, [ErrCellDown], [ErrGroupFull], [apidb.ErrGroup];
-// nothing was written then. Cost: a discovery of each cell, one transaction, and that of
-// [PlacementClient.Check].
+// Errors: *[resourcerequest.InvalidError], *QuotaExceededError, [ErrCellDown], [ErrGroupFull],
+// [apidb.ErrGroup]; nothing was written then. Cost: a discovery of each cell, one transaction, and
+// that of [PlacementClient.Check].
 func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.RequestSpec, error) {
 	r.Min = cmp.Or(r.Min, 1)
 	r.Max = cmp.Or(r.Max, r.Min)
 	switch {
 	case r.ProjectID == "" || r.Flavor.ID == "":
-		return nil, &InvalidError{"A server needs a project and a flavor."}
+		return nil, &resourcerequest.InvalidError{Message: "A server needs a project and a flavor."}
 	case len(r.ProjectID) > maxID || len(r.UserID) > maxID:
-		return nil, &InvalidError{fmt.Sprintf("A project_id and a user_id have at most %d bytes.", maxID)}
+		return nil, &resourcerequest.InvalidError{
+			Message: fmt.Sprintf("A project_id and a user_id have at most %d bytes.", maxID)}
 	case r.Min < 1 || r.Min > r.Max:
-		return nil, &InvalidError{"min_count must be <= max_count"}
+		return nil, &resourcerequest.InvalidError{Message: "min_count must be <= max_count"}
 	case r.Max > MaxServers:
-		return nil, &InvalidError{fmt.Sprintf("max_count must be at most %d", MaxServers)}
+		return nil, &resourcerequest.InvalidError{Message: fmt.Sprintf("max_count must be at most %d", MaxServers)}
 	}
 	if err := s.check(ctx, r.Flavor); err != nil {
 		return nil, err
@@ -97,11 +99,11 @@ func (s *Scheduler) instance(server apidb.RequestSpec, index, of int) apidb.Requ
 // check refuses a flavor that Placement never serves a request for. What Placement does not say
 // now, it says when the server is scheduled.
 func (s *Scheduler) check(ctx context.Context, f cellwire.Flavor) error {
-	request, err := s.candidateRequest(f)
+	request, err := resourcerequest.New(f, s.o.Aliases)
 	if err == nil {
 		err = s.o.Placement.Check(ctx, request)
 	}
-	var invalid *InvalidError
+	var invalid *resourcerequest.InvalidError
 	if errors.As(err, &invalid) {
 		return invalid
 	}

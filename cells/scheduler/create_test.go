@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -120,7 +121,7 @@ func TestCreateRefuses(t *testing.T) {
 
 func containsText(text string) func(error) bool {
 	return func(err error) bool {
-		var invalid *scheduler.InvalidError
+		var invalid *resourcerequest.InvalidError
 		return errors.As(err, &invalid) && invalid.Message == text
 	}
 }

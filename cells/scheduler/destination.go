@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
 // AggregateOptions are Nova's [scheduler] options about host aggregates.
@@ -165,12 +166,12 @@ func (d *destination) has(in []string) bool {
 }
 
 // request is what Placement is asked for, but for limit and tree.
-func (b *build) request() (CandidateRequest, error) {
-	r, err := b.s.candidateRequest(b.spec.Flavor)
+func (b *build) request() (resourcerequest.Request, error) {
+	r, err := resourcerequest.New(b.spec.Flavor, b.s.o.Aliases)
 	if err != nil {
 		return r, err
 	}
-	b.destination, err = b.hosts.destination(b.s.o.Aggregates, &b.spec, r.requiredTraits())
+	b.destination, err = b.hosts.destination(b.s.o.Aggregates, &b.spec, r.RequiredTraits())
 	r.OneOf, r.NoneOf = b.destination.oneOf, b.destination.noneOf
 	return r, err
 }

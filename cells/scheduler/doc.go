@@ -49,22 +49,20 @@
 //
 // [PlacementClient] reads candidates, and claims and releases allocations:
 //
-//	flavor ── NewCandidateRequest ──▶ Candidates ──▶ []Candidate ── Claim ──▶ 204
-//	                                                               │
-//	             ErrConflict            same candidate again ◀─────┤ 409
-//	             ErrConsumerConflict    read Allocations, Claim ◀──┤ 409
-//	             ErrInsufficientCapacity      next candidate ◀─────┤ 409
-//	             ErrOutcomeUnknown      read before retrying ◀─────┘ no answer
+//	resourcerequest.Request ──▶ Candidates ──▶ []Candidate ── Claim ──▶ 204
+//	                                                            │
+//	          ErrConflict            same candidate again ◀─────┤ 409
+//	          ErrConsumerConflict    read Allocations, Claim ◀──┤ 409
+//	          ErrInsufficientCapacity      next candidate ◀─────┤ 409
+//	          ErrOutcomeUnknown      read before retrying ◀─────┘ no answer
 //
 // All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the
 // consumer generation, so that concurrent writers cannot undo each other.
 //
-// Hosts with NUMA cells as resource providers and hosts without are asked in different ways, at the
-// same time; what is preferred is asked for first (docs/decisions/0019). Without any such provider
-// there is one request.
-//
-// A request with several groups and no group_policy needs the bundled Placement (see
-// docs/placement-extensions.md). All other requests are the same for every Placement.
+// Package resourcerequest makes the requests of a flavor, and reads their candidates. Hosts with
+// NUMA cells as resource providers and hosts without are asked in different ways, at the same time;
+// what is preferred is asked for first (docs/decisions/0019). Without any such provider there is
+// one request.
 //
 // # Quota
 //

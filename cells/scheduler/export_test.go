@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
 // SetAfter has a function called after each step; an error ends what is being done there, as the
@@ -65,12 +66,12 @@ func (s *Scheduler) DiscoverAndLog(ctx context.Context) { s.discoverAndLog(ctx) 
 
 // Ask goes through the stages of a flavor as a build does, to the first that finds anything, and
 // says which that is, from 1 on.
-func Ask(ctx context.Context, client *PlacementClient, f cellwire.Flavor) ([]Candidate, int, error) {
-	r, err := NewCandidateRequest(f)
+func Ask(ctx context.Context, client *PlacementClient, f cellwire.Flavor) ([]resourcerequest.Candidate, int, error) {
+	r, err := resourcerequest.New(f, nil)
 	if err != nil {
 		return nil, 0, err
 	}
-	r.Limit = DefaultCandidateLimit
+	r.Limit = resourcerequest.DefaultLimit
 	b := &build{s: &Scheduler{o: Options{Placement: client}}}
 	for i, requests := range r.Stages(true) {
 		if found, _, err := b.ask(ctx, requests, ""); err != nil || len(found) > 0 {
@@ -89,7 +90,7 @@ type Decision struct {
 // NewDecision is for nodes whose services are all up, in one cell.
 func NewDecision(client *PlacementClient, nodes []apidb.Node) *Decision {
 	d := &Decision{
-		s: &Scheduler{o: Options{Placement: client, MaxCandidates: DefaultCandidateLimit, Now: time.Now}},
+		s: &Scheduler{o: Options{Placement: client, MaxCandidates: resourcerequest.DefaultLimit, Now: time.Now}},
 		hosts: &hosts{cells: map[string]apidb.Cell{},
 			nodes: map[string]apidb.Node{}, services: map[hostKey]cellwire.Service{}},
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -46,7 +47,7 @@ func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
 	h := &numaHost{providers: map[string]*numaProvider{}}
 	add := func(parent *numaProvider, free map[string]int64, traits ...string) *numaProvider {
 		p := &numaProvider{uuid: providerUUID(serial),
-			free: free, cell: slices.Contains(traits, scheduler.TraitNUMARoot)}
+			free: free, cell: slices.Contains(traits, resourcerequest.TraitNUMARoot)}
 		body := map[string]any{"uuid": p.uuid, "name": fmt.Sprint("p", serial)}
 		if parent != nil {
 			p.parent, body["parent_provider_uuid"] = parent.uuid, parent.uuid
@@ -81,7 +82,7 @@ func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
 		cell := add(h.root, map[string]int64{
 			"VCPU": amount("VCPU", 8), "PCPU": amount("PCPU", 6), "MEMORY_MB": memory,
 			pagesClass: amount("pages", memory/2),
-		}, scheduler.TraitNUMARoot)
+		}, resourcerequest.TraitNUMARoot)
 		h.cells, below = append(h.cells, cell), append(below, cell)
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "devices") {

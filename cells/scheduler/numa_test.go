@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -40,7 +41,7 @@ func (w *world) nestOf(a *agent, cells int, ofCell, ofGPU map[string]int64) []st
 			"name": fmt.Sprintf("%s_numa_%d", a.host, i), "parent_provider_uuid": a.node}, nil)
 		w.ask(http.MethodPost, "/resource_providers", map[string]string{"uuid": gpu,
 			"name": fmt.Sprintf("%s_gpu_%d", a.host, i), "parent_provider_uuid": cell}, nil)
-		w.stock(cell, ofCell, scheduler.TraitNUMARoot)
+		w.stock(cell, ofCell, resourcerequest.TraitNUMARoot)
 		w.stock(gpu, ofGPU)
 		out = append(out, cell)
 	}
@@ -286,7 +287,7 @@ func (s *placementRig) cellHosts(n int) {
 		root := (host + 1) * 100
 		add(root, 0, map[string]int{"DISK_GB": 1000})
 		for _, cell := range []int{root + 10, root + 20} {
-			add(cell, root, map[string]int{"VCPU": 12, "MEMORY_MB": 16384}, scheduler.TraitNUMARoot)
+			add(cell, root, map[string]int{"VCPU": 12, "MEMORY_MB": 16384}, resourcerequest.TraitNUMARoot)
 			add(cell+1, cell, map[string]int{"VGPU": 4})
 			add(cell+2, cell, map[string]int{"VGPU": 4})
 		}
@@ -300,7 +301,7 @@ func TestEveryGuestInOneCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1,
 		ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
-	fill := func(find func(*scheduler.PlacementClient) ([]scheduler.Candidate, error)) (guests, whole int) {
+	fill := func(find func(*scheduler.PlacementClient) ([]resourcerequest.Candidate, error)) (guests, whole int) {
 		s, c := newPlacementRig(t)
 		s.cellHosts(20)
 		for {
@@ -322,12 +323,12 @@ func TestEveryGuestInOneCell(t *testing.T) {
 			}
 		}
 	}
-	guests, whole := fill(func(c *scheduler.PlacementClient) ([]scheduler.Candidate, error) {
+	guests, whole := fill(func(c *scheduler.PlacementClient) ([]resourcerequest.Candidate, error) {
 		found, _, err := scheduler.Ask(t.Context(), c, f)
 		return found, err
 	})
-	asNova, wholeAsNova := fill(func(c *scheduler.PlacementClient) ([]scheduler.Candidate, error) {
-		r := testproc.Try(scheduler.NewCandidateRequest(f)).Or(t)
+	asNova, wholeAsNova := fill(func(c *scheduler.PlacementClient) ([]resourcerequest.Candidate, error) {
+		r := testproc.Try(resourcerequest.New(f, nil)).Or(t)
 		r.Limit = 1
 		return c.Candidates(t.Context(), r)
 	})
@@ -342,17 +343,17 @@ func TestHasTrait(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, c := newPlacementRig(t)
 	for _, want := range []bool{false, true} {
-		if got, err := c.HasTrait(t.Context(), scheduler.TraitNUMARoot); got != want || err != nil {
+		if got, err := c.HasTrait(t.Context(), resourcerequest.TraitNUMARoot); got != want || err != nil {
 			t.Errorf("%v, %v", got, err)
 		}
 		if !want {
-			s.node(1, nodeResources(), scheduler.TraitNUMARoot)
+			s.node(1, nodeResources(), resourcerequest.TraitNUMARoot)
 		}
 	}
 	s.instead = func(*http.Request) (*http.Response, error) {
 		return placementReply(http.StatusServiceUnavailable, ""), nil
 	}
-	if _, err := c.HasTrait(t.Context(), scheduler.TraitNUMARoot); !placementclient.Down(err) {
+	if _, err := c.HasTrait(t.Context(), resourcerequest.TraitNUMARoot); !placementclient.Down(err) {
 		t.Error(err)
 	}
 }

@@ -9,40 +9,33 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Check asks whether this Placement serves requests like r at all. The error is an *[InvalidError]
-// if it does not: the request has several groups and no group_policy, and Placement requires one.
-// Any other error says nothing about r.
+// Check asks whether this Placement serves requests like r at all. The error is a
+// *[resourcerequest.InvalidError] if it does not: the request has several groups and no
+// group_policy, and Placement requires one. Any other error says nothing about r.
 //
 // It makes no request if r needs no extension of Placement, or if the last request that needed it
 // was granted it. Otherwise it is [PlacementClient.Candidates] for one candidate.
-func (c *PlacementClient) Check(ctx context.Context, r CandidateRequest) error {
-	if !r.lacksPolicy() || c.optionalPolicy.Load() {
+func (c *PlacementClient) Check(ctx context.Context, r resourcerequest.Request) error {
+	if !r.LacksPolicy() || c.optionalPolicy.Load() {
 		return nil
 	}
 	r.Limit = 1
-	return c.candidates(ctx, r, &candidatesAnswer{})
+	return c.candidates(ctx, r, &resourcerequest.Answer{})
 }
 
 // candidates is GET /allocation_candidates. Aggregates of the root are asked for with
 // root_member_of, or where there is no such extension with member_of, as Nova does.
-func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, out *candidatesAnswer) error {
-	r.roots = r.confined() && c.asksRoots()
+func (c *PlacementClient) candidates(
+	ctx context.Context, r resourcerequest.Request, out *resourcerequest.Answer,
+) error {
+	r.RootMemberOf = r.Confined() && c.asksRoots()
 	call := &placementclient.Call{Method: http.MethodGet, Path: candidatesPath + "?" + r.Query().Encode(), Out: out}
-	var wanted []string
-	if r.lacksPolicy() {
-		wanted = append(wanted, wire.ExtGroupPolicy)
-	}
-	if r.roots {
-		wanted = append(wanted, wire.ExtRootMemberOf)
-	}
-	if r.forbidsOnly() { // without the extension it finds nothing, by Placement's rules
-		wanted = append(wanted, wire.ExtResourceless)
-	}
-	if len(wanted) > 0 {
+	if wanted := r.Extensions(); len(wanted) > 0 {
 		call.Microversion, call.Extensions = wire.Version(wire.RequestedExtensions).String(), strings.Join(wanted, ", ")
 	}
 	failed := c.Send(ctx, call)
@@ -52,16 +45,16 @@ func (c *PlacementClient) candidates(ctx context.Context, r CandidateRequest, ou
 		failed = c.Send(ctx, call)
 	}
 	answered := failed == nil || errors.Is(failed, placementclient.ErrInvalid)
-	if r.roots && answered && !grantsExtension(call.Header, wire.ExtRootMemberOf) {
+	if r.RootMemberOf && answered && !grantsExtension(call.Header, wire.ExtRootMemberOf) {
 		c.withoutRoots.Store(rootsAgain)
-		*out = candidatesAnswer{}
+		*out = resourcerequest.Answer{}
 		return c.candidates(ctx, r, out)
 	}
-	if r.lacksPolicy() && answered {
+	if r.LacksPolicy() && answered {
 		granted := grantsExtension(call.Header, wire.ExtGroupPolicy)
 		c.optionalPolicy.Store(granted)
 		if !granted {
-			return r.policyRequired()
+			return r.PolicyRequired()
 		}
 	}
 	if failed != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -22,18 +22,18 @@ import (
 
 // groupedRequest is a request with two groups that have suffixes, and without group_policy unless
 // specs have one.
-func groupedRequest(t *testing.T, specs map[string]string) scheduler.CandidateRequest {
+func groupedRequest(t *testing.T, specs map[string]string) resourcerequest.Request {
 	t.Helper()
 	all := map[string]string{"resources1:VCPU": "1", "resources2:MEMORY_MB": "512"}
 	maps.Copy(all, specs)
-	r, err := scheduler.NewCandidateRequest(
-		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}})
+	r, err := resourcerequest.New(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: all}}, nil)
 	check(t, err)
 	return r
 }
 
 func isPolicyRefusal(err error) bool {
-	var unfit *scheduler.InvalidError
+	var unfit *resourcerequest.InvalidError
 	return errors.As(err, &unfit) &&
 		unfit.Message ==
 			"The flavor has 2 groups of 'resources' extra specs, and needs the extra spec 'group_policy' then: "+
@@ -134,7 +134,7 @@ func TestGroupPolicyExtension(t *testing.T) {
 			}
 			// What needs no extension asks for none, and never for a newer microversion.
 			got = nil
-			for _, r := range []scheduler.CandidateRequest{
+			for _, r := range []resourcerequest.Request{
 				smallRequest(t), groupedRequest(t, map[string]string{"group_policy": "isolate"}),
 				groupedRequest(t, map[string]string{"resources2:MEMORY_MB": "0"}),
 			} {
@@ -214,7 +214,7 @@ func TestRootMemberOf(t *testing.T) {
 		}
 		return resp, nil
 	}))
-	ask := func(what string, r scheduler.CandidateRequest, kind error, want ...string) {
+	ask := func(what string, r resourcerequest.Request, kind error, want ...string) {
 		t.Helper()
 		got = nil
 		testproc.Try(client.Candidates(t.Context(), r)).ErrorIs(t, kind, "%s: %v", what)
@@ -282,8 +282,8 @@ func TestPlacesThatForbid(t *testing.T) {
 	gpu := add(fast, map[string]int{"VGPU": 1})
 	specs := map[string]string{"resources_GPU:VGPU": "1",
 		"trait_AT:CUSTOM_SLOW": "forbidden", "same_subtree:NEAR": "_AT,_GPU", "group_policy": "none"}
-	r, err := scheduler.NewCandidateRequest(
-		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+	r, err := resourcerequest.New(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}}, nil)
 	check(t, err)
 	var sent []string
 	s.instead = func(r *http.Request) (*http.Response, error) {
@@ -298,7 +298,7 @@ func TestPlacesThatForbid(t *testing.T) {
 			t.Errorf("the place is %v", at)
 		}
 	}
-	if !slices.ContainsFunc(found, func(c scheduler.Candidate) bool {
+	if !slices.ContainsFunc(found, func(c resourcerequest.Candidate) bool {
 		return c.Mappings["_AT"][0] == providerUUID(fast) && c.Mappings["_GPU"][0] == providerUUID(gpu)
 	}) {
 		t.Errorf("the place above the GPU is missing: %+v", found)

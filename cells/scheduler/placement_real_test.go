@@ -10,8 +10,10 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -69,7 +71,7 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 			s.put("/traits/CUSTOM_FAST", nil)
 			s.node(1, nodeResources())
 			s.node(2, nodeResources(), "CUSTOM_FAST")
-			s.node(3, nodeResources(), "CUSTOM_FAST", scheduler.TraitDisabled)
+			s.node(3, nodeResources(), "CUSTOM_FAST", providertree.TraitStatusDisabled)
 			for _, specs := range []map[string]string{
 				{"trait:CUSTOM_FAST": "required"},
 				{"resources:DISK_GB": "0", "resources1:DISK_GB": "1",
@@ -78,9 +80,9 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 					"resources1:VCPU": "1", "resources2:DISK_GB": "1",
 					"trait2:CUSTOM_FAST": "required", "group_policy": "none"},
 			} {
-				r, err := scheduler.NewCandidateRequest(
+				r, err := resourcerequest.New(
 					cellwire.Flavor{ID: "1",
-						Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+						Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}}, nil)
 				check(t, err)
 				for _, tree := range []string{"", providerUUID(2)} {
 					r.InTree = tree
@@ -100,9 +102,9 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 			// An unknown trait or class is the flavor's fault, and not Placement's.
 			for _, specs := range []map[string]string{{"trait:CUSTOM_NOBODYS": "required"},
 				{"resources:CUSTOM_NOBODYS": "1"}} {
-				r, err := scheduler.NewCandidateRequest(
+				r, err := resourcerequest.New(
 					cellwire.Flavor{ID: "1",
-						Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}})
+						Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1, ExtraSpecs: specs}}, nil)
 				check(t, err)
 				if _, err := c.Candidates(t.Context(), r); !errors.Is(err, placementclient.ErrInvalid) ||
 					placementclient.Down(err) {

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,12 +20,12 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-func sortedKeys(m map[string][]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 func providerUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
@@ -126,10 +125,10 @@ func newPlacementClient(
 
 var testConsumer = cellwire.Server{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
 
-func smallRequest(t *testing.T) scheduler.CandidateRequest {
+func smallRequest(t *testing.T) resourcerequest.Request {
 	t.Helper()
-	r, err := scheduler.NewCandidateRequest(
-		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}})
+	r, err := resourcerequest.New(
+		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}}, nil)
 	check(t, err)
 	return r
 }
@@ -150,10 +149,10 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	t.Helper()
 	s.node(1, nodeResources())
 	s.node(2, map[string]int{"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 9})
-	s.node(3, nodeResources(), scheduler.TraitDisabled)
+	s.node(3, nodeResources(), providertree.TraitStatusDisabled)
 	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	free := map[string]int64{}
-	by := map[string]scheduler.Candidate{}
+	by := map[string]resourcerequest.Candidate{}
 	for _, candidate := range candidates {
 		free[candidate.Root], by[candidate.Root] = candidate.FreeMemory, candidate
 		if candidate.Mappings[""] == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
 // refusal is why a node does not take a server.
@@ -189,7 +190,7 @@ func (b *build) whyNoHost(targets int) string {
 	switch {
 	case b.stage == 0:
 		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider " +
-			"has the trait " + TraitNUMARoot + "."
+			"has the trait " + resourcerequest.TraitNUMARoot + "."
 	case len(b.divided) > 0:
 		text += " On hosts with NUMA cells all processors and memory were asked for in " +
 			strings.Join(b.divided, ", then divided among ") +
@@ -207,33 +208,11 @@ func (b *build) whyNoHost(targets int) string {
 	}
 	text = fmt.Sprintf("%s Of %d mapped nodes are %s.", text, nodes, strings.Join(reasons, ", "))
 	for _, r := range b.first {
-		if how := r.explainable(); how != "" {
+		if how := r.Explain(); how != "" {
 			text += " " + how
 		}
 	}
 	return text
-}
-
-// longestQuery is how long a query is at most that an administrator is given to paste, in bytes.
-const longestQuery = 2000
-
-// explainable is how an administrator finds out what each host lacks for a request.
-func (r CandidateRequest) explainable() string {
-	r.roots = r.confined()
-	query := r.Query()
-	query.Del("limit")
-	text := strings.NewReplacer("%3A", ":", "%2C", ",", "%21", "!").Replace(query.Encode())
-	if len(text) > longestQuery {
-		return ""
-	}
-	kind := "hosts"
-	switch {
-	case r.onCells.cells > 0:
-		kind = "hosts with NUMA cells"
-	case r.plan != nil && !r.plan.elsewhere:
-		kind = "hosts without NUMA cells"
-	}
-	return fmt.Sprintf("What %s lack, the bundled Placement says: compute-agent placement explain '%s'.", kind, text)
 }
 
 // logUnplaced logs that the server is in cell0, and why. It is the only log line of a user's failed

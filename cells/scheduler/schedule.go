@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -253,7 +254,7 @@ func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.E
 	case strings.HasPrefix(failed.Path, "/resource_providers"):
 		_, err = p.Providers(ctx, url.Values{"uuid": {uuid.NewString()}})
 	default:
-		_, err = p.HasTrait(ctx, TraitNUMARoot)
+		_, err = p.HasTrait(ctx, resourcerequest.TraitNUMARoot)
 	}
 	return err == nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
 // treeCandidates is how many candidates of one node are asked for: more than [hosts.targets] takes.
@@ -18,10 +19,10 @@ const treeCandidates = 10
 // hosts may give none of ours. Each is asked for by itself, by chance, but each time in the same
 // order, until one takes the server; so most boots cost one request more, and one that nothing can
 // lock a request for each host.
-func (b *build) search(ctx context.Context, requests []CandidateRequest) (placed bool, err error) {
+func (b *build) search(ctx context.Context, requests []resourcerequest.Request) (placed bool, err error) {
 	requests = slices.Clone(requests)
 	for i := range requests {
-		if !requests[i].chooses() {
+		if !requests[i].Chooses() {
 			requests[i].Limit = treeCandidates
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 )
@@ -36,7 +37,7 @@ type Options struct {
 	// Workers is how many servers are scheduled at once. 0: 8.
 	Workers int
 	// MaxCandidates is how many candidates Placement is asked for: Nova's [scheduler]
-	// max_placement_results. 0: [DefaultCandidateLimit].
+	// max_placement_results. 0: [resourcerequest.DefaultLimit].
 	MaxCandidates int
 	// MaxAttempts is on how many hosts a server is built, one after the other, when each says that
 	// it cannot: Nova's [scheduler] max_attempts. 0: 1.
@@ -117,7 +118,7 @@ func New(o Options) (*Scheduler, error) {
 		o.Workers = 8
 	}
 	if o.MaxCandidates <= 0 {
-		o.MaxCandidates = DefaultCandidateLimit
+		o.MaxCandidates = resourcerequest.DefaultLimit
 	}
 	if o.Zone == "" {
 		o.Zone = "nova"

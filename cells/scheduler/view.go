@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
 // viewAge is how long the hosts are as they were seen. A host that dies in the meantime is noticed
@@ -129,7 +130,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 
 // target is where a server could go.
 type target struct {
-	candidate Candidate
+	candidate resourcerequest.Candidate
 	node      apidb.Node
 	cell      apidb.Cell
 }
@@ -137,7 +138,7 @@ type target struct {
 // targets are the candidates on hosts that can take the server of a build, the best first: as a
 // soft policy of its server group prefers them, then most memory free, as Nova's RAM weigher; among
 // equals servers spread by chance, but each time in the same way.
-func (h *hosts) targets(candidates []Candidate, b *build) []target {
+func (h *hosts) targets(candidates []resourcerequest.Candidate, b *build) []target {
 	// ways on one node: the others differ in which of several children serve, and would conflict
 	// alike
 	const perNode = 3

@@ -99,13 +99,14 @@ var mayImport = map[string][]string{
 	"cells/scheduler": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
+	"cells/scheduler/resourcerequest": {"cells/cellwire", "placement/wire", "providertree"},
 	// The calls of the compute API stand on what all of them have in common, and not on each other.
 	"cells/compute/api": {},
 	"cells/compute/admin": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api", "cells/gather",
 		"cells/scheduler", "providertree"},
 	"cells/compute/tenant": {"cells/apidb", "cells/cellwire", "cells/compute/api", "plugins"},
 	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
-		"cells/scheduler", "plugins", "providertree"},
+		"cells/scheduler", "cells/scheduler/resourcerequest", "plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},
 	// The commands of an operator, which are no part of the compute API.

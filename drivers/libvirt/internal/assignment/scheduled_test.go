@@ -20,6 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/placement"
@@ -134,9 +135,9 @@ func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 		r := scheduledHost(t, s)
 		for n := range rapid.IntRange(1, 8).Draw(t, "guests") {
 			flavor := anyFlavor(t)
-			request, err := scheduler.NewCandidateRequest(cellwire.Flavor{ID: "1", Flavor: flavor})
+			request, err := resourcerequest.New(cellwire.Flavor{ID: "1", Flavor: flavor}, nil)
 			testproc.Checkf(t, err, "%+v", flavor)
-			var found []scheduler.Candidate
+			var found []resourcerequest.Candidate
 			for _, stage := range request.Stages(true) {
 				for _, one := range stage {
 					more := testproc.Try(client.Candidates(context.Background(), one)).Or(t)
@@ -213,7 +214,7 @@ func scheduledHost(t *rapid.T, s serving) assignment.Request {
 			inventory[map[uint64]string{2048: "CUSTOM_HUGEPAGES_2M", 1 << 20: "CUSTOM_HUGEPAGES_1G"}[pages.SizeKiB]] =
 				int64(pages.Total)
 		}
-		provider := s.provider(2*i+1, root, []string{scheduler.TraitNUMARoot}, inventory)
+		provider := s.provider(2*i+1, root, []string{resourcerequest.TraitNUMARoot}, inventory)
 		r.Providers[provider] = assignment.Provider{Kind: assignment.Cell, Cell: i}
 		device := s.provider(2*i+2, provider, []string{"COMPUTE_NODE"}, map[string]int64{"VGPU": 2})
 		r.Providers[device] = assignment.Provider{Kind: assignment.MdevParent,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package resourcerequest_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -16,7 +16,7 @@ import (
 // have is left out.
 func stagesOf(t *testing.T, specs map[string]string, cells bool) string {
 	t.Helper()
-	r := testproc.Try(scheduler.NewCandidateRequest(flavorWith(specs))).Or(t)
+	r := testproc.Try(resourcerequest.New(flavorWith(specs), nil)).Or(t)
 	var out []string
 	for i, stage := range r.Stages(cells) {
 		if i > 0 {
@@ -201,8 +201,8 @@ func TestStagesWithoutCells(t *testing.T) {
 // TestInTreeOfCells: one tree is that of the cells.
 func TestInTreeOfCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	r, err := scheduler.NewCandidateRequest(flavorWith(map[string]string{"hw:numa_nodes": "2", "resources1:VGPU": "1"}))
-	check(t, err)
+	r, err := resourcerequest.New(flavorWith(map[string]string{"hw:numa_nodes": "2", "resources1:VGPU": "1"}), nil)
+	testproc.Check(t, err)
 	one := r.Stages(true)[0][0]
 	one.InTree, one.Limit = "u", 7
 	q := one.Query()
@@ -254,7 +254,7 @@ func TestInvalidNUMA(t *testing.T) {
 		{map[string]string{"trait_P:CUSTOM_A": "required", "resources_A:VGPU": "1"},
 			"Validation failed; the extra specs 'trait_P:' have no 'resources_P:' that they could be about."},
 	} {
-		_, err := scheduler.NewCandidateRequest(flavorWith(c.specs))
+		_, err := resourcerequest.New(flavorWith(c.specs), nil)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%v: %v", c.specs, err)
 		}

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package resourcerequest_test
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -24,8 +26,8 @@ func flavorWith(specs map[string]string) cellwire.Flavor {
 // always is what each request has.
 const always = "&root_required=!COMPUTE_STATUS_DISABLED"
 
-// TestNewCandidateRequest: what flavors become, as Nova has it.
-func TestNewCandidateRequest(t *testing.T) {
+// TestNew: what flavors become, as Nova has it.
+func TestNew(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	plain := "limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4" + always
 	for name, c := range map[string]struct {
@@ -92,17 +94,17 @@ func TestNewCandidateRequest(t *testing.T) {
 			"limit=1000&resources=DISK_GB:17,MEMORY_MB:2048,PCPU:2,VCPU:3" + always},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := testproc.Try(scheduler.NewCandidateRequest(flavorWith(c.specs))).Or(t)
+			r := testproc.Try(resourcerequest.New(flavorWith(c.specs), nil)).Or(t)
 			testproc.Same(t, cmp.Diff(c.want, plainQuery(r)))
 		})
 	}
 }
 
 // plainQuery is a query in which nothing is escaped.
-func plainQuery(r scheduler.CandidateRequest) string {
+func plainQuery(r resourcerequest.Request) string {
 	text := ""
 	q := r.Query()
-	for _, key := range sortedKeys(q) {
+	for _, key := range slices.Sorted(maps.Keys(q)) {
 		if text != "" {
 			text += "&"
 		}
@@ -114,13 +116,14 @@ func plainQuery(r scheduler.CandidateRequest) string {
 // TestInTree: one tree, and how many.
 func TestInTree(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	r, err := scheduler.NewCandidateRequest(flavorWith(map[string]string{"resources1:VGPU": "1"}))
+	r, err := resourcerequest.New(flavorWith(map[string]string{"resources1:VGPU": "1"}), nil)
 	testproc.Check(t, err)
 	r.InTree, r.Limit = "u", 7
 	testproc.Same(t, cmp.Diff("in_tree=u&limit=7&resources=DISK_GB:17,MEMORY_MB:2048,VCPU:4&resources1=VGPU:1"+always,
 		plainQuery(r)))
-	r, err = scheduler.NewCandidateRequest(
-		flavorWith(map[string]string{"resources1:VCPU": "1", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}))
+	r, err = resourcerequest.New(
+		flavorWith(map[string]string{"resources1:VCPU": "1", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}),
+		nil)
 	testproc.Check(t, err)
 	r.InTree = "u"
 	testproc.Same(t, cmp.Diff("in_tree1=u&limit=1000&resources1=VCPU:1"+always, plainQuery(r)))
@@ -187,8 +190,8 @@ func TestInvalidFlavors(t *testing.T) {
 			"The extra spec quota:cpu_shares=5 of the flavor is not supported here: nothing is limited while a " +
 				"server runs."},
 	} {
-		_, err := scheduler.NewCandidateRequest(flavorWith(c.specs))
-		var unfit *scheduler.InvalidError
+		_, err := resourcerequest.New(flavorWith(c.specs), nil)
+		var unfit *resourcerequest.InvalidError
 		if !errors.As(err, &unfit) {
 			t.Errorf("%v was taken", c.specs)
 			continue
@@ -197,8 +200,8 @@ func TestInvalidFlavors(t *testing.T) {
 	}
 }
 
-// FuzzNewCandidateRequest: whatever stands in a flavor, there is a request or a reason.
-func FuzzNewCandidateRequest(f *testing.F) {
+// FuzzNew: whatever stands in a flavor, there is a request or a reason.
+func FuzzNew(f *testing.F) {
 	for _, seed := range [][3]string{{"resources:VCPU", "1", "0"}, {"trait_A:B", "required", "^1"},
 		{"resources1:VGPU", "99", "0-5,^2"}, {"group_policy", "none", "--"}, {"hw:pmem", ",,", ",^,"}} {
 		f.Add(seed[0], seed[1], seed[2])
@@ -206,7 +209,7 @@ func FuzzNewCandidateRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value, mask string) {
 		for _, specs := range []map[string]string{{key: value},
 			{"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": mask, key: value}} {
-			r, err := scheduler.NewCandidateRequest(flavorWith(specs))
+			r, err := resourcerequest.New(flavorWith(specs), nil)
 			if err == nil && len(r.Query()) < 3 {
 				t.Errorf("%v became %v", specs, r.Query())
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package resourcerequest
 
 import (
 	"maps"
@@ -30,15 +30,16 @@ type nestedForm struct {
 	devices map[string]bool // classes that near is about
 }
 
-// String is what hosts are asked for, in words; "" for those without cells.
-func (form nestedForm) String() string {
-	switch form.cells {
+// Cells is what hosts with NUMA cells are asked for, in words; "" for a request to those without.
+func (r *Request) Cells() string {
+	switch n := r.onCells.cells; n {
 	case 0:
 		return ""
 	case 1:
 		return "1 cell"
+	default:
+		return strconv.Itoa(n) + " cells"
 	}
-	return strconv.Itoa(form.cells) + " cells"
 }
 
 // nearness is how near devices are to the guest's cells.
@@ -51,21 +52,25 @@ const (
 	nearAlways                 // near, all of them
 )
 
+// HasStages reports whether hosts with NUMA cells are asked for something else than the others, so
+// that [Request.Stages] depend on whether there are any.
+func (r *Request) HasStages() bool { return r.plan != nil }
+
 // Stages are the requests for a server in the order in which they are tried: each stage only when
 // none of those before found a host. The requests of a stage are for different hosts and are made
 // together. So a guest that fits into one cell is never divided. cells says whether any host has
 // NUMA cells as providers: without, there is but one request. None: no host can do.
-func (r CandidateRequest) Stages(cells bool) [][]CandidateRequest {
+func (r Request) Stages(cells bool) [][]Request {
 	p := r.plan
 	switch {
 	case p == nil || p.elsewhere:
-		return [][]CandidateRequest{{r}}
+		return [][]Request{{r}}
 	case !cells && p.onCells:
 		return nil
 	case !cells: // a host that has cells since then is not asked as if it had none
-		return [][]CandidateRequest{{r.flat()}}
+		return [][]Request{{r.flat()}}
 	}
-	var out [][]CandidateRequest
+	var out [][]Request
 	for _, size := range p.pages {
 		out = append(out, r.ways(withPages(p.cells, size))...)
 	}
@@ -86,29 +91,29 @@ func (r CandidateRequest) Stages(cells bool) [][]CandidateRequest {
 
 // ways are the requests for a division into cells: with devices near, and then as the policy has
 // it.
-func (r CandidateRequest) ways(cells []guestCell) [][]CandidateRequest {
+func (r Request) ways(cells []guestCell) [][]Request {
 	p := r.plan
 	rest := map[extraspecs.Affinity]nearness{
 		extraspecs.AffinityLegacy: knownNear, extraspecs.AffinityPreferred: nearFirst,
 		extraspecs.AffinityRequired: nearAlways,
 	}[p.affinity]
-	var out [][]CandidateRequest
+	var out [][]Request
 	if len(p.devices) == 0 {
-		return [][]CandidateRequest{{r.nested(cells, anywhere)}}
+		return [][]Request{{r.nested(cells, anywhere)}}
 	}
 	if len(cells) == 1 {
 		if near := r.nested(cells, anywhere); near.nearDevices() {
-			out = append(out, []CandidateRequest{near})
+			out = append(out, []Request{near})
 			if p.affinity == extraspecs.AffinityRequired {
 				return out
 			}
 		}
 	}
-	return append(out, []CandidateRequest{r.nested(cells, rest)})
+	return append(out, []Request{r.nested(cells, rest)})
 }
 
 // clone is a copy that can be changed.
-func (r CandidateRequest) clone() CandidateRequest {
+func (r Request) clone() Request {
 	groups := make(map[string]*requestGroup, len(r.groups))
 	for suffix, g := range r.groups {
 		groups[suffix] = &requestGroup{resources: maps.Clone(g.resources), traits: maps.Clone(g.traits)}
@@ -118,7 +123,7 @@ func (r CandidateRequest) clone() CandidateRequest {
 }
 
 // flat is the request to hosts without cells.
-func (r CandidateRequest) flat() CandidateRequest {
+func (r Request) flat() Request {
 	out := r.clone()
 	out.group("").traits[TraitNUMARoot] = false
 	return out
@@ -127,7 +132,7 @@ func (r CandidateRequest) flat() CandidateRequest {
 // nested is the request to hosts with cells. Traits follow what they are about: those of processors
 // go to the cells that have some, those of storage stay with the disk, and others with the devices
 // of the unsuffixed group; without such they are the host's.
-func (r CandidateRequest) nested(cells []guestCell, near nearness) CandidateRequest {
+func (r Request) nested(cells []guestCell, near nearness) Request {
 	out := r.clone()
 	out.onCells = nestedForm{cells: len(cells), near: near, devices: r.plan.devices}
 	rest := out.group("")
@@ -169,30 +174,30 @@ func follows(trait string, amounts map[string]int64) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(trait, "HW_CPU_") && amounts[classVCPU]+amounts[classPCPU] > 0
+	return strings.HasPrefix(trait, "HW_CPU_") && amounts[ClassVCPU]+amounts[ClassPCPU] > 0
 }
 
 // stays reports whether a trait may be about what the unsuffixed group has beside processors and
 // memory.
 func stays(trait string, resources map[string]int64) bool {
 	if strings.HasPrefix(trait, "STORAGE_") {
-		return resources[classDisk] > 0
+		return resources[ClassDisk] > 0
 	}
 	for class := range resources {
-		if class != classDisk && !strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "HW_ARCH_") {
+		if class != ClassDisk && !strings.HasPrefix(trait, "COMPUTE_") && !strings.HasPrefix(trait, "HW_ARCH_") {
 			return true
 		}
 	}
 	return false
 }
 
-// separate chooses the group_policy. Cells of a guest are on different cells of the host. With
+// separate Chooses the group_policy. Cells of a guest are on different cells of the host. With
 // other groups beside them Placement cannot be asked for that alone, and candidates that are not so
 // are left out here.
-func (r *CandidateRequest) separate() {
+func (r *Request) separate() {
 	isolated := r.policy == "isolate" && r.written > 1
 	switch {
-	case r.lacksPolicy(): // Placement is asked as if it were none, or refuses
+	case r.LacksPolicy(): // Placement is asked as if it were none, or refuses
 	case r.suffixed() < 2:
 		r.policy = ""
 	case isolated, r.suffixed() == r.onCells.cells:
@@ -206,7 +211,7 @@ func (r *CandidateRequest) separate() {
 // nearDevices asks Placement for devices at the one cell of the guest. It is false if it cannot be
 // asked: if it is not known which of several classes of the unsuffixed group a trait is about, or
 // their groups must be apart.
-func (r *CandidateRequest) nearDevices() bool {
+func (r *Request) nearDevices() bool {
 	rest := r.groups[""]
 	var move []string
 	if rest != nil {
@@ -249,85 +254,4 @@ func (r *CandidateRequest) nearDevices() bool {
 	}
 	r.separate()
 	return true
-}
-
-// chooses reports whether accept may leave out some of what Placement gives.
-func (r *CandidateRequest) chooses() bool { return r.onCells.apart || r.onCells.near != anywhere }
-
-// accept are the candidates that are as the request has it. Of each node the better ones are first.
-func (r *CandidateRequest) accept(all []Candidate, summaries map[string]providerSummary) []Candidate {
-	form := r.onCells
-	if !r.chooses() {
-		return all
-	}
-	var near, far []Candidate
-	for _, c := range all {
-		cells := map[string]bool{}
-		for i := range form.cells {
-			for _, provider := range c.Mappings[cellGroup+strconv.Itoa(i)] {
-				cells[provider] = true
-			}
-		}
-		if form.apart && len(cells) < form.cells {
-			continue
-		}
-		switch form.distance(c, cells, summaries) {
-		case isNear:
-			near = append(near, c)
-		case isUnknown:
-			if form.near == knownNear {
-				near = append(near, c)
-			} else if form.near != nearAlways {
-				far = append(far, c)
-			}
-		case isFar:
-			if form.near == nearFirst || form.near == anywhere {
-				far = append(far, c)
-			}
-		}
-	}
-	return append(near, far...)
-}
-
-// distance is how near the farthest device of a candidate is.
-type distance int
-
-const (
-	isNear distance = iota
-	isUnknown
-	isFar
-)
-
-// distance looks at all providers that devices are of.
-func (form nestedForm) distance(c Candidate, cells map[string]bool, summaries map[string]providerSummary) distance {
-	out := isNear
-	for provider, classes := range c.Allocations {
-		for class := range classes {
-			if form.devices[class] {
-				out = max(out, between(provider, cells, summaries))
-			}
-		}
-	}
-	return out
-}
-
-// between is how near a provider is to some of a guest's cells: near if it is one, below one or
-// above one, far if another cell is above it.
-func between(provider string, cells map[string]bool, summaries map[string]providerSummary) distance {
-	for cell := range cells {
-		for at, n := cell, 0; at != "" && n < len(summaries); at, n = summaries[at].Parent, n+1 {
-			if at == provider {
-				return isNear
-			}
-		}
-	}
-	for at, n := provider, 0; at != "" && n < len(summaries); at, n = summaries[at].Parent, n+1 {
-		if cells[at] {
-			return isNear
-		}
-		if slices.Contains(summaries[at].Traits, TraitNUMARoot) {
-			return isFar
-		}
-	}
-	return isUnknown
 }

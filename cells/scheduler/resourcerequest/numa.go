@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package resourcerequest
 
 import (
 	"maps"
@@ -11,12 +11,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // TraitNUMARoot is on the resource providers of NUMA cells.
 const TraitNUMARoot = "HW_NUMA_ROOT"
 
-// The suffixes of groups that the scheduler makes begin with these. A number follows.
+// The suffixes of groups that a request adds to those of the flavor begin with these. A number
+// follows.
 const (
 	cellGroup   = "_NUMA"
 	deviceGroup = "_DEVICE"
@@ -45,7 +47,7 @@ type numaPlan struct {
 type guestCell map[string]int64
 
 // addSubtree takes an extra spec same_subtree:NAME=_A,_B.
-func (r *CandidateRequest) addSubtree(name, value string) error {
+func (r *Request) addSubtree(name, value string) error {
 	suffixes := strings.Split(value, ",")
 	for i := range suffixes {
 		suffixes[i] = strings.TrimSpace(suffixes[i])
@@ -64,7 +66,7 @@ func (r *CandidateRequest) addSubtree(name, value string) error {
 
 // addPlan finds out how hosts with NUMA cells are to be asked. There is no plan for a flavor that
 // names all of its groups itself.
-func (r *CandidateRequest) addPlan(f cellwire.Flavor) error {
+func (r *Request) addPlan(f cellwire.Flavor) error {
 	cells, err := extraspecs.GuestCells(f.ExtraSpecs, f.VCPUs, f.MemoryMB)
 	if err != nil {
 		return invalidf("%s", err)
@@ -73,7 +75,7 @@ func (r *CandidateRequest) addPlan(f cellwire.Flavor) error {
 	if !ok {
 		return invalidf("Invalid memory page size '%.64s'", f.ExtraSpecs["hw:mem_page_size"])
 	}
-	if whole := r.computing(); whole != nil && !r.groups[""].traits[TraitDisabled] {
+	if whole := r.computing(); whole != nil && !r.groups[""].traits[providertree.TraitStatusDisabled] {
 		p := &numaPlan{whole: whole, affinity: extraspecs.DeviceAffinity(f.ExtraSpecs), devices: r.devices()}
 		if err := r.fill(p, f, cells, kib, large); err != nil {
 			return err
@@ -85,7 +87,7 @@ func (r *CandidateRequest) addPlan(f cellwire.Flavor) error {
 
 // computing is what the group without a suffix has of processors, memory and huge pages; nil if
 // others have some, too.
-func (r *CandidateRequest) computing() map[string]int64 {
+func (r *Request) computing() map[string]int64 {
 	out := map[string]int64{}
 	for suffix, g := range r.groups {
 		for class, amount := range g.resources {
@@ -97,22 +99,22 @@ func (r *CandidateRequest) computing() map[string]int64 {
 			}
 		}
 	}
-	if out[classVCPU]+out[classPCPU]+out[classMemory] == 0 {
+	if out[ClassVCPU]+out[ClassPCPU]+out[ClassMemory] == 0 {
 		return nil
 	}
 	return out
 }
 
 func isComputing(class string) bool {
-	return class == classVCPU || class == classPCPU ||
-		class == classMemory || strings.HasPrefix(class, extraspecs.PagesClassPrefix)
+	return class == ClassVCPU || class == ClassPCPU ||
+		class == ClassMemory || strings.HasPrefix(class, extraspecs.PagesClassPrefix)
 }
 
 // devices are the classes for which it matters how near they are.
-func (r *CandidateRequest) devices() map[string]bool {
+func (r *Request) devices() map[string]bool {
 	out := map[string]bool{}
 	for class := range r.total() {
-		host := class == classDisk || class == classEncryption || class == "IPV4_ADDRESS" ||
+		host := class == ClassDisk || class == classEncryption || class == "IPV4_ADDRESS" ||
 			strings.HasPrefix(class, "NET_") || strings.HasPrefix(class, "NUMA_")
 		if !host && !isComputing(class) {
 			out[class] = true
@@ -122,7 +124,7 @@ func (r *CandidateRequest) devices() map[string]bool {
 }
 
 // fill completes a plan.
-func (r *CandidateRequest) fill(
+func (r *Request) fill(
 	p *numaPlan, f cellwire.Flavor, cells []extraspecs.GuestCell, kib uint64, large bool,
 ) error {
 	for suffix := range r.groups {
@@ -151,7 +153,7 @@ func (r *CandidateRequest) fill(
 	if err := p.addPages(kib, large); err != nil {
 		return err
 	}
-	whole = whole || f.ExtraSpecs["hw:mem_page_size"] != "" || p.whole[classPCPU] > 0 || p.onCells
+	whole = whole || f.ExtraSpecs["hw:mem_page_size"] != "" || p.whole[ClassPCPU] > 0 || p.onCells
 	p.divided = func(n int) ([]guestCell, bool) {
 		even, ok := extraspecs.Divide(n, f.VCPUs, f.MemoryMB)
 		if whole || !ok {
@@ -165,7 +167,7 @@ func (r *CandidateRequest) fill(
 
 // share divides amounts among the cells of a guest; fixed says that the flavor says how. Nil: it is
 // not possible.
-func (r *CandidateRequest) share(
+func (r *Request) share(
 	whole map[string]int64, f cellwire.Flavor, cells []extraspecs.GuestCell,
 ) (parts []guestCell, fixed bool) {
 	if len(cells) < 2 {
@@ -176,9 +178,9 @@ func (r *CandidateRequest) share(
 		part := guestCell{}
 		for class, amount := range whole {
 			switch class {
-			case classVCPU, classPCPU:
+			case ClassVCPU, ClassPCPU:
 				part[class] = r.processors(class, whole, cell, i)
-			case classMemory:
+			case ClassMemory:
 				part[class] = cell.MemoryMB
 			default:
 				part[class] = amount * cell.MemoryMB / max(f.MemoryMB, 1)
@@ -197,7 +199,7 @@ func (r *CandidateRequest) share(
 }
 
 // processors are how many of a kind the cell of a guest has. The emulator's is in the first.
-func (r *CandidateRequest) processors(class string, whole map[string]int64, cell extraspecs.GuestCell, i int) int64 {
+func (r *Request) processors(class string, whole map[string]int64, cell extraspecs.GuestCell, i int) int64 {
 	dedicated := int64(0)
 	switch {
 	case r.cpus.mask != nil:
@@ -206,10 +208,10 @@ func (r *CandidateRequest) processors(class string, whole map[string]int64, cell
 				dedicated++
 			}
 		}
-	case whole[classPCPU] > 0:
+	case whole[ClassPCPU] > 0:
 		dedicated = int64(len(cell.VCPUs))
 	}
-	if class == classVCPU {
+	if class == ClassVCPU {
 		return int64(len(cell.VCPUs)) - dedicated
 	}
 	if r.cpus.emulator && i == 0 {
@@ -235,7 +237,7 @@ func (p *numaPlan) addPages(kib uint64, large bool) error {
 	}
 	for _, size := range sizes {
 		fits := !slices.ContainsFunc(p.cells,
-			func(c guestCell) bool { return size > 0 && uint64(c[classMemory])*1024%size != 0 })
+			func(c guestCell) bool { return size > 0 && uint64(c[ClassMemory])*1024%size != 0 })
 		if fits {
 			p.pages = append(p.pages, size)
 		}
@@ -251,9 +253,10 @@ func (p *numaPlan) addPages(kib uint64, large bool) error {
 	return nil
 }
 
-// asksForPages reports whether it asks for huge pages by their class.
-func (p *numaPlan) asksForPages() bool {
-	return slices.ContainsFunc(p.pages, func(kib uint64) bool { return kib > 0 })
+// NamesPages reports whether hosts with NUMA cells are asked for huge pages by their class, which
+// Placement does not know as long as no host has pages of that size.
+func (r *Request) NamesPages() bool {
+	return r.onCells.cells > 0 && slices.ContainsFunc(r.plan.pages, func(kib uint64) bool { return kib > 0 })
 }
 
 // withPages are the cells with huge pages of a size.
@@ -261,15 +264,15 @@ func withPages(cells []guestCell, kib uint64) []guestCell {
 	out := make([]guestCell, len(cells))
 	for i, c := range cells {
 		out[i] = maps.Clone(c)
-		if kib > 0 && c[classMemory] > 0 {
-			out[i][extraspecs.PagesClass(kib)] = c[classMemory] * 1024 / int64(kib)
+		if kib > 0 && c[ClassMemory] > 0 {
+			out[i][extraspecs.PagesClass(kib)] = c[ClassMemory] * 1024 / int64(kib)
 		}
 	}
 	return out
 }
 
 // checkSubtrees refuses sets that name groups that there are not.
-func (r *CandidateRequest) checkSubtrees(cells int) error {
+func (r *Request) checkSubtrees(cells int) error {
 	for name, suffixes := range r.subtrees {
 		for _, suffix := range suffixes {
 			n, err := strconv.Atoi(strings.TrimPrefix(suffix, cellGroup))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package resourcerequest
 
 import (
 	"errors"
@@ -31,7 +31,7 @@ type cpuKinds struct {
 
 // addCPUs translates the extra specs of CPU policies, with the checks and in the words of
 // nova.virt.hardware.
-func (r *CandidateRequest) addCPUs(f cellwire.Flavor) error {
+func (r *Request) addCPUs(f cellwire.Flavor) error {
 	specs := f.ExtraSpecs
 	policy, threads, emulator := specs["hw:cpu_policy"],
 		specs["hw:cpu_thread_policy"], specs["hw:emulator_threads_policy"]
@@ -60,14 +60,14 @@ func (r *CandidateRequest) addCPUs(f cellwire.Flavor) error {
 			return err
 		}
 		dedicated, r.cpus.mask = int64(len(mask)), mask
-		r.group("").resources[classVCPU] = f.VCPUs - dedicated
+		r.group("").resources[ClassVCPU] = f.VCPUs - dedicated
 	}
 	r.cpus.emulator = emulator == emulatorIsolate
 	if dedicated > 0 {
 		if r.cpus.emulator {
 			dedicated++
 		}
-		r.group("").resources[classPCPU] = dedicated
+		r.group("").resources[ClassPCPU] = dedicated
 	}
 	switch threads {
 	case threadsIsolate:
@@ -79,9 +79,9 @@ func (r *CandidateRequest) addCPUs(f cellwire.Flavor) error {
 }
 
 // checkCPUs refuses what contradicts itself.
-func (r *CandidateRequest) checkCPUs(f cellwire.Flavor, policy, threads, emulator string) error {
+func (r *Request) checkCPUs(f cellwire.Flavor, policy, threads, emulator string) error {
 	asked := r.total()
-	vcpus, pcpus := asked[classVCPU], asked[classPCPU]
+	vcpus, pcpus := asked[ClassVCPU], asked[ClassPCPU]
 	_, trait := r.group("").traits[traitHyperthreading]
 	wanted := f.VCPUs
 	if emulator == emulatorIsolate {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package resourcerequest
 
 import (
 	"fmt"
@@ -12,25 +12,25 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/extraspecs"
+	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// DefaultCandidateLimit is how many candidates are asked for, as Nova's [scheduler]
-// max_placement_results.
-const DefaultCandidateLimit = 1000
+// DefaultLimit is how many candidates are asked for, as Nova's [scheduler] max_placement_results.
+const DefaultLimit = 1000
 
-// TraitDisabled is on the root of a node whose service is disabled.
-const TraitDisabled = "COMPUTE_STATUS_DISABLED"
-
+// The resource classes that a flavor has amounts of: processors by number, memory in MiB, disk in
+// GiB.
 const (
-	classVCPU   = "VCPU"
-	classPCPU   = "PCPU"
-	classMemory = "MEMORY_MB"
-	classDisk   = "DISK_GB"
+	ClassVCPU   = "VCPU"
+	ClassPCPU   = "PCPU"
+	ClassMemory = "MEMORY_MB"
+	ClassDisk   = "DISK_GB"
 )
 
-// CandidateRequest is what a server needs, as GET /allocation_candidates takes it.
-type CandidateRequest struct {
+// Request is what a server needs, as GET /allocation_candidates takes it: see [Request.Query].
+type Request struct {
 	groups   map[string]*requestGroup // by suffix; "" is the group without one
 	policy   string                   // group_policy; "": the flavor has none
 	written  int                      // how many suffixed groups the flavor has
@@ -44,12 +44,12 @@ type CandidateRequest struct {
 	// must not be in.
 	OneOf  [][]string
 	NoneOf []string
-	// roots asks with root_member_of, an extension, and not with member_of.
-	roots bool
+	// RootMemberOf asks with root_member_of, an extension, and not with member_of.
+	RootMemberOf bool
 
 	// InTree is the root or any provider of the only tree that counts; "": all do.
 	InTree string
-	// Limit bounds the candidates; 0 is DefaultCandidateLimit.
+	// Limit bounds the candidates; 0 is DefaultLimit.
 	Limit int
 }
 
@@ -71,44 +71,48 @@ func invalidf(format string, args ...any) error { return &InvalidError{fmt.Sprin
 // nova.scheduler.utils.ResourceRequest.XS_KEYPAT.
 var extraSpec = regexp.MustCompile(`^(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)$`)
 
-// NewCandidateRequest makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does:
-// VCPU, MEMORY_MB and DISK_GB (root, ephemeral and swap, rounded up) unless an extra spec says
-// otherwise, 0 takes a class away; resources[N]:, trait[N]: and group_policy; and what the extra
-// specs of CPU policies stand for. Disabled nodes are left out.
+// New makes the request of a flavor, as nova.scheduler.utils.ResourceRequest does: VCPU, MEMORY_MB
+// and DISK_GB (root, ephemeral and swap, rounded up) unless an extra spec says otherwise, 0 takes a
+// class away; resources[N]:, trait[N]: and group_policy; PCI devices by their aliases; and what the
+// extra specs of CPU policies stand for. Disabled nodes are left out.
 //
-// This is what hosts without NUMA cells are asked for. See Stages for the others.
+// This is what hosts without NUMA cells are asked for. See [Request.Stages] for the others.
 //
 // Several groups without a group_policy are a request all the same: whether it is served is up to
-// the Placement that is asked, see [PlacementClient.Check].
+// the Placement that is asked, see [Request.LacksPolicy].
 //
 // The error is an *[InvalidError]. Nova is laxer with some extra specs, which it warns about and
 // leaves out. Here nothing that was asked for is dropped: what package extraspecs refuses is
 // refused. What images ask for is not known here.
-func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
-	r := CandidateRequest{groups: map[string]*requestGroup{}, subtrees: map[string][]string{},
-		root: map[string]bool{TraitDisabled: false}}
+func New(f cellwire.Flavor, aliases extraspecs.Aliases) (Request, error) {
+	var err error
+	if f.ExtraSpecs, err = aliases.Expand(f.ExtraSpecs); err != nil {
+		return Request{}, invalidf("%s", err)
+	}
+	r := Request{groups: map[string]*requestGroup{}, subtrees: map[string][]string{},
+		root: map[string]bool{providertree.TraitStatusDisabled: false}}
 	if err := r.addHardware(f); err != nil {
-		return CandidateRequest{}, err
+		return Request{}, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.ExtraSpecs)) {
 		if err := r.addExtraSpec(key, f.ExtraSpecs[key]); err != nil {
-			return CandidateRequest{}, err
+			return Request{}, err
 		}
 	}
 	if err := r.addCPUs(f); err != nil {
-		return CandidateRequest{}, err
+		return Request{}, err
 	}
 	named := r.total() // with the zeros
-	if _, v := named[classVCPU]; !v {
-		if _, p := named[classPCPU]; !p {
-			r.group("").resources[classVCPU] = f.VCPUs
+	if _, v := named[ClassVCPU]; !v {
+		if _, p := named[ClassPCPU]; !p {
+			r.group("").resources[ClassVCPU] = f.VCPUs
 		}
 	}
-	if _, set := named[classMemory]; !set {
-		r.group("").resources[classMemory] = f.MemoryMB
+	if _, set := named[ClassMemory]; !set {
+		r.group("").resources[ClassMemory] = f.MemoryMB
 	}
-	if _, set := named[classDisk]; !set {
-		r.group("").resources[classDisk] = f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024
+	if _, set := named[ClassDisk]; !set {
+		r.group("").resources[ClassDisk] = f.RootGB + f.EphemeralGB + (f.SwapMB+1023)/1024
 	}
 	if err := r.finish(); err != nil {
 		return r, err
@@ -117,7 +121,7 @@ func NewCandidateRequest(f cellwire.Flavor) (CandidateRequest, error) {
 }
 
 // finish takes out zeros and what is empty then, and checks what is left.
-func (r *CandidateRequest) finish() error {
+func (r *Request) finish() error {
 	asked := false
 	for suffix, g := range r.groups {
 		maps.DeleteFunc(g.resources, func(_ string, amount int64) bool { return amount == 0 })
@@ -146,7 +150,7 @@ func (r *CandidateRequest) finish() error {
 }
 
 // inSubtree reports whether a set of same_subtree names a group.
-func (r *CandidateRequest) inSubtree(suffix string) bool {
+func (r *Request) inSubtree(suffix string) bool {
 	for _, suffixes := range r.subtrees {
 		if slices.Contains(suffixes, suffix) {
 			return true
@@ -156,7 +160,7 @@ func (r *CandidateRequest) inSubtree(suffix string) bool {
 }
 
 // suffixed is how many groups have a suffix.
-func (r *CandidateRequest) suffixed() int {
+func (r *Request) suffixed() int {
 	n := len(r.groups)
 	if r.groups[""] != nil {
 		n--
@@ -164,13 +168,29 @@ func (r *CandidateRequest) suffixed() int {
 	return n
 }
 
-// lacksPolicy reports whether the flavor has several groups and does not say how they may share
-// providers. OpenStack's Placement refuses it.
-func (r *CandidateRequest) lacksPolicy() bool { return r.policy == "" && r.written > 1 }
+// LacksPolicy reports whether the flavor has several groups and does not say how they may share
+// providers. OpenStack's Placement refuses it, with [Request.PolicyRequired] as the reason.
+func (r *Request) LacksPolicy() bool { return r.policy == "" && r.written > 1 }
+
+// Extensions are the extensions of Placement that the request needs, in the order in which they are
+// asked for.
+func (r *Request) Extensions() []string {
+	var names []string
+	if r.LacksPolicy() {
+		names = append(names, wire.ExtGroupPolicy)
+	}
+	if r.RootMemberOf {
+		names = append(names, wire.ExtRootMemberOf)
+	}
+	if r.forbidsOnly() { // without the extension it finds nothing, by Placement's rules
+		names = append(names, wire.ExtResourceless)
+	}
+	return names
+}
 
 // forbidsOnly reports whether a group without resources has traits to avoid and no others: a place
 // without them, which Placement does not look for.
-func (r *CandidateRequest) forbidsOnly() bool {
+func (r *Request) forbidsOnly() bool {
 	for suffix, g := range r.groups {
 		if suffix != "" && len(g.resources) == 0 && !slices.Contains(slices.Collect(maps.Values(g.traits)), true) {
 			return true
@@ -179,13 +199,13 @@ func (r *CandidateRequest) forbidsOnly() bool {
 	return false
 }
 
-// policyRequired is the refusal of such a request.
-func (r *CandidateRequest) policyRequired() error {
+// PolicyRequired is the refusal of a request that lacks a group_policy, an *[InvalidError].
+func (r *Request) PolicyRequired() error {
 	return invalidf("The flavor has %d groups of 'resources' extra specs, and needs the extra spec 'group_policy' "+
 		"then: isolate or none.", r.written)
 }
 
-func (r *CandidateRequest) group(suffix string) *requestGroup {
+func (r *Request) group(suffix string) *requestGroup {
 	g := r.groups[suffix]
 	if g == nil {
 		g = &requestGroup{resources: map[string]int64{}, traits: map[string]bool{}}
@@ -195,7 +215,7 @@ func (r *CandidateRequest) group(suffix string) *requestGroup {
 }
 
 // total sums the resources of all groups.
-func (r *CandidateRequest) total() map[string]int64 {
+func (r *Request) total() map[string]int64 {
 	sum := map[string]int64{}
 	for _, g := range r.groups {
 		for class, amount := range g.resources {
@@ -205,7 +225,7 @@ func (r *CandidateRequest) total() map[string]int64 {
 	return sum
 }
 
-func (r *CandidateRequest) addExtraSpec(key, value string) error {
+func (r *Request) addExtraSpec(key, value string) error {
 	if key == "group_policy" {
 		if value != "none" && value != "isolate" {
 			return invalidf("Validation failed; '%.64s' is not one of: isolate, none.", value)
@@ -252,10 +272,10 @@ func unknownSpec(key string) error {
 }
 
 // Query is the request in the form of GET /allocation_candidates.
-func (r CandidateRequest) Query() url.Values {
+func (r Request) Query() url.Values {
 	limit := r.Limit
 	if limit <= 0 {
-		limit = DefaultCandidateLimit
+		limit = DefaultLimit
 	}
 	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {traitList(r.root)}}
 	if r.policy != "" {
@@ -283,17 +303,40 @@ func (r CandidateRequest) Query() url.Values {
 	return q
 }
 
-// confined reports whether aggregates say where the server may be.
-func (r *CandidateRequest) confined() bool { return len(r.OneOf)+len(r.NoneOf) > 0 }
+// longestQuery is how long a query is at most that an administrator is given to paste, in bytes.
+const longestQuery = 2000
+
+// Explain is how an administrator finds out what each host lacks for the request; "" if its query
+// is too long to paste.
+func (r Request) Explain() string {
+	r.RootMemberOf = r.Confined()
+	query := r.Query()
+	query.Del("limit")
+	text := strings.NewReplacer("%3A", ":", "%2C", ",", "%21", "!").Replace(query.Encode())
+	if len(text) > longestQuery {
+		return ""
+	}
+	kind := "hosts"
+	switch {
+	case r.onCells.cells > 0:
+		kind = "hosts with NUMA cells"
+	case r.plan != nil && !r.plan.elsewhere:
+		kind = "hosts without NUMA cells"
+	}
+	return fmt.Sprintf("What %s lack, the bundled Placement says: compute-agent placement explain '%s'.", kind, text)
+}
+
+// Confined reports whether aggregates say where the server may be.
+func (r *Request) Confined() bool { return len(r.OneOf)+len(r.NoneOf) > 0 }
 
 // addAggregates adds them. member_of is as in Nova on the group without a suffix. Other groups get
 // none: there it would be about the providers that serve them, which are in no aggregates. The
 // scheduler looks at the hosts itself, also for lists that are left out: the query has at most
 // mostAggregates of them.
-func (r *CandidateRequest) addAggregates(q url.Values) {
+func (r *Request) addAggregates(q url.Values) {
 	name := "member_of"
 	switch {
-	case r.roots:
+	case r.RootMemberOf:
 		name = "root_member_of"
 	case r.groups[""] == nil:
 		return
@@ -315,8 +358,8 @@ func (r *CandidateRequest) addAggregates(q url.Values) {
 // proxies refuse one of more than some KiB.
 const mostAggregates = 80
 
-// requiredTraits are those that the request requires of any group, or of the root.
-func (r *CandidateRequest) requiredTraits() map[string]bool {
+// RequiredTraits are the traits that the request requires of any group, or of the root.
+func (r *Request) RequiredTraits() map[string]bool {
 	traits := map[string]bool{}
 	add := func(from map[string]bool) {
 		for trait, required := range from {
@@ -335,7 +378,7 @@ func (r *CandidateRequest) requiredTraits() map[string]bool {
 // marksTree reports whether a group says in which tree a candidate is. As Nova, it is the group
 // without a suffix, where there is one: the others may use what is shared with the tree. Where
 // cells are asked for it is those.
-func (r *CandidateRequest) marksTree(suffix string) bool {
+func (r *Request) marksTree(suffix string) bool {
 	switch {
 	case r.onCells.cells > 0:
 		return isCellGroup(suffix)

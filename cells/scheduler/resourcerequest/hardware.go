@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package resourcerequest
 
 import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
@@ -12,7 +12,7 @@ import (
 // them, whichever providers the resources are from. (Nova requires them in the group without a
 // suffix, which is the same where the root has processors and memory.) Encrypted memory is a
 // resource as well.
-func (r *CandidateRequest) addHardware(f cellwire.Flavor) error {
+func (r *Request) addHardware(f cellwire.Flavor) error {
 	hardware, err := extraspecs.Request{Flavor: f.Name, VCPUs: f.VCPUs, ExtraSpecs: f.ExtraSpecs}.Hardware()
 	if err != nil {
 		return invalidf("%s", err)
