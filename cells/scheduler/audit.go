@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
 )
 
 // An audit compares what the API database, the cells, Placement and, through their cells, the
@@ -325,7 +326,7 @@ func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {
 	if err != nil {
 		return err
 	}
-	seen, err := cellMark(ctx, a.s.o.Gatherer, cell)
+	seen, err := cellcheck.Mark(ctx, a.s.o.Gatherer, cell)
 	switch known := databases[cell.UUID]; {
 	case err != nil:
 		return err
@@ -349,7 +350,7 @@ func (a *audit) stillDeleted(ctx context.Context, uuid string, cell apidb.Cell) 
 	if err := a.fits(ctx, cell); err != nil {
 		return err
 	}
-	states, err := a.s.states(ctx, cell, []string{uuid})
+	states, err := cellcheck.States(ctx, a.s.o.Gatherer, cell, []string{uuid})
 	if err != nil {
 		return err
 	}

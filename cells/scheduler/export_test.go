@@ -58,9 +58,6 @@ func (s *Scheduler) MirrorAndLog(ctx context.Context) { s.mirrorAndLog(ctx) }
 // DefaultGrace is how long what is half done is left alone.
 const DefaultGrace = defaultGrace
 
-// ComparePage is how many mappings of a cell are compared in one round.
-const ComparePage = comparePage
-
 // DiscoverAndLog maps new hosts and logs what it found.
 func (s *Scheduler) DiscoverAndLog(ctx context.Context) { s.discoverAndLog(ctx) }
 

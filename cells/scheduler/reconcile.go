@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
 )
 
 func (s *Scheduler) reconcileAndLog(ctx context.Context) {
@@ -136,7 +135,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 		if err != nil {
 			return err
 		}
-		states, err := s.states(ctx, cell, []string{uuid})
+		states, err := cellcheck.States(ctx, s.o.Gatherer, cell, []string{uuid})
 		if errors.Is(err, gather.ErrDown) {
 			return nil
 		}
@@ -236,32 +235,28 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 	return err
 }
 
-// comparePage is how many mappings of a cell are compared in one round; the next goes on from
-// there.
-const comparePage = cellwire.MaxStates
-
 // compare corrects queued_for_delete where it says something else than the cell. Servers that the
 // cell does not know are left as they are.
 func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	s.mu.Lock()
 	from := s.cursor[cell.UUID]
 	s.mu.Unlock()
-	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, comparePage)
+	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, cellcheck.Page)
 	if err != nil {
 		return fmt.Errorf("reading the mappings of cell %s: %w", cell.Name, err)
 	}
 	next := int64(0) // from the beginning
-	if len(mappings) == comparePage {
+	if len(mappings) == cellcheck.Page {
 		next = mappings[len(mappings)-1].ID
 	}
 	var differ []apidb.Mapping
 	if len(mappings) > 0 {
-		states, statesErr := s.states(ctx, cell, instanceUUIDs(mappings))
-		differ, err = differing(cell, mappings, states), statesErr
+		states, statesErr := cellcheck.States(ctx, s.o.Gatherer, cell, cellcheck.Servers(mappings))
+		differ, err = cellcheck.Differing(cell, mappings, states), statesErr
 	}
 	// Once more, because a deletion writes in two places: what differs still is not under way.
 	if err == nil && len(differ) > 0 {
-		differ, err = s.stillDiffering(ctx, cell, differ)
+		differ, err = cellcheck.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, differ)
 	}
 	if err == nil && len(differ) > 0 {
 		err = s.correct(ctx, cell, differ)
@@ -277,42 +272,12 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	return err
 }
 
-// differing are the mappings whose flag is not what the cell says.
-func differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cellwire.ServerState) []apidb.Mapping {
-	var differ []apidb.Mapping
-	for _, m := range mappings {
-		state, known := states[m.InstanceUUID]
-		if known && !state.Hidden && m.CellUUID == cell.UUID && m.QueuedForDelete != nil &&
-			*m.QueuedForDelete != state.Gone() {
-			differ = append(differ, m)
-		}
-	}
-	return differ
-}
-
-// stillDiffering are the mappings whose flag, read again after the cell was asked again, still
-// differs from the cell.
-func (s *Scheduler) stillDiffering(
-	ctx context.Context, cell apidb.Cell, before []apidb.Mapping,
-) ([]apidb.Mapping, error) {
-	uuids := instanceUUIDs(before)
-	states, err := s.states(ctx, cell, uuids)
-	if err != nil {
-		return nil, err
-	}
-	mappings, err := s.o.Store.MappingsOf(ctx, uuids)
-	if err != nil {
-		return nil, err
-	}
-	return differing(cell, slices.Collect(maps.Values(mappings)), states), nil
-}
-
 // correct inverts the flags of mappings, each while the server is taken.
 func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
 	todo := make([]one, 0, len(differ))
 	for _, m := range differ {
 		todo = append(todo, one{m.InstanceUUID, func() error {
-			still, err := s.stillDiffering(ctx, cell, []apidb.Mapping{m})
+			still, err := cellcheck.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, []apidb.Mapping{m})
 			if err != nil || len(still) == 0 {
 				return err
 			}
@@ -330,37 +295,4 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 		}})
 	}
 	return s.eachAlone(todo)
-}
-
-// instanceUUIDs are the servers of mappings.
-func instanceUUIDs(mappings []apidb.Mapping) []string {
-	uuids := make([]string, 0, len(mappings))
-	for _, m := range mappings {
-		uuids = append(uuids, m.InstanceUUID)
-	}
-	return uuids
-}
-
-// states asks a cell for the states of servers, by uuid.
-func (s *Scheduler) states(
-	ctx context.Context, cell apidb.Cell, uuids []string,
-) (map[string]cellwire.ServerState, error) {
-	return serverStates(ctx, s.o.Gatherer, cell, uuids)
-}
-
-func serverStates(
-	ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string,
-) (map[string]cellwire.ServerState, error) {
-	list, err := gather.One(ctx, g, cell,
-		func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerState, error) {
-			return c.States(ctx, uuids)
-		})
-	if err != nil {
-		return nil, fmt.Errorf("asking cell %s for the states of %d servers: %w", cell.Name, len(uuids), err)
-	}
-	states := make(map[string]cellwire.ServerState, len(list))
-	for _, state := range list {
-		states[state.UUID] = state
-	}
-	return states, nil
 }

@@ -99,6 +99,8 @@ var mayImport = map[string][]string{
 	"cells/scheduler": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
+	"cells/scheduler/cellcheck": {"cells/apidb", "cells/cellclient",
+		"cells/cellwire", "cells/gather"},
 	"cells/scheduler/resourcerequest": {"cells/cellwire", "placement/wire", "providertree"},
 	// The calls of the compute API stand on what all of them have in common, and not on each other.
 	"cells/compute/api": {},
@@ -111,7 +113,7 @@ var mayImport = map[string][]string{
 	"cells/enrolment": {"cells/apidb"},
 	// The commands of an operator, which are no part of the compute API.
 	"cells/operator": {"cells/apidb", "cells/cellclient",
-		"cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler",
+		"cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler", "cells/scheduler/cellcheck",
 		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire",
 		"providertree", "reportclient",
 		"resourcetracker/identity"},
