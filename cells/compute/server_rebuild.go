@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -81,7 +81,7 @@ func (a *API) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object) 
 			})
 	}
 	switch {
-	case errors.Is(err, scheduler.ErrNotEnrolled):
+	case errors.Is(err, hostdiscovery.ErrNotEnrolled):
 		return api.Conflict("Instance %s is on a host that no administrator has enrolled, which gets no user data. "+
 			"Rebuild it without user_data, or ask an administrator to enrol its host.", m.InstanceUUID).Because(err)
 	case err != nil:

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -201,7 +201,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 	if err != nil {
 		return nil, err
 	}
-	options := scheduler.DiscoverOptions{Patterns: d.DiscoverPatterns, Hosts: named, By: sqldb.CommandUser(ctx)}
+	options := hostdiscovery.Options{Patterns: d.DiscoverPatterns, Hosts: named, By: sqldb.CommandUser(ctx)}
 	if cell != nil {
 		one, err := d.findCell(ctx, *cell)
 		if err != nil {
@@ -209,7 +209,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 		}
 		options.Cell = one.UUID
 	}
-	report, err := scheduler.Discover(ctx, d.Store, d.Gatherer, known, options)
+	report, err := hostdiscovery.Discover(ctx, d.Store, d.Gatherer, known, options)
 	mapped := hostsOf(report.Mapped, known)
 	for i := range mapped {
 		for _, r := range report.Remapped {
@@ -222,7 +222,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 }
 
 // notDiscovered is why hosts were not mapped, of those that were named, or of all if none was.
-func notDiscovered(report scheduler.DiscoverReport, named []string) error {
+func notDiscovered(report hostdiscovery.Report, named []string) error {
 	var all []error
 	for _, c := range report.Down {
 		all = append(all, fmt.Errorf("cell %s does not answer, so its hosts were not mapped; run this again when it "+

@@ -169,7 +169,7 @@ type AuditConfig struct {
 	// says of a deletion becomes what the cell says; nodes that may be mapped are mapped. Each is
 	// looked at once more right before it is written.
 	Repair bool
-	// DiscoverPatterns are those of [DiscoverOptions], for the nodes that Repair maps.
+	// DiscoverPatterns are those of [hostdiscovery.Options], for the nodes that Repair maps.
 	DiscoverPatterns []string
 	// Progress is called with what is read; nil is off.
 	Progress func(what string)

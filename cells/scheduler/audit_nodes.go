@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 )
 
 // readNodesAgain reads the nodes of the cells once more, and then those that are mapped. It returns
@@ -139,7 +140,7 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		all, done := a.discovered[n.cell.UUID]
 		if !done {
-			all.DiscoverReport, all.err = a.discover(ctx, n.cell)
+			all.Report, all.err = a.discover(ctx, n.cell)
 			a.discovered[n.cell.UUID] = all
 		}
 		for _, c := range slices.Concat(all.Conflicts, all.NotEnrolled) {
@@ -175,14 +176,15 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 
 // discovered is what mapping the nodes of a cell came to.
 type discovered struct {
-	DiscoverReport
+	hostdiscovery.Report
 	err error
 }
 
 // discover maps the nodes of a cell that may be mapped.
-func (a *audit) discover(ctx context.Context, cell apidb.Cell) (DiscoverReport, error) {
+func (a *audit) discover(ctx context.Context, cell apidb.Cell) (hostdiscovery.Report, error) {
 	if err := a.fits(ctx, cell); err != nil {
-		return DiscoverReport{}, err
+		return hostdiscovery.Report{}, err
 	}
-	return Discover(ctx, a.s.o.Fenced, a.s.o.Gatherer, a.cells, DiscoverOptions{Patterns: a.patterns, Cell: cell.UUID})
+	return hostdiscovery.Discover(ctx, a.s.o.Fenced, a.s.o.Gatherer, a.cells,
+		hostdiscovery.Options{Patterns: a.patterns, Cell: cell.UUID})
 }

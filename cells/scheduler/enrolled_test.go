@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -52,11 +53,11 @@ func (w *world) add(site int, host string) *agent {
 }
 
 // discoverWith has all hosts show life, and discovers them.
-func (w *world) discoverWith(o scheduler.DiscoverOptions) scheduler.DiscoverReport {
+func (w *world) discoverWith(o hostdiscovery.Options) hostdiscovery.Report {
 	w.t.Helper()
 	w.beat()
 	cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
-	return testproc.Try(scheduler.Discover(ctx, w.store, w.gatherer, cells, o)).Or(w.t)
+	return testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, o)).Or(w.t)
 }
 
 // problems are what a host is answered about its nodes.
@@ -85,21 +86,21 @@ func TestWhichHostsAreMapped(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(w *world, a *agent)
-		o       scheduler.DiscoverOptions
+		o       hostdiscovery.Options
 		mapped  bool
 		says    string
 	}{
 		"nothing speaks for it": {says: "not enrolled"},
-		"its name matches":      {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
-		"its name does not match": {o: scheduler.DiscoverOptions{Patterns: []string{"x*", "h"}},
+		"its name matches":      {o: hostdiscovery.Options{Patterns: []string{"x*", "h?"}}, mapped: true},
+		"its name does not match": {o: hostdiscovery.Options{Patterns: []string{"x*", "h"}},
 			says: "discover_hosts_pattern"},
-		"a person names it": {o: scheduler.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
+		"a person names it": {o: hostdiscovery.Options{Hosts: []string{"h1"}}, mapped: true},
 		"a person names it, and its name overlaps with that of another host": {
 			prepare: func(w *world, _ *agent) { w.enrolled(1, "h1_b", apidb.Enrolled) },
-			o:       scheduler.DiscoverOptions{Hosts: []string{"h1"}},
+			o:       hostdiscovery.Options{Hosts: []string{"h1"}},
 			says:    "the name h1 overlaps with those of host h1_b",
 		},
-		"a person names another one": {o: scheduler.DiscoverOptions{Hosts: []string{"h2"}}, says: "not enrolled"},
+		"a person names another one": {o: hostdiscovery.Options{Hosts: []string{"h2"}}, says: "not enrolled"},
 		"enrolled": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled) },
 			mapped: true},
 		"enrolled with its node": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Enrolled, a.node) },
@@ -108,17 +109,17 @@ func TestWhichHostsAreMapped(t *testing.T) {
 			w.enrolled(1, "h1", apidb.Enrolled,
 				"5e000000-0000-4000-8000-000000000001")
 		},
-			o: scheduler.DiscoverOptions{Patterns: []string{"*"}}, says: "other nodes"},
+			o: hostdiscovery.Options{Patterns: []string{"*"}}, says: "other nodes"},
 		"enrolled in another cell": {prepare: func(w *world, _ *agent) { w.enrolled(2, "h1", apidb.Enrolled) },
 			says: "cell2"},
 		"invited": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Invited) }, says: "not enrolled"},
 		"evicted": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Evicted, a.node) },
-			o: scheduler.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "evicted"},
+			o: hostdiscovery.Options{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "evicted"},
 		"the node is enrolled for another host": {prepare: func(w *world, a *agent) {
 			w.enrolled(1,
 				"h2", apidb.Enrolled, a.node)
 		},
-			o: scheduler.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "enrolled for host h2"},
+			o: hostdiscovery.Options{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "enrolled for host h2"},
 		"the host is mapped": {prepare: func(w *world, a *agent) {
 			w.must(w.store.MapNodes(ctx,
 				[]apidb.Node{{UUID: "5e000000-0000-4000-8000-000000000001", Name: "n", Host: "h1",
@@ -153,7 +154,7 @@ func TestWhichHostsAreMapped(t *testing.T) {
 func TestANodeOfTwoCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 2)
-	all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
+	all := hostdiscovery.Options{Patterns: []string{"*"}}
 	owner, thief := w.add(1, "h1"), w.add(2, "h2")
 	own := thief.node
 	w.discoverWith(all)
@@ -222,7 +223,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			w := withTokens(t, 2)
-			all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
+			all := hostdiscovery.Options{Patterns: []string{"*"}}
 			node := w.add(c.site, "first").node
 			report := func(site int, host, reported string, named bool) {
 				t.Helper()
@@ -235,10 +236,10 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 					s.server.Moment())
 				w.must(err)
 			}
-			discover := func() scheduler.DiscoverReport {
+			discover := func() hostdiscovery.Report {
 				t.Helper()
 				cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
-				return testproc.Try(scheduler.Discover(ctx, w.store, w.gatherer, cells, all)).Or(w.t)
+				return testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, all)).Or(w.t)
 			}
 			report(c.site, "first", node, c.firstNamed)
 			if c.enrolled { // while a discovery was under way
@@ -268,7 +269,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 				}
 				return
 			}
-			want := scheduler.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own",
+			want := hostdiscovery.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own",
 				CellUUID: w.sites[1].cell.UUID}, From: "first"}
 			if owner != "own" || len(found.Remapped) != 1 || found.Remapped[0] != want || len(found.Conflicts) != 0 ||
 				!slices.Contains(found.Mapped, want.Node) {
@@ -287,7 +288,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 1, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = []string{"h*"} })
 	w.add(1, "h1")
-	w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"h*"}})
+	w.discoverWith(hostdiscovery.Options{Patterns: []string{"h*"}})
 	boot := func(userData string) cellwire.Server {
 		w.pass(time.Minute)
 		w.beat()
@@ -302,7 +303,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	if row := boot("c2VjcmV0"); row.Host != "" || row.Fault == nil || !strings.Contains(row.Fault.Details, why) {
 		t.Errorf("with user data: %+v", row)
 	}
-	w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"h*"}, Hosts: []string{"h1"}, By: "operator"})
+	w.discoverWith(hostdiscovery.Options{Patterns: []string{"h*"}, Hosts: []string{"h1"}, By: "operator"})
 	if row := boot("c2VjcmV0"); row.Host != "h1" {
 		t.Errorf("a person has named the host: %+v", row)
 	}
@@ -318,7 +319,7 @@ func TestForgottenNodesAreUnmapped(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 1)
 	a := w.add(1, "h1")
-	all := scheduler.DiscoverOptions{Patterns: []string{"*"}}
+	all := hostdiscovery.Options{Patterns: []string{"*"}}
 	w.discoverWith(all)
 	former := a.node
 	a.node = "5e000000-0000-4000-8000-000000000001"

@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -61,13 +62,13 @@ func TestUserDataHost(t *testing.T) {
 					func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = c.patterns })
 			}
 			w.add(1, "h1")
-			w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"*"}})
+			w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})
 			uuid := w.seeded("h1", "")
 			if c.state != "" {
 				w.enrolled(1, "h1", c.state)
 			}
 			host, err := w.scheduler.UserDataHost(ctx, w.sites[1].cell, uuid)
-			if host != c.host || errors.Is(err, scheduler.ErrNotEnrolled) != c.refused || !c.refused && err != nil {
+			if host != c.host || errors.Is(err, hostdiscovery.ErrNotEnrolled) != c.refused || !c.refused && err != nil {
 				t.Errorf("%q, %v", host, err)
 			}
 			if len(c.patterns) == 0 {
@@ -94,7 +95,7 @@ func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
 						testproc.Parallel(t, testproc.Light)
 						w := byPattern(t, "h2")
 						h1, _ := w.add(1, "h1"), w.add(1, "h2")
-						w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"*"}})
+						w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})
 						uuid := w.seeded("h1", userData)
 						if enrolled {
 							w.enrolled(1, "h2", apidb.Enrolled)
@@ -125,7 +126,7 @@ func TestUserDataAndAHostThatIsNotEnrolledAnyMore(t *testing.T) {
 	for _, userData := range []string{"", "c2VjcmV0"} {
 		w := byPattern(t, "h2")
 		h1, h2 := w.add(1, "h1"), w.add(1, "h2")
-		w.discoverWith(scheduler.DiscoverOptions{Patterns: []string{"*"}})
+		w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})
 		w.enrolled(1, "h2", apidb.Enrolled)
 		uuid := w.seeded("h1", userData)
 		w.must(w.migrate(uuid, cellwire.MigrationCold, ""))

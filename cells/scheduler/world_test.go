@@ -29,6 +29,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -402,11 +403,11 @@ func (w *world) beat() {
 	}
 }
 
-func (w *world) discover() scheduler.DiscoverReport {
+func (w *world) discover() hostdiscovery.Report {
 	w.t.Helper()
 	w.beat()
 	cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
-	return testproc.Try(scheduler.Discover(ctx, w.store, w.gatherer, cells, scheduler.DiscoverOptions{})).Or(w.t)
+	return testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, hostdiscovery.Options{})).Or(w.t)
 }
 
 // ask sends a request to Placement past the link.

@@ -101,6 +101,8 @@ var mayImport = map[string][]string{
 		"plugins", "providertree"},
 	"cells/scheduler/cellcheck": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather"},
+	"cells/scheduler/hostdiscovery": {"cells/apidb", "cells/cellclient",
+		"cells/cellwire", "cells/gather"},
 	"cells/scheduler/resourcerequest": {"cells/cellwire", "placement/wire", "providertree"},
 	// The calls of the compute API stand on what all of them have in common, and not on each other.
 	"cells/compute/api": {},
@@ -108,12 +110,14 @@ var mayImport = map[string][]string{
 		"cells/scheduler", "providertree"},
 	"cells/compute/tenant": {"cells/apidb", "cells/cellwire", "cells/compute/api", "plugins"},
 	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
-		"cells/scheduler", "cells/scheduler/resourcerequest", "plugins", "providertree"},
+		"cells/scheduler", "cells/scheduler/hostdiscovery", "cells/scheduler/resourcerequest",
+		"plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},
 	// The commands of an operator, which are no part of the compute API.
 	"cells/operator": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler", "cells/scheduler/cellcheck",
+		"cells/scheduler/hostdiscovery",
 		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire",
 		"providertree", "reportclient",
 		"resourcetracker/identity"},

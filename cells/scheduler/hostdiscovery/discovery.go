@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package hostdiscovery
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +24,8 @@ import (
 // of it is not believed: a host may have been unmapped since, or the API database be an older one.
 // One request to each cell, of the size of its nodes, and one more to those with new ones.
 func Discover(
-	ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell, o DiscoverOptions,
-) (DiscoverReport, error) {
+	ctx context.Context, store Store, g *gather.Gatherer, cells []apidb.Cell, o Options,
+) (Report, error) {
 	var with []apidb.Cell
 	for _, c := range cells {
 		if !c.IsCell0() {
@@ -76,11 +75,11 @@ type seenNode struct {
 
 // discovery is one call of Discover.
 type discovery struct {
-	store    apidb.Store
+	store    Store
 	gatherer *gather.Gatherer
-	o        DiscoverOptions
+	o        Options
 	cells    []apidb.Cell
-	report   DiscoverReport
+	report   Report
 
 	known      map[apidb.Node]bool
 	owners     map[string]string // the mapped hosts of nodes
@@ -89,7 +88,7 @@ type discovery struct {
 	enrolled   map[string]apidb.Enrolment // by node
 	reached    map[string]bool            // cells that have answered
 	seen       map[string][]seenNode      // by node, in the order of the cells
-	found      map[string]bool            // of DiscoverOptions.Hosts
+	found      map[string]bool            // of Options.Hosts
 }
 
 // read reads what the API database has.
@@ -131,7 +130,7 @@ func (d *discovery) in(ctx context.Context, cell apidb.Cell, answer cellwire.Nod
 	problems, listed := map[string]string{}, map[string]string{}
 	refuse := func(node apidb.Node, err error) {
 		problems[node.UUID] = clipBytes(err.Error(), cellwire.MaxProblem)
-		if conflict := (DiscoverConflict{node, err}); !chosen {
+		if conflict := (Conflict{node, err}); !chosen {
 			return
 		} else if errors.Is(err, ErrNotEnrolled) {
 			d.report.NotEnrolled = append(d.report.NotEnrolled, conflict)
@@ -184,7 +183,7 @@ func (d *discovery) whose(n cellwire.ComputeNode, cell apidb.Cell) error {
 	case enrolled && e.State != apidb.Evicted && e.Host != n.Host:
 		return fmt.Errorf("node %s is enrolled for host %s: %w", n.UUID, e.Host, apidb.ErrExists)
 	case enrolled && e.State != apidb.Evicted && e.CellUUID != cell.UUID:
-		return fmt.Errorf("node %s is enrolled in cell %s: %w", n.UUID, nameOf(d.cells, e.CellUUID), apidb.ErrExists)
+		return fmt.Errorf("node %s is enrolled in cell %s: %w", n.UUID, CellName(d.cells, e.CellUUID), apidb.ErrExists)
 	case enrolled && e.State != apidb.Evicted:
 		return nil
 	}
@@ -206,22 +205,14 @@ func (d *discovery) may(n cellwire.ComputeNode, cell apidb.Cell) error {
 	case slices.Contains(d.o.Hosts, n.Host):
 		return nil
 	case known && e.State == apidb.Enrolled && e.CellUUID != cell.UUID:
-		return fmt.Errorf("host %s is enrolled in cell %s: %w", n.Host, nameOf(d.cells, e.CellUUID), apidb.ErrExists)
+		return fmt.Errorf("host %s is enrolled in cell %s: %w", n.Host, CellName(d.cells, e.CellUUID), apidb.ErrExists)
 	case known && e.State == apidb.Enrolled && len(e.Nodes) > 0 && d.enrolled[n.UUID].Host != n.Host:
 		return fmt.Errorf("host %s is enrolled for other nodes than %s: %w", n.Host, n.UUID, ErrNotEnrolled)
 	case known && e.State == apidb.Enrolled, n.Named, n.Auth == cellwire.HostAuthNone, d.hosts[n.Host] == cell.UUID,
-		matchesAny(d.o.Patterns, n.Host):
+		MatchesAny(d.o.Patterns, n.Host):
 		return nil
 	}
 	return fmt.Errorf("host %s: %w, and discover_hosts_pattern does not match its name", n.Host, ErrNotEnrolled)
-}
-
-// matchesAny reports whether one of some shell patterns matches the name of a host.
-func matchesAny(patterns []string, host string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
-		is, err := path.Match(pattern, host)
-		return is && err == nil
-	})
 }
 
 // enrol keeps that a person named the host of a node.
