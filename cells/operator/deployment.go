@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -129,7 +130,7 @@ func (d *Deployment) unmapped(ctx context.Context, host, hint string) error {
 // what there is one right correction for. progress is called with what is read.
 func (d *Deployment) Audit(
 	ctx context.Context, repair bool, progress func(what string),
-) (report scheduler.AuditReport, err error) {
+) (report cloudaudit.Report, err error) {
 	a, err := d.access()
 	if err != nil {
 		return report, fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -139,7 +140,7 @@ func (d *Deployment) Audit(
 		return report, err
 	}
 	defer placement.CloseIdle()
-	return scheduler.Audit(ctx, scheduler.AuditConfig{
+	return cloudaudit.Run(ctx, cloudaudit.Config{
 		Store: d.Store, Gatherer: d.Gatherer, Placement: placement, Repair: repair,
 		DiscoverPatterns: d.DiscoverPatterns, Progress: progress,
 	})

@@ -83,12 +83,12 @@ const releaseTries = 5
 // Errors: [ErrConsumerConflict] if others wrote each time; [placementclient.ErrOutcomeUnknown]: do
 // it again.
 func (c *PlacementClient) Release(ctx context.Context, uuid string) error {
-	return c.releaseIf(ctx, uuid, func(context.Context) error { return nil })
+	return c.ReleaseIf(ctx, uuid, func(context.Context) error { return nil })
 }
 
-// releaseIf is Release, if confirm returns no error after the allocations were read and before they
+// ReleaseIf is Release, if confirm returns no error after the allocations were read and before they
 // are removed: a write of another process after confirm was called makes the removal a conflict.
-func (c *PlacementClient) releaseIf(ctx context.Context, uuid string, confirm func(context.Context) error) error {
+func (c *PlacementClient) ReleaseIf(ctx context.Context, uuid string, confirm func(context.Context) error) error {
 	var err error
 	for range releaseTries {
 		var held placementclient.ConsumerAllocations

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -33,11 +34,11 @@ func audited(t *testing.T, hosts ...int) *world {
 	return w
 }
 
-func (w *world) audit(repair bool) scheduler.AuditReport {
+func (w *world) audit(repair bool) cloudaudit.Report {
 	w.t.Helper()
 	w.beat()
-	return testproc.Try(scheduler.Audit(ctx,
-		scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Repair: repair})).Or(w.t)
+	return testproc.Try(cloudaudit.Run(ctx,
+		cloudaudit.Config{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Repair: repair})).Or(w.t)
 }
 
 // placedAt is a server that is active on the first host of cell1, and that host.
@@ -52,8 +53,8 @@ func (w *world) placedAt() (server string, on *agent) {
 }
 
 // kinds are the findings of a report by kind, with what they are about.
-func kinds(r scheduler.AuditReport) map[scheduler.FindingKind]string {
-	out := map[scheduler.FindingKind]string{}
+func kinds(r cloudaudit.Report) map[cloudaudit.FindingKind]string {
+	out := map[cloudaudit.FindingKind]string{}
 	for i := range r.Findings {
 		f := &r.Findings[i]
 		about := f.Server
@@ -149,27 +150,27 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 	for name, c := range map[string]struct {
 		// spoil returns what the finding is about.
 		spoil    func(w *world, server string, on *agent) string
-		kind     scheduler.FindingKind
+		kind     cloudaudit.FindingKind
 		repaired bool
 	}{
 		"a server that holds nothing": {func(w *world, server string, _ *agent) string {
 			w.must(w.client.Release(ctx, server))
 			return server
-		}, scheduler.FindingNoAllocations, false},
+		}, cloudaudit.FindingNoAllocations, false},
 		"a server that holds something elsewhere": {func(w *world, server string, _ *agent) string {
 			w.give(server, w.sites[1].agents[1])
 			return server
-		}, scheduler.FindingElsewhere, false},
+		}, cloudaudit.FindingElsewhere, false},
 		"a consumer that is no server": {func(w *world, _ string, on *agent) string {
 			w.give(external, on)
 			return external
-		}, scheduler.FindingNoConsumer, false},
+		}, cloudaudit.FindingNoConsumer, false},
 		"a deleted server that holds something": {func(w *world, server string, on *agent) string {
 			w.must(w.delete(server, false))
 			w.work()
 			w.give(server, on)
 			return server
-		}, scheduler.FindingDeletedHolds, true},
+		}, cloudaudit.FindingDeletedHolds, true},
 		"a server on no host that holds something": {func(w *world, _ string, on *agent) string {
 			failed := w.created(func(r *scheduler.CreateRequest) { r.Zone = "nowhere" })
 			w.schedule()
@@ -180,17 +181,17 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			}
 			w.give(failed, on)
 			return failed
-		}, scheduler.FindingDeletedHolds, true},
+		}, cloudaudit.FindingDeletedHolds, true},
 		"a deletion that the cell does not know": {func(w *world, server string, _ *agent) string {
 			w.must(w.store.SetQueued(ctx, map[string]bool{server: true}))
 			return server
-		}, scheduler.FindingDeletionDiffers, true},
+		}, cloudaudit.FindingDeletionDiffers, true},
 		"a deletion that the API database does not know": {func(w *world, server string, _ *agent) string {
 			w.must(w.delete(server, false))
 			w.work()
 			w.must(w.store.SetQueued(ctx, map[string]bool{server: false}))
 			return server
-		}, scheduler.FindingDeletionDiffers, true},
+		}, cloudaudit.FindingDeletionDiffers, true},
 		"a server that its cell does not know": {func(w *world, _ string, _ *agent) string {
 			spec := apidb.RequestSpec{Server: cellwire.Server{UUID: uuid.NewString(), ProjectID: "p", UserID: "u",
 				Flavor: small, CreatedAt: w.clock()}}
@@ -198,7 +199,7 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			w.must(w.store.Place(ctx, spec.UUID, w.sites[1].cell.UUID))
 			w.must(w.store.Built(ctx, spec.UUID))
 			return spec.UUID
-		}, scheduler.FindingServerLost, false},
+		}, cloudaudit.FindingServerLost, false},
 		"a server that the API database does not know": {func(w *world, _ string, on *agent) string {
 			row := cellwire.Server{
 				UUID: uuid.NewString(), ProjectID: "p", UserID: "u", Flavor: small, CreatedAt: w.clock(),
@@ -213,24 +214,24 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 				return err
 			})
 			return row.UUID
-		}, scheduler.FindingServerUnmapped, false},
+		}, cloudaudit.FindingServerUnmapped, false},
 		"a guest that is missing": {func(w *world, server string, on *agent) string {
 			reports := []cellwire.Report{{UUID: server, Kind: cellwire.ReportPower, PowerState: plugins.PowerNoState}}
 			testproc.Try(on.cell.Reports(ctx, on.host, reports)).Or(w.t)
 			return server
-		}, scheduler.FindingGuestMissing, false},
+		}, cloudaudit.FindingGuestMissing, false},
 		"guests of no server": {func(w *world, _ string, on *agent) string {
 			node := cellwire.ReportedNode{UUID: on.node, Name: on.host, Abilities: []string{plugins.AbilityMigrate},
 				Details: &cellwire.NodeDetails{UnknownGuests: 2}}
 			testproc.Try(on.cell.Report(ctx, on.host,
 				cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{node}})).Or(w.t)
 			return on.node
-		}, scheduler.FindingUnknownGuests, false},
+		}, cloudaudit.FindingUnknownGuests, false},
 		"a node that is not mapped": {func(w *world, _ string, _ *agent) string {
 			far := w.sites[2].agents[0]
 			w.must(w.store.DeleteHost(ctx, far.host))
 			return far.node
-		}, scheduler.FindingNodeUnmapped, true},
+		}, cloudaudit.FindingNodeUnmapped, true},
 		"a node that may not be mapped": {func(w *world, _ string, _ *agent) string {
 			far := w.sites[2].agents[0]
 			w.must(w.store.DeleteHost(ctx, far.host))
@@ -239,50 +240,50 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 					cellwire.NodesRequest{Problems: map[string]string{far.node: "it is another host's"}})
 			})
 			return far.node
-		}, scheduler.FindingNodeUnmapped, false},
+		}, cloudaudit.FindingNodeUnmapped, false},
 		"a migration that is over": {func(w *world, server string, on *agent) string {
 			migration := w.migrated(server)
 			w.give(migration, on)
 			return migration
-		}, scheduler.FindingEndedHolds, true},
+		}, cloudaudit.FindingEndedHolds, true},
 		"a migration that is over, of a deleted server": {func(w *world, server string, on *agent) string {
 			migration := w.migrated(server)
 			w.must(w.delete(server, false))
 			w.work()
 			w.give(migration, on)
 			return migration
-		}, scheduler.FindingEndedHolds, true},
+		}, cloudaudit.FindingEndedHolds, true},
 		"a node that no host reports": {func(w *world, _ string, _ *agent) string {
 			w.must(w.store.MapNodes(ctx,
 				[]apidb.Node{{UUID: external, Name: "gone", Host: "gone", CellUUID: w.sites[1].cell.UUID}}))
 			return external
-		}, scheduler.FindingNodeMissing, false},
+		}, cloudaudit.FindingNodeMissing, false},
 		"a node without a resource provider": {func(w *world, _ string, _ *agent) string {
 			far := w.sites[2].agents[0]
 			w.ask("DELETE", "/resource_providers/"+far.node, nil, nil)
 			return far.node
-		}, scheduler.FindingNoProvider, false},
+		}, cloudaudit.FindingNoProvider, false},
 		"a resource provider without a host": {func(w *world, _ string, _ *agent) string {
 			w.ask("POST", "/resource_providers", map[string]any{"uuid": external, "name": "external"}, nil)
 			w.ask("PUT", "/resource_providers/"+external+"/traits",
 				map[string]any{"resource_provider_generation": 0, "traits": []string{"COMPUTE_NODE"}}, nil)
 			return external
-		}, scheduler.FindingNoHost, false},
+		}, cloudaudit.FindingNoHost, false},
 		"a resource provider without a host and a trait": {func(w *world, _ string, _ *agent) string {
 			w.provider(external, map[string]int{"VCPU": 4})
 			return external
-		}, scheduler.FindingNoHost, false},
+		}, cloudaudit.FindingNoHost, false},
 		"a shared resource provider for no host": {func(w *world, _ string, _ *agent) string {
 			w.provider(external, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")
 			w.aggregated(external, aggregate)
 			return external
-		}, scheduler.FindingNoHost, false},
+		}, cloudaudit.FindingNoHost, false},
 		"a compute node without a host that shares what it has": {func(w *world, _ string, on *agent) string {
 			w.provider(external, map[string]int{"DISK_GB": 100}, "COMPUTE_NODE", "MISC_SHARES_VIA_AGGREGATE")
 			w.aggregated(external, aggregate)
 			w.aggregated(on.node, aggregate)
 			return external
-		}, scheduler.FindingNoHost, false},
+		}, cloudaudit.FindingNoHost, false},
 		"a deleted server that holds something that is shared": {func(w *world, server string, on *agent) string {
 			w.provider(external, map[string]int{"VCPU": 4}, "MISC_SHARES_VIA_AGGREGATE")
 			w.aggregated(external, aggregate)
@@ -291,21 +292,21 @@ func TestAuditFindsWhatDiffers(t *testing.T) {
 			w.work()
 			w.give(server, &agent{node: external})
 			return server
-		}, scheduler.FindingDeletedHolds, true},
+		}, cloudaudit.FindingDeletedHolds, true},
 		"a server that holds only what is shared": {func(w *world, server string, on *agent) string {
 			w.provider(external, map[string]int{"VCPU": 4}, "MISC_SHARES_VIA_AGGREGATE")
 			w.aggregated(external, aggregate)
 			w.aggregated(on.node, aggregate)
 			w.give(server, &agent{node: external})
 			return server
-		}, scheduler.FindingNoAllocations, false},
+		}, cloudaudit.FindingNoAllocations, false},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
 			w := audited(t, 2, 1)
 			server, on := w.placedAt()
 			w.sound("before")
-			want := map[scheduler.FindingKind]string{c.kind: c.spoil(w, server, on)}
+			want := map[cloudaudit.FindingKind]string{c.kind: c.spoil(w, server, on)}
 			for _, repair := range []bool{false, true} {
 				got := w.audit(repair)
 				diff(t, want, kinds(got))
@@ -381,8 +382,8 @@ func TestRepairLooksOnceMore(t *testing.T) {
 	w.work()
 	w.give(server, on)
 	site := w.sites[1]
-	audit := func() scheduler.AuditReport {
-		return testproc.Try(scheduler.Audit(ctx, scheduler.AuditConfig{
+	audit := func() cloudaudit.Report {
+		return testproc.Try(cloudaudit.Run(ctx, cloudaudit.Config{
 			Store: w.store, Gatherer: w.gatherer, Placement: w.client, Repair: true,
 			Progress: func(what string) {
 				if what == "the nodes" { // the last step before the repair
@@ -429,7 +430,7 @@ func TestAuditOfAMigratedServer(t *testing.T) {
 	hints := func() map[string]string {
 		out := map[string]string{}
 		for _, f := range w.audit(false).Findings {
-			if f.Kind != scheduler.FindingGuestMissing {
+			if f.Kind != cloudaudit.FindingGuestMissing {
 				t.Errorf("found is %+v", f)
 			}
 			out[f.Host] = f.Hint
@@ -460,9 +461,9 @@ func TestAuditOfANodeThatIsNotReported(t *testing.T) {
 	on := w.sites[1].agents[0]
 	testproc.Try(on.cell.Report(ctx, on.host, cellwire.HostReport{Version: "1", Nodes: []cellwire.ReportedNode{}})).
 		Or(t)
-	report := testproc.Try(scheduler.Audit(ctx,
-		scheduler.AuditConfig{Store: w.store, Gatherer: w.gatherer, Placement: w.client})).Or(t)
-	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNodeMissing ||
+	report := testproc.Try(cloudaudit.Run(ctx,
+		cloudaudit.Config{Store: w.store, Gatherer: w.gatherer, Placement: w.client})).Or(t)
+	if len(report.Findings) != 1 || report.Findings[0].Kind != cloudaudit.FindingNodeMissing ||
 		strings.Contains(report.Findings[0].Hint, "delete-host") ||
 		!strings.Contains(report.Findings[0].Hint, "`compute-agent status`") {
 		t.Errorf("found are %+v", report.Findings)

@@ -4,15 +4,13 @@ package scheduler_test
 
 import (
 	"net/http"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -38,7 +36,7 @@ func TestAuditWithoutACell(t *testing.T) {
 			testproc.Contains(t, c.Leaves, "allocations-without-consumer", "what it leaves: %s")
 		}
 		testproc.EqualList(t, unchecked, cells, "unchecked: %q")
-		diff(t, map[scheduler.FindingKind]string{scheduler.FindingNoAllocations: server}, kinds(got))
+		diff(t, map[cloudaudit.FindingKind]string{cloudaudit.FindingNoAllocations: server}, kinds(got))
 		if got.Complete() || got.Cells != len(w.sites)-len(cells) {
 			t.Errorf("complete: %t, with %d cells", got.Complete(), got.Cells)
 		}
@@ -66,7 +64,7 @@ func TestAuditWithoutPlacement(t *testing.T) {
 			!strings.Contains(got.Unchecked[0].Leaves, "provider-without-host") || got.Cells != len(w.sites) {
 			t.Errorf("%s: %+v", when, got)
 		}
-		diff(t, map[scheduler.FindingKind]string{scheduler.FindingGuestMissing: server}, kinds(got))
+		diff(t, map[cloudaudit.FindingKind]string{cloudaudit.FindingGuestMissing: server}, kinds(got))
 	}
 	w.plink.set(refused)
 	expect("without Placement")
@@ -88,8 +86,8 @@ func TestAuditLosesACell(t *testing.T) {
 	w.must(w.client.Release(ctx, server))
 	w.give(migration, on)
 	w.give("99999999-0000-4000-8000-000000000009", on)
-	for step, want := range map[string]map[scheduler.FindingKind]string{
-		"the servers": {}, "the consumers": {scheduler.FindingNoAllocations: server},
+	for step, want := range map[string]map[cloudaudit.FindingKind]string{
+		"the servers": {}, "the consumers": {cloudaudit.FindingNoAllocations: server},
 	} {
 		got := w.auditAt(false, step, func() { w.sites[1].link.set(refused) })
 		diff(t, want, kinds(got))
@@ -101,9 +99,9 @@ func TestAuditLosesACell(t *testing.T) {
 }
 
 // auditAt is an audit during which something happens when a step begins.
-func (w *world) auditAt(repair bool, step string, do func()) scheduler.AuditReport {
+func (w *world) auditAt(repair bool, step string, do func()) cloudaudit.Report {
 	w.t.Helper()
-	return testproc.Try(scheduler.Audit(ctx, scheduler.AuditConfig{
+	return testproc.Try(cloudaudit.Run(ctx, cloudaudit.Config{
 		Store: w.store, Gatherer: w.gatherer, Placement: w.client, Repair: repair,
 		Progress: func(what string) {
 			if what == step {
@@ -137,7 +135,7 @@ func TestAuditLosesPlacement(t *testing.T) {
 	at := func(path string) func(*http.Request) bool {
 		return func(r *http.Request) bool { return r.Method == http.MethodGet && r.URL.Path == path }
 	}
-	expect := func(when string, got scheduler.AuditReport, want map[scheduler.FindingKind]string) {
+	expect := func(when string, got cloudaudit.Report, want map[cloudaudit.FindingKind]string) {
 		t.Helper()
 		diff(t, want, kinds(got))
 		if len(got.Unchecked) != 1 || got.Unchecked[0].String() != "Placement" ||
@@ -146,20 +144,21 @@ func TestAuditLosesPlacement(t *testing.T) {
 		}
 	}
 	w.plink.refuse(at("/allocations/" + server))
-	expect("at the server of a migration", w.audit(true), map[scheduler.FindingKind]string{})
+	expect("at the server of a migration", w.audit(true), map[cloudaudit.FindingKind]string{})
 	w.plink.set(up)
 	// The repair of what is found asks for the server's allocations once more.
 	got := w.auditAt(true, "the providers without a host", func() { w.plink.refuse(at("/allocations/" + server)) })
-	diff(t, map[scheduler.FindingKind]string{
-		scheduler.FindingEndedHolds: migration, scheduler.FindingNoConsumer: unknown, scheduler.FindingNoHost: unknown,
+	diff(t, map[cloudaudit.FindingKind]string{
+		cloudaudit.FindingEndedHolds: migration, cloudaudit.FindingNoConsumer: unknown,
+		cloudaudit.FindingNoHost: unknown,
 	}, kinds(got))
 	if f := got.Findings[0]; f.Repaired != "" || !strings.Contains(f.Problem, "connection refused") || !got.Complete() {
 		t.Errorf("during a repair: %+v, unchecked: %+v", f, got.Unchecked)
 	}
 	w.plink.refuse(at("/resource_providers/" + unknown + "/inventories"))
 	got = w.audit(true)
-	expect("at the providers", got, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration,
-		scheduler.FindingNoConsumer: unknown})
+	expect("at the providers", got, map[cloudaudit.FindingKind]string{cloudaudit.FindingEndedHolds: migration,
+		cloudaudit.FindingNoConsumer: unknown})
 	if f := got.Findings[0]; f.Repaired == "" || f.Problem != "" {
 		t.Errorf("found before: %+v", f)
 	}
@@ -179,7 +178,7 @@ func TestAuditOfAServerOnNoKnownNode(t *testing.T) {
 		w.provider(fresh, map[string]int{"VCPU": 4})
 		w.give(server, &agent{node: fresh})
 	})
-	diff(t, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration}, kinds(got))
+	diff(t, map[cloudaudit.FindingKind]string{cloudaudit.FindingEndedHolds: migration}, kinds(got))
 	if f := got.Findings[0]; f.Repaired != "" ||
 		f.Problem != "" || !strings.Contains(f.Manual, "does not say on which node") {
 		t.Errorf("found is %+v", f)
@@ -208,7 +207,7 @@ func TestAuditOfANodeThatShares(t *testing.T) {
 		"project_id":          "p", "user_id": "u", "consumer_type": "INSTANCE",
 	}, nil)
 	got := w.audit(false)
-	diff(t, map[scheduler.FindingKind]string{scheduler.FindingElsewhere: server}, kinds(got))
+	diff(t, map[cloudaudit.FindingKind]string{cloudaudit.FindingElsewhere: server}, kinds(got))
 	if text := got.Findings[0].Text; strings.Contains(text, "alone") {
 		t.Errorf("it holds something where it is as well: %s", text)
 	}
@@ -300,7 +299,7 @@ func TestAuditMapsNodes(t *testing.T) {
 			}
 			for i := range got.Findings {
 				f := &got.Findings[i]
-				if f.Kind != scheduler.FindingNodeUnmapped || (f.Repaired == "") != (c.done == "") ||
+				if f.Kind != cloudaudit.FindingNodeUnmapped || (f.Repaired == "") != (c.done == "") ||
 					(f.Problem == "") != (c.problem == "") {
 					t.Errorf("found is %+v", f)
 				}
@@ -369,37 +368,11 @@ func TestAuditKeepsWhatAServerMayNeed(t *testing.T) {
 	w.must(w.client.Release(ctx, server))
 	w.give(migration, on)
 	got := w.audit(true)
-	diff(t, map[scheduler.FindingKind]string{scheduler.FindingEndedHolds: migration,
-		scheduler.FindingNoAllocations: server}, kinds(got))
+	diff(t, map[cloudaudit.FindingKind]string{cloudaudit.FindingEndedHolds: migration,
+		cloudaudit.FindingNoAllocations: server}, kinds(got))
 	for i := range got.Findings {
 		if f := &got.Findings[i]; f.Repaired != "" || f.Problem != "" || f.Manual == "" {
 			t.Errorf("found is %+v", f)
-		}
-	}
-}
-
-// TestAuditTable: the documentation says of each kind whether it is repaired.
-func TestAuditTable(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	text := string(testproc.Try(os.ReadFile("../../docs/cells.md")).Or(t))
-	declared := regexp.MustCompile(`(?m)^\tFinding\w+ +FindingKind += "(.+)"$`).
-		FindAllStringSubmatch(string(testproc.Try(os.ReadFile("audit.go")).Or(t)), -1)
-	if len(declared) < len(scheduler.Manual) {
-		t.Errorf("%d kinds are declared, and %d have a reason or a repair", len(declared), len(scheduler.Manual))
-	}
-	for _, kind := range declared {
-		if _, said := scheduler.Manual[scheduler.FindingKind(kind[1])]; !said {
-			t.Errorf("kind %s is not in the map of what is repaired", kind[1])
-		}
-	}
-	for kind, why := range scheduler.Manual {
-		repaired := "no: "
-		if why == "" {
-			repaired = "yes: "
-		}
-		row := regexp.MustCompile("(?m)^\\| `" + string(kind) + "` \\| .* \\| " + repaired)
-		if !row.MatchString(text) {
-			t.Errorf("docs/cells.md has no row of %s that says %q", kind, repaired)
 		}
 	}
 }

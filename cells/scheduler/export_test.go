@@ -120,6 +120,3 @@ func (d *Decision) Claim(ctx context.Context, spec apidb.RequestSpec) (stage int
 	}
 	return 0, nil
 }
-
-// Manual is why an audit leaves kinds to an operator.
-var Manual = manual

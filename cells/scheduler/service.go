@@ -224,7 +224,7 @@ func (s *Scheduler) confirm(ctx context.Context) error {
 
 // release removes the allocations of a server, if this process still schedules.
 func (s *Scheduler) release(ctx context.Context, uuid string) error {
-	return s.o.Placement.releaseIf(ctx, uuid, s.confirm)
+	return s.o.Placement.ReleaseIf(ctx, uuid, s.confirm)
 }
 
 // next is a step of a build, after which another process may have taken over: a process that was

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells/operator"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 )
 
@@ -37,14 +37,14 @@ func newCellsAudit() *cobra.Command {
 			"failed; 3 Placement, a cell or a host could not be asked; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
-				var report scheduler.AuditReport
+				var report cloudaudit.Report
 				compare := func(p *render.Progress) (err error) {
 					report, err = d.Audit(ctx, repair, func(what string) { p.Note("%s", what) })
 					return err
 				}
 				err := working(cmd, "Comparing the cloud", compare) //nolint:contextcheck // it has the command's
 				if err == nil {
-					err = printed(cmd, &opts.options, report, func(w io.Writer, r scheduler.AuditReport) error {
+					err = printed(cmd, &opts.options, report, func(w io.Writer, r cloudaudit.Report) error {
 						return render.CloudAudit(w, r, repair)
 					})
 				}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -72,9 +72,9 @@ func TestManageAudit(t *testing.T) {
 		"\n1 finding, 0 repaired, 1 left.\n"} {
 		testproc.Contains(t, repaired, part, "with repair: %s")
 	}
-	var report scheduler.AuditReport
+	var report cloudaudit.Report
 	testproc.Check(t, json.Unmarshal([]byte(audit(exitFailed, "--output", "json")), &report))
-	if len(report.Findings) != 1 || report.Findings[0].Kind != scheduler.FindingNoHost ||
+	if len(report.Findings) != 1 || report.Findings[0].Kind != cloudaudit.FindingNoHost ||
 		report.Findings[0].Provider != provider || report.Cells != 1 {
 		t.Errorf("as JSON: %+v", report)
 	}

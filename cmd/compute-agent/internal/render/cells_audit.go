@@ -7,13 +7,13 @@ import (
 	"io"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // CloudAudit prints what an audit of the API database, the cells and Placement found: each finding,
 // and below it what to do. repair says that it was to be corrected.
-func CloudAudit(w io.Writer, r scheduler.AuditReport, repair bool) error {
+func CloudAudit(w io.Writer, r cloudaudit.Report, repair bool) error {
 	var b strings.Builder
 	count := textutil.Count[int]
 	fmt.Fprintf(&b, "Compared %s, %s, %s, %s and %s.\n", count(r.Cells, "cell"), count(r.Nodes, "node"),

@@ -11,7 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/operator"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -87,7 +87,7 @@ func twoAgents(started time.Time) pki.Agents {
 func TestCloudAuditOfACellThatStops(t *testing.T) {
 	var out bytes.Buffer
 	testproc.Check(t, render.CloudAudit(&out,
-		scheduler.AuditReport{Unchecked: []scheduler.Unchecked{{Cell: "cell1", Why: "it stopped", Partly: true}}},
+		cloudaudit.Report{Unchecked: []cloudaudit.Unchecked{{Cell: "cell1", Why: "it stopped", Partly: true}}},
 		false))
 	testproc.Contains(t, out.String(), "\nCell cell1 was not compared to the end: it stopped\n", "it prints: %s")
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package cloudaudit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -23,9 +25,12 @@ import (
 // auditPage is how many servers are asked for at once.
 const auditPage = 1000
 
+// providerReads is how many resource providers are read at the same time.
+const providerReads = 8
+
 // readNodes reads which nodes are mapped.
 func (a *audit) readNodes(ctx context.Context) error {
-	nodes, err := a.s.o.Store.Nodes(ctx)
+	nodes, err := a.c.Store.Nodes(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the mapped nodes: %w", err)
 	}
@@ -45,8 +50,8 @@ func (a *audit) readPlacement(ctx context.Context) error {
 }
 
 func (a *audit) readProviders(ctx context.Context) error {
-	a.progress("the resource providers")
-	all, err := a.s.o.Placement.Providers(ctx, url.Values{})
+	a.c.Progress("the resource providers")
+	all, err := a.c.Placement.Providers(ctx, url.Values{})
 	if err != nil {
 		return fmt.Errorf("reading the resource providers: %w", err)
 	}
@@ -59,7 +64,7 @@ func (a *audit) readProviders(ctx context.Context) error {
 		providertree.TraitComputeNode:        func(p wire.ResourceProvider) { a.compute[p.Root] = true },
 		providertree.TraitSharesViaAggregate: func(p wire.ResourceProvider) { a.sharing[p.UUID] = true },
 	} {
-		with, err := a.s.o.Placement.Providers(ctx, url.Values{"required": {trait}})
+		with, err := a.c.Placement.Providers(ctx, url.Values{"required": {trait}})
 		if err != nil {
 			return fmt.Errorf("reading the resource providers with the trait %s: %w", trait, err)
 		}
@@ -78,14 +83,14 @@ func (a *audit) readProviders(ctx context.Context) error {
 		}
 	}
 	a.report.Providers = len(all)
-	a.progress("the allocations")
+	a.c.Progress("the allocations")
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(capacityReads)
+	group.SetLimit(providerReads)
 	for _, p := range all {
 		group.Go(func() error {
-			held, err := a.s.o.Placement.AllocationsOf(ctx, p.UUID)
-			if gone(err) {
+			held, err := a.c.Placement.AllocationsOf(ctx, p.UUID)
+			if errors.Is(err, placementclient.ErrNotFound) {
 				return nil // since the list
 			}
 			if err != nil {
@@ -110,25 +115,25 @@ func (a *audit) readProviders(ctx context.Context) error {
 // readDatabase reads what the API database has of servers. Claims are read before builds: a build
 // that ends in between is in its cell.
 func (a *audit) readDatabase(ctx context.Context) (err error) {
-	a.progress("the API database")
-	if a.cells, err = a.s.o.Store.Cells(ctx); err != nil {
+	a.c.Progress("the API database")
+	if a.cells, err = a.c.Store.Cells(ctx); err != nil {
 		return fmt.Errorf("reading the cells: %w", err)
 	}
-	claims, err := a.s.o.Store.Claims(ctx, time.Now().AddDate(1, 0, 0)) // all
+	claims, err := a.c.Store.Claims(ctx, time.Now().AddDate(1, 0, 0)) // all
 	if err != nil {
 		return fmt.Errorf("reading the claims: %w", err)
 	}
 	for _, c := range claims {
 		a.pending[c.InstanceUUID] = true
 	}
-	builds, err := a.s.o.Store.PendingBuilds(ctx)
+	builds, err := a.c.Store.PendingBuilds(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the servers that are built: %w", err)
 	}
 	for _, b := range builds {
 		a.pending[b.InstanceUUID] = true
 	}
-	mappings, err := a.s.o.Store.Mappings(ctx, apidb.MappingFilter{Living: true})
+	mappings, err := a.c.Store.Mappings(ctx, apidb.MappingFilter{Living: true})
 	if err != nil {
 		return fmt.Errorf("reading the mappings of servers: %w", err)
 	}
@@ -141,7 +146,7 @@ func (a *audit) readDatabase(ctx context.Context) (err error) {
 // readCells reads what the cells have.
 func (a *audit) readCells(ctx context.Context) error {
 	for _, cell := range a.cells {
-		a.progress("cell " + cell.Name)
+		a.c.Progress("cell " + cell.Name)
 		err := a.fits(ctx, cell)
 		if err == nil {
 			err = a.readCell(ctx, cell)
@@ -166,7 +171,7 @@ type cellParts struct {
 
 // readCell reads one cell whole, or nothing of it counts.
 func (a *audit) readCell(ctx context.Context, cell apidb.Cell) error {
-	parts, err := gather.One(ctx, a.s.o.Gatherer, cell,
+	parts, err := gather.One(ctx, a.c.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (p cellParts, err error) {
 			answer, err := c.Nodes(ctx)
 			if p.nodes = answer.Nodes; err == nil {
@@ -180,7 +185,7 @@ func (a *audit) readCell(ctx context.Context, cell apidb.Cell) error {
 	q := cellwire.ServerQuery{SoftDeleted: true, Limit: auditPage}
 	var rows []cellwire.Server
 	for more := true; more; {
-		page, err := gather.One(ctx, a.s.o.Gatherer, cell,
+		page, err := gather.One(ctx, a.c.Gatherer, cell,
 			func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) { return c.Servers(ctx, q) })
 		if err != nil {
 			return err

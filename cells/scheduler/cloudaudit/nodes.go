@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package cloudaudit
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func (a *audit) readNodesAgain(ctx context.Context) (map[string]apidb.Node, erro
 
 // auditNodes compares the nodes of the API database, of the cells and of Placement.
 func (a *audit) auditNodes(ctx context.Context) error {
-	a.progress("the nodes")
+	a.c.Progress("the nodes")
 	before, err := a.readNodesAgain(ctx)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (a *audit) withoutProvider(ctx context.Context, node string) (bool, error) 
 	if _, exists := a.places[node]; exists || !a.placement {
 		return false, nil
 	}
-	now, err := a.s.o.Placement.Providers(ctx, url.Values{"uuid": {node}})
+	now, err := a.c.Placement.Providers(ctx, url.Values{"uuid": {node}})
 	if err != nil {
 		return false, a.withoutPlacement(ctx, fmt.Errorf("reading resource provider %s: %w", node, err))
 	}
@@ -155,7 +155,7 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 					r.From), nil
 			}
 		}
-		mapped, err := a.s.o.Store.Nodes(ctx)
+		mapped, err := a.c.Store.Nodes(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -185,6 +185,6 @@ func (a *audit) discover(ctx context.Context, cell apidb.Cell) (hostdiscovery.Re
 	if err := a.fits(ctx, cell); err != nil {
 		return hostdiscovery.Report{}, err
 	}
-	return hostdiscovery.Discover(ctx, a.s.o.Fenced, a.s.o.Gatherer, a.cells,
-		hostdiscovery.Options{Patterns: a.patterns, Cell: cell.UUID})
+	return hostdiscovery.Discover(ctx, a.c.Store, a.c.Gatherer, a.cells,
+		hostdiscovery.Options{Patterns: a.c.DiscoverPatterns, Cell: cell.UUID})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package cloudaudit
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 // auditServers compares the servers of the API database with those of the cells, and those of the
 // cells with Placement and their guests.
 func (a *audit) auditServers(ctx context.Context) error {
-	a.progress("the servers")
+	a.c.Progress("the servers")
 	for _, cell := range a.cells {
 		if !a.checked[cell.UUID] {
 			continue
@@ -58,11 +58,11 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 	}
 	slices.Sort(suspects)
 	for part := range slices.Chunk(suspects, cellwire.MaxStates) {
-		states, err := cellcheck.States(ctx, a.s.o.Gatherer, cell, part)
+		states, err := cellcheck.States(ctx, a.c.Gatherer, cell, part)
 		if err != nil {
 			return a.unasked(ctx, cell, err)
 		}
-		mappings, err := a.s.o.Store.MappingsOf(ctx, part)
+		mappings, err := a.c.Store.MappingsOf(ctx, part)
 		if err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (a *audit) auditMapping(
 	case !mapped || m.CellUUID != cell.UUID:
 		return nil
 	case !known && !m.Queued():
-		switch _, err := a.s.o.Store.BuildRequest(ctx, uuid); {
+		switch _, err := a.c.Store.BuildRequest(ctx, uuid); {
 		case err == nil:
 			return nil
 		case !errors.Is(err, apidb.ErrNotFound):
@@ -120,12 +120,12 @@ func (a *audit) auditMapping(
 			if err := a.fits(ctx, cell); err != nil {
 				return "", err
 			}
-			still, err := cellcheck.StillDiffering(ctx, a.s.o.Store, a.s.o.Gatherer, cell, []apidb.Mapping{m})
+			still, err := cellcheck.StillDiffering(ctx, a.c.Store, a.c.Gatherer, cell, []apidb.Mapping{m})
 			if err != nil {
 				return "", err
 			}
 			for _, now := range still {
-				if err := a.s.o.Fenced.SetQueued(ctx, map[string]bool{uuid: !now.Queued()}); err != nil {
+				if err := a.c.Store.SetQueued(ctx, map[string]bool{uuid: !now.Queued()}); err != nil {
 					return "", err
 				}
 			}
@@ -233,7 +233,7 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 	if err != nil {
 		return err
 	}
-	held, err := a.s.o.Placement.Allocations(ctx, s.UUID)
+	held, err := a.c.Placement.Allocations(ctx, s.UUID)
 	if err != nil {
 		return a.withoutPlacement(ctx, err)
 	}
@@ -280,7 +280,7 @@ func (a *audit) auditHeld(ctx context.Context, s auditServer) error {
 
 // auditConsumers looks for whom the allocations are that no living server accounts for.
 func (a *audit) auditConsumers(ctx context.Context) error {
-	a.progress("the consumers")
+	a.c.Progress("the consumers")
 	var strange []string
 	for consumer := range a.held {
 		if s, living := a.servers[consumer]; (!living || s.cell.IsCell0()) && !a.pending[consumer] {
@@ -289,7 +289,7 @@ func (a *audit) auditConsumers(ctx context.Context) error {
 	}
 	slices.Sort(strange)
 	for part := range slices.Chunk(strange, cellwire.MaxStates) {
-		mappings, err := a.s.o.Store.MappingsOf(ctx, part)
+		mappings, err := a.c.Store.MappingsOf(ctx, part)
 		if err != nil {
 			return err
 		}
@@ -305,7 +305,7 @@ func (a *audit) auditConsumers(ctx context.Context) error {
 			if f == nil {
 				continue
 			}
-			held, err := a.s.o.Placement.Allocations(ctx, consumer)
+			held, err := a.c.Placement.Allocations(ctx, consumer)
 			if err != nil {
 				return a.withoutPlacement(ctx, err)
 			}
@@ -327,7 +327,7 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 		return nil, nil //nolint:nilnil // its cell, if it has one, was not asked
 	}
 	cell := a.cells[at]
-	states, err := cellcheck.States(ctx, a.s.o.Gatherer, cell, []string{uuid})
+	states, err := cellcheck.States(ctx, a.c.Gatherer, cell, []string{uuid})
 	if err != nil {
 		return nil, a.unasked(ctx, cell, err)
 	}
@@ -342,13 +342,13 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 		return nil, nil //nolint:nilnil // see above
 	}
 	f.repair = func(ctx context.Context) (string, error) {
-		err := a.s.o.Placement.releaseIf(ctx, uuid,
+		err := a.c.Placement.ReleaseIf(ctx, uuid,
 			func(ctx context.Context) error { return a.stillDeleted(ctx, uuid, cell) })
 		if err != nil {
 			return "", err
 		}
 		if known && state.Deleted {
-			_, err := gather.One(ctx, a.s.o.Gatherer, cell,
+			_, err := gather.One(ctx, a.c.Gatherer, cell,
 				func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 					return struct{}{}, c.Freed(ctx, uuid)
 				})
@@ -415,11 +415,11 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 		return nil, err
 	}
 	f.repair = func(ctx context.Context) (string, error) {
-		err := a.s.o.Placement.releaseIf(ctx, m.UUID, func(ctx context.Context) error {
+		err := a.c.Placement.ReleaseIf(ctx, m.UUID, func(ctx context.Context) error {
 			if err := a.fits(ctx, cell); err != nil {
 				return err
 			}
-			now, err := gather.One(ctx, a.s.o.Gatherer, cell,
+			now, err := gather.One(ctx, a.c.Gatherer, cell,
 				func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 					return c.Migrations(ctx, cellwire.MigrationQuery{UUID: m.UUID, Limit: 1})
 				})
@@ -472,7 +472,7 @@ func (a *audit) needless(ctx context.Context, cell apidb.Cell, m cellwire.Migrat
 	if err != nil {
 		return err
 	}
-	held, err := a.s.o.Placement.Allocations(ctx, m.ServerUUID)
+	held, err := a.c.Placement.Allocations(ctx, m.ServerUUID)
 	if err != nil {
 		return a.withoutPlacement(ctx, err)
 	}

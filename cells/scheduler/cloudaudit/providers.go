@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package cloudaudit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -22,7 +24,7 @@ func (a *audit) auditProviders(ctx context.Context) error {
 	if !a.placement || !a.complete() {
 		return nil // it may be of a host of a cell that was not asked
 	}
-	a.progress("the providers without a host")
+	a.c.Progress("the providers without a host")
 	consumers := map[string]int{}
 	for _, on := range a.held {
 		for place := range on {
@@ -75,8 +77,8 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 		if has {
 			break
 		}
-		inventories, err := a.s.o.Placement.Inventories(ctx, provider)
-		if err != nil && !gone(err) {
+		inventories, err := a.c.Placement.Inventories(ctx, provider)
+		if err != nil && !errors.Is(err, placementclient.ErrNotFound) {
 			return nil, fmt.Errorf("reading the inventory of resource provider %s: %w", provider, err)
 		}
 		has = len(inventories) > 0
@@ -108,15 +110,15 @@ func (a *audit) provider(ctx context.Context, place string, tree []string, consu
 // aggregated reports whether a resource provider is in an aggregate with one in the tree of a known
 // node.
 func (a *audit) aggregated(ctx context.Context, provider string) (bool, error) {
-	aggregates, err := a.s.o.Placement.Aggregates(ctx, provider)
-	if gone(err) {
+	aggregates, err := a.c.Placement.Aggregates(ctx, provider)
+	if errors.Is(err, placementclient.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("reading the aggregates of resource provider %s: %w", provider, err)
 	}
 	for part := range slices.Chunk(aggregates, aggregatesAsked) {
-		members, err := a.s.o.Placement.Providers(ctx, url.Values{"member_of": {"in:" + strings.Join(part, ",")}})
+		members, err := a.c.Placement.Providers(ctx, url.Values{"member_of": {"in:" + strings.Join(part, ",")}})
 		if err != nil {
 			return false, fmt.Errorf("reading which resource providers are in the aggregates of %s: %w", provider, err)
 		}

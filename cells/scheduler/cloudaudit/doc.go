@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cloudaudit compares what the API database, the cells, Placement and, through their cells,
+// the agents of all hosts say of the same servers and nodes:
+//
+//	Placement     resource providers of nodes, and who holds what of them
+//	API database  hosts and nodes, mappings, claims, servers that are built
+//	cells         servers, nodes, services, migrations; power states, as the agents see the guests
+//
+// They are read in this order. A server has its claim and its mapping before its allocations, and
+// its allocations before its row: what was read first is accounted for by what is read later. Each
+// thing that is missing is looked for once more before it is a finding, because servers come, go
+// and move meanwhile.
+package cloudaudit
