@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -153,7 +154,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		Client: cfg.CellClient, Timeout: cfg.CellTimeout,
 		PingInterval: cfg.CellPingInterval, DownTime: cfg.CellDownTime, Logger: cfg.Logger,
 	})
-	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{
+	quotas, err := quota.New(quota.Options{
 		Store: a.store, Gatherer: a.gatherer, Placement: placement, Defaults: cfg.Quotas,
 		CountFromPlacement: cfg.CountUsageFromPlacement, Logger: cfg.Logger,
 	})

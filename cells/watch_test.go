@@ -20,7 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -85,7 +85,7 @@ func newAPI(t *testing.T, change ...func(*cells.APIConfig)) *cells.API {
 			return cellclient.New(cellclient.Config{URL: c.URL})
 		},
 		CellTimeout: 10 * time.Second, CellPingInterval: time.Second, CellDownTime: 2 * time.Second,
-		Quotas: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1},
+		Quotas: apidb.QuotaSet{quota.Instances: -1, quota.Cores: -1, quota.RAM: -1},
 		Logger: zerolog.Nop(),
 	}
 	for _, c := range change {

@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -262,7 +262,7 @@ func (in *incoming) Explain(err error) *osapi.Error {
 		return cellDown(err)
 	case errors.Is(err, context.Canceled) && in.R.Context().Err() != nil:
 		return osapi.Errorf(statusClientClosed, "The request was given up.").Because(err) // the client is gone
-	case errors.Is(err, scheduler.ErrUsageUnknown):
+	case errors.Is(err, quota.ErrUsageUnknown):
 		return osapi.Unavailable(
 			"The Placement service cannot be used now, so the usage of the project is not known. Send the request " +
 				"again later.").Because(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -22,7 +23,7 @@ import (
 // The API is made for these.
 var (
 	_ Scheduler     = (*scheduler.Scheduler)(nil)
-	_ tenant.Quotas = (*scheduler.Quotas)(nil)
+	_ tenant.Quotas = (*quota.Quotas)(nil)
 )
 
 // TestCallsInAnOutage goes through the calls with cells, quotas and boots as they are: only
@@ -43,7 +44,7 @@ func TestCallsInAnOutage(t *testing.T) {
 				placementclient.ErrUnavailable
 		}})
 	must(err)
-	quotas, err := scheduler.NewQuotas(scheduler.QuotaOptions{Store: c.store, Gatherer: gatherer,
+	quotas, err := quota.New(quota.Options{Store: c.store, Gatherer: gatherer,
 		Defaults: apidb.QuotaSet{"instances": 3, "cores": 20, "ram": 51200}, Logger: zerolog.Nop()})
 	must(err)
 	boots, err := scheduler.New(scheduler.Options{Store: c.store, Gatherer: gatherer, Placement: placement,

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -161,7 +162,7 @@ func (b *fakeScheduler) Create(_ context.Context, r scheduler.CreateRequest) ([]
 		return nil, b.err
 	}
 	if b.room > 0 && r.Min > b.room {
-		return nil, &scheduler.QuotaExceededError{Resources: []string{"instances"},
+		return nil, &quota.ExceededError{Resources: []string{"instances"},
 			Requested: []string{fmt.Sprint(r.Min)}, Used: []string{"10"}, Allowed: []string{fmt.Sprint(10 + b.room)}}
 	}
 	made := make([]apidb.RequestSpec, r.Max)

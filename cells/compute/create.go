@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
@@ -107,16 +108,16 @@ func (a *API) createServers(x *api.Exchange) error {
 
 // createFault maps the error of a boot to an API error.
 func createFault(err error) error {
-	var exceeded *scheduler.QuotaExceededError
+	var exceeded *quota.ExceededError
 	var invalid *resourcerequest.InvalidError
 	switch {
-	case errors.Is(err, scheduler.ErrGroupFull):
+	case errors.Is(err, quota.ErrGroupFull):
 		return api.Forbidden("Quota exceeded, too many servers in group").Because(err)
 	case errors.Is(err, apidb.ErrGroup): // deleted meanwhile
 		return osapi.BadRequest("The server group could not be found.").Because(err)
 	case errors.As(err, &exceeded):
 		return api.Forbidden("%s", exceeded).Because(err)
-	case errors.Is(err, scheduler.ErrCellDown):
+	case errors.Is(err, quota.ErrCellDown):
 		// Nova's sentence, and the reason. No names of cells: members need not know of them. The
 		// log has them.
 		return api.Forbidden(

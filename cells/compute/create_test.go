@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -292,7 +293,7 @@ func TestBootsInAnOutage(t *testing.T) {
 					os.WriteFile(path, []byte(`"os_compute_api:servers:create:cell_down": "`+tt.rule+`"`), 0o600))
 				c.api.service.Policy = testproc.Try(OpenPolicy(path, zerolog.Nop())).Or(t)
 			}
-			boots.err = fmt.Errorf("project p1, cell1: %w", scheduler.ErrCellDown)
+			boots.err = fmt.Errorf("project p1, cell1: %w", quota.ErrCellDown)
 			got := c.do(tt.who, "2.69", "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+
 				`","flavorRef":"1","networks":"none"}}`)
 			if len(boots.asked) != 1 || boots.asked[0].AllowCellDown != tt.allowed {

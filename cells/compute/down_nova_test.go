@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -127,7 +127,7 @@ func TestUsageWithoutPlacement(t *testing.T) {
 	c := newCloud(t, Options{})
 	boots, quotas := c.withCalls()
 	c.withFlavors()
-	gone := fmt.Errorf("%w: connection refused", scheduler.ErrUsageUnknown)
+	gone := fmt.Errorf("%w: connection refused", quota.ErrUsageUnknown)
 	boots.err, quotas.err = gone, gone
 	for _, tt := range []struct{ method, path, body string }{
 		{"GET", "/limits", ""},

@@ -15,7 +15,7 @@ import (
 type Scheduler interface {
 	admin.Scheduler
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are
-	// *scheduler.QuotaExceededError, scheduler.ErrCellDown and *resourcerequest.InvalidError, or
+	// *quota.ExceededError, quota.ErrCellDown and *resourcerequest.InvalidError, or
 	// those of the API database.
 	Create(ctx context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing

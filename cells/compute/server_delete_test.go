@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -76,7 +76,7 @@ func TestDeletesAndActions(t *testing.T) {
 		{name: "restored by another project", who: member2,
 			action: "restore", vm: cellwire.VMSoftDeleted, cell: 1, status: 404, says: gone},
 		{name: "restored over the quota", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1,
-			err: &scheduler.QuotaExceededError{Resources: []string{"cores"}, Requested: []string{"1"},
+			err: &quota.ExceededError{Resources: []string{"cores"}, Requested: []string{"1"},
 				Used: []string{"4"}, Allowed: []string{"4"}}, status: 403,
 			says: "forbidden: Quota exceeded for cores: Requested 1, but already used 4 of 4 cores"},
 		{name: "restored when it was reclaimed meanwhile", action: "restore", vm: cellwire.VMSoftDeleted, cell: 1,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -65,7 +65,7 @@ func TestServerInAGroup(t *testing.T) {
 			status: 400, says: "badRequest: os:scheduler_hints: the server " + none +
 				" of same_host could not be found."},
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`,
-			err: fmt.Errorf("creating: %w", scheduler.ErrGroupFull), status: 403,
+			err: fmt.Errorf("creating: %w", quota.ErrGroupFull), status: 403,
 			says: "forbidden: Quota exceeded, too many servers in group"},
 		{who: member, member: "os:scheduler_hints", hints: `{"group":"` + group.UUID + `"}`, err: apidb.ErrGroup,
 			status: 400, says: "badRequest: The server group could not be found."},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -16,7 +17,7 @@ import (
 // provider that has one. An alias that is not configured is refused before anything is written.
 func TestBootWithAliases(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+	w := begin(t, []int{2}, func(o *scheduler.Options, _ *quota.Options) {
 		o.Aliases = extraspecs.Aliases{"gpu": {Class: "CUSTOM_GPU", Traits: []string{"CUSTOM_BIG"}}}
 	})
 	with := func(alias string) func(*scheduler.CreateRequest) {

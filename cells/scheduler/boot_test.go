@@ -16,13 +16,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func begin(t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func begin(t *testing.T, hosts []int, options ...func(*scheduler.Options, *quota.Options)) *world {
 	t.Helper()
-	w := newWorld(t, databases(t), hosts, func(b *scheduler.Options, q *scheduler.QuotaOptions) {
+	w := newWorld(t, databases(t), hosts, func(b *scheduler.Options, q *quota.Options) {
 		for _, o := range options {
 			o(b, q)
 		}
@@ -127,10 +128,10 @@ func TestNothingToDo(t *testing.T) {
 	diff(t, map[string]int{}, w.plink.counted())
 }
 
-func limits(instances, cores, ram int64) func(*scheduler.Options, *scheduler.QuotaOptions) {
-	return func(_ *scheduler.Options, q *scheduler.QuotaOptions) {
-		q.Defaults = apidb.QuotaSet{scheduler.QuotaInstances: instances,
-			scheduler.QuotaCores: cores, scheduler.QuotaRAM: ram}
+func limits(instances, cores, ram int64) func(*scheduler.Options, *quota.Options) {
+	return func(_ *scheduler.Options, q *quota.Options) {
+		q.Defaults = apidb.QuotaSet{quota.Instances: instances,
+			quota.Cores: cores, quota.RAM: ram}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 
@@ -262,7 +263,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	}
 	if s.o.RecheckQuota {
 		err := s.o.Quota.Recheck(ctx, b.spec.ProjectID, b.spec.Flavor)
-		var exceeded *QuotaExceededError
+		var exceeded *quota.ExceededError
 		if errors.As(err, &exceeded) {
 			return true, b.insertIntoCell0(ctx,
 				cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})

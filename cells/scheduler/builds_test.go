@@ -8,12 +8,13 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // attempts has servers built on so many hosts at most.
-func attempts(n int) func(*scheduler.Options, *scheduler.QuotaOptions) {
-	return func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.MaxAttempts = n }
+func attempts(n int) func(*scheduler.Options, *quota.Options) {
+	return func(o *scheduler.Options, _ *quota.Options) { o.MaxAttempts = n }
 }
 
 // brought lets all hosts and the scheduler do what they have to.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -56,7 +57,7 @@ func TestCorrectWhileAnotherProcessWrites(t *testing.T) {
 			t.Run(fmt.Sprint(name, " before call ", n), func(t *testing.T) {
 				s := &meddled{}
 				w := begin(t, []int{1},
-					func(b *scheduler.Options, _ *scheduler.QuotaOptions) { s.Store, b.Store = b.Store, s })
+					func(b *scheduler.Options, _ *quota.Options) { s.Store, b.Store = b.Store, s })
 				uuid := w.built()
 				w.must(w.delete(uuid, true))
 				w.work()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 
 	"github.com/compute-agent/compute-agent/plugins"
@@ -39,9 +40,9 @@ type CreateRequest struct {
 // Create writes servers to the API database, from where they are scheduled. Several servers
 // get a number appended to their names and host names, as in Nova.
 //
-// Errors: *[resourcerequest.InvalidError], *QuotaExceededError, [ErrCellDown], [ErrGroupFull],
-// [apidb.ErrGroup]; nothing was written then. Cost: a discovery of each cell, one transaction, and
-// that of [PlacementClient.Check].
+// Errors: *[resourcerequest.InvalidError], *[quota.ExceededError], [quota.ErrCellDown],
+// [quota.ErrGroupFull], [apidb.ErrGroup]; nothing was written then. Cost: a discovery of each cell,
+// one transaction, and that of [PlacementClient.Check].
 func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.RequestSpec, error) {
 	r.Min = cmp.Or(r.Min, 1)
 	r.Max = cmp.Or(r.Max, r.Min)
@@ -59,7 +60,8 @@ func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.Reques
 	if err := s.check(ctx, r.Flavor); err != nil {
 		return nil, err
 	}
-	grant, err := s.o.Quota.Check(ctx, r)
+	grant, err := s.o.Quota.Check(ctx, quota.Request{Project: r.ProjectID, Flavor: r.Flavor, Group: r.Group,
+		Min: r.Min, Max: r.Max, AllowCellDown: r.AllowCellDown})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -89,9 +90,9 @@ func TestCreateRefuses(t *testing.T) {
 			want:   containsText("A project_id and a user_id have at most 255 bytes."),
 		},
 		"over the quota": {change: func(r *scheduler.CreateRequest) { r.Min = 8 },
-			want: func(err error) bool { var e *scheduler.QuotaExceededError; return errors.As(err, &e) }},
+			want: func(err error) bool { var e *quota.ExceededError; return errors.As(err, &e) }},
 		"a cell that is down": {before: func(w *world) { w.sites[1].link.set(refused) },
-			want: func(err error) bool { return errors.Is(err, scheduler.ErrCellDown) }},
+			want: func(err error) bool { return errors.Is(err, quota.ErrCellDown) }},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			w := begin(t, []int{1}, limits(8, -1, -1))
@@ -134,7 +135,7 @@ func TestCreateAtOnce(t *testing.T) {
 	for range 10 {
 		all.Go(func() {
 			if _, err := w.create(); err != nil {
-				var e *scheduler.QuotaExceededError
+				var e *quota.ExceededError
 				if !errors.As(err, &e) {
 					t.Error(err)
 				}
@@ -155,9 +156,9 @@ func TestRecheckQuota(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, recheck := range []bool{true, false} {
 		w := begin(t, []int{1}, limits(2, -1, -1),
-			func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.RecheckQuota = recheck })
+			func(b *scheduler.Options, _ *quota.Options) { b.RecheckQuota = recheck })
 		uuid := w.created()
-		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaInstances: 0}))
+		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{quota.Instances: 0}))
 		w.schedule()
 		row := w.row(uuid)
 		switch {
@@ -175,7 +176,7 @@ func TestRecheckQuota(t *testing.T) {
 func TestZones(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const zone = "here"
-	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Zone = zone })
+	w := begin(t, []int{1}, func(b *scheduler.Options, _ *quota.Options) { b.Zone = zone })
 	any, asked := w.created(), w.created(func(r *scheduler.CreateRequest) { r.Zone = zone })
 	w.schedule()
 	testproc.Same(t, cmp.Diff([]string{zone, zone}, []string{w.row(any).Zone, w.row(asked).Zone}))

@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 )
 
 // Delete deletes a server wherever it is, softly if its cell can: while it is placed nowhere its
@@ -122,7 +123,7 @@ func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell
 
 // Restore takes back the soft delete of a server, if the quota still allows it.
 //
-// Errors: *QuotaExceededError; [gather.ErrDown] and the cell's refusals pass through;
+// Errors: *quota.ExceededError; [gather.ErrDown] and the cell's refusals pass through;
 // [apidb.ErrNotFound] of a server that is placed fail. Cost: a discovery of each cell, and one
 // request to its own.
 func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error) {
@@ -144,8 +145,8 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 		return cellwire.Server{}, err
 	}
 	spec.ProjectID = m.ProjectID
-	if _, err := s.o.Quota.Check(ctx, CreateRequest{RequestSpec: spec, Min: 1, Max: 1, AllowCellDown: true}); err !=
-		nil {
+	boot := quota.Request{Project: spec.ProjectID, Flavor: spec.Flavor, Min: 1, Max: 1, AllowCellDown: true}
+	if _, err := s.o.Quota.Check(ctx, boot); err != nil {
 		return cellwire.Server{}, err
 	}
 	server, err := gather.One(ctx, s.o.Gatherer, cell,

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -140,7 +141,7 @@ func TestDelete(t *testing.T) {
 func TestSoftDelete(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1}, limits(1, 20, 51200),
-		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+		func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	uuid := w.created()
 	w.schedule()
 	w.work()
@@ -158,7 +159,7 @@ func TestSoftDelete(t *testing.T) {
 	w.must(w.delete(uuid, true))
 	w.work()
 	other := w.created() // in its place
-	var exceeded *scheduler.QuotaExceededError
+	var exceeded *quota.ExceededError
 	if _, err := w.scheduler.Restore(ctx, m); !errors.As(err, &exceeded) {
 		t.Errorf("restoring over the quota: %v", err)
 	}
@@ -186,7 +187,7 @@ func TestSoftDelete(t *testing.T) {
 func TestRestoredWhileOthersAreReclaimed(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, again := range []bool{false, true} {
-		w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+		w := begin(t, []int{1}, func(b *scheduler.Options, _ *quota.Options) {
 			b.Reclaim, b.Workers = time.Hour, 1 // one after the other
 		})
 		alive := map[string]bool{w.created(): true, w.created(): true}
@@ -234,17 +235,17 @@ func TestRestoreWithoutARequestSpec(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for limit, fits := range map[int]bool{1: true, 0: false} {
 		w := begin(t, []int{1}, limits(-1, -1, -1),
-			func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
+			func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = time.Hour })
 		uuid := w.created()
 		w.schedule()
 		w.work()
 		w.must(w.delete(uuid, true))
 		w.work()
 		dbservers.Execute(t, w.database, "DELETE FROM request_specs WHERE instance_uuid = '"+uuid+"'")
-		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{scheduler.QuotaCores: int64(limit)}))
+		w.must(w.store.SetQuotas(ctx, "p", apidb.QuotaSet{quota.Cores: int64(limit)}))
 		m := testproc.Try(w.store.Mapping(ctx, uuid)).Or(w.t)
 		_, err := w.scheduler.Restore(ctx, m)
-		var exceeded *scheduler.QuotaExceededError
+		var exceeded *quota.ExceededError
 		if fits && err != nil || !fits && !errors.As(err, &exceeded) {
 			t.Errorf("with %d cores: %v", limit, err)
 		}
@@ -255,7 +256,7 @@ func TestRestoreWithoutARequestSpec(t *testing.T) {
 // nothing of what follows.
 func TestDeleteCompletesAfterTheClientLeft(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
+	w := begin(t, []int{1}, func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = time.Hour })
 	uuid := w.created()
 	w.schedule()
 	w.work()

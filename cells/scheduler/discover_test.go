@@ -13,6 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -167,7 +168,7 @@ func TestNewHostsAreFoundWhenTheyAreNeeded(t *testing.T) {
 	for name, interval := range map[string]time.Duration{"by itself": time.Hour, "by hand": 0} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{0},
-				func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.DiscoverInterval = interval })
+				func(b *scheduler.Options, _ *quota.Options) { b.DiscoverInterval = interval })
 			w.sites[1].agents = append(w.sites[1].agents, newAgent(w, w.sites[1], "new"))
 			w.beat()
 			made := testproc.Try(w.create(func(r *scheduler.CreateRequest) { r.Min = 3 })).Or(w.t)

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -31,7 +32,7 @@ func (anyToken) Authenticate(r *http.Request) (osapi.Principal, error) {
 }
 
 // withTokens is a world of cells without hosts that ask for tokens.
-func withTokens(t *testing.T, cells int, options ...func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func withTokens(t *testing.T, cells int, options ...func(*scheduler.Options, *quota.Options)) *world {
 	t.Helper()
 	w := begin(t, make([]int, cells), options...)
 	for _, s := range w.sites[1:] {
@@ -286,7 +287,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 // its fault says so; one without is.
 func TestUserDataNeedsAPerson(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := withTokens(t, 1, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = []string{"h*"} })
+	w := withTokens(t, 1, func(o *scheduler.Options, _ *quota.Options) { o.DiscoverPatterns = []string{"h*"} })
 	w.add(1, "h1")
 	w.discoverWith(hostdiscovery.Options{Patterns: []string{"h*"}})
 	boot := func(userData string) cellwire.Server {

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -179,7 +180,7 @@ func TestLostDatabaseAccepted(t *testing.T) {
 func TestOlderCopy(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w, seen := beginObserved(t, []int{2},
-		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+		func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = 10 * scheduler.DefaultGrace })
 	s := w.sites[1]
 	stays, deleted, restored := w.built(), w.built(), w.built()
 	w.must(w.delete(restored, true))
@@ -290,7 +291,7 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 // cell knows, and is believed.
 func TestRestoreThatWasNotNoted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = time.Hour })
+	w := begin(t, []int{1}, func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = time.Hour })
 	uuid := w.built()
 	w.must(w.delete(uuid, true))
 	w.work()
@@ -327,7 +328,7 @@ func TestClaimInASuspectCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	var claimed string
 	w := begin(t, []int{1},
-		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Store = claiming{b.Store, &claimed} })
+		func(b *scheduler.Options, _ *quota.Options) { b.Store = claiming{b.Store, &claimed} })
 	s := w.sites[1]
 	uuid := w.built()
 	w.round()

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -467,7 +468,7 @@ func TestHostsWithoutTheAbility(t *testing.T) {
 func TestConfirmWindow(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const window = time.Hour
-	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.ConfirmAfter = window })
+	w := begin(t, []int{2}, func(o *scheduler.Options, _ *quota.Options) { o.ConfirmAfter = window })
 	uuid, _ := w.placed()
 	w.must(w.migrate(uuid, cellwire.MigrationCold, ""))
 	w.moves()

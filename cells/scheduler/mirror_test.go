@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -249,7 +250,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			testproc.Parallel(t, testproc.Light)
-			w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates = c.options })
+			w := begin(t, []int{2}, func(o *scheduler.Options, _ *quota.Options) { o.Aggregates = c.options })
 			for _, a := range w.sites[1].agents {
 				w.ask("PUT", "/resource_providers/"+a.node+"/traits",
 					map[string]any{"resource_provider_generation": 1, "traits": []string{"HW_CPU_X86_AVX"}}, nil)
@@ -296,7 +297,7 @@ func TestAggregatesSayWhere(t *testing.T) {
 func TestReservedHosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	prefix := []string{"reservation:"}
-	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+	w := begin(t, []int{2}, func(o *scheduler.Options, _ *quota.Options) {
 		o.Aggregates = scheduler.AggregateOptions{RequiredMembers: prefix, ForbiddenMembers: prefix}
 	})
 	one, two := w.sites[1].agents[0].host, w.sites[1].agents[1].host
@@ -337,7 +338,7 @@ func TestReservedHosts(t *testing.T) {
 // TestAggregatesBeforeTheMirror: what Placement does not have yet, the scheduler knows.
 func TestAggregatesBeforeTheMirror(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Aggregates.Isolate = true })
+	w := begin(t, []int{2}, func(o *scheduler.Options, _ *quota.Options) { o.Aggregates.Isolate = true })
 	one, two := w.sites[1].agents[0], w.sites[1].agents[1]
 	isolated := w.aggregate("isolated", map[string]string{"trait:CUSTOM_A": "required"}, two.host)
 	zone := w.aggregate("zone", map[string]string{"availability_zone": "z"}, one.host)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -33,12 +34,12 @@ func (s *seen) Corrected(c scheduler.Correction) {
 
 // beginObserved begins a world with an observer.
 func beginObserved(
-	t *testing.T, hosts []int, options ...func(*scheduler.Options, *scheduler.QuotaOptions),
+	t *testing.T, hosts []int, options ...func(*scheduler.Options, *quota.Options),
 ) (*world, *seen) {
 	t.Helper()
 	s := &seen{builds: map[scheduler.Outcome]int{}, corrections: map[scheduler.Correction]int{}}
 	return begin(t, hosts, append(options,
-		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Observer = s })...), s
+		func(b *scheduler.Options, _ *quota.Options) { b.Observer = s })...), s
 }
 
 // TestBuildsAreCounted: each attempt by how it ended.
@@ -170,7 +171,7 @@ func TestCorrectionsAreCounted(t *testing.T) {
 	})
 	t.Run("a soft delete that is over", func(t *testing.T) {
 		w, s := beginObserved(t, []int{1},
-			func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+			func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = 10 * scheduler.DefaultGrace })
 		uuid := w.created()
 		w.schedule()
 		w.work()

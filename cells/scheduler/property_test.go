@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -89,7 +90,7 @@ func TestSchedulerProperties(t *testing.T) {
 		if !onServer {
 			where = files(t, dir)
 		}
-		w := newWorld(t, where, []int{2, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+		w := newWorld(t, where, []int{2, 1}, func(b *scheduler.Options, _ *quota.Options) {
 			b.Workers, b.Reclaim = 1, 20*scheduler.DefaultGrace
 		})
 		defer func() {

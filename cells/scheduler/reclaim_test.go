@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -30,7 +31,7 @@ func TestRestoredBeforeItIsReclaimed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := begin(t, []int{1},
-				func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Reclaim = 10 * scheduler.DefaultGrace })
+				func(b *scheduler.Options, _ *quota.Options) { b.Reclaim = 10 * scheduler.DefaultGrace })
 			uuid := w.created()
 			w.schedule()
 			w.work()

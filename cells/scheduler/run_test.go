@@ -12,6 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -36,7 +37,7 @@ func run(s *scheduler.Scheduler) (stop func()) {
 // scheduler that is started after it.
 func TestRunSchedulesAndDiscovers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{1, 1}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) {
+	w := begin(t, []int{1, 1}, func(b *scheduler.Options, _ *quota.Options) {
 		b.DiscoverInterval = 10 * time.Millisecond
 	})
 	placed := func(uuid string) func() bool {
@@ -70,7 +71,7 @@ func TestRunSchedulesAndDiscovers(t *testing.T) {
 // TestManyAtOnce: workers that place servers at the same time put no more on a host than fits.
 func TestManyAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{2, 2}, func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.Workers = 4 })
+	w := begin(t, []int{2, 2}, func(b *scheduler.Options, _ *quota.Options) { b.Workers = 4 })
 	alive := map[string]bool{}
 	servers := testproc.Try(w.create(func(r *scheduler.CreateRequest) { r.Min = 4*slots + 2 })).Or(w.t)
 	for _, s := range servers {

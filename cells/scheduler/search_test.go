@@ -11,6 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -18,7 +19,7 @@ import (
 // are asked for, and gives them first.
 func newCrowdedWorld(t *testing.T, other http.Handler, hosts []int) *world {
 	w := newWorldOn(t, databases(t), other, hosts,
-		func(b *scheduler.Options, _ *scheduler.QuotaOptions) { b.MaxCandidates = 4 })
+		func(b *scheduler.Options, _ *quota.Options) { b.MaxCandidates = 4 })
 	t.Cleanup(w.close)
 	inventory := map[string]any{"VCPU": map[string]int{"total": 64}, "MEMORY_MB": map[string]int{"total": 65536},
 		"DISK_GB": map[string]int{"total": 1000}}

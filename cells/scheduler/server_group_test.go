@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -219,16 +220,16 @@ func TestDeletedServerGroup(t *testing.T) {
 // TestServerGroupMembersQuota: a group has no more members of a user than the quota allows.
 func TestServerGroupMembersQuota(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{2}, func(_ *scheduler.Options, q *scheduler.QuotaOptions) {
-		q.Defaults[scheduler.QuotaGroupMembers] = 2
+	w := begin(t, []int{2}, func(_ *scheduler.Options, q *quota.Options) {
+		q.Defaults[quota.GroupMembers] = 2
 	})
 	_, in := w.group(apidb.PolicySoftAffinity, 0)
 	several := func(n int64) func(*scheduler.CreateRequest) {
 		return func(r *scheduler.CreateRequest) { r.Min = n }
 	}
-	testproc.Try(w.create(in, several(3))).ErrorIs(t, scheduler.ErrGroupFull, "three at once: %v")
+	testproc.Try(w.create(in, several(3))).ErrorIs(t, quota.ErrGroupFull, "three at once: %v")
 	servers := testproc.Try(w.create(in, several(2))).Or(w.t)
-	testproc.Try(w.create(in)).ErrorIs(t, scheduler.ErrGroupFull, "a third one: %v")
+	testproc.Try(w.create(in)).ErrorIs(t, quota.ErrGroupFull, "a third one: %v")
 	_, err := w.create(several(3)) // in none
 	w.must(err)
 	w.must(w.delete(servers[0].UUID, false))

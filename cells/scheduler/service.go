@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -24,7 +25,7 @@ type Options struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
 	Placement *PlacementClient
-	Quota     *Quotas
+	Quota     *quota.Quotas
 
 	// Lease is held by the one process of the API database that schedules, and Fenced the Store for
 	// writes that only its holder may make. Nil: there is no other process.

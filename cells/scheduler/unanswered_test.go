@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -216,7 +217,7 @@ func TestMovesThatPlacementNeverAnswers(t *testing.T) {
 // begin and go on, with a single worker too once it was asked.
 func TestSilenceDelaysNoOtherMove(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{3}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+	w := begin(t, []int{3}, func(o *scheduler.Options, _ *quota.Options) {
 		o.Workers, o.PollInterval = 1, time.Millisecond
 	})
 	bad, _ := w.moving(cellwire.MigrationCold)
@@ -262,7 +263,7 @@ func (w *world) runWhileOneHangs() (end func()) {
 // server group, once it was asked, the others of the group are built.
 func TestSilenceDelaysNoServerGroup(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	w := begin(t, []int{3}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) {
+	w := begin(t, []int{3}, func(o *scheduler.Options, _ *quota.Options) {
 		o.Workers, o.PollInterval = 1, time.Millisecond
 	})
 	_, in := w.group(apidb.PolicyAntiAffinity, 0)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -278,7 +279,7 @@ func TestUnansweredTakeTurns(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, moved := range map[string]bool{"builds": false, "moves": true} {
 		t.Run(name, func(t *testing.T) {
-			w := begin(t, []int{2, 2, 2}, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.Workers = 1 })
+			w := begin(t, []int{2, 2, 2}, func(o *scheduler.Options, _ *quota.Options) { o.Workers = 1 })
 			const n = 3
 			round := w.scheduler.ScheduleThen
 			for i := range n {

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -21,7 +22,7 @@ import (
 // byPattern is a world of two cells, whose hosts a pattern finds.
 func byPattern(t *testing.T, patterns ...string) *world {
 	t.Helper()
-	return withTokens(t, 2, func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = patterns })
+	return withTokens(t, 2, func(o *scheduler.Options, _ *quota.Options) { o.DiscoverPatterns = patterns })
 }
 
 // seeded is a server with user data, active on a host.
@@ -59,7 +60,7 @@ func TestUserDataHost(t *testing.T) {
 			w := byPattern(t, c.patterns...)
 			if c.noauth {
 				w = begin(t, []int{0},
-					func(o *scheduler.Options, _ *scheduler.QuotaOptions) { o.DiscoverPatterns = c.patterns })
+					func(o *scheduler.Options, _ *quota.Options) { o.DiscoverPatterns = c.patterns })
 			}
 			w.add(1, "h1")
 			w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})

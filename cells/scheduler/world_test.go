@@ -30,6 +30,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
@@ -198,10 +199,10 @@ type world struct {
 	plink    *link
 	log      *testproc.Buffer
 
-	options   func(*scheduler.Options, *scheduler.QuotaOptions)
+	options   func(*scheduler.Options, *quota.Options)
 	client    *scheduler.PlacementClient
 	gatherer  *gather.Gatherer
-	quota     *scheduler.Quotas
+	quota     *quota.Quotas
 	scheduler *scheduler.Scheduler
 
 	mu  sync.Mutex
@@ -237,14 +238,14 @@ func databases(t *testing.T) place {
 const placementName = "placement"
 
 // newWorld makes a world with so many hosts in each cell, besides cell0. close must be called.
-func newWorld(t tester, at place, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions)) *world {
+func newWorld(t tester, at place, hosts []int, options func(*scheduler.Options, *quota.Options)) *world {
 	t.Helper()
 	return newWorldOn(t, at, nil, hosts, options)
 }
 
 // newWorldOn makes a world on a Placement; nil is ours.
 func newWorldOn(
-	t tester, at place, other http.Handler, hosts []int, options func(*scheduler.Options, *scheduler.QuotaOptions),
+	t tester, at place, other http.Handler, hosts []int, options func(*scheduler.Options, *quota.Options),
 ) *world {
 	t.Helper()
 	return newWorldAt(t, at, at("api", apiTemplate), other, hosts, options)
@@ -253,7 +254,7 @@ func newWorldOn(
 // newWorldAt makes a world with that API database.
 func newWorldAt(
 	t tester, at place, database string, other http.Handler, hosts []int,
-	options func(*scheduler.Options, *scheduler.QuotaOptions),
+	options func(*scheduler.Options, *quota.Options),
 ) *world {
 	t.Helper()
 	w := &world{t: t, place: at, database: database, now: start, options: options, log: &testproc.Buffer{}}
@@ -332,16 +333,16 @@ func (w *world) restart() {
 		return cellclient.New(cellclient.Config{URL: c.URL, Transport: w.site(c.UUID).link})
 	}, Now: w.clock, Logger: zerolog.Nop()})
 	log := zerolog.New(w.log)
-	qo := scheduler.QuotaOptions{
+	qo := quota.Options{
 		Store: w.store, Gatherer: w.gatherer, Placement: w.client, Logger: log,
-		Defaults: apidb.QuotaSet{scheduler.QuotaInstances: -1, scheduler.QuotaCores: -1, scheduler.QuotaRAM: -1},
+		Defaults: apidb.QuotaSet{quota.Instances: -1, quota.Cores: -1, quota.RAM: -1},
 	}
 	bo := scheduler.Options{Store: w.store, Gatherer: w.gatherer, Placement: w.client, Now: w.clock,
 		RecheckQuota: true, Logger: log}
 	if w.options != nil {
 		w.options(&bo, &qo)
 	}
-	w.quota, err = scheduler.NewQuotas(qo)
+	w.quota, err = quota.New(qo)
 	w.must(err)
 	bo.Quota = w.quota
 	w.scheduler, err = scheduler.New(bo)

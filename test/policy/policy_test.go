@@ -107,6 +107,8 @@ var mayImport = map[string][]string{
 		"plugins", "providertree"},
 	"cells/scheduler/hostdiscovery": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather"},
+	"cells/scheduler/quota": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
+		"placement/placementclient", "placement/wire"},
 	"cells/scheduler/resourcerequest": {"cells/cellwire", "placement/wire", "providertree"},
 	// The calls of the compute API stand on what all of them have in common, and not on each other.
 	"cells/compute/api": {},
@@ -114,8 +116,8 @@ var mayImport = map[string][]string{
 		"cells/scheduler", "providertree"},
 	"cells/compute/tenant": {"cells/apidb", "cells/cellwire", "cells/compute/api", "plugins"},
 	"cells/compute": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
-		"cells/scheduler", "cells/scheduler/hostdiscovery", "cells/scheduler/resourcerequest",
-		"plugins", "providertree"},
+		"cells/scheduler", "cells/scheduler/hostdiscovery", "cells/scheduler/quota",
+		"cells/scheduler/resourcerequest", "plugins", "providertree"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},
 	// The commands of an operator, which are no part of the compute API.

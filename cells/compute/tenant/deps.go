@@ -44,7 +44,7 @@ type Store interface {
 	DeleteQuotas(ctx context.Context, projectID string) error
 }
 
-// Quotas is what the calls need of a *scheduler.Quotas.
+// Quotas is what the calls need of a *quota.Quotas.
 type Quotas interface {
 	// Limits are those of a project, with the defaults for what is not set.
 	Limits(ctx context.Context, project string) (apidb.QuotaSet, error)

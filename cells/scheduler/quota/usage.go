@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package quota
 
 import (
 	"context"
@@ -17,22 +17,18 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// The resources that a boot uses.
+// The resources that a boot uses, as quotas name them.
 const (
-	QuotaInstances = "instances"
-	QuotaCores     = "cores"
-	QuotaRAM       = "ram" // MiB
-	// QuotaGroupMembers is how many servers of a user a server group may have.
-	QuotaGroupMembers = "server_group_members"
+	Instances = "instances"
+	Cores     = "cores"
+	RAM       = "ram" // MiB
+	// GroupMembers is how many servers of a user a server group may have.
+	GroupMembers = "server_group_members"
 )
-
-// Unlimited is the limit of a resource without a limit.
-const Unlimited = -1
 
 // ErrCellDown says that a project has living servers in a cell that is down, and may not boot until
 // it is back.
@@ -44,11 +40,24 @@ var ErrGroupFull = errors.New("too many servers in the server group")
 // ErrUsageUnknown says that usage is counted from Placement, which cannot be used now.
 var ErrUsageUnknown = errors.New("the usage of the project cannot be counted without Placement")
 
-// QuotaOptions configure Quotas. Placement is required for CountFromPlacement only.
-type QuotaOptions struct {
-	Store     apidb.Store
+// Store is what is read of the API database: see [apidb.Store].
+type Store interface {
+	Cells(ctx context.Context) ([]apidb.Cell, error)
+	BuildRequests(ctx context.Context, projectID string, limit int) ([]apidb.BuildRequest, error)
+	CountProject(ctx context.Context, projectID, userID string, cellUUIDs []string) (apidb.Counts, error)
+	Quotas(ctx context.Context, projectID string) (apidb.QuotaSet, error)
+}
+
+// Placement says what a project holds, or a user of it ("": all), by resource class.
+type Placement interface {
+	Usages(ctx context.Context, project, user string) (map[string]int64, error)
+}
+
+// Options configure Quotas. Placement is required for CountFromPlacement only.
+type Options struct {
+	Store     Store
 	Gatherer  *gather.Gatherer
-	Placement *PlacementClient
+	Placement Placement
 	// Defaults are the limits of projects that have none of their own.
 	Defaults apidb.QuotaSet
 	// CountFromPlacement counts without asking cells: Nova's [quota] count_usage_from_placement.
@@ -58,19 +67,19 @@ type QuotaOptions struct {
 
 // Quotas answers for quotas. Its methods may be called from several goroutines.
 type Quotas struct {
-	o        QuotaOptions
+	o        Options
 	fallback sync.Map // projects that were warned of
 }
 
-// NewQuotas returns a service.
-func NewQuotas(o QuotaOptions) (*Quotas, error) {
+// New returns a service.
+func New(o Options) (*Quotas, error) {
 	switch {
 	case o.Store == nil || o.Gatherer == nil:
 		return nil, errors.New("scheduler: the API database and the gatherer are needed")
 	case o.CountFromPlacement && o.Placement == nil:
 		return nil, errors.New("scheduler: to count usage from Placement a Placement client is needed")
 	}
-	for _, r := range []string{QuotaInstances, QuotaCores, QuotaRAM} {
+	for _, r := range []string{Instances, Cores, RAM} {
 		if _, set := o.Defaults[r]; !set {
 			return nil, fmt.Errorf("scheduler: no default quota for %s; -1 is unlimited", r)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package quota
 
 import (
 	"context"
@@ -12,20 +12,31 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 )
 
-// QuotaExceededError says that a boot does not fit. Its text is that of
+// ExceededError says that a boot does not fit. Its text is that of
 // nova.exception.TooManyInstances, HTTP status 403. The lists are of the same length, by resource.
-type QuotaExceededError struct {
+type ExceededError struct {
 	Resources, Requested, Used, Allowed []string
 }
 
-func (e *QuotaExceededError) Error() string {
+func (e *ExceededError) Error() string {
 	list := func(of []string) string { return strings.Join(of, ", ") }
 	return fmt.Sprintf("Quota exceeded for %s: Requested %s, but already used %s of %s %s",
 		list(e.Resources), list(e.Requested), list(e.Used), list(e.Allowed), list(e.Resources))
 }
 
-// QuotaGrant is what a boot may have.
-type QuotaGrant struct {
+// Request is a boot: how many servers of a flavor a project asks for.
+type Request struct {
+	Project string
+	Flavor  cellwire.Flavor
+	Group   string // uuid of the server group that they are for; "": none
+	// Min and Max are how many, see [Grant].
+	Min, Max int64
+	// AllowCellDown lets a project boot although it has living servers in a cell that is down.
+	AllowCellDown bool
+}
+
+// Grant is what a boot may have.
+type Grant struct {
 	// Count is how many servers: at least Min of the request.
 	Count int64
 	// Confirm is for apidb's CreateServers: whether it still fits after what was asked for
@@ -34,36 +45,36 @@ type QuotaGrant struct {
 }
 
 // Check decides about a boot: how many of the servers may be, as
-// nova.compute.utils.check_num_instances_quota. Of the request it needs the project, the flavor,
-// Min, Max and AllowCellDown. Nothing is written. It costs what [Quotas.Usage] costs.
+// nova.compute.utils.check_num_instances_quota. Nothing is written. It costs what [Quotas.Usage]
+// costs.
 //
-// Errors: *[QuotaExceededError] if not even Min fit, [ErrCellDown]; of Confirm also [ErrGroupFull].
-func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error) {
-	limits, err := s.Limits(ctx, r.ProjectID)
+// Errors: *[ExceededError] if not even Min fit, [ErrCellDown]; of Confirm also [ErrGroupFull].
+func (s *Quotas) Check(ctx context.Context, r Request) (Grant, error) {
+	limits, err := s.Limits(ctx, r.Project)
 	if err != nil {
-		return QuotaGrant{}, err
+		return Grant{}, err
 	}
-	c, err := s.count(ctx, owner{project: r.ProjectID})
+	c, err := s.count(ctx, owner{project: r.Project})
 	if err != nil {
-		return QuotaGrant{}, err
+		return Grant{}, err
 	}
 	if c.inDownCells > 0 && !r.AllowCellDown {
 		cells := make([]string, 0, len(c.down))
 		for _, cell := range c.down {
 			cells = append(cells, cell.Name+" ("+cell.UUID+")")
 		}
-		s.o.Logger.Warn().Str("project", r.ProjectID).Int64("servers", c.inDownCells).Strs("cells", cells).
+		s.o.Logger.Warn().Str("project", r.Project).Int64("servers", c.inDownCells).Strs("cells", cells).
 			Msg(
 				"Rejected a boot, because the project has servers in a cell that is down. The project can boot " +
 					"again when the cell is up, or when the policy os_compute_api:servers:create:cell_down allows it.",
 			)
-		return QuotaGrant{}, ErrCellDown
+		return Grant{}, ErrCellDown
 	}
 	count, err := fitQuota(limits, c.usage, r.Flavor, r.Min, r.Max)
 	if err != nil {
-		return QuotaGrant{}, err
+		return Grant{}, err
 	}
-	return QuotaGrant{Count: count, Confirm: func(now apidb.Counts) error {
+	return Grant{Count: count, Confirm: func(now apidb.Counts) error {
 		// What others asked for since the counting, in this process or another.
 		used := c.usage
 		addUsage(&used, max(now.Instances-c.before.Instances, 0), max(now.Cores-c.before.Cores, 0),
@@ -71,7 +82,7 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 		if _, err := fitQuota(limits, used, r.Flavor, count, count); err != nil {
 			return err
 		}
-		if most, has := limits[QuotaGroupMembers]; has && most >= 0 && r.Group != "" && now.GroupMembers+count > most {
+		if most, has := limits[GroupMembers]; has && most >= 0 && r.Group != "" && now.GroupMembers+count > most {
 			return fmt.Errorf("%w: %d are there, %d are asked for, %d are allowed",
 				ErrGroupFull, now.GroupMembers, count, most)
 		}
@@ -80,21 +91,21 @@ func (s *Quotas) Check(ctx context.Context, r CreateRequest) (QuotaGrant, error)
 }
 
 // Recheck says whether a project is over its quotas with what it has now, servers that are not
-// built yet among them: Nova's recheck_quota. The error is an *[QuotaExceededError] for a server of
+// built yet among them: Nova's recheck_quota. The error is an *[ExceededError] for a server of
 // the flavor. It costs what [Quotas.Usage] costs.
 func (s *Quotas) Recheck(ctx context.Context, project string, f cellwire.Flavor) error {
 	limits, err := s.Limits(ctx, project)
 	if err != nil {
 		return err
 	}
-	if limits[QuotaInstances] < 0 && limits[QuotaCores] < 0 && limits[QuotaRAM] < 0 {
+	if limits[Instances] < 0 && limits[Cores] < 0 && limits[RAM] < 0 {
 		return nil
 	}
 	c, err := s.count(ctx, owner{project: project})
 	if err != nil {
 		return err
 	}
-	e := &QuotaExceededError{}
+	e := &ExceededError{}
 	for _, r := range quotaResources(limits, c.usage, f) {
 		if r.limit >= 0 && r.used > r.limit {
 			// As Nova, which says that all of the limit is used, and not how far it is exceeded.
@@ -117,9 +128,9 @@ type quotaResource struct {
 // quotaResources are in the order in which Nova lists those that are exceeded.
 func quotaResources(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor) []quotaResource {
 	return []quotaResource{
-		{QuotaCores, limits[QuotaCores], used.Cores, f.VCPUs},
-		{QuotaInstances, limits[QuotaInstances], used.Instances, 1},
-		{QuotaRAM, limits[QuotaRAM], used.RAM, f.MemoryMB},
+		{Cores, limits[Cores], used.Cores, f.VCPUs},
+		{Instances, limits[Instances], used.Instances, 1},
+		{RAM, limits[RAM], used.RAM, f.MemoryMB},
 	}
 }
 
@@ -135,14 +146,14 @@ func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor, lea
 	if allowed >= least {
 		return allowed, nil
 	}
-	e := &QuotaExceededError{}
+	e := &ExceededError{}
 	for _, r := range all {
 		// As many as were asked for at most: what Nova compares and names.
 		if r.limit < 0 || r.used+most*r.each <= r.limit {
 			continue
 		}
 		requested := strconv.FormatInt(most*r.each, 10)
-		if r.name == QuotaInstances && least != most {
+		if r.name == Instances && least != most {
 			requested = fmt.Sprintf("%d-%d", least, most)
 		}
 		e.add(r.name, requested, r.used, r.limit)
@@ -150,7 +161,7 @@ func fitQuota(limits apidb.QuotaSet, used cellwire.Usage, f cellwire.Flavor, lea
 	return 0, e
 }
 
-func (e *QuotaExceededError) add(name, requested string, used, allowed int64) {
+func (e *ExceededError) add(name, requested string, used, allowed int64) {
 	e.Resources, e.Requested = append(e.Resources, name), append(e.Requested, requested)
 	e.Used, e.Allowed = append(e.Used, strconv.FormatInt(used, 10)), append(e.Allowed, strconv.FormatInt(allowed, 10))
 }
