@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -132,7 +133,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Tracing != nil {
 		cfg.Placement.Observe = tracing.Outgoing
 	}
-	placement, err := scheduler.NewPlacementClient(cfg.Placement)
+	placement, err := allocationclient.New(cfg.Placement)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -135,7 +135,7 @@ func (d *Deployment) Audit(
 	if err != nil {
 		return report, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	placement, err := scheduler.NewPlacementClient(a.Config)
+	placement, err := allocationclient.New(a.Config)
 	if err != nil {
 		return report, err
 	}

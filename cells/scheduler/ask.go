@@ -4,13 +4,11 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
-	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
 // cellsSeen is whether any host has NUMA cells as providers, for all servers that are scheduled at
@@ -37,58 +35,15 @@ func (s *Scheduler) anyCells(ctx context.Context) bool {
 	return has
 }
 
-// ask makes the requests of a stage at the same time, in one tree, or in all ("").
+// ask makes the requests of a stage in one tree, or in all (""), and notes which cells were asked
+// for.
 func (b *build) ask(
 	ctx context.Context, requests []resourcerequest.Request, tree string,
 ) (candidates []resourcerequest.Candidate, more bool, err error) {
-	answers := make([]struct {
-		candidates []resourcerequest.Candidate
-		given      int
-		err        error
-	}, len(requests))
-	var wait sync.WaitGroup
-	for i, r := range requests {
-		r.InTree = tree
-		if cells := r.Cells(); cells != "" && !slices.Contains(b.divided, cells) {
+	for i := range requests {
+		if cells := requests[i].Cells(); cells != "" && !slices.Contains(b.divided, cells) {
 			b.divided = append(b.divided, cells)
 		}
-		wait.Go(func() {
-			a := &answers[i]
-			a.candidates, a.given, a.err = b.s.o.Placement.given(ctx, r)
-		})
 	}
-	wait.Wait()
-	var found [][]resourcerequest.Candidate
-	for i, a := range answers {
-		r := requests[i]
-		if r.NamesPages() && errors.Is(a.err, placementclient.ErrInvalid) {
-			a.err = nil // no host has pages of that size, so that there is no such class
-		}
-		if a.err != nil {
-			return nil, false, a.err
-		}
-		found = append(found, a.candidates)
-		more = more || a.given >= r.Limit
-	}
-	return merge(found, requests[0].Limit), more, nil
-}
-
-// merge takes candidates of all lists in turn.
-func merge(lists [][]resourcerequest.Candidate, limit int) []resourcerequest.Candidate {
-	if len(lists) == 1 {
-		return lists[0]
-	}
-	var out []resourcerequest.Candidate
-	for i := 0; len(out) < limit; i++ {
-		before := len(out)
-		for _, list := range lists {
-			if i < len(list) && len(out) < limit {
-				out = append(out, list[i])
-			}
-		}
-		if len(out) == before {
-			break
-		}
-	}
-	return out
+	return b.s.o.Placement.Ask(ctx, requests, tree)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -308,7 +309,7 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 		case err == nil:
 			b.allocated = true
 			return true, nil
-		case errors.Is(err, ErrConsumerConflict):
+		case errors.Is(err, allocationclient.ErrConsumerConflict):
 			held, err := placement.Allocations(ctx, b.spec.UUID)
 			if err != nil {
 				return false, err

@@ -37,7 +37,7 @@ func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]Capacity,
 	group.SetLimit(capacityReads)
 	for i, root := range roots {
 		group.Go(func() (err error) {
-			found[i], err = s.o.Placement.capacity(ctx, root)
+			found[i], err = s.capacity(ctx, root)
 			return err
 		})
 	}
@@ -47,7 +47,9 @@ func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]Capacity,
 	return found, nil
 }
 
-func (c *PlacementClient) capacity(ctx context.Context, root string) (all Capacity, err error) {
+// capacity is that of one compute node.
+func (s *Scheduler) capacity(ctx context.Context, root string) (all Capacity, err error) {
+	c := s.o.Placement
 	providers, err := c.ProvidersInTree(ctx, root)
 	if err != nil {
 		return all, err

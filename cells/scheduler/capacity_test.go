@@ -15,6 +15,7 @@ import (
 func TestCapacities(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t, []int{1})
+	const child, unknown = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000099"
 	var known struct {
 		Providers []struct{ UUID string } `json:"resource_providers"`
 	}
@@ -22,7 +23,7 @@ func TestCapacities(t *testing.T) {
 	root := known.Providers[0].UUID
 	capacity := func() scheduler.Capacity {
 		t.Helper()
-		found := testproc.Try(w.scheduler.Capacities(ctx, []string{providerUUID(99), root})).Or(w.t)
+		found := testproc.Try(w.scheduler.Capacities(ctx, []string{unknown, root})).Or(w.t)
 		if len(found) != 2 || found[0] != (scheduler.Capacity{}) {
 			t.Errorf("%+v", found)
 		}
@@ -34,9 +35,9 @@ func TestCapacities(t *testing.T) {
 	}
 	w.created()
 	w.schedule()
-	w.ask("POST", "/resource_providers", map[string]any{"uuid": providerUUID(1), "name": "numa0",
+	w.ask("POST", "/resource_providers", map[string]any{"uuid": child, "name": "numa0",
 		"parent_provider_uuid": root}, nil)
-	w.ask("PUT", "/resource_providers/"+providerUUID(1)+"/inventories", map[string]any{
+	w.ask("PUT", "/resource_providers/"+child+"/inventories", map[string]any{
 		"resource_provider_generation": 0,
 		"inventories": map[string]any{"PCPU": map[string]any{"total": 4, "reserved": 1},
 			"VGPU": map[string]any{"total": 2}},

@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -145,12 +146,13 @@ func BenchmarkDecision(b *testing.B) {
 			b.Cleanup(listening.Close)
 			var serial int
 			for _, way := range []string{"in process", "http"} {
-				client := newPlacementClient(b, &placementRig{handler: server.Handler()})
-				if way == "http" {
-					client = newPlacementClient(b, http.DefaultTransport, func(c *placementclient.Config) {
-						c.Endpoint = func(context.Context) (string, error) { return listening.URL, nil }
-					})
+				cfg := placementclient.Config{Authorize: asAdmin,
+					Endpoint:  func(context.Context) (string, error) { return listening.URL, nil },
+					Transport: http.DefaultTransport}
+				if way == "in process" {
+					cfg.Transport = &link{to: server.Handler(), counts: map[string]int{}}
 				}
+				client := testproc.Try(allocationclient.New(cfg)).Or(b)
 				decision := scheduler.NewDecision(client, nodes)
 				for name, f := range cloud.flavors {
 					b.Run(name+"/"+way, func(b *testing.B) {

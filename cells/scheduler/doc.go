@@ -47,22 +47,10 @@
 //
 // # Placement
 //
-// [PlacementClient] reads candidates, and claims and releases allocations:
-//
-//	resourcerequest.Request ──▶ Candidates ──▶ []Candidate ── Claim ──▶ 204
-//	                                                            │
-//	          ErrConflict            same candidate again ◀─────┤ 409
-//	          ErrConsumerConflict    read Allocations, Claim ◀──┤ 409
-//	          ErrInsufficientCapacity      next candidate ◀─────┤ 409
-//	          ErrOutcomeUnknown      read before retrying ◀─────┘ no answer
-//
-// All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the
-// consumer generation, so that concurrent writers cannot undo each other.
-//
-// Package resourcerequest makes the requests of a flavor, and reads their candidates. Hosts with
-// NUMA cells as resource providers and hosts without are asked in different ways, at the same time;
-// what is preferred is asked for first (docs/decisions/0019). Without any such provider there is
-// one request.
+// Package resourcerequest makes the requests of a flavor, and package allocationclient asks for
+// their candidates, claims them and releases allocations. Hosts with NUMA cells as resource
+// providers and hosts without are asked in different ways, at the same time; what is preferred is
+// asked for first (docs/decisions/0019). Without any such provider there is one request.
 //
 // # Cost
 //

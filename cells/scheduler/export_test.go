@@ -8,6 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
@@ -63,7 +64,9 @@ func (s *Scheduler) DiscoverAndLog(ctx context.Context) { s.discoverAndLog(ctx) 
 
 // Ask goes through the stages of a flavor as a build does, to the first that finds anything, and
 // says which that is, from 1 on.
-func Ask(ctx context.Context, client *PlacementClient, f cellwire.Flavor) ([]resourcerequest.Candidate, int, error) {
+func Ask(
+	ctx context.Context, client *allocationclient.Client, f cellwire.Flavor,
+) ([]resourcerequest.Candidate, int, error) {
 	r, err := resourcerequest.New(f, nil)
 	if err != nil {
 		return nil, 0, err
@@ -85,7 +88,7 @@ type Decision struct {
 }
 
 // NewDecision is for nodes whose services are all up, in one cell.
-func NewDecision(client *PlacementClient, nodes []apidb.Node) *Decision {
+func NewDecision(client *allocationclient.Client, nodes []apidb.Node) *Decision {
 	d := &Decision{
 		s: &Scheduler{o: Options{Placement: client, MaxCandidates: resourcerequest.DefaultLimit, Now: time.Now}},
 		hosts: &hosts{cells: map[string]apidb.Cell{},

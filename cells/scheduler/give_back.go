@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -31,7 +32,7 @@ func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced boo
 	case len(held.Allocations) > 0:
 		same := held.ConsumerAllocations
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
-			same.ConsumerType = ConsumerType
+			same.ConsumerType = allocationclient.ConsumerType
 		}
 		if err := s.o.Placement.PutAllocations(ctx, m.ServerUUID, same); err != nil {
 			return false, fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
@@ -69,7 +70,7 @@ func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 		return s.release(ctx, m.ServerUUID)
 	}
 	var err error
-	for range releaseTries {
+	for range allocateTries {
 		var source, held placementclient.ConsumerAllocations
 		if source, err = p.Allocations(ctx, m.UUID); err != nil {
 			return err
@@ -84,7 +85,8 @@ func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 			return err
 		}
 		back, none := source.ConsumerAllocations, source.ConsumerAllocations
-		back.ConsumerGeneration, back.ConsumerType, back.Mappings = held.ConsumerGeneration, ConsumerType, nil
+		back.ConsumerGeneration, back.ConsumerType = held.ConsumerGeneration, allocationclient.ConsumerType
+		back.Mappings = nil
 		none.Allocations, none.ConsumerType, none.Mappings = wire.ProviderResources{}, ConsumerTypeMigration, nil
 		err = p.PostAllocations(ctx, map[string]wire.ConsumerAllocations{m.ServerUUID: back, m.UUID: none})
 		if !errors.Is(err, placementclient.ErrConflict) {

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -515,4 +517,19 @@ func TestMigrationToAHostThatStarts(t *testing.T) {
 	if open := w.open(uuid); len(open) != 1 || open[0].DestHost != to.host {
 		t.Errorf("to a host that starts: %+v, %+v", open, w.row(uuid).Fault)
 	}
+}
+
+// TestRealPlacementOfMigrations: migrations are the same with OpenStack's Placement.
+func TestRealPlacementOfMigrations(t *testing.T) {
+	real := testproc.StartPlacement(t)
+	at := testproc.Try(url.Parse(real.URL)).Or(t)
+	made := func(t *testing.T) *world {
+		t.Helper()
+		check(t, real.Reset(t.Context()))
+		w := newWorldOn(t, databases(t), httputil.NewSingleHostReverseProxy(at), []int{2}, nil)
+		t.Cleanup(w.close)
+		return w
+	}
+	coldMigration(t, made)
+	t.Run("evacuated", func(t *testing.T) { evacuation(t, made(t)) })
 }

@@ -5,6 +5,7 @@ package scheduler_test
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,29 +43,20 @@ type numaHost struct {
 const gpuClass, pagesClass = "VGPU", "CUSTOM_HUGEPAGES_2M"
 
 // drawHost makes a host in Placement and in the model.
-func drawHost(t *rapid.T, s *placementRig, n int) *numaHost {
+func drawHost(t *rapid.T, at *world, n int) *numaHost {
 	serial := n * 100
 	h := &numaHost{providers: map[string]*numaProvider{}}
 	add := func(parent *numaProvider, free map[string]int64, traits ...string) *numaProvider {
-		p := &numaProvider{uuid: providerUUID(serial),
+		p := &numaProvider{uuid: numaUUID(serial),
 			free: free, cell: slices.Contains(traits, resourcerequest.TraitNUMARoot)}
 		body := map[string]any{"uuid": p.uuid, "name": fmt.Sprint("p", serial)}
 		if parent != nil {
 			p.parent, body["parent_provider_uuid"] = parent.uuid, parent.uuid
 		}
 		serial++
-		s.put("/resource_providers", body)
-		inventories := map[string]any{}
+		at.ask(http.MethodPost, "/resource_providers", body, nil)
 		maps.DeleteFunc(free, func(_ string, n int64) bool { return n == 0 })
-		for class, total := range free {
-			inventories[class] = map[string]any{"total": total, "max_unit": total}
-		}
-		s.put("/resource_providers/"+p.uuid+"/inventories",
-			map[string]any{"resource_provider_generation": 0, "inventories": inventories})
-		if len(traits) > 0 {
-			s.put("/resource_providers/"+p.uuid+"/traits",
-				map[string]any{"resource_provider_generation": 1, "traits": traits})
-		}
+		at.stock(p.uuid, free, traits...)
 		h.providers[p.uuid] = p
 		return p
 	}
@@ -250,12 +242,11 @@ func TestNUMAProperties(t *testing.T) {
 		check(t, placementTemplate.Copy(database))
 		server := testproc.Try(newPlacement(database)).Or(t)
 		defer func() { check(t, server.Close()) }()
-		s := &placementRig{t: t, handler: server.Handler()}
-		client := newPlacementClient(t, s)
-		s.put("/resource_classes/"+pagesClass, nil)
+		at, client := placementOnly(t, server.Handler())
+		at.ask(http.MethodPut, "/resource_classes/"+pagesClass, nil, nil)
 		byRoot := map[string]*numaHost{}
 		for n := range rapid.IntRange(1, 3).Draw(rt, "hosts") {
-			h := drawHost(rt, s, n)
+			h := drawHost(rt, at, n)
 			byRoot[h.root.uuid] = h
 		}
 		for n := range rapid.IntRange(1, 6).Draw(rt, "guests") {
@@ -284,7 +275,7 @@ func TestNUMAProperties(t *testing.T) {
 			}
 			c := rapid.SampledFrom(found).Draw(rt, "candidate")
 			check(t, client.Claim(t.Context(),
-				cellwire.Server{UUID: providerUUID(90000 + n), ProjectID: "p", UserID: "u"}, nil, c))
+				cellwire.Server{UUID: numaUUID(90000 + n), ProjectID: "p", UserID: "u"}, nil, c))
 			switch cells := w.take(rt, byRoot[c.Root], c.Allocations); {
 			case cells == 0:
 				outcome["flat"]++

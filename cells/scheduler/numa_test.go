@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -272,24 +273,36 @@ func TestRealPlacementTakesCells(t *testing.T) {
 	}
 }
 
+// numaUUID is that of the provider of a number.
+func numaUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+// placementOnly is a world that has nothing but a Placement, and a client of that.
+func placementOnly(t tester, handler http.Handler) (*world, *allocationclient.Client) {
+	t.Helper()
+	w := &world{t: t, asked: handler}
+	return w, testproc.Try(allocationclient.New(placementclient.Config{Endpoint: w.endpoint, Authorize: asAdmin,
+		Transport: &link{to: handler, counts: map[string]int{}}})).Or(t)
+}
+
 // cellHosts makes hosts of two cells of 12 VCPU and 16 GiB, each with two GPUs of 4 VGPU. Cells and
 // their GPUs have the same number but for the last digit.
-func (s *placementRig) cellHosts(n int) {
-	s.t.Helper()
-	add := func(n, parent int, inventory map[string]int, traits ...string) {
-		s.node(n, inventory, traits...)
+func (w *world) cellHosts(n int) {
+	w.t.Helper()
+	add := func(n, parent int, inventory map[string]int64, traits ...string) {
+		body := map[string]any{"uuid": numaUUID(n), "name": fmt.Sprint("node", n)}
 		if parent > 0 {
-			s.put("/resource_providers/"+providerUUID(n),
-				map[string]any{"name": fmt.Sprint("node", n), "parent_provider_uuid": providerUUID(parent)})
+			body["parent_provider_uuid"] = numaUUID(parent)
 		}
+		w.ask(http.MethodPost, "/resource_providers", body, nil)
+		w.stock(numaUUID(n), inventory, traits...)
 	}
 	for host := range n {
 		root := (host + 1) * 100
-		add(root, 0, map[string]int{"DISK_GB": 1000})
+		add(root, 0, map[string]int64{"DISK_GB": 1000})
 		for _, cell := range []int{root + 10, root + 20} {
-			add(cell, root, map[string]int{"VCPU": 12, "MEMORY_MB": 16384}, resourcerequest.TraitNUMARoot)
-			add(cell+1, cell, map[string]int{"VGPU": 4})
-			add(cell+2, cell, map[string]int{"VGPU": 4})
+			add(cell, root, map[string]int64{"VCPU": 12, "MEMORY_MB": 16384}, resourcerequest.TraitNUMARoot)
+			add(cell+1, cell, map[string]int64{"VGPU": 4})
+			add(cell+2, cell, map[string]int64{"VGPU": 4})
 		}
 	}
 }
@@ -301,9 +314,11 @@ func TestEveryGuestInOneCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1,
 		ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
-	fill := func(find func(*scheduler.PlacementClient) ([]resourcerequest.Candidate, error)) (guests, whole int) {
-		s, c := newPlacementRig(t)
-		s.cellHosts(20)
+	fill := func(find func(*allocationclient.Client) ([]resourcerequest.Candidate, error)) (guests, whole int) {
+		server := testproc.Try(newPlacement(placementTemplate.Fresh(t))).Or(t)
+		t.Cleanup(func() { check(t, server.Close()) })
+		w, c := placementOnly(t, server.Handler())
+		w.cellHosts(20)
 		for {
 			found := testproc.Try(find(c)).Or(t)
 			if len(found) == 0 {
@@ -311,7 +326,7 @@ func TestEveryGuestInOneCell(t *testing.T) {
 			}
 			guests++
 			check(t, c.Claim(t.Context(),
-				cellwire.Server{UUID: providerUUID(50_000 + guests), ProjectID: "p", UserID: "u"}, nil, found[0]))
+				cellwire.Server{UUID: numaUUID(50_000 + guests), ProjectID: "p", UserID: "u"}, nil, found[0]))
 			in := map[string]bool{}
 			for provider, classes := range found[0].Allocations {
 				if classes["DISK_GB"] == 0 {
@@ -323,11 +338,11 @@ func TestEveryGuestInOneCell(t *testing.T) {
 			}
 		}
 	}
-	guests, whole := fill(func(c *scheduler.PlacementClient) ([]resourcerequest.Candidate, error) {
+	guests, whole := fill(func(c *allocationclient.Client) ([]resourcerequest.Candidate, error) {
 		found, _, err := scheduler.Ask(t.Context(), c, f)
 		return found, err
 	})
-	asNova, wholeAsNova := fill(func(c *scheduler.PlacementClient) ([]resourcerequest.Candidate, error) {
+	asNova, wholeAsNova := fill(func(c *allocationclient.Client) ([]resourcerequest.Candidate, error) {
 		r := testproc.Try(resourcerequest.New(f, nil)).Or(t)
 		r.Limit = 1
 		return c.Candidates(t.Context(), r)
@@ -335,25 +350,5 @@ func TestEveryGuestInOneCell(t *testing.T) {
 	t.Logf("%d guests fit, %d in one cell each; with one group %d, and %d", guests, whole, asNova, wholeAsNova)
 	if guests < 200 || whole != guests || guests != asNova || wholeAsNova == asNova {
 		t.Error("some guest is not in one cell, or fewer fit than in parts of two")
-	}
-}
-
-// TestHasTrait: what Placement says about a trait.
-func TestHasTrait(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
-	for _, want := range []bool{false, true} {
-		if got, err := c.HasTrait(t.Context(), resourcerequest.TraitNUMARoot); got != want || err != nil {
-			t.Errorf("%v, %v", got, err)
-		}
-		if !want {
-			s.node(1, nodeResources(), resourcerequest.TraitNUMARoot)
-		}
-	}
-	s.instead = func(*http.Request) (*http.Response, error) {
-		return placementReply(http.StatusServiceUnavailable, ""), nil
-	}
-	if _, err := c.HasTrait(t.Context(), resourcerequest.TraitNUMARoot); !placementclient.Down(err) {
-		t.Error(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -199,7 +200,7 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 	var failed *placementclient.Error
 	switch {
 	case err == nil:
-		if t.delays.succeeded(t.key, asksPlacement, s.o.Placement.gifts.Load()) {
+		if t.delays.succeeded(t.key, asksPlacement, s.o.Placement.Grants()) {
 			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 		return false
@@ -210,11 +211,11 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 		others := true
 		if failed.Method != http.MethodGet && placementclient.Down(err) {
 			var all bool
-			if others, all = t.delays.unwritten(t.key, s.o.Placement.gifts.Load()); all {
+			if others, all = t.delays.unwritten(t.key, s.o.Placement.Grants()); all {
 				break
 			}
 		}
-		n, wait := t.delays.unanswered(t.key, others, asksCandidates(failed), s.o.Now())
+		n, wait := t.delays.unanswered(t.key, others, allocationclient.AsksCandidates(failed), s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).
 			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
@@ -247,8 +248,8 @@ func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.E
 	}
 	var err error
 	switch p := s.o.Placement; {
-	case asksCandidates(failed):
-		return p.answersCandidates(ctx)
+	case allocationclient.AsksCandidates(failed):
+		return p.AnswersCandidates(ctx)
 	case strings.HasPrefix(failed.Path, "/allocations"):
 		_, err = p.Allocations(ctx, uuid.NewString())
 	case strings.HasPrefix(failed.Path, "/resource_providers"):
@@ -257,11 +258,6 @@ func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.E
 		_, err = p.HasTrait(ctx, resourcerequest.TraitNUMARoot)
 	}
 	return err == nil
-}
-
-// asksCandidates says that a request that failed was a query for candidates.
-func asksCandidates(failed *placementclient.Error) bool {
-	return strings.HasPrefix(failed.Path, candidatesPath+"?")
 }
 
 // unanswerable puts a server in error whose requests Placement fails.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -24,7 +25,7 @@ import (
 type Options struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
-	Placement *PlacementClient
+	Placement *allocationclient.Client
 	Quota     *quota.Quotas
 
 	// Lease is held by the one process of the API database that schedules, and Fenced the Store for

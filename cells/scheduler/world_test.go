@@ -29,6 +29,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement"
@@ -48,6 +49,8 @@ type tester interface {
 }
 
 var ctx = context.Background()
+
+var check = testproc.Check
 
 var start = time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 
@@ -200,7 +203,7 @@ type world struct {
 	log      *testproc.Buffer
 
 	options   func(*scheduler.Options, *quota.Options)
-	client    *scheduler.PlacementClient
+	client    *allocationclient.Client
 	gatherer  *gather.Gatherer
 	quota     *quota.Quotas
 	scheduler *scheduler.Scheduler
@@ -324,7 +327,7 @@ func (w *world) serve(s *site) {
 func (w *world) restart() {
 	w.t.Helper()
 	var err error
-	w.client, err = scheduler.NewPlacementClient(placementclient.Config{
+	w.client, err = allocationclient.New(placementclient.Config{
 		Endpoint:  w.endpoint,
 		Authorize: asAdmin, Transport: w.plink,
 	})

@@ -100,6 +100,8 @@ var mayImport = map[string][]string{
 	"cells/scheduler": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
+	"cells/scheduler/allocationclient": {"cells/cellwire", "cells/scheduler/resourcerequest",
+		"placement/placementclient", "placement/wire", "providertree"},
 	"cells/scheduler/cellcheck": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather"},
 	"cells/scheduler/cloudaudit": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
@@ -122,7 +124,8 @@ var mayImport = map[string][]string{
 	"cells/enrolment": {"cells/apidb"},
 	// The commands of an operator, which are no part of the compute API.
 	"cells/operator": {"cells/apidb", "cells/cellclient",
-		"cells/cellwire", "cells/enrolment", "cells/gather", "cells/scheduler", "cells/scheduler/cellcheck",
+		"cells/cellwire", "cells/enrolment", "cells/gather",
+		"cells/scheduler/allocationclient", "cells/scheduler/cellcheck",
 		"cells/scheduler/cloudaudit", "cells/scheduler/hostdiscovery",
 		"internal/agent/access", "internal/config", "placement/placementclient", "placement/wire",
 		"providertree", "reportclient",

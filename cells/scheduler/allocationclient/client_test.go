@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package allocationclient_test
 
 import (
 	"bytes"
@@ -17,20 +17,24 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
+	"github.com/compute-agent/compute-agent/placement"
+	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
+	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 func providerUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
-// placementRig is a Placement, behind a transport that can do other things than ask it.
-type placementRig struct {
+// rig is a Placement, behind a transport that can do other things than ask it.
+type rig struct {
 	t       *testing.T
 	handler http.Handler
 	instead func(*http.Request) (*http.Response, error) // nil, nil: ask it
@@ -39,7 +43,7 @@ type placementRig struct {
 	routes []string
 }
 
-func (s *placementRig) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *rig) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.routes = append(s.routes, r.Method+" "+r.URL.Path)
 	s.mu.Unlock()
@@ -51,7 +55,7 @@ func (s *placementRig) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.serve(r), nil
 }
 
-func (s *placementRig) serve(r *http.Request) *http.Response {
+func (s *rig) serve(r *http.Request) *http.Response {
 	served := r.Clone(r.Context())
 	if served.Body == nil {
 		served.Body = http.NoBody
@@ -63,7 +67,7 @@ func (s *placementRig) serve(r *http.Request) *http.Response {
 }
 
 // put writes something past the client.
-func (s *placementRig) put(path string, body any) {
+func (s *rig) put(path string, body any) {
 	s.t.Helper()
 	text := testproc.Try(json.Marshal(body)).Or(s.t)
 	r := httptest.NewRequest(http.MethodPut, path, bytes.NewReader(text))
@@ -79,7 +83,7 @@ func (s *placementRig) put(path string, body any) {
 	}
 }
 
-func (s *placementRig) node(n int, inventory map[string]int, traits ...string) {
+func (s *rig) node(n int, inventory map[string]int, traits ...string) {
 	s.t.Helper()
 	s.put("/resource_providers", map[string]any{"uuid": providerUUID(n), "name": fmt.Sprint("node", n)})
 	inventories := map[string]any{}
@@ -97,17 +101,26 @@ func (s *placementRig) node(n int, inventory map[string]int, traits ...string) {
 
 var check = testproc.Check
 
-func newPlacementRig(t *testing.T) (*placementRig, *scheduler.PlacementClient) {
+// placementTemplate is a Placement with what it begins with.
+var placementTemplate = dbservers.NewTemplate(newPlacement)
+
+func newPlacement(database string) (*placement.Server, error) {
+	return placement.New(context.Background(), placement.Config{
+		Database: database, Auth: placement.Auth{Strategy: placement.NoAuth}, Policy: api.Legacy, Logger: zerolog.Nop(),
+	})
+}
+
+func newRig(t *testing.T) (*rig, *allocationclient.Client) {
 	t.Helper()
 	server := testproc.Try(newPlacement(placementTemplate.Fresh(t))).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
-	s := &placementRig{t: t, handler: server.Handler()}
-	return s, newPlacementClient(t, s)
+	s := &rig{t: t, handler: server.Handler()}
+	return s, newClient(t, s)
 }
 
-func newPlacementClient(
+func newClient(
 	t testing.TB, transport http.RoundTripper, change ...func(*placementclient.Config),
-) *scheduler.PlacementClient {
+) *allocationclient.Client {
 	t.Helper()
 	cfg := placementclient.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://placement/", nil },
@@ -120,7 +133,7 @@ func newPlacementClient(
 	for _, f := range change {
 		f(&cfg)
 	}
-	return testproc.Try(scheduler.NewPlacementClient(cfg)).Or(t)
+	return testproc.Try(allocationclient.New(cfg)).Or(t)
 }
 
 var testConsumer = cellwire.Server{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
@@ -141,11 +154,11 @@ func nodeResources() map[string]int {
 // TestClaimMoveRelease: candidates, a claim, a move, the release.
 func TestClaimMoveRelease(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
+	s, c := newRig(t)
 	testServerLifecycle(t, s, c)
 }
 
-func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+func testServerLifecycle(t *testing.T, s *rig, c *allocationclient.Client) {
 	t.Helper()
 	s.node(1, nodeResources())
 	s.node(2, map[string]int{"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 9})
@@ -167,19 +180,19 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 	check(t, c.Claim(t.Context(), testConsumer, nil, by[providerUUID(1)]))
 	s.routes = nil
 	if err := c.Claim(t.Context(), testConsumer, nil,
-		by[providerUUID(2)]); !errors.Is(err, scheduler.ErrConsumerConflict) {
+		by[providerUUID(2)]); !errors.Is(err, allocationclient.ErrConsumerConflict) {
 		t.Errorf("a second claim: %v", err)
 	}
 	testproc.Same(t, cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" +
 		testConsumer.UUID}, s.routes))
 	held := testproc.Try(c.Allocations(t.Context(), testConsumer.UUID)).Or(t)
-	if held.ConsumerType != scheduler.ConsumerType || held.ProjectID != "p" || held.UserID != "u" ||
+	if held.ConsumerType != allocationclient.ConsumerType || held.ProjectID != "p" || held.UserID != "u" ||
 		held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)]["VCPU"] != 1 {
 		t.Errorf("it holds %+v", held)
 	}
 	check(t, c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(2)]))
 	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err,
-		scheduler.ErrConsumerConflict) {
+		allocationclient.ErrConsumerConflict) {
 		t.Errorf("a move with an old generation: %v", err)
 	}
 	usages := testproc.Try(c.Usages(t.Context(), "p", "")).Or(t)
@@ -199,11 +212,11 @@ func testServerLifecycle(t *testing.T, s *placementRig, c *scheduler.PlacementCl
 // TestClaimWithoutCapacity: a node that filled up meanwhile, and one that is gone.
 func TestClaimWithoutCapacity(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
+	s, c := newRig(t)
 	testCapacityExhausted(t, s, c)
 }
 
-func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+func testCapacityExhausted(t *testing.T, s *rig, c *allocationclient.Client) {
 	t.Helper()
 	s.node(1, nodeResources())
 	candidates, err := c.Candidates(t.Context(), smallRequest(t))
@@ -227,7 +240,7 @@ func testCapacityExhausted(t *testing.T, s *placementRig, c *scheduler.Placement
 // TestReleaseReadsAgain: others write at the same time, once, and always.
 func TestReleaseReadsAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
+	s, c := newRig(t)
 	s.node(1, nodeResources())
 	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	for _, times := range []int{1, 100} {
@@ -239,7 +252,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 			}
 			puts++
 			if left--; left >= 0 {
-				other := newPlacementClient(t, &placementRig{t: t, handler: s.handler})
+				other := newClient(t, &rig{t: t, handler: s.handler})
 				held := testproc.Try(other.Allocations(t.Context(), testConsumer.UUID)).Or(t)
 				check(t, other.Claim(t.Context(), testConsumer, held.ConsumerGeneration, candidates[0]))
 			}
@@ -250,7 +263,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 		switch {
 		case times == 1 && (err != nil || puts != 2):
 			t.Errorf("once: %v, after %d PUT", err, puts)
-		case times == 100 && (!errors.Is(err, scheduler.ErrConsumerConflict) || puts != 5):
+		case times == 100 && (!errors.Is(err, allocationclient.ErrConsumerConflict) || puts != 5):
 			t.Errorf("always: %v, after %d PUT", err, puts)
 		}
 	}
@@ -259,7 +272,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 // TestGenerationConflict: a provider was written at the same time, and the consumer was not.
 func TestGenerationConflict(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
+	s, c := newRig(t)
 	s.node(1, nodeResources())
 	candidates := testproc.Try(c.Candidates(t.Context(), smallRequest(t))).Or(t)
 	s.instead = func(r *http.Request) (*http.Response, error) {
@@ -271,7 +284,7 @@ func TestGenerationConflict(t *testing.T) {
 				`changed while attempting to allocate"}]}`), nil
 	}
 	if err := c.Claim(t.Context(), testConsumer, nil, candidates[0]); !errors.Is(err, placementclient.ErrConflict) ||
-		errors.Is(err, scheduler.ErrConsumerConflict) {
+		errors.Is(err, allocationclient.ErrConsumerConflict) {
 		t.Errorf("%v", err)
 	}
 }
@@ -284,7 +297,7 @@ func placementReply(status int, body string) *http.Response {
 // is nothing".
 func TestIncompleteAnswers(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	c := newPlacementClient(t,
+	c := newClient(t,
 		roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, "{}"), nil }))
 	_, err1 := c.Candidates(t.Context(), smallRequest(t))
 	_, err2 := c.Allocations(t.Context(), testConsumer.UUID)
@@ -304,7 +317,7 @@ func (f roundTripFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 // its disk.
 func TestSharedDisk(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
+	s, c := newRig(t)
 	s.node(1, map[string]int{"VCPU": 2, "MEMORY_MB": 1024})
 	s.node(2, map[string]int{"DISK_GB": 100}, "MISC_SHARES_VIA_AGGREGATE")
 	for n := 1; n <= 2; n++ {
@@ -315,5 +328,25 @@ func TestSharedDisk(t *testing.T) {
 	if len(candidates) != 1 || candidates[0].Root != providerUUID(1) || len(candidates[0].Allocations) != 2 ||
 		candidates[0].FreeMemory != 1024 {
 		t.Errorf("%+v", candidates)
+	}
+}
+
+// TestHasTrait: what Placement says about a trait.
+func TestHasTrait(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	s, c := newRig(t)
+	for _, want := range []bool{false, true} {
+		if got, err := c.HasTrait(t.Context(), resourcerequest.TraitNUMARoot); got != want || err != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+		if !want {
+			s.node(1, nodeResources(), resourcerequest.TraitNUMARoot)
+		}
+	}
+	s.instead = func(*http.Request) (*http.Response, error) {
+		return placementReply(http.StatusServiceUnavailable, ""), nil
+	}
+	if _, err := c.HasTrait(t.Context(), resourcerequest.TraitNUMARoot); !placementclient.Down(err) {
+		t.Error(err)
 	}
 }

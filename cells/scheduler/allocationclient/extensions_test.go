@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package allocationclient_test
 
 import (
 	"errors"
@@ -115,7 +115,7 @@ func TestGroupPolicyExtension(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			client := newPlacementClient(t, roundTripFunc(func(r *http.Request) (*http.Response, error) {
+			client := newClient(t, roundTripFunc(func(r *http.Request) (*http.Response, error) {
 				got = append(got, asked(r))
 				return c.answer(r), nil
 			}))
@@ -146,10 +146,10 @@ func TestGroupPolicyExtension(t *testing.T) {
 	}
 }
 
-// TestPlacementClientCheck: a grant is remembered until it is refused, and a refusal is not.
-func TestPlacementClientCheck(t *testing.T) {
+// TestCheck: a grant is remembered until it is refused, and a refusal is not.
+func TestCheck(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, c := newPlacementRig(t)
+	s, c := newRig(t)
 	s.node(1, nodeResources())
 	bundled := s.handler
 	plain := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +201,7 @@ func TestRootMemberOf(t *testing.T) {
 	const rooted = "placement 1.39 root_member_of"
 	var got []string
 	granted, status := "", 200
-	client := newPlacementClient(t, roundTripFunc(func(r *http.Request) (*http.Response, error) {
+	client := newClient(t, roundTripFunc(func(r *http.Request) (*http.Response, error) {
 		got = append(got, form(r))
 		resp := placementReply(status, oneCandidate)
 		switch {
@@ -254,7 +254,7 @@ func TestRootMemberOf(t *testing.T) {
 // resourceless, of the bundled Placement, which finds a place, and by Placement's rules elsewhere.
 func TestPlacesThatForbid(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	s, client := newPlacementRig(t)
+	s, client := newRig(t)
 	s.put("/traits/CUSTOM_SLOW", nil)
 	serial := 0
 	add := func(parent int, inventory map[string]int, traits ...string) int {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package allocationclient_test
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func BenchmarkCandidates(b *testing.B) {
 	}
 	body := `{"allocation_requests":[` + strings.Join(requests, ",") + `],"provider_summaries":{` +
 		strings.Join(summaries, ",") + `}}`
-	c := newPlacementClient(b,
+	c := newClient(b,
 		roundTripFunc(func(*http.Request) (*http.Response, error) { return placementReply(http.StatusOK, body), nil }))
 	request, err := resourcerequest.New(
 		cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 1, MemoryMB: 512, RootGB: 1}}, nil)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package allocationclient
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 // group_policy, and Placement requires one. Any other error says nothing about r.
 //
 // It makes no request if r needs no extension of Placement, or if the last request that needed it
-// was granted it. Otherwise it is [PlacementClient.Candidates] for one candidate.
-func (c *PlacementClient) Check(ctx context.Context, r resourcerequest.Request) error {
+// was granted it. Otherwise it is [Client.Candidates] for one candidate.
+func (c *Client) Check(ctx context.Context, r resourcerequest.Request) error {
 	if !r.LacksPolicy() || c.optionalPolicy.Load() {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (c *PlacementClient) Check(ctx context.Context, r resourcerequest.Request) 
 
 // candidates is GET /allocation_candidates. Aggregates of the root are asked for with
 // root_member_of, or where there is no such extension with member_of, as Nova does.
-func (c *PlacementClient) candidates(
+func (c *Client) candidates(
 	ctx context.Context, r resourcerequest.Request, out *resourcerequest.Answer,
 ) error {
 	r.RootMemberOf = r.Confined() && c.asksRoots()
@@ -41,7 +41,7 @@ func (c *PlacementClient) candidates(
 	failed := c.Send(ctx, call)
 	if errors.Is(failed, placementclient.ErrTooOld) && call.Extensions != "" {
 		// Extensions that are granted to all clients are granted at older microversions, too.
-		call.Microversion = PlacementMicroversion
+		call.Microversion = Microversion
 		failed = c.Send(ctx, call)
 	}
 	answered := failed == nil || errors.Is(failed, placementclient.ErrInvalid)
@@ -68,7 +68,7 @@ func (c *PlacementClient) candidates(
 const rootsAgain = 100
 
 // asksRoots says whether the next request is to ask for root_member_of.
-func (c *PlacementClient) asksRoots() bool {
+func (c *Client) asksRoots() bool {
 	for {
 		left := c.withoutRoots.Load()
 		if left <= 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler_test
+package allocationclient_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -21,10 +21,10 @@ import (
 func TestRealPlacementOfOpenStack(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at := testproc.Try(url.Parse(real.URL)).Or(t)
-	for name, test := range map[string]func(*testing.T, *placementRig, *scheduler.PlacementClient){
+	for name, test := range map[string]func(*testing.T, *rig, *allocationclient.Client){
 		"life": testServerLifecycle,
 		"full": testCapacityExhausted,
-		"a tree of many": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+		"a tree of many": func(t *testing.T, s *rig, c *allocationclient.Client) {
 			for n := range 5 {
 				s.node(n, nodeResources())
 			}
@@ -40,7 +40,7 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 				t.Errorf("at most two are %+v, %v", found, err)
 			}
 		},
-		"aggregates": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+		"aggregates": func(t *testing.T, s *rig, c *allocationclient.Client) {
 			for n := 1; n <= 3; n++ {
 				s.node(n, nodeResources())
 				s.put("/resource_providers/"+providerUUID(n)+"/aggregates",
@@ -56,18 +56,7 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 				}
 			}
 		},
-		"migrations": func(t *testing.T, s *placementRig, _ *scheduler.PlacementClient) {
-			made := func(t *testing.T) *world {
-				t.Helper()
-				check(t, real.Reset(t.Context()))
-				w := newWorldOn(t, databases(t), s.handler, []int{2}, nil)
-				t.Cleanup(w.close)
-				return w
-			}
-			coldMigration(t, made)
-			t.Run("evacuated", func(t *testing.T) { evacuation(t, made(t)) })
-		},
-		"groups": func(t *testing.T, s *placementRig, c *scheduler.PlacementClient) {
+		"groups": func(t *testing.T, s *rig, c *allocationclient.Client) {
 			s.put("/traits/CUSTOM_FAST", nil)
 			s.node(1, nodeResources())
 			s.node(2, nodeResources(), "CUSTOM_FAST")
@@ -115,8 +104,8 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			check(t, real.Reset(t.Context()))
-			s := &placementRig{t: t, handler: httputil.NewSingleHostReverseProxy(at)}
-			test(t, s, newPlacementClient(t, s))
+			s := &rig{t: t, handler: httputil.NewSingleHostReverseProxy(at)}
+			test(t, s, newClient(t, s))
 		})
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package allocationclient
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 )
 
 // Allocations reads what a consumer holds. One that Placement does not know holds nothing. One GET.
-func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (placementclient.ConsumerAllocations, error) {
+func (c *Client) Allocations(ctx context.Context, uuid string) (placementclient.ConsumerAllocations, error) {
 	held, err := c.Client.Allocations(ctx, uuid)
 	if err != nil {
 		return held, fmt.Errorf("reading the allocations of consumer %s: %w", uuid, err)
@@ -26,19 +26,19 @@ func (c *PlacementClient) Allocations(ctx context.Context, uuid string) (placeme
 }
 
 // PutAllocations is that of [placementclient.Client], which is counted.
-func (c *PlacementClient) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
+func (c *Client) PutAllocations(ctx context.Context, consumer string, all wire.ConsumerAllocations) error {
 	err := c.Client.PutAllocations(ctx, consumer, all)
 	if err == nil && len(all.Allocations) > 0 {
-		c.gifts.Add(1)
+		c.grants.Add(1)
 	}
 	return err
 }
 
 // PostAllocations is that of [placementclient.Client], which is counted: it always gives something.
-func (c *PlacementClient) PostAllocations(ctx context.Context, all map[string]wire.ConsumerAllocations) error {
+func (c *Client) PostAllocations(ctx context.Context, all map[string]wire.ConsumerAllocations) error {
 	err := c.Client.PostAllocations(ctx, all)
 	if err == nil {
-		c.gifts.Add(1)
+		c.grants.Add(1)
 	}
 	return err
 }
@@ -46,9 +46,9 @@ func (c *PlacementClient) PostAllocations(ctx context.Context, all map[string]wi
 // Claim gives a candidate to a server, in the place of what it holds, if that is unchanged since it
 // was read with this generation; nil: it holds nothing. One PUT, and one GET if it conflicts.
 //
-// Errors: [ErrConsumerConflict] if it holds something else: see [PlacementClient.Allocations];
+// Errors: [ErrConsumerConflict] if it holds something else: see [Client.Allocations];
 // otherwise those of [placementclient.Client.PutAllocations].
-func (c *PlacementClient) Claim(
+func (c *Client) Claim(
 	ctx context.Context, server cellwire.Server, generation *int64, candidate resourcerequest.Candidate,
 ) error {
 	all := candidate.ConsumerAllocations
@@ -82,13 +82,13 @@ const releaseTries = 5
 //
 // Errors: [ErrConsumerConflict] if others wrote each time; [placementclient.ErrOutcomeUnknown]: do
 // it again.
-func (c *PlacementClient) Release(ctx context.Context, uuid string) error {
+func (c *Client) Release(ctx context.Context, uuid string) error {
 	return c.ReleaseIf(ctx, uuid, func(context.Context) error { return nil })
 }
 
 // ReleaseIf is Release, if confirm returns no error after the allocations were read and before they
 // are removed: a write of another process after confirm was called makes the removal a conflict.
-func (c *PlacementClient) ReleaseIf(ctx context.Context, uuid string, confirm func(context.Context) error) error {
+func (c *Client) ReleaseIf(ctx context.Context, uuid string, confirm func(context.Context) error) error {
 	var err error
 	for range releaseTries {
 		var held placementclient.ConsumerAllocations
@@ -121,7 +121,7 @@ func (c *PlacementClient) ReleaseIf(ctx context.Context, uuid string, confirm fu
 
 // Usages is what a project holds, or a user of it ("": all), by resource class, over all consumer
 // types. One GET.
-func (c *PlacementClient) Usages(ctx context.Context, project, user string) (map[string]int64, error) {
+func (c *Client) Usages(ctx context.Context, project, user string) (map[string]int64, error) {
 	var answer wire.TypedUsagesReply
 	query := url.Values{"project_id": {project}}
 	if user != "" {
