@@ -23,6 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -81,7 +82,7 @@ type APIConfig struct {
 	RecheckQuota            bool
 	MaxPlacementResults     int // 0: the scheduler's default
 	MaxAttempts             int // 0: 1
-	Aggregates              scheduler.AggregateOptions
+	Aggregates              hostaggregates.Options
 	// Aliases are names for PCI devices in flavors.
 	Aliases       extraspecs.Aliases
 	DiscoverHosts time.Duration // 0: never

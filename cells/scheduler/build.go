@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -41,8 +42,8 @@ type build struct {
 	view  *view
 	hosts *hosts
 
-	destination destination // by host aggregates
-	group       *group      // nil: none
+	destination hostaggregates.Destination
+	group       *group // nil: none
 	hints       hostHints
 	move        *moving // nil: the server is new
 
@@ -136,7 +137,7 @@ func (b *build) place(ctx context.Context) error {
 		}
 	}
 	var unfit *resourcerequest.InvalidError
-	var missing *noAggregateError
+	var missing *hostaggregates.MissingError
 	switch {
 	case errors.As(err, &unfit):
 		return b.fail(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
@@ -176,6 +177,18 @@ func (b *build) stages(ctx context.Context) ([][]resourcerequest.Request, error)
 		b.first = stages[0]
 	}
 	return stages, nil
+}
+
+// request is what Placement is asked for, but for limit and tree.
+func (b *build) request() (resourcerequest.Request, error) {
+	r, err := resourcerequest.New(b.spec.Flavor, b.s.o.Aliases)
+	if err != nil {
+		return r, err
+	}
+	b.destination, err = hostaggregates.DestinationOf(b.hosts.aggregates, b.hosts.zone, b.s.o.Aggregates, &b.spec,
+		r.RequiredTraits())
+	r.OneOf, r.NoneOf = b.destination.OneOf, b.destination.NoneOf
+	return r, err
 }
 
 // targets asks Placement for candidates.

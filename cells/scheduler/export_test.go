@@ -51,7 +51,7 @@ func (s *Scheduler) Moves(ctx context.Context) error {
 }
 
 // Mirror goes round once.
-func (s *Scheduler) Mirror(ctx context.Context) error { return s.mirror(ctx) }
+func (s *Scheduler) Mirror(ctx context.Context) error { return s.mirror.Round(ctx) }
 
 // MirrorAndLog goes round once and logs what happened.
 func (s *Scheduler) MirrorAndLog(ctx context.Context) { s.mirrorAndLog(ctx) }

@@ -118,7 +118,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return serviceDisabled
 	case spec.Zone != "" && spec.Zone != h.zoneOf(node.Host):
 		return otherZone
-	case !b.destination.has(h.in[node.Host]):
+	case !b.destination.Has(h.in[node.Host]):
 		return otherAggregate
 	case !b.group.takes(node.Host):
 		return groupPolicy

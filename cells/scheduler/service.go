@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -48,7 +49,7 @@ type Options struct {
 	// nova.
 	Zone string
 	// Aggregates are the options about host aggregates.
-	Aggregates AggregateOptions
+	Aggregates hostaggregates.Options
 	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft
 	// delete.
 	Reclaim time.Duration
@@ -100,6 +101,7 @@ type Scheduler struct {
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed
+	mirror      hostaggregates.Mirror
 
 	after func(step string) error // tests end the process here; nil otherwise
 
@@ -145,6 +147,7 @@ func New(o Options) (*Scheduler, error) {
 		kick:      make(chan struct{}, 1),
 		kickMoves: make(chan struct{}, 1),
 		moveDelay: delays{servers: map[string]*delay{}},
+		mirror:    hostaggregates.Mirror{Store: o.Store, Fenced: o.Fenced, Placement: o.Placement},
 		cursor:    map[string]int64{},
 		suspects:  map[string]time.Time{},
 		locks:     serverLocks{servers: map[string]chan struct{}{}},

@@ -67,7 +67,7 @@ var mayImport = map[string][]string{
 	"internal/lib":    {},
 	// What puts the services of the control plane together.
 	"internal/controlplane": {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/compute",
-		"cells/scheduler", "internal/agent/access", "internal/config", "internal/keystone"},
+		"cells/scheduler/hostaggregates", "internal/agent/access", "internal/config", "internal/keystone"},
 	"internal/standalone": {"cells", "cells/apidb", "cells/cell", "cells/cellwire", "internal/agent",
 		"internal/config", "internal/controlplane", "internal/libvirtd", "placement", "plugins"},
 	"internal/libvirtd":                   {},
@@ -107,6 +107,8 @@ var mayImport = map[string][]string{
 	"cells/scheduler/cloudaudit": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
 		"cells/scheduler/cellcheck", "cells/scheduler/hostdiscovery", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
+	"cells/scheduler/hostaggregates": {"cells/apidb",
+		"placement/placementclient", "placement/wire"},
 	"cells/scheduler/hostdiscovery": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather"},
 	"cells/scheduler/quota": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",

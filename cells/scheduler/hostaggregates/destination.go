@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package hostaggregates
 
 import (
 	"fmt"
@@ -9,11 +9,10 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
-// AggregateOptions are Nova's [scheduler] options about host aggregates.
-type AggregateOptions struct {
+// Options are Nova's [scheduler] options about host aggregates.
+type Options struct {
 	// LimitTenants restricts projects to the aggregates that name them in metadata that begins with
 	// filter_tenant_id (limit_tenants_to_placement_aggregate); with RequireTenants projects that
 	// none names get no host (placement_aggregate_required_for_tenants).
@@ -35,7 +34,7 @@ type AggregateOptions struct {
 
 // MemberPrefixes are those of extra specs that the scheduler compares with the metadata of
 // aggregates.
-func (o AggregateOptions) MemberPrefixes() []string {
+func (o Options) MemberPrefixes() []string {
 	return slices.Concat(o.RequiredMembers, o.ForbiddenMembers)
 }
 
@@ -45,34 +44,37 @@ const (
 	traitKey  = "trait:"
 )
 
-// noAggregateError says that a server needs an aggregate, and why there is none.
-type noAggregateError struct{ why string }
+// MissingError says that a server needs an aggregate, and why there is none.
+type MissingError struct{ why string }
 
-func (e *noAggregateError) Error() string { return e.why }
+func (e *MissingError) Error() string { return e.why }
 
 // errNoTenantAggregate says that projects need an aggregate, and this one has none.
-var errNoTenantAggregate = &noAggregateError{
+var errNoTenantAggregate = &MissingError{
 	"scheduling failed: no hosts available for tenant: no host aggregate has it as filter_tenant_id, and the " +
 		"configuration requires one",
 }
 
-// destination is where a server may be, by the aggregates of hosts: in one of each list, and in
-// none of the others.
-type destination struct {
-	oneOf  [][]string
-	noneOf []string
+// Destination is where a server may be, by the uuids of aggregates of its host: in one of each list
+// of OneOf, and in none of NoneOf.
+type Destination struct {
+	OneOf  [][]string
+	NoneOf []string
 }
 
-// destination is that of a server of a project, in a zone if one was asked for, that requires some
-// traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and isolate_aggregates;
-// and by its extra specs, see addMembers.
-func (h *hosts) destination(
-	o AggregateOptions, spec *apidb.RequestSpec, traits map[string]bool,
-) (d destination, err error) {
+// DestinationOf is that of a server of a project, in a zone if one was asked for, that requires
+// some traits: Nova's map_az_to_placement_aggregate, require_tenant_aggregate and
+// isolate_aggregates; and by its extra specs, see addMembers. aggregates are all there are, and
+// zone is that of hosts which no aggregate gives one.
+//
+// Errors: *[MissingError].
+func DestinationOf(
+	aggregates []apidb.Aggregate, zone string, o Options, spec *apidb.RequestSpec, traits map[string]bool,
+) (d Destination, err error) {
 	var ofZone, otherZones, ofTenant []string
-	for i := range h.aggregates {
-		a := &h.aggregates[i]
-		switch zone := a.Zone(); zone {
+	for i := range aggregates {
+		a := &aggregates[i]
+		switch a.Zone() {
 		case "":
 		case spec.Zone:
 			ofZone = append(ofZone, a.UUID)
@@ -89,39 +91,39 @@ func (h *hosts) destination(
 			ofTenant = append(ofTenant, a.UUID)
 		}
 		if isolated && o.Isolate {
-			d.noneOf = append(d.noneOf, a.UUID)
+			d.NoneOf = append(d.NoneOf, a.UUID)
 		}
 	}
 	switch {
 	case o.LocalZones || spec.Zone == "":
-	case spec.Zone == h.zone: // hosts in no aggregate are in it, too
-		d.noneOf = append(d.noneOf, otherZones...)
+	case spec.Zone == zone: // hosts in no aggregate are in it, too
+		d.NoneOf = append(d.NoneOf, otherZones...)
 	case len(ofZone) > 0:
-		d.oneOf = append(d.oneOf, ofZone)
+		d.OneOf = append(d.OneOf, ofZone)
 	}
 	switch {
 	case !o.LimitTenants:
 	case len(ofTenant) > 0:
-		d.oneOf = append(d.oneOf, ofTenant)
+		d.OneOf = append(d.OneOf, ofTenant)
 	case o.RequireTenants:
 		return d, errNoTenantAggregate
 	}
-	if err := h.addMembers(o, spec.Flavor.ExtraSpecs, &d); err != nil {
+	if err := d.addMembers(aggregates, o, spec.Flavor.ExtraSpecs); err != nil {
 		return d, err
 	}
-	slices.Sort(d.noneOf)
-	d.noneOf = slices.Compact(d.noneOf)
+	slices.Sort(d.NoneOf)
+	d.NoneOf = slices.Compact(d.NoneOf)
 	return d, nil
 }
 
 // addMembers adds the aggregates that extra specs name, and those that only such extra specs open.
 // As in the specification of forbidden aggregates, any extra spec of a prefix opens all aggregates
 // of that prefix, and the names alone are compared: their values say nothing.
-func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *destination) error {
+func (d *Destination) addMembers(aggregates []apidb.Aggregate, o Options, specs map[string]string) error {
 	with := func(has func(metadata map[string]string) bool) (uuids []string) {
-		for i := range h.aggregates {
-			if has(h.aggregates[i].Metadata) {
-				uuids = append(uuids, h.aggregates[i].UUID)
+		for i := range aggregates {
+			if has(aggregates[i].Metadata) {
+				uuids = append(uuids, aggregates[i].UUID)
 			}
 		}
 		return uuids
@@ -136,11 +138,11 @@ func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *desti
 			return has
 		})
 		if len(members) == 0 {
-			return &noAggregateError{fmt.Sprintf(
+			return &MissingError{fmt.Sprintf(
 				"The extra spec %.255s of the flavor requires a host aggregate with metadata of that name, and "+
 					"there is none.", name)}
 		}
-		d.oneOf = append(d.oneOf, members)
+		d.OneOf = append(d.OneOf, members)
 	}
 	for _, prefix := range o.ForbiddenMembers {
 		begins := func(all map[string]string) bool {
@@ -152,26 +154,15 @@ func (h *hosts) addMembers(o AggregateOptions, specs map[string]string, d *desti
 			return false
 		}
 		if !begins(specs) {
-			d.noneOf = append(d.noneOf, with(begins)...)
+			d.NoneOf = append(d.NoneOf, with(begins)...)
 		}
 	}
 	return nil
 }
 
-// has says whether a host in some aggregates is a place for the server.
-func (d *destination) has(in []string) bool {
+// Has reports whether a host that is in some aggregates is a place for the server.
+func (d *Destination) Has(in []string) bool {
 	is := func(uuid string) bool { return slices.Contains(in, uuid) }
-	return !slices.ContainsFunc(d.oneOf, func(list []string) bool { return !slices.ContainsFunc(list, is) }) &&
-		!slices.ContainsFunc(d.noneOf, is)
-}
-
-// request is what Placement is asked for, but for limit and tree.
-func (b *build) request() (resourcerequest.Request, error) {
-	r, err := resourcerequest.New(b.spec.Flavor, b.s.o.Aliases)
-	if err != nil {
-		return r, err
-	}
-	b.destination, err = b.hosts.destination(b.s.o.Aggregates, &b.spec, r.RequiredTraits())
-	r.OneOf, r.NoneOf = b.destination.oneOf, b.destination.noneOf
-	return r, err
+	return !slices.ContainsFunc(d.OneOf, func(list []string) bool { return !slices.ContainsFunc(list, is) }) &&
+		!slices.ContainsFunc(d.NoneOf, is)
 }
