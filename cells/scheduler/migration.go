@@ -174,7 +174,7 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 	})
 	s.giveUnanswered(w, &s.moveDelay, unanswered)
 	if all {
-		s.moveDelay.keep(there)
+		s.moveDelay.Keep(there)
 	}
 	return errors.Join(errs...)
 }
@@ -231,7 +231,7 @@ func (s *Scheduler) unmovable(ctx context.Context, cell apidb.Cell, m cellwire.M
 		return s.failMove(ctx, cell, m, fault)
 	}
 	if err == nil {
-		s.moveDelay.succeeded(m.UUID, false, 0) // giving back is another matter
+		s.moveDelay.Succeeded(m.UUID, false, 0) // giving back is another matter
 		wake(s.kickMoves)
 	}
 	return err

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -20,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -59,11 +58,11 @@ type turn struct {
 }
 
 // take takes the server of a turn, if that is still due: else free is nil.
-func (s *Scheduler) take(d *delays, t turn) (free func()) {
+func (s *Scheduler) take(d *backoff.Delays, t turn) (free func()) {
 	if free, _ = s.locks.tryLock(t.server); free == nil {
 		return nil
 	}
-	if due, _ := d.due(t.key, t.asksPlacement, s.o.Now()); !due { // who had it has put it off
+	if due, _ := d.Due(t.key, t.asksPlacement, s.o.Now()); !due { // who had it has put it off
 		free()
 		return nil
 	}
@@ -72,9 +71,9 @@ func (s *Scheduler) take(d *delays, t turn) (free func()) {
 
 // give has workers do what is due, in the order of the turns, but for what was unanswered. It waits
 // for free workers.
-func (s *Scheduler) give(ctx context.Context, w *workers, d *delays, turns []turn) error {
+func (s *Scheduler) give(ctx context.Context, w *workers, d *backoff.Delays, turns []turn) error {
 	for _, t := range turns {
-		if due, since := d.due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
+		if due, since := d.Due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
 			continue
 		}
 		free := s.take(d, t)
@@ -93,10 +92,10 @@ func (s *Scheduler) give(ctx context.Context, w *workers, d *delays, turns []tur
 }
 
 // unanswered are those of the turns that are due and were unanswered.
-func (s *Scheduler) unanswered(d *delays, turns []turn) (unanswered []turn) {
+func (s *Scheduler) unanswered(d *backoff.Delays, turns []turn) (unanswered []turn) {
 	for _, t := range turns {
 		var due bool
-		if due, t.since = d.due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
+		if due, t.since = d.Due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
 			unanswered = append(unanswered, t)
 		}
 	}
@@ -105,7 +104,7 @@ func (s *Scheduler) unanswered(d *delays, turns []turn) (unanswered []turn) {
 
 // giveUnanswered has the workers for what was unanswered do it, what has waited longest first. What
 // finds none of them free is left for the next round.
-func (s *Scheduler) giveUnanswered(w *workers, d *delays, turns []turn) {
+func (s *Scheduler) giveUnanswered(w *workers, d *backoff.Delays, turns []turn) {
 	slices.SortStableFunc(turns, func(a, b turn) int { return a.since.Compare(b.since) })
 	for _, t := range turns {
 		free := s.take(d, t)
@@ -114,7 +113,7 @@ func (s *Scheduler) giveUnanswered(w *workers, d *delays, turns []turn) {
 		}
 		select {
 		case w.unanswered <- struct{}{}:
-			w.run(w.unanswered, free, func() { t.do(d.query(t.key)) })
+			w.run(w.unanswered, free, func() { t.do(d.WasQuery(t.key)) })
 		default:
 			free()
 			return
@@ -149,7 +148,7 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 			s.attempt(ctx, uuid, view, needsPlacement, query)
 		}})
 	}
-	s.delay.keep(there)
+	s.delay.Keep(there)
 	s.giveUnanswered(w, &s.delay, s.unanswered(&s.delay, turns))
 	return s.give(ctx, w, &s.delay, turns)
 }
@@ -187,7 +186,7 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 
 // tries are what is tried until it is done: the build of a server, or a move.
 type tries struct {
-	delays      *delays
+	delays      *backoff.Delays
 	server, key string // key is what it is delayed by
 	ends        bool   // it ends if Placement never answers its requests
 	// What is logged: again when Placement is back; unanswered, down and failed for what failed.
@@ -200,7 +199,7 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 	var failed *placementclient.Error
 	switch {
 	case err == nil:
-		if t.delays.succeeded(t.key, asksPlacement, s.o.Placement.Grants()) {
+		if t.delays.Succeeded(t.key, asksPlacement, s.o.Placement.Grants()) {
 			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 		return false
@@ -211,26 +210,26 @@ func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err 
 		others := true
 		if failed.Method != http.MethodGet && placementclient.Down(err) {
 			var all bool
-			if others, all = t.delays.unwritten(t.key, s.o.Placement.Grants()); all {
+			if others, all = t.delays.Unwritten(t.key, s.o.Placement.Grants()); all {
 				break
 			}
 		}
-		n, wait := t.delays.unanswered(t.key, others, allocationclient.AsksCandidates(failed), s.o.Now())
+		n, wait := t.delays.Unanswered(t.key, others, allocationclient.AsksCandidates(failed), s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).
 			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
 		return n >= mostUnanswered
 	}
 	if placementclient.Down(err) {
-		if wait, first := t.delays.placementFailed(s.o.Now()); first {
+		if wait, first := t.delays.PlacementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement is unavailable, " + t.down +
 					". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
-		t.delays.failed(t.key, s.o.Now())
+		t.delays.Failed(t.key, s.o.Now())
 		return false
 	}
-	wait := t.delays.failed(t.key, s.o.Now())
+	wait := t.delays.Failed(t.key, s.o.Now())
 	s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
 	return false
 }
@@ -241,7 +240,7 @@ const mostUnanswered = 10
 // answersOthers says whether Placement, which has failed a request, answers another one: then it is
 // that request which it does not answer, whatever it says about it. It is asked for something of
 // the same kind: it may answer no query for candidates, or none about allocations, and the rest. It
-// is not asked to write anything: see [delays.unwritten].
+// is not asked to write anything: see [backoff.Delays.Unwritten].
 func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.Error) bool {
 	if failed.Unsent {
 		return false
@@ -276,141 +275,4 @@ func unansweredFault(cause error) cellwire.Fault {
 		mostUnanswered,
 		cause.Error(),
 	))
-}
-
-// The times to wait after a failure, doubled each time.
-const (
-	firstDelay = time.Second
-	mostDelay  = 30 * time.Second
-)
-
-// delays says what is not to be tried yet.
-type delays struct {
-	mu        sync.Mutex
-	servers   map[string]*delay
-	placement delay
-	// silent is the last server for which Placement failed a write, and how many it had carried out
-	// then.
-	silent      string
-	silentSince int64
-	// writes says that Placement is waited for because of writes.
-	writes bool
-}
-
-type delay struct {
-	wait  time.Duration
-	until time.Time
-	// Of a server that Placement has failed while it answered others: how often; whether that was a
-	// query for candidates; and if it was a write, how many writes it had carried out then.
-	tries     int
-	query     bool
-	unwritten *int64
-}
-
-// more doubles the wait, with up to a quarter less by chance, so that not all come back at once.
-func (d *delay) more(now time.Time) time.Duration {
-	d.wait = min(max(2*d.wait, firstDelay), mostDelay)
-	wait := d.wait - rand.N(d.wait/4)
-	d.until = now.Add(wait)
-	return wait
-}
-
-// due says whether a server is to be tried; and, if Placement has failed its last request while it
-// answered others, since when.
-func (d *delays) due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.servers[uuid]
-	switch {
-	case needsPlacement && now.Before(d.placement.until):
-		return false, unanswered
-	case own == nil:
-		return true, unanswered
-	case own.tries > 0 || own.unwritten != nil:
-		unanswered = own.until
-	}
-	return !now.Before(own.until), unanswered
-}
-
-func (d *delays) failed(uuid string, now time.Time) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.of(uuid).more(now)
-}
-
-// query says whether the request for a server that Placement failed last, while it answered others,
-// was a query for candidates.
-func (d *delays) query(uuid string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.servers[uuid]
-	return own != nil && own.query
-}
-
-// unanswered puts off a server alone, whose request Placement failed; it counts if that answers
-// others. query says that it was one for candidates.
-func (d *delays) unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.of(uuid)
-	own.query = query
-	if counts {
-		own.tries++
-	}
-	return own.tries, own.more(now)
-}
-
-// unwritten notes that Placement, which answers reads and has carried out so many writes, has
-// failed one for a server. others says that it has carried out another one since it failed the last
-// one for this server; all, that it carries out none: it has failed the last one of another server,
-// and carried out none since.
-func (d *delays) unwritten(uuid string, given int64) (others, all bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	own := d.of(uuid)
-	others = own.unwritten != nil && *own.unwritten != given
-	all = !others && d.silent != "" && d.silentSince == given && (d.silent != uuid || d.writes)
-	d.silent, d.silentSince = uuid, given
-	own.unwritten, d.writes = &given, d.writes || all
-	return others, all
-}
-
-// of is the delay of a server. The caller has the mutex.
-func (d *delays) of(uuid string) *delay {
-	if d.servers[uuid] == nil {
-		d.servers[uuid] = &delay{}
-	}
-	return d.servers[uuid]
-}
-
-// succeeded ends the wait for a server, and for Placement if that was asked; if it carried out no
-// writes, it has to have done one since. back says that it was waited for.
-func (d *delays) succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.servers, uuid)
-	if !asksPlacement || d.writes && d.silentSince == given {
-		return false
-	}
-	back = d.placement.wait > 0
-	d.placement, d.writes = delay{}, false
-	return back
-}
-
-// placementFailed puts off all that needs Placement; first says that it was not put off before.
-func (d *delays) placementFailed(now time.Time) (wait time.Duration, first bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	first = d.placement.wait == 0
-	if !now.Before(d.placement.until) { // several workers find out at once
-		d.placement.more(now)
-	}
-	return d.placement.until.Sub(now), first
-}
-
-// keep forgets all servers but these.
-func (d *delays) keep(there map[string]bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.DeleteFunc(d.servers, func(uuid string, _ *delay) bool { return !there[uuid] })
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
 	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
@@ -94,9 +95,9 @@ type Scheduler struct {
 	locks     serverLocks
 	// groups has the server groups that a server is built in.
 	groups serverLocks
-	delay  delays
+	delay  backoff.Delays
 	// moveDelay has migrations.
-	moveDelay delays
+	moveDelay backoff.Delays
 	cells     cellsSeen
 
 	scheduling  atomic.Bool // Run is active
@@ -146,13 +147,11 @@ func New(o Options) (*Scheduler, error) {
 		o:         o,
 		kick:      make(chan struct{}, 1),
 		kickMoves: make(chan struct{}, 1),
-		moveDelay: delays{servers: map[string]*delay{}},
 		mirror:    hostaggregates.Mirror{Store: o.Store, Fenced: o.Fenced, Placement: o.Placement},
 		cursor:    map[string]int64{},
 		suspects:  map[string]time.Time{},
 		locks:     serverLocks{servers: map[string]chan struct{}{}},
 		groups:    serverLocks{servers: map[string]chan struct{}{}},
-		delay:     delays{servers: map[string]*delay{}},
 	}, nil
 }
 

@@ -102,6 +102,7 @@ var mayImport = map[string][]string{
 		"plugins", "providertree"},
 	"cells/scheduler/allocationclient": {"cells/cellwire", "cells/scheduler/resourcerequest",
 		"placement/placementclient", "placement/wire", "providertree"},
+	"cells/scheduler/backoff": {},
 	"cells/scheduler/cellcheck": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather"},
 	"cells/scheduler/cloudaudit": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",
