@@ -3,9 +3,11 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -47,13 +49,12 @@ type build struct {
 	hints       hostHints
 	move        *moving // nil: the server is new
 
-	generation *int64          // of its allocations when they were last read; nil: unknown, or none
-	allocated  bool            // this attempt gave it allocations
-	failed     map[string]bool // cells that did not take it
-	tooOld     map[string]bool // those of them that do not know key pairs
-	tried      int             // targets
-	restarted  bool            // what an earlier attempt left was given back
-	looked     bool            // new hosts were looked for
+	generation *int64             // of its allocations when they were last read; nil: unknown, or none
+	allocated  bool               // this attempt gave it allocations
+	refusedBy  map[string]refusal // why nodes and cells did not take it, by uuid, when they were tried
+	tried      int                // targets
+	restarted  bool               // what an earlier attempt left was given back
+	looked     bool               // new hosts were looked for
 	candidates int
 	unmapped   int                       // candidates on nodes that no cell is known of
 	more       bool                      // Placement may have more candidates than it gave
@@ -61,8 +62,6 @@ type build struct {
 	stage      int                       // of the requests for candidates, from 1 on
 	divided    []string                  // what hosts with NUMA cells were asked for, in words
 	first      []resourcerequest.Request // the first stage of requests
-	full       map[string]bool           // nodes that Placement offered, and refused to give
-	contested  map[string]bool           // nodes that their cell refused
 	fault      *cellwire.Fault           // why it is in cell0
 }
 
@@ -84,8 +83,7 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 
 // newBuild is what becomes of a server, or of its move.
 func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *moving) *build {
-	return &build{s: s, spec: spec, view: v, hosts: h, move: move, failed: map[string]bool{}, tooOld: map[string]bool{},
-		full: map[string]bool{}, contested: map[string]bool{}}
+	return &build{s: s, spec: spec, view: v, hosts: h, move: move, refusedBy: map[string]refusal{}}
 }
 
 // run finds a place by all that the request asks for. query says that Placement has failed its last
@@ -152,7 +150,7 @@ func (b *build) place(ctx context.Context) error {
 // tryEach tries targets until one takes the server.
 func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err error) {
 	for _, t := range targets {
-		if b.failed[t.cell.UUID] {
+		if b.refusedBy[t.cell.UUID] != takes {
 			continue
 		}
 		b.tried++
@@ -269,7 +267,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		return false, err
 	}
 	if fits, err := b.allocate(ctx, t); !fits || err != nil {
-		b.full[t.node.UUID] = true
+		b.unfit(t.node)
 		return false, err
 	}
 	if err := s.next(ctx, "allocate"); err != nil {
@@ -293,6 +291,11 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		return false, err
 	}
 	return true, b.decide(ctx, t.cell)
+}
+
+// unfit notes that Placement offered a node, and refused to give it.
+func (b *build) unfit(node apidb.Node) {
+	b.refusedBy[node.UUID] = cmp.Or(b.refusedBy[node.UUID], refusedMeanwhile)
 }
 
 // row is the server on its host.
@@ -374,15 +377,15 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 		return false, lost
 	}
 	if cellclient.IsContested(err) {
-		b.contested[row.NodeUUID] = true
+		b.refusedBy[row.NodeUUID] = nodeContested
 		b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).Str("node", row.NodeUUID).
 			Msg("A cell did not accept a server on a node, because it is not certain whose that is. Trying " +
 				"other nodes.")
 		return false, nil
 	}
-	b.failed[cell.UUID] = true
+	b.refusedBy[cell.UUID] = cellRefused
 	if row.KeyName != "" && cellclient.IsBadRequest(err) { // they reject what they do not know
-		b.tooOld[cell.UUID] = true
+		b.refusedBy[cell.UUID] = cellTooOld
 		b.s.log(ctx).Warn().Err(err).Str("server", row.UUID).Str("cell", cell.Name).
 			Msg("A cell did not accept a server with a key pair. If it is of an older version, which has none, " +
 				"upgrade it. Trying other cells.")
@@ -450,7 +453,8 @@ func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 		again := !b.allocated && !b.restarted
 		b.allocated, b.generation, b.restarted, b.searched = false, nil, true, nil
 		if again {
-			b.tried, b.full = 0, map[string]bool{}
+			b.tried = 0
+			maps.DeleteFunc(b.refusedBy, func(_ string, why refusal) bool { return why == refusedMeanwhile })
 			return b.place(ctx)
 		}
 	}
@@ -475,7 +479,7 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	row.VMState, row.TaskState, row.PowerState, row.Fault = cellwire.VMError, "", plugins.PowerNoState, &fault
 	b.fault = &fault
 	inserted, err := b.insert(ctx, cell0, row)
-	if err == nil && !inserted && b.tooOld[cell0.UUID] { // there is no guest to have the key
+	if err == nil && !inserted && b.refusedBy[cell0.UUID] == cellTooOld { // there is no guest to have the key
 		row.KeyName, row.KeyData = "", ""
 		inserted, err = b.insert(ctx, cell0, row)
 	}

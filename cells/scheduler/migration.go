@@ -420,7 +420,7 @@ func (b *build) tryMove(ctx context.Context, t target) (placed bool, err error) 
 	m := b.move.Migration
 	fits, err := b.claimMove(ctx, t)
 	if err != nil || !fits {
-		b.full[t.node.UUID] = !fits
+		b.unfit(t.node)
 		return false, err
 	}
 	if err := b.s.next(ctx, "move"); err != nil {

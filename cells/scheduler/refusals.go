@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -122,7 +123,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return otherAggregate
 	case !b.group.takes(node.Host):
 		return groupPolicy
-	case b.contested[node.UUID], slices.Contains(service.Contested, node.UUID):
+	case b.refusedBy[node.UUID] == nodeContested, slices.Contains(service.Contested, node.UUID):
 		return nodeContested
 	case spec.UserData != "" && !h.personal(node.Host, service.Auth):
 		return notEnrolled
@@ -153,18 +154,7 @@ type nodeName struct{ cell, host, name string }
 func (b *build) refused() (counts [refusals]int) {
 	reasons := map[nodeName]refusal{}
 	for _, node := range b.hosts.nodes {
-		why := b.hosts.whyUnfit(node, b)
-		switch {
-		case why != takes:
-		case b.tooOld[node.CellUUID]:
-			why = cellTooOld
-		case b.failed[node.CellUUID]:
-			why = cellRefused
-		case b.full[node.UUID]:
-			why = refusedMeanwhile
-		default:
-			why = notOffered
-		}
+		why := cmp.Or(b.hosts.whyUnfit(node, b), b.refusedBy[node.CellUUID], b.refusedBy[node.UUID], notOffered)
 		name := nodeName{node.CellUUID, node.Host, node.Name}
 		// a former node is neither
 		if former, twice := reasons[name]; !twice ||

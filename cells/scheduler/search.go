@@ -30,7 +30,7 @@ func (b *build) search(ctx context.Context, requests []resourcerequest.Request) 
 		b.searched = map[string]int{}
 	}
 	for _, node := range b.hosts.left(b) {
-		if b.failed[node.CellUUID] {
+		if b.refusedBy[node.CellUUID] != takes {
 			continue
 		}
 		b.searched[node.UUID] = b.stage
