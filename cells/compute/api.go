@@ -5,6 +5,7 @@ package compute
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -15,6 +16,10 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/admin"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/consoles"
+	"github.com/compute-agent/compute-agent/cells/compute/serverlist"
+	"github.com/compute-agent/compute-agent/cells/compute/servers"
+	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
@@ -107,21 +112,31 @@ func (o Options) withDefaults() Options {
 // maxBody bounds the body of a request in bytes: the max_request_body_size of oslo.middleware.
 const maxBody = 114688
 
+// Scheduler is what the API needs of a *scheduler.Scheduler.
+type Scheduler interface {
+	admin.Scheduler
+	servers.Scheduler
+}
+
 // API serves the compute API. It is an http.Handler and safe for concurrent use.
 type API struct {
 	store     apidb.Store
 	gatherer  *gather.Gatherer
-	cells     cellReader
 	scheduler Scheduler
 	quota     tenant.Quotas
-	tenant    tenant.Deps
-	admin     admin.Deps
 	options   Options
 	service   *api.Service
 	audit     *auditlog.Log
-	lost      *osapi.LogLimiter // by cell: see logLost
-	unread    *osapi.LogLimiter // by flavor and extra spec: see logUnread
-	consoles  *consoles
+	lost      *osapi.LogLimiter
+	unread    *osapi.LogLimiter
+	sessions  *consoles.Sessions
+
+	// The calls, by package: see setDeps.
+	lists    serverlist.Deps
+	servers  servers.Deps
+	consoles consoles.Deps
+	tenant   tenant.Deps
+	admin    admin.Deps
 }
 
 // New makes an API. It panics when the store, the gatherer or the authenticator is missing.
@@ -132,13 +147,15 @@ func New(cfg Config) *API {
 	a := &API{
 		store:     cfg.Store,
 		gatherer:  cfg.Gatherer,
-		cells:     gatherReader{cfg.Gatherer},
 		scheduler: cfg.Scheduler,
 		quota:     cfg.Quota,
 		options:   cfg.Options.withDefaults(),
 		audit:     cfg.Audit,
-		consoles:  newConsoles(),
+		sessions:  consoles.NewSessions(),
 	}
+	now := func() time.Time { return a.service.Now() }
+	a.lost = osapi.NewLogLimiter(time.Minute, now)
+	a.unread = osapi.NewLogLimiter(time.Hour, now)
 	a.setDeps()
 	a.service = &api.Service{
 		Service: osapi.NewService(osapi.Options{
@@ -148,41 +165,55 @@ func New(cfg Config) *API {
 		}),
 		Routes: api.NewRoutes(a.allRoutes()), Policy: cfg.Policy, Endpoint: a.options.Endpoint, Came: cfg.Gatherer.Came,
 	}
-	a.lost = osapi.NewLogLimiter(time.Minute, func() time.Time { return a.service.Now() })
-	a.unread = osapi.NewLogLimiter(time.Hour, func() time.Time { return a.service.Now() })
 	if cfg.Policy == nil {
 		a.service.Policy = DefaultPolicy()
 	}
 	return a
 }
 
-// setDeps says what the calls of the other packages may touch.
+// setDeps says what the calls of each package may touch.
 func (a *API) setDeps() {
+	o := &a.options
+	found := serverview.Servers{Store: a.store, Gatherer: a.gatherer, DefaultZone: o.DefaultZone}
 	a.tenant = tenant.Deps{Store: a.store, Quota: a.quota,
-		MaxLimit: a.options.MaxLimit, MemberPrefixes: a.options.MemberPrefixes}
+		MaxLimit: o.MaxLimit, MemberPrefixes: o.MemberPrefixes, Unread: a.unread}
 	a.admin = admin.Deps{
 		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler,
-		MaxLimit: a.options.MaxLimit, DefaultZone: a.options.DefaultZone, InternalZone: a.options.InternalZone,
+		MaxLimit: o.MaxLimit, DefaultZone: o.DefaultZone, InternalZone: o.InternalZone,
+	}
+	a.lists = serverlist.Deps{
+		Store: a.store, Gatherer: a.gatherer, Servers: found,
+		MaxLimit: o.MaxLimit, ListSkipsDownCells: o.ListSkipsDownCells, PerProjectCells: o.PerProjectCells,
+	}
+	a.servers = servers.Deps{
+		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler, Servers: found,
+		Tenant: &a.tenant, Hosts: &a.admin, Lost: a.lost,
+		MaxLimit: o.MaxLimit, DefaultZone: o.DefaultZone, ScheduleZone: o.ScheduleZone, Reclaim: o.Reclaim,
+	}
+	a.consoles = consoles.Deps{
+		Store: a.store, Gatherer: a.gatherer, Servers: found, Sessions: a.sessions,
+		URL: o.ConsoleURL, TokenTTL: o.TokenTTL,
 	}
 }
 
-// allRoutes are all calls of the API. Each file that has handlers has a list of its routes.
+// allRoutes are all calls of the API. Each package of calls has a list of its routes.
 func (a *API) allRoutes() []api.Route {
 	return slices.Concat(
-		a.serverReadRoutes(),
 		a.versionRoutes(),
-		a.createRoutes(),
-		a.deleteRoutes(),
-		a.actionRoutes(),
-		a.serverUpdateRoutes(),
-		a.metadataRoutes(),
-		a.tagRoutes(),
-		a.instanceActionRoutes(),
+		a.lists.Routes(),
 		a.tenant.Routes(),
 		a.admin.Routes(),
-		a.serverMigrationRoutes(),
-		a.remoteConsoleRoutes(),
+		a.servers.Routes(),
+		a.consoles.Routes(),
+		[]api.Route{{Method: "POST", Path: "/v2.1/servers/{id}/action", Actions: a.actions()}},
 	)
+}
+
+// actions are all that a body can ask for on one server.
+func (a *API) actions() map[string]api.Action {
+	all := a.servers.Actions()
+	maps.Copy(all, a.consoles.Actions())
+	return all
 }
 
 // rulesOfAll are the rules that the calls ask for.
@@ -217,6 +248,9 @@ func (a *API) Refuse(w http.ResponseWriter, r *http.Request, status int, reason 
 	a.service.Refuse(w, r, status, reason, &in.Exchange.Exchange, in)
 }
 
+// CloseConsoles ends all consoles and waits for that. Call it when no request is answered any more.
+func (a *API) CloseConsoles() { a.sessions.Close() }
+
 // InFlight is how many requests are worked on at the moment.
 func (a *API) InFlight() int64 { return a.service.Load().Requests }
 
@@ -224,8 +258,8 @@ func (a *API) InFlight() int64 { return a.service.Load().Requests }
 func (in *incoming) Handle() error {
 	x := &in.Exchange
 	x.Routine = x.Reading()
-	if x.R.URL.Path == consolePath {
-		return in.api.console(x)
+	if x.R.URL.Path == consoles.Path {
+		return in.api.consoles.Serve(x)
 	}
 	if err := x.Resolve(); err != nil {
 		return err

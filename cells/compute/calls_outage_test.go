@@ -38,7 +38,7 @@ func TestCallsInAnOutage(t *testing.T) {
 		t.Helper()
 		testproc.Check(t, err)
 	}
-	gatherer := c.api.cells.(gatherReader).g
+	gatherer := c.api.gatherer
 	placement, err := allocationclient.New(
 		placementclient.Config{Endpoint: func(context.Context) (string, error) {
 			return "",
@@ -51,7 +51,7 @@ func TestCallsInAnOutage(t *testing.T) {
 	boots, err := scheduler.New(scheduler.Options{Store: c.store, Gatherer: gatherer, Placement: placement,
 		Quota: quotas, Logger: zerolog.Nop()})
 	must(err)
-	c.api.gatherer, c.api.scheduler, c.api.quota = gatherer, boots, quotas
+	c.api.scheduler, c.api.quota = boots, quotas
 	c.api.setDeps()
 	c.withFlavors()
 	for n := 1; n <= 2; n++ {

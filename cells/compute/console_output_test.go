@@ -31,8 +31,6 @@ func newConsoleHost(t *testing.T, abilities ...string) *consoleHost {
 	t.Helper()
 	c := &consoleHost{cloud: newCloud(t, Options{})}
 	c.cell = c.realCells()[1]
-	c.api.gatherer = c.api.cells.(gatherReader).g
-	c.api.setDeps()
 	client := testproc.Try(cellclient.New(cellclient.Config{URL: c.cell.URL})).Or(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	_, err := client.Report(ctx,

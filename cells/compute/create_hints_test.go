@@ -34,7 +34,7 @@ func TestHintsAboutServers(t *testing.T) {
 		return "badRequest: os:scheduler_hints: this service does not have " + hint +
 			". The hints that it has are group, same_host and different_host."
 	}
-	many := strings.Repeat(`"`+uuid(1)+`",`, mostHinted) + `"` + uuid(1) + `"`
+	many := strings.Repeat(`"`+uuid(1)+`",`, 100) + `"` + uuid(1) + `"`
 	for _, tt := range []struct {
 		who, hints      string
 		same, different []string

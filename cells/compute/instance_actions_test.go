@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -97,7 +98,7 @@ func TestInstanceActions(t *testing.T) {
 	}
 	event := `{"event":"compute_stop_instance","start_time":"2024-05-01T12:02:00.000000",` +
 		`"finish_time":"2024-05-01T12:02:00.001000","result":"Error"`
-	hash := hostID(&cellwire.Server{ProjectID: "p1", Host: "h1"})
+	hash := serverview.HostID(&cellwire.Server{ProjectID: "p1", Host: "h1"})
 	for _, tt := range []struct {
 		who     string
 		version int

@@ -27,8 +27,6 @@ func recordedCloud(t *testing.T) (c *cloud, act func(hostDid)) {
 	_, quotas := c.withCalls()
 	quotas.defaults["metadata_items"] = 128
 	cells := c.realCells()
-	c.api.gatherer = c.api.cells.(gatherReader).g
-	c.api.setDeps()
 	must := func(err error) {
 		t.Helper()
 		testproc.Check(t, err)

@@ -18,6 +18,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/consoles"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -67,7 +68,7 @@ func different(r *http.Request, sent []byte, status int, header http.Header, ans
 	switch {
 	case path == "/v2.1":
 		path = api.Prefix
-	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == consolePath, path == thingsPath,
+	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == consoles.Path, path == thingsPath,
 		status == statusClientClosed:
 		return nil // the documents whatever the method; for browsers; a route of the tests; not answered
 	}

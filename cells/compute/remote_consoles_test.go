@@ -72,6 +72,7 @@ func TestRemoteConsoles(t *testing.T) {
 		}
 	}
 	c.api.options.ConsoleURL = "https://consoles.example.org/serial-console/"
+	c.api.setDeps()
 	if url := c.urlOf(); !strings.HasPrefix(url, "https://consoles.example.org/serial-console?token=") {
 		t.Error(url)
 	}
@@ -194,6 +195,7 @@ func TestConsoleTokensExpire(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newConsoleHost(t, plugins.AbilityConsole)
 	c.api.options.TokenTTL = time.Hour
+	c.api.setDeps()
 	_, token, _ := strings.Cut(c.urlOf(), "token=")
 	for after, found := range map[time.Duration]bool{59 * time.Minute: true, 61 * time.Minute: false} {
 		c.clock = time.Now().Add(after)

@@ -233,8 +233,8 @@ func TestMinimalRecords(t *testing.T) {
 		body["server"].(map[string]any); zoned["OS-EXT-AZ:availability_zone"] != "az1" {
 		t.Errorf("with a zone: %v", zoned)
 	}
-	old := c.api.store
-	c.api.store = specless{Store: old}
+	c.api.store = specless{Store: c.api.store}
+	c.api.setDeps()
 	if view := c.ask(member, "2.69", "/v2.1/servers/"+id).
 		body["server"].(map[string]any); view["user_id"] != "UNKNOWN" {
 		t.Errorf("without a user: %v", view)

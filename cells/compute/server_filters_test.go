@@ -3,133 +3,13 @@
 package compute
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-
-	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-// read reads the query of a list, as a user.
-func (c *cloud) read(who, version, query string) (*listRequest, error) {
-	c.t.Helper()
-	r := httptest.NewRequest(http.MethodGet, "/v2.1/servers?"+query, nil)
-	r.Header.Set("X-Auth-Token", callers[who][0])
-	r.Header.Set("X-Roles", callers[who][1])
-	r.Header.Set("OpenStack-API-Version", "compute "+version)
-	var list *listRequest
-	var err error
-	in := c.api.incoming()
-	x := &in.Exchange
-	c.api.service.Serve(httptest.NewRecorder(), r, &x.Exchange, handling{in, func() error {
-		testproc.Check(c.t, x.Resolve())
-		if x.Params, err = listQuery(x); err == nil {
-			list, err = c.api.readList(x, false)
-		}
-		return err
-	}})
-	return list, err
-}
-
-// handling is a request that a test handles.
-type handling struct {
-	*incoming
-	do func() error
-}
-
-func (h handling) Handle() error { return h.do() }
-
-func at(s string) *time.Time {
-	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		panic(err)
-	}
-	return &t
-}
-
-func pointer[T any](v T) *T { return &v }
-
-// TestFiltersOfAnAdministrator: what each filter asks of the cells.
-func TestFiltersOfAnAdministrator(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	c := newCloud(t, Options{})
-	for query, want := range map[string]cellwire.ServerQuery{
-		"":                        {},
-		"name=^web":               {NamePattern: "^web"},
-		"display_name=web":        {NamePattern: "web"},
-		"name=a&name=b":           {NamePattern: "b"}, // the last counts
-		"name=a;b":                {NamePattern: "a;b"},
-		"user_id=u":               {UserID: "u"},
-		"uuid=" + uuid(1):         {UUIDs: []string{uuid(1)}},
-		"host=h&node=n":           {Hosts: []string{"h"}, Patterns: map[string]string{"node": "n"}},
-		"flavor=2":                {FlavorID: "2"},
-		"image=i":                 {ImageRef: "i"},
-		"image=no-image":          {NoImage: true},
-		"image_ref=i":             {ImageRef: "i"},
-		"vm_state=active":         {VMStates: []string{"active"}},
-		"task_state=deleting":     {TaskStates: []string{"deleting"}},
-		"vm_state=x&status=BUILD": {VMStates: []string{"building"}},
-		"status=reboot": {VMStates: []string{"active"},
-			TaskStates: []string{"reboot_pending", "reboot_started", "rebooting"}},
-		"status=REBUILD": {VMStates: []string{"active", "error", "stopped"},
-			TaskStates: []string{"rebuild_block_device_mapping", "rebuild_spawning", "rebuilding"}},
-		"status=ACTIVE&status=reboot":  {VMStates: []string{"active"}},
-		"status=deleted":               {VMStates: []string{"deleted"}, Deleted: cellwire.DeletedOnly},
-		"status=SOFT_DELETED":          {VMStates: []string{"soft-delete"}},
-		"hostname=h":                   {Patterns: map[string]string{"hostname": "h"}},
-		"description=d":                {Patterns: map[string]string{"display_description": "d"}},
-		"display_description=d":        {Patterns: map[string]string{"display_description": "d"}},
-		"availability_zone=z":          {Patterns: map[string]string{"availability_zone": "z"}},
-		"reservation_id=r":             {Patterns: map[string]string{"reservation_id": "r"}},
-		"access_ip_v4=1.2.3.4":         {Patterns: map[string]string{"access_ip_v4": "1.2.3.4"}},
-		"access_ip_v6=::1":             {Patterns: map[string]string{"access_ip_v6": "::1"}},
-		"tags=a,b&tags-any=c":          {TagsAll: []string{"a", "b"}, TagsAny: []string{"c"}},
-		"not-tags=a,b&not-tags-any=c":  {NotTagsAll: []string{"a", "b"}, NotTagsAny: []string{"c"}},
-		"config_drive=True":            {ConfigDrive: pointer(true)},
-		"power_state=1":                {PowerStates: []plugins.PowerState{1}},
-		"launch_index=0":               {LaunchIndex: pointer(0)},
-		"deleted=True":                 {Deleted: cellwire.DeletedOnly},
-		"deleted=maybe":                {},
-		"deleted=False&soft_deleted=1": {SoftDeleted: true},
-		"changes-since=2024-05-01":     {ChangedSince: at("2024-05-01T00:00:00Z"), Deleted: cellwire.DeletedAny},
-		"changes-since=2024-05-01T14:00:00%2B02:00&changes-before=2024-05-01%2012:00:00&deleted=0": {
-			ChangedSince: at("2024-05-01T12:00:00Z"), ChangedBefore: at("2024-05-01T12:00:00Z"),
-		},
-		"project_id=p2": {}, // nothing without all_tenants
-		"tenant_id=p2":  {},
-	} {
-		got, err := c.read(administrator, "2.69", query)
-		if err != nil {
-			t.Errorf("%s: %v", query, err)
-			continue
-		}
-		want.ProjectID, want.Sort = "p1", []cellwire.SortKey{{Key: "created_at", Desc: true}}
-		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
-			t.Errorf("%s: nothing: %v (-want +got):\n%s", query, got.nothing, diff)
-		}
-	}
-	for query, project := range map[string]string{"all_tenants=1": "", "all_tenants": "",
-		"all_tenants=1&project_id=p2": "p2", "all_tenants=yes&tenant_id=p3": "p3",
-		"all_tenants=no&project_id=p2": "p1"} {
-		if got, err := c.read(administrator, "2.69", query); err != nil || got.query.ProjectID != project {
-			t.Errorf("%s: %v, %+v", query, err, got)
-		}
-	}
-	for _, query := range []string{"ip=1.2.3.4", "ip6=::1", "kernel_id=k", "ramdisk_id=r", "root_device_name=/dev/vda",
-		"power_state=on", "launch_index=x"} {
-		if got, err := c.read(administrator, "2.69", query); err != nil || !got.nothing {
-			t.Errorf("%s: %v, %+v", query, err, got)
-		}
-	}
-}
 
 // TestWrongQueries: what is refused, in the words of Nova.
 func TestWrongQueries(t *testing.T) {
@@ -187,16 +67,6 @@ func TestWrongQueries(t *testing.T) {
 			t.Errorf("%.40s...: %d %s", query, got.status, got.text)
 		}
 	}
-	// What members may not filter by, and what a microversion does not have yet, does not count.
-	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&" +
-		"locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {
-		got, err := c.read(member, version, query)
-		testproc.Checkf(t, err, "%s", query)
-		want := cellwire.ServerQuery{ProjectID: "p1", Sort: []cellwire.SortKey{{Key: "created_at", Desc: true}}}
-		if diff := gocmp.Diff(want, got.query); diff != "" || got.nothing {
-			t.Errorf("%s (-want +got):\n%s", query, diff)
-		}
-	}
 }
 
 // TestEmptyPatternsAreRefused: Nova's format "regex" does not take the empty text, where it takes
@@ -231,17 +101,5 @@ func TestEmptyPatternsAreRefused(t *testing.T) {
 	}
 	if got := c.ask(member, "2.25", "/v2.1/servers?tags="); got.status != 200 { // not known yet
 		t.Errorf("tags before 2.26: %d %s", got.status, got.message())
-	}
-}
-
-// TestLimits: how many records a page has at most.
-func TestLimits(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	c := newCloud(t, Options{MaxLimit: 50})
-	for query, want := range map[string]int{"": 50, "limit=0": 0, "limit=007": 7, "limit=50": 50, "limit=51": 50,
-		"limit=99999999999999999999999": 50, "limit=1&limit=2": 2} {
-		if got, err := c.read(member, "2.1", query); err != nil || got.limit != want {
-			t.Errorf("%s: %v, %+v", query, err, got)
-		}
 	}
 }

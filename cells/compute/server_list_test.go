@@ -323,7 +323,7 @@ func TestAnyQuery(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := crowd(t, Options{ListSkipsDownCells: true})
 	var names []string
-	for _, p := range serverQuery.All {
+	for _, p := range c.api.lists.Routes()[0].Query.All {
 		name := p.Name
 		names = append(names, name)
 	}

@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,17 +19,23 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/serverlist"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(dbservers.Tests{M: m}, goleak.Cleanup(allCompared))
+}
 
 // fakeCell is a cell in the process: it answers the reads of servers from a list, or fails in some
 // way.
@@ -198,15 +203,15 @@ func answerJSON(v any) (*http.Response, error) {
 
 // queried is the page of servers that a query asks for.
 func queried(servers []cellwire.Server, q *cellwire.ServerQuery) cellwire.ServerPage {
-	name, patterns := regexp.MustCompile("(?i)"+q.NamePattern), map[string]*regexp.Regexp{}
-	for column, pattern := range q.Patterns {
-		patterns[column] = regexp.MustCompile("(?i)" + pattern)
+	matches, err := serverlist.Matcher(q)
+	if err != nil {
+		panic(err)
 	}
 	var rows []cellwire.Row
 	for _, s := range servers {
 		gone, soft := s.Deleted, s.VMState == cellwire.VMSoftDeleted
 		switch {
-		case s.Hidden, !name.MatchString(s.Name), !matchesAll(&s, patterns), !matches(&s, q):
+		case s.Hidden, !matches(&s):
 		case q.Deleted == cellwire.DeletedNone && (gone || soft && !q.SoftDeleted):
 		case q.Deleted == cellwire.DeletedOnly && !gone && !soft:
 		default:

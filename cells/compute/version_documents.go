@@ -84,3 +84,13 @@ var (
 			apidoc.Members("type", api.SchemaText)))).
 		With("media-types", mediaTypesAnswer)))
 )
+
+// What the reference says about the version documents.
+var (
+	aboutListVersions = api.About{Summary: "Shows the versions of the API",
+		Answers: api.OK("The versions.", apidoc.Always(versionsAnswer)),
+		Notes:   []string{"Paths that begin with no version are answered with 300 and the versions to choose from."}}
+	aboutShowVersion = api.About{Summary: "Shows the microversions of the API",
+		Answers: api.OK("The version.", apidoc.Always(versionAnswer)),
+		Notes:   []string{"The path is good without the last slash, too."}}
+)

@@ -23,8 +23,11 @@ const (
 
 // Microversions that change calls of several packages; others are where their calls are.
 const (
+	VDescription     Version = 19 // of servers
 	VMigrationTypes  Version = 23 // lists of migrations say of which type each is; those of a server
+	VTags            Version = 26 // of servers, and filters by them
 	VNoInjectedFiles Version = 57 // no personality on create; no injected files among limits and quotas
+	VTrustedCerts    Version = 63 // trusted_image_certificates
 	VChangesBefore   Version = 66 // a filter
 	VDownCells       Version = 69 // minimal records
 )

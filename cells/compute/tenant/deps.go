@@ -9,6 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // Deps are all that the calls of this package may touch.
@@ -19,6 +20,9 @@ type Deps struct {
 	MaxLimit int
 	// MemberPrefixes are those of extra specs that the scheduler reads beside Nova's.
 	MemberPrefixes []string
+	// Unread limits what is logged about boots by flavors with extra specs that nothing reads, by
+	// flavor and extra spec.
+	Unread *osapi.LogLimiter
 }
 
 // Store is what the calls need of the API database.

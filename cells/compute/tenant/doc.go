@@ -7,6 +7,6 @@
 //	GET /flavors, /os-keypairs, … ─▶ Deps: Store (API database), Quotas (scheduler)
 //
 // [Deps.Routes] are the calls. What the calls about servers need of this package is exported beside
-// them: the flavor and the server group that a caller may know of, and how much metadata a server
-// may have.
+// them: the flavor and the server group that a caller may know of, how much metadata a server may
+// have, and the log of extra specs that nothing reads.
 package tenant

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
@@ -130,22 +131,32 @@ func (d *Deps) mergeExtraSpecs(x *api.Exchange, given *js.Object) (*api.Object, 
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range d.UnreadSpecs(more) {
+	for _, name := range d.unreadSpecs(more) {
 		x.Header().Add("Warning", fmt.Sprintf(
 			"299 - \"The compute API does not read the extra spec %s, and chooses no host by it.\"", name))
-		LogUnread(x, changed.Name, name, "An administrator set an extra spec")
+		logUnread(x, changed.Name, name, "An administrator set an extra spec")
 	}
 	return sent, nil
 }
 
-// UnreadSpecs are the extra specs that nothing of the compute API reads.
-func (d *Deps) UnreadSpecs(specs map[string]string) []string {
+// unreadSpecs are the extra specs that nothing of the compute API reads.
+func (d *Deps) unreadSpecs(specs map[string]string) []string {
 	return extraspecs.Unread(specs, d.MemberPrefixes)
 }
 
-// LogUnread logs what was done with an extra spec that nothing of the compute API reads: who set it
+// LogUnread logs that a server was requested by a flavor with extra specs that nothing of the
+// compute API reads, as often as the limiter lets it.
+func (d *Deps) LogUnread(x *api.Exchange, f *cellwire.Flavor) {
+	for _, name := range d.unreadSpecs(f.ExtraSpecs) {
+		if d.Unread.Allow(f.Name + "\x00" + name) {
+			logUnread(x, f.Name, name, "A server was requested by a flavor with an extra spec")
+		}
+	}
+}
+
+// logUnread logs what was done with an extra spec that nothing of the compute API reads: who set it
 // may expect that hosts are chosen by it.
-func LogUnread(x *api.Exchange, flavor, name, what string) {
+func logUnread(x *api.Exchange, flavor, name, what string) {
 	x.Service.Logger.Warn().Str("request_id", x.ID).Str("flavor", flavor).Str("extra_spec", name).
 		Msg(what + " that the compute API does not read: hosts are not chosen by it, and it is only given to the " +
 			"driver. Correct or unset it if no driver reads it. If it names host aggregates, set [scheduler] " +

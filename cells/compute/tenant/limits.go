@@ -106,8 +106,11 @@ var quotaResources = []quotaResource{
 // metadataItems are how much metadata a server may have.
 var metadataItems = quotaResource{name: "metadata_items", otherwise: 128, max: []string{"maxServerMeta", maxImageMeta}}
 
-// MetadataLimit is how many items of metadata a server may have; -1 is no limit.
-func MetadataLimit(q apidb.QuotaSet) int64 { return metadataItems.limit(q) }
+// MetadataLimit is how many items of metadata a server of a project may have; -1 is no limit.
+func (d *Deps) MetadataLimit(ctx context.Context, project string) (int64, error) {
+	limits, err := d.Quota.Limits(ctx, project)
+	return metadataItems.limit(limits), err
+}
 
 // serverGroups are those that a project may have.
 var serverGroups = quotaResource{name: "server_groups", otherwise: 10, max: []string{"maxServerGroups"},

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serverlist
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/serverview"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
+
+// listBrief answers GET /servers.
+func (d *Deps) listBrief(x *api.Exchange) error { return d.listServers(x, false) }
+
+// listDetail answers GET /servers/detail.
+func (d *Deps) listDetail(x *api.Exchange) error { return d.listServers(x, true) }
+
+// listServers answers both lists: first the servers of cells that are down, as far as they are
+// known, then those that are being built, then those of the cells, sorted. Cost: two or three reads
+// of the API database, and one request to each cell, all at the same time (more when a cell's batch
+// is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is
+// made without it, so that when the time of that cell is over only the sending of it is left to do,
+// for all requests that waited.
+func (d *Deps) listServers(x *api.Exchange, detail bool) error {
+	l, err := d.readList(x, detail)
+	if err != nil {
+		return err
+	}
+	view := d.Servers.View(x, x.Who.Project)
+	if l.nothing || l.limit <= 0 {
+		return x.JSON(http.StatusOK, listBody(x, l, view, page{}))
+	}
+	var body *api.Object
+	if err := d.page(x, l, func(p page) { body = listBody(x, l, view, p) }); err != nil {
+		return err
+	}
+	return x.JSON(http.StatusOK, body)
+}
+
+// listBody is a page as JSON.
+func listBody(x *api.Exchange, l *listRequest, view *serverview.View, p page) *api.Object {
+	known, unknown := view.Brief, view.UnknownBrief
+	if l.detail {
+		known, unknown = view.Whole, view.Unknown
+	}
+	records := make(api.List, 0, len(p.unknown)+len(p.servers))
+	for i := range p.unknown {
+		records = append(records, unknown(&p.unknown[i]))
+	}
+	for _, s := range p.servers {
+		records = append(records, known(s))
+	}
+	const others = 1 << 10 // the link to the next page
+	body := api.NewObject(records.Size()+others).Add("servers", records)
+	// A page that is full has a link to the next, also if nothing is there; one that ends with an
+	// unknown server has none, because the next page could not begin after it.
+	if len(p.servers) > 0 && len(records) == l.limit {
+		collection := "servers"
+		if l.detail {
+			collection = "servers/detail"
+		}
+		body.Add("servers_links", x.NextLink(collection, l.params, p.servers[len(p.servers)-1].UUID))
+	}
+	return body
+}
+
+// page is what a list shows.
+type page struct {
+	unknown []apidb.Mapping // of cells that are down
+	servers []*cellwire.Server
+}
+
+// page finds the servers of a list and gives them to use: several times it may be, and then the
+// last counts.
+func (d *Deps) page(x *api.Exchange, l *listRequest, use func(page)) error {
+	building, after, err := d.building(x, l)
+	if err != nil {
+		return err
+	}
+	building = building[:min(len(building), l.limit)]
+	if len(building) == l.limit {
+		p, _ := l.begun(building, 0)
+		use(p)
+		return nil
+	}
+	cells, err := d.cellsOf(x, l)
+	if err != nil {
+		return err
+	}
+	twice := 0
+	for i := range building {
+		if building[i].CellUUID != "" {
+			twice++ // its cell may show it already
+		}
+	}
+	q := l.query
+	q.Brief, q.Limit = !l.detail, min(l.limit-len(building)+twice, cellwire.MaxLimit)
+	if after != "" {
+		if q.After, err = d.keyOf(x, l, after); err != nil {
+			return err
+		}
+	}
+	return mergeServersEarly(x.Context(), d.Gatherer, cells, q, func(r mergedServers) error {
+		p, err := d.filled(x, l, building, r)
+		if err == nil {
+			use(p)
+		}
+		return err
+	})
+}
+
+// begun is a page with the servers being built, their uuids, and capacity for so many others.
+func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
+	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)},
+		make(map[string]bool, len(building)+others)
+	for i := range building {
+		p.servers, seen[building[i].UUID] = append(p.servers, &building[i].Server), true
+	}
+	return p, seen
+}
+
+// filled is the page with what the cells gave, and what is known of those that are down.
+func (d *Deps) filled(
+	x *api.Exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers,
+) (page, error) {
+	p, seen := l.begun(building, len(from.Rows))
+	for i := range from.Rows {
+		s := &from.Rows[i].Server
+		if !seen[s.UUID] && len(p.servers) < l.limit {
+			p.servers, seen[s.UUID] = append(p.servers, s), true
+		}
+	}
+	if len(from.Down) == 0 {
+		return p, nil
+	}
+	if !l.minimal {
+		if !d.ListSkipsDownCells {
+			return page{}, osapi.Errorf(http.StatusInternalServerError,
+				"NovaException: A cell is not responding but configuration indicates that we should fail "+
+					"(list_records_by_skipping_down_cells).").
+				Because(errors.New("cell " + from.Down[0].Name + " is down"))
+		}
+		return p, nil
+	}
+	var err error
+	p.unknown, err = d.unknown(x, l, from.Down, seen, d.MaxLimit-len(p.servers))
+	return p, err
+}
+
+// building are the build requests of a list. after is the marker if it is not among them, so that
+// it has to be looked for in the cells: then none of them is after it.
+func (d *Deps) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
+	all, err := d.Store.BuildRequests(x.Context(), l.query.ProjectID, 0)
+	if err != nil {
+		return nil, "", err
+	}
+	if chosen, err = matching(all, &l.query); err != nil || !l.hasMarker {
+		return chosen, "", err
+	}
+	at := slices.IndexFunc(chosen, func(b apidb.BuildRequest) bool { return b.UUID == l.marker })
+	if at < 0 {
+		return nil, l.marker, d.checkMarker(l)
+	}
+	return chosen[at+1:], "", nil
+}
+
+func (d *Deps) checkMarker(l *listRequest) error {
+	if l.marker == "" || !serverview.IsUUID(l.marker) {
+		return markerNotFound(l)
+	}
+	return nil
+}
+
+// markerNotFound is the 400 for a marker that is no server.
+func markerNotFound(l *listRequest) error {
+	return osapi.BadRequest("marker [%s] not found", osapi.Shortened(l.marker))
+}
+
+// cellsOf are the cells of a list: all, with cell0 and the disabled ones, or those of
+// the project if that is the configuration.
+func (d *Deps) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
+	all, err := d.Store.Cells(x.Context())
+	if err != nil || !d.PerProjectCells || l.allTenants || x.IsAdmin() {
+		return all, err
+	}
+	own, err := d.Store.ProjectCells(x.Context(), x.Who.Project)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c apidb.Cell) bool { return !slices.Contains(own, c.UUID) }), nil
+}
+
+// keyOf is the key of the marker in the order of the list: its cell says. Deleted servers are
+// markers as well, and the mapping has not what lists are sorted by. If the cell refuses to answer,
+// the error is Nova's 500. If it takes too long, Nova does not answer either: here it is 503, since
+// a cell under load answers the next time.
+func (d *Deps) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
+	m, err := d.Store.Mapping(x.Context(), marker)
+	switch {
+	case errors.Is(err, apidb.ErrNotFound):
+		return nil, markerNotFound(l)
+	case err != nil:
+		return nil, err
+	case m.CellUUID == "" || m.ProjectID != x.Who.Project && !l.allTenants && !x.IsAdmin():
+		return nil, markerNotFound(l)
+	}
+	cell, err := apidb.CellOf(x.Context(), d.Store, m.CellUUID)
+	if err != nil {
+		return nil, err
+	}
+	q := cellwire.ServerQuery{UUIDs: []string{marker},
+		Deleted: cellwire.DeletedAny, Sort: l.query.Sort, Limit: 1, Brief: true}
+	result, err := mergeServers(x.Context(), d.Gatherer, []apidb.Cell{cell}, q)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(result.Down) > 0:
+		down := osapi.Errorf(http.StatusInternalServerError,
+			"DBError: The cell of the marker is not responding. List from the beginning, or try again when it is back.")
+		if result.Late {
+			down = osapi.Unavailable("The cell of the marker has not answered in time. Try again.")
+		}
+		return nil, down.Because(errors.New("cell " + cell.Name + " is down"))
+	case len(result.Rows) == 0:
+		return nil, markerNotFound(l)
+	}
+	return result.Rows[0].Key, nil
+}
+
+// unknown are the living servers of cells that are down and not in seen, at most room of them.
+func (d *Deps) unknown(
+	x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int,
+) ([]apidb.Mapping, error) {
+	if room <= 0 {
+		return nil, nil
+	}
+	filter := apidb.MappingFilter{ProjectID: l.query.ProjectID, Living: true, Limit: room + len(seen)}
+	for _, c := range down {
+		filter.CellUUIDs = append(filter.CellUUIDs, c.UUID)
+	}
+	all, err := d.Store.Mappings(x.Context(), filter)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(m apidb.Mapping) bool { return seen[m.InstanceUUID] })
+	return all[:min(len(all), room)], nil
+}

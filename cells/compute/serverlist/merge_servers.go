@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serverlist
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellclient"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/gather"
+)
+
+// One sorted page of servers out of the pages of many cells:
+//
+//	cell A ── rows 1-100 ──┐
+//	cell B ── rows 1-100 ──┼── merge ── until the page is full, or a cell runs out
+//	cell C ── rows 1-100 ──┘      ▲                                  │
+//	                              └──────────── its next rows ───────┘
+//
+// All cells are asked at once for a batch each, and again only those whose batch is used up. A cell
+// that goes down, in whichever batch, contributes no rows: the rows it returned before are dropped,
+// so that all of its servers are listed once, as minimal records. Therefore nothing is written
+// before the merge ends.
+//
+// A page of a cell counts only if it is sorted, follows the page before and repeats no server.
+// Otherwise the cell is broken: merging it would disorder the rows of the other cells.
+
+// minBatch is how many rows a cell is asked for at least, if so many are wanted, and growth how
+// much more it is asked for each time that they were not enough.
+const (
+	minBatch    = 10
+	batchGrowth = 4
+)
+
+// mergedServers is a page of servers.
+type mergedServers struct {
+	// Rows are at most Limit, sorted. No uuid is repeated; of a server in two cells the first row
+	// counts.
+	Rows []cellwire.Row
+	// Down are the cells that have no rows in it because they are down, in the order of the cells
+	// given.
+	Down []apidb.Cell
+	// Late says that one of them is not known to be worse than slow.
+	Late bool
+	// More says that there are more after these, in the cells that are up.
+	More bool
+}
+
+// mergeServers lists the servers of the cells. A query that means nothing is a *cellwire.Error;
+// another error is the end of ctx. What cells do wrong is in Down.
+//
+// Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is
+// made without it, with all that that needs of the others, so that nothing is left to be done when
+// its time is over; if it answers after all the list is made again. Memory holds the result and
+// about a batch of each cell.
+func mergeServers(
+	ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery,
+) (last mergedServers, err error) {
+	err = mergeServersEarly(ctx, g, cells, q, func(r mergedServers) error {
+		last = r
+		return nil
+	})
+	return last, err
+}
+
+// mergeServersEarly is mergeServers that gives the result to use, and while a cell is silent what
+// the result will be if it does not answer: everybody who waits for the same cell goes on at the
+// same moment, and so what can be made of the result is better made before. The result is what use
+// had last. It is not given again if it is as foreseen, unless use had an error then; an error
+// about the result itself is returned.
+func mergeServersEarly(
+	ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error,
+) error {
+	if err := q.Check(); err != nil {
+		return err
+	}
+	l := &serverMerge{query: q, order: keyOrderOf(q.Sort), batch: batchSize(q.Limit, len(cells))}
+	for i, cell := range cells {
+		l.sources = append(l.sources, &cellSource{index: i, cell: cell, last: q.After, more: true})
+	}
+	if len(cells) == 0 {
+		return use(l.result())
+	}
+	l.request = gather.Begin[cellwire.ServerPage](ctx, g, len(cells))
+	defer l.request.End()
+	l.fetch(l.sources)
+	var foreseen *mergedServers
+	for l.request.Asked() > 0 {
+		i, answer, ok := l.request.Next()
+		if ok {
+			l.sources[i].answered(l, answer)
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("listing servers: %w", err)
+		}
+		if ok && l.request.Asked() > 0 {
+			continue
+		}
+		short := l.merge()
+		l.fetch(short)
+		if ok || len(short) > 0 || l.request.Asked() == len(cells) ||
+			slices.ContainsFunc(l.sources, (*cellSource).halfway) {
+			continue // there is more to come, or nothing to go by
+		}
+		if r := l.result(); foreseen == nil || !r.same(*foreseen) {
+			if foreseen = &r; use(r) != nil {
+				foreseen = nil
+			}
+		}
+	}
+	r := l.result()
+	if foreseen != nil && r.same(*foreseen) {
+		return nil
+	}
+	return use(r)
+}
+
+// same reports whether two results of a list are the same. Rows that were merged stay as they are:
+// those of another merge are at another place.
+func (r mergedServers) same(other mergedServers) bool {
+	return len(r.Rows) == len(other.Rows) && (len(r.Rows) == 0 || &r.Rows[0] == &other.Rows[0]) &&
+		r.More == other.More && slices.Equal(r.Down, other.Down)
+}
+
+// batchSize is how many rows a cell is asked for first: its part of the limit, and as many more as
+// chance may give it when servers were spread evenly (four standard deviations), so that hardly any
+// cell is asked twice. A cell that has more than its part, because the others have nothing for this
+// list, is asked again, for several times as many. Nova's "distributed" strategy adds a tenth, and
+// never asks for less than 100: with 50 cells that is 5,000 rows for a page of 100, which is most
+// of what the page costs.
+func batchSize(limit, cells int) int {
+	if cells <= 1 {
+		return limit
+	}
+	part := (limit + cells - 1) / cells
+	return min(limit, max(minBatch, part+int(4*math.Sqrt(float64(part)))))
+}
+
+// serverMerge is one list being made.
+type serverMerge struct {
+	query   cellwire.ServerQuery
+	order   keyOrder
+	request *gather.Request[cellwire.ServerPage]
+	batch   int // rows that a cell is asked for first
+	sources []*cellSource
+
+	merged  []cellwire.Row
+	emitted map[string]struct{} // uuids of merged
+	rewind  bool                // merged has rows of a source that is down, or was made without a source that has rows
+}
+
+// cellSource is what one cell gave.
+type cellSource struct {
+	index int // among the cells
+	cell  apidb.Cell
+	rows  []cellwire.Row
+	seen  map[string]struct{} // uuids of rows
+	next  int                 // row to be merged
+	last  cellwire.Key        // of the last row, after which to go on
+	more  bool                // the cell has more after these
+	asked bool                // and is asked for them
+	batch int                 // rows that it was asked for the last time
+	down  bool
+	late  bool // and has not answered in time
+}
+
+// halfway reports whether the cell is asked for more after rows that count only if it answers.
+func (s *cellSource) halfway() bool { return s.asked && s.seen != nil }
+
+// fetch asks cells for a batch each.
+func (l *serverMerge) fetch(from []*cellSource) {
+	// No more than can be needed, but not row by row either, as servers that are in two cells would
+	// have it.
+	most := max(minBatch, l.query.Limit-len(l.merged))
+	for _, s := range from {
+		s.asked, s.batch = true, min(most, max(l.batch, batchGrowth*s.batch))
+		q := l.query
+		q.Limit, q.After = s.batch, s.last
+		l.request.Ask(s.index, s.cell, func(ctx context.Context, c *cellclient.Client) (cellwire.ServerPage, error) {
+			page, err := c.Servers(ctx, q)
+			if err != nil {
+				return cellwire.ServerPage{}, cellclient.AsFailure(err)
+			}
+			// The source does not change while it is asked.
+			if err := l.order.checkPage(page, s, q.Limit); err != nil {
+				return cellwire.ServerPage{}, &cellclient.Failure{Kind: cellclient.Broken, Sent: true, Err: err}
+			}
+			return page, nil
+		})
+	}
+}
+
+// answered keeps what counts of an answer.
+func (s *cellSource) answered(l *serverMerge, a gather.Answer[cellwire.ServerPage]) {
+	if a.Err != nil {
+		l.rewind = l.rewind || s.next > 0
+		*s = cellSource{index: s.index, cell: s.cell, down: true, late: a.State == gather.TimedOut}
+		return
+	}
+	if l.emitted != nil && s.seen == nil && len(a.Value.Rows) > 0 {
+		l.rewind = true // It was merged without.
+	}
+	s.asked = false
+	s.take(a.Value)
+}
+
+// take keeps a page that was checked.
+func (s *cellSource) take(page cellwire.ServerPage) {
+	if s.seen == nil {
+		s.seen = make(map[string]struct{}, len(page.Rows))
+	}
+	for i := range page.Rows {
+		s.seen[page.Rows[i].Server.UUID] = struct{}{}
+	}
+	if s.rows == nil {
+		s.rows = page.Rows
+	} else {
+		s.rows = append(s.rows, page.Rows...)
+	}
+	s.more = page.More
+	if len(s.rows) > 0 {
+		s.last = s.rows[len(s.rows)-1].Key
+	}
+}
+
+// result is what was merged. A cell that has not answered is down until it does.
+func (l *serverMerge) result() mergedServers {
+	r := mergedServers{Rows: l.merged}
+	for _, s := range l.sources {
+		if s.down || s.asked {
+			r.Down = append(r.Down, s.cell)
+			r.Late = r.Late || s.asked || s.late
+			continue
+		}
+		r.More = r.More || s.more || slices.ContainsFunc(s.rows[s.next:], func(row cellwire.Row) bool {
+			_, there := l.emitted[row.Server.UUID]
+			return !there
+		})
+	}
+	return r
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servers
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/compute-agent/compute-agent/cells/apidb"
+	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/compute/api"
+	"github.com/compute-agent/compute-agent/cells/compute/serverview"
+	"github.com/compute-agent/compute-agent/cells/gather"
+	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/internal/osapi"
+)
+
+// Deps are all that the calls of this package may touch.
+type Deps struct {
+	Store Store
+	// Gatherer asks the cells.
+	Gatherer  *gather.Gatherer
+	Scheduler Scheduler
+	// Servers finds servers and shows them.
+	Servers serverview.Servers
+	Tenant  Tenant
+	Hosts   Hosts
+	// MaxLimit is how many records a list has at most.
+	MaxLimit int
+	// DefaultZone is the availability zone of hosts that say nothing else, and ScheduleZone that of
+	// servers that are asked for without one; "" is any.
+	DefaultZone, ScheduleZone string
+	// Reclaim is how long softly deleted servers are kept; with 0 each delete is for good.
+	Reclaim time.Duration
+	// Lost limits what is logged about cells that do not have a server, by their uuids.
+	Lost *osapi.LogLimiter
+}
+
+// Store is what the calls need of the API database.
+type Store interface {
+	KeyPair(ctx context.Context, userID, name string) (apidb.KeyPair, error)
+	MappingsOf(ctx context.Context, uuids []string) (map[string]apidb.Mapping, error)
+	RequestSpec(ctx context.Context, uuid string) (apidb.RequestSpec, error)
+}
+
+// Scheduler is what the calls need of a *scheduler.Scheduler.
+type Scheduler interface {
+	// Create writes what was asked for, after the checks of cells and quota. Its errors are
+	// *quota.ExceededError, quota.ErrCellDown and *resourcerequest.InvalidError, or those of the API
+	// database.
+	Create(ctx context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error)
+	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing
+	// was changed.
+	Delete(ctx context.Context, m apidb.Mapping, soft bool) error
+	// Restore takes back a soft delete.
+	Restore(ctx context.Context, m apidb.Mapping) (cellwire.Server, error)
+	// Migrate begins a migration of a server in a cell, to a host if it is not "". Refusals of the
+	// cell pass through.
+	Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.MigrationType, host string) error
+	// Decide confirms a migration that is finished, or takes it back; scheduler.ErrNotResized if
+	// there is none.
+	Decide(ctx context.Context, m apidb.Mapping, stays bool) error
+	// Abort ends a migration that has no destination yet, or waits for a host that is down, by its
+	// number in the cell of the server; scheduler.ErrNoMigration without one. Refusals of the
+	// cell pass through.
+	Abort(ctx context.Context, m apidb.Mapping, id int64) error
+	// UserDataHost is the host that may get new user data of a server in a cell; "": any.
+	// hostdiscovery.ErrNotEnrolled if the server is on one that may not. Refusals of the cell pass
+	// through.
+	UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error)
+}
+
+// Tenant is what the calls need of a *tenant.Deps.
+type Tenant interface {
+	// Flavor is one that the caller may know of. Errors wrap apidb.ErrNotFound.
+	Flavor(x *api.Exchange, id string) (apidb.Flavor, error)
+	// ServerGroup is a group that the caller may know of; otherwise a 404.
+	ServerGroup(x *api.Exchange, id string) (apidb.ServerGroup, error)
+	// MetadataLimit is how many items of metadata a server of a project may have; -1 is no limit.
+	MetadataLimit(ctx context.Context, project string) (int64, error)
+	// LogUnread logs that a server was requested by a flavor with extra specs that only drivers
+	// read.
+	LogUnread(x *api.Exchange, f *cellwire.Flavor)
+}
+
+// Hosts is what the calls need of an *admin.Deps.
+type Hosts interface {
+	// Zones are those that servers can be asked for.
+	Zones(ctx context.Context) ([]string, error)
+	// KnowsHost says whether a host is mapped to a cell.
+	KnowsHost(ctx context.Context, host string) (bool, error)
+	// Migrations are those of all cells that a query asks for.
+	Migrations(ctx context.Context, q cellwire.MigrationQuery) ([]cellwire.Migration, error)
+}
+
+// The microversions that several files ask for by name.
+const (
+	vStorageFound     api.Version = 14 // a destination of an evacuation finds out whether storage is shared
+	vActionsOfDeleted api.Version = 21 // actions of deleted servers are shown
+	vAbort            api.Version = 24 // DELETE /servers/{id}/migrations/{migration}
+	vForcedEvacuation api.Version = 29 // to a host that is not checked
+	vNetworksRequired api.Version = 37 // on create
+	vActionEvents     api.Version = 51 // members see the events of actions, but for their tracebacks
+	vMigrateToHost    api.Version = 56 // migrate names a host
+	vActionPages      api.Version = 58 // lists of actions have pages, filters and updated_at
+	vActionHost       api.Version = 62 // events of actions have a host
+	vNoForcedMoves    api.Version = 68 // hosts that are named are always checked
+)
+
+// Routes are the calls of this package that are no actions.
+func (d *Deps) Routes() []api.Route {
+	return slices.Concat(
+		[]api.Route{
+			{Method: "GET", Path: "/v2.1/servers/{id}", Handle: d.showServer, About: &aboutShowServer},
+			{Method: "POST", Path: "/v2.1/servers", Body: createSchemas,
+				Handle: d.createServers, About: &aboutCreateServers},
+			{Method: "DELETE", Path: "/v2.1/servers/{id}", Handle: d.deleteServer, About: &aboutDeleteServer},
+			{Method: "PUT", Path: "/v2.1/servers/{id}",
+				Body: updateSchemas, Handle: d.updateServer, About: &aboutUpdateServer},
+		},
+		d.metadataRoutes(), d.tagRoutes(), d.instanceActionRoutes(), d.migrationRoutes())
+}
+
+// Actions are those of this package on one server, by their names in bodies.
+func (d *Deps) Actions() map[string]api.Action {
+	on := d.Servers.Action
+	return map[string]api.Action{
+		"restore":     {Do: on(d.restoreServer), About: &aboutRestore},
+		"forceDelete": {Do: on(d.forceDeleteServer), About: &aboutForceDelete},
+		"os-start":    {Do: on(d.powerAction(ruleServersStart, cellwire.PowerStart)), About: &aboutStart},
+		"os-stop":     {Do: on(d.powerAction(ruleServersStop, cellwire.PowerStop)), About: &aboutStop},
+		"reboot":      {Schemas: api.Once(rebootSchema), Do: on(d.rebootServer), About: &aboutReboot},
+		"rebuild":     {Schemas: rebuildSchemas, Do: on(d.rebuildServer), About: &aboutRebuild},
+
+		"evacuate": {Schemas: evacuateSchemas, Do: on(d.evacuateServer), About: &aboutEvacuate},
+		"migrate":  {Schemas: migrateSchemas, Do: on(d.migrateServer), About: &aboutMigrate},
+		"confirmResize": {
+			Do:    on(d.decideMigration(ruleServersConfirm, "confirmResize", true, http.StatusNoContent)),
+			About: &aboutConfirm,
+		},
+		"revertResize": {
+			Do:    on(d.decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)),
+			About: &aboutRevert,
+		},
+		"os-resetState": {Schemas: api.Once(resetSchema), Do: on(d.resetServer), About: &aboutReset},
+	}
+}
