@@ -70,6 +70,37 @@ func (s SchemaSteps) At(v Version) js.Schema {
 	panic("api: no schema for the microversion " + v.String())
 }
 
+// Field is a member of a body, with its schema at the microversions that have it; an Until of 0 is
+// no bound.
+type Field struct {
+	Name         string
+	Since, Until Version
+	Schema       js.Schema
+}
+
+// Fields are those of a body, in the order of their checks. One whose schema depends on the
+// microversion is there several times.
+type Fields []Field
+
+// Steps are the schemas of a body, the newest first: one for each microversion that has other
+// fields than the one before.
+func (f Fields) Steps(schema func(Version, js.Properties) js.Schema) (steps SchemaSteps) {
+	for v := MaxVersion; v >= MinVersion; v-- {
+		changes := func(one Field) bool { return v == one.Since || v == one.Until+1 }
+		if v > MinVersion && !slices.ContainsFunc(f, changes) {
+			continue
+		}
+		var here js.Properties
+		for _, one := range f {
+			if v >= one.Since && (one.Until == 0 || v <= one.Until) {
+				here = append(here, js.Property{Name: one.Name, Schema: one.Schema})
+			}
+		}
+		steps = append(steps, SchemaSince{v, schema(v, here)})
+	}
+	return steps
+}
+
 // ByVersion is a body by microversion.
 func ByVersion(schema func(Version) js.Schema) apidoc.Body {
 	return func(minor int) js.Schema {

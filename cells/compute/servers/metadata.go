@@ -86,7 +86,7 @@ func (d *Deps) putMetadata(x *api.Exchange, rule api.Rule, replace bool) error {
 		return err
 	}
 	server, err := d.patchMetadata(x, m,
-		cellwire.MetadataPatch{Replace: replace, Set: memberTexts(api.MemberObject(x.Asked, "metadata"))})
+		cellwire.MetadataPatch{Replace: replace, Set: memberTexts(x.Asked, "metadata")})
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (d *Deps) setMetadata(x *api.Exchange) error {
 	if err != nil {
 		return err
 	}
-	item := memberTexts(api.MemberObject(x.Asked, "meta"))
+	item := memberTexts(x.Asked, "meta")
 	if _, has := item[x.Param("key")]; !has {
 		return osapi.BadRequest("Request body and URI mismatch")
 	}
@@ -135,13 +135,4 @@ func (d *Deps) patchMetadata(x *api.Exchange, m apidb.Mapping, patch cellwire.Me
 		patch.Most = max(most, 0)
 	}
 	return d.patchServer(x, m, cellwire.ServerPatch{Metadata: &patch})
-}
-
-// memberTexts are the members of an object that are all strings.
-func memberTexts(o *js.Object) map[string]string {
-	texts := make(map[string]string, len(o.Names()))
-	for _, name := range o.Names() {
-		texts[name] = api.MemberString(o, name)
-	}
-	return texts
 }

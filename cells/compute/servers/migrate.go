@@ -19,17 +19,17 @@ import (
 
 // The arguments of evacuate and migrate.
 var (
-	evacuateSchemas = func() api.SchemaSteps {
-		now := js.Properties{{Name: "host", Schema: api.SchemaHost}, {Name: "adminPass", Schema: api.SchemaText}}
-		first := js.Properties{{Name: "host", Schema: api.SchemaHost},
-			{Name: "onSharedStorage", Schema: api.SchemaBoolean}, {Name: "adminPass", Schema: api.SchemaText}}
-		return api.SchemaSteps{
-			{Since: vNoForcedMoves, Schema: js.ClosedObject(now)},
-			{Since: vForcedEvacuation, Schema: js.ClosedObject(now.With("force", api.SchemaBoolean))},
-			{Since: vStorageFound, Schema: js.ClosedObject(now)},
-			{Since: api.MinVersion, Schema: js.ClosedObject(first, "onSharedStorage")},
+	evacuateSchemas = api.Fields{
+		{Name: "host", Schema: api.SchemaHost},
+		{Name: "onSharedStorage", Until: vStorageFound - 1, Schema: api.SchemaBoolean},
+		{Name: "adminPass", Schema: api.SchemaText},
+		{Name: "force", Since: vForcedEvacuation, Until: vNoForcedMoves - 1, Schema: api.SchemaBoolean},
+	}.Steps(func(v api.Version, members js.Properties) js.Schema {
+		if v < vStorageFound {
+			return js.ClosedObject(members, "onSharedStorage")
 		}
-	}()
+		return js.ClosedObject(members)
+	})
 	migrateSchemas = api.SchemaSteps{
 		{Since: vMigrateToHost, Schema: append(js.Schema{js.Type("object", "null")},
 			js.ClosedObject(js.Properties{{Name: "host", Schema: js.Schema{

@@ -21,36 +21,26 @@ import (
 // The microversions of a rebuild.
 const (
 	vRebuildKey      api.Version = 54 // key_name
-	vRebuildUserData api.Version = 57 // user_data, and no personality
+	vRebuildUserData api.Version = 57 // user_data
 )
 
 // rebuildSchemas are the arguments of a rebuild.
-var rebuildSchemas = func() api.SchemaSteps {
-	members := js.Properties{
-		{Name: "name", Schema: api.SchemaName},
-		{Name: "imageRef", Schema: api.SchemaUUID},
-		{Name: "adminPass", Schema: api.SchemaText},
-		{Name: "metadata", Schema: api.SchemaMetadata},
-		{Name: "preserve_ephemeral", Schema: api.SchemaBoolean},
-		{Name: "OS-DCF:diskConfig", Schema: serverview.SchemaDiskConfig},
-		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
-		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
-		{Name: "personality", Schema: schemaPersonality},
-	}
-	step := func(since api.Version) api.SchemaSince {
-		return api.SchemaSince{Since: since, Schema: js.ClosedObject(members, "imageRef")}
-	}
-	first := step(api.MinVersion)
-	members = members.With("description", api.SchemaDescription)
-	described := step(api.VDescription)
-	members = members.With("key_name", js.Schema{js.AnyOf(api.SchemaName, js.Schema{js.Type("null")})})
-	keyed := step(vRebuildKey)
-	members = members.Without("personality").
-		With("user_data", js.Schema{js.Type("string", "null"), js.Format("base64"), js.MaxLength(65535)})
-	seeded := step(vRebuildUserData)
-	members = members.With("trusted_image_certificates", schemaTrustedCerts)
-	return api.SchemaSteps{step(api.VTrustedCerts), seeded, keyed, described, first}
-}()
+var rebuildSchemas = api.Fields{
+	{Name: "name", Schema: api.SchemaName},
+	{Name: "imageRef", Schema: api.SchemaUUID},
+	{Name: "adminPass", Schema: api.SchemaText},
+	{Name: "metadata", Schema: api.SchemaMetadata},
+	{Name: "preserve_ephemeral", Schema: api.SchemaBoolean},
+	{Name: "OS-DCF:diskConfig", Schema: serverview.SchemaDiskConfig},
+	{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
+	{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
+	{Name: "personality", Until: api.VNoInjectedFiles - 1, Schema: schemaPersonality},
+	{Name: "description", Since: api.VDescription, Schema: api.SchemaDescription},
+	{Name: "key_name", Since: vRebuildKey, Schema: js.Schema{js.AnyOf(api.SchemaName, js.Schema{js.Type("null")})}},
+	{Name: "user_data", Since: vRebuildUserData,
+		Schema: js.Schema{js.Type("string", "null"), js.Format("base64"), js.MaxLength(65535)}},
+	{Name: certificates, Since: api.VTrustedCerts, Schema: schemaTrustedCerts},
+}.Steps(func(_ api.Version, members js.Properties) js.Schema { return js.ClosedObject(members, "imageRef") })
 
 // rebuildServer has the guest of a server made again from an image, on its host: 202 with the
 // server when its cell has it. Its host does it when it is up. New user data is refused for a host
@@ -112,21 +102,21 @@ func (d *Deps) requestedRebuild(x *api.Exchange, asked *js.Object) (request cell
 			"preserve_ephemeral: this service cannot keep the ephemeral disk of a server that is rebuilt.")
 	case len(api.MemberList(asked, "personality")) > 0:
 		return request, osapi.BadRequest("personality: this service does not inject files; use user_data instead.")
-	case len(api.MemberList(asked, "trusted_image_certificates")) > 0:
+	case len(api.MemberList(asked, certificates)) > 0:
 		return request, osapi.BadRequest(
 			"trusted_image_certificates: this service does not validate the signatures of images.")
 	}
 	request.ImageRef = api.MemberString(asked, "imageRef")
 	request.Patch = requestedPatch(asked)
-	if api.MemberObject(asked, "metadata") != nil {
-		metadata, err := d.requestedMetadata(x, asked)
+	if given := memberTexts(asked, "metadata"); given != nil {
+		metadata, err := d.requestedMetadata(x, given)
 		if err != nil {
 			return request, err
 		}
 		request.Patch.Metadata = &cellwire.MetadataPatch{Replace: true, Set: metadata}
 	}
 	if _, given := asked.Get("key_name"); given {
-		key, err := d.requestedKey(x, asked)
+		key, err := d.requestedKey(x, api.MemberString(asked, "key_name"))
 		if err != nil {
 			return request, err
 		}

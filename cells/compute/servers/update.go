@@ -17,19 +17,15 @@ import (
 )
 
 // updateSchemas are the bodies of PUT /servers/{id}.
-var updateSchemas = func() api.SchemaSteps {
-	server := js.Properties{
-		{Name: "name", Schema: api.SchemaName},
-		{Name: "OS-DCF:diskConfig", Schema: serverview.SchemaDiskConfig},
-		{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
-		{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
-	}
-	body := func(server js.Properties) js.Schema {
-		return js.ClosedObject(js.Properties{{Name: "server", Schema: js.ClosedObject(server)}}, "server")
-	}
-	return api.SchemaSteps{{Since: api.VDescription, Schema: body(server.With("description", api.SchemaDescription))},
-		{Since: api.MinVersion, Schema: body(server)}}
-}()
+var updateSchemas = api.Fields{
+	{Name: "name", Schema: api.SchemaName},
+	{Name: "OS-DCF:diskConfig", Schema: serverview.SchemaDiskConfig},
+	{Name: "accessIPv4", Schema: js.Schema{js.Type("string"), js.Format("ipv4")}},
+	{Name: "accessIPv6", Schema: js.Schema{js.Type("string"), js.Format("ipv6")}},
+	{Name: "description", Since: api.VDescription, Schema: api.SchemaDescription},
+}.Steps(func(_ api.Version, members js.Properties) js.Schema {
+	return js.ClosedObject(js.Properties{{Name: "server", Schema: js.ClosedObject(members)}}, "server")
+})
 
 // updateServer answers PUT /servers/{id}. The guest keeps the name that it was made with.
 func (d *Deps) updateServer(x *api.Exchange) error {

@@ -3,6 +3,7 @@
 package servers
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
@@ -68,5 +69,16 @@ func BenchmarkCheckCreate(b *testing.B) {
 	for b.Loop() {
 		value := testproc.Try(jsonkit.Decode(body)).Or(b)
 		testproc.Check(b, jsonkit.Validate(schema, value))
+	}
+}
+
+// TestHostNames of servers are made as Nova makes them.
+func TestHostNames(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, want := range map[string]string{
+		"web1": "web1", "Web 1": "web-1", "a_b.c": "a-b-c", "é1": "é1", "日本": "", "-.x.-": "x", "a/b!c": "abc",
+		strings.Repeat("x", 70): strings.Repeat("x", 63), strings.Repeat("日", 70) + "y": "y", "..": "",
+	} {
+		testproc.Equal(t, hostName(name), want, "%q: %q", name)
 	}
 }
