@@ -22,25 +22,18 @@ import (
 
 // serviceUpdates are the bodies of PUT /os-services/{id}: before 2.53 {id} is an action, and the
 // body names the service.
-var serviceUpdates = func() api.SchemaSteps {
-	reason := js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}
-	old := js.Properties{
-		{Name: "host", Schema: api.SchemaHost},
-		{Name: "binary", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}},
-		{Name: "disabled_reason", Schema: reason},
+var serviceUpdates = api.Fields{
+	{Name: "status", Since: vServiceUUID, Schema: js.Schema{js.Type("string"), js.Enum("enabled", "disabled")}},
+	{Name: "host", Until: vServiceUUID - 1, Schema: api.SchemaHost},
+	{Name: "binary", Until: vServiceUUID - 1, Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}},
+	{Name: "disabled_reason", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255)}},
+	{Name: "forced_down", Since: vForcedDown, Schema: api.SchemaBoolean},
+}.Steps(func(v api.Version, members js.Properties) js.Schema {
+	if v >= vServiceUUID {
+		return js.ClosedObject(members)
 	}
-	forcible := old.With("forced_down", api.SchemaBoolean)
-	byUUID := js.Properties{
-		{Name: "status", Schema: js.Schema{js.Type("string"), js.Enum("enabled", "disabled")}},
-		{Name: "disabled_reason", Schema: reason},
-		{Name: "forced_down", Schema: api.SchemaBoolean},
-	}
-	return api.SchemaSteps{
-		{Since: vServiceUUID, Schema: js.ClosedObject(byUUID)},
-		{Since: vForcedDown, Schema: js.ClosedObject(forcible, "host", "binary")},
-		{Since: api.MinVersion, Schema: js.ClosedObject(old, "host", "binary")},
-	}
-}()
+	return js.ClosedObject(members, "host", "binary")
+})
 
 // updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in
 // one of them.

@@ -51,6 +51,7 @@
 //		return x.JSON(http.StatusOK, new(api.Object).Add("widget", body))
 //	}
 //
+// widgetSchemas is a table of [Fields], if what a body may have depends on the microversion.
 // x.Asked is the body, and x.Params are the parameters. A rule for something of another project or
 // of a user the handler asks for itself (x.Allow, x.AllowUser; x.May gives a bool), and About names
 // it. About is what the reference says besides: the answers with their schemas, the errors. The

@@ -27,19 +27,18 @@ const Path = "/serial-console"
 
 // remoteConsoleSchemas are the bodies of POST /servers/{id}/remote-consoles.
 var remoteConsoleSchemas = func() api.SchemaSteps {
-	body := func(protocols, types []any) js.Schema {
-		return js.ClosedObject(js.Properties{{Name: "remote_console", Schema: js.ClosedObject(js.Properties{
-			{Name: "protocol", Schema: js.Schema{js.Type("string"), js.Enum(protocols...)}},
-			{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}},
-		}, "protocol", "type")}}, "remote_console")
-	}
-	protocols := []any{"vnc", "spice", "serial", "rdp"}
-	types := []any{"novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5"}
-	return api.SchemaSteps{
-		{Since: vMKSConsoles, Schema: body(append(protocols[:len(protocols):len(protocols)], "mks"),
-			append(types[:len(types):len(types)], "webmks"))},
-		{Since: vRemoteConsoles, Schema: body(protocols, types)},
-	}
+	oneOf := func(names ...any) js.Schema { return js.Schema{js.Type("string"), js.Enum(names...)} }
+	return api.Fields{
+		{Name: "protocol", Until: vMKSConsoles - 1, Schema: oneOf("vnc", "spice", "serial", "rdp")},
+		{Name: "protocol", Since: vMKSConsoles, Schema: oneOf("vnc", "spice", "serial", "rdp", "mks")},
+		{Name: "type", Until: vMKSConsoles - 1,
+			Schema: oneOf("novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5")},
+		{Name: "type", Since: vMKSConsoles,
+			Schema: oneOf("novnc", "xvpvnc", "spice-html5", "serial", "rdp-html5", "webmks")},
+	}.Steps(func(_ api.Version, members js.Properties) js.Schema {
+		console := js.ClosedObject(members, "protocol", "type")
+		return js.ClosedObject(js.Properties{{Name: "remote_console", Schema: console}}, "remote_console")
+	})
 }()
 
 // createRemoteConsole answers POST /servers/{id}/remote-consoles.

@@ -42,36 +42,31 @@ var (
 var flavorID = regexp.MustCompile(`^[a-zA-Z0-9. _-]+$`)
 
 // flavorSchemas are the bodies of POST /flavors.
-var flavorSchemas = func() api.SchemaSteps {
-	first := js.Properties{
-		{Name: "name", Schema: api.SchemaName},
-		{Name: "id", Schema: js.Schema{
-			js.Type("string", "number", "null"),
-			js.MinLength(1),
-			js.MaxLength(255),
-			js.PatternFunc(
-				`^(?! )[a-zA-Z0-9. _-]+(?<! )$`,
-				"Letters, digits, and . _ - and spaces inside. The server chooses a UUID without it.",
-				func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s },
-			),
-		}},
-		{Name: "ram", Schema: api.SchemaInteger(1)},
-		{Name: "vcpus", Schema: api.SchemaInteger(1)},
-		{Name: "disk", Schema: api.SchemaInteger(0)},
-		{Name: "OS-FLV-EXT-DATA:ephemeral", Schema: api.SchemaInteger(0)},
-		{Name: "swap", Schema: api.SchemaInteger(0)},
-		{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`),
-			js.ExclusiveMinimum(0), js.Maximum(3.40282e+38)}},
-		{Name: "os-flavor-access:is_public", Schema: api.SchemaBoolean},
-	}
-	described := first.With("description", flavorDescription)
-	body := func(p js.Properties) js.Schema {
-		return js.ClosedObject(
-			js.Properties{{Name: "flavor", Schema: js.ClosedObject(p, "name", "ram", "vcpus", "disk")}}, "flavor")
-	}
-	return api.SchemaSteps{{Since: vFlavorDescription, Schema: body(described)},
-		{Since: api.MinVersion, Schema: body(first)}}
-}()
+var flavorSchemas = api.Fields{
+	{Name: "name", Schema: api.SchemaName},
+	{Name: "id", Schema: js.Schema{
+		js.Type("string", "number", "null"),
+		js.MinLength(1),
+		js.MaxLength(255),
+		js.PatternFunc(
+			`^(?! )[a-zA-Z0-9. _-]+(?<! )$`,
+			"Letters, digits, and . _ - and spaces inside. The server chooses a UUID without it.",
+			func(s string) bool { return flavorID.MatchString(s) && strings.Trim(s, " ") == s },
+		),
+	}},
+	{Name: "ram", Schema: api.SchemaInteger(1)},
+	{Name: "vcpus", Schema: api.SchemaInteger(1)},
+	{Name: "disk", Schema: api.SchemaInteger(0)},
+	{Name: "OS-FLV-EXT-DATA:ephemeral", Schema: api.SchemaInteger(0)},
+	{Name: "swap", Schema: api.SchemaInteger(0)},
+	{Name: "rxtx_factor", Schema: js.Schema{js.Type("number", "string"), js.Pattern(`^[0-9]+(\.[0-9]+)?$`),
+		js.ExclusiveMinimum(0), js.Maximum(3.40282e+38)}},
+	{Name: "os-flavor-access:is_public", Schema: api.SchemaBoolean},
+	{Name: "description", Since: vFlavorDescription, Schema: flavorDescription},
+}.Steps(func(_ api.Version, members js.Properties) js.Schema {
+	return js.ClosedObject(
+		js.Properties{{Name: "flavor", Schema: js.ClosedObject(members, "name", "ram", "vcpus", "disk")}}, "flavor")
+})
 
 var flavorDescription = js.Schema{js.Type("string", "null"), js.MaxLength(65535), api.Printable}
 

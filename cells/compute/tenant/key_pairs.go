@@ -44,20 +44,15 @@ const (
 )
 
 // keyPairSchemas are the bodies of POST /os-keypairs.
-var keyPairSchemas = func() api.SchemaSteps {
-	pair := js.Properties{
-		{Name: "name", Schema: append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)],
-			js.Pattern(`^[_\- a-zA-Z0-9]+$`))},
-		{Name: "public_key", Schema: api.SchemaText},
-	}
-	body := func(p js.Properties) js.Schema {
-		return js.ClosedObject(js.Properties{{Name: "keypair", Schema: js.ClosedObject(p, "name")}}, "keypair")
-	}
-	typed := pair.With("type", js.Schema{js.Type("string"), js.Enum(apidb.KeySSH, apidb.KeyX509)})
-	return api.SchemaSteps{{Since: vKeyUsers, Schema: body(typed.With("user_id", api.SchemaText))},
-		{Since: vKeyTypes, Schema: body(typed)},
-		{Since: api.MinVersion, Schema: body(pair)}}
-}()
+var keyPairSchemas = api.Fields{
+	{Name: "name", Schema: append(api.SchemaName[:len(api.SchemaName):len(api.SchemaName)],
+		js.Pattern(`^[_\- a-zA-Z0-9]+$`))},
+	{Name: "public_key", Schema: api.SchemaText},
+	{Name: "type", Since: vKeyTypes, Schema: js.Schema{js.Type("string"), js.Enum(apidb.KeySSH, apidb.KeyX509)}},
+	{Name: "user_id", Since: vKeyUsers, Schema: api.SchemaText},
+}.Steps(func(_ api.Version, members js.Properties) js.Schema {
+	return js.ClosedObject(js.Properties{{Name: "keypair", Schema: js.ClosedObject(members, "name")}}, "keypair")
+})
 
 // keyPairQuery are the parameters of GET /os-keypairs, and oneKeyPairQuery those of calls about
 // one.

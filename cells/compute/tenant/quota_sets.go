@@ -59,18 +59,18 @@ var quotaSets = func() api.SchemaSteps {
 		"injected_files", "injected_file_content_bytes",
 		"injected_file_path_bytes", "server_groups", "server_group_members", "networks",
 	}
-	var all js.Properties
+	var all api.Fields
 	for _, name := range names {
-		all = append(all, js.Property{Name: name, Schema: limit})
+		until := vNoNetworkQuotas - 1 // networks
+		if i := slices.IndexFunc(quotaResources, func(r quotaResource) bool { return r.name == name }); i >= 0 {
+			until = quotaResources[i].until
+		}
+		all = append(all, api.Field{Name: name, Until: until, Schema: limit})
 	}
-	all = append(all, js.Property{Name: "force", Schema: api.SchemaBoolean})
-	later := all.Without("fixed_ips", "floating_ips", "security_groups", "security_group_rules", "networks")
-	last := later.Without("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")
-	body := func(p js.Properties) js.Schema {
-		return js.ClosedObject(js.Properties{{Name: "quota_set", Schema: js.ClosedObject(p)}}, "quota_set")
-	}
-	return api.SchemaSteps{{Since: api.VNoInjectedFiles, Schema: body(last)},
-		{Since: vNoNetworkQuotas, Schema: body(later)}, {Since: api.MinVersion, Schema: body(all)}}
+	all = append(all, api.Field{Name: "force", Schema: api.SchemaBoolean})
+	return all.Steps(func(_ api.Version, members js.Properties) js.Schema {
+		return js.ClosedObject(js.Properties{{Name: "quota_set", Schema: js.ClosedObject(members)}}, "quota_set")
+	})
 }()
 
 // quotaView writes the resources that the microversion has into a quota set, by their names.

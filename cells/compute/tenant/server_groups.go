@@ -46,25 +46,21 @@ const (
 var serverGroupSchemas = func() api.SchemaSteps {
 	hard := []any{apidb.PolicyAntiAffinity, apidb.PolicyAffinity}
 	all := append(hard[:len(hard):len(hard)], apidb.PolicySoftAntiAffinity, apidb.PolicySoftAffinity)
-	body := func(p js.Properties, required string) js.Schema {
-		p = append(js.Properties{{Name: "name", Schema: api.SchemaName}}, p...)
-		return js.ClosedObject(js.Properties{{Name: "server_group", Schema: js.ClosedObject(p, "name", required)}},
-			"server_group")
+	one := func(policies []any) js.Schema {
+		return js.Schema{js.Type("array"), js.Items(js.Schema{js.Type("string"), js.Enum(policies...)}),
+			js.UniqueItems(), js.MinItems(1), js.MaxItems(1)}
 	}
-	several := func(policies []any) js.Schema {
-		return body(js.Properties{{Name: "policies", Schema: js.Schema{
-			js.Type("array"), js.Items(js.Schema{js.Type("string"), js.Enum(policies...)}), js.UniqueItems(),
-			js.MinItems(1), js.MaxItems(1),
-		}}}, "policies")
-	}
-	return api.SchemaSteps{
-		{Since: vGroupPolicy, Schema: body(js.Properties{
-			{Name: "policy", Schema: js.Schema{js.Type("string"), js.Enum(all...)}},
-			{Name: "rules", Schema: js.ClosedObject(js.Properties{{Name: maxPerHost, Schema: api.SchemaCount}})},
-		}, "policy")},
-		{Since: vSoftGroups, Schema: several(all)},
-		{Since: api.MinVersion, Schema: several(hard)},
-	}
+	return api.Fields{
+		{Name: "name", Schema: api.SchemaName},
+		{Name: "policies", Until: vSoftGroups - 1, Schema: one(hard)},
+		{Name: "policies", Since: vSoftGroups, Until: vGroupPolicy - 1, Schema: one(all)},
+		{Name: "policy", Since: vGroupPolicy, Schema: js.Schema{js.Type("string"), js.Enum(all...)}},
+		{Name: "rules", Since: vGroupPolicy,
+			Schema: js.ClosedObject(js.Properties{{Name: maxPerHost, Schema: api.SchemaCount}})},
+	}.Steps(func(_ api.Version, members js.Properties) js.Schema {
+		group := js.ClosedObject(members, "name", members[1].Name) // policies or policy
+		return js.ClosedObject(js.Properties{{Name: "server_group", Schema: group}}, "server_group")
+	})
 }()
 
 // maxPerHost is the only rule that there is.
