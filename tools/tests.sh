@@ -39,15 +39,12 @@ drawn() {
     echo "$package"
   done
 }
-# racy: packages of the agent and the servers that start goroutines, but for those whose tests are mostly processes of their own. A package
-# without tests has them in the one above; that of the lists of servers has functions that cells/gather calls in goroutines.
+# racy: packages of the agent and the servers that start goroutines, themselves or through cells/gather, but for those whose tests are mostly
+# processes of their own. A package without tests has them in the one above.
 racy() {
   local package
-  {
-    git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()|\.Go\(' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' |
-      xargs -n1 dirname
-    echo cells/compute/serverlist
-  } | sort -u | while read -r package; do
+  git grep -lE '^[[:space:]]*go (func\(|[a-zA-Z_.]+\()|\.Go\(|/cells/gather"' -- '*.go' ':!*_test.go' ':!test' ':!cmd' ':!drivers/libvirt' ':!plugins/drivertest' |
+    xargs -n1 dirname | sort -u | while read -r package; do
     until compgen -G "$package/*_test.go" >/dev/null || [ "$package" = . ]; do package=$(dirname "$package"); done
     echo "./$package"
   done | sort -u

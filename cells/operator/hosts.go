@@ -74,7 +74,7 @@ func Enrolments(all []apidb.Enrolment, known []apidb.Cell, now time.Time) []Host
 	hosts := make([]Host, 0, len(all))
 	for _, e := range all {
 		v := &Enrolment{
-			State: e.State, Cell: cellName(e.CellUUID, known), Nodes: nodesOf(e),
+			State: e.State, Cell: hostdiscovery.CellName(known, e.CellUUID), Nodes: nodesOf(e),
 			Invited: e.CreatedAt, By: e.CreatedBy, Joined: e.EnrolledAt, From: e.EnrolledFrom,
 			Issued: e.Issued, Expires: e.ExpiresAt, Serial: e.Serial,
 			Renewed: e.RenewedFrom, Conflict: (*KeyConflict)(e.Conflict), Agents: enrolment.LiveAgents(e, now),
@@ -290,14 +290,4 @@ func Suggestion(name string, hosts []string) string {
 		return fmt.Sprintf("; did you mean %s?", near)
 	}
 	return ""
-}
-
-// cellName is the name of a cell, or its uuid if it is gone.
-func cellName(uuid string, known []apidb.Cell) string {
-	for _, c := range known {
-		if c.UUID == uuid {
-			return c.Name
-		}
-	}
-	return uuid
 }

@@ -123,7 +123,8 @@ func TestAbandonedCallDoesNotAffectLaterPasses(t *testing.T) {
 		d.domains, d.hang = many(1000), hang
 		r := newRig(t, h, d.open, map[string]any{"call_timeout": "100ms", "connect_timeout": "100ms"})
 		tree := newTree(t)
-		if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) || !strings.Contains(err.Error(), "the domains") {
+		if err := r.refused(tree); !errors.Is(err, plugins.ErrNotReady) ||
+			!strings.Contains(err.Error(), "the domains") {
 			t.Fatalf("%v, want NotReady that says what hangs", err)
 		}
 		eventually(t, func() error { _, err := r.pass(tree); return err })

@@ -48,8 +48,8 @@ type Store interface {
 // Scheduler is what the calls need of a *scheduler.Scheduler.
 type Scheduler interface {
 	// Create writes what was asked for, after the checks of cells and quota. Its errors are
-	// *quota.ExceededError, quota.ErrCellDown and *resourcerequest.InvalidError, or those of the API
-	// database.
+	// *quota.ExceededError, quota.ErrCellDown and *resourcerequest.InvalidError, or those of the
+	// API database.
 	Create(ctx context.Context, r scheduler.CreateRequest) ([]apidb.RequestSpec, error)
 	// Delete deletes a server. When its cell is down the error wraps gather.ErrDown, and nothing
 	// was changed.

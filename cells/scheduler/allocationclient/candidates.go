@@ -61,9 +61,9 @@ func AsksCandidates(failed *placementclient.Error) bool {
 	return strings.HasPrefix(failed.Path, candidatesPath+"?")
 }
 
-// Ask makes the requests of a stage at the same time, in one tree, or in all (""): see
-// [resourcerequest.Request.Stages]. The candidates are those of all requests in turn, at most the
-// limit of the first; more says that Placement may have others.
+// Ask makes the requests of a stage, at least one, at the same time, in one tree, or in all (""):
+// see [resourcerequest.Request.Stages]. The candidates are those of all requests in turn, at most
+// the limit of the first; more says that Placement may have others.
 func (c *Client) Ask(
 	ctx context.Context, requests []resourcerequest.Request, tree string,
 ) (candidates []resourcerequest.Candidate, more bool, err error) {
@@ -91,9 +91,9 @@ func (c *Client) Ask(
 			return nil, false, a.err
 		}
 		found = append(found, a.candidates)
-		more = more || a.given >= r.Limit
+		more = more || a.given >= r.MaxCandidates()
 	}
-	return merge(found, requests[0].Limit), more, nil
+	return merge(found, requests[0].MaxCandidates()), more, nil
 }
 
 // merge takes candidates of all lists in turn.

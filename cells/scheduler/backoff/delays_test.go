@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
+	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 // TestWaits: they double, with up to a quarter less, to half a minute; a success ends them.
 func TestWaits(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	var d backoff.Delays
 	for _, seconds := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
@@ -36,7 +37,7 @@ func TestWaits(t *testing.T) {
 // TestPlacementIsPutOff: what does not need Placement is due while it is put off, for whichever
 // server it failed.
 func TestPlacementIsPutOff(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	var d backoff.Delays
 	if _, first := d.PlacementFailed(now); !first {

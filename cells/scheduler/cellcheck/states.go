@@ -39,7 +39,7 @@ func Servers(mappings []apidb.Mapping) []string {
 }
 
 // States asks a cell for the states of servers, by uuid; those that it does not know are missing.
-// One request, for at most [cellwire.MaxStates] servers.
+// One request for each [cellwire.MaxStates] of them.
 func States(
 	ctx context.Context, g *gather.Gatherer, cell apidb.Cell, uuids []string,
 ) (map[string]cellwire.ServerState, error) {
@@ -71,7 +71,8 @@ func Differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cell
 }
 
 // StillDiffering are the mappings whose queued_for_delete, read again after the cell was asked
-// again, still differs from what the cell says. One request.
+// again, still differs from what the cell says. It asks the cell as States does, and reads the
+// mappings once.
 func StillDiffering(
 	ctx context.Context, store Store, g *gather.Gatherer, cell apidb.Cell, before []apidb.Mapping,
 ) ([]apidb.Mapping, error) {

@@ -15,7 +15,7 @@ import (
 
 // TestDestinationOf: which aggregates each option asks for, and which it forbids.
 func TestDestinationOf(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	all := []apidb.Aggregate{
 		{UUID: "east", Metadata: map[string]string{apidb.ZoneKey: "east"}},
 		{UUID: "west", Metadata: map[string]string{apidb.ZoneKey: "west"}},
@@ -69,7 +69,7 @@ func TestDestinationOf(t *testing.T) {
 
 // TestHas: a host has to be in an aggregate of each list, and in none of those that are forbidden.
 func TestHas(t *testing.T) {
-	t.Parallel()
+	testproc.Parallel(t, testproc.Light)
 	d := hostaggregates.Destination{OneOf: [][]string{{"a", "b"}, {"c"}}, NoneOf: []string{"d"}}
 	for _, c := range []struct {
 		in   []string

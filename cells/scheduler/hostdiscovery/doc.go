@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hostdiscovery maps the hosts and nodes that cells have to those cells, in the API
-// database: Nova's discover_hosts. Only a host that may be mapped is: one that a person enrolled or
-// named, or whose name a pattern matches.
+// database: Nova's discover_hosts. [Discover] says which hosts may be.
 //
 //	cells: nodes of hosts ──┐                        ┌─▶ API database: hosts, nodes, enrolments
 //	                        ├─▶ Discover ─▶ Report ──┤

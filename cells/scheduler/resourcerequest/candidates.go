@@ -31,7 +31,7 @@ type Answer struct {
 	Summaries map[string]providerSummary `json:"provider_summaries"`
 }
 
-// Complete implements what [placementclient.Call].Out describes.
+// Complete implements what Out of a placementclient.Call describes.
 func (a *Answer) Complete() bool { return a.Requests != nil && a.Summaries != nil }
 
 type providerSummary struct {
@@ -45,7 +45,8 @@ type providerSummary struct {
 }
 
 // Candidates are those of an answer to the request that are as it has them, in Placement's order;
-// of each node the better ones are first.
+// where guests should be near a device, all that are near come first. It changes the answer: the
+// candidates are in its list.
 func (r *Request) Candidates(answer *Answer) []Candidate {
 	free := map[string]*Candidate{} // by root: what its tree has left
 	for _, s := range answer.Summaries {

@@ -44,7 +44,8 @@ type Request struct {
 	// must not be in.
 	OneOf  [][]string
 	NoneOf []string
-	// RootMemberOf asks with root_member_of, an extension, and not with member_of.
+	// RootMemberOf asks with root_member_of, an extension, and not with member_of. The client sets
+	// it where Placement grants that.
 	RootMemberOf bool
 
 	// InTree is the root or any provider of the only tree that counts; "": all do.
@@ -169,11 +170,11 @@ func (r *Request) suffixed() int {
 }
 
 // LacksPolicy reports whether the flavor has several groups and does not say how they may share
-// providers. OpenStack's Placement refuses it, with [Request.PolicyRequired] as the reason.
+// providers. OpenStack's Placement refuses it.
 func (r *Request) LacksPolicy() bool { return r.policy == "" && r.written > 1 }
 
-// Extensions are the extensions of Placement that the request needs, in the order in which they are
-// asked for.
+// Extensions are the extensions of Placement that the request asks for, in this order. Without
+// wire.ExtRootMemberOf it can be asked in another way; the others it needs.
 func (r *Request) Extensions() []string {
 	var names []string
 	if r.LacksPolicy() {
@@ -271,13 +272,17 @@ func unknownSpec(key string) error {
 	return invalidf("Validation failed; extra spec '%.300s' does not appear to be a valid extra spec.", key)
 }
 
+// MaxCandidates is how many candidates the request asks for: Limit, or its default.
+func (r *Request) MaxCandidates() int {
+	if r.Limit <= 0 {
+		return DefaultLimit
+	}
+	return r.Limit
+}
+
 // Query is the request in the form of GET /allocation_candidates.
 func (r Request) Query() url.Values {
-	limit := r.Limit
-	if limit <= 0 {
-		limit = DefaultLimit
-	}
-	q := url.Values{"limit": {strconv.Itoa(limit)}, "root_required": {traitList(r.root)}}
+	q := url.Values{"limit": {strconv.Itoa(r.MaxCandidates())}, "root_required": {traitList(r.root)}}
 	if r.policy != "" {
 		q.Set("group_policy", r.policy)
 	}

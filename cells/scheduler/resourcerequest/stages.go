@@ -53,7 +53,7 @@ const (
 )
 
 // HasStages reports whether hosts with NUMA cells are asked for something else than the others, so
-// that [Request.Stages] depend on whether there are any.
+// that [Request.Stages] may depend on whether there are any.
 func (r *Request) HasStages() bool { return r.plan != nil }
 
 // Stages are the requests for a server in the order in which they are tried: each stage only when
@@ -191,7 +191,7 @@ func stays(trait string, resources map[string]int64) bool {
 	return false
 }
 
-// separate Chooses the group_policy. Cells of a guest are on different cells of the host. With
+// separate chooses the group_policy. Cells of a guest are on different cells of the host. With
 // other groups beside them Placement cannot be asked for that alone, and candidates that are not so
 // are left out here.
 func (r *Request) separate() {
