@@ -45,8 +45,9 @@ func matching(all []apidb.BuildRequest, q *cellwire.ServerQuery) ([]apidb.BuildR
 	return chosen, nil
 }
 
-// Matcher says whether a server meets the conditions of a query, but for Deleted and SoftDeleted:
-// these are about servers in cells. The error is for a pattern that no cell would take.
+// Matcher returns a function that says whether a server meets the conditions of a query, but for
+// Deleted and SoftDeleted: these are about servers in cells. Build requests are matched by it, and
+// the servers of cells that tests make up. The error is for a pattern that no cell would take.
 func Matcher(q *cellwire.ServerQuery) (func(*cellwire.Server) bool, error) {
 	patterns := map[string]*regexp.Regexp{}
 	for column, pattern := range q.Patterns {

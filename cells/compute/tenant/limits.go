@@ -75,7 +75,7 @@ type quotaResource struct {
 	name string
 	// otherwise is Nova's default, where the configuration has none.
 	otherwise int64
-	// until is the last microversion that shows it; 0: all do.
+	// until is the last microversion that has it, shown and in the body of a quota set; 0: all do.
 	until api.Version
 	// max are its names among limits, used that of what is used of it; "" and nil for none.
 	max  []string

@@ -61,7 +61,7 @@ var quotaSets = func() api.SchemaSteps {
 	}
 	var all api.Fields
 	for _, name := range names {
-		until := vNoNetworkQuotas - 1 // networks
+		until := vNoNetworkQuotas - 1 // of "networks", which is no resource here
 		if i := slices.IndexFunc(quotaResources, func(r quotaResource) bool { return r.name == name }); i >= 0 {
 			until = quotaResources[i].until
 		}
