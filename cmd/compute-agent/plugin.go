@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -64,7 +65,7 @@ func (f *trialFlags) warnOfSandbox(cmd *cobra.Command, opts suite.Options) {
 	if f.NoSandbox {
 		why = "--no-sandbox"
 	}
-	_ = render.PluginSandbox(cmd.ErrOrStderr(), opts, pluginhost.OwnKernel(), why)
+	_ = render.PluginSandbox(cmd.ErrOrStderr(), opts, sandbox.OwnKernel(), why)
 }
 
 // pluginLog prints a plugin's log for its author.

@@ -277,7 +277,7 @@ func Executable(cfg *config.Config, name string) (pluginhost.Spec, error) {
 		return pluginhost.Spec{}, fmt.Errorf("%w: drivers.%s.config: %w", config.ErrInvalid, name, err)
 	}
 	return pluginhost.Spec{Name: name, Path: c.Path, Searched: cfg.PluginDirsOf(name), SHA256: c.SHA256, Args: c.Args,
-		Env: c.Env, Config: own, Sandbox: sandbox(cfg, name)}, nil
+		Env: c.Env, Config: own, Sandbox: driverSandbox(cfg, name)}, nil
 }
 
 // spec returns the plugin host's specification of a driver. Nothing is written.

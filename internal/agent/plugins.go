@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -88,7 +89,7 @@ func (t Trial) Options(ctx context.Context) (suite.Options, error) {
 	opts.Config, opts.Args, opts.Env, opts.Former = own.table, own.Args, own.Env, former.table
 	opts.NoSandbox = t.NoSandbox || own.Sandbox == config.SandboxNone
 	if own.Sandbox != config.SandboxNone {
-		opts.Sandbox = pluginhost.StandardSandbox(opts.Config, opts.Former)
+		opts.Sandbox = sandbox.Standard(opts.Config, opts.Former)
 		opts.Sandbox.Required, opts.Sandbox.Modes = own.Sandbox == config.SandboxRequired, own.AllowChmod
 		opts.Sandbox.GrantRead, opts.Sandbox.GrantWrite = own.ReadPaths, own.WritePaths
 	}

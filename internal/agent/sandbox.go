@@ -9,14 +9,15 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 // formerMachines is the directory in the state directory from which the fake driver, and no other,
 // takes over what a former release left there.
 const formerMachines, fakeDriver = "machines", pluginhost.ExecutablePrefix + "fake"
 
-// sandbox is that of a driver's process, nil if the configuration wants none.
-func sandbox(cfg *config.Config, name string) *pluginhost.Sandbox {
+// driverSandbox is that of a driver's process, nil if the configuration wants none.
+func driverSandbox(cfg *config.Config, name string) *sandbox.Sandbox {
 	d := cfg.Drivers[name]
 	if d.Sandbox == config.SandboxNone {
 		return nil
@@ -33,9 +34,9 @@ func sandbox(cfg *config.Config, name string) *pluginhost.Sandbox {
 	for _, paths := range [][]string{secrets, protected} { // tables have no order
 		slices.Sort(paths)
 	}
-	return &pluginhost.Sandbox{
+	return &sandbox.Sandbox{
 		Required: d.Sandbox == config.SandboxRequired, Modes: d.AllowChmod, Secrets: slices.Compact(secrets),
 		Protected: slices.Compact(protected),
-		Write:     pluginhost.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
+		Write:     sandbox.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -52,22 +52,22 @@ identity_file = "/srv/identity.pem"
 	cfg, err := config.Load(config.Options{File: file, Hostname: func() (string, error) { return "cn1", nil }})
 	testproc.Check(t, err)
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/compute-agent.service")
-	want := &pluginhost.Sandbox{
+	want := &sandbox.Sandbox{
 		Secrets: []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent",
 			"/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
 		Protected: []string{"/etc/ssl/certs/ca.pem", "/srv/ca.pem", filepath.Join(dir, "provider_config")},
 		Write: []string{"/srv/b", "/srv/images", "/var/lib/compute-agent-instances", "/var/lib/libvirt/images",
 			"/var/lib/nova/instances"}, GrantRead: []string{"/srv/state/for-one"}, GrantWrite: []string{"/srv/scratch"},
 	}
-	got := sandbox(cfg, "one")
+	got := driverSandbox(cfg, "one")
 	slices.Sort(want.Secrets)
 	slices.Sort(want.Protected)
 	testproc.Samef(t, cmp.Diff(want, got), "sandbox")
-	if got := sandbox(cfg, "three"); !got.Required ||
+	if got := driverSandbox(cfg, "three"); !got.Required ||
 		!got.Modes || !slices.Equal(got.GrantWrite, []string{"/srv/state/machines"}) {
 		t.Errorf("the fake driver, whose sandbox is required, has %+v", got)
 	}
-	if got := sandbox(cfg, "two"); got != nil {
+	if got := driverSandbox(cfg, "two"); got != nil {
 		t.Errorf("a driver without a sandbox has %+v", got)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 var (
@@ -149,6 +151,22 @@ func (e *UntrustedError) Error() string {
 
 // Is makes errors.Is(err, ErrUntrusted) hold.
 func (e *UntrustedError) Is(target error) bool { return target == ErrUntrusted }
+
+// UnconfinedError is [ErrUntrusted] of a plugin whose sandbox is required and cannot be made.
+type UnconfinedError struct {
+	Driver string
+	Kernel sandbox.Kernel
+}
+
+func (e *UnconfinedError) Error() string {
+	return fmt.Sprintf("not started: drivers.%s.sandbox is \"required\", and the sandbox would be incomplete (%s): "+
+		"%s. The agent must be allowed to make it (SystemCallFilter= of the unit: landlock_create_ruleset "+
+		"landlock_add_rule landlock_restrict_self), or set sandbox = \"landlock\"",
+		e.Driver, e.Kernel, strings.Join(e.Kernel.Lacks(), "; "))
+}
+
+// Is makes errors.Is(err, ErrUntrusted) hold: a restart does not help.
+func (e *UnconfinedError) Is(target error) bool { return target == ErrUntrusted }
 
 // StartError says that a process did not become a working plugin.
 type StartError struct {

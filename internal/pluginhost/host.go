@@ -18,6 +18,8 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 const (
@@ -61,7 +63,7 @@ type Host struct {
 	sockets  string
 	lock     *os.File
 	uid      int
-	kernel   Kernel
+	kernel   sandbox.Kernel
 	warnOnce sync.Once
 
 	mu       sync.Mutex
@@ -81,7 +83,7 @@ func New(opts Options) (*Host, error) {
 	if opts.Environ == nil {
 		opts.Environ = os.Environ()
 	}
-	h := &Host{opts: opts, uid: os.Geteuid(), kernel: OwnKernel(), plugins: map[string]*Plugin{},
+	h := &Host{opts: opts, uid: os.Geteuid(), kernel: sandbox.OwnKernel(), plugins: map[string]*Plugin{},
 		sessions: map[*Session]struct{}{}}
 	if err := h.prepareSockets(); err != nil {
 		return nil, err

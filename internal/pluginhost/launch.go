@@ -142,7 +142,7 @@ func (h *Host) connect(
 
 // confine prepares the sandbox of a process.
 func (h *Host) confine(p *process, spec Spec, exe *executable) error {
-	p.sandbox = h.kernel.describe(spec.Sandbox)
+	p.sandbox = h.kernel.Describe(spec.Sandbox)
 	if spec.Sandbox == nil {
 		return nil
 	}
@@ -154,18 +154,16 @@ func (h *Host) confine(p *process, spec Spec, exe *executable) error {
 				"(SystemCallFilter= of the unit).")
 		})
 	}
-	made, err := spec.Sandbox.confine(h.kernel, exe.file, p.socketDir, spec.HostInfo.StateDir)
+	made, err := spec.Sandbox.Confine(h.kernel, exe.file, p.socketDir, spec.HostInfo.StateDir)
 	if err != nil {
 		return fmt.Errorf("preparing the sandbox: %w", err)
 	}
-	if made.rules != nil {
-		for _, path := range made.rules.skipped {
-			p.log.Warn().
-				Str("path", path).
-				Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that " +
-					"others than root can make, or to the agent's secrets. " +
-					"Configure the path that it leads to, without links.")
-		}
+	for _, path := range made.Skipped() {
+		p.log.Warn().
+			Str("path", path).
+			Msg("The sandbox does not open this path to the driver: it leads through a symbolic link that " +
+				"others than root can make, or to the agent's secrets. " +
+				"Configure the path that it leads to, without links.")
 	}
 	p.runner.sandbox = made
 	return nil

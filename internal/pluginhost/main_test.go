@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -41,9 +40,6 @@ func TestMain(m *testing.M) {
 	case partAgent:
 		agentMain()
 		return
-	case partHostile:
-		hostileMain()
-		return
 	case partEcho:
 		echoMain()
 		return
@@ -58,32 +54,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "preparing the tests:", err)
 		os.Exit(1)
 	}
-	writable[slices.Index(writable, "/tmp")] = "/none" // the tests' own directories are there
-	before := descriptors()
+	exit := testproc.DescriptorsClosed()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(binDir)
-		for fd, to := range descriptors() {
-			// The runtime opens its own once in a process.
-			if before[fd] != to && to != "anon_inode:[eventpoll]" && to != "anon_inode:[eventfd]" {
-				fmt.Fprintf(os.Stderr, "descriptor %s, of %s, is left open\n", fd, to)
-				code = max(code, 1)
-			}
-		}
-		os.Exit(code)
+		exit(code)
 	}))
-}
-
-// descriptors are those of this process that are open, and what they are.
-func descriptors() map[string]string {
-	entries, _ := os.ReadDir("/proc/self/fd")
-	out := map[string]string{}
-	for _, e := range entries {
-		// the one of the directory is closed by now
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
-			out[e.Name()] = to
-		}
-	}
-	return out
 }
 
 func buildExecutables() (err error) {

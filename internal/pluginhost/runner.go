@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 // drainTime is how long the output of an ended process is still read. Only a process that left the
@@ -38,9 +40,9 @@ type runner struct {
 	args           []string // with argument 0
 	output         *output
 	stdout, stderr *pipe
-	sandbox        *confinement  // nil for none
-	exit           error         // how it ended; valid after done
-	done           chan struct{} // closed when it is reaped and its output was read
+	sandbox        *sandbox.Confinement // nil for none
+	exit           error                // how it ended; valid after done
+	done           chan struct{}        // closed when it is reaped and its output was read
 
 	mu     sync.Mutex // held while the process is started, killed or reaped
 	cmd    *exec.Cmd  // nil before go-plugin is ready
@@ -114,7 +116,7 @@ func (r *runner) start() error {
 	}
 	start := r.cmd.Start
 	if r.sandbox != nil {
-		start = func() error { return r.sandbox.start(r.cmd) }
+		start = func() error { return r.sandbox.Start(r.cmd) }
 	}
 	if err := start(); err != nil {
 		return execError(r.exe.path, err)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
@@ -41,7 +42,7 @@ type Spec struct {
 	// HostInfo is passed to the driver with Config.
 	HostInfo plugins.HostInfo
 	// Sandbox restricts the process; nil does not.
-	Sandbox *Sandbox
+	Sandbox *sandbox.Sandbox
 	// Disabled keeps the plugin from being started.
 	Disabled bool
 	// Timeouts and Restart: zero fields mean the defaults.

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
@@ -63,7 +64,7 @@ func newBench(opts Options) (*bench, error) {
 	case opts.NoSandbox:
 		opts.Sandbox = nil
 	case opts.Sandbox == nil:
-		opts.Sandbox = pluginhost.StandardSandbox(opts.Config, opts.Former)
+		opts.Sandbox = sandbox.Standard(opts.Config, opts.Former)
 	}
 	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -35,7 +36,7 @@ const (
 // Types of [Options].
 type (
 	// Sandbox is what a plugin's process can do.
-	Sandbox = pluginhost.Sandbox
+	Sandbox = sandbox.Sandbox
 	// Timeouts are the deadlines of a plugin's start, calls and stop.
 	Timeouts = pluginhost.Timeouts
 )

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 const (
@@ -25,16 +26,16 @@ const (
 
 // Options say which plugin is tested, and how. They are those of drivertest.Options.
 type Options struct {
-	Path       string              `json:"path"`
-	Args       []string            `json:"args,omitempty"`
-	Env        map[string]string   `json:"env,omitempty"`
-	Config     json.RawMessage     `json:"config,omitempty"`
-	FormerPath string              `json:"former_path,omitempty"`
-	Former     json.RawMessage     `json:"former,omitempty"`
-	Instances  bool                `json:"instances,omitempty"`
-	Image      string              `json:"image,omitempty"`
-	Sandbox    *pluginhost.Sandbox `json:"sandbox,omitempty"`
-	NoSandbox  bool                `json:"no_sandbox,omitempty"`
+	Path       string            `json:"path"`
+	Args       []string          `json:"args,omitempty"`
+	Env        map[string]string `json:"env,omitempty"`
+	Config     json.RawMessage   `json:"config,omitempty"`
+	FormerPath string            `json:"former_path,omitempty"`
+	Former     json.RawMessage   `json:"former,omitempty"`
+	Instances  bool              `json:"instances,omitempty"`
+	Image      string            `json:"image,omitempty"`
+	Sandbox    *sandbox.Sandbox  `json:"sandbox,omitempty"`
+	NoSandbox  bool              `json:"no_sandbox,omitempty"`
 	// Select is the regular expression of the IDs of the checks that run, "" for all.
 	Select       string        `json:"select,omitempty"`
 	Timeout      time.Duration `json:"timeout_ns,omitempty"`

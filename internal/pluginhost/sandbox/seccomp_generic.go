@@ -2,7 +2,7 @@
 
 //go:build !amd64
 
-package pluginhost
+package sandbox
 
 import (
 	"runtime"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package sandbox
 
 import (
 	"encoding/binary"
@@ -24,8 +24,7 @@ import (
 )
 
 const (
-	partHostile = "hostile"
-	hostileDir  = "HOST_TEST_HOSTILE"
+	hostileDir  = "SANDBOX_TEST_HOSTILE" // the directory of the hostile driver, which the test binary then is
 	hostileMark = "hostile-begin"
 )
 
@@ -330,7 +329,7 @@ func testHostile(t *testing.T, self string, k Kernel) {
 		Write: []string{h.open(""), h.mixed(""), h.mixed("ca.pem"), h.state(""),
 			h.state("identity.pem"), h.state("configured")},
 	}
-	script := fmt.Sprintf("%s=%s %s=%s exec %s\n", partKey, partHostile, hostileDir, dir, self)
+	script := fmt.Sprintf("%s=%s exec %s\n", hostileDir, dir, self)
 	written := runConfined(t, s, k, script)
 	done := strings.Split(written, "\n")
 	if done[0] != hostileMark {
@@ -356,37 +355,6 @@ func TestDriverThatMayChangeModes(t *testing.T) {
 		if got := runConfined(t, &Sandbox{Write: []string{dir}, Modes: modes}, OwnKernel(), script); got != want {
 			t.Errorf("Modes is %v: %q, want %q", modes, got, want)
 		}
-	}
-}
-
-// TestRequiredSandbox: a driver is not started without a sandbox that it requires, and the error
-// says what is missing. Otherwise its status does.
-func TestRequiredSandbox(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	r := newRig(t)
-	for _, k := range []Kernel{{}, {Landlock: 7}, {Seccomp: true}, {Landlock: 1, Seccomp: true}} {
-		r.kernel = k
-		_, err := r.open(Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}})
-		if complete := k.Landlock > 0 && k.Seccomp; complete != (err == nil) {
-			t.Errorf("%s: %v", k, err)
-		}
-		if err == nil {
-			continue
-		}
-		if permanentState(err) != Refused || !strings.Contains(err.Error(), k.Lacks()[0]) ||
-			!strings.Contains(err.Error(), `drivers.fake.sandbox is "required"`) {
-			t.Errorf("%s: %v", k, err)
-		}
-		// without a supervisor
-		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &Sandbox{Required: true}})
-		testproc.ErrorHas(t, err, `drivers.fake.sandbox is "required"`, "%v")
-	}
-	if lacks := (Kernel{Landlock: scopeABI, Seccomp: true}).Lacks(); lacks != nil {
-		t.Errorf("a complete sandbox lacks %q", lacks)
-	}
-	if lacks := (Kernel{Landlock: 4, Seccomp: true}).Lacks(); len(lacks) != 1 ||
-		!strings.Contains(lacks[0], "signals") {
-		t.Errorf("Landlock 4 lacks %q", lacks)
 	}
 }
 
@@ -426,5 +394,17 @@ func TestFilterRefusesForeignCalls(t *testing.T) {
 		if got, err := vm.Run(data); uint32(got) != c.want || err != nil {
 			t.Errorf("%#x of %#x with %#x: %#x, %v, want %#x", c.number, c.arch, c.args, got, err, c.want)
 		}
+	}
+}
+
+// TestKernelLacks: it names what is missing, and nothing of a complete sandbox.
+func TestKernelLacks(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	if lacks := (Kernel{Landlock: scopeABI, Seccomp: true}).Lacks(); lacks != nil {
+		t.Errorf("a complete sandbox lacks %q", lacks)
+	}
+	if lacks := (Kernel{Landlock: 4, Seccomp: true}).Lacks(); len(lacks) != 1 ||
+		!strings.Contains(lacks[0], "signals") {
+		t.Errorf("Landlock 4 lacks %q", lacks)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package sandbox
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ type Kernel struct {
 }
 
 // OwnKernel is that of this machine.
-func OwnKernel() Kernel { return Kernel{Landlock: LandlockABI(), Seccomp: hasSeccomp()} }
+func OwnKernel() Kernel { return Kernel{Landlock: landlockABI(), Seccomp: hasSeccomp()} }
 
 // String is what a sandbox here is made of, such as "landlock 6, seccomp".
 func (k Kernel) String() string {
@@ -70,8 +70,9 @@ func (k Kernel) Lacks() (lacks []string) {
 	return lacks
 }
 
-// describe is the confinement of a plugin's process, for people.
-func (k Kernel) describe(s *Sandbox) string {
+// Describe is the sandbox of a process for people, such as "landlock 6, seccomp". Without one, for
+// nil, it is "none" and why.
+func (k Kernel) Describe(s *Sandbox) string {
 	if s == nil {
 		return "none: the configuration says so"
 	}
@@ -81,24 +82,8 @@ func (k Kernel) describe(s *Sandbox) string {
 	return k.String()
 }
 
-// UnconfinedError is [ErrUntrusted] of a plugin whose sandbox is required and cannot be made.
-type UnconfinedError struct {
-	Driver string
-	Kernel Kernel
-}
-
-func (e *UnconfinedError) Error() string {
-	return fmt.Sprintf("not started: drivers.%s.sandbox is \"required\", and the sandbox would be incomplete (%s): "+
-		"%s. The agent must be allowed to make it (SystemCallFilter= of the unit: landlock_create_ruleset "+
-		"landlock_add_rule landlock_restrict_self), or set sandbox = \"landlock\"",
-		e.Driver, e.Kernel, strings.Join(e.Kernel.Lacks(), "; "))
-}
-
-// Is makes errors.Is(err, ErrUntrusted) hold: a restart does not help.
-func (e *UnconfinedError) Is(target error) bool { return target == ErrUntrusted }
-
-// confinement is what a process enters before it executes a plugin.
-type confinement struct {
+// Confinement is the sandbox of one process, which enters it before it executes a plugin.
+type Confinement struct {
 	rules *ruleset // nil without Landlock
 	parts []string // of the words below
 }
@@ -110,10 +95,12 @@ const (
 	withModes    = "modes" // Sandbox.Modes
 )
 
-// confine makes the sandbox for one process: exe is its executable, and own what it may write to in
-// addition. start, or else close, ends it.
-func (s *Sandbox) confine(k Kernel, exe *os.File, own ...string) (*confinement, error) {
-	c := &confinement{}
+// Confine makes the sandbox for one process: exe is its executable, and own what it may write to in
+// addition.
+//
+// Errors: the kernel refuses a rule, or a path cannot be checked.
+func (s *Sandbox) Confine(k Kernel, exe *os.File, own ...string) (*Confinement, error) {
+	c := &Confinement{}
 	if k.Landlock > 0 {
 		rules, err := s.build(k.Landlock, exe, own...)
 		if err != nil {
@@ -195,10 +182,21 @@ func enterLandlock(version int) unix.Errno {
 	return failed
 }
 
-// start starts a command in the sandbox whose first extra file is the plugin's executable. As that
-// of [exec.Cmd], its error says why the plugin could not be executed.
-func (c *confinement) start(cmd *exec.Cmd) error {
-	defer c.close()
+// Skipped returns the paths that are not open to the process because of where they lead: through a
+// symbolic link that others than root can make, or to a secret.
+func (c *Confinement) Skipped() []string {
+	if c.rules == nil {
+		return nil
+	}
+	return c.rules.skipped
+}
+
+// Start starts a command in the sandbox, once. The first extra file of the command is the plugin's
+// executable. As that of [exec.Cmd], its error says why the plugin could not be executed.
+func (c *Confinement) Start(cmd *exec.Cmd) error {
+	if c.rules != nil {
+		defer c.rules.close()
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return err
@@ -230,10 +228,4 @@ func abandon(cmd *exec.Cmd) error {
 		return err
 	}
 	return nil
-}
-
-func (c *confinement) close() {
-	if c.rules != nil {
-		c.rules.close()
-	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package sandbox
 
 import (
 	"encoding/json"
@@ -88,10 +88,10 @@ func absolutePaths(value any) (paths []string) {
 	return paths
 }
 
-// StandardSandbox is what an agent starts a driver in if its configuration has the driver's own
+// Standard is what an agent starts a driver in if its configuration has the driver's own
 // keys alone: with the standard directories of the agent, and no secrets elsewhere. It is for
 // drivers that are tried without an agent. Configurations that are not JSON name no paths.
-func StandardSandbox(configs ...json.RawMessage) *Sandbox {
+func Standard(configs ...json.RawMessage) *Sandbox {
 	var all []any
 	for _, raw := range configs {
 		var config any
@@ -116,9 +116,9 @@ const (
 		unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 )
 
-// LandlockABI is the version of Landlock that the kernel has, 0 if it has none or if it was not
+// landlockABI is the version of Landlock that the kernel has, 0 if it has none or if it was not
 // switched on.
-func LandlockABI() int {
+func landlockABI() int {
 	version, _, failed := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if failed != 0 {
 		return 0
@@ -149,8 +149,7 @@ type ruleset struct {
 	skipped []string // paths that got no rule because of where they lead
 }
 
-// build makes the rules for one process: exe is its executable, and own what it may write to in
-// addition. The caller closes the ruleset.
+// build makes the rules of [Sandbox.Confine]. The caller closes the ruleset.
 func (s *Sandbox) build(abi int, exe *os.File, own ...string) (r *ruleset, err error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: allRights(abi)}
 	size := unsafe.Sizeof(attr.Handled_access_fs)

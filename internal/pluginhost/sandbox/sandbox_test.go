@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package sandbox
 
 import (
 	"errors"
@@ -12,11 +12,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
+
+// TestMain is the tests, or the hostile driver that one of them starts.
+func TestMain(m *testing.M) {
+	if os.Getenv(hostileDir) != "" {
+		hostileMain()
+		return
+	}
+	writable[slices.Index(writable, "/tmp")] = "/none" // the tests' own directories are there
+	goleak.VerifyTestMain(m, goleak.Cleanup(testproc.DescriptorsClosed()))
+}
 
 // runConfined runs a script as a plugin's process is run, and returns what it wrote.
 func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...string) string {
@@ -24,18 +34,20 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 	dir := t.TempDir()
 	program, output := filepath.Join(dir, "program"), filepath.Join(dir, "output")
 	testproc.Check(t, testproc.WriteExecutable(program, []byte("#!/bin/sh\nexec >>"+output+" 2>/dev/null\n"+script)))
-	exe, err := openOwn(program)
-	testproc.Check(t, err)
-	defer func() { _ = exe.file.Close() }()
-	r := newRunner(exe, nil, newOutput(zerolog.Nop()))
+	exe := testproc.Try(os.Open(program)).Or(t)
+	defer func() { _ = exe.Close() }()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/fd/3")
+	cmd.Args, cmd.Dir, cmd.ExtraFiles = []string{program}, "/", []*os.File{exe}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	start := cmd.Start
 	if s != nil {
-		if r.sandbox, err = s.confine(k, exe.file, append(own, dir)...); err != nil {
-			t.Fatal(err)
-		}
+		made := testproc.Try(s.Confine(k, exe, append(own, dir)...)).Or(t)
+		start = func() error { return made.Start(cmd) }
 	}
-	r.use(exec.Command("/replaced"), os.Environ())
-	testproc.Check(t, r.Start(t.Context()))
-	testproc.Check(t, r.Wait(t.Context()))
+	testproc.Check(t, start())
+	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		t.Fatal(err)
+	}
 	written := testproc.Try(os.ReadFile(output)).Or(t)
 	return string(written)
 }
@@ -45,7 +57,7 @@ func runConfined(t *testing.T, s *Sandbox, k Kernel, script string, own ...strin
 // that of the kernel.
 func TestSandbox(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if LandlockABI() == 0 {
+	if landlockABI() == 0 {
 		t.Fatal("the kernel of this machine has no Landlock: boot it with landlock in lsm=")
 	}
 	root := t.TempDir()
@@ -103,7 +115,7 @@ func TestSandbox(t *testing.T) {
 	for _, a := range attempts {
 		fmt.Fprintf(&script, "if ( %s ) >/dev/null; then echo '%s'; fi\n", a.script, a.name)
 	}
-	for abi := 0; abi <= LandlockABI(); abi++ {
+	for abi := 0; abi <= landlockABI(); abi++ {
 		t.Run(fmt.Sprintf("version %d", abi), func(t *testing.T) {
 			in := s
 			if abi == 0 {
@@ -174,9 +186,9 @@ func TestSandboxPlantedLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	testproc.Samef(t, run("cat "+at("state/other/key")), "its own directory is a link")
-	exe := testproc.Try(openOwn("/bin/true")).Or(t)
-	defer func() { _ = exe.file.Close() }()
-	r := testproc.Try(s.build(LandlockABI(), exe.file, own)).Or(t)
+	exe := testproc.Try(os.Open("/bin/true")).Or(t)
+	defer func() { _ = exe.Close() }()
+	r := testproc.Try(s.build(landlockABI(), exe, own)).Or(t)
 	r.close()
 	slices.Sort(r.skipped)
 	want := []string{at("granted/below"), at("guests/base"), at("guests/ca"), at("guests/images"), at("guests/read"),
@@ -187,36 +199,11 @@ func TestSandboxPlantedLinks(t *testing.T) {
 	testproc.EqualList(t, r.skipped, want, "skipped %q")
 }
 
-// TestSandboxOfAPlugin: a real driver works in a sandbox, its status says which, and the secrets of
-// the environment do not reach it. A changed sandbox needs a new process.
-func TestSandboxOfAPlugin(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	r := newRig(t)
-	spec := Spec{Name: "fake", Path: fakePath, HostInfo: plugins.HostInfo{Name: "cn1"}}
-	spec.Sandbox = &Sandbox{Secrets: []string{r.runtime}}
-	p := testproc.Try(r.start(spec)).Or(t)
-	status := p.Status()
-	if want := fmt.Sprintf("landlock %d, seccomp", LandlockABI()); status.Sandbox != want {
-		t.Errorf("the sandbox is %q, want %q", status.Sandbox, want)
-	}
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", status.PID))
-	if err != nil || strings.Contains(string(environ), "SECRET") {
-		t.Errorf("the environment of the driver: %q, %v", environ, err)
-	}
-	testproc.Equal(t, spec.otherProcess(spec), "", "the same spec needs another process: %s")
-	other := spec
-	other.Sandbox = &Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
-	if spec.otherProcess(other) != "sandbox" ||
-		spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
-		t.Error("a changed sandbox does not need another process")
-	}
-}
-
-// TestStandardSandbox: a driver that is tried without an agent writes where its configurations say,
+// TestStandard: a driver that is tried without an agent writes where its configurations say,
 // and reads nothing of an agent that is installed here.
-func TestStandardSandbox(t *testing.T) {
+func TestStandard(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got := StandardSandbox(
+	got := Standard(
 		[]byte(`{"images": "/srv/b/../images", "root": "/", "more": ["relative", {"deep": "/srv/a"}]}`), nil,
 		[]byte("no JSON"), []byte(`{"images": "/srv/a"}`))
 	want := append([]string{"/srv/a", "/srv/images"}, instanceDirs...)
@@ -225,29 +212,5 @@ func TestStandardSandbox(t *testing.T) {
 	if !slices.Contains(got.Secrets, "/etc/compute-agent") ||
 		!slices.Contains(got.Secrets, "/var/lib/compute-agent") || got.Modes || got.Required {
 		t.Errorf("%+v", got)
-	}
-}
-
-// TestRefusalOfTheSandboxSaysSo: the kernel says "permission denied" for a file that the driver's
-// user owns, too; the error names what opens it.
-func TestRefusalOfTheSandboxSaysSo(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	const hint = "its sandbox refused it: [drivers.mine] write_paths and read_paths open files to it"
-	for _, c := range []struct {
-		sandbox *confinement
-		message string
-		want    bool
-	}{
-		{&confinement{}, "making the disk: open /var/lib/x: permission denied", true},
-		{&confinement{}, "fchmodat: operation not permitted", true},
-		{&confinement{}, "no space left on device", false},
-		{nil, "open /var/lib/x: permission denied", false},
-	} {
-		p := &process{name: "mine", runner: &runner{sandbox: c.sandbox}}
-		cause := errors.New(c.message)
-		err := p.failed("Spawn", cause)
-		if got := strings.Contains(err.Error(), hint); got != c.want || !errors.Is(err, cause) {
-			t.Errorf("%v: %v", c.sandbox != nil, err)
-		}
 	}
 }

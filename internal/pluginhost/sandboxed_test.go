@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pluginhost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// TestSandboxOfAPlugin: a real driver works in a sandbox, its status says which, and the secrets of
+// the environment do not reach it. A changed sandbox needs a new process.
+func TestSandboxOfAPlugin(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	r := newRig(t)
+	spec := Spec{Name: "fake", Path: fakePath, HostInfo: plugins.HostInfo{Name: "cn1"}}
+	spec.Sandbox = &sandbox.Sandbox{Secrets: []string{r.runtime}}
+	p := testproc.Try(r.start(spec)).Or(t)
+	status := p.Status()
+	if want := fmt.Sprintf("landlock %d, seccomp", sandbox.OwnKernel().Landlock); status.Sandbox != want {
+		t.Errorf("the sandbox is %q, want %q", status.Sandbox, want)
+	}
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", status.PID))
+	if err != nil || strings.Contains(string(environ), "SECRET") {
+		t.Errorf("the environment of the driver: %q, %v", environ, err)
+	}
+	testproc.Equal(t, spec.otherProcess(spec), "", "the same spec needs another process: %s")
+	other := spec
+	other.Sandbox = &sandbox.Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
+	if spec.otherProcess(other) != "sandbox" ||
+		spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
+		t.Error("a changed sandbox does not need another process")
+	}
+}
+
+// TestRequiredSandbox: a driver is not started without a sandbox that it requires, and the error
+// says what is missing. Otherwise its status does.
+func TestRequiredSandbox(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	r := newRig(t)
+	for _, k := range []sandbox.Kernel{{}, {Landlock: 7}, {Seccomp: true}, {Landlock: 1, Seccomp: true}} {
+		r.kernel = k
+		_, err := r.open(Spec{Name: "fake", Path: fakePath, Sandbox: &sandbox.Sandbox{Required: true}})
+		if complete := k.Landlock > 0 && k.Seccomp; complete != (err == nil) {
+			t.Errorf("%s: %v", k, err)
+		}
+		if err == nil {
+			continue
+		}
+		if permanentState(err) != Refused || !strings.Contains(err.Error(), k.Lacks()[0]) ||
+			!strings.Contains(err.Error(), `drivers.fake.sandbox is "required"`) {
+			t.Errorf("%s: %v", k, err)
+		}
+		// without a supervisor
+		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &sandbox.Sandbox{Required: true}})
+		testproc.ErrorHas(t, err, `drivers.fake.sandbox is "required"`, "%v")
+	}
+}
+
+// TestRefusalOfTheSandboxSaysSo: the kernel says "permission denied" for a file that the driver's
+// user owns, too; the error names what opens it.
+func TestRefusalOfTheSandboxSaysSo(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const hint = "its sandbox refused it: [drivers.mine] write_paths and read_paths open files to it"
+	for _, c := range []struct {
+		sandbox *sandbox.Confinement
+		message string
+		want    bool
+	}{
+		{&sandbox.Confinement{}, "making the disk: open /var/lib/x: permission denied", true},
+		{&sandbox.Confinement{}, "fchmodat: operation not permitted", true},
+		{&sandbox.Confinement{}, "no space left on device", false},
+		{nil, "open /var/lib/x: permission denied", false},
+	} {
+		p := &process{name: "mine", runner: &runner{sandbox: c.sandbox}}
+		cause := errors.New(c.message)
+		err := p.failed("Spawn", cause)
+		if got := strings.Contains(err.Error(), hint); got != c.want || !errors.Is(err, cause) {
+			t.Errorf("%v: %v", c.sandbox != nil, err)
+		}
+	}
+}
