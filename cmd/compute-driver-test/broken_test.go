@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -54,7 +54,7 @@ func (b brokenPlugin) options(path, name string) drivertest.Options {
 	if config == "" {
 		config = layoutConfig("numa")
 	}
-	limits := pluginhost.Timeouts{
+	limits := driverclient.Timeouts{
 		Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second,
 		Nodes: 2 * time.Second, Stop: 2 * time.Second,
 	}

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -167,7 +168,7 @@ func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
 		func(s *pluginhost.Spec) { s.Timeouts.Nodes, s.Restart.Misses = 300*time.Millisecond, 1000 })
 	pid := r.Status().PID
 	for len(r.records("waiting")) == 0 { // a call may end before a busy machine has begun it
-		if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, pluginhost.ErrNoAnswer) {
+		if _, err := r.AvailableNodes(r.ctx()); !errors.Is(err, driverclient.ErrNoAnswer) {
 			t.Fatal("deadline:", err)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -253,7 +254,7 @@ func (m manager) Restore(
 }
 
 func impossible(err error) error {
-	if errors.Is(err, pluginhost.ErrBadRequest) {
+	if errors.Is(err, driverclient.ErrBadRequest) {
 		return fmt.Errorf("%w: %w", worker.ErrImpossible, err)
 	}
 	return err

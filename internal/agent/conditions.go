@@ -17,6 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -178,7 +179,7 @@ func configurationFinding(driver string, err error) health.Finding {
 		found.Code, found.Subject = health.StateNotWritable, health.Agent
 		return found
 	case !errors.As(err, &takeover):
-		if errors.Is(err, pluginhost.ErrNoAnswer) {
+		if errors.Is(err, driverclient.ErrNoAnswer) {
 			found.Hint = "the agent's log has the driver's output; fix what keeps the driver from answering" + reload
 		}
 		return found

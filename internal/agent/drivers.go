@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
@@ -297,7 +298,7 @@ func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 		r, _ := state.Record()
 		s.HostInfo.FormerNodes = r.Former
 	}
-	s.Timeouts = pluginhost.Timeouts{
+	s.Timeouts = driverclient.Timeouts{
 		Handshake: timeouts.Start, Configure: timeouts.Configure, Nodes: timeouts.Nodes, Update: timeouts.Update,
 		Health: timeouts.Health, Stop: timeouts.Stop,
 		Instance: timeouts.Instance,

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -130,7 +131,7 @@ func TestWhatIsAskedOfAPlugin(t *testing.T) {
 		Name: "fake", Path: driver,
 		Config:  []byte(`{"instances":{},"guest_list":[],"nodes":[` + strings.Join(configured, ",") + `]}`),
 		Restart: pluginhost.Restart{HealthInterval: time.Hour},
-		Timeouts: pluginhost.Timeouts{Handshake: patience, Info: patience, Configure: patience, Nodes: patience,
+		Timeouts: driverclient.Timeouts{Handshake: patience, Info: patience, Configure: patience, Nodes: patience,
 			Update: patience, Health: patience, Stop: patience},
 	})).Or(t)
 	testproc.Check(t, p.Start(t.Context()))

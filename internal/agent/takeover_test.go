@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -25,12 +26,12 @@ func TestRefusal(t *testing.T) {
 		code health.Code
 		hint string // part of it; "": the definition's
 	}{
-		"the driver refuses": {&pluginhost.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}},
+		"the driver refuses": {&driverclient.CallError{Err: &plugins.ConfigError{Key: "uri", Problem: "is invalid"}},
 			health.DriverRefused, ""},
 		"a new process refuses": {takeover(&pluginhost.StartError{Path: path, Cause: &plugins.ConfigError{Key: "uri"}}),
 			health.DriverRefused, ""},
 		"a key that cannot be": {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
-		"it hangs": {fmt.Errorf("Configure: %w", pluginhost.ErrNoAnswer), health.DriverRefused,
+		"it hangs": {fmt.Errorf("Configure: %w", driverclient.ErrNoAnswer), health.DriverRefused,
 			"keeps the driver from answering"},
 		"the file's mode": {takeover(&pluginhost.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}),
 			health.DriverTakeover, "chmod go-w " + path + ", then"},
@@ -38,7 +39,7 @@ func TestRefusal(t *testing.T) {
 			"for this version of the agent"},
 		"it exits": {takeover(&pluginhost.StartError{Path: path, Cause: errors.New("exit status 1")}),
 			health.DriverTakeover, "plugin info " + path},
-		"no handshake": {takeover(fmt.Errorf("%w: no handshake", pluginhost.ErrNoAnswer)), health.DriverTakeover,
+		"no handshake": {takeover(fmt.Errorf("%w: no handshake", driverclient.ErrNoAnswer)), health.DriverTakeover,
 			"restore the previous executable"},
 		"no disk space": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
 	} {

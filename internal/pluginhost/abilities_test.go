@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -44,7 +45,8 @@ func TestLayoutVersionFollowsTheConfiguration(t *testing.T) {
 		}
 	}
 	testproc.Check(t, p.Stop(context.Background()))
-	testproc.Try(p.LayoutVersion(context.Background())).ErrorIs(t, ErrUnavailable, "of a plugin that is down: %v")
+	testproc.Try(p.LayoutVersion(context.Background())).
+		ErrorIs(t, driverclient.ErrUnavailable, "of a plugin that is down: %v")
 }
 
 func TestSteps(t *testing.T) {
@@ -102,17 +104,17 @@ func TestStepsThatGoWrong(t *testing.T) {
 	if err := step("failed"); !errors.As(err, &failed) || len(failed.Violations) != 1 {
 		t.Errorf("refused: %v", err)
 	}
-	if err := step("no-root"); !errors.Is(err, ErrBadReply) ||
+	if err := step("no-root"); !errors.Is(err, driverclient.ErrBadReply) ||
 		!strings.Contains(err.Error(), "migrating from layout version 1") ||
 		!strings.Contains(err.Error(), "is missing from the tree") {
 		t.Errorf("without the root: %v", err)
 	}
 	testproc.ErrorHas(t, step("panic"), "panicked in ReshapeStep", "panic: %v")
-	testproc.ErrorIs(t, step("crash"), ErrUnavailable, "crash: %v")
+	testproc.ErrorIs(t, step("crash"), driverclient.ErrUnavailable, "crash: %v")
 	_, n := r.await(0, "the end", is(Backoff))
 	r.await(n, "the restart", is(Healthy))
 	spec.Timeouts.Update = 200 * time.Millisecond // none of the others is to meet it
-	testproc.ErrorIs(t, step("hang"), ErrNoAnswer, "hang: %v")
+	testproc.ErrorIs(t, step("hang"), driverclient.ErrNoAnswer, "hang: %v")
 }
 
 func TestProductNamesComeWithEachAnswer(t *testing.T) {
@@ -193,7 +195,8 @@ func TestCapabilitiesComeWithEachAnswer(t *testing.T) {
 	for how, want := range map[string]string{"lower": `"lower"`,
 		"status": "is the agent's: a driver must not report it"} {
 		r.wrong(p, "capabilities", how)
-		if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), want) {
+		if _, err := r.update(p, nil); !errors.Is(err, driverclient.ErrBadReply) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", how, err)
 		}
 		testproc.Samef(t, cmp.Diff(first, p.Capabilities("cn1")), "%s: the last report is not kept", how)
@@ -229,7 +232,7 @@ func TestGuests(t *testing.T) {
 		t.Errorf("many: %d, %v", len(got), err)
 	}
 	for how, is := range map[string]error{"not-ready": plugins.ErrNotReady, "unsupported": plugins.ErrUnsupported,
-		"no-uuid": ErrBadReply, "error": nil, "panic": nil} {
+		"no-uuid": driverclient.ErrBadReply, "error": nil, "panic": nil} {
 		r.wrong(p, "guests", how)
 		if got, err := ask(); got != nil || err == nil || is != nil && !errors.Is(err, is) {
 			t.Errorf("%s: %v, %v", how, got, err)
@@ -281,7 +284,7 @@ func TestWithoutTheAbilities(t *testing.T) {
 	_, guests = p.Guests(ctx, oneNode(t), "cn1")
 	_, deleted = p.NodeDeleted(ctx, plugins.Node{Name: "cn1"})
 	for call, err := range map[string]error{"version": version, "step": step, "guests": guests, "deleted": deleted} {
-		if !errors.Is(err, ErrUnavailable) || errors.Is(err, plugins.ErrUnsupported) {
+		if !errors.Is(err, driverclient.ErrUnavailable) || errors.Is(err, plugins.ErrUnsupported) {
 			t.Errorf("%s of a plugin that is down: %v", call, err)
 		}
 	}

@@ -8,14 +8,16 @@ import (
 	"maps"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // AvailableNodes returns the compute nodes that the driver is responsible for.
 //
-// Errors: [ErrUnavailable] at once while the plugin is down; otherwise a [*CallError] around the
-// driver's own error, [ErrNoAnswer] or [ErrBadReply].
+// Errors: [driverclient.ErrUnavailable] at once while the plugin is down; otherwise a
+// [*driverclient.CallError] around the driver's own error, [driverclient.ErrNoAnswer] or
+// [driverclient.ErrBadReply].
 func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	nodes, err := ask(ctx, p, "AvailableNodes",
 		func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
@@ -46,8 +48,8 @@ func (p *Plugin) ClassRenames() map[string]string {
 // its current configuration, at least 1. It makes no call: the driver reports it when it is
 // configured.
 //
-// Errors: [plugins.ErrUnsupported] if its layouts have no versions; [ErrUnavailable] while the
-// plugin is down.
+// Errors: [plugins.ErrUnsupported] if its layouts have no versions; [driverclient.ErrUnavailable]
+// while the plugin is down.
 func (p *Plugin) LayoutVersion(context.Context) (int, error) {
 	s, err := p.acquire()
 	if err != nil {
@@ -63,7 +65,7 @@ func (p *Plugin) LayoutVersion(context.Context) (int, error) {
 func (p *Plugin) Capabilities(node string) map[string]bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.nodes[node].capabilities)
+	return maps.Clone(p.nodes[node].Capabilities)
 }
 
 // ProductNames returns the product names of the last UpdateProviderTree of that node, by the name
@@ -72,7 +74,7 @@ func (p *Plugin) Capabilities(node string) map[string]bool {
 func (p *Plugin) ProductNames(node string) map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return maps.Clone(p.nodes[node].productNames)
+	return maps.Clone(p.nodes[node].ProductNames)
 }
 
 // Hypervisor returns the hypervisor of the last UpdateProviderTree of that node: zero if the driver
@@ -81,7 +83,7 @@ func (p *Plugin) Hypervisor(node string) (h plugins.Hypervisor, asked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	facts, asked := p.nodes[node]
-	return facts.hypervisor, asked
+	return facts.Hypervisor, asked
 }
 
 // Guests returns all guests of a node, running or not. tree is not changed. uuids are canonical and
@@ -107,7 +109,7 @@ func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, erro
 func (p *Plugin) dropRemoved(nodes []plugins.Node) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept := make(map[string]nodeFacts, len(nodes))
+	kept := make(map[string]driverclient.NodeFacts, len(nodes))
 	for _, n := range nodes {
 		if facts, found := p.nodes[n.Name]; found {
 			kept[n.Name] = facts
@@ -170,9 +172,9 @@ func (p *Plugin) unavailableFor(cause error) error {
 func (p *Plugin) recordCall(ctx context.Context, s *activeProcess, call string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch abandoned := callerGaveUp(ctx, err); {
+	switch abandoned := driverclient.CallerGaveUp(ctx, err); {
 	case p.active != s, errors.As(err, new(*excusedError)): // replaced meanwhile
-	case errors.Is(err, ErrNoAnswer) && !abandoned:
+	case errors.Is(err, driverclient.ErrNoAnswer) && !abandoned:
 		if p.calls.missed(call) >= p.spec.Restart.Misses {
 			p.calls = callRecords{}
 			p.reportHung(err)
@@ -195,7 +197,7 @@ func (p *Plugin) reportHung(err error) {
 // p.mu is held.
 func (p *Plugin) unavailableError(s *activeProcess, err error) error {
 	switch {
-	case !errors.Is(err, ErrUnavailable):
+	case !errors.Is(err, driverclient.ErrUnavailable):
 		return err
 	case p.active != nil && p.active != s:
 		return &ReplacedError{Driver: p.status.Name, Cause: err}

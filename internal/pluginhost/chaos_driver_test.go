@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -30,7 +31,8 @@ func orders(t *testing.T, start string, faults map[string]string) Spec {
 	})).Or(t)
 	spec := Spec{
 		Name: "chaos", Path: fakePath, Config: raw,
-		Timeouts: Timeouts{Nodes: 300 * time.Millisecond, Update: 300 * time.Millisecond, Configure: 2 * time.Second,
+		Timeouts: driverclient.Timeouts{Nodes: 300 * time.Millisecond,
+			Update: 300 * time.Millisecond, Configure: 2 * time.Second,
 			Stop:      300 * time.Millisecond,
 			Handshake: patience / 2, Info: patience / 2}, // on a busy machine
 		Restart: Restart{
@@ -93,7 +95,7 @@ func TestHostSurvivesDriverFaults(t *testing.T) {
 			for _, given := range []providertree.Allocations{nil, {}, nil} {
 				// Any outcome is fine, as long as it is not for our giving up that there is one.
 				if _, err := r.update(p, given); errors.Is(err, context.DeadlineExceeded) &&
-					!errors.Is(err, ErrNoAnswer) {
+					!errors.Is(err, driverclient.ErrNoAnswer) {
 					t.Errorf("the call did not end by itself: %v", err)
 				}
 				if _, err := r.update(other, nil); err != nil {
@@ -166,7 +168,7 @@ func TestStartsThatGoWrong(t *testing.T) {
 			r := newRig(t)
 			defer r.endRunaways()
 			spec := orders(t, start, nil)
-			spec.Timeouts = Timeouts{Handshake: patience / 2, Info: patience / 2, Configure: patience / 2,
+			spec.Timeouts = driverclient.Timeouts{Handshake: patience / 2, Info: patience / 2, Configure: patience / 2,
 				Update: patience / 2, Health: patience / 2, Stop: spec.Timeouts.Stop}
 			if start == "hang" {
 				spec.Timeouts.Handshake = 300 * time.Millisecond
@@ -175,7 +177,7 @@ func TestStartsThatGoWrong(t *testing.T) {
 			p, err := r.start(spec)
 			switch {
 			case want != "":
-				if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), want) {
+				if !errors.Is(err, driverclient.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 					t.Errorf("want %q, got %v", want, err)
 				}
 			case err != nil:

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -56,32 +57,39 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 	unknown := []error{ErrOutcomeUnknown}
 	for call, faults := range map[string]map[string][]error{
 		"list": {
-			"twice": {ErrBadReply}, "nameless": {ErrBadReply}, "strange-power": {ErrBadReply},
-			"crowd": {ErrBadReply}, "essay": nil,
-			"hang": {ErrNoAnswer}, "late": {ErrNoAnswer}, "crash": {ErrUnavailable}, "not-ready": {plugins.ErrNotReady},
+			"twice": {driverclient.ErrBadReply}, "nameless": {driverclient.ErrBadReply},
+			"strange-power": {driverclient.ErrBadReply},
+			"crowd":         {driverclient.ErrBadReply}, "essay": nil,
+			"hang": {driverclient.ErrNoAnswer}, "late": {driverclient.ErrNoAnswer},
+			"crash": {driverclient.ErrUnavailable}, "not-ready": {plugins.ErrNotReady},
 			"garbage storm long-line": nil,
 		},
 		"spawn": {
-			"other": {ErrBadReply, ErrOutcomeUnknown}, "blank": {ErrBadReply, ErrOutcomeUnknown},
-			"unheard": {ErrBadReply, ErrOutcomeUnknown},
-			"hang":    {ErrNoAnswer, ErrOutcomeUnknown}, "late": {ErrNoAnswer, ErrOutcomeUnknown}, "stop": unknown,
-			"crash": {ErrUnavailable, ErrOutcomeUnknown},
-			"exit":  {ErrUnavailable, ErrOutcomeUnknown}, "abort": {ErrUnavailable, ErrOutcomeUnknown},
-			"panic-elsewhere": {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown,
+			"other":   {driverclient.ErrBadReply, ErrOutcomeUnknown},
+			"blank":   {driverclient.ErrBadReply, ErrOutcomeUnknown},
+			"unheard": {driverclient.ErrBadReply, ErrOutcomeUnknown},
+			"hang":    {driverclient.ErrNoAnswer, ErrOutcomeUnknown},
+			"late":    {driverclient.ErrNoAnswer, ErrOutcomeUnknown}, "stop": unknown,
+			"crash":           {driverclient.ErrUnavailable, ErrOutcomeUnknown},
+			"exit":            {driverclient.ErrUnavailable, ErrOutcomeUnknown},
+			"abort":           {driverclient.ErrUnavailable, ErrOutcomeUnknown},
+			"panic-elsewhere": {driverclient.ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown,
 			"error": unknown, "refuse": unknown,
 			"not-ready": {plugins.ErrNotReady}, "tidy-socket": nil, "grandchild": nil, "leak": nil,
 			"garbage storm long-line": nil,
 		},
 		"destroy": {
-			"hang": {ErrNoAnswer, ErrOutcomeUnknown}, "crash": {ErrUnavailable, ErrOutcomeUnknown},
+			"hang":  {driverclient.ErrNoAnswer, ErrOutcomeUnknown},
+			"crash": {driverclient.ErrUnavailable, ErrOutcomeUnknown},
 			"panic": unknown, "error": unknown,
 			"not-ready": {plugins.ErrNotReady}, "raw-stdout garbage print": nil,
 		},
 		"power": {
-			"other": {ErrBadReply, ErrOutcomeUnknown}, "blank": {ErrBadReply, ErrOutcomeUnknown},
-			"unheard": {ErrBadReply, ErrOutcomeUnknown},
-			"hang":    {ErrNoAnswer, ErrOutcomeUnknown},
-			"crash":   {ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "storm": nil,
+			"other":   {driverclient.ErrBadReply, ErrOutcomeUnknown},
+			"blank":   {driverclient.ErrBadReply, ErrOutcomeUnknown},
+			"unheard": {driverclient.ErrBadReply, ErrOutcomeUnknown},
+			"hang":    {driverclient.ErrNoAnswer, ErrOutcomeUnknown},
+			"crash":   {driverclient.ErrUnavailable, ErrOutcomeUnknown}, "panic": unknown, "storm": nil,
 		},
 	} {
 		for fault, want := range faults {
@@ -91,7 +99,7 @@ func TestHostSurvivesInstanceFaults(t *testing.T) {
 				other := r.mustStart(Spec{Name: "fake", Timeouts: answersLate(),
 					Config: []byte(`{"nodes":[{"name":"cn1","inventories":{"VCPU":{"total":8}}}],"instances":{}}`)})
 				dir := t.TempDir()
-				hasty := fault == "stop" || slices.Contains(want, ErrNoAnswer)
+				hasty := fault == "stop" || slices.Contains(want, driverclient.ErrNoAnswer)
 				spec := instanceOrders(t, dir, map[string]string{call: fault}, hasty)
 				if fault != "stop" { // it answers health checks: none is to end it before the call's own limit
 					spec.Timeouts.Health = patience / 2

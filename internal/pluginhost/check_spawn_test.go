@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -28,8 +29,9 @@ func TestCheckSpawn(t *testing.T) {
 	if err := ask(oneInstance, "error"); err == nil || errors.As(err, &fault) {
 		t.Errorf("a driver that cannot tell: %v", err)
 	}
-	testproc.ErrorIs(t, ask("x", "debian"), ErrBadRequest, "no uuid: %v")
-	if err := k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, nil); !errors.Is(err, ErrBadRequest) {
+	testproc.ErrorIs(t, ask("x", "debian"), driverclient.ErrBadRequest, "no uuid: %v")
+	if err := k.CheckSpawn(ctx, "cn1", plugins.InstanceSpec{UUID: oneInstance}, nil); !errors.Is(err,
+		driverclient.ErrBadRequest) {
 		t.Errorf("no tree: %v", err)
 	}
 	p := newRig(t).mustStart(chaosSpec("", nil))
@@ -58,10 +60,10 @@ func TestRestore(t *testing.T) {
 	if _, err := restore(oneInstance, "error"); !errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("a driver that cannot tell: %v", err)
 	}
-	if _, err := restore(oneInstance, "other"); !errors.Is(err, ErrBadReply) {
+	if _, err := restore(oneInstance, "other"); !errors.Is(err, driverclient.ErrBadReply) {
 		t.Errorf("another instance: %v", err)
 	}
-	if _, err := restore("x", "debian"); !errors.Is(err, ErrBadRequest) {
+	if _, err := restore("x", "debian"); !errors.Is(err, driverclient.ErrBadRequest) {
 		t.Errorf("no uuid: %v", err)
 	}
 	p := newRig(t).mustStart(chaosSpec("", nil))

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -34,9 +35,10 @@ func TestConsoleLog(t *testing.T) {
 		t.Errorf("no log: %v", err)
 	}
 	for _, most := range []int{0, -1, plugins.MaxConsoleLog + 1} {
-		testproc.Try(k.ConsoleLog(ctx, "cn1", oneInstance, most)).ErrorIs(t, ErrBadRequest, "%d bytes: %v", most)
+		testproc.Try(k.ConsoleLog(ctx, "cn1", oneInstance, most)).
+			ErrorIs(t, driverclient.ErrBadRequest, "%d bytes: %v", most)
 	}
-	testproc.Try(k.ConsoleLog(ctx, "cn1", "x", 1)).ErrorIs(t, ErrBadRequest, "no uuid: %v")
+	testproc.Try(k.ConsoleLog(ctx, "cn1", "x", 1)).ErrorIs(t, driverclient.ErrBadRequest, "no uuid: %v")
 	if got := k.Abilities(); !slices.Contains(got, plugins.AbilityConsoleLog) ||
 		!slices.Contains(got, plugins.AbilityConsole) {
 		t.Errorf("abilities: %v", got)
@@ -93,7 +95,7 @@ func TestConsole(t *testing.T) {
 		fault.UUID == "" || fault.Reason != "another user has it" {
 		t.Errorf("a console in use: %v", err)
 	}
-	testproc.Try(k.OpenConsole(ctx, "cn1", "x")).ErrorIs(t, ErrBadRequest, "no uuid: %v")
+	testproc.Try(k.OpenConsole(ctx, "cn1", "x")).ErrorIs(t, driverclient.ErrBadRequest, "no uuid: %v")
 	p := newRig(t).mustStart(chaosSpec("", nil))
 	if _, err := p.OpenConsole(ctx, "cn1", oneInstance); !errors.Is(err, plugins.ErrUnsupported) {
 		t.Errorf("a plugin without instances: %v", err)

@@ -17,7 +17,7 @@
 // A plugin is trusted with the machine, but its failures must not affect the agent. If it hangs,
 // crashes, writes garbage or leaves its process group, no call blocks past its deadline, the agent
 // does not panic, and no process or socket is left. While it is down, calls fail at once with
-// [ErrUnavailable]: a missing response is never taken for an empty tree.
+// [driverclient.ErrUnavailable]: a missing response is never taken for an empty tree.
 //
 // Only executables that no user but root and the agent's own can change are started. The file is
 // checked and executed through one file descriptor.

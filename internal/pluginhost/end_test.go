@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -176,10 +177,10 @@ func TestSilenceOfAFormerProcess(t *testing.T) {
 		begun := make(chan struct{})
 		var callers sync.WaitGroup
 		callers.Go(func() {
-			_ = s.recordCall(context.Background(), former, "Guests", ErrNoAnswer)
+			_ = s.recordCall(context.Background(), former, "Guests", driverclient.ErrNoAnswer)
 			close(begun)
 			for !over.Load() {
-				_ = s.recordCall(context.Background(), former, "Guests", ErrNoAnswer)
+				_ = s.recordCall(context.Background(), former, "Guests", driverclient.ErrNoAnswer)
 			}
 		})
 		<-begun
@@ -203,7 +204,7 @@ func TestADriverThatGaveUpHasAnswered(t *testing.T) {
 	pid := p.Status().PID
 	for range 5 {
 		if _, err := r.update(p, nil); err == nil ||
-			errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "the hypervisor: ") {
+			errors.Is(err, driverclient.ErrNoAnswer) || !strings.Contains(err.Error(), "the hypervisor: ") {
 			t.Errorf("got %v", err)
 		}
 	}

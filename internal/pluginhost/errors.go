@@ -3,7 +3,6 @@
 package pluginhost
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,19 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 var (
-	// ErrUnavailable says that the plugin is down, so the call could not be made. See
-	// [UnavailableError].
-	ErrUnavailable = errors.New("plugin unavailable")
-	// ErrNoAnswer says that the plugin did not respond in time.
-	ErrNoAnswer = errors.New("no response in time")
-	// ErrBadReply says that the plugin's response is invalid. It is discarded.
-	ErrBadReply = errors.New("invalid response")
-	// ErrBadRequest says that the request is invalid and was not sent.
-	ErrBadRequest = errors.New("invalid request")
 	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have had an effect or not, or is
 	// still running. To find out, call again with the same arguments.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
@@ -44,7 +35,7 @@ var (
 	errRemoved    = errors.New("it was removed")
 )
 
-// UnavailableError is [ErrUnavailable] with the plugin's state and its cause.
+// UnavailableError is [driverclient.ErrUnavailable] with the plugin's state and its cause.
 type UnavailableError struct {
 	Driver string
 	State  State
@@ -64,14 +55,14 @@ func (e *UnavailableError) Error() string {
 	return msg
 }
 
-// Is makes errors.Is(err, ErrUnavailable) hold.
-func (e *UnavailableError) Is(target error) bool { return target == ErrUnavailable }
+// Is makes errors.Is(err, driverclient.ErrUnavailable) hold.
+func (e *UnavailableError) Is(target error) bool { return target == driverclient.ErrUnavailable }
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// ReplacedError is [ErrUnavailable] of a call whose process was replaced and ended before it
-// responded. The plugin is not down: the new process serves calls.
+// ReplacedError is [driverclient.ErrUnavailable] of a call whose process was replaced and ended
+// before it responded. The plugin is not down: the new process serves calls.
 type ReplacedError struct {
 	Driver string
 	// Cause is how the call ended.
@@ -82,7 +73,7 @@ func (e *ReplacedError) Error() string {
 	return fmt.Sprintf("driver %s was being replaced: the old process ended before it responded: %v", e.Driver, e.Cause)
 }
 
-// Unwrap returns the cause, which is ErrUnavailable.
+// Unwrap returns the cause, which is driverclient.ErrUnavailable.
 func (e *ReplacedError) Unwrap() error { return e.Cause }
 
 // TakeoverError says that a new process could not replace the running one, which continues with its
@@ -107,11 +98,6 @@ func (e *excusedError) Error() string { return e.err.Error() }
 
 // Unwrap returns the error.
 func (e *excusedError) Unwrap() error { return e.err }
-
-// faultError is a call that ended with a fault of the plugin: the SDK reports panics so.
-type faultError struct{ text string }
-
-func (e *faultError) Error() string { return e.text }
 
 // NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to install
 // it.
@@ -186,51 +172,3 @@ func (e *StartError) Error() string {
 
 // Unwrap returns the cause.
 func (e *StartError) Unwrap() error { return e.Cause }
-
-// CallError says which call of which driver failed. It wraps the driver's own error
-// ([plugins.ErrReshapeNeeded], [*plugins.ReshapeFailed], ...), [ErrNoAnswer], [ErrBadReply] or an
-// untyped error.
-type CallError struct {
-	Driver string
-	Call   string
-	Err    error
-}
-
-func (e *CallError) Error() string { return fmt.Sprintf("driver %s: %s: %v", e.Driver, e.Call, e.Err) }
-
-// Unwrap returns what went wrong.
-func (e *CallError) Unwrap() error { return e.Err }
-
-// timeoutError is [ErrNoAnswer] of a call, with the message of the plugin or the transport.
-type timeoutError struct {
-	limit    time.Duration
-	deadline time.Time // that passed: the limit's, or an earlier one of the caller
-	message  string
-}
-
-func (e *timeoutError) Error() string {
-	msg := fmt.Sprintf("%v (limit %v)", ErrNoAnswer, e.limit)
-	if e.message != "" && e.message != context.DeadlineExceeded.Error() {
-		msg += ": " + e.message
-	}
-	return msg
-}
-
-// Unwrap makes errors.Is hold for both.
-func (e *timeoutError) Unwrap() []error { return []error{ErrNoAnswer, context.DeadlineExceeded} }
-
-// callerGaveUp reports whether a call ended because of the caller's ctx, so that it does not count
-// against the plugin. The response can arrive a moment before ctx notices its own deadline.
-func callerGaveUp(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
-		return true
-	}
-	var timeout *timeoutError
-	deadline, has := ctx.Deadline()
-	return has && errors.As(err, &timeout) && timeout.deadline.Equal(deadline)
-}
-
-// unhealthyError is a health check that was answered with a problem.
-type unhealthyError struct{ problem string }
-
-func (e *unhealthyError) Error() string { return e.problem }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -18,8 +19,8 @@ import (
 // panicked is what a call ends with in which the driver's code panicked, in words that are never
 // the same.
 func panicked(call string) error {
-	return &CallError{Driver: "puppet", Call: call,
-		Err: &faultError{fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
+	return &driverclient.CallError{Driver: "puppet", Call: call,
+		Err: &driverclient.FaultError{Text: fmt.Sprintf("the driver panicked in %s at %v", call, time.Now())}}
 }
 
 // TestPanickingAtEveryCallIsDegraded: a healthy process whose driver has panicked in the same call
@@ -60,7 +61,7 @@ func TestOnePanicIsForgiven(t *testing.T) {
 			if n++; n%6 < 4 { // two of three passes
 				return panicked("UpdateProviderTree")
 			}
-			return &CallError{Err: plugins.ErrNotReady} // an answer, too
+			return &driverclient.CallError{Err: plugins.ErrNotReady} // an answer, too
 		}
 		for range 20 {
 			s.pass()
@@ -88,7 +89,8 @@ func (s *stage) replaced(call string) error {
 	s.set(func() { s.file = fileID{ino: 2} })
 	testproc.NoError(s.t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 	s.process(0).end("crashed")
-	return &CallError{Driver: "puppet", Call: call, Err: fmt.Errorf("%w: the connection broke", ErrUnavailable)}
+	return &driverclient.CallError{Driver: "puppet",
+		Call: call, Err: fmt.Errorf("%w: the connection broke", driverclient.ErrUnavailable)}
 }
 
 // TestACallOfAReplacedProcessIsMadeAgain, once, if it changes nothing: the plugin is not down.
@@ -125,7 +127,8 @@ func TestAChangeIsNotMadeAgain(t *testing.T) {
 		})
 		err := s.Destroy(context.Background(), "cn1", rootUUID)
 		var down *UnavailableError
-		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrOutcomeUnknown) || errors.As(err, &down) ||
+		if !errors.Is(err, driverclient.ErrUnavailable) ||
+			!errors.Is(err, ErrOutcomeUnknown) || errors.As(err, &down) ||
 			!strings.Contains(err.Error(), "was being replaced") {
 			t.Errorf("got %v", err)
 		}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
@@ -49,10 +50,8 @@ type Options struct {
 	// OnTransition, if not nil, is called by the plugin's supervisor at every change of state, for
 	// metrics. It must not block.
 	OnTransition func(Status)
-	// Observe, if not nil, is called before each call of a plugin in the goroutine of its caller. A
-	// call is a name such as "Driver/UpdateProviderTree". Of is the context to call with, and
-	// traceparent the W3C trace context that the plugin is given, "" for none; done gets the error.
-	Observe func(ctx context.Context, plugin, call string) (of context.Context, traceparent string, done func(error))
+	// Observe, if not nil, observes the calls of all plugins.
+	Observe driverclient.Observer
 	// Dial is for tests, which count calls.
 	Dial []grpc.DialOption
 }

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
 // SuiteName is what no driver is called: compute-driver-test is the conformance suite.
@@ -28,7 +30,7 @@ func Installed(dirs ...string) (map[string]string, error) {
 			return nil, fmt.Errorf("listing installed plugins: %w", err)
 		}
 		for _, e := range entries {
-			if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && driverName.MatchString(name) &&
+			if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && protocol.IsDriverName(name) &&
 				name != SuiteName && !e.IsDir() {
 				out[name] = filepath.Join(dir, e.Name())
 			}

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -20,6 +22,8 @@ import (
 var (
 	_ plugins.InstanceManager = (*Plugin)(nil)
 	_ plugins.SpawnChecker    = (*Plugin)(nil)
+	_ plugins.ConsoleLogger   = (*Plugin)(nil)
+	_ plugins.ConsoleOpener   = (*Plugin)(nil)
 )
 
 // instanceCalls tracks a plugin's calls for its instances.
@@ -43,11 +47,12 @@ type management struct {
 // Instances returns all instances of a node. uuids are canonical and unique.
 //
 // Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage
-// instances, [plugins.ErrNotReady] if it cannot list them now; [ErrBadRequest].
+// instances, [plugins.ErrNotReady] if it cannot list them now; [driverclient.ErrBadRequest].
 func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	return ask(ctx, p, "Instances "+node, func(s *activeProcess) ([]plugins.Instance, error) {
 		instances, err := s.Instances(ctx, node)
-		if errors.Is(err, ErrNoAnswer) && p.managing.busy(s) { // does not count: the driver works on one of them
+		// does not count: the driver works on one of them
+		if errors.Is(err, driverclient.ErrNoAnswer) && p.managing.busy(s) {
 			err = &excusedError{err}
 		}
 		return instances, err
@@ -58,11 +63,11 @@ func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance
 // contract. tree is not changed. Calls for one instance wait for each other, also while one process
 // of the plugin replaces another; calls for different ones, and all other calls, do not.
 //
-// Errors: [ErrUnavailable] at once while the plugin is down, [ErrBadRequest],
-// [plugins.ErrUnsupported], [plugins.ErrNotReady], and the driver's own [*plugins.InstanceFault]
-// mean that nothing was begun, or nothing is left of it. All others, such as [ErrNoAnswer],
-// [ErrBadReply], or [ErrUnavailable] because the process ended meanwhile, are also
-// [ErrOutcomeUnknown].
+// Errors: [driverclient.ErrUnavailable] at once while the plugin is down,
+// [driverclient.ErrBadRequest], [plugins.ErrUnsupported], [plugins.ErrNotReady], and the driver's
+// own [*plugins.InstanceFault] mean that nothing was begun, or nothing is left of it. All others,
+// such as [driverclient.ErrNoAnswer], [driverclient.ErrBadReply], or [driverclient.ErrUnavailable]
+// because the process ended meanwhile, are also [ErrOutcomeUnknown].
 func (p *Plugin) Spawn(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) (plugins.Instance, error) {
@@ -109,13 +114,30 @@ func (p *Plugin) SetPower(
 	})
 }
 
+// ConsoleLog returns the end of what an instance wrote to its console; see [plugins.ConsoleLogger]
+// for the contract. It waits for no other call. Errors: as [Plugin.Instances];
+// [plugins.ErrInstanceNotFound]; a [*plugins.InstanceFault].
+func (p *Plugin) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
+	return ask(ctx, p, "ConsoleLog "+uuid,
+		func(s *activeProcess) ([]byte, error) { return s.ConsoleLog(ctx, node, uuid, most) })
+}
+
+// OpenConsole opens the serial console of an instance; see [plugins.ConsoleOpener] for the
+// contract. It ends with the process of the plugin ([driverclient.ErrUnavailable]), which does not
+// wait for it when it is stopped or replaced. Errors: as [Plugin.ConsoleLog].
+func (p *Plugin) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWriteCloser, error) {
+	return ask(ctx, p, "OpenConsole "+uuid,
+		func(s *activeProcess) (io.ReadWriteCloser, error) { return s.OpenConsole(ctx, node, uuid) })
+}
+
 // manageOn makes a call that can change an instance, when all earlier ones for it have ended.
 func manageOn[T any](
 	ctx context.Context, p *Plugin, call, id string, make func(*activeProcess) (T, error),
 ) (result T, err error) {
 	uuid, err := providertree.CanonicalUUID(id)
 	if err != nil {
-		return result, &CallError{Driver: p.Name(), Call: call, Err: fmt.Errorf("%w: instance: %w", ErrBadRequest, err)}
+		return result, &driverclient.CallError{Driver: p.Name(), Call: call,
+			Err: fmt.Errorf("%w: instance: %w", driverclient.ErrBadRequest, err)}
 	}
 	if err := p.serves(); err != nil {
 		return result, err
@@ -133,8 +155,10 @@ func manageOn[T any](
 	begun := time.Now()
 	p.managing.begin(s)
 	answer, err := make(s)
-	unanswered := err != nil && (errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrUnavailable) || ctx.Err() != nil)
-	missed := p.managing.end(s, uuid, begun, unanswered, !callerGaveUp(ctx, err) && reachedLimit(err, begun))
+	unanswered := err != nil && (errors.Is(err, driverclient.ErrNoAnswer) ||
+		errors.Is(err, driverclient.ErrUnavailable) || ctx.Err() != nil)
+	missed := p.managing.end(s, uuid, begun, unanswered,
+		!driverclient.CallerGaveUp(ctx, err) && driverclient.ReachedLimit(err, begun))
 	err = p.recordInstanceCall(s, missed, err)
 	switch {
 	case err == nil:
@@ -177,7 +201,7 @@ func (p *Plugin) serves() error {
 }
 
 func (p *Plugin) notBegun(call, uuid string, cause error) error {
-	return &CallError{Driver: p.Name(), Call: call, Err: &notBegunError{uuid: uuid, cause: cause}}
+	return &driverclient.CallError{Driver: p.Name(), Call: call, Err: &notBegunError{uuid: uuid, cause: cause}}
 }
 
 // recordInstanceCall records how a call for an instance ended. These are counted separately: other
@@ -298,7 +322,7 @@ func (s *activeProcess) ended() bool {
 // for SetPower and Depart only: Spawn can miss an incomplete instance of its own, and Destroy
 // succeeds without one.
 func nothingBegun(call string, err error) bool {
-	for _, kind := range []error{ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported} {
+	for _, kind := range []error{driverclient.ErrBadRequest, plugins.ErrNotReady, plugins.ErrUnsupported} {
 		if errors.Is(err, kind) {
 			return true
 		}

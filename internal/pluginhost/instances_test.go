@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -160,7 +161,7 @@ func TestInstancesAnswer(t *testing.T) {
 	if diff := cmp.Diff(want, list); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	for node, kind := range map[string]error{"bad": ErrBadReply, "not-ready": plugins.ErrNotReady} {
+	for node, kind := range map[string]error{"bad": driverclient.ErrBadReply, "not-ready": plugins.ErrNotReady} {
 		if list, err := k.Instances(ctx, node); list != nil || !errors.Is(err, kind) {
 			t.Errorf("list %s: %v, %v", node, list, err)
 		}
@@ -209,10 +210,10 @@ func TestInstanceErrorsAreTyped(t *testing.T) {
 		{"unsupported", spawn("unsupported"), plugins.ErrUnsupported, false, "this hypervisor"},
 		{"error", spawn("error"), ErrOutcomeUnknown, true, "something went wrong"},
 		{"panic", spawn("panic"), ErrOutcomeUnknown, true, "panicked in Spawn"},
-		{"another instance", spawn("other"), ErrBadReply, true, "the request was for " + oneInstance},
-		{"a state that cannot be", power("bad"), ErrBadReply, true, "power state 2"},
+		{"another instance", spawn("other"), driverclient.ErrBadReply, true, "the request was for " + oneInstance},
+		{"a state that cannot be", power("bad"), driverclient.ErrBadReply, true, "power state 2"},
 	} {
-		var call *CallError
+		var call *driverclient.CallError
 		if !errors.As(c.err, &call) || c.kind != nil && !errors.Is(c.err, c.kind) ||
 			errors.Is(c.err, ErrOutcomeUnknown) != c.unknown || !strings.Contains(c.err.Error(), c.words) {
 			t.Errorf("%s: %v", c.name, c.err)
@@ -294,7 +295,7 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 		"a spec that is a list": {spawn(func(s *plugins.InstanceSpec) { s.UUID = oneInstance + "," + otherInstance }),
 			"not a uuid"},
 	} {
-		if !errors.Is(c.err, ErrBadRequest) || errors.Is(c.err, ErrOutcomeUnknown) ||
+		if !errors.Is(c.err, driverclient.ErrBadRequest) || errors.Is(c.err, ErrOutcomeUnknown) ||
 			!strings.Contains(c.err.Error(), c.want) {
 			t.Errorf("%s: want %q, got %v", name, c.want, c.err)
 		}
@@ -308,7 +309,7 @@ func TestInstanceRequestsThatCannotBe(t *testing.T) {
 func TestCrashInASpawn(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	k, ctx := keep(t, nil), context.Background()
-	if _, err := k.spawn(ctx, oneInstance, "crash"); !errors.Is(err, ErrUnavailable) ||
+	if _, err := k.spawn(ctx, oneInstance, "crash"); !errors.Is(err, driverclient.ErrUnavailable) ||
 		!errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("got %v", err)
 	}
@@ -318,10 +319,11 @@ func TestCrashInASpawn(t *testing.T) {
 		t.Errorf("the same one again: %v", err)
 	}
 	testproc.Check(t, k.Stop(ctx))
-	if _, err := k.spawn(ctx, oneInstance, ""); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOutcomeUnknown) {
+	if _, err := k.spawn(ctx, oneInstance, ""); !errors.Is(err, driverclient.ErrUnavailable) ||
+		errors.Is(err, ErrOutcomeUnknown) {
 		t.Errorf("of a plugin that is down: %v", err)
 	}
-	testproc.Try(k.Instances(ctx, "cn1")).ErrorIs(t, ErrUnavailable, "list of a plugin that is down: %v")
+	testproc.Try(k.Instances(ctx, "cn1")).ErrorIs(t, driverclient.ErrUnavailable, "list of a plugin that is down: %v")
 }
 
 // TestSpawnsWithoutAnAnswer: the deadline holds; what is not answered in a row ends the process,
@@ -348,7 +350,7 @@ func TestSpawnsWithoutAnAnswer(t *testing.T) {
 	k.spec.Timeouts.Instance = 200 * time.Millisecond // of what is answered nothing is to meet it
 	testproc.Check(t, k.Reconfigure(context.Background(), k.spec))
 	spawn := func() {
-		if _, err := k.spawn(context.Background(), oneInstance, "hang"); !errors.Is(err, ErrNoAnswer) ||
+		if _, err := k.spawn(context.Background(), oneInstance, "hang"); !errors.Is(err, driverclient.ErrNoAnswer) ||
 			!errors.Is(err, ErrOutcomeUnknown) {
 			t.Errorf("got %v", err)
 		}
@@ -449,7 +451,7 @@ func TestStopWaitsForASpawn(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- k.Stop(ctx) }()
 	k.eventually("the plugin to take no more calls", func() error {
-		if _, err := k.Instances(ctx, "cn1"); !errors.Is(err, ErrUnavailable) {
+		if _, err := k.Instances(ctx, "cn1"); !errors.Is(err, driverclient.ErrUnavailable) {
 			return errors.New("it takes them")
 		}
 		return nil
@@ -474,7 +476,7 @@ func TestStopWaitIsBounded(t *testing.T) {
 	k.awaitLog("spawning " + otherInstance)
 	testproc.NoError(t, k.Stop(ctx))
 	for _, call := range []chan outcome{one, other} {
-		if got := <-call; !errors.Is(got.err, ErrUnavailable) || !errors.Is(got.err, ErrOutcomeUnknown) {
+		if got := <-call; !errors.Is(got.err, driverclient.ErrUnavailable) || !errors.Is(got.err, ErrOutcomeUnknown) {
 			t.Errorf("got %v", got.err)
 		}
 	}
@@ -533,7 +535,8 @@ type lateKeeper struct {
 
 func (k lateKeeper) Instances(context.Context, string) ([]plugins.Instance, error) {
 	time.Sleep(time.Second)
-	return nil, &CallError{Driver: "puppet", Call: "Instances", Err: &timeoutError{limit: time.Second}}
+	return nil, &driverclient.CallError{Driver: "puppet",
+		Call: "Instances", Err: &driverclient.TimeoutError{Limit: time.Second}}
 }
 
 func (k lateKeeper) Spawn(
@@ -543,7 +546,8 @@ func (k lateKeeper) Spawn(
 		return plugins.Instance{UUID: oneInstance}, nil
 	}
 	time.Sleep(k.limit)
-	return plugins.Instance{}, &CallError{Driver: "puppet", Call: "Spawn", Err: &timeoutError{limit: k.limit}}
+	return plugins.Instance{},
+		&driverclient.CallError{Driver: "puppet", Call: "Spawn", Err: &driverclient.TimeoutError{Limit: k.limit}}
 }
 
 // TestSilenceAboutInstances: those that were silent side by side count once, any answer is

@@ -17,6 +17,8 @@ import (
 	goplugin_runner "github.com/hashicorp/go-plugin/runner"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -88,8 +90,7 @@ func (h *Host) connect(
 	ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State),
 ) (*process, error) {
 	out := newOutput(log)
-	p := &process{name: spec.Name, log: log, runner: newRunner(exe, spec.Args, out)}
-	p.timeouts.Store(&spec.Timeouts)
+	p := &process{log: log, runner: newRunner(exe, spec.Args, out)}
 	p.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  protocol.Handshake(),
 		VersionedPlugins: map[int]goplugin.PluginSet{protocol.ProtocolVersion: {}},
@@ -104,7 +105,7 @@ func (h *Host) connect(
 		PluginLogBufferSize: maxLogLine,
 		StartTimeout:        spec.Timeouts.Handshake + time.Second, // the host's own timeout comes first
 		UnixSocketConfig:    &goplugin.UnixSocketConfig{TempDir: h.sockets},
-		GRPCDialOptions:     append(append(limits(), h.observing(spec.Name)...), h.opts.Dial...),
+		GRPCDialOptions:     append(driverclient.DialOptions(spec.Name, h.opts.Observe), h.opts.Dial...),
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (goplugin_runner.Runner, error) {
 			p.socketDir = socketDir
 			if err := h.confine(p, spec, exe); err != nil {
@@ -119,7 +120,7 @@ func (h *Host) connect(
 	var late atomic.Bool
 	watch := time.AfterFunc(spec.Timeouts.Handshake, func() { late.Store(true); p.runner.kill() })
 	unhook := context.AfterFunc(ctx, p.runner.kill)
-	err := p.dial()
+	err := p.dial(spec)
 	watch.Stop()
 	unhook()
 	if err == nil && ctx.Err() == nil && !late.Load() {
@@ -133,7 +134,8 @@ func (h *Host) connect(
 	case incompatible != nil:
 		err = incompatible
 	case late.Load():
-		err = fmt.Errorf("%w: the handshake was not complete within %v", ErrNoAnswer, spec.Timeouts.Handshake)
+		err = fmt.Errorf("%w: the handshake was not complete within %v",
+			driverclient.ErrNoAnswer, spec.Timeouts.Handshake)
 	case byItself != nil:
 		err = fmt.Errorf("%w before the handshake was complete", byItself)
 	}
@@ -177,18 +179,19 @@ func checkHandshake(line string) error {
 			return nil
 		}
 		return fmt.Errorf("it wrote %q instead of a plugin's handshake: is this a driver for compute-agent?",
-			clip(line, 200))
+			textutil.Clip(line, 200))
 	}
 	if core, err := strconv.Atoi(parts[0]); err != nil || core != goplugin.CoreProtocolVersion {
 		return fmt.Errorf("%w: go-plugin core protocol %q, need %d",
-			ErrIncompatible, clip(parts[0], 20), goplugin.CoreProtocolVersion)
+			ErrIncompatible, textutil.Clip(parts[0], 20), goplugin.CoreProtocolVersion)
 	}
 	if version, err := strconv.Atoi(parts[1]); err != nil || version != protocol.ProtocolVersion {
 		return fmt.Errorf("%w: it speaks version %q of the driver protocol, this agent version %d",
-			ErrIncompatible, clip(parts[1], 20), protocol.ProtocolVersion)
+			ErrIncompatible, textutil.Clip(parts[1], 20), protocol.ProtocolVersion)
 	}
 	if parts[4] != string(goplugin.ProtocolGRPC) {
-		return fmt.Errorf("%w: it speaks %q, need %s", ErrIncompatible, clip(parts[4], 20), goplugin.ProtocolGRPC)
+		return fmt.Errorf("%w: it speaks %q, need %s",
+			ErrIncompatible, textutil.Clip(parts[4], 20), goplugin.ProtocolGRPC)
 	}
 	return nil
 }

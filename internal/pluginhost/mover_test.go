@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -58,7 +59,7 @@ func TestDepartAndLeave(t *testing.T) {
 	if err = k.Leave(ctx, "fault", oneInstance); !errors.As(err, &fault) {
 		t.Errorf("Leave of another tool's: %v", err)
 	}
-	if _, err = k.Depart(ctx, "cn1", "x"); !errors.Is(err, ErrBadRequest) {
+	if _, err = k.Depart(ctx, "cn1", "x"); !errors.Is(err, driverclient.ErrBadRequest) {
 		t.Errorf("Depart of no uuid: %v", err)
 	}
 }
@@ -83,7 +84,7 @@ func TestFilesOfInstancesAreRead(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	for _, bad := range []string{"", strings.Repeat("n", plugins.MaxFileName+1), "\xff"} {
-		testproc.Try(read(bad, 0)).ErrorIs(t, ErrBadRequest, "the name %.10q: %v", bad)
+		testproc.Try(read(bad, 0)).ErrorIs(t, driverclient.ErrBadRequest, "the name %.10q: %v", bad)
 	}
 	own := errors.New("the reader's own")
 	if err := k.ReadFile(ctx, "cn1", oneInstance, "sparse", 0,
@@ -128,7 +129,7 @@ func TestInstancesArrive(t *testing.T) {
 	}
 	for _, bad := range []plugins.Arrival{{Node: "cn2"},
 		{Evacuation: true}, {Node: "cn2", Evacuation: true, Offer: strings.Repeat("o", plugins.MaxOffer+1)}} {
-		testproc.Try(k.Arrive(ctx, "cn1", spec, tree, bad)).ErrorIs(t, ErrBadRequest, "%.60v: %v", bad)
+		testproc.Try(k.Arrive(ctx, "cn1", spec, tree, bad)).ErrorIs(t, driverclient.ErrBadRequest, "%.60v: %v", bad)
 	}
 }
 

@@ -135,7 +135,7 @@ func (o *output) write(line []byte, cut bool) {
 		close(seen)
 		return
 	}
-	o.lines = append(o.lines, printable(text, tailWidth))
+	o.lines = append(o.lines, textutil.Sanitize(text, tailWidth))
 	if len(o.lines) > tailLines {
 		o.lines = o.lines[1:]
 	}
@@ -204,9 +204,9 @@ func (o *output) structured(text string) bool {
 		if n++; n > maxLogFields {
 			break
 		}
-		event = event.Interface(fieldName(printable(key, 100)), value)
+		event = event.Interface(fieldName(textutil.Sanitize(key, 100)), value)
 	}
-	event.Msg(printable(message, maxLogLine))
+	event.Msg(textutil.Sanitize(message, maxLogLine))
 	return true
 }
 
@@ -234,7 +234,5 @@ func (o *output) raw(text string, cut bool) {
 	if cut {
 		event = event.Bool("cut", true)
 	}
-	event.Msg(printable(text, maxLogLine))
+	event.Msg(textutil.Sanitize(text, maxLogLine))
 }
-
-func clip(s string, size int) string { return textutil.Clip(s, size) }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -43,7 +44,7 @@ func TestLogLines(t *testing.T) {
 			o.read(strings.NewReader(c.line + "\n\n"))
 			recs := buf.records(t)
 			if len(recs) != 1 {
-				t.Fatalf("%d records: %s", len(recs), clip(buf.String(), 500))
+				t.Fatalf("%d records: %s", len(recs), textutil.Clip(buf.String(), 500))
 			}
 			if recs[0]["level"] != c.level || recs[0]["message"] != c.message || recs[0]["driver"] != "me" {
 				t.Errorf("record %.300v", recs[0])

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -41,9 +42,9 @@ type Plugin struct {
 
 	managing instanceCalls
 
-	renames  plugins.ClassRenames // of the last reshape, or step of one
-	nodes    map[string]nodeFacts // by node, of its last response
-	warnings warnings             // that were logged
+	renames  plugins.ClassRenames              // of the last reshape, or step of one
+	nodes    map[string]driverclient.NodeFacts // by node, of its last response
+	warnings warnings                          // that were logged
 }
 
 // pluginDeps is what a plugin needs from its surroundings.

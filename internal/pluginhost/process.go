@@ -9,15 +9,15 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
-	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -26,22 +26,22 @@ type instance interface {
 	Identity() identity
 	// Configure may be called again.
 	Configure(ctx context.Context, spec Spec) error
-	// Health returns nil, an *unhealthyError, or why there was no response. Nil and an
-	// *unhealthyError come with all current warnings.
+	// Health returns nil, an UnhealthyError, or why there was no response. Nil and an
+	// UnhealthyError come with all current warnings.
 	Health(ctx context.Context) ([]plugins.Warning, error)
 	AvailableNodes(ctx context.Context) ([]plugins.Node, error)
 	UpdateProviderTree(ctx context.Context, tree *providertree.Tree, node string,
-		allocations providertree.Allocations) (answer, error)
+		allocations providertree.Allocations) (driverclient.Answer, error)
 	// The optional capabilities: plugins.ErrUnsupported without them.
 	LayoutVersion() (int, error)
 	ReshapeStep(ctx context.Context, tree *providertree.Tree, node string, from int,
-		allocations providertree.Allocations) (answer, error)
+		allocations providertree.Allocations) (driverclient.Answer, error)
 	Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error)
 	NodeDeleted(ctx context.Context, node plugins.Node) (bool, error)
 	// Watch calls changed until ctx ends or the stream breaks.
 	Watch(ctx context.Context, changed func(node string)) error
-	// Instances: plugins.ErrUnsupported without the capability, ErrBadRequest for an invalid
-	// request.
+	// Instances: plugins.ErrUnsupported without the capability, driverclient.ErrBadRequest for an
+	// invalid request.
 	plugins.InstanceManager
 	plugins.InstanceWatcher
 	plugins.InstanceMover
@@ -75,9 +75,8 @@ type identity struct {
 
 // process implements instance with a real process.
 type process struct {
-	name      string
-	timeouts  atomic.Pointer[Timeouts]
-	layout    atomic.Int32 // version of the driver's layout, 0: none
+	*driverclient.Client // nil before it is connected
+
 	log       zerolog.Logger
 	client    *goplugin.Client
 	runner    *runner
@@ -85,11 +84,8 @@ type process struct {
 	sandbox   string // what it is, for people
 	lacks     []string
 	socket    string // path, "" if it has none in the file system
-
-	info      *driverv1.InfoResponse
-	plugin    driverv1.PluginClient
-	driver    driverv1.DriverClient
-	instances driverv1.InstancesClient
+	conn      *grpc.ClientConn
+	info      driverclient.Info
 
 	ending sync.Once
 }
@@ -97,7 +93,7 @@ type process struct {
 var _ instance = (*process)(nil)
 
 // dial lets go-plugin start the process and connect.
-func (p *process) dial() error {
+func (p *process) dial(spec Spec) error {
 	addr, err := p.client.Start()
 	if err != nil {
 		return err
@@ -110,9 +106,8 @@ func (p *process) dial() error {
 	if !ok {
 		return fmt.Errorf("go-plugin made an unexpected connection: %T", dialled)
 	}
-	conn := connected.Conn
-	p.plugin, p.driver, p.instances = driverv1.NewPluginClient(conn), driverv1.NewDriverClient(conn),
-		driverv1.NewInstancesClient(conn)
+	p.conn = connected.Conn
+	p.Client = driverclient.New(spec.Name, p.conn, spec.Timeouts, p.runner.sandbox != nil)
 	if addr.Network() == "unix" {
 		p.socket = addr.String()
 	}
@@ -122,11 +117,29 @@ func (p *process) dial() error {
 // Identity describes the process.
 func (p *process) Identity() identity {
 	return identity{
-		PID: p.runner.pid(), Name: p.info.GetName(), Version: printable(p.info.GetVersion(), 100),
-		SDK:    printable(p.info.GetSdk(), 100),
+		PID: p.runner.pid(), Name: p.info.Name, Version: p.info.Version, SDK: p.info.SDK,
 		SHA256: p.runner.exe.digest, Sandbox: p.sandbox,
-		SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.GetCapabilities(),
+		SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.Capabilities,
 	}
+}
+
+// introduce calls Info.
+func (p *process) introduce(ctx context.Context) (err error) {
+	p.info, err = p.Info(ctx)
+	return err
+}
+
+// Configure passes the configuration to the driver.
+func (p *process) Configure(ctx context.Context, spec Spec) error {
+	return p.Client.Configure(ctx, spec.Config, spec.HostInfo, spec.Timeouts)
+}
+
+// Health makes a health check, and returns the warnings.
+func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
+	if err := p.checkSocket(); err != nil {
+		return nil, err
+	}
+	return p.Client.Health(ctx)
 }
 
 // Done is closed when the process has ended.
@@ -206,7 +219,7 @@ func (p *process) Stop(grace time.Duration, idle <-chan struct{}) {
 	p.ending.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		_, err := p.plugin.Shutdown(ctx, &driverv1.ShutdownRequest{GraceMs: max(1, (grace - grace/10).Milliseconds())})
+		err := p.Shutdown(ctx, grace)
 		if err != nil && !p.runner.wasKilled() { // otherwise the kill is the reason
 			p.log.Warn().Err(err).Stringer("grace", grace).
 				Msg("The plugin did not shut down when asked. It is stopped anyway.")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -98,7 +99,7 @@ func TestConfigErrorAtStartIsTyped(t *testing.T) {
 	r := newRig(t)
 	_, err := r.start(chaosSpec("", map[string]string{"update": "refuse"}))
 	var config *plugins.ConfigError
-	if !errors.Is(err, ErrUnavailable) || !errors.As(err, &config) {
+	if !errors.Is(err, driverclient.ErrUnavailable) || !errors.As(err, &config) {
 		t.Errorf("start: %v", err)
 	}
 	if err == nil {
@@ -146,7 +147,7 @@ func TestCrashDuringACall(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "crash"}))
-	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "want ErrUnavailable, got %v")
+	testproc.Try(r.update(p, nil)).ErrorIs(t, driverclient.ErrUnavailable, "want driverclient.ErrUnavailable, got %v")
 	down, _ := r.await(0, "the end", is(Backoff))
 	if !strings.Contains(down.LastError, "exit status 7") ||
 		!strings.Contains(down.LastError, "panic: not a real one") {
@@ -181,8 +182,9 @@ func TestHangingCallsEndAtTheirDeadlineAndThenTheProcess(t *testing.T) {
 	spec.Timeouts.Update = 100 * time.Millisecond
 	p := r.mustStart(spec)
 	for range spec.Restart.Misses {
-		if _, err := r.update(p, nil); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("want ErrNoAnswer, got %v", err)
+		if _, err := r.update(p, nil); !errors.Is(err, driverclient.ErrNoAnswer) ||
+			!errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("want driverclient.ErrNoAnswer, got %v", err)
 		}
 	}
 	down, _ := r.await(0, "the kill", is(Backoff))
@@ -287,8 +289,9 @@ func TestHugeReplyIsRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	p := r.mustStart(chaosSpec("", map[string]string{"update": "huge"}))
-	if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), "16 MiB") {
-		t.Errorf("want ErrBadReply, got %v", err)
+	if _, err := r.update(p, nil); !errors.Is(err, driverclient.ErrBadReply) ||
+		!strings.Contains(err.Error(), "16 MiB") {
+		t.Errorf("want driverclient.ErrBadReply, got %v", err)
 	}
 	if s := p.Status(); s.State != Healthy {
 		t.Errorf("status: %+v", s)
@@ -302,7 +305,8 @@ func TestBadTreesAreRefused(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			r := newRig(t)
 			p := r.mustStart(chaosSpec("", map[string]string{"update": mode}))
-			if _, err := r.update(p, nil); !errors.Is(err, ErrBadReply) || !strings.Contains(err.Error(), want) {
+			if _, err := r.update(p, nil); !errors.Is(err, driverclient.ErrBadReply) ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("want %q, got %v", want, err)
 			}
 		})
@@ -330,7 +334,7 @@ func TestStopDrainsAndTidiesUp(t *testing.T) {
 	if got, _ := os.ReadFile(scratch); string(got) != "tidied up" {
 		t.Errorf("the driver's Shutdown did not run: %q", got)
 	}
-	testproc.Try(r.update(p, nil)).ErrorIs(t, ErrUnavailable, "after the stop: %v")
+	testproc.Try(r.update(p, nil)).ErrorIs(t, driverclient.ErrUnavailable, "after the stop: %v")
 }
 
 func TestStopOfAStoppedProcessEnds(t *testing.T) {

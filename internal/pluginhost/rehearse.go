@@ -15,8 +15,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
-	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -106,20 +106,16 @@ func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, 
 		return Description{}, nil, err
 	}
 	defer r.end()
-	limit := r.timeouts.Load().Info
-	asking, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	reply, err := r.plugin.ConfigSchema(asking, &driverv1.ConfigSchemaRequest{})
+	schema, err := r.ConfigSchema(ctx)
 	if err != nil {
-		return Description{}, nil,
-			fmt.Errorf("%w: %s", ErrUnusable, r.problem(r.callError(asking, "ConfigSchema", limit, err)))
+		return Description{}, nil, fmt.Errorf("%w: %s", ErrUnusable, r.problem(err))
 	}
 	id := r.Identity()
 	return Description{
 		Path: spec.Path, Name: id.Name, Version: id.Version, SDK: id.SDK,
 		Capabilities: append([]string{}, id.Capabilities...),
 		Sandbox:      id.Sandbox, SandboxLacks: id.SandboxLacks,
-	}, reply.GetJsonSchema(), nil
+	}, schema, nil
 }
 
 // Rehearse starts a plugin and makes one pass, as an agent does on a new host. With watch it makes
@@ -234,17 +230,17 @@ func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, e
 }
 
 func (r *rehearsal) has(capability string) bool {
-	return slices.Contains(r.info.GetCapabilities(), capability)
+	return slices.Contains(r.info.Capabilities, capability)
 }
 
 // problem returns the error of a call without the driver's name. If the process ended during the
 // call, that is the reason.
 func (r *rehearsal) problem(err error) string {
-	var failed *CallError
+	var failed *driverclient.CallError
 	if !errors.As(err, &failed) {
 		return err.Error()
 	}
-	if errors.Is(err, ErrUnavailable) {
+	if errors.Is(err, driverclient.ErrUnavailable) {
 		if ended := endsWithin(r, r.spec.Timeouts.Health); ended != nil {
 			return failed.Call + ": " + ended.Error()
 		}
@@ -312,14 +308,14 @@ func (r *rehearsal) passNode(ctx context.Context, pass *NodePass) {
 		got, err = r.UpdateProviderTree(ctx, before, pass.Node, providertree.Allocations{})
 	}
 	if err == nil {
-		err = setTraits(got.tree, pass.UUID, got.capabilities)
+		err = setTraits(got.Tree, pass.UUID, got.Capabilities)
 	}
 	if err != nil {
 		pass.Problem = r.problem(err)
 		return
 	}
-	pass.Changes, pass.Tree = providertree.Diff(before, got.tree).Lines(), Stored(got.tree)
-	pass.ProductNames = got.productNames
+	pass.Changes, pass.Tree = providertree.Diff(before, got.Tree).Lines(), Stored(got.Tree)
+	pass.ProductNames = got.ProductNames
 	r.trees[pass.Node] = pass.Tree
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -96,7 +97,7 @@ func (s *supervisor) reload(ctx context.Context, serving *activeProcess, o reloa
 			s.notifyInstance("", "")
 		}
 		return serving, nil
-	case ctx.Err() != nil, !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
+	case ctx.Err() != nil, !errors.Is(err, driverclient.ErrNoAnswer) && !errors.Is(err, driverclient.ErrUnavailable):
 		return serving, err // the driver's own error
 	}
 	s.log.Warn().Err(err).
@@ -128,7 +129,7 @@ func (s *supervisor) replace(ctx context.Context, old *activeProcess, spec Spec,
 	}
 	s.started++
 	s.replaced++
-	timeout := max(s.currentSpec().Timeouts.longest(), spec.Timeouts.longest()) // of every call
+	timeout := max(s.currentSpec().Timeouts.Longest(), spec.Timeouts.Longest()) // of every call
 	s.setSpec(spec)
 	oldPID := old.Identity().PID
 	next := s.activate(inst)

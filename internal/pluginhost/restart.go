@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 )
 
 // callRecords counts consecutive calls to a process without a response, of all calls together, and
@@ -36,7 +38,7 @@ func (c *callRecords) missed(call string) int {
 // answered records a response, which can be an error of the driver.
 func (c *callRecords) answered(call string, err error, now time.Time) {
 	c.misses = 0
-	if !errors.As(err, new(*faultError)) {
+	if !errors.As(err, new(*driverclient.FaultError)) {
 		delete(c.of, call)
 		return
 	}

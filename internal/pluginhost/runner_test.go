@@ -18,6 +18,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -36,7 +38,8 @@ func TestStartFailuresSayWhy(t *testing.T) {
 		is   error
 	}{
 		{name: "exits", mode: "exit-at-start", want: []string{"exit status 3", "cannot find the library that I need"}},
-		{name: "slow", mode: "slow-start", want: []string{"the handshake was not complete within 1s"}, is: ErrNoAnswer},
+		{name: "slow", mode: "slow-start", want: []string{"the handshake was not complete within 1s"},
+			is: driverclient.ErrNoAnswer},
 		{name: "no plugin", path: script("hello", "#!/bin/sh\necho to stderr >&2\necho hello\nsleep 300\n"),
 			want: []string{`"hello"`, "is this a driver", "to stderr"}},
 		{name: "floods stdout", path: script("flood", "#!/bin/sh\nexec yes abcdefgh\n"),
@@ -58,13 +61,13 @@ func TestStartFailuresSayWhy(t *testing.T) {
 			spec := chaosSpec(c.mode, nil)
 			spec.Path = c.path
 			spec.Timeouts.Info = time.Second
-			if errors.Is(c.is, ErrNoAnswer) {
+			if errors.Is(c.is, driverclient.ErrNoAnswer) {
 				spec.Timeouts.Handshake = time.Second // none of the others is to meet it
 			}
 			spec.Restart.BackoffBase = time.Hour
 			_, err := r.start(spec)
-			if !errors.Is(err, ErrUnavailable) {
-				t.Fatalf("want ErrUnavailable, got %v", err)
+			if !errors.Is(err, driverclient.ErrUnavailable) {
+				t.Fatalf("want driverclient.ErrUnavailable, got %v", err)
 			}
 			if c.is != nil && !errors.Is(err, c.is) {
 				t.Errorf("want %v, got %v", c.is, err)
@@ -84,8 +87,9 @@ func TestHangingConfigureEndsTheStart(t *testing.T) {
 	spec := chaosSpec("", map[string]string{"update": "hang-configure"})
 	spec.Timeouts.Configure = 100 * time.Millisecond
 	spec.Restart.BackoffBase, spec.Restart.BackoffMax = time.Hour, time.Hour
-	if _, err := r.start(spec); !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrNoAnswer) {
-		t.Errorf("want ErrNoAnswer, got %v", err)
+	if _, err := r.start(spec); !errors.Is(err, driverclient.ErrUnavailable) ||
+		!errors.Is(err, driverclient.ErrNoAnswer) {
+		t.Errorf("want driverclient.ErrNoAnswer, got %v", err)
 	}
 }
 
@@ -98,7 +102,7 @@ func TestNoiseDoesNotHurt(t *testing.T) {
 	found := map[string]map[string]any{}
 	for _, rec := range r.log.records(t) {
 		if msg, ok := rec["message"].(string); ok {
-			found[clip(msg, 60)] = rec
+			found[textutil.Clip(msg, 60)] = rec
 		}
 	}
 	for _, want := range []string{

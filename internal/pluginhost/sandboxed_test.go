@@ -3,7 +3,6 @@
 package pluginhost
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -60,29 +59,5 @@ func TestRequiredSandbox(t *testing.T) {
 		// without a supervisor
 		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &sandbox.Sandbox{Required: true}})
 		testproc.ErrorHas(t, err, `drivers.fake.sandbox is "required"`, "%v")
-	}
-}
-
-// TestRefusalOfTheSandboxSaysSo: the kernel says "permission denied" for a file that the driver's
-// user owns, too; the error names what opens it.
-func TestRefusalOfTheSandboxSaysSo(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	const hint = "its sandbox refused it: [drivers.mine] write_paths and read_paths open files to it"
-	for _, c := range []struct {
-		sandbox *sandbox.Confinement
-		message string
-		want    bool
-	}{
-		{&sandbox.Confinement{}, "making the disk: open /var/lib/x: permission denied", true},
-		{&sandbox.Confinement{}, "fchmodat: operation not permitted", true},
-		{&sandbox.Confinement{}, "no space left on device", false},
-		{nil, "open /var/lib/x: permission denied", false},
-	} {
-		p := &process{name: "mine", runner: &runner{sandbox: c.sandbox}}
-		cause := errors.New(c.message)
-		err := p.failed("Spawn", cause)
-		if got := strings.Contains(err.Error(), hint); got != c.want || !errors.Is(err, cause) {
-			t.Errorf("%v: %v", c.sandbox != nil, err)
-		}
 	}
 }

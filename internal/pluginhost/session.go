@@ -95,13 +95,13 @@ func openOwn(path string) (*executable, error) {
 }
 
 // Plugin returns the service that every plugin has.
-func (s *Session) Plugin() driverv1.PluginClient { return s.p.plugin }
+func (s *Session) Plugin() driverv1.PluginClient { return driverv1.NewPluginClient(s.p.conn) }
 
 // Driver returns the service for nodes.
-func (s *Session) Driver() driverv1.DriverClient { return s.p.driver }
+func (s *Session) Driver() driverv1.DriverClient { return driverv1.NewDriverClient(s.p.conn) }
 
 // Instances returns the service for instances.
-func (s *Session) Instances() driverv1.InstancesClient { return s.p.instances }
+func (s *Session) Instances() driverv1.InstancesClient { return driverv1.NewInstancesClient(s.p.conn) }
 
 // PID returns the id of the process, which is also that of its process group.
 func (s *Session) PID() int { return s.p.runner.pid() }

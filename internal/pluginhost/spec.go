@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -45,8 +46,8 @@ type Spec struct {
 	Sandbox *sandbox.Sandbox
 	// Disabled keeps the plugin from being started.
 	Disabled bool
-	// Timeouts and Restart: zero fields mean the defaults.
-	Timeouts Timeouts
+	// driverclient.Timeouts and Restart: zero fields mean the defaults.
+	Timeouts driverclient.Timeouts
 	Restart  Restart
 	// Changed is called when a node's tree may have changed: the driver reports it, or its process
 	// was started or configured again. node "" stands for all nodes. It is called from one
@@ -57,18 +58,6 @@ type Spec struct {
 	// all instances of the node, node "" for those of all nodes. It is never called for a driver
 	// that does not manage instances. Otherwise as Changed.
 	InstanceChanged func(node, uuid string)
-}
-
-// Timeouts are the deadlines of a plugin's start, calls and stop.
-type Timeouts struct {
-	Handshake time.Duration // from exec to the connection; default 30 s: a hypervisor that boots is busy
-	Info      time.Duration // default 5 s
-	Configure time.Duration // default 30 s
-	Nodes     time.Duration // AvailableNodes, NodeDeleted; default 30 s
-	Update    time.Duration // UpdateProviderTree, ReshapeStep, Guests, Instances; default 60 s
-	Instance  time.Duration // Spawn, Destroy, SetPower; default 10 min
-	Health    time.Duration // one health check; default 3 s
-	Stop      time.Duration // Shutdown, before the process is killed; default 10 s
 }
 
 // Restart says when a process is checked, killed and restarted.
@@ -84,19 +73,6 @@ type Restart struct {
 	Quarantine    time.Duration // until the next single attempt; default 10 min
 }
 
-// WithDefaults returns t with the agent's defaults instead of zeros.
-func (t Timeouts) WithDefaults() Timeouts {
-	fill(&t.Handshake, 30*time.Second)
-	fill(&t.Info, 5*time.Second)
-	fill(&t.Configure, 30*time.Second)
-	fill(&t.Nodes, 30*time.Second)
-	fill(&t.Update, 60*time.Second)
-	fill(&t.Instance, 10*time.Minute)
-	fill(&t.Health, 3*time.Second)
-	fill(&t.Stop, 10*time.Second)
-	return t
-}
-
 func (r Restart) withDefaults() Restart {
 	fill(&r.HealthInterval, 10*time.Second)
 	fill(&r.Misses, 3)
@@ -109,20 +85,15 @@ func (r Restart) withDefaults() Restart {
 	return r
 }
 
-// longest returns how long a running call can still take.
-func (t Timeouts) longest() time.Duration { return max(t.Configure, t.Nodes, t.Update, t.Instance) }
-
 func fill[T time.Duration | int](v *T, def T) {
 	if *v <= 0 {
 		*v = def
 	}
 }
 
-var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 // complete returns the spec with defaults, or what is wrong with it.
 func (s Spec) complete(dir string) (Spec, error) {
-	if !driverName.MatchString(s.Name) {
+	if !protocol.IsDriverName(s.Name) {
 		return s, fmt.Errorf("driver name %q: must be 1 to 63 lower case letters, digits and hyphens", s.Name)
 	}
 	wrong := func(key, format string, args ...any) (Spec, error) {

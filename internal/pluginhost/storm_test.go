@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -109,7 +110,7 @@ func (d stormy) rage(calls int) *Plugin {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	returned := func(what string, err error) {
-		if ctx.Err() != nil || (errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrNoAnswer)) {
+		if ctx.Err() != nil || (errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, driverclient.ErrNoAnswer)) {
 			d.t.Errorf("%s: %s did not return by itself: %v", d.name, what, err)
 		}
 	}
@@ -145,7 +146,7 @@ func (d stormy) rage(calls int) *Plugin {
 func (d stormy) hang(p *Plugin, closing <-chan struct{}) {
 	testproc.Eventually(d.t, patience, "the host is closed", func() error {
 		_, err := p.AvailableNodes(context.Background())
-		if !errors.Is(err, ErrUnavailable) {
+		if !errors.Is(err, driverclient.ErrUnavailable) {
 			d.t.Errorf("%s: a call that hangs ended with %v", d.name, err)
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -190,8 +191,8 @@ func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 // many.
 func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, spec Spec, misses int) (int, error) {
 	warnings, err := serving.Health(ctx)
-	var unhealthy *unhealthyError
-	var call *CallError
+	var unhealthy *driverclient.UnhealthyError
+	var call *driverclient.CallError
 	if ctx.Err() == nil && (err == nil || errors.As(err, &unhealthy)) {
 		s.recordWarnings(warnings)
 	}
@@ -207,11 +208,12 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 		return 0, nil
 	case errors.As(err, &unhealthy),
 		// an error is a response, too
-		errors.As(err, &call) && !errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrUnavailable):
+		errors.As(err, &call) && !errors.Is(err, driverclient.ErrNoAnswer) &&
+			!errors.Is(err, driverclient.ErrUnavailable):
 		s.to(Degraded, err)
 		return 0, nil
 	}
-	if errors.Is(err, ErrUnavailable) && endsWithin(serving, spec.Timeouts.Health) != nil {
+	if errors.Is(err, driverclient.ErrUnavailable) && endsWithin(serving, spec.Timeouts.Health) != nil {
 		return misses, nil //nolint:nilerr // the loop reports its exit
 	}
 	misses++

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -63,19 +64,19 @@ func (p *puppet) AvailableNodes(context.Context) ([]plugins.Node, error) {
 }
 func (p *puppet) UpdateProviderTree(
 	_ context.Context, tree *providertree.Tree, node string, a providertree.Allocations,
-) (answer, error) {
+) (driverclient.Answer, error) {
 	if p.update != nil {
 		if err := p.update(node); err != nil {
-			return answer{}, err
+			return driverclient.Answer{}, err
 		}
 	}
-	return answer{tree: tree, allocations: a}, nil
+	return driverclient.Answer{Tree: tree, Allocations: a}, nil
 }
 func (p *puppet) LayoutVersion() (int, error) { return 0, plugins.ErrUnsupported }
 func (p *puppet) ReshapeStep(
 	context.Context, *providertree.Tree, string, int, providertree.Allocations,
-) (answer, error) {
-	return answer{}, plugins.ErrUnsupported
+) (driverclient.Answer, error) {
+	return driverclient.Answer{}, plugins.ErrUnsupported
 }
 func (p *puppet) Guests(context.Context, *providertree.Tree, string) ([]plugins.Guest, error) {
 	return nil, plugins.ErrUnsupported
@@ -247,7 +248,7 @@ func TestCrashLoopEndsInQuarantine(t *testing.T) {
 		s.set(func() { s.fail = errors.New("broken") })
 		s.process(0).end("crashed")
 		s.wait(20 * time.Minute)
-		if err := s.Ready(context.Background()); !errors.Is(err, ErrUnavailable) ||
+		if err := s.Ready(context.Background()); !errors.Is(err, driverclient.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "broken") {
 			t.Errorf("in quarantine: %v", err)
 		}
@@ -261,7 +262,7 @@ func TestMissedHealthChecks(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s degraded", "40s backoff", "41s healthy"},
 		func(s *stage) {
 			s.wait(15 * time.Second)
-			s.set(func() { s.health = func() error { return ErrNoAnswer } })
+			s.set(func() { s.health = func() error { return driverclient.ErrNoAnswer } })
 			s.wait(20 * time.Second)
 			testproc.Equal(t, s.Status().LastError, "health check 2 of 3 failed: no response in time", "last error %q")
 			s.wait(5500 * time.Millisecond)
@@ -278,7 +279,9 @@ func TestProcessThatEndsSlowlySaysWhy(t *testing.T) {
 	spec := Spec{Restart: Restart{HealthInterval: 100 * time.Millisecond, Misses: 2}}
 	play(t, spec, []string{"0s healthy", "2.5s backoff", "3.5s healthy"}, func(s *stage) {
 		s.wait(time.Second)
-		s.set(func() { s.health = func() error { return fmt.Errorf("%w: connection refused", ErrUnavailable) } })
+		s.set(func() {
+			s.health = func() error { return fmt.Errorf("%w: connection refused", driverclient.ErrUnavailable) }
+		})
 		s.wait(1500 * time.Millisecond)
 		s.process(0).end("crashed")
 		synctest.Wait()
@@ -293,7 +296,9 @@ func TestProcessWithoutAConnectionIsKilled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "13s degraded", "26s degraded", "39s backoff", "40s healthy"},
 		func(s *stage) {
-			s.set(func() { s.health = func() error { return fmt.Errorf("%w: connection refused", ErrUnavailable) } })
+			s.set(func() {
+				s.health = func() error { return fmt.Errorf("%w: connection refused", driverclient.ErrUnavailable) }
+			})
 			s.wait(39500 * time.Millisecond)
 			testproc.Equal(t, s.process(0).how(), "killed", "the process was %q")
 			s.set(func() { s.health = func() error { return nil } })
@@ -309,7 +314,7 @@ func TestOneAnswerForgivesMisses(t *testing.T) {
 		s.set(func() {
 			s.health = func() error {
 				if n++; n%3 != 0 {
-					return ErrNoAnswer
+					return driverclient.ErrNoAnswer
 				}
 				return nil
 			}
@@ -321,7 +326,7 @@ func TestOneAnswerForgivesMisses(t *testing.T) {
 func TestPersistentHealthProblemIsReported(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
-		s.set(func() { s.health = func() error { return &unhealthyError{"no libvirt"} } })
+		s.set(func() { s.health = func() error { return &driverclient.UnhealthyError{Problem: "no libvirt"} } })
 		s.wait(5*time.Minute + 5*time.Second)
 		if s.Status().Restarts != 0 {
 			t.Error("it was restarted")
@@ -338,7 +343,8 @@ func TestErrorsOfHealthAreAnswers(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "10s degraded", "5m10s healthy"}, func(s *stage) {
 		s.set(func() {
 			s.health = func() error {
-				return &CallError{Driver: "puppet", Call: "Health", Err: errors.New("the driver panicked in Health")}
+				return &driverclient.CallError{Driver: "puppet", Call: "Health",
+					Err: errors.New("the driver panicked in Health")}
 			}
 		})
 		s.wait(5*time.Minute + 5*time.Second)
@@ -452,7 +458,7 @@ func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 func TestDisabledAndEnabled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1m0s healthy", "2m0s disabled"}, func(s *stage) {
-		testproc.ErrorIs(t, s.Ready(context.Background()), ErrUnavailable, "disabled: %v")
+		testproc.ErrorIs(t, s.Ready(context.Background()), driverclient.ErrUnavailable, "disabled: %v")
 		s.wait(time.Minute)
 		testproc.NoError(t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 		s.wait(time.Minute)

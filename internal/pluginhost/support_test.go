@@ -17,6 +17,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -109,7 +110,9 @@ func is(state State) func(Status) bool { return func(s Status) bool { return s.S
 
 // answersLate are the limits of a process that answers, on a busy machine: health checks that are
 // not answered would end it.
-func answersLate() Timeouts { return Timeouts{Health: patience / 2, Info: patience / 2} }
+func answersLate() driverclient.Timeouts {
+	return driverclient.Timeouts{Health: patience / 2, Info: patience / 2}
+}
 
 // chaosSpec is the faulty driver with quick reactions.
 func chaosSpec(mode string, config map[string]string) Spec {
@@ -226,7 +229,7 @@ func waitGone(t *testing.T, pid int) {
 // pidIn reads the process id that a faulty driver answered as an error.
 func pidIn(t *testing.T, err error) int {
 	t.Helper()
-	var call *CallError
+	var call *driverclient.CallError
 	if !errors.As(err, &call) {
 		t.Fatalf("want a process id as an error, got %v", err)
 	}

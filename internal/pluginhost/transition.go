@@ -5,6 +5,8 @@ package pluginhost
 import (
 	"context"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 func (p *Plugin) currentSpec() Spec {
@@ -31,7 +33,7 @@ func (p *Plugin) transition(state State, reason error, delay time.Duration) {
 	was := p.status.State
 	same := was == state && (reason == nil || reason.Error() == p.status.LastError)
 	if reason != nil {
-		p.status.LastError, p.status.LastErrorAt = clip(reason.Error(), 4000), now
+		p.status.LastError, p.status.LastErrorAt = textutil.Clip(reason.Error(), 4000), now
 		p.cause = reason
 	}
 	if was != state {
@@ -107,7 +109,7 @@ func (s *supervisor) deactivate(next State, cause error) {
 	s.active, s.cause, s.next, s.status.Since, s.status.Warnings = nil, cause, next, time.Now(), nil
 	if cause != nil {
 		s.status.PID = 0
-		s.status.LastError, s.status.LastErrorAt = clip(cause.Error(), 4000), s.status.Since
+		s.status.LastError, s.status.LastErrorAt = textutil.Clip(cause.Error(), 4000), s.status.Since
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -123,7 +124,7 @@ func TestWrongDigestIsNeverExecuted(t *testing.T) {
 	spec := chaosSpec("", nil)
 	spec.SHA256 = strings.Repeat("ab", 32)
 	_, err := r.start(spec)
-	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, ErrUnavailable) {
+	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, driverclient.ErrUnavailable) {
 		t.Errorf("want ErrUntrusted, got %v", err)
 	}
 	if got := r.plugins["chaos"].Status(); got.State != Refused || !strings.Contains(got.LastError, spec.SHA256) ||

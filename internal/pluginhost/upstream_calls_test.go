@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -92,7 +94,7 @@ func largeRequestPasses(t *testing.T) {
 	// plugin keeps working.
 	plain := r.mustStart(plainSpec(t, mark))
 	_, _, err := plain.UpdateProviderTree(context.Background(), tree, "cn1", nil)
-	var call *CallError
+	var call *driverclient.CallError
 	if !errors.As(err, &call) || !strings.Contains(err.Error(), "larger than max") {
 		t.Errorf("without the SDK: %v", err)
 	}
@@ -138,7 +140,7 @@ func stopDrains(t *testing.T) {
 	go func() { stopped <- p.Stop(context.Background()) }()
 	for begun := false; !begun; { // the driver does one thing at a time, so there is no answer
 		_, err := p.AvailableNodes(impatient(t))
-		begun = errors.Is(err, ErrUnavailable)
+		begun = errors.Is(err, driverclient.ErrUnavailable)
 	}
 	select {
 	case err := <-result:
@@ -158,7 +160,7 @@ func printBeforeHandshake(h upstreamHost) {
 
 func startFailedByPrint(_ *testing.T, r *run) (bool, string) {
 	start := r.start().await("start")
-	return strings.Contains(start, "Unrecognized remote plugin message"), "the start: " + clip(start, 200)
+	return strings.Contains(start, "Unrecognized remote plugin message"), "the start: " + textutil.Clip(start, 200)
 }
 
 func printIsALogRecord(t *testing.T) {

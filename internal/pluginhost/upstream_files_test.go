@@ -22,6 +22,8 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -117,7 +119,7 @@ func wrongReason(t *testing.T, r *run) (bool, string) {
 	start := r.start().await("start")
 	there := strings.Contains(start, "not compiled for this architecture") && !strings.Contains(start, dir) &&
 		!strings.Contains(start, "bind")
-	return there, "the start: " + clip(start, 300)
+	return there, "the start: " + textutil.Clip(start, 300)
 }
 
 func longPathIsReported(t *testing.T) {
@@ -207,7 +209,7 @@ func unrelatedAreLeftAlone(t *testing.T) {
 
 	spec := chaosOrders(t, mark, "handshake="+strings.TrimSpace(handshake), nil)
 	spec.Restart.FailureLimit = 1
-	testproc.Try(r.start(spec)).ErrorIs(t, ErrUnavailable, "a plugin with another's address: %v")
+	testproc.Try(r.start(spec)).ErrorIs(t, driverclient.ErrUnavailable, "a plugin with another's address: %v")
 	lives("after a plugin gave its address as its own")
 
 	h := testproc.Try(New(Options{RuntimeDir: other, Logger: zerolog.Nop()})).Or(t)
@@ -289,7 +291,7 @@ func swappedOneRan(_ *testing.T, r *run) (bool, string) {
 	ran, checks := r.await("ran"), r.await("checks")
 	return ran == "true" && checks == "true false",
 		fmt.Sprintf("the swapped executable ran: %s (%s); two checks of one file: %s",
-			ran, clip(r.await("start"), 60), checks)
+			ran, textutil.Clip(r.await("start"), 60), checks)
 }
 
 func checkedOneRuns(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -74,9 +75,9 @@ func stoppedProcessIsReplaced(t *testing.T) {
 	testproc.Check(t, syscall.Kill(first, syscall.SIGSTOP))
 	waitStopped(t, first)
 	for range spec.Restart.Misses {
-		if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, ErrNoAnswer) &&
-			!errors.Is(err, ErrUnavailable) {
-			t.Errorf("want ErrNoAnswer, got %v", err)
+		if _, err := p.AvailableNodes(context.Background()); !errors.Is(err, driverclient.ErrNoAnswer) &&
+			!errors.Is(err, driverclient.ErrUnavailable) {
+			t.Errorf("want driverclient.ErrNoAnswer, got %v", err)
 		}
 	}
 	_, n = r.await(n, "the end of the stopped process", is(Backoff))

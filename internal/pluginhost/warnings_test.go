@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,96 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
-	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
-	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
-	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-func TestCheckWarnings(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	announced := []string{protocol.CapabilityWarnings}
-	var many []*driverv1.Warning
-	for i := range 150 {
-		many = append(many, &driverv1.Warning{Name: fmt.Sprintf("w-%03d", i), Text: "x"})
-	}
-	for _, c := range []struct {
-		name         string
-		msgs         []*driverv1.Warning
-		capabilities []string
-		want         []string // names
-		problem      string   // in the text of unusable-warnings
-	}{
-		{"none", nil, announced, nil, ""},
-		{"not announced, and none", nil, nil, nil, ""},
-		{"ordered", []*driverv1.Warning{{Name: "b", Text: "x"}, {Name: "a-0000:82:00.0", Text: "y"}}, announced,
-			[]string{"a-0000:82:00.0", "b"}, ""},
-		{"not announced", []*driverv1.Warning{{Name: "a", Text: "x"}}, nil, []string{unusableWarnings},
-			`does not announce the capability "warnings"`},
-		{"names that cannot be", []*driverv1.Warning{{Name: "A", Text: "x"}, {Name: "", Text: "x"},
-			{Name: "-a", Text: "x"}, {Name: "a\n", Text: "x"},
-			{Name: strings.Repeat("a", 81), Text: "x"},
-			nil, {Name: "z", Text: "x"}}, announced, []string{unusableWarnings, "z"}, "6 defects"},
-		{"twice", []*driverv1.Warning{{Name: "a", Text: "x"}, {Name: "a", Text: "y"}}, announced,
-			[]string{"a", unusableWarnings}, "a is listed twice"},
-		{"no text", []*driverv1.Warning{{Name: "a", Text: " \n"}}, announced,
-			[]string{unusableWarnings}, "a has no text"},
-		{"the longest name", []*driverv1.Warning{{Name: strings.Repeat("a", 80), Text: "x"}}, announced,
-			[]string{strings.Repeat("a", 80)}, ""},
-	} {
-		got := checkWarnings(c.msgs, c.capabilities)
-		var names []string
-		problem := ""
-		for _, w := range got {
-			names = append(names, w.Name)
-			if w.Name == unusableWarnings {
-				problem = w.Text
-			}
-		}
-		if diff := cmp.Diff(c.want, names); diff != "" || !strings.Contains(problem, c.problem) {
-			t.Errorf("%s: %q: (-want +got)\n%s", c.name, problem, diff)
-		}
-	}
-	got := checkWarnings(many, announced)
-	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings ||
-		!strings.Contains(got[0].Text, "150 were reported, at most 100 are allowed") {
-		t.Errorf("%d: %v", n, got[0])
-	}
-}
-
-// TestWarningsAreBoundedAndFit: whatever a plugin sends, what is shown is a list that people can
-// read.
-func TestWarningsAreBoundedAndFit(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	rapid.Check(t, func(t *rapid.T) {
-		names := rapid.OneOf(rapid.StringMatching(`[a-c]{1,2}`), rapid.String(), rapid.StringN(0, 100, 200))
-		msgs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) *driverv1.Warning {
-			return &driverv1.Warning{Name: names.Draw(t, "name"),
-				Text: strings.Repeat(rapid.String().Draw(t, "text"),
-					rapid.SampledFrom([]int{1, 5000}).Draw(t, "times"))}
-		}), 0, 130).Draw(t, "warnings")
-		got := checkWarnings(msgs, []string{protocol.CapabilityWarnings})
-		if len(got) > protocol.MaxWarnings+1 ||
-			!slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Errorf("%d: %v", len(got), got)
-		}
-		kept := map[string]bool{}
-		for _, w := range got {
-			if !protocol.IsWarningName(w.Name) || kept[w.Name] || w.Text == "" ||
-				printable(w.Text, maxWarningBytes+20) != w.Text {
-				t.Errorf("%.200q", w)
-			}
-			kept[w.Name] = true
-		}
-		for _, m := range msgs[:min(len(msgs), protocol.MaxWarnings)] { // what can be used is not lost
-			if protocol.IsWarningName(m.GetName()) && strings.TrimSpace(m.GetText()) != "" && !kept[m.GetName()] {
-				t.Errorf("%q is lost", m.GetName())
-			}
-		}
-	})
-}
 
 // TestWarningsAreLoggedWhenTheyBeginAndEnd, whatever becomes of
 // the process; in the status while they hold and there is a process.
@@ -156,7 +70,7 @@ func TestWarningsAreLoggedWhenTheyBeginAndEnd(t *testing.T) {
 		s.set(func() { s.warnings = []plugins.Warning{clock} })
 		s.wait(20 * time.Second)
 		see("one is over", "gpu-clock it is slow 50s", "info puppet fan over")
-		s.set(func() { s.health = func() error { return &unhealthyError{"tired"} } })
+		s.set(func() { s.health = func() error { return &driverclient.UnhealthyError{Problem: "tired"} } })
 		s.wait(10 * time.Second) // 1m45s
 		see("a problem does not hide them", "gpu-clock it is slow 50s")
 		s.set(func() { s.health = func() error { return nil } })
@@ -181,7 +95,7 @@ func TestWarningsWithoutAnAnswer(t *testing.T) {
 	play(t, Spec{}, []string{"0s healthy", "20s degraded", "30s healthy"}, func(s *stage) {
 		s.set(func() { s.warnings = []plugins.Warning{{Name: "fan", Text: "it is loud"}} })
 		s.wait(15 * time.Second)
-		s.set(func() { s.health, s.warnings = func() error { return ErrNoAnswer }, nil })
+		s.set(func() { s.health, s.warnings = func() error { return driverclient.ErrNoAnswer }, nil })
 		s.wait(10 * time.Second)
 		if got := s.Status().Warnings; len(got) != 1 {
 			t.Errorf("without an answer: %v", got)
@@ -206,7 +120,7 @@ func TestWarningsOfAProcess(t *testing.T) {
 		t.Errorf("%v %s", err, diff)
 	}
 	testproc.Check(t, p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"health": "problem"})))
-	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*unhealthyError)) {
+	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*driverclient.UnhealthyError)) {
 		t.Errorf("%v, %v", got, err)
 	}
 }

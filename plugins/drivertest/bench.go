@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -21,7 +22,7 @@ import (
 // the checks learn once.
 type bench struct {
 	opts    Options
-	limits  pluginhost.Timeouts
+	limits  driverclient.Timeouts
 	host    *pluginhost.Host
 	scratch string // holds the sockets, and the driver's state directory
 	log     *recorder

@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -24,7 +25,7 @@ import (
 // deadline; they return gRPC's errors.
 type proc struct {
 	*pluginhost.Session
-	limits pluginhost.Timeouts
+	limits driverclient.Timeouts
 	layout int32 // layout version that Configure returned
 }
 

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
@@ -38,7 +38,7 @@ type (
 	// Sandbox is what a plugin's process can do.
 	Sandbox = sandbox.Sandbox
 	// Timeouts are the deadlines of a plugin's start, calls and stop.
-	Timeouts = pluginhost.Timeouts
+	Timeouts = driverclient.Timeouts
 )
 
 // check is a Check and what it does.

@@ -4,6 +4,7 @@ package protocol
 
 import (
 	"errors"
+	"regexp"
 	"time"
 
 	goplugin "github.com/hashicorp/go-plugin"
@@ -104,3 +105,10 @@ var ErrMalformed = errors.New("malformed message")
 // SandboxArg is argument 0 of the agent's own program when it enters a sandbox and then executes a
 // plugin.
 const SandboxArg = "compute-agent-sandbox"
+
+// driverName is the syntax of the name of a driver.
+var driverName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// IsDriverName reports whether a name is valid for a driver: 1 to 63 lower case letters, digits and
+// hyphens, of which the first is no hyphen.
+func IsDriverName(name string) bool { return driverName.MatchString(name) }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"regexp"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
+	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
@@ -50,7 +51,7 @@ var capability = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 // checkInfo checks the response of Info. Its other fields are only shown, see [printable].
 func checkInfo(info *driverv1.InfoResponse) error {
 	d := &defects{}
-	if !driverName.MatchString(info.GetName()) {
+	if !protocol.IsDriverName(info.GetName()) {
 		d.add("the driver's name is %q: must be 1 to 63 lower case letters, digits and hyphens",
 			clip(info.GetName(), 100))
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"errors"
@@ -18,6 +18,19 @@ import (
 )
 
 const otherUUID = "22222222-2222-3333-4444-555555555555"
+
+// patience bounds every wait of a test.
+const patience = testproc.Patience
+
+const rootUUID = "11111111-2222-3333-4444-555555555555"
+
+func oneNode(t testing.TB) *providertree.Tree {
+	t.Helper()
+	tree := &providertree.Tree{}
+	testproc.Check(t, tree.AddRoot(rootUUID, "cn1"))
+	testproc.Check(t, tree.SetGeneration(rootUUID, 7))
+	return tree
+}
 
 // nodeAndPool is a node with a child, and a sharing provider with one beside it.
 func nodeAndPool(t testing.TB) *providertree.Tree {

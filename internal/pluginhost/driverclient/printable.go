@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"fmt"
@@ -42,3 +42,6 @@ func sanitizeFailure(f protocol.Failure) protocol.Failure {
 	}
 	return f
 }
+
+// clip shortens text from a plugin to at most size bytes.
+func clip(s string, size int) string { return textutil.Clip(s, size) }

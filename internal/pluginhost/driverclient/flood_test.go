@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func TestAFloodOfEventsIsTakenSlowly(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 9500*time.Millisecond)
 		defer cancel()
 		begun, told := time.Now(), 0
-		err := listen(ctx, &process{name: "x"},
+		err := listen(ctx, &Client{name: "x"},
 			"Watch", func(ctx context.Context, _ int64) (grpc.ServerStreamingClient[driverv1.WatchResponse], error) {
 				return &flood{ctx: ctx}, nil
 			}, func(*driverv1.WatchResponse) { told++ })

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -41,7 +40,7 @@ func (bytesOnly) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // hostile is a process that answers every call with these bytes, or this error.
-func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
+func hostile(t testing.TB, receives int, bytes []byte, err error) *Client {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(bytesOnly{}), grpc.MaxRecvMsgSize(receives),
@@ -59,17 +58,16 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *process {
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = server.Serve(listener) }()
 	conn, failed := grpc.NewClient(
-		"passthrough:///hostile", append(limits(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		"passthrough:///hostile",
+		append(DialOptions("x", nil), grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(
 				func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 	testproc.Check(t, failed)
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-ended })
-	p := &process{name: "x", log: zerolog.Nop(),
-		info:   &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityGuests}},
-		plugin: driverv1.NewPluginClient(conn), driver: driverv1.NewDriverClient(conn)}
-	p.timeouts.Store(&Timeouts{Info: patience, Configure: patience, Health: patience,
-		Nodes: patience, Update: patience})
-	return p
+	c := New("x", conn, Timeouts{Info: patience, Configure: patience, Health: patience,
+		Nodes: patience, Update: patience}, false)
+	c.info.Capabilities = []string{protocol.CapabilityGuests}
+	return c
 }
 
 // TestCapabilitiesHaveTheirCurrentNames, whether a plugin announces the current one, that of
@@ -82,8 +80,8 @@ func TestCapabilitiesHaveTheirCurrentNames(t *testing.T) {
 			proto.Marshal(&driverv1.InfoResponse{Name: "x", Version: "1", Capabilities: strings.Fields(announced)})).
 			Or(t)
 		p := hostile(t, 1<<20, reply, nil)
-		testproc.Check(t, p.introduce(t.Context()))
-		if got := strings.Join(p.info.GetCapabilities(), " "); got != want {
+		info := testproc.Try(p.Info(t.Context())).Or(t)
+		if got := strings.Join(info.Capabilities, " "); got != want {
 			t.Errorf("%q: %q, want %q", announced, got, want)
 		}
 		testproc.Check(t, p.checkCapability("ReshapeStep", protocol.CapabilityLayouts))
@@ -93,28 +91,27 @@ func TestCapabilitiesHaveTheirCurrentNames(t *testing.T) {
 // TestRepliesThatCannotBeDecoded: every call that gets one fails with a defect of the plugin.
 func TestRepliesThatCannotBeDecoded(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	for name, call := range map[string]func(p *process) error{
-		"Info":   func(p *process) error { return p.introduce(context.Background()) },
-		"Health": func(p *process) error { _, err := p.Health(context.Background()); return err },
-		"Configure": func(p *process) error {
-			return p.Configure(context.Background(),
-				Spec{Timeouts: *p.timeouts.Load()})
+	for name, call := range map[string]func(c *Client) error{
+		"Info":   func(c *Client) error { _, err := c.Info(context.Background()); return err },
+		"Health": func(c *Client) error { _, err := c.Health(context.Background()); return err },
+		"Configure": func(c *Client) error {
+			return c.Configure(context.Background(), nil, plugins.HostInfo{}, *c.timeouts.Load())
 		},
-		"AvailableNodes": func(p *process) error { _, err := p.AvailableNodes(context.Background()); return err },
-		"Guests": func(p *process) error {
+		"AvailableNodes": func(c *Client) error { _, err := c.AvailableNodes(context.Background()); return err },
+		"Guests": func(c *Client) error {
 			_,
-				err := p.Guests(context.Background(), oneNode(t), "cn1")
+				err := c.Guests(context.Background(), oneNode(t), "cn1")
 			return err
 		},
-		"Watch": func(p *process) error { return p.Watch(context.Background(), func(string) {}) },
-		"UpdateProviderTree": func(p *process) error {
-			_, err := p.UpdateProviderTree(context.Background(), oneNode(t), "cn1", nil)
+		"Watch": func(c *Client) error { return c.Watch(context.Background(), func(string) {}) },
+		"UpdateProviderTree": func(c *Client) error {
+			_, err := c.UpdateProviderTree(context.Background(), oneNode(t), "cn1", nil)
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failed *CallError
-			var defect *faultError
+			var defect *FaultError
 			if err := call(hostile(t, protocol.MaxMessage, []byte{0xff}, nil)); !errors.As(err, &defect) ||
 				!errors.As(err, &failed) || failed.Call != name {
 				t.Errorf("garbage: %v", err)
@@ -236,7 +233,7 @@ func TestHostileHealthAndIdentityAreSanitized(t *testing.T) {
 		Warnings: []*driverv1.Warning{{Name: "fan", Text: "\x1b[2Jloud\nlevel=error"}},
 	})).Or(t)
 	p := hostile(t, protocol.MaxMessage, raw, nil)
-	p.info = &driverv1.InfoResponse{Capabilities: []string{protocol.CapabilityWarnings}}
+	p.info.Capabilities = []string{protocol.CapabilityWarnings}
 	warnings, err := p.Health(context.Background())
 	testproc.Same(t, cmp.Diff([]plugins.Warning{{Name: "fan", Text: `\u001b[2Jloud; level=error`}}, warnings))
 	if want := `\u001b[2Jgone; wrongxx`; err == nil ||

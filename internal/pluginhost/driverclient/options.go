@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"context"
@@ -22,14 +22,24 @@ import (
 // bytes.
 const maxHeaders = 4 << 20
 
-// limits are the options of a connection: one size for messages in both directions.
-func limits() []grpc.DialOption {
-	return []grpc.DialOption{
+// Observer is called before each call of a plugin in the goroutine of its caller. A call is a name
+// such as "Driver/UpdateProviderTree". Of is the context to call with, and traceparent the W3C
+// trace context that the plugin is given, "" for none; done gets the error.
+type Observer func(ctx context.Context, plugin, call string) (of context.Context, traceparent string, done func(error))
+
+// DialOptions are the options of a plugin's connection: one size for messages in both directions,
+// the request id of each call, and an observer of calls, or nil.
+func DialOptions(plugin string, observe Observer) []grpc.DialOption {
+	opts := []grpc.DialOption{
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(protocol.MaxMessage),
 			grpc.MaxCallSendMsgSize(protocol.MaxMessage)),
 		grpc.WithMaxHeaderListSize(maxHeaders),
 		grpc.WithChainUnaryInterceptor(sendRequestID, explainOversized),
 	}
+	if observe != nil {
+		opts = append(opts, grpc.WithChainUnaryInterceptor(observing(plugin, observe)))
+	}
+	return opts
 }
 
 // sendRequestID sends the id of the request that a call serves.
@@ -43,25 +53,19 @@ func sendRequestID(
 	return invoke(ctx, method, request, reply, conn, opts...)
 }
 
-// observing is the option of a plugin's connection for Options.Observe.
-func (h *Host) observing(plugin string) []grpc.DialOption {
-	observe := h.opts.Observe
-	if observe == nil {
-		return nil
+// observing reports each call to an observer.
+func observing(plugin string, observe Observer) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		service, call := path.Split(method) // /compute.driver.v1.Driver/ and UpdateProviderTree
+		of, traceparent, done := observe(ctx, plugin, service[strings.LastIndexByte(service, '.')+1:]+call)
+		if traceparent != "" {
+			of = metadata.AppendToOutgoingContext(of, protocol.TraceparentKey, traceparent)
+		}
+		err := invoke(of, method, request, reply, conn, opts...)
+		done(err)
+		return err
 	}
-	return []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-		func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
-			opts ...grpc.CallOption) error {
-			service, call := path.Split(method) // /compute.driver.v1.Driver/ and UpdateProviderTree
-			of, traceparent, done := observe(ctx, plugin, service[strings.LastIndexByte(service, '.')+1:]+call)
-			if traceparent != "" {
-				of = metadata.AppendToOutgoingContext(of, protocol.TraceparentKey, traceparent)
-			}
-			err := invoke(of, method, request, reply, conn, opts...)
-			done(err)
-			return err
-		},
-	)}
 }
 
 // oversized is a request that is too large for a message. It was not sent.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -17,91 +16,91 @@ import (
 )
 
 // Instances returns the instances of a node.
-func (p *process) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
+func (c *Client) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
 	const call = "Instances"
-	if err := p.checkRequest(call, protocol.CheckNode(node)); err != nil {
+	if err := c.checkRequest(call, protocol.CheckNode(node)); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, p, call, p.timeouts.Load().Update, p.instances.List,
+	reply, err := within(ctx, c, call, c.timeouts.Load().Update, c.instances.List,
 		&driverv1.ListInstancesRequest{Node: node})
 	if err != nil {
 		return nil, err
 	}
 	instances, err := checkInstances(reply.GetInstances())
 	if err != nil {
-		return nil, p.badReply(call, err)
+		return nil, c.badReply(call, err)
 	}
 	return instances, nil
 }
 
 // Spawn lets the driver create an instance. Cost: O(size of the tree and the spec) to convert.
-func (p *process) Spawn(
+func (c *Client) Spawn(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) (plugins.Instance, error) {
 	const call = "Spawn"
 	msg, problem := spawnRequest(node, spec, tree)
-	if err := p.checkRequest(call, problem); err != nil {
+	if err := c.checkRequest(call, problem); err != nil {
 		return plugins.Instance{}, err
 	}
 	uuid := msg.GetSpec().GetUuid()
-	reply, err := manage(ctx, p, call, uuid, p.instances.Spawn, msg)
+	reply, err := manage(ctx, c, call, uuid, c.instances.Spawn, msg)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	return p.checkedInstance(call, uuid, reply.GetInstance())
+	return c.checkedInstance(call, uuid, reply.GetInstance())
 }
 
 // CheckSpawn asks the driver whether it could create an instance. Cost: as Spawn.
-func (p *process) CheckSpawn(
+func (c *Client) CheckSpawn(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) error {
 	const call = "CheckSpawn"
 	msg, problem := spawnRequest(node, spec, tree)
-	if err := p.checkRequest(call, problem); err != nil {
+	if err := c.checkRequest(call, problem); err != nil {
 		return err
 	}
-	if err := p.checkCapability(call, protocol.CapabilityCheckSpawn); err != nil {
+	if err := c.checkCapability(call, protocol.CapabilityCheckSpawn); err != nil {
 		return err
 	}
-	_, err := manage(ctx, p, call, msg.GetSpec().GetUuid(), p.instances.CheckSpawn,
+	_, err := manage(ctx, c, call, msg.GetSpec().GetUuid(), c.instances.CheckSpawn,
 		&driverv1.CheckSpawnRequest{Node: msg.GetNode(), Spec: msg.GetSpec(), Tree: msg.GetTree()})
 	return err
 }
 
 // Restore lets the driver create an instance again over its disks. Cost: as Spawn.
-func (p *process) Restore(
+func (c *Client) Restore(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) (plugins.Instance, error) {
 	const call = "Restore"
 	msg, problem := spawnRequest(node, spec, tree)
-	if err := p.checkRequest(call, problem); err != nil {
+	if err := c.checkRequest(call, problem); err != nil {
 		return plugins.Instance{}, err
 	}
-	if err := p.checkCapability(call, protocol.CapabilityRestore); err != nil {
+	if err := c.checkCapability(call, protocol.CapabilityRestore); err != nil {
 		return plugins.Instance{}, err
 	}
 	uuid := msg.GetSpec().GetUuid()
-	reply, err := manage(ctx, p, call, uuid, p.instances.Restore,
+	reply, err := manage(ctx, c, call, uuid, c.instances.Restore,
 		&driverv1.RestoreInstanceRequest{Node: msg.GetNode(), Spec: msg.GetSpec(), Tree: msg.GetTree()})
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	return p.checkedInstance(call, uuid, reply.GetInstance())
+	return c.checkedInstance(call, uuid, reply.GetInstance())
 }
 
 // Destroy lets the driver remove an instance.
-func (p *process) Destroy(ctx context.Context, node, uuid string) error {
+func (c *Client) Destroy(ctx context.Context, node, uuid string) error {
 	const call = "Destroy"
 	uuid, problem := target(node, uuid)
-	if err := p.checkRequest(call, problem); err != nil {
+	if err := c.checkRequest(call, problem); err != nil {
 		return err
 	}
-	_, err := manage(ctx, p, call, uuid, p.instances.Destroy, &driverv1.DestroyInstanceRequest{Node: node, Uuid: uuid})
+	_, err := manage(ctx, c, call, uuid, c.instances.Destroy, &driverv1.DestroyInstanceRequest{Node: node, Uuid: uuid})
 	return err
 }
 
 // SetPower has an instance started or stopped.
-func (p *process) SetPower(
+func (c *Client) SetPower(
 	ctx context.Context, node, uuid string, to plugins.PowerState, hard bool,
 ) (plugins.Instance, error) {
 	const call = "SetPower"
@@ -110,24 +109,24 @@ func (p *process) SetPower(
 	if problem == nil {
 		problem = protocol.CheckTargetPower(state)
 	}
-	if err := p.checkRequest(call, problem); err != nil {
+	if err := c.checkRequest(call, problem); err != nil {
 		return plugins.Instance{}, err
 	}
-	reply, err := manage(ctx, p, call, uuid, p.instances.SetPower,
+	reply, err := manage(ctx, c, call, uuid, c.instances.SetPower,
 		&driverv1.SetInstancePowerRequest{Node: node, Uuid: uuid, PowerState: state, Hard: hard})
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	return p.checkedInstance(call, uuid, reply.GetInstance())
+	return c.checkedInstance(call, uuid, reply.GetInstance())
 }
 
 // WatchInstances reads the stream of events about instances. It ends with an error when the stream
 // breaks or falls silent.
-func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
-	return listen(ctx, p, "WatchInstances",
+func (c *Client) WatchInstances(ctx context.Context, changed func(node, uuid string)) error {
+	return listen(ctx, c, "WatchInstances",
 		func(ctx context.Context, heartbeat int64) (grpc.ServerStreamingClient[driverv1.WatchInstancesResponse],
 			error) {
-			return p.instances.Watch(ctx, &driverv1.WatchInstancesRequest{HeartbeatMs: heartbeat})
+			return c.instances.Watch(ctx, &driverv1.WatchInstancesRequest{HeartbeatMs: heartbeat})
 		}, func(event *driverv1.WatchInstancesResponse) {
 			if about := event.GetInstance(); about != nil {
 				changed(changedInstance(about))
@@ -137,26 +136,26 @@ func (p *process) WatchInstances(ctx context.Context, changed func(node, uuid st
 
 // checkRequest returns an error for a call that is not made: the plugin does not announce it, or
 // there is a problem with what is asked.
-func (p *process) checkRequest(call string, problem error) error {
-	if err := p.checkCapability(call, protocol.CapabilityInstances); err != nil {
+func (c *Client) checkRequest(call string, problem error) error {
+	if err := c.checkCapability(call, protocol.CapabilityInstances); err != nil {
 		return err
 	}
 	if problem != nil {
-		return p.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, problem))
+		return c.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, problem))
 	}
 	return nil
 }
 
 // manage makes a call about one instance. The driver's typed errors are about that instance,
 // whatever they name.
-func manage[Q, R any](ctx context.Context, p *process, call, uuid string,
+func manage[Q, R any](ctx context.Context, c *Client, call, uuid string,
 	method func(context.Context, Q, ...grpc.CallOption) (R, error), request Q) (R, error) {
-	reply, err := within(ctx, p, call, p.timeouts.Load().Instance, method, request)
+	reply, err := within(ctx, c, call, c.timeouts.Load().Instance, method, request)
 	if err == nil {
 		return reply, nil
 	}
 	if tooLarge := (*oversized)(nil); errors.As(err, &tooLarge) { // by our own side: it was not sent
-		return reply, p.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, tooLarge))
+		return reply, c.failed(call, fmt.Errorf("%w: %w", ErrBadRequest, tooLarge))
 	}
 	return reply, aboutInstance(uuid, err)
 }
@@ -175,10 +174,10 @@ func aboutInstance(uuid string, err error) error {
 }
 
 // checkedInstance converts the response of a call for one instance.
-func (p *process) checkedInstance(call, uuid string, m *driverv1.Instance) (plugins.Instance, error) {
+func (c *Client) checkedInstance(call, uuid string, m *driverv1.Instance) (plugins.Instance, error) {
 	is, err := checkInstance(uuid, m)
 	if err != nil {
-		return plugins.Instance{}, p.badReply(call, err)
+		return plugins.Instance{}, c.badReply(call, err)
 	}
 	return is, nil
 }
@@ -222,11 +221,4 @@ func spawnRequest(
 	}
 	m.Uuid, m.Allocations = uuid, protocol.FromResources(allocations)
 	return &driverv1.SpawnInstanceRequest{Node: node, Spec: m, Tree: protocol.FromTree(tree)}, nil
-}
-
-// reachedLimit reports whether a call that began then ended because of its own limit, and not the
-// caller's.
-func reachedLimit(err error, begun time.Time) bool {
-	var timeout *timeoutError
-	return errors.As(err, &timeout) && time.Since(begun) >= timeout.limit-protocol.DeadlineSkew
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package driverclient
 
 import (
 	"context"
@@ -18,59 +18,59 @@ import (
 )
 
 // checkMove returns an error for a call about a move that is not made.
-func (p *process) checkMove(call string, problem error) error {
-	if err := p.checkCapability(call, protocol.CapabilityMigrate); err != nil {
+func (c *Client) checkMove(call string, problem error) error {
+	if err := c.checkCapability(call, protocol.CapabilityMigrate); err != nil {
 		return err
 	}
-	return p.checkRequest(call, problem)
+	return c.checkRequest(call, problem)
 }
 
 // Depart has an instance shut down that is to be moved.
-func (p *process) Depart(ctx context.Context, node, uuid string) (string, error) {
+func (c *Client) Depart(ctx context.Context, node, uuid string) (string, error) {
 	const call = "Depart"
 	uuid, problem := target(node, uuid)
-	if err := p.checkMove(call, problem); err != nil {
+	if err := c.checkMove(call, problem); err != nil {
 		return "", err
 	}
-	reply, err := manage(ctx, p, call, uuid, p.instances.Depart,
+	reply, err := manage(ctx, c, call, uuid, c.instances.Depart,
 		&driverv1.DepartInstanceRequest{Node: node, Uuid: uuid})
 	if err != nil {
 		return "", err
 	}
 	if err := protocol.CheckOffer(reply.GetOffer()); err != nil {
-		return "", p.badReply(call, err)
+		return "", c.badReply(call, err)
 	}
 	return reply.GetOffer(), nil
 }
 
 // Leave has an instance removed that is on another host.
-func (p *process) Leave(ctx context.Context, node, uuid string) error {
+func (c *Client) Leave(ctx context.Context, node, uuid string) error {
 	const call = "Leave"
 	uuid, problem := target(node, uuid)
-	if err := p.checkMove(call, problem); err != nil {
+	if err := c.checkMove(call, problem); err != nil {
 		return err
 	}
-	_, err := manage(ctx, p, call, uuid, p.instances.Leave, &driverv1.LeaveInstanceRequest{Node: node, Uuid: uuid})
+	_, err := manage(ctx, c, call, uuid, c.instances.Leave, &driverv1.LeaveInstanceRequest{Node: node, Uuid: uuid})
 	return err
 }
 
 // ReadFile reads a file of an instance. Each part may take as long as a call about an instance.
-func (p *process) ReadFile(ctx context.Context, node, uuid, name string, offset int64, each plugins.ChunkFunc) error {
+func (c *Client) ReadFile(ctx context.Context, node, uuid, name string, offset int64, each plugins.ChunkFunc) error {
 	const call = "ReadFile"
 	uuid, problem := target(node, uuid)
 	if problem == nil {
 		problem = protocol.CheckFile(name, offset)
 	}
-	if err := p.checkMove(call, problem); err != nil {
+	if err := c.checkMove(call, problem); err != nil {
 		return err
 	}
-	ctx, watch := p.idle(ctx)
+	ctx, watch := c.idle(ctx)
 	defer watch.end()
 	watch.begin()
-	stream, err := p.instances.ReadFile(ctx,
+	stream, err := c.instances.ReadFile(ctx,
 		&driverv1.ReadInstanceFileRequest{Node: node, Uuid: uuid, Name: name, Offset: offset})
 	if err != nil {
-		return p.callError(ctx, call, watch.limit, err)
+		return c.callError(ctx, call, watch.limit, err)
 	}
 	order := protocol.ChunksFrom(offset)
 	for {
@@ -81,10 +81,10 @@ func (p *process) ReadFile(ctx context.Context, node, uuid, name string, offset 
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return aboutInstance(uuid, p.callError(ctx, call, watch.limit, err))
+			return aboutInstance(uuid, c.callError(ctx, call, watch.limit, err))
 		}
 		if err := order.Check(chunk); err != nil {
-			return p.badReply(call, err)
+			return c.badReply(call, err)
 		}
 		if err := each(chunk.GetOffset(), chunk.GetData()); err != nil {
 			return err
@@ -93,7 +93,7 @@ func (p *process) ReadFile(ctx context.Context, node, uuid, name string, offset 
 }
 
 // Arrive has an instance created that comes from another host.
-func (p *process) Arrive(
+func (c *Client) Arrive(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival,
 ) (plugins.Instance, error) {
 	const call = "Arrive"
@@ -104,13 +104,13 @@ func (p *process) Arrive(
 	if problem == nil && from.Files == nil && !from.Evacuation {
 		problem = errors.New("a move that is no evacuation needs the files of its source")
 	}
-	if err := p.checkMove(call, problem); err != nil {
+	if err := c.checkMove(call, problem); err != nil {
 		return plugins.Instance{}, err
 	}
 	uuid := spawn.GetSpec().GetUuid()
-	ctx, watch := p.idle(ctx)
+	ctx, watch := c.idle(ctx)
 	defer watch.end()
-	a := arrival{p: p, watch: watch, from: from}
+	a := arrival{client: c, watch: watch, from: from}
 	is, err := a.run(ctx, &driverv1.BeginArrival{
 		Node: node, Spec: spawn.GetSpec(), Tree: spawn.GetTree(), FromNode: from.Node,
 		Evacuation: from.Evacuation, Offer: from.Offer,
@@ -118,12 +118,12 @@ func (p *process) Arrive(
 	if err != nil {
 		return plugins.Instance{}, aboutInstance(uuid, err)
 	}
-	return p.checkedInstance(call, uuid, is)
+	return c.checkedInstance(call, uuid, is)
 }
 
 // arrival is one Arrive.
 type arrival struct {
-	p      *process
+	client *Client
 	watch  *idleTimer
 	from   plugins.Arrival
 	stream grpc.BidiStreamingClient[driverv1.ArriveInstanceRequest, driverv1.ArriveInstanceResponse]
@@ -133,11 +133,11 @@ func (a *arrival) run(ctx context.Context, begin *driverv1.BeginArrival) (*drive
 	const call = "Arrive"
 	var err error
 	a.watch.begin()
-	if a.stream, err = a.p.instances.Arrive(ctx); err == nil {
+	if a.stream, err = a.client.instances.Arrive(ctx); err == nil {
 		err = a.send(&driverv1.ArriveInstanceRequest{Part: &driverv1.ArriveInstanceRequest_Begin{Begin: begin}})
 	}
 	if err != nil && !errors.Is(err, io.EOF) { // the reason for an end is received
-		return nil, a.p.callError(ctx, call, a.watch.limit, err)
+		return nil, a.client.callError(ctx, call, a.watch.limit, err)
 	}
 	for {
 		a.watch.begin()
@@ -145,21 +145,22 @@ func (a *arrival) run(ctx context.Context, begin *driverv1.BeginArrival) (*drive
 		a.watch.pause()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, a.p.badReply(call, errors.New("the stream ended without an instance"))
+			return nil, a.client.badReply(call, errors.New("the stream ended without an instance"))
 		case err != nil:
-			return nil, a.p.callError(ctx, call, a.watch.limit, err)
+			return nil, a.client.callError(ctx, call, a.watch.limit, err)
 		case m.GetInstance() != nil:
 			return m.GetInstance(), nil
 		}
 		file := m.GetRead()
 		if file == nil || a.from.Files == nil {
-			return nil, a.p.badReply(call, errors.New("it asks for nothing, or for a file of a source that is down"))
+			return nil, a.client.badReply(call,
+				errors.New("it asks for nothing, or for a file of a source that is down"))
 		}
 		if err := protocol.CheckFile(file.GetName(), file.GetOffset()); err != nil {
-			return nil, a.p.badReply(call, err)
+			return nil, a.client.badReply(call, err)
 		}
 		if err := a.pass(ctx, file); err != nil && !errors.Is(err, io.EOF) {
-			return nil, a.p.callError(ctx, call, a.watch.limit, err)
+			return nil, a.client.callError(ctx, call, a.watch.limit, err)
 		}
 	}
 }
@@ -198,9 +199,9 @@ type idleTimer struct {
 	cancel context.CancelCauseFunc
 }
 
-func (p *process) idle(ctx context.Context) (context.Context, *idleTimer) {
+func (c *Client) idle(ctx context.Context) (context.Context, *idleTimer) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	limit := p.timeouts.Load().Instance
+	limit := c.timeouts.Load().Instance
 	t := &idleTimer{limit: limit, cancel: cancel, timer: time.AfterFunc(limit, func() { cancel(ErrNoAnswer) })}
 	t.pause()
 	return ctx, t
