@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
@@ -105,7 +106,7 @@ func newPluginRun() *cobra.Command {
 			flags.warnOfSandbox(cmd, o)
 			log, failed := zerolog.New(pluginLog{cmd.ErrOrStderr()}), false
 			var text render.PluginRun
-			err = pluginhost.Rehearse(cmd.Context(), o.Spec(), log, watch, interval, func(pass pluginhost.Pass) error {
+			err = rehearsal.Run(cmd.Context(), o.Spec(), log, watch, interval, func(pass rehearsal.Pass) error {
 				failed = pass.Failed()
 				return text.Pass(screen(cmd.OutOrStdout()), pass, agent.UnknownStandardNames(pass.Names()))
 			})
@@ -134,7 +135,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, schema, err := pluginhost.Describe(cmd.Context(), o.Spec(), zerolog.Nop())
+			d, schema, err := rehearsal.Describe(cmd.Context(), o.Spec(), zerolog.Nop())
 			if err != nil {
 				return err
 			}
@@ -146,7 +147,7 @@ func newPluginInfo() *cobra.Command {
 				return render.PluginInfo(screen(cmd.OutOrStdout()), d, sum, schema)
 			}
 			view := struct {
-				pluginhost.Description
+				rehearsal.Description
 				SHA256 string          `json:"sha256"`
 				Schema json.RawMessage `json:"config_schema,omitempty"`
 			}{Description: d, SHA256: sum}

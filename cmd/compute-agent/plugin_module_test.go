@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -38,7 +38,7 @@ func TestPluginScripts(t *testing.T) {
 func TestJUnitIsWhatCIReads(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
-	report := suite.Report{Description: pluginhost.Description{Name: hostile}, Results: []suite.Result{
+	report := suite.Report{Description: rehearsal.Description{Name: hostile}, Results: []suite.Result{
 		{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Passed,
 			Took: 1500 * time.Millisecond},
 		{Check: suite.Check{ID: "tree/root", Rule: hostile}, Outcome: suite.Failed, Sent: hostile,

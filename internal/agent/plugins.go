@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
@@ -99,7 +100,7 @@ func (t Trial) Options(ctx context.Context) (suite.Options, error) {
 	if own.name == "" && former.name == "" {
 		return opts, nil
 	}
-	driver, _, err := pluginhost.Describe(ctx, opts.Spec(), zerolog.Nop())
+	driver, _, err := rehearsal.Describe(ctx, opts.Spec(), zerolog.Nop())
 	if err != nil {
 		return opts, ctx.Err() // what is wrong with the plugin is shown when it is tried
 	}

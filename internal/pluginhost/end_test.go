@@ -169,7 +169,7 @@ func TestAPluginThatWasKilledIsNotHealthy(t *testing.T) {
 // moment of the change.
 func TestSilenceOfAFormerProcess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	spec := testproc.Try(Spec{Name: "x", Restart: Restart{Misses: 1}}.complete("/nowhere")).Or(t)
+	spec := testproc.Try(Spec{Name: "x", Restart: Restart{Misses: 1}}.Complete("/nowhere")).Or(t)
 	for range 200 {
 		s := &supervisor{Plugin: newPlugin(spec, pluginDeps{})}
 		former := s.activate(&puppet{done: make(chan struct{})})

@@ -152,7 +152,7 @@ func (h *Host) claim(dir *os.File) error {
 //
 // Errors: an invalid Spec, or one whose name is in use.
 func (h *Host) Plugin(spec Spec) (*Plugin, error) {
-	spec, err := spec.complete(h.opts.Dir)
+	spec, err := spec.Complete(h.opts.Dir)
 	if err != nil {
 		return nil, err
 	}

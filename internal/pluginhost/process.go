@@ -4,7 +4,6 @@ package pluginhost
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -83,7 +82,6 @@ type process struct {
 	socketDir string
 	sandbox   string // what it is, for people
 	lacks     []string
-	socket    string // path, "" if it has none in the file system
 	conn      *grpc.ClientConn
 	info      driverclient.Info
 
@@ -106,11 +104,12 @@ func (p *process) dial(spec Spec) error {
 	if !ok {
 		return fmt.Errorf("go-plugin made an unexpected connection: %T", dialled)
 	}
-	p.conn = connected.Conn
-	p.Client = driverclient.New(spec.Name, p.conn, spec.Timeouts, p.runner.sandbox != nil)
+	socket := ""
 	if addr.Network() == "unix" {
-		p.socket = addr.String()
+		socket = addr.String()
 	}
+	p.conn = connected.Conn
+	p.Client = driverclient.New(spec.Name, p.conn, socket, spec.Timeouts, p.runner.sandbox != nil)
 	return nil
 }
 
@@ -132,14 +131,6 @@ func (p *process) introduce(ctx context.Context) (err error) {
 // Configure passes the configuration to the driver.
 func (p *process) Configure(ctx context.Context, spec Spec) error {
 	return p.Client.Configure(ctx, spec.Config, spec.HostInfo, spec.Timeouts)
-}
-
-// Health makes a health check, and returns the warnings.
-func (p *process) Health(ctx context.Context) ([]plugins.Warning, error) {
-	if err := p.checkSocket(); err != nil {
-		return nil, err
-	}
-	return p.Client.Health(ctx)
 }
 
 // Done is closed when the process has ended.
@@ -254,16 +245,4 @@ func (p *process) cleanUp() {
 		<-p.runner.done
 	}
 	_ = os.RemoveAll(p.socketDir) // go-plugin does not remove it if the process was not executed
-}
-
-// checkSocket returns an error if the socket was removed: the connection works, but cannot be made
-// again.
-func (p *process) checkSocket() error {
-	if p.socket == "" {
-		return nil
-	}
-	if _, err := os.Lstat(p.socket); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("its socket %s was removed", p.socket)
-	}
-	return nil
 }

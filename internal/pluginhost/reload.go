@@ -32,7 +32,7 @@ type reloadRequest struct {
 // process failed to start, and, for a plugin that is down, [*UnavailableError] with the cause. If
 // ctx ends first, the reload may still happen.
 func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
-	spec, err := spec.complete(p.dir)
+	spec, err := spec.Complete(p.dir)
 	if err != nil {
 		return err
 	}

@@ -8,15 +8,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
 // ErrKilled says that a process did not exit when asked, and was killed.
 var ErrKilled = errors.New("it did not exit and was killed")
 
-// Session is one plugin process without a supervisor, started as the agent starts it. Its services
-// are called directly, and responses are not checked. It is for tools that test plugins.
+// Session is one plugin process without a supervisor, started as the agent starts it. It is for
+// tools that test plugins: its services are called directly, and responses are not checked, or by
+// its client.
 type Session struct {
 	p    *process
 	host *Host
@@ -30,7 +33,7 @@ type Session struct {
 //
 // Errors: an invalid spec; an [*UnconfinedError]; a [*StartError]; those of the file system.
 func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
-	spec, err := spec.complete(h.opts.Dir)
+	spec, err := spec.Complete(h.opts.Dir)
 	if err == nil {
 		err = h.confinable(spec)
 	}
@@ -103,6 +106,9 @@ func (s *Session) Driver() driverv1.DriverClient { return driverv1.NewDriverClie
 // Instances returns the service for instances.
 func (s *Session) Instances() driverv1.InstancesClient { return driverv1.NewInstancesClient(s.p.conn) }
 
+// Client returns what makes the calls as the agent does, and checks responses.
+func (s *Session) Client() *driverclient.Client { return s.p.Client }
+
 // PID returns the id of the process, which is also that of its process group.
 func (s *Session) PID() int { return s.p.runner.pid() }
 
@@ -115,6 +121,10 @@ func (s *Session) Done() <-chan struct{} { return s.p.Done() }
 
 // Exit waits for the end of the process and returns how it ended.
 func (s *Session) Exit() error { return s.p.Exit() }
+
+// EndsWithin waits for the end of a process whose connection broke, and returns how it ended; nil
+// if the process goes on for all of that time.
+func (s *Session) EndsWithin(limit time.Duration) error { return endsWithin(s, limit) }
 
 // Output returns the last lines that the process wrote.
 func (s *Session) Output() []string { return s.p.runner.output.tail() }

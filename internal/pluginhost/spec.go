@@ -91,8 +91,9 @@ func fill[T time.Duration | int](v *T, def T) {
 	}
 }
 
-// complete returns the spec with defaults, or what is wrong with it.
-func (s Spec) complete(dir string) (Spec, error) {
+// Complete returns the spec with defaults, or what is wrong with it. dir is the plugin directory,
+// "" for none.
+func (s Spec) Complete(dir string) (Spec, error) {
 	if !protocol.IsDriverName(s.Name) {
 		return s, fmt.Errorf("driver name %q: must be 1 to 63 lower case letters, digits and hyphens", s.Name)
 	}

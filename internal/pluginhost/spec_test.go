@@ -40,7 +40,7 @@ func TestSpecIsCheckedBeforeAnythingElse(t *testing.T) {
 		{name: "bad configuration", spec: Spec{Name: "x", Config: []byte("{")}, want: "drivers.x.config"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := c.spec.complete("/plugins")
+			got, err := c.spec.Complete("/plugins")
 			if c.want != "" {
 				testproc.ErrorHas(t, err, c.want, "want %q, got %v", c.want)
 				return

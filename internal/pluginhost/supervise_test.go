@@ -147,7 +147,7 @@ type stage struct {
 
 func newStage(t *testing.T, spec Spec) *stage {
 	spec.Name = "puppet"
-	spec = testproc.Try(spec.complete("/nowhere")).Or(t)
+	spec = testproc.Try(spec.Complete("/nowhere")).Or(t)
 	s := &stage{t: t, begun: time.Now(), health: func() error { return nil }}
 	s.Plugin = newPlugin(spec, pluginDeps{
 		log: zerolog.Nop(), dir: "/nowhere", jitter: func(d time.Duration) time.Duration { return d },

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ import (
 // and its error is a [*CallError]. Its methods can be called concurrently, after Info.
 type Client struct {
 	name     string
+	socket   string // path, "" if it has none in the file system
 	confined bool
 	timeouts atomic.Pointer[Timeouts]
 	layout   atomic.Int32 // version of the driver's layout, 0: none
@@ -42,10 +44,11 @@ type Info struct {
 	Capabilities []string // by their current names
 }
 
-// New returns the client of the driver with this name, on a connection with [DialOptions]. confined
-// says that the process is in a sandbox, which then may be why it cannot do something.
-func New(name string, conn grpc.ClientConnInterface, timeouts Timeouts, confined bool) *Client {
-	c := &Client{name: name, confined: confined, plugin: driverv1.NewPluginClient(conn),
+// New returns the client of the driver with this name, on a connection with [DialOptions] to a
+// socket: its path, or "" if it has none in the file system. confined says that the process is in a
+// sandbox, which then may be why it cannot do something.
+func New(name string, conn grpc.ClientConnInterface, socket string, timeouts Timeouts, confined bool) *Client {
+	c := &Client{name: name, socket: socket, confined: confined, plugin: driverv1.NewPluginClient(conn),
 		driver: driverv1.NewDriverClient(conn), instances: driverv1.NewInstancesClient(conn)}
 	c.timeouts.Store(&timeouts)
 	return c
@@ -119,6 +122,9 @@ func (c *Client) Configure(
 // Health makes a health check. It returns the warnings, and nil, an [*UnhealthyError] or why there
 // was no response.
 func (c *Client) Health(ctx context.Context) ([]plugins.Warning, error) {
+	if err := c.checkSocket(); err != nil {
+		return nil, err
+	}
 	reply, err := within(ctx, c, "Health", c.timeouts.Load().Health, c.plugin.Health, &driverv1.HealthRequest{})
 	if err != nil {
 		return nil, err
@@ -128,6 +134,18 @@ func (c *Client) Health(ctx context.Context) ([]plugins.Warning, error) {
 		return warnings, &UnhealthyError{printable(problem, 2000)}
 	}
 	return warnings, nil
+}
+
+// checkSocket returns an error if the socket was removed: the connection works, but cannot be made
+// again.
+func (c *Client) checkSocket() error {
+	if c.socket == "" {
+		return nil
+	}
+	if _, err := os.Lstat(c.socket); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("its socket %s was removed", c.socket)
+	}
+	return nil
 }
 
 // AvailableNodes returns the driver's nodes.

@@ -64,7 +64,7 @@ func hostile(t testing.TB, receives int, bytes []byte, err error) *Client {
 				func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
 	testproc.Check(t, failed)
 	t.Cleanup(func() { _ = conn.Close(); server.Stop(); <-ended })
-	c := New("x", conn, Timeouts{Info: patience, Configure: patience, Health: patience,
+	c := New("x", conn, "", Timeouts{Info: patience, Configure: patience, Health: patience,
 		Nodes: patience, Update: patience}, false)
 	c.info.Capabilities = []string{protocol.CapabilityGuests}
 	return c

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 )
 
 // Check is one requirement that a driver must meet.
@@ -77,7 +77,7 @@ type Result struct {
 
 // Report is the outcome of all checks of a plugin.
 type Report struct {
-	pluginhost.Description
+	rehearsal.Description
 	Results []Result `json:"results"`
 	// Ended says why the suite ended early, or is "". The checks after that are not run.
 	Ended string `json:"ended,omitempty"`

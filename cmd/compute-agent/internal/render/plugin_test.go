@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -38,7 +39,7 @@ func TestPluginTest(t *testing.T) {
 		return suite.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
 	}
 	report := suite.Report{
-		Description: pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
+		Description: rehearsal.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
 			SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
 		Results: []suite.Result{
 			{Check: check("start/handshake", "starts"), Outcome: suite.Passed},
@@ -55,7 +56,7 @@ func TestPluginTest(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test.txt", b.String())
 
 	b.Reset()
-	testproc.Check(t, tested(&b, suite.Report{Description: pluginhost.Description{Path: "./x"}}, 80))
+	testproc.Check(t, tested(&b, suite.Report{Description: rehearsal.Description{Path: "./x"}}, 80))
 	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
@@ -73,7 +74,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
 	report := suite.Report{
-		Description: pluginhost.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/" +
+		Description: rehearsal.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/" +
 			"compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
 		Results: []suite.Result{
 			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: suite.Passed},
@@ -98,7 +99,7 @@ func TestPluginTestOnATerminal(t *testing.T) {
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
 	report := suite.Report{
-		Description: pluginhost.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
+		Description: rehearsal.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
 		Results: []suite.Result{{Check: suite.Check{ID: "start/handshake", Title: "starts"},
 			Outcome: suite.Failed, Came: "nothing"}},
 	}
@@ -116,21 +117,21 @@ func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
 	failed := []suite.Result{{Check: suite.Check{ID: "config/accepted", Title: "takes it"},
 		Outcome: suite.Failed, Came: "permission denied"}}
 	for name, c := range map[string]struct {
-		description pluginhost.Description
+		description rehearsal.Description
 		results     []suite.Result
 		want, not   string
 	}{
-		"a sandbox": {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, nil,
+		"a sandbox": {rehearsal.Description{Sandbox: "landlock 6, seccomp"}, nil,
 			"\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
-		"a sandbox, and fails": {pluginhost.Description{Sandbox: "landlock 6, seccomp"}, failed,
+		"a sandbox, and fails": {rehearsal.Description{Sandbox: "landlock 6, seccomp"}, failed,
 			"\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
-		"an incomplete sandbox": {pluginhost.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil,
+		"an incomplete sandbox": {rehearsal.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil,
 			"\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
-		"none": {pluginhost.Description{Sandbox: "none: the configuration says so"}, nil,
+		"none": {rehearsal.Description{Sandbox: "none: the configuration says so"}, nil,
 			"\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
-		"none, at the end": {pluginhost.Description{Sandbox: "none"}, failed,
+		"none, at the end": {rehearsal.Description{Sandbox: "none"}, failed,
 			"\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
-		"none: it did not start": {pluginhost.Description{}, failed, "1 failed", "andbox"},
+		"none: it did not start": {rehearsal.Description{}, failed, "1 failed", "andbox"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
@@ -152,7 +153,7 @@ func TestPluginChecks(t *testing.T) {
 }
 
 func TestPluginInfo(t *testing.T) {
-	report := pluginhost.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
+	report := rehearsal.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
 		SDK: "go compute-agent v0.1.0"}
 	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon ` +
 		`listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which ` +
@@ -172,16 +173,16 @@ func TestPluginPass(t *testing.T) {
 	testproc.Try(tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4})).Or(t)
 	var b bytes.Buffer
 	var run render.PluginRun
-	for _, pass := range []pluginhost.Pass{
+	for _, pass := range []rehearsal.Pass{
 		{Health: "slow disk",
 			Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}},
-			Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree,
+			Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree,
 				ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
-		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
-		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves",
+		{Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
+		{Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves",
 			Problem: "UpdateProviderTree: no response within the deadline"}}},
-		{Nodes: []pluginhost.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
-		{Nodes: []pluginhost.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
+		{Nodes: []rehearsal.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+		{Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
 		testproc.Check(t, run.Pass(&b, pass, nil))
 	}

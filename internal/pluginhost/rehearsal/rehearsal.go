@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package rehearsal
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -25,10 +26,10 @@ import (
 var ErrUnusable = errors.New("the plugin cannot be used")
 
 const (
-	// RehearsalHost is the name of the host that the plugin gets.
-	RehearsalHost = "drivertest-host"
-	// RehearsalNode is the uuid of a node for which the driver reports none.
-	RehearsalNode = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11"
+	// Host is the name of the host that the plugin gets.
+	Host = "drivertest-host"
+	// Node is the uuid of a node for which the driver reports none.
+	Node = "0d5a6f1c-5f3e-4c55-8d7a-6a8f2f0c9e11"
 )
 
 // Description is what a plugin reports about itself.
@@ -100,7 +101,7 @@ func (p Pass) Names() (classes, traits []string) {
 // it. The schema is nil if the driver takes no configuration.
 //
 // Errors: [ErrUnusable].
-func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, []byte, error) {
+func Describe(ctx context.Context, spec pluginhost.Spec, log zerolog.Logger) (Description, []byte, error) {
 	r, err := rehearse(ctx, spec, log)
 	if err != nil {
 		return Description{}, nil, err
@@ -110,28 +111,29 @@ func Describe(ctx context.Context, spec Spec, log zerolog.Logger) (Description, 
 	if err != nil {
 		return Description{}, nil, fmt.Errorf("%w: %s", ErrUnusable, r.problem(err))
 	}
-	id := r.Identity()
+	is, lacks := r.session.Sandbox()
 	return Description{
-		Path: spec.Path, Name: id.Name, Version: id.Version, SDK: id.SDK,
-		Capabilities: append([]string{}, id.Capabilities...),
-		Sandbox:      id.Sandbox, SandboxLacks: id.SandboxLacks,
+		Path: spec.Path, Name: r.info.Name, Version: r.info.Version, SDK: r.info.SDK,
+		Capabilities: append([]string{}, r.info.Capabilities...),
+		Sandbox:      is, SandboxLacks: lacks,
 	}, schema, nil
 }
 
-// Rehearse starts a plugin and makes one pass, as an agent does on a new host. With watch it makes
+// Run starts a plugin and makes one pass, as an agent does on a new host. With watch it makes
 // another one whenever the driver reports a change, and every interval, until ctx ends; each starts
 // from the previous result.
 //
 // Errors: [ErrUnusable]; that of each. The end of ctx is not an error.
-func Rehearse(
-	ctx context.Context, spec Spec, log zerolog.Logger, watch bool, interval time.Duration, each func(Pass) error,
+func Run(
+	ctx context.Context, spec pluginhost.Spec, log zerolog.Logger, watch bool,
+	interval time.Duration, each func(Pass) error,
 ) error {
 	r, err := rehearse(ctx, spec, log)
 	if err != nil {
 		return err
 	}
 	defer r.end()
-	if err := r.Configure(ctx, r.spec); err != nil {
+	if err := r.Configure(ctx, r.spec.Config, r.spec.HostInfo, r.spec.Timeouts); err != nil {
 		return fmt.Errorf("%w: %s", ErrUnusable, r.problem(err))
 	}
 	changed, broken := make(chan struct{}, 1), make(chan error, 1)
@@ -168,9 +170,9 @@ func Rehearse(
 		case err := <-broken:
 			notWatched = r.problem(err)
 		case <-timer.C:
-		case <-r.Done():
+		case <-r.session.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w", ErrUnusable, r.Exit())
+			return fmt.Errorf("%w: %w", ErrUnusable, r.session.Exit())
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
@@ -181,15 +183,18 @@ func Rehearse(
 
 // rehearsal is a process for passes without an agent.
 type rehearsal struct {
-	*process
-	spec  Spec
+	*driverclient.Client
+	session *pluginhost.Session
+	info    driverclient.Info
+
+	spec  pluginhost.Spec
 	end   func()
 	trees map[string]*providertree.Tree // of each node, as Placement would have them
 	nodes []string                      // of the last pass
 }
 
 // rehearse starts the process and calls Info; the caller calls end.
-func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, error) {
+func rehearse(ctx context.Context, spec pluginhost.Spec, log zerolog.Logger) (*rehearsal, error) {
 	var err error
 	if spec.Path, err = filepath.Abs(spec.Path); err != nil {
 		return nil, fmt.Errorf("finding the plugin executable: %w", err)
@@ -199,17 +204,17 @@ func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, e
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for the plugin's sockets: %w", err)
 	}
-	spec.HostInfo = plugins.HostInfo{Name: RehearsalHost, StateDir: filepath.Join(scratch, "state")}
+	spec.HostInfo = plugins.HostInfo{Name: Host, StateDir: filepath.Join(scratch, "state")}
 	r := &rehearsal{trees: map[string]*providertree.Tree{}, end: func() { _ = os.RemoveAll(scratch) }}
 	if err := os.Mkdir(spec.HostInfo.StateDir, 0o700); err != nil {
 		r.end()
 		return nil, fmt.Errorf("making a state directory for the plugin: %w", err)
 	}
-	if r.spec, err = spec.complete(""); err != nil {
+	if r.spec, err = spec.Complete(""); err != nil {
 		r.end()
 		return nil, err
 	}
-	h, err := New(Options{RuntimeDir: scratch, Logger: log})
+	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: scratch, Logger: log})
 	if err != nil {
 		r.end()
 		return nil, err
@@ -219,8 +224,8 @@ func rehearse(ctx context.Context, spec Spec, log zerolog.Logger) (*rehearsal, e
 	}
 	s, err := h.Open(ctx, r.spec)
 	if err == nil {
-		r.process = s.p
-		err = r.introduce(ctx)
+		r.Client, r.session = s.Client(), s
+		r.info, err = r.Info(ctx)
 	}
 	if err != nil {
 		r.end()
@@ -241,7 +246,7 @@ func (r *rehearsal) problem(err error) string {
 		return err.Error()
 	}
 	if errors.Is(err, driverclient.ErrUnavailable) {
-		if ended := endsWithin(r, r.spec.Timeouts.Health); ended != nil {
+		if ended := r.session.EndsWithin(r.spec.Timeouts.Health); ended != nil {
 			return failed.Call + ": " + ended.Error()
 		}
 	}
@@ -272,7 +277,7 @@ func (r *rehearsal) passNodes(ctx context.Context, out *Pass) {
 	for _, n := range nodes {
 		pass := NodePass{Node: n.Name, UUID: n.UUID}
 		if pass.UUID == "" {
-			pass.UUID = RehearsalNode
+			pass.UUID = Node
 		}
 		r.nodes = append(r.nodes, n.Name)
 		if other, taken := users[pass.UUID]; taken {
