@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
@@ -139,7 +140,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sum, err := pluginhost.Digest(cmd.Context(), args[0])
+			sum, err := executable.Digest(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,7 @@ const (
 
 // agentMain starts the driver, makes a pass and an instance, reports that, and then runs until its
 // standard input ends.
-func agentMain(runtime, executable string) error {
+func agentMain(runtime, builtDriver string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	h, err := pluginhost.New(pluginhost.Options{RuntimeDir: runtime, Logger: zerolog.New(os.Stderr),
@@ -38,7 +38,7 @@ func agentMain(runtime, executable string) error {
 		return err
 	}
 	s := spec(`{"gpus":{"a":4}}`)
-	s.Path, s.HostInfo.StateDir = executable, runtime
+	s.Path, s.HostInfo.StateDir = builtDriver, runtime
 	p, err := h.Plugin(s)
 	if err == nil {
 		err = p.Start(ctx)
@@ -70,7 +70,7 @@ func agent(t *testing.T, wrapper ...string) (process *exec.Cmd, finish func() er
 	args := append(wrapper, self)
 	cmd := exec.Command(args[0], args[1:]...)
 	log := &testproc.Buffer{}
-	cmd.Env, cmd.Stderr = append(os.Environ(), agentKey+"="+runtime, agentKey+"_DRIVER="+executable), log
+	cmd.Env, cmd.Stderr = append(os.Environ(), agentKey+"="+runtime, agentKey+"_DRIVER="+builtDriver), log
 	in, errIn := cmd.StdinPipe()
 	out, errOut := cmd.StdoutPipe()
 	testproc.Check(t, errors.Join(errIn, errOut, cmd.Start()))

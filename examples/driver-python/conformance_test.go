@@ -13,7 +13,7 @@ import (
 func TestRealConformance(t *testing.T) {
 	need(t)
 	drivertest.Run(t, drivertest.Options{
-		Path:   executable,
+		Path:   builtDriver,
 		Config: []byte(`{"gpus":{"a":4,"b":4},"traits":["CUSTOM_PYTHON"],"look_every":0.1}`),
 		Former: []byte(`{"gpus":{"a":4,"b":4},"gpu_layout":"node"}`),
 		Instances: &drivertest.InstanceTemplate{

@@ -22,6 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -35,8 +36,8 @@ const (
 	patience = testproc.Patience
 )
 
-// executable is the built driver, for all tests; "" if packages are missing, and why.
-var executable, missing string
+// builtDriver is the built driver, for all tests; "" if packages are missing, and why.
+var builtDriver, missing string
 
 func TestMain(m *testing.M) {
 	if runtime := os.Getenv(agentKey); runtime != "" {
@@ -60,8 +61,8 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		executable = filepath.Join(dir, pluginhost.ExecutablePrefix+"python")
-		if out, err := exec.Command(python, "build.py", executable).CombinedOutput(); err != nil {
+		builtDriver = filepath.Join(dir, executable.Prefix+"python")
+		if out, err := exec.Command(python, "build.py", builtDriver).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building the driver: %v: %s\n", err, out)
 			return 1
 		}
@@ -107,7 +108,7 @@ func startSpec(t *testing.T, change func(*pluginhost.Spec)) *rig {
 	testproc.Check(t, err)
 	r := &rig{t: t, log: &testproc.Buffer{}, changed: make(chan string, 1000)}
 	h, err := pluginhost.New(pluginhost.Options{
-		Dir: filepath.Dir(executable), RuntimeDir: runtime, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
+		Dir: filepath.Dir(builtDriver), RuntimeDir: runtime, Logger: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		Environ: []string{"PATH=" + os.Getenv("PATH"), "SECRET=x", "PYTHONPATH=/nowhere"},
 	})
 	testproc.Check(t, err)
@@ -340,7 +341,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	if out, err := exec.Command(python, "build.py", second).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	a, errA := os.ReadFile(executable)
+	a, errA := os.ReadFile(builtDriver)
 	b, errB := os.ReadFile(second)
 	if errA != nil || errB != nil || !bytes.Equal(a, b) {
 		t.Error("two builds differ", errA, errB)

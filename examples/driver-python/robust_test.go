@@ -24,6 +24,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -38,8 +39,8 @@ func fixture(t *testing.T) string {
 
 // builtFixture builds it at the first call.
 var builtFixture = sync.OnceValues(func() (string, error) {
-	dir := filepath.Dir(executable)
-	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, pluginhost.ExecutablePrefix+"fixture")
+	dir := filepath.Dir(builtDriver)
+	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, executable.Prefix+"fixture")
 	main, err := os.ReadFile("tests/fixture.py")
 	if err != nil {
 		return "", err
@@ -272,7 +273,7 @@ func TestItExplainsItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, executable, tc.args...)
+			cmd := exec.CommandContext(ctx, builtDriver, tc.args...)
 			var out, errs bytes.Buffer
 			cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{"PATH=" + os.Getenv("PATH")}, tc.env...), &out, &errs
 			_ = cmd.Run()

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -171,7 +172,7 @@ func configurationFinding(driver string, err error) health.Finding {
 	found := health.Finding{Code: health.DriverRefused, Subject: health.OfDriver(driver), Text: err.Error()}
 	var refused *plugins.ConfigError
 	var takeover *pluginhost.TakeoverError
-	var untrusted *pluginhost.UntrustedError
+	var untrusted *executable.UntrustedError
 	switch {
 	case errors.As(err, &refused): // also by a process that takes over
 		return found
@@ -188,7 +189,7 @@ func configurationFinding(driver string, err error) health.Finding {
 	switch {
 	case errors.As(err, &untrusted):
 		found.Hint = untrusted.Hint + reload
-	case errors.Is(err, pluginhost.ErrNotInstalled):
+	case errors.Is(err, executable.ErrNotInstalled):
 		found.Hint = "install the executable as the text says" + reload
 	case errors.Is(err, pluginhost.ErrIncompatible):
 		found.Hint = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload

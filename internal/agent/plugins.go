@@ -13,6 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
@@ -34,9 +35,9 @@ func Plugins(ctx context.Context, cfg *config.Config) ([]pluginhost.Entry, error
 func DeviceLister(cfg *config.Config, driver string) (spec pluginhost.Spec, args []string, err error) {
 	if cfg.Drivers[driver] == nil {
 		spec = pluginhost.Spec{Name: driver, Searched: cfg.PluginDirs()}
-		installed, err := pluginhost.Installed(spec.Searched...)
+		installed, err := executable.Installed(spec.Searched...)
 		if spec.Path = installed[driver]; spec.Path == "" {
-			spec.Path = filepath.Join(cfg.Plugins.Dir, pluginhost.ExecutablePrefix+driver)
+			spec.Path = filepath.Join(cfg.Plugins.Dir, executable.Prefix+driver)
 		}
 		return spec, nil, err
 	}

@@ -8,13 +8,13 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 // formerMachines is the directory in the state directory from which the fake driver, and no other,
 // takes over what a former release left there.
-const formerMachines, fakeDriver = "machines", pluginhost.ExecutablePrefix + "fake"
+const formerMachines, fakeDriver = "machines", executable.Prefix + "fake"
 
 // driverSandbox is that of a driver's process, nil if the configuration wants none.
 func driverSandbox(cfg *config.Config, name string) *sandbox.Sandbox {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 )
 
 // ListDevices runs a driver's executable as a command, outside of the protocol, that writes the
@@ -20,22 +21,22 @@ import (
 // digest and environment count. The executable must pass the checks under which the agent starts
 // it, unless own says that the caller chose the file.
 //
-// Errors: [*NotInstalledError]; [*UntrustedError]; an [*exec.ExitError], with what the executable
-// wrote to standard error; those of the file system.
+// Errors: [*executable.NotInstalledError]; [*executable.UntrustedError]; an [*exec.ExitError], with
+// what the executable wrote to standard error; those of the file system.
 func ListDevices(ctx context.Context, spec Spec, own bool, out io.Writer, args ...string) error {
-	open := func() (*executable, error) { return openSpec(spec, os.Geteuid()) }
+	open := func() (*executable.Executable, error) { return openSpec(spec, os.Geteuid()) }
 	if own {
-		open = func() (*executable, error) { return openOwn(spec.Path) }
+		open = func() (*executable.Executable, error) { return executable.OpenOwn(spec.Path) }
 	}
 	exe, err := open()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = exe.file.Close() }()
+	defer func() { _ = exe.File.Close() }()
 	// the file that was checked
 	cmd := exec.CommandContext(ctx, "/proc/self/fd/3", append([]string{"--devices"}, args...)...)
-	cmd.Args[0] = exe.path
-	cmd.ExtraFiles = []*os.File{exe.file}
+	cmd.Args[0] = exe.Path
+	cmd.ExtraFiles = []*os.File{exe.File}
 	var problem bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Env = out, &problem, os.Environ()
 	for key, value := range spec.Env {

@@ -5,12 +5,11 @@ package pluginhost
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
@@ -18,14 +17,9 @@ var (
 	// ErrOutcomeUnknown says that a Spawn, Destroy or SetPower may have had an effect or not, or is
 	// still running. To find out, call again with the same arguments.
 	ErrOutcomeUnknown = errors.New("outcome unknown")
-	// ErrUntrusted says that another user could have changed the executable or a directory above
-	// it. See [UntrustedError].
-	ErrUntrusted = errors.New("executable is not trusted")
 	// ErrNotExecutable says that the kernel cannot execute the file: it is for another
 	// architecture, is not a program, or its interpreter is not installed.
 	ErrNotExecutable = errors.New("executable cannot be executed")
-	// ErrNotInstalled says that there is no executable. See [NotInstalledError].
-	ErrNotInstalled = errors.New("driver not installed")
 	// ErrIncompatible says that the plugin does not speak the agent's version of the protocol.
 	ErrIncompatible = errors.New("incompatible plugin")
 	// ErrRuntimeDir says that the runtime directory cannot be used for the plugins' sockets.
@@ -77,8 +71,8 @@ func (e *ReplacedError) Error() string {
 func (e *ReplacedError) Unwrap() error { return e.Cause }
 
 // TakeoverError says that a new process could not replace the running one, which continues with its
-// former configuration. It wraps [ErrUntrusted], [ErrIncompatible], a [*StartError] or, from a
-// driver that rejects the configuration, a [*plugins.ConfigError].
+// former configuration. It wraps [executable.ErrUntrusted], [ErrIncompatible], a [*StartError] or,
+// from a driver that rejects the configuration, a [*plugins.ConfigError].
 type TakeoverError struct {
 	Path string // of the new executable
 	Err  error
@@ -99,46 +93,8 @@ func (e *excusedError) Error() string { return e.err.Error() }
 // Unwrap returns the error.
 func (e *excusedError) Unwrap() error { return e.err }
 
-// NotInstalledError is [ErrNotInstalled] with where the executable is expected, and how to install
-// it.
-type NotInstalledError struct {
-	Driver string
-	Path   string
-	// Searched lists the directories that were searched; none if the path is configured.
-	Searched []string
-}
-
-func (e *NotInstalledError) Error() string {
-	file := filepath.Base(e.Path)
-	if len(e.Searched) == 0 {
-		return fmt.Sprintf(
-			"driver %s is not installed: there is no executable %s. Install it there, or correct drivers.%[1]s.path",
-			e.Driver, e.Path)
-	}
-	return fmt.Sprintf("driver %s is not installed: there is no %s in %s. Install it: install -D -m 0755 %[2]s %[4]s",
-		e.Driver, file, strings.Join(e.Searched, " or "), e.Path)
-}
-
-// Is makes errors.Is(err, ErrNotInstalled) hold, and errors.Is(err, fs.ErrNotExist).
-func (e *NotInstalledError) Is(target error) bool {
-	return target == ErrNotInstalled || target == fs.ErrNotExist
-}
-
-// UntrustedError is [ErrUntrusted] with the problem and how to fix it.
-type UntrustedError struct {
-	Path    string
-	Problem string
-	Hint    string
-}
-
-func (e *UntrustedError) Error() string {
-	return fmt.Sprintf("%s %s; not started. %s", e.Path, e.Problem, e.Hint)
-}
-
-// Is makes errors.Is(err, ErrUntrusted) hold.
-func (e *UntrustedError) Is(target error) bool { return target == ErrUntrusted }
-
-// UnconfinedError is [ErrUntrusted] of a plugin whose sandbox is required and cannot be made.
+// UnconfinedError is [executable.ErrUntrusted] of a plugin whose sandbox is required and cannot be
+// made.
 type UnconfinedError struct {
 	Driver string
 	Kernel sandbox.Kernel
@@ -151,8 +107,8 @@ func (e *UnconfinedError) Error() string {
 		e.Driver, e.Kernel, strings.Join(e.Kernel.Lacks(), "; "))
 }
 
-// Is makes errors.Is(err, ErrUntrusted) hold: a restart does not help.
-func (e *UnconfinedError) Is(target error) bool { return target == ErrUntrusted }
+// Is makes errors.Is(err, executable.ErrUntrusted) hold: a restart does not help.
+func (e *UnconfinedError) Is(target error) bool { return target == executable.ErrUntrusted }
 
 // StartError says that a process did not become a working plugin.
 type StartError struct {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
@@ -170,7 +171,7 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 		jitter:       h.opts.Jitter,
 		onTransition: h.opts.OnTransition,
 		launch:       h.launch,
-		identify:     identify,
+		identify:     executable.Identify,
 		verify:       h.verify,
 	})
 	h.plugins[spec.Name] = p

@@ -9,35 +9,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 )
-
-// SuiteName is what no driver is called: compute-driver-test is the conformance suite.
-const SuiteName = "test"
-
-// Installed returns the paths of the executables in plugin directories that are named like plugins,
-// by driver name. The first directory that has a driver wins; one that does not exist has none. An
-// installed driver is started only if it is configured.
-func Installed(dirs ...string) (map[string]string, error) {
-	out := map[string]string{}
-	for _, dir := range slices.Backward(dirs) {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("listing installed plugins: %w", err)
-		}
-		for _, e := range entries {
-			if name, ok := strings.CutPrefix(e.Name(), ExecutablePrefix); ok && protocol.IsDriverName(name) &&
-				name != SuiteName && !e.IsDir() {
-				out[name] = filepath.Join(dir, e.Name())
-			}
-		}
-	}
-	return out, nil
-}
 
 // Entry is one driver that is configured or installed.
 type Entry struct {
@@ -54,7 +29,7 @@ type Entry struct {
 //
 // Errors: those of the file system.
 func List(ctx context.Context, configured []Spec, dirs []string) ([]Entry, error) {
-	others, err := Installed(dirs...)
+	others, err := executable.Installed(dirs...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,10 +40,10 @@ func List(ctx context.Context, configured []Spec, dirs []string) ([]Entry, error
 			e.State = "disabled"
 		}
 		if _, err := os.Stat(s.Path); errors.Is(err, fs.ErrNotExist) {
-			e.Problem = (&NotInstalledError{Driver: s.Name, Path: s.Path, Searched: s.Searched}).Error()
+			e.Problem = (&executable.NotInstalledError{Driver: s.Name, Path: s.Path, Searched: s.Searched}).Error()
 		} else if err != nil {
 			e.Problem = err.Error()
-		} else if sum, err := Digest(ctx, s.Path); s.SHA256 != "" && err == nil && sum != s.SHA256 {
+		} else if sum, err := executable.Digest(ctx, s.Path); s.SHA256 != "" && err == nil && sum != s.SHA256 {
 			e.Problem = fmt.Sprintf("its sha256 is %s, but the configuration requires %s", sum, s.SHA256)
 		}
 		out = append(out, e)

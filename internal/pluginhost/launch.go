@@ -19,6 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -29,7 +30,7 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = exe.file.Close() }()
+	defer func() { _ = exe.File.Close() }()
 	reached(Verified)
 	p, err := h.connect(ctx, spec, exe, log, reached)
 	if err != nil {
@@ -48,7 +49,7 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 }
 
 // open opens the executable if it is trusted, and if the sandbox that it needs can be made.
-func (h *Host) open(spec Spec) (*executable, error) {
+func (h *Host) open(spec Spec) (*executable.Executable, error) {
 	if err := h.confinable(spec); err != nil {
 		return nil, err
 	}
@@ -64,12 +65,12 @@ func (h *Host) confinable(spec Spec) error {
 }
 
 // openSpec is openTrusted, whose errors name the driver.
-func openSpec(spec Spec, uid int) (*executable, error) {
-	exe, err := openTrusted(spec.Path, spec.SHA256, uid)
-	if absent := (*NotInstalledError)(nil); errors.As(err, &absent) {
+func openSpec(spec Spec, uid int) (*executable.Executable, error) {
+	exe, err := executable.Open(spec.Path, spec.SHA256, uid)
+	if absent := (*executable.NotInstalledError)(nil); errors.As(err, &absent) {
 		absent.Driver, absent.Searched = spec.Name, spec.Searched
 	}
-	if untrusted := (*UntrustedError)(nil); errors.As(err, &untrusted) {
+	if untrusted := (*executable.UntrustedError)(nil); errors.As(err, &untrusted) {
 		untrusted.Hint = strings.ReplaceAll(untrusted.Hint, "drivers.NAME", "drivers."+spec.Name)
 	}
 	return exe, err
@@ -79,7 +80,7 @@ func openSpec(spec Spec, uid int) (*executable, error) {
 func (h *Host) verify(spec Spec) error {
 	exe, err := h.open(spec)
 	if err == nil {
-		_ = exe.file.Close()
+		_ = exe.File.Close()
 	}
 	return err
 }
@@ -87,7 +88,7 @@ func (h *Host) verify(spec Spec) error {
 // connect starts the process and connects. Some waits of go-plugin have no deadline; killing the
 // process ends them all.
 func (h *Host) connect(
-	ctx context.Context, spec Spec, exe *executable, log zerolog.Logger, reached func(State),
+	ctx context.Context, spec Spec, exe *executable.Executable, log zerolog.Logger, reached func(State),
 ) (*process, error) {
 	out := newOutput(log)
 	p := &process{log: log, runner: newRunner(exe, spec.Args, out)}
@@ -143,7 +144,7 @@ func (h *Host) connect(
 }
 
 // confine prepares the sandbox of a process.
-func (h *Host) confine(p *process, spec Spec, exe *executable) error {
+func (h *Host) confine(p *process, spec Spec, exe *executable.Executable) error {
 	p.sandbox = h.kernel.Describe(spec.Sandbox)
 	if spec.Sandbox == nil {
 		return nil
@@ -156,7 +157,7 @@ func (h *Host) confine(p *process, spec Spec, exe *executable) error {
 				"(SystemCallFilter= of the unit).")
 		})
 	}
-	made, err := spec.Sandbox.Confine(h.kernel, exe.file, p.socketDir, spec.HostInfo.StateDir)
+	made, err := spec.Sandbox.Confine(h.kernel, exe.File, p.socketDir, spec.HostInfo.StateDir)
 	if err != nil {
 		return fmt.Errorf("preparing the sandbox: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -68,7 +69,7 @@ type identity struct {
 	SHA256       string
 	Sandbox      string
 	SandboxLacks []string
-	File         fileID
+	File         executable.ID
 	Capabilities []string
 }
 
@@ -117,8 +118,8 @@ func (p *process) dial(spec Spec) error {
 func (p *process) Identity() identity {
 	return identity{
 		PID: p.runner.pid(), Name: p.info.Name, Version: p.info.Version, SDK: p.info.SDK,
-		SHA256: p.runner.exe.digest, Sandbox: p.sandbox,
-		SandboxLacks: p.lacks, File: p.runner.exe.id, Capabilities: p.info.Capabilities,
+		SHA256: p.runner.exe.Digest, Sandbox: p.sandbox,
+		SandboxLacks: p.lacks, File: p.runner.exe.ID, Capabilities: p.info.Capabilities,
 	}
 }
 
@@ -188,7 +189,7 @@ func endsWithin(p interface {
 }
 
 func (p *process) startError(err error) error {
-	return &StartError{Path: p.runner.exe.path, Cause: err, Output: p.runner.output.tail()}
+	return &StartError{Path: p.runner.exe.Path, Cause: err, Output: p.runner.output.tail()}
 }
 
 // Abort kills the process and does not wait.

@@ -36,7 +36,7 @@ func TestRequestsAtAnyTime(t *testing.T) {
 						case 3:
 							_ = s.Reconfigure(ctx, Spec{Name: "puppet", Disabled: rng.IntN(3) == 0})
 						case 4:
-							s.set(func() { s.file.ino++ })
+							s.set(func() { s.file.Ino++ })
 							_ = s.Reconfigure(ctx, Spec{Name: "puppet"})
 						case 5:
 							if p := s.latest(); p != nil {

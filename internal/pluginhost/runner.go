@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
@@ -36,7 +37,7 @@ const drainTime = time.Second
 //   - The read of its output has a deadline once it is dead.
 //   - The process enters its sandbox before it executes the plugin.
 type runner struct {
-	exe            *executable
+	exe            *executable.Executable
 	args           []string // with argument 0
 	output         *output
 	stdout, stderr *pipe
@@ -50,15 +51,15 @@ type runner struct {
 	reaped chan struct{} // closed when it is reaped; nil before the start
 }
 
-func newRunner(exe *executable, args []string, out *output) *runner {
-	return &runner{exe: exe, args: append([]string{exe.path}, args...), output: out, done: make(chan struct{})}
+func newRunner(exe *executable.Executable, args []string, out *output) *runner {
+	return &runner{exe: exe, args: append([]string{exe.Path}, args...), output: out, done: make(chan struct{})}
 }
 
 // use takes the command that go-plugin prepared. It executes the descriptor of the file that was
 // checked.
 func (r *runner) use(cmd *exec.Cmd, env []string) {
 	cmd.Path, cmd.Args, cmd.Env, cmd.Dir = "/proc/self/fd/3", r.args, env, "/"
-	cmd.Stdin, cmd.ExtraFiles = nil, []*os.File{r.exe.file} // the first one becomes descriptor 3
+	cmd.Stdin, cmd.ExtraFiles = nil, []*os.File{r.exe.File} // the first one becomes descriptor 3
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +120,7 @@ func (r *runner) start() error {
 		start = func() error { return r.sandbox.Start(r.cmd) }
 	}
 	if err := start(); err != nil {
-		return execError(r.exe.path, err)
+		return execError(r.exe.Path, err)
 	}
 	r.reaped = make(chan struct{})
 	r.output.setPID(r.cmd.Process.Pid)
@@ -222,7 +223,7 @@ func (r *runner) ID() string {
 }
 
 // Name implements the interface.
-func (r *runner) Name() string { return r.exe.path }
+func (r *runner) Name() string { return r.exe.Path }
 
 // Stdout implements the interface.
 func (r *runner) Stdout() io.ReadCloser {

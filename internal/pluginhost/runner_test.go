@@ -20,6 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -54,7 +55,8 @@ func TestStartFailuresSayWhy(t *testing.T) {
 		{name: "no interpreter", path: script("nointerpreter", "#!/nonexistent/python\n"),
 			want: []string{"the interpreter"}, is: ErrNotExecutable},
 		{name: "missing", path: "/nonexistent/driver",
-			want: []string{"there is no executable /nonexistent/driver. Install it there"}, is: ErrNotInstalled},
+			want: []string{"there is no executable /nonexistent/driver. Install it there"},
+			is:   executable.ErrNotInstalled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)

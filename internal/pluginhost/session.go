@@ -5,12 +5,10 @@ package pluginhost
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -40,11 +38,11 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	exe, err := openOwn(spec.Path)
+	exe, err := executable.OpenOwn(spec.Path)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = exe.file.Close() }()
+	defer func() { _ = exe.File.Close() }()
 	p, err := h.connect(ctx, spec, exe, h.opts.Logger, func(State) {})
 	if err != nil {
 		return nil, err
@@ -72,29 +70,6 @@ func (h *Host) leave(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s)
-}
-
-// openOwn opens an executable for a session.
-func openOwn(path string) (*executable, error) {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, fmt.Errorf("finding the plugin executable: %w", err)
-	}
-	st, err := os.Stat(real)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("checking the plugin executable: %w", err)
-	case !st.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file: give the path of the plugin's executable", real)
-	case st.Mode()&0o111 == 0:
-		return nil, fmt.Errorf("%s has mode %04o: it is not executable. Fix it with: chmod 0755 %s",
-			real, st.Mode().Perm(), real)
-	}
-	file, err := os.Open(real)
-	if err != nil {
-		return nil, fmt.Errorf("opening the plugin executable: %w", err)
-	}
-	return &executable{file: file, path: real}, nil
 }
 
 // Plugin returns the service that every plugin has.

@@ -14,14 +14,11 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
-
-// ExecutablePrefix begins the file name of every plugin: that of the driver "libvirt" is
-// compute-driver-libvirt.
-const ExecutablePrefix = "compute-driver-"
 
 // Spec is one configured driver: the table [drivers.NAME].
 type Spec struct {
@@ -101,7 +98,7 @@ func (s Spec) Complete(dir string) (Spec, error) {
 		return s, fmt.Errorf("drivers.%s.%s: %s", s.Name, key, fmt.Sprintf(format, args...))
 	}
 	if s.Path == "" {
-		s.Path = ExecutablePrefix + s.Name
+		s.Path = executable.Prefix + s.Name
 	}
 	if !filepath.IsAbs(s.Path) {
 		if !filepath.IsLocal(s.Path) {

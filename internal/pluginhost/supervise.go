@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -84,9 +85,9 @@ func permanentState(err error) State {
 	switch {
 	case errors.Is(err, ErrIncompatible):
 		return Incompatible
-	case errors.Is(err, ErrUntrusted), errors.Is(err, ErrNotExecutable):
+	case errors.Is(err, executable.ErrUntrusted), errors.Is(err, ErrNotExecutable):
 		return Refused
-	case errors.Is(err, ErrNotInstalled):
+	case errors.Is(err, executable.ErrNotInstalled):
 		return NotInstalled
 	}
 	return ""
@@ -110,10 +111,10 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloade
 // awaitOtherFile waits for an executable other than the one that was tried, a reload or the end. A
 // file that is not trusted is also tried again when it passes the checks or fails a different one,
 // because the problem can be a directory above it.
-func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried fileID, state State, why error) {
+func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried executable.ID, state State, why error) {
 	interval := spec.Restart.BackoffMax
 	if state == NotInstalled { // an update may be installing it
-		interval, tried = spec.Restart.BackoffBase, fileID{}
+		interval, tried = spec.Restart.BackoffBase, executable.ID{}
 	}
 	for ctx.Err() == nil {
 		if s.pause(ctx, time.After(interval)) {
@@ -126,7 +127,7 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried fileID
 		if err != nil || now != tried {
 			return
 		}
-		if errors.Is(why, ErrUntrusted) {
+		if errors.Is(why, executable.ErrUntrusted) {
 			if err := s.verify(spec); err == nil || err.Error() != why.Error() {
 				return
 			}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -298,10 +299,10 @@ func checkedOneRuns(t *testing.T) {
 	plain := testproc.Try(plainPlugin()).Or(t)
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		chmod(t, d, 0o755)
+		testproc.Check(t, os.Chmod(d, 0o755))
 	}
 	s := testproc.Try(newSwap(dir, plain)).Or(t)
-	good := testproc.Try(identify(s.path)).Or(t)
+	good := testproc.Try(executable.Identify(s.path)).Or(t)
 	runtime := testproc.SocketDir(t)
 	states, swapped := make(chan Status, 100), false
 	h, err := New(Options{
@@ -326,7 +327,7 @@ func checkedOneRuns(t *testing.T) {
 	pid := p.Status().PID
 	var running syscall.Stat_t
 	testproc.Check(t, syscall.Stat(fmt.Sprintf("/proc/%d/exe", pid), &running))
-	if running.Ino != good.ino || running.Dev != good.dev {
+	if running.Ino != good.Ino || running.Dev != good.Dev {
 		t.Error("what runs is not the file that was checked")
 	}
 
@@ -337,7 +338,8 @@ func checkedOneRuns(t *testing.T) {
 			break
 		}
 	}
-	testproc.Try(p.AvailableNodes(context.Background())).ErrorIs(t, ErrUntrusted, "want ErrUntrusted, got %v")
+	testproc.Try(p.AvailableNodes(context.Background())).ErrorIs(t, executable.ErrUntrusted,
+		"want ErrUntrusted, got %v")
 	if s.evilRan() {
 		t.Error("the swapped executable was run")
 	}

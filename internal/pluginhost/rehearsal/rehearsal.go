@@ -125,8 +125,8 @@ func Describe(ctx context.Context, spec pluginhost.Spec, log zerolog.Logger) (De
 //
 // Errors: [ErrUnusable]; that of each. The end of ctx is not an error.
 func Run(
-	ctx context.Context, spec pluginhost.Spec, log zerolog.Logger, watch bool,
-	interval time.Duration, each func(Pass) error,
+	ctx context.Context, spec pluginhost.Spec, log zerolog.Logger, watch bool, interval time.Duration,
+	each func(Pass) error,
 ) error {
 	r, err := rehearse(ctx, spec, log)
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 )
 
 const (
 	// Program is the name of the executable with the suite.
-	Program = pluginhost.ExecutablePrefix + pluginhost.SuiteName
+	Program = executable.Prefix + executable.SuiteName
 	// Dir is where packages put it.
 	Dir = "/usr/libexec/compute-agent"
 )

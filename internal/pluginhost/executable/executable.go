@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package executable
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -17,29 +16,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// executable is an open plugin executable that passed all checks. It is executed by its descriptor,
-// so that it cannot be exchanged in between.
-type executable struct {
-	file   *os.File
-	path   string // without symbolic links
-	digest string // sha256, hexadecimal
-	id     fileID
+// Executable is an open plugin executable that passed the checks. It is executed by its descriptor,
+// so that it cannot be exchanged in between. The caller closes File.
+type Executable struct {
+	File *os.File
+	Path string // without symbolic links
+	// Digest is its sha256 in hexadecimal. It and ID are empty after OpenOwn.
+	Digest string
+	ID     ID
 }
 
-// fileID changes when a file is replaced or written to.
-type fileID struct {
-	dev, ino     uint64
-	size         int64
-	mtime, ctime unix.Timespec
+// ID changes when a file is replaced or written to.
+type ID struct {
+	Dev, Ino     uint64
+	Size         int64
+	Mtime, Ctime unix.Timespec
 }
 
-// openTrusted opens an executable and checks that only root and the user uid can have changed it:
+// Open opens an executable and checks that only root and the user uid can have changed it:
 // the owner and mode of the file and of every directory above it, and its digest if one is given.
 //
 // The directories are opened from the root without following links, so what is checked is what is
 // opened. Errors: [*NotInstalledError] without the driver's name, [*UntrustedError], and those of
 // the file system. Cost: reads the file once.
-func openTrusted(path, digest string, uid int) (*executable, error) {
+func Open(path, digest string, uid int) (*Executable, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -51,12 +51,37 @@ func openTrusted(path, digest string, uid int) (*executable, error) {
 	if err != nil {
 		return nil, err
 	}
-	exe := &executable{file: os.NewFile(uintptr(fd), real), path: real}
+	exe := &Executable{File: os.NewFile(uintptr(fd), real), Path: real}
 	if err := exe.check(digest, uid); err != nil {
-		_ = exe.file.Close()
+		_ = exe.File.Close()
 		return nil, err
 	}
 	return exe, nil
+}
+
+// OpenOwn opens an executable that the caller chose, also if other users can change it.
+//
+// Errors: it is not an executable file; those of the file system.
+func OpenOwn(path string) (*Executable, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, fmt.Errorf("finding the plugin executable: %w", err)
+	}
+	st, err := os.Stat(real)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("checking the plugin executable: %w", err)
+	case !st.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file: give the path of the plugin's executable", real)
+	case st.Mode()&0o111 == 0:
+		return nil, fmt.Errorf("%s has mode %04o: it is not executable. Fix it with: chmod 0755 %s",
+			real, st.Mode().Perm(), real)
+	}
+	file, err := os.Open(real)
+	if err != nil {
+		return nil, fmt.Errorf("opening the plugin executable: %w", err)
+	}
+	return &Executable{File: file, Path: real}, nil
 }
 
 // walkTrusted opens a file below checked directories and returns its descriptor.
@@ -135,71 +160,52 @@ func checkOwner(path string, owner uint32, uid int) error {
 	}
 }
 
-func (e *executable) check(digest string, uid int) error {
+func (e *Executable) check(digest string, uid int) error {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(e.file.Fd()), &st); err != nil {
-		return fmt.Errorf("checking %s: %w", e.path, err)
+	if err := unix.Fstat(int(e.File.Fd()), &st); err != nil {
+		return fmt.Errorf("checking %s: %w", e.Path, err)
 	}
 	refuse := func(problem, hint string) error {
-		return &UntrustedError{Path: e.path, Problem: problem, Hint: hint}
+		return &UntrustedError{Path: e.Path, Problem: problem, Hint: hint}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return refuse("is not a regular file", "Correct drivers.NAME.path")
 	}
-	if err := checkOwner(e.path, st.Uid, uid); err != nil {
+	if err := checkOwner(e.Path, st.Uid, uid); err != nil {
 		return err
 	}
 	switch {
 	case st.Mode&0o022 != 0:
 		return refuse(fmt.Sprintf("has mode %04o: other users than its owner can write to it", st.Mode&0o7777),
-			"Fix it with: chmod go-w "+e.path)
+			"Fix it with: chmod go-w "+e.Path)
 	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
 		return refuse(fmt.Sprintf("has mode %04o: it would run as another user or group", st.Mode&0o7777),
-			"Fix it with: chmod ug-s "+e.path)
+			"Fix it with: chmod ug-s "+e.Path)
 	case st.Mode&0o111 == 0:
 		return refuse(fmt.Sprintf("has mode %04o: it is not executable", st.Mode&0o7777),
-			"Fix it with: chmod 0755 "+e.path)
+			"Fix it with: chmod 0755 "+e.Path)
 	}
 	hash := sha256.New()
-	if _, err := io.Copy(hash, e.file); err != nil {
-		return fmt.Errorf("reading %s: %w", e.path, err)
+	if _, err := io.Copy(hash, e.File); err != nil {
+		return fmt.Errorf("reading %s: %w", e.Path, err)
 	}
-	e.digest = hex.EncodeToString(hash.Sum(nil))
-	if digest != "" && e.digest != digest {
-		return refuse(fmt.Sprintf("has sha256 %s, the configuration demands %s", e.digest, digest),
+	e.Digest = hex.EncodeToString(hash.Sum(nil))
+	if digest != "" && e.Digest != digest {
+		return refuse(fmt.Sprintf("has sha256 %s, the configuration demands %s", e.Digest, digest),
 			"If the driver was updated on purpose, put the new sum into drivers.NAME.sha256; if not, install the "+
 				"driver's package again")
 	}
-	e.id = fileID{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+	e.ID = ID{Dev: st.Dev, Ino: st.Ino, Size: st.Size, Mtime: st.Mtim, Ctime: st.Ctim}
 	return nil
 }
 
-// identify returns the id of the file that a path leads to now.
-func identify(path string) (fileID, error) {
+// Identify returns the id of the file that a path leads to now.
+//
+// Errors: those of the file system.
+func Identify(path string) (ID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
-		return fileID{}, fmt.Errorf("checking %s: %w", path, err)
+		return ID{}, fmt.Errorf("checking %s: %w", path, err)
 	}
-	return fileID{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}, nil
-}
-
-// Digest returns the sha256 of a file in hexadecimal, as sha256sum prints it. It reads until ctx
-// ends.
-func Digest(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }()
-	hash := sha256.New()
-	for {
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		if _, err := io.CopyN(hash, f, 4<<20); errors.Is(err, io.EOF) {
-			return hex.EncodeToString(hash.Sum(nil)), nil
-		} else if err != nil {
-			return "", err
-		}
-	}
+	return ID{Dev: st.Dev, Ino: st.Ino, Size: st.Size, Mtime: st.Mtim, Ctime: st.Ctim}, nil
 }

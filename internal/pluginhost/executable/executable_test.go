@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pluginhost
+package executable
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,11 +12,12 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-func TestOpenTrusted(t *testing.T) {
+func TestOpen(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const text = "#!/bin/sh\nexit 0\n"
 	sum := sha256.Sum256([]byte(text))
@@ -88,15 +88,15 @@ func TestOpenTrusted(t *testing.T) {
 			if c.change != nil {
 				use = c.change(t, dir, path)
 			}
-			exe, err := openTrusted(use, c.digest, uid)
+			exe, err := Open(use, c.digest, uid)
 			if c.want == "" {
 				testproc.Check(t, err)
-				defer func() { _ = exe.file.Close() }()
-				if exe.digest != digest || exe.path != path {
-					t.Errorf("got %s %s", exe.path, exe.digest)
+				defer func() { _ = exe.File.Close() }()
+				if exe.Digest != digest || exe.Path != path {
+					t.Errorf("got %s %s", exe.Path, exe.Digest)
 				}
-				if now, err := identify(use); err != nil || now != exe.id {
-					t.Errorf("identified as %+v (%v), opened as %+v", now, err, exe.id)
+				if now, err := Identify(use); err != nil || now != exe.ID {
+					t.Errorf("identified as %+v (%v), opened as %+v", now, err, exe.ID)
 				}
 				return
 			}
@@ -118,34 +118,16 @@ func TestForeignOwnerIsNotTrusted(t *testing.T) {
 	}
 }
 
-func TestWrongDigestIsNeverExecuted(t *testing.T) {
+func TestInstalled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	r := newRig(t)
-	spec := chaosSpec("", nil)
-	spec.SHA256 = strings.Repeat("ab", 32)
-	_, err := r.start(spec)
-	if !errors.Is(err, ErrUntrusted) || !errors.Is(err, driverclient.ErrUnavailable) {
-		t.Errorf("want ErrUntrusted, got %v", err)
+	dir := t.TempDir()
+	for _, name := range []string{"compute-driver-a", "compute-driver-", "compute-driver-B", "other"} {
+		testproc.Check(t, testproc.WriteExecutable(filepath.Join(dir, name), nil))
 	}
-	if got := r.plugins["chaos"].Status(); got.State != Refused || !strings.Contains(got.LastError, spec.SHA256) ||
-		!strings.Contains(got.LastError, "drivers.chaos.sha256") {
-		t.Errorf("status: %+v", got)
+	got, err := Installed(dir)
+	if diff := cmp.Diff(map[string]string{"a": filepath.Join(dir, "compute-driver-a")}, got); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
-	for _, s := range r.seen() {
-		if s.State == Starting {
-			t.Error("it was started")
-		}
-	}
-}
-
-func TestDigestOfTheRealOneIsAccepted(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	r := newRig(t)
-	digest := r.mustStart(chaosSpec("", nil)).Status().SHA256
-	testproc.Check(t, r.Remove(context.Background(), r.plugins["chaos"]))
-	spec := chaosSpec("", nil)
-	spec.SHA256 = strings.ToUpper(digest)
-	r.mustStart(spec)
 }
 
 func mode(m os.FileMode) func(*testing.T, string, string) string {
