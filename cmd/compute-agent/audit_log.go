@@ -7,39 +7,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/systemd"
 )
-
-// openAudit opens the audit log that [audit] configures. Close it after the services that use it.
-func openAudit(cfg *config.Config, log zerolog.Logger) (*auditlog.Log, error) {
-	return auditlog.Open(auditOptions(cfg, log))
-}
-
-// openCommandAudit is openAudit for a command on a database that no service has open. A file is
-// made when the command changes something.
-func openCommandAudit(cfg *config.Config, log zerolog.Logger) (*auditlog.Log, error) {
-	opts := auditOptions(cfg, log)
-	opts.Lazy = !opts.Required
-	return auditlog.Open(opts)
-}
-
-func auditOptions(cfg *config.Config, log zerolog.Logger) auditlog.Options {
-	opts := auditlog.Options{
-		File: cfg.AuditFile(), MaxSize: int64(cfg.Audit.MaxSize) << 20, Keep: cfg.Audit.Keep, Sync: cfg.Audit.Sync,
-		Required: cfg.Audit.Required, Logger: log,
-	}
-	if cfg.Audit.Journal {
-		opts.Journal = systemd.JournalSocket
-	}
-	return opts
-}
 
 // auditDatabase runs a command that may change all rows of a service's database, and records it as
 // one change: who ran it, on which database, and what do returns of it; nil: it changed nothing.
@@ -50,7 +25,7 @@ func auditDatabase(
 	audit := servingOf(cmd.Context()).placement.Audit()
 	if audit == nil && cfg != nil {
 		var err error
-		if audit, err = openCommandAudit(cfg, newLogger(cfg, cmd.ErrOrStderr())); err != nil {
+		if audit, err = controlplane.OpenAudit(cfg, true, newLogger(cfg, cmd.ErrOrStderr())); err != nil {
 			return err
 		}
 		defer func() { _ = audit.Close() }() // what is lost is logged
@@ -82,11 +57,4 @@ func auditCommand(cmd *cobra.Command, audit *auditlog.Log, do func() error) erro
 	err := do()
 	trail.Write(context.WithoutCancel(ctx)) // what is done is recorded, also if the command was interrupted
 	return err
-}
-
-// closeAudit closes an audit log, and logs what is lost.
-func closeAudit(audit *auditlog.Log, log zerolog.Logger) {
-	if err := audit.Close(); err != nil {
-		log.Error().Err(err).Msg("The audit log was closed with an error.")
-	}
 }

@@ -3,20 +3,12 @@
 package main
 
 import (
-	"context"
-	"fmt"
-
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/cellclient"
-	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/version"
+	"github.com/compute-agent/compute-agent/internal/serve"
 )
 
 func newCells() *cobra.Command {
@@ -58,7 +50,8 @@ func newCellsAPI() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serveComputeAPI(cmd.Context(), cfg, newLogger(cfg, cmd.ErrOrStderr()))
+			admin := func(api *cells.API) osapi.Admin { return watchComputeAPI(cfg, api) }
+			return serve.ComputeAPI(cmd.Context(), cfg, admin, newLogger(cfg, cmd.ErrOrStderr()))
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -78,75 +71,4 @@ func (o *options) override(cmd *cobra.Command, keys map[string]string) {
 			o.extra = append(o.extra, config.Override{Key: key, Value: f.Value.String(), Flag: "--" + flag})
 		}
 	}
-}
-
-func serveComputeAPI(ctx context.Context, cfg *config.Config, log zerolog.Logger) error {
-	limitMemory(serviceMemory, log)
-	notify := notifier(log)
-	made, err := controlplane.ComputeAPI(ctx, cfg, processOf(cfg, log), log)
-	if err != nil {
-		return err
-	}
-	if cfg.DenyList.URL != "" {
-		return fmt.Errorf(
-			"%w: deny_list.url is for Placement and cells: the compute API serves the list, from deny_list.file and "+
-				"the hosts that were evicted", config.ErrInvalid)
-	}
-	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
-		return err
-	}
-	l, err := osapi.Listen(ctx, cfg.ComputeAPI.Listen)
-	if err != nil {
-		return fmt.Errorf("cannot serve the compute API on %s: %w; choose another address with --listen",
-			cfg.ComputeAPI.Listen, err)
-	}
-	defer func() { _ = l.Close() }() // once more than the service does, or alone on an error
-	audit, err := openAudit(cfg, log)
-	if err != nil {
-		return err
-	}
-	defer closeAudit(audit, log)
-	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedComputeAPI, log); err != nil {
-		return err
-	}
-	defer made.Tracing.Close(ctx)
-	made.Audit = audit
-	made.Progress = starting(notify, log)
-	api, err := cells.NewAPI(ctx, made)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = api.Close() }()
-	log.Info().
-		Str("address", l.Addr().String()).
-		Str("auth", cfg.ComputeAPI.Auth).
-		Str("database", api.Database()).
-		Str("version", version.Number()).
-		Msg("The compute API is serving.")
-	if known, err := api.Store().Cells(ctx); err == nil && len(known) == 0 {
-		log.Warn().Msg("No cell is registered, so no server can be created. Run `compute-agent cells manage create` " +
-			"for cell0 and for each cell.")
-	}
-	service := served{
-		what: "the compute API", plain: cfg.ComputeAPI.CertFile == "", tls: "cert_file and key_file",
-		watched: watchComputeAPI(cfg, api), serve: api.Serve,
-	}
-	if service.serve, err = withEnrolment(ctx, cfg, api, made, log); err != nil {
-		return err
-	}
-	if err := service.run(ctx, l, notify, log); err != nil {
-		return err
-	}
-	log.Info().Msg("The compute API has stopped. Unfinished work continues at the next start.")
-	return nil
-}
-
-// processOf is what the services of this process share.
-func processOf(cfg *config.Config, log zerolog.Logger) controlplane.Process {
-	return controlplane.Process{Connections: connectionsOf(cfg), Keystone: keystoneConfig(cfg.Keystone, log)}
-}
-
-// cellClients returns a constructor of the compute API's client of a cell.
-func cellClients(cfg *config.Config, log zerolog.Logger) func(apidb.Cell) (*cellclient.Client, error) {
-	return controlplane.CellClients(cfg, log)
 }

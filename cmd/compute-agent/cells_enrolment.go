@@ -7,73 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/files"
-	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
-
-// withEnrolment returns what serves a compute API, with the enrolment service beside it if one is
-// configured. If one of them fails, both end.
-func withEnrolment(
-	ctx context.Context, cfg *config.Config, api *cells.API, made cells.APIConfig, log zerolog.Logger,
-) (func(context.Context, net.Listener) error, error) {
-	c := cfg.Enrolment
-	if c.Listen == "" {
-		return api.Serve, nil
-	}
-	authority, err := pki.OpenAuthority(c.CADirectory())
-	if err != nil {
-		return nil, fmt.Errorf("%w: enrolment.ca_dir: %w", config.ErrInvalid, err)
-	}
-	place := enrolment.PlacementPlace{URL: c.PlacementURL}
-	if c.PlacementCAFile != "" {
-		ca, err := files.Read(c.PlacementCAFile)
-		if err != nil {
-			return nil, fmt.Errorf("%w: enrolment.placement_ca_file: %w", config.ErrInvalid, err)
-		}
-		place.CA = string(ca.Data)
-	}
-	names, err := c.ServiceNames()
-	if err != nil {
-		return nil, err
-	}
-	service, err := enrolment.New(enrolment.Config{
-		Store: api.Store(), Authority: authority, Names: names, Lifetime: c.CertificateLifetime,
-		RenewalGrace: c.RenewalGrace, Placement: place,
-		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Tracing: made.Tracing,
-		Connections: made.Connections, Observer: api.EnrolmentObserver(), Logger: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: [enrolment]: %w", config.ErrInvalid, err)
-	}
-	l, err := osapi.Listen(ctx, c.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("cannot serve enrolment on %s: %w; choose another address in enrolment.listen",
-			c.Listen, err)
-	}
-	log.Info().Str("address", l.Addr().String()).Str("ca", authority.Fingerprint()).Strs("names", names).
-		Msg("Enrolment is served: hosts can join with a token.")
-	return func(ctx context.Context, to net.Listener) error {
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return api.Serve(ctx, to) })
-		group.Go(func() error { return service.Serve(ctx, l) })
-		return group.Wait()
-	}, nil
-}
 
 func newAddHost() *cobra.Command {
 	var opts manageOptions

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -94,7 +95,8 @@ func onDeployment(
 	do func(context.Context, *operator.Deployment) error,
 ) error {
 	gatherer := gather.New(gather.Options{ // the command reports failures itself
-		Client: cellClients(cfg, zerolog.Nop()), Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop(),
+		Client:  controlplane.CellClients(cfg, zerolog.Nop()),
+		Timeout: cfg.ComputeAPI.CellTimeout, Logger: zerolog.Nop(),
 	})
 	defer gatherer.CloseIdle()
 	return auditCommand(cmd, audit, func() error {
@@ -162,7 +164,7 @@ func (o *manageOptions) open(
 		_, _ = fmt.Fprintf(o.messages,
 			"Created a new API database: %s. The compute API must use it and be able to write to it.\n", at)
 	}
-	audit, err := openCommandAudit(cfg, newLogger(cfg, cmd.ErrOrStderr()))
+	audit, err := controlplane.OpenAudit(cfg, true, newLogger(cfg, cmd.ErrOrStderr()))
 	if err != nil {
 		return err
 	}

@@ -3,26 +3,17 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/operator"
-	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
-	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/internal/version"
 )
 
 func newCellsServe() *cobra.Command {
@@ -49,7 +40,7 @@ func newCellsServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serveCell(cmd.Context(), cfg, name, newLogger(cfg, cmd.ErrOrStderr()))
+			return serve.Cell(cmd.Context(), cfg, name, newLogger(cfg, cmd.ErrOrStderr()))
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -82,7 +73,7 @@ func (o *cellDBOptions) name(cmd *cobra.Command) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cellDatabase(cfg), nil
+	return controlplane.CellDatabase(cfg), nil
 }
 
 func newCellDB() *cobra.Command {
@@ -146,74 +137,7 @@ func cellStored() stored {
 			if cfg, err = opts.load(); err != nil {
 				return "", nil, err
 			}
-			return cellDatabase(cfg), cfg, nil
+			return controlplane.CellDatabase(cfg), cfg, nil
 		},
 	}
-}
-
-// cellDatabase is the address of a cell's database.
-func cellDatabase(cfg *config.Config) string {
-	if cfg.Cell.Database != "" {
-		return cfg.Cell.Database
-	}
-	return filepath.Join(cfg.Agent.StateDir, cells.CellDatabase)
-}
-
-func serveCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
-	limitMemory(serviceMemory, log)
-	notify := notifier(log)
-	log = log.With().Str("cell", name).Logger()
-	made, err := controlplane.Cell(cfg, name, cellDatabase(cfg), processOf(cfg, log), log)
-	if err != nil {
-		return err
-	}
-	if made.Denied, err = openDenyList(cfg.DenyList, log); err != nil {
-		return err
-	}
-	address, err := sqldb.ParseAddress(made.Database)
-	if err != nil {
-		return fmt.Errorf("%w: cell.database: %w", config.ErrInvalid, err)
-	}
-	_, err = os.Stat(address.Path)
-	created := !address.Shared() && errors.Is(err, fs.ErrNotExist)
-	audit, err := openAudit(cfg, log)
-	if err != nil {
-		return err
-	}
-	defer closeAudit(audit, log)
-	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedCell, log); err != nil {
-		return err
-	}
-	defer made.Tracing.Close(ctx)
-	made.Audit = audit
-	made.Progress = starting(notify, log)
-	process, err := cells.NewCell(ctx, made) // before Listen: the lock of a file also protects the socket
-	if err != nil {
-		return err
-	}
-	defer func() { _ = process.Close() }()
-	listen := osapi.Listen
-	if cfg.Cell.Auth == config.AuthPeer {
-		listen = osapi.ListenPeers
-	}
-	l, err := listen(ctx, cfg.Cell.Listen)
-	if err != nil {
-		return fmt.Errorf("cannot serve the cell on %s: %w; choose another address with --listen", cfg.Cell.Listen, err)
-	}
-	if created {
-		log.Warn().Stringer("database", address).
-			Msg("Created a new, empty cell database. If the cell had servers before, stop it and restore its database.")
-	}
-	log.Info().Str("address", l.Addr().String()).Str("auth", cfg.Cell.Auth).Stringer("database", address).
-		Str("version", version.Number()).Msg("The cell is serving.")
-	service := served{
-		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
-		watched: process.Admin(cfg.Agent.RuntimeDir, cfg.Cell.MetricsListen),
-		serve:   besideDenyList(made.Denied, process.Serve),
-	}
-	if err := service.run(ctx, l, notify, log); err != nil {
-		return err
-	}
-	log.Info().Msg("The cell has stopped. Guests are not affected.")
-	return nil
 }

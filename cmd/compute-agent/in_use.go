@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 )
@@ -51,6 +52,18 @@ func (s serving) commands(group ...string) http.Handler {
 		}
 		return execute(context.WithValue(ctx, servingKey{}, s), args, stdout, stderr)
 	})
+}
+
+// watchPlacement and watchComputeAPI are the admin sockets and metrics of services that run
+// commands.
+func watchPlacement(cfg *config.Config, server *placement.Server) osapi.Admin {
+	commands := serving{cfg: cfg, placement: server}.commands("placement", "db")
+	return server.Admin(cfg.Agent.RuntimeDir, cfg.PlacementMetrics.Listen, commands)
+}
+
+func watchComputeAPI(cfg *config.Config, api *cells.API) osapi.Admin {
+	return api.Admin(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen,
+		serving{cfg: cfg, api: api}.commands("cells", "manage"))
 }
 
 // onDatabase runs direct, or sends the command to the service that has the database open.

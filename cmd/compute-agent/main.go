@@ -26,6 +26,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
@@ -136,6 +137,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &code):
 		return code.code
+	case errors.As(err, new(*serve.AddressError)):
+		return exitUsage
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect
 	case errors.Is(err, sqldb.ErrLost), errors.Is(err, control.ErrRefused),

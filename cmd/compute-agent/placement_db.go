@@ -14,6 +14,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/operator"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -103,7 +104,7 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 		return placement.Config{}, err
 	}
 	o.loaded = cfg
-	return placementConfig(cfg, placementFlags{}, nil, zerolog.Nop()), nil
+	return controlplane.Placement(cfg, controlplane.Listening{}, nil, zerolog.Nop()), nil
 }
 
 // with runs a command on the database, or in the service that has it open.

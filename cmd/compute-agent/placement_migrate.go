@@ -11,6 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement"
 )
@@ -61,7 +62,7 @@ func newPlacementMigrate() *cobra.Command {
 							"mysql://USER@HOST/placement?password_file=PATH")}
 			}
 			log := newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel)
-			migrate.Placement = placementConfig(cfg, placementFlags{}, nil, log)
+			migrate.Placement = controlplane.Placement(cfg, controlplane.Listening{}, nil, log)
 			var done control.Migration
 			err = auditDatabase(cmd, placement.AuditService, cfg, sqldb.Shown(cfg.Placement.Database),
 				func() (did any, err error) {

@@ -297,11 +297,11 @@ func TestConfiguredDenyList(t *testing.T) {
 	s := newTheft(t)
 	s.revoke("h417")
 	c := config.DenyList{File: s.path("denied"), URL: s.enrolment(), CAFile: s.path("ca.pem")}
-	denied := testproc.Try(openDenyList(c, zerolog.Nop())).Or(t)
+	denied := testproc.Try(controlplane.OpenDenyList(c, zerolog.Nop())).Or(t)
 	refuses := func() bool {
 		return denied.Get().Err() == nil && denied.Get().Check("h417", time.Time{}) != nil
 	}
-	err := besideDenyList(denied, func(ctx context.Context, _ net.Listener) error {
+	err := denied.Beside(func(ctx context.Context, _ net.Listener) error {
 		for end := time.Now().Add(testproc.Patience); !refuses(); runtime.Gosched() {
 			if time.Now().After(end) {
 				return errors.New("h417 is let in, or all are refused")
@@ -311,7 +311,7 @@ func TestConfiguredDenyList(t *testing.T) {
 	})(t.Context(), nil)
 	testproc.Check(t, err)
 	c.URL = "https://127.0.0.1:1"
-	if denied, err = openDenyList(c, zerolog.Nop()); err != nil || !refuses() {
+	if denied, err = controlplane.OpenDenyList(c, zerolog.Nop()); err != nil || !refuses() {
 		t.Errorf("h417 is let in, or all are refused, while the service is down: %v", err)
 	}
 	testproc.Check(t, os.WriteFile(s.path("other.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE"}), 0o600))
@@ -321,7 +321,7 @@ func TestConfiguredDenyList(t *testing.T) {
 		"no file":        {File: s.path("missing")},
 		"no such folder": {File: s.path("missing/denied"), URL: c.URL},
 	} {
-		testproc.Try(openDenyList(bad, zerolog.Nop())).ErrorIs(t, config.ErrInvalid, "%s: %v", name)
+		testproc.Try(controlplane.OpenDenyList(bad, zerolog.Nop())).ErrorIs(t, config.ErrInvalid, "%s: %v", name)
 	}
 }
 
@@ -341,10 +341,10 @@ func TestOldTLS(t *testing.T) {
 	s.run(func(ctx context.Context) { testproc.Check(t, cell1.Serve(ctx, cellListener)) })
 
 	certFile, keyFile = s.certificate(pki.Identity{Kind: pki.Service, Name: "placement"})
-	both := placementConfig(&config.Config{
+	both := controlplane.Placement(&config.Config{
 		Agent:        config.Agent{StateDir: s.path("placement")},
 		PlacementTLS: config.PlacementTLS{CertFile: certFile, KeyFile: keyFile, HostCAFile: s.path("ca.pem")},
-	}, placementFlags{}, nil, zerolog.Nop())
+	}, controlplane.Listening{}, nil, zerolog.Nop())
 	both.StateDir, both.Auth = s.path("placement"), placement.Auth{Strategy: placement.NoAuth}
 	p := testproc.Try(placement.New(t.Context(), both)).Or(t)
 	t.Cleanup(func() { testproc.Check(t, p.Close()) })

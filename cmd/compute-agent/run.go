@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/systemd"
 )
@@ -36,9 +37,13 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
+// agentMemory is the percentage of the memory of the agent's unit that the Go runtime of this
+// process may use. The rest is for drivers, and for memory that the runtime does not count.
+const agentMemory = 50
+
 // runAgent runs the daemon with the signals, systemd notifications and log level of the process.
 func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error {
-	limitMemory(agentMemory, opts.Logger)
+	serve.LimitMemory(agentMemory, opts.Logger)
 	notify, err := systemd.New()
 	if err != nil {
 		opts.Logger.Warn().Err(err).Msg("Invalid systemd environment; systemd is not notified of the agent's state.")

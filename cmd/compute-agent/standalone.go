@@ -19,7 +19,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
+	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/standalone"
 	"github.com/compute-agent/compute-agent/placement"
 )
@@ -45,12 +47,13 @@ func newStandalone() *cobra.Command {
 			"to see this machine's provider tree and to create a server on it. " +
 			"Without a configured driver it runs the libvirt driver, with\n" +
 			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
-		RunE: withSockets(func(cmd *cobra.Command, sockets passedSockets) error {
+		RunE: withSockets(func(cmd *cobra.Command, sockets serve.Sockets) error {
 			cfg, err := opts.load()
 			if err != nil {
 				return err
 			}
-			listener, _, err := placementListener(cmd.Context(), sockets, listen, newLogger(cfg, cmd.ErrOrStderr()))
+			listener, _, err := serve.PlacementListener(cmd.Context(), sockets, listen,
+				newLogger(cfg, cmd.ErrOrStderr()))
 			if err != nil {
 				return err
 			}
@@ -115,14 +118,14 @@ func runStandalone(
 	if cfg, err = opts.load(); err != nil {
 		return err
 	}
-	audit, err := openAudit(cfg, log)
+	audit, err := controlplane.OpenAudit(cfg, false, log)
 	if err != nil {
 		return err
 	}
-	defer closeAudit(audit, log)
-	process := processOf(cfg, log.Level(zerolog.WarnLevel))
-	flags := placementFlags{listen: listener.Addr().String(), auth: string(placement.NoAuth)}
-	made := placementConfig(cfg, flags, process.Connections, log.Level(zerolog.WarnLevel))
+	defer serve.CloseAudit(audit, log)
+	process := controlplane.ProcessOf(cfg, log.Level(zerolog.WarnLevel))
+	on := controlplane.Listening{Address: listener.Addr().String(), Auth: string(placement.NoAuth)}
+	made := controlplane.Placement(cfg, on, process.Connections, log.Level(zerolog.WarnLevel))
 	made.Audit = audit
 	return standalone.Run(ctx, standalone.Options{
 		Config: cfg, Process: process, Audit: audit, Placement: made, PlacementListener: listener, Compute: compute,

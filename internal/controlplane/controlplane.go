@@ -5,6 +5,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/rs/zerolog"
 
@@ -21,14 +22,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
-
-// Process is what the services of one process share.
-type Process struct {
-	// Connections limit those of all its servers.
-	Connections *osapi.Connections
-	// Keystone is the one of the configuration. It is called only if it authenticates clients.
-	Keystone keystone.AuthenticatorConfig
-}
 
 // ComputeAPI is what a compute API is made with. It reads the files that the configuration names,
 // and asks Keystone, if that is to authenticate clients, whether it can: only the log says that it
@@ -174,4 +167,12 @@ func Cell(cfg *config.Config, name, database string, of Process, log zerolog.Log
 		ReportInterval: c.ReportInterval, ServiceDownTime: c.ServiceDownTime, Version: version.Number(),
 		Connections: of.Connections, Logger: log,
 	}, nil
+}
+
+// CellDatabase is the address of a cell's database.
+func CellDatabase(cfg *config.Config) string {
+	if cfg.Cell.Database != "" {
+		return cfg.Cell.Database
+	}
+	return filepath.Join(cfg.Agent.StateDir, cells.CellDatabase)
 }

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -226,4 +228,16 @@ func FollowedFrom(text []byte) (url string, followed bool) {
 	rest, followed := bytes.CutPrefix(text, []byte(followedMark))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
 	return string(line), followed
+}
+
+// Beside returns a service that keeps its deny list up to date while it serves. f may be nil.
+func (f *DenyFile) Beside(serve func(context.Context, net.Listener) error) func(context.Context, net.Listener) error {
+	return func(ctx context.Context, l net.Listener) error {
+		following, stop := context.WithCancel(ctx)
+		var follow sync.WaitGroup
+		follow.Go(func() { f.Run(following) })
+		defer follow.Wait()
+		defer stop()
+		return serve(ctx, l)
+	}
 }

@@ -78,7 +78,11 @@ var mayImport = map[string][]string{
 	"internal/lib":    {},
 	// What puts the services of the control plane together.
 	"internal/controlplane": {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/compute",
-		"cells/scheduler/hostaggregates", "internal/agent/access", "internal/config", "internal/keystone"},
+		"cells/scheduler/hostaggregates", "internal/agent/access", "internal/config", "internal/keystone", "placement",
+		"placement/api", "systemd"},
+	// Their processes. Tracing is started as the agent starts its own.
+	"internal/serve": {"cells", "cells/enrolment", "internal/agent", "internal/config", "internal/controlplane",
+		"placement", "systemd"},
 	"internal/standalone": {"cells", "cells/apidb", "cells/cell", "cells/cellwire", "internal/agent",
 		"internal/config", "internal/controlplane", "internal/libvirtd", "placement", "plugins"},
 	"internal/libvirtd":                   {},

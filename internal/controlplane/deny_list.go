@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package controlplane
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -19,8 +17,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
-// openDenyList opens the list of [deny_list]; nil if none is configured.
-func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) {
+// OpenDenyList opens the list of [deny_list]; nil if none is configured.
+//
+// Errors: [config.ErrInvalid].
+func OpenDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) {
 	switch {
 	case c.File == "":
 		return nil, nil //nolint:nilnil // none is configured
@@ -52,18 +52,4 @@ func openDenyList(c config.DenyList, log zerolog.Logger) (*pki.DenyFile, error) 
 		return nil, fmt.Errorf("%w: deny_list.url: %w", config.ErrInvalid, err)
 	}
 	return denied.RefuseAfter(c.AgeLimit()), nil
-}
-
-// besideDenyList returns a service that keeps its deny list up to date while it serves.
-func besideDenyList(
-	denied *pki.DenyFile, serve func(context.Context, net.Listener) error,
-) func(context.Context, net.Listener) error {
-	return func(ctx context.Context, l net.Listener) error {
-		following, stop := context.WithCancel(ctx)
-		var follow sync.WaitGroup
-		follow.Go(func() { denied.Run(following) })
-		defer follow.Wait()
-		defer stop()
-		return serve(ctx, l)
-	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package serve
 
 import (
 	"context"
@@ -10,10 +10,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells"
-	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -52,28 +50,12 @@ func (s served) run(ctx context.Context, l net.Listener, notify *systemd.Notifie
 	return s.serve(ctx, l)
 }
 
-// watchPlacement and watchComputeAPI are the admin sockets and metrics of services that run
-// commands.
-func watchPlacement(cfg *config.Config, server *placement.Server) osapi.Admin {
-	commands := serving{cfg: cfg, placement: server}.commands("placement", "db")
-	return server.Admin(cfg.Agent.RuntimeDir, cfg.PlacementMetrics.Listen, commands)
-}
+// serviceMemory is the percentage of the memory of a unit or container that the Go runtime of a
+// service may use. The rest is for memory that it does not count, such as the page cache.
+const serviceMemory = 90
 
-func watchComputeAPI(cfg *config.Config, api *cells.API) osapi.Admin {
-	return api.Admin(cfg.Agent.RuntimeDir, cfg.ComputeAPI.MetricsListen,
-		serving{cfg: cfg, api: api}.commands("cells", "manage"))
-}
-
-// Percentages of the memory of a unit or container that the Go runtime of this process may use. The
-// rest is for memory that it does not count, such as the page cache and, in the agent's unit,
-// drivers.
-const (
-	serviceMemory = 90
-	agentMemory   = 50
-)
-
-// limitMemory sets the Go runtime's memory limit to a percentage of that of the unit or container.
-func limitMemory(percent int64, log zerolog.Logger) {
+// LimitMemory sets the Go runtime's memory limit to a percentage of that of the unit or container.
+func LimitMemory(percent int64, log zerolog.Logger) {
 	if limit := systemd.LimitMemory(percent); limit > 0 {
 		log.Debug().Int64("bytes", limit).Msg("Set the memory limit of the process. GOMEMLIMIT overrides it.")
 	}
@@ -97,5 +79,12 @@ func starting(notify *systemd.Notifier, log zerolog.Logger) func() {
 func logFailure(log zerolog.Logger, err error) {
 	if err != nil {
 		log.Warn().Err(err).Msg("Cannot notify systemd of the service's state.")
+	}
+}
+
+// CloseAudit closes an audit log, and logs what is lost.
+func CloseAudit(audit *auditlog.Log, log zerolog.Logger) {
+	if err := audit.Close(); err != nil {
+		log.Error().Err(err).Msg("The audit log was closed with an error.")
 	}
 }
