@@ -18,6 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -191,15 +192,10 @@ func (d *Deployment) AllowHost(ctx context.Context, host string) (*Allowed, erro
 // admissionTimeout limits the requests about what a host may report.
 const admissionTimeout = time.Minute
 
-// admissions returns a client of Placement for what hosts may report, which does not retry: an
-// operator waits. Hosts are there at every microversion; errors have codes from this one on.
+// admissions returns a client of Placement for what hosts may report. Hosts are there at every
+// microversion; errors have codes from this one on.
 func (d *Deployment) admissions() (*placementclient.Client, error) {
-	a, err := d.access()
-	if err != nil {
-		return nil, err
-	}
-	a.Retries, a.Microversion = 0, wire.Version(wire.ErrorCodes).String()
-	return placementclient.New(a.Config)
+	return access.ForCommand(d.Placement, wire.Version(wire.ErrorCodes).String())
 }
 
 // KnownHost returns the name of a host that is enrolled or mapped, whose case does not count.

@@ -13,8 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 )
@@ -113,10 +112,7 @@ func nodeNames(ctx context.Context, o *options) (out []cobra.Completion) {
 	if err != nil {
 		return nil
 	}
-	nodes, err := control.NewClient(cfg.Agent.ControlSocket()).Nodes(ctx)
-	if errors.Is(err, control.ErrNotRunning) {
-		nodes, err = agent.NodesOffline(cfg)
-	}
+	nodes, err := commands.Host{Config: cfg}.Nodes(ctx)
 	if err != nil {
 		return nil
 	}

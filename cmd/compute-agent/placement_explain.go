@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
@@ -15,7 +14,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/operator"
-	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -48,11 +46,11 @@ func newPlacementExplain() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), askTimeout)
 			defer cancel()
-			client, closeIdle, err := askingPlacement(cfg.PlacementClient, version)
+			client, err := access.ForCommand(cfg.PlacementClient, version)
 			if err != nil {
 				return err
 			}
-			defer closeIdle()
+			defer client.CloseIdle()
 			raw, err := operator.Explain(ctx, client, query)
 			if err != nil {
 				return err
@@ -72,17 +70,4 @@ func newPlacementExplain() *cobra.Command {
 	cmd.Flags().StringVar(&version, "microversion", wire.Version(wire.RequestedExtensions).String(),
 		"microversion `1.N` of the query")
 	return cmd
-}
-
-// askingPlacement is a client of Placement for a command, for which a user is waiting.
-func askingPlacement(
-	c config.PlacementClient, microversion string,
-) (client *placementclient.Client, closeIdle func(), err error) {
-	a, err := access.New(c, nil, zerolog.Nop())
-	if err != nil {
-		return nil, nil, err
-	}
-	a.Retries, a.Microversion = 0, microversion
-	client, err = placementclient.New(a.Config)
-	return client, a.CloseIdle, err
 }

@@ -76,6 +76,19 @@ func New(c config.PlacementClient, transport http.RoundTripper, log zerolog.Logg
 	return a, nil
 }
 
+// ForCommand returns a client of the Placement of [placement_client] for a command, at a
+// microversion. It does not retry: an operator waits. The caller closes its idle connections.
+//
+// Errors: as [New]; an invalid microversion or URL.
+func ForCommand(c config.PlacementClient, microversion string) (*placementclient.Client, error) {
+	a, err := New(c, nil, zerolog.Nop())
+	if err != nil {
+		return nil, err
+	}
+	a.Retries, a.Microversion = 0, microversion
+	return placementclient.New(a.Config)
+}
+
 // CloseIdle closes the idle connections.
 func (a *Access) CloseIdle() { (&http.Client{Transport: a.Transport}).CloseIdleConnections() }
 

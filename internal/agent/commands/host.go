@@ -46,28 +46,35 @@ type Host struct {
 
 func (h Host) passTimeout() time.Duration { return askTimeout + h.Config.Tracker.PassDeadline }
 
-// ask sends a request to the running agent. If none runs, offline does what it would.
+// request sends a request to the running agent. If none runs, offline does what it would.
+func (h Host) request(ctx context.Context, timeout time.Duration,
+	online func(context.Context, *control.Client) error, offline func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := online(ctx, control.NewClient(h.Config.Agent.ControlSocket()))
+	if errors.Is(err, control.ErrNotRunning) {
+		return offline(ctx)
+	}
+	return err
+}
+
+// ask is request for what has an argument and an answer.
 func ask[R, T any](ctx context.Context, h Host, timeout time.Duration, r R,
 	online func(*control.Client, context.Context, R) (T, error),
 	offline func(context.Context, *config.Config, zerolog.Logger, R) (T, error),
 ) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	out, err := online(control.NewClient(h.Config.Agent.ControlSocket()), ctx, r)
-	if errors.Is(err, control.ErrNotRunning) {
-		return offline(ctx, h.Config, h.Logger(), r)
-	}
+	var out T
+	err := h.request(ctx, timeout,
+		func(ctx context.Context, c *control.Client) (err error) { out, err = online(c, ctx, r); return err },
+		func(ctx context.Context) (err error) { out, err = offline(ctx, h.Config, h.Logger(), r); return err })
 	return out, err
 }
 
 // Nodes lists the nodes; without an agent, those that are recorded, without their states.
-func (h Host) Nodes(ctx context.Context) (control.Nodes, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	nodes, err := control.NewClient(h.Config.Agent.ControlSocket()).Nodes(ctx)
-	if errors.Is(err, control.ErrNotRunning) {
-		return agent.NodesOffline(h.Config)
-	}
+func (h Host) Nodes(ctx context.Context) (nodes control.Nodes, err error) {
+	err = h.request(ctx, askTimeout,
+		func(ctx context.Context, c *control.Client) (err error) { nodes, err = c.Nodes(ctx); return err },
+		func(context.Context) (err error) { nodes, err = agent.NodesOffline(h.Config); return err })
 	return nodes, err
 }
 
@@ -93,13 +100,9 @@ func (h Host) HealAllocations(ctx context.Context, r audit.HealRequest) (audit.R
 
 // UndoReshape undoes the reshape of a number.
 func (h Host) UndoReshape(ctx context.Context, id int64) error {
-	ctx, cancel := context.WithTimeout(ctx, h.passTimeout())
-	defer cancel()
-	err := control.NewClient(h.Config.Agent.ControlSocket()).UndoReshape(ctx, id)
-	if errors.Is(err, control.ErrNotRunning) {
-		return agent.UndoReshape(ctx, h.Config, h.Logger(), id)
-	}
-	return err
+	return h.request(ctx, h.passTimeout(),
+		func(ctx context.Context, c *control.Client) error { return c.UndoReshape(ctx, id) },
+		func(ctx context.Context) error { return agent.UndoReshape(ctx, h.Config, h.Logger(), id) })
 }
 
 // Disable disables nodes, or enables them; without an agent, the next start of one updates
