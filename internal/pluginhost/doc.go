@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pluginhost finds, verifies, starts, monitors and restarts the plugin processes of virt
-// drivers.
+// Package pluginhost starts, monitors and restarts the plugin processes of virt drivers.
 //
 // A [Host] is what all plugins of an agent share; a [Plugin] is one configured driver. Only its
 // supervisor, the goroutine of [Plugin.Run], starts and stops the process:
@@ -21,4 +20,12 @@
 //
 // Only executables that no user but root and the agent's own can change are started. The file is
 // checked and executed through one file descriptor.
+//
+// Its parts know neither it nor each other:
+//
+//	executable     which files are drivers, and is one trusted
+//	sandbox        what a process may do, and how it enters that
+//	driverclient   the calls of a process: deadlines, checks of every response, errors
+//
+// Package rehearsal starts a driver without a supervisor.
 package pluginhost
