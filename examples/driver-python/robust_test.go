@@ -184,7 +184,8 @@ func TestASlowCallEndsWithItsDeadlineAndFreesTheTurn(t *testing.T) {
 func TestShutdownWaitsForCalls(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	until := filepath.Join(t.TempDir(), "go")
-	r := does(t, `{"do":"linger","until":"`+until+`"}`, nil)
+	r := does(t, `{"do":"linger","until":"`+until+`"}`,
+		func(s *pluginhost.Spec) { s.Timeouts.Stop = patience })
 	answered, stopped := make(chan error, 1), make(chan error, 1)
 	ctx := r.ctx()
 	go func() { _, err := r.AvailableNodes(ctx); answered <- err }()

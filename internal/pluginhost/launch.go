@@ -64,7 +64,7 @@ func (h *Host) confinable(spec Spec) error {
 	return nil
 }
 
-// openSpec is openTrusted, whose errors name the driver.
+// openSpec is [executable.Open], whose errors name the driver.
 func openSpec(spec Spec, uid int) (*executable.Executable, error) {
 	exe, err := executable.Open(spec.Path, spec.SHA256, uid)
 	if absent := (*executable.NotInstalledError)(nil); errors.As(err, &absent) {

@@ -43,7 +43,7 @@ type Spec struct {
 	Sandbox *sandbox.Sandbox
 	// Disabled keeps the plugin from being started.
 	Disabled bool
-	// driverclient.Timeouts and Restart: zero fields mean the defaults.
+	// Timeouts and Restart: zero fields mean the defaults.
 	Timeouts driverclient.Timeouts
 	Restart  Restart
 	// Changed is called when a node's tree may have changed: the driver reports it, or its process

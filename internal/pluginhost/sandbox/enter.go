@@ -96,7 +96,7 @@ const (
 )
 
 // Confine makes the sandbox for one process: exe is its executable, and own what it may write to in
-// addition.
+// addition. Start ends it.
 //
 // Errors: the kernel refuses a rule, or a path cannot be checked.
 func (s *Sandbox) Confine(k Kernel, exe *os.File, own ...string) (*Confinement, error) {
