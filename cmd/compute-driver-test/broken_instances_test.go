@@ -159,7 +159,7 @@ var _ = broken(map[string]brokenPlugin{
 			}
 			return reply, err
 		})},
-	"cannot go on with half an instance": {check: "instances/cancelled",
+	"cannot go on with half an instance": {check: "instances/cancelled", hangs: true,
 		breakage: around("Spawn", func(s *raw, ctx context.Context, req any, next func() (any, error)) (any, error) {
 			if s.has(ctx, req.(spawnReq).GetSpec().GetUuid()) {
 				return nil, errors.New("there is a disk in the way")
@@ -200,7 +200,7 @@ var _ = broken(map[string]brokenPlugin{
 			`, "instances": {}, "guest_list": [{"uuid": "6c6a2b6e-6d3b-4c5e-9a55-9a2c2f1f7a03"}]}`,
 		breakage: breakage{around: tidiesGuests},
 	},
-	"watches no instances": {check: "instances/events",
+	"watches no instances": {check: "instances/events", hangs: true,
 		breakage: breakage{events: func(ctx context.Context, beat func() error, interval time.Duration) error {
 			for ctx.Err() == nil {
 				if err := beat(); err != nil {
@@ -210,7 +210,7 @@ var _ = broken(map[string]brokenPlugin{
 			}
 			return nil
 		}}},
-	"has silent events": {check: "instances/events-alive",
+	"has silent events": {check: "instances/events-alive", hangs: true,
 		breakage: breakage{events: func(ctx context.Context, beat func() error, _ time.Duration) error {
 			err := beat()
 			<-ctx.Done()

@@ -116,12 +116,13 @@ var _ = broken(map[string]brokenPlugin{
 	"has a node with a uuid of chance": {check: "nodes/restart",
 		breakage: after("AvailableNodes", func(_ *raw, _ any, r nodesIs) { r.Nodes[0].Uuid = chance })},
 
-	"does not answer a health check": {check: "health/answers",
+	"does not answer a health check": {check: "health/answers", hangs: true,
 		breakage: around("Health", func(_ *raw, ctx context.Context, _ any, _ func() (any, error)) (any, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})},
-	"answers no health check while it works": {check: "health/busy", breakage: breakage{around: healthWaits}},
+	"answers no health check while it works": {check: "health/busy", hangs: true,
+		breakage: breakage{around: healthWaits}},
 	"warns of nothing by name": {check: "warnings/form", breakage: after("Health", func(_ *raw, _ any, r healthIs) {
 		r.Warnings = []*driverv1.Warning{{Text: "x"}, {Name: "Fan 7", Text: "x"}, {Name: "a"}, {Name: "b", Text: "x"},
 			{Name: "b", Text: "x"}, {Name: "c", Text: strings.Repeat("x", 2001)}}
@@ -150,7 +151,7 @@ var _ = broken(map[string]brokenPlugin{
 			}
 			return beat()
 		}}},
-	"sends one heartbeat": {check: "watch/heartbeat",
+	"sends one heartbeat": {check: "watch/heartbeat", hangs: true,
 		breakage: breakage{watch: func(_ *raw, beat func() error, _ time.Duration) error {
 			err := beat()
 			time.Sleep(time.Minute)

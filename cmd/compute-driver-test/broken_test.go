@@ -24,6 +24,7 @@ type brokenPlugin struct {
 	config, former string // layoutConfig("numa") if empty
 	also           string // a check that must run before for the defect to show
 	only           bool   // no other check of a reshape finds the defect
+	hangs          bool   // a call does not return: the suite waits for it
 	breakage
 }
 
@@ -54,12 +55,12 @@ func (b brokenPlugin) options(path, name string) drivertest.Options {
 	if config == "" {
 		config = layoutConfig("numa")
 	}
-	limits := driverclient.Timeouts{
-		Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second,
-		Nodes: 2 * time.Second, Stop: 2 * time.Second,
-	}
-	if b.passes || b.only {
-		limits = patient
+	limits := patient
+	if b.hangs {
+		limits = driverclient.Timeouts{
+			Health: 500 * time.Millisecond, Update: 2 * time.Second, Instance: 2 * time.Second,
+			Nodes: 2 * time.Second, Stop: 2 * time.Second,
+		}
 	}
 	return drivertest.Options{
 		Path: path, Instances: &drivertest.InstanceTemplate{}, Config: json.RawMessage(config),

@@ -155,10 +155,10 @@ var _ = broken(map[string]brokenPlugin{
 		}
 	})},
 
-	"does not survive cancellation": {check: "load/cancelled",
+	"does not survive cancellation": {check: "load/cancelled", hangs: true,
 		breakage: around("UpdateProviderTree", stuckOnce(
 			func(ctx context.Context, req updateReq) bool { return len(req.GetTree().GetProviders()) > 1000 }))},
-	"does not survive a deadline": {check: "load/deadline",
+	"does not survive a deadline": {check: "load/deadline", hangs: true,
 		breakage: around("UpdateProviderTree", stuckOnce(func(ctx context.Context, _ updateReq) bool {
 			end, ok := ctx.Deadline()
 			return ok && time.Until(end) < time.Second // other calls have two
