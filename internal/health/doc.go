@@ -10,6 +10,12 @@
 //	problems of the agent ───────┘                  ▲
 //	                                    Definition of each code (definitions.go)
 //
+// A new condition needs its code and definition (definitions.go), the fact that it follows from, in
+// the status of the part that knows it, its finding (evaluate.go) with a row in TestFindings, and a
+// section in docs/runbooks/conditions.md, whose "Means" and "Do" go test -update writes. The metric
+// and its alerts have it from there; go test ./internal/agent/telemetry -update writes the list of
+// series.
+//
 // Only [Tracker.Judge] decides whether the agent is degraded, and why. [Definition] describes each
 // code, and docs/runbooks/conditions.md has the same text. The types are those of the control
 // socket and of `--output json`: fields are added, never renamed. The package has no clock and does
