@@ -38,7 +38,7 @@ func (r *Record) stay(m *Move, giveBack bool) {
 	if m.Type == cellwire.MigrationCold {
 		status = cellwire.MigrationError
 	}
-	m.becomes(status, !giveBack)
+	m.setStatus(status, !giveBack)
 }
 
 // abort has an administrator end a migration that has no destination yet: the server is what it
@@ -57,7 +57,7 @@ func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time
 	case m.Status == cellwire.MigrationAccepted && m.Type != cellwire.MigrationBuild:
 		r.stay(m, true)
 		return true, nil
-	case m.back(s):
+	case m.revertPending(s):
 		return false, conflict(
 			"migration %s of server %s is undone, and the server waits for host %s; evacuate it if that is down",
 			m.UUID,

@@ -71,7 +71,7 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 	if !stays {
 		s.TaskState = cellwire.TaskResizeReverting
 	}
-	m.becomes(status, false)
+	m.setStatus(status, false)
 	return true, nil
 }
 
@@ -105,7 +105,7 @@ func (r *Record) sourceSays(m *Move, report cellwire.Report, now time.Time) (cha
 func (r *Record) staysResized(m *Move, fault *cellwire.Fault, now time.Time) {
 	r.Server.TaskState, r.Server.Fault = "", keptFault(fault, now)
 	m.SourceGuest = ""
-	m.becomes(cellwire.MigrationFinished, false)
+	m.setStatus(cellwire.MigrationFinished, false)
 }
 
 // keepsBoth says that the guest is on the destination, and that the source keeps its own.

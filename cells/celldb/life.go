@@ -70,8 +70,8 @@ func (r *Record) Want() cellwire.Want {
 	return want
 }
 
-// wantAtHome is Want as far as no migration says anything else.
-func (r *Record) wantAtHome() cellwire.Want {
+// wantWithoutMigration is Want as far as no migration says anything else.
+func (r *Record) wantWithoutMigration() cellwire.Want {
 	s := &r.Server
 	switch {
 	case s.Deleted && r.CleanupDue, !s.Deleted && s.TaskState == cellwire.TaskDeleting:
@@ -154,7 +154,7 @@ func (r *Record) Delete(kind cellwire.DeleteKind, hostUp bool, now time.Time) (c
 	case s.Hidden || s.Host == "" || !hostUp:
 		r.CleanupDue = !s.Hidden && s.Host != ""
 		r.Unfreed = true
-		r.gone(now)
+		r.markDeleted(now)
 		return true, true
 	case s.TaskState == cellwire.TaskDeleting:
 		return false, false
@@ -193,8 +193,8 @@ func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 	return true
 }
 
-// gone makes it a deleted row.
-func (r *Record) gone(now time.Time) {
+// markDeleted makes it a deleted row.
+func (r *Record) markDeleted(now time.Time) {
 	s := &r.Server
 	at := Kept(now)
 	s.VMState, s.TaskState, s.PowerState = cellwire.VMDeleted, "", plugins.PowerNoState

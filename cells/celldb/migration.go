@@ -89,7 +89,7 @@ func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 	if host != s.Host {
 		return "", nil
 	}
-	want := r.wantAtHome()
+	want := r.wantWithoutMigration()
 	if want == cellwire.WantGone {
 		for _, m := range r.Moves {
 			if m.Open && m.SourceHost == host {
@@ -166,11 +166,11 @@ func (r *Record) Migrate(
 	if err := q.Check(&seen); err != nil {
 		return false, err
 	}
-	if moving != nil && moving.back(s) {
+	if moving != nil && moving.revertPending(s) {
 		if s.VMState == cellwire.VMResized {
 			s.VMState = moving.OldVMState
 		}
-		r.returned()
+		r.endReverted()
 		moving = nil
 	}
 	if moving != nil {
@@ -225,8 +225,8 @@ func (r *Record) Step(
 	return false, invalid("a step of a migration has no member that is known")
 }
 
-// becomes changes the status of a migration; one that is over is not open any more.
-func (m *Move) becomes(status cellwire.MigrationStatus, over bool) {
+// setStatus changes the status of a migration; one that is over is not open any more.
+func (m *Move) setStatus(status cellwire.MigrationStatus, over bool) {
 	m.Status, m.Open, m.changed = status, !over, true
 	if over {
 		m.Offer = "" // it may be a secret
@@ -259,12 +259,12 @@ func (r *Record) destine(m *Move, to cellwire.MigrationDestination) (bool, error
 		return false, err
 	}
 	m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone = to.Host, to.Node, to.NodeUUID, to.Zone
-	m.becomes(cellwire.MigrationPre, false)
+	m.setStatus(cellwire.MigrationPre, false)
 	switch m.Type {
 	case cellwire.MigrationBuild:
 		r.moveTo(m)
 		s.TaskState, s.Fault = cellwire.TaskSpawning, nil
-		m.becomes(cellwire.MigrationDone, true)
+		m.setStatus(cellwire.MigrationDone, true)
 	case cellwire.MigrationEvacuation:
 		r.moveTo(m)
 	default:
@@ -335,7 +335,7 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 			m.UUID, s.UUID, m.Status)
 	case s.Deleted:
 		m.GiveBack = false
-		m.becomes(m.Status, true)
+		m.setStatus(m.Status, true)
 		return true, nil
 	case r.leaving():
 		return false, conflict("server %s is being deleted", s.UUID)
@@ -346,36 +346,36 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 		)
 	case m.stayed(): // what it is asked to do since then goes on
 		m.GiveBack = false
-		m.becomes(m.Status, true)
+		m.setStatus(m.Status, true)
 		return true, nil
 	}
 	m.GiveBack = false
 	r.moveBack(m)
 	if m.Type == cellwire.MigrationEvacuation {
 		s.TaskState = ""
-		m.becomes(m.Status, true)
+		m.setStatus(m.Status, true)
 		return true, nil
 	}
 	s.TaskState = cellwire.TaskResizeReverting
 	s.PowerState = plugins.PowerNoState // until the source says that its guest is there
-	m.becomes(m.Status, false)
+	m.setStatus(m.Status, false)
 	return true, nil
 }
 
-// back says that a migration was undone, and the server waits for the source.
-func (m *Move) back(s *cellwire.Server) bool {
+// revertPending says that a migration was undone, and the server waits for the source.
+func (m *Move) revertPending(s *cellwire.Server) bool {
 	return !m.GiveBack && s.Host == m.SourceHost && s.TaskState == cellwire.TaskResizeReverting
 }
 
-// returned ends a migration that was undone, when the guest is on the source as it was.
-func (r *Record) returned() {
+// endReverted ends a migration that was undone, when the guest is on the source as it was.
+func (r *Record) endReverted() {
 	m := r.moving()
 	switch {
 	case m == nil:
 	case m.Status == cellwire.MigrationRevert:
-		m.becomes(cellwire.MigrationReverted, true)
+		m.setStatus(cellwire.MigrationReverted, true)
 	default:
-		m.becomes(m.Status, true)
+		m.setStatus(m.Status, true)
 	}
 }
 
@@ -448,7 +448,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 				cellwire.MaxOffer)
 		}
 		m.Offer = report.Offer
-		m.becomes(cellwire.MigrationPost, false)
+		m.setStatus(cellwire.MigrationPost, false)
 		r.moveTo(m)
 		s.TaskState, s.PowerState = cellwire.TaskResizeFinish, report.PowerState
 		return true, ""
@@ -459,7 +459,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 		r.arrived(m, report.PowerState, now)
 		return true, ""
 	case report.Kind == cellwire.ReportLeft && (want == cellwire.WantLeft || want == cellwire.WantLeaving):
-		return r.left(m), ""
+		return r.hostLeft(m), ""
 	}
 	return false, fmt.Sprintf("of this host %q is wanted now, and not what it says it has done: %q", want, report.Kind)
 }
@@ -480,9 +480,9 @@ func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
 		)
 		s.Fault = keptFault(&told, now)
 		s.VMState, s.PowerState = cellwire.VMError, plugins.PowerNoState
-		m.becomes(cellwire.MigrationFailed, false)
+		m.setStatus(cellwire.MigrationFailed, false)
 	} else {
-		m.becomes(cellwire.MigrationError, false)
+		m.setStatus(cellwire.MigrationError, false)
 	}
 	return true
 }
@@ -494,13 +494,13 @@ func (r *Record) arrived(m *Move, power plugins.PowerState, now time.Time) {
 	s.TaskState, s.LaunchedAt, s.PowerState = "", &at, power
 	if m.Type == cellwire.MigrationCold {
 		s.VMState = cellwire.VMResized
-		m.becomes(cellwire.MigrationFinished, false)
+		m.setStatus(cellwire.MigrationFinished, false)
 		m.Offer = ""
 		return
 	}
 	s.VMState = stateOf(power)
 	s.Fault = nil
-	m.becomes(cellwire.MigrationDone, false)
+	m.setStatus(cellwire.MigrationDone, false)
 }
 
 // stateOf is the vm_state of a guest that is there.
@@ -511,19 +511,20 @@ func stateOf(power plugins.PowerState) string {
 	return cellwire.VMStopped
 }
 
-// left: a host has nothing of the server any more.
-func (r *Record) left(m *Move) bool {
+// hostLeft notes that a host has nothing of the server any more: the source of a migration, or the
+// destination of one that is undone.
+func (r *Record) hostLeft(m *Move) bool {
 	s := &r.Server
 	switch {
 	case r.leaving() && m.Type == cellwire.MigrationEvacuation, m.Status == cellwire.MigrationDone:
-		m.becomes(cellwire.MigrationCompleted, true)
+		m.setStatus(cellwire.MigrationCompleted, true)
 	case m.Status == cellwire.MigrationRevert && !r.leaving():
 		m.GiveBack, m.changed = true, true
 	default:
 		if s.VMState == cellwire.VMResized {
 			s.VMState = stateOf(s.PowerState)
 		}
-		m.becomes(cellwire.MigrationConfirmed, true)
+		m.setStatus(cellwire.MigrationConfirmed, true)
 	}
 	return true
 }

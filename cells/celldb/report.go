@@ -124,7 +124,7 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 		r.CleanupDue, r.Unfreed = false, false
 		return changed, ""
 	case s.TaskState == cellwire.TaskDeleting:
-		r.gone(now)
+		r.markDeleted(now)
 		return true, ""
 	default:
 		return false, fmt.Sprintf("no client has asked to delete the server: it is in vm_state %s, task_state %s",
@@ -170,7 +170,7 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 		if want == cellwire.WantRunning {
 			s.VMState = cellwire.VMActive
 		}
-		r.returned()
+		r.endReverted()
 		r.power(report.PowerState)
 	default: // softly deleted
 		changed := s.PowerState != report.PowerState
@@ -226,7 +226,7 @@ func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, strin
 	if report.PowerState == plugins.PowerRunning {
 		s.VMState = cellwire.VMActive
 	}
-	r.returned()
+	r.endReverted()
 	return true, ""
 }
 

@@ -75,7 +75,7 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 	}
 	if request.CellUUID != "" {
 		return s.finish(ctx, request.UUID, hosts.cells[request.CellUUID], false, func(ctx context.Context) error {
-			return s.lostRow(ctx, request, hosts)
+			return s.reinsertRow(ctx, request, hosts)
 		})
 	}
 	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx, query)
@@ -103,7 +103,7 @@ func (b *build) run(ctx context.Context, query bool) error {
 	}
 	defer leave()
 	if b.move != nil && b.move.chosen != nil {
-		return b.goOn(ctx, *b.move.chosen)
+		return b.resumeMove(ctx, *b.move.chosen)
 	}
 	return b.place(ctx)
 }

@@ -145,7 +145,7 @@ func (s *Scheduler) giveBack(
 	if err := s.next(ctx, "give back"); err != nil {
 		return true, err
 	}
-	err = s.say(ctx, cell, m, step)
+	err = s.sendStep(ctx, cell, m, step)
 	if cellclient.IsConflict(err) { // it is being deleted since, or it is too early
 		return true, unfenced
 	}

@@ -16,10 +16,10 @@ import (
 // the reconciler looks which database answers before it does anything in a cell, and leaves the
 // cell alone until the right one is back, or until an operator has accepted what there is.
 
-// trust notes which database answered a request that was sent after before was read, and says
-// whether it is the cell's. It costs no request, and a write to the API database if the cell has
-// changed. A cell that tells no revision is believed, as before.
-func (s *Scheduler) trust(
+// recordDatabase notes which database answered a request that was sent after before was read, and
+// says whether it is the cell's. It costs no request, and a write to the API database if the cell
+// has changed. A cell that tells no revision is believed, as before.
+func (s *Scheduler) recordDatabase(
 	ctx context.Context, cell apidb.Cell, before apidb.CellDatabase, seen apidb.CellMark,
 ) (bool, error) {
 	before.CellUUID = cell.UUID
@@ -34,9 +34,9 @@ func (s *Scheduler) trust(
 	return now.Suspect == nil, nil
 }
 
-// trusted asks a cell which database it has, and says whether that is the cell's: what the cell
-// said before came from it as well, or from one that it has replaced since.
-func (s *Scheduler) trusted(ctx context.Context, cell apidb.Cell) (bool, error) {
+// checkDatabase asks a cell which database it has, and says whether that is the cell's: what the
+// cell said before came from it as well, or from one that it has replaced since.
+func (s *Scheduler) checkDatabase(ctx context.Context, cell apidb.Cell) (bool, error) {
 	known, err := s.o.Store.CellDatabases(ctx)
 	if err != nil {
 		return false, err
@@ -45,7 +45,7 @@ func (s *Scheduler) trusted(ctx context.Context, cell apidb.Cell) (bool, error) 
 	if err != nil {
 		return false, fmt.Errorf("asking cell %s for its database: %w", cell.Name, err)
 	}
-	return s.trust(ctx, cell, known[cell.UUID], seen)
+	return s.recordDatabase(ctx, cell, known[cell.UUID], seen)
 }
 
 // logSuspect logs when a database becomes suspect, and when it is no more, once.

@@ -12,12 +12,12 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// lostRow inserts a hidden row once more into the cell that a server is placed in: the request to
-// erase the row of an earlier attempt may have arrived after the row that was decided upon, at a
-// cell that hung. The node is the one that was claimed last, and whose allocations the server
+// reinsertRow inserts a hidden row once more into the cell that a server is placed in: the request
+// to erase the row of an earlier attempt may have arrived after the row that was decided upon, at
+// a cell that hung. The node is the one that was claimed last, and whose allocations the server
 // holds. Without one, as in cell0, the server is in error: nothing of it can be anywhere else,
 // because its place is decided.
-func (s *Scheduler) lostRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
+func (s *Scheduler) reinsertRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
 	uuid, cell := request.UUID, h.cells[request.CellUUID]
 	if h.suspect[cell.UUID] {
 		return fmt.Errorf(

@@ -172,7 +172,7 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 			errs = append(errs, err, s.give(ctx, w, &s.moveDelay, turns))
 		}
 	})
-	s.giveUnanswered(w, &s.moveDelay, unanswered)
+	s.dispatchUnanswered(w, &s.moveDelay, unanswered)
 	if all {
 		s.moveDelay.Keep(there)
 	}
@@ -181,21 +181,21 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 
 // movesIn are the turns of what there is to be done in one cell, if its database is the right one.
 func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwire.Migration, v *view) ([]turn, error) {
-	if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
+	if trusted, err := s.checkDatabase(ctx, cell); err != nil || !trusted {
 		return nil, err
 	}
 	turns := make([]turn, 0, len(list))
 	for _, m := range list {
 		turns = append(turns, turn{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(query bool) {
-			s.goOnWith(ctx, cell, m, v, query)
+			s.stepMigration(ctx, cell, m, v, query)
 		}})
 	}
 	return turns, nil
 }
 
-// goOnWith tries once what there is to be done about a migration, or puts it off. The caller has
-// taken the server.
-func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) {
+// stepMigration tries once what there is to be done about a migration, or puts it off. The caller
+// has taken the server.
+func (s *Scheduler) stepMigration(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) {
 	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID,
 		ProjectID: m.ProjectID, Traceparent: m.Traceparent})
 	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
@@ -203,7 +203,7 @@ func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 	span.Set(tracing.KeyProjectID, m.ProjectID)
 	asksPlacement, err := s.move(ctx, cell, m, v, query)
 	span.End(err)
-	if !s.tried(ctx, tries{
+	if !s.recordAttempt(ctx, attempt{
 		delays: &s.moveDelay, server: m.ServerUUID, key: m.UUID, ends: true,
 		again:      "Going on with the migrations.",
 		unanswered: "Its migration waits. Retrying; after some tries it ends, and its fault says why.",
@@ -212,21 +212,23 @@ func (s *Scheduler) goOnWith(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 	}, asksPlacement, err) {
 		return
 	}
-	if err := s.unmovable(ctx, cell, m, err); err != nil {
+	if err := s.failUnansweredMove(ctx, cell, m, err); err != nil {
 		s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).
 			Msg("Could not end a migration. Retrying.")
 	}
 }
 
-// unmovable ends a migration that has no destination, whose requests Placement fails. What it may
-// have in Placement is given back afterwards.
-func (s *Scheduler) unmovable(ctx context.Context, cell apidb.Cell, m cellwire.Migration, cause error) error {
-	m, _, _, err := s.asIs(ctx, cell, m)
+// failUnansweredMove ends a migration that has no destination, whose requests Placement fails.
+// What it may have in Placement is given back afterwards.
+func (s *Scheduler) failUnansweredMove(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, cause error,
+) error {
+	m, _, _, err := s.readMigration(ctx, cell, m)
 	if err != nil || m.UUID == "" || m.GiveBack || m.Status != cellwire.MigrationAccepted {
 		return err
 	}
 	fault := unansweredFault(cause)
-	err = s.sayFailed(ctx, cell, m, cellwire.MigrationStep{Failed: &fault, GiveBack: true})
+	err = s.sendFailure(ctx, cell, m, cellwire.MigrationStep{Failed: &fault, GiveBack: true})
 	if cellclient.IsBadRequest(err) { // an older cell, which does not know GiveBack
 		return s.failMove(ctx, cell, m, fault)
 	}
@@ -237,7 +239,7 @@ func (s *Scheduler) unmovable(ctx context.Context, cell apidb.Cell, m cellwire.M
 	return err
 }
 
-// moving is what a build is about that is a migration.
+// moving is what a build needs in addition when it places a server that moves.
 type moving struct {
 	cellwire.Migration
 	cell apidb.Cell
@@ -255,7 +257,7 @@ func (s *Scheduler) move(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool,
 ) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
-	m, server, others, err := s.asIs(ctx, cell, m)
+	m, server, others, err := s.readMigration(ctx, cell, m)
 	switch {
 	case err != nil || m.UUID == "":
 		return false, err
@@ -308,9 +310,9 @@ func (s *Scheduler) move(
 	return true, s.newBuild(spec, v, hosts, of).run(ctx, query)
 }
 
-// asIs is a migration as it is now, with its server and all open migrations of that. One that is
-// over has no uuid.
-func (s *Scheduler) asIs(
+// readMigration reads a migration again, with its server and all open migrations of that. One that
+// has ended has no uuid.
+func (s *Scheduler) readMigration(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration,
 ) (now cellwire.Migration, server cellwire.Server, all []cellwire.Migration, err error) {
 	all, err = gather.One(ctx, s.o.Gatherer, cell,
@@ -367,10 +369,10 @@ func (s *Scheduler) holdsOn(
 	return node, false, nil
 }
 
-// goOn has a server go where an attempt before has claimed what it needs, unless that is no place
-// for it any more: its policy or its hints are about servers that went there meanwhile, or its user
-// data is not for that host.
-func (b *build) goOn(ctx context.Context, node apidb.Node) error {
+// resumeMove has a server go where an attempt before has claimed what it needs, unless that is no
+// place for it any more: its policy or its hints are about servers that went there meanwhile, or
+// its user data is not for that host.
+func (b *build) resumeMove(ctx context.Context, node apidb.Node) error {
 	m := b.move
 	service := b.hosts.services[hostKey{m.cell.UUID, node.Host}]
 	personal := b.spec.UserData == "" || b.hosts.personal(node.Host, service.Auth)
@@ -390,7 +392,7 @@ func (s *Scheduler) destine(
 ) error {
 	step := cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: node.Host, Node: node.Name,
 		NodeUUID: node.UUID, Zone: h.zoneOf(node.Host)}}
-	err := s.say(ctx, cell, m, step)
+	err := s.sendStep(ctx, cell, m, step)
 	if cellclient.IsConflict(err) || cellclient.IsUnable(err) ||
 		cellclient.IsContested(err) || cellclient.IsNotFound(err) {
 		return errors.Join(s.swapBack(ctx, m), err)
@@ -404,8 +406,10 @@ func (s *Scheduler) destine(
 	return s.step("destine")
 }
 
-// say says something about a migration to its cell.
-func (s *Scheduler) say(ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep) error {
+// sendStep sends a step of a migration to its cell. Errors of the cell are wrapped.
+func (s *Scheduler) sendStep(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep,
+) error {
 	_, err := change(ctx, s, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Migration, error) {
 		return c.Step(ctx, m.UUID, step)
 	})
@@ -492,15 +496,15 @@ func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 	if err := s.next(ctx, "fail"); err != nil {
 		return err
 	}
-	return s.sayFailed(ctx, cell, m, step)
+	return s.sendFailure(ctx, cell, m, step)
 }
 
-// sayFailed says to its cell that a migration failed which has no destination.
-func (s *Scheduler) sayFailed(
+// sendFailure tells its cell that a migration without a destination has failed.
+func (s *Scheduler) sendFailure(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep,
 ) error {
 	step.Failed.Created = s.o.Now().UTC()
-	err := s.say(ctx, cell, m, step)
+	err := s.sendStep(ctx, cell, m, step)
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
 		return nil // it is being deleted
 	}
@@ -533,7 +537,7 @@ func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
 	todo := make([]one, 0, len(old))
 	for _, m := range old {
 		todo = append(todo, one{m.ServerUUID, func() error {
-			err := s.say(ctx, cell, m, cellwire.MigrationStep{Confirm: true})
+			err := s.sendStep(ctx, cell, m, cellwire.MigrationStep{Confirm: true})
 			if cellclient.IsConflict(err) || cellclient.IsNotFound(err) { // it is reverted, or deleted
 				return nil
 			}

@@ -45,7 +45,7 @@ func (s *Scheduler) reconcile(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("asking cell %s for unfinished servers: %w", a.Cell.Name, a.Err))
 			return
 		}
-		trusted, err := s.trust(ctx, a.Cell, databases[a.Cell.UUID],
+		trusted, err := s.recordDatabase(ctx, a.Cell, databases[a.Cell.UUID],
 			apidb.CellMark{Epoch: a.Value.Epoch, Revision: a.Value.Revision})
 		if err != nil || !trusted {
 			errs = append(errs, err)
@@ -145,7 +145,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 		if state, known := states[uuid]; known && !state.Deleted {
 			return s.corrected(ClearedClaim, s.o.Fenced.Unclaim(ctx, uuid)) // its cell accounts for it
 		}
-		trusted, err := s.trusted(ctx, cell)
+		trusted, err := s.checkDatabase(ctx, cell)
 		if errors.Is(err, gather.ErrDown) {
 			return nil
 		}
@@ -285,7 +285,7 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 			// rare: after a restore whose process died. It may be another database that answers
 			// since this round began.
 			if !queued {
-				if trusted, err := s.trusted(ctx, cell); err != nil || !trusted {
+				if trusted, err := s.checkDatabase(ctx, cell); err != nil || !trusted {
 					return err
 				}
 			}

@@ -102,9 +102,9 @@ func (s *Scheduler) unanswered(d *backoff.Delays, turns []turn) (unanswered []tu
 	return unanswered
 }
 
-// giveUnanswered has the workers for what was unanswered do it, what has waited longest first. What
-// finds none of them free is left for the next round.
-func (s *Scheduler) giveUnanswered(w *workers, d *backoff.Delays, turns []turn) {
+// dispatchUnanswered has the workers for what was unanswered do it, what has waited longest first.
+// What finds none of them free is left for the next round.
+func (s *Scheduler) dispatchUnanswered(w *workers, d *backoff.Delays, turns []turn) {
 	slices.SortStableFunc(turns, func(a, b turn) int { return a.since.Compare(b.since) })
 	for _, t := range turns {
 		free := s.take(d, t)
@@ -149,7 +149,7 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 		}})
 	}
 	s.delay.Keep(there)
-	s.giveUnanswered(w, &s.delay, s.unanswered(&s.delay, turns))
+	s.dispatchUnanswered(w, &s.delay, s.unanswered(&s.delay, turns))
 	return s.give(ctx, w, &s.delay, turns)
 }
 
@@ -171,21 +171,21 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
 		s.built(PutOff)
 	}
-	if s.tried(ctx, tries{
+	if s.recordAttempt(ctx, attempt{
 		delays: &s.delay, server: uuid, key: uuid, ends: request.CellUUID == "",
 		again:      "Scheduling the servers in BUILD.",
 		unanswered: "The server stays in BUILD. Retrying; after some tries the server is in ERROR.",
 		down:       "so new servers stay in BUILD",
 		failed:     "Scheduling a server failed. It stays in BUILD. Retrying.",
 	}, asksPlacement, err) {
-		if err := s.unanswerable(ctx, request, v, err); err != nil {
+		if err := s.failUnanswered(ctx, request, v, err); err != nil {
 			s.log(ctx).Warn().Err(err).Str("server", uuid).Msg("Could not put a server in ERROR. Retrying.")
 		}
 	}
 }
 
-// tries are what is tried until it is done: the build of a server, or a move.
-type tries struct {
+// attempt is one at what is tried until it is done: the build of a server, or a move.
+type attempt struct {
 	delays      *backoff.Delays
 	server, key string // key is what it is delayed by
 	ends        bool   // it ends if Placement never answers its requests
@@ -193,9 +193,10 @@ type tries struct {
 	again, unanswered, down, failed string
 }
 
-// tried notes how a try ended, and puts the next one off if it failed. It is true if Placement has
-// failed its requests so often, while it answered others, that there is to be no other.
-func (s *Scheduler) tried(ctx context.Context, t tries, asksPlacement bool, err error) (over bool) {
+// recordAttempt notes how a try ended, and puts the next one off if it failed. It is true if
+// Placement has failed its requests so often, while it answered others, that there is to be no
+// other.
+func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement bool, err error) (over bool) {
 	var failed *placementclient.Error
 	switch {
 	case err == nil:
@@ -259,8 +260,8 @@ func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.E
 	return err == nil
 }
 
-// unanswerable puts a server in error whose requests Placement fails.
-func (s *Scheduler) unanswerable(ctx context.Context, request apidb.BuildRequest, v *view, cause error) error {
+// failUnanswered puts a server in error whose requests Placement fails.
+func (s *Scheduler) failUnanswered(ctx context.Context, request apidb.BuildRequest, v *view, cause error) error {
 	hosts, err := v.hosts(ctx)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func TestPutOffMeanwhile(t *testing.T) {
 			d.Unanswered("server", true, true, now)
 		}
 		w := s.newWorkers()
-		s.giveUnanswered(w, d, turns)
+		s.dispatchUnanswered(w, d, turns)
 		w.all.Wait()
 		if len(turns) != 1 || tried == again || len(s.locks.servers) > 0 {
 			t.Errorf("%s: %d turns, it is tried: %t, these are taken: %v", name, len(turns), tried, s.locks.servers)

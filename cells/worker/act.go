@@ -96,12 +96,12 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 	case err != nil:
 		return fmt.Errorf("destroying the guest: %w", err)
 	}
-	if m := of(item); m.UUID == "" || m.SourceHost != w.cfg.Host || item.Server.Host == w.cfg.Host {
+	if m := migrationOf(item); m.UUID == "" || m.SourceHost != w.cfg.Host || item.Server.Host == w.cfg.Host {
 		if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
 			return fmt.Errorf("removing its allocations: %w", err)
 		}
 	} // else they are on the host that it went to
-	if m := of(item); m.UUID != "" {
+	if m := migrationOf(item); m.UUID != "" {
 		if err := w.cfg.Allocations.Remove(ctx, m.UUID); err != nil {
 			return fmt.Errorf("removing the allocations of its migration: %w", err)
 		}

@@ -34,7 +34,7 @@ type nodeState struct {
 func (w *Worker) Changed(node, uuid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stir(node)
+	w.markChanged(node)
 	if uuid != "" {
 		return
 	}
@@ -54,12 +54,12 @@ func (w *Worker) Changed(node, uuid string) {
 func (w *Worker) recheckNode(node Node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stir(node.Name)
+	w.markChanged(node.Name)
 }
 
-// stir has nodes looked at. Which guest it is about makes no difference: a driver lists them all in
-// one call. w.mu is held.
-func (w *Worker) stir(node string) {
+// markChanged has nodes looked at. Which guest it is about makes no difference: a driver lists them
+// all in one call. w.mu is held.
+func (w *Worker) markChanged(node string) {
 	for _, n := range w.nodes {
 		if node == "" || n.Name == node {
 			n.dirty = true
@@ -169,7 +169,7 @@ func (w *Worker) watchLoop(ctx context.Context) {
 			continue
 		case <-periodic.C:
 			w.mu.Lock()
-			w.stir("")
+			w.markChanged("")
 			w.mu.Unlock()
 		case <-w.compareNow:
 		}
@@ -267,7 +267,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 			!s.task && n.is(w.place(s.item)) {
 			g, there := listed[uuid]
 			started := there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed // outside the cell
-			if started || keeps(s.item) && there == s.missing {
+			if started || keepsGuest(s.item) && there == s.missing {
 				s.answered = false
 				w.start(ctx, s)
 			}

@@ -12,21 +12,23 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// of returns the migration of an item, the zero one if it has none.
-func of(item cellwire.WorkItem) cellwire.Migration {
+// migrationOf returns the migration of an item, the zero one if it has none.
+func migrationOf(item cellwire.WorkItem) cellwire.Migration {
 	if item.Migration == nil {
 		return cellwire.Migration{}
 	}
 	return *item.Migration
 }
 
-// same reports whether two items want the same, on behalf of the same migration.
-func same(a, b cellwire.WorkItem) bool { return a.Want == b.Want && of(a).UUID == of(b).UUID }
+// sameWork reports whether two items want the same, on behalf of the same migration.
+func sameWork(a, b cellwire.WorkItem) bool {
+	return a.Want == b.Want && migrationOf(a).UUID == migrationOf(b).UUID
+}
 
-// keeps says that a host keeps the guest of a server that is on another host and may come back: it
-// reports to the cell whether it is there.
-func keeps(item cellwire.WorkItem) bool {
-	m := of(item)
+// keepsGuest says that a host keeps the guest of a server that is on another host and may come
+// back: it reports to the cell whether it is there.
+func keepsGuest(item cellwire.WorkItem) bool {
+	m := migrationOf(item)
 	return item.Want == cellwire.WantDeparting && m.Type == cellwire.MigrationCold &&
 		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm ||
 			m.Status == cellwire.MigrationRevert)
@@ -35,7 +37,7 @@ func keeps(item cellwire.WorkItem) bool {
 // place is the node of this host that an item is about: of a migration, the server's may be
 // another host's.
 func (w *Worker) place(item cellwire.WorkItem) (uuid, name string) {
-	m := of(item)
+	m := migrationOf(item)
 	switch {
 	case item.Want == cellwire.WantDeparting, item.Want == cellwire.WantLeft,
 		item.Want == cellwire.WantGone && m.SourceHost == w.cfg.Host:
@@ -58,7 +60,7 @@ func mover(node Node) (plugins.InstanceMover, error) {
 // moveFault is the fault of a move, in the words of Nova's for migrations.
 func moveFault(item cellwire.WorkItem, reason, details string) *cellwire.Fault {
 	what := "Migration"
-	if of(item).Type == cellwire.MigrationEvacuation {
+	if migrationOf(item).Type == cellwire.MigrationEvacuation {
 		what = "Evacuation"
 	}
 	return &cellwire.Fault{
@@ -67,8 +69,9 @@ func moveFault(item cellwire.WorkItem, reason, details string) *cellwire.Fault {
 	}
 }
 
-// never says that an error of a driver does not go away, and why, for the owner of a server.
-func never(err error, unsupported string) (reason string, is bool) {
+// permanentReason returns the reason, for the owner of a server, if an error of a driver does not
+// go away; unsupported is the one for a driver that cannot do it.
+func permanentReason(err error, unsupported string) (reason string, is bool) {
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &fault):
@@ -87,18 +90,18 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 	if err == nil {
 		offer, err = m.Depart(ctx, node.Name, s.uuid)
 	}
-	reason, definite := never(err, "its host cannot move guests")
+	reason, definite := permanentReason(err, "its host cannot move guests")
 	missing := errors.Is(err, plugins.ErrInstanceNotFound)
 	switch {
-	case of(item).Type != cellwire.MigrationCold:
+	case migrationOf(item).Type != cellwire.MigrationCold:
 		// The host was taken for down, and its word is not waited for.
 		if err != nil && !missing {
 			return fmt.Errorf("shutting down a guest that is being evacuated: %w", err)
 		}
-		w.settle(s, item)
+		w.markDone(s, item)
 		return nil
 	case missing:
-		if keeps(item) {
+		if keepsGuest(item) {
 			w.logOf(ctx).Error().Str("instance", s.uuid).Str("node", node.Name).Str("host", item.Server.Host).
 				Msg("The guest that is kept of a server that was migrated does not exist. The server cannot go " +
 					"back: confirm its migration.")
@@ -122,25 +125,25 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 	case err != nil:
 		return fmt.Errorf("shutting down a guest that is to be moved: %w", err)
 	}
-	if keeps(item) {
+	if keepsGuest(item) {
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown})
 		return nil
 	}
-	if of(item).Status != cellwire.MigrationPre { // it was reported
-		w.settle(s, item)
+	if migrationOf(item).Status != cellwire.MigrationPre { // it was reported
+		w.markDone(s, item)
 		return nil
 	}
-	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", of(item).DestHost).
+	w.logOf(ctx).Info().Str("instance", s.uuid).Str("node", node.Name).Str("to", migrationOf(item).DestHost).
 		Msg("Shut down a guest that is to be moved.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: plugins.PowerShutdown, Offer: offer})
 	return nil
 }
 
-// settle notes that what is wanted holds, of which nothing is reported.
-func (w *Worker) settle(s *server, item cellwire.WorkItem) {
+// markDone notes that what is wanted holds, of which nothing is reported.
+func (w *Worker) markDone(s *server, item cellwire.WorkItem) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s.known && same(s.item, item) {
+	if s.known && sameWork(s.item, item) {
 		s.answered = true
 	}
 }
@@ -165,23 +168,25 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 		return nil
 	}
 	w.firstAttempt(s)
-	from := plugins.Arrival{Node: of(item).SourceNode, Evacuation: of(item).Type == cellwire.MigrationEvacuation}
+	migration := migrationOf(item)
+	from := plugins.Arrival{Node: migration.SourceNode,
+		Evacuation: migration.Type == cellwire.MigrationEvacuation}
 	files := &sourceFiles{worker: w, server: s}
 	if !from.Evacuation {
-		from.Offer, from.Files = of(item).Offer, files
+		from.Offer, from.Files = migration.Offer, files
 	}
 	is, err := m.Arrive(ctx, node.Name, spec, tree, from)
-	if err == nil && of(item).OldVMState != cellwire.VMStopped {
+	if err == nil && migration.OldVMState != cellwire.VMStopped {
 		if !w.isCurrent(s, item) { // it must not be started here any more
 			return nil
 		}
 		is, err = node.Manager.SetPower(ctx, node.Name, s.uuid, plugins.PowerRunning, false)
 	}
-	reason, definite := never(err, "its host cannot create such a guest")
+	reason, definite := permanentReason(err, "its host cannot create such a guest")
 	switch {
 	case err == nil:
 		w.logOf(ctx).Info().Str("instance", s.uuid).
-			Str("node", node.Name).Str("from", of(item).SourceHost).Stringer("power", is.Power).
+			Str("node", node.Name).Str("from", migration.SourceHost).Stringer("power", is.Power).
 			Msg("A server arrived from another host.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: is.Power})
 		return nil
@@ -195,7 +200,7 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 		}
 		return w.refuse(ctx, s, item, node, reason, err.Error())
 	}
-	return fmt.Errorf("creating a guest that comes from %s: %w", of(item).SourceHost, err)
+	return fmt.Errorf("creating a guest that comes from %s: %w", migrationOf(item).SourceHost, err)
 }
 
 // refuse removes what is left of a guest that cannot arrive, and reports why. What it shares with
@@ -241,7 +246,7 @@ func (w *Worker) leave(ctx context.Context, s *server, item cellwire.WorkItem, n
 		return fmt.Errorf("removing the guest of a server that is on another host: %w", err)
 	}
 	if item.Want == cellwire.WantLeft {
-		if err := w.cfg.Allocations.Remove(ctx, of(item).UUID); err != nil {
+		if err := w.cfg.Allocations.Remove(ctx, migrationOf(item).UUID); err != nil {
 			return fmt.Errorf("removing the allocations of its migration: %w", err)
 		}
 	}

@@ -150,10 +150,10 @@ func (s *server) ended(r cellwire.Report) bool {
 	case cellwire.ReportGone:
 		return s.item.Want == cellwire.WantGone
 	case cellwire.ReportArrived:
-		return s.item.Want == cellwire.WantArriving && r.Fault != nil && r.Migration == of(s.item).UUID
+		return s.item.Want == cellwire.WantArriving && r.Fault != nil && r.Migration == migrationOf(s.item).UUID
 	case cellwire.ReportLeft:
 		return (s.item.Want == cellwire.WantLeft || s.item.Want == cellwire.WantLeaving) &&
-			r.Migration == of(s.item).UUID
+			r.Migration == migrationOf(s.item).UUID
 	default:
 		return false
 	}

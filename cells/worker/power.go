@@ -114,7 +114,7 @@ func (w *Worker) restore(ctx context.Context, s *server, item cellwire.WorkItem,
 			Str("node", node.Name).Msg("Made the guest of a server again over its disks: it did not exist.")
 		return nil, nil //nolint:nilnil // it is there
 	}
-	reason, definite := never(err, unable)
+	reason, definite := permanentReason(err, unable)
 	if !definite {
 		return nil, fmt.Errorf("making the guest again over its disks: %w", err)
 	}

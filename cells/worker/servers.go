@@ -83,13 +83,14 @@ func (s *server) hasGuest() bool {
 
 // wants takes over a newer want.
 func (s *server) wants(item cellwire.WorkItem) {
-	if !same(s.item, item) {
+	if !sameWork(s.item, item) {
 		s.answered, s.fault, s.settled, s.problem, s.begun, s.copied = false, nil, "", "", time.Time{}, time.Time{}
 		s.clearing = false
 		if s.task {
 			signal(s.wake)
 		}
-	} else if keeps(item) && of(s.item).Status != of(item).Status { // the cell asks whether the guest is there
+	} else if keepsGuest(item) && migrationOf(s.item).Status != migrationOf(item).Status {
+		// The cell asks whether the guest is there.
 		s.answered = false
 	}
 	s.item, s.known = item, true
@@ -129,7 +130,7 @@ func (w *Worker) merge(ctx context.Context, work cellwire.Work) bool {
 	if w.listing != nil && !work.More {
 		w.forgetUnlisted()
 		w.complete, w.listing = true, nil
-		w.stir("")
+		w.markChanged("")
 	}
 	return work.More || len(work.Items) > 0
 }
@@ -174,7 +175,7 @@ func (w *Worker) applyItem(item cellwire.WorkItem) *server {
 	if !w.outbox.has(uuid) {
 		s.reported = item.Server.PowerState
 		if s.observed != nil && s.reported != *s.observed && s.made() {
-			w.stir(item.Server.Node)
+			w.markChanged(item.Server.Node)
 		}
 	}
 	return s
@@ -268,14 +269,14 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 func (w *Worker) isCurrent(s *server, item cellwire.WorkItem) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return s.due() && same(s.item, item)
+	return s.due() && sameWork(s.item, item)
 }
 
 // report queues a report about a server, unless its desired state changed.
 func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !s.known || !same(s.item, item) {
+	if !s.known || !sameWork(s.item, item) {
 		return
 	}
 	r.UUID, r.Revision = s.uuid, item.Server.Revision
@@ -285,7 +286,7 @@ func (w *Worker) report(s *server, item cellwire.WorkItem, r cellwire.Report) {
 	case cellwire.ReportSpawned, cellwire.ReportFailed, cellwire.ReportGone:
 		s.answered = true
 	case cellwire.ReportDeparted, cellwire.ReportArrived, cellwire.ReportLeft:
-		s.answered, r.Migration = true, of(item).UUID
+		s.answered, r.Migration = true, migrationOf(item).UUID
 	case cellwire.ReportPower:
 	}
 	if r.Kind != cellwire.ReportGone && r.Kind != cellwire.ReportLeft {

@@ -161,7 +161,7 @@ func (w *Worker) Servers() (servers map[string]Server, unknown string) {
 	servers = make(map[string]Server, len(w.servers))
 	for uuid, s := range w.servers {
 		if s.known {
-			servers[uuid] = Server{Name: s.item.Server.Name, Want: s.item.Want, Migration: of(s.item).UUID}
+			servers[uuid] = Server{Name: s.item.Server.Name, Want: s.item.Want, Migration: migrationOf(s.item).UUID}
 		}
 	}
 	switch {
@@ -213,7 +213,7 @@ func (w *Worker) Status() Status {
 		if s.problem != "" && s.known && s.task {
 			out.Stuck = append(out.Stuck, Stuck{UUID: uuid, Want: s.item.Want, Since: s.since, Problem: s.problem})
 		}
-		if kept := s.known && keeps(s.item); s.missing && (kept || s.hasGuest()) {
+		if kept := s.known && keepsGuest(s.item); s.missing && (kept || s.hasGuest()) {
 			one := Missing{UUID: uuid, Name: s.item.Server.Name, Resized: !kept &&
 				s.item.Server.VMState == cellwire.VMResized}
 			if _, one.Node = w.place(s.item); kept {
