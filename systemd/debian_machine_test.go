@@ -48,7 +48,9 @@ func (m *machine) boot(t *testing.T) {
 	}
 	args := []string{"systemd-nspawn", "--machine=" + m.name, "--register=no", "--keep-unit", "--console=pipe",
 		// without it nspawn refuses them, unlike a machine
-		"--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self", "--boot"}
+		"--system-call-filter=landlock_create_ruleset landlock_add_rule landlock_restrict_self", "--boot",
+		// for SIGTERM, which it gets when the test is killed: by a SIGKILL the container would stay
+		"--kill-signal=SIGKILL"}
 	args = append(args, m.options...)
 	// this machine has a systemd: it delegates control groups to the container
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
@@ -60,7 +62,7 @@ func (m *machine) boot(t *testing.T) {
 	// as on a Debian 12, whatever this machine has
 	m.nspawn.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
 	m.nspawn.Stdout, m.nspawn.Stderr = &m.console, &m.console
-	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	m.nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	m.ownGroup(t)
 	must(t, m.nspawn.Start())
 	ended := make(chan struct{})

@@ -127,7 +127,8 @@ func cached(t *testing.T, cache, name, what string, fill func(part string)) stri
 	return dir
 }
 
-// removeStale removes the roots and disks of processes that were killed.
+// removeStale removes the roots and disks of processes that were killed. What cannot be removed
+// stays: another test may be removing it.
 func removeStale(t *testing.T, cache string) {
 	t.Helper()
 	roots := testproc.Try(filepath.Glob(filepath.Join(cache, "run-*"))).Or(t)
@@ -136,7 +137,9 @@ func removeStale(t *testing.T, cache string) {
 	for _, root := range roots {
 		pid := root[strings.LastIndexByte(root, '-')+1:]
 		if _, err := os.Stat("/proc/" + pid); errors.Is(err, fs.ErrNotExist) {
-			must(t, os.RemoveAll(root))
+			if err := os.RemoveAll(root); err != nil {
+				t.Logf("What a test left that was killed stays: %v", err)
+			}
 		}
 	}
 }
