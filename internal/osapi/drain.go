@@ -14,9 +14,11 @@ import (
 // first request.
 const firstRequest = time.Second
 
-// drain follows the connections of a server from which nothing has been read yet.
-// [http.Server.Shutdown] closes such a connection without an answer when its request arrives, so a
-// client whose connection was accepted right before the end would lose a request.
+// drain follows the connections of a server whose first request has not reached its handler yet.
+// [http.Server.Shutdown] has such a connection closed without an answer when its request arrives,
+// so a client whose connection was accepted right before the end would lose a request. net/http
+// looks for the end of the server after it has read a request and called it active, so that the
+// state of a connection does not say whether that request is answered.
 type drain struct {
 	next   func(net.Conn, http.ConnState) // nil for none
 	mu     sync.Mutex
@@ -24,10 +26,27 @@ type drain struct {
 	none   chan struct{} // closed when unread is empty; nil while no goroutine waits
 }
 
-// newDrain follows the connections of a server that does not serve yet.
+// drainKey is the key of a request's connection in its context.
+type drainKey struct{}
+
+// newDrain follows the connections of a server that does not serve yet. It has a handler.
 func newDrain(server *http.Server) *drain {
 	d := &drain{next: server.ConnState, unread: map[net.Conn]struct{}{}}
 	server.ConnState = d.changed
+	withConn := server.ConnContext
+	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		if withConn != nil {
+			ctx = withConn(ctx, c)
+		}
+		return context.WithValue(ctx, drainKey{}, c)
+	}
+	handler := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(drainKey{}).(net.Conn); ok {
+			d.read(c)
+		}
+		handler.ServeHTTP(w, r)
+	})
 	return d
 }
 
@@ -35,12 +54,21 @@ func (d *drain) changed(c net.Conn, state http.ConnState) {
 	if d.next != nil {
 		d.next(c, state)
 	}
+	switch state {
+	case http.StateNew:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.unread[c] = struct{}{}
+	case http.StateActive: // its request may still be dropped
+	default:
+		d.read(c)
+	}
+}
+
+// read notes that the first request of a connection is answered, or that there will be none.
+func (d *drain) read(c net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if state == http.StateNew {
-		d.unread[c] = struct{}{}
-		return
-	}
 	delete(d.unread, c)
 	if d.none != nil && len(d.unread) == 0 {
 		close(d.none)
@@ -48,8 +76,8 @@ func (d *drain) changed(c net.Conn, state http.ConnState) {
 	}
 }
 
-// wait returns when the first requests of all connections have arrived, and after a second at the
-// latest. Nothing may be accepted any more: the server's Serve has returned.
+// wait returns when the first requests of all connections have reached the handler, and after a
+// second at the latest. Nothing may be accepted any more: the server's Serve has returned.
 func (d *drain) wait(ctx context.Context) {
 	d.mu.Lock()
 	if len(d.unread) == 0 {
