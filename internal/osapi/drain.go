@@ -26,25 +26,20 @@ type drain struct {
 	none   chan struct{} // closed when unread is empty; nil while no goroutine waits
 }
 
-// drainKey is the key of a request's connection in its context.
-type drainKey struct{}
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
 
-// newDrain follows the connections of a server that does not serve yet. It has a handler.
+// newDrain follows the connections of a server that does not serve yet, and has requests know
+// theirs by [connKey]. The server has a handler.
 func newDrain(server *http.Server) *drain {
 	d := &drain{next: server.ConnState, unread: map[net.Conn]struct{}{}}
 	server.ConnState = d.changed
-	withConn := server.ConnContext
 	server.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
-		if withConn != nil {
-			ctx = withConn(ctx, c)
-		}
-		return context.WithValue(ctx, drainKey{}, c)
+		return context.WithValue(ctx, connKey{}, c)
 	}
 	handler := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c, ok := r.Context().Value(drainKey{}).(net.Conn); ok {
-			d.read(c)
-		}
+		d.read(r.Context().Value(connKey{}).(net.Conn))
 		handler.ServeHTTP(w, r)
 	})
 	return d

@@ -68,10 +68,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          log.New(connectionLog{s.Logger}, "", 0),
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx,
-				connKey{}, c)
-		},
 		ConnState: func(c net.Conn, to http.ConnState) {
 			switch to {
 			case http.StateActive: // the handler comes next
@@ -110,9 +106,6 @@ func (s *Server) delayed(ctx context.Context) (later context.Context, cancel con
 	})
 	return later, func() { unhook(); end() }
 }
-
-// connKey is the key of a request's connection in its context.
-type connKey struct{}
 
 // countedOf is the counted connection below one that net/http has.
 func countedOf(c net.Conn) *conn {

@@ -167,9 +167,9 @@ var createFields = api.Fields{
 		"The id of a flavor, or its URL.")},
 	{Name: "adminPass", Schema: apidoc.Described(api.SchemaText, "For the answer only: it is not set in the guest.")},
 	{Name: "metadata", Schema: api.SchemaMetadata},
-	{Name: "networks", Until: 31, Schema: noNetworks(networkList(network))},
+	{Name: "networks", Until: 31, Schema: noNetworks(listOf(network))},
 	{Name: "networks", Since: 32, Until: vNetworksRequired - 1,
-		Schema: noNetworks(networkList(network.With("tag", api.SchemaTag)))},
+		Schema: noNetworks(listOf(network.With("tag", api.SchemaTag)))},
 	{Name: "networks", Since: vNetworksRequired, Until: 41,
 		Schema: noNetworks(networksOr(network.With("uuid", api.SchemaUUID)))},
 	{Name: "networks", Since: 42,
@@ -181,13 +181,13 @@ var createFields = api.Fields{
 	{Name: "availability_zone", Schema: apidoc.Described(api.SchemaName,
 		"Without it, that of the configuration or any. Administrators can name a host: ZONE:HOST, "+
 			"ZONE:HOST:NODE or ZONE::NODE.")},
-	{Name: "block_device_mapping", Schema: noVolumes(deviceList(legacyDevice))},
+	{Name: "block_device_mapping", Schema: noVolumes(listOf(legacyDevice))},
 	// Tags of devices were in 2.32 only, by mistake, and came back with 2.42.
-	{Name: "block_device_mapping_v2", Until: 31, Schema: noVolumes(deviceList(device))},
-	{Name: "block_device_mapping_v2", Since: 32, Until: 32, Schema: noVolumes(deviceList(taggedDevice))},
-	{Name: "block_device_mapping_v2", Since: 33, Until: 41, Schema: noVolumes(deviceList(device))},
-	{Name: "block_device_mapping_v2", Since: 42, Until: 66, Schema: noVolumes(deviceList(taggedDevice))},
-	{Name: "block_device_mapping_v2", Since: 67, Schema: noVolumes(deviceList(
+	{Name: "block_device_mapping_v2", Until: 31, Schema: noVolumes(listOf(device))},
+	{Name: "block_device_mapping_v2", Since: 32, Until: 32, Schema: noVolumes(listOf(taggedDevice))},
+	{Name: "block_device_mapping_v2", Since: 33, Until: 41, Schema: noVolumes(listOf(device))},
+	{Name: "block_device_mapping_v2", Since: 42, Until: 66, Schema: noVolumes(listOf(taggedDevice))},
+	{Name: "block_device_mapping_v2", Since: 67, Schema: noVolumes(listOf(
 		taggedDevice.With("volume_type", js.Schema{js.Type("string", "null"), js.MaxLength(255)})))},
 	{Name: "config_drive", Schema: apidoc.Described(api.SchemaBoolean,
 		"Whether the guest has a disk with its metadata and user data.")},
@@ -259,12 +259,12 @@ var network = js.Properties{
 	{Name: "uuid", Schema: api.SchemaText},
 }
 
-func networkList(p js.Properties) js.Schema {
+func listOf(p js.Properties) js.Schema {
 	return js.Schema{js.Type("array"), js.Items(js.ClosedObject(p))}
 }
 
 func networksOr(p js.Properties) js.Schema {
-	return js.Schema{js.AnyOf(networkList(p), js.Schema{js.Type("string"), js.Enum("none", "auto")})}
+	return js.Schema{js.AnyOf(listOf(p), js.Schema{js.Type("string"), js.Enum("none", "auto")})}
 }
 
 // legacyDevice and device are block devices, in the older form and in the newer one, which can have
@@ -294,7 +294,3 @@ var (
 	}...)
 	taggedDevice = device.With("tag", api.SchemaTag)
 )
-
-func deviceList(p js.Properties) js.Schema {
-	return js.Schema{js.Type("array"), js.Items(js.ClosedObject(p))}
-}
