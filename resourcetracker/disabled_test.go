@@ -99,6 +99,32 @@ func TestDisablingAHostInTroubleIsTriedAgain(t *testing.T) {
 	})
 }
 
+// TestDisablingClaimsNothingOfAnotherDriver: what is recorded of a node that another driver
+// reported stays as it is until a pass of this driver has succeeded.
+func TestDisablingClaimsNothingOfAnotherDriver(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, shared)
+		<-s.tracker.Ready()
+		must(s, s.end())
+		record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
+		record.Driver = "another"
+		must(s, s.records.Save(record))
+		s.driver.set(func(d *fakeDriver) { d.err = plugins.ErrNotReady })
+		again := start(t, func(n *scene) {
+			n.placement, n.driver, n.records = s.placement, s.driver, s.records
+			n.disabled = func(plugins.Node) (string, bool) { return "broken", true }
+		})
+		<-again.tracker.Ready()
+		after := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
+		owner, claimed := after.Providers[nodeUUID].Traits[resourcetracker.TraitStatusDisabled]
+		disabled := s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled)
+		if claimed || after.Driver != "another" || !disabled {
+			t.Errorf("recorded driver %q, owner of the trait %q; Placement has the trait: %v", after.Driver, owner, disabled)
+		}
+	})
+}
+
 // TestAHostInTroubleCanBeDisabled: its driver is down or reports too much, or its reshape waits for
 // an operator; and it can be enabled again.
 func TestAHostInTroubleCanBeDisabled(t *testing.T) {

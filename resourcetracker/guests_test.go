@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,8 +141,14 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 			testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 			s := resourcetracker.OpenSeenGuests(dir)
 			testproc.Try(s.Of(seenRoot)).ErrorHas(t, path, "reading: %v")
-			if err := s.Note(seenRoot, named("a"), time.Now()); err == nil {
-				t.Error("it was replaced")
+			testproc.Try(s.Uncompared(seenRoot)).ErrorHas(t, path, "reading whether it was compared: %v")
+			for did, err := range map[string]error{
+				"noting a guest": s.Note(seenRoot, named("a"), time.Now()), "compared": s.SetUncompared(seenRoot, false),
+				"uncompared": s.SetUncompared(seenRoot, true),
+			} {
+				if err == nil {
+					t.Errorf("%s has no error", did)
+				}
 			}
 			if got, err := os.ReadFile(path); err != nil || string(got) != content {
 				t.Errorf("%q, %v", got, err)
@@ -150,5 +157,29 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 	}
 	if _, err := resourcetracker.OpenSeenGuests(t.TempDir()).Of("../x"); err == nil {
 		t.Error("a path is no uuid")
+	}
+}
+
+// TestSeenGuestsThatCannotBeWritten: the error says so, and what is not in the file is not
+// remembered either.
+func TestSeenGuestsThatCannotBeWritten(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dir := t.TempDir()
+	inTheWay := filepath.Join(dir, resourcetracker.GuestsDir)
+	s := resourcetracker.OpenSeenGuests(dir)
+	for did, try := range map[string]func() error{
+		"noting a guest": func() error { return s.Note(seenRoot, named("a"), time.Now()) },
+		"uncompared":     func() error { return s.SetUncompared(seenRoot, true) },
+	} {
+		testproc.Check(t, os.Symlink("absent", inTheWay))
+		if err := try(); err == nil || !strings.Contains(err.Error(), seenRoot) {
+			t.Errorf("%s: got error %v, want one that names the node", did, err)
+		}
+		testproc.Check(t, os.Remove(inTheWay))
+		guests := testproc.Try(s.Of(seenRoot)).Or(t)
+		uncompared := testproc.Try(s.Uncompared(seenRoot)).Or(t)
+		if len(guests) > 0 || uncompared {
+			t.Errorf("%s: remembered without a file: guests %v, uncompared %v", did, guests, uncompared)
+		}
 	}
 }

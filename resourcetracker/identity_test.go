@@ -60,6 +60,22 @@ func TestIdentityRefusals(t *testing.T) {
 	}
 }
 
+// TestIdentityThatCannotBeRead or written is an error that names the file, and none is made.
+func TestIdentityThatCannotBeRead(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	state := t.TempDir()
+	path := filepath.Join(state, resourcetracker.IdentityFile)
+	testproc.Check(t, os.Mkdir(path, 0o700))
+	id, created, err := resourcetracker.LoadIdentity(state)
+	if id != "" || created || err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a directory in its place: got %q, created %v, error %v; want an error that names it", id, created, err)
+	}
+	id, created, err = resourcetracker.LoadIdentity(filepath.Join(state, "absent"))
+	if id != "" || created || err == nil || !strings.Contains(err.Error(), "absent") {
+		t.Errorf("no state directory: got %q, created %v, error %v; want an error that names it", id, created, err)
+	}
+}
+
 func TestIdentityOfTwoStartsAtOnce(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
