@@ -32,15 +32,23 @@ type serviceState struct {
 	reason   string
 }
 
-// heartbeatLoop shows life, at the cell's pace.
+// heartbeatLoop shows life, at the cell's pace. It returns when the heartbeat under way is answered:
+// a heartbeat that is cancelled may reach the cell after the last word, and the host would count as
+// up for a minute.
 func (w *Worker) heartbeatLoop(ctx context.Context) {
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		_ = sleep(requests, stopTimeout, nil)
+		cancel()
+	})()
 	w.awaitNodes(ctx)
 	var failures backoff
 	usual := reportInterval
 	for ctx.Err() == nil {
 		w.refreshNodes(ctx)
-		state, err := w.heartbeat(ctx)
-		if ctx.Err() != nil {
+		state, err := w.heartbeat(requests)
+		if ctx.Err() != nil && err != nil {
 			return
 		}
 		w.recordHeartbeat(state, err)

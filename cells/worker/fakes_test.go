@@ -38,9 +38,10 @@ type fakeCell struct {
 	service  cellwire.Service
 	changed  chan struct{} // closed when something is new
 
-	away   error // of every call
-	untold error // of those for work
-	lose   int   // so many answers get lost, after the call was carried out
+	away   error         // of every call
+	untold error         // of those for work
+	late   time.Duration // after which heartbeats arrive; 0: at once
+	lose   int           // so many answers get lost, after the call was carried out
 	refuse []string
 	// problems are those of nodes, as newer cells say them.
 	problems []cellwire.NodeProblem

@@ -36,6 +36,29 @@ func (c *fakeCell) turnFor(r cellwire.HostReport) (int64, error) {
 
 func (c *fakeCell) Report(ctx context.Context, _ string, r cellwire.HostReport) (cellwire.HostState, error) {
 	c.mu.Lock()
+	late := c.late
+	c.mu.Unlock()
+	if late == 0 || r.Stopping {
+		return c.report(ctx, r)
+	}
+	arrived := make(chan struct{})
+	var state cellwire.HostState
+	var err error
+	go func() { // a request that was sent arrives, also if the agent waits no more
+		defer close(arrived)
+		time.Sleep(late)
+		state, err = c.report(context.WithoutCancel(ctx), r)
+	}()
+	select {
+	case <-arrived:
+		return state, err
+	case <-ctx.Done():
+		return cellwire.HostState{}, ctx.Err()
+	}
+}
+
+func (c *fakeCell) report(ctx context.Context, r cellwire.HostReport) (cellwire.HostState, error) {
+	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.begin(ctx, "report"); err != nil {
 		return cellwire.HostState{}, err

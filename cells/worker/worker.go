@@ -114,7 +114,7 @@ const (
 	deletedGuestsTimeout = 5 * time.Minute
 	// How long a source of a migration may be unreachable before the server is given back to it.
 	sourceTimeout = time.Hour
-	stopTimeout   = 3 * time.Second // for the last word
+	stopTimeout   = 3 * time.Second // for the last word, and before it for a heartbeat under way
 	// How long a guest that is rebooted stays off for a cell that does not say to start it.
 	rebootTimeout = 30 * time.Second
 )

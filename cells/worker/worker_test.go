@@ -360,6 +360,45 @@ func TestStopping(t *testing.T) {
 	})
 }
 
+// TestStoppingDuringAHeartbeat: the last word is the last report that the cell gets, also when the
+// agent stops while a heartbeat is under way, be it the first. A cell that does not answer soon
+// delays the stop by three seconds.
+func TestStoppingDuringAHeartbeat(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	for name, c := range map[string]struct {
+		before, late, most time.Duration
+	}{
+		"the first":                 {0, 2 * time.Second, 2 * time.Second},
+		"a later one":               {9 * time.Second, 2 * time.Second, 2 * time.Second},
+		"one that is answered late": {9 * time.Second, time.Minute, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inScene(t, func(s *scene) {
+				late := func() { s.cell.late = c.late }
+				if c.before == 0 {
+					late()
+				}
+				s.start()
+				s.pass(c.before)
+				s.cell.set(late)
+				s.pass(time.Second + time.Second/4) // they are sent at 0 s, 10 s, 20 s
+				begun := time.Now()
+				s.stop()
+				if d := time.Since(begun); d > c.most {
+					t.Errorf("stopping took %v, want at most %v", d, c.most)
+				}
+				if c.late < 3*time.Second {
+					s.pass(c.late)
+				}
+				if beats := s.cell.heartbeats(); len(beats) < 2 || !beats[len(beats)-1].Stopping {
+					t.Errorf("the last report is not the last word: %+v", beats)
+				}
+				s.pass(c.late)
+			})
+		})
+	}
+}
+
 // TestNodes: a node whose driver makes no guests is not reported to the cell, and one whose driver
 // does is reported at once.
 func TestNodes(t *testing.T) {
