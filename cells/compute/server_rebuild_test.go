@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -122,17 +122,17 @@ func TestRebuildWithUserDataNeedsItsHost(t *testing.T) {
 		"it moved meanwhile": {members: `,"user_data":"QUI="`, host: "h2", asked: 1, status: 409,
 			says: "conflictingRequest: Instance " + uuid(1) + " has moved to another host. Send the request again."},
 		"no person enrolled it": {members: `,"user_data":"QUI="`,
-			err: fmt.Errorf("host h1: %w", hostdiscovery.ErrNotEnrolled), asked: 1, status: 409,
+			err: fmt.Errorf("host h1: %w", cellmappings.ErrNotEnrolled), asked: 1, status: 409,
 			says: "conflictingRequest: Instance " +
 				uuid(1) +
 				" is on a host that no administrator has enrolled, which gets no user data. Rebuild it without " +
 				"user_data, or ask an administrator to enrol its host."},
 		"its cell is down": {members: `,"user_data":"QUI="`, err: gather.ErrDown, asked: 1, status: 500,
 			says: "computeFault: NovaException: The server's cell is not responding. Try again when it is back."},
-		"the data that it has":     {err: hostdiscovery.ErrNotEnrolled, status: 202},
-		"no data any more":         {members: `,"user_data":null`, err: hostdiscovery.ErrNotEnrolled, status: 202},
-		"empty data":               {members: `,"user_data":""`, err: hostdiscovery.ErrNotEnrolled, status: 202},
-		"a key, and no other data": {members: `,"key_name":"new"`, err: hostdiscovery.ErrNotEnrolled, status: 202},
+		"the data that it has":     {err: cellmappings.ErrNotEnrolled, status: 202},
+		"no data any more":         {members: `,"user_data":null`, err: cellmappings.ErrNotEnrolled, status: 202},
+		"empty data":               {members: `,"user_data":""`, err: cellmappings.ErrNotEnrolled, status: 202},
+		"a key, and no other data": {members: `,"key_name":"new"`, err: cellmappings.ErrNotEnrolled, status: 202},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := rebuildable(t, func(s *cellwire.Server) { s.Host = "h1" })

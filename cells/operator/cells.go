@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
 // Cell is a cell of a compute API.
@@ -105,7 +105,8 @@ func (d *Deployment) askCells(ctx context.Context, known []apidb.Cell, databases
 			if database.Suspect == nil { // not detected by the compute API yet
 				database.Suspect, database.Since = &seen, a.Value.Now
 			}
-			c.State, c.Cause = CellOtherDatabase, cellcheck.SuspectCause(database)+" "+cellcheck.SuspectHint(a.Cell)
+			c.State = CellOtherDatabase
+			c.Cause = cellmappings.SuspectCause(database) + " " + cellmappings.SuspectHint(a.Cell)
 		default:
 			c.State = CellUp
 		}
@@ -168,9 +169,9 @@ func (d *Deployment) AcceptCell(ctx context.Context, which string) (*Acceptance,
 	if err != nil {
 		return nil, err
 	}
-	found, err := cellcheck.Compare(ctx, d.Store, d.Gatherer, c)
+	found, err := cellmappings.Compare(ctx, d.Store, d.Gatherer, c)
 	switch {
-	case errors.Is(err, cellcheck.ErrChanged):
+	case errors.Is(err, cellmappings.ErrChanged):
 		return nil, refused("%w; nothing was accepted, run the command again after the restore is complete", err)
 	case err != nil:
 		return nil, fmt.Errorf("%w; nothing was accepted", err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
 // Schema is how many steps of its schema the database of a compute API or of a cell has had, and
@@ -87,7 +87,7 @@ func apiVersion(ctx context.Context, store apidb.Store, name string) (has, knows
 // MigrateQueued sets queued_for_delete of servers from before it existed, of at most a number; 0:
 // all. It returns how many were looked at, and how many have it now, also with an error.
 func (d *Deployment) MigrateQueued(ctx context.Context, most int) (found, migrated int, err error) {
-	report, err := cellcheck.MigrateQueued(ctx, d.Store, d.Gatherer, most)
+	report, err := cellmappings.MigrateQueued(ctx, d.Store, d.Gatherer, most)
 	for _, f := range report.Failed {
 		err = errors.Join(err, fmt.Errorf("cell %s: %w; its rows are unchanged, run this again when the cell "+
 			"answers", f.Cell.Name, f.Err))

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -74,7 +74,7 @@ func Enrolments(all []apidb.Enrolment, known []apidb.Cell, now time.Time) []Host
 	hosts := make([]Host, 0, len(all))
 	for _, e := range all {
 		v := &Enrolment{
-			State: e.State, Cell: hostdiscovery.CellName(known, e.CellUUID), Nodes: nodesOf(e),
+			State: e.State, Cell: cellmappings.CellName(known, e.CellUUID), Nodes: nodesOf(e),
 			Invited: e.CreatedAt, By: e.CreatedBy, Joined: e.EnrolledAt, From: e.EnrolledFrom,
 			Issued: e.Issued, Expires: e.ExpiresAt, Serial: e.Serial,
 			Renewed: e.RenewedFrom, Conflict: (*KeyConflict)(e.Conflict), Agents: enrolment.LiveAgents(e, now),
@@ -201,7 +201,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 	if err != nil {
 		return nil, err
 	}
-	options := hostdiscovery.Options{Patterns: d.DiscoverPatterns, Hosts: named, By: sqldb.CommandUser(ctx)}
+	options := cellmappings.DiscoverOptions{Patterns: d.DiscoverPatterns, Hosts: named, By: sqldb.CommandUser(ctx)}
 	if cell != nil {
 		one, err := d.findCell(ctx, *cell)
 		if err != nil {
@@ -209,7 +209,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 		}
 		options.Cell = one.UUID
 	}
-	report, err := hostdiscovery.Discover(ctx, d.Store, d.Gatherer, known, options)
+	report, err := cellmappings.Discover(ctx, d.Store, d.Gatherer, known, options)
 	mapped := hostsOf(report.Mapped, known)
 	for i := range mapped {
 		for _, r := range report.Remapped {
@@ -222,7 +222,7 @@ func (d *Deployment) DiscoverHosts(ctx context.Context, cell *string, named []st
 }
 
 // notDiscovered is why hosts were not mapped, of those that were named, or of all if none was.
-func notDiscovered(report hostdiscovery.Report, named []string) error {
+func notDiscovered(report cellmappings.DiscoverReport, named []string) error {
 	var all []error
 	for _, c := range report.Down {
 		all = append(all, fmt.Errorf("cell %s does not answer, so its hosts were not mapped; run this again when it "+

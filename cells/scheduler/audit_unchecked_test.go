@@ -10,8 +10,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -229,7 +229,7 @@ func TestAuditLooksForNodesOnceMore(t *testing.T) {
 		nodes := []cellwire.ReportedNode{{UUID: first.node, Name: first.host}, {UUID: external, Name: "external"}}
 		testproc.Try(first.cell.Report(ctx, first.host, cellwire.HostReport{Version: "1", Nodes: nodes})).Or(t)
 		cells := testproc.Try(w.store.Cells(ctx)).Or(t)
-		testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, hostdiscovery.Options{})).Or(t)
+		testproc.Try(cellmappings.Discover(ctx, w.store, w.gatherer, cells, cellmappings.DiscoverOptions{})).Or(t)
 	})
 	if len(got.Findings)+len(got.Unchecked) > 0 {
 		t.Errorf("found: %+v, unchecked: %+v", got.Findings, got.Unchecked)

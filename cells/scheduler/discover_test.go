@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -118,7 +118,7 @@ func TestMigrateQueued(t *testing.T) {
 	for _, c := range []struct {
 		most, want, asked int
 	}{{2, 2, 1}, {0, 6, 2}, {0, 0, 0}} {
-		report := testproc.Try(cellcheck.MigrateQueued(ctx, w.store, w.gatherer, c.most)).Or(w.t)
+		report := testproc.Try(cellmappings.MigrateQueued(ctx, w.store, w.gatherer, c.most)).Or(w.t)
 		asked := 0
 		for _, s := range w.sites {
 			asked += s.link.counted()["POST /v1/servers/states"]
@@ -136,13 +136,13 @@ func TestMigrateWithoutACell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
 	w.sites[1].link.set(refused)
-	report := testproc.Try(cellcheck.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
+	report := testproc.Try(cellmappings.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	if report.Migrated != 4 || len(report.Failed) != 1 || report.Failed[0].Cell.Name != "cell1" {
 		t.Errorf("%+v", report)
 	}
 	diff(t, "----"+"nyyn"+"-", w.flags(uuids...))
 	w.sites[1].link.set(up)
-	report = testproc.Try(cellcheck.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
+	report = testproc.Try(cellmappings.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	if report.Migrated != 4 || len(report.Failed) != 0 {
 		t.Errorf("%+v", report)
 	}
@@ -153,7 +153,7 @@ func TestMigrateWithoutACell(t *testing.T) {
 func TestCompare(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w, uuids := migrated(t)
-	testproc.Try(cellcheck.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
+	testproc.Try(cellmappings.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	wrong := map[string]bool{uuids[0]: true, uuids[1]: false, uuids[3]: true, uuids[6]: false}
 	w.must(w.store.SetQueued(ctx, wrong))
 	w.must(w.scheduler.Reconcile(ctx))

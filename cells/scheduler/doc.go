@@ -24,7 +24,7 @@
 //
 // The reconciler detects a cell that lost its database, or has an older copy, by the epoch and the
 // revision in the cell's answers. It leaves such a cell alone until the right database is back or
-// an operator accepts the one there is: see [cellcheck.Compare].
+// an operator accepts the one there is: see [cellmappings.Compare].
 //
 // A migration is chosen a host in the same way, and claimed with one POST /allocations for two
 // consumers; its cell keeps it from then on, so that the API database knows nothing of it.

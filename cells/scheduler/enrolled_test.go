@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -54,11 +54,11 @@ func (w *world) add(site int, host string) *agent {
 }
 
 // discoverWith has all hosts show life, and discovers them.
-func (w *world) discoverWith(o hostdiscovery.Options) hostdiscovery.Report {
+func (w *world) discoverWith(o cellmappings.DiscoverOptions) cellmappings.DiscoverReport {
 	w.t.Helper()
 	w.beat()
 	cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
-	return testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, o)).Or(w.t)
+	return testproc.Try(cellmappings.Discover(ctx, w.store, w.gatherer, cells, o)).Or(w.t)
 }
 
 // problems are what a host is answered about its nodes.
@@ -87,21 +87,21 @@ func TestWhichHostsAreMapped(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for name, c := range map[string]struct {
 		prepare func(w *world, a *agent)
-		o       hostdiscovery.Options
+		o       cellmappings.DiscoverOptions
 		mapped  bool
 		says    string
 	}{
 		"nothing speaks for it": {says: "not enrolled"},
-		"its name matches":      {o: hostdiscovery.Options{Patterns: []string{"x*", "h?"}}, mapped: true},
-		"its name does not match": {o: hostdiscovery.Options{Patterns: []string{"x*", "h"}},
+		"its name matches":      {o: cellmappings.DiscoverOptions{Patterns: []string{"x*", "h?"}}, mapped: true},
+		"its name does not match": {o: cellmappings.DiscoverOptions{Patterns: []string{"x*", "h"}},
 			says: "discover_hosts_pattern"},
-		"a person names it": {o: hostdiscovery.Options{Hosts: []string{"h1"}}, mapped: true},
+		"a person names it": {o: cellmappings.DiscoverOptions{Hosts: []string{"h1"}}, mapped: true},
 		"a person names it, and its name overlaps with that of another host": {
 			prepare: func(w *world, _ *agent) { w.enrolled(1, "h1_b", apidb.Enrolled) },
-			o:       hostdiscovery.Options{Hosts: []string{"h1"}},
+			o:       cellmappings.DiscoverOptions{Hosts: []string{"h1"}},
 			says:    "the name h1 overlaps with those of host h1_b",
 		},
-		"a person names another one": {o: hostdiscovery.Options{Hosts: []string{"h2"}}, says: "not enrolled"},
+		"a person names another one": {o: cellmappings.DiscoverOptions{Hosts: []string{"h2"}}, says: "not enrolled"},
 		"enrolled": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Enrolled) },
 			mapped: true},
 		"enrolled with its node": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Enrolled, a.node) },
@@ -110,17 +110,18 @@ func TestWhichHostsAreMapped(t *testing.T) {
 			w.enrolled(1, "h1", apidb.Enrolled,
 				"5e000000-0000-4000-8000-000000000001")
 		},
-			o: hostdiscovery.Options{Patterns: []string{"*"}}, says: "other nodes"},
+			o: cellmappings.DiscoverOptions{Patterns: []string{"*"}}, says: "other nodes"},
 		"enrolled in another cell": {prepare: func(w *world, _ *agent) { w.enrolled(2, "h1", apidb.Enrolled) },
 			says: "cell2"},
 		"invited": {prepare: func(w *world, _ *agent) { w.enrolled(1, "h1", apidb.Invited) }, says: "not enrolled"},
 		"evicted": {prepare: func(w *world, a *agent) { w.enrolled(1, "h1", apidb.Evicted, a.node) },
-			o: hostdiscovery.Options{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "evicted"},
+			o: cellmappings.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "evicted"},
 		"the node is enrolled for another host": {prepare: func(w *world, a *agent) {
 			w.enrolled(1,
 				"h2", apidb.Enrolled, a.node)
 		},
-			o: hostdiscovery.Options{Patterns: []string{"*"}, Hosts: []string{"h1"}}, says: "enrolled for host h2"},
+			o:    cellmappings.DiscoverOptions{Patterns: []string{"*"}, Hosts: []string{"h1"}},
+			says: "enrolled for host h2"},
 		"the host is mapped": {prepare: func(w *world, a *agent) {
 			w.must(w.store.MapNodes(ctx,
 				[]apidb.Node{{UUID: "5e000000-0000-4000-8000-000000000001", Name: "n", Host: "h1",
@@ -155,7 +156,7 @@ func TestWhichHostsAreMapped(t *testing.T) {
 func TestANodeOfTwoCells(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 2)
-	all := hostdiscovery.Options{Patterns: []string{"*"}}
+	all := cellmappings.DiscoverOptions{Patterns: []string{"*"}}
 	owner, thief := w.add(1, "h1"), w.add(2, "h2")
 	own := thief.node
 	w.discoverWith(all)
@@ -224,7 +225,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
 			w := withTokens(t, 2)
-			all := hostdiscovery.Options{Patterns: []string{"*"}}
+			all := cellmappings.DiscoverOptions{Patterns: []string{"*"}}
 			node := w.add(c.site, "first").node
 			report := func(site int, host, reported string, named bool) {
 				t.Helper()
@@ -237,10 +238,10 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 					s.server.Moment())
 				w.must(err)
 			}
-			discover := func() hostdiscovery.Report {
+			discover := func() cellmappings.DiscoverReport {
 				t.Helper()
 				cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
-				return testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, all)).Or(w.t)
+				return testproc.Try(cellmappings.Discover(ctx, w.store, w.gatherer, cells, all)).Or(w.t)
 			}
 			report(c.site, "first", node, c.firstNamed)
 			if c.enrolled { // while a discovery was under way
@@ -270,7 +271,7 @@ func TestAMappedNodeGoesToItsHost(t *testing.T) {
 				}
 				return
 			}
-			want := hostdiscovery.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own",
+			want := cellmappings.RemappedNode{Node: apidb.Node{UUID: node, Name: "own", Host: "own",
 				CellUUID: w.sites[1].cell.UUID}, From: "first"}
 			if owner != "own" || len(found.Remapped) != 1 || found.Remapped[0] != want || len(found.Conflicts) != 0 ||
 				!slices.Contains(found.Mapped, want.Node) {
@@ -289,7 +290,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 1, func(o *scheduler.Options, _ *quota.Options) { o.DiscoverPatterns = []string{"h*"} })
 	w.add(1, "h1")
-	w.discoverWith(hostdiscovery.Options{Patterns: []string{"h*"}})
+	w.discoverWith(cellmappings.DiscoverOptions{Patterns: []string{"h*"}})
 	boot := func(userData string) cellwire.Server {
 		w.pass(time.Minute)
 		w.beat()
@@ -304,7 +305,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	if row := boot("c2VjcmV0"); row.Host != "" || row.Fault == nil || !strings.Contains(row.Fault.Details, why) {
 		t.Errorf("with user data: %+v", row)
 	}
-	w.discoverWith(hostdiscovery.Options{Patterns: []string{"h*"}, Hosts: []string{"h1"}, By: "operator"})
+	w.discoverWith(cellmappings.DiscoverOptions{Patterns: []string{"h*"}, Hosts: []string{"h1"}, By: "operator"})
 	if row := boot("c2VjcmV0"); row.Host != "h1" {
 		t.Errorf("a person has named the host: %+v", row)
 	}
@@ -320,7 +321,7 @@ func TestForgottenNodesAreUnmapped(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := withTokens(t, 1)
 	a := w.add(1, "h1")
-	all := hostdiscovery.Options{Patterns: []string{"*"}}
+	all := cellmappings.DiscoverOptions{Patterns: []string{"*"}}
 	w.discoverWith(all)
 	former := a.node
 	a.node = "5e000000-0000-4000-8000-000000000001"

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
 // The guard against the wrong database. What a cell says is believed over what the API database
@@ -41,7 +41,7 @@ func (s *Scheduler) checkDatabase(ctx context.Context, cell apidb.Cell) (bool, e
 	if err != nil {
 		return false, err
 	}
-	seen, err := cellcheck.Mark(ctx, s.o.Gatherer, cell)
+	seen, err := cellmappings.Mark(ctx, s.o.Gatherer, cell)
 	if err != nil {
 		return false, fmt.Errorf("asking cell %s for its database: %w", cell.Name, err)
 	}
@@ -65,9 +65,9 @@ func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen api
 	case now.Suspect != nil && (!was || !told.Equal(now.Since)):
 		s.o.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Str("known_epoch", now.Known.Epoch).Int64("known_revision", now.Known.Revision).Time("since", now.Since).
-			Msg(cellcheck.SuspectCause(now) +
+			Msg(cellmappings.SuspectCause(now) +
 				" Servers that it lacks are missing from lists and answered " +
 				"with 404 while their guests run; deleted servers may be back. " +
-				"Reconciliation of the cell is suspended until this is resolved. " + cellcheck.SuspectHint(cell))
+				"Reconciliation of the cell is suspended until this is resolved. " + cellmappings.SuspectHint(cell))
 	}
 }

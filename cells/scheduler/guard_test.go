@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -54,9 +54,9 @@ func loseDatabase(t *testing.T) func(database string) {
 }
 
 // accept does what the command does.
-func (w *world) accept(s *site) cellcheck.Difference {
+func (w *world) accept(s *site) cellmappings.Difference {
 	w.t.Helper()
-	d := testproc.Try(cellcheck.Compare(ctx, w.store, w.gatherer, s.cell)).Or(w.t)
+	d := testproc.Try(cellmappings.Compare(ctx, w.store, w.gatherer, s.cell)).Or(w.t)
 	w.must(w.store.AcceptCell(ctx, s.cell.UUID, d.Now))
 	return d
 }
@@ -134,7 +134,7 @@ func TestLostDatabase(t *testing.T) {
 	if n := strings.Count(w.logged(), "another database than before"); n != 4 {
 		t.Errorf("one process says it %d times in two rounds", n-3)
 	}
-	d, err := cellcheck.Compare(ctx, w.store, w.gatherer, s.cell)
+	d, err := cellmappings.Compare(ctx, w.store, w.gatherer, s.cell)
 	if err != nil || d.Living != 2 || d.Unknown != 2 ||
 		d.Deleted != 1 || d.Back != 0 || d.Before.Known.Epoch == d.Now.Epoch {
 		t.Errorf("the difference is %+v, %v", d, err)
@@ -281,8 +281,8 @@ func TestCompareWhileItIsRestored(t *testing.T) {
 				}
 				return up
 			})
-			testproc.Try(cellcheck.Compare(ctx, w.store, w.gatherer, s.cell)).
-				ErrorIs(t, cellcheck.ErrChanged, "it says %v")
+			testproc.Try(cellmappings.Compare(ctx, w.store, w.gatherer, s.cell)).
+				ErrorIs(t, cellmappings.ErrChanged, "it says %v")
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
 func (s *Scheduler) reconcileAndLog(ctx context.Context) {
@@ -135,7 +135,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 		if err != nil {
 			return err
 		}
-		states, err := cellcheck.States(ctx, s.o.Gatherer, cell, []string{uuid})
+		states, err := cellmappings.States(ctx, s.o.Gatherer, cell, []string{uuid})
 		if errors.Is(err, gather.ErrDown) {
 			return nil
 		}
@@ -241,22 +241,22 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	s.mu.Lock()
 	from := s.cursor[cell.UUID]
 	s.mu.Unlock()
-	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, cellcheck.Page)
+	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, cellmappings.Page)
 	if err != nil {
 		return fmt.Errorf("reading the mappings of cell %s: %w", cell.Name, err)
 	}
 	next := int64(0) // from the beginning
-	if len(mappings) == cellcheck.Page {
+	if len(mappings) == cellmappings.Page {
 		next = mappings[len(mappings)-1].ID
 	}
 	var differ []apidb.Mapping
 	if len(mappings) > 0 {
-		states, statesErr := cellcheck.States(ctx, s.o.Gatherer, cell, cellcheck.Servers(mappings))
-		differ, err = cellcheck.Differing(cell, mappings, states), statesErr
+		states, statesErr := cellmappings.States(ctx, s.o.Gatherer, cell, cellmappings.Servers(mappings))
+		differ, err = cellmappings.Differing(cell, mappings, states), statesErr
 	}
 	// Once more, because a deletion writes in two places: what differs still is not under way.
 	if err == nil && len(differ) > 0 {
-		differ, err = cellcheck.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, differ)
+		differ, err = cellmappings.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, differ)
 	}
 	if err == nil && len(differ) > 0 {
 		err = s.correct(ctx, cell, differ)
@@ -277,7 +277,7 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 	todo := make([]one, 0, len(differ))
 	for _, m := range differ {
 		todo = append(todo, one{m.InstanceUUID, func() error {
-			still, err := cellcheck.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, []apidb.Mapping{m})
+			still, err := cellmappings.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, []apidb.Mapping{m})
 			if err != nil || len(still) == 0 {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
 // admitted is why hosts are mapped. User data often has secrets, and goes only to hosts that a
@@ -37,11 +37,11 @@ func (s *Scheduler) admitted(ctx context.Context) (admitted, error) {
 // personal reports whether a host was mapped because a person wanted it: all that no pattern found.
 // A cell that asks for no credentials is on one machine.
 func (a admitted) personal(host string, auth cellwire.HostAuth) bool {
-	return a.enrolled[host] || auth == cellwire.HostAuthNone || !hostdiscovery.MatchesAny(a.patterns, host)
+	return a.enrolled[host] || auth == cellwire.HostAuthNone || !cellmappings.MatchesAny(a.patterns, host)
 }
 
 // UserDataHost is the host that gets the user data of a server in a cell when it is replaced; "" if
-// it may be any. [hostdiscovery.ErrNotEnrolled] if the server is on a host that only a pattern
+// it may be any. [cellmappings.ErrNotEnrolled] if the server is on a host that only a pattern
 // found. Refusals of the cell pass through. Cost: two requests to the cell, if there are patterns.
 func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error) {
 	if len(s.o.DiscoverPatterns) == 0 {
@@ -71,7 +71,7 @@ func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid stri
 	case host == "":
 		return "", nil
 	case !admitted.personal(host, auth):
-		return "", fmt.Errorf("host %s of server %s: %w", host, uuid, hostdiscovery.ErrNotEnrolled)
+		return "", fmt.Errorf("host %s of server %s: %w", host, uuid, cellmappings.ErrNotEnrolled)
 	case auth == "": // a cell of an older version takes no RebuildRequest.Host
 		return "", nil
 	}

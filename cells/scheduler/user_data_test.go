@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -63,13 +63,13 @@ func TestUserDataHost(t *testing.T) {
 					func(o *scheduler.Options, _ *quota.Options) { o.DiscoverPatterns = c.patterns })
 			}
 			w.add(1, "h1")
-			w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})
+			w.discoverWith(cellmappings.DiscoverOptions{Patterns: []string{"*"}})
 			uuid := w.seeded("h1", "")
 			if c.state != "" {
 				w.enrolled(1, "h1", c.state)
 			}
 			host, err := w.scheduler.UserDataHost(ctx, w.sites[1].cell, uuid)
-			if host != c.host || errors.Is(err, hostdiscovery.ErrNotEnrolled) != c.refused || !c.refused && err != nil {
+			if host != c.host || errors.Is(err, cellmappings.ErrNotEnrolled) != c.refused || !c.refused && err != nil {
 				t.Errorf("%q, %v", host, err)
 			}
 			if len(c.patterns) == 0 {
@@ -96,7 +96,7 @@ func TestUserDataMovesToEnrolledHostsOnly(t *testing.T) {
 						testproc.Parallel(t, testproc.Light)
 						w := byPattern(t, "h2")
 						h1, _ := w.add(1, "h1"), w.add(1, "h2")
-						w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})
+						w.discoverWith(cellmappings.DiscoverOptions{Patterns: []string{"*"}})
 						uuid := w.seeded("h1", userData)
 						if enrolled {
 							w.enrolled(1, "h2", apidb.Enrolled)
@@ -127,7 +127,7 @@ func TestUserDataAndAHostThatIsNotEnrolledAnyMore(t *testing.T) {
 	for _, userData := range []string{"", "c2VjcmV0"} {
 		w := byPattern(t, "h2")
 		h1, h2 := w.add(1, "h1"), w.add(1, "h2")
-		w.discoverWith(hostdiscovery.Options{Patterns: []string{"*"}})
+		w.discoverWith(cellmappings.DiscoverOptions{Patterns: []string{"*"}})
 		w.enrolled(1, "h2", apidb.Enrolled)
 		uuid := w.seeded("h1", userData)
 		w.must(w.migrate(uuid, cellwire.MigrationCold, ""))

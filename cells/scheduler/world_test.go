@@ -30,7 +30,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
 	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
@@ -407,11 +407,11 @@ func (w *world) beat() {
 	}
 }
 
-func (w *world) discover() hostdiscovery.Report {
+func (w *world) discover() cellmappings.DiscoverReport {
 	w.t.Helper()
 	w.beat()
 	cells := testproc.Try(w.store.Cells(ctx)).Or(w.t)
-	return testproc.Try(hostdiscovery.Discover(ctx, w.store, w.gatherer, cells, hostdiscovery.Options{})).Or(w.t)
+	return testproc.Try(cellmappings.Discover(ctx, w.store, w.gatherer, cells, cellmappings.DiscoverOptions{})).Or(w.t)
 }
 
 // ask sends a request to Placement past the link.

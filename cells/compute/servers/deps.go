@@ -67,7 +67,7 @@ type Scheduler interface {
 	// cell pass through.
 	Abort(ctx context.Context, m apidb.Mapping, id int64) error
 	// UserDataHost is the host that may get new user data of a server in a cell; "": any.
-	// hostdiscovery.ErrNotEnrolled if the server is on one that may not. Refusals of the cell pass
+	// cellmappings.ErrNotEnrolled if the server is on one that may not. Refusals of the cell pass
 	// through.
 	UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error)
 }

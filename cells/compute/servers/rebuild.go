@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
@@ -72,7 +72,7 @@ func (d *Deps) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object)
 			})
 	}
 	switch {
-	case errors.Is(err, hostdiscovery.ErrNotEnrolled):
+	case errors.Is(err, cellmappings.ErrNotEnrolled):
 		return api.Conflict("Instance %s is on a host that no administrator has enrolled, which gets no user data. "+
 			"Rebuild it without user_data, or ask an administrator to enrol its host.", m.InstanceUUID).Because(err)
 	case err != nil:

@@ -8,28 +8,15 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
-
-// Store is what is read of the API database, and what a repair writes: see [apidb.Store].
-type Store interface {
-	cellcheck.Store
-	hostdiscovery.Store
-	BuildRequest(ctx context.Context, uuid string) (apidb.BuildRequest, error)
-	Claims(ctx context.Context, before time.Time) ([]apidb.Claim, error)
-	Mapping(ctx context.Context, uuid string) (apidb.Mapping, error)
-	Mappings(ctx context.Context, f apidb.MappingFilter) ([]apidb.Mapping, error)
-	PendingBuilds(ctx context.Context) ([]apidb.PendingBuild, error)
-}
 
 // Placement is what is read of Placement. ReleaseIf is what a repair does: it removes what a
 // consumer holds, if confirm returns no error after that was read.
@@ -44,7 +31,7 @@ type Placement interface {
 
 // Config is what an audit asks, and what it may do.
 type Config struct {
-	Store     Store
+	Store     apidb.Store
 	Gatherer  *gather.Gatherer
 	Placement Placement
 	// Repair corrects what there is one right correction for: allocations of servers that are
@@ -52,7 +39,7 @@ type Config struct {
 	// says of a deletion becomes what the cell says; nodes that may be mapped are mapped. Each is
 	// looked at once more right before it is written.
 	Repair bool
-	// DiscoverPatterns are those of [hostdiscovery.Options], for the nodes that Repair maps.
+	// DiscoverPatterns are those of [cellmappings.DiscoverOptions], for the nodes that Repair maps.
 	DiscoverPatterns []string
 	// Progress is called with what is read; nil is off.
 	Progress func(what string)
@@ -206,7 +193,7 @@ func (a *audit) fits(ctx context.Context, cell apidb.Cell) error {
 	if err != nil {
 		return err
 	}
-	seen, err := cellcheck.Mark(ctx, a.c.Gatherer, cell)
+	seen, err := cellmappings.Mark(ctx, a.c.Gatherer, cell)
 	switch known := databases[cell.UUID]; {
 	case err != nil:
 		return err
@@ -230,7 +217,7 @@ func (a *audit) stillDeleted(ctx context.Context, uuid string, cell apidb.Cell) 
 	if err := a.fits(ctx, cell); err != nil {
 		return err
 	}
-	states, err := cellcheck.States(ctx, a.c.Gatherer, cell, []string{uuid})
+	states, err := cellmappings.States(ctx, a.c.Gatherer, cell, []string{uuid})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostdiscovery"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 )
 
 // readNodesAgain reads the nodes of the cells once more, and then those that are mapped. It returns
@@ -140,7 +140,7 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		all, done := a.discovered[n.cell.UUID]
 		if !done {
-			all.Report, all.err = a.discover(ctx, n.cell)
+			all.DiscoverReport, all.err = a.discover(ctx, n.cell)
 			a.discovered[n.cell.UUID] = all
 		}
 		for _, c := range slices.Concat(all.Conflicts, all.NotEnrolled) {
@@ -176,15 +176,15 @@ func (a *audit) mapping(n reportedNode) func(context.Context) (string, error) {
 
 // discovered is what mapping the nodes of a cell came to.
 type discovered struct {
-	hostdiscovery.Report
+	cellmappings.DiscoverReport
 	err error
 }
 
 // discover maps the nodes of a cell that may be mapped.
-func (a *audit) discover(ctx context.Context, cell apidb.Cell) (hostdiscovery.Report, error) {
+func (a *audit) discover(ctx context.Context, cell apidb.Cell) (cellmappings.DiscoverReport, error) {
 	if err := a.fits(ctx, cell); err != nil {
-		return hostdiscovery.Report{}, err
+		return cellmappings.DiscoverReport{}, err
 	}
-	return hostdiscovery.Discover(ctx, a.c.Store, a.c.Gatherer, a.cells,
-		hostdiscovery.Options{Patterns: a.c.DiscoverPatterns, Cell: cell.UUID})
+	return cellmappings.Discover(ctx, a.c.Store, a.c.Gatherer, a.cells,
+		cellmappings.DiscoverOptions{Patterns: a.c.DiscoverPatterns, Cell: cell.UUID})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/cellcheck"
+	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -58,7 +58,7 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 	}
 	slices.Sort(suspects)
 	for part := range slices.Chunk(suspects, cellwire.MaxStates) {
-		states, err := cellcheck.States(ctx, a.c.Gatherer, cell, part)
+		states, err := cellmappings.States(ctx, a.c.Gatherer, cell, part)
 		if err != nil {
 			return a.unasked(ctx, cell, err)
 		}
@@ -120,7 +120,7 @@ func (a *audit) auditMapping(
 			if err := a.fits(ctx, cell); err != nil {
 				return "", err
 			}
-			still, err := cellcheck.StillDiffering(ctx, a.c.Store, a.c.Gatherer, cell, []apidb.Mapping{m})
+			still, err := cellmappings.StillDiffering(ctx, a.c.Store, a.c.Gatherer, cell, []apidb.Mapping{m})
 			if err != nil {
 				return "", err
 			}
@@ -327,7 +327,7 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 		return nil, nil //nolint:nilnil // its cell, if it has one, was not asked
 	}
 	cell := a.cells[at]
-	states, err := cellcheck.States(ctx, a.c.Gatherer, cell, []string{uuid})
+	states, err := cellmappings.States(ctx, a.c.Gatherer, cell, []string{uuid})
 	if err != nil {
 		return nil, a.unasked(ctx, cell, err)
 	}

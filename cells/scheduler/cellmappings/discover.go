@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hostdiscovery
+package cellmappings
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 // of it is not believed: a host may have been unmapped since, or the API database be an older one.
 // One request to each cell, of the size of its nodes, and one more to those with new ones.
 func Discover(
-	ctx context.Context, store Store, g *gather.Gatherer, cells []apidb.Cell, o Options,
-) (Report, error) {
+	ctx context.Context, store apidb.Store, g *gather.Gatherer, cells []apidb.Cell, o DiscoverOptions,
+) (DiscoverReport, error) {
 	var with []apidb.Cell
 	for _, c := range cells {
 		if !c.IsCell0() {
@@ -75,11 +75,11 @@ type seenNode struct {
 
 // discovery is one call of Discover.
 type discovery struct {
-	store    Store
+	store    apidb.Store
 	gatherer *gather.Gatherer
-	o        Options
+	o        DiscoverOptions
 	cells    []apidb.Cell
-	report   Report
+	report   DiscoverReport
 
 	known      map[apidb.Node]bool
 	owners     map[string]string // the mapped hosts of nodes
@@ -88,7 +88,7 @@ type discovery struct {
 	enrolled   map[string]apidb.Enrolment // by node
 	reached    map[string]bool            // cells that have answered
 	seen       map[string][]seenNode      // by node, in the order of the cells
-	found      map[string]bool            // of Options.Hosts
+	found      map[string]bool            // of DiscoverOptions.Hosts
 }
 
 // read reads what the API database has.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellcheck
+package cellmappings
 
 import (
 	"context"
@@ -33,7 +33,7 @@ type MigrationFailure struct {
 //
 // It can be repeated at any time; when nothing is left no cell is asked. One request to a cell for
 // each 1,000 of its mappings.
-func MigrateQueued(ctx context.Context, store Store, g *gather.Gatherer, maxCount int) (MigrationReport, error) {
+func MigrateQueued(ctx context.Context, store apidb.Store, g *gather.Gatherer, maxCount int) (MigrationReport, error) {
 	var report MigrationReport
 	uuids, err := store.UnmigratedCells(ctx)
 	if err != nil || len(uuids) == 0 {
@@ -71,7 +71,7 @@ var errAsking = errors.New("the cell did not answer")
 
 // migrateCell migrates the mappings of one cell, page by page.
 func migrateCell(
-	ctx context.Context, store Store, g *gather.Gatherer, cell apidb.Cell, maxCount int, report *MigrationReport,
+	ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, maxCount int, report *MigrationReport,
 ) error {
 	for {
 		page := Page

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hostdiscovery
+package cellmappings
 
 import (
-	"context"
 	"errors"
 	"path"
 	"slices"
@@ -11,19 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// Store is what is read and written of the API database: see [apidb.Store].
-type Store interface {
-	Nodes(ctx context.Context) ([]apidb.Node, error)
-	Hosts(ctx context.Context) ([]apidb.HostMapping, error)
-	MapNodes(ctx context.Context, nodes []apidb.Node) error
-	RemapNode(ctx context.Context, node apidb.Node, from string) error
-	UnmapNodes(ctx context.Context, cellUUID string, uuids []string) error
-	Enrolments(ctx context.Context) ([]apidb.Enrolment, error)
-	ChangeEnrolment(ctx context.Context, host string, change func(*apidb.Enrolment) error) (apidb.Enrolment, error)
-}
-
-// Options say which hosts are mapped.
-type Options struct {
+// DiscoverOptions say which hosts are mapped.
+type DiscoverOptions struct {
 	// Patterns are shell patterns of the names of hosts that are mapped although no person enrolled
 	// them.
 	Patterns []string
@@ -35,8 +23,8 @@ type Options struct {
 	Cell string
 }
 
-// Report says what Discover found and did.
-type Report struct {
+// DiscoverReport says what Discover found and did.
+type DiscoverReport struct {
 	// Mapped are nodes that are mapped now, with their hosts.
 	Mapped []apidb.Node
 	// Remapped are those of Mapped that were mapped to another host, which they are not of.
@@ -46,7 +34,7 @@ type Report struct {
 	Conflicts, NotEnrolled []Conflict
 	// Forgotten are nodes that were unmapped, because their hosts have not reported them for long.
 	Forgotten []string
-	// Missing are those of Options.Hosts that no cell has.
+	// Missing are those of DiscoverOptions.Hosts that no cell has.
 	Missing []string
 	// Down are cells that could not be asked.
 	Down []apidb.Cell

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellcheck
+package cellmappings
 
 import (
 	"context"
@@ -13,18 +13,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
-
-// Store is what is read of the API database, and queued_for_delete, which is written: see
-// [apidb.Store].
-type Store interface {
-	Cells(ctx context.Context) ([]apidb.Cell, error)
-	CellDatabases(ctx context.Context) (map[string]apidb.CellDatabase, error)
-	MappingsOf(ctx context.Context, uuids []string) (map[string]apidb.Mapping, error)
-	MappingsAfter(ctx context.Context, cellUUID string, afterID int64, limit int) ([]apidb.Mapping, error)
-	Unmigrated(ctx context.Context, cellUUID string, limit int) ([]apidb.Mapping, error)
-	UnmigratedCells(ctx context.Context) ([]string, error)
-	SetQueued(ctx context.Context, queued map[string]bool) error
-}
 
 // Page is how many mappings of a cell are compared with one request.
 const Page = cellwire.MaxStates
@@ -74,7 +62,7 @@ func Differing(cell apidb.Cell, mappings []apidb.Mapping, states map[string]cell
 // again, still differs from what the cell says. It asks the cell as States does, and reads the
 // mappings once.
 func StillDiffering(
-	ctx context.Context, store Store, g *gather.Gatherer, cell apidb.Cell, before []apidb.Mapping,
+	ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell, before []apidb.Mapping,
 ) ([]apidb.Mapping, error) {
 	uuids := Servers(before)
 	states, err := States(ctx, g, cell, uuids)

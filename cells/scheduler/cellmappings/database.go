@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cellcheck
+package cellmappings
 
 import (
 	"context"
@@ -62,7 +62,7 @@ type Difference struct {
 // Compare asks a cell for all of its servers that the API database knows. Nothing is changed. One
 // request for each 1,000 mappings of the cell, and two. ErrChanged says that the database of the
 // cell was replaced in the meantime.
-func Compare(ctx context.Context, store Store, g *gather.Gatherer, cell apidb.Cell) (d Difference, err error) {
+func Compare(ctx context.Context, store apidb.Store, g *gather.Gatherer, cell apidb.Cell) (d Difference, err error) {
 	known, err := store.CellDatabases(ctx)
 	if err != nil {
 		return d, err
