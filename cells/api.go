@@ -22,8 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -82,7 +81,7 @@ type APIConfig struct {
 	RecheckQuota            bool
 	MaxPlacementResults     int // 0: the scheduler's default
 	MaxAttempts             int // 0: 1
-	Aggregates              hostaggregates.Options
+	Aggregates              placementcalls.AggregateOptions
 	// Aliases are names for PCI devices in flavors.
 	Aliases       extraspecs.Aliases
 	DiscoverHosts time.Duration // 0: never
@@ -134,7 +133,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if cfg.Tracing != nil {
 		cfg.Placement.Observe = tracing.Outgoing
 	}
-	placement, err := allocationclient.New(cfg.Placement)
+	placement, err := placementcalls.New(cfg.Placement)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -39,7 +39,7 @@ func TestCallsInAnOutage(t *testing.T) {
 		testproc.Check(t, err)
 	}
 	gatherer := c.api.gatherer
-	placement, err := allocationclient.New(
+	placement, err := placementcalls.New(
 		placementclient.Config{Endpoint: func(context.Context) (string, error) {
 			return "",
 				placementclient.ErrUnavailable

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -150,7 +151,7 @@ type fakeScheduler struct {
 	seeded       []string
 	userDataHost string
 	// capacities are those of compute nodes, by uuid.
-	capacities map[string]scheduler.Capacity
+	capacities map[string]placementcalls.Capacity
 	// room is how many servers the quota lets through at most; 0 is any number.
 	room int64
 	err  error
@@ -217,8 +218,8 @@ func (b *fakeScheduler) MirrorHost(_ context.Context, host string) {
 	b.mirrored = append(b.mirrored, host)
 }
 
-func (b *fakeScheduler) Capacities(_ context.Context, roots []string) ([]scheduler.Capacity, error) {
-	found := make([]scheduler.Capacity, len(roots))
+func (b *fakeScheduler) Capacities(_ context.Context, roots []string) ([]placementcalls.Capacity, error) {
+	found := make([]placementcalls.Capacity, len(roots))
 	for i, root := range roots {
 		found[i] = b.capacities[root]
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -28,7 +28,7 @@ func withNodes(t *testing.T) (*cloud, *fakeScheduler) {
 	for n := range 3 {
 		c.has(1, server(n+1, fmt.Sprint("s", n+1)))
 	}
-	boots.capacities = map[string]scheduler.Capacity{
+	boots.capacities = map[string]placementcalls.Capacity{
 		nodeUUID(1): {CPUs: 8, CPUsUsed: 3, MemoryMB: 4096, MemoryMBUsed: 512, DiskGB: 100, DiskGBUsed: 40},
 		nodeUUID(2): {CPUs: 4, MemoryMB: 2048, DiskGB: 50}, nodeUUID(3): {CPUs: 2},
 	}
@@ -202,7 +202,7 @@ func TestHypervisor(t *testing.T) {
 		refusal(member, "2.69", path, 403,
 			"forbidden: Policy doesn't allow os_compute_api:os-hypervisors:"+rule+" to be performed.")
 	}
-	boots.err = fmt.Errorf("%w: connection refused", scheduler.ErrCapacityUnknown)
+	boots.err = fmt.Errorf("%w: connection refused", placementcalls.ErrCapacityUnknown)
 	refusal(administrator, "2.69", "/detail", 503,
 		"serviceUnavailable: The Placement service cannot be used now, so what hypervisors have is not known. Send "+
 			"the request again later.")

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -130,7 +130,7 @@ func TestHypervisorsAsInNova(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	boots, _ := c.withCalls()
-	boots.capacities = map[string]scheduler.Capacity{}
+	boots.capacities = map[string]placementcalls.Capacity{}
 	var services []cellwire.Service
 	var nodes []cellwire.ComputeNode
 	for n, host := range []string{"h1", "h2", "h3"} {
@@ -148,7 +148,7 @@ func TestHypervisorsAsInNova(t *testing.T) {
 				t.Context(), []apidb.Node{{UUID: nodeUUID(n), Name: host, Host: host, CellUUID: cellUUID(1)}},
 			),
 		)
-		boots.capacities[nodeUUID(n)] = scheduler.Capacity{CPUs: 4, CPUsUsed: 1, MemoryMB: 4096,
+		boots.capacities[nodeUUID(n)] = placementcalls.Capacity{CPUs: 4, CPUsUsed: 1, MemoryMB: 4096,
 			MemoryMBUsed: 512, DiskGB: 100, DiskGBUsed: 40}
 	}
 	nodes[0].Servers, nodes[1].Servers = 2, 2

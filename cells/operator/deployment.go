@@ -13,8 +13,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cloudaudit"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -135,7 +135,7 @@ func (d *Deployment) Audit(
 	if err != nil {
 		return report, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
-	placement, err := allocationclient.New(a.Config)
+	placement, err := placementcalls.New(a.Config)
 	if err != nil {
 		return report, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -68,7 +68,7 @@ func (a *agent) work() {
 	}
 	a.beat()
 	work := testproc.Try(a.cell.Work(ctx, a.host, 0, "", 0)).Or(a.w.t)
-	client, err := allocationclient.New(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin,
+	client, err := placementcalls.New(placementclient.Config{Endpoint: a.w.endpoint, Authorize: asAdmin,
 		Transport: &link{to: a.w.asked, counts: map[string]int{}}})
 	a.w.must(err)
 	var reports []cellwire.Report
@@ -109,7 +109,7 @@ func (a *agent) work() {
 		case cellwire.WantGone:
 			delete(a.guests, report.UUID)
 			if err := client.Release(ctx, report.UUID); err != nil {
-				if !errors.Is(err, allocationclient.ErrConsumerConflict) {
+				if !errors.Is(err, placementcalls.ErrConsumerConflict) {
 					a.w.t.Fatal(err)
 				}
 				continue
@@ -134,7 +134,7 @@ func (a *agent) work() {
 }
 
 // move does what a migration asks for.
-func (a *agent) move(client *allocationclient.Client, item cellwire.WorkItem, report *cellwire.Report) {
+func (a *agent) move(client *placementcalls.Client, item cellwire.WorkItem, report *cellwire.Report) {
 	a.w.t.Helper()
 	m := item.Migration
 	report.Migration = m.UUID

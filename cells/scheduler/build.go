@@ -12,8 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -44,7 +43,7 @@ type build struct {
 	view  *view
 	hosts *hosts
 
-	destination hostaggregates.Destination
+	destination placementcalls.Destination
 	group       *group // nil: none
 	hints       hostHints
 	move        *moving // nil: the server is new
@@ -135,7 +134,7 @@ func (b *build) place(ctx context.Context) error {
 		}
 	}
 	var unfit *resourcerequest.InvalidError
-	var missing *hostaggregates.MissingError
+	var missing *placementcalls.MissingError
 	switch {
 	case errors.As(err, &unfit):
 		return b.fail(ctx, cellwire.Fault{Code: faultCodeInvalid, Message: unfit.Message})
@@ -183,7 +182,7 @@ func (b *build) request() (resourcerequest.Request, error) {
 	if err != nil {
 		return r, err
 	}
-	b.destination, err = hostaggregates.DestinationOf(b.hosts.aggregates, b.hosts.zone, b.s.o.Aggregates, &b.spec,
+	b.destination, err = placementcalls.DestinationOf(b.hosts.aggregates, b.hosts.zone, b.s.o.Aggregates, &b.spec,
 		r.RequiredTraits())
 	r.OneOf, r.NoneOf = b.destination.OneOf, b.destination.NoneOf
 	return r, err
@@ -325,7 +324,7 @@ func (b *build) allocate(ctx context.Context, t target) (bool, error) {
 		case err == nil:
 			b.allocated = true
 			return true, nil
-		case errors.Is(err, allocationclient.ErrConsumerConflict):
+		case errors.Is(err, placementcalls.ErrConsumerConflict):
 			held, err := placement.Allocations(ctx, b.spec.UUID)
 			if err != nil {
 				return false, err

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -21,10 +21,10 @@ func TestCapacities(t *testing.T) {
 	}
 	w.ask("GET", "/resource_providers?name=cell1-host1", nil, &known)
 	root := known.Providers[0].UUID
-	capacity := func() scheduler.Capacity {
+	capacity := func() placementcalls.Capacity {
 		t.Helper()
 		found := testproc.Try(w.scheduler.Capacities(ctx, []string{unknown, root})).Or(w.t)
-		if len(found) != 2 || found[0] != (scheduler.Capacity{}) {
+		if len(found) != 2 || found[0] != (placementcalls.Capacity{}) {
 			t.Errorf("%+v", found)
 		}
 		return found[1]
@@ -47,7 +47,7 @@ func TestCapacities(t *testing.T) {
 		want.MemoryMBUsed+512, want.DiskGBUsed+1
 	testproc.Equal(t, capacity(), want, "%+v")
 	w.plink.set(refused)
-	if _, err := w.scheduler.Capacities(ctx, []string{root}); !errors.Is(err, scheduler.ErrCapacityUnknown) {
+	if _, err := w.scheduler.Capacities(ctx, []string{root}); !errors.Is(err, placementcalls.ErrCapacityUnknown) {
 		t.Errorf("without Placement: %v", err)
 	}
 }

@@ -42,7 +42,7 @@ type CreateRequest struct {
 //
 // Errors: *[resourcerequest.InvalidError], *[quota.ExceededError], [quota.ErrCellDown],
 // [quota.ErrGroupFull], [apidb.ErrGroup]; nothing was written then. Cost: a discovery of each cell,
-// one transaction, and that of [allocationclient.Client.Check].
+// one transaction, and that of [placementcalls.Client.Check].
 func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.RequestSpec, error) {
 	r.Min = cmp.Or(r.Min, 1)
 	r.Max = cmp.Or(r.Max, r.Min)

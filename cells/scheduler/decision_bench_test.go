@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
 	"github.com/compute-agent/compute-agent/placement/ledger"
@@ -152,7 +152,7 @@ func BenchmarkDecision(b *testing.B) {
 				if way == "in process" {
 					cfg.Transport = &link{to: server.Handler(), counts: map[string]int{}}
 				}
-				client := testproc.Try(allocationclient.New(cfg)).Or(b)
+				client := testproc.Try(placementcalls.New(cfg)).Or(b)
 				decision := scheduler.NewDecision(client, nodes)
 				for name, f := range cloud.flavors {
 					b.Run(name+"/"+way, func(b *testing.B) {

@@ -47,7 +47,7 @@
 //
 // # Placement
 //
-// Package resourcerequest makes the requests of a flavor, and package allocationclient asks for
+// Package resourcerequest makes the requests of a flavor, and package placementcalls asks for
 // their candidates, claims them and releases allocations. Hosts with NUMA cells as resource
 // providers and hosts without are asked in different ways, at the same time; what is preferred is
 // asked for first (docs/decisions/0019). Without any such provider there is one request.

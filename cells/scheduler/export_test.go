@@ -8,7 +8,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 )
 
@@ -65,7 +65,7 @@ func (s *Scheduler) DiscoverAndLog(ctx context.Context) { s.discoverAndLog(ctx) 
 // Ask goes through the stages of a flavor as a build does, to the first that finds anything, and
 // says which that is, from 1 on.
 func Ask(
-	ctx context.Context, client *allocationclient.Client, f cellwire.Flavor,
+	ctx context.Context, client *placementcalls.Client, f cellwire.Flavor,
 ) ([]resourcerequest.Candidate, int, error) {
 	r, err := resourcerequest.New(f, nil)
 	if err != nil {
@@ -88,7 +88,7 @@ type Decision struct {
 }
 
 // NewDecision is for nodes whose services are all up, in one cell.
-func NewDecision(client *allocationclient.Client, nodes []apidb.Node) *Decision {
+func NewDecision(client *placementcalls.Client, nodes []apidb.Node) *Decision {
 	d := &Decision{
 		s: &Scheduler{o: Options{Placement: client, MaxCandidates: resourcerequest.DefaultLimit, Now: time.Now}},
 		hosts: &hosts{cells: map[string]apidb.Cell{},

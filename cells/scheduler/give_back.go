@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -32,7 +32,7 @@ func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced boo
 	case len(held.Allocations) > 0:
 		same := held.ConsumerAllocations
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
-			same.ConsumerType = allocationclient.ConsumerType
+			same.ConsumerType = placementcalls.ConsumerType
 		}
 		if err := s.o.Placement.PutAllocations(ctx, m.ServerUUID, same); err != nil {
 			return false, fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
@@ -85,7 +85,7 @@ func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 			return err
 		}
 		back, none := source.ConsumerAllocations, source.ConsumerAllocations
-		back.ConsumerGeneration, back.ConsumerType = held.ConsumerGeneration, allocationclient.ConsumerType
+		back.ConsumerGeneration, back.ConsumerType = held.ConsumerGeneration, placementcalls.ConsumerType
 		back.Mappings = nil
 		none.Allocations, none.ConsumerType, none.Mappings = wire.ProviderResources{}, ConsumerTypeMigration, nil
 		err = p.PostAllocations(ctx, map[string]wire.ConsumerAllocations{m.ServerUUID: back, m.UUID: none})

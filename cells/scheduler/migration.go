@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/internal/tracing"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -465,7 +465,7 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 		}
 		to := t.candidate.ConsumerAllocations
 		to.ProjectID, to.UserID, to.ConsumerGeneration, to.ConsumerType = b.spec.ProjectID, b.spec.UserID,
-			held.ConsumerGeneration, allocationclient.ConsumerType
+			held.ConsumerGeneration, placementcalls.ConsumerType
 		all := map[string]wire.ConsumerAllocations{m.ServerUUID: to}
 		if len(held.Allocations) > 0 && m.Type != cellwire.MigrationBuild {
 			of := held.ConsumerAllocations

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 )
 
-// The mirror of host aggregates in Placement, see [hostaggregates.Mirror]. A change is written at
+// The mirror of host aggregates in Placement, see [placementcalls.Mirror]. A change is written at
 // once by the process that was asked for it, and what is left of it after an outage by the rounds
 // of the process that schedules.
 
@@ -33,6 +35,11 @@ func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
 			Msg("Could not write the aggregates of a host to Placement. Servers may be refused there until the next " +
 				"round writes them.")
 	}
+}
+
+// Capacities are those of compute nodes: see [placementcalls.Client.Capacities].
+func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]placementcalls.Capacity, error) {
+	return s.o.Placement.Capacities(ctx, roots)
 }
 
 // mirrorAndLog does one round, and logs the first failure in a row.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/test/dbservers"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -174,11 +174,11 @@ func TestAggregatesSayWhere(t *testing.T) {
 		}
 	}
 	prefix := []string{"reservation:"}
-	reserve := hostaggregates.Options{RequiredMembers: prefix, ForbiddenMembers: prefix}
+	reserve := placementcalls.AggregateOptions{RequiredMembers: prefix, ForbiddenMembers: prefix}
 	type meta = map[string]string
 	all := []string{"cell1-host1", "cell1-host2"}
 	for name, c := range map[string]struct {
-		options hostaggregates.Options
+		options placementcalls.AggregateOptions
 		first   meta // the metadata of an aggregate with the first host
 		change  func(*scheduler.CreateRequest)
 		want    []string // where it may end; nil: nowhere
@@ -187,35 +187,35 @@ func TestAggregatesSayWhere(t *testing.T) {
 	}{
 		"a zone": {first: meta{"availability_zone": "z"},
 			change: inZone("z"), want: all[:1]},
-		"a zone, by itself": {options: hostaggregates.Options{LocalZones: true},
+		"a zone, by itself": {options: placementcalls.AggregateOptions{LocalZones: true},
 			first: meta{"availability_zone": "z"}, change: inZone("z"), want: all[:1]},
 		"the default zone": {first: meta{"availability_zone": "z"},
 			change: inZone("nova"), want: all[1:]},
-		"the default zone, by itself": {options: hostaggregates.Options{LocalZones: true},
+		"the default zone, by itself": {options: placementcalls.AggregateOptions{LocalZones: true},
 			first: meta{"availability_zone": "z"}, change: inZone("nova"), want: all[1:]},
 		"the default zone by name": {first: meta{"availability_zone": "nova"},
 			change: inZone("nova"), want: all},
 		"no zone": {first: meta{"availability_zone": "z"}, want: all},
 		"a zone without hosts": {first: meta{"availability_zone": "z"},
 			change: inZone("y"), why: "other_zone"},
-		"a tenant's": {options: hostaggregates.Options{LimitTenants: true},
+		"a tenant's": {options: placementcalls.AggregateOptions{LimitTenants: true},
 			first: meta{"filter_tenant_id": "p"}, want: all[:1]},
-		"a tenant's by a longer name": {options: hostaggregates.Options{LimitTenants: true},
+		"a tenant's by a longer name": {options: placementcalls.AggregateOptions{LimitTenants: true},
 			first: meta{"filter_tenant_id:7": "p"}, want: all[:1]},
-		"no tenant's": {options: hostaggregates.Options{LimitTenants: true},
+		"no tenant's": {options: placementcalls.AggregateOptions{LimitTenants: true},
 			first: meta{"filter_tenant_id": "p"}, change: of("q"), want: all},
-		"no tenant's, and one required": {options: hostaggregates.Options{LimitTenants: true,
+		"no tenant's, and one required": {options: placementcalls.AggregateOptions{LimitTenants: true,
 			RequireTenants: true}, first: meta{"filter_tenant_id": "p"}, change: of("q")},
-		"a tenant's, not asked for": {options: hostaggregates.Options{RequireTenants: true},
+		"a tenant's, not asked for": {options: placementcalls.AggregateOptions{RequireTenants: true},
 			first: meta{"filter_tenant_id": "p"}, change: of("q"), want: all},
-		"isolated": {options: hostaggregates.Options{Isolate: true},
+		"isolated": {options: placementcalls.AggregateOptions{Isolate: true},
 			first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all[1:]},
-		"isolated by several": {options: hostaggregates.Options{Isolate: true},
+		"isolated by several": {options: placementcalls.AggregateOptions{Isolate: true},
 			first: meta{"trait:HW_CPU_X86_AVX": "required", "trait:CUSTOM_A": "required"}, change: avx, want: all[1:]},
-		"isolated, with the trait": {options: hostaggregates.Options{Isolate: true},
+		"isolated, with the trait": {options: placementcalls.AggregateOptions{Isolate: true},
 			first: meta{"trait:HW_CPU_X86_AVX": "required"}, change: avx, want: all},
 		"isolated, not asked for": {first: meta{"trait:HW_CPU_X86_AVX": "required"}, want: all},
-		"isolated by another value": {options: hostaggregates.Options{Isolate: true},
+		"isolated by another value": {options: placementcalls.AggregateOptions{Isolate: true},
 			first: meta{"trait:HW_CPU_X86_AVX": "forbidden"}, want: all},
 		"reserved, by the reservation": {options: reserve, first: meta{"reservation:r1": "x"},
 			change: specs("reservation:r1"), want: all[:1]},
@@ -236,17 +236,17 @@ func TestAggregatesSayWhere(t *testing.T) {
 		"reserved, in its zone": {options: reserve,
 			first:  meta{"reservation:r1": "x", "availability_zone": "z"},
 			change: both(inZone("z"), specs("reservation:r1")), want: all[:1]},
-		"required alone, by it": {options: hostaggregates.Options{RequiredMembers: prefix},
+		"required alone, by it": {options: placementcalls.AggregateOptions{RequiredMembers: prefix},
 			first: meta{"reservation:r1": "x"}, change: specs("reservation:r1"), want: all[:1]},
-		"required alone, by none": {options: hostaggregates.Options{RequiredMembers: prefix},
+		"required alone, by none": {options: placementcalls.AggregateOptions{RequiredMembers: prefix},
 			first: meta{"reservation:r1": "x"}, want: all},
-		"forbidden alone, by any": {options: hostaggregates.Options{ForbiddenMembers: prefix},
+		"forbidden alone, by any": {options: placementcalls.AggregateOptions{ForbiddenMembers: prefix},
 			first: meta{"reservation:r1": "x"}, change: specs("reservation:r9"), want: all},
-		"forbidden alone, by none": {options: hostaggregates.Options{ForbiddenMembers: prefix},
+		"forbidden alone, by none": {options: placementcalls.AggregateOptions{ForbiddenMembers: prefix},
 			first: meta{"reservation:r1": "x"}, want: all[1:]},
 		"not reserved, for nothing says so": {first: meta{"reservation:r1": "x"},
 			change: specs("reservation:r1"), want: all},
-		"a zone, and another tenant's there": {options: hostaggregates.Options{LimitTenants: true},
+		"a zone, and another tenant's there": {options: placementcalls.AggregateOptions{LimitTenants: true},
 			first: meta{"availability_zone": "z", "filter_tenant_id": "p"}, change: inZone("nova"), why: "other_zone"},
 	} {
 		dbservers.Case(t, name, func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestReservedHosts(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	prefix := []string{"reservation:"}
 	w := begin(t, []int{2}, func(o *scheduler.Options, _ *quota.Options) {
-		o.Aggregates = hostaggregates.Options{RequiredMembers: prefix, ForbiddenMembers: prefix}
+		o.Aggregates = placementcalls.AggregateOptions{RequiredMembers: prefix, ForbiddenMembers: prefix}
 	})
 	one, two := w.sites[1].agents[0].host, w.sites[1].agents[1].host
 	boot := func(reservation string) string {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -277,10 +277,10 @@ func TestRealPlacementTakesCells(t *testing.T) {
 func numaUUID(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
 // placementOnly is a world that has nothing but a Placement, and a client of that.
-func placementOnly(t tester, handler http.Handler) (*world, *allocationclient.Client) {
+func placementOnly(t tester, handler http.Handler) (*world, *placementcalls.Client) {
 	t.Helper()
 	w := &world{t: t, asked: handler}
-	return w, testproc.Try(allocationclient.New(placementclient.Config{Endpoint: w.endpoint, Authorize: asAdmin,
+	return w, testproc.Try(placementcalls.New(placementclient.Config{Endpoint: w.endpoint, Authorize: asAdmin,
 		Transport: &link{to: handler, counts: map[string]int{}}})).Or(t)
 }
 
@@ -314,7 +314,7 @@ func TestEveryGuestInOneCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	f := cellwire.Flavor{ID: "1", Flavor: plugins.Flavor{VCPUs: 2, MemoryMB: 2048, RootGB: 1,
 		ExtraSpecs: map[string]string{"resources:VGPU": "1"}}}
-	fill := func(find func(*allocationclient.Client) ([]resourcerequest.Candidate, error)) (guests, whole int) {
+	fill := func(find func(*placementcalls.Client) ([]resourcerequest.Candidate, error)) (guests, whole int) {
 		server := testproc.Try(newPlacement(placementTemplate.Fresh(t))).Or(t)
 		t.Cleanup(func() { check(t, server.Close()) })
 		w, c := placementOnly(t, server.Handler())
@@ -338,11 +338,11 @@ func TestEveryGuestInOneCell(t *testing.T) {
 			}
 		}
 	}
-	guests, whole := fill(func(c *allocationclient.Client) ([]resourcerequest.Candidate, error) {
+	guests, whole := fill(func(c *placementcalls.Client) ([]resourcerequest.Candidate, error) {
 		found, _, err := scheduler.Ask(t.Context(), c, f)
 		return found, err
 	})
-	asNova, wholeAsNova := fill(func(c *allocationclient.Client) ([]resourcerequest.Candidate, error) {
+	asNova, wholeAsNova := fill(func(c *placementcalls.Client) ([]resourcerequest.Candidate, error) {
 		r := testproc.Try(resourcerequest.New(f, nil)).Or(t)
 		r.Limit = 1
 		return c.Candidates(t.Context(), r)

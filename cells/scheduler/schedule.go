@@ -17,8 +17,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -215,7 +215,7 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 				break
 			}
 		}
-		n, wait := t.delays.Unanswered(t.key, others, allocationclient.AsksCandidates(failed), s.o.Now())
+		n, wait := t.delays.Unanswered(t.key, others, placementcalls.AsksCandidates(failed), s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).
 			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
@@ -248,7 +248,7 @@ func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.E
 	}
 	var err error
 	switch p := s.o.Placement; {
-	case allocationclient.AsksCandidates(failed):
+	case placementcalls.AsksCandidates(failed):
 		return p.AnswersCandidates(ctx)
 	case strings.HasPrefix(failed.Path, "/allocations"):
 		_, err = p.Allocations(ctx, uuid.NewString())

@@ -14,9 +14,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -27,7 +26,7 @@ import (
 type Options struct {
 	Store     apidb.Store
 	Gatherer  *gather.Gatherer
-	Placement *allocationclient.Client
+	Placement *placementcalls.Client
 	Quota     *quota.Quotas
 
 	// Lease is held by the one process of the API database that schedules, and Fenced the Store for
@@ -50,7 +49,7 @@ type Options struct {
 	// nova.
 	Zone string
 	// Aggregates are the options about host aggregates.
-	Aggregates hostaggregates.Options
+	Aggregates placementcalls.AggregateOptions
 	// Reclaim is after how long softly deleted servers are deleted for good. 0: there is no soft
 	// delete.
 	Reclaim time.Duration
@@ -102,7 +101,7 @@ type Scheduler struct {
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed
-	mirror      hostaggregates.Mirror
+	mirror      placementcalls.Mirror
 
 	after func(step string) error // tests end the process here; nil otherwise
 
@@ -147,7 +146,7 @@ func New(o Options) (*Scheduler, error) {
 		o:         o,
 		kick:      make(chan struct{}, 1),
 		kickMoves: make(chan struct{}, 1),
-		mirror:    hostaggregates.Mirror{Store: o.Store, Fenced: o.Fenced, Placement: o.Placement},
+		mirror:    placementcalls.Mirror{Store: o.Store, Fenced: o.Fenced, Placement: o.Placement},
 		cursor:    map[string]int64{},
 		suspects:  map[string]time.Time{},
 		locks:     serverLocks{servers: map[string]chan struct{}{}},

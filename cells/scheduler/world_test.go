@@ -29,8 +29,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/cells/scheduler"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
 	"github.com/compute-agent/compute-agent/cells/scheduler/cellmappings"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
@@ -203,7 +203,7 @@ type world struct {
 	log      *testproc.Buffer
 
 	options   func(*scheduler.Options, *quota.Options)
-	client    *allocationclient.Client
+	client    *placementcalls.Client
 	gatherer  *gather.Gatherer
 	quota     *quota.Quotas
 	scheduler *scheduler.Scheduler
@@ -327,7 +327,7 @@ func (w *world) serve(s *site) {
 func (w *world) restart() {
 	w.t.Helper()
 	var err error
-	w.client, err = allocationclient.New(placementclient.Config{
+	w.client, err = placementcalls.New(placementclient.Config{
 		Endpoint:  w.endpoint,
 		Authorize: asAdmin, Transport: w.plink,
 	})

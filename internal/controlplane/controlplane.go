@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/compute"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/extraspecs"
@@ -78,7 +78,7 @@ func ComputeAPI(ctx context.Context, cfg *config.Config, of Process, log zerolog
 		RecheckQuota:        cfg.Quota.RecheckQuota,
 		MaxPlacementResults: cfg.Scheduler.MaxPlacementResults,
 		MaxAttempts:         cfg.Scheduler.MaxAttempts,
-		Aggregates: hostaggregates.Options{
+		Aggregates: placementcalls.AggregateOptions{
 			LimitTenants: cfg.Scheduler.LimitTenants, RequireTenants: cfg.Scheduler.RequireTenants,
 			LocalZones: !cfg.Scheduler.ZonesFromPlacement, Isolate: cfg.Scheduler.IsolateAggregates,
 			RequiredMembers:  cfg.Scheduler.RequiredMemberPrefix,

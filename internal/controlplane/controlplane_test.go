@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -19,26 +19,29 @@ import (
 func TestSchedulerOptions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	type options struct {
-		Aggregates             hostaggregates.Options
+		Aggregates             placementcalls.AggregateOptions
 		Default, Internal, For string // zones
 		Candidates             int    // 0: the default, 1000
 	}
 	for text, want := range map[string]options{
 		"": {Default: "nova", Internal: "internal"},
-		"[scheduler]\nlimit_tenants_to_placement_aggregate = true": {hostaggregates.Options{LimitTenants: true},
-			"nova", "internal", "", 0},
-		"[scheduler]\nplacement_aggregate_required_for_tenants = true": {
-			hostaggregates.Options{RequireTenants: true}, "nova", "internal", "", 0,
+		"[scheduler]\nlimit_tenants_to_placement_aggregate = true": {
+			placementcalls.AggregateOptions{LimitTenants: true}, "nova", "internal", "", 0,
 		},
-		"[scheduler]\nquery_placement_for_availability_zone = false": {hostaggregates.Options{LocalZones: true},
-			"nova", "internal", "", 0},
-		"[scheduler]\nenable_isolated_aggregate_filtering = true": {hostaggregates.Options{Isolate: true},
-			"nova", "internal", "", 0},
+		"[scheduler]\nplacement_aggregate_required_for_tenants = true": {
+			placementcalls.AggregateOptions{RequireTenants: true}, "nova", "internal", "", 0,
+		},
+		"[scheduler]\nquery_placement_for_availability_zone = false": {
+			placementcalls.AggregateOptions{LocalZones: true}, "nova", "internal", "", 0,
+		},
+		"[scheduler]\nenable_isolated_aggregate_filtering = true": {
+			placementcalls.AggregateOptions{Isolate: true}, "nova", "internal", "", 0,
+		},
 		"[scheduler]\nrequired_member_prefix = [\"r:\"]": {
-			hostaggregates.Options{RequiredMembers: []string{"r:"}}, "nova", "internal", "", 0,
+			placementcalls.AggregateOptions{RequiredMembers: []string{"r:"}}, "nova", "internal", "", 0,
 		},
 		"[scheduler]\ndefault_forbidden_member_prefix = [\"r:\"]": {
-			hostaggregates.Options{ForbiddenMembers: []string{"r:"}}, "nova", "internal", "", 0,
+			placementcalls.AggregateOptions{ForbiddenMembers: []string{"r:"}}, "nova", "internal", "", 0,
 		},
 		"[scheduler]\nmax_placement_results = 50": {Default: "nova",
 			Internal: "internal", Candidates: 50},

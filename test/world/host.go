@@ -16,7 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -29,7 +29,7 @@ type Host struct {
 	Node       string // the uuid
 
 	client  *cellclient.Client
-	placing *allocationclient.Client
+	placing *placementcalls.Client
 	// detailed: its cell takes details of nodes; one of an older version does not.
 	detailed bool
 
@@ -53,7 +53,7 @@ func (w *World) AddHost(cell, name string, memory int64) *Host {
 	var err error
 	h.client, err = cellclient.New(cellclient.Config{URL: w.Cells[cell].URL})
 	testproc.Check(w.T, err)
-	h.placing, err = allocationclient.New(placementclient.Config{
+	h.placing, err = placementcalls.New(placementclient.Config{
 		Endpoint:  func(context.Context) (string, error) { return w.PlacementURL, nil },
 		Authorize: func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", "admin"); return nil },
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 )
 
 // Deps are all that the calls of this package may touch.
@@ -44,8 +44,8 @@ type Scheduler interface {
 	// MirrorHost writes the aggregates of a host to Placement, now or later.
 	MirrorHost(ctx context.Context, host string)
 	// Capacities are those of compute nodes, by the uuids of their root providers. Without
-	// Placement the error is scheduler.ErrCapacityUnknown.
-	Capacities(ctx context.Context, roots []string) ([]scheduler.Capacity, error)
+	// Placement the error is placementcalls.ErrCapacityUnknown.
+	Capacities(ctx context.Context, roots []string) ([]placementcalls.Capacity, error)
 }
 
 // The microversions that several files ask for by name.

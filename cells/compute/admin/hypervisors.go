@@ -16,7 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -77,7 +77,7 @@ type hypervisor struct {
 	cellwire.ComputeNode
 	service  cellwire.Service
 	cell     apidb.Cell
-	capacity scheduler.Capacity
+	capacity placementcalls.Capacity
 	servers  api.List
 }
 
@@ -150,7 +150,7 @@ func matchingHypervisors(all []hypervisor, text string) ([]hypervisor, error) {
 
 // listHypervisors answers GET /os-hypervisors, listHypervisorsDetail GET /os-hypervisors/detail.
 // Those of cells that are down are left out, as in Nova. Cost: two questions to all cells; with
-// details what [scheduler.Scheduler.Capacities] costs, and with servers pages of them for each.
+// details what [placementcalls.Client.Capacities] costs, and with servers pages of them for each.
 func (d *Deps) listHypervisors(x *api.Exchange) error {
 	return d.hypervisorPage(x, "os-hypervisors", false)
 }
@@ -213,7 +213,7 @@ func (d *Deps) complete(x *api.Exchange, all []hypervisor, capacity, servers boo
 			roots[i] = all[i].UUID
 		}
 		found, err := d.Scheduler.Capacities(x.Context(), roots)
-		if errors.Is(err, scheduler.ErrCapacityUnknown) {
+		if errors.Is(err, placementcalls.ErrCapacityUnknown) {
 			return osapi.Unavailable(
 				"The Placement service cannot be used now, so what hypervisors have is not known. Send the request " +
 					"again later.").Because(err)
@@ -293,7 +293,7 @@ func hypervisorView(x *api.Exchange, h *hypervisor, detail bool) *api.Object {
 }
 
 // addCapacity adds what hypervisors have and use.
-func addCapacity(o *api.Object, c scheduler.Capacity, servers int64) {
+func addCapacity(o *api.Object, c placementcalls.Capacity, servers int64) {
 	o.Add("vcpus", c.CPUs).Add("memory_mb", c.MemoryMB).Add("local_gb", c.DiskGB).
 		Add("vcpus_used", c.CPUsUsed).Add("memory_mb_used", c.MemoryMBUsed).Add("local_gb_used", c.DiskGBUsed).
 		Add("free_ram_mb", c.MemoryMB-c.MemoryMBUsed).Add("free_disk_gb", c.DiskGB-c.DiskGBUsed).
@@ -355,7 +355,7 @@ func (d *Deps) hypervisorStatistics(x *api.Exchange) error {
 	if err := d.complete(x, all, true, false); err != nil {
 		return err
 	}
-	var sum scheduler.Capacity
+	var sum placementcalls.Capacity
 	var servers int64
 	for i := range all {
 		c := &all[i].capacity

@@ -27,7 +27,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -167,7 +167,7 @@ func (w *quotaWorld) must(err error) {
 // service has limits for instances, cores and ram.
 func (w *quotaWorld) service(instances, cores, ram int64, change ...func(*quota.Options)) *quota.Quotas {
 	w.t.Helper()
-	client, err := allocationclient.New(
+	client, err := placementcalls.New(
 		placementclient.Config{Endpoint: func(context.Context) (string, error) { return "http://placement", nil },
 			Transport: transport(w.answer)})
 	w.must(err)

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/assignment"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
@@ -127,7 +127,7 @@ func TestGuestsAreWhereTheSchedulerPutsThem(t *testing.T) {
 		})).Or(t)
 		defer func() { testproc.NoError(t, server.Close()) }()
 		s := serving{t, server.Handler()}
-		client := testproc.Try(allocationclient.New(placementclient.Config{
+		client := testproc.Try(placementcalls.New(placementclient.Config{
 			Endpoint:  func(context.Context) (string, error) { return "http://placement/", nil },
 			Authorize: func(_ context.Context, h http.Header) error { h.Set("X-Auth-Token", "admin"); return nil },
 			Transport: s,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package allocationclient_test
+package placementcalls_test
 
 import (
 	"bytes"
@@ -20,7 +20,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/api"
@@ -110,7 +110,7 @@ func newPlacement(database string) (*placement.Server, error) {
 	})
 }
 
-func newRig(t *testing.T) (*rig, *allocationclient.Client) {
+func newRig(t *testing.T) (*rig, *placementcalls.Client) {
 	t.Helper()
 	server := testproc.Try(newPlacement(placementTemplate.Fresh(t))).Or(t)
 	t.Cleanup(func() { check(t, server.Close()) })
@@ -120,7 +120,7 @@ func newRig(t *testing.T) (*rig, *allocationclient.Client) {
 
 func newClient(
 	t testing.TB, transport http.RoundTripper, change ...func(*placementclient.Config),
-) *allocationclient.Client {
+) *placementcalls.Client {
 	t.Helper()
 	cfg := placementclient.Config{
 		Endpoint: func(context.Context) (string, error) { return "http://placement/", nil },
@@ -133,7 +133,7 @@ func newClient(
 	for _, f := range change {
 		f(&cfg)
 	}
-	return testproc.Try(allocationclient.New(cfg)).Or(t)
+	return testproc.Try(placementcalls.New(cfg)).Or(t)
 }
 
 var testConsumer = cellwire.Server{UUID: providerUUID(100), ProjectID: "p", UserID: "u"}
@@ -158,7 +158,7 @@ func TestClaimMoveRelease(t *testing.T) {
 	testServerLifecycle(t, s, c)
 }
 
-func testServerLifecycle(t *testing.T, s *rig, c *allocationclient.Client) {
+func testServerLifecycle(t *testing.T, s *rig, c *placementcalls.Client) {
 	t.Helper()
 	s.node(1, nodeResources())
 	s.node(2, map[string]int{"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 9})
@@ -180,19 +180,19 @@ func testServerLifecycle(t *testing.T, s *rig, c *allocationclient.Client) {
 	check(t, c.Claim(t.Context(), testConsumer, nil, by[providerUUID(1)]))
 	s.routes = nil
 	if err := c.Claim(t.Context(), testConsumer, nil,
-		by[providerUUID(2)]); !errors.Is(err, allocationclient.ErrConsumerConflict) {
+		by[providerUUID(2)]); !errors.Is(err, placementcalls.ErrConsumerConflict) {
 		t.Errorf("a second claim: %v", err)
 	}
 	testproc.Same(t, cmp.Diff([]string{"PUT /allocations/" + testConsumer.UUID, "GET /allocations/" +
 		testConsumer.UUID}, s.routes))
 	held := testproc.Try(c.Allocations(t.Context(), testConsumer.UUID)).Or(t)
-	if held.ConsumerType != allocationclient.ConsumerType || held.ProjectID != "p" || held.UserID != "u" ||
+	if held.ConsumerType != placementcalls.ConsumerType || held.ProjectID != "p" || held.UserID != "u" ||
 		held.ConsumerGeneration == nil || held.Allocations[providerUUID(1)]["VCPU"] != 1 {
 		t.Errorf("it holds %+v", held)
 	}
 	check(t, c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(2)]))
 	if err := c.Claim(t.Context(), testConsumer, held.ConsumerGeneration, by[providerUUID(1)]); !errors.Is(err,
-		allocationclient.ErrConsumerConflict) {
+		placementcalls.ErrConsumerConflict) {
 		t.Errorf("a move with an old generation: %v", err)
 	}
 	usages := testproc.Try(c.Usages(t.Context(), "p", "")).Or(t)
@@ -216,7 +216,7 @@ func TestClaimWithoutCapacity(t *testing.T) {
 	testCapacityExhausted(t, s, c)
 }
 
-func testCapacityExhausted(t *testing.T, s *rig, c *allocationclient.Client) {
+func testCapacityExhausted(t *testing.T, s *rig, c *placementcalls.Client) {
 	t.Helper()
 	s.node(1, nodeResources())
 	candidates, err := c.Candidates(t.Context(), smallRequest(t))
@@ -263,7 +263,7 @@ func TestReleaseReadsAgain(t *testing.T) {
 		switch {
 		case times == 1 && (err != nil || puts != 2):
 			t.Errorf("once: %v, after %d PUT", err, puts)
-		case times == 100 && (!errors.Is(err, allocationclient.ErrConsumerConflict) || puts != 5):
+		case times == 100 && (!errors.Is(err, placementcalls.ErrConsumerConflict) || puts != 5):
 			t.Errorf("always: %v, after %d PUT", err, puts)
 		}
 	}
@@ -284,7 +284,7 @@ func TestGenerationConflict(t *testing.T) {
 				`changed while attempting to allocate"}]}`), nil
 	}
 	if err := c.Claim(t.Context(), testConsumer, nil, candidates[0]); !errors.Is(err, placementclient.ErrConflict) ||
-		errors.Is(err, allocationclient.ErrConsumerConflict) {
+		errors.Is(err, placementcalls.ErrConsumerConflict) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hostaggregates
+package placementcalls
 
 import (
 	"context"
@@ -16,23 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
-// Store is what is read of the API database, and what a round forgets there: see [apidb.Store].
-type Store interface {
-	Aggregates(ctx context.Context) ([]apidb.Aggregate, error)
-	DeletedAggregates(ctx context.Context) ([]string, error)
-	ForgetAggregate(ctx context.Context, uuid string) error
-	ForgetNode(ctx context.Context, uuid string) error
-	HostAggregates(ctx context.Context, host string) (apidb.HostAggregates, error)
-	Nodes(ctx context.Context) ([]apidb.Node, error)
-	UnmappedNodes(ctx context.Context) ([]apidb.Node, error)
-}
-
-// Placement is what is asked of Placement: see [placementclient.Client].
-type Placement interface {
-	Do(ctx context.Context, method, path string, body, out any) error
-	Providers(ctx context.Context, query url.Values) ([]wire.ResourceProvider, error)
-}
-
 // Mirror is the mirror of host aggregates in Placement: the root provider of each node of a host is
 // in the aggregates of the host, by their uuids. Other aggregates of a provider, and other
 // providers in ours, are not touched: agents and operators have their own.
@@ -42,8 +25,8 @@ type Placement interface {
 // conflict and it reads again.
 type Mirror struct {
 	// Fenced is the Store for what only the process that schedules may write.
-	Store, Fenced Store
-	Placement     Placement
+	Store, Fenced apidb.Store
+	Placement     *Client
 }
 
 // writeTries is how often the aggregates of a provider are written while others write to it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scheduler
+package placementcalls
 
 import (
 	"context"
@@ -31,13 +31,13 @@ const capacityReads = 8
 // does not know has nothing. Cost: for each a GET, and two for each provider of its tree.
 //
 // Errors: [ErrCapacityUnknown].
-func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]Capacity, error) {
+func (c *Client) Capacities(ctx context.Context, roots []string) ([]Capacity, error) {
 	found := make([]Capacity, len(roots))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(capacityReads)
 	for i, root := range roots {
 		group.Go(func() (err error) {
-			found[i], err = s.capacity(ctx, root)
+			found[i], err = c.capacity(ctx, root)
 			return err
 		})
 	}
@@ -48,8 +48,7 @@ func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]Capacity,
 }
 
 // capacity is that of one compute node.
-func (s *Scheduler) capacity(ctx context.Context, root string) (all Capacity, err error) {
-	c := s.o.Placement
+func (c *Client) capacity(ctx context.Context, root string) (all Capacity, err error) {
 	providers, err := c.ProvidersInTree(ctx, root)
 	if err != nil {
 		return all, err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package allocationclient_test
+package placementcalls_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/allocationclient"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -21,10 +21,10 @@ import (
 func TestRealPlacementOfOpenStack(t *testing.T) {
 	real := testproc.StartPlacement(t)
 	at := testproc.Try(url.Parse(real.URL)).Or(t)
-	for name, test := range map[string]func(*testing.T, *rig, *allocationclient.Client){
+	for name, test := range map[string]func(*testing.T, *rig, *placementcalls.Client){
 		"life": testServerLifecycle,
 		"full": testCapacityExhausted,
-		"a tree of many": func(t *testing.T, s *rig, c *allocationclient.Client) {
+		"a tree of many": func(t *testing.T, s *rig, c *placementcalls.Client) {
 			for n := range 5 {
 				s.node(n, nodeResources())
 			}
@@ -40,7 +40,7 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 				t.Errorf("at most two are %+v, %v", found, err)
 			}
 		},
-		"aggregates": func(t *testing.T, s *rig, c *allocationclient.Client) {
+		"aggregates": func(t *testing.T, s *rig, c *placementcalls.Client) {
 			for n := 1; n <= 3; n++ {
 				s.node(n, nodeResources())
 				s.put("/resource_providers/"+providerUUID(n)+"/aggregates",
@@ -56,7 +56,7 @@ func TestRealPlacementOfOpenStack(t *testing.T) {
 				}
 			}
 		},
-		"groups": func(t *testing.T, s *rig, c *allocationclient.Client) {
+		"groups": func(t *testing.T, s *rig, c *placementcalls.Client) {
 			s.put("/traits/CUSTOM_FAST", nil)
 			s.node(1, nodeResources())
 			s.node(2, nodeResources(), "CUSTOM_FAST")

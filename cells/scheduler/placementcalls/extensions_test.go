@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package allocationclient_test
+package placementcalls_test
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hostaggregates
+package placementcalls
 
 import (
 	"fmt"
@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 )
 
-// Options are Nova's [scheduler] options about host aggregates.
-type Options struct {
+// AggregateOptions are Nova's [scheduler] options about host aggregates.
+type AggregateOptions struct {
 	// LimitTenants restricts projects to the aggregates that name them in metadata that begins with
 	// filter_tenant_id (limit_tenants_to_placement_aggregate); with RequireTenants projects that
 	// none names get no host (placement_aggregate_required_for_tenants).
@@ -34,7 +34,7 @@ type Options struct {
 
 // MemberPrefixes are those of extra specs that the scheduler compares with the metadata of
 // aggregates.
-func (o Options) MemberPrefixes() []string {
+func (o AggregateOptions) MemberPrefixes() []string {
 	return slices.Concat(o.RequiredMembers, o.ForbiddenMembers)
 }
 
@@ -69,7 +69,7 @@ type Destination struct {
 //
 // Errors: *[MissingError].
 func DestinationOf(
-	aggregates []apidb.Aggregate, zone string, o Options, spec *apidb.RequestSpec, traits map[string]bool,
+	aggregates []apidb.Aggregate, zone string, o AggregateOptions, spec *apidb.RequestSpec, traits map[string]bool,
 ) (d Destination, err error) {
 	var ofZone, otherZones, ofTenant []string
 	for i := range aggregates {
@@ -119,7 +119,7 @@ func DestinationOf(
 // addMembers adds the aggregates that extra specs name, and those that only such extra specs open.
 // As in the specification of forbidden aggregates, any extra spec of a prefix opens all aggregates
 // of that prefix, and the names alone are compared: their values say nothing.
-func (d *Destination) addMembers(aggregates []apidb.Aggregate, o Options, specs map[string]string) error {
+func (d *Destination) addMembers(aggregates []apidb.Aggregate, o AggregateOptions, specs map[string]string) error {
 	with := func(has func(metadata map[string]string) bool) (uuids []string) {
 		for i := range aggregates {
 			if has(aggregates[i].Metadata) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package hostaggregates_test
+package placementcalls_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
-	"github.com/compute-agent/compute-agent/cells/scheduler/hostaggregates"
+	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -23,8 +23,8 @@ func TestDestinationOf(t *testing.T) {
 		{UUID: "fast", Metadata: map[string]string{"trait:CUSTOM_FAST": "required"}},
 		{UUID: "reserved", Metadata: map[string]string{"reservation:r1": "1"}},
 	}
-	type options = hostaggregates.Options
-	type destination = hostaggregates.Destination
+	type options = placementcalls.AggregateOptions
+	type destination = placementcalls.Destination
 	for name, c := range map[string]struct {
 		o             options
 		zone, project string
@@ -56,8 +56,8 @@ func TestDestinationOf(t *testing.T) {
 	} {
 		var spec apidb.RequestSpec
 		spec.Zone, spec.ProjectID, spec.Flavor.ExtraSpecs = c.zone, c.project, c.specs
-		got, err := hostaggregates.DestinationOf(all, "nova", c.o, &spec, c.traits)
-		var missing *hostaggregates.MissingError
+		got, err := placementcalls.DestinationOf(all, "nova", c.o, &spec, c.traits)
+		var missing *placementcalls.MissingError
 		if errors.As(err, &missing) != c.missing || !c.missing && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -70,7 +70,7 @@ func TestDestinationOf(t *testing.T) {
 // TestHas: a host has to be in an aggregate of each list, and in none of those that are forbidden.
 func TestHas(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	d := hostaggregates.Destination{OneOf: [][]string{{"a", "b"}, {"c"}}, NoneOf: []string{"d"}}
+	d := placementcalls.Destination{OneOf: [][]string{{"a", "b"}, {"c"}}, NoneOf: []string{"d"}}
 	for _, c := range []struct {
 		in   []string
 		want bool

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocationclient is the scheduler's client of Placement: it reads allocation candidates,
-// and claims and releases allocations.
+// Package placementcalls is what the scheduler asks of Placement and writes there: allocation
+// candidates, claims and releases of allocations, what compute nodes have, and the mirror of host
+// aggregates.
 //
 //	resourcerequest.Request ──▶ Candidates ──▶ []Candidate ── Claim ──▶ 204
 //	                                                            │
@@ -12,4 +13,9 @@
 //
 // All but [ErrConsumerConflict] are errors of package placementclient. Every write carries the
 // consumer generation, so that concurrent writers cannot undo each other.
-package allocationclient
+//
+// Host aggregates say where a server may be, and their hosts are mirrored to Placement:
+//
+//	aggregates, AggregateOptions, the server ─▶ DestinationOf ─▶ Destination: those of its host
+//	API database ─▶ Mirror ─▶ Placement: the aggregates of resource providers
+package placementcalls
