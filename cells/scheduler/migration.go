@@ -174,7 +174,7 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 	})
 	s.dispatchUnanswered(w, &s.moveDelay, unanswered)
 	if all {
-		s.moveDelay.Keep(there)
+		s.moveDelay.keep(there)
 	}
 	return errors.Join(errs...)
 }
@@ -233,7 +233,7 @@ func (s *Scheduler) failUnansweredMove(
 		return s.failMove(ctx, cell, m, fault)
 	}
 	if err == nil {
-		s.moveDelay.Succeeded(m.UUID, false, 0) // giving back is another matter
+		s.moveDelay.succeeded(m.UUID, false, 0) // giving back is another matter
 		wake(s.kickMoves)
 	}
 	return err

@@ -17,7 +17,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
 	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -58,11 +57,11 @@ type turn struct {
 }
 
 // take takes the server of a turn, if that is still due: else free is nil.
-func (s *Scheduler) take(d *backoff.Delays, t turn) (free func()) {
+func (s *Scheduler) take(d *backoff, t turn) (free func()) {
 	if free, _ = s.locks.tryLock(t.server); free == nil {
 		return nil
 	}
-	if due, _ := d.Due(t.key, t.asksPlacement, s.o.Now()); !due { // who had it has put it off
+	if due, _ := d.due(t.key, t.asksPlacement, s.o.Now()); !due { // who had it has put it off
 		free()
 		return nil
 	}
@@ -71,9 +70,9 @@ func (s *Scheduler) take(d *backoff.Delays, t turn) (free func()) {
 
 // give has workers do what is due, in the order of the turns, but for what was unanswered. It waits
 // for free workers.
-func (s *Scheduler) give(ctx context.Context, w *workers, d *backoff.Delays, turns []turn) error {
+func (s *Scheduler) give(ctx context.Context, w *workers, d *backoff, turns []turn) error {
 	for _, t := range turns {
-		if due, since := d.Due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
+		if due, since := d.due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
 			continue
 		}
 		free := s.take(d, t)
@@ -92,10 +91,10 @@ func (s *Scheduler) give(ctx context.Context, w *workers, d *backoff.Delays, tur
 }
 
 // unanswered are those of the turns that are due and were unanswered.
-func (s *Scheduler) unanswered(d *backoff.Delays, turns []turn) (unanswered []turn) {
+func (s *Scheduler) unanswered(d *backoff, turns []turn) (unanswered []turn) {
 	for _, t := range turns {
 		var due bool
-		if due, t.since = d.Due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
+		if due, t.since = d.due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
 			unanswered = append(unanswered, t)
 		}
 	}
@@ -104,7 +103,7 @@ func (s *Scheduler) unanswered(d *backoff.Delays, turns []turn) (unanswered []tu
 
 // dispatchUnanswered has the workers for what was unanswered do it, what has waited longest first.
 // What finds none of them free is left for the next round.
-func (s *Scheduler) dispatchUnanswered(w *workers, d *backoff.Delays, turns []turn) {
+func (s *Scheduler) dispatchUnanswered(w *workers, d *backoff, turns []turn) {
 	slices.SortStableFunc(turns, func(a, b turn) int { return a.since.Compare(b.since) })
 	for _, t := range turns {
 		free := s.take(d, t)
@@ -113,7 +112,7 @@ func (s *Scheduler) dispatchUnanswered(w *workers, d *backoff.Delays, turns []tu
 		}
 		select {
 		case w.unanswered <- struct{}{}:
-			w.run(w.unanswered, free, func() { t.do(d.WasQuery(t.key)) })
+			w.run(w.unanswered, free, func() { t.do(d.wasQuery(t.key)) })
 		default:
 			free()
 			return
@@ -148,7 +147,7 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 			s.attempt(ctx, uuid, view, needsPlacement, query)
 		}})
 	}
-	s.delay.Keep(there)
+	s.delay.keep(there)
 	s.dispatchUnanswered(w, &s.delay, s.unanswered(&s.delay, turns))
 	return s.give(ctx, w, &s.delay, turns)
 }
@@ -186,7 +185,7 @@ func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlace
 
 // attempt is one at what is tried until it is done: the build of a server, or a move.
 type attempt struct {
-	delays      *backoff.Delays
+	delays      *backoff
 	server, key string // key is what it is delayed by
 	ends        bool   // it ends if Placement never answers its requests
 	// What is logged: again when Placement is back; unanswered, down and failed for what failed.
@@ -200,7 +199,7 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 	var failed *placementclient.Error
 	switch {
 	case err == nil:
-		if t.delays.Succeeded(t.key, asksPlacement, s.o.Placement.Grants()) {
+		if t.delays.succeeded(t.key, asksPlacement, s.o.Placement.Grants()) {
 			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 		return false
@@ -211,26 +210,26 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 		others := true
 		if failed.Method != http.MethodGet && placementclient.Down(err) {
 			var all bool
-			if others, all = t.delays.Unwritten(t.key, s.o.Placement.Grants()); all {
+			if others, all = t.delays.unwritten(t.key, s.o.Placement.Grants()); all {
 				break
 			}
 		}
-		n, wait := t.delays.Unanswered(t.key, others, placementcalls.AsksCandidates(failed), s.o.Now())
+		n, wait := t.delays.unanswered(t.key, others, placementcalls.AsksCandidates(failed), s.o.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).
 			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
 		return n >= mostUnanswered
 	}
 	if placementclient.Down(err) {
-		if wait, first := t.delays.PlacementFailed(s.o.Now()); first {
+		if wait, first := t.delays.placementFailed(s.o.Now()); first {
 			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement is unavailable, " + t.down +
 					". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
-		t.delays.Failed(t.key, s.o.Now())
+		t.delays.failed(t.key, s.o.Now())
 		return false
 	}
-	wait := t.delays.Failed(t.key, s.o.Now())
+	wait := t.delays.failed(t.key, s.o.Now())
 	s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
 	return false
 }
@@ -241,7 +240,7 @@ const mostUnanswered = 10
 // answersOthers says whether Placement, which has failed a request, answers another one: then it is
 // that request which it does not answer, whatever it says about it. It is asked for something of
 // the same kind: it may answer no query for candidates, or none about allocations, and the rest. It
-// is not asked to write anything: see [backoff.Delays.Unwritten].
+// is not asked to write anything: see [backoff.unwritten].
 func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.Error) bool {
 	if failed.Unsent {
 		return false

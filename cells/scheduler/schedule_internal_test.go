@@ -5,8 +5,6 @@ package scheduler
 import (
 	"testing"
 	"time"
-
-	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
 )
 
 // TestPutOffMeanwhile: what was found due and unanswered, and was put off since by the worker that
@@ -17,12 +15,12 @@ func TestPutOffMeanwhile(t *testing.T) {
 	for name, again := range map[string]bool{"due": false, "put off": true} {
 		s := &Scheduler{o: Options{Workers: 1, Now: func() time.Time { return now }},
 			locks: serverLocks{servers: map[string]chan struct{}{}}}
-		d := &backoff.Delays{}
-		d.Unanswered("server", true, true, now.Add(-time.Minute))
+		d := &backoff{}
+		d.unanswered("server", true, true, now.Add(-time.Minute))
 		tried := false
 		turns := s.unanswered(d, []turn{{server: "server", key: "server", do: func(query bool) { tried = query }}})
 		if again {
-			d.Unanswered("server", true, true, now)
+			d.unanswered("server", true, true, now)
 		}
 		w := s.newWorkers()
 		s.dispatchUnanswered(w, d, turns)

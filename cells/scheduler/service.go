@@ -14,7 +14,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/gather"
-	"github.com/compute-agent/compute-agent/cells/scheduler/backoff"
 	"github.com/compute-agent/compute-agent/cells/scheduler/placementcalls"
 	"github.com/compute-agent/compute-agent/cells/scheduler/quota"
 	"github.com/compute-agent/compute-agent/cells/scheduler/resourcerequest"
@@ -94,9 +93,9 @@ type Scheduler struct {
 	locks     serverLocks
 	// groups has the server groups that a server is built in.
 	groups serverLocks
-	delay  backoff.Delays
+	delay  backoff
 	// moveDelay has migrations.
-	moveDelay backoff.Delays
+	moveDelay backoff
 	cells     cellsSeen
 
 	scheduling  atomic.Bool // Run is active

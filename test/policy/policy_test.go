@@ -134,7 +134,6 @@ var mayImport = map[string][]string{
 	"cells/scheduler": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather", "placement/placementclient", "placement/wire",
 		"plugins", "providertree"},
-	"cells/scheduler/backoff": {},
 	"cells/scheduler/cellmappings": {"cells/apidb", "cells/cellclient",
 		"cells/cellwire", "cells/gather"},
 	"cells/scheduler/cloudaudit": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/gather",

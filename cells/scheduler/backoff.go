@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package backoff
+package scheduler
 
 import (
 	"maps"
@@ -15,9 +15,19 @@ const (
 	mostDelay  = 30 * time.Second
 )
 
-// Delays says what is not to be tried yet: servers, or migrations, by uuid; and Placement, for all
-// of them. Its methods may be called from several goroutines. The zero value delays nothing.
-type Delays struct {
+// backoff puts off what failed: the builds of servers, or migrations, by uuid, each for itself, and
+// Placement for all of them. It has no clock of its own. Its methods may be called from several
+// goroutines. The zero value delays nothing.
+//
+//	due ── failed ──────────────────▶ put off ───────────┐
+//	    ── unanswered, unwritten ───▶ unanswered ────────┤ the wait ends
+//	    ── placementFailed ─────────▶ Placement is out ──┴──────────────▶ due
+//	    ── succeeded ───────────────▶ forgotten
+//
+// Unanswered is a server whose request Placement fails while it answers others: it alone is put
+// off, and counted, because its request may never be answered. If Placement fails the writes for
+// several servers and carries out none, it is Placement that fails.
+type backoff struct {
 	mu        sync.Mutex
 	servers   map[string]*delay
 	placement delay
@@ -47,9 +57,9 @@ func (d *delay) more(now time.Time) time.Duration {
 	return wait
 }
 
-// Due says whether a server is to be tried; and, if Placement has failed its last request while it
+// due says whether a server is to be tried; and, if Placement has failed its last request while it
 // answered others, since when.
-func (d *Delays) Due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
+func (d *backoff) due(uuid string, needsPlacement bool, now time.Time) (due bool, unanswered time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.servers[uuid]
@@ -64,26 +74,26 @@ func (d *Delays) Due(uuid string, needsPlacement bool, now time.Time) (due bool,
 	return !now.Before(own.until), unanswered
 }
 
-// Failed puts off a server, and returns for how long.
-func (d *Delays) Failed(uuid string, now time.Time) time.Duration {
+// failed puts off a server, and returns for how long.
+func (d *backoff) failed(uuid string, now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.of(uuid).more(now)
 }
 
-// WasQuery reports whether the request for a server that Placement failed last, while it answered
+// wasQuery reports whether the request for a server that Placement failed last, while it answered
 // others, was a query for candidates.
-func (d *Delays) WasQuery(uuid string) bool {
+func (d *backoff) wasQuery(uuid string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.servers[uuid]
 	return own != nil && own.query
 }
 
-// Unanswered puts off a server alone, whose request Placement failed; it counts if that answers
+// unanswered puts off a server alone, whose request Placement failed; it counts if that answers
 // others. query says that it was one for candidates. It returns how often it counted, and for how
 // long the server is put off.
-func (d *Delays) Unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
+func (d *backoff) unanswered(uuid string, counts, query bool, now time.Time) (tries int, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.of(uuid)
@@ -94,11 +104,11 @@ func (d *Delays) Unanswered(uuid string, counts, query bool, now time.Time) (tri
 	return own.tries, own.more(now)
 }
 
-// Unwritten notes that Placement, which answers reads and has carried out so many writes, has
+// unwritten notes that Placement, which answers reads and has carried out so many writes, has
 // failed one for a server. others says that it has carried out another one since it failed the last
 // one for this server; all, that it carries out none: it has failed the last one of another server,
 // and carried out none since.
-func (d *Delays) Unwritten(uuid string, given int64) (others, all bool) {
+func (d *backoff) unwritten(uuid string, given int64) (others, all bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	own := d.of(uuid)
@@ -110,7 +120,7 @@ func (d *Delays) Unwritten(uuid string, given int64) (others, all bool) {
 }
 
 // of is the delay of a server. The caller has the mutex.
-func (d *Delays) of(uuid string) *delay {
+func (d *backoff) of(uuid string) *delay {
 	if d.servers == nil {
 		d.servers = map[string]*delay{}
 	}
@@ -120,9 +130,9 @@ func (d *Delays) of(uuid string) *delay {
 	return d.servers[uuid]
 }
 
-// Succeeded ends the wait for a server, and for Placement if that was asked; if it carried out no
+// succeeded ends the wait for a server, and for Placement if that was asked; if it carried out no
 // writes, it has to have done one since. back says that it was waited for.
-func (d *Delays) Succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
+func (d *backoff) succeeded(uuid string, asksPlacement bool, given int64) (back bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.servers, uuid)
@@ -134,8 +144,8 @@ func (d *Delays) Succeeded(uuid string, asksPlacement bool, given int64) (back b
 	return back
 }
 
-// PlacementFailed puts off all that needs Placement; first says that it was not put off before.
-func (d *Delays) PlacementFailed(now time.Time) (wait time.Duration, first bool) {
+// placementFailed puts off all that needs Placement; first says that it was not put off before.
+func (d *backoff) placementFailed(now time.Time) (wait time.Duration, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	first = d.placement.wait == 0
@@ -145,8 +155,8 @@ func (d *Delays) PlacementFailed(now time.Time) (wait time.Duration, first bool)
 	return d.placement.until.Sub(now), first
 }
 
-// Keep forgets all servers but these.
-func (d *Delays) Keep(there map[string]bool) {
+// keep forgets all servers but these.
+func (d *backoff) keep(there map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	maps.DeleteFunc(d.servers, func(uuid string, _ *delay) bool { return !there[uuid] })
