@@ -16,9 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -67,7 +66,7 @@ func (f *trialFlags) warnOfSandbox(cmd *cobra.Command, opts suite.Options) {
 	if f.NoSandbox {
 		why = "--no-sandbox"
 	}
-	_ = render.PluginSandbox(cmd.ErrOrStderr(), opts, sandbox.OwnKernel(), why)
+	_ = render.PluginSandbox(cmd.ErrOrStderr(), opts, launch.OwnKernel(), why)
 }
 
 // pluginLog prints a plugin's log for its author.
@@ -140,7 +139,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			sum, err := executable.Digest(cmd.Context(), args[0])
+			sum, err := launch.Digest(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

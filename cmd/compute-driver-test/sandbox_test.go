@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -41,7 +41,7 @@ func TestDriversRunInTheSandbox(t *testing.T) {
 		want   drivertest.Outcome
 	}{
 		"the agent's": {func(*drivertest.Options) {}, drivertest.Failed},
-		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &sandbox.Sandbox{Modes: true} },
+		"one of its own": {func(o *drivertest.Options) { o.Sandbox = &launch.Sandbox{Modes: true} },
 			drivertest.Passed},
 		"none": {func(o *drivertest.Options) { o.NoSandbox = true }, drivertest.Passed},
 	} {

@@ -22,7 +22,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		builtDriver = filepath.Join(dir, executable.Prefix+"python")
+		builtDriver = filepath.Join(dir, launch.Prefix+"python")
 		if out, err := exec.Command(python, "build.py", builtDriver).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "building the driver: %v: %s\n", err, out)
 			return 1

@@ -24,7 +24,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -40,7 +40,7 @@ func fixture(t *testing.T) string {
 // builtFixture builds it at the first call.
 var builtFixture = sync.OnceValues(func() (string, error) {
 	dir := filepath.Dir(builtDriver)
-	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, executable.Prefix+"fixture")
+	stage, out := filepath.Join(dir, "stage"), filepath.Join(dir, launch.Prefix+"fixture")
 	main, err := os.ReadFile("tests/fixture.py")
 	if err != nil {
 		return "", err

@@ -18,7 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -172,7 +172,7 @@ func configurationFinding(driver string, err error) health.Finding {
 	found := health.Finding{Code: health.DriverRefused, Subject: health.OfDriver(driver), Text: err.Error()}
 	var refused *plugins.ConfigError
 	var takeover *pluginhost.TakeoverError
-	var untrusted *executable.UntrustedError
+	var untrusted *launch.UntrustedError
 	switch {
 	case errors.As(err, &refused): // also by a process that takes over
 		return found
@@ -189,7 +189,7 @@ func configurationFinding(driver string, err error) health.Finding {
 	switch {
 	case errors.As(err, &untrusted):
 		found.Hint = untrusted.Hint + reload
-	case errors.Is(err, executable.ErrNotInstalled):
+	case errors.Is(err, launch.ErrNotInstalled):
 		found.Hint = "install the executable as the text says" + reload
 	case errors.Is(err, pluginhost.ErrIncompatible):
 		found.Hint = fmt.Sprintf("install a driver for this version of the agent at %s", takeover.Path) + reload

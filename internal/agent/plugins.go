@@ -13,9 +13,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -35,9 +34,9 @@ func Plugins(ctx context.Context, cfg *config.Config) ([]pluginhost.Entry, error
 func DeviceLister(cfg *config.Config, driver string) (spec pluginhost.Spec, args []string, err error) {
 	if cfg.Drivers[driver] == nil {
 		spec = pluginhost.Spec{Name: driver, Searched: cfg.PluginDirs()}
-		installed, err := executable.Installed(spec.Searched...)
+		installed, err := launch.Installed(spec.Searched...)
 		if spec.Path = installed[driver]; spec.Path == "" {
-			spec.Path = filepath.Join(cfg.Plugins.Dir, executable.Prefix+driver)
+			spec.Path = filepath.Join(cfg.Plugins.Dir, launch.Prefix+driver)
 		}
 		return spec, nil, err
 	}
@@ -91,7 +90,7 @@ func (t Trial) Options(ctx context.Context) (suite.Options, error) {
 	opts.Config, opts.Args, opts.Env, opts.Former = own.table, own.Args, own.Env, former.table
 	opts.NoSandbox = t.NoSandbox || own.Sandbox == config.SandboxNone
 	if own.Sandbox != config.SandboxNone {
-		opts.Sandbox = sandbox.Standard(opts.Config, opts.Former)
+		opts.Sandbox = launch.StandardSandbox(opts.Config, opts.Former)
 		opts.Sandbox.Required, opts.Sandbox.Modes = own.Sandbox == config.SandboxRequired, own.AllowChmod
 		opts.Sandbox.GrantRead, opts.Sandbox.GrantWrite = own.ReadPaths, own.WritePaths
 	}

@@ -8,16 +8,15 @@ import (
 	"slices"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 // formerMachines is the directory in the state directory from which the fake driver, and no other,
 // takes over what a former release left there.
-const formerMachines, fakeDriver = "machines", executable.Prefix + "fake"
+const formerMachines, fakeDriver = "machines", launch.Prefix + "fake"
 
 // driverSandbox is that of a driver's process, nil if the configuration wants none.
-func driverSandbox(cfg *config.Config, name string) *sandbox.Sandbox {
+func driverSandbox(cfg *config.Config, name string) *launch.Sandbox {
 	d := cfg.Drivers[name]
 	if d.Sandbox == config.SandboxNone {
 		return nil
@@ -34,9 +33,9 @@ func driverSandbox(cfg *config.Config, name string) *sandbox.Sandbox {
 	for _, paths := range [][]string{secrets, protected} { // tables have no order
 		slices.Sort(paths)
 	}
-	return &sandbox.Sandbox{
+	return &launch.Sandbox{
 		Required: d.Sandbox == config.SandboxRequired, Modes: d.AllowChmod, Secrets: slices.Compact(secrets),
 		Protected: slices.Compact(protected),
-		Write:     sandbox.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
+		Write:     launch.WritePaths(d.Config), GrantRead: slices.Clone(d.ReadPaths), GrantWrite: grants,
 	}
 }

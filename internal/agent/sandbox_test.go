@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -52,7 +52,7 @@ identity_file = "/srv/identity.pem"
 	cfg, err := config.Load(config.Options{File: file, Hostname: func() (string, error) { return "cn1", nil }})
 	testproc.Check(t, err)
 	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/compute-agent.service")
-	want := &sandbox.Sandbox{
+	want := &launch.Sandbox{
 		Secrets: []string{"/etc/compute-agent", "/etc/placement/token", file, "/run/agent",
 			"/run/credentials/compute-agent.service", "/srv/ca", "/srv/identity.pem", "/srv/state"},
 		Protected: []string{"/etc/ssl/certs/ca.pem", "/srv/ca.pem", filepath.Join(dir, "provider_config")},

@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -34,7 +34,7 @@ func TestRefusal(t *testing.T) {
 		"a key that cannot be": {errors.New("drivers.fake.path: leads out"), health.DriverRefused, ""},
 		"it hangs": {fmt.Errorf("Configure: %w", driverclient.ErrNoAnswer), health.DriverRefused,
 			"keeps the driver from answering"},
-		"the file's mode": {takeover(&executable.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}),
+		"the file's mode": {takeover(&launch.UntrustedError{Path: path, Hint: "Fix it with: chmod go-w " + path}),
 			health.DriverTakeover, "chmod go-w " + path + ", then"},
 		"the protocol": {takeover(fmt.Errorf("%w: 9", pluginhost.ErrIncompatible)), health.DriverTakeover,
 			"for this version of the agent"},

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 func checkPluginDir(_ context.Context, e *Env) []Result {
@@ -97,7 +97,7 @@ func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	case digest == "":
 		return fine("%s", path)
 	}
-	sum, err := executable.Digest(ctx, e.path(real))
+	sum, err := launch.Digest(ctx, e.path(real))
 	if err != nil {
 		return skip("%s cannot be read to compare its sha256: %v", path, err)
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 // ServiceUser is the user that the packaged service runs as.
@@ -71,7 +71,7 @@ type Env struct {
 	Now         func() time.Time
 	LookPath    func(program string) (string, error)
 	DialUnix    func(ctx context.Context, path string) (net.Conn, error)
-	Kernel      func() sandbox.Kernel
+	Kernel      func() launch.Kernel
 	// HTTP sends requests to Placement and Keystone; nil means a client as configured.
 	HTTP http.RoundTripper
 	// Timeout limits all checks; 0 means DefaultTimeout.
@@ -87,7 +87,7 @@ func Host(cfg *config.Config, cfgErr error, agentUser string) (Env, error) {
 		Config: cfg, ConfigErr: cfgErr, Self: os.Geteuid(),
 		Stat: statFile, Become: become, LookupGroup: lookupGroup, LookupUser: lookupAccount,
 		Statfs: statfs, OpenFiles: openFiles,
-		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix, Kernel: sandbox.OwnKernel,
+		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix, Kernel: launch.OwnKernel,
 	}
 	if agentUser != "" {
 		account, err := lookupAccount(agentUser)

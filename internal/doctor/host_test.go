@@ -23,7 +23,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -250,7 +250,7 @@ func (f *fixture) examine() []Result {
 	}
 	e.Stat, e.Now, e.DialUnix = f.stat, func() time.Time { return noon }, dialUnix
 	e.Timeout = cmp.Or(e.Timeout, time.Minute)
-	e.Kernel = func() sandbox.Kernel { return sandbox.Kernel{Landlock: 6, Seccomp: true} }
+	e.Kernel = func() launch.Kernel { return launch.Kernel{Landlock: 6, Seccomp: true} }
 	e.Statfs = func(string) (Space, error) { return f.space, nil }
 	e.OpenFiles = func() (uint64, uint64, error) { return 1024, f.hard, nil }
 	e.ClockSynced = func() (bool, error) {

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 // ListDevices runs a driver's executable as a command, outside of the protocol, that writes the
@@ -21,12 +21,12 @@ import (
 // digest and environment count. The executable must pass the checks under which the agent starts
 // it, unless own says that the caller chose the file.
 //
-// Errors: [*executable.NotInstalledError]; [*executable.UntrustedError]; an [*exec.ExitError], with
+// Errors: [*launch.NotInstalledError]; [*launch.UntrustedError]; an [*exec.ExitError], with
 // what the executable wrote to standard error; those of the file system.
 func ListDevices(ctx context.Context, spec Spec, own bool, out io.Writer, args ...string) error {
-	open := func() (*executable.Executable, error) { return openSpec(spec, os.Geteuid()) }
+	open := func() (*launch.Executable, error) { return openSpec(spec, os.Geteuid()) }
 	if own {
-		open = func() (*executable.Executable, error) { return executable.OpenOwn(spec.Path) }
+		open = func() (*launch.Executable, error) { return launch.OpenOwn(spec.Path) }
 	}
 	exe, err := open()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -19,8 +19,8 @@ func TestWrongDigestIsNeverExecuted(t *testing.T) {
 	spec := chaosSpec("", nil)
 	spec.SHA256 = strings.Repeat("ab", 32)
 	_, err := r.start(spec)
-	if !errors.Is(err, executable.ErrUntrusted) || !errors.Is(err, driverclient.ErrUnavailable) {
-		t.Errorf("want executable.ErrUntrusted, got %v", err)
+	if !errors.Is(err, launch.ErrUntrusted) || !errors.Is(err, driverclient.ErrUnavailable) {
+		t.Errorf("want launch.ErrUntrusted, got %v", err)
 	}
 	if got := r.plugins["chaos"].Status(); got.State != Refused || !strings.Contains(got.LastError, spec.SHA256) ||
 		!strings.Contains(got.LastError, "drivers.chaos.sha256") {

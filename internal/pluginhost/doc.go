@@ -23,8 +23,7 @@
 //
 // Its parts know neither it nor each other:
 //
-//	executable     which files are drivers, and is one trusted
-//	sandbox        what a process may do, and how it enters that
+//	launch         which files are drivers, and is one trusted; what a process may do
 //	driverclient   the calls of a process: deadlines, checks of every response, errors
 //
 // Package rehearsal starts a driver without a supervisor.

@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 var (
@@ -71,7 +70,7 @@ func (e *ReplacedError) Error() string {
 func (e *ReplacedError) Unwrap() error { return e.Cause }
 
 // TakeoverError says that a new process could not replace the running one, which continues with its
-// former configuration. It wraps [executable.ErrUntrusted], [ErrIncompatible], a [*StartError] or,
+// former configuration. It wraps [launch.ErrUntrusted], [ErrIncompatible], a [*StartError] or,
 // from a driver that rejects the configuration, a [*plugins.ConfigError].
 type TakeoverError struct {
 	Path string // of the new executable
@@ -93,11 +92,11 @@ func (e *excusedError) Error() string { return e.err.Error() }
 // Unwrap returns the error.
 func (e *excusedError) Unwrap() error { return e.err }
 
-// UnconfinedError is [executable.ErrUntrusted] of a plugin whose sandbox is required and cannot be
+// UnconfinedError is [launch.ErrUntrusted] of a plugin whose sandbox is required and cannot be
 // made.
 type UnconfinedError struct {
 	Driver string
-	Kernel sandbox.Kernel
+	Kernel launch.Kernel
 }
 
 func (e *UnconfinedError) Error() string {
@@ -107,8 +106,8 @@ func (e *UnconfinedError) Error() string {
 		e.Driver, e.Kernel, strings.Join(e.Kernel.Lacks(), "; "))
 }
 
-// Is makes errors.Is(err, executable.ErrUntrusted) hold: a restart does not help.
-func (e *UnconfinedError) Is(target error) bool { return target == executable.ErrUntrusted }
+// Is makes errors.Is(err, launch.ErrUntrusted) hold: a restart does not help.
+func (e *UnconfinedError) Is(target error) bool { return target == launch.ErrUntrusted }
 
 // StartError says that a process did not become a working plugin.
 type StartError struct {

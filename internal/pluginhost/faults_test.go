@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -87,7 +87,7 @@ func TestOldPanicsAreForgotten(t *testing.T) {
 // replaced is what a call ends with during which another process takes over and the one that was
 // asked crashes.
 func (s *stage) replaced(call string) error {
-	s.set(func() { s.file = executable.ID{Ino: 2} })
+	s.set(func() { s.file = launch.ID{Ino: 2} })
 	testproc.NoError(s.t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 	s.process(0).end("crashed")
 	return &driverclient.CallError{Driver: "puppet",
@@ -141,7 +141,7 @@ func TestAFailedTakeover(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		s.set(func() {
-			s.file, s.fail = executable.ID{Ino: 2}, &StartError{Path: "/x", Cause: errors.New("exit status 1")}
+			s.file, s.fail = launch.ID{Ino: 2}, &StartError{Path: "/x", Cause: errors.New("exit status 1")}
 		})
 		err := s.Reconfigure(context.Background(), Spec{Name: "puppet", Path: "/other"})
 		var failed *TakeoverError

@@ -20,8 +20,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 const (
@@ -63,7 +62,7 @@ type Host struct {
 	sockets  string
 	lock     *os.File
 	uid      int
-	kernel   sandbox.Kernel
+	kernel   launch.Kernel
 	warnOnce sync.Once
 
 	mu       sync.Mutex
@@ -83,7 +82,7 @@ func New(opts Options) (*Host, error) {
 	if opts.Environ == nil {
 		opts.Environ = os.Environ()
 	}
-	h := &Host{opts: opts, uid: os.Geteuid(), kernel: sandbox.OwnKernel(), plugins: map[string]*Plugin{},
+	h := &Host{opts: opts, uid: os.Geteuid(), kernel: launch.OwnKernel(), plugins: map[string]*Plugin{},
 		sessions: map[*Session]struct{}{}}
 	if err := h.prepareSockets(); err != nil {
 		return nil, err
@@ -171,7 +170,7 @@ func (h *Host) Plugin(spec Spec) (*Plugin, error) {
 		jitter:       h.opts.Jitter,
 		onTransition: h.opts.OnTransition,
 		launch:       h.launch,
-		identify:     executable.Identify,
+		identify:     launch.Identify,
 		verify:       h.verify,
 	})
 	h.plugins[spec.Name] = p

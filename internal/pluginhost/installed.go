@@ -11,7 +11,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 // Entry is one driver that is configured or installed.
@@ -29,7 +29,7 @@ type Entry struct {
 //
 // Errors: those of the file system.
 func List(ctx context.Context, configured []Spec, dirs []string) ([]Entry, error) {
-	others, err := executable.Installed(dirs...)
+	others, err := launch.Installed(dirs...)
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,10 @@ func List(ctx context.Context, configured []Spec, dirs []string) ([]Entry, error
 			e.State = "disabled"
 		}
 		if _, err := os.Stat(s.Path); errors.Is(err, fs.ErrNotExist) {
-			e.Problem = (&executable.NotInstalledError{Driver: s.Name, Path: s.Path, Searched: s.Searched}).Error()
+			e.Problem = (&launch.NotInstalledError{Driver: s.Name, Path: s.Path, Searched: s.Searched}).Error()
 		} else if err != nil {
 			e.Problem = err.Error()
-		} else if sum, err := executable.Digest(ctx, s.Path); s.SHA256 != "" && err == nil && sum != s.SHA256 {
+		} else if sum, err := launch.Digest(ctx, s.Path); s.SHA256 != "" && err == nil && sum != s.SHA256 {
 			e.Problem = fmt.Sprintf("its sha256 is %s, but the configuration requires %s", sum, s.SHA256)
 		}
 		out = append(out, e)

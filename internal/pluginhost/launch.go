@@ -19,7 +19,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -49,7 +49,7 @@ func (h *Host) launch(ctx context.Context, spec Spec, log zerolog.Logger, reache
 }
 
 // open opens the executable if it is trusted, and if the sandbox that it needs can be made.
-func (h *Host) open(spec Spec) (*executable.Executable, error) {
+func (h *Host) open(spec Spec) (*launch.Executable, error) {
 	if err := h.confinable(spec); err != nil {
 		return nil, err
 	}
@@ -64,13 +64,13 @@ func (h *Host) confinable(spec Spec) error {
 	return nil
 }
 
-// openSpec is [executable.Open], whose errors name the driver.
-func openSpec(spec Spec, uid int) (*executable.Executable, error) {
-	exe, err := executable.Open(spec.Path, spec.SHA256, uid)
-	if absent := (*executable.NotInstalledError)(nil); errors.As(err, &absent) {
+// openSpec is [launch.Open], whose errors name the driver.
+func openSpec(spec Spec, uid int) (*launch.Executable, error) {
+	exe, err := launch.Open(spec.Path, spec.SHA256, uid)
+	if absent := (*launch.NotInstalledError)(nil); errors.As(err, &absent) {
 		absent.Driver, absent.Searched = spec.Name, spec.Searched
 	}
-	if untrusted := (*executable.UntrustedError)(nil); errors.As(err, &untrusted) {
+	if untrusted := (*launch.UntrustedError)(nil); errors.As(err, &untrusted) {
 		untrusted.Hint = strings.ReplaceAll(untrusted.Hint, "drivers.NAME", "drivers."+spec.Name)
 	}
 	return exe, err
@@ -88,7 +88,7 @@ func (h *Host) verify(spec Spec) error {
 // connect starts the process and connects. Some waits of go-plugin have no deadline; killing the
 // process ends them all.
 func (h *Host) connect(
-	ctx context.Context, spec Spec, exe *executable.Executable, log zerolog.Logger, reached func(State),
+	ctx context.Context, spec Spec, exe *launch.Executable, log zerolog.Logger, reached func(State),
 ) (*process, error) {
 	out := newOutput(log)
 	p := &process{log: log, runner: newRunner(exe, spec.Args, out)}
@@ -144,7 +144,7 @@ func (h *Host) connect(
 }
 
 // confine prepares the sandbox of a process.
-func (h *Host) confine(p *process, spec Spec, exe *executable.Executable) error {
+func (h *Host) confine(p *process, spec Spec, exe *launch.Executable) error {
 	p.sandbox = h.kernel.Describe(spec.Sandbox)
 	if spec.Sandbox == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -70,11 +70,11 @@ func buildExecutables() (err error) {
 	if err != nil {
 		return err
 	}
-	chaosPath = filepath.Join(binDir, executable.Prefix+"chaos")
+	chaosPath = filepath.Join(binDir, launch.Prefix+"chaos")
 	if err := copyFile(self, chaosPath); err != nil {
 		return err
 	}
-	fakePath = filepath.Join(binDir, executable.Prefix+"fake")
+	fakePath = filepath.Join(binDir, launch.Prefix+"fake")
 	build := exec.Command("go", "build", "-o", fakePath, fakePackage)
 	build.Dir = "../.." // its module, which this one does not require
 	if out, err := build.CombinedOutput(); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -55,7 +55,7 @@ type pluginDeps struct {
 	jitter       func(time.Duration) time.Duration
 	onTransition func(Status)
 	launch       func(ctx context.Context, spec Spec, log zerolog.Logger, reached func(State)) (instance, error)
-	identify     func(path string) (executable.ID, error)
+	identify     func(path string) (launch.ID, error)
 	verify       func(spec Spec) error // checks the executable as launch does
 }
 

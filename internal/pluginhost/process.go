@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -69,7 +69,7 @@ type identity struct {
 	SHA256       string
 	Sandbox      string
 	SandboxLacks []string
-	File         executable.ID
+	File         launch.ID
 	Capabilities []string
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -352,7 +352,7 @@ func TestStopOfAStoppedProcessEnds(t *testing.T) {
 func TestNewExecutableTakesOverWithoutRefusingACall(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
-	path := filepath.Join(binDir, executable.Prefix+"upgraded")
+	path := filepath.Join(binDir, launch.Prefix+"upgraded")
 	t.Cleanup(func() { _ = os.Remove(path) })
 	testproc.Check(t, copyFile(chaosPath, path))
 	scratch := filepath.Join(t.TempDir(), "go")

@@ -19,8 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 // drainTime is how long the output of an ended process is still read. Only a process that left the
@@ -37,13 +36,13 @@ const drainTime = time.Second
 //   - The read of its output has a deadline once it is dead.
 //   - The process enters its sandbox before it executes the plugin.
 type runner struct {
-	exe            *executable.Executable
+	exe            *launch.Executable
 	args           []string // with argument 0
 	output         *output
 	stdout, stderr *pipe
-	sandbox        *sandbox.Confinement // nil for none
-	exit           error                // how it ended; valid after done
-	done           chan struct{}        // closed when it is reaped and its output was read
+	sandbox        *launch.Confinement // nil for none
+	exit           error               // how it ended; valid after done
+	done           chan struct{}       // closed when it is reaped and its output was read
 
 	mu     sync.Mutex // held while the process is started, killed or reaped
 	cmd    *exec.Cmd  // nil before go-plugin is ready
@@ -51,7 +50,7 @@ type runner struct {
 	reaped chan struct{} // closed when it is reaped; nil before the start
 }
 
-func newRunner(exe *executable.Executable, args []string, out *output) *runner {
+func newRunner(exe *launch.Executable, args []string, out *output) *runner {
 	return &runner{exe: exe, args: append([]string{exe.Path}, args...), output: out, done: make(chan struct{})}
 }
 

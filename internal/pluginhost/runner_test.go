@@ -20,7 +20,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -56,7 +56,7 @@ func TestStartFailuresSayWhy(t *testing.T) {
 			want: []string{"the interpreter"}, is: ErrNotExecutable},
 		{name: "missing", path: "/nonexistent/driver",
 			want: []string{"there is no executable /nonexistent/driver. Install it there"},
-			is:   executable.ErrNotInstalled},
+			is:   launch.ErrNotInstalled},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRig(t)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -19,10 +19,10 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
 	spec := Spec{Name: "fake", Path: fakePath, HostInfo: plugins.HostInfo{Name: "cn1"}}
-	spec.Sandbox = &sandbox.Sandbox{Secrets: []string{r.runtime}}
+	spec.Sandbox = &launch.Sandbox{Secrets: []string{r.runtime}}
 	p := testproc.Try(r.start(spec)).Or(t)
 	status := p.Status()
-	if want := fmt.Sprintf("landlock %d, seccomp", sandbox.OwnKernel().Landlock); status.Sandbox != want {
+	if want := fmt.Sprintf("landlock %d, seccomp", launch.OwnKernel().Landlock); status.Sandbox != want {
 		t.Errorf("the sandbox is %q, want %q", status.Sandbox, want)
 	}
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", status.PID))
@@ -31,7 +31,7 @@ func TestSandboxOfAPlugin(t *testing.T) {
 	}
 	testproc.Equal(t, spec.otherProcess(spec), "", "the same spec needs another process: %s")
 	other := spec
-	other.Sandbox = &sandbox.Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
+	other.Sandbox = &launch.Sandbox{Secrets: []string{r.runtime}, Write: []string{"/srv"}}
 	if spec.otherProcess(other) != "sandbox" ||
 		spec.otherProcess(Spec{Path: spec.Path, SHA256: spec.SHA256, Args: spec.Args, Env: spec.Env}) != "sandbox" {
 		t.Error("a changed sandbox does not need another process")
@@ -43,9 +43,9 @@ func TestSandboxOfAPlugin(t *testing.T) {
 func TestRequiredSandbox(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := newRig(t)
-	for _, k := range []sandbox.Kernel{{}, {Landlock: 7}, {Seccomp: true}, {Landlock: 1, Seccomp: true}} {
+	for _, k := range []launch.Kernel{{}, {Landlock: 7}, {Seccomp: true}, {Landlock: 1, Seccomp: true}} {
 		r.kernel = k
-		_, err := r.open(Spec{Name: "fake", Path: fakePath, Sandbox: &sandbox.Sandbox{Required: true}})
+		_, err := r.open(Spec{Name: "fake", Path: fakePath, Sandbox: &launch.Sandbox{Required: true}})
 		if complete := k.Landlock > 0 && k.Seccomp; complete != (err == nil) {
 			t.Errorf("%s: %v", k, err)
 		}
@@ -57,7 +57,7 @@ func TestRequiredSandbox(t *testing.T) {
 			t.Errorf("%s: %v", k, err)
 		}
 		// without a supervisor
-		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &sandbox.Sandbox{Required: true}})
+		_, err = r.Open(t.Context(), Spec{Name: "fake", Path: fakePath, Sandbox: &launch.Sandbox{Required: true}})
 		testproc.ErrorHas(t, err, `drivers.fake.sandbox is "required"`, "%v")
 	}
 }

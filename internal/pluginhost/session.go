@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 )
 
@@ -38,7 +38,7 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	exe, err := executable.OpenOwn(spec.Path)
+	exe, err := launch.OpenOwn(spec.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
@@ -40,7 +39,7 @@ type Spec struct {
 	// HostInfo is passed to the driver with Config.
 	HostInfo plugins.HostInfo
 	// Sandbox restricts the process; nil does not.
-	Sandbox *sandbox.Sandbox
+	Sandbox *launch.Sandbox
 	// Disabled keeps the plugin from being started.
 	Disabled bool
 	// Timeouts and Restart: zero fields mean the defaults.
@@ -98,7 +97,7 @@ func (s Spec) Complete(dir string) (Spec, error) {
 		return s, fmt.Errorf("drivers.%s.%s: %s", s.Name, key, fmt.Sprintf(format, args...))
 	}
 	if s.Path == "" {
-		s.Path = executable.Prefix + s.Name
+		s.Path = launch.Prefix + s.Name
 	}
 	if !filepath.IsAbs(s.Path) {
 		if !filepath.IsLocal(s.Path) {

@@ -72,7 +72,7 @@ type Status struct {
 	// The rest describes the running process, or the last one.
 	SHA256       string   `json:"sha256,omitempty"`
 	Sandbox      string   `json:"sandbox,omitempty"`
-	SandboxLacks []string `json:"sandbox_lacks,omitempty"` // see [sandbox.Kernel.Lacks]
+	SandboxLacks []string `json:"sandbox_lacks,omitempty"` // see [launch.Kernel.Lacks]
 	Version      string   `json:"version,omitempty"`
 	SDK          string   `json:"sdk,omitempty"`
 	Capabilities []string `json:"capabilities,omitempty"`

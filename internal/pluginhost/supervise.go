@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -85,9 +85,9 @@ func permanentState(err error) State {
 	switch {
 	case errors.Is(err, ErrIncompatible):
 		return Incompatible
-	case errors.Is(err, executable.ErrUntrusted), errors.Is(err, ErrNotExecutable):
+	case errors.Is(err, launch.ErrUntrusted), errors.Is(err, ErrNotExecutable):
 		return Refused
-	case errors.Is(err, executable.ErrNotInstalled):
+	case errors.Is(err, launch.ErrNotInstalled):
 		return NotInstalled
 	}
 	return ""
@@ -111,10 +111,10 @@ func (s *supervisor) pause(ctx context.Context, until <-chan time.Time) (reloade
 // awaitOtherFile waits for an executable other than the one that was tried, a reload or the end. A
 // file that is not trusted is also tried again when it passes the checks or fails a different one,
 // because the problem can be a directory above it.
-func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried executable.ID, state State, why error) {
+func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried launch.ID, state State, why error) {
 	interval := spec.Restart.BackoffMax
 	if state == NotInstalled { // an update may be installing it
-		interval, tried = spec.Restart.BackoffBase, executable.ID{}
+		interval, tried = spec.Restart.BackoffBase, launch.ID{}
 	}
 	for ctx.Err() == nil {
 		if s.pause(ctx, time.After(interval)) {
@@ -127,7 +127,7 @@ func (s *supervisor) awaitOtherFile(ctx context.Context, spec Spec, tried execut
 		if err != nil || now != tried {
 			return
 		}
-		if errors.Is(why, executable.ErrUntrusted) {
+		if errors.Is(why, launch.ErrUntrusted) {
 			if err := s.verify(spec); err == nil || err.Error() != why.Error() {
 				return
 			}

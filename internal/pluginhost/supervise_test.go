@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -135,10 +135,10 @@ type stage struct {
 	puppets  []*puppet
 	fail     error // what the next launches fail with
 	distrust error // what the checks of the executable say
-	file     executable.ID
+	file     launch.ID
 	// installed (not zero) is the file that takes the place of one whose launch fails, at once, and
 	// with which the next launch works.
-	installed executable.ID
+	installed launch.ID
 	health    func() error
 	warnings  []plugins.Warning
 	// configure and update are those of processes to come.
@@ -152,7 +152,7 @@ func newStage(t *testing.T, spec Spec) *stage {
 	s := &stage{t: t, begun: time.Now(), health: func() error { return nil }}
 	s.Plugin = newPlugin(spec, pluginDeps{
 		log: zerolog.Nop(), dir: "/nowhere", jitter: func(d time.Duration) time.Duration { return d },
-		identify: func(string) (executable.ID, error) {
+		identify: func(string) (launch.ID, error) {
 			s.state.Lock()
 			defer s.state.Unlock()
 			return s.file, nil
@@ -364,18 +364,18 @@ func TestDriverThatIsNotInstalledHasNotCrashed(t *testing.T) {
 	play(t, Spec{Disabled: true}, []string{"0s disabled", "1s not-installed", "1h0m2s healthy"}, func(s *stage) {
 		s.wait(time.Second)
 		s.set(func() {
-			s.fail = &executable.NotInstalledError{Driver: "puppet",
+			s.fail = &launch.NotInstalledError{Driver: "puppet",
 				Path: "/nowhere/compute-driver-puppet", Searched: []string{"/nowhere", "/bin"}}
 		})
 		err := s.Reconfigure(context.Background(), Spec{Name: "puppet"})
-		testproc.ErrorIs(t, err, executable.ErrNotInstalled, "want executable.ErrNotInstalled, got %v")
+		testproc.ErrorIs(t, err, launch.ErrNotInstalled, "want launch.ErrNotInstalled, got %v")
 		s.wait(time.Hour)
 		const want = "driver puppet is not installed: there is no compute-driver-puppet in /nowhere or /bin. " +
 			"Install it: install -D -m 0755 compute-driver-puppet /nowhere/compute-driver-puppet"
 		if got := s.Status(); got.LastError != want || !got.NextAttempt.IsZero() {
 			t.Errorf("status: %+v", got)
 		}
-		s.set(func() { s.fail, s.file = nil, executable.ID{Ino: 2} })
+		s.set(func() { s.fail, s.file = nil, launch.ID{Ino: 2} })
 		s.wait(time.Minute)
 	})
 }
@@ -389,7 +389,7 @@ func TestFileInstalledDuringTheAttempt(t *testing.T) {
 		fail error
 		want []string
 	}{
-		{"absent", &executable.NotInstalledError{Driver: "puppet", Path: "/nowhere/driver"},
+		{"absent", &launch.NotInstalledError{Driver: "puppet", Path: "/nowhere/driver"},
 			[]string{"0s disabled", "1s not-installed", "2s healthy"}},
 		{"incompatible", fmt.Errorf("%w: version 9", ErrIncompatible),
 			[]string{"0s disabled", "1s incompatible", "2m1s healthy"}},
@@ -397,7 +397,7 @@ func TestFileInstalledDuringTheAttempt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			play(t, Spec{Disabled: true}, c.want, func(s *stage) {
 				s.wait(time.Second)
-				s.set(func() { s.fail, s.installed = c.fail, executable.ID{Ino: 2} })
+				s.set(func() { s.fail, s.installed = c.fail, launch.ID{Ino: 2} })
 				if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, c.fail) {
 					t.Errorf("want %v, got %v", c.fail, err)
 				}
@@ -416,7 +416,7 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 			t.Errorf("want ErrIncompatible, got %v", err)
 		}
 		s.wait(time.Hour + time.Minute)
-		s.set(func() { s.fail, s.file = nil, executable.ID{Ino: 2} })
+		s.set(func() { s.fail, s.file = nil, launch.ID{Ino: 2} })
 		s.wait(time.Minute)
 	})
 }
@@ -425,17 +425,17 @@ func TestIncompatibleWaitsForAnotherFile(t *testing.T) {
 // crash. It is started when it has changed, when the checks pass, and at a reload.
 func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	untrusted := &executable.UntrustedError{Path: "/nowhere/driver",
+	untrusted := &launch.UntrustedError{Path: "/nowhere/driver",
 		Problem: "has sha256 aa, the configuration demands bb", Hint: "Correct it"}
-	moved := &executable.UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Hint: "Correct it"}
+	moved := &launch.UntrustedError{Path: "/nowhere", Problem: "is a directory with mode 0777", Hint: "Correct it"}
 	play(t, Spec{Disabled: true}, []string{
 		"0s disabled", "1s refused", "10m1s refused",
 		"12m1s healthy", "20m0s disabled", "20m0s refused", "30m0s healthy",
 	}, func(s *stage) {
 		s.wait(time.Second)
 		s.set(func() { s.fail, s.distrust = untrusted, untrusted })
-		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, executable.ErrUntrusted) {
-			t.Errorf("want executable.ErrUntrusted, got %v", err)
+		if err := s.Reconfigure(context.Background(), Spec{Name: "puppet"}); !errors.Is(err, launch.ErrUntrusted) {
+			t.Errorf("want launch.ErrUntrusted, got %v", err)
 		}
 		if got := s.Status(); !got.NextAttempt.IsZero() || got.Restarts != 0 || got.LastError != untrusted.Error() {
 			t.Errorf("status: %+v", got)
@@ -451,7 +451,7 @@ func TestRefusedExecutableIsNotTriedAgain(t *testing.T) {
 			t.Errorf("want ErrNotExecutable, got %v", err)
 		}
 		s.wait(9 * time.Minute)
-		s.set(func() { s.fail, s.file = nil, executable.ID{Ino: 2} })
+		s.set(func() { s.fail, s.file = nil, launch.ID{Ino: 2} })
 		s.wait(2 * time.Minute)
 	})
 }
@@ -519,7 +519,7 @@ func TestReplacedProcessFinishesItsCalls(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	play(t, Spec{}, []string{"0s healthy"}, func(s *stage) {
 		held := testproc.Try(s.acquire()).Or(t)
-		s.set(func() { s.file = executable.ID{Ino: 2} })
+		s.set(func() { s.file = launch.ID{Ino: 2} })
 		testproc.Check(t, s.Reconfigure(context.Background(), Spec{Name: "puppet"}))
 		s.wait(10 * time.Second)
 		if s.process(0).how() != "" {

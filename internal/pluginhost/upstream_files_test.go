@@ -24,7 +24,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -302,7 +302,7 @@ func checkedOneRuns(t *testing.T) {
 		testproc.Check(t, os.Chmod(d, 0o755))
 	}
 	s := testproc.Try(newSwap(dir, plain)).Or(t)
-	good := testproc.Try(executable.Identify(s.path)).Or(t)
+	good := testproc.Try(launch.Identify(s.path)).Or(t)
 	runtime := testproc.SocketDir(t)
 	states, swapped := make(chan Status, 100), false
 	h, err := New(Options{
@@ -338,7 +338,7 @@ func checkedOneRuns(t *testing.T) {
 			break
 		}
 	}
-	testproc.Try(p.AvailableNodes(context.Background())).ErrorIs(t, executable.ErrUntrusted,
+	testproc.Try(p.AvailableNodes(context.Background())).ErrorIs(t, launch.ErrUntrusted,
 		"want ErrUntrusted, got %v")
 	if s.evilRan() {
 		t.Error("the swapped executable was run")

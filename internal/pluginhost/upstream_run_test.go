@@ -22,7 +22,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -46,7 +46,7 @@ const blocked = 4 * time.Second
 
 // plainPlugin is a driver without the SDK, built once.
 var plainPlugin = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(binDir, executable.Prefix+"plain")
+	path := filepath.Join(binDir, launch.Prefix+"plain")
 	out, err := exec.Command("go", "build", "-o", path, "./testdata/plainplugin").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("building the plain plugin: %w: %s", err, out)

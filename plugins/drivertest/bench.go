@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
@@ -65,7 +65,7 @@ func newBench(opts Options) (*bench, error) {
 	case opts.NoSandbox:
 		opts.Sandbox = nil
 	case opts.Sandbox == nil:
-		opts.Sandbox = sandbox.Standard(opts.Config, opts.Former)
+		opts.Sandbox = launch.StandardSandbox(opts.Config, opts.Former)
 	}
 	b := &bench{opts: opts, limits: opts.Limits.WithDefaults(), log: &recorder{copy: opts.Log}}
 	if b.scratch, err = os.MkdirTemp("/tmp", "drivertest"); err != nil { // short, because a socket's path is limited

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -36,7 +36,7 @@ const (
 // Types of [Options].
 type (
 	// Sandbox is what a plugin's process can do.
-	Sandbox = sandbox.Sandbox
+	Sandbox = launch.Sandbox
 	// Timeouts are the deadlines of a plugin's start, calls and stop.
 	Timeouts = driverclient.Timeouts
 )

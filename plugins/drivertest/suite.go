@@ -37,8 +37,8 @@ type Options struct {
 	// it is nil, checks that need an instance are not run.
 	Instances *InstanceTemplate
 	// Sandbox is what the plugin's processes are started in. Nil: what the agent starts a driver in
-	// whose configuration says nothing about it ([sandbox.Standard]). NoSandbox starts them without
-	// one: then the suite does not find what the agent's sandbox keeps the driver from.
+	// whose configuration says nothing about it ([launch.StandardSandbox]). NoSandbox starts them
+	// without one: then the suite does not find what the agent's sandbox keeps the driver from.
 	Sandbox   *Sandbox
 	NoSandbox bool
 	// Select selects checks by their ID; nil: all.

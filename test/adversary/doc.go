@@ -22,7 +22,7 @@
 //	a revocation of a misspelt name      cmd/compute-agent: TestRevokeBesideTheService
 //	a deny list that all users can read  internal/pki: TestEditedFileStaysReadable
 //	a driver at the control socket       internal/agent: TestDriversSendNoRequests
-//	a driver that leaves its sandbox     internal/pluginhost/sandbox: TestHostileDriver
+//	a driver that leaves its sandbox     internal/pluginhost/launch: TestHostileDriver
 //	a driver tested without a sandbox    cmd/compute-driver-test: TestDriversRunInTheSandbox
 //	a driver that refuses all reshapes   cmd/compute-driver-test: TestRefusalOfAllIsNoPass
 //	a write without an audit record      test/soak: TestKillLeavesRecords

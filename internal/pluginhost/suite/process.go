@@ -14,13 +14,12 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/executable"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
 const (
 	// Program is the name of the executable with the suite.
-	Program = executable.Prefix + executable.SuiteName
+	Program = launch.Prefix + launch.SuiteName
 	// Dir is where packages put it.
 	Dir = "/usr/libexec/compute-agent"
 )
@@ -35,7 +34,7 @@ type Options struct {
 	Former     json.RawMessage   `json:"former,omitempty"`
 	Instances  bool              `json:"instances,omitempty"`
 	Image      string            `json:"image,omitempty"`
-	Sandbox    *sandbox.Sandbox  `json:"sandbox,omitempty"`
+	Sandbox    *launch.Sandbox   `json:"sandbox,omitempty"`
 	NoSandbox  bool              `json:"no_sandbox,omitempty"`
 	// Select is the regular expression of the IDs of the checks that run, "" for all.
 	Select       string        `json:"select,omitempty"`

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/sandbox"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
 )
 
@@ -117,7 +117,7 @@ func (p *printer) confinement(r suite.Report, width int) {
 
 // PluginSandbox warns of what a driver that is tried may do here that the agent would not let it
 // do. why is what asks for no sandbox.
-func PluginSandbox(w io.Writer, opts suite.Options, kernel sandbox.Kernel, why string) error {
+func PluginSandbox(w io.Writer, opts suite.Options, kernel launch.Kernel, why string) error {
 	p := newPrinter(w)
 	switch lacks := kernel.Lacks(); {
 	case opts.NoSandbox:

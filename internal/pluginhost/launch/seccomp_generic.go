@@ -2,7 +2,7 @@
 
 //go:build !amd64
 
-package sandbox
+package launch
 
 import (
 	"runtime"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package executable
+package launch
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox
+package launch
 
 import (
 	"encoding/json"
@@ -88,10 +88,10 @@ func absolutePaths(value any) (paths []string) {
 	return paths
 }
 
-// Standard is what an agent starts a driver in if its configuration has the driver's own
+// StandardSandbox is what an agent starts a driver in if its configuration has the driver's own
 // keys alone: with the standard directories of the agent, and no secrets elsewhere. It is for
 // drivers that are tried without an agent. Configurations that are not JSON name no paths.
-func Standard(configs ...json.RawMessage) *Sandbox {
+func StandardSandbox(configs ...json.RawMessage) *Sandbox {
 	var all []any
 	for _, raw := range configs {
 		var config any

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox
+package launch
 
 import (
 	"errors"
@@ -203,7 +203,7 @@ func TestSandboxPlantedLinks(t *testing.T) {
 // and reads nothing of an agent that is installed here.
 func TestStandard(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	got := Standard(
+	got := StandardSandbox(
 		[]byte(`{"images": "/srv/b/../images", "root": "/", "more": ["relative", {"deep": "/srv/a"}]}`), nil,
 		[]byte("no JSON"), []byte(`{"images": "/srv/a"}`))
 	want := append([]string{"/srv/a", "/srv/images"}, instanceDirs...)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sandbox
+package launch
 
 import (
 	"golang.org/x/net/bpf"
