@@ -17,8 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 // newPlugin groups the commands for driver authors and about installed drivers.
@@ -42,7 +41,7 @@ func (f *trialFlags) addConfig(cmd *cobra.Command) {
 }
 
 // options returns how the plugin at a path is started.
-func (f *trialFlags) options(ctx context.Context, path string) (suite.Options, error) {
+func (f *trialFlags) options(ctx context.Context, path string) (trial.SuiteOptions, error) {
 	f.Path = path
 	opts, err := f.Options(ctx)
 	return opts, trialError(err)
@@ -50,7 +49,7 @@ func (f *trialFlags) options(ctx context.Context, path string) (suite.Options, e
 
 // trialError gives an error about what the command line names the exit code for wrong usage.
 func trialError(err error) error {
-	var file *suite.FileError
+	var file *trial.FileError
 	if !errors.As(err, &file) {
 		return err
 	}
@@ -61,7 +60,7 @@ func trialError(err error) error {
 }
 
 // warnOfSandbox says what the driver may do here that the agent would not let it do.
-func (f *trialFlags) warnOfSandbox(cmd *cobra.Command, opts suite.Options) {
+func (f *trialFlags) warnOfSandbox(cmd *cobra.Command, opts trial.SuiteOptions) {
 	why := `sandbox = "none"`
 	if f.NoSandbox {
 		why = "--no-sandbox"
@@ -106,7 +105,7 @@ func newPluginRun() *cobra.Command {
 			flags.warnOfSandbox(cmd, o)
 			log, failed := zerolog.New(pluginLog{cmd.ErrOrStderr()}), false
 			var text render.PluginRun
-			err = rehearsal.Run(cmd.Context(), o.Spec(), log, watch, interval, func(pass rehearsal.Pass) error {
+			err = trial.Run(cmd.Context(), o.Spec(), log, watch, interval, func(pass trial.Pass) error {
 				failed = pass.Failed()
 				return text.Pass(screen(cmd.OutOrStdout()), pass, agent.UnknownStandardNames(pass.Names()))
 			})
@@ -135,7 +134,7 @@ func newPluginInfo() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, schema, err := rehearsal.Describe(cmd.Context(), o.Spec(), zerolog.Nop())
+			d, schema, err := trial.Describe(cmd.Context(), o.Spec(), zerolog.Nop())
 			if err != nil {
 				return err
 			}
@@ -147,7 +146,7 @@ func newPluginInfo() *cobra.Command {
 				return render.PluginInfo(screen(cmd.OutOrStdout()), d, sum, schema)
 			}
 			view := struct {
-				rehearsal.Description
+				trial.Description
 				SHA256 string          `json:"sha256"`
 				Schema json.RawMessage `json:"config_schema,omitempty"`
 			}{Description: d, SHA256: sum}

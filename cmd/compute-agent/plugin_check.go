@@ -12,7 +12,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 // newPluginTest runs the conformance suite on a plugin.
@@ -67,15 +67,15 @@ func newPluginTest() *cobra.Command {
 			"  compute-agent plugin test ./compute-driver-mine --config mine.toml --junit report.xml\n" +
 			"  compute-agent plugin test --list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := suite.Select(nil, run); err != nil { // before the suite's program is needed
+			if _, err := trial.Select(nil, run); err != nil { // before the suite's program is needed
 				return &exitError{exitUsage, fmt.Errorf("--run: %w", err)}
 			}
-			process, err := suite.Start(cmd.ErrOrStderr())
+			process, err := trial.StartSuite(cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			defer process.Close()
-			checks, err := suite.Select(process.Checks, run)
+			checks, err := trial.Select(process.Checks, run)
 			if err == nil && len(checks) == 0 {
 				return &exitError{exitUsage,
 					fmt.Errorf("--run %q matches no check; `compute-agent plugin test --list` lists them", run)}
@@ -119,7 +119,7 @@ func newPluginTest() *cobra.Command {
 
 // tested runs the checks and prints each result as it arrives.
 func tested(
-	cmd *cobra.Command, process *suite.Process, o suite.Options, checks []suite.Check, junit string, asJSON bool,
+	cmd *cobra.Command, process *trial.Process, o trial.SuiteOptions, checks []trial.Check, junit string, asJSON bool,
 ) error {
 	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	results := out
@@ -132,7 +132,7 @@ func tested(
 	defer text.Close()
 	report, err := process.Run(cmd.Context(), o, text.Begin, text.Result)
 	text.Close()
-	var file *suite.FileError
+	var file *trial.FileError
 	switch {
 	case errors.As(err, &file), err != nil && cmd.Context().Err() == nil:
 		return trialError(err)
@@ -141,7 +141,7 @@ func tested(
 			return err
 		}
 		return fmt.Errorf("interrupted after %d of %d checks; %d of them failed",
-			len(report.Results), len(checks), report.Count(suite.Failed))
+			len(report.Results), len(checks), report.Count(trial.Failed))
 	}
 	if junit != "" {
 		if err := report.WriteJUnitFile(junit); err != nil {
@@ -150,13 +150,13 @@ func tested(
 	}
 	if warnings := agent.UnknownStandardNames(report.Classes, report.Traits); asJSON {
 		err = printJSON(out, struct {
-			suite.Report
+			trial.Report
 			Warnings []string `json:"warnings,omitempty"`
 		}{report, warnings})
 	} else {
 		err = text.End(report, warnings)
 	}
-	if err == nil && report.Count(suite.Failed) > 0 {
+	if err == nil && report.Count(trial.Failed) > 0 {
 		return &exitError{code: exitFailed}
 	}
 	return err

@@ -13,8 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -38,12 +37,12 @@ func TestPluginScripts(t *testing.T) {
 func TestJUnitIsWhatCIReads(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const hostile = "\x00\x1b[31m \xff \uFFFE <![CDATA[ ]]> & \"'\nline two"
-	report := suite.Report{Description: rehearsal.Description{Name: hostile}, Results: []suite.Result{
-		{Check: suite.Check{ID: "start/handshake", Title: "starts"}, Outcome: suite.Passed,
+	report := trial.Report{Description: trial.Description{Name: hostile}, Results: []trial.Result{
+		{Check: trial.Check{ID: "start/handshake", Title: "starts"}, Outcome: trial.Passed,
 			Took: 1500 * time.Millisecond},
-		{Check: suite.Check{ID: "tree/root", Rule: hostile}, Outcome: suite.Failed, Sent: hostile,
+		{Check: trial.Check{ID: "tree/root", Rule: hostile}, Outcome: trial.Failed, Sent: hostile,
 			Came: hostile, Output: []string{hostile}},
-		{Check: suite.Check{ID: "watch/lasts"}, Outcome: suite.NotRun, Why: hostile},
+		{Check: trial.Check{ID: "watch/lasts"}, Outcome: trial.NotRun, Why: hostile},
 	}}
 	var b bytes.Buffer
 	testproc.Check(t, report.WriteJUnit(&b))

@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/compute-agent/compute-agent/drivers/fake"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/drivertest"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -32,7 +32,7 @@ func (r run) Run() int { return binaries.Main(r.m) }
 func TestMain(m *testing.M) {
 	testscript.Main(run{m}, map[string]func(){
 		"compute-agent": main, "compute-agent-killed": killedMain,
-		"compute-driver-fake": func() { plugins.Serve(fake.New()) }, suite.Program: suiteMain,
+		"compute-driver-fake": func() { plugins.Serve(fake.New()) }, trial.SuiteProgram: suiteMain,
 	})
 }
 

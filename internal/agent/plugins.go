@@ -14,8 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 // Plugins returns the drivers that are configured or installed, sorted by name.
@@ -65,18 +64,18 @@ type Trial struct {
 // Options returns how the plugin is started, in the sandbox in which an agent starts it. If a file
 // names its driver, the plugin is started to compare the names.
 //
-// Errors: a [*suite.FileError]; [config.ErrInvalid], of a file's content or because it is for
+// Errors: a [*trial.FileError]; [config.ErrInvalid], of a file's content or because it is for
 // another driver; that of ctx.
-func (t Trial) Options(ctx context.Context) (suite.Options, error) {
-	opts := suite.Options{Path: t.Path, FormerPath: t.FormerPath}
+func (t Trial) Options(ctx context.Context) (trial.SuiteOptions, error) {
+	opts := trial.SuiteOptions{Path: t.Path, FormerPath: t.FormerPath}
 	if err := checkExecutable(t.Path, "plugin's"); config.Unreadable(err) {
-		return opts, &suite.FileError{Problem: "the plugin's executable: " + err.Error()}
+		return opts, &trial.FileError{Problem: "the plugin's executable: " + err.Error()}
 	} else if err != nil {
-		return opts, &suite.FileError{Problem: err.Error()}
+		return opts, &trial.FileError{Problem: err.Error()}
 	}
 	if t.FormerPath != "" {
 		if err := checkExecutable(t.FormerPath, "last release's"); err != nil {
-			return opts, &suite.FileError{Problem: err.Error(), Former: true}
+			return opts, &trial.FileError{Problem: err.Error(), Former: true}
 		}
 	}
 	own, err := readTrial(t.Config)
@@ -100,7 +99,7 @@ func (t Trial) Options(ctx context.Context) (suite.Options, error) {
 	if own.name == "" && former.name == "" {
 		return opts, nil
 	}
-	driver, _, err := rehearsal.Describe(ctx, opts.Spec(), zerolog.Nop())
+	driver, _, err := trial.Describe(ctx, opts.Spec(), zerolog.Nop())
 	if err != nil {
 		return opts, ctx.Err() // what is wrong with the plugin is shown when it is tried
 	}
@@ -136,7 +135,7 @@ func readTrial(path string) (f trialFile, err error) {
 	}
 	name, d, err := config.ReadDriverFile(path)
 	if config.Unreadable(err) {
-		err = &suite.FileError{Problem: err.Error()}
+		err = &trial.FileError{Problem: err.Error()}
 	}
 	if err != nil {
 		return trialFile{}, err

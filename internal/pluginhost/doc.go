@@ -26,5 +26,5 @@
 //	launch         which files are drivers, and is one trusted; what a process may do
 //	driverclient   the calls of a process: deadlines, checks of every response, errors
 //
-// Package rehearsal starts a driver without a supervisor.
+// Package trial starts a driver without a supervisor.
 package pluginhost

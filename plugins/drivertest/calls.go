@@ -15,7 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -91,7 +91,7 @@ func (p *proc) configure(ctx context.Context, config []byte, stateDir string) er
 	reply, err := ask(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
 		return p.Plugin().Configure(ctx,
 			&driverv1.ConfigureRequest{ConfigJson: config,
-				Host: &driverv1.HostInfo{Name: rehearsal.Host, StateDir: stateDir}})
+				Host: &driverv1.HostInfo{Name: trial.Host, StateDir: stateDir}})
 	})
 	if err == nil {
 		p.layout = reply.GetShapeVersion()

@@ -10,27 +10,27 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 // What is tested, and with what outcome.
 type (
 	// Check is one requirement that a driver must meet.
-	Check = suite.Check
+	Check = trial.Check
 	// Outcome of a check.
-	Outcome = suite.Outcome
+	Outcome = trial.Outcome
 	// Result is the outcome of a check.
-	Result = suite.Result
+	Result = trial.Result
 	// Report is the outcome of all checks of a plugin.
-	Report = suite.Report
+	Report = trial.Report
 )
 
 // The outcomes.
 const (
-	Passed = suite.Passed
-	Failed = suite.Failed
+	Passed = trial.Passed
+	Failed = trial.Failed
 	// NotRun: nothing is known of the driver, for the reason that Result.Why gives.
-	NotRun = suite.NotRun
+	NotRun = trial.NotRun
 )
 
 // Types of [Options].

@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -191,7 +191,7 @@ func checkSteps(ctx context.Context, b *bench) error {
 		if err := failLines(fmt.Sprintf("ReshapeStep from layout version %d (%s)", from, r.source), wrong); err != nil {
 			return err
 		}
-		tree, given = rehearsal.Stored(after), back
+		tree, given = trial.Stored(after), back
 	}
 	sent := sentUpdate(tree, base.node, given) + ", after all steps"
 	reply, err := p.update(ctx, tree, base.node, given)
@@ -397,7 +397,7 @@ func checkGuestsUnknownNode(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree, err := rehearsal.BareTree(uuid.NewString(), unknownNode)
+	tree, err := trial.BareTree(uuid.NewString(), unknownNode)
 	if err != nil {
 		return err
 	}

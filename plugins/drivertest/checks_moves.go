@@ -6,7 +6,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -68,7 +68,7 @@ func checkReshapeGuests(ctx context.Context, b *bench) error {
 	if err != nil {
 		return failf(sent, "invalid allocations: %v", err)
 	}
-	if known, err = p.knownGuests(ctx, rehearsal.Stored(after), base.node); err != nil {
+	if known, err = p.knownGuests(ctx, trial.Stored(after), base.node); err != nil {
 		return err
 	}
 	classes, own := map[string]bool{}, map[string]bool{}

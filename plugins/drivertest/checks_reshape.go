@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -400,7 +400,7 @@ func checkSettled(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree := rehearsal.Stored(r.after)
+	tree := trial.Stored(r.after)
 	after, err := p.tree(ctx, tree, base.node)
 	if err != nil {
 		return err
@@ -413,7 +413,7 @@ func checkReshapeIdempotent(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tree := rehearsal.Stored(r.after)
+	tree := trial.Stored(r.after)
 	sent := sentUpdate(tree, base.node, r.allocations) + ": the result of the reshape"
 	reply, err := p.update(ctx, tree, base.node, r.allocations)
 	if err != nil {

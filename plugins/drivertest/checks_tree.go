@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -141,7 +141,7 @@ func checkTreeAnswers(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, n := range nodes[:min(len(nodes), 10)] {
-		tree, err := rehearsal.BareTree(rootOf(n), n.Name)
+		tree, err := trial.BareTree(rootOf(n), n.Name)
 		if err != nil {
 			return notRun("the node %q is invalid: %v; see nodes/names and nodes/uuids", n.Name, err)
 		}
@@ -312,7 +312,7 @@ func checkIdempotent(ctx context.Context, b *bench) error {
 			differences(tree, after)); err != nil {
 			return err
 		}
-		tree = rehearsal.Stored(after)
+		tree = trial.Stored(after)
 	}
 	return nil
 }
@@ -365,7 +365,7 @@ func checkUnknownNode(ctx context.Context, b *bench) error {
 		return err
 	}
 	const name = unknownNode
-	tree, err := rehearsal.BareTree(uuid.NewString(), name)
+	tree, err := trial.BareTree(uuid.NewString(), name)
 	if err != nil {
 		return err
 	}

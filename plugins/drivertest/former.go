@@ -17,7 +17,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -122,7 +122,7 @@ func (b *bench) runFormer(ctx context.Context) error {
 		}
 		return err
 	}
-	f.tree = rehearsal.Stored(tree)
+	f.tree = trial.Stored(tree)
 	b.former = f
 	return nil
 }
@@ -198,7 +198,7 @@ func (b *bench) formerTree(
 	if err != nil {
 		return nil, "", true, err
 	}
-	return rehearsal.Stored(tree), "the tree that it makes with the former configuration", true, nil
+	return trial.Stored(tree), "the tree that it makes with the former configuration", true, nil
 }
 
 // compareToNew compares the result of a reshape with the tree of a new node, by names: uuids can be

@@ -9,19 +9,19 @@ import (
 	"io"
 	"regexp"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 // Serve runs the suite for another process, such as `compute-agent plugin test`: it writes all
 // checks to out, reads which plugin to test from in, and writes each result as it comes. The end of
-// in stops it. Package suite has the documents.
+// in stops it. Package trial has the documents.
 func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	documents := json.NewEncoder(out)
-	if err := documents.Encode(suite.Event{Checks: Suite()}); err != nil {
+	if err := documents.Encode(trial.Event{Checks: Suite()}); err != nil {
 		return err
 	}
 	asked := json.NewDecoder(in)
-	var o suite.Options
+	var o trial.SuiteOptions
 	if err := asked.Decode(&o); errors.Is(err, io.EOF) {
 		return nil
 	} else if err != nil {
@@ -37,23 +37,23 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 		_, _ = io.Copy(io.Discard, in)
 		stop()
 	}()
-	write := func(e suite.Event) {
+	write := func(e trial.Event) {
 		if err := documents.Encode(e); err != nil {
 			stop() // the other process has ended
 		}
 	}
-	opts.Started = func(r Report) { write(suite.Event{Started: &r}) }
-	opts.Each = func(r Result) { write(suite.Event{Result: &r}) }
+	opts.Started = func(r Report) { write(trial.Event{Started: &r}) }
+	opts.Each = func(r Result) { write(trial.Event{Result: &r}) }
 	report, err := Execute(ctx, opts)
-	end := suite.End{Report: report}
+	end := trial.End{Report: report}
 	if err != nil {
 		var former *FormerError
 		end.Error, end.Former = err.Error(), errors.As(err, &former)
 	}
-	return documents.Encode(suite.Event{End: &end})
+	return documents.Encode(trial.Event{End: &end})
 }
 
-func optionsOf(o suite.Options) (Options, error) {
+func optionsOf(o trial.SuiteOptions) (Options, error) {
 	opts := Options{
 		Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, FormerPath: o.FormerPath, Former: o.Former,
 		Sandbox: o.Sandbox, NoSandbox: o.NoSandbox,

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
 )
 
@@ -97,7 +97,7 @@ func Execute(ctx context.Context, opts Options) (Report, error) {
 	}
 	b.log.begin("start/handshake")
 	_, _ = b.shared(ctx) // the checks report its error
-	report := Report{Description: rehearsal.Description{Path: opts.Path, Capabilities: []string{}},
+	report := Report{Description: trial.Description{Path: opts.Path, Capabilities: []string{}},
 		Results: []Result{}}
 	if b.info != nil {
 		report.Name, report.Version, report.SDK = b.info.GetName(), b.info.GetVersion(), b.info.GetSdk()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	driverv1 "github.com/compute-agent/compute-agent/plugins/proto/driver/v1"
 	"github.com/compute-agent/compute-agent/plugins/proto/protocol"
@@ -49,7 +49,7 @@ func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 		return nil, notRun("the driver lists no node; see nodes/some")
 	}
 	base := &baseline{nodes: nodes, node: nodes[0].Name, root: rootOf(nodes[0])}
-	if base.bare, err = rehearsal.BareTree(base.root, base.node); err != nil {
+	if base.bare, err = trial.BareTree(base.root, base.node); err != nil {
 		return nil, notRun("the driver's first node is invalid: %v; see nodes/names and nodes/uuids", err)
 	}
 	if base.reply, err = p.update(ctx, base.bare, base.node, nil); err != nil {
@@ -58,7 +58,7 @@ func (p *proc) baseline(ctx context.Context) (*baseline, error) {
 	if base.own, err = protocol.ToTree(base.reply.GetTree()); err != nil {
 		return base, notRun("the driver's tree is invalid; see tree/well-formed")
 	}
-	base.stored = rehearsal.Stored(base.own)
+	base.stored = trial.Stored(base.own)
 	return base, nil
 }
 
@@ -67,7 +67,7 @@ func rootOf(n plugins.Node) string {
 	if id, err := providertree.CanonicalUUID(n.UUID); err == nil {
 		return id
 	}
-	return rehearsal.Node
+	return trial.Node
 }
 
 // differences describes how two trees differ, a line each.
@@ -110,7 +110,7 @@ func (base *baseline) withExternal(tree *providertree.Tree) (external, error) {
 	e.inventory(s.sharing, "DISK_GB", 1_000_000)
 	e.traits(s.sharing, providertree.TraitSharesViaAggregate)
 	e.aggregates(s.sharing, s.aggregate)
-	s.tree = rehearsal.Stored(s.tree)
+	s.tree = trial.Stored(s.tree)
 	return s, e.err
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -18,11 +18,11 @@ func TestProgressNamesSlowChecks(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		p := NewPluginTest(&b, &b, []suite.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, 0)
+		p := NewPluginTest(&b, &b, []trial.Check{{ID: "a/quick"}, {ID: "a/slow"}, {ID: "a/last"}}, 0)
 		time.Sleep(3 * time.Second)
-		p.Result(suite.Result{Check: suite.Check{ID: "a/quick"}, Outcome: suite.Passed})
+		p.Result(trial.Result{Check: trial.Check{ID: "a/quick"}, Outcome: trial.Passed})
 		time.Sleep(30 * time.Second)
-		p.Result(suite.Result{Check: suite.Check{ID: "a/slow"}, Outcome: suite.Passed})
+		p.Result(trial.Result{Check: trial.Check{ID: "a/slow"}, Outcome: trial.Passed})
 		time.Sleep(5 * time.Second)
 		p.Close()
 		p.Close()

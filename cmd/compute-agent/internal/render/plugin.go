@@ -12,14 +12,14 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // outside is what a driver that is tried has not, beside the sandbox.
 const outside = " (but not as the agent's user, and not in its unit)"
 
-func (p *printer) pluginHead(r rehearsal.Description) {
+func (p *printer) pluginHead(r trial.Description) {
 	name := r.Name
 	if name == "" {
 		name = "(no name)"
@@ -48,7 +48,7 @@ func untabbed(s string) string { return strings.ReplaceAll(s, "\t", "    ") }
 func oneLine(s string) string { return strings.ReplaceAll(s, "\n", "; ") }
 
 // PluginInfo prints a plugin's description and configuration keys.
-func PluginInfo(w io.Writer, r rehearsal.Description, sha256 string, schema []byte) error {
+func PluginInfo(w io.Writer, r trial.Description, sha256 string, schema []byte) error {
 	p := newPrinter(w)
 	p.pluginHead(r)
 	p.line("  sha256  %s", sha256)
@@ -113,7 +113,7 @@ type PluginRun struct {
 
 // Pass prints what a pass changed, the tree after the first pass, and the warnings that no pass
 // before had.
-func (r *PluginRun) Pass(w io.Writer, pass rehearsal.Pass, warnings []string) error {
+func (r *PluginRun) Pass(w io.Writer, pass trial.Pass, warnings []string) error {
 	r.passes++
 	p := newPrinter(w)
 	p.line("pass %d", r.passes)

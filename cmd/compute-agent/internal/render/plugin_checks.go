@@ -10,7 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 // PluginTest prints the report of a conformance run as it progresses: the plugin, a line for each
@@ -22,13 +22,13 @@ type PluginTest struct {
 	columns  map[string]int // by group: the longest ID
 	sizes    map[string]int // by group: how many checks
 	last     string         // group
-	held     []suite.Result
+	held     []trial.Result
 	progress *checkProgress
 }
 
 // NewPluginTest prints to w, and to notes which check runs: on a [Terminal] always, elsewhere if it
 // is slow. checks are those that run. width is the width of lines; 0 means no limit. Close it.
-func NewPluginTest(w, notes io.Writer, checks []suite.Check, width int) *PluginTest {
+func NewPluginTest(w, notes io.Writer, checks []trial.Check, width int) *PluginTest {
 	t := &PluginTest{p: newPrinter(w), width: width, columns: map[string]int{}, sizes: map[string]int{},
 		progress: newCheckProgress(notes, checks)}
 	for _, c := range checks {
@@ -40,18 +40,18 @@ func NewPluginTest(w, notes io.Writer, checks []suite.Check, width int) *PluginT
 }
 
 // Begin prints the plugin's description.
-func (t *PluginTest) Begin(r suite.Report) {
+func (t *PluginTest) Begin(r trial.Report) {
 	t.progress.above(0, func() { t.p.pluginHead(r.Description) })
 }
 
 // Result prints the result of a check.
-func (t *PluginTest) Result(r suite.Result) {
+func (t *PluginTest) Result(r trial.Result) {
 	t.progress.above(1, func() { t.result(r) })
 }
 
-func (t *PluginTest) result(r suite.Result) {
+func (t *PluginTest) result(r trial.Result) {
 	group := groupOf(r.ID)
-	if len(t.held) > 0 && (group != t.last || r.Outcome != suite.NotRun || r.Why != t.held[0].Why) {
+	if len(t.held) > 0 && (group != t.last || r.Outcome != trial.NotRun || r.Why != t.held[0].Why) {
 		t.release()
 	}
 	if group != t.last {
@@ -59,7 +59,7 @@ func (t *PluginTest) result(r suite.Result) {
 		t.last = group
 	}
 	t.held = append(t.held, r)
-	if r.Outcome != suite.NotRun {
+	if r.Outcome != trial.NotRun {
 		t.release()
 	}
 }
@@ -83,7 +83,7 @@ func (t *PluginTest) Flush() error {
 }
 
 // End prints warnings and the summary.
-func (t *PluginTest) End(r suite.Report, warnings []string) error {
+func (t *PluginTest) End(r trial.Report, warnings []string) error {
 	t.Close()
 	t.release()
 	if len(warnings) > 0 {
@@ -91,7 +91,7 @@ func (t *PluginTest) End(r suite.Report, warnings []string) error {
 		t.p.notes("", warnings)
 	}
 	t.p.line("")
-	passed, failed, not := r.Count(suite.Passed), r.Count(suite.Failed), r.Count(suite.NotRun)
+	passed, failed, not := r.Count(trial.Passed), r.Count(trial.Failed), r.Count(trial.NotRun)
 	t.p.line("%s: %d passed, %d failed, %d not run.", textutil.Count(len(r.Results), "check"), passed, failed, not)
 	if r.Ended != "" {
 		t.p.line("The suite ended early: %s.", r.Ended)
@@ -102,13 +102,13 @@ func (t *PluginTest) End(r suite.Report, warnings []string) error {
 }
 
 // confinement says what the sandbox may have to do with the result.
-func (p *printer) confinement(r suite.Report, width int) {
+func (p *printer) confinement(r trial.Report, width int) {
 	switch {
 	case r.Sandbox == "":
 	case r.Unconfined():
 		p.hang("", "The driver ran WITHOUT THE AGENT'S SANDBOX: nothing is known of what the agent would refuse it. "+
 			"Run the suite in the sandbox before a release.", width)
-	case r.Count(suite.Failed) > 0:
+	case r.Count(trial.Failed) > 0:
 		p.hang("", "The driver ran in the agent's sandbox. If a file or a call was refused: docs/drivers.md, The "+
 			"sandbox, says what a driver may do; "+
 			"--no-sandbox shows whether it is the reason.", width)
@@ -117,7 +117,7 @@ func (p *printer) confinement(r suite.Report, width int) {
 
 // PluginSandbox warns of what a driver that is tried may do here that the agent would not let it
 // do. why is what asks for no sandbox.
-func PluginSandbox(w io.Writer, opts suite.Options, kernel launch.Kernel, why string) error {
+func PluginSandbox(w io.Writer, opts trial.SuiteOptions, kernel launch.Kernel, why string) error {
 	p := newPrinter(w)
 	switch lacks := kernel.Lacks(); {
 	case opts.NoSandbox:
@@ -133,7 +133,7 @@ func PluginSandbox(w io.Writer, opts suite.Options, kernel launch.Kernel, why st
 }
 
 // PluginChecks lists checks.
-func PluginChecks(w io.Writer, checks []suite.Check) error {
+func PluginChecks(w io.Writer, checks []trial.Check) error {
 	p := newPrinter(w)
 	column := 0
 	for _, c := range checks {
@@ -156,12 +156,12 @@ func groupOf(id string) string {
 
 // outcome prints one result, or several that are not run for the same reason. whole means that
 // they are a complete group.
-func (p *printer) outcome(results []suite.Result, whole bool, column, width int) {
+func (p *printer) outcome(results []trial.Result, whole bool, column, width int) {
 	r, n := results[0], len(results)
 	switch {
-	case r.Outcome == suite.Passed:
+	case r.Outcome == trial.Passed:
 		p.hang(fmt.Sprintf("  ok    %-*s  ", column, r.ID), r.Title, width)
-	case r.Outcome == suite.Failed:
+	case r.Outcome == trial.Failed:
 		p.hang(fmt.Sprintf("  FAIL  %-*s  ", column, r.ID), r.Title, width)
 		for row := range strings.Lines(r.Explain()) {
 			row = untabbed(strings.TrimRight(row, "\n"))
@@ -204,10 +204,10 @@ func (p *printer) hang(begin, text string, width int) {
 }
 
 // failed lists the failed checks, and how to run only them.
-func (p *printer) failed(r suite.Report, width int) {
+func (p *printer) failed(r trial.Report, width int) {
 	var ids, quoted []string
 	for _, res := range r.Results {
-		if res.Outcome == suite.Failed {
+		if res.Outcome == trial.Failed {
 			ids, quoted = append(ids, res.ID), append(quoted, regexp.QuoteMeta(res.ID))
 		}
 	}

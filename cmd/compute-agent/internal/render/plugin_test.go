@@ -10,8 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -19,8 +18,8 @@ import (
 )
 
 // tested prints a report that is complete.
-func tested(w io.Writer, r suite.Report, width int, warnings ...string) error {
-	var checks []suite.Check
+func tested(w io.Writer, r trial.Report, width int, warnings ...string) error {
+	var checks []trial.Check
 	for _, res := range r.Results {
 		checks = append(checks, res.Check)
 	}
@@ -35,20 +34,20 @@ func tested(w io.Writer, r suite.Report, width int, warnings ...string) error {
 }
 
 func TestPluginTest(t *testing.T) {
-	check := func(id, title string) suite.Check {
-		return suite.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
+	check := func(id, title string) trial.Check {
+		return trial.Check{ID: id, Title: title, Protects: "guests", Rule: "Nothing is lost.", See: "docs/drivers.md"}
 	}
-	report := suite.Report{
-		Description: rehearsal.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
+	report := trial.Report{
+		Description: trial.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
 			SDK: "go compute-agent v0.1.0", Capabilities: []string{"health", "watch"}},
-		Results: []suite.Result{
-			{Check: check("start/handshake", "starts"), Outcome: suite.Passed},
-			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: suite.Failed,
+		Results: []trial.Result{
+			{Check: check("start/handshake", "starts"), Outcome: trial.Passed},
+			{Check: check("reshape/conserves", "leaves every consumer with what it had"), Outcome: trial.Failed,
 				Sent:   "UpdateProviderTree for node \"cn1\"",
 				Came:   "consumer a has 1 VGPU in all, had 2\nconsumer b has 0 VGPU in all, had 1",
 				Output: []string{"info: reshaped"}},
 			{Check: check("reshape/settled", "is done"),
-				Outcome: suite.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
+				Outcome: trial.NotRun, Why: "the driver makes no reshape\nsee reshape/done"},
 		},
 	}
 	var b bytes.Buffer
@@ -56,36 +55,36 @@ func TestPluginTest(t *testing.T) {
 	golden.Text(t, "testdata/plugin-test.txt", b.String())
 
 	b.Reset()
-	testproc.Check(t, tested(&b, suite.Report{Description: rehearsal.Description{Path: "./x"}}, 80))
+	testproc.Check(t, tested(&b, trial.Report{Description: trial.Description{Path: "./x"}}, 80))
 	golden.Text(t, "testdata/plugin-test-silent.txt", b.String())
 }
 
 // TestPluginTestOnATerminal: no line is longer than the terminal is wide, what a plugin said is
 // shown and not obeyed, and checks that are not run for one reason are listed once.
 func TestPluginTestOnATerminal(t *testing.T) {
-	check := func(id string) suite.Check {
-		return suite.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back",
+	check := func(id string) trial.Check {
+		return trial.Check{ID: id, Title: "takes the allocations of 10,000 consumers and gives them back",
 			Protects: "the scheduler's view of the host",
 			Rule:     "A rule that says at some length what must be, so that it takes more than a line of a terminal.",
 			See:      "docs/drivers.md, Reshapes"}
 	}
-	na := func(id, why string) suite.Result {
-		return suite.Result{Check: check(id), Outcome: suite.NotRun, Why: why}
+	na := func(id, why string) trial.Result {
+		return trial.Result{Check: check(id), Outcome: trial.NotRun, Why: why}
 	}
 	const flat = "the driver's tree is flat, and no former configuration is given: there is nothing to reshape from"
-	report := suite.Report{
-		Description: rehearsal.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/" +
+	report := trial.Report{
+		Description: trial.Description{Path: "/a/path/of/some/length/as/they/are/in/the/directories/of/people/" +
 			"compute-driver-mine", Name: "mine", SDK: "go compute-agent v0.1.0"},
-		Results: []suite.Result{
-			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: suite.Passed},
-			{Check: check("load/large"), Outcome: suite.Failed,
+		Results: []trial.Result{
+			{Check: check("load/many-consumers-and-more-than-that-even"), Outcome: trial.Passed},
+			{Check: check("load/large"), Outcome: trial.Failed,
 				Sent: "UpdateProviderTree for node \"cn1\": a tree of 2 resource providers, no allocations",
 				Came: "an error: \x1b[31mred\x1b[0m\x07\nand a second line that is so long that it has to be broken " +
 					"somewhere, at a blank", Output: []string{"info: \tindented"}},
 			na("reshape/needed", flat), na("reshape/done", flat), na("reshape/settled", flat),
 			na("layouts/present", "no versions"), na("layouts/empty", "no versions"),
 			na("layouts/steps", "another reason"),
-			{Check: check("layouts/version"), Outcome: suite.Failed, Came: "3"},
+			{Check: check("layouts/version"), Outcome: trial.Failed, Came: "3"},
 		},
 	}
 	var b bytes.Buffer
@@ -98,14 +97,14 @@ func TestPluginTestOnATerminal(t *testing.T) {
 // TestPluginTestThatEndsBeforeItsEnd: the report counts what was not run, and says why.
 func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 	var b bytes.Buffer
-	report := suite.Report{
-		Description: rehearsal.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
-		Results: []suite.Result{{Check: suite.Check{ID: "start/handshake", Title: "starts"},
-			Outcome: suite.Failed, Came: "nothing"}},
+	report := trial.Report{
+		Description: trial.Description{Path: "./x", Name: "mine"}, Ended: "a check failed",
+		Results: []trial.Result{{Check: trial.Check{ID: "start/handshake", Title: "starts"},
+			Outcome: trial.Failed, Came: "nothing"}},
 	}
 	for _, id := range []string{"tree/root", "tree/answers"} {
 		report.Results = append(report.Results,
-			suite.Result{Check: suite.Check{ID: id}, Outcome: suite.NotRun, Why: report.Ended})
+			trial.Result{Check: trial.Check{ID: id}, Outcome: trial.NotRun, Why: report.Ended})
 	}
 	testproc.Check(t, tested(&b, report, 0, "the trait X is not known\x1b"))
 	golden.Text(t, "testdata/plugin-test-ended.txt", b.String())
@@ -114,28 +113,28 @@ func TestPluginTestThatEndsBeforeItsEnd(t *testing.T) {
 // TestPluginTestSaysWhatTheDriverRanIn, before the first check, and after the last one where it may
 // have to do with the result.
 func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
-	failed := []suite.Result{{Check: suite.Check{ID: "config/accepted", Title: "takes it"},
-		Outcome: suite.Failed, Came: "permission denied"}}
+	failed := []trial.Result{{Check: trial.Check{ID: "config/accepted", Title: "takes it"},
+		Outcome: trial.Failed, Came: "permission denied"}}
 	for name, c := range map[string]struct {
-		description rehearsal.Description
-		results     []suite.Result
+		description trial.Description
+		results     []trial.Result
 		want, not   string
 	}{
-		"a sandbox": {rehearsal.Description{Sandbox: "landlock 6, seccomp"}, nil,
+		"a sandbox": {trial.Description{Sandbox: "landlock 6, seccomp"}, nil,
 			"\n  in   the agent's sandbox: landlock 6, seccomp (but not as ", "The driver ran"},
-		"a sandbox, and fails": {rehearsal.Description{Sandbox: "landlock 6, seccomp"}, failed,
+		"a sandbox, and fails": {trial.Description{Sandbox: "landlock 6, seccomp"}, failed,
 			"\nThe driver ran in the agent's sandbox. If a file or a call was refused: ", "WITHOUT"},
-		"an incomplete sandbox": {rehearsal.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil,
+		"an incomplete sandbox": {trial.Description{Sandbox: "seccomp", SandboxLacks: []string{"signals"}}, nil,
 			"\n  in   an incomplete sandbox: seccomp (but not as ", "The driver ran"},
-		"none": {rehearsal.Description{Sandbox: "none: the configuration says so"}, nil,
+		"none": {trial.Description{Sandbox: "none: the configuration says so"}, nil,
 			"\n  in   NO SANDBOX, unlike the agent's drivers\n", "the agent's sandbox:"},
-		"none, at the end": {rehearsal.Description{Sandbox: "none"}, failed,
+		"none, at the end": {trial.Description{Sandbox: "none"}, failed,
 			"\nThe driver ran WITHOUT THE AGENT'S SANDBOX: ", "--no-sandbox shows"},
-		"none: it did not start": {rehearsal.Description{}, failed, "1 failed", "andbox"},
+		"none: it did not start": {trial.Description{}, failed, "1 failed", "andbox"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b bytes.Buffer
-			testproc.Check(t, tested(&b, suite.Report{Description: c.description, Results: c.results}, 0))
+			testproc.Check(t, tested(&b, trial.Report{Description: c.description, Results: c.results}, 0))
 			if !strings.Contains(b.String(), c.want) || strings.Contains(b.String(), c.not) {
 				t.Errorf("%q is missing, or %q is there:\n%s", c.want, c.not, &b)
 			}
@@ -146,14 +145,14 @@ func TestPluginTestSaysWhatTheDriverRanIn(t *testing.T) {
 func TestPluginChecks(t *testing.T) {
 	var b bytes.Buffer
 	testproc.Check(t, render.PluginChecks(&b,
-		[]suite.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
+		[]trial.Check{{ID: "a/b", Title: "does"}, {ID: "a/longer", Title: "does too", Needs: "watch"}}))
 	if want := "a/b       does\na/longer  does too (if the driver has the capability \"watch\")\n"; b.String() != want {
 		t.Errorf("got %q", b.String())
 	}
 }
 
 func TestPluginInfo(t *testing.T) {
-	report := rehearsal.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
+	report := trial.Description{Path: "./compute-driver-mine", Name: "mine", Version: "1.2.3",
 		SDK: "go compute-agent v0.1.0"}
 	schema := `{"type": "object", "properties": {"uri": {"type": "string", "description": "Where the daemon ` +
 		`listens: a URI of libvirt's, such as qemu:///system. Without it the driver finds out by itself, which ` +
@@ -173,16 +172,16 @@ func TestPluginPass(t *testing.T) {
 	testproc.Try(tree.SetInventory(child, "VGPU", providertree.Inventory{Total: 4})).Or(t)
 	var b bytes.Buffer
 	var run render.PluginRun
-	for _, pass := range []rehearsal.Pass{
+	for _, pass := range []trial.Pass{
 		{Health: "slow disk",
 			Warnings: []plugins.Warning{{Name: "numa-memory", Text: "libvirt and the kernel\ndiffer \x1b[31m"}},
-			Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree,
+			Nodes: []trial.NodePass{{Node: "cn1", UUID: root, Tree: tree,
 				ProductNames: map[string]string{"cn1_gpu_0": "Acme 9000"}, Changes: []string{"cn1_gpu_0 added"}}}},
-		{Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
-		{Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves",
+		{Nodes: []trial.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Watch: "Watch: an error: no daemon"},
+		{Nodes: []trial.NodePass{{Node: "cn1", UUID: root, Tree: tree, Reshape: "ReshapeNeeded: VGPU moves",
 			Problem: "UpdateProviderTree: no response within the deadline"}}},
-		{Nodes: []rehearsal.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
-		{Nodes: []rehearsal.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
+		{Nodes: []trial.NodePass{{Problem: "AvailableNodes: NotReady: no daemon"}}},
+		{Nodes: []trial.NodePass{{Node: "cn1", UUID: root, Tree: tree}}, Removed: []string{"cn2"}},
 	} {
 		testproc.Check(t, run.Pass(&b, pass, nil))
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/pluginhost/suite"
+	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
 )
 
 const (
@@ -113,13 +113,13 @@ type checkProgress struct {
 	end      func() // removes the line; it may be called again
 
 	mu     sync.Mutex
-	checks []suite.Check
+	checks []trial.Check
 	n      int
 	last   int           // the check that ran at the last tick
 	since  time.Duration // for how long it has been seen
 }
 
-func newCheckProgress(w io.Writer, checks []suite.Check) *checkProgress {
+func newCheckProgress(w io.Writer, checks []trial.Check) *checkProgress {
 	p := &checkProgress{w: w, checks: checks, last: -1}
 	if t, is := w.(*Terminal); is {
 		p.w, p.terminal = t.Unwrap(), true // its control characters move the cursor

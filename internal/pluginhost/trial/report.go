@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package suite
+package trial
 
 import (
 	"regexp"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/compute-agent/compute-agent/internal/pluginhost/rehearsal"
 )
 
 // Check is one requirement that a driver must meet.
@@ -77,7 +75,7 @@ type Result struct {
 
 // Report is the outcome of all checks of a plugin.
 type Report struct {
-	rehearsal.Description
+	Description
 	Results []Result `json:"results"`
 	// Ended says why the suite ended early, or is "". The checks after that are not run.
 	Ended string `json:"ended,omitempty"`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package suite
+package trial
 
 import (
 	"context"
@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// Program is the name of the executable with the suite.
-	Program = launch.Prefix + launch.SuiteName
-	// Dir is where packages put it.
-	Dir = "/usr/libexec/compute-agent"
+	// SuiteProgram is the name of the executable with the suite.
+	SuiteProgram = launch.Prefix + launch.SuiteName
+	// suiteDir is where packages put it.
+	suiteDir = "/usr/libexec/compute-agent"
 )
 
-// Options say which plugin is tested, and how. They are those of drivertest.Options.
-type Options struct {
+// SuiteOptions say which plugin is tested, and how. They are those of drivertest.Options.
+type SuiteOptions struct {
 	Path       string            `json:"path"`
 	Args       []string          `json:"args,omitempty"`
 	Env        map[string]string `json:"env,omitempty"`
@@ -44,7 +44,7 @@ type Options struct {
 }
 
 // Spec is how the plugin is started.
-func (o Options) Spec() pluginhost.Spec {
+func (o SuiteOptions) Spec() pluginhost.Spec {
 	return pluginhost.Spec{Path: o.Path, Args: o.Args, Env: o.Env, Config: o.Config, Sandbox: o.Sandbox}
 }
 
@@ -61,12 +61,12 @@ type Event struct {
 type End struct {
 	Report Report `json:"report"`
 	Error  string `json:"error,omitempty"`
-	// Former says that the error is about Options.FormerPath.
+	// Former says that the error is about SuiteOptions.FormerPath.
 	Former bool `json:"former,omitempty"`
 }
 
 // FileError says why an executable, or a configuration of it, cannot be used. Former says that it
-// is Options.FormerPath, which cannot be used as a former release of the plugin.
+// is SuiteOptions.FormerPath, which cannot be used as a former release of the plugin.
 type FileError struct {
 	Problem string
 	Former  bool
@@ -85,9 +85,9 @@ type Process struct {
 	events *json.Decoder
 }
 
-// Start starts the suite's program. What that writes to standard error goes to stderr. The caller
-// calls Close.
-func Start(stderr io.Writer) (*Process, error) {
+// StartSuite starts the suite's program. What that writes to standard error goes to stderr. The
+// caller calls Close.
+func StartSuite(stderr io.Writer) (*Process, error) {
 	program, err := find()
 	if err != nil {
 		return nil, err
@@ -117,19 +117,19 @@ func Start(stderr io.Writer) (*Process, error) {
 func find() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("finding %s: %w", Program, err)
+		return "", fmt.Errorf("finding %s: %w", SuiteProgram, err)
 	}
 	beside := filepath.Dir(self)
-	for _, dir := range []string{beside, filepath.Join(beside, "../libexec/compute-agent"), Dir} {
-		if st, err := os.Stat(filepath.Join(dir, Program)); err == nil &&
+	for _, dir := range []string{beside, filepath.Join(beside, "../libexec/compute-agent"), suiteDir} {
+		if st, err := os.Stat(filepath.Join(dir, SuiteProgram)); err == nil &&
 			st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
-			return filepath.Join(dir, Program), nil
+			return filepath.Join(dir, SuiteProgram), nil
 		}
 	}
 	return "", fmt.Errorf(
 		"the conformance suite is not installed: there is no %s in %s or %s. Install it: the package "+
 			"compute-agent-common has it, and make build makes it",
-		Program, beside, Dir)
+		SuiteProgram, beside, suiteDir)
 }
 
 // next reads an event. At the end of the output, the error says how the process ended.
@@ -153,7 +153,7 @@ func (p *Process) next() (Event, error) {
 //
 // Errors: the plugin cannot be tested at all (no such file, ctx ended); a [*FileError]. A plugin
 // that fails every check is a Report and not an error.
-func (p *Process) Run(ctx context.Context, o Options, started func(Report), each func(Result)) (Report, error) {
+func (p *Process) Run(ctx context.Context, o SuiteOptions, started func(Report), each func(Result)) (Report, error) {
 	if err := json.NewEncoder(p.input).Encode(o); err != nil {
 		return Report{}, fmt.Errorf("the conformance suite (%s): %w", p.cmd.Path, err)
 	}

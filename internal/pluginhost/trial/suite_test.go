@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package suite
+package trial
 
 import (
 	"io"
@@ -12,7 +12,7 @@ import (
 // TestSuiteThatIsNotInstalled: beside the binary of this test there is none.
 func TestSuiteThatIsNotInstalled(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	_, err := Start(io.Discard)
+	_, err := StartSuite(io.Discard)
 	testproc.ErrorHas(t, err, "there is no compute-driver-test in ", "%v")
 	testproc.ErrorHas(t, err, "make build", "%v")
 }
