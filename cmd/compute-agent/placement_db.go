@@ -16,7 +16,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/placement"
-	"github.com/compute-agent/compute-agent/placement/operator"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -108,15 +107,15 @@ func (o *databaseOptions) placementConfig() (placement.Config, error) {
 }
 
 // with runs a command on the database, or in the service that has it open.
-func (o *databaseOptions) with(cmd *cobra.Command, do func(operator.Database) error) error {
+func (o *databaseOptions) with(cmd *cobra.Command, do func(placement.ManagedDatabase) error) error {
 	if s := servingOf(cmd.Context()); s.placement != nil {
-		return do(operator.Database{Server: s.placement})
+		return do(placement.ManagedDatabase{Server: s.placement})
 	}
 	name, made, err := o.where()
 	if err != nil {
 		return err
 	}
-	return onDatabase(cmd, name, func() error { return do(operator.Database{Config: made}) })
+	return onDatabase(cmd, name, func() error { return do(placement.ManagedDatabase{Config: made}) })
 }
 
 // where is the name of the database (see sqldb.ParseAddress), and how Placement opens it.
@@ -148,7 +147,7 @@ func newDBVersion() *cobra.Command {
 			"and whether `placement db upgrade` is needed. Nothing is\n" +
 			"changed, and a server may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd, func(db operator.Database) error {
+			return opts.with(cmd, func(db placement.ManagedDatabase) error {
 				found, err := db.Read(cmd.Context())
 				if err != nil {
 					return err
@@ -171,7 +170,7 @@ func newDBUpgrade() *cobra.Command {
 			"OpenStack Placement before adopting its database.\n\n" +
 			strings.TrimSpace(endsOlder),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.with(cmd, func(db operator.Database) error {
+			return opts.with(cmd, func(db placement.ManagedDatabase) error {
 				var done render.Upgraded
 				err := working(cmd, "Upgrading the database of Placement", func(*render.Progress) (err error) {
 					done.Before, done.After, err = db.Upgrade(cmd.Context())
@@ -210,7 +209,7 @@ func newDBOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			return migrating(opts.with(cmd, func(db operator.Database) error {
+			return migrating(opts.with(cmd, func(db placement.ManagedDatabase) error {
 				name, err := db.Name(cmd.Context())
 				if err != nil {
 					return err

@@ -13,7 +13,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/placement/candidates"
-	"github.com/compute-agent/compute-agent/placement/operator"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -32,7 +32,7 @@ func newPlacementExplain() *cobra.Command {
 			"own.",
 		Example: "  compute-agent placement explain 'resources=VCPU:4,MEMORY_MB:8192&required=HW_CPU_X86_AVX2'",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			query, err := operator.CleanQuery(args[0])
+			query, err := placementclient.CleanQuery(args[0])
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
@@ -51,7 +51,7 @@ func newPlacementExplain() *cobra.Command {
 				return err
 			}
 			defer client.CloseIdle()
-			raw, err := operator.Explain(ctx, client, query)
+			raw, err := client.Explain(ctx, query)
 			if err != nil {
 				return err
 			}

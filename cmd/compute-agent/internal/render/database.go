@@ -11,7 +11,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/placement/operator"
+	"github.com/compute-agent/compute-agent/placement"
 	"github.com/compute-agent/compute-agent/placement/store"
 )
 
@@ -41,7 +41,7 @@ func Checked(w io.Writer, c Contents) error {
 
 // PlacementSchema prints the schema of Placement's database, the newest one of this program, and
 // what an upgrade does.
-func PlacementSchema(w io.Writer, db operator.View) error {
+func PlacementSchema(w io.Writer, db placement.DatabaseView) error {
 	_, err := fmt.Fprintf(w, "database      %s\nschema        %s\nthis program  migration %d\nupgrade       %s\n",
 		db.Database, db.Schema(), db.Newest, db.Upgrade)
 	return err
@@ -49,8 +49,8 @@ func PlacementSchema(w io.Writer, db operator.View) error {
 
 // Upgraded is a database of Placement before an upgrade and after it.
 type Upgraded struct {
-	Before operator.View `json:"before"`
-	After  operator.View `json:"after"`
+	Before placement.DatabaseView `json:"before"`
+	After  placement.DatabaseView `json:"after"`
 }
 
 // PlacementUpgraded prints what an upgrade did.

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package operator
+package placement
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
-	"github.com/compute-agent/compute-agent/placement"
 )
 
-// Database is a database of Placement: the one that a service of this process has open, or else the
-// one that a configuration names.
-type Database struct {
-	Server *placement.Server
-	Config placement.Config
+// ManagedDatabase is a database of Placement that an operator looks at or changes: the one that a
+// service of this process has open, or else the one that a configuration names. A command on a
+// database that a service has open runs in that service.
+type ManagedDatabase struct {
+	Server *Server
+	Config Config
 }
 
 // Name is the database for people, without a password.
-func (d Database) Name(ctx context.Context) (string, error) {
+func (d ManagedDatabase) Name(ctx context.Context) (string, error) {
 	if d.Server != nil {
 		db, err := d.Server.Database(ctx)
 		return db.Path, err
@@ -28,10 +28,10 @@ func (d Database) Name(ctx context.Context) (string, error) {
 }
 
 // Read looks at the database, and changes nothing.
-func (d Database) Read(ctx context.Context) (View, error) {
-	read := placement.ReadDatabase
+func (d ManagedDatabase) Read(ctx context.Context) (DatabaseView, error) {
+	read := ReadDatabase
 	if d.Server != nil {
-		read = func(ctx context.Context, _ placement.Config) (placement.Database, error) {
+		read = func(ctx context.Context, _ Config) (Database, error) {
 			return d.Server.Database(ctx)
 		}
 	}
@@ -39,27 +39,26 @@ func (d Database) Read(ctx context.Context) (View, error) {
 	return viewOf(db), err
 }
 
-// Upgrade brings the schema up to date; see [placement.UpgradeDatabase]. A service did that when it
-// started.
-func (d Database) Upgrade(ctx context.Context) (before, after View, err error) {
+// Upgrade brings the schema up to date; see [UpgradeDatabase]. A service did that when it started.
+func (d ManagedDatabase) Upgrade(ctx context.Context) (before, after DatabaseView, err error) {
 	if d.Server != nil {
 		after, err = d.Read(ctx)
 		return after, after, err
 	}
-	was, is, err := placement.UpgradeDatabase(ctx, d.Config)
+	was, is, err := UpgradeDatabase(ctx, d.Config)
 	return viewOf(was), viewOf(is), err
 }
 
-// MigrateConsumers makes consumer records that are missing; see [placement.MigrateConsumers].
-func (d Database) MigrateConsumers(ctx context.Context, most int) (missing, made int, err error) {
+// MigrateConsumers makes consumer records that are missing; see [MigrateConsumers].
+func (d ManagedDatabase) MigrateConsumers(ctx context.Context, most int) (missing, made int, err error) {
 	if d.Server != nil {
 		return d.Server.MigrateConsumers(ctx, most)
 	}
-	return placement.MigrateConsumers(ctx, d.Config, most)
+	return MigrateConsumers(ctx, d.Config, most)
 }
 
-// View is a database for people and programs.
-type View struct {
+// DatabaseView is a database for people and programs.
+type DatabaseView struct {
 	Database string `json:"database"`
 	Exists   bool   `json:"exists"`
 	// Migration is the last migration that was run there, Newest the last one of this program.
@@ -72,8 +71,8 @@ type View struct {
 	Upgrade string `json:"-"`
 }
 
-func viewOf(db placement.Database) View {
-	v := View{
+func viewOf(db Database) DatabaseView {
+	v := DatabaseView{
 		db.Path, db.Exists, db.Schema.Migration, db.Schema.Newest, db.Schema.Alembic,
 		!db.Exists || db.Schema.NeedsUpgrade(), "not needed",
 	}
@@ -91,7 +90,7 @@ func viewOf(db placement.Database) View {
 }
 
 // Schema describes the schema of the database.
-func (v View) Schema() string {
+func (v DatabaseView) Schema() string {
 	switch {
 	case !v.Exists:
 		return "no database"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package operator
+package placementclient
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
@@ -46,20 +45,20 @@ func CleanQuery(text string) (string, error) {
 
 // Explain asks Placement why a query for allocation candidates finds what it finds, with all
 // extensions, and returns the JSON of a candidates.Explanation.
-func Explain(ctx context.Context, client *placementclient.Client, query string) (json.RawMessage, error) {
+func (c *Client) Explain(ctx context.Context, query string) (json.RawMessage, error) {
 	var answer json.RawMessage
-	call := &placementclient.Call{
+	call := &Call{
 		Method: http.MethodGet, Path: "/allocation_candidates/explain?" + query, Out: &answer,
 		Extensions: strings.Join(wire.Extensions[:], ", "),
 	}
-	err := client.Send(ctx, call)
-	var failed *placementclient.Error
-	switch base := client.Endpoint(); {
+	err := c.Send(ctx, call)
+	var failed *Error
+	switch base := c.Endpoint(); {
 	case err == nil:
 		return answer, nil
 	case !errors.As(err, &failed):
 		return nil, err
-	case failed.Status == 0 && errors.Is(err, placementclient.ErrRefused):
+	case failed.Status == 0 && errors.Is(err, ErrRefused):
 		return nil, failed.Cause
 	case failed.Status == 0:
 		return nil, fmt.Errorf("asking Placement: %w; check that it runs, "+
@@ -67,10 +66,10 @@ func Explain(ctx context.Context, client *placementclient.Client, query string) 
 	case failed.Status == http.StatusNotFound && call.Header.Get(wire.HeaderVersion) != "":
 		return nil, fmt.Errorf("the Placement at %s has no explanations (404): "+
 			"only compute-agent's own Placement does, from microversion 1.10 on", base)
-	case errors.Is(err, placementclient.ErrRefused):
+	case errors.Is(err, ErrRefused):
 		return nil, fmt.Errorf("placement at %s denies the request (%d): %s; [placement_client] auth "+
 			"needs a user that is allowed to list allocation candidates", base, failed.Status, failed.Detail)
-	case errors.Is(err, placementclient.ErrInvalid), errors.Is(err, placementclient.ErrTooOld):
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrTooOld):
 		return nil, fmt.Errorf("placement at %s rejects the query (%d): %s", base, failed.Status, failed.Detail)
 	default:
 		return nil, fmt.Errorf("placement at %s: %w; check --url or [placement_client] url", base, err)

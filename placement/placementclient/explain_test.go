@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package operator_test
+package placementclient_test
 
 import (
 	"testing"
 
-	"github.com/compute-agent/compute-agent/placement/operator"
+	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -21,13 +21,13 @@ func TestCleanQuery(t *testing.T) {
 		"  resources=VCPU:1  ":                            "resources=VCPU%3A1",
 		"GET /allocation_candidates? resources=VCPU:1 ok": "resources=VCPU%3A1",
 	} {
-		got := testproc.Try(operator.CleanQuery(text)).Or(t)
+		got := testproc.Try(placementclient.CleanQuery(text)).Or(t)
 		if got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
 	for _, text := range []string{"", "resources", "required=CUSTOM_A,CUST…", "a=%zz"} {
-		if got, err := operator.CleanQuery(text); err == nil {
+		if got, err := placementclient.CleanQuery(text); err == nil {
 			t.Errorf("%q: got %q, want an error", text, got)
 		}
 	}
