@@ -5,7 +5,6 @@ package compute
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/admin"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/consoles"
 	"github.com/compute-agent/compute-agent/cells/compute/serverlist"
 	"github.com/compute-agent/compute-agent/cells/compute/servers"
 	"github.com/compute-agent/compute-agent/cells/compute/serverview"
@@ -129,14 +127,13 @@ type API struct {
 	audit     *auditlog.Log
 	lost      *osapi.LogLimiter
 	unread    *osapi.LogLimiter
-	sessions  *consoles.Sessions
+	sessions  *servers.ConsoleSessions
 
 	// The calls, by package: see setDeps.
-	lists    serverlist.Deps
-	servers  servers.Deps
-	consoles consoles.Deps
-	tenant   tenant.Deps
-	admin    admin.Deps
+	lists   serverlist.Deps
+	servers servers.Deps
+	tenant  tenant.Deps
+	admin   admin.Deps
 }
 
 // New makes an API. It panics when the store, the gatherer or the authenticator is missing.
@@ -151,7 +148,7 @@ func New(cfg Config) *API {
 		quota:     cfg.Quota,
 		options:   cfg.Options.withDefaults(),
 		audit:     cfg.Audit,
-		sessions:  consoles.NewSessions(),
+		sessions:  servers.NewConsoleSessions(),
 	}
 	now := func() time.Time { return a.service.Now() }
 	a.lost = osapi.NewLogLimiter(time.Minute, now)
@@ -189,10 +186,7 @@ func (a *API) setDeps() {
 		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler, Servers: found,
 		Tenant: &a.tenant, Hosts: &a.admin, Lost: a.lost,
 		MaxLimit: o.MaxLimit, DefaultZone: o.DefaultZone, ScheduleZone: o.ScheduleZone, Reclaim: o.Reclaim,
-	}
-	a.consoles = consoles.Deps{
-		Store: a.store, Gatherer: a.gatherer, Servers: found, Sessions: a.sessions,
-		URL: o.ConsoleURL, TokenTTL: o.TokenTTL,
+		Consoles: a.sessions, ConsoleURL: o.ConsoleURL, TokenTTL: o.TokenTTL,
 	}
 }
 
@@ -204,16 +198,8 @@ func (a *API) allRoutes() []api.Route {
 		a.tenant.Routes(),
 		a.admin.Routes(),
 		a.servers.Routes(),
-		a.consoles.Routes(),
-		[]api.Route{{Method: "POST", Path: "/v2.1/servers/{id}/action", Actions: a.actions()}},
+		[]api.Route{{Method: "POST", Path: "/v2.1/servers/{id}/action", Actions: a.servers.Actions()}},
 	)
-}
-
-// actions are all that a body can ask for on one server.
-func (a *API) actions() map[string]api.Action {
-	all := a.servers.Actions()
-	maps.Copy(all, a.consoles.Actions())
-	return all
 }
 
 // rulesOfAll are the rules that the calls ask for.
@@ -258,8 +244,8 @@ func (a *API) InFlight() int64 { return a.service.Load().Requests }
 func (in *incoming) Handle() error {
 	x := &in.Exchange
 	x.Routine = x.Reading()
-	if x.R.URL.Path == consoles.Path {
-		return in.api.consoles.Serve(x)
+	if x.R.URL.Path == servers.ConsolePath {
+		return in.api.servers.ServeConsole(x)
 	}
 	if err := x.Resolve(); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/consoles"
+	"github.com/compute-agent/compute-agent/cells/compute/servers"
 	js "github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 	"github.com/compute-agent/compute-agent/test/golden"
@@ -68,8 +68,8 @@ func different(r *http.Request, sent []byte, status int, header http.Header, ans
 	switch {
 	case path == "/v2.1":
 		path = api.Prefix
-	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == consoles.Path, path == thingsPath,
-		status == statusClientClosed:
+	case r.Method != http.MethodGet && (path == "/" || path == api.Prefix), path == servers.ConsolePath,
+		path == thingsPath, status == statusClientClosed:
 		return nil // the documents whatever the method; for browsers; a route of the tests; not answered
 	}
 	shown := r.Clone(r.Context())

@@ -152,8 +152,6 @@ var mayImport = map[string][]string{
 	"cells/compute/servers": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api",
 		"cells/compute/serverview", "cells/gather", "cells/scheduler",
 		"cells/scheduler/cellmappings", "cells/scheduler/quota", "cells/scheduler/resourcerequest"},
-	"cells/compute/consoles": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api",
-		"cells/compute/serverview", "cells/gather"},
 	"cells/compute": {"cells/apidb", "cells/cellwire", "cells/gather", "cells/scheduler/quota"},
 	// The enrolment of hosts: the service, and what an operator, a host and its agent do.
 	"cells/enrolment": {"cells/apidb"},

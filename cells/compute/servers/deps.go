@@ -36,6 +36,12 @@ type Deps struct {
 	Reclaim time.Duration
 	// Lost limits what is logged about cells that do not have a server, by their uuids.
 	Lost *osapi.LogLimiter
+	// Consoles are those that are open.
+	Consoles *ConsoleSessions
+	// ConsoleURL is what the URLs of serial consoles begin with; "" is [ConsolePath] of this API.
+	ConsoleURL string
+	// TokenTTL is how long such a URL can be used.
+	TokenTTL time.Duration
 }
 
 // Store is what the calls need of the API database.
@@ -43,6 +49,9 @@ type Store interface {
 	KeyPair(ctx context.Context, userID, name string) (apidb.KeyPair, error)
 	MappingsOf(ctx context.Context, uuids []string) (map[string]apidb.Mapping, error)
 	RequestSpec(ctx context.Context, uuid string) (apidb.RequestSpec, error)
+	Mapping(ctx context.Context, uuid string) (apidb.Mapping, error)
+	AddConsoleToken(ctx context.Context, token, instance string, expires time.Time) error
+	ConsoleToken(ctx context.Context, token string) (instance string, err error)
 }
 
 // Scheduler is what the calls need of a *scheduler.Scheduler.
@@ -120,7 +129,7 @@ func (d *Deps) Routes() []api.Route {
 			{Method: "PUT", Path: "/v2.1/servers/{id}",
 				Body: updateSchemas, Handle: d.updateServer, About: &aboutUpdateServer},
 		},
-		d.metadataRoutes(), d.tagRoutes(), d.instanceActionRoutes(), d.migrationRoutes())
+		d.metadataRoutes(), d.tagRoutes(), d.instanceActionRoutes(), d.migrationRoutes(), d.consoleRoutes())
 }
 
 // Actions are those of this package on one server, by their names in bodies.
@@ -145,5 +154,11 @@ func (d *Deps) Actions() map[string]api.Action {
 			About: &aboutRevert,
 		},
 		"os-resetState": {Schemas: api.Once(resetSchema), Do: on(d.resetServer), About: &aboutReset},
+
+		"os-getConsoleOutput": {Schemas: api.Once(consoleOutputSchema),
+			Do: on(d.consoleOutput), About: &aboutConsoleOutput},
+		"os-getSerialConsole": d.consoleAction(&aboutSerialConsole, consoleSerial),
+		"os-getVNCConsole":    d.consoleAction(&aboutVNCConsole, "novnc", "xvpvnc"),
+		"os-getSPICEConsole":  d.consoleAction(&aboutSPICEConsole, "spice-html5"),
 	}
 }

@@ -8,6 +8,6 @@
 //	                                                                  └─▶ View ─▶ Whole, Brief, …
 //
 // [View] writes a server as a microversion and a caller have it; the schemas beside it are the same
-// for the reference. The package has no calls: those are in serverlist, servers and consoles, which
-// do not know each other.
+// for the reference. The package has no calls: those are in serverlist and servers, which do not
+// know each other.
 package serverview

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package consoles
+package servers
 
 import (
 	"context"
@@ -53,8 +53,8 @@ func sourceOf(element string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// Sessions are the consoles that are open.
-type Sessions struct {
+// ConsoleSessions are the consoles that are open.
+type ConsoleSessions struct {
 	mu      sync.Mutex
 	open    int
 	running sync.WaitGroup
@@ -62,15 +62,15 @@ type Sessions struct {
 	stop    context.CancelFunc
 }
 
-// NewSessions makes them, without one.
-func NewSessions() *Sessions {
-	s := &Sessions{}
+// NewConsoleSessions makes them, without one.
+func NewConsoleSessions() *ConsoleSessions {
+	s := &ConsoleSessions{}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s
 }
 
 // begin counts a console, until end is called.
-func (s *Sessions) begin() error {
+func (s *ConsoleSessions) begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped.Err() != nil {
@@ -84,7 +84,7 @@ func (s *Sessions) begin() error {
 	return nil
 }
 
-func (s *Sessions) end() {
+func (s *ConsoleSessions) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open--
@@ -92,17 +92,17 @@ func (s *Sessions) end() {
 }
 
 // Close ends all consoles and waits for that. Call it when no request is answered any more.
-func (s *Sessions) Close() {
+func (s *ConsoleSessions) Close() {
 	s.mu.Lock()
 	s.stop() // with the lock: none is added any more
 	s.mu.Unlock()
 	s.running.Wait()
 }
 
-// Serve answers a request for the page of a console, or for its websocket. The token in the URL
-// is all that the client needs.
-func (d *Deps) Serve(x *api.Exchange) error {
-	x.Route = Path
+// ServeConsole answers a request for the page of a console, or for its websocket. The token in the
+// URL is all that the client needs.
+func (d *Deps) ServeConsole(x *api.Exchange) error {
+	x.Route = ConsolePath
 	query, err := x.Values()
 	x.R = x.R.Clone(x.Context())
 	x.R.URL.RawQuery = "token=***" // it is not logged
@@ -148,7 +148,7 @@ func (d *Deps) Serve(x *api.Exchange) error {
 
 // upgradeConsole makes a websocket of the connection, which is served when the request has ended.
 func (d *Deps) upgradeConsole(x *api.Exchange, uuid string, client *cellclient.Client) error {
-	if err := d.Sessions.begin(); err != nil {
+	if err := d.Consoles.begin(); err != nil {
 		return err
 	}
 	accepted := &statusWriter{ResponseWriter: x.W}
@@ -157,14 +157,14 @@ func (d *Deps) upgradeConsole(x *api.Exchange, uuid string, client *cellclient.C
 		&websocket.AcceptOptions{Subprotocols: []string{"binary"}, InsecureSkipVerify: true})
 	x.Status = accepted.status
 	if err != nil {
-		d.Sessions.end()
+		d.Consoles.end()
 		return osapi.BadRequest("This is no request for a websocket: %s.", osapi.Shortened(err.Error()))
 	}
 	log := x.Service.Logger.With().Str("request_id", x.ID).Str("instance", uuid).Logger()
 	go func() {
-		defer d.Sessions.end()
+		defer d.Consoles.end()
 		log.Info().Str("remote", x.R.RemoteAddr).Msg("A user opened a console.")
-		err := serveConsole(d.Sessions.stopped, socket, uuid, client)
+		err := joinConsole(d.Consoles.stopped, socket, uuid, client)
 		log.Info().AnErr("cause", err).Msg("A console was closed.")
 	}()
 	return nil
@@ -216,9 +216,9 @@ func (d *Deps) checkOrigin(x *api.Exchange) error {
 	return nil
 }
 
-// serveConsole joins a websocket to the console of a server until one of them ends. The other end
+// joinConsole joins a websocket to the console of a server until one of them ends. The other end
 // learns why.
-func serveConsole(ctx context.Context, socket *websocket.Conn, uuid string, client *cellclient.Client) error {
+func joinConsole(ctx context.Context, socket *websocket.Conn, uuid string, client *cellclient.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer func() { _ = socket.CloseNow() }() // it may be closed by then

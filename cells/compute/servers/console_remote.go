@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package consoles
+package servers
 
 import (
 	"crypto/rand"
@@ -22,8 +22,8 @@ const (
 // consoleSerial is the only type of consoles that there is, and its protocol.
 const consoleSerial = "serial"
 
-// Path is that of the page and of the websocket of serial consoles.
-const Path = "/serial-console"
+// ConsolePath is that of the page and of the websocket of serial consoles.
+const ConsolePath = "/serial-console"
 
 // remoteConsoleSchemas are the bodies of POST /servers/{id}/remote-consoles.
 var remoteConsoleSchemas = func() api.SchemaSteps {
@@ -40,6 +40,11 @@ var remoteConsoleSchemas = func() api.SchemaSteps {
 		return js.ClosedObject(js.Properties{{Name: "remote_console", Schema: console}}, "remote_console")
 	})
 }()
+
+func (d *Deps) consoleRoutes() []api.Route {
+	return []api.Route{{Method: "POST", Path: "/v2.1/servers/{id}/remote-consoles", Body: remoteConsoleSchemas,
+		Handle: d.createRemoteConsole, Since: vRemoteConsoles, About: &aboutCreateRemoteConsole}}
+}
 
 // createRemoteConsole answers POST /servers/{id}/remote-consoles.
 func (d *Deps) createRemoteConsole(x *api.Exchange) error {
@@ -108,8 +113,8 @@ func (d *Deps) consoleURL(x *api.Exchange, m apidb.Mapping, is bool, kind string
 
 // consoleBase is what the URLs of consoles begin with.
 func (d *Deps) consoleBase(x *api.Exchange) string {
-	if base := d.URL; base != "" {
+	if base := d.ConsoleURL; base != "" {
 		return strings.TrimSuffix(base, "/")
 	}
-	return x.LinkBase() + Path
+	return x.LinkBase() + ConsolePath
 }
