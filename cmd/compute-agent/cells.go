@@ -7,8 +7,8 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/serve"
 )
 
 func newCells() *cobra.Command {
@@ -51,7 +51,7 @@ func newCellsAPI() *cobra.Command {
 				return err
 			}
 			admin := func(api *cells.API) osapi.Admin { return watchComputeAPI(cfg, api) }
-			return serve.ComputeAPI(cmd.Context(), cfg, admin, newLogger(cfg, cmd.ErrOrStderr()))
+			return controlplane.ServeComputeAPI(cmd.Context(), cfg, admin, newLogger(cfg, cmd.ErrOrStderr()))
 		},
 	}
 	opts.addConfigFlags(cmd)

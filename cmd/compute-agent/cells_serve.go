@@ -12,7 +12,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
-	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -40,7 +39,7 @@ func newCellsServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serve.Cell(cmd.Context(), cfg, name, newLogger(cfg, cmd.ErrOrStderr()))
+			return controlplane.ServeCell(cmd.Context(), cfg, name, newLogger(cfg, cmd.ErrOrStderr()))
 		},
 	}
 	opts.addConfigFlags(cmd)

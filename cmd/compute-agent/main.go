@@ -24,9 +24,9 @@ import (
 	"github.com/compute-agent/compute-agent/cells/operator"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/lib/processes"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
-	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
@@ -137,7 +137,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &code):
 		return code.code
-	case errors.As(err, new(*serve.AddressError)):
+	case errors.As(err, new(*controlplane.AddressError)):
 		return exitUsage
 	case errors.As(err, &fatal) && fatal.Protects:
 		return exitProtect

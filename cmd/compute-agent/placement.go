@@ -8,7 +8,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/serve"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -26,7 +25,7 @@ func newPlacementServe() *cobra.Command {
 		Long: "Serve the Placement API. The state is in placement.db " +
 			"below the state directory, or in the given database.\n" +
 			"Under systemd, the socket named \"placement\" of a socket unit is used instead of --listen.",
-		RunE: withSockets(func(cmd *cobra.Command, sockets serve.Sockets) error {
+		RunE: withSockets(func(cmd *cobra.Command, sockets controlplane.Sockets) error {
 			if metricsListen != "" {
 				opts.extra = append(opts.extra,
 					config.Override{Key: "placement_metrics.listen", Value: metricsListen, Flag: "--metrics-listen"})
@@ -37,7 +36,8 @@ func newPlacementServe() *cobra.Command {
 				return err
 			}
 			admin := func(server *placement.Server) osapi.Admin { return watchPlacement(cfg, server) }
-			return serve.Placement(cmd.Context(), cfg, on, sockets, admin, newLogger(cfg, cmd.ErrOrStderr()))
+			log := newLogger(cfg, cmd.ErrOrStderr())
+			return controlplane.ServePlacement(cmd.Context(), cfg, on, sockets, admin, log)
 		}),
 	}
 	opts.addConfigFlags(cmd)
@@ -53,9 +53,10 @@ func newPlacementServe() *cobra.Command {
 
 // withSockets makes the run of a command of a service that gets the sockets that systemd passed.
 // systemd starts it again after exitFailed.
-func withSockets(run func(*cobra.Command, serve.Sockets) error) func(*cobra.Command, []string) error {
+func withSockets(run func(*cobra.Command, controlplane.Sockets) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		return serve.WithSockets(cmd.Context(), func(sockets serve.Sockets) error { return run(cmd, sockets) },
+		return controlplane.WithSockets(cmd.Context(),
+			func(sockets controlplane.Sockets) error { return run(cmd, sockets) },
 			func(err error) bool { return exitCode(err) == exitFailed })
 	}
 }

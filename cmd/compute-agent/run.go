@@ -12,7 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/serve"
+	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/systemd"
 )
@@ -43,7 +43,7 @@ const agentMemory = 50
 
 // runAgent runs the daemon with the signals, systemd notifications and log level of the process.
 func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error {
-	serve.LimitMemory(agentMemory, opts.Logger)
+	controlplane.LimitMemory(agentMemory, opts.Logger)
 	notify, err := systemd.New()
 	if err != nil {
 		opts.Logger.Warn().Err(err).Msg("Invalid systemd environment; systemd is not notified of the agent's state.")

@@ -21,8 +21,6 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
-	"github.com/compute-agent/compute-agent/internal/serve"
-	"github.com/compute-agent/compute-agent/internal/standalone"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
@@ -47,12 +45,12 @@ func newStandalone() *cobra.Command {
 			"to see this machine's provider tree and to create a server on it. " +
 			"Without a configured driver it runs the libvirt driver, with\n" +
 			"this machine's libvirt daemon or, if none answers, with a private one that stops with the agent.",
-		RunE: withSockets(func(cmd *cobra.Command, sockets serve.Sockets) error {
+		RunE: withSockets(func(cmd *cobra.Command, sockets controlplane.Sockets) error {
 			cfg, err := opts.load()
 			if err != nil {
 				return err
 			}
-			listener, _, err := serve.PlacementListener(cmd.Context(), sockets, listen,
+			listener, _, err := controlplane.PlacementListener(cmd.Context(), sockets, listen,
 				newLogger(cfg, cmd.ErrOrStderr()))
 			if err != nil {
 				return err
@@ -67,7 +65,7 @@ func newStandalone() *cobra.Command {
 			if !withoutCells {
 				opts.extra = append(opts.extra,
 					config.Override{Key: "cell_client.url",
-						Value: standalone.CellURL(cfg), Flag: "standalone's own cell"})
+						Value: controlplane.CellURL(cfg), Flag: "standalone's own cell"})
 			}
 			if pluginDir != "" {
 				dir, err := filepath.Abs(pluginDir)
@@ -76,7 +74,7 @@ func newStandalone() *cobra.Command {
 				}
 				opts.extra = append(opts.extra, config.Override{Key: "plugins.dir", Value: dir, Flag: "--plugin-dir"})
 			}
-			compute := standalone.ComputeAddress(computeListen, listener.Addr())
+			compute := controlplane.ComputeAddress(computeListen, listener.Addr())
 			if withoutCells {
 				compute = ""
 			}
@@ -107,7 +105,7 @@ func runStandalone(
 			config.Override{Key: "drivers.libvirt.enabled", Value: "true", Flag: "standalone's default driver"})
 		guests = compute != ""
 	}
-	libvirt, err := standalone.FindLibvirt(ctx, cfg, guests, log)
+	libvirt, err := controlplane.FindLibvirt(ctx, cfg, guests, log)
 	if err != nil {
 		return err
 	}
@@ -122,12 +120,12 @@ func runStandalone(
 	if err != nil {
 		return err
 	}
-	defer serve.CloseAudit(audit, log)
+	defer controlplane.CloseAudit(audit, log)
 	process := controlplane.ProcessOf(cfg, log.Level(zerolog.WarnLevel))
 	on := controlplane.Listening{Address: listener.Addr().String(), Auth: string(placement.NoAuth)}
 	made := controlplane.Placement(cfg, on, process.Connections, log.Level(zerolog.WarnLevel))
 	made.Audit = audit
-	return standalone.Run(ctx, standalone.Options{
+	return controlplane.RunStandalone(ctx, controlplane.StandaloneOptions{
 		Config: cfg, Process: process, Audit: audit, Placement: made, PlacementListener: listener, Compute: compute,
 		Libvirt: libvirt, Logger: log,
 		PlacementAdmin: func(server *placement.Server) osapi.Admin { return watchPlacement(cfg, server) },

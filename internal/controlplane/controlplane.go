@@ -23,12 +23,12 @@ import (
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
-// ComputeAPI is what a compute API is made with. It reads the files that the configuration names,
+// computeAPI is what a compute API is made with. It reads the files that the configuration names,
 // and asks Keystone, if that is to authenticate clients, whether it can: only the log says that it
 // cannot.
 //
 // Errors: [config.ErrInvalid]; [cells.ErrConfig].
-func ComputeAPI(ctx context.Context, cfg *config.Config, of Process, log zerolog.Logger) (cells.APIConfig, error) {
+func computeAPI(ctx context.Context, cfg *config.Config, of Process, log zerolog.Logger) (cells.APIConfig, error) {
 	c := cfg.ComputeAPI
 	_, database, err := cells.DatabaseOf(c.Database, cfg.Agent.StateDir, cells.APIDatabase)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestSchedulerOptions(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "config.toml")
 		testproc.Check(t, os.WriteFile(file, []byte(text), 0o600))
 		cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{"HOME=/nonexistent"}})).Or(t)
-		made, err := ComputeAPI(t.Context(), cfg, Process{}, zerolog.Nop())
+		made, err := computeAPI(t.Context(), cfg, Process{}, zerolog.Nop())
 		testproc.Checkf(t, err, "%s", text)
 		zones := made.Options
 		if diff := cmp.Diff(want, options{made.Aggregates, zones.DefaultZone, zones.InternalZone, zones.ScheduleZone,

@@ -91,15 +91,12 @@ var mayImport = map[string][]string{
 	"internal/sqldb":            {},
 	"internal/tracing":          {},
 	"internal/lib":              {},
-	// What puts the services of the control plane together.
-	"internal/controlplane": {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/compute",
-		"cells/scheduler/placementcalls", "internal/agent/access", "internal/config", "internal/keystone", "placement",
-		"placement/api", "systemd"},
-	// Their processes. Tracing is started as the agent starts its own.
-	"internal/serve": {"cells", "cells/enrolment", "internal/agent", "internal/config", "internal/controlplane",
-		"placement", "systemd"},
-	"internal/standalone": {"cells", "cells/apidb", "cells/cell", "cells/cellwire", "internal/agent",
-		"internal/config", "internal/controlplane", "internal/libvirtd", "placement", "plugins"},
+	// What puts the services of the control plane together. Tracing is started as the agent starts
+	// its own.
+	"internal/controlplane": {"cells", "cells/apidb", "cells/cell", "cells/cellclient", "cells/cellwire",
+		"cells/compute", "cells/enrolment", "cells/scheduler/placementcalls", "internal/agent",
+		"internal/agent/access", "internal/config", "internal/keystone", "internal/libvirtd", "placement",
+		"placement/api", "plugins", "systemd"},
 	"internal/libvirtd":                   {},
 	"test/oracle":                         {"test/testproc", "placement", "placement/api"},
 	"cmd/compute-agent/internal/scaffold": {},

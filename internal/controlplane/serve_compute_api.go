@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package controlplane
 
 import (
 	"context"
@@ -14,23 +14,22 @@ import (
 	"github.com/compute-agent/compute-agent/cells/enrolment"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
-// ComputeAPI serves the compute API, as [compute_api] has it, and enrolment beside it if that is
-// configured, until ctx ends. admin returns its admin socket and metrics.
+// ServeComputeAPI serves the compute API, as [compute_api] has it, and enrolment beside it if that
+// is configured, until ctx ends. admin returns its admin socket and metrics.
 //
 // Errors: [config.ErrInvalid]; [cells.ErrConfig]; those of the database and the sockets.
-func ComputeAPI(
+func ServeComputeAPI(
 	ctx context.Context, cfg *config.Config, admin func(*cells.API) osapi.Admin, log zerolog.Logger,
 ) error {
 	LimitMemory(serviceMemory, log)
 	notify := notifier(log)
-	made, err := controlplane.ComputeAPI(ctx, cfg, controlplane.ProcessOf(cfg, log), log)
+	made, err := computeAPI(ctx, cfg, ProcessOf(cfg, log), log)
 	if err != nil {
 		return err
 	}
@@ -39,7 +38,7 @@ func ComputeAPI(
 			"%w: deny_list.url is for Placement and cells: the compute API serves the list, from deny_list.file and "+
 				"the hosts that were evicted", config.ErrInvalid)
 	}
-	if made.Denied, err = controlplane.OpenDenyList(cfg.DenyList, log); err != nil {
+	if made.Denied, err = OpenDenyList(cfg.DenyList, log); err != nil {
 		return err
 	}
 	l, err := osapi.Listen(ctx, cfg.ComputeAPI.Listen)
@@ -48,7 +47,7 @@ func ComputeAPI(
 			cfg.ComputeAPI.Listen, err)
 	}
 	defer func() { _ = l.Close() }() // once more than the service does, or alone on an error
-	audit, err := controlplane.OpenAudit(cfg, false, log)
+	audit, err := OpenAudit(cfg, false, log)
 	if err != nil {
 		return err
 	}

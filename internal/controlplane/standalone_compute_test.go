@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package standalone
+package controlplane
 
 import (
 	"context"
@@ -27,13 +27,13 @@ import (
 var commands = sqldb.ServeCommand(func(context.Context, []string, io.Writer, io.Writer) int { return 64 })
 
 // computeIn is a compute API whose state and sockets are in a directory.
-func computeIn(t *testing.T, dir string, more ...config.Override) (*config.Config, *compute) {
+func computeIn(t *testing.T, dir string, more ...config.Override) (*config.Config, *standaloneServices) {
 	t.Helper()
 	cfg := testproc.Try(
 		config.Load(config.Options{Root: dir, Environ: []string{}, Uses: []string{}, Overrides: append(more,
 			config.Override{Key: "agent.state_dir", Value: dir}, config.Override{Key: "agent.runtime_dir", Value: dir},
 			config.Override{Key: "placement_client.url", Value: "http://127.0.0.1:1"})})).Or(t)
-	s := testproc.Try(newCompute(t.Context(), Options{
+	s := testproc.Try(newStandaloneServices(t.Context(), StandaloneOptions{
 		Config: cfg, Compute: "127.0.0.1:0",
 		ComputeAdmin: func(api *cells.API) osapi.Admin { return api.Admin(dir, "", commands) },
 	}, zerolog.Nop())).Or(t)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package standalone
+package controlplane
 
 import (
 	"context"
@@ -13,16 +13,15 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/auditlog"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// Options say what runs in a standalone process, and how.
-type Options struct {
+// StandaloneOptions say what runs in a standalone process, and how.
+type StandaloneOptions struct {
 	// Config is the configuration after [Libvirt.Configure].
 	Config  *config.Config
-	Process controlplane.Process
+	Process Process
 	// Audit is closed by the caller.
 	Audit *auditlog.Log
 	// Placement is what the service is made with, but for tracing; it serves on PlacementListener.
@@ -42,10 +41,10 @@ type Options struct {
 	Logger       zerolog.Logger
 }
 
-// Run runs all services and the agent until ctx ends or one of them fails. Only warnings and errors
-// of the services are logged. Placement stops after the agent, so that the last pass can finish,
-// and a private libvirt daemon with it.
-func Run(ctx context.Context, o Options) error {
+// RunStandalone runs all services and the agent until ctx ends or one of them fails. Only warnings
+// and errors of the services are logged. Placement stops after the agent, so that the last pass can
+// finish, and a private libvirt daemon with it.
+func RunStandalone(ctx context.Context, o StandaloneOptions) error {
 	log := o.Logger.Level(zerolog.WarnLevel)
 	var err error
 	if o.Placement.Tracing, err = agent.StartTracing(ctx, o.Config, agent.TracedPlacement, log); err != nil {
@@ -65,9 +64,9 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer stopAdmin()
-	var services *compute
+	var services *standaloneServices
 	if o.Compute != "" {
-		if services, err = newCompute(ctx, o, log); err != nil {
+		if services, err = newStandaloneServices(ctx, o, log); err != nil {
 			return err
 		}
 		defer services.Close()

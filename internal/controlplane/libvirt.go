@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package standalone
+package controlplane
 
 import (
 	"context"
@@ -20,7 +20,7 @@ type Libvirt struct {
 	guests  bool // the driver manages guests, also if its configuration does not say so
 	private *libvirtd.Daemon
 	options libvirtd.Options // of the private one
-	kept    bool             // Run stops the private one
+	kept    bool             // RunStandalone stops the private one
 }
 
 // FindLibvirt finds the libvirt daemon for the libvirt driver, or starts a private one. It returns
@@ -72,7 +72,7 @@ func (l *Libvirt) Configure(cfg *config.Config) {
 	}
 }
 
-// Stop stops a private daemon, unless [Run] has it. l may be nil.
+// Stop stops a private daemon, unless [RunStandalone] has it. l may be nil.
 func (l *Libvirt) Stop(ctx context.Context) {
 	if l != nil && l.private != nil && !l.kept {
 		_ = l.private.Stop(context.WithoutCancel(ctx))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package controlplane
 
 import (
 	"context"
@@ -9,19 +9,18 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/placement"
 )
 
-// Placement serves Placement until ctx ends, on the socket that systemd passed or, without one, at
-// an address. admin returns its admin socket and metrics.
+// ServePlacement serves Placement until ctx ends, on the socket that systemd passed or, without
+// one, at an address. admin returns its admin socket and metrics.
 //
 // Errors: an [*AddressError]; [config.ErrInvalid]; [placement.ErrConfig]; those of the database and
 // the socket.
-func Placement(
-	ctx context.Context, cfg *config.Config, on controlplane.Listening, sockets Sockets,
+func ServePlacement(
+	ctx context.Context, cfg *config.Config, on Listening, sockets Sockets,
 	admin func(*placement.Server) osapi.Admin, log zerolog.Logger,
 ) error {
 	LimitMemory(serviceMemory, log)
@@ -38,13 +37,13 @@ func Placement(
 		}
 	}
 	defer func() { _ = listener.Close() }()
-	audit, err := controlplane.OpenAudit(cfg, false, log)
+	audit, err := OpenAudit(cfg, false, log)
 	if err != nil {
 		return err
 	}
 	defer CloseAudit(audit, log)
-	made := controlplane.Placement(cfg, on, controlplane.ProcessOf(cfg, log).Connections, log)
-	if made.Denied, err = controlplane.OpenDenyList(cfg.DenyList, log); err != nil {
+	made := Placement(cfg, on, ProcessOf(cfg, log).Connections, log)
+	if made.Denied, err = OpenDenyList(cfg.DenyList, log); err != nil {
 		return err
 	}
 	if made.Tracing, err = agent.StartTracing(ctx, cfg, agent.TracedPlacement, log); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package standalone
+package controlplane
 
 import (
 	"context"
@@ -21,7 +21,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/version"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -44,8 +43,8 @@ var ownFlavors = []cellwire.Flavor{
 	{ID: "3", Flavor: plugins.Flavor{Name: "m1.medium", VCPUs: 2, MemoryMB: 4096, RootGB: 40}},
 }
 
-// compute is the compute API with its cells, in the agent's process.
-type compute struct {
+// standaloneServices are the compute API with its cells, in the agent's process.
+type standaloneServices struct {
 	api       *cells.API
 	listener  net.Listener
 	cells     []*cells.Cell
@@ -72,10 +71,12 @@ func cellURL(cfg *config.Config, name string) string {
 	return "unix://" + filepath.Join(cfg.Agent.RuntimeDir, name+".sock")
 }
 
-// newCompute opens all databases and sockets. Serve serves requests.
-func newCompute(ctx context.Context, o Options, log zerolog.Logger) (_ *compute, err error) {
+// newStandaloneServices opens all databases and sockets. Serve serves requests.
+func newStandaloneServices(
+	ctx context.Context, o StandaloneOptions, log zerolog.Logger,
+) (_ *standaloneServices, err error) {
 	cfg := o.Config
-	s := &compute{}
+	s := &standaloneServices{}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -104,7 +105,7 @@ func newCompute(ctx context.Context, o Options, log zerolog.Logger) (_ *compute,
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	made, err := controlplane.ComputeAPI(ctx, cfg, o.Process, log)
+	made, err := computeAPI(ctx, cfg, o.Process, log)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func newCompute(ctx context.Context, o Options, log zerolog.Logger) (_ *compute,
 
 // watch serves the admin sockets of the API and the cells. [cell] metrics_listen is for the cell
 // with hosts.
-func (s *compute) watch(ctx context.Context, o Options, log zerolog.Logger) error {
+func (s *standaloneServices) watch(ctx context.Context, o StandaloneOptions, log zerolog.Logger) error {
 	ctx = context.WithoutCancel(ctx) // until Close
 	all := []osapi.Admin{o.ComputeAdmin(s.api)}
 	for i, c := range ownCells {
@@ -199,7 +200,7 @@ const discovery = 500 * time.Millisecond
 
 // awaitHost waits until a host is mapped and its service is up, or until ctx ends. A server that is
 // created before finds no host. A former run leaves a mapped host whose service is down.
-func (s *compute) awaitHost(ctx context.Context) error {
+func (s *standaloneServices) awaitHost(ctx context.Context) error {
 	tick := time.NewTicker(discovery / 5)
 	defer tick.Stop()
 	for {
@@ -216,7 +217,7 @@ func (s *compute) awaitHost(ctx context.Context) error {
 
 // hasHost reports whether a host is mapped and its service is up. One that is forced down stays so,
 // which is not waited for.
-func (s *compute) hasHost(ctx context.Context) (bool, error) {
+func (s *standaloneServices) hasHost(ctx context.Context) (bool, error) {
 	hosts, err := s.api.Store().Hosts(ctx)
 	if err != nil || len(hosts) == 0 {
 		return false, err
@@ -237,10 +238,10 @@ func (s *compute) hasHost(ctx context.Context) (bool, error) {
 }
 
 // URL is the endpoint of the compute API.
-func (s *compute) URL() string { return "http://" + s.listener.Addr().String() + "/v2.1" }
+func (s *standaloneServices) URL() string { return "http://" + s.listener.Addr().String() + "/v2.1" }
 
 // Serve answers requests until the context ends.
-func (s *compute) Serve(ctx context.Context) error {
+func (s *standaloneServices) Serve(ctx context.Context) error {
 	// The cells stop after the API, which may still send them requests.
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -256,7 +257,7 @@ func (s *compute) Serve(ctx context.Context) error {
 }
 
 // Close closes the databases and sockets.
-func (s *compute) Close() {
+func (s *standaloneServices) Close() {
 	for _, stop := range s.stops {
 		stop()
 	}

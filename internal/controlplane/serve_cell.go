@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serve
+package controlplane
 
 import (
 	"context"
@@ -14,25 +14,23 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/internal/version"
 )
 
-// Cell serves one cell, as [cell] has it, until ctx ends.
+// ServeCell serves one cell, as [cell] has it, until ctx ends.
 //
 // Errors: [config.ErrInvalid]; those of the database and the socket.
-func Cell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
+func ServeCell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logger) error {
 	LimitMemory(serviceMemory, log)
 	notify := notifier(log)
 	log = log.With().Str("cell", name).Logger()
-	made, err := controlplane.Cell(cfg, name, controlplane.CellDatabase(cfg),
-		controlplane.ProcessOf(cfg, log), log)
+	made, err := Cell(cfg, name, CellDatabase(cfg), ProcessOf(cfg, log), log)
 	if err != nil {
 		return err
 	}
-	if made.Denied, err = controlplane.OpenDenyList(cfg.DenyList, log); err != nil {
+	if made.Denied, err = OpenDenyList(cfg.DenyList, log); err != nil {
 		return err
 	}
 	address, err := sqldb.ParseAddress(made.Database)
@@ -41,7 +39,7 @@ func Cell(ctx context.Context, cfg *config.Config, name string, log zerolog.Logg
 	}
 	_, err = os.Stat(address.Path)
 	created := !address.Shared() && errors.Is(err, fs.ErrNotExist)
-	audit, err := controlplane.OpenAudit(cfg, false, log)
+	audit, err := OpenAudit(cfg, false, log)
 	if err != nil {
 		return err
 	}
