@@ -15,7 +15,6 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/admin"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverlist"
 	"github.com/compute-agent/compute-agent/cells/compute/servers"
 	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/compute/tenant"
@@ -130,7 +129,7 @@ type API struct {
 	sessions  *servers.ConsoleSessions
 
 	// The calls, by package: see setDeps.
-	lists   serverlist.Deps
+	lists   serverview.Lists
 	servers servers.Deps
 	tenant  tenant.Deps
 	admin   admin.Deps
@@ -178,7 +177,7 @@ func (a *API) setDeps() {
 		Store: a.store, Gatherer: a.gatherer, Scheduler: a.scheduler,
 		MaxLimit: o.MaxLimit, DefaultZone: o.DefaultZone, InternalZone: o.InternalZone,
 	}
-	a.lists = serverlist.Deps{
+	a.lists = serverview.Lists{
 		Store: a.store, Gatherer: a.gatherer, Servers: found,
 		MaxLimit: o.MaxLimit, ListSkipsDownCells: o.ListSkipsDownCells, PerProjectCells: o.PerProjectCells,
 	}

@@ -6,9 +6,9 @@
 //	request ─▶ api: who, route, microversion ─▶ handler ─▶ policy ─▶ apidb, and all cells at once
 //
 // [api] is what a request and its answer are in this API, and how a handler is written. [servers],
-// [serverlist], [tenant] and [admin] have calls, and do not know each other; [serverview] is what
-// the first two have in common. This package puts all calls together, and has the version
-// documents.
+// [tenant] and [admin] have calls, and do not know each other; [serverview] has the lists of
+// servers, and what they have in common with the first. This package puts all calls together, and
+// has the version documents.
 //
 // What exists: the version documents; servers (list, detail, show, create, update, delete, the
 // actions restore, forceDelete, os-start, os-stop, reboot, rebuild, evacuate, migrate,

@@ -25,7 +25,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverlist"
+	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/gather"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
@@ -203,7 +203,7 @@ func answerJSON(v any) (*http.Response, error) {
 
 // queried is the page of servers that a query asks for.
 func queried(servers []cellwire.Server, q *cellwire.ServerQuery) cellwire.ServerPage {
-	matches, err := serverlist.Matcher(q)
+	matches, err := serverview.Matcher(q)
 	if err != nil {
 		panic(err)
 	}

@@ -144,8 +144,6 @@ var mayImport = map[string][]string{
 	"cells/compute/tenant": {"cells/apidb", "cells/cellwire", "cells/compute/api", "plugins"},
 	"cells/compute/serverview": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api",
 		"cells/gather", "plugins", "providertree"},
-	"cells/compute/serverlist": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api",
-		"cells/compute/serverview", "cells/gather", "plugins"},
 	"cells/compute/servers": {"cells/apidb", "cells/cellclient", "cells/cellwire", "cells/compute/api",
 		"cells/compute/serverview", "cells/gather", "cells/scheduler",
 		"cells/scheduler/cellmappings", "cells/scheduler/quota", "cells/scheduler/resourcerequest"},

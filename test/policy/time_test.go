@@ -35,7 +35,7 @@ const (
 // right; "in a bubble" is for those of which the source does not show that. All others wait for an
 // event, under testproc.Patience, or in virtual time.
 var realTime = map[string]string{
-	"cells/compute/serverlist/merge_cells_test.go RoundTrip":                                    "in a bubble",
+	"cells/compute/serverview/merge_cells_test.go RoundTrip":                                    "in a bubble",
 	"cells/gather/gather_test.go slow":                                                          "in a bubble",
 	"cells/load_test.go idle":                                                                   measurement,
 	"cells/worker/fakes_test.go Spawn":                                                          "in a bubble",

@@ -14,5 +14,5 @@
 //
 // [Deps.Routes] and [Deps.Actions] are the calls, and [Deps.ServeConsole] answers what browsers
 // send to [ConsolePath]. A websocket lives on when its request has ended; [ConsoleSessions] are all
-// of them. Lists of servers are in serverlist.
+// of them. Lists of servers are in serverview.
 package servers

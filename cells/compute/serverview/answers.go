@@ -152,14 +152,14 @@ func orUnknown(v api.Version, s js.Schema, unknown js.Properties) js.Schema {
 	return js.Schema{js.AnyOf(s, apidoc.Whole(unknown))}
 }
 
-// BriefListAnswer is a list of servers, as [View.Brief] and [View.UnknownBrief] show them.
-func BriefListAnswer(v api.Version) js.Schema {
+// briefListAnswer is a list of servers, as [View.Brief] and [View.UnknownBrief] show them.
+func briefListAnswer(v api.Version) js.Schema {
 	return api.Part(apidoc.Members("servers", apidoc.List(orUnknown(v, apidoc.Whole(serverBrief), unknownBrief))),
 		apidoc.Members("servers_links", api.AnswerNext))
 }
 
-// DetailListAnswer is a list of servers, as [View.Whole] and [View.Unknown] show them.
-func DetailListAnswer(v api.Version) js.Schema {
+// detailListAnswer is a list of servers, as [View.Whole] and [View.Unknown] show them.
+func detailListAnswer(v api.Version) js.Schema {
 	return api.Part(apidoc.Members("servers", apidoc.List(orUnknown(v, api.Part(shownServer(v)), unknownDetail))),
 		apidoc.Members("servers_links", api.AnswerNext))
 }

@@ -60,9 +60,9 @@ func statusOf(s *cellwire.Server) string {
 	return tasks[anyTask]
 }
 
-// StatesOf are the vm_states and the task_states that some statuses stand for, sorted. Nil tasks
+// statesOf are the vm_states and the task_states that some statuses stand for, sorted. Nil tasks
 // are all tasks.
-func StatesOf(asked []string) (vms, tasks []string) {
+func statesOf(asked []string) (vms, tasks []string) {
 	for vm, table := range statuses {
 		for task, status := range table {
 			if !slices.ContainsFunc(asked, func(a string) bool { return strings.EqualFold(a, status) }) {

@@ -191,15 +191,15 @@ func (v *View) UnknownWhole(m *apidb.Mapping, spec *apidb.RequestSpec) *api.Obje
 		Add("OS-EXT-STS:power_state", int(plugins.PowerNoState)).Add("user_id", user)
 }
 
-// NoImage is the id of the image of servers that were booted from none: their disk is empty, or
+// noImage is the id of the image of servers that were booted from none: their disk is empty, or
 // they have no disk. Nova's "" is for servers that were booted from a volume, which clients say
 // then; they print any id as it is.
-const NoImage = "no-image"
+const noImage = "no-image"
 
 // image is a reference.
 func (v *View) image(ref string) *api.Object {
 	if ref == "" {
-		ref = NoImage
+		ref = noImage
 	}
 	return v.x.Bookmarked("images", path.Base(ref))
 }

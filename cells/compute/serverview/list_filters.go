@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serverlist
+package serverview
 
 import (
 	"maps"
@@ -10,7 +10,6 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/plugins"
 )
@@ -32,7 +31,7 @@ type listRequest struct {
 }
 
 // readList reads what was asked for, with Nova's checks in Nova's order.
-func (d *Deps) readList(x *api.Exchange, detail bool) (*listRequest, error) {
+func (d *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 	var err error
 	params := x.Params
 	rule, ruleAll := ruleServersIndex, ruleServersIndexAll
@@ -138,7 +137,7 @@ func (l *listRequest) readStates(x *api.Exchange, params api.Query, filters map[
 	delete(filters, "status")
 	if params.Has("status") {
 		delete(filters, "vm_state")
-		vms, tasks := serverview.StatesOf(params.Every("status"))
+		vms, tasks := statesOf(params.Every("status"))
 		switch {
 		case len(vms) > 0:
 		case x.Since(vStatusChecked):
@@ -204,7 +203,7 @@ func (l *listRequest) filter(name, value string) error {
 	case "flavor":
 		q.FlavorID = value
 	case "image", "image_ref":
-		if q.ImageRef = value; value == serverview.NoImage {
+		if q.ImageRef = value; value == noImage {
 			q.ImageRef, q.NoImage = "", true
 		}
 	case "vm_state":

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serverlist
+package serverview
 
 import (
 	"errors"
@@ -10,15 +10,14 @@ import (
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
 // listBrief answers GET /servers.
-func (d *Deps) listBrief(x *api.Exchange) error { return d.listServers(x, false) }
+func (d *Lists) listBrief(x *api.Exchange) error { return d.listServers(x, false) }
 
 // listDetail answers GET /servers/detail.
-func (d *Deps) listDetail(x *api.Exchange) error { return d.listServers(x, true) }
+func (d *Lists) listDetail(x *api.Exchange) error { return d.listServers(x, true) }
 
 // listServers answers both lists: first the servers of cells that are down, as far as they are
 // known, then those that are being built, then those of the cells, sorted. Cost: two or three reads
@@ -26,7 +25,7 @@ func (d *Deps) listDetail(x *api.Exchange) error { return d.listServers(x, true)
 // is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is
 // made without it, so that when the time of that cell is over only the sending of it is left to do,
 // for all requests that waited.
-func (d *Deps) listServers(x *api.Exchange, detail bool) error {
+func (d *Lists) listServers(x *api.Exchange, detail bool) error {
 	l, err := d.readList(x, detail)
 	if err != nil {
 		return err
@@ -43,7 +42,7 @@ func (d *Deps) listServers(x *api.Exchange, detail bool) error {
 }
 
 // listBody is a page as JSON.
-func listBody(x *api.Exchange, l *listRequest, view *serverview.View, p page) *api.Object {
+func listBody(x *api.Exchange, l *listRequest, view *View, p page) *api.Object {
 	known, unknown := view.Brief, view.UnknownBrief
 	if l.detail {
 		known, unknown = view.Whole, view.Unknown
@@ -77,7 +76,7 @@ type page struct {
 
 // page finds the servers of a list and gives them to use: several times it may be, and then the
 // last counts.
-func (d *Deps) page(x *api.Exchange, l *listRequest, use func(page)) error {
+func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 	building, after, err := d.building(x, l)
 	if err != nil {
 		return err
@@ -125,7 +124,7 @@ func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, ma
 }
 
 // filled is the page with what the cells gave, and what is known of those that are down.
-func (d *Deps) filled(
+func (d *Lists) filled(
 	x *api.Exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers,
 ) (page, error) {
 	p, seen := l.begun(building, len(from.Rows))
@@ -154,7 +153,7 @@ func (d *Deps) filled(
 
 // building are the build requests of a list. after is the marker if it is not among them, so that
 // it has to be looked for in the cells: then none of them is after it.
-func (d *Deps) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
+func (d *Lists) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRequest, after string, err error) {
 	all, err := d.Store.BuildRequests(x.Context(), l.query.ProjectID, 0)
 	if err != nil {
 		return nil, "", err
@@ -169,8 +168,8 @@ func (d *Deps) building(x *api.Exchange, l *listRequest) (chosen []apidb.BuildRe
 	return chosen[at+1:], "", nil
 }
 
-func (d *Deps) checkMarker(l *listRequest) error {
-	if l.marker == "" || !serverview.IsUUID(l.marker) {
+func (d *Lists) checkMarker(l *listRequest) error {
+	if l.marker == "" || !IsUUID(l.marker) {
 		return markerNotFound(l)
 	}
 	return nil
@@ -183,7 +182,7 @@ func markerNotFound(l *listRequest) error {
 
 // cellsOf are the cells of a list: all, with cell0 and the disabled ones, or those of
 // the project if that is the configuration.
-func (d *Deps) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
+func (d *Lists) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
 	all, err := d.Store.Cells(x.Context())
 	if err != nil || !d.PerProjectCells || l.allTenants || x.IsAdmin() {
 		return all, err
@@ -199,7 +198,7 @@ func (d *Deps) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
 // markers as well, and the mapping has not what lists are sorted by. If the cell refuses to answer,
 // the error is Nova's 500. If it takes too long, Nova does not answer either: here it is 503, since
 // a cell under load answers the next time.
-func (d *Deps) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
+func (d *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
 	m, err := d.Store.Mapping(x.Context(), marker)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound):
@@ -233,7 +232,7 @@ func (d *Deps) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.K
 }
 
 // unknown are the living servers of cells that are down and not in seen, at most room of them.
-func (d *Deps) unknown(
+func (d *Lists) unknown(
 	x *api.Exchange, l *listRequest, down []apidb.Cell, seen map[string]bool, room int,
 ) ([]apidb.Mapping, error) {
 	if room <= 0 {

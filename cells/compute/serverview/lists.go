@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serverlist
+package serverview
 
 import (
 	"context"
 
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// Deps are all that the calls of this package may touch.
-type Deps struct {
-	Store Store
+// Lists are the calls that list servers, GET /servers and GET /servers/detail, and all that they
+// may touch.
+type Lists struct {
+	Store ListStore
 	// Gatherer asks the cells.
 	Gatherer *gather.Gatherer
 	// Servers shows servers.
-	Servers serverview.Servers
+	Servers Servers
 	// MaxLimit is how many records a list has at most.
 	MaxLimit int
 	// ListSkipsDownCells says that lists that cannot have minimal records leave out the servers of
@@ -27,8 +27,8 @@ type Deps struct {
 	PerProjectCells bool
 }
 
-// Store is what the calls need of the API database.
-type Store interface {
+// ListStore is what lists need of the API database.
+type ListStore interface {
 	Cells(ctx context.Context) ([]apidb.Cell, error)
 	ProjectCells(ctx context.Context, projectID string) ([]string, error)
 	BuildRequests(ctx context.Context, projectID string, limit int) ([]apidb.BuildRequest, error)
@@ -36,8 +36,8 @@ type Store interface {
 	Mappings(ctx context.Context, f apidb.MappingFilter) ([]apidb.Mapping, error)
 }
 
-// Routes are the calls of this package.
-func (d *Deps) Routes() []api.Route {
+// Routes are the calls.
+func (d *Lists) Routes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers", Query: &serverQuery, Handle: d.listBrief, About: &aboutListBrief},
 		{Method: "GET", Path: "/v2.1/servers/detail",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serverlist
+package serverview
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ import (
 )
 
 // read reads the query of a list, as a user of p1 with a role.
-func read(t *testing.T, d *Deps, role, version, query string) (list *listRequest, err error) {
+func read(t *testing.T, d *Lists, role, version, query string) (list *listRequest, err error) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/v2.1/servers?"+query, nil)
 	r.Header.Set("X-Auth-Token", "u-p1:p1")
@@ -78,7 +78,7 @@ func pointer[T any](v T) *T { return &v }
 // TestFiltersOfAnAdministrator: what each filter asks of the cells.
 func TestFiltersOfAnAdministrator(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	d := &Deps{MaxLimit: 1000}
+	d := &Lists{MaxLimit: 1000}
 	for query, want := range map[string]cellwire.ServerQuery{
 		"":                        {},
 		"name=^web":               {NamePattern: "^web"},
@@ -154,7 +154,7 @@ func TestFiltersOfAnAdministrator(t *testing.T) {
 // yet.
 func TestFiltersThatDoNotCount(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	d := &Deps{MaxLimit: 1000}
+	d := &Lists{MaxLimit: 1000}
 	for version, query := range map[string]string{"2.69": "metadata=a&_x=b&host=h&user_id=u&uuid=x&locked=True&" +
 		"locked_by=x&created_at=x", "2.25": "tags=a&not-tags=b&changes-before=foo", "2.4": "ip6=::1"} {
 		got, err := read(t, d, "member", version, query)
@@ -169,7 +169,7 @@ func TestFiltersThatDoNotCount(t *testing.T) {
 // TestLimits: how many records a page has at most.
 func TestLimits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	d := &Deps{MaxLimit: 50}
+	d := &Lists{MaxLimit: 50}
 	for query, want := range map[string]int{"": 50, "limit=0": 0, "limit=007": 7, "limit=50": 50, "limit=51": 50,
 		"limit=99999999999999999999999": 50, "limit=1&limit=2": 2} {
 		if got, err := read(t, d, "member", "2.1", query); err != nil || got.limit != want {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package serverlist
+package serverview
 
 import (
 	"net/http"
 
 	"github.com/compute-agent/compute-agent/cells/compute/api"
-	"github.com/compute-agent/compute-agent/cells/compute/serverview"
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
@@ -34,16 +33,16 @@ const noteMinimal = "From 2.69 on, a server whose cell does not respond has a mi
 
 // What the reference says about lists of servers.
 var (
-	aboutListBrief  = aboutList("Lists servers", ruleServersIndex, ruleServersIndexAll, serverview.BriefListAnswer)
+	aboutListBrief  = aboutList("Lists servers", ruleServersIndex, ruleServersIndexAll, briefListAnswer)
 	aboutListDetail = aboutList("Lists servers with details",
-		ruleServersDetail, ruleServersDetailAll, serverview.DetailListAnswer)
+		ruleServersDetail, ruleServersDetailAll, detailListAnswer)
 )
 
 func aboutList(summary string, own, all api.Rule, answer func(api.Version) jsonkit.Schema) api.About {
 	rules := []api.RuleUse{{Rule: own, When: ""}, {Rule: all, When: "with all_tenants"},
 		{Rule: ruleServersAllFilters, When: "for all filters"}}
 	return api.About{
-		Summary: summary, Notes: []string{noteMinimal}, Rules: append(rules, serverview.Rules...),
+		Summary: summary, Notes: []string{noteMinimal}, Rules: append(rules, Rules...),
 		Answers: api.OK("The servers, the newest first unless something else is asked for.", api.ByVersion(answer)),
 		Failures: []apidoc.Failure{api.Failure(http.StatusBadRequest,
 			"The marker is no server of the list, or a filter is refused.")},
