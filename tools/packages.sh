@@ -22,7 +22,7 @@ demo=("${run[@]}" python3-openstackclient)
 # protocol protoc generates; systemd-analyze, and what units execute (procps); libvirt's library, and ssh-keygen.
 test=(gcc libc6-dev python3-grpcio python3-protobuf python3-cryptography protobuf-compiler systemd procps libvirt0 openssh-client)
 # To test with real ones: Placement and Keystone (their code alone: the packages placement-api and keystone would start services);
-# clients that were written for Placement and Nova; MariaDB and PostgreSQL (test/dbservers) and Prometheus (observability), whose own
+# clients that were written for Placement and Nova; MariaDB and PostgreSQL (test/dbservers) and Prometheus (test/observability), whose own
 # services are not used; the firmware and the TPM of guests.
 real=("${demo[@]}" "${test[@]}" python3-placement python3-keystone python3-openstacksdk python3-osc-placement
   mariadb-server-core mariadb-client-core galera-4 postgresql prometheus iproute2 ovmf swtpm swtpm-tools)

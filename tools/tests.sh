@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 [ "$(go env GOWORK)" != off ] || { echo "tests.sh: GOWORK=off leaves out modules of this repository: unset it" >&2; exit 1; }
 
 # Packages of which all tests are of the tier real.
-whole='./observability ./test/adversary ./test/cellstorm ./test/dbservers ./test/demo ./test/e2e ./test/fleet ./test/oracle ./test/outage ./test/soak'
+whole='./test/adversary ./test/cellstorm ./test/dbservers ./test/demo ./test/e2e ./test/fleet ./test/observability ./test/oracle ./test/outage ./test/soak'
 elsewhere='^Test(Real|Databases|Nightly)|/^(mariadb|postgresql)$'
 
 # Packages whose suites use a database through other packages, which have suites of their own.

@@ -19,10 +19,10 @@ import (
 
 // services are the processes that serve metrics, each with the page that its tests recorded.
 var services = []struct{ name, page string }{
-	{"The agent", "../internal/agent/telemetry/testdata/metrics.txt"},
-	{"Placement", "../placement/testdata/metrics.txt"},
-	{"The compute API", "../cells/testdata/api.txt"},
-	{"A cell", "../cells/testdata/cell.txt"},
+	{"The agent", "../../internal/agent/telemetry/testdata/metrics.txt"},
+	{"Placement", "../../placement/testdata/metrics.txt"},
+	{"The compute API", "../../cells/testdata/api.txt"},
+	{"A cell", "../../cells/testdata/cell.txt"},
 }
 
 // open are labels whose values are not a fixed set, with what they are: of one metric, or of all.
@@ -182,7 +182,7 @@ func TestReference(t *testing.T) {
 			func(m *metric) bool { return len(m.services) == 1 && m.services[0] == service.name }))
 	}
 	out.WriteString(table(all, "Several services", func(m *metric) bool { return len(m.services) > 1 }))
-	golden.Section(t, "../docs/metrics.md", "<!-- metrics: begin -->",
+	golden.Section(t, "../../docs/metrics.md", "<!-- metrics: begin -->",
 		"<!-- metrics: end -->", strings.TrimSuffix(out.String(), "\n"))
 }
 
@@ -194,8 +194,8 @@ var notMetrics = regexp.MustCompile(
 func TestDocsNameExistingMetrics(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	all := reference(t)
-	pages, err := filepath.Glob("../docs/*.md")
-	more, errMore := filepath.Glob("../docs/runbooks/*.md")
+	pages, err := filepath.Glob("../../docs/*.md")
+	more, errMore := filepath.Glob("../../docs/runbooks/*.md")
 	if err != nil || errMore != nil || len(pages) < 10 || len(more) == 0 {
 		t.Fatal(err, errMore, len(pages), len(more))
 	}

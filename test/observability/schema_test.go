@@ -28,7 +28,7 @@ func TestDashboardsFollowGrafanasSchema(t *testing.T) {
 		}
 	}
 	// The check finds what it is for.
-	content := testproc.Try(os.ReadFile(filepath.Join("grafana", "agents.json"))).Or(t)
+	content := testproc.Try(os.ReadFile(filepath.Join("../../observability/grafana", "agents.json"))).Or(t)
 	for right, wrong := range map[string]string{`"graphMode": "`: `"graphModes": "`,
 		`"gridPos": {`: `"gridPosition": {`, `"expr": "`: `"expression": "`} {
 		if bad := strings.Replace(string(content), right, wrong, 1); len(schemaMistakes([]byte(bad))) == 0 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observability has what an operator loads into Prometheus and Grafana, and no code:
+// Package observability tests what an operator loads into Prometheus and Grafana, the directory
+// observability of the repository:
 //
 //	prometheus/   recording and alerting rules: agent.yaml, placement.yaml, compute.yaml
 //	grafana/      dashboards: agents.json, placement.json, compute.json
@@ -17,5 +18,5 @@
 // To update docs/metrics.md after a change of a metric:
 //
 //	go test ./placement ./cells ./internal/agent/telemetry -run TestExposition -update
-//	go test ./observability -run TestReference -update
+//	go test ./test/observability -run TestReference -update
 package observability

@@ -53,7 +53,7 @@ type dashboardPanel struct {
 // dashboards are all dashboards by file.
 func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
-	names, err := filepath.Glob("grafana/*.json")
+	names, err := filepath.Glob("../../observability/grafana/*.json")
 	if err != nil || len(names) != 3 {
 		t.Fatal(err, names)
 	}
@@ -95,7 +95,7 @@ func TestDashboards(t *testing.T) {
 		runbooks := 0
 		for _, l := range d.Links {
 			if page, is := strings.CutPrefix(l.URL, docs); is {
-				if _, err := os.Stat("../docs/" + page); err != nil {
+				if _, err := os.Stat("../../docs/" + page); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 				runbooks += strings.Count(page, "runbooks/")

@@ -189,7 +189,7 @@ func (m *monitored) newPrometheus() *prometheus {
 	testproc.Check(m.t, yaml.Unmarshal([]byte(scrapeConfiguration(m.t)), &config))
 	here := testproc.Try(os.Getwd()).Or(m.t)
 	config["global"] = map[string]string{"scrape_interval": "1s", "evaluation_interval": "1s"}
-	config["rule_files"] = []string{filepath.Join(here, "prometheus", "*.yaml")}
+	config["rule_files"] = []string{filepath.Join(here, "../../observability/prometheus", "*.yaml")}
 	for _, scraped := range config["scrape_configs"].([]any) {
 		job := scraped.(map[string]any)
 		target := m.targets[job["job_name"].(string)]
@@ -341,7 +341,7 @@ func (p *prometheus) rules(n int) error {
 // scrapeConfiguration is the configuration in docs/metrics.md.
 func scrapeConfiguration(t *testing.T) string {
 	t.Helper()
-	page := testproc.Try(os.ReadFile("../docs/metrics.md")).Or(t)
+	page := testproc.Try(os.ReadFile("../../docs/metrics.md")).Or(t)
 	found := regexp.MustCompile("(?s)```yaml\n(.*?)```\n").FindSubmatch(page)
 	if found == nil {
 		t.Fatal("docs/metrics.md has no configuration")

@@ -22,8 +22,9 @@ import (
 
 // ruleFiles are the files of rules, each with the cases of its alerts.
 var ruleFiles = map[string]map[string]alertCase{
-	"prometheus/agent.yaml": agentCases, "prometheus/placement.yaml": placementCases,
-	"prometheus/compute.yaml": computeCases,
+	"../../observability/prometheus/agent.yaml":     agentCases,
+	"../../observability/prometheus/placement.yaml": placementCases,
+	"../../observability/prometheus/compute.yaml":   computeCases,
 }
 
 // rule is one rule of a file.
