@@ -38,39 +38,26 @@ func auditFile(s string) *fault {
 	return absolutePath(s)
 }
 
-var auditSection = section{
-	"audit",
-	"The audit log of Placement, the compute API and cells: who changed what, from what to what.\n`compute-agent " +
-		"audit` searches it.",
-	[]key[Config]{
-		{
-			"file",
-			restart,
-			"File to append records to, one JSON object per line, readable by its owner only. Services can share " +
-				"it. Empty\nmeans audit.log in agent.state_dir, and \"none\" no file.",
-			text[Config]{at: func(c *Config) *string { return &c.Audit.File },
-				words: "an absolute path, or \"none\"", check: auditFile},
-		},
-		{"journal", restart,
-			"Whether records are also sent to systemd's journal, with fields such as CONSUMER= and PROVIDER=.",
-			toggle[Config]{func(c *Config) *bool { return &c.Audit.Journal }, false}},
-		{"max_size", restart, "Size in MiB at which the file is renamed to FILE.1, and FILE.1 to FILE.2, and so on.",
-			number[Config]{at: func(c *Config) *int { return &c.Audit.MaxSize }, def: 100, min: 1, max: 1 << 20}},
-		{"keep", restart, "Number of renamed files that are kept.",
-			number[Config]{at: func(c *Config) *int { return &c.Audit.Keep }, def: 10, max: 10_000}},
-		{
-			"sync",
-			restart,
-			"Whether each record is on the disk before a request is answered, at the cost of a flush of the disk. " +
-				"Otherwise records of\nthe last seconds can be lost if the machine fails, but not if the process does.",
-			toggle[Config]{func(c *Config) *bool { return &c.Audit.Sync }, false},
-		},
-		{
-			"required",
-			restart,
-			"Whether writes are refused with 503 while records cannot be written. Otherwise writes go on, and " +
-				"records that cannot be\nwritten later either are lost and counted.",
-			toggle[Config]{func(c *Config) *bool { return &c.Audit.Required }, false},
-		},
-	},
+func (a *Audit) section() section {
+	return section{"audit", []Service{PlacementService, ComputeAPIService, CellService},
+		"The audit log of Placement, the compute API and cells: who changed what, from what to what.\n`compute-agent " +
+			"audit` searches it.",
+		[]key{
+			{"file", restart, "File to append records to, one JSON object per line, readable by its owner only. " +
+				"Services can share it. Empty\nmeans audit.log in agent.state_dir, and \"none\" no file.",
+				text{at: &a.File, words: "an absolute path, or \"none\"", check: auditFile}},
+			{"journal", restart,
+				"Whether records are also sent to systemd's journal, with fields such as CONSUMER= and PROVIDER=.",
+				toggle{&a.Journal, false}},
+			{"max_size", restart,
+				"Size in MiB at which the file is renamed to FILE.1, and FILE.1 to FILE.2, and so on.",
+				number{at: &a.MaxSize, def: 100, min: 1, max: 1 << 20}},
+			{"keep", restart, "Number of renamed files that are kept.", number{at: &a.Keep, def: 10, max: 10_000}},
+			{"sync", restart, "Whether each record is on the disk before a request is answered, at the cost of a " +
+				"flush of the disk. Otherwise records of\nthe last seconds can be lost if the machine fails, but not " +
+				"if the process does.", toggle{&a.Sync, false}},
+			{"required", restart, "Whether writes are refused with 503 while records cannot be written. Otherwise " +
+				"writes go on, and records that cannot be\nwritten later either are lost and counted.",
+				toggle{&a.Required, false}},
+		}}
 }

@@ -228,35 +228,6 @@ func (v *validator) tokenAuth(section, auth, file string) {
 	}
 }
 
-// resolveCells turns the names of credentials into paths.
-func (l *loader) resolveCells() {
-	c := l.cfg
-	for _, one := range []struct {
-		key  string
-		path *string
-	}{
-		{"cell_client.token_file", &c.CellClient.TokenFile},
-		{"cell_client.ca_file", &c.CellClient.CAFile},
-		{"cell_client.cert_file", &c.CellClient.CertFile},
-		{"cell_client.key_file", &c.CellClient.KeyFile},
-		{"cell.token_file", &c.Cell.TokenFile},
-		{"cell.cert_file", &c.Cell.CertFile},
-		{"cell.key_file", &c.Cell.KeyFile},
-		{"cell.peer_ca_file", &c.Cell.PeerCAFile},
-		{"compute_api.token_file", &c.ComputeAPI.TokenFile},
-		{"compute_api.cert_file", &c.ComputeAPI.CertFile},
-		{"compute_api.key_file", &c.ComputeAPI.KeyFile},
-		{"compute_api.client_ca_file", &c.ComputeAPI.ClientCAFile},
-		{"compute_api.cell_token_file", &c.ComputeAPI.CellTokenFile},
-		{"compute_api.cell_ca_file", &c.ComputeAPI.CellCAFile},
-		{"compute_api.cell_cert_file", &c.ComputeAPI.CellCertFile},
-		{"compute_api.cell_key_file", &c.ComputeAPI.CellKeyFile},
-		{"enrolment.placement_ca_file", &c.Enrolment.PlacementCAFile},
-	} {
-		l.resolveCredential(one.key, one.path)
-	}
-}
-
 // hostPattern checks a shell pattern of the names of hosts.
 func hostPattern(s string) *fault {
 	if _, err := path.Match(s, ""); err != nil || s == "" {

@@ -62,11 +62,9 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(bare, full, values, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("the printed defaults are not the defaults (-bare +printed):\n%s", diff)
 	}
-	for _, s := range sections {
-		for _, k := range s.keys {
-			if src, _ := full.Source(s.name + "." + k.name); src.Kind != FromFile {
-				t.Errorf("%s.%s is missing from the printed defaults", s.name, k.name)
-			}
+	for path := range new(Config).keys() {
+		if src, _ := full.Source(path); src.Kind != FromFile {
+			t.Errorf("%s is missing from the printed defaults", path)
 		}
 	}
 }
@@ -84,7 +82,7 @@ func TestDefaultsDriverExample(t *testing.T) {
 	want := &Driver{Enabled: true, Path: "/usr/libexec/compute-agent/plugins/compute-driver-libvirt",
 		Sandbox: SandboxLandlock, UnavailableGrace: 10 * time.Minute}
 	testproc.Samef(t, cmp.Diff(want, c.Drivers["libvirt"], cmpopts.EquateEmpty()), "driver of the example")
-	for _, k := range driverKeys {
+	for _, k := range newDriver().keys() {
 		if s, _ := c.Source("drivers.libvirt." + k.name); s.Kind != FromFile {
 			t.Errorf("drivers.libvirt.%s is missing from the example", k.name)
 		}
@@ -108,7 +106,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 		return n
 	}
 	c := reflect.ValueOf(Config{})
-	for _, s := range sections {
+	for _, s := range new(Config).sections() {
 		name := strings.ReplaceAll(s.name, "_", "")
 		f := c.FieldByNameFunc(func(n string) bool { return strings.EqualFold(n, name) })
 		if !f.IsValid() {
@@ -119,18 +117,15 @@ func TestEveryFieldHasAKey(t *testing.T) {
 			t.Errorf("[%s] declares %d keys for %d fields", s.name, got, want)
 		}
 	}
-	if got, want := len(driverKeys), leaves(reflect.ValueOf(Driver{})); got != want {
+	if got, want := len(newDriver().keys()), leaves(reflect.ValueOf(Driver{})); got != want {
 		t.Errorf("[drivers.NAME] declares %d keys for %d fields", got, want)
 	}
 	envs := map[string]string{}
-	for _, s := range sections {
-		for _, k := range s.keys {
-			path := s.name + "." + k.name
-			if other, taken := envs[EnvName(path)]; taken {
-				t.Errorf("%s and %s have the same variable", path, other)
-			}
-			envs[EnvName(path)] = path
+	for path := range new(Config).keys() {
+		if other, taken := envs[EnvName(path)]; taken {
+			t.Errorf("%s and %s have the same variable", path, other)
 		}
+		envs[EnvName(path)] = path
 	}
 }
 

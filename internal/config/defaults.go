@@ -21,20 +21,18 @@ func Defaults(w io.Writer) error {
 			"has a variable, which wins over the files.\n`compute-agent config check` validates the configuration, " +
 			"`systemctl reload\ncompute-agent` applies what can be applied without a restart.",
 	)
-	c := &Config{}
-	for _, s := range sections {
-		p.section(s.name, s.doc+"\nRead by "+readBy(s.name)+".")
+	for _, s := range new(Config).sections() {
+		p.section(s.name, s.doc+"\nRead by "+readBy(s.readers)+".")
 		for _, k := range s.keys {
-			k.reset(c)
-			p.key(dotted(s.name, k.name), k.doc, k.allowed(), k.live, k.name+" = "+k.format(c))
+			k.reset()
+			p.key(dotted(s.name, k.name), k.doc, k.allowed(), k.live, k.name+" = "+k.format())
 		}
 	}
 	p.line("")
 	p.comment(driversDoc + "\nThe lines below show the keys; remove one # from each line to use it.")
 	p.comment("\n[drivers.libvirt]")
-	d := newDriver()
 	group := ""
-	for _, k := range driverKeys {
+	for _, k := range newDriver().keys() {
 		if k.name == "config" {
 			p.comment("\n[drivers.libvirt.config]")
 			p.prefixed("# # ", k.doc)
@@ -48,7 +46,7 @@ func Defaults(w io.Writer) error {
 		p.line("#")
 		p.prefixed("# # ", k.doc)
 		p.prefixed("# # ", "Allowed: "+k.allowed()+". "+EnvName("drivers.libvirt."+k.name)+".")
-		p.comment(name + " = " + k.format(d))
+		p.comment(name + " = " + k.format())
 	}
 	return b.Flush()
 }

@@ -91,8 +91,8 @@ func driverIn(table map[string]any) (name string, d *Driver, err error) {
 	}
 	name, d = names[0], &Driver{Config: map[string]any{}}
 	for key, v := range drivers[name].(map[string]any) {
-		known, is := authorKeys[key]
-		ok := !is || known.set(d, v) == nil
+		known, is := d.authorKeys()[key]
+		ok := !is || known.set(v) == nil
 		if key == "config" {
 			d.Config, ok = v.(map[string]any)
 			known.must = "a table"
@@ -106,16 +106,19 @@ func driverIn(table map[string]any) (name string, d *Driver, err error) {
 
 // authorKeys are the keys of [drivers.NAME] beside the driver's own. Values are the agent's affair:
 // only their types are checked.
-var authorKeys = map[string]struct {
-	field[Driver]
+func (d *Driver) authorKeys() map[string]authorKey {
+	return map[string]authorKey{
+		"args": {list{at: &d.Args}, "a list of strings"},
+		"env":  {strs{at: &d.Env, check: func(string) *fault { return nil }}, "a table of strings"},
+		"sandbox": {choice{at: &d.Sandbox, values: sandboxes},
+			`"landlock", "required" or "none"`},
+		"read_paths":  {list{at: &d.ReadPaths}, "a list of absolute paths"},
+		"write_paths": {list{at: &d.WritePaths}, "a list of absolute paths"},
+		"allow_chmod": {toggle{at: &d.AllowChmod}, "true or false"},
+	}
+}
+
+type authorKey struct {
+	field
 	must string
-}{
-	"args": {list[Driver]{at: func(d *Driver) *[]string { return &d.Args }}, "a list of strings"},
-	"env": {strs[Driver]{at: func(d *Driver) *map[string]string { return &d.Env },
-		check: func(string) *fault { return nil }}, "a table of strings"},
-	"sandbox": {choice[Driver]{at: func(d *Driver) *string { return &d.Sandbox }, values: sandboxes},
-		`"landlock", "required" or "none"`},
-	"read_paths":  {list[Driver]{at: func(d *Driver) *[]string { return &d.ReadPaths }}, "a list of absolute paths"},
-	"write_paths": {list[Driver]{at: func(d *Driver) *[]string { return &d.WritePaths }}, "a list of absolute paths"},
-	"allow_chmod": {toggle[Driver]{at: func(d *Driver) *bool { return &d.AllowChmod }}, "true or false"},
 }

@@ -22,10 +22,10 @@ const hidden = "(not shown)"
 // whose names speak of secrets, and all of [drivers.NAME.env], are hidden.
 func (c *Config) Entries() []Entry {
 	var out []Entry
-	for _, s := range sections {
+	for _, s := range c.sections() {
 		for _, k := range s.keys {
 			path := dotted(s.name, k.name)
-			value := k.format(c)
+			value := k.format()
 			out = append(out, Entry{Key: path, Value: value, raw: value,
 				Source: c.sources[path].orDefault(c.sources[path].Name), Env: EnvName(path), Live: k.live})
 		}
@@ -38,9 +38,9 @@ func (c *Config) Entries() []Entry {
 
 func (c *Config) driverEntries(name string, d *Driver) []Entry {
 	var out []Entry
-	for _, k := range driverKeys {
+	for _, k := range d.keys() {
 		path := driverPath(name, k.name)
-		e := Entry{Key: path, Value: k.format(d), Source: c.sources[path].orDefault(""),
+		e := Entry{Key: path, Value: k.format(), Source: c.sources[path].orDefault(""),
 			Env: EnvName(path), Live: k.live}
 		e.raw = e.Value
 		group, _ := driverGroup(k.name)

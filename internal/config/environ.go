@@ -79,18 +79,9 @@ func enabledDriver(variable string) (string, bool) {
 
 // keyOfVariable finds the key that a variable stands for.
 func (l *loader) keyOfVariable(variable string) (string, bool) {
-	for _, s := range sections {
-		for _, k := range s.keys {
-			if path := dotted(s.name, k.name); EnvName(path) == variable {
-				return path, true
-			}
-		}
-	}
-	for _, name := range sortedKeys(l.cfg.Drivers) {
-		for _, k := range driverKeys {
-			if path := driverPath(name, k.name); EnvName(path) == variable {
-				return path, true
-			}
+	for path := range l.cfg.keys() {
+		if EnvName(path) == variable {
+			return path, true
 		}
 	}
 	if name, ok := enabledDriver(variable); ok {
@@ -104,14 +95,12 @@ func (l *loader) unknownVariable(variable string) *fault {
 	if strings.HasPrefix(variable, driversEnvPrefix) {
 		f.hint = "variables set up drivers that have a table [drivers.NAME] or a variable " +
 			"COMPUTE_AGENT_DRIVERS_<NAME>_ENABLED; their keys are " +
-			strings.Join(names(driverKeys), ", ")
+			strings.Join(names(newDriver().keys()), ", ")
 		return f
 	}
 	var all []string
-	for _, s := range sections {
-		for _, k := range s.keys {
-			all = append(all, strings.TrimPrefix(EnvName(dotted(s.name, k.name)), envPrefix))
-		}
+	for path := range new(Config).keys() {
+		all = append(all, strings.TrimPrefix(EnvName(path), envPrefix))
 	}
 	if near := nearest(strings.TrimPrefix(variable, envPrefix), all); near != "" {
 		f.hint = "did you mean " + envPrefix + near + "? Else " + f.hint
@@ -132,17 +121,17 @@ func (l *loader) applyText(path, value string, source Source) {
 	if parts[0] == driversSection && len(parts) == 3 {
 		d, bad := l.driver(parts[1])
 		if bad == nil {
-			bad = applyKey(driverKeys, parts[2], d, value)
+			bad = applyText(d.keys(), parts[2], value)
 		}
 		l.applied(path, source, bad)
 		return
 	}
-	s := sectionNamed(parts[0])
+	s := l.cfg.section(parts[0])
 	if s == nil || len(parts) != 2 {
 		l.applied(path, source, faultf("", "there is no such key"))
 		return
 	}
-	l.applied(path, source, applyKey(s.keys, parts[1], l.cfg, value))
+	l.applied(path, source, applyText(s.keys, parts[1], value))
 }
 
 func (l *loader) applied(path string, source Source, bad *fault) {
@@ -153,16 +142,14 @@ func (l *loader) applied(path string, source Source, bad *fault) {
 	l.cfg.sources[path] = source
 }
 
-func applyKey[T any](keys []key[T], name string, target *T, text string) *fault {
-	for _, k := range keys {
-		if k.name != name {
-			continue
-		}
-		v, bad := k.fromText(text)
-		if bad == nil {
-			bad = k.set(target, v)
-		}
-		return bad
+func applyText(keys []key, name, text string) *fault {
+	k := named(keys, name)
+	if k == nil {
+		return faultf("the keys are "+strings.Join(names(keys), ", "), "there is no such key")
 	}
-	return faultf("the keys are "+strings.Join(names(keys), ", "), "there is no such key")
+	v, bad := k.fromText(text)
+	if bad == nil {
+		bad = k.set(v)
+	}
+	return bad
 }

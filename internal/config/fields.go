@@ -15,26 +15,26 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// field is one key's value inside a T: how it is read, checked and written.
-type field[T any] interface {
-	reset(*T)                      // Give it its default.
-	set(*T, any) *fault            // From what TOML decodes.
+// field is one key's value, in a struct that it points into: how it is read, checked and written.
+type field interface {
+	reset()                        // Give it its default.
+	set(any) *fault                // From what TOML decodes.
 	fromText(string) (any, *fault) // What TOML would have decoded, from a variable or flag.
-	format(*T) string              // As TOML writes it.
+	format() string                // As TOML writes it.
 	allowed() string               // What may be written, in words.
 }
 
 // text is a string; check, when given, says what is wrong with it.
-type text[T any] struct {
-	at    func(*T) *string
+type text struct {
+	at    *string
 	def   string
 	words string
 	check func(string) *fault
 }
 
-func (f text[T]) reset(t *T) { *f.at(t) = f.def }
+func (f text) reset() { *f.at = f.def }
 
-func (f text[T]) set(t *T, v any) *fault {
+func (f text) set(v any) *fault {
 	s, ok := v.(string)
 	if !ok {
 		return wrongType(v, f.allowed()+", in quotes")
@@ -47,24 +47,24 @@ func (f text[T]) set(t *T, v any) *fault {
 			return bad
 		}
 	}
-	*f.at(t) = s
+	*f.at = s
 	return nil
 }
 
-func (f text[T]) fromText(s string) (any, *fault) { return s, nil }
-func (f text[T]) format(t *T) string              { return quote(*f.at(t)) }
-func (f text[T]) allowed() string                 { return f.words }
+func (f text) fromText(s string) (any, *fault) { return s, nil }
+func (f text) format() string                  { return quote(*f.at) }
+func (f text) allowed() string                 { return f.words }
 
 // choice is a string out of a few.
-type choice[T any] struct {
-	at     func(*T) *string
+type choice struct {
+	at     *string
 	def    string
 	values []string
 }
 
-func (f choice[T]) reset(t *T) { *f.at(t) = f.def }
+func (f choice) reset() { *f.at = f.def }
 
-func (f choice[T]) set(t *T, v any) *fault {
+func (f choice) set(v any) *fault {
 	s, ok := v.(string)
 	if !ok {
 		return wrongType(v, f.allowed())
@@ -72,39 +72,33 @@ func (f choice[T]) set(t *T, v any) *fault {
 	if !slices.Contains(f.values, s) {
 		return faultf("write "+f.allowed(), "%s is not one of the possible values", shown(s))
 	}
-	*f.at(t) = s
+	*f.at = s
 	return nil
 }
 
-func (f choice[T]) fromText(s string) (any, *fault) { return s, nil }
-func (f choice[T]) format(t *T) string              { return quote(*f.at(t)) }
+func (f choice) fromText(s string) (any, *fault) { return s, nil }
+func (f choice) format() string                  { return quote(*f.at) }
 
-func (f choice[T]) allowed() string {
-	quoted := make([]string, len(f.values))
-	for i, v := range f.values {
-		quoted[i] = quote(v)
-	}
-	return alternatives(quoted)
-}
+func (f choice) allowed() string { return quotedSeries(f.values, "or") }
 
 // toggle is true or false.
-type toggle[T any] struct {
-	at  func(*T) *bool
+type toggle struct {
+	at  *bool
 	def bool
 }
 
-func (f toggle[T]) reset(t *T) { *f.at(t) = f.def }
+func (f toggle) reset() { *f.at = f.def }
 
-func (f toggle[T]) set(t *T, v any) *fault {
+func (f toggle) set(v any) *fault {
 	b, ok := v.(bool)
 	if !ok {
 		return wrongType(v, f.allowed())
 	}
-	*f.at(t) = b
+	*f.at = b
 	return nil
 }
 
-func (f toggle[T]) fromText(s string) (any, *fault) {
+func (f toggle) fromText(s string) (any, *fault) {
 	switch s {
 	case "true":
 		return true, nil
@@ -114,19 +108,19 @@ func (f toggle[T]) fromText(s string) (any, *fault) {
 	return nil, faultf("write "+f.allowed(), "%s is neither true nor false", shown(s))
 }
 
-func (f toggle[T]) format(t *T) string { return strconv.FormatBool(*f.at(t)) }
-func (f toggle[T]) allowed() string    { return "true or false" }
+func (f toggle) format() string  { return strconv.FormatBool(*f.at) }
+func (f toggle) allowed() string { return "true or false" }
 
 // number is an integer between min and max.
-type number[T any] struct {
-	at       func(*T) *int
+type number struct {
+	at       *int
 	def      int
 	min, max int
 }
 
-func (f number[T]) reset(t *T) { *f.at(t) = f.def }
+func (f number) reset() { *f.at = f.def }
 
-func (f number[T]) set(t *T, v any) *fault {
+func (f number) set(v any) *fault {
 	n, ok := v.(int64)
 	if !ok {
 		return wrongType(v, f.allowed())
@@ -134,11 +128,11 @@ func (f number[T]) set(t *T, v any) *fault {
 	if n < int64(f.min) || n > int64(f.max) {
 		return faultf("write "+f.allowed(), "%d is out of bounds", n)
 	}
-	*f.at(t) = int(n)
+	*f.at = int(n)
 	return nil
 }
 
-func (f number[T]) fromText(s string) (any, *fault) {
+func (f number) fromText(s string) (any, *fault) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return nil, faultf("write "+f.allowed(), "%s is not an integer", shown(s))
@@ -146,9 +140,9 @@ func (f number[T]) fromText(s string) (any, *fault) {
 	return n, nil
 }
 
-func (f number[T]) format(t *T) string { return strconv.Itoa(*f.at(t)) }
+func (f number) format() string { return strconv.Itoa(*f.at) }
 
-func (f number[T]) allowed() string {
+func (f number) allowed() string {
 	words := fmt.Sprintf("an integer from %d to %d", f.min, f.max)
 	if f.max == math.MaxInt32 {
 		words = fmt.Sprintf("an integer of at least %d", f.min)
@@ -158,16 +152,16 @@ func (f number[T]) allowed() string {
 
 // duration is a span of time, written as "90s" or "1m30s". Zero is allowed
 // only when it means something.
-type duration[T any] struct {
-	at       func(*T) *time.Duration
+type duration struct {
+	at       *time.Duration
 	def      time.Duration
 	min, max time.Duration
 	zero     string // What zero means; empty when it is not allowed.
 }
 
-func (f duration[T]) reset(t *T) { *f.at(t) = f.def }
+func (f duration) reset() { *f.at = f.def }
 
-func (f duration[T]) set(t *T, v any) *fault {
+func (f duration) set(v any) *fault {
 	s, ok := v.(string)
 	if !ok {
 		if n, isInt := v.(int64); isInt {
@@ -183,14 +177,14 @@ func (f duration[T]) set(t *T, v any) *fault {
 	if (d < f.min || d > f.max) && (f.zero == "" || d != 0) {
 		return faultf("write "+f.allowed(), "%s is out of bounds", shown(s))
 	}
-	*f.at(t) = d
+	*f.at = d
 	return nil
 }
 
-func (f duration[T]) fromText(s string) (any, *fault) { return s, nil }
-func (f duration[T]) format(t *T) string              { return quote(formatDuration(*f.at(t))) }
+func (f duration) fromText(s string) (any, *fault) { return s, nil }
+func (f duration) format() string                  { return quote(formatDuration(*f.at)) }
 
-func (f duration[T]) allowed() string {
+func (f duration) allowed() string {
 	words := fmt.Sprintf("a duration from %s to %s", quote(formatDuration(f.min)), quote(formatDuration(f.max)))
 	if f.zero != "" {
 		words += fmt.Sprintf(", or \"0s\" (%s)", f.zero)
@@ -200,17 +194,17 @@ func (f duration[T]) allowed() string {
 
 // list is an array of strings. In a variable it is either TOML ("[\"a\"]") or
 // the words between commas; the empty text is the empty list.
-type list[T any] struct {
-	at       func(*T) *[]string
+type list struct {
+	at       *[]string
 	def      []string
 	words    string
 	check    func(string) *fault
 	required bool // The empty list is refused.
 }
 
-func (f list[T]) reset(t *T) { *f.at(t) = slices.Clone(f.def) }
+func (f list) reset() { *f.at = slices.Clone(f.def) }
 
-func (f list[T]) set(t *T, v any) *fault {
+func (f list) set(v any) *fault {
 	items, ok := v.([]any)
 	if !ok {
 		return wrongType(v, f.allowed())
@@ -234,11 +228,11 @@ func (f list[T]) set(t *T, v any) *fault {
 	if f.required && len(out) == 0 {
 		return faultf("write "+f.allowed(), "the array is empty")
 	}
-	*f.at(t) = out
+	*f.at = out
 	return nil
 }
 
-func (f list[T]) fromText(s string) (any, *fault) {
+func (f list) fromText(s string) (any, *fault) {
 	if strings.TrimSpace(s) == "" {
 		return []any{}, nil
 	}
@@ -252,31 +246,31 @@ func (f list[T]) fromText(s string) (any, *fault) {
 	return items, nil
 }
 
-func (f list[T]) format(t *T) string {
-	quoted := make([]string, len(*f.at(t)))
-	for i, s := range *f.at(t) {
+func (f list) format() string {
+	quoted := make([]string, len(*f.at))
+	for i, s := range *f.at {
 		quoted[i] = quote(s)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-func (f list[T]) allowed() string { return f.words }
+func (f list) allowed() string { return f.words }
 
 // strs is a table of strings; tables of later sources are merged into it.
-type strs[T any] struct {
-	at    func(*T) *map[string]string
+type strs struct {
+	at    *map[string]string
 	words string
 	check func(name string) *fault
 }
 
-func (f strs[T]) reset(t *T) { *f.at(t) = nil }
+func (f strs) reset() { *f.at = nil }
 
-func (f strs[T]) set(t *T, v any) *fault {
+func (f strs) set(v any) *fault {
 	table, ok := v.(map[string]any)
 	if !ok {
 		return wrongType(v, f.allowed())
 	}
-	out := maps.Clone(*f.at(t))
+	out := maps.Clone(*f.at)
 	if out == nil {
 		out = map[string]string{}
 	}
@@ -293,32 +287,32 @@ func (f strs[T]) set(t *T, v any) *fault {
 		}
 		out[name] = s
 	}
-	*f.at(t) = out
+	*f.at = out
 	return nil
 }
 
-func (f strs[T]) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
+func (f strs) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
 
-func (f strs[T]) format(t *T) string {
-	table := make(map[string]any, len(*f.at(t)))
-	for k, v := range *f.at(t) {
+func (f strs) format() string {
+	table := make(map[string]any, len(*f.at))
+	for k, v := range *f.at {
 		table[k] = v
 	}
 	return inlineTable(table)
 }
 
-func (f strs[T]) allowed() string { return f.words }
+func (f strs) allowed() string { return f.words }
 
 // free is a table with keys of a driver; tables of later sources are
 // merged into it, key by key.
-type free[T any] struct {
-	at    func(*T) *map[string]any
+type free struct {
+	at    *map[string]any
 	words string
 }
 
-func (f free[T]) reset(t *T) { *f.at(t) = nil }
+func (f free) reset() { *f.at = nil }
 
-func (f free[T]) set(t *T, v any) *fault {
+func (f free) set(v any) *fault {
 	table, ok := v.(map[string]any)
 	if !ok {
 		return wrongType(v, f.allowed())
@@ -326,13 +320,13 @@ func (f free[T]) set(t *T, v any) *fault {
 	if _, err := json.Marshal(table); err != nil {
 		return faultf("use finite numbers only", "cannot be given to the driver as JSON (%v)", err)
 	}
-	*f.at(t) = merge(*f.at(t), table)
+	*f.at = merge(*f.at, table)
 	return nil
 }
 
-func (f free[T]) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
-func (f free[T]) format(t *T) string              { return inlineTable(*f.at(t)) }
-func (f free[T]) allowed() string                 { return f.words }
+func (f free) fromText(s string) (any, *fault) { return tomlText(s, f.allowed()) }
+func (f free) format() string                  { return inlineTable(*f.at) }
+func (f free) allowed() string                 { return f.words }
 
 // merge is over laid upon under: tables are merged, all else is replaced.
 // Neither argument is changed.

@@ -8,14 +8,14 @@ import (
 )
 
 // fraction is a number from 0 to 1.
-type fraction[T any] struct {
-	at  func(*T) *float64
+type fraction struct {
+	at  *float64
 	def float64
 }
 
-func (f fraction[T]) reset(t *T) { *f.at(t) = f.def }
+func (f fraction) reset() { *f.at = f.def }
 
-func (f fraction[T]) set(t *T, v any) *fault {
+func (f fraction) set(v any) *fault {
 	var x float64
 	switch v := v.(type) {
 	case float64:
@@ -28,11 +28,11 @@ func (f fraction[T]) set(t *T, v any) *fault {
 	if !(x >= 0 && x <= 1) { // also true for NaN
 		return faultf("write "+f.allowed(), "%v is out of bounds", x)
 	}
-	*f.at(t) = x
+	*f.at = x
 	return nil
 }
 
-func (f fraction[T]) fromText(s string) (any, *fault) {
+func (f fraction) fromText(s string) (any, *fault) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil {
 		return nil, faultf("write "+f.allowed(), "%s is not a number", shown(s))
@@ -41,12 +41,12 @@ func (f fraction[T]) fromText(s string) (any, *fault) {
 }
 
 // format writes a TOML float, which has a point.
-func (f fraction[T]) format(t *T) string {
-	s := strconv.FormatFloat(*f.at(t), 'f', -1, 64)
+func (f fraction) format() string {
+	s := strconv.FormatFloat(*f.at, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
 		s += ".0"
 	}
 	return s
 }
 
-func (f fraction[T]) allowed() string { return "a number from 0 to 1" }
+func (f fraction) allowed() string { return "a number from 0 to 1" }

@@ -67,10 +67,8 @@ type Override struct {
 func Load(opts Options) (*Config, error) {
 	l := &loader{opts: opts, env: environment(opts.Environ)}
 	l.cfg = &Config{Drivers: map[string]*Driver{}, sources: map[string]Source{}, file: opts.File}
-	for _, s := range sections {
-		for _, k := range s.keys {
-			k.reset(l.cfg)
-		}
+	for _, k := range l.cfg.keys() {
+		k.reset()
 	}
 	if l.cfg.file == "" {
 		l.cfg.file = DefaultFile
@@ -221,7 +219,7 @@ func (l *loader) applyDocument(doc *document) {
 	for _, name := range doc.inOrder("", doc.tree) {
 		source := doc.source(dotted(name))
 		table, isTable := doc.tree[name].(map[string]any)
-		s := sectionNamed(name)
+		s := l.cfg.section(name)
 		if s == nil && name != driversSection {
 			l.report(unknownSection(name, isTable).at(dotted(name), source))
 			continue
@@ -236,13 +234,12 @@ func (l *loader) applyDocument(doc *document) {
 			continue
 		}
 		for _, k := range doc.inOrder(name, table) {
-			i := slices.IndexFunc(s.keys, func(c key[Config]) bool { return c.name == k })
-			path := dotted(name, k)
-			if i < 0 {
+			path, known := dotted(name, k), named(s.keys, k)
+			if known == nil {
 				l.report(unknownKey(k, "["+name+"]", names(s.keys)).at(path, doc.source(path)))
 				continue
 			}
-			if bad := s.keys[i].set(l.cfg, table[k]); bad != nil {
+			if bad := known.set(table[k]); bad != nil {
 				l.report(bad.at(path, doc.source(path)))
 				continue
 			}
@@ -273,7 +270,7 @@ func (l *loader) applyDrivers(doc *document, drivers map[string]any) {
 
 // applyDriver applies the table of a driver, or that of a group of its keys.
 func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table map[string]any) {
-	known := driverKeysIn(group)
+	keys := d.keysIn(group)
 	for _, k := range doc.inOrder(path, table) {
 		keyPath := path + "." + quoteKey(k)
 		source := doc.source(keyPath)
@@ -285,9 +282,9 @@ func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table
 			}
 			continue
 		}
-		i := slices.IndexFunc(known, func(c key[Driver]) bool { return c.name == k })
-		if i < 0 {
-			all := names(known)
+		known := named(keys, k)
+		if known == nil {
+			all := names(keys)
 			if group == "" {
 				all = append(all, driverGroups...)
 			}
@@ -298,7 +295,7 @@ func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table
 			l.report(f.at(keyPath, source))
 			continue
 		}
-		if bad := known[i].set(d, table[k]); bad != nil {
+		if bad := known.set(table[k]); bad != nil {
 			l.report(bad.at(keyPath, source))
 			continue
 		}
@@ -310,10 +307,10 @@ func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table
 	}
 }
 
-// driverKeysIn are the keys of a driver in one of its tables, by their names there.
-func driverKeysIn(group string) []key[Driver] {
-	var out []key[Driver]
-	for _, k := range driverKeys {
+// keysIn are the keys in one of the driver's tables, by their names there.
+func (d *Driver) keysIn(group string) []key {
+	var out []key
+	for _, k := range d.keys() {
 		if in, name := driverGroup(k.name); in == group {
 			k.name = name
 			out = append(out, k)
@@ -338,8 +335,8 @@ func (l *loader) driver(name string) (*Driver, *fault) {
 
 func newDriver() *Driver {
 	d := &Driver{}
-	for _, k := range driverKeys {
-		k.reset(d)
+	for _, k := range d.keys() {
+		k.reset()
 	}
 	return d
 }
@@ -367,26 +364,9 @@ func (d *document) inOrder(prefix string, table map[string]any) []string {
 	return keys
 }
 
-func sectionNamed(name string) *section {
-	for i := range sections {
-		if sections[i].name == name {
-			return &sections[i]
-		}
-	}
-	return nil
-}
-
-func names[T any](keys []key[T]) []string {
-	out := make([]string, len(keys))
-	for i, k := range keys {
-		out[i] = k.name
-	}
-	return out
-}
-
 func unknownSection(name string, isTable bool) *fault {
 	all := []string{}
-	for _, s := range sections {
+	for _, s := range new(Config).sections() {
 		all = append(all, s.name)
 	}
 	all = append(all, driversSection)

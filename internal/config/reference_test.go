@@ -20,28 +20,27 @@ import (
 func TestReference(t *testing.T) {
 	var keys strings.Builder
 	keys.WriteString("| section | read by | about |\n|---|---|---|\n")
-	for _, s := range sections {
+	for _, s := range new(Config).sections() {
 		about, _, _ := strings.Cut(strings.ReplaceAll(s.doc, "\n", " "), ". ")
 		fmt.Fprintf(&keys, "| [`[%s]`](#%s) | %s | %s |\n",
-			s.name, s.name, readBy(s.name), prose(strings.TrimSuffix(about, ".")))
+			s.name, s.name, readBy(s.readers), prose(strings.TrimSuffix(about, ".")))
 	}
 	fmt.Fprintf(&keys, "| [`[drivers.NAME]`](#driversname) | %s | what the agent does with a driver |\n",
-		readBy(driversSection))
+		readBy(driversReaders))
 	for _, name := range []string{"libvirt", "fake"} {
 		fmt.Fprintf(&keys, "| [`[drivers.%s.config]`](#drivers%sconfig) | the driver | what the driver itself does |\n",
 			name, name)
 	}
-	c := &Config{}
-	for _, s := range sections {
-		fmt.Fprintf(&keys, "\n## [%s]\n\n%s Read by %s.\n", s.name, prose(s.doc), readBy(s.name))
+	for _, s := range new(Config).sections() {
+		fmt.Fprintf(&keys, "\n## [%s]\n\n%s Read by %s.\n", s.name, prose(s.doc), readBy(s.readers))
 		for _, k := range s.keys {
-			k.reset(c)
-			describeKey(&keys, dotted(s.name, k.name), k, c)
+			k.reset()
+			describeKey(&keys, dotted(s.name, k.name), k)
 		}
 	}
-	fmt.Fprintf(&keys, "\n## [drivers.NAME]\n\n%s Read by %s.\n", prose(driversDoc), readBy(driversSection))
-	for _, k := range driverKeys {
-		describeKey(&keys, driverPath("NAME", k.name), k, newDriver())
+	fmt.Fprintf(&keys, "\n## [drivers.NAME]\n\n%s Read by %s.\n", prose(driversDoc), readBy(driversReaders))
+	for _, k := range newDriver().keys() {
+		describeKey(&keys, driverPath("NAME", k.name), k)
 	}
 	for _, name := range []string{"libvirt", "fake"} {
 		describeSchema(t, &keys, name)
@@ -49,33 +48,33 @@ func TestReference(t *testing.T) {
 	golden.Section(t, "../../docs/configuration.md", "<!-- keys: begin -->", "<!-- keys: end -->", keys.String())
 }
 
-func describeKey[T any](out *strings.Builder, path string, k key[T], of *T) {
+func describeKey(out *strings.Builder, path string, k key) {
 	when := "a restart"
 	if k.live {
 		when = "a reload or a restart"
 	}
 	fmt.Fprintf(out, "\n### %s\n\n%s\n\n- %s; default `%s`\n- Allowed: %s.\n- A change needs %s. Variable: `%s`\n",
-		path, prose(k.doc), kindOf(k.field), k.format(of), prose(k.allowed()), when, EnvName(path))
+		path, prose(k.doc), kindOf(k.field), k.format(), prose(k.allowed()), when, EnvName(path))
 }
 
 // kindOf is the type of a key's value.
-func kindOf[T any](f field[T]) string {
+func kindOf(f field) string {
 	switch f.(type) {
-	case text[T], choice[T]:
+	case text, secretFile, choice:
 		return "String"
-	case toggle[T]:
+	case toggle:
 		return "Boolean"
-	case number[T]:
+	case number:
 		return "Integer"
-	case fraction[T]:
+	case fraction:
 		return "Number"
-	case duration[T]:
+	case duration:
 		return "Duration"
-	case list[T]:
+	case list:
 		return "Array of strings"
-	case strs[T]:
+	case strs:
 		return "Table of strings"
-	case free[T]:
+	case free:
 		return "Table"
 	}
 	panic(fmt.Sprintf("the reference has no word for a %T", f))
@@ -172,7 +171,7 @@ func limitsOf(p *jsonkit.Object) string {
 		for _, v := range values.([]any) {
 			quoted = append(quoted, "`"+asTOML(v)+"`")
 		}
-		all = append(all, alternatives(quoted))
+		all = append(all, series(quoted, "or"))
 	}
 	for _, limit := range []struct{ name, words string }{
 		{"minimum", "at least %s"}, {"exclusiveMinimum", "more than %s"}, {"maximum", "at most %s"},
@@ -235,16 +234,14 @@ func prose(words string) string {
 // TestEverySectionHasReaders: it is known which services read each section.
 func TestEverySectionHasReaders(t *testing.T) {
 	want := []string{driversSection}
-	for _, s := range sections {
+	for _, s := range new(Config).sections() {
 		want = append(want, s.name)
+		if len(s.readers) == 0 {
+			t.Errorf("no service reads [%s]", s.name)
+		}
 	}
 	slices.Sort(want)
 	if got := SectionsOf(allServices...); !slices.Equal(got, want) {
 		t.Errorf("services read the sections %q, and there are %q", got, want)
-	}
-	for name, services := range readers {
-		if len(services) == 0 {
-			t.Errorf("no service reads [%s]", name)
-		}
 	}
 }

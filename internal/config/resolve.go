@@ -41,20 +41,7 @@ func (l *loader) resolve() {
 		"RUNTIME_DIRECTORY", "/run/compute-agent", "XDG_RUNTIME_DIR", "")
 	l.resolvePlugins()
 	l.resolvePlacementURL()
-	l.resolveCredential("placement_client.token_file", &c.PlacementClient.TokenFile)
-	l.resolveCredential("placement_client.ca_file", &c.PlacementClient.CAFile)
-	l.resolveCredential("placement_client.cert_file", &c.PlacementClient.CertFile)
-	l.resolveCredential("placement_client.key_file", &c.PlacementClient.KeyFile)
-	l.resolveCredential("placement_client.password_file", &c.PlacementClient.Keystone.PasswordFile)
-	l.resolveCredential("placement_client.application_credential_secret_file",
-		&c.PlacementClient.Keystone.ApplicationCredentialSecretFile)
-	l.resolveCredential("placement_tls.cert_file", &c.PlacementTLS.CertFile)
-	l.resolveCredential("placement_tls.key_file", &c.PlacementTLS.KeyFile)
-	l.resolveCredential("placement_tls.client_ca_file", &c.PlacementTLS.ClientCAFile)
-	l.resolveCredential("placement_tls.host_ca_file", &c.PlacementTLS.HostCAFile)
-	l.resolveCredential("keystone.password_file", &c.Keystone.PasswordFile)
-	l.resolveCredential("keystone.application_credential_secret_file", &c.Keystone.ApplicationCredentialSecretFile)
-	l.resolveCredential("keystone.ca_file", &c.Keystone.CAFile)
+	l.resolveCredentials(c.placementSections())
 	if c.DenyList.URL != "" && c.DenyList.File == "" {
 		c.DenyList.File = filepath.Join(c.Agent.StateDir, "denied_hosts")
 		c.sources["deny_list.file"] = c.sources["deny_list.file"].orDefault("below agent.state_dir, for deny_list.url")
@@ -68,7 +55,7 @@ func (l *loader) resolve() {
 	l.resolveDatabase("placement.database", &c.Placement.Database)
 	l.resolveDatabase("compute_api.database", &c.ComputeAPI.Database)
 	l.resolveDatabase("cell.database", &c.Cell.Database)
-	l.resolveCells()
+	l.resolveCredentials(c.cellSections())
 }
 
 // anyCredentials stands for the directory of the credentials of an address that is only looked at.
@@ -204,6 +191,17 @@ var credentialUnits = map[string]string{
 	"keystone":         "compute-agent-placement.service",
 	"cell":             "compute-agent-cell@.service",
 	"enrolment":        "compute-agent-cells-api.service",
+}
+
+// resolveCredentials turns the names of credentials in some sections into paths.
+func (l *loader) resolveCredentials(sections []section) {
+	for _, s := range sections {
+		for _, k := range s.keys {
+			if file, is := k.field.(secretFile); is {
+				l.resolveCredential(dotted(s.name, k.name), file.at)
+			}
+		}
+	}
 }
 
 // resolveCredential turns the bare name of a credential into its path.

@@ -129,15 +129,10 @@ func (v *validator) written(key string) bool {
 	if _, set := v.cfg.sources[key]; !set {
 		return false
 	}
-	name, rest, _ := strings.Cut(key, ".")
-	for _, k := range sectionNamed(name).keys {
-		if k.name == rest {
-			defaults := &Config{}
-			k.reset(defaults)
-			return k.format(defaults) != k.format(v.cfg)
-		}
-	}
-	return false
+	section, name, _ := strings.Cut(key, ".")
+	now, def := named(v.cfg.section(section).keys, name), named(new(Config).section(section).keys, name)
+	def.reset()
+	return def.format() != now.format()
 }
 
 // keystone reports credentials that are given in two ways, or by half. That none are given is

@@ -24,6 +24,7 @@ import (
 const (
 	secretWords = "an absolute path, or the bare name of a systemd credential"
 	idWords     = "an identifier of 1 to 255 characters"
+	listenWords = "\"HOST:PORT\" or \":PORT\""
 )
 
 // hostName accepts what may name a resource provider: Placement takes 1 to 200
@@ -202,7 +203,7 @@ func headerName(s string) *fault {
 
 func placementExtension(s string) *fault {
 	if !slices.Contains(wire.Extensions[:], s) {
-		return faultf("write "+listed(wire.Extensions[:], "or"), "%s is not an extension", shown(s))
+		return faultf("write "+quotedSeries(wire.Extensions[:], "or"), "%s is not an extension", shown(s))
 	}
 	return nil
 }
@@ -216,16 +217,6 @@ func classRename(s string) *fault {
 		return faultf("write two names of resource classes, such as \"VCPU=PCPU\"", "%s is not OLD=NEW", shown(s))
 	}
 	return nil
-}
-
-// listed is names in quotes, with a word before the last one.
-func listed(names []string, word string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = strconv.Quote(name)
-	}
-	last := len(quoted) - 1
-	return strings.Join(quoted[:last], ", ") + " " + word + " " + quoted[last]
 }
 
 var methodToken = regexp.MustCompile("^[A-Z]{1,32}$")

@@ -138,12 +138,22 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-// alternatives is "a, b or c".
-func alternatives(words []string) string {
+// series is "a, b WORD c".
+func series(words []string, word string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " " + word + " " + words[last]
+}
+
+// quotedSeries is a series of words in quotes.
+func quotedSeries(words []string, word string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = quote(w)
+	}
+	return series(quoted, word)
 }
 
 // nearest is the candidate most like word, or "" when none is like it.
