@@ -33,7 +33,7 @@ func (a *Agent) section() section {
 		{"my_ip", restart,
 			"IP address of this host that the compute API shows (host_ip of os-hypervisors). Empty means the\none " +
 				"from which the agent reaches its cell or, if the cell is on this host, that of the default route.",
-			text{at: &a.MyIP, words: "an IP address in its canonical form", check: optionalIP}},
+			text{at: &a.MyIP, words: "an IP address in its canonical form", check: hostIP}},
 	}}
 }
 

@@ -19,13 +19,13 @@ import (
 // unixURL begins the address of a unix socket.
 const unixURL = "unix://"
 
-// cellURLs accepts the addresses of the processes of a cell, and nothing.
+// cellURLs accepts the addresses of the processes of a cell.
 func cellURLs(s string) *fault {
 	for one := range strings.SplitSeq(s, ",") {
-		if bad := cellURL(strings.TrimSpace(one)); bad != nil || one == "" && s != "" {
-			if bad == nil {
-				bad = faultf("remove the comma too many", "it has an empty address")
-			}
+		if one == "" {
+			return faultf("remove the comma too many", "it has an empty address")
+		}
+		if bad := cellURL(strings.TrimSpace(one)); bad != nil {
 			return bad
 		}
 	}
@@ -34,15 +34,17 @@ func cellURLs(s string) *fault {
 
 // cellURL accepts the address of a cell, and nothing.
 func cellURL(s string) *fault {
-	path, unix := strings.CutPrefix(s, unixURL)
-	if !unix {
-		bad := optionalURL(s)
-		if bad != nil && !bad.secret {
-			bad.hint = `write a URL such as "https://cell1.example:8780", or unix:///PATH for a cell on this machine`
-		}
-		return bad
+	if s == "" {
+		return nil
 	}
-	return socketPath(path)
+	if path, unix := strings.CutPrefix(s, unixURL); unix {
+		return socketPath(path)
+	}
+	bad := serviceURL(s)
+	if bad != nil && !bad.secret {
+		bad.hint = `write a URL such as "https://cell1.example:8780", or unix:///PATH for a cell on this machine`
+	}
+	return bad
 }
 
 // cellListen accepts where a cell may listen.
@@ -73,16 +75,13 @@ func socketPath(path string) *fault {
 // databaseWords describe the DSN of a database.
 const databaseWords = "a DSN such as \"sqlite:///PATH\" or \"mysql://USER@HOST/DATABASE?password_file=PATH\""
 
-// databaseDSN accepts the DSN of a database without a password, and nothing.
+// databaseDSN accepts the DSN of a database without a password.
 func databaseDSN(s string) *fault {
-	if s == "" {
-		return nil
-	}
 	const like = "write sqlite:///PATH, with the whole path, or mysql://USER@HOST/DATABASE?password_file=PATH, or " +
 		"postgres://… of that form"
 	path, file := strings.CutPrefix(s, "sqlite://")
 	if file {
-		if bad := absolutePathRequired(path); bad != nil {
+		if bad := absolutePath(path); bad != nil {
 			bad.hint = like
 			return bad
 		}
@@ -144,20 +143,13 @@ func zoneName(s string) *fault {
 	return nil
 }
 
-func optionalZone(s string) *fault {
-	if s == "" {
-		return nil
-	}
-	return zoneName(s)
-}
-
 // cells reports what cannot work about cells and the compute API.
 func (v *validator) cells() {
 	cell, api, client := v.cfg.Cell, v.cfg.ComputeAPI, v.cfg.CellClient
-	v.keyPair("cell.cert_file", cell.CertFile, "cell.key_file", cell.KeyFile)
-	v.keyPair("cell_client.cert_file", client.CertFile, "cell_client.key_file", client.KeyFile)
-	v.keyPair("compute_api.cert_file", api.CertFile, "compute_api.key_file", api.KeyFile)
-	v.keyPair("compute_api.cell_cert_file", api.CellCertFile, "compute_api.cell_key_file", api.CellKeyFile)
+	v.keyPair("cell.", cell.CertFile, cell.KeyFile)
+	v.keyPair("cell_client.", client.CertFile, client.KeyFile)
+	v.keyPair("compute_api.", api.CertFile, api.KeyFile)
+	v.keyPair("compute_api.cell_", api.CellCertFile, api.CellKeyFile)
 	v.clientCA("cell", "peer_ca_file", cell.CertFile, cell.PeerCAFile)
 	v.clientCA("compute_api", "client_ca_file", api.CertFile, api.ClientCAFile)
 	v.tokenAuth("cell", cell.Auth, cell.TokenFile)
@@ -211,9 +203,9 @@ func (v *validator) openNoauth(section, auth, listen, hint string) {
 
 func (v *validator) clientCA(section, key, cert, ca string) {
 	if ca != "" && cert == "" {
-		v.bad(section+"."+key, "has no effect while "+
-			section+".cert_file is empty: clients cannot show certificates without TLS",
-			"set cert_file and key_file, or remove "+key)
+		v.noEffect(section+"."+key,
+			"while "+section+".cert_file is empty: clients cannot show certificates without TLS",
+			"set cert_file and key_file")
 	}
 }
 
@@ -223,8 +215,7 @@ func (v *validator) tokenAuth(section, auth, file string) {
 		v.bad(section+".auth", "is \"token\", but "+section+".token_file is empty",
 			"set token_file to the file of the tokens' digests")
 	case auth != AuthToken && file != "":
-		v.bad(section+".token_file", "has no effect with auth = \""+auth+"\"",
-			"set auth = \"token\", or remove token_file")
+		v.noEffect(section+".token_file", "with auth = \""+auth+"\"", "set auth = \"token\"")
 	}
 }
 

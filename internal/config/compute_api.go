@@ -130,7 +130,7 @@ func (c *ComputeAPI) section() section {
 				text{at: &c.InternalServiceZone, def: "internal", words: "a name", check: zoneName}},
 			{"default_schedule_zone", restart,
 				"The availability zone of servers for which none is requested. Empty means any.",
-				text{at: &c.DefaultScheduleZone, words: "a name", check: optionalZone}},
+				text{at: &c.DefaultScheduleZone, words: "a name", check: zoneName}},
 		}}
 }
 

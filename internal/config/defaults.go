@@ -31,17 +31,19 @@ func Defaults(w io.Writer) error {
 	p.line("")
 	p.comment(driversDoc + "\nThe lines below show the keys; remove one # from each line to use it.")
 	p.comment("\n[drivers.libvirt]")
-	group := ""
+	in := ""
 	for _, k := range newDriver().keys() {
 		if k.name == "config" {
 			p.comment("\n[drivers.libvirt.config]")
 			p.prefixed("# # ", k.doc)
 			continue
 		}
-		in, name := driverGroup(k.name)
-		if in != group {
-			group = in
-			p.comment("\n[drivers.libvirt." + group + "]")
+		table, name, below := strings.Cut(k.name, ".")
+		if !below {
+			name = k.name
+		} else if table != in {
+			in = table
+			p.comment("\n[drivers.libvirt." + table + "]")
 		}
 		p.line("#")
 		p.prefixed("# # ", k.doc)

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -37,7 +35,7 @@ func (p *Plugins) section() section {
 			{"dir", restart, "Directory of the plugins: compute-driver-NAME for [drivers.NAME]. Unless it is set, " +
 				"drivers are also searched next to the agent's own executable.",
 				text{at: &p.Dir, def: "/usr/libexec/compute-agent/plugins", words: "an absolute path",
-					check: absolutePathRequired}},
+					check: absolutePath}},
 			{"handshake_timeout", live, "Timeout from the start of a plugin to its handshake.",
 				duration{at: &p.HandshakeTimeout, def: 30 * time.Second, min: 100 * time.Millisecond,
 					max: 10 * time.Minute}},
@@ -153,9 +151,9 @@ func (d *Driver) keys() []key {
 			"\"required\": the same, but without\nLandlock (Linux 5.13) or seccomp the driver is not started. " +
 			"\"none\": it can do what the\nagent can.", choice{&d.Sandbox, SandboxLandlock, sandboxes}},
 		{"read_paths", live, "Files and directories that the sandbox lets the driver read in addition, secret or not.",
-			list{at: &d.ReadPaths, words: "an array of absolute paths", check: absolutePathRequired}},
+			list{at: &d.ReadPaths, words: "an array of absolute paths", check: absolutePath}},
 		{"write_paths", live, "Files and directories that the sandbox lets the driver read and write in addition.",
-			list{at: &d.WritePaths, words: "an array of absolute paths", check: absolutePathRequired}},
+			list{at: &d.WritePaths, words: "an array of absolute paths", check: absolutePath}},
 		{"allow_chmod", live, "Whether the driver may change modes, owners and extended attributes of files. The " +
 			"sandbox\ncannot tell the agent's files from others here: such a driver can open them to others.",
 			toggle{&d.AllowChmod, false}},
@@ -198,19 +196,6 @@ func (d *Driver) keys() []key {
 		{"config", live, "Configuration of the driver itself; the driver's documentation names its keys.",
 			free{at: &d.Config, words: "a table"}},
 	}
-}
-
-// driverGroups are the tables below [drivers.NAME] whose keys are the agent's,
-// by name: that of timeouts.start is timeouts.
-var driverGroups = []string{"timeouts", "restart"}
-
-// driverGroup splits the name of a driver's key into that of its table below
-// [drivers.NAME], or "", and its own.
-func driverGroup(name string) (group, rest string) {
-	if group, rest, below := strings.Cut(name, "."); below && slices.Contains(driverGroups, group) {
-		return group, rest
-	}
-	return "", name
 }
 
 // driverPath is the key of a driver with that name in driverKeys.

@@ -114,8 +114,7 @@ func (v *validator) enrolment() {
 			v.bad("enrolment_client.url", "is set without enrolment_client."+one.key, "set "+one.key+
 				", as `compute-agent join` does")
 		case client.URL == "" && one.value != "":
-			v.bad("enrolment_client."+one.key, "has no effect while enrolment_client.url is empty",
-				"set url, or remove "+one.key)
+			v.noEffect("enrolment_client."+one.key, "while enrolment_client.url is empty", "set url")
 		}
 	}
 	if dir := v.cfg.Enrolment.CADir; dir != "" && v.cfg.Agent.StateDir != "" &&

@@ -2,6 +2,8 @@
 
 package config
 
+import "strings"
+
 // Entry is one key as it stands.
 type Entry struct {
 	Key    string `json:"key"`
@@ -22,34 +24,22 @@ const hidden = "(not shown)"
 // whose names speak of secrets, and all of [drivers.NAME.env], are hidden.
 func (c *Config) Entries() []Entry {
 	var out []Entry
-	for _, s := range c.sections() {
-		for _, k := range s.keys {
-			path := dotted(s.name, k.name)
-			value := k.format()
-			out = append(out, Entry{Key: path, Value: value, raw: value,
-				Source: c.sources[path].orDefault(c.sources[path].Name), Env: EnvName(path), Live: k.live})
+	for path, k := range c.keys() {
+		computed := c.sources[path].Name
+		if strings.HasPrefix(path, driversSection+".") {
+			computed = ""
 		}
-	}
-	for _, name := range sortedKeys(c.Drivers) {
-		out = append(out, c.driverEntries(name, c.Drivers[name])...)
-	}
-	return out
-}
-
-func (c *Config) driverEntries(name string, d *Driver) []Entry {
-	var out []Entry
-	for _, k := range d.keys() {
-		path := driverPath(name, k.name)
-		e := Entry{Key: path, Value: k.format(), Source: c.sources[path].orDefault(""),
-			Env: EnvName(path), Live: k.live}
+		e := Entry{Key: path, Value: k.format(), Source: c.sources[path].orDefault(computed), Env: EnvName(path),
+			Live: k.live}
 		e.raw = e.Value
-		group, _ := driverGroup(k.name)
-		e.quiet = group != "" && e.Source.Kind == FromDefault
-		switch {
-		case k.name == "env" && len(d.Env) > 0:
-			e.Value = hidden
-		case k.name == "config":
-			out = append(out, c.tableEntries(path, d.Config, e)...)
+		e.quiet = strings.Contains(k.name, ".") && e.Source.Kind == FromDefault
+		switch f := k.field.(type) {
+		case strs:
+			if len(*f.at) > 0 {
+				e.Value = hidden
+			}
+		case free:
+			out = append(out, c.tableEntries(path, *f.at, e)...)
 			continue
 		}
 		out = append(out, e)

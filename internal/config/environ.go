@@ -117,24 +117,16 @@ func (l *loader) applyOverrides() {
 
 // applyText sets a key from the text of a variable or a flag.
 func (l *loader) applyText(path, value string, source Source) {
+	bad := faultf("", "there is no such key")
 	parts := strings.SplitN(path, ".", 3)
-	if parts[0] == driversSection && len(parts) == 3 {
-		d, bad := l.driver(parts[1])
-		if bad == nil {
+	if s := l.cfg.section(parts[0]); s != nil && len(parts) == 2 {
+		bad = applyText(s.keys, parts[1], value)
+	} else if parts[0] == driversSection && len(parts) == 3 {
+		var d *Driver
+		if d, bad = l.driver(parts[1]); bad == nil {
 			bad = applyText(d.keys(), parts[2], value)
 		}
-		l.applied(path, source, bad)
-		return
 	}
-	s := l.cfg.section(parts[0])
-	if s == nil || len(parts) != 2 {
-		l.applied(path, source, faultf("", "there is no such key"))
-		return
-	}
-	l.applied(path, source, applyText(s.keys, parts[1], value))
-}
-
-func (l *loader) applied(path string, source Source, bad *fault) {
 	if bad != nil {
 		l.report(bad.at(path, source))
 		return

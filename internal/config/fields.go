@@ -24,7 +24,8 @@ type field interface {
 	allowed() string               // What may be written, in words.
 }
 
-// text is a string; check, when given, says what is wrong with it.
+// text is a string; check, when given, says what is wrong with it. The empty string is not checked
+// where it is the default.
 type text struct {
 	at    *string
 	def   string
@@ -42,7 +43,7 @@ func (f text) set(v any) *fault {
 	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return faultf("remove the control characters", "holds a control character or a line break")
 	}
-	if f.check != nil {
+	if f.check != nil && (s != "" || f.def != "") {
 		if bad := f.check(s); bad != nil {
 			return bad
 		}

@@ -5,6 +5,7 @@ package config
 import (
 	"iter"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -85,6 +86,18 @@ func named(keys []key, name string) *key {
 	return nil
 }
 
+// keysBelow are the keys of a table in a table: timeouts.start is start in the table timeouts.
+func keysBelow(keys []key, table string) []key {
+	var out []key
+	for _, k := range keys {
+		if name, below := strings.CutPrefix(k.name, table+"."); below {
+			k.name = name
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 func names(keys []key) []string {
 	out := make([]string, len(keys))
 	for i, k := range keys {
@@ -119,7 +132,7 @@ func metricsListen(at *string) key {
 
 // Fields that several keys have. Empty texts pass.
 
-func urlText(at *string) text    { return text{at: at, words: "a URL", check: optionalURL} }
+func urlText(at *string) text    { return text{at: at, words: "a URL", check: serviceURL} }
 func pathText(at *string) text   { return text{at: at, words: "an absolute path", check: absolutePath} }
 func listenText(at *string) text { return text{at: at, words: listenWords, check: listenAddress} }
 

@@ -217,33 +217,19 @@ func (l *loader) applyFile(name string) {
 // problems are listed as a reader meets them.
 func (l *loader) applyDocument(doc *document) {
 	for _, name := range doc.inOrder("", doc.tree) {
-		source := doc.source(dotted(name))
+		source := doc.sources[dotted(name)]
 		table, isTable := doc.tree[name].(map[string]any)
 		s := l.cfg.section(name)
-		if s == nil && name != driversSection {
+		switch {
+		case s == nil && name != driversSection:
 			l.report(unknownSection(name, isTable).at(dotted(name), source))
-			continue
-		}
-		if !isTable {
+		case !isTable:
 			l.report(faultf(fmt.Sprintf("write [%s] on a line of its own and the keys below it", name),
 				"is a section, not a key").at(name, source))
-			continue
-		}
-		if name == driversSection {
+		case s == nil:
 			l.applyDrivers(doc, table)
-			continue
-		}
-		for _, k := range doc.inOrder(name, table) {
-			path, known := dotted(name, k), named(s.keys, k)
-			if known == nil {
-				l.report(unknownKey(k, "["+name+"]", names(s.keys)).at(path, doc.source(path)))
-				continue
-			}
-			if bad := known.set(table[k]); bad != nil {
-				l.report(bad.at(path, doc.source(path)))
-				continue
-			}
-			l.cfg.sources[path] = doc.source(path)
+		default:
+			l.applyTable(doc, name, s.keys, table)
 		}
 	}
 }
@@ -251,7 +237,7 @@ func (l *loader) applyDocument(doc *document) {
 func (l *loader) applyDrivers(doc *document, drivers map[string]any) {
 	for _, name := range doc.inOrder(driversSection, drivers) {
 		path := dotted(driversSection, name)
-		source := doc.source(path)
+		source := doc.sources[path]
 		table, isTable := drivers[name].(map[string]any)
 		if !isTable {
 			l.report(faultf("write [drivers.NAME] and the keys below it",
@@ -264,59 +250,42 @@ func (l *loader) applyDrivers(doc *document, drivers map[string]any) {
 			continue
 		}
 		l.cfg.sources[path] = source
-		l.applyDriver(doc, d, path, "", table)
+		l.applyTable(doc, path, d.keys(), table)
 	}
 }
 
-// applyDriver applies the table of a driver, or that of a group of its keys.
-func (l *loader) applyDriver(doc *document, d *Driver, path, group string, table map[string]any) {
-	keys := d.keysIn(group)
+// applyTable applies the keys of a table, and of the tables in it.
+func (l *loader) applyTable(doc *document, path string, keys []key, table map[string]any) {
 	for _, k := range doc.inOrder(path, table) {
-		keyPath := path + "." + quoteKey(k)
-		source := doc.source(keyPath)
-		if group == "" && slices.Contains(driverGroups, k) {
-			if below, isTable := table[k].(map[string]any); isTable {
-				l.applyDriver(doc, d, keyPath, k, below)
-			} else {
-				l.report(wrongType(table[k], "a table, such as ["+keyPath+"] on a line of its own").at(keyPath, source))
-			}
+		name := path + "." + quoteKey(k)
+		below := keysBelow(keys, k)
+		inner, isTable := table[k].(map[string]any)
+		if below != nil && isTable {
+			l.applyTable(doc, name, below, inner)
 			continue
 		}
-		known := named(keys, k)
-		if known == nil {
-			all := names(keys)
-			if group == "" {
-				all = append(all, driverGroups...)
-			}
-			f := unknownKey(k, "["+path+"]", all)
-			if group == "" {
-				f.hint += "; the driver's own keys belong in [" + path + ".config]"
-			}
-			l.report(f.at(keyPath, source))
+		var bad *fault
+		switch known := named(keys, k); {
+		case below != nil:
+			bad = wrongType(table[k], "a table, such as ["+name+"] on a line of its own")
+		case known == nil || strings.Contains(k, "."):
+			bad = unknownKey(k, path, keys)
+		default:
+			bad = known.set(table[k])
+		}
+		if bad != nil {
+			l.report(bad.at(name, doc.sources[name]))
 			continue
 		}
-		if bad := known.set(table[k]); bad != nil {
-			l.report(bad.at(keyPath, source))
-			continue
-		}
-		for name, s := range doc.sources {
-			if name == keyPath || strings.HasPrefix(name, keyPath+".") {
-				l.cfg.sources[name] = s
+		l.cfg.sources[name] = doc.sources[name]
+		if isTable {
+			for inside, source := range doc.sources {
+				if strings.HasPrefix(inside, name+".") {
+					l.cfg.sources[inside] = source
+				}
 			}
 		}
 	}
-}
-
-// keysIn are the keys in one of the driver's tables, by their names there.
-func (d *Driver) keysIn(group string) []key {
-	var out []key
-	for _, k := range d.keys() {
-		if in, name := driverGroup(k.name); in == group {
-			k.name = name
-			out = append(out, k)
-		}
-	}
-	return out
 }
 
 // driver is the driver of that name, made when it is new.
@@ -340,10 +309,6 @@ func newDriver() *Driver {
 	}
 	return d
 }
-
-// source is the place of a key; a key that stands only inside an array of
-// tables has the place of nothing but its file.
-func (d *document) source(path string) Source { return d.sources[path] }
 
 // inOrder are the keys of a table in the order of the file.
 func (d *document) inOrder(prefix string, table map[string]any) []string {
@@ -382,14 +347,27 @@ func unknownSection(name string, isTable bool) *fault {
 	return f
 }
 
-func unknownKey(name, where string, known []string) *fault {
-	f := faultf("the keys of "+where+" are "+strings.Join(known, ", "), "there is no such key in %s", where)
+// unknownKey is about a key that a table does not have.
+func unknownKey(name, path string, keys []key) *fault {
+	var known, tables []string
+	for _, k := range keys {
+		if table, _, below := strings.Cut(k.name, "."); !below {
+			known = append(known, k.name)
+		} else if !slices.Contains(tables, table) {
+			tables = append(tables, table)
+		}
+	}
+	known = append(known, tables...)
+	f := faultf("the keys of ["+path+"] are "+strings.Join(known, ", "), "there is no such key in [%s]", path)
 	if near := nearest(name, known); near != "" {
 		f.hint = "did you mean " + near + "? " + f.hint
 	}
 	if looksSecret(name) {
 		f.secret = true
 		f.hint = "secrets are not written here: put the secret into a file of its own and name the file; " + f.hint
+	}
+	if named(keys, "config") != nil {
+		f.hint += "; the driver's own keys belong in [" + path + ".config]"
 	}
 	return f
 }

@@ -41,7 +41,7 @@ func (p *PlacementClient) section() section {
 		slices.Concat([]key{
 			{"url", restart, "URL of Placement, including its path. Empty means the endpoint in Keystone's\ncatalog " +
 				"with auth = \"keystone\", else " + DefaultPlacementURL + ".",
-				text{at: &p.URL, words: "a URL such as \"https://placement.example:8778\"", check: optionalURL}},
+				text{at: &p.URL, words: "a URL such as \"https://placement.example:8778\"", check: serviceURL}},
 			{"auth", restart, "How the agent authenticates: \"noauth\" (Placement with auth_strategy = noauth2, for " +
 				"one\nmachine or a test), \"token\" (the token in token_file), \"keystone\" (a token from\nKeystone, " +
 				"renewed as needed) or \"certificate\" (the host's certificate in cert_file, for a\nbundled " +
@@ -100,7 +100,7 @@ const SystemScopeAll = "all"
 func (k *ClientKeystone) keys() []key {
 	return []key{
 		{"auth_url", restart, "Address of Keystone. This and the keys below are for auth = \"keystone\".",
-			text{at: &k.AuthURL, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
+			text{at: &k.AuthURL, words: "a URL such as \"https://keystone.example:5000/v3\"", check: serviceURL}},
 		{"auth_type", restart, "How the agent logs in to Keystone: with a user's password, an application " +
 			"credential, or\nthe token in token_file, which is exchanged for one of the project below, or used\n" +
 			"directly if there is no project.",
@@ -169,7 +169,8 @@ func (v *validator) clientKeystone() {
 	c := v.cfg.PlacementClient
 	if c.Auth != AuthKeystone {
 		for _, k := range c.Keystone.keys() {
-			v.useless(k.name, "while placement_client.auth is "+quote(c.Auth), "set auth = \"keystone\"")
+			v.useless("placement_client."+k.name, "while placement_client.auth is "+quote(c.Auth),
+				"set auth = \"keystone\"")
 		}
 		return
 	}
@@ -210,7 +211,8 @@ func (v *validator) clientKeystone() {
 	}
 	for _, key := range slices.Concat([]string{"token_file"}, names(k.keys())) {
 		if !slices.Contains(mine, key) {
-			v.useless(key, "with placement_client.auth_type = "+quote(k.AuthType), "change auth_type")
+			v.useless("placement_client."+key, "with placement_client.auth_type = "+quote(k.AuthType),
+				"change auth_type")
 		}
 	}
 }
@@ -241,12 +243,5 @@ func (v *validator) needed(value, key, what string) {
 func (v *validator) either(one, other string) {
 	if v.written("placement_client."+one) && v.written("placement_client."+other) {
 		v.bad("placement_client."+one, "is set together with placement_client."+other, "remove one of them")
-	}
-}
-
-// useless reports a key of [placement_client] that was written and has no effect.
-func (v *validator) useless(key, because, hint string) {
-	if v.written("placement_client." + key) {
-		v.bad("placement_client."+key, "has no effect "+because, hint+", or remove "+key)
 	}
 }

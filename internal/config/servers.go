@@ -62,7 +62,7 @@ func (k *Keystone) section() section {
 			"with an\napplication credential.",
 		[]key{
 			{"auth_url", restart, "Address of Keystone.",
-				text{at: &k.AuthURL, words: "a URL such as \"https://keystone.example:5000/v3\"", check: optionalURL}},
+				text{at: &k.AuthURL, words: "a URL such as \"https://keystone.example:5000/v3\"", check: serviceURL}},
 			{"username", restart, "Name of the service user.",
 				text{at: &k.Username, def: "placement", words: "a name"}},
 			{"user_domain_name", restart, "Domain of the service user.",

@@ -23,23 +23,14 @@ func (c *Config) Validate() error {
 		c.PlacementClient.ConnectTimeout, "placement_client.timeout", c.PlacementClient.Timeout)
 	v.sockets()
 	v.cors()
-	v.keyPair("placement_tls.cert_file", c.PlacementTLS.CertFile, "placement_tls.key_file", c.PlacementTLS.KeyFile)
-	for _, ca := range []struct{ key, file string }{{"client_ca_file", c.PlacementTLS.ClientCAFile},
-		{"host_ca_file", c.PlacementTLS.HostCAFile}} {
-		if ca.file != "" && c.PlacementTLS.CertFile == "" {
-			v.bad(
-				"placement_tls."+ca.key,
-				"has no effect while placement_tls.cert_file is empty: clients cannot show certificates without TLS",
-				"set cert_file and key_file, or remove "+ca.key,
-			)
-		}
-	}
+	v.keyPair("placement_tls.", c.PlacementTLS.CertFile, c.PlacementTLS.KeyFile)
+	v.clientCA("placement_tls", "client_ca_file", c.PlacementTLS.CertFile, c.PlacementTLS.ClientCAFile)
+	v.clientCA("placement_tls", "host_ca_file", c.PlacementTLS.CertFile, c.PlacementTLS.HostCAFile)
 	if c.DenyList.CAFile != "" && c.DenyList.URL == "" {
-		v.bad("deny_list.ca_file", "has no effect while deny_list.url is empty", "set url, or remove ca_file")
+		v.noEffect("deny_list.ca_file", "while deny_list.url is empty", "set url")
 	}
 	if c.DenyList.MaxAge != 0 && c.DenyList.File == "" {
-		v.bad("deny_list.max_age", "has no effect while deny_list.file and deny_list.url are empty",
-			"set one of them, or remove max_age")
+		v.noEffect("deny_list.max_age", "while deny_list.file and deny_list.url are empty", "set one of them")
 	}
 	v.keystone()
 	v.cells()
@@ -56,19 +47,28 @@ func (v *validator) bad(key, what, hint string) {
 	v.problems = append(v.problems, faultf(hint, "%s", what).at(key, v.cfg.sources[key].orDefault("")))
 }
 
+// noEffect reports a key that is set although others are such that it has no effect.
+func (v *validator) noEffect(key, because, hint string) {
+	_, name, _ := strings.Cut(key, ".")
+	v.bad(key, "has no effect "+because, hint+", or remove "+name)
+}
+
+// useless reports a key that was written and has no effect.
+func (v *validator) useless(key, because, hint string) {
+	if v.written(key) {
+		v.noEffect(key, because, hint)
+	}
+}
+
 func (v *validator) client() {
 	p := v.cfg.PlacementClient
 	switch {
 	case p.Auth == AuthToken && p.TokenFile == "":
 		v.bad("placement_client.auth", "is \"token\", but placement_client.token_file is empty",
 			"set token_file to the file that holds the token")
-	case p.Auth == AuthCertificate && p.TokenFile != "":
+	case (p.Auth == AuthCertificate || p.Auth == AuthNoauth) && p.TokenFile != "":
 		v.bad("placement_client.token_file",
-			"is set, but placement_client.auth is \"certificate\": the token would never be sent",
-			"set auth = \"token\", or remove token_file")
-	case p.Auth == AuthNoauth && p.TokenFile != "":
-		v.bad("placement_client.token_file",
-			"is set, but placement_client.auth is \"noauth\": the token would never be sent",
+			"is set, but placement_client.auth is "+quote(p.Auth)+": the token would never be sent",
 			"set auth = \"token\", or remove token_file")
 	}
 	v.clientKeystone()
@@ -76,7 +76,7 @@ func (v *validator) client() {
 		v.certificate()
 		return
 	}
-	v.keyPair("placement_client.cert_file", p.CertFile, "placement_client.key_file", p.KeyFile)
+	v.keyPair("placement_client.", p.CertFile, p.KeyFile)
 }
 
 // certificate reports what is missing for a client that is known by its certificate.
@@ -94,16 +94,14 @@ func (v *validator) certificate() {
 		}
 	}
 	if strings.HasPrefix(p.URL, "http://") {
-		v.bad(
-			"placement_client.url",
-			"is without TLS, but placement_client.auth is \"certificate\"",
-			"use the https:// address of Placement; a certificate can be shown by TLS only",
-		)
+		v.bad("placement_client.url", "is without TLS, but placement_client.auth is \"certificate\"",
+			"use the https:// address of Placement; a certificate can be shown by TLS only")
 	}
 }
 
 // keyPair reports a certificate without its key, or the other way round.
-func (v *validator) keyPair(certKey, cert, keyKey, key string) {
+func (v *validator) keyPair(prefix, cert, key string) {
+	certKey, keyKey := prefix+"cert_file", prefix+"key_file"
 	switch {
 	case cert != "" && key == "":
 		v.bad(certKey, "is set without "+keyKey, "set "+keyKey+" to the file of the certificate's key")
@@ -117,10 +115,8 @@ func (v *validator) cors() {
 	if len(v.cfg.CORS.AllowedOrigin) > 0 {
 		return
 	}
-	for _, key := range []string{"allow_headers", "allow_methods", "expose_headers", "allow_credentials", "max_age"} {
-		if v.written("cors." + key) {
-			v.bad("cors."+key, "has no effect while cors.allowed_origin is empty", "set allowed_origin, or remove "+key)
-		}
+	for _, k := range v.cfg.CORS.section().keys {
+		v.useless("cors."+k.name, "while cors.allowed_origin is empty", "set allowed_origin")
 	}
 }
 

@@ -18,8 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Checks of single values. The empty string passes where a key says what it
-// means, and is refused where it does not.
+// Checks of single values.
 
 const (
 	secretWords = "an absolute path, or the bare name of a systemd credential"
@@ -30,9 +29,6 @@ const (
 // hostName accepts what may name a resource provider: Placement takes 1 to 200
 // characters; spaces would only be a slip.
 func hostName(s string) *fault {
-	if s == "" {
-		return nil
-	}
 	if utf8.RuneCountInString(s) > 200 || strings.ContainsAny(s, " /") {
 		return faultf("write a name of 1 to 200 characters without spaces and slashes, such as \"node-1.example\"",
 			"%s cannot name a host", shown(s))
@@ -41,13 +37,6 @@ func hostName(s string) *fault {
 }
 
 func absolutePath(s string) *fault {
-	if s == "" {
-		return nil
-	}
-	return absolutePathRequired(s)
-}
-
-func absolutePathRequired(s string) *fault {
 	if !filepath.IsAbs(s) {
 		return faultf("write the whole path, from /", "%s is not an absolute path", shown(s))
 	}
@@ -63,7 +52,7 @@ var credentialName = regexp.MustCompile(`^[A-Za-z0-9_.@:-]{1,255}$`)
 // secretPath accepts a path or the name of a credential. Anything else may be
 // the secret itself, so it is not repeated.
 func secretPath(s string) *fault {
-	if s == "" || filepath.IsAbs(s) && len(s) <= 4095 {
+	if filepath.IsAbs(s) && len(s) <= 4095 {
 		return nil
 	}
 	if credentialName.MatchString(s) && s != "." && s != ".." {
@@ -99,11 +88,7 @@ func serviceURL(s string) *fault {
 	return nil
 }
 
-// optionalIP accepts an address of a host, and nothing.
-func optionalIP(s string) *fault {
-	if s == "" {
-		return nil
-	}
+func hostIP(s string) *fault {
 	if ip, err := netip.ParseAddr(s); err != nil || ip.String() != s || ip.Zone() != "" || ip.IsUnspecified() {
 		return faultf("write an address such as \"192.0.2.7\" or \"2001:db8::7\"",
 			"%s is not the IP address of a host", shown(s))
@@ -111,16 +96,9 @@ func optionalIP(s string) *fault {
 	return nil
 }
 
-func optionalURL(s string) *fault {
-	if s == "" {
-		return nil
-	}
-	return serviceURL(s)
-}
-
-// secureURL accepts the URL of a service that must prove who it is, and nothing.
+// secureURL accepts the URL of a service that must prove who it is.
 func secureURL(s string) *fault {
-	if bad := optionalURL(s); bad != nil || s == "" || strings.HasPrefix(s, "https://") {
+	if bad := serviceURL(s); bad != nil || strings.HasPrefix(s, "https://") {
 		return bad
 	}
 	return faultf("write the URL with https://",
@@ -231,7 +209,7 @@ func methodName(s string) *fault {
 var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func digest(s string) *fault {
-	if s != "" && !sha256Hex.MatchString(s) {
+	if !sha256Hex.MatchString(s) {
 		return faultf("run sha256sum on the plugin and copy the 64 digits",
 			"%s is not a SHA-256 in lower-case hexadecimal", shown(s))
 	}
