@@ -180,12 +180,8 @@ func (v *validator) twice(
 	if 2*interval <= down {
 		return
 	}
-	at := intervalKey
-	if _, written := v.cfg.sources[at]; !written {
-		at = downKey
-	}
-	v.bad(at, fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey, formatDuration(interval), downKey,
-		formatDuration(down), effect),
+	v.bad(v.firstSet(intervalKey, downKey), fmt.Sprintf("%s (%s) is more than half of %s (%s): %s", intervalKey,
+		formatDuration(interval), downKey, formatDuration(down), effect),
 		"make "+downKey+" at least twice as long")
 }
 

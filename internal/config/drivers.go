@@ -198,7 +198,7 @@ func (d *Driver) keys() []key {
 	}
 }
 
-// driverPath is the key of a driver with that name in driverKeys.
+// driverPath is the whole name of a key of a driver.
 func driverPath(driver, name string) string { return dotted(driversSection, driver) + "." + name }
 
 // Process is how the process of a driver is watched: what its own tables say,

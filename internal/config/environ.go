@@ -56,15 +56,8 @@ func (l *loader) applyEnvironment() {
 // may bring in a driver that no file names, which other variables then set up.
 func (l *loader) newDriversFirst(variables []string) []string {
 	isEnabler := func(v string) bool { _, ok := enabledDriver(v); return ok }
-	var first, rest []string
-	for _, v := range variables {
-		if isEnabler(v) {
-			first = append(first, v)
-		} else {
-			rest = append(rest, v)
-		}
-	}
-	return append(first, rest...)
+	first := slices.DeleteFunc(slices.Clone(variables), func(v string) bool { return !isEnabler(v) })
+	return append(first, slices.DeleteFunc(variables, isEnabler)...)
 }
 
 const driversEnvPrefix = envPrefix + "DRIVERS_"

@@ -61,16 +61,13 @@ func (c *Config) section(name string) *section {
 // keys are those of all sections and drivers, by their whole names.
 func (c *Config) keys() iter.Seq2[string, key] {
 	return func(yield func(string, key) bool) {
-		for _, s := range c.sections() {
-			for _, k := range s.keys {
-				if !yield(dotted(s.name, k.name), k) {
-					return
-				}
-			}
-		}
+		tables := c.sections()
 		for _, name := range sortedKeys(c.Drivers) {
-			for _, k := range c.Drivers[name].keys() {
-				if !yield(driverPath(name, k.name), k) {
+			tables = append(tables, section{name: dotted(driversSection, name), keys: c.Drivers[name].keys()})
+		}
+		for _, s := range tables {
+			for _, k := range s.keys {
+				if !yield(s.name+"."+k.name, k) {
 					return
 				}
 			}

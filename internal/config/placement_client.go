@@ -151,13 +151,6 @@ func (l *loader) resolvePlacementURL() {
 	}
 }
 
-func endpointInterface(s string) *fault {
-	if !slices.Contains([]string{"internal", "public", "admin"}, s) {
-		return faultf("write \"internal\", \"public\" or \"admin\"", "%s is not an interface of an endpoint", shown(s))
-	}
-	return nil
-}
-
 var (
 	userKeys    = []string{"username", "user_id", "user_domain_name", "user_domain_id"}
 	projectKeys = []string{"project_name", "project_id", "project_domain_name", "project_domain_id", "system_scope"}
@@ -232,11 +225,8 @@ func (v *validator) needed(value, key, what string) {
 	if value != "" {
 		return
 	}
-	at := "placement_client.auth_type"
-	if _, set := v.cfg.sources[at]; !set {
-		at = "placement_client.auth"
-	}
-	v.bad(at, "asks Keystone for a token, and placement_client."+key+" is empty", "set "+key+" to "+what)
+	v.bad(v.firstSet("placement_client.auth_type", "placement_client.auth"),
+		"asks Keystone for a token, and placement_client."+key+" is empty", "set "+key+" to "+what)
 }
 
 // either reports two keys of [placement_client] of which one is enough.

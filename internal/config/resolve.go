@@ -180,17 +180,13 @@ func (l *loader) owner(dir string) int {
 	return -1
 }
 
-// credentialUnits are the units that use the credentials of sections. Those of a cell are its own
-// process' alone.
-var credentialUnits = map[string]string{
-	"placement_client": "compute-agent.service",
-	"cell_client":      "compute-agent.service",
-	"compute_api":      "compute-agent-cells-api.service",
-	"placement":        "compute-agent-placement.service",
-	"placement_tls":    "compute-agent-placement.service",
-	"keystone":         "compute-agent-placement.service",
-	"cell":             "compute-agent-cell@.service",
-	"enrolment":        "compute-agent-cells-api.service",
+// credentialUnits are the units that use the credentials of sections that a service is the first to
+// read. Those of a cell are its own process' alone.
+var credentialUnits = map[Service]string{
+	AgentService:      "compute-agent.service",
+	PlacementService:  "compute-agent-placement.service",
+	ComputeAPIService: "compute-agent-cells-api.service",
+	CellService:       "compute-agent-cell@.service",
 }
 
 // resolveCredentials turns the names of credentials in some sections into paths.
@@ -215,7 +211,7 @@ func (l *loader) resolveCredential(key string, path *string) {
 	}
 	if section, _, _ := strings.Cut(key, "."); l.opts.Uses != nil && !slices.Contains(l.opts.Uses, section) {
 		l.cfg.unusedCredentials = append(l.cfg.unusedCredentials, NamedFile{key, *path})
-		unit := credentialUnits[section]
+		unit := credentialUnits[l.cfg.section(section).readers[0]]
 		if template, is := strings.CutSuffix(unit, ".service"); is && strings.HasSuffix(template, "@") &&
 			strings.HasPrefix(l.opts.Unit, template) {
 			unit = l.opts.Unit

@@ -164,18 +164,22 @@ func (v *validator) drivers() {
 	}
 }
 
+// firstSet is the first of two keys if it is set, and otherwise the second.
+func (v *validator) firstSet(first, second string) string {
+	if _, set := v.cfg.sources[first]; set {
+		return first
+	}
+	return second
+}
+
 // order reports a lower bound that lies above its upper bound, at whichever of
 // the two was written.
 func (v *validator) order(lower string, low time.Duration, upper string, high time.Duration) {
 	if low <= high {
 		return
 	}
-	at := lower
-	if _, written := v.cfg.sources[lower]; !written {
-		at = upper
-	}
-	v.bad(at, fmt.Sprintf("%s (%s) is longer than %s (%s)", lower, formatDuration(low), upper, formatDuration(high)),
-		"make "+lower+" the shorter one")
+	v.bad(v.firstSet(lower, upper), fmt.Sprintf("%s (%s) is longer than %s (%s)", lower, formatDuration(low), upper,
+		formatDuration(high)), "make "+lower+" the shorter one")
 }
 
 // sockets reports a runtime directory whose sockets would not fit.

@@ -169,22 +169,36 @@ func origin(s string) *fault {
 	return nil
 }
 
-// headerToken is RFC 9110's, which header names are made of.
-var headerToken = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
-
-func headerName(s string) *fault {
-	if !headerToken.MatchString(s) {
-		return faultf("write a name such as \"X-Auth-Token\"", "%s is not the name of a header", shown(s))
+// matching accepts what matches a pattern.
+func matching(pattern, what, hint string) func(string) *fault {
+	matches := regexp.MustCompile(pattern).MatchString
+	return func(s string) *fault {
+		if !matches(s) {
+			return faultf(hint, "%s is not %s", shown(s), what)
+		}
+		return nil
 	}
-	return nil
 }
 
-func placementExtension(s string) *fault {
-	if !slices.Contains(wire.Extensions[:], s) {
-		return faultf("write "+quotedSeries(wire.Extensions[:], "or"), "%s is not an extension", shown(s))
+// oneOf accepts some values.
+func oneOf(values []string, what string) func(string) *fault {
+	return func(s string) *fault {
+		if !slices.Contains(values, s) {
+			return faultf("write "+quotedSeries(values, "or"), "%s is not %s", shown(s), what)
+		}
+		return nil
 	}
-	return nil
 }
+
+var (
+	headerName = matching("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$", // RFC 9110's token
+		"the name of a header", "write a name such as \"X-Auth-Token\"")
+	methodName = matching("^[A-Z]{1,32}$", "the name of a method", "write a name in capitals, such as \"GET\"")
+	digest     = matching("^[0-9a-f]{64}$", "a SHA-256 in lower-case hexadecimal",
+		"run sha256sum on the plugin and copy the 64 digits")
+	placementExtension = oneOf(wire.Extensions[:], "an extension")
+	endpointInterface  = oneOf([]string{"internal", "public", "admin"}, "an interface of an endpoint")
+)
 
 const classRenameWords = "an array of pairs of resource classes, as \"OLD=NEW\""
 
@@ -193,25 +207,6 @@ func classRename(s string) *fault {
 	if err := errors.Join(providertree.ValidateClass(former), providertree.ValidateClass(present)); err != nil ||
 		former == present {
 		return faultf("write two names of resource classes, such as \"VCPU=PCPU\"", "%s is not OLD=NEW", shown(s))
-	}
-	return nil
-}
-
-var methodToken = regexp.MustCompile("^[A-Z]{1,32}$")
-
-func methodName(s string) *fault {
-	if !methodToken.MatchString(s) {
-		return faultf("write a name in capitals, such as \"GET\"", "%s is not the name of a method", shown(s))
-	}
-	return nil
-}
-
-var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
-func digest(s string) *fault {
-	if !sha256Hex.MatchString(s) {
-		return faultf("run sha256sum on the plugin and copy the 64 digits",
-			"%s is not a SHA-256 in lower-case hexadecimal", shown(s))
 	}
 	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pelletier/go-toml/v2"
-
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
@@ -119,8 +117,6 @@ func formatAny(v any) string {
 		return s
 	case time.Time:
 		return v.Format(time.RFC3339Nano)
-	case toml.LocalDate, toml.LocalTime, toml.LocalDateTime:
-		return fmt.Sprint(v)
 	default:
 		return fmt.Sprint(v)
 	}
