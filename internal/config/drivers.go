@@ -134,6 +134,12 @@ type DriverRestart struct {
 // keys declares the keys of [drivers.NAME]. SIGHUP applies all of them: the driver's process is
 // configured again or, where it must be, replaced.
 func (d *Driver) keys() []key {
+	plugins := new(Plugins).section().keys
+	// inherited is a duration with the limits of the key of [plugins] that holds unless it is set.
+	inherited := func(at *time.Duration, name string) duration {
+		limits := named(plugins, name).field.(duration)
+		return span(at, limits.min, limits.max, "as plugins."+name)
+	}
 	return []key{
 		{"enabled", live, "Whether the agent starts this driver.", toggle{&d.Enabled, true}},
 		{"path", live, "The plugin's executable. Empty means compute-driver-NAME in the directory of [plugins], see " +
@@ -164,35 +170,33 @@ func (d *Driver) keys() []key {
 			duration{at: &d.UnavailableGrace, def: 10 * time.Minute, min: 100 * time.Millisecond,
 				max: 7 * 24 * time.Hour, zero: "never"}},
 		{"timeouts.start", live, "Timeout from the start of the plugin to its handshake.",
-			span(&d.Timeouts.Start, 100*time.Millisecond, 10*time.Minute, "as plugins.handshake_timeout")},
+			inherited(&d.Timeouts.Start, "handshake_timeout")},
 		{"timeouts.configure", live, "Timeout of applying the configuration.",
-			span(&d.Timeouts.Configure, 100*time.Millisecond, time.Hour, "as plugins.call_timeout")},
-		{"timeouts.nodes", live, "Timeout of listing nodes.",
-			span(&d.Timeouts.Nodes, 100*time.Millisecond, time.Hour, "as plugins.call_timeout")},
+			inherited(&d.Timeouts.Configure, "call_timeout")},
+		{"timeouts.nodes", live, "Timeout of listing nodes.", inherited(&d.Timeouts.Nodes, "call_timeout")},
 		{"timeouts.update", live, "Timeout of reporting a node's inventory or guests.",
-			span(&d.Timeouts.Update, 100*time.Millisecond, time.Hour, "as plugins.call_timeout")},
-		{"timeouts.health", live, "Timeout of a health check.",
-			span(&d.Timeouts.Health, 10*time.Millisecond, time.Hour, "as plugins.health_timeout")},
+			inherited(&d.Timeouts.Update, "call_timeout")},
+		{"timeouts.health", live, "Timeout of a health check.", inherited(&d.Timeouts.Health, "health_timeout")},
 		{"timeouts.stop", live, "How long the plugin may take to stop before it is killed.",
-			span(&d.Timeouts.Stop, 10*time.Millisecond, 10*time.Minute, "as plugins.shutdown_timeout")},
+			inherited(&d.Timeouts.Stop, "shutdown_timeout")},
 		{"timeouts.instance", live, "Timeout of creating, destroying, starting or stopping an instance.",
 			span(&d.Timeouts.Instance, 100*time.Millisecond, 24*time.Hour, "10 minutes")},
 		{"restart.health_interval", live, "Time between two health checks of the plugin.",
-			span(&d.Restart.HealthInterval, 10*time.Millisecond, time.Hour, "as plugins.health_interval")},
+			inherited(&d.Restart.HealthInterval, "health_interval")},
 		{"restart.health_misses", live, "Number of consecutive health checks or calls without an answer after which " +
 			"the process\nis restarted; 0 means plugins.health_misses.",
 			number{at: &d.Restart.HealthMisses, max: 100}},
 		{"restart.backoff_min", live, "First delay before the crashed plugin is restarted; it doubles with every " +
-			"crash.", span(&d.Restart.BackoffMin, 10*time.Millisecond, time.Hour, "as plugins.backoff_min")},
+			"crash.", inherited(&d.Restart.BackoffMin, "backoff_min")},
 		{"restart.backoff_max", live, "Maximum delay before the crashed plugin is restarted.",
-			span(&d.Restart.BackoffMax, 10*time.Millisecond, 24*time.Hour, "as plugins.backoff_max")},
+			inherited(&d.Restart.BackoffMax, "backoff_max")},
 		{"restart.crash_limit", live, "Number of crashes within crash_window after which the plugin is quarantined; " +
 			"0 means\nplugins.crash_limit.", number{at: &d.Restart.CrashLimit, max: 1000}},
 		{"restart.crash_window", live, "Time window in which crashes are counted; a plugin that runs that long " +
 			"resets the count.",
-			span(&d.Restart.CrashWindow, time.Second, 24*time.Hour, "as plugins.crash_window")},
+			inherited(&d.Restart.CrashWindow, "crash_window")},
 		{"restart.quarantine", live, "How long the plugin is quarantined.",
-			span(&d.Restart.Quarantine, time.Second, 24*time.Hour, "as plugins.quarantine")},
+			inherited(&d.Restart.Quarantine, "quarantine")},
 		{"config", live, "Configuration of the driver itself; the driver's documentation names its keys.",
 			free{at: &d.Config, words: "a table"}},
 	}
