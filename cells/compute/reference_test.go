@@ -31,14 +31,14 @@ import (
 func TestReferenceIsCurrent(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	reference := Reference()
-	golden.Text(t, "../../docs/api-compute.md", string(reference.Markdown()))
-	document := testproc.Try(reference.OpenAPI()).Or(t)
+	golden.Text(t, "../../docs/api-compute.md", string(openapi.Markdown(reference)))
+	document := testproc.Try(openapi.Write(reference)).Or(t)
 	golden.Text(t, "../../docs/openapi/compute.json", string(document))
 }
 
 // document is the OpenAPI document that all exchanges of these tests are compared with.
 var document = sync.OnceValues(func() (*openapi.Document, error) {
-	text, err := Reference().OpenAPI()
+	text, err := openapi.Write(Reference())
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func widgets(t *testing.T) *openapi.Document {
 			Answers: []apidoc.Answer{{Status: 200, Text: "Set.", Body: body}},
 		}},
 	}
-	document := testproc.Try(a.OpenAPI()).Or(t)
+	document := testproc.Try(openapi.Write(&a)).Or(t)
 	return testproc.Try(openapi.Load(document)).Or(t)
 }
 
@@ -125,7 +125,7 @@ func switches(t *testing.T) *openapi.Document {
 			},
 		},
 	}
-	document := testproc.Try(a.OpenAPI()).Or(t)
+	document := testproc.Try(openapi.Write(&a)).Or(t)
 	return testproc.Try(openapi.Load(document)).Or(t)
 }
 

@@ -364,7 +364,7 @@ func (w *World) Get(who Caller, version, path string) *Answer {
 
 // document is the OpenAPI document of the compute API.
 var document = sync.OnceValues(func() (*openapi.Document, error) {
-	text, err := compute.Reference().OpenAPI()
+	text, err := openapi.Write(compute.Reference())
 	if err != nil {
 		return nil, err
 	}

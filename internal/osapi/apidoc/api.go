@@ -2,12 +2,7 @@
 
 package apidoc
 
-import (
-	"encoding/json"
-	"fmt"
-
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
-)
+import "github.com/compute-agent/compute-agent/internal/jsonkit"
 
 // API is an API and all of its calls.
 type API struct {
@@ -106,46 +101,3 @@ type Failure struct {
 	Status       int
 	Code, Reason string
 }
-
-// span is a range of microversions with one schema.
-type span struct {
-	from, to int
-	schema   map[string]any
-}
-
-// bound is the range of a call within the API.
-func (a *API) bound(v Versions) (from, to int) {
-	from, to = max(v.Since, a.Min), a.Max
-	if v.Until > 0 {
-		to = min(to, v.Until)
-	}
-	return from, to
-}
-
-// spans evaluates a body at all microversions of a range, and joins equal neighbors.
-func (a *API) spans(b Body, from, to int) []span {
-	var all []span
-	last := ""
-	for v := from; v <= to; v++ {
-		s := b(v)
-		if s == nil {
-			last = ""
-			continue
-		}
-		schema := jsonkit.Document(s)
-		text, err := json.Marshal(schema)
-		if err != nil {
-			panic(fmt.Sprintf("apidoc: %v", err)) // a schema has only strings, numbers and lists of them
-		}
-		if string(text) == last {
-			all[len(all)-1].to = v
-			continue
-		}
-		last = string(text)
-		all = append(all, span{v, v, schema})
-	}
-	return all
-}
-
-// version is a microversion as clients write it.
-func (a *API) version(minor int) string { return fmt.Sprintf("%d.%d", a.Major, minor) }

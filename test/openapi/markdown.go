@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apidoc
+package openapi
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
-// Markdown is the reference: a section for each group of calls, and the history.
-func (a *API) Markdown() []byte {
+// Markdown returns the reference of an API: a section for each group of calls, and the history.
+func Markdown(of *apidoc.API) []byte {
+	a := reference{of}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n<!-- Written by go test -update from the route table. -->\n\n%s\n",
 		a.Title, strings.TrimSpace(a.About))
 	b.WriteString("\n## Calls\n\n| call | microversions | what it does |\n|---|---|---|\n")
 	for i := range a.Calls {
 		c := &a.Calls[i]
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", cell(c.heading()), anchor(c.heading()),
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s |\n", cell(heading(c)), anchor(heading(c)),
 			a.versionsOf(c), cell(c.Summary))
 	}
 	b.WriteString("\n## Errors of every call\n\n")
@@ -39,8 +42,8 @@ func (a *API) Markdown() []byte {
 	return []byte(b.String())
 }
 
-func (a *API) history(b *strings.Builder) {
-	if slices.ContainsFunc(a.History, func(s Step) bool { return s.Here != "" }) {
+func (a reference) history(b *strings.Builder) {
+	if slices.ContainsFunc(a.History, func(s apidoc.Step) bool { return s.Here != "" }) {
 		b.WriteString("\n## Microversions\n\n| microversion | what it brought in OpenStack | what of it is here |\n" +
 			"|---|---|---|\n")
 		for i, s := range a.History {
@@ -55,7 +58,7 @@ func (a *API) history(b *strings.Builder) {
 }
 
 // heading is the heading of a call.
-func (c *Call) heading() string {
+func heading(c *apidoc.Call) string {
 	if c.Action != "" {
 		return c.Method + " " + c.Path + ": " + c.Action
 	}
@@ -63,7 +66,7 @@ func (c *Call) heading() string {
 }
 
 // versionsOf are the microversions of a call.
-func (a *API) versionsOf(c *Call) string {
+func (a reference) versionsOf(c *apidoc.Call) string {
 	if c.Unversioned {
 		return "none"
 	}
@@ -71,9 +74,9 @@ func (a *API) versionsOf(c *Call) string {
 	return a.between(from, to, a.Min, a.Max, "all")
 }
 
-func (a *API) call(b *strings.Builder, c *Call) {
+func (a reference) call(b *strings.Builder, c *apidoc.Call) {
 	from, to := a.bound(c.Versions)
-	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", c.heading(), strings.TrimSuffix(c.Summary, "."))
+	fmt.Fprintf(b, "\n### %s\n\n%s.\n\n", heading(c), strings.TrimSuffix(c.Summary, "."))
 	fmt.Fprintf(b, "- Microversions: %s\n", a.versionsOf(c))
 	if c.Open {
 		b.WriteString("- For everybody, without a token\n")
@@ -122,7 +125,7 @@ func (a *API) call(b *strings.Builder, c *Call) {
 }
 
 // query writes the parameters of a call.
-func (a *API) query(b *strings.Builder, c *Call) {
+func (a reference) query(b *strings.Builder, c *apidoc.Call) {
 	if len(c.Query) == 0 {
 		return
 	}
@@ -167,10 +170,10 @@ func (a *API) query(b *strings.Builder, c *Call) {
 	b.WriteString(".\n")
 }
 
-func (a *API) failures(b *strings.Builder, all []Failure) {
+func (a reference) failures(b *strings.Builder, all []apidoc.Failure) {
 	b.WriteString("| status | code | reason |\n|---|---|---|\n")
 	all = slices.Clone(all)
-	slices.SortStableFunc(all, func(f, g Failure) int { return f.Status - g.Status })
+	slices.SortStableFunc(all, func(f, g apidoc.Failure) int { return f.Status - g.Status })
 	for _, f := range all {
 		code := ""
 		if f.Code != "" {
@@ -181,7 +184,7 @@ func (a *API) failures(b *strings.Builder, all []Failure) {
 }
 
 // between is a range of microversions within another one; all if it is the whole of it.
-func (a *API) between(from, to, lowest, highest int, all string) string {
+func (a reference) between(from, to, lowest, highest int, all string) string {
 	switch {
 	case from <= lowest && to >= highest:
 		return all

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apidoc
+package openapi
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 type object = map[string]any
@@ -28,8 +29,9 @@ const microversions = "A document of OpenAPI has one form of a call, and the API
 const oneAction = " Where x-openstack has the discriminator action, the only member of the body is the name of an " +
 	"action, and the members of oneOf are about one action each."
 
-// OpenAPI is the document in JSON.
-func (a *API) OpenAPI() ([]byte, error) {
+// Write returns the OpenAPI document of an API, as indented JSON.
+func Write(of *apidoc.API) ([]byte, error) {
+	a := reference{of}
 	paths := object{}
 	tags := []any{}
 	for i := range a.Calls {
@@ -47,7 +49,7 @@ func (a *API) OpenAPI() ([]byte, error) {
 			path[method] = a.operation(c)
 		case path[method] == nil:
 			path[method] = a.actions(slices.DeleteFunc(slices.Clone(a.Calls),
-				func(d Call) bool { return d.Method != c.Method || d.Path != c.Path }))
+				func(d apidoc.Call) bool { return d.Method != c.Method || d.Path != c.Path }))
 		}
 		if tag := (object{"name": c.Group}); !slices.ContainsFunc(tags,
 			func(t any) bool { return t.(object)["name"] == c.Group }) {
@@ -55,7 +57,7 @@ func (a *API) OpenAPI() ([]byte, error) {
 		}
 	}
 	about := microversions
-	if slices.ContainsFunc(a.Calls, func(c Call) bool { return c.Action != "" }) {
+	if slices.ContainsFunc(a.Calls, func(c apidoc.Call) bool { return c.Action != "" }) {
 		about += oneAction
 	}
 	document := object{
@@ -110,7 +112,7 @@ func pathParameters(path string) []any {
 }
 
 // ranged is x-openstack for a range; nil if that is all of the API's or the call's range.
-func (a *API) ranged(from, to, callFrom, callTo int) object {
+func (a reference) ranged(from, to, callFrom, callTo int) object {
 	x := object{}
 	if from > callFrom {
 		x["min-ver"] = a.version(from)
@@ -124,7 +126,7 @@ func (a *API) ranged(from, to, callFrom, callTo int) object {
 	return x
 }
 
-func (a *API) operation(c *Call) object {
+func (a reference) operation(c *apidoc.Call) object {
 	from, to := a.bound(c.Versions)
 	operation := object{
 		"operationId": operationID(c),
@@ -165,11 +167,11 @@ func (a *API) operation(c *Call) object {
 // microversion is the header that has it.
 var microversion = object{"$ref": "#/components/parameters/Microversion"}
 
-func operationID(c *Call) string {
+func operationID(c *apidoc.Call) string {
 	return strings.Trim(strings.ToLower(c.Method)+noWord.ReplaceAllString(c.Path, "_"), "_")
 }
 
-func addPolicies(operation object, policies []Policy) {
+func addPolicies(operation object, policies []apidoc.Policy) {
 	var rules []any
 	for _, p := range policies {
 		if !slices.Contains(rules, any(p.Rule)) {
@@ -185,7 +187,7 @@ func addPolicies(operation object, policies []Policy) {
 	}
 }
 
-func (a *API) parameter(p *Parameter, from, to int) object {
+func (a reference) parameter(p *apidoc.Parameter, from, to int) object {
 	first, last := a.bound(p.Versions)
 	schema := jsonkit.Document(p.Schema)
 	if p.Repeated > 0 {
@@ -218,7 +220,7 @@ func content(schema object) object { return object{"application/json": object{"s
 
 // anyOf is the schema of a body over its spans. Each says its microversions, unless it is the only
 // one, and there in the whole range.
-func (a *API) anyOf(spans []span, from, to int) object {
+func (a reference) anyOf(spans []span, from, to int) object {
 	if len(spans) == 1 && spans[0].from == from && spans[0].to == to {
 		return spans[0].schema
 	}
@@ -233,7 +235,7 @@ func (a *API) anyOf(spans []span, from, to int) object {
 	return object{"anyOf": all, "x-openstack": object{"discriminator": "microversion"}}
 }
 
-func (a *API) responses(c *Call, from, to int) object {
+func (a reference) responses(c *apidoc.Call, from, to int) object {
 	all := a.refusals(c.Failures)
 	for _, answer := range c.Answers {
 		first, last := a.bound(answer.Versions)
@@ -251,7 +253,7 @@ func (a *API) responses(c *Call, from, to int) object {
 }
 
 // statuses are the statuses of failures, in order.
-func statuses(failures []Failure) []int {
+func statuses(failures []apidoc.Failure) []int {
 	var all []int
 	for _, f := range failures {
 		all = append(all, f.Status)

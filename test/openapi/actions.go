@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apidoc
+package openapi
 
 import (
 	"maps"
@@ -8,16 +8,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 // actions are the calls of one method and one path that differ in the only member of their bodies,
 // as one operation: OpenAPI has one for each method of a path.
-func (a *API) actions(calls []Call) object {
+func (a reference) actions(calls []apidoc.Call) object {
 	first := &calls[0]
 	from, to := a.bound(first.Versions)
 	var names []string
-	var policies []Policy
-	var failures []Failure
+	var policies []apidoc.Policy
+	var failures []apidoc.Failure
 	var bodies []any
 	for i := range calls {
 		c := &calls[i]
@@ -46,7 +48,7 @@ func byAction(all []any) object {
 }
 
 // ofAction is the schema of a body of an action, with the microversions that have it.
-func (a *API) ofAction(c *Call, body Body, from, to int) object {
+func (a reference) ofAction(c *apidoc.Call, body apidoc.Body, from, to int) object {
 	schema := maps.Clone(a.anyOf(a.spans(body, from, to), from, to))
 	x, _ := schema["x-openstack"].(object)
 	x = maps.Clone(x)
@@ -60,7 +62,7 @@ func (a *API) ofAction(c *Call, body Body, from, to int) object {
 
 // answersOfActions are the answers of all calls: x-openstack-actions says which of them have a
 // status, and when.
-func (a *API) answersOfActions(calls []Call, failures []Failure) object {
+func (a reference) answersOfActions(calls []apidoc.Call, failures []apidoc.Failure) object {
 	type answers struct {
 		texts         []string
 		which, bodies []any
@@ -97,7 +99,7 @@ func (a *API) answersOfActions(calls []Call, failures []Failure) object {
 }
 
 // refusals are the errors of a call, and those that every call can have.
-func (a *API) refusals(failures []Failure) object {
+func (a reference) refusals(failures []apidoc.Failure) object {
 	all := object{}
 	for _, status := range statuses(failures) {
 		all[strconv.Itoa(status)] = failed(status, slices.Concat(failures, a.Failures))
@@ -111,7 +113,7 @@ func (a *API) refusals(failures []Failure) object {
 }
 
 // failed is the response of a status, for those of the failures that have it.
-func failed(status int, failures []Failure) object {
+func failed(status int, failures []apidoc.Failure) object {
 	var reasons []string
 	codes := []any{}
 	for _, f := range failures {

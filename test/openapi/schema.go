@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package apidoc
+package openapi
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/internal/jsonkit"
+	"github.com/compute-agent/compute-agent/internal/osapi/apidoc"
 )
 
 func documentOf(s jsonkit.Schema) object { return jsonkit.Document(s) }
@@ -21,7 +22,7 @@ type line struct {
 }
 
 // body writes the members of a body as a table, with the microversions of each.
-func (a *API) body(b *strings.Builder, body Body, from, to int) {
+func (a reference) body(b *strings.Builder, body apidoc.Body, from, to int) {
 	type row struct {
 		line
 		spans [][2]int
@@ -77,7 +78,7 @@ func parent(path string) string {
 }
 
 // lines are the members of a schema and of what is in it, the ones with few levels first.
-func (a *API) lines(path string, schema object, required bool) []line {
+func (a reference) lines(path string, schema object, required bool) []line {
 	kind, text := shown(schema)
 	var all []line
 	if path != "" || schema["properties"] == nil {
