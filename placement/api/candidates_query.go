@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/candidates"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -35,7 +34,7 @@ var groupParameters = [...]struct {
 		repeated: wire.RepeatedMemberOf, text: textMemberOf},
 		func(g *groupValues) *[]string { return &g.memberOf }},
 	{queryParameter{name: "in_tree", grouped: true, origin: origin{since: wire.CandidatesInTree},
-		text: "Those in the tree that has this resource provider.", schema: schemaUUID},
+		text: "Those in the tree that has this resource provider."},
 		func(g *groupValues) *[]string { return &g.inTree }},
 }
 
@@ -44,13 +43,11 @@ var wideParameters = [...]struct {
 	queryParameter
 	values func(*candidatesValues) *[]string
 }{
-	{queryParameter{name: "limit", origin: origin{since: wire.CandidatesLimit}, text: "At most this many candidates.",
-		schema: jsonkit.Schema{jsonkit.Type("integer"), jsonkit.Minimum(1)}},
+	{queryParameter{name: "limit", origin: origin{since: wire.CandidatesLimit}, text: "At most this many candidates."},
 		func(c *candidatesValues) *[]string { return &c.limit }},
 	{queryParameter{name: "group_policy", origin: origin{since: wire.GranularGroups},
 		text: "Whether groups with suffixes are served by different resource providers. Required if there are " +
-			"several, unless the extension group_policy is granted.",
-		schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Enum("none", "isolate")}},
+			"several, unless the extension group_policy is granted."},
 		func(c *candidatesValues) *[]string { return &c.groupPolicy }},
 	{queryParameter{name: "root_required", origin: origin{since: wire.RootRequired},
 		text: "TRAIT,!TRAIT,…: traits that the root of the tree has, or not."},

@@ -12,9 +12,10 @@
 // its requirements on the request, its policy, and its handler. The order of the checks is
 // Placement's, so that a request which is wrong in two ways gets the same status.
 //
-// The reference (docs/api-placement.md) and the OpenAPI document are written from the same tables:
-// routes, parameters (which the queries are read with), verdicts on errors, and schemas of bodies.
-// Every exchange of the tests is compared with the document.
+// The tests write the reference (docs/api-placement.md) and the OpenAPI document from the same
+// tables: routes, parameters (which the queries are read with) and verdicts on errors. What the
+// documents say beside that, such as schemas of bodies, is in reference_calls_test.go and
+// schemas_test.go. Every exchange of the tests is compared with the document.
 //
 // Handlers are thin. Reads take one snapshot and append their JSON to a pooled buffer; writes parse
 // the body first and do everything else in one transaction of the ledger, which can run more than

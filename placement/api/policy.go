@@ -128,9 +128,6 @@ var hostRules = map[Action]string{
 	HostHeal: "!", HostNames: "role:host", HostAggregates: "!", HostSharing: "!",
 }
 
-// HostRules are the rules for hosts, for documentation.
-func HostRules() map[Action]string { return maps.Clone(hostRules) }
-
 // defaultRules are the rules of a set, by name.
 func defaultRules(defaults Defaults) (map[string]string, error) {
 	texts := maps.Clone(baseRules)

@@ -30,14 +30,14 @@ var providerParameters = [...]struct {
 			pq.name = values[len(values)-1]
 			return nil
 		}},
-	{queryParameter{name: "uuid", text: "Those with this UUID.", schema: schemaUUID},
+	{queryParameter{name: "uuid", text: "Those with this UUID."},
 		func(pq *providerQuery, values []string, _ wire.Version) (err error) {
 			pq.uuid, err = readUUID("uuid", values)
 			return err
 		}},
 	{
 		queryParameter{name: "in_tree", origin: origin{since: wire.NestedProviders},
-			text: "Those in the tree that has this resource provider.", schema: schemaUUID},
+			text: "Those in the tree that has this resource provider."},
 		func(pq *providerQuery, values []string, _ wire.Version) (err error) {
 			pq.inTree, err = readUUID("in_tree", values)
 			return err

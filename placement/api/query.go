@@ -6,7 +6,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/wire"
 )
@@ -115,9 +114,8 @@ type origin struct {
 type queryParameter struct {
 	name string
 	origin
-	// text is for the reference, and so is schema; a string when nil.
-	text   string
-	schema jsonkit.Schema
+	// text is for the reference.
+	text string
 	// required parameters are always there. repeated ones can come several times from a feature on;
 	// without it the last counts, or several are refused.
 	required bool

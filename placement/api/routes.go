@@ -30,8 +30,6 @@ type endpoint struct {
 	// host is what the call is for a host.
 	host   hostRule
 	handle handler
-	// about is what the reference says of it.
-	about *about
 }
 
 // need is a set of requirements on the headers of a request.
@@ -55,31 +53,29 @@ const reshaperPath = "/reshaper"
 // routes are all calls of the API.
 var routes = []route{
 	{"/{$}", []endpoint{
-		{method: http.MethodGet, host: hostNames, handle: showVersions, about: &aboutShowVersions},
+		{method: http.MethodGet, host: hostNames, handle: showVersions},
 	}},
 	{"/resource_providers", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ListProviders, host: hostList,
-			handle: listProviders, about: &aboutListProviders},
-		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider,
-			about: &aboutCreateProvider},
+			handle: listProviders},
+		{method: http.MethodPost, needs: sendsJSON, action: CreateProvider, host: hostWrites, handle: createProvider},
 	}},
 	{"/resource_providers/{uuid}", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ShowProvider, host: hostShared,
-			handle: showProvider, about: &aboutShowProvider},
+			handle: showProvider},
 		{method: http.MethodDelete, action: DeleteProvider,
-			host: hostWrites, handle: deleteProvider, about: &aboutDeleteProvider},
-		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider,
-			about: &aboutUpdateProvider},
+			host: hostWrites, handle: deleteProvider},
+		{method: http.MethodPut, needs: sendsJSON, action: UpdateProvider, host: hostWrites, handle: updateProvider},
 	}},
 	{
 		"/resource_providers/{uuid}/inventories",
 		[]endpoint{
 			{method: http.MethodGet, needs: acceptJSON,
-				action: ListInventories, host: hostShared, handle: listInventories, about: &aboutListInventories},
+				action: ListInventories, host: hostShared, handle: listInventories},
 			{method: http.MethodPost, needs: sendsJSON,
-				action: CreateInventory, host: hostWrites, handle: createInventory, about: &aboutCreateInventory},
+				action: CreateInventory, host: hostWrites, handle: createInventory},
 			{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites,
-				handle: setInventories, about: &aboutSetInventories},
+				handle: setInventories},
 			{
 				method: http.MethodDelete,
 				since:  wire.DeleteInventories,
@@ -87,21 +83,19 @@ var routes = []route{
 				action: DeleteInventory,
 				host:   hostWrites,
 				handle: deleteInventories,
-				about:  &aboutDeleteInventories,
 			},
 		},
 	},
 	{"/resource_providers/{uuid}/inventories/{class}", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ShowInventory, host: hostShared,
-			handle: showInventory, about: &aboutShowInventory},
+			handle: showInventory},
 		{method: http.MethodPut, needs: sendsJSON, action: UpdateInventory, host: hostWrites,
-			handle: setInventory, about: &aboutSetInventory},
-		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory,
-			about: &aboutDeleteInventory},
+			handle: setInventory},
+		{method: http.MethodDelete, action: DeleteInventory, host: hostWrites, handle: deleteInventory},
 	}},
 	{"/resource_providers/{uuid}/usages", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ShowProviderUsages, host: hostOwn,
-			handle: showProviderUsages, about: &aboutShowProviderUsages},
+			handle: showProviderUsages},
 	}},
 	{
 		"/resource_providers/{uuid}/aggregates",
@@ -114,7 +108,6 @@ var routes = []route{
 				action:     ListProviderAggregates,
 				host:       hostShared,
 				handle:     listAggregates,
-				about:      &aboutListAggregates,
 			},
 			{
 				method:     http.MethodPut,
@@ -124,47 +117,46 @@ var routes = []route{
 				action:     UpdateProviderAggregates,
 				host:       hostWrites,
 				handle:     setAggregates,
-				about:      &aboutSetAggregates,
 			},
 		},
 	},
 	{"/resource_providers/{uuid}/traits", []endpoint{
 		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListProviderTraits, host: hostShared,
-			handle: listProviderTraits, about: &aboutListProviderTraits},
+			handle: listProviderTraits},
 		{method: http.MethodPut, since: wire.Traits, needs: sendsJSON, action: UpdateProviderTraits, host: hostWrites,
-			handle: setProviderTraits, about: &aboutSetProviderTraits},
+			handle: setProviderTraits},
 		{method: http.MethodDelete, since: wire.Traits, action: DeleteProviderTraits, host: hostWrites,
-			handle: deleteProviderTraits, about: &aboutDeleteProviderTraits},
+			handle: deleteProviderTraits},
 	}},
 	{"/resource_providers/{uuid}/allocations", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ListProviderAllocations, host: hostOwn,
-			handle: listProviderAllocations, about: &aboutListProviderAllocations},
+			handle: listProviderAllocations},
 	}},
 	{"/resource_classes", []endpoint{
 		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ListClasses, host: hostNames,
-			handle: listClasses, about: &aboutListClasses},
+			handle: listClasses},
 		{method: http.MethodPost, since: wire.ResourceClasses, needs: sendsJSON, action: CreateClass, host: hostCreates,
-			handle: createClass, about: &aboutCreateClass},
+			handle: createClass},
 	}},
 	{"/resource_classes/{name}", []endpoint{
 		{method: http.MethodGet, since: wire.ResourceClasses, needs: acceptJSON, action: ShowClass, host: hostNames,
-			handle: showClass, about: &aboutShowClass},
+			handle: showClass},
 		{method: http.MethodPut, since: wire.ResourceClasses, host: hostCreates,
-			handle: putClass, about: &aboutPutClass},
+			handle: putClass},
 		{method: http.MethodDelete, since: wire.ResourceClasses, action: DeleteClass,
-			handle: deleteClass, about: &aboutDeleteClass},
+			handle: deleteClass},
 	}},
 	{"/traits", []endpoint{
 		{method: http.MethodGet, since: wire.Traits, needs: acceptJSON, action: ListTraits, host: hostNames,
-			handle: listTraits, about: &aboutListTraits},
+			handle: listTraits},
 	}},
 	{"/traits/{name}", []endpoint{
 		{method: http.MethodGet, since: wire.Traits, action: ShowTrait, host: hostNames,
-			handle: showTrait, about: &aboutShowTrait},
+			handle: showTrait},
 		{method: http.MethodPut, since: wire.Traits, action: UpdateTrait, host: hostCreates,
-			handle: putTrait, about: &aboutPutTrait},
+			handle: putTrait},
 		{method: http.MethodDelete, since: wire.Traits,
-			action: DeleteTrait, handle: deleteTrait, about: &aboutDeleteTrait},
+			action: DeleteTrait, handle: deleteTrait},
 	}},
 	{
 		"/allocations",
@@ -176,39 +168,36 @@ var routes = []route{
 				action: ManageAllocations,
 				host:   hostAllocates,
 				handle: postAllocations,
-				about:  &aboutPostAllocations,
 			},
 		},
 	},
 	{"/allocations/{consumer}", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON, action: ListAllocations, host: hostConsumer,
-			handle: showAllocations, about: &aboutShowAllocations},
+			handle: showAllocations},
 		{method: http.MethodPut, needs: sendsJSON, action: UpdateAllocations, host: hostAllocates,
-			handle: putAllocations, about: &aboutPutAllocations},
-		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations,
-			about: &aboutDeleteAllocations},
+			handle: putAllocations},
+		{method: http.MethodDelete, action: DeleteAllocations, host: hostAllocates, handle: deleteAllocations},
 	}},
 	{"/allocation_candidates", []endpoint{
 		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates,
-			handle: listCandidates, about: &aboutListCandidates},
+			handle: listCandidates},
 	}},
 	{"/allocation_candidates/explain", []endpoint{
 		{method: http.MethodGet, since: wire.AllocationCandidates, needs: acceptJSON, action: ListCandidates,
-			handle: explainCandidates, about: &aboutExplainCandidates},
+			handle: explainCandidates},
 	}},
 	{"/hosts/{host}/admission", []endpoint{
 		{method: http.MethodGet, needs: acceptJSON,
-			action: ShowAdmission, handle: showAdmission, about: &aboutShowAdmission},
-		{method: http.MethodPost, needs: sendsJSON, action: UpdateAdmission, handle: updateAdmission,
-			about: &aboutUpdateAdmission},
+			action: ShowAdmission, handle: showAdmission},
+		{method: http.MethodPost, needs: sendsJSON, action: UpdateAdmission, handle: updateAdmission},
 	}},
 	{"/usages", []endpoint{
 		{method: http.MethodGet, since: wire.ProjectUsages,
-			needs: acceptJSON, handle: showUsages, about: &aboutShowUsages},
+			needs: acceptJSON, handle: showUsages},
 	}},
 	{reshaperPath, []endpoint{
 		{method: http.MethodPost, since: wire.ReshaperCall,
-			needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape, about: &aboutReshape},
+			needs: sendsJSON, action: ReshapeProviders, host: hostAllocates, handle: reshape},
 	}},
 }
 

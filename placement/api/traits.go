@@ -44,8 +44,7 @@ func listTraits(x *exchange) error {
 // traitParameters are the parameters of GET /traits.
 var traitParameters = []queryParameter{
 	{name: "name", text: "startswith:PREFIX or in:TRAIT,TRAIT,…: those of such names."},
-	{name: "associated", text: "Those that a resource provider has, or that none has.",
-		schema: jsonkit.Schema{jsonkit.Type("string"), jsonkit.Pattern("^(?i:true|false)$")}},
+	{name: "associated", text: "Those that a resource provider has, or that none has."},
 }
 
 // readTraitQuery reads name=startswith:PREFIX, name=in:A,B and associated=true|false. The result

@@ -47,11 +47,11 @@ type usageParameter struct {
 
 // usageParameters are the parameters of GET /usages.
 var usageParameters = [...]usageParameter{
-	{queryParameter{name: "project_id", required: true, schema: schemaName,
-		text: "The project that owns the consumers."}, func(u *usageQuery) *string { return &u.project }},
-	{queryParameter{name: "user_id", schema: schemaName, text: "Only consumers of this user."},
+	{queryParameter{name: "project_id", required: true, text: "The project that owns the consumers."},
+		func(u *usageQuery) *string { return &u.project }},
+	{queryParameter{name: "user_id", text: "Only consumers of this user."},
 		func(u *usageQuery) *string { return &u.user }},
-	{queryParameter{name: "consumer_type", origin: origin{since: wire.ConsumerTypes}, schema: schemaName,
+	{queryParameter{name: "consumer_type", origin: origin{since: wire.ConsumerTypes},
 		text: "Only consumers of this type; unknown for those without one, all for one sum of all."},
 		func(u *usageQuery) *string { return &u.consumerType }},
 }

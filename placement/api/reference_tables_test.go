@@ -113,13 +113,17 @@ func Reference() *apidoc.API {
 
 // call is the endpoint for the reference.
 func (e *endpoint) call(path string) apidoc.Call {
+	about := abouts[e.method+" "+path]
+	if about == nil {
+		panic("placement/api: the reference says nothing of " + e.method + " " + path)
+	}
 	c := apidoc.Call{
-		Method: e.method, Path: path, Summary: e.about.summary, Notes: e.about.notes,
+		Method: e.method, Path: path, Summary: about.summary, Notes: about.notes,
 		Versions: apidoc.Versions{Since: int(e.since)},
 		Hosts:    e.host.String(), Open: path == "/",
-		Body: e.about.body, Answers: e.about.answers,
+		Body: about.body, Answers: about.answers,
 	}
-	if rule := cmp.Or(e.action, e.about.checks); rule != "" {
+	if rule := cmp.Or(e.action, about.checks); rule != "" {
 		c.Policies = []apidoc.Policy{{Rule: string(rule)}}
 	}
 	for _, g := range groups {
@@ -128,15 +132,15 @@ func (e *endpoint) call(path string) apidoc.Call {
 			break
 		}
 	}
-	for i := range e.about.query {
-		c.Query = append(c.Query, e.about.query[i].parameter())
+	for i := range about.query {
+		c.Query = append(c.Query, about.query[i].parameter())
 	}
-	for _, kind := range e.about.kinds {
-		v, _ := e.about.own.verdict(kind)
+	for _, kind := range about.kinds {
+		v, _ := about.own.verdict(kind)
 		c.Failures = append(c.Failures,
 			apidoc.Failure{Status: v.status, Code: string(v.code), Reason: verdicts[kind].reason})
 	}
-	c.Failures = append(c.Failures, e.about.failures...)
+	c.Failures = append(c.Failures, about.failures...)
 	if e.method != http.MethodGet {
 		c.Failures = append(c.Failures, busy)
 	}
@@ -146,7 +150,7 @@ func (e *endpoint) call(path string) apidoc.Call {
 // parameter is the parameter for the reference.
 func (p *queryParameter) parameter() apidoc.Parameter {
 	d := apidoc.Parameter{
-		Name: p.name, Text: p.text, Versions: apidoc.Versions{Since: int(p.since)}, Schema: p.schema,
+		Name: p.name, Text: p.text, Versions: apidoc.Versions{Since: int(p.since)}, Schema: schemasOf[p.name],
 		Required: p.required, Repeated: int(p.repeated), Extension: p.extension,
 	}
 	if d.Schema == nil {
@@ -189,3 +193,6 @@ func usagesQuery() (all []queryParameter) {
 	}
 	return all
 }
+
+// HostRules are the rules for hosts.
+func HostRules() map[Action]string { return hostRules }

@@ -37,6 +37,15 @@ var (
 	schemaAmounts    = jsonkit.Schema{jsonkit.Type("object"), jsonkit.PatternProperties(patternSymbol, schemaCount)}
 )
 
+// schemasOf are those of parameters of a query, by name; all others are any text.
+var schemasOf = map[string]jsonkit.Schema{
+	"uuid": schemaUUID, "in_tree": schemaUUID,
+	"limit":        {jsonkit.Type("integer"), jsonkit.Minimum(1)},
+	"group_policy": {jsonkit.Type("string"), jsonkit.Enum("none", "isolate")},
+	"associated":   {jsonkit.Type("string"), jsonkit.Pattern("^(?i:true|false)$")},
+	"project_id":   schemaName, "user_id": schemaName, "consumer_type": schemaName,
+}
+
 // How schemas are made.
 var (
 	described = apidoc.Described
