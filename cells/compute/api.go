@@ -201,6 +201,24 @@ func (a *API) allRoutes() []api.Route {
 	)
 }
 
+// Call is one call of the API, for documentation and tests.
+type Call struct {
+	Method string
+	// Path has {name} for a segment.
+	Path string
+	// Open calls are for everybody, known or not.
+	Open bool
+}
+
+// Calls are all calls of the API.
+func Calls() []Call {
+	var all []Call
+	for _, r := range new(API).allRoutes() {
+		all = append(all, Call{Method: r.Method, Path: r.Path, Open: r.Open})
+	}
+	return all
+}
+
 // rulesOfAll are the rules that the calls ask for.
 func rulesOfAll() []api.Rule { return api.RulesOf(new(API).allRoutes()) }
 
