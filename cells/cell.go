@@ -108,10 +108,6 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 	return c, nil
 }
 
-// Database is the file of its database, or the address without a password; Shared says that other
-// processes may have it as well.
-func (c *Cell) Database() (where string, shared bool) { return c.db.Where(), c.db.Shared() }
-
 // Services are those of all hosts.
 func (c *Cell) Services(ctx context.Context) ([]cellwire.Service, error) {
 	return c.db.Services(ctx, c.handler.Moment())

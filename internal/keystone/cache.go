@@ -72,10 +72,3 @@ func (c *cache) put(k key, who osapi.Principal, until time.Time) {
 		delete(c.entries, e.key)
 	}
 }
-
-// size is how many principals are remembered.
-func (c *cache) size() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.order.Len()
-}

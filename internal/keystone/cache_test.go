@@ -64,8 +64,8 @@ func TestCache(t *testing.T) {
 			},
 			"wait": func(*rapid.T) { now = now.Add(time.Second) },
 			"": func(t *rapid.T) {
-				if c.size() != len(model) || len(c.entries) != len(model) {
-					t.Fatalf("%d and %d are remembered, want %d", c.size(), len(c.entries), len(model))
+				if c.order.Len() != len(model) || len(c.entries) != len(model) {
+					t.Fatalf("%d and %d are remembered, want %d", c.order.Len(), len(c.entries), len(model))
 				}
 			},
 		})

@@ -49,27 +49,8 @@ func (d *Daemon) Log() string { return d.layout.log() }
 // PID is the daemon's process id.
 func (d *Daemon) PID() int { return d.process.Pid }
 
-// Isolated reports whether the daemon has directories of its own: always, but for root in a
-// container without CAP_SYS_ADMIN.
-func (d *Daemon) Isolated() bool { return !d.layout.privileged || d.namespace != nil }
-
 // Done is closed when the daemon has exited.
 func (d *Daemon) Done() <-chan struct{} { return d.done }
-
-// Err is how the daemon exited, with the last lines of its log: nil while it runs, and after Stop.
-func (d *Daemon) Err() error {
-	select {
-	case <-d.done:
-	default:
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.stopped {
-		return nil
-	}
-	return d.problem
-}
 
 // ended notes the end of the process. It runs once, in the goroutine that owns the process.
 func (d *Daemon) ended(err error) {

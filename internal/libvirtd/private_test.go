@@ -317,3 +317,22 @@ func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 		}
 	})
 }
+
+// Isolated reports whether the daemon has directories of its own: always, but for root in a
+// container without CAP_SYS_ADMIN.
+func (d *Daemon) Isolated() bool { return !d.layout.privileged || d.namespace != nil }
+
+// Err is how the daemon exited, with the last lines of its log: nil while it runs, and after Stop.
+func (d *Daemon) Err() error {
+	select {
+	case <-d.done:
+	default:
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.stopped {
+		return nil
+	}
+	return d.problem
+}

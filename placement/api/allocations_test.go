@@ -128,7 +128,7 @@ func TestUsages(t *testing.T) {
 			body: `{"allocations":{"` + rp1 +
 				`":{"resources":{"VCPU":3,"MEMORY_MB":64}}},"project_id":"proj","user_id":"other"}`},
 	)
-	plain := decoded[wire.ProjectUsagesReply](t,
+	plain := decoded[struct{ Usages map[string]int64 }](t,
 		call{method: "GET", path: "/usages?project_id=proj", version: "1.37", status: 200}.do(t, h))
 	testproc.Samef(t, cmp.Diff(map[string]int64{"VCPU": 5, "MEMORY_MB": 64}, plain.Usages), "before 1.38")
 	type usages = map[string]map[string]int64

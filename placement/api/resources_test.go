@@ -328,8 +328,10 @@ func TestResourceClasses(t *testing.T) {
 		call{method: "DELETE", path: "/resource_classes/CUSTOM_C", version: "1.7", status: 204},
 		call{method: "DELETE", path: "/resource_classes/CUSTOM_C", version: "1.7", status: 404},
 	)
-	list := decoded[wire.ResourceClassList](t,
-		call{method: "GET", path: "/resource_classes", version: "1.39", status: 200}.do(t, h)).ResourceClasses
+	list := decoded[struct {
+		Classes []wire.ResourceClass `json:"resource_classes"`
+	}](t,
+		call{method: "GET", path: "/resource_classes", version: "1.39", status: 200}.do(t, h)).Classes
 	if list[0].Name != "VCPU" || list[len(list)-1].Name != "CUSTOM_B" {
 		t.Errorf("the classes go from %s to %s", list[0].Name, list[len(list)-1].Name)
 	}

@@ -32,21 +32,11 @@ type ResourceClass struct {
 	Links []Link `json:"links,omitempty"`
 }
 
-// ResourceClassList is GET /resource_classes.
-type ResourceClassList struct {
-	ResourceClasses []ResourceClass `json:"resource_classes"`
-}
-
 // ProviderUsages is GET /resource_providers/{uuid}/usages: what is allocated of the provider, by
 // resource class.
 type ProviderUsages struct {
 	Generation int64            `json:"resource_provider_generation"`
 	Usages     map[string]int64 `json:"usages"`
-}
-
-// ProjectUsagesReply is GET /usages before 1.38: amounts by resource class.
-type ProjectUsagesReply struct {
-	Usages map[string]int64 `json:"usages"`
 }
 
 // TypedUsagesReply is GET /usages from 1.38: amounts by consumer type and resource class. Among the

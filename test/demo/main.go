@@ -33,7 +33,7 @@ func main() {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		if errors.Is(err, libvirtd.ErrNotInstalled) ||
-			errors.Is(err, libvirtd.ErrNoVirsh) || errors.Is(err, errNoClient) {
+			errors.Is(err, testhost.ErrNoVirsh) || errors.Is(err, errNoClient) {
 			fmt.Fprintln(os.Stderr, "demo: `make demo` installs what it needs")
 		}
 		os.Exit(1)

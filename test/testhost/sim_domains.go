@@ -6,18 +6,16 @@ import (
 	"context"
 	"fmt"
 	"strings"
-
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
 // Virsh runs libvirt's command line on the simulated host, and returns its output. The error has
-// libvirt's message; libvirtd.ErrNoVirsh if virsh is not installed.
+// libvirt's message; ErrNoVirsh if virsh is not installed.
 func (s *Sim) Virsh(ctx context.Context, args ...string) (string, error) {
 	return s.virsh(ctx, "", args...)
 }
 
 func (s *Sim) virsh(ctx context.Context, stdin string, args ...string) (string, error) {
-	out, err := libvirtd.Virsh(ctx, s.URI(), stdin, args...)
+	out, err := virsh(ctx, s.URI(), stdin, args...)
 	if err != nil {
 		return out, fmt.Errorf("%w: %w", ErrRemotely, err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -103,7 +102,7 @@ func TestRealWhatDomainsNeed(t *testing.T) {
 		t.Errorf("booted: %v", err)
 	}
 	t.Setenv("PATH", t.TempDir())
-	testproc.Try(s.Virsh(t.Context(), "list")).ErrorIs(t, libvirtd.ErrNoVirsh, "%v")
+	testproc.Try(s.Virsh(t.Context(), "list")).ErrorIs(t, ErrNoVirsh, "%v")
 }
 
 // TestEmulatorWrapper: the emulator in front passes all arguments on, without made-up devices, and

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -36,7 +35,7 @@ exec %s "$@"
 // libvirt keeps what it learns of an emulator as long as the file's change time is the same.
 func emulators(dir string) error {
 	for _, arch := range []string{"x86_64", "aarch64"} {
-		behind := libvirtd.FindEmulator(arch)
+		behind := FindEmulator(arch)
 		if behind == "" {
 			continue
 		}

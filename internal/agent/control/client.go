@@ -53,11 +53,6 @@ func TreePath(opts TreeOptions) string {
 	return "tree"
 }
 
-// Tree returns the provider trees of the agent's nodes.
-func (c *Client) Tree(ctx context.Context, opts TreeOptions) (Tree, error) {
-	return get[Tree](ctx, c, TreePath(opts))
-}
-
 // Raw returns the JSON of "status", "tree" or "plan".
 func (c *Client) Raw(ctx context.Context, what string) (json.RawMessage, error) {
 	return c.do(ctx, http.MethodGet, what)
@@ -103,11 +98,6 @@ func PlanPath(reshape bool) string {
 		return "plan?reshape=true"
 	}
 	return "plan"
-}
-
-// Plan returns what the next pass would write; with reshape, also what the next start would move.
-func (c *Client) Plan(ctx context.Context, reshape bool) (PlanView, error) {
-	return get[PlanView](ctx, c, PlanPath(reshape))
 }
 
 // Refresh requests a pass over every node that first compares its tree with Placement. It does not

@@ -21,7 +21,6 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/machine"
-	"github.com/compute-agent/compute-agent/internal/libvirtd"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testhost"
@@ -51,7 +50,7 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	if runtime.GOARCH != "amd64" {
 		testproc.NotRun(t, "the guests of this test are of the architecture x86_64")
 	}
-	if libvirtd.FindEmulator("x86_64") == "" {
+	if testhost.FindEmulator("x86_64") == "" {
 		testproc.NotRun(t, "no QEMU (Debian package: qemu-system-x86)")
 	}
 	s := testhost.SimForTest(t, h, o)

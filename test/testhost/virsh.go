@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package libvirtd
+package testhost
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 // ErrNoVirsh means that libvirt's command line is not installed.
 var ErrNoVirsh = errors.New("virsh is not installed (Debian package: libvirt-clients)")
 
-// Virsh runs libvirt's command line with a daemon, for programs that are not linked with libvirt's
+// virsh runs libvirt's command line with a daemon, for programs that are not linked with libvirt's
 // library, and returns what it prints. It ends with ctx. What goes wrong is in the error, in
 // libvirt's words.
-func Virsh(ctx context.Context, uri, stdin string, args ...string) (string, error) {
+func virsh(ctx context.Context, uri, stdin string, args ...string) (string, error) {
 	binary, err := exec.LookPath("virsh")
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNoVirsh, err)
