@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -112,7 +113,7 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 			Str("request_id", plugins.RequestID(ctx)).Int("try", try).Err(err).
 			Msg("Conflict: another client wrote to this node's resource providers. Reading them again and " +
 				"retrying the pass.")
-		if !sleep(ctx, time.Duration((0.5+t.rand()/2)*float64(conflictWait<<(try-1)))) {
+		if !wait.For(ctx, time.Duration((0.5+t.rand()/2)*float64(conflictWait<<(try-1)))) {
 			break
 		}
 	}
@@ -210,18 +211,6 @@ func written(plan reportclient.Plan, err error) []reportclient.Operation {
 func isFatal(err error) bool {
 	var refused *ReshapeError
 	return errors.Is(err, reportclient.ErrIdentity) || errors.As(err, &refused)
-}
-
-// sleep waits, and reports whether it waited to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }
 
 // draft is what a pass over one node works out, layer upon layer, before anything is written.

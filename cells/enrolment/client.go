@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/internal/tracing"
@@ -94,10 +95,8 @@ func (h Host) Join(
 			return answer, err
 		}
 		repeated(err, pause)
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return nil, ctx.Err()
-		case <-time.After(pause):
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/pki"
 )
 
@@ -106,14 +107,7 @@ func (r *Renewer) Status() RenewerStatus {
 
 // Run renews the certificate until the context ends.
 func (r *Renewer) Run(ctx context.Context) {
-	for {
-		timer := time.NewTimer(r.step(ctx))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
+	for wait.For(ctx, r.step(ctx)) {
 	}
 }
 

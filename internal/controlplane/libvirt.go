@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/config"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/libvirtd"
 )
 
@@ -94,10 +95,8 @@ func (l *Libvirt) keep(ctx context.Context) error {
 		}
 		_ = daemon.Stop(context.WithoutCancel(ctx)) // clean up; its end is in the log
 		for next := (*libvirtd.Daemon)(nil); next == nil; daemon = next {
-			select {
-			case <-ctx.Done():
+			if !wait.For(ctx, restartPause) {
 				return nil
-			case <-time.After(restartPause):
 			}
 			var err error
 			if next, err = libvirtd.StartPrivate(ctx, opts); err != nil {

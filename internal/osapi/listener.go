@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 const (
@@ -100,10 +102,7 @@ func (l *listener) run() {
 								"Connections without a request are closed; raise LimitNOFILE in the unit.")
 				}
 			}
-			select {
-			case <-time.After(pause):
-			case <-l.ctx.Done():
-			}
+			wait.For(l.ctx, pause)
 			pause = min(2*pause, retryMost)
 			continue
 		case err != nil:

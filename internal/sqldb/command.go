@@ -14,6 +14,8 @@ import (
 	"os/user"
 	"strconv"
 	"time"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // CommandPath is where the admin socket of a process runs commands on its database.
@@ -100,10 +102,8 @@ func Alone(ctx context.Context, name string, direct func() error, ask func(socke
 		if h := HolderOf(database.Path); h.Socket != "" {
 			return ask(h.Socket)
 		}
-		select {
-		case <-deadline.Done():
+		if !wait.For(deadline, lockPause) {
 			return err
-		case <-time.After(lockPause):
 		}
 	}
 }

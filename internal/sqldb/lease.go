@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // ErrLeaseLost says that this process does not hold a lease, or not any more: another one may have
@@ -216,8 +218,8 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, term 
 			}
 			last, still, failed = row, 0, false
 		}
-		if err := wait(ctx, l.o.Beat); err != nil {
-			return "", 0, err
+		if !wait.For(ctx, l.o.Beat) {
+			return "", 0, ctx.Err()
 		}
 	}
 }
@@ -326,16 +328,4 @@ func (l *Lease) check(ctx context.Context, q Querier) error {
 		err = ErrLeaseLost
 	}
 	return err
-}
-
-// wait waits; the error is that of the context.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

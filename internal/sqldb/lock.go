@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/files"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // lockFile is the file PATH-lock, locked for as long as the database is open. The kernel unlocks it
@@ -85,10 +86,8 @@ func lockSoon(ctx context.Context, path string) (*lockFile, error) {
 		if i == tries || !errors.Is(err, ErrLocked) || i > 0 && HolderOf(path).Socket != "" {
 			return l, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return nil, err
-		case <-time.After(pause):
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // stepsTable is the table of a schema in a database of servers has a row for each step. done is 1
@@ -301,10 +303,8 @@ func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
 				return taken == 1, err
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, beatTime) {
 			return false, context.Cause(ctx)
-		case <-time.After(beatTime):
 		}
 	}
 }

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 // Options say how a database is opened. Schema is needed.
@@ -153,7 +155,7 @@ func repeat(ctx context.Context, f func()) (stop func()) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	var repeating sync.WaitGroup
 	repeating.Go(func() {
-		for wait(ctx, beatTime) == nil {
+		for wait.For(ctx, beatTime) {
 			f()
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 const (
@@ -100,7 +102,7 @@ func (s *Schema) living(ctx context.Context, db *sql.DB, matters func(process) b
 			}
 			return living, nil
 		}
-		if err := wait(ctx, beatTime); err != nil {
+		if !wait.For(ctx, beatTime) {
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 )
 
 const (
@@ -180,7 +182,7 @@ func (r *retries) again(ctx context.Context, err error) bool {
 // processes do not stay in step.
 func Pause(ctx context.Context, try int) {
 	mean := min(firstPause<<min(try-1, 10), lastPause)
-	_ = wait(ctx, mean/2+mathrand.N(mean)) // the next try finds that ctx has ended
+	wait.For(ctx, mean/2+mathrand.N(mean)) // the next try finds that ctx has ended
 }
 
 // A token says whose transaction changed the row that all change. It has tokenSize characters; the

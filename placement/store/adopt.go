@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
@@ -455,10 +456,8 @@ func awaitSessions(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) ([]sq
 		if err != nil || len(sessions) == 0 || waited >= stopTime {
 			return sessions, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, pause) {
 			return nil, context.Cause(ctx)
-		case <-time.After(pause):
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
@@ -124,10 +125,8 @@ func (h Host) Disable(ctx context.Context, r control.DisableRequest, enable bool
 		if !errors.Is(err, control.ErrRefused) || try == startTries {
 			return out, err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.For(ctx, 250*time.Millisecond) {
 			return out, ctx.Err()
-		case <-time.After(250 * time.Millisecond):
 		}
 	}
 }
