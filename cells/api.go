@@ -33,6 +33,17 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 )
 
+// ErrConfig is wrapped by all errors about a configuration that cannot work.
+var ErrConfig = errors.New("invalid configuration of cells")
+
+// How long a request may take to arrive, an answer to be made and sent beside the time that its
+// handler may wait for others, and requests under way may take to end when the service stops.
+const (
+	requestTimeout = 60 * time.Second
+	answerTimeout  = 150 * time.Second
+	stopGrace      = 5 * time.Second
+)
+
 // APIDatabase is the name of the API database in a state directory.
 const APIDatabase = "compute_api.db"
 
