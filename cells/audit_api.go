@@ -71,6 +71,55 @@ func did(a *auditlog.Act, c auditlog.Change, before, after any) {
 	}
 }
 
+// changes is act for several changes that are known before it.
+func (s auditedStore) changes(ctx context.Context, all []auditlog.Change, do func() error) error {
+	return s.act(ctx, func(a *auditlog.Act) error {
+		if err := a.Intend(ctx, all...); err != nil {
+			return err
+		}
+		return do()
+	})
+}
+
+// created records a row that insert makes: as it is asked for, and as it is made. of is the row in
+// a record.
+func created[T any](
+	ctx context.Context, s auditedStore, asked *T, of func(*T) (auditlog.Change, any), insert func() (T, error),
+) (made T, err error) {
+	err = s.act(ctx, func(a *auditlog.Act) (err error) {
+		c, value := of(asked)
+		if err := intend(ctx, a, c, nil, value); err != nil {
+			return err
+		}
+		if made, err = insert(); err == nil {
+			c, value = of(&made)
+			did(a, c, nil, value)
+		}
+		return err
+	})
+	return made, err
+}
+
+// edited records how edit changes a row that update reads and writes. of is the row in a record,
+// which shares nothing with it that edit may change.
+func edited[T any](
+	ctx context.Context, s auditedStore, of func(*T) (auditlog.Change, any), edit func(*T) error,
+	update func(edit func(*T) error) (T, error),
+) (after T, err error) {
+	err = s.act(ctx, func(a *auditlog.Act) (err error) {
+		after, err = update(func(row *T) error {
+			_, before := of(row)
+			if err := edit(row); err != nil {
+				return err
+			}
+			c, value := of(row)
+			return intend(ctx, a, c, before, value)
+		})
+		return err
+	})
+	return after, err
+}
+
 // Values of changes, in JSON.
 type (
 	cellValue struct {
@@ -125,32 +174,24 @@ type (
 func (s auditedStore) cell(ctx context.Context, uuid string) (name string, value any) {
 	list, err := s.Cells(ctx)
 	if i := slices.IndexFunc(list, func(c apidb.Cell) bool { return c.UUID == uuid }); err == nil && i >= 0 {
-		return list[i].Name, cellOf(list[i])
+		_, value = cellOf(&list[i])
+		return list[i].Name, value
 	}
 	return "", nil
 }
 
-func cellOf(c apidb.Cell) cellValue { return cellValue{c.Name, c.URL, c.Disabled} }
+func cellOf(c *apidb.Cell) (auditlog.Change, any) {
+	return auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, cellValue{c.Name, c.URL, c.Disabled}
+}
 
 func (s auditedStore) CreateCell(ctx context.Context, c apidb.Cell) (apidb.Cell, error) {
-	var made apidb.Cell
-	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name},
-			nil, cellOf(c)); err != nil {
-			return err
-		}
-		if made, err = s.Store.CreateCell(ctx, c); err == nil {
-			did(a, auditlog.Change{Kind: auditlog.KindCell, ID: made.UUID, Name: made.Name}, nil, cellOf(made))
-		}
-		return err
-	})
-	return made, err
+	return created(ctx, s, &c, cellOf, func() (apidb.Cell, error) { return s.Store.CreateCell(ctx, c) })
 }
 
 func (s auditedStore) UpdateCell(ctx context.Context, c apidb.Cell) error {
 	_, before := s.cell(ctx, c.UUID)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: c.UUID, Name: c.Name}, before, cellOf(c),
-		func() error { return s.Store.UpdateCell(ctx, c) })
+	change, after := cellOf(&c)
+	return s.change(ctx, change, before, after, func() error { return s.Store.UpdateCell(ctx, c) })
 }
 
 func (s auditedStore) DeleteCell(ctx context.Context, uuid string, force bool) error {
@@ -216,12 +257,7 @@ func (s auditedStore) mapped(ctx context.Context, nodes []apidb.Node, change fun
 			changes = append(changes, c)
 		}
 	}
-	return s.act(ctx, func(a *auditlog.Act) error {
-		if err := a.Intend(ctx, changes...); err != nil {
-			return err
-		}
-		return change()
-	})
+	return s.changes(ctx, changes, change)
 }
 
 func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
@@ -239,12 +275,7 @@ func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
 			changes = append(changes, c)
 		}
 	}
-	return s.act(ctx, func(a *auditlog.Act) error {
-		if err := a.Intend(ctx, changes...); err != nil {
-			return err
-		}
-		return s.Store.DeleteHost(ctx, host)
-	})
+	return s.changes(ctx, changes, func() error { return s.Store.DeleteHost(ctx, host) })
 }
 
 func (s auditedStore) BeginRename(ctx context.Context, r apidb.HostRename) error {
@@ -281,10 +312,7 @@ func (s auditedStore) FinishRename(ctx context.Context, r apidb.HostRename) (e a
 			ID: r.From, Host: r.From}.Differs(map[string]string{"name": r.From}, map[string]string{"name": r.To})
 		changes = append(changes, c)
 	}
-	err = s.act(ctx, func(a *auditlog.Act) error {
-		if err := a.Intend(ctx, changes...); err != nil {
-			return err
-		}
+	err = s.changes(ctx, changes, func() (err error) {
 		e, err = s.Store.FinishRename(ctx, r)
 		return err
 	})
@@ -303,12 +331,7 @@ func (s auditedStore) CreateServers(
 		})
 		changes = append(changes, c)
 	}
-	return s.act(ctx, func(a *auditlog.Act) error {
-		if err := a.Intend(ctx, changes...); err != nil {
-			return err
-		}
-		return s.Store.CreateServers(ctx, servers, check)
-	})
+	return s.changes(ctx, changes, func() error { return s.Store.CreateServers(ctx, servers, check) })
 }
 
 func (s auditedStore) Place(ctx context.Context, uuid, cellUUID string) error {
@@ -345,118 +368,84 @@ func (s auditedStore) DeleteQuotas(ctx context.Context, project string) error {
 		func() error { return s.Store.DeleteQuotas(ctx, project) })
 }
 
-func flavorOf(f *apidb.Flavor) flavorValue {
-	return flavorValue{f.Flavor, f.Description, f.IsPublic, f.Disabled}
+func flavorOf(f *apidb.Flavor) (auditlog.Change, any) {
+	value := flavorValue{f.Flavor, f.Description, f.IsPublic, f.Disabled}
+	value.ExtraSpecs = maps.Clone(f.ExtraSpecs)
+	return auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, value
 }
 
 func (s auditedStore) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: f.ID, Name: f.Name}, nil, flavorOf(&f),
-		func() error { return s.Store.CreateFlavor(ctx, f) })
+	c, value := flavorOf(&f)
+	return s.change(ctx, c, nil, value, func() error { return s.Store.CreateFlavor(ctx, f) })
 }
 
 func (s auditedStore) ChangeFlavor(
 	ctx context.Context, id string, change func(*apidb.Flavor) error,
 ) (apidb.Flavor, error) {
-	var after apidb.Flavor
-	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		after, err = s.Store.ChangeFlavor(ctx, id, func(f *apidb.Flavor) error {
-			before := *f
-			before.ExtraSpecs = maps.Clone(f.ExtraSpecs)
-			if err := change(f); err != nil {
-				return err
-			}
-			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: f.Name},
-				flavorOf(&before), flavorOf(f))
-		})
-		return err
+	return edited(ctx, s, flavorOf, change, func(edit func(*apidb.Flavor) error) (apidb.Flavor, error) {
+		return s.Store.ChangeFlavor(ctx, id, edit)
 	})
-	return after, err
 }
 
 func (s auditedStore) DeleteFlavor(ctx context.Context, id string) error {
-	before, _ := s.Flavor(ctx, id)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindFlavor, ID: id, Name: before.Name}, flavorOf(&before), nil,
-		func() error { return s.Store.DeleteFlavor(ctx, id) })
+	flavor, _ := s.Flavor(ctx, id)
+	c, before := flavorOf(&flavor)
+	c.ID = id
+	return s.change(ctx, c, before, nil, func() error { return s.Store.DeleteFlavor(ctx, id) })
 }
 
-func aggregateOf(a *apidb.Aggregate) aggregateValue {
-	return aggregateValue{a.Name, a.Hosts, a.Metadata}
-}
-
-func ofAggregate(id int64, name string) auditlog.Change {
-	c := auditlog.Change{Kind: auditlog.KindAggregate, Name: name}
-	if id > 0 {
-		c.ID = strconv.FormatInt(id, 10)
+func aggregateOf(a *apidb.Aggregate) (auditlog.Change, any) {
+	c := auditlog.Change{Kind: auditlog.KindAggregate, Name: a.Name}
+	if a.ID > 0 {
+		c.ID = strconv.FormatInt(a.ID, 10)
 	}
-	return c
+	return c, aggregateValue{a.Name, slices.Clone(a.Hosts), maps.Clone(a.Metadata)}
 }
 
 func (s auditedStore) CreateAggregate(
 	ctx context.Context, name string, metadata map[string]string,
 ) (apidb.Aggregate, error) {
-	var made apidb.Aggregate
-	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		if err := intend(ctx, a, ofAggregate(0, name), nil, aggregateValue{name, nil, metadata}); err != nil {
-			return err
-		}
-		if made, err = s.Store.CreateAggregate(ctx, name, metadata); err == nil {
-			did(a, ofAggregate(made.ID, name), nil, aggregateOf(&made))
-		}
-		return err
-	})
-	return made, err
+	return created(ctx, s, &apidb.Aggregate{Name: name, Metadata: metadata}, aggregateOf,
+		func() (apidb.Aggregate, error) { return s.Store.CreateAggregate(ctx, name, metadata) })
 }
 
 func (s auditedStore) ChangeAggregate(
 	ctx context.Context, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error,
 ) (apidb.Aggregate, error) {
-	var after apidb.Aggregate
-	err := s.act(ctx, func(act *auditlog.Act) (err error) {
-		after, err = s.Store.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, others []apidb.Aggregate) error {
-			before := aggregateValue{a.Name, slices.Clone(a.Hosts), maps.Clone(a.Metadata)}
-			if err := change(a, others); err != nil {
-				return err
-			}
-			return intend(ctx, act, ofAggregate(id, a.Name), before, aggregateOf(a))
+	var others []apidb.Aggregate
+	return edited(ctx, s, aggregateOf, func(a *apidb.Aggregate) error { return change(a, others) },
+		func(edit func(*apidb.Aggregate) error) (apidb.Aggregate, error) {
+			return s.Store.ChangeAggregate(ctx, id, func(a *apidb.Aggregate, all []apidb.Aggregate) error {
+				others = all
+				return edit(a)
+			})
 		})
-		return err
-	})
-	return after, err
 }
 
 func (s auditedStore) DeleteAggregate(ctx context.Context, id int64) error {
-	before, _ := s.Aggregate(ctx, id)
-	return s.change(ctx, ofAggregate(id, before.Name), aggregateOf(&before), nil,
-		func() error { return s.Store.DeleteAggregate(ctx, id) })
+	aggregate, _ := s.Aggregate(ctx, id)
+	aggregate.ID = id
+	c, before := aggregateOf(&aggregate)
+	return s.change(ctx, c, before, nil, func() error { return s.Store.DeleteAggregate(ctx, id) })
 }
 
-func groupOf(g *apidb.ServerGroup) groupValue {
-	return groupValue{g.Name, g.ProjectID, g.UserID, g.Policy, g.MaxPerHost}
+func groupOf(g *apidb.ServerGroup) (auditlog.Change, any) {
+	return auditlog.Change{Kind: auditlog.KindServerGroup, ID: g.UUID, Name: g.Name},
+		groupValue{g.Name, g.ProjectID, g.UserID, g.Policy, g.MaxPerHost}
 }
 
 func (s auditedStore) CreateServerGroup(
 	ctx context.Context, g apidb.ServerGroup, check func(has int64) error,
 ) (apidb.ServerGroup, error) {
-	var made apidb.ServerGroup
-	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		if err := intend(ctx, a, auditlog.Change{Kind: auditlog.KindServerGroup, ID: g.UUID, Name: g.Name},
-			nil, groupOf(&g)); err != nil {
-			return err
-		}
-		if made, err = s.Store.CreateServerGroup(ctx, g, check); err == nil {
-			did(a, auditlog.Change{Kind: auditlog.KindServerGroup, ID: made.UUID, Name: made.Name}, nil, groupOf(&made))
-		}
-		return err
-	})
-	return made, err
+	return created(ctx, s, &g, groupOf,
+		func() (apidb.ServerGroup, error) { return s.Store.CreateServerGroup(ctx, g, check) })
 }
 
 func (s auditedStore) DeleteServerGroup(ctx context.Context, uuid string) error {
-	before, _ := s.ServerGroup(ctx, uuid)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServerGroup, ID: uuid, Name: before.Name},
-		groupOf(&before), nil, func() error {
-			return s.Store.DeleteServerGroup(ctx, uuid)
-		})
+	group, _ := s.ServerGroup(ctx, uuid)
+	group.UUID = uuid
+	c, before := groupOf(&group)
+	return s.change(ctx, c, before, nil, func() error { return s.Store.DeleteServerGroup(ctx, uuid) })
 }
 
 func keyPairOf(k *apidb.KeyPair) keyPairValue { return keyPairValue{k.UserID, k.Type, k.Fingerprint} }
@@ -505,17 +494,10 @@ func enrolmentOf(e *apidb.Enrolment) any {
 func (s auditedStore) ChangeEnrolment(
 	ctx context.Context, host string, change func(*apidb.Enrolment) error,
 ) (apidb.Enrolment, error) {
-	var after apidb.Enrolment
-	err := s.act(ctx, func(a *auditlog.Act) (err error) {
-		after, err = s.Store.ChangeEnrolment(ctx, host, func(e *apidb.Enrolment) error {
-			before := enrolmentOf(e)
-			if err := change(e); err != nil {
-				return err
-			}
-			return intend(ctx, a, auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, before,
-				enrolmentOf(e))
-		})
-		return err
+	of := func(e *apidb.Enrolment) (auditlog.Change, any) {
+		return auditlog.Change{Kind: auditlog.KindEnrolment, ID: host, Host: host}, enrolmentOf(e)
+	}
+	return edited(ctx, s, of, change, func(edit func(*apidb.Enrolment) error) (apidb.Enrolment, error) {
+		return s.Store.ChangeEnrolment(ctx, host, edit)
 	})
-	return after, err
 }
