@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
@@ -46,8 +48,8 @@ type soleUser struct {
 // is not this user's does not count.
 //
 // Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
-func (u soleUser) agree(shares bool, log zerolog.Logger) (release func(), err error) {
-	l, err := u.lock()
+func (u soleUser) agree(ctx context.Context, shares bool, log zerolog.Logger) (release func(), err error) {
+	l, err := u.lock(ctx)
 	if err == nil {
 		own := l
 		if shares {
@@ -71,14 +73,14 @@ func (u soleUser) agree(shares bool, log zerolog.Logger) (release func(), err er
 }
 
 // lock opens the socket of the only agent, unless there is one. It waits for agents that are
-// starting.
-func (u soleUser) lock() (*net.UnixListener, error) {
-	for end := time.Now().Add(u.patience); ; time.Sleep(time.Millisecond) {
+// starting, and not longer than ctx lasts.
+func (u soleUser) lock(ctx context.Context) (*net.UnixListener, error) {
+	for end := time.Now().Add(u.patience); ; {
 		l, err := listenAbstract(u.socket)
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return l, err
 		}
-		if kept, err := u.await(end); kept || time.Now().After(end) {
+		if kept, err := u.await(end); kept || time.Now().After(end) || !wait.For(ctx, time.Millisecond) {
 			return nil, err
 		}
 	}
