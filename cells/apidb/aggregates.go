@@ -305,10 +305,8 @@ func (s *DB) DeletedAggregates(ctx context.Context) ([]string, error) {
 
 // ForgetAggregate implements [Store].
 func (s *DB) ForgetAggregate(ctx context.Context, uuid string) error {
-	return s.write(ctx, "forgetting the deleted aggregate "+uuid, func(tx *sql.Tx) error {
-		_, err := sqldb.Exec(ctx, tx, "DELETE FROM deleted_aggregates WHERE uuid = ?", uuid)
-		return err
-	})
+	return s.execute(ctx, "forgetting the deleted aggregate "+uuid,
+		"DELETE FROM deleted_aggregates WHERE uuid = ?", uuid)
 }
 
 // UnmappedNodes implements [Store].
@@ -322,8 +320,5 @@ func (s *DB) UnmappedNodes(ctx context.Context) ([]Node, error) {
 
 // ForgetNode implements [Store].
 func (s *DB) ForgetNode(ctx context.Context, uuid string) error {
-	return s.write(ctx, "forgetting the unmapped node "+uuid, func(tx *sql.Tx) error {
-		_, err := sqldb.Exec(ctx, tx, "DELETE FROM unmapped_nodes WHERE uuid = ?", uuid)
-		return err
-	})
+	return s.execute(ctx, "forgetting the unmapped node "+uuid, "DELETE FROM unmapped_nodes WHERE uuid = ?", uuid)
 }

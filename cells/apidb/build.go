@@ -223,10 +223,7 @@ func (s *DB) Claims(ctx context.Context, before time.Time) ([]Claim, error) {
 
 // Unclaim implements [Store].
 func (s *DB) Unclaim(ctx context.Context, uuid string) error {
-	return s.write(ctx, "forgetting the claim of server "+uuid, func(tx *sql.Tx) error {
-		_, err := sqldb.Exec(ctx, tx, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
-		return err
-	})
+	return s.execute(ctx, "forgetting the claim of server "+uuid, "DELETE FROM claims WHERE instance_uuid = ?", uuid)
 }
 
 // Place implements [Store]. It stays no error to repeat it after [DB.Built]; [ErrPlaced] goes

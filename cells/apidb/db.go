@@ -122,6 +122,14 @@ func (s *DB) write(ctx context.Context, op string, f func(*sql.Tx) error) error 
 	})
 }
 
+// execute is write for one statement.
+func (s *DB) execute(ctx context.Context, op, statement string, args ...any) error {
+	return s.write(ctx, op, func(tx *sql.Tx) error {
+		_, err := sqldb.Exec(ctx, tx, statement, args...)
+		return err
+	})
+}
+
 // read runs f on a snapshot.
 func (s *DB) read(ctx context.Context, op string, f func(*sql.Tx) error) error {
 	return s.kit.Read(ctx, op+" in", f)
@@ -145,7 +153,7 @@ const batch = 50
 // insertAll inserts rows into a table, as many in a statement as it may have.
 func insertAll(ctx context.Context, tx *sql.Tx, into string, rows [][]any) error {
 	for some := range slices.Chunk(rows, batch) {
-		one := "(" + marks(len(some[0])) + ")"
+		one := "(" + sqldb.Placeholders(len(some[0])) + ")"
 		if _, err := sqldb.Exec(ctx, tx, "INSERT INTO "+into+" VALUES "+one+strings.Repeat(", "+one, len(some)-1),
 			slices.Concat(some...)...); err != nil {
 			return err
@@ -153,9 +161,6 @@ func insertAll(ctx context.Context, tx *sql.Tx, into string, rows [][]any) error
 	}
 	return nil
 }
-
-// marks are n parameters.
-func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
 func timeIn(t time.Time) int64  { return t.UnixMicro() }
 func timeOut(t int64) time.Time { return time.UnixMicro(t).UTC() }

@@ -314,7 +314,7 @@ func putEnrolment(ctx context.Context, tx *sql.Tx, d *sqldb.Dialect, e Enrolment
 		tx,
 		`INSERT INTO enrolments (host, cell_uuid, state, created_by, created_at, invited_until, token_id, token_salt, token_digest, key_digest,
 		next_key_digest, enrolled_at, enrolled_from, serial, issued_at, expires_at, denied_before, evicted_at, reason,
-		renewed_from, conflict_at, conflict_from, conflict_key, agents) VALUES (`+marks(24)+")"+
+		renewed_from, conflict_at, conflict_from, conflict_key, agents) VALUES (`+sqldb.Placeholders(24)+")"+
 			d.Upsert("host", "cell_uuid", "state", "created_by", "created_at", "invited_until", "token_id",
 				"token_salt", "token_digest", "key_digest",
 				"next_key_digest", "enrolled_at", "enrolled_from", "serial", "issued_at", "expires_at",

@@ -252,15 +252,16 @@ func (s *DB) SetQueued(ctx context.Context, queued map[string]bool) error {
 				for _, uuid := range some {
 					args = append(args, uuid)
 				}
+				in := " IN (" + sqldb.Placeholders(len(some)) + ")"
 				if _, err := sqldb.Exec(ctx, tx, `UPDATE instance_mappings SET queued_for_delete = ?, updated_at = ?
-					WHERE (queued_for_delete IS NULL OR queued_for_delete <> ?) AND instance_uuid IN (`+marks(len(some))+")", args...); err != nil {
+					WHERE (queued_for_delete IS NULL OR queued_for_delete <> ?) AND instance_uuid`+in, args...); err != nil {
 					return err
 				}
 				if !q {
 					continue
 				}
-				if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE instance_uuid IN ("+marks(len(some))+
-					")", args[3:]...); err != nil {
+				if _, err := sqldb.Exec(ctx, tx, "DELETE FROM console_tokens WHERE instance_uuid"+in,
+					args[3:]...); err != nil {
 					return err
 				}
 			}

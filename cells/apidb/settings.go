@@ -90,10 +90,8 @@ func (s *DB) SetQuotas(ctx context.Context, projectID string, q QuotaSet) error 
 
 // DeleteQuotas implements [Store].
 func (s *DB) DeleteQuotas(ctx context.Context, projectID string) error {
-	return s.write(ctx, "removing the quotas of project "+projectID, func(tx *sql.Tx) error {
-		_, err := sqldb.Exec(ctx, tx, "DELETE FROM quotas WHERE project_id = ?", projectID)
-		return err
-	})
+	return s.execute(ctx, "removing the quotas of project "+projectID,
+		"DELETE FROM quotas WHERE project_id = ?", projectID)
 }
 
 const flavors = "SELECT flavorid, name, vcpus, memory_mb, root_gb, ephemeral_gb, swap, rxtx_factor, is_public, " +

@@ -301,7 +301,7 @@ func (c *copier) copy(ctx context.Context, from *sql.Tx, d *Dialect) (err error)
 }
 
 func (c *copier) statement(rows int) string {
-	group := "(" + strings.TrimSuffix(strings.Repeat("?, ", len(c.columns)), ", ") + ")"
+	group := "(" + Placeholders(len(c.columns)) + ")"
 	return "INSERT INTO " + c.name + " (" + c.list(nil) +
 		") VALUES " + strings.TrimSuffix(strings.Repeat(group+", ", rows), ", ")
 }

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"strings"
 )
 
 // Row is a row that is read.
@@ -83,3 +84,6 @@ func List[T any](values []T) string {
 	}
 	return string(text)
 }
+
+// Placeholders returns the parameters of a statement for n values: "?, ?" for two.
+func Placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }

@@ -513,7 +513,7 @@ func (w *writer) insert(t table, n int, row func(i int, args []any) []any) error
 	if !w.store.exclusive && n > 1 {
 		return w.insertList(t, n, row)
 	}
-	head, group := "INSERT INTO "+t.name+" ("+t.columns+") VALUES ", "("+placeholders(len(t.types))+")"
+	head, group := "INSERT INTO "+t.name+" ("+t.columns+") VALUES ", "("+sqldb.Placeholders(len(t.types))+")"
 	for done := 0; done < n; {
 		size := w.rowsAtOnce(n - done)
 		query := head + group + strings.Repeat(", "+group, size-1)
@@ -538,7 +538,7 @@ func (w *writer) many(head string, n int, key func(int) any) error {
 		for i := range args {
 			args[i] = key(min(done+i, n-1))
 		}
-		if _, err := w.exec(head+"("+placeholders(size)+")", args...); err != nil {
+		if _, err := w.exec(head+"("+sqldb.Placeholders(size)+")", args...); err != nil {
 			return err
 		}
 		done += size

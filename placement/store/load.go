@@ -250,7 +250,7 @@ func (r reader) rows(columns, table, key string, keys []any, each func(*sql.Rows
 	}
 	for len(keys) > 0 {
 		n := min(len(keys), r.dialect.MaxParams)
-		if err := r.query(query+" WHERE "+key+" IN ("+placeholders(n)+")", keys[:n], each); err != nil {
+		if err := r.query(query+" WHERE "+key+" IN ("+sqldb.Placeholders(n)+")", keys[:n], each); err != nil {
 			return err
 		}
 		keys = keys[n:]
@@ -274,6 +274,3 @@ func (r reader) query(query string, args []any, each func(*sql.Rows) error) erro
 	}
 	return rows.Err()
 }
-
-// placeholders returns n question marks.
-func placeholders(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
