@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -149,4 +150,17 @@ func userName(id int) string {
 		return u.Username
 	}
 	return strconv.Itoa(id)
+}
+
+// Above returns the directories above a path, from the root down.
+func Above(path string) []string {
+	var out []string
+	for dir := filepath.Dir(filepath.Clean(path)); ; dir = filepath.Dir(dir) {
+		out = append(out, dir)
+		if dir == "/" || dir == "." {
+			break
+		}
+	}
+	slices.Reverse(out)
+	return out
 }

@@ -71,6 +71,36 @@ func (OS) SyncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// MakeDir makes a directory, unless it is there, and makes sure that it is there after a crash.
+func MakeDir(d Disk, dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := d.MkdirAll(dir); err != nil {
+		return err
+	}
+	return d.SyncDir(filepath.Dir(dir))
+}
+
+// TmpPrefix begins the name of a file that is about to replace another one beside it. A crash may
+// leave it; it means nothing.
+const TmpPrefix = ".tmp-"
+
+// ReplaceOn is [Replace] on a disk.
+func ReplaceOn(d Disk, path string, content []byte) error {
+	dir := filepath.Dir(path)
+	tmp := filepath.Join(dir, TmpPrefix+filepath.Base(path))
+	err := d.WriteFile(tmp, content)
+	if err == nil {
+		err = d.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = d.Remove(tmp) // the next write replaces it
+		return err
+	}
+	return d.SyncDir(dir)
+}
+
 // Replace gives a file another content: written beside, synced, renamed into place, and the
 // directory synced. One process at a time may do so below a directory. Beside an error the file is
 // the old one, or the new one that may not outlive a power cut yet. If root does it, the file
@@ -112,7 +142,7 @@ func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) err
 // file of theirs.
 func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
-	tmp := filepath.Join(dir, ".tmp-"+filepath.Base(path))
+	tmp := filepath.Join(dir, TmpPrefix+filepath.Base(path))
 	const created = os.O_WRONLY | os.O_CREATE | os.O_EXCL
 	f, err := os.OpenFile(tmp, created, 0o600)
 	if errors.Is(err, os.ErrExist) { // a crash left it

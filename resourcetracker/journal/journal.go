@@ -156,13 +156,13 @@ func (j *Journal) load() (damaged []Entry, err error) {
 // sweep removes files that a crash left half written, and those of entries that were finished
 // since. That it may fail is no concern: they mean nothing.
 func (j *Journal) sweep(whole map[string]bool) {
-	files, err := os.ReadDir(j.dir)
+	entries, err := os.ReadDir(j.dir)
 	if err != nil {
 		return
 	}
-	for _, f := range files {
+	for _, f := range entries {
 		_, _, open, ok := parseName(f.Name())
-		if strings.HasPrefix(f.Name(), tmpPrefix) || ok && open && !whole[f.Name()] {
+		if strings.HasPrefix(f.Name(), files.TmpPrefix) || ok && open && !whole[f.Name()] {
 			_ = j.disk.Remove(filepath.Join(j.dir, f.Name()))
 		}
 	}
@@ -230,7 +230,7 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 	}}
 	err := e.encode()
 	if err == nil {
-		err = j.prepareDir()
+		err = files.MakeDir(j.disk, j.dir)
 	}
 	if err != nil {
 		return fmt.Errorf("the journal of reshapes: %w", err)
@@ -252,17 +252,6 @@ func (f *file) encode() (err error) {
 		f.Former, err = json.Marshal(f.Reshape.Former())
 	}
 	return err
-}
-
-// prepareDir makes the directory, and makes sure that it is there after a crash.
-func (j *Journal) prepareDir() error {
-	if _, err := os.Stat(j.dir); err == nil {
-		return nil
-	}
-	if err := j.disk.MkdirAll(j.dir); err != nil {
-		return err
-	}
-	return j.disk.SyncDir(filepath.Dir(j.dir))
 }
 
 // withdraw removes the file of an entry that could not be made safe. Where that fails too, the
@@ -351,16 +340,7 @@ func (j *Journal) trim() {
 func (j *Journal) write(e file) error {
 	body, err := json.Marshal(e)
 	if err == nil {
-		tmp := filepath.Join(j.dir, tmpPrefix+filepath.Base(e.File))
-		if err = j.disk.WriteFile(tmp, append(body, '\n')); err == nil {
-			err = j.disk.Rename(tmp, e.File)
-		}
-		if err != nil {
-			_ = j.disk.Remove(tmp)
-		}
-	}
-	if err == nil {
-		err = j.disk.SyncDir(j.dir)
+		err = files.ReplaceOn(j.disk, e.File, append(body, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("the journal of reshapes: %w", err)

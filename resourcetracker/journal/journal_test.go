@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
@@ -321,7 +322,7 @@ func TestFinishedEntryCounts(t *testing.T) {
 	if files, err := os.ReadDir(j.Dir()); err != nil || len(files) != 2 {
 		t.Fatalf("%v, %v", files, err)
 	}
-	check(t, os.WriteFile(filepath.Join(j.Dir(), tmpPrefix+"x"), nil, 0o600))
+	check(t, os.WriteFile(filepath.Join(j.Dir(), files.TmpPrefix+"x"), nil, 0o600))
 	next := open(t, dir)
 	damaged, err := next.Load()
 	if err != nil || len(damaged) != 0 {

@@ -43,7 +43,6 @@ func fileName(id int64, root string, open bool) string {
 const (
 	openSuffix = ".open.json"
 	doneSuffix = ".json"
-	tmpPrefix  = ".tmp-"
 )
 
 // parseName is the inverse of fileName.

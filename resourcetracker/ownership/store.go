@@ -20,10 +20,7 @@ import (
 // DirName is the directory of the records below the agent's state directory.
 const DirName = "nodes"
 
-const (
-	suffix    = ".json"
-	tmpPrefix = ".tmp-"
-)
+const suffix = ".json"
 
 // maxFile bounds what is read of a file: a record of 10,000 providers with 50 items each is about
 // 40 MiB.
@@ -164,30 +161,10 @@ func (s *Store) write(r *Record) error {
 
 // replace puts a file into the directory: old or new, never part of one.
 func (s *Store) replace(path string, content []byte) error {
-	if err := s.prepareDir(); err != nil {
+	if err := files.MakeDir(s.disk, s.dir); err != nil {
 		return err
 	}
-	tmp := filepath.Join(s.dir, tmpPrefix+filepath.Base(path))
-	err := s.disk.WriteFile(tmp, content)
-	if err == nil {
-		err = s.disk.Rename(tmp, path)
-	}
-	if err != nil {
-		_ = s.disk.Remove(tmp) // it means nothing, and the next write replaces it
-		return err
-	}
-	return s.disk.SyncDir(s.dir)
-}
-
-// prepareDir makes the directory, and makes sure that it is there after a crash.
-func (s *Store) prepareDir() error {
-	if _, err := os.Stat(s.dir); err == nil {
-		return nil
-	}
-	if err := s.disk.MkdirAll(s.dir); err != nil {
-		return err
-	}
-	return s.disk.SyncDir(filepath.Dir(s.dir))
+	return files.ReplaceOn(s.disk, path, content)
 }
 
 // List returns all records by the uuids of their nodes, and beside them, joined, why some cannot be

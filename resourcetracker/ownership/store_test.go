@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/compute-agent/compute-agent/internal/files"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -219,7 +220,7 @@ func TestListAndRemove(t *testing.T) {
 	must(t, s.Save(a))
 	must(t, s.Save(b))
 	dir := filepath.Dir(s.Path(root))
-	must(t, os.WriteFile(filepath.Join(dir, tmpPrefix+uid("cn3")+suffix), []byte("half"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, files.TmpPrefix+uid("cn3")+suffix), []byte("half"), 0o600))
 	must(t, os.WriteFile(filepath.Join(dir, "README"), nil, 0o600))
 	must(t, os.WriteFile(s.Path(uid("cn4")), []byte("{"), 0o600))
 	all, err := s.List()
