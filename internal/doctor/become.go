@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // errNotRoot: only root can act as another user.
@@ -158,7 +160,7 @@ func (e *Env) ofRoot(dir string, entry fs.FileInfo) bool {
 // replaceable is the first directory above p in which another user than root can put another file
 // in the place of what is there; "" for none.
 func (e *Env) replaceable(p string) string {
-	for _, dir := range parents(p) {
+	for _, dir := range files.Above(p) {
 		if f, err := e.stat(dir); err != nil || f.UID != 0 || f.Mode.Perm()&0o022 != 0 && f.Mode&fs.ModeSticky == 0 {
 			return dir
 		}

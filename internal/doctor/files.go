@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // File is the mode and owner of a file.
@@ -87,25 +89,12 @@ func (e *Env) permits(p string, f File, want fs.FileMode) (allowed, known bool) 
 
 // blockedBy returns the first directory above p that the agent cannot enter.
 func (e *Env) blockedBy(p string) (string, bool) {
-	for _, dir := range parents(p) {
+	for _, dir := range files.Above(p) {
 		if f, err := e.stat(dir); err == nil && !e.may(dir, f, 1) {
 			return dir, true
 		}
 	}
 	return "", false
-}
-
-// parents returns the directories above p, from the root down.
-func parents(p string) []string {
-	var out []string
-	for dir := filepath.Dir(filepath.Clean(p)); ; dir = filepath.Dir(dir) {
-		out = append(out, dir)
-		if dir == "/" || dir == "." {
-			break
-		}
-	}
-	slices.Reverse(out)
-	return out
 }
 
 // nearest returns p or the closest directory above it that exists.
@@ -146,7 +135,7 @@ func (e *Env) trusted(p string, holds bool) []Result {
 // trustedPath is trusted for p and every directory above it. holds is set if p is a directory of
 // executables.
 func (e *Env) trustedPath(p string, holds bool) []Result {
-	above := parents(p)
+	above := files.Above(p)
 	for i, dir := range above {
 		if r := e.trusted(dir, !holds && i == len(above)-1); r != nil {
 			return r

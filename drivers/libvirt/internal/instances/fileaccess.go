@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/files"
 )
 
 // [CanEnter] and [CanRead] determine from owners, modes and access control lists whether another
@@ -90,13 +92,13 @@ func CanEnter(u User, path string) error { return u.checkAll(path, false) }
 // CanRead reports whether a user can read a file, as Enter does.
 func CanRead(u User, path string) error { return u.checkAll(path, true) }
 
-func (u User) checkAll(path string, files bool) error {
+func (u User) checkAll(path string, file bool) error {
 	if u.UID == 0 {
 		return nil
 	}
-	all := append(above(path), path)
+	all := append(files.Above(path), path)
 	if real, err := filepath.EvalSymlinks(path); err == nil && real != filepath.Clean(path) {
-		all = append(append(all, above(real)...), real)
+		all = append(append(all, files.Above(real)...), real)
 	}
 	for _, p := range all {
 		info, err := os.Stat(p)
@@ -106,7 +108,7 @@ func (u User) checkAll(path string, files bool) error {
 		if err != nil {
 			return err
 		}
-		if !files && !info.IsDir() {
+		if !file && !info.IsDir() {
 			continue
 		}
 		if err := u.check(p, info); err != nil {
@@ -137,19 +139,6 @@ func (u User) check(path string, info fs.FileInfo) error {
 		return nil
 	}
 	return e
-}
-
-// above are the directories above a path, from the root down.
-func above(path string) []string {
-	var out []string
-	for dir := filepath.Dir(filepath.Clean(path)); ; dir = filepath.Dir(dir) {
-		out = append(out, dir)
-		if dir == "/" || dir == "." {
-			break
-		}
-	}
-	slices.Reverse(out)
-	return out
 }
 
 // Tags of entries (linux/posix_acl.h).

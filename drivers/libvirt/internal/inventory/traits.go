@@ -76,7 +76,7 @@ func (h HostTraits) Verdicts() map[string]bool {
 		}
 		has := map[string]bool{}
 		if family == families[h.Arch] {
-			has = set(h.Features)
+			has = machine.SetOf(h.Features)
 		}
 		for _, f := range list {
 			for _, t := range f.traits {
@@ -87,7 +87,7 @@ func (h HostTraits) Verdicts() map[string]bool {
 	for arch, t := range architectures {
 		out[t] = arch == h.Arch
 	}
-	guestArches := set(h.GuestArches)
+	guestArches := machine.SetOf(h.GuestArches)
 	for arch, t := range emulated {
 		out[t] = guestArches[arch]
 	}
@@ -137,7 +137,7 @@ var OwnedHostTraits = sync.OnceValue(func() []string {
 // FeaturesOfFlags translates the flags of /proc/cpuinfo into libvirt's names of those features that
 // have a trait.
 func FeaturesOfFlags(arch string, flags []string) []string {
-	has := set(flags)
+	has := machine.SetOf(flags)
 	var names []string
 	for _, f := range features[families[arch]] {
 		if f.kernel != "" && has[f.kernel] {
@@ -150,7 +150,7 @@ func FeaturesOfFlags(arch string, flags []string) []string {
 // CompareFeatures returns the features that only libvirt and that only the kernel reports, in
 // libvirt's names, among those that have a trait and that both can name.
 func CompareFeatures(arch string, libvirt, flags []string) (onlyLibvirt, onlyKernel []string) {
-	hasLibvirt, hasKernel := set(libvirt), set(flags)
+	hasLibvirt, hasKernel := machine.SetOf(libvirt), machine.SetOf(flags)
 	for _, f := range features[families[arch]] {
 		switch {
 		case f.kernel == "" || hasLibvirt[f.libvirt] == hasKernel[f.kernel]:
@@ -161,14 +161,6 @@ func CompareFeatures(arch string, libvirt, flags []string) (onlyLibvirt, onlyKer
 		}
 	}
 	return onlyLibvirt, onlyKernel
-}
-
-func set(names []string) map[string]bool {
-	m := make(map[string]bool, len(names))
-	for _, n := range names {
-		m[n] = true
-	}
-	return m
 }
 
 // Names of the configuration's keys.

@@ -49,7 +49,7 @@ func (p *Places) See(m Machine) {
 
 // Unseen are the processors of a set that are offline and were never seen online.
 func (p *Places) Unseen(m Machine, set []int) (out []int) {
-	in := membersOf(set)
+	in := SetOf(set)
 	for _, c := range m.CPUs {
 		if _, seen := p.seen[c.ID]; !seen && !c.Online && in[c.ID] {
 			out = append(out, c.ID)
@@ -64,7 +64,7 @@ func (p *Places) Unseen(m Machine, set []int) (out []int) {
 //
 // Cost: O(CPUs log CPUs).
 func (p *Places) Count(m Machine, set []int) Machine {
-	in, at := membersOf(set), map[int]int{}
+	in, at := SetOf(set), map[int]int{}
 	m.CPUs, m.Cells = slices.Clone(m.CPUs), slices.Clone(m.Cells)
 	for i := range m.Cells {
 		at[m.Cells[i].ID] = i
@@ -103,7 +103,7 @@ func (p *Places) Count(m Machine, set []int) Machine {
 
 // Without returns the machine with cells that do not have the processors of a set.
 func (m Machine) Without(set []int) Machine {
-	in := membersOf(set)
+	in := SetOf(set)
 	m.Cells = slices.Clone(m.Cells)
 	for i := range m.Cells {
 		m.Cells[i].CPUs = slices.DeleteFunc(slices.Clone(m.Cells[i].CPUs), func(cpu int) bool { return in[cpu] })
@@ -111,12 +111,13 @@ func (m Machine) Without(set []int) Machine {
 	return m
 }
 
-func membersOf(set []int) map[int]bool {
-	in := make(map[int]bool, len(set))
-	for _, cpu := range set {
-		in[cpu] = true
+// SetOf returns the members of a list as a set.
+func SetOf[T comparable](list []T) map[T]bool {
+	set := make(map[T]bool, len(list))
+	for _, one := range list {
+		set[one] = true
 	}
-	return in
+	return set
 }
 
 // core is the first processor of a core.

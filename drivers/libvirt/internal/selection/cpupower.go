@@ -94,7 +94,7 @@ func (p Power) ByGovernor() bool { return p.Low != "" }
 // Check finds what Nova refuses to start with, given the governors of the CPUs that are online and
 // have one. Errors are [*plugins.ConfigError].
 func (p Power) Check(m machine.Machine, governors map[int]string) error {
-	managed, names := members(p.Managed), map[string][]int{}
+	managed, names := machine.SetOf(p.Managed), map[string][]int{}
 	var off []int
 	for _, cpu := range m.CPUs {
 		switch {

@@ -65,7 +65,7 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 	if err := plugins.JoinConfig(all...); err != nil {
 		return CPUSets{}, err
 	}
-	shared := members(s.Shared)
+	shared := machine.SetOf(s.Shared)
 	if both := keep(s.Dedicated, func(cpu int) bool { return shared[cpu] }); len(both) > 0 {
 		return CPUSets{}, &plugins.ConfigError{Key: DedicatedCPUsKey, Problem: fmt.Sprintf(
 			"has CPUs that are in %s too (%s); a CPU is shared or dedicated, not both",
@@ -122,7 +122,7 @@ func (s CPUSets) Choose(m machine.Machine) (CPUs, []machine.Discrepancy, error) 
 			return CPUs{}, nil, err
 		}
 	}
-	shared, dedicated := members(s.Shared), members(s.Dedicated)
+	shared, dedicated := machine.SetOf(s.Shared), machine.SetOf(s.Dedicated)
 	if s.Shared == nil && s.Dedicated == nil {
 		shared = isOnline
 	}
@@ -231,14 +231,6 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 		))
 	}
 	return discrepancies
-}
-
-func members(cpus []int) map[int]bool {
-	in := make(map[int]bool, len(cpus))
-	for _, cpu := range cpus {
-		in[cpu] = true
-	}
-	return in
 }
 
 func keep(cpus []int, is func(int) bool) []int {
