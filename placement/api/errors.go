@@ -41,56 +41,35 @@ type verdict struct {
 	code   wire.ErrorCode
 }
 
-// verdictWith is a verdict and its reason, for the reference.
-type verdictWith struct {
-	verdict
-	reason string
-}
-
 // verdicts are the default verdicts by kind of error. Handlers override them as Placement does: a
 // missing class is a 404 if the path names it, and a 400 if the body names it.
-var verdicts = map[ledger.Kind]verdictWith{
-	ledger.ProviderNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined},
-		"There is no such resource provider."},
-	ledger.ParentNotFound:   {verdict{http.StatusBadRequest, wire.CodeUndefined}, "There is no such parent."},
-	ledger.ClassNotFound:    {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such resource class."},
-	ledger.TraitNotFound:    {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such trait."},
-	ledger.ConsumerNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined}, "There is no such consumer."},
-	ledger.InventoryNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined},
-		"The resource provider has no inventory of the class."},
-	ledger.AllocationNotFound: {verdict{http.StatusNotFound, wire.CodeUndefined}, "The consumer has no allocations."},
-	ledger.DuplicateName:      {verdict{http.StatusConflict, wire.CodeDuplicateName}, "The name is taken."},
-	ledger.DuplicateUUID:      {verdict{http.StatusConflict, wire.CodeDuplicateName}, "The UUID is taken."},
-	ledger.DuplicateConsumer:  {verdict{http.StatusBadRequest, wire.CodeUndefined}, "A consumer is there twice."},
-	ledger.ProviderInUse: {verdict{http.StatusConflict, wire.CodeProviderInUse},
-		"The resource provider has allocations."},
-	ledger.CannotDeleteParent: {verdict{http.StatusConflict, wire.CodeCannotDeleteParent},
-		"The resource provider has children."},
-	ledger.InventoryInUse: {verdict{http.StatusConflict, wire.CodeInventoryInUse}, "The inventory has allocations."},
-	ledger.InventoryExists: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate},
-		"The resource provider has an inventory of the class."},
-	ledger.InvalidInventory: {verdict{http.StatusBadRequest, wire.CodeUndefined},
-		"The inventory is invalid, or all of it is reserved (before 1.26)."},
-	ledger.InvalidAllocation: {verdict{http.StatusBadRequest, wire.CodeUndefined},
-		"The amount is larger than any max_unit."},
-	ledger.InvalidName: {verdict{http.StatusBadRequest, wire.CodeUndefined}, "The name is invalid."},
-	ledger.InvalidParent: {
-		verdict{http.StatusBadRequest, wire.CodeUndefined},
-		"The parent is in the tree below the resource provider, or cannot be changed before 1.37.",
-	},
-	ledger.GenerationConflict: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate},
-		"The generation of a resource provider is not the current one: read again."},
-	ledger.ConsumerGenerationConflict: {verdict{http.StatusConflict, wire.CodeConcurrentUpdate},
-		"The generation of a consumer is not the current one: read again."},
-	ledger.CapacityExceeded: {verdict{http.StatusConflict, wire.CodeUndefined},
-		"A resource provider has less capacity."},
-	ledger.AllocationConstraint: {verdict{http.StatusConflict, wire.CodeUndefined},
-		"The amount breaks min_unit, max_unit or step_size."},
-	ledger.ClassInUse: {verdict{http.StatusConflict, wire.CodeUndefined}, "The resource class is in use."},
-	ledger.TraitInUse: {verdict{http.StatusConflict, wire.CodeUndefined}, "The trait is in use."},
-	ledger.StandardClass: {verdict{http.StatusBadRequest, wire.CodeUndefined},
-		"Standard resource classes cannot be changed."},
-	ledger.StandardTrait: {verdict{http.StatusBadRequest, wire.CodeUndefined}, "Standard traits cannot be deleted."},
+var verdicts = map[ledger.Kind]verdict{
+	ledger.ProviderNotFound:           {http.StatusNotFound, wire.CodeUndefined},
+	ledger.ParentNotFound:             {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.ClassNotFound:              {http.StatusNotFound, wire.CodeUndefined},
+	ledger.TraitNotFound:              {http.StatusNotFound, wire.CodeUndefined},
+	ledger.ConsumerNotFound:           {http.StatusNotFound, wire.CodeUndefined},
+	ledger.InventoryNotFound:          {http.StatusNotFound, wire.CodeUndefined},
+	ledger.AllocationNotFound:         {http.StatusNotFound, wire.CodeUndefined},
+	ledger.DuplicateName:              {http.StatusConflict, wire.CodeDuplicateName},
+	ledger.DuplicateUUID:              {http.StatusConflict, wire.CodeDuplicateName},
+	ledger.DuplicateConsumer:          {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.ProviderInUse:              {http.StatusConflict, wire.CodeProviderInUse},
+	ledger.CannotDeleteParent:         {http.StatusConflict, wire.CodeCannotDeleteParent},
+	ledger.InventoryInUse:             {http.StatusConflict, wire.CodeInventoryInUse},
+	ledger.InventoryExists:            {http.StatusConflict, wire.CodeConcurrentUpdate},
+	ledger.InvalidInventory:           {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.InvalidAllocation:          {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.InvalidName:                {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.InvalidParent:              {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.GenerationConflict:         {http.StatusConflict, wire.CodeConcurrentUpdate},
+	ledger.ConsumerGenerationConflict: {http.StatusConflict, wire.CodeConcurrentUpdate},
+	ledger.CapacityExceeded:           {http.StatusConflict, wire.CodeUndefined},
+	ledger.AllocationConstraint:       {http.StatusConflict, wire.CodeUndefined},
+	ledger.ClassInUse:                 {http.StatusConflict, wire.CodeUndefined},
+	ledger.TraitInUse:                 {http.StatusConflict, wire.CodeUndefined},
+	ledger.StandardClass:              {http.StatusBadRequest, wire.CodeUndefined},
+	ledger.StandardTrait:              {http.StatusBadRequest, wire.CodeUndefined},
 }
 
 // refusals are the verdicts of one handler that differ from the default.
@@ -101,8 +80,8 @@ func (r refusals) verdict(kind ledger.Kind) (v verdict, ok bool) {
 	if v, ok = r[kind]; ok {
 		return v, true
 	}
-	common, ok := verdicts[kind]
-	return common.verdict, ok
+	v, ok = verdicts[kind]
+	return v, ok
 }
 
 // explain makes an answer of the error of a transaction: "doing: error". It is nil for nil.

@@ -37,6 +37,37 @@ var queryFailures = []apidoc.Failure{
 // noSuch are the errors of calls that read what belongs to a provider.
 var noSuch = []ledger.Kind{ledger.ProviderNotFound}
 
+// reasons are the default reasons by kind of error.
+var reasons = map[ledger.Kind]string{
+	ledger.ProviderNotFound:   "There is no such resource provider.",
+	ledger.ParentNotFound:     "There is no such parent.",
+	ledger.ClassNotFound:      "There is no such resource class.",
+	ledger.TraitNotFound:      "There is no such trait.",
+	ledger.ConsumerNotFound:   "There is no such consumer.",
+	ledger.InventoryNotFound:  "The resource provider has no inventory of the class.",
+	ledger.AllocationNotFound: "The consumer has no allocations.",
+	ledger.DuplicateName:      "The name is taken.",
+	ledger.DuplicateUUID:      "The UUID is taken.",
+	ledger.DuplicateConsumer:  "A consumer is there twice.",
+	ledger.ProviderInUse:      "The resource provider has allocations.",
+	ledger.CannotDeleteParent: "The resource provider has children.",
+	ledger.InventoryInUse:     "The inventory has allocations.",
+	ledger.InventoryExists:    "The resource provider has an inventory of the class.",
+	ledger.InvalidInventory:   "The inventory is invalid, or all of it is reserved (before 1.26).",
+	ledger.InvalidAllocation:  "The amount is larger than any max_unit.",
+	ledger.InvalidName:        "The name is invalid.",
+	ledger.InvalidParent: "The parent is in the tree below the resource provider, " +
+		"or cannot be changed before 1.37.",
+	ledger.GenerationConflict:         "The generation of a resource provider is not the current one: read again.",
+	ledger.ConsumerGenerationConflict: "The generation of a consumer is not the current one: read again.",
+	ledger.CapacityExceeded:           "A resource provider has less capacity.",
+	ledger.AllocationConstraint:       "The amount breaks min_unit, max_unit or step_size.",
+	ledger.ClassInUse:                 "The resource class is in use.",
+	ledger.TraitInUse:                 "The trait is in use.",
+	ledger.StandardClass:              "Standard resource classes cannot be changed.",
+	ledger.StandardTrait:              "Standard traits cannot be deleted.",
+}
+
 // allocationKinds are the errors of the calls that write allocations.
 var allocationKinds = []ledger.Kind{
 	ledger.ProviderNotFound, ledger.ClassNotFound,

@@ -138,7 +138,7 @@ func (e *endpoint) call(path string) apidoc.Call {
 	for _, kind := range about.kinds {
 		v, _ := about.own.verdict(kind)
 		c.Failures = append(c.Failures,
-			apidoc.Failure{Status: v.status, Code: string(v.code), Reason: verdicts[kind].reason})
+			apidoc.Failure{Status: v.status, Code: string(v.code), Reason: reasons[kind]})
 	}
 	c.Failures = append(c.Failures, about.failures...)
 	if e.method != http.MethodGet {
