@@ -11,10 +11,8 @@ const (
 	HeaderVersion   = "Openstack-Api-Version" // request and response: "placement 1.39"
 	HeaderAuthToken = "X-Auth-Token"          //nolint:gosec // The name of a header, no secret.
 	// response: the id of this request; request: that of the caller's own
-	HeaderRequestID   = "X-Openstack-Request-Id"
-	HeaderRoles       = "X-Roles"                // request, noauth: roles, separated by commas
-	HeaderProjectID   = "X-Project-Id"           // request, noauth: the project
-	HeaderSystemScope = "Openstack-System-Scope" // request, noauth: not empty when the token is system-scoped
+	HeaderRequestID = "X-Openstack-Request-Id"
+	HeaderRoles     = "X-Roles" // request, noauth: roles, separated by commas
 	// request: extensions beyond Placement, by name; response: those granted
 	HeaderExtensions = "Placement-Extensions"
 	// response: the age of what it shows, where that may not be the newest
