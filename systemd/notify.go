@@ -14,6 +14,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // ErrNotify is wrapped by errors of notifications. They do not affect the service.
@@ -173,8 +175,5 @@ func statusLine(status string) string {
 	if status == "" {
 		return ""
 	}
-	if len(status) > maxStatus {
-		status = strings.ToValidUTF8(status[:maxStatus], "") + "…"
-	}
-	return "STATUS=" + status
+	return "STATUS=" + textutil.Shorten(status, maxStatus)
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // MaxExact is where the integers that are read end: larger ones are read as MaxExact (smaller than
@@ -87,7 +89,7 @@ func (r *Reader) Invalid(format string, args ...any) error {
 			path.WriteByte('.')
 			fallthrough
 		default:
-			path.WriteString(shortened(string(s.key)))
+			path.WriteString(textutil.Shorten(string(s.key), 100))
 		}
 	}
 	return &Error{Path: path.String(), Offset: r.pos, Problem: fmt.Sprintf(format, args...)}
@@ -99,15 +101,6 @@ func (r *Reader) Missing(key string) error { return r.Invalid("must have the key
 // Unknown is the error that the object here has a key that it must not have. The key is the last
 // step of the path.
 func (r *Reader) Unknown() error { return r.Invalid("is not an allowed key") }
-
-// shortened keeps what a client sent from filling error messages and logs.
-func shortened(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
 
 // peek skips white space and gives the next byte; 0 at the end.
 func (r *Reader) peek() byte {

@@ -113,10 +113,4 @@ type Warning struct {
 func (w Warning) String() string { return sentence(w.Place, w.Path, w.What) + "; " + w.Hint }
 
 // clip keeps hostile values from filling a line.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return fmt.Sprintf("%q", s)
-}
+func clip(s string) string { return fmt.Sprintf("%q", textutil.Shorten(s, 80)) }

@@ -66,6 +66,14 @@ func Clip(s string, size int) string {
 	return s
 }
 
+// Shorten is the first size bytes of s, and "…" if there are more.
+func Shorten(s string, size int) string {
+	if len(s) > size {
+		return strings.ToValidUTF8(s[:size], "") + "…"
+	}
+	return s
+}
+
 func printable(s, keep string) string {
 	fine := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(keep, r) }
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !fine(r) }) {

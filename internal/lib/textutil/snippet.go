@@ -15,10 +15,7 @@ const maxLine = 160
 // column (from 1) and is that wide, both in characters. Nothing is underlined if the column is 0,
 // or not among what is shown of a long line. A part without width has one character.
 func Snippet(number int, text string, column, width int) string {
-	text = strings.ReplaceAll(text, "\t", " ")
-	if len(text) > maxLine {
-		text = strings.ToValidUTF8(text[:maxLine], "") + "…"
-	}
+	text = Shorten(strings.ReplaceAll(text, "\t", " "), maxLine)
 	out := fmt.Sprintf("%5d| %s", number, text)
 	length := utf8.RuneCountInString(text)
 	if column < 1 || column > length {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // ErrRule is wrapped by all errors about rules that cannot be used.
@@ -210,10 +212,4 @@ func compare(k kind, word, value string) (*node, error) {
 }
 
 // shown quotes a part of a rule and bounds its length.
-func shown(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return fmt.Sprintf("%q", s)
-}
+func shown(s string) string { return fmt.Sprintf("%q", textutil.Shorten(s, 80)) }
