@@ -5,7 +5,6 @@ package resourcetracker
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -211,5 +210,3 @@ func inventoryText(i providertree.Inventory) string {
 	return fmt.Sprintf("total %d, reserved %d, ratio %v, units %d to %d by %d",
 		n.Total, n.Reserved, n.AllocationRatio, n.MinUnit, n.MaxUnit, n.StepSize)
 }
-
-func sortedClasses[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

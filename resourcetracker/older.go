@@ -112,7 +112,7 @@ func (t *Tracker) checkReturned(d draft) error {
 	}
 	var back []plugins.Place
 	for p := range d.answer.All() {
-		for _, class := range sortedClasses(p.Inventories) {
+		for _, class := range p.Inventories.Classes() {
 			if _, there := d.known.Inventory(p.UUID, class); !there {
 				back = append(back, plugins.Place{Provider: p.UUID, Class: class})
 			}
