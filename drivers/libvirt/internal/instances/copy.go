@@ -14,7 +14,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -78,11 +77,10 @@ func (j *job) readFile(ctx context.Context, name string, offset int64, send plug
 	case g.active():
 		return j.fault("it runs, so its disks cannot be copied")
 	}
-	path, err := j.setup.Directory(ctx)
+	d, err := j.directory(ctx)
 	if err != nil {
 		return err
 	}
-	d := directory{path: path, name: domain.Name(j.uuid)}
 	f, err := os.OpenFile(d.file(name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrPermission) {
 		back := &failure{reason: "the agent of its host cannot read its disks", err: fmt.Errorf(

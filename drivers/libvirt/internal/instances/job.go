@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -147,6 +148,26 @@ func (j *job) find(ctx context.Context) (guest, error) {
 		}
 	}
 	return guest{}, nil
+}
+
+// findOwn is find for a domain that, if it is there, is an instance of this driver and node.
+func (j *job) findOwn(ctx context.Context) (guest, error) {
+	g, err := j.find(ctx)
+	switch {
+	case err != nil:
+		return guest{}, err
+	case g.there && !g.ours():
+		return guest{}, j.unmanaged()
+	case g.there && g.is.Mark.Node != j.node:
+		return guest{}, j.fault("another node has an instance with this uuid")
+	}
+	return g, nil
+}
+
+// directory is where the files of the instance are, or are to be.
+func (j *job) directory(ctx context.Context) (directory, error) {
+	path, err := j.setup.Directory(ctx)
+	return directory{path: path, name: domain.Name(j.uuid)}, err
 }
 
 // Events of libvirt come in bursts: a start makes three. settle is the time to wait for the end of

@@ -91,11 +91,10 @@ func (j *job) depart(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path, err := j.setup.Directory(ctx)
+	d, err := j.directory(ctx)
 	if err != nil {
 		return "", err
 	}
-	d := directory{path: path, name: domain.Name(j.uuid)}
 	board, err := domain.ReadBoard([]byte(g.XML))
 	if err != nil {
 		return "", err
@@ -168,22 +167,17 @@ func (j *job) arrive(
 	if from.Node == j.node {
 		return plugins.Instance{}, j.fault("it comes from a host whose node has the same name")
 	}
-	g, err := j.find(ctx)
-	switch {
-	case err != nil:
-		return plugins.Instance{}, err
-	case g.there && !g.ours():
-		return plugins.Instance{}, j.unmanaged()
-	case g.there && g.is.Mark.Node != j.node:
-		return plugins.Instance{}, j.fault("another node has an instance with this uuid")
-	case g.there && g.active():
-		return g.instance(), nil
-	}
-	path, err := j.setup.Directory(ctx)
+	g, err := j.findOwn(ctx)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	d := directory{path: path, name: domain.Name(j.uuid)}
+	if g.there && g.active() {
+		return g.instance(), nil
+	}
+	d, err := j.directory(ctx)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
 	resumed := g.there
 	if g, err = j.settleIn(ctx, spec, tree, from, g, d); err != nil {
 		return plugins.Instance{}, j.turnAway(ctx, d, resumed, err)
@@ -383,9 +377,9 @@ func (m *Manager) Leave(ctx context.Context, node, uuid string) error {
 	if err != nil {
 		return err
 	}
-	path, err := j.setup.Directory(ctx)
+	d, err := j.directory(ctx)
 	if err == nil {
-		err = j.leave(ctx, directory{path: path, name: domain.Name(uuid)})
+		err = j.leave(ctx, d)
 	}
 	m.forget(uuid)
 	if err == nil {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -41,22 +40,17 @@ func (m *Manager) Restore(
 func (j *job) restore(
 	ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) (plugins.Instance, error) {
-	g, err := j.find(ctx)
-	switch {
-	case err != nil:
-		return plugins.Instance{}, err
-	case g.there && !g.ours():
-		return plugins.Instance{}, j.unmanaged()
-	case g.there && g.is.Mark.Node != j.node:
-		return plugins.Instance{}, j.fault("another node has an instance with this uuid")
-	case g.there:
-		return g.instance(), nil
-	}
-	path, err := j.setup.Directory(ctx)
+	g, err := j.findOwn(ctx)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	d := directory{path: path, name: domain.Name(j.uuid)}
+	if g.there {
+		return g.instance(), nil
+	}
+	d, err := j.directory(ctx)
+	if err != nil {
+		return plugins.Instance{}, err
+	}
 	hardware, err := j.hardware(spec)
 	if err != nil {
 		return plugins.Instance{}, err

@@ -55,23 +55,14 @@ func (m *Manager) Spawn(
 }
 
 func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
-	g, err := j.find(ctx)
+	g, err := j.findOwn(ctx)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	if g.there {
-		switch {
-		case !g.ours():
-			return plugins.Instance{}, j.unmanaged()
-		case g.is.Mark.Node != j.node:
-			return plugins.Instance{}, j.fault("another node has an instance with this uuid")
-		}
-	}
-	path, err := j.setup.Directory(ctx)
+	d, err := j.directory(ctx)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
-	d := directory{path: path, name: domain.Name(j.uuid)}
 	resumed := g.there
 	if resumed && j.ran(g, d) {
 		return g.instance(), nil
@@ -117,11 +108,10 @@ func (m *Manager) CheckSpawn(
 }
 
 func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) error {
-	path, err := j.setup.Directory(ctx)
+	d, err := j.directory(ctx)
 	if err != nil {
 		return err
 	}
-	d := directory{path: path, name: domain.Name(j.uuid)}
 	hardware, disks, err := j.design(spec, d)
 	if err != nil {
 		return err
@@ -371,11 +361,11 @@ func (m *Manager) Destroy(ctx context.Context, node, uuid string) error {
 }
 
 func (j *job) destroy(ctx context.Context) error {
-	path, err := j.setup.Directory(ctx)
+	d, err := j.directory(ctx)
 	if err != nil {
 		return err
 	}
-	return j.remove(ctx, directory{path: path, name: domain.Name(j.uuid)})
+	return j.remove(ctx, d)
 }
 
 // mostRounds bounds how often a domain is looked for that was removed: one whose start was still
