@@ -74,13 +74,18 @@ func plainRun(s string) int {
 // AppendStrings appends a JSON array of strings.
 func AppendStrings(b []byte, list []string) []byte {
 	b = append(b, '[')
-	for i, s := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = AppendString(b, s)
+	for _, s := range list {
+		b = AppendString(AppendComma(b), s)
 	}
 	return append(b, ']')
+}
+
+// AppendComma appends a comma, unless b ends with the beginning of a list or an object.
+func AppendComma(b []byte) []byte {
+	if last := b[len(b)-1]; last == '[' || last == '{' {
+		return b
+	}
+	return append(b, ',')
 }
 
 // AppendInt appends an integer.

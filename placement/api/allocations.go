@@ -38,16 +38,12 @@ func showAllocations(x *exchange) error {
 	b := append(x.Buffer(), `{"allocations":{`...)
 	for i := 0; i < len(c.Allocations); {
 		uuid := c.Allocations[i].Provider
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = jsonkit.AppendString(b, uuid)
+		b = jsonkit.AppendString(jsonkit.AppendComma(b), uuid)
 		b = append(b, `:{"resources":{`...)
-		for first := true; i < len(c.Allocations) && c.Allocations[i].Provider == uuid; i++ {
+		for ; i < len(c.Allocations) && c.Allocations[i].Provider == uuid; i++ {
 			a := &c.Allocations[i]
-			b = wire.AppendResource(b, a.Class, a.Used, first)
+			b = wire.AppendResource(b, a.Class, a.Used)
 			modified = later(modified, changed(a.CreatedAt, a.UpdatedAt))
-			first = false
 		}
 		b = append(b, `},"generation":`...)
 		if p, ok := s.Provider(uuid); ok {
@@ -87,21 +83,16 @@ func listProviderAllocations(x *exchange) error {
 	b := append(x.Buffer(), '{')
 	b = wire.AppendGeneration(b, p.Generation)
 	b = append(b, `"allocations":{`...)
-	for i, c := range s.ConsumersOn(p.UUID) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = jsonkit.AppendString(b, c.UUID)
+	for _, c := range s.ConsumersOn(p.UUID) {
+		b = jsonkit.AppendString(jsonkit.AppendComma(b), c.UUID)
 		b = append(b, `:{"resources":{`...)
-		first := true
 		for j := range c.Allocations {
 			a := &c.Allocations[j]
 			if a.Provider != p.UUID {
 				continue
 			}
-			b = wire.AppendResource(b, a.Class, a.Used, first)
+			b = wire.AppendResource(b, a.Class, a.Used)
 			modified = later(modified, changed(a.CreatedAt, a.UpdatedAt))
-			first = false
 		}
 		b = append(b, '}')
 		if x.v.Has(wire.ConsumerGenerations) {

@@ -166,8 +166,7 @@ func appendAllocationList(b []byte, c *candidates.Candidate) []byte {
 func appendByProvider(b []byte, c *candidates.Candidate, before, after string) []byte {
 	for i := range c.Allocations {
 		a := &c.Allocations[i]
-		first := i == 0 || a.Provider != c.Allocations[i-1].Provider
-		if first {
+		if i == 0 || a.Provider != c.Allocations[i-1].Provider {
 			if i > 0 {
 				b = append(b, "}},"...)
 			}
@@ -175,7 +174,7 @@ func appendByProvider(b []byte, c *candidates.Candidate, before, after string) [
 			b = jsonkit.AppendString(b, a.Provider.UUID)
 			b = append(b, after...)
 		}
-		b = wire.AppendResource(b, a.Class, a.Amount, first)
+		b = wire.AppendResource(b, a.Class, a.Amount)
 	}
 	if len(c.Allocations) > 0 {
 		b = append(b, "}}"...)
@@ -187,17 +186,11 @@ func appendByProvider(b []byte, c *candidates.Candidate, before, after string) [
 func appendMappings(b []byte, groups []candidates.Group, c *candidates.Candidate) []byte {
 	b = append(b, `,"mappings":{`...)
 	for i, providers := range c.Groups {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, '"')
+		b = append(jsonkit.AppendComma(b), '"')
 		b = append(b, groups[i].Suffix...)
 		b = append(b, `":[`...)
-		for j, p := range providers {
-			if j > 0 {
-				b = append(b, ',')
-			}
-			b = jsonkit.AppendString(b, p.UUID)
+		for _, p := range providers {
+			b = jsonkit.AppendString(jsonkit.AppendComma(b), p.UUID)
 		}
 		b = append(b, ']')
 	}

@@ -267,17 +267,12 @@ func appendCapacity(b []byte, inv *ledger.Inventory) []byte {
 func appendSummary(b []byte, p *ledger.Provider, v wire.Version, classes map[string]bool) []byte {
 	b = jsonkit.AppendString(b, p.UUID)
 	b = append(b, `:{"resources":{`...)
-	first := true
 	for i := range p.Inventories {
 		inv := &p.Inventories[i]
 		if classes != nil && !classes[inv.Class] {
 			continue
 		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = jsonkit.AppendString(b, inv.Class)
+		b = jsonkit.AppendString(jsonkit.AppendComma(b), inv.Class)
 		b = append(b, `:{"capacity":`...)
 		b = appendCapacity(b, inv)
 		b = append(b, `,"used":`...)

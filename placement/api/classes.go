@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
@@ -20,11 +21,8 @@ func listClasses(x *exchange) error {
 	}
 	var modified time.Time
 	b := append(x.Buffer(), `{"resource_classes":[`...)
-	for i, c := range s.Classes() {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = wire.AppendResourceClass(b, c.Name)
+	for _, c := range s.Classes() {
+		b = wire.AppendResourceClass(jsonkit.AppendComma(b), c.Name)
 		modified = later(modified, changed(c.CreatedAt, c.UpdatedAt))
 	}
 	b = append(b, "]}"...)

@@ -46,10 +46,7 @@ func (x *exchange) inventories(p *ledger.Provider) error {
 	b = append(b, `"inventories":{`...)
 	for i := range p.Inventories {
 		inv := &p.Inventories[i]
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = jsonkit.AppendString(b, inv.Class)
+		b = jsonkit.AppendString(jsonkit.AppendComma(b), inv.Class)
 		b = append(b, ':')
 		b = wire.AppendInventory(b, wireInventory(inv))
 		modified = later(modified, changed(inv.CreatedAt, inv.UpdatedAt))

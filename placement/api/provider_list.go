@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/compute-agent/compute-agent/internal/jsonkit"
 	"github.com/compute-agent/compute-agent/placement/ledger"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -121,13 +122,8 @@ func listProviders(x *exchange) error {
 	}
 	var modified time.Time
 	b := append(x.Buffer(), `{"resource_providers":[`...)
-	first := true
 	add := func(p *ledger.Provider) {
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = appendProvider(b, p, x.v)
+		b = appendProvider(jsonkit.AppendComma(b), p, x.v)
 		modified = later(modified, changed(p.CreatedAt, p.UpdatedAt))
 	}
 	empty, err := pq.check(s, x.host() != nil)

@@ -25,16 +25,11 @@ func listTraits(x *exchange) error {
 	}
 	var modified time.Time
 	b := append(x.Buffer(), `{"traits":[`...)
-	first := true
 	for _, t := range s.Traits() {
 		if !wanted(s, t.Name) {
 			continue
 		}
-		if !first {
-			b = append(b, ',')
-		}
-		first = false
-		b = jsonkit.AppendString(b, t.Name)
+		b = jsonkit.AppendString(jsonkit.AppendComma(b), t.Name)
 		modified = later(modified, changed(t.CreatedAt, t.UpdatedAt))
 	}
 	b = append(b, "]}"...)

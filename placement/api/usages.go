@@ -29,7 +29,7 @@ func showProviderUsages(x *exchange) error {
 	b = append(b, `"usages":{`...)
 	for i := range p.Inventories {
 		class := p.Inventories[i].Class
-		b = wire.AppendResource(b, class, s.Used(p, class), i == 0)
+		b = wire.AppendResource(b, class, s.Used(p, class))
 	}
 	b = append(b, "}}"...)
 	return x.json(http.StatusOK, b, time.Time{})
@@ -154,17 +154,14 @@ func showUsages(x *exchange) error {
 		sums[at].add(c)
 	}
 	b := append(x.Buffer(), `{"usages":{`...)
-	for i, sum := range sums {
+	for _, sum := range sums {
 		if x.v.Has(wire.ConsumerTypes) {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = jsonkit.AppendString(b, sum.consumerType)
+			b = jsonkit.AppendString(jsonkit.AppendComma(b), sum.consumerType)
 			b = append(b, `:{"`+wire.ConsumerCount+`":`...)
 			b = strconv.AppendInt(b, sum.consumers, 10)
 		}
-		for j, c := range sum.classes {
-			b = wire.AppendResource(b, c.class, c.count, j == 0 && !x.v.Has(wire.ConsumerTypes))
+		for _, c := range sum.classes {
+			b = wire.AppendResource(b, c.class, c.count)
 		}
 		if x.v.Has(wire.ConsumerTypes) {
 			b = append(b, '}')

@@ -76,13 +76,9 @@ type HeldAllocation struct {
 	ConsumerGeneration *int64 `json:"consumer_generation,omitempty"`
 }
 
-// AppendResource appends one member of an object of amounts by resource class; first says that no
-// other stands before it.
-func AppendResource(b []byte, class string, amount int64, first bool) []byte {
-	if !first {
-		b = append(b, ',')
-	}
-	b = jsonkit.AppendString(b, class)
+// AppendResource appends one member of an object of amounts by resource class.
+func AppendResource(b []byte, class string, amount int64) []byte {
+	b = jsonkit.AppendString(jsonkit.AppendComma(b), class)
 	b = append(b, ':')
 	return jsonkit.AppendInt(b, amount)
 }

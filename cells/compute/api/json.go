@@ -88,11 +88,8 @@ func appendValue(b []byte, value any) []byte {
 		return jsonkit.AppendStrings(b, v)
 	case map[string]string:
 		b = append(b, '{')
-		for i, key := range slices.Sorted(maps.Keys(v)) {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = jsonkit.AppendString(b, key)
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			b = jsonkit.AppendString(jsonkit.AppendComma(b), key)
 			b = append(b, ':')
 			b = jsonkit.AppendString(b, v[key])
 		}
@@ -101,11 +98,8 @@ func appendValue(b []byte, value any) []byte {
 		return v.appendTo(b)
 	case List:
 		b = append(slices.Grow(b, v.Size()), '[')
-		for i, o := range v {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = o.appendTo(b)
+		for _, o := range v {
+			b = o.appendTo(jsonkit.AppendComma(b))
 		}
 		return append(b, ']')
 	}
