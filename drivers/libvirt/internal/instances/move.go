@@ -352,23 +352,8 @@ func freeBytes(path string) (int64, error) {
 
 // turnAway is giveUp for an instance that cannot arrive: what the source has stays.
 func (j *job) turnAway(ctx context.Context, d directory, resumed bool, err error) error {
-	var back *failure
-	var fault *plugins.InstanceFault
-	switch {
-	case errors.As(err, &back):
-		fault, err = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}, back.fault(j.uuid)
-		j.warn(back, "An instance cannot arrive here. Removing what was created of it.")
-	case errors.As(err, &fault):
-	default:
-		return err
-	}
-	if j.begun || resumed {
-		if left := j.leave(ctx, d); left != nil {
-			return fmt.Errorf("instance %s cannot arrive (%s), and what was created of it cannot be removed: %w",
-				j.uuid, fault.Reason, left)
-		}
-	}
-	return err
+	return j.cleanUp(ctx, d, resumed, err, "An instance cannot arrive here. Removing what was created of it.", j.leave,
+		"instance %s cannot arrive (%s), and what was created of it cannot be removed: %w")
 }
 
 // Leave removes an instance that is on another host, as [plugins.InstanceMover] says.

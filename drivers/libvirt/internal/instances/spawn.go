@@ -327,19 +327,29 @@ func (j *job) warn(s *failure, what string) {
 // giveUp removes the parts of an instance that cannot be created. After other errors they stay, for
 // the next Spawn or Destroy.
 func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) error {
+	return j.cleanUp(ctx, d, resumed, err, "Could not create an instance. Removing what was created of it.", j.remove,
+		"cannot create instance %s (%s), and cannot remove it: %w")
+}
+
+// cleanUp removes the parts of an instance that has a fault, with a warning if it is the host's.
+// failed is the format of the error if they cannot be removed: of the uuid, the fault and why.
+func (j *job) cleanUp(
+	ctx context.Context, d directory, resumed bool, err error, warning string,
+	remove func(context.Context, directory) error, failed string,
+) error {
 	var back *failure
 	var fault *plugins.InstanceFault
 	switch {
 	case errors.As(err, &back):
 		fault, err = &plugins.InstanceFault{UUID: j.uuid, Reason: back.reason}, back.fault(j.uuid)
-		j.warn(back, "Could not create an instance. Removing what was created of it.")
+		j.warn(back, warning)
 	case errors.As(err, &fault):
 	default:
 		return err
 	}
 	if j.begun || resumed {
-		if left := j.remove(ctx, d); left != nil {
-			return fmt.Errorf("cannot create instance %s (%s), and cannot remove it: %w", j.uuid, fault.Reason, left)
+		if left := remove(ctx, d); left != nil {
+			return fmt.Errorf(failed, j.uuid, fault.Reason, left)
 		}
 	}
 	return err
