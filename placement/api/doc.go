@@ -2,7 +2,7 @@
 
 // Package api is the HTTP side of Placement: it turns requests into reads of a snapshot and
 // transactions of the ledger, and their results into the answers that clients of OpenStack
-// Placement know, at every microversion from 1.0 to 1.39.
+// Placement know, at every microversion.
 //
 //	request ─▶ id, log, panic guard, limits ─▶ CORS ─▶ Authenticator ─▶ microversion
 //	          ─▶ route and method ─▶ in this version? ─▶ Accept, Content-Type ─▶ Policy

@@ -198,9 +198,10 @@ func TestErrorsComeInTheFormThatIsAccepted(t *testing.T) {
 			t.Errorf("Accept %q: the error repeats markup: %s", accept, w.Body)
 		}
 	}
-	w := call{method: "GET", path: "/", version: "1.40", status: 406}.do(t, h)
-	if e := errorOf(t, w); e.MaxVersion != "1.39" ||
-		e.MinVersion != "1.0" || !strings.Contains(e.Detail, "Unacceptable version header: 1.40") {
+	tooNew := (wire.MaxVersion + 1).String()
+	w := call{method: "GET", path: "/", version: tooNew, status: 406}.do(t, h)
+	if e := errorOf(t, w); e.MaxVersion != wire.MaxVersion.String() ||
+		e.MinVersion != "1.0" || !strings.Contains(e.Detail, "Unacceptable version header: "+tooNew) {
 		t.Errorf("the error about the version is %+v", e)
 	}
 	testproc.Equal(t, w.Header().Get("OpenStack-API-Version"), "", "a version that does not exist is answered with %q")

@@ -30,11 +30,11 @@ type about struct {
 }
 
 // aboutAPI is the beginning of the reference.
-const aboutAPI = `The calls of the bundled Placement. They are those of OpenStack's Placement, at all of its microversions,
+var aboutAPI = `The calls of the bundled Placement. They are those of OpenStack's Placement, at all of its microversions,
 ` + "`GET /allocation_candidates/explain`" + `, and those below ` + "`/hosts`" + `; [placement-extensions.md](placement-extensions.md) has what else it can do beyond OpenStack's.
 [openapi/placement.json](openapi/placement.json) has the same in OpenAPI 3.1. Tests compare both with the server.
 
-Send ` + "`X-Auth-Token`" + `, and ` + "`OpenStack-API-Version: placement 1.39`" + ` or another microversion; without the header it is 1.0, and ` + "`latest`" + `
+Send ` + "`X-Auth-Token`" + `, and ` + "`OpenStack-API-Version: " + wire.MaxVersion.HeaderValue() + "`" + ` or another microversion; without the header it is 1.0, and ` + "`latest`" + `
 is the highest. Bodies are JSON, in both directions. ` + "`{name}`" + ` in a path is one segment. "Policy" is the rule of the policy file that must allow the call, and
 "Hosts" what a host's own credential may do with it ([identity.md](identity.md#what-a-host-may-do-in-placement)).
 Every answer has ` + "`X-OpenStack-Request-Id`" + `, ` + "`OpenStack-API-Version`" + ` and ` + "`Vary`" + `, and from 1.15 on ` + "`Last-Modified`" + ` and

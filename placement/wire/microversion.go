@@ -17,15 +17,16 @@ type Version uint8
 
 // The range of microversions that the API knows.
 const (
-	MinVersion Version = 0  // 1.0
-	MaxVersion Version = 39 // 1.39
+	MinVersion = Version(Always)
+	MaxVersion = Version(afterNewest - 1)
 )
 
 // Feature names what a microversion brought. Its value is the minor number of the first version
 // that has it: each microversion of Placement brought exactly one change.
 type Feature uint8
 
-// The features, in the order of the microversions 1.1 to 1.39. History says more about each.
+// The features, in the order of their microversions; a new one comes last, before afterNewest.
+// History says more about each.
 const (
 	Always               Feature = iota // 1.0
 	ProviderAggregates                  // 1.1
@@ -67,6 +68,7 @@ const (
 	Reparenting                         // 1.37
 	ConsumerTypes                       // 1.38
 	AnyTraits                           // 1.39
+	afterNewest
 )
 
 // Change is one line of the history of the API.
@@ -77,7 +79,7 @@ type Change struct {
 
 // History is the whole history of the API at one glance: the entry at i is what microversion 1.i
 // brought.
-var History = [MaxVersion + 1]Change{
+var History = [afterNewest]Change{
 	{Always, "the API as it began: resource providers, inventories, allocations, usages of a provider"},
 	{ProviderAggregates, "GET and PUT /resource_providers/{uuid}/aggregates"},
 	{ResourceClasses, "/resource_classes: custom classes can be listed, made, renamed and deleted"},
