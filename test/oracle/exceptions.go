@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // Exception is a difference that is meant.
@@ -243,6 +245,15 @@ var Exceptions = []Exception{
 		Reason: "Ours knows the standard traits and resource classes of newer os-traits and os-resource-classes.",
 		Applies: func(x *Exchange, d Difference) bool {
 			return d.What == "body" && (x.Step.Path == "/traits" || x.Step.Path == "/resource_classes") && x.onlyNewer()
+		},
+	},
+	{
+		Name: "newer microversions",
+		Reason: "Ours can have microversions that the real one does not have: they are in the version document, in " +
+			"the error about one that neither has, and what latest stands for.",
+		Applies: func(x *Exchange, d Difference) bool {
+			return wire.MaxVersion > newest &&
+				(x.Step.Path == "/" || d.What == "error max_version" || x.Step.Version == "placement latest")
 		},
 	},
 }

@@ -131,7 +131,8 @@ func (r *runner) consumerGeneration(ctx context.Context, uuid string) (int64, er
 
 // look reads something of our own service; what is not there leaves the value as it is.
 func (r *runner) look(ctx context.Context, path string, into any) error {
-	answer, err := r.ask(ctx, r.ours, &Step{Method: http.MethodGet, Path: path, Version: "placement 1.39"})
+	get := latest("", http.MethodGet, path, nil)
+	answer, err := r.ask(ctx, r.ours, &get)
 	if err != nil || answer.Status != http.StatusOK {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/compute-agent/compute-agent/placement/wire"
 )
 
 // odd are values that hardly fit anywhere.
@@ -92,7 +94,7 @@ func (g *generator) headers(st *Step) {
 			g,
 			[]string{
 				"placement latest",
-				"placement 1.40",
+				(wire.MaxVersion + 1).HeaderValue(),
 				"placement 2.0",
 				"placement 0.9",
 				"compute 2.1",

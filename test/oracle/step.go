@@ -159,7 +159,7 @@ func (st *Step) minor() int {
 		return 0
 	}
 	text, found := strings.CutPrefix(st.Version, "placement 1.")
-	if n, err := strconv.Atoi(text); found && err == nil && n >= 0 && n <= 39 {
+	if n, err := strconv.Atoi(text); found && err == nil && n >= 0 && n <= newest {
 		return n
 	}
 	return -1

@@ -120,8 +120,9 @@ func text(v any) string {
 	return string(b)
 }
 
+// latest is a request at the newest microversion, without a body if it is nil.
 func latest(kind, method, path string, body any) Step {
-	st := Step{Kind: kind, Method: method, Path: path, Version: "placement 1.39"}
+	st := at(kind, method, path, newest)
 	if body != nil {
 		st.Body, st.HasBody = text(body), true
 	}
@@ -184,7 +185,8 @@ func (g *generator) forest() []Step {
 		}
 	}
 	for slot := range g.IntN(4) {
-		steps = append(steps, latest("build", "PUT", fmt.Sprintf("/allocations/{{c%d}}", slot), g.allocation(39, slot)))
+		path := fmt.Sprintf("/allocations/{{c%d}}", slot)
+		steps = append(steps, latest("build", "PUT", path, g.allocation(newest, slot)))
 	}
 	// The spare ones are never made by the forest.
 	for i := range 2 {
@@ -208,12 +210,9 @@ func (g *generator) lookAround() []Step {
 	steps := []Step{
 		latest("look", "GET", "/resource_providers", nil),
 		latest("look", "GET", "/resource_classes", nil),
-		{Kind: "look", Method: "GET", Path: "/traits",
-			Query: []Param{{Name: "name", Value: "startswith:CUSTOM_"}}, Version: "placement 1.39"},
-		{Kind: "look", Method: "GET", Path: "/traits",
-			Query: []Param{{Name: "associated", Value: "true"}}, Version: "placement 1.39"},
-		{Kind: "look", Method: "GET", Path: "/usages",
-			Query: []Param{{Name: "project_id", Value: projects[0]}}, Version: "placement 1.39"},
+		latest("look", "GET", "/traits", nil).where("name", "startswith:CUSTOM_"),
+		latest("look", "GET", "/traits", nil).where("associated", "true"),
+		latest("look", "GET", "/usages", nil).where("project_id", projects[0]),
 	}
 	for _, uuid := range g.providers[:len(g.providers)-1] {
 		for _, of := range []string{"inventories", "traits", "aggregates", "allocations"} {
@@ -272,6 +271,10 @@ func weighted(g *generator, from []choice) func(*generator) Step {
 	panic("oracle: no choice")
 }
 
+// newest is the highest microversion of the real service. Ours can have higher ones, which only
+// spoiled steps ask for.
+const newest = 39
+
 // edges are the versions where things change.
 var edges = []int{0, 1, 2, 4, 5, 6, 7, 8, 11, 12, 13, 14,
 	15, 18, 19, 20, 22, 23, 24, 26, 27, 28, 30, 32, 33, 34, 36, 37, 38}
@@ -282,8 +285,8 @@ func (g *generator) version(since int) int {
 		since = 0
 	}
 	switch n := g.IntN(100); {
-	case n < 35 || since >= 39:
-		return 39
+	case n < 35 || since >= newest:
+		return newest
 	case n < 70:
 		for range 10 {
 			if v := pick(g, edges); v >= since {
@@ -291,11 +294,17 @@ func (g *generator) version(since int) int {
 			}
 		}
 	}
-	return since + g.IntN(40-since)
+	return since + g.IntN(newest+1-since)
 }
 
 func at(kind, method, path string, v int) Step {
 	return Step{Kind: kind, Method: method, Path: path, Version: fmt.Sprintf("placement 1.%d", v)}
+}
+
+// where is the step with one more parameter.
+func (st Step) where(name, value string) Step {
+	st.Query = append(st.Query, Param{Name: name, Value: value})
+	return st
 }
 
 func (st Step) with(body any) Step {

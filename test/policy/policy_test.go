@@ -98,7 +98,7 @@ var mayImport = map[string][]string{
 		"internal/agent/access", "internal/config", "internal/keystone", "internal/libvirtd", "placement",
 		"placement/api", "plugins", "systemd"},
 	"internal/libvirtd":                   {},
-	"test/oracle":                         {"test/testproc", "placement", "placement/api"},
+	"test/oracle":                         {"test/testproc", "placement", "placement/api", "placement/wire"},
 	"cmd/compute-agent/internal/scaffold": {},
 	"internal/version":                    {},
 	// The tree follows from the selection, and from nothing that does I/O.
