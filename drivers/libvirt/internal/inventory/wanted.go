@@ -10,14 +10,8 @@ import (
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/selection"
 )
 
-// Resource classes and traits with a meaning here.
+// Traits with a meaning here.
 const (
-	classVCPU   = "VCPU"
-	classPCPU   = "PCPU"
-	classMemory = "MEMORY_MB"
-	classDisk   = "DISK_GB"
-	classVGPU   = "VGPU"
-
 	traitNUMA = "HW_NUMA_ROOT"
 	traitNova = "OWNER_NOVA"
 )
