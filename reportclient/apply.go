@@ -369,10 +369,10 @@ func refusedNames(err error) []string {
 	return failed.NotAdmitted
 }
 
-// besidesRefused is the desired inventory without what Placement does not admit to a host: new
-// classes are left out, and those of which more would be offered stay as they are. Those are the
-// refused ones, or all if that is not known. A class that is not desired any more stays if it may
-// be the former name of one that is left out: one that offers as much, where no other does.
+// besidesRefused is the desired inventory without what Placement does not admit to a host. Of the
+// refused classes, or of all if refused is empty, new ones are left out, and those that would offer
+// more stay as they are. A class that is no longer desired stays if it may be the former name of
+// one that is left out: that offers as much, and no admitted new class does.
 func besidesRefused(had, desired providertree.Inventories, refused []string) providertree.Inventories {
 	offered := func(i providertree.Inventory) float64 {
 		i = i.Normalize()

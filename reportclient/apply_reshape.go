@@ -217,10 +217,10 @@ func explainRefusal(failed *RequestError) error {
 	return fmt.Errorf("%w; %s: %w", ErrReshapeRefused, advice, failed)
 }
 
-// keepReshape notes in the cached tree what a reshape has done, without reading: of its providers
-// the generations are known exactly, and one that only has allocations written against it is at
-// least one further. If another client wrote to that one, too, its generation differs from the
-// cached one and the next Tree reads it.
+// keepReshape updates the cached tree after a reshape, without reading. The generations of the
+// reshape's providers are known. A provider whose allocations alone changed is at least one
+// generation further; if another client wrote to it, too, the next Tree finds another generation
+// and reads it.
 func (r *run) keepReshape(done *Reshape) {
 	generations := done.generationsAfter()
 	for _, p := range done.Providers {

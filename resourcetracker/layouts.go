@@ -31,15 +31,14 @@ type CapabilityReporter interface {
 	Capabilities(node string) map[string]bool
 }
 
-// layouts returns the layout version that the node's tree has in Placement and the one that the
-// driver makes; 0 and 0 if it has no versions. A tree that is not new and has no recorded version
-// has version 0.
+// layouts returns the layout version of the node's tree in Placement and that of the driver; 0 and
+// 0 if the driver has no versions. An existing tree without a recorded version has version 0.
 //
-// What the state directory says and what the tree itself says (a trait on its root) differ after a
-// crash between two writes, after Placement's database was put back from a copy, and after a
-// reshape was undone. The lower is right then, also if it is 0: a step that has been made already
-// changes nothing. The trait comes before the reshape (a write after it would keep it from being
-// undone), so the tree is believed alone only at the first contact, see recordOf.
+// The version is in the state directory and in a trait on the root. They differ after a crash
+// between the two writes, after a restore of Placement's database and after an undone reshape. The
+// lower one counts, 0 included: repeating a step changes nothing. The trait is written before the
+// reshape (a later write would prevent its undo), so it alone counts only at the first contact, see
+// recordOf.
 //
 // Errors: an [*OlderDriverError] if the driver has a lower version than the tree, or none.
 func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error) {
@@ -141,14 +140,13 @@ func (t *Tracker) layoutInTree(tree *providertree.Tree, root string) int {
 	return least
 }
 
-// layoutTraits returns the trait of the layout version that the tree is going to have: for a new
-// tree, one that is reshaped, and one that has such a trait, or had one. A tree that is adopted as
-// it is needs no write, though it took the steps to see that nothing is to move; the state
-// directory has its layout version. former are traits with the former prefix, which the tree must
-// not have beside it.
+// layoutTraits returns the trait of the layout version that the tree gets: for a new tree, a
+// reshaped one, and one that has or had such a trait. An adopted tree without a reshape gets no
+// trait, which saves the write; its version is in the state directory. former are traits with the
+// former prefix, which the new trait replaces.
 //
-// An agent of release 0.2.0 that is put back removes the trait, and writes none by the former
-// prefix. What a later agent knows then is that the tree was created by an agent, with a version.
+// An agent of release 0.2.0 that is installed again removes the trait. A later agent then knows by
+// its record that the tree was created with a layout version.
 func (t *Tracker) layoutTraits(d draft) (traits, former []string) {
 	created := isNew(d.known, d.node.UUID) || d.record.Created && d.record.Layout != 0
 	if d.layout == 0 || !created && !d.reshaped() && !t.hadLayout(d) {

@@ -99,10 +99,9 @@ type relocation struct {
 	to      []plugins.Place
 }
 
-// checkReturned refuses an answer that brings inventory back to where a reshape took it away, while
-// it is where the reshape put it: an older version of the driver does that, which knows nothing of
-// the newer tree. One that asks for a reshape is not meant, nor is one that really takes the
-// inventory away from where it was put.
+// checkReturned refuses an answer with inventory on a provider that a reshape took it away from,
+// while it is also where the reshape put it: a driver that is older than the reshape answers so. An
+// answer to a reshape is not checked, and inventory that only moves back is allowed.
 //
 // Cost: nothing while no provider gets a resource class that it has not had; else one read of the
 // journal.

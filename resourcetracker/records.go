@@ -14,13 +14,13 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
-// recordOf returns what this agent has made Placement say of a node: from memory, from the state
-// directory, or, at the first contact with a node that Placement knows already, by asking the
-// driver what it says of an empty one: that is the driver's, and the rest is another client's. What
-// another driver of this agent has made, before the node was given to this one, goes.
+// recordOf returns what this agent has written to Placement for a node: from memory, or from the
+// state directory. At the first contact with a node that Placement has already, it asks the driver
+// for the tree of an empty node: what the driver reports there is its own, the rest is another
+// client's. After a change of the driver, see succeed.
 //
-// Cost: no request; one or two calls of the driver at the first contact, until a pass gets as far
-// as writing.
+// Cost: no request; one or two calls of the driver at the first contact, in each pass until one
+// gets as far as writing.
 func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*ownership.Record, error) {
 	if state.record != nil {
 		return state.record, nil
@@ -54,9 +54,9 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 	return record, nil
 }
 
-// succeed returns the record for a node that another driver had. What that one reported and this
-// one does not is not shown to this one, and goes; unless this one, when it is shown everything,
-// wants to move some of it in a reshape.
+// succeed returns the record for a node that another driver of this agent had. What this one does
+// not report is hidden from it and removed, unless it asks for a reshape when it is shown
+// everything.
 //
 // Cost: one call of the driver.
 func (t *Tracker) succeed(

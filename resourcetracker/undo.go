@@ -160,10 +160,9 @@ func recordUndo(records *ownership.Store, undo journal.Entry, outcome reportclie
 	return nil // the lower layout version stays
 }
 
-// restore brings the record of a node to what holds after an undo that happened: the inventories
-// that came back are the driver's as they were, and the providers that the reshape had made stay
-// ours, so that the driver that wanted them not can take them away. What was another client's all
-// the while stays that.
+// restore updates the record of a node after an undo that happened: the inventories that came back
+// are the driver's again, and the providers that the reshape made stay ours, so that the older
+// driver can remove them. What was another client's before and after the reshape stays so.
 func restore(records *ownership.Store, undo journal.Entry) error {
 	if records == nil {
 		return nil

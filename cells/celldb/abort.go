@@ -41,11 +41,11 @@ func (r *Record) stay(m *Move, giveBack bool) {
 	m.setStatus(status, !giveBack)
 }
 
-// abort has an administrator end a migration that has no destination yet: the server is what it
-// was, so that the build of a new one is not aborted; or one that waits for a host that is down:
-// the server goes back, or stays where it is confirmed to be, or where it waits for the source's
-// word. That host removes what it has when it comes back: for a destination there is an evacuation
-// from it that is done, with the uuid, and a source is asked by the migration itself.
+// abort ends a migration for an administrator, if it has no destination yet or waits for a host
+// that is down; not a build. The server stays on the destination if the migration was confirmed or
+// the source has not said that its guest exists; otherwise it goes back. A host that comes back
+// removes its guest: the migration asks a source to, and a destination gets a finished evacuation
+// with the uuid. False: it was aborted before.
 func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost

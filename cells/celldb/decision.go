@@ -15,10 +15,10 @@ import (
 // A server that was migrated and is not confirmed has two guests. Which one goes is its owner's to
 // decide, and none goes while the other one may be missing.
 
-// decided is what the owner of a server that was migrated wants: to stay or to go back. It is
-// refused (conflict) if the guest that would stay does not exist, since the other one, which would
-// be removed, may be the only one. To go back, the source is first asked whether its guest exists;
-// of one that is up, and whose agent is of an older version, it is known that it has departed.
+// decided confirms or reverts a migration, as the owner of the server decides. It is refused
+// (conflict) if the guest that would stay does not exist, since the other one, which would be
+// removed, may be the only one. Before a revert, the source is asked whether its guest exists,
+// unless it is up and its agent is of a version that does not report that.
 func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	name, status := "revertResize", cellwire.MigrationRevert

@@ -465,8 +465,8 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 }
 
 // rollBack ends a migration that a host could not do. The allocations are given back first. After
-// an evacuation the fault says what the source does: nothing is wanted of it, since the server is
-// in error, and what it shut down as it came back stays so.
+// an evacuation the server is in error, and its fault says that the source keeps the guest, shut
+// down if it came back meanwhile.
 func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
 	s := &r.Server
 	m.GiveBack = true

@@ -80,9 +80,8 @@ func (r *stored) server(m Moment) cellwire.Server {
 	return s
 }
 
-// serverFor is the server as a host gets it in its work. One that is on another host is there with
-// data that was set since, and of that its former host gets nothing: it removes or shuts down a
-// guest by its uuid, on the node that the migration names.
+// serverFor is the server as a host gets it in its work. Its former host, which removes or shuts
+// down the guest by its uuid, gets no data that was set since.
 func (r *stored) serverFor(host string, m Moment) cellwire.Server {
 	s := r.server(m)
 	if s.Host == host {

@@ -196,10 +196,10 @@ func (r *Record) rebuilt(power plugins.PowerState, now time.Time) {
 	r.power(power)
 }
 
-// rebuildFailed ends a rebuild. In the first half nothing was removed: the server is as it was, and
-// only its action says that it failed, unless a process of an older version has dropped how that
-// was. In the second half there is no guest. Its allocations stay in any case: it can be rebuilt
-// again, with another image perhaps.
+// rebuildFailed ends a rebuild. In its first half nothing was removed: the server is as before, and
+// only its action shows the failure, unless a process of an older version dropped the former state.
+// In its second half there is no guest: the server is in error. It keeps its allocations, so it can
+// be rebuilt again.
 func (r *Record) rebuildFailed(report cellwire.Report, now time.Time) (bool, string) {
 	s := &r.Server
 	if former := r.Former; s.TaskState == cellwire.TaskRebuilding && former != nil {

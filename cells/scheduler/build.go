@@ -494,10 +494,10 @@ func (b *build) insertIntoCell0(ctx context.Context, fault cellwire.Fault) error
 	return b.decide(ctx, cell0)
 }
 
-// finish shows a server that is placed, and ends its build. In cell0 it holds nothing then, unless
-// a write to Placement without an answer arrives later: its claim stays for the reconciler. free
-// says that it is known to hold nothing. lost is what to do when the cell does not have the row;
-// nil leaves that to the next attempt.
+// finish shows a server that is placed, and ends its build. In cell0 its allocations are removed
+// first, unless free says that it has none. A write to Placement that had no answer can still
+// arrive: its claim stays for the reconciler. lost is called if the cell does not have the row; nil
+// leaves that to the next attempt.
 func (s *Scheduler) finish(
 	ctx context.Context, uuid string, cell apidb.Cell, free bool, lost func(context.Context) error,
 ) error {

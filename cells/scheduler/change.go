@@ -14,11 +14,11 @@ import (
 	"github.com/compute-agent/compute-agent/cells/gather"
 )
 
-// change asks a cell for a change that only the process makes that schedules. The cell refuses it
-// if another one has taken over and changed something there, however late the request arrives.
+// change sends a cell a change that only the process which schedules makes. The cell refuses it,
+// however late it arrives, after another one has taken over and changed something there.
 //
-// A process that holds the lease, and has a lower term than the cell has seen, is one whose
-// database was restored from an older copy: it raises its term.
+// If the process holds the lease, but the cell has seen a higher term, the API database was
+// restored from an older copy: change raises the term and repeats the request.
 func change[T any](
 	ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
 ) (answer T, err error) {

@@ -17,10 +17,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// fence writes the server's allocations once more as they are, so that a claim of a migration that
-// was sent before and arrives late has a generation of before. It is errClaimed if one was made.
-// fenced is false if that server then holds nothing, and so has no generation: a claim may be for
-// one without.
+// fence writes the server's allocations again unchanged, which raises their generation: a claim
+// that the migration sent before then fails when it arrives. It is errClaimed if one has arrived.
+// fenced is false if the server holds nothing, and so has no generation.
 func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced bool, err error) {
 	held, err := s.unclaimed(ctx, m)
 	if err != nil {
@@ -100,11 +99,11 @@ func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
 }
 
 // giveBack gives the allocations on the source back to the server, or removes them if it is
-// deleted, and says whether Placement was asked. While it is being deleted, that is left to its
-// deletion.
+// deleted, and says whether Placement was asked. While the server is being deleted, it does
+// nothing.
 //
-// One that ended without a destination may have claimed one. If there can be no fence, it ends when
-// its cell says that enough time has passed for a claim to arrive.
+// A migration without a destination may have claimed one. If fence has no effect, it ends only when
+// its cell says that a claim can no longer arrive.
 func (s *Scheduler) giveBack(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, server cellwire.Server, v *view,
 ) (asksPlacement bool, err error) {

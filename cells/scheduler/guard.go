@@ -16,9 +16,9 @@ import (
 // the reconciler looks which database answers before it does anything in a cell, and leaves the
 // cell alone until the right one is back, or until an operator has accepted what there is.
 
-// recordDatabase notes which database answered a request that was sent after before was read, and
-// says whether it is the cell's. It costs no request, and a write to the API database if the cell
-// has changed. A cell that tells no revision is believed, as before.
+// recordDatabase records which database answered a request, and reports whether it is the cell's.
+// before is the record from before the request. It costs no request, and a write to the API
+// database if the cell has changed. For a cell without revisions, before decides.
 func (s *Scheduler) recordDatabase(
 	ctx context.Context, cell apidb.Cell, before apidb.CellDatabase, seen apidb.CellMark,
 ) (bool, error) {

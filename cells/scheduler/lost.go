@@ -12,11 +12,10 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// reinsertRow inserts a hidden row once more into the cell that a server is placed in: the request
-// to erase the row of an earlier attempt may have arrived after the row that was decided upon, at
-// a cell that hung. The node is the one that was claimed last, and whose allocations the server
-// holds. Without one, as in cell0, the server is in error: nothing of it can be anywhere else,
-// because its place is decided.
+// reinsertRow inserts a lost hidden row again into the cell of a server that is placed: a cell that
+// hung can erase the row of an earlier attempt after it inserted the final one. The row is for the
+// node that was claimed last, whose allocations the server holds. Without one, as in cell0, the row
+// is in error: as its place is decided, the server exists nowhere else.
 func (s *Scheduler) reinsertRow(ctx context.Context, request apidb.BuildRequest, h *hosts) error {
 	uuid, cell := request.UUID, h.cells[request.CellUUID]
 	if h.suspect[cell.UUID] {

@@ -115,9 +115,8 @@ func (s *Scheduler) clearClaims(ctx context.Context) error {
 const settling = 6
 
 // clearClaim cleans up one claim. If no build or cell accounts for it, the server's allocations are
-// removed, and after some time they are checked once more, and then the claim goes: a Placement
-// that hung may have had the claim's own request before it all the time, and do it after what it
-// was asked later. released is when it was removed first; zero: it was not.
+// removed, after some time once more, and then the claim: a Placement that hung can carry out the
+// claim's request after the first removal. released is the time of that one, or zero.
 func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.Time) error {
 	_, err := s.o.Store.BuildRequest(ctx, uuid)
 	if err == nil {

@@ -35,10 +35,10 @@ func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	})
 }
 
-// workers are those who schedule or move one server each. Servers whose last request Placement has
-// failed, while it answered others, have workers of their own: however long their requests take,
-// no other server waits for them again. While they claim, those of their server group do, and if
-// these have all workers, every server waits for that claim.
+// workers bounds the servers that are scheduled or moved at the same time. A server whose last
+// request Placement failed, while it answered others, takes a slot of unanswered, so that its
+// requests delay no other server. But its claim delays those of its server group, and all servers
+// when these fill the slots.
 type workers struct {
 	slots, unanswered chan struct{}
 	all               sync.WaitGroup
@@ -237,10 +237,10 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 // mostUnanswered is how often Placement may fail a request for a server while it answers others.
 const mostUnanswered = 10
 
-// answersOthers says whether Placement, which has failed a request, answers another one: then it is
-// that request which it does not answer, whatever it says about it. It is asked for something of
-// the same kind: it may answer no query for candidates, or none about allocations, and the rest. It
-// is not asked to write anything: see [backoff.unwritten].
+// answersOthers reports whether Placement, which has failed a request, answers a similar one: then
+// it is this request that it cannot answer. Similar is another query for candidates, another one
+// about allocations, and so on, because it can fail all of one kind. Nothing is written: see
+// [backoff.unwritten].
 func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.Error) bool {
 	if failed.Unsent {
 		return false

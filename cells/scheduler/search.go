@@ -14,11 +14,10 @@ import (
 // treeCandidates is how many candidates of one node are asked for: more than [hosts.targets] takes.
 const treeCandidates = 10
 
-// search goes through the hosts that are left when Placement gave as many candidates as it was
-// asked for, and none of them took the server. A Placement that is shared with thousands of other
-// hosts may give none of ours. Each is asked for by itself, by chance, but each time in the same
-// order, until one takes the server; so most boots cost one request more, and one that nothing can
-// lock a request for each host.
+// search asks for candidates on each remaining host by itself, after a query with a limit gave none
+// that took the server: a Placement that is shared with thousands of other hosts can give none of
+// ours. The order is by chance, but the same for each attempt. So most boots cost one request more,
+// and one that no host takes a request for each host.
 func (b *build) search(ctx context.Context, requests []resourcerequest.Request) (placed bool, err error) {
 	requests = slices.Clone(requests)
 	for i := range requests {

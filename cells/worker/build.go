@@ -145,12 +145,10 @@ func (w *Worker) awaitDeleted(s *server, node Node, cause error) error {
 	return nil
 }
 
-// abandon gives up a server for a reason that does not come from its Spawn: an earlier one may have
-// left something, which goes first.
-//
-// That the row says building does not prove that the guest is worth nothing: the cell's database
-// may be a backup from before. So one that runs is taken for made, and one that does not run is
-// removed only if this process has begun it.
+// abandon gives up a server for a reason other than a failed Spawn. What an earlier attempt left is
+// removed first. The row can be that of an old backup of the cell's database, so a guest that runs
+// is kept and reported as made, and one that does not run is removed only if this process has begun
+// it.
 func (w *Worker) abandon(
 	ctx context.Context, s *server, item cellwire.WorkItem, node Node, reason, details string,
 ) error {

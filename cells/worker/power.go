@@ -147,10 +147,10 @@ func (w *Worker) failPower(
 	return nil
 }
 
-// startAgain starts a guest that is off in the middle of a reboot, if the cell does not say so in
-// time. The cell is where the half of a reboot is kept: it says so at once, and a restarted agent
-// continues there. While the cell is down, the guest must not stay off; only an agent that is
-// restarted as well then reboots it once more.
+// startAgain starts a guest that is off in the middle of a reboot, if the cell does not ask for it
+// in time. The cell stores how far the reboot is and asks at once, also an agent that was
+// restarted. While the cell is down, the guest must not stay off; an agent that is restarted then
+// reboots it again.
 func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	var failures backoff
 	for wait := rebootTimeout; w.waitsFor(s, item); {

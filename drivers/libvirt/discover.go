@@ -255,10 +255,10 @@ func (d *Driver) checkThreads(f facts) {
 	}
 }
 
-// compare compares the host's cells and devices with those of libvirt and ghw. It compares cells in
-// each pass, devices only after a change of the kernel's list, the connection or the configuration,
-// while there is a discrepancy also after device events and every lookAgain passes, and in the pass
-// after one that found a new discrepancy.
+// compare compares the host's cells and devices with those of libvirt and ghw. Cells are compared
+// in each pass. Devices are compared after a change of the kernel's list, the connection or the
+// configuration, and in the pass after a new discrepancy; while there is one, also after device
+// events and every lookAgain passes.
 func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f facts) ([]machine.Discrepancy, error) {
 	if len(f.caps.Cells) == 0 {
 		return nil, nil // a hypervisor without an idea of them

@@ -106,8 +106,9 @@ func (a *Agent) serveCell(ctx context.Context) {
 }
 
 // reportedBy asks the cell which other host reports a node. known is false without a cell, and with
-// one of before this call: then only Placement shows it, if that host reports something else. To a
-// host whose certificate is for other nodes the cell says no more: [resourcetracker.ErrNotNamed].
+// one of a version without this call.
+//
+// Errors: [resourcetracker.ErrNotNamed] if the certificate of this host is for other nodes.
 func (a *Agent) reportedBy(ctx context.Context, node string) (host string, known bool, err error) {
 	if a.cell == nil {
 		return "", false, nil

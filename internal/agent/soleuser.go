@@ -39,13 +39,13 @@ type soleUser struct {
 	patience time.Duration
 }
 
-// agree makes this process an agent of its user on this machine until release is called: the only
-// one, or one of those that share. Drivers run as the user of their agent, and could read the files
-// and keys of another agent of that user, from which their own sandbox keeps them. So each of the
-// agents of a user must share it, or the one that comes later is refused.
+// agree registers this process as an agent of its user on this machine until release is called.
+// Drivers run as the user of their agent, and could read the files and keys of other agents of that
+// user. So agents of one user must all be set to share it; otherwise the one that starts later is
+// refused.
 //
-// The sockets end with the process. Another user cannot keep an agent from starting: a socket that
-// is not this user's does not count.
+// The sockets end with the process. Sockets of other users do not count, so another user cannot
+// keep an agent from starting.
 //
 // Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
 func (u soleUser) agree(ctx context.Context, shares bool, log zerolog.Logger) (release func(), err error) {

@@ -110,9 +110,9 @@ func without(disabled, nodes int) string {
 	return fmt.Sprintf(", of which %d are disabled", disabled)
 }
 
-// conclude adds a condition to the summary: what makes the agent degraded, a critical condition or
-// else one for which a driver or a pass fails; or the worst, if the agent is not degraded. If no
-// such condition is visible yet, the summary has the failures themselves.
+// conclude adds a condition to the summary, and the number of the others: the one that makes the
+// agent degraded (critical, or else one for which a driver or a pass fails), or the worst. If the
+// agent is degraded and no condition shows why yet, the summary keeps the failure.
 func conclude(
 	state resourcetracker.State, summary string, conditions []Condition, fails func(Condition) bool,
 ) (resourcetracker.State, string) {

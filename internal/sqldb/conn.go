@@ -241,9 +241,9 @@ type boundedConn struct {
 	committing atomic.Bool
 }
 
-// notCancelled is the address of the server of a COMMIT, for the driver, which asks it to cancel
-// what was not answered in time. A COMMIT that waits for the standby would end the wait and show
-// its changes; they are lost when the standby is promoted.
+// notCancelled is the remote address of a connection during a COMMIT. It keeps the driver from
+// cancelling one that times out: a COMMIT that waits for the standby would end the wait and show
+// changes that are lost when the standby is promoted.
 type notCancelled struct{}
 
 // Network implements [net.Addr].

@@ -37,14 +37,14 @@ const (
 	logBeats = 15
 )
 
-// run is migrate for a database of servers. Several processes may do it at the same time,
-// and each may end in the middle of it: a step is claimed by a row, and taken over from a process
-// that shows no sign of life. No clocks are compared. Steps that older programs could not use the
-// database after are run only on request (all), and not beside such programs; until then, this
-// program uses the database without them.
+// run is migrate for a database on a server. Several processes can run it at the same time, and
+// each can die in the middle: a process claims a step by its row, and takes over the step of one
+// whose heartbeat has stopped. No clocks are compared. Steps that make the database unusable for
+// older programs run only on request (all), and not beside such programs; until then, this program
+// uses the database without them.
 //
-// MySQL commits each statement that changes tables by itself. Therefore what such a statement makes
-// may be there already, and the other statements of a step must be repeatable.
+// MySQL commits each statement that changes tables by itself. So what such a statement makes can
+// exist already, and the other statements of a step must be repeatable.
 func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, err error) {
 	s, d, db := m.schema, m.d, m.db
 	steps, err := s.steps(d)
@@ -245,9 +245,9 @@ func (m *migration) step(ctx context.Context, n int, s step) error {
 	return err
 }
 
-// fence keeps older programs from writing, before anything is taken away from them. Since the step
-// was claimed none can start; one that did so right before that has the claim given up. A program
-// that was stopped and goes on later finds that it may not write.
+// fence keeps older programs from writing, before step n takes anything away from them. None can
+// start after the step was claimed; one that started right before makes fence give up the claim. A
+// program that was suspended is refused its writes when it resumes.
 func (m *migration) fence(ctx context.Context, n int) error {
 	if err := m.schema.refuseOlder(ctx, m.d, m.db, n); err != nil {
 		_, giveUp := m.exec(ctx, "DELETE FROM "+

@@ -73,9 +73,9 @@ func (r *reservedNodes) host(node string) string {
 	return ""
 }
 
-// taken are the providers that have the uuid of a compute node of this host and are below the root
-// of another one. A compute node is a root, and uuids are not equal by chance. What has a name of
-// this host is left alone: it is the node itself, which an operator has put below another provider.
+// taken are the providers below the root of another host that have the uuid of a compute node of
+// this one: a compute node is a root, and uuids are not equal by chance. One with a name of this
+// host is not taken: it is the node, which an operator has put below another provider.
 func (h *hostRequest) taken(s *ledger.Snapshot) (list []*ledger.Provider) {
 	for _, node := range h.id.Nodes {
 		p, ok := s.Provider(node)

@@ -45,10 +45,10 @@ func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error 
 	}
 }
 
-// mayName judges what a request of a host names, before anything is looked up for it: the answer on
-// a provider of others is the same whatever that has and whatever its generation is. Only what a
-// consumer of the host holds of it may be named. Providers that do not exist are left to the
-// transaction. It is nil, and allows all, for everybody else.
+// mayName refuses a request of a host that names what belongs to others, before anything is looked
+// up: the answer must not depend on what their providers have. Of these, a request can name only
+// what a consumer of the host holds there. Providers that do not exist are left to the transaction.
+// A nil h (no host) allows everything.
 func (h *hostRequest) mayName(
 	s *ledger.Snapshot, inventories map[string]ledger.ProviderInventories, list []ledger.ConsumerAllocations,
 ) error {

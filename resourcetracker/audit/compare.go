@@ -221,9 +221,9 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	return found, true
 }
 
-// differences lists amounts of which the driver says something else than Placement. Of classes that
-// it speaks of for no guest at all it knows nothing (a network's bandwidth, say), and of a guest of
-// which it does not know what it has, or only what was requested, neither.
+// differences lists the amounts that differ between the driver and Placement. Classes that the
+// driver reports for no guest (a network's bandwidth, say) are not compared, nor are guests whose
+// resources it does not know, or knows only as requested.
 func (c comparison) differences(g plugins.Guest, held reportclient.Consumer) []Difference {
 	out := []Difference{}
 	if g.Resources == nil || g.Requested {

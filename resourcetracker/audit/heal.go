@@ -29,12 +29,12 @@ type finding struct {
 	fix   func(ctx context.Context) error
 }
 
-// heal fixes what can be fixed, one after the other. Before each write every driver is asked again,
-// so that a guest that has come or gone since the comparison is noticed; what is written is bound
-// to the consumer's generation of the comparison.
+// heal fixes what can be fixed, one finding after the other. Before each write every driver is
+// asked again, to notice a guest that has come or gone since the comparison; the write has the
+// consumer's generation of the comparison.
 //
-// If this must not be the machine that saw these guests, or if a driver that must be asked does not
-// answer, nothing (more) is written, and the report says so.
+// If this may be another machine than the one that saw these guests, or if a driver does not
+// answer, nothing more is written, and the report says so.
 func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer) {
 	if a.Discrepancy != "" {
 		report.Refused = "nothing is written: " +

@@ -17,9 +17,9 @@ const (
 
 func isMark(trait string) bool { return trait == traitManagedPCIDevice || trait == traitOwnerNova }
 
-// marked reports whether a child provider of the node carries a mark of Nova's. A mark that is ours
-// says nothing: else a driver could mark what it wants to remove. Nova also puts OWNER_NOVA on the
-// providers of others that provider.yaml speaks of, so it says nothing there either.
+// marked reports whether a child provider of the node has a mark of Nova's that is not ours: a
+// driver must not mark what it wants to remove. OWNER_NOVA does not count on providers that
+// provider.yaml names, as Nova puts it on these too.
 func (m *merger) marked(was providertree.Provider) bool {
 	if !m.inNode[was.UUID] || was.ParentUUID == "" {
 		return false
@@ -117,9 +117,9 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 	}
 }
 
-// moves reports whether the driver takes a class away from a provider of the node because it has it
-// elsewhere now. Then it is removed also if the record does not have it (this agent made it before
-// its state directory was lost): it must not be reported twice.
+// moves reports whether the driver removes a class from a provider of the node because another one
+// has it now. Then it is removed even if the record lacks it (the state directory was lost): it
+// must not be reported twice.
 func (m *merger) moves(was providertree.Provider, class string) bool {
 	if to, renamed := m.in.Renames[class]; renamed {
 		class = to
@@ -127,11 +127,10 @@ func (m *merger) moves(was providertree.Provider, class string) bool {
 	return m.inNode[was.UUID] && m.gained[class]
 }
 
-// movesTrait reports whether a trait that the driver takes off a provider of the node has gone to
-// another one with the inventory. That is believed in a reshape only: unlike an inventory, a trait
-// may well be in several places, and outside of one an operator's CUSTOM_FAST on a GPU would go
-// when the driver gives it to a new GPU. A mark of Nova's says of each provider for itself whose it
-// is.
+// movesTrait reports whether a trait that the driver removes from a provider of the node has moved
+// to another one. That is assumed in a reshape only: a trait can be on several providers, and
+// otherwise an operator's CUSTOM_FAST on a GPU would go when the driver gives it to a new GPU.
+// Nova's marks do not move.
 func (m *merger) movesTrait(was providertree.Provider, trait string) bool {
 	return m.inNode[was.UUID] && m.come[trait] && !isMark(trait)
 }

@@ -9,13 +9,12 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// lay puts a layer over what is there. What it says of providers that are not there is left out:
-// their owner is not known yet.
+// lay applies a layer to the entries. Providers that do not exist are left out: their owner is not
+// known yet.
 //
 // What another client has written is kept and becomes the layer's, so that what Nova wrote for the
-// same provider.yaml is taken over without a write. What is another's of ours stays the other's:
-// for the operator that is a conflict, if it is the driver's or says otherwise; for the agent it
-// does not matter.
+// same provider.yaml is adopted without a write. What the driver or another layer has stays theirs:
+// a conflict for the operator's layer, if it is the driver's or differs; ignored for the agent's.
 func (m *merger) lay(layer Layer) {
 	for _, uuid := range sortedKeys(layer.Providers) {
 		e := m.entries[uuid]

@@ -20,11 +20,11 @@ func (d *Lists) listBrief(x *api.Exchange) error { return d.listServers(x, false
 func (d *Lists) listDetail(x *api.Exchange) error { return d.listServers(x, true) }
 
 // listServers answers both lists: first the servers of cells that are down, as far as they are
-// known, then those that are being built, then those of the cells, sorted. Cost: two or three reads
-// of the API database, and one request to each cell, all at the same time (more when a cell's batch
-// is used up); a marker takes one more, to its cell alone. While a cell is silent the answer is
-// made without it, so that when the time of that cell is over only the sending of it is left to do,
-// for all requests that waited.
+// known, then those that are being built, then those of the cells, sorted. While a cell does not
+// answer, the body without it is prepared, see mergeServersEarly.
+//
+// Cost: two or three reads of the API database, and one request to each cell, all at the same time
+// (more when a cell's batch is used up); a marker costs one more, to its cell alone.
 func (d *Lists) listServers(x *api.Exchange, detail bool) error {
 	l, err := d.readList(x, detail)
 	if err != nil {
@@ -194,10 +194,10 @@ func (d *Lists) cellsOf(x *api.Exchange, l *listRequest) ([]apidb.Cell, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(c apidb.Cell) bool { return !slices.Contains(own, c.UUID) }), nil
 }
 
-// keyOf is the key of the marker in the order of the list: its cell says. Deleted servers are
-// markers as well, and the mapping has not what lists are sorted by. If the cell refuses to answer,
-// the error is Nova's 500. If it takes too long, Nova does not answer either: here it is 503, since
-// a cell under load answers the next time.
+// keyOf asks the marker's cell for the key of the marker in the order of the list: deleted servers
+// are markers, too, and mappings lack the columns of sorting. If the cell refuses, the error is
+// 500, as in Nova. If it takes too long, it is 503, where Nova does not answer: a cell under load
+// answers the next time.
 func (d *Lists) keyOf(x *api.Exchange, l *listRequest, marker string) (cellwire.Key, error) {
 	m, err := d.Store.Mapping(x.Context(), marker)
 	switch {

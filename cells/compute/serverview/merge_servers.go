@@ -50,13 +50,12 @@ type mergedServers struct {
 	More bool
 }
 
-// mergeServers lists the servers of the cells. A query that means nothing is a *cellwire.Error;
-// another error is the end of ctx. What cells do wrong is in Down.
+// mergeServers lists the servers of the cells. Failures of cells are in Down.
 //
-// Each cell has the gatherer's Timeout for each of its batches. While one is silent the list is
-// made without it, with all that that needs of the others, so that nothing is left to be done when
-// its time is over; if it answers after all the list is made again. Memory holds the result and
-// about a batch of each cell.
+// Each cell has the gatherer's Timeout for each of its batches. Memory holds the result and about a
+// batch of each cell.
+//
+// Errors: a *cellwire.Error for an invalid query; any other is that of ctx.
 func mergeServers(
 	ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery,
 ) (last mergedServers, err error) {
@@ -67,11 +66,11 @@ func mergeServers(
 	return last, err
 }
 
-// mergeServersEarly is mergeServers that gives the result to use, and while a cell is silent what
-// the result will be if it does not answer: everybody who waits for the same cell goes on at the
-// same moment, and so what can be made of the result is better made before. The result is what use
-// had last. It is not given again if it is as foreseen, unless use had an error then; an error
-// about the result itself is returned.
+// mergeServersEarly is mergeServers that passes the result to use. While a cell does not answer, it
+// passes the result without that cell in advance: all requests that wait for this cell time out at
+// the same moment, and then only send what is prepared. The last result counts; one that is equal
+// to the last is not passed again, unless use failed. The error of use for the final result is
+// returned.
 func mergeServersEarly(
 	ctx context.Context, g *gather.Gatherer, cells []apidb.Cell, q cellwire.ServerQuery, use func(mergedServers) error,
 ) error {

@@ -58,9 +58,9 @@ func (a *audit) hasHost(uuid string) bool {
 	return mapped || reported
 }
 
-// provider is what is wrong with a place outside the trees of known nodes; nil: nothing is. Compute
-// nodes are without a host, whatever they share. All else is for hosts, if it shares an aggregate
-// with one of their nodes, and is nothing, if it has nothing and no consumer has anything of it.
+// provider returns what is wrong with a tree outside those of known nodes; nil: nothing. A compute
+// node is always reported. Any other tree is right if it is in an aggregate with a node of a host,
+// or has no inventory and no consumers.
 func (a *audit) provider(ctx context.Context, place string, tree []string, consumers int) (*Finding, error) {
 	f := &Finding{Kind: FindingNoHost, Provider: place}
 	remove := "If nothing is held: openstack resource provider delete " + place

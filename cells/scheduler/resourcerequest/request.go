@@ -334,10 +334,9 @@ func (r Request) Explain() string {
 // Confined reports whether aggregates say where the server may be.
 func (r *Request) Confined() bool { return len(r.OneOf)+len(r.NoneOf) > 0 }
 
-// addAggregates adds them. member_of is as in Nova on the group without a suffix. Other groups get
-// none: there it would be about the providers that serve them, which are in no aggregates. The
-// scheduler looks at the hosts itself, also for lists that are left out: the query has at most
-// mostAggregates of them.
+// addAggregates adds the aggregates to the query: as member_of of the unsuffixed group, as in Nova,
+// or as root_member_of. The providers that serve other groups are in no aggregates. Beyond
+// mostAggregates, lists are left out; the scheduler checks all of them on the hosts.
 func (r *Request) addAggregates(q url.Values) {
 	name := "member_of"
 	switch {
