@@ -3,6 +3,7 @@
 package celldb_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -44,19 +45,23 @@ func (e *exits) has(there bool) {
 		PowerState: map[bool]plugins.PowerState{true: plugins.PowerRunning, false: plugins.PowerNoState}[there]})
 }
 
-// asked compares what the hosts are asked for, and the state of the server.
-func (e *exits) asked(when, h1, h2, server string) {
+// situation is what h1 and h2 are asked for, "" for nothing, and the state and host of the server.
+type situation struct{ h1, h2, state, task, host string }
+
+// asked compares the situation.
+func (e *exits) asked(when string, want situation) {
 	e.t.Helper()
-	for host, want := range map[string]string{"h1": h1, "h2": h2} {
+	for host, asked := range map[string]string{"h1": want.h1, "h2": want.h2} {
 		var all []string
-		if want != "" {
-			all = []string{"01: " + want}
+		if asked != "" {
+			all = []string{"01: " + asked}
 		}
 		testproc.Samef(e.t, gocmp.Diff(all, wants(e.t, e.s, host, 0)), "%s: %s is asked for", when, host)
 	}
 	s := testproc.Try(e.s.Server(ctx, sid(1), e.now)).Or(e.t)
-	if got := s.VMState + " " + s.TaskState + " " + s.Host; got != server {
-		e.t.Errorf("%s: the server is %q, not %q", when, got, server)
+	if s.VMState != want.state || s.TaskState != want.task || s.Host != want.host {
+		e.t.Errorf("%s: the server is %q %q on %q, want %q %q on %q",
+			when, s.VMState, s.TaskState, s.Host, want.state, want.task, want.host)
 	}
 }
 
@@ -84,20 +89,22 @@ func TestConfirmKeepsTheOnlyGuest(t *testing.T) {
 		e.refuses(confirm,
 			"use 'revertResize', which takes it back. Its new host h2 has no guest of it, and the one on the old "+
 				"host h1 would be removed.")
-		e.asked("refused", "departing (finished)", "present", "resized  h2")
+		e.asked("refused", situation{h1: "departing (finished)", h2: "present", state: "resized", host: "h2"})
 		e.has(true)
 		e.step(confirm)
-		e.asked("there again", "left (confirming)", "present", "resized  h2")
+		e.asked("there again", situation{h1: "left (confirming)", h2: "present", state: "resized", host: "h2"})
 	})
 	t.Run("missing after", func(t *testing.T) {
 		e := resized(t)
 		e.step(confirm)
 		e.has(false)
-		e.asked("missing", "departing (confirming)", "present", "resized  h2")
+		e.asked("missing", situation{h1: "departing (confirming)", h2: "present", state: "resized", host: "h2"})
 		e.step(revert)
-		e.asked("reverted", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.asked("reverted", situation{h1: "departing (reverting)", h2: "present",
+			state: "resized", task: "resize_reverting", host: "h2"})
 		e.keeps(true)
-		e.asked("proven", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+		e.asked("proven", situation{h1: "departing (reverting)", h2: "leaving (reverting)",
+			state: "resized", task: "resize_reverting", host: "h2"})
 	})
 }
 
@@ -111,18 +118,20 @@ func TestRevertKeepsTheOnlyGuest(t *testing.T) {
 		e.refuses(revert,
 			"use 'confirmResize', which keeps it. Its old host h1 has no guest of it, and the one on the new host "+
 				"h2 would be removed.")
-		e.asked("refused", "departing (finished)", "present", "resized  h2")
+		e.asked("refused", situation{h1: "departing (finished)", h2: "present", state: "resized", host: "h2"})
 		e.keeps(true)
 		e.step(revert)
-		e.asked("there again", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.asked("there again", situation{h1: "departing (reverting)", h2: "present",
+			state: "resized", task: "resize_reverting", host: "h2"})
 	})
 	t.Run("missing after", func(t *testing.T) {
 		e := resized(t)
 		e.keeps(true)
 		e.step(revert)
-		e.asked("reverted", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.asked("reverted", situation{h1: "departing (reverting)", h2: "present",
+			state: "resized", task: "resize_reverting", host: "h2"})
 		e.keeps(false)
-		e.asked("missing", "departing (finished)", "present", "resized  h2")
+		e.asked("missing", situation{h1: "departing (finished)", h2: "present", state: "resized", host: "h2"})
 		answer := testproc.Try(e.s.Actions(ctx, sid(1))).Or(t)
 		if last := answer.Actions[0]; last.Name != cellwire.ActionRevert || !last.Failed ||
 			!strings.Contains(last.Details, "host h1 has no guest of it any more") {
@@ -130,33 +139,37 @@ func TestRevertKeepsTheOnlyGuest(t *testing.T) {
 		}
 		e.refuses(revert, "host h1 has no guest")
 		e.step(confirm)
-		e.asked("confirmed", "left (confirming)", "present", "resized  h2")
+		e.asked("confirmed", situation{h1: "left (confirming)", h2: "present", state: "resized", host: "h2"})
 	})
 	t.Run("there", func(t *testing.T) {
 		e := resized(t)
 		e.keeps(true)
 		e.step(revert)
 		e.keeps(true)
-		e.asked("proven", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+		e.asked("proven", situation{h1: "departing (reverting)", h2: "leaving (reverting)",
+			state: "resized", task: "resize_reverting", host: "h2"})
 		e.says("h2", cellwire.Report{Kind: cellwire.ReportLeft})
 		e.giveBack()
 		e.settled("h1")
-		e.asked("back", "present", "", "active  h1")
+		e.asked("back", situation{h1: "present", state: "active", host: "h1"})
 	})
 	t.Run("an agent that does not say", func(t *testing.T) {
 		e := resized(t)
 		e.step(revert)
-		e.asked("its host is up", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+		e.asked("its host is up", situation{h1: "departing (reverting)", h2: "leaving (reverting)",
+			state: "resized", task: "resize_reverting", host: "h2"})
 	})
 	t.Run("a host that is down", func(t *testing.T) {
 		e := resized(t)
 		e.dies("h1")
 		e.step(revert)
-		e.asked("silent", "departing (reverting)", "present", "resized resize_reverting h2")
+		e.asked("silent", situation{h1: "departing (reverting)", h2: "present",
+			state: "resized", task: "resize_reverting", host: "h2"})
 		e.dead["h1"] = false
 		e.beat()
 		e.keeps(true)
-		e.asked("back", "departing (reverting)", "leaving (reverting)", "resized resize_reverting h2")
+		e.asked("back", situation{h1: "departing (reverting)", h2: "leaving (reverting)",
+			state: "resized", task: "resize_reverting", host: "h2"})
 	})
 	t.Run("a host that is up and never says", func(t *testing.T) {
 		e := resized(t)
@@ -165,9 +178,9 @@ func TestRevertKeepsTheOnlyGuest(t *testing.T) {
 		e.dead["h1"] = false
 		e.beat()
 		e.step(cellwire.MigrationStep{Abort: sid(700)})
-		e.asked("aborted", "departing (finished)", "present", "resized  h2")
+		e.asked("aborted", situation{h1: "departing (finished)", h2: "present", state: "resized", host: "h2"})
 		e.step(confirm)
-		e.asked("confirmed", "left (confirming)", "present", "resized  h2")
+		e.asked("confirmed", situation{h1: "left (confirming)", h2: "present", state: "resized", host: "h2"})
 	})
 }
 
@@ -182,14 +195,15 @@ func TestNeitherHostHasAGuest(t *testing.T) {
 		"Neither host h2 nor host h1 has one.")
 	e.step(revert)
 	e.giveBack()
-	e.asked("reverted", "running", "departing (done)", "resized resize_reverting h1")
+	e.asked("reverted", situation{h1: "running", h2: "departing (done)",
+		state: "resized", task: "resize_reverting", host: "h1"})
 	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerNoState,
 		Fault: &cellwire.Fault{Code: 500, Message: "no guest"}})
-	e.asked("back", "present", "departing (done)", "stopped  h1")
+	e.asked("back", situation{h1: "present", h2: "departing (done)", state: "stopped", host: "h1"})
 	e.power(cellwire.PowerRebootHard)
 	e.says("h1", cellwire.Report{Kind: cellwire.ReportSettled, PowerState: plugins.PowerShutdown})
 	e.settled("h1")
-	e.asked("made again", "present", "left (done)", "active  h1")
+	e.asked("made again", situation{h1: "present", h2: "left (done)", state: "active", host: "h1"})
 }
 
 // TestAnEvacuatedHostKeepsTheOnlyGuest: so does the former host of a server that was evacuated, and
@@ -205,11 +219,12 @@ func TestAnEvacuatedHostKeepsTheOnlyGuest(t *testing.T) {
 	e.arrives("h2", nil)
 	for _, there := range []bool{false, true} {
 		e.has(there)
-		e.asked("", map[bool]string{false: "departing (done)", true: "left (done)"}[there], "present", "active  h2")
+		of := map[bool]string{false: "departing (done)", true: "left (done)"}[there]
+		e.asked(fmt.Sprintf("a guest on h2: %t", there), situation{h1: of, h2: "present", state: "active", host: "h2"})
 	}
 	e.has(false)
 	e.delete(cellwire.DeleteNormal)
-	e.asked("deleted", "left (done)", "gone", "active deleting h2")
+	e.asked("deleted", situation{h1: "left (done)", h2: "gone", state: "active", task: "deleting", host: "h2"})
 }
 
 // TestSourceGuestsAreKept: what sources say survives, and a repetition changes nothing.
