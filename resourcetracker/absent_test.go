@@ -62,7 +62,7 @@ func TestUnanswered(t *testing.T) {
 				n := s.tracker.Status().Nodes[0]
 				if n.Unanswered != c.unanswered || n.LastAnswer.Equal(first.LastAnswer) != c.unanswered ||
 					n.State != resourcetracker.Degraded {
-					t.Errorf("%+v", n)
+					t.Errorf("the node: got %+v, want it degraded and unanswered: %v", n, c.unanswered)
 				}
 				s.driver.set(func(d *fakeDriver) { d.err = nil })
 				time.Sleep(5 * time.Minute)
@@ -85,7 +85,7 @@ func TestPlacementAwayIsNoSilence(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := s.tracker.Status().Nodes[0]; n.Unanswered || n.State != resourcetracker.Degraded {
-			t.Errorf("%+v", n)
+			t.Errorf("the node while Placement is down: got %+v, want it degraded and not unanswered", n)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestNodesOfBefore(t *testing.T) {
 			} else {
 				if len(nodes) != 1 || nodes[0].UUID != nodeUUID || !nodes[0].Unanswered ||
 					nodes[0].State != resourcetracker.Degraded {
-					t.Errorf("%+v", nodes)
+					t.Errorf("the nodes of the former run: got %+v, want one, degraded and unanswered", nodes)
 				}
 				if s.writes() != writes+1 ||
 					!s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled,

@@ -109,7 +109,8 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 		if len(st.Contested) != 1 || st.Contested[0].Name != "cn1" || st.Contested[0].Owner != "other" ||
 			st.State != resourcetracker.Degraded ||
 			len(st.Nodes) != 1 || st.Nodes[0].State != resourcetracker.Reporting {
-			t.Errorf("%+v", st)
+			t.Errorf("the status beside another driver's node: got %+v, want cn1 contested and the other node reported",
+				st)
 		}
 		if tree := s.said(); tree.HasTraits(nodeUUID, resourcetracker.TraitComputeNode) ||
 			!tree.HasTraits(second, resourcetracker.TraitComputeNode) {
@@ -119,7 +120,7 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 		var claimed *resourcetracker.ClaimedError
 		if err != nil || len(plans) != 2 || plans[0].Node != "cn1" || !errors.As(plans[0].Err, &claimed) ||
 			plans[1].Node != "cn2" || plans[1].Err != nil {
-			t.Errorf("%v, %+v", err, plans)
+			t.Errorf("Plan: got %v, %+v, want a ClaimedError for cn1 and a plan for cn2", err, plans)
 		}
 		if named, err := s.tracker.Named(t.Context()); err != nil || len(named) != 2 || named[0].UUID != nodeUUID {
 			t.Errorf("named: %v, %v", named, err)
@@ -157,7 +158,7 @@ func TestNothingStartsAmidAPass(t *testing.T) {
 		}))
 		for i, err := range errs {
 			if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "waiting for another pass to end") {
-				t.Errorf("%d: %v", i, err)
+				t.Errorf("call %d during a pass: got %v, want that it was waiting for the pass", i, err)
 			}
 		}
 		failure := errors.New("x")
@@ -213,22 +214,22 @@ func TestGuestsOfEveryNode(t *testing.T) {
 			t.Helper()
 			got := testproc.Try(s.tracker.Guests(t.Context())).Or(s.t)
 			if len(got) != 2 || got[0].Err == nil || !errors.Is(got[0].Err, claimed) || got[1].Node.UUID != second {
-				t.Fatalf("%+v", got)
+				t.Fatalf("Guests: got %+v, want an error for the first node and a list for the second", got)
 			}
 			return got[1:]
 		}
 		if got := guests(); got[0].Err != nil || cmp.Diff(named("a", "b"), got[0].Guests) != "" {
-			t.Errorf("%+v", got)
+			t.Errorf("Guests of the second node: got %+v, want a and b", got)
 		}
 		driver.set(func(*fakeDriver) { driver.fails = plugins.ErrNotReady })
 		if got := guests(); !errors.Is(got[0].Err, plugins.ErrNotReady) ||
 			!strings.Contains(got[0].Err.Error(), "asking the driver for its guests") || got[0].Guests != nil {
-			t.Errorf("%+v", got)
+			t.Errorf("Guests of a driver that is not ready: got %+v, want its error and no guests", got)
 		}
 		s.placement.set(func(p *fakePlacement) { p.readErr = reportclient.ErrUnavailable })
 		if got := guests(); !errors.Is(got[0].Err, reportclient.ErrUnavailable) ||
 			!strings.Contains(got[0].Err.Error(), "reading from Placement") {
-			t.Errorf("%+v", got)
+			t.Errorf("Guests while Placement is down: got %+v, want its error", got)
 		}
 		driver.set(func(d *fakeDriver) { d.nodes = nil })
 		if _, err := s.tracker.Guests(t.Context()); err == nil {

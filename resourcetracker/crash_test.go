@@ -88,7 +88,8 @@ func TestAnAgentThatEndsAmidItsWrites(t *testing.T) {
 		}
 	}
 	if want.Writes < 8 || want.Record.Pending {
-		t.Errorf("%+v", want)
+		t.Errorf("the pass that is not interrupted: got %+v, want 8 writes or more, and a record that is not pending",
+			want)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestReshapeWaitsForTheListOfGuests(t *testing.T) {
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded ||
 			!strings.Contains(n.Error, "to compare the reshape with them") ||
 			!strings.Contains(n.Error, "the daemon starts") {
-			t.Errorf("%+v", n)
+			t.Errorf("the node without a list of guests: got %+v, want the reshape to wait for it", n)
 		}
 		s.checkLayout(oldLayout)
 		driver.set(func(*fakeDriver) { driver.fails = plugins.ErrUnsupported })
@@ -63,7 +63,7 @@ func TestReshapeWaitsForTheListOfGuests(t *testing.T) {
 		synctest.Wait()
 		s.checkLayout(newLayout)
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting {
-			t.Errorf("%+v", n)
+			t.Errorf("the node of a driver without a list of guests: got %+v, want it reported", n)
 		}
 	})
 }

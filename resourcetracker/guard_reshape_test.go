@@ -91,7 +91,7 @@ func (r *draft) own(consumer string, change func(*providertree.ConsumerAllocatio
 func TestGuardLetsAnHonestReshapePass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	if violations := guardReshape(vgpus()); len(violations) > 0 {
-		t.Errorf("%v", violations)
+		t.Errorf("the violations of a valid reshape: got %v, want none", violations)
 	}
 }
 
@@ -348,7 +348,7 @@ func TestGuardLetsAllocationsLeaveForAReason(t *testing.T) {
 			}
 			reason(&r)
 			if violations := guardReshape(r); len(violations) > 0 {
-				t.Errorf("%v", violations)
+				t.Errorf("the violations with a reason: got %v, want none", violations)
 			}
 		})
 	}
@@ -372,7 +372,7 @@ func TestGuardComparesGuestsWithWhatMoves(t *testing.T) {
 			r := vgpus()
 			r.guests = guests
 			if violations := guardReshape(r); len(violations) > 0 {
-				t.Errorf("%v", violations)
+				t.Errorf("the violations beside guests that fit: got %v, want none", violations)
 			}
 		})
 	}
@@ -397,7 +397,7 @@ func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 		must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 2}))
 	}
 	if violations := guardReshape(r); len(violations) > 0 {
-		t.Errorf("%v", violations)
+		t.Errorf("the violations of an over-commitment that does not grow: got %v, want none", violations)
 	}
 	r.set(id(9, 3), gNode.UUID, "VCPU", 5)
 	if violations := guardReshape(r); len(violations) != 2 {
@@ -419,7 +419,7 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 	violations := guardReshape(r)
 	if len(violations) != 1 || violations[0].Consumer != id(9, 3) || violations[0].Provider != old ||
 		!strings.Contains(violations[0].Problem, "cn1_old") {
-		t.Errorf("%v", violations)
+		t.Errorf("the violations of an allocation that is lost: got %v, want one, on cn1_old", violations)
 	}
 }
 
@@ -504,7 +504,7 @@ func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		if violations := guardReshape(randomNode(t)); len(violations) > 0 {
-			t.Fatalf("%v", violations)
+			t.Fatalf("the violations of a valid reshape: got %v, want none", violations)
 		}
 	})
 }

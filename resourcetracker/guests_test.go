@@ -63,7 +63,7 @@ func TestSeenGuests(t *testing.T) {
 	}
 	left, err := filepath.Glob(filepath.Join(dir, resourcetracker.GuestsDir, "*"))
 	if err != nil || len(left) != 1 {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("the files of guests: got %v, %v, want one", left, err)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestSeenGuestsAreNotForgotten(t *testing.T) {
 			got := testproc.Try(s.Of(seenRoot)).Or(t)
 			again, err := resourcetracker.OpenSeenGuests(dir).Of(seenRoot)
 			if err != nil || cmp.Diff(got, again) != "" {
-				t.Fatalf("%v, %s", err, cmp.Diff(got, again))
+				t.Fatalf("the guests after a restart: error %v, difference %s", err, cmp.Diff(got, again))
 			}
 			for g, last := range lastListed {
 				sighting, remembered := got[g]
@@ -151,7 +151,7 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 				}
 			}
 			if got, err := os.ReadFile(path); err != nil || string(got) != content {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("the unreadable file: got %q, %v, want it unchanged", got, err)
 			}
 		})
 	}

@@ -142,7 +142,7 @@ func TestIdentityIsReplaced(t *testing.T) {
 			testproc.Same(t, cmp.Diff(c.want, got))
 			if info, err := os.Stat(filepath.Join(state, "compute_id")); c.want["state/compute_id"] == id+"\n" &&
 				c.before["state/compute_id"] != id+"\n" && (err != nil || info.Mode().Perm() != 0o644) {
-				t.Errorf("%v, %v", info, err)
+				t.Errorf("the file compute_id: got %v, %v, want the mode 0644", info, err)
 			}
 		})
 	}

@@ -119,7 +119,8 @@ func TestCapabilities(t *testing.T) {
 		}
 		if !s.said().HasTraits(nodeUUID, "COMPUTE_NET_ATTACH_INTERFACE") ||
 			s.said().HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") {
-			t.Errorf("%v", slices.Collect(s.said().All()))
+			t.Errorf("the tree in Placement: got %v, want the driver's capabilities alone",
+				slices.Collect(s.said().All()))
 		}
 		s.driver.set(func(d *fakeDriver) { d.capabilities = nil })
 		s.tracker.Refresh("the driver changed")
@@ -170,7 +171,7 @@ providers:
 		tree := s.said()
 		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 4 ||
 			!tree.HasTraits(nodeUUID, "CUSTOM_FAST") || !tree.HasTraits(bridge, "CUSTOM_BLUE", "CUSTOM_PHYSNET") {
-			t.Errorf("%v", slices.Collect(tree.All()))
+			t.Errorf("the tree in Placement: got %v, want what provider.yaml has", slices.Collect(tree.All()))
 		}
 		// Three names are new, two providers get traits, one an inventory, and then there is
 		// nothing to write any more, many passes on.
@@ -192,7 +193,7 @@ providers:
 		tree = s.said()
 		if tree.HasTraits(nodeUUID, "CUSTOM_FAST") || tree.HasTraits(bridge, "CUSTOM_BLUE") ||
 			!tree.HasTraits(bridge, "CUSTOM_PHYSNET") || !tree.HasTraits(nodeUUID, "CUSTOM_RACK_7") {
-			t.Errorf("%v", slices.Collect(tree.All()))
+			t.Errorf("the tree after a change of provider.yaml: got %v", slices.Collect(tree.All()))
 		}
 		if inv, _ := tree.Inventory(nodeUUID, "CUSTOM_LICENSE"); inv.Total != 3 || inv.Reserved != 3 {
 			t.Errorf("of 4 licences, 3 of them in use, stay: %+v", inv)
@@ -252,7 +253,7 @@ func TestANameThatAnotherClientHas(t *testing.T) {
 			if inUse && !strings.Contains(n.Error, text) ||
 				!inUse &&
 					(n.Error != "" || len(n.Kept) != 2 || !strings.Contains(n.Kept[1], text) || len(n.Conflicts) > 0) {
-				t.Errorf("%+v", n)
+				t.Errorf("the node: got %+v, want the name in use in an error or among what is kept", n)
 			}
 		})
 	}
@@ -275,7 +276,7 @@ func TestADryRunAdoptsNothing(t *testing.T) {
 		s.driver.set(func(d *fakeDriver) { d.nodes = []plugins.Node{{Name: "cn1"}} })
 		plans := testproc.Try(s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})).Or(s.t)
 		if len(plans) != 1 || plans[0].Err != nil || plans[0].Plan.Empty() {
-			t.Fatalf("%+v", plans)
+			t.Fatalf("Plan: got %+v, want one plan with writes", plans)
 		}
 		s.placement.set(func(p *fakePlacement) { p.tree = tree })
 		s.tracker.Refresh("a person asks")
@@ -309,7 +310,8 @@ func TestAnotherDriverTakesTheNodeOver(t *testing.T) {
 			if tree.HasTraits(nodeUUID, "COMPUTE_RESCUE_BFV") || tree.HasTraits(nodeUUID, trait) ||
 				tree.HasTraits(nodeUUID, "HW_CPU_X86_AVX") ||
 				!tree.HasTraits(nodeUUID, "COMPUTE_NODE") || !tree.Exists(bridge) {
-				t.Errorf("%v", slices.Collect(tree.All()))
+				t.Errorf("the tree of the new driver: got %v, want no traits of the former one",
+					slices.Collect(tree.All()))
 			}
 			record := testproc.Try(s.records.Load(nodeUUID)).Or(s.t)
 			if record.Providers[bridge].Owner != ownership.Former || record.Driver != "fake" ||

@@ -244,6 +244,6 @@ func TestAddedAmountsDoNotWrap(t *testing.T) {
 		!strings.HasSuffix(violations[1].Problem,
 			"it holds 2 on the providers of cn1 and would hold -9223372036854775808: 9223372036854775810 "+
 				"would be lost") {
-		t.Errorf("%v", violations)
+		t.Errorf("the violations: got %v, want two, the second one about the sum", violations)
 	}
 }

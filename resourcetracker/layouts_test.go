@@ -375,7 +375,7 @@ func TestAStepSeesNothingOfTheOperators(t *testing.T) {
 		})
 		<-s.tracker.Ready()
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Reporting || n.Layout != 4 {
-			t.Errorf("%+v", n)
+			t.Errorf("the node: got %+v, want it reported with layout 4", n)
 		}
 		if _, there := s.said().Inventory(nodeUUID, "VGPU"); there {
 			t.Error("VGPU is still on the root")

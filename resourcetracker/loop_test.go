@@ -291,7 +291,7 @@ func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
 		for n, line := range lines() {
 			if line["failures"] != float64(n+1) || line["node"] != "cn1" || line["driver"] != "fake" ||
 				line["hint"] == nil || line["offenders"] != nil || line["error"] == nil {
-				t.Errorf("%v", line)
+				t.Errorf("the line of a failure: got %v, want its number, node, driver, hint and error", line)
 			}
 			if line["level"] == "warn" {
 				levels = append(levels, fmt.Sprint(line["failures"]))
@@ -302,12 +302,12 @@ func TestFailuresAreLoggedWithAllThatHelps(t *testing.T) {
 			d.err = &plugins.ReshapeFailed{Reason: "x", Violations: []plugins.Violation{{Problem: "stale"}}}
 		})
 		if l := lines(); len(l) != 1 || fmt.Sprint(l[0]["offenders"]) != "[stale]" {
-			t.Errorf("%v", l)
+			t.Errorf("the lines of a refused reshape: got %v, want one with the violation", l)
 		}
 		fail(1, func(d *fakeDriver) { d.nodes = nil })
 		if l := lines(); len(l) != 1 || l[0]["node"] != nil || l[0]["hint"] != nil ||
 			!strings.Contains(fmt.Sprint(l[0]["error"]), "the list is empty") {
-			t.Errorf("%v", l)
+			t.Errorf("the lines of an empty list of nodes: got %v, want one without node and hint", l)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestAnOlderDriverWithoutNumbersDoesNotDoubleTheInventory(t *testing.T) {
 		if n.Cause != resourcetracker.CauseDriverOlder ||
 			!strings.Contains(n.Error, "VGPU on cn1, which was moved to VGPU on cn1_gpu") ||
 			!strings.Contains(n.Hint, "reshape undo 1") {
-			t.Errorf("%+v", n)
+			t.Errorf("the node of an older driver: got %+v, want it held with the hint to undo the reshape", n)
 		}
 		if s.writes() != writes {
 			t.Errorf("%d writes", s.writes()-writes)
@@ -133,7 +133,7 @@ func TestInventoryThatReallyWentBackIsNotCountedTwice(t *testing.T) {
 		s.tracker.Refresh("a person asks")
 		synctest.Wait()
 		if n := s.tracker.Status().Nodes[0]; n.Error != "" {
-			t.Errorf("%+v", n)
+			t.Errorf("the node: got %+v, want no error", n)
 		}
 		tree := s.said()
 		if _, there := tree.Inventory(nodeUUID, "VGPU"); !there {
@@ -264,7 +264,7 @@ func TestDriverLeavesSharingProvidersAlone(t *testing.T) {
 		if n.State != resourcetracker.Reporting ||
 			len(n.Kept) != 2 || !containsAll(n.Kept[0]+
 			n.Kept[1], "changed the inventory DISK_GB of resource provider nfs", "added the trait CUSTOM_FAST") {
-			t.Errorf("%+v", n)
+			t.Errorf("the node beside a sharing provider: got %+v, want it reported with two items kept", n)
 		}
 		writes := s.writes()
 		time.Sleep(time.Hour)

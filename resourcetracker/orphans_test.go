@@ -42,7 +42,7 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		st := s.tracker.Status()
 		if len(st.Nodes) != 2 || st.Nodes[1].State != resourcetracker.Orphaned || st.Nodes[1].Name != "cn2" ||
 			st.Nodes[1].Orphaned == "" || st.State != resourcetracker.Reporting {
-			t.Errorf("%+v", st)
+			t.Errorf("the status: got %+v, want cn2 orphaned with a reason, and the rest reported", st)
 		}
 		if s.logged("no longer names a node") != 1 || s.writes() != writes || !s.said().Exists(other) {
 			t.Errorf("logged %d times, %d writes", s.logged("no longer names a node"), s.writes()-writes)
@@ -54,7 +54,7 @@ func TestANodeThatIsNoLongerNamedIsShown(t *testing.T) {
 		s.tracker.Refresh("a node was removed")
 		synctest.Wait()
 		if st := s.tracker.Status(); len(st.Nodes) != 1 {
-			t.Errorf("%+v", st)
+			t.Errorf("the status after the record was removed: got %+v, want one node", st)
 		}
 		must(s, s.records.Save(kept))
 
@@ -167,7 +167,7 @@ func TestOrphansAreExamined(t *testing.T) {
 				nodes := s.tracker.Status().Nodes
 				if len(nodes) == 2 && (c.reason == "" || !strings.Contains(nodes[1].Orphaned, c.reason)) ||
 					len(nodes) != 2 && c.reason != "" {
-					t.Errorf("%+v", nodes)
+					t.Errorf("the nodes: got %+v, want an orphan because %q", nodes, c.reason)
 				}
 				if len(nodes) == 2 && (nodes[1].ReportedBy != c.host || nodes[1].NotNamed != c.notNamed) {
 					t.Errorf("reported by %q, not named: %t", nodes[1].ReportedBy, nodes[1].NotNamed)
@@ -236,7 +236,7 @@ func TestAnOrphanHasNoEntriesOfProviderYAML(t *testing.T) {
 		nodes := s.tracker.Status().Nodes
 		if len(nodes) != 2 || nodes[1].State != resourcetracker.Orphaned || len(nodes[0].Conflicts) != 1 ||
 			!strings.Contains(nodes[0].Conflicts[0], "absent") {
-			t.Errorf("%+v", nodes)
+			t.Errorf("the nodes: got %+v, want an orphan, and one conflict that names it absent", nodes)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func TestPlanOfAReshape(t *testing.T) {
 		// Without leave to reshape, it is an error that says how to see more.
 		plans, err = s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || !errors.Is(plans[0].Err, plugins.ErrReshapeNeeded) || plans[0].Reshape != nil {
-			t.Errorf("%v, %+v", err, plans[0])
+			t.Errorf("Plan without Reshape: got %v, %+v, want ErrReshapeNeeded", err, plans[0])
 		}
 	})
 }
@@ -66,7 +66,8 @@ func TestPlanOfARefusedReshapeShowsItAllTheSame(t *testing.T) {
 		var refused *resourcetracker.ReshapeError
 		if err != nil || !errors.As(plans[0].Err, &refused) || len(refused.Violations) != 2 ||
 			plans[0].Reshape == nil || len(plans[0].Plan.Operations) != 0 {
-			t.Errorf("%v, %+v", err, plans[0])
+			t.Errorf("Plan of a refused reshape: got %v, %+v, want it with two violations and no operations",
+				err, plans[0])
 		}
 	})
 }

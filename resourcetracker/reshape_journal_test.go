@@ -33,7 +33,7 @@ func TestFullDiskIsReported(t *testing.T) {
 		<-s.tracker.Ready()
 		if n := s.tracker.Status().Nodes[0]; !strings.Contains(n.Error, "no space left") ||
 			!strings.Contains(n.Hint, "state_dir") {
-			t.Errorf("%+v", n)
+			t.Errorf("the node with a full disk: got %+v, want the error and a hint about state_dir", n)
 		}
 		s.checkLayout(oldLayout)
 	})
@@ -166,7 +166,7 @@ func TestDamagedUnresolvedEntryStopsTheStart(t *testing.T) {
 		err := <-s.ended
 		if !errors.As(err, &fatal) || !fatal.Protects ||
 			!errors.Is(err, journal.ErrUnreadable) || !strings.Contains(err.Error(), "move "+s.stateDir()) {
-			t.Errorf("%v", err)
+			t.Errorf("the end of the tracker: got %v, want a FatalError that says what to move away", err)
 		}
 		s.checkLayout(oldLayout)
 	})

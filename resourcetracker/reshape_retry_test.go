@@ -63,7 +63,7 @@ func TestStartUpLastsUntilTheFirstGoodPass(t *testing.T) {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				if st := s.tracker.Status(); st.State != resourcetracker.Degraded {
-					t.Fatalf("%+v", st)
+					t.Fatalf("the status during the outage: got %+v, want it degraded", st)
 				}
 				s.checkLayout(oldLayout)
 				s.driver.mu.Lock()
@@ -93,7 +93,7 @@ func TestExpiredTokenIsAnOutage(t *testing.T) {
 		<-s.tracker.Ready()
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded ||
 			!strings.Contains(n.Hint, "placement_client") {
-			t.Errorf("%+v", n)
+			t.Errorf("the node with an expired token: got %+v, want it degraded, with a hint about placement_client", n)
 		}
 		s.placement.set(func(p *fakePlacement) { p.onReshape = nil })
 		time.Sleep(3 * time.Minute)
@@ -113,7 +113,7 @@ func TestRefusalAfterAnOutageIsFatalToo(t *testing.T) {
 		s.placement.set(func(p *fakePlacement) { p.readErr = nil })
 		var fatal *resourcetracker.FatalError
 		if err := <-s.ended; !errors.As(err, &fatal) || !fatal.Protects {
-			t.Errorf("%v", err)
+			t.Errorf("the end of the tracker: got %v, want a FatalError that protects", err)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestConflictStormIsBounded(t *testing.T) {
 			t.Errorf("four tries took %v", took)
 		}
 		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || st.Nodes[0].Held {
-			t.Errorf("%+v", st)
+			t.Errorf("the status in a storm of conflicts: got %+v, want it degraded, and the node not held", st)
 		}
 		time.Sleep(10 * time.Minute)
 		// a pass every half minute would be the least back-off of all

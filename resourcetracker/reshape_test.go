@@ -190,7 +190,7 @@ func TestNodeWithoutConsumersIsReshaped(t *testing.T) {
 		<-s.tracker.Ready()
 		if _, onRoot := s.said().Inventory(nodeUUID, "VGPU"); onRoot ||
 			s.tracker.Status().State != resourcetracker.Reporting {
-			t.Errorf("%+v", s.tracker.Status())
+			t.Errorf("the status: got %+v, want it reported, without VGPU on the root", s.tracker.Status())
 		}
 	})
 }
@@ -387,7 +387,7 @@ func TestOtherNodesGoOnBesideAHeldOne(t *testing.T) {
 		}
 		if st := s.tracker.Status(); st.State != resourcetracker.Degraded || !st.Nodes[0].Held ||
 			st.Nodes[1].State != resourcetracker.Reporting {
-			t.Errorf("%+v", st)
+			t.Errorf("the status: got %+v, want cn1 held and cn2 reported", st)
 		}
 	})
 }
@@ -428,7 +428,7 @@ func TestDriverOfAReloadDoesNotReshape(t *testing.T) {
 		<-s.tracker.Ready()
 		time.Sleep(10 * time.Minute)
 		if n := s.tracker.Status().Nodes[0]; n.State != resourcetracker.Degraded || s.gathered() != 0 {
-			t.Errorf("%+v", n)
+			t.Errorf("the node of a driver that was reloaded: got %+v, want it degraded, and no allocations read", n)
 		}
 		testproc.NoError(t, s.end())
 	})
@@ -452,7 +452,7 @@ func TestNodeThatComesLaterDoesNotReshape(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := s.tracker.Status().Nodes[0]; n.Name != "cn1" || !strings.Contains(n.Error, "restart the agent") {
-			t.Errorf("%+v", n)
+			t.Errorf("the node that came later: got %+v, want the advice to restart the agent", n)
 		}
 		testproc.NoError(t, s.end())
 	})

@@ -261,7 +261,7 @@ func TestPlanWritesNothing(t *testing.T) {
 		s.driver.set(func(d *fakeDriver) { d.vcpus = 16 })
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || len(plans) != 1 || len(plans[0].Plan.Operations) != 1 {
-			t.Fatalf("%v, %v", plans, err)
+			t.Fatalf("Plan: got %v, %v, want one plan with one operation", plans, err)
 		}
 		if s.writes() != 3 {
 			t.Error("the dry run wrote")

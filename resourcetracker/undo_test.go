@@ -218,7 +218,7 @@ func TestUndo(t *testing.T) {
 			var refused *resourcetracker.UndoError
 			if errors.As(err, &refused) != c.refused || (err == nil) != (c.says == "") || err != nil &&
 				!strings.Contains(err.Error(), c.says) {
-				t.Errorf("%v", err)
+				t.Errorf("Undo: got %v, want an error with %q, refused: %v", err, c.says, c.refused)
 			}
 			if err == nil {
 				after, err := journal.Find(dir, 2)
@@ -272,7 +272,7 @@ func TestUndoBetweenPasses(t *testing.T) {
 		s.checkLayout(oldLayout)
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{})
 		if err != nil || !errors.Is(plans[0].Err, plugins.ErrReshapeNeeded) {
-			t.Errorf("%v, %+v", err, plans)
+			t.Errorf("Plan after an undo: got %v, %+v, want ErrReshapeNeeded", err, plans)
 		}
 	})
 }

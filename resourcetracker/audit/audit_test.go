@@ -464,7 +464,7 @@ func TestWhatIsRemembered(t *testing.T) {
 	h.auditor.Seen = resourcetracker.OpenSeenGuests(dir)
 	report := h.audit(audit.Request{})
 	if len(report.Nodes) != 2 || !strings.Contains(report.Nodes[0].Error, "cannot be read") || report.Clean() {
-		t.Errorf("%+v", report)
+		t.Errorf("the audit with a damaged file of guests: got %+v, want two nodes, the first with an error", report)
 	}
 	if !strings.Contains(h.log.String(), "Failed to record the guests") {
 		t.Errorf("logged: %s", &h.log)

@@ -159,7 +159,7 @@ func TestOrphans(t *testing.T) {
 			tc.change(&in, &proof)
 			got := audit.Compare(in, proof, audit.Owner{})
 			if len(got.Orphans) != 1 || len(got.Unaccounted) != 0 || got.Guests != 1 || got.Consumers != 2 {
-				t.Fatalf("%+v", got)
+				t.Fatalf("Compare: got %+v, want one orphan, one guest and two consumers", got)
 			}
 			o := got.Orphans[0]
 			testproc.Same(t, cmp.Diff([]audit.Share{{gpu, "cn1_gpu", "CUSTOM_GPU", 1}}, o.Here))
@@ -230,7 +230,7 @@ func TestUnaccountedGuests(t *testing.T) {
 					ConsumerAllocations: providertree.ConsumerAllocations{Resources: tc.other}}}
 			got := audit.Compare(in, hourOld, tc.owner)
 			if len(got.Orphans) != 0 || (len(got.Unaccounted) == 1) != tc.wrong {
-				t.Fatalf("%+v", got)
+				t.Fatalf("Compare: got %+v, want no orphan, and an unaccounted guest: %v", got, tc.wrong)
 			}
 			if !tc.wrong {
 				return
@@ -247,7 +247,7 @@ func TestUnaccountedGuests(t *testing.T) {
 			if w := g.Wanted(); tc.kept == "" &&
 				(w.ProjectID == "" || w.UserID == "" ||
 					w.Generation != nil || cmp.Diff(tc.guest.Resources, w.Resources) != "") {
-				t.Errorf("%+v", w)
+				t.Errorf("what is written for the guest: got %+v, want resources, project and user alone", w)
 			}
 		})
 	}
@@ -348,7 +348,7 @@ func TestOrphansOfAnEmptyNode(t *testing.T) {
 		Gone: now.Add(-90 * time.Minute)}}
 	if got := audit.Compare(in, hourOld, audit.Owner{}).
 		Orphans[0].Kept; !strings.Contains(got, "lists no guests on this node") {
-		t.Errorf("%q", got)
+		t.Errorf("why the orphan of an empty node is kept: got %q", got)
 	}
 	proof := audit.Proof{MinAge: time.Hour, Named: map[string]bool{"o": true}}
 	testproc.Equal(t, audit.Compare(in, proof, audit.Owner{}).Orphans[0].Kept, "", "named: %q")
@@ -370,7 +370,7 @@ func TestOrphansOnASharingProvider(t *testing.T) {
 	got := audit.Compare(in, hourOld, audit.Owner{})
 	testproc.Samef(t, cmp.Diff([]string{root, gpu}, got.Providers), "what is deleted from")
 	if len(got.Orphans) != 1 || got.Orphans[0].Consumer != "evacuated" || got.Orphans[0].Kept != "" {
-		t.Fatalf("%+v", got.Orphans)
+		t.Fatalf("orphans: got %+v, want evacuated alone, which is not kept", got.Orphans)
 	}
 	testproc.Same(t, cmp.Diff([]audit.Share{{root, "cn1", "VCPU", 1}}, got.Orphans[0].Here))
 }
@@ -388,7 +388,7 @@ func TestRequestedResources(t *testing.T) {
 	}
 	got := audit.Compare(in, hourOld, audit.Owner{})
 	if len(got.Unaccounted) != 2 || got.Unaccounted[0].UUID != "b" || got.Unaccounted[0].Kept != "" {
-		t.Fatalf("%+v", got.Unaccounted)
+		t.Fatalf("unaccounted guests: got %+v, want b, which is not kept, and another", got.Unaccounted)
 	}
 	testproc.Equal(t, got.Unaccounted[1].Kept, "it is pinned. What to do: fix c", "%v")
 }
@@ -459,11 +459,11 @@ func TestServersOfTheCellKeepTheirAllocations(t *testing.T) {
 		orphan, guest := kept(in, proof)
 		if !strings.Contains(orphan, "the server web of the cell, which has no guest now") ||
 			guest != "its server is being deleted" {
-			t.Errorf("%q, %q", orphan, guest)
+			t.Errorf("why they are kept: orphan %q, guest %q", orphan, guest)
 		}
 	}
 	in.Servers["o"] = audit.Server{Name: "web", Deleted: true}
 	if orphan, _ := kept(in, hourOld); !strings.Contains(orphan, "is being deleted") {
-		t.Errorf("%q", orphan)
+		t.Errorf("why the orphan of a deleted server is kept: got %q", orphan)
 	}
 }

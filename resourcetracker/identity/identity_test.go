@@ -288,20 +288,20 @@ func TestRenaming(t *testing.T) {
 	s = open(t, dir)
 	testproc.Try(s.Settle(now)).Or(t)
 	if r, _ := s.Record(); r.Nodes[mine].Name != "cn2" || r.Renaming != nil || r.Machine != machineB {
-		t.Errorf("%+v", r)
+		t.Errorf("the record after a rename to cn2: got %+v", r)
 	}
 	// A machine that has lost its id is the one that it was.
 	check(t, s.BeginRename(mine, "cn2", "cn3"))
 	check(t, s.EndRename(identity.Self{UUID: mine, Host: "cn3"}))
 	if r, _ := s.Record(); r.Host != "cn3" || r.Machine != machineB ||
 		!maps.Equal(r.Former, map[string]string{"cn1": "cn3", "cn2": "cn3"}) {
-		t.Errorf("%+v", r)
+		t.Errorf("the record after a rename to cn3 without a machine id: got %+v", r)
 	}
 	// A name that comes back is no former one.
 	check(t, s.BeginRename(mine, "cn3", "cn1"))
 	check(t, s.EndRename(identity.Self{UUID: mine, Host: "cn1"}))
 	if r, _ := s.Record(); !maps.Equal(r.Former, map[string]string{"cn2": "cn1", "cn3": "cn1"}) {
-		t.Errorf("%+v", r.Former)
+		t.Errorf("the former names after a rename back to cn1: got %+v, want cn2 and cn3", r.Former)
 	}
 }
 
@@ -311,7 +311,7 @@ func TestRenamingBeforeTheFirstStart(t *testing.T) {
 	s := open(t, t.TempDir())
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
 	if r, _ := s.Record(); r.UUID != mine || r.Host != "cn2" {
-		t.Errorf("%+v", r)
+		t.Errorf("the record after a rename before the first start: got %+v, want cn2", r)
 	}
 	s = open(t, t.TempDir())
 	check(t, s.Assume(identity.Self{UUID: other, Host: "host"}))
@@ -346,7 +346,7 @@ func TestOwner(t *testing.T) {
 	check(t, s.ForgetNode(mine))
 	owner("")
 	if r, _ := s.Record(); r.Given[other] != "b" {
-		t.Errorf("%+v", r)
+		t.Errorf("the record after a node was forgotten: got %+v, want the other one still given", r)
 	}
 }
 
@@ -382,12 +382,12 @@ func TestAssume(t *testing.T) {
 	check(t, s.Assume(identity.Self{UUID: third, Host: "cn1"}))
 	r, _ := s.Record()
 	if _, still := r.Nodes[mine]; still || r.Nodes[other].Name != "cn2" || r.UUID != third {
-		t.Errorf("%+v", r)
+		t.Errorf("the record after Assume: got %+v, want cn2 and the new uuid", r)
 	}
 	check(t, s.ForgetNode(other))
 	check(t, s.ForgetNode(other))
 	if r, _ := s.Record(); len(r.Nodes) != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("the record after the last node was forgotten: got %+v, want no nodes", r)
 	}
 	// Each difference is written, and nothing else: what the file loses meanwhile stays lost.
 	dir := t.TempDir()
@@ -405,7 +405,7 @@ func TestAssume(t *testing.T) {
 			machine = machineA
 		}
 		if r.UUID != self.UUID || r.Host != self.Host || r.Machine != machine {
-			t.Errorf("%d: %+v", i, r)
+			t.Errorf("the record after Assume %d: got %+v", i, r)
 		}
 		if _, err := os.Stat(filepath.Join(dir, identity.FileName)); (err == nil) != (i != 1 && i != 5) {
 			t.Errorf("%d: written %v", i, err == nil)
@@ -458,7 +458,7 @@ func TestMachine(t *testing.T) {
 			check(t, os.WriteFile(path, []byte(c.content), 0o444))
 			got, err := identity.Machine(path)
 			if (err != nil) != c.fails || got != c.want {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("Machine: got %q, %v, want %q", got, err, c.want)
 			}
 		})
 	}

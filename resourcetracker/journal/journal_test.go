@@ -124,7 +124,7 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	testproc.Samef(t, cmp.Diff([]Entry{want}, begun, cmpopts.EquateErrors()), "begun")
 	unresolved, err := j.Unresolved(root)
 	if err != nil || len(unresolved) != 1 || !unresolved[0].Open() {
-		t.Errorf("%v, %v", unresolved, err)
+		t.Errorf("Unresolved after Begin: got %v, %v, want one open entry", unresolved, err)
 	}
 	check(t, j.End(root, reportclient.ReshapeHappened))
 	want.Outcome, want.Ended, want.File = reportclient.ReshapeHappened, time.Date(2026, 11, 21, 8, 0, 2, 0, time.UTC),
@@ -132,7 +132,7 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	testproc.Samef(t, cmp.Diff([]Entry{want}, read(t, dir), cmpopts.EquateErrors()), "ended")
 	found, err := Find(dir, 1)
 	if d := cmp.Diff(want, found, cmpopts.EquateErrors()); err != nil || d != "" {
-		t.Errorf("%v\n%s", err, d)
+		t.Errorf("Find: error %v, difference (-want +got)\n%s", err, d)
 	}
 	for path, mode := range map[string]os.FileMode{want.File: 0o600, filepath.Dir(want.File): 0o700} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
@@ -169,7 +169,7 @@ func TestFileOfVersion1(t *testing.T) {
 	j := open(t, dir)
 	unresolved, err := j.Unresolved(root)
 	if err != nil || len(unresolved) != 1 {
-		t.Fatalf("%v, %v", unresolved, err)
+		t.Fatalf("Unresolved of a file of version 1: got %v, %v, want one entry", unresolved, err)
 	}
 	check(t, j.Resolve(unresolved[0], reportclient.ReshapeHappened))
 	if err := j.Resolve(unresolved[0], reportclient.ReshapeRefused); err == nil {
@@ -241,7 +241,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 				check(t, j.Begin(root, sample()))
 				check(t, j.End(root, reportclient.ReshapeHappened))
 				if entries := read(t, dir); len(entries) != 1 || entries[0].Outcome != reportclient.ReshapeHappened {
-					t.Errorf("%v", entries)
+					t.Errorf("the entries after a repetition: got %v, want one that happened", entries)
 				}
 			})
 			if step == "mkdir" {
@@ -253,7 +253,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 				check(t, j.Begin(root, sample()))
 				j.disk = &fragile{step: step, err: cause}
 				if err := j.End(root, reportclient.ReshapeHappened); !errors.Is(err, cause) {
-					t.Fatalf("%v", err)
+					t.Fatalf("End: got %v, want the failure of the disk", err)
 				}
 				if err := j.Begin(root, sample()); err == nil {
 					t.Error("another reshape begins before it is known what became of the last")
@@ -262,21 +262,21 @@ func TestCrashAtEveryStep(t *testing.T) {
 				unresolved, err := next.Unresolved(root)
 				entries := read(t, dir)
 				if err != nil || len(entries) != 1 || entries[0].Err != nil {
-					t.Fatalf("%v, %v", entries, err)
+					t.Fatalf("the entries after a crash in End: got %v, %v, want one", entries, err)
 				}
 				if step == "syncdir" { // it is in place, if the system did not lose it
 					if len(unresolved) != 0 || entries[0].Outcome != reportclient.ReshapeHappened {
-						t.Errorf("%v", entries)
+						t.Errorf("the entries after a crash behind the rename: got %v, want one that happened", entries)
 					}
 					return
 				}
 				if len(unresolved) != 1 {
-					t.Fatalf("%v", unresolved)
+					t.Fatalf("Unresolved after a crash in End: got %v, want one entry", unresolved)
 				}
 				check(t, next.Resolve(unresolved[0], reportclient.ReshapeRefused))
 				entries = read(t, dir)
 				if entries[0].Outcome != reportclient.ReshapeRefused || !entries[0].Compared {
-					t.Errorf("%+v", entries[0])
+					t.Errorf("the entry after Resolve: got %+v, want it refused and compared", entries[0])
 				}
 			})
 		}
@@ -292,10 +292,10 @@ func TestEntryThatCannotBeWithdrawnIsOpen(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(dir, DirName), 0o700))
 	j.disk = &stuck{}
 	if err := j.Begin(root, sample()); !errors.Is(err, syscall.EIO) {
-		t.Fatalf("%v", err)
+		t.Fatalf("Begin: got %v, want EIO", err)
 	}
 	if unresolved, err := j.Unresolved(root); err != nil || len(unresolved) != 1 {
-		t.Errorf("%v, %v", unresolved, err)
+		t.Errorf("Unresolved after an entry that cannot be withdrawn: got %v, %v, want one", unresolved, err)
 	}
 	j.disk = realDisk{}
 	check(t, j.Begin(other, sample()))
@@ -320,16 +320,16 @@ func TestFinishedEntryCounts(t *testing.T) {
 	j.disk = &fragile{step: "remove", err: syscall.EIO}
 	check(t, j.End(root, reportclient.ReshapeHappened))
 	if files, err := os.ReadDir(j.Dir()); err != nil || len(files) != 2 {
-		t.Fatalf("%v, %v", files, err)
+		t.Fatalf("the files after a crash in End: got %v, %v, want two", files, err)
 	}
 	check(t, os.WriteFile(filepath.Join(j.Dir(), files.TmpPrefix+"x"), nil, 0o600))
 	next := open(t, dir)
 	damaged, err := next.Load()
 	if err != nil || len(damaged) != 0 {
-		t.Errorf("%v, %v", damaged, err)
+		t.Errorf("Load: got %v, %v, want no damaged entry", damaged, err)
 	}
 	if unresolved, err := next.Unresolved(root); err != nil || len(unresolved) != 0 {
-		t.Errorf("%v, %v", unresolved, err)
+		t.Errorf("Unresolved: got %v, %v, want no entry", unresolved, err)
 	}
 	if files, err := os.ReadDir(j.Dir()); err != nil || len(files) != 1 {
 		t.Errorf("not tidied up: %v, %v", files, err)
@@ -369,7 +369,7 @@ func TestUnknownOutcomeStaysOpen(t *testing.T) {
 	check(t, j.End(root, reportclient.ReshapeUnknown))
 	unresolved, err := j.Unresolved(root)
 	if err != nil || len(unresolved) != 1 {
-		t.Fatalf("%v, %v", unresolved, err)
+		t.Fatalf("Unresolved after an unknown outcome: got %v, %v, want one entry", unresolved, err)
 	}
 	if of, err := j.Unresolved(other); err != nil || len(of) != 0 {
 		t.Errorf("another node: %v, %v", of, err)
@@ -377,7 +377,7 @@ func TestUnknownOutcomeStaysOpen(t *testing.T) {
 	check(t, j.Begin(other, sample())) // another node's is its own affair
 	check(t, j.Resolve(unresolved[0], reportclient.ReshapeUnknown))
 	if unresolved, err = j.Unresolved(root); err != nil || len(unresolved) != 0 {
-		t.Errorf("%v, %v", unresolved, err)
+		t.Errorf("Unresolved after Resolve: got %v, %v, want no entry", unresolved, err)
 	}
 	if err := j.End(root, reportclient.ReshapeHappened); err == nil {
 		t.Error("the end of a reshape that never began was taken")
@@ -416,24 +416,24 @@ func TestDamagedFiles(t *testing.T) {
 			damaged, err := j.Load()
 			if err != nil || len(damaged) != 1 || !errors.Is(damaged[0].Err, ErrUnreadable) ||
 				damaged[0].ID != 1 || damaged[0].Open() {
-				t.Fatalf("%+v, %v", damaged, err)
+				t.Fatalf("Load: got %+v, %v, want the damaged entry 1", damaged, err)
 			}
 			check(t, j.Begin(root, sample()))
 			check(t, j.End(root, reportclient.ReshapeHappened))
 			entries := read(t, dir)
 			if len(entries) != 2 || entries[0].Damage == "" || entries[1].ID != 2 {
-				t.Errorf("%+v", entries)
+				t.Errorf("the entries: got %+v, want the damaged one and entry 2", entries)
 			}
 			testproc.Try(Find(dir, 1)).ErrorIs(t, ErrUnreadable, "%v")
 			write(fileName(3, other, true))
 			j = open(t, dir)
 			if damaged, err := j.Load(); err != nil || len(damaged) != 1 {
-				t.Errorf("%+v, %v", damaged, err)
+				t.Errorf("Load of the next run: got %+v, %v, want one damaged entry", damaged, err)
 			}
 			unresolved, err := j.Unresolved(other)
 			if err != nil || len(unresolved) != 1 || !errors.Is(unresolved[0].Err, ErrUnreadable) ||
 				unresolved[0].Root != other {
-				t.Errorf("%+v, %v", unresolved, err)
+				t.Errorf("Unresolved of the other node: got %+v, %v, want one unreadable entry", unresolved, err)
 			}
 			check(t, j.Begin(root, sample()))
 		})
@@ -452,11 +452,11 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	j := open(t, dir)
 	check(t, j.Begin(root, sample()))
 	if entries := read(t, dir); len(entries) != 1 || entries[0].ID != 1 {
-		t.Errorf("%v", entries)
+		t.Errorf("the entries beside other files: got %v, want entry 1", entries)
 	}
 	files, err := os.ReadDir(j.Dir())
 	if err != nil || len(files) != len(names)+1 {
-		t.Errorf("%v, %v", files, err)
+		t.Errorf("the files: got %v, %v, want one more than the others", files, err)
 	}
 }
 
@@ -508,10 +508,10 @@ func FuzzRead(f *testing.F) {
 		check(t, os.WriteFile(filepath.Join(dir, DirName, fileName(1, root, false)), content, 0o600))
 		entries := read(t, dir)
 		if len(entries) != 1 || entries[0].ID != 1 || entries[0].Root != root || entries[0].Open() {
-			t.Errorf("%+v", entries)
+			t.Errorf("the entries: got %+v, want the closed entry 1", entries)
 		}
 		if e := entries[0]; (e.Err == nil) != (e.Reshape != nil) {
-			t.Errorf("%+v", e)
+			t.Errorf("the entry: got %+v, want a reshape or an error", e)
 		}
 	})
 }

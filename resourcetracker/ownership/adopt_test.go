@@ -81,7 +81,7 @@ cn1 VCPU=8
 			r := Adopt(known, tree(t, c.bare), root, "cn1", "fake", nil)
 			testproc.Samef(t, cmp.Diff(trim(c.want), owners(r)), "(- want, + got)")
 			if r.Root != root || r.Node != "cn1" || r.Driver != "fake" || r.Created {
-				t.Errorf("%+v", r)
+				t.Errorf("the adopted record: got %+v, want cn1 of fake, not created", r)
 			}
 			if drift := r.Drift(known); drift != nil {
 				t.Errorf("values are not those of Placement: %q", drift)
@@ -106,7 +106,7 @@ func TestAdoptOfNothing(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, known := range []*providertree.Tree{nil, {}} {
 		if r := Adopt(known, nil, root, "cn1", "fake", nil); len(r.Providers) != 0 || r.Root != root {
-			t.Errorf("%+v", r)
+			t.Errorf("Adopt of an empty tree: got %+v, want no providers", r)
 		}
 	}
 	if got := owners(Adopt(tree(t, "cn1 VCPU=1 CUSTOM_A=1"), nil, root, "cn1", "fake", nil)); got !=
@@ -133,7 +133,7 @@ cn1 VCPU=8,ratio=4 MEMORY_MB=1024 DISK_GB=50 HW_CPU_X86_AVX
 	first := testproc.Try(Merge(in)).Or(t)
 	sameTree(t, known, first.Tree)
 	if len(first.Kept)+len(first.Conflicts) > 0 {
-		t.Errorf("%v, %v", first.Kept, first.Conflicts)
+		t.Errorf("adopting Nova's tree: kept %v, conflicts %v, want none", first.Kept, first.Conflicts)
 	}
 	atRest(t, in, first)
 

@@ -231,7 +231,7 @@ func TestAnotherDriverInheritsWhatIsHeldOfItsOwn(t *testing.T) {
 	}
 	got := owned(t, known, "cn1 driver VGPU:driver").Inherit(former, known, tree(t, "cn1 VGPU=4"))
 	if held := got.Providers[root].Inventories["VGPU"].Held; held == nil || held.Total != 4 {
-		t.Errorf("%+v", held)
+		t.Errorf("what is held of VGPU: got %+v, want 4", held)
 	}
 	if stock := got.Providers[root].Inventories["FPGA"]; stock.Owner != Former || stock.Held != nil {
 		t.Errorf("what the new driver does not have is %+v", stock)

@@ -186,7 +186,7 @@ func TestRemoveNodeOnlyIfAllIsOurs(t *testing.T) {
 			}
 			var refused *ownership.RefusedError
 			if !errors.As(err, &refused) || len(refused.Blockers) != len(c.want) {
-				t.Fatalf("%v", err)
+				t.Fatalf("RemoveNode: got %v, want a RefusedError with %d blockers", err, len(c.want))
 			}
 			for i, part := range c.want {
 				if !strings.Contains(refused.Blockers[i].String(), part) {
@@ -223,7 +223,7 @@ func TestRemoveNodeResumesAfterFailure(t *testing.T) {
 	store := ownership.Open(t.TempDir())
 	check(t, store.Save(record))
 	if _, err := ownership.RemoveNode(t.Context(), p, record, store); !errors.Is(err, reportclient.ErrUnavailable) {
-		t.Fatalf("%v", err)
+		t.Fatalf("RemoveNode while Placement is down: got %v, want ErrUnavailable", err)
 	}
 	if left, _ := store.Load(root); left == nil || len(p.removed) > 0 {
 		t.Error("the record was removed although the node is there")

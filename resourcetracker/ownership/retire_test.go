@@ -207,7 +207,7 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 	})
 	if got := enough(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit,
 		math.MaxInt64); got != providertree.MaxUnit {
-		t.Errorf("%d", got)
+		t.Errorf("the least total for all that is used: got %d, want the maximum", got)
 	}
 }
 

@@ -38,10 +38,10 @@ func TestSaveAndLoad(t *testing.T) {
 	testproc.Samef(t, cmp.Diff(want, got), "(- saved, + loaded)")
 	info, err := os.Stat(s.Path(root))
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the file of the record: got %v, %v, want the mode 0600", info, err)
 	}
 	if info, err := os.Stat(filepath.Dir(s.Path(root))); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("the directory of records: got %v, %v, want the mode 0700", info, err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestRoundTrip(t *testing.T) {
 		got := testproc.Try(decode(first)).Or(t)
 		second, err := encode(got)
 		if err != nil || !got.Equal(r) || string(first) != string(second) {
-			t.Fatalf("%v: %s", err, cmp.Diff(r, got))
+			t.Fatalf("encoding again: error %v, difference %s", err, cmp.Diff(r, got))
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestListAndRemove(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := Open(t.TempDir())
 	if all, err := s.List(); err != nil || all != nil {
-		t.Fatalf("%v, %v", all, err)
+		t.Fatalf("List of a new store: got %v, %v, want nothing", all, err)
 	}
 	must(t, s.Remove(root))
 	a, b := someRecord(t), &Record{Root: uid("cn2"), Node: "cn2", Driver: "fake"}
@@ -225,18 +225,18 @@ func TestListAndRemove(t *testing.T) {
 	must(t, os.WriteFile(s.Path(uid("cn4")), []byte("{"), 0o600))
 	all, err := s.List()
 	if !errors.Is(err, ErrDamaged) || strings.Contains(err.Error(), "README") {
-		t.Errorf("%v", err)
+		t.Errorf("List: got %v, want ErrDamaged without README", err)
 	}
 	if len(all) != 2 || all[0].Root == all[1].Root {
-		t.Errorf("%v", all)
+		t.Errorf("List: got %v, want two records", all)
 	}
 	must(t, s.Remove(root))
 	must(t, s.Remove(root))
 	if r, err := s.Load(root); r != nil || err != nil {
-		t.Errorf("%v, %v", r, err)
+		t.Errorf("Load of a removed record: got %v, %v, want nothing", r, err)
 	}
 	if r, err := s.Load(uid("cn2")); !r.Equal(b) || err != nil {
-		t.Errorf("%v, %v", r, err)
+		t.Errorf("Load of the other record: got %v, %v, want it unchanged", r, err)
 	}
 }
 
@@ -377,7 +377,7 @@ func FuzzDecode(f *testing.F) {
 		again := testproc.Try(encode(r)).Or(t)
 		same, err := decode(again)
 		if err != nil || !same.Equal(r) {
-			t.Fatalf("%v\n%s", err, again)
+			t.Fatalf("decoding what was encoded: %v\n%s", err, again)
 		}
 		r.Drift(&providertree.Tree{})
 		Strip(&providertree.Tree{}, r)

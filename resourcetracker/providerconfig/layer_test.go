@@ -145,6 +145,6 @@ func TestExemption(t *testing.T) {
 		t.Fatal(err, warnings)
 	}
 	if layer, unmatched := c.Layer(host(t), rootID); len(layer.Providers) != 0 || len(unmatched) != 0 {
-		t.Errorf("%+v, %v", layer, unmatched)
+		t.Errorf("Layer of an exempted node: got %+v, unmatched %v, want nothing", layer, unmatched)
 	}
 }

@@ -73,7 +73,7 @@ func TestRoundTrip(t *testing.T) {
 		file := encode(t, want)
 		p := parse("f.yaml", file)
 		if len(p.problems) > 0 {
-			t.Fatalf("%v\n%s", p.problems, file)
+			t.Fatalf("parsing what was encoded: problems %v\n%s", p.problems, file)
 		}
 		if diff := cmp.Diff(want, p.entries, ignorePlaces); diff != "" {
 			t.Fatalf("entries (-want +got):\n%s\n%s", diff, file)
@@ -132,7 +132,7 @@ func FuzzParse(f *testing.F) {
 			testproc.NoError(t, e.Inventories.Validate())
 			for _, trait := range e.Traits {
 				if err := providertree.ValidateTrait(trait); err != nil || !providertree.IsCustom(trait) {
-					t.Errorf("%q: %v", trait, err)
+					t.Errorf("the trait %q is accepted: %v", trait, err)
 				}
 			}
 			if (e.UUID == "") == (e.Name == "") {
