@@ -24,7 +24,7 @@ func TestAdoptionFindings(t *testing.T) {
 	dsn := "sqlite://" + whole
 	expectAll(t, cloud(), ours(t, whole, cloud()))
 	if done := handDatabaseBack(t, dsn); done.Before != store.StateAdopted || done.Tables != 4 {
-		t.Fatalf("%+v", done)
+		t.Fatalf("handing the database back: got %+v, want 4 tables, adopted before", done)
 	}
 	if found, findings := checkDatabase(t, dsn); found.State != store.StateOpenStack || len(findings) != 0 {
 		t.Fatalf("a database with nothing unusual: %+v", found)
@@ -156,7 +156,7 @@ func TestRealNamesByCase(t *testing.T) {
 		"ALTER TABLE resource_providers MODIFY name VARCHAR(200) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"))
 	adoptDatabase(t, dsn)
 	if _, findings := checkDatabase(t, dsn); findings["case"].Count != 1 {
-		t.Errorf("%+v", findings)
+		t.Errorf("the check of a database with names in any case: got %+v, want one finding of case", findings)
 	}
 	got := ours(t, dsn, []upstreamCall{
 		{"POST", "/resource_providers", `{"name":"SHARED"}`, at139},

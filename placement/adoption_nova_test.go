@@ -179,7 +179,7 @@ func adoptBehind(t *testing.T, f *front, dsn string, shown map[string]any, paths
 	t.Helper()
 	rows := dump(t, dsn)
 	if done := adoptDatabase(t, dsn); done.Rows != 5 || done.Guarded != 12 {
-		t.Errorf("%+v", done)
+		t.Errorf("adopting: got %+v, want 5 rows and 12 guarded", done)
 	}
 	same(t, "the rows, adopted", rows, dump(t, dsn))
 	direct := testproc.Try(placement.Direct(t.Context(), placement.Config{Database: dsn, Logger: zerolog.Nop()})).Or(t)

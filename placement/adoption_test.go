@@ -167,7 +167,7 @@ func expectAll(t *testing.T, calls []upstreamCall, replies []reply) {
 	t.Helper()
 	for i, r := range replies {
 		if r.Status >= 300 {
-			t.Fatalf("%v: %+v", calls[i], r)
+			t.Fatalf("%v is answered with %+v, want a success", calls[i], r)
 		}
 	}
 }
@@ -326,7 +326,7 @@ func theirDatabase(t *testing.T, fresh func(testing.TB) string) (dsn string) {
 	dsn = fresh(t)
 	expectAll(t, cloud(), ours(t, dsn, cloud()))
 	if done := handDatabaseBack(t, dsn); done.After != store.StateOpenStack {
-		t.Fatalf("%+v", done)
+		t.Fatalf("handing the database back: got %+v, want it to be OpenStack's", done)
 	}
 	return dsn
 }

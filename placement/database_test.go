@@ -147,7 +147,7 @@ func oldDatabase(t *testing.T, n int) string {
 	}
 	for i, r := range upstream(t, file, calls) {
 		if r.Status >= 300 {
-			t.Fatalf("%v: %+v", calls[i], r)
+			t.Fatalf("%v is answered with %+v, want a success", calls[i], r)
 		}
 	}
 	execute(t, file, "DELETE FROM consumers WHERE uuid != '"+guest(0)+"'")

@@ -45,7 +45,7 @@ func TestRealInventoryRowsOutOfRange(t *testing.T) {
 	}
 	for i, r := range upstream(t, file, calls) {
 		if r.Status >= 300 {
-			t.Fatalf("%v: %+v", calls[i], r)
+			t.Fatalf("%v is answered with %+v, want a success", calls[i], r)
 		}
 	}
 	for i, column := range outOfRange {
@@ -114,7 +114,7 @@ func TestInventoryRowsOutOfRangeAgree(t *testing.T) {
 	}
 	for i, r := range ours(t, file, calls) {
 		if r.Status >= 300 {
-			t.Fatalf("%v: %+v", calls[i], r)
+			t.Fatalf("%v is answered with %+v, want a success", calls[i], r)
 		}
 	}
 	fits := map[string]func(amount int) bool{ // those of outOfRange of which anything fits

@@ -63,7 +63,7 @@ func testHoldings(t *testing.T, empty func(*testing.T) string) {
 	testproc.Same(t, cmp.Diff(resources{cn1: {"VCPU": 1}, elsewhere: {"VCPU": 1}, nfs: {"DISK_GB": 5}}.byUUID(),
 		m.Resources))
 	if m.Generation == nil || m.ProjectID != "project-15" || m.UserID != "user" {
-		t.Errorf("%+v", m)
+		t.Errorf("the consumer that is moving: got %+v, want its generation, project and user", m)
 	}
 	if m.Written.IsZero() || m.Age < 0 || m.Age > time.Hour || time.Since(m.Written) > time.Hour {
 		t.Errorf("written at %v, %v ago", m.Written, m.Age)
@@ -161,7 +161,7 @@ func testAgeIsPlacementsOwn(t *testing.T, empty func(*testing.T) string) {
 	}
 	c, err = client.Consumer(t.Context(), id(alice))
 	if err != nil || !c.Written.IsZero() || c.Age != 0 {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("a consumer of an answer without a date: got %+v, %v, want no age", c, err)
 	}
 }
 

@@ -53,7 +53,7 @@ func testLookups(t *testing.T, url string) {
 	testproc.Try(client.TreeOf(t.Context(), id(7))).ErrorIs(t, reportclient.ErrNotFound, "%v")
 	consumers := testproc.Try(client.ConsumersOf(t.Context(), id(1))).Or(t)
 	if len(consumers) != 1 || consumers[id(9)]["VCPU"] != 2 {
-		t.Errorf("%v", consumers)
+		t.Errorf("ConsumersOf a tree: got %v, want 2 VCPU of one consumer", consumers)
 	}
 }
 
@@ -108,11 +108,11 @@ func testRenameAndRemove(t *testing.T, url string) {
 	ok(t, client.RenameProvider(t.Context(), root, "cn9"))
 	want(t, requests, "GET /resource_providers/#1")
 	if p := read(id(1)); p.Name != "cn9" || p.ParentUUID != "" || len(p.Inventories) != 2 {
-		t.Errorf("%+v", p)
+		t.Errorf("the renamed root: got %+v, want cn9 with two inventories", p)
 	}
 	ok(t, client.RenameProvider(t.Context(), gpu, "cn9_gpu"))
 	if p := read(id(2)); p.Name != "cn9_gpu" || p.ParentUUID != id(1) {
-		t.Errorf("%+v", p)
+		t.Errorf("the renamed child: got %+v, want cn9_gpu below the root", p)
 	}
 
 	root, gpu = read(id(1)), read(id(2))

@@ -119,7 +119,7 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 	want := `{"allocations":{"` + u1 + `":{"resources":{"VCPU":1}}},"mappings":{"":["` + u1 + `"]}}`
 	if got := string(body); err != nil ||
 		!strings.HasPrefix(got, `{"allocation_requests":[`+want+`,`+want+`],"provider_summaries":{"`+u1+`":{`) {
-		t.Errorf("%v: %s", err, got)
+		t.Errorf("the answer that is full: error %v, body %s", err, got)
 	}
 	x := &exchange{api: a}
 	request := httptest.NewRequest(http.MethodGet, "/allocation_candidates?resources=VCPU:1", nil)

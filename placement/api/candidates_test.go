@@ -266,7 +266,7 @@ func candidatesOf(t testing.TB, body []byte) (roots []string) {
 		} `json:"provider_summaries"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		t.Fatalf("%v: %s", err, body)
+		t.Fatalf("decoding candidates: %v: %s", err, body)
 	}
 	for _, r := range answer.Requests {
 		for uuid := range r.Allocations {

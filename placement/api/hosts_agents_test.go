@@ -162,7 +162,7 @@ func TestOneAgentInPlacement(t *testing.T) {
 			c.headers = append(c.headers, pki.HeaderProcess+": "+header)
 		}
 		if w := c.do(t, h); w.Header()[pki.HeaderProcess] != nil {
-			t.Errorf("%q: %v", header, w.Header())
+			t.Errorf("the header %q of an agent is answered with %v, want no such header", header, w.Header())
 		}
 	}
 }

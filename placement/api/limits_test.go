@@ -79,7 +79,8 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 				if resp.StatusCode != http.StatusRequestTimeout ||
 					resp.Header.Get("Content-Type") != "application/json" ||
 					!strings.Contains(string(body), "did not arrive in time") {
-					t.Errorf("%d %v %s, %v", resp.StatusCode, resp.Header, body, err)
+					t.Errorf("a body that does not arrive: got %d %v %s, %v, want 408 in JSON",
+						resp.StatusCode, resp.Header, body, err)
 				}
 				testproc.Equal(t, time.Since(began), 3*time.Second, "it took %v")
 				if !resp.Close {
@@ -143,7 +144,7 @@ func TestASlowAnswerIsNoSlowBody(t *testing.T) {
 			testproc.Try(fmt.Fprintf(conn, "%sContent-Length: %d\r\n\r\n%s", putHead, len(body), body)).Or(t)
 			resp := testproc.Try(http.ReadResponse(reader, nil)).Or(t)
 			if answer, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-				t.Errorf("%d %s, %v", resp.StatusCode, answer, err)
+				t.Errorf("PUT of an inventory by a slow client: got %d %s, %v, want 200", resp.StatusCode, answer, err)
 			}
 		}
 		testproc.NoError(t, errors.Join(conn.Close(), server.Close()))

@@ -46,16 +46,16 @@ func TestSpans(t *testing.T) {
 	post, put := c.Named(t, "POST /resource_providers"), c.Named(t, "PUT /resource_providers/{uuid}/inventories")
 	if post.Attributes[tracing.KeyGlobalRequestID] != request ||
 		post.Attributes[tracing.KeyProjectID] != "admin" || post.Failed {
-		t.Errorf("%+v", post)
+		t.Errorf("the span of POST is %+v, want the request's ids and no failure", post)
 	}
 	if put.Attributes["http.response.status_code"] != "409" ||
 		put.Attributes[tracing.KeyError] != "placement.concurrent_update" || put.Failed {
-		t.Errorf("%+v", put)
+		t.Errorf("the span of PUT is %+v, want the status 409 with its code and no failure", put)
 	}
 	if content, _ := c.Content(); strings.Contains(content, rp1) {
 		t.Error("spans have paths")
 	}
 	if slices.ContainsFunc(c.Spans(), func(s otlp.Span) bool { return s.Service != "placement" }) {
-		t.Errorf("%+v", c.Spans())
+		t.Errorf("spans: got %+v, want all of the service placement", c.Spans())
 	}
 }

@@ -384,7 +384,7 @@ func (c *realClient) candidates(f placementtest.Forest, r *candidates.Request) (
 		} `json:"allocation_requests"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		c.t.Fatalf("%v: %s", err, body)
+		c.t.Fatalf("decoding candidates: %v: %s", err, body)
 	}
 	set := placementtest.CandidateSet{}
 	for _, req := range answer.Requests {

@@ -35,7 +35,7 @@ func TestAllocations(t *testing.T) {
 	a, err := client.Allocations(t.Context(), "c")
 	if err != nil || a.Allocations[provider]["VCPU"] != 2 || a.ConsumerGeneration == nil ||
 		*a.ConsumerGeneration != 3 || a.Date.Sub(a.Written) != time.Hour {
-		t.Errorf("%+v %v", a, err)
+		t.Errorf("Allocations: got %+v, %v, want 2 VCPU of generation 3, written an hour ago", a, err)
 	}
 	if a, err = client.Allocations(t.Context(), "c"); err != nil || a.ConsumerGeneration != nil || !a.Written.IsZero() {
 		t.Errorf("nothing: %+v %v", a, err)
@@ -59,16 +59,16 @@ func TestLists(t *testing.T) {
 	}}
 	client := newClient(t, server)
 	if list, err := client.ProvidersInTree(t.Context(), id); err != nil || len(list) != 1 || list[0].Name != "a" {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("ProvidersInTree: got %+v, %v, want the provider a", list, err)
 	}
 	if list, err := client.ProvidersInTree(t.Context(), id); !errors.Is(err, ErrNotFound) {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("ProvidersInTree of an unknown provider: got %+v, %v, want ErrNotFound", list, err)
 	}
 	if held, err := client.AllocationsOf(t.Context(), id); err != nil || held[id].Resources["VCPU"] != 2 {
-		t.Errorf("%+v, %v", held, err)
+		t.Errorf("AllocationsOf: got %+v, %v, want 2 VCPU", held, err)
 	}
 	if held, err := client.AllocationsOf(t.Context(), id); !errors.Is(err, ErrNotFound) {
-		t.Errorf("%+v, %v", held, err)
+		t.Errorf("AllocationsOf an unknown provider: got %+v, %v, want ErrNotFound", held, err)
 	}
 	testproc.NoError(t, client.Do(t.Context(), http.MethodGet, "/usages", nil, nil))
 }

@@ -94,14 +94,14 @@ func TestCheckVersion(t *testing.T) {
 		}
 		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); err != nil ||
 			!client.VersionChecked(t.Context()) {
-			t.Errorf("%v", err)
+			t.Errorf("a request after CheckVersion: got %v, want success, and the version checked", err)
 		}
 		want("/", "/usages placement 1.37")
 		// It is exchanged for an older one.
 		status = http.StatusNotAcceptable
 		if err := client.Do(t.Context(), http.MethodGet, "/usages", nil, nil); !errors.Is(err, ErrTooOld) ||
 			client.VersionChecked(t.Context()) {
-			t.Errorf("%v", err)
+			t.Errorf("a request to an older Placement: got %v, want ErrTooOld, and the version not checked", err)
 		}
 		want("/usages placement 1.37")
 	}
@@ -207,7 +207,7 @@ func TestEndpoint(t *testing.T) {
 		asked, where, failure = nil, c.where, c.err
 		err := client.CheckVersion(t.Context())
 		if (err != nil) != (c.says != "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%q: %v", c.where, err)
+			t.Errorf("CheckVersion at the endpoint %q: got %v", c.where, err)
 		}
 		testproc.Equal(t, client.Endpoint(), c.known, "%q: the endpoint is %q", c.where)
 		testproc.Samef(t, cmp.Diff(c.asked, asked), "%q: requests", c.where)

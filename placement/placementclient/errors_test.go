@@ -78,7 +78,7 @@ func TestUnanswered(t *testing.T) {
 	var e Error
 	e.brokeOff(&url.Error{Op: "Get", URL: "http://placement/", Err: io.ErrUnexpectedEOF})
 	if e.Detail != "the answer was cut short: unexpected EOF" || !errors.Is(e.Cause, io.ErrUnexpectedEOF) || e.Unsent {
-		t.Errorf("%+v", e)
+		t.Errorf("an answer that broke off: got %+v, want its cause, and that it was sent", e)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		e := &Error{Method: http.MethodPut, Status: c.status, Code: c.code, Kind: ErrUnavailable}
 		if e.OutcomeUnknown() != c.want || errors.Is(e, ErrOutcomeUnknown) != c.want ||
 			strings.Contains(e.Error(), ErrOutcomeUnknown.Error()) != c.want {
-			t.Errorf("%d %q: %v", c.status, c.code, e)
+			t.Errorf("the outcome of PUT with the status %d %q: got %v", c.status, c.code, e)
 		}
 		if e.Method = http.MethodGet; e.OutcomeUnknown() {
 			t.Errorf("a read, %d %q: %v", c.status, c.code, e)

@@ -27,7 +27,7 @@ func FuzzLockFile(f *testing.F) {
 		s, err := store.Open(ctx, whole, store.Options{})
 		if err != nil {
 			if len(content) < 20 || !strings.Contains(err.Error(), "acknowledged changes are missing") {
-				t.Errorf("%q: %v", content, err)
+				t.Errorf("opening with the lock file %q: got %v", content, err)
 			}
 			return
 		}
