@@ -23,7 +23,7 @@ func testAggregates(t *testing.T, e engine) {
 	_, err = s.CreateAggregate(ctx, "one", nil)
 	wantError(t, "the same name", err, apidb.ErrExists)
 	if one.ID == two.ID || one.UUID == two.UUID || one.Zone() != "z1" || two.Zone() != "" {
-		t.Errorf("%+v %+v", one, two)
+		t.Errorf("the two aggregates: got %+v and %+v, want different ids, and the zones z1 and none", one, two)
 	}
 	wants[[]apidb.Aggregate](t, "both")(s.Aggregates(ctx))([]apidb.Aggregate{one, two})
 

@@ -62,7 +62,7 @@ func testEnrolments(t *testing.T, e engine) {
 	enrol(t, s, h2)
 	wants[[]apidb.Enrolment](t, "both")(other.Enrolments(ctx))([]apidb.Enrolment{h1, h2})
 	if d, denied := h2.Denial(); !denied || d != (pki.Denial{Host: "h2", Before: start, Reason: "stolen"}) {
-		t.Errorf("%+v", d)
+		t.Errorf("the denial of h2: got %+v, want it as stolen", d)
 	}
 	refusal := errors.New("no")
 	_, err := s.ChangeEnrolment(ctx,

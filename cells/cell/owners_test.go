@@ -168,7 +168,7 @@ func TestStolenHost(t *testing.T) {
 				got := w.send("PUT", "/v1/hosts/"+host,
 					cellwire.HostReport{Version: "1", Nodes: nodes}, withIdentity(id))
 				if got.Code != 200 {
-					t.Fatalf("%d %s", got.Code, got.Body)
+					t.Fatalf("the report of a host: got %d %s, want 200", got.Code, got.Body)
 				}
 				return decodeAs[cellwire.HostState](t, got.Body.Bytes())
 			}
@@ -221,7 +221,7 @@ func TestTwoAgentsWithOneCertificate(t *testing.T) {
 			Process: &pki.AgentProcess{Token: token, Boot: "boot-" + token, Started: start},
 		}, withIdentity(identityOf("h1", node)))
 		if got.Code != 200 {
-			t.Fatalf("%d %s", got.Code, got.Body)
+			t.Fatalf("the report of h1: got %d %s, want 200", got.Code, got.Body)
 		}
 		state := decodeAs[cellwire.HostState](t, got.Body.Bytes())
 		turns[token] = state.Turn
@@ -251,7 +251,7 @@ func TestTwoAgentsWithOneCertificate(t *testing.T) {
 	services := decodeAs[map[string][]cellwire.Service](t,
 		w.send("GET", "/v1/services", nil, api).Body.Bytes())["services"]
 	if len(services) != 1 || !services[0].Twice || len(services[0].Agents) != 2 || len(services[0].Contested) != 1 {
-		t.Errorf("%+v", services)
+		t.Errorf("the services: got %+v, want h1 with two agents and one contested node", services)
 	}
 	testproc.Contains(t, w.log.String(), "2 agents report as host h1", "the log: %s")
 	w.pass(5 * time.Minute) // b is gone for good

@@ -81,7 +81,7 @@ func TestStreamsToTheSourceOfAMigration(t *testing.T) {
 	testproc.Try(io.WriteString(end, "disk")).Or(t)
 	testproc.Check(t, end.CloseWrite())
 	if got, err := io.ReadAll(end); err != nil || string(got) != "DISK" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("the answer of the source: got %q, %v, want DISK", got, err)
 	}
 	if o := <-offers; o.Purpose != cellwire.PurposeDisk || o.UUID != sid(1) {
 		t.Errorf("the source was offered %+v", o)

@@ -226,7 +226,7 @@ func TestInvalidNamesAreRejected(t *testing.T) {
 	client := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("it was asked") })
 	for _, name := range []string{"", ".", ".."} {
 		if _, err := client.Server(t.Context(), name); !cellclient.IsNotFound(err) {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("Server(%q): got %v, want not found", name, err)
 		}
 	}
 }

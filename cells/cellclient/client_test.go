@@ -443,7 +443,7 @@ func TestURLs(t *testing.T) {
 		"http://cell1#x", "http://cell 1", "http://user:secret@cell1:port"} {
 		if _, err := cellclient.New(cellclient.Config{URL: url}); err == nil ||
 			strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("New with the URL %q: got %v, want an error without the secret", url, err)
 		}
 	}
 }

@@ -20,6 +20,6 @@ func TestStreamOfAContextThatIsOver(t *testing.T) {
 	cancel()
 	if s, err := c.OpenStream(ctx, "6a6f7f6e-0000-4000-8000-000000000001", cellwire.PurposeConsole, 0); s != nil ||
 		!errors.Is(err, context.Canceled) {
-		t.Errorf("%v, %v", s, err)
+		t.Errorf("OpenStream of a cancelled context: got %v, %v, want context.Canceled", s, err)
 	}
 }

@@ -138,7 +138,8 @@ func actions(t *testing.T, s *celldb.DB) {
 	testproc.Same(t, cmp.Diff(want, history(t, s, sid(1))))
 	answer, err := s.Actions(ctx, sid(1))
 	if err != nil || !answer.Deleted || answer.Actions[3].Details != "no memory\nmore of it" {
-		t.Errorf("%+v, %v", answer, err)
+		t.Errorf("the actions: got %+v, %v, want those of a deleted server, with the details of the failure",
+			answer, err)
 	}
 	for _, a := range answer.Actions {
 		if !a.Failed && a.Details != "" || a.Traceparent != "" {

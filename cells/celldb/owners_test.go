@@ -210,11 +210,11 @@ func TestProblemsOfTheComputeAPI(t *testing.T) {
 		say(map[string]string{sid(2): "another"})
 		list, err := s.ComputeNodes(ctx, false, moment)
 		if err != nil || list[0].Problem != "" || list[1].Problem != "another" {
-			t.Errorf("%+v, %v", list, err)
+			t.Errorf("the nodes: got %+v, %v, want a problem of the second one alone", list, err)
 		}
 		say(map[string]string{})
 		if got := reports(t, s, h1, moment, 1, 2); len(got) != 0 {
-			t.Errorf("%v", got)
+			t.Errorf("the problems of the report: got %v, want no problem", got)
 		}
 		var refused *cellwire.Error
 		for _, bad := range []map[string]string{{"x": "y"},
@@ -246,7 +246,7 @@ func TestInventedNodes(t *testing.T) {
 	}
 	counts, err := s.CountNodes(ctx)
 	if err != nil || counts.Present+counts.Absent+counts.Claimed > 3+celldb.DefaultMaxNodes+3 {
-		t.Errorf("%+v, %v", counts, err)
+		t.Errorf("the nodes of a host that invents some: got %+v, %v, want a bounded number", counts, err)
 	}
 	after, err := s.Info(ctx)
 	if err != nil || after.Revision-before.Revision > 24 {

@@ -359,7 +359,7 @@ func FuzzQuery(f *testing.F) {
 		page, err := s.Servers(ctx, q, moment)
 		if err != nil {
 			if e, ok := err.(*cellwire.Error); !ok || e.Status != 400 { //nolint:errorlint // a refusal comes as it is
-				t.Errorf("%+v: %v", q, err)
+				t.Errorf("the query %+v: got %v, want no error but 400", q, err)
 			}
 			return
 		}

@@ -206,7 +206,7 @@ func TestAgentsWithoutTokens(t *testing.T) {
 		old.Process, old.Turn = nil, 0
 		service, problems, err := s.Report(ctx, a.who, old, after(time.Duration(10*i+5)*time.Second))
 		if err != nil || len(problems) > 0 || !service.Up || service.Turn < 1 {
-			t.Errorf("%+v, %v, %v", service, problems, err)
+			t.Errorf("the report of an older agent: got %+v, %v, %v, want the service up", service, problems, err)
 		}
 	}
 	for _, bad := range []pki.AgentProcess{{}, {Token: strings.Repeat("x", 65)}, {Token: "a b"},
@@ -215,7 +215,7 @@ func TestAgentsWithoutTokens(t *testing.T) {
 		r.Process = &bad
 		var refused *cellwire.Error
 		if _, _, err := s.Report(ctx, a.who, r, moment); !errors.As(err, &refused) || refused.Status != 400 {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("the report of the process %+v: got %v, want 400", bad, err)
 		}
 	}
 }

@@ -31,6 +31,6 @@ func TestServersKeepTheirForm(t *testing.T) {
 	}
 	var back cellwire.Server
 	if err := json.Unmarshal([]byte(want), &back); err != nil || !cmp.Equal(back, s) {
-		t.Errorf("%v: %s", err, cmp.Diff(s, back))
+		t.Errorf("decoding the server: %v: %s", err, cmp.Diff(s, back))
 	}
 }

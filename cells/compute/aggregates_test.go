@@ -125,7 +125,7 @@ func TestZoneOfHostsWithServers(t *testing.T) {
 	for _, name := range []string{`"one"`, `"two","availability_zone":"z2"`} {
 		if got := c.do(administrator, "2.69", "POST",
 			"/v2.1/os-aggregates", `{"aggregate":{"name":`+name+`}}`); got.status != 200 {
-			t.Fatalf("%d %s", got.status, got.text)
+			t.Fatalf("creating an aggregate: got %d %s, want 200", got.status, got.text)
 		}
 	}
 	ask := func(what, method, path, body string, status int, says string) {
@@ -234,7 +234,7 @@ func TestZonesInAnOutage(t *testing.T) {
 	for _, s := range got.body["services"].([]any) {
 		if s := s.(map[string]any); s["host"] == "h2" &&
 			s["zone"] != "hidden" || s["host"] == "h1" && s["zone"] != "here" {
-			t.Errorf("%v", s)
+			t.Errorf("the service: got %v, want its zone as in the outage", s)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestDefaultScheduleZone(t *testing.T) {
 	const server = `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none"%s}}`
 	if got := c.do(member, "2.69", "POST", "/v2.1/servers", fmt.Sprintf(server, "")); got.message() !=
 		"badRequest: The requested availability zone is not available" {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a server without a zone: got %d %s, want that the zone is not available", got.status, got.text)
 	}
 	c.inZone("east", "h1")
 	for more, want := range map[string]string{"": "east", `,"availability_zone":"nova"`: "nova"} {
@@ -270,7 +270,7 @@ func TestDeletedServiceLeavesAggregates(t *testing.T) {
 	c.withHosts()
 	kept := c.inZone("z", "h1", "h3")
 	if got := c.do(administrator, "2.69", "DELETE", "/v2.1/os-services/"+uuid(502), ""); got.status != 204 {
-		t.Fatalf("%d %s", got.status, got.text)
+		t.Fatalf("deleting a service: got %d %s, want 204", got.status, got.text)
 	}
 	after, err := c.store.Aggregate(t.Context(), kept.ID)
 	if err != nil || !slices.Equal(after.Hosts, []string{"h1"}) || !slices.Equal(boots.mirrored, []string{"h3"}) {

@@ -217,7 +217,7 @@ func TestPanicIsAnswered(t *testing.T) {
 	if got.status != 500 ||
 		got.message() !=
 			"computeFault: Unexpected API Error. The log of the compute API says more, under the request id "+id+"." {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a call that panics: got %d %s, want 500 with the request id", got.status, got.text)
 	}
 	if log := c.logged.String(); !strings.Contains(log, "boom") ||
 		!strings.Contains(log, "api_test.go") || !strings.Contains(log, id) {
@@ -327,7 +327,7 @@ func TestUnavailableAuthenticatorIs503(t *testing.T) {
 	c := newCloud(t, Options{})
 	c.api.service.Authenticator = unable{}
 	if got := c.ask(member, "", "/v2.1/servers"); got.status != 503 || got.header.Get("Retry-After") == "" {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a call without an authenticator: got %d %s, want 503 with Retry-After", got.status, got.text)
 	}
 	testproc.Contains(t, c.logged.String(), "keystone is down", "the log says %s")
 }

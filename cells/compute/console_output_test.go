@@ -162,6 +162,6 @@ func TestConsoleOutputOfOlderAgents(t *testing.T) {
 	c := newConsoleHost(t)
 	if got := c.act(member, `{"os-getConsoleOutput":{}}`); got.status != 501 ||
 		!strings.Contains(got.text, "The requested functionality is not supported.") {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("the console output of an older agent: got %d %s, want 501", got.status, got.text)
 	}
 }

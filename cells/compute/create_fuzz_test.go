@@ -77,7 +77,7 @@ func FuzzCreate(f *testing.F) {
 				t.Errorf("booted: %+v", asked)
 			}
 		default:
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("POST /servers: got %d %s", w.Code, w.Body)
 		}
 	})
 }

@@ -171,7 +171,7 @@ func TestRequestedServer(t *testing.T) {
 			got := c.do(who, tt.version, "POST", "/v2.1/servers", `{"server":{"name":"n1","imageRef":"`+image+
 				`","flavorRef":"http://x/v2.1/flavors/1?a=b"`+more+`},"os:scheduler_hints":{}}`)
 			if got.status != 202 {
-				t.Fatalf("%d %s", got.status, got.text)
+				t.Fatalf("POST /servers: got %d %s, want 202", got.status, got.text)
 			}
 			tt.want.AllowCellDown, tt.want.RequestID = who == administrator, got.header.Get("X-Compute-Request-Id")
 			testproc.Same(t, gocmp.Diff([]scheduler.CreateRequest{tt.want}, boots.asked,
@@ -302,7 +302,7 @@ func TestBootsInAnOutage(t *testing.T) {
 			if want := "forbidden: Policy doesn't allow os_compute_api:servers:create:cell_down to be performed. " +
 				"Servers of the project are in a cell that does not answer, and new ones are refused until it does. " +
 				"Try again later."; got.status != 403 || got.message() != want {
-				t.Errorf("%d %s", got.status, got.text)
+				t.Errorf("POST /servers: got %d %s, want 403 because of the cell that is down", got.status, got.text)
 			}
 		})
 	}
@@ -329,7 +329,7 @@ func TestSchedulerErrorsHaveTheirStatus(t *testing.T) {
 			`","flavorRef":"1","networks":"none"}}`)
 		if got.status != tt.status || tt.says != "" &&
 			got.message() != tt.says || strings.Contains(got.text, "something else") {
-			t.Errorf("%v: %d %s", tt.err, got.status, got.text)
+			t.Errorf("POST /servers while the scheduler fails with %v: got %d %s", tt.err, got.status, got.text)
 		}
 	}
 }

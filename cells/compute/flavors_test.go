@@ -148,7 +148,7 @@ func TestFlavorLists(t *testing.T) {
 	// A flavor that the user cannot see is not a marker.
 	if got := c.ask(member, "2.69", "/v2.1/flavors?marker=8b1a"); got.message() !=
 		"badRequest: marker [8b1a] not found" {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("the marker of a hidden flavor: got %d %s, want 400", got.status, got.text)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestUnreadExtraSpecs(t *testing.T) {
 			}
 			for range 2 {
 				if got := c.do(member, "2.69", "POST", "/v2.1/servers", boot); got.status != 202 {
-					t.Fatalf("%d %s", got.status, got.text)
+					t.Fatalf("POST /servers: got %d %s, want 202", got.status, got.text)
 				}
 			}
 			for what, n := range map[string]int{"An administrator set an extra spec": 2,

@@ -207,11 +207,12 @@ func TestServerWithKey(t *testing.T) {
 	boot := `{"server":{"name":"n1","imageRef":"` + image + `","flavorRef":"1","networks":"none","key_name":"my key"}}`
 	if got := c.do(member, "2.69", "POST", "/v2.1/servers", boot); got.status != 202 ||
 		boots.asked[0].KeyName != "my key" || boots.asked[0].KeyData != ed25519Key {
-		t.Errorf("%d %s: %+v", got.status, got.text, boots.asked)
+		t.Errorf("POST /servers with a key: got %d %s: %+v, want it requested with the key",
+			got.status, got.text, boots.asked)
 	}
 	if got := c.do(member2, "2.69", "POST", "/v2.1/servers", boot); got.message() !=
 		"badRequest: Invalid key_name provided." {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("POST /servers with another user's key: got %d %s, want 400", got.status, got.text)
 	}
 	s := server(1, "s1")
 	s.KeyName, s.KeyData = "my key", ed25519Key

@@ -109,6 +109,6 @@ func TestRemovedNetworksQuota(t *testing.T) {
 	c.withCalls()
 	got := c.do(administrator, "2.35", "PUT", "/v2.1/os-quota-sets/p9", `{"quota_set":{"networks":1}}`)
 	if got.message() != "badRequest: The networks quota has been removed" {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a quota of networks: got %d %s, want 400", got.status, got.text)
 	}
 }

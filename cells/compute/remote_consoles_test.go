@@ -28,7 +28,7 @@ func (c *consoleHost) urlOf() string {
 	url, _ := console["url"].(string)
 	if got.status != 200 || console["protocol"] != "serial" || console["type"] != "serial" ||
 		!strings.Contains(url, "/serial-console?token=") {
-		c.t.Fatalf("%d %s", got.status, got.text)
+		c.t.Fatalf("asking for a console: got %d %s, want the URL of a serial console", got.status, got.text)
 	}
 	return url
 }
@@ -124,7 +124,7 @@ func TestConsoleProxy(t *testing.T) {
 		strings.Contains(policy, "unsafe") ||
 		!strings.Contains(policy, "default-src 'none'") ||
 		page.Header.Get("Cache-Control") != "no-store" || page.Header.Get("Referrer-Policy") != "no-referrer" {
-		t.Errorf("%d %v %v", page.StatusCode, page.Header, err)
+		t.Errorf("the page of the console: got %d %v %v", page.StatusCode, page.Header, err)
 	}
 	if posted, err := http.Post(url, "text/plain", nil); err != nil ||
 		posted.StatusCode != http.StatusMethodNotAllowed || posted.Body.Close() != nil {
@@ -134,13 +134,13 @@ func TestConsoleProxy(t *testing.T) {
 	for range 2 { // a token is good until it expires
 		socket, status := dial(url, http.Header{"Origin": {api.URL}})
 		if status != 101 || socket.Subprotocol() != "binary" {
-			t.Fatalf("%d", status)
+			t.Fatalf("the websocket of the console: got %d, want 101", status)
 		}
 		for _, typed := range []string{"hello", "\x00\xff"} {
 			testproc.Check(t, socket.Write(ctx, websocket.MessageBinary, []byte(typed)))
 			if kind, got, err := socket.Read(ctx); err != nil ||
 				kind != websocket.MessageBinary || string(got) != typed {
-				t.Errorf("%q: %q, %v", typed, got, err)
+				t.Errorf("the echo of %q: got %q, %v", typed, got, err)
 			}
 		}
 		testproc.Eventually(t, testproc.Patience, "the request is over while its console is open",
@@ -160,7 +160,7 @@ func TestConsoleProxy(t *testing.T) {
 	}
 	for _, bad := range []string{"?token=", "?token=x", "", "?" + token + "x"} {
 		if _, status := dial(api.URL+"/serial-console"+bad, nil); status != 401 {
-			t.Errorf("%q: %d", bad, status)
+			t.Errorf("the websocket with the token %q: got %d, want 401", bad, status)
 		}
 	}
 	c.serves(func(_ cellwire.StreamOffer, end *cellwire.Stream) {

@@ -122,7 +122,7 @@ func TestListsOfCells(t *testing.T) {
 	shown := c.ask(member, "2.69", "/v2.1/servers/"+uuid(3))
 	if record, is := shown.body["server"].(map[string]any); !is || record["status"] != "ERROR" ||
 		record["fault"].(map[string]any)["message"] != "No valid host was found." {
-		t.Errorf("%d %s", shown.status, shown.text)
+		t.Errorf("a server without a host: got %d %s, want ERROR with the fault", shown.status, shown.text)
 	}
 	if hidden := c.ask(administrator, "2.69", "/v2.1/servers/"+uuid(40)); hidden.status != http.StatusNotFound {
 		t.Errorf("one that is not released: %d %s", hidden.status, hidden.text)
@@ -141,6 +141,6 @@ func TestListsOfCells(t *testing.T) {
 	}
 	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 ||
 		got.body["server"].(map[string]any)["status"] != api.StatusUnknown {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a server of a cell that is down: got %d %s, want UNKNOWN", got.status, got.text)
 	}
 }

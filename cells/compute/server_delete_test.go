@@ -134,7 +134,7 @@ func TestDeletedBeforeItWasPlaced(t *testing.T) {
 	} {
 		if got := c.do(member, "2.69", call[0], "/v2.1/servers/"+uuid(1)+call[1], call[2]); got.status != 404 ||
 			len(boots.deleted) > 0 {
-			t.Errorf("%v: %d %s", call, got.status, got.text)
+			t.Errorf("%v on a server that is not placed: got %d %s, want 404", call, got.status, got.text)
 		}
 	}
 }

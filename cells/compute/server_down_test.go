@@ -303,7 +303,7 @@ func TestShowWhileACellIsDown(t *testing.T) {
 	}
 	if got := c.ask(member, "2.69", "/v2.1/servers/not-a-uuid"); got.status != 404 ||
 		got.message() != "itemNotFound: Instance not-a-uuid could not be found." {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("GET of an invalid id: got %d %s, want 404", got.status, got.text)
 	}
 }
 

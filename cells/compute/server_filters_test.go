@@ -54,7 +54,7 @@ func TestWrongQueries(t *testing.T) {
 		tags.Set("tags", tags.Get("tags")+",a")
 	}
 	if got := c.ask(member, "2.69", "/v2.1/servers?"+tags.Encode()); got.status != 400 {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a query with 201 tags: got %d %s, want 400", got.status, got.text)
 	}
 	// Regular expressions are bounded: in bytes all of them together, and those that are looked for
 	// in what they become.

@@ -27,7 +27,7 @@ func TestServerGroupsAsInNova(t *testing.T) {
 	if got := c.do(administrator, "2.69", "PUT", "/v2.1/os-quota-sets/p1",
 		`{"quota_set":{"server_groups":9}}`); got.message() !=
 		"badRequest: Quota limit 9 for server_groups must be greater than or equal to already used and reserved 10." {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a quota below what is used: got %d %s, want 400", got.status, got.text)
 	}
 	if got := c.ask(member, "2.69", "/v2.1/os-server-groups?limit=99999999999999999999&offset=9"); len(
 		got.body["server_groups"].([]any)) != 1 {

@@ -48,7 +48,8 @@ func TestHungCell(t *testing.T) {
 					t.Errorf("%d %v, not %v", got.status, got.names(), tt.want)
 				}
 				if tt.name == "marker" && (got.status != 503 || got.header.Get("Retry-After") == "") {
-					t.Errorf("%d %s", got.status, got.text)
+					t.Errorf("the marker in a cell that hangs: got %d %s, want 503 with Retry-After",
+						got.status, got.text)
 				}
 			})
 		})
@@ -94,7 +95,7 @@ func TestSlowCell(t *testing.T) {
 			}
 		}
 		if got := c.ask(member, "2.69", "/v2.1/servers").names(); !gocmp.Equal(got, allUp) {
-			t.Errorf("%v", got)
+			t.Errorf("the list without the slow cell: got %v", got)
 		}
 	})
 }

@@ -236,7 +236,7 @@ func TestDisabledCell(t *testing.T) {
 	testproc.Same(t, gocmp.Diff(allUp, c.ask(member, "2.69", "/v2.1/servers").names()))
 	if got := c.ask(member, "2.69", "/v2.1/servers/"+uuid(4)); got.status != 200 ||
 		got.body["server"].(map[string]any)["name"] != "c1-b" {
-		t.Errorf("%d %s", got.status, got.text)
+		t.Errorf("a server of a disabled cell: got %d %s, want c1-b", got.status, got.text)
 	}
 }
 
@@ -314,7 +314,7 @@ func TestSortedLists(t *testing.T) {
 				"'default_swap_device', 'deleted', 'deleted_at', 'disable_terminate', 'ephemeral_gb', "+
 				"'ephemeral_key_uuid', 'id', 'key_data', 'launched_on', 'locked', 'memory_mb', 'os_type', "+
 				"'reservation_id', 'root_gb', 'shutdown_terminate', 'user_data', 'vcpus', 'vm_mode']") {
-		t.Errorf("%d %s", got.status, got.message())
+		t.Errorf("an invalid sort_key: got %d %s, want the valid ones in the error", got.status, got.message())
 	}
 }
 

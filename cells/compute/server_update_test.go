@@ -147,7 +147,7 @@ func TestUpdate(t *testing.T) {
 	got := body(c.do(member, "2.1", "PUT", path,
 		`{"server":{"name":"other","accessIPv4":"10.0.0.1","OS-DCF:diskConfig":"AUTO"}}`))
 	if got["name"] != "other" || got["accessIPv4"] != "10.0.0.1" || got["OS-DCF:diskConfig"] != "AUTO" {
-		t.Errorf("%v", got)
+		t.Errorf("PUT at 2.1: got %v, want the new name and address", got)
 	}
 	shown := body(c.ask(member, "2.1", path))
 	for _, without := range []string{
@@ -160,10 +160,10 @@ func TestUpdate(t *testing.T) {
 	testproc.Samef(t, gocmp.Diff(shown, got), "(-shown +answered)")
 	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":"d"}}`)); got["description"] != "d" ||
 		got["name"] != "other" {
-		t.Errorf("%v", got)
+		t.Errorf("PUT of a description: got %v, want it beside the same name", got)
 	}
 	if got := body(c.do(member, "2.19", "PUT", path, `{"server":{"description":null}}`)); got["description"] != nil {
-		t.Errorf("%v", got)
+		t.Errorf("PUT of no description: got %v, want null", got)
 	}
 	for version, want := range map[string]any{"2.70": nil, "2.71": []any{}} {
 		if got := body(c.do(member, version, "PUT", path,

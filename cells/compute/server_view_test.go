@@ -54,7 +54,7 @@ func TestServersLookAsInNova(t *testing.T) {
 
 			got := c.ask(who, version, "/v2.1/servers/"+server.UUID)
 			if got.status != 200 {
-				t.Fatalf("%d %s", got.status, got.text)
+				t.Fatalf("GET of the server: got %d %s, want 200", got.status, got.text)
 			}
 			want := records[name]
 			// What this project does not have, or what Nova's record says of the moment.

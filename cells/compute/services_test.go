@@ -128,7 +128,7 @@ func TestServicesOfCellsThatAreDown(t *testing.T) {
 			}
 			got := c.ask(administrator, tt.version, "/v2.1/os-services"+tt.query)
 			if got.status != 200 {
-				t.Fatalf("%d %s", got.status, got.text)
+				t.Fatalf("GET /os-services: got %d %s, want 200", got.status, got.text)
 			}
 			testproc.Same(t, gocmp.Diff(tt.hosts, got.hosts()))
 		})

@@ -71,7 +71,7 @@ func TestTwoMachinesThatRenew(t *testing.T) {
 	for i, m := range []*machine{a, b, a, b} {
 		several, err := m.confirms()
 		if err != nil || several != "" {
-			t.Fatalf("%d: %q, %v", i, several, err)
+			t.Fatalf("confirmation %d: got %q, %v, want no other agent", i, several, err)
 		}
 		tick()
 	}
@@ -118,7 +118,7 @@ func TestTwoMachinesThatRenew(t *testing.T) {
 	// A new invitation forgets them.
 	w.invite("h1", true)
 	if e := testproc.Try(w.store.Enrolment(t.Context(), "h1")).Or(t); e.Agents.Turn != 0 {
-		t.Errorf("%+v", e.Agents)
+		t.Errorf("the agents after a new invitation: got %+v, want no turn", e.Agents)
 	}
 }
 
@@ -153,6 +153,6 @@ func TestOneMachineThatRenews(t *testing.T) {
 	}
 	e := testproc.Try(w.store.Enrolment(t.Context(), "h1")).Or(t)
 	if live := w.live(); live != nil || len(e.Agents.All) > 8 || e.State != apidb.Enrolled {
-		t.Errorf("%v, %+v", live, e)
+		t.Errorf("the agents of one machine: conflict %v, enrolment %+v, want at most 8 of an enrolled host", live, e)
 	}
 }

@@ -172,7 +172,7 @@ func TestTwoHolders(t *testing.T) {
 	// Inviting the host again ends both, and the conflict.
 	w.invite("h417", true)
 	if e, err := w.store.Enrolment(t.Context(), "h417"); err != nil || e.Conflict != nil || e.RenewedFrom != "" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("the enrolment after a new invitation: got %+v, %v, want no conflict", e, err)
 	}
 	wantRefusal(t, "the thief", w.confirm(w.pair(answer, thief)), enrolment.CodeNotEnrolled)
 }
@@ -203,7 +203,7 @@ func TestRenewalRaces(t *testing.T) {
 	_, err = w.renew(first, second)
 	wantRefusal(t, "a moment later, from elsewhere", err, enrolment.CodeTooMany)
 	if e, err := w.store.Enrolment(t.Context(), "h1"); err != nil || e.Conflict != nil {
-		t.Errorf("%+v, %v", e.Conflict, err)
+		t.Errorf("the conflict of a refused renewal: got %+v, %v, want nil", e.Conflict, err)
 	}
 	w.later.Add(int64(time.Minute))
 	answer := testproc.Try(w.renew(first, second)).Or(t)
@@ -211,7 +211,7 @@ func TestRenewalRaces(t *testing.T) {
 	e, err := w.store.Enrolment(t.Context(), "h1")
 	if err != nil || e.Conflict == nil || e.Conflict.From != "127.0.0.2" || e.Conflict.Key == "" ||
 		e.Conflict.Key == e.KeyDigest || e.RenewedFrom != "127.0.0.1" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("the enrolment of two holders: got %+v, %v, want a conflict from 127.0.0.2", e, err)
 	}
 }
 

@@ -346,6 +346,6 @@ func TestIdentityRefused(t *testing.T) {
 	}
 	content, id, err := enrolment.NewIdentity(k.key, append(slices.Clone(good), r.ca.PEM()...), time.Now())
 	if must(t, err); id.Name != "h1" || len(content) == 0 {
-		t.Errorf("%+v", id)
+		t.Errorf("NewIdentity: got %+v, want h1 with content", id)
 	}
 }

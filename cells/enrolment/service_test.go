@@ -246,7 +246,7 @@ func TestEvictedByAFastClock(t *testing.T) {
 			off := e.DeniedBefore.Sub(w.now()).Abs()
 			if e.State != apidb.Evicted || off > time.Minute || e.EvictedAt.After(w.now()) ||
 				ahead.From.IsZero() != (name == "evicted then") {
-				t.Errorf("%+v, %+v", e, ahead)
+				t.Errorf("Allow of an eviction by a fast clock: got %+v, %+v", e, ahead)
 			}
 			_, _, err = enrolment.Allow(t.Context(), w.store, "h1", w.now())
 			testproc.ErrorIs(t, err, enrolment.ErrNotAhead, "allowed again: %v")
@@ -257,7 +257,7 @@ func TestEvictedByAFastClock(t *testing.T) {
 			must(t, err)
 			if list.CheckIdentity(identity(t, w.pair(answer, k))) != nil ||
 				name == "evicted then" && list.CheckIdentity(identity(t, c)) == nil {
-				t.Errorf("%+v", list.Denials())
+				t.Errorf("the denials after a new enrolment: got %+v", list.Denials())
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func TestTraces(t *testing.T) {
 	for _, s := range collector.Spans() {
 		if s.Service == "compute-api" &&
 			(s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyRequestID] == "") {
-			t.Errorf("%+v", s)
+			t.Errorf("the span: got %+v, want the host and the request id", s)
 		}
 	}
 }

@@ -52,12 +52,12 @@ func TestBootWithAliases(t *testing.T) {
 		gpus += of.Resources["CUSTOM_GPU"]
 	}
 	if len(held.Allocations) != 3 || gpus != 2 {
-		t.Errorf("%+v", held.Allocations)
+		t.Errorf("the allocations: got %+v, want three providers and two GPUs", held.Allocations)
 	}
 	if row := w.row(uuid); row.Flavor.ExtraSpecs[extraspecs.AliasSpec] != "gpu:2" || len(row.Flavor.ExtraSpecs) != 1 {
 		t.Errorf("its flavor has %v", row.Flavor.ExtraSpecs)
 	}
 	if _, err := w.create(with("fpga:1")); err == nil || !containsText("PCI alias fpga is not defined")(err) {
-		t.Errorf("%v", err)
+		t.Errorf("creating a server with an unknown alias: got %v", err)
 	}
 }

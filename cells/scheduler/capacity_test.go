@@ -25,7 +25,7 @@ func TestCapacities(t *testing.T) {
 		t.Helper()
 		found := testproc.Try(w.scheduler.Capacities(ctx, []string{unknown, root})).Or(w.t)
 		if len(found) != 2 || found[0] != (placementcalls.Capacity{}) {
-			t.Errorf("%+v", found)
+			t.Errorf("Capacities: got %+v, want two, the first one empty", found)
 		}
 		return found[1]
 	}

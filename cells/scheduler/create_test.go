@@ -107,7 +107,7 @@ func TestCreateRefuses(t *testing.T) {
 			}
 			_, err := w.create(c.change)
 			if err == nil || !c.want(err) {
-				t.Errorf("%v", err)
+				t.Errorf("Create: got %v, want another error", err)
 			}
 			requests := testproc.Try(w.store.BuildRequests(ctx, "", 0)).Or(w.t)
 			counts := testproc.Try(w.store.CountProject(ctx, "p", "", nil)).Or(w.t)

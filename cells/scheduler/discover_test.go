@@ -45,7 +45,7 @@ func TestDiscover(t *testing.T) {
 	if len(report.Down) != 1 || len(report.Mapped) != 1 || report.Mapped[0].Host != "other" ||
 		len(report.Conflicts) != 1 || report.Conflicts[0].Node.Host != "cell1-host1" ||
 		!errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
-		t.Errorf("%+v", report)
+		t.Errorf("discovery without cell1: got %+v, want it down, one host mapped and one conflict", report)
 	}
 	w.sites[1].link.set(up)
 	// They are mapped, and the cell does not receive that: it is sent again.
@@ -58,13 +58,13 @@ func TestDiscover(t *testing.T) {
 	for range 2 {
 		if report = w.discover(); len(report.Mapped) != 1 || report.Mapped[0].Host != "new" ||
 			report.Mapped[0].UUID != fresh.node {
-			t.Errorf("%+v", report)
+			t.Errorf("discovery of a new node: got %+v, want it mapped", report)
 		}
 	}
 	w.sites[1].link.set(up)
 	w.discover()
 	if report = w.discover(); len(report.Mapped) != 0 {
-		t.Errorf("%+v", report)
+		t.Errorf("discovery when all is mapped: got %+v, want nothing mapped", report)
 	}
 }
 
@@ -138,13 +138,13 @@ func TestMigrateWithoutACell(t *testing.T) {
 	w.sites[1].link.set(refused)
 	report := testproc.Try(cellmappings.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	if report.Migrated != 4 || len(report.Failed) != 1 || report.Failed[0].Cell.Name != "cell1" {
-		t.Errorf("%+v", report)
+		t.Errorf("MigrateQueued without cell1: got %+v, want 4 servers, and cell1 failed", report)
 	}
 	diff(t, "----"+"nyyn"+"-", w.flags(uuids...))
 	w.sites[1].link.set(up)
 	report = testproc.Try(cellmappings.MigrateQueued(ctx, w.store, w.gatherer, 0)).Or(w.t)
 	if report.Migrated != 4 || len(report.Failed) != 0 {
-		t.Errorf("%+v", report)
+		t.Errorf("MigrateQueued: got %+v, want 4 servers, and no failure", report)
 	}
 	diff(t, "nyyn"+"nyyn"+"-", w.flags(uuids...))
 }
@@ -197,10 +197,10 @@ func TestUnmappedHostsAreMappedAgain(t *testing.T) {
 	w := begin(t, []int{1, 1})
 	w.must(w.store.DeleteHost(ctx, "cell1-host1"))
 	if report := w.discover(); len(report.Mapped) != 1 || report.Mapped[0].Host != "cell1-host1" {
-		t.Errorf("%+v", report)
+		t.Errorf("discovery after a host was unmapped: got %+v, want it mapped again", report)
 	}
 	if report := w.discover(); len(report.Mapped) != 0 {
-		t.Errorf("%+v", report)
+		t.Errorf("discovery when all is mapped: got %+v, want nothing mapped", report)
 	}
 	uuid := w.created(func(r *scheduler.CreateRequest) { r.ForcedHost = "cell1-host1" })
 	w.schedule()

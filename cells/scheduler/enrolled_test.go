@@ -137,7 +137,7 @@ func TestWhichHostsAreMapped(t *testing.T) {
 			report := w.discoverWith(c.o)
 			if mapped := len(report.Mapped) == 1; mapped != c.mapped || len(report.Conflicts)+
 				len(report.NotEnrolled) == 0 != c.mapped {
-				t.Errorf("%+v", report)
+				t.Errorf("discovery: got %+v, want the host mapped: %v", report, c.mapped)
 			}
 			got := a.problems()
 			if c.mapped != (len(got) == 0) || !c.mapped &&
@@ -170,7 +170,7 @@ func TestANodeOfTwoCells(t *testing.T) {
 	}
 	if report := w.discoverWith(all); len(report.Conflicts) != 2 ||
 		!errors.Is(report.Conflicts[0].Err, apidb.ErrExists) {
-		t.Errorf("%+v", report)
+		t.Errorf("discovery of a node of two cells: got %+v, want two conflicts", report)
 	}
 	for _, a := range []*agent{owner, thief} {
 		if got := a.problems(); len(got) != 1 || !strings.Contains(got[0].Message, "reports node") {
@@ -311,7 +311,7 @@ func TestUserDataNeedsAPerson(t *testing.T) {
 	}
 	all := testproc.Try(w.store.Enrolments(ctx)).Or(w.t)
 	if len(all) != 1 || all[0].State != apidb.Enrolled || all[0].CreatedBy != "operator" || len(all[0].Nodes) != 1 {
-		t.Errorf("%+v", all)
+		t.Errorf("the enrolments: got %+v, want one, of an operator, with one node", all)
 	}
 }
 
@@ -331,11 +331,11 @@ func TestForgottenNodesAreUnmapped(t *testing.T) {
 	testproc.Try(s.store.ForgetNodes(ctx, s.server.Moment())).Or(w.t)
 	if report := w.discoverWith(all); len(report.Forgotten) != 1 ||
 		report.Forgotten[0] != former || len(report.Mapped) != 1 {
-		t.Errorf("%+v", report)
+		t.Errorf("discovery: got %+v, want the former node forgotten and one host mapped", report)
 	}
 	nodes := testproc.Try(w.store.Nodes(ctx)).Or(w.t)
 	if len(nodes) != 1 || nodes[0].UUID != a.node {
-		t.Errorf("%+v", nodes)
+		t.Errorf("the mapped nodes: got %+v, want the new one", nodes)
 	}
 	if report := w.discoverWith(all); len(report.Forgotten)+len(report.Mapped) != 0 {
 		t.Errorf("again: %+v", report)

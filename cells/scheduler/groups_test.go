@@ -74,7 +74,7 @@ func refusedForPolicy(t *testing.T, w *world) {
 	for range 2 {
 		w.candidateRequests()
 		if _, err := w.create(grouped); err == nil || !containsText(needsPolicy)(err) {
-			t.Errorf("%v", err)
+			t.Errorf("Create with groups and no policy: got %v", err)
 		}
 		testproc.Equal(t, w.candidateRequests(), 1, "%d requests for candidates")
 	}

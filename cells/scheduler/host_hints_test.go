@@ -109,7 +109,7 @@ func TestHostHintsInAnOutage(t *testing.T) {
 		t.Errorf("it is on %q: %+v", row.Host, row.Fault)
 	}
 	if row := w.row(without); row.Host == "" {
-		t.Errorf("%+v", row.Fault)
+		t.Errorf("the server without hints: got the fault %+v, want a host", row.Fault)
 	}
 }
 

@@ -394,7 +394,7 @@ func TestMirrorOfUnmappedHosts(t *testing.T) {
 		[]apidb.Node{{UUID: two.node, Name: two.host, Host: two.host, CellUUID: w.sites[1].cell.UUID}}))
 	w.hostsOf(a, two.host)
 	if left, err := w.store.UnmappedNodes(ctx); err != nil || len(left) != 0 {
-		t.Errorf("%+v, %v", left, err)
+		t.Errorf("UnmappedNodes of a node that is mapped again: got %+v, %v, want nothing", left, err)
 	}
 	w.must(w.scheduler.Mirror(ctx))
 	diff(t, sortedList(a.UUID), w.mirrored(two))
@@ -405,6 +405,6 @@ func TestMirrorOfUnmappedHosts(t *testing.T) {
 	w.ask("DELETE", "/resource_providers/"+two.node, nil, nil)
 	w.must(w.scheduler.Mirror(ctx))
 	if left, err := w.store.UnmappedNodes(ctx); err != nil || len(left) != 0 {
-		t.Errorf("%+v, %v", left, err)
+		t.Errorf("UnmappedNodes after the mirror: got %+v, %v, want nothing", left, err)
 	}
 }

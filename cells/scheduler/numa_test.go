@@ -132,7 +132,7 @@ func TestOneCell(t *testing.T) {
 	if row.VMState != cellwire.VMError || row.Fault == nil || !strings.Contains(row.Fault.Details,
 		"On hosts with NUMA cells all processors and memory were asked for in 1 cell, and the guest cannot be "+
 			"divided further.") {
-		t.Fatalf("%+v, %+v", row, row.Fault)
+		t.Fatalf("a server that fits no cell: got %+v, %+v, want the fault to say so", row, row.Fault)
 	}
 	// The queries in it can be pasted.
 	queries := regexp.MustCompile(
@@ -173,7 +173,7 @@ func TestRequestsForCells(t *testing.T) {
 	if row := w.row(boot(sized(1, 128, "resources:VGPU", "1", "hw:pci_numa_affinity_policy", "required"), 0,
 		0)); row.Fault == nil ||
 		!strings.Contains(row.Fault.Details, "no resource provider has the trait HW_NUMA_ROOT") {
-		t.Errorf("%+v", row.Fault)
+		t.Errorf("a server with required affinity: got the fault %+v, want that no provider is a NUMA cell", row.Fault)
 	}
 	for _, uuid := range flat {
 		w.must(w.delete(uuid, false))
@@ -194,7 +194,7 @@ func TestRequestsForCells(t *testing.T) {
 	forced := w.sites[1].agents[1]
 	if row := w.row(boot(func(r *scheduler.CreateRequest) { sized(1, 128)(r); r.ForcedHost = forced.host }, 2,
 		0)); row.Host != forced.host {
-		t.Errorf("%+v", row)
+		t.Errorf("the server with a forced host: got %+v", row)
 	}
 }
 

@@ -85,7 +85,7 @@ func fillHosts(t *testing.T, other http.Handler) {
 	uuid := w.created(func(r *scheduler.CreateRequest) { r.Flavor = big })
 	w.schedule()
 	if row := w.row(uuid); row.VMState != cellwire.VMError {
-		t.Errorf("%+v", row)
+		t.Errorf("the server that fits no host: got %+v, want it in error", row)
 	}
 	testproc.Equal(t, w.plink.counted()["GET /allocation_candidates"], 5, "it cost %d requests for candidates")
 	// A host that is chosen is asked for at once.

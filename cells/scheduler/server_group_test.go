@@ -136,7 +136,7 @@ func TestServerGroupsCost(t *testing.T) {
 		other.link.counted())
 	diff(t, map[string]int{"GET /allocation_candidates": 1, "PUT /allocations/{uuid}": 1}, w.plink.counted())
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{1, 1}) || none != 0 {
-		t.Errorf("%v, %d", counts, none)
+		t.Errorf("servers on each host: got %v, without one %d, want one on each of two", counts, none)
 	}
 	w.must(w.delete(first, false))
 	w.created(in)
@@ -197,7 +197,7 @@ func TestServerGroupWaitsForRelease(t *testing.T) {
 		w.schedule()
 	}
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{1, 1}) || none != 0 {
-		t.Errorf("%v, %d", counts, none)
+		t.Errorf("servers on each host: got %v, without one %d, want one on each of two", counts, none)
 	}
 	w.consistent(map[string]bool{first: true, second: true})
 }
@@ -212,7 +212,7 @@ func TestDeletedServerGroup(t *testing.T) {
 	w.must(w.store.DeleteServerGroup(ctx, g.UUID))
 	w.schedule()
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{2}) || none != 0 {
-		t.Errorf("%v, %d", counts, none)
+		t.Errorf("servers on each host: got %v, without one %d, want two on one", counts, none)
 	}
 	testproc.Try(w.create(in)).ErrorIs(t, apidb.ErrGroup, "%v")
 }
@@ -235,10 +235,10 @@ func TestServerGroupMembersQuota(t *testing.T) {
 	w.must(w.delete(servers[0].UUID, false))
 	w.created(in)
 	if g, err := w.store.ServerGroupOf(ctx, servers[1].UUID); err != nil || len(g.Members) != 2 {
-		t.Errorf("%+v, %v", g, err)
+		t.Errorf("ServerGroupOf: got %+v, %v, want two members", g, err)
 	}
 	w.schedule()
 	if row := w.row(servers[1].UUID); row.VMState != cellwire.VMBuilding {
-		t.Errorf("%+v", row)
+		t.Errorf("the server after a member was deleted: got %+v, want it building", row)
 	}
 }

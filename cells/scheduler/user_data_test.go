@@ -70,7 +70,7 @@ func TestUserDataHost(t *testing.T) {
 			}
 			host, err := w.scheduler.UserDataHost(ctx, w.sites[1].cell, uuid)
 			if host != c.host || errors.Is(err, cellmappings.ErrNotEnrolled) != c.refused || !c.refused && err != nil {
-				t.Errorf("%q, %v", host, err)
+				t.Errorf("UserDataHost: got %q, %v", host, err)
 			}
 			if len(c.patterns) == 0 {
 				return

@@ -108,7 +108,7 @@ func TestLifeInACell(t *testing.T) {
 	})
 	if s := c.await(2, "error", inState(cellwire.VMError)); s.Fault == nil ||
 		s.Fault.Code != 500 || c.placement.holds(2) {
-		t.Errorf("%+v", s.Fault)
+		t.Errorf("the server that cannot be built: got the fault %+v, want code 500, and no allocations", s.Fault)
 	}
 	c.driver.set(func() { c.driver.guests[serverUUID(1)] = plugins.PowerShutdown })
 	c.w.Changed(host, serverUUID(1))
@@ -153,7 +153,7 @@ func TestLifeInACell(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		if answer, err := c.client.Delete(t.Context(), serverUUID(n), cellwire.DeleteNormal); err != nil ||
 			answer.Local {
-			t.Fatalf("%+v, %v", answer, err)
+			t.Fatalf("Delete: got %+v, %v, want the host to do it", answer, err)
 		}
 		c.await(n, "deleted", func(s cellwire.Server) bool { return s.Deleted })
 	}

@@ -95,7 +95,7 @@ func TestReportsHaveTheLastTurn(t *testing.T) {
 		s.pass(15 * time.Second)
 		beats := s.cell.heartbeats()
 		if len(beats) < 2 || beats[0].Turn != 0 || beats[1].Turn != 7 {
-			t.Fatalf("%+v", beats)
+			t.Fatalf("the heartbeats: got %+v, want no turn at first, and then 7", beats)
 		}
 		s.cell.set(func() { s.cell.away, s.cell.turn = errLost, 8 })
 		s.pass(time.Minute)
@@ -105,7 +105,7 @@ func TestReportsHaveTheLastTurn(t *testing.T) {
 		s.stop()
 		for _, beat := range s.cell.heartbeats() {
 			if beat.Process == nil || beat.Process.Token != "a" {
-				t.Errorf("%+v", beat)
+				t.Errorf("the heartbeat: got %+v, want the process a", beat)
 			}
 		}
 		if last := s.cell.last(); !last.Stopping || last.Turn != 8 {

@@ -68,7 +68,7 @@ func TestWorkIsTraced(t *testing.T) {
 	for _, s := range collector.Spans() {
 		if s.Name != "bring to present" || s.Trace != trace || s.Parent != parent ||
 			s.Attributes[tracing.KeyHost] == "" || s.Attributes[tracing.KeyServer] == "" {
-			t.Errorf("%+v", s)
+			t.Errorf("the span: got %+v, want the trace of the request, with host and server", s)
 		}
 		if s.Failed {
 			failed++

@@ -82,7 +82,7 @@ func FuzzSSHKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string) {
 		print, err := keyFingerprint(apidb.KeySSH, key)
 		if err == nil && !regexp.MustCompile(`^([0-9a-f]{2}:){15}[0-9a-f]{2}$`).MatchString(print) {
-			t.Errorf("%q: %q", key, print)
+			t.Errorf("the fingerprint of %q: got %q", key, print)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestImportedCertificate(t *testing.T) {
 	der := testproc.Try(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)).Or(t)
 	print, err := keyFingerprint(apidb.KeyX509, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	if err != nil || len(print) != 59 {
-		t.Errorf("%q, %v", print, err)
+		t.Errorf("the fingerprint of a certificate: got %q, %v, want 59 characters", print, err)
 	}
 	for _, wrong := range []string{public, private,
 		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der[1:]}))} {

@@ -102,7 +102,7 @@ func TestRecheck(t *testing.T) {
 	err := w.service(2, 5, -1).Recheck(ctx, "p", quotaFlavor)
 	if err == nil || err.Error() !=
 		"Quota exceeded for cores, instances: Requested 2, 1, but already used 5, 2 of 5, 2 cores, instances" {
-		t.Errorf("%v", err)
+		t.Errorf("Recheck: got %v, want the quotas of cores and instances exceeded", err)
 	}
 	w.asked.Store(0)
 	w.must(w.service(-1, -1, -1).Recheck(ctx, "p", quotaFlavor))
@@ -171,7 +171,7 @@ func TestOverQuotaInAnOutage(t *testing.T) {
 	w.uses["cell1"] = nil
 	_, err := w.service(8, -1, -1).Check(ctx, quotaRequest(1, 1, quotaFlavor, true))
 	if err == nil || err.Error() != "Quota exceeded for instances: Requested 1, but already used 8 of 8 instances" {
-		t.Errorf("%v", err)
+		t.Errorf("Check in an outage: got %v, want the quota of instances exceeded", err)
 	}
 }
 

@@ -129,7 +129,7 @@ func (w *quotaWorld) answer(r *http.Request) (*http.Response, error) {
 		case len(query.TaskStates) == 0:
 			there = w.of[query.UserID+" in "+r.URL.Host]
 		case !slices.Equal(query.TaskStates, []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}):
-			w.t.Errorf("%+v", query)
+			w.t.Errorf("unexpected query of a cell: %+v", query)
 		}
 		first := 0 // a page has two servers at most
 		if len(query.After) == 1 {
@@ -431,6 +431,6 @@ func TestUsageWithoutPlacement(t *testing.T) {
 	w := newQuotaWorld(t)
 	s := w.service(-1, -1, -1, func(o *quota.Options) { o.CountFromPlacement = true })
 	if _, _, err := s.Usage(ctx, "p", ""); !errors.Is(err, placementclient.ErrUnavailable) {
-		t.Errorf("%v", err)
+		t.Errorf("Usage without Placement: got %v, want ErrUnavailable", err)
 	}
 }

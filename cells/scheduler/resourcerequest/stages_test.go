@@ -256,7 +256,7 @@ func TestInvalidNUMA(t *testing.T) {
 	} {
 		_, err := resourcerequest.New(flavorWith(c.specs), nil)
 		if err == nil || err.Error() != c.want {
-			t.Errorf("%v: %v", c.specs, err)
+			t.Errorf("New with the extra specs %v: got %v", c.specs, err)
 		}
 	}
 }
