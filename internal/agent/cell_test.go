@@ -165,7 +165,7 @@ func TestCell(t *testing.T) {
 	c := h.status().Cell
 	if c == nil || !c.Up || len(c.Nodes) != 1 ||
 		c.Spawns != (worker.Outcomes{Succeeded: 1, Failed: 1}) || c.Servers == 0 {
-		t.Errorf("%+v", c)
+		t.Errorf("the status of the cell: got %+v, want it up, with one node and two builds", c)
 	}
 
 	// The cell is unavailable: the agent is as well as before, and the guest runs. What comes
@@ -184,11 +184,11 @@ func TestCell(t *testing.T) {
 	h.stop()
 	services, err := h.cell.Services(t.Context())
 	if err != nil || len(services) != 1 || services[0].Up {
-		t.Errorf("%+v, %v", services, err)
+		t.Errorf("the services after the agent stopped: got %+v, %v, want one that is down", services, err)
 	}
 	testproc.Equal(t, h.guests(), 2, "%d guests")
 	if answer, err := h.cell.Delete(t.Context(), first, cellwire.DeleteNormal); err != nil || !answer.Local {
-		t.Fatalf("%+v, %v", answer, err)
+		t.Fatalf("Delete while the agent is down: got %+v, %v, want it local", answer, err)
 	}
 	h.start()
 	<-h.ready
@@ -239,12 +239,12 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 			func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
 	}
 	if s := service(); !s.Twice || len(s.Agents) != 2 || len(s.Contested) != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("the service of two agents: got %+v, want both, and one contested node", s)
 	}
 	copied.stop()
 	h.until("one is left", func() bool { return several(h.env) == "" })
 	if s := service(); s.Twice || !s.Up || len(s.Contested) != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("the service after the copy stopped: got %+v, want it up, with one agent", s)
 	}
 }
 
@@ -301,7 +301,7 @@ func TestDisabledByTheCell(t *testing.T) {
 	disable(true, "new\nmemory")
 	h.until("it has the trait", func() bool { return h.isDisabled(uuidA) })
 	if r := h.reasons(); len(r) != 1 || r[0].Source != "cell" || r[0].Reason != "new memory" {
-		t.Errorf("%+v", r)
+		t.Errorf("the reasons: got %+v, want that of the cell in one line", r)
 	}
 	_, err := control.NewClient(filepath.Join(h.dir, "run", "agent.sock")).
 		Disable(t.Context(), control.DisableRequest{Reason: "a fan"})

@@ -170,7 +170,7 @@ func TestReasonOfAFormerDriver(t *testing.T) {
 	client := control.NewClient(config.Agent{RuntimeDir: filepath.Join(h.dir, "run")}.ControlSocket())
 	gift := testproc.Try(client.GiveNode(t.Context(), control.GiveRequest{Node: "cn1", To: "renamed"})).Or(t)
 	if !gift.Given || gift.From != "fake" {
-		t.Fatalf("%+v", gift)
+		t.Fatalf("GiveNode: got %+v, want it given from fake", gift)
 	}
 	h.await(mark, `"operation":"`, disabledTrait, `"driver":"renamed"`)
 	if h.isDisabled(uuidA) || len(h.reasons()) != 0 {

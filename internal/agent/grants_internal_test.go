@@ -106,7 +106,7 @@ func TestReasonsOfTheCell(t *testing.T) {
 	} {
 		got := oneLine(text)
 		if got != want || disabled.CheckReason(got) != nil || !utf8.ValidString(got) {
-			t.Errorf("%q: %q", text, got)
+			t.Errorf("oneLine(%q): got %q", text, got)
 		}
 	}
 }

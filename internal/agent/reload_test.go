@@ -306,7 +306,7 @@ func TestTwoDriversOneNode(t *testing.T) {
 	}
 	for _, d := range status.Drivers {
 		if len(d.Report.Nodes) != 0 || len(d.Report.Contested) != 1 || d.Report.Contested[0].Owner != "" {
-			t.Errorf("%+v", d.Report)
+			t.Errorf("the driver's report: got %+v, want one contested node, without an owner", d.Report)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestHeldNodeIsTriedAgainByAReload(t *testing.T) {
 	h.await(mark, "The node is reported again")
 	entries, err := journal.Read(filepath.Join(h.dir, "state"))
 	if err != nil || len(entries) != 1 || entries[0].Outcome != "happened" {
-		t.Errorf("%+v, %v", entries, err)
+		t.Errorf("the journal: got %+v, %v, want one reshape that happened", entries, err)
 	}
 }
 

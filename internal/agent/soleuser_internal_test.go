@@ -164,6 +164,6 @@ func TestAgentOfAUserThatStartsForLong(t *testing.T) {
 	var refused *identity.Error
 	if !errors.As(err, &refused) ||
 		!strings.Contains(refused.Problem, fmt.Sprintf("process %d, which is starting, or stopped:", os.Getpid())) {
-		t.Errorf("%v", err)
+		t.Errorf("agree beside an agent that is starting: got %v, want its process named", err)
 	}
 }

@@ -89,7 +89,7 @@ func TestLogIsPrivateAndAppends(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	if err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("the log's file: got %v, %v, want the mode 0600", info.Mode(), err)
 	}
 	testproc.EqualList(t, ids(t, path, 0), names(0, 3), "records %q")
 }

@@ -115,7 +115,7 @@ func TestBecome(t *testing.T) {
 		t.Errorf("a list that the kernel is not asked about: %t, %t", allowed, known)
 	}
 	if r := e.readable(listed, f, nil); r == nil || r.Severity != Skipped {
-		t.Errorf("%+v", r)
+		t.Errorf("readable of a list that the kernel is not asked about: got %+v, want it skipped", r)
 	}
 }
 
@@ -136,7 +136,7 @@ func TestIdentityBehindALink(t *testing.T) {
 	got := checkComputeID(context.Background(), e)
 	if len(got) != 1 || got[0].Severity != Error ||
 		!strings.Contains(got[0].Found, "some cannot read "+filepath.Join(state, computeID)) {
-		t.Errorf("%+v", got)
+		t.Errorf("checkComputeID: got %+v, want an error that names the file", got)
 	}
 	e.Agent.ReadsAll = true
 	if got := checkComputeID(context.Background(), e); len(got) != 1 || got[0].Severity != Skipped ||

@@ -55,7 +55,7 @@ func TestDatabaseWithACredential(t *testing.T) {
 		t.Helper()
 		got := checkDatabases(t.Context(), e)
 		if len(got) != 1 || got[0].Severity != severity || !strings.Contains(got[0].Found, found) {
-			t.Errorf("%+v", got)
+			t.Errorf("checkDatabases: got %+v, want %v with %q", got, severity, found)
 		}
 	}
 	judge(Skipped, credential+", which systemd passes while the unit runs")
@@ -161,7 +161,8 @@ func TestDatabases(t *testing.T) {
 				if r.Severity != tc.severity || !strings.Contains(r.Found, tc.found) ||
 					(r.Severity == OK) != (r.Fix == "") ||
 					(r.Fix == "") != (r.Why == "") || r.Title != "Database of Placement" {
-					t.Errorf("%+v", r)
+					t.Errorf("the result: got %+v, want %v with %q, and a fix if it is not OK",
+						r, tc.severity, tc.found)
 				}
 			}
 			testproc.Same(t, cmp.Diff([]string{want}, got))

@@ -35,7 +35,7 @@ func TestNothingIsWrongWithAHealthyHost(t *testing.T) {
 	for _, r := range results {
 		names = append(names, r.Name)
 		if r.Severity != OK || r.Found == "" || r.Why != "" || r.Fix != "" || r.Title == "" {
-			t.Errorf("%+v", r)
+			t.Errorf("the result of a healthy host: got %+v, want OK", r)
 		}
 	}
 	want := []string{
@@ -69,7 +69,7 @@ func TestCheckThatHangs(t *testing.T) {
 		}
 		testproc.Samef(t, cmp.Diff([]Severity{Error, Skipped, OK}, got), "severities")
 		if results[0].Found != "the check did not finish within 3s" || results[0].Title != "Hangs" {
-			t.Errorf("%+v", results[0])
+			t.Errorf("the check that hangs: got %+v, want it ended after 3s", results[0])
 		}
 	})
 }
@@ -83,7 +83,7 @@ func TestSilentPlacement(t *testing.T) {
 	grace = time.Minute
 	got := result(t, f.examine(), "placement")
 	if got.Severity != Error || !strings.Contains(got.Found, "does not answer in time") {
-		t.Errorf("%+v", got)
+		t.Errorf("the check of a silent Placement: got %+v, want an error", got)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestSlowPlacement(t *testing.T) {
 	f.slow = true
 	got := result(t, f.examine(), "placement")
 	if got.Severity != Warning || !strings.Contains(got.Found, "takes 3s to answer") {
-		t.Errorf("%+v", got)
+		t.Errorf("the check of a slow Placement: got %+v, want a warning", got)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestThisMachine(t *testing.T) {
 	}
 	for _, r := range results {
 		if r.Found == "" || (r.Severity == Error || r.Severity == Warning) == (r.Fix == "") {
-			t.Errorf("%+v", r)
+			t.Errorf("the result: got %+v, want a fix for an error or a warning alone", r)
 		}
 	}
 	if _, err := Host(f.env.Config, nil, "there-is-no-such-user"); err == nil {

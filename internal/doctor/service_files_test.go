@@ -121,7 +121,7 @@ func TestFilesOfServices(t *testing.T) {
 			}
 			if len(got) != 1 || got[0].Severity != tc.severity ||
 				!strings.Contains(got[0].Found, tc.found) || got[0].Fix != tc.fix {
-				t.Errorf("%+v", got)
+				t.Errorf("the check: got %+v, want %v with %q and the fix %q", got, tc.severity, tc.found, tc.fix)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestLinksOfUsers(t *testing.T) {
 			all := tc.check(e)
 			i := slices.IndexFunc(all, func(r Result) bool { return strings.Contains(r.Found, tc.link) })
 			if i < 0 || all[i].Severity != tc.severity || !strings.Contains(all[i].Found, tc.found) {
-				t.Errorf("%+v", all)
+				t.Errorf("the check of links: got %+v, want %v with %q", all, tc.severity, tc.found)
 			}
 		})
 	}
@@ -255,7 +255,7 @@ func TestLinksOfUsers(t *testing.T) {
 	i := slices.IndexFunc(all, func(r Result) bool { return strings.Contains(r.Found, "/var/lib/cell1/tokens") })
 	// it may be another file by the time of the command
 	if i < 0 || !strings.HasPrefix(all[i].Fix, "ls -l /var/lib/cell1/tokens ") {
-		t.Errorf("%+v", all)
+		t.Errorf("checkFiles: got %+v, want a fix that only lists the file", all)
 	}
 }
 
@@ -302,7 +302,7 @@ func TestServicesThatReadAllFiles(t *testing.T) {
 		func(s *Service) { s.ReadsAll = true })
 	if got := checkFiles(t.Context(), e); len(got) != 1 ||
 		got[0].Severity != Skipped || !strings.Contains(got[0].Found, "CAP_DAC_READ_SEARCH") {
-		t.Errorf("%+v", got)
+		t.Errorf("checkFiles of a service that reads all files: got %+v, want it skipped", got)
 	}
 	f.chmod(configFile, 0o600)
 	if got := result(t, f.examine(), "config"); got.Severity != Error ||
@@ -352,7 +352,7 @@ func TestUnusableConfiguration(t *testing.T) {
 	if got := judge(); got.Severity != Error ||
 		!strings.Contains(got.Found, "its configuration "+file+" cannot be used: "+file+":2: cell.listen") ||
 		got.Fix != "compute-agent config check --config "+file {
-		t.Errorf("%+v", got)
+		t.Errorf("the check of an invalid configuration: got %+v, want an error with line and fix", got)
 	}
 	s.Active = "active"
 	if got := judge(); got.Severity != Warning || !strings.Contains(got.Found, "cell.listen") || got.Fix == "" {

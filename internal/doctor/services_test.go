@@ -79,7 +79,7 @@ func TestServices(t *testing.T) {
 				"service.compute-agent-cell@cell2")
 			if got.Severity != tc.severity || !strings.Contains(got.Found, tc.found) || got.Fix != tc.fix ||
 				(got.Why == "") != (tc.severity == OK) {
-				t.Errorf("%+v", got)
+				t.Errorf("checkServices: got %+v, want %v with %q and the fix %q", got, tc.severity, tc.found, tc.fix)
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestServicesBehindSockets(t *testing.T) {
 	got := checkServices(t.Context(), e)
 	if len(got) != 1 || got[0].Severity != OK ||
 		!strings.Contains(got[0].Found, "compute-agent-placement.socket listens") {
-		t.Errorf("%+v", got)
+		t.Errorf("checkServices behind a socket: got %+v, want OK", got)
 	}
 	e.Services[0].Active = "active"
 	if got = checkServices(t.Context(), e); got[0].Severity != OK {
@@ -206,7 +206,7 @@ func TestCertificates(t *testing.T) {
 			e.Now = func() time.Time { return tc.now }
 			got := checkCertificates(t.Context(), e)
 			if len(got) != 1 || got[0].Severity != tc.severity || !strings.Contains(got[0].Found, tc.want) {
-				t.Errorf("%+v", got)
+				t.Errorf("checkCertificates: got %+v, want %v with %q", got, tc.severity, tc.want)
 			}
 		})
 	}
@@ -320,7 +320,7 @@ func TestDenyLists(t *testing.T) {
 			got := checkDenyLists(t.Context(), e)
 			if len(got) != 1 || got[0].Severity != tc.severity || !strings.Contains(got[0].Found, tc.found) ||
 				!strings.HasPrefix(got[0].Fix, tc.fix) {
-				t.Errorf("%+v", got)
+				t.Errorf("checkDenyLists: got %+v, want %v with %q", got, tc.severity, tc.found)
 			}
 			if tc.text != nil && tc.severity == OK {
 				f.owners["/var/lib/cell1"] = 0

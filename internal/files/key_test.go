@@ -48,7 +48,7 @@ func TestKeyThatIsAnotherFile(t *testing.T) {
 			err := SetKey(h, socket)
 			if got := h.Get("Authorization"); (got != "") == tc.refuse || (err != nil) != tc.refuse ||
 				errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%q, %v", got, err)
+				t.Errorf("SetKey: got %q, %v, want it refused: %v", got, err, tc.refuse)
 			}
 		})
 	}

@@ -289,7 +289,8 @@ func TestManyNodes(t *testing.T) {
 	got := findings(f)
 	if len(got) != 2 || got[1].Text != "0" || len(got[0].Details) != maxDetails+1 ||
 		got[0].Details[maxDetails] != "and 10 more" {
-		t.Errorf("%d: %q", len(got), brief(got))
+		t.Errorf("the findings of many nodes: got %d: %q, want two, the first with bounded details",
+			len(got), brief(got))
 	}
 }
 
@@ -323,7 +324,7 @@ func TestConclude(t *testing.T) {
 			"degraded: node cn1: it is held: no capacity (and 1 more)"},
 	} {
 		if state, got := conclude(c.state, "as it was", c.conditions, fails); state != c.wantState || got != c.want {
-			t.Errorf("%v: %s, %q", c.conditions, state, got)
+			t.Errorf("conclude(%v): got %s, %q", c.conditions, state, got)
 		}
 	}
 }

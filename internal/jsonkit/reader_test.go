@@ -104,10 +104,10 @@ func TestDecodeKeepsOrderAndNumbers(t *testing.T) {
 	value := testproc.Try(Decode([]byte(`{"b":1.50,"a":{"z":null},"b":[1e2,"x",false]}`))).Or(t)
 	o, _ := value.(*Object)
 	if o == nil || !slices.Equal(o.Names(), []string{"b", "a"}) {
-		t.Fatalf("%#v", value)
+		t.Fatalf("Decode: got %#v, want an object of b and a", value)
 	}
 	if got, _ := o.Get("b"); !cmp.Equal(got, []any{Number("1e2"), "x", false}) {
-		t.Errorf("%#v", got)
+		t.Errorf("the member b: got %#v, want its last value", got)
 	}
 	for _, text := range []string{`{"a":1} 2`, `{"a":1`,
 		"\"\xff\"", `"\ud800"`, strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)} {

@@ -139,7 +139,7 @@ func decoded(t *testing.T, text string) any {
 	t.Helper()
 	var out any
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		t.Fatalf("%v: %s", err, text)
+		t.Fatalf("decoding: %v: %s", err, text)
 	}
 	return out
 }

@@ -279,7 +279,7 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"`
 			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + tmp, "TMPDIR=" + tmp, "CI=1"}
 			out, err := cmd.CombinedOutput()
 			if err != nil || strings.Count(string(out), "--- PASS") != 3 {
-				t.Fatalf("%v\n%s", err, out)
+				t.Fatalf("three tests as another user: %v\n%s", err, out)
 			}
 		})
 	}

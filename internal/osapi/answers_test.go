@@ -38,7 +38,7 @@ func TestMemoryForAnswers(t *testing.T) {
 			func(x *Exchange) error { return x.SendJSON(strings.Repeat("x", size)) })
 		if w.Code == http.StatusServiceUnavailable &&
 			(w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "memory")) {
-			t.Errorf("%v %s", w.Header(), w.Body)
+			t.Errorf("the answer without memory: got %v %s, want Retry-After and the reason", w.Header(), w.Body)
 		}
 		return w.Code
 	}

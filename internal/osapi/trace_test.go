@@ -48,7 +48,7 @@ func TestWhoDecidesWhatIsTraced(t *testing.T) {
 	for _, name := range []string{"host", "service", "admin"} {
 		s := c.Named(t, "GET /"+name)
 		if s.Trace != trace || s.Attributes[tracing.KeyHost] != map[string]string{"host": "cn1"}[name] {
-			t.Errorf("%+v", s)
+			t.Errorf("the span: got %+v, want the trace of the request, and a host for hosts alone", s)
 		}
 	}
 	if n := len(c.Spans()); n != 3 {

@@ -68,7 +68,7 @@ func TestUpgrade(t *testing.T) {
 	resp, r, c := ask("echo", lines)
 	if resp.StatusCode != http.StatusSwitchingProtocols ||
 		resp.Header.Get("Upgrade") != "echo" || resp.Header.Get(osapi.HeaderRequestID) == "" {
-		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+		t.Fatalf("the upgrade: got %d %v, want 101 to echo with a request id", resp.StatusCode, resp.Header)
 	}
 	go func() {
 		_, _ = io.WriteString(c, lines)

@@ -87,7 +87,7 @@ func TestEditedDenyFile(t *testing.T) {
 	all.Wait()
 	file, err := pki.OpenDenyFile(path, zerolog.Nop())
 	if err != nil || len(file.Get().Denials()) != 6 {
-		t.Fatalf("%v, %v", file.Get().Denials(), err)
+		t.Fatalf("the deny list: got %v, %v, want 6 hosts", file.Get().Denials(), err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("it is for more than owner and group, or for less: %v, %v", info.Mode(), err)

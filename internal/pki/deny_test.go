@@ -42,7 +42,7 @@ func TestDenyList(t *testing.T) {
 	}
 	again, err := pki.ParseDenyList(list.Text(), "again")
 	if err != nil || !bytes.Equal(again.Text(), list.Text()) || len(again.Denials()) != 2 {
-		t.Errorf("%v\n%s", err, list.Text())
+		t.Errorf("reading the list again: %v\n%s", err, list.Text())
 	}
 	for _, id := range []pki.Identity{
 		{Kind: pki.Host, Name: "h417", Names: []string{"other"}},
@@ -71,16 +71,16 @@ func TestDenyListsAreCombined(t *testing.T) {
 		list("h2 2026-02-01T00:00:00Z new\nh3 2026-01-01T00:00:00Z\n")
 	both, err := a.Union(b, nil)
 	if err != nil || len(both.Denials()) != 3 || both.Denials()[1].Reason != "new" {
-		t.Errorf("%v, %v", both.Denials(), err)
+		t.Errorf("Union: got %v, %v, want 3 hosts, h2 as new", both.Denials(), err)
 	}
 	var none *pki.DenyList
 	if same, err := none.Union(a); err != nil || !bytes.Equal(same.Text(), a.Text()) {
-		t.Errorf("%v", err)
+		t.Errorf("Union with nothing: got %v, want the same list", err)
 	}
 	without, found := both.Without("H2")
 	if !found || len(without.Denials()) != 2 || without.Check("h2", time.Time{}) != nil ||
 		without.Check("h1", time.Time{}) == nil {
-		t.Errorf("%v, %v", without.Denials(), found)
+		t.Errorf("Without(H2): got %v, %v, want it found, and h1 still denied", without.Denials(), found)
 	}
 	if _, found := without.Without("h2"); found {
 		t.Error("h2 is found twice")
@@ -102,7 +102,7 @@ func TestHostsInOtherLetters(t *testing.T) {
 		testproc.ErrorIs(t, list.CheckIdentity(id), pki.ErrDenied, "%+v: %v", id)
 	}
 	if d, _ := list.Denial("H50"); len(list.Denials()) != 1 || d.Host != "h50" || !d.Before.Equal(at.Add(time.Hour)) {
-		t.Errorf("%+v", list.Denials())
+		t.Errorf("the denials: got %+v, want h50 with the later time", list.Denials())
 	}
 }
 
@@ -156,7 +156,7 @@ func TestReasonsAreOneLine(t *testing.T) {
 	testproc.Check(t, err)
 	again, err := pki.ParseDenyList(l.Text(), "again")
 	if err != nil || len(again.Denials()) != 1 || strings.ContainsAny(string(l.Text()), "\x1b\u202e") {
-		t.Errorf("%v\n%q", err, l.Text())
+		t.Errorf("reading a reason with control characters again: %v\n%q", err, l.Text())
 	}
 	if _, err := l.With(pki.Denial{Host: "h2", Reason: strings.Repeat("x", 501)}); !errors.Is(err, pki.ErrInvalid) {
 		t.Errorf("a long reason: %v", err)

@@ -134,7 +134,7 @@ func TestPeer(t *testing.T) {
 	c := certificate(t, "h1", nil)
 	state := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{c}}, PeerCertificates: []*x509.Certificate{c}}
 	if id, err := pki.Peer(state, time.Unix(1500, 0)); err != nil || id.Name != "h1" {
-		t.Errorf("%+v, %v", id, err)
+		t.Errorf("Peer: got %+v, %v, want h1", id, err)
 	}
 	for _, at := range []int64{999, 2001} {
 		testproc.Try(pki.Peer(state, time.Unix(at, 0))).ErrorIs(t, pki.ErrExpired, "at %d: %v", at)

@@ -131,7 +131,7 @@ func TestProcessHeaders(t *testing.T) {
 	const good = "token=t&started=2026-03-04T05:06:07Z&host=h1&identity=i&turn=s.7&turn=s.x&turn=&turn=other.99"
 	p := ReadProcessHeader(http.Header{HeaderProcess: {good}})
 	if p == nil || p.Report("s", "").Turn != 7 || p.Report("none", "").Turn != 0 {
-		t.Errorf("%+v", p)
+		t.Errorf("ReadProcessHeader: got %+v, want turn 7 of s alone", p)
 	}
 	for _, bad := range []string{
 		"", "%", "token=&started=2026-03-04T05:06:07Z", "token=t", "token=t&started=yesterday", good + "&boot=%00",

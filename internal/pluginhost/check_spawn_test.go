@@ -50,7 +50,7 @@ func TestRestore(t *testing.T) {
 	}
 	if is, err := restore(oneInstance, "debian"); err != nil ||
 		is != (plugins.Instance{UUID: oneInstance, Name: "web", Power: plugins.PowerShutdown}) {
-		t.Errorf("%+v, %v", is, err)
+		t.Errorf("Restore: got %+v, %v, want the instance, shut down", is, err)
 	}
 	var fault *plugins.InstanceFault
 	if _, err := restore(oneInstance, "missing"); !errors.As(err, &fault) || fault.UUID != oneInstance ||

@@ -23,7 +23,7 @@ func TestConsoleLog(t *testing.T) {
 	k, ctx := keep(t, nil), context.Background()
 	log, err := k.ConsoleLog(ctx, "cn1", strings.ToUpper(oneInstance), 100)
 	if err != nil || string(log) != "cn1 "+oneInstance+" 100 \xff" {
-		t.Errorf("%q, %v", log, err)
+		t.Errorf("ConsoleLog: got %q, %v", log, err)
 	}
 	if log, err := k.ConsoleLog(ctx, "cn1", oneInstance, 2); err != nil || string(log) != " \xff" {
 		t.Errorf("a driver that returns more than was asked for: %q, %v", log, err)

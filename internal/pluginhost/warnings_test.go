@@ -117,10 +117,10 @@ func TestWarningsOfAProcess(t *testing.T) {
 	defer s.calls.Done()
 	got, err := s.Health(context.Background())
 	if diff := cmp.Diff([]plugins.Warning{{Name: "fan-7", Text: "it is loud"}}, got); diff != "" || err != nil {
-		t.Errorf("%v %s", err, diff)
+		t.Errorf("Health: %v, difference %s", err, diff)
 	}
 	testproc.Check(t, p.Reconfigure(context.Background(), chaosSpec("", map[string]string{"health": "problem"})))
 	if got, err := s.Health(context.Background()); len(got) != 0 || !errors.As(err, new(*driverclient.UnhealthyError)) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("Health with a problem: got %v, %v, want an UnhealthyError alone", got, err)
 	}
 }

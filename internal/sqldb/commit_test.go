@@ -251,7 +251,7 @@ func TestStormOfLostCommits(t *testing.T) {
 					case errors.Is(err, sqldb.ErrOutcomeUnknown):
 						unknown[c]++
 					default:
-						t.Errorf("%d: %v", n, err)
+						t.Errorf("commit %d: got %v", n, err)
 					}
 				}
 			})

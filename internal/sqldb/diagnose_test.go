@@ -22,7 +22,7 @@ func TestDiagnose(t *testing.T) {
 			d := testproc.Try(sqldb.Diagnose(t.Context(), name, summed())).Or(t)
 			if d.Facts["version"] == "" || d.Facts["client"] == "" || d.Facts["tls"] != "" ||
 				d.Facts["transaction_isolation"]+d.Facts["tx_isolation"] == "" || d.Newest != 1 {
-				t.Errorf("%+v", d)
+				t.Errorf("Diagnose: got %+v, want version, client and isolation, and step 1", d)
 			}
 			return d
 		}

@@ -207,7 +207,7 @@ func TestOneTextWithinItself(t *testing.T) {
 		return err
 	})
 	if want := []string{"apple[pear quince]", "pear[quince]", "quince[]"}; err != nil || !slices.Equal(seen, want) {
-		t.Errorf("%q, %v", seen, err)
+		t.Errorf("queries within each other: got %q, %v", seen, err)
 	}
 }
 

@@ -62,7 +62,7 @@ func TestDatabasesServerIsStopped(t *testing.T) {
 							case errors.Is(err, sqldb.ErrUnreachable):
 								refused = append(refused, n)
 							default:
-								t.Errorf("%d: %v", n, err)
+								t.Errorf("commit %d: got %v", n, err)
 							}
 							mu.Unlock()
 						}

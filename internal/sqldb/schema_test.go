@@ -254,7 +254,7 @@ func TestCommands(t *testing.T) {
 		return out.String() + "|" + problems.String(), code, err
 	}
 	if text, code, err := run("move", "it"); err != nil || code != 2 || text != "move it|careful" {
-		t.Errorf("%q, %d, %v", text, code, err)
+		t.Errorf("RunAt: got %q, %d, %v, want exit code 2 and both texts", text, code, err)
 	}
 	if text, _, err := run(strings.Repeat("x", 1<<20)); err == nil ||
 		!strings.Contains(err.Error(), "400 Bad Request: http: request body too large") || text != "|" {

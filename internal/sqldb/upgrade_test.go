@@ -186,7 +186,7 @@ func TestContractBesideOlder(t *testing.T) {
 		cut := errors.New("the power was cut")
 		newer.Schema.Fence = func(context.Context, *sql.Tx, int) error { return cut }
 		if _, _, err := sqldb.Migrate(t.Context(), name, 0, newer); !errors.Is(err, cut) {
-			t.Errorf("%v", err)
+			t.Errorf("Migrate: got %v, want the failure of Fence", err)
 		}
 		if _, err := sqldb.Open(t.Context(), name, older); !errors.Is(err, sqldb.ErrSchema) {
 			t.Errorf("an older program starts after a step that was cut off: %v", err)

@@ -80,7 +80,7 @@ func TestRequest(t *testing.T) {
 		for _, s := range c.Spans() {
 			if s.Trace != requestTrace || s.Attributes[tracing.KeyRequestID] != request ||
 				s.Service != "placement" || s.Host != "host-1" {
-				t.Errorf("%+v", s)
+				t.Errorf("the span: got %+v, want the trace and the id of the request", s)
 			}
 		}
 		server, client := c.Named(t, "POST /servers"), c.Named(t, "PUT /allocations/{uuid}")
@@ -89,11 +89,11 @@ func TestRequest(t *testing.T) {
 			server.Attributes["http.response.status_code"] != "202" ||
 			server.Attributes[tracing.KeyProjectID] != "a-project" ||
 			server.Attributes[tracing.KeyGlobalRequestID] != global {
-			t.Errorf("%+v", server)
+			t.Errorf("the span of the server: got %+v", server)
 		}
 		if client.Kind != tracev1.Span_SPAN_KIND_CLIENT ||
 			!client.Failed || client.Message != "" || client.Attributes[tracing.KeyError] != "409" {
-			t.Errorf("%+v", client)
+			t.Errorf("the span of the client: got %+v, want it failed with 409", client)
 		}
 		if got := sent.Get("Traceparent"); got != "00-"+
 			client.Trace+"-"+client.ID+"-01" || sent.Get("X-Openstack-Request-Id") != request {
@@ -187,7 +187,7 @@ func TestWorkContinuesItsTrace(t *testing.T) {
 	tr.Close(t.Context())
 	testproc.Samef(t, cmp.Diff([]string{"? > schedule", "? > schedule > part"}, c.Tree()), "spans")
 	if s := c.Named(t, "schedule"); s.Parent != clientSpan || s.Attributes[tracing.KeyRequestID] != request {
-		t.Errorf("%+v", s)
+		t.Errorf("the span schedule: got %+v, want the client's span as its parent", s)
 	}
 }
 

@@ -210,7 +210,7 @@ func TestNoauth(t *testing.T) {
 		t.Error(h)
 	}
 	if where, err := endpoint(t, a); err != nil || where != config.DefaultPlacementURL {
-		t.Errorf("%q, %v", where, err)
+		t.Errorf("the endpoint: got %q, %v, want the default one", where, err)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestConfigurationOf(t *testing.T) {
 	if !filepath.IsAbs(got.File) || got.PID != os.Getpid() || len(got.Overrides) != 1 ||
 		!slices.Contains(got.Environ, "COMPUTE_AGENT_AGENT_HOST=cn7") ||
 		!slices.Contains(got.Environ, "HOME=/home/x") || strings.Contains(strings.Join(got.Environ, "\n"), "secret") {
-		t.Errorf("%+v", got)
+		t.Errorf("ConfigurationOf: got %+v, want file, process, override and variables, and no secret", got)
 	}
 	testproc.Equal(t, commands.ConfigurationOf("", nil).File, "", "the default file is %q")
 }

@@ -32,11 +32,11 @@ func TestAuditOverTheSocket(t *testing.T) {
 	ask := audit.Request{Node: "cn1", Heal: true, DryRun: true, MinAge: time.Hour, Consumers: []string{"a", "b"}}
 	report, err := client.Audit(t.Context(), ask)
 	if err != nil || report.Refused != cmp.Diff(audit.Request{}, ask) || report.Nodes[0].Node != "cn1" {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("Audit: got %+v, %v, want the request as it was sent", report, err)
 	}
 	heal := audit.HealRequest{Node: "cn2", DryRun: true, IncompleteProject: "p", IncompleteUser: "u"}
 	report, err = client.HealAllocations(t.Context(), heal)
 	if err != nil || report.Refused != cmp.Diff(audit.HealRequest{}, heal) || report.Nodes[0].Node != "cn2" {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("HealAllocations: got %+v, %v, want the request as it was sent", report, err)
 	}
 }

@@ -92,18 +92,18 @@ func TestQuestionsAndAnswers(t *testing.T) {
 	client := control.NewClient(path)
 	status, err := client.Status(t.Context())
 	if err != nil || status.PID != 42 || status.Drivers[0].Name != "libvirt" {
-		t.Errorf("%+v, %v", status, err)
+		t.Errorf("Status: got %+v, %v, want process 42 and libvirt", status, err)
 	}
 	for _, opts := range []control.TreeOptions{{}, {Servers: true}} {
 		tree, err := client.Tree(t.Context(), opts)
 		want, _ := fakeAgent{}.Tree(t.Context(), opts)
 		if d := cmp.Diff(want, tree); err != nil || d != "" {
-			t.Errorf("%+v: %v\n%s", opts, err, d)
+			t.Errorf("Tree(%+v): %v\n%s", opts, err, d)
 		}
 	}
 	plan, err := client.Plan(t.Context(), false)
 	if err != nil || plan.Nodes[0].Operations[0].Text != "set the inventory of cn1: +VCPU 8" {
-		t.Errorf("%+v, %v", plan, err)
+		t.Errorf("Plan: got %+v, %v, want the operation's text", plan, err)
 	}
 	files := []string{path, files.KeyPath(path)}
 	for _, file := range files {

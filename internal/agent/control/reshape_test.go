@@ -18,15 +18,15 @@ func TestPlanOfAReshapeArrivesWhole(t *testing.T) {
 	client := control.NewClient(path)
 	plan, err := client.Plan(t.Context(), true)
 	if err != nil || !plan.Refused() {
-		t.Fatalf("%+v, %v", plan, err)
+		t.Fatalf("Plan of a reshape: got %+v, %v, want it refused", plan, err)
 	}
 	n := plan.Nodes[0]
 	if n.Reshape.Consumers != 2 || n.Reshape.Moved != 1 ||
 		strings.Join(n.Violations, " ") != "a b" || n.Hint != "r" || n.Error != "no" {
-		t.Errorf("%+v", n)
+		t.Errorf("the plan's node: got %+v, want the reshape with its violations, hint and error", n)
 	}
 	if plain, err := client.Plan(t.Context(), false); err != nil || plain.Refused() || plain.Nodes[0].Reshape != nil {
-		t.Errorf("%+v, %v", plain, err)
+		t.Errorf("Plan without a reshape: got %+v, %v, want it not refused", plain, err)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestUndoTellsRefusalFromFailure(t *testing.T) {
 	testproc.NoError(t, client.UndoReshape(t.Context(), 1))
 	err := client.UndoReshape(t.Context(), 3)
 	if !errors.Is(err, control.ErrRefused) || !strings.Contains(err.Error(), "another client has written since") {
-		t.Errorf("%v", err)
+		t.Errorf("UndoReshape: got %v, want ErrRefused with the reason", err)
 	}
 	stop()
 	testproc.ErrorIs(t, client.UndoReshape(t.Context(), 1), control.ErrNotRunning, "%v")
@@ -56,6 +56,6 @@ func TestUndoTellsRefusalFromFailure(t *testing.T) {
 	defer stop()
 	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) ||
 		!strings.Contains(err.Error(), "placement is down") {
-		t.Errorf("%v", err)
+		t.Errorf("UndoReshape: got %v, want the failure, and not ErrRefused", err)
 	}
 }

@@ -76,7 +76,7 @@ func TestTexts(t *testing.T) {
 	} {
 		if err := disabled.CheckReason(text); (err == nil) != good ||
 			(err != nil && !errors.Is(err, disabled.ErrText)) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("CheckReason(%q): got %v", text, err)
 		}
 		if err := open(t, t.TempDir()).
 			Disable(disabled.Reason{Source: disabled.Operator, Reason: text}); (err == nil) != good {

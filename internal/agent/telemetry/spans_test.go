@@ -108,7 +108,7 @@ func TestSpansOfAPass(t *testing.T) {
 	for _, name := range []string{"pass", "apply"} {
 		if s := r.Named(t, name); !s.Failed || s.Message != "refused" || s.Attributes[tracing.KeyNode] != "cn1" ||
 			s.Attributes[tracing.KeyDriver] != "libvirt" {
-			t.Errorf("%+v", s)
+			t.Errorf("the span: got %+v, want it failed, with node and driver", s)
 		}
 	}
 	get, call := r.Named(t, "GET /"), r.Named(t, "Driver/UpdateProviderTree")

@@ -20,7 +20,7 @@ func TestParseReadsNamesWithParentheses(t *testing.T) {
 	want := Process{PID: 7, Parent: 1, Group: 7, Session: 5, State: 'S', Threads: 12, Started: 4711,
 		Memory: int64(3 * os.Getpagesize())}
 	if err != nil || got != want {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("parse: got %+v, %v, want %+v", got, err, want)
 	}
 	for _, bad := range []string{"", "7 (a", ")(", "7 (a) S 1 7", strings.Replace(line, " 1 7 5", " one 7 5", 1),
 		strings.Replace(line, "4711", "-", 1)} {

@@ -60,7 +60,7 @@ func TestReapOrphans(t *testing.T) {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
 				Pdeathsig: syscall.SIGKILL}
 			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v: %s", err, out)
+				t.Errorf("the first process of a container: %v: %s", err, out)
 			}
 		})
 	}

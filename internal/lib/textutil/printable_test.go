@@ -92,7 +92,7 @@ func TestLine(t *testing.T) {
 		begin, cut := strings.CutSuffix(got, "...")
 		switch {
 		case !utf8.ValidString(got), strings.ContainsAny(got, "\n\r\t"), utf8.RuneCountInString(got) > 303:
-			t.Errorf("%q", got)
+			t.Errorf("Line: got %q, want at most 303 characters in one line", got)
 		case got == whole:
 		case !cut:
 			t.Errorf("%q became %q", whole, got)

@@ -73,6 +73,6 @@ func TestErrors(t *testing.T) {
 	all := errors.Join(textutil.Errors([]*problem{{"a", nil}, last})...)
 	var found *problem
 	if !errors.Is(all, fs.ErrNotExist) || !errors.Is(all, last) || !errors.As(all, &found) || found.what != "a" {
-		t.Errorf("%v", all)
+		t.Errorf("the joined errors: got %v, want each to be found", all)
 	}
 }

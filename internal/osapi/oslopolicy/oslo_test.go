@@ -73,7 +73,7 @@ func TestRealOslo(t *testing.T) {
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(asked), &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
+		t.Fatalf("running oslo.policy: %v: %s", err, stderr.String())
 	}
 	var want [][][]bool
 	if err := json.Unmarshal(out, &want); err != nil || len(want) != len(rules) {
@@ -83,7 +83,7 @@ func TestRealOslo(t *testing.T) {
 	for i, text := range rules {
 		compiled, err := Compile(map[string]string{"it": text, "one": base["one"], "two": base["two"]})
 		if err != nil {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("Compile(%q): %v", text, err)
 			continue
 		}
 		for j, c := range callers {

@@ -61,7 +61,7 @@ func TestRules(t *testing.T) {
 	} {
 		r, err := Compile(map[string]string{"it": c.rule})
 		if err != nil {
-			t.Errorf("%q: %v", c.rule, err)
+			t.Errorf("Compile(%q): %v", c.rule, err)
 			continue
 		}
 		testproc.Equal(t, r.Pass("it", &c.caller, c.target), c.want, "%q for %+v, %+v: %t", c.rule, c.caller, c.target)

@@ -191,7 +191,7 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 	judge(t, err, "driver x: UpdateProviderTree: "+sanitized, nil)
 	var failed *plugins.ReshapeFailed
 	if !errors.As(err, &failed) {
-		t.Fatalf("%v", err)
+		t.Fatalf("UpdateProviderTree: got %v, want a ReshapeFailed", err)
 	}
 	want := &plugins.ReshapeFailed{Reason: sanitized,
 		Violations: []plugins.Violation{{Consumer: sanitized, Provider: sanitized,
@@ -201,7 +201,7 @@ func TestHostileErrorsAreSanitized(t *testing.T) {
 		codes.Unimplemented, codes.Canceled, 4711} {
 		_, err := hostile(t, protocol.MaxMessage, nil, status.Error(code, evil)).AvailableNodes(context.Background())
 		if err == nil || printable(err.Error(), 1000) != err.Error() {
-			t.Errorf("%v: %q", code, err)
+			t.Errorf("AvailableNodes that fails with %v: got %q, want it printable", code, err)
 		}
 	}
 

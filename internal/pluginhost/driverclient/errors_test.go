@@ -55,7 +55,7 @@ func TestRefusalOfTheSandboxSaysSo(t *testing.T) {
 		cause := errors.New(c.message)
 		err := p.failed("Spawn", cause)
 		if got := strings.Contains(err.Error(), hint); got != c.want || !errors.Is(err, cause) {
-			t.Errorf("%v: %v", c.confined, err)
+			t.Errorf("a failure in the sandbox (%v): got %v", c.confined, err)
 		}
 	}
 }

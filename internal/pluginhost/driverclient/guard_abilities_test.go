@@ -151,7 +151,7 @@ func TestCheckLayout(t *testing.T) {
 	}{{0, nil, true}, {0, announced, true}, {1, announced, true}, {9999, announced, true}, {10000, announced, false},
 		{-1, announced, false}, {1, nil, false}} {
 		if err := checkLayout(c.version, c.capabilities); (err == nil) != c.good {
-			t.Errorf("%d, %v: %v", c.version, c.capabilities, err)
+			t.Errorf("checkLayout(%d, %v): got %v", c.version, c.capabilities, err)
 		}
 	}
 }

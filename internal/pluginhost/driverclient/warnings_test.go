@@ -64,7 +64,7 @@ func TestCheckWarnings(t *testing.T) {
 	got := checkWarnings(many, announced)
 	if n := len(got); n != protocol.MaxWarnings+1 || got[0].Name != unusableWarnings ||
 		!strings.Contains(got[0].Text, "150 were reported, at most 100 are allowed") {
-		t.Errorf("%d: %v", n, got[0])
+		t.Errorf("checkWarnings: got %d, the first %v, want the maximum and one about the others", n, got[0])
 	}
 }
 
@@ -82,7 +82,7 @@ func TestWarningsAreBoundedAndFit(t *testing.T) {
 		got := checkWarnings(msgs, []string{protocol.CapabilityWarnings})
 		if len(got) > protocol.MaxWarnings+1 ||
 			!slices.IsSortedFunc(got, func(a, b plugins.Warning) int { return strings.Compare(a.Name, b.Name) }) {
-			t.Errorf("%d: %v", len(got), got)
+			t.Errorf("checkWarnings: got %d: %v, want a bounded and sorted list", len(got), got)
 		}
 		kept := map[string]bool{}
 		for _, w := range got {
