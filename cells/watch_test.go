@@ -290,5 +290,5 @@ func TestUnknownPathsAre404(t *testing.T) {
 		status, _ := get(t, socket, path)
 		got = append(got, fmt.Sprint(status))
 	}
-	testproc.Equal(t, strings.Join(got, " "), "404 404 404 404 200", "%v")
+	testproc.Equal(t, strings.Join(got, " "), "404 404 404 404 200", "the statuses: %v")
 }

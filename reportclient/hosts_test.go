@@ -64,8 +64,8 @@ func TestMoreThanIsAdmitted(t *testing.T) {
 		traits(cn1, "COMPUTE_NODE"), child(cn1, gpu0, "cn1_gpu"),
 		inventory(gpu0, "CUSTOM_GPU", providertree.Inventory{Total: 4}),
 		traits(gpu0, "CUSTOM_FAST", "COMPUTE_NET_VIF_MODEL_E1000"))
-	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "%v")
-	testproc.ErrorIs(t, err, reportclient.ErrHostRefused, "%v")
+	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "applying the plan: %v")
+	testproc.ErrorIs(t, err, reportclient.ErrHostRefused, "applying the plan: %v")
 	for _, part := range []string{"admit-host cn1 --class CUSTOM_GPU=4", "admit-host cn1 --trait CUSTOM_FAST"} {
 		testproc.Contains(t, err.Error(), part, "%v does not say %q: %s", "the error", part)
 	}
@@ -103,18 +103,18 @@ func TestWhatAPersonAdmittedIsWritten(t *testing.T) {
 		root, _ := fresh.Provider(id(cn1))
 		return append(slices.Sorted(maps.Keys(root.Inventories)), root.Traits...)
 	}
-	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "%v")
+	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "applying the plan: %v")
 	testproc.Samef(t, cmp.Diff([]string{"VCPU", "COMPUTE_NODE"}, classes()), "before")
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission",
 		`{"classes": {"CUSTOM_NIC": 2}, "traits": ["HW_GPU"]}`)
 	err := apply(t, client, both)
-	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "%v")
+	testproc.ErrorIs(t, err, reportclient.ErrNotAdmitted, "applying the plan: %v")
 	testproc.Contains(t, err.Error(), "admit-host cn1 --class CUSTOM_GPU=4 (",
 		"%v does not say %q: %s", "the error", "what is left")
 	testproc.Samef(t, cmp.Diff([]string{"CUSTOM_NIC", "VCPU", "COMPUTE_NODE", "HW_GPU_API_VULKAN"}, classes()),
 		"with one of two")
 	requests.since()
-	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "%v")
+	testproc.ErrorIs(t, apply(t, client, both), reportclient.ErrNotAdmitted, "applying the plan: %v")
 	writes := slices.DeleteFunc(requests.since(), func(r string) bool { return !strings.HasPrefix(r, "PUT ") })
 	testproc.Samef(t, cmp.Diff([]string{"PUT /resource_providers/#1/inventories", "PUT /resource_providers/#1/traits"},
 		writes), "the next pass")
@@ -156,7 +156,7 @@ func TestWhatShrinksIsWrittenBesideWhatIsNotAdmitted(t *testing.T) {
 	puts()
 	for pass, sent := range [][]string{{"inventories", "inventories", "traits", "traits"},
 		{"inventories", "traits"}, {"inventories", "traits"}} {
-		testproc.ErrorIs(t, apply(t, client, fewer), reportclient.ErrNotAdmitted, "%v")
+		testproc.ErrorIs(t, apply(t, client, fewer), reportclient.ErrNotAdmitted, "applying the plan: %v")
 		testproc.Samef(t, cmp.Diff(sent, puts()), "writes of pass %d", pass)
 		cached, _ := client.Known(id(cn1))
 		fresh := testproc.Try(ofHost(t, url, "cn1").Tree(t.Context(), id(cn1), "cn1")).Or(t)
@@ -304,7 +304,7 @@ func TestConflictAfterRefusal(t *testing.T) {
 			providertree.Inventories{"VCPU": {Total: 4}, "CUSTOM_GPU": {Total: 4}})).Or(t)
 		testproc.Try(tr.SetTraits(id(cn1), []string{"COMPUTE_NODE", "CUSTOM_GOLD"})).Or(t)
 	})
-	testproc.ErrorIs(t, err, reportclient.ErrConflict, "%v")
+	testproc.ErrorIs(t, err, reportclient.ErrConflict, "applying the plan: %v")
 	testproc.Contains(t, err.Error(), "more than is admitted was refused before: ",
 		"%v does not say %q: %s", "the error", "why")
 	if errors.Is(err, reportclient.ErrHostRefused) || len(puts.traits) > 0 {
@@ -339,7 +339,7 @@ func TestClassWithNewNameThatIsNotAdmitted(t *testing.T) {
 	}
 	ok(t, apply(t, client, set(map[string]int64{"VCPU": 8, "CUSTOM_OLD": 4, "CUSTOM_LOST": 32, "CUSTOM_FORMER": 2})))
 	desired := map[string]int64{"VCPU": 6, "CUSTOM_NEW": 16, "CUSTOM_LATER": 2}
-	testproc.ErrorIs(t, apply(t, client, set(desired)), reportclient.ErrNotAdmitted, "%v")
+	testproc.ErrorIs(t, apply(t, client, set(desired)), reportclient.ErrNotAdmitted, "applying the plan: %v")
 	testproc.Samef(t, cmp.Diff(map[string]int64{"VCPU": 6, "CUSTOM_OLD": 4, "CUSTOM_LATER": 2}, has()), "before")
 	asAdmin(t, "1.37", http.MethodPost, url+"/hosts/cn1/admission", `{"classes": {"CUSTOM_NEW": 16}}`)
 	ok(t, apply(t, client, set(desired)))

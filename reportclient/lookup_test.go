@@ -46,11 +46,11 @@ func testLookups(t *testing.T, url string) {
 
 	tree, err := client.TreeOf(t.Context(), id(2)) // also from a child
 	ok(t, err)
-	testproc.EqualList(t, tree.Subtree(id(1)), []string{id(1), id(2)}, "%v")
+	testproc.EqualList(t, tree.Subtree(id(1)), []string{id(1), id(2)}, "Subtree: %v")
 	if len(requests.since()) != 1+3*2 {
 		t.Error("reading a tree costs another number of requests")
 	}
-	testproc.Try(client.TreeOf(t.Context(), id(7))).ErrorIs(t, reportclient.ErrNotFound, "%v")
+	testproc.Try(client.TreeOf(t.Context(), id(7))).ErrorIs(t, reportclient.ErrNotFound, "TreeOf: %v")
 	consumers := testproc.Try(client.ConsumersOf(t.Context(), id(1))).Or(t)
 	if len(consumers) != 1 || consumers[id(9)]["VCPU"] != 2 {
 		t.Errorf("ConsumersOf a tree: got %v, want 2 VCPU of one consumer", consumers)
@@ -119,7 +119,7 @@ func testRenameAndRemove(t *testing.T, url string) {
 	if err := client.RemoveProvider(t.Context(), root); !errors.Is(err, reportclient.ErrProviderInUse) {
 		t.Errorf("a parent with a child: %v", err)
 	}
-	testproc.ErrorIs(t, client.RemoveProvider(t.Context(), stale(gpu)), reportclient.ErrConflict, "%v")
+	testproc.ErrorIs(t, client.RemoveProvider(t.Context(), stale(gpu)), reportclient.ErrConflict, "RemoveProvider: %v")
 	asAdmin(t, "1.36", http.MethodPut, url+"/allocations/"+id(9),
 		`{"allocations": {"`+id(2)+
 			`": {"resources": {"CUSTOM_GPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": null}`)

@@ -162,7 +162,7 @@ func TestNothingStartsAmidAPass(t *testing.T) {
 			}
 		}
 		failure := errors.New("x")
-		testproc.ErrorIs(t, s.tracker.Between(t.Context(), func() error { return failure }), failure, "%v")
+		testproc.ErrorIs(t, s.tracker.Between(t.Context(), func() error { return failure }), failure, "Between: %v")
 	})
 }
 
@@ -237,7 +237,7 @@ func TestGuestsOfEveryNode(t *testing.T) {
 		}
 		plain := start(t)
 		<-plain.tracker.Ready()
-		testproc.Try(plain.tracker.Guests(t.Context())).ErrorIs(t, plugins.ErrUnsupported, "%v")
+		testproc.Try(plain.tracker.Guests(t.Context())).ErrorIs(t, plugins.ErrUnsupported, "Guests: %v")
 	})
 }
 

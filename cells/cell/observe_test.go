@@ -86,7 +86,7 @@ func TestObserverOfAMistake(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := &seen{}
 	w := begin(t, func(c *cell.Config) { c.Observer, c.Store = s, breaks{c.Store} })
-	testproc.Equal(t, w.send("GET", "/v1/cell", nil).Code, http.StatusInternalServerError, "%v")
+	testproc.Equal(t, w.send("GET", "/v1/cell", nil).Code, http.StatusInternalServerError, "GET /v1/cell: %v")
 	testproc.Same(t, cmp.Diff([]string{"GET /v1/cell 500 0s"}, s.lines))
 }
 

@@ -186,7 +186,7 @@ func TestAClockThatWasWrongBlocksNoHost(t *testing.T) {
 		a.beat(after(year + time.Duration(i)*time.Second))
 		b.beat(after(year + time.Duration(i)*time.Second))
 	}
-	testproc.Contains(t, a.beat(after(year+5*time.Second)), "2 agents", "%q")
+	testproc.Contains(t, a.beat(after(year+5*time.Second)), "2 agents", "the warning of a heartbeat: %q")
 	b.turn = 0
 	testproc.Equal(t, b.beat(after(0)), "", "a year before: %s")
 	testproc.Equal(t, b.beat(after(10*time.Second)), "", "and on: %s")

@@ -83,7 +83,7 @@ func TestTwoMachinesThatRenew(t *testing.T) {
 		must(t, err)
 		for _, part := range []string{"2 agents report as host h1: one that started at ",
 			"reports from 127.0.0.1 (boot id boot-a", "(boot id boot-b"} {
-			testproc.Contains(t, several, part, "%q")
+			testproc.Contains(t, several, part, "the conflict: %q")
 		}
 		tick()
 	}

@@ -410,7 +410,7 @@ func TestARenamedCell(t *testing.T) {
 		cell := apidb.Cell{UUID: "u", Name: name, URL: "http://cell"}
 		_, err := gather.One(t.Context(), g, cell,
 			func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
-		testproc.ErrorIs(t, err, gather.ErrDown, "%v")
+		testproc.ErrorIs(t, err, gather.ErrDown, "a request to a cell that is down: %v")
 		if s := g.States(); len(s) != 1 || s[0].Requests.Failed != 1 {
 			t.Errorf("as %s: %+v", name, s)
 		}

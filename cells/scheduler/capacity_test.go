@@ -45,7 +45,7 @@ func TestCapacities(t *testing.T) {
 	want := before
 	want.CPUs, want.CPUsUsed, want.MemoryMBUsed, want.DiskGBUsed = want.CPUs+4, want.CPUsUsed+2,
 		want.MemoryMBUsed+512, want.DiskGBUsed+1
-	testproc.Equal(t, capacity(), want, "%+v")
+	testproc.Equal(t, capacity(), want, "the capacity: %+v")
 	w.plink.set(refused)
 	if _, err := w.scheduler.Capacities(ctx, []string{root}); !errors.Is(err, placementcalls.ErrCapacityUnknown) {
 		t.Errorf("without Placement: %v", err)

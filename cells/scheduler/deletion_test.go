@@ -121,13 +121,13 @@ func TestDelete(t *testing.T) {
 		w.work()
 		for _, how := range []fault{refused, hangs, rubbish} {
 			w.sites[1].link.set(how)
-			testproc.ErrorIs(t, w.delete(uuid, false), gather.ErrDown, "%v")
+			testproc.ErrorIs(t, w.delete(uuid, false), gather.ErrDown, "deleting the server: %v")
 			if m, _ := w.store.Mapping(ctx, uuid); m.Queued() {
 				t.Error("the mapping is queued for delete")
 			}
 		}
 		w.sites[1].link.set(lost) // the cell receives the request
-		testproc.ErrorIs(t, w.delete(uuid, false), gather.ErrDown, "%v")
+		testproc.ErrorIs(t, w.delete(uuid, false), gather.ErrDown, "deleting the server: %v")
 		w.sites[1].link.set(up)
 		w.must(w.scheduler.Reconcile(ctx))
 		if m, _ := w.store.Mapping(ctx, uuid); !m.Queued() {

@@ -143,7 +143,7 @@ func TestServerGroupsCost(t *testing.T) {
 	w.schedule()
 	w.created(in)
 	w.schedule()
-	testproc.Contains(t, w.logged(), `"server_group_policy":2`, "%v")
+	testproc.Contains(t, w.logged(), `"server_group_policy":2`, "the log: %v")
 }
 
 // TestServerGroupInAnOutage: members in a cell that is down are where they are: affinity has no
@@ -214,7 +214,7 @@ func TestDeletedServerGroup(t *testing.T) {
 	if counts, none := w.onHosts(first, second); !slices.Equal(counts, []int{2}) || none != 0 {
 		t.Errorf("servers on each host: got %v, without one %d, want two on one", counts, none)
 	}
-	testproc.Try(w.create(in)).ErrorIs(t, apidb.ErrGroup, "%v")
+	testproc.Try(w.create(in)).ErrorIs(t, apidb.ErrGroup, "creating the server: %v")
 }
 
 // TestServerGroupMembersQuota: a group has no more members of a user than the quota allows.

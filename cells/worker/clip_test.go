@@ -19,5 +19,5 @@ func TestClipMiddle(t *testing.T) {
 		!strings.HasSuffix(got, "é: Permission denied") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
-	testproc.Equal(t, clipMiddle("short"), "short", "%q")
+	testproc.Equal(t, clipMiddle("short"), "short", "clipMiddle: %q")
 }

@@ -79,6 +79,6 @@ func told(message string) string {
 func TestWritable(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
-	testproc.Equal(t, writable(dir), "", "%v")
-	testproc.Contains(t, writable(filepath.Join(dir, "none")), "none", "%q")
+	testproc.Equal(t, writable(dir), "", "writable: %v")
+	testproc.Contains(t, writable(filepath.Join(dir, "none")), "none", "writable: %q")
 }

@@ -72,7 +72,7 @@ func TestHoldIsTakenOverByAReload(t *testing.T) {
 	h.await(0, "the node is held")
 	h.configure(h.gpus(`faults.reshape = "invent"`), "[reshape]\non_failure = \"exit\"\n")
 	h.reload <- syscall.SIGHUP
-	testproc.ErrorHas(t, <-h.ended, "would be added", "%v")
+	testproc.ErrorHas(t, <-h.ended, "would be added", "the end of the agent: %v")
 }
 
 // TestOneNodeDoesNotEndTheAgent: a driver that names its node with another uuid at each start, and

@@ -123,5 +123,5 @@ func TestMetricsAddressThatIsTaken(t *testing.T) {
 	h.configure(h.node("fake", "cn1", uuidA, ""), fmt.Sprintf("[metrics]\nlisten = %q\n", l.Addr()))
 	cfg := testproc.Try(config.Load(config.Options{File: filepath.Join(h.dir, "agent.toml")})).Or(t)
 	a := testproc.Try(agent.New(agent.Options{Config: cfg, Logger: zerolog.Nop()})).Or(t)
-	testproc.ErrorHas(t, a.Run(t.Context()), "metrics.listen", "%v")
+	testproc.ErrorHas(t, a.Run(t.Context()), "metrics.listen", "Run: %v")
 }

@@ -60,7 +60,7 @@ func TestIntents(t *testing.T) {
 	}
 	testproc.NoError(t, act(ctx, 0, nil))
 	broken := errors.New("refused")
-	testproc.ErrorIs(t, act(ctx, 1, broken), broken, "%v")
+	testproc.ErrorIs(t, act(ctx, 1, broken), broken, "the change: %v")
 	_ = act(ctx, 2, fmt.Errorf("commit: %w", sqldb.ErrOutcomeUnknown))
 	request, trail := l.Begin(ctx, Record{Method: "POST", RequestID: "req-1"}) // with two acts, of which one fails
 	testproc.NoError(t, act(request, 3, nil))
@@ -247,7 +247,7 @@ func TestHungRequiredLogRefuses(t *testing.T) {
 			testproc.ErrorIs(t, err, ErrNotRecorded, "%v")
 			trail.Write(request)
 			i := l.Intend(func() Record { return record(n + 1) })
-			testproc.ErrorIs(t, i.Wait(ctx), ErrNotRecorded, "%v")
+			testproc.ErrorIs(t, i.Wait(ctx), ErrNotRecorded, "Wait: %v")
 			i.Abandon()
 		}
 		testproc.Equal(t, time.Since(began), intentAtMost, "they took %v")

@@ -113,6 +113,6 @@ func TestCommandLineHasNoSecrets(t *testing.T) {
 			"--database sqlite:///var/lib/x.db": "compute-agent placement db check --database sqlite:///var/lib/x.db",
 		"compute-agent disable --reason=a;b": "compute-agent disable --reason=…",
 	} {
-		testproc.Equal(t, commandLine(strings.Fields(line)), want, "%s")
+		testproc.Equal(t, commandLine(strings.Fields(line)), want, "commandLine: %s")
 	}
 }

@@ -107,13 +107,13 @@ func TestConditionHasDefinitionAndFinding(t *testing.T) {
 		Meaning: def.Meaning, Hint: "free capacity", Runbook: def.Runbook(), Since: noon,
 	}
 	testproc.Same(t, cmp.Diff(want, got))
-	testproc.Equal(t, got.String(), "node cn1: "+def.Title+": no capacity", "%v")
+	testproc.Equal(t, got.String(), "node cn1: "+def.Title+": no capacity", "the condition: %v")
 	agent := tracker.Observe(noon, []health.Finding{{Code: health.NoDriver, Subject: health.Agent}}).Conditions[0]
 	if s := agent.String(); s != "no driver is configured" || agent.Hint != health.Define(health.NoDriver).Hint {
 		t.Error(s, agent.Hint)
 	}
-	testproc.Equal(t, health.Worst([]health.Condition{{Severity: health.Info}, agent}), health.Critical, "%v")
-	testproc.Equal(t, health.Worst(nil), "", "%v")
+	testproc.Equal(t, health.Worst([]health.Condition{{Severity: health.Info}, agent}), health.Critical, "Worst: %v")
+	testproc.Equal(t, health.Worst(nil), "", "Worst: %v")
 }
 
 // TestConditionsNameTheirSubject: commands in hints can be copied.

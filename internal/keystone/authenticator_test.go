@@ -391,7 +391,7 @@ func TestAuthenticatorApplicationCredential(t *testing.T) {
 			ApplicationCredentialID: "21dc", Secret: func() (string, error) { return "s3cret", nil }, Now: f.now},
 		WWWAuthenticateURI: "https://keystone.example/v3",
 	})).Or(t)
-	testproc.Equal(t, outcome(t, a, "good"), "ok", "%v")
+	testproc.Equal(t, outcome(t, a, "good"), "ok", "the outcome: %v")
 }
 
 func TestAuthenticatorConfigurations(t *testing.T) {

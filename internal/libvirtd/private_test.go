@@ -295,12 +295,12 @@ func TestStartPrivateReportsWhatIsMissing(t *testing.T) {
 	t.Run("a path too long for sockets", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/" + strings.Repeat("x", 100)
-		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "too long", "%v")
+		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "too long", "StartPrivate: %v")
 	})
 	t.Run("a path that a URI cannot hold", func(t *testing.T) {
 		o := place(t)
 		o.RuntimeDir += "/a?b"
-		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "cannot express", "%v")
+		testproc.Try(StartPrivate(t.Context(), o)).ErrorHas(t, "cannot express", "StartPrivate: %v")
 	})
 	t.Run("a relative path", func(t *testing.T) {
 		testproc.Try(StartPrivate(t.Context(), Options{Dir: "x", RuntimeDir: "/tmp/y"})).ErrorHas(t, "Dir", "%v")

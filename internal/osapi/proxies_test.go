@@ -81,7 +81,7 @@ func TestTrustedProxyHasAllConnections(t *testing.T) {
 		for i := range 4 {
 			c := dial(t, address, nil)
 			c.send(t, get)
-			testproc.Equal(t, c.answer(), "200 GET / ", "%s")
+			testproc.Equal(t, c.answer(), "200 GET / ", "the answer: %s")
 			clients = append(clients, c)
 			open := min(i+1, 2)
 			if trusted {

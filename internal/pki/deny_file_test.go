@@ -62,7 +62,7 @@ func TestEditDenyFilePlantedLinks(t *testing.T) {
 
 func TestDenyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "denied")
-	testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).ErrorIs(t, os.ErrNotExist, "%v")
+	testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).ErrorIs(t, os.ErrNotExist, "OpenDenyFile: %v")
 	revoke(t, path, "h417")
 	file := testproc.Try(pki.OpenDenyFile(path, zerolog.Nop())).Or(t)
 	if file.Get().Check("h417", time.Time{}) == nil {

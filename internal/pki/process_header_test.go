@@ -72,7 +72,7 @@ func TestTwoAgentsAskOneServer(t *testing.T) {
 		testproc.Equal(t, w.Several(), 1, "%d hosts")
 		// The copy is switched off. What the server said has an end, also if it does not answer.
 		time.Sleep(19 * time.Minute)
-		testproc.Contains(t, a.ask(server), "2 agents", "%q")
+		testproc.Contains(t, a.ask(server), "2 agents", "the answer: %q")
 		time.Sleep(61 * time.Second)
 		testproc.Equal(t, a.sender.SeveralAgents(), "", "without an answer: %q")
 		testproc.Equal(t, a.ask(server), "", "with one: %q")

@@ -104,7 +104,7 @@ func TestStepsInATable(t *testing.T) {
 			return 1, nil
 		}
 		db := testproc.Try(sqldb.Open(t.Context(), path, kept(adopt))).Or(t)
-		testproc.EqualList(t, noted(t, db), []int{1, 2}, "%v")
+		testproc.EqualList(t, noted(t, db), []int{1, 2}, "the steps: %v")
 		must(t, insert(t, db))
 		must(t, db.Close())
 	})
@@ -118,7 +118,7 @@ func TestStepsInATable(t *testing.T) {
 			if adopt != "" {
 				o = kept(func(context.Context, *sqldb.Dialect, sqldb.Querier) (int, error) { return 0, other })
 			}
-			testproc.Try(sqldb.Open(t.Context(), path, o)).ErrorHas(t, want, "%v")
+			testproc.Try(sqldb.Open(t.Context(), path, o)).ErrorHas(t, want, "Open: %v")
 		}
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("the refused file was changed, %v", err)

@@ -88,7 +88,7 @@ func TestABodyThatDoesNotArrive(t *testing.T) {
 				}
 				testproc.Equal(t, h.Load(), osapi.Load{}, "the API is left with %+v")
 				testproc.NoError(t, errors.Join(conn.Close(), server.Close()))
-				testproc.ErrorIs(t, <-served, http.ErrServerClosed, "%v")
+				testproc.ErrorIs(t, <-served, http.ErrServerClosed, "the end of the server: %v")
 				time.Sleep(time.Minute) // of the bubble: net/http lets the client read the answer before it closes
 			})
 		})

@@ -89,7 +89,7 @@ func TestLocation(t *testing.T) {
 			{"PUT", "/traits/CUSTOM_A", "", "/traits/CUSTOM_A"},
 		} {
 			w := call{method: c.method, path: c.path, version: "1.19", body: c.body, status: 201}.do(t, h)
-			testproc.Equal(t, w.Header().Get("Location"), base+c.location, "%s")
+			testproc.Equal(t, w.Header().Get("Location"), base+c.location, "Location: %s")
 		}
 	}
 }

@@ -344,7 +344,7 @@ func TestBeforeCommit(t *testing.T) {
 		failed := update("e", create("e"), nil)
 		<-h.entered
 		h.let <- ledger.ErrFull
-		testproc.ErrorIs(t, <-failed, ledger.ErrFull, "%v")
+		testproc.ErrorIs(t, <-failed, ledger.ErrFull, "the write: %v")
 		h.store.Before = nil
 		want := []string{
 			"announce a", "wait a", "abandon a", "announce a", "wait a",

@@ -371,7 +371,7 @@ func TestObserve(t *testing.T) {
 		}
 	})
 	testproc.NoError(t, client.Do(t.Context(), http.MethodPut, "/traits/CUSTOM_A", nil, nil))
-	testproc.ErrorIs(t, client.Do(t.Context(), http.MethodGet, "/usages", nil, nil), ErrUnavailable, "%v")
+	testproc.ErrorIs(t, client.Do(t.Context(), http.MethodGet, "/usages", nil, nil), ErrUnavailable, "Do: %v")
 	if d := cmp.Diff([]string{"PUT /traits/{name} 401 false", "PUT /traits/{name} 200 true", "GET /usages 0 false"},
 		seen); d != "" {
 		t.Errorf("seen (-want +got)\n%s", d)

@@ -354,7 +354,7 @@ func TestUnknownNodeIsRefused(t *testing.T) {
 	if got, want := ask("cn9"), `no driver of this host names a node "cn9"; the nodes are ["cn1" "cn2"]`; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	testproc.Equal(t, ask("cn2"), "", "%v")
+	testproc.Equal(t, ask("cn2"), "", "the error of the audit: %q")
 	h.nodeErr[cn2] = errors.New("down")
 	if got, want := ask("cn9"),
 		`unknown node "cn9"; the nodes are ["cn1" "cn2"]; some drivers failed to list theirs: node cn2: down`; got !=
@@ -370,7 +370,7 @@ func TestUnknownNodeIsRefused(t *testing.T) {
 	if got := ask("cn1"); got == "" {
 		t.Error("a host without drivers has no node cn1")
 	}
-	testproc.Equal(t, ask(""), "", "%v")
+	testproc.Equal(t, ask(""), "", "the error of the audit: %q")
 }
 
 // TestSightingsOfSeveralNodes: a guest that moved between the nodes of a host is gone since it left

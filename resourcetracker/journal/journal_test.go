@@ -139,7 +139,7 @@ func TestEntryIsKeptWhole(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 	}
-	testproc.Try(Find(dir, 2)).ErrorIs(t, ErrUnknownEntry, "%v")
+	testproc.Try(Find(dir, 2)).ErrorIs(t, ErrUnknownEntry, "Find: %v")
 }
 
 // version1 is a file of the first format: the whole reshape, and no request.
@@ -424,7 +424,7 @@ func TestDamagedFiles(t *testing.T) {
 			if len(entries) != 2 || entries[0].Damage == "" || entries[1].ID != 2 {
 				t.Errorf("the entries: got %+v, want the damaged one and entry 2", entries)
 			}
-			testproc.Try(Find(dir, 1)).ErrorIs(t, ErrUnreadable, "%v")
+			testproc.Try(Find(dir, 1)).ErrorIs(t, ErrUnreadable, "Find: %v")
 			write(fileName(3, other, true))
 			j = open(t, dir)
 			if damaged, err := j.Load(); err != nil || len(damaged) != 1 {

@@ -188,7 +188,7 @@ func TestDrainInventoryIsOursUntilItGoes(t *testing.T) {
 			t.Errorf("pass %d: the record is not that of the tree: %q", pass, drift)
 		}
 	}
-	testproc.Equal(t, owners(record), "cn1 driver VCPU:driver", "%v")
+	testproc.Equal(t, owners(record), "cn1 driver VCPU:driver", "owners: %v")
 }
 
 // TestEnoughIsTheLeastTotal compares with counting.
@@ -203,7 +203,7 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 		for want.Total < most && want.Capacity() < used {
 			want.Total++
 		}
-		testproc.Equal(t, enough(inv, most, used), want.Total, "%d")
+		testproc.Equal(t, enough(inv, most, used), want.Total, "enough: %d")
 	})
 	if got := enough(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit,
 		math.MaxInt64); got != providertree.MaxUnit {

@@ -339,7 +339,7 @@ func TestWhatASaveCosts(t *testing.T) {
 	expect("write", "rename", "sync")
 	r.Layout++
 	disk.steps = 2
-	testproc.ErrorIs(t, s.Save(r), errDisk, "%v")
+	testproc.ErrorIs(t, s.Save(r), errDisk, "Save: %v")
 	disk.steps = 100
 	expect("write", "rename")
 	must(t, s.Save(r))

@@ -356,7 +356,7 @@ func TestBounds(t *testing.T) {
 	}
 	for s, want := range map[string]string{strings.Repeat("x", 80): `"` + strings.Repeat("x", 80) + `"`,
 		strings.Repeat("x", 79) + "é": `"` + strings.Repeat("x", 79) + `…"`} {
-		testproc.Equal(t, clip(s), want, "%s")
+		testproc.Equal(t, clip(s), want, "clip: %s")
 	}
 }
 

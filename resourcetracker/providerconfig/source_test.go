@@ -63,7 +63,7 @@ func TestSourceNoticesChanges(t *testing.T) {
 	testproc.Check(t, errors.Join(os.Chtimes(filepath.Join(dir, ".new"), info.ModTime(), info.ModTime()),
 		os.Rename(filepath.Join(dir, ".new"), filepath.Join(dir, "a.yaml"))))
 	poll(t, s, true)
-	testproc.Equal(t, s.trait(), "CUSTOM_CC", "%v")
+	testproc.Equal(t, s.trait(), "CUSTOM_CC", "trait: %v")
 
 	// Touched, not changed: read, and nothing is new.
 	testproc.Check(t, os.Chtimes(filepath.Join(dir, "a.yaml"), time.Time{}, time.Now().Add(-time.Minute)))
@@ -129,7 +129,7 @@ func TestSourceLetsFilesSettle(t *testing.T) {
 	poll(t, s, false)
 	c.pass(stableTime)
 	poll(t, s, true)
-	testproc.Equal(t, s.trait(), "CUSTOM_DDDD", "%v")
+	testproc.Equal(t, s.trait(), "CUSTOM_DDDD", "trait: %v")
 }
 
 // TestSourceKeepsTheFormer: an invalid file changes nothing, and is reported once by Poll and

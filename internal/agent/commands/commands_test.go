@@ -62,7 +62,7 @@ func TestFailureOfTheAgentIsItsAnswer(t *testing.T) {
 	testproc.ErrorIs(t, h.UndoReshape(t.Context(), 1), journal.ErrUnknownEntry, "without an agent: %v")
 	testproc.Try(h.Nodes(t.Context())).Or(t)
 	runs(t, h, fakeAgent{})
-	testproc.ErrorHas(t, h.UndoReshape(t.Context(), 1), errBusy.Error(), "%v")
+	testproc.ErrorHas(t, h.UndoReshape(t.Context(), 1), errBusy.Error(), "UndoReshape: %v")
 	_, err := h.Nodes(t.Context())
 	testproc.ErrorHas(t, err, errBusy.Error(), "%v")
 }
@@ -143,6 +143,6 @@ func TestOtherFiles(t *testing.T) {
 		{[]string{file}, health.Status{ConfigFiles: []string{file}, Started: now.Add(-time.Hour),
 			Reloaded: now.Add(time.Hour)}, ""},
 	} {
-		testproc.Equal(t, commands.OtherFiles(c.files, c.running), c.want, "%s")
+		testproc.Equal(t, commands.OtherFiles(c.files, c.running), c.want, "OtherFiles: %s")
 	}
 }

@@ -51,7 +51,7 @@ func TestUndoTellsRefusalFromFailure(t *testing.T) {
 		t.Errorf("UndoReshape: got %v, want ErrRefused with the reason", err)
 	}
 	stop()
-	testproc.ErrorIs(t, client.UndoReshape(t.Context(), 1), control.ErrNotRunning, "%v")
+	testproc.ErrorIs(t, client.UndoReshape(t.Context(), 1), control.ErrNotRunning, "UndoReshape: %v")
 	path, stop = serve(t, fakeAgent{err: errors.New("placement is down")})
 	defer stop()
 	if err := control.NewClient(path).UndoReshape(t.Context(), 1); err == nil || errors.Is(err, control.ErrRefused) ||

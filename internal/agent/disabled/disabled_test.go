@@ -95,7 +95,7 @@ func TestDamagedFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), disabled.FileName)
 			check(t, os.WriteFile(path, []byte(content), 0o600))
-			testproc.Try(disabled.Open(filepath.Dir(path))).ErrorHas(t, path, "%v")
+			testproc.Try(disabled.Open(filepath.Dir(path))).ErrorHas(t, path, "Open: %v")
 			if after, _ := os.ReadFile(path); string(after) != content {
 				t.Errorf("it was changed to %q", after)
 			}
