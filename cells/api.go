@@ -129,7 +129,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	a := &API{cfg: cfg, metrics: newAPIMetrics(nil)}
-	a.ready.look = a.look
+	a.ready.look = a.checkReady
 	var err error
 	if a.tls, err = cfg.TLS.Config(cfg.Logger, nil); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
@@ -155,7 +155,7 @@ func NewAPI(ctx context.Context, cfg APIConfig) (*API, error) {
 	if a.store, err = open(ctx, cfg.Database, apidb.Options{Logger: cfg.Logger, Progress: cfg.Progress}); err != nil {
 		return nil, err
 	}
-	audit := cfg.Audit.For(AuditService)
+	audit := cfg.Audit.ForService(AuditService)
 	a.audited = AuditedStore(a.store, audit)
 	if records := cfg.Audit.Collector(); records != nil {
 		a.metrics.MustRegister(records)

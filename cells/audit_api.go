@@ -26,7 +26,7 @@ func AuditedStore(s apidb.Store, log *auditlog.Log) apidb.Store {
 	if log == nil {
 		return s
 	}
-	return auditedStore{s, log.For(AuditService)}
+	return auditedStore{s, log.ForService(AuditService)}
 }
 
 type auditedStore struct {
@@ -34,9 +34,9 @@ type auditedStore struct {
 	log *auditlog.Log
 }
 
-// act has a change recorded before and after it. What goes on after the request that asked for it
-// is the scheduler's.
-func (s auditedStore) act(ctx context.Context, do func(*auditlog.Act) error) error {
+// record writes an audit record before a change and after it. What goes on after the request that
+// asked for it is the scheduler's.
+func (s auditedStore) record(ctx context.Context, do func(*auditlog.Act) error) error {
 	origin := cellwire.OriginOf(ctx)
 	err := s.log.Do(ctx, auditlog.Record{Command: "scheduler", GlobalRequestID: origin.RequestID, User: origin.UserID,
 		Project: origin.ProjectID}, do)
@@ -47,33 +47,33 @@ func (s auditedStore) act(ctx context.Context, do func(*auditlog.Act) error) err
 	return err
 }
 
-// change is act for a change that is known before it, unless before and after are equal.
-func (s auditedStore) change(ctx context.Context, c auditlog.Change, before, after any, do func() error) error {
-	return s.act(ctx, func(a *auditlog.Act) error {
-		if err := intend(ctx, a, c, before, after); err != nil {
+// recordChange is record for a change that is known before it, unless before and after are equal.
+func (s auditedStore) recordChange(ctx context.Context, c auditlog.Change, before, after any, do func() error) error {
+	return s.record(ctx, func(a *auditlog.Act) error {
+		if err := intendChange(ctx, a, c, before, after); err != nil {
 			return err
 		}
 		return do()
 	})
 }
 
-func intend(ctx context.Context, a *auditlog.Act, c auditlog.Change, before, after any) error {
+func intendChange(ctx context.Context, a *auditlog.Act, c auditlog.Change, before, after any) error {
 	if c, differs := c.Differs(before, after); differs {
 		return a.Intend(ctx, c)
 	}
 	return nil
 }
 
-// did replaces what an act was about to change by what is known after it.
-func did(a *auditlog.Act, c auditlog.Change, before, after any) {
+// setChange replaces the intended change of an act by what is known after it.
+func setChange(a *auditlog.Act, c auditlog.Change, before, after any) {
 	if c, differs := c.Differs(before, after); differs {
-		a.Did(c)
+		a.SetChanges(c)
 	}
 }
 
-// changes is act for several changes that are known before it.
-func (s auditedStore) changes(ctx context.Context, all []auditlog.Change, do func() error) error {
-	return s.act(ctx, func(a *auditlog.Act) error {
+// recordChanges is record for several changes that are known before it.
+func (s auditedStore) recordChanges(ctx context.Context, all []auditlog.Change, do func() error) error {
+	return s.record(ctx, func(a *auditlog.Act) error {
 		if err := a.Intend(ctx, all...); err != nil {
 			return err
 		}
@@ -86,14 +86,14 @@ func (s auditedStore) changes(ctx context.Context, all []auditlog.Change, do fun
 func created[T any](
 	ctx context.Context, s auditedStore, asked *T, of func(*T) (auditlog.Change, any), insert func() (T, error),
 ) (made T, err error) {
-	err = s.act(ctx, func(a *auditlog.Act) (err error) {
+	err = s.record(ctx, func(a *auditlog.Act) (err error) {
 		c, value := of(asked)
-		if err := intend(ctx, a, c, nil, value); err != nil {
+		if err := intendChange(ctx, a, c, nil, value); err != nil {
 			return err
 		}
 		if made, err = insert(); err == nil {
 			c, value = of(&made)
-			did(a, c, nil, value)
+			setChange(a, c, nil, value)
 		}
 		return err
 	})
@@ -106,14 +106,14 @@ func edited[T any](
 	ctx context.Context, s auditedStore, of func(*T) (auditlog.Change, any), edit func(*T) error,
 	update func(edit func(*T) error) (T, error),
 ) (after T, err error) {
-	err = s.act(ctx, func(a *auditlog.Act) (err error) {
+	err = s.record(ctx, func(a *auditlog.Act) (err error) {
 		after, err = update(func(row *T) error {
 			_, before := of(row)
 			if err := edit(row); err != nil {
 				return err
 			}
 			c, value := of(row)
-			return intend(ctx, a, c, before, value)
+			return intendChange(ctx, a, c, before, value)
 		})
 		return err
 	})
@@ -191,12 +191,12 @@ func (s auditedStore) CreateCell(ctx context.Context, c apidb.Cell) (apidb.Cell,
 func (s auditedStore) UpdateCell(ctx context.Context, c apidb.Cell) error {
 	_, before := s.cell(ctx, c.UUID)
 	change, after := cellOf(&c)
-	return s.change(ctx, change, before, after, func() error { return s.Store.UpdateCell(ctx, c) })
+	return s.recordChange(ctx, change, before, after, func() error { return s.Store.UpdateCell(ctx, c) })
 }
 
 func (s auditedStore) DeleteCell(ctx context.Context, uuid string, force bool) error {
 	name, before := s.cell(ctx, uuid)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, before, nil,
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name}, before, nil,
 		func() error { return s.Store.DeleteCell(ctx, uuid, force) })
 }
 
@@ -204,7 +204,7 @@ func (s auditedStore) AcceptCell(ctx context.Context, uuid string, seen apidb.Ce
 	known, _ := s.CellDatabases(ctx)
 	name, _ := s.cell(ctx, uuid)
 	mark := func(m apidb.CellMark) any { return map[string]any{"epoch": m.Epoch, "revision": m.Revision} }
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name},
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindCell, ID: uuid, Name: name},
 		mark(known[uuid].Known), mark(seen), func() error {
 			return s.Store.AcceptCell(ctx, uuid, seen)
 		})
@@ -223,8 +223,8 @@ func (s auditedStore) nodes(ctx context.Context) map[string]apidb.Node {
 	return byUUID
 }
 
-// ofNode is the change of a node; false if nothing differs.
-func ofNode(before, after *apidb.Node) (auditlog.Change, bool) {
+// nodeChange is that of a node; false if nothing differs.
+func nodeChange(before, after *apidb.Node) (auditlog.Change, bool) {
 	shown := after
 	var was, is any
 	if before != nil {
@@ -237,15 +237,15 @@ func ofNode(before, after *apidb.Node) (auditlog.Change, bool) {
 }
 
 func (s auditedStore) MapNodes(ctx context.Context, nodes []apidb.Node) error {
-	return s.mapped(ctx, nodes, func() error { return s.Store.MapNodes(ctx, nodes) })
+	return s.recordMappings(ctx, nodes, func() error { return s.Store.MapNodes(ctx, nodes) })
 }
 
 func (s auditedStore) RemapNode(ctx context.Context, node apidb.Node, from string) error {
-	return s.mapped(ctx, []apidb.Node{node}, func() error { return s.Store.RemapNode(ctx, node, from) })
+	return s.recordMappings(ctx, []apidb.Node{node}, func() error { return s.Store.RemapNode(ctx, node, from) })
 }
 
-// mapped has it recorded how nodes are mapped by a change.
-func (s auditedStore) mapped(ctx context.Context, nodes []apidb.Node, change func() error) error {
+// recordMappings is record for a change of the mappings of nodes.
+func (s auditedStore) recordMappings(ctx context.Context, nodes []apidb.Node, change func() error) error {
 	before := s.nodes(ctx)
 	var changes []auditlog.Change
 	for i := range nodes {
@@ -253,11 +253,11 @@ func (s auditedStore) mapped(ctx context.Context, nodes []apidb.Node, change fun
 		if n, there := before[nodes[i].UUID]; there {
 			was = &n
 		}
-		if c, differs := ofNode(was, &nodes[i]); differs {
+		if c, differs := nodeChange(was, &nodes[i]); differs {
 			changes = append(changes, c)
 		}
 	}
-	return s.changes(ctx, changes, change)
+	return s.recordChanges(ctx, changes, change)
 }
 
 func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
@@ -271,15 +271,15 @@ func (s auditedStore) DeleteHost(ctx context.Context, host string) error {
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(before)) {
 		if n := before[uuid]; n.Host == host {
-			c, _ := ofNode(&n, nil)
+			c, _ := nodeChange(&n, nil)
 			changes = append(changes, c)
 		}
 	}
-	return s.changes(ctx, changes, func() error { return s.Store.DeleteHost(ctx, host) })
+	return s.recordChanges(ctx, changes, func() error { return s.Store.DeleteHost(ctx, host) })
 }
 
 func (s auditedStore) BeginRename(ctx context.Context, r apidb.HostRename) error {
-	return s.act(ctx, func(a *auditlog.Act) error {
+	return s.record(ctx, func(a *auditlog.Act) error {
 		before, err := s.Enrolment(ctx, r.To)
 		if err == nil && !before.Renames(r.From) {
 			c, _ := auditlog.Change{Kind: auditlog.KindHost, ID: r.From, Host: r.From}.Differs(nil,
@@ -303,7 +303,7 @@ func (s auditedStore) FinishRename(ctx context.Context, r apidb.HostRename) (e a
 			if name, renamed := r.Nodes[uuid]; renamed {
 				is.Name = name
 			}
-			c, _ := ofNode(&was, &is)
+			c, _ := nodeChange(&was, &is)
 			changes = append(changes, c)
 		}
 	}
@@ -312,7 +312,7 @@ func (s auditedStore) FinishRename(ctx context.Context, r apidb.HostRename) (e a
 			ID: r.From, Host: r.From}.Differs(map[string]string{"name": r.From}, map[string]string{"name": r.To})
 		changes = append(changes, c)
 	}
-	err = s.changes(ctx, changes, func() (err error) {
+	err = s.recordChanges(ctx, changes, func() (err error) {
 		e, err = s.Store.FinishRename(ctx, r)
 		return err
 	})
@@ -331,18 +331,18 @@ func (s auditedStore) CreateServers(
 		})
 		changes = append(changes, c)
 	}
-	return s.changes(ctx, changes, func() error { return s.Store.CreateServers(ctx, servers, check) })
+	return s.recordChanges(ctx, changes, func() error { return s.Store.CreateServers(ctx, servers, check) })
 }
 
 func (s auditedStore) Place(ctx context.Context, uuid, cellUUID string) error {
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""},
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid}, map[string]string{"cell": ""},
 		map[string]string{"cell": cellUUID}, func() error {
 			return s.Store.Place(ctx, uuid, cellUUID)
 		})
 }
 
 func (s auditedStore) AbandonBuild(ctx context.Context, uuid string) error {
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid},
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindServer, ID: uuid},
 		map[string]string{"state": "building"}, nil, func() error {
 			return s.Store.AbandonBuild(ctx, uuid)
 		})
@@ -355,7 +355,7 @@ func (s auditedStore) SetQuotas(ctx context.Context, project string, q apidb.Quo
 		after = apidb.QuotaSet{}
 	}
 	maps.Copy(after, q)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, after,
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, after,
 		func() error { return s.Store.SetQuotas(ctx, project, q) })
 }
 
@@ -364,7 +364,7 @@ func (s auditedStore) DeleteQuotas(ctx context.Context, project string) error {
 	if len(before) == 0 {
 		return s.Store.DeleteQuotas(ctx, project)
 	}
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, nil,
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindQuota, ID: project}, before, nil,
 		func() error { return s.Store.DeleteQuotas(ctx, project) })
 }
 
@@ -376,7 +376,7 @@ func flavorOf(f *apidb.Flavor) (auditlog.Change, any) {
 
 func (s auditedStore) CreateFlavor(ctx context.Context, f apidb.Flavor) error {
 	c, value := flavorOf(&f)
-	return s.change(ctx, c, nil, value, func() error { return s.Store.CreateFlavor(ctx, f) })
+	return s.recordChange(ctx, c, nil, value, func() error { return s.Store.CreateFlavor(ctx, f) })
 }
 
 func (s auditedStore) ChangeFlavor(
@@ -391,7 +391,7 @@ func (s auditedStore) DeleteFlavor(ctx context.Context, id string) error {
 	flavor, _ := s.Flavor(ctx, id)
 	c, before := flavorOf(&flavor)
 	c.ID = id
-	return s.change(ctx, c, before, nil, func() error { return s.Store.DeleteFlavor(ctx, id) })
+	return s.recordChange(ctx, c, before, nil, func() error { return s.Store.DeleteFlavor(ctx, id) })
 }
 
 func aggregateOf(a *apidb.Aggregate) (auditlog.Change, any) {
@@ -426,7 +426,7 @@ func (s auditedStore) DeleteAggregate(ctx context.Context, id int64) error {
 	aggregate, _ := s.Aggregate(ctx, id)
 	aggregate.ID = id
 	c, before := aggregateOf(&aggregate)
-	return s.change(ctx, c, before, nil, func() error { return s.Store.DeleteAggregate(ctx, id) })
+	return s.recordChange(ctx, c, before, nil, func() error { return s.Store.DeleteAggregate(ctx, id) })
 }
 
 func groupOf(g *apidb.ServerGroup) (auditlog.Change, any) {
@@ -445,7 +445,7 @@ func (s auditedStore) DeleteServerGroup(ctx context.Context, uuid string) error 
 	group, _ := s.ServerGroup(ctx, uuid)
 	group.UUID = uuid
 	c, before := groupOf(&group)
-	return s.change(ctx, c, before, nil, func() error { return s.Store.DeleteServerGroup(ctx, uuid) })
+	return s.recordChange(ctx, c, before, nil, func() error { return s.Store.DeleteServerGroup(ctx, uuid) })
 }
 
 func keyPairOf(k *apidb.KeyPair) keyPairValue { return keyPairValue{k.UserID, k.Type, k.Fingerprint} }
@@ -454,7 +454,7 @@ func (s auditedStore) CreateKeyPair(
 	ctx context.Context, k apidb.KeyPair, check func(has int64) error,
 ) (apidb.KeyPair, error) {
 	var made apidb.KeyPair
-	err := s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: k.Name}, nil, keyPairOf(&k),
+	err := s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: k.Name}, nil, keyPairOf(&k),
 		func() (err error) {
 			made, err = s.Store.CreateKeyPair(ctx, k, check)
 			return err
@@ -464,7 +464,7 @@ func (s auditedStore) CreateKeyPair(
 
 func (s auditedStore) DeleteKeyPair(ctx context.Context, userID, name string) error {
 	before, _ := s.KeyPair(ctx, userID, name)
-	return s.change(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil,
+	return s.recordChange(ctx, auditlog.Change{Kind: auditlog.KindKeyPair, ID: name}, keyPairOf(&before), nil,
 		func() error { return s.Store.DeleteKeyPair(ctx, userID, name) })
 }
 

@@ -142,7 +142,8 @@ func TestAuditOfCells(t *testing.T) {
 	var got []string
 	for _, r := range w.records(t) {
 		for i := range r.Changes {
-			got = append(got, fmt.Sprintf("%s | %s | %s | %s", r.Service, r.Who(), r.What(), r.Changes[i].String()))
+			got = append(got, fmt.Sprintf("%s | %s | %s | %s", r.Service, r.Sender(), r.Operation(),
+				r.Changes[i].String()))
 		}
 	}
 	contains := func(parts ...string) {

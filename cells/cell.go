@@ -85,11 +85,11 @@ func NewCell(ctx context.Context, cfg CellConfig) (*Cell, error) {
 		cfg.Connections = osapi.NewConnections(osapi.ConnectionLimits{})
 	}
 	c := &Cell{metrics: newCellMetrics(nil), db: store, tls: config, cfg: cfg}
-	c.store, c.ready.look = c.metrics.timed(store), c.look
+	c.store, c.ready.look = c.metrics.measuredStore(store), c.checkReady
 	c.handler, err = cell.New(cell.Config{
 		Name: cfg.Name, Store: c.store, Auth: cfg.Auth, Denied: cfg.Denied, ReportInterval: cfg.ReportInterval,
 		ServiceDownTime: cfg.ServiceDownTime, Version: cfg.Version,
-		Audit: cfg.Audit.For("cell " + cfg.Name), Observer: c.metrics, Tracing: cfg.Tracing, Logger: cfg.Logger,
+		Audit: cfg.Audit.ForService("cell " + cfg.Name), Observer: c.metrics, Tracing: cfg.Tracing, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), store.Close())
@@ -135,7 +135,7 @@ func (c *Cell) Serve(ctx context.Context, l net.Listener) error {
 	})
 	if c.db.Shared() {
 		group.Go(func() error {
-			c.handler.Follow(following)
+			c.handler.WatchChanges(following)
 			return nil
 		})
 	}

@@ -58,7 +58,7 @@ func (m model) seedCell(ctx context.Context, c int, dir string) error {
 	if err != nil {
 		return err
 	}
-	moment := celldb.Moment{Now: celldb.Kept(time.Now()), DownTime: downTime}
+	moment := celldb.Moment{Now: celldb.TruncateTime(time.Now()), DownTime: downTime}
 	for h := range hostsPerCell {
 		if _, _, err := store.Report(ctx, celldb.Reporter{Host: hostName(c, h)},
 			cellwire.HostReport{Version: "1"}, moment); err != nil {

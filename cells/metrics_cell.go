@@ -220,7 +220,7 @@ func (w *cellCollector) showHosts(e emitter, hosts []cellwire.Service) {
 	var n [2][2]int
 	several := 0
 	for _, h := range hosts {
-		several += int(oneIf(h.Twice))
+		several += int(oneIf(h.SeveralAgents))
 		n[int(oneIf(h.Up))][int(oneIf(h.Disabled))]++
 	}
 	e.gauge(descSeveral, float64(several))

@@ -14,8 +14,8 @@ import (
 var storeWrites = []string{"insert", "release", "discard", "delete", "restore", "freed", "service", "mapped", "nodes",
 	"forget", "heartbeat", "reports"}
 
-// timed is the store, with its writes measured. Reads are as they were.
-func (m *cellMetrics) timed(s celldb.Store) celldb.Store { return timedStore{s, m} }
+// measuredStore is the store, with its writes measured. Reads are as they were.
+func (m *cellMetrics) measuredStore(s celldb.Store) celldb.Store { return timedStore{s, m} }
 
 // timedStore measures writes.
 type timedStore struct {

@@ -174,14 +174,14 @@ func cellDay(t *testing.T) *cellMetrics {
 	m.Reported(cell.UnknownKind, false)
 	counts := 0
 	m.Watch(cellSources(&counts, nil))
-	store := m.timed(servers{clock: c})
+	store := m.measuredStore(servers{clock: c})
 	testproc.Try(store.Insert(t.Context(), cellwire.Server{}, celldb.Moment{})).Or(t)
 	if _, _, err := store.Report(t.Context(), celldb.Reporter{Host: "h1"}, cellwire.HostReport{},
 		celldb.Moment{}); err != nil {
 		t.Fatal(err)
 	}
 	full := fmt.Errorf("%w: the disk is full", celldb.ErrUnavailable)
-	if _, err := m.timed(servers{clock: c, err: full}).
+	if _, err := m.measuredStore(servers{clock: c, err: full}).
 		Insert(t.Context(), cellwire.Server{}, celldb.Moment{}); !errors.Is(err, full) {
 		t.Fatal(err)
 	}

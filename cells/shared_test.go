@@ -34,7 +34,7 @@ func process(t *testing.T, database string) (url string, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Serve(ctx, l) }()
-	if where, shared := c.db.Where(), c.db.Shared(); !shared || !strings.Contains(where, "://") {
+	if where, shared := c.db.Address(), c.db.Shared(); !shared || !strings.Contains(where, "://") {
 		t.Errorf("its database is %s, shared: %v", where, shared)
 	}
 	stopped := false

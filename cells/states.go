@@ -30,7 +30,7 @@ type CellState struct {
 
 // serveStates answers how the cells are. Those that were not asked yet are asked before.
 func (a *API) serveStates(w http.ResponseWriter, r *http.Request) {
-	a.ready.now(r.Context())
+	a.ready.current(r.Context())
 	states := []CellState{}
 	for _, s := range a.gatherer.States() {
 		if s.State != 0 {

@@ -35,7 +35,7 @@ type readiness struct {
 	last osapi.Readiness
 }
 
-func (r *readiness) now(ctx context.Context) osapi.Readiness {
+func (r *readiness) current(ctx context.Context) osapi.Readiness {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.at.IsZero() && time.Since(r.at) < readyFor {
@@ -93,14 +93,14 @@ func (a *API) ServeAdmin(ctx context.Context, l *osapi.KeySocket, commands http.
 }
 
 func (a *API) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
-	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.now, More: more,
+	server := osapi.MetricsServer{Metrics: a.metrics.Handler(), Ready: a.ready.current, More: more,
 		Connections: a.cfg.Connections, Logger: a.cfg.Logger}
 	return server.Serve(ctx, l)
 }
 
-// look finds out whether the API is ready: its database answers and takes writes, and at least one
-// cell that has hosts does. Each cell is asked, all at once.
-func (a *API) look(ctx context.Context) osapi.Readiness {
+// checkReady reports whether the API is ready: its database answers and takes writes, and at least
+// one cell that has hosts does. Each cell is asked, all at once.
+func (a *API) checkReady(ctx context.Context) osapi.Readiness {
 	cells, err := a.store.Cells(ctx)
 	if err != nil {
 		a.cfg.Logger.Warn().Err(err).Msg("The compute API is not ready: its database cannot be read. Follow the error.")
@@ -155,14 +155,14 @@ func (c *Cell) ServeAdmin(ctx context.Context, l *osapi.KeySocket) error {
 }
 
 func (c *Cell) serveMetrics(ctx context.Context, l net.Listener, more map[string]http.Handler) error {
-	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.now, More: more,
+	server := osapi.MetricsServer{Metrics: c.metrics.Handler(), Ready: c.ready.current, More: more,
 		Connections: c.cfg.Connections, Logger: c.cfg.Logger}
 	return server.Serve(ctx, l)
 }
 
-// look finds out whether the cell is ready: its database is whole, without which it refuses every
-// request, and takes writes.
-func (c *Cell) look(ctx context.Context) osapi.Readiness {
+// checkReady reports whether the cell is ready: its database is whole, without which it refuses
+// every request, and takes writes.
+func (c *Cell) checkReady(ctx context.Context) osapi.Readiness {
 	if err := c.handler.Check(ctx); err != nil {
 		c.cfg.Logger.Warn().Err(err).Msg("The cell is not ready: its database cannot be read. Follow the error.")
 		return osapi.Readiness{Lines: []string{"not ready: the database of " + c.cfg.Name + " cannot be read"}}

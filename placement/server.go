@@ -122,7 +122,7 @@ func assemble(ctx context.Context, cfg Config, m *metrics) (*Server, error) {
 		CORS:          cfg.CORS,
 		Options:       cfg.Placement,
 		Limits:        cfg.Limits,
-		Audit:         cfg.Audit.For(AuditService),
+		Audit:         cfg.Audit.ForService(AuditService),
 		Tracing:       cfg.Tracing,
 		Logger:        cfg.Logger,
 		Now:           cfg.Now,

@@ -33,7 +33,7 @@ func (s *server) options() []grpc.ServerOption {
 func (s *server) aroundCall(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
-	if !s.ours(info.Server) {
+	if !s.isDriverService(info.Server) {
 		return next(ctx, req)
 	}
 	reclaimOutput()
@@ -60,15 +60,17 @@ func (s *server) aroundCall(
 func (s *server) aroundStream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
 ) error {
-	if !s.ours(srv) {
+	if !s.isDriverService(srv) {
 		return next(srv, stream)
 	}
 	return s.guarded(stream.Context(), operation(info.FullMethod),
 		func(context.Context) error { return next(srv, stream) })
 }
 
-// ours reports whether a service is one of the driver protocol.
-func (s *server) ours(service any) bool { return service == any(s) || service == any(s.instances) }
+// isDriverService reports whether a service is one of the driver protocol.
+func (s *server) isDriverService(service any) bool {
+	return service == any(s) || service == any(s.instances)
+}
 
 // operation returns the Go name of a method.
 func operation(fullMethod string) string {

@@ -131,7 +131,7 @@ func (d *distribution) place(consumer string, held int64, portions []Portion) {
 			fmt.Sprintf("%d are allocated, and the driver reports only %d at the destinations", held, sum))
 		return
 	}
-	d.take(consumer, portions)
+	d.allot(consumer, portions)
 }
 
 // choose finds places with enough free capacity.
@@ -143,7 +143,7 @@ func (d *distribution) choose(consumer string, held int64) {
 		}
 	}
 	if best != nil {
-		d.take(consumer, []Portion{*best})
+		d.allot(consumer, []Portion{*best})
 		return
 	}
 	if d.Whole {
@@ -164,7 +164,7 @@ func (d *distribution) choose(consumer string, held int64) {
 		d.fail(consumer, d.From, fmt.Sprintf("%d are allocated, and only %d fit", held, held-rest))
 		return
 	}
-	d.take(consumer, portions)
+	d.allot(consumer, portions)
 }
 
 // fits returns how much of an amount can be added to what the consumer has at a place.
@@ -182,7 +182,7 @@ func (d *distribution) fits(consumer string, at Place, amount int64) int64 {
 	return all - there
 }
 
-func (d *distribution) take(consumer string, portions []Portion) {
+func (d *distribution) allot(consumer string, portions []Portion) {
 	for _, p := range portions {
 		d.free[p.Place] -= p.Amount
 		d.moves = append(d.moves, Move{Consumer: consumer, From: d.From, To: p.Place, Amount: p.Amount})

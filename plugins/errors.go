@@ -28,7 +28,7 @@ type ReshapeNeeded struct {
 	Reason string
 }
 
-func (e *ReshapeNeeded) Error() string { return because(ErrReshapeNeeded, e.Reason) }
+func (e *ReshapeNeeded) Error() string { return withCause(ErrReshapeNeeded, e.Reason) }
 
 // Is makes errors.Is(err, ErrReshapeNeeded) hold.
 func (e *ReshapeNeeded) Is(target error) bool { return target == ErrReshapeNeeded }
@@ -38,12 +38,12 @@ type NotReady struct {
 	Reason string
 }
 
-func (e *NotReady) Error() string { return because(ErrNotReady, e.Reason) }
+func (e *NotReady) Error() string { return withCause(ErrNotReady, e.Reason) }
 
 // Is makes errors.Is(err, ErrNotReady) hold.
 func (e *NotReady) Is(target error) bool { return target == ErrNotReady }
 
-func because(err error, reason string) string {
+func withCause(err error, reason string) string {
 	if reason == "" {
 		return err.Error()
 	}

@@ -240,7 +240,7 @@ type InstanceNotFound struct {
 	UUID string
 }
 
-func (e *InstanceNotFound) Error() string { return because(ErrInstanceNotFound, e.UUID) }
+func (e *InstanceNotFound) Error() string { return withCause(ErrInstanceNotFound, e.UUID) }
 
 // Is makes errors.Is(err, ErrInstanceNotFound) hold.
 func (e *InstanceNotFound) Is(target error) bool { return target == ErrInstanceNotFound }

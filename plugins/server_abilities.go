@@ -34,7 +34,7 @@ func (s *server) ReshapeStep(
 ) (*driverv1.ReshapeStepResponse, error) {
 	layoutVersioner, ok := s.driver.(LayoutVersioner)
 	if !ok {
-		return nil, lacks("have layout versions")
+		return nil, missingAbility("have layout versions")
 	}
 	tree, given, err := received(req.GetTree(), req.GetAllocations())
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *server) hypervisor(node string) *driverv1.Hypervisor {
 func (s *server) Guests(ctx context.Context, req *driverv1.GuestsRequest) (*driverv1.GuestsResponse, error) {
 	lister, ok := s.driver.(GuestLister)
 	if !ok {
-		return nil, lacks("list guests")
+		return nil, missingAbility("list guests")
 	}
 	tree, _, err := received(req.GetTree(), nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *server) NodeDeleted(
 ) (*driverv1.NodeDeletedResponse, error) {
 	checker, ok := s.driver.(NodeChecker)
 	if !ok {
-		return nil, lacks("report whether a node was removed for good")
+		return nil, missingAbility("report whether a node was removed for good")
 	}
 	if err := s.nodes.lock(ctx); err != nil {
 		return nil, err
@@ -197,7 +197,9 @@ func unreadable(what string, err error) error {
 	return refuse(codes.InvalidArgument, "the agent's %s: %v", what, err)
 }
 
-func lacks(ability string) error { return fmt.Errorf("%w: it does not %s", ErrUnsupported, ability) }
+func missingAbility(ability string) error {
+	return fmt.Errorf("%w: it does not %s", ErrUnsupported, ability)
+}
 
 // utf8 makes a text valid for protobuf.
 func utf8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -29,7 +29,7 @@ func (s *instanceServer) manager() (InstanceManager, error) {
 	m, ok := s.server.driver.(InstanceManager)
 	switch {
 	case !ok:
-		return nil, lacks("manage instances")
+		return nil, missingAbility("manage instances")
 	case !s.server.configured.Load():
 		return nil, &NotReady{Reason: "it has not been configured yet"}
 	}
@@ -71,7 +71,7 @@ func (s *instanceServer) Spawn(
 		return nil, err
 	}
 	var made Instance
-	err = s.alone(ctx, spec.UUID, func() (err error) {
+	err = s.serialize(ctx, spec.UUID, func() (err error) {
 		made, err = m.Spawn(ctx, req.GetNode(), spec, tree)
 		return err
 	})
@@ -90,13 +90,13 @@ func (s *instanceServer) CheckSpawn(
 	}
 	checker, ok := s.server.driver.(SpawnChecker)
 	if !ok {
-		return nil, lacks("check whether an instance can be created")
+		return nil, missingAbility("check whether an instance can be created")
 	}
 	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.alone(ctx, spec.UUID,
+	if err := s.serialize(ctx, spec.UUID,
 		func() error { return checker.CheckSpawn(ctx, req.GetNode(), spec, tree) }); err != nil {
 		return nil, err
 	}
@@ -112,14 +112,14 @@ func (s *instanceServer) Restore(
 	}
 	restorer, ok := s.server.driver.(InstanceRestorer)
 	if !ok {
-		return nil, lacks("create an instance again over its disks")
+		return nil, missingAbility("create an instance again over its disks")
 	}
 	spec, tree, err := requested(req)
 	if err != nil {
 		return nil, err
 	}
 	var restored Instance
-	err = s.alone(ctx, spec.UUID, func() (err error) {
+	err = s.serialize(ctx, spec.UUID, func() (err error) {
 		restored, err = restorer.Restore(ctx, req.GetNode(), spec, tree)
 		return err
 	})
@@ -161,7 +161,7 @@ func (s *instanceServer) Destroy(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.alone(ctx, uuid, func() error { return m.Destroy(ctx, req.GetNode(), uuid) }); err != nil {
+	if err := s.serialize(ctx, uuid, func() error { return m.Destroy(ctx, req.GetNode(), uuid) }); err != nil {
 		return nil, err
 	}
 	return &driverv1.DestroyInstanceResponse{}, nil
@@ -185,7 +185,7 @@ func (s *instanceServer) SetPower(
 		return nil, err
 	}
 	var is Instance
-	err = s.alone(ctx, uuid, func() (err error) {
+	err = s.serialize(ctx, uuid, func() (err error) {
 		is, err = m.SetPower(ctx, req.GetNode(), uuid, PowerState(req.GetPowerState()), req.GetHard())
 		return err
 	})
@@ -195,9 +195,9 @@ func (s *instanceServer) SetPower(
 	return &driverv1.SetInstancePowerResponse{Instance: fromInstance(is)}, nil
 }
 
-// alone makes a call for an instance when the one before it has returned. The driver's typed errors
-// get the uuid of that instance, which drivers usually leave out.
-func (s *instanceServer) alone(ctx context.Context, uuid string, call func() error) error {
+// serialize makes a call for an instance when the one before it has returned. The driver's typed
+// errors get the uuid of that instance, which drivers usually leave out.
+func (s *instanceServer) serialize(ctx context.Context, uuid string, call func() error) error {
 	unlock, err := s.locks.Lock(ctx, uuid)
 	if err != nil {
 		return fmt.Errorf("an earlier call for instance %s has not returned: %w", uuid, err)

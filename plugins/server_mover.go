@@ -23,7 +23,7 @@ func (s *instanceServer) mover() (InstanceMover, error) {
 	}
 	m, ok := s.server.driver.(InstanceMover)
 	if !ok {
-		return nil, lacks("move instances")
+		return nil, missingAbility("move instances")
 	}
 	return m, nil
 }
@@ -41,7 +41,7 @@ func (s *instanceServer) Depart(
 		return nil, err
 	}
 	var offer string
-	err = s.alone(ctx, uuid, func() (err error) {
+	err = s.serialize(ctx, uuid, func() (err error) {
 		offer, err = m.Depart(ctx, req.GetNode(), uuid)
 		return err
 	})
@@ -66,7 +66,7 @@ func (s *instanceServer) Leave(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.alone(ctx, uuid, func() error { return m.Leave(ctx, req.GetNode(), uuid) }); err != nil {
+	if err := s.serialize(ctx, uuid, func() error { return m.Leave(ctx, req.GetNode(), uuid) }); err != nil {
 		return nil, err
 	}
 	return &driverv1.LeaveInstanceResponse{}, nil
@@ -140,7 +140,7 @@ func (s *instanceServer) Arrive(
 		from.Files = &sourceFiles{stream: stream}
 	}
 	var made Instance
-	err = s.alone(ctx, uuid, func() (err error) {
+	err = s.serialize(ctx, uuid, func() (err error) {
 		made, err = m.Arrive(ctx, req.GetNode(), toSpec(req.GetSpec(), uuid, allocations), tree, from)
 		return err
 	})

@@ -140,8 +140,8 @@ func Misplaced(
 	for provider, there := range all {
 		for class := range there {
 			moves[class] = moves[class] || before[provider][class] != after[provider][class]
-			sums[class] = plus(sums[class], after[provider][class])
-			listed[class] = plus(listed[class], has[provider][class])
+			sums[class] = addSaturated(sums[class], after[provider][class])
+			listed[class] = addSaturated(listed[class], has[provider][class])
 		}
 	}
 	var out []Misplacement
@@ -186,7 +186,7 @@ func (p ProviderResources) Providers() []string { return sortedKeys(p) }
 // Add adds an amount of a class on a provider; a negative one is taken away. What becomes 0 is left
 // out, and a provider with nothing too: Placement refuses both.
 func (p ProviderResources) Add(provider, class string, amount int64) {
-	sum := plus(p[provider][class], amount)
+	sum := addSaturated(p[provider][class], amount)
 	switch {
 	case sum != 0 && p[provider] == nil:
 		p[provider] = Resources{class: sum}

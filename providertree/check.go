@@ -40,7 +40,7 @@ func Check(before, after *Tree, node string) Violations {
 	}
 	c := &comparison{before: before, after: after, node: before.nodes[before.byName[node]]}
 	if c.node != nil && after.nodes[c.node.UUID] == nil {
-		c.wrong(c.node, "", "the node's own resource provider is missing from the tree",
+		c.add(c.node, "", "the node's own resource provider is missing from the tree",
 			"edit the given tree instead of building a new one")
 		return c.found
 	}
@@ -50,21 +50,21 @@ func Check(before, after *Tree, node string) Violations {
 			continue
 		}
 		if c.node != nil {
-			c.place(was, is)
+			c.checkPlace(was, is)
 		}
-		c.items(was, is)
+		c.checkItems(was, is)
 	}
 	if c.node == nil {
 		return c.found
 	}
 	for _, uuid := range before.UUIDs() {
 		if after.nodes[uuid] == nil && c.rootBefore(uuid) != c.node.UUID {
-			c.wrong(before.nodes[uuid], "", fmt.Sprintf("it is outside of the tree of %q, and is missing", node),
+			c.add(before.nodes[uuid], "", fmt.Sprintf("it is outside of the tree of %q, and is missing", node),
 				"return what is not the driver's unchanged")
 		}
 	}
 	if before.hasInventory(c.node.UUID) && !after.hasInventory(c.node.UUID) {
-		c.wrong(c.node, "inventories", "all inventory of the node is missing",
+		c.add(c.node, "inventories", "all inventory of the node is missing",
 			"a driver that does not know what the machine has must answer that it is not ready")
 	}
 	return c.found
@@ -90,20 +90,20 @@ type comparison struct {
 	levels                  map[string]int
 }
 
-func (c *comparison) wrong(p *node, field, problem, hint string) {
+func (c *comparison) add(p *node, field, problem, hint string) {
 	c.found = append(c.found, Violation{UUID: p.UUID, Name: p.Name, Field: field, Problem: problem, Hint: hint})
 }
 
-// place checks where a provider is, what it is called, and its generation. was is nil for a new
-// one.
-func (c *comparison) place(was, is *node) {
+// checkPlace checks where a provider is, what it is called, and its generation. was is nil for a
+// new one.
+func (c *comparison) checkPlace(was, is *node) {
 	c.generation(was, is)
 	if was == nil {
-		c.added(is)
+		c.checkAdded(is)
 		return
 	}
-	c.renamed(was, is)
-	c.moved(was, is)
+	c.checkRenamed(was, is)
+	c.checkMoved(was, is)
 }
 
 // generation checks that Placement's came back. A wrong one would make the agent overwrite what
@@ -120,39 +120,39 @@ func (c *comparison) generation(was, is *node) {
 		return fmt.Sprint(g)
 	}
 	if is.Generation != want {
-		c.wrong(is, "generation", fmt.Sprintf("its generation is %s, was %s", text(is.Generation), text(want)),
+		c.add(is, "generation", fmt.Sprintf("its generation is %s, was %s", text(is.Generation), text(want)),
 			"only Placement changes generations")
 	}
 }
 
-func (c *comparison) added(p *node) {
+func (c *comparison) checkAdded(p *node) {
 	hint := fmt.Sprintf("a driver adds providers below its node (%s)", c.node.UUID)
 	switch {
 	case p.ParentUUID == "":
-		c.wrong(p, "parent", "it is new, and a root", hint+", and lists nodes in AvailableNodes")
+		c.add(p, "parent", "it is new, and a root", hint+", and lists nodes in AvailableNodes")
 	case c.rootAfter(p.UUID) != c.node.UUID:
-		c.wrong(p, "parent", fmt.Sprintf("it is new, and below %s, which is outside of the tree of %q",
+		c.add(p, "parent", fmt.Sprintf("it is new, and below %s, which is outside of the tree of %q",
 			p.ParentUUID, c.node.Name), hint)
 	}
-	c.depth(p)
+	c.checkDepth(p)
 	c.name(p)
 }
 
-func (c *comparison) renamed(was, is *node) {
+func (c *comparison) checkRenamed(was, is *node) {
 	switch {
 	case was.Name == is.Name:
 	case was == c.node:
-		c.wrong(was, "name", fmt.Sprintf("it was renamed to %q", clip(is.Name)),
+		c.add(was, "name", fmt.Sprintf("it was renamed to %q", clip(is.Name)),
 			"a driver must not rename a node's own provider")
 	case c.rootBefore(was.UUID) != c.node.UUID:
-		c.wrong(was, "name", fmt.Sprintf("it is outside of the tree of %q, and was renamed to %q",
+		c.add(was, "name", fmt.Sprintf("it is outside of the tree of %q, and was renamed to %q",
 			c.node.Name, clip(is.Name)), "")
 	default:
 		c.name(is)
 	}
 }
 
-func (c *comparison) moved(was, is *node) {
+func (c *comparison) checkMoved(was, is *node) {
 	if was.ParentUUID == is.ParentUUID {
 		return
 	}
@@ -162,37 +162,37 @@ func (c *comparison) moved(was, is *node) {
 	}
 	switch {
 	case was == c.node:
-		c.wrong(was, "parent", "it was put "+to, "a node's own provider is a root")
+		c.add(was, "parent", "it was put "+to, "a node's own provider is a root")
 	case c.rootBefore(was.UUID) != c.node.UUID:
-		c.wrong(was, "parent", fmt.Sprintf("it is outside of the tree of %q, and was moved to %s", c.node.Name, to), "")
+		c.add(was, "parent", fmt.Sprintf("it is outside of the tree of %q, and was moved to %s", c.node.Name, to), "")
 	case c.rootAfter(is.UUID) != c.node.UUID:
-		c.wrong(was, "parent", fmt.Sprintf("it was moved to %s, out of the tree of %q", to, c.node.Name), "")
+		c.add(was, "parent", fmt.Sprintf("it was moved to %s, out of the tree of %q", to, c.node.Name), "")
 	}
-	c.depth(is)
+	c.checkDepth(is)
 }
 
-func (c *comparison) depth(p *node) {
+func (c *comparison) checkDepth(p *node) {
 	c.rootAfter(p.UUID)
 	if n := c.levels[p.UUID]; n > maxLevels {
-		c.wrong(p, "parent", fmt.Sprintf("it is %d levels below its root, at most %d are allowed", n, maxLevels), "")
+		c.add(p, "parent", fmt.Sprintf("it is %d levels below its root, at most %d are allowed", n, maxLevels), "")
 	}
 }
 
 // name checks a name that a driver chose.
 func (c *comparison) name(p *node) {
 	if err := Printable(p.Name); err != nil {
-		c.wrong(p, "name", "its name "+err.Error(), "")
+		c.add(p, "name", "its name "+err.Error(), "")
 	}
 	if !strings.Contains(p.Name, c.node.Name) {
-		c.wrong(p, "name", fmt.Sprintf("its name does not contain the node's name %q", c.node.Name),
+		c.add(p, "name", fmt.Sprintf("its name does not contain the node's name %q", c.node.Name),
 			fmt.Sprintf(
 				"names are unique in all of Placement, and the next host of this kind would use the same one; "+
 					"for example %q", c.node.Name+"_"+clip(p.Name)))
 	}
 }
 
-// items checks what a provider has now and did not have, or had otherwise.
-func (c *comparison) items(was, is *node) {
+// checkItems checks what a provider has now and did not have, or had otherwise.
+func (c *comparison) checkItems(was, is *node) {
 	var old Provider
 	if was != nil {
 		old = was.Provider
@@ -203,9 +203,9 @@ func (c *comparison) items(was, is *node) {
 			r.inventory(class, is.Inventories[class].Check())
 		}
 	}
-	r.traits(old, is.Provider)
+	r.checkTraits(old, is.Provider)
 	if !equalResources(old.Resources, is.Resources) {
-		r.units(is.Resources)
+		r.checkUnits(is.Resources)
 	}
 	c.found = append(c.found, r.found...)
 }

@@ -53,7 +53,7 @@ func (t *Tree) Populate(providers []Provider) error {
 	for parent, children := range arriving {
 		next.link(parent, children...)
 	}
-	if loops := next.loops(); len(loops) > 0 {
+	if loops := next.findLoops(); len(loops) > 0 {
 		return loops
 	}
 	*t = *next
@@ -72,10 +72,10 @@ func canonicalSet(providers []Provider) ([]Provider, map[string]bool, Violations
 		p, wrong := given.canonical()
 		r := &reporter{uuid: given.UUID, name: given.Name, found: wrong}
 		if other, twice := uuids[p.UUID]; twice {
-			r.invalid("uuid", fmt.Sprintf("duplicate uuid, also that of %q", clip(other)), hintUUID)
+			r.addInvalid("uuid", fmt.Sprintf("duplicate uuid, also that of %q", clip(other)), hintUUID)
 		}
 		if other, twice := names[p.Name]; twice && p.Name != "" {
-			r.invalid("name", "its name is also that of "+quoted(other)+"; each is given once", "")
+			r.addInvalid("name", "its name is also that of "+quoted(other)+"; each is given once", "")
 		}
 		uuids[p.UUID], names[p.Name], coming[p.UUID] = p.Name, p.UUID, true
 		if found = append(found, r.found...); len(found) >= maxViolations {
@@ -158,8 +158,8 @@ func (t *Tree) conflicts(given []Provider, coming map[string]bool) Violations {
 	return found
 }
 
-// loops finds providers that are below themselves: they are below no root.
-func (t *Tree) loops() Violations {
+// findLoops finds providers that are below themselves: they are below no root.
+func (t *Tree) findLoops() Violations {
 	reached := t.UUIDs()
 	if len(reached) == len(t.nodes) {
 		return nil

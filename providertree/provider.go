@@ -102,11 +102,11 @@ func (p Provider) canonical() (Provider, Violations) {
 		p.ParentUUID = r.canonicalUUID("parent", p.ParentUUID)
 	}
 	if ValidateProviderName(p.Name) != nil {
-		r.invalid("name", fmt.Sprintf("its name has %d characters, must have 1 to %d",
+		r.addInvalid("name", fmt.Sprintf("its name has %d characters, must have 1 to %d",
 			utf8.RuneCountInString(p.Name), maxProviderName), "")
 	}
 	if p.Generation < NoGeneration {
-		r.invalid("generation", fmt.Sprintf("its generation is %d", p.Generation),
+		r.addInvalid("generation", fmt.Sprintf("its generation is %d", p.Generation),
 			"return it unchanged, and leave it out of a new provider")
 	}
 	if !p.Inventories.valid() {
@@ -116,13 +116,13 @@ func (p Provider) canonical() (Provider, Violations) {
 	p.Traits = set(p.Traits)
 	for _, trait := range p.Traits {
 		if err := ValidateTrait(trait); err != nil {
-			r.invalid("traits", err.Error(), "")
+			r.addInvalid("traits", err.Error(), "")
 		}
 	}
 	p.Aggregates = r.aggregates(p.Aggregates)
 	for class := range p.Resources {
 		if err := ValidateClass(class); err != nil {
-			r.invalid("resources", "named resources: "+err.Error(), "")
+			r.addInvalid("resources", "named resources: "+err.Error(), "")
 		}
 	}
 	p.Resources = cloneResources(p.Resources)
@@ -145,8 +145,8 @@ func (r *reporter) add(kind error, field, problem, hint string) {
 		Violation{UUID: r.uuid, Name: r.name, Field: field, Problem: problem, Hint: hint, kind: kind})
 }
 
-// invalid adds what no tree can hold.
-func (r *reporter) invalid(field, problem, hint string) { r.add(ErrInvalid, field, problem, hint) }
+// addInvalid adds a violation that no tree can hold.
+func (r *reporter) addInvalid(field, problem, hint string) { r.add(ErrInvalid, field, problem, hint) }
 
 // canonicalUUID is the uuid in its canonical form, or as it is.
 func (r *reporter) canonicalUUID(field, s string) string {
@@ -158,14 +158,14 @@ func (r *reporter) canonicalUUID(field, s string) string {
 	if field == "uuid" {
 		hint = hintUUID
 	}
-	r.invalid(field, fmt.Sprintf("its %s %q is not a uuid", field, clip(s)), hint)
+	r.addInvalid(field, fmt.Sprintf("its %s %q is not a uuid", field, clip(s)), hint)
 	return s
 }
 
 func (r *reporter) inventories(inventories Inventories) {
 	for _, class := range inventories.Classes() {
 		if err := ValidateClass(class); err != nil {
-			r.invalid("inventories", "inventory: "+err.Error(), "")
+			r.addInvalid("inventories", "inventory: "+err.Error(), "")
 			continue
 		}
 		r.inventory(class, inventories[class].Normalize().bounds(orDefault))
@@ -188,14 +188,14 @@ func (r *reporter) aggregates(list []string) []string {
 		if c, err := CanonicalUUID(s); err == nil {
 			out = append(out, c)
 		} else {
-			r.invalid("aggregates", fmt.Sprintf("aggregate %q is not a uuid", clip(s)), "")
+			r.addInvalid("aggregates", fmt.Sprintf("aggregate %q is not a uuid", clip(s)), "")
 		}
 	}
 	return set(out)
 }
 
-// traits checks traits that a driver added.
-func (r *reporter) traits(before, after Provider) {
+// checkTraits checks traits that a driver added.
+func (r *reporter) checkTraits(before, after Provider) {
 	for _, trait := range after.Traits {
 		if slices.Contains(AgentTraits, trait) && !before.HasTrait(trait) {
 			r.add(nil, "traits", fmt.Sprintf("trait %s belongs to the agent, a driver must not report it", trait), "")
@@ -203,8 +203,8 @@ func (r *reporter) traits(before, after Provider) {
 	}
 }
 
-// units checks named units that a driver wrote.
-func (r *reporter) units(resources map[string][]Resource) {
+// checkUnits checks named units that a driver wrote.
+func (r *reporter) checkUnits(resources map[string][]Resource) {
 	for _, class := range sortedKeys(resources) {
 		for i, u := range resources[class] { // sorted
 			switch {

@@ -23,11 +23,11 @@ func (r Resources) Classes() []string { return sortedKeys(r) }
 // Add adds amounts. A sum beyond what an int64 holds is cut to it: amounts may come from anywhere.
 func (r Resources) Add(o Resources) {
 	for class, n := range o {
-		r[class] = plus(r[class], n)
+		r[class] = addSaturated(r[class], n)
 	}
 }
 
-func plus(a, b int64) int64 {
+func addSaturated(a, b int64) int64 {
 	sum := a + b
 	if (sum < a) == (b < 0) {
 		return sum

@@ -192,7 +192,7 @@ func (r *run) do(ctx context.Context, op Operation) error {
 		if out.Generation == nil {
 			return missingGeneration(http.MethodPut, path+"/aggregates")
 		}
-		r.keep(op, *out.Generation,
+		r.cache(op, *out.Generation,
 			func(t *providertree.Tree) (bool, error) { return t.SetAggregates(op.UUID, op.Aggregates) })
 		return nil
 	case SetTraits:
@@ -246,7 +246,7 @@ func (r *run) create(ctx context.Context, op Operation) error {
 	if err := r.client.placement.Do(ctx, http.MethodPost, "/resource_providers", body, &out); err != nil {
 		return err
 	}
-	r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) {
+	r.cache(op, out.Generation, func(t *providertree.Tree) (bool, error) {
 		if t.Exists(op.UUID) { // the root of a new node is in the tree before it is in Placement
 			return false, nil
 		}
@@ -265,7 +265,7 @@ func (r *run) update(ctx context.Context, op Operation, path string) error {
 	if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 		return err
 	}
-	r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) {
+	r.cache(op, out.Generation, func(t *providertree.Tree) (bool, error) {
 		renamed, err := t.Rename(op.UUID, op.Provider)
 		if err != nil {
 			return renamed, err
@@ -316,7 +316,7 @@ func (r *run) setInventories(ctx context.Context, op Operation, path string) err
 		if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 			return err
 		}
-		r.keep(op, out.Generation,
+		r.cache(op, out.Generation,
 			func(t *providertree.Tree) (bool, error) { return t.SetInventories(op.UUID, inventories) })
 		return nil
 	}
@@ -428,7 +428,7 @@ func (r *run) setTraits(ctx context.Context, op Operation, path string) error {
 		if err := r.client.placement.Do(ctx, http.MethodPut, path, body, &out); err != nil {
 			return err
 		}
-		r.keep(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetTraits(op.UUID, traits) })
+		r.cache(op, out.Generation, func(t *providertree.Tree) (bool, error) { return t.SetTraits(op.UUID, traits) })
 		return nil
 	}
 	traits := op.Traits
@@ -477,9 +477,9 @@ func (r *run) ofKnownKinds(op Operation, traits []string) []string {
 	return slices.DeleteFunc(slices.Clone(traits), func(trait string) bool { return !known[wire.TraitKind(trait)] })
 }
 
-// keep notes the new generation and makes the same change in the cached tree. Where that does not
+// cache makes a change, and the generation after it, in the cached tree. Where that does not
 // fit, the cache is wrong and the provider is read again; the write itself is done.
-func (r *run) keep(op Operation, generation int64, change func(*providertree.Tree) (bool, error)) {
+func (r *run) cache(op Operation, generation int64, change func(*providertree.Tree) (bool, error)) {
 	r.generation[op.UUID] = generation
 	if r.node.tree == nil {
 		return

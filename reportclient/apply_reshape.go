@@ -68,13 +68,13 @@ func (r *run) reshape(ctx context.Context, op Operation) error {
 		}
 	}
 	outcome, err := r.client.postReshape(ctx, posted)
-	r.end(outcome)
+	r.logOutcome(outcome)
 	switch {
 	case outcome == ReshapeHappened:
 		r.keepReshape(posted)
 		return nil
 	case outcome == ReshapeUnknown || errors.Is(err, ErrConflict):
-		r.node.forget()
+		r.node.invalidate()
 	}
 	for _, p := range posted.Providers {
 		r.node.markStale(p.UUID)
@@ -82,7 +82,7 @@ func (r *run) reshape(ctx context.Context, op Operation) error {
 	return err
 }
 
-func (r *run) end(outcome ReshapeOutcome) {
+func (r *run) logOutcome(outcome ReshapeOutcome) {
 	log := r.client.config.ReshapeLog
 	if log == nil {
 		return
@@ -224,7 +224,7 @@ func explainRefusal(failed *RequestError) error {
 func (r *run) keepReshape(done *Reshape) {
 	generations := done.generationsAfter()
 	for _, p := range done.Providers {
-		r.keep(Operation{UUID: p.UUID}, generations[p.UUID],
+		r.cache(Operation{UUID: p.UUID}, generations[p.UUID],
 			func(t *providertree.Tree) (bool, error) { return t.SetInventories(p.UUID, p.After) })
 	}
 	for provider := range done.touched() {
@@ -233,12 +233,12 @@ func (r *run) keepReshape(done *Reshape) {
 		if moved || !known {
 			continue // written above, or of another host
 		}
-		r.keep(Operation{UUID: provider}, generation+1, func(*providertree.Tree) (bool, error) { return false, nil })
+		r.cache(Operation{UUID: provider}, generation+1, func(*providertree.Tree) (bool, error) { return false, nil })
 	}
 }
 
-// forget drops all that is known of the tree, for the next Tree to read it again.
-func (n *node) forget() { n.tree, n.stale = nil, nil }
+// invalidate drops all that is known of the tree, for the next Tree to read it again.
+func (n *node) invalidate() { n.tree, n.stale = nil, nil }
 
 // blockedReshape: a reshape builds upon every provider and class that it names.
 func (r *run) blockedReshape(reshape *Reshape) error {

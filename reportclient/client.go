@@ -99,9 +99,9 @@ func (c *Client) CloseIdle() { c.placement.CloseIdle() }
 // was read.
 func (c *Client) Endpoint() string { return c.placement.Endpoint() }
 
-// Reach opens a connection to Placement and closes it, once it is known where Placement is. It
+// Probe opens a connection to Placement and closes it, once it is known where Placement is. It
 // makes no request. Errors: [ErrUnavailable].
-func (c *Client) Reach(ctx context.Context) error {
+func (c *Client) Probe(ctx context.Context) error {
 	if c.placement.Endpoint() == "" {
 		return nil
 	}

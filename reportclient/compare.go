@@ -47,7 +47,7 @@ func (s signs) outcome() ReshapeOutcome {
 	return ReshapeUnknown
 }
 
-func (s *signs) note(after, before bool) {
+func (s *signs) count(after, before bool) {
 	switch {
 	case after && !before:
 		s.happened++
@@ -73,7 +73,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 		}
 		found.moved = true
 		inventories := inventoriesFromWire(now.Inventories)
-		found.note(inventories.Equal(p.After), inventories.Equal(p.Before))
+		found.count(inventories.Equal(p.After), inventories.Equal(p.Before))
 	}
 	for _, consumer := range r.Consumers {
 		now, err := c.Consumer(ctx, consumer.UUID)
@@ -83,7 +83,7 @@ func (c *Client) compareReshape(ctx context.Context, r *Reshape) (signs, error) 
 		if now.Elsewhere {
 			continue // another client has moved it: a sign of neither
 		}
-		found.note(now.Resources.Equal(consumer.After), now.Resources.Equal(consumer.Before))
+		found.count(now.Resources.Equal(consumer.After), now.Resources.Equal(consumer.Before))
 	}
 	return found, nil
 }

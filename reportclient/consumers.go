@@ -33,8 +33,8 @@ type Consumer struct {
 	Elsewhere bool
 }
 
-// Gone reports whether the consumer holds nothing.
-func (c Consumer) Gone() bool { return len(c.Resources) == 0 && !c.Elsewhere }
+// Empty reports whether the consumer holds nothing.
+func (c Consumer) Empty() bool { return len(c.Resources) == 0 && !c.Elsewhere }
 
 // Held is one resource provider of a compute node, with its allocations by consumer.
 type Held struct {
@@ -86,7 +86,7 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	}
 	found := map[string]bool{}
 	for _, rp := range list {
-		held, err := c.held(ctx, rp)
+		held, err := c.readHeld(ctx, rp)
 		if err != nil {
 			return out, err
 		}
@@ -113,8 +113,8 @@ func (c *Client) Holdings(ctx context.Context, root string) (Holdings, error) {
 	return out, nil
 }
 
-// held reads one provider's inventories and allocations.
-func (c *Client) held(ctx context.Context, rp wire.ResourceProvider) (Held, error) {
+// readHeld reads one provider's inventories and allocations.
+func (c *Client) readHeld(ctx context.Context, rp wire.ResourceProvider) (Held, error) {
 	uuid := canonical(rp.UUID)
 	out := Held{UUID: uuid, Name: rp.Name, Allocations: map[string]providertree.Resources{}}
 	var inventories wire.Inventories
@@ -153,7 +153,7 @@ func (c *Client) Consumer(ctx context.Context, uuid string) (Consumer, error) {
 	}
 	out := Consumer{UUID: uuid}
 	out.Resources = allocationsFromWire(in.Allocations)
-	if out.Gone() {
+	if out.Empty() {
 		return out, nil
 	}
 	out.ProjectID, out.UserID, out.Generation, out.Written = in.ProjectID, in.UserID, in.ConsumerGeneration, in.Written
@@ -207,9 +207,9 @@ func (c *Client) DeleteOurPart(ctx context.Context, consumer Consumer, ours []st
 	return true, c.putAllocations(ctx, consumer, rest)
 }
 
-// Ours are those of some providers that Placement lets this host read as its own. Cost: one GET for
-// each. It is for a Placement that knows hosts; another one shows all.
-func (c *Client) Ours(ctx context.Context, providers []string) ([]string, error) {
+// OwnConsumers are those of some providers that Placement lets this host read as its own. Cost: one
+// GET for each. It is for a Placement that knows hosts; another one shows all.
+func (c *Client) OwnConsumers(ctx context.Context, providers []string) ([]string, error) {
 	var ours []string
 	for _, uuid := range slices.Sorted(slices.Values(providers)) {
 		switch _, err := c.Usages(ctx, uuid); {
@@ -228,7 +228,7 @@ func (c *Client) Ours(ctx context.Context, providers []string) ([]string, error)
 // Errors: [ErrConflict] if the consumer has allocations now, [ErrInsufficientCapacity] if the
 // capacity is exceeded, [ErrInvalid] for a provider or class that Placement does not know.
 func (c *Client) CreateAllocations(ctx context.Context, consumer Consumer) error {
-	if consumer.Generation != nil || consumer.Gone() {
+	if consumer.Generation != nil || consumer.Empty() {
 		return fmt.Errorf("consumer %s: allocations are created only for consumers without any, and must not be empty",
 			consumer.UUID)
 	}

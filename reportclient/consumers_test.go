@@ -73,7 +73,7 @@ func testHoldings(t *testing.T, empty func(*testing.T) string) {
 		t.Errorf("a node that is not there: %+v, %v", none, err)
 	}
 	gone, err := client.Consumer(t.Context(), id(unknown))
-	if err != nil || !gone.Gone() || gone.Generation != nil || !gone.Written.IsZero() {
+	if err != nil || !gone.Empty() || gone.Generation != nil || !gone.Written.IsZero() {
 		t.Errorf("a consumer that is not there: %+v, %v", gone, err)
 	}
 }
@@ -204,7 +204,7 @@ func testDeleteOurPart(t *testing.T, empty func(*testing.T) string) {
 		}
 		after := read(tc.consumer)
 		testproc.Samef(t, cmp.Diff(tc.left.byUUID(), after.Resources), "consumer %d", tc.consumer)
-		if !after.Gone() && (after.ProjectID != before.ProjectID || after.UserID != before.UserID) {
+		if !after.Empty() && (after.ProjectID != before.ProjectID || after.UserID != before.UserID) {
 			t.Errorf("consumer %d has another owner: %+v", tc.consumer, after)
 		}
 		if tc.changed { // once is once

@@ -375,10 +375,11 @@ func TestAsHost(t *testing.T) {
 	held := testproc.Try(client.Holdings(ctx, id(cn1))).Or(t)
 	testproc.Same(t, cmp.Diff([]string{id(alice), id(bob), id(moving)}, slices.Sorted(maps.Keys(held.Consumers))))
 	away, err := client.Consumer(ctx, id(carol))
-	if err != nil || !away.Elsewhere || away.Gone() {
+	if err != nil || !away.Elsewhere || away.Empty() {
 		t.Errorf("a consumer on another host: %+v, %v", away, err)
 	}
-	if ours, err := client.Ours(ctx, slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); err != nil ||
+	if ours, err := client.OwnConsumers(ctx,
+		slices.Collect(maps.Keys(held.Consumers[id(moving)].Resources))); err != nil ||
 		!slices.Equal(ours, []string{id(cn1)}) {
 		t.Errorf("ours are %v, %v", ours, err)
 	}

@@ -108,7 +108,7 @@ func NewPlan(known, desired *providertree.Tree) Plan {
 // PlanReshape is [NewReshapePlan] without the standard traits that this Placement has turned out
 // not to know, see [Client.Plan].
 func (c *Client) PlanReshape(known, desired *providertree.Tree, before, after providertree.Allocations) Plan {
-	return NewReshapePlan(known, c.Possible(known, desired), before, after)
+	return NewReshapePlan(known, c.Storable(known, desired), before, after)
 }
 
 // NewReshapePlan is [NewPlan] for a pass in which the driver was given the allocations (before) and

@@ -281,8 +281,8 @@ func TestFormerReshape(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	reshape := oneMove(t).Reshape
 	request := testproc.Try(reshape.Request()).Or(t)
-	back := reshape.Former()
-	ok(t, back.Complete(request))
+	back := reshape.WithoutRequest()
+	ok(t, back.FillFromRequest(request))
 	again := testproc.Try(back.Request()).Or(t)
 	if string(again) != string(request) {
 		t.Errorf("the request is %s, and was %s", again, request)
@@ -293,7 +293,7 @@ func TestFormerReshape(t *testing.T) {
 		`{"inventories": {}}`: "resource provider " + id(cn1),
 		strings.ReplaceAll(string(request), id(alice), id(bob)): "consumer " + id(alice),
 	} {
-		testproc.ErrorHas(t, reshape.Former().Complete([]byte(text)), says, "%.40s: got %v", text)
+		testproc.ErrorHas(t, reshape.WithoutRequest().FillFromRequest([]byte(text)), says, "%.40s: got %v", text)
 	}
 }
 

@@ -155,8 +155,8 @@ func (r *Reshape) Request() (json.RawMessage, error) {
 	return json.Marshal(body)
 }
 
-// Former returns the reshape without what it asks for, which is in its [Reshape.Request].
-func (r *Reshape) Former() *Reshape {
+// WithoutRequest returns the reshape without what it asks for, which is in its [Reshape.Request].
+func (r *Reshape) WithoutRequest() *Reshape {
 	out := &Reshape{Providers: slices.Clone(r.Providers), Consumers: slices.Clone(r.Consumers), Names: r.Names}
 	for i := range out.Providers {
 		out.Providers[i].After = nil
@@ -167,8 +167,9 @@ func (r *Reshape) Former() *Reshape {
 	return out
 }
 
-// Complete is the inverse of [Reshape.Former]: it fills in what the request asks for.
-func (r *Reshape) Complete(request json.RawMessage) error {
+// FillFromRequest is the inverse of [Reshape.WithoutRequest]: it fills in what the request asks
+// for.
+func (r *Reshape) FillFromRequest(request json.RawMessage) error {
 	var body wire.Reshape
 	if err := json.Unmarshal(request, &body); err != nil {
 		return err
@@ -291,7 +292,7 @@ func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer
 		}
 		c := ReshapedConsumer{
 			UUID: uuid, Generation: owner.Generation, ProjectID: owner.ProjectID, UserID: owner.UserID,
-			Before: held(was.Resources), After: held(is.Resources),
+			Before: positiveAmounts(was.Resources), After: positiveAmounts(is.Resources),
 		} // sent at 1.37, where a consumer keeps the type that it has
 		if !c.Before.Equal(c.After) {
 			out = append(out, c)
@@ -300,9 +301,9 @@ func changedConsumers(before, after providertree.Allocations) []ReshapedConsumer
 	return out
 }
 
-// held is a copy of what a consumer holds without amounts of 0 and providers of which it holds
-// nothing: Placement refuses both.
-func held(resources providertree.ProviderResources) providertree.ProviderResources {
+// positiveAmounts is a copy of what a consumer holds without amounts of 0 and providers of which it
+// holds nothing: Placement refuses both.
+func positiveAmounts(resources providertree.ProviderResources) providertree.ProviderResources {
 	out := make(providertree.ProviderResources, len(resources))
 	for provider, amounts := range resources {
 		for class, amount := range amounts {

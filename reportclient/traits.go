@@ -20,12 +20,12 @@ const traitsPerQuery = 25
 // Plan is [NewPlan] without the standard traits that this Placement has turned out not to know: a
 // driver may be newer than the control plane, and its other traits count all the same.
 func (c *Client) Plan(known, desired *providertree.Tree) Plan {
-	return NewPlan(known, c.Possible(known, desired))
+	return NewPlan(known, c.Storable(known, desired))
 }
 
-// Possible is the desired tree without the standard traits that this Placement has turned out not
+// Storable is the desired tree without the standard traits that this Placement has turned out not
 // to know: the tree itself, if there are none.
-func (c *Client) Possible(known, desired *providertree.Tree) *providertree.Tree {
+func (c *Client) Storable(known, desired *providertree.Tree) *providertree.Tree {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.unknown) == 0 {

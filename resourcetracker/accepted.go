@@ -49,6 +49,6 @@ func possibleTraits(realist Realist, uuid, name string, before, after []string) 
 	if known == nil || desired == nil { // it came from a tree, so this does not happen
 		return after
 	}
-	p, _ := realist.Possible(known, desired).Provider(uuid)
+	p, _ := realist.Storable(known, desired).Provider(uuid)
 	return p.Traits
 }

@@ -39,11 +39,11 @@ func BenchmarkSteadyPass(b *testing.B) {
 						}
 					}},
 			})
-			testproc.Check(b, tracker.Once(context.Background()))
+			testproc.Check(b, tracker.RunOnce(context.Background()))
 			writes := placement.writes
 			b.ReportAllocs()
 			for b.Loop() {
-				testproc.Check(b, tracker.Once(context.Background()))
+				testproc.Check(b, tracker.RunOnce(context.Background()))
 			}
 			if placement.writes != writes {
 				b.Errorf("%d writes in steady passes", placement.writes-writes)

@@ -92,8 +92,8 @@ func (t *Tracker) claim(
 	return granted, held
 }
 
-// Between runs f between two passes of this tracker.
-func (t *Tracker) Between(ctx context.Context, f func() error) error {
+// BetweenPasses runs f between two passes of this tracker.
+func (t *Tracker) BetweenPasses(ctx context.Context, f func() error) error {
 	if err := t.begin(ctx); err != nil {
 		return err
 	}

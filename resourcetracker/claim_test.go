@@ -122,7 +122,7 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 			plans[1].Node != "cn2" || plans[1].Err != nil {
 			t.Errorf("Plan: got %v, %+v, want a ClaimedError for cn1 and a plan for cn2", err, plans)
 		}
-		if named, err := s.tracker.Named(t.Context()); err != nil || len(named) != 2 || named[0].UUID != nodeUUID {
+		if named, err := s.tracker.NamedNodes(t.Context()); err != nil || len(named) != 2 || named[0].UUID != nodeUUID {
 			t.Errorf("named: %v, %v", named, err)
 		}
 		s.driver.set(func(d *fakeDriver) { d.nodes = nil })
@@ -132,7 +132,7 @@ func TestANodeOfAnotherDriverIsLeftAlone(t *testing.T) {
 			!strings.Contains(last.Error(), "the list is empty") {
 			t.Errorf("claimed with %v", claims)
 		}
-		if _, err := s.tracker.Named(t.Context()); err == nil {
+		if _, err := s.tracker.NamedNodes(t.Context()); err == nil {
 			t.Error("no node was named, and no error")
 		}
 	})
@@ -148,11 +148,11 @@ func TestNothingStartsAmidAPass(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		var errs []error
-		must(s, s.tracker.Between(t.Context(), func() error {
+		must(s, s.tracker.BetweenPasses(t.Context(), func() error {
 			_, err1 := s.tracker.Plan(over, resourcetracker.PlanOptions{})
 			_, err2 := s.tracker.Guests(over)
 			err3 := s.tracker.Undo(over, nil, 1)
-			err4 := s.tracker.Between(over, func() error { t.Error("it overlaps"); return nil })
+			err4 := s.tracker.BetweenPasses(over, func() error { t.Error("it overlaps"); return nil })
 			errs = []error{err1, err2, err3, err4}
 			return nil
 		}))
@@ -162,7 +162,8 @@ func TestNothingStartsAmidAPass(t *testing.T) {
 			}
 		}
 		failure := errors.New("x")
-		testproc.ErrorIs(t, s.tracker.Between(t.Context(), func() error { return failure }), failure, "Between: %v")
+		err := s.tracker.BetweenPasses(t.Context(), func() error { return failure })
+		testproc.ErrorIs(t, err, failure, "BetweenPasses: %v")
 	})
 }
 
@@ -268,7 +269,7 @@ func TestGuestsAreRememberedEveryFiveMinutes(t *testing.T) {
 		driver.set(func(*fakeDriver) { driver.guests = named("b") })
 		time.Sleep(time.Minute)
 		asked(1)
-		got := testproc.Try(seen.Of(nodeUUID)).Or(s.t)
+		got := testproc.Try(seen.GuestsOf(nodeUUID)).Or(s.t)
 		want := map[string]resourcetracker.Sighting{"a": {First: begin.UTC(), Gone: begin.Add(5 * time.Minute).UTC()},
 			"b": {First: begin.Add(5 * time.Minute).UTC()}}
 		if d := cmp.Diff(want, got); d != "" || s.logged("Failed to record the guests") > 0 {

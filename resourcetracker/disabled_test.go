@@ -120,7 +120,8 @@ func TestDisablingClaimsNothingOfAnotherDriver(t *testing.T) {
 		owner, claimed := after.Providers[nodeUUID].Traits[resourcetracker.TraitStatusDisabled]
 		disabled := s.said().HasTraits(nodeUUID, resourcetracker.TraitStatusDisabled)
 		if claimed || after.Driver != "another" || !disabled {
-			t.Errorf("recorded driver %q, owner of the trait %q; Placement has the trait: %v", after.Driver, owner, disabled)
+			t.Errorf("recorded driver %q, owner of the trait %q; Placement has the trait: %v",
+				after.Driver, owner, disabled)
 		}
 	})
 }

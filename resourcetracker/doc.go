@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resourcetracker is the loop that keeps Placement up to date with a driver: one [Tracker]
-// per virt driver, one pass per compute node and round.
+// per virt driver, one pass per compute node at a time.
 //
 //	every update_resources_interval, on events, after a back-off:
 //	driver.AvailableNodes ─▶ for each node:

@@ -168,11 +168,11 @@ func (p *fakePlacement) Tree(_ context.Context, uuid, name string) (*providertre
 }
 
 func (p *fakePlacement) Plan(known, desired *providertree.Tree) reportclient.Plan {
-	return reportclient.NewPlan(known, p.Possible(known, desired))
+	return reportclient.NewPlan(known, p.Storable(known, desired))
 }
 
-// Possible makes it a [resourcetracker.Realist].
-func (p *fakePlacement) Possible(_, desired *providertree.Tree) *providertree.Tree {
+// Storable makes it a [resourcetracker.Realist].
+func (p *fakePlacement) Storable(_, desired *providertree.Tree) *providertree.Tree {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.refused {

@@ -26,7 +26,7 @@ func (g *reshapeGuard) checkLeaving(consumer string, before, after providertree.
 		for _, class := range before.Resources[provider].Classes() {
 			was, is := before.Resources[provider][class], after.Resources[provider][class]
 			if is < was && !g.mayLeave(provider, class, was) {
-				g.defect(consumer, provider, class,
+				g.addDefect(consumer, provider, class,
 					"it holds %d there and would hold %d, but the inventory stays as it is: "+
 						"allocations leave only what the reshape removes or shrinks", was, is)
 			}
@@ -72,7 +72,7 @@ func (g *reshapeGuard) checkGuests() {
 		}
 		own := func(provider string) bool { return g.own[provider] }
 		for _, m := range providertree.Misplaced(before.Resources, after.Resources, guest.Resources, own, classes) {
-			g.defect(guest.UUID, m.Provider, m.Class,
+			g.addDefect(guest.UUID, m.Provider, m.Class,
 				"it would hold %d there, but the driver lists the guest with %d", m.Holds, m.Has)
 		}
 	}

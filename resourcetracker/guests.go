@@ -72,10 +72,10 @@ func OpenSeenGuests(stateDir string) *SeenGuests {
 	return &SeenGuests{dir: filepath.Join(stateDir, GuestsDir), nodes: map[string]seenNode{}}
 }
 
-// Of returns what is remembered of a node, by uuid of the guest. A file that is damaged is an error
-// that names it: it is not replaced until an operator moves it away, since its content cannot be
-// rebuilt.
-func (s *SeenGuests) Of(root string) (map[string]Sighting, error) {
+// GuestsOf returns what is remembered of a node, by uuid of the guest. A file that is damaged is an
+// error that names it: it is not replaced until an operator moves it away, since its content cannot
+// be rebuilt.
+func (s *SeenGuests) GuestsOf(root string) (map[string]Sighting, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, err := s.load(root)
@@ -104,11 +104,11 @@ func (s *SeenGuests) SetUncompared(root string, uncompared bool) error {
 	return s.save(root, next)
 }
 
-// Note remembers the complete list of a node's guests at a time. Without anything new it writes
+// Record keeps the complete list of a node's guests at a time. Without anything new it writes
 // nothing.
 //
 // Cost: O(guests); a file written and two syncs when something is new.
-func (s *SeenGuests) Note(root string, guests []plugins.Guest, now time.Time) error {
+func (s *SeenGuests) Record(root string, guests []plugins.Guest, now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, err := s.load(root)
@@ -250,7 +250,7 @@ func (t *Tracker) recordGuests(ctx context.Context, node plugins.Node, state *no
 	state.guests = time.Now()
 	guests, err := t.guestsOf(ctx, lister, node)
 	if err == nil {
-		err = t.config.Seen.Note(node.UUID, guests, time.Now())
+		err = t.config.Seen.Record(node.UUID, guests, time.Now())
 	}
 	if err == nil {
 		err = t.compareGuests(ctx, node, state, guests)

@@ -55,10 +55,10 @@ func TestSeenGuests(t *testing.T) {
 	} {
 		path := filepath.Join(dir, resourcetracker.GuestsDir, seenRoot+".json")
 		before, _ := os.Stat(path)
-		testproc.Check(t, resourcetracker.OpenSeenGuests(dir).Note(seenRoot, named(step.listed...), hour(step.hour)))
+		testproc.Check(t, resourcetracker.OpenSeenGuests(dir).Record(seenRoot, named(step.listed...), hour(step.hour)))
 		after, _ := os.Stat(path)
 		testproc.Equal(t, !os.SameFile(before, after) && after != nil, step.writes, "hour %d: written %v", step.hour)
-		got := testproc.Try(resourcetracker.OpenSeenGuests(dir).Of(seenRoot)).Or(t)
+		got := testproc.Try(resourcetracker.OpenSeenGuests(dir).GuestsOf(seenRoot)).Or(t)
 		testproc.Samef(t, cmp.Diff(step.want, got), "hour %d", step.hour)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, resourcetracker.GuestsDir, "*"))
@@ -80,12 +80,12 @@ func TestSeenGuestsAreNotForgotten(t *testing.T) {
 			now = now.Add(time.Duration(rapid.IntRange(1, 400).Draw(t, "hours")) * time.Hour)
 			listed := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d"}), 0, 4, rapid.ID).
 				Draw(t, "guests")
-			testproc.Check(t, s.Note(seenRoot, named(listed...), now))
+			testproc.Check(t, s.Record(seenRoot, named(listed...), now))
 			for _, g := range listed {
 				lastListed[g] = now
 			}
-			got := testproc.Try(s.Of(seenRoot)).Or(t)
-			again, err := resourcetracker.OpenSeenGuests(dir).Of(seenRoot)
+			got := testproc.Try(s.GuestsOf(seenRoot)).Or(t)
+			again, err := resourcetracker.OpenSeenGuests(dir).GuestsOf(seenRoot)
 			if err != nil || cmp.Diff(got, again) != "" {
 				t.Fatalf("the guests after a restart: error %v, difference %s", err, cmp.Diff(got, again))
 			}
@@ -116,9 +116,9 @@ func TestSeenGuestsOfAWrongClock(t *testing.T) {
 			dir := t.TempDir()
 			s := resourcetracker.OpenSeenGuests(dir)
 			for i, listed := range [][]plugins.Guest{named("a"), nil, nil} {
-				testproc.Check(t, s.Note(seenRoot, listed, times[i]))
+				testproc.Check(t, s.Record(seenRoot, listed, times[i]))
 			}
-			got := testproc.Try(s.Of(seenRoot)).Or(t)
+			got := testproc.Try(s.GuestsOf(seenRoot)).Or(t)
 			a := got["a"]
 			if a.Gone.After(times[2]) || times[2].Sub(a.Gone) > time.Hour {
 				t.Errorf("%+v at %v", a, times[2])
@@ -140,11 +140,12 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 			testproc.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
 			testproc.Check(t, os.WriteFile(path, []byte(content), 0o600))
 			s := resourcetracker.OpenSeenGuests(dir)
-			testproc.Try(s.Of(seenRoot)).ErrorHas(t, path, "reading: %v")
+			testproc.Try(s.GuestsOf(seenRoot)).ErrorHas(t, path, "reading: %v")
 			testproc.Try(s.Uncompared(seenRoot)).ErrorHas(t, path, "reading whether it was compared: %v")
 			for did, err := range map[string]error{
-				"noting a guest": s.Note(seenRoot, named("a"), time.Now()), "compared": s.SetUncompared(seenRoot, false),
-				"uncompared": s.SetUncompared(seenRoot, true),
+				"noting a guest": s.Record(seenRoot, named("a"), time.Now()),
+				"compared":       s.SetUncompared(seenRoot, false),
+				"uncompared":     s.SetUncompared(seenRoot, true),
 			} {
 				if err == nil {
 					t.Errorf("%s has no error", did)
@@ -155,7 +156,7 @@ func TestSeenGuestsRefusesWhatItCannotRead(t *testing.T) {
 			}
 		})
 	}
-	if _, err := resourcetracker.OpenSeenGuests(t.TempDir()).Of("../x"); err == nil {
+	if _, err := resourcetracker.OpenSeenGuests(t.TempDir()).GuestsOf("../x"); err == nil {
 		t.Error("a path is no uuid")
 	}
 }
@@ -168,7 +169,7 @@ func TestSeenGuestsThatCannotBeWritten(t *testing.T) {
 	inTheWay := filepath.Join(dir, resourcetracker.GuestsDir)
 	s := resourcetracker.OpenSeenGuests(dir)
 	for did, try := range map[string]func() error{
-		"noting a guest": func() error { return s.Note(seenRoot, named("a"), time.Now()) },
+		"noting a guest": func() error { return s.Record(seenRoot, named("a"), time.Now()) },
 		"uncompared":     func() error { return s.SetUncompared(seenRoot, true) },
 	} {
 		testproc.Check(t, os.Symlink("absent", inTheWay))
@@ -176,7 +177,7 @@ func TestSeenGuestsThatCannotBeWritten(t *testing.T) {
 			t.Errorf("%s: got error %v, want one that names the node", did, err)
 		}
 		testproc.Check(t, os.Remove(inTheWay))
-		guests := testproc.Try(s.Of(seenRoot)).Or(t)
+		guests := testproc.Try(s.GuestsOf(seenRoot)).Or(t)
 		uncompared := testproc.Try(s.Uncompared(seenRoot)).Or(t)
 		if len(guests) > 0 || uncompared {
 			t.Errorf("%s: remembered without a file: guests %v, uncompared %v", did, guests, uncompared)

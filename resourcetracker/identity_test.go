@@ -68,7 +68,8 @@ func TestIdentityThatCannotBeRead(t *testing.T) {
 	testproc.Check(t, os.Mkdir(path, 0o700))
 	id, created, err := resourcetracker.LoadIdentity(state)
 	if id != "" || created || err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a directory in its place: got %q, created %v, error %v; want an error that names it", id, created, err)
+		t.Errorf("a directory in its place: got %q, created %v, error %v; want an error that names it",
+			id, created, err)
 	}
 	id, created, err = resourcetracker.LoadIdentity(filepath.Join(state, "absent"))
 	if id != "" || created || err == nil || !strings.Contains(err.Error(), "absent") {

@@ -62,20 +62,20 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	if d, err = t.drain(ctx, state, d); err != nil {
 		return d, err
 	}
-	return t.possible(d), nil
+	return t.storable(d), nil
 }
 
 // Realist is a [Placement] that learns from refusals what it cannot write, see
-// [reportclient.Client.Possible].
+// [reportclient.Client.Storable].
 type Realist interface {
-	Possible(known, desired *providertree.Tree) *providertree.Tree
+	Storable(known, desired *providertree.Tree) *providertree.Tree
 }
 
-// possible omits what Placement cannot store, so that it is neither recorded as ours nor reported
+// storable omits what Placement cannot store, so that it is neither recorded as ours nor reported
 // as drift at every pass.
-func (t *Tracker) possible(d draft) draft {
+func (t *Tracker) storable(d draft) draft {
 	if realist, ok := t.config.Placement.(Realist); ok {
-		if tree := realist.Possible(d.known, d.desired); tree != d.desired {
+		if tree := realist.Storable(d.known, d.desired); tree != d.desired {
 			d.desired, d.next = tree, d.next.Exact(d.record, tree)
 		}
 	}
@@ -132,7 +132,7 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 			// one that has had no pass yet may have it
 			elsewhere = elsewhere || other.State != Orphaned && !other.unmatched[u.Key]
 		}
-		if u.Twice || !elsewhere {
+		if u.Duplicate || !elsewhere {
 			texts = append(texts, u.Where+": "+u.Reason)
 		}
 	}
@@ -142,7 +142,7 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 // conflictText says which entry of provider.yaml is left out, and why.
 func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
 	return fmt.Sprintf("%s: %s on %s has no effect: %s",
-		config.Where(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
+		config.Location(c.Provider, c.Name, c.Symbol), c.Symbol, c.Name, c.Problem)
 }
 
 // adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is

@@ -59,7 +59,7 @@ func (t *Tracker) layouts(ctx context.Context, d draft) (from, to int, err error
 		from = 0 // the trait was there and is not: nor need what it told be
 	}
 	if from > to {
-		return from, to, t.older(d, from, to)
+		return from, to, t.olderDriver(d, from, to)
 	}
 	return from, to, nil
 }
@@ -173,14 +173,14 @@ func (d draft) reshaped() bool {
 			func(c providertree.Change) bool { return c.Inventories() || c.Moved() || c.Renamed() })
 }
 
-// chain migrates a tree from one layout to another, step by step, all in memory: each step is
-// checked by itself, so that it is known which one is wrong, and the last one's tree is the
+// migrateLayouts migrates a tree from one layout to another, step by step, all in memory: each step
+// is checked by itself, so that it is known which one is wrong, and the last one's tree is the
 // driver's to complete. What comes out is written as one reshape, so that Placement never has a
 // layout between.
 //
 // Cost: one GET per provider and one per consumer, and a call of the driver for each step and one
 // more.
-func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool) (draft, error) {
+func (t *Tracker) migrateLayouts(ctx context.Context, d draft, from, to int, allowed bool) (draft, error) {
 	if !allowed {
 		needed := &plugins.ReshapeNeeded{Reason: fmt.Sprintf(
 			"the provider tree has layout version %d, but the driver has layout version %d", from, to)}
@@ -195,18 +195,18 @@ func (t *Tracker) chain(ctx context.Context, d draft, from, to int, allowed bool
 	}
 	tree, allocations := d.base, d.before
 	for step := from; step < to; step++ {
-		next, err := t.step(ctx, d, tree, step, allocations)
+		next, err := t.migrateStep(ctx, d, tree, step, allocations)
 		if err != nil {
 			return d, err
 		}
-		tree, allocations, d.renames = next.desired, next.after, compose(d.renames, next.renames)
+		tree, allocations, d.renames = next.desired, next.after, composeRenames(d.renames, next.renames)
 	}
 	d.given, d.held = withOperators(d, tree), allocations
 	return t.askToReshape(ctx, d, tree.Clone(), allocations.Clone())
 }
 
-// step has the driver make one step, and checks it as the reshape that it once was.
-func (t *Tracker) step(
+// migrateStep has the driver make one step, and checks it as the reshape that it once was.
+func (t *Tracker) migrateStep(
 	ctx context.Context, d draft, tree *providertree.Tree, from int, allocations providertree.Allocations,
 ) (draft, error) {
 	out := draft{node: d.node, before: allocations}
@@ -226,7 +226,7 @@ func (t *Tracker) step(
 			Hint: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
-		refused := cannotMove(failed, err).of(allocations, tree)
+		refused := cannotMove(failed, err).withNames(allocations, tree)
 		refused.Problem = fmt.Sprintf("step from layout version %d to %d: %s", from, from+1, refused.Problem)
 		return out, refused
 	case err != nil:

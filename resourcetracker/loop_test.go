@@ -128,7 +128,7 @@ func TestTrackerThatHasNotBegunIsNotDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracker := resourcetracker.New(resourcetracker.Config{Name: "fake"})
 		time.Sleep(time.Minute)
-		if age := time.Since(tracker.Beat()); age > 30*time.Second {
+		if age := time.Since(tracker.LastHeartbeat()); age > 30*time.Second {
 			t.Errorf("a tracker that is not running yet looks dead for %v", age)
 		}
 	})

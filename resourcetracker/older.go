@@ -57,9 +57,9 @@ func (e *OlderDriverError) Hint() string {
 		"docs/upgrading-drivers.md has more", newer, e.Reshape)
 }
 
-// older is the error about a driver whose layout version is lower than the tree's, or that has
-// none.
-func (t *Tracker) older(d draft, recorded, driver int) error {
+// olderDriver is the error about a driver whose layout version is lower than the tree's, or that
+// has none.
+func (t *Tracker) olderDriver(d draft, recorded, driver int) error {
 	e := &OlderDriverError{Recorded: recorded, Driver: driver}
 	if history, err := t.history(d.node.UUID); err == nil { // it only helps to say what can be done
 		e.Reshape = wayBack(history, driver)

@@ -87,7 +87,7 @@ func (t *Tracker) pass(ctx context.Context, node plugins.Node, reason string) er
 
 // tryPass makes a pass, and retries it when another client has written to the same providers.
 func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string) error {
-	state := t.state(node)
+	state := t.stateOf(node)
 	begin := time.Now()
 	var err error
 	for try := 1; ; try++ {
@@ -117,12 +117,12 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 			break
 		}
 	}
-	if aboutDriver(err) && (!state.startup || !isFatal(err) || t.holds()) {
+	if aboutDriver(err) && (!state.startup || !isFatal(err) || t.holdsRefused()) {
 		t.writeDisabled(ctx, node, state)
 	}
 	switch {
 	case !state.startup || !isFatal(err):
-	case t.holds():
+	case t.holdsRefused():
 		t.noteHeld(state, err)
 		return nil // it is tried again on request
 	default:
@@ -133,7 +133,7 @@ func (t *Tracker) tryPass(ctx context.Context, node plugins.Node, reason string)
 	return err
 }
 
-func (t *Tracker) holds() bool {
+func (t *Tracker) holdsRefused() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.hold
@@ -154,7 +154,7 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	t.noteDraft(state, d)
 	plan := t.plan(d)
 	t.announce(ctx, state, d, plan)
-	if err := t.intend(state, d, plan); err != nil {
+	if err := t.saveIntended(state, d, plan); err != nil {
 		return nil, err
 	}
 	plan.Progress = func(done int) { t.noteWriting(state, done, len(plan.Operations)) }
@@ -172,7 +172,7 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 	if d.before != nil {
 		state.reshaped = t.configured.Load() + 1
 	}
-	return plan.Operations, t.remember(state, d)
+	return plan.Operations, t.saveWritten(state, d)
 }
 
 // plan is pure.
@@ -270,7 +270,7 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 	}
 	d.drift = d.record.Drift(d.known)
 	d.base = ownership.Strip(d.known, d.record)
-	if d, err = t.ask(ctx, d, mayReshape); err != nil {
+	if d, err = t.askDriver(ctx, d, mayReshape); err != nil {
 		return d, err
 	}
 	err = t.observe(ctx, StepGuard, node.Name, func(context.Context) error { return d.guardAnswer() })
@@ -295,9 +295,9 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 	return d, nil
 }
 
-// ask gets the driver's answer: in one call, or, if inventory in use must move, in those that move
-// it.
-func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, error) {
+// askDriver gets the driver's answer: in one call, or, if inventory in use must move, in those that
+// move it.
+func (t *Tracker) askDriver(ctx context.Context, d draft, mayReshape bool) (draft, error) {
 	from, to, err := t.layouts(ctx, d)
 	if err != nil {
 		return d, err
@@ -305,7 +305,7 @@ func (t *Tracker) ask(ctx context.Context, d draft, mayReshape bool) (draft, err
 	d.layout = to
 	if from < to && (mayReshape || from > 0 || t.hadLayout(d)) {
 		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
-		d, err := t.chain(ctx, d, from, to, mayReshape)
+		d, err := t.migrateLayouts(ctx, d, from, to, mayReshape)
 		end(err)
 		return d, err
 	}

@@ -102,7 +102,7 @@ func (t *Tracker) Plan(ctx context.Context, opts PlanOptions) ([]NodePlan, error
 		p := NodePlan{Node: node.Name, UUID: node.UUID}
 		ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 		var r draft
-		r, p.Err = t.compute(ctx, node, t.state(node), opts.Reshape)
+		r, p.Err = t.compute(ctx, node, t.stateOf(node), opts.Reshape)
 		cancel()
 		if p.Err == nil {
 			p.Plan = t.plan(r)

@@ -17,7 +17,7 @@ import (
 // recordOf returns what this agent has written to Placement for a node: from memory, or from the
 // state directory. At the first contact with a node that Placement has already, it asks the driver
 // for the tree of an empty node: what the driver reports there is its own, the rest is another
-// client's. After a change of the driver, see succeed.
+// client's. After a change of the driver, see takeOverRecord.
 //
 // Cost: no request; one or two calls of the driver at the first contact, in each pass until one
 // gets as far as writing.
@@ -48,18 +48,18 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 		if former.Providers == nil {
 			return adopted, nil
 		}
-		return t.succeed(ctx, d, adopted, former, bare)
+		return t.takeOverRecord(ctx, d, adopted, former, bare)
 	}
 	state.record, state.saved = record, false
 	return record, nil
 }
 
-// succeed returns the record for a node that another driver of this agent had. What this one does
-// not report is hidden from it and removed, unless it asks for a reshape when it is shown
+// takeOverRecord returns the record for a node that another driver of this agent had. What this one
+// does not report is hidden from it and removed, unless it asks for a reshape when it is shown
 // everything.
 //
 // Cost: one call of the driver.
-func (t *Tracker) succeed(
+func (t *Tracker) takeOverRecord(
 	ctx context.Context, d draft, adopted, former *ownership.Record, bare *providertree.Tree,
 ) (*ownership.Record, error) {
 	all := adopted.Inherit(former, d.known, nil)
@@ -150,9 +150,9 @@ func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.T
 	return answer, nil
 }
 
-// intend keeps, before anything is written, what will be ours in addition: after a crash half way
-// nothing of it is attributed to another client. A pass that writes nothing touches no file.
-func (t *Tracker) intend(state *nodeState, d draft, plan reportclient.Plan) error {
+// saveIntended saves, before anything is written, what will be ours in addition: after a crash half
+// way nothing of it is attributed to another client. A pass that writes nothing touches no file.
+func (t *Tracker) saveIntended(state *nodeState, d draft, plan reportclient.Plan) error {
 	if plan.Empty() {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 	if state.adopted == nil {
 		return nil
 	}
-	noted := state.adopted.Note(d.known, d.desired)
+	noted := state.adopted.WithChanges(d.known, d.desired)
 	if noted == state.adopted && state.adoptedSaved {
 		return nil
 	}
@@ -192,15 +192,15 @@ func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 	return nil
 }
 
-// remember keeps what is ours now that all is written. Writing may have shown what Placement cannot
-// store.
-func (t *Tracker) remember(state *nodeState, d draft) error {
+// saveWritten saves what is ours now that all is written. Writing may have shown what Placement
+// cannot store.
+func (t *Tracker) saveWritten(state *nodeState, d draft) error {
 	if !state.adoptedSaved {
 		if err := t.keepAdopted(state, d); err != nil {
 			return err
 		}
 	}
-	return t.save(state, t.possible(d).next)
+	return t.save(state, t.storable(d).next)
 }
 
 func (t *Tracker) save(state *nodeState, record *ownership.Record) error {

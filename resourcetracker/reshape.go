@@ -72,7 +72,7 @@ func (t *Tracker) askToReshape(
 			Hint: "this is a defect of the driver: install its former version, and report it to its author",
 		}
 	case errors.As(err, &failed):
-		return d, cannotMove(failed, err).of(d.before, d.base)
+		return d, cannotMove(failed, err).withNames(d.before, d.base)
 	case err != nil:
 		return d, &passError{step: "asking the driver for the reshaped provider tree", err: err}
 	}
@@ -80,13 +80,13 @@ func (t *Tracker) askToReshape(
 		d.after = given
 	}
 	if renamer, ok := t.config.Driver.(plugins.Renamer); ok {
-		d.renames = compose(d.renames, renamer.ClassRenames())
+		d.renames = composeRenames(d.renames, renamer.ClassRenames())
 	}
 	return d, nil
 }
 
-// compose returns the renames of one step after another.
-func compose(first, second plugins.ClassRenames) plugins.ClassRenames {
+// composeRenames joins the renames of one step after another.
+func composeRenames(first, second plugins.ClassRenames) plugins.ClassRenames {
 	if len(first) == 0 {
 		return second
 	}
@@ -121,7 +121,7 @@ func (d draft) check() error {
 		Hint: "`compute-agent plan --reshape` shows what the driver requests. Its former version or configuration " +
 			"still works",
 	}
-	return refused.of(nil, d.base, d.answer) // its violations say the amounts themselves
+	return refused.withNames(nil, d.base, d.answer) // its violations say the amounts themselves
 }
 
 // announce says that a reshape is about to be written, has the journal know whose it is, and has
@@ -131,7 +131,7 @@ func (t *Tracker) announce(ctx context.Context, state *nodeState, d draft, plan 
 		return
 	}
 	if t.config.Journal != nil {
-		t.config.Journal.Label(d.node.UUID,
+		t.config.Journal.SetLabel(d.node.UUID,
 			journal.Label{Node: d.node.Name, FromLayout: d.record.Layout, ToLayout: d.layout, Renames: d.renames})
 	}
 	for _, op := range plan.Operations {
@@ -200,13 +200,13 @@ const (
 		"install its former version, and report it to its author"
 )
 
-// defect reports a violation that only a defect of the driver can cause.
-func (g *reshapeGuard) defect(consumer, provider, class, format string, args ...any) {
-	g.object(fixDriver, consumer, provider, class, format, args...)
+// addDefect adds a violation that only a defect of the driver can cause.
+func (g *reshapeGuard) addDefect(consumer, provider, class, format string, args ...any) {
+	g.add(fixDriver, consumer, provider, class, format, args...)
 }
 
-// object notes a violation with what can be done about it.
-func (g *reshapeGuard) object(hint, consumer, provider, class, format string, args ...any) {
+// add adds a violation with what can be done about it.
+func (g *reshapeGuard) add(hint, consumer, provider, class, format string, args ...any) {
 	g.violations = append(g.violations, plugins.Violation{Consumer: consumer, Provider: provider, Class: class,
 		Problem: fmt.Sprintf(format, args...), Hint: hint})
 }
@@ -239,7 +239,7 @@ func (g *reshapeGuard) checkTree() {
 	for p := range g.known.All() {
 		after, exists := g.desired.Provider(p.UUID)
 		if exists && !g.own[p.UUID] && !after.Equal(p) {
-			g.defect("", p.UUID, "", "%s is outside of the tree of %s, and would be changed", p.Name, g.node.Name)
+			g.addDefect("", p.UUID, "", "%s is outside of the tree of %s, and would be changed", p.Name, g.node.Name)
 		}
 	}
 }
@@ -250,10 +250,10 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 	after, holds := g.after[consumer]
 	switch {
 	case !holds:
-		g.defect(consumer, "", "", "all its allocations would be lost")
+		g.addDefect(consumer, "", "", "all its allocations would be lost")
 		return
 	case !held:
-		g.defect(consumer, "", "", "it has no allocations here, and would get some")
+		g.addDefect(consumer, "", "", "it has no allocations here, and would get some")
 		return
 	}
 	g.checkOwner(consumer, before, after)
@@ -267,7 +267,7 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 		if !g.own[provider] {
 			for _, class := range unionKeys(was, is) {
 				if was[class] != is[class] {
-					g.defect(
+					g.addDefect(
 						consumer,
 						provider,
 						class,
@@ -291,7 +291,7 @@ func (g *reshapeGuard) checkConsumer(consumer string) {
 // checkOwner finds what a reshape never changes.
 func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.ConsumerAllocations) {
 	if before.ProjectID != after.ProjectID || before.UserID != after.UserID {
-		g.defect(
+		g.addDefect(
 			consumer,
 			"",
 			"",
@@ -303,7 +303,7 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 		)
 	}
 	if before.ConsumerType != after.ConsumerType {
-		g.defect(consumer, "", "", "its consumer type is %q, and would become %q",
+		g.addDefect(consumer, "", "", "its consumer type is %q, and would become %q",
 			before.ConsumerType, after.ConsumerType)
 	}
 	same := (before.Generation == nil) == (after.Generation == nil)
@@ -311,7 +311,7 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 		same = *before.Generation == *after.Generation
 	}
 	if !same {
-		g.defect(consumer, "", "",
+		g.addDefect(consumer, "", "",
 			"its consumer generation was changed; it says which state the reshape was made for and must stay")
 	}
 }
@@ -322,7 +322,7 @@ func (g *reshapeGuard) checkOwner(consumer string, before, after providertree.Co
 // [providertree.Allocations.Canonical].
 func (g *reshapeGuard) checkPlaces(consumer, provider string, resources providertree.Resources, changed bool) {
 	if len(resources) == 0 {
-		g.defect(consumer, provider, "",
+		g.addDefect(consumer, provider, "",
 			"it would hold an empty set of resources there, which Placement refuses; leave out a provider "+
 				"without resources")
 	}
@@ -336,20 +336,20 @@ func (g *reshapeGuard) checkPlaces(consumer, provider string, resources provider
 		broken := i.Units(n)
 		switch {
 		case !g.desired.Exists(provider):
-			g.object(fixPlaces, consumer, provider, class,
+			g.add(fixPlaces, consumer, provider, class,
 				"it would still hold %d, but the provider (%s) would be removed", n, g.name(provider))
 		case !found:
-			g.object(fixPlaces, consumer, provider, class,
+			g.add(fixPlaces, consumer, provider, class,
 				"it would hold %d, but %s would have no inventory of it", n, g.name(provider))
 		case !changed:
 		case broken == providertree.RuleMinUnit:
-			g.object(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s",
+			g.add(fitUnits, consumer, provider, class, "it would hold %d, less than the min_unit %d of %s",
 				n, i.MinUnit, g.name(provider))
 		case broken == providertree.RuleMaxUnit:
-			g.object(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s",
+			g.add(fitUnits, consumer, provider, class, "it would hold %d, more than the max_unit %d of %s",
 				n, i.MaxUnit, g.name(provider))
 		case broken == providertree.RuleStepSize:
-			g.object(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s",
+			g.add(fitUnits, consumer, provider, class, "it would hold %d, not a multiple of the step_size %d of %s",
 				n, i.StepSize, g.name(provider))
 		}
 	}
@@ -364,16 +364,18 @@ func (g *reshapeGuard) checkTotals(consumer string, before, after providertree.C
 	for _, class := range unionKeys(byName, byNameAfter) {
 		switch had, has := byName[class], byNameAfter[class]; {
 		case has < had:
-			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be lost", had,
+			g.addDefect(consumer, "", class,
+				"it holds %d on the providers of %s and would hold %d: %d would be lost", had,
 				g.node.Name, has, uint64(had-has))
 		case has > had:
-			g.defect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added",
+			g.addDefect(consumer, "", class, "it holds %d on the providers of %s and would hold %d: %d would be added",
 				had, g.node.Name, has, uint64(has-had))
 		}
 	}
 	for _, class := range unionKeys(was, is) {
 		if g.renames.Present(class) != class && is[class] > was[class] {
-			g.defect(consumer, "", class, "it would hold %d of a class that is renamed to %s, more than the %d before",
+			g.addDefect(consumer, "", class,
+				"it would hold %d of a class that is renamed to %s, more than the %d before",
 				is[class], g.renames.Present(class), was[class])
 		}
 	}
@@ -402,7 +404,7 @@ func (g *reshapeGuard) checkCapacity() {
 				continue // reported for each consumer
 			}
 			if capacity, used := inv.Capacity(), is[provider][class]; used > capacity && used > was[provider][class] {
-				g.object(freeCapacity, "", provider, class,
+				g.add(freeCapacity, "", provider, class,
 					"%d would be allocated on %s, but its capacity is %d", used, g.name(provider), capacity)
 			}
 		}

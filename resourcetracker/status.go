@@ -39,9 +39,9 @@ const (
 type Status struct {
 	Driver string `json:"driver"`
 	State  State  `json:"state"`
-	// Failures counts the turns that failed since the last one that did not.
+	// Failures counts the passes that failed since the last one that did not.
 	Failures int `json:"failures"`
-	// Error, Cause and Hint are of the last round, if it failed before any node was reached.
+	// Error, Cause and Hint are of the last pass, if it failed before any node was reached.
 	Error string       `json:"error,omitempty"`
 	Cause Cause        `json:"cause,omitempty"`
 	Hint  string       `json:"remedy,omitempty"`
@@ -124,7 +124,7 @@ type Writing struct {
 	Since      time.Time `json:"since"`
 }
 
-// nodeState is a node's status and what its passes remember. But for the status, only the round
+// nodeState is a node's status and what its passes remember. But for the status, only the pass
 // under way touches it.
 type nodeState struct {
 	NodeStatus
@@ -186,18 +186,18 @@ func (t *Tracker) Status() Status {
 	return s
 }
 
-// meet notes the nodes that the driver names. For those that it names first, at the start of the
+// addNodes adds the nodes that the driver names. For those that it names first, at the start of the
 // agent, start-up begins.
-func (t *Tracker) meet(nodes []plugins.Node) {
+func (t *Tracker) addNodes(nodes []plugins.Node) {
 	for _, node := range nodes {
-		t.state(node)
+		t.stateOf(node)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.reached = true
 }
 
-func (t *Tracker) state(node plugins.Node) *nodeState {
+func (t *Tracker) stateOf(node plugins.Node) *nodeState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.nodes[node.Name]
@@ -217,9 +217,9 @@ func (t *Tracker) noteContested(held []*ClaimedError) {
 	t.status.Contested = contestedNodes(held)
 }
 
-// noteRound keeps the outcome of a round. Nodes that the driver does not name any more leave the
-// status (and nothing else).
-func (t *Tracker) noteRound(err error, nodes []plugins.Node) {
+// noteOutcome keeps the outcome of the passes over all nodes. Nodes that the driver does not name
+// any more leave the status (and nothing else).
+func (t *Tracker) noteOutcome(err error, nodes []plugins.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
@@ -272,11 +272,12 @@ func (t *Tracker) noteAnswer(ctx context.Context, node string, err error) {
 	}
 }
 
-// recall makes the nodes known that this driver had in an earlier run of the agent. It is for a
-// driver that cannot list them: that they are disabled is reported without waiting for the driver.
+// loadFormerNodes makes the nodes known that this driver had in an earlier run of the agent. It is
+// for a driver that cannot list them: that they are disabled is reported without waiting for the
+// driver.
 //
 // Cost: one read of the records, once, and only if the first question of all fails.
-func (t *Tracker) recall() {
+func (t *Tracker) loadFormerNodes() {
 	t.mu.Lock()
 	done := t.reached || t.recalled
 	t.recalled = true
@@ -291,7 +292,7 @@ func (t *Tracker) recall() {
 	}
 	for _, r := range records {
 		if r.Driver == t.config.Name && (t.config.Elsewhere == nil || !t.config.Elsewhere(r.Root)) {
-			t.state(plugins.Node{Name: r.Node, UUID: r.Root})
+			t.stateOf(plugins.Node{Name: r.Node, UUID: r.Root})
 		}
 	}
 }

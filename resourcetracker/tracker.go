@@ -109,7 +109,7 @@ type Timings struct {
 	BackoffMin, BackoffMax time.Duration
 }
 
-// Wait is the time until the next round after so many failures in a row: the interval, or the
+// Wait is the time until the next pass after so many failures in a row: the interval, or the
 // back-off. The jitter of either comes from a random number, 0 <= random < 1.
 func (t Timings) Wait(failures int, random float64) time.Duration {
 	if failures == 0 {
@@ -141,19 +141,19 @@ type Tracker struct {
 	refresh chan string // reasons for a pass now; one waits at most, since one pass serves all
 	// the same, from the driver: they do not cut a back-off short that is about Placement
 	changes chan string
-	ready   chan struct{} // closed after the first round
+	ready   chan struct{} // closed after the first pass
 	running atomic.Bool
 	// configured counts how often the driver got a configuration since the start, or another
 	// process.
 	configured atomic.Int64
-	// when the round under way must have ended, on the same clock as beat; 0: it waits for a dry
+	// when the pass under way must have ended, on the same clock as beat; 0: it waits for a dry
 	// run
 	overdue atomic.Int64
 	// when the loop last showed life, in nanoseconds of the monotonic clock since start
 	beat  atomic.Int64
 	start time.Time
 
-	passing chan struct{} // holds a value during a round or a dry run
+	passing chan struct{} // holds a value during a pass or a dry run
 
 	mu      sync.Mutex
 	timings Timings
@@ -164,13 +164,13 @@ type Tracker struct {
 	// agent ran before are known.
 	nameless, recalled bool
 	status             Status
-	// of the last round that failed before any node was reached
+	// of the last pass that failed before any node was reached
 	cause string
 	nodes map[string]*nodeState // by name, and orphans by orphanKey
 
-	enabling []func(node string) bool // nodes that were enabled since the last round began
+	enabling []func(node string) bool // nodes that were enabled since the last pass began
 
-	orphans orphans // the round's
+	orphans orphans // the pass's
 }
 
 // New returns a tracker that does nothing until Run.
@@ -190,9 +190,9 @@ func New(cfg Config) *Tracker {
 	return t
 }
 
-// Once makes one round over all nodes as at start-up, for the agent that does not stay: nothing
+// RunOnce makes one pass over each node as at start-up, for the agent that does not stay: nothing
 // else of the tracker runs. Its error is every failure, joined.
-func (t *Tracker) Once(ctx context.Context) error { return t.passAll(ctx, ctx, "start-up", true) }
+func (t *Tracker) RunOnce(ctx context.Context) error { return t.passAll(ctx, ctx, "start-up", true) }
 
 // SetTimings changes the timings, from the next wait or pass on.
 func (t *Tracker) SetTimings(timings Timings) {
@@ -218,7 +218,7 @@ func (t *Tracker) currentTimings() Timings {
 
 // Refresh asks for a pass now, whatever failed before, because an operator requested it. Any number
 // of requests before it begins make one pass.
-func (t *Tracker) Refresh(reason string) { ask(t.refresh, reason) }
+func (t *Tracker) Refresh(reason string) { requestPass(t.refresh, reason) }
 
 // Reconfigured is [Tracker.Refresh] after the driver got its configuration again, and perhaps
 // another process: it may report another tree now.
@@ -229,7 +229,7 @@ func (t *Tracker) Reconfigured(reason string) {
 
 // Changed asks for a pass because the driver sees a change. It waits for the end of a back-off that
 // is about Placement, which the driver knows nothing of; others it cuts short, to the shortest one.
-func (t *Tracker) Changed(reason string) { ask(t.changes, reason) }
+func (t *Tracker) Changed(reason string) { requestPass(t.changes, reason) }
 
 // Enable asks for a pass that takes [TraitStatusDisabled] away from the selected nodes, by name,
 // whichever client set it.
@@ -240,7 +240,7 @@ func (t *Tracker) Enable(meant func(node string) bool) {
 	t.Refresh("the node was enabled")
 }
 
-// takeEnabling returns the selections since the last round began.
+// takeEnabling returns the selections since the last pass began.
 func (t *Tracker) takeEnabling() []func(node string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -249,19 +249,19 @@ func (t *Tracker) takeEnabling() []func(node string) bool {
 	return out
 }
 
-func ask(requests chan<- string, reason string) {
+func requestPass(requests chan<- string, reason string) {
 	select {
 	case requests <- reason:
 	default:
 	}
 }
 
-// Ready is closed after the first round over all nodes, however it ended.
+// Ready is closed after the first pass over all nodes, however it ended.
 func (t *Tracker) Ready() <-chan struct{} { return t.ready }
 
-// Beat returns when the tracker last showed life. A tracker whose pass does not end at its deadline
-// shows none; one that does not run cannot hang.
-func (t *Tracker) Beat() time.Time {
+// LastHeartbeat is the time of the tracker's last sign of life. A tracker whose pass does not end
+// at its deadline shows none; one that does not run cannot hang.
+func (t *Tracker) LastHeartbeat() time.Time {
 	if !t.running.Load() {
 		return time.Now()
 	}
@@ -277,7 +277,7 @@ const beatInterval = time.Second
 // Run makes passes until ctx ends, and returns nil then; a pass that is under way is finished, or
 // given up after ten seconds. It returns a [*FatalError] only while start-up lasts for some node.
 func (t *Tracker) Run(ctx context.Context) error {
-	t.beating()
+	t.heartbeat()
 	t.running.Store(true)
 	defer t.running.Store(false)
 	// A pass that is under way when ctx ends is let finish: a write whose answer is not awaited
@@ -289,8 +289,8 @@ func (t *Tracker) Run(ctx context.Context) error {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	reason, first, requested := "start-up", true, false
-	var done chan error // of the round that is under way
-	var last error      // of the round before
+	var done chan error // of the pass that is under way
+	var last error      // of the pass before
 	var ended time.Time // when it ended
 	for {
 		requests, changes := t.listen(done != nil, last)
@@ -304,7 +304,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 			return nil
 		case <-beats.C:
 			if due := t.overdue.Load(); done == nil || due == 0 || int64(time.Since(t.start)) < due {
-				t.beating()
+				t.heartbeat()
 			}
 			continue
 		case <-next.C:
@@ -314,7 +314,7 @@ func (t *Tracker) Run(ctx context.Context) error {
 		case reason = <-changes:
 			if last != nil {
 				next.Reset(t.currentTimings().BackoffMin)
-				last = errDriverMoved // once is enough until the next round
+				last = errDriverMoved // once is enough until the next pass
 				continue
 			}
 			next.Reset(eventSpacing - time.Since(ended))
@@ -343,12 +343,12 @@ func (t *Tracker) Run(ctx context.Context) error {
 // another) makes one pass a second of them.
 const eventSpacing = time.Second
 
-// errDriverMoved stands for the last round's error once a change has already cut its back-off
+// errDriverMoved stands for the last pass's error once a change has already cut its back-off
 // short.
 var errDriverMoved = errors.New("a pass follows shortly")
 
-// listen returns the requests to listen to. While a round is under way none: one that comes
-// meanwhile may be about something that the round has looked at before. After a failure, no changes
+// listen returns the requests to listen to. While a pass is under way none: one that comes
+// meanwhile may be about something that the pass has looked at before. After a failure, no changes
 // that would only have Placement asked again.
 func (t *Tracker) listen(busy bool, last error) (requests, changes <-chan string) {
 	switch {
@@ -373,16 +373,17 @@ func aboutPlacement(err error) bool {
 	return false
 }
 
-func (t *Tracker) beating() { t.beat.Store(int64(time.Since(t.start))) }
+func (t *Tracker) heartbeat() { t.beat.Store(int64(time.Since(t.start))) }
 
-// roundDeadline is when a round must have ended if every pass keeps its deadline, and some more.
-func (t *Tracker) roundDeadline() time.Duration {
+// overallDeadline is when the passes over all nodes must have ended if each keeps its deadline, and
+// some more.
+func (t *Tracker) overallDeadline() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Duration(len(t.nodes)+2)*t.timings.PassDeadline + 5*time.Second
 }
 
-// wait is the time until the next round.
+// wait is the time until the next pass.
 func (t *Tracker) wait(err error) time.Duration {
 	t.mu.Lock()
 	failures, c := t.status.Failures, t.timings
@@ -402,16 +403,16 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 		return err
 	}
 	defer t.end()
-	t.overdue.Store(int64(time.Since(t.start) + t.roundDeadline()))
+	t.overdue.Store(int64(time.Since(t.start) + t.overallDeadline()))
 	defer t.overdue.Store(0)
 	nodes, held, err := t.availableNodes(ctx)
 	if err != nil {
-		t.noteRound(err, nil)
+		t.noteOutcome(err, nil)
 		t.writeDisabledOfAll(ctx)
 		return err
 	}
 	t.noteContested(held)
-	t.meet(nodes)
+	t.addNodes(nodes)
 	if requested { // an operator may have just removed one, or told the driver that it is gone
 		t.orphans.looked = time.Time{}
 	}
@@ -422,7 +423,7 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 		if stop.Err() != nil {
 			break
 		}
-		state := t.state(node)
+		state := t.stateOf(node)
 		for _, meant := range enabling {
 			state.enabling = state.enabling || meant(node.Name)
 		}
@@ -436,11 +437,11 @@ func (t *Tracker) passAll(stop, ctx context.Context, reason string, requested bo
 		t.recordGuests(ctx, node, state)
 	}
 	err = errors.Join(errs...)
-	t.noteRound(err, nodes)
+	t.noteOutcome(err, nodes)
 	return err
 }
 
-// begin waits until no round and no dry run is under way.
+// begin waits until no pass and no dry run is under way.
 func (t *Tracker) begin(ctx context.Context) error {
 	select {
 	case t.passing <- struct{}{}:
@@ -452,8 +453,8 @@ func (t *Tracker) begin(ctx context.Context) error {
 
 func (t *Tracker) end() { <-t.passing }
 
-// Named asks the driver for its nodes, whether it has them or not.
-func (t *Tracker) Named(ctx context.Context) ([]plugins.Node, error) {
+// NamedNodes asks the driver for its nodes, whether it has them or not.
+func (t *Tracker) NamedNodes(ctx context.Context) ([]plugins.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.currentTimings().PassDeadline)
 	defer cancel()
 	nodes, err := t.config.Driver.AvailableNodes(ctx)
@@ -470,7 +471,7 @@ func (t *Tracker) availableNodes(ctx context.Context) ([]plugins.Node, []*Claime
 	defer cancel()
 	nodes, err := t.config.Driver.AvailableNodes(ctx)
 	if err != nil {
-		t.recall()
+		t.loadFormerNodes()
 	}
 	t.mu.Lock()
 	t.nameless = err != nil

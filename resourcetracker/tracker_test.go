@@ -238,16 +238,17 @@ func TestNoLifeWithoutProgress(t *testing.T) {
 		s := start(t, func(s *scene) { s.driver.block = func(context.Context) { <-release } })
 		begin := time.Now()
 		time.Sleep(25*time.Second + time.Millisecond)
-		if age := time.Since(s.tracker.Beat()); age != time.Millisecond {
+		if age := time.Since(s.tracker.LastHeartbeat()); age != time.Millisecond {
 			t.Errorf("no life for %v in a pass that is within its deadline", age)
 		}
 		time.Sleep(3 * time.Minute)
 		// life ends two deadlines and five seconds after the beginning
-		testproc.Equal(t, s.tracker.Beat().Sub(begin), 64*time.Second, "the last life of a pass that hangs is after %v")
+		testproc.Equal(t, s.tracker.LastHeartbeat().Sub(begin), 64*time.Second,
+			"the last life of a pass that hangs is after %v")
 		close(release)
 		<-s.tracker.Ready()
 		time.Sleep(2 * time.Second)
-		if age := time.Since(s.tracker.Beat()); age > 2*time.Second {
+		if age := time.Since(s.tracker.LastHeartbeat()); age > 2*time.Second {
 			t.Errorf("no life for %v after the pass ended", age)
 		}
 	})

@@ -88,9 +88,9 @@ func Undo(
 				"moves the allocations there",
 		}
 	}
-	j.Label(entry.Root, journal.Label{Node: entry.Node,
+	j.SetLabel(entry.Root, journal.Label{Node: entry.Node,
 		Undoes: id, FromLayout: entry.ToLayout, ToLayout: entry.FromLayout})
-	defer j.Label(entry.Root, journal.Label{Node: entry.Node})
+	defer j.SetLabel(entry.Root, journal.Label{Node: entry.Node})
 	inverse := entry.Reshape.Inverse()
 	// before, so that a crash or a lost answer leaves no layout version that the tree may not have
 	version, err := setLayout(records, entry.Root, entry.FromLayout)

@@ -201,14 +201,14 @@ func TestUndo(t *testing.T) {
 			check(t, os.WriteFile(filepath.Join(dir, journal.DirName, "000001-"+nodeUUID+".json"), []byte("{"), 0o600))
 		}, refused: true, says: "damaged"},
 		"it was undone already": {id: 1, prepare: func(t *testing.T, r *reshaper, _ string) {
-			r.log.Label(nodeUUID, journal.Label{Undoes: 1})
+			r.log.SetLabel(nodeUUID, journal.Label{Undoes: 1})
 			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
 		}, refused: true, says: "already undone, by reshape 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			r := &reshaper{outcome: reportclient.ReshapeHappened, log: journal.New(dir)}
-			r.log.Label(nodeUUID, journal.Label{Node: "cn1"})
+			r.log.SetLabel(nodeUUID, journal.Label{Node: "cn1"})
 			check(t, r.log.Begin(nodeUUID, moved()), r.log.End(nodeUUID, reportclient.ReshapeHappened))
 			if c.prepare != nil {
 				c.prepare(t, r, dir)

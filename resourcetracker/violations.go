@@ -29,13 +29,13 @@ func (o ViolationGroup) String() string {
 	case 0:
 		return o.Problem
 	case 1:
-		return colon(o.Concerns[0], o.Problem)
+		return joinColon(o.Concerns[0], o.Problem)
 	}
-	return colon(o.Problem, strings.Join(o.Concerns, "; "))
+	return joinColon(o.Problem, strings.Join(o.Concerns, "; "))
 }
 
-// colon joins what is not empty.
-func colon(a, b string) string {
+// joinColon joins what is not empty.
+func joinColon(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
 	}
@@ -157,7 +157,7 @@ func (e *ReshapeError) List() []string {
 	var out []string
 	for _, o := range e.ViolationGroups() {
 		for _, concern := range o.Concerns {
-			out = append(out, colon(concern, o.Problem))
+			out = append(out, joinColon(concern, o.Problem))
 		}
 		if len(o.Concerns) == 0 {
 			out = append(out, o.Problem)
@@ -180,8 +180,8 @@ func (e *ReshapeError) Hints() string {
 	return strings.Join(out, ". ")
 }
 
-// of sets the allocations and providers that the texts name.
-func (e *ReshapeError) of(held providertree.Allocations, trees ...*providertree.Tree) *ReshapeError {
+// withNames sets the allocations and providers that the texts name.
+func (e *ReshapeError) withNames(held providertree.Allocations, trees ...*providertree.Tree) *ReshapeError {
 	e.held, e.trees = held, trees
 	return e
 }

@@ -35,7 +35,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 		{Consumer: "d", Problem: "no owner"},
 		{Consumer: "d", Provider: root, Problem: "no place"},
 		{Problem: "and 3 more"},
-	}}, nil).of(held, tree)
+	}}, nil).withNames(held, tree)
 	want := []ViolationGroup{
 		{Problem: "no domain", Concerns: []string{"consumer a, 10 MEMORY_MB and 2 VCPU of cn1", "consumer c, VCPU"}},
 		{Problem: "no device", Concerns: []string{"consumer a, 1 VGPU of resource provider " + cell}, Hint: stale},

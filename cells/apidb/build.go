@@ -62,11 +62,11 @@ func (s *DB) createServers(ctx context.Context, tx *sql.Tx, servers []RequestSpe
 	uuids := make([]string, 0, len(servers))
 	var instances, specs, builds [][]any
 	for _, r := range servers {
-		spec, err := text(r.Kept())
+		spec, err := jsonText(r.Kept())
 		if err != nil {
 			return fmt.Errorf("the specification of server %s: %w", r.UUID, err)
 		}
-		instance, err := text(r.Server)
+		instance, err := jsonText(r.Server)
 		if err != nil {
 			return fmt.Errorf("server %s: %w", r.UUID, err)
 		}
@@ -176,10 +176,10 @@ func placementOf(ctx context.Context, tx *sql.Tx, uuid string) (placement, error
 	return p, err
 }
 
-// refuse is the error for what can only be done to a server that is placed nowhere, and wanted.
+// refusal is the error for what can only be done to a server that is placed nowhere, and wanted.
 // Being placed goes first: a caller that gets [ErrGone] removes the server's allocations, and those
 // of a placed server belong to its cell.
-func (p placement) refuse(uuid string) error {
+func (p placement) refusal(uuid string) error {
 	switch {
 	case p.cell != 0:
 		return fmt.Errorf("server %s: %w", uuid, ErrPlaced)
@@ -195,7 +195,7 @@ func (s *DB) Claim(ctx context.Context, c Claim) error {
 	return s.write(ctx, "claiming for server "+c.InstanceUUID, func(tx *sql.Tx) error {
 		p, err := placementOf(ctx, tx, c.InstanceUUID)
 		if err == nil {
-			err = p.refuse(c.InstanceUUID)
+			err = p.refusal(c.InstanceUUID)
 		}
 		if err != nil {
 			return err
@@ -241,7 +241,7 @@ func (s *DB) Place(ctx context.Context, uuid, cellUUID string) error {
 		case p.cell == cell:
 			return nil
 		}
-		if err := p.refuse(uuid); err != nil {
+		if err := p.refusal(uuid); err != nil {
 			return err
 		}
 		_, err = sqldb.Exec(ctx, tx, "UPDATE instance_mappings SET cell_id = ?, updated_at = ? WHERE instance_uuid = ?",
@@ -284,7 +284,7 @@ func (s *DB) AbandonBuild(ctx context.Context, uuid string) error {
 		case err != nil:
 			return err
 		case p.cell != 0:
-			return p.refuse(uuid)
+			return p.refusal(uuid)
 		case !p.wanted:
 			return notFound("the build request of server %s", uuid)
 		}

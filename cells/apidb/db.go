@@ -65,7 +65,7 @@ func open(ctx context.Context, name string, o Options, s *sqldb.Schema) (*DB, er
 		o.Now = time.Now
 	}
 	kit, err := sqldb.Open(ctx, name,
-		sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: means, Logger: o.Logger, Progress: o.Progress})
+		sqldb.Options{Schema: s, MaxPages: o.MaxPages, Means: classifyError, Logger: o.Logger, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -173,8 +173,8 @@ func (s *DB) momentOr(t time.Time) int64 {
 	return timeIn(t)
 }
 
-// text is the JSON of a value.
-func text(v any) (string, error) {
+// jsonText is the JSON of a value.
+func jsonText(v any) (string, error) {
 	b, err := json.Marshal(v)
 	return string(b), err
 }

@@ -74,15 +74,15 @@ func (s *DB) Mappings(ctx context.Context, f MappingFilter) (out []Mapping, err 
 		if err != nil {
 			return err
 		}
-		out, err = s.merged(ctx, tx, f, cells)
+		out, err = s.mergePages(ctx, tx, f, cells)
 		return err
 	})
 	return out, err
 }
 
-// living are conditions that together choose the servers that are not known to be deleted, of which
-// each is served by an index in the order of lists.
-func living(d *sqldb.Dialect) []string {
+// livingConditions are conditions that together choose the servers that are not known to be
+// deleted, of which each is served by an index in the order of lists.
+func livingConditions(d *sqldb.Dialect) []string {
 	if d == sqldb.MySQL { // it has no partial indexes
 		return []string{"m.queued_for_delete = 0", "m.queued_for_delete IS NULL"}
 	}
@@ -105,7 +105,7 @@ type page struct {
 func pages(d *sqldb.Dialect, f MappingFilter, cells []int64) (out []page) {
 	conditions := []string{""}
 	if f.Living {
-		conditions = living(d)
+		conditions = livingConditions(d)
 	}
 	size := limitOf(f.Limit)
 	if f.Living { // else each page sorts all there is
@@ -129,8 +129,8 @@ func pages(d *sqldb.Dialect, f MappingFilter, cells []int64) (out []page) {
 // leastPage is the least size of a page: a query costs as much as some rows do.
 const leastPage = 50
 
-// after is the query for the rows that come after one; nil: the first ones.
-func (p page) after(last *Mapping) (query string, args []any) {
+// queryAfter is the query for the rows that come after one; nil: the first ones.
+func (p page) queryAfter(last *Mapping) (query string, args []any) {
 	query, args = mappings+p.where, slices.Clone(p.args)
 	if last != nil {
 		at := timeIn(last.CreatedAt)
@@ -140,8 +140,8 @@ func (p page) after(last *Mapping) (query string, args []any) {
 	return query + " ORDER BY m.created_at DESC, m.instance_uuid LIMIT ?", append(args, p.size)
 }
 
-// merged reads the cells' mappings side by side.
-func (s *DB) merged(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (out []Mapping, err error) {
+// mergePages reads the cells' mappings side by side.
+func (s *DB) mergePages(ctx context.Context, tx *sql.Tx, f MappingFilter, cells []int64) (out []Mapping, err error) {
 	var open streams
 	for _, p := range pages(s.kit.Dialect, f, cells) {
 		st := &stream{page: p, more: true}
@@ -187,7 +187,7 @@ func (st *stream) advance(ctx context.Context, tx *sql.Tx) (more bool, err error
 		if st.head.ID != 0 {
 			last = &st.head
 		}
-		query, args := st.page.after(last)
+		query, args := st.page.queryAfter(last)
 		if st.rest, err = sqldb.All(ctx, tx, scanMapping, query, args...); err != nil {
 			return false, err
 		}

@@ -19,10 +19,10 @@ func TestPlans(t *testing.T) {
 	s := testproc.Try(Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})).Or(t)
 	defer func() { testproc.NoError(t, s.Close()) }()
 	d := s.kit.Dialect
-	ofProject, args := pages(d, MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, []int64{1})[0].after(nil)
-	ofCell, cellArgs := pages(d, MappingFilter{Living: true, Limit: 1000}, []int64{1})[0].after(nil)
+	ofProject, args := pages(d, MappingFilter{ProjectID: "p", Living: true, Limit: 1000}, []int64{1})[0].queryAfter(nil)
+	ofCell, cellArgs := pages(d, MappingFilter{Living: true, Limit: 1000}, []int64{1})[0].queryAfter(nil)
 	goingOn, onArgs := pages(d, MappingFilter{ProjectID: "p", Living: true, Limit: 1000},
-		[]int64{1})[0].after(&Mapping{})
+		[]int64{1})[0].queryAfter(&Mapping{})
 	for _, c := range []struct {
 		name, query, index string
 		args               []any

@@ -22,10 +22,10 @@ func schema(older string) *sqldb.Schema {
 }
 
 // DatabaseOptions are those with which sqldb opens an API database, to copy or to check it.
-func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: means} }
+func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: classifyError} }
 
-// means is what a failure of the database is to the callers of this package.
-func means(kind error) error {
+// classifyError is what a failure of the database is to the callers of this package.
+func classifyError(kind error) error {
 	if kind == sqldb.ErrSchema || kind == sqldb.ErrNotDatabase { //nolint:errorlint // one of these values
 		return ErrSchema
 	}
@@ -37,7 +37,7 @@ func means(kind error) error {
 // process has the file open it is sqldb.ErrLocked.
 func Version(ctx context.Context, name string) (has, knows int, err error) {
 	s := schema("")
-	has, err = sqldb.Version(ctx, name, sqldb.Options{Schema: s, Means: means})
+	has, err = sqldb.Version(ctx, name, sqldb.Options{Schema: s, Means: classifyError})
 	return has, s.Newest(), err
 }
 

@@ -18,7 +18,7 @@ func countLiving(d *sqldb.Dialect, ofUser, inCells bool) string {
 	query := `SELECT COUNT(*), COALESCE(SUM(s.vcpus), 0), COALESCE(SUM(s.memory_mb), 0), COUNT(m.queued_for_delete),
 	COALESCE(SUM(CASE WHEN m.queued_for_delete IS NULL OR COALESCE(m.user_id, '') = '' THEN 1 ELSE 0 END), 0)
 	FROM instance_mappings m LEFT JOIN request_specs s ON s.instance_uuid = m.instance_uuid
-	WHERE m.project_id = ? AND (` + strings.Join(living(d), " OR ") + ")"
+	WHERE m.project_id = ? AND (` + strings.Join(livingConditions(d), " OR ") + ")"
 	if ofUser {
 		query += " AND m.user_id = ?"
 	}
@@ -129,7 +129,7 @@ func (s *DB) CreateFlavor(ctx context.Context, f Flavor) error {
 	if f.ID == "" || f.Name == "" {
 		return fmt.Errorf("a flavor needs a flavorid and a name: %w", ErrInvalid)
 	}
-	extra, err := text(f.ExtraSpecs)
+	extra, err := jsonText(f.ExtraSpecs)
 	if err != nil {
 		return fmt.Errorf("the extra specs of flavor %s: %w", f.ID, err)
 	}
@@ -190,7 +190,7 @@ func (s *DB) ChangeFlavor(ctx context.Context, id string, change func(*Flavor) e
 			return err
 		}
 		f.Description, f.ExtraSpecs = changed.Description, changed.ExtraSpecs
-		extra, err := text(f.ExtraSpecs)
+		extra, err := jsonText(f.ExtraSpecs)
 		if err != nil {
 			return fmt.Errorf("the extra specs of flavor %s: %w", id, err)
 		}

@@ -34,11 +34,11 @@ func (x *exchange) audit(one *call) (*auditlog.Trail, error) {
 		if log.Refusal() != nil {
 			return nil, errUnrecorded
 		}
-		origin := cellwire.OriginOf(x.ctx())
+		origin := cellwire.OriginOf(x.requestContext())
 		record.GlobalRequestID, record.User, record.Project = origin.RequestID, origin.UserID, origin.ProjectID
 	}
-	ctx, trail := log.Begin(x.ctx(), record)
-	watch := changesTo(func(c auditlog.Change) { log.Note(ctx, record, c) })
+	ctx, trail := log.Begin(x.requestContext(), record)
+	watch := changesTo(func(c auditlog.Change) { log.AddChanges(ctx, record, c) })
 	watch.Before = func(tell func(*celldb.Watch)) error {
 		var intended []auditlog.Change
 		tell(changesTo(func(c auditlog.Change) { intended = append(intended, c) }))

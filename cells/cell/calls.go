@@ -60,7 +60,7 @@ func (c *Cell) calls() []call {
 }
 
 func (c *Cell) getCell(x *exchange) (any, error) {
-	info, err := c.config.Store.Info(x.ctx())
+	info, err := c.config.Store.Info(x.requestContext())
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (c *Cell) queryServers(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.config.Store.Servers(x.ctx(), q, c.moment())
+	return c.config.Store.Servers(x.requestContext(), q, c.moment())
 }
 
 func (c *Cell) postStates(x *exchange) (any, error) {
@@ -84,7 +84,7 @@ func (c *Cell) postStates(x *exchange) (any, error) {
 	if err := celldb.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
 		return nil, err
 	}
-	states, err := c.config.Store.States(x.ctx(), request.UUIDs)
+	states, err := c.config.Store.States(x.requestContext(), request.UUIDs)
 	return cellwire.StatesAnswer{States: states}, err
 }
 
@@ -99,7 +99,7 @@ func (c *Cell) postServerHosts(x *exchange) (any, error) {
 	if err := celldb.CheckUUIDs(request.UUIDs, cellwire.MaxStates); err != nil {
 		return nil, err
 	}
-	servers, err := c.config.Store.ServerHosts(x.ctx(), request)
+	servers, err := c.config.Store.ServerHosts(x.requestContext(), request)
 	return cellwire.HostsAnswer{Servers: servers}, err
 }
 
@@ -124,7 +124,7 @@ func (c *Cell) getUnfinished(x *exchange) (any, error) {
 	if reclaim > 0 {
 		softBefore = now.Add(-time.Duration(reclaim) * time.Second)
 	}
-	return c.config.Store.Unfinished(x.ctx(), now.Add(-time.Duration(hidden)*time.Second), softBefore)
+	return c.config.Store.Unfinished(x.requestContext(), now.Add(-time.Duration(hidden)*time.Second), softBefore)
 }
 
 func (c *Cell) getServer(x *exchange) (any, error) {
@@ -132,7 +132,7 @@ func (c *Cell) getServer(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.config.Store.Server(x.ctx(), uuid, c.moment())
+	return c.config.Store.Server(x.requestContext(), uuid, c.moment())
 }
 
 func (c *Cell) putServer(x *exchange) (any, error) {
@@ -147,7 +147,7 @@ func (c *Cell) putServer(x *exchange) (any, error) {
 	if server.UUID != uuid {
 		return nil, badRequest("The server in the body is %.64q, and the one in the path %s.", server.UUID, uuid)
 	}
-	return c.config.Store.Insert(x.ctx(), server, c.moment())
+	return c.config.Store.Insert(x.requestContext(), server, c.moment())
 }
 
 // onServer does something to the server in the path and wakes its host.
@@ -163,12 +163,16 @@ func (c *Cell) onServer(x *exchange, do func(uuid string) (cellwire.Server, erro
 
 func (c *Cell) release(x *exchange) (any, error) {
 	return c.onServer(x,
-		func(uuid string) (cellwire.Server, error) { return c.config.Store.Release(x.ctx(), uuid, c.moment()) })
+		func(uuid string) (cellwire.Server, error) {
+			return c.config.Store.Release(x.requestContext(), uuid, c.moment())
+		})
 }
 
 func (c *Cell) restore(x *exchange) (any, error) {
 	return c.onServer(x,
-		func(uuid string) (cellwire.Server, error) { return c.config.Store.Restore(x.ctx(), uuid, c.moment()) })
+		func(uuid string) (cellwire.Server, error) {
+			return c.config.Store.Restore(x.requestContext(), uuid, c.moment())
+		})
 }
 
 func (c *Cell) getActions(x *exchange) (any, error) {
@@ -176,7 +180,7 @@ func (c *Cell) getActions(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.config.Store.Actions(x.ctx(), uuid)
+	return c.config.Store.Actions(x.requestContext(), uuid)
 }
 
 func (c *Cell) patchServer(x *exchange) (any, error) {
@@ -185,7 +189,7 @@ func (c *Cell) patchServer(x *exchange) (any, error) {
 		return nil, err
 	}
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
-		return c.config.Store.Patch(x.ctx(), uuid, patch, c.moment())
+		return c.config.Store.Patch(x.requestContext(), uuid, patch, c.moment())
 	})
 }
 
@@ -195,7 +199,7 @@ func (c *Cell) power(x *exchange) (any, error) {
 		return nil, err
 	}
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
-		return c.config.Store.Power(x.ctx(), uuid, request.Action, c.moment())
+		return c.config.Store.Power(x.requestContext(), uuid, request.Action, c.moment())
 	})
 }
 
@@ -205,7 +209,7 @@ func (c *Cell) rebuild(x *exchange) (any, error) {
 		return nil, err
 	}
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
-		return c.config.Store.Rebuild(x.ctx(), uuid, request, c.moment())
+		return c.config.Store.Rebuild(x.requestContext(), uuid, request, c.moment())
 	})
 }
 
@@ -215,7 +219,7 @@ func (c *Cell) reset(x *exchange) (any, error) {
 		return nil, err
 	}
 	return c.onServer(x, func(uuid string) (cellwire.Server, error) {
-		return c.config.Store.Reset(x.ctx(), uuid, request, c.moment())
+		return c.config.Store.Reset(x.requestContext(), uuid, request, c.moment())
 	})
 }
 
@@ -226,11 +230,11 @@ func (c *Cell) deleteServer(x *exchange) (any, error) {
 	}
 	var answer cellwire.DeleteAnswer
 	server, err := c.onServer(x, func(uuid string) (_ cellwire.Server, err error) {
-		answer, err = c.config.Store.Delete(x.ctx(), uuid, request.Kind, c.moment())
+		answer, err = c.config.Store.Delete(x.requestContext(), uuid, request.Kind, c.moment())
 		return answer.Server, err
 	})
 	if err == nil {
-		c.notifyMovers(x.ctx(), server.UUID)
+		c.notifyMigrationHosts(x.requestContext(), server.UUID)
 	}
 	return answer, err
 }
@@ -240,7 +244,7 @@ func (c *Cell) discard(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Discard(x.ctx(), uuid)
+	return nil, c.config.Store.Discard(x.requestContext(), uuid)
 }
 
 func (c *Cell) freed(x *exchange) (any, error) {
@@ -248,7 +252,7 @@ func (c *Cell) freed(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Freed(x.ctx(), uuid)
+	return nil, c.config.Store.Freed(x.requestContext(), uuid)
 }
 
 func (c *Cell) getDiscovery(x *exchange) (any, error) {
@@ -259,19 +263,19 @@ func (c *Cell) getDiscovery(x *exchange) (any, error) {
 	switch only := q.text("only"); only {
 	case "":
 	case cellwire.OnlyUsage:
-		usage, err := c.config.Store.Usage(x.ctx(), q.text("project_id"))
+		usage, err := c.config.Store.Usage(x.requestContext(), q.text("project_id"))
 		return cellwire.Discovery{Usage: usage, Services: []cellwire.Service{}, Nodes: []cellwire.ComputeNode{}}, err
 	default:
 		return nil, badRequest("only is %.64q, not %s.", only, cellwire.OnlyUsage)
 	}
-	return c.config.Store.Discovery(x.ctx(), q.text("project_id"), c.moment())
+	return c.config.Store.Discovery(x.requestContext(), q.text("project_id"), c.moment())
 }
 
 func (c *Cell) getServices(x *exchange) (any, error) {
 	if _, err := readQuery(x); err != nil {
 		return nil, err
 	}
-	services, err := c.config.Store.Services(x.ctx(), c.moment())
+	services, err := c.config.Store.Services(x.requestContext(), c.moment())
 	for i := range services {
 		services[i].Auth = c.config.Auth.hosts
 	}
@@ -287,7 +291,7 @@ func (c *Cell) patchService(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.config.Store.PatchService(x.ctx(), uuid, patch, c.moment())
+	service, err := c.config.Store.PatchService(x.requestContext(), uuid, patch, c.moment())
 	c.notifyHost(service.Host, err)
 	return service, err
 }
@@ -297,7 +301,7 @@ func (c *Cell) deleteService(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.config.Store.DeleteService(x.ctx(), uuid, c.moment())
+	service, err := c.config.Store.DeleteService(x.requestContext(), uuid, c.moment())
 	if err != nil {
 		return nil, err
 	}
@@ -317,7 +321,7 @@ func (c *Cell) postRename(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	service, err := c.config.Store.RenameHost(x.ctx(), uuid, request, c.moment())
+	service, err := c.config.Store.RenameHost(x.requestContext(), uuid, request, c.moment())
 	if err != nil {
 		return nil, err
 	}
@@ -350,14 +354,14 @@ func (c *Cell) getComputeNodes(x *exchange) (any, error) {
 	}
 	var nodes []cellwire.ComputeNode
 	if counted {
-		nodes, err = c.config.Store.CountedNodes(x.ctx(), c.moment())
+		nodes, err = c.config.Store.CountedNodes(x.requestContext(), c.moment())
 	} else {
-		nodes, err = c.config.Store.ComputeNodes(x.ctx(), unmapped, c.moment())
+		nodes, err = c.config.Store.ComputeNodes(x.requestContext(), unmapped, c.moment())
 	}
 	if err != nil {
 		return nil, err
 	}
-	forgotten, err := c.config.Store.ForgottenNodes(x.ctx())
+	forgotten, err := c.config.Store.ForgottenNodes(x.requestContext())
 	return cellwire.NodesAnswer{Nodes: nodes, Forgotten: forgotten}, err
 }
 
@@ -369,7 +373,7 @@ func (c *Cell) postMapped(x *exchange) (any, error) {
 	if err := celldb.CheckUUIDs(request.UUIDs, maxUUIDs); err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.Mapped(x.ctx(), request.UUIDs)
+	return nil, c.config.Store.Mapped(x.requestContext(), request.UUIDs)
 }
 
 func (c *Cell) postNodesState(x *exchange) (any, error) {
@@ -377,7 +381,7 @@ func (c *Cell) postNodesState(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, c.config.Store.NodesState(x.ctx(), request, c.moment())
+	return nil, c.config.Store.NodesState(x.requestContext(), request, c.moment())
 }
 
 func (c *Cell) putHost(x *exchange) (any, error) {
@@ -385,11 +389,11 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := c.config.Store.Info(x.ctx())
+	info, err := c.config.Store.Info(x.requestContext())
 	if err != nil {
 		return nil, err
 	}
-	service, problems, err := c.config.Store.Report(x.ctx(), x.reporter(), report, c.moment())
+	service, problems, err := c.config.Store.Report(x.requestContext(), x.reporter(), report, c.moment())
 	if err != nil {
 		return nil, err
 	}
@@ -414,7 +418,7 @@ func (c *Cell) putHost(x *exchange) (any, error) {
 
 func (c *Cell) getNodeReporter(x *exchange) (any, error) {
 	node := x.R.PathValue("node")
-	host, err := c.config.Store.NodeReporter(x.ctx(), x.reporter(), node)
+	host, err := c.config.Store.NodeReporter(x.requestContext(), x.reporter(), node)
 	return cellwire.NodeReporter{UUID: node, Host: host}, err
 }
 
@@ -435,7 +439,7 @@ func (c *Cell) getWork(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.work(x, host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
+	return c.waitForWork(x, host, after, q.text("epoch"), min(time.Duration(wait)*time.Second, c.config.MaxWait))
 }
 
 func (c *Cell) postReports(x *exchange) (any, error) {
@@ -451,7 +455,7 @@ func (c *Cell) postReports(x *exchange) (any, error) {
 		return nil, &cellwire.Error{Status: http.StatusRequestEntityTooLarge, Code: cellwire.CodeTooLarge,
 			Message: "The request has too many reports."}
 	}
-	applied, err := c.config.Store.Apply(x.ctx(), host, request.Reports, c.moment())
+	applied, err := c.config.Store.Apply(x.requestContext(), host, request.Reports, c.moment())
 	c.notifyHost(host, err)
 	for _, mover := range applied.Movers {
 		c.broadcasts.notify(mover)

@@ -56,7 +56,7 @@ type Config struct {
 }
 
 // Cell is the service: an http.Handler. It has no goroutines of its own; requests that wait end
-// with their contexts. See [Cell.Follow] where several processes have the database.
+// with their contexts. See [Cell.WatchChanges] where several processes have the database.
 type Cell struct {
 	config     Config
 	service    *osapi.Service
@@ -116,7 +116,7 @@ func New(c Config) (*Cell, error) {
 
 // moment is now.
 func (c *Cell) moment() celldb.Moment {
-	return celldb.Moment{Now: celldb.Kept(c.config.Now()), DownTime: c.config.ServiceDownTime}
+	return celldb.Moment{Now: celldb.TruncateTime(c.config.Now()), DownTime: c.config.ServiceDownTime}
 }
 
 // notifyHost wakes the host of a server after a change of it. After an unexpected error the outcome
@@ -131,9 +131,11 @@ func (c *Cell) notifyHost(host string, err error) {
 	}
 }
 
-// work waits until the host has new work, at most for the requested time.
-func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait time.Duration) (cellwire.Work, error) {
-	ctx := x.ctx()
+// waitForWork waits until the host has new work, at most for the requested time.
+func (c *Cell) waitForWork(
+	x *exchange, host string, after int64, epoch string, wait time.Duration,
+) (cellwire.Work, error) {
+	ctx := x.requestContext()
 	recheck := time.NewTicker(c.config.RecheckInterval)
 	defer recheck.Stop()
 	var over <-chan time.Time
@@ -155,9 +157,9 @@ func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait ti
 		}
 		work, changed, err := c.config.Store.Work(ctx, host, after, epoch, c.moment())
 		if err == nil {
-			if _, fresh := c.streams.offered(host, false); fresh || changed || last {
+			if _, fresh := c.streams.offersTo(host, false); fresh || changed || last {
 				stop()
-				work.Streams, _ = c.streams.offered(host, true)
+				work.Streams, _ = c.streams.offersTo(host, true)
 				return work, nil
 			}
 		}
@@ -165,7 +167,7 @@ func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait ti
 			stop()
 			return work, err
 		}
-		ends := c.streams.polls(host, c.config.Now)
+		ends := c.streams.beginPoll(host, c.config.Now)
 		c.waiting.Add(1)
 		for waits := true; waits && err == nil; {
 			waits = false
@@ -175,9 +177,9 @@ func (c *Cell) work(x *exchange, host string, after int64, epoch string, wait ti
 			case <-over:
 				last = true
 			case <-rung:
-				err = x.still() // what is new may be a secret
+				err = x.checkStillAllowed() // what is new may be a secret
 			case <-recheck.C:
-				waits, err = true, x.still()
+				waits, err = true, x.checkStillAllowed()
 			}
 		}
 		c.waiting.Add(-1)

@@ -10,10 +10,10 @@ import (
 // followInterval is how long a host may wait for a change that another process of the cell made.
 const followInterval = 500 * time.Millisecond
 
-// Follow wakes the requests that wait for changes which other processes made in the same database,
-// until the context ends. A cell that is alone on its database does not need it. While the database
-// cannot be read it does nothing: each request says why.
-func (c *Cell) Follow(ctx context.Context) {
+// WatchChanges wakes the requests that wait for changes which other processes made in the same
+// database, until the context ends. A cell that is alone on its database does not need it. While
+// the database cannot be read it does nothing: each request says why.
+func (c *Cell) WatchChanges(ctx context.Context) {
 	ticker := time.NewTicker(followInterval)
 	defer ticker.Stop()
 	for revision := int64(0); ctx.Err() == nil; {

@@ -48,7 +48,7 @@ func TestFollowWakes(t *testing.T) {
 		followed := make(chan struct{})
 		go func() {
 			defer close(followed)
-			w.cell.Follow(ctx)
+			w.cell.WatchChanges(ctx)
 		}()
 		synctest.Wait()
 		if d := elapsed(2); d > 500*time.Millisecond {

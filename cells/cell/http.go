@@ -49,8 +49,8 @@ type exchange struct {
 	who  caller
 }
 
-// ctx ends when the client goes away. It has the term and the origin of the request.
-func (x *exchange) ctx() context.Context { return x.R.Context() }
+// requestContext ends when the client goes away. It has the term and the origin of the request.
+func (x *exchange) requestContext() context.Context { return x.R.Context() }
 
 // readTerm puts the term of the request into its context.
 func (x *exchange) readTerm() error {
@@ -62,8 +62,8 @@ func (x *exchange) readTerm() error {
 				cellwire.HeaderTerm, text, int64(maxTerm))
 		}
 	}
-	if cellwire.TermOf(x.ctx()) != term { // a client in the same process may have left its own there
-		x.R = x.R.WithContext(cellwire.WithTerm(x.ctx(), term))
+	if cellwire.TermOf(x.requestContext()) != term { // a client in the same process may have left its own there
+		x.R = x.R.WithContext(cellwire.WithTerm(x.requestContext(), term))
 	}
 	return nil
 }
@@ -74,9 +74,9 @@ func (x *exchange) readOrigin() error {
 	if err != nil {
 		return err
 	}
-	origin.Traceparent = cmp.Or(tracing.Traceparent(x.ctx()), origin.Traceparent)
-	if cellwire.OriginOf(x.ctx()) != origin {
-		x.R = x.R.WithContext(cellwire.WithOrigin(x.ctx(), origin))
+	origin.Traceparent = cmp.Or(tracing.Traceparent(x.requestContext()), origin.Traceparent)
+	if cellwire.OriginOf(x.requestContext()) != origin {
+		x.R = x.R.WithContext(cellwire.WithOrigin(x.requestContext(), origin))
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (x *exchange) Handle() error {
 			return err
 		}
 	}
-	if err := x.cell.meant(x.R); err != nil {
+	if err := x.cell.checkCell(x.R); err != nil {
 		return err
 	}
 	if len(x.R.Header[tracing.HeaderTraceparent]) > 0 { // pings, polls and reports begin no traces
@@ -130,7 +130,7 @@ func (x *exchange) Handle() error {
 			return err
 		}
 	}
-	if err := x.cell.Check(x.ctx()); err != nil {
+	if err := x.cell.Check(x.requestContext()); err != nil {
 		return err
 	}
 	trail, err := x.audit(found.Route)
@@ -139,8 +139,8 @@ func (x *exchange) Handle() error {
 	}
 	answer, err := found.Route.do(x)
 	trail.Failed(err)
-	trail.Write(x.ctx())
-	if err == nil && found.Route.changes() && cellwire.OriginOf(x.ctx()).RequestID != "" {
+	trail.Write(x.requestContext())
+	if err == nil && found.Route.changes() && cellwire.OriginOf(x.requestContext()).RequestID != "" {
 		x.logger().Info().Str("method", x.R.Method).
 			Str("path", x.R.URL.Path).Msg("Carried out a change for the compute API.")
 	}
@@ -160,7 +160,7 @@ func (x *exchange) Handle() error {
 // to the compute API that it serves.
 func (x *exchange) logger() *zerolog.Logger {
 	log := x.cell.config.Logger.With().Str("request_id", x.ID)
-	if id := cellwire.OriginOf(x.ctx()).RequestID; id != "" {
+	if id := cellwire.OriginOf(x.requestContext()).RequestID; id != "" {
 		log = log.Str("global_request_id", id)
 	}
 	of := log.Logger()
@@ -178,8 +178,8 @@ func (c *Cell) Check(ctx context.Context) error {
 	return c.config.Store.Check(ctx)
 }
 
-// meant refuses a request that is for another cell.
-func (c *Cell) meant(r *http.Request) error {
+// checkCell refuses a request that is for another cell.
+func (c *Cell) checkCell(r *http.Request) error {
 	name := r.Header.Get(cellwire.HeaderCell)
 	if name == "" || c.config.Name == "" || name == url.PathEscape(c.config.Name) {
 		return nil

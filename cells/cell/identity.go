@@ -181,8 +181,8 @@ func (c *Cell) ofAnother(who caller) bool {
 	return who.cell != "" && who.cell != c.config.Name
 }
 
-// still returns an error if the sender of a request may not make it any more.
-func (x *exchange) still() error {
+// checkStillAllowed returns an error if the sender of a request may not make it any more.
+func (x *exchange) checkStillAllowed() error {
 	who, err := x.cell.authorize(x.R, x.call.need)
 	var unauthenticated *osapi.Unauthenticated
 	switch {

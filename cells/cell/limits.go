@@ -43,8 +43,8 @@ func newHostLimits(now func() time.Time) *hostLimits {
 	return &hostLimits{now: now, buckets: map[string]bucket{}}
 }
 
-// take takes a token of a host. Without one it says how long to wait for the next.
-func (l *hostLimits) take(host string) (wait time.Duration) {
+// takeToken takes one of a host. Without one it says how long to wait for the next.
+func (l *hostLimits) takeToken(host string) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -88,7 +88,7 @@ func (x *exchange) limit() error {
 		x.R.Body = http.MaxBytesReader(x.W, x.R.Body, maxHostBody)
 	}
 	host := x.R.PathValue("host")
-	wait := x.cell.limits.take(host)
+	wait := x.cell.limits.takeToken(host)
 	if wait <= 0 {
 		return nil
 	}

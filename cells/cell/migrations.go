@@ -18,7 +18,7 @@ func (c *Cell) postMigration(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.config.Store.Migrate(x.ctx(), uuid, request, c.moment())
+	m, err := c.config.Store.Migrate(x.requestContext(), uuid, request, c.moment())
 	c.notifyHost(m.SourceHost, err)
 	return m, err
 }
@@ -33,7 +33,7 @@ func (c *Cell) postMigrationStep(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := c.config.Store.Step(x.ctx(), uuid, step, c.moment())
+	m, err := c.config.Store.Step(x.requestContext(), uuid, step, c.moment())
 	c.notifyHost(m.SourceHost, err)
 	if m.DestNode != "" {
 		c.notifyHost(m.DestHost, err)
@@ -45,7 +45,7 @@ func (c *Cell) getMigrationsDue(x *exchange) (any, error) {
 	if _, err := readQuery(x); err != nil {
 		return nil, err
 	}
-	list, err := c.config.Store.MigrationsDue(x.ctx())
+	list, err := c.config.Store.MigrationsDue(x.requestContext())
 	return cellwire.MigrationsAnswer{Migrations: list}, err
 }
 
@@ -54,7 +54,7 @@ func (c *Cell) queryMigrations(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.config.Store.Migrations(x.ctx(), q)
+	list, err := c.config.Store.Migrations(x.requestContext(), q)
 	return cellwire.MigrationsAnswer{Migrations: list}, err
 }
 
@@ -63,13 +63,13 @@ func (c *Cell) getMigrationsOf(x *exchange) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.config.Store.MigrationsOf(x.ctx(), uuid)
+	list, err := c.config.Store.MigrationsOf(x.requestContext(), uuid)
 	return cellwire.MigrationsAnswer{Migrations: list}, err
 }
 
-// notifyMovers wakes the hosts of a server's migrations, after a change that is about them too. If
-// they are not known, all hosts are woken.
-func (c *Cell) notifyMovers(ctx context.Context, uuid string) {
+// notifyMigrationHosts wakes the hosts of a server's migrations, after a change that is about them
+// too. If they are not known, all hosts are woken.
+func (c *Cell) notifyMigrationHosts(ctx context.Context, uuid string) {
 	list, err := c.config.Store.MigrationsOf(ctx, uuid)
 	if err != nil {
 		c.broadcasts.notifyAll()

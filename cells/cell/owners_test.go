@@ -250,7 +250,8 @@ func TestTwoAgentsWithOneCertificate(t *testing.T) {
 	refusal(t, boot(), 409, cellwire.CodeContested)
 	services := decodeAs[map[string][]cellwire.Service](t,
 		w.send("GET", "/v1/services", nil, api).Body.Bytes())["services"]
-	if len(services) != 1 || !services[0].Twice || len(services[0].Agents) != 2 || len(services[0].Contested) != 1 {
+	if len(services) != 1 || !services[0].SeveralAgents || len(services[0].Agents) != 2 ||
+		len(services[0].Contested) != 1 {
 		t.Errorf("the services: got %+v, want h1 with two agents and one contested node", services)
 	}
 	testproc.Contains(t, w.log.String(), "2 agents report as host h1", "the log: %s")

@@ -63,8 +63,8 @@ func newStreams() *streams {
 	return s
 }
 
-// polls notes that a host begins to wait for work, until ends is called.
-func (s *streams) polls(host string, now func() time.Time) (ends func()) {
+// beginPoll records that a host waits for work, until ends is called.
+func (s *streams) beginPoll(host string, now func() time.Time) (ends func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked[host] = time.Time{}
@@ -77,18 +77,18 @@ func (s *streams) polls(host string, now func() time.Time) (ends func()) {
 	}
 }
 
-// here reports whether a host asks this process for work, and returns a channel that is closed when
-// another one begins to.
-func (s *streams) here(host string, now time.Time) (bool, <-chan struct{}) {
+// polling reports whether a host asks this process for work, and returns a channel that is closed
+// when another one begins to.
+func (s *streams) polling(host string, now time.Time) (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.asked[host]
 	return known && (last.IsZero() || now.Sub(last).Abs() < pollGap), s.came
 }
 
-// offered returns what is offered to a host; fresh says that something was not given to it before.
+// offersTo returns what is offered to a host; fresh says that something was not given to it before.
 // With give it counts as given.
-func (s *streams) offered(host string, give bool) (list []cellwire.StreamOffer, fresh bool) {
+func (s *streams) offersTo(host string, give bool) (list []cellwire.StreamOffer, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.offers {
@@ -101,7 +101,7 @@ func (s *streams) offered(host string, give bool) (list []cellwire.StreamOffer, 
 	return list, fresh
 }
 
-// offer adds a stream to a host. What gets it calls leave in the end.
+// offer adds a stream to a host. Its receiver calls remove in the end.
 func (s *streams) offer(host string, what cellwire.StreamOffer) (*offer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,8 @@ func (s *streams) offer(host string, what cellwire.StreamOffer) (*offer, error) 
 	return o, nil
 }
 
-// leave forgets a stream. An end that came too late is closed.
-func (s *streams) leave(o *offer) {
+// remove ends an offer. An end that came too late is closed.
+func (s *streams) remove(o *offer) {
 	s.mu.Lock()
 	delete(s.offers, o.ID)
 	s.total--
@@ -134,14 +134,14 @@ func (s *streams) leave(o *offer) {
 	s.mu.Unlock()
 	select {
 	case late := <-o.other:
-		late.Abort(gone("The other end of the stream did not wait for this one."))
+		late.Abort(streamGone("The other end of the stream did not wait for this one."))
 	default:
 	}
 	s.relays.Done()
 }
 
-// take returns the stream that a host accepts, once: until drop, no other request gets it.
-func (s *streams) take(host, id string) (*offer, error) {
+// claim returns the stream that a host accepts, once: until release, no other request gets it.
+func (s *streams) claim(host, id string) (*offer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := s.offers[id]; o != nil && o.host == host && !o.taken {
@@ -152,8 +152,8 @@ func (s *streams) take(host, id string) (*offer, error) {
 		Message: "No stream of this id waits for the host here."}
 }
 
-// drop offers a stream again that a request took and could not accept.
-func (s *streams) drop(o *offer) {
+// release offers a stream again that a request took and could not accept.
+func (s *streams) release(o *offer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o.taken = false
@@ -170,7 +170,7 @@ func (s *streams) accept(o *offer, end *cellwire.Stream, still func() error) {
 	}
 	s.mu.Unlock()
 	if !waits {
-		end.Abort(gone("The other end of the stream did not wait for this one."))
+		end.Abort(streamGone("The other end of the stream did not wait for this one."))
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *streams) close() {
 	s.relays.Wait()
 }
 
-func gone(text string) *cellwire.Error {
+func streamGone(text string) *cellwire.Error {
 	return &cellwire.Error{Status: http.StatusServiceUnavailable, Code: cellwire.CodeUnavailable, Message: text}
 }
 
@@ -214,7 +214,7 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 			Message: fmt.Sprintf("Only hosts open streams for the purpose %q.", what.Purpose),
 		}
 	}
-	server, err := c.config.Store.Server(x.ctx(), uuid, c.moment())
+	server, err := c.config.Store.Server(x.requestContext(), uuid, c.moment())
 	switch {
 	case err != nil:
 		return nil, err
@@ -222,7 +222,7 @@ func (c *Cell) streamServer(x *exchange) (any, error) {
 		return nil, &cellwire.Error{Status: http.StatusNotFound, Code: cellwire.CodeNotFound,
 			Message: fmt.Sprintf("Server %s is deleted.", uuid)}
 	}
-	if err := c.config.Store.Able(x.ctx(), server, rule.Ability); err != nil {
+	if err := c.config.Store.CheckAbility(x.requestContext(), server, rule.Ability); err != nil {
 		return nil, err
 	}
 	if !server.HostUp {
@@ -246,7 +246,7 @@ func (c *Cell) streamSource(x *exchange) (any, error) {
 	if _, err := readQuery(x); err != nil {
 		return nil, err
 	}
-	source, err := c.sourceOf(x.ctx(), host, uuid)
+	source, err := c.sourceOf(x.requestContext(), host, uuid)
 	if err != nil {
 		return nil, err
 	}
@@ -300,27 +300,28 @@ func (c *Cell) connect(x *exchange, host string, what cellwire.StreamOffer, rule
 	if err := x.CheckUpgrade(cellwire.StreamProtocol); err != nil {
 		return nil, err
 	}
-	if err := c.awaitHost(x.ctx(), host); err != nil {
+	if err := c.awaitHost(x.requestContext(), host); err != nil {
 		return nil, err
 	}
 	o, err := c.streams.offer(host, what)
 	if err != nil {
 		return nil, err
 	}
-	end, err := c.awaitEnd(x.ctx(), o)
+	end, err := c.awaitEnd(x.requestContext(), o)
 	if err != nil {
-		c.streams.leave(o)
+		c.streams.remove(o)
 		return nil, err
 	}
 	conn, from, err := x.Upgrade(cellwire.StreamProtocol)
 	if err != nil {
-		end.Abort(gone("The other end of the stream is gone."))
-		c.streams.leave(o)
+		end.Abort(streamGone("The other end of the stream is gone."))
+		c.streams.remove(o)
 		return nil, err
 	}
 	go func() {
-		defer c.streams.leave(o)
-		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule, c.config.RecheckInterval, x.still, o.still)
+		defer c.streams.remove(o)
+		relay(c.streams.stopped, cellwire.NewStream(conn, from), end, rule, c.config.RecheckInterval,
+			x.checkStillAllowed, o.still)
 	}()
 	return nil, errAnswered
 }
@@ -334,7 +335,7 @@ func (c *Cell) awaitHost(ctx context.Context, host string) error {
 	late := time.NewTimer(c.config.StreamWait)
 	defer late.Stop()
 	for {
-		is, came := c.streams.here(host, c.config.Now())
+		is, came := c.streams.polling(host, c.config.Now())
 		if is {
 			return nil
 		}
@@ -374,16 +375,16 @@ func (c *Cell) acceptStream(x *exchange) (any, error) {
 		return nil, err
 	}
 	// The host may ask again as soon as the connection is upgraded.
-	o, err := c.streams.take(x.R.PathValue("host"), x.R.PathValue("id"))
+	o, err := c.streams.claim(x.R.PathValue("host"), x.R.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
 	conn, from, err := x.Upgrade(cellwire.StreamProtocol)
 	if err != nil {
-		c.streams.drop(o)
+		c.streams.release(o)
 		return nil, err
 	}
-	c.streams.accept(o, cellwire.NewStream(conn, from), x.still)
+	c.streams.accept(o, cellwire.NewStream(conn, from), x.checkStillAllowed)
 	return nil, errAnswered
 }
 
@@ -395,10 +396,10 @@ func relay(
 ) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(rule.Idle, func() { cancel(gone(fmt.Sprintf("Nothing was sent for %v.", rule.Idle))) })
+	idle := time.AfterFunc(rule.Idle, func() { cancel(streamGone(fmt.Sprintf("Nothing was sent for %v.", rule.Idle))) })
 	defer idle.Stop()
 	ended := context.AfterFunc(ctx, func() {
-		why := gone("The cell is stopping.")
+		why := streamGone("The cell is stopping.")
 		_ = errors.As(context.Cause(ctx), &why)
 		a.Abort(why)
 		b.Abort(why)
@@ -406,8 +407,8 @@ func relay(
 	var both sync.WaitGroup
 	for _, way := range []struct{ from, to *cellwire.Stream }{{a, b}, {b, a}} {
 		both.Go(func() {
-			if err := carry(way.to, way.from, rule.MaxBytes, func() { idle.Reset(rule.Idle) }); err != nil {
-				why := gone("The other end of the stream is gone.")
+			if err := copyFrames(way.to, way.from, rule.MaxBytes, func() { idle.Reset(rule.Idle) }); err != nil {
+				why := streamGone("The other end of the stream is gone.")
 				_ = errors.As(err, &why)
 				cancel(why)
 			}
@@ -440,8 +441,8 @@ func relay(
 	}
 }
 
-// carry copies from one end to another until the first one has ended.
-func carry(to, from *cellwire.Stream, most int64, lives func()) error {
+// copyFrames copies from one end to another until the first one has ended.
+func copyFrames(to, from *cellwire.Stream, most int64, lives func()) error {
 	buffer, sent := make([]byte, 32<<10), int64(0)
 	for {
 		n, err := from.Read(buffer)

@@ -24,7 +24,7 @@ func fetchInto[T any](
 	ctx context.Context, c *Client, method, path string, body any, answer T, check func(*T) error,
 ) (T, error) {
 	var none T
-	err := c.ask(ctx, method, path, body, &answer, func() error {
+	err := c.call(ctx, method, path, body, &answer, func() error {
 		if check == nil {
 			return nil
 		}
@@ -49,8 +49,8 @@ func (l *list[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &l.items)
 }
 
-// given checks that the list was in the answer, under that name.
-func (l *list[T]) given(name string) error {
+// checkGiven checks that the list was in the answer, under that name.
+func (l *list[T]) checkGiven(name string) error {
 	if !l.there {
 		return broken("an answer without %q", name)
 	}

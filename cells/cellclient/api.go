@@ -58,24 +58,24 @@ func (c *Client) EachServer(ctx context.Context, q cellwire.ServerQuery, use fun
 
 // Server asks for one server.
 func (c *Client) Server(ctx context.Context, uuid string) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodGet, uuid, "", nil)
+	return c.requestServer(ctx, http.MethodGet, uuid, "", nil)
 }
 
 // Insert puts a server into the cell, hidden until it is released. Repeating it changes nothing; a
 // conflict says that another has its uuid.
 func (c *Client) Insert(ctx context.Context, s cellwire.Server) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPut, s.UUID, "", s)
+	return c.requestServer(ctx, http.MethodPut, s.UUID, "", s)
 }
 
 // Release shows a server that was inserted, and lets its host begin.
 func (c *Client) Release(ctx context.Context, uuid string) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPost, uuid, "/release", nil)
+	return c.requestServer(ctx, http.MethodPost, uuid, "/release", nil)
 }
 
 // Discard erases a server that was never released. There being none is no error; that it was
 // released is a conflict.
 func (c *Client) Discard(ctx context.Context, uuid string) error {
-	err := c.on(ctx, uuid, "/discard")
+	err := c.postAction(ctx, uuid, "/discard")
 	if IsNotFound(err) {
 		return nil
 	}
@@ -89,36 +89,36 @@ func (c *Client) Delete(ctx context.Context, uuid string, kind cellwire.DeleteKi
 		return cellwire.DeleteAnswer{}, err
 	}
 	return fetch(ctx, c, http.MethodPost, path, cellwire.DeleteRequest{Kind: kind},
-		func(a *cellwire.DeleteAnswer) error { return about(a.Server, uuid) })
+		func(a *cellwire.DeleteAnswer) error { return checkUUID(a.Server, uuid) })
 }
 
 // Restore takes back a soft delete.
 func (c *Client) Restore(ctx context.Context, uuid string) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPost, uuid, "/restore", nil)
+	return c.requestServer(ctx, http.MethodPost, uuid, "/restore", nil)
 }
 
 // Patch changes what a server is called and marked with. In a state that does not allow it, it is a
 // conflict, with Nova's words for it.
 func (c *Client) Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPatch, uuid, "", patch)
+	return c.requestServer(ctx, http.MethodPatch, uuid, "", patch)
 }
 
 // Power has a server started, stopped or rebooted. In a state that does not allow it, it is a
 // conflict, with Nova's words for it.
 func (c *Client) Power(ctx context.Context, uuid string, action cellwire.PowerAction) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPost, uuid, "/power", cellwire.PowerRequest{Action: action})
+	return c.requestServer(ctx, http.MethodPost, uuid, "/power", cellwire.PowerRequest{Action: action})
 }
 
 // Rebuild has the guest of a server made again. In a state that does not allow it, or on a host
 // that cannot, it is refused, with words for it.
 func (c *Client) Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPost, uuid, "/rebuild", request)
+	return c.requestServer(ctx, http.MethodPost, uuid, "/rebuild", request)
 }
 
 // Reset says in which state a server is, without a task. In a state that does not allow it, and
 // while the server moves, it is a conflict.
 func (c *Client) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest) (cellwire.Server, error) {
-	return c.server(ctx, http.MethodPost, uuid, "/reset", request)
+	return c.requestServer(ctx, http.MethodPost, uuid, "/reset", request)
 }
 
 // Actions asks what clients asked for a server, deleted or not.
@@ -131,7 +131,8 @@ func (c *Client) Actions(ctx context.Context, uuid string) (cellwire.ActionsAnsw
 	if err != nil {
 		return cellwire.ActionsAnswer{}, err
 	}
-	all, err := fetch(ctx, c, http.MethodGet, path, nil, func(a *answer) error { return a.Actions.given("actions") })
+	all, err := fetch(ctx, c, http.MethodGet, path, nil,
+		func(a *answer) error { return a.Actions.checkGiven("actions") })
 	return cellwire.ActionsAnswer{Actions: all.Actions.items, Deleted: all.Deleted}, err
 }
 
@@ -188,12 +189,15 @@ func (c *Client) migrations(ctx context.Context, method, path string, body any) 
 	type answer struct {
 		Migrations list[cellwire.Migration] `json:"migrations"`
 	}
-	all, err := fetch(ctx, c, method, path, body, func(a *answer) error { return a.Migrations.given("migrations") })
+	all, err := fetch(ctx, c, method, path, body,
+		func(a *answer) error { return a.Migrations.checkGiven("migrations") })
 	return all.Migrations.items, err
 }
 
 // Freed reports to the cell that the allocations of a deleted server are removed.
-func (c *Client) Freed(ctx context.Context, uuid string) error { return c.on(ctx, uuid, "/freed") }
+func (c *Client) Freed(ctx context.Context, uuid string) error {
+	return c.postAction(ctx, uuid, "/freed")
+}
 
 // States asks for the states of servers: one request for each [cellwire.MaxStates] of them.
 func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerState, error) {
@@ -203,7 +207,7 @@ func (c *Client) States(ctx context.Context, uuids []string) ([]cellwire.ServerS
 	var all []cellwire.ServerState
 	for part := range slices.Chunk(uuids, cellwire.MaxStates) {
 		of, err := fetch(ctx, c, http.MethodPost, "/v1/servers/states", cellwire.StatesRequest{UUIDs: part},
-			func(a *answer) error { return a.States.given("states") })
+			func(a *answer) error { return a.States.checkGiven("states") })
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +242,7 @@ func (c *Client) serverHosts(ctx context.Context, q cellwire.HostsRequest) (all 
 		http.MethodPost,
 		"/v1/servers/hosts/query",
 		q,
-		func(a *answer) error { return a.Servers.given("servers") },
+		func(a *answer) error { return a.Servers.checkGiven("servers") },
 	)
 	if !IsNoCall(err) {
 		return of.Servers.items, err
@@ -294,7 +298,7 @@ func (c *Client) discovery(ctx context.Context, query url.Values) (cellwire.Disc
 		if a.Usage == nil {
 			return broken("an answer without usage")
 		}
-		return errors.Join(a.Services.given("services"), a.Nodes.given("nodes"))
+		return errors.Join(a.Services.checkGiven("services"), a.Nodes.checkGiven("nodes"))
 	})
 	if err != nil {
 		return cellwire.Discovery{}, err
@@ -309,7 +313,7 @@ func (c *Client) Services(ctx context.Context) ([]cellwire.Service, error) {
 		Services list[cellwire.Service] `json:"services"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, "/v1/services", nil,
-		func(a *answer) error { return a.Services.given("services") })
+		func(a *answer) error { return a.Services.checkGiven("services") })
 	return all.Services.items, err
 }
 
@@ -334,7 +338,7 @@ func (c *Client) DeleteService(ctx context.Context, uuid string) error {
 	if err != nil {
 		return err
 	}
-	return c.ask(ctx, http.MethodDelete, path, nil, nil, nil)
+	return c.call(ctx, http.MethodDelete, path, nil, nil, nil)
 }
 
 // RenameHost gives the host of a service another name. It is refused (in use) while something has
@@ -372,14 +376,14 @@ func (c *Client) Nodes(ctx context.Context) (cellwire.NodesAnswer, error) {
 		Forgotten []string                   `json:"forgotten"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, "/v1/compute-nodes", nil,
-		func(a *answer) error { return a.Nodes.given("compute_nodes") })
+		func(a *answer) error { return a.Nodes.checkGiven("compute_nodes") })
 	return cellwire.NodesAnswer{Nodes: all.Nodes.items, Forgotten: all.Forgotten}, err
 }
 
 // NodesState tells the cell what the compute API knows about nodes. Cells of older versions do not
 // have the call.
 func (c *Client) NodesState(ctx context.Context, request cellwire.NodesRequest) error {
-	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/state", request, nil, nil)
+	return c.call(ctx, http.MethodPost, "/v1/compute-nodes/state", request, nil, nil)
 }
 
 // CountedNodes asks for the nodes of all hosts, with how many servers each has.
@@ -392,34 +396,34 @@ func (c *Client) nodes(ctx context.Context, path string) ([]cellwire.ComputeNode
 		Nodes list[cellwire.ComputeNode] `json:"compute_nodes"`
 	}
 	all, err := fetch(ctx, c, http.MethodGet, path, nil,
-		func(a *answer) error { return a.Nodes.given("compute_nodes") })
+		func(a *answer) error { return a.Nodes.checkGiven("compute_nodes") })
 	return all.Nodes.items, err
 }
 
 // Mapped reports to the cell that compute nodes are in the API database.
 func (c *Client) Mapped(ctx context.Context, uuids []string) error {
-	return c.ask(ctx, http.MethodPost, "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: uuids}, nil, nil)
+	return c.call(ctx, http.MethodPost, "/v1/compute-nodes/mapped", cellwire.MappedRequest{UUIDs: uuids}, nil, nil)
 }
 
-// on does something to a server whose answer has no content that matters.
-func (c *Client) on(ctx context.Context, uuid, action string) error {
+// postAction sends an action on a server whose answer has no content that matters.
+func (c *Client) postAction(ctx context.Context, uuid, action string) error {
 	path, err := pathOf("/v1/servers/", uuid, action)
 	if err != nil {
 		return err
 	}
-	return c.ask(ctx, http.MethodPost, path, nil, nil, nil)
+	return c.call(ctx, http.MethodPost, path, nil, nil, nil)
 }
 
-// server does something to a server and is answered with it.
-func (c *Client) server(ctx context.Context, method, uuid, action string, body any) (cellwire.Server, error) {
+// requestServer sends a request about a server that is answered with it.
+func (c *Client) requestServer(ctx context.Context, method, uuid, action string, body any) (cellwire.Server, error) {
 	path, err := pathOf("/v1/servers/", uuid, action)
 	if err != nil {
 		return cellwire.Server{}, err
 	}
-	return fetch(ctx, c, method, path, body, func(s *cellwire.Server) error { return about(*s, uuid) })
+	return fetch(ctx, c, method, path, body, func(s *cellwire.Server) error { return checkUUID(*s, uuid) })
 }
 
-func about(s cellwire.Server, uuid string) error {
+func checkUUID(s cellwire.Server, uuid string) error {
 	if s.UUID != uuid {
 		return broken("an answer about server %q instead of %q", s.UUID, uuid)
 	}

@@ -102,9 +102,9 @@ func (c *Client) CloseIdle() {
 	}
 }
 
-// ask sends one request and reads its answer into out, or, if out is nil, takes an answer without
+// call sends one request and reads its answer into out, or, if out is nil, takes an answer without
 // content; check looks at it then. Body and check may be nil.
-func (c *Client) ask(ctx context.Context, method, path string, body, out any, check func() error) error {
+func (c *Client) call(ctx context.Context, method, path string, body, out any, check func() error) error {
 	err := c.exchange(ctx, method, path, body, out)
 	if err == nil && check != nil {
 		err = check()

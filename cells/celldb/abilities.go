@@ -36,10 +36,10 @@ func checkAbilities(n cellwire.ReportedNode) error {
 const abilitiesOf = "SELECT abilities FROM compute_nodes WHERE host = ? AND (uuid = ? OR hypervisor_hostname = ?) " +
 	"ORDER BY present DESC LIMIT 1"
 
-// able refuses (unable) what the host of a server cannot do, and (conflict) a server without a
-// host. It is for changes to call before anything is written; what the host reports later makes no
-// difference to a change that was begun.
-func able(ctx context.Context, db sqldb.Querier, s *cellwire.Server, ability string) error {
+// checkAbility refuses (unable) what the host of a server cannot do, and (conflict) a server
+// without a host. It is for changes to call before anything is written; what the host reports later
+// makes no difference to a change that was begun.
+func checkAbility(ctx context.Context, db sqldb.Querier, s *cellwire.Server, ability string) error {
 	if s.Host == "" {
 		return &cellwire.Error{Status: http.StatusConflict,
 			Code: cellwire.CodeConflict, Message: fmt.Sprintf("Instance %s is not ready", s.UUID)}
@@ -51,7 +51,7 @@ func able(ctx context.Context, db sqldb.Querier, s *cellwire.Server, ability str
 	return err
 }
 
-// Able refuses what the host of a server cannot do.
-func (s *DB) Able(ctx context.Context, of cellwire.Server, ability string) error {
-	return s.kit.Explain(ctx, "reading the abilities of a node from", able(ctx, s.kit.Reader, &of, ability))
+// CheckAbility refuses what the host of a server cannot do.
+func (s *DB) CheckAbility(ctx context.Context, of cellwire.Server, ability string) error {
+	return s.kit.Explain(ctx, "reading the abilities of a node from", checkAbility(ctx, s.kit.Reader, &of, ability))
 }

@@ -31,7 +31,7 @@ func TestAbilities(t *testing.T) {
 		check := func(what string, server cellwire.Server, ability string, code cellwire.Code) {
 			t.Helper()
 			var refused *cellwire.Error
-			switch err := s.Able(ctx, server, ability); {
+			switch err := s.CheckAbility(ctx, server, ability); {
 			case code == "" && err != nil, code != "" && !errors.As(err, &refused):
 				t.Errorf("%s: %v", what, err)
 			case code != "" && (refused.Code != code || refused.Status != 409):

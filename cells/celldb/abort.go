@@ -11,9 +11,9 @@ import (
 
 // A migration ends before its end: without a destination, or because an administrator says so.
 
-// stayed says that a migration ended before its destination was chosen: the server is where it was,
-// and what the compute API may have claimed elsewhere is given back.
-func (m *Move) stayed() bool { return m.Open && m.GiveBack && m.DestNode == "" }
+// endedUnplaced says that a migration ended before its destination was chosen: the server is where
+// it was, and what the compute API may have claimed elsewhere is given back.
+func (m *Migration) endedUnplaced() bool { return m.Open && m.GiveBack && m.DestNode == "" }
 
 // underWay is for how long what the compute API has asked Placement for may arrive: the greatest
 // placement_client.timeout, so that it does not wait for the answer any longer.
@@ -22,7 +22,7 @@ const underWay = 10 * time.Minute
 // claimable says that what the compute API asked Placement for, before the migration ended, may
 // still arrive. Clocks of two processes differ a little; one that went back by more is no reason to
 // wait for it.
-func (m *Move) claimable(now time.Time) bool {
+func (m *Migration) claimable(now time.Time) bool {
 	ended := m.CreatedAt
 	if m.UpdatedAt != nil {
 		ended = *m.UpdatedAt
@@ -31,8 +31,8 @@ func (m *Move) claimable(now time.Time) bool {
 	return age > -underWay && age < underWay
 }
 
-// stay ends a migration before its destination was chosen.
-func (r *Record) stay(m *Move, giveBack bool) {
+// endMigration ends one before its destination was chosen.
+func (r *Record) endMigration(m *Migration, giveBack bool) {
 	r.Server.TaskState, m.GiveBack = "", giveBack
 	status := cellwire.MigrationFailed
 	if m.Type == cellwire.MigrationCold {
@@ -46,16 +46,16 @@ func (r *Record) stay(m *Move, giveBack bool) {
 // the source has not said that its guest exists; otherwise it goes back. A host that comes back
 // removes its guest: the migration asks a source to, and a destination gets a finished evacuation
 // with the uuid. False: it was aborted before.
-func (r *Record) abort(m *Move, uuid string, up func(host string) bool, now time.Time) (bool, error) {
+func (r *Record) abort(m *Migration, uuid string, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	host := m.DestHost
 	switch {
 	case m.GiveBack:
 		return false, nil // a repetition
-	case r.leaving():
+	case r.deleting():
 		return false, conflict("server %s is being deleted", s.UUID)
 	case m.Status == cellwire.MigrationAccepted && m.Type != cellwire.MigrationBuild:
-		r.stay(m, true)
+		r.endMigration(m, true)
 		return true, nil
 	case m.revertPending(s):
 		return false, conflict(
@@ -114,11 +114,11 @@ func byAdministrator(server string) string {
 }
 
 // abandon has the destination of a migration remove what it has of the server when it is back.
-func (r *Record) abandon(m *Move, uuid string, now time.Time) {
-	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+func (r *Record) abandon(m *Migration, uuid string, now time.Time) {
+	r.Migrations = append(r.Migrations, &Migration{Open: true, changed: true, Migration: cellwire.Migration{
 		UUID: uuid, ServerUUID: m.ServerUUID, Type: cellwire.MigrationEvacuation, Status: cellwire.MigrationDone,
 		SourceHost: m.DestHost, SourceNode: m.DestNode, SourceNodeUUID: m.DestNodeUUID, SourceZone: m.DestZone,
 		DestHost: m.SourceHost, DestNode: m.SourceNode, DestNodeUUID: m.SourceNodeUUID, DestZone: m.SourceZone,
-		OldVMState: m.OldVMState, UserID: m.UserID, ProjectID: m.ProjectID, CreatedAt: Kept(now),
+		OldVMState: m.OldVMState, UserID: m.UserID, ProjectID: m.ProjectID, CreatedAt: TruncateTime(now),
 	}})
 }

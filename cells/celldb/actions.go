@@ -27,8 +27,9 @@ var powerActions = map[cellwire.PowerAction]cellwire.ActionName{
 	cellwire.PowerReboot: cellwire.ActionReboot, cellwire.PowerRebootHard: cellwire.ActionReboot,
 }
 
-// created writes the first action of a server when it is released. One that is in error has failed.
-func (w *writing) created(ctx context.Context, s *cellwire.Server) error {
+// addCreateAction writes the first action of a server when it is released. One that is in error has
+// failed.
+func (w *writing) addCreateAction(ctx context.Context, s *cellwire.Server) error {
 	a := cellwire.Action{Number: 1, Name: cellwire.ActionCreate, StartedAt: s.CreatedAt}
 	if s.VMState == cellwire.VMError {
 		a.FinishedAt, a.Failed = &s.CreatedAt, true
@@ -39,11 +40,11 @@ func (w *writing) created(ctx context.Context, s *cellwire.Server) error {
 	return w.insertAction(ctx, s, a)
 }
 
-// began writes an action of a server after the change that it made. Those that have not ended
+// addAction writes an action of a server after the change that it made. Those that have not ended
 // failed: the host does what was asked for last.
-func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwire.Server, now time.Time) error {
+func (w *writing) addAction(ctx context.Context, name cellwire.ActionName, s *cellwire.Server, now time.Time) error {
 	if name == cellwire.ActionCreate {
-		return w.created(ctx, s)
+		return w.addCreateAction(ctx, s)
 	}
 	var last int64
 	var open bool
@@ -54,7 +55,8 @@ func (w *writing) began(ctx context.Context, name cellwire.ActionName, s *cellwi
 		return err
 	}
 	if open {
-		if err := w.failed(ctx, s.UUID, "It had not ended when the action "+string(name)+" began.", now); err != nil {
+		details := "It had not ended when the action " + string(name) + " began."
+		if err := w.failAction(ctx, s.UUID, details, now); err != nil {
 			return err
 		}
 	}
@@ -112,15 +114,15 @@ func storableOr(text string) string {
 	if !storable(text) {
 		return ""
 	}
-	return cut(text, maxName)
+	return truncate(text, maxName)
 }
 
-// ended writes that the actions of servers that are under way succeeded.
-func (w *writing) ended(ctx context.Context, uuids []string, now time.Time) error {
+// finishActions writes that the actions of servers that are under way succeeded.
+func (w *writing) finishActions(ctx context.Context, uuids []string, now time.Time) error {
 	for len(uuids) > 0 {
 		part := uuids[:min(len(uuids), maxListed)]
 		uuids = uuids[len(part):]
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		if _, err := w.ExecContext(ctx,
 			"UPDATE instance_actions SET finished_at = ?, details = '' WHERE finished_at = 0 AND instance_uuid IN "+
 				parameters,
@@ -131,8 +133,8 @@ func (w *writing) ended(ctx context.Context, uuids []string, now time.Time) erro
 	return nil
 }
 
-// failed writes that the action of a server that is under way failed.
-func (w *writing) failed(ctx context.Context, uuid, details string, now time.Time) error {
+// failAction writes that the action of a server that is under way failed.
+func (w *writing) failAction(ctx context.Context, uuid, details string, now time.Time) error {
 	_, err := w.ExecContext(ctx,
 		"UPDATE instance_actions SET finished_at = ?, failed = 1, details = ? WHERE finished_at = 0 AND "+
 			"instance_uuid = ?",
@@ -145,7 +147,7 @@ func (w *writing) failed(ctx context.Context, uuid, details string, now time.Tim
 func requestsUnderWay(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]cellwire.Origin, error) {
 	requests := map[string]cellwire.Origin{}
 	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		if err := sqldb.Each(ctx, db,
 			"SELECT instance_uuid, request_id, details FROM instance_actions WHERE finished_at = 0 AND "+
 				"instance_uuid IN "+parameters, args,
@@ -168,8 +170,8 @@ type outcomes struct {
 	failed    map[string]string // with the details
 }
 
-// note looks whether a report ended what was under way.
-func (o *outcomes) note(was, is *cellwire.Server) {
+// add records whether a report ended what was under way.
+func (o *outcomes) add(was, is *cellwire.Server) {
 	ended := is.Deleted && !was.Deleted || was.VMState == cellwire.VMBuilding && is.VMState != cellwire.VMBuilding ||
 		(was.TaskState != "" || was.VMState == cellwire.VMResized && is.VMState != cellwire.VMResized) &&
 			is.TaskState == ""
@@ -186,13 +188,13 @@ func (o *outcomes) note(was, is *cellwire.Server) {
 	}
 }
 
-func (o *outcomes) keep(ctx context.Context, w *writing, now time.Time) error {
+func (o *outcomes) write(ctx context.Context, w *writing, now time.Time) error {
 	for uuid, details := range o.failed {
-		if err := w.failed(ctx, uuid, details, now); err != nil {
+		if err := w.failAction(ctx, uuid, details, now); err != nil {
 			return err
 		}
 	}
-	return w.ended(ctx, o.succeeded, now)
+	return w.finishActions(ctx, o.succeeded, now)
 }
 
 func detailsOf(f *cellwire.Fault) string {
@@ -200,7 +202,7 @@ func detailsOf(f *cellwire.Fault) string {
 	if f.Details != "" {
 		text += "\n" + f.Details
 	}
-	return cut(text, maxActionDetails)
+	return truncate(text, maxActionDetails)
 }
 
 // Actions are those of a server.

@@ -25,7 +25,7 @@ var powerStates = []plugins.PowerState{plugins.PowerNoState, plugins.PowerRunnin
 // CheckUUID refuses what is not a uuid in its canonical form: 36 characters, lower case.
 func CheckUUID(s string) error {
 	if len(s) != 36 || strings.ToLower(s) != s || uuid.Validate(s) != nil {
-		return invalid("%q is not a uuid in its canonical form", cut(s, 64))
+		return invalid("%q is not a uuid in its canonical form", truncate(s, 64))
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func checkName(what, name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) ||
 		strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
 		return invalid("%q is no name of a %s: it has 1 to %d bytes, in UTF-8, none of them a control "+
-			"character or a slash", cut(name, 64), what, maxName)
+			"character or a slash", truncate(name, 64), what, maxName)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func CheckInsert(s cellwire.Server) error {
 		return nil
 	}
 	return invalid("server %s cannot be inserted with vm_state %q, task_state %q, host %q",
-		s.UUID, cut(s.VMState, 64), cut(s.TaskState, 64), cut(s.Host, 64))
+		s.UUID, truncate(s.VMState, 64), truncate(s.TaskState, 64), truncate(s.Host, 64))
 }
 
 // checkTexts refuses a server with a text that the columns of some engine do not take.

@@ -73,7 +73,7 @@ const DefaultMaxNodes = 16
 // another program, or of a newer one, is refused and not touched.
 func Open(ctx context.Context, address, name string, o Options) (*DB, error) {
 	kit, err := sqldb.Open(ctx, address,
-		sqldb.Options{Schema: schema(name), Means: means, Logger: o.Logger, Progress: o.Progress})
+		sqldb.Options{Schema: schema(name), Means: classifyError, Logger: o.Logger, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (s *DB) open(ctx context.Context, name string) (err error) {
 }
 
 // DatabaseOptions are those with which sqldb opens the database of a cell, to copy or to check it.
-func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: means} }
+func DatabaseOptions() sqldb.Options { return sqldb.Options{Schema: schema(""), Means: classifyError} }
 
 // Version says how many steps of the schema the database at an address has had, and how many this
 // program knows. It changes nothing. Without a file the error is fs.ErrNotExist; while another
@@ -151,8 +151,8 @@ var (
 	errNotOurs = errors.Join(ErrUnavailable, ErrSchema)
 )
 
-// means is what a failure of the database is to the callers of this package.
-func means(kind error) error {
+// classifyError is what a failure of the database is to the callers of this package.
+func classifyError(kind error) error {
 	//nolint:errorlint // one of these values, never wrapped
 	switch kind {
 	case sqldb.ErrCorrupt:
@@ -166,8 +166,8 @@ func means(kind error) error {
 // Shared says that other processes may have the database as well.
 func (s *DB) Shared() bool { return s.engine.Shared() }
 
-// Where is the file of the database, or its address without a password.
-func (s *DB) Where() string { return s.kit.Path() }
+// Address is the file of the database, or its address without a password.
+func (s *DB) Address() string { return s.kit.Path() }
 
 // Problem is why writes fail now; nil when nothing is known that keeps them from succeeding.
 func (s *DB) Problem() error { return s.kit.Problem() }

@@ -15,30 +15,31 @@ import (
 // A server that was migrated and is not confirmed has two guests. Which one goes is its owner's to
 // decide, and none goes while the other one may be missing.
 
-// decided confirms or reverts a migration, as the owner of the server decides. It is refused
+// decide confirms or reverts a migration, as the owner of the server decides. It is refused
 // (conflict) if the guest that would stay does not exist, since the other one, which would be
 // removed, may be the only one. Before a revert, the source is asked whether its guest exists,
 // unless it is up and its agent is of a version that does not report that.
-func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now time.Time) (bool, error) {
+func (r *Record) decide(m *Migration, stays bool, up func(host string) bool, now time.Time) (bool, error) {
 	s := &r.Server
 	name, status := "revertResize", cellwire.MigrationRevert
 	if stays {
 		name, status = "confirmResize", cellwire.MigrationConfirm
 	}
 	switch {
-	case r.leaving() || s.VMState != cellwire.VMResized:
+	case r.deleting() || s.VMState != cellwire.VMResized:
 		return false, conflict("Cannot '%s' instance %s while it is in vm_state %s", name, s.UUID, s.VMState)
 	case s.TaskState != "":
 		return false, conflict("Cannot '%s' instance %s while it is in task_state %s", name, s.UUID, s.TaskState)
 	case m.Status == status:
 		return false, nil
-	case m.Status == cellwire.MigrationConfirm && r.lost(): // the source has not been asked to leave, or not since
+	case m.Status == cellwire.MigrationConfirm &&
+		r.lacksGuest(): // the source has not been asked to leave, or not since
 	case m.Status != cellwire.MigrationFinished:
 		return false, conflict("migration %s of server %s is %s", m.UUID, s.UUID, m.Status)
 	}
 	missing := m.SourceGuest == cellwire.SourceGuestMissing
 	switch {
-	case stays && r.lost() && missing:
+	case stays && r.lacksGuest() && missing:
 		return false, conflict(
 			"Cannot '%s' instance %s: use 'revertResize', and then a hard reboot, which makes its guest again over "+
 				"its disks. Neither host %s nor host %s has one.",
@@ -47,7 +48,7 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 			s.Host,
 			m.SourceHost,
 		)
-	case stays && r.lost():
+	case stays && r.lacksGuest():
 		return false, conflict(
 			"Cannot '%s' instance %s: use 'revertResize', which takes it back. Its new host %s has no guest of it, "+
 				"and the one on the old host %s would be removed.",
@@ -57,7 +58,7 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 			m.SourceHost,
 		)
 	case stays:
-	case missing && !r.lost():
+	case missing && !r.lacksGuest():
 		return false, conflict(
 			"Cannot '%s' instance %s: use 'confirmResize', which keeps it. Its old host %s has no guest of it, and "+
 				"the one on the new host %s would be removed.",
@@ -77,7 +78,7 @@ func (r *Record) decided(m *Move, stays bool, up func(host string) bool, now tim
 
 // sourceSays notes whether the source of a migration that is finished still has its guest. A revert
 // that waits for that goes on, or ends: then the server stays where it is.
-func (r *Record) sourceSays(m *Move, report cellwire.Report, now time.Time) (changed bool) {
+func (r *Record) sourceSays(m *Migration, report cellwire.Report, now time.Time) (changed bool) {
 	s := &r.Server
 	guest := cellwire.SourceGuestThere
 	if report.PowerState == plugins.PowerNoState {
@@ -102,19 +103,21 @@ func (r *Record) sourceSays(m *Move, report cellwire.Report, now time.Time) (cha
 }
 
 // staysResized ends a revert before the destination was asked for anything.
-func (r *Record) staysResized(m *Move, fault *cellwire.Fault, now time.Time) {
+func (r *Record) staysResized(m *Migration, fault *cellwire.Fault, now time.Time) {
 	r.Server.TaskState, r.Server.Fault = "", keptFault(fault, now)
 	m.SourceGuest = ""
 	m.setStatus(cellwire.MigrationFinished, false)
 }
 
 // keepsBoth says that the guest is on the destination, and that the source keeps its own.
-func (m *Move) keepsBoth() bool {
+func (m *Migration) keepsBoth() bool {
 	return m.Type == cellwire.MigrationCold && !m.GiveBack &&
 		(m.Status == cellwire.MigrationFinished || m.Status == cellwire.MigrationConfirm ||
 			m.Status == cellwire.MigrationRevert)
 }
 
-// lost says that the server is not to be deleted, and has no guest on its host, as that said last.
-// No other host is then asked to remove what it has.
-func (r *Record) lost() bool { return !r.leaving() && r.Server.PowerState == plugins.PowerNoState }
+// lacksGuest reports whether the server is not to be deleted, and has no guest on its host, as that
+// said last. No other host is then asked to remove what it has.
+func (r *Record) lacksGuest() bool {
+	return !r.deleting() && r.Server.PowerState == plugins.PowerNoState
+}

@@ -28,7 +28,7 @@
 //	  a fault ──given back──▶ resize_reverting ──settled──▶ active (back)
 //	active ──Migrate──▶ rebuilding ──destination, arrived──▶ active (there)       an evacuation
 //
-// While a server moves, a [Move] says what is wanted of the hosts beside its own.
+// While a server moves, a [Migration] says what is wanted of the hosts beside its own.
 //
 // Each change of a row raises the cell's revision in the same transaction, so that a host can ask
 // for what is newer than its own revision.

@@ -87,10 +87,10 @@ const (
 // maxListed is how many values a list of parameters has at most.
 const maxListed = 512
 
-// listed is the parameters of a list of texts, and the texts: the length is a power of two, the
-// last is repeated, so that statements have few forms. MariaDB reads all rows for an UPDATE whose
-// list comes from a query.
-func listed(texts []string) (parameters string, args []any) {
+// listParameters is the parameters of a list of texts, and the texts: the length is a power of two,
+// the last is repeated, so that statements have few forms. MariaDB reads all rows for an UPDATE
+// whose list comes from a query.
+func listParameters(texts []string) (parameters string, args []any) {
 	n := 1
 	for n < len(texts) {
 		n *= 2

@@ -62,7 +62,7 @@ func TestRefusedRebuildChangesNothing(t *testing.T) {
 			t.Fatalf("the report is refused: %q", refused)
 		}
 		without.Apply(cellwire.Report{Kind: cellwire.ReportPower, PowerState: power}, now)
-		fault.Created = celldb.Kept(now)
+		fault.Created = celldb.TruncateTime(now)
 		without.Server.Fault = &fault
 		testproc.Samef(t, cmp.Diff(without, with), "the server (-without the rebuild +with it)")
 	})

@@ -32,12 +32,12 @@ func newHeartbeats(note func(context.Context, []string, int64) error) *heartbeat
 	return &heartbeats{note: note, writing: make(chan struct{}, 1)}
 }
 
-// beat returns when it is written that the host lives.
-func (h *heartbeats) beat(ctx context.Context, host string, at int64) error {
+// write writes that the host lives, and returns when that is done.
+func (h *heartbeats) write(ctx context.Context, host string, at int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	mine := h.join(host, at)
+	mine := h.addToBatch(host, at)
 	select {
 	case h.writing <- struct{}{}:
 		defer func() { <-h.writing }()
@@ -59,7 +59,7 @@ func (h *heartbeats) beat(ctx context.Context, host string, at int64) error {
 	return mine.err
 }
 
-func (h *heartbeats) join(host string, at int64) *heartbeatBatch {
+func (h *heartbeats) addToBatch(host string, at int64) *heartbeatBatch {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.next == nil {
@@ -78,7 +78,7 @@ func (s *DB) noteHeartbeats(ctx context.Context, hosts []string, at int64) error
 	slices.Sort(hosts) // so that two processes do not wait for each other
 	hosts = slices.Compact(hosts)
 	for part := range slices.Chunk(hosts, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		query := noteHeartbeats + parameters
 		args = append([]any{at, at}, args...)
 		var err error

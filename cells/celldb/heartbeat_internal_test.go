@@ -32,14 +32,14 @@ func TestHeartbeatsShareWrites(t *testing.T) {
 			return failed
 		})
 		outcomes := make(chan error, hosts+1)
-		go func() { outcomes <- h.beat(t.Context(), "first", 1) }()
+		go func() { outcomes <- h.write(t.Context(), "first", 1) }()
 		synctest.Wait()
 		for i := range hosts {
-			go func() { outcomes <- h.beat(t.Context(), fmt.Sprint("host", i), int64(100+i)) }()
+			go func() { outcomes <- h.write(t.Context(), fmt.Sprint("host", i), int64(100+i)) }()
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		testproc.ErrorIs(t, h.beat(ended, "late", 1), context.Canceled, "after the end of its context: %v")
+		testproc.ErrorIs(t, h.write(ended, "late", 1), context.Canceled, "after the end of its context: %v")
 		synctest.Wait()
 		close(release)
 		testproc.NoErrorf(t, <-outcomes, "the first")

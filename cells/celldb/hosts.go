@@ -37,7 +37,7 @@ func scanService(row sqldb.Row, m Moment, more ...any) (service cellwire.Service
 	}, more...)...)
 	service.Disabled, service.ForcedDown, service.Up = host.disabled.Bool, host.forcedDown.Bool, host.up(m)
 	service.LastSeenUp, service.UpdatedAt = optional(host.lastSeenUp.Int64), optional(updated)
-	service.Twice = twice(until, m)
+	service.SeveralAgents = hasSeveralAgents(until, m)
 	return service, revision, err
 }
 
@@ -61,12 +61,12 @@ func services(ctx context.Context, db sqldb.Querier, m Moment) ([]cellwire.Servi
 	for i := range list {
 		list[i].Contested = notes.contested(list[i].Host)
 	}
-	if err != nil || !slices.ContainsFunc(list, func(s cellwire.Service) bool { return s.Twice }) {
+	if err != nil || !slices.ContainsFunc(list, func(s cellwire.Service) bool { return s.SeveralAgents }) {
 		return list, err
 	}
 	agents, err := severalAgentsOf(ctx, db, m)
 	for i := range list {
-		if one := &list[i]; one.Twice && err == nil {
+		if one := &list[i]; one.SeveralAgents && err == nil {
 			one.Agents = agents[one.Host]
 			one.Contested, err = nodesOf(ctx, db, one.Host)
 		}
@@ -145,7 +145,7 @@ func (s *DB) PatchService(
 			after.ForcedDown == before.ForcedDown {
 			return nil
 		}
-		revision, err := tx.raise(ctx)
+		revision, err := tx.nextRevision(ctx)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (s *DB) PatchService(
 			return err
 		}
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
-		tx.watched(func(w *Watch) { w.Service(&before, &service) })
+		tx.onDurable(func(w *Watch) { w.Service(&before, &service) })
 		return err
 	})
 	return service, err
@@ -181,7 +181,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 			return &cellwire.Error{Status: 409, Code: cellwire.CodeInUse,
 				Message: fmt.Sprintf("host %s has servers that are not deleted", service.Host)}
 		}
-		moves, err := movesOf(ctx, tx, service.Host)
+		moves, err := migrationsOf(ctx, tx, service.Host)
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 				),
 			}
 		}
-		tx.watched(func(w *Watch) { w.Service(&service, nil) })
+		tx.onDurable(func(w *Watch) { w.Service(&service, nil) })
 		for _, statement := range []string{
 			"DELETE FROM node_claims WHERE host = ?",
 			"DELETE FROM host_agents WHERE host = ?",
@@ -220,7 +220,7 @@ func (s *DB) DeleteService(ctx context.Context, id string, m Moment) (service ce
 				return err
 			}
 		}
-		_, err = tx.raise(ctx)
+		_, err = tx.nextRevision(ctx)
 		return err
 	})
 	return service, err
@@ -295,7 +295,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				moving[r.Server.UUID] = r
 			}
 		}
-		if err := readMoves(ctx, tx, moving); err != nil {
+		if err := readMigrations(ctx, tx, moving); err != nil {
 			return err
 		}
 		changed := map[string]bool{}
@@ -305,12 +305,12 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 			r := rows[report.UUID]
 			migration := aboutMigration(report.Kind)
 			// one answer for both: which servers others have is not for hosts
-			if r == nil || !r.concerns(host, migration) {
+			if r == nil || !r.mayReport(host, migration) {
 				refused[i] = fmt.Sprintf("there is no server %.64q on this host", report.UUID)
 				continue
 			}
 			was := r.Server
-			one, err := change(ctx, tx, r, m.Now, func() (changed bool, err error) {
+			one, err := applyTransition(ctx, tx, r, m.Now, func() (changed bool, err error) {
 				if migration {
 					changed, refused[i] = r.ApplyMigration(host, report, m.Now)
 				} else {
@@ -322,13 +322,13 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				return err
 			}
 			changed[report.UUID] = changed[report.UUID] || one
-			ended.note(&was, &r.Server)
+			ended.add(&was, &r.Server)
 		}
 		for _, uuid := range uuids {
 			if !changed[uuid] {
 				continue
 			}
-			for _, m := range rows[uuid].Moves {
+			for _, m := range rows[uuid].Migrations {
 				if m.Open || m.changed {
 					out.Movers = append(out.Movers, m.SourceHost, m.DestHost)
 				}
@@ -337,7 +337,7 @@ func (s *DB) Apply(ctx context.Context, host string, reports []cellwire.Report, 
 				return err
 			}
 		}
-		return ended.keep(ctx, tx, m.Now)
+		return ended.write(ctx, tx, m.Now)
 	})
 	if err != nil {
 		return Applied{}, err

@@ -32,8 +32,8 @@ type Record struct {
 	// Former is kept until the host has removed the guest of a server that is rebuilt. Processes of
 	// older versions drop it.
 	Former *Former
-	// Moves are its open migrations, where they were read, and those that were so.
-	Moves []*Move
+	// Migrations are its open migrations, where they were read, and those that were so.
+	Migrations []*Migration
 }
 
 // NewRecord is the hidden row of a server that was validated by [CheckInsert].
@@ -52,20 +52,20 @@ func NewRecord(s cellwire.Server, m Moment) (*Record, error) {
 // they are kept.
 func asInserted(s cellwire.Server) cellwire.Server {
 	s.ID, s.Revision, s.Hidden, s.HostUp, s.HostDisabled, s.HostForcedDown = 0, 0, false, false, false, false
-	s.CreatedAt = Kept(s.CreatedAt)
+	s.CreatedAt = TruncateTime(s.CreatedAt)
 	if s.Fault != nil {
 		fault := *s.Fault
-		fault.Created = Kept(fault.Created)
+		fault.Created = TruncateTime(fault.Created)
 		s.Fault = &fault
 	}
 	return s
 }
 
-// Kept is a time as the database keeps it: in UTC, to the microsecond.
-func Kept(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+// TruncateTime is a time as the database keeps it: in UTC, to the microsecond.
+func TruncateTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// Want is the desired state on the host of the server; "" if the host has nothing to do.
-func (r *Record) Want() cellwire.Want {
+// DesiredState is that on the host of the server; "" if the host has nothing to do.
+func (r *Record) DesiredState() cellwire.Want {
 	want, _ := r.WantOn(r.Server.Host)
 	return want
 }
@@ -88,7 +88,7 @@ func (r *Record) wantWithoutMigration() cellwire.Want {
 	case cellwire.TaskRebuildSpawning:
 		return cellwire.WantRebuilt
 	case cellwire.TaskResizeReverting: // it is back, or waits for the source on the destination
-		m := r.moving()
+		m := r.currentMigration()
 		switch {
 		case m != nil && s.Host == m.DestHost:
 			return cellwire.WantPresent
@@ -107,8 +107,8 @@ func (r *Record) wantWithoutMigration() cellwire.Want {
 	return cellwire.WantPresent
 }
 
-// Again compares with a repeated insertion: a refusal (exists) when that was another row.
-func (r *Record) Again(inserted *Record) error {
+// CheckRepeatedInsert returns a refusal (exists) if a repeated insertion has another row.
+func (r *Record) CheckRepeatedInsert(inserted *Record) error {
 	if r.Digest != inserted.Digest {
 		return &cellwire.Error{
 			Status: 409,
@@ -187,7 +187,7 @@ func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 	}
 	r.Former = nil
 	if s.DeletedAt == nil {
-		at := Kept(now)
+		at := TruncateTime(now)
 		s.DeletedAt = &at
 	}
 	return true
@@ -196,13 +196,13 @@ func (r *Record) deleteSoftly(hostUp bool, now time.Time) bool {
 // markDeleted makes it a deleted row.
 func (r *Record) markDeleted(now time.Time) {
 	s := &r.Server
-	at := Kept(now)
+	at := TruncateTime(now)
 	s.VMState, s.TaskState, s.PowerState = cellwire.VMDeleted, "", plugins.PowerNoState
 	s.Deleted, s.Hidden, s.DeletedAt, r.Former = true, false, &at, nil
 	if s.TerminatedAt == nil {
 		s.TerminatedAt = &at
 	}
-	r.abandonMoves()
+	r.abandonMigrations()
 }
 
 // Restore undoes a soft delete: the host starts the guest again, and the server is active when it
@@ -295,7 +295,7 @@ func (r *Record) Reset(request cellwire.ResetRequest) (changed bool, err error) 
 	if err := request.Check(s); err != nil {
 		return false, err
 	}
-	if m := r.moving(); m != nil {
+	if m := r.currentMigration(); m != nil {
 		return false, conflict(
 			"server %s is being moved: migration %s is %s; end that, or abort it", s.UUID, m.UUID, m.Status,
 		)

@@ -328,7 +328,7 @@ func TestTransitions(t *testing.T) {
 					t.Errorf("became %q (changed %v, refused %v), want %q", got, changed, refused, c.to)
 				}
 			}
-			testproc.Equal(t, r.Want(), c.want, "its host has to have it %q")
+			testproc.Equal(t, r.DesiredState(), c.want, "its host has to have it %q")
 		})
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 )
 
-// matches adds the conditions on patterns, tags and metadata, for an engine that looks at them.
-func (w *where) matches(q cellwire.ServerQuery) {
+// addPatterns adds the conditions on patterns, tags and metadata, for an engine that looks at them.
+func (w *where) addPatterns(q cellwire.ServerQuery) {
 	const (
 		oneOf  = "SELECT 1 FROM json_each(i.tags) WHERE value IN (SELECT value FROM json_each(?))"
 		hasOne = "EXISTS (" + oneOf + ")"
@@ -57,9 +57,9 @@ func (w *where) matches(q cellwire.ServerQuery) {
 	}
 }
 
-// likely adds conditions that are true of all rows with the tags and metadata of a query, and of
-// few others: their text has that of each in it.
-func (w *where) likely(q cellwire.ServerQuery) {
+// addContains adds conditions that are true of all rows with the tags and metadata of a query, and
+// of few others: their text has that of each in it.
+func (w *where) addContains(q cellwire.ServerQuery) {
 	for _, tag := range q.TagsAll {
 		w.add("POSITION(? IN i.tags) > 0", jsonText(tag))
 	}
@@ -156,9 +156,9 @@ const (
 	readAtOnce = 500
 )
 
-// sift answers a query with a residual: first it finds the rows, of which it reads little, in
+// filterRows answers a query with a residual: first it finds the rows, of which it reads little, in
 // parts, and then it reads those of the page.
-func (s *DB) sift(
+func (s *DB) filterRows(
 	ctx context.Context, db sqldb.Querier, q cellwire.ServerQuery, r *residual, m Moment,
 ) (cellwire.ServerPage, error) {
 	columns := "SELECT i.id, i.uuid, i.display_name, " + strings.Join(r.columns, ", ") + "%s"
@@ -166,7 +166,7 @@ func (s *DB) sift(
 	part := q
 	for size := max(siftedFirst, q.Limit); len(found) <= q.Limit; size *= siftedMore {
 		part.Limit = size
-		query, args, keys := s.engine.compose(part, columns, " FROM instances i ")
+		query, args, keys := s.engine.statement(part, columns, " FROM instances i ")
 		var server cellwire.Server
 		values := make([]sql.NullString, len(r.columns))
 		key, into := newKey(keys)

@@ -19,8 +19,8 @@ import (
 // have not come back. Each open migration names other hosts as its source, and none of these is a
 // destination, so that a host has at most one thing to do about a server.
 
-// Move is a migration of a record.
-type Move struct {
+// Migration is one of a record.
+type Migration struct {
 	cellwire.Migration
 	// Open: a host, or the compute API, has something to do about it.
 	Open bool
@@ -34,11 +34,11 @@ var ended = []cellwire.MigrationStatus{
 	cellwire.MigrationCompleted, cellwire.MigrationFailed,
 }
 
-// moving is the migration in which the server moves; nil: none. One that is confirmed, and whose
+// currentMigration is that in which the server moves; nil: none. One that is confirmed, and whose
 // source has not left because an administrator did not wait for it, does not count.
-func (r *Record) moving() *Move {
-	for _, m := range slices.Backward(r.Moves) { // an older one may still wait for its source
-		if m.stayed() {
+func (r *Record) currentMigration() *Migration {
+	for _, m := range slices.Backward(r.Migrations) { // an older one may still wait for its source
+		if m.endedUnplaced() {
 			continue
 		}
 		kept := m.Type == cellwire.MigrationCold &&
@@ -50,9 +50,9 @@ func (r *Record) moving() *Move {
 	return nil
 }
 
-// move is the open migration of that uuid; nil: none.
-func (r *Record) move(uuid string) *Move {
-	for _, m := range r.Moves {
+// openMigration is the one that is open and has the uuid; nil: none.
+func (r *Record) openMigration(uuid string) *Migration {
+	for _, m := range r.Migrations {
 		if m.Open && m.UUID == uuid {
 			return m
 		}
@@ -67,7 +67,7 @@ func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 	if host == "" || s.Hidden {
 		return "", nil
 	}
-	for _, m := range r.Moves {
+	for _, m := range r.Migrations {
 		if !m.Open {
 			continue
 		}
@@ -91,7 +91,7 @@ func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 	}
 	want := r.wantWithoutMigration()
 	if want == cellwire.WantGone {
-		for _, m := range r.Moves {
+		for _, m := range r.Migrations {
 			if m.Open && m.SourceHost == host {
 				return want, &m.Migration
 			}
@@ -104,24 +104,26 @@ func (r *Record) WantOn(host string) (cellwire.Want, *cellwire.Migration) {
 // there, was made once, and is not about to go back to where it came from.
 func (r *Record) idleOn(host string) bool {
 	s := &r.Server
-	goesBack := slices.ContainsFunc(r.Moves, func(m *Move) bool { return m.Open && m.GiveBack && m.DestHost == host })
+	goesBack := slices.ContainsFunc(r.Migrations, func(m *Migration) bool {
+		return m.Open && m.GiveBack && m.DestHost == host
+	})
 	return s.Host == host && s.LaunchedAt != nil && !s.Hidden && !s.Deleted && !goesBack
 }
 
 // wantOnSource is what a migration wants of its source; decided is false if it wants what is wanted
 // without it, as of a host that has the server or not.
-func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {
+func (r *Record) wantOnSource(m *Migration) (want cellwire.Want, decided bool) {
 	home := r.Server.Host == m.SourceHost
 	switch {
-	case r.leaving():
+	case r.deleting():
 		if home {
 			return "", false // all that is there goes
 		}
 		return cellwire.WantLeft, true
-	case m.stayed():
+	case m.endedUnplaced():
 		return "", false
 	case m.Status == cellwire.MigrationConfirm, m.Status == cellwire.MigrationDone:
-		if r.lost() { // what is here may be the only copy
+		if r.lacksGuest() { // what is here may be the only copy
 			return cellwire.WantDeparting, true
 		}
 		return cellwire.WantLeft, true
@@ -134,9 +136,9 @@ func (r *Record) wantOnSource(m *Move) (want cellwire.Want, decided bool) {
 }
 
 // wantOnDestination is the same of its destination.
-func (r *Record) wantOnDestination(m *Move) (want cellwire.Want, decided bool) {
+func (r *Record) wantOnDestination(m *Migration) (want cellwire.Want, decided bool) {
 	switch {
-	case r.leaving() || r.Server.Host != m.DestHost:
+	case r.deleting() || r.Server.Host != m.DestHost:
 		return "", false
 	case m.GiveBack: // nothing is left there
 		return "", true
@@ -154,7 +156,7 @@ func (r *Record) Migrate(
 	q cellwire.MigrateRequest, by cellwire.Origin, hostUp bool, now time.Time,
 ) (changed bool, err error) {
 	s := &r.Server
-	moving := r.moving()
+	moving := r.currentMigration()
 	if moving != nil && moving.UUID == q.UUID {
 		return false, nil // a repetition
 	}
@@ -182,22 +184,22 @@ func (r *Record) Migrate(
 			moving.Status,
 		)
 	}
-	if i := slices.IndexFunc(r.Moves, (*Move).stayed); i >= 0 {
+	if i := slices.IndexFunc(r.Migrations, (*Migration).endedUnplaced); i >= 0 {
 		return false, conflict(
 			"migration %s of server %s is %s, and its allocations are not given back yet. Send the request again.",
-			r.Moves[i].UUID,
+			r.Migrations[i].UUID,
 			s.UUID,
-			r.Moves[i].Status,
+			r.Migrations[i].Status,
 		)
 	}
 	if q.Host == s.Host {
 		return false, invalid("server %s is on host %s already", s.UUID, s.Host)
 	}
 	s.TaskState, r.Former = q.Type.Task(), nil
-	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+	r.Migrations = append(r.Migrations, &Migration{Open: true, changed: true, Migration: cellwire.Migration{
 		UUID: q.UUID, ServerUUID: s.UUID, Type: q.Type, Status: cellwire.MigrationAccepted, DestHost: q.Host,
 		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
-		OldVMState: s.VMState, UserID: by.UserID, ProjectID: by.ProjectID, CreatedAt: Kept(now),
+		OldVMState: s.VMState, UserID: by.UserID, ProjectID: by.ProjectID, CreatedAt: TruncateTime(now),
 	}})
 	return true, nil
 }
@@ -206,19 +208,19 @@ func (r *Record) Migrate(
 func (r *Record) Step(
 	uuid string, step cellwire.MigrationStep, up func(host string) bool, now time.Time,
 ) (changed bool, err error) {
-	m := r.move(uuid)
+	m := r.openMigration(uuid)
 	if m == nil {
 		return false, NotFound("open migration", uuid)
 	}
 	switch {
 	case step.Destination != nil:
-		return r.destine(m, *step.Destination)
+		return r.setDestination(m, *step.Destination)
 	case step.Failed != nil:
-		return r.unplaced(m, step.Failed, step.GiveBack, now)
+		return r.applyUnplaced(m, step.Failed, step.GiveBack, now)
 	case step.GivenBack:
 		return r.givenBack(m, step.Fenced, now)
 	case step.Confirm, step.Revert:
-		return r.decided(m, step.Confirm, up, now)
+		return r.decide(m, step.Confirm, up, now)
 	case step.Abort != "":
 		return r.abort(m, step.Abort, up, now)
 	}
@@ -226,25 +228,25 @@ func (r *Record) Step(
 }
 
 // setStatus changes the status of a migration; one that is over is not open any more.
-func (m *Move) setStatus(status cellwire.MigrationStatus, over bool) {
+func (m *Migration) setStatus(status cellwire.MigrationStatus, over bool) {
 	m.Status, m.Open, m.changed = status, !over, true
 	if over {
 		m.Offer = "" // it may be a secret
 	}
 }
 
-// destine says where the server goes.
-func (r *Record) destine(m *Move, to cellwire.MigrationDestination) (bool, error) {
+// setDestination records where the server goes.
+func (r *Record) setDestination(m *Migration, to cellwire.MigrationDestination) (bool, error) {
 	s := &r.Server
 	same := m.DestHost == to.Host && m.DestNodeUUID == to.NodeUUID
 	switch {
 	case m.Status != cellwire.MigrationAccepted && same && !m.GiveBack:
 		return false, nil
-	case m.Status != cellwire.MigrationAccepted, r.leaving():
+	case m.Status != cellwire.MigrationAccepted, r.deleting():
 		return false, conflict("migration %s of server %s is %s, and the server in task_state %s",
 			m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
-	for _, other := range r.Moves {
+	for _, other := range r.Migrations {
 		if other.Open && other.SourceHost == to.Host {
 			return false, conflict("server %s has not left host %s yet, in migration %s", s.UUID, to.Host, other.UUID)
 		}
@@ -279,33 +281,33 @@ func (r *Record) rebuildElsewhere(now time.Time) {
 	s := &r.Server
 	s.Retries--
 	s.VMState, s.TaskState = cellwire.VMBuilding, cellwire.TaskScheduling
-	r.Moves = append(r.Moves, &Move{Open: true, changed: true, Migration: cellwire.Migration{
+	r.Migrations = append(r.Migrations, &Migration{Open: true, changed: true, Migration: cellwire.Migration{
 		UUID:       uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s %d", s.UUID, s.Retries)).String(),
 		ServerUUID: s.UUID, Type: cellwire.MigrationBuild, Status: cellwire.MigrationAccepted,
 		SourceHost: s.Host, SourceNode: s.Node, SourceNodeUUID: s.NodeUUID, SourceZone: s.Zone,
-		OldVMState: s.VMState, UserID: s.UserID, ProjectID: s.ProjectID, CreatedAt: Kept(now),
+		OldVMState: s.VMState, UserID: s.UserID, ProjectID: s.ProjectID, CreatedAt: TruncateTime(now),
 	}})
 }
 
 // moveTo has the server on the destination, moveBack on the source.
-func (r *Record) moveTo(m *Move) {
+func (r *Record) moveTo(m *Migration) {
 	s := &r.Server
 	s.Host, s.Node, s.NodeUUID, s.Zone = m.DestHost, m.DestNode, m.DestNodeUUID, m.DestZone
 }
 
-func (r *Record) moveBack(m *Move) {
+func (r *Record) moveBack(m *Migration) {
 	s := &r.Server
 	s.Host, s.Node, s.NodeUUID, s.Zone = m.SourceHost, m.SourceNode, m.SourceNodeUUID, m.SourceZone
 }
 
-// unplaced ends a migration that has no destination. As in Nova, a server that was to be evacuated
-// is in error then, and another one is as it was.
-func (r *Record) unplaced(m *Move, fault *cellwire.Fault, giveBack bool, now time.Time) (bool, error) {
+// applyUnplaced ends a migration that has no destination. As in Nova, a server that was to be
+// evacuated is in error then, and another one is as it was.
+func (r *Record) applyUnplaced(m *Migration, fault *cellwire.Fault, giveBack bool, now time.Time) (bool, error) {
 	s := &r.Server
 	switch {
-	case m.stayed() && !r.leaving(): // a repetition, or it was aborted
+	case m.endedUnplaced() && !r.deleting(): // a repetition, or it was aborted
 		return false, nil
-	case m.Status != cellwire.MigrationAccepted, r.leaving():
+	case m.Status != cellwire.MigrationAccepted, r.deleting():
 		return false, conflict("migration %s of server %s is %s, and the server in task_state %s",
 			m.UUID, s.UUID, m.Status, orNone(s.TaskState))
 	}
@@ -320,12 +322,12 @@ func (r *Record) unplaced(m *Move, fault *cellwire.Fault, giveBack bool, now tim
 	if m.Type != cellwire.MigrationCold {
 		s.VMState = cellwire.VMError
 	}
-	r.stay(m, giveBack)
+	r.endMigration(m, giveBack)
 	return true, nil
 }
 
 // givenBack goes on after the allocations were given back.
-func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
+func (r *Record) givenBack(m *Migration, fenced bool, now time.Time) (bool, error) {
 	s := &r.Server
 	switch {
 	case !m.GiveBack && s.Host == m.SourceHost && m.Status != cellwire.MigrationAccepted:
@@ -337,14 +339,14 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 		m.GiveBack = false
 		m.setStatus(m.Status, true)
 		return true, nil
-	case r.leaving():
+	case r.deleting():
 		return false, conflict("server %s is being deleted", s.UUID)
-	case m.stayed() && !fenced && m.claimable(now):
+	case m.endedUnplaced() && !fenced && m.claimable(now):
 		return false, conflict(
 			"migration %s of server %s ended less than %s ago, and an earlier claim may still be on its way "+
 				"to Placement", m.UUID, s.UUID, underWay,
 		)
-	case m.stayed(): // what it is asked to do since then goes on
+	case m.endedUnplaced(): // what it is asked to do since then goes on
 		m.GiveBack = false
 		m.setStatus(m.Status, true)
 		return true, nil
@@ -363,13 +365,13 @@ func (r *Record) givenBack(m *Move, fenced bool, now time.Time) (bool, error) {
 }
 
 // revertPending says that a migration was undone, and the server waits for the source.
-func (m *Move) revertPending(s *cellwire.Server) bool {
+func (m *Migration) revertPending(s *cellwire.Server) bool {
 	return !m.GiveBack && s.Host == m.SourceHost && s.TaskState == cellwire.TaskResizeReverting
 }
 
 // endReverted ends a migration that was undone, when the guest is on the source as it was.
 func (r *Record) endReverted() {
-	m := r.moving()
+	m := r.currentMigration()
 	switch {
 	case m == nil:
 	case m.Status == cellwire.MigrationRevert:
@@ -379,10 +381,10 @@ func (r *Record) endReverted() {
 	}
 }
 
-// abandonMoves leaves to each host, when the server is deleted, what there is of it. Where it had
-// not left the source, the compute API removes the allocations.
-func (r *Record) abandonMoves() {
-	for _, m := range r.Moves {
+// abandonMigrations leaves to each host, when the server is deleted, what there is of it. Where it
+// had not left the source, the compute API removes the allocations.
+func (r *Record) abandonMigrations() {
+	for _, m := range r.Migrations {
 		if m.Open {
 			m.GiveBack, m.changed = r.Server.Host == m.SourceHost, true
 		}
@@ -391,7 +393,7 @@ func (r *Record) abandonMoves() {
 
 // SoftlyDeletable refuses (conflict) to delete softly what moves.
 func (r *Record) SoftlyDeletable() error {
-	if m := r.moving(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
+	if m := r.currentMigration(); m != nil && !r.Server.Deleted && r.Server.LaunchedAt != nil {
 		return conflict("server %s is being moved: migration %s is %s; end it, or delete the server with forceDelete",
 			r.Server.UUID, m.UUID, m.Status)
 	}
@@ -403,17 +405,17 @@ func aboutMigration(kind cellwire.ReportKind) bool {
 	return kind == cellwire.ReportDeparted || kind == cellwire.ReportArrived || kind == cellwire.ReportLeft
 }
 
-// concerns reports whether a host may report about the server: it is there or, if the report is
+// mayReport reports whether a host may report about the server: it is there or, if the report is
 // about a migration, one that is open takes it from there or to there. A destination that a user
 // wants, and that is not chosen yet, does not know of the server.
-func (r *Record) concerns(host string, migration bool) bool {
+func (r *Record) mayReport(host string, migration bool) bool {
 	switch {
 	case host == "" || r.Server.Hidden:
 		return false
 	case r.Server.Host == host:
 		return true
 	}
-	return migration && slices.ContainsFunc(r.Moves, func(m *Move) bool {
+	return migration && slices.ContainsFunc(r.Migrations, func(m *Migration) bool {
 		return m.Open && (m.SourceHost == host || m.DestHost == host && m.DestNode != "")
 	})
 }
@@ -425,7 +427,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 	if !slices.Contains(powerStates, report.PowerState) {
 		return false, fmt.Sprintf("%d is no power state", report.PowerState)
 	}
-	m := r.move(report.Migration)
+	m := r.openMigration(report.Migration)
 	if m == nil {
 		return false, "" // it is over
 	}
@@ -456,7 +458,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 		if report.Fault != nil {
 			return r.rollBack(m, report.Fault, now), ""
 		}
-		r.arrived(m, report.PowerState, now)
+		r.applyArrived(m, report.PowerState, now)
 		return true, ""
 	case report.Kind == cellwire.ReportLeft && (want == cellwire.WantLeft || want == cellwire.WantLeaving):
 		return r.hostLeft(m), ""
@@ -467,7 +469,7 @@ func (r *Record) ApplyMigration(host string, report cellwire.Report, now time.Ti
 // rollBack ends a migration that a host could not do. The allocations are given back first. After
 // an evacuation the server is in error, and its fault says that the source keeps the guest, shut
 // down if it came back meanwhile.
-func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
+func (r *Record) rollBack(m *Migration, fault *cellwire.Fault, now time.Time) bool {
 	s := &r.Server
 	m.GiveBack = true
 	s.Fault = keptFault(fault, now)
@@ -487,10 +489,10 @@ func (r *Record) rollBack(m *Move, fault *cellwire.Fault, now time.Time) bool {
 	return true
 }
 
-// arrived: the guest is on the destination.
-func (r *Record) arrived(m *Move, power plugins.PowerState, now time.Time) {
+// applyArrived: the guest is on the destination.
+func (r *Record) applyArrived(m *Migration, power plugins.PowerState, now time.Time) {
 	s := &r.Server
-	at := Kept(now)
+	at := TruncateTime(now)
 	s.TaskState, s.LaunchedAt, s.PowerState = "", &at, power
 	if m.Type == cellwire.MigrationCold {
 		s.VMState = cellwire.VMResized
@@ -513,12 +515,12 @@ func stateOf(power plugins.PowerState) string {
 
 // hostLeft notes that a host has nothing of the server any more: the source of a migration, or the
 // destination of one that is undone.
-func (r *Record) hostLeft(m *Move) bool {
+func (r *Record) hostLeft(m *Migration) bool {
 	s := &r.Server
 	switch {
-	case r.leaving() && m.Type == cellwire.MigrationEvacuation, m.Status == cellwire.MigrationDone:
+	case r.deleting() && m.Type == cellwire.MigrationEvacuation, m.Status == cellwire.MigrationDone:
 		m.setStatus(cellwire.MigrationCompleted, true)
-	case m.Status == cellwire.MigrationRevert && !r.leaving():
+	case m.Status == cellwire.MigrationRevert && !r.deleting():
 		m.GiveBack, m.changed = true, true
 	default:
 		if s.VMState == cellwire.VMResized {

@@ -20,23 +20,23 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
-// moveColumns are those of a Move but for id, in the order of moveValues; those that are only for
-// conditions are not read.
+// migrationColumns are those of a Migration but for id, in the order of migrationValues; those that
+// are only for conditions are not read.
 var (
-	moveReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node",
+	migrationReadColumns = []string{"uuid", "instance_uuid", "migration_type", "status", "source_host", "source_node",
 		"source_node_uuid", "source_zone",
 		"dest_host", "dest_node", "dest_node_uuid", "dest_zone", "old_vm_state", "offer", "user_id", "project_id",
 		"created_at", "updated_at", "revision",
 		"is_open", "give_back", "source_guest"}
-	moveColumns = append(slices.Clone(moveReadColumns), "due")
+	migrationColumns = append(slices.Clone(migrationReadColumns), "due")
 
-	selectMoves = "SELECT m.id, m." + strings.Join(moveReadColumns, ", m.") + " FROM migrations m "
-	insertMove  = "INSERT INTO migrations (" + strings.Join(moveColumns, ", ") + ") VALUES (?" +
-		strings.Repeat(", ?", len(moveColumns)-1) + ")"
-	updateMove = "UPDATE migrations SET " + strings.Join(moveColumns, " = ?, ") + " = ? WHERE id = ?"
+	selectMigrations = "SELECT m.id, m." + strings.Join(migrationReadColumns, ", m.") + " FROM migrations m "
+	insertMigration  = "INSERT INTO migrations (" + strings.Join(migrationColumns, ", ") + ") VALUES (?" +
+		strings.Repeat(", ?", len(migrationColumns)-1) + ")"
+	updateMigration = "UPDATE migrations SET " + strings.Join(migrationColumns, " = ?, ") + " = ? WHERE id = ?"
 )
 
-func moveValues(m *Move) []any {
+func migrationValues(m *Migration) []any {
 	due := m.Open && (m.GiveBack || m.Status == cellwire.MigrationAccepted)
 	return []any{m.UUID, m.ServerUUID, string(m.Type), string(m.Status), m.SourceHost, m.SourceNode,
 		m.SourceNodeUUID, m.SourceZone,
@@ -45,9 +45,9 @@ func moveValues(m *Move) []any {
 		m.Open, m.GiveBack, string(m.SourceGuest), due}
 }
 
-func scanMove(row sqldb.Row) (*Move, error) {
+func scanMigration(row sqldb.Row) (*Migration, error) {
 	var (
-		m                Move
+		m                Migration
 		created, updated int64
 	)
 	err := row.Scan(&m.ID, &m.UUID, &m.ServerUUID, &m.Type,
@@ -59,22 +59,22 @@ func scanMove(row sqldb.Row) (*Move, error) {
 	return &m, err
 }
 
-// readMoves gives records their open migrations.
-func readMoves(ctx context.Context, db sqldb.Querier, rows map[string]*stored) error {
+// readMigrations gives records their open migrations.
+func readMigrations(ctx context.Context, db sqldb.Querier, rows map[string]*stored) error {
 	uuids := make([]string, 0, len(rows))
 	for uuid := range rows {
 		uuids = append(uuids, uuid)
 	}
 	slices.Sort(uuids)
 	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listed(part)
-		moves, err := sqldb.All(ctx, db, scanMove, selectMoves+"WHERE m.is_open = 1 AND m.instance_uuid IN "+
+		parameters, args := listParameters(part)
+		moves, err := sqldb.All(ctx, db, scanMigration, selectMigrations+"WHERE m.is_open = 1 AND m.instance_uuid IN "+
 			parameters+" ORDER BY m.id", args...)
 		if err != nil {
 			return err
 		}
 		for _, m := range moves {
-			rows[m.ServerUUID].Moves = append(rows[m.ServerUUID].Moves, m)
+			rows[m.ServerUUID].Migrations = append(rows[m.ServerUUID].Migrations, m)
 		}
 	}
 	return nil
@@ -96,10 +96,10 @@ func mayMatter(s *cellwire.Server, report *cellwire.Report) bool {
 	return s.Deleted || s.VMState == cellwire.VMResized
 }
 
-// writeMoves writes the migrations of a record that were changed. All that are open get the
+// writeMigrations writes the migrations of a record that were changed. All that are open get the
 // record's revision with it: their hosts have to look at the server.
-func writeMoves(ctx context.Context, tx *writing, r *stored) error {
-	for _, m := range r.Moves {
+func writeMigrations(ctx context.Context, tx *writing, r *stored) error {
+	for _, m := range r.Migrations {
 		if !m.Open && !m.changed {
 			continue
 		}
@@ -107,18 +107,18 @@ func writeMoves(ctx context.Context, tx *writing, r *stored) error {
 			m.UpdatedAt = r.Server.UpdatedAt
 		}
 		m.Revision, m.changed = r.Server.Revision, false
-		values := moveValues(m)
+		values := migrationValues(m)
 		if m.ID > 0 {
-			if _, err := tx.ExecContext(ctx, updateMove, append(values, m.ID)...); err != nil {
+			if _, err := tx.ExecContext(ctx, updateMigration, append(values, m.ID)...); err != nil {
 				return err
 			}
 			continue
 		}
 		m.UpdatedAt = nil
-		if _, err := tx.ExecContext(ctx, insertMove, moveValues(m)...); err != nil {
+		if _, err := tx.ExecContext(ctx, insertMigration, migrationValues(m)...); err != nil {
 			return err
 		}
-		written, err := scanMove(tx.QueryRowContext(ctx, selectMoves+"WHERE m.uuid = ?", m.UUID))
+		written, err := scanMigration(tx.QueryRowContext(ctx, selectMigrations+"WHERE m.uuid = ?", m.UUID))
 		if err != nil {
 			return err
 		}
@@ -127,13 +127,13 @@ func writeMoves(ctx context.Context, tx *writing, r *stored) error {
 	return nil
 }
 
-// changeMoving is changeOne of a record with its migrations.
-func (s *DB) changeMoving(
+// changeMigrating is changeOne of a record with its migrations.
+func (s *DB) changeMigrating(
 	ctx context.Context, op, uuid string, action cellwire.ActionName, now time.Time,
 	transition func(*stored) (bool, error),
 ) (*stored, error) {
 	return s.changeRead(ctx, op, uuid, action, now, func(tx *writing, r *stored) error {
-		return readMoves(ctx, tx, map[string]*stored{uuid: r})
+		return readMigrations(ctx, tx, map[string]*stored{uuid: r})
 	}, transition)
 }
 
@@ -155,21 +155,21 @@ func (s *DB) Migrate(
 	r, err := s.changeRead(ctx, "migrating a server", uuid, cellwire.ActionName(q.Type.Action()), m.Now,
 		func(in *writing, r *stored) error {
 			tx = in
-			return readMoves(ctx, tx, map[string]*stored{uuid: r})
+			return readMigrations(ctx, tx, map[string]*stored{uuid: r})
 		}, func(r *stored) (bool, error) {
 			changed, err := r.Migrate(q, by, r.host.up(m), m.Now)
 			if refused := (*cellwire.Error)(nil); errors.As(err, &refused) && refused.Code == cellwire.CodeInUse {
 				err = unreported(ctx, tx, &r.Server, refused)
 			}
 			if err == nil && changed {
-				err = able(ctx, tx, &r.Server, plugins.AbilityMigrate)
+				err = checkAbility(ctx, tx, &r.Server, plugins.AbilityMigrate)
 			}
 			return changed, err
 		})
 	if err != nil {
 		return cellwire.Migration{}, err
 	}
-	return r.move(q.UUID).Migration, nil
+	return r.openMigration(q.UUID).Migration, nil
 }
 
 // unreported adds to the refusal of an evacuation that the host, which is up, does not report the
@@ -206,7 +206,7 @@ func (s *DB) Step(
 		}
 	}
 	err = s.write(ctx, "changing a migration in", func(tx *writing) error {
-		one, found, err := sqldb.One(ctx, tx, scanMove, selectMoves+"WHERE m.uuid = ?", uuid)
+		one, found, err := sqldb.One(ctx, tx, scanMigration, selectMigrations+"WHERE m.uuid = ?", uuid)
 		switch {
 		case err != nil:
 			return err
@@ -221,7 +221,7 @@ func (s *DB) Step(
 		if r == nil {
 			return NotFound("server", one.ServerUUID)
 		}
-		if err := readMoves(ctx, tx, rows); err != nil {
+		if err := readMigrations(ctx, tx, rows); err != nil {
 			return err
 		}
 		if !one.Open && (step.Failed != nil || step.GivenBack) { // a repetition
@@ -237,7 +237,7 @@ func (s *DB) Step(
 			}
 			return service.Up
 		}
-		changed, err := change(ctx, tx, r, m.Now, func() (bool, error) {
+		changed, err := applyTransition(ctx, tx, r, m.Now, func() (bool, error) {
 			changed, err := r.Step(uuid, step, up, m.Now)
 			if err == nil {
 				err = unread
@@ -245,10 +245,10 @@ func (s *DB) Step(
 			if to := step.Destination; err == nil && changed && to != nil {
 				there := &cellwire.Server{UUID: r.Server.UUID, Host: to.Host, Node: to.Node, NodeUUID: to.NodeUUID}
 				if one.Type != cellwire.MigrationBuild {
-					err = able(ctx, tx, there, plugins.AbilityMigrate)
+					err = checkAbility(ctx, tx, there, plugins.AbilityMigrate)
 				}
 				if err == nil {
-					err = free(ctx, tx, there, m)
+					err = checkNodeFree(ctx, tx, there, m)
 				}
 			}
 			return changed, err
@@ -256,23 +256,23 @@ func (s *DB) Step(
 		if err != nil {
 			return err
 		}
-		move := r.Moves[slices.IndexFunc(r.Moves, func(m *Move) bool { return m.UUID == uuid })]
+		move := r.Migrations[slices.IndexFunc(r.Migrations, func(m *Migration) bool { return m.UUID == uuid })]
 		if answer = move.Migration; !changed {
 			return nil
 		}
 		switch {
 		case step.Confirm:
-			err = tx.began(ctx, cellwire.ActionConfirm, &r.Server, m.Now)
+			err = tx.addAction(ctx, cellwire.ActionConfirm, &r.Server, m.Now)
 		case step.Revert:
-			err = tx.began(ctx, cellwire.ActionRevert, &r.Server, m.Now)
+			err = tx.addAction(ctx, cellwire.ActionRevert, &r.Server, m.Now)
 		case step.Destination != nil && one.Type == cellwire.MigrationBuild:
 			err = tx.createdAgain(ctx, &r.Server, m.Now)
 		case step.Abort != "" && one.Status == cellwire.MigrationAccepted: // the server has no fault of it
-			err = tx.failed(ctx, r.Server.UUID, byAdministrator(r.Server.UUID), m.Now)
+			err = tx.failAction(ctx, r.Server.UUID, byAdministrator(r.Server.UUID), m.Now)
 		default:
 			var ended outcomes
-			ended.note(&was, &r.Server)
-			err = ended.keep(ctx, tx, m.Now)
+			ended.add(&was, &r.Server)
+			err = ended.write(ctx, tx, m.Now)
 		}
 		if err != nil {
 			return err
@@ -366,21 +366,21 @@ func (s *DB) migrations(
 	ctx context.Context, db sqldb.Querier, condition string, args ...any,
 ) ([]cellwire.Migration, error) {
 	list := []cellwire.Migration{}
-	err := sqldb.Each(ctx, db, selectMoves+condition, args, func(row sqldb.Row) error {
-		m, err := scanMove(row)
+	err := sqldb.Each(ctx, db, selectMigrations+condition, args, func(row sqldb.Row) error {
+		m, err := scanMigration(row)
 		list = append(list, m.Migration)
 		return err
 	})
 	return list, err
 }
 
-// movesOf are the open migrations from and to a host, by their servers.
-func movesOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*Move, error) {
-	moves, err := sqldb.All(ctx, db, scanMove,
-		selectMoves+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMoves+
+// migrationsOf are the open migrations from and to a host, by their servers.
+func migrationsOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*Migration, error) {
+	moves, err := sqldb.All(ctx, db, scanMigration,
+		selectMigrations+"WHERE m.is_open = 1 AND m.source_host = ? UNION "+selectMigrations+
 			"WHERE m.is_open = 1 AND m.dest_host = ?", host, host)
-	slices.SortFunc(moves, func(a, b *Move) int { return cmp.Compare(a.ID, b.ID) })
-	by := map[string][]*Move{}
+	slices.SortFunc(moves, func(a, b *Migration) int { return cmp.Compare(a.ID, b.ID) })
+	by := map[string][]*Migration{}
 	for _, m := range moves {
 		by[m.ServerUUID] = append(by[m.ServerUUID], m)
 	}
@@ -392,7 +392,7 @@ func movesOf(ctx context.Context, db sqldb.Querier, host string) (map[string][]*
 func (s *DB) items(
 	ctx context.Context, db sqldb.Querier, host string, after int64, m Moment,
 ) (items []cellwire.WorkItem, more bool, err error) {
-	moves, err := movesOf(ctx, db, host)
+	moves, err := migrationsOf(ctx, db, host)
 	if err != nil {
 		return nil, false, err
 	}
@@ -404,7 +404,7 @@ func (s *DB) items(
 			if err != nil {
 				return err
 			}
-			r.Moves = moves[r.Server.UUID]
+			r.Migrations = moves[r.Server.UUID]
 			want, of := r.WantOn(host)
 			if want == "" {
 				if !r.idleOn(host) {
@@ -431,7 +431,7 @@ func (s *DB) items(
 		if err != nil {
 			return nil, false, err
 		}
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		err = read("i.uuid IN "+parameters+" AND i.host <> ? AND i.revision > ? ORDER BY i.revision",
 			append(args, host, after)...)
 	}

@@ -66,11 +66,11 @@ func nodes(ctx context.Context, db sqldb.Querier, unmapped bool, m Moment) ([]ce
 
 // note is what stands against using a node.
 type note struct {
-	host    string // that has it
-	named   bool
-	claims  []cellwire.NodeClaim // of hosts whose agents live
-	problem string
-	twice   bool // several agents report as its host; only of one node
+	host          string // that has it
+	named         bool
+	claims        []cellwire.NodeClaim // of hosts whose agents live
+	problem       string
+	severalAgents bool // several agents report as its host; only of one node
 }
 
 // notes are by the uuids of nodes; few have one.
@@ -114,7 +114,7 @@ func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) 
 		)
 		err := row.Scan(&uuid, &one.host, &one.named, &one.problem, &host, &auth, &named, &state.lastSeenUp,
 			&state.forcedDown, &state.stopped, &state.disabled, &until)
-		one.twice = twice(until, m)
+		one.severalAgents = hasSeveralAgents(until, m)
 		if all[uuid] == nil {
 			all[uuid] = &one
 		}
@@ -129,9 +129,10 @@ func readNotes(ctx context.Context, db sqldb.Querier, m Moment, node ...string) 
 	return all, err
 }
 
-// free refuses (contested) a server on a node that its host does not have, that another host
-// reports too, or as whose host several agents report. A node that no host has reported is of any.
-func free(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Moment) error {
+// checkNodeFree refuses (contested) a server on a node that its host does not have, that another
+// host reports too, or as whose host several agents report. A node that no host has reported is of
+// any.
+func checkNodeFree(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Moment) error {
 	if server.NodeUUID == "" || server.Host == "" {
 		return nil
 	}
@@ -144,7 +145,7 @@ func free(ctx context.Context, db sqldb.Querier, server *cellwire.Server, m Mome
 		return contestedNode(server, "host %s has it", one.host)
 	case contested(one.named, one.claims):
 		return contestedNode(server, "host %s reports it too", one.claims[0].Host)
-	case one.twice:
+	case one.severalAgents:
 		return contestedNode(server, "several agents report as its host")
 	}
 	return nil
@@ -193,7 +194,7 @@ func (s *DB) Mapped(ctx context.Context, uuids []string) error {
 // eachPart runs a statement that ends with a list of uuids.
 func eachPart(ctx context.Context, tx *writing, uuids []string, statement string) error {
 	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		if _, err := tx.ExecContext(ctx, statement+parameters, args...); err != nil {
 			return err
 		}
@@ -217,7 +218,7 @@ func (s *DB) Report(
 		if r.Stopping {
 			return service, nil, nil
 		}
-		if err := s.heartbeats.beat(ctx, who.Host, m.Now.UnixMicro()); err != nil {
+		if err := s.heartbeats.write(ctx, who.Host, m.Now.UnixMicro()); err != nil {
 			return cellwire.Service{}, nil, err
 		}
 		service.LastSeenUp, service.UpdatedAt, service.Up =
@@ -229,7 +230,7 @@ func (s *DB) Report(
 		if known, err = s.register(ctx, tx, who, r, m); err != nil {
 			return err
 		}
-		tx.watched(func(w *Watch) { w.Host(who.Host, r, known.problems) })
+		tx.onDurable(func(w *Watch) { w.Host(who.Host, r, known.problems) })
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.host = ?", who.Host), m)
 		service.Turn = max(known.agents.Turn, 1)
 		return err
@@ -262,7 +263,7 @@ func (s *DB) NodeReporter(ctx context.Context, who Reporter, node string) (host 
 	if err := errors.Join(CheckHost(who.Host), CheckUUID(node)); err != nil {
 		return "", err
 	}
-	if may, _ := who.may(node); !may {
+	if may, _ := who.mayOwn(node); !may {
 		const why = "The certificate of host %s is for other nodes."
 		return "", &cellwire.Error{Status: 404, Code: cellwire.CodeNotFound, Message: fmt.Sprintf(why, who.Host)}
 	}
@@ -300,7 +301,7 @@ func (s *DB) readReport(
 		out.service, _, err = scanService(row, m, append([]any{
 			&stopped, &out.agents.Turn, &out.agents.Until, &id, &name, &abilities, &auth, &named, &present, &problem,
 			&hypervisor, &version, &ip, &unknown,
-		}, agent.into()...)...)
+		}, agent.targets()...)...)
 		if agent.token.Valid && out.agents.Index(agent.token.String) < 0 {
 			out.agents.All = append(out.agents.All, agent.agent())
 		}
@@ -321,9 +322,9 @@ func (s *DB) readReport(
 	if at := out.service.LastSeenUp; at != nil {
 		lastSeen = at.UnixMicro()
 	}
-	out.stopped = out.agents.Take(pki.AgentReport{
+	out.stopped = out.agents.Add(pki.AgentReport{
 		Process: r.Process, Turn: r.Turn, Stopping: r.Stopping, Address: who.Address, LastSeen: lastSeen,
-	}, m.Now, twiceWindow(m))
+	}, m.Now, severalAgentsWindow(m))
 	if r.Stopping && !out.stopped { // another one reports, or has since
 		out.stopped = stopped
 	}
@@ -334,9 +335,9 @@ func (s *DB) readReport(
 	if err := o.read(ctx, db, who.Host, r.Nodes, m); err != nil {
 		return out, err
 	}
-	out.nodes, out.problems = o.judge(who, r, s.maxNodes)
+	out.nodes, out.problems = o.changes(who, r, s.maxNodes)
 	out.problems = append(out.problems, out.agents.problems(who.Host, r.Nodes, m)...)
-	out.changed = out.changed || !out.nodes.none()
+	out.changed = out.changed || !out.nodes.empty()
 	return out, nil
 }
 
@@ -373,7 +374,7 @@ func (o *ownership) read(
 		}
 	}
 	for part := range slices.Chunk(unknown, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		err := sqldb.Each(ctx, db, ownersOf+parameters, args, func(row sqldb.Row) error {
 			var uuid string
 			var one elsewhere
@@ -393,7 +394,7 @@ func (s *DB) register(
 	ctx context.Context, tx *writing, who Reporter, r cellwire.HostReport, m Moment,
 ) (reported, error) {
 	now := m.Now.UnixMicro()
-	revision, err := tx.raise(ctx)
+	revision, err := tx.nextRevision(ctx)
 	if err != nil {
 		return reported{}, err
 	}
@@ -454,13 +455,13 @@ func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now 
 		step("UPDATE compute_nodes SET present = 0, absent_at = ? WHERE uuid = ?", now, uuid)
 	}
 	for _, n := range c.kept {
-		_, named := who.may(n.UUID)
+		_, named := who.mayOwn(n.UUID)
 		step("UPDATE compute_nodes SET present = 1, absent_at = 0, forgotten = 0, hypervisor_hostname = ?, "+
 			"abilities = ?, auth = ?, named = ?, "+setDetails+" WHERE uuid = ?",
 			append([]any{n.Name, keptAbilities(n.Abilities), string(who.Auth), named}, details(n, n.UUID)...)...)
 	}
 	for _, n := range c.added {
-		_, named := who.may(n.UUID)
+		_, named := who.mayOwn(n.UUID)
 		step("INSERT INTO compute_nodes (uuid, host, hypervisor_hostname, abilities, created_at, auth, named, "+
 			"hypervisor_type, hypervisor_version, host_ip, unknown_guests) "+
 			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -481,7 +482,7 @@ func (c *nodeChanges) write(ctx context.Context, tx *writing, who Reporter, now 
 		step("DELETE FROM node_claims WHERE uuid = ? AND host = ?", uuid, who.Host)
 	}
 	for _, uuid := range c.claimed {
-		_, named := who.may(uuid)
+		_, named := who.mayOwn(uuid)
 		step("INSERT INTO node_claims (uuid, host, auth, named, since) VALUES (?, ?, ?, ?, ?)",
 			uuid, who.Host, string(who.Auth), named, now)
 	}

@@ -20,8 +20,8 @@ type Reporter struct {
 	Address string
 }
 
-// may reports whether a node may be the reporter's, and whether its certificate names the node.
-func (w Reporter) may(node string) (may, named bool) {
+// mayOwn reports whether a node may be the reporter's, and whether its certificate names the node.
+func (w Reporter) mayOwn(node string) (may, named bool) {
 	named = slices.Contains(w.Nodes, node)
 	return named || len(w.Nodes) == 0, named
 }
@@ -67,7 +67,7 @@ type nodeChanges struct {
 	claimed, dropped    []string // claims
 }
 
-func (c *nodeChanges) none() bool {
+func (c *nodeChanges) empty() bool {
 	return len(c.kept)+len(c.added)+len(c.seized)+len(c.absent)+len(c.claimed)+len(c.dropped) == 0
 }
 
@@ -76,15 +76,15 @@ func contested(named bool, claims []cellwire.NodeClaim) bool {
 	return slices.ContainsFunc(claims, func(c cellwire.NodeClaim) bool { return c.Named || !named })
 }
 
-// judge decides whose the nodes of a report are. A host has at most so many nodes and claims that
+// changes decides whose the nodes of a report are. A host has at most so many nodes and claims that
 // its certificate does not name. What it has or claims and does not report is gone; while it is
 // starting, only if its certificate is for other nodes.
-func (o ownership) judge(
+func (o ownership) changes(
 	who Reporter, report cellwire.HostReport, most int,
 ) (c nodeChanges, problems []cellwire.NodeProblem) {
 	used, reported := 0, report.Nodes
 	for uuid := range o.own {
-		if _, named := who.may(uuid); !named {
+		if _, named := who.mayOwn(uuid); !named {
 			used++
 		}
 	}
@@ -100,7 +100,7 @@ func (o ownership) judge(
 			cellwire.NodeProblem{UUID: uuid, Code: code, Host: host, Message: fmt.Sprintf(text, args...)})
 	}
 	for _, n := range reported {
-		may, named := who.may(n.UUID)
+		may, named := who.mayOwn(n.UUID)
 		row, own := o.own[n.UUID]
 		other := o.others[n.UUID]
 		switch {
@@ -144,7 +144,7 @@ func (o ownership) judge(
 		}
 	}
 	gone := func(uuid string) bool {
-		may, _ := who.may(uuid)
+		may, _ := who.mayOwn(uuid)
 		return !seen[uuid] && (!report.Starting || !may)
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(o.own)) {

@@ -66,7 +66,7 @@ func TestPlans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.q.Limit, c.q.Sort = 100, newest
-			query, args, _ := s.engine.compose(c.q, selectRecords, "")
+			query, args, _ := s.engine.statement(c.q, selectRecords, "")
 			got := plan(t, s, query, args)
 			if !strings.Contains(got, c.index) || strings.Contains(got, "TEMP B-TREE") {
 				t.Errorf("it is answered by %s\nwant %s, and no sorting", got, c.index)

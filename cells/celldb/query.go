@@ -61,7 +61,7 @@ func (s *DB) Servers(ctx context.Context, q cellwire.ServerQuery, m Moment) (pag
 	}
 	if residual := s.engine.residual(q); residual != nil {
 		err = s.read(ctx, op, func(db sqldb.Querier) error {
-			page, err = s.sift(ctx, db, q, residual, m)
+			page, err = s.filterRows(ctx, db, q, residual, m)
 			return err
 		})
 		return page, err
@@ -79,7 +79,7 @@ func (s *DB) page(ctx context.Context, q cellwire.ServerQuery, m Moment) (cellwi
 	if !q.Brief {
 		columns, from = selectRecords, ""
 	}
-	query, args, keys := s.engine.compose(q, columns, from)
+	query, args, keys := s.engine.statement(q, columns, from)
 	page, weight := cellwire.ServerPage{Rows: make([]cellwire.Row, 0, min(q.Limit, initialRows))}, 0
 	var brief cellwire.Server
 	key, into := newKey(keys)
@@ -137,7 +137,7 @@ func checkQuery(q cellwire.ServerQuery) error {
 	}
 	for _, v := range q.After {
 		if text, ok := v.(string); ok && !storable(text) {
-			return invalid("after has the text %q, which no server has", cut(text, 64))
+			return invalid("after has the text %q, which no server has", truncate(text, 64))
 		}
 	}
 	return nil
@@ -146,13 +146,13 @@ func checkQuery(q cellwire.ServerQuery) error {
 // storable says that a text is one that all engines keep.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
 
-// compose makes SQL of a query that was checked: columns, in which the key's are added for %s, and
-// the conditions, the order and the limit. keys is of how many values a row's key is.
-func (e *engine) compose(q cellwire.ServerQuery, columns, from string) (query string, args []any, keys int) {
+// statement makes SQL of a query that was checked: columns, in which the key's are added for %s,
+// and the conditions, the order and the limit. keys is of how many values a row's key is.
+func (e *engine) statement(q cellwire.ServerQuery, columns, from string) (query string, args []any, keys int) {
 	order := e.order(q)
 	w := e.conditions(q)
 	if q.After != nil {
-		w.after(q, order)
+		w.addAfterKey(q, order)
 	}
 	var added strings.Builder
 	var orders []string
@@ -239,9 +239,9 @@ func (w *where) add(term string, args ...any) {
 	w.args = append(w.args, args...)
 }
 
-// after admits the rows whose key comes after that of the query: later in the first column in which
-// they differ. The first column alone is repeated, as a range that an index can begin at.
-func (w *where) after(q cellwire.ServerQuery, order []sortKey) {
+// addAfterKey admits the rows whose key comes after that of the query: later in the first column in
+// which they differ. The first column alone is repeated, as a range that an index can begin at.
+func (w *where) addAfterKey(q cellwire.ServerQuery, order []sortKey) {
 	var (
 		alternatives []string
 		before, args []any
@@ -260,8 +260,8 @@ func (w *where) after(q cellwire.ServerQuery, order []sortKey) {
 	w.add("("+strings.Join(alternatives, " OR ")+")", args...)
 }
 
-// is adds a condition that a column has a value.
-func (w *where) is(column, value string) {
+// addEquals adds the condition that a column has a value.
+func (w *where) addEquals(column, value string) {
 	if !storable(value) {
 		w.add("1 = 0")
 		return
@@ -276,7 +276,7 @@ func (w *where) oneOf(e *engine, column string, list []string) {
 	case len(list) == 0:
 		w.add("1 = 0")
 	case e.Shared() && len(list) <= maxListed:
-		parameters, args := listed(list)
+		parameters, args := listParameters(list)
 		w.add(column+" IN "+parameters, args...)
 	default:
 		w.add(column+" IN ("+e.Texts+")", sqldb.List(list))
@@ -298,7 +298,7 @@ func (e *engine) conditions(q cellwire.ServerQuery) *where {
 		{"project_id", q.ProjectID}, {"user_id", q.UserID}, {"flavor_id", q.FlavorID}, {"image_ref", q.ImageRef},
 	} {
 		if c.value != "" {
-			w.is("i."+c.column, c.value)
+			w.addEquals("i."+c.column, c.value)
 		}
 	}
 	if q.NoImage {
@@ -332,9 +332,9 @@ func (e *engine) conditions(q cellwire.ServerQuery) *where {
 		w.add("i.power_state IN ("+e.Numbers+")", sqldb.List(q.PowerStates))
 	}
 	if e.matches {
-		w.matches(q)
+		w.addPatterns(q)
 	} else {
-		w.likely(q)
+		w.addContains(q)
 	}
 	return w
 }

@@ -227,7 +227,7 @@ func record(ctx context.Context, db sqldb.Querier, uuid string) (*stored, error)
 func records(ctx context.Context, db sqldb.Querier, uuids []string) (map[string]*stored, error) {
 	out := make(map[string]*stored, len(uuids))
 	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		reader := newRecordReader()
 		err := sqldb.Each(ctx, db, fmt.Sprintf(selectRecords, "")+"WHERE i.uuid IN "+parameters, args,
 			func(row sqldb.Row) error {

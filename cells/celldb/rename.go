@@ -35,7 +35,7 @@ func (s *DB) RenameHost(
 		}
 		var revision int64
 		if !r.Check { // from here on no other process begins something on the host
-			if revision, err = tx.raise(ctx); err != nil {
+			if revision, err = tx.nextRevision(ctx); err != nil {
 				return err
 			}
 			if before, _,
@@ -54,7 +54,7 @@ func (s *DB) RenameHost(
 			return err
 		}
 		service, _, err = scanService(tx.QueryRowContext(ctx, selectServices+"WHERE s.uuid = ?", id), m)
-		tx.watched(func(w *Watch) { w.Service(&before, &service) })
+		tx.onDurable(func(w *Watch) { w.Service(&before, &service) })
 		return err
 	})
 	return service, err
@@ -118,7 +118,7 @@ func (s *DB) mayRename(
 			Status: 409,
 			Code:   cellwire.CodeInUse,
 			Message: fmt.Sprintf("host %s has begun what is not finished (%d): %s",
-				r.From, len(busy), cut(strings.Join(busy, ", "), maxBusy)),
+				r.From, len(busy), truncate(strings.Join(busy, ", "), maxBusy)),
 		}
 	}
 	return err
@@ -145,7 +145,7 @@ func (s *DB) busyOn(ctx context.Context, db sqldb.Querier, host string) (busy []
 	if err != nil {
 		return nil, err
 	}
-	moves, err := movesOf(ctx, db, host)
+	moves, err := migrationsOf(ctx, db, host)
 	for _, uuid := range slices.Sorted(maps.Keys(moves)) {
 		for _, m := range moves[uuid] {
 			busy = append(busy, fmt.Sprintf("migration %s of server %s is %s", m.UUID, uuid, m.Status))

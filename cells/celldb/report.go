@@ -26,44 +26,44 @@ func (r *Record) Apply(report cellwire.Report, now time.Time) (changed bool, ref
 	}
 	switch report.Kind {
 	case cellwire.ReportSpawned:
-		return r.spawned(report.PowerState, now)
+		return r.applySpawned(report.PowerState, now)
 	case cellwire.ReportFailed:
-		return r.failed(report.Fault, now)
+		return r.applyFailed(report.Fault, now)
 	case cellwire.ReportPower:
-		return r.power(report.PowerState), ""
+		return r.setPowerState(report.PowerState), ""
 	case cellwire.ReportGone:
 		return r.reportedGone(now)
 	case cellwire.ReportSettled:
-		return r.settled(report, now)
+		return r.applySettled(report, now)
 	}
 	return false, fmt.Sprintf("%q is no kind of report", report.Kind)
 }
 
-// leaving says that a report about how the guest is comes too late.
-func (r *Record) leaving() bool {
+// deleting reports whether a report about how the guest is comes too late.
+func (r *Record) deleting() bool {
 	return r.Server.Deleted || r.Server.TaskState == cellwire.TaskDeleting
 }
 
-func (r *Record) spawned(power plugins.PowerState, now time.Time) (bool, string) {
+func (r *Record) applySpawned(power plugins.PowerState, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
-	case r.leaving():
+	case r.deleting():
 		return false, ""
 	case s.VMState == cellwire.VMError:
 		return false, "the server is in error: its build was reported as failed"
 	case s.VMState != cellwire.VMBuilding: // a repetition
 		return false, ""
 	}
-	at := Kept(now)
+	at := TruncateTime(now)
 	s.VMState, s.TaskState, s.LaunchedAt = cellwire.VMActive, "", &at
-	r.power(power)
+	r.setPowerState(power)
 	return true, ""
 }
 
-func (r *Record) failed(fault *cellwire.Fault, now time.Time) (bool, string) {
+func (r *Record) applyFailed(fault *cellwire.Fault, now time.Time) (bool, string) {
 	s := &r.Server
 	switch {
-	case r.leaving(), s.VMState == cellwire.VMError, r.elsewhere():
+	case r.deleting(), s.VMState == cellwire.VMError, r.elsewhere():
 		return false, ""
 	case s.VMState != cellwire.VMBuilding:
 		return false, fmt.Sprintf("the server is built: it is in vm_state %s", s.VMState)
@@ -91,17 +91,18 @@ func keptFault(fault *cellwire.Fault, now time.Time) *cellwire.Fault {
 	if f.Created.IsZero() {
 		f.Created = now
 	}
-	f.Created = Kept(f.Created)
-	f.Message, f.Details = cut(f.Message, maxFaultMessage), cut(f.Details, maxFaultDetails)
+	f.Created = TruncateTime(f.Created)
+	f.Message, f.Details = truncate(f.Message, maxFaultMessage), truncate(f.Details, maxFaultDetails)
 	return &f
 }
 
-// power follows Nova's _sync_instance_power_state: the power state is always noted, and decides the
-// vm_state only while no task is under way. Unlike Nova's, a guest that runs although its server is
-// stopped is not stopped again: the user who started it had a reason, so the server is active.
-func (r *Record) power(power plugins.PowerState) bool {
+// setPowerState follows Nova's _sync_instance_power_state: the power state is always noted, and
+// decides the vm_state only while no task is under way. Unlike Nova's, a guest that runs although
+// its server is stopped is not stopped again: the user who started it had a reason, so the server
+// is active.
+func (r *Record) setPowerState(power plugins.PowerState) bool {
 	s := &r.Server
-	if r.leaving() {
+	if r.deleting() {
 		return false
 	}
 	before, state := s.PowerState, s.VMState
@@ -132,11 +133,11 @@ func (r *Record) reportedGone(now time.Time) (bool, string) {
 	}
 }
 
-func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
+func (r *Record) applySettled(report cellwire.Report, now time.Time) (bool, string) {
 	s := &r.Server
-	want := r.Want()
+	want := r.DesiredState()
 	switch {
-	case r.leaving():
+	case r.deleting():
 		return false, ""
 	case report.Revision < r.WantRevision:
 		return false, fmt.Sprintf("the desired state has changed since revision %d, at %d",
@@ -156,22 +157,22 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 	case cellwire.TaskRebuilding:
 		s.TaskState, s.PowerState, r.Former = cellwire.TaskRebuildSpawning, report.PowerState, nil
 	case cellwire.TaskRebuildSpawning:
-		r.rebuilt(report.PowerState, now)
+		r.applyRebuilt(report.PowerState, now)
 	case cellwire.TaskPoweringOff:
 		s.VMState, s.TaskState = cellwire.VMStopped, ""
-		r.power(report.PowerState)
+		r.setPowerState(report.PowerState)
 	case cellwire.TaskSoftDeleting:
 		s.VMState, s.TaskState, s.PowerState = cellwire.VMSoftDeleted, "", report.PowerState
 	case cellwire.TaskRestoring, cellwire.TaskPoweringOn, cellwire.TaskRebootStarted, cellwire.TaskRebootStartedHard:
 		s.VMState, s.TaskState = cellwire.VMActive, ""
-		r.power(report.PowerState)
+		r.setPowerState(report.PowerState)
 	case cellwire.TaskResizeReverting:
 		s.VMState, s.TaskState = cellwire.VMStopped, ""
 		if want == cellwire.WantRunning {
 			s.VMState = cellwire.VMActive
 		}
 		r.endReverted()
-		r.power(report.PowerState)
+		r.setPowerState(report.PowerState)
 	default: // softly deleted
 		changed := s.PowerState != report.PowerState
 		s.PowerState = report.PowerState
@@ -184,16 +185,16 @@ func (r *Record) settled(report cellwire.Report, now time.Time) (bool, string) {
 var settledWants = []cellwire.Want{cellwire.WantShutdown,
 	cellwire.WantRunning, cellwire.WantCleared, cellwire.WantRebuilt}
 
-// rebuilt ends a rebuild. As in Nova a server that was stopped is stopped again.
-func (r *Record) rebuilt(power plugins.PowerState, now time.Time) {
-	s, at := &r.Server, Kept(now)
+// applyRebuilt ends a rebuild. As in Nova a server that was stopped is stopped again.
+func (r *Record) applyRebuilt(power plugins.PowerState, now time.Time) {
+	s, at := &r.Server, TruncateTime(now)
 	s.LaunchedAt, s.TaskState, s.PowerState = &at, "", power
 	if s.VMState == cellwire.VMStopped {
 		s.TaskState = cellwire.TaskPoweringOff
 		return
 	}
 	s.VMState = cellwire.VMActive
-	r.power(power)
+	r.setPowerState(power)
 }
 
 // rebuildFailed ends a rebuild. In its first half nothing was removed: the server is as before, and
@@ -205,7 +206,7 @@ func (r *Record) rebuildFailed(report cellwire.Report, now time.Time) (bool, str
 	if former := r.Former; s.TaskState == cellwire.TaskRebuilding && former != nil {
 		former.restore(s)
 		s.TaskState, s.Fault, r.Former = "", keptFault(report.Fault, now), nil
-		r.power(report.PowerState)
+		r.setPowerState(report.PowerState)
 		return true, ""
 	}
 	s.VMState, s.TaskState, s.PowerState, s.Fault =
@@ -230,8 +231,8 @@ func (r *Record) powerFailed(report cellwire.Report, now time.Time) (bool, strin
 	return true, ""
 }
 
-// cut shortens a text to at most n bytes, between characters.
-func cut(s string, n int) string {
+// truncate shortens a text to at most n bytes, between characters.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

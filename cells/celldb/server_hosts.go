@@ -33,7 +33,7 @@ func (s *DB) ServerHosts(ctx context.Context, q cellwire.HostsRequest) (all []ce
 func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.ServerHosts, error) {
 	all := []cellwire.ServerHosts{}
 	for part := range slices.Chunk(uuids, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		rows := map[string]*stored{}
 		err := sqldb.Each(ctx, db, "SELECT i.uuid, i.host FROM instances i WHERE "+presentServers+" AND i.uuid IN "+
 			parameters, args, func(row sqldb.Row) error {
@@ -45,7 +45,7 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 		if err != nil {
 			return nil, err
 		}
-		if err := readMoves(ctx, db, rows); err != nil {
+		if err := readMigrations(ctx, db, rows); err != nil {
 			return nil, err
 		}
 		for _, uuid := range part {
@@ -59,8 +59,8 @@ func hostsOf(ctx context.Context, db sqldb.Querier, uuids []string) ([]cellwire.
 
 // hosts are those that the server may be on.
 func (r *Record) hosts() []string {
-	open := make([]cellwire.Migration, 0, len(r.Moves))
-	for _, m := range r.Moves {
+	open := make([]cellwire.Migration, 0, len(r.Migrations))
+	for _, m := range r.Migrations {
 		if m.Open {
 			open = append(open, m.Migration)
 		}
@@ -71,7 +71,7 @@ func (r *Record) hosts() []string {
 // oneOn finds a server that is on one of some hosts, or else one that may come to be there.
 func oneOn(ctx context.Context, db sqldb.Querier, hosts []string) ([]cellwire.ServerHosts, error) {
 	for part := range slices.Chunk(hosts, maxListed) {
-		parameters, args := listed(part)
+		parameters, args := listParameters(part)
 		uuids, err := sqldb.All(
 			ctx,
 			db,

@@ -26,16 +26,16 @@ func (s *DB) write(ctx context.Context, op string, f func(*writing) error) error
 		if err := f(w); err != nil {
 			return err
 		}
-		if err := w.keep(ctx); err != nil {
+		if err := w.saveMarks(ctx); err != nil {
 			return err
 		}
 		if watch == nil || watch.Before == nil || len(w.calls) == 0 {
 			return nil
 		}
-		return watch.Before(w.tell)
+		return watch.Before(w.notifyWatch)
 	})
 	if err == nil && watch != nil {
-		w.tell(watch)
+		w.notifyWatch(watch)
 	}
 	return err
 }
@@ -53,7 +53,7 @@ type writing struct {
 // marks are what a change raises in the row of the cell.
 type marks struct{ revision, term int64 }
 
-func (w *writing) look(ctx context.Context) error {
+func (w *writing) loadMarks(ctx context.Context) error {
 	if w.read {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (w *writing) fence(ctx context.Context) error {
 	if term == 0 {
 		return nil
 	}
-	if err := w.look(ctx); err != nil {
+	if err := w.loadMarks(ctx); err != nil {
 		return err
 	}
 	if w.was.term > term {
@@ -81,17 +81,17 @@ func (w *writing) fence(ctx context.Context) error {
 	return nil
 }
 
-// raise raises the cell's revision.
-func (w *writing) raise(ctx context.Context) (revision int64, err error) {
-	if err := w.look(ctx); err != nil {
+// nextRevision raises the cell's revision and returns it.
+func (w *writing) nextRevision(ctx context.Context) (revision int64, err error) {
+	if err := w.loadMarks(ctx); err != nil {
 		return 0, err
 	}
 	w.now.revision++
 	return w.now.revision, nil
 }
 
-// keep writes what was raised.
-func (w *writing) keep(ctx context.Context) error {
+// saveMarks writes the marks that were raised.
+func (w *writing) saveMarks(ctx context.Context) error {
 	if w.now == w.was {
 		return nil
 	}
@@ -114,29 +114,29 @@ func (s *DB) read(ctx context.Context, op string, f func(sqldb.Querier) error) e
 	return s.kit.Read(ctx, op, func(tx *sql.Tx) error { return f(tx) })
 }
 
-// change runs a transition of a row that is there, and gives it a new revision if that changed
-// anything. The row is still to be written.
-func change(
+// applyTransition runs a transition of a row that is there, and gives it a new revision if that
+// changed anything. The row is still to be written.
+func applyTransition(
 	ctx context.Context, tx *writing, r *stored, now time.Time, transition func() (bool, error),
 ) (changed bool, err error) {
-	want := r.Want()
+	want := r.DesiredState()
 	var was *cellwire.Server
 	if watchOf(ctx) != nil {
-		was = copied(&r.Server)
+		was = cloneServer(&r.Server)
 	}
 	if changed, err = transition(); err != nil || !changed {
 		return false, err
 	}
-	if r.Server.Revision, err = tx.raise(ctx); err != nil {
+	if r.Server.Revision, err = tx.nextRevision(ctx); err != nil {
 		return false, err
 	}
-	if r.Want() != want {
+	if r.DesiredState() != want {
 		r.WantRevision = r.Server.Revision
 	}
-	at := Kept(now)
+	at := TruncateTime(now)
 	r.Server.UpdatedAt = &at
 	if was != nil {
-		tx.transition(was, copied(&r.Server))
+		tx.transition(was, cloneServer(&r.Server))
 	}
 	return true, nil
 }
@@ -150,7 +150,7 @@ func update(ctx context.Context, tx *writing, r *stored) error {
 	if _, err = tx.ExecContext(ctx, updateRecord, append(values, r.Server.ID)...); err != nil {
 		return err
 	}
-	return writeMoves(ctx, tx, r)
+	return writeMigrations(ctx, tx, r)
 }
 
 // changeOne runs a transition of the server with the uuid in a transaction; a refusal (not found)
@@ -179,12 +179,12 @@ func (s *DB) changeRead(
 				return err
 			}
 		}
-		changed, err := change(ctx, tx, r, now, func() (bool, error) { return transition(r) })
+		changed, err := applyTransition(ctx, tx, r, now, func() (bool, error) { return transition(r) })
 		if err != nil || !changed {
 			return err
 		}
 		if action != "" {
-			if err := tx.began(ctx, action, &r.Server, now); err != nil {
+			if err := tx.addAction(ctx, action, &r.Server, now); err != nil {
 				return err
 			}
 		}
@@ -228,12 +228,12 @@ func (s *DB) Insert(ctx context.Context, server cellwire.Server, m Moment) (cell
 			return err
 		}
 		if answer = there; there != nil {
-			return there.Again(inserted)
+			return there.CheckRepeatedInsert(inserted)
 		}
-		if err := free(ctx, tx, &server, m); err != nil {
+		if err := checkNodeFree(ctx, tx, &server, m); err != nil {
 			return err
 		}
-		if inserted.Server.Revision, err = tx.raise(ctx); err != nil {
+		if inserted.Server.Revision, err = tx.nextRevision(ctx); err != nil {
 			return err
 		}
 		inserted.WantRevision = inserted.Server.Revision
@@ -293,7 +293,7 @@ func (s *DB) Delete(
 		}
 	}
 	var local bool
-	r, err := s.changeMoving(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
+	r, err := s.changeMigrating(ctx, "deleting a server", uuid, cellwire.ActionDelete, m.Now,
 		func(r *stored) (changed bool, err error) {
 			if kind == cellwire.DeleteSoft {
 				if err := r.SoftlyDeletable(); err != nil {
@@ -345,7 +345,7 @@ func (s *DB) Rebuild(
 	if err := request.Check(&server); err != nil {
 		return cellwire.Server{}, err
 	}
-	if err := s.Able(ctx, server, plugins.AbilityRebuild); err != nil {
+	if err := s.CheckAbility(ctx, server, plugins.AbilityRebuild); err != nil {
 		return cellwire.Server{}, err
 	}
 	r, err := s.changeOne(ctx, "rebuilding a server", uuid, cellwire.ActionRebuild, m.Now,
@@ -368,7 +368,7 @@ func (s *DB) Power(ctx context.Context, uuid string, action cellwire.PowerAction
 
 // Reset says in which state a server is.
 func (s *DB) Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error) {
-	r, err := s.changeMoving(
+	r, err := s.changeMigrating(
 		ctx,
 		"resetting the state of a server",
 		uuid,

@@ -79,7 +79,8 @@ func serversCreateAndReopen(t *testing.T, address string) {
 		strings.Contains(err.Error(), secret) {
 		t.Errorf("opened as another cell: %v", err)
 	}
-	if where := stores[0].Where(); secret == "" || strings.Contains(where, secret) || !strings.Contains(where, "://") {
+	if where := stores[0].Address(); secret == "" || strings.Contains(where, secret) ||
+		!strings.Contains(where, "://") {
 		t.Errorf("it is shown as %s", where)
 	}
 }
@@ -118,7 +119,7 @@ func serversCheck(t *testing.T, address string) {
 		s.LookAgain()
 		for range 2 {
 			if err := s.Check(ctx); !errors.Is(err, celldb.ErrUnavailable) ||
-				!strings.Contains(err.Error(), s.Where()) || !strings.Contains(err.Error(), c.says) {
+				!strings.Contains(err.Error(), s.Address()) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", c.breaks, err)
 			}
 		}

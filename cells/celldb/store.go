@@ -152,9 +152,9 @@ type Store interface {
 	// ForgetNodes forgets nodes and claims that hosts do not report any more. n is how many rows it
 	// changed, at most some thousand in one call.
 	ForgetNodes(ctx context.Context, m Moment) (n int, err error)
-	// Able refuses (unable) what the host of a server cannot do by its last report, by the name of
-	// the ability, and a server without a host (conflict).
-	Able(ctx context.Context, of cellwire.Server, ability string) error
+	// CheckAbility refuses (unable) what the host of a server cannot do by its last report, by the
+	// name of the ability, and a server without a host (conflict).
+	CheckAbility(ctx context.Context, of cellwire.Server, ability string) error
 	// Mapped notes that nodes are in the API database. Those that are not there are left out.
 	Mapped(ctx context.Context, uuids []string) error
 

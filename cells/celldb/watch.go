@@ -12,9 +12,9 @@ import (
 
 // Watch receives what writes changed, after they are durable and before they return.
 type Watch struct {
-	// Before, if not nil, is called before a write is committed that changed something: tell calls
-	// the functions of another Watch with what that is. Its error refuses the write. It is called
-	// again when the write is tried again.
+	// Before, if not nil, is called before a write is committed that changed something: notifyWatch
+	// calls the functions of another Watch with what that is. Its error refuses the write. It is
+	// called again when the write is tried again.
 	Before func(tell func(*Watch)) error
 	// Server is called for each transition of a server: before is nil for an inserted row, after
 	// for one that was erased.
@@ -38,11 +38,11 @@ func watchOf(ctx context.Context) *Watch {
 	return w
 }
 
-// watched keeps the call of a watch until the transaction is durable; w is nil if none watches.
-func (w *writing) watched(call func(*Watch)) { w.calls = append(w.calls, call) }
+// onDurable keeps a call of the watch until the transaction is durable.
+func (w *writing) onDurable(call func(*Watch)) { w.calls = append(w.calls, call) }
 
-// tell calls a watch with all changes.
-func (w *writing) tell(watch *Watch) {
+// notifyWatch calls a watch with all changes.
+func (w *writing) notifyWatch(watch *Watch) {
 	for _, call := range w.calls {
 		call(watch)
 	}
@@ -50,11 +50,11 @@ func (w *writing) tell(watch *Watch) {
 
 // transition keeps that of a server.
 func (w *writing) transition(before, after *cellwire.Server) {
-	w.watched(func(watch *Watch) { watch.Server(before, after) })
+	w.onDurable(func(watch *Watch) { watch.Server(before, after) })
 }
 
-// copied is a server that does not share what transitions may change in place.
-func copied(s *cellwire.Server) *cellwire.Server {
+// cloneServer is a server that does not share what transitions may change in place.
+func cloneServer(s *cellwire.Server) *cellwire.Server {
 	c := *s
 	c.Metadata, c.Tags = maps.Clone(s.Metadata), slices.Clone(s.Tags)
 	return &c

@@ -116,10 +116,10 @@ type Service struct {
 	// Contested are the uuids of its nodes that get no new servers, because it is not certain whose
 	// they are.
 	Contested []string `json:"contested,omitempty"`
-	// Twice says that several agents report as the host, and Agents which, where all services are
-	// listed.
-	Twice  bool               `json:"twice,omitempty"`
-	Agents []pki.AgentProcess `json:"agents,omitempty"`
+	// SeveralAgents says that several agents report as the host, and Agents which, where all
+	// services are listed.
+	SeveralAgents bool               `json:"twice,omitempty"`
+	Agents        []pki.AgentProcess `json:"agents,omitempty"`
 	// Turn is that of the answer to a report, see HostState.
 	Turn int64 `json:"-"`
 	// UpdatedAt is the time of the last change of the service, heartbeats included.

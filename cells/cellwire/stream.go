@@ -130,7 +130,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.from.Read(p[:min(len(p), s.left)])
 	s.left -= n
 	if err != nil && (s.left > 0 || !errors.Is(err, io.EOF)) {
-		s.readErr = lost(err)
+		s.readErr = streamLost(err)
 		return n, s.readErr
 	}
 	return n, nil
@@ -140,7 +140,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) header() (kind byte, size int, err error) {
 	var h [headerSize]byte
 	if _, err := io.ReadFull(s.from, h[:]); err != nil {
-		return 0, 0, lost(err)
+		return 0, 0, streamLost(err)
 	}
 	n := binary.BigEndian.Uint32(h[1:])
 	if h[0] > frameAbort || n > maxFrame {
@@ -153,7 +153,7 @@ func (s *Stream) header() (kind byte, size int, err error) {
 func (s *Stream) aborted(size int) error {
 	data := make([]byte, size)
 	if _, err := io.ReadFull(s.from, data); err != nil {
-		return lost(err)
+		return streamLost(err)
 	}
 	var a abortion
 	if err := json.Unmarshal(data, &a); err != nil || a.Code == "" {
@@ -162,8 +162,8 @@ func (s *Stream) aborted(size int) error {
 	return &Error{Status: a.Status, Code: a.Code, Message: a.Message}
 }
 
-// lost is ErrStreamLost for a reason, which is not wrapped: a lost stream is no io.EOF.
-func lost(err error) error { return fmt.Errorf("%w: %s", ErrStreamLost, err.Error()) }
+// streamLost is ErrStreamLost for a reason, which is not wrapped: a lost stream is no io.EOF.
+func streamLost(err error) error { return fmt.Errorf("%w: %s", ErrStreamLost, err.Error()) }
 
 // Write sends bytes to the other end.
 func (s *Stream) Write(p []byte) (int, error) {
@@ -221,7 +221,7 @@ func (s *Stream) write(kind byte, content []byte) error {
 	s.ended = kind != frameData
 	if s.limit != nil {
 		if err := s.limit(time.Now().Add(writeTime)); err != nil {
-			return lost(err)
+			return streamLost(err)
 		}
 	}
 	frame := make([]byte, headerSize, headerSize+len(content))
@@ -229,7 +229,7 @@ func (s *Stream) write(kind byte, content []byte) error {
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(content))) //nolint:gosec // at most maxFrame
 	if _, err := s.to.Write(append(frame, content...)); err != nil {
 		s.ended = true
-		return lost(err)
+		return streamLost(err)
 	}
 	return nil
 }

@@ -159,7 +159,8 @@ func New(cfg Config) *API {
 			RequestIDs: []string{api.HeaderComputeRequestID},
 			LogMessage: "compute API request", Now: cfg.Now, Tracing: cfg.Tracing, Logger: cfg.Logger,
 		}),
-		Routes: api.NewRoutes(a.allRoutes()), Policy: cfg.Policy, Endpoint: a.options.Endpoint, Came: cfg.Gatherer.Came,
+		Routes: api.NewRoutes(a.allRoutes()), Policy: cfg.Policy, Endpoint: a.options.Endpoint,
+		Came: cfg.Gatherer.WithArrival,
 	}
 	if cfg.Policy == nil {
 		a.service.Policy = DefaultPolicy()
@@ -242,7 +243,7 @@ func (a *API) incoming() *incoming { return &incoming{api.Exchange{Service: a.se
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := a.incoming()
-	a.service.Serve(w, r.WithContext(a.gatherer.Came(r.Context())), &in.Exchange.Exchange, in)
+	a.service.Serve(w, r.WithContext(a.gatherer.WithArrival(r.Context())), &in.Exchange.Exchange, in)
 }
 
 // Refuse answers a request that ServeHTTP does not get, with a status and the reason.

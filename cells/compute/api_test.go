@@ -233,7 +233,7 @@ func TestBodies(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	c := newCloud(t, Options{})
 	c.api.service.Routes = api.NewRoutes(
-		[]api.Route{{Method: "POST", Path: thingsPath, Body: api.Once(jsonkit.Schema{jsonkit.Type("object")}),
+		[]api.Route{{Method: "POST", Path: thingsPath, Body: api.Always(jsonkit.Schema{jsonkit.Type("object")}),
 			Handle: func(x *api.Exchange) error {
 				return x.Empty(http.StatusAccepted)
 			}}})

@@ -20,7 +20,7 @@ func (a *API) record(x *api.Exchange) error {
 	}
 	ctx, trail := log.Begin(x.Context(), auditlog.Request(&x.Exchange))
 	err := log.Refusal()
-	if change, ok := asked(x); err == nil && ok && change.ID != "" && log.Required() {
+	if change, ok := requestedChange(x); err == nil && ok && change.ID != "" && log.Required() {
 		err = trail.Intend(ctx, change) // what a cell does is not in the API database
 	}
 	if err != nil {
@@ -31,8 +31,8 @@ func (a *API) record(x *api.Exchange) error {
 	x.R = x.R.WithContext(ctx)
 	x.OnAnswer = func(status int) {
 		if status < http.StatusBadRequest && !trail.Changed() {
-			if change, ok := asked(x); ok {
-				log.Note(ctx, auditlog.Record{}, change)
+			if change, ok := requestedChange(x); ok {
+				log.AddChanges(ctx, auditlog.Record{}, change)
 			}
 		}
 		trail.Write(ctx)
@@ -50,8 +50,8 @@ var auditKinds = map[string]string{"servers": auditlog.KindServer, "os-services"
 // readingActions change nothing.
 var readingActions = map[string]bool{"os-getConsoleOutput": true}
 
-// asked is what the request asked of something in a cell.
-func asked(x *api.Exchange) (auditlog.Change, bool) {
+// requestedChange is what the request asked of something in a cell.
+func requestedChange(x *api.Exchange) (auditlog.Change, bool) {
 	collection, below, _ := strings.Cut(strings.TrimPrefix(x.Route, api.Prefix), "/")
 	kind, known := auditKinds[collection]
 	if !known || readingActions[x.Action] {

@@ -32,10 +32,10 @@ var errSame = errors.New("nothing has changed")
 // one.
 func (x *exchange) compareAgents(h holder) {
 	p := pki.ReadProcessHeader(x.R.Header)
-	if p == nil || x.comparisons.exceeded(h.counted()) {
+	if p == nil || x.comparisons.exceeded(h.limiterKey()) {
 		return
 	}
-	x.comparisons.add(h.counted())
+	x.comparisons.add(h.limiterKey())
 	found := false
 	take := func(e *apidb.Enrolment) error {
 		if e.State != apidb.Enrolled || h.id.Issued.Before(e.DeniedBefore) {
@@ -43,7 +43,7 @@ func (x *exchange) compareAgents(h holder) {
 		}
 		window := Window(e.ExpiresAt.Sub(e.Issued))
 		was := e.Agents.Live(h.now, window)
-		e.Agents.Take(p.Report(comparing, osapi.ClientAddress(x.R)), h.now, window)
+		e.Agents.Add(p.Report(comparing, osapi.ClientAddress(x.R)), h.now, window)
 		found = was == nil && e.Agents.Live(h.now, window) != nil
 		if !e.Agents.Changed {
 			return errSame

@@ -255,5 +255,5 @@ func wantRefusal(t *testing.T, what string, err error, code enrolment.Code) {
 // identity is whom a certificate is for.
 func identity(t *testing.T, c tls.Certificate) pki.Identity {
 	t.Helper()
-	return testproc.Try(pki.Of(c.Leaf)).Or(t)
+	return testproc.Try(pki.IdentityOf(c.Leaf)).Or(t)
 }

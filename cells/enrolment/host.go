@@ -48,7 +48,7 @@ func (h Host) IdentityPath() string { return h.path(IdentityFile) }
 // the service answers the same key again. ErrJoined if the host has an identity, unless again is
 // set.
 func (h Host) Begin(again bool) (crypto.Signer, error) {
-	pending, err := h.own(PendingKeyFile)
+	pending, err := h.readSecret(PendingKeyFile)
 	if err == nil {
 		pair, err := parseKey(pending)
 		if err != nil {
@@ -92,7 +92,7 @@ func (h Host) Request(name string, again bool) ([]byte, error) {
 
 // identity is whom the identity file is for.
 func (h Host) identity() (HostIdentity, error) {
-	content, err := h.own(IdentityFile)
+	content, err := h.readSecret(IdentityFile)
 	if err != nil {
 		return HostIdentity{}, err
 	}
@@ -103,10 +103,10 @@ func (h Host) identity() (HostIdentity, error) {
 	return identityOf(pair.Leaf)
 }
 
-// own reads a secret of the agent: the key of a join that was not finished, or the identity. Root
-// does so in a directory of the agent, who must not have it take another file, such as root's own
-// key, for the host's.
-func (h Host) own(name string) ([]byte, error) {
+// readSecret reads a secret of the agent: the key of a join that was not finished, or the identity.
+// Root does so in a directory of the agent, who must not have it take another file, such as root's
+// own key, for the host's.
+func (h Host) readSecret(name string) ([]byte, error) {
 	content, err := files.ReadOwn(h.path(name), h.UID)
 	return content.Data, err
 }
@@ -219,7 +219,7 @@ func configuration(settings []Setting, host string, now time.Time) ([]byte, erro
 // configuration. Each file is the old one or the new one; until all are there, the key is pending
 // and the join can be repeated. It reports each file that it wrote.
 func (h Host) Finish(j Joined, now time.Time, wrote func(path string)) error {
-	pending, err := h.own(PendingKeyFile)
+	pending, err := h.readSecret(PendingKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; `compute-agent join --csr FILE` makes a key", err)
 	}

@@ -61,7 +61,7 @@ func ReadIdentity(certFile, keyFile string) (HostIdentity, error) {
 }
 
 func identityOf(c *x509.Certificate) (HostIdentity, error) {
-	id, err := pki.Of(c)
+	id, err := pki.IdentityOf(c)
 	if err != nil {
 		return HostIdentity{}, err
 	}

@@ -28,7 +28,7 @@ func (x *exchange) join() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, err := x.joined(request, address)
+	answer, err := x.joinAnswer(request, address)
 	// A good token is let in whatever others of its network did, and one that is known gets its
 	// reason: hosts may share an address.
 	if refused := new(Refusal); errors.As(err, &refused) {
@@ -50,8 +50,8 @@ func (x *exchange) join() (any, error) {
 	return answer, err
 }
 
-// joined is the answer to a host that joins.
-func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) {
+// joinAnswer is the answer to a host that joins.
+func (x *exchange) joinAnswer(request JoinRequest, address string) (*Answer, error) {
 	token, err := ParseToken(request.Token)
 	if err != nil {
 		return nil, badRequest("The token cannot be used: %s.", err)
@@ -73,7 +73,7 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 	if err != nil {
 		return nil, err
 	}
-	if !token.is(e.Token) {
+	if !token.matches(e.Token) {
 		return nil, unknown
 	}
 	x.Who.Host = &pki.Identity{Kind: pki.Host, Name: e.Host}
@@ -87,7 +87,7 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 	repeated := false
 	e, err = x.config.Store.ChangeEnrolment(ctx, e.Host, func(e *apidb.Enrolment) (err error) {
 		switch {
-		case !token.is(e.Token):
+		case !token.matches(e.Token):
 			return unknown
 		case !now.Before(e.InvitedUntil):
 			return refusal(http.StatusForbidden,
@@ -118,7 +118,7 @@ func (x *exchange) joined(request JoinRequest, address string) (*Answer, error) 
 		return err
 	})
 	if err != nil {
-		return nil, taken(err)
+		return nil, nodeTaken(err)
 	}
 	x.config.Logger.Info().Str("host", e.Host).Str("address", address).Str("key", e.KeyDigest).
 		Strs("nodes", uuidsOf(e)).Bool("repeated", repeated).
@@ -191,8 +191,8 @@ func notOf(e apidb.Enrolment, nodes []Node) (refused []string) {
 	return refused
 }
 
-// taken is the refusal for a node of another host; other errors are as they are.
-func taken(err error) error {
+// nodeTaken is the refusal for a node of another host; other errors are as they are.
+func nodeTaken(err error) error {
 	if other := new(apidb.NodeTakenError); errors.As(err, &other) {
 		if other.Name != "" {
 			return refusal(http.StatusConflict,

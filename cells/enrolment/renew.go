@@ -22,11 +22,11 @@ type holder struct {
 	now     time.Time
 }
 
-// counted is the key under which limiters count what a holder does.
-func (h holder) counted() string { return network(h.address) + " " + h.id.Name + " " + h.key }
+// limiterKey is the key under which limiters count what a holder does.
+func (h holder) limiterKey() string { return network(h.address) + " " + h.id.Name + " " + h.key }
 
 // renew answers POST /v1/renew.
-func (x *exchange) renew() (any, error) { return x.byHolder((*exchange).renewed) }
+func (x *exchange) renew() (any, error) { return x.byHolder((*exchange).renewAnswer) }
 
 // confirm answers POST /v1/confirm.
 func (x *exchange) confirm() (any, error) { return x.byHolder((*exchange).confirmed) }
@@ -41,7 +41,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 		return nil, err
 	}
 	x.Who.User, x.Who.Host = h.id.Name, &h.id
-	counted := h.counted()
+	counted := h.limiterKey()
 	if x.refusals.exceeded(counted) {
 		return nil, refusal(http.StatusTooManyRequests,
 			CodeTooMany, "Host %s was refused too often with this key. Wait a minute.", h.id.Name)
@@ -61,7 +61,7 @@ func (x *exchange) byHolder(answer func(*exchange, holder) (any, error)) (any, e
 	if refused := new(Refusal); errors.As(err, &refused) &&
 		refused.Code != CodeTooMany && refused.Code != CodeBadRequest {
 		x.refusals.add(counted)
-		return nil, x.logged(h, refused)
+		return nil, x.logRefusal(h, refused)
 	}
 	return out, err
 }
@@ -71,12 +71,12 @@ func notJudged(err error) error {
 	return refusal(http.StatusServiceUnavailable, CodeUnavailable, "No host is let in now: %s.", err)
 }
 
-// logged logs why a host gets no certificate, and returns the error.
-func (x *exchange) logged(h holder, refused *Refusal) error {
+// logRefusal logs why a host gets no certificate, and returns the error.
+func (x *exchange) logRefusal(h holder, refused *Refusal) error {
 	switch {
 	case !x.logs.Allow("renew " + h.id.Name + string(refused.Code)):
 	case refused.Code == CodeKeyUnknown:
-		x.conflict(h)
+		x.recordConflict(h)
 	default:
 		x.config.Logger.Warn().Str("host", h.id.Name).Str("address", h.address).Str("key", h.key).
 			Str("code", string(refused.Code)).Str("why", refused.Message).
@@ -122,8 +122,8 @@ func replaced(e apidb.Enrolment, h holder, key string) string {
 	return e.NextKeyDigest
 }
 
-// conflict logs and keeps that a key was shown which is not the host's any more.
-func (x *exchange) conflict(h holder) {
+// recordConflict logs and records that a key was shown which is not the host's any more.
+func (x *exchange) recordConflict(h holder) {
 	// It is kept though the client has gone.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.R.Context()), requestTime)
 	defer cancel()
@@ -157,9 +157,9 @@ func (x *exchange) conflict(h holder) {
 
 var errNoConflict = errors.New("the key is the host's")
 
-// renewed is the answer to a host that renews its certificate.
-func (x *exchange) renewed(h holder) (any, error) {
-	if x.renewals.exceeded(h.counted()) || x.hostRenewals.exceeded(h.id.Name) {
+// renewAnswer is the answer to a host that renews its certificate.
+func (x *exchange) renewAnswer(h holder) (any, error) {
+	if x.renewals.exceeded(h.limiterKey()) || x.hostRenewals.exceeded(h.id.Name) {
 		return nil, refusal(http.StatusTooManyRequests,
 			CodeTooMany, "Host %s has renewed its certificate too often. Wait a minute.", h.id.Name)
 	}
@@ -206,9 +206,9 @@ func (x *exchange) renewed(h holder) (any, error) {
 		return err
 	})
 	if err != nil {
-		return nil, taken(err)
+		return nil, nodeTaken(err)
 	}
-	x.renewals.add(h.counted())
+	x.renewals.add(h.limiterKey())
 	x.hostRenewals.add(h.id.Name)
 	x.config.Logger.Info().Str("host", e.Host).Str("address", h.address).Str("key", h.key).Str("new_key", csr.digest).
 		Time("expires", e.ExpiresAt).Msg("A host renewed its certificate.")
@@ -283,7 +283,7 @@ func (x *exchange) client(now time.Time) (digest string, id pki.Identity, err er
 				"compute-agent cells manage add-host --again.",
 			c.NotAfter.UTC().Format(time.RFC3339))
 	}
-	if id, err = pki.Of(c); err != nil || id.Kind != pki.Host {
+	if id, err = pki.IdentityOf(c); err != nil || id.Kind != pki.Host {
 		return "", id, refusal(http.StatusForbidden, CodeNotEnrolled, "The client certificate is not that of a host.")
 	}
 	digest, err = keyDigest(c.PublicKey)

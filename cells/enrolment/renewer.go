@@ -135,7 +135,7 @@ func (r *Renewer) step(ctx context.Context) time.Duration {
 			return 0
 		}
 		r.mu.Lock()
-		r.outcome(err)
+		r.recordOutcome(err)
 		r.mu.Unlock()
 	}
 	r.mu.Lock()
@@ -243,15 +243,15 @@ func (r *Renewer) renew(ctx context.Context) error {
 	return nil
 }
 
-// outcome notes how an attempt ended, and when the next one is. r.mu is held.
-func (r *Renewer) outcome(err error) {
+// recordOutcome records how an attempt ended, and when the next one is. r.mu is held.
+func (r *Renewer) recordOutcome(err error) {
 	if err == nil {
 		r.status.Succeeded++
 		r.refresh()
 		return
 	}
 	r.status.Failed++
-	final := r.failed(err)
+	final := r.recordFailure(err)
 	wait, most := r.pause(r.attempt)
 	if final {
 		wait = most
@@ -260,8 +260,9 @@ func (r *Renewer) outcome(err error) {
 	r.status.Next = time.Now().Add(wait + time.Duration(r.config.Jitter()*float64(wait)/5))
 }
 
-// failed notes why the certificate is not renewed, and whether that stays so. r.mu is held.
-func (r *Renewer) failed(err error) (final bool) {
+// recordFailure records why the certificate is not renewed, and whether that stays so. r.mu is
+// held.
+func (r *Renewer) recordFailure(err error) (final bool) {
 	refused := new(Refusal)
 	final = errors.As(err, &refused) && refused.Final()
 	if r.status.Error != err.Error() {
@@ -300,7 +301,7 @@ func (r *Renewer) confirmed(err error) {
 		}
 		*c = confirmation{next: now.Add(again)}
 	case refused.Final() && refused.Status == http.StatusForbidden:
-		r.failed(err)
+		r.recordFailure(err)
 		*c = confirmation{next: now.Add(again), attempt: c.attempt + 1, refused: true}
 	default:
 		if c.attempt == 0 {

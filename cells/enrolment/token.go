@@ -89,7 +89,7 @@ func (t Token) salted(salt string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// is reports whether a digest is that of the token. It takes the same time whatever differs.
-func (t Token) is(d apidb.TokenDigest) bool {
+// matches reports whether a digest is that of the token. It takes the same time whatever differs.
+func (t Token) matches(d apidb.TokenDigest) bool {
 	return t.ID == d.ID && subtle.ConstantTimeCompare([]byte(t.salted(d.Salt)), []byte(d.Digest)) == 1
 }

@@ -19,9 +19,9 @@
 // time out. A request releases it when no cell has answered for a moment, so that a cell that hangs
 // delays no other request. Requests to one cell do not take it.
 //
-// The time between the arrival of a request ([Gatherer.Came]) and its requests to cells is deducted
-// from their timeout if it is at most a quarter of it. So the request is answered after Timeout. If
-// it is more, the request takes longer, but no cell that is slow and up times out.
+// The time between the arrival of a request ([Gatherer.WithArrival]) and its requests to cells is
+// deducted from their timeout if it is at most a quarter of it. So the request is answered after
+// Timeout. If it is more, the request takes longer, but no cell that is slow and up times out.
 //
 // A rejection (*cellwire.Error, 4xx) is an answer: the cell is up. 401 and 403 are not: a cell that
 // rejects the compute API's credentials is useless to it.

@@ -43,7 +43,7 @@ func (r *Request[T]) each(
 	for i, cell := range cells {
 		r.Ask(i, cell, ask)
 	}
-	for r.Asked() > 0 {
+	for r.Pending() > 0 {
 		if i, answer, ok := r.Next(); ok {
 			use(i, answer)
 		}
@@ -95,7 +95,7 @@ func askOne[T any](
 	ctx context.Context, g *Gatherer, has time.Duration,
 	start time.Time, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
 ) Answer[T] {
-	m, up, err := g.enter(cell)
+	m, up, err := g.memberToAsk(cell)
 	if err != nil {
 		failure := &cellclient.Failure{Kind: cellclient.TimedOut, Err: err}
 		return Answer[T]{Cell: cell, State: TimedOut, Err: &DownError{Cell: cell, Err: failure}}
@@ -112,7 +112,7 @@ func askOne[T any](
 		err = ended(ctx, asking, err)
 	}
 	// The cell had all of its time only if the caller's did not end first.
-	v := g.note(m, start, err, ctx.Err() == nil)
+	v := g.recordAnswer(m, start, err, ctx.Err() == nil)
 	switch {
 	case err == nil:
 		return Answer[T]{Cell: cell, State: v.state, Value: value}

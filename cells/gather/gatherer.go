@@ -137,9 +137,9 @@ func (g *Gatherer) States() []CellState {
 // errCircuitOpen says that a request was not sent because the cell does not answer pings.
 var errCircuitOpen = errors.New("not asked (circuit breaker open)")
 
-// enter gives what is known of a cell that is about to be asked, and a context that ends when the
-// cell is found to hang. The error is [errCircuitOpen], with why, for one that was.
-func (g *Gatherer) enter(cell apidb.Cell) (*member, context.Context, error) {
+// memberToAsk gives what is known of a cell that is about to be asked, and a context that ends when
+// the cell is found to hang. The error is [errCircuitOpen], with why, for one that was.
+func (g *Gatherer) memberToAsk(cell apidb.Cell) (*member, context.Context, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.member(cell)
@@ -210,9 +210,9 @@ func (g *Gatherer) CloseIdle() {
 	}
 }
 
-// note remembers what came of a request to a cell since start. Full says that the cell had all the
-// time it may have.
-func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdict {
+// recordAnswer records what came of a request to a cell since start. full says that the cell had
+// all the time it may have.
+func (g *Gatherer) recordAnswer(m *member, start time.Time, err error, full bool) verdict {
 	v := classify(err)
 	if v.ignored || v.state == TimedOut && !full {
 		return v
@@ -232,12 +232,12 @@ func (g *Gatherer) note(m *member, start time.Time, err error, full bool) verdic
 	case v.state == Failed:
 		m.broken = !cellclient.NotSent(v.down)
 	}
-	g.became(m, before, now, v)
+	g.setState(m, before, now, v)
 	return v
 }
 
-// became remembers that a cell is up or down, and logs it if it was not before. The lock is held.
-func (g *Gatherer) became(m *member, before CellState, now time.Time, v verdict) {
+// setState records that a cell is up or down, and logs it if it was not before. The lock is held.
+func (g *Gatherer) setState(m *member, before CellState, now time.Time, v verdict) {
 	m.state.State, m.state.Cause = v.state, ""
 	if v.down != nil {
 		m.state.Cause = v.down.Error()

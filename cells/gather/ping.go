@@ -25,7 +25,7 @@ func (g *Gatherer) Run(ctx context.Context, list func(context.Context) ([]apidb.
 	defer pings.Wait()
 	look := time.NewTicker(listInterval)
 	defer look.Stop()
-	g.look(ctx, list)
+	g.refreshCells(ctx, list)
 	for {
 		for _, m := range g.notPinged() {
 			pings.Go(func() { g.ping(ctx, m) })
@@ -35,14 +35,14 @@ func (g *Gatherer) Run(ctx context.Context, list func(context.Context) ([]apidb.
 			return nil
 		case <-g.added:
 		case <-look.C:
-			g.look(ctx, list)
+			g.refreshCells(ctx, list)
 		}
 	}
 }
 
-// look finds out which cells there are. If that fails, those that are known stay. So do those that
-// a request had since the list was begun, which may be older than the request.
-func (g *Gatherer) look(ctx context.Context, list func(context.Context) ([]apidb.Cell, error)) {
+// refreshCells reads which cells there are. If that fails, those that are known stay. So do those
+// that a request had since the list was begun, which may be older than the request.
+func (g *Gatherer) refreshCells(ctx context.Context, list func(context.Context) ([]apidb.Cell, error)) {
 	if list == nil {
 		return
 	}
@@ -106,7 +106,7 @@ func (g *Gatherer) ping(ctx context.Context, m *member) {
 		// A ping has the time that is left of DownTime, and at least what usually is.
 		has := g.options.DownTime
 		if !now.CircuitOpen {
-			has = max(later(now.LastAnswer, m.added).Add(has).Sub(start), g.usual())
+			has = max(latest(now.LastAnswer, m.added).Add(has).Sub(start), g.leastPingTime())
 		}
 		g.notePing(m, start, has, g.pingOnce(ctx, m, now.Cell, has))
 		pause := g.options.PingInterval - rand.N(g.options.PingInterval/4+1) //nolint:gosec // it is no secret
@@ -114,7 +114,7 @@ func (g *Gatherer) ping(ctx context.Context, m *member) {
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
@@ -165,7 +165,7 @@ func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err e
 	case TimedOut:
 		// If this process did not run in time, the answer may be there and not be read. If the cell
 		// answered a request meanwhile, it was only the ping that took long.
-		late, idle := now.Sub(start)-has > g.usual()/4, now.Sub(later(before.LastAnswer, m.added))
+		late, idle := now.Sub(start)-has > g.leastPingTime()/4, now.Sub(latest(before.LastAnswer, m.added))
 		if late || idle < g.options.DownTime || idle < 2*g.options.DownTime &&
 			g.othersAreSlow(m, now) || before.CircuitOpen {
 			return
@@ -178,11 +178,11 @@ func (g *Gatherer) notePing(m *member, start time.Time, has time.Duration, err e
 		m.broken = false
 		m.closeCircuit()
 	}
-	g.became(m, before, now, v)
+	g.setState(m, before, now, v)
 }
 
-// usual is the least time that a ping has.
-func (g *Gatherer) usual() time.Duration { return g.options.DownTime - g.options.PingInterval }
+// leastPingTime is the least that a ping has.
+func (g *Gatherer) leastPingTime() time.Duration { return g.options.DownTime - g.options.PingInterval }
 
 // othersAreSlow reports whether most other cells that are up answer pings slowly, too: then this
 // process, its machine or its network has too much to do, and a cell that hangs cannot be
@@ -194,7 +194,8 @@ func (g *Gatherer) othersAreSlow(m *member, now time.Time) bool {
 			continue
 		}
 		others++
-		if other.state.PingTime > g.usual()/2 || now.Sub(other.state.LastAnswer) > g.options.PingInterval+g.usual()/4 {
+		if other.state.PingTime > g.leastPingTime()/2 ||
+			now.Sub(other.state.LastAnswer) > g.options.PingInterval+g.leastPingTime()/4 {
 			slow++
 		}
 	}

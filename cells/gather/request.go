@@ -45,15 +45,15 @@ type reply[T any] struct {
 
 type came struct{}
 
-// Came marks a context as that of what came in now, and is to have its answer after Timeout. What
-// passes until the cells are asked comes off their time.
-func (g *Gatherer) Came(ctx context.Context) context.Context {
+// WithArrival marks a context as that of what came in now, and is to have its answer after Timeout.
+// What passes until the cells are asked comes off their time.
+func (g *Gatherer) WithArrival(ctx context.Context) context.Context {
 	return context.WithValue(ctx, came{}, g.options.Now())
 }
 
-// passed is what comes off the time of the cells: nothing, if it is more than a quarter of it. Then
-// the request is late anyway, and cells that are slow but up must not time out for it.
-func (g *Gatherer) passed(since time.Time) time.Duration {
+// deduction is what comes off the time of the cells: nothing, if it is more than a quarter of it.
+// Then the request is late anyway, and cells that are slow but up must not time out for it.
+func (g *Gatherer) deduction(since time.Time) time.Duration {
 	if passed := g.options.Now().Sub(since); passed > 0 && passed <= g.options.Timeout/4 {
 		return passed
 	}
@@ -62,8 +62,8 @@ func (g *Gatherer) passed(since time.Time) time.Duration {
 
 // Begin begins a request to so many cells at most, each of which has Timeout for an answer, and may
 // be asked again when it has answered. A request to several cells first acquires the gatherer's
-// semaphore, or waits for a quarter of Timeout. What passed since [Gatherer.Came] comes off the
-// time of the cells, unless it is more than a quarter of it. The caller has to end the request.
+// semaphore, or waits for a quarter of Timeout. What passed since [Gatherer.WithArrival] comes off
+// the time of the cells, unless it is more than a quarter of it. The caller has to end the request.
 func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 	since, ok := ctx.Value(came{}).(time.Time)
 	if !ok {
@@ -78,7 +78,7 @@ func Begin[T any](ctx context.Context, g *Gatherer, cells int) *Request[T] {
 		}
 	}
 	r := begin[T](ctx, g, cells)
-	r.held, r.has = held, r.has-g.passed(since)
+	r.held, r.has = held, r.has-g.deduction(since)
 	return r
 }
 
@@ -108,21 +108,21 @@ func (r *Request[T]) Ask(i int, cell apidb.Cell, ask func(context.Context, *cell
 	}()
 }
 
-// Asked is how many answers are still to come.
-func (r *Request[T]) Asked() int { return r.asked }
+// Pending is how many answers are still to come.
+func (r *Request[T]) Pending() int { return r.asked }
 
 // Next waits for an answer. It is not ok when none came for a while: those that are still to come
 // may take all the time that there is. It returns once for each such idle time.
 func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
 	select {
 	case one := <-r.replies: // first of all
-		return one.i, r.took(one), true
+		return one.i, r.accept(one), true
 	default:
 	}
 	for {
 		select {
 		case one := <-r.replies:
-			return one.i, r.took(one), true
+			return one.i, r.accept(one), true
 		case <-r.pause.C:
 			r.release()
 		case <-r.idle.C:
@@ -131,7 +131,7 @@ func (r *Request[T]) Next() (i int, answer Answer[T], ok bool) {
 	}
 }
 
-func (r *Request[T]) took(one reply[T]) Answer[T] {
+func (r *Request[T]) accept(one reply[T]) Answer[T] {
 	r.asked--
 	if one.panics != nil {
 		panic(one.panics)

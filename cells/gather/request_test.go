@@ -137,7 +137,7 @@ func TestWaitingTimeIsDeducted(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCloud(hangs, up)
 			g := c.gatherer(0)
-			ctx := g.Came(t.Context())
+			ctx := g.WithArrival(t.Context())
 			time.Sleep(passed)
 			start := time.Now()
 			check(t, []string{isHung, isUp}, states(c.all(ctx, g)))
@@ -152,7 +152,7 @@ func TestACellThatWasAskedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(slow(timeout*9/10), up)
 		g := c.gatherer(0)
-		ctx := g.Came(t.Context())
+		ctx := g.WithArrival(t.Context())
 		time.Sleep(timeout / 2)
 		check(t, []string{isUp, isUp}, states(c.all(ctx, g)))
 	})
@@ -172,7 +172,7 @@ func TestEachAnswerHasItsTime(t *testing.T) {
 			for i, cell := range c.cells {
 				r.Ask(i, cell, services)
 			}
-			for r.Asked() > 0 {
+			for r.Pending() > 0 {
 				if i, answer, ok := r.Next(); ok {
 					answers[i] = answer
 				}

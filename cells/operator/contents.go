@@ -167,16 +167,16 @@ func (c *contents) others() (out []string) {
 // maxNamed is how many servers and consumers a refusal names.
 const maxNamed = 10
 
-func named(all []string) string {
+func joinNames(all []string) string {
 	if more := len(all) - maxNamed; more > 0 {
 		all = append(slices.Clone(all[:maxNamed]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(all, ", ")
 }
 
-// allow refuses to unmap or rename a host with something on it, unless the operator has given its
-// number. hint is the way to go on, with a place for the number.
-func (c *contents) allow(host, given, hint string) error {
+// checkEmpty refuses to unmap or rename a host with something on it, unless the operator has given
+// its number. hint is the way to go on, with a place for the number.
+func (c *contents) checkEmpty(host, given, hint string) error {
 	others := c.others()
 	n := len(c.Servers) + len(others)
 	switch {
@@ -195,10 +195,11 @@ func (c *contents) allow(host, given, hint string) error {
 		for _, uuid := range slices.Sorted(maps.Keys(c.Servers)) {
 			names = append(names, fmt.Sprintf("%s (%s)", uuid, c.Servers[uuid]))
 		}
-		has = append(has, fmt.Sprintf("servers (%d): %s", len(names), named(names)))
+		has = append(has, fmt.Sprintf("servers (%d): %s", len(names), joinNames(names)))
 	}
 	if len(others) > 0 {
-		has = append(has, fmt.Sprintf("other consumers of its resource providers (%d): %s", len(others), named(others)))
+		has = append(has, fmt.Sprintf("other consumers of its resource providers (%d): %s", len(others),
+			joinNames(others)))
 	}
 	if n == 0 {
 		has = []string{"no servers and no other consumers of its resource providers"}
@@ -221,7 +222,7 @@ func (c *contents) removable(host string) error {
 			providers := strings.Join(c.Holders[consumer], ", ")
 			held = append(held, fmt.Sprintf("consumer %s holds some of %s", consumer, providers))
 		}
-		reason = named(held) + ". `openstack resource provider allocation show UUID` shows a consumer; " +
+		reason = joinNames(held) + ". `openstack resource provider allocation show UUID` shows a consumer; " +
 			"`compute-agent allocations audit` on the host finds those without a guest"
 	default:
 		return nil

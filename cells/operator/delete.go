@@ -72,7 +72,7 @@ type DeleteOptions struct {
 func (d *Deployment) DeleteHost(ctx context.Context, o DeleteOptions) (*Removal, error) {
 	on, err := d.contentsOf(ctx, o.Host)
 	if err == nil {
-		err = on.allow(o.Host, o.WithServers,
+		err = on.checkEmpty(o.Host, o.WithServers,
 			"Migrate, evacuate or delete them first; to unmap the host all the same, and leave them without it, add "+
 				"--with-servers %d")
 	}

@@ -156,7 +156,7 @@ func (r *hostRename) check(ctx context.Context, withServers string) error {
 	}
 	if !r.begun { // afterwards the servers may be those of the new name already
 		const hint = "To rename the host, and them with it, add --with-servers %d"
-		if err := on.allow(r.From, withServers, hint); err != nil {
+		if err := on.checkEmpty(r.From, withServers, hint); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ func (r *hostRename) check(ctx context.Context, withServers string) error {
 		}
 		r.renames = append(r.renames, renames...)
 	}
-	return r.ask(ctx, true)
+	return r.renameInCell(ctx, true)
 }
 
 // findService finds the service of the host in its cell, and refuses a name that a cell knows.
@@ -221,8 +221,8 @@ func (r *hostRename) findService(ctx context.Context) error {
 	return nil
 }
 
-// ask has the cell rename the host, or only say what stands against it.
-func (r *hostRename) ask(ctx context.Context, only bool) error {
+// renameInCell has the cell rename the host, or only say what stands against it.
+func (r *hostRename) renameInCell(ctx context.Context, only bool) error {
 	request := cellwire.RenameRequest{From: r.From, To: r.To, Nodes: r.Nodes, Check: only}
 	rename := func(ctx context.Context, c *cellclient.Client) (cellwire.Service, error) {
 		return c.RenameHost(ctx, r.service, request)
@@ -274,7 +274,7 @@ func (r *hostRename) inPlacement(ctx context.Context) error {
 	return nil
 }
 
-func (r *hostRename) inCell(ctx context.Context) error { return r.ask(ctx, false) }
+func (r *hostRename) inCell(ctx context.Context) error { return r.renameInCell(ctx, false) }
 
 // finish ends the rename in the API database, and invites the host if it needs a certificate.
 func (r *hostRename) finish(ctx context.Context) (*Renamed, error) {

@@ -35,9 +35,9 @@ func (s *Scheduler) anyCells(ctx context.Context) bool {
 	return has
 }
 
-// ask makes the requests of a stage in one tree, or in all (""), and notes which cells were asked
-// for.
-func (b *build) ask(
+// queryCandidates makes the requests of a stage in one tree, or in all (""), and notes which cells
+// were asked for.
+func (b *build) queryCandidates(
 	ctx context.Context, requests []resourcerequest.Request, tree string,
 ) (candidates []resourcerequest.Candidate, more bool, err error) {
 	for i := range requests {

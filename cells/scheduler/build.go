@@ -102,7 +102,7 @@ func (b *build) run(ctx context.Context, query bool) error {
 	}
 	defer leave()
 	if b.move != nil && b.move.chosen != nil {
-		return b.resumeMove(ctx, *b.move.chosen)
+		return b.resumeMigration(ctx, *b.move.chosen)
 	}
 	return b.place(ctx)
 }
@@ -153,7 +153,7 @@ func (b *build) tryEach(ctx context.Context, targets []target) (placed bool, err
 			continue
 		}
 		b.tried++
-		if placed, err := b.try(ctx, t); placed || err != nil {
+		if placed, err := b.tryTarget(ctx, t); placed || err != nil {
 			return placed, err
 		}
 	}
@@ -196,7 +196,7 @@ func (b *build) targets(ctx context.Context, requests []resourcerequest.Request)
 	var candidates []resourcerequest.Candidate
 	b.more = false
 	for _, tree := range trees {
-		some, more, err := b.ask(ctx, requests, tree)
+		some, more, err := b.queryCandidates(ctx, requests, tree)
 		if err != nil {
 			return nil, err
 		}
@@ -242,11 +242,11 @@ func (b *build) newHosts(ctx context.Context) (*hosts, error) {
 	return b.view.hosts(ctx)
 }
 
-// try goes all the way with one target. It is placed, or there is an error, or the next one is
-// to be tried.
-func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
+// tryTarget goes all the way with one target. It is placed, or there is an error, or the next one
+// is to be tried.
+func (b *build) tryTarget(ctx context.Context, t target) (placed bool, err error) {
 	if b.move != nil {
-		return b.tryMove(ctx, t)
+		return b.tryMigration(ctx, t)
 	}
 	s, uuid := b.s, b.spec.UUID
 	ctx, span := tracing.Child(ctx, "try host")
@@ -266,7 +266,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 		return false, err
 	}
 	if fits, err := b.allocate(ctx, t); !fits || err != nil {
-		b.unfit(t.node)
+		b.noteRefused(t.node)
 		return false, err
 	}
 	if err := s.next(ctx, "allocate"); err != nil {
@@ -283,7 +283,7 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 			return false, err
 		}
 	}
-	if inserted, err := b.insert(ctx, t.cell, b.row(t)); !inserted || err != nil {
+	if inserted, err := b.insert(ctx, t.cell, b.serverRow(t)); !inserted || err != nil {
 		return false, err
 	}
 	if err := s.next(ctx, "insert"); err != nil {
@@ -292,13 +292,13 @@ func (b *build) try(ctx context.Context, t target) (placed bool, err error) {
 	return true, b.decide(ctx, t.cell)
 }
 
-// unfit notes that Placement offered a node, and refused to give it.
-func (b *build) unfit(node apidb.Node) {
+// noteRefused records that Placement offered a node, and refused to give it.
+func (b *build) noteRefused(node apidb.Node) {
 	b.refusedBy[node.UUID] = cmp.Or(b.refusedBy[node.UUID], refusedMeanwhile)
 }
 
-// row is the server on its host.
-func (b *build) row(t target) cellwire.Server {
+// serverRow is the server on its host.
+func (b *build) serverRow(t target) cellwire.Server {
 	row := b.spec.Server
 	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, b.hosts.zoneOf(t.node.Host)
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
@@ -372,7 +372,7 @@ func (b *build) insert(ctx context.Context, cell apidb.Cell, row cellwire.Server
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	}
-	if lost := b.s.replaced(ctx, err); lost != nil {
+	if lost := b.s.checkActive(ctx, err); lost != nil {
 		return false, lost
 	}
 	if cellclient.IsContested(err) {
@@ -439,7 +439,7 @@ func (b *build) abandon(ctx context.Context) error {
 // another try.
 func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 	if b.move != nil {
-		return b.s.failMove(ctx, b.move.cell, b.move.Migration, fault)
+		return b.s.failMigration(ctx, b.move.cell, b.move.Migration, fault)
 	}
 	held, err := b.s.o.Placement.Allocations(ctx, b.spec.UUID)
 	if err != nil {

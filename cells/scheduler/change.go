@@ -34,7 +34,7 @@ func change[T any](
 		if raised || !cellclient.IsOutdated(err) {
 			return answer, err
 		}
-		if err := s.raise(ctx, cell, term); err != nil {
+		if err := s.raiseTerm(ctx, cell, term); err != nil {
 			return answer, err
 		}
 	}
@@ -52,15 +52,15 @@ func (s *Scheduler) log(ctx context.Context) *zerolog.Logger {
 	return cellwire.LoggerOf(ctx, &s.o.Logger)
 }
 
-// raise makes the term of this process higher than what a cell has seen. An error says, too, that
+// raiseTerm raises the term of this process above what a cell has seen. An error says, too, that
 // another process schedules.
-func (s *Scheduler) raise(ctx context.Context, cell apidb.Cell, term int64) error {
+func (s *Scheduler) raiseTerm(ctx context.Context, cell apidb.Cell, term int64) error {
 	info, err := gather.One(ctx, s.o.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	if err != nil {
 		return fmt.Errorf("asking cell %s for its highest term: %w", cell.Name, err)
 	}
-	if err := s.o.Lease.Raise(ctx, info.Term); err != nil {
+	if err := s.o.Lease.RaiseTerm(ctx, info.Term); err != nil {
 		return fmt.Errorf("scheduling after term %d, which cell %s has seen: %w", info.Term, cell.Name, err)
 	}
 	s.o.Logger.Warn().Str("cell", cell.Name).Int64("term", term).Int64("seen", info.Term).
@@ -69,9 +69,9 @@ func (s *Scheduler) raise(ctx context.Context, cell apidb.Cell, term int64) erro
 	return nil
 }
 
-// replaced is an error if another process schedules now, so that the failure of a change is no
-// reason to try anything else.
-func (s *Scheduler) replaced(ctx context.Context, err error) error {
+// checkActive returns an error if another process schedules now, so that the failure of a change is
+// no reason to try anything else.
+func (s *Scheduler) checkActive(ctx context.Context, err error) error {
 	if lost := s.confirm(ctx); lost != nil {
 		return fmt.Errorf("%w: %w", lost, err)
 	}

@@ -37,7 +37,7 @@ func (s *Scheduler) MovesThen(ctx context.Context, then func()) error {
 	w := s.newWorkers()
 	defer w.all.Wait()
 	defer then()
-	return s.moves(ctx, w)
+	return s.dispatchMigrations(ctx, w)
 }
 
 // Reconcile goes round once.
@@ -47,7 +47,7 @@ func (s *Scheduler) Reconcile(ctx context.Context) error { return s.reconcile(ct
 func (s *Scheduler) Moves(ctx context.Context) error {
 	w := s.newWorkers()
 	defer w.all.Wait()
-	return s.moves(ctx, w)
+	return s.dispatchMigrations(ctx, w)
 }
 
 // Mirror goes round once.
@@ -74,7 +74,7 @@ func Ask(
 	r.Limit = resourcerequest.DefaultLimit
 	b := &build{s: &Scheduler{o: Options{Placement: client}}}
 	for i, requests := range r.Stages(true) {
-		if found, _, err := b.ask(ctx, requests, ""); err != nil || len(found) > 0 {
+		if found, _, err := b.queryCandidates(ctx, requests, ""); err != nil || len(found) > 0 {
 			return found, i + 1, err
 		}
 	}

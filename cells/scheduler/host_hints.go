@@ -63,8 +63,8 @@ func (b *build) nodes() []string {
 	return slices.DeleteFunc(nodes, func(uuid string) bool { return !slices.Contains(same, uuid) })
 }
 
-// hinted is why the hints do not let a host have the server.
-func (b *build) hinted(host string) refusal {
+// hintRefusal is why the hints do not let a host have the server.
+func (b *build) hintRefusal(host string) refusal {
 	switch {
 	case len(b.spec.SameHost) > 0 && b.hints.same.sure[host] == 0:
 		return notSameHost
@@ -83,7 +83,7 @@ func (b *build) whyHints() (text string) {
 		text = " The servers of the hint same_host are in a cell that cannot be used now."
 	case len(b.hints.same.on) == 0:
 		text = " The servers of the hint same_host are on no host."
-	case b.hints.same.move():
+	case b.hints.same.allMigrate():
 		text = " The servers of the hint same_host move to another host, or can still go back."
 	case refused[notSameHost] > 0:
 		text = " The hint same_host rules out others."

@@ -27,7 +27,7 @@ func (s *Scheduler) reinsertRow(ctx context.Context, request apidb.BuildRequest,
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMError, "", plugins.PowerNoState
 	row.Fault = &cellwire.Fault{Code: faultCode, Message: noValidHost,
 		Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
-	node, claimed, err := s.claimed(ctx, uuid, h)
+	node, claimed, err := s.lastNode(ctx, uuid, h)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func (s *Scheduler) reinsertRow(ctx context.Context, request apidb.BuildRequest,
 	return nil
 }
 
-// claimed is the node that a server got last.
-func (s *Scheduler) claimed(ctx context.Context, uuid string, h *hosts) (apidb.Node, bool, error) {
+// lastNode is the node that a server got last.
+func (s *Scheduler) lastNode(ctx context.Context, uuid string, h *hosts) (apidb.Node, bool, error) {
 	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(s.o.Grace))
 	if err != nil {
 		return apidb.Node{}, false, fmt.Errorf("reading the claims: %w", err)

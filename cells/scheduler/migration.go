@@ -130,21 +130,21 @@ func (s *Scheduler) Abort(ctx context.Context, m apidb.Mapping, id int64) error 
 	return nil
 }
 
-// moveLoop does what there is to be done about migrations at each kick, and periodically.
-func (s *Scheduler) moveLoop(ctx context.Context) {
+// migrationLoop does what there is to be done about migrations at each kick, and periodically.
+func (s *Scheduler) migrationLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
-	s.every(ctx, s.o.PollInterval, s.kickMoves, func(ctx context.Context) {
-		if err := s.moves(ctx, w); err != nil && ctx.Err() == nil {
+	s.loop(ctx, s.o.PollInterval, s.kickMoves, func(ctx context.Context) {
+		if err := s.dispatchMigrations(ctx, w); err != nil && ctx.Err() == nil {
 			s.log(ctx).Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
 		}
 	})
 }
 
-// moves gives each migration that is due to a worker, in all cells that are up: one request to
-// each. Cells of before that have none are left out. It waits for free workers, and not for the
-// last ones to end.
-func (s *Scheduler) moves(ctx context.Context, w *workers) error {
+// dispatchMigrations gives each migration that is due to a worker, in all cells that are up: one
+// request to each. Cells of before that have none are left out. It waits for free workers, and not
+// for the last ones to end.
+func (s *Scheduler) dispatchMigrations(ctx context.Context, w *workers) error {
 	cells, err := s.o.Store.Cells(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the cells: %w", err)
@@ -155,7 +155,7 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 	}
 	view := &view{s: s}
 	var errs []error
-	var unanswered []turn
+	var unanswered []task
 	there, all := map[string]bool{}, true
 	gather.Each(ctx, s.o.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
 		for _, m := range a.Value {
@@ -167,30 +167,33 @@ func (s *Scheduler) moves(ctx context.Context, w *workers) error {
 		case a.Err != nil:
 			errs = append(errs, fmt.Errorf("asking cell %s for migrations: %w", a.Cell.Name, a.Err))
 		case len(a.Value) > 0:
-			turns, err := s.movesIn(ctx, a.Cell, a.Value, view)
-			unanswered = append(unanswered, s.unanswered(&s.moveDelay, turns)...)
-			errs = append(errs, err, s.give(ctx, w, &s.moveDelay, turns))
+			tasks, err := s.migrationTasks(ctx, a.Cell, a.Value, view)
+			unanswered = append(unanswered, s.unanswered(&s.migrationDelay, tasks)...)
+			errs = append(errs, err, s.dispatch(ctx, w, &s.migrationDelay, tasks))
 		}
 	})
-	s.dispatchUnanswered(w, &s.moveDelay, unanswered)
+	s.dispatchUnanswered(w, &s.migrationDelay, unanswered)
 	if all {
-		s.moveDelay.keep(there)
+		s.migrationDelay.keep(there)
 	}
 	return errors.Join(errs...)
 }
 
-// movesIn are the turns of what there is to be done in one cell, if its database is the right one.
-func (s *Scheduler) movesIn(ctx context.Context, cell apidb.Cell, list []cellwire.Migration, v *view) ([]turn, error) {
+// migrationTasks are the tasks of what there is to be done in one cell, if its database is the
+// right one.
+func (s *Scheduler) migrationTasks(
+	ctx context.Context, cell apidb.Cell, list []cellwire.Migration, v *view,
+) ([]task, error) {
 	if trusted, err := s.checkDatabase(ctx, cell); err != nil || !trusted {
 		return nil, err
 	}
-	turns := make([]turn, 0, len(list))
+	tasks := make([]task, 0, len(list))
 	for _, m := range list {
-		turns = append(turns, turn{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(query bool) {
+		tasks = append(tasks, task{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(query bool) {
 			s.stepMigration(ctx, cell, m, v, query)
 		}})
 	}
-	return turns, nil
+	return tasks, nil
 }
 
 // stepMigration tries once what there is to be done about a migration, or puts it off. The caller
@@ -201,10 +204,10 @@ func (s *Scheduler) stepMigration(ctx context.Context, cell apidb.Cell, m cellwi
 	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
 	span.Set(tracing.KeyServer, m.ServerUUID)
 	span.Set(tracing.KeyProjectID, m.ProjectID)
-	asksPlacement, err := s.move(ctx, cell, m, v, query)
+	asksPlacement, err := s.runMigration(ctx, cell, m, v, query)
 	span.End(err)
 	if !s.recordAttempt(ctx, attempt{
-		delays: &s.moveDelay, server: m.ServerUUID, key: m.UUID, ends: true,
+		delays: &s.migrationDelay, server: m.ServerUUID, key: m.UUID, ends: true,
 		again:      "Going on with the migrations.",
 		unanswered: "Its migration waits. Retrying; after some tries it ends, and its fault says why.",
 		down:       "so migrations wait",
@@ -212,15 +215,15 @@ func (s *Scheduler) stepMigration(ctx context.Context, cell apidb.Cell, m cellwi
 	}, asksPlacement, err) {
 		return
 	}
-	if err := s.failUnansweredMove(ctx, cell, m, err); err != nil {
+	if err := s.failUnansweredMigration(ctx, cell, m, err); err != nil {
 		s.log(ctx).Warn().Err(err).Str("server", m.ServerUUID).Str("migration", m.UUID).
 			Msg("Could not end a migration. Retrying.")
 	}
 }
 
-// failUnansweredMove ends a migration that has no destination, whose requests Placement fails.
+// failUnansweredMigration ends a migration that has no destination, whose requests Placement fails.
 // What it may have in Placement is given back afterwards.
-func (s *Scheduler) failUnansweredMove(
+func (s *Scheduler) failUnansweredMigration(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, cause error,
 ) error {
 	m, _, _, err := s.readMigration(ctx, cell, m)
@@ -230,10 +233,10 @@ func (s *Scheduler) failUnansweredMove(
 	fault := unansweredFault(cause)
 	err = s.sendFailure(ctx, cell, m, cellwire.MigrationStep{Failed: &fault, GiveBack: true})
 	if cellclient.IsBadRequest(err) { // an older cell, which does not know GiveBack
-		return s.failMove(ctx, cell, m, fault)
+		return s.failMigration(ctx, cell, m, fault)
 	}
 	if err == nil {
-		s.moveDelay.succeeded(m.UUID, false, 0) // giving back is another matter
+		s.migrationDelay.succeeded(m.UUID, false, 0) // giving back is another matter
 		wake(s.kickMoves)
 	}
 	return err
@@ -251,9 +254,9 @@ type moving struct {
 	chosen *apidb.Node
 }
 
-// move does what there is to be done about a migration, and says whether Placement was asked for
-// it. The caller has taken the server.
-func (s *Scheduler) move(
+// runMigration does what there is to be done about a migration, and says whether Placement was
+// asked for it. The caller has taken the server.
+func (s *Scheduler) runMigration(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool,
 ) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
@@ -369,15 +372,15 @@ func (s *Scheduler) holdsOn(
 	return node, false, nil
 }
 
-// resumeMove has a server go where an attempt before has claimed what it needs, unless that is no
-// place for it any more: its policy or its hints are about servers that went there meanwhile, or
+// resumeMigration has a server go where an attempt before has claimed what it needs, unless that is
+// no place for it any more: its policy or its hints are about servers that went there meanwhile, or
 // its user data is not for that host.
-func (b *build) resumeMove(ctx context.Context, node apidb.Node) error {
+func (b *build) resumeMigration(ctx context.Context, node apidb.Node) error {
 	m := b.move
 	service := b.hosts.services[hostKey{m.cell.UUID, node.Host}]
 	personal := b.spec.UserData == "" || b.hosts.personal(node.Host, service.Auth)
-	if personal && b.group.takes(node.Host) && b.hinted(node.Host) == takes {
-		return b.s.destine(ctx, m.cell, m.Migration, node, b.hosts)
+	if personal && b.group.takes(node.Host) && b.hintRefusal(node.Host) == takes {
+		return b.s.setDestination(ctx, m.cell, m.Migration, node, b.hosts)
 	}
 	if err := b.s.swapBack(ctx, m.Migration); err != nil {
 		return err
@@ -385,9 +388,9 @@ func (b *build) resumeMove(ctx context.Context, node apidb.Node) error {
 	return b.place(ctx)
 }
 
-// destine tells the cell where the server goes. If the cell does not have it so, because the server
-// is being deleted, or the host has lost an ability, the allocations go back.
-func (s *Scheduler) destine(
+// setDestination tells the cell where the server goes. If the cell does not have it so, because the
+// server is being deleted, or the host has lost an ability, the allocations go back.
+func (s *Scheduler) setDestination(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, node apidb.Node, h *hosts,
 ) error {
 	step := cellwire.MigrationStep{Destination: &cellwire.MigrationDestination{Host: node.Host, Node: node.Name,
@@ -419,18 +422,18 @@ func (s *Scheduler) sendStep(
 	return nil
 }
 
-// tryMove claims a target and tells the cell.
-func (b *build) tryMove(ctx context.Context, t target) (placed bool, err error) {
+// tryMigration claims a target and tells the cell.
+func (b *build) tryMigration(ctx context.Context, t target) (placed bool, err error) {
 	m := b.move.Migration
-	fits, err := b.claimMove(ctx, t)
+	fits, err := b.claimMigration(ctx, t)
 	if err != nil || !fits {
-		b.unfit(t.node)
+		b.noteRefused(t.node)
 		return false, err
 	}
 	if err := b.s.next(ctx, "move"); err != nil {
 		return false, err
 	}
-	return true, b.s.destine(ctx, b.move.cell, m, t.node, b.hosts)
+	return true, b.s.setDestination(ctx, b.move.cell, m, t.node, b.hosts)
 }
 
 // errClaimed says that an attempt before, whose outcome was unknown, has succeeded since.
@@ -454,9 +457,9 @@ func (s *Scheduler) unclaimed(
 	return held, s.confirm(ctx)
 }
 
-// claimMove gives the server's allocations to the migration and those of the target to the server,
-// at once. It is false if that does not fit.
-func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
+// claimMigration gives the server's allocations to the migration and those of the target to the
+// server, at once. It is false if that does not fit.
+func (b *build) claimMigration(ctx context.Context, t target) (bool, error) {
 	p, m := b.s.o.Placement, b.move.Migration
 	for range allocateTries {
 		held, err := b.s.unclaimed(ctx, m)
@@ -485,9 +488,11 @@ func (b *build) claimMove(ctx context.Context, t target) (bool, error) {
 	return false, nil
 }
 
-// failMove ends a migration for which there is no host. Where Placement refuses the fence, the
+// failMigration ends a migration for which there is no host. Where Placement refuses the fence, the
 // server does not wait for that.
-func (s *Scheduler) failMove(ctx context.Context, cell apidb.Cell, m cellwire.Migration, fault cellwire.Fault) error {
+func (s *Scheduler) failMigration(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, fault cellwire.Fault,
+) error {
 	step := cellwire.MigrationStep{Failed: &fault}
 	_, err := s.fence(ctx, m)
 	if step.GiveBack = refused(err); err != nil && !step.GiveBack {
@@ -544,5 +549,5 @@ func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
 			return err
 		}})
 	}
-	return s.eachAlone(todo)
+	return s.eachLocked(todo)
 }

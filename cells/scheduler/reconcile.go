@@ -62,8 +62,8 @@ type one struct {
 	do   func() error
 }
 
-// eachAlone changes servers, as many at once as there are workers, each as alone does.
-func (s *Scheduler) eachAlone(todo []one) error {
+// eachLocked changes servers, as many at once as there are workers, each as tryLocked does.
+func (s *Scheduler) eachLocked(todo []one) error {
 	errs := make([]error, len(todo))
 	slots := make(chan struct{}, s.o.Workers)
 	var all sync.WaitGroup
@@ -71,16 +71,16 @@ func (s *Scheduler) eachAlone(todo []one) error {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = s.alone(t.uuid, t.do)
+			errs[i] = s.tryLocked(t.uuid, t.do)
 		})
 	}
 	all.Wait()
 	return errors.Join(errs...)
 }
 
-// alone changes a server that is not locked in this process; otherwise it
+// tryLocked changes a server under its lock, unless that is held in this process; then it
 // is left for the next round.
-func (s *Scheduler) alone(uuid string, do func() error) error {
+func (s *Scheduler) tryLocked(uuid string, do func() error) error {
 	free, _ := s.locks.tryLock(uuid)
 	if free == nil {
 		return nil
@@ -107,7 +107,7 @@ func (s *Scheduler) clearClaims(ctx context.Context) error {
 		todo = append(todo, one{c.InstanceUUID,
 			func() error { return s.clearClaim(ctx, c.InstanceUUID, released[c.InstanceUUID]) }})
 	}
-	return s.eachAlone(todo)
+	return s.eachLocked(todo)
 }
 
 // settling is how long Placement is given, once it answers, to do what it was asked for before:
@@ -183,7 +183,7 @@ func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.U
 			todo = append(todo, one{h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }})
 		}
 	}
-	return s.eachAlone(todo)
+	return s.eachLocked(todo)
 }
 
 // finishHidden releases or erases a row that was inserted and then forgotten.
@@ -258,7 +258,7 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 		differ, err = cellmappings.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, differ)
 	}
 	if err == nil && len(differ) > 0 {
-		err = s.correct(ctx, cell, differ)
+		err = s.fixFlags(ctx, cell, differ)
 	}
 	if errors.Is(err, gather.ErrDown) {
 		return nil
@@ -271,8 +271,8 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	return err
 }
 
-// correct inverts the flags of mappings, each while the server is taken.
-func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
+// fixFlags inverts the flags of mappings, each while the server is taken.
+func (s *Scheduler) fixFlags(ctx context.Context, cell apidb.Cell, differ []apidb.Mapping) error {
 	todo := make([]one, 0, len(differ))
 	for _, m := range differ {
 		todo = append(todo, one{m.InstanceUUID, func() error {
@@ -293,5 +293,5 @@ func (s *Scheduler) correct(ctx context.Context, cell apidb.Cell, differ []apidb
 			return s.corrected(CorrectedQueued, s.o.Fenced.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
 		}})
 	}
-	return s.eachAlone(todo)
+	return s.eachLocked(todo)
 }

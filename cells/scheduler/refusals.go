@@ -142,7 +142,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 			}
 		}
 	}
-	return b.hinted(node.Host)
+	return b.hintRefusal(node.Host)
 }
 
 // nodeName is a node as its host knows it: one with a new uuid, as after a reinstallation, is

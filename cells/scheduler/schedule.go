@@ -28,7 +28,7 @@ import (
 func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
-	s.every(ctx, s.o.PollInterval, s.kick, func(ctx context.Context) {
+	s.loop(ctx, s.o.PollInterval, s.kick, func(ctx context.Context) {
 		if err := s.schedule(ctx, w); err != nil && ctx.Err() == nil {
 			s.o.Logger.Error().Err(err).Msg("Cannot read the build requests, so no server is scheduled. Retrying.")
 		}
@@ -48,16 +48,16 @@ func (s *Scheduler) newWorkers() *workers {
 	return &workers{slots: make(chan struct{}, s.o.Workers), unanswered: make(chan struct{}, s.o.Workers)}
 }
 
-// turn is work on a server, for a worker.
-type turn struct {
+// task is work on a server, for a worker.
+type task struct {
 	server, key   string // key is what it is delayed by
 	asksPlacement bool
 	do            func(query bool) // query says that a query for candidates was unanswered
 	since         time.Time        // when it became due, of one that was unanswered
 }
 
-// take takes the server of a turn, if that is still due: else free is nil.
-func (s *Scheduler) take(d *backoff, t turn) (free func()) {
+// tryLockDue locks the server of a task, if that is still due: else free is nil.
+func (s *Scheduler) tryLockDue(d *backoff, t task) (free func()) {
 	if free, _ = s.locks.tryLock(t.server); free == nil {
 		return nil
 	}
@@ -68,14 +68,14 @@ func (s *Scheduler) take(d *backoff, t turn) (free func()) {
 	return free
 }
 
-// give has workers do what is due, in the order of the turns, but for what was unanswered. It waits
-// for free workers.
-func (s *Scheduler) give(ctx context.Context, w *workers, d *backoff, turns []turn) error {
-	for _, t := range turns {
+// dispatch has workers do what is due, in the order of the tasks, but for what was unanswered. It
+// waits for free workers.
+func (s *Scheduler) dispatch(ctx context.Context, w *workers, d *backoff, tasks []task) error {
+	for _, t := range tasks {
 		if due, since := d.due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
 			continue
 		}
-		free := s.take(d, t)
+		free := s.tryLockDue(d, t)
 		if free == nil {
 			continue
 		}
@@ -90,9 +90,9 @@ func (s *Scheduler) give(ctx context.Context, w *workers, d *backoff, turns []tu
 	return nil
 }
 
-// unanswered are those of the turns that are due and were unanswered.
-func (s *Scheduler) unanswered(d *backoff, turns []turn) (unanswered []turn) {
-	for _, t := range turns {
+// unanswered are those of the tasks that are due and were unanswered.
+func (s *Scheduler) unanswered(d *backoff, tasks []task) (unanswered []task) {
+	for _, t := range tasks {
 		var due bool
 		if due, t.since = d.due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
 			unanswered = append(unanswered, t)
@@ -103,10 +103,10 @@ func (s *Scheduler) unanswered(d *backoff, turns []turn) (unanswered []turn) {
 
 // dispatchUnanswered has the workers for what was unanswered do it, what has waited longest first.
 // What finds none of them free is left for the next round.
-func (s *Scheduler) dispatchUnanswered(w *workers, d *backoff, turns []turn) {
-	slices.SortStableFunc(turns, func(a, b turn) int { return a.since.Compare(b.since) })
-	for _, t := range turns {
-		free := s.take(d, t)
+func (s *Scheduler) dispatchUnanswered(w *workers, d *backoff, tasks []task) {
+	slices.SortStableFunc(tasks, func(a, b task) int { return a.since.Compare(b.since) })
+	for _, t := range tasks {
+		free := s.tryLockDue(d, t)
 		if free == nil {
 			continue
 		}
@@ -137,19 +137,19 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 		return err
 	}
 	there := make(map[string]bool, len(requests))
-	turns := make([]turn, 0, len(requests))
+	tasks := make([]task, 0, len(requests))
 	view := &view{s: s}
 	for _, request := range requests {
 		uuid := request.InstanceUUID
 		there[uuid] = true
 		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
-		turns = append(turns, turn{server: uuid, key: uuid, asksPlacement: needsPlacement, do: func(query bool) {
+		tasks = append(tasks, task{server: uuid, key: uuid, asksPlacement: needsPlacement, do: func(query bool) {
 			s.attempt(ctx, uuid, view, needsPlacement, query)
 		}})
 	}
 	s.delay.keep(there)
-	s.dispatchUnanswered(w, &s.delay, s.unanswered(&s.delay, turns))
-	return s.give(ctx, w, &s.delay, turns)
+	s.dispatchUnanswered(w, &s.delay, s.unanswered(&s.delay, tasks))
+	return s.dispatch(ctx, w, &s.delay, tasks)
 }
 
 // attempt schedules one server, or puts it off.

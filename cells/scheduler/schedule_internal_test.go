@@ -18,15 +18,15 @@ func TestPutOffMeanwhile(t *testing.T) {
 		d := &backoff{}
 		d.unanswered("server", true, true, now.Add(-time.Minute))
 		tried := false
-		turns := s.unanswered(d, []turn{{server: "server", key: "server", do: func(query bool) { tried = query }}})
+		tasks := s.unanswered(d, []task{{server: "server", key: "server", do: func(query bool) { tried = query }}})
 		if again {
 			d.unanswered("server", true, true, now)
 		}
 		w := s.newWorkers()
-		s.dispatchUnanswered(w, d, turns)
+		s.dispatchUnanswered(w, d, tasks)
 		w.all.Wait()
-		if len(turns) != 1 || tried == again || len(s.locks.servers) > 0 {
-			t.Errorf("%s: %d turns, it is tried: %t, these are taken: %v", name, len(turns), tried, s.locks.servers)
+		if len(tasks) != 1 || tried == again || len(s.locks.servers) > 0 {
+			t.Errorf("%s: %d tasks, it is tried: %t, these are taken: %v", name, len(tasks), tried, s.locks.servers)
 		}
 	}
 }

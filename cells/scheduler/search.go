@@ -28,12 +28,12 @@ func (b *build) search(ctx context.Context, requests []resourcerequest.Request) 
 	if b.searched == nil {
 		b.searched = map[string]int{}
 	}
-	for _, node := range b.hosts.left(b) {
+	for _, node := range b.hosts.notAsked(b) {
 		if b.refusedBy[node.CellUUID] != takes {
 			continue
 		}
 		b.searched[node.UUID] = b.stage
-		candidates, _, err := b.ask(ctx, requests, node.UUID)
+		candidates, _, err := b.queryCandidates(ctx, requests, node.UUID)
 		if err != nil {
 			return false, err
 		}
@@ -44,9 +44,9 @@ func (b *build) search(ctx context.Context, requests []resourcerequest.Request) 
 	return false, nil
 }
 
-// left are the nodes that could take the server of a build and were not asked for by themselves in
-// this stage.
-func (h *hosts) left(b *build) []apidb.Node {
+// notAsked are the nodes that could take the server of a build and were not asked for by themselves
+// in this stage.
+func (h *hosts) notAsked(b *build) []apidb.Node {
 	var nodes []apidb.Node
 	for _, n := range h.nodes {
 		if h.whyUnfit(n, b) == takes && b.searched[n.UUID] < b.stage {

@@ -70,7 +70,7 @@ func (b *build) askBeforeGroup(ctx context.Context) error {
 	if err == nil && len(stages) > 0 {
 		trees, _ := b.trees()
 		for i := 0; err == nil && i < len(trees); i++ {
-			_, _, err = b.ask(ctx, stages[0], trees[i])
+			_, _, err = b.queryCandidates(ctx, stages[0], trees[i])
 		}
 	}
 	if placementclient.Down(err) {
@@ -160,8 +160,8 @@ func (p *places) add(hosts []string) {
 	}
 }
 
-// move says that all of the servers move, so that no host is certain to have one.
-func (p *places) move() bool { return len(p.on) > 0 && len(p.sure) == 0 }
+// allMigrate reports whether all of the servers migrate, so that no host is certain to have one.
+func (p *places) allMigrate() bool { return len(p.on) > 0 && len(p.sure) == 0 }
 
 // takes says whether the policy lets a host have one more member.
 func (g *group) takes(host string) bool {
@@ -222,7 +222,7 @@ func (b *build) noHost(why string) cellwire.Fault {
 		fault.Message += fmt.Sprintf(
 			" Members of the server group %s are in a cell that cannot be used now, and its policy is %s.", g.Name,
 			g.Policy)
-	case g.move() && g.Policy == apidb.PolicyAffinity:
+	case g.allMigrate() && g.Policy == apidb.PolicyAffinity:
 		fault.Message += fmt.Sprintf(
 			" Members of the server group %s move to another host, or can still go back, and its policy is %s.",
 			g.Name,

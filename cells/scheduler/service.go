@@ -94,9 +94,9 @@ type Scheduler struct {
 	// groups has the server groups that a server is built in.
 	groups serverLocks
 	delay  backoff
-	// moveDelay has migrations.
-	moveDelay backoff
-	cells     cellsSeen
+	// migrationDelay has migrations.
+	migrationDelay backoff
+	cells          cellsSeen
 
 	scheduling  atomic.Bool // Run is active
 	mirrorFails atomic.Bool // the last round of the mirror failed
@@ -162,14 +162,15 @@ type Lease interface {
 	// Term grows with each process that gets the lease; 0: there is no other process. It is an
 	// error that this process does not hold it.
 	Term() (int64, error)
-	// Raise makes the term of this process higher than a number, unless it does not hold the lease.
-	Raise(ctx context.Context, above int64) error
+	// RaiseTerm makes the term of this process higher than a number, unless it does not hold the
+	// lease.
+	RaiseTerm(ctx context.Context, above int64) error
 }
 
 // Kick says that there is something to schedule.
 func (s *Scheduler) Kick() { wake(s.kick) }
 
-// wake kicks a loop of [Scheduler.every].
+// wake kicks a loop of [Scheduler.loop].
 func wake(kick chan<- struct{}) {
 	select {
 	case kick <- struct{}{}:
@@ -192,17 +193,17 @@ func (s *Scheduler) run(ctx context.Context) {
 	defer s.scheduling.Store(false)
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleLoop(ctx) })
-	all.Go(func() { s.moveLoop(ctx) })
-	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, nil, s.reconcileAndLog) })
-	all.Go(func() { s.every(ctx, s.o.ReconcileInterval, nil, s.mirrorAndLog) })
+	all.Go(func() { s.migrationLoop(ctx) })
+	all.Go(func() { s.loop(ctx, s.o.ReconcileInterval, nil, s.reconcileAndLog) })
+	all.Go(func() { s.loop(ctx, s.o.ReconcileInterval, nil, s.mirrorAndLog) })
 	if s.o.DiscoverInterval > 0 {
-		all.Go(func() { s.every(ctx, s.o.DiscoverInterval, nil, s.discoverAndLog) })
+		all.Go(func() { s.loop(ctx, s.o.DiscoverInterval, nil, s.discoverAndLog) })
 	}
 	all.Wait()
 }
 
-// every does something now and then, and at each kick, until the context ends.
-func (s *Scheduler) every(ctx context.Context, interval time.Duration, kick <-chan struct{}, do func(context.Context)) {
+// loop does something at an interval, and at each kick, until the context ends.
+func (s *Scheduler) loop(ctx context.Context, interval time.Duration, kick <-chan struct{}, do func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {

@@ -19,9 +19,9 @@ func needsOperator(err error) bool { return errors.Is(err, errNeedsOperator) }
 // errNodeAway says that this host does not have the node of a server at present.
 var errNodeAway = errors.New("no driver has the node of the server")
 
-// act does once what is wanted of a server. With nil, that is done and reported, or something else
-// is wanted by now.
-func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) error {
+// reconcileOnce takes one step to the desired state of a server. With nil, that is done and
+// reported, or something else is wanted by now.
+func (w *Worker) reconcileOnce(ctx context.Context, s *server, item cellwire.WorkItem) error {
 	slots, known := w.slots[item.Want]
 	if !known {
 		return fmt.Errorf("%w: the cell requests %q, which this agent does not support", errNeedsOperator, item.Want)
@@ -37,7 +37,7 @@ func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) err
 	if !w.isCurrent(s, item) {
 		return nil
 	}
-	node, err := w.nodeOf(w.place(item))
+	node, err := w.nodeOf(w.nodeFor(item))
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (w *Worker) act(ctx context.Context, s *server, item cellwire.WorkItem) err
 	case cellwire.WantArriving:
 		return w.arrive(ctx, s, item, node)
 	case cellwire.WantLeft, cellwire.WantLeaving:
-		return w.leave(ctx, s, item, node)
+		return w.removeDeparted(ctx, s, item, node)
 	}
 	return nil
 }
@@ -69,12 +69,12 @@ func (w *Worker) nodeOf(uuid, name string) (Node, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.nodes { // a few at most
-		if n.is(uuid, name) {
+		if n.matches(uuid, name) {
 			return n.Node, nil
 		}
 	}
 	for _, n := range w.held {
-		if n.is(uuid, name) || n.Name == name {
+		if n.matches(uuid, name) || n.Name == name {
 			return Node{}, fmt.Errorf("%w: node %s is held: %s", errNodeAway, n.Name, n.Held)
 		}
 	}

@@ -126,7 +126,7 @@ func (w *Worker) deletedServersOn(node Node) int {
 	defer w.mu.Unlock()
 	n := 0
 	for _, s := range w.servers {
-		if s.known && s.item.Want == cellwire.WantGone && !s.answered && node.is(w.place(s.item)) {
+		if s.known && s.item.Want == cellwire.WantGone && !s.answered && node.matches(w.nodeFor(s.item)) {
 			n++
 		}
 	}
@@ -229,13 +229,13 @@ func (w *Worker) fail(ctx context.Context, s *server, item cellwire.WorkItem, fa
 // faultFor is the fault that the owner of a server reads, in Nova's words for aborted builds.
 func faultFor(uuid, reason, details string) cellwire.Fault {
 	return cellwire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault),
+		Code: 500, Message: truncate(fmt.Sprintf("Build of instance %s aborted: %s", uuid, reason), maxFault),
 		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
 }
 
-// clip is the beginning of a text, in whole characters.
-func clip(text string, most int) string {
+// truncate is the beginning of a text, in whole characters.
+func truncate(text string, most int) string {
 	text = strings.ToValidUTF8(text, "�")
 	if len(text) <= most {
 		return text
@@ -254,7 +254,7 @@ func clipMiddle(text string) string {
 	if len(text) <= maxDetails {
 		return text
 	}
-	head := clip(text, maxDetails/3)
+	head := truncate(text, maxDetails/3)
 	tail := text[len(text)-(maxDetails-len(head)-len(gap)):]
 	for tail != "" && !utf8.RuneStart(tail[0]) {
 		tail = tail[1:]

@@ -32,9 +32,9 @@ type serviceState struct {
 	reason   string
 }
 
-// heartbeatLoop shows life, at the cell's pace. It returns when the heartbeat under way is answered:
-// a heartbeat that is cancelled may reach the cell after the last word, and the host would count as
-// up for a minute.
+// heartbeatLoop shows life, at the cell's pace. It returns when the heartbeat under way is
+// answered: one that is cancelled may reach the cell after the last word, and the host would count
+// as up for a minute.
 func (w *Worker) heartbeatLoop(ctx context.Context) {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -79,8 +79,8 @@ const (
 	onlyNodes                   // one of before abilities
 )
 
-// takes is what of a report a cell takes, by its answer, if it is there.
-func (w *Worker) takes(state cellwire.HostState) reportExtent {
+// extentFor is how much of a report a cell takes, by its answer.
+func (w *Worker) extentFor(state cellwire.HostState) reportExtent {
 	switch {
 	case state.Turn > 0 && w.cfg.Process.Token != "":
 		return wholeReport
@@ -97,20 +97,20 @@ func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 	defer cancel()
 	ctx = w.traceAddress(ctx)
 	usual, detailed := w.extent, w.detailed
-	state, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+	state, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.hostReport(false))
 	if detailed && refusedWith(err, http.StatusBadRequest) {
 		w.detailed = false
-		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.hostReport(false))
 	}
 	for refusedWith(err, http.StatusBadRequest) && w.extent < onlyNodes {
 		w.extent++
-		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(false))
+		state, err = w.cfg.Cell.Report(ctx, w.cfg.Host, w.hostReport(false))
 	}
 	if err != nil {
 		return state, err
 	}
 	w.turn = state.Turn
-	if more := w.takes(state); w.extent == usual && more < usual {
+	if more := w.extentFor(state); w.extent == usual && more < usual {
 		w.extent = more
 		signal(w.heartbeatNow)
 	}
@@ -121,8 +121,8 @@ func (w *Worker) heartbeat(ctx context.Context) (cellwire.HostState, error) {
 	return state, nil
 }
 
-// word is what there is to report.
-func (w *Worker) word(stopping bool) cellwire.HostReport {
+// hostReport is the report of the host, as much of it as the cell takes.
+func (w *Worker) hostReport(stopping bool) cellwire.HostReport {
 	word := cellwire.HostReport{Version: w.cfg.Version, Nodes: w.reportable(), Stopping: stopping}
 	if w.extent < withoutProcess {
 		word.Process, word.Turn = &w.cfg.Process, w.turn

@@ -131,9 +131,9 @@ func (f *sourceFiles) ReadFile(ctx context.Context, name string, offset int64, e
 	return err
 }
 
-// lost reports whether the source could not be read for so long that it will not be waited for any
-// longer.
-func (f *sourceFiles) lost(begun time.Time) bool {
+// timedOut reports whether the source could not be read for so long that it will not be waited for
+// any longer.
+func (f *sourceFiles) timedOut(begun time.Time) bool {
 	f.worker.mu.Lock()
 	defer f.worker.mu.Unlock()
 	return f.failed && time.Since(begun) > sourceTimeout && time.Since(f.server.copied) > sourceTimeout

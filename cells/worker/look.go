@@ -39,7 +39,7 @@ func (w *Worker) Changed(node, uuid string) {
 		return
 	}
 	for _, s := range w.servers {
-		if _, name := w.place(s.item); s.task && (node == "" || name == node) {
+		if _, name := w.nodeFor(s.item); s.task && (node == "" || name == node) {
 			signal(s.wake)
 		}
 	}
@@ -264,7 +264,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 	for uuid, changes := range before {
 		s := w.servers[uuid]
 		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered &&
-			!s.task && n.is(w.place(s.item)) {
+			!s.task && n.matches(w.nodeFor(s.item)) {
 			g, there := listed[uuid]
 			started := there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed // outside the cell
 			if started || keepsGuest(s.item) && there == s.missing {
@@ -273,7 +273,8 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 			}
 			continue
 		}
-		if s == nil || s.changes != changes || !s.made() || !n.is(s.item.Server.NodeUUID, s.item.Server.Node) {
+		if s == nil || s.changes != changes || !s.hasPowerState() ||
+			!n.matches(s.item.Server.NodeUUID, s.item.Server.Node) {
 			continue
 		}
 		power := listed[uuid].Power // PowerNoState if it is not there
@@ -301,5 +302,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 	}
 }
 
-// is tells whether the node has a uuid, or a name where that is not known.
-func (n Node) is(uuid, name string) bool { return uuid == n.UUID || (uuid == "" && name == n.Name) }
+// matches reports whether the node has a uuid, or a name where that is not known.
+func (n Node) matches(uuid, name string) bool {
+	return uuid == n.UUID || (uuid == "" && name == n.Name)
+}

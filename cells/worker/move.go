@@ -34,9 +34,9 @@ func keepsGuest(item cellwire.WorkItem) bool {
 			m.Status == cellwire.MigrationRevert)
 }
 
-// place is the node of this host that an item is about: of a migration, the server's may be
+// nodeFor is the node of this host that an item is about: of a migration, the server's may be
 // another host's.
-func (w *Worker) place(item cellwire.WorkItem) (uuid, name string) {
+func (w *Worker) nodeFor(item cellwire.WorkItem) (uuid, name string) {
 	m := migrationOf(item)
 	switch {
 	case item.Want == cellwire.WantDeparting, item.Want == cellwire.WantLeft,
@@ -57,14 +57,15 @@ func mover(node Node) (plugins.InstanceMover, error) {
 	return nil, fmt.Errorf("%w: it does not move guests", plugins.ErrUnsupported)
 }
 
-// moveFault is the fault of a move, in the words of Nova's for migrations.
-func moveFault(item cellwire.WorkItem, reason, details string) *cellwire.Fault {
+// migrationFault is the fault of a move, in the words of Nova's for migrations.
+func migrationFault(item cellwire.WorkItem, reason, details string) *cellwire.Fault {
 	what := "Migration"
 	if migrationOf(item).Type == cellwire.MigrationEvacuation {
 		what = "Evacuation"
 	}
 	return &cellwire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s", what, item.Server.UUID, reason), maxFault),
+		Code: 500, Message: truncate(fmt.Sprintf("%s of instance %s failed: %s", what, item.Server.UUID, reason),
+			maxFault),
 		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
 }
@@ -109,7 +110,7 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		}
 		w.report(s, item, cellwire.Report{
 			Kind: cellwire.ReportDeparted, PowerState: plugins.PowerNoState,
-			Fault: moveFault(item, "its guest does not exist", err.Error()),
+			Fault: migrationFault(item, "its guest does not exist", err.Error()),
 		})
 		return nil
 	case definite:
@@ -120,7 +121,7 @@ func (w *Worker) depart(ctx context.Context, s *server, item cellwire.WorkItem, 
 		w.logOf(ctx).Warn().Str("instance", s.uuid).
 			Str("node", node.Name).Err(err).Msg("A guest cannot be moved. The failure is reported to the cell.")
 		w.report(s, item, cellwire.Report{Kind: cellwire.ReportDeparted, PowerState: power,
-			Fault: moveFault(item, reason, err.Error())})
+			Fault: migrationFault(item, reason, err.Error())})
 		return nil
 	case err != nil:
 		return fmt.Errorf("shutting down a guest that is to be moved: %w", err)
@@ -192,7 +193,7 @@ func (w *Worker) arrive(ctx context.Context, s *server, item cellwire.WorkItem, 
 		return nil
 	case files.refused != "":
 		return w.refuse(ctx, s, item, node, "its disks cannot be copied from its host", files.refused)
-	case files.lost(w.firstAttempt(s)):
+	case files.timedOut(w.firstAttempt(s)):
 		return w.refuse(ctx, s, item, node, "its disks could not be copied from its host for too long", err.Error())
 	case definite:
 		if err := w.awaitDeleted(s, node, err); err != nil {
@@ -218,7 +219,7 @@ func (w *Worker) refuse(
 		Msg("A server cannot be moved to this host. Nothing of it is left here, and the failure is reported " +
 			"to the cell.")
 	w.report(s, item, cellwire.Report{Kind: cellwire.ReportArrived, PowerState: plugins.PowerNoState,
-		Fault: moveFault(item, reason, details)})
+		Fault: migrationFault(item, reason, details)})
 	return nil
 }
 
@@ -239,9 +240,9 @@ func (w *Worker) remove(ctx context.Context, s *server, node Node) error {
 	return err
 }
 
-// leave removes the guest of a server that is on another host for good, and then the allocations
-// that were kept for the way back, if this is the source.
-func (w *Worker) leave(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
+// removeDeparted removes the guest of a server that is on another host for good, and then the
+// allocations that were kept for the way back, if this is the source.
+func (w *Worker) removeDeparted(ctx context.Context, s *server, item cellwire.WorkItem, node Node) error {
 	if err := w.remove(ctx, s, node); err != nil {
 		return fmt.Errorf("removing the guest of a server that is on another host: %w", err)
 	}

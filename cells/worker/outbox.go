@@ -46,8 +46,8 @@ func (o *outbox) add(r cellwire.Report) {
 	o.counts[r.UUID]++
 }
 
-// take returns the first reports, which count as under way until done or back.
-func (o *outbox) take(most int) []cellwire.Report {
+// begin returns the first reports, which count as under way until done or requeue.
+func (o *outbox) begin(most int) []cellwire.Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent = min(most, len(o.queue))
@@ -66,8 +66,8 @@ func (o *outbox) done() {
 	o.queue, o.sent = slices.Delete(o.queue, 0, o.sent), 0
 }
 
-// back keeps those that were under way.
-func (o *outbox) back() {
+// requeue queues those that were under way again.
+func (o *outbox) requeue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sent = 0
@@ -103,7 +103,7 @@ func (w *Worker) reportLoop(ctx context.Context) {
 	var failures backoff
 	most := cellwire.MaxReports
 	for {
-		batch := w.outbox.take(most)
+		batch := w.outbox.begin(most)
 		if len(batch) == 0 {
 			select {
 			case <-ctx.Done():
@@ -119,20 +119,20 @@ func (w *Worker) reportLoop(ctx context.Context) {
 		case err == nil:
 			failures.reset()
 			most = cellwire.MaxReports
-			w.taken(batch, answer)
+			w.recordAccepted(batch, answer)
 		case ctx.Err() != nil:
-			w.outbox.back()
+			w.outbox.requeue()
 			return
 		case refusedWith(err, http.StatusBadRequest), refusedWith(err, http.StatusRequestEntityTooLarge):
 			if most = max(len(batch)/2, 1); len(batch) > 1 { // one of them is at fault
-				w.outbox.back()
+				w.outbox.requeue()
 				continue
 			}
 			w.log.Error().Err(err).Str("instance", batch[0].UUID).Str("report", string(batch[0].Kind)).
 				Msg("The cell rejected a report as invalid. The report is dropped.")
-			w.taken(batch, cellwire.ReportsAnswer{})
+			w.recordAccepted(batch, cellwire.ReportsAnswer{})
 		default:
-			w.outbox.back()
+			w.outbox.requeue()
 			w.log.Debug().Err(err).Int("reports", len(batch)).Msg("The cell did not accept the reports. Retrying.")
 			if !sleep(ctx, max(failures.next(retryCell), retryAfter(err)), nil) {
 				return
@@ -159,8 +159,8 @@ func (s *server) ended(r cellwire.Report) bool {
 	}
 }
 
-// taken takes note of what the cell took, or will not take.
-func (w *Worker) taken(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
+// recordAccepted records what the cell took, or will not take.
+func (w *Worker) recordAccepted(batch []cellwire.Report, answer cellwire.ReportsAnswer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outbox.done()

@@ -136,7 +136,7 @@ func (w *Worker) failPower(
 	ctx context.Context, s *server, item cellwire.WorkItem, power plugins.PowerState, reason, details string,
 ) error {
 	fault := cellwire.Fault{
-		Code: 500, Message: clip(fmt.Sprintf("%s of instance %s failed: %s",
+		Code: 500, Message: truncate(fmt.Sprintf("%s of instance %s failed: %s",
 			powerTasks[item.Server.TaskState], s.uuid, reason), maxFault),
 		Details: clipMiddle(details), Created: time.Now().UTC(),
 	}
@@ -163,7 +163,7 @@ func (w *Worker) startAgain(ctx context.Context, s *server, item cellwire.WorkIt
 		}
 		_, err := node.Manager.SetPower(ctx, node.Name, s.uuid, plugins.PowerRunning, false)
 		if err != nil {
-			w.note(ctx, s, item,
+			w.recordProblem(ctx, s, item,
 				fmt.Errorf("starting the guest again in a reboot, as the cell does not answer: %w", err))
 			wait = failures.next(retryServer)
 			continue

@@ -52,8 +52,8 @@ type server struct {
 	since   time.Time
 }
 
-// due says whether something is to be done.
-func (s *server) due() bool {
+// needsWork reports whether something is to be done.
+func (s *server) needsWork() bool {
 	if !s.known {
 		return false
 	}
@@ -68,8 +68,9 @@ func (s *server) due() bool {
 	return false
 }
 
-// made says whether there is, or was, a guest to have a power state, and no task is at it.
-func (s *server) made() bool { return s.hasGuest() && !s.task }
+// hasPowerState reports whether there is, or was, a guest to have a power state, and no task is at
+// it.
+func (s *server) hasPowerState() bool { return s.hasGuest() && !s.task }
 
 // hasGuest says whether there is, or was, a guest of a server that is to have one.
 func (s *server) hasGuest() bool {
@@ -81,8 +82,8 @@ func (s *server) hasGuest() bool {
 	}
 }
 
-// wants takes over a newer want.
-func (s *server) wants(item cellwire.WorkItem) {
+// setDesired takes over a newer desired state.
+func (s *server) setDesired(item cellwire.WorkItem) {
 	if !sameWork(s.item, item) {
 		s.answered, s.fault, s.settled, s.problem, s.begun, s.copied = false, nil, "", "", time.Time{}, time.Time{}
 		s.clearing = false
@@ -171,10 +172,10 @@ func (w *Worker) applyItem(item cellwire.WorkItem) *server {
 	case s.known && item.Server.Revision < s.item.Server.Revision:
 		return nil // overtaken
 	}
-	s.wants(item)
+	s.setDesired(item)
 	if !w.outbox.has(uuid) {
 		s.reported = item.Server.PowerState
-		if s.observed != nil && s.reported != *s.observed && s.made() {
+		if s.observed != nil && s.reported != *s.observed && s.hasPowerState() {
 			w.markChanged(item.Server.Node)
 		}
 	}
@@ -190,16 +191,16 @@ func (w *Worker) forget(s *server) {
 
 // start begins a task for a server that is not as wanted, if none is at it. w.mu is held.
 func (w *Worker) start(ctx context.Context, s *server) {
-	if s.task || !s.due() || ctx.Err() != nil {
+	if s.task || !s.needsWork() || ctx.Err() != nil {
 		return
 	}
 	s.task = true
-	w.tasks.Go(func() { w.work(ctx, s) })
+	w.tasks.Go(func() { w.reconcile(ctx, s) })
 }
 
-// work brings one server to what is wanted of it, however long that takes and however often that
+// reconcile brings one server to its desired state, however long that takes and however often that
 // changes meanwhile.
-func (w *Worker) work(ctx context.Context, s *server) {
+func (w *Worker) reconcile(ctx context.Context, s *server) {
 	var failures backoff
 	for {
 		item, ok := w.next(ctx, s)
@@ -211,9 +212,9 @@ func (w *Worker) work(ctx context.Context, s *server) {
 			string(item.Want), item.Traceparent, item.RequestID)
 		span.Set(tracing.KeyServer, s.uuid)
 		span.Set(tracing.KeyHost, w.cfg.Host)
-		err := w.act(acting, s, item)
+		err := w.reconcileOnce(acting, s, item)
 		span.End(err)
-		w.note(of, s, item, err)
+		w.recordProblem(of, s, item, err)
 		if err == nil {
 			failures.reset()
 			continue
@@ -235,7 +236,7 @@ func (w *Worker) next(ctx context.Context, s *server) (cellwire.WorkItem, bool) 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.changes++
-	if ctx.Err() == nil && s.due() {
+	if ctx.Err() == nil && s.needsWork() {
 		return s.item, true
 	}
 	s.task = false
@@ -243,8 +244,8 @@ func (w *Worker) next(ctx context.Context, s *server) (cellwire.WorkItem, bool) 
 	return cellwire.WorkItem{}, false
 }
 
-// note keeps why a server is not as wanted, and logs it when that is new.
-func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, err error) {
+// recordProblem records why a server is not as desired, and logs it when that is new.
+func (w *Worker) recordProblem(ctx context.Context, s *server, item cellwire.WorkItem, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -269,7 +270,7 @@ func (w *Worker) note(ctx context.Context, s *server, item cellwire.WorkItem, er
 func (w *Worker) isCurrent(s *server, item cellwire.WorkItem) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return s.due() && sameWork(s.item, item)
+	return s.needsWork() && sameWork(s.item, item)
 }
 
 // report queues a report about a server, unless its desired state changed.

@@ -214,12 +214,12 @@ func (w *Worker) reportStopping(ctx context.Context) {
 	default:
 		return // the agent never registered with the cell
 	}
-	if batch := w.outbox.take(cellwire.MaxReports); len(batch) > 0 {
+	if batch := w.outbox.begin(cellwire.MaxReports); len(batch) > 0 {
 		if answer, err := w.cfg.Cell.Reports(ctx, w.cfg.Host, batch); err == nil {
-			w.taken(batch, answer)
+			w.recordAccepted(batch, answer)
 		}
 	}
-	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.word(true)); err != nil {
+	if _, err := w.cfg.Cell.Report(ctx, w.cfg.Host, w.hostReport(true)); err != nil {
 		w.log.Info().Err(err).
 			Msg("Could not report to the cell that the agent stops. The cell marks the host down when its " +
 				"heartbeats time out.")

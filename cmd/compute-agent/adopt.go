@@ -28,8 +28,8 @@ func (c *consent) addFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask for confirmation")
 }
 
-// given asks on a terminal. Without a terminal, --yes or --dry-run is required.
-func (c *consent) given(cmd *cobra.Command) (bool, error) {
+// confirm asks for consent on a terminal. Without a terminal, --yes or --dry-run is required.
+func (c *consent) confirm(cmd *cobra.Command) (bool, error) {
 	if c.dryRun || c.yes {
 		return c.yes && !c.dryRun, nil
 	}
@@ -97,14 +97,14 @@ func newAdopt() *cobra.Command {
 							return false, err
 						}
 					}
-					return ok.given(cmd)
+					return ok.confirm(cmd)
 				}
 			}
 			plan, err := agent.Adopt(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &opts, plan, func(w io.Writer, plan control.Adoption) error {
+			return printResult(cmd, &opts, plan, func(w io.Writer, plan control.Adoption) error {
 				if !plan.Done && !ok.dryRun {
 					_, err := fmt.Fprintln(w, "Nothing was changed.")
 					return err

@@ -120,13 +120,15 @@ func (o *options) audit(cmd *cobra.Command, show func(io.Writer, audit.Report) e
 	if err != nil {
 		return err
 	}
-	report, err := awaited(cmd, "Comparing allocations with guests", func(*render.Progress) (audit.Report, error) {
+	report, err := withProgressOf(cmd, "Comparing allocations with guests", func(
+		*render.Progress,
+	) (audit.Report, error) {
 		return do(hostOf(cmd, cfg))
 	})
 	if err != nil {
 		return err
 	}
-	if err := printed(cmd, o, report, show); err != nil {
+	if err := printResult(cmd, o, report, show); err != nil {
 		return err
 	}
 	switch {

@@ -101,8 +101,8 @@ func (s *site) inhabit() {
 		return out
 	}
 	check(s.t, os.RemoveAll(filepath.Join(s.dir, "state", resourcetracker.GuestsDir)))
-	check(s.t, seen.Note(cn1, list(1, 3, 4, 6), time.Now().Add(-48*time.Hour)))
-	check(s.t, seen.Note(cn1, list(1, 6), time.Now()))
+	check(s.t, seen.Record(cn1, list(1, 3, 4, 6), time.Now().Add(-48*time.Hour)))
+	check(s.t, seen.Record(cn1, list(1, 6), time.Now()))
 }
 
 func (s *site) audit(code int, args ...string) (report audit.Report) {
@@ -326,9 +326,9 @@ func TestAllocationsOfAGuestThatComesBack(t *testing.T) {
 	s.inhabit()
 	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
 	check(t, os.RemoveAll(filepath.Join(s.dir, "state", resourcetracker.GuestsDir)))
-	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}},
+	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}},
 		time.Now().Add(-48*time.Hour)))
-	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(4)}}, time.Now().Add(-24*time.Hour)))
+	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(4)}}, time.Now().Add(-24*time.Hour)))
 	kept := func(n int, why string, args ...string) {
 		t.Helper()
 		for _, o := range s.audit(exitFailed, append([]string{"audit", "--heal", "--min-age", "0s"}, args...)...).
@@ -378,8 +378,8 @@ func testAllocationsOnASharingChild(t *testing.T, s *site) {
 				"project_id": "p", "user_id": "u", "consumer_generation": null}`, disk, where), nil)
 	}
 	seen := resourcetracker.OpenSeenGuests(filepath.Join(s.dir, "state"))
-	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now()))
-	check(t, seen.Note(cn1, []plugins.Guest{{UUID: vm(1)}}, time.Now()))
+	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}, {UUID: vm(3)}, {UUID: vm(4)}}, time.Now()))
+	check(t, seen.Record(cn1, []plugins.Guest{{UUID: vm(1)}}, time.Now()))
 	s.audit(exitFailed, "audit", "--heal", "--min-age", "0s")
 	s.wantHeld("after healing", map[int]string{3: "0 here, 1 elsewhere", 4: "0 here, 0 elsewhere"})
 	for _, n := range []int{3, 4} {

@@ -35,7 +35,7 @@ func auditDatabase(
 	}
 	did, err := do()
 	if did != nil {
-		audit.For(service).Write(context.WithoutCancel(cmd.Context()), auditlog.Record{
+		audit.ForService(service).Write(context.WithoutCancel(cmd.Context()), auditlog.Record{
 			Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context()),
 			Changes: []auditlog.Change{{Kind: auditlog.KindDatabase, ID: database, After: auditlog.Value(did)}},
 		})
@@ -51,7 +51,7 @@ func commandLine(cmd *cobra.Command) string {
 // auditCommand runs a command, and records what it changes in an audit log as changed by the user
 // who runs it.
 func auditCommand(cmd *cobra.Command, audit *auditlog.Log, do func() error) error {
-	ctx, trail := audit.For(cells.AuditService).
+	ctx, trail := audit.ForService(cells.AuditService).
 		Begin(cmd.Context(), auditlog.Record{Command: commandLine(cmd), User: sqldb.CommandUser(cmd.Context())})
 	cmd.SetContext(ctx)
 	err := do()

@@ -52,7 +52,7 @@ func newBackup(s stored) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = working(cmd, "Copying the database of "+s.of, func(p *render.Progress) error {
+			err = withProgress(cmd, "Copying the database of "+s.of, func(p *render.Progress) error {
 				return sqldb.BackUpServed(cmd.Context(), name, s.copying(p), args[0])
 			})
 			switch {
@@ -87,7 +87,7 @@ func newRestore(s stored) *cobra.Command {
 			var digest sqldb.Digest
 			err = auditDatabase(cmd, s.service, cfg, sqldb.Shown(name), func() (did any, err error) {
 				what := "Restoring the database of " + s.of
-				digest, err = awaited(cmd, what, func(p *render.Progress) (sqldb.Digest, error) {
+				digest, err = withProgressOf(cmd, what, func(p *render.Progress) (sqldb.Digest, error) {
 					return sqldb.Restore(cmd.Context(), name, s.copying(p), args[0])
 				})
 				if err == nil {
@@ -98,7 +98,7 @@ func newRestore(s stored) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &o, render.ContentsOf(name, digest), func(w io.Writer, c render.Contents) error {
+			return printResult(cmd, &o, render.ContentsOf(name, digest), func(w io.Writer, c render.Contents) error {
 				_, err := fmt.Fprintf(w, "Restored %s to %s: %d rows, digest %s.\n", args[0],
 					c.Database, c.Rows, c.Digest)
 				return err
@@ -129,13 +129,14 @@ func newCheck(s stored) *cobra.Command {
 			} else if name, _, err = s.where(); err != nil {
 				return err
 			}
-			digest, err := awaited(cmd, "Reading "+sqldb.Shown(name), func(*render.Progress) (sqldb.Digest, error) {
+			what := "Reading " + sqldb.Shown(name)
+			digest, err := withProgressOf(cmd, what, func(*render.Progress) (sqldb.Digest, error) {
 				return sqldb.Check(cmd.Context(), name, s.options(), s.verify)
 			})
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &o, render.ContentsOf(name, digest), render.Checked)
+			return printResult(cmd, &o, render.ContentsOf(name, digest), render.Checked)
 		},
 	}
 	s.addFlags(cmd)

@@ -45,8 +45,8 @@ func (o *denyOptions) path() (string, error) {
 	return cfg.DenyList.File, nil
 }
 
-// edited is path for a command that needs one.
-func (o *denyOptions) edited() (string, error) {
+// requiredPath is path for a command that needs one.
+func (o *denyOptions) requiredPath() (string, error) {
 	path, err := o.path()
 	if err == nil && path == "" {
 		err = &exitError{exitUsage,
@@ -81,7 +81,7 @@ func newCARevoke() *cobra.Command {
 			"not count. Where no compute API knows it, and for hosts with\n" +
 			"credentials of the site alone, --unknown takes the name as it is.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := opts.edited()
+			path, err := opts.requiredPath()
 			if err != nil {
 				return err
 			}
@@ -152,7 +152,7 @@ func (o *denyOptions) hosts(cmd *cobra.Command) (hosts []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return hosts, sqldb.Alone(cmd.Context(), at.name, func() (err error) {
+	return hosts, sqldb.RunWhereOpen(cmd.Context(), at.name, func() (err error) {
 		store, err := apidb.Open(cmd.Context(), at.name, apidb.Options{})
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func newCAAllow() *cobra.Command {
 			"so are its certificates from before that have not expired. To\n" +
 			"accept only certificates from now on, leave it on the list, and enrol it again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			path, err := opts.edited()
+			path, err := opts.requiredPath()
 			if err != nil {
 				return err
 			}
@@ -259,7 +259,7 @@ func newCADenyList() *cobra.Command {
 				edit = pki.RenewDenyFile
 			}
 			if edit != nil {
-				path, err := opts.edited()
+				path, err := opts.requiredPath()
 				if err == nil {
 					err = edit(path)
 				}

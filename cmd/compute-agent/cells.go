@@ -41,7 +41,7 @@ func newCellsAPI() *cobra.Command {
 			"`compute-agent cells manage create` registers\n" +
 			"cells.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.override(
+			opts.applyFlags(
 				cmd,
 				map[string]string{"listen": "compute_api.listen", "database": "compute_api.database",
 					"auth": "compute_api.auth", "token-file": "compute_api.token_file"},
@@ -64,8 +64,8 @@ func newCellsAPI() *cobra.Command {
 	return cmd
 }
 
-// override makes given flags override the configuration.
-func (o *options) override(cmd *cobra.Command, keys map[string]string) {
+// applyFlags makes given flags override the configuration.
+func (o *options) applyFlags(cmd *cobra.Command, keys map[string]string) {
 	for flag, key := range keys {
 		if f := cmd.Flags().Lookup(flag); f.Changed {
 			o.extra = append(o.extra, config.Override{Key: key, Value: f.Value.String(), Flag: "--" + flag})

@@ -54,7 +54,7 @@ func newAdmitHost() *cobra.Command {
 			if !unknown {
 				return showOn(cmd, &opts, render.HostAdmission, ask)
 			}
-			_, cfg, err := opts.where() // there may be no compute API
+			_, cfg, err := opts.location() // there may be no compute API
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func newAdmitHost() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &opts.options, admission, render.HostAdmission)
+			return printResult(cmd, &opts.options, admission, render.HostAdmission)
 		},
 	}
 	opts.addFlags(cmd)

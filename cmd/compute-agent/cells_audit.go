@@ -36,15 +36,15 @@ func newCellsAudit() *cobra.Command {
 			"found was repaired; 1 something found remains, or the command\n" +
 			"failed; 3 Placement, a cell or a host could not be asked; 64 wrong usage; 78 invalid configuration.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				var report cloudaudit.Report
 				compare := func(p *render.Progress) (err error) {
 					report, err = d.Audit(ctx, repair, func(what string) { p.Note("%s", what) })
 					return err
 				}
-				err := working(cmd, "Comparing the cloud", compare) //nolint:contextcheck // it has the command's
+				err := withProgress(cmd, "Comparing the cloud", compare) //nolint:contextcheck // it has the command's
 				if err == nil {
-					err = printed(cmd, &opts.options, report, func(w io.Writer, r cloudaudit.Report) error {
+					err = printResult(cmd, &opts.options, report, func(w io.Writer, r cloudaudit.Report) error {
 						return render.CloudAudit(w, r, repair)
 					})
 				}

@@ -30,7 +30,7 @@ func (o *options) showSchema(cmd *cobra.Command, s *operator.Schema, err error, 
 	if err != nil {
 		return err
 	}
-	return printed(cmd, o, s, func(w io.Writer, s *operator.Schema) error {
+	return printResult(cmd, o, s, func(w io.Writer, s *operator.Schema) error {
 		return render.Schema(w, s, missing, strings.TrimSuffix(cmd.CommandPath(), "version")+"upgrade")
 	})
 }
@@ -40,7 +40,7 @@ func (o *options) showUpgrade(cmd *cobra.Command, u *operator.Upgrade, err error
 	if err != nil {
 		return besideOlder(err)
 	}
-	return printed(cmd, o, u, render.SchemaUpgrade)
+	return printResult(cmd, o, u, render.SchemaUpgrade)
 }
 
 // endsOlder says what the upgrade of a schema does to older versions.
@@ -86,7 +86,7 @@ func newCellsDBUpgrade() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.onSchema(cmd, func(store apidb.Store, name, shown string) error {
 				var done *operator.Upgrade
-				err := working(cmd, "Upgrading the API database", func(*render.Progress) (err error) {
+				err := withProgress(cmd, "Upgrading the API database", func(*render.Progress) (err error) {
 					done, err = operator.UpgradeAPI(cmd.Context(), store, name, shown, to)
 					return err
 				})
@@ -105,7 +105,7 @@ func (o *manageOptions) onSchema(cmd *cobra.Command, do func(store apidb.Store, 
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return do(s.api.Store(), "", s.api.Database())
 	}
-	at, _, err := o.where()
+	at, _, err := o.location()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func apiStored() stored {
 		of: "the compute API", service: cells.AuditService,
 		addFlags: opts.addDatabaseFlags, options: apidb.DatabaseOptions,
 		where: func() (name string, cfg *config.Config, err error) {
-			at, cfg, err := opts.where()
+			at, cfg, err := opts.location()
 			return at.name, cfg, err
 		},
 	}
@@ -146,14 +146,14 @@ func newCellsOnlineMigrations() *cobra.Command {
 			if limited && most < 1 {
 				return &exitError{exitUsage, fmt.Errorf("--max-count %d: must be at least 1", most)}
 			}
-			return migrating(opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return migrating(opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				done := migrationView{Name: "populate_queued_for_delete"}
 				fill := func(*render.Progress) (err error) {
 					done.Needed, done.Completed, err = d.MigrateQueued(ctx, most)
 					return err
 				}
 				const what = "Filling new columns in old rows"
-				err := working(cmd, what, fill) //nolint:contextcheck // it has the command's
+				err := withProgress(cmd, what, fill) //nolint:contextcheck // it has the command's
 				return opts.showMigrations(cmd, []migrationView{done}, limited && done.Completed > 0, err)
 			}))
 		},

@@ -59,7 +59,7 @@ func newAddHost() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				v, err := d.InviteHost(ctx, cell, caFile, invitation)
 				if err != nil {
 					return err
@@ -68,7 +68,7 @@ func newAddHost() *cobra.Command {
 					_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 						"The cell %s is at %s: only hosts on its own machine can reach it.\n", v.Cell, v.CellURL)
 				}
-				return printed(cmd, &opts.options, v, render.HostInvitation)
+				return printResult(cmd, &opts.options, v, render.HostInvitation)
 			})
 		},
 	}
@@ -96,12 +96,12 @@ func newEnrolNode() *cobra.Command {
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				host, all, err := d.EnrolNode(ctx, args[0], nodes[0])
 				if err != nil {
 					return err
 				}
-				return printed(cmd, &opts.options, all, func(w io.Writer, nodes []enrolment.Node) error {
+				return printResult(cmd, &opts.options, all, func(w io.Writer, nodes []enrolment.Node) error {
 					_, err := fmt.Fprintf(w,
 						"Host %s has %d compute nodes now. Its next certificate is for all of them.\n", host,
 						len(nodes))

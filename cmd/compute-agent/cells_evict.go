@@ -31,12 +31,12 @@ func newEvictHost() *cobra.Command {
 			"`cells manage add-host HOST --again` invites the host again.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			evict.Host = args[0]
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				v, err := d.EvictHost(ctx, evict)
 				if err != nil {
 					return err
 				}
-				err = printed(cmd, &opts.options, v, render.HostEviction)
+				err = printResult(cmd, &opts.options, v, render.HostEviction)
 				if len(v.Failed) > 0 {
 					err = fmt.Errorf(
 						"host %s is refused, but not all cells answered: run the command again when they do", v.Host)

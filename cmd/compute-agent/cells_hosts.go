@@ -34,10 +34,10 @@ func newDiscoverHosts() *cobra.Command {
 			if len(args) == 1 {
 				cell = &args[0]
 			}
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				found, err := d.DiscoverHosts(ctx, cell, named)
 				if found != nil {
-					err = errors.Join(printed(cmd, &opts.options, found, render.HostDiscovery), err)
+					err = errors.Join(printResult(cmd, &opts.options, found, render.HostDiscovery), err)
 				}
 				return err
 			})
@@ -58,7 +58,7 @@ func newListHosts() *cobra.Command {
 			"report, and those of a host as which several agents report. The " +
 			"cells are asked for them; one that does not answer is left out.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				list, err := d.ListHosts(ctx)
 				if err != nil {
 					return err
@@ -103,7 +103,7 @@ func newDeleteHost() *cobra.Command {
 				return &exitError{exitUsage, err}
 			}
 			remove.Host = args[0]
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				r, err := d.DeleteHost(ctx, remove)
 				if r != nil {
 					err = errors.Join(err, render.HostRemoval(cmd.OutOrStdout(), cmd.ErrOrStderr(), r))

@@ -63,8 +63,8 @@ type apiDatabase struct {
 	name string // to open it by; it may have a password
 }
 
-// where returns the API database, and the configuration.
-func (o *manageOptions) where() (apiDatabase, *config.Config, error) {
+// location is the API database, and the configuration.
+func (o *manageOptions) location() (apiDatabase, *config.Config, error) {
 	if o.database != "" {
 		o.extra = append(o.extra, config.Override{Key: "compute_api.database", Value: o.database, Flag: "--database"})
 	}
@@ -76,13 +76,13 @@ func (o *manageOptions) where() (apiDatabase, *config.Config, error) {
 	return apiDatabase{address, name}, cfg, err
 }
 
-// on runs a command on the API database, or in the compute API that has it open. A missing database
-// is an error, because a command on the wrong file would appear to work.
-func (o *manageOptions) on(cmd *cobra.Command, do func(context.Context, *operator.Deployment) error) error {
+// run executes a command on the API database, or in the compute API that has it open. A missing
+// database is an error, because a command on the wrong file would appear to work.
+func (o *manageOptions) run(cmd *cobra.Command, do func(context.Context, *operator.Deployment) error) error {
 	if s := servingOf(cmd.Context()); s.api != nil {
 		return onDeployment(cmd, s.api.Store(), s.cfg, s.api.Audit(), do)
 	}
-	at, cfg, err := o.where()
+	at, cfg, err := o.location()
 	if err != nil {
 		return err
 	}
@@ -107,17 +107,17 @@ func onDeployment(
 	})
 }
 
-// showOn is on for a command that prints one result.
+// showOn is run for a command that prints one result.
 func showOn[T any](
 	cmd *cobra.Command, o *manageOptions, show func(io.Writer, T) error,
 	do func(context.Context, *operator.Deployment) (T, error),
 ) error {
-	return o.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+	return o.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 		found, err := do(ctx, d)
 		if err != nil {
 			return err
 		}
-		return printed(cmd, &o.options, found, show)
+		return printResult(cmd, &o.options, found, show)
 	})
 }
 
@@ -328,7 +328,7 @@ func newCellsDelete() *cobra.Command {
 			"deleted servers are removed too, and only active servers " +
 			"prevent the removal. The cell's own database is not changed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.on(cmd, func(ctx context.Context, d *operator.Deployment) error {
+			return opts.run(cmd, func(ctx context.Context, d *operator.Deployment) error {
 				name, err := d.DeleteCell(ctx, args[0], force)
 				if err == nil {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "Removed cell %s.\n", name)

@@ -33,7 +33,7 @@ func newCellsServe() *cobra.Command {
 					errors.New(
 						"--name is required: the name of the cell, as in `compute-agent cells manage create --name`")}
 			}
-			opts.override(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database",
+			opts.applyFlags(cmd, map[string]string{"listen": "cell.listen", "database": "cell.database",
 				"auth": "cell.auth", "token-file": "cell.token_file"})
 			cfg, err := opts.load()
 			if err != nil {
@@ -67,7 +67,7 @@ func (o *cellDBOptions) addFlags(cmd *cobra.Command) {
 
 // name is the address of the database.
 func (o *cellDBOptions) name(cmd *cobra.Command) (string, error) {
-	o.override(cmd, map[string]string{"database": "cell.database"})
+	o.applyFlags(cmd, map[string]string{"database": "cell.database"})
 	cfg, err := o.load()
 	if err != nil {
 		return "", err

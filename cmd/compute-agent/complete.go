@@ -65,7 +65,7 @@ func completeValues(root *cobra.Command) {
 		"reshape show": reshapeIDs, "reshape undo": reshapeIDs,
 	} {
 		if c, _, err := root.Find(strings.Fields(path)); err == nil {
-			c.ValidArgsFunction = once(list)
+			c.ValidArgsFunction = completeOnce(list)
 		}
 	}
 	for _, path := range []string{"allocations audit", "allocations heal", "adopt"} {
@@ -97,8 +97,8 @@ func completing(list completer) cobra.CompletionFunc {
 	}
 }
 
-// once is completing for commands with one argument.
-func once(list completer) cobra.CompletionFunc {
+// completeOnce is completing for commands with one argument.
+func completeOnce(list completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, start string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -51,7 +51,7 @@ func newConfigCheck() *cobra.Command {
 				return err
 			}
 			check.Judged = judgedBy(running)
-			return printed(cmd, &opts, check, render.ConfigCheck)
+			return printResult(cmd, &opts, check, render.ConfigCheck)
 		},
 	}
 	opts.addFlags(cmd)

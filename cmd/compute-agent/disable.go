@@ -63,7 +63,7 @@ func newDisabling(request *control.DisableRequest, enable bool, cmd *cobra.Comma
 		if err != nil {
 			return err
 		}
-		err = printed(cmd, &opts, out, func(w io.Writer, out control.Disabling) error {
+		err = printResult(cmd, &opts, out, func(w io.Writer, out control.Disabling) error {
 			return render.Disabling(w, out, enable)
 		})
 		if err == nil && !out.Offline && !out.Done() {

@@ -39,7 +39,7 @@ func newDoctor() *cobra.Command {
 			env.Judged = judgedBy(running)
 			env.Complete(services(cmd.Context(), opts.file))
 			var results []doctor.Result
-			_ = working(cmd, "Checking this host", func(*render.Progress) error {
+			_ = withProgress(cmd, "Checking this host", func(*render.Progress) error {
 				results = doctor.Run(cmd.Context(), env)
 				return nil
 			})

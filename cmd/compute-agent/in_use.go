@@ -68,10 +68,10 @@ func watchComputeAPI(cfg *config.Config, api *cells.API) osapi.Admin {
 
 // onDatabase runs direct, or sends the command to the service that has the database open.
 func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
-	return sqldb.Alone(cmd.Context(), path, direct, func(socket string) error {
+	return sqldb.RunWhereOpen(cmd.Context(), path, direct, func(socket string) error {
 		var out, problems bytes.Buffer
 		const what = "The service that has the database open runs the command"
-		code, err := awaited(cmd, what, func(*render.Progress) (int, error) {
+		code, err := withProgressOf(cmd, what, func(*render.Progress) (int, error) {
 			return sqldb.RunAt(cmd.Context(), socket, argsOf(cmd), &out, &problems)
 		})
 		_, outErr := out.WriteTo(cmd.OutOrStdout())
@@ -84,8 +84,9 @@ func onDatabase(cmd *cobra.Command, path string, direct func() error) error {
 	})
 }
 
-// located reports whether a flag locates the database: the service has its own configuration.
-func located(flag string) bool {
+// locatesDatabase reports whether a flag locates the database: the service has its own
+// configuration.
+func locatesDatabase(flag string) bool {
 	return slices.Contains([]string{"config", "state-dir", "runtime-dir", "database"}, flag)
 }
 
@@ -93,7 +94,7 @@ func located(flag string) bool {
 func argsOf(cmd *cobra.Command) []string {
 	args := strings.Fields(strings.TrimPrefix(cmd.CommandPath(), "compute-agent "))
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if located(f.Name) {
+		if locatesDatabase(f.Name) {
 			return
 		}
 		for _, value := range flagTexts(f.Value) {

@@ -35,7 +35,7 @@ func TestForwardedFlags(t *testing.T) {
 				t.Errorf("%s --%s has the type %s, for which there are no values here",
 					sent.CommandPath(), f.Name, f.Value.Type())
 			}
-			if located(f.Name) {
+			if locatesDatabase(f.Name) {
 				return
 			}
 			set = append(set, f.Name)

@@ -41,7 +41,8 @@ func newTree() *cobra.Command {
 			"migrations, and what other clients allocated. The drivers are " +
 			"asked for their guests, and the names are those of the cell.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			view, err := ask(cmd, &opts, control.TreePath(with), func(w io.Writer, view control.Tree) error {
+			path := control.TreePath(with)
+			view, err := requestAndPrint(cmd, &opts, path, func(w io.Writer, view control.Tree) error {
 				tree.Now = time.Now()
 				return render.Tree(w, view, tree)
 			})
@@ -74,7 +75,7 @@ func newStatusWith(services func(ctx context.Context, file string) []doctor.Serv
 			"the services that are enabled there; without an agent, or\n" +
 			"if it does not answer, these alone. The exit code is 1 if one does not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			raw, err := asked(cmd, &opts, "status")
+			raw, err := requestAgent(cmd, &opts, "status")
 			here := services(cmd.Context(), opts.file)
 			results := doctor.ControlPlane(here)
 			if err != nil {
@@ -114,7 +115,7 @@ func servicesAlone(cmd *cobra.Command, o *options, results []doctor.Result, agen
 	if o.answered != nil {
 		o.answered(raw)
 	}
-	err = printed(cmd, o, raw, func(w io.Writer, _ json.RawMessage) error { return render.Doctor(w, results) })
+	err = printResult(cmd, o, raw, func(w io.Writer, _ json.RawMessage) error { return render.Doctor(w, results) })
 	if agentErr == nil && err == nil && doctor.ExitStatus(results) != exitDone {
 		return &exitError{code: exitFailed}
 	}
@@ -144,8 +145,8 @@ func newPlan() *cobra.Command {
 			if reshape {
 				return planReshape(cmd, &opts)
 			}
-			view, err := ask(cmd, &opts, control.PlanPath(false), render.Plan)
-			return planned(view, err)
+			view, err := requestAndPrint(cmd, &opts, control.PlanPath(false), render.Plan)
+			return planExitCode(view, err)
 		},
 	}
 	opts.addConfigFlags(cmd)
@@ -155,17 +156,19 @@ func newPlan() *cobra.Command {
 	return cmd
 }
 
-// ask sends a request to the running agent and prints the answer.
-func ask[T any](cmd *cobra.Command, o *options, what string, text func(io.Writer, T) error) (view T, err error) {
-	raw, err := asked(cmd, o, what)
+// requestAndPrint sends a request to the running agent and prints the answer.
+func requestAndPrint[T any](
+	cmd *cobra.Command, o *options, what string, text func(io.Writer, T) error,
+) (view T, err error) {
+	raw, err := requestAgent(cmd, o, what)
 	if err != nil {
 		return view, err
 	}
 	return printAnswer(cmd, o, raw, text)
 }
 
-// asked sends a request to the running agent.
-func asked(cmd *cobra.Command, o *options, what string) (json.RawMessage, error) {
+// requestAgent sends a request to the running agent.
+func requestAgent(cmd *cobra.Command, o *options, what string) (json.RawMessage, error) {
 	cfg, err := o.loadToAsk(cmd)
 	if err != nil {
 		return nil, err

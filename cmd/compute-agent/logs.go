@@ -53,7 +53,7 @@ func newLogs() *cobra.Command {
 			sources.Input = cmd.InOrStdin()
 			sources.Problem = func(problem string) { _, _ = fmt.Fprintln(cmd.ErrOrStderr(), problem) }
 			if cfg, err := opts.load(); err == nil { // else it is another service's; the journal has no need of it
-				sources.Audits = auditlog.Near(cfg.AuditFile(), cfg.Agent.StateDir)
+				sources.Audits = auditlog.LogsBeside(cfg.AuditFile(), cfg.Agent.StateDir)
 			}
 			defer sources.Close()
 			return opts.showLogs(cmd, &sources, search, follow)

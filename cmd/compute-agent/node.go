@@ -37,7 +37,7 @@ func newNodeList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &opts, nodes, render.Nodes)
+			return printResult(cmd, &opts, nodes, render.Nodes)
 		},
 	}
 	opts.addFlags(cmd)
@@ -99,7 +99,7 @@ func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent, node st
 	if err != nil {
 		return err
 	}
-	show := func() error { return printed(cmd, opts, out, p.print) }
+	show := func() error { return printResult(cmd, opts, out, p.print) }
 	uuid, violations := p.of(out)
 	if violations == 0 && !ok.dryRun {
 		if !ok.yes && !opts.json() {
@@ -107,7 +107,7 @@ func (p proposal[T]) run(cmd *cobra.Command, opts *options, ok *consent, node st
 				return err
 			}
 		}
-		given, err := ok.given(cmd)
+		given, err := ok.confirm(cmd)
 		if err != nil {
 			return err
 		}

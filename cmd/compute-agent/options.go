@@ -180,8 +180,8 @@ func newLogger(cfg *config.Config, w io.Writer) zerolog.Logger {
 	return render.Logger(cfg.Log, w, colors())
 }
 
-// below unwraps a textutil.Writer.
-func below(w io.Writer) io.Writer {
+// unwrapWriter unwraps a textutil.Writer.
+func unwrapWriter(w io.Writer) io.Writer {
 	if p, ok := w.(*textutil.Writer); ok {
 		return p.Unwrap()
 	}

@@ -107,7 +107,7 @@ func screen(w io.Writer) io.Writer {
 
 // terminalOf returns the terminal that a writer writes to, or nil.
 func terminalOf(w io.Writer) *os.File {
-	f, is := below(w).(*os.File)
+	f, is := unwrapWriter(w).(*os.File)
 	if !is || !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}
@@ -126,8 +126,8 @@ func terminalWidth(w io.Writer) int {
 	return 0
 }
 
-// printed prints the result of a command, as JSON with --output json, and as text otherwise.
-func printed[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
+// printResult prints the result of a command, as JSON with --output json, and as text otherwise.
+func printResult[T any](cmd *cobra.Command, o *options, found T, text func(io.Writer, T) error) error {
 	if o.json() {
 		return printJSON(cmd.OutOrStdout(), found)
 	}

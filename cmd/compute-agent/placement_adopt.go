@@ -52,13 +52,13 @@ func newPlacementAdopt() *cobra.Command {
 			if handBack {
 				do, what = placement.HandBack, "Handing the database back"
 			}
-			done, err := awaited(cmd, what, func(*render.Progress) (store.Adopted, error) {
+			done, err := withProgressOf(cmd, what, func(*render.Progress) (store.Adopted, error) {
 				return do(cmd.Context(), cfg, how)
 			})
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &opts.options, done, func(w io.Writer, done store.Adopted) error {
+			return printResult(cmd, &opts.options, done, func(w io.Writer, done store.Adopted) error {
 				return render.Adopted(w, done, handBack)
 			})
 		},
@@ -75,13 +75,13 @@ func newPlacementAdopt() *cobra.Command {
 }
 
 func (o *databaseOptions) checkAdoption(cmd *cobra.Command, cfg placement.Config) error {
-	found, err := awaited(cmd, "Checking the database", func(*render.Progress) (store.Adoption, error) {
+	found, err := withProgressOf(cmd, "Checking the database", func(*render.Progress) (store.Adoption, error) {
 		return placement.CheckAdoption(cmd.Context(), cfg)
 	})
 	if err != nil {
 		return err
 	}
-	err = printed(cmd, &o.options, &found, render.AdoptionCheck)
+	err = printResult(cmd, &o.options, &found, render.AdoptionCheck)
 	if err == nil && (found.State == store.StateEmpty || found.MustRepair()) {
 		err = &exitError{code: exitProtect}
 	}

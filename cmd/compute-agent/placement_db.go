@@ -44,7 +44,7 @@ func migrating(err error) error {
 // may be left.
 func (o *options) showMigrations(cmd *cobra.Command, done []migrationView, some bool, err error) error {
 	view := map[string][]migrationView{"migrations": done}
-	shown := printed(cmd, o, view, func(w io.Writer, _ map[string][]migrationView) error {
+	shown := printResult(cmd, o, view, func(w io.Writer, _ map[string][]migrationView) error {
 		rows := [][]string{{"Migration", "Total Needed", "Completed"}}
 		for _, m := range done {
 			rows = append(rows, []string{m.Name, strconv.Itoa(m.Needed), strconv.Itoa(m.Completed)})
@@ -111,15 +111,15 @@ func (o *databaseOptions) with(cmd *cobra.Command, do func(placement.ManagedData
 	if s := servingOf(cmd.Context()); s.placement != nil {
 		return do(placement.ManagedDatabase{Server: s.placement})
 	}
-	name, made, err := o.where()
+	name, made, err := o.location()
 	if err != nil {
 		return err
 	}
 	return onDatabase(cmd, name, func() error { return do(placement.ManagedDatabase{Config: made}) })
 }
 
-// where is the name of the database (see sqldb.ParseAddress), and how Placement opens it.
-func (o *databaseOptions) where() (name string, made placement.Config, err error) {
+// location is the name of the database (see sqldb.ParseAddress), and how Placement opens it.
+func (o *databaseOptions) location() (name string, made placement.Config, err error) {
 	if made, err = o.placementConfig(); err == nil {
 		name, err = made.DatabaseName()
 	}
@@ -133,7 +133,7 @@ func placementStored() stored {
 		of: "Placement", service: placement.AuditService,
 		addFlags: opts.addDatabaseFlags, options: store.DatabaseOptions, verify: store.Verify,
 		where: func() (name string, cfg *config.Config, err error) {
-			name, _, err = opts.where()
+			name, _, err = opts.location()
 			return name, opts.loaded, err
 		},
 	}
@@ -152,7 +152,7 @@ func newDBVersion() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return printed(cmd, &opts.options, found, render.PlacementSchema)
+				return printResult(cmd, &opts.options, found, render.PlacementSchema)
 			})
 		},
 	}
@@ -172,14 +172,14 @@ func newDBUpgrade() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.with(cmd, func(db placement.ManagedDatabase) error {
 				var done render.Upgraded
-				err := working(cmd, "Upgrading the database of Placement", func(*render.Progress) (err error) {
+				err := withProgress(cmd, "Upgrading the database of Placement", func(*render.Progress) (err error) {
 					done.Before, done.After, err = db.Upgrade(cmd.Context())
 					return err
 				})
 				if err != nil {
 					return besideOlder(err)
 				}
-				return printed(cmd, &opts.options, done, render.PlacementUpgraded)
+				return printResult(cmd, &opts.options, done, render.PlacementUpgraded)
 			})
 		},
 	}
@@ -216,7 +216,7 @@ func newDBOnlineMigrations() *cobra.Command {
 				}
 				var missing, made int
 				err = auditDatabase(cmd, placement.AuditService, opts.loaded, name, func() (did any, err error) {
-					err = working(cmd, "Creating consumer records", func(*render.Progress) (err error) {
+					err = withProgress(cmd, "Creating consumer records", func(*render.Progress) (err error) {
 						missing, made, err = db.MigrateConsumers(cmd.Context(), most)
 						return err
 					})

@@ -67,7 +67,7 @@ func newPlacementMigrate() *cobra.Command {
 			err = auditDatabase(cmd, placement.AuditService, cfg, sqldb.Shown(cfg.Placement.Database),
 				func() (did any, err error) {
 					const what = "Starting the drivers, and moving what has to move"
-					done, err = awaited(cmd, what, func(*render.Progress) (control.Migration, error) {
+					done, err = withProgressOf(cmd, what, func(*render.Progress) (control.Migration, error) {
 						return agent.Migrate(cmd.Context(), cfg, log, migrate)
 					})
 					if moved := done.Moved(); moved != nil {
@@ -78,7 +78,7 @@ func newPlacementMigrate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = printed(cmd, &opts, done, render.Migration)
+			err = printResult(cmd, &opts, done, render.Migration)
 			switch {
 			case err != nil:
 				return err

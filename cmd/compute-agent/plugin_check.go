@@ -84,7 +84,7 @@ func newPluginTest() *cobra.Command {
 				return err
 			}
 			if list {
-				return printed(cmd, &opts, checks, render.PluginChecks)
+				return printResult(cmd, &opts, checks, render.PluginChecks)
 			}
 			o, err := flags.options(cmd.Context(), args[0])
 			if err != nil {
@@ -97,7 +97,7 @@ func newPluginTest() *cobra.Command {
 			}
 			o.Timeout, o.CheckTimeout, o.FailFast = limit, checkLimit, failFast
 			flags.warnOfSandbox(cmd, o)
-			return tested(cmd, process, o, checks, junit, opts.json())
+			return runChecks(cmd, process, o, checks, junit, opts.json())
 		},
 	}
 	flags.addConfig(cmd)
@@ -117,8 +117,8 @@ func newPluginTest() *cobra.Command {
 	return cmd
 }
 
-// tested runs the checks and prints each result as it arrives.
-func tested(
+// runChecks runs the checks and prints each result as it arrives.
+func runChecks(
 	cmd *cobra.Command, process *trial.Process, o trial.SuiteOptions, checks []trial.Check, junit string, asJSON bool,
 ) error {
 	out, notes := cmd.OutOrStdout(), cmd.ErrOrStderr()

@@ -88,7 +88,7 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 				"afterwards; the agent is not affected.\n", other)
 		}
 		const what = "Starting the drivers to make the plan"
-		raw, err = awaited(cmd, what, func(*render.Progress) (json.RawMessage, error) {
+		raw, err = withProgressOf(cmd, what, func(*render.Progress) (json.RawMessage, error) {
 			return hostOf(cmd, cfg).Plan(ctx, runs)
 		})
 	case err == nil:
@@ -101,11 +101,11 @@ func planReshape(cmd *cobra.Command, opts *options) error {
 		return err
 	}
 	view, err := printAnswer(cmd, opts, raw, render.Plan)
-	return planned(view, err)
+	return planExitCode(view, err)
 }
 
-// planned returns the exit code of a plan that was printed.
-func planned(view control.PlanView, err error) error {
+// planExitCode returns the exit code of a plan that was printed.
+func planExitCode(view control.PlanView, err error) error {
 	switch {
 	case err != nil:
 		return err
@@ -163,7 +163,7 @@ func newReshapeShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printed(cmd, &opts, entry, render.Reshape)
+			return printResult(cmd, &opts, entry, render.Reshape)
 		},
 	}
 	opts.addFlags(cmd)

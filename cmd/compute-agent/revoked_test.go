@@ -301,7 +301,7 @@ func TestConfiguredDenyList(t *testing.T) {
 	refuses := func() bool {
 		return denied.Get().Err() == nil && denied.Get().Check("h417", time.Time{}) != nil
 	}
-	err := denied.Beside(func(ctx context.Context, _ net.Listener) error {
+	err := denied.KeepCurrent(func(ctx context.Context, _ net.Listener) error {
 		for end := time.Now().Add(testproc.Patience); !refuses(); runtime.Gosched() {
 			if time.Now().After(end) {
 				return errors.New("h417 is let in, or all are refused")

@@ -15,12 +15,12 @@ import (
 // maxLog bounds what a machine keeps of its console, in bytes.
 const maxLog = 256 << 10
 
-// boots is what a machine writes when it is started, and halts when it is switched off.
-func (m *machine) boots() {
+// writeBoot writes what a machine shows when it is started, and writeHalt when it is switched off.
+func (m *machine) writeBoot() {
 	m.write(fmt.Sprintf("fake machine %s boots\r\n%s login: ", m.UUID, m.Name))
 }
 
-func (m *machine) halts() { m.write("\r\nSystem halted.\r\n") }
+func (m *machine) writeHalt() { m.write("\r\nSystem halted.\r\n") }
 
 // write adds to the console.
 func (m *machine) write(text string) {

@@ -16,8 +16,8 @@ import (
 func TestConsoleLogIsBounded(t *testing.T) {
 	m := machine{UUID: "u", Name: "web", Log: strings.Repeat("x", maxLog-10)}
 	for range 100 {
-		m.boots()
-		m.halts()
+		m.writeBoot()
+		m.writeHalt()
 	}
 	if len(m.Log) != maxLog || !strings.HasSuffix(m.Log, "web login: \r\nSystem halted.\r\n") {
 		t.Errorf("%d bytes, ending with %q", len(m.Log), m.Log[len(m.Log)-50:])

@@ -21,10 +21,10 @@ type portion struct {
 	Child string `json:"child,omitempty"`
 }
 
-// take decides on which GPUs and cells a machine gets what Placement granted. What was granted of
-// one of them is there; what was granted of the node as a whole goes where most is free, as a
-// hypervisor does that was not told.
-func (c config) take(
+// chooseDevices decides on which GPUs and cells a machine gets what Placement granted. What was
+// granted of one of them is there; what was granted of the node as a whole goes where most is free,
+// as a hypervisor does that was not told.
+func (c config) chooseDevices(
 	tree *providertree.Tree, node string, granted providertree.ProviderResources, others []machine,
 ) []portion {
 	used := providertree.ProviderResources{} // by class and child
@@ -109,8 +109,8 @@ func (c config) spread(k kind, whole providertree.Inventory, granted portion, us
 	return out
 }
 
-// at is the place of a portion among those that its class has now.
-func (p portion) at(tree *providertree.Tree, places []plugins.Place) (plugins.Place, bool) {
+// placeAmong is the place of a portion among those that its class has now.
+func (p portion) placeAmong(tree *providertree.Tree, places []plugins.Place) (plugins.Place, bool) {
 	for _, place := range places {
 		if place.Provider == p.Provider {
 			return place, true
@@ -127,8 +127,9 @@ func (p portion) at(tree *providertree.Tree, places []plugins.Place) (plugins.Pl
 	return plugins.Place{}, false
 }
 
-// moved returns where an amount that a machine has at one place is among other ones; nil: unknown.
-func (m machine) moved(
+// movedPortions returns where an amount that a machine has at one place is among other ones; nil:
+// unknown.
+func (m machine) movedPortions(
 	tree *providertree.Tree, from plugins.Place, to []plugins.Place, amount int64,
 ) []plugins.Portion {
 	here, _ := tree.Provider(from.Provider)
@@ -146,7 +147,7 @@ func (m machine) moved(
 		var out []plugins.Portion
 		var sum int64
 		for _, p := range shares {
-			place, ok := p.at(tree, to)
+			place, ok := p.placeAmong(tree, to)
 			if !ok {
 				return nil
 			}
@@ -177,7 +178,7 @@ func (c config) resources(
 		class, at := p.Class, p.Provider
 		if _, still := tree.Inventory(at, class); !still { // it was moved, or renamed
 			class = c.ClassRenames.Present(class)
-			place, ok := p.at(tree, places[class])
+			place, ok := p.placeAmong(tree, places[class])
 			if !ok || !tree.Exists(place.Provider) {
 				return nil, nil
 			}

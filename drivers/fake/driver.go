@@ -49,7 +49,7 @@ func (d *driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 		if played, err = readScenario(cfg.Scenario, host); err != nil {
 			return &plugins.ConfigError{Key: "scenario", Problem: err.Error()}
 		}
-		cfg = played.now()
+		cfg = played.current()
 	}
 	dir := ""
 	if host.StateDir != "" {
@@ -309,7 +309,7 @@ func (d *driver) change() <-chan struct{} {
 // follow applies the scenario's current state. Cost: one stat of its file, if there is a scenario.
 func (d *driver) follow() {
 	if d.played != nil && d.played.follow() {
-		d.apply(d.played.now())
+		d.apply(d.played.current())
 	}
 }
 

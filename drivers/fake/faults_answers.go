@@ -41,7 +41,9 @@ var treeFaults = map[string]treeFault{
 		func(*treeUpdate) error { return &plugins.ReshapeNeeded{Reason: "again and again"} }},
 	"uninvited": {"returns allocations without having been given any", uninvited},
 	"lose": {"returns allocations without the first consumer",
-		func(a *treeUpdate) error { return a.first(func(consumer string) { delete(a.allocations, consumer) }) }},
+		func(a *treeUpdate) error {
+			return a.onFirstConsumer(func(consumer string) { delete(a.allocations, consumer) })
+		}},
 	"invent": {"returns allocations with one VCPU too many", oneTooMany},
 	"rename": {"renames a resource class",
 		func(a *treeUpdate) error { a.renames = map[string]string{"CUSTOM_A": "A"}; return nil }},
@@ -94,7 +96,7 @@ func uninvited(a *treeUpdate) error {
 }
 
 func oneTooMany(a *treeUpdate) error {
-	return a.first(func(consumer string) {
+	return a.onFirstConsumer(func(consumer string) {
 		for _, amounts := range a.allocations[consumer].Resources {
 			amounts["VCPU"]++
 			return
@@ -102,8 +104,8 @@ func oneTooMany(a *treeUpdate) error {
 	})
 }
 
-// first does something to one consumer. Without allocations there is nothing to do.
-func (a *treeUpdate) first(change func(consumer string)) error {
+// onFirstConsumer runs a change of one consumer. Without allocations there is nothing to do.
+func (a *treeUpdate) onFirstConsumer(change func(consumer string)) error {
 	if !a.given {
 		return nil
 	}

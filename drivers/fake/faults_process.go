@@ -71,8 +71,8 @@ var callFaults = map[string]fault{
 	"tidy-socket": {"removes its socket, as programs do that clean up directories", tidySocket},
 }
 
-// happen has the named faults happen in their order, up to the first that returns an error.
-func (f faults) happen(ctx context.Context, names string) error {
+// run makes the named faults happen in their order, up to the first that returns an error.
+func (f faults) run(ctx context.Context, names string) error {
 	for _, name := range strings.Fields(names) {
 		if err := callFaults[name].do(ctx, f); err != nil {
 			return err

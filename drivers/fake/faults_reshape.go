@@ -33,8 +33,8 @@ const (
 
 var reshapeFaults = []string{"", again, fail, lose, invent, swap, forget, crowd, ignore, repeat}
 
-// spoil applies the configured fault to the result of a reshape.
-func (c config) spoil(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
+// applyFault applies the configured fault to the result of a reshape.
+func (c config) applyFault(after providertree.Allocations, moves plugins.Moves) (providertree.Allocations, error) {
 	add := func(consumer string, at plugins.Place, n int64) {
 		if amounts := after[consumer].Resources[at.Provider]; amounts != nil {
 			if amounts[at.Class] += n; amounts[at.Class] == 0 {

@@ -59,7 +59,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 		log := plugins.Logger(ctx)
 		log.Warn().Msg("Faults are configured: the driver fails on purpose.")
 	}
-	if err := cfg.Faults.happen(ctx, cfg.Faults.Configure); err != nil {
+	if err := cfg.Faults.run(ctx, cfg.Faults.Configure); err != nil {
 		return err
 	}
 	return d.driver.Configure(ctx, raw, host)
@@ -68,7 +68,7 @@ func (d *Driver) Configure(ctx context.Context, raw json.RawMessage, host plugin
 // AvailableNodes has its faults first.
 func (d *Driver) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	f := d.faults()
-	if err := f.happen(ctx, f.Nodes); err != nil {
+	if err := f.run(ctx, f.Nodes); err != nil {
 		return nil, err
 	}
 	return d.driver.AvailableNodes(ctx)
@@ -83,7 +83,7 @@ func (d *Driver) UpdateProviderTree(
 	for _, name := range strings.Fields(f.Update) {
 		if spoil, ok := treeFaults[name]; ok {
 			spoils = append(spoils, spoil)
-		} else if err := f.happen(ctx, name); err != nil {
+		} else if err := f.run(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -118,7 +118,7 @@ func (d *Driver) ClassRenames() map[string]string {
 // Health has its faults first.
 func (d *Driver) Health(ctx context.Context) error {
 	f := d.faults()
-	if err := f.happen(ctx, f.Health); err != nil {
+	if err := f.run(ctx, f.Health); err != nil {
 		return err
 	}
 	return d.driver.Health(ctx)
@@ -132,7 +132,7 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 			for range stormLines {
 				changed("")
 			}
-		} else if err := f.happen(ctx, name); err != nil {
+		} else if err := f.run(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (d *Driver) Watch(ctx context.Context, changed func(node string)) error {
 // Shutdown has only its faults.
 func (d *Driver) Shutdown(ctx context.Context) error {
 	f := d.faults()
-	return f.happen(ctx, f.Shutdown)
+	return f.run(ctx, f.Shutdown)
 }
 
 // Instances has its faults after the list, which some of them change.
@@ -155,7 +155,7 @@ func (d *Driver) Instances(ctx context.Context, node string) ([]plugins.Instance
 	for _, name := range strings.Fields(f.List) {
 		if spoil, ok := listFaults[name]; ok {
 			list = spoil.do(list)
-		} else if err := f.happen(ctx, name); err != nil {
+		} else if err := f.run(ctx, name); err != nil {
 			return nil, err
 		}
 	}
@@ -179,7 +179,7 @@ func (d *Driver) CheckSpawn(
 	ctx context.Context, node string, spec plugins.InstanceSpec, tree *providertree.Tree,
 ) error {
 	f := d.faults()
-	if err := f.happen(ctx, f.Check); err != nil {
+	if err := f.run(ctx, f.Check); err != nil {
 		return err
 	}
 	return d.driver.CheckSpawn(ctx, node, spec, tree)
@@ -200,7 +200,7 @@ func (d *Driver) Restore(
 // Destroy has its faults before the instance is removed.
 func (d *Driver) Destroy(ctx context.Context, node, uuid string) error {
 	f := d.faults()
-	if err := f.happen(ctx, f.Destroy); err != nil {
+	if err := f.run(ctx, f.Destroy); err != nil {
 		return err
 	}
 	return d.driver.Destroy(ctx, node, uuid)
@@ -225,7 +225,7 @@ func (d *Driver) Depart(ctx context.Context, node, uuid string) (string, error) 
 		return "", err
 	}
 	f := d.faults()
-	return offer, f.happen(ctx, f.Depart)
+	return offer, f.run(ctx, f.Depart)
 }
 
 // Arrive has its faults after the instance is created.
@@ -243,7 +243,7 @@ func (d *Driver) Arrive(
 // Leave has its faults before the instance is removed.
 func (d *Driver) Leave(ctx context.Context, node, uuid string) error {
 	f := d.faults()
-	if err := f.happen(ctx, f.Leave); err != nil {
+	if err := f.run(ctx, f.Leave); err != nil {
 		return err
 	}
 	return d.driver.Leave(ctx, node, uuid)
@@ -254,7 +254,7 @@ func (f faults) answer(ctx context.Context, answer plugins.Instance, names strin
 	for _, name := range strings.Fields(names) {
 		if spoil, ok := instanceFaults[name]; ok {
 			spoil.do(&answer)
-		} else if err := f.happen(ctx, name); err != nil {
+		} else if err := f.run(ctx, name); err != nil {
 			return answer, err
 		}
 	}
@@ -275,7 +275,7 @@ func (d *Driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 				changed("no such node\x00", uuid)
 			}
 		default:
-			if err := f.happen(ctx, name); err != nil {
+			if err := f.run(ctx, name); err != nil {
 				return err
 			}
 		}

@@ -131,7 +131,7 @@ func (h *hypervisor) put(m machine) error {
 	defer h.mu.Unlock()
 	if h.dir == "" {
 		h.memory[m.UUID] = m
-		h.stir()
+		h.notifyChange()
 		return nil
 	}
 	raw, err := json.MarshalIndent(m, "", "  ")
@@ -144,7 +144,7 @@ func (h *hypervisor) put(m machine) error {
 	if err != nil {
 		return fmt.Errorf("writing machine %s: %w", m.UUID, err)
 	}
-	h.stir()
+	h.notifyChange()
 	return nil
 }
 
@@ -183,11 +183,11 @@ func (h *hypervisor) remove(uuid string) error {
 	} else if err := os.Remove(h.path(uuid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing a machine: %w", err)
 	}
-	h.stir()
+	h.notifyChange()
 	return nil
 }
 
-func (h *hypervisor) stir() {
+func (h *hypervisor) notifyChange() {
 	close(h.stirred)
 	h.stirred = make(chan struct{})
 }

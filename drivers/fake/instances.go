@@ -129,7 +129,7 @@ func (d *driver) Spawn(
 		return plugins.Instance{}, err
 	}
 	m.Power, m.Complete = plugins.PowerRunning, true
-	m.boots()
+	m.writeBoot()
 	log := plugins.Logger(ctx)
 	log.Info().Str("instance", m.UUID).Str("node", node).Bool("resumed", there).Msg("made an instance")
 	return m.instance(), h.put(m)
@@ -226,7 +226,7 @@ func (c config) define(
 		UUID: spec.UUID, Node: node, Name: spec.Name, ProjectID: spec.ProjectID, UserID: spec.UserID,
 		Power:   plugins.PowerShutdown,
 		KeyName: spec.KeyName, PublicKey: spec.PublicKey,
-		Shares: c.take(tree, node, spec.Allocations, others),
+		Shares: c.chooseDevices(tree, node, spec.Allocations, others),
 	}
 	return m, h.put(m)
 }
@@ -292,9 +292,9 @@ func (d *driver) SetPower(
 	}
 	m.Power = to
 	if to == plugins.PowerRunning {
-		m.boots()
+		m.writeBoot()
 	} else {
-		m.halts()
+		m.writeHalt()
 	}
 	m.Complete = m.Complete || to == plugins.PowerRunning
 	return m.instance(), h.put(m)
@@ -314,7 +314,7 @@ func (d *driver) WatchInstances(ctx context.Context, changed func(node, uuid str
 			if err != nil { // the former state is not known
 				changed("", "")
 			} else {
-				tell(before, now, changed)
+				reportDifferences(before, now, changed)
 			}
 			before, err = now, nil
 		}
@@ -357,8 +357,8 @@ func (h *hypervisor) states() (map[string]state, error) {
 	return out, nil
 }
 
-// tell reports the differences.
-func tell(before, now map[string]state, changed func(node, uuid string)) {
+// reportDifferences reports each instance that differs.
+func reportDifferences(before, now map[string]state, changed func(node, uuid string)) {
 	for uuid, was := range before {
 		if is, still := now[uuid]; !still || is.node != was.node {
 			changed(was.node, uuid)

@@ -103,8 +103,8 @@ func (s storage) text(m machine) (string, error) {
 	return string(raw), nil
 }
 
-// own finds a machine of a node.
-func (h *hypervisor) own(node, uuid string) (machine, error) {
+// ownMachine is a machine of a node.
+func (h *hypervisor) ownMachine(node, uuid string) (machine, error) {
 	m, there, err := h.find(uuid)
 	switch {
 	case err != nil:
@@ -121,7 +121,7 @@ func (d *driver) Depart(_ context.Context, node, uuid string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	m, err := h.own(node, uuid)
+	m, err := h.ownMachine(node, uuid)
 	if err != nil {
 		return "", err
 	}
@@ -138,7 +138,7 @@ func (d *driver) ReadFile(_ context.Context, node, uuid, name string, offset int
 	if err != nil {
 		return err
 	}
-	m, err := h.own(node, uuid)
+	m, err := h.ownMachine(node, uuid)
 	switch {
 	case err != nil:
 		return err

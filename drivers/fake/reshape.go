@@ -145,7 +145,8 @@ func (c config) reshape(
 	var violations []plugins.Violation
 	after := allocations
 	for _, r := range relocations {
-		some, err := plugins.Distribution{From: r.from, To: r.to, Where: c.where(tree, r)}.Distribute(tree, after)
+		distribution := plugins.Distribution{From: r.from, To: r.to, Where: c.portionsAmong(tree, r)}
+		some, err := distribution.Distribute(tree, after)
 		if err == nil {
 			after, err = some.Apply(after)
 		}
@@ -165,14 +166,14 @@ func (c config) reshape(
 	}
 	log := plugins.Logger(ctx)
 	log.Info().Str("layout", c.Layout).Int("places", len(relocations)).Int("moves", len(moves)).Msg("reshaped")
-	return c.spoil(after, moves)
+	return c.applyFault(after, moves)
 }
 
-// where answers for the instances, and for the guests that are configured.
-func (c config) where(tree *providertree.Tree, r relocation) func(string, int64) []plugins.Portion {
+// portionsAmong is for the instances, and for the guests that are configured.
+func (c config) portionsAmong(tree *providertree.Tree, r relocation) func(string, int64) []plugins.Portion {
 	return func(consumer string, amount int64) []plugins.Portion {
 		if m, ok := c.machines[consumer]; ok {
-			return m.moved(tree, r.from, r.to, amount)
+			return m.movedPortions(tree, r.from, r.to, amount)
 		}
 		child, known := c.Guests[consumer]
 		if !known {

@@ -75,13 +75,13 @@ func readScenario(path string, host plugins.HostInfo) (*scenario, error) {
 	return s, nil
 }
 
-// now returns the configuration of the current act.
-func (s *scenario) now() config {
-	s.at = s.due()
+// current returns the configuration of the current act.
+func (s *scenario) current() config {
+	s.at = s.dueAct()
 	return s.acts[s.at].cfg
 }
 
-func (s *scenario) due() int {
+func (s *scenario) dueAct() int {
 	at, now := 0, time.Now()
 	for i, a := range s.acts {
 		if !now.Before(a.from) {
@@ -96,14 +96,14 @@ func (s *scenario) follow() bool {
 	st, err := os.Stat(s.path)
 	if err != nil {
 		s.problem, s.seen = fmt.Errorf("the scenario: %w", err), stamp{}
-		return s.due() != s.at
+		return s.dueAct() != s.at
 	}
 	if (stamp{st.Size(), st.ModTime()}) != s.seen {
 		if s.read(); s.problem == nil {
 			return true
 		}
 	}
-	return s.due() != s.at
+	return s.dueAct() != s.at
 }
 
 // read reads the file. If it is invalid, the acts do not change.

@@ -85,7 +85,7 @@ func (p *provider) inLayout(version int, c config, former map[string]string) err
 		p.plugIn(len(p.Children) - before)
 	}
 	if version < layoutNames {
-		*p = p.called(former)
+		*p = p.withClassNames(former)
 	}
 	return nil
 }
@@ -112,8 +112,8 @@ func (p *provider) plugIn(cells int) {
 	p.Children = append(rest, to...)
 }
 
-// called is the provider with other names for classes, all the way down.
-func (p provider) called(names map[string]string) provider {
+// withClassNames is the provider with other names for classes, all the way down.
+func (p provider) withClassNames(names map[string]string) provider {
 	inventories := make(map[string]inventory, len(p.Inventories))
 	for class, inv := range p.Inventories {
 		if name, ok := names[class]; ok {
@@ -123,7 +123,7 @@ func (p provider) called(names map[string]string) provider {
 	}
 	p.Inventories, p.Children = inventories, slices.Clone(p.Children)
 	for i := range p.Children {
-		p.Children[i] = p.Children[i].called(names)
+		p.Children[i] = p.Children[i].withClassNames(names)
 	}
 	return p
 }
@@ -193,7 +193,7 @@ func (c config) step(
 	for _, r := range relocations {
 		moving[r.to[0].Class] = true
 	}
-	if err := put(tree, root, newer.only(moving), node, map[string]bool{}); err != nil {
+	if err := put(tree, root, newer.onlyClasses(moving), node, map[string]bool{}); err != nil {
 		return nil, err
 	}
 	c.Layout = strconv.Itoa(from + 1)
@@ -237,8 +237,8 @@ func betweenLayouts(
 	return out, nil
 }
 
-// only is the provider and those below it with the inventory of some classes.
-func (p provider) only(classes map[string]bool) provider {
+// onlyClasses is the provider and those below it with the inventory of some classes.
+func (p provider) onlyClasses(classes map[string]bool) provider {
 	inventories := map[string]inventory{}
 	for class, inv := range p.Inventories {
 		if classes[class] {
@@ -247,7 +247,7 @@ func (p provider) only(classes map[string]bool) provider {
 	}
 	p.Inventories, p.Children = inventories, slices.Clone(p.Children)
 	for i := range p.Children {
-		p.Children[i] = p.Children[i].only(classes)
+		p.Children[i] = p.Children[i].onlyClasses(classes)
 	}
 	return p
 }

@@ -75,10 +75,10 @@ type remembered struct {
 	odd int
 }
 
-// ask requests everything. Cached answers of an earlier connection are dropped.
+// queryLibvirt asks libvirt for everything. Cached answers of an earlier connection are dropped.
 //
 // Cost: four round trips, and six or more on a new connection.
-func (d *Driver) ask(ctx context.Context, l *hypervisor.Link, cpu inventory.GuestCPU) (answers, error) {
+func (d *Driver) queryLibvirt(ctx context.Context, l *hypervisor.Link, cpu inventory.GuestCPU) (answers, error) {
 	type first struct {
 		answers
 		known remembered
@@ -255,7 +255,7 @@ func askKind(
 	text, err := hypervisor.Call(ctx, l, "the domain capabilities",
 		func(c hypervisor.Conn) (string, error) { return c.DomainCapabilities(emulatorOf(kind)) })
 	if errors.Is(err, hypervisor.ErrReadOnly) {
-		return file.use(kind, err)
+		return file.read(kind, err)
 	}
 	if err != nil {
 		return capabilities.Domain{}, err

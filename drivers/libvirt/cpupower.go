@@ -25,24 +25,25 @@ type places struct {
 func (p *places) count(m machine.Machine, set []int) (counted machine.Machine, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen.See(m)
+	p.seen.Observe(m)
 	return p.seen.Count(m, set), len(p.seen.Unseen(m, set)) == 0
 }
 
 // readHost reads the kernel's files, and not while the driver switches CPUs.
 func (d *Driver) readHost(ctx context.Context, cfg config) (h discovery.Host, err error) {
 	if len(cfg.power.Switchable()) == 0 {
-		return discovery.Read(cfg.Chroot, cfg.types.Wants)
+		return discovery.Read(cfg.Chroot, cfg.types.Enabled)
 	}
-	if err := d.power.Still(ctx, func() { h, err = discovery.Read(cfg.Chroot, cfg.types.Wants) }); err != nil {
+	read := func() { h, err = discovery.Read(cfg.Chroot, cfg.types.Enabled) }
+	if err := d.power.WhileUnswitched(ctx, read); err != nil {
 		return discovery.Host{}, err
 	}
 	return h, err
 }
 
-// powered makes the dedicated CPUs that can be switched on count as online. Whether some core has
-// several threads is the kernel's word while the core of one is unknown.
-func (d *Driver) powered(cfg config, root discovery.Root, f *facts) error {
+// markPowered makes the dedicated CPUs that can be switched on count as online. Whether some core
+// has several threads is the kernel's word while the core of one is unknown.
+func (d *Driver) markPowered(cfg config, root discovery.Root, f *facts) error {
 	if err := d.checkPower(cfg, root, f.machine); err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (d *Driver) unseenCPUs(cfg config) (unknown []int, err error) {
 	m := discovery.Host{Topology: t}.Machine("")
 	d.places.mu.Lock()
 	defer d.places.mu.Unlock()
-	d.places.seen.See(m)
+	d.places.seen.Observe(m)
 	return d.places.seen.Unseen(m, cfg.power.Switchable()), nil
 }
 

@@ -310,25 +310,26 @@ func (l hostDevices) print(w io.Writer) error {
 		list = slices.DeleteFunc(slices.Clone(list), func(d hostDevice) bool { return d.PhysicalFunction != "" })
 		table(title, "ADDRESS   PRODUCT   CLASS   CELL   DRIVER   IOMMU   VFS", len(list), func(i int) []any {
 			d := list[i]
-			return []any{d.Address, cmp.Or(d.productName(), d.VendorID+":"+d.ProductID), or(d.Class), cellText(d.Cell),
-				or(d.Driver), or(d.IOMMUGroup), d.functions()}
+			return []any{d.Address, cmp.Or(d.productName(), d.VendorID+":"+d.ProductID), orDash(d.Class),
+				cellText(d.Cell),
+				orDash(d.Driver), orDash(d.IOMMUGroup), d.functions()}
 		})
 	}
 	table("Processors", "PACKAGE   MODEL   VENDOR   FLAGS", len(l.Processors), func(i int) []any {
 		p := l.Processors[i]
-		return []any{p.Package, or(p.Model), or(p.Vendor), len(p.Flags)}
+		return []any{p.Package, orDash(p.Model), orDash(p.Vendor), len(p.Flags)}
 	})
 	table("NUMA cells", "CELL   CPUS   MEMORY   DISTANCES   CACHES", len(l.Cells), func(i int) []any {
 		c := l.Cells[i]
-		return []any{c.Cell, or(c.CPUs), fmt.Sprintf("%d MiB", c.MemoryMiB),
-			strings.Trim(fmt.Sprint(c.Distances), "[]"), or(c.cachesText())}
+		return []any{c.Cell, orDash(c.CPUs), fmt.Sprintf("%d MiB", c.MemoryMiB),
+			strings.Trim(fmt.Sprint(c.Distances), "[]"), orDash(c.cachesText())}
 	})
 	devices("GPUs and accelerators", l.GPUs)
 	devices("Network devices", l.NICs)
 	table("Mediated device types", "TYPE   NAME   DEVICE   PRODUCT   CELL   EXIST   AVAILABLE", len(l.Mdevs),
 		func(i int) []any {
 			m := l.Mdevs[i]
-			return []any{m.Type, or(m.Name), m.Device, or(m.Product), cellText(m.Cell), m.Existing, m.Available}
+			return []any{m.Type, orDash(m.Name), m.Device, orDash(m.Product), cellText(m.Cell), m.Existing, m.Available}
 		})
 	switch {
 	case len(l.Configuration) > 0:
@@ -344,7 +345,7 @@ func (l hostDevices) print(w io.Writer) error {
 	return t.Flush()
 }
 
-func or(text string) string { return cmp.Or(text, "-") }
+func orDash(text string) string { return cmp.Or(text, "-") }
 
 func cellText(cell *int) string {
 	if cell == nil {

@@ -70,7 +70,7 @@ type deviceComparison struct {
 // Cost: four calls of libvirt, two for the domains, and a file of /sys or some for each CPU and
 // device.
 func (d *Driver) discover(ctx context.Context, cfg config, l *hypervisor.Link, reload bool) (facts, error) {
-	a, err := d.ask(ctx, l, cfg.GuestCPU)
+	a, err := d.queryLibvirt(ctx, l, cfg.GuestCPU)
 	if err != nil {
 		return facts{}, err
 	}
@@ -102,7 +102,7 @@ func (d *Driver) discover(ctx context.Context, cfg config, l *hypervisor.Link, r
 	var odd []machine.Discrepancy
 	switch f.domains, odd, err = d.domainCache.list(ctx, l, reload); {
 	case err == nil:
-		f.domainsKnown, f.unread = true, unread(odd)
+		f.domainsKnown, f.unread = true, unreadDomains(odd)
 		d.discrepancies.add(odd)
 	case !errors.Is(err, hypervisor.ErrUnsupported):
 		return facts{}, err
@@ -215,7 +215,7 @@ func (d *Driver) discoverMachine(ctx context.Context, cfg config, l *hypervisor.
 		}
 		d.discrepancies.add(discrepancies)
 	}
-	return d.powered(cfg, discovery.Root(cfg.Chroot), f)
+	return d.markPowered(cfg, discovery.Root(cfg.Chroot), f)
 }
 
 // brokenHost makes the first error of /sys a temporary one: while devices are added or removed, the
@@ -268,7 +268,7 @@ func (d *Driver) compare(ctx context.Context, cfg config, l *hypervisor.Link, f 
 	cells.Devices, cells.Parents = nil, nil
 	managed := cfg.power.Switchable() // go on and off between the two answers
 	discrepancies := machine.Compare(cells.Without(managed),
-		capabilities.FromLibvirt(said).Without(managed), cfg.types.Wants)
+		capabilities.FromLibvirt(said).Without(managed), cfg.types.Enabled)
 	w, err := d.compareDevices(ctx, cfg, l, f.machine)
 	if err != nil {
 		return nil, err
@@ -298,7 +298,7 @@ func (d *Driver) compareDevices(
 	default:
 		kernel := machine.Machine{Devices: m.Devices, Parents: m.Parents}
 		w.found = machine.Compare(kernel, capabilities.FromLibvirt(capabilities.Libvirt{Devices: devices}),
-			cfg.types.Wants)
+			cfg.types.Enabled)
 	}
 	w.found = append(w.found, discovery.ComparePCI(cfg.Chroot, m)...)
 	w.report(d.deviceComparison)

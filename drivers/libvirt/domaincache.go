@@ -81,8 +81,8 @@ func (r *domainCache) list(
 // unreadPrefix begins the names of the discrepancies about domains; the uuid follows.
 const unreadPrefix = "domain-"
 
-// unread are the domains that discrepancies are about, by uuid: what is wrong with each.
-func unread(discrepancies []machine.Discrepancy) map[string]string {
+// unreadDomains are the domains that discrepancies are about, by uuid: what is wrong with each.
+func unreadDomains(discrepancies []machine.Discrepancy) map[string]string {
 	out := make(map[string]string, len(discrepancies))
 	for _, d := range discrepancies {
 		if uuid, is := strings.CutPrefix(d.Key, unreadPrefix); is {

@@ -173,8 +173,8 @@ type savedFile struct {
 	content           savedCapabilities
 }
 
-// use reads the file, since libvirt refused to say it with the reason refused.
-func (f *savedFile) use(kind capabilities.Kind, refused error) (domain capabilities.Domain, err error) {
+// read takes what the file says, since libvirt refused to, with the reason refused.
+func (f *savedFile) read(kind capabilities.Kind, refused error) (domain capabilities.Domain, err error) {
 	if f.content, err = readSaved(f.path, f.libvirt, f.emulator); err == nil {
 		f.used = true
 		domain, err = f.content.domain(kind)

@@ -30,7 +30,7 @@ func (d *Driver) Guests(ctx context.Context, tree *providertree.Tree, node strin
 		if err != nil {
 			return nil, driverError(err)
 		}
-		r.host = assignment.On(f.machine)
+		r.host = assignment.NewHost(f.machine)
 	}
 	domains, unread, err := d.domainCache.list(ctx, link, false)
 	switch {

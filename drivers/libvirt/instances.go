@@ -85,9 +85,9 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 	links := m.links
 	m.mu.Unlock()
 	if _, read, err := d.current(); err != nil || cfg.Instances == nil {
-		m.manager.Use(nil)
+		m.manager.SetSetup(nil)
 	} else {
-		m.manager.Use(&instances.Setup{
+		m.manager.SetSetup(&instances.Setup{
 			Settings: cfg.instances,
 			Node:     d.nodeName,
 			Former:   cfg.former,
@@ -95,7 +95,7 @@ func (d *Driver) manage(ctx context.Context, cfg config) {
 				return instancesDirectory(
 					ctx, cfg.guestsDirectory())
 			},
-			Look:  d.look,
+			Look:  d.discoverHost,
 			Power: d.powerSetup(cfg, read),
 			Read:  read,
 			Write: links,
@@ -142,8 +142,8 @@ func instancesDirectory(ctx context.Context, configured string) (string, error) 
 	return disk.Path, nil
 }
 
-// look discovers the host as a pass does, for a decision about an instance.
-func (d *Driver) look(ctx context.Context, tree *providertree.Tree, node string) (instances.Host, error) {
+// discoverHost discovers the host as a pass does, for a decision about an instance.
+func (d *Driver) discoverHost(ctx context.Context, tree *providertree.Tree, node string) (instances.Host, error) {
 	cfg, link, root, err := d.nodeOf(ctx, tree, node)
 	if err != nil {
 		return instances.Host{}, err

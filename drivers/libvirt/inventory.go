@@ -33,7 +33,7 @@ func (d *Driver) choose(cfg config, f facts, tree *providertree.Tree, root, node
 	d.discrepancies.add(odd)
 	c.host = inventory.Host{
 		Node: node, Cells: f.machine.Cells, Shared: c.cpus.VCPU, Dedicated: c.cpus.PCPU, MemoryKiB: f.memoryKiB,
-		DiskGB: int64(f.disk.Bytes / bytesPerGiB), SharedDisk: cfg.SharedDisk, Taken: taken(f),
+		DiskGB: int64(f.disk.Bytes / bytesPerGiB), SharedDisk: cfg.SharedDisk, Taken: takenDevices(f),
 	}
 	c.host.Memory, odd = cfg.pages.Choose(f.machine)
 	d.discrepancies.add(odd)
@@ -83,8 +83,8 @@ func describe(h *inventory.Host, m machine.Machine) {
 	h.MdevTraits = append(selection.MdevTypeTraits(m), inventory.OwnedGPUTraits()...)
 }
 
-// taken are the PCI devices that some domain has.
-func taken(f facts) map[machine.Address]bool {
+// takenDevices are the PCI devices that some domain has.
+func takenDevices(f facts) map[machine.Address]bool {
 	out := map[machine.Address]bool{}
 	for _, d := range f.domains {
 		for _, address := range d.PCI {

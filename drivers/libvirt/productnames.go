@@ -23,9 +23,9 @@ type deviceIdentity struct {
 	vendor, product uint16
 }
 
-// of returns the labels of a host's devices. They are read again if the configuration or the
+// labelsOf returns the labels of a host's devices. They are read again if the configuration or the
 // devices have changed. Devices without a label are among ghw's discrepancies, see compareDevices.
-func (l *deviceLabels) of(cfg config, m machine.Machine) map[machine.Address]discovery.Label {
+func (l *deviceLabels) labelsOf(cfg config, m machine.Machine) map[machine.Address]discovery.Label {
 	var devices []deviceIdentity
 	for _, d := range m.Devices {
 		devices = append(devices, deviceIdentity{d.Address, d.Vendor, d.Product})
@@ -50,7 +50,7 @@ func (d *Driver) nameProducts(cfg config, c choice) {
 	}
 	names := make(map[string]string, len(addresses))
 	if len(addresses) > 0 && !c.invented(cfg) {
-		labels := d.labels.of(cfg, c.machine)
+		labels := d.labels.labelsOf(cfg, c.machine)
 		for provider, address := range addresses {
 			if name := labels[address].ProductName(); name != "" {
 				names[provider] = name

@@ -358,14 +358,14 @@ func TestSpawnIsRefusedWhileADomainIsUnreadable(t *testing.T) {
 	r := newRig(t, h, d.open, nil)
 	tree := newTree(t)
 	r.mustPass(tree)
-	_, err := r.look(t.Context(), tree, nodeName)
+	_, err := r.discoverHost(t.Context(), tree, nodeName)
 	var notReady *plugins.NotReady
 	if !errors.As(err, &notReady) || !strings.Contains(err.Error(), consumer(2)) ||
 		!strings.Contains(err.Error(), "virsh edit") {
 		t.Errorf("%v, want NotReady that names the domain", err)
 	}
 	d.odd = nil
-	if _, err := r.look(t.Context(), tree, nodeName); err != nil {
+	if _, err := r.discoverHost(t.Context(), tree, nodeName); err != nil {
 		t.Error(err)
 	}
 }

@@ -41,8 +41,8 @@ type absence struct {
 	problem string        // why the last check could not be recorded; used only by checkDrivers
 }
 
-// judge returns the nodes to disable and to enable, and the time of the next deadline; zero: none.
-func (a *absence) judge(now time.Time, all []presence) (disable, enable []presence, next time.Time) {
+// decide returns the nodes to disable and to enable, and the time of the next deadline; zero: none.
+func (a *absence) decide(now time.Time, all []presence) (disable, enable []presence, next time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	still := make(map[[2]string]time.Time, len(a.since))
@@ -86,8 +86,8 @@ func (a *absence) missing(driver string) time.Time {
 	return first
 }
 
-// of returns since when a driver is unavailable for a node.
-func (a *absence) of(p presence) time.Time {
+// unavailableSince returns since when a driver is unavailable for a node.
+func (a *absence) unavailableSince(p presence) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.since[[2]string{p.driver, p.node}]
@@ -126,14 +126,14 @@ func (a *absence) check() {
 // checkDrivers checks all drivers once, and returns the time of the next deadline.
 func (a *Agent) checkDrivers(now time.Time) time.Time {
 	drivers := a.drivers.active()
-	disable, enable, next := a.absence.judge(now, a.presences(drivers))
+	disable, enable, next := a.absence.decide(now, a.presences(drivers))
 	changed := map[string]bool{}
 	var failed error
 	for _, p := range disable {
 		err := a.state.Disabled.Disable(disabled.Reason{
 			Source: disabled.DriverSource(p.driver), Node: p.node,
 			Reason: fmt.Sprintf("unavailable since %s, which is longer than its unavailable_grace of %v",
-				a.absence.of(p).UTC().Format(time.RFC3339), p.grace),
+				a.absence.unavailableSince(p).UTC().Format(time.RFC3339), p.grace),
 		})
 		if err != nil {
 			failed = err
@@ -151,7 +151,7 @@ func (a *Agent) checkDrivers(now time.Time) time.Time {
 	if err := a.removeStaleReasons(drivers); err != nil {
 		failed = err
 	}
-	if text := words(failed); text != a.absence.problem {
+	if text := errorText(failed); text != a.absence.problem {
 		a.absence.problem = text
 		if failed != nil {
 			a.log.Error().

@@ -53,7 +53,7 @@ func TestAbsence(t *testing.T) {
 					p.answered = now
 				}
 				disable, enable,
-					next := a.judge(now,
+					next := a.decide(now,
 					[]presence{p, {driver: "other", node: "cn2", answered: now, grace: time.Minute}})
 				switch {
 				case len(disable) > 0:
@@ -61,7 +61,7 @@ func TestAbsence(t *testing.T) {
 				case len(enable) > 0:
 					got, p.disabled = append(got, fmt.Sprint(i, " enabled")), false
 				}
-				if p.failing && !p.disabled && c.grace > 0 && !next.Equal(a.of(p).Add(c.grace)) {
+				if p.failing && !p.disabled && c.grace > 0 && !next.Equal(a.unavailableSince(p).Add(c.grace)) {
 					t.Errorf("minute %d: looks again at %v", i, next)
 				}
 				if len(disable)+len(enable) > 1 {
@@ -88,7 +88,7 @@ func TestAbsenceNeverFlaps(t *testing.T) {
 			if rapid.IntRange(0, 4).Draw(t, "answered") == 0 {
 				p.answered = now.Add(-time.Millisecond)
 			}
-			disable, enable, _ := a.judge(now, []presence{p})
+			disable, enable, _ := a.decide(now, []presence{p})
 			switch {
 			case len(disable) > 0:
 				if p.disabled || !p.failing || now.Sub(p.answered) < grace &&

@@ -87,7 +87,7 @@ func (o *AdoptOptions) Check() error {
 // nothing and returns an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be
 // repeated, also after a crash.
 func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts AdoptOptions) (control.Adoption, error) {
-	unlock, err := statedir.Take(cfg.Agent.StateDir)
+	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Adoption{}, err
 	}
@@ -151,7 +151,7 @@ func (ad *adopter) run(ctx context.Context) (control.Adoption, error) {
 	if ok, err := ad.opts.Confirm(ad.plan); err != nil || !ok {
 		return ad.plan, err
 	}
-	if err := ad.do(ctx); err != nil {
+	if err := ad.apply(ctx); err != nil {
 		return ad.plan, err
 	}
 	ad.plan.Done = true
@@ -179,7 +179,7 @@ func (ad *adopter) countServers(ctx context.Context) error {
 		ad.plan.Servers = append(ad.plan.Servers, uuid)
 	}
 	slices.Sort(ad.plan.Servers)
-	servers, others := found.union(ad.consumers)
+	servers, others := found.count(ad.consumers)
 	n, given := strconv.Itoa(servers+others), ad.opts.WithServers
 	switch {
 	case renamed: // in the cell and in Placement: the number was given there
@@ -260,7 +260,7 @@ func (ad *adopter) makePlan(ctx context.Context) (err error) {
 	if err := ad.planRenames(ctx); err != nil {
 		return err
 	}
-	if err := ad.show(ctx); err != nil {
+	if err := ad.addCurrent(ctx); err != nil {
 		return err
 	}
 	ad.planSteps()
@@ -408,8 +408,8 @@ func (ad *adopter) planRenames(ctx context.Context) error {
 	return err
 }
 
-// show puts into the plan what Placement has.
-func (ad *adopter) show(ctx context.Context) error {
+// addCurrent puts into the plan what Placement has.
+func (ad *adopter) addCurrent(ctx context.Context) error {
 	ad.consumers = map[string]bool{}
 	for _, uuid := range ad.tree.Subtree(ad.root) {
 		p, _ := ad.tree.Provider(uuid)
@@ -464,13 +464,13 @@ func (ad *adopter) renamed() bool { return ad.opts.Rename && ad.from != ad.opts.
 // selfDiffers reports whether the state file says something else of this host than what is found.
 func (ad *adopter) selfDiffers() bool {
 	r, ok := ad.state.Record()
-	self := ad.self()
+	self := ad.resultingSelf()
 	return ok && (r.UUID != self.UUID || r.Host != self.Host || r.Renaming != nil ||
 		(self.Machine != "" && r.Machine != self.Machine))
 }
 
-// self is what this host is afterwards.
-func (ad *adopter) self() identity.Self {
+// resultingSelf is what this host is afterwards.
+func (ad *adopter) resultingSelf() identity.Self {
 	id := ad.root
 	if ad.foreignNode() {
 		id = ad.own
@@ -478,16 +478,16 @@ func (ad *adopter) self() identity.Self {
 	return identity.Self{UUID: id, Host: ad.cfg.Agent.Host, Machine: ad.machine}
 }
 
-// do carries the plan out. Each step is whole or not done, and after a crash the same command goes
-// on.
-func (ad *adopter) do(ctx context.Context) error {
+// apply carries the plan out. Each step is whole or not done, and after a crash the same command
+// goes on.
+func (ad *adopter) apply(ctx context.Context) error {
 	switch {
 	case ad.opts.GiveBack:
 		return ad.doGiveBack(ctx)
 	case ad.opts.AsNew:
 		return ad.allowAsNew()
 	}
-	self := ad.self()
+	self := ad.resultingSelf()
 	if ad.renamed() {
 		if err := ad.state.BeginRename(ad.root, ad.from, ad.opts.Node); err != nil {
 			return err
@@ -514,7 +514,7 @@ func (ad *adopter) do(ctx context.Context) error {
 		}
 		return ad.state.EndRename(self)
 	}
-	return ad.state.Assume(self)
+	return ad.state.SetIdentity(self)
 }
 
 // renameRecord has the record of what is this agent's follow the names.

@@ -98,7 +98,7 @@ func New(opts Options) (*Agent, error) {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
 	a.renewer = a.newRenewer(opts.Config)
-	a.telemetry.Watch(a.measured)
+	a.telemetry.Watch(a.statusWithUsage)
 	a.claims.Recorded = a.owners
 	return a, nil
 }
@@ -171,7 +171,7 @@ func (a *Agent) prepare(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.user.agree(ctx, a.settings.current().Agent.ShareUser, a.log)
+	release, err := a.user.acquire(ctx, a.settings.current().Agent.ShareUser, a.log)
 	if err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
@@ -203,7 +203,7 @@ func (a *Agent) owners() map[string]statedir.Owner { return a.state.Owners(a.log
 func (a *Agent) lastBeat() time.Time {
 	oldest := time.Now()
 	for _, d := range a.drivers.active() {
-		if beat := d.tracker.Beat(); beat.Before(oldest) {
+		if beat := d.tracker.LastHeartbeat(); beat.Before(oldest) {
 			oldest = beat
 		}
 	}
@@ -243,7 +243,7 @@ func (a *Agent) publishStatus() {
 }
 
 func (a *Agent) summary() string {
-	return a.now().Summary
+	return a.currentStatus().Summary
 }
 
 // logNotify logs a failed notification of systemd, which does not affect the agent.

@@ -76,7 +76,7 @@ func HealAllocationsOffline(
 func auditOffline[R any](ctx context.Context, cfg *config.Config, log zerolog.Logger, r R,
 	do func(*Agent, context.Context, R) (audit.Report, error),
 ) (report audit.Report, err error) {
-	unlock, err := statedir.Take(cfg.Agent.StateDir)
+	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
 	if err != nil {
 		return report, err
 	}

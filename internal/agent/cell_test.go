@@ -229,7 +229,7 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 			err := h.cell.Services(t.Context())
 		return err == nil && len(s) == 1 && s[0].Up
 	})
-	if s := service(); s.Twice || several(h.env) != "" {
+	if s := service(); s.SeveralAgents || several(h.env) != "" {
 		t.Fatalf("one agent: %+v, %q", s, several(h.env))
 	}
 	copied.start()
@@ -238,12 +238,12 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 		h.until("both say it",
 			func() bool { return strings.Contains(several(of), "2 agents report as host cn1: one that started at ") })
 	}
-	if s := service(); !s.Twice || len(s.Agents) != 2 || len(s.Contested) != 1 {
+	if s := service(); !s.SeveralAgents || len(s.Agents) != 2 || len(s.Contested) != 1 {
 		t.Errorf("the service of two agents: got %+v, want both, and one contested node", s)
 	}
 	copied.stop()
 	h.until("one is left", func() bool { return several(h.env) == "" })
-	if s := service(); s.Twice || !s.Up || len(s.Contested) != 0 {
+	if s := service(); s.SeveralAgents || !s.Up || len(s.Contested) != 0 {
 		t.Errorf("the service after the copy stopped: got %+v, want it up, with one agent", s)
 	}
 }

@@ -110,7 +110,7 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 			}
 			nodes[i] = append(nodes[i], node)
 		}
-		a.claims.Note(c.Driver, nodes[i], nil)
+		a.claims.SetNodes(c.Driver, nodes[i], nil)
 	}
 	for i := range checks {
 		for _, node := range nodes[i] {

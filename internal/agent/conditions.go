@@ -31,12 +31,13 @@ type conditions struct {
 	problems problems
 }
 
-// now returns the agent's status and logs changes of its conditions. It makes no requests.
-func (a *Agent) now() health.Status {
+// currentStatus returns the agent's status and logs changes of its conditions. It makes no
+// requests.
+func (a *Agent) currentStatus() health.Status {
 	a.conditions.mu.Lock()
 	defer a.conditions.mu.Unlock()
 	facts := a.facts()
-	s, report := a.conditions.tracker.Judge(facts)
+	s, report := a.conditions.tracker.Evaluate(facts)
 	for _, c := range report.Appeared {
 		if loggedByTracker(c) {
 			c.Hint = "the log line of the node, and `compute-agent plan --reshape`, list the violations and what to do"
@@ -53,7 +54,7 @@ func (a *Agent) now() health.Status {
 
 // facts collects the input of the health evaluation.
 func (a *Agent) facts() health.Facts {
-	f := health.Facts{Now: time.Now(), Status: a.collectStatus(), ProviderConfig: words(a.providers.Err()),
+	f := health.Facts{Now: time.Now(), Status: a.collectStatus(), ProviderConfig: errorText(a.providers.Err()),
 		Problems: a.conditions.problems.copy()}
 	cfg := a.settings.current()
 	f.Interval, f.StateDir = cfg.Tracker.UpdateResourcesInterval, writable(cfg.Agent.StateDir)
@@ -119,7 +120,7 @@ func (p *problems) copy() health.Problems {
 // reloaded records the result of a reload.
 func (p *problems) reloaded(changes []config.Change, err error) {
 	p.set(func(p *health.Problems) {
-		p.Reload = words(err)
+		p.Reload = errorText(err)
 		if err != nil {
 			return
 		}
@@ -146,7 +147,7 @@ func (p *problems) configured(driver string, err error) {
 	})
 }
 
-func words(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}

@@ -46,7 +46,7 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 	see := func(name string, want ...string) {
 		t.Helper()
 		for range 3 {
-			a.now()
+			a.currentStatus()
 		}
 		testproc.Samef(t, cmp.Diff(want, lines()), "%s", name)
 	}
@@ -62,7 +62,7 @@ func TestConditionsAreLoggedOnce(t *testing.T) {
 		"info driver-configuration-refused warning driver libvirt/libvirt false Health: resolved")
 	a.drivers.add(&driver{name: "old"})
 	see("a driver is gone", "info driver-disabled info driver old/old true Health: …")
-	if s := a.now(); s.State != resourcetracker.Degraded ||
+	if s := a.currentStatus(); s.State != resourcetracker.Degraded ||
 		s.Summary != "degraded: no driver is configured" || len(s.Conditions) != 3 {
 		t.Errorf("%s: %s: %v", s.State, s.Summary, s.Conditions)
 	}

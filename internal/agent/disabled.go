@@ -214,7 +214,7 @@ func explainAllNodes(err error, node string) error {
 // start of one updates Placement.
 func DisableOffline(cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
 	out := control.Disabling{Nodes: []control.DisabledNode{}, Offline: true}
-	unlock, err := statedir.Take(cfg.Agent.StateDir)
+	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
 	if err != nil {
 		return out, err
 	}

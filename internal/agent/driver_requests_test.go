@@ -32,7 +32,7 @@ const (
 func init() {
 	if socket := os.Getenv(attacked); socket != "" {
 		ancestor, _ := strconv.Atoi(os.Getenv(orphanOf))
-		for ancestor > 0 && processes.Within(os.Getpid(), ancestor) { // until the processes between have ended
+		for ancestor > 0 && processes.InFamily(os.Getpid(), ancestor) { // until the processes between have ended
 			runtime.Gosched()
 		}
 		report := attack(socket, os.Getenv(stolenKey))

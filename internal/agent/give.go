@@ -20,17 +20,17 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	if err != nil {
 		return control.Gift{}, err
 	}
-	node, err := pick(nodes, r.Node)
+	node, err := findNode(nodes, r.Node)
 	if err != nil {
 		return control.Gift{}, err
 	}
 	drivers := a.drivers.active()
 	var names []string
-	give := func() error { return a.give(node, r.To) }
+	give := func() error { return a.assign(node, r.To) }
 	for _, d := range drivers {
 		names = append(names, d.name)
 		if d.name == node.Driver && d.name != r.To {
-			give = func() error { return d.tracker.Between(ctx, func() error { return a.give(node, r.To) }) }
+			give = func() error { return d.tracker.BetweenPasses(ctx, func() error { return a.assign(node, r.To) }) }
 		}
 	}
 	out := gift(node, r.To, names)
@@ -73,12 +73,12 @@ func gift(node control.Node, to string, drivers []string) control.Gift {
 	return out
 }
 
-// give records the new owner.
-func (a *Agent) give(node control.Node, to string) error {
-	if err := a.state.Identity.Give(node.UUID, to); err != nil {
+// assign records the new driver of a node.
+func (a *Agent) assign(node control.Node, to string) error {
+	if err := a.state.Identity.Assign(node.UUID, to); err != nil {
 		return err
 	}
-	a.claims.Give(node.UUID, node.Name, to)
+	a.claims.Assign(node.UUID, node.Name, to)
 	a.log.Warn().Str("node", node.Name).Str("uuid", node.UUID).Str("from", node.Driver).Str("to", to).
 		Msg("An operator assigned the node to another driver. What only the previous driver reported is removed " +
 			"when it is no longer allocated.")
@@ -89,7 +89,7 @@ func (a *Agent) give(node control.Node, to string) error {
 func GiveNodeOffline(
 	_ context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest,
 ) (control.Gift, error) {
-	unlock, err := statedir.Take(cfg.Agent.StateDir)
+	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Gift{}, err
 	}
@@ -104,7 +104,7 @@ func GiveNodeOffline(
 	if r.DryRun || len(out.ViolationGroups) > 0 {
 		return out, nil
 	}
-	if err := a.give(node, r.To); err != nil {
+	if err := a.assign(node, r.To); err != nil {
 		return out, err
 	}
 	out.Given = true

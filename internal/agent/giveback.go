@@ -68,7 +68,7 @@ func (ad *adopter) planGiveBack(ctx context.Context) (err error) {
 	if err := ad.checkUnused(ctx, desired); err != nil {
 		return err
 	}
-	if err := ad.show(ctx); err != nil {
+	if err := ad.addCurrent(ctx); err != nil {
 		return err
 	}
 	ad.giving = &giveBack{record: record, plan: ad.placement.Plan(ad.tree, desired)}

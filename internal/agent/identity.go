@@ -52,7 +52,7 @@ func (a *Agent) identify() error {
 	case err != nil:
 		return refuse(err)
 	}
-	note, err := state.Settle(identity.Self{UUID: id, Host: a.settings.current().Agent.Host,
+	note, err := state.Update(identity.Self{UUID: id, Host: a.settings.current().Agent.Host,
 		Machine: statedir.Machine(a.log)})
 	if err != nil {
 		return refuse(err)
@@ -105,7 +105,7 @@ func (p *admission) Tree(ctx context.Context, uuid, name string) (*providertree.
 	_, admitted := p.admitted[uuid]
 	p.mu.Unlock()
 	if !admitted {
-		if err := p.state.Admit(ctx, node, tree, p.guests); err != nil {
+		if err := p.state.CheckNewNode(ctx, node, tree, p.guests); err != nil {
 			return nil, err
 		}
 		p.mu.Lock()

@@ -77,7 +77,7 @@ func Migrate(
 		if err := m.planNodes(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
 			return err
 		}
-		return m.move(ctx)
+		return m.migrateNodes(ctx)
 	})
 }
 
@@ -147,7 +147,7 @@ func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
 	if dryRun && !statedir.Locked(cfg.Agent.StateDir) {
 		return func() {}, nil
 	}
-	return statedir.Take(cfg.Agent.StateDir)
+	return statedir.CreateAndLock(cfg.Agent.StateDir)
 }
 
 // migration is one run of Migrate.
@@ -163,7 +163,7 @@ func (m *migration) planNodes(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	return m.with(ctx, dsn(file), func(ctx context.Context) error {
+	return m.withDatabase(ctx, dsn(file), func(ctx context.Context) error {
 		for _, d := range m.agent.drivers.active() {
 			for _, plan := range planDriver(ctx, d.name, m.tracker(d), resourcetracker.PlanOptions{Reshape: true}) {
 				if len(m.opts.Nodes) > 0 && plan.UUID != "" && !slices.Contains(m.opts.Nodes, plan.Node) {
@@ -220,9 +220,9 @@ func (m *migration) checkNames(ctx context.Context) error {
 	return nil
 }
 
-// move makes one start-up pass over each node that needs it. A host without an identity gets one,
-// because records of nodes without an identity would prevent the agent from starting.
-func (m *migration) move(ctx context.Context) error {
+// migrateNodes makes one start-up pass over each node that needs it. A host without an identity
+// gets one, because records of nodes without an identity would prevent the agent from starting.
+func (m *migration) migrateNodes(ctx context.Context) error {
 	if cfg := m.agent.settings.current(); m.agent.self.temporary {
 		id, _, err := resourcetracker.LoadIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
 		if err != nil {
@@ -231,7 +231,7 @@ func (m *migration) move(ctx context.Context) error {
 		m.agent.self.uuid, m.agent.self.temporary = id, false
 	}
 	m.agent.loadJournal()
-	return m.with(ctx, m.opts.Placement.Database, func(ctx context.Context) error {
+	return m.withDatabase(ctx, m.opts.Placement.Database, func(ctx context.Context) error {
 		for i := range m.out.Nodes {
 			n := &m.out.Nodes[i]
 			if !needed(*n) {
@@ -249,7 +249,7 @@ func (m *migration) move(ctx context.Context) error {
 
 func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode) {
 	tracker := m.tracker(d, n.Node)
-	err := tracker.Once(ctx)
+	err := tracker.RunOnce(ctx)
 	for _, s := range tracker.Status().Nodes {
 		if s.UUID == n.UUID {
 			n.Changes = s.Changes
@@ -294,8 +294,8 @@ func (c chosen) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	return slices.DeleteFunc(nodes, func(n plugins.Node) bool { return !slices.Contains(c.names, n.Name) }), err
 }
 
-// with runs f while the agent's Placement is a database that this process has opened.
-func (m *migration) with(ctx context.Context, database string, f func(ctx context.Context) error) (err error) {
+// withDatabase runs f while the agent's Placement is a database that this process has opened.
+func (m *migration) withDatabase(ctx context.Context, database string, f func(ctx context.Context) error) (err error) {
 	cfg := m.opts.Placement
 	cfg.Database, cfg.Logger, cfg.Alone = database, m.agent.log, true
 	direct, err := placement.Direct(ctx, cfg)

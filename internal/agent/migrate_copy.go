@@ -44,7 +44,7 @@ func copyDatabase(ctx context.Context, a sqldb.Address, name string) (file strin
 // copyFiles copies an unused SQLite database. It detects our servers by their lock, and other
 // programs by their writes during the copy.
 func copyFiles(ctx context.Context, path string) (file string, remove func(), err error) {
-	release, err := sqldb.Hold(ctx, path)
+	release, err := sqldb.LockFile(ctx, path)
 	if errors.Is(err, sqldb.ErrLocked) {
 		err = fmt.Errorf("%w: %w", control.ErrRefused, err)
 	}

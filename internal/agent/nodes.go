@@ -94,7 +94,7 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	if err != nil {
 		return control.Removal{}, err
 	}
-	node, err := pick(nodes, r.Node)
+	node, err := findNode(nodes, r.Node)
 	if err != nil {
 		return control.Removal{}, err
 	}
@@ -122,8 +122,8 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	return out, err
 }
 
-// pick finds a node by its name or uuid.
-func pick(nodes control.Nodes, which string) (control.Node, error) {
+// findNode finds a node by its name or uuid.
+func findNode(nodes control.Nodes, which string) (control.Node, error) {
 	var found []control.Node
 	id, err := providertree.CanonicalUUID(which)
 	for _, n := range nodes.Nodes {
@@ -182,7 +182,7 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 			"it is not known which servers the cell has on it: "+found.unknown+
 				"; if the cell is gone for good, take [cell_client] out of the configuration")
 	}
-	for _, server := range found.on(node.UUID) {
+	for _, server := range found.onNode(node.UUID) {
 		out.ViolationGroups = append(out.ViolationGroups, "the cell has the server "+server+" on it")
 	}
 	for _, p := range check.Providers {
@@ -234,14 +234,14 @@ func (a *Agent) recordedNode(which string) (node control.Node, err error) {
 	if err != nil {
 		return node, err
 	}
-	return pick(nodes, which)
+	return findNode(nodes, which)
 }
 
 // RemoveNodeOffline is RemoveNode without a running agent. It locks the state directory.
 func RemoveNodeOffline(
 	ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest,
 ) (control.Removal, error) {
-	unlock, err := statedir.Take(cfg.Agent.StateDir)
+	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Removal{}, err
 	}

@@ -102,8 +102,8 @@ func withDrivers(
 	}
 	starting.Wait()
 	for _, d := range a.drivers.active() { // all of them, before any owns a node
-		nodes, err := d.tracker.Named(ctx)
-		a.claims.Note(d.name, nodes, err)
+		nodes, err := d.tracker.NamedNodes(ctx)
+		a.claims.SetNodes(d.name, nodes, err)
 	}
 	return f(ctx, a)
 }

@@ -39,7 +39,7 @@ func (a *Agent) providerConfig() *providerconfig.Config {
 // reloadProviders reads the provider.yaml files at a reload, possibly from another directory.
 func (a *Agent) reloadProviders(dir string) {
 	previous := a.providers.Config()
-	if err := a.providers.Use(dir); err != nil {
+	if err := a.providers.ReloadFrom(dir); err != nil {
 		a.log.Error().Str("directory", dir).Str("in_effect", a.providers.Dir()).Err(err).
 			Msg("Reload: the provider.yaml files are invalid. The previous ones stay in effect; `compute-agent " +
 				"config check` shows what is wrong.")

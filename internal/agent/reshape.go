@@ -15,7 +15,7 @@ import (
 func (a *Agent) loadJournal() {
 	damaged, err := a.state.Journal.Load()
 	a.conditions.problems.set(func(p *health.Problems) {
-		p.Journal, p.DamagedEntries = words(err), nil
+		p.Journal, p.DamagedEntries = errorText(err), nil
 		for _, e := range damaged {
 			p.DamagedEntries = append(p.DamagedEntries, fmt.Sprintf("reshape %d: %s", e.ID, e.File))
 		}

@@ -92,8 +92,8 @@ func (s cellServers) add(ctx context.Context, client *cellclient.Client, host st
 	return nil
 }
 
-// on are those that are on a node, as texts for people.
-func (s cellServers) on(node string) (out []string) {
+// onNode are those that are on a node, as texts for people.
+func (s cellServers) onNode(node string) (out []string) {
 	for _, uuid := range slices.Sorted(maps.Keys(s.items)) {
 		item := s.items[uuid]
 		at := []string{item.Server.NodeUUID}
@@ -107,9 +107,9 @@ func (s cellServers) on(node string) (out []string) {
 	return out
 }
 
-// union counts the servers and those of the consumers that are neither servers nor their
-// migrations.
-func (s cellServers) union(consumers map[string]bool) (servers, others int) {
+// count returns the numbers of the servers and of those consumers that are neither servers nor
+// their migrations.
+func (s cellServers) count(consumers map[string]bool) (servers, others int) {
 	migrations := map[string]bool{}
 	for _, item := range s.items {
 		if item.Migration != nil {

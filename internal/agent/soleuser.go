@@ -39,7 +39,7 @@ type soleUser struct {
 	patience time.Duration
 }
 
-// agree registers this process as an agent of its user on this machine until release is called.
+// acquire registers this process as an agent of its user on this machine until release is called.
 // Drivers run as the user of their agent, and could read the files and keys of other agents of that
 // user. So agents of one user must all be set to share it; otherwise the one that starts later is
 // refused.
@@ -48,20 +48,20 @@ type soleUser struct {
 // keep an agent from starting.
 //
 // Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
-func (u soleUser) agree(ctx context.Context, shares bool, log zerolog.Logger) (release func(), err error) {
+func (u soleUser) acquire(ctx context.Context, shares bool, log zerolog.Logger) (release func(), err error) {
 	l, err := u.lock(ctx)
 	if err == nil {
 		own := l
 		if shares {
 			own, err = shareUser(u.socket)
 		} else {
-			err = u.unshared()
+			err = u.checkUnshared()
 		}
 		if shares || err != nil {
 			_ = l.Close()
 		}
 		if err == nil {
-			return hold(own), nil
+			return answerProbes(own), nil
 		}
 	}
 	var refused *identity.Error
@@ -119,8 +119,8 @@ func shareUser(socket string) (l *net.UnixListener, err error) {
 	return l, err
 }
 
-// unshared is a refusal if agents that share run.
-func (u soleUser) unshared() error {
+// checkUnshared is a refusal if agents that share run.
+func (u soleUser) checkUnshared() error {
 	for n := range maxSharing {
 		if other, err := peer(sharedSocket(u.socket, n)); err == nil && int(other.Uid) == u.uid {
 			return u.refusal(other, "and this one does not share its user")
@@ -147,8 +147,8 @@ func listenAbstract(socket string) (*net.UnixListener, error) {
 	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: socket})
 }
 
-// hold lets others ask whose a socket is, until release is called.
-func hold(l *net.UnixListener) (release func()) {
+// answerProbes lets others ask whose a socket is, until release is called.
+func answerProbes(l *net.UnixListener) (release func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

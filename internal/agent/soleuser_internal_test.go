@@ -102,7 +102,7 @@ func TestAgentsOfAUserStartAtOnce(t *testing.T) {
 			for n := range all {
 				wg.Go(func() {
 					var log testproc.Buffer
-					release, err := user.agree(t.Context(), n >= sole, zerolog.New(&log))
+					release, err := user.acquire(t.Context(), n >= sole, zerolog.New(&log))
 					var refused *identity.Error
 					if err != nil && !errors.As(err, &refused) || log.String() != "" {
 						t.Errorf("%v, log %s", err, log.String())
@@ -137,12 +137,12 @@ func TestSocketOfAnotherUser(t *testing.T) {
 			user := userOf(t)
 			other := testproc.Try(listenAbstract(user.socket)).Or(t)
 			if accepts {
-				defer hold(other)()
+				defer answerProbes(other)()
 			} else {
 				defer func() { testproc.NoError(t, other.Close()) }()
 			}
 			user.uid++
-			release, err := user.agree(t.Context(), false, zerolog.New(&log))
+			release, err := user.acquire(t.Context(), false, zerolog.New(&log))
 			testproc.Check(t, err)
 			release()
 			if !strings.Contains(log.String(), "It cannot be found out whether another agent of this user runs") {
@@ -160,10 +160,10 @@ func TestAgentOfAUserThatStartsForLong(t *testing.T) {
 	other := testproc.Try(listenAbstract(user.socket)).Or(t)
 	defer func() { testproc.NoError(t, other.Close()) }()
 	user.patience = 0
-	_, err := user.agree(t.Context(), true, zerolog.Nop())
+	_, err := user.acquire(t.Context(), true, zerolog.Nop())
 	var refused *identity.Error
 	if !errors.As(err, &refused) ||
 		!strings.Contains(refused.Problem, fmt.Sprintf("process %d, which is starting, or stopped:", os.Getpid())) {
-		t.Errorf("agree beside an agent that is starting: got %v, want its process named", err)
+		t.Errorf("acquire beside an agent that is starting: got %v, want its process named", err)
 	}
 }

@@ -26,18 +26,19 @@ const reachTime = 2 * time.Second
 // Status implements [control.Agent]. It opens a connection to Placement: the last pass may be an
 // interval ago, and what is up now is what the caller wants to know.
 func (a *Agent) Status(ctx context.Context) health.Status {
-	s := a.measured()
+	s := a.statusWithUsage()
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
-	if err := a.placement.Reach(ctx); err != nil {
+	if err := a.placement.Probe(ctx); err != nil {
 		s = s.Unreachable(err)
 	}
 	return s
 }
 
-// measured is now with the resource usage of the drivers' processes, which is read from /proc.
-func (a *Agent) measured() health.Status {
-	s := a.now()
+// statusWithUsage is currentStatus with the resource usage of the drivers' processes, which is read
+// from /proc.
+func (a *Agent) statusWithUsage() health.Status {
+	s := a.currentStatus()
 	var pids []int
 	for _, d := range s.Drivers {
 		if d.Plugin.PID != 0 {

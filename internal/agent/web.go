@@ -19,7 +19,7 @@ func (a *Agent) Metrics() http.Handler { return a.telemetry.Handler() }
 // DriverOf implements [control.DriverSource].
 func (a *Agent) DriverOf(pid int) string {
 	for _, plugin := range a.host.Status() {
-		if plugin.PID > 0 && processes.Within(pid, plugin.PID) {
+		if plugin.PID > 0 && processes.InFamily(pid, plugin.PID) {
 			return plugin.Name
 		}
 	}
@@ -74,7 +74,7 @@ func (a *Agent) unready() string {
 			return "driver " + d.name + ": the first pass has not finished yet"
 		}
 	}
-	for _, c := range a.now().Conditions {
+	for _, c := range a.currentStatus().Conditions {
 		if c.Severity == health.Critical {
 			return c.String()
 		}

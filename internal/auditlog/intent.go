@@ -162,7 +162,7 @@ func (l *Log) abandon(r Record, intents []*Intent) {
 			select {
 			case l.queue <- e:
 			case <-l.closing:
-				l.lost("queue", 1, errQueueFull)
+				l.countLost("queue", 1, errQueueFull)
 			}
 		}()
 	}

@@ -129,9 +129,9 @@ func (w *writer) check(lazy bool) error {
 	return w.file.write(nil, true)
 }
 
-// For is the log for the records of a service, such as "placement". Close it once, with any of its
-// services.
-func (l *Log) For(service string) *Log {
+// ForService is the log for the records of a service, such as "placement". Close it once, with any
+// of its services.
+func (l *Log) ForService(service string) *Log {
 	if l == nil {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (l *Log) Enqueue(record func() Record) <-chan struct{} {
 		case <-l.closing:
 		}
 	}
-	l.lost("queue", 1, errQueueFull)
+	l.countLost("queue", 1, errQueueFull)
 	close(e.done)
 	return e.done
 }
@@ -288,7 +288,7 @@ func (l *Log) drain() {
 	}
 	if n := l.pendingCount; n > 0 {
 		err := l.Problem()
-		l.lost("file", n, err)
+		l.countLost("file", n, err)
 		l.closeErr = fmt.Errorf("%d records of the audit log %s are lost: %w", n, l.opts.File, err)
 	}
 	if l.file != nil {
@@ -344,7 +344,7 @@ func (l *Log) put(batch []entry) {
 			}
 			if err := l.journal.send(&records[i], line); err != nil {
 				journalErr = err
-				l.lost("journal", 1, err)
+				l.countLost("journal", 1, err)
 			} else if e.intent == nil {
 				l.metrics.count("journal", true, 1)
 			}
@@ -393,7 +393,7 @@ func (l *Log) putFile(lines, kept []byte, count int, sync bool) error {
 	if len(l.pending)+len(kept) <= maxPending {
 		l.pending, l.pendingCount = append(l.pending, kept...), total
 	} else {
-		l.lost("file", count, err)
+		l.countLost("file", count, err)
 	}
 	return err
 }
@@ -412,8 +412,8 @@ func (l *Log) failed(destination string, err error) {
 		Msg("The audit log cannot be written to. " + effect + " Follow the error. Logged at most once a minute.")
 }
 
-// lost counts records that are lost.
-func (l *Log) lost(destination string, n int, err error) {
+// countLost counts records that could not be written.
+func (l *Log) countLost(destination string, n int, err error) {
 	l.metrics.count(destination, false, n)
 	if l.limiter.Allow("lost " + destination) {
 		l.opts.Logger.Error().Err(err).Str("destination", destination).

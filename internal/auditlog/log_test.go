@@ -29,7 +29,7 @@ func open(t *testing.T, opts Options) *Log {
 	opts.Logger = zerolog.Nop()
 	l := testproc.Try(Open(opts)).Or(t)
 	t.Cleanup(func() { _ = l.Close() })
-	return l.For("test")
+	return l.ForService("test")
 }
 
 func counted(t *testing.T, l *Log, destination, outcome string) float64 {

@@ -40,7 +40,7 @@ func (f *Filter) Match(r Record) (Record, bool) {
 	}
 	var chosen []Change
 	for i := range r.Changes {
-		if f.chooses(&r, &r.Changes[i]) {
+		if f.matchesRecord(&r, &r.Changes[i]) {
 			chosen = append(chosen, r.Changes[i])
 		}
 	}
@@ -48,7 +48,7 @@ func (f *Filter) Match(r Record) (Record, bool) {
 	return r, len(chosen) > 0
 }
 
-func (f *Filter) chooses(r *Record, c *Change) bool {
+func (f *Filter) matchesRecord(r *Record, c *Change) bool {
 	ofProvider := c.Kind == KindProvider || c.Kind == KindNode
 	switch {
 	case f.Consumer != "" && (!c.OfConsumer() || c.ID != f.Consumer):
@@ -128,8 +128,9 @@ func (r *Reader) giveUp(do func(Record) error) error {
 	return do(record)
 }
 
-// take calls do with a record of what was done, and keeps one that is intended until that.
-func (r *Reader) take(record Record, do func(Record) error) error {
+// resolve calls do with a record of what was done, and keeps an intended one until its outcome is
+// there.
+func (r *Reader) resolve(record Record, do func(Record) error) error {
 	if record.Outcome == Intended {
 		r.intended = append(r.intended, record)
 		if len(r.intended) > maxIntended {
@@ -173,7 +174,7 @@ func (r *Reader) readFile(ctx context.Context, path string, follow bool, do func
 			}
 			return nil
 		}
-		next, err := r.more(ctx, f, path)
+		next, err := r.waitForMore(ctx, f, path)
 		if err != nil {
 			return err
 		}
@@ -190,8 +191,8 @@ func (r *Reader) readFile(ctx context.Context, path string, follow bool, do func
 	}
 }
 
-// more waits until a file has more or another one has its path, which it then opens.
-func (r *Reader) more(ctx context.Context, f *os.File, path string) (next *os.File, err error) {
+// waitForMore waits until a file has more or another one has its path, which it then opens.
+func (r *Reader) waitForMore(ctx context.Context, f *os.File, path string) (next *os.File, err error) {
 	poll := r.Poll
 	if poll <= 0 {
 		poll = time.Second
@@ -241,7 +242,7 @@ func (r *Reader) line(line []byte, do func(Record) error) error {
 		r.Unreadable++
 		return nil //nolint:nilerr // it is counted
 	}
-	return r.take(record, do)
+	return r.resolve(record, do)
 }
 
 func newLineBuffer(in io.Reader) *bufio.Reader { return bufio.NewReaderSize(in, 64<<10) }

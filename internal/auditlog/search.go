@@ -127,7 +127,7 @@ func rank(e *Entry) int {
 
 // add adds an entry, unless it was added before.
 func (s *Search) add(e Entry) error {
-	if !s.Since.IsZero() && e.Time.Before(s.Since) || s.known(&e) {
+	if !s.Since.IsZero() && e.Time.Before(s.Since) || s.seenBefore(&e) {
 		return nil
 	}
 	s.follow(&e)
@@ -160,8 +160,9 @@ func (s *Search) follow(e *Entry) {
 	}
 }
 
-// known reports whether an entry was added before: the audit log is in files and in the journal.
-func (s *Search) known(e *Entry) bool {
+// seenBefore reports whether an entry was added before: the audit log is in files and in the
+// journal.
+func (s *Search) seenBefore(e *Entry) bool {
 	key := e.cursor
 	if e.Record != nil {
 		record, err := json.Marshal(e.Record)

@@ -163,9 +163,9 @@ func (l *Sources) Follow(ctx context.Context, search *Search, found func(Entry) 
 	return err
 }
 
-// Near are the audit logs of the services of a machine: path, unless it is "", and those in the
-// state directories beside stateDir.
-func Near(path, stateDir string) []string {
+// LogsBeside are the audit logs of the services of a machine: path, unless it is "", and those in
+// the state directories beside stateDir.
+func LogsBeside(path, stateDir string) []string {
 	list := []string{path}
 	near, _ := filepath.Glob(filepath.Join(filepath.Dir(stateDir), "compute-agent*/audit.log")) // the pattern is valid
 	for _, other := range near {
@@ -185,7 +185,7 @@ func FilesNear(path, stateDir string) ([]string, error) {
 	}
 	files, err := Files(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		near := slices.DeleteFunc(Near(path, stateDir), func(other string) bool { return other == path })
+		near := slices.DeleteFunc(LogsBeside(path, stateDir), func(other string) bool { return other == path })
 		if len(near) > 1 {
 			return nil, fmt.Errorf("there is no audit log at %s; this machine has %s: "+
 				"name the service's directory with --state-dir", path, strings.Join(near, ", "))

@@ -48,8 +48,8 @@ func (c *Change) OfConsumer() bool {
 	return c.Kind == KindAllocation || c.Kind == KindConsumer || c.Kind == KindServer || c.Kind == KindConsole
 }
 
-// Who names the sender of a record.
-func (r *Record) Who() string {
+// Sender names the sender of a record.
+func (r *Record) Sender() string {
 	switch {
 	case r.Host != "":
 		return "host " + r.Host
@@ -61,8 +61,8 @@ func (r *Record) Who() string {
 	return "-"
 }
 
-// What is the request or command of a record.
-func (r *Record) What() string {
+// Operation is the request or command of a record.
+func (r *Record) Operation() string {
 	if r.Command != "" {
 		return r.Command
 	}
@@ -71,7 +71,7 @@ func (r *Record) What() string {
 
 // Summary is a record in one line.
 func (r *Record) Summary() string {
-	text := r.Service + ": " + r.What() + " by " + r.Who()
+	text := r.Service + ": " + r.Operation() + " by " + r.Sender()
 	if len(r.Changes) > 0 {
 		text += ": " + r.Changes[0].String()
 	}

@@ -52,15 +52,15 @@ func (l *Log) trailOf(ctx context.Context, otherwise Record) (t *Trail, own bool
 	return &Trail{log: l, record: otherwise, goesOn: true}, true
 }
 
-// Note adds changes, which are done, to the record of the context's request. What is done after the
-// request was answered gets a record of its own with the same sender, and what no request of the
-// context caused a copy of otherwise.
-func (l *Log) Note(ctx context.Context, otherwise Record, changes ...Change) {
+// AddChanges adds changes, which are done, to the record of the context's request. What is done
+// after the request was answered gets a record of its own with the same sender, and what no request
+// of the context caused a copy of otherwise.
+func (l *Log) AddChanges(ctx context.Context, otherwise Record, changes ...Change) {
 	if l == nil || len(changes) == 0 {
 		return
 	}
 	t, own := l.trailOf(ctx, otherwise)
-	t.note(changes)
+	t.addChanges(changes)
 	if own {
 		t.Write(ctx)
 	}
@@ -73,7 +73,7 @@ type Act struct {
 }
 
 // Do has an act recorded before and after it: do says with Intend what it is about to change. If do
-// returns nil, that is noted, as [Log.Note] does.
+// returns nil, that is noted, as [Log.AddChanges] does.
 func (l *Log) Do(ctx context.Context, otherwise Record, do func(*Act) error) error {
 	if l == nil {
 		return do(nil)
@@ -82,7 +82,7 @@ func (l *Log) Do(ctx context.Context, otherwise Record, do func(*Act) error) err
 	a := &Act{trail: t}
 	err := do(a)
 	if err == nil {
-		t.note(a.changes)
+		t.addChanges(a.changes)
 	} else {
 		t.Failed(err)
 	}
@@ -102,8 +102,8 @@ func (a *Act) Intend(ctx context.Context, changes ...Change) error {
 	return a.trail.Intend(ctx, changes...)
 }
 
-// Did replaces the changes of an act by what is known after it.
-func (a *Act) Did(changes ...Change) {
+// SetChanges replaces the changes of an act by what is known after it.
+func (a *Act) SetChanges(changes ...Change) {
 	if a != nil {
 		a.changes = changes
 	}
@@ -142,7 +142,7 @@ func (t *Trail) Failed(err error) {
 	t.unknown = true
 }
 
-func (t *Trail) note(changes []Change) {
+func (t *Trail) addChanges(changes []Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.record.Changes = append(t.record.Changes, changes...)

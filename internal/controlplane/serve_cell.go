@@ -72,7 +72,7 @@ func ServeCell(ctx context.Context, cfg *config.Config, name string, log zerolog
 	service := served{
 		what: "cell " + name, plain: cfg.Cell.CertFile == "", tls: "cert_file and key_file",
 		watched: process.Admin(cfg.Agent.RuntimeDir, cfg.Cell.MetricsListen),
-		serve:   made.Denied.Beside(process.Serve),
+		serve:   made.Denied.KeepCurrent(process.Serve),
 	}
 	if err := service.run(ctx, l, notify, log); err != nil {
 		return err

@@ -115,7 +115,7 @@ func withEnrolment(
 	service, err := enrolment.New(enrolment.Config{
 		Store: api.Store(), Authority: authority, Names: names, Lifetime: c.CertificateLifetime,
 		RenewalGrace: c.RenewalGrace, Placement: place,
-		Denied: made.Denied, Audit: made.Audit.For(cells.AuditService), Tracing: made.Tracing,
+		Denied: made.Denied, Audit: made.Audit.ForService(cells.AuditService), Tracing: made.Tracing,
 		Connections: made.Connections, Observer: api.EnrolmentObserver(), Logger: log,
 	})
 	if err != nil {

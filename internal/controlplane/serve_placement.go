@@ -61,7 +61,7 @@ func ServePlacement(
 		Str("auth", on.Auth).Str("version", version.Number()).Msg("Placement is serving.")
 	service := served{
 		what: "Placement", plain: cfg.PlacementTLS.CertFile == "", tls: "[placement_tls]",
-		watched: admin(server), serve: made.Denied.Beside(server.Serve),
+		watched: admin(server), serve: made.Denied.KeepCurrent(server.Serve),
 	}
 	if err := service.run(ctx, listener, notify, log); err != nil {
 		return err

@@ -21,9 +21,9 @@ import (
 // errNotRoot: only root can act as another user.
 var errNotRoot = errors.New("only root can act as another user")
 
-// become calls f with the rights of a user to files: of root's own it has none meanwhile. What f
+// actAs calls f with the rights of a user to files: of root's own it has none meanwhile. What f
 // starts has them not.
-func become(a Account, f func()) error {
+func actAs(a Account, f func()) error {
 	self := os.Geteuid()
 	if self == a.UID && (self == 0 || inGroups(a.GIDs)) {
 		f()
@@ -35,7 +35,7 @@ func become(a Account, f func()) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // not unlocked: the thread, which has another user now, ends with the goroutine
-		if err := enter(a); err != nil {
+		if err := setUser(a); err != nil {
 			done <- fmt.Errorf("acting as %s: %w", a.Name, err)
 			return
 		}
@@ -51,9 +51,9 @@ func inGroups(gids []int) bool {
 	return err == nil && !slices.ContainsFunc(gids, func(gid int) bool { return !slices.Contains(own, gid) })
 }
 
-// enter gives this thread the user and the groups of an account for all access to files, and takes
-// its capabilities. Its user for signals stays root, so that the account cannot send it any.
-func enter(a Account) error {
+// setUser gives this thread the user and the groups of an account for all access to files, and
+// takes its capabilities. Its user for signals stays root, so that the account cannot send it any.
+func setUser(a Account) error {
 	if len(a.GIDs) == 0 {
 		return errors.New("it has no group")
 	}
@@ -83,9 +83,9 @@ func asAgent(e *Env, check func() []Result) (out []Result) {
 	return out
 }
 
-// asked is the kernel's answer to whether the agent has the permissions want (4 read, 2 write, 1
-// execute or enter), with access control lists and all; known is false if it cannot be asked.
-func (e *Env) asked(p string, want fs.FileMode) (allowed, known bool) {
+// askKernel is the kernel's answer to whether the agent has the permissions want (4 read, 2 write,
+// 1 execute or enter), with access control lists and all; known is false if it cannot be asked.
+func (e *Env) askKernel(p string, want fs.FileMode) (allowed, known bool) {
 	if e.Become == nil {
 		return false, false
 	}

@@ -66,7 +66,7 @@ func TestBecome(t *testing.T) {
 			errors.Join(os.WriteFile(path, []byte("secret"), mode), os.Chmod(path, mode), os.Chown(path, uid, gid)))
 		return path
 	}
-	e := &Env{Become: become, Stat: statFile,
+	e := &Env{Become: actAs, Stat: statFile,
 		Agent: Account{Name: "some", UID: someUser, GIDs: []int{someUser, someGroup}}}
 	listed := of("listed", 0o600, 0, 0)
 	allow(t, listed, someUser, 4)
@@ -92,7 +92,7 @@ func TestBecome(t *testing.T) {
 	e.Agent.ReadsAll = true
 	root := filepath.Join(dir, "root")
 	f := testproc.Try(e.stat(root)).Or(t)
-	if !e.may(root, f, 4) || e.may(root, f, 2) {
+	if !e.agentMay(root, f, 4) || e.agentMay(root, f, 2) {
 		t.Error("CAP_DAC_READ_SEARCH does not let read, or lets write")
 	}
 	if r := e.readable(root, f, nil); r == nil ||
@@ -131,7 +131,7 @@ func TestIdentityBehindALink(t *testing.T) {
 	file := filepath.Join(dir, "agent.toml")
 	testproc.Check(t, os.WriteFile(file, fmt.Appendf(nil, "[agent]\nstate_dir = %q\n", state), 0o644))
 	cfg := testproc.Try(config.Load(config.Options{File: file, Environ: []string{"HOME=/nonexistent"}})).Or(t)
-	e := &Env{Become: become, Stat: statFile,
+	e := &Env{Become: actAs, Stat: statFile,
 		Agent: Account{Name: "some", UID: someUser, GIDs: []int{someUser}}, Config: cfg}
 	got := checkComputeID(context.Background(), e)
 	if len(got) != 1 || got[0].Severity != Error ||

@@ -44,7 +44,7 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 					"does not check.",
 				"compute-agent status --config "+e.Config.File())
 		}
-		return fine("it runs and answers on %s", socket)
+		return pass("it runs and answers on %s", socket)
 	case closed:
 		return skip("permission denied on %s; run this command as %s or root", socket, e.Agent.Name)
 	case absent:
@@ -55,7 +55,7 @@ func checkAgent(ctx context.Context, e *Env) []Result {
 		return warn("it does not run: no process listens on "+socket,
 			"This machine's inventory is not kept up to date.", start)
 	}
-	return bad(fmt.Sprintf("it does not answer on %s: %v", socket, err),
+	return fail(fmt.Sprintf("it does not answer on %s: %v", socket, err),
 		"An agent that hangs reports nothing; systemd's watchdog should have restarted it.",
 		e.command("systemctl restart compute-agent"))
 }
@@ -104,7 +104,7 @@ func (e *Env) askAgent(ctx context.Context, socket string) (answer, health.Statu
 func checkOneAgent(ctx context.Context, e *Env) []Result {
 	dir := e.Config.Agent.StateDir
 	lock := filepath.Join(dir, statedir.LockFile)
-	if real, err := e.real(lock); err == nil {
+	if real, err := e.resolveLinks(lock); err == nil {
 		lock = real
 	}
 	holders, hidden, err := e.holders(lock)
@@ -113,13 +113,13 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 	case err != nil:
 		return skip("the processes cannot be listed: %v", err)
 	case len(holders) > 1:
-		return bad(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir),
+		return fail(fmt.Sprintf("processes %s all use %s", strings.Join(holders, ", "), dir),
 			"Two agents with one identity undo each other's writes.",
 			e.command("kill %s", strings.Join(holders[1:], " ")))
 	case hidden > 0:
 		return skip("%s of another user; run this command as root", textutil.Count(hidden, "agent"))
 	case len(holders) == 1 && how == absent:
-		return bad(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration",
+		return fail(fmt.Sprintf("process %s uses %s, but not the control socket %s: it has a different configuration",
 			holders[0], dir, e.Config.Agent.ControlSocket()),
 			"No other agent can start here, and the commands do not find the running one.",
 			e.command("kill %s && systemctl restart compute-agent", holders[0]))
@@ -130,9 +130,9 @@ func checkOneAgent(ctx context.Context, e *Env) []Result {
 			e.command("systemctl restart compute-agent"),
 		)
 	case len(holders) == 0:
-		return fine("no process uses %s", dir)
+		return pass("no process uses %s", dir)
 	}
-	return fine("only process %s uses %s", holders[0], dir)
+	return pass("only process %s uses %s", holders[0], dir)
 }
 
 // programName is an agent's name in /proc/PID/comm.

@@ -21,7 +21,7 @@ import (
 
 func checkConfig(_ context.Context, e *Env) []Result {
 	if e.ConfigErr != nil {
-		return bad(firstProblem(e.ConfigErr),
+		return fail(firstProblem(e.ConfigErr),
 			"The agent does not start, and a running one does not reload. The other checks use what could be read.",
 			"compute-agent config check --config "+e.Config.File())
 	}
@@ -30,25 +30,25 @@ func checkConfig(_ context.Context, e *Env) []Result {
 		judged = "; this is " + e.Judged
 	}
 	if len(files) == 0 {
-		return fine("no file %s; the defaults apply%s", e.Config.File(), judged)
+		return pass("no file %s; the defaults apply%s", e.Config.File(), judged)
 	}
 	for _, name := range files {
 		f, err := e.stat(name)
 		if err != nil {
-			return bad(reason(err, name), "It existed a moment ago; the next reload fails.", "ls -l "+name)
+			return fail(reason(err, name), "It existed a moment ago; the next reload fails.", "ls -l "+name)
 		}
-		if !e.may(name, f, 4) {
-			return bad(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name),
+		if !e.agentMay(name, f, 4) {
+			return fail(fmt.Sprintf("%s (mode %04o) cannot be read by %s", name, f.Mode.Perm(), e.Agent.Name),
 				"The agent does not start without its configuration.",
 				e.command("chgrp %s %s && chmod g+r %s", e.Agent.Name, name, name))
 		}
 		if f.Mode.Perm()&0o002 != 0 {
-			return bad(fmt.Sprintf("%s has mode %04o: all users can change it", name, f.Mode.Perm()),
+			return fail(fmt.Sprintf("%s has mode %04o: all users can change it", name, f.Mode.Perm()),
 				"The configuration names programs that the agent starts.",
 				e.command("chmod o-w %s", name))
 		}
 	}
-	return fine("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), judged)
+	return pass("%s, %s%s", textutil.Count(len(files), "file"), strings.Join(files, ", "), judged)
 }
 
 // firstProblem is the first of the problems of a configuration, and how many more there are.
@@ -68,7 +68,7 @@ func firstProblem(err error) string {
 func checkDrivers(_ context.Context, e *Env) []Result {
 	names := e.Config.EnabledDrivers()
 	if len(names) > 0 {
-		return fine("%s", strings.Join(names, ", "))
+		return pass("%s", strings.Join(names, ", "))
 	}
 	file := filepath.Join(filepath.Dir(e.Config.File()), "conf.d", "libvirt.toml")
 	return warn("no driver is enabled", "The agent needs a driver to report this machine's inventory.",
@@ -97,11 +97,11 @@ func (e *Env) identity() []Result {
 			return e.closed(path, why)
 		}
 		if err != nil {
-			return bad(reason(err, path), why, "ls -l "+path)
+			return fail(reason(err, path), why, "ls -l "+path)
 		}
 		id, err := providertree.CanonicalUUID(strings.TrimSpace(text))
 		if err != nil {
-			return bad(path+" does not contain exactly one uuid", why,
+			return fail(path+" does not contain exactly one uuid", why,
 				fmt.Sprintf("openstack resource provider list --name %s -f value -c uuid > %s",
 					e.Config.Agent.Host, path))
 		}
@@ -111,7 +111,8 @@ func (e *Env) identity() []Result {
 	case len(all) == 0:
 		return e.firstStart(why)
 	case len(all) == 2 && all[0].id != all[1].id:
-		return bad(fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path),
+		return fail(
+			fmt.Sprintf("two identities: %s in %s and %s in %s", all[0].id, all[0].path, all[1].id, all[1].path),
 			why,
 			fmt.Sprintf(
 				"openstack resource provider list --name %s -f value -c uuid   # then remove the file with "+
@@ -129,7 +130,7 @@ func (e *Env) firstStart(why string) []Result {
 	if result := e.refused(err, why); result != nil {
 		return result
 	}
-	return fine("none yet; the first start creates one")
+	return pass("none yet; the first start creates one")
 }
 
 // sameHost checks that this is the host that the recorded identity belongs to.
@@ -146,7 +147,7 @@ func (e *Env) sameHost(id, why string) []Result {
 	if note != "" {
 		return warn(note, why, "hostnamectl   # is this the host it was recorded on?")
 	}
-	return fine("%s", id)
+	return pass("%s", id)
 }
 
 // refused returns the error that would stop the agent.
@@ -154,11 +155,11 @@ func (e *Env) refused(err error, why string) []Result {
 	var refused *identity.Error
 	switch {
 	case errors.As(err, &refused):
-		return bad(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Hint, e.Root, ""))
+		return fail(strings.ReplaceAll(refused.Problem, e.Root, ""), why, strings.ReplaceAll(refused.Hint, e.Root, ""))
 	case errors.Is(err, fs.ErrPermission):
 		return e.closed(filepath.Join(e.Config.Agent.StateDir, identity.FileName), why)
 	case err != nil:
-		return bad(err.Error(), why, "ls -l "+e.Config.Agent.StateDir)
+		return fail(err.Error(), why, "ls -l "+e.Config.Agent.StateDir)
 	}
 	return nil
 }
@@ -169,7 +170,7 @@ func (e *Env) closed(path, why string) []Result {
 		return skip("%s", e.byCapability(path))
 	}
 	if e.Self == 0 && e.Become != nil {
-		return bad(fmt.Sprintf("%s cannot read %s", e.Agent.Name, path), why, "ls -l "+path)
+		return fail(fmt.Sprintf("%s cannot read %s", e.Agent.Name, path), why, "ls -l "+path)
 	}
 	return skip("%s is not readable; run this command as %s or root", path, e.Agent.Name)
 }

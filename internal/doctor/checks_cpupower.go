@@ -26,7 +26,7 @@ func checkCPUPower(_ context.Context, e *Env) []Result {
 	}
 	keys := e.Config.Drivers[libvirtDriver].Config
 	if on, _ := keys["cpu_power_management"].(bool); !on || keys["instances"] == nil {
-		return fine("the driver libvirt does not switch CPUs")
+		return pass("the driver libvirt does not switch CPUs")
 	}
 	pattern := "/sys/devices/system/cpu/cpu[0-9]*/online"
 	if keys["cpu_power_management_strategy"] == "governor" {
@@ -34,13 +34,13 @@ func checkCPUPower(_ context.Context, e *Env) []Result {
 	}
 	files, err := filepath.Glob(e.path(pattern))
 	if err != nil || len(files) == 0 {
-		return bad("there is no file "+pattern+": this kernel does not switch CPUs like that", why,
+		return fail("there is no file "+pattern+": this kernel does not switch CPUs like that", why,
 			e.command("editor %s", e.Config.File()))
 	}
 	closed, first := 0, ""
 	for _, file := range files {
 		f, err := e.Stat(file)
-		if err == nil && e.may(strings.TrimPrefix(file, e.Root), f, 2) {
+		if err == nil && e.agentMay(strings.TrimPrefix(file, e.Root), f, 2) {
 			continue
 		}
 		if closed++; first == "" {
@@ -48,17 +48,17 @@ func checkCPUPower(_ context.Context, e *Env) []Result {
 		}
 	}
 	if closed > 0 {
-		return bad(fmt.Sprintf("%s cannot write %d of %d files such as %s", e.Agent.Name, closed, len(files), first),
+		return fail(fmt.Sprintf("%s cannot write %d of %d files such as %s", e.Agent.Name, closed, len(files), first),
 			why,
 			e.command("install -D -m 644 %scpu-power-tmpfiles.conf /etc/tmpfiles.d/%s && systemd-tmpfiles --create %s",
 				powerFiles, powerTmpfiles, powerTmpfiles))
 	}
 	if e.Agent.Name == ServiceUser && e.systemd() && !e.dropIn(allowsPower) {
-		return bad("no drop-in of compute-agent.service lets it write to /sys/devices/system/cpu", why, e.command(
+		return fail("no drop-in of compute-agent.service lets it write to /sys/devices/system/cpu", why, e.command(
 			"install -D -m 644 %scpu-power.conf /etc/systemd/system/%s/cpu-power.conf && systemctl daemon-reload && "+
 				"systemctl restart compute-agent", powerFiles, dropIns))
 	}
-	return fine("%s can write %d files such as %s", e.Agent.Name, len(files), strings.TrimPrefix(files[0], e.Root))
+	return pass("%s can write %d files such as %s", e.Agent.Name, len(files), strings.TrimPrefix(files[0], e.Root))
 }
 
 // dropIn reports whether the text of a drop-in of the agent's unit is as wanted.

@@ -33,7 +33,7 @@ const leastPacket = 16 << 20
 // checkDatabases looks at each database of servers that is configured.
 func checkDatabases(ctx context.Context, e *Env) []Result {
 	if len(e.Databases) == 0 {
-		return fine("none on database servers is configured")
+		return pass("none on database servers is configured")
 	}
 	all := make([][]Result, len(e.Databases))
 	done := make(chan int)
@@ -58,7 +58,7 @@ func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 		return c.results
 	}
 	if err == nil && strings.HasPrefix(a.PasswordFile, credentialsDir) {
-		if why := e.withheld(a.PasswordFile); why != "" {
+		if why := e.whyUnreadable(a.PasswordFile); why != "" {
 			c.add("", Skipped, "its password is the credential "+a.PasswordFile+", which "+why, "", "")
 			return c.results
 		}
@@ -100,9 +100,9 @@ func (e *Env) checkDatabase(ctx context.Context, d Database) []Result {
 	return c.results
 }
 
-// withheld is why this command cannot read a credential; "" if it can, or if something else is
+// whyUnreadable is why this command cannot read a credential; "" if it can, or if something else is
 // wrong.
-func (e *Env) withheld(credential string) string {
+func (e *Env) whyUnreadable(credential string) string {
 	file, err := os.Open(e.path(credential))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

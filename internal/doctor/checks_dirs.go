@@ -11,7 +11,7 @@ import (
 
 func checkStateDir(_ context.Context, e *Env) []Result {
 	const why = "It holds the agent's identity and records; the agent does not start without it."
-	return e.directory(e.Config.Agent.StateDir, why, bad)
+	return e.directory(e.Config.Agent.StateDir, why, fail)
 }
 
 func checkRuntimeDir(_ context.Context, e *Env) []Result {
@@ -30,37 +30,37 @@ func (e *Env) directory(p, why string, missing func(found, why, fix string) []Re
 	}
 	owner := fmt.Sprintf("%s:%s", e.Agent.Name, e.Agent.Name)
 	if dir, blocked := e.blockedBy(p); blocked {
-		return bad(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
+		return fail(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
 	}
 	f, err := e.stat(p)
 	switch {
 	case os.IsNotExist(err):
 		above := e.nearest(filepath.Dir(p))
-		if parent, err := e.stat(above); err == nil && e.may(above, parent, 3) {
-			return fine("%s does not exist yet; the agent creates it", p)
+		if parent, err := e.stat(above); err == nil && e.agentMay(above, parent, 3) {
+			return pass("%s does not exist yet; the agent creates it", p)
 		}
 		return missing(fmt.Sprintf("%s does not exist, and %s cannot create it in %s", p, e.Agent.Name, above), why,
 			e.command("install -d -o %s -g %s -m 0750 %s", e.Agent.Name, e.Agent.Name, p))
 	case os.IsPermission(err):
 		return skip("%s is not accessible; run this command as %s or root", p, e.Agent.Name)
 	case err != nil:
-		return bad(reason(err, p), why, "ls -ld "+p)
+		return fail(reason(err, p), why, "ls -ld "+p)
 	case !f.Mode.IsDir():
-		return bad(p+" is not a directory", why, e.command("mv %s %s.away", p, p))
+		return fail(p+" is not a directory", why, e.command("mv %s %s.away", p, p))
 	case f.UID != e.Agent.UID && e.Agent.UID != 0:
-		return bad(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why,
+		return fail(fmt.Sprintf("%s belongs to user %d, not to %s", p, f.UID, e.Agent.Name), why,
 			e.command("chown -R %s %s", owner, p))
 	case f.Mode.Perm()&0o022 != 0:
-		return bad(
+		return fail(
 			fmt.Sprintf("%s has mode %04o: other users can create files there", p, f.Mode.Perm()),
 			"Other users could replace the agent's identity or intercept its connections.",
 			e.command("chmod 0750 %s", p),
 		)
-	case !e.may(p, f, 7):
-		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why,
+	case !e.agentMay(p, f, 7):
+		return fail(fmt.Sprintf("%s has mode %04o: %s cannot read and write it", p, f.Mode.Perm(), e.Agent.Name), why,
 			e.command("chmod u+rwx %s", p))
 	}
-	return fine("%s, owned by user %d, mode %04o", p, f.UID, f.Mode.Perm())
+	return pass("%s, owned by user %d, mode %04o", p, f.UID, f.Mode.Perm())
 }
 
 // Thresholds for the state directory's file system. The agent itself needs little.
@@ -87,19 +87,19 @@ func checkDisk(_ context.Context, e *Env) []Result {
 	inodes := fmt.Sprintf("%d of %d inodes free below %s", space.InodesFree, space.InodesTotal, at)
 	switch {
 	case space.ReadOnly:
-		return bad(fmt.Sprintf("the file system of %s is mounted read-only", at),
+		return fail(fmt.Sprintf("the file system of %s is mounted read-only", at),
 			why+" A disk error does that; see dmesg first.",
 			e.command("mount -o remount,rw \"$(findmnt -n -o TARGET -T %s)\"", at))
 	case space.BytesFree < spaceError:
-		return bad(free, why, look)
+		return fail(free, why, look)
 	case space.InodesTotal > 0 && space.InodesFree < inodesError:
-		return bad(inodes, why, fmt.Sprintf("du --inodes -x -d1 %s | sort -n | tail", at))
+		return fail(inodes, why, fmt.Sprintf("du --inodes -x -d1 %s | sort -n | tail", at))
 	case space.BytesFree < spaceWarning:
 		return warn(free, "When it is full: "+why, look)
 	case space.InodesTotal > 0 && space.InodesFree < inodesWarning:
 		return warn(inodes, "When there are none: "+why, fmt.Sprintf("du --inodes -x -d1 %s | sort -n | tail", at))
 	}
-	return fine("%s", free)
+	return pass("%s", free)
 }
 
 func bytesText(n uint64) string {

@@ -88,7 +88,7 @@ func (s Service) files() []config.NamedFile {
 func checkFiles(_ context.Context, e *Env) (out []Result) {
 	judged := 0
 	for _, s := range e.servers() {
-		as, err := e.as(s)
+		as, err := e.forUser(s)
 		if err != nil {
 			out = append(out,
 				Result{Name: "files." + s.unit(), Title: "Files of services", Severity: Skipped, Found: err.Error()})
@@ -100,7 +100,7 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 				continue
 			}
 			judged++
-			if r := (fileCheck{as, s, all}).judge(f); r != nil {
+			if r := (fileCheck{as, s, all}).problem(f); r != nil {
 				r.Name, r.Title = "files."+s.unit()+"."+strings.TrimLeft(f.Key, "-"), "File"
 				r.Found = fmt.Sprintf("%s of %s: %s", f.Key, s.Name, strings.ReplaceAll(r.Found, e.Root, ""))
 				out = append(out, *r)
@@ -108,13 +108,13 @@ func checkFiles(_ context.Context, e *Env) (out []Result) {
 		}
 	}
 	if len(out) == 0 && judged > 0 {
-		return fine("%s, all usable", textutil.Count(judged, "file"))
+		return pass("%s, all usable", textutil.Count(judged, "file"))
 	}
 	return out
 }
 
-// as is the Env for the user of a service.
-func (e *Env) as(s Service) (*Env, error) {
+// forUser is the Env for the user of a service.
+func (e *Env) forUser(s Service) (*Env, error) {
 	as := *e
 	as.Agent = Account{Name: "root"}
 	if s.User == "" || s.User == "root" {
@@ -171,8 +171,8 @@ func kindOf(key string) kind {
 	return readOnly
 }
 
-// judge is what keeps the service from using a file; nil if nothing does.
-func (c fileCheck) judge(f config.NamedFile) *Result {
+// problem is what keeps the service from using a file; nil if nothing does.
+func (c fileCheck) problem(f config.NamedFile) *Result {
 	e, kind, why := c.env, kindOf(f.Key), noStart
 	if kind == secret {
 		why = noLogin
@@ -325,7 +325,7 @@ func checkDenyLists(_ context.Context, e *Env) (out []Result) {
 		}
 	}
 	if len(out) == 0 && lists > 0 {
-		return fine("%s, all usable", textutil.Count(lists, "list"))
+		return pass("%s, all usable", textutil.Count(lists, "list"))
 	}
 	return out
 }
@@ -333,7 +333,7 @@ func checkDenyLists(_ context.Context, e *Env) (out []Result) {
 // denyList is the result for the list of a service; nil if all is well.
 func (e *Env) denyList(s Service) *Result {
 	c := s.Config.DenyList
-	as, err := e.as(s)
+	as, err := e.forUser(s)
 	if err != nil {
 		return &Result{Severity: Skipped, Found: err.Error()}
 	}

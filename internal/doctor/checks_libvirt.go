@@ -90,14 +90,14 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 		if dir, blocked := e.blockedBy(s.path); blocked {
 			found := fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir)
 			if !write {
-				return bad(found, why, e.command("chmod o+x %s", dir))
+				return fail(found, why, e.command("chmod o+x %s", dir))
 			}
 			return e.libvirtAccess(write, s, found)
 		}
 		if err != nil {
-			return bad(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
+			return fail(reason(err, s.path), why, e.command("ls -ld %s %s", filepath.Dir(s.path), s.path))
 		}
-		if !e.may(s.path, f, 6) {
+		if !e.agentMay(s.path, f, 6) {
 			return e.libvirtAccess(write, s, fmt.Sprintf("%s (mode %04o, group %d) is not accessible for %s",
 				s.path, f.Mode.Perm(), f.GID, e.Agent.Name))
 		}
@@ -113,31 +113,31 @@ func checkLibvirt(ctx context.Context, e *Env) []Result {
 				"`openstack console log show` fails: virtlogd, which writes the logs, lets only root read them.",
 				e.command("%s", installDropIn))
 		case err == nil:
-			return fine("a daemon listens on %s", s.path)
+			return pass("a daemon listens on %s", s.path)
 		case errors.Is(err, os.ErrPermission):
-			return fine("%s exists and is accessible for %s; only that user can connect to it", s.path, e.Agent.Name)
+			return pass("%s exists and is accessible for %s; only that user can connect to it", s.path, e.Agent.Name)
 		case stale == nil:
 			found := s.path + " exists, but no process listens on it"
 			if !errors.Is(err, syscall.ECONNREFUSED) {
 				found = fmt.Sprintf("%s does not answer: %v", s.path, err)
 			}
-			stale = bad(found, why, fix(s, "restart"))
+			stale = fail(found, why, fix(s, "restart"))
 		}
 	}
 	if stale != nil {
 		return stale
 	}
 	if named {
-		return bad(fmt.Sprintf("no daemon listens on %s, which uri names", sockets[0].path),
+		return fail(fmt.Sprintf("no daemon listens on %s, which uri names", sockets[0].path),
 			why, fix(sockets[0], "start"))
 	}
 	for _, program := range libvirtPrograms {
 		if _, err := e.LookPath(program); err == nil {
-			return bad("libvirt is installed, but its daemon does not run",
+			return fail("libvirt is installed, but its daemon does not run",
 				why, e.startLibvirt(program, program, "start"))
 		}
 	}
-	return bad("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
+	return fail("libvirt is not installed", why, e.command("apt-get install libvirt-daemon-system"))
 }
 
 // dial connects to a socket and hangs up.
@@ -159,7 +159,7 @@ func (e *Env) checkDevices(ctx context.Context, s libvirtSocket) []Result {
 	if err := e.dial(ctx, path); err == nil || errors.Is(err, os.ErrPermission) {
 		return nil
 	}
-	return bad(
+	return fail(
 		"virtqemud runs, but virtnodedevd does not: no process listens on "+path,
 		"The libvirt driver cannot see the host's devices, and cannot connect when it starts.",
 		e.startLibvirt("virtnodedevd.socket virtnodedevd-ro.socket", "virtnodedevd", "enable --now"),
@@ -191,7 +191,7 @@ func (e *Env) readsConsoles() bool {
 func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result {
 	const why = "The libvirt driver cannot see the hypervisor."
 	if !write {
-		return bad(found+": the read-only socket is closed, which libvirt has open to all users", why,
+		return fail(found+": the read-only socket is closed, which libvirt has open to all users", why,
 			e.command("chmod o+rwx %s", s.path)+
 				"   # for good: unix_sock_ro_perms in libvirtd.conf (virtqemud.conf), or SocketMode= of its unit")
 	}
@@ -200,19 +200,19 @@ func (e *Env) libvirtAccess(write bool, s libvirtSocket, found string) []Result 
 	socket := cmp.Or(s.unit, "libvirtd.socket")
 	switch {
 	case err != nil:
-		return bad(
+		return fail(
 			found+", and there is no group libvirt",
 			guests,
 			e.command("groupadd --system libvirt && systemctl restart %s", socket),
 		)
 	case slices.Contains(e.Agent.GIDs, gid):
-		return bad(found+", though that user is in the group libvirt", guests,
+		return fail(found+", though that user is in the group libvirt", guests,
 			e.command("systemctl restart %s", socket))
 	case e.Agent.Name == ServiceUser:
-		return bad(found+"; the service is not in the group libvirt", guests,
+		return fail(found+"; the service is not in the group libvirt", guests,
 			e.command("usermod -aG libvirt %s && %s", e.Agent.Name, installDropIn))
 	}
-	return bad(found+"; the user is not in the group libvirt", guests,
+	return fail(found+"; the user is not in the group libvirt", guests,
 		e.command("usermod -aG libvirt %s", e.Agent.Name))
 }
 
@@ -228,7 +228,7 @@ func checkLibvirtGroup(_ context.Context, e *Env) []Result {
 	}
 	gid, err := e.LookupGroup("libvirt")
 	if err != nil || !slices.Contains(e.Agent.GIDs, gid) {
-		return fine("the agent only reports, and has no write access to libvirt")
+		return pass("the agent only reports, and has no write access to libvirt")
 	}
 	return warn("the agent only reports, and is in the group libvirt",
 		"Who can write to libvirt can become root on this host. An agent that creates no guests reads only.",
@@ -244,7 +244,7 @@ func checkKVM(_ context.Context, e *Env) []Result {
 	// The service does not see /dev/kvm (PrivateDevices=), and does not need it.
 	for _, p := range []string{"/dev/kvm", "/sys/module/kvm_intel", "/sys/module/kvm_amd"} {
 		if _, err := e.stat(p); err == nil {
-			return fine("%s exists", p)
+			return pass("%s exists", p)
 		}
 	}
 	switch {

@@ -22,18 +22,18 @@ func checkPluginDir(_ context.Context, e *Env) []Result {
 		// the plugin checks cover the directories that are used
 		return skip("no enabled driver has its plugin in %s", dir)
 	}
-	real, err := e.real(dir)
+	real, err := e.resolveLinks(dir)
 	if os.IsNotExist(err) {
-		return bad(dir+" does not exist", "The agent finds no plugin to start.",
+		return fail(dir+" does not exist", "The agent finds no plugin to start.",
 			e.command("install -d -o root -g root -m 0755 %s", dir))
 	}
 	if err != nil {
-		return bad(reason(err, dir), "The agent finds no plugin to start.", e.command("ls -ld %s", dir))
+		return fail(reason(err, dir), "The agent finds no plugin to start.", e.command("ls -ld %s", dir))
 	}
 	if r := e.trustedPath(real, true); r != nil {
 		return r
 	}
-	return fine("%s", dir)
+	return pass("%s", dir)
 }
 
 func (e *Env) usesPluginDir() bool {
@@ -62,52 +62,52 @@ func checkPlugins(ctx context.Context, e *Env) []Result {
 // plugin checks an executable by the agent's own rules.
 func (e *Env) plugin(ctx context.Context, name, path, digest string) []Result {
 	const why = "The agent cannot start this driver. Placement keeps what it last reported."
-	real, err := e.real(path)
+	real, err := e.resolveLinks(path)
 	if os.IsNotExist(err) {
 		found := path + " does not exist"
 		if searched := e.Config.PluginDirsOf(name); len(searched) > 1 {
 			found = fmt.Sprintf("there is no %s in %s", filepath.Base(path), strings.Join(searched, " or "))
 		}
-		return bad(found, why, e.command("install -D -o root -g root -m 0755 compute-driver-%s %s", name, path))
+		return fail(found, why, e.command("install -D -o root -g root -m 0755 compute-driver-%s %s", name, path))
 	}
 	if err != nil {
-		return bad(reason(err, path), why, e.command("ls -l %s", path))
+		return fail(reason(err, path), why, e.command("ls -l %s", path))
 	}
 	f, err := e.stat(real)
 	switch {
 	case err != nil:
-		return bad(reason(err, path), why, e.command("ls -l %s", path))
+		return fail(reason(err, path), why, e.command("ls -l %s", path))
 	case !f.Mode.IsRegular():
-		return bad(path+" is not a regular file", why,
+		return fail(path+" is not a regular file", why,
 			e.command("install -o root -g root -m 0755 compute-driver-%s %s", name, path))
 	}
 	if dir, blocked := e.blockedBy(real); blocked {
-		return bad(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
+		return fail(fmt.Sprintf("%s cannot enter %s", e.Agent.Name, dir), why, e.command("chmod o+x %s", dir))
 	}
 	if r := e.trustedPath(real, false); r != nil {
 		return r
 	}
 	switch {
 	case f.Mode&(fs.ModeSetuid|fs.ModeSetgid) != 0:
-		return bad(path+" is set-user-ID or set-group-ID",
+		return fail(path+" is set-user-ID or set-group-ID",
 			"It would run as another user, so the agent refuses to start it.", e.command("chmod ug-s %s", path))
-	case f.Mode.Perm()&0o111 == 0 || !e.may(real, f, 5) && e.Agent.UID != 0:
-		return bad(fmt.Sprintf("%s has mode %04o: %s cannot read and execute it", path, f.Mode.Perm(), e.Agent.Name),
+	case f.Mode.Perm()&0o111 == 0 || !e.agentMay(real, f, 5) && e.Agent.UID != 0:
+		return fail(fmt.Sprintf("%s has mode %04o: %s cannot read and execute it", path, f.Mode.Perm(), e.Agent.Name),
 			why, e.command("chmod 0755 %s", path))
 	case digest == "":
-		return fine("%s", path)
+		return pass("%s", path)
 	}
 	sum, err := launch.Digest(ctx, e.path(real))
 	if err != nil {
 		return skip("%s cannot be read to compare its sha256: %v", path, err)
 	}
 	if sum != digest {
-		return bad(fmt.Sprintf("%s has sha256 %s; the configuration requires %s", path, sum, digest),
+		return fail(fmt.Sprintf("%s has sha256 %s; the configuration requires %s", path, sum, digest),
 			"Either the plugin was updated and drivers."+
 				name+".sha256 was not, or the file was tampered with. The agent refuses to start it.", "sha256sum "+
 				path)
 	}
-	return fine("%s, sha256 as configured", path)
+	return pass("%s, sha256 as configured", path)
 }
 
 // checkDriverWarnings gives one result for each warning of each enabled driver, and one for each
@@ -127,7 +127,7 @@ func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 		case problem != "":
 			r = skip("cannot ask it: %s", problem)
 		case len(d.Warnings) == 0:
-			r = fine("no warnings")
+			r = pass("no warnings")
 		}
 		slices.SortFunc(d.Warnings, func(a, b agent.DriverWarning) int { return cmp.Compare(a.Name, b.Name) })
 		for _, w := range d.Warnings {

@@ -23,7 +23,7 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 				"It can read and change all that the agent can, secrets included.",
 				e.command("editor %s", e.Config.File()))
 		case d.Sandbox == config.SandboxRequired && (kernel.Landlock == 0 || !kernel.Seccomp):
-			r = bad(
+			r = fail(
 				"the kernel has no sandbox for it ("+kernel.String()+"), and drivers."+name+".sandbox is \"required\"",
 				"The agent does not start this driver. Placement keeps what it last reported.",
 				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...",
@@ -33,11 +33,11 @@ func checkSandbox(_ context.Context, e *Env) (out []Result) {
 				strings.Join(lacks, "; ")+".",
 				"cat /sys/kernel/security/lsm   # landlock must be in it: boot with lsm=landlock,...")
 		case d.AllowChmod:
-			r = fine("%s; allow_chmod lets it change the modes of the agent's files", kernel)
+			r = pass("%s; allow_chmod lets it change the modes of the agent's files", kernel)
 		case lacks != nil:
-			r = fine("%s; but %s", kernel, strings.Join(lacks, "; "))
+			r = pass("%s; but %s", kernel, strings.Join(lacks, "; "))
 		default:
-			r = fine("%s", kernel)
+			r = pass("%s", kernel)
 		}
 		out = append(out, Check{Name: "sandbox." + name, Title: "Sandbox of driver " + name}.named(r)...)
 	}

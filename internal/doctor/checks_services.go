@@ -159,7 +159,7 @@ func (e *Env) cell(c cells.CellState) Result {
 // checkServices looks at the services of the control plane that are enabled here or run, if any.
 func checkServices(_ context.Context, e *Env) (out []Result) {
 	for _, s := range e.servers() {
-		r := e.judge(s)
+		r := e.unitResult(s)
 		r.Name, r.Title = "service."+s.unit(), s.unit()
 		out = append(out, r)
 		if s.ConfigErr != nil {
@@ -205,7 +205,7 @@ func (e *Env) misconfigured(s Service) Result {
 // manyRestarts is how often systemd may have restarted a service that runs before it is a warning.
 const manyRestarts = 5
 
-func (e *Env) judge(s Service) Result {
+func (e *Env) unitResult(s Service) Result {
 	why := "Its clients get no answer."
 	if strings.Contains(s.Name, "-cell@") {
 		why = "Servers of this cell are shown as UNKNOWN, and cannot be changed. Guests keep running."
@@ -283,7 +283,7 @@ func checkCertificates(_ context.Context, e *Env) (out []Result) {
 		}
 	}
 	if len(out) == 0 && len(seen) > 0 {
-		return fine("%d files of the services, none ends within %d days", len(seen), int(soon.Hours()/24))
+		return pass("%d files of the services, none ends within %d days", len(seen), int(soon.Hours()/24))
 	}
 	return out
 }
@@ -294,7 +294,7 @@ func (e *Env) certificate(s Service, key, path string) []Result {
 		return []Result{{Name: "certificates." + s.unit() + "." + key, Title: "Certificate", Severity: severity,
 			Found: found, Why: why, Fix: fix}}
 	}
-	as, err := e.as(s)
+	as, err := e.forUser(s)
 	if err != nil {
 		return named(Skipped, err.Error(), "", "")
 	}

@@ -32,16 +32,16 @@ func checkClock(_ context.Context, e *Env) []Result {
 		return skip("the kernel does not report whether the clock is synchronised (%v), and Placement sent no date",
 			err)
 	case err != nil:
-		return fine("agrees with Placement's; the kernel does not report whether it is synchronised (%v)", err)
+		return pass("agrees with Placement's; the kernel does not report whether it is synchronised (%v)", err)
 	case !synced && e.container():
 		return skip("the kernel's clock is not synchronised, and this is a container: see to it on the machine " +
 			"that runs it")
 	case !synced:
 		return warn("this host's clock is not synchronised", why, e.syncClock())
 	case p.date.IsZero():
-		return fine("synchronised")
+		return pass("synchronised")
 	}
-	return fine("synchronised, and agrees with Placement's")
+	return pass("synchronised, and agrees with Placement's")
 }
 
 // container reports whether this is a container, as systemd and its like mark it
@@ -95,5 +95,5 @@ func checkOpenFiles(_ context.Context, e *Env) []Result {
 			),
 		)
 	}
-	return fine("%d, up to %d", soft, hard)
+	return pass("%d, up to %d", soft, hard)
 }

@@ -142,7 +142,7 @@ func await(ctx context.Context, env Env, c Check, done <-chan []Result) []Result
 	case results := <-done:
 		return c.named(results)
 	case <-late.C:
-		return c.named(bad(fmt.Sprintf("the check did not finish within %v", env.Timeout),
+		return c.named(fail(fmt.Sprintf("the check did not finish within %v", env.Timeout),
 			"Something that the agent also uses does not answer; the agent may hang too.",
 			"dmesg --level=err,warn | tail -20"))
 	}
@@ -192,15 +192,17 @@ func WriteJSON(w io.Writer, results []Result) error {
 	}{Worst(results), results})
 }
 
-func one(s Severity, found, why, fix string) []Result {
+func newResult(s Severity, found, why, fix string) []Result {
 	return []Result{{Severity: s, Found: found, Why: why, Fix: fix}}
 }
 
-func fine(format string, args ...any) []Result { return one(OK, fmt.Sprintf(format, args...), "", "") }
-
-func skip(format string, args ...any) []Result {
-	return one(Skipped, fmt.Sprintf(format, args...), "", "")
+func pass(format string, args ...any) []Result {
+	return newResult(OK, fmt.Sprintf(format, args...), "", "")
 }
 
-func warn(found, why, fix string) []Result { return one(Warning, found, why, fix) }
-func bad(found, why, fix string) []Result  { return one(Error, found, why, fix) }
+func skip(format string, args ...any) []Result {
+	return newResult(Skipped, fmt.Sprintf(format, args...), "", "")
+}
+
+func warn(found, why, fix string) []Result { return newResult(Warning, found, why, fix) }
+func fail(found, why, fix string) []Result { return newResult(Error, found, why, fix) }

@@ -85,7 +85,7 @@ type Env struct {
 func Host(cfg *config.Config, cfgErr error, agentUser string) (Env, error) {
 	env := Env{
 		Config: cfg, ConfigErr: cfgErr, Self: os.Geteuid(),
-		Stat: statFile, Become: become, LookupGroup: lookupGroup, LookupUser: lookupAccount,
+		Stat: statFile, Become: actAs, LookupGroup: lookupGroup, LookupUser: lookupAccount,
 		Statfs: statfs, OpenFiles: openFiles,
 		ClockSynced: clockSynced, Now: time.Now, LookPath: lookPath, DialUnix: dialUnix, Kernel: launch.OwnKernel,
 	}

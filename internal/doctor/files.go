@@ -47,8 +47,8 @@ func (e *Env) path(p string) string { return filepath.Join(e.Root, p) }
 
 func (e *Env) stat(p string) (File, error) { return e.Stat(e.path(p)) }
 
-// real resolves symbolic links in a path of the checked host.
-func (e *Env) real(p string) (string, error) {
+// resolveLinks resolves symbolic links in a path of the checked host.
+func (e *Env) resolveLinks(p string) (string, error) {
 	found, err := filepath.EvalSymlinks(e.path(p))
 	if err != nil {
 		return "", err
@@ -59,9 +59,10 @@ func (e *Env) real(p string) (string, error) {
 	return found, nil
 }
 
-// may reports whether the agent has the permissions want to a file: 4 read, 2 write, 1 execute or
-// enter. It is true if that is not known, or if the agent's service has it by CAP_DAC_READ_SEARCH.
-func (e *Env) may(p string, f File, want fs.FileMode) bool {
+// agentMay reports whether the agent has the permissions want to a file: 4 read, 2 write, 1 execute
+// or enter. It is true if that is not known, or if the agent's service has it by
+// CAP_DAC_READ_SEARCH.
+func (e *Env) agentMay(p string, f File, want fs.FileMode) bool {
 	allowed, known := e.permits(p, f, want)
 	return allowed || !known || e.Agent.ReadsAll && (want == 4 || f.Mode.IsDir() && want&2 == 0)
 }
@@ -72,7 +73,7 @@ func (e *Env) permits(p string, f File, want fs.FileMode) (allowed, known bool) 
 	if e.Agent.UID == 0 {
 		return true, true
 	}
-	if allowed, known = e.asked(p, want); known {
+	if allowed, known = e.askKernel(p, want); known {
 		return allowed, true
 	}
 	perm := f.Mode.Perm()
@@ -90,7 +91,7 @@ func (e *Env) permits(p string, f File, want fs.FileMode) (allowed, known bool) 
 // blockedBy returns the first directory above p that the agent cannot enter.
 func (e *Env) blockedBy(p string) (string, bool) {
 	for _, dir := range files.Above(p) {
-		if f, err := e.stat(dir); err == nil && !e.may(dir, f, 1) {
+		if f, err := e.stat(dir); err == nil && !e.agentMay(dir, f, 1) {
 			return dir, true
 		}
 	}
@@ -115,18 +116,18 @@ func (e *Env) trusted(p string, holds bool) []Result {
 		"plugins from it."
 	f, err := e.stat(p)
 	if err != nil {
-		return bad(reason(err, p), why, e.command("ls -ld %s", p))
+		return fail(reason(err, p), why, e.command("ls -ld %s", p))
 	}
 	kind := "file"
 	if f.Mode.IsDir() {
 		kind = "directory"
 	}
 	if f.UID != 0 && f.UID != e.Agent.UID {
-		return bad(fmt.Sprintf("the %s %s belongs to user %d, which is neither root nor %s",
+		return fail(fmt.Sprintf("the %s %s belongs to user %d, which is neither root nor %s",
 			kind, p, f.UID, e.Agent.Name), why, e.command("chown root:root %s", p))
 	}
 	if f.Mode.Perm()&0o022 != 0 && (holds || !f.Mode.IsDir() || f.Mode&fs.ModeSticky == 0) {
-		return bad(fmt.Sprintf("the %s %s has mode %04o: other users than its owner can change it",
+		return fail(fmt.Sprintf("the %s %s has mode %04o: other users than its owner can change it",
 			kind, p, f.Mode.Perm()), why, e.command("chmod go-w %s", p))
 	}
 	return nil

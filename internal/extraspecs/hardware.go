@@ -106,13 +106,13 @@ func (r Request) Hardware() (Hardware, error) {
 	h := Hardware{
 		Architecture: architecture(r.Properties), Machine: r.Properties["hw_machine_type"],
 		DiskBus: r.Properties["hw_disk_bus"],
-		HPET:    is(r.Properties["hw_time_hpet"]), GuestAgent: is(r.Properties["hw_qemu_guest_agent"]),
-		HideHypervisor: is(r.ExtraSpecs["hide_hypervisor_id"]) || is(r.ExtraSpecs["hw:hide_hypervisor_id"]) ||
-			is(r.Properties["img_hide_hypervisor_id"]),
-		BootMenu: is(r.ExtraSpecs["hw:boot_menu"]),
+		HPET:    isTrue(r.Properties["hw_time_hpet"]), GuestAgent: isTrue(r.Properties["hw_qemu_guest_agent"]),
+		HideHypervisor: isTrue(r.ExtraSpecs["hide_hypervisor_id"]) || isTrue(r.ExtraSpecs["hw:hide_hypervisor_id"]) ||
+			isTrue(r.Properties["img_hide_hypervisor_id"]),
+		BootMenu: isTrue(r.ExtraSpecs["hw:boot_menu"]),
 	}
 	if menu, given := r.Properties["hw_boot_menu"]; given {
-		h.BootMenu = is(menu)
+		h.BootMenu = isTrue(menu)
 	}
 	if h.IOMMU = r.ExtraSpecs["hw:viommu_model"]; h.IOMMU == "" {
 		h.IOMMU = r.Properties["hw_viommu_model"]
@@ -170,8 +170,8 @@ const (
 	TraitUEFI       = "COMPUTE_FIRMWARE_UEFI"
 )
 
-// is reads a truth value that was checked.
-func is(value string) bool {
+// isTrue is a truth value that was checked.
+func isTrue(value string) bool {
 	truth, _ := parseTruth(value)
 	return truth
 }
@@ -194,18 +194,18 @@ func (r Request) unique(prefix, key string) (string, error) {
 	return image, nil
 }
 
-// agreed is the same for a truth value; nil: neither says anything.
-func (r Request) agreed(key string) (*bool, error) {
+// uniqueTruth is the same for a truth value; nil: neither says anything.
+func (r Request) uniqueTruth(key string) (*bool, error) {
 	flavor, ofFlavor := r.ExtraSpecs["hw:"+key]
 	image, ofImage := r.Properties["hw_"+key]
 	switch {
-	case ofFlavor && ofImage && is(flavor) != is(image):
-		return nil, r.conflict("hw", key, python(is(flavor)), python(is(image)))
+	case ofFlavor && ofImage && isTrue(flavor) != isTrue(image):
+		return nil, r.conflict("hw", key, pythonTruth(isTrue(flavor)), pythonTruth(isTrue(image)))
 	case ofFlavor:
-		v := is(flavor)
+		v := isTrue(flavor)
 		return &v, nil
 	case ofImage:
-		v := is(image)
+		v := isTrue(image)
 		return &v, nil
 	}
 	return nil, nil
@@ -217,8 +217,8 @@ func (r Request) conflict(prefix, key, flavor, image string) error {
 		r.Flavor, prefix, key, flavor, r.Image, image)
 }
 
-// python is Python's word for a truth value.
-func python(b bool) string {
+// pythonTruth is Python's word for a truth value.
+func pythonTruth(b bool) string {
 	if b {
 		return "True"
 	}
@@ -226,7 +226,7 @@ func python(b bool) string {
 }
 
 func (h *Hardware) rng(r Request) {
-	if allowed, given := r.ExtraSpecs["hw_rng:allowed"]; given && !is(allowed) {
+	if allowed, given := r.ExtraSpecs["hw_rng:allowed"]; given && !isTrue(allowed) {
 		h.NoRNG = true
 		return
 	}
@@ -236,7 +236,7 @@ func (h *Hardware) rng(r Request) {
 }
 
 func (h *Hardware) firmware(r Request) (err error) {
-	h.Firmware, h.Stateless = r.Properties["hw_firmware_type"], is(r.Properties["hw_firmware_stateless"])
+	h.Firmware, h.Stateless = r.Properties["hw_firmware_type"], isTrue(r.Properties["hw_firmware_stateless"])
 	if h.SecureBoot, err = r.unique("os", "secure_boot"); err != nil {
 		return err
 	}
@@ -300,17 +300,17 @@ func (h *Hardware) serial(r Request) error {
 
 // switches are those of which flavor and image must say the same.
 func (h *Hardware) switches(r Request) error {
-	packed, err := r.agreed("virtio_packed_ring")
+	packed, err := r.uniqueTruth("virtio_packed_ring")
 	if err != nil {
 		return err
 	}
 	h.PackedRing = packed != nil && *packed
-	h.PMU, err = r.agreed("pmu")
+	h.PMU, err = r.uniqueTruth("pmu")
 	return err
 }
 
 func (h *Hardware) encryption(r Request) error {
-	asked, err := r.agreed("mem_encryption")
+	asked, err := r.uniqueTruth("mem_encryption")
 	if err != nil || asked == nil || !*asked {
 		return err
 	}
@@ -354,11 +354,11 @@ func (h *Hardware) locked(r Request) error {
 	flavor, ofFlavor := r.ExtraSpecs["hw:locked_memory"]
 	image, ofImage := r.Properties["hw_locked_memory"]
 	switch {
-	case ofFlavor && ofImage && is(flavor) != is(image):
+	case ofFlavor && ofImage && isTrue(flavor) != isTrue(image):
 		return conflictf(
 			"locked_memory value in image (%s) and flavor (%s) conflict. A consistent value is expected if "+
-				"both specified.", python(is(image)), python(is(flavor)))
-	case !is(flavor) && !is(image):
+				"both specified.", pythonTruth(isTrue(image)), pythonTruth(isTrue(flavor)))
+	case !isTrue(flavor) && !isTrue(image):
 		return nil
 	case r.ExtraSpecs["hw:mem_page_size"] == "":
 		return conflictf("locked_memory value in image or flavor is forbidden when mem_page_size is not set.")

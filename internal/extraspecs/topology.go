@@ -27,14 +27,14 @@ func (h *Hardware) topology(r Request) error {
 	if flavorMost == none && imageMost == none && flavor == none && image == none {
 		return nil
 	}
-	if imageMost.exceeds(flavorMost.or(unbounded)) {
+	if imageMost.exceeds(flavorMost.withDefault(unbounded)) {
 		return conflictf(
 			"Image vCPU topology limits (sockets=%d, cores=%d, threads=%d) exceeds the limits of the flavor "+
 				"(sockets=%d, cores=%d, threads=%d)",
 			imageMost.Sockets, imageMost.Cores, imageMost.Threads, flavorMost.Sockets,
 			flavorMost.Cores, flavorMost.Threads)
 	}
-	most := imageMost.orElse(flavorMost).or(unbounded)
+	most := imageMost.orElse(flavorMost).withDefault(unbounded)
 	if flavor.exceeds(most) {
 		flavor = none // the image allows less
 	}
@@ -62,8 +62,8 @@ func (t Topology) exceeds(most Topology) bool {
 	return t.Sockets > most.Sockets || t.Cores > most.Cores || t.Threads > most.Threads
 }
 
-// or has n in place of zeros.
-func (t Topology) or(n int64) Topology { return t.orElse(Topology{n, n, n}) }
+// withDefault has n in place of zeros.
+func (t Topology) withDefault(n int64) Topology { return t.orElse(Topology{n, n, n}) }
 
 func (t Topology) orElse(other Topology) Topology {
 	for _, part := range []struct {
@@ -93,7 +93,7 @@ func (t Topology) best(vcpus int64, most Topology) Topology {
 				continue
 			}
 			// The order of the loops is that of preference: few threads, many sockets.
-			if n := t.alike(one); n > score {
+			if n := t.matchingParts(one); n > score {
 				best, score = one, n
 			}
 		}
@@ -101,8 +101,8 @@ func (t Topology) best(vcpus int64, most Topology) Topology {
 	return best
 }
 
-// alike is how many numbers of a division are as preferred.
-func (t Topology) alike(one Topology) (n int64) {
+// matchingParts is how many numbers of a division are as preferred.
+func (t Topology) matchingParts(one Topology) (n int64) {
 	for _, pair := range [][2]int64{{t.Sockets, one.Sockets}, {t.Cores, one.Cores}, {t.Threads, one.Threads}} {
 		if pair[0] == pair[1] {
 			n++

@@ -113,13 +113,13 @@ func Replace(path string, content []byte) error {
 
 // ReplaceMode is Replace for a file with that mode.
 func ReplaceMode(path string, content []byte, mode os.FileMode) error {
-	return place(path, content, mode, os.Rename)
+	return writeAndMove(path, content, mode, os.Rename)
 }
 
 // Create makes a file as ReplaceMode does, and fails with an error that wraps [os.ErrExist] if the
 // path has one.
 func Create(path string, content []byte, mode os.FileMode) error {
-	return place(path, content, mode, func(tmp, path string) error {
+	return writeAndMove(path, content, mode, func(tmp, path string) error {
 		if err := os.Link(tmp, path); err != nil {
 			return err
 		}
@@ -127,20 +127,22 @@ func Create(path string, content []byte, mode os.FileMode) error {
 	})
 }
 
-// place writes a file beside its path and has it moved there.
-func place(path string, content []byte, mode os.FileMode, move func(from, to string) error) error {
-	return placeFor(path, content, mode, -1, -1, move)
+// writeAndMove writes a file beside its path and has it moved there.
+func writeAndMove(path string, content []byte, mode os.FileMode, move func(from, to string) error) error {
+	return writeAndMoveFor(path, content, mode, -1, -1, move)
 }
 
 // ReplaceFor is ReplaceMode for a file of another user, as root does it.
 func ReplaceFor(path string, content []byte, mode os.FileMode, uid, gid int) error {
-	return placeFor(path, content, mode, uid, gid, os.Rename)
+	return writeAndMoveFor(path, content, mode, uid, gid, os.Rename)
 }
 
-// placeFor is place for a file of a user and group, -1 for those of the directory if root does it.
-// The directory may be one that others can write to: it follows no symbolic link there, and uses no
-// file of theirs.
-func placeFor(path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error) error {
+// writeAndMoveFor is writeAndMove for a file of a user and group, -1 for those of the directory if
+// root does it. The directory may be one that others can write to: it follows no symbolic link
+// there, and uses no file of theirs.
+func writeAndMoveFor(
+	path string, content []byte, mode os.FileMode, uid, gid int, move func(from, to string) error,
+) error {
 	dir := filepath.Dir(path)
 	tmp := filepath.Join(dir, TmpPrefix+filepath.Base(path))
 	const created = os.O_WRONLY | os.O_CREATE | os.O_EXCL

@@ -102,7 +102,7 @@ func NewReloaded[T any](
 		now = time.Now
 	}
 	v := &Reloaded[T]{paths: slices.Clone(paths), parse: parse, log: log, now: now}
-	v.stamps = v.look()
+	v.stamps = v.stat()
 	contents, err := v.read()
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (v *Reloaded[T]) Get() T {
 
 // refresh makes the value again if a file has changed since the last look.
 func (v *Reloaded[T]) refresh() {
-	stamps := v.look()
+	stamps := v.stat()
 	if slices.Equal(stamps, v.stamps) || slices.ContainsFunc(stamps, func(s stamp) bool { return s.young }) {
 		return
 	}
@@ -160,7 +160,7 @@ func (v *Reloaded[T]) refresh() {
 	v.log.Info().Strs("files", v.paths).Msg("Reloaded a changed file.")
 }
 
-func (v *Reloaded[T]) look() []stamp {
+func (v *Reloaded[T]) stat() []stamp {
 	stamps := make([]stamp, len(v.paths))
 	for i, path := range v.paths {
 		info, err := os.Stat(path)

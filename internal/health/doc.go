@@ -5,7 +5,7 @@
 // operator can do about it.
 //
 //	pluginhost.Status ───────────┐
-//	resourcetracker.Status ──────┼─▶ Facts ──▶ findings ──▶ Tracker.Judge ──▶ Status
+//	resourcetracker.Status ──────┼─▶ Facts ──▶ findings ──▶ Tracker.Evaluate ──▶ Status
 //	cell, disabled nodes ────────┤             (evaluate.go)  (summary.go)
 //	problems of the agent ───────┘                  ▲
 //	                                    Definition of each code (definitions.go)
@@ -16,8 +16,8 @@
 // and its alerts have it from there; go test ./internal/agent/telemetry -update writes the list of
 // series.
 //
-// Only [Tracker.Judge] decides whether the agent is degraded, and why. [Definition] describes each
-// code, and docs/runbooks/conditions.md has the same text. The types are those of the control
+// Only [Tracker.Evaluate] decides whether the agent is degraded, and why. [Definition] describes
+// each code, and docs/runbooks/conditions.md has the same text. The types are those of the control
 // socket and of `--output json`: fields are added, never renamed. The package has no clock and does
 // no I/O.
 package health

@@ -323,8 +323,8 @@ func TestConclude(t *testing.T) {
 		{resourcetracker.Reporting, []Condition{critical, warning, info}, resourcetracker.Degraded,
 			"degraded: node cn1: it is held: no capacity (and 1 more)"},
 	} {
-		if state, got := conclude(c.state, "as it was", c.conditions, fails); state != c.wantState || got != c.want {
-			t.Errorf("conclude(%v): got %s, %q", c.conditions, state, got)
+		if state, got := appendCause(c.state, "as it was", c.conditions, fails); state != c.wantState || got != c.want {
+			t.Errorf("appendCause(%v): got %s, %q", c.conditions, state, got)
 		}
 	}
 }
@@ -356,7 +356,7 @@ func TestSummaryOfWhatIsReported(t *testing.T) {
 			report.Nodes = append(report.Nodes, node)
 		}
 		var tracker Tracker
-		if s, _ := tracker.Judge(f); s.State != resourcetracker.Reporting || s.Summary != c.want {
+		if s, _ := tracker.Evaluate(f); s.State != resourcetracker.Reporting || s.Summary != c.want {
 			t.Errorf("%s: %q, want %q", s.State, s.Summary, c.want)
 		}
 	}
@@ -390,7 +390,7 @@ func TestSummaryNamesWhatFails(t *testing.T) {
 		c.fail(&f.Status.Drivers[0])
 		var tracker Tracker
 		for _, want := range []string{c.before, c.after} {
-			if s, _ := tracker.Judge(f); s.State != resourcetracker.Degraded || s.Summary != want {
+			if s, _ := tracker.Evaluate(f); s.State != resourcetracker.Degraded || s.Summary != want {
 				t.Errorf("%s: %s, %q, want %q", name, s.State, s.Summary, want)
 			}
 			f.Now = f.Now.Add(time.Minute)

@@ -11,8 +11,8 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
 
-// Judge returns the status for facts, with conditions, state and summary. It is the only place that
-// decides whether the agent is degraded:
+// Evaluate returns the status for facts, with conditions, state and summary. It is the only place
+// that decides whether the agent is degraded:
 //
 //	a pass or a driver fails    resourcetracker.Status is Degraded   (resourcetracker/status.go)
 //	a condition is critical     findings, by their definitions       (evaluate.go, definitions.go)
@@ -20,7 +20,7 @@ import (
 //
 // A plugin that is degraded or down makes the agent degraded only through its condition or a failed
 // pass. The report has the changes since the last call.
-func (t *Tracker) Judge(f Facts) (Status, Report) {
+func (t *Tracker) Evaluate(f Facts) (Status, Report) {
 	s := f.Status
 	found := findings(f)
 	report := t.Observe(f.Now, found)
@@ -29,7 +29,7 @@ func (t *Tracker) Judge(f Facts) (Status, Report) {
 		s.Conditions = []Condition{}
 	}
 	s.State, s.Summary = summarize(s.Drivers)
-	s.State, s.Summary = conclude(s.State, s.Summary, s.Conditions, func(c Condition) bool {
+	s.State, s.Summary = appendCause(s.State, s.Summary, s.Conditions, func(c Condition) bool {
 		return slices.ContainsFunc(found,
 			func(f Finding) bool { return f.Fails && f.Code == c.Code && f.Subject == c.Subject })
 	})
@@ -92,11 +92,11 @@ func summarize(drivers []Driver) (resourcetracker.State, string) {
 	case len(writing) > 0:
 		return state, strings.Join(writing, "; ")
 	}
-	return state, "reporting " + textutil.Count(nodes, "node") + without(disabled, nodes)
+	return state, "reporting " + textutil.Count(nodes, "node") + disabledSuffix(disabled, nodes)
 }
 
-// without ends the summary of an agent that reports nodes, of which some are disabled.
-func without(disabled, nodes int) string {
+// disabledSuffix ends the summary of an agent that reports nodes, of which some are disabled.
+func disabledSuffix(disabled, nodes int) string {
 	switch {
 	case disabled == 0:
 		return allIsWell
@@ -110,10 +110,10 @@ func without(disabled, nodes int) string {
 	return fmt.Sprintf(", of which %d are disabled", disabled)
 }
 
-// conclude adds a condition to the summary, and the number of the others: the one that makes the
+// appendCause adds a condition to the summary, and the number of the others: the one that makes the
 // agent degraded (critical, or else one for which a driver or a pass fails), or the worst. If the
 // agent is degraded and no condition shows why yet, the summary keeps the failure.
-func conclude(
+func appendCause(
 	state resourcetracker.State, summary string, conditions []Condition, fails func(Condition) bool,
 ) (resourcetracker.State, string) {
 	conditions = slices.DeleteFunc(slices.Clone(conditions), func(c Condition) bool { return !c.Severity.Worse(Info) })

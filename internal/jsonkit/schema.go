@@ -102,7 +102,7 @@ func (s Schema) check(value any) *SchemaError {
 	return nil
 }
 
-func wrong(value any, format string, args ...any) *SchemaError {
+func schemaError(value any, format string, args ...any) *SchemaError {
 	return &SchemaError{Value: value, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -130,7 +130,7 @@ func Type(types ...string) Condition {
 				return nil
 			}
 		}
-		return wrong(value, "%s is not of type %s", PythonRepr(value), wanted)
+		return schemaError(value, "%s is not of type %s", PythonRepr(value), wanted)
 	}}
 }
 
@@ -162,7 +162,7 @@ func Enum(values ...any) Condition {
 				return nil
 			}
 		}
-		return wrong(value, "%s is not one of %s", PythonRepr(value), shown)
+		return schemaError(value, "%s is not one of %s", PythonRepr(value), shown)
 	}}
 }
 
@@ -180,7 +180,7 @@ func PatternFunc(text, words string, matches func(string) bool) Condition {
 func matching(text string, matches func(string) bool) func(any) *SchemaError {
 	return func(value any) *SchemaError {
 		if s, is := value.(string); is && !matches(s) {
-			return wrong(value, "%s does not match %s", PythonRepr(value), PythonRepr(text))
+			return schemaError(value, "%s does not match %s", PythonRepr(value), PythonRepr(text))
 		}
 		return nil
 	}
@@ -190,7 +190,7 @@ func matching(text string, matches func(string) bool) func(any) *SchemaError {
 func MinLength(n int) Condition {
 	return condition{"minLength", n, func(value any) *SchemaError {
 		if s, is := value.(string); is && utf8.RuneCountInString(s) < n {
-			return wrong(value, "%s is too short", PythonRepr(value))
+			return schemaError(value, "%s is too short", PythonRepr(value))
 		}
 		return nil
 	}}
@@ -200,7 +200,7 @@ func MinLength(n int) Condition {
 func MaxLength(n int) Condition {
 	return condition{"maxLength", n, func(value any) *SchemaError {
 		if s, is := value.(string); is && utf8.RuneCountInString(s) > n {
-			return wrong(value, "%s is too long", PythonRepr(value))
+			return schemaError(value, "%s is too long", PythonRepr(value))
 		}
 		return nil
 	}}
@@ -214,7 +214,7 @@ func Format(name string) Condition {
 	}
 	return condition{"format", name, func(value any) *SchemaError {
 		if s, is := value.(string); is && !like(s) {
-			return wrong(value, "%s is not a '%s'", PythonRepr(value), name)
+			return schemaError(value, "%s is not a '%s'", PythonRepr(value), name)
 		}
 		return nil
 	}}
@@ -242,7 +242,7 @@ func nameCondition(like func(string) bool, reason string) Condition {
 func Minimum(n float64) Condition {
 	return condition{"minimum", n, func(value any) *SchemaError {
 		if f, shown, is := numberOf(value); is && f < n {
-			return wrong(value, "%s is less than the minimum of %s", shown, reprBound(n))
+			return schemaError(value, "%s is less than the minimum of %s", shown, reprBound(n))
 		}
 		return nil
 	}}
@@ -252,7 +252,7 @@ func Minimum(n float64) Condition {
 func ExclusiveMinimum(n float64) Condition {
 	return condition{"exclusiveMinimum", n, func(value any) *SchemaError {
 		if f, shown, is := numberOf(value); is && f <= n {
-			return wrong(value, "%s is less than or equal to the minimum of %s", shown, reprBound(n))
+			return schemaError(value, "%s is less than or equal to the minimum of %s", shown, reprBound(n))
 		}
 		return nil
 	}}
@@ -262,7 +262,7 @@ func ExclusiveMinimum(n float64) Condition {
 func Maximum(n float64) Condition {
 	return condition{"maximum", n, func(value any) *SchemaError {
 		if f, shown, is := numberOf(value); is && f > n {
-			return wrong(value, "%s is greater than the maximum of %s", shown, reprBound(n))
+			return schemaError(value, "%s is greater than the maximum of %s", shown, reprBound(n))
 		}
 		return nil
 	}}
@@ -311,6 +311,6 @@ func AnyOf(schemas ...Schema) Condition {
 				return nil
 			}
 		}
-		return wrong(value, "%s is not valid under any of the given schemas", PythonRepr(value))
+		return schemaError(value, "%s is not valid under any of the given schemas", PythonRepr(value))
 	}}
 }

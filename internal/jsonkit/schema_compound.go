@@ -75,7 +75,7 @@ func NoAdditionalProperties(p Properties) Condition {
 		if len(others) > 1 {
 			verb = "were"
 		}
-		return wrong(value, "Additional properties are not allowed (%s %s unexpected)", reprSorted(others), verb)
+		return schemaError(value, "Additional properties are not allowed (%s %s unexpected)", reprSorted(others), verb)
 	}}
 }
 
@@ -106,7 +106,7 @@ func Required(names ...string) Condition {
 		}
 		for _, name := range names {
 			if _, has := object.Get(name); !has {
-				return wrong(value, "%s is a required property", PythonRepr(name))
+				return schemaError(value, "%s is a required property", PythonRepr(name))
 			}
 		}
 		return nil
@@ -139,7 +139,8 @@ func PatternProperties(pattern string, s Schema) Condition {
 		if len(others) > 1 {
 			verb = "do"
 		}
-		return wrong(value, "%s %s not match any of the regexes: %s", reprSorted(others), verb, PythonRepr(pattern))
+		return schemaError(value, "%s %s not match any of the regexes: %s", reprSorted(others), verb,
+			PythonRepr(pattern))
 	}}
 }
 
@@ -147,7 +148,7 @@ func PatternProperties(pattern string, s Schema) Condition {
 func MinProperties(n int) Condition {
 	return condition{"minProperties", n, func(value any) *SchemaError {
 		if object, is := value.(*Object); is && len(object.Names()) < n {
-			return wrong(value, "%s does not have enough properties", PythonRepr(value))
+			return schemaError(value, "%s does not have enough properties", PythonRepr(value))
 		}
 		return nil
 	}}
@@ -157,7 +158,7 @@ func MinProperties(n int) Condition {
 func MaxProperties(n int) Condition {
 	return condition{"maxProperties", n, func(value any) *SchemaError {
 		if object, is := value.(*Object); is && len(object.Names()) > n {
-			return wrong(value, "%s has too many properties", PythonRepr(value))
+			return schemaError(value, "%s has too many properties", PythonRepr(value))
 		}
 		return nil
 	}}
@@ -180,7 +181,7 @@ func Items(s Schema) Condition {
 func MinItems(n int) Condition {
 	return condition{"minItems", n, func(value any) *SchemaError {
 		if list, is := value.([]any); is && len(list) < n {
-			return wrong(value, "%s is too short", PythonRepr(value))
+			return schemaError(value, "%s is too short", PythonRepr(value))
 		}
 		return nil
 	}}
@@ -190,7 +191,7 @@ func MinItems(n int) Condition {
 func MaxItems(n int) Condition {
 	return condition{"maxItems", n, func(value any) *SchemaError {
 		if list, is := value.([]any); is && len(list) > n {
-			return wrong(value, "%s is too long", PythonRepr(value))
+			return schemaError(value, "%s is too long", PythonRepr(value))
 		}
 		return nil
 	}}
@@ -204,7 +205,7 @@ func UniqueItems() Condition {
 		for _, item := range list {
 			shown := PythonRepr(item)
 			if seen[shown] {
-				return wrong(value, "%s has non-unique elements", PythonRepr(value))
+				return schemaError(value, "%s has non-unique elements", PythonRepr(value))
 			}
 			seen[shown] = true
 		}

@@ -158,7 +158,7 @@ func (a *Authenticator) principal(ctx context.Context, token string, expired boo
 		// Others may wait for the answer as well: it does not end with the request that began it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.timeout)
 		defer cancel()
-		return a.ask(ctx, k, token)
+		return a.validateToken(ctx, k, token)
 	})
 	select {
 	case <-ctx.Done():
@@ -185,8 +185,8 @@ func (a *Authenticator) invalid() error {
 	return a.refuse("The token is not valid, or has expired.")
 }
 
-// ask asks Keystone about a token, and remembers the answer. An error of asking is not remembered.
-func (a *Authenticator) ask(ctx context.Context, k key, token string) (osapi.Principal, error) {
+// validateToken asks Keystone about a token, and caches the answer, but no error of asking.
+func (a *Authenticator) validateToken(ctx context.Context, k key, token string) (osapi.Principal, error) {
 	select {
 	case a.calls <- struct{}{}:
 		defer func() { <-a.calls }()

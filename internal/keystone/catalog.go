@@ -58,7 +58,7 @@ func (w wanted) choose(catalog []tokens.CatalogEntry) (string, error) {
 	for _, i := range w.interfaces {
 		of := slices.DeleteFunc(slices.Clone(here), func(e tokens.Endpoint) bool { return e.Interface != i })
 		if len(of) > 0 {
-			return w.only(i, of)
+			return w.onlyAddress(i, of)
 		}
 	}
 	return "", w.refuse(fmt.Sprintf("there is none of the interfaces %s; there are %s", listed(w.interfaces),
@@ -66,15 +66,15 @@ func (w wanted) choose(catalog []tokens.CatalogEntry) (string, error) {
 		"set "+w.key("valid_interfaces")+", or create the endpoint")
 }
 
-// only is the one address of the endpoints of an interface.
-func (w wanted) only(of string, endpoints []tokens.Endpoint) (string, error) {
+// onlyAddress is the one address of the endpoints of an interface.
+func (w wanted) onlyAddress(of string, endpoints []tokens.Endpoint) (string, error) {
 	if regions := slices.Compact(slices.Sorted(slices.Values(each(endpoints, regionOf)))); len(regions) > 1 {
 		return "", w.refuse(fmt.Sprintf("there are %s endpoints in several regions: %s", of, listed(regions)),
 			"set "+w.key("region_name")+" to this host's")
 	}
 	address := ""
 	for _, e := range endpoints {
-		clean, err := w.clean(e)
+		clean, err := w.cleanAddress(e)
 		switch {
 		case err != nil:
 			return "", err
@@ -90,8 +90,9 @@ func (w wanted) only(of string, endpoints []tokens.Endpoint) (string, error) {
 
 var versionSuffix = regexp.MustCompile(`^v\d+(\.\d+)?$`)
 
-// clean is the address of an endpoint without slashes at its end, if it can be the service's.
-func (w wanted) clean(e tokens.Endpoint) (string, error) {
+// cleanAddress is the address of an endpoint without slashes at its end, if it can be the
+// service's.
+func (w wanted) cleanAddress(e tokens.Endpoint) (string, error) {
 	name := fmt.Sprintf("the %s endpoint %s", e.Interface, e.ID)
 	fix := fmt.Sprintf("fix it (openstack endpoint set --url http://HOST:PORT/PATH %s), or set %s", e.ID, w.key("url"))
 	u, err := url.Parse(strings.TrimSpace(e.URL))

@@ -59,8 +59,8 @@ type attempt struct {
 	requestID string
 }
 
-// ask logs in, once, unless Keystone has refused the same secret a moment ago.
-func (s *Session) ask(ctx context.Context) (*grant, error) {
+// logIn gets a token, once, unless Keystone has refused the same secret a moment ago.
+func (s *Session) logIn(ctx context.Context) (*grant, error) {
 	secret, err := s.config.Secret()
 	if err != nil {
 		return nil, &Error{Kind: ErrCredentials, AuthURL: s.config.AuthURL,
@@ -95,7 +95,7 @@ func (a *attempt) run(ctx context.Context, start time.Time) (*grant, error) {
 	}
 	t := out.Token
 	g := &grant{token: header.Get("X-Subject-Token")}
-	if a.given() {
+	if a.secretIsToken() {
 		g.token = a.secret
 	}
 	switch {
@@ -120,7 +120,7 @@ func (a *attempt) run(ctx context.Context, start time.Time) (*grant, error) {
 	// Both times are Keystone's; of a token that was issued long ago, its clock is in the answer's
 	// Date.
 	since := t.Issued
-	if date, err := http.ParseTime(header.Get("Date")); err == nil && (a.given() || since.IsZero()) {
+	if date, err := http.ParseTime(header.Get("Date")); err == nil && (a.secretIsToken() || since.IsZero()) {
 		since = date
 	}
 	if since.IsZero() {
@@ -144,8 +144,8 @@ func (a *attempt) run(ctx context.Context, start time.Time) (*grant, error) {
 	return g, nil
 }
 
-// given reports whether the agent's secret is the very token to use.
-func (a *attempt) given() bool {
+// secretIsToken reports whether the agent's secret is the very token to use.
+func (a *attempt) secretIsToken() bool {
 	return a.session.config.Method == Token && a.session.config.scope() == nil
 }
 
@@ -160,7 +160,7 @@ func (a *attempt) exchange(ctx context.Context) (*answer, http.Header, error) {
 	headers := map[string]string{"X-Openstack-Request-Id": a.requestID}
 	var out answer
 	var resp *http.Response
-	if a.given() {
+	if a.secretIsToken() {
 		headers["X-Auth-Token"], headers["X-Subject-Token"] = a.secret, a.secret
 		resp, err = client.Get(ctx, address, &out,
 			&gophercloud.RequestOpts{MoreHeaders: headers, OkCodes: []int{http.StatusOK}})
@@ -207,7 +207,7 @@ func (a *attempt) explain(ctx context.Context, err error) error {
 	default:
 		e.Detail = err.Error()
 	}
-	e.Detail = a.without(e.Detail)
+	e.Detail = a.redact(e.Detail)
 	return e
 }
 
@@ -277,8 +277,8 @@ func (a *attempt) message(body []byte) string {
 	return text
 }
 
-// without is a text in which the secret is not repeated.
-func (a *attempt) without(text string) string { return strings.ReplaceAll(text, a.secret, "(secret)") }
+// redact is a text in which the secret is not repeated.
+func (a *attempt) redact(text string) string { return strings.ReplaceAll(text, a.secret, "(secret)") }
 
 func (a *attempt) fail(kind error, detail, hint string) *Error {
 	return &Error{Kind: kind, AuthURL: a.session.config.AuthURL, Detail: detail, Hint: hint, RequestID: a.requestID}

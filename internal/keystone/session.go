@@ -180,7 +180,7 @@ func (s *Session) login(ctx context.Context, refused string) (*grant, error) {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
 		defer cancel()
-		g, err := s.ask(ctx)
+		g, err := s.logIn(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -152,7 +152,7 @@ func (s *Connections) admit(c net.Conn) *conn {
 		}
 	}
 	if accepted {
-		s.enlist(n, waiting)
+		s.setState(n, waiting)
 	}
 	s.mu.Unlock()
 	if victim != nil {
@@ -189,8 +189,8 @@ func oldest(lists ...*list.List) *conn {
 	return nil
 }
 
-// enlist moves a connection to a state. The caller holds mu.
-func (s *Connections) enlist(c *conn, to state) {
+// setState moves a connection to a state. The caller holds mu.
+func (s *Connections) setState(c *conn, to state) {
 	a := s.addresses[c.from]
 	if c.inAll != nil {
 		l, la := &s.idle, (*list.List)(nil)
@@ -230,7 +230,7 @@ func (s *Connections) remove(c *conn) {
 	if c.state == closed {
 		return
 	}
-	s.enlist(c, closed)
+	s.setState(c, closed)
 	if a := s.addresses[c.from]; a != nil {
 		s.n--
 		if a.n--; a.n == 0 {
@@ -239,12 +239,12 @@ func (s *Connections) remove(c *conn) {
 	}
 }
 
-// become changes the state of a connection.
-func (c *conn) become(to state) {
+// changeState changes the state of a connection.
+func (c *conn) changeState(to state) {
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
 	if c.state != closed && c.state != to {
-		c.set.enlist(c, to)
+		c.set.setState(c, to)
 	}
 }
 
@@ -255,7 +255,7 @@ func (c *conn) charge(cost int64) {
 	s.mu.Lock()
 	var victims []*conn
 	if c.state == idle { // its next request has begun
-		s.enlist(c, waiting)
+		s.setState(c, waiting)
 	}
 	if c.state == waiting {
 		c.cost += cost

@@ -164,7 +164,7 @@ func (x *Exchange) SendJSON(answer any) error {
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
-	if err := x.Hold(len(body)); err != nil {
+	if err := x.ReserveMemory(len(body)); err != nil {
 		return err
 	}
 	header.Set("Content-Type", MediaJSON)
@@ -175,10 +175,10 @@ func (x *Exchange) SendJSON(answer any) error {
 // largeAnswer is the size from which answers count for Limits.Answers, in bytes.
 const largeAnswer = 256 << 10
 
-// Hold reserves the memory of an answer until it is sent: clients that read slowly, or not at all,
-// keep it there. It refuses the request (503) if the answers of others take up all that there is
-// for them. A write has taken effect, and is answered in any case.
-func (x *Exchange) Hold(size int) error {
+// ReserveMemory accounts for the memory of an answer until it is sent: clients that read slowly, or
+// not at all, keep it there. It refuses the request (503) if the answers of others take up all that
+// there is for them. A write has taken effect, and is answered in any case.
+func (x *Exchange) ReserveMemory(size int) error {
 	if size < largeAnswer || x.R.Method != http.MethodGet {
 		return nil
 	}

@@ -116,22 +116,22 @@ func (f *framing) endLine() bool {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	name = bytes.TrimRight(name, " \t")
 	switch {
-	case is(name, "transfer-encoding"):
+	case headerIs(name, "transfer-encoding"):
 		f.chunked = true
-	case is(name, "content-length"):
+	case headerIs(name, "content-length"):
 		length, err := strconv.ParseInt(string(bytes.Trim(value, " \t")), 10, 64)
 		if cut || err != nil || length < 0 || f.length >= 0 {
 			f.strange = true
 		}
 		f.length = max(length, 0)
-	case is(name, "upgrade"): // what follows may be another protocol
+	case headerIs(name, "upgrade"): // what follows may be another protocol
 		f.strange = f.strange || !strings.EqualFold(string(bytes.Trim(value, " \t")), "h2c")
 	}
 	return false
 }
 
-// is reports whether a header has a name, in any case. Most have another length.
-func is(header []byte, name string) bool {
+// headerIs reports whether a header has a name, in any case. Most have another length.
+func headerIs(header []byte, name string) bool {
 	return len(header) == len(name) && strings.EqualFold(string(header), name)
 }
 

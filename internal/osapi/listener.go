@@ -125,15 +125,15 @@ func (l *listener) run() {
 			continue
 		}
 		if l.tls == nil {
-			l.give(&watched{Conn: c, counted: c})
+			l.deliver(&watched{Conn: c, counted: c})
 			continue
 		}
 		l.shakes.Go(func() { l.handshake(c) })
 	}
 }
 
-// give hands a connection to net/http.
-func (l *listener) give(c net.Conn) {
+// deliver hands a connection to net/http.
+func (l *listener) deliver(c net.Conn) {
 	select {
 	case l.ready <- c:
 	case <-l.ctx.Done():
@@ -165,10 +165,10 @@ func (l *listener) handshake(c *conn) {
 		return
 	}
 	if secured.ConnectionState().NegotiatedProtocol == "h2" { // it has no Transfer-Encoding
-		l.give(secured)
+		l.deliver(secured)
 		return
 	}
-	l.give(watchedTLS{&watched{Conn: secured, counted: c}, secured})
+	l.deliver(watchedTLS{&watched{Conn: secured, counted: c}, secured})
 }
 
 func speaksHTTP(header [5]byte) bool {

@@ -71,9 +71,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ConnState: func(c net.Conn, to http.ConnState) {
 			switch to {
 			case http.StateActive: // the handler comes next
-				countedOf(c).become(waiting)
+				countedOf(c).changeState(waiting)
 			case http.StateIdle:
-				countedOf(c).become(idle)
+				countedOf(c).changeState(idle)
 			}
 		},
 		// Each request that framing counts is one that the handler gets.
@@ -85,7 +85,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if s.Finish {
 		requests = context.WithoutCancel(ctx)
 	}
-	return until(ctx, requests, server, listen(ctx, l, s.TLS, conns, s.Logger), s.Grace)
+	return serveUntil(ctx, requests, server, listen(ctx, l, s.TLS, conns, s.Logger), s.Grace)
 }
 
 // delayed is a context that ends after another one did, by the delay.
@@ -122,7 +122,7 @@ func countedOf(c net.Conn) *conn {
 
 func (s *Server) handle(w http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(connKey{}).(net.Conn)
-	countedOf(c).become(active)
+	countedOf(c).changeState(active)
 	if client := countedOf(c).clientOf(r.Header); client != "" {
 		r.RemoteAddr = client // whom logs, audit records and bounds are about
 	}

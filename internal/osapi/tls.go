@@ -100,9 +100,9 @@ func (t TLSFiles) read(files []files.Content, log zerolog.Logger, now time.Time)
 	return config, nil
 }
 
-// soon is the remaining validity of a certificate below which a warning is logged: a week, or a
-// third of its life if that is shorter.
-func soon(c *x509.Certificate) time.Duration {
+// warnBefore is the remaining validity of a certificate below which a warning is logged: a week, or
+// a third of its life if that is shorter.
+func warnBefore(c *x509.Certificate) time.Duration {
 	return min(7*24*time.Hour, c.NotAfter.Sub(c.NotBefore)/3)
 }
 
@@ -117,7 +117,7 @@ func warnOfTime(log zerolog.Logger, path string, c *x509.Certificate, now time.T
 	case now.Before(c.NotBefore):
 		log.Error().Msg("A certificate is not valid yet. " + consequence +
 			". Replace the file, or check the clock of this machine.")
-	case now.Add(soon(c)).After(c.NotAfter):
+	case now.Add(warnBefore(c)).After(c.NotAfter):
 		log.Warn().Msg("A certificate expires soon. Replace the file in time; it is read again when it changes.")
 	}
 }

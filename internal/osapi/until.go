@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// until answers requests on the listener until ctx ends, and returns nil then. Requests under way
-// have the grace to end; their context is requests. The first request of a connection that was
+// serveUntil answers requests on the listener until ctx ends, and returns nil then. Requests under
+// way have the grace to end; their context is requests. The first request of a connection that was
 // accepted before the end is answered. The error of a listener that fails is returned as it is.
-func until(ctx, requests context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
+func serveUntil(ctx, requests context.Context, server *http.Server, l net.Listener, grace time.Duration) error {
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	first := newDrain(server)
 	l = &closedOnce{Listener: l, close: sync.OnceValue(l.Close)}

@@ -29,20 +29,21 @@ func (x *Exchange) Upgrade(protocol string) (net.Conn, io.Reader, error) {
 		_ = c.Close() // the client has closed the connection
 		return nil, nil, fmt.Errorf("answering a request for another protocol: %w", err)
 	}
-	return c, ahead(c, buffered.Reader), nil
+	return c, withBuffered(c, buffered.Reader), nil
 }
 
 // CheckUpgrade refuses (426) a request that does not ask for another protocol.
 func (x *Exchange) CheckUpgrade(protocol string) error {
-	if asks(x.R.Header, "Connection", "upgrade") && asks(x.R.Header, "Upgrade", protocol) && x.R.ProtoMajor == 1 {
+	if hasToken(x.R.Header, "Connection", "upgrade") && hasToken(x.R.Header, "Upgrade", protocol) &&
+		x.R.ProtoMajor == 1 {
 		return nil
 	}
 	return Errorf(http.StatusUpgradeRequired,
 		"This call needs HTTP/1.1 with the headers Connection: Upgrade and Upgrade: %s.", protocol)
 }
 
-// asks reports whether a header with a list of words has one.
-func asks(h http.Header, name, word string) bool {
+// hasToken reports whether a header with a list of words has one.
+func hasToken(h http.Header, name, word string) bool {
 	for _, line := range h.Values(name) {
 		for one := range strings.SplitSeq(line, ",") {
 			if strings.EqualFold(strings.TrimSpace(one), word) {
@@ -53,8 +54,8 @@ func asks(h http.Header, name, word string) bool {
 	return false
 }
 
-// ahead reads what a buffer holds of a connection, and then from that.
-func ahead(c net.Conn, buffer *bufio.Reader) io.Reader {
+// withBuffered reads what a buffer holds of a connection, and then from that.
+func withBuffered(c net.Conn, buffer *bufio.Reader) io.Reader {
 	if buffer.Buffered() == 0 {
 		return c
 	}

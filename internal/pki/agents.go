@@ -123,27 +123,27 @@ func (h *Agents) Index(token string) int {
 	return slices.IndexFunc(h.All, func(a HostAgent) bool { return a.Token == token })
 }
 
-// Take notes a report. window is how long after its last report an agent still counts as one of
+// Add records a report. window is how long after its last report an agent still counts as one of
 // two. stops says whether the host stops: not if it is one of several, or of before, that does.
-func (h *Agents) Take(r AgentReport, at time.Time, window time.Duration) (stops bool) {
+func (h *Agents) Add(r AgentReport, at time.Time, window time.Duration) (stops bool) {
 	if r.Process == nil {
 		return r.Stopping
 	}
 	now, within := at.UnixMicro(), window.Microseconds()
 	token := r.Process.Token
-	h.drop(func(a HostAgent) bool { return a.Token != token && a.Seen > now+within }) // by a clock that was wrong
+	h.removeIf(func(a HostAgent) bool { return a.Token != token && a.Seen > now+within }) // by a clock that was wrong
 	latest := h.latest()
 	if latest >= 0 && r.LastSeen > h.All[latest].Seen { // only its reports were not written down
 		h.All[latest].Seen, h.All[latest].Dirty = r.LastSeen, true
 	}
 	if r.Stopping {
-		return h.leave(token, now, within)
+		return h.remove(token, now, within)
 	}
 	if i := h.Index(token); i < 0 {
-		h.drop(func(a HostAgent) bool { return !near(now, a.Seen, within) })
+		h.removeIf(func(a HostAgent) bool { return !closeTo(now, a.Seen, within) })
 		for len(h.All) >= maxAgents {
 			oldest := slices.MinFunc(h.All, func(a, b HostAgent) int { return cmp.Compare(a.Seen, b.Seen) })
-			h.drop(func(a HostAgent) bool { return a.Token == oldest.Token })
+			h.removeIf(func(a HostAgent) bool { return a.Token == oldest.Token })
 		}
 		h.Turn = max(h.Turn+1, now) // also after an older copy of the database, or of the server
 		process := *r.Process
@@ -157,7 +157,7 @@ func (h *Agents) Take(r AgentReport, at time.Time, window time.Duration) (stops 
 		}
 		one.Address, one.Seen = r.Address, now
 	}
-	h.prove(now, within)
+	h.updateUntil(now, within)
 	return false
 }
 
@@ -172,19 +172,19 @@ func (h *Agents) latest() int {
 	return latest
 }
 
-// leave notes that a process stops.
-func (h *Agents) leave(token string, now, window int64) (stops bool) {
+// remove removes a process that stops.
+func (h *Agents) remove(token string, now, window int64) (stops bool) {
 	i := h.Index(token)
 	later := slices.ContainsFunc(h.All, func(a HostAgent) bool {
-		return a.Token != token && near(now, a.Seen, window) &&
+		return a.Token != token && closeTo(now, a.Seen, window) &&
 			(i < 0 || a.First > h.All[i].First || bothLive(a, h.All[i]))
 	})
-	h.drop(func(a HostAgent) bool { return a.Token == token })
-	h.prove(now, window)
+	h.removeIf(func(a HostAgent) bool { return a.Token == token })
+	h.updateUntil(now, window)
 	return !later
 }
 
-func (h *Agents) drop(which func(HostAgent) bool) {
+func (h *Agents) removeIf(which func(HostAgent) bool) {
 	h.All = slices.DeleteFunc(h.All, func(a HostAgent) bool {
 		is := which(a)
 		if is {
@@ -194,12 +194,12 @@ func (h *Agents) drop(which func(HostAgent) bool) {
 	})
 }
 
-// prove finds out until when it is proven that two live.
-func (h *Agents) prove(now, window int64) {
+// updateUntil determines until when it is proven that two live.
+func (h *Agents) updateUntil(now, window int64) {
 	until := int64(0)
 	for i, a := range h.All {
 		for _, b := range h.All[:i] {
-			if proven(a, b, now, window) {
+			if provenNow(a, b, now, window) {
 				until = max(until, min(a.Seen, b.Seen)+window)
 			}
 		}
@@ -211,17 +211,17 @@ func (h *Agents) prove(now, window int64) {
 // bothLive reports whether two agents have shown that they lived at the same time.
 func bothLive(a, b HostAgent) bool { return min(a.Shown, b.Shown) >= max(a.First, b.First) }
 
-// proven reports whether two agents have, and were both seen within a window.
-func proven(a, b HostAgent, now, window int64) bool {
-	return bothLive(a, b) && near(now, a.Seen, window) && near(now, b.Seen, window)
+// provenNow reports whether two agents have, and were both seen within a window.
+func provenNow(a, b HostAgent, now, window int64) bool {
+	return bothLive(a, b) && closeTo(now, a.Seen, window) && closeTo(now, b.Seen, window)
 }
 
-// near reports whether two times are at most a window apart, in microseconds.
-func near(now, at, window int64) bool { return max(now-at, at-now) <= window }
+// closeTo reports whether two times are at most a window apart, in microseconds.
+func closeTo(now, at, window int64) bool { return max(now-at, at-now) <= window }
 
-// Twice reports whether it is proven now, by [Agents].Until. A time beyond the window is of a clock
-// that was wrong.
-func Twice(until int64, at time.Time, window time.Duration) bool {
+// HasSeveral reports whether several agents are proven now, by [Agents].Until. A time beyond the
+// window is of a clock that was wrong.
+func HasSeveral(until int64, at time.Time, window time.Duration) bool {
 	now := at.UnixMicro()
 	return until > now && until <= now+window.Microseconds()
 }
@@ -229,12 +229,12 @@ func Twice(until int64, at time.Time, window time.Duration) bool {
 // Live are the agents of which it is proven that others live, if there are any: not those of
 // before.
 func (h *Agents) Live(at time.Time, window time.Duration) (live []AgentProcess) {
-	if !Twice(h.Until, at, window) {
+	if !HasSeveral(h.Until, at, window) {
 		return nil
 	}
 	for i, a := range h.All {
 		for j, b := range h.All {
-			if i != j && proven(a, b, at.UnixMicro(), window.Microseconds()) {
+			if i != j && provenNow(a, b, at.UnixMicro(), window.Microseconds()) {
 				live = append(live, a.AgentProcess)
 				break
 			}

@@ -53,7 +53,7 @@ func (n *network) arrive(i int, lost bool) {
 	if n.knowsLast {
 		r.LastSeen = n.lastSeen
 	}
-	n.agents.Take(r, n.now, window)
+	n.agents.Add(r, n.now, window)
 	n.lastSeen = n.now.UnixMicro()
 	if _, lives := n.alive[r.Process.Token]; lives && !lost && !r.Stopping {
 		n.alive[r.Process.Token] = n.agents.Turn
@@ -117,7 +117,7 @@ func TestTwoLiveAgentsAreFound(t *testing.T) {
 				n.arrive(len(n.flying)-1, false)
 			}
 			n.now = n.now.Add(10 * time.Second)
-			if is := Twice(n.agents.Until, n.now, window); !is && round >= 2 {
+			if is := HasSeveral(n.agents.Until, n.now, window); !is && round >= 2 {
 				t.Fatalf("round %d: not found: %+v", round, n.agents)
 			}
 		}
@@ -129,7 +129,7 @@ func TestTwoLiveAgentsAreFound(t *testing.T) {
 			n.arrive(len(n.flying)-1, false)
 			n.now = n.now.Add(10 * time.Second)
 		}
-		if Twice(n.agents.Until, n.now, window) {
+		if HasSeveral(n.agents.Until, n.now, window) {
 			t.Fatalf("it does not end: %+v", n.agents)
 		}
 		if len(n.agents.All) > maxAgents {

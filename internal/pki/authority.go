@@ -254,7 +254,7 @@ func (a *Authority) check(id Identity, o SignOptions) error {
 		return fmt.Errorf("the certificate of the CA: %w", err)
 	}
 	// What is signed is what will be read: an identity that cannot be read back is not signed.
-	if _, err := Of(&x509.Certificate{DNSNames: id.Names, URIs: id.URIs()}); err != nil {
+	if _, err := IdentityOf(&x509.Certificate{DNSNames: id.Names, URIs: id.URIs()}); err != nil {
 		return err
 	}
 	return nil

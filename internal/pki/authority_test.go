@@ -186,7 +186,7 @@ func TestSignedCertificates(t *testing.T) {
 			KeyUsages: c.usages[len(c.usages)-1:]}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		id, err := pki.Of(got)
+		id, err := pki.IdentityOf(got)
 		if err != nil || id.Kind != c.id.Kind || id.Name != c.id.Name || !slices.Equal(id.Nodes, c.id.Nodes) {
 			t.Errorf("%s: read back as %+v, %v", name, id, err)
 		}
@@ -201,7 +201,7 @@ func TestReEnrolledHostIsLetInByItsNewCertificate(t *testing.T) {
 		text, err := ca.Sign(request(t, "h1"), pki.Identity{Kind: pki.Host, Name: "h1"},
 			pki.SignOptions{Lifetime: time.Hour, Now: now, NotBefore: notBefore})
 		testproc.Check(t, err)
-		id := testproc.Try(pki.Of(parsed(t, text))).Or(t)
+		id := testproc.Try(pki.IdentityOf(parsed(t, text))).Or(t)
 		if err := denied.CheckIdentity(id); errors.Is(err, pki.ErrDenied) != refused {
 			t.Errorf("signed with %v: %v", notBefore, err)
 		}
@@ -327,8 +327,8 @@ func FuzzParseRequest(f *testing.F) {
 			pki.SignOptions{Lifetime: time.Hour, Now: time.Now()})
 		testproc.Check(t, err)
 		c := parsed(t, made)
-		if id, err := pki.Of(c); err != nil || id.Name != "h2" || c.Subject.CommonName != "h2" || len(c.DNSNames)+
-			len(c.IPAddresses)+len(c.EmailAddresses) > 0 {
+		if id, err := pki.IdentityOf(c); err != nil || id.Name != "h2" || c.Subject.CommonName != "h2" ||
+			len(c.DNSNames)+len(c.IPAddresses)+len(c.EmailAddresses) > 0 {
 			t.Errorf("the signed certificate: got %+v, %v, want h2 and no other names", id, err)
 		}
 	})

@@ -232,9 +232,9 @@ func (l *DenyList) missing(other *DenyList) (hosts []string) {
 	return hosts
 }
 
-// follows returns an error unless the list may take the place of another one: an old list would let
-// hosts in again.
-func (l *DenyList) follows(other *DenyList, name string) error {
+// checkSuccessor returns an error unless the list may take the place of another one: an old list
+// would let hosts in again.
+func (l *DenyList) checkSuccessor(other *DenyList, name string) error {
 	had, _ := other.Header()
 	switch {
 	case l.serial >= had:

@@ -42,7 +42,7 @@ func OpenDenyFile(path string, log zerolog.Logger) (*DenyFile, error) {
 	file, err := files.NewReloaded([]string{path}, log, nil, func(files []files.Content) (*DenyList, error) {
 		list, err := ParseDenyList(files[0].Data, path)
 		if err == nil {
-			err = list.follows(last, path)
+			err = list.checkSuccessor(last, path)
 		}
 		switch {
 		case err != nil && last == nil:

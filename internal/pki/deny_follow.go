@@ -189,7 +189,7 @@ func (w *follower) fetch(ctx context.Context) error {
 	}
 	has := w.list.Load()
 	same := !has.unusable && has.same(list)
-	switch err := list.follows(has, name); {
+	switch err := list.checkSuccessor(has, name); {
 	case err == nil, time.Until(has.date) > MaxAhead: // the clock that has dated the list before was corrected
 		logMissing(w.log, list.missing(has), w.path)
 		w.list.Store(list)
@@ -230,8 +230,10 @@ func FollowedFrom(text []byte) (url string, followed bool) {
 	return string(line), followed
 }
 
-// Beside returns a service that keeps its deny list up to date while it serves. f may be nil.
-func (f *DenyFile) Beside(serve func(context.Context, net.Listener) error) func(context.Context, net.Listener) error {
+// KeepCurrent returns a service that keeps its deny list up to date while it serves. f may be nil.
+func (f *DenyFile) KeepCurrent(
+	serve func(context.Context, net.Listener) error,
+) func(context.Context, net.Listener) error {
 	return func(ctx context.Context, l net.Listener) error {
 		following, stop := context.WithCancel(ctx)
 		var follow sync.WaitGroup

@@ -62,9 +62,9 @@ var (
 	ErrInvalid = errors.New("the certificate cannot be used")
 )
 
-// Of returns who a certificate is for. ErrInvalid for one that has several identities, none, or an
-// invalid uuid.
-func Of(c *x509.Certificate) (Identity, error) {
+// IdentityOf returns who a certificate is for. ErrInvalid for one that has several identities,
+// none, or an invalid uuid.
+func IdentityOf(c *x509.Certificate) (Identity, error) {
 	id := Identity{Issued: c.NotBefore, Expires: c.NotAfter}
 	for _, name := range append([]string{c.Subject.CommonName}, c.DNSNames...) {
 		if name != "" && !slices.Contains(id.Names, name) {
@@ -196,7 +196,7 @@ func Peer(state *tls.ConnectionState, now time.Time) (Identity, error) {
 		return Identity{}, fmt.Errorf("%w: it is valid from %s until %s",
 			ErrExpired, rfc3339(c.NotBefore), rfc3339(c.NotAfter))
 	}
-	return Of(c)
+	return IdentityOf(c)
 }
 
 // HostIdentity is the identity of a host, its cell ("" for none) and its compute nodes, by uuid.

@@ -68,7 +68,7 @@ func TestIdentityOfACertificate(t *testing.T) {
 		"a service that has nodes": {certificate: certificate(t, "a", nil, "urn:compute-agent:service:a",
 			"urn:uuid:"+node), invalid: true},
 	} {
-		got, err := pki.Of(c.certificate)
+		got, err := pki.IdentityOf(c.certificate)
 		if c.invalid {
 			testproc.ErrorIs(t, err, pki.ErrInvalid, "%s: %+v, %v", name, got)
 			continue
@@ -87,7 +87,7 @@ func TestURIsAreReadBack(t *testing.T) {
 		{Kind: pki.Host, Name: "h1", Cell: "cell one/1?#%"},
 		{Kind: pki.Service, Name: "compute-api"},
 	} {
-		got, err := pki.Of(&x509.Certificate{URIs: id.URIs()})
+		got, err := pki.IdentityOf(&x509.Certificate{URIs: id.URIs()})
 		if err != nil || got.Kind != id.Kind || got.Name != id.Name ||
 			!slices.Equal(got.Nodes, id.Nodes) || got.Cell != id.Cell {
 			t.Errorf("%+v became %+v, %v", id, got, err)

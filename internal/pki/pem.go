@@ -92,7 +92,7 @@ func describe(c *x509.Certificate, now time.Time) (Description, error) {
 		NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(), State: "valid", Fingerprint: Fingerprint(c),
 	}
 	if !c.IsCA {
-		id, err := Of(c)
+		id, err := IdentityOf(c)
 		if err != nil {
 			return v, err
 		}

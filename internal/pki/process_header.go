@@ -220,21 +220,21 @@ func NewAgentWatch(window time.Duration, now func() time.Time) *AgentWatch {
 	return &AgentWatch{server: rand.Text()[:8], window: window, now: now, hosts: map[string]*Agents{}}
 }
 
-// Take notes a request of the host of a key, and returns the header of its answer; "" if there are
+// Add records a request of the host of a key, and returns the header of its answer; "" if there are
 // too many hosts. found are the agents of the host, if this request has proven that they are
 // several.
-func (w *AgentWatch) Take(key, host, address string, p *ProcessHeader) (answer string, found []AgentProcess) {
+func (w *AgentWatch) Add(key, host, address string, p *ProcessHeader) (answer string, found []AgentProcess) {
 	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	agents := w.hosts[key]
 	if agents == nil {
-		if agents = w.add(key, now); agents == nil {
+		if agents = w.newHost(key, now); agents == nil {
 			return "", nil
 		}
 	}
-	was := Twice(agents.Until, now, w.window)
-	agents.Take(p.Report(w.server, address), now, w.window)
+	was := HasSeveral(agents.Until, now, w.window)
+	agents.Add(p.Report(w.server, address), now, w.window)
 	agents.Changed, agents.Gone = false, nil
 	if !was {
 		found = agents.Live(now, w.window)
@@ -242,8 +242,8 @@ func (w *AgentWatch) Take(key, host, address string, p *ProcessHeader) (answer s
 	return agents.Answer(w.server, host, now, w.window), found
 }
 
-// add is the entry of a new host; nil if there are too many.
-func (w *AgentWatch) add(key string, now time.Time) *Agents {
+// newHost is the entry of a new host; nil if there are too many.
+func (w *AgentWatch) newHost(key string, now time.Time) *Agents {
 	if len(w.hosts) >= maxWatched {
 		if now.Sub(w.swept).Abs() < w.window/16 {
 			return nil
@@ -251,7 +251,7 @@ func (w *AgentWatch) add(key string, now time.Time) *Agents {
 		w.swept = now
 		for key, one := range w.hosts {
 			if latest := one.latest(); latest < 0 ||
-				!near(now.UnixMicro(), one.All[latest].Seen, w.window.Microseconds()) {
+				!closeTo(now.UnixMicro(), one.All[latest].Seen, w.window.Microseconds()) {
 				delete(w.hosts, key)
 			}
 		}
@@ -270,7 +270,7 @@ func (w *AgentWatch) Several() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range w.hosts {
-		if Twice(one.Until, now, w.window) {
+		if HasSeveral(one.Until, now, w.window) {
 			n++
 		}
 	}

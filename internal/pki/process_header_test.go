@@ -19,7 +19,7 @@ type watching struct{ w *AgentWatch }
 func (s watching) RoundTrip(r *http.Request) (*http.Response, error) {
 	h := http.Header{}
 	if p := ReadProcessHeader(r.Header); p != nil {
-		answer, _ := s.w.Take("identity "+p.Identity, p.Host, r.Host, p)
+		answer, _ := s.w.Add("identity "+p.Identity, p.Host, r.Host, p)
 		h.Set(HeaderProcess, answer)
 	}
 	return &http.Response{StatusCode: http.StatusOK, Header: h, Body: http.NoBody}, nil
@@ -174,15 +174,15 @@ func TestAgentWatchIsBounded(t *testing.T) {
 	w := NewAgentWatch(20*time.Minute, func() time.Time { return at })
 	p := &ProcessHeader{Process: AgentProcess{Token: "t"}}
 	for i := range maxWatched + 100 {
-		answer, _ := w.Take(fmt.Sprint("host ", i), "h", "", p)
+		answer, _ := w.Add(fmt.Sprint("host ", i), "h", "", p)
 		if (answer == "") != (i >= maxWatched) {
 			t.Fatalf("host %d: %q", i, answer)
 		}
 	}
 	at = at.Add(10 * time.Minute)
-	w.Take("host 7", "h", "", p)
+	w.Add("host 7", "h", "", p)
 	at = at.Add(11 * time.Minute)
-	if answer, _ := w.Take("a new one", "h", "", p); answer == "" || len(w.hosts) != 2 {
+	if answer, _ := w.Add("a new one", "h", "", p); answer == "" || len(w.hosts) != 2 {
 		t.Errorf("%d hosts are kept, the answer is %q", len(w.hosts), answer)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // [*driverclient.CallError] around the driver's own error, [driverclient.ErrNoAnswer] or
 // [driverclient.ErrBadReply].
 func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
-	nodes, err := ask(ctx, p, "AvailableNodes",
+	nodes, err := call(ctx, p, "AvailableNodes",
 		func(s *activeProcess) ([]plugins.Node, error) { return s.AvailableNodes(ctx) })
 	if err == nil {
 		p.dropRemoved(nodes)
@@ -32,7 +32,7 @@ func (p *Plugin) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 //
 // Errors: as AvailableNodes.
 func (p *Plugin) Warnings(ctx context.Context) ([]plugins.Warning, error) {
-	return ask(ctx, p, "Health", func(s *activeProcess) ([]plugins.Warning, error) { return s.Health(ctx) })
+	return call(ctx, p, "Health", func(s *activeProcess) ([]plugins.Warning, error) { return s.Health(ctx) })
 }
 
 // ClassRenames returns the resource classes that the driver renamed in the last ReshapeStep, or
@@ -92,7 +92,7 @@ func (p *Plugin) Hypervisor(node string) (h plugins.Hypervisor, asked bool) {
 // Errors: as UpdateProviderTree; [plugins.ErrUnsupported] if the driver cannot list guests;
 // [plugins.ErrNotReady] if it cannot now. Without an error the list is complete.
 func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node string) ([]plugins.Guest, error) {
-	return ask(ctx, p, "Guests "+node,
+	return call(ctx, p, "Guests "+node,
 		func(s *activeProcess) ([]plugins.Guest, error) { return s.Guests(ctx, tree, node) })
 }
 
@@ -101,7 +101,7 @@ func (p *Plugin) Guests(ctx context.Context, tree *providertree.Tree, node strin
 //
 // Errors: as AvailableNodes; [plugins.ErrUnsupported] if the driver cannot report it.
 func (p *Plugin) NodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
-	return ask(ctx, p, "NodeDeleted "+node.Name,
+	return call(ctx, p, "NodeDeleted "+node.Name,
 		func(s *activeProcess) (bool, error) { return s.NodeDeleted(ctx, node) })
 }
 
@@ -118,9 +118,9 @@ func (p *Plugin) dropRemoved(nodes []plugins.Node) {
 	p.nodes = kept
 }
 
-// ask makes a call that changes nothing. If its process ends before it responds, and another one
+// call makes a call that changes nothing. If its process ends before it responds, and another one
 // has taken over meanwhile, the call is repeated once.
-func ask[T any](ctx context.Context, p *Plugin, call string, make func(*activeProcess) (T, error)) (T, error) {
+func call[T any](ctx context.Context, p *Plugin, call string, make func(*activeProcess) (T, error)) (T, error) {
 	once := func() (T, error) {
 		s, err := p.acquire()
 		if err != nil {
@@ -175,12 +175,12 @@ func (p *Plugin) recordCall(ctx context.Context, s *activeProcess, call string, 
 	switch abandoned := driverclient.CallerGaveUp(ctx, err); {
 	case p.active != s, errors.As(err, new(*excusedError)): // replaced meanwhile
 	case errors.Is(err, driverclient.ErrNoAnswer) && !abandoned:
-		if p.calls.missed(call) >= p.spec.Restart.Misses {
+		if p.calls.recordMissed(call) >= p.spec.Restart.Misses {
 			p.calls = callRecords{}
 			p.reportHung(err)
 		}
 	case !abandoned:
-		p.calls.answered(call, err, time.Now())
+		p.calls.recordAnswer(call, err, time.Now())
 	}
 	return p.unavailableError(s, err)
 }

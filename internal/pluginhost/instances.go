@@ -49,7 +49,7 @@ type management struct {
 // Errors: as [Plugin.AvailableNodes]; [plugins.ErrUnsupported] if the driver does not manage
 // instances, [plugins.ErrNotReady] if it cannot list them now; [driverclient.ErrBadRequest].
 func (p *Plugin) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
-	return ask(ctx, p, "Instances "+node, func(s *activeProcess) ([]plugins.Instance, error) {
+	return call(ctx, p, "Instances "+node, func(s *activeProcess) ([]plugins.Instance, error) {
 		instances, err := s.Instances(ctx, node)
 		// does not count: the driver works on one of them
 		if errors.Is(err, driverclient.ErrNoAnswer) && p.managing.busy(s) {
@@ -118,7 +118,7 @@ func (p *Plugin) SetPower(
 // for the contract. It waits for no other call. Errors: as [Plugin.Instances];
 // [plugins.ErrInstanceNotFound]; a [*plugins.InstanceFault].
 func (p *Plugin) ConsoleLog(ctx context.Context, node, uuid string, most int) ([]byte, error) {
-	return ask(ctx, p, "ConsoleLog "+uuid,
+	return call(ctx, p, "ConsoleLog "+uuid,
 		func(s *activeProcess) ([]byte, error) { return s.ConsoleLog(ctx, node, uuid, most) })
 }
 
@@ -126,7 +126,7 @@ func (p *Plugin) ConsoleLog(ctx context.Context, node, uuid string, most int) ([
 // contract. It ends with the process of the plugin ([driverclient.ErrUnavailable]), which does not
 // wait for it when it is stopped or replaced. Errors: as [Plugin.ConsoleLog].
 func (p *Plugin) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWriteCloser, error) {
-	return ask(ctx, p, "OpenConsole "+uuid,
+	return call(ctx, p, "OpenConsole "+uuid,
 		func(s *activeProcess) (io.ReadWriteCloser, error) { return s.OpenConsole(ctx, node, uuid) })
 }
 
@@ -139,7 +139,7 @@ func manageOn[T any](
 		return result, &driverclient.CallError{Driver: p.Name(), Call: call,
 			Err: fmt.Errorf("%w: instance: %w", driverclient.ErrBadRequest, err)}
 	}
-	if err := p.serves(); err != nil {
+	if err := p.checkServing(); err != nil {
 		return result, err
 	}
 	unlock, err := p.managing.locks.Lock(ctx, uuid)
@@ -190,8 +190,8 @@ func (p *Plugin) acquireFor(ctx context.Context, call, uuid string) (*activeProc
 	}
 }
 
-// serves returns an error if the plugin is down.
-func (p *Plugin) serves() error {
+// checkServing returns an error if the plugin is down.
+func (p *Plugin) checkServing() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.active == nil {

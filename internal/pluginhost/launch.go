@@ -112,7 +112,7 @@ func (h *Host) connect(
 			if err := h.confine(p, spec, exe); err != nil {
 				return nil, err
 			}
-			p.runner.use(cmd, environment(h.opts.Environ,
+			p.runner.setCommand(cmd, environment(h.opts.Environ,
 				spec.Env, append(cmd.Env, protocol.LogLevelKey+"="+log.GetLevel().String())...))
 			return p.runner, nil
 		},

@@ -139,17 +139,17 @@ func (o *output) write(line []byte, cut bool) {
 	if len(o.lines) > tailLines {
 		o.lines = o.lines[1:]
 	}
-	if !o.admit(len(text)) {
+	if !o.allowLine(len(text)) {
 		return
 	}
 	if !cut && o.structured(text) {
 		return
 	}
-	o.raw(text, cut)
+	o.logRaw(text, cut)
 }
 
-// admit bounds the lines, and their bytes, per second.
-func (o *output) admit(size int) bool {
+// allowLine bounds the lines, and their bytes, per second.
+func (o *output) allowLine(size int) bool {
 	if now := time.Now(); now.Sub(o.windowStart) >= time.Second {
 		o.reportDropped()
 		o.windowStart, o.windowLines, o.windowBytes = now, 0, 0
@@ -221,8 +221,8 @@ func fieldName(key string) string {
 	return key
 }
 
-// raw logs any other line: stray prints, output of a C library, the trace of a crash.
-func (o *output) raw(text string, cut bool) {
+// logRaw logs any other line: stray prints, output of a C library, the trace of a crash.
+func (o *output) logRaw(text string, cut bool) {
 	if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
 		o.inPanic = true
 	}

@@ -21,7 +21,7 @@ func (p *Plugin) UpdateProviderTree(
 	node string,
 	allocations providertree.Allocations,
 ) (*providertree.Tree, providertree.Allocations, error) {
-	got, err := ask(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (driverclient.Answer, error) {
+	got, err := call(ctx, p, "UpdateProviderTree "+node, func(s *activeProcess) (driverclient.Answer, error) {
 		return s.UpdateProviderTree(ctx, tree, node, allocations)
 	})
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Plugin) ReshapeStep(
 	if allocations == nil {
 		allocations = providertree.Allocations{}
 	}
-	got, err := ask(ctx, p, "ReshapeStep "+node, func(s *activeProcess) (driverclient.Answer, error) {
+	got, err := call(ctx, p, "ReshapeStep "+node, func(s *activeProcess) (driverclient.Answer, error) {
 		return s.ReshapeStep(ctx, tree, node, from, allocations)
 	})
 	if err != nil {

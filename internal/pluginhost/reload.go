@@ -52,7 +52,7 @@ func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
 	select {
 	case p.reloads <- o:
 	case <-r.done:
-		return p.gone()
+		return p.currentError()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -60,13 +60,13 @@ func (p *Plugin) Reconfigure(ctx context.Context, spec Spec) error {
 	case err := <-o.reply:
 		return err
 	case <-r.done:
-		return p.gone()
+		return p.currentError()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (p *Plugin) gone() error {
+func (p *Plugin) currentError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unavailable()

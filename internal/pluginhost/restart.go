@@ -27,16 +27,16 @@ type callRecord struct {
 	last           time.Time // of the faults
 }
 
-// missed records that a call got no response, and returns the number of consecutive ones.
-func (c *callRecords) missed(call string) int {
+// recordMissed records that a call got no response, and returns the number of consecutive ones.
+func (c *callRecords) recordMissed(call string) int {
 	r := c.record(call)
 	c.misses++
 	r.misses++
 	return max(c.misses, r.misses)
 }
 
-// answered records a response, which can be an error of the driver.
-func (c *callRecords) answered(call string, err error, now time.Time) {
+// recordAnswer records a response, which can be an error of the driver.
+func (c *callRecords) recordAnswer(call string, err error, now time.Time) {
 	c.misses = 0
 	if !errors.As(err, new(*driverclient.FaultError)) {
 		delete(c.of, call)
@@ -102,8 +102,8 @@ func (b *breaker) failed(now time.Time) (time.Duration, bool) {
 	return b.jitter(delay), false
 }
 
-// worked records how long the plugin has been up without a failure.
-func (b *breaker) worked(up time.Duration) {
+// noteUptime records how long the plugin has been up without a failure.
+func (b *breaker) noteUptime(up time.Duration) {
 	if up >= b.policy.ResetAfter {
 		b.reset()
 	}

@@ -29,11 +29,11 @@ func TestBackoffDoublesUpToItsLimit(t *testing.T) {
 		}
 		now = now.Add(delay)
 	}
-	b.worked(9 * time.Minute)
+	b.noteUptime(9 * time.Minute)
 	if delay, _ := b.failed(now); delay != 2*time.Minute {
 		t.Errorf("9 minutes of health are not enough to forget, delay %v", delay)
 	}
-	b.worked(10 * time.Minute)
+	b.noteUptime(10 * time.Minute)
 	if delay, _ := b.failed(now); delay != time.Second {
 		t.Errorf("after 10 minutes of health all is forgotten, delay %v", delay)
 	}
@@ -56,7 +56,7 @@ func TestQuarantineAfterTooManyFailures(t *testing.T) {
 	if _, quarantined := b.failed(now); !quarantined {
 		t.Error("the one attempt after a quarantine failed: it goes back at once")
 	}
-	b.worked(10 * time.Minute)
+	b.noteUptime(10 * time.Minute)
 	if _, quarantined := b.failed(now); quarantined {
 		t.Error("after the recovery it has a clean sheet")
 	}

@@ -54,9 +54,9 @@ func newRunner(exe *launch.Executable, args []string, out *output) *runner {
 	return &runner{exe: exe, args: append([]string{exe.Path}, args...), output: out, done: make(chan struct{})}
 }
 
-// use takes the command that go-plugin prepared. It executes the descriptor of the file that was
-// checked.
-func (r *runner) use(cmd *exec.Cmd, env []string) {
+// setCommand takes the command that go-plugin prepared. It executes the descriptor of the file that
+// was checked.
+func (r *runner) setCommand(cmd *exec.Cmd, env []string) {
 	cmd.Path, cmd.Args, cmd.Env, cmd.Dir = "/proc/self/fd/3", r.args, env, "/"
 	cmd.Stdin, cmd.ExtraFiles = nil, []*os.File{r.exe.File} // the first one becomes descriptor 3
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -48,15 +48,15 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{p, h}
-	if !h.enter(s) {
+	if !h.addSession(s) {
 		p.kill()
 		return nil, errHostClosed
 	}
 	return s, nil
 }
 
-// enter adds a session; false if the host is closed.
-func (h *Host) enter(s *Session) bool {
+// addSession is false if the host is closed.
+func (h *Host) addSession(s *Session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -66,7 +66,7 @@ func (h *Host) enter(s *Session) bool {
 	return true
 }
 
-func (h *Host) leave(s *Session) {
+func (h *Host) removeSession(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.sessions, s)
@@ -117,7 +117,7 @@ func (s *Session) CatchUp(ctx context.Context) error {
 //
 // Errors: [ErrKilled]. The process is gone in any case.
 func (s *Session) End() error {
-	defer s.host.leave(s)
+	defer s.host.removeSession(s)
 	var killed bool
 	s.p.ending.Do(func() {
 		killed = s.p.disconnect()
@@ -130,6 +130,6 @@ func (s *Session) End() error {
 
 // Kill ends the process at once.
 func (s *Session) Kill() {
-	defer s.host.leave(s)
+	defer s.host.removeSession(s)
 	s.p.kill()
 }

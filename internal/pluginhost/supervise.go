@@ -39,7 +39,7 @@ func (p *Plugin) supervise(ctx context.Context, r *running) {
 		s.runOnce(ctx)
 	}
 	s.draining.Wait()
-	s.to(Stopped, nil)
+	s.setState(Stopped, nil)
 }
 
 // runOnce runs one process, from the check of its executable to its end, and waits until the next
@@ -48,13 +48,13 @@ func (s *supervisor) runOnce(ctx context.Context) {
 	spec := s.currentSpec()
 	s.breaker.policy = spec.Restart
 	if spec.Disabled {
-		s.to(Disabled, nil)
+		s.setState(Disabled, nil)
 		s.pause(ctx, nil)
 		return
 	}
-	s.to(Discovered, nil)
+	s.setState(Discovered, nil)
 	tried, _ := s.identify(spec.Path) // before the attempt: what replaces it meanwhile is another file
-	inst, err := s.launch(ctx, spec, s.log, func(state State) { s.to(state, nil) })
+	inst, err := s.launch(ctx, spec, s.log, func(state State) { s.setState(state, nil) })
 	if err == nil {
 		s.started++
 		err = s.watchProcess(ctx, inst)
@@ -160,7 +160,7 @@ func (s *supervisor) watchProcess(ctx context.Context, inst instance) error {
 				spec.Restart.Misses, err)
 		case <-timer.C:
 			misses, failure = s.checkHealth(ctx, serving, spec, misses)
-			s.breaker.worked(time.Since(up))
+			s.breaker.noteUptime(time.Since(up))
 			timer.Reset(spec.Restart.HealthInterval)
 		case o := <-s.reloads:
 			next, err := s.reload(ctx, serving, o)
@@ -202,16 +202,16 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 		return misses, nil //nolint:nilerr // the end of the supervisor is not a failure of the plugin
 	case err == nil:
 		if err := s.repeatedFault(spec.Restart); err != nil {
-			s.to(Degraded, err)
+			s.setState(Degraded, err)
 			return 0, nil
 		}
-		s.to(Healthy, nil)
+		s.setState(Healthy, nil)
 		return 0, nil
 	case errors.As(err, &unhealthy),
 		// an error is a response, too
 		errors.As(err, &call) && !errors.Is(err, driverclient.ErrNoAnswer) &&
 			!errors.Is(err, driverclient.ErrUnavailable):
-		s.to(Degraded, err)
+		s.setState(Degraded, err)
 		return 0, nil
 	}
 	if errors.Is(err, driverclient.ErrUnavailable) && endsWithin(serving, spec.Timeouts.Health) != nil {
@@ -222,7 +222,7 @@ func (s *supervisor) checkHealth(ctx context.Context, serving *activeProcess, sp
 		return misses, fmt.Errorf("%d consecutive health checks failed, the process is killed; the last: %w",
 			misses, err)
 	}
-	s.to(Degraded, fmt.Errorf("health check %d of %d failed: %w", misses, spec.Restart.Misses, err))
+	s.setState(Degraded, fmt.Errorf("health check %d of %d failed: %w", misses, spec.Restart.Misses, err))
 	return misses, nil
 }
 

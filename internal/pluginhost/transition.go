@@ -21,9 +21,9 @@ func (p *Plugin) setSpec(spec Spec) {
 	p.spec, p.status.Path = spec, spec.Path
 }
 
-// to changes the plugin's state, with a reason if it is a failure. Every change is logged, passed
-// to the callback, and wakes waiters.
-func (p *Plugin) to(state State, reason error) {
+// setState changes the plugin's state, with a reason if it is a failure. Every change is logged,
+// passed to the callback, and wakes waiters.
+func (p *Plugin) setState(state State, reason error) {
 	p.transition(state, reason, 0)
 }
 
@@ -97,7 +97,7 @@ func (s *supervisor) activate(inst instance) *activeProcess {
 		id.SandboxLacks, id.Capabilities
 	s.status.Restarts, s.status.Replacements = s.started-1-s.replaced, s.replaced
 	s.mu.Unlock()
-	s.to(Healthy, nil)
+	s.setState(Healthy, nil)
 	return next
 }
 

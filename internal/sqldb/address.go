@@ -242,7 +242,7 @@ func portFits(host string) bool {
 
 // takePasswordFile takes the option password_file: a path, or the name of a credential of systemd.
 func (d *dsn) takePasswordFile(credentials string) error {
-	d.passwordFile = d.take(passwordFileOption)
+	d.passwordFile = d.option(passwordFileOption)
 	switch {
 	case d.passwordFile == "" || filepath.IsAbs(d.passwordFile):
 	case strings.ContainsRune(d.passwordFile, '/'):
@@ -262,8 +262,8 @@ func (d *dsn) takePasswordFile(credentials string) error {
 	return nil
 }
 
-// take removes an option and returns its value.
-func (d *dsn) take(name string) string {
+// option removes an option and returns its value.
+func (d *dsn) option(name string) string {
 	value := d.options.Get(name)
 	d.options.Del(name)
 	return value
@@ -296,17 +296,17 @@ func (d *dsn) secret(context.Context) (string, error) {
 	return text, nil
 }
 
-// harmless takes options of others that need nothing here: how Python sees texts, and a plugin of
-// DevStack's that counts statements.
-func (d *dsn) harmless() {
+// dropHarmless takes options of others that need nothing here: how Python sees texts, and a plugin
+// of DevStack's that counts statements.
+func (d *dsn) dropHarmless() {
 	for _, name := range []string{"use_unicode", "binary_prefix", "plugin"} {
-		d.take(name)
+		d.option(name)
 	}
 }
 
-// yes reads an option that is yes or no, as SQLAlchemy does.
-func (d *dsn) yes(name string) (value, given bool, err error) {
-	switch text := d.take(name); strings.ToLower(text) {
+// boolean reads an option that is yes or no, as SQLAlchemy does.
+func (d *dsn) boolean(name string) (value, given bool, err error) {
+	switch text := d.option(name); strings.ToLower(text) {
 	case "":
 		return false, false, nil
 	case "true", "yes", "on", "y", "t", "1":
@@ -320,7 +320,7 @@ func (d *dsn) yes(name string) (value, given bool, err error) {
 
 // seconds reads an option that is a number of seconds.
 func (d *dsn) seconds(name string, into *time.Duration) error {
-	text := d.take(name)
+	text := d.option(name)
 	if text == "" {
 		return nil
 	}

@@ -74,7 +74,7 @@ func BackUpFile(ctx context.Context, path, file string) (err error) {
 	path, err = filepath.Abs(path)
 	db := &DB{Dialect: SQLite, path: realName(path)}
 	if err == nil {
-		err = db.hold()
+		err = db.lockExisting()
 	}
 	if err == nil {
 		err = db.Backup(ctx, file)
@@ -82,8 +82,8 @@ func BackUpFile(ctx context.Context, path, file string) (err error) {
 	return errors.Join(db.Explain(ctx, "copying", err), db.Close())
 }
 
-// hold locks a file that is there, and does not open it.
-func (db *DB) hold() (err error) {
+// lockExisting locks a file that is there, and does not open it.
+func (db *DB) lockExisting() (err error) {
 	if _, err := os.Stat(db.path); err != nil {
 		return fileError("", db.path, err)
 	}
@@ -91,11 +91,11 @@ func (db *DB) hold() (err error) {
 	return err
 }
 
-// Hold locks a database file that is there, so that no process of ours opens it. Errors are
+// LockFile locks a database file that is there, so that no process of ours opens it. Errors are
 // *[Error].
-func Hold(ctx context.Context, path string) (release func() error, err error) {
+func LockFile(ctx context.Context, path string) (release func() error, err error) {
 	db := &DB{Dialect: SQLite, path: realName(path)}
-	if err := db.hold(); err != nil {
+	if err := db.lockExisting(); err != nil {
 		return nil, db.Explain(ctx, "locking", err)
 	}
 	return db.lock.close, nil
@@ -149,9 +149,9 @@ func noDeadline(w http.ResponseWriter) {
 	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
 }
 
-// ask sends a request to the process at an admin socket, with its key, and returns the body of the
+// request sends one to the process at an admin socket, with its key, and returns the body of the
 // answer.
-func ask(ctx context.Context, socket, method, path string, body []byte) (io.ReadCloser, error) {
+func request(ctx context.Context, socket, method, path string, body []byte) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://process"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func FetchBackup(ctx context.Context, socket, file string) (err error) {
 			err = errors.Join(fmt.Errorf("back up the database of the process at %s: %w", socket, err), os.Remove(file))
 		}
 	}()
-	answer, err := ask(ctx, socket, http.MethodGet, BackupPath, nil)
+	answer, err := request(ctx, socket, http.MethodGet, BackupPath, nil)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io
 	if err != nil {
 		return 0, err
 	}
-	answer, err := ask(ctx, socket, http.MethodPost, CommandPath, body)
+	answer, err := request(ctx, socket, http.MethodPost, CommandPath, body)
 	if err != nil {
 		return 0, fmt.Errorf("ask the process at %s: %w", socket, err)
 	}
@@ -75,16 +75,17 @@ func RunAt(ctx context.Context, socket string, words []string, stdout, stderr io
 }
 
 const (
-	// lockTime is how long Alone waits for another command, or a starting service, to unlock a
-	// database.
+	// lockTime is how long RunWhereOpen waits for another command, or a starting service, to unlock
+	// a database.
 	lockTime = 5 * time.Second
 	// lockPause is the time between two attempts.
 	lockPause = 50 * time.Millisecond
 )
 
-// Alone runs direct, which opens the database of a name. A database file belongs to one process: if
-// a service has it open, Alone runs ask, with the admin socket of the service.
-func Alone(ctx context.Context, name string, direct func() error, ask func(socket string) error) error {
+// RunWhereOpen runs a command in the process that has the database of a name open. It runs direct,
+// which opens it. A database file belongs to one process: if a service has it open, it runs ask,
+// with the admin socket of the service.
+func RunWhereOpen(ctx context.Context, name string, direct func() error, ask func(socket string) error) error {
 	database, err := ParseAddress(name)
 	if err != nil {
 		return err

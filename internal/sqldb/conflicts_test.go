@@ -19,7 +19,7 @@ func TestConflictsAreTriedAgain(t *testing.T) {
 		conflict := errors.New("deadlock")
 		class := func(error) Class { return Retry }
 		r, start := retries{dialect: &Dialect{class: class, Kind: mysqlKind}}, time.Now()
-		for r.again(t.Context(), conflict) {
+		for r.wait(t.Context(), conflict) {
 		}
 		if took := time.Since(start); took < conflictPatience || took > conflictPatience+
 			2*lastPause || r.tries < maxTries {

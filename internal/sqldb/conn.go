@@ -62,8 +62,8 @@ func (c *conn) query(text string) string {
 	return c.rebind(text)
 }
 
-// seen takes note of an error of the server.
-func (c *conn) seen(err error) error {
+// markBad has the connection closed after an error of the server that others would get, too.
+func (c *conn) markBad(err error) error {
 	if err != nil {
 		//nolint:errorlint // one of these values, never wrapped
 		if kind, _ := c.dialect.Kind(err); kind == ErrReadOnly || kind == ErrUnreachable {
@@ -85,8 +85,8 @@ func (c *conn) bounded(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeoutCause(ctx, c.most, errSilent)
 }
 
-// answered is the error of a statement in a Bounded context.
-func answered(ctx context.Context, err error) error {
+// statementError is the error of a statement in a Bounded context.
+func statementError(ctx context.Context, err error) error {
 	if err != nil && contextEnded(err) && errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent
 	}
@@ -103,7 +103,7 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	defer cancel()
 	made, err := c.rawConn.PrepareContext(ctx, c.query(query))
 	if err != nil {
-		return nil, c.seen(answered(ctx, err))
+		return nil, c.markBad(statementError(ctx, err))
 	}
 	return &stmt{Stmt: made, conn: c}, nil
 }
@@ -113,13 +113,13 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	result, err := c.rawConn.ExecContext(ctx, c.query(query), args)
-	return result, c.seen(answered(ctx, err))
+	return result, c.markBad(statementError(ctx, err))
 }
 
 // QueryContext implements [driver.QueryerContext]. The rows may take longer than one answer.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := c.rawConn.QueryContext(ctx, c.query(query), args)
-	return rows, c.seen(err)
+	return rows, c.markBad(err)
 }
 
 // BeginTx implements [driver.ConnBeginTx].
@@ -134,7 +134,7 @@ func (c *conn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, erro
 	bound.Stop()
 	if err != nil {
 		cancel(nil)
-		return nil, c.seen(answered(ctx, err))
+		return nil, c.markBad(statementError(ctx, err))
 	}
 	return &tx{made, c, ctx, cancel}, nil
 }
@@ -203,10 +203,10 @@ func (t *tx) Rollback() error { return t.end(t.Tx.Rollback) }
 
 func (t *tx) end(how func() error) error {
 	bound := time.AfterFunc(t.conn.most, func() { t.cancel(errSilent) })
-	err := answered(t.ctx, how())
+	err := statementError(t.ctx, how())
 	bound.Stop()
 	t.cancel(nil)
-	return t.conn.seen(err)
+	return t.conn.markBad(err)
 }
 
 // stmt is a prepared statement of a conn.
@@ -221,14 +221,14 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	defer cancel()
 	result, err := s.Stmt.(driver.StmtExecContext).
 		ExecContext(ctx, args) //nolint:forcetypeassert // both drivers have it
-	return result, s.conn.seen(answered(ctx, err))
+	return result, s.conn.markBad(statementError(ctx, err))
 }
 
 // QueryContext implements [driver.StmtQueryContext].
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := s.Stmt.(driver.StmtQueryContext).
 		QueryContext(ctx, args) //nolint:forcetypeassert // both drivers have it
-	return rows, s.conn.seen(err)
+	return rows, s.conn.markBad(err)
 }
 
 // boundedConn bounds the wait for the next part of an answer, as the MySQL driver does by itself.

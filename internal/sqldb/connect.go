@@ -33,7 +33,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := keeping(made, keptStatements)
+	conn := withKeptStatements(made, keptStatements)
 	if f == nil {
 		return conn, nil
 	}

@@ -207,7 +207,7 @@ func (db *DB) Read(ctx context.Context, op string, f func(*sql.Tx) error) error 
 	//nolint:errorlint // one of these values, never wrapped
 	if kind, _ := db.Dialect.Kind(err); !began &&
 		db.Dialect.Shared() && (kind == ErrUnreachable || kind == ErrReadOnly) {
-		db.Distrust()
+		db.CloseIdle()
 		_, err = db.read(ctx, f)
 	}
 	return db.Explain(ctx, op, err)
@@ -232,11 +232,11 @@ func (db *DB) read(ctx context.Context, f func(*sql.Tx) error) (began bool, err 
 	return true, f(tx)
 }
 
-// Note writes down beside the database the version that was acknowledged last, where versions are
-// counted.
-func (db *DB) Note(version int64) {
+// RecordVersion writes down beside the database the version that was acknowledged last, where
+// versions are counted.
+func (db *DB) RecordVersion(version int64) {
 	if db.lock != nil {
-		db.lock.note(version)
+		db.lock.recordVersion(version)
 	}
 }
 
@@ -244,7 +244,7 @@ func (db *DB) Note(version int64) {
 // find the database in use can connect to it; see [HolderOf].
 func (db *DB) AnswersAt(socket string) {
 	if db.lock != nil {
-		db.lock.sign(socket)
+		db.lock.recordHolder(socket)
 	}
 }
 
@@ -258,8 +258,8 @@ func (db *DB) RefuseLoss(ctx context.Context, version int64) error {
 	if err := db.lock.refuseLoss(version); err != nil {
 		return db.Explain(ctx, "opening", err)
 	}
-	if version > db.lock.noted() {
-		db.lock.note(version)
+	if version > db.lock.recordedVersion() {
+		db.lock.recordVersion(version)
 	}
 	return nil
 }

@@ -35,8 +35,9 @@
 //   - A directory that once had a database has a marker file, so that a service does not start with
 //     an empty database because the file was lost. A write-ahead log without its file is refused as
 //     well.
-//   - PATH-lock notes the newest version that was acknowledged, where there is one ([DB.Note]), so
-//     that an older copy, or a file whose write-ahead log was removed, is noticed.
+//   - PATH-lock notes the newest version that was acknowledged, where there is one
+//     ([DB.RecordVersion]), so that an older copy, or a file whose write-ahead log was removed, is
+//     noticed.
 //
 // # Steps of a schema
 //

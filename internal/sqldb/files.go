@@ -69,7 +69,7 @@ func protect(
 	if err := f.check(); err != nil { // takes note of the files beside it
 		return nil, err
 	}
-	if err := mark(real, time.Now()); err != nil {
+	if err := createMarker(real, time.Now()); err != nil {
 		return nil, fmt.Errorf("create the marker %s: %w", Marker(real), err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -104,13 +104,13 @@ func (f *databaseFiles) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			f.look(ctx)
+			f.probeAfterFailure(ctx)
 		}
 	}
 }
 
-// look probes a database to which the last write failed, and logs what has changed.
-func (f *databaseFiles) look(ctx context.Context) {
+// probeAfterFailure probes a database to which the last write failed, and logs what has changed.
+func (f *databaseFiles) probeAfterFailure(ctx context.Context) {
 	if f.lastFailure() != nil && f.check() == nil {
 		ctx, cancel := context.WithTimeout(ctx, probeTime)
 		defer cancel()

@@ -27,7 +27,8 @@ type database struct {
 	probe error
 }
 
-// open opens a database and guards it. The guard's own goroutine is ended: tests call look.
+// open opens a database and guards it. The guard's own goroutine is ended: tests call
+// probeAfterFailure.
 func open(t *testing.T, params ...string) *database {
 	t.Helper()
 	d := &database{path: filepath.Join(t.TempDir(), "state", "x.db")}
@@ -87,13 +88,13 @@ func TestWriteToReplacedFileFails(t *testing.T) {
 				t.Errorf("%q, replaced %v: a connection to another file: %v, %v", suffix, replaced, other, err)
 			}
 			_ = busy.Close()
-			d.look(t.Context())
-			d.look(t.Context())
+			d.probeAfterFailure(t.Context())
+			d.probeAfterFailure(t.Context())
 			rename(t, d.path+".away", d.path+suffix)
 			if err := d.insert(t, "kept"); err != nil || d.problem() != nil {
 				t.Errorf("%q, replaced %v: put back: %v, %v", suffix, replaced, err, d.problem())
 			}
-			d.look(t.Context())
+			d.probeAfterFailure(t.Context())
 			// the level and the field
 			if text := d.log.String(); strings.Count(text, `"error"`) != 2 || strings.Count(text, `"info"`) != 1 {
 				t.Errorf("log:\n%s", text)
@@ -140,11 +141,11 @@ func TestProblemLastsUntilProbeSucceeds(t *testing.T) {
 		t.Fatalf("no space: %v, problem: %v", err, d.problem())
 	}
 	d.probe = errors.New("still full")
-	if d.look(t.Context()); d.problem() == nil {
+	if d.probeAfterFailure(t.Context()); d.problem() == nil {
 		t.Error("no problem although the probe failed")
 	}
 	d.probe = nil
-	if d.look(t.Context()); d.problem() != nil {
+	if d.probeAfterFailure(t.Context()); d.problem() != nil {
 		t.Errorf("after a probe that succeeded: %v", d.problem())
 	}
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(d.path), ".probe*"))

@@ -51,20 +51,20 @@ type keptStatement struct {
 	busy bool   // rows of it are being read
 }
 
-func keeping(conn driver.Conn, most int) *keepingConn {
+func withKeptStatements(conn driver.Conn, most int) *keepingConn {
 	return &keepingConn{fileConn: conn.(fileConn), kept: map[string]*keptStatement{},
 		most: most} //nolint:forcetypeassert // the driver has all of it
 }
 
-// keeps is whether the statement of a text is kept.
-func keeps(text string) bool {
+// isKept reports whether the statement of a text is kept.
+func isKept(text string) bool {
 	words := strings.Fields(text[:min(len(text), 64)])
 	return len(words) > 0 && slices.Contains(keptVerbs, words[0]) && len(text) <= keptText
 }
 
-// take is a statement that is not in use, nil for a text that is not kept or whose rows are being
+// statement is one that is not in use, nil for a text that is not kept or whose rows are being
 // read.
-func (c *keepingConn) take(ctx context.Context, text string) (*keptStatement, error) {
+func (c *keepingConn) statement(ctx context.Context, text string) (*keptStatement, error) {
 	c.clock++
 	if st := c.kept[text]; st != nil {
 		if st.busy {
@@ -73,7 +73,7 @@ func (c *keepingConn) take(ctx context.Context, text string) (*keptStatement, er
 		st.used = c.clock
 		return st, nil
 	}
-	if !keeps(text) {
+	if !isKept(text) {
 		return nil, nil
 	}
 	made, err := c.PrepareContext(ctx, text)
@@ -97,18 +97,18 @@ func (c *keepingConn) dropOldest() {
 		}
 	}
 	if oldest != nil {
-		_ = c.drop(oldest) // its error is that of its last use
+		_ = c.closeStatement(oldest) // its error is that of its last use
 	}
 }
 
-func (c *keepingConn) drop(st *keptStatement) error {
+func (c *keepingConn) closeStatement(st *keptStatement) error {
 	delete(c.kept, st.text)
 	return st.Close()
 }
 
 // ExecContext implements [driver.ExecerContext].
 func (c *keepingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	st, err := c.take(ctx, query)
+	st, err := c.statement(ctx, query)
 	switch {
 	case err != nil:
 		return nil, err
@@ -117,14 +117,14 @@ func (c *keepingConn) ExecContext(ctx context.Context, query string, args []driv
 	}
 	result, err := st.Stmt.(driver.StmtExecContext).ExecContext(ctx, args) //nolint:forcetypeassert // the driver has it
 	if err != nil {
-		_ = c.drop(st) // the error above is the one that matters
+		_ = c.closeStatement(st) // the error above is the one that matters
 	}
 	return result, err
 }
 
 // QueryContext implements [driver.QueryerContext].
 func (c *keepingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	st, err := c.take(ctx, query)
+	st, err := c.statement(ctx, query)
 	switch {
 	case err != nil:
 		return nil, err
@@ -133,7 +133,7 @@ func (c *keepingConn) QueryContext(ctx context.Context, query string, args []dri
 	}
 	rows, err := st.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args) //nolint:forcetypeassert // the driver has it
 	if err != nil {
-		_ = c.drop(st) // the error above is the one that matters
+		_ = c.closeStatement(st) // the error above is the one that matters
 		return nil, err
 	}
 	st.busy = true
@@ -145,7 +145,7 @@ func (c *keepingConn) Close() error {
 	var errs []error
 	for _, st := range c.kept {
 		if !st.busy {
-			errs = append(errs, c.drop(st))
+			errs = append(errs, c.closeStatement(st))
 		}
 	}
 	return errors.Join(append(errs, c.fileConn.Close())...)
@@ -162,7 +162,7 @@ type keptRows struct {
 func (r *keptRows) Close() error {
 	err := r.Rows.Close()
 	if r.st.busy = false; err != nil {
-		_ = r.conn.drop(r.st) // the error above is the one that matters
+		_ = r.conn.closeStatement(r.st) // the error above is the one that matters
 	}
 	return err
 }

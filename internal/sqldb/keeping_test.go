@@ -46,7 +46,8 @@ func (w *watched) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keeping(watchedConn{conn.(fileConn), w}, w.most), nil //nolint:forcetypeassert // the driver has all of it
+	file := conn.(fileConn) //nolint:forcetypeassert // the driver has all of it
+	return withKeptStatements(watchedConn{file, w}, w.most), nil
 }
 
 func (c watchedConn) PrepareContext(ctx context.Context, text string) (driver.Stmt, error) {
@@ -136,7 +137,7 @@ func TestKeeps(t *testing.T) {
 		"CREATE TABLE a (b)": false, "VACUUM INTO ?": false, "-- SELECT 1": false, "SELECT " +
 			strings.Repeat("1", keptText): false,
 	} {
-		if keeps(text) != want {
+		if isKept(text) != want {
 			t.Errorf("%.40q: %v", text, !want)
 		}
 	}

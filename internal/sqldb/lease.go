@@ -100,17 +100,17 @@ func (l *Lease) Term() (int64, error) {
 // maxTerm bounds terms, so that no database cannot count on.
 const maxTerm = 1 << 60
 
-// Raise makes the term higher than a number that was seen elsewhere, if this process holds the
+// RaiseTerm makes the term higher than a number that was seen elsewhere, if this process holds the
 // lease: after an older copy of the database was restored, terms begin again below those that were
 // used before.
-func (l *Lease) Raise(ctx context.Context, above int64) error {
+func (l *Lease) RaiseTerm(ctx context.Context, above int64) error {
 	if !l.db.Dialect.Shared() {
 		return nil
 	}
 	if above >= maxTerm {
 		return fmt.Errorf("a term of %d was seen, which no lease has had", above)
 	}
-	mine, term := l.held(), int64(0)
+	mine, term := l.heldToken(), int64(0)
 	err := l.db.WriteOn(ctx, l.on, "raising the term of a lease in", func(tx *sql.Tx) error {
 		row, _, err := l.read(ctx, tx)
 		if err != nil {
@@ -134,8 +134,8 @@ func (l *Lease) Raise(ctx context.Context, above int64) error {
 	return nil
 }
 
-// know sets the token, the term and the holder.
-func (l *Lease) know(token string, term int64, holder string) (changed bool) {
+// setHolder sets the token, the term and the holder, as they were read.
+func (l *Lease) setHolder(token string, term int64, holder string) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	changed = holder != l.holder
@@ -143,7 +143,7 @@ func (l *Lease) know(token string, term int64, holder string) (changed bool) {
 	return changed
 }
 
-func (l *Lease) held() string {
+func (l *Lease) heldToken() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token
@@ -154,8 +154,8 @@ func (l *Lease) held() string {
 // return soon then.
 func (l *Lease) Run(ctx context.Context, f func(ctx context.Context)) {
 	if !l.db.Dialect.Shared() {
-		l.know("file", 0, l.o.Holder)
-		defer l.know("", 0, "")
+		l.setHolder("file", 0, l.o.Holder)
+		defer l.setHolder("", 0, "")
 		f(ctx)
 		return
 	}
@@ -165,10 +165,10 @@ func (l *Lease) Run(ctx context.Context, f func(ctx context.Context)) {
 		if err != nil {
 			continue // the context has ended
 		}
-		l.know(token, term, l.o.Holder)
+		l.setHolder(token, term, l.o.Holder)
 		l.o.Logger.Info().Str("lease", l.o.Name).Str("before", before).Msg("This process is the active one now.")
-		err = l.hold(ctx, token, f)
-		l.know("", 0, "")
+		err = l.runHolding(ctx, token, f)
+		l.setHolder("", 0, "")
 		if ctx.Err() == nil {
 			l.o.Logger.Warn().Err(err).Str("lease", l.o.Name).
 				Msg("This process is not the active one any more. It stands by.")
@@ -204,7 +204,7 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, term 
 			}
 			still, failed = 0, true
 		case !found || row.token == "" || still >= l.o.Silent && row == last:
-			term, err := l.take(ctx, token, row, found)
+			term, err := l.claim(ctx, token, row, found)
 			if err == nil && term != 0 {
 				return row.holder, term, nil
 			}
@@ -212,7 +212,7 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, term 
 		case row == last:
 			still++
 		default:
-			if l.know("", 0, row.holder) {
+			if l.setHolder("", 0, row.holder) {
 				l.o.Logger.Info().Str("lease", l.o.Name).
 					Str("active", row.holder).Msg("Another process is the active one. This one stands by.")
 			}
@@ -224,10 +224,10 @@ func (l *Lease) acquire(ctx context.Context, token string) (before string, term 
 	}
 }
 
-// take takes the lease if it is as it was seen, and returns its term; 0 if it is not. That it has
+// claim takes the lease if it is as it was seen, and returns its term; 0 if it is not. That it has
 // no other writer beside it keeps the transactions of the earlier holder apart: they are before it,
 // or see it.
-func (l *Lease) take(ctx context.Context, token string, seen leaseRow, found bool) (term int64, err error) {
+func (l *Lease) claim(ctx context.Context, token string, seen leaseRow, found bool) (term int64, err error) {
 	err = l.db.WriteOn(ctx, l.on, "taking a lease in", func(tx *sql.Tx) error {
 		term = 0
 		if !found {
@@ -248,8 +248,9 @@ func (l *Lease) take(ctx context.Context, token string, seen leaseRow, found boo
 	return term, err
 }
 
-// hold runs f while the lease is held, and gives it up in the end. The error says why it was lost.
-func (l *Lease) hold(ctx context.Context, token string, f func(context.Context)) error {
+// runHolding runs f while the lease is held, and gives it up in the end. The error says why it was
+// lost.
+func (l *Lease) runHolding(ctx context.Context, token string, f func(context.Context)) error {
 	held, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	ended := make(chan struct{})
@@ -322,7 +323,7 @@ func (l *Lease) Confirm(ctx context.Context) error {
 }
 
 func (l *Lease) check(ctx context.Context, q Querier) error {
-	mine := l.held()
+	mine := l.heldToken()
 	row, _, err := l.read(ctx, q)
 	if err == nil && (mine == "" || row.token != mine) {
 		err = ErrLeaseLost

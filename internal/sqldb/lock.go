@@ -71,7 +71,7 @@ func lock(path string, exclusively, create bool) (*lockFile, error) {
 	}
 	if exclusively {
 		files.GiveToOwner(f, path)
-		l.sign("")
+		l.recordHolder("")
 	}
 	return l, nil
 }
@@ -128,9 +128,9 @@ func holderIn(f *os.File) (h Holder) {
 	return h
 }
 
-// sign records the process that has the database, and its admin socket. A failure only makes
-// messages less specific.
-func (l *lockFile) sign(socket string) {
+// recordHolder writes down the process that has the database, and its admin socket. A failure only
+// makes messages less specific.
+func (l *lockFile) recordHolder(socket string) {
 	text := fmt.Sprintf("pid %d\n", os.Getpid())
 	if socket != "" {
 		text += "socket " + socket + "\n"
@@ -140,13 +140,14 @@ func (l *lockFile) sign(socket string) {
 	}
 }
 
-// note records the acknowledged version. A failure has no effect: the file then has an older one.
-func (l *lockFile) note(version int64) {
+// recordVersion writes down the acknowledged version. A failure has no effect: the file then has an
+// older one.
+func (l *lockFile) recordVersion(version int64) {
 	_, _ = l.f.WriteAt(fmt.Appendf(nil, "%0*d\n", versionDigits, version), 0)
 }
 
-// noted is the version written down, 0 when there is none.
-func (l *lockFile) noted() int64 {
+// recordedVersion is the version written down, 0 when there is none.
+func (l *lockFile) recordedVersion() int64 {
 	text, err := io.ReadAll(io.NewSectionReader(l.f, 0, versionDigits))
 	if err != nil || len(text) != versionDigits {
 		return 0
@@ -160,7 +161,7 @@ func (l *lockFile) noted() int64 {
 
 // refuseLoss is the error for a database that is at a version when a higher one was noted.
 func (l *lockFile) refuseLoss(version int64) error {
-	noted := l.noted()
+	noted := l.recordedVersion()
 	if version >= noted {
 		return nil
 	}

@@ -31,13 +31,13 @@ func checkNew(path string) error {
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 {
-		return lost(path)
+		return lostHint(path)
 	}
 	return nil // what is wrong with it comes when it is opened
 }
 
-// lost says what to do about a database that was at path and is missing.
-func lost(path string) error {
+// lostHint says what to do about a database that was at path and is missing.
+func lostHint(path string) error {
 	remove := Marker(path)
 	for _, suffix := range []string{"-lock", "-wal"} {
 		if _, err := os.Lstat(path + suffix); err == nil {
@@ -48,8 +48,8 @@ func lost(path string) error {
 		"with an empty database, run: rm -f %s", path, remove)
 }
 
-// mark creates the marker of a database that exists. One that exists stays as it is.
-func mark(path string, now time.Time) error {
+// createMarker makes that of a database that exists. One that exists stays as it is.
+func createMarker(path string, now time.Time) error {
 	marker := Marker(path)
 	if _, err := os.Lstat(marker); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -222,7 +222,7 @@ func (m *migration) step(ctx context.Context, n int, s step) error {
 	beating := make(chan struct{})
 	go func() {
 		defer close(beating)
-		m.beat(ctx, n, cancel)
+		m.heartbeat(ctx, n, cancel)
 	}()
 	defer func() {
 		cancel(nil)
@@ -309,8 +309,8 @@ func (m *migration) claim(ctx context.Context, n int) (mine bool, err error) {
 	}
 }
 
-// beat shows that the process lives, until the context ends: to the others, and in the log.
-func (m *migration) beat(ctx context.Context, n int, lost context.CancelCauseFunc) {
+// heartbeat shows that the process lives, until the context ends: to the others, and in the log.
+func (m *migration) heartbeat(ctx context.Context, n int, lost context.CancelCauseFunc) {
 	ticker := time.NewTicker(beatTime)
 	defer ticker.Stop()
 	for beats := 0; ; beats++ {

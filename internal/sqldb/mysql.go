@@ -211,7 +211,7 @@ func mysqlAddress(d *dsn) (Address, error) {
 	base.ClientFoundRows, base.InterpolateParams, base.RejectReadOnly = true, true, false
 	base.Collation = "utf8mb4_bin"
 	base.Logger = silent{}
-	switch charset := d.take("charset"); charset {
+	switch charset := d.option("charset"); charset {
 	case "", "utf8", "utf8mb3", "utf8mb4":
 	default:
 		return Address{}, fmt.Errorf("the database address %s has the charset %s; it has to be utf8mb4 or utf8",
@@ -220,8 +220,8 @@ func mysqlAddress(d *dsn) (Address, error) {
 	if err := d.mysqlTLS(base); err != nil {
 		return Address{}, err
 	}
-	d.harmless()
-	socket := d.take("unix_socket")
+	d.dropHarmless()
+	socket := d.option("unix_socket")
 	if socket != "" && len(d.hosts) > 0 && d.hosts[0] != "localhost" {
 		return Address{}, fmt.Errorf("the database address %s has a host and a unix_socket; leave one out", d)
 	}
@@ -315,7 +315,7 @@ func connectMySQL(ctx context.Context, config *mysql.Config, patience time.Durat
 	defer cancel()
 	raw, err := connector.Connect(greeting)
 	if err != nil {
-		return nil, answered(greeting, err)
+		return nil, statementError(greeting, err)
 	}
 	c := newConn(raw, MySQL, nil, patience)
 	if err := c.beginMySQL(ctx); err != nil {

@@ -103,8 +103,8 @@ func addressError(means func(error) error, op string, err error) error {
 	return e
 }
 
-// want is how many steps of the schema a database has to have.
-func (o Options) want() (int, error) {
+// requiredSteps is how many steps of the schema a database has to have.
+func (o Options) requiredSteps() (int, error) {
 	newest := o.Schema.Newest()
 	switch {
 	case o.Steps == 0:
@@ -117,10 +117,10 @@ func (o Options) want() (int, error) {
 }
 
 func (db *DB) open(ctx context.Context, given string, o Options) error {
-	if err := db.take(ctx, o); err != nil {
+	if err := db.lockAndOpen(ctx, o); err != nil {
 		return err
 	}
-	want, err := o.want()
+	want, err := o.requiredSteps()
 	if err != nil {
 		return err
 	}
@@ -165,8 +165,8 @@ func repeat(ctx context.Context, f func()) (stop func()) {
 	}
 }
 
-// take locks the file, and opens the connection that writes.
-func (db *DB) take(ctx context.Context, o Options) error {
+// lockAndOpen locks the file, and opens the connection that writes.
+func (db *DB) lockAndOpen(ctx context.Context, o Options) error {
 	opening.Lock()
 	defer opening.Unlock()
 	if err := os.MkdirAll(filepath.Dir(db.path), 0o700); err != nil {
@@ -175,7 +175,7 @@ func (db *DB) take(ctx context.Context, o Options) error {
 	if _, err := os.Lstat(db.path + "-lock"); errors.Is(err, fs.ErrNotExist) {
 		// No process of ours has it open. A file of another program is refused before anything is
 		// put beside it.
-		if _, err := db.look(ctx, o.Schema, true); err != nil {
+		if _, err := db.probeFile(ctx, o.Schema, true); err != nil {
 			return err
 		}
 		if err := db.checkNew(); err != nil {
@@ -189,12 +189,12 @@ func (db *DB) take(ctx context.Context, o Options) error {
 	if err := db.checkNew(); err != nil {
 		return err
 	}
-	empty, err := db.look(ctx, o.Schema, o.Schema.ApplicationID != 0)
+	empty, err := db.probeFile(ctx, o.Schema, o.Schema.ApplicationID != 0)
 	switch {
 	case err != nil:
 		return err
-	case empty && db.lock.noted() > 0:
-		return &Error{Kind: ErrLost, Err: lost(db.path)}
+	case empty && db.lock.recordedVersion() > 0:
+		return &Error{Kind: ErrLost, Err: lostHint(db.path)}
 	}
 	f, err := os.OpenFile(db.path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
@@ -237,10 +237,10 @@ const (
 	atApplication = 68
 )
 
-// look looks into the file without SQLite's help, which may write to what it opens. It says whether
-// there is nothing yet. A file that does not have the schema's mark may be another program's; with
-// probe, its tables say so.
-func (db *DB) look(ctx context.Context, s *Schema, probe bool) (empty bool, err error) {
+// probeFile looks into the file without SQLite's help, which may write to what it opens. It says
+// whether there is nothing yet. A file that does not have the schema's mark may be another
+// program's; with probe, its tables say so.
+func (db *DB) probeFile(ctx context.Context, s *Schema, probe bool) (empty bool, err error) {
 	if info, err := os.Stat(db.path); err == nil && info.IsDir() {
 		return false, fileError("", db.path, &fs.PathError{Op: "open", Path: db.path, Err: syscall.EISDIR})
 	}
@@ -326,7 +326,7 @@ func (db *DB) inspect(ctx context.Context, s *Schema, f func(context.Context, *D
 		return err
 	}
 	defer func() { err = errors.Join(err, held.close()) }()
-	if _, err := db.look(ctx, s, false); err != nil {
+	if _, err := db.probeFile(ctx, s, false); err != nil {
 		return err
 	}
 	return db.readOnly(func(q Querier) error { return f(ctx, db.Dialect, q) })

@@ -108,7 +108,7 @@ func TestOpenWaitsForACommand(t *testing.T) {
 	must(t, open(t, path).Close())
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{true, false} {
-			release := testproc.Try(sqldb.Hold(t.Context(), path)).Or(t)
+			release := testproc.Try(sqldb.LockFile(t.Context(), path)).Or(t)
 			opened := make(chan error, 1)
 			go func() {
 				db, err := sqldb.Open(t.Context(), path, options())
@@ -152,7 +152,7 @@ func TestOneProcess(t *testing.T) {
 				return sqldb.BackUpFile(t.Context(), name,
 					filepath.Join(t.TempDir(), "copy"))
 			},
-			"Hold": func() error { _, err := sqldb.Hold(t.Context(), name); return err },
+			"Hold": func() error { _, err := sqldb.LockFile(t.Context(), name); return err },
 		} {
 			err := again()
 			if !errors.Is(err, sqldb.ErrLocked) || !strings.Contains(err.Error(), path) ||

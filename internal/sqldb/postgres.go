@@ -150,7 +150,7 @@ func lostPostgres(err error) bool {
 // postgresAddress makes the address of PostgreSQL servers.
 func postgresAddress(d *dsn) (Address, error) {
 	shown := d.String()
-	if encoding := d.take("client_encoding"); encoding != "" &&
+	if encoding := d.option("client_encoding"); encoding != "" &&
 		!strings.EqualFold(strings.ReplaceAll(encoding, "-", ""), "utf8") {
 		return Address{}, fmt.Errorf("the database address %s has the client_encoding %s; it has to be utf8",
 			d, encoding)
@@ -162,7 +162,7 @@ func postgresAddress(d *dsn) (Address, error) {
 		"options": true, "channel_binding": true, "krbsrvname": true, "krbspn": true}
 	query := url.Values{}
 	for name := range known {
-		if value := d.take(name); value != "" {
+		if value := d.option(name); value != "" {
 			query.Set(name, value)
 		}
 	}
@@ -173,7 +173,7 @@ func postgresAddress(d *dsn) (Address, error) {
 			fmt.Errorf("the database address %s has target_session_attrs=%s, and only a server that takes writes is "+
 				"used; leave it out", d, wanted)
 	}
-	d.harmless()
+	d.dropHarmless()
 	silence := answerTimeout
 	if err := d.seconds("read_timeout", &silence); err != nil {
 		return Address{}, err

@@ -59,19 +59,19 @@ func (s *Schema) ProcessNames(ctx context.Context, q Querier) (names []string, e
 	return names, err
 }
 
-// Living are the processes that have a database of servers open. It takes a beat of a process that
+// LiveProcesses are those that have a database of servers open. It takes a beat of a process that
 // lives to know it, and up to ten seconds where one was killed.
-func (s *Schema) Living(ctx context.Context, db *sql.DB) (names []string, err error) {
-	living, err := s.living(ctx, db, func(process) bool { return true })
+func (s *Schema) LiveProcesses(ctx context.Context, db *sql.DB) (names []string, err error) {
+	living, err := s.waitLive(ctx, db, func(process) bool { return true })
 	for _, p := range living {
 		names = append(names, p.name)
 	}
 	return names, err
 }
 
-// living waits until it is known of each process that matters whether it lives, or has removed its
-// row. It returns those that live, and removes the rows of others.
-func (s *Schema) living(ctx context.Context, db *sql.DB, matters func(process) bool) (living []process, err error) {
+// waitLive waits until it is known of each process that matters whether it lives, or has removed
+// its row. It returns those that live, and removes the rows of others.
+func (s *Schema) waitLive(ctx context.Context, db *sql.DB, matters func(process) bool) (living []process, err error) {
 	first := map[string]int64{}
 	for look := 0; ; look++ {
 		found, err := s.processes(ctx, db)
@@ -123,7 +123,7 @@ func (s *Schema) refuseOlder(ctx context.Context, d *Dialect, db *sql.DB, step i
 	if has, err := HasTable(ctx, d, db, s.Processes); err != nil || !has {
 		return err
 	}
-	living, err := s.living(ctx, db, func(p process) bool { return p.knows < step })
+	living, err := s.waitLive(ctx, db, func(p process) bool { return p.knows < step })
 	if err != nil || len(living) == 0 {
 		return err
 	}
@@ -131,12 +131,12 @@ func (s *Schema) refuseOlder(ctx context.Context, d *Dialect, db *sql.DB, step i
 		Kind: ErrInUse,
 		Hint: fmt.Sprintf(
 			"step %d of its schema ends the use by older programs, and %s it open; stop or upgrade that first; "+
-				"nothing was taken away", step, named(living)),
+				"nothing was taken away", step, listProcesses(living)),
 	}
 }
 
-// named lists processes.
-func named(living []process) string {
+// listProcesses describes processes in one line.
+func listProcesses(living []process) string {
 	names := make([]string, len(living))
 	for i, p := range living {
 		names[i] = p.name
@@ -184,12 +184,12 @@ func (db *DB) announce(ctx context.Context, alone bool) error {
 // checkAlone looks for processes beside which this one may not have the database open. Each shows
 // itself before it looks: of two at least one finds the other.
 func (p *presence) checkAlone(ctx context.Context) error {
-	living, err := p.db.schema.living(ctx, p.db.Reader,
+	living, err := p.db.schema.waitLive(ctx, p.db.Reader,
 		func(other process) bool { return other.token != p.own.token && (p.own.alone || other.alone) })
 	if err != nil || len(living) == 0 {
 		return err
 	}
-	return &Error{Kind: ErrInUse, Hint: named(living) + " it open; stop that first, or wait until it ends"}
+	return &Error{Kind: ErrInUse, Hint: listProcesses(living) + " it open; stop that first, or wait until it ends"}
 }
 
 func (p *presence) insert(ctx context.Context) error {
@@ -215,13 +215,13 @@ func (p *presence) run(ctx context.Context) {
 			p.remove(context.WithoutCancel(ctx))
 			return
 		case <-ticker.C:
-			_ = p.beat(ctx) // reads and commits notice what is wrong with the database
+			_ = p.heartbeat(ctx) // reads and commits notice what is wrong with the database
 		}
 	}
 }
 
-// beat shows that this process lives, and removes the rows of those that do not.
-func (p *presence) beat(ctx context.Context) error {
+// heartbeat shows that this process lives, and removes the rows of those that do not.
+func (p *presence) heartbeat(ctx context.Context) error {
 	s, db := p.db.schema, p.db.Reader
 	result, err := db.ExecContext(ctx, "UPDATE "+s.Processes+" SET beat = beat + 1 WHERE token = ?", p.own.token)
 	if err != nil {

@@ -20,7 +20,7 @@ func (db *DB) repeat(ctx context.Context, on *sql.DB, query string, args []any) 
 	r := db.retries()
 	for {
 		_, err := on.ExecContext(ctx, query, args...)
-		if err == nil || !r.again(ctx, err) {
+		if err == nil || !r.wait(ctx, err) {
 			return err
 		}
 	}

@@ -34,7 +34,7 @@ func BackUp(ctx context.Context, name string, o Options, file string) error {
 
 // BackUpServed is BackUp, also of a file that a service has open: the service makes the copy.
 func BackUpServed(ctx context.Context, name string, o Options, file string) error {
-	return Alone(ctx, name, func() error { return BackUp(ctx, name, o, file) },
+	return RunWhereOpen(ctx, name, func() error { return BackUp(ctx, name, o, file) },
 		func(socket string) error { return FetchBackup(ctx, socket, file) })
 }
 
@@ -54,7 +54,7 @@ func Check(
 			return err
 		})
 	}
-	err = Alone(ctx, name, func() error { return examine(name) }, func(socket string) (err error) {
+	err = RunWhereOpen(ctx, name, func() error { return examine(name) }, func(socket string) (err error) {
 		dir, err := os.MkdirTemp("", "compute-agent-check-")
 		if err != nil {
 			return err
@@ -179,16 +179,16 @@ func withCopy(ctx context.Context, o Options, file string, f func(*DB) error) (e
 	}
 	db, err := Open(ctx, part, Options{Schema: o.Schema, Means: o.Means})
 	if err != nil {
-		return renamed(err, part, file)
+		return nameFile(err, part, file)
 	}
 	if err = db.checkWhole(ctx); err == nil {
 		err = f(db)
 	}
-	return renamed(errors.Join(err, db.Close()), part, file)
+	return nameFile(errors.Join(err, db.Close()), part, file)
 }
 
-// renamed has an error of the copy speak of the file that was copied.
-func renamed(err error, part, file string) error {
+// nameFile has an error of the copy speak of the file that was copied.
+func nameFile(err error, part, file string) error {
 	if e := new(Error); errors.As(err, &e) && e.Database == realName(part) {
 		e.Database = file
 	}

@@ -41,7 +41,7 @@ func TestAcknowledgedVersions(t *testing.T) {
 	}
 	must(t, reopen(7)) // the refused one was not noted
 	db := open(t, path)
-	db.Note(1<<63 - 1)
+	db.RecordVersion(1<<63 - 1)
 	must(t, db.Close())
 	testproc.ErrorIs(t, reopen(7), sqldb.ErrLost, "after the last version there can be: %v")
 	for _, text := range []string{"", "garbage", "0000000000000000000x\n"} {

@@ -50,7 +50,7 @@ func (db *DB) openShared(ctx context.Context, a Address, o Options) error {
 	if err := db.Writer.PingContext(ctx); err != nil {
 		return err
 	}
-	want, err := o.want()
+	want, err := o.requiredSteps()
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (db *DB) migrateShared(ctx context.Context, a Address, o Options, want int)
 	db.had, db.has, err = m.run(ctx, want, o.Steps != 0)
 	// Processes that start at once are in each other's way: on a Galera cluster one of them is
 	// undone.
-	for r := db.retries(); err != nil && db.Dialect.Is(err, Retry) && r.again(ctx, err); {
+	for r := db.retries(); err != nil && db.Dialect.Is(err, Retry) && r.wait(ctx, err); {
 		_, db.has, err = m.run(ctx, want, o.Steps != 0) // what it has done counts as done, or as its own
 	}
 	return err
@@ -96,9 +96,9 @@ func (db *DB) pool(most int) *sql.DB {
 	return pool
 }
 
-// Distrust closes the connections that are not in use, so that the next ones are made to a server
+// CloseIdle closes the connections that are not in use, so that the next ones are made to a server
 // that takes writes.
-func (db *DB) Distrust() {
+func (db *DB) CloseIdle() {
 	for _, pool := range db.extra {
 		most := pool.Stats().MaxOpenConnections
 		pool.SetMaxIdleConns(-1)
@@ -126,8 +126,8 @@ func (db *DB) sharedWrite(ctx context.Context, on *sql.DB, f func(*sql.Tx) error
 func (w *sharedTx) run(ctx context.Context) (done bool, err error) {
 	r := w.db.retries()
 	for {
-		done, err := w.try(ctx)
-		if done || !r.again(ctx, err) {
+		done, err := w.tryOnce(ctx)
+		if done || !r.wait(ctx, err) {
 			return done, err
 		}
 	}
@@ -148,9 +148,9 @@ type retries struct {
 
 func (db *DB) retries() retries { return retries{dialect: db.Dialect, failover: db.Failover()} }
 
-// again says whether a change that failed with an error may succeed when it is tried again, and
+// wait reports whether a change that failed with an error may succeed when it is tried again, and
 // waits before that.
-func (r *retries) again(ctx context.Context, err error) bool {
+func (r *retries) wait(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -204,8 +204,8 @@ type sharedTx struct {
 	found bool
 }
 
-// try runs the transaction once. done is whether err is the outcome.
-func (w *sharedTx) try(ctx context.Context) (done bool, err error) {
+// tryOnce runs the transaction once. done is whether err is the outcome.
+func (w *sharedTx) tryOnce(ctx context.Context) (done bool, err error) {
 	tx, err := w.on.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err

@@ -134,7 +134,7 @@ func expand(text string, engine int) (string, error) {
 		}
 		text = rest
 		if strings.Contains(strings.Join(word[:], ""), "%s") {
-			end := closing(rest)
+			end := closingParenthesis(rest)
 			if end < 0 {
 				return "", fmt.Errorf("$%s has no argument in parentheses", name)
 			}
@@ -149,8 +149,8 @@ func expand(text string, engine int) (string, error) {
 	}
 }
 
-// closing is where the parenthesis closes with which a text begins, or -1.
-func closing(text string) int {
+// closingParenthesis is where the parenthesis closes with which a text begins, or -1.
+func closingParenthesis(text string) int {
 	open := 0
 	for i, c := range text {
 		switch c {

@@ -40,7 +40,8 @@ type tlsOptions struct {
 // certificate verified unless an option says otherwise; those that contradict each other are
 // refused.
 func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
-	o := &tlsOptions{d: d, verify: verifyHost, ca: d.take("ssl_ca"), cert: d.take("ssl_cert"), key: d.take("ssl_key")}
+	o := &tlsOptions{d: d, verify: verifyHost, ca: d.option("ssl_ca"), cert: d.option("ssl_cert"),
+		key: d.option("ssl_key")}
 	for name, value := range map[string]string{"ssl_ca": o.ca, "ssl_cert": o.cert, "ssl_key": o.key} {
 		if value != "" {
 			o.given = append(o.given, name)
@@ -48,7 +49,7 @@ func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
 	}
 	for name, instead := range map[string]string{"ssl_capath": "name a file with ssl_ca", "ssl_cipher": "leave it out",
 		"ssl": "name a file with ssl_ca, or write tls=true"} {
-		if d.take(name) != "" {
+		if d.option(name) != "" {
 			return fmt.Errorf("the database address %s has the option %s, which is not supported; %s", d, name, instead)
 		}
 	}
@@ -76,7 +77,7 @@ func (d *dsn) mysqlTLS(cfg *mysql.Config) error {
 
 // mode takes the options that are a word: tls of the Go driver, ssl_mode of MySQL's own clients.
 func (o *tlsOptions) mode() error {
-	switch value := o.d.take("tls"); value {
+	switch value := o.d.option("tls"); value {
 	case "":
 	case "true":
 		o.given = append(o.given, "tls")
@@ -87,7 +88,7 @@ func (o *tlsOptions) mode() error {
 	default:
 		return fmt.Errorf("the database address %s has tls=%s; it has to be true, false or skip-verify", o.d, value)
 	}
-	value := o.d.take("ssl_mode")
+	value := o.d.option("ssl_mode")
 	switch strings.ToUpper(value) {
 	case "":
 		return nil
@@ -112,7 +113,7 @@ func (o *tlsOptions) mode() error {
 
 // switches takes the options that are yes or no: those of PyMySQL and of SQLAlchemy.
 func (o *tlsOptions) switches() error {
-	off, _, err := o.d.yes("ssl_disabled")
+	off, _, err := o.d.boolean("ssl_disabled")
 	if off {
 		o.off = "ssl_disabled"
 	}
@@ -120,7 +121,7 @@ func (o *tlsOptions) switches() error {
 		name  string
 		least verification // what is still verified when it is off
 	}{{"ssl_verify_cert", verifyNothing}, {"ssl_verify_identity", verifyChain}, {"ssl_check_hostname", verifyChain}} {
-		on, given, bad := o.d.yes(option.name)
+		on, given, bad := o.d.boolean(option.name)
 		if err = errors.Join(err, bad); given {
 			o.given = append(o.given, option.name)
 		}

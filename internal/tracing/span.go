@@ -99,8 +99,8 @@ func withRequest(ctx context.Context, id string) context.Context {
 
 func tracerOf(parent trace.Span) trace.Tracer { return parent.TracerProvider().Tracer(scope) }
 
-// Past records a span below that of the context for what is over.
-func Past(ctx context.Context, name string, began, ended time.Time, err error) {
+// RecordSpan records a span below that of the context for what has ended.
+func RecordSpan(ctx context.Context, name string, began, ended time.Time, err error) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
 		return

@@ -55,7 +55,7 @@ func serve(t *testing.T, tr *tracing.Tracing, a tracing.Arrival) http.Header {
 	within, part := tracing.Child(ctx, "part")
 	req := httptest.NewRequest(http.MethodPut, "http://placement/allocations/a-uuid", nil)
 	tracing.Outgoing(within, req, "/allocations/{uuid}")(409, errors.New("what a user wrote"))
-	tracing.Past(within, "past", time.Unix(2, 0), time.Unix(3, 0), nil)
+	tracing.RecordSpan(within, "past", time.Unix(2, 0), time.Unix(3, 0), nil)
 	part.End(nil)
 	span.Set(tracing.KeyProjectID, "a-project")
 	span.EndAnswer("POST", "/servers", 202, "", time.Unix(4, 0))
@@ -249,7 +249,7 @@ func TestOffIsFree(t *testing.T) {
 		ctx, child := tracing.Child(ctx, "part")
 		tracing.Outgoing(ctx, req, "/")(200, nil)
 		tr.Request(ctx, req, "/")(200, nil)
-		tracing.Past(ctx, "past", time.Time{}, time.Time{}, nil)
+		tracing.RecordSpan(ctx, "past", time.Time{}, time.Time{}, nil)
 		for _, s := range []tracing.Span{child, root, work} {
 			s.Set(tracing.KeyNode, "cn1")
 			s.End(failed)

@@ -43,7 +43,7 @@ func showAllocations(x *exchange) error {
 		for ; i < len(c.Allocations) && c.Allocations[i].Provider == uuid; i++ {
 			a := &c.Allocations[i]
 			b = wire.AppendResource(b, a.Class, a.Used)
-			modified = later(modified, changed(a.CreatedAt, a.UpdatedAt))
+			modified = latest(modified, changed(a.CreatedAt, a.UpdatedAt))
 		}
 		b = append(b, `},"generation":`...)
 		if p, ok := s.Provider(uuid); ok {
@@ -92,7 +92,7 @@ func listProviderAllocations(x *exchange) error {
 				continue
 			}
 			b = wire.AppendResource(b, a.Class, a.Used)
-			modified = later(modified, changed(a.CreatedAt, a.UpdatedAt))
+			modified = latest(modified, changed(a.CreatedAt, a.UpdatedAt))
 		}
 		b = append(b, '}')
 		if x.v.Has(wire.ConsumerGenerations) {

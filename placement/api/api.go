@@ -184,7 +184,7 @@ func (x *exchange) Handle() error {
 		}
 		cors.allow(x.W.Header(), x.R)
 	}
-	if err := x.admit(); err != nil {
+	if err := x.authenticate(); err != nil {
 		return err
 	}
 	found := x.api.routes.Find(x.R)
@@ -195,8 +195,9 @@ func (x *exchange) Handle() error {
 	return x.serve(found.Route, found.Allow)
 }
 
-// admit authenticates the request and negotiates its version. GET / needs no authentication.
-func (x *exchange) admit() error {
+// authenticate finds out who sends the request, and negotiates its version. GET / needs no
+// authentication.
+func (x *exchange) authenticate() error {
 	if x.R.URL.Path != "/" {
 		if err := x.Authenticate(); err != nil {
 			return err

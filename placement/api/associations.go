@@ -50,7 +50,7 @@ func (x *exchange) providerTraits(s traitSource, p *ledger.Provider) error {
 	if x.v.Has(wire.CacheHeaders) {
 		for _, name := range p.Traits {
 			if t, ok := s.Trait(name); ok {
-				modified = later(modified, changed(t.CreatedAt, t.UpdatedAt))
+				modified = latest(modified, changed(t.CreatedAt, t.UpdatedAt))
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func setProviderTraits(x *exchange) error {
 	}
 	uuid := x.R.PathValue("uuid")
 	var p *ledger.Provider
-	s, err := x.updated(func(tx *ledger.Tx) (err error) {
+	s, err := x.transact(func(tx *ledger.Tx) (err error) {
 		p, err = tx.SetTraits(uuid, wanted.Generation, wanted.Traits)
 		return err
 	})

@@ -17,10 +17,10 @@ import (
 	"github.com/compute-agent/compute-agent/placement/ledger"
 )
 
-// updated runs a transaction, has what it changed recorded, and returns the state after it. All
+// transact runs a transaction, has what it changed recorded, and returns the state after it. All
 // writes of the API come through here. A write is also recorded when the client does not wait for
 // the answer.
-func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
+func (x *exchange) transact(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	if h := x.host(); h != nil {
 		if err := h.mayWrite(); err != nil {
 			return nil, err
@@ -28,13 +28,13 @@ func (x *exchange) updated(fn func(*ledger.Tx) error) (*ledger.Snapshot, error) 
 		fn = h.guarded(fn)
 	}
 	if x.Traced() {
-		return x.traced(fn)
+		return x.transactTraced(fn)
 	}
-	return x.recorded(x.R.Context(), fn)
+	return x.transactAudited(x.R.Context(), fn)
 }
 
-// recorded runs a transaction, and has what it changed recorded.
-func (x *exchange) recorded(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
+// transactAudited runs a transaction, and has what it changed recorded.
+func (x *exchange) transactAudited(ctx context.Context, fn func(*ledger.Tx) error) (*ledger.Snapshot, error) {
 	log := x.api.audit
 	if log == nil {
 		return x.api.ledger.Update(ctx, fn)
@@ -93,20 +93,20 @@ func unrecorded(err error) error {
 func changesOf(t ledger.Touched, before, after *ledger.Snapshot) []auditlog.Change {
 	var list changes
 	for _, e := range t.Classes {
-		list.named(auditlog.KindClass, name(e.Before), name(e.After))
+		list.addNamed(auditlog.KindClass, name(e.Before), name(e.After))
 	}
 	for _, e := range t.Traits {
-		list.named(auditlog.KindTrait, traitName(e.Before), traitName(e.After))
+		list.addNamed(auditlog.KindTrait, traitName(e.Before), traitName(e.After))
 	}
 	for _, e := range t.Providers {
-		list.provider(e.Before, e.After)
+		list.addProvider(e.Before, e.After)
 	}
 	for _, e := range t.Hosts {
 		c := auditlog.Change{Kind: auditlog.KindAdmission, ID: e.After.Name, Host: e.After.Name}
 		list.add(c, admissionValueOf(e.Before), admissionValueOf(e.After))
 	}
 	for _, e := range t.Consumers {
-		list.consumer(e.Before, e.After, func(uuid string) string {
+		list.addConsumer(e.Before, e.After, func(uuid string) string {
 			for _, s := range []*ledger.Snapshot{after, before} {
 				if p, ok := s.Provider(uuid); ok {
 					return p.Name
@@ -142,8 +142,8 @@ func (l *changes) add(c auditlog.Change, before, after any) {
 	}
 }
 
-// named adds a class or trait; the values are its names.
-func (l *changes) named(kind string, before, after any) {
+// addNamed adds a class or trait; the values are its names.
+func (l *changes) addNamed(kind string, before, after any) {
 	id := after
 	if id == nil {
 		id = before
@@ -191,7 +191,7 @@ func admissionValueOf(h *ledger.Host) any {
 	return value
 }
 
-func (l *changes) provider(before, after *ledger.Provider) {
+func (l *changes) addProvider(before, after *ledger.Provider) {
 	var was, is any
 	shown, none := after, new(ledger.Provider)
 	value := func(p *ledger.Provider) providerValue {
@@ -263,7 +263,7 @@ func differences(before, after []string) (lost, got any) {
 	return only(before, after), only(after, before)
 }
 
-func (l *changes) consumer(before, after *ledger.Consumer, nameOf func(uuid string) string) {
+func (l *changes) addConsumer(before, after *ledger.Consumer, nameOf func(uuid string) string) {
 	var was, is any
 	none := new(ledger.Consumer)
 	uuid := ""

@@ -36,7 +36,7 @@ func auditedAPI(t testing.TB, opts auditlog.Options, change ...func(*api.Config)
 	opts.Logger = zerolog.Nop()
 	log := testproc.Try(auditlog.Open(opts)).Or(t)
 	t.Cleanup(func() { _ = log.Close() })
-	h := newAPI(t, append(change, func(c *api.Config) { c.Audit = log.For("placement") })...)
+	h := newAPI(t, append(change, func(c *api.Config) { c.Audit = log.ForService("placement") })...)
 	return h, func() (list []auditlog.Record) {
 		t.Helper()
 		files := testproc.Try(auditlog.Files(opts.File)).Or(t)

@@ -35,8 +35,8 @@ func listCandidates(x *exchange) error {
 		return err
 	}
 	o, limit := x.searchOptions(&cq)
-	a := x.api.answers.take(s, x.v, &cq, limit)
-	defer x.api.answers.keep(a)
+	a := x.api.answers.acquire(s, x.v, &cq, limit)
+	defer x.api.answers.release(a)
 	ended := func(int) {}
 	if o.Seed == 0 {
 		o.Rotation, ended = x.api.rotated.begin(x.R.URL.RawQuery, limit)

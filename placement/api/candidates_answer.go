@@ -67,9 +67,9 @@ type candidatesAnswer struct {
 	parts [][]byte // all of it
 }
 
-// take returns an empty answer for up to limit candidates. It must be returned with keep after it
+// acquire returns an empty answer for up to limit candidates. It must be given to release after it
 // is sent.
-func (all *candidateAnswers) take(
+func (all *candidateAnswers) acquire(
 	s *ledger.Snapshot, v wire.Version, cq *candidatesQuery, limit int,
 ) *candidatesAnswer {
 	a, ok := all.unused.Get().(*candidatesAnswer)
@@ -80,13 +80,13 @@ func (all *candidateAnswers) take(
 	words := int((s.TreeNumbers() + 63) / 64)
 	a.trees = slices.Grow(a.trees[:0], words)[:words]
 	clear(a.trees)
-	a.next()
+	a.startChunk()
 	a.b = append(a.b, `{"allocation_requests":[`...)
 	return a
 }
 
-// keep takes an answer back for reuse.
-func (all *candidateAnswers) keep(a *candidatesAnswer) {
+// release keeps an answer for reuse.
+func (all *candidateAnswers) release(a *candidatesAnswer) {
 	all.bytes.Add(-a.held)
 	for _, b := range append(a.full, a.b) {
 		if cap(b) == chunk { // others grew for a large candidate
@@ -102,16 +102,16 @@ func (all *candidateAnswers) keep(a *candidatesAnswer) {
 	all.unused.Put(a)
 }
 
-// roll begins a chunk when little is left of the one before.
-func (a *candidatesAnswer) roll() {
+// startChunkIfFull begins a chunk when little is left of the one before.
+func (a *candidatesAnswer) startChunkIfFull() {
 	if len(a.b) > chunk-chunkRest {
-		a.account()
-		a.next()
+		a.countMemory()
+		a.startChunk()
 	}
 }
 
-// next begins a chunk.
-func (a *candidatesAnswer) next() {
+// startChunk begins a chunk.
+func (a *candidatesAnswer) startChunk() {
 	if a.b != nil {
 		a.full = append(a.full, a.b)
 		a.size += len(a.b)
@@ -121,11 +121,11 @@ func (a *candidatesAnswer) next() {
 		c = new([chunk]byte)
 	}
 	a.b, a.had = c[:0], 0
-	a.account()
+	a.countMemory()
 }
 
-// account counts the memory of b. It returns false if all answers together take too much.
-func (a *candidatesAnswer) account() bool {
+// countMemory counts the memory of b. It returns false if all answers together take too much.
+func (a *candidatesAnswer) countMemory() bool {
 	grown := int64(cap(a.b) - a.had)
 	if grown == 0 {
 		return a.err == nil
@@ -152,7 +152,7 @@ func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 		}
 		a.b = appendRequest(a.b, a.v, a.cq.Groups, c)
 		a.count++
-		a.roll()
+		a.startChunkIfFull()
 	}
 	for i := range c.Allocations {
 		p := c.Allocations[i].Provider
@@ -170,7 +170,7 @@ func (a *candidatesAnswer) add(c *candidates.Candidate) bool {
 		a.large = true
 		return false
 	}
-	return a.account() && (a.count < a.limit || a.cq.Flat && a.nested)
+	return a.countMemory() && (a.count < a.limit || a.cq.Flat && a.nested)
 }
 
 // has reports whether the tree is in the summaries.
@@ -237,7 +237,7 @@ func (a *candidatesAnswer) appendUsed() {
 			a.b = append(a.b, ',')
 		}
 		a.b = appendSummary(a.b, p, a.v, classes)
-		a.roll()
+		a.startChunkIfFull()
 	}
 }
 

@@ -92,7 +92,7 @@ func answering(t *testing.T, a *API, v wire.Version) (*candidatesAnswer, *candid
 		t.Fatal("the provider is not there")
 	}
 	cq := testproc.Try(readCandidatesQuery("resources=VCPU:1", v, 0)).Or(t)
-	return a.answers.take(s, v, &cq, 1000), &candidates.Candidate{
+	return a.answers.acquire(s, v, &cq, 1000), &candidates.Candidate{
 		Root: p, Allocations: []candidates.Allocation{{Provider: p, Class: "VCPU", Amount: 1}},
 		Groups: [][]*ledger.Provider{{p}},
 	}
@@ -105,7 +105,7 @@ func TestCandidatesAnswerEndsWhenItIsFull(t *testing.T) {
 	var log bytes.Buffer
 	a := oneHost(t, zerolog.New(&log).Level(zerolog.WarnLevel))
 	answer, c := answering(t, a, wire.MaxVersion)
-	defer a.answers.keep(answer)
+	defer a.answers.release(answer)
 	if !answer.add(c) {
 		t.Error("the first candidate does not fit")
 	}
@@ -167,11 +167,11 @@ func TestCandidatesAnswerReusesMemory(t *testing.T) {
 		}
 		fill()
 		s, cq := answer.s, answer.cq
-		a.answers.keep(answer)
+		a.answers.release(answer)
 		if n := testing.AllocsPerRun(20, func() {
-			answer = a.answers.take(s, v, cq, many)
+			answer = a.answers.acquire(s, v, cq, many)
 			fill()
-			a.answers.keep(answer)
+			a.answers.release(answer)
 		}); n > many/20 {
 			t.Errorf("at %s: %v allocations for %d candidates", v, n, many)
 		}
@@ -190,7 +190,7 @@ func TestKeptAnswersAreEmpty(t *testing.T) {
 		answer.add(c)
 		testproc.Try(answer.body()).Or(t)
 		used, summaries, parts := answer.used[:cap(answer.used)], answer.summaries[:cap(answer.summaries)], answer.parts
-		a.answers.keep(answer)
+		a.answers.release(answer)
 		if answer.s != nil || answer.cq != nil ||
 			slices.ContainsFunc(used, func(p *ledger.Provider) bool { return p != nil }) ||
 			slices.ContainsFunc(append(summaries, parts...), func(b []byte) bool { return b != nil }) {
@@ -202,7 +202,7 @@ func TestKeptAnswersAreEmpty(t *testing.T) {
 	answer.b = append(answer.b, make([]byte, chunk)...)
 	for a.answers.chunks.Get() != nil { // what was kept above
 	}
-	a.answers.keep(answer)
+	a.answers.release(answer)
 	if c := a.answers.chunks.Get(); c != nil {
 		t.Error("memory that grew is kept")
 	}

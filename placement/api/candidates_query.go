@@ -110,7 +110,7 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	}
 	c := &candidatesValues{at: map[string]int{}}
 	for i := range q {
-		values := c.of(q[i].key, v, ext)
+		values := c.valuesOf(q[i].key, v, ext)
 		if values == nil {
 			return nil, unknownParameter(q[i].key, wideOrigin(q[i].key), v)
 		}
@@ -134,14 +134,14 @@ func sortCandidatesQuery(raw string, v wire.Version, ext extensions) (*candidate
 	return c, nil
 }
 
-// of returns the list for the values of a parameter; nil for an unknown parameter.
-func (c *candidatesValues) of(key string, v wire.Version, ext extensions) *[]string {
+// valuesOf returns the list for the values of a parameter; nil for an unknown parameter.
+func (c *candidatesValues) valuesOf(key string, v wire.Version, ext extensions) *[]string {
 	for i := range wideParameters {
 		p := &wideParameters[i]
 		if p.name != key {
 			continue
 		}
-		if !p.in(v, func() extensions { return ext }) {
+		if !p.existsAt(v, func() extensions { return ext }) {
 			return nil
 		}
 		return p.values(c)
@@ -427,15 +427,15 @@ func (cq *candidatesQuery) checkResourceless(c *candidatesValues, ext extensions
 		}
 	}
 	for _, set := range cq.SameSubtree {
-		if err := c.exist("same_subtree", set); err != nil {
+		if err := c.checkSuffixes("same_subtree", set); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// exist checks that groups with the suffixes exist.
-func (c *candidatesValues) exist(key string, suffixes []string) error {
+// checkSuffixes returns an error unless groups with the suffixes exist.
+func (c *candidatesValues) checkSuffixes(key string, suffixes []string) error {
 	for _, suffix := range suffixes {
 		if _, ok := c.at[suffix]; !ok {
 			return badValue("Real suffixes should be specified in `%s`: no group has the suffix %q.",
@@ -455,7 +455,7 @@ func (cq *candidatesQuery) checkPolicy(c *candidatesValues, ext extensions) erro
 				"`isolate` and `group_policy` can not be specified together: `isolate` says for each group what " +
 					"`group_policy` says for all.")
 		}
-		return c.exist("isolate", cq.Isolate)
+		return c.checkSuffixes("isolate", cq.Isolate)
 	}
 	suffixed := len(cq.Groups)
 	if _, ok := c.at[""]; ok {

@@ -23,7 +23,7 @@ func listClasses(x *exchange) error {
 	b := append(x.Buffer(), `{"resource_classes":[`...)
 	for _, c := range s.Classes() {
 		b = wire.AppendResourceClass(jsonkit.AppendComma(b), c.Name)
-		modified = later(modified, changed(c.CreatedAt, c.UpdatedAt))
+		modified = latest(modified, changed(c.CreatedAt, c.UpdatedAt))
 	}
 	b = append(b, "]}"...)
 	return x.json(http.StatusOK, b, modified)
@@ -64,7 +64,7 @@ func createClass(x *exchange) error {
 	if !created {
 		return osapi.Errorf(http.StatusConflict, "Conflicting resource class already exists: %s.", name)
 	}
-	x.location("/resource_classes/" + name)
+	x.setLocation("/resource_classes/" + name)
 	x.Send(http.StatusCreated, nil)
 	return nil
 }
@@ -102,13 +102,13 @@ func putClass(x *exchange) error {
 			status = http.StatusCreated
 		}
 	}
-	x.location("/resource_classes/" + name)
+	x.setLocation("/resource_classes/" + name)
 	x.Send(status, nil)
 	return nil
 }
 
 func renameClass(x *exchange) error {
-	if err := x.require(sendsJSON); err != nil {
+	if err := x.checkHeaders(sendsJSON); err != nil {
 		return err
 	}
 	if err := x.authorize(UpdateClass, ""); err != nil {

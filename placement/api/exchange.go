@@ -63,14 +63,14 @@ func (x *exchange) snapshot() (*ledger.Snapshot, error) { return x.api.ledger.Sn
 
 // update runs a transaction.
 func (x *exchange) update(fn func(*ledger.Tx) error) error {
-	_, err := x.updated(fn)
+	_, err := x.transact(fn)
 	return err
 }
 
 // json answers with a body, followed by more. modified is the time of its last change; the zero
 // time is now.
 func (x *exchange) json(status int, body []byte, modified time.Time, more ...[]byte) error {
-	if err := x.Hold(len(body)); err != nil { // what follows is in memory anyway
+	if err := x.ReserveMemory(len(body)); err != nil { // what follows is in memory anyway
 		return err
 	}
 	h := x.W.Header()
@@ -99,8 +99,9 @@ func (x *exchange) noContent() error {
 	return nil
 }
 
-// location sets the Location header to a path of this server. It is a whole URL, as Placement's is.
-func (x *exchange) location(path string) {
+// setLocation makes a path of this server the Location of the answer. It is a whole URL, as
+// Placement's is.
+func (x *exchange) setLocation(path string) {
 	x.W.Header()["Location"] = []string{x.Base(x.api.options.Endpoint) + path}
 }
 

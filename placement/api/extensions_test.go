@@ -51,6 +51,6 @@ func TestParametersOfExtensions(t *testing.T) {
 		{origin{since: wire.RequiredFilter}, unasked, true},
 		{origin{since: wire.AnyTraits}, unasked, false},
 	} {
-		testproc.Equal(t, c.in(wire.Version(wire.RequiredFilter), c.ext), c.want, "%+v is %v", c.origin)
+		testproc.Equal(t, c.existsAt(wire.Version(wire.RequiredFilter), c.ext), c.want, "%+v is %v", c.origin)
 	}
 }

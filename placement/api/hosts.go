@@ -28,8 +28,8 @@ func (x *exchange) host() *hostRequest {
 	return &hostRequest{x, x.Who.Host}
 }
 
-// may reports whether a rule allows something to the host.
-func (h *hostRequest) may(action Action) bool {
+// allowed reports whether the policy allows an action to the host.
+func (h *hostRequest) allowed(action Action) bool {
 	return h.x.api.policy.Allows(action, &h.x.Who, "")
 }
 

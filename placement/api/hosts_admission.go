@@ -23,9 +23,9 @@ const (
 	maxRefusals = 20
 )
 
-// offered is how much of a class can be allocated of an inventory: reserved amounts count, because
-// the host chooses them.
-func offered(i *ledger.Inventory) float64 {
+// allocatable is how much of a class can be allocated of an inventory: reserved amounts count,
+// because the host chooses them.
+func allocatable(i *ledger.Inventory) float64 {
 	return max(0, min(float64(i.Total)*i.AllocationRatio, maxAdmitted))
 }
 
@@ -43,7 +43,7 @@ type report struct {
 
 func (r *report) add(p *ledger.Provider) {
 	for i := range p.Inventories {
-		r.classes[p.Inventories[i].Class] += offered(&p.Inventories[i])
+		r.classes[p.Inventories[i].Class] += allocatable(&p.Inventories[i])
 	}
 	for _, trait := range p.Traits {
 		if kind := wire.TraitKind(trait); kind != "" {
@@ -69,9 +69,9 @@ func (r *report) addTree(s *ledger.Snapshot, root *ledger.Provider) {
 
 func newReport() report { return report{classes: map[string]float64{}, kinds: map[string]bool{}} }
 
-// reported is the report of the host in a snapshot. Cost: its providers, and a look at all roots if
+// reportIn is the report of the host in a snapshot. Cost: its providers, and a look at all roots if
 // its certificate does not say which compute nodes it has.
-func (h *hostRequest) reported(s *ledger.Snapshot) report {
+func (h *hostRequest) reportIn(s *ledger.Snapshot) report {
 	out := newReport()
 	if len(h.id.Nodes) == 0 {
 		out.addTrees(s, h.ownsRoot)
@@ -100,7 +100,7 @@ type growth struct {
 	some bool
 }
 
-func (w *hostWrite) growth(edits []ledger.Edit[ledger.Provider]) (g growth) {
+func (w *hostWrite) growthOf(edits []ledger.Edit[ledger.Provider]) (g growth) {
 	was, is := newReport(), newReport()
 	for _, e := range edits {
 		had, has := e.Before != nil && w.owns(w.before, e.Before), e.After != nil && w.owns(w.after, e.After)
@@ -117,7 +117,7 @@ func (w *hostWrite) growth(edits []ledger.Edit[ledger.Provider]) (g growth) {
 		}
 	}
 	for class, amount := range is.classes {
-		if more(amount, was.classes[class]) {
+		if exceeds(amount, was.classes[class]) {
 			g.classes = append(g.classes, class)
 		}
 	}
@@ -131,25 +131,25 @@ func (w *hostWrite) growth(edits []ledger.Edit[ledger.Provider]) (g growth) {
 	return g
 }
 
-// more reports whether an amount is more than another one, and not by the rounding of sums.
-func more(a, b float64) bool { return a > b*(1+1e-9) }
+// exceeds reports whether an amount is more than another one, and not by the rounding of sums.
+func exceeds(a, b float64) bool { return a > b*(1+1e-9) }
 
-// admitted judges how much the trees of the host have after the transaction, and which kinds of
-// traits, and notes what it may report. What a user of Placement wrote into its trees is no growth
-// of the host's. It runs after all other checks.
-func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
+// checkAdmission checks how much the trees of the host have after the transaction, and which kinds
+// of traits, and notes what it may report. What a user of Placement wrote into its trees is no
+// growth of the host's. It runs after all other checks.
+func (w *hostWrite) checkAdmission(edits []ledger.Edit[ledger.Provider]) error {
 	factor := w.x.api.options.HostCapacityFactor
 	if factor < 1 {
 		return nil
 	}
-	g := w.growth(edits)
+	g := w.growthOf(edits)
 	grows := len(g.classes)+len(g.kinds) > 0
 	key := hostKey(w.id.Name)
 	if g.some && !ledger.ValidHostName(key) {
 		return w.refuse(HostTree, "%q is no name of a host", shortened(w.id.Name))
 	}
 	noted, known := w.before.Host(key)
-	if !g.some || known && !noted.Since.IsZero() && !w.x.api.ahead(noted) && !grows {
+	if !g.some || known && !noted.Since.IsZero() && !w.x.api.fromWrongClock(noted) && !grows {
 		return nil
 	}
 	host := ledger.Host{Name: key, Classes: map[string]int64{}}
@@ -157,15 +157,15 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 		host = *noted
 		host.Classes = maps.Clone(noted.Classes)
 	}
-	if w.x.api.ahead(&host) {
+	if w.x.api.fromWrongClock(&host) {
 		host.Since = reportedBefore
 	}
 	if host.Since.IsZero() { // all that is known, if anything, is what an operator has stated
-		had := w.reported(w.before)
+		had := w.reportIn(w.before)
 		switch {
 		case len(had.classes)+len(had.kinds) > 0:
 			host.Since = reportedBefore
-			raise(&host, had.without(host.Classes))
+			admitAll(&host, had.withoutClasses(host.Classes))
 		case !grows:
 			return nil
 		case known:
@@ -175,14 +175,14 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 		}
 	}
 	if grows {
-		after := w.reported(w.after)
+		after := w.reportIn(w.after)
 		if !w.x.api.openUntil(&host).IsZero() {
-			raise(&host, after)
+			admitAll(&host, after)
 			if len(host.Classes)+len(host.Traits) > maxHostKinds {
 				return w.refuse(HostTree, "it would have reported more than %d resource classes and kinds of traits",
 					maxHostKinds)
 			}
-		} else if err := w.within(&host, g, w.reported(w.before), after); err != nil {
+		} else if err := w.checkAdmitted(&host, g, w.reportIn(w.before), after); err != nil {
 			return err
 		}
 	}
@@ -190,15 +190,15 @@ func (w *hostWrite) admitted(edits []ledger.Edit[ledger.Provider]) error {
 	return err
 }
 
-// without is a report without the classes of which an operator has stated something.
-func (r report) without(stated map[string]int64) report {
+// withoutClasses is a report without the classes of which an operator has stated something.
+func (r report) withoutClasses(stated map[string]int64) report {
 	r.classes = maps.Clone(r.classes)
 	maps.DeleteFunc(r.classes, func(class string, _ float64) bool { _, is := stated[class]; return is })
 	return r
 }
 
-// raise admits all that a report has.
-func raise(h *ledger.Host, r report) {
+// admitAll admits all that a report has.
+func admitAll(h *ledger.Host, r report) {
 	for class, amount := range r.classes {
 		h.Classes[class] = max(h.Classes[class], int64(math.Ceil(amount)))
 	}
@@ -210,16 +210,16 @@ func raise(h *ledger.Host, r report) {
 	}
 }
 
-// within is a refusal if the host would report more than it may: more of a class than the factor
-// times what is admitted, of all names of the class together, or a kind of traits that is not. What
-// was there before may stay. The refusal has all of them.
-func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error {
+// checkAdmitted returns a refusal if the host would report more than it may: more of a class than
+// the factor times what is admitted, of all names of the class together, or a kind of traits that
+// is not. What was there before may stay. The refusal has all of them.
+func (w *hostWrite) checkAdmitted(h *ledger.Host, g growth, before, after report) error {
 	groups, factor := w.x.api.renamed, w.x.api.options.HostCapacityFactor
 	var refused unadmitted
 	for _, class := range g.classes {
 		had, has, admitted := sumOf(groups, class, before.classes), sumOf(groups, class, after.classes),
 			sumOf(groups, class, h.Classes)
-		if most := float64(factor) * admitted; more(has, max(most, had)) {
+		if most := float64(factor) * admitted; exceeds(has, max(most, had)) {
 			flag := fmt.Sprintf("--class %s=%.0f", class, math.Ceil(after.classes[class]))
 			if admitted == 0 {
 				refused.add(class, flag, "its trees would have %.0f %s (total times allocation_ratio), "+
@@ -245,7 +245,7 @@ func (w *hostWrite) within(h *ledger.Host, g growth, before, after report) error
 // sumOf adds the amounts of all names of a class.
 func sumOf[N int64 | float64](groups classGroups, class string, amounts map[string]N) (sum float64) {
 	for name, amount := range amounts {
-		if groups.of(name) == groups.of(class) {
+		if groups.groupOf(name) == groups.groupOf(class) {
 			sum += float64(amount)
 		}
 	}

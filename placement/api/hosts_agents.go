@@ -28,7 +28,7 @@ func (x *exchange) compareAgents() {
 	case p.Host == "" || p.Identity == "" || !x.api.policy.Allows(UpdateProvider, &x.Who, ""):
 		return
 	}
-	answer, found := x.api.agents.Take(key, host, osapi.ClientAddress(x.R), p)
+	answer, found := x.api.agents.Add(key, host, osapi.ClientAddress(x.R), p)
 	if answer != "" {
 		x.W.Header()[pki.HeaderProcess] = []string{answer}
 	}

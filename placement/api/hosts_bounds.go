@@ -66,7 +66,7 @@ func newHostBounds(now func() time.Time) hostBounds {
 // any left the answer is 429, with the time to wait.
 func (h *hostRequest) mayWrite() error {
 	a := h.x.api
-	wait := a.bounds.writes.take(h.id.Name, min(1+h.x.Received()/bytesPerWrite, maxHostWrites))
+	wait := a.bounds.writes.spend(h.id.Name, min(1+h.x.Received()/bytesPerWrite, maxHostWrites))
 	if wait <= 0 {
 		return nil
 	}
@@ -143,9 +143,9 @@ type allowance struct {
 	at    time.Time
 }
 
-// take takes some of a host's allowance. If there is not enough it takes nothing, and says how long
+// spend uses some of a host's allowance. If there is not enough it takes nothing, and says how long
 // to wait. Cost: one look-up, and a look at all buckets when there are many, to drop the full ones.
-func (a *allowances) take(host string, n int) (wait time.Duration) {
+func (a *allowances) spend(host string, n int) (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()

@@ -30,10 +30,10 @@ type reservation struct {
 	until time.Time
 }
 
-// note keeps the nodes of a host. Cost: one look-up for each of them, and a look at all when there
-// are many, to drop those of expired certificates.
-func (r *reservedNodes) note(id *pki.Identity) {
-	if r.noted(id) {
+// reserve reserves the nodes of a host. Cost: one look-up for each of them, and a look at all when
+// there are many, to drop those of expired certificates.
+func (r *reservedNodes) reserve(id *pki.Identity) {
+	if r.reserved(id) {
 		return
 	}
 	r.mu.Lock()
@@ -52,7 +52,7 @@ func (r *reservedNodes) note(id *pki.Identity) {
 	}
 }
 
-func (r *reservedNodes) noted(id *pki.Identity) bool {
+func (r *reservedNodes) reserved(id *pki.Identity) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, node := range id.Nodes {
@@ -73,10 +73,10 @@ func (r *reservedNodes) host(node string) string {
 	return ""
 }
 
-// taken are the providers below the root of another host that have the uuid of a compute node of
-// this one: a compute node is a root, and uuids are not equal by chance. One with a name of this
-// host is not taken: it is the node, which an operator has put below another provider.
-func (h *hostRequest) taken(s *ledger.Snapshot) (list []*ledger.Provider) {
+// foreignWithNodeUUID are the providers below the root of another host that have the uuid of a
+// compute node of this one: a compute node is a root, and uuids are not equal by chance. One with a
+// name of this host is not taken: it is the node, which an operator has put below another provider.
+func (h *hostRequest) foreignWithNodeUUID(s *ledger.Snapshot) (list []*ledger.Provider) {
 	for _, node := range h.id.Nodes {
 		p, ok := s.Provider(node)
 		if ok && p.Parent != "" && !h.owns(s, p) && !h.id.HasProvider(p.Name) {
@@ -86,10 +86,10 @@ func (h *hostRequest) taken(s *ledger.Snapshot) (list []*ledger.Provider) {
 	return list
 }
 
-// reclaim gives providers that are taken other uuids, so that this host can make its node. They
-// keep all else. It returns them as they were.
-func (h *hostRequest) reclaim(tx *ledger.Tx) ([]*ledger.Provider, error) {
-	list := h.taken(tx.Snapshot)
+// reclaimUUIDs gives providers that are taken other uuids, so that this host can make its node.
+// They keep all else. It returns them as they were.
+func (h *hostRequest) reclaimUUIDs(tx *ledger.Tx) ([]*ledger.Provider, error) {
+	list := h.foreignWithNodeUUID(tx.Snapshot)
 	for _, was := range list {
 		is, err := tx.ChangeUUID(was.UUID, uuid.NewString())
 		if err != nil {
@@ -113,11 +113,11 @@ func (h *hostRequest) logReclaimed(was, is *ledger.Provider) {
 
 // reclaimed is a snapshot in which no provider is taken.
 func (h *hostRequest) reclaimed(s *ledger.Snapshot) (*ledger.Snapshot, error) {
-	if len(h.taken(s)) == 0 {
+	if len(h.foreignWithNodeUUID(s)) == 0 {
 		return s, nil
 	}
-	return h.x.recorded(h.x.R.Context(), func(tx *ledger.Tx) error {
-		_, err := h.reclaim(tx)
+	return h.x.transactAudited(h.x.R.Context(), func(tx *ledger.Tx) error {
+		_, err := h.reclaimUUIDs(tx)
 		return err
 	})
 }

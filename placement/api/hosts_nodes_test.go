@@ -132,7 +132,7 @@ func TestTheNodeOfAHostIsFreed(t *testing.T) {
 			audit := testproc.Try(auditlog.Open(auditlog.Options{File: file, Logger: zerolog.Nop()})).Or(t)
 			t.Cleanup(func() { testproc.NoError(t, audit.Close()) })
 			h, l := withTakenNode(t,
-				func(c *api.Config) { c.Logger, c.Audit = zerolog.New(&log), audit.For("placement") })
+				func(c *api.Config) { c.Logger, c.Audit = zerolog.New(&log), audit.ForService("placement") })
 			before := dumpOf(t, l)
 			if w := first.as("h1").do(t, h); first.method == "GET" && strings.Contains(w.Body.String(), "h2") {
 				t.Errorf("it shows the other host: %s", w.Body)

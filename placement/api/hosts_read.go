@@ -47,12 +47,12 @@ func (x *exchange) admitHost(h *hostRequest, rule hostRule) error {
 	switch action := needs[rule]; {
 	case rule == notForHosts:
 		return h.refuseCall()
-	case !h.may(HostTree):
+	case !h.allowed(HostTree):
 		return h.refuse(HostTree, "this server's policy lets no such host in")
-	case action != "" && !h.may(action):
+	case action != "" && !h.allowed(action):
 		return h.refuse(action, "this server's policy does not allow it; ask its operator")
 	}
-	x.api.nodes.note(h.id)
+	x.api.nodes.reserve(h.id)
 	switch rule {
 	case hostList, hostOwn, hostShared, hostConsumer:
 		s, err := x.read()

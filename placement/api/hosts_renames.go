@@ -17,7 +17,7 @@ func newClassGroups(renames []string) classGroups {
 		if !found {
 			continue
 		}
-		group, other := g.of(former), g.of(present)
+		group, other := g.groupOf(former), g.groupOf(present)
 		g[former], g[present] = group, group
 		for class, of := range g {
 			if of == other {
@@ -28,8 +28,8 @@ func newClassGroups(renames []string) classGroups {
 	return g
 }
 
-// of is the group of a class; most are groups of their own.
-func (g classGroups) of(class string) string {
+// groupOf is the group of a class; most are groups of their own.
+func (g classGroups) groupOf(class string) string {
 	if group, ok := g[class]; ok {
 		return group
 	}

@@ -22,15 +22,15 @@ var reportedBefore = time.Unix(1, 0).UTC()
 // clock that was wrong.
 const clockSkew = 10 * time.Minute
 
-// ahead reports whether what is noted of a host comes from a clock that was wrong. Such a time
-// never begins: what the host has had is all that is known.
-func (a *API) ahead(h *ledger.Host) bool { return h.Since.Sub(a.service.Now()) > clockSkew }
+// fromWrongClock reports whether what is noted of a host comes from a clock that was wrong. Such a
+// time never begins: what the host has had is all that is known.
+func (a *API) fromWrongClock(h *ledger.Host) bool { return h.Since.Sub(a.service.Now()) > clockSkew }
 
 // openUntil is when the time ends in which all that a host reports is admitted; the zero time if
 // there is none.
 func (a *API) openUntil(h *ledger.Host) time.Time {
 	window := a.options.HostAdmissionWindow
-	if h.Since.IsZero() || a.ahead(h) || a.service.Now().Sub(h.Since) >= window {
+	if h.Since.IsZero() || a.fromWrongClock(h) || a.service.Now().Sub(h.Since) >= window {
 		return time.Time{}
 	}
 	return h.Since.Add(window)
@@ -95,7 +95,7 @@ func updateAdmission(x *exchange) error {
 		now.Traits = slices.Concat(now.Traits, kinds)
 		if change.Window {
 			if now.Since.IsZero() { // what it has is not noted yet
-				raise(&now, reportedAs(name, tx.Snapshot).without(now.Classes))
+				admitAll(&now, reportedAs(name, tx.Snapshot).withoutClasses(now.Classes))
 			}
 			now.Since = x.api.service.Now()
 		}

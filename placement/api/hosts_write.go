@@ -22,7 +22,7 @@ func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error 
 			reclaims: map[int64]bool{},
 		}
 		if h.x.Route == providersPath {
-			taken, err := h.reclaim(tx)
+			taken, err := h.reclaimUUIDs(tx)
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func (h *hostRequest) guarded(fn func(*ledger.Tx) error) func(*ledger.Tx) error 
 		// A host that writes again what a consumer has must not keep others from writing theirs.
 		tx.LeaveUnchanged(func(p *ledger.Provider) bool { return !w.owns(w.before, p) })
 		if err := fn(tx); err != nil {
-			return w.cover(err)
+			return w.hideForeign(err)
 		}
 		return w.check(tx.Touched())
 	}
@@ -96,15 +96,15 @@ type hostWrite struct {
 	sizes map[string]treeSize
 	// beside are providers of others that consumers of the host hold: their generations may grow.
 	beside map[string]bool
-	// reclaims are providers of others that got another uuid, by ID: see reclaim.
+	// reclaims are providers of others that got another uuid, by ID: see reclaimUUIDs.
 	reclaims map[int64]bool
 	// elsewhere counts what others rely on: providers and consumers whose generations grow, and
 	// consumers that had no allocations.
 	elsewhere int
 }
 
-// cover replaces an error about what the host may not read.
-func (w *hostWrite) cover(err error) error {
+// hideForeign replaces an error about what the host may not read by one that says nothing of it.
+func (w *hostWrite) hideForeign(err error) error {
 	var refused *ledger.Error
 	if !errors.As(err, &refused) {
 		return err
@@ -144,31 +144,31 @@ func (w *hostWrite) check(t ledger.Touched) error {
 		}
 	}
 	bounds := &w.x.api.bounds
-	if made := len(t.Classes) + len(t.Traits); made > 0 && bounds.names.take(w.id.Name, made) > 0 {
+	if made := len(t.Classes) + len(t.Traits); made > 0 && bounds.names.spend(w.id.Name, made) > 0 {
 		return w.refuse(HostNames,
 			"it has created very many traits and resource classes; it can create %d more an hour", perHour(namesEvery))
 	}
 	for _, e := range t.Consumers {
-		if err := w.consumer(e); err != nil {
+		if err := w.checkConsumer(e); err != nil {
 			return err
 		}
 	}
 	for _, e := range t.Providers {
-		if err := w.provider(e); err != nil {
+		if err := w.checkProvider(e); err != nil {
 			return err
 		}
 	}
-	if w.elsewhere > 0 && bounds.heals.take(w.id.Name, w.elsewhere) > 0 {
+	if w.elsewhere > 0 && bounds.heals.spend(w.id.Name, w.elsewhere) > 0 {
 		return w.refuse(HostAllocations,
 			"it has given allocations to very many consumers, or changed those of very many that hold something "+
 				"elsewhere; it can do %d more an hour",
 			perHour(healsEvery))
 	}
-	return w.admitted(t.Providers)
+	return w.checkAdmission(t.Providers)
 }
 
-// provider judges the change of a provider.
-func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
+// checkProvider checks the change of a provider.
+func (w *hostWrite) checkProvider(e ledger.Edit[ledger.Provider]) error {
 	was, is := e.Before, e.After
 	if was != nil && w.reclaims[was.ID] {
 		return nil
@@ -182,7 +182,7 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 		return w.refuseProvider(was.UUID)
 	}
 	if is == nil {
-		return w.aggregates(was, nil)
+		return w.checkAggregates(was, nil)
 	}
 	if !w.owns(w.after, is) {
 		if is.Parent == "" && w.id.HasName(is.Name) {
@@ -198,7 +198,7 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 		return w.refuse(HostTree, "resource provider %s would be in no tree of this host any more", shortened(is.UUID))
 	}
 	if was == nil || was.Parent != is.Parent || was.Name != is.Name {
-		if err := w.place(was, is); err != nil {
+		if err := w.checkPlace(was, is); err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 		return err
 	}
 	if is.HasTrait(providertree.TraitSharesViaAggregate) &&
-		(was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.may(HostSharing) {
+		(was == nil || !was.HasTrait(providertree.TraitSharesViaAggregate)) && !w.allowed(HostSharing) {
 		return w.refuse(
 			HostSharing,
 			"a provider with the trait %s offers what it has to other hosts; an operator sets it, or allows it "+
@@ -214,11 +214,11 @@ func (w *hostWrite) provider(e ledger.Edit[ledger.Provider]) error {
 			providertree.TraitSharesViaAggregate,
 		)
 	}
-	return w.aggregates(was, is)
+	return w.checkAggregates(was, is)
 }
 
-// place judges where a provider is, and its name, if these are new.
-func (w *hostWrite) place(was, is *ledger.Provider) error {
+// checkPlace checks where a provider is, and its name, if these are new.
+func (w *hostWrite) checkPlace(was, is *ledger.Provider) error {
 	if is.Parent != "" {
 		if (was == nil || was.Name != is.Name) && !w.id.HasProvider(is.Name) {
 			return w.refuse(
@@ -251,9 +251,9 @@ func (w *hostWrite) place(was, is *ledger.Provider) error {
 	return nil
 }
 
-// aggregates judges the aggregates of a provider: they say to whom the host is reserved, and in
-// which zone it is. A provider that goes leaves them, too.
-func (w *hostWrite) aggregates(was, is *ledger.Provider) error {
+// checkAggregates checks the aggregates of a provider: they say to whom the host is reserved, and
+// in which zone it is. A provider that goes leaves them, too.
+func (w *hostWrite) checkAggregates(was, is *ledger.Provider) error {
 	var before, after []string
 	if was != nil {
 		before = was.Aggregates
@@ -261,7 +261,7 @@ func (w *hostWrite) aggregates(was, is *ledger.Provider) error {
 	if is != nil {
 		after = is.Aggregates
 	}
-	if slices.Equal(before, after) || w.may(HostAggregates) {
+	if slices.Equal(before, after) || w.allowed(HostAggregates) {
 		return nil
 	}
 	const todo = "an operator changes them, or allows it by this rule"
@@ -287,7 +287,7 @@ type held struct {
 	others map[[2]string]int64
 }
 
-func (w *hostWrite) held(s *ledger.Snapshot, c *ledger.Consumer) held {
+func (w *hostWrite) heldBy(s *ledger.Snapshot, c *ledger.Consumer) held {
 	out := held{own: map[string]int64{}, others: map[[2]string]int64{}}
 	if c == nil {
 		return out
@@ -305,7 +305,7 @@ func (w *hostWrite) held(s *ledger.Snapshot, c *ledger.Consumer) held {
 }
 
 // ownsProvider is owns by uuid. A provider of the host before the transaction is one after it, or
-// gone, and the other way round: see provider.
+// gone, and the other way round: see checkProvider.
 func (w *hostWrite) ownsProvider(s *ledger.Snapshot, uuid string) bool {
 	own, known := w.roots[uuid]
 	if !known {
@@ -316,9 +316,9 @@ func (w *hostWrite) ownsProvider(s *ledger.Snapshot, uuid string) bool {
 	return own
 }
 
-// consumer judges the change of a consumer.
-func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
-	was, is := w.held(w.before, e.Before), w.held(w.after, e.After)
+// checkConsumer checks the change of a consumer.
+func (w *hostWrite) checkConsumer(e ledger.Edit[ledger.Consumer]) error {
+	was, is := w.heldBy(w.before, e.Before), w.heldBy(w.after, e.After)
 	uuid := ""
 	if e.Before != nil {
 		uuid = e.Before.UUID
@@ -336,7 +336,7 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 		case len(is.others) > 0:
 			return w.refuse(HostHeal, "consumer %s has no allocations, and a host gives it some in its own trees only",
 				shortened(uuid))
-		case !w.may(HostHeal):
+		case !w.allowed(HostHeal):
 			return w.refuse(HostHeal,
 				"consumer %s has no allocations, and a host gives none to others than its guests have already; "+
 					"an administrator allocates for it, or allows it to the host by this rule for a while",
@@ -348,13 +348,13 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 	if len(was.own) == 0 {
 		return w.refuseConsumer(uuid)
 	}
-	if err := w.others(uuid, was, is); err != nil {
+	if err := w.checkElsewhere(uuid, was, is); err != nil {
 		return err
 	}
-	if err := w.amounts(uuid, was.own, is.own); err != nil {
+	if err := w.checkAmounts(uuid, was.own, is.own); err != nil {
 		return err
 	}
-	if err := w.owner(uuid, e.Before, e.After); err != nil {
+	if err := w.checkOwner(uuid, e.Before, e.After); err != nil {
 		return err
 	}
 	if len(was.others) > 0 && e.After != nil {
@@ -366,9 +366,9 @@ func (w *hostWrite) consumer(e ledger.Edit[ledger.Consumer]) error {
 	return nil
 }
 
-// others judges what a consumer of the host has elsewhere: it stays. Only what it has of a sharing
-// provider may shrink, and go, if it has nothing of other hosts.
-func (w *hostWrite) others(uuid string, was, is held) error {
+// checkElsewhere checks what a consumer of the host has elsewhere: it stays. Only what it has of a
+// sharing provider may shrink, and go, if it has nothing of other hosts.
+func (w *hostWrite) checkElsewhere(uuid string, was, is held) error {
 	changed, elsewhere := false, false
 	sharing := map[string]bool{}
 	shared := func(provider string) bool {
@@ -411,14 +411,15 @@ func (w *hostWrite) others(uuid string, was, is held) error {
 	return nil
 }
 
-// amounts judges what a consumer has in the trees of the host, of each class: no more than before,
-// and in a reshape, which may give a class another name if an operator has declared that, the same.
-func (w *hostWrite) amounts(uuid string, was, is map[string]int64) error {
+// checkAmounts checks what a consumer has in the trees of the host, of each class: no more than
+// before, and in a reshape, which may give a class another name if an operator has declared that,
+// the same.
+func (w *hostWrite) checkAmounts(uuid string, was, is map[string]int64) error {
 	reshaped, groups := w.x.Route == reshaperPath, w.x.api.renamed
 	before, after := map[string]int64{}, map[string]int64{}
 	group := func(class string) string {
 		if reshaped {
-			return groups.of(class)
+			return groups.groupOf(class)
 		}
 		return class
 	}
@@ -458,9 +459,9 @@ func (w *hostWrite) amounts(uuid string, was, is map[string]int64) error {
 	return nil
 }
 
-// owner judges project, user and type of a consumer that has something in the trees of the host:
-// they stay. Those of one without a record, as an old Placement has left it, are unknown.
-func (w *hostWrite) owner(uuid string, was, is *ledger.Consumer) error {
+// checkOwner checks project, user and type of a consumer that has something in the trees of the
+// host: they stay. Those of one without a record, as an old Placement has left it, are unknown.
+func (w *hostWrite) checkOwner(uuid string, was, is *ledger.Consumer) error {
 	switch {
 	case is == nil:
 		return nil

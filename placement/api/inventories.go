@@ -49,7 +49,7 @@ func (x *exchange) inventories(p *ledger.Provider) error {
 		b = jsonkit.AppendString(jsonkit.AppendComma(b), inv.Class)
 		b = append(b, ':')
 		b = wire.AppendInventory(b, wireInventory(inv))
-		modified = later(modified, changed(inv.CreatedAt, inv.UpdatedAt))
+		modified = latest(modified, changed(inv.CreatedAt, inv.UpdatedAt))
 	}
 	b = append(b, "}}"...)
 	return x.json(http.StatusOK, b, modified)
@@ -157,7 +157,7 @@ func createInventory(x *exchange) error {
 		return explain(err, unknownClassRefusals,
 			"Unable to create inventory for resource provider %s", shortened(uuid))
 	}
-	x.location("/resource_providers/" + uuid + "/inventories/" + inv.Class)
+	x.setLocation("/resource_providers/" + uuid + "/inventories/" + inv.Class)
 	return x.inventory(http.StatusCreated, p, inv.Class)
 }
 

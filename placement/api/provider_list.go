@@ -91,7 +91,7 @@ func readProviderQuery(raw string, v wire.Version, ext func() extensions) (pq pr
 		found := false
 		for i := range providerParameters {
 			if parameter := &providerParameters[i]; parameter.name == p.key {
-				known, found = parameter.origin, parameter.in(v, ext)
+				known, found = parameter.origin, parameter.existsAt(v, ext)
 			}
 		}
 		if !found {
@@ -100,7 +100,7 @@ func readProviderQuery(raw string, v wire.Version, ext func() extensions) (pq pr
 	}
 	for i := range providerParameters {
 		parameter := &providerParameters[i]
-		if values := q.every(parameter.name); len(values) > 0 {
+		if values := q.all(parameter.name); len(values) > 0 {
 			if err := parameter.read(&pq, values, v); err != nil {
 				return pq, err
 			}
@@ -124,7 +124,7 @@ func listProviders(x *exchange) error {
 	b := append(x.Buffer(), `{"resource_providers":[`...)
 	add := func(p *ledger.Provider) {
 		b = appendProvider(jsonkit.AppendComma(b), p, x.v)
-		modified = later(modified, changed(p.CreatedAt, p.UpdatedAt))
+		modified = latest(modified, changed(p.CreatedAt, p.UpdatedAt))
 	}
 	empty, err := pq.check(s, x.host() != nil)
 	if err != nil {

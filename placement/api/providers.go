@@ -26,7 +26,7 @@ func changed(created, updated time.Time) time.Time {
 	return updated
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
@@ -87,7 +87,7 @@ func createProvider(x *exchange) error {
 	if err != nil {
 		return explainProvider(err, wanted.UUID, wanted.Name)
 	}
-	x.location("/resource_providers/" + p.UUID)
+	x.setLocation("/resource_providers/" + p.UUID)
 	if !x.v.Has(wire.ProviderInPostReply) {
 		x.Send(http.StatusCreated, nil)
 		return nil

@@ -92,8 +92,8 @@ func (p parameters) last(key string) (value string, ok bool) {
 	return "", false
 }
 
-// every are the values of all parameters of that key.
-func (p parameters) every(key string) []string {
+// all are the values of the parameters of that key.
+func (p parameters) all(key string) []string {
 	var values []string
 	for i := range p {
 		if p[i].key == key {
@@ -133,8 +133,9 @@ const (
 		"those in none of them."
 )
 
-// in reports whether the parameter exists at a version, for a client that gets the extensions.
-func (o origin) in(v wire.Version, ext func() extensions) bool {
+// existsAt reports whether the parameter exists at a version, for a client that gets the
+// extensions.
+func (o origin) existsAt(v wire.Version, ext func() extensions) bool {
 	return v.Has(o.since) && (o.extension == "" || ext().has(o.extension))
 }
 

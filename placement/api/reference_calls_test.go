@@ -105,25 +105,25 @@ var (
 
 	aboutListProviders = about{
 		summary: "Lists resource providers that meet all parameters", query: listParameters(),
-		answers: ok("The resource providers.", at(providersSchema)),
+		answers: ok("The resource providers.", bodyAt(providersSchema)),
 	}
 	aboutCreateProvider = about{
-		summary: "Creates a resource provider", body: at(providerCreateSchema),
+		summary: "Creates a resource provider", body: bodyAt(providerCreateSchema),
 		answers: []apidoc.Answer{
 			{Status: http.StatusCreated, Versions: apidoc.Versions{Until: int(wire.ProviderInPostReply) - 1},
 				Text: "Created; Location is its URL."},
 			{Status: http.StatusOK, Versions: apidoc.Versions{Since: int(wire.ProviderInPostReply)},
-				Text: "Created; Location is its URL.", Body: at(providerSchema)},
+				Text: "Created; Location is its URL.", Body: bodyAt(providerSchema)},
 		},
 		kinds: []ledger.Kind{ledger.DuplicateName, ledger.DuplicateUUID, ledger.ParentNotFound,
 			ledger.InvalidParent, ledger.InvalidName},
 	}
 	aboutShowProvider = about{summary: "Shows a resource provider",
-		answers: ok("The resource provider.", at(providerSchema)), kinds: noSuch}
+		answers: ok("The resource provider.", bodyAt(providerSchema)), kinds: noSuch}
 	aboutUpdateProvider = about{
 		summary: "Renames a resource provider, or moves it in its tree", notes: []string{noteEmptyName},
-		body:    at(providerUpdateSchema),
-		answers: ok("The resource provider as it is now.", at(providerSchema)),
+		body:    bodyAt(providerUpdateSchema),
+		answers: ok("The resource provider as it is now.", bodyAt(providerSchema)),
 		kinds: []ledger.Kind{ledger.ProviderNotFound, ledger.DuplicateName, ledger.ParentNotFound,
 			ledger.InvalidParent, ledger.InvalidName},
 	}
@@ -174,10 +174,10 @@ var (
 		answers: ok("The usages by class.", always(providerUsagesSchema)), kinds: noSuch}
 
 	aboutListAggregates = about{summary: "Lists the aggregates of a resource provider",
-		answers: ok("The aggregates.", at(aggregatesSchema)), kinds: noSuch}
+		answers: ok("The aggregates.", bodyAt(aggregatesSchema)), kinds: noSuch}
 	aboutSetAggregates = about{
-		summary: "Replaces the aggregates of a resource provider", body: at(aggregatesSet),
-		answers: ok("The aggregates as they are now.", at(aggregatesSchema)),
+		summary: "Replaces the aggregates of a resource provider", body: bodyAt(aggregatesSet),
+		answers: ok("The aggregates as they are now.", bodyAt(aggregatesSchema)),
 		kinds:   []ledger.Kind{ledger.ProviderNotFound, ledger.GenerationConflict},
 	}
 
@@ -194,7 +194,7 @@ var (
 
 	aboutListProviderAllocations = about{
 		summary: "Lists what consumers have of a resource provider",
-		answers: ok("The allocations by consumer.", at(providerAllocationsSchema)), kinds: noSuch,
+		answers: ok("The allocations by consumer.", bodyAt(providerAllocationsSchema)), kinds: noSuch,
 	}
 
 	aboutListClasses = about{summary: "Lists all resource classes",
@@ -210,7 +210,7 @@ var (
 	aboutPutClass = about{
 		summary: "Creates or finds a custom resource class; before 1.7, renames it",
 		checks:  UpdateClass,
-		body:    before(wire.BodilessClassPut, classCreate),
+		body:    bodyBefore(wire.BodilessClassPut, classCreate),
 		answers: []apidoc.Answer{
 			{Status: http.StatusOK, Versions: apidoc.Versions{Until: int(wire.BodilessClassPut) - 1},
 				Text: "Renamed.", Body: always(classSchema)},
@@ -247,13 +247,13 @@ var (
 
 	aboutPostAllocations = about{
 		summary: "Replaces the allocations of several consumers at once: all, or none",
-		body:    at(allocationsPost), answers: done("Allocated."),
+		body:    bodyAt(allocationsPost), answers: done("Allocated."),
 		kinds: allocationKinds, own: allocationRefusals,
 	}
 	aboutShowAllocations = about{summary: "Shows the allocations of a consumer; an unknown one has none",
-		answers: ok("The allocations.", at(allocationsSchema))}
+		answers: ok("The allocations.", bodyAt(allocationsSchema))}
 	aboutPutAllocations = about{
-		summary: "Replaces the allocations of a consumer", body: at(allocationsPut), answers: done("Allocated."),
+		summary: "Replaces the allocations of a consumer", body: bodyAt(allocationsPut), answers: done("Allocated."),
 		notes: []string{"What is refused leaves nothing behind. OpenStack's Placement keeps the record of a new " +
 			"consumer in some cases."},
 		kinds: allocationKinds, own: allocationRefusals,
@@ -266,8 +266,9 @@ var (
 
 	aboutListCandidates = about{
 		summary: "Finds resource providers that can serve a request", notes: []string{noteCandidates},
-		query:    candidateParameters(),
-		answers:  ok("What to allocate in each case, and a summary of the resource providers.", at(candidatesSchema)),
+		query: candidateParameters(),
+		answers: ok("What to allocate in each case, and a summary of the resource providers.",
+			bodyAt(candidatesSchema)),
 		failures: queryFailures,
 	}
 	aboutExplainCandidates = about{
@@ -288,11 +289,11 @@ var (
 	}
 
 	aboutShowUsages = about{checks: ShowUsages, summary: "Sums up what the consumers of a project have",
-		query: usagesQuery(), answers: ok("The usages.", at(usagesSchema))}
+		query: usagesQuery(), answers: ok("The usages.", bodyAt(usagesSchema))}
 
 	aboutReshape = about{
 		summary: "Replaces inventories of resource providers and allocations of consumers at once: all, or none",
-		body:    at(reshapeSchema), answers: done("Done."),
+		body:    bodyAt(reshapeSchema), answers: done("Done."),
 		kinds: append([]ledger.Kind{ledger.InventoryInUse, ledger.InvalidInventory}, allocationKinds...),
 		own:   allocationRefusals,
 		failures: []apidoc.Failure{{Status: http.StatusBadRequest, Code: string(wire.CodeProviderNotFound),

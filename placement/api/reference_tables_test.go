@@ -98,7 +98,7 @@ func Reference() *apidoc.API {
 	a := &apidoc.API{
 		Title: "Placement API", About: aboutAPI, Service: wire.ServiceType,
 		Major: 1, Min: int(wire.MinVersion), Max: int(wire.MaxVersion),
-		Error: at(errorSchema), Failures: commonFailures, Keys: keyNames,
+		Error: bodyAt(errorSchema), Failures: commonFailures, Keys: keyNames,
 	}
 	for i := range wire.History {
 		a.History = append(a.History, apidoc.Step{What: wire.History[i].What})

@@ -215,7 +215,7 @@ func newRoutes() *osapi.Routes[endpoint] {
 // serve runs the checks of the endpoint, in Placement's order, and calls its handler.
 func (x *exchange) serve(e *endpoint, allow string) error {
 	if e.needsFirst {
-		if err := x.require(e.needs); err != nil {
+		if err := x.checkHeaders(e.needs); err != nil {
 			return err
 		}
 	}
@@ -226,7 +226,7 @@ func (x *exchange) serve(e *endpoint, allow string) error {
 		return osapi.NoRoute()
 	}
 	if !e.needsFirst {
-		if err := x.require(e.needs); err != nil {
+		if err := x.checkHeaders(e.needs); err != nil {
 			return err
 		}
 	}
@@ -252,8 +252,8 @@ func withoutMethod(allow, method string) string {
 	return strings.Join(kept, ", ")
 }
 
-// require checks the headers of the request.
-func (x *exchange) require(n need) error {
+// checkHeaders returns an error unless Accept or Content-Type is what the route needs.
+func (x *exchange) checkHeaders(n need) error {
 	switch n {
 	case acceptJSON:
 		if readAccept(x.R.Header.Get("Accept")).json <= 0 {

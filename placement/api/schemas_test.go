@@ -56,8 +56,8 @@ var (
 	always    = apidoc.Always
 )
 
-// at is a body by microversion.
-func at(schema func(wire.Version) jsonkit.Schema) apidoc.Body {
+// bodyAt is a body by microversion.
+func bodyAt(schema func(wire.Version) jsonkit.Schema) apidoc.Body {
 	return func(minor int) jsonkit.Schema { return schema(wire.Version(minor)) }
 }
 
@@ -360,9 +360,9 @@ var (
 	))
 )
 
-// before is a body that calls have until a feature came.
-func before(f wire.Feature, s jsonkit.Schema) apidoc.Body {
-	return at(func(v wire.Version) jsonkit.Schema {
+// bodyBefore is a body that calls have until a feature came.
+func bodyBefore(f wire.Feature, s jsonkit.Schema) apidoc.Body {
+	return bodyAt(func(v wire.Version) jsonkit.Schema {
 		if v.Has(f) {
 			return nil
 		}

@@ -30,7 +30,7 @@ func listTraits(x *exchange) error {
 			continue
 		}
 		b = jsonkit.AppendString(jsonkit.AppendComma(b), t.Name)
-		modified = later(modified, changed(t.CreatedAt, t.UpdatedAt))
+		modified = latest(modified, changed(t.CreatedAt, t.UpdatedAt))
 	}
 	b = append(b, "]}"...)
 	return x.json(http.StatusOK, b, modified)
@@ -127,7 +127,7 @@ func putTrait(x *exchange) error {
 			status = http.StatusCreated
 		}
 	}
-	x.location("/traits/" + name)
+	x.setLocation("/traits/" + name)
 	x.cacheHeaders(t.CreatedAt)
 	x.Send(status, nil)
 	return nil

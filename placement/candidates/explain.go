@@ -145,7 +145,7 @@ func Explain(ctx context.Context, s *ledger.Snapshot, r *Request, o Options) (*E
 	}
 	out.Trees = append(out.Trees, rules...)
 	if last := out.Trees[len(out.Trees)-1]; last.Trees == 0 && last.Kind != StepUndecided {
-		out.Hosts = e.hosts()
+		out.Hosts = e.explainHosts()
 	}
 	if left := out.Trees[len(out.Trees)-1].Trees; left > 0 {
 		// One more than is counted, to find out whether there are more.
@@ -333,7 +333,7 @@ func (e *explainer) evaluateTree(t *ledger.Tree) {
 	}
 	if lacking != 0 {
 		e.missing[first]++
-		e.remember(t, lacking)
+		e.rememberNearest(t, lacking)
 		return
 	}
 	for i, has := range e.has {
@@ -343,7 +343,7 @@ func (e *explainer) evaluateTree(t *ledger.Tree) {
 		}
 	}
 	e.left = append(e.left, t)
-	e.remember(t, 0)
+	e.rememberNearest(t, 0)
 }
 
 // evaluateProvider evaluates a provider for a tree.
@@ -352,7 +352,7 @@ func (e *explainer) evaluateProvider(p, root *ledger.Provider, external bool) {
 	for i := range e.parts {
 		x := &e.parts[i]
 		e.work += x.price
-		n := x.meets(p, root, external)
+		n := x.conditionsMet(p, root, external)
 		e.reached[i] = max(e.reached[i], n)
 		if sharing {
 			// It is evaluated for several trees and counts once, for the one where it gets

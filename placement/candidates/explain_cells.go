@@ -50,8 +50,8 @@ type nearHost struct {
 	lacking int
 }
 
-// remember keeps the trees with NUMA cells that lack the least.
-func (e *explainer) remember(t *ledger.Tree, lacking int) {
+// rememberNearest keeps the trees with NUMA cells that lack the least.
+func (e *explainer) rememberNearest(t *ledger.Tree, lacking int) {
 	full := len(e.near) == maxHosts
 	if e.cells.Len() == 0 || full && lacking >= e.near[maxHosts-1].lacking ||
 		!slices.ContainsFunc(t.Providers(), e.cells.Has) {
@@ -67,8 +67,8 @@ func (e *explainer) remember(t *ledger.Tree, lacking int) {
 	e.near = slices.Insert(e.near, at, nearHost{t, lacking})
 }
 
-// hosts explains the nearest hosts of a request that has no candidates.
-func (e *explainer) hosts() []HostExplanation {
+// explainHosts explains the nearest hosts of a request that has no candidates.
+func (e *explainer) explainHosts() []HostExplanation {
 	var list []HostExplanation
 	e.asked = map[string]bool{}
 	for i := range e.parts {
@@ -77,7 +77,7 @@ func (e *explainer) hosts() []HostExplanation {
 		}
 	}
 	for _, n := range e.near {
-		if h, ok := e.host(n.tree); ok {
+		if h, ok := e.explainHost(n.tree); ok {
 			list = append(list, h)
 		}
 	}
@@ -117,19 +117,20 @@ func (e *explainer) cellsOf(t *ledger.Tree) *cellView {
 		v.served[part] = make([]int, len(providers)+1)
 		for i, p := range providers {
 			v.served[part][i+1] = v.served[part][i]
-			if x.meets(p, t.Root(), false) == len(x.conditions) {
+			if x.conditionsMet(p, t.Root(), false) == len(x.conditions) {
 				v.served[part][i+1]++
 			}
 		}
 		v.none[part] = v.served[part][len(providers)] == 0 &&
 			!slices.ContainsFunc(external,
-				func(p *ledger.Provider) bool { return x.meets(p, t.Root(), true) == len(x.conditions) })
+				func(p *ledger.Provider) bool { return x.conditionsMet(p, t.Root(), true) == len(x.conditions) })
 	}
 	return v
 }
 
-// meets returns how many of its conditions a provider meets, up to the first one that it does not.
-func (x *explained) meets(p, root *ledger.Provider, external bool) int {
+// conditionsMet returns how many of its conditions a provider meets, up to the first one that it
+// does not.
+func (x *explained) conditionsMet(p, root *ledger.Provider, external bool) int {
 	n := 0
 	for n < len(x.conditions) && x.conditions[n].met(p, root, external) {
 		n++
@@ -142,8 +143,9 @@ func (v *cellView) serves(cell, part int) bool {
 	return v.served[part][v.ends[cell]] > v.served[part][cell]
 }
 
-// host explains a tree by its NUMA cells; ok is false if what it lacks is nothing that cells have.
-func (e *explainer) host(t *ledger.Tree) (out HostExplanation, ok bool) {
+// explainHost explains a tree by its NUMA cells; ok is false if what it lacks is nothing that cells
+// have.
+func (e *explainer) explainHost(t *ledger.Tree) (out HostExplanation, ok bool) {
 	v := e.cellsOf(t)
 	if len(v.cells) > maxExamined {
 		return out, false
@@ -157,12 +159,12 @@ func (e *explainer) host(t *ledger.Tree) (out HostExplanation, ok bool) {
 	out.Host = t.Root().Name
 	switch {
 	case len(parts) > 0:
-		out.Verdict = v.cannot() + " serve " + e.names(parts, " or ")
+		out.Verdict = v.beginVerdict() + " serve " + e.names(parts, " or ")
 	case slices.Contains(v.none, true):
 		return out, false
 	default:
-		if parts = v.apart(); parts != nil {
-			out.Verdict = v.cannot() + " serve " + e.names(parts, " and ") + " together (same_subtree)"
+		if parts = v.splitParts(); parts != nil {
+			out.Verdict = v.beginVerdict() + " serve " + e.names(parts, " and ") + " together (same_subtree)"
 		} else {
 			out.Verdict = "each group can be served, but not all at once"
 		}
@@ -171,7 +173,7 @@ func (e *explainer) host(t *ledger.Tree) (out HostExplanation, ok bool) {
 		c := CellExplanation{Provider: t.Providers()[cell].Name, Free: v.free(cell), Lacks: []CellLack{}}
 		for _, part := range parts {
 			if !v.serves(cell, part) {
-				c.Lacks = append(c.Lacks, CellLack{e.parts[part].group.Suffix, v.lack(cell, part)})
+				c.Lacks = append(c.Lacks, CellLack{e.parts[part].group.Suffix, v.describeLack(cell, part)})
 			}
 		}
 		out.Cells = append(out.Cells, c)
@@ -179,8 +181,8 @@ func (e *explainer) host(t *ledger.Tree) (out HostExplanation, ok bool) {
 	return out, true
 }
 
-// cannot begins a verdict.
-func (v *cellView) cannot() string {
+// beginVerdict is the subject and verb of a verdict.
+func (v *cellView) beginVerdict() string {
 	if len(v.cells) == 1 {
 		return "its NUMA cell cannot"
 	}
@@ -203,8 +205,8 @@ func (v *cellView) concerns(part int) bool {
 	return len(resources) == 0 || slices.ContainsFunc(resources, func(r Resource) bool { return v.classes[r.Class] })
 }
 
-// apart returns the parts of the first same_subtree set that no cell can serve together.
-func (v *cellView) apart() []int {
+// splitParts returns the parts of the first same_subtree set that no cell can serve together.
+func (v *cellView) splitParts() []int {
 	for _, set := range v.e.r.SameSubtree {
 		var parts []int
 		for i := range v.e.parts {
@@ -246,13 +248,13 @@ func freeAt(p *ledger.Provider, class string) int64 {
 	return max(inv.Limits().Free(p.Used(inv.ClassID())), 0)
 }
 
-// lack says what the provider of a cell lacks that is the nearest to serving a part.
-func (v *cellView) lack(cell, part int) string {
+// describeLack says what the provider of a cell lacks that is the nearest to serving a part.
+func (v *cellView) describeLack(cell, part int) string {
 	x := &v.e.parts[part]
 	var nearest *ledger.Provider
 	best, most := -1, int64(-1)
 	for _, p := range v.tree.Providers()[cell:v.ends[cell]] {
-		n, free := x.meets(p, v.tree.Root(), false), int64(0)
+		n, free := x.conditionsMet(p, v.tree.Root(), false), int64(0)
 		if x.conditions[n].kind == StepFree {
 			free = freeAt(p, x.conditions[n].class)
 		}

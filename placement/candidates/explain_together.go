@@ -22,7 +22,7 @@ type rule struct {
 
 // rules are the rules of the request, each in addition to those before it.
 func (e *explainer) rules() []rule {
-	r := known(e.s, e.r)
+	r := withoutUnknown(e.s, e.r)
 	now := r
 	now.GroupPolicy, now.Isolate, now.SameSubtree, now.Flat = None, nil, nil, false
 	list := []rule{{kind: StepRoom, text: "all groups fit at once", request: now}}
@@ -46,9 +46,9 @@ func (e *explainer) rules() []rule {
 	return list
 }
 
-// known is the request without unknown names. Where that makes a difference, no tree is left
-// anyway.
-func known(s *ledger.Snapshot, r *Request) Request {
+// withoutUnknown is the request without unknown names. Where that makes a difference, no tree is
+// left anyway.
+func withoutUnknown(s *ledger.Snapshot, r *Request) Request {
 	unknown := func(trait string) bool { _, ok := s.Trait(trait); return !ok }
 	out := *r
 	out.Groups = slices.Clone(r.Groups)

@@ -19,9 +19,9 @@ func (e *explainer) verdict(out *Explanation) string {
 	case e.trees == 0:
 		text += "There are no resource providers."
 	case out.Candidates > 0:
-		text += e.found(out, last.Trees)
+		text += e.foundVerdict(out, last.Trees)
 	default:
-		text += "No candidates. " + e.nothing(out)
+		text += "No candidates. " + e.nothingVerdict(out)
 	}
 	return text
 }
@@ -55,8 +55,8 @@ func (e *explainer) unknownNames() string {
 		strings.Join(names, ", no "))
 }
 
-// found is the verdict for a request with candidates.
-func (e *explainer) found(out *Explanation, trees int) string {
+// foundVerdict is the verdict for a request with candidates.
+func (e *explainer) foundVerdict(out *Explanation, trees int) string {
 	n := fmt.Sprint(out.Candidates)
 	if out.MoreCandidates {
 		n = "More than " + n
@@ -64,26 +64,28 @@ func (e *explainer) found(out *Explanation, trees int) string {
 	text := fmt.Sprintf("%s candidate%s in %s.", n, plural(out.Candidates), ofTrees(trees, e.trees))
 	scarce := 0
 	for i := range e.parts {
-		if e.served(i) < e.served(scarce) {
+		if e.treesServing(i) < e.treesServing(scarce) {
 			scarce = i
 		}
 	}
-	if e.served(scarce) < e.trees {
+	if e.treesServing(scarce) < e.trees {
 		text += fmt.Sprintf(" The scarcest is %s: %s can serve it.",
-			e.parts[scarce].name(), ofTrees(e.served(scarce), e.trees))
+			e.parts[scarce].name(), ofTrees(e.treesServing(scarce), e.trees))
 	}
 	return text
 }
 
-// served is how many trees have a provider for a part.
-func (e *explainer) served(part int) int { return e.parts[part].trees[len(e.parts[part].conditions)] }
+// treesServing is how many trees have a provider for a part.
+func (e *explainer) treesServing(part int) int {
+	return e.parts[part].trees[len(e.parts[part].conditions)]
+}
 
-// nothing is the verdict for a request without candidates: the first step that left nothing, and
-// the nearest miss.
-func (e *explainer) nothing(out *Explanation) string {
+// nothingVerdict is the verdict for a request without candidates: the first step that left nothing,
+// and the nearest miss.
+func (e *explainer) nothingVerdict(out *Explanation) string {
 	var hopeless []string
 	for i := range e.parts {
-		if e.served(i) == 0 && len(hopeless) < 3 {
+		if e.treesServing(i) == 0 && len(hopeless) < 3 {
 			hopeless = append(hopeless, e.unservedReason(&e.parts[i], &out.Groups[i]))
 		}
 	}

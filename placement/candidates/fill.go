@@ -108,8 +108,8 @@ func (s *search) addSharing(p *ledger.Provider, own int) {
 // listFree computes the free amount of each class of each provider, -1 without an inventory.
 func (s *search) listFree() {
 	n := len(s.q.classes)
-	s.free = grown(s.free, len(s.providers)*n)
-	s.inventories = grown(s.inventories, len(s.providers)*n)
+	s.free = resized(s.free, len(s.providers)*n)
+	s.inventories = resized(s.inventories, len(s.providers)*n)
 	for a := range s.providers {
 		inventories := s.providers[a].layout.inventoriesOf(s.providers[a].at)
 		row := s.free[a*n : (a+1)*n]
@@ -185,7 +185,7 @@ func (s *search) shuffle(id int64) {
 func (s *search) rotate() {
 	for i := range s.slots {
 		options := s.optionsOf(i)
-		at := begins(s.lap, len(options))
+		at := firstOption(s.lap, len(options))
 		if at == 0 {
 			continue
 		}
@@ -195,8 +195,8 @@ func (s *search) rotate() {
 	}
 }
 
-// grown returns s with n elements of any value.
-func grown[T any](s []T, n int) []T {
+// resized returns s with n elements of any value.
+func resized[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)
 	}

@@ -40,7 +40,7 @@ const comparedPerOption = 8
 func (m *matching) possible(s *search, level int) bool {
 	m.work = 0
 	ok := m.match(s, level)
-	s.pay(m.work)
+	s.spendWork(m.work)
 	return ok
 }
 
@@ -58,7 +58,7 @@ func (m *matching) match(s *search, level int) bool {
 			return false
 		}
 	}
-	m.collect(s, (*slot).apart)
+	m.collect(s, (*slot).unshared)
 	for a := range m.bounds(s) {
 		m.bound[a] = 1
 	}
@@ -78,7 +78,7 @@ func (m *matching) choose(s *search, level int) bool {
 				m.choices = append(m.choices, a)
 			}
 		}
-		if len(m.choices) == m.from[len(m.from)-1] || s.spent() {
+		if len(m.choices) == m.from[len(m.from)-1] || s.exhausted() {
 			return false
 		}
 		m.from = append(m.from, len(m.choices))
@@ -102,7 +102,7 @@ func (m *matching) collect(s *search, which func(*slot) bool) {
 }
 
 func (m *matching) bounds(s *search) []int32 {
-	m.bound = grown(m.bound, len(s.providers))
+	m.bound = resized(m.bound, len(s.providers))
 	return m.bound
 }
 
@@ -128,7 +128,7 @@ func (m *matching) fitsClass(s *search, class int) bool {
 		return true
 	}
 	if len(m.amounts) != 1 {
-		m.seen = grown(m.seen, len(s.providers))
+		m.seen = resized(m.seen, len(s.providers))
 		clear(m.seen)
 		for _, level := range m.left {
 			for _, a := range m.choicesOf(level) {
@@ -172,9 +172,9 @@ func (m *matching) fitsKind(s *search, kind int) bool {
 
 // complete reports whether each of the slots in left can have a provider, within the bounds.
 func (m *matching) complete() bool {
-	m.held = grown(m.held, len(m.left))
-	m.load = grown(m.load, len(m.bound))
-	m.seen = grown(m.seen, len(m.bound))
+	m.held = resized(m.held, len(m.left))
+	m.load = resized(m.load, len(m.bound))
+	m.seen = resized(m.seen, len(m.bound))
 	clear(m.load)
 	for i := range m.held {
 		m.held[i] = -1

@@ -22,7 +22,7 @@ type output struct {
 func (s *search) candidate() *Candidate {
 	o := &s.out
 	classes := len(s.q.classes)
-	o.sums = grown(o.sums, len(s.providers)*classes) // zero, as the end of this function leaves them
+	o.sums = resized(o.sums, len(s.providers)*classes) // zero, as the end of this function leaves them
 	o.touched = o.touched[:0]
 	for i := range s.slots {
 		a := s.slots[i].provider
@@ -58,7 +58,7 @@ func (s *search) groupProviders() {
 	o := &s.out
 	groups := o.candidate.Groups[:0]
 	// Allocate for all groups at once: the slices of earlier groups must not move.
-	o.providers = grown(o.providers, len(s.slots)+1)[:0]
+	o.providers = resized(o.providers, len(s.slots)+1)[:0]
 	for i := range s.slots {
 		p := s.providers[s.slots[i].provider].p
 		if i == 0 || s.q.slots[i].group != s.q.slots[i-1].group {

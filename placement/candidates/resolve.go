@@ -89,8 +89,8 @@ type slot struct {
 	isolated, exclusive bool
 }
 
-// apart reports whether the slot shares no provider with other slots of its kind.
-func (s *slot) apart() bool { return s.isolated || s.exclusive }
+// unshared reports whether the slot shares no provider with other slots of its kind.
+func (s *slot) unshared() bool { return s.isolated || s.exclusive }
 
 // need returns how much of a class the slot needs.
 func (s *slot) need(class int) int64 {
@@ -115,7 +115,7 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*q
 		var unknown *UnknownNameError
 		if errors.As(err, &unknown) {
 			// The name is an error only if the search gets that far.
-			ok, err := reaches(ctx, s, r, i, steps)
+			ok, err := evaluates(ctx, s, r, i, steps)
 			if err != nil {
 				return nil, err
 			}
@@ -133,10 +133,10 @@ func resolve(ctx context.Context, s *ledger.Snapshot, r *Request, steps int) (*q
 	return q, nil
 }
 
-// reaches reports whether Placement would evaluate group number i: whether a root meets the
+// evaluates reports whether Placement would evaluate group number i: whether a root meets the
 // conditions, and each group before has a candidate by itself. It is true if the steps do not
 // suffice to decide: the name is unknown.
-func reaches(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) (bool, error) {
+func evaluates(ctx context.Context, s *ledger.Snapshot, r *Request, i, steps int) (bool, error) {
 	if root := (&Request{Root: r.Root}); !anyRoot(s, root) {
 		return false, nil
 	}
@@ -367,16 +367,16 @@ func (q *query) makeSlots(r *Request) {
 func (q *query) setPrices() {
 	for i := range q.slots {
 		g := &q.groups[q.slots[i].group]
-		q.price += g.price()
+		q.price += g.cost()
 	}
 	if q.condition != none {
-		q.price += q.groups[q.condition].price()
+		q.price += q.groups[q.condition].cost()
 	}
 	q.rootPrice = len(q.rootRequired) + len(q.rootForbidden) + len(q.rootNotMemberOf) + countSets(q.rootMemberOf)
 }
 
-// price is the cost of checking a provider for a slot of the group.
-func (g *group) price() int {
+// cost is that of checking a provider for a slot of the group.
+func (g *group) cost() int {
 	return 1 + (len(g.forbidden)+len(g.notMemberOf)+countSets(g.required)+countSets(g.memberOf))/workPerStep
 }
 

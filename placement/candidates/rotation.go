@@ -47,8 +47,8 @@ func primeBelow(n int) int {
 // ring is the order in which a search visits its n anchors.
 type ring struct{ n, at, stride int }
 
-// ring puts n anchors in order.
-func (r Rotation) ring(n int) ring {
+// order puts n anchors in order.
+func (r Rotation) order(n int) ring {
 	if r == (Rotation{}) || n < 2 {
 		return ring{n: n, stride: 1}
 	}
@@ -70,8 +70,8 @@ func (g *ring) next() int {
 	return at
 }
 
-// begins returns the first of n options in a lap.
-func begins(lap uint64, n int) int {
+// firstOption returns the first of n options in a lap.
+func firstOption(lap uint64, n int) int {
 	if n < 2 {
 		return 0
 	}
@@ -79,7 +79,7 @@ func begins(lap uint64, n int) int {
 	if n < len(fewApart) {
 		by = fewApart[n]
 	} else {
-		by = apart(n)
+		by = goldenStep(n)
 	}
 	return int(lap%uint64(n)) * by % n
 }
@@ -87,14 +87,14 @@ func begins(lap uint64, n int) int {
 // fewApart caches apart for small numbers.
 var fewApart = func() (list [65]int) {
 	for n := 1; n < len(list); n++ {
-		list[n] = apart(n)
+		list[n] = goldenStep(n)
 	}
 	return list
 }()
 
-// apart returns a number near n divided by the golden ratio whose multiples, modulo n, are all
+// goldenStep returns a number near n divided by the golden ratio whose multiples, modulo n, are all
 // numbers below n, each far from those before it.
-func apart(n int) int { return coprimeNear(int(float64(n)/math.Phi+0.5), n) }
+func goldenStep(n int) int { return coprimeNear(int(float64(n)/math.Phi+0.5), n) }
 
 // coprimeNear returns a number coprime with n, as near as there is.
 func coprimeNear(middle, n int) int {

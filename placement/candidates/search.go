@@ -66,11 +66,11 @@ const (
 // step takes one step. It returns false if none are left.
 func (s *search) step() bool {
 	s.spend(1)
-	return !s.spent()
+	return !s.exhausted()
 }
 
-// pay takes the steps for additional work, in options.
-func (s *search) pay(work int) { s.spend(work / workPerStep) }
+// spendWork spends the steps for additional work, in options.
+func (s *search) spendWork(work int) { s.spend(work / workPerStep) }
 
 func (s *search) spend(steps int) {
 	s.stale += steps
@@ -78,8 +78,8 @@ func (s *search) spend(steps int) {
 	s.limits.since += steps
 }
 
-// spent reports whether no more steps may be taken: none are left, or the context has ended.
-func (s *search) spent() bool {
+// exhausted reports whether no more steps may be taken: none are left, or the context has ended.
+func (s *search) exhausted() bool {
 	if s.limits.steps <= 0 || s.stale > maxStale {
 		s.limits.exhausted = true
 		return true
@@ -119,7 +119,7 @@ func (s *search) optionsOf(slot int) []int32 { return s.options[s.slots[slot].fr
 func (s *search) prepare() bool {
 	s.begun, s.done, s.careful = false, false, false
 	s.level, s.stale = 0, 0
-	s.parts = grown(s.parts, len(s.providers))
+	s.parts = resized(s.parts, len(s.providers))
 	clear(s.parts)
 	for i := range s.order {
 		// Insertion sort: there are few slots, and most are in order already.
@@ -142,7 +142,7 @@ func (s *search) prepare() bool {
 // from each level on could meet. It returns false if that is not all of them.
 func (s *search) prepareTraits() bool {
 	w := s.words
-	s.traits = grown(s.traits, len(s.providers)*w)
+	s.traits = resized(s.traits, len(s.providers)*w)
 	clear(s.traits)
 	var required [][]ledger.ProviderSet
 	for i := range s.q.groups {
@@ -151,8 +151,8 @@ func (s *search) prepareTraits() bool {
 		}
 	}
 	levels := len(s.order)
-	s.covered = grown(s.covered, (levels+1)*w)
-	s.coming = grown(s.coming, (levels+1)*w)
+	s.covered = resized(s.covered, (levels+1)*w)
+	s.coming = resized(s.coming, (levels+1)*w)
 	clear(s.covered)
 	clear(s.coming)
 	for level := levels - 1; level >= 0; level-- {
@@ -219,7 +219,7 @@ func (s *search) next() bool {
 		}
 		if !s.slots[slot].fruitful && !s.careful {
 			s.careful = true
-			if !s.retreat() {
+			if !s.backtrack() {
 				return false
 			}
 			continue
@@ -256,10 +256,10 @@ func (s *search) advance(slot int) bool {
 	return false
 }
 
-// retreat goes up to the deepest level from which a candidate is possible, after a dead end.
-func (s *search) retreat() bool {
+// backtrack returns to the deepest level from which a candidate is possible, after a dead end.
+func (s *search) backtrack() bool {
 	for !s.ahead.possible(s, s.level) {
-		if s.level == 0 || s.spent() {
+		if s.level == 0 || s.exhausted() {
 			s.done = true
 			return false
 		}
@@ -346,7 +346,7 @@ func (s *search) staysFlat(sl *slot, a int32) bool {
 	if len(sl.needs) == 0 {
 		return true
 	}
-	s.pay(len(s.slots) / comparedPerOption)
+	s.spendWork(len(s.slots) / comparedPerOption)
 	for i := range s.slots {
 		if b := s.slots[i].provider; b != none && b != a &&
 			s.providers[b].tree == s.providers[a].tree && len(s.q.slots[i].needs) > 0 {
@@ -360,16 +360,16 @@ func (s *search) staysFlat(sl *slot, a int32) bool {
 // its slots is an ancestor of all others, or one that is not assigned yet could be.
 func (s *search) staysInSubtree(sl *slot, slot int, a int32) bool {
 	for _, set := range sl.subtree {
-		if !s.rooted(s.q.subtree[set], slot, a) {
+		if !s.subtreeAllows(s.q.subtree[set], slot, a) {
 			return false
 		}
 	}
 	return true
 }
 
-func (s *search) rooted(set []int, slot int, a int32) bool {
+func (s *search) subtreeAllows(set []int, slot int, a int32) bool {
 	looked := 0
-	defer func() { s.pay(looked / comparedPerOption) }()
+	defer func() { s.spendWork(looked / comparedPerOption) }()
 	aboveAll := func(top int32) bool {
 		looked++
 		if !s.providers[top].above(&s.providers[a]) {

@@ -75,8 +75,8 @@ func (t *iteration) run() {
 	t.trees, t.share = trees.n, primeBelow(t.options.Rotation.Window)
 	t.anchors(trees, func(number int64) bool {
 		visits++
-		defer t.pass(visits)
-		if !t.enter(s, number) {
+		defer t.advanceStart(visits)
+		if !t.fillSearch(s, number) {
 			return !t.done
 		}
 		calls := t.giveNext(s)
@@ -123,8 +123,9 @@ func (t *iteration) run() {
 	}
 }
 
-// pass computes, after each of the first visits to anchors, where the next search should begin.
-func (t *iteration) pass(visits int) {
+// advanceStart computes, after each of the first visits to anchors, where the next search should
+// begin.
+func (t *iteration) advanceStart(visits int) {
 	given, window := t.stats.Candidates, t.options.Rotation.Window
 	if given == 0 || t.enough {
 		return
@@ -146,7 +147,7 @@ func (t *iteration) pass(visits int) {
 
 // resume brings a search to where it was at an anchor, and gives the next candidate.
 func (t *iteration) resume(s *search, v visited) (calls int) {
-	if !t.enter(s, v.number) {
+	if !t.fillSearch(s, v.number) {
 		return 0
 	}
 	for range v.calls {
@@ -155,8 +156,8 @@ func (t *iteration) resume(s *search, v visited) (calls int) {
 	return t.giveNext(s)
 }
 
-// enter fills a search for an anchor. It returns false if the anchor cannot have a candidate.
-func (t *iteration) enter(s *search, number int64) bool {
+// fillSearch fills a search for an anchor. It returns false if the anchor cannot have a candidate.
+func (t *iteration) fillSearch(s *search, number int64) bool {
 	tree, ok := t.q.s.TreeAt(number)
 	if !ok {
 		return false
@@ -185,7 +186,7 @@ func (t *iteration) stopped() bool {
 func (t *iteration) giveNext(s *search) (calls int) {
 	for s.next() {
 		calls++
-		if t.known(s.shared()) {
+		if t.repeated(s.shared()) {
 			continue
 		}
 		t.stats.Candidates++
@@ -197,8 +198,8 @@ func (t *iteration) giveNext(s *search) (calls int) {
 	return 0
 }
 
-// known reports whether the candidate with the key was given already, and records it.
-func (t *iteration) known(key []byte) bool {
+// repeated reports whether the candidate with the key was given already, and records it.
+func (t *iteration) repeated(key []byte) bool {
 	if key == nil {
 		return false
 	}
@@ -222,7 +223,7 @@ func (t *iteration) anchors(a anchors, visit func(number int64) bool) {
 		}
 		return
 	}
-	g := t.options.Rotation.ring(a.n)
+	g := t.options.Rotation.order(a.n)
 	for range a.n {
 		if !visit(a.number(g.next())) {
 			return
@@ -244,16 +245,16 @@ func (a *anchors) number(i int) int64 {
 }
 
 func (q *query) anchors() anchors {
-	numbers, all := q.where()
+	numbers, all := q.rarest()
 	if all {
 		return anchors{n: int(q.s.TreeNumbers())}
 	}
 	return anchors{n: len(numbers), numbers: numbers}
 }
 
-// where returns the numbers of the trees that meet the rarest condition. all: no condition is rare
+// rarest returns the numbers of the trees that meet the rarest condition. all: no condition is rare
 // enough, so all trees should be visited.
-func (q *query) where() (numbers []int64, all bool) {
+func (q *query) rarest() (numbers []int64, all bool) {
 	rarest, found := ledger.ProviderSet{}, false
 	consider := func(set ledger.ProviderSet) {
 		if !found || set.Len() < rarest.Len() {

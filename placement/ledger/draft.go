@@ -46,7 +46,7 @@ func (d draft) indexProvider(old, now *Provider) {
 	id := max(was.ID, is.ID)
 	d.rename(&d.providerIDs, id, was.UUID, is.UUID)
 	d.rename(&d.providerNames, id, was.Name, is.Name)
-	d.spaces(id, was.Name, is.Name)
+	d.indexSpaces(id, was.Name, is.Name)
 	d.indexStrings(&d.withTrait, id, was.Traits, is.Traits, d.traitID)
 	d.indexStrings(&d.inAggregate, id, was.Aggregates, is.Aggregates, d.aggregateID)
 	for _, inv := range was.Inventories {
@@ -82,8 +82,8 @@ func (d draft) rename(index *stringMap[int64], id int64, was, is string) {
 	}
 }
 
-// spaces replaces the name of a provider in the index of names with spaces at the end.
-func (d draft) spaces(id int64, was, is string) {
+// indexSpaces replaces the name of a provider in the index of names with spaces at the end.
+func (d draft) indexSpaces(id int64, was, is string) {
 	if was == is {
 		return
 	}
@@ -262,7 +262,7 @@ func preOrder(members []*Provider) ([]*Provider, error) {
 	if len(roots) != 1 {
 		return nil, fmt.Errorf("the tree of resource provider %s has %d roots", members[0].UUID, len(roots))
 	}
-	out := below(roots[0], children)
+	out := subtreeOf(roots[0], children)
 	if len(out) != len(members) {
 		return nil, fmt.Errorf("the tree of resource provider %s has members that are not below it", roots[0].UUID)
 	}
@@ -280,8 +280,8 @@ func byParent(providers []*Provider) map[string][]*Provider {
 	return children
 }
 
-// below returns a provider and all below it, in pre-order.
-func below(top *Provider, children map[string][]*Provider) []*Provider {
+// subtreeOf returns a provider and all below it, in pre-order.
+func subtreeOf(top *Provider, children map[string][]*Provider) []*Provider {
 	var out []*Provider
 	stack := []*Provider{top}
 	for len(stack) > 0 {

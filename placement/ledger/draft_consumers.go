@@ -82,7 +82,7 @@ func (d draft) indexConsumer(old, now *Consumer) {
 	case old != nil && old != was:
 		d.orphans = d.orphans.Delete(d.owner, old.UUID)
 	}
-	d.own(was, is)
+	d.indexOwner(was, is)
 	d.rename(&d.consumerIDs, max(was.ID, is.ID), was.UUID, is.UUID)
 	if is == noConsumer {
 		d.consumers = d.consumers.Delete(d.owner, was.ID)
@@ -90,20 +90,20 @@ func (d draft) indexConsumer(old, now *Consumer) {
 		d.consumers = d.consumers.Set(d.owner, is.ID, is)
 		d.next.consumer = max(d.next.consumer, is.ID+1)
 	}
-	for _, id := range holds(was) {
+	for _, id := range heldProviders(was) {
 		if !holdsOf(is, id) {
 			d.link(&d.consumersOn, id, was.ID, false)
 		}
 	}
-	for _, id := range holds(is) {
+	for _, id := range heldProviders(is) {
 		if !holdsOf(was, id) {
 			d.link(&d.consumersOn, id, is.ID, true)
 		}
 	}
 }
 
-// holds returns the IDs of the providers of a consumer's allocations.
-func holds(c *Consumer) []int64 {
+// heldProviders returns the IDs of the providers of a consumer's allocations.
+func heldProviders(c *Consumer) []int64 {
 	var out []int64
 	for _, a := range c.Allocations {
 		if len(out) == 0 || out[len(out)-1] != a.provider {

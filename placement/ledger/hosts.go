@@ -70,16 +70,16 @@ func (tx *Tx) SetHost(h Host) (*Host, error) {
 	is := now.rows()
 	for _, key := range slices.SortedFunc(maps.Keys(was), compareHostKeys) {
 		if _, stays := is[key]; !stays {
-			tx.note(DeleteHostRow{HostRow{now.ID, key.kind, key.name, was[key]}})
+			tx.recordRow(DeleteHostRow{HostRow{now.ID, key.kind, key.name, was[key]}})
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(is), compareHostKeys) {
 		row := HostRow{now.ID, key.kind, key.name, is[key]}
 		switch amount, had := was[key]; {
 		case !had:
-			tx.note(InsertHostRow{row})
+			tx.recordRow(InsertHostRow{row})
 		case amount != row.Amount:
-			tx.note(UpdateHostRow{row})
+			tx.recordRow(UpdateHostRow{row})
 		}
 	}
 	tx.putHost(old, now)

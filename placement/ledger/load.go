@@ -150,7 +150,7 @@ func (d draft) assembleProviders(state *State) (map[int64]*Provider, error) {
 func (d draft) plantTrees(providers []*Provider) error {
 	children := byParent(providers)
 	for _, root := range children[""] {
-		slot, nodes := d.takeSlot(), below(root, children)
+		slot, nodes := d.takeSlot(), subtreeOf(root, children)
 		for _, p := range nodes {
 			p.Root, p.slot = root.UUID, slot
 		}
@@ -243,7 +243,7 @@ func (d draft) indexAll(providers []*Provider, consumers []*Consumer) {
 		d.providerIDs = d.providerIDs.Set(d.owner, p.UUID, p.ID)
 		if p.Name != "" {
 			d.providerNames = d.providerNames.Set(d.owner, p.Name, p.ID)
-			d.spaces(p.ID, "", p.Name)
+			d.indexSpaces(p.ID, "", p.Name)
 		}
 		d.next.provider = max(d.next.provider, p.ID+1)
 		for _, inv := range p.Inventories {
@@ -266,7 +266,7 @@ func (d draft) indexAll(providers []*Provider, consumers []*Consumer) {
 		d.next.consumer = max(d.next.consumer, c.ID+1)
 		project := d.projectID(c.Project)
 		owned[project] = append(owned[project], c.ID)
-		for _, id := range holds(c) {
+		for _, id := range heldProviders(c) {
 			consumersOn[id] = append(consumersOn[id], c.ID)
 		}
 	}

@@ -4,11 +4,11 @@ package ledger
 
 import "iter"
 
-// own updates the index of consumers by project when a consumer is added,
+// indexOwner updates the index of consumers by project when a consumer is added,
 // changed or removed; without a record it has ID 0 and belongs to no project. Cost: a
 // copy of one chunk of the set and of its list of chunks, which is about 12 KB
 // for a project with 100,000 consumers.
-func (d draft) own(was, is *Consumer) {
+func (d draft) indexOwner(was, is *Consumer) {
 	type owned struct {
 		project  string
 		consumer int64

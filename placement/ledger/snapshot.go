@@ -102,15 +102,15 @@ func (s *Snapshot) ProviderByName(name string) (*Provider, bool) {
 	if id, ok := s.providerNames.Get(name); ok {
 		return s.providers.Get(id)
 	}
-	for p := range s.named(name) {
+	for p := range s.providersNamed(name) {
 		return p, true
 	}
 	return nil, false
 }
 
-// named iterates over the providers of the same name, which are several only in a database of an
-// older version.
-func (s *Snapshot) named(name string) iter.Seq[*Provider] {
+// providersNamed iterates over the providers of the same name, which are several only in a database
+// of an older version.
+func (s *Snapshot) providersNamed(name string) iter.Seq[*Provider] {
 	return func(yield func(*Provider) bool) {
 		begin := providertree.NameKey(name)
 		ids, _ := s.spaced.Get(begin)
@@ -238,15 +238,15 @@ func (s *Snapshot) ConsumerTypes() []string {
 // Consumer returns the consumer with the uuid. Only consumers with
 // allocations exist.
 func (s *Snapshot) Consumer(uuid string) (*Consumer, bool) {
-	c, ok := s.consumer(uuid)
+	c, ok := s.lookupConsumer(uuid)
 	if !ok || !c.visible() {
 		return nil, false
 	}
 	return c, true
 }
 
-// consumer is Consumer that also finds consumers that the API does not show.
-func (s *Snapshot) consumer(uuid string) (*Consumer, bool) {
+// lookupConsumer is Consumer that also finds consumers that the API does not show.
+func (s *Snapshot) lookupConsumer(uuid string) (*Consumer, bool) {
 	if id, ok := s.consumerIDs.Get(uuid); ok {
 		return s.consumers.Get(id)
 	}

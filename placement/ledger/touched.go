@@ -106,7 +106,7 @@ func (tx *Tx) Touched() Touched {
 	}
 	return Touched{
 		Providers: edits(providers, tx.base.providers.Get, tx.providers.Get),
-		Consumers: edits(consumers, tx.base.consumer, tx.consumer),
+		Consumers: edits(consumers, tx.base.lookupConsumer, tx.lookupConsumer),
 		Classes:   edits(classes, tx.base.classByID.Get, tx.classByID.Get),
 		Traits:    edits(traits, tx.base.traitByID.Get, tx.traitByID.Get),
 		Hosts:     edits(hosts, tx.base.hosts.Get, tx.hosts.Get),

@@ -31,8 +31,8 @@ func newTx(base *Snapshot, now time.Time) *Tx {
 	return &Tx{draft: newDraft(base), base: base, now: now.UTC().Truncate(time.Microsecond)}
 }
 
-// note records a row change.
-func (tx *Tx) note(c Change) { tx.changes = append(tx.changes, c) }
+// recordRow adds a row change to those of the transaction.
+func (tx *Tx) recordRow(c Change) { tx.changes = append(tx.changes, c) }
 
 // bump increments the provider's generation.
 func (tx *Tx) bump(p *Provider) *Provider {
@@ -40,7 +40,7 @@ func (tx *Tx) bump(p *Provider) *Provider {
 	c.Generation++
 	c.UpdatedAt = tx.now
 	tx.replace(&c)
-	tx.note(BumpProvider{ID: c.ID, From: p.Generation, To: c.Generation, UpdatedAt: tx.now})
+	tx.recordRow(BumpProvider{ID: c.ID, From: p.Generation, To: c.Generation, UpdatedAt: tx.now})
 	return &c
 }
 
@@ -88,7 +88,7 @@ func (tx *Tx) name(table Table, name string) int64 {
 	id := *next
 	*next++
 	in.put(tx.owner, id, name)
-	tx.note(InsertNamed{table, NamedRow{ID: id, Name: name, CreatedAt: tx.now}})
+	tx.recordRow(InsertNamed{table, NamedRow{ID: id, Name: name, CreatedAt: tx.now}})
 	return id
 }
 

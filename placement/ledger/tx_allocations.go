@@ -122,7 +122,7 @@ func (tx *Tx) claims(list []ConsumerAllocations) ([]claim, error) {
 			return nil, &Error{Kind: InvalidAllocation,
 				Consumer: req.Consumer, Detail: "a consumer, its project and its user must be named"}
 		}
-		old, _ := tx.consumer(req.Consumer)
+		old, _ := tx.lookupConsumer(req.Consumer)
 		claims[i] = claim{ConsumerAllocations: req, old: old}
 		if req.CheckGeneration {
 			given, expected := int64(NoGeneration), int64(NoGeneration)
@@ -170,7 +170,7 @@ func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 			held = c.old.Allocations
 		}
 		if left != nil {
-			if held = tx.without(held, c, left); held == nil {
+			if held = tx.withoutUnchanged(held, c, left); held == nil {
 				continue // all of it stays
 			}
 		}
@@ -188,9 +188,9 @@ func (tx *Tx) allocate(claims []claim, left func(*Provider) bool) error {
 	return nil
 }
 
-// without is what is held without the providers that left reports and of which the claim changes
-// nothing; nil if there are some and the claim changes nothing else either.
-func (tx *Tx) without(held []Allocation, c claim, left func(*Provider) bool) []Allocation {
+// withoutUnchanged is what is held without the providers that left reports and of which the claim
+// changes nothing; nil if there are some and the claim changes nothing else either.
+func (tx *Tx) withoutUnchanged(held []Allocation, c claim, left func(*Provider) bool) []Allocation {
 	if c.old == nil || !c.old.visible() {
 		return held
 	}
@@ -327,24 +327,24 @@ func (tx *Tx) consumerOf(c claim) *Consumer {
 func (tx *Tx) noteConsumers(changes []consumerChange) {
 	for _, c := range changes {
 		if c.old != nil && len(c.old.Allocations) > 0 {
-			tx.note(DeleteAllocations{c.old.ID, c.old.UUID})
+			tx.recordRow(DeleteAllocations{c.old.ID, c.old.UUID})
 		}
 	}
 	for _, c := range changes {
 		switch {
 		case c.now == nil:
 		case c.old == nil || c.old.ID == 0:
-			tx.note(InsertConsumer{tx.consumerRow(c.now)})
+			tx.recordRow(InsertConsumer{tx.consumerRow(c.now)})
 		case c.old.Project == c.now.Project && c.old.User == c.now.User && c.old.Type == c.now.Type:
-			tx.note(BumpConsumer{c.now.ID, c.now.Generation, c.now.UpdatedAt})
+			tx.recordRow(BumpConsumer{c.now.ID, c.now.Generation, c.now.UpdatedAt})
 		default:
-			tx.note(UpdateConsumer{tx.consumerRow(c.now)})
+			tx.recordRow(UpdateConsumer{tx.consumerRow(c.now)})
 		}
 	}
 	for _, c := range changes {
 		if c.now != nil {
 			for _, a := range c.now.Allocations {
-				tx.note(
+				tx.recordRow(
 					InsertAllocation{AllocationRow{Provider: a.provider, Class: a.class, Consumer: c.now.UUID,
 						Used: a.Used, CreatedAt: a.CreatedAt}})
 			}
@@ -352,7 +352,7 @@ func (tx *Tx) noteConsumers(changes []consumerChange) {
 	}
 	for _, c := range changes {
 		if c.now == nil && c.old.ID != 0 {
-			tx.note(DeleteConsumer{c.old.ID})
+			tx.recordRow(DeleteConsumer{c.old.ID})
 		}
 	}
 }
@@ -397,7 +397,7 @@ func (tx *Tx) AddMissingConsumers(project, user string, limit int) int {
 		now.Project, _ = tx.projects.byID.Get(tx.name(Projects, project))
 		now.User, _ = tx.users.byID.Get(tx.name(Users, user))
 		changes[i].now = &now
-		tx.note(InsertConsumer{tx.consumerRow(&now)})
+		tx.recordRow(InsertConsumer{tx.consumerRow(&now)})
 	}
 	tx.putConsumers(changes)
 	return len(changes)
@@ -438,7 +438,7 @@ func (tx *Tx) Reshape(req Reshape) (err error) {
 		for k := range is[i] {
 			is[i][k].UpdatedAt = tx.now
 		}
-		tx.stamp(was[i], is[i])
+		tx.setTimes(was[i], is[i])
 		if len(is[i]) == 0 {
 			continue
 		}
@@ -449,7 +449,7 @@ func (tx *Tx) Reshape(req Reshape) (err error) {
 			}
 		}
 		slices.SortFunc(both, func(a, b Inventory) int { return cmp.Compare(a.class, b.class) })
-		interim, err := tx.place(p, both)
+		interim, err := tx.setInventories(p, both)
 		if err != nil {
 			return err
 		}
@@ -460,7 +460,7 @@ func (tx *Tx) Reshape(req Reshape) (err error) {
 	}
 	for i, uuid := range uuids {
 		p, _ := tx.Provider(uuid)
-		final, err := tx.place(p, is[i])
+		final, err := tx.setInventories(p, is[i])
 		if err != nil {
 			return err
 		}

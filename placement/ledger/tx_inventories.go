@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-func joined(names []string) string {
+func joinNames(names []string) string {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ", ")
@@ -47,9 +47,9 @@ func (tx *Tx) inventories(provider string, list []Inventory) ([]Inventory, error
 	return out, nil
 }
 
-// place sets all inventories of the provider, without row changes: existing
+// setInventories sets all inventories of the provider, without row changes: existing
 // rows keep their creation time.
-func (tx *Tx) place(p *Provider, list []Inventory) (*Provider, error) {
+func (tx *Tx) setInventories(p *Provider, list []Inventory) (*Provider, error) {
 	var inUse []string
 	for _, inv := range p.Inventories {
 		if _, keeps := inventoryOf(list, inv.class); !keeps && p.usedOf(inv.class) > 0 {
@@ -57,7 +57,7 @@ func (tx *Tx) place(p *Provider, list []Inventory) (*Provider, error) {
 		}
 	}
 	if len(inUse) > 0 {
-		return nil, &Error{Kind: InventoryInUse, Provider: p.UUID, Class: joined(inUse)}
+		return nil, &Error{Kind: InventoryInUse, Provider: p.UUID, Class: joinNames(inUse)}
 	}
 	now := *p
 	now.Inventories = list
@@ -65,9 +65,9 @@ func (tx *Tx) place(p *Provider, list []Inventory) (*Provider, error) {
 	return &now, nil
 }
 
-// stamp sets the times of inventories that replace others: new ones are created
+// setTimes dates inventories that replace others: new ones are created
 // now, existing ones are updated now.
-func (tx *Tx) stamp(was, is []Inventory) {
+func (tx *Tx) setTimes(was, is []Inventory) {
 	for i := range is {
 		if old, ok := inventoryOf(was, is[i].class); ok {
 			is[i].CreatedAt, is[i].UpdatedAt = old.CreatedAt, tx.now
@@ -79,14 +79,14 @@ func (tx *Tx) stamp(was, is []Inventory) {
 func (tx *Tx) noteInventories(p *Provider, was, is []Inventory) {
 	for _, inv := range was {
 		if _, keeps := inventoryOf(is, inv.class); !keeps {
-			tx.note(DeleteInventory{p.ID, inv.class})
+			tx.recordRow(DeleteInventory{p.ID, inv.class})
 		}
 	}
 	for _, inv := range is {
 		if _, had := inventoryOf(was, inv.class); had {
-			tx.note(UpdateInventory{inv.row(p.ID)})
+			tx.recordRow(UpdateInventory{inv.row(p.ID)})
 		} else {
-			tx.note(InsertInventory{inv.row(p.ID)})
+			tx.recordRow(InsertInventory{inv.row(p.ID)})
 		}
 	}
 }
@@ -110,8 +110,8 @@ func (tx *Tx) replaceInventories(p *Provider, list []Inventory) (*Provider, erro
 	if err != nil {
 		return nil, err
 	}
-	tx.stamp(p.Inventories, is)
-	now, err := tx.place(p, is)
+	tx.setTimes(p.Inventories, is)
+	now, err := tx.setInventories(p, is)
 	if err != nil {
 		return nil, err
 	}
@@ -176,18 +176,18 @@ func (tx *Tx) SetInventory(uuid string, generation int64, inv Inventory) (*Provi
 
 // withInventory sets one checked inventory, and changes only its row.
 func (tx *Tx) withInventory(p *Provider, checked []Inventory) (*Provider, error) {
-	tx.stamp(p.Inventories, checked)
+	tx.setTimes(p.Inventories, checked)
 	is := slices.Clone(p.Inventories)
 	at, had := slices.BinarySearchFunc(is, checked[0].class,
 		func(i Inventory, class int64) int { return cmp.Compare(i.class, class) })
 	if had {
 		is[at] = checked[0]
-		tx.note(UpdateInventory{checked[0].row(p.ID)})
+		tx.recordRow(UpdateInventory{checked[0].row(p.ID)})
 	} else {
 		is = slices.Insert(is, at, checked[0])
-		tx.note(InsertInventory{checked[0].row(p.ID)})
+		tx.recordRow(InsertInventory{checked[0].row(p.ID)})
 	}
-	now, err := tx.place(p, is)
+	now, err := tx.setInventories(p, is)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +212,11 @@ func (tx *Tx) DeleteInventory(uuid, class string) error {
 		return &Error{Kind: InventoryNotFound, Provider: uuid, Class: class}
 	}
 	is := slices.DeleteFunc(slices.Clone(p.Inventories), func(i Inventory) bool { return i.class == c.ID })
-	now, err := tx.place(p, is)
+	now, err := tx.setInventories(p, is)
 	if err != nil {
 		return err
 	}
-	tx.note(DeleteInventory{p.ID, c.ID})
+	tx.recordRow(DeleteInventory{p.ID, c.ID})
 	tx.bump(now)
 	return nil
 }

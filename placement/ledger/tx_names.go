@@ -28,7 +28,7 @@ func (tx *Tx) CreateClass(name string) (c *ResourceClass, created bool, err erro
 	}
 	c = &ResourceClass{ID: tx.next.class, Name: name, CreatedAt: tx.now}
 	tx.putClass(c)
-	tx.note(InsertNamed{Classes, NamedRow{ID: c.ID, Name: c.Name, CreatedAt: c.CreatedAt}})
+	tx.recordRow(InsertNamed{Classes, NamedRow{ID: c.ID, Name: c.Name, CreatedAt: c.CreatedAt}})
 	return c, true, nil
 }
 
@@ -56,7 +56,7 @@ func (tx *Tx) RenameClass(oldName, newName string) error {
 	tx.dropClass(c)
 	tx.putClass(now)
 	tx.renameIn(now)
-	tx.note(RenameNamed{Classes,
+	tx.recordRow(RenameNamed{Classes,
 		NamedRow{ID: now.ID, Name: now.Name, CreatedAt: now.CreatedAt, UpdatedAt: now.UpdatedAt}})
 	return nil
 }
@@ -111,7 +111,7 @@ func (tx *Tx) DeleteClass(name string) error {
 		return &Error{Kind: ClassInUse, Class: name}
 	}
 	tx.dropClass(c)
-	tx.note(DeleteNamed{Classes, c.ID})
+	tx.recordRow(DeleteNamed{Classes, c.ID})
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (tx *Tx) CreateTrait(name string) (t *Trait, created bool, err error) {
 	}
 	t = &Trait{ID: tx.next.trait, Name: name, CreatedAt: tx.now}
 	tx.putTrait(t)
-	tx.note(InsertNamed{Traits, NamedRow{ID: t.ID, Name: t.Name, CreatedAt: t.CreatedAt}})
+	tx.recordRow(InsertNamed{Traits, NamedRow{ID: t.ID, Name: t.Name, CreatedAt: t.CreatedAt}})
 	return t, true, nil
 }
 
@@ -144,7 +144,7 @@ func (tx *Tx) DeleteTrait(name string) error {
 		return &Error{Kind: TraitInUse, Trait: name}
 	}
 	tx.dropTrait(t)
-	tx.note(DeleteNamed{Traits, t.ID})
+	tx.recordRow(DeleteNamed{Traits, t.ID})
 	return nil
 }
 
@@ -160,14 +160,14 @@ func (tx *Tx) syncStandard() error {
 			}
 			c := &ResourceClass{ID: int64(id), Name: name, CreatedAt: tx.now}
 			tx.putClass(c)
-			tx.note(InsertNamed{Classes, NamedRow{ID: c.ID, Name: name, CreatedAt: tx.now}})
+			tx.recordRow(InsertNamed{Classes, NamedRow{ID: c.ID, Name: name, CreatedAt: tx.now}})
 		}
 	}
 	for _, name := range StandardTraits() {
 		if _, ok := tx.Trait(name); !ok {
 			t := &Trait{ID: tx.next.trait, Name: name, CreatedAt: tx.now}
 			tx.putTrait(t)
-			tx.note(InsertNamed{Traits, NamedRow{ID: t.ID, Name: name, CreatedAt: tx.now}})
+			tx.recordRow(InsertNamed{Traits, NamedRow{ID: t.ID, Name: name, CreatedAt: tx.now}})
 		}
 	}
 	return nil

@@ -65,13 +65,13 @@ func (tx *Tx) CreateProvider(req NewProvider) (*Provider, error) {
 	if err := tx.moveProviders([]providerChange{{nil, p}}); err != nil {
 		return nil, err
 	}
-	tx.note(InsertProvider{tx.row(p)})
+	tx.recordRow(InsertProvider{tx.row(p)})
 	return p, nil
 }
 
 // nameIsFree is a conflict if another provider than that of the uuid has the name.
 func (tx *Tx) nameIsFree(name, uuid string) error {
-	for other := range tx.named(name) {
+	for other := range tx.providersNamed(name) {
 		if other.UUID != uuid {
 			return &Error{Kind: DuplicateName, Provider: other.UUID, Name: name}
 		}
@@ -106,7 +106,7 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 	now.UpdatedAt = tx.now
 	if now.Parent == p.Parent {
 		tx.putProvider(p, &now)
-		tx.note(UpdateProvider{tx.row(&now)})
+		tx.recordRow(UpdateProvider{tx.row(&now)})
 		return &now, nil
 	}
 	moves := []providerChange{{p, &now}}
@@ -121,7 +121,7 @@ func (tx *Tx) UpdateProvider(uuid string, req ProviderUpdate) (*Provider, error)
 		return nil, err
 	}
 	for _, m := range moves {
-		tx.note(UpdateProvider{tx.row(m.now)})
+		tx.recordRow(UpdateProvider{tx.row(m.now)})
 	}
 	return &now, nil
 }
@@ -165,7 +165,7 @@ func (tx *Tx) ChangeUUID(uuid, to string) (*Provider, error) {
 		}
 		tx.indexConsumer(old, &holder)
 	}
-	tx.note(UpdateProviderUUID{ID: now.ID, UUID: to, UpdatedAt: tx.now})
+	tx.recordRow(UpdateProviderUUID{ID: now.ID, UUID: to, UpdatedAt: tx.now})
 	return &now, nil
 }
 
@@ -220,7 +220,7 @@ func (tx *Tx) DeleteProvider(uuid string) error {
 	if len(p.used) > 0 {
 		return &Error{Kind: ProviderInUse, Provider: uuid}
 	}
-	tx.note(DeleteProvider{p.ID})
+	tx.recordRow(DeleteProvider{p.ID})
 	return tx.moveProviders([]providerChange{{p, nil}})
 }
 
@@ -238,7 +238,7 @@ func (tx *Tx) SetTraits(uuid string, generation int64, traits []string) (*Provid
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, &Error{Kind: TraitNotFound, Provider: uuid, Trait: joined(unknown)}
+		return nil, &Error{Kind: TraitNotFound, Provider: uuid, Trait: joinNames(unknown)}
 	}
 	return tx.replaceTraits(p, traits), nil
 }
@@ -261,10 +261,10 @@ func (tx *Tx) replaceTraits(p *Provider, traits []string) *Provider {
 	now.traitOrder = tx.traitOrder(now.Traits)
 	gone, come := diffSorted(p.Traits, now.Traits)
 	for _, name := range gone {
-		tx.note(RemoveTrait{LinkRow{p.ID, tx.traitID(name)}})
+		tx.recordRow(RemoveTrait{LinkRow{p.ID, tx.traitID(name)}})
 	}
 	for _, name := range come {
-		tx.note(AddTrait{LinkRow{p.ID, tx.traitID(name)}, tx.now})
+		tx.recordRow(AddTrait{LinkRow{p.ID, tx.traitID(name)}, tx.now})
 	}
 	tx.putProvider(p, &now)
 	return tx.bump(&now)
@@ -288,11 +288,11 @@ func (tx *Tx) SetAggregates(uuid string, generation *int64, aggregates []string)
 	now.Aggregates = sortedSet(now.Aggregates)
 	gone, come := diffSorted(p.Aggregates, now.Aggregates)
 	for _, name := range gone {
-		tx.note(RemoveAggregate{LinkRow{p.ID, tx.aggregateID(name)}})
+		tx.recordRow(RemoveAggregate{LinkRow{p.ID, tx.aggregateID(name)}})
 	}
 	for _, name := range come {
 		id := tx.name(Aggregates, name)
-		tx.note(AddAggregate{LinkRow{p.ID, id}, tx.now})
+		tx.recordRow(AddAggregate{LinkRow{p.ID, id}, tx.now})
 	}
 	if !slices.Equal(p.Aggregates, now.Aggregates) {
 		tx.putProvider(p, &now)

@@ -89,7 +89,7 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	release := func() {}
 	defer func() { release() }()
 	for try := 0; try < maxTries; try++ {
-		assumed := try == 0 && l.assume()
+		assumed := try == 0 && l.assumesNewest()
 		if try > 0 {
 			release()
 			l.pause(try)
@@ -196,10 +196,10 @@ func (l *Ledger) commit(ctx context.Context, batch []*write) (rest []*write) {
 	return nil
 }
 
-// assume reports that the next commit begins without a look at the version: the
+// assumesNewest reports that the next commit begins without a look at the version: the
 // newest one that is known is this ledger's own. If it is not the newest, the commit
 // is refused.
-func (l *Ledger) assume() bool {
+func (l *Ledger) assumesNewest() bool {
 	if l.verify > 0 {
 		l.verify--
 		return false

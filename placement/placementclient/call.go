@@ -166,7 +166,7 @@ func (c *Client) exchange(req *retryablehttp.Request, call *Call, result *Error)
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case resp.StatusCode/100 != 2:
-		result.refused(content) // the status says it, also without the rest of the text
+		result.setRefusal(content) // the status says it, also without the rest of the text
 		result.elsewhere(resp.Header, content)
 	case err != nil:
 		result.brokeOff(err)

@@ -164,9 +164,9 @@ const (
 	maxSnippet = 300
 )
 
-// refused notes what an answer says that is not 2xx: code and detail of Placement's error body, or
-// the beginning of whatever else it is.
-func (e *Error) refused(content []byte) {
+// setRefusal notes what an answer says that is not 2xx: code and detail of Placement's error body,
+// or the beginning of whatever else it is.
+func (e *Error) setRefusal(content []byte) {
 	var answer wire.ErrorBody
 	if json.Unmarshal(content, &answer) == nil && len(answer.Errors) > 0 {
 		e.Code, e.Detail = string(answer.Errors[0].Code), textutil.Line(answer.Errors[0].Detail, maxDetail)

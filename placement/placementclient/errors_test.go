@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		{"", "", ""},
 	} {
 		var e Error
-		e.refused([]byte(c.content))
+		e.setRefusal([]byte(c.content))
 		if e.Code != c.code || e.Detail != c.detail {
 			t.Errorf("%.80q: code %q, detail %.80q", c.content, e.Code, e.Detail)
 		}

@@ -27,7 +27,7 @@ func (c *Client) CheckVersion(ctx context.Context) error {
 	if err := c.Do(ctx, http.MethodGet, "/", nil, &doc); err != nil {
 		return err
 	}
-	if err := c.accepts(doc); err != nil {
+	if err := c.checkVersions(doc); err != nil {
 		return err
 	}
 	base, err := c.endpoint(ctx)
@@ -47,8 +47,8 @@ func (c *Client) VersionChecked(ctx context.Context) bool {
 	return err == nil && checked != nil && *checked == base.String()
 }
 
-// accepts judges a version document.
-func (c *Client) accepts(doc wire.Versions) error {
+// checkVersions returns an error unless a version document has what the client needs.
+func (c *Client) checkVersions(doc wire.Versions) error {
 	unexpected := func(detail string) error {
 		return &Error{Method: http.MethodGet, Path: "/", Status: http.StatusOK, Kind: ErrUnexpected, Detail: detail}
 	}

@@ -121,13 +121,14 @@ const stopTime = 6 * time.Second
 // of this program starts, and HandBack undoes what it did. Errors: ErrRefused,
 // *sqldb.Error.
 func Adopt(ctx context.Context, name string, o AdoptOptions) (Adopted, error) {
-	return timed(name,
+	return withDatabase(name,
 		func(path string, done *Adopted) error { return adoptFile(ctx, path, done) },
 		func(done *Adopted) error { return adoptShared(ctx, name, o, done) })
 }
 
-// timed changes the database of a name: a file, or one of servers.
-func timed(
+// withDatabase changes the database of a name, a file or one of servers, and measures how long that
+// takes.
+func withDatabase(
 	name string, file func(path string, done *Adopted) error, servers func(*Adopted) error,
 ) (done Adopted, err error) {
 	began := time.Now()
@@ -278,7 +279,7 @@ func makeGuard(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
 // needs it. It may be repeated, and ended at any moment: once it began no server of this
 // program writes or starts. Errors: ErrRefused, *sqldb.Error.
 func HandBack(ctx context.Context, name string, o AdoptOptions) (Adopted, error) {
-	return timed(name,
+	return withDatabase(name,
 		func(path string, done *Adopted) error { return handBackFile(ctx, path, done) },
 		func(done *Adopted) error {
 			remove := func(ctx context.Context, d *sqldb.Dialect, db *sql.DB) error {
@@ -377,7 +378,7 @@ func handBackFile(ctx context.Context, path string, done *Adopted) error {
 		})
 	}
 	if err == nil {
-		db.Note(0) // the next adoption counts from the beginning
+		db.RecordVersion(0) // the next adoption counts from the beginning
 		done.After = StateOpenStack
 	}
 	return errors.Join(err, db.Close())
@@ -465,7 +466,7 @@ func awaitSessions(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) ([]sq
 // refuseServers is an error while a server of this program has the database open, or another
 // program is connected to it.
 func refuseServers(ctx context.Context, d *sqldb.Dialect, db *sql.DB, database string) error {
-	alive, err := schema.Living(ctx, db) // they may be connected to another node of a cluster
+	alive, err := schema.LiveProcesses(ctx, db) // they may be connected to another node of a cluster
 	if err != nil {
 		return err
 	}

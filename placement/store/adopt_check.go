@@ -31,7 +31,7 @@ func CheckAdoption(ctx context.Context, name string) (found Adoption, err error)
 			func(ctx context.Context, d *sqldb.Dialect, q sqldb.Querier) error {
 				var state *ledger.State
 				found, state, err = readTheirs(ctx, d, q)
-				found.judge(state)
+				found.checkRows(state)
 				return err
 			})
 	}
@@ -94,7 +94,7 @@ func check(ctx context.Context, d *sqldb.Dialect, db *sql.DB) (found Adoption, e
 	if err := tx.Rollback(); err != nil {
 		return found, err
 	}
-	found.judge(state)
+	found.checkRows(state)
 	found.add(others...)
 	return found, nil
 }
@@ -143,8 +143,8 @@ func readTheirs(
 	return found, state, nil
 }
 
-// judge adds what is unusual about the rows, if there are any to judge.
-func (a *Adoption) judge(state *ledger.State) {
+// checkRows adds findings about what is unusual about the rows, if there are any to judge.
+func (a *Adoption) checkRows(state *ledger.State) {
 	if state == nil {
 		return
 	}

@@ -57,8 +57,8 @@ type finder struct {
 	byID  map[string]*Finding
 }
 
-// note counts a row for a finding.
-func (f *finder) note(kind Finding, example string, args ...any) {
+// countRow counts a row for a finding.
+func (f *finder) countRow(kind Finding, example string, args ...any) {
 	known := f.byID[kind.ID]
 	if known == nil {
 		known = &kind
@@ -70,8 +70,8 @@ func (f *finder) note(kind Finding, example string, args ...any) {
 	}
 }
 
-// known are the numbers of rows.
-func known(rows []ledger.NamedRow) map[int64]string {
+// rowNames are the names of rows by their numbers.
+func rowNames(rows []ledger.NamedRow) map[int64]string {
 	out := make(map[int64]string, len(rows))
 	for _, r := range rows {
 		out[r.ID] = r.Name
@@ -79,34 +79,34 @@ func known(rows []ledger.NamedRow) map[int64]string {
 	return out
 }
 
-func orphaned(id, table, what, where string) Finding {
+func orphanFinding(id, table, what, where string) Finding {
 	return Finding{ID: id, Verdict: MustRepair, Meaning: what, Fix: "DELETE FROM " + table + " WHERE " + where}
 }
 
-func without(column, table string) string { return column + " NOT IN (SELECT id FROM " + table + ")" }
+func notIn(column, table string) string { return column + " NOT IN (SELECT id FROM " + table + ")" }
 
 // What can be wrong with rows. OpenStack Placement's tables have few foreign keys.
 var (
-	orphanedInventory = orphaned("orphaned-inventory",
+	orphanedInventory = orphanFinding("orphaned-inventory",
 		"inventories", "inventories of a resource provider or of a resource class that does not exist",
-		without("resource_provider_id", "resource_providers")+" OR "+without("resource_class_id", "resource_classes"))
-	orphanedAllocation = orphaned("orphaned-allocation",
+		notIn("resource_provider_id", "resource_providers")+" OR "+notIn("resource_class_id", "resource_classes"))
+	orphanedAllocation = orphanFinding("orphaned-allocation",
 		"allocations", "allocations of a resource provider or of a resource class that does not exist",
-		without("resource_provider_id", "resource_providers")+" OR "+without("resource_class_id", "resource_classes"))
-	orphanedTrait = orphaned("orphaned-trait", "resource_provider_traits",
+		notIn("resource_provider_id", "resource_providers")+" OR "+notIn("resource_class_id", "resource_classes"))
+	orphanedTrait = orphanFinding("orphaned-trait", "resource_provider_traits",
 		"traits of a resource provider that does not exist, or traits that do not exist",
-		without("resource_provider_id", "resource_providers")+" OR "+without("trait_id", "traits"))
-	orphanedAggregate = orphaned("orphaned-aggregate", "resource_provider_aggregates",
+		notIn("resource_provider_id", "resource_providers")+" OR "+notIn("trait_id", "traits"))
+	orphanedAggregate = orphanFinding("orphaned-aggregate", "resource_provider_aggregates",
 		"aggregates of a resource provider that does not exist, or aggregates that do not exist",
-		without("resource_provider_id", "resource_providers")+" OR "+without("aggregate_id", "placement_aggregates"))
+		notIn("resource_provider_id", "resource_providers")+" OR "+notIn("aggregate_id", "placement_aggregates"))
 	unknownOwner = Finding{ID: "unknown-owner", Verdict: MustRepair,
 		Meaning: "consumers of a project or a user that does not exist: " +
 			"without their records they keep what they hold, and compute-agent placement db online-data-migrations " +
 			"makes new records after the adoption",
-		Fix: "DELETE FROM consumers WHERE " + without("project_id", "projects") + " OR " + without("user_id", "users")}
+		Fix: "DELETE FROM consumers WHERE " + notIn("project_id", "projects") + " OR " + notIn("user_id", "users")}
 	unknownType = Finding{ID: "unknown-type", Verdict: MustRepair,
 		Meaning: "consumers of a consumer type that does not exist",
-		Fix:     "UPDATE consumers SET consumer_type_id = NULL WHERE " + without("consumer_type_id", "consumer_types")}
+		Fix:     "UPDATE consumers SET consumer_type_id = NULL WHERE " + notIn("consumer_type_id", "consumer_types")}
 	missingParent = Finding{
 		ID:      "missing-parent",
 		Verdict: MustRepair,
@@ -171,7 +171,7 @@ var (
 // findings are what is unusual about the rows of a database.
 func findings(s *ledger.State) (out []Finding) {
 	f := &finder{byID: map[string]*Finding{}}
-	classes := known(s.Classes)
+	classes := rowNames(s.Classes)
 	providers := make(map[int64]*ledger.ProviderRow, len(s.Providers))
 	for i := range s.Providers {
 		providers[s.Providers[i].ID] = &s.Providers[i]
@@ -191,14 +191,14 @@ func findings(s *ledger.State) (out []Finding) {
 func (f *finder) names(s *ledger.State) {
 	for _, c := range s.Classes {
 		if !strings.HasPrefix(c.Name, "CUSTOM_") && c.ID >= ledger.MinCustomClassID {
-			f.note(standard, "%s", c.Name)
+			f.countRow(standard, "%s", c.Name)
 		}
 	}
 	folded := make(map[string]string, len(s.Providers))
 	for _, p := range s.Providers {
 		key := strings.ToLower(p.Name)
 		if other, ok := folded[key]; ok && p.Name != "" {
-			f.note(nameCase, "%s and %s", other, p.Name)
+			f.countRow(nameCase, "%s and %s", other, p.Name)
 		}
 		folded[key] = p.Name
 	}
@@ -217,23 +217,23 @@ func (f *finder) trees(s *ledger.State, providers map[int64]*ledger.ProviderRow)
 		}
 		switch {
 		case p.Parent != 0 && providers[p.Parent] == nil:
-			f.note(missingParent, "%s (%s)", p.UUID, p.Name)
+			f.countRow(missingParent, "%s (%s)", p.UUID, p.Name)
 		case steps > len(s.Providers):
-			f.note(parentLoop, "%s (%s)", p.UUID, p.Name)
+			f.countRow(parentLoop, "%s (%s)", p.UUID, p.Name)
 		case p.Root == 0:
-			f.note(noRoot, "%s (%s)", p.UUID, p.Name)
+			f.countRow(noRoot, "%s (%s)", p.UUID, p.Name)
 		case p.Root != top.ID:
-			f.note(otherRoot, "%s (%s)", p.UUID, p.Name)
+			f.countRow(otherRoot, "%s (%s)", p.UUID, p.Name)
 		}
 	}
 }
 
 func (f *finder) links(s *ledger.State, providers map[int64]*ledger.ProviderRow) {
-	traits, aggregates := known(s.Traits), known(s.Aggregates)
+	traits, aggregates := rowNames(s.Traits), rowNames(s.Aggregates)
 	check := func(kind Finding, links []ledger.LinkRow, targets map[int64]string) {
 		for _, l := range links {
 			if _, ok := targets[l.Target]; !ok || providers[l.Provider] == nil {
-				f.note(kind, "%s: %s", providerAt(providers, l.Provider), nameAt(targets, l.Target))
+				f.countRow(kind, "%s: %s", providerAt(providers, l.Provider), nameAt(targets, l.Target))
 			}
 		}
 	}
@@ -267,18 +267,18 @@ func (f *finder) inventories(
 	for _, i := range s.Inventories {
 		p, class := providers[i.Provider], classes[i.Class]
 		if p == nil || class == "" {
-			f.note(orphanedInventory, "%s: %s", providerAt(providers, i.Provider), nameAt(classes, i.Class))
+			f.countRow(orphanedInventory, "%s: %s", providerAt(providers, i.Provider), nameAt(classes, i.Class))
 			continue
 		}
 		of := ledger.Inventory{Total: i.Total, Reserved: i.Reserved, AllocationRatio: i.AllocationRatio}
 		capacity[at{i.Provider, i.Class}] = of.Limits().Capacity
 		switch {
 		case i.StepSize < 1:
-			f.note(badStep, "%s of %s (%s): step_size %d", class, p.UUID, p.Name, i.StepSize)
+			f.countRow(badStep, "%s of %s (%s): step_size %d", class, p.UUID, p.Name, i.StepSize)
 		case i.MinUnit < 1 || i.MaxUnit < i.MinUnit:
-			f.note(badUnits, "%s of %s (%s): min_unit %d, max_unit %d", class, p.UUID, p.Name, i.MinUnit, i.MaxUnit)
+			f.countRow(badUnits, "%s of %s (%s): min_unit %d, max_unit %d", class, p.UUID, p.Name, i.MinUnit, i.MaxUnit)
 		case i.Total <= i.Reserved || i.Reserved < 0 || i.AllocationRatio <= 0:
-			f.note(badAmounts, "%s of %s (%s): total %d, reserved %d, ratio %g", class, p.UUID, p.Name, i.Total,
+			f.countRow(badAmounts, "%s of %s (%s): total %d, reserved %d, ratio %g", class, p.UUID, p.Name, i.Total,
 				i.Reserved, i.AllocationRatio)
 		}
 	}
@@ -286,7 +286,7 @@ func (f *finder) inventories(
 }
 
 func (f *finder) consumers(s *ledger.State) {
-	projects, users, types := known(s.Projects), known(s.Users), known(s.ConsumerTypes)
+	projects, users, types := rowNames(s.Projects), rowNames(s.Users), rowNames(s.ConsumerTypes)
 	holding := make(map[string]bool, len(s.Consumers))
 	for _, a := range s.Allocations {
 		holding[a.Consumer] = true
@@ -296,13 +296,14 @@ func (f *finder) consumers(s *ledger.State) {
 		_, user := users[c.User]
 		_, typ := types[c.Type]
 		if !project || !user {
-			f.note(unknownOwner, "%s: project %s, user %s", c.UUID, nameAt(projects, c.Project), nameAt(users, c.User))
+			f.countRow(unknownOwner, "%s: project %s, user %s", c.UUID, nameAt(projects, c.Project),
+				nameAt(users, c.User))
 		}
 		if c.Type != 0 && !typ {
-			f.note(unknownType, "%s: consumer type %s", c.UUID, nameAt(types, c.Type))
+			f.countRow(unknownType, "%s: consumer type %s", c.UUID, nameAt(types, c.Type))
 		}
 		if !holding[c.UUID] {
-			f.note(noAllocations, "%s", c.UUID)
+			f.countRow(noAllocations, "%s", c.UUID)
 		}
 		delete(holding, c.UUID)
 	}
@@ -312,7 +313,7 @@ func (f *finder) consumers(s *ledger.State) {
 	}
 	slices.Sort(missing)
 	for _, uuid := range missing {
-		f.note(noRecord, "%s", uuid)
+		f.countRow(noRecord, "%s", uuid)
 	}
 }
 
@@ -327,13 +328,13 @@ func (f *finder) allocations(
 	seen := make(map[one]bool, len(s.Allocations))
 	for _, a := range s.Allocations {
 		if providers[a.Provider] == nil || classes[a.Class] == "" {
-			f.note(orphanedAllocation, "consumer %s: %s: %d of %s", a.Consumer, providerAt(providers, a.Provider),
+			f.countRow(orphanedAllocation, "consumer %s: %s: %d of %s", a.Consumer, providerAt(providers, a.Provider),
 				a.Used, nameAt(classes, a.Class))
 			continue
 		}
 		key := one{a.Consumer, at{a.Provider, a.Class}}
 		if seen[key] {
-			f.note(twice, "%s of %s for %s", classes[a.Class], providers[a.Provider].UUID, a.Consumer)
+			f.countRow(twice, "%s of %s for %s", classes[a.Class], providers[a.Provider].UUID, a.Consumer)
 		}
 		seen[key] = true
 		used[key.at] += a.Used
@@ -350,9 +351,9 @@ func (f *finder) allocations(
 			providers[where.provider].Name)
 		switch {
 		case !ok:
-			f.note(noInventory, "%s: %d used", name, used[where])
+			f.countRow(noInventory, "%s: %d used", name, used[where])
 		case used[where] > most:
-			f.note(overcommit, "%s: %d used of %d", name, used[where], most)
+			f.countRow(overcommit, "%s: %d used of %d", name, used[where], most)
 		}
 	}
 }

@@ -79,16 +79,16 @@ var (
 	deleteAllocations = reflect.TypeFor[ledger.DeleteAllocations]()
 )
 
-// before says whether a change of a kind and a row can be made before those of the group.
-func (g *group) before(kind reflect.Type, key rowKey) bool {
+// mayPrecede says whether a change of a kind and a row can be made before those of the group.
+func (g *group) mayPrecede(kind reflect.Type, key rowKey) bool {
 	// The uuid of a consumer that is deleted is not known, and may be the new one's.
 	consumers := kind == insertConsumer && g.kind == deleteConsumer ||
 		kind == deleteConsumer && g.kind == insertConsumer
 	return g.rows != nil && !consumers && !g.rows[key]
 }
 
-// takes says whether a change can be written together with those of the group.
-func (g *group) takes(kind reflect.Type, key rowKey) bool {
+// accepts says whether a change can be written together with those of the group.
+func (g *group) accepts(kind reflect.Type, key rowKey) bool {
 	return g.kind == kind && g.rows != nil && (!g.rows[key] || kind == insertAllocation || kind == deleteAllocations)
 }
 
@@ -109,12 +109,12 @@ next:
 			continue
 		}
 		for i := len(out) - 1; i >= 0; i-- {
-			if out[i].takes(kind, key) {
+			if out[i].accepts(kind, key) {
 				out[i].changes = append(out[i].changes, c)
 				out[i].rows[key] = true
 				continue next
 			}
-			if !out[i].before(kind, key) {
+			if !out[i].mayPrecede(kind, key) {
 				break
 			}
 		}

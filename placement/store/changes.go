@@ -161,7 +161,7 @@ func (s *Store) Changes(ctx context.Context, since int64) (*ledger.Delta, error)
 		if err != nil {
 			return err
 		}
-		return r.follow(delta, named)
+		return r.readChanged(delta, named)
 	})
 	if err != nil {
 		return nil, s.failed(ctx, "following", err)
@@ -203,8 +203,8 @@ func (r reader) changedSince(since int64) (map[int][]any, error) {
 	return named, err
 }
 
-// follow reads the current rows of changed objects.
-func (r reader) follow(delta *ledger.Delta, named map[int][]any) error {
+// readChanged reads the current rows of changed objects.
+func (r reader) readChanged(delta *ledger.Delta, named map[int][]any) error {
 	for _, t := range namedTables {
 		if ids := named[t.kind]; len(ids) > 0 {
 			if err := r.named(t, t.in(&delta.State), ids); err != nil {

@@ -64,7 +64,7 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 		if !errors.Is(err, sqldb.ErrLocked) { // that another transaction was in the way is nothing to report
 			s.db.Failed(err)
 		}
-		if !s.again(ctx, &patience, err) {
+		if !s.shouldRetry(ctx, &patience, err) {
 			if unknown && !errors.Is(err, ledger.ErrOutcomeUnknown) {
 				err = fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, err)
 			}
@@ -74,9 +74,9 @@ func (s *Store) Commit(ctx context.Context, base int64, changes []ledger.Change)
 	}
 }
 
-// again says whether to try again after an error that can pass, until patience,
+// shouldRetry says whether to try again after an error that can pass, until patience,
 // which the first error sets.
-func (s *Store) again(ctx context.Context, patience *time.Time, err error) bool {
+func (s *Store) shouldRetry(ctx context.Context, patience *time.Time, err error) bool {
 	if patience.IsZero() {
 		*patience = time.Now().Add(s.db.Failover())
 	}
@@ -144,7 +144,7 @@ func (s *Store) commitOnce(
 	if err := s.db.Check(); err != nil {
 		return true, fmt.Errorf("%w: %w", ledger.ErrOutcomeUnknown, s.failed(ctx, op, err))
 	}
-	s.db.Note(base + 1)
+	s.db.RecordVersion(base + 1)
 	return true, nil
 }
 
@@ -193,7 +193,7 @@ func (s *Store) Reserve(ctx context.Context) (release func(), err error) {
 		if tx, err = s.lockVersion(ctx); err == nil {
 			break
 		}
-		if err = s.failed(ctx, "reserving", err); !s.again(ctx, &patience, err) {
+		if err = s.failed(ctx, "reserving", err); !s.shouldRetry(ctx, &patience, err) {
 			s.committing.Unlock()
 			return nil, err
 		}
@@ -339,7 +339,7 @@ func (w *writer) apply(changes []ledger.Change) error {
 			func(i int, args []any) []any {
 				r := changes[i].(ledger.InsertConsumer).Row
 				return append(args, at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Project,
-					r.User, r.Generation, null(r.Type))
+					r.User, r.Generation, nullIfZero(r.Type))
 			})
 	case ledger.InsertInventory:
 		return w.insert(inventories, len(changes),
@@ -367,52 +367,52 @@ func (w *writer) apply(changes []ledger.Change) error {
 				return append(args, r.ID, r.Kind, r.Name, r.Amount)
 			})
 	case ledger.DeleteAllocations:
-		return w.many("DELETE FROM allocations WHERE consumer_id IN ", len(changes),
+		return w.deleteKeys("DELETE FROM allocations WHERE consumer_id IN ", len(changes),
 			func(i int) any { return changes[i].(ledger.DeleteAllocations).Consumer })
 	case ledger.DeleteConsumer:
-		return w.many("DELETE FROM consumers WHERE id IN ",
+		return w.deleteKeys("DELETE FROM consumers WHERE id IN ",
 			len(changes), func(i int) any { return changes[i].(ledger.DeleteConsumer).ID })
 	}
 	if done, err := w.update(changes); done || err != nil {
 		return err
 	}
 	for _, c := range changes {
-		if err := w.one(c); err != nil {
+		if err := w.writeOne(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one writes one change of a kind that is not batched.
-func (w *writer) one(change ledger.Change) error {
+// writeOne writes a change of a kind that is not batched.
+func (w *writer) writeOne(change ledger.Change) error {
 	at := timeArg(w.store.db.Dialect)
 	switch c := change.(type) {
 	case ledger.InsertNamed:
 		t := tableOf(c.Table)
-		return w.must("INSERT INTO "+t.name+" (created_at, id, "+t.column+") VALUES (?, ?, ?)",
+		return w.execOne("INSERT INTO "+t.name+" (created_at, id, "+t.column+") VALUES (?, ?, ?)",
 			at(c.Row.CreatedAt), c.Row.ID, c.Row.Name)
 	case ledger.RenameNamed:
 		t := tableOf(c.Table)
-		return w.must("UPDATE "+t.name+" SET "+t.column+" = ?, updated_at = ? WHERE id = ?", c.Row.Name,
+		return w.execOne("UPDATE "+t.name+" SET "+t.column+" = ?, updated_at = ? WHERE id = ?", c.Row.Name,
 			at(c.Row.UpdatedAt), c.Row.ID)
 	case ledger.DeleteNamed:
-		return w.must("DELETE FROM "+tableOf(c.Table).name+" WHERE id = ?", c.ID)
+		return w.execOne("DELETE FROM "+tableOf(c.Table).name+" WHERE id = ?", c.ID)
 	case ledger.InsertProvider:
 		r := c.Row
-		return w.must("INSERT INTO resource_providers (created_at, updated_at, id, uuid, name, generation, "+
+		return w.execOne("INSERT INTO resource_providers (created_at, updated_at, id, uuid, name, generation, "+
 			"root_provider_id, parent_provider_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-			at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Name, r.Generation, r.Root, null(r.Parent))
+			at(r.CreatedAt), at(r.UpdatedAt), r.ID, r.UUID, r.Name, r.Generation, r.Root, nullIfZero(r.Parent))
 	case ledger.UpdateProvider:
 		r := c.Row
-		return w.must("UPDATE resource_providers SET name = ?, root_provider_id = ?, parent_provider_id = ?, "+
+		return w.execOne("UPDATE resource_providers SET name = ?, root_provider_id = ?, parent_provider_id = ?, "+
 			"updated_at = ? WHERE id = ?",
-			r.Name, r.Root, null(r.Parent), at(r.UpdatedAt), r.ID)
+			r.Name, r.Root, nullIfZero(r.Parent), at(r.UpdatedAt), r.ID)
 	case ledger.UpdateProviderUUID:
-		return w.must("UPDATE resource_providers SET uuid = ?, updated_at = ? WHERE id = ?",
+		return w.execOne("UPDATE resource_providers SET uuid = ?, updated_at = ? WHERE id = ?",
 			c.UUID, at(c.UpdatedAt), c.ID)
 	case ledger.BumpProvider:
-		return w.must("UPDATE resource_providers SET generation = ?, updated_at = ? WHERE id = ? AND "+
+		return w.execOne("UPDATE resource_providers SET generation = ?, updated_at = ? WHERE id = ? AND "+
 			"COALESCE(generation, 0) = ?", c.To, at(c.UpdatedAt), c.ID, c.From)
 	case ledger.DeleteProvider:
 		for _, table := range []string{"inventories", "resource_provider_traits", "resource_provider_aggregates"} {
@@ -427,10 +427,10 @@ func (w *writer) one(change ledger.Change) error {
 				return err
 			}
 		}
-		return w.must("DELETE FROM resource_providers WHERE id = ?", c.ID)
+		return w.execOne("DELETE FROM resource_providers WHERE id = ?", c.ID)
 	case ledger.UpdateInventory:
 		r := c.Row
-		return w.must(
+		return w.execOne(
 			"UPDATE inventories SET total = ?, reserved = ?, min_unit = ?, max_unit = ?, step_size = ?, "+
 				"allocation_ratio = ?, updated_at = ? WHERE resource_provider_id = ? AND resource_class_id = ?",
 			r.Total,
@@ -444,34 +444,35 @@ func (w *writer) one(change ledger.Change) error {
 			r.Class,
 		)
 	case ledger.DeleteInventory:
-		return w.must("DELETE FROM inventories WHERE resource_provider_id = ? AND resource_class_id = ?",
+		return w.execOne("DELETE FROM inventories WHERE resource_provider_id = ? AND resource_class_id = ?",
 			c.Provider, c.Class)
 	case ledger.RemoveTrait:
-		return w.must("DELETE FROM resource_provider_traits WHERE resource_provider_id = ? AND trait_id = ?",
+		return w.execOne("DELETE FROM resource_provider_traits WHERE resource_provider_id = ? AND trait_id = ?",
 			c.Link.Provider, c.Link.Target)
 	case ledger.RemoveAggregate:
-		return w.must("DELETE FROM resource_provider_aggregates WHERE resource_provider_id = ? AND aggregate_id = ?",
+		return w.execOne("DELETE FROM resource_provider_aggregates WHERE resource_provider_id = ? AND aggregate_id = ?",
 			c.Link.Provider, c.Link.Target)
 	case ledger.UpdateConsumer:
 		r := c.Row
-		return w.must("UPDATE consumers SET project_id = ?, user_id = ?, generation = ?, consumer_type_id = ?, "+
+		return w.execOne("UPDATE consumers SET project_id = ?, user_id = ?, generation = ?, consumer_type_id = ?, "+
 			"updated_at = ? WHERE id = ?",
-			r.Project, r.User, r.Generation, null(r.Type), at(r.UpdatedAt), r.ID)
+			r.Project, r.User, r.Generation, nullIfZero(r.Type), at(r.UpdatedAt), r.ID)
 	case ledger.BumpConsumer:
-		return w.must("UPDATE consumers SET generation = ?, updated_at = ? WHERE id = ?", c.To, at(c.UpdatedAt), c.ID)
+		return w.execOne("UPDATE consumers SET generation = ?, updated_at = ? WHERE id = ?", c.To, at(c.UpdatedAt),
+			c.ID)
 	case ledger.UpdateHostRow:
 		r := c.Row
-		return w.must("UPDATE ledger_hosts SET amount = ? WHERE id = ? AND kind = ? AND name = ?",
+		return w.execOne("UPDATE ledger_hosts SET amount = ? WHERE id = ? AND kind = ? AND name = ?",
 			r.Amount, r.ID, r.Kind, r.Name)
 	case ledger.DeleteHostRow:
 		r := c.Row
-		return w.must("DELETE FROM ledger_hosts WHERE id = ? AND kind = ? AND name = ?", r.ID, r.Kind, r.Name)
+		return w.execOne("DELETE FROM ledger_hosts WHERE id = ? AND kind = ? AND name = ?", r.ID, r.Kind, r.Name)
 	}
 	panic(fmt.Sprintf("store: no such change %T", change))
 }
 
-// null is NULL for the number 0.
-func null(id int64) any {
+// nullIfZero is NULL for the number 0.
+func nullIfZero(id int64) any {
 	if id == 0 {
 		return nil
 	}
@@ -496,9 +497,9 @@ func (w *writer) exec(query string, args ...any) (int64, error) {
 	return result.RowsAffected()
 }
 
-// must runs a statement that must change one row; otherwise the rows differ from
+// execOne runs a statement that must change one row; otherwise the rows differ from
 // the ledger's.
-func (w *writer) must(query string, args ...any) error {
+func (w *writer) execOne(query string, args ...any) error {
 	n, err := w.exec(query, args...)
 	if err == nil && n != 1 {
 		err = fmt.Errorf(
@@ -529,9 +530,9 @@ func (w *writer) insert(t table, n int, row func(i int, args []any) []any) error
 	return nil
 }
 
-// many runs a DELETE by keys, many in each statement. If there are fewer keys than a statement has,
-// the last one stands in it several times.
-func (w *writer) many(head string, n int, key func(int) any) error {
+// deleteKeys runs a DELETE by keys, many in each statement. If there are fewer keys than a
+// statement has, the last one stands in it several times.
+func (w *writer) deleteKeys(head string, n int, key func(int) any) error {
 	for done := 0; done < n; {
 		size := w.rowsAtOnce(n - done)
 		args := make([]any, size)

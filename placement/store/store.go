@@ -195,7 +195,7 @@ func (s *Store) Version(ctx context.Context) (version int64, err error) {
 		if err = s.failed(ctx, op, err); !errors.Is(err, sqldb.ErrUnreachable) && !errors.Is(err, sqldb.ErrReadOnly) {
 			break
 		}
-		s.db.Distrust()
+		s.db.CloseIdle()
 	}
 	s.db.Failed(err)
 	return version, s.failed(ctx, op, err)

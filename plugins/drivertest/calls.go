@@ -30,7 +30,7 @@ type proc struct {
 	layout int32 // layout version that Configure returned
 }
 
-func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+func withDeadline[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := call(limited)
@@ -56,10 +56,10 @@ type gone struct {
 
 func (g *gone) Unwrap() error { return g.error }
 
-// ask is within, and reports whether the process ended during the call, for which gRPC reports a
-// broken connection.
-func ask[T any](ctx context.Context, p *proc, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
-	reply, err := within(ctx, limit, call)
+// rpc is withDeadline, and reports whether the process ended during the call, for which gRPC
+// reports a broken connection.
+func rpc[T any](ctx context.Context, p *proc, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	reply, err := withDeadline(ctx, limit, call)
 	if status.Code(err) != codes.Unavailable {
 		return reply, err
 	}
@@ -75,20 +75,20 @@ func ask[T any](ctx context.Context, p *proc, limit time.Duration, call func(con
 }
 
 func (p *proc) info(ctx context.Context) (*driverv1.InfoResponse, error) {
-	return ask(ctx, p, p.limits.Info, func(ctx context.Context) (*driverv1.InfoResponse, error) {
+	return rpc(ctx, p, p.limits.Info, func(ctx context.Context) (*driverv1.InfoResponse, error) {
 		return p.Plugin().Info(ctx, &driverv1.InfoRequest{})
 	})
 }
 
 func (p *proc) schema(ctx context.Context) ([]byte, error) {
-	reply, err := ask(ctx, p, p.limits.Info, func(ctx context.Context) (*driverv1.ConfigSchemaResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Info, func(ctx context.Context) (*driverv1.ConfigSchemaResponse, error) {
 		return p.Plugin().ConfigSchema(ctx, &driverv1.ConfigSchemaRequest{})
 	})
 	return reply.GetJsonSchema(), err
 }
 
 func (p *proc) configure(ctx context.Context, config []byte, stateDir string) error {
-	reply, err := ask(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Configure, func(ctx context.Context) (*driverv1.ConfigureResponse, error) {
 		return p.Plugin().Configure(ctx,
 			&driverv1.ConfigureRequest{ConfigJson: config,
 				Host: &driverv1.HostInfo{Name: trial.Host, StateDir: stateDir}})
@@ -100,13 +100,13 @@ func (p *proc) configure(ctx context.Context, config []byte, stateDir string) er
 }
 
 func (p *proc) health(ctx context.Context) (*driverv1.HealthResponse, error) {
-	return ask(ctx, p, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
+	return rpc(ctx, p, p.limits.Health, func(ctx context.Context) (*driverv1.HealthResponse, error) {
 		return p.Plugin().Health(ctx, &driverv1.HealthRequest{})
 	})
 }
 
 func (p *proc) shutdown(ctx context.Context) error {
-	_, err := ask(ctx, p, p.limits.Stop, func(ctx context.Context) (*driverv1.ShutdownResponse, error) {
+	_, err := rpc(ctx, p, p.limits.Stop, func(ctx context.Context) (*driverv1.ShutdownResponse, error) {
 		return p.Plugin().Shutdown(ctx,
 			&driverv1.ShutdownRequest{GraceMs: (p.limits.Stop - p.limits.Stop/10).Milliseconds()})
 	})
@@ -114,7 +114,7 @@ func (p *proc) shutdown(ctx context.Context) error {
 }
 
 func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
-	reply, err := ask(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.AvailableNodesResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.AvailableNodesResponse, error) {
 		return p.Driver().AvailableNodes(ctx, &driverv1.AvailableNodesRequest{})
 	})
 	var nodes []plugins.Node
@@ -127,7 +127,7 @@ func (p *proc) nodes(ctx context.Context) ([]plugins.Node, error) {
 func (p *proc) update(
 	ctx context.Context, tree *providertree.Tree, node string, allocations providertree.Allocations,
 ) (*driverv1.UpdateProviderTreeResponse, error) {
-	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
+	return rpc(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 		return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{
 			Tree: protocol.FromTree(tree), Node: node, Allocations: protocol.FromAllocations(allocations),
 		})
@@ -137,7 +137,7 @@ func (p *proc) update(
 func (p *proc) step(
 	ctx context.Context, tree *providertree.Tree, node string, from int32, allocations providertree.Allocations,
 ) (*driverv1.ReshapeStepResponse, error) {
-	return ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
+	return rpc(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ReshapeStepResponse, error) {
 		return p.Driver().ReshapeStep(ctx, &driverv1.ReshapeStepRequest{
 			Tree: protocol.FromTree(tree), Node: node,
 			FromShape: from, Allocations: protocol.FromAllocations(allocations),
@@ -146,14 +146,14 @@ func (p *proc) step(
 }
 
 func (p *proc) guests(ctx context.Context, tree *providertree.Tree, node string) ([]*driverv1.Guest, error) {
-	reply, err := ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.GuestsResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.GuestsResponse, error) {
 		return p.Driver().Guests(ctx, &driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: node})
 	})
 	return reply.GetGuests(), err
 }
 
 func (p *proc) nodeDeleted(ctx context.Context, node plugins.Node) (bool, error) {
-	reply, err := ask(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.NodeDeletedResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Nodes, func(ctx context.Context) (*driverv1.NodeDeletedResponse, error) {
 		return p.Driver().NodeDeleted(ctx,
 			&driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
 	})

@@ -54,7 +54,7 @@ var consoleChecks = []check{
 }
 
 func (p *proc) consoleLog(ctx context.Context, node, id string, most int64) ([]byte, error) {
-	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.ConsoleLogResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.ConsoleLogResponse, error) {
 		return p.Instances().ConsoleLog(ctx, &driverv1.ConsoleLogRequest{Node: node, Uuid: id, MaxBytes: most})
 	})
 	return reply.GetLog(), err
@@ -100,7 +100,7 @@ func checkConsoleLogUnknown(ctx context.Context, b *bench) error {
 
 // console opens a console and ends it when it has shown that it is open.
 func (p *proc) console(ctx context.Context, node, id string) error {
-	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.ConsoleResponse, error) {
+	_, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.ConsoleResponse, error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := p.Instances().Console(ctx)

@@ -54,14 +54,14 @@ var moverChecks = []check{
 }
 
 func (p *proc) depart(ctx context.Context, m *made) error {
-	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DepartInstanceResponse, error) {
+	_, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DepartInstanceResponse, error) {
 		return p.Instances().Depart(ctx, &driverv1.DepartInstanceRequest{Node: m.node, Uuid: m.spec.GetUuid()})
 	})
 	return err
 }
 
 func (p *proc) leave(ctx context.Context, m *made) error {
-	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.LeaveInstanceResponse, error) {
+	_, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.LeaveInstanceResponse, error) {
 		return p.Instances().Leave(ctx, &driverv1.LeaveInstanceRequest{Node: m.node, Uuid: m.spec.GetUuid()})
 	})
 	return err
@@ -69,7 +69,7 @@ func (p *proc) leave(ctx context.Context, m *made) error {
 
 // evacuate has an instance arrive whose host was lost.
 func (p *proc) evacuate(ctx context.Context, m *made) (*driverv1.Instance, error) {
-	return ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.Instance, error) {
+	return rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.Instance, error) {
 		stream, err := p.Instances().Arrive(ctx)
 		if err != nil {
 			return nil, err

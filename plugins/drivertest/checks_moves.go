@@ -50,7 +50,7 @@ func checkReshapeGuests(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	given := formerly(base, r, known)
+	given := heldBefore(base, r, known)
 	if len(given) == 0 {
 		return notRun("the driver lists no guest with resources that the reshape moves; --instances " +
 			"(Options.Instances) lets the suite create some")
@@ -104,7 +104,7 @@ func spreadOut(base *baseline, r *reshaped, spec *driverv1.InstanceSpec, i int) 
 		return
 	}
 	to := map[string][]plugins.Place{}
-	for _, from := range going(base, r) {
+	for _, from := range placesLeft(base, r) {
 		class := r.renames.Present(from.Class)
 		if to[class] != nil {
 			continue
@@ -128,9 +128,9 @@ func spreadOut(base *baseline, r *reshaped, spec *driverv1.InstanceSpec, i int) 
 	spec.Allocations = protocol.FromResources(has)
 }
 
-// going returns the places of the former tree that have inventory which the driver's own tree has
-// not.
-func going(base *baseline, r *reshaped) []plugins.Place {
+// placesLeft returns the places of the former tree that have inventory which the driver's own tree
+// has not.
+func placesLeft(base *baseline, r *reshaped) []plugins.Place {
 	var out []plugins.Place
 	for _, id := range r.before.Subtree(base.root) {
 		p, _ := r.before.Provider(id)
@@ -171,16 +171,18 @@ func knownResources(g *driverv1.Guest) (providertree.ProviderResources, bool) {
 	return has, err == nil && len(has) > 0
 }
 
-// formerly returns what guests held before the reshape: what they have where the former tree has
+// heldBefore returns what guests held before the reshape: what they have where the former tree has
 // that, and the rest where the former tree has inventory that goes. Guests of which nothing moves,
 // or that do not fit the former tree, are left out.
-func formerly(base *baseline, r *reshaped, guests map[string]providertree.ProviderResources) providertree.Allocations {
+func heldBefore(
+	base *baseline, r *reshaped, guests map[string]providertree.ProviderResources,
+) providertree.Allocations {
 	used := map[plugins.Place]int64{}
 	fits := func(at plugins.Place, n int64) bool {
 		inv, there := r.before.Inventory(at.Provider, at.Class)
 		return there && inv.Fits(used[at], n) == nil
 	}
-	places := going(base, r)
+	places := placesLeft(base, r)
 	out := providertree.Allocations{}
 	for _, id := range sortedKeys(guests) {
 		held, moves, complete := providertree.ProviderResources{}, false, true

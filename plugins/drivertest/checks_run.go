@@ -411,9 +411,10 @@ func checkMalformed(ctx context.Context, b *bench) error {
 	for what, tree := range map[string]*driverv1.ProviderTree{"no tree": nil,
 		"a tree whose only provider has an invalid uuid and a missing parent": orphan} {
 		sent := "UpdateProviderTree with " + what
-		_, err := within(ctx, b.limits.Update, func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
+		update := func(ctx context.Context) (*driverv1.UpdateProviderTreeResponse, error) {
 			return p.Driver().UpdateProviderTree(ctx, &driverv1.UpdateProviderTreeRequest{Tree: tree, Node: base.node})
-		})
+		}
+		_, err := withDeadline(ctx, b.limits.Update, update)
 		switch {
 		case err == nil:
 			return failf(sent, "a tree")

@@ -223,21 +223,21 @@ func compareToNew(base *baseline, after *providertree.Tree) []string {
 // the providers that it added for them.
 func compareMovedToNew(base *baseline, r *reshaped) []string {
 	moved := map[string]bool{}
-	for _, at := range leaving(r, base.root) {
+	for _, at := range placesReduced(r, base.root) {
 		moved[r.renames.Present(at.Class)] = true
 	}
 	var out []string
 	for _, id := range base.own.Subtree(base.root) {
 		want, _ := base.own.Provider(id)
 		is, ok := r.after.ProviderByName(want.Name)
-		touched := only(want.Inventories, moved)
+		touched := withOnly(want.Inventories, moved)
 		if !ok {
 			if len(touched) > 0 {
 				out = append(out, want.Name+" is missing")
 			}
 			continue
 		}
-		want.Inventories, is.Inventories = touched, only(is.Inventories, moved)
+		want.Inventories, is.Inventories = touched, withOnly(is.Inventories, moved)
 		is.UUID, is.ParentUUID = want.UUID, want.ParentUUID
 		if _, before := r.before.ProviderByName(want.Name); before || len(touched) == 0 {
 			is.Traits, is.Aggregates = want.Traits, want.Aggregates
@@ -247,7 +247,7 @@ func compareMovedToNew(base *baseline, r *reshaped) []string {
 	return out
 }
 
-func only(inventories providertree.Inventories, classes map[string]bool) providertree.Inventories {
+func withOnly(inventories providertree.Inventories, classes map[string]bool) providertree.Inventories {
 	out := providertree.Inventories{}
 	for class, inv := range inventories {
 		if classes[class] {
@@ -257,8 +257,8 @@ func only(inventories providertree.Inventories, classes map[string]bool) provide
 	return out
 }
 
-// leaving returns the places of the node's tree from which a reshape removed inventory.
-func leaving(r *reshaped, root string) []plugins.Place {
+// placesReduced returns the places of the node's tree from which a reshape removed inventory.
+func placesReduced(r *reshaped, root string) []plugins.Place {
 	var out []plugins.Place
 	for _, id := range r.before.Subtree(root) {
 		p, _ := r.before.Provider(id)

@@ -39,14 +39,14 @@ const discarded = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDdYXGbpsTE2fzyfO0JAzbXoE
 var tiny = plugins.Flavor{Name: "drivertest", VCPUs: 1, MemoryMB: 128, RootGB: 1}
 
 func (p *proc) list(ctx context.Context, node string) ([]*driverv1.Instance, error) {
-	reply, err := ask(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ListInstancesResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Update, func(ctx context.Context) (*driverv1.ListInstancesResponse, error) {
 		return p.Instances().List(ctx, &driverv1.ListInstancesRequest{Node: node})
 	})
 	return reply.GetInstances(), err
 }
 
 func (p *proc) spawn(ctx context.Context, m *made) (*driverv1.Instance, error) {
-	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SpawnInstanceResponse, error) {
 		return p.Instances().
 			Spawn(ctx, &driverv1.SpawnInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
@@ -54,7 +54,7 @@ func (p *proc) spawn(ctx context.Context, m *made) (*driverv1.Instance, error) {
 }
 
 func (p *proc) checkSpawn(ctx context.Context, m *made) error {
-	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.CheckSpawnResponse, error) {
+	_, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.CheckSpawnResponse, error) {
 		return p.Instances().CheckSpawn(ctx,
 			&driverv1.CheckSpawnRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
@@ -62,7 +62,7 @@ func (p *proc) checkSpawn(ctx context.Context, m *made) error {
 }
 
 func (p *proc) restore(ctx context.Context, m *made) (*driverv1.Instance, error) {
-	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.RestoreInstanceResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.RestoreInstanceResponse, error) {
 		return p.Instances().Restore(ctx,
 			&driverv1.RestoreInstanceRequest{Node: m.node, Spec: m.spec, Tree: protocol.FromTree(m.tree)})
 	})
@@ -70,7 +70,7 @@ func (p *proc) restore(ctx context.Context, m *made) (*driverv1.Instance, error)
 }
 
 func (p *proc) destroy(ctx context.Context, node, id string) error {
-	_, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
+	_, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.DestroyInstanceResponse, error) {
 		return p.Instances().Destroy(ctx, &driverv1.DestroyInstanceRequest{Node: node, Uuid: id})
 	})
 	return err
@@ -79,7 +79,7 @@ func (p *proc) destroy(ctx context.Context, node, id string) error {
 func (p *proc) power(
 	ctx context.Context, node, id string, to driverv1.PowerState, hard bool,
 ) (*driverv1.Instance, error) {
-	reply, err := ask(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
+	reply, err := rpc(ctx, p, p.limits.Instance, func(ctx context.Context) (*driverv1.SetInstancePowerResponse, error) {
 		return p.Instances().SetPower(ctx,
 			&driverv1.SetInstancePowerRequest{Node: node, Uuid: id, PowerState: to, Hard: hard})
 	})

@@ -149,7 +149,7 @@ func addExternalShare(tree *providertree.Tree, root, node string, allocations pr
 	e := &editor{tree: tree}
 	e.child(root, id, node+externalName)
 	e.inventory(id, externalClass, 100)
-	e.note(tree.SetGeneration(id, 4))
+	e.setError(tree.SetGeneration(id, 4))
 	for _, c := range allocations {
 		c.Resources[id] = map[string]int64{externalClass: 5}
 	}

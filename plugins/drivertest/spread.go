@@ -26,7 +26,7 @@ type filled struct {
 // enough capacity, all its classes together or each by itself, can place all.
 func fill(base *baseline, r *reshaped) filled {
 	to := map[string][]providertree.Limits{} // by present class
-	for _, at := range leaving(r, base.root) {
+	for _, at := range placesReduced(r, base.root) {
 		class := r.renames.Present(at.Class)
 		if to[class] == nil {
 			to[class] = destinations(r.after, base.root, class)
@@ -35,7 +35,7 @@ func fill(base *baseline, r *reshaped) filled {
 	slots := int64(1) // on each provider
 	for _, all := range to {
 		for _, d := range all {
-			slots = max(slots, (least(all)+d.MaxUnit-1)/d.MaxUnit)
+			slots = max(slots, (leastCapacity(all)+d.MaxUnit-1)/d.MaxUnit)
 		}
 	}
 	out := filled{given: providertree.Allocations{}}
@@ -59,8 +59,8 @@ func destinations(tree *providertree.Tree, root, class string) []providertree.Li
 	return out
 }
 
-// least returns the smallest capacity.
-func least(all []providertree.Limits) int64 {
+// leastCapacity returns the smallest of the capacities.
+func leastCapacity(all []providertree.Limits) int64 {
 	return slices.MinFunc(all, func(a, b providertree.Limits) int { return cmp.Compare(a.Capacity, b.Capacity) }).
 		Capacity
 }
@@ -68,7 +68,7 @@ func least(all []providertree.Limits) int64 {
 // add makes up the consumers of one class.
 func (f *filled) add(base *baseline, r *reshaped, class string, to []providertree.Limits, slots int64) {
 	const most = 500
-	slot, step, biggest := least(to)/slots, int64(1), int64(0)
+	slot, step, biggest := leastCapacity(to)/slots, int64(1), int64(0)
 	for _, d := range to {
 		slot, step, biggest = min(slot, d.MaxUnit), max(step, d.StepSize), max(biggest, d.Capacity)
 	}
@@ -98,7 +98,7 @@ func (f *filled) add(base *baseline, r *reshaped, class string, to []providertre
 	free := map[string]int64{}
 	sum := int64(0)
 	for i := range min(n, most) {
-		for _, at := range leaving(r, base.root) {
+		for _, at := range placesReduced(r, base.root) {
 			inv, _ := r.before.Inventory(at.Provider, at.Class)
 			was := inv.Limits()
 			key := at.Provider + " " + at.Class

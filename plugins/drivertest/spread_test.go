@@ -92,7 +92,7 @@ func reshapeOf(t *rapid.T) (*baseline, *reshaped) {
 		for class, inv := range kinds {
 			inv.Total += rapid.Int64Range(0, inv.Total/20).Draw(t, "more")
 			_, err := base.own.SetInventory(id, class, inv)
-			e.note(err)
+			e.setError(err)
 		}
 	}
 	if e.err != nil {

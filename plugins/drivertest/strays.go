@@ -70,8 +70,8 @@ func adopt(n int) error {
 	return nil
 }
 
-// look records the processes that a plugin has started so far.
-func (w *watcher) look(p *proc) error {
+// scan records the processes that a plugin has started so far.
+func (w *watcher) scan(p *proc) error {
 	all, err := processes.All()
 	if err != nil {
 		return err
@@ -85,14 +85,14 @@ func (w *watcher) look(p *proc) error {
 	return nil
 }
 
-// left returns the remaining processes of plugins that have all ended.
-func (w *watcher) left() ([]processes.Process, error) {
+// remaining returns the remaining processes of plugins that have all ended.
+func (w *watcher) remaining() ([]processes.Process, error) {
 	all, err := processes.All()
 	if err != nil {
 		return nil, err
 	}
 	session := 0
-	if self, ok := processes.Look(os.Getpid()); ok {
+	if self, ok := processes.Lookup(os.Getpid()); ok {
 		session = self.Session
 	}
 	var out []processes.Process
@@ -101,9 +101,9 @@ func (w *watcher) left() ([]processes.Process, error) {
 			continue
 		}
 		orphan := p.Parent == os.Getpid() && !w.children[idOf(p)] && p.Session != session &&
-			!processes.Environ(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
-		marked := processes.Environ(p.PID, w.b.scratch+"/plugins/") ||
-			processes.Environ(p.PID, w.b.scratch+"/"+errorLevelDir+"/")
+			!processes.EnvironContains(p.PID, "PLUGIN_UNIX_SOCKET_DIR=")
+		marked := processes.EnvironContains(p.PID, w.b.scratch+"/plugins/") ||
+			processes.EnvironContains(p.PID, w.b.scratch+"/"+errorLevelDir+"/")
 		if w.known[idOf(p)] || orphan || marked {
 			out = append(out, p)
 		}
@@ -117,14 +117,14 @@ func (w *watcher) leftovers(ctx context.Context, after string) ([]string, error)
 	var left []processes.Process
 	for range 20 { // one that was killed takes a moment to end
 		var err error
-		if left, err = w.left(); err != nil || len(left) == 0 {
+		if left, err = w.remaining(); err != nil || len(left) == 0 {
 			return nil, err
 		}
 		pause(ctx, 50*time.Millisecond)
 	}
 	var out []string
 	for _, p := range left {
-		if now, ok := processes.Look(p.PID); !ok || idOf(now) != idOf(p) {
+		if now, ok := processes.Lookup(p.PID); !ok || idOf(now) != idOf(p) {
 			continue
 		}
 		out = append(out, fmt.Sprintf("process %d (%s) still runs after %s",
@@ -170,7 +170,7 @@ func checkLeftovers(ctx context.Context, b *bench) error {
 		if _, err := p.tree(ctx, base.bare, base.node); err != nil {
 			return err
 		}
-		if err := w.look(p); err != nil {
+		if err := w.scan(p); err != nil {
 			return err
 		}
 		way.end(p)
@@ -193,7 +193,7 @@ func processCount(pid int) int {
 }
 
 func threads(pid int) int {
-	p, _ := processes.Look(pid)
+	p, _ := processes.Lookup(pid)
 	return p.Threads
 }
 

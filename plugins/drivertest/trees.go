@@ -120,18 +120,24 @@ type editor struct {
 	err  error
 }
 
-func (e *editor) note(err error) {
+func (e *editor) setError(err error) {
 	if e.err == nil && err != nil {
 		e.err = fmt.Errorf("preparing a tree: %w", err)
 	}
 }
-func (e *editor) root(id, name string)           { e.note(e.tree.AddRoot(id, name)) }
-func (e *editor) child(parent, id, name string)  { e.note(e.tree.AddChild(parent, id, name)) }
-func (e *editor) traits(id string, t ...string)  { _, err := e.tree.AddTraits(id, t...); e.note(err) }
-func (e *editor) aggregates(id string, a string) { _, err := e.tree.AddAggregates(id, a); e.note(err) }
+func (e *editor) root(id, name string)          { e.setError(e.tree.AddRoot(id, name)) }
+func (e *editor) child(parent, id, name string) { e.setError(e.tree.AddChild(parent, id, name)) }
+func (e *editor) traits(id string, t ...string) {
+	_, err := e.tree.AddTraits(id, t...)
+	e.setError(err)
+}
+func (e *editor) aggregates(id string, a string) {
+	_, err := e.tree.AddAggregates(id, a)
+	e.setError(err)
+}
 func (e *editor) inventory(id, class string, total int64) {
 	_, err := e.tree.SetInventory(id, class, providertree.Inventory{Total: total})
-	e.note(err)
+	e.setError(err)
 }
 
 // adopted returns a tree of the same providers with other uuids, as if another client had created

@@ -238,7 +238,7 @@ func (a Auditor) sightings(s discovery) (map[string]resourcetracker.Sighting, er
 		if n.node.UUID == "" {
 			continue
 		}
-		seen, err := a.Seen.Of(n.node.UUID)
+		seen, err := a.Seen.GuestsOf(n.node.UUID)
 		if err != nil {
 			return nil, err
 		}
@@ -260,14 +260,14 @@ func (a Auditor) sightings(s discovery) (map[string]resourcetracker.Sighting, er
 	return out, nil
 }
 
-// remember notes the guests of a discovery, for the next one. What cannot be kept is only missing
-// then.
-func (a Auditor) remember(s discovery) {
+// recordGuests records the guests of a discovery, for the next one. What cannot be kept is only
+// missing then.
+func (a Auditor) recordGuests(s discovery) {
 	for _, n := range s.nodes {
 		if n.err != nil || a.NewNode != "" && n.node.UUID == a.NewNode {
 			continue
 		}
-		if err := a.Seen.Note(n.node.UUID, n.guests, time.Now()); err != nil {
+		if err := a.Seen.Record(n.node.UUID, n.guests, time.Now()); err != nil {
 			a.Logger.Warn().
 				Str("node", n.node.Name).
 				Err(err).
@@ -283,7 +283,7 @@ func (a Auditor) Audit(ctx context.Context, r Request) (Report, error) {
 	if err := s.check(r.Node); err != nil {
 		return Report{}, err
 	}
-	a.remember(s)
+	a.recordGuests(s)
 	q := questions{node: r.Node, proof: Proof{MinAge: r.MinAge, Named: map[string]bool{}}}
 	for _, c := range r.Consumers {
 		q.proof.Named[c] = true
@@ -339,7 +339,7 @@ func (a Auditor) HealAllocations(ctx context.Context, r HealRequest) (Report, er
 	if err := s.check(r.Node); err != nil {
 		return Report{}, err
 	}
-	a.remember(s)
+	a.recordGuests(s)
 	report := a.compare(ctx, s,
 		questions{node: r.Node, owner: Owner{ProjectID: r.IncompleteProject, UserID: r.IncompleteUser}})
 	a.heal(ctx, s, &report, healer{

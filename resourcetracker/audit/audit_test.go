@@ -443,7 +443,7 @@ func TestWhatIsRemembered(t *testing.T) {
 	remembered := func() map[string]bool {
 		out := map[string]bool{}
 		for _, node := range []string{cn1, cn2} {
-			seen := testproc.Try(resourcetracker.OpenSeenGuests(dir).Of(node)).Or(t)
+			seen := testproc.Try(resourcetracker.OpenSeenGuests(dir).GuestsOf(node)).Or(t)
 			for g := range maps.Keys(seen) {
 				out[g] = true
 			}

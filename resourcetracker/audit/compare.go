@@ -107,12 +107,12 @@ func Compare(in Input, proof Proof, owner Owner) Node {
 		}
 		// One that holds nothing but what a provider of the tree shares with other hosts may be a
 		// guest of one of those.
-		if o := c.orphan(in.Holdings.Consumers[uuid], proof); len(o.Here) > 0 {
+		if o := c.newOrphan(in.Holdings.Consumers[uuid], proof); len(o.Here) > 0 {
 			out.Orphans = append(out.Orphans, o)
 		}
 	}
 	for _, g := range in.Guests {
-		if found, wrong := c.guest(g, owner); wrong {
+		if found, wrong := c.compareGuest(g, owner); wrong {
 			out.Unaccounted = append(out.Unaccounted, found)
 		}
 	}
@@ -130,7 +130,7 @@ type comparison struct {
 	classes map[string]bool // those that the driver speaks of for any guest
 }
 
-func (c comparison) orphan(held reportclient.Consumer, proof Proof) Orphan {
+func (c comparison) newOrphan(held reportclient.Consumer, proof Proof) Orphan {
 	o := Orphan{
 		Consumer: held.UUID, ProjectID: held.ProjectID, UserID: held.UserID, Written: held.Written, Age: held.Age,
 		GuestOf: c.in.Siblings[held.UUID], Look: "openstack resource provider allocation show " + held.UUID, held: held,
@@ -139,12 +139,12 @@ func (c comparison) orphan(held reportclient.Consumer, proof Proof) Orphan {
 	if s, seen := c.in.Seen[held.UUID]; seen {
 		o.Seen = &Seen{s.First, s.Gone}
 	}
-	o.Kept = c.keep(o, held, proof)
+	o.Kept = c.missingProof(o, held, proof)
 	return o
 }
 
-// keep says what is missing for an orphan to be taken for forgotten.
-func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) string {
+// missingProof says what is missing for an orphan to be taken for forgotten.
+func (c comparison) missingProof(o Orphan, held reportclient.Consumer, proof Proof) string {
 	named := proof.Named[o.Consumer]
 	server, lives := c.in.Servers[o.Consumer]
 	// How long ago each was, by the clock of the host and by Placement's; the sooner of the two
@@ -180,8 +180,8 @@ func (c comparison) keep(o Orphan, held reportclient.Consumer, proof Proof) stri
 	return ""
 }
 
-// guest reports whether there is something wrong with a guest's allocations.
-func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool) {
+// compareGuest reports whether a guest's allocations differ from what it uses.
+func (c comparison) compareGuest(g plugins.Guest, owner Owner) (found Guest, wrong bool) {
 	held, here := c.in.Holdings.Consumers[g.UUID]
 	if !here {
 		held = c.in.Others[g.UUID]
@@ -210,7 +210,7 @@ func (c comparison) guest(g plugins.Guest, owner Owner) (found Guest, wrong bool
 	switch {
 	case c.in.Servers[g.UUID].Deleted:
 		found.Kept = "its server is being deleted"
-	case !held.Gone():
+	case !held.Empty():
 		found.Kept = "it has allocations elsewhere: it may be migrating, or was evacuated and is still here"
 	case g.Resources == nil:
 		found.Kept = cmp.Or(g.Unknown, "the driver does not report its resources")

@@ -240,11 +240,12 @@ func TestUnaccountedGuests(t *testing.T) {
 				t.Errorf("kept because %q, want %q", g.Kept, tc.kept)
 			}
 			testproc.Same(t, cmp.Diff(append([]audit.Difference{}, tc.differ...), g.Differences))
-			testproc.NoError(t, g.Still(&tc.guest))
-			if g.Still(nil) == nil || tc.guest.Resources != nil && g.Still(&plugins.Guest{UUID: "g"}) == nil {
+			testproc.NoError(t, g.CheckUnchanged(&tc.guest))
+			if g.CheckUnchanged(nil) == nil ||
+				tc.guest.Resources != nil && g.CheckUnchanged(&plugins.Guest{UUID: "g"}) == nil {
 				t.Error("a guest that went or changed is the same")
 			}
-			if w := g.Wanted(); tc.kept == "" &&
+			if w := g.DesiredAllocations(); tc.kept == "" &&
 				(w.ProjectID == "" || w.UserID == "" ||
 					w.Generation != nil || cmp.Diff(tc.guest.Resources, w.Resources) != "") {
 				t.Errorf("what is written for the guest: got %+v, want resources, project and user alone", w)

@@ -76,7 +76,7 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 						now.unasked
 				return
 			}
-			err := now.unmoved(s, f.what)
+			err := now.checkUnmoved(s, f.what)
 			if err == nil {
 				err = f.still(now)
 			}
@@ -96,8 +96,8 @@ func (a Auditor) heal(ctx context.Context, s discovery, report *Report, h healer
 	}
 }
 
-// unmoved refuses to write about a consumer of which the cell says something else by now.
-func (s discovery) unmoved(before discovery, consumer string) error {
+// checkUnmoved returns an error for a consumer of which the cell says something else by now.
+func (s discovery) checkUnmoved(before discovery, consumer string) error {
 	if s.servers[consumer] != before.servers[consumer] || moving(s.servers)[consumer] {
 		return errors.New("its server has begun to move, or is being deleted, meanwhile")
 	}
@@ -139,15 +139,15 @@ func missing(n *Node, placement Placement) []finding {
 		}
 		out = append(out, finding{
 			what: g.UUID, outcome: &g.Done, problem: &g.Problem,
-			still: func(now discovery) error { return g.Still(now.listed(n.UUID, g.UUID)) },
-			fix:   func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.Wanted()) },
+			still: func(now discovery) error { return g.CheckUnchanged(now.guestOn(n.UUID, g.UUID)) },
+			fix:   func(ctx context.Context) error { return placement.CreateAllocations(ctx, g.DesiredAllocations()) },
 		})
 	}
 	return out
 }
 
-// listed is a guest as the driver lists it on a node, nil if it does not.
-func (s discovery) listed(root, guest string) *plugins.Guest {
+// guestOn is a guest as the driver lists it on a node, nil if it does not.
+func (s discovery) guestOn(root, guest string) *plugins.Guest {
 	for _, n := range s.nodes {
 		if n.node.UUID != root {
 			continue

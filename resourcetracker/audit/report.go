@@ -110,9 +110,9 @@ type Guest struct {
 	listed plugins.Guest
 }
 
-// Still says whether the driver lists the guest as it was compared; now is nil if it no longer
-// lists it.
-func (g Guest) Still(now *plugins.Guest) error {
+// CheckUnchanged returns an error unless the driver lists the guest as it was compared; now is nil
+// if it no longer lists it.
+func (g Guest) CheckUnchanged(now *plugins.Guest) error {
 	switch {
 	case now == nil:
 		return errors.New("it is no longer a guest of this node")
@@ -122,8 +122,9 @@ func (g Guest) Still(now *plugins.Guest) error {
 	return nil
 }
 
-// Wanted are the allocations to make for it, for [reportclient.Client.CreateAllocations].
-func (g Guest) Wanted() reportclient.Consumer {
+// DesiredAllocations are the allocations to make for it, for
+// [reportclient.Client.CreateAllocations].
+func (g Guest) DesiredAllocations() reportclient.Consumer {
 	return reportclient.Consumer{UUID: g.UUID,
 		ConsumerAllocations: providertree.ConsumerAllocations{ProjectID: g.ProjectID, UserID: g.UserID,
 			Resources: g.listed.Resources}}

@@ -12,8 +12,8 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// Admit says whether the agent may make a node in a Placement that does not know it. It does not
-// check nodes that Placement has. known is what Placement says, guests the driver's
+// CheckNewNode returns an error unless the agent may make a node in a Placement that does not know
+// it. It does not check nodes that Placement has. known is what Placement says, guests the driver's
 // [plugins.GuestLister]; nil: the driver has none.
 //
 // Errors: an [*Error] if Placement did know the node once, or if the driver finds guests of a cloud
@@ -22,7 +22,7 @@ import (
 // Placement: it does not count.
 //
 // Cost: nothing if Placement knows the node; else one call of the driver.
-func (s *State) Admit(
+func (s *State) CheckNewNode(
 	ctx context.Context, node plugins.Node, known *providertree.Tree, guests plugins.GuestLister,
 ) error {
 	root, ok := known.Provider(node.UUID)

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Assume sets the host's identity in the state file to what the operator says: after compute_id was
-// exchanged, or the host was renamed. What was reported under the former uuid is forgotten: it is
-// not this host's.
-func (s *State) Assume(self Self) error {
+// SetIdentity sets the host's identity in the state file to what the operator says: after
+// compute_id was exchanged, or the host was renamed. What was reported under the former uuid is
+// forgotten: it is not this host's.
+func (s *State) SetIdentity(self Self) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.record; r != nil &&

@@ -9,7 +9,7 @@
 //	identity.json   what this agent knows of itself: that uuid, the host's name, a hash of the
 //	                machine's id, the nodes it reported
 //
-// At start-up, before anything is written ([State.Settle]):
+// At start-up, before anything is written ([State.Update]):
 //
 //	compute_id   host name   machine    then
 //	is missing                          refused, if the state directory shows an earlier start
@@ -23,12 +23,12 @@
 //	same         differs     differs    refused: a copy of another machine's state directory
 //	same         differs     unknown    refused: one of the two
 //
-// And for each node, at start-up, when Placement does not know it ([State.Admit]): refused if it
-// did know it once, or if it is new and the driver finds guests of a cloud on it: guests with an
-// owner, a project or a user. Those created by hand do not count. Either the URL leads to a wrong
-// Placement, or that one has lost its database; reporting the inventory of running guests as free
-// would have a scheduler give it away a second time. `compute-agent adopt --as-new` says that it is
-// meant.
+// And for each node, at start-up, when Placement does not know it ([State.CheckNewNode]): refused
+// if it did know it once, or if it is new and the driver finds guests of a cloud on it: guests with
+// an owner, a project or a user. Those created by hand do not count. Either the URL leads to a
+// wrong Placement, or that one has lost its database; reporting the inventory of running guests as
+// free would have a scheduler give it away a second time. `compute-agent adopt --as-new` says that
+// it is meant.
 //
 // A host that gets another name takes the names of its resource providers with it: [PlanRenames].
 //

@@ -77,7 +77,7 @@ func TestSettle(t *testing.T) {
 			dir := t.TempDir()
 			if c.before.UUID != "" {
 				s := open(t, dir)
-				testproc.Try(s.Settle(c.before)).Or(t)
+				testproc.Try(s.Update(c.before)).Or(t)
 				if c.reported {
 					check(t, s.Reported(cn1, "fake"))
 				}
@@ -86,7 +86,7 @@ func TestSettle(t *testing.T) {
 				}
 			}
 			before, _ := os.ReadFile(filepath.Join(dir, identity.FileName))
-			note, err := open(t, dir).Settle(c.now)
+			note, err := open(t, dir).Update(c.now)
 			if !strings.Contains(note, c.note) || (c.note == "") != (note == "") {
 				t.Errorf("note %q, want %q", note, c.note)
 			}
@@ -157,7 +157,7 @@ func TestFirstStart(t *testing.T) {
 	}
 	t.Run("its own file", func(t *testing.T) {
 		dir := t.TempDir()
-		testproc.Try(open(t, dir).Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
+		testproc.Try(open(t, dir).Update(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 		refused(t, open(t, dir).CheckFirstStart("nodes"), mine, "adopt --uuid "+mine)
 	})
 }
@@ -208,7 +208,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
-			testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
+			testproc.Try(s.Update(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 			if c.reported.UUID != "" {
 				check(t, s.Reported(c.reported, "fake"))
 			}
@@ -220,7 +220,7 @@ func TestAdmit(t *testing.T) {
 			if c.known {
 				check(t, tree.SetGeneration(mine, 0))
 			}
-			err := s.Admit(t.Context(), cn1, tree, c.guests)
+			err := s.CheckNewNode(t.Context(), cn1, tree, c.guests)
 			switch {
 			case c.refused != nil:
 				refused(t, err, c.refused...)
@@ -244,13 +244,13 @@ func TestAsNewIsForOnce(t *testing.T) {
 	if err := s.AllowAsNew("cn1"); err == nil {
 		t.Error("allowed on a host that was never started")
 	}
-	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
+	testproc.Try(s.Update(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 	check(t, s.Reported(cn1, "fake"))
 	check(t, s.AllowAsNew("cn1"))
 	check(t, s.Reported(cn1, "fake"))
 	unborn := &providertree.Tree{}
 	check(t, unborn.AddRoot(mine, "cn1"))
-	refused(t, open(t, dir).Admit(t.Context(), cn1, unborn, nil), "does not have node")
+	refused(t, open(t, dir).CheckNewNode(t.Context(), cn1, unborn, nil), "does not have node")
 }
 
 // TestReportedIsQuiet: a node that is noted costs no write.
@@ -261,11 +261,11 @@ func TestReportedIsQuiet(t *testing.T) {
 	if err := s.Reported(cn1, "fake"); err == nil {
 		t.Error("noted before the identity was settled")
 	}
-	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
+	testproc.Try(s.Update(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 	check(t, s.Reported(cn1, "fake"))
 	check(t, os.Remove(filepath.Join(dir, identity.FileName)))
 	check(t, s.Reported(cn1, "fake"))
-	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
+	testproc.Try(s.Update(identity.Self{UUID: mine, Host: "cn1"})).Or(t)
 	if _, err := os.Stat(filepath.Join(dir, identity.FileName)); !os.IsNotExist(err) {
 		t.Errorf("it was written again: %v", err)
 	}
@@ -276,7 +276,7 @@ func TestRenaming(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	s := open(t, dir)
-	testproc.Try(s.Settle(identity.Self{UUID: mine, Host: "cn1", Machine: machineA})).Or(t)
+	testproc.Try(s.Update(identity.Self{UUID: mine, Host: "cn1", Machine: machineA})).Or(t)
 	check(t, s.Reported(cn1, "fake"))
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
@@ -286,7 +286,7 @@ func TestRenaming(t *testing.T) {
 	now := identity.Self{UUID: mine, Host: "cn2", Machine: machineB}
 	check(t, open(t, dir).EndRename(now))
 	s = open(t, dir)
-	testproc.Try(s.Settle(now)).Or(t)
+	testproc.Try(s.Update(now)).Or(t)
 	if r, _ := s.Record(); r.Nodes[mine].Name != "cn2" || r.Renaming != nil || r.Machine != machineB {
 		t.Errorf("the record after a rename to cn2: got %+v", r)
 	}
@@ -314,7 +314,7 @@ func TestRenamingBeforeTheFirstStart(t *testing.T) {
 		t.Errorf("the record after a rename before the first start: got %+v, want cn2", r)
 	}
 	s = open(t, t.TempDir())
-	check(t, s.Assume(identity.Self{UUID: other, Host: "host"}))
+	check(t, s.SetIdentity(identity.Self{UUID: other, Host: "host"}))
 	check(t, s.BeginRename(mine, "cn1", "cn2"))
 	if r, _ := s.Record(); r.UUID != other || r.Host != "host" {
 		t.Errorf("another node of the host: %+v", r)
@@ -325,10 +325,10 @@ func TestRenamingBeforeTheFirstStart(t *testing.T) {
 func TestOwner(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := open(t, t.TempDir())
-	if err := s.Give(mine, "a"); err == nil {
+	if err := s.Assign(mine, "a"); err == nil {
 		t.Error("given on a host that was never started")
 	}
-	check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1"}))
+	check(t, s.SetIdentity(identity.Self{UUID: mine, Host: "cn1"}))
 	owner := func(want string) {
 		t.Helper()
 		if r, _ := s.Record(); r.Owner(mine) != want || r.Owner("x") != "" {
@@ -338,11 +338,11 @@ func TestOwner(t *testing.T) {
 	owner("")
 	check(t, s.Reported(cn1, "a"))
 	owner("a")
-	check(t, s.Give(mine, "b"))
-	check(t, s.Give(other, "b"))
+	check(t, s.Assign(mine, "b"))
+	check(t, s.Assign(other, "b"))
 	owner("b")
 	check(t, s.Reported(cn1, "b"))
-	check(t, s.Give(mine, "c"))
+	check(t, s.Assign(mine, "c"))
 	check(t, s.ForgetNode(mine))
 	owner("")
 	if r, _ := s.Record(); r.Given[other] != "b" {
@@ -357,7 +357,7 @@ func TestReportedNodesAreNamed(t *testing.T) {
 		"(aaaaaaaa-0000-4000-8000-000000000002), cn3 (aaaaaaaa-0000-4000-8000-000000000003)",
 		5: "000000000003), 2 more"} {
 		s := open(t, t.TempDir())
-		check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1", Machine: machineA}))
+		check(t, s.SetIdentity(identity.Self{UUID: mine, Host: "cn1", Machine: machineA}))
 		for i := range n {
 			name := fmt.Sprint("cn", i+1)
 			check(t, s.Reported(plugins.Node{UUID: "aaaaaaaa-0000-4000-8000-00000000000" + name[2:], Name: name},
@@ -375,11 +375,11 @@ func TestReportedNodesAreNamed(t *testing.T) {
 func TestAssume(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := open(t, t.TempDir())
-	check(t, s.Assume(identity.Self{UUID: mine, Host: "cn1"}))
+	check(t, s.SetIdentity(identity.Self{UUID: mine, Host: "cn1"}))
 	check(t, s.Reported(cn1, "fake"))
 	check(t, s.Reported(plugins.Node{UUID: other, Name: "cn2"}, "fake"))
 	third := "aaaaaaaa-0000-4000-8000-000000000003"
-	check(t, s.Assume(identity.Self{UUID: third, Host: "cn1"}))
+	check(t, s.SetIdentity(identity.Self{UUID: third, Host: "cn1"}))
 	r, _ := s.Record()
 	if _, still := r.Nodes[mine]; still || r.Nodes[other].Name != "cn2" || r.UUID != third {
 		t.Errorf("the record after Assume: got %+v, want cn2 and the new uuid", r)
@@ -398,7 +398,7 @@ func TestAssume(t *testing.T) {
 		{UUID: mine, Host: "cn2"}, {UUID: mine, Host: "cn2", Machine: machineB},
 	} {
 		_ = os.Remove(filepath.Join(dir, identity.FileName))
-		check(t, s.Assume(self))
+		check(t, s.SetIdentity(self))
 		r, _ := s.Record()
 		machine := machineB
 		if i < 2 {

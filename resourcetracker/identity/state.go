@@ -116,20 +116,20 @@ type Self struct {
 	UUID, Host, Machine string
 }
 
-// Settle compares what the agent finds itself to be with what the state file says, and brings the
+// Update compares what the agent finds itself to be with what the state file says, and brings the
 // file up to date where the difference is harmless; note says, for the log, what that was. Without
 // a file, one is made.
 //
 // Errors: an [*Error] if the agent must not go on. Nothing is written then.
 //
 // Cost: nothing is written if nothing changed.
-func (s *State) Settle(self Self) (note string, err error) {
+func (s *State) Update(self Self) (note string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {
 		return "", s.change(func(r *Record) { r.UUID, r.Host, r.Machine = self.UUID, self.Host, self.Machine })
 	}
-	note, err = judge(*s.record, self, s.path)
+	note, err = compareSelf(*s.record, self, s.path)
 	if err != nil {
 		return "", err
 	}
@@ -140,18 +140,18 @@ func (s *State) Settle(self Self) (note string, err error) {
 	return note, s.change(func(r *Record) { r.Host, r.Machine = self.Host, machine })
 }
 
-// Check is [State.Settle] for a command that does part of the agent's work where none runs: nothing
+// Check is [State.Update] for a command that does part of the agent's work where none runs: nothing
 // is written. A state directory without a file is as good as a first start.
 func (s *State) Check(self Self) (note string, err error) {
 	r, ok := s.Record()
 	if !ok {
 		return "", nil
 	}
-	return judge(r, self, s.path)
+	return compareSelf(r, self, s.path)
 }
 
-// judge implements the table in the package documentation. Pure.
-func judge(r Record, self Self, path string) (note string, err error) {
+// compareSelf implements the table in the package documentation. Pure.
+func compareSelf(r Record, self Self, path string) (note string, err error) {
 	host, machine := r.Host == self.Host, r.Machine == self.Machine
 	unknown := r.Machine == "" || self.Machine == ""
 	old := r.reportedAs()
@@ -275,8 +275,8 @@ func (s *State) ForgetNode(root string) error {
 	return s.change(func(r *Record) { delete(r.Nodes, root); delete(r.Given, root) })
 }
 
-// Give records that a node belongs to a driver from now on, whichever had it before.
-func (s *State) Give(root, driver string) error {
+// Assign records that a node belongs to a driver from now on, whichever had it before.
+func (s *State) Assign(root, driver string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.record == nil {

@@ -204,8 +204,8 @@ func (j *Journal) History(root string) ([]Entry, error) {
 	return out, nil
 }
 
-// Label says what the next entries of a node are to carry.
-func (j *Journal) Label(root string, label Label) {
+// SetLabel says what the next entries of a node are to carry.
+func (j *Journal) SetLabel(root string, label Label) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.labels[root] = label
@@ -249,7 +249,7 @@ func (j *Journal) Begin(root string, r *reportclient.Reshape) error {
 // encode makes the file's form of the reshape.
 func (f *file) encode() (err error) {
 	if f.Request, err = f.Reshape.Request(); err == nil {
-		f.Former, err = json.Marshal(f.Reshape.Former())
+		f.Former, err = json.Marshal(f.Reshape.WithoutRequest())
 	}
 	return err
 }

@@ -115,7 +115,7 @@ func TestEntryIsKeptWhole(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	dir := t.TempDir()
 	j := open(t, dir)
-	j.Label(root, Label{Node: "cn1", Undoes: 4})
+	j.SetLabel(root, Label{Node: "cn1", Undoes: 4})
 	check(t, j.Begin(root, sample()))
 	begun := read(t, dir)
 	want := Entry{Version: 1, ID: 1, Root: root, Node: "cn1", Undoes: 4,

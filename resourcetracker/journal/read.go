@@ -160,7 +160,7 @@ func (f *file) decode() error {
 	f.Reshape = &reportclient.Reshape{}
 	err := json.Unmarshal(f.Former, f.Reshape)
 	if err == nil && f.Version > 1 {
-		err = f.Reshape.Complete(f.Request)
+		err = f.Reshape.FillFromRequest(f.Request)
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func Adopt(known, bare *providertree.Tree, root, node, driver string, denied []s
 		for _, aggregate := range said.Aggregates {
 			o.aggregates[aggregate] = Driver
 		}
-		r.note(p, o)
+		r.setProvider(p, o)
 	}
 	return r
 }

@@ -50,11 +50,11 @@ func NewAdopted(known *providertree.Tree, root string) *Adopted {
 	return out
 }
 
-// Note returns the snapshot with what changes from known to desired, if it is of the snapshot; a
-// itself if nothing is new.
+// WithChanges returns the snapshot with what changes from known to desired, if it is of the
+// snapshot; a itself if nothing is new.
 //
 // Cost: O(size of the trees).
-func (a *Adopted) Note(known, desired *providertree.Tree) *Adopted {
+func (a *Adopted) WithChanges(known, desired *providertree.Tree) *Adopted {
 	out := *a
 	out.Changed = slices.Clone(a.Changed)
 	for _, was := range a.Providers {
@@ -152,7 +152,7 @@ type giving struct {
 	errs    []error
 }
 
-func (g *giving) note(err error) {
+func (g *giving) addError(err error) {
 	if err != nil {
 		g.errs = append(g.errs, err)
 	}
@@ -166,15 +166,15 @@ func (g *giving) restoreProviders() {
 		}
 		switch {
 		case !g.tree.Exists(was.UUID) && was.ParentUUID == "":
-			g.note(fmt.Errorf("the root %s was removed", was.UUID))
+			g.addError(fmt.Errorf("the root %s was removed", was.UUID))
 		case !g.tree.Exists(was.UUID):
-			g.note(g.tree.AddChild(was.ParentUUID, was.UUID, was.Name))
+			g.addError(g.tree.AddChild(was.ParentUUID, was.UUID, was.Name))
 		default:
 			_, err := g.tree.Rename(was.UUID, was.Name)
-			g.note(err)
+			g.addError(err)
 			if was.ParentUUID != "" {
 				_, err = g.tree.Move(was.UUID, was.ParentUUID)
-				g.note(err)
+				g.addError(err)
 			}
 		}
 	}
@@ -192,13 +192,13 @@ func (g *giving) takeOff() {
 		for class := range ours.Inventories {
 			if _, had := was.Inventories[class]; !had {
 				_, err := g.tree.RemoveInventory(uuid, class)
-				g.note(err)
+				g.addError(err)
 			}
 		}
 		_, err := g.tree.RemoveTraits(uuid, missing(ours.Traits, was.Traits)...)
-		g.note(err)
+		g.addError(err)
 		_, err = g.tree.RemoveAggregates(uuid, missing(ours.Aggregates, was.Aggregates)...)
-		g.note(err)
+		g.addError(err)
 	}
 	g.removeProviders(func(uuid string) bool { _, was := g.adopted.provider(uuid); return !was })
 }
@@ -212,14 +212,14 @@ func (g *giving) removeProviders(goes func(uuid string) bool) {
 		if below := g.tree.Children(uuid); len(below) > 0 {
 			p, _ := g.tree.Provider(uuid)
 			other, _ := g.tree.Provider(below[0])
-			g.note(fmt.Errorf(
+			g.addError(fmt.Errorf(
 				"resource provider %s (%s) is this agent's, but its child %s (%s) is not: move or delete the "+
 					"child first",
 				p.Name, uuid, other.Name, other.UUID))
 			continue
 		}
 		_, err := g.tree.Remove(uuid)
-		g.note(err)
+		g.addError(err)
 	}
 }
 
@@ -245,7 +245,7 @@ func (g *giving) restoreItems() {
 		case KindAggregate:
 			_, err = g.tree.AddAggregates(item.Provider, item.Symbol)
 		}
-		g.note(err)
+		g.addError(err)
 	}
 }
 
@@ -271,7 +271,7 @@ func (g *giving) withoutSnapshot(isAgents func(trait string) bool) (unknown []st
 			}
 		}
 		_, err := g.tree.RemoveTraits(uuid, certain...)
-		g.note(err)
+		g.addError(err)
 		if len(open) > 0 {
 			unknown = append(unknown, fmt.Sprintf("the traits %s of resource provider %s (%s)",
 				strings.Join(open, ", "), p.Name, uuid))

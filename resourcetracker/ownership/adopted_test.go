@@ -30,7 +30,7 @@ func reported(
 			Record: record, Layers: layers}
 		answer(in.Answer)
 		result := testproc.Try(Merge(in)).Or(t)
-		adopted = adopted.Note(known, result.Tree)
+		adopted = adopted.WithChanges(known, result.Tree)
 		testproc.Check(t, store.SaveAdopted(adopted))
 		known, record = result.Tree, result.Record
 	}

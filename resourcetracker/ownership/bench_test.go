@@ -24,7 +24,7 @@ func wide(b *testing.B, n int) (*providertree.Tree, *Record) {
 			Traits:      []string{"CUSTOM_BY_HAND", "HW_A", "HW_B"}}
 		all = append(all, p)
 		if i%10 > 0 {
-			r.note(p, ours{owner: Driver, inventories: map[string]Owner{"VGPU": Driver, "CUSTOM_A": Operator},
+			r.setProvider(p, ours{owner: Driver, inventories: map[string]Owner{"VGPU": Driver, "CUSTOM_A": Operator},
 				traits: map[string]Owner{"HW_A": Driver, "HW_B": Driver}})
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// closed is what is written for an inventory that is removed while n of it are allocated: its total
-// is n and all of it is reserved, so no client can allocate more.
-func closed(inv providertree.Inventory, n int64) providertree.Inventory {
+// drainedInventory is what is written for an inventory that is removed while n of it are allocated:
+// its total is n and all of it is reserved, so no client can allocate more.
+func drainedInventory(inv providertree.Inventory, n int64) providertree.Inventory {
 	inv.Total = min(n, providertree.MaxUnit)
 	inv.Reserved = inv.Total
 	return inv
@@ -19,7 +19,7 @@ func closed(inv providertree.Inventory, n int64) providertree.Inventory {
 // isHeld reports whether an inventory is one that was closed, as it was made from what it was
 // before. Where another client changed it since, it is not.
 func isHeld(before *providertree.Inventory, now providertree.Inventory) bool {
-	return before != nil && !before.Equal(now) && closed(*before, now.Total).Equal(now)
+	return before != nil && !before.Equal(now) && drainedInventory(*before, now.Total).Equal(now)
 }
 
 // Hold returns the record of a tree in which [Drain] has held something back, with what that was

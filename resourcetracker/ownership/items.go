@@ -30,8 +30,8 @@ func (m *merger) marked(was providertree.Provider) bool {
 	return has(traitManagedPCIDevice) || has(traitOwnerNova) && !m.named[was.UUID]
 }
 
-// merged is a provider that was there and that the driver answers with.
-func (m *merger) merged(was, now providertree.Provider) *entry {
+// mergedProvider is a provider that was there and that the driver answers with.
+func (m *merger) mergedProvider(was, now providertree.Provider) *entry {
 	record := m.in.Record.provider(was.UUID)
 	e := &entry{ours: ours{owner: record.Owner}}
 	if m.shared(was) {
@@ -42,17 +42,17 @@ func (m *merger) merged(was, now providertree.Provider) *entry {
 		e.owner = Driver
 	}
 	e.Generation = was.Generation
-	if !m.mine(was) {
+	if !m.ownedByDriver(was) {
 		if now.Name != was.Name {
 			e.Name = was.Name
-			m.keep(was, KindProvider, "", "renamed")
+			m.addKept(was, KindProvider, "", "renamed")
 		}
 		if now.ParentUUID != was.ParentUUID {
 			e.ParentUUID = was.ParentUUID
-			m.keep(was, KindProvider, "", "moved")
+			m.addKept(was, KindProvider, "", "moved")
 		}
 	}
-	mayDrop := m.in.Reshape && m.inNode[was.UUID] && m.mine(was)
+	mayDrop := m.in.Reshape && m.inNode[was.UUID] && m.ownedByDriver(was)
 	m.mergeInventories(e, was, record, mayDrop)
 	e.Traits, e.traits = m.mergeSet(was, KindTrait, was.Traits, now.Traits, record.Traits)
 	e.Aggregates, e.aggregates = m.mergeSet(was, KindAggregate, was.Aggregates, now.Aggregates, record.Aggregates)
@@ -70,7 +70,7 @@ func (m *merger) shared(was providertree.Provider) bool {
 // there: two drivers, or a driver and an operator, would overwrite each other forever.
 func (m *merger) leftAlone(was, now providertree.Provider) (left providertree.Provider, edited bool) {
 	refuse := func(kind Kind, symbol, change string) {
-		m.keep(was, kind, symbol, change)
+		m.addKept(was, kind, symbol, change)
 		edited = true
 	}
 	now.Inventories = maps.Clone(now.Inventories)
@@ -108,19 +108,19 @@ func (m *merger) mergeInventories(e *entry, was providertree.Provider, record Pr
 	}
 	for class, inv := range was.Inventories {
 		if _, stays := e.Inventories[class]; stays ||
-			mayDrop || record.Inventories[class].Owner == Driver || m.moves(was, class) {
+			mayDrop || record.Inventories[class].Owner == Driver || m.movesClass(was, class) {
 			continue
 		}
-		m.keep(was, KindInventory, class, "removed")
+		m.addKept(was, KindInventory, class, "removed")
 		e.Inventories[class] = inv
 		e.edited = true
 	}
 }
 
-// moves reports whether the driver removes a class from a provider of the node because another one
-// has it now. Then it is removed even if the record lacks it (the state directory was lost): it
+// movesClass reports whether the driver removes a class from a provider of the node because another
+// one has it now. Then it is removed even if the record lacks it (the state directory was lost): it
 // must not be reported twice.
-func (m *merger) moves(was providertree.Provider, class string) bool {
+func (m *merger) movesClass(was providertree.Provider, class string) bool {
 	if to, renamed := m.in.Renames[class]; renamed {
 		class = to
 	}
@@ -183,7 +183,7 @@ func (m *merger) mergeSet(
 			m.moved[was.UUID] = append(m.moved[was.UUID], item)
 			continue
 		}
-		m.keep(was, kind, item, "removed")
+		m.addKept(was, kind, item, "removed")
 		back = append(back, item)
 	}
 	if len(back) > 0 {
@@ -193,8 +193,8 @@ func (m *merger) mergeSet(
 	return now, owners
 }
 
-// made is a provider that the driver makes.
-func (m *merger) made(now providertree.Provider) *entry {
+// createdProvider is a provider that the driver makes.
+func (m *merger) createdProvider(now providertree.Provider) *entry {
 	e := &entry{Provider: now, ours: ours{owner: Driver, inventories: map[string]Owner{}, traits: map[string]Owner{},
 		aggregates: map[string]Owner{}}}
 	e.Generation = providertree.NoGeneration
@@ -210,24 +210,24 @@ func (m *merger) made(now providertree.Provider) *entry {
 	return e
 }
 
-// remains is what is left of a provider that the driver took away and that stays all the same:
+// remainder is what is left of a provider that the driver took away and that stays all the same:
 // without what is the driver's on it. Of one that is only marked, the inventories are the driver's
 // and the rest may be any client's.
-func (m *merger) remains(was providertree.Provider) *entry {
+func (m *merger) remainder(was providertree.Provider) *entry {
 	record := m.in.Record.provider(was.UUID)
 	e := &entry{Provider: was, ours: ours{owner: record.Owner}}
 	onlyMarked := record.Owner == "" && m.marked(was)
 	// base is read again if the provider comes back as an ancestor
 	e.Inventories = maps.Clone(was.Inventories)
 	maps.DeleteFunc(e.Inventories, func(class string, _ providertree.Inventory) bool {
-		return onlyMarked || record.Inventories[class].Owner == Driver || m.in.Reshape && m.moves(was, class)
+		return onlyMarked || record.Inventories[class].Owner == Driver || m.in.Reshape && m.movesClass(was, class)
 	})
-	e.Traits = others(was.Traits, record.Traits)
-	e.Aggregates = others(was.Aggregates, record.Aggregates)
+	e.Traits = foreignItems(was.Traits, record.Traits)
+	e.Aggregates = foreignItems(was.Aggregates, record.Aggregates)
 	return e
 }
 
-// others are the items that are not the driver's.
-func others(items []string, record map[string]Owner) []string {
+// foreignItems are the items that are not the driver's.
+func foreignItems(items []string, record map[string]Owner) []string {
 	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return record[item] == Driver })
 }

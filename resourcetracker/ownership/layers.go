@@ -9,13 +9,13 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 )
 
-// lay applies a layer to the entries. Providers that do not exist are left out: their owner is not
-// known yet.
+// applyLayer applies a layer to the entries. Providers that do not exist are left out: their owner
+// is not known yet.
 //
 // What another client has written is kept and becomes the layer's, so that what Nova wrote for the
 // same provider.yaml is adopted without a write. What the driver or another layer has stays theirs:
 // a conflict for the operator's layer, if it is the driver's or differs; ignored for the agent's.
-func (m *merger) lay(layer Layer) {
+func (m *merger) applyLayer(layer Layer) {
 	for _, uuid := range sortedKeys(layer.Providers) {
 		e := m.entries[uuid]
 		if e == nil {
@@ -32,7 +32,7 @@ func (m *merger) lay(layer Layer) {
 			case holder == layer.Owner:
 				continue
 			case there && holder == Driver:
-				m.conflict(layer.Owner, e, KindTrait, trait, holder)
+				m.addConflict(layer.Owner, e, KindTrait, trait, holder)
 				continue
 			case holder != "", there && e.ParentUUID != "" && isMark(trait):
 				// another layer says it, and it can only be said once; and a mark of Nova's must
@@ -55,7 +55,7 @@ func (m *merger) layInventory(owner Owner, e *entry, class string, inv providert
 	there, found := e.Inventories[class]
 	if holder := e.inventories[class]; found && holder != "" {
 		if holder == Driver || !there.Equal(inv) {
-			m.conflict(owner, e, KindInventory, class, holder)
+			m.addConflict(owner, e, KindInventory, class, holder)
 		}
 		return
 	}
@@ -70,7 +70,7 @@ func (m *merger) layInventory(owner Owner, e *entry, class string, inv providert
 	e.edited = true
 }
 
-func (m *merger) conflict(owner Owner, e *entry, kind Kind, symbol string, holder Owner) {
+func (m *merger) addConflict(owner Owner, e *entry, kind Kind, symbol string, holder Owner) {
 	if owner == Agent {
 		return
 	}

@@ -36,7 +36,7 @@ func Merge(in Input) (Result, error) {
 		return Result{}, fmt.Errorf("%w: %w", ErrMerge, err)
 	}
 	for _, layer := range in.Layers {
-		m.lay(layer)
+		m.applyLayer(layer)
 	}
 	tree, err := m.tree()
 	if err != nil {
@@ -68,8 +68,8 @@ type merger struct {
 	inNode map[string]bool
 	// named are the providers that the operator speaks of.
 	named map[string]bool
-	// gained are the classes that the driver has put somewhere, see moves; come are the traits, see
-	// movesTrait.
+	// gained are the classes that the driver has put somewhere, see movesClass; come are the
+	// traits, see movesTrait.
 	gained, come map[string]bool
 
 	entries map[string]*entry
@@ -123,15 +123,15 @@ func (m *merger) takeAnswer() {
 		now, stays := m.answer[uuid]
 		switch {
 		case stays:
-			m.put(m.merged(was, now))
-		case !m.mine(was):
-			m.keep(was, KindProvider, "", "removed")
-			m.put(m.remains(was))
+			m.put(m.mergedProvider(was, now))
+		case !m.ownedByDriver(was):
+			m.addKept(was, KindProvider, "", "removed")
+			m.put(m.remainder(was))
 		}
 	}
 	for _, uuid := range m.answerOrder {
 		if _, known := m.base[uuid]; !known {
-			m.put(m.made(m.answer[uuid]))
+			m.put(m.createdProvider(m.answer[uuid]))
 		}
 	}
 }
@@ -141,13 +141,13 @@ func (m *merger) put(e *entry) {
 	m.order = append(m.order, e.UUID)
 }
 
-// mine reports whether a provider is the driver's, so that it may remove, rename and move it: by
-// the record, or by a mark of Nova's, whose place the driver has taken.
-func (m *merger) mine(was providertree.Provider) bool {
+// ownedByDriver reports whether a provider is the driver's, so that it may remove, rename and move
+// it: by the record, or by a mark of Nova's, whose place the driver has taken.
+func (m *merger) ownedByDriver(was providertree.Provider) bool {
 	return was.UUID == m.in.Root || m.in.Record.provider(was.UUID).Owner != "" || m.marked(was)
 }
 
-func (m *merger) keep(was providertree.Provider, kind Kind, symbol, change string) {
+func (m *merger) addKept(was providertree.Provider, kind Kind, symbol, change string) {
 	m.kept = append(m.kept, Kept{Provider: was.UUID, Name: was.Name, Kind: kind, Symbol: symbol, Change: change})
 }
 
@@ -162,7 +162,7 @@ func (m *merger) placeProviders() error {
 	}
 	s.resolve()
 	for _, uuid := range s.back {
-		m.put(m.remains(m.base[uuid]))
+		m.put(m.remainder(m.base[uuid]))
 	}
 	for _, w := range s.waiting {
 		problem := "its parent provider is ignored too"
@@ -238,7 +238,7 @@ func (m *merger) record(tree *providertree.Tree) *Record {
 		r.Layout = m.in.Record.Layout
 	}
 	for p := range tree.All() {
-		r.note(p, m.entries[p.UUID].ours)
+		r.setProvider(p, m.entries[p.UUID].ours)
 	}
 	return r
 }

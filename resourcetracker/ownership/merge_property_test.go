@@ -102,7 +102,7 @@ func drawRecord(t *rapid.T, known *providertree.Tree) *Record {
 		for _, aggregate := range p.Aggregates {
 			o.aggregates[aggregate] = owner()
 		}
-		r.note(p, o)
+		r.setProvider(p, o)
 	}
 	return r
 }

@@ -192,7 +192,7 @@ func (r *Record) Exact(former *Record, tree *providertree.Tree) *Record {
 		for _, aggregate := range p.Aggregates {
 			was.aggregates[aggregate] = cmp.Or(now.Aggregates[aggregate], old.Aggregates[aggregate])
 		}
-		out.note(p, was)
+		out.setProvider(p, was)
 		for class, stock := range out.Providers[p.UUID].Inventories {
 			for _, held := range []*providertree.Inventory{now.Inventories[class].Held, old.Inventories[class].Held} {
 				if isHeld(held, stock.Inventory) {
@@ -213,8 +213,9 @@ type ours struct {
 	inventories, traits, aggregates map[string]Owner
 }
 
-// note puts what is ours of a provider, as it stands, into the record: nothing, if nothing is.
-func (r *Record) note(p providertree.Provider, o ours) {
+// setProvider puts what is ours of a provider, as it stands, into the record: nothing, if nothing
+// is.
+func (r *Record) setProvider(p providertree.Provider, o ours) {
 	out := Provider{Name: p.Name, Parent: p.ParentUUID, Owner: o.owner}
 	for class, inv := range p.Inventories {
 		if owner := o.inventories[class]; owner != "" {

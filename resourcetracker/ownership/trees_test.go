@@ -170,7 +170,7 @@ func owned(t testing.TB, known *providertree.Tree, text string) *Record {
 				}
 			}
 		}
-		r.note(p, o)
+		r.setProvider(p, o)
 	}
 	return r
 }

@@ -99,10 +99,10 @@ func (c *Config) Same(other *Config) bool {
 	return c.digest == other.digest
 }
 
-// Where is FILE:LINE of an item (a resource class or a trait) that the configuration adds to the
+// Location is FILE:LINE of an item (a resource class or a trait) that the configuration adds to the
 // provider of that uuid and name, "" if it adds no such item. A root may have it by way of
 // $COMPUTE_NODE. With no item it is the place of the entry.
-func (c *Config) Where(uuid, name, item string) string {
+func (c *Config) Location(uuid, name, item string) string {
 	if c == nil {
 		return ""
 	}

@@ -19,9 +19,9 @@ type Unmatched struct {
 	Key string
 	// Where is FILE:LINE.
 	Where string
-	// Twice is set when the provider is there and has another entry, too: one by uuid and one by
-	// name. Neither applies. Otherwise there is no such provider in the tree.
-	Twice bool
+	// Duplicate is set when the provider is there and has another entry, too: one by uuid and one
+	// by name. Neither applies. Otherwise there is no such provider in the tree.
+	Duplicate bool
 	// Reason is the whole text, with a hint.
 	Reason string
 }
@@ -66,7 +66,7 @@ func (c *Config) Layer(tree *providertree.Tree, root string) (ownership.Layer, [
 			continue
 		}
 		for _, i := range entries {
-			unmatched = append(unmatched, c.twice(i, entries))
+			unmatched = append(unmatched, c.duplicate(i, entries))
 		}
 	}
 	slices.SortFunc(unmatched, func(a, b Unmatched) int { return cmp.Compare(order[a.Key], order[b.Key]) })
@@ -84,8 +84,8 @@ func (e Entry) addTo(layer ownership.Layer, uuid string) {
 	}
 }
 
-// twice is one of the entries that name the same provider, by its uuid and by its name.
-func (c *Config) twice(this int, all []int) Unmatched {
+// duplicate is one of the entries that name the same provider, by its uuid and by its name.
+func (c *Config) duplicate(this int, all []int) Unmatched {
 	var others []string
 	for _, i := range all {
 		if i != this {
@@ -94,7 +94,7 @@ func (c *Config) twice(this int, all []int) Unmatched {
 	}
 	e := c.entries[this]
 	return Unmatched{
-		Key: e.Key(), Where: e.Place.line(), Twice: true,
+		Key: e.Key(), Where: e.Place.line(), Duplicate: true,
 		Reason: fmt.Sprintf(
 			"the provider with the %s has another entry at %s, so neither is applied; merge them into one entry",
 			describe(e), strings.Join(others, ", ")),

@@ -96,7 +96,7 @@ func TestLayer(t *testing.T) {
 			reasons := map[string]string{}
 			for i, u := range unmatched {
 				reasons[u.Key] = strings.ReplaceAll(u.Reason, dir+"/", "")
-				if u.Where == "" || u.Twice != strings.Contains(u.Reason, "another entry") {
+				if u.Where == "" || u.Duplicate != strings.Contains(u.Reason, "another entry") {
 					t.Errorf("unmatched: %+v", u)
 				}
 				if i > 0 && unmatched[i-1].Where >= u.Where {

@@ -52,7 +52,7 @@ func TestNoDirectory(t *testing.T) {
 		t.Errorf("Load: %v, %v, %v", c, warnings, err)
 	}
 	var none *Config
-	if none.Len() != 0 || none.Files() != nil || none.Entries() != nil || none.Where("a", "b", "c") != "" ||
+	if none.Len() != 0 || none.Files() != nil || none.Entries() != nil || none.Location("a", "b", "c") != "" ||
 		!none.Same(nil) || !none.Same(c) {
 		t.Error("a nil Config is not an empty one")
 	}

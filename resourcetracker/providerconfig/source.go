@@ -71,9 +71,9 @@ func (s *Source) Reload() error {
 	return s.load(s.dir)
 }
 
-// Use is Reload from a directory that may be another one. With an error, directory and
+// ReloadFrom is Reload from a directory that may be another one. With an error, directory and
 // configuration stay what they were.
-func (s *Source) Use(dir string) error {
+func (s *Source) ReloadFrom(dir string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.load(dir)

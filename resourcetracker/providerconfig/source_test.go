@@ -164,12 +164,12 @@ func TestSourceMoves(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s, _, dir := watched(t)
 	bad := write(t, map[string]string{"a.yaml": "a"})
-	if err := s.Use(bad); !errors.Is(err, ErrInvalid) || s.Dir() != dir || s.trait() != "CUSTOM_A" {
+	if err := s.ReloadFrom(bad); !errors.Is(err, ErrInvalid) || s.Dir() != dir || s.trait() != "CUSTOM_A" {
 		t.Errorf("Use of an invalid directory: %v, now %s", err, s.Dir())
 	}
 	poll(t, s, false)
 	good := write(t, map[string]string{"a.yaml": entry("{name: cn1}", "CUSTOM_B")})
-	if err := s.Use(good); err != nil || s.Dir() != good || s.trait() != "CUSTOM_B" {
+	if err := s.ReloadFrom(good); err != nil || s.Dir() != good || s.trait() != "CUSTOM_B" {
 		t.Errorf("Use: %v, now %s", err, s.Dir())
 	}
 	poll(t, s, false)

@@ -202,7 +202,7 @@ func (i *instance) start(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if p, there := processes.Look(i.cmd.Process.Pid); !there || p.State == 'Z' {
+		if p, there := processes.Lookup(i.cmd.Process.Pid); !there || p.State == 'Z' {
 			bad := i.cmd.Wait()
 			i.cmd = nil
 			return fmt.Errorf("%s ended while it started: %w\n%s", i.kind, bad, i.tail())

@@ -150,7 +150,7 @@ func (s *Server) Running() bool {
 	if s.i.cmd == nil {
 		return false
 	}
-	p, there := processes.Look(s.i.cmd.Process.Pid)
+	p, there := processes.Lookup(s.i.cmd.Process.Pid)
 	return there && p.State != 'Z'
 }
 

@@ -43,6 +43,7 @@ var realTime = map[string]string{
 	"cells/worker/move_fakes_test.go Arrive":                                                    "in a bubble",
 	"cells/worker/move_fakes_test.go Work":                                                      "in a bubble",
 	"cells/worker/move_test.go pass":                                                            "in a bubble",
+	"cells/worker/process_test.go Report":                                                       "in a bubble",
 	"cells/worker/power_test.go TestPowerActions":                                               "in a bubble",
 	"cells/worker/rebuild_test.go TestRebuild":                                                  "in a bubble",
 	"cells/worker/worker_test.go pass":                                                          "in a bubble",

@@ -141,7 +141,7 @@ func (r *replica) ended() bool {
 func (r *replica) stop(t testing.TB) {
 	t.Helper()
 	testproc.Eventually(t, testproc.Patience, fmt.Sprintf("server %d is stopped, or has ended", r.host), func() error {
-		if p, there := processes.Look(r.process.Pid()); r.ended() || there && p.State == 'T' {
+		if p, there := processes.Lookup(r.process.Pid()); r.ended() || there && p.State == 'T' {
 			return nil
 		}
 		return errors.Join(errors.New("it runs"), r.process.Signal(syscall.SIGSTOP))

@@ -27,11 +27,11 @@ func (d *Deps) aggregateRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/os-aggregates", Rule: ruleAggregatesIndex, Handle: d.listAggregates,
 			About: &aboutListAggregates},
-		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Once(aggregateCreate), Rule: ruleAggregatesCreate,
+		{Method: "POST", Path: "/v2.1/os-aggregates", Body: api.Always(aggregateCreate), Rule: ruleAggregatesCreate,
 			Handle: d.createAggregate, About: &aboutCreateAggregate},
 		{Method: "GET", Path: "/v2.1/os-aggregates/{id}",
 			Rule: ruleAggregatesShow, Handle: d.showAggregate, About: &aboutShowAggregate},
-		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Once(aggregateUpdate), Rule: ruleAggregatesUpdate,
+		{Method: "PUT", Path: "/v2.1/os-aggregates/{id}", Body: api.Always(aggregateUpdate), Rule: ruleAggregatesUpdate,
 			Handle: d.updateAggregate, About: &aboutUpdateAggregate},
 		{Method: "DELETE", Path: "/v2.1/os-aggregates/{id}", Rule: ruleAggregatesDelete, Handle: d.deleteAggregate,
 			About: &aboutDeleteAggregate},
@@ -74,8 +74,8 @@ var (
 		{Name: "name", Schema: js.Schema{js.Type("string"), js.MinLength(1), js.MaxLength(255), js.SpacedName()}},
 		{Name: "availability_zone", Schema: zoneOrNull},
 	}), js.AnyOf(js.Schema{js.Required("name")}, js.Schema{js.Required("availability_zone")}))}}, "aggregate")
-	onlyHost     = api.Once(js.ClosedObject(js.Properties{{Name: "host", Schema: api.SchemaHost}}, "host"))
-	onlyMetadata = api.Once(js.ClosedObject(js.Properties{{Name: "metadata", Schema: js.Schema{
+	onlyHost     = api.Always(js.ClosedObject(js.Properties{{Name: "host", Schema: api.SchemaHost}}, "host"))
+	onlyMetadata = api.Always(js.ClosedObject(js.Properties{{Name: "metadata", Schema: js.Schema{
 		js.Type("object"),
 		js.PatternProperties(api.MetadataKeys, js.Schema{js.Type("string", "null"), js.MaxLength(255)}),
 	}}}, "metadata"))
@@ -87,13 +87,13 @@ func aggregateView(x *api.Exchange, a *apidb.Aggregate) *api.Object {
 }
 
 func beginAggregate(a *apidb.Aggregate) *api.Object {
-	return new(api.Object).Add("availability_zone", api.OrNull(a.Zone())).Add("created_at", api.Stamp(&a.CreatedAt)).
+	return new(api.Object).Add("availability_zone", api.OrNull(a.Zone())).Add("created_at", api.Time(&a.CreatedAt)).
 		Add("deleted", false).Add("deleted_at", nil)
 }
 
 func endOfAggregate(x *api.Exchange, o *api.Object, a *apidb.Aggregate) *api.Object {
-	o.Add("id", a.ID).Add("name", a.Name).Add("updated_at", api.Stamp(a.UpdatedAt))
-	if x.Since(vAggregateUUID) {
+	o.Add("id", a.ID).Add("name", a.Name).Add("updated_at", api.Time(a.UpdatedAt))
+	if x.AtLeast(vAggregateUUID) {
 		o.Add("uuid", a.UUID)
 	}
 	return o
@@ -140,7 +140,7 @@ func (d *Deps) showAggregate(x *api.Exchange) error {
 	}
 	found, err := d.Store.Aggregate(x.Context(), id)
 	if err != nil {
-		return api.Instead(err, apidb.ErrNotFound, aggregateNotFound(x))
+		return api.RefuseIf(err, apidb.ErrNotFound, aggregateNotFound(x))
 	}
 	return oneAggregate(x, &found)
 }
@@ -154,7 +154,7 @@ func (d *Deps) createAggregate(x *api.Exchange) error {
 	}
 	made, err := d.Store.CreateAggregate(x.Context(), name, metadata)
 	if err != nil {
-		return api.Instead(err, apidb.ErrExists, api.Conflict("Aggregate %s already exists.", name))
+		return api.RefuseIf(err, apidb.ErrExists, api.Conflict("Aggregate %s already exists.", name))
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("aggregate", endOfAggregate(x, beginAggregate(&made), &made)))
 }
@@ -187,7 +187,7 @@ func (d *Deps) updateAggregate(x *api.Exchange) error {
 		return nil
 	})
 	if err != nil {
-		return api.Instead(err, apidb.ErrExists, api.Conflict("Aggregate %s already exists.", name))
+		return api.RefuseIf(err, apidb.ErrExists, api.Conflict("Aggregate %s already exists.", name))
 	}
 	return oneAggregate(x, &changed)
 }
@@ -197,7 +197,7 @@ func (d *Deps) changeAggregate(
 	x *api.Exchange, id int64, change func(a *apidb.Aggregate, others []apidb.Aggregate) error,
 ) (apidb.Aggregate, error) {
 	changed, err := d.Store.ChangeAggregate(x.Context(), id, change)
-	return changed, api.Instead(err, apidb.ErrNotFound, aggregateNotFound(x))
+	return changed, api.RefuseIf(err, apidb.ErrNotFound, aggregateNotFound(x))
 }
 
 // has says whether an object has a member, null or not.
@@ -303,7 +303,7 @@ func (d *Deps) removeHost(x *api.Exchange, id int64, body *js.Object) (apidb.Agg
 		a.Hosts = without(a.Hosts, host)
 		return nil
 	})
-	return changed, api.Instead(err, apidb.ErrNotFound, unknown())
+	return changed, api.RefuseIf(err, apidb.ErrNotFound, unknown())
 }
 
 // without is a list without a value; the list itself stays as it is.

@@ -61,7 +61,7 @@ func (d *Deps) zoneInfo(x *api.Exchange, detail bool) error {
 		}
 		if detail {
 			hosts.Add(s.Host, new(api.Object).Add(s.Binary,
-				new(api.Object).Add("available", s.Up).Add("active", true).Add("updated_at", api.Stamp(s.UpdatedAt))))
+				new(api.Object).Add("available", s.Up).Add("active", true).Add("updated_at", api.Time(s.UpdatedAt))))
 		}
 	}
 	if len(all.down) > 0 {

@@ -83,7 +83,7 @@ type hypervisor struct {
 
 // hypervisorID is what the microversion knows it by: before 2.53 the number of its service.
 func hypervisorID(x *api.Exchange, h *hypervisor) string {
-	if x.Since(vServiceUUID) {
+	if x.AtLeast(vServiceUUID) {
 		return h.UUID
 	}
 	return strconv.FormatInt(h.service.ID, 10)
@@ -161,7 +161,7 @@ func (d *Deps) listHypervisorsDetail(x *api.Exchange) error {
 
 func (d *Deps) hypervisorPage(x *api.Exchange, collection string, detail bool) error {
 	pattern, searched := x.Params.Last("hypervisor_hostname_pattern"), x.Params.Has("hypervisor_hostname_pattern")
-	paged := x.Since(vHypervisorPages)
+	paged := x.AtLeast(vHypervisorPages)
 	if searched && (x.Params.Has("limit") || x.Params.Last("marker") != "") {
 		return osapi.BadRequest(
 			"Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported.")
@@ -262,7 +262,7 @@ func hypervisorView(x *api.Exchange, h *hypervisor, detail bool) *api.Object {
 		status = "disabled"
 	}
 	o := new(api.Object)
-	if x.Since(vServiceUUID) {
+	if x.AtLeast(vServiceUUID) {
 		o.Add("id", h.UUID)
 	} else {
 		o.Add("id", h.service.ID) // one of its cell: other cells have the same
@@ -270,7 +270,7 @@ func hypervisorView(x *api.Exchange, h *hypervisor, detail bool) *api.Object {
 	o.Add("hypervisor_hostname", h.Name).Add("state", state).Add("status", status)
 	if detail {
 		service := new(api.Object)
-		if x.Since(vServiceUUID) {
+		if x.AtLeast(vServiceUUID) {
 			service.Add("id", h.service.UUID)
 		} else {
 			service.Add("id", h.service.ID)
@@ -280,7 +280,7 @@ func hypervisorView(x *api.Exchange, h *hypervisor, detail bool) *api.Object {
 			Add("hypervisor_version", h.Details.HypervisorVersion).
 			Add("host_ip", api.OrNull(h.Details.HostIP)).Add("service", service)
 		addCapacity(o, h.capacity, h.Servers)
-		if x.Since(vCPUInfo) {
+		if x.AtLeast(vCPUInfo) {
 			o.Add("cpu_info", new(api.Object))
 		} else {
 			o.Add("cpu_info", "")
@@ -304,7 +304,7 @@ func addCapacity(o *api.Object, c placementcalls.Capacity, servers int64) {
 func (d *Deps) hypervisorOfPath(x *api.Exchange) (hypervisor, error) {
 	id := x.Param("id")
 	missing := osapi.NotFound("Hypervisor with ID '%s' could not be found.", osapi.Shortened(id))
-	if x.Since(vServiceUUID) {
+	if x.AtLeast(vServiceUUID) {
 		if !providertree.IsUUID(id) {
 			return hypervisor{}, osapi.BadRequest("Invalid uuid %s", osapi.Shortened(id))
 		}

@@ -62,7 +62,7 @@ func (d *Deps) migrationQuery(x *api.Exchange) (q cellwire.MigrationQuery, err e
 	if q.Host != "" { // as in Nova the other does not count then
 		q.SourceHost = ""
 	}
-	if !x.Since(vMigrationPages) {
+	if !x.AtLeast(vMigrationPages) {
 		q.ProjectID = params.Last("project_id")
 		return q, nil
 	}
@@ -93,7 +93,7 @@ func (d *Deps) listMigrations(x *api.Exchange) error {
 			return err
 		}
 	}
-	paged := x.Since(vMigrationPages)
+	paged := x.AtLeast(vMigrationPages)
 	if marker := x.Params.Last("marker"); paged && marker != "" {
 		found, err := d.Migrations(x.Context(), cellwire.MigrationQuery{UUID: marker, Limit: 1})
 		if err != nil {
@@ -113,7 +113,7 @@ func (d *Deps) listMigrations(x *api.Exchange) error {
 	slices.SortFunc(all, newestMigration)
 	all = all[:min(len(all), q.Limit)]
 	full := paged && len(all) > 0 && len(all) == q.Limit
-	shown, hosts := api.List{}, x.May(ruleMigrationsHosts, x.Who.Project)
+	shown, hosts := api.List{}, x.Allows(ruleMigrationsHosts, x.Who.Project)
 	for i := range all {
 		shown = append(shown, migrationView(x, &all[i], hosts))
 	}
@@ -156,17 +156,17 @@ func migrationView(x *api.Exchange, m *cellwire.Migration, hosts bool) *api.Obje
 		}
 		return api.OrNull(host)
 	}
-	o := new(api.Object).Add("created_at", api.Stamp(&m.CreatedAt)).
+	o := new(api.Object).Add("created_at", api.Time(&m.CreatedAt)).
 		Add("dest_compute", shown(m.DestHost)).Add("dest_host", nil).Add("dest_node", shown(m.DestNode)).
 		Add("id", m.ID).Add("instance_uuid", m.ServerUUID).
 		Add("new_instance_type_id", nil).Add("old_instance_type_id", nil).
 		Add("source_compute", shown(m.SourceHost)).Add("source_node", shown(m.SourceNode)).
 		Add("status", string(m.Status)).
-		Add("updated_at", api.Stamp(m.UpdatedAt))
-	if x.Since(api.VMigrationTypes) {
+		Add("updated_at", api.Time(m.UpdatedAt))
+	if x.AtLeast(api.VMigrationTypes) {
 		o.Add("migration_type", string(m.Type))
 	}
-	if x.Since(vMigrationPages) {
+	if x.AtLeast(vMigrationPages) {
 		o.Add("uuid", m.UUID)
 	}
 	return o

@@ -38,7 +38,7 @@ var serviceUpdates = api.Fields{
 // updateService answers PUT /os-services/{id}. Cost: one question to all cells, and the change in
 // one of them.
 func (d *Deps) updateService(x *api.Exchange) error {
-	if !x.Since(vServiceUUID) {
+	if !x.AtLeast(vServiceUUID) {
 		return d.updateServiceOf(x)
 	}
 	id := x.Param("id")
@@ -129,7 +129,7 @@ func (d *Deps) updateServiceOf(x *api.Exchange) error {
 		}
 		patch.Disabled, patch.DisabledReason = new(true), new(reason)
 		answer.Add("status", "disabled").Add("disabled_reason", reason)
-	case action == "force-down" && x.Since(vForcedDown):
+	case action == "force-down" && x.AtLeast(vForcedDown):
 		if _, has := x.Asked.Get("forced_down"); !has {
 			return osapi.BadRequest("Missing forced_down field")
 		}
@@ -221,7 +221,7 @@ func (d *Deps) serviceOf(x *api.Exchange, host, binary string) (*service, error)
 // mappings.
 func (d *Deps) deleteService(x *api.Exchange) error {
 	id, is := x.Param("id"), func(s *service) bool { return s.UUID == x.Param("id") }
-	if x.Since(vServiceUUID) {
+	if x.AtLeast(vServiceUUID) {
 		if !providertree.IsUUID(id) {
 			return osapi.BadRequest("Invalid uuid %s", osapi.Shortened(id))
 		}
@@ -239,7 +239,7 @@ func (d *Deps) deleteService(x *api.Exchange) error {
 	s := all.find(is)
 	switch {
 	// each cell counts from 1
-	case s == nil && len(all.down) > 0, s != nil && !x.Since(vServiceUUID) && len(all.down) > 0:
+	case s == nil && len(all.down) > 0, s != nil && !x.AtLeast(vServiceUUID) && len(all.down) > 0:
 		return unknownService(id)
 	case s == nil:
 		return osapi.NotFound("Service %s not found.", id)

@@ -115,7 +115,7 @@ func (d *Deps) listServices(x *api.Exchange) error {
 			shown = append(shown, serviceView(x, s))
 		}
 	}
-	if x.Since(api.VDownCells) && len(all.down) > 0 {
+	if x.AtLeast(api.VDownCells) && len(all.down) > 0 {
 		hosts, err := d.Store.Hosts(x.Context())
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (d *Deps) listServices(x *api.Exchange) error {
 // serviceView is a service as the microversion has it.
 func serviceView(x *api.Exchange, s *service) *api.Object {
 	o := new(api.Object).Add("binary", s.Binary).Add("host", s.Host)
-	if x.Since(vServiceUUID) {
+	if x.AtLeast(vServiceUUID) {
 		o.Add("id", s.UUID)
 	} else {
 		o.Add("id", s.ID) // one of its cell: other cells have the same
@@ -147,9 +147,9 @@ func serviceView(x *api.Exchange, s *service) *api.Object {
 	if s.Up {
 		state = "up"
 	}
-	o.Add("zone", s.zone).Add("status", status).Add("state", state).Add("updated_at", api.Stamp(s.UpdatedAt)).
+	o.Add("zone", s.zone).Add("status", status).Add("state", state).Add("updated_at", api.Time(s.UpdatedAt)).
 		Add("disabled_reason", api.OrNull(s.DisabledReason))
-	if x.Since(vForcedDown) {
+	if x.AtLeast(vForcedDown) {
 		o.Add("forced_down", s.ForcedDown)
 	}
 	return o

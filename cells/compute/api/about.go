@@ -98,7 +98,7 @@ func (a *About) uses(rule Rule) []RuleUse {
 func (a *About) call(rule Rule) apidoc.Call {
 	c := apidoc.Call{Summary: a.Summary, Notes: a.Notes, Answers: a.Answers, Failures: a.Failures}
 	for _, use := range a.uses(rule) {
-		text := "by default " + passes(use.Rule)
+		text := "by default " + defaultRoles(use.Rule)
 		if use.When != "" {
 			text = use.When + "; " + text
 		}
@@ -126,8 +126,8 @@ func RulesOf(routes []Route) (all []Rule) {
 	return all
 }
 
-// passes says who passes a rule by default.
-func passes(rule Rule) string {
+// defaultRoles are those that pass a rule by default, in words.
+func defaultRoles(rule Rule) string {
 	switch rule.Default {
 	case Admins, "rule:admin_api":
 		return "administrators"

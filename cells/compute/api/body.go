@@ -11,9 +11,9 @@ import (
 	"github.com/compute-agent/compute-agent/internal/osapi"
 )
 
-// checked is the body of the request as an object that fits the schema of its route; what does not
-// fit is refused with Nova's text. A body that is not there counts as null.
-func (x *Exchange) checked() (*jsonkit.Object, error) {
+// checkedBody is the body of the request as an object that fits the schema of its route; what does
+// not fit is refused with Nova's text. A body that is not there counts as null.
+func (x *Exchange) checkedBody() (*jsonkit.Object, error) {
 	value, err := x.Decoded()
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@
 //			return err
 //		}
 //		body := new(api.Object).Add("id", widget.ID).Add("links", x.Links("widgets", widget.ID))
-//		if x.Since(vTags) {
+//		if x.AtLeast(vTags) {
 //			body.Add("tags", widget.Tags)
 //		}
 //		return x.JSON(http.StatusOK, new(api.Object).Add("widget", body))
@@ -53,9 +53,9 @@
 //
 // widgetSchemas is a table of [Fields], if what a body may have depends on the microversion.
 // x.Asked is the body, and x.Params are the parameters. A rule for something of another project or
-// of a user the handler asks for itself (x.Allow, x.AllowUser; x.May gives a bool), and About names
-// it. About is what the reference says besides: the answers with their schemas, the errors. The
-// policy has the rules of all routes, so that one that no route names allows no client. A test
+// of a user the handler asks for itself (x.Allow, x.AllowUser; x.Allows gives a bool), and About
+// names it. About is what the reference says besides: the answers with their schemas, the errors.
+// The policy has the rules of all routes, so that one that no route names allows no client. A test
 // fails when docs/api-compute.md or docs/openapi/compute.json is stale (go test ./cells/compute
 // -run TestReferenceIsCurrent -update writes them), and when an exchange of any test does not fit.
 //

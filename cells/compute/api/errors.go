@@ -23,8 +23,8 @@ func Conflict(format string, args ...any) *osapi.Error {
 	return osapi.Errorf(http.StatusConflict, format, args...)
 }
 
-// Instead is the refusal if an error is of a kind, and otherwise the error.
-func Instead(err, kind error, refusal error) error {
+// RefuseIf is the refusal if an error is of a kind, and otherwise the error.
+func RefuseIf(err, kind error, refusal error) error {
 	if errors.Is(err, kind) {
 		return refusal
 	}

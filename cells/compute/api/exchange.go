@@ -71,7 +71,7 @@ func (x *Exchange) JSON(status int, body any) error {
 	if err != nil {
 		return fmt.Errorf("write the answer: %w", err)
 	}
-	if err := x.Hold(len(data)); err != nil {
+	if err := x.ReserveMemory(len(data)); err != nil {
 		return err
 	}
 	x.W.Header().Set("Content-Type", "application/json")

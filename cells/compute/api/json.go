@@ -137,9 +137,9 @@ func (o *Object) AddRaw(name, value string) *Object {
 	return o
 }
 
-// Stamp is a time as Python's isoformat has it, with microseconds and without a zone; null for
+// Time is a time as Python's isoformat has it, with microseconds and without a zone; null for
 // none.
-func Stamp(t *time.Time) any {
+func Time(t *time.Time) any {
 	if t == nil {
 		return nil
 	}

@@ -63,18 +63,18 @@ func (x *Exchange) negotiate() error {
 		minor, err := strconv.ParseUint(parts[2], 10, 16)
 		if x.Version = Version(minor); err != nil ||
 			parts[1] != "2" || x.Version < MinVersion || x.Version > MaxVersion {
-			x.echo(asked)
+			x.setVersionHeaders(asked)
 			return osapi.Errorf(http.StatusNotAcceptable,
 				"Version %s is not supported by the API. Minimum is %s and maximum is %s.",
 				asked, MinVersion, MaxVersion)
 		}
 	}
-	x.echo(x.Version.String())
+	x.setVersionHeaders(x.Version.String())
 	return nil
 }
 
-// echo sets the microversion headers of the answer.
-func (x *Exchange) echo(version string) {
+// setVersionHeaders writes the microversion of the answer.
+func (x *Exchange) setVersionHeaders(version string) {
 	x.Microversion = version
 	h := x.W.Header()
 	h.Set(headerVersion, ServiceType+" "+version)
@@ -99,5 +99,5 @@ func requestedVersion(h http.Header) string {
 	return asked
 }
 
-// Since says whether the request is of microversion v or later.
-func (x *Exchange) Since(v Version) bool { return x.Version >= v }
+// AtLeast reports whether the request is of microversion v or later.
+func (x *Exchange) AtLeast(v Version) bool { return x.Version >= v }

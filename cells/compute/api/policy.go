@@ -115,8 +115,8 @@ func ofNova(name string) bool {
 	}, name)
 }
 
-// May says whether the caller passes a rule for something of a project. Cost: some 50 ns.
-func (x *Exchange) May(rule Rule, project string) bool {
+// Allows reports whether the caller passes a rule for something of a project. Cost: some 50 ns.
+func (x *Exchange) Allows(rule Rule, project string) bool {
 	target := oslopolicy.Target{Project: project}
 	if project == x.Who.Project {
 		target.User = x.Who.User
@@ -136,7 +136,7 @@ func (x *Exchange) allowed(rule Rule, target oslopolicy.Target) bool {
 // Allow is nil if the caller passes a rule for something of a project, and otherwise the 403 that
 // Nova answers.
 func (x *Exchange) Allow(rule Rule, project string) error {
-	if x.May(rule, project) {
+	if x.Allows(rule, project) {
 		return nil
 	}
 	return disallowed(rule)
@@ -164,4 +164,4 @@ func (x *Exchange) allowRule(rule Rule) error {
 }
 
 // IsAdmin says whether the caller is an administrator, who may know of all projects.
-func (x *Exchange) IsAdmin() bool { return x.May(ruleAdmin, x.Who.Project) }
+func (x *Exchange) IsAdmin() bool { return x.Allows(ruleAdmin, x.Who.Project) }

@@ -59,8 +59,8 @@ func (p *Parameters) Named(name string) *Parameter {
 	return &p.All[at]
 }
 
-// In says whether a microversion has the parameter.
-func (p *Parameter) In(v Version) bool {
+// ExistsAt reports whether a microversion has the parameter.
+func (p *Parameter) ExistsAt(v Version) bool {
 	return p != nil && v >= p.Since && (p.Until == 0 || v <= p.Until)
 }
 
@@ -72,25 +72,25 @@ type Query struct {
 	v      Version
 }
 
-// Every are all values of a parameter, none if the microversion does not have it. It panics for a
+// All are the values of a parameter, none if the microversion does not have it. It panics for a
 // name that is not in the table of the call.
-func (q Query) Every(name string) []string {
+func (q Query) All(name string) []string {
 	p := q.Known.Named(name)
 	if p == nil {
 		panic("api: the table of the call has no parameter " + name)
 	}
-	if !p.In(q.v) {
+	if !p.ExistsAt(q.v) {
 		return nil
 	}
 	return q.Values[name]
 }
 
 // Has says whether a parameter is there.
-func (q Query) Has(name string) bool { return len(q.Every(name)) > 0 }
+func (q Query) Has(name string) bool { return len(q.All(name)) > 0 }
 
 // Last is the last value of a parameter, which is the one that counts; "" without any.
 func (q Query) Last(name string) string {
-	return lastOf(q.Every(name))
+	return lastOf(q.All(name))
 }
 
 // ReadQuery are the parameters of the request, not checked.
@@ -108,12 +108,12 @@ func (x *Exchange) checkedQuery() (Query, error) {
 	}
 	var known js.Properties
 	for i := range q.Known.All {
-		if p := &q.Known.All[i]; p.In(x.Version) {
+		if p := &q.Known.All[i]; p.ExistsAt(x.Version) {
 			known = append(known, js.Property{Name: p.Name, Schema: p.Schema})
 		}
 	}
 	check := js.ValidateQuery
-	if q.Known.Closed > 0 && x.Since(q.Known.Closed) {
+	if q.Known.Closed > 0 && x.AtLeast(q.Known.Closed) {
 		check = js.ValidateClosedQuery
 	}
 	if err := check(known, q.Values); err != nil {
@@ -126,17 +126,17 @@ func (x *Exchange) checkedQuery() (Query, error) {
 // call refuses others it is ReadQuery.
 func (x *Exchange) StrictQuery() (Query, error) {
 	q, err := x.ReadQuery()
-	if err != nil || !x.Since(q.Known.Closed) {
+	if err != nil || !x.AtLeast(q.Known.Closed) {
 		return q, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Values)) {
 		spec := q.Known.Named(name)
-		if !spec.In(x.Version) {
+		if !spec.ExistsAt(x.Version) {
 			return q, osapi.BadRequest("Additional properties are not allowed (%s was unexpected)",
 				PythonString(osapi.Shortened(name)))
 		}
 		for _, value := range q.Values[name] {
-			if wrong := spec.Wrong(value); wrong != "" {
+			if wrong := spec.Problem(value); wrong != "" {
 				return q, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s",
 					name, osapi.Shortened(value), wrong)
 			}
@@ -162,8 +162,8 @@ const (
 	Choice // one of its choices
 )
 
-// Wrong says what is wrong with a value, "" for nothing.
-func (p *Parameter) Wrong(value string) string {
+// Problem says what is wrong with a value, "" for nothing.
+func (p *Parameter) Problem(value string) string {
 	quoted := PythonString(osapi.Shortened(value))
 	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 		return quoted + " is not text"

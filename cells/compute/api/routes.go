@@ -104,7 +104,7 @@ func (x *Exchange) Resolve() error {
 		}
 	}
 	if found.Err != nil {
-		return absent(x.R.URL.Path, found.Err)
+		return unknownPath(x.R.URL.Path, found.Err)
 	}
 	route := found.Route
 	x.route = route
@@ -118,7 +118,7 @@ func (x *Exchange) Resolve() error {
 	case x.pathProject != "" && x.pathProject != x.Who.Project:
 		return osapi.BadRequest("Malformed request URL: URL's project_id '%s' doesn't match Context's project_id '%s'",
 			x.pathProject, x.Who.Project)
-	case route.Since > 0 && !x.Since(route.Since), route.Until > 0 && x.Version > route.Until:
+	case route.Since > 0 && !x.AtLeast(route.Since), route.Until > 0 && x.Version > route.Until:
 		return osapi.NoRoute()
 	}
 	return nil
@@ -134,10 +134,10 @@ func (x *Exchange) Reading() bool {
 func (x *Exchange) Answer() (err error) {
 	r := x.route
 	if r.Actions != nil {
-		return x.act()
+		return x.runAction()
 	}
 	if r.Body != nil {
-		if x.Asked, err = x.checked(); err != nil {
+		if x.Asked, err = x.checkedBody(); err != nil {
 			return err
 		}
 	}
@@ -168,8 +168,8 @@ var novaOnly = []string{
 	"shares", "topology",
 }
 
-// absent is the error for an unknown path. It names what a client of Nova may have meant.
-func absent(path string, err *osapi.Error) error {
+// unknownPath is the error for an unknown path. It names what a client of Nova may have meant.
+func unknownPath(path string, err *osapi.Error) error {
 	for part := range strings.SplitSeq(path, "/") {
 		switch {
 		case err.Status != http.StatusNotFound || !slices.Contains(novaOnly, part):
@@ -208,9 +208,9 @@ func (a *Action) argument(v Version) jsonkit.Schema {
 	return a.Schemas.At(v)
 }
 
-// act does what the body asks for: it is an object whose only member names one of the actions, and
-// is the argument.
-func (x *Exchange) act() error {
+// runAction does what the body asks for: it is an object whose only member names one of the
+// actions, and is the argument.
+func (x *Exchange) runAction() error {
 	value, err := x.Decoded()
 	if err != nil {
 		return err

@@ -57,8 +57,8 @@ type SchemaSince struct {
 // SchemaSteps are the schemas of one call, the newest first.
 type SchemaSteps []SchemaSince
 
-// Once is a schema that is the same at all microversions.
-func Once(s js.Schema) SchemaSteps { return SchemaSteps{{MinVersion, s}} }
+// Always is a schema that is the same at all microversions.
+func Always(s js.Schema) SchemaSteps { return SchemaSteps{{MinVersion, s}} }
 
 // At is the schema at a microversion.
 func (s SchemaSteps) At(v Version) js.Schema {

@@ -137,7 +137,7 @@ func (d *Deps) ServeConsole(x *api.Exchange) error {
 	}
 	m, err := d.Store.Mapping(x.Context(), uuid)
 	if err != nil {
-		return api.Instead(err, apidb.ErrNotFound, serverview.NotFound(uuid))
+		return api.RefuseIf(err, apidb.ErrNotFound, serverview.NotFound(uuid))
 	}
 	_, client, err := d.hosted(x, m)
 	if err != nil {

@@ -72,7 +72,7 @@ func (d *Deps) consoleAction(what *api.About, types ...any) api.Action {
 		About:   what,
 		Until:   vRemoteConsoles - 1,
 		Instead: "POST /servers/{server_id}/remote-consoles",
-		Schemas: api.Once(
+		Schemas: api.Always(
 			js.ClosedObject(js.Properties{{Name: "type", Schema: js.Schema{js.Type("string"), js.Enum(types...)}}},
 				"type")),
 		Do: d.Servers.Action(func(x *api.Exchange, m apidb.Mapping, argument *js.Object) error {

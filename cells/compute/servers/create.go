@@ -49,7 +49,7 @@ func (d *Deps) createServers(x *api.Exchange) error {
 	// Before 2.37 leaving networks out asks for none where there are none.
 	switch {
 	case body.NoNetworks:
-	case x.Since(vNetworksRequired):
+	case x.AtLeast(vNetworksRequired):
 		return osapi.BadRequest(`networks: this service has no networks; send "networks": "none".`)
 	default:
 		return osapi.BadRequest("networks: this service has no networks; leave them out.")
@@ -77,10 +77,10 @@ func (d *Deps) createServers(x *api.Exchange) error {
 		DiskConfig: cmp.Or(body.DiskConfig, "MANUAL"), AccessIPv4: body.AccessIPv4, AccessIPv6: body.AccessIPv6,
 		Reservation: "r-" + randomLetters(8),
 	}
-	if x.Since(api.VDescription) {
+	if x.AtLeast(api.VDescription) {
 		request.Description = body.Description
 	}
-	request.AllowCellDown = x.May(ruleCreateCellDown, x.Who.Project)
+	request.AllowCellDown = x.Allows(ruleCreateCellDown, x.Who.Project)
 	made, err := d.Scheduler.Create(x.Context(), request)
 	if err != nil {
 		return createFault(err)
@@ -229,7 +229,7 @@ func (d *Deps) requestedFlavor(x *api.Exchange, ref string) (cellwire.Flavor, er
 		return cellwire.Flavor{}, osapi.BadRequest("Flavor %s could not be found.", osapi.Shortened(id))
 	case err != nil:
 		return cellwire.Flavor{}, err
-	case f.RootGB == 0 && !x.May(ruleCreateZeroDisk, x.Who.Project):
+	case f.RootGB == 0 && !x.Allows(ruleCreateZeroDisk, x.Who.Project):
 		return cellwire.Flavor{}, api.Forbidden("Only volume-backed servers are allowed for flavors with zero disk.")
 	}
 	return f.Flavor, nil

@@ -140,7 +140,7 @@ func (d *Deps) Actions() map[string]api.Action {
 		"forceDelete": {Do: on(d.forceDeleteServer), About: &aboutForceDelete},
 		"os-start":    {Do: on(d.powerAction(ruleServersStart, cellwire.PowerStart)), About: &aboutStart},
 		"os-stop":     {Do: on(d.powerAction(ruleServersStop, cellwire.PowerStop)), About: &aboutStop},
-		"reboot":      {Schemas: api.Once(rebootSchema), Do: on(d.rebootServer), About: &aboutReboot},
+		"reboot":      {Schemas: api.Always(rebootSchema), Do: on(d.rebootServer), About: &aboutReboot},
 		"rebuild":     {Schemas: rebuildSchemas, Do: on(d.rebuildServer), About: &aboutRebuild},
 
 		"evacuate": {Schemas: evacuateSchemas, Do: on(d.evacuateServer), About: &aboutEvacuate},
@@ -153,9 +153,9 @@ func (d *Deps) Actions() map[string]api.Action {
 			Do:    on(d.decideMigration(ruleServersRevert, "revertResize", false, http.StatusAccepted)),
 			About: &aboutRevert,
 		},
-		"os-resetState": {Schemas: api.Once(resetSchema), Do: on(d.resetServer), About: &aboutReset},
+		"os-resetState": {Schemas: api.Always(resetSchema), Do: on(d.resetServer), About: &aboutReset},
 
-		"os-getConsoleOutput": {Schemas: api.Once(consoleOutputSchema),
+		"os-getConsoleOutput": {Schemas: api.Always(consoleOutputSchema),
 			Do: on(d.consoleOutput), About: &aboutConsoleOutput},
 		"os-getSerialConsole": d.consoleAction(&aboutSerialConsole, consoleSerial),
 		"os-getVNCConsole":    d.consoleAction(&aboutVNCConsole, "novnc", "xvpvnc"),

@@ -56,7 +56,7 @@ func (d *Deps) instanceActions(x *api.Exchange, rule api.Rule) (apidb.Mapping, [
 	switch {
 	case err != nil:
 		return m, nil, serverFault(err, "show", m.InstanceUUID)
-	case answer.Deleted && !x.Since(vActionsOfDeleted):
+	case answer.Deleted && !x.AtLeast(vActionsOfDeleted):
 		return m, nil, serverview.NotFound(m.InstanceUUID)
 	}
 	return m, answer.Actions, nil
@@ -81,7 +81,7 @@ func (d *Deps) listInstanceActions(x *api.Exchange) error {
 		actions = actions[at+1:]
 	}
 	limit, marker := cellwire.MaxLimit, ""
-	if x.Since(vActionPages) {
+	if x.AtLeast(vActionPages) {
 		limit = api.ReadLimit(x.Params, d.MaxLimit)
 	}
 	shown := api.List{}
@@ -93,7 +93,7 @@ func (d *Deps) listInstanceActions(x *api.Exchange) error {
 		shown, marker = append(shown, actionView(x, m, &actions[i])), actions[i].RequestID
 	}
 	answer := new(api.Object).Add("instanceActions", shown)
-	if x.Since(vActionPages) && len(shown) > 0 && len(shown) == limit {
+	if x.AtLeast(vActionPages) && len(shown) > 0 && len(shown) == limit {
 		answer.Add("links", x.NextLink("servers/"+m.InstanceUUID+"/os-instance-actions", x.Params, marker))
 	}
 	return x.JSON(http.StatusOK, answer)
@@ -111,8 +111,8 @@ func (d *Deps) showInstanceAction(x *api.Exchange) error {
 		return osapi.NotFound("Action %s not found", osapi.Shortened(id))
 	}
 	action := &actions[at]
-	shown, all := actionView(x, m, action), x.May(ruleActionsEvents, m.ProjectID)
-	if all || x.Since(vActionEvents) {
+	shown, all := actionView(x, m, action), x.Allows(ruleActionsEvents, m.ProjectID)
+	if all || x.AtLeast(vActionEvents) {
 		shown.Add("events", api.List{eventView(x, m, action, all)})
 	}
 	return x.JSON(http.StatusOK, new(api.Object).Add("instanceAction", shown))
@@ -131,14 +131,14 @@ func actionView(x *api.Exchange, m apidb.Mapping, a *cellwire.Action) *api.Objec
 	o := new(api.Object).Add("action", string(a.Name)).
 		Add("instance_uuid", m.InstanceUUID).Add("request_id", a.RequestID).
 		Add("user_id", api.OrNull(a.UserID)).Add("project_id", api.OrNull(a.ProjectID)).
-		Add("start_time", api.Stamp(&a.StartedAt))
+		Add("start_time", api.Time(&a.StartedAt))
 	if a.Failed {
 		o.Add("message", "Error")
 	} else {
 		o.Add("message", nil)
 	}
-	if x.Since(vActionPages) {
-		o.Add("updated_at", api.Stamp(new(lastChange(a))))
+	if x.AtLeast(vActionPages) {
+		o.Add("updated_at", api.Time(new(lastChange(a))))
 	}
 	return o
 }
@@ -146,19 +146,19 @@ func actionView(x *api.Exchange, m apidb.Mapping, a *cellwire.Action) *api.Objec
 // eventView is the event of an action. Its host and what went wrong are for those who may see all
 // of it.
 func eventView(x *api.Exchange, m apidb.Mapping, a *cellwire.Action, all bool) *api.Object {
-	o := new(api.Object).Add("event", eventName(a)).Add("start_time", api.Stamp(&a.StartedAt))
+	o := new(api.Object).Add("event", eventName(a)).Add("start_time", api.Time(&a.StartedAt))
 	switch {
 	case a.FinishedAt == nil:
 		o.Add("finish_time", nil).Add("result", nil)
 	case a.Failed:
-		o.Add("finish_time", api.Stamp(a.FinishedAt)).Add("result", "Error")
+		o.Add("finish_time", api.Time(a.FinishedAt)).Add("result", "Error")
 	default:
-		o.Add("finish_time", api.Stamp(a.FinishedAt)).Add("result", "Success")
+		o.Add("finish_time", api.Time(a.FinishedAt)).Add("result", "Success")
 	}
 	if all {
 		o.Add("traceback", api.OrNull(a.Details))
 	}
-	if x.Since(vActionHost) {
+	if x.AtLeast(vActionHost) {
 		if all {
 			o.Add("host", api.OrNull(a.Host))
 		}

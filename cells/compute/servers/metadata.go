@@ -16,12 +16,12 @@ import (
 func (d *Deps) metadataRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers/{id}/metadata", Handle: d.listMetadata, About: &aboutListMetadata},
-		{Method: "POST", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody),
+		{Method: "POST", Path: "/v2.1/servers/{id}/metadata", Body: api.Always(metadataBody),
 			Handle: d.addMetadata, About: &aboutAddMetadata},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata", Body: api.Once(metadataBody), Handle: d.replaceMetadata,
+		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata", Body: api.Always(metadataBody), Handle: d.replaceMetadata,
 			About: &aboutReplaceMetadata},
 		{Method: "GET", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: d.showMetadata, About: &aboutShowMetadata},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata/{key}", Body: api.Once(metaBody),
+		{Method: "PUT", Path: "/v2.1/servers/{id}/metadata/{key}", Body: api.Always(metaBody),
 			Handle: d.setMetadata, About: &aboutSetMetadata},
 		{Method: "DELETE", Path: "/v2.1/servers/{id}/metadata/{key}", Handle: d.deleteMetadata,
 			About: &aboutDeleteMetadata},

@@ -72,7 +72,7 @@ func (d *Deps) evacuateServer(x *api.Exchange, m apidb.Mapping, argument *js.Obj
 		nil {
 		return err
 	}
-	if x.Since(vStorageFound) {
+	if x.AtLeast(vStorageFound) {
 		return x.Empty(http.StatusOK)
 	}
 	if password == nil && !shared {
@@ -88,7 +88,7 @@ func (d *Deps) migrateServer(x *api.Exchange, m apidb.Mapping, argument *js.Obje
 		return err
 	}
 	q := cellwire.MigrateRequest{Type: cellwire.MigrationCold}
-	if x.Since(vMigrateToHost) && argument != nil {
+	if x.AtLeast(vMigrateToHost) && argument != nil {
 		q.Host = api.MemberString(argument, "host")
 	}
 	rule := ruleMigrate

@@ -79,10 +79,10 @@ func (d *Deps) rebuildServer(x *api.Exchange, m apidb.Mapping, asked *js.Object)
 		return inNovasWords(err, "rebuild", m.InstanceUUID)
 	}
 	body := d.Servers.ChangedView(x, m.ProjectID).Whole(&server)
-	if x.Since(vRebuildKey) {
+	if x.AtLeast(vRebuildKey) {
 		body.Add("key_name", api.OrNull(server.KeyName))
 	}
-	if x.Since(vRebuildUserData) {
+	if x.AtLeast(vRebuildUserData) {
 		body.Add("user_data", api.OrNull(server.UserData))
 	}
 	password := api.MemberString(asked, "adminPass")

@@ -46,7 +46,7 @@ func (d *Deps) shown(x *api.Exchange, m apidb.Mapping) (*api.Object, error) {
 			d.logLost(x, cell, m.InstanceUUID)
 		}
 		return nil, serverview.NotFound(m.InstanceUUID)
-	case errors.Is(err, gather.ErrDown) && x.Since(api.VDownCells):
+	case errors.Is(err, gather.ErrDown) && x.AtLeast(api.VDownCells):
 		return d.shownUnknown(x, m)
 	case err != nil:
 		return nil, err

@@ -16,7 +16,7 @@ import (
 func (d *Deps) tagRoutes() []api.Route {
 	return []api.Route{
 		{Method: "GET", Path: "/v2.1/servers/{id}/tags", Handle: d.listTags, Since: api.VTags, About: &aboutListTags},
-		{Method: "PUT", Path: "/v2.1/servers/{id}/tags", Body: api.Once(tagsBody), Handle: d.replaceTags,
+		{Method: "PUT", Path: "/v2.1/servers/{id}/tags", Body: api.Always(tagsBody), Handle: d.replaceTags,
 			Since: api.VTags, About: &aboutReplaceTags},
 		{Method: "DELETE", Path: "/v2.1/servers/{id}/tags",
 			Handle: d.deleteTags, Since: api.VTags, About: &aboutDeleteTags},

@@ -83,7 +83,7 @@ func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 	}
 	building = building[:min(len(building), l.limit)]
 	if len(building) == l.limit {
-		p, _ := l.begun(building, 0)
+		p, _ := l.firstPage(building, 0)
 		use(p)
 		return nil
 	}
@@ -105,7 +105,7 @@ func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 		}
 	}
 	return mergeServersEarly(x.Context(), d.Gatherer, cells, q, func(r mergedServers) error {
-		p, err := d.filled(x, l, building, r)
+		p, err := d.completePage(x, l, building, r)
 		if err == nil {
 			use(p)
 		}
@@ -113,8 +113,8 @@ func (d *Lists) page(x *api.Exchange, l *listRequest, use func(page)) error {
 	})
 }
 
-// begun is a page with the servers being built, their uuids, and capacity for so many others.
-func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, map[string]bool) {
+// firstPage is a page with the servers being built, their uuids, and capacity for so many others.
+func (l *listRequest) firstPage(building []apidb.BuildRequest, others int) (page, map[string]bool) {
 	p, seen := page{servers: make([]*cellwire.Server, 0, len(building)+others)},
 		make(map[string]bool, len(building)+others)
 	for i := range building {
@@ -123,11 +123,11 @@ func (l *listRequest) begun(building []apidb.BuildRequest, others int) (page, ma
 	return p, seen
 }
 
-// filled is the page with what the cells gave, and what is known of those that are down.
-func (d *Lists) filled(
+// completePage is the page with what the cells gave, and what is known of those that are down.
+func (d *Lists) completePage(
 	x *api.Exchange, l *listRequest, building []apidb.BuildRequest, from mergedServers,
 ) (page, error) {
-	p, seen := l.begun(building, len(from.Rows))
+	p, seen := l.firstPage(building, len(from.Rows))
 	for i := range from.Rows {
 		s := &from.Rows[i].Server
 		if !seen[s.UUID] && len(p.servers) < l.limit {

@@ -103,19 +103,19 @@ func matches(s *cellwire.Server, q *cellwire.ServerQuery) bool {
 			return false
 		}
 	}
-	return among(q.UUIDs, s.UUID) && among(q.VMStates, s.VMState) && among(q.TaskStates, s.TaskState) &&
-		among(q.PowerStates, s.PowerState) &&
-		among(q.Hosts, s.Host) && (!q.NoImage || s.ImageRef == "") &&
-		is(q.LaunchIndex, s.LaunchIndex) && is(q.Locked, s.Locked) && is(q.ConfigDrive, s.ConfigDrive) &&
+	return isAmong(q.UUIDs, s.UUID) && isAmong(q.VMStates, s.VMState) && isAmong(q.TaskStates, s.TaskState) &&
+		isAmong(q.PowerStates, s.PowerState) &&
+		isAmong(q.Hosts, s.Host) && (!q.NoImage || s.ImageRef == "") &&
+		fieldIs(q.LaunchIndex, s.LaunchIndex) && fieldIs(q.Locked, s.Locked) && fieldIs(q.ConfigDrive, s.ConfigDrive) &&
 		tagged(s.Tags, q) && changed(s, q)
 }
 
-// among says whether a value is one of those that are wanted; nil is any.
-func among[T comparable](wanted []T, value T) bool {
+// isAmong reports whether a value is one of those that are wanted; nil is any.
+func isAmong[T comparable](wanted []T, value T) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }
 
-func is[T comparable](wanted *T, value T) bool { return wanted == nil || *wanted == value }
+func fieldIs[T comparable](wanted *T, value T) bool { return wanted == nil || *wanted == value }
 
 func tagged(tags []string, q *cellwire.ServerQuery) bool {
 	has := func(tag string) bool { return slices.Contains(tags, tag) }

@@ -82,11 +82,11 @@ func (d *Lists) readList(x *api.Exchange, detail bool) (*listRequest, error) {
 // filters are the filters that count for this caller: all for an administrator, those of
 // memberFilters for a member.
 func filters(x *api.Exchange, params api.Query) map[string]string {
-	all := x.May(ruleServersAllFilters, x.Who.Project)
+	all := x.Allows(ruleServersAllFilters, x.Who.Project)
 	filters := map[string]string{}
 	for name := range params.Values {
 		since, forMembers := memberFilters[name]
-		if all && !slices.Contains(paging, name) || forMembers && x.Since(since) {
+		if all && !slices.Contains(paging, name) || forMembers && x.AtLeast(since) {
 			values := params.Values[name]
 			filters[name] = values[len(values)-1]
 		}
@@ -103,7 +103,7 @@ var knownFilters = []string{"all_tenants", "project_id", "tenant_id", "deleted"}
 // allows: the project and deleted=False. Nova leaves them out for administrators who send one of
 // these. What the caller may not filter by does not count, but paging always does.
 func minimalRecords(x *api.Exchange, params api.Query, filters map[string]string) bool {
-	if !x.Since(api.VDownCells) || slices.ContainsFunc(paging, params.Has) {
+	if !x.AtLeast(api.VDownCells) || slices.ContainsFunc(paging, params.Has) {
 		return false
 	}
 	for name := range filters {
@@ -137,10 +137,10 @@ func (l *listRequest) readStates(x *api.Exchange, params api.Query, filters map[
 	delete(filters, "status")
 	if params.Has("status") {
 		delete(filters, "vm_state")
-		vms, tasks := statesOf(params.Every("status"))
+		vms, tasks := statesOf(params.All("status"))
 		switch {
 		case len(vms) > 0:
-		case x.Since(vStatusChecked):
+		case x.AtLeast(vStatusChecked):
 			return osapi.BadRequest("Invalid status value")
 		default:
 			l.nothing = true

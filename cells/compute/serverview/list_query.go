@@ -148,7 +148,7 @@ func listQuery(x *api.Exchange) (api.Query, error) {
 		switch {
 		case strings.HasPrefix(name, "_"):
 			continue
-		case !spec.In(x.Version):
+		case !spec.ExistsAt(x.Version):
 			params.Values.Del(name)
 			continue
 		}
@@ -161,7 +161,7 @@ func listQuery(x *api.Exchange) (api.Query, error) {
 							maxPatterns)
 				}
 			}
-			if wrong := spec.Wrong(value); wrong != "" {
+			if wrong := spec.Problem(value); wrong != "" {
 				return params, osapi.BadRequest("Invalid input for query parameters %s. Value: %s. %s",
 					name, osapi.Shortened(value), wrong)
 			}
@@ -179,10 +179,10 @@ const maxPatterns = 8 << 10
 // creation. Keys that Nova ignores take their direction away with them.
 func readSort(x *api.Exchange, params api.Query) ([]cellwire.SortKey, error) {
 	var keys, dirs []string
-	for _, key := range params.Every("sort_key") {
+	for _, key := range params.All("sort_key") {
 		keys = append(keys, strings.TrimSpace(key))
 	}
-	for _, dir := range params.Every("sort_dir") {
+	for _, dir := range params.All("sort_dir") {
 		dirs = append(dirs, strings.TrimSpace(dir))
 	}
 	if len(keys) == 0 {

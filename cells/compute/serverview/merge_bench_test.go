@@ -33,7 +33,7 @@ func BenchmarkMerge(b *testing.B) {
 		for i, page := range pages {
 			s := &cellSource{index: i}
 			testproc.Check(b, l.order.checkPage(page, s, 100))
-			s.take(page)
+			s.addPage(page)
 			l.sources = append(l.sources, s)
 		}
 		l.merge()

@@ -34,7 +34,7 @@ func (l *serverMerge) merge() []*cellSource {
 		case !s.more:
 			heap.Pop(h)
 		case len(l.merged) < l.query.Limit:
-			return l.short()
+			return l.sourcesToFetch()
 		}
 	}
 	return nil
@@ -52,9 +52,9 @@ func (l *serverMerge) restart() {
 	l.rewind, l.merged, l.emitted = false, make([]cellwire.Row, 0, have), make(map[string]struct{}, have)
 }
 
-// short are the sources to ask when one has run out: that one, and with it those that soon will, so
-// that they are not waited for one after another.
-func (l *serverMerge) short() []*cellSource {
+// sourcesToFetch are the sources to ask when one has run out: that one, and with it those that soon
+// will, so that they are not waited for one after another.
+func (l *serverMerge) sourcesToFetch() []*cellSource {
 	missing := l.query.Limit - len(l.merged)
 	var short []*cellSource
 	for _, s := range l.sources {

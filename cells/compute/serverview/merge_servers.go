@@ -88,7 +88,7 @@ func mergeServersEarly(
 	defer l.request.End()
 	l.fetch(l.sources)
 	var foreseen *mergedServers
-	for l.request.Asked() > 0 {
+	for l.request.Pending() > 0 {
 		i, answer, ok := l.request.Next()
 		if ok {
 			l.sources[i].answered(l, answer)
@@ -96,13 +96,13 @@ func mergeServersEarly(
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("listing servers: %w", err)
 		}
-		if ok && l.request.Asked() > 0 {
+		if ok && l.request.Pending() > 0 {
 			continue
 		}
 		short := l.merge()
 		l.fetch(short)
-		if ok || len(short) > 0 || l.request.Asked() == len(cells) ||
-			slices.ContainsFunc(l.sources, (*cellSource).halfway) {
+		if ok || len(short) > 0 || l.request.Pending() == len(cells) ||
+			slices.ContainsFunc(l.sources, (*cellSource).withinTies) {
 			continue // there is more to come, or nothing to go by
 		}
 		if r := l.result(); foreseen == nil || !r.same(*foreseen) {
@@ -167,8 +167,8 @@ type cellSource struct {
 	late  bool // and has not answered in time
 }
 
-// halfway reports whether the cell is asked for more after rows that count only if it answers.
-func (s *cellSource) halfway() bool { return s.asked && s.seen != nil }
+// withinTies reports whether the cell is asked for more after rows that count only if it answers.
+func (s *cellSource) withinTies() bool { return s.asked && s.seen != nil }
 
 // fetch asks cells for a batch each.
 func (l *serverMerge) fetch(from []*cellSource) {
@@ -204,11 +204,11 @@ func (s *cellSource) answered(l *serverMerge, a gather.Answer[cellwire.ServerPag
 		l.rewind = true // It was merged without.
 	}
 	s.asked = false
-	s.take(a.Value)
+	s.addPage(a.Value)
 }
 
-// take keeps a page that was checked.
-func (s *cellSource) take(page cellwire.ServerPage) {
+// addPage keeps a page that was checked.
+func (s *cellSource) addPage(page cellwire.ServerPage) {
 	if s.seen == nil {
 		s.seen = make(map[string]struct{}, len(page.Rows))
 	}

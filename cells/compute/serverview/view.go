@@ -35,11 +35,11 @@ func (s *Servers) View(x *api.Exchange, project string) *View {
 	return &View{
 		x:           x,
 		defaultZone: s.DefaultZone,
-		extended:    x.May(ruleExtendedAttrs, project),
-		extraSpecs:  x.May(ruleShowExtraSpecs, project),
+		extended:    x.Allows(ruleExtendedAttrs, project),
+		extraSpecs:  x.Allows(ruleShowExtraSpecs, project),
 		admin:       x.IsAdmin(),
-		hostStatus:  x.Since(vHostStatus) && x.May(ruleShowHostStatus, project),
-		hostUnknown: x.Since(vHostStatus) && x.May(ruleShowHostUnknown, project),
+		hostStatus:  x.AtLeast(vHostStatus) && x.Allows(ruleShowHostStatus, project),
+		hostUnknown: x.AtLeast(vHostStatus) && x.Allows(ruleShowHostUnknown, project),
 	}
 }
 
@@ -59,7 +59,7 @@ func (v *View) Brief(s *cellwire.Server) *api.Object {
 // Respond answers with a server, from a view. From 2.71 on it says in which server groups it is,
 // one or none, also if its cell is down.
 func (s *Servers) Respond(x *api.Exchange, status int, m apidb.Mapping, body *api.Object) error {
-	if x.Since(vShowGroups) {
+	if x.AtLeast(vShowGroups) {
 		groups := []string{}
 		switch g, err := s.Store.ServerGroupOf(x.Context(), m.InstanceUUID); {
 		case err == nil:
@@ -106,16 +106,16 @@ func (v *View) Whole(s *cellwire.Server) *api.Object {
 	if !v.changed {
 		v.addExtensions(o, s)
 	}
-	if x.Since(vLocked) {
+	if x.AtLeast(vLocked) {
 		o.Add("locked", s.Locked)
 	}
-	if x.Since(api.VDescription) {
+	if x.AtLeast(api.VDescription) {
 		o.Add("description", s.Description)
 	}
-	if x.Since(api.VTags) {
+	if x.AtLeast(api.VTags) {
 		o.Add("tags", s.Tags)
 	}
-	if x.Since(api.VTrustedCerts) {
+	if x.AtLeast(api.VTrustedCerts) {
 		if len(s.TrustedCerts) > 0 {
 			o.Add("trusted_image_certificates", s.TrustedCerts)
 		} else {
@@ -134,8 +134,8 @@ func (v *View) addExtensions(o *api.Object, s *cellwire.Server) {
 	}
 	o.Add("OS-EXT-AZ:availability_zone", v.zone(s)).
 		Add("config_drive", configDrive).Add("key_name", api.OrNull(s.KeyName)).
-		Add("OS-SRV-USG:launched_at", api.Stamp(s.LaunchedAt)).
-		Add("OS-SRV-USG:terminated_at", api.Stamp(s.TerminatedAt))
+		Add("OS-SRV-USG:launched_at", api.Time(s.LaunchedAt)).
+		Add("OS-SRV-USG:terminated_at", api.Time(s.TerminatedAt))
 	if v.extended {
 		v.addExtended(o, s)
 	}
@@ -155,7 +155,7 @@ func (v *View) addExtended(o *api.Object, s *cellwire.Server) {
 	}
 	o.Add("OS-EXT-SRV-ATTR:host", api.OrNull(s.Host)).Add("OS-EXT-SRV-ATTR:instance_name", name).
 		Add("OS-EXT-SRV-ATTR:hypervisor_hostname", api.OrNull(s.Node))
-	if !v.x.Since(vExtendedAttributes) {
+	if !v.x.AtLeast(vExtendedAttributes) {
 		return
 	}
 	o.Add("OS-EXT-SRV-ATTR:reservation_id", s.Reservation).Add("OS-EXT-SRV-ATTR:launch_index", s.LaunchIndex).
@@ -206,7 +206,7 @@ func (v *View) image(ref string) *api.Object {
 
 // flavor is a reference before 2.47, and since then the flavor as it was.
 func (v *View) flavor(f *cellwire.Flavor) *api.Object {
-	if !v.x.Since(vFlavorEmbedded) {
+	if !v.x.AtLeast(vFlavorEmbedded) {
 		return v.x.Bookmarked("flavors", f.ID)
 	}
 	o := new(api.Object).Add("vcpus", f.VCPUs).Add("ram", f.MemoryMB).Add("disk", f.RootGB).

@@ -59,7 +59,7 @@ func limitsAnswer(v api.Version) js.Schema {
 	var absolute js.Properties
 	for i := range quotaResources {
 		r := &quotaResources[i]
-		if !r.shown(v) {
+		if !r.existsAt(v) {
 			continue
 		}
 		for _, name := range r.max {
@@ -82,7 +82,7 @@ func quotaAnswer(v api.Version, of js.Schema, named bool) js.Schema {
 		set = apidoc.Members("id", apidoc.Described(api.SchemaText, "The project."))
 	}
 	for i := range sortedResources {
-		if r := &sortedResources[i]; r.shown(v) {
+		if r := &sortedResources[i]; r.existsAt(v) {
 			set = append(set, apidoc.Members(r.name, of)...)
 		}
 	}

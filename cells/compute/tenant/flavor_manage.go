@@ -24,7 +24,7 @@ func (d *Deps) flavorManageRoutes() []api.Route {
 	return []api.Route{
 		{Method: "POST", Path: "/v2.1/flavors", Body: flavorSchemas, Rule: ruleFlavorCreate,
 			Handle: d.createFlavor, About: &aboutCreateFlavor},
-		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Once(flavorUpdate), Rule: ruleFlavorUpdate,
+		{Method: "PUT", Path: "/v2.1/flavors/{id}", Body: api.Always(flavorUpdate), Rule: ruleFlavorUpdate,
 			Handle: d.updateFlavor, Since: vFlavorDescription,
 			About: &aboutUpdateFlavor},
 		{Method: "DELETE", Path: "/v2.1/flavors/{id}",
@@ -135,14 +135,14 @@ func (d *Deps) changeFlavor(x *api.Exchange, change func(*apidb.Flavor) error) (
 		}
 		return change(f)
 	})
-	return f, api.Instead(err, apidb.ErrNotFound, flavorNotFound(id))
+	return f, api.RefuseIf(err, apidb.ErrNotFound, flavorNotFound(id))
 }
 
 // deleteFlavor answers DELETE /flavors/{id}, also of one that servers have.
 func (d *Deps) deleteFlavor(x *api.Exchange) error {
 	err := d.Store.DeleteFlavor(x.Context(), x.Param("id"))
 	if err != nil {
-		return api.Instead(err, apidb.ErrNotFound, flavorNotFound(x.Param("id")))
+		return api.RefuseIf(err, apidb.ErrNotFound, flavorNotFound(x.Param("id")))
 	}
 	return x.Empty(http.StatusAccepted)
 }

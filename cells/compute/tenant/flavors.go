@@ -65,7 +65,7 @@ func (d *Deps) Flavor(x *api.Exchange, id string) (apidb.Flavor, error) {
 // flavorOfPath is the flavor that the path names, or a 404.
 func (d *Deps) flavorOfPath(x *api.Exchange) (apidb.Flavor, error) {
 	f, err := d.Flavor(x, x.Param("id"))
-	return f, api.Instead(err, apidb.ErrNotFound, flavorNotFound(x.Param("id")))
+	return f, api.RefuseIf(err, apidb.ErrNotFound, flavorNotFound(x.Param("id")))
 }
 
 // showFlavor answers GET /flavors/{id}.
@@ -97,10 +97,10 @@ func flavorView(x *api.Exchange, f *apidb.Flavor) *api.Object {
 		o.AddNumber("rxtx_factor", f.RxTxFactor)
 	}
 	o.Add("links", x.Links("flavors", f.ID))
-	if x.Since(vFlavorDescription) {
+	if x.AtLeast(vFlavorDescription) {
 		o.Add("description", f.Description)
 	}
-	if x.Since(vFlavorSpecs) && x.May(ruleFlavorSpecsIndex, x.Who.Project) {
+	if x.AtLeast(vFlavorSpecs) && x.Allows(ruleFlavorSpecsIndex, x.Who.Project) {
 		o.Add("extra_specs", f.ExtraSpecs)
 	}
 	return o
@@ -110,7 +110,7 @@ func flavorView(x *api.Exchange, f *apidb.Flavor) *api.Object {
 func (d *Deps) listFlavors(x *api.Exchange) error {
 	return d.flavorPage(x, "flavors", func(f *apidb.Flavor) *api.Object {
 		o := new(api.Object).Add("id", f.ID).Add("name", f.Name).Add("links", x.Links("flavors", f.ID))
-		if x.Since(vFlavorDescription) {
+		if x.AtLeast(vFlavorDescription) {
 			o.Add("description", f.Description)
 		}
 		return o

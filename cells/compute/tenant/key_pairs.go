@@ -71,7 +71,7 @@ var (
 // the caller, or from 2.10 on the one that is named.
 func keyPairUser(x *api.Exchange, rule api.Rule) (string, error) {
 	user := x.Who.User
-	if named := x.Params.Every("user_id"); len(named) > 0 && named[0] != "" {
+	if named := x.Params.All("user_id"); len(named) > 0 && named[0] != "" {
 		user = named[0]
 	}
 	return user, x.AllowUser(rule, user)
@@ -80,7 +80,7 @@ func keyPairUser(x *api.Exchange, rule api.Rule) (string, error) {
 // keyPairView is a key pair with what all calls show of it.
 func keyPairView(x *api.Exchange, k *apidb.KeyPair) *api.Object {
 	o := new(api.Object).Add("name", k.Name).Add("public_key", k.PublicKey).Add("fingerprint", k.Fingerprint)
-	if x.Since(vKeyTypes) {
+	if x.AtLeast(vKeyTypes) {
 		o.Add("type", k.Type)
 	}
 	return o
@@ -97,18 +97,18 @@ func (d *Deps) listKeyPairs(x *api.Exchange) error {
 		return err
 	}
 	limit, marker := 0, ""
-	if x.Since(vKeyPages) {
+	if x.AtLeast(vKeyPages) {
 		limit, marker = api.ReadLimit(x.Params, d.MaxLimit), x.Params.Last("marker")
 		if x.Params.Has("marker") {
 			_, err := d.Store.KeyPair(x.Context(), user, marker)
 			if err != nil {
-				return api.Instead(err, apidb.ErrNotFound,
+				return api.RefuseIf(err, apidb.ErrNotFound,
 					osapi.BadRequest("Marker %s could not be found.", osapi.Shortened(marker)))
 			}
 		}
 	}
 	var pairs []apidb.KeyPair
-	if limit > 0 || !x.Since(vKeyPages) {
+	if limit > 0 || !x.AtLeast(vKeyPages) {
 		if pairs, err = d.Store.KeyPairs(x.Context(), user, marker, limit); err != nil {
 			return err
 		}
@@ -132,11 +132,11 @@ func (d *Deps) showKeyPair(x *api.Exchange) error {
 	}
 	k, err := d.Store.KeyPair(x.Context(), user, x.Param("id"))
 	if err != nil {
-		return api.Instead(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
+		return api.RefuseIf(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
 	}
 	return x.JSON(http.StatusOK, new(api.Object).
 		Add("keypair", keyPairView(x, &k).Add("user_id", k.UserID).Add("id", k.ID).
-			Add("created_at", api.Stamp(&k.CreatedAt)).
+			Add("created_at", api.Time(&k.CreatedAt)).
 			Add("deleted", false).Add("deleted_at", nil).Add("updated_at", nil)))
 }
 
@@ -177,13 +177,13 @@ func (d *Deps) createKeyPair(x *api.Exchange) error {
 	}
 	made, err := d.Store.CreateKeyPair(x.Context(), k, func(has int64) error { return tooManyKeyPairs(has, limits) })
 	if err != nil {
-		return api.Instead(err, apidb.ErrExists, api.Conflict("Key pair '%s' already exists.", k.Name))
+		return api.RefuseIf(err, apidb.ErrExists, api.Conflict("Key pair '%s' already exists.", k.Name))
 	}
 	shown, status := keyPairView(x, &made).Add("user_id", made.UserID), http.StatusCreated
 	if private != "" {
 		shown.Add("private_key", private)
 	}
-	if !x.Since(vKeyTypes) {
+	if !x.AtLeast(vKeyTypes) {
 		status = http.StatusOK
 	}
 	return x.JSON(status, new(api.Object).Add("keypair", shown))
@@ -216,9 +216,9 @@ func (d *Deps) deleteKeyPair(x *api.Exchange) error {
 	}
 	err = d.Store.DeleteKeyPair(x.Context(), user, x.Param("id"))
 	if err != nil {
-		return api.Instead(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
+		return api.RefuseIf(err, apidb.ErrNotFound, noKeyPair(user, x.Param("id")))
 	}
-	if !x.Since(vKeyTypes) {
+	if !x.AtLeast(vKeyTypes) {
 		return x.Empty(http.StatusAccepted)
 	}
 	return x.Empty(http.StatusNoContent)

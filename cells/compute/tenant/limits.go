@@ -48,13 +48,13 @@ func (d *Deps) showLimits(x *api.Exchange) error {
 	for i := range quotaResources {
 		r := &quotaResources[i]
 		for _, name := range r.max {
-			if r.shown(x.Version) && (name != maxImageMeta || x.Version < vNoImageMeta) {
+			if r.existsAt(x.Version) && (name != maxImageMeta || x.Version < vNoImageMeta) {
 				absolute.Add(name, r.limit(limits))
 			}
 		}
 	}
 	for i := range quotaResources {
-		if r := &quotaResources[i]; r.used != "" && r.shown(x.Version) {
+		if r := &quotaResources[i]; r.used != "" && r.existsAt(x.Version) {
 			absolute.Add(r.used, r.inUse(usage))
 		}
 	}
@@ -122,8 +122,8 @@ var keyPairs = quotaResource{name: "key_pairs", otherwise: 100, max: []string{"m
 // maxImageMeta is the limit on metadata of images, which Nova passed on until 2.38.
 const maxImageMeta = "maxImageMeta"
 
-// shown says whether a microversion shows the resource.
-func (r *quotaResource) shown(v api.Version) bool { return r.until == 0 || v <= r.until }
+// existsAt reports whether a microversion shows the resource.
+func (r *quotaResource) existsAt(v api.Version) bool { return r.until == 0 || v <= r.until }
 
 // limit is that of a quota set.
 func (r *quotaResource) limit(q apidb.QuotaSet) int64 {

@@ -76,7 +76,7 @@ var quotaSets = func() api.SchemaSteps {
 // quotaView writes the resources that the microversion has into a quota set, by their names.
 func quotaView(x *api.Exchange, set *api.Object, value func(*quotaResource) any) *api.Object {
 	for i := range sortedResources {
-		if r := &sortedResources[i]; r.shown(x.Version) {
+		if r := &sortedResources[i]; r.existsAt(x.Version) {
 			set.Add(r.name, value(r))
 		}
 	}

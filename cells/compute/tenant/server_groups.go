@@ -77,7 +77,7 @@ var serverGroupQuery = api.Parameters{All: []api.Parameter{
 // serverGroupView is a group as the microversion has it, with the members that are not deleted.
 func serverGroupView(x *api.Exchange, g *apidb.ServerGroup) *api.Object {
 	o := new(api.Object).Add("id", g.UUID).Add("name", g.Name)
-	if x.Since(vGroupPolicy) {
+	if x.AtLeast(vGroupPolicy) {
 		rules := new(api.Object)
 		if g.MaxPerHost > 0 {
 			rules.Add(maxPerHost, g.MaxPerHost)
@@ -87,7 +87,7 @@ func serverGroupView(x *api.Exchange, g *apidb.ServerGroup) *api.Object {
 		o.Add("policies", []string{g.Policy}).Add("metadata", new(api.Object))
 	}
 	o.Add("members", g.Members)
-	if x.Since(vGroupOwner) {
+	if x.AtLeast(vGroupOwner) {
 		o.Add("project_id", g.ProjectID).Add("user_id", g.UserID)
 	}
 	return o
@@ -199,7 +199,7 @@ func (d *Deps) deleteServerGroup(x *api.Exchange) error {
 	}
 	err = d.Store.DeleteServerGroup(x.Context(), g.UUID)
 	if err != nil {
-		return api.Instead(err, apidb.ErrNotFound, noServerGroup(g.UUID))
+		return api.RefuseIf(err, apidb.ErrNotFound, noServerGroup(g.UUID))
 	}
 	return x.Empty(http.StatusNoContent)
 }

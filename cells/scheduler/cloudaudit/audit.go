@@ -150,20 +150,21 @@ func (a *audit) complete() bool { return len(a.checked) == len(a.cells) }
 // errUnasked says that a service does not answer, which the report has.
 var errUnasked = errors.New("no answer")
 
-// unasked is the error of a cell, which is unchecked from now on, with errUnasked.
-func (a *audit) unasked(ctx context.Context, cell apidb.Cell, err error) error {
-	return a.without(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]},
+// uncheckedCell is the error of a cell, which is unchecked from now on, with errUnasked.
+func (a *audit) uncheckedCell(ctx context.Context, cell apidb.Cell, err error) error {
+	return a.noteUnavailable(ctx, err, Unchecked{Cell: cell.Name, Leaves: leavesCell, Partly: a.checked[cell.UUID]},
 		func() { delete(a.checked, cell.UUID) })
 }
 
 // withoutPlacement is unasked, of Placement. What was read of it stays, for the repair of what was
 // found before.
 func (a *audit) withoutPlacement(ctx context.Context, err error) error {
-	return a.without(ctx, err, Unchecked{Leaves: leavesPlacement, Partly: a.placement}, func() { a.placement = false })
+	return a.noteUnavailable(ctx, err, Unchecked{Leaves: leavesPlacement, Partly: a.placement},
+		func() { a.placement = false })
 }
 
-// without notes once that a service does not answer, unless the audit ends or repairs.
-func (a *audit) without(ctx context.Context, err error, service Unchecked, lose func()) error {
+// noteUnavailable notes once that a service does not answer, unless the audit ends or repairs.
+func (a *audit) noteUnavailable(ctx context.Context, err error, service Unchecked, lose func()) error {
 	if err == nil || ctx.Err() != nil || a.repairing || errors.Is(err, errUnasked) {
 		return err
 	}
@@ -184,7 +185,7 @@ func auditAsked[T any](
 	if cellclient.IsNotFound(err) {
 		return answer, err
 	}
-	return answer, a.unasked(ctx, cell, err)
+	return answer, a.uncheckedCell(ctx, cell, err)
 }
 
 // fits reports whether a cell answers now from the database that is its own.

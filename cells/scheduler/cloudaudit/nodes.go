@@ -26,7 +26,7 @@ func (a *audit) readNodesAgain(ctx context.Context) (map[string]apidb.Node, erro
 		answer, err := auditAsked(ctx, a, cell,
 			func(ctx context.Context, c *cellclient.Client) (cellwire.NodesAnswer, error) { return c.Nodes(ctx) })
 		if err != nil {
-			if err := a.unasked(ctx, cell, err); !errors.Is(err, errUnasked) {
+			if err := a.uncheckedCell(ctx, cell, err); !errors.Is(err, errUnasked) {
 				return nil, err
 			}
 			continue

@@ -154,7 +154,7 @@ func (a *audit) readCells(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if a.unasked(ctx, cell, err) == nil {
+		if a.uncheckedCell(ctx, cell, err) == nil {
 			a.checked[cell.UUID] = true
 		}
 	}

@@ -60,7 +60,7 @@ func (a *audit) auditMappings(ctx context.Context, cell apidb.Cell) error {
 	for part := range slices.Chunk(suspects, cellwire.MaxStates) {
 		states, err := cellmappings.States(ctx, a.c.Gatherer, cell, part)
 		if err != nil {
-			return a.unasked(ctx, cell, err)
+			return a.uncheckedCell(ctx, cell, err)
 		}
 		mappings, err := a.c.Store.MappingsOf(ctx, part)
 		if err != nil {
@@ -329,7 +329,7 @@ func (a *audit) consumer(ctx context.Context, uuid string, m apidb.Mapping, mapp
 	cell := a.cells[at]
 	states, err := cellmappings.States(ctx, a.c.Gatherer, cell, []string{uuid})
 	if err != nil {
-		return nil, a.unasked(ctx, cell, err)
+		return nil, a.uncheckedCell(ctx, cell, err)
 	}
 	state, known := states[uuid]
 	f := &Finding{Kind: FindingDeletedHolds, Server: uuid, Cell: cell.Name, Hint: "--repair removes them."}
@@ -394,7 +394,7 @@ func (a *audit) unknownConsumer(ctx context.Context, uuid string) (*Finding, err
 // migration is what is wrong with a migration that holds something, nil if nothing is. One that is
 // over needs nothing if its server holds what it needs, where it is.
 func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migration) (*Finding, error) {
-	if !over(m) {
+	if !isOver(m) {
 		return nil, nil //nolint:nilnil // it is under way, waits for a host, or the scheduler gives it back
 	}
 	f := &Finding{
@@ -403,7 +403,7 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 			m.UUID, m.ServerUUID, m.Status, a.where(m.UUID)),
 		Hint: "--repair removes it.",
 	}
-	err := a.needless(ctx, cell, m)
+	err := a.checkNeedless(ctx, cell, m)
 	var needed *neededError
 	switch {
 	case errors.As(err, &needed):
@@ -426,18 +426,18 @@ func (a *audit) migration(ctx context.Context, cell apidb.Cell, m cellwire.Migra
 			if err != nil {
 				return err
 			}
-			if len(now) != 1 || !over(now[0]) {
+			if len(now) != 1 || !isOver(now[0]) {
 				return fmt.Errorf("cell %s says now that the migration is not over", cell.Name)
 			}
-			return a.needless(ctx, cell, m)
+			return a.checkNeedless(ctx, cell, m)
 		})
 		return "removed its allocations", err
 	}
 	return f, nil
 }
 
-// over reports whether a migration has ended, and the scheduler does nothing about it any more.
-func over(m cellwire.Migration) bool {
+// isOver reports whether a migration has ended, and the scheduler does nothing about it any more.
+func isOver(m cellwire.Migration) bool {
 	switch m.Status {
 	case cellwire.MigrationConfirmed, cellwire.MigrationReverted, cellwire.MigrationCompleted:
 		return true
@@ -459,10 +459,10 @@ func (e *neededError) Error() string {
 		e.server, e.host)
 }
 
-// needless returns an error unless the server of a migration that is over is gone, or holds
+// checkNeedless returns an error unless the server of a migration that is over is gone, or holds
 // something itself on the node where it is: then it needs nothing of what the migration holds. The
 // error is a *neededError if that is known.
-func (a *audit) needless(ctx context.Context, cell apidb.Cell, m cellwire.Migration) error {
+func (a *audit) checkNeedless(ctx context.Context, cell apidb.Cell, m cellwire.Migration) error {
 	server, err := auditAsked(ctx, a, cell, func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) {
 		return c.Server(ctx, m.ServerUUID)
 	})

@@ -55,7 +55,7 @@ func (c *Client) capacity(ctx context.Context, root string) (all Capacity, err e
 	}
 	for _, p := range providers {
 		inventories, err := c.Inventories(ctx, p.UUID)
-		if gone(err) {
+		if isNotFound(err) {
 			continue // since the tree was listed
 		}
 		if err != nil {
@@ -65,7 +65,7 @@ func (c *Client) capacity(ctx context.Context, root string) (all Capacity, err e
 			continue
 		}
 		usages, err := c.ProviderUsages(ctx, p.UUID)
-		if err != nil && !gone(err) {
+		if err != nil && !isNotFound(err) {
 			return all, err
 		}
 		for class, inventory := range inventories {
@@ -83,4 +83,4 @@ func (c *Client) capacity(ctx context.Context, root string) (all Capacity, err e
 	return all, nil
 }
 
-func gone(err error) bool { return errors.Is(err, placementclient.ErrNotFound) }
+func isNotFound(err error) bool { return errors.Is(err, placementclient.ErrNotFound) }

@@ -201,7 +201,7 @@ func (s *Quotas) fromCells(ctx context.Context, of owner, before apidb.Counts, a
 	answers := gather.All(ctx, s.o.Gatherer, cells,
 		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
 			if of.user != "" {
-				return held(ctx, client, cellwire.ServerQuery{ProjectID: of.project, UserID: of.user})
+				return usage(ctx, client, cellwire.ServerQuery{ProjectID: of.project, UserID: of.user})
 			}
 			used, err := client.Usage(ctx, of.project)
 			return used, cellclient.AsFailure(err)
@@ -260,7 +260,7 @@ func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (to
 		UserID: of.user, TaskStates: []string{cellwire.TaskDeleting, cellwire.TaskSoftDeleting}}
 	answers := gather.All(ctx, s.o.Gatherer, cells,
 		func(ctx context.Context, client *cellclient.Client) (cellwire.Usage, error) {
-			return held(ctx, client, query)
+			return usage(ctx, client, query)
 		})
 	for _, a := range answers {
 		if a.Err != nil && !a.Down() {
@@ -271,8 +271,10 @@ func (s *Quotas) deleting(ctx context.Context, of owner, cells []apidb.Cell) (to
 	return total, nil
 }
 
-// held is what the servers of a query have in a cell.
-func held(ctx context.Context, client *cellclient.Client, query cellwire.ServerQuery) (used cellwire.Usage, err error) {
+// usage is what the servers of a query have in a cell.
+func usage(
+	ctx context.Context, client *cellclient.Client, query cellwire.ServerQuery,
+) (used cellwire.Usage, err error) {
 	query.Limit = cellwire.MaxLimit
 	err = client.EachServer(ctx, query,
 		func(s cellwire.Server) { addUsage(&used, 1, s.Flavor.VCPUs, s.Flavor.MemoryMB) })

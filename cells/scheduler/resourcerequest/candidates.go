@@ -152,16 +152,16 @@ func (form nestedForm) distance(c Candidate, cells map[string]bool, summaries ma
 	for provider, classes := range c.Allocations {
 		for class := range classes {
 			if form.devices[class] {
-				out = max(out, between(provider, cells, summaries))
+				out = max(out, nearnessOf(provider, cells, summaries))
 			}
 		}
 	}
 	return out
 }
 
-// between is how near a provider is to some of a guest's cells: near if it is one, below one or
+// nearnessOf is how near a provider is to some of a guest's cells: near if it is one, below one or
 // above one, far if another cell is above it.
-func between(provider string, cells map[string]bool, summaries map[string]providerSummary) distance {
+func nearnessOf(provider string, cells map[string]bool, summaries map[string]providerSummary) distance {
 	for cell := range cells {
 		for at, n := cell, 0; at != "" && n < len(summaries); at, n = summaries[at].Parent, n+1 {
 			if at == provider {

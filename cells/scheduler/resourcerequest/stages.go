@@ -68,30 +68,30 @@ func (r Request) Stages(cells bool) [][]Request {
 	case !cells && p.onCells:
 		return nil
 	case !cells: // a host that has cells since then is not asked as if it had none
-		return [][]Request{{r.flat()}}
+		return [][]Request{{r.withoutCells()}}
 	}
 	var out [][]Request
 	for _, size := range p.pages {
-		out = append(out, r.ways(withPages(p.cells, size))...)
+		out = append(out, r.divisions(withPages(p.cells, size))...)
 	}
 	if !p.onCells {
 		at := 0
 		if p.affinity == extraspecs.AffinityPreferred && len(p.devices) > 0 {
 			at = len(out) - 1 // it is not known which devices are near
 		}
-		out[at] = append(out[at], r.flat())
+		out[at] = append(out[at], r.withoutCells())
 	}
 	for n := len(p.cells) + 1; n <= mostCells; n++ {
 		if parts, ok := p.divided(n); ok {
-			out = append(out, r.ways(parts)...)
+			out = append(out, r.divisions(parts)...)
 		}
 	}
 	return out
 }
 
-// ways are the requests for a division into cells: with devices near, and then as the policy has
-// it.
-func (r Request) ways(cells []guestCell) [][]Request {
+// divisions are the requests for a division into cells: with devices near, and then as the policy
+// has it.
+func (r Request) divisions(cells []guestCell) [][]Request {
 	p := r.plan
 	rest := map[extraspecs.Affinity]nearness{
 		extraspecs.AffinityLegacy: knownNear, extraspecs.AffinityPreferred: nearFirst,
@@ -99,17 +99,17 @@ func (r Request) ways(cells []guestCell) [][]Request {
 	}[p.affinity]
 	var out [][]Request
 	if len(p.devices) == 0 {
-		return [][]Request{{r.nested(cells, anywhere)}}
+		return [][]Request{{r.withCells(cells, anywhere)}}
 	}
 	if len(cells) == 1 {
-		if near := r.nested(cells, anywhere); near.nearDevices() {
+		if near := r.withCells(cells, anywhere); near.nearDevices() {
 			out = append(out, []Request{near})
 			if p.affinity == extraspecs.AffinityRequired {
 				return out
 			}
 		}
 	}
-	return append(out, []Request{r.nested(cells, rest)})
+	return append(out, []Request{r.withCells(cells, rest)})
 }
 
 // clone is a copy that can be changed.
@@ -122,17 +122,17 @@ func (r Request) clone() Request {
 	return r
 }
 
-// flat is the request to hosts without cells.
-func (r Request) flat() Request {
+// withoutCells is the request to hosts without cells.
+func (r Request) withoutCells() Request {
 	out := r.clone()
 	out.group("").traits[TraitNUMARoot] = false
 	return out
 }
 
-// nested is the request to hosts with cells. Traits follow what they are about: those of processors
-// go to the cells that have some, those of storage stay with the disk, and others with the devices
-// of the unsuffixed group; without such they are the host's.
-func (r Request) nested(cells []guestCell, near nearness) Request {
+// withCells is the request to hosts with cells. Traits follow what they are about: those of
+// processors go to the cells that have some, those of storage stay with the disk, and others with
+// the devices of the unsuffixed group; without such they are the host's.
+func (r Request) withCells(cells []guestCell, near nearness) Request {
 	out := r.clone()
 	out.onCells = nestedForm{cells: len(cells), near: near, devices: r.plan.devices}
 	rest := out.group("")
@@ -162,7 +162,7 @@ func (r Request) nested(cells []guestCell, near nearness) Request {
 	if len(rest.resources) == 0 {
 		delete(out.groups, "")
 	}
-	out.separate()
+	out.chooseGroupPolicy()
 	return out
 }
 
@@ -191,10 +191,10 @@ func stays(trait string, resources map[string]int64) bool {
 	return false
 }
 
-// separate chooses the group_policy. Cells of a guest are on different cells of the host. With
-// other groups beside them Placement cannot be asked for that alone, and candidates that are not so
-// are left out here.
-func (r *Request) separate() {
+// chooseGroupPolicy chooses the group_policy. Cells of a guest are on different cells of the host.
+// With other groups beside them Placement cannot be asked for that alone, and candidates that are
+// not so are left out here.
+func (r *Request) chooseGroupPolicy() {
 	isolated := r.policy == "isolate" && r.written > 1
 	switch {
 	case r.LacksPolicy(): // Placement is asked as if it were none, or refuses
@@ -252,6 +252,6 @@ func (r *Request) nearDevices() bool {
 	if rest != nil && len(rest.resources) == 0 {
 		delete(r.groups, "")
 	}
-	r.separate()
+	r.chooseGroupPolicy()
 	return true
 }

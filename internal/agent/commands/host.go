@@ -59,8 +59,8 @@ func (h Host) request(ctx context.Context, timeout time.Duration,
 	return err
 }
 
-// ask is request for what has an argument and an answer.
-func ask[R, T any](ctx context.Context, h Host, timeout time.Duration, r R,
+// requestWith is request for what has an argument and an answer.
+func requestWith[R, T any](ctx context.Context, h Host, timeout time.Duration, r R,
 	online func(*control.Client, context.Context, R) (T, error),
 	offline func(context.Context, *config.Config, zerolog.Logger, R) (T, error),
 ) (T, error) {
@@ -81,22 +81,22 @@ func (h Host) Nodes(ctx context.Context) (nodes control.Nodes, err error) {
 
 // GiveNode assigns a node to another driver.
 func (h Host) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gift, error) {
-	return ask(ctx, h, h.passTimeout(), r, (*control.Client).GiveNode, agent.GiveNodeOffline)
+	return requestWith(ctx, h, h.passTimeout(), r, (*control.Client).GiveNode, agent.GiveNodeOffline)
 }
 
 // RemoveNode deletes a node that no longer exists from Placement.
 func (h Host) RemoveNode(ctx context.Context, r control.RemoveRequest) (control.Removal, error) {
-	return ask(ctx, h, h.passTimeout(), r, (*control.Client).RemoveNode, agent.RemoveNodeOffline)
+	return requestWith(ctx, h, h.passTimeout(), r, (*control.Client).RemoveNode, agent.RemoveNodeOffline)
 }
 
 // Audit compares the allocations on the host with its guests.
 func (h Host) Audit(ctx context.Context, r audit.Request) (audit.Report, error) {
-	return ask(ctx, h, auditTimeout, r, (*control.Client).Audit, agent.AuditOffline)
+	return requestWith(ctx, h, auditTimeout, r, (*control.Client).Audit, agent.AuditOffline)
 }
 
 // HealAllocations creates missing allocations of guests.
 func (h Host) HealAllocations(ctx context.Context, r audit.HealRequest) (audit.Report, error) {
-	return ask(ctx, h, auditTimeout, r, (*control.Client).HealAllocations, agent.HealAllocationsOffline)
+	return requestWith(ctx, h, auditTimeout, r, (*control.Client).HealAllocations, agent.HealAllocationsOffline)
 }
 
 // UndoReshape undoes the reshape of a number.

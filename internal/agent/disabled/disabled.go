@@ -124,7 +124,7 @@ func (s *Store) Disable(r Reason) error {
 		r.Since = s.now().UTC()
 		next.Reasons[i] = r
 	}
-	return s.keep(next)
+	return s.write(next)
 }
 
 // Enable removes a source's reasons for a node, or all with node "". It also records the nodes for
@@ -153,7 +153,7 @@ func (s *Store) Enable(source, node string) (left []Reason, err error) {
 			left = append(left, r)
 		}
 	}
-	return left, s.keep(next)
+	return left, s.write(next)
 }
 
 // Withdraw removes a source's reason for one node, or that for all nodes with node "". Unlike
@@ -163,7 +163,7 @@ func (s *Store) Withdraw(source, node string) error {
 	defer s.mu.Unlock()
 	next := s.file.clone()
 	next.Reasons = slices.DeleteFunc(next.Reasons, func(r Reason) bool { return r.Source == source && r.Node == node })
-	return s.keep(next)
+	return s.write(next)
 }
 
 // RenameNode has what is recorded of a node follow its new name.
@@ -181,7 +181,7 @@ func (s *Store) RenameNode(from, to string) error {
 			next.Enabling[i] = to
 		}
 	}
-	return s.keep(next)
+	return s.write(next)
 }
 
 // Reasons returns why a node is disabled, the oldest first. With node "" it returns all reasons.
@@ -225,7 +225,7 @@ func (s *Store) Enabled() error {
 	defer s.mu.Unlock()
 	next := s.file.clone()
 	next.Enabling = nil
-	return s.keep(next)
+	return s.write(next)
 }
 
 // EnablingAny reports whether the trait has to be removed from any node.

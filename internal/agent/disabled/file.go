@@ -88,8 +88,8 @@ func (f file) validate() error {
 	return nil
 }
 
-// keep writes a changed file atomically, and then updates s.file. s.mu is held.
-func (s *Store) keep(next file) error {
+// write writes a changed file atomically, and then updates s.file. s.mu is held.
+func (s *Store) write(next file) error {
 	if next.equal(s.file) {
 		return nil
 	}

@@ -52,8 +52,8 @@ func (c *Claims) Expect(drivers ...string) {
 	}
 }
 
-// Note keeps which nodes a driver names, or that it could not tell.
-func (c *Claims) Note(driver string, nodes []plugins.Node, err error) {
+// SetNodes records which nodes a driver names, or that it could not list them.
+func (c *Claims) SetNodes(driver string, nodes []plugins.Node, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
@@ -63,11 +63,11 @@ func (c *Claims) Note(driver string, nodes []plugins.Node, err error) {
 		c.named[driver] = slices.Clone(nodes)
 	}
 	delete(c.pending, driver)
-	c.changed()
+	c.notifyWaiting()
 }
 
-// changed wakes those that wait. c.mu is held.
-func (c *Claims) changed() {
+// notifyWaiting wakes those that wait. c.mu is held.
+func (c *Claims) notifyWaiting() {
 	if c.moved != nil {
 		close(c.moved)
 		c.moved = nil
@@ -79,7 +79,7 @@ func (c *Claims) changed() {
 func (c *Claims) Claim(
 	ctx context.Context, driver string, nodes []plugins.Node, err error,
 ) map[string]*resourcetracker.ClaimedError {
-	c.Note(driver, nodes, err)
+	c.SetNodes(driver, nodes, err)
 	if err != nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (c *Claims) Claim(
 		c.mu.Lock()
 		held, undecided := map[string]*resourcetracker.ClaimedError{}, false
 		for _, node := range nodes {
-			e := c.judge(driver, node)
+			e := c.checkOwner(driver, node)
 			if e != nil {
 				held[node.UUID] = e
 			}
@@ -119,11 +119,11 @@ func (c *Claims) Claim(
 func (c *Claims) Check(driver string, node plugins.Node) *resourcetracker.ClaimedError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.judge(driver, node)
+	return c.checkOwner(driver, node)
 }
 
-// judge says why a driver does not get a node; nil: it does. c.mu is held.
-func (c *Claims) judge(driver string, node plugins.Node) *resourcetracker.ClaimedError {
+// checkOwner returns why a driver does not get a node; nil: it does. c.mu is held.
+func (c *Claims) checkOwner(driver string, node plugins.Node) *resourcetracker.ClaimedError {
 	owner, others := c.owner(driver, node), c.others(driver, node)
 	if owner == driver || owner == "" && len(others) == 0 {
 		return nil
@@ -208,8 +208,8 @@ func (c *Claims) Elsewhere(root, driver string) bool {
 	return owner != "" && owner != driver
 }
 
-// Give makes a node a driver's.
-func (c *Claims) Give(root, name, driver string) {
+// Assign makes a node a driver's.
+func (c *Claims) Assign(root, name, driver string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.granted == nil {
@@ -235,5 +235,5 @@ func (c *Claims) Release(driver string) {
 	delete(c.named, driver)
 	delete(c.pending, driver)
 	c.owners = nil
-	c.changed()
+	c.notifyWaiting()
 }

@@ -57,9 +57,9 @@ func Locked(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Take creates and locks a state directory for a command. Errors: [control.ErrRefused] while an
+// CreateAndLock is Make and Lock for a command. Errors: [control.ErrRefused] while an
 // agent runs.
-func Take(dir string) (unlock func(), err error) {
+func CreateAndLock(dir string) (unlock func(), err error) {
 	if err := Make(dir); err != nil {
 		return nil, err
 	}

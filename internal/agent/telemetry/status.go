@@ -128,7 +128,7 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descStarted, float64(s.Started.UnixMilli())/1000)
 	count(descRetries, float64(w.monotonic(s.Placement.Requests-started)))
 	if c := s.Cell; c != nil {
-		gauge(descCellUp, is(c.Up))
+		gauge(descCellUp, boolValue(c.Up))
 		gauge(descServers, float64(c.Servers))
 		gauge(descReports, float64(c.Waiting))
 		count(descSpawns, float64(c.Spawns.Succeeded), "succeeded")
@@ -147,7 +147,7 @@ func (w *statusCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, d := range s.Drivers {
 		for _, state := range pluginStates {
-			gauge(descPlugin, is(d.Plugin.State == state), d.Name, string(state))
+			gauge(descPlugin, boolValue(d.Plugin.State == state), d.Name, string(state))
 		}
 		count(descRestarts, float64(d.Plugin.Restarts), d.Name)
 		count(descReplaced, float64(d.Plugin.Replacements), d.Name)
@@ -217,7 +217,7 @@ func (w *statusCollector) monotonic(now int64) int64 {
 	return w.retries
 }
 
-func is(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

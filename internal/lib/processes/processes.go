@@ -38,15 +38,15 @@ func All() ([]Process, error) {
 		if err != nil {
 			continue
 		}
-		if p, ok := Look(pid); ok {
+		if p, ok := Lookup(pid); ok {
 			out = append(out, p)
 		}
 	}
 	return out, nil
 }
 
-// Look returns one process, and false if it does not exist.
-func Look(pid int) (Process, bool) {
+// Lookup returns one process, and false if it does not exist.
+func Lookup(pid int) (Process, bool) {
 	raw, err := os.ReadFile(path(pid, "stat"))
 	if err != nil {
 		return Process{}, false
@@ -126,13 +126,13 @@ func Family(all []Process, pid int) []Process {
 // maxDepth bounds how many ancestors of a process are looked at.
 const maxDepth = 1000
 
-// Within reports whether the process pid is in the [Family] of another one. A process whose parent
-// has ended has no ancestors any more.
+// InFamily reports whether the process pid is in the [Family] of another one. A process whose
+// parent has ended has no ancestors any more.
 //
 // Cost: one small file for each ancestor.
-func Within(pid, family int) bool {
+func InFamily(pid, family int) bool {
 	for range maxDepth {
-		p, found := Look(pid)
+		p, found := Lookup(pid)
 		switch {
 		case !found:
 			return false
@@ -163,8 +163,8 @@ func CommandLine(pid int) string {
 	return "[" + strings.TrimSpace(string(raw)) + "]"
 }
 
-// Environ reports whether the environment that a process was started with contains text.
-func Environ(pid int, text string) bool {
+// EnvironContains reports whether the environment that a process was started with contains text.
+func EnvironContains(pid int, text string) bool {
 	raw, err := os.ReadFile(path(pid, "environ"))
 	return err == nil && bytes.Contains(raw, []byte(text))
 }

@@ -53,20 +53,21 @@ func TestFamilyHasGroupAndDescendantsInOtherSessions(t *testing.T) {
 		pids[child].Memory == 0 || pids[cmd.Process.Pid].Group != cmd.Process.Pid {
 		t.Errorf("%d and %d: %+v", cmd.Process.Pid, child, pids)
 	}
-	if !Within(child, cmd.Process.Pid) || !Within(child, os.Getpid()) || !Within(child, child) ||
-		Within(cmd.Process.Pid, child) || Within(os.Getpid(), child) {
+	if !InFamily(child, cmd.Process.Pid) || !InFamily(child, os.Getpid()) || !InFamily(child, child) ||
+		InFamily(cmd.Process.Pid, child) || InFamily(os.Getpid(), child) {
 		t.Errorf("which of %d, %d and %d is within another one", os.Getpid(), cmd.Process.Pid, child)
 	}
-	if OpenFiles(child) < 3 || !Environ(child, "FAMILY=of-this-test") || Environ(child, "FAMILY=of-another") ||
+	if OpenFiles(child) < 3 || !EnvironContains(child, "FAMILY=of-this-test") ||
+		EnvironContains(child, "FAMILY=of-another") ||
 		!strings.HasPrefix(CommandLine(child), "sh -c echo") {
 		t.Errorf("%d open files, %q", OpenFiles(child), CommandLine(child))
 	}
 	_ = stdin.Close() // both end on that
 	testproc.NoError(t, cmd.Wait())
-	if _, there := Look(child); there {
+	if _, there := Lookup(child); there {
 		t.Errorf("process %d exists after its end", child)
 	}
-	if Within(child, child) || OpenFiles(child) != 0 || Environ(child, "") || CommandLine(child) != "[]" {
+	if InFamily(child, child) || OpenFiles(child) != 0 || EnvironContains(child, "") || CommandLine(child) != "[]" {
 		t.Error("an ended process has data")
 	}
 }

@@ -32,7 +32,7 @@ func CheckReaping() error {
 	var known bool
 	if err := self.WithHandle(func(uintptr) {
 		var held map[int]bool
-		if held, err = ours(); err == nil {
+		if held, err = ownProcesses(); err == nil {
 			known = held[os.Getpid()]
 		}
 	}); err != nil {
@@ -79,7 +79,7 @@ func reap() (left bool) {
 	pids := zombies(os.Getpid())
 	// After the zombies, so that it holds those of this program: their descriptors stay until they
 	// are reaped.
-	known, err := ours()
+	known, err := ownProcesses()
 	if err != nil {
 		return true
 	}
@@ -117,8 +117,8 @@ func zombies(parent int) []int {
 	return pids
 }
 
-// ours returns the processes that this one holds a descriptor of.
-func ours() (map[int]bool, error) {
+// ownProcesses returns the processes that this one holds a descriptor of.
+func ownProcesses() (map[int]bool, error) {
 	const dir = "/proc/self/fdinfo"
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -167,14 +167,14 @@ func TestOursListsProcessesUntilTheyAreWaitedFor(t *testing.T) {
 	testproc.Check(t, cmd.Start())
 	pid := cmd.Process.Pid
 	testproc.Check(t, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
-	if known, err := ours(); err != nil || !known[pid] {
+	if known, err := ownProcesses(); err != nil || !known[pid] {
 		t.Errorf("a zombie of this program is not listed: %v, %v", known, err)
 	}
 	if !slices.Contains(zombies(os.Getpid()), pid) || !anyEnded() {
 		t.Error("it is not listed as a zombie")
 	}
 	testproc.Check(t, cmd.Wait())
-	if known, err := ours(); err != nil || known[pid] {
+	if known, err := ownProcesses(); err != nil || known[pid] {
 		t.Errorf("it was waited for, and is still listed: %v, %v", known, err)
 	}
 }

@@ -54,8 +54,8 @@ func New(name string, conn grpc.ClientConnInterface, socket string, timeouts Tim
 	return c
 }
 
-// within makes a call with a deadline.
-func within[Q, R any](ctx context.Context, c *Client, call string, limit time.Duration,
+// withDeadline makes a call that ends at a deadline.
+func withDeadline[Q, R any](ctx context.Context, c *Client, call string, limit time.Duration,
 	method func(context.Context, Q, ...grpc.CallOption) (R, error), request Q, opts ...grpc.CallOption) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -74,7 +74,7 @@ func (c *Client) badReply(call string, err error) error {
 // Info returns what the plugin reports about itself. It is the first call: what a plugin does not
 // announce is not called.
 func (c *Client) Info(ctx context.Context) (Info, error) {
-	reply, err := within(ctx, c, "Info", c.timeouts.Load().Info, c.plugin.Info, &driverv1.InfoRequest{})
+	reply, err := withDeadline(ctx, c, "Info", c.timeouts.Load().Info, c.plugin.Info, &driverv1.InfoRequest{})
 	if err != nil {
 		return Info{}, err
 	}
@@ -88,7 +88,7 @@ func (c *Client) Info(ctx context.Context) (Info, error) {
 
 // ConfigSchema returns the JSON schema of the driver's configuration, nil if it takes none.
 func (c *Client) ConfigSchema(ctx context.Context) ([]byte, error) {
-	reply, err := within(ctx, c, "ConfigSchema", c.timeouts.Load().Info, c.plugin.ConfigSchema,
+	reply, err := withDeadline(ctx, c, "ConfigSchema", c.timeouts.Load().Info, c.plugin.ConfigSchema,
 		&driverv1.ConfigSchemaRequest{})
 	return reply.GetJsonSchema(), err
 }
@@ -104,7 +104,7 @@ func (c *Client) Shutdown(ctx context.Context, grace time.Duration) error {
 func (c *Client) Configure(
 	ctx context.Context, config json.RawMessage, host plugins.HostInfo, timeouts Timeouts,
 ) error {
-	reply, err := within(ctx, c, "Configure", timeouts.Configure, c.plugin.Configure, &driverv1.ConfigureRequest{
+	reply, err := withDeadline(ctx, c, "Configure", timeouts.Configure, c.plugin.Configure, &driverv1.ConfigureRequest{
 		ConfigJson: config,
 		Host:       &driverv1.HostInfo{Name: host.Name, StateDir: host.StateDir, FormerNodes: host.FormerNodes},
 	})
@@ -125,7 +125,7 @@ func (c *Client) Health(ctx context.Context) ([]plugins.Warning, error) {
 	if err := c.checkSocket(); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, c, "Health", c.timeouts.Load().Health, c.plugin.Health, &driverv1.HealthRequest{})
+	reply, err := withDeadline(ctx, c, "Health", c.timeouts.Load().Health, c.plugin.Health, &driverv1.HealthRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (c *Client) checkSocket() error {
 // AvailableNodes returns the driver's nodes.
 func (c *Client) AvailableNodes(ctx context.Context) ([]plugins.Node, error) {
 	const call = "AvailableNodes"
-	reply, err := within(ctx, c, call, c.timeouts.Load().Nodes, c.driver.AvailableNodes,
+	reply, err := withDeadline(ctx, c, call, c.timeouts.Load().Nodes, c.driver.AvailableNodes,
 		&driverv1.AvailableNodesRequest{})
 	if err != nil {
 		return nil, err
@@ -194,7 +194,7 @@ func (c *Client) Guests(ctx context.Context, tree *providertree.Tree, node strin
 	if err := c.checkCapability(call, protocol.CapabilityGuests); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, c, call, c.timeouts.Load().Update, c.driver.Guests,
+	reply, err := withDeadline(ctx, c, call, c.timeouts.Load().Update, c.driver.Guests,
 		&driverv1.GuestsRequest{Tree: protocol.FromTree(tree), Node: node})
 	if err != nil {
 		return nil, err
@@ -212,7 +212,7 @@ func (c *Client) NodeDeleted(ctx context.Context, node plugins.Node) (bool, erro
 	if err := c.checkCapability(call, protocol.CapabilityNodeDeleted); err != nil {
 		return false, err
 	}
-	reply, err := within(ctx, c, call, c.timeouts.Load().Nodes, c.driver.NodeDeleted,
+	reply, err := withDeadline(ctx, c, call, c.timeouts.Load().Nodes, c.driver.NodeDeleted,
 		&driverv1.NodeDeletedRequest{Node: &driverv1.Node{Name: node.Name, Uuid: node.UUID}})
 	return reply.GetDeleted(), err
 }

@@ -48,7 +48,7 @@ func (c *Client) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWri
 	if err := c.checkCapability(call, protocol.CapabilityConsole); err != nil {
 		return nil, err
 	}
-	ctx, watch := c.idle(ctx)
+	ctx, watch := c.idleTimeout(ctx)
 	opened := &console{client: c, ctx: ctx, watch: watch}
 	if err := opened.open(node, uuid); err != nil {
 		watch.end()

@@ -50,8 +50,8 @@ func (d *defects) join(before string, err error) {
 	}
 }
 
-// enough reports whether the list is full.
-func (d *defects) enough() bool { return d.more }
+// full reports whether the list is full.
+func (d *defects) full() bool { return d.more }
 
 // err is nil if there are none.
 func (d *defects) err() error {

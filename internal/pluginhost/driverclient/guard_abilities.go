@@ -119,7 +119,7 @@ func checkGuests(tree *providertree.Tree, msgs []*driverv1.Guest) ([]plugins.Gue
 		if first, twice := seen[g.UUID]; twice && g.UUID != "" {
 			d.add("guests %d and %d are both %s: list each guest once", first, i, g.UUID)
 		}
-		if d.enough() {
+		if d.full() {
 			break
 		}
 		seen[g.UUID] = i

@@ -29,7 +29,7 @@ func checkInstances(msgs []*driverv1.Instance) ([]plugins.Instance, error) {
 		if first, twice := seen[is.UUID]; twice && is.UUID != "" {
 			d.add("instances %d and %d are both %s: list each instance once", first, i, is.UUID)
 		}
-		if d.enough() {
+		if d.full() {
 			break
 		}
 		seen[is.UUID] = i

@@ -21,7 +21,7 @@ func (c *Client) Instances(ctx context.Context, node string) ([]plugins.Instance
 	if err := c.checkRequest(call, protocol.CheckNode(node)); err != nil {
 		return nil, err
 	}
-	reply, err := within(ctx, c, call, c.timeouts.Load().Update, c.instances.List,
+	reply, err := withDeadline(ctx, c, call, c.timeouts.Load().Update, c.instances.List,
 		&driverv1.ListInstancesRequest{Node: node})
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (c *Client) checkRequest(call string, problem error) error {
 // whatever they name.
 func manage[Q, R any](ctx context.Context, c *Client, call, uuid string,
 	method func(context.Context, Q, ...grpc.CallOption) (R, error), request Q) (R, error) {
-	reply, err := within(ctx, c, call, c.timeouts.Load().Instance, method, request)
+	reply, err := withDeadline(ctx, c, call, c.timeouts.Load().Instance, method, request)
 	if err == nil {
 		return reply, nil
 	}

@@ -64,7 +64,7 @@ func (c *Client) ReadFile(ctx context.Context, node, uuid, name string, offset i
 	if err := c.checkMove(call, problem); err != nil {
 		return err
 	}
-	ctx, watch := c.idle(ctx)
+	ctx, watch := c.idleTimeout(ctx)
 	defer watch.end()
 	watch.begin()
 	stream, err := c.instances.ReadFile(ctx,
@@ -108,7 +108,7 @@ func (c *Client) Arrive(
 		return plugins.Instance{}, err
 	}
 	uuid := spawn.GetSpec().GetUuid()
-	ctx, watch := c.idle(ctx)
+	ctx, watch := c.idleTimeout(ctx)
 	defer watch.end()
 	a := arrival{client: c, watch: watch, from: from}
 	is, err := a.run(ctx, &driverv1.BeginArrival{
@@ -159,7 +159,7 @@ func (a *arrival) run(ctx context.Context, begin *driverv1.BeginArrival) (*drive
 		if err := protocol.CheckFile(file.GetName(), file.GetOffset()); err != nil {
 			return nil, a.client.badReply(call, err)
 		}
-		if err := a.pass(ctx, file); err != nil && !errors.Is(err, io.EOF) {
+		if err := a.sendFile(ctx, file); err != nil && !errors.Is(err, io.EOF) {
 			return nil, a.client.callError(ctx, call, a.watch.limit, err)
 		}
 	}
@@ -172,8 +172,8 @@ func (a *arrival) send(m *driverv1.ArriveInstanceRequest) error {
 	return a.stream.Send(m)
 }
 
-// pass sends a file of the source. The error is that of the stream to the plugin.
-func (a *arrival) pass(ctx context.Context, file *driverv1.ReadFile) error {
+// sendFile sends a file of the source. The error is that of the stream to the plugin.
+func (a *arrival) sendFile(ctx context.Context, file *driverv1.ReadFile) error {
 	var broken error
 	err := a.from.Files.ReadFile(ctx, file.GetName(), file.GetOffset(), func(offset int64, data []byte) error {
 		broken = a.send(&driverv1.ArriveInstanceRequest{Part: &driverv1.ArriveInstanceRequest_Chunk{
@@ -199,7 +199,7 @@ type idleTimer struct {
 	cancel context.CancelCauseFunc
 }
 
-func (c *Client) idle(ctx context.Context) (context.Context, *idleTimer) {
+func (c *Client) idleTimeout(ctx context.Context) (context.Context, *idleTimer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	limit := c.timeouts.Load().Instance
 	t := &idleTimer{limit: limit, cancel: cancel, timer: time.AfterFunc(limit, func() { cancel(ErrNoAnswer) })}

@@ -71,10 +71,11 @@ func (c *Client) ReshapeStep(
 		return Answer{},
 			c.failed(call, fmt.Errorf("layout version %d: must be 0 to %d to migrate from", from, protocol.MaxLayout-1))
 	}
-	reply, err := within(ctx, c, call, c.timeouts.Load().Update, c.driver.ReshapeStep, &driverv1.ReshapeStepRequest{
+	request := &driverv1.ReshapeStepRequest{
 		Tree: protocol.FromTree(tree), Node: node,
 		FromShape: int32(from), Allocations: protocol.FromAllocations(allocations),
-	})
+	}
+	reply, err := withDeadline(ctx, c, call, c.timeouts.Load().Update, c.driver.ReshapeStep, request)
 	if err != nil {
 		return Answer{}, err
 	}

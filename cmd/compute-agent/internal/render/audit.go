@@ -27,7 +27,7 @@ func Audit(w io.Writer, r audit.Report) error {
 		}
 		for _, o := range n.Overcommitted {
 			p.line("  %s: %s on %s: %d allocated, capacity %d (total %d, reserved %d, allocation_ratio %s)",
-				p.paint(notice, "over-committed"), o.Class,
+				p.styled(notice, "over-committed"), o.Class,
 				o.Name, o.Used, o.Capacity, o.Total, o.Reserved, strconv.FormatFloat(o.AllocationRatio, 'g', -1, 64))
 		}
 	}
@@ -42,27 +42,28 @@ func (p *printer) auditHead(n audit.Node) {
 	}
 	switch found := len(n.Orphans) + len(n.Unaccounted) + len(n.Overcommitted); {
 	case n.Error != "":
-		p.line("%s: %s: %s", p.paint(bold, id), p.paint(bad, "cannot compare"), n.Error)
+		p.line("%s: %s: %s", p.styled(bold, id), p.styled(bad, "cannot compare"), n.Error)
 	case found == 0:
-		p.line("%s: %s and %s, %s", p.paint(bold, id), textutil.Count(n.Guests, "guest"),
-			textutil.Count(n.Consumers, "consumer"), p.paint(good, "nothing to report"))
+		p.line("%s: %s and %s, %s", p.styled(bold, id), textutil.Count(n.Guests, "guest"),
+			textutil.Count(n.Consumers, "consumer"), p.styled(good, "nothing to report"))
 	default:
-		p.line("%s: %s and %s, %s", p.paint(bold, id),
+		p.line("%s: %s and %s, %s", p.styled(bold, id),
 			textutil.Count(n.Guests, "guest"), textutil.Count(n.Consumers, "consumer"),
-			p.paint(notice, textutil.Count(found, "finding")))
+			p.styled(notice, textutil.Count(found, "finding")))
 	}
 }
 
 func (p *printer) auditRefused(r audit.Report) {
 	if r.Refused != "" {
-		p.line("%s: %s", p.paint(fatal, "refused"), r.Refused)
+		p.line("%s: %s", p.styled(fatal, "refused"), r.Refused)
 	}
 }
 
 func (p *printer) orphan(o audit.Orphan) {
-	p.line("  %s: consumer %s is not a guest and holds %s", p.paint(notice, "orphaned"), o.Consumer, holds(o.Here))
+	p.line("  %s: consumer %s is not a guest and holds %s", p.styled(notice, "orphaned"), o.Consumer,
+		formatAmounts(o.Here))
 	if len(o.Elsewhere) > 0 {
-		p.line("    elsewhere  %s", holds(o.Elsewhere))
+		p.line("    elsewhere  %s", formatAmounts(o.Elsewhere))
 	}
 	age := "unknown"
 	if !o.Written.IsZero() {
@@ -90,19 +91,19 @@ func (p *printer) unaccounted(g audit.Guest) {
 	}
 	switch {
 	case len(g.Differences) > 0:
-		p.line("  %s: guest %s", p.paint(notice, "differs"), name)
+		p.line("  %s: guest %s", p.styled(notice, "differs"), name)
 		for _, d := range g.Differences {
 			p.line("    %s on %s: the driver says %d, Placement says %d",
 				d.Class, provider(d.Name, d.Provider), d.Driver, d.Placement)
 		}
 	case len(g.Elsewhere) > 0:
-		p.line("  %s: guest %s holds nothing here", p.paint(notice, "unaccounted"), name)
-		p.line("    elsewhere  %s", holds(g.Elsewhere))
+		p.line("  %s: guest %s holds nothing here", p.styled(notice, "unaccounted"), name)
+		p.line("    elsewhere  %s", formatAmounts(g.Elsewhere))
 	default:
-		p.line("  %s: guest %s holds nothing", p.paint(notice, "unaccounted"), name)
+		p.line("  %s: guest %s holds nothing", p.styled(notice, "unaccounted"), name)
 	}
 	if g.Has != nil && len(g.Differences) == 0 {
-		p.line("    has        %s", holds(g.Has))
+		p.line("    has        %s", formatAmounts(g.Has))
 	}
 	p.done(g.Done, g.Problem, g.Kept, "repaired", "`compute-agent allocations heal` creates its allocations")
 }
@@ -111,9 +112,9 @@ func (p *printer) unaccounted(g audit.Guest) {
 func (p *printer) done(outcome audit.Outcome, problem, kept, verb, fix string) {
 	switch {
 	case outcome == audit.Failed:
-		p.line("    failed     %s", p.paint(bad, problem))
+		p.line("    failed     %s", p.styled(bad, problem))
 	case outcome != "":
-		p.line("    %s", p.paint(good, string(outcome)))
+		p.line("    %s", p.styled(good, string(outcome)))
 	case kept != "":
 		p.line("    not %s: %s", verb, kept)
 	default:
@@ -127,7 +128,7 @@ func Healed(w io.Writer, r audit.Report) error {
 	rows := [][]string{{"node", "guest", "name", "allocations", "outcome"}}
 	for _, n := range r.Nodes {
 		if n.Error != "" {
-			p.line("%s: %s: %s", p.paint(bold, n.Node), p.paint(bad, "cannot compare"), n.Error)
+			p.line("%s: %s: %s", p.styled(bold, n.Node), p.styled(bad, "cannot compare"), n.Error)
 		}
 		for _, g := range n.Unaccounted {
 			if len(g.Differences) > 0 {
@@ -142,7 +143,7 @@ func Healed(w io.Writer, r audit.Report) error {
 			case g.Done == "":
 				outcome = "skipped"
 			}
-			rows = append(rows, []string{n.Node, g.UUID, g.Name, holds(g.Has), outcome})
+			rows = append(rows, []string{n.Node, g.UUID, g.Name, formatAmounts(g.Has), outcome})
 		}
 	}
 	if len(rows) > 1 {
@@ -154,8 +155,8 @@ func Healed(w io.Writer, r audit.Report) error {
 	return p.err
 }
 
-// holds formats amounts.
-func holds(shares []audit.Share) string {
+// formatAmounts lists amounts.
+func formatAmounts(shares []audit.Share) string {
 	if len(shares) == 0 {
 		return nothing
 	}

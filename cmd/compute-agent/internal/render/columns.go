@@ -31,7 +31,7 @@ func header(row, _ int) style {
 
 // columns prints a table with a header, all columns aligned left, within the width of the terminal.
 func (p *printer) columns(indent string, rows [][]string) {
-	p.grid(indent, grid{rows: rows, left: len(rows[0]), width: p.within(len(indent)), style: header})
+	p.grid(indent, grid{rows: rows, left: len(rows[0]), width: p.innerWidth(len(indent)), style: header})
 }
 
 // grid prints a table.
@@ -96,9 +96,9 @@ func (p *printer) alignedRow(cells [][]string, n int, widths []int, g grid, row 
 		}
 		pad := strings.Repeat(" ", max(widths[i]-runes(cell), 0))
 		if i < g.left {
-			b.WriteString(string(p.paint(s, cell)) + pad)
+			b.WriteString(string(p.styled(s, cell)) + pad)
 		} else {
-			b.WriteString(pad + string(p.paint(s, cell)))
+			b.WriteString(pad + string(p.styled(s, cell)))
 		}
 	}
 	return painted(strings.TrimRight(b.String(), " "))

@@ -66,7 +66,7 @@ func (p *printer) results(results []doctor.Result) map[doctor.Severity]int {
 	indent := strings.Repeat(" ", column)
 	for _, r := range results {
 		counts[r.Severity]++
-		mark := p.paint(severities[r.Severity], string(r.Severity)) +
+		mark := p.styled(severities[r.Severity], string(r.Severity)) +
 			painted(strings.Repeat(" ", max(0, 8-len(r.Severity))))
 		title := fmt.Sprintf("%-*s", resultColumn-10, r.Title)
 		text := p.folded(r.Found, column)

@@ -21,7 +21,7 @@ import (
 // trees satisfy each condition. Conditions that remove nothing are folded.
 func Explanation(w io.Writer, e *candidates.Explanation) error {
 	p := newPrinter(w)
-	p.line("%s", p.paint(bold, e.Verdict))
+	p.line("%s", p.styled(bold, e.Verdict))
 	for _, h := range e.Hosts {
 		p.host(h)
 	}
@@ -41,27 +41,27 @@ func Explanation(w io.Writer, e *candidates.Explanation) error {
 	})...)
 	width, widest := 0, widestCondition
 	if p.width > 0 {
-		widest = min(widest, p.within(len("    removed  providers    trees")+len("    ")))
+		widest = min(widest, p.innerWidth(len("    removed  providers    trees")+len("    ")))
 	}
 	for i := range rows {
 		rows[i].text = textutil.Printable(rows[i].text) // before measuring
 		width = max(width, min(utf8.RuneCountInString(rows[i].text), widest))
 	}
 	p.line("")
-	p.row("%s", p.paint(dim, fmt.Sprintf("%-*s  %9s  %9s  %7s", width+2, "", "removed", "providers", "trees")))
+	p.row("%s", p.styled(dim, fmt.Sprintf("%-*s  %9s  %9s  %7s", width+2, "", "removed", "providers", "trees")))
 	for _, r := range rows {
 		switch {
 		case r.head:
-			p.line("%s", p.paint(bold, r.text))
+			p.line("%s", p.styled(bold, r.text))
 		case r.left == nil:
-			p.line("  %s", p.paint(dim, r.text))
+			p.line("  %s", p.styled(dim, r.text))
 		default:
 			text := []string{r.text}
 			if p.width > 0 && utf8.RuneCountInString(r.text) > width {
 				text = hanging(r.text, width)
 			}
 			p.row("  %-*s  %s  %9s  %7s", width, text[0],
-				p.paint(notice, fmt.Sprintf("%9s", number(r.removed))), r.left[0], r.left[1])
+				p.styled(notice, fmt.Sprintf("%9s", number(r.removed))), r.left[0], r.left[1])
 			for _, more := range text[1:] {
 				p.row("  %s", more)
 			}
@@ -79,7 +79,7 @@ const widestCondition = 72
 // host prints what the NUMA cells of a host lack.
 func (p *printer) host(h candidates.HostExplanation) {
 	p.line("")
-	p.line("%s: %s", p.paint(bold, h.Host), h.Verdict)
+	p.line("%s: %s", p.styled(bold, h.Host), h.Verdict)
 	rows := make([][]string, 0, len(h.Cells))
 	for _, c := range h.Cells {
 		var free, lacks []string
@@ -95,7 +95,7 @@ func (p *printer) host(h candidates.HostExplanation) {
 	if len(rows) == 0 {
 		return
 	}
-	p.grid("  ", grid{rows: rows, left: len(rows[0]), width: p.within(len("  "))})
+	p.grid("  ", grid{rows: rows, left: len(rows[0]), width: p.innerWidth(len("  "))})
 }
 
 // explainRow is a header, a condition with numbers, or a remark.

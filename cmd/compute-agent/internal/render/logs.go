@@ -52,7 +52,7 @@ func NothingLogged(w io.Writer, target string, logs *auditlog.Sources) error {
 func AuditRecord(w io.Writer, r *auditlog.Record) error {
 	for i := range r.Changes {
 		c := &r.Changes[i]
-		what := r.What()
+		what := r.Operation()
 		for _, id := range []string{c.ID, c.Provider} {
 			if len(id) == len("00000000-0000-0000-0000-000000000000") {
 				what = strings.ReplaceAll(what, id, "…")
@@ -63,7 +63,7 @@ func AuditRecord(w io.Writer, r *auditlog.Record) error {
 			note = " (outcome unknown)"
 		}
 		line := fmt.Sprintf("%s  %s  %s  %s  %s%s",
-			r.Time.UTC().Format("2006-01-02T15:04:05Z"), r.Service, r.Who(), what, c.String(), note)
+			r.Time.UTC().Format("2006-01-02T15:04:05Z"), r.Service, r.Sender(), what, c.String(), note)
 		if _, err := fmt.Fprintln(w, textutil.Printable(line)); err != nil {
 			return err
 		}
@@ -93,15 +93,15 @@ func (p *printer) entry(e *auditlog.Entry, widths logColumns) {
 		if k == len(widths)-1 {
 			s = levelStyle(word)
 		}
-		fmt.Fprintf(&b, "  %s%s", p.paint(s, word), strings.Repeat(" ", max(0, widths[k]-runes(word))))
+		fmt.Fprintf(&b, "  %s%s", p.styled(s, word), strings.Repeat(" ", max(0, widths[k]-runes(word))))
 	}
-	b.WriteString("  " + string(p.paint(plain, e.Message)))
+	b.WriteString("  " + string(p.styled(plain, e.Message)))
 	field := func(name string, value any) {
 		text := fieldText(value)
 		if text == "" || strings.ContainsAny(text, " \t\n\"=") {
 			text = strconv.Quote(text)
 		}
-		b.WriteString(" " + string(p.paint(dim, name+"=")) + string(p.paint(plain, text)))
+		b.WriteString(" " + string(p.styled(dim, name+"=")) + string(p.styled(plain, text)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
 		field(name, e.Fields[name])

@@ -19,11 +19,11 @@ func Migration(w io.Writer, m control.Migration) error {
 		}
 		switch n.Outcome {
 		case control.MigrationNotNeeded:
-			p.line("%s: %s", id, p.paint(good, "nothing needs to move, nothing is written"))
+			p.line("%s: %s", id, p.styled(good, "nothing needs to move, nothing is written"))
 		case control.MigrationNeeded:
 			p.line("%s: would be moved, with %s:", id, textutil.Count(len(n.Operations), "write"))
 			for i, op := range n.Operations {
-				p.line("%4d. %s", i+1, p.paint(changeStyle(op.String()), op.String()))
+				p.line("%4d. %s", i+1, p.styled(changeStyle(op.String()), op.String()))
 			}
 			if n.Reshape != nil {
 				p.preview(n.Reshape, false)
@@ -32,15 +32,15 @@ func Migration(w io.Writer, m control.Migration) error {
 				p.line("  an earlier, unfinished reshape is checked first")
 			}
 		case control.MigrationDone:
-			p.line("%s: %s, with %s:", id, p.paint(good, "moved"), textutil.Count(len(n.Changes), "write"))
+			p.line("%s: %s, with %s:", id, p.styled(good, "moved"), textutil.Count(len(n.Changes), "write"))
 			for i, change := range n.Changes {
 				p.line("%4d. %s", i+1, change)
 			}
 		case control.MigrationRefused:
-			p.line("%s: %s", id, p.paint(bad, "nothing was moved"))
+			p.line("%s: %s", id, p.styled(bad, "nothing was moved"))
 			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		default:
-			p.line("%s: %s: %s", id, p.paint(fatal, "failed"), n.Error)
+			p.line("%s: %s: %s", id, p.styled(fatal, "failed"), n.Error)
 		}
 	}
 	return p.err

@@ -40,7 +40,7 @@ func Nodes(w io.Writer, nodes control.Nodes) error {
 	p.columns("", rows)
 	for _, n := range nodes.Nodes {
 		if n.Error != "" {
-			p.line("%s: %s", p.paint(bold, n.Name), p.paint(bad, n.Error))
+			p.line("%s: %s", p.styled(bold, n.Name), p.styled(bad, n.Error))
 		}
 	}
 	return p.err

@@ -41,12 +41,12 @@ func NewPluginTest(w, notes io.Writer, checks []trial.Check, width int) *PluginT
 
 // Begin prints the plugin's description.
 func (t *PluginTest) Begin(r trial.Report) {
-	t.progress.above(0, func() { t.p.pluginHead(r.Description) })
+	t.progress.printAbove(0, func() { t.p.pluginHead(r.Description) })
 }
 
 // Result prints the result of a check.
 func (t *PluginTest) Result(r trial.Result) {
-	t.progress.above(1, func() { t.result(r) })
+	t.progress.printAbove(1, func() { t.result(r) })
 }
 
 func (t *PluginTest) result(r trial.Result) {

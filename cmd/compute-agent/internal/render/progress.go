@@ -145,8 +145,8 @@ func (p *checkProgress) nameSlow() {
 	}
 }
 
-// above prints other output above the line, when more checks have finished.
-func (p *checkProgress) above(finished int, print func()) {
+// printAbove prints other output above the line, when more checks have finished.
+func (p *checkProgress) printAbove(finished int, print func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n += finished

@@ -57,7 +57,7 @@ func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 		}
 	}
 	if len(r.Providers) > 0 {
-		table := grid{rows: rows, left: 1, width: p.within(len("    ")), style: func(row, column int) style {
+		table := grid{rows: rows, left: 1, width: p.innerWidth(len("    ")), style: func(row, column int) style {
 			switch cells := rows[row]; {
 			case row == 0:
 				return dim
@@ -75,7 +75,7 @@ func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 	if r.Moved > 0 && len(r.OverCommitted) > 0 {
 		p.line("  %s: more is allocated than there is. Placement before 14.0.0 (2025.2) refuses to move "+
 			"consumers of it:",
-			p.paint(notice, "over-committed"))
+			p.styled(notice, "over-committed"))
 		p.line("  for such a Placement free some of it, or raise its allocation ratio for as long as the reshape takes")
 		for _, over := range r.OverCommitted {
 			p.line("    %s", over)
@@ -118,7 +118,7 @@ func groups(all []resourcetracker.ViolationGroup, violations []string) []resourc
 }
 
 func (p *printer) refusal(indent, problem string, groups []resourcetracker.ViolationGroup, hint string) {
-	p.line("%s%s: %s", indent, p.paint(fatal, "refused"), problem)
+	p.line("%s%s: %s", indent, p.styled(fatal, "refused"), problem)
 	for _, o := range groups {
 		if len(o.Concerns) < 2 {
 			p.line("%s  - %s", indent, o)
@@ -129,11 +129,11 @@ func (p *printer) refusal(indent, problem string, groups []resourcetracker.Viola
 			}
 		}
 		if o.Hint != "" {
-			p.line("%s    %s: %s", indent, p.paint(bold, "what to do"), o.Hint)
+			p.line("%s    %s: %s", indent, p.styled(bold, "what to do"), o.Hint)
 		}
 	}
 	if hint != "" {
-		p.line("%s%s: %s", indent, p.paint(bold, "what to do"), hint)
+		p.line("%s%s: %s", indent, p.styled(bold, "what to do"), hint)
 	}
 }
 
@@ -155,7 +155,7 @@ func ReshapeHistory(w io.Writer, entries []journal.Entry) error {
 		rows = append(rows,
 			[]string{strconv.FormatInt(e.ID, 10), when(e.Begun), nodeName(e), outcome(e, undone[e.ID]), moved(e)})
 	}
-	table := grid{rows: rows, left: len(rows[0]), width: p.within(0), style: func(row, column int) style {
+	table := grid{rows: rows, left: len(rows[0]), width: p.innerWidth(0), style: func(row, column int) style {
 		if column != outcomeColumn || row == 0 {
 			return header(row, column)
 		}
@@ -226,8 +226,8 @@ func moved(e journal.Entry) string {
 // Reshape prints one entry of the journal: the state before, and the request.
 func Reshape(w io.Writer, e journal.Entry) error {
 	p := newPrinter(w)
-	p.line("reshape %d of %s (%s): %s", e.ID, p.paint(bold, nodeName(e)), p.paint(dim, e.Root),
-		p.paint(outcomeStyle(e), outcome(e, 0)))
+	p.line("reshape %d of %s (%s): %s", e.ID, p.styled(bold, nodeName(e)), p.styled(dim, e.Root),
+		p.styled(outcomeStyle(e), outcome(e, 0)))
 	p.line("  start  %s", when(e.Begun))
 	if !e.Ended.IsZero() {
 		p.line("  end    %s", when(e.Ended))
@@ -242,13 +242,13 @@ func Reshape(w io.Writer, e journal.Entry) error {
 	for _, rp := range e.Reshape.Providers {
 		rows = append(rows,
 			[]string{names[rp.UUID] + " (generation " + strconv.FormatInt(rp.Generation, 10) + ")", "", ""})
-		rows = append(rows, beside(totals(rp.Before), totals(rp.After))...)
+		rows = append(rows, beforeAfter(totals(rp.Before), totals(rp.After))...)
 	}
 	p.table(rows)
 	rows = [][]string{{"consumer", "before", "after"}}
 	for _, c := range e.Reshape.Consumers {
 		rows = append(rows, []string{c.UUID, "", ""})
-		rows = append(rows, beside(places(c.Before, names), places(c.After, names))...)
+		rows = append(rows, beforeAfter(places(c.Before, names), places(c.After, names))...)
 	}
 	if len(rows) > 1 {
 		p.table(rows)
@@ -259,7 +259,7 @@ func Reshape(w io.Writer, e journal.Entry) error {
 // table prints rows after an empty line.
 func (p *printer) table(rows [][]string) {
 	p.line("")
-	table := grid{rows: rows, left: 1, width: p.within(0), style: func(row, column int) style {
+	table := grid{rows: rows, left: 1, width: p.innerWidth(0), style: func(row, column int) style {
 		switch cells := rows[row]; {
 		case row == 0:
 			return dim
@@ -273,8 +273,8 @@ func (p *printer) table(rows [][]string) {
 	p.grid("", table)
 }
 
-// beside returns a row for each key, with its amounts before and after.
-func beside(before, after providertree.Resources) [][]string {
+// beforeAfter returns a row for each key, with its amounts before and after.
+func beforeAfter(before, after providertree.Resources) [][]string {
 	all := maps.Clone(before)
 	maps.Copy(all, after)
 	amount := func(amounts providertree.Resources, what string) string {

@@ -20,15 +20,15 @@ import (
 // relative to now.
 func Status(w io.Writer, s health.Status, now time.Time) error {
 	p := newPrinter(w)
-	p.line("compute-agent %s on %s: %s", s.Version, p.paint(bold, s.Host), p.paint(stateStyle(s), s.Summary))
-	p.line("  process     %d, started %s", s.PID, ago(s.Started, now))
+	p.line("compute-agent %s on %s: %s", s.Version, p.styled(bold, s.Host), p.styled(stateStyle(s), s.Summary))
+	p.line("  process     %d, started %s", s.PID, agoText(s.Started, now))
 	if len(s.ConfigFiles) == 0 {
 		p.line("  config      built-in defaults")
 	} else {
 		p.line("  config      %s", strings.Join(s.ConfigFiles, ", "))
 	}
 	if !s.Reloaded.IsZero() {
-		p.line("  reloaded    %s", ago(s.Reloaded, now))
+		p.line("  reloaded    %s", agoText(s.Reloaded, now))
 	}
 	where := s.Placement.URL
 	if s.Placement.Bundled {
@@ -84,9 +84,9 @@ func (p *printer) identity(id *health.Identity, now time.Time) {
 	if id == nil || id.Expires.IsZero() {
 		return
 	}
-	until := "expires " + ahead(id.Expires, now)
+	until := "expires " + untilText(id.Expires, now)
 	if id.Renews {
-		until += ", renewed " + ahead(id.NextRenewal, now)
+		until += ", renewed " + untilText(id.NextRenewal, now)
 	}
 	p.line("  identity    host %s; %s", id.Host, until)
 	for _, n := range id.Nodes {
@@ -95,7 +95,7 @@ func (p *printer) identity(id *health.Identity, now time.Time) {
 }
 
 // span formats a duration until now.
-func span(since, now time.Time) string { return strings.TrimSuffix(ago(since, now), " ago") }
+func span(since, now time.Time) string { return strings.TrimSuffix(agoText(since, now), " ago") }
 
 // conditions prints conditions, the worst first.
 func (p *printer) conditions(all []health.Condition, now time.Time) {
@@ -105,8 +105,8 @@ func (p *printer) conditions(all []health.Condition, now time.Time) {
 		if c.Subject != health.Agent {
 			subject = string(c.Subject) + ": "
 		}
-		p.line("%s: %s%s", p.paint(severityStyle(c.Severity), string(c.Severity)), subject, p.paint(bold, c.Title))
-		p.line("  since       %s (%s)", ago(c.Since, now), c.Code)
+		p.line("%s: %s%s", p.styled(severityStyle(c.Severity), string(c.Severity)), subject, p.styled(bold, c.Title))
+		p.line("  since       %s (%s)", agoText(c.Since, now), c.Code)
 		if c.Text != "" {
 			p.line("  what        %s", c.Text)
 		}
@@ -128,8 +128,8 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	if d.Plugin.Version != "" {
 		version = " " + d.Plugin.Version
 	}
-	p.line("driver %s%s: %s since %s", p.paint(bold, d.Name), version,
-		p.paint(pluginStyle(d.Plugin.State), string(d.Plugin.State)), ago(d.Plugin.Since, now))
+	p.line("driver %s%s: %s since %s", p.styled(bold, d.Name), version,
+		p.styled(pluginStyle(d.Plugin.State), string(d.Plugin.State)), agoText(d.Plugin.Since, now))
 	process := d.Plugin.Path
 	if d.Plugin.PID != 0 {
 		process += fmt.Sprintf(", process %d", d.Plugin.PID)
@@ -157,15 +157,15 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 	}
 	switch {
 	case d.Plugin.Error != "":
-		p.line("  problem     %s", p.paint(bad, d.Plugin.Error))
+		p.line("  problem     %s", p.styled(bad, d.Plugin.Error))
 	case d.Plugin.LastError != "":
-		p.line("  last error  %s: %s", ago(d.Plugin.LastErrorAt, now), d.Plugin.LastError)
+		p.line("  last error  %s: %s", agoText(d.Plugin.LastErrorAt, now), d.Plugin.LastError)
 	}
 	if !d.Plugin.NextAttempt.IsZero() {
-		p.line("  next retry  %s", ahead(d.Plugin.NextAttempt, now))
+		p.line("  next retry  %s", untilText(d.Plugin.NextAttempt, now))
 	}
 	if !d.MissingSince.IsZero() {
-		p.line("  missing     since %s; %s", ago(d.MissingSince, now), consequence(d, now))
+		p.line("  missing     since %s; %s", agoText(d.MissingSince, now), consequence(d, now))
 	}
 	p.warnings(d.Warnings, now)
 	if d.Report.Error != "" {
@@ -176,7 +176,7 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		if c.Owner != "" {
 			why = "it belongs to driver " + c.Owner
 		}
-		p.line("  node        %s (%s): %s, %s", c.Name, c.UUID, p.paint(notice, "held"), why)
+		p.line("  node        %s (%s): %s, %s", c.Name, c.UUID, p.styled(notice, "held"), why)
 		if !explained {
 			p.line("              what to do: %s", c.Hint)
 		}
@@ -189,8 +189,8 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 		if n.DisabledReason != "" {
 			held += ", disabled"
 		}
-		p.line("  node        %s (%s): %s%s", p.paint(bold, n.Name), p.paint(dim, n.UUID),
-			p.paint(nodeStyle(n.State), string(n.State)), p.paint(notice, held))
+		p.line("  node        %s (%s): %s%s", p.styled(bold, n.Name), p.styled(dim, n.UUID),
+			p.styled(nodeStyle(n.State), string(n.State)), p.styled(notice, held))
 		if w := n.Writing; w != nil {
 			p.line("              writing to Placement for %s: %d of %d operations done",
 				span(w.Since, now), w.Done, w.Operations)
@@ -201,10 +201,10 @@ func (p *printer) driver(d health.Driver, explained bool, now time.Time) {
 			p.line("              no pass has succeeded yet")
 		default:
 			p.line("              last sync %s; %s, %s",
-				ago(n.LastSuccess, now), textutil.Count(n.Passes, "pass"), textutil.Count(n.Writes, "write"))
+				agoText(n.LastSuccess, now), textutil.Count(n.Passes, "pass"), textutil.Count(n.Writes, "write"))
 		}
 		if !n.LastChange.IsZero() {
-			p.line("              last write %s: %s", ago(n.LastChange, now), changes(n.Changes))
+			p.line("              last write %s: %s", agoText(n.LastChange, now), changes(n.Changes))
 		}
 		if n.Error != "" {
 			p.problem("", explained, n.Error, n.Hint, n.Violations...)
@@ -219,8 +219,8 @@ func (p *printer) warnings(all []pluginhost.Warning, now time.Time) {
 		if i == 0 {
 			label = "warnings"
 		}
-		p.line("  %s  %s (%s): %s", p.paint(dim, fmt.Sprintf("%-10s", label)),
-			p.paint(notice, w.Name), ago(w.Since, now), w.Text)
+		p.line("  %s  %s (%s): %s", p.styled(dim, fmt.Sprintf("%-10s", label)),
+			p.styled(notice, w.Name), agoText(w.Since, now), w.Text)
 	}
 }
 
@@ -230,7 +230,7 @@ func consequence(d health.Driver, now time.Time) string {
 	case d.DisablesAt.IsZero():
 		return "its nodes stay enabled (unavailable_grace)"
 	case d.DisablesAt.After(now):
-		return "its nodes will be disabled " + ahead(d.DisablesAt, now)
+		return "its nodes will be disabled " + untilText(d.DisablesAt, now)
 	}
 	return "its nodes are disabled until it returns"
 }
@@ -277,7 +277,7 @@ func shortened(text string, width int) string {
 }
 
 func (p *printer) problem(label string, explained bool, problem, hint string, violations ...string) {
-	p.line("  %s  %s: %s", p.paint(dim, fmt.Sprintf("%-10s", label)), p.paint(bad, "problem"), problem)
+	p.line("  %s  %s: %s", p.styled(dim, fmt.Sprintf("%-10s", label)), p.styled(bad, "problem"), problem)
 	if explained {
 		return
 	}
@@ -295,25 +295,26 @@ func Plan(w io.Writer, plan control.PlanView) error {
 	for _, n := range plan.Nodes {
 		switch {
 		case n.Refused:
-			p.line("%s (%s): %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(bad, "nothing would be written"))
+			p.line("%s (%s): %s", p.styled(bold, n.Node), p.styled(dim, n.UUID),
+				p.styled(bad, "nothing would be written"))
 			if n.Reshape != nil {
 				p.preview(n.Reshape, true)
 			}
 			p.refusal("  ", n.Error, groups(n.ViolationGroups, n.Violations), n.Hint)
 		case n.Error != "":
-			p.line("%s (%s): %s: %s", p.paint(bold, n.Node), p.paint(dim, n.UUID), p.paint(bad, "unknown"), n.Error)
+			p.line("%s (%s): %s: %s", p.styled(bold, n.Node), p.styled(dim, n.UUID), p.styled(bad, "unknown"), n.Error)
 		case len(n.Operations) == 0:
-			p.line("%s (%s): %s", p.paint(bold, n.Node),
-				p.paint(dim, n.UUID), p.paint(good, "nothing to write; Placement is up to date."))
+			p.line("%s (%s): %s", p.styled(bold, n.Node),
+				p.styled(dim, n.UUID), p.styled(good, "nothing to write; Placement is up to date."))
 		default:
 			when := "pass"
 			if n.Reshape != nil {
 				when = "start"
 			}
 			p.line("%s (%s): the next %s would make %s:",
-				p.paint(bold, n.Node), p.paint(dim, n.UUID), when, textutil.Count(len(n.Operations), "write"))
+				p.styled(bold, n.Node), p.styled(dim, n.UUID), when, textutil.Count(len(n.Operations), "write"))
 			for i, op := range n.Operations {
-				p.line("%4d. %s", i+1, p.paint(changeStyle(op.Text), op.Text))
+				p.line("%4d. %s", i+1, p.styled(changeStyle(op.Text), op.Text))
 			}
 			p.notes("  ", n.Warnings)
 			if n.Reshape != nil {
@@ -330,12 +331,12 @@ func Plan(w io.Writer, plan control.PlanView) error {
 // notes prints one line for each warning.
 func (p *printer) notes(indent string, warnings []string) {
 	for _, w := range warnings {
-		p.line("%s%s: %s", indent, p.paint(notice, "warning"), oneLine(w))
+		p.line("%s%s: %s", indent, p.styled(notice, "warning"), oneLine(w))
 	}
 }
 
-// ago formats the age of t.
-func ago(t, now time.Time) string {
+// agoText formats the age of t.
+func agoText(t, now time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
@@ -353,8 +354,8 @@ func ago(t, now time.Time) string {
 	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
-// ahead formats the time until t.
-func ahead(t, now time.Time) string {
+// untilText formats the time until t.
+func untilText(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {
 	case d < time.Second:

@@ -63,8 +63,8 @@ func newPrinter(w io.Writer) *printer {
 	return &printer{w: w}
 }
 
-// paint returns text in a style, for an argument of line or row.
-func (p *printer) paint(s style, text string) painted {
+// styled returns text in a style, for an argument of line or row.
+func (p *printer) styled(s style, text string) painted {
 	text = textutil.Printable(text)
 	if !p.colors || s == plain || text == "" {
 		return painted(text)

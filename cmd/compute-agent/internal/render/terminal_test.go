@@ -90,7 +90,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		{"  a condition of many words that is too wide", "1", "2"}, {"  short", "3", "4"}}
 	var b bytes.Buffer
 	p := newPrinter(NewTerminal(&b, 40, true))
-	p.grid("", grid{rows: rows, left: 1, width: p.within(0), style: header})
+	p.grid("", grid{rows: rows, left: 1, width: p.innerWidth(0), style: header})
 	want := "                             total  used\n" +
 		"  a condition of many            1     2\n" +
 		"    words that is too wide\n" +
@@ -108,14 +108,14 @@ func FuzzTerminal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, one, two string, columns int) {
 		var b bytes.Buffer
 		p := newPrinter(NewTerminal(&b, columns, true))
-		p.line("  label       %s: %s", p.paint(bad, one), two)
+		p.line("  label       %s: %s", p.styled(bad, one), two)
 		text := sequence.ReplaceAllString(b.String(), "")
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' }) {
 			t.Errorf("control characters: %q", b.String())
 		}
 		var whole bytes.Buffer
 		p = newPrinter(&whole)
-		p.line("  label       %s: %s", p.paint(bad, one), two)
+		p.line("  label       %s: %s", p.styled(bad, one), two)
 		if got, want := strings.Fields(text), strings.Fields(whole.String()); !cmp.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -35,14 +35,14 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 			p.line("")
 		}
 		if node.Error != "" {
-			p.line("%s (%s)", p.paint(bold, node.Node), p.paint(dim, node.UUID))
-			p.line("  nothing to show: %s", p.paint(bad, node.Error))
+			p.line("%s (%s)", p.styled(bold, node.Node), p.styled(dim, node.UUID))
+			p.line("  nothing to show: %s", p.styled(bad, node.Error))
 			continue
 		}
 		if node.Stale != "" {
-			p.line("%s: %s: %s", node.Node, p.paint(bad, "Placement cannot be read"), node.Stale)
+			p.line("%s: %s: %s", node.Node, p.styled(bad, "Placement cannot be read"), node.Stale)
 			p.line("The tree below was read at %s, %s. Usage is unknown.",
-				node.ReadAt.UTC().Format(time.RFC3339), ago(node.ReadAt, opts.Now))
+				node.ReadAt.UTC().Format(time.RFC3339), agoText(node.ReadAt, opts.Now))
 			p.line("")
 		}
 		children := map[string][]control.Provider{}
@@ -53,11 +53,11 @@ func Tree(w io.Writer, tree control.Tree, opts TreeOptions) error {
 			p.provider(root, children, "", "", opts)
 		}
 		if node.GuestsError != "" {
-			p.line("%s: %s", p.paint(notice, "The guests of "+node.Node+" are unknown"), node.GuestsError)
+			p.line("%s: %s", p.styled(notice, "The guests of "+node.Node+" are unknown"), node.GuestsError)
 		}
 		if len(node.WithoutAllocations) > 0 {
 			p.line("Guests of %s without allocations (see compute-agent allocations audit):", node.Node)
-			for _, row := range consumerTable(node.WithoutAllocations, p.within(2)) {
+			for _, row := range consumerTable(node.WithoutAllocations, p.innerWidth(2)) {
 				p.row("  %s", row)
 			}
 		}
@@ -76,43 +76,43 @@ func (p *printer) provider(
 		bar = rest + "  "
 	}
 	generation := fmt.Sprintf("generation %d", rp.Generation)
-	title := []any{first, p.paint(bold, rp.Name), p.paint(dim, rp.UUID), p.paint(dim, generation)}
+	title := []any{first, p.styled(bold, rp.Name), p.styled(dim, rp.UUID), p.styled(dim, generation)}
 	whole := strings.Join([]string{first + rp.Name, rp.UUID, generation, rp.ProductName}, "  ")
 	if rp.ProductName == "" || p.width <= 0 || runes(whole) <= p.width {
 		p.row("%s%s  %s  %s  %s", append(title, rp.ProductName)...)
 	} else {
 		p.row("%s%s  %s  %s", title...)
-		for _, row := range wrapText(rp.ProductName, p.within(runes(bar)+1)) {
+		for _, row := range wrapText(rp.ProductName, p.innerWidth(runes(bar)+1)) {
 			p.row("%s %s", bar, row)
 		}
 	}
-	for _, row := range p.inventoryTable(rp.Inventories, p.within(runes(bar)+1)) {
+	for _, row := range p.inventoryTable(rp.Inventories, p.innerWidth(runes(bar)+1)) {
 		p.row("%s %s", bar, row)
 	}
 	traits := widestTraits
 	if p.width > 0 {
-		traits = min(traits, p.within(runes(bar)+1+len("traits  ")))
+		traits = min(traits, p.innerWidth(runes(bar)+1+len("traits  ")))
 	}
 	for i, row := range wrap(foldTraits(rp.Traits, opts.AllTraits), traits) {
 		label := "traits  "
 		if i > 0 {
 			label = "        "
 		}
-		p.row("%s %s%s", bar, p.paint(dim, label), row)
+		p.row("%s %s%s", bar, p.styled(dim, label), row)
 	}
 	for i, aggregate := range rp.Aggregates {
 		label := "member of  "
 		if i > 0 {
 			label = "           "
 		}
-		p.row("%s %s%s", bar, p.paint(dim, label), aggregate)
+		p.row("%s %s%s", bar, p.styled(dim, label), aggregate)
 	}
-	for i, row := range consumerTable(rp.Consumers, p.within(runes(bar)+1+len("held by  "))) {
+	for i, row := range consumerTable(rp.Consumers, p.innerWidth(runes(bar)+1+len("held by  "))) {
 		label := "held by  "
 		if i > 0 {
 			label = "         "
 		}
-		p.row("%s %s%s", bar, p.paint(dim, label), row)
+		p.row("%s %s%s", bar, p.styled(dim, label), row)
 	}
 	for i, child := range below {
 		if i == len(below)-1 {
@@ -127,8 +127,8 @@ func (p *printer) provider(
 // made at most.
 const widestTraits, narrowest = 96, 24
 
-// within is how wide text is after an indent; 0: any width.
-func (p *printer) within(indent int) int {
+// innerWidth is how wide text is after an indent; 0: any width.
+func (p *printer) innerWidth(indent int) int {
 	if p.width <= 0 {
 		return 0
 	}
@@ -139,7 +139,7 @@ func (p *printer) within(indent int) int {
 // marked.
 func (p *printer) inventoryTable(inventories []control.Inventory, width int) []painted {
 	if len(inventories) == 0 {
-		return []painted{p.paint(dim, "no inventory")}
+		return []painted{p.styled(dim, "no inventory")}
 	}
 	rows := [][]string{{"", "total", "reserved", "ratio", "capacity", "used", "free"}}
 	for _, i := range inventories {

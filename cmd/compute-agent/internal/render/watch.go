@@ -146,16 +146,16 @@ func (w *Watch) draw(output, problem string, good bool, now time.Time) error {
 	if most := width - len(at) - len(gap); runes(title) > most {
 		title = textutil.Line(title, max(most-len("..."), 1))
 	}
-	p.row("%s%*s", p.paint(bold, title), max(width-runes(title), len(at)+2), at)
+	p.row("%s%*s", p.styled(bold, title), max(width-runes(title), len(at)+2), at)
 	for line := range strings.Lines(problem) {
-		p.line("%s", p.paint(bad, strings.TrimSuffix(line, "\n")))
+		p.line("%s", p.styled(bad, strings.TrimSuffix(line, "\n")))
 	}
 	switch {
 	case good:
 	case w.at.IsZero():
 		p.line("No answer yet; trying again.")
 	default:
-		p.line("%s", p.paint(notice, fmt.Sprintf("The state below is of %s.", w.at.UTC().Format("15:04:05Z"))))
+		p.line("%s", p.styled(notice, fmt.Sprintf("The state below is of %s.", w.at.UTC().Format("15:04:05Z"))))
 	}
 	p.line("")
 	lines := strings.Split(strings.TrimRight(b.String()+w.last, "\n"), "\n")

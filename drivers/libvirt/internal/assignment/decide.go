@@ -85,10 +85,10 @@ type Request struct {
 //
 // Cost: O(processors + devices + domains), and once sorting each.
 func Decide(r Request) (domain.Decision, error) {
-	c := &chooser{Request: r, host: On(r.Machine), cells: map[int]*grant{}, devices: map[int]bool{}}
+	c := &chooser{Request: r, host: NewHost(r.Machine), cells: map[int]*grant{}, devices: map[int]bool{}}
 	var d domain.Decision
-	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.settle,
-		c.near, c.memory, c.processors} {
+	for _, step := range []func(*domain.Decision) error{c.readSpecs, c.grants, c.totals, c.chooseCells,
+		c.checkAffinity, c.memory, c.processors} {
 		if err := step(&d); err != nil {
 			return domain.Decision{}, err
 		}

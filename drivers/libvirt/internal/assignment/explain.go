@@ -54,9 +54,9 @@ func (s *relocation) explain(plan Plan) []plugins.Violation {
 	return out
 }
 
-// truly is the problem of a consumer without a domain, or that of its domain if it could not be
+// problemOf is the problem of a consumer without a domain, or that of its domain if it could not be
 // read.
-func (s *relocation) truly(consumer, problem string) string {
+func (s *relocation) problemOf(consumer, problem string) string {
 	if unread := s.Unread[consumer]; unread != "" {
 		return unread
 	}
@@ -132,7 +132,7 @@ func (s *relocation) notes(plan Plan, after providertree.Allocations) []string {
 	}
 	named, more := 0, 0
 	for moves := range byOwner(plan.Moves) {
-		for _, note := range s.about(moves, after) {
+		for _, note := range s.notesOf(moves, after) {
 			if named++; named > maxNotes {
 				more++
 				continue
@@ -171,15 +171,15 @@ func byOwner(moves plugins.Moves) func(func(plugins.Moves) bool) {
 	}
 }
 
-// about has the notes about one consumer's moves.
-func (s *relocation) about(moves plugins.Moves, after providertree.Allocations) []string {
+// notesOf are the notes about one consumer's moves.
+func (s *relocation) notesOf(moves plugins.Moves, after providertree.Allocations) []string {
 	consumer := moves[0].Consumer
 	chosen := map[string][]string{} // by the reason
 	mdevs := false
 	for _, m := range moves {
 		why, guessed := s.loose[bond{consumer, !s.computing(m.From.Class)}]
 		if !guessed && s.domains[consumer] == nil && s.computing(m.From.Class) {
-			why, guessed = s.truly(consumer, "the host has no domain for it"), true
+			why, guessed = s.problemOf(consumer, "the host has no domain for it"), true
 		}
 		if processors := m.To.Class == "VCPU" || m.To.Class == "PCPU"; processors &&
 			s.domains[consumer] != nil && !s.unpinned[consumer] {

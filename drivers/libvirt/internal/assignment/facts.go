@@ -19,10 +19,10 @@ type Host struct {
 	devices map[machine.Address]int
 }
 
-// On indexes a machine.
+// NewHost returns an index of a machine.
 //
 // Cost: O(processors + devices + mediated devices).
-func On(m machine.Machine) *Host {
+func NewHost(m machine.Machine) *Host {
 	h := &Host{machine: m, cpus: make(map[int]machine.CPU, len(m.CPUs)), mdevs: map[string]string{},
 		parents: map[string]int{}, devices: map[machine.Address]int{}}
 	for _, cpu := range m.CPUs {
@@ -90,7 +90,7 @@ func (h *Host) Facts(d domain.Domain) Facts {
 	f.Emulator = h.emulatorOf(d)
 	h.memoryOf(d, &f)
 	for _, uuid := range d.Mdevs {
-		if parent := h.maker(d, uuid); parent != "" {
+		if parent := h.mdevParent(d, uuid); parent != "" {
 			f.Mdevs[parent] = append(f.Mdevs[parent], uuid)
 		} else {
 			f.Lost = append(f.Lost, uuid)
@@ -105,7 +105,7 @@ func (h *Host) Facts(d domain.Domain) Facts {
 func (h *Host) DeviceCell(d domain.Domain) int {
 	cells := map[int]bool{}
 	for _, uuid := range d.Mdevs {
-		cell, known := h.parents[h.maker(d, uuid)]
+		cell, known := h.parents[h.mdevParent(d, uuid)]
 		if !known {
 			cell = machine.NoCell
 		}
@@ -126,8 +126,8 @@ func (h *Host) DeviceCell(d domain.Domain) int {
 	return machine.NoCell
 }
 
-// maker is the parent of a domain's mediated device, "" if unknown.
-func (h *Host) maker(d domain.Domain, uuid string) string {
+// mdevParent is the parent of a domain's mediated device, "" if unknown.
+func (h *Host) mdevParent(d domain.Domain, uuid string) string {
 	if parent, there := h.mdevs[uuid]; there || d.Mark == nil {
 		return parent
 	}

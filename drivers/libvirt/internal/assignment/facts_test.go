@@ -78,7 +78,7 @@ func TestFacts(t *testing.T) {
 			d := bare
 			c.change(&d)
 			c.want.UUID = uuid
-			testproc.Same(t, cmp.Diff(c.want, assignment.On(c.on).Facts(d), cmpopts.EquateEmpty()))
+			testproc.Same(t, cmp.Diff(c.want, assignment.NewHost(c.on).Facts(d), cmpopts.EquateEmpty()))
 		})
 	}
 }

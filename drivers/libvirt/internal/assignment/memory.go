@@ -54,9 +54,9 @@ func (c *chooser) memoryTotals(grantedMB int64) error {
 
 const maxMemoryKiB = 1 << 40
 
-// settle finds the parts of the guest, and chooses NUMA cells for them if what is granted is of the
-// root and the instance needs any.
-func (c *chooser) settle(*domain.Decision) error {
+// chooseCells finds the parts of the guest, and chooses NUMA cells for them if what is granted is
+// of the root and the instance needs any.
+func (c *chooser) chooseCells(*domain.Decision) error {
 	huge := c.specs.pageKiB > 0 || c.specs.large
 	if len(c.cells) > 0 {
 		if n, wanted := len(c.cells), len(c.specs.cells); wanted > 0 && wanted != n {

@@ -141,7 +141,7 @@ func (s *relocation) loosen(plan Plan) bool {
 		switch {
 		case now[b] || s.conflicting(plan, o):
 		case !before:
-			s.loose[b], now[b], more = s.truly(o.Consumer, o.Problem), true, true
+			s.loose[b], now[b], more = s.problemOf(o.Consumer, o.Problem), true, true
 		case !b.devices && !s.unpinned[o.Consumer]:
 			s.unpinned[o.Consumer], more = true, true
 		}

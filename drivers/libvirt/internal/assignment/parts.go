@@ -171,9 +171,9 @@ func (c *chooser) choose(parts []part) bool {
 	return true
 }
 
-// near makes sure of hw:pci_numa_affinity_policy: devices that have to be near are in a cell of the
-// guest.
-func (c *chooser) near(*domain.Decision) error {
+// checkAffinity checks hw:pci_numa_affinity_policy: devices that have to be near are in a cell of
+// the guest.
+func (c *chooser) checkAffinity(*domain.Decision) error {
 	if c.specs.affinity != extraspecs.AffinityRequired {
 		return nil
 	}

@@ -88,7 +88,7 @@ func Place(guests []Guest, capacity Capacity, rule Rule) (Shares, []Violation) {
 	for i, g := range sorted {
 		if i > 0 && sorted[i-1].UUID == g.UUID || i+1 < len(sorted) && sorted[i+1].UUID == g.UUID {
 			p.addViolation(g.UUID, "it is there more than once")
-		} else if p.fix(g) {
+		} else if p.placeFixed(g) {
 			loose = append(loose, g)
 		}
 	}
@@ -101,7 +101,7 @@ func Place(guests []Guest, capacity Capacity, rule Rule) (Shares, []Violation) {
 			rank(len(a.Near) > 0)-rank(len(b.Near) > 0), need[b.UUID].compare(need[a.UUID]))
 	})
 	for _, g := range loose {
-		p.rest(g, rule)
+		p.placeRest(g, rule)
 	}
 	slices.SortFunc(p.violations,
 		func(a, b Violation) int { return cmp.Or(cmp.Compare(a.UUID, b.UUID), cmp.Compare(a.Reason, b.Reason)) })
@@ -122,8 +122,8 @@ func (p *placement) addViolation(uuid, format string, args ...any) bool {
 	return false
 }
 
-// fix takes what is fixed of a guest, all or nothing.
-func (p *placement) fix(g Guest) bool {
+// placeFixed takes what is fixed of a guest, all or nothing.
+func (p *placement) placeFixed(g Guest) bool {
 	for _, class := range slices.Sorted(maps.Keys(g.Fixed)) {
 		rest := g.Amounts[class]
 		for _, place := range slices.Sorted(maps.Keys(g.Fixed[class])) {
@@ -146,7 +146,7 @@ func (p *placement) fix(g Guest) bool {
 	for class, places := range g.Fixed {
 		for place, amount := range places {
 			if amount > 0 {
-				p.take(p.shares[g.UUID], place, class, amount)
+				p.addShare(p.shares[g.UUID], place, class, amount)
 				p.left[place][class] -= amount
 			}
 		}
@@ -154,7 +154,7 @@ func (p *placement) fix(g Guest) bool {
 	return true
 }
 
-func (p *placement) take(from map[int]map[string]int64, place int, class string, amount int64) {
+func (p *placement) addShare(from map[int]map[string]int64, place int, class string, amount int64) {
 	if amount == 0 {
 		return
 	}
@@ -171,8 +171,8 @@ func (p *placement) take(from map[int]map[string]int64, place int, class string,
 
 // move changes what a guest has in a place of what is not fixed; an amount below 0 is taken away.
 func (p *placement) move(uuid string, place int, class string, amount int64) {
-	p.take(p.shares[uuid], place, class, amount)
-	p.take(p.loose[uuid], place, class, amount)
+	p.addShare(p.shares[uuid], place, class, amount)
+	p.addShare(p.loose[uuid], place, class, amount)
 	p.left[place][class] -= amount
 }
 
@@ -217,26 +217,26 @@ func (p *placement) need(g Guest) fraction {
 	return most
 }
 
-// rest places what is not fixed.
-func (p *placement) rest(g Guest, rule Rule) {
+// placeRest places what is not fixed.
+func (p *placement) placeRest(g Guest, rule Rule) {
 	rest := g.rest()
 	if len(rest) == 0 {
 		return
 	}
-	if place, ok := p.best(g, rest); ok {
+	if place, ok := p.bestPlace(g, rest); ok {
 		for class, amount := range rest {
 			p.move(g.UUID, place, class, amount)
 		}
 		return
 	}
 	if rule == Whole {
-		p.give(g.UUID)
+		p.release(g.UUID)
 		p.addViolation(g.UUID, "no single place has %s free, and it must not be divided", list(rest))
 		return
 	}
 	for _, class := range slices.Sorted(maps.Keys(rest)) {
 		if !p.split(g, class, rest[class]) {
-			p.give(g.UUID)
+			p.release(g.UUID)
 			p.addViolation(g.UUID, "all places together have less free than its %d of %s", rest[class], class)
 			return
 		}
@@ -252,9 +252,9 @@ func (p *placement) allowed(uuid string, place int, class string) int64 {
 	return max(most-p.shares[uuid][place][class], 0)
 }
 
-// best is the place that takes all amounts and has the most left afterwards. Places that the guest
-// uses already come first, then those that it should be near to.
-func (p *placement) best(g Guest, amounts map[string]int64) (int, bool) {
+// bestPlace is the place that takes all amounts and has the most left afterwards. Places that the
+// guest uses already come first, then those that it should be near to.
+func (p *placement) bestPlace(g Guest, amounts map[string]int64) (int, bool) {
 	uuid, best, most, closest, found := g.UUID, 0, fraction{}, 0, false
 	for _, place := range p.places {
 		left, fits := fraction{1, 1}, true
@@ -282,7 +282,7 @@ func (p *placement) best(g Guest, amounts map[string]int64) (int, bool) {
 // split places an amount of one class, in one place if it can be.
 func (p *placement) split(g Guest, class string, amount int64) bool {
 	uuid := g.UUID
-	if place, ok := p.best(g, map[string]int64{class: amount}); ok {
+	if place, ok := p.bestPlace(g, map[string]int64{class: amount}); ok {
 		p.move(uuid, place, class, amount)
 		return true
 	}
@@ -349,8 +349,8 @@ func (p *placement) push(uuid, class string, amount int64) int64 {
 	return 0
 }
 
-// give takes back what a violation got.
-func (p *placement) give(uuid string) {
+// release takes back what a violation got.
+func (p *placement) release(uuid string) {
 	for place, classes := range p.shares[uuid] {
 		for class, amount := range classes {
 			p.left[place][class] += amount

@@ -47,7 +47,7 @@ type relocation struct {
 
 func newRelocation(r MoveRequest) *relocation {
 	s := &relocation{
-		MoveRequest: r, host: On(r.Machine), domains: make(map[string]*domain.Domain, len(r.Domains)),
+		MoveRequest: r, host: NewHost(r.Machine), domains: make(map[string]*domain.Domain, len(r.Domains)),
 		consumers: slices.Sorted(maps.Keys(r.Allocations)), moving: map[plugins.Place]bool{}, tree: r.Tree.Clone(),
 		providers: maps.Clone(r.Sites), makers: map[string]string{}, pages: map[string]uint64{},
 		seen: maps.Clone(r.Allocations), loose: map[bond]string{}, unpinned: map[string]bool{},
@@ -164,7 +164,7 @@ func (s *relocation) splits(from plugins.Place) bool {
 		return false
 	}
 	if s.providers[from.Provider].Kind == Cell {
-		return !s.stays(plugins.Place{Provider: s.Root, Class: from.Class})
+		return !s.hasStaying(plugins.Place{Provider: s.Root, Class: from.Class})
 	}
 	for uuid, is := range s.providers {
 		if _, has := s.Tree.Inventory(uuid, from.Class); has && is.Kind == Cell {
@@ -177,7 +177,7 @@ func (s *relocation) splits(from plugins.Place) bool {
 // gained reports whether some other place has inventory for what is allocated at a moving one.
 func (s *relocation) gained(from plugins.Place) bool {
 	own := s.providers[from.Provider]
-	if own.Class != "" && s.stays(plugins.Place{Provider: from.Provider, Class: own.Class}) {
+	if own.Class != "" && s.hasStaying(plugins.Place{Provider: from.Provider, Class: own.Class}) {
 		return true // its devices are called by another name
 	}
 	mdevs := own.Kind == MdevParent
@@ -187,16 +187,16 @@ func (s *relocation) gained(from plugins.Place) bool {
 	for uuid, is := range s.providers {
 		switch {
 		case is.Kind == Elsewhere:
-		case s.stays(plugins.Place{Provider: uuid, Class: from.Class}),
-			mdevs && is.Kind == MdevParent && s.stays(plugins.Place{Provider: uuid, Class: is.Class}):
+		case s.hasStaying(plugins.Place{Provider: uuid, Class: from.Class}),
+			mdevs && is.Kind == MdevParent && s.hasStaying(plugins.Place{Provider: uuid, Class: is.Class}):
 			return true
 		}
 	}
 	return false
 }
 
-// stays reports whether there is inventory at a place that does not leave.
-func (s *relocation) stays(place plugins.Place) bool {
+// hasStaying reports whether there is inventory at a place that does not leave.
+func (s *relocation) hasStaying(place plugins.Place) bool {
 	_, has := s.Tree.Inventory(place.Provider, place.Class)
 	return has && !s.moving[place]
 }
@@ -282,7 +282,7 @@ func (s *relocation) targets(from plugins.Place) int {
 	switch {
 	case s.computing(from.Class):
 		return s.sites(from.Class)
-	case own.Class != "" && s.stays(plugins.Place{Provider: from.Provider, Class: own.Class}):
+	case own.Class != "" && s.hasStaying(plugins.Place{Provider: from.Provider, Class: own.Class}):
 		return 1
 	}
 	kind := own.Kind

@@ -78,7 +78,7 @@ func (r Reshape) Plan() Plan {
 	stay := map[string][]plugins.Violation{}
 	for {
 		p := r.plan(stay)
-		if !p.learn() {
+		if !p.keepViolations() {
 			return p.result()
 		}
 	}
@@ -151,7 +151,7 @@ func (r Reshape) plan(stay map[string][]plugins.Violation) *planner {
 // planner is one that has planned nothing.
 func (r Reshape) planner(stay map[string][]plugins.Violation) *planner {
 	p := &planner{
-		Reshape: r, host: On(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)),
+		Reshape: r, host: NewHost(r.Machine), domains: make(map[string]domain.Domain, len(r.Domains)),
 		own:       slices.Sorted(maps.Keys(r.Providers)),
 		dedicated: make(map[int]bool, len(r.Dedicated)),
 		stay:      stay, held: map[stake]int64{}, used: map[plugins.Place]int64{},
@@ -305,8 +305,8 @@ func (p *planner) addViolation(lots []lot, problem string) {
 	p.stuck = append(p.stuck, lots...)
 }
 
-// learn reports whether it found violations that keep capacity which others were given.
-func (p *planner) learn() bool {
+// keepViolations reports whether it found violations that keep capacity which others were given.
+func (p *planner) keepViolations() bool {
 	for _, l := range p.stuck {
 		if p.has(l.place) {
 			mine := slices.DeleteFunc(slices.Clone(p.violations), func(o plugins.Violation) bool {

@@ -51,10 +51,10 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 			}
 		}
 		facts = g.host.Facts(d).Guest(all)
-		guest.Near = g.near(g.host.DeviceCell(d))
+		guest.Near = g.sitesOfCell(g.host.DeviceCell(d))
 	}
 	for _, class := range slices.Sorted(maps.Keys(amounts)) {
-		sites := g.with(class)
+		sites := g.sitesWith(class)
 		if len(sites) == 0 {
 			return guest, fmt.Sprintf("it holds %d of %s, but the new layout has no inventory of that class",
 				amounts[class], class)
@@ -86,8 +86,8 @@ func (g ground) bound(consumer string, amounts map[string]int64) (Guest, string)
 	return guest, ""
 }
 
-// near are the sites that are a NUMA cell.
-func (g ground) near(cell int) []int {
+// sitesOfCell are those that are a NUMA cell.
+func (g ground) sitesOfCell(cell int) []int {
 	at := slices.IndexFunc(g.sites,
 		func(uuid string) bool { return g.Providers[uuid].Kind == Cell && g.Providers[uuid].Cell == cell })
 	if at < 0 || cell == machine.NoCell {
@@ -96,8 +96,8 @@ func (g ground) near(cell int) []int {
 	return []int{at}
 }
 
-// with are the sites that have inventory of a class.
-func (g ground) with(class string) []int {
+// sitesWith are those that have inventory of a class.
+func (g ground) sitesWith(class string) []int {
 	var out []int
 	for site := range g.sites {
 		if g.has(g.at(site, class)) {
@@ -161,7 +161,7 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 			for _, class := range slices.Sorted(maps.Keys(shares[consumer][site])) {
 				portion := plugins.Portion{Place: g.at(site, class), Amount: shares[consumer][site][class]}
 				portions[class] = append(portions[class], portion)
-				problem = cmp.Or(problem, g.refuses(consumer, portion))
+				problem = cmp.Or(problem, g.whyRefused(consumer, portion))
 			}
 		}
 		if problem != "" {
@@ -172,8 +172,8 @@ func (g ground) place(guests []Guest, lots map[string][]lot, rule Rule) {
 	}
 }
 
-// refuses says why Placement would not let a consumer have a portion more of a place.
-func (g ground) refuses(consumer string, portion plugins.Portion) string {
+// whyRefused says why Placement would not let a consumer have a portion more of a place.
+func (g ground) whyRefused(consumer string, portion plugins.Portion) string {
 	inv, _ := g.Tree.Inventory(portion.Place.Provider, portion.Place.Class)
 	i, all := inv.Limits(), portion.Amount+g.held[stake{consumer, portion.Place}]
 	if i.Units(all) != providertree.RuleNone {

@@ -225,7 +225,7 @@ func scheduledHost(t *rapid.T, s serving) assignment.Request {
 
 // bound compares what a domain is bound to with what it was granted.
 func bound(t *rapid.T, r assignment.Request, guest domain.Domain, d domain.Decision) (cells int) {
-	facts := assignment.On(r.Machine).Facts(guest)
+	facts := assignment.NewHost(r.Machine).Facts(guest)
 	got, want := map[int]map[string]int64{}, map[int]map[string]int64{}
 	add := func(cell int, class string, n int64) {
 		if got[cell] == nil {

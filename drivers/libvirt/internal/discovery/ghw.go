@@ -196,7 +196,7 @@ func comparePCI(devices []*ghw.PCIDevice, kernel machine.Machine) []machine.Disc
 		return nil
 	}
 	return []machine.Discrepancy{machine.Discrepancyf("ghw-pci",
-		"ghw lists the PCI devices differently: %s", machine.Some(odd))}
+		"ghw lists the PCI devices differently: %s", machine.JoinSome(odd))}
 }
 
 func fromGHW(d *ghw.PCIDevice) (machine.Device, error) {
@@ -310,5 +310,5 @@ func Caches(dir string, kernel machine.Machine) (map[int][]Cache, []machine.Disc
 		return caches, nil
 	}
 	return caches, []machine.Discrepancy{machine.Discrepancyf("ghw-caches",
-		"ghw cannot list caches: %s", machine.Some(problems))}
+		"ghw cannot list caches: %s", machine.JoinSome(problems))}
 }

@@ -18,7 +18,7 @@ type SEV struct {
 // KVM reads it.
 func (r *Reader) KVM() (k KVM, err error) {
 	const module = "sys/module/kvm_amd"
-	err = in(r.root, module+"/parameters", func(d *Dir) error { return k.readSEV(r, d) })
+	err = inDir(r.root, module+"/parameters", func(d *Dir) error { return k.readSEV(r, d) })
 	if absent(err) && !exists(r.root, module) {
 		return KVM{}, nil
 	}

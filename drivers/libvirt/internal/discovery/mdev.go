@@ -74,7 +74,7 @@ func (r *Reader) parent(name string, want func(string) bool) (MdevParent, error)
 			return p, err
 		}
 	}
-	err = in(r.root, where+"/"+typesDir, func(d *Dir) error {
+	err = inDir(r.root, where+"/"+typesDir, func(d *Dir) error {
 		ids, err := d.Names(".")
 		if err != nil {
 			return err
@@ -132,7 +132,7 @@ func (r *Reader) mdevs(parents []MdevParent) error {
 			return fmt.Errorf("%s: the link points to %.100q: %w", r.root.Path(at), where, errNoParent)
 		}
 		m := machine.Mdev{UUID: uuid, Active: true}
-		if err := in(r.root, where,
+		if err := inDir(r.root, where,
 			func(d *Dir) (err error) { m.Type, err = readMdevType(d); return err }); err != nil {
 			return fmt.Errorf("mediated device %s (%s): %w", uuid, r.root.Path(at), err)
 		}

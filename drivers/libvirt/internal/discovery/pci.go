@@ -49,7 +49,7 @@ func (r *Reader) device(name string) (dev machine.Device, err error) {
 			fmt.Errorf("%s: the link points to %.100q, which is not a path of this device", r.root.Path(at), where)
 	}
 	// Below its real path, so that errors name the file where it is.
-	err = in(r.root, where, func(d *Dir) error { return readDevice(d, &dev) })
+	err = inDir(r.root, where, func(d *Dir) error { return readDevice(d, &dev) })
 	if err != nil {
 		return machine.Device{}, fmt.Errorf("PCI device %s (%s): %w", name, r.root.Path(at), err)
 	}

@@ -80,8 +80,8 @@ func (r *Reader) checkCells(h Host) error {
 	return nil
 }
 
-// in opens a directory, reads from it, and closes it.
-func in(d *Dir, name string, read func(*Dir) error) error {
+// inDir opens a directory, reads from it, and closes it.
+func inDir(d *Dir, name string, read func(*Dir) error) error {
 	sub, err := d.Sub(name)
 	if err != nil {
 		return err

@@ -77,12 +77,12 @@ const (
 
 // Topology reads CPUs and cells.
 func (r *Reader) Topology() (t Topology, err error) {
-	if err := in(r.root, cpuDir, func(d *Dir) error { t.CPUs, err = readCPUs(d); return err }); err != nil {
+	if err := inDir(r.root, cpuDir, func(d *Dir) error { t.CPUs, err = readCPUs(d); return err }); err != nil {
 		return Topology{}, withHint(err)
 	}
-	err = in(r.root, nodeDir, func(d *Dir) error { return t.readCells(d) })
+	err = inDir(r.root, nodeDir, func(d *Dir) error { return t.readCells(d) })
 	if err == nil {
-		err = in(r.root, cpuDir, func(d *Dir) error { return t.readOffline(d) })
+		err = inDir(r.root, cpuDir, func(d *Dir) error { return t.readOffline(d) })
 	}
 	if absent(err) && !exists(r.root, nodeDir) {
 		err = t.wholeMachine(r.root)
@@ -125,7 +125,7 @@ func readCores(d *Dir, t Topology) error {
 	for i := range t.CPUs {
 		if c := &t.CPUs[i]; c.Online {
 			name := fmt.Sprintf("cpu%d/topology", c.ID)
-			if err := in(d, name, func(d *Dir) error { return readCore(d, t, c) }); err != nil {
+			if err := inDir(d, name, func(d *Dir) error { return readCore(d, t, c) }); err != nil {
 				return err
 			}
 		}
@@ -191,7 +191,7 @@ func (t *Topology) readCells(d *Dir) error {
 	}
 	for i, id := range ids {
 		name := fmt.Sprintf("node%d", id)
-		err := in(d, name, func(d *Dir) error {
+		err := inDir(d, name, func(d *Dir) error {
 			c, err := readCell(d, id)
 			if err != nil {
 				return err
@@ -201,7 +201,7 @@ func (t *Topology) readCells(d *Dir) error {
 					"expected %d distances, the smallest to cell %d", len(ids), id)
 			}
 			t.Cells = append(t.Cells, c)
-			return t.settle(d, c)
+			return t.assignCPUs(d, c)
 		})
 		if err != nil {
 			return err
@@ -215,8 +215,8 @@ func (t *Topology) readCells(d *Dir) error {
 	return nil
 }
 
-// settle sets the cell of its CPUs.
-func (t *Topology) settle(d *Dir, c Cell) error {
+// assignCPUs sets the cell of each of its CPUs.
+func (t *Topology) assignCPUs(d *Dir, c Cell) error {
 	for _, id := range c.CPUs {
 		cpu := t.CPU(id)
 		if cpu == nil || !cpu.Online {
@@ -280,7 +280,7 @@ func (t *Topology) wholeMachine(root *Dir) error {
 	if c.MemoryKiB, err = memTotal(text, "MemTotal:"); err != nil {
 		return malformed(root, file, text, "%v", err)
 	}
-	err = in(root, "sys/kernel/mm", func(d *Dir) error { c.HugePages, err = readPools(d, c.MemoryKiB); return err })
+	err = inDir(root, "sys/kernel/mm", func(d *Dir) error { c.HugePages, err = readPools(d, c.MemoryKiB); return err })
 	if absent(err) && !exists(root, "sys/kernel/mm") {
 		err = nil // a kernel without huge pages
 	}

@@ -34,7 +34,7 @@ type Changes struct {
 	Domains []string
 }
 
-func (c Changes) none() bool { return !c.All && !c.Devices && len(c.Domains) == 0 }
+func (c Changes) empty() bool { return !c.All && !c.Devices && len(c.Domains) == 0 }
 
 // EventLog collects the events of a Link, and of its successors, for watchers. A nil *EventLog
 // drops events.
@@ -74,12 +74,12 @@ func (n *EventLog) add(e Event) {
 		n.last[e.Domain] = n.events
 	}
 	for w := range n.watchers {
-		w.take(Changes{Devices: e.Device != ""}, e.Domain)
+		w.add(Changes{Devices: e.Device != ""}, e.Domain)
 	}
 }
 
-// lost records that events may have been lost.
-func (n *EventLog) lost() {
+// recordLoss records that events may have been lost.
+func (n *EventLog) recordLoss() {
 	if n == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (n *EventLog) lost() {
 	n.floor = n.events
 	clear(n.last)
 	for w := range n.watchers {
-		w.take(Changes{All: true}, "")
+		w.add(Changes{All: true}, "")
 	}
 }
 
@@ -134,8 +134,8 @@ type Watcher struct {
 	domains map[string]struct{}
 }
 
-// take notes a change. The lock is held.
-func (w *Watcher) take(c Changes, domain string) {
+// add adds a change to those that are pending. The lock is held.
+func (w *Watcher) add(c Changes, domain string) {
 	w.pending.All = w.pending.All || c.All
 	w.pending.Devices = w.pending.Devices || c.Devices
 	switch {
@@ -165,7 +165,7 @@ func (w *Watcher) Next(ctx context.Context) (Changes, error) {
 		case <-ctx.Done():
 			return Changes{}, ctx.Err()
 		case <-resync:
-			w.give() // is part of everything
+			w.takePending() // is part of everything
 			return Changes{All: true}, nil
 		case <-w.ring:
 		}
@@ -176,14 +176,14 @@ func (w *Watcher) Next(ctx context.Context) (Changes, error) {
 			return Changes{}, ctx.Err()
 		case <-settled.C:
 		}
-		if c := w.give(); !c.none() {
+		if c := w.takePending(); !c.empty() {
 			return c, nil
 		}
 	}
 }
 
-// give hands out what is pending.
-func (w *Watcher) give() Changes {
+// takePending returns what is pending, once.
+func (w *Watcher) takePending() Changes {
 	w.eventLog.mu.Lock()
 	defer w.eventLog.mu.Unlock()
 	c := w.pending

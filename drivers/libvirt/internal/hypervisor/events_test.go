@@ -63,7 +63,7 @@ func TestTooManyEventsBecomeAll(t *testing.T) {
 	testproc.Same(t, cmp.Diff(Changes{All: true}, next(t, w)))
 	n.add(Event{Domain: "one"})
 	testproc.Samef(t, cmp.Diff(Changes{Domains: []string{"one"}}, next(t, w)), "after that")
-	n.lost()
+	n.recordLoss()
 	n.add(Event{Domain: "two"})
 	testproc.Samef(t, cmp.Diff(Changes{All: true}, next(t, w)), "a connection was made")
 	w.Close()
@@ -98,7 +98,7 @@ func TestWatcherResyncsWithoutEvents(t *testing.T) {
 func TestRevisions(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	n := NewEventLog()
-	n.lost()
+	n.recordLoss()
 	n.add(Event{Domain: "a"})
 	a, b := n.revision("a"), n.revision("b")
 	n.add(Event{Device: "d"})
@@ -110,7 +110,7 @@ func TestRevisions(t *testing.T) {
 		t.Errorf("%d after %d, %d after %d", n.revision("a"), a, n.revision("b"), b)
 	}
 	a = n.revision("a")
-	n.lost()
+	n.recordLoss()
 	if n.revision("a") <= a || n.revision("b") <= b {
 		t.Error("events were lost, yet nothing may have changed")
 	}
@@ -123,7 +123,7 @@ func TestRevisions(t *testing.T) {
 	}
 	var none *EventLog
 	none.add(Event{Domain: "a"})
-	none.lost()
+	none.recordLoss()
 	if none.revision("a") != 0 {
 		t.Error("a nil EventLog has a revision")
 	}
@@ -148,7 +148,7 @@ func TestEventsAboutDevicesAreCounted(t *testing.T) {
 	n := NewEventLog()
 	n.add(Event{Device: "pci_0000_00_00_0"})
 	n.add(Event{Domain: "d"})
-	n.lost()
+	n.recordLoss()
 	n.add(Event{Device: "pci_0000_00_00_0"})
 	testproc.Equal(t, n.Devices(), 2, "%d")
 }

@@ -49,7 +49,7 @@ func openConsole(own *libvirt.Connect, d *libvirt.Domain) (*libvirtConsole, erro
 	c := &libvirtConsole{own: own, stream: stream, readable: make(chan struct{}, 1),
 		writable: make(chan struct{}, 1), closed: make(chan struct{})}
 	if err == nil {
-		if err = stream.EventAddCallback(libvirt.STREAM_EVENT_READABLE, c.happened); err != nil {
+		if err = stream.EventAddCallback(libvirt.STREAM_EVENT_READABLE, c.onEvent); err != nil {
 			err = errors.Join(err, stream.Abort())
 		}
 	}
@@ -78,8 +78,8 @@ type libvirtConsole struct {
 	ended  bool
 }
 
-// happened is called by the event loop.
-func (c *libvirtConsole) happened(_ *libvirt.Stream, events libvirt.StreamEventType) {
+// onEvent is called by the event loop.
+func (c *libvirtConsole) onEvent(_ *libvirt.Stream, events libvirt.StreamEventType) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	const ends = libvirt.STREAM_EVENT_ERROR | libvirt.STREAM_EVENT_HANGUP
@@ -101,14 +101,15 @@ func (c *libvirtConsole) happened(_ *libvirt.Stream, events libvirt.StreamEventT
 
 // Read returns what the guest writes.
 func (c *libvirtConsole) Read(b []byte) (int, error) {
-	return c.try("reading", libvirt.STREAM_EVENT_READABLE, c.readable, func() (int, error) { return c.stream.Recv(b) })
+	return c.callUntilReady("reading", libvirt.STREAM_EVENT_READABLE, c.readable,
+		func() (int, error) { return c.stream.Recv(b) })
 }
 
 // Write types something.
 func (c *libvirtConsole) Write(b []byte) (int, error) {
 	written := 0
 	for written < len(b) {
-		n, err := c.try("writing to", libvirt.STREAM_EVENT_WRITABLE, c.writable,
+		n, err := c.callUntilReady("writing to", libvirt.STREAM_EVENT_WRITABLE, c.writable,
 			func() (int, error) { return c.stream.Send(b[written:]) })
 		if err != nil {
 			return written, err
@@ -118,12 +119,12 @@ func (c *libvirtConsole) Write(b []byte) (int, error) {
 	return written, nil
 }
 
-// try makes a call of the stream until it does not block, or the console is closed.
-func (c *libvirtConsole) try(
+// callUntilReady makes a call of the stream until it does not block, or the console is closed.
+func (c *libvirtConsole) callUntilReady(
 	what string, event libvirt.StreamEventType, ready <-chan struct{}, call func() (int, error),
 ) (int, error) {
 	for {
-		n, err := c.once(event, call)
+		n, err := c.call(event, call)
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrClosedPipe):
 			return 0, err
@@ -140,7 +141,7 @@ func (c *libvirtConsole) try(
 	}
 }
 
-func (c *libvirtConsole) once(event libvirt.StreamEventType, call func() (int, error)) (int, error) {
+func (c *libvirtConsole) call(event libvirt.StreamEventType, call func() (int, error)) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {

@@ -112,7 +112,7 @@ func (c *libvirtConn) DefineDevice(xml string) (string, error) {
 
 func deviceName(what string, d *libvirt.NodeDevice, err error) (string, error) {
 	if err != nil {
-		return "", fmt.Errorf("%s a node device: %w", what, refused(err))
+		return "", fmt.Errorf("%s a node device: %w", what, describeRefusal(err))
 	}
 	defer func() { _ = d.Free() }()
 	return d.GetName()

@@ -30,7 +30,7 @@ func (c *libvirtConn) Domains(want func(Domain) bool) ([]Domain, error) {
 	}
 	domains := make([]Domain, 0, len(list))
 	for i := range list {
-		d, err := listed(&list[i], states)
+		d, err := fromList(&list[i], states)
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func (c *libvirtConn) Domains(want func(Domain) bool) ([]Domain, error) {
 	return domains, nil
 }
 
-// listed is what is known of a listed domain without asking the daemon.
-func listed(l *libvirt.Domain, states map[string]domainState) (d Domain, err error) {
+// fromList is what is known of a listed domain without asking the daemon.
+func fromList(l *libvirt.Domain, states map[string]domainState) (d Domain, err error) {
 	if d.UUID, err = l.GetUUIDString(); err != nil {
 		return d, fmt.Errorf("reading a listed domain: %w", err)
 	}
@@ -89,14 +89,14 @@ func (c *libvirtConn) domain(what, uuid string, f func(*libvirt.Domain) error) e
 func (c *libvirtConn) DefineDomain(xml string) (string, error) {
 	d, err := c.c.DomainDefineXML(xml)
 	if err != nil {
-		return "", fmt.Errorf("defining a domain: %w", refused(err))
+		return "", fmt.Errorf("defining a domain: %w", describeRefusal(err))
 	}
 	defer func() { _ = d.Free() }()
 	return d.GetUUIDString()
 }
 
 func (c *libvirtConn) StartDomain(uuid string) error {
-	return c.domain("starting", uuid, func(d *libvirt.Domain) error { return refused(d.Create()) })
+	return c.domain("starting", uuid, func(d *libvirt.Domain) error { return describeRefusal(d.Create()) })
 }
 
 func (c *libvirtConn) ResumeDomain(uuid string) error {

@@ -55,9 +55,9 @@ func translate(err error) error {
 	return err
 }
 
-// refused translates an error of a call that takes a description: what this host cannot do is wrong
-// with the description.
-func refused(err error) error {
+// describeRefusal translates an error of a call that takes a description: what this host cannot do
+// is wrong with the description.
+func describeRefusal(err error) error {
 	if isCode(err, libvirt.ERR_CONFIG_UNSUPPORTED) {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

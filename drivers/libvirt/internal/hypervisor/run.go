@@ -44,7 +44,7 @@ func (l *Link) run() {
 			o.connect()
 		case n := <-l.lost:
 			if o.conn != nil && n.conn == o.number {
-				o.drop(fmt.Errorf("the connection broke (%s); reconnecting", n.reason))
+				o.disconnect(fmt.Errorf("the connection broke (%s); reconnecting", n.reason))
 			}
 		case c := <-l.calls:
 			o.serve(c)
@@ -57,23 +57,23 @@ func (o *owner) connect() {
 	o.number++
 	c, err := o.open(o.number)
 	if err != nil {
-		o.drop(err)
+		o.disconnect(err)
 		if !o.down { // the driver has nothing to report now, which a pass shows
 			o.down = true
-			o.settings.EventLog.lost()
+			o.settings.EventLog.recordLoss()
 		}
 		return
 	}
 	o.conn, o.backoff, o.down = c, firstPause, false
 	o.finish(nil)
-	o.settings.EventLog.lost()
+	o.settings.EventLog.recordLoss()
 	if o.settings.Up != nil {
 		o.settings.Up()
 	}
 }
 
-// drop gives the connection back, if there is one, and schedules the next attempt.
-func (o *owner) drop(cause error) {
+// disconnect closes the connection, if there is one, and schedules the next attempt.
+func (o *owner) disconnect(cause error) {
 	if o.conn != nil {
 		o.begin("closing a broken connection", o.settings.CallTimeout)
 		o.close(o.conn)
@@ -95,7 +95,7 @@ func (o *owner) serve(c call) {
 	}
 	if !o.conn.Alive() {
 		err := errors.New("the connection broke; reconnecting")
-		o.drop(err)
+		o.disconnect(err)
 		c.fail(err)
 		return
 	}
@@ -112,7 +112,7 @@ func (o *owner) serve(c call) {
 		select {
 		case <-done:
 			if broken != nil {
-				o.drop(broken)
+				o.disconnect(broken)
 				return
 			}
 			o.finish(nil)
@@ -120,7 +120,8 @@ func (o *owner) serve(c call) {
 		case <-patience.C:
 			if o.abandonConn(conn, done) {
 				o.conn = nil
-				o.drop(fmt.Errorf("a call (%s) does not return; its connection is abandoned, and a new one is opened",
+				o.disconnect(fmt.Errorf(
+					"a call (%s) does not return; its connection is abandoned, and a new one is opened",
 					c.what))
 				return
 			}

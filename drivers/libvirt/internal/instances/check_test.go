@@ -66,7 +66,7 @@ func TestCheckWithoutTheHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{})
-		r.Use(nil)
+		r.SetSetup(nil)
 		testproc.ErrorIs(t, r.check(request(1)), plugins.ErrUnsupported, "without a configuration: %v")
 		if err := r.CheckSpawn(t.Context(), node, plugins.InstanceSpec{UUID: "x"},
 			&providertree.Tree{}); !isFault(err) {

@@ -23,9 +23,9 @@ func (m *Manager) ConsoleLog(ctx context.Context, node, uuid string, most int) (
 	if err != nil {
 		return nil, err
 	}
-	g, err := j.here(ctx)
+	g, err := j.findManaged(ctx)
 	if err != nil {
-		return nil, j.verdict(err)
+		return nil, j.agentError(err)
 	}
 	path := g.is.ConsoleLog
 	if path == "" {
@@ -59,9 +59,9 @@ func (m *Manager) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWr
 	if err != nil {
 		return nil, err
 	}
-	g, err := j.here(ctx)
+	g, err := j.findManaged(ctx)
 	if err != nil {
-		return nil, j.verdict(err)
+		return nil, j.agentError(err)
 	}
 	switch g.is.Console {
 	case "pty", "unix":
@@ -74,7 +74,7 @@ func (m *Manager) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWr
 	_, err = hypervisor.Call(ctx, j.setup.Write[0], "opening a console", func(c hypervisor.Conn) (struct{}, error) {
 		console, err := c.OpenConsole(uuid)
 		if err == nil {
-			opened.give(console)
+			opened.deliver(console)
 		}
 		return struct{}{}, err
 	})
@@ -88,7 +88,7 @@ func (m *Manager) OpenConsole(ctx context.Context, node, uuid string) (io.ReadWr
 	}
 	if err != nil {
 		opened.abandon()
-		return nil, j.verdict(err)
+		return nil, j.agentError(err)
 	}
 	return opened.console, nil
 }
@@ -100,7 +100,7 @@ type handover struct {
 	abandoned bool
 }
 
-func (h *handover) give(console io.ReadWriteCloser) {
+func (h *handover) deliver(console io.ReadWriteCloser) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.abandoned {

@@ -120,10 +120,10 @@ func TestOpenConsole(t *testing.T) {
 		var late handover
 		late.abandon()
 		r.opened++
-		late.give(&worldConsole{world: r.world})
+		late.deliver(&worldConsole{world: r.world})
 		early := handover{}
 		r.opened++
-		early.give(&worldConsole{world: r.world})
+		early.deliver(&worldConsole{world: r.world})
 		early.abandon()
 		testproc.Equal(t, r.opened, 0, "%d consoles stay open")
 	})

@@ -64,11 +64,11 @@ func (m *Manager) ReadFile(ctx context.Context, node, uuid, name string, offset 
 	if err != nil {
 		return err
 	}
-	return j.verdict(j.readFile(ctx, name, offset, send))
+	return j.agentError(j.readFile(ctx, name, offset, send))
 }
 
 func (j *job) readFile(ctx context.Context, name string, offset int64, send plugins.ChunkFunc) error {
-	g, err := j.here(ctx)
+	g, err := j.findManaged(ctx)
 	switch {
 	case err != nil:
 		return err

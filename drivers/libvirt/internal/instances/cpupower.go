@@ -73,7 +73,7 @@ func newCPUPower(eventLog *hypervisor.EventLog) *CPUPower {
 	return &CPUPower{eventLog: eventLog, write: writeKernel, switching: make(lock, 1), holds: map[string][]int{}}
 }
 
-func (p *CPUPower) use(s *PowerSetup) {
+func (p *CPUPower) setSetup(s *PowerSetup) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setup, p.settled, p.problem = s, nil, ""
@@ -95,9 +95,9 @@ func (p *CPUPower) Problem() string {
 	return p.problem
 }
 
-// Still calls f while no CPU is switched: the kernel's files are about one state then.
-func (p *CPUPower) Still(ctx context.Context, f func()) error {
-	if err := p.switching.take(ctx); err != nil {
+// WhileUnswitched calls f while no CPU is switched: the kernel's files are about one state then.
+func (p *CPUPower) WhileUnswitched(ctx context.Context, f func()) error {
+	if err := p.switching.acquire(ctx); err != nil {
 		return err
 	}
 	defer p.switching.release()
@@ -105,13 +105,13 @@ func (p *CPUPower) Still(ctx context.Context, f func()) error {
 	return nil
 }
 
-// Settle switches each CPU on or off, as what runs needs it. An unreachable libvirt is an error but
-// not a [CPUPower.Problem].
+// Reconcile switches each CPU on or off, as the running guests need it. An unreachable libvirt is
+// an error but not a [CPUPower.Problem].
 //
 // Cost: a file for each CPU, two calls of libvirt, and one for each running domain that something
 // happened to; for each running domain before a CPU is switched off.
-func (p *CPUPower) Settle(ctx context.Context) error {
-	if err := p.switching.take(ctx); err != nil {
+func (p *CPUPower) Reconcile(ctx context.Context) error {
+	if err := p.switching.acquire(ctx); err != nil {
 		return err
 	}
 	defer p.switching.release()
@@ -119,12 +119,12 @@ func (p *CPUPower) Settle(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	err := p.settle(ctx, s)
-	p.note(s, err)
+	err := p.reconcile(ctx, s)
+	p.recordOutcome(s, err)
 	return err
 }
 
-func (p *CPUPower) note(s *PowerSetup, err error) {
+func (p *CPUPower) recordOutcome(s *PowerSetup, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.setup != s {
@@ -141,7 +141,7 @@ func (p *CPUPower) note(s *PowerSetup, err error) {
 	}
 }
 
-func (p *CPUPower) settle(ctx context.Context, s *PowerSetup) error {
+func (p *CPUPower) reconcile(ctx context.Context, s *PowerSetup) error {
 	files, err := openCPUs(s, p.write)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (p *CPUPower) settle(ctx context.Context, s *PowerSetup) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(s.Managed, func(cpu int) bool { return !needed[cpu] && !files.is(cpu, false) }) {
+	if slices.ContainsFunc(s.Managed, func(cpu int) bool { return !needed[cpu] && !files.hasState(cpu, false) }) {
 		if needed, err = p.needed(ctx, s, true); err != nil { // libvirt has no event for changed pins
 			return err
 		}
@@ -166,8 +166,8 @@ func (p *CPUPower) settle(ctx context.Context, s *PowerSetup) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !files.is(cpu, needed[cpu]) {
-			stuck.add(cpu, p.turn(files, cpu, needed[cpu]))
+		if !files.hasState(cpu, needed[cpu]) {
+			stuck.add(cpu, p.switchCPU(files, cpu, needed[cpu]))
 		}
 	}
 	return stuck.orNil()
@@ -180,7 +180,7 @@ func (p *CPUPower) discover(s *PowerSetup, files *cpuFiles, stuck *switchError) 
 		return err
 	}
 	for _, cpu := range unknown {
-		stuck.add(cpu, p.turn(files, cpu, true))
+		stuck.add(cpu, p.switchCPU(files, cpu, true))
 	}
 	_, err = s.Discover()
 	return err
@@ -221,14 +221,14 @@ func (p *CPUPower) needed(ctx context.Context, s *PowerSetup, all bool) (map[int
 		}
 	}
 	if len(broken) > 0 {
-		return nil, &switchError{reason: "no CPU is switched: " + machine.Some(broken)}
+		return nil, &switchError{reason: "no CPU is switched: " + machine.JoinSome(broken)}
 	}
 	return on, nil
 }
 
 // hold switches the CPUs of a domain on and keeps them on until release.
 func (p *CPUPower) hold(ctx context.Context, uuid string, cpus []int) error {
-	if err := p.switching.take(ctx); err != nil {
+	if err := p.switching.acquire(ctx); err != nil {
 		return err
 	}
 	defer p.switching.release()
@@ -244,22 +244,22 @@ func (p *CPUPower) hold(ctx context.Context, uuid string, cpus []int) error {
 	defer files.close()
 	stuck := switchError{}
 	for _, cpu := range cpus {
-		if _, managed := slices.BinarySearch(s.Managed, cpu); managed && !files.is(cpu, true) {
-			stuck.add(cpu, p.turn(files, cpu, true))
+		if _, managed := slices.BinarySearch(s.Managed, cpu); managed && !files.hasState(cpu, true) {
+			stuck.add(cpu, p.switchCPU(files, cpu, true))
 		}
 	}
 	if err := stuck.orNil(); err != nil {
 		delete(p.holds, uuid)
 		p.refused = err.Error()
-		p.note(s, err)
+		p.recordOutcome(s, err)
 		return err
 	}
 	return nil
 }
 
-// turn switches a CPU.
-func (p *CPUPower) turn(files *cpuFiles, cpu int, on bool) error {
-	err := files.turn(cpu, on)
+// switchCPU switches a CPU.
+func (p *CPUPower) switchCPU(files *cpuFiles, cpu int, on bool) error {
+	err := files.switchCPU(cpu, on)
 	if err == nil {
 		p.refused = ""
 	}
@@ -287,7 +287,7 @@ func (p *CPUPower) follow(ctx context.Context) {
 	defer w.Close()
 	for happened := true; ctx.Err() == nil; {
 		if s, settled := p.current(); s != nil && (happened || !settled) {
-			p.settleLater(ctx)
+			p.reconcileLater(ctx)
 		}
 		limited, cancel := context.WithTimeout(ctx, powerInterval)
 		_, err := w.Next(limited)
@@ -296,10 +296,10 @@ func (p *CPUPower) follow(ctx context.Context) {
 	}
 }
 
-// settleLater settles the power; a failure is the next attempt's.
-func (p *CPUPower) settleLater(ctx context.Context) {
+// reconcileLater is Reconcile of which a failure is the next attempt's.
+func (p *CPUPower) reconcileLater(ctx context.Context) {
 	before := p.Problem()
-	err := p.Settle(ctx)
+	err := p.Reconcile(ctx)
 	if after := p.Problem(); err != nil && after != "" && after != before {
 		log := plugins.Logger(ctx)
 		log.Warn().Err(err).Msg("Could not switch dedicated CPUs. Trying again every 10 s.")
@@ -413,14 +413,14 @@ func openCPUs(s *PowerSetup, write func(*os.Root, string, string) error) (*cpuFi
 
 func (f *cpuFiles) close() { _ = f.root.Close() }
 
-// is reports whether a CPU is on, or off. One that is always online is what it should be.
-func (f *cpuFiles) is(cpu int, on bool) bool {
+// hasState reports whether a CPU is on, or off. One that is always online is what it should be.
+func (f *cpuFiles) hasState(cpu int, on bool) bool {
 	text, err := readKernel(f.root, f.setup.file(cpu))
 	return err == nil && text == f.setup.state(on) || err != nil && f.setup.optional(err)
 }
 
-// turn switches a CPU.
-func (f *cpuFiles) turn(cpu int, on bool) error {
+// switchCPU switches a CPU.
+func (f *cpuFiles) switchCPU(cpu int, on bool) error {
 	name, state := f.setup.file(cpu), f.setup.state(on)
 	if err := f.write(f.root, name, state); err != nil {
 		return err

@@ -77,7 +77,7 @@ func (r *poweredRig) restart() {
 	r.used.Read, r.used.Write, r.setup.Read = links[0], links[1:], links[0]
 	r.Manager = New(r.eventLog)
 	r.power.write = r.kernel
-	r.Use(&r.used)
+	r.SetSetup(&r.used)
 }
 
 // kernel is what happens to the host when a file is written.
@@ -158,7 +158,7 @@ func (r *poweredRig) settles(what string) {
 			r.t.Fatalf("%s: CPU %d of a guest that runs is off", what, cpu)
 		}
 	}
-	r.must(r.Power().Settle(r.t.Context()))
+	r.must(r.Power().Reconcile(r.t.Context()))
 	on = slices.DeleteFunc(r.on(), func(cpu int) bool { return cpu < 2 })
 	if want := r.running(); !slices.Equal(on, want) {
 		r.t.Fatalf("%s: CPUs %v are on, %v run guests", what, on, want)
@@ -299,7 +299,7 @@ func TestCPUsStayOnUntilTheGuestRuns(t *testing.T) {
 	for range 2 {
 		others.Go(func() {
 			for ctx.Err() == nil {
-				if err := r.Power().Settle(ctx); err != nil && ctx.Err() == nil {
+				if err := r.Power().Reconcile(ctx); err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 			}
@@ -378,15 +378,15 @@ func TestStill(t *testing.T) {
 	r := newPoweredRig(t, cpuState)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	r.must(r.Power().Still(t.Context(), func() {
+	r.must(r.Power().WhileUnswitched(t.Context(), func() {
 		for range 20 {
-			testproc.ErrorIs(t, r.Power().Settle(over), context.Canceled, "%v")
+			testproc.ErrorIs(t, r.Power().Reconcile(over), context.Canceled, "%v")
 		}
 	}))
 	if on := r.on(); len(on) != 8 {
 		t.Errorf("only CPUs %v are on", on)
 	}
-	testproc.NoError(t, r.Power().Still(t.Context(), func() {}))
+	testproc.NoError(t, r.Power().WhileUnswitched(t.Context(), func() {}))
 	r.settles("then")
 }
 
@@ -398,7 +398,7 @@ func TestUnreadableDomains(t *testing.T) {
 	r.domains[id(9)] = &body{Domain: hypervisor.Domain{UUID: id(9), Name: "odd", ID: 3,
 		State: hypervisor.Running, XML: "<domain"}}
 	r.world.mu.Unlock()
-	if err := r.Power().Settle(t.Context()); err == nil ||
+	if err := r.Power().Reconcile(t.Context()); err == nil ||
 		!strings.Contains(r.Power().Problem(), `XML of domain "odd" cannot be read`) {
 		t.Errorf("%v, %q", err, r.Power().Problem())
 	}
@@ -413,8 +413,8 @@ func TestUnreadableDomains(t *testing.T) {
 	r.away = true
 	r.world.mu.Unlock()
 	r.used.Power = nil
-	r.Use(&r.used)
-	testproc.NoErrorf(t, r.Power().Settle(t.Context()), "power is not managed")
+	r.SetSetup(&r.used)
+	testproc.NoErrorf(t, r.Power().Reconcile(t.Context()), "power is not managed")
 }
 
 // TestPowerFollowsEvents: what a guest does itself is seen, and a failure is tried again.

@@ -74,12 +74,13 @@ func (j *job) plan(spec plugins.InstanceSpec, d directory) ([]disk, error) {
 	}
 	if f.EphemeralGB > 0 {
 		out = append(out, disk{Disk: domain.Disk{Path: d.file(ephemeralDisk), Format: rawType},
-			write: empty(f.EphemeralGB << 30)})
+			write: writeEmpty(f.EphemeralGB << 30)})
 	}
 	if f.SwapMB > 0 {
-		out = append(out, disk{Disk: domain.Disk{Path: d.file(swapDisk), Format: rawType}, write: swap(f.SwapMB << 20)})
+		out = append(out, disk{Disk: domain.Disk{Path: d.file(swapDisk), Format: rawType},
+			write: writeSwap(f.SwapMB << 20)})
 	}
-	if seeded(spec) {
+	if needsSeed(spec) {
 		text, err := SeedDisk(spec)
 		if err != nil {
 			return nil, j.fault("could not write its user data and key: %v", err)
@@ -100,7 +101,7 @@ func (j *job) root(spec plugins.InstanceSpec, d directory) (*disk, error) {
 	case spec.Image == "" && size == 0:
 		return nil, nil
 	case spec.Image == "":
-		return &disk{Disk: raw, write: empty(size)}, nil
+		return &disk{Disk: raw, write: writeEmpty(size)}, nil
 	case size == 0:
 		return nil, j.fault("it has the image %.60q, but its flavor has no root disk", spec.Image)
 	}
@@ -237,14 +238,14 @@ func (s Settings) Closed(qemu User, guests string) map[string]string {
 	return out
 }
 
-// empty fills a file with nothing, which takes no space.
-func empty(size int64) func(context.Context, *os.File) error {
+// writeEmpty fills a file with nothing, which takes no space.
+func writeEmpty(size int64) func(context.Context, *os.File) error {
 	return func(_ context.Context, f *os.File) error { return f.Truncate(size) }
 }
 
-// swap fills a file with the signature of Linux' swap space, version 1, in pages of 4 KiB: what
-// mkswap writes.
-func swap(size int64) func(context.Context, *os.File) error {
+// writeSwap fills a file with the signature of Linux' swap space, version 1, in pages of 4 KiB:
+// what mkswap writes.
+func writeSwap(size int64) func(context.Context, *os.File) error {
 	return func(_ context.Context, f *os.File) error {
 		const page = 4096
 		head := make([]byte, page)
@@ -374,8 +375,8 @@ func (d disk) make(ctx context.Context) error {
 	return os.Rename(part, d.Path)
 }
 
-// note notes that the instance ran. libvirt knows it too, until its daemon ends.
-func (d directory) note(log zerolog.Logger) {
+// markRan records that the instance ran. libvirt knows it too, until its daemon ends.
+func (d directory) markRan(log zerolog.Logger) {
 	f, err := os.OpenFile(d.file(startedNote), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
 		err = errors.Join(f.Sync(), f.Close())
@@ -387,8 +388,8 @@ func (d directory) note(log zerolog.Logger) {
 	}
 }
 
-// noted reports whether that is recorded.
-func (d directory) noted() bool {
+// markedRan reports whether that is recorded.
+func (d directory) markedRan() bool {
 	_, err := os.Lstat(d.file(startedNote))
 	return err == nil
 }

@@ -55,7 +55,7 @@ func (m *Manager) beginMove(ctx context.Context, node, uuid string) (*job, error
 	if !providertree.IsCanonicalUUID(uuid) {
 		return nil, &plugins.InstanceFault{Reason: "its uuid is not in lower case with hyphens"}
 	}
-	s, err := m.ready(ctx, node)
+	s, err := m.setupFor(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -72,9 +72,9 @@ func (j *job) unmanaged() error {
 	return j.fault("the host has a guest with this uuid that the driver did not create")
 }
 
-// verdict converts an error for the agent: NotReady promises that nothing was begun, and so does a
-// fault.
-func (j *job) verdict(err error) error {
+// agentError converts an error for the agent: NotReady promises that nothing was begun, and so does
+// a fault.
+func (j *job) agentError(err error) error {
 	var gone *hypervisor.Unavailable
 	var fault *plugins.InstanceFault
 	switch {
@@ -88,22 +88,22 @@ func (j *job) verdict(err error) error {
 	return err
 }
 
-// definite reports whether an error means that something did not happen and would not on a retry:
+// isFinal reports whether an error means that something did not happen and would not on a retry:
 // libvirt was reached and refused.
-func definite(ctx context.Context, err error) bool {
+func isFinal(ctx context.Context, err error) bool {
 	var gone *hypervisor.Unavailable
 	return err != nil && ctx.Err() == nil && !errors.As(err, &gone) && !errors.Is(err, hypervisor.ErrReadOnly)
 }
 
-// quick changes something that libvirt answers at once.
-func (j *job) quick(ctx context.Context, what string, f func(hypervisor.Conn) error) error {
+// callQuick makes a change that libvirt answers at once.
+func (j *job) callQuick(ctx context.Context, what string, f func(hypervisor.Conn) error) error {
 	_, err := hypervisor.Call(ctx, j.setup.Write[0], what,
 		func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
-	return j.wrote(what, err)
+	return j.afterWrite(what, err)
 }
 
-// slow changes something that takes long, when a connection is free.
-func (j *job) slow(ctx context.Context, what string, limit time.Duration, f func(hypervisor.Conn) error) error {
+// callSlow makes a change that takes long, when a connection is free.
+func (j *job) callSlow(ctx context.Context, what string, limit time.Duration, f func(hypervisor.Conn) error) error {
 	var link *hypervisor.Link
 	select {
 	case link = <-j.setup.slow:
@@ -113,10 +113,10 @@ func (j *job) slow(ctx context.Context, what string, limit time.Duration, f func
 	defer func() { j.setup.slow <- link }()
 	_, err := hypervisor.CallWithin(ctx, link, what, limit,
 		func(c hypervisor.Conn) (struct{}, error) { return struct{}{}, f(c) })
-	return j.wrote(what, err)
+	return j.afterWrite(what, err)
 }
 
-func (j *job) wrote(what string, err error) error {
+func (j *job) afterWrite(what string, err error) error {
 	var gone *hypervisor.Unavailable
 	if !errors.As(err, &gone) || gone.Begun {
 		j.begun = true
@@ -156,7 +156,7 @@ func (j *job) findOwn(ctx context.Context) (guest, error) {
 	switch {
 	case err != nil:
 		return guest{}, err
-	case g.there && !g.ours():
+	case g.there && !g.managed():
 		return guest{}, j.unmanaged()
 	case g.there && g.is.Mark.Node != j.node:
 		return guest{}, j.fault("another node has an instance with this uuid")

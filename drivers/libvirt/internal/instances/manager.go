@@ -87,7 +87,7 @@ type entry struct {
 // lock is a mutex for which one can wait with a context.
 type lock chan struct{}
 
-func (l lock) take(ctx context.Context) error {
+func (l lock) acquire(ctx context.Context) error {
 	select {
 	case l <- struct{}{}:
 		return nil
@@ -104,9 +104,9 @@ func New(eventLog *hypervisor.EventLog) *Manager {
 		power: newCPUPower(eventLog), known: map[string]entry{}}
 }
 
-// Use replaces the setup; nil: instances are not managed. Calls in progress continue with the old
-// one.
-func (m *Manager) Use(s *Setup) {
+// SetSetup replaces the setup; nil: instances are not managed. Calls in progress continue with the
+// old one.
+func (m *Manager) SetSetup(s *Setup) {
 	var next *setup
 	if s != nil {
 		next = &setup{Setup: *s, slow: make(chan *hypervisor.Link, len(s.Write))}
@@ -118,17 +118,17 @@ func (m *Manager) Use(s *Setup) {
 	defer m.mu.Unlock()
 	m.setup = next
 	if s != nil {
-		m.power.use(s.Power)
+		m.power.setSetup(s.Power)
 	} else {
-		m.power.use(nil)
+		m.power.setSetup(nil)
 	}
 }
 
 // Power switches the dedicated CPUs.
 func (m *Manager) Power() *CPUPower { return m.power }
 
-// ready is what there is to work with, for a node.
-func (m *Manager) ready(ctx context.Context, node string) (*setup, error) {
+// setupFor is the setup for a node.
+func (m *Manager) setupFor(ctx context.Context, node string) (*setup, error) {
 	m.mu.Lock()
 	s := m.setup
 	m.mu.Unlock()
@@ -159,7 +159,7 @@ func unreached(err error) error {
 // Cost: two calls of libvirt, and one for each domain that something happened to since the last
 // list.
 func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instance, error) {
-	s, err := m.ready(ctx, node)
+	s, err := m.setupFor(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -195,13 +195,13 @@ func (m *Manager) Instances(ctx context.Context, node string) ([]plugins.Instanc
 		}
 		next[d.UUID] = e
 		if e.mark != nil && e.mark.Node == node {
-			is := plugins.Instance{UUID: d.UUID, Name: e.mark.Name, Power: power(d), HypervisorName: d.Name}
+			is := plugins.Instance{UUID: d.UUID, Name: e.mark.Name, Power: powerState(d), HypervisorName: d.Name}
 			if (guest{Domain: d}).starting() {
 				path, err := s.Directory(ctx)
 				if err != nil {
 					return nil, unreached(err)
 				}
-				if !(directory{path: path, name: domain.Name(d.UUID)}).noted() { // what runs is taken for created
+				if !(directory{path: path, name: domain.Name(d.UUID)}).markedRan() { // what runs is taken for created
 					is.Power = plugins.PowerNoState
 				}
 			}
@@ -256,8 +256,8 @@ func read(d hypervisor.Domain) guest {
 	return g
 }
 
-// ours reports whether the agent created a domain, on any node.
-func (g guest) ours() bool { return g.there && g.is.Mark != nil }
+// managed reports whether the agent created a domain, on any node.
+func (g guest) managed() bool { return g.there && g.is.Mark != nil }
 
 // active reports whether it has an emulator.
 func (g guest) active() bool { return g.ID != hypervisor.NotRunning }
@@ -268,7 +268,7 @@ func (g guest) starting() bool {
 }
 
 func (g guest) instance() plugins.Instance {
-	return plugins.Instance{UUID: g.UUID, Name: g.is.Mark.Name, Power: power(g.Domain), HypervisorName: g.Name}
+	return plugins.Instance{UUID: g.UUID, Name: g.is.Mark.Name, Power: powerState(g.Domain), HypervisorName: g.Name}
 }
 
 // The reasons of being off (virDomainShutoffReason) which imply that the domain ran.
@@ -284,7 +284,7 @@ const (
 	pausedStarting = 11
 )
 
-func power(d hypervisor.Domain) plugins.PowerState {
+func powerState(d hypervisor.Domain) plugins.PowerState {
 	switch d.State {
 	case hypervisor.Running, hypervisor.Blocked, hypervisor.ShuttingDown:
 		return plugins.PowerRunning

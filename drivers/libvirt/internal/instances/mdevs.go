@@ -53,12 +53,12 @@ func (j *job) makeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 		case there && device.Active:
 			continue
 		case there:
-			err = j.slow(ctx, "starting its mediated device "+m.UUID, deviceLimit,
+			err = j.callSlow(ctx, "starting its mediated device "+m.UUID, deviceLimit,
 				func(c hypervisor.Conn) error { return c.StartDevice(device.Name) })
 		default:
 			var text string
-			if text, err = describe(m); err == nil {
-				err = j.slow(ctx, "making its mediated device "+m.UUID, deviceLimit,
+			if text, err = mdevXML(m); err == nil {
+				err = j.callSlow(ctx, "making its mediated device "+m.UUID, deviceLimit,
 					func(c hypervisor.Conn) error { _, err := c.CreateDevice(text); return err })
 			}
 		}
@@ -69,8 +69,8 @@ func (j *job) makeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 	return nil
 }
 
-// describe is the XML of a device to be made.
-func describe(m domain.Mdev) (string, error) {
+// mdevXML is the XML of a device to be made.
+func mdevXML(m domain.Mdev) (string, error) {
 	x := libvirtxml.NodeDevice{Parent: m.Parent, Capability: libvirtxml.NodeDeviceCapability{
 		MDev: &libvirtxml.NodeDeviceMDevCapability{UUID: m.UUID,
 			Type: &libvirtxml.NodeDeviceMDevCapabilityType{ID: m.Type}},
@@ -95,7 +95,7 @@ func (j *job) removeMdevs(ctx context.Context, mdevs []domain.Mdev) error {
 		if !there || !device.Active {
 			continue
 		}
-		err := j.slow(ctx, "removing its mediated device "+m.UUID, deviceLimit,
+		err := j.callSlow(ctx, "removing its mediated device "+m.UUID, deviceLimit,
 			func(c hypervisor.Conn) error { return c.DestroyDevice(device.Name) })
 		if err != nil && !errors.Is(err, hypervisor.ErrNotFound) {
 			return err

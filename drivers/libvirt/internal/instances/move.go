@@ -82,12 +82,12 @@ func (m *Manager) Depart(ctx context.Context, node, uuid string) (string, error)
 	if err == nil {
 		m.power.release(uuid)
 	}
-	m.power.settleLater(ctx)
-	return text, j.verdict(err)
+	m.power.reconcileLater(ctx)
+	return text, j.agentError(err)
 }
 
 func (j *job) depart(ctx context.Context) (string, error) {
-	g, err := j.here(ctx)
+	g, err := j.findManaged(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -117,7 +117,7 @@ func (j *job) depart(ctx context.Context) (string, error) {
 		}
 	}
 	j.begun = true
-	err = j.quick(ctx, "keeping its domain from starting with the host",
+	err = j.callQuick(ctx, "keeping its domain from starting with the host",
 		func(c hypervisor.Conn) error { return c.SetDomainAutostart(j.uuid, false) })
 	if err != nil && !errors.Is(err, hypervisor.ErrUnsupported) {
 		return "", err
@@ -156,9 +156,9 @@ func (m *Manager) Arrive(
 	is, err := j.arrive(ctx, spec, tree, from)
 	m.forget(spec.UUID)
 	if err != nil {
-		m.power.settleLater(ctx)
+		m.power.reconcileLater(ctx)
 	}
-	return is, j.verdict(err)
+	return is, j.agentError(err)
 }
 
 func (j *job) arrive(
@@ -179,16 +179,16 @@ func (j *job) arrive(
 		return plugins.Instance{}, err
 	}
 	resumed := g.there
-	if g, err = j.settleIn(ctx, spec, tree, from, g, d); err != nil {
-		return plugins.Instance{}, j.turnAway(ctx, d, resumed, err)
+	if g, err = j.defineArriving(ctx, spec, tree, from, g, d); err != nil {
+		return plugins.Instance{}, j.abortArrival(ctx, d, resumed, err)
 	}
-	d.note(j.log) // it ran elsewhere
+	d.markRan(j.log) // it ran elsewhere
 	j.log.Info().Str("domain", g.Name).Str("from", from.Node).Bool("resumed", resumed).Msg("an instance arrived")
 	return g.instance(), nil
 }
 
-// settleIn defines the domain of an instance over its disks, wherever those are.
-func (j *job) settleIn(
+// defineArriving defines the domain of an instance over its disks, wherever those are.
+func (j *job) defineArriving(
 	ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree, from plugins.Arrival, g guest, d directory,
 ) (guest, error) {
 	hardware, err := j.hardware(spec)
@@ -201,9 +201,9 @@ func (j *job) settleIn(
 	var off offer
 	shared := false
 	if from.Evacuation {
-		shared, err = d.survived(from.Node, g.there)
+		shared, err = d.onSharedStorage(from.Node, g.there)
 	} else if off, err = j.readOffer(from.Offer, spec.Image != ""); err == nil {
-		shared = d.probed(off.Probe)
+		shared = d.hasProbe(off.Probe)
 		hardware.Machine = cmp.Or(off.Machine, hardware.Machine)
 	}
 	if err != nil {
@@ -219,7 +219,7 @@ func (j *job) settleIn(
 			return guest{}, err
 		}
 	} else if !g.there {
-		if err := j.vacant(d); err != nil {
+		if err := j.checkVacant(d); err != nil {
 			return guest{}, err
 		}
 	}
@@ -247,29 +247,29 @@ func (j *job) settleIn(
 	return g, nil
 }
 
-// survived reports whether the disks of a host that is down are here, on shared storage: the
+// onSharedStorage reports whether the disks of a host that is down are here, on shared storage: the
 // directory has its claim, or was made before there were claims, and not by this host.
-func (d directory) survived(node string, defined bool) (bool, error) {
+func (d directory) onSharedStorage(node string, defined bool) (bool, error) {
 	d.refresh()
 	if !d.exists() {
 		return false, nil
 	}
-	if d.claims(node) {
+	if d.claimedBy(node) {
 		return true, nil
 	}
 	claimed, err := d.claimed()
 	return !claimed && !defined && err == nil, err
 }
 
-// vacant makes sure that nothing is where the directory of an instance is to be made. What is there
-// may be the source's, if only the probe does not show: it is not removed.
-func (j *job) vacant(d directory) error {
+// checkVacant returns a fault unless nothing is where the directory of an instance is to be made.
+// What is there may be the source's, if only the probe does not show: it is not removed.
+func (j *job) checkVacant(d directory) error {
 	claimed, err := d.claimed()
 	switch {
 	case err != nil:
 		return err
 	// its domain was removed from outside
-	case !d.exists(), claimed && d.claims(j.node) && d.leave(j.node, false) == nil && !d.exists():
+	case !d.exists(), claimed && d.claimedBy(j.node) && d.release(j.node, false) == nil && !d.exists():
 		return nil
 	}
 	return (&failure{
@@ -299,7 +299,7 @@ func (j *job) arrivingDisks(
 			disk.Backing = domain.Backing{Path: image.path, Format: image.format}
 		}
 		if shared && disk.Backing.Path != "" {
-			if err := leansOn(disk.Path, disk.Backing.Path); err != nil {
+			if err := checkBacking(disk.Path, disk.Backing.Path); err != nil {
 				return nil, &failure{reason: "the host has its image elsewhere", err: err}
 			}
 		}
@@ -324,9 +324,9 @@ func (j *job) arrivingDisks(
 	return out, nil
 }
 
-// leansOn makes sure that a layer on shared storage leans on the image here, as far as it can be
-// read: the path in it is the source's, and stays so for the way back.
-func leansOn(path, base string) error {
+// checkBacking returns an error unless the backing file of a layer on shared storage is the image
+// here, as far as it can be read: the path in it is the source's, and stays so for the way back.
+func checkBacking(path, base string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil //nolint:nilerr // it belongs to the emulator's user
@@ -350,8 +350,8 @@ func freeBytes(path string) (int64, error) {
 	return int64(s.Bavail) * s.Bsize, nil //nolint:gosec // no file system has 8 EiB
 }
 
-// turnAway is giveUp for an instance that cannot arrive: what the source has stays.
-func (j *job) turnAway(ctx context.Context, d directory, resumed bool, err error) error {
+// abortArrival is abortSpawn for an instance that cannot arrive: what the source has stays.
+func (j *job) abortArrival(ctx context.Context, d directory, resumed bool, err error) error {
 	return j.cleanUp(ctx, d, resumed, err, "An instance cannot arrive here. Removing what was created of it.", j.leave,
 		"instance %s cannot arrive (%s), and what was created of it cannot be removed: %w")
 }
@@ -369,11 +369,11 @@ func (m *Manager) Leave(ctx context.Context, node, uuid string) error {
 	m.forget(uuid)
 	if err == nil {
 		m.power.release(uuid)
-		m.power.settleLater(ctx)
+		m.power.reconcileLater(ctx)
 	}
-	return j.verdict(err)
+	return j.agentError(err)
 }
 
 func (j *job) leave(ctx context.Context, d directory) error {
-	return j.removeWith(ctx, d, func(used bool) error { return d.leave(j.node, used) })
+	return j.removeWith(ctx, d, func(used bool) error { return d.release(j.node, used) })
 }

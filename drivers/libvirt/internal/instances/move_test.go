@@ -36,7 +36,7 @@ func pair(t *testing.T, shared bool) (from, to *rig) {
 		to.dir, to.images = from.dir, from.images
 		to.used.images = from.images
 	}
-	to.Use(&to.used)
+	to.SetSetup(&to.used)
 	return from, to
 }
 

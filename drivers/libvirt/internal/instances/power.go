@@ -25,13 +25,13 @@ func (m *Manager) SetPower(
 		m.power.release(uuid)
 	}
 	if err != nil || to == plugins.PowerShutdown {
-		m.power.settleLater(ctx)
+		m.power.reconcileLater(ctx)
 	}
-	return is, j.verdict(err)
+	return is, j.agentError(err)
 }
 
 func (j *job) setPower(ctx context.Context, to plugins.PowerState, hard bool) (plugins.Instance, error) {
-	g, err := j.here(ctx)
+	g, err := j.findManaged(ctx)
 	if err != nil {
 		return plugins.Instance{}, err
 	}
@@ -50,21 +50,21 @@ func (j *job) setPower(ctx context.Context, to plugins.PowerState, hard bool) (p
 		return plugins.Instance{}, err
 	}
 	if j.begun {
-		if g, err = j.here(ctx); err != nil {
+		if g, err = j.findManaged(ctx); err != nil {
 			return plugins.Instance{}, err
 		}
 	}
 	return g.instance(), nil
 }
 
-// here finds the instance. Errors: [*plugins.InstanceNotFound]; a fault if the driver did not
-// create its domain.
-func (j *job) here(ctx context.Context) (guest, error) {
+// findManaged finds the instance. Errors: [*plugins.InstanceNotFound]; a fault if the driver did
+// not create its domain.
+func (j *job) findManaged(ctx context.Context) (guest, error) {
 	g, err := j.find(ctx)
 	switch {
 	case err != nil:
 		return guest{}, err
-	case g.there && !g.ours():
+	case g.there && !g.managed():
 		return guest{}, j.unmanaged()
 	case !g.there, g.is.Mark.Node != j.node:
 		return guest{}, &plugins.InstanceNotFound{UUID: j.uuid}
@@ -75,9 +75,9 @@ func (j *job) here(ctx context.Context) (guest, error) {
 func (j *job) switchOn(ctx context.Context, g guest) error {
 	switch {
 	case g.State == hypervisor.Paused && !g.starting():
-		err := j.quick(ctx, "resuming its domain", func(c hypervisor.Conn) error { return c.ResumeDomain(j.uuid) })
-		return j.settled(ctx, err, "the hypervisor could not resume it",
-			func(g guest) bool { return power(g.Domain) == plugins.PowerRunning })
+		err := j.callQuick(ctx, "resuming its domain", func(c hypervisor.Conn) error { return c.ResumeDomain(j.uuid) })
+		return j.ignoreIfReached(ctx, err, "the hypervisor could not resume it",
+			func(g guest) bool { return powerState(g.Domain) == plugins.PowerRunning })
 	case g.State == hypervisor.PMSuspended:
 		return j.fault("it suspended itself: wake it from outside, or switch it off first")
 	case g.State == hypervisor.Crashed: // kept as it crashed
@@ -98,17 +98,18 @@ func (j *job) switchOn(ctx context.Context, g guest) error {
 
 // switchOff ends it at once.
 func (j *job) switchOff(ctx context.Context) error {
-	err := j.slow(ctx, "switching off its domain", endLimit,
+	err := j.callSlow(ctx, "switching off its domain", endLimit,
 		func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
-	return j.settled(ctx, err, "the hypervisor could not switch it off", func(g guest) bool { return !g.active() })
+	return j.ignoreIfReached(ctx, err, "the hypervisor could not switch it off",
+		func(g guest) bool { return !g.active() })
 }
 
-// settled forgives an error of a change that was not needed any more: what was wanted is so.
-func (j *job) settled(ctx context.Context, err error, reason string, is func(guest) bool) error {
-	if !definite(ctx, err) {
+// ignoreIfReached ignores the error of a change if the instance is in the desired state.
+func (j *job) ignoreIfReached(ctx context.Context, err error, reason string, is func(guest) bool) error {
+	if !isFinal(ctx, err) {
 		return err
 	}
-	g, missing := j.here(ctx)
+	g, missing := j.findManaged(ctx)
 	switch {
 	case missing != nil:
 		return missing
@@ -133,9 +134,9 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 	for time.Now().Before(end) {
 		if time.Since(asked) >= j.setup.pollEvery {
 			asked = time.Now()
-			err := j.quick(ctx, "asking its guest to shut down",
+			err := j.callQuick(ctx, "asking its guest to shut down",
 				func(c hypervisor.Conn) error { return c.ShutdownDomain(j.uuid) })
-			if err != nil && !definite(ctx, err) {
+			if err != nil && !isFinal(ctx, err) {
 				return err
 			}
 			// A guest that cannot be asked is switched off in the end, and one that is off already
@@ -144,7 +145,7 @@ func (j *job) shutDown(ctx context.Context, g guest) error {
 		if err := wait(ctx, watcher, min(time.Until(end), j.setup.pollEvery)); err != nil {
 			return err
 		}
-		now, err := j.here(ctx)
+		now, err := j.findManaged(ctx)
 		if err != nil || !now.active() {
 			return err
 		}

@@ -212,7 +212,7 @@ func TestEvents(t *testing.T) {
 		diff(t, "event", change{node, id(1)}, <-received)
 		time.Sleep(6 * time.Minute)
 		diff(t, "after long silence", change{}, <-received)
-		r.Use(nil)
+		r.SetSetup(nil)
 		r.tell(hypervisor.Event{Domain: id(1)})
 		time.Sleep(time.Second)
 		if len(received) > 0 {

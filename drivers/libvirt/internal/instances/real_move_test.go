@@ -68,7 +68,7 @@ func TestRealInstanceMoves(t *testing.T) {
 			}
 			settings, err := Parse(Config{ImagesPath: to.images, VirtType: "qemu", ShutdownTimeout: "300ms"})
 			testproc.Check(t, err)
-			to.Use(&Setup{
+			to.SetSetup(&Setup{
 				Settings: settings, Node: func(context.Context) (string, error) { return otherNode, nil },
 				Directory: func(context.Context) (string, error) { return to.dir, nil }, Look: to.look,
 				Read: to.links[0], Write: to.links[1:],

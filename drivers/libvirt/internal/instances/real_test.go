@@ -73,7 +73,7 @@ func realHost(t *testing.T, h testhost.Host, o testhost.SimOptions) *realRig {
 	})
 	settings := testproc.Try(Parse(Config{ImagesPath: r.images, VirtType: "qemu", ShutdownTimeout: "300ms"})).Or(t)
 	r.Manager = New(eventLog)
-	r.Use(&Setup{
+	r.SetSetup(&Setup{
 		Settings: settings, Node: func(context.Context) (string, error) { return node, nil },
 		Directory: func(context.Context) (string, error) { return r.dir, nil },
 		Look:      r.look, Read: r.links[0], Write: r.links[1:],
@@ -379,7 +379,7 @@ func TestRealInstancesWithDevices(t *testing.T) {
 		}
 	}
 	list := r.domains()
-	host := assignment.On(h.Machine)
+	host := assignment.NewHost(h.Machine)
 	taken := map[int]bool{}
 	for _, d := range list {
 		if len(d.Mdevs) != 1 || len(d.Pins) != 2 || (len(d.PCI) == 1) != (d.UUID == own(11)) {
@@ -428,7 +428,7 @@ func (r *realRig) unevenCells(m machine.Machine, uuid string) {
 		if d.UUID != uuid {
 			continue
 		}
-		facts := assignment.On(m).Facts(d)
+		facts := assignment.NewHost(m).Facts(d)
 		diff(r.t, "processors", map[int]int{0: 1, 1: 2}, facts.Dedicated)
 		diff(r.t, "memory", map[int]uint64{0: 16 << 10, 1: 32 << 10}, facts.MemoryKiB)
 		decided, _ := d.Decision()

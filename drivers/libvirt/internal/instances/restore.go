@@ -34,7 +34,7 @@ func (m *Manager) Restore(
 		j.warn(back, "Could not create an instance again over its disks. The disks are left as they are.")
 		err = back.fault(j.uuid)
 	}
-	return is, j.verdict(err)
+	return is, j.agentError(err)
 }
 
 func (j *job) restore(
@@ -66,7 +66,7 @@ func (j *job) restore(
 	if hardware.TPMVersion != "" {
 		return plugins.Instance{}, j.fault("it has a virtual TPM, whose state was lost with its guest")
 	}
-	if err := j.left(d, disks); err != nil {
+	if err := j.checkDisks(d, disks); err != nil {
 		return plugins.Instance{}, err
 	}
 	j.keep = true
@@ -81,7 +81,7 @@ func (j *job) restore(
 		}
 		return plugins.Instance{}, &failure{reason: diskReason(err), err: err}
 	}
-	d.note(j.log) // it ran before: only SetPower starts it
+	d.markRan(j.log) // it ran before: only SetPower starts it
 	if g, err = j.define(ctx, spec, hardware, tree, d, disks); err != nil {
 		return plugins.Instance{}, err
 	}
@@ -89,15 +89,15 @@ func (j *job) restore(
 	return g.instance(), nil
 }
 
-// left makes sure that the disks of an instance are there, all of them but what can be written
-// again, and that they are not those of another host.
-func (j *job) left(d directory, disks []disk) error {
+// checkDisks returns a fault unless the disks of an instance are there, all of them but what can be
+// written again, and that they are not those of another host.
+func (j *job) checkDisks(d directory, disks []disk) error {
 	d.refresh()
 	claimed, err := d.claimed()
 	switch {
 	case err != nil:
 		return err
-	case claimed && !d.claims(j.node):
+	case claimed && !d.claimedBy(j.node):
 		return &failure{reason: "its disks belong to another host",
 			err: fmt.Errorf("%s has the claim of another node only", filepath.Join(d.path, d.name))}
 	}
@@ -114,7 +114,7 @@ func (j *job) left(d directory, disks []disk) error {
 			}
 		}
 		if disk.Backing.Path != "" {
-			err := leansOn(disk.Path, disk.Backing.Path)
+			err := checkBacking(disk.Path, disk.Backing.Path)
 			switch {
 			case errors.Is(err, ErrNotQCOW2):
 				return &failure{reason: otherFormat,

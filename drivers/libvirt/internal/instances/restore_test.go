@@ -159,7 +159,7 @@ func TestRenamedNode(t *testing.T) {
 				}
 				diff(t, "guests", 1, len(list))
 				d := directory{path: r.dir, name: domain.Name(id(1))}
-				diff(t, "claims", []bool{true, false}, []bool{d.claims(renamed), d.claims(node)})
+				diff(t, "claims", []bool{true, false}, []bool{d.claimedBy(renamed), d.claimedBy(node)})
 			})
 		})
 	}
@@ -179,8 +179,8 @@ func TestClaimByAFormerName(t *testing.T) {
 			testproc.NoError(t, d.claim(name))
 		}
 		s.renameClaim(t.Context(), "rack9", id(n))
-		if !d.claims("rack9") || d.claims("cn1") != (len(has) == 2) {
-			t.Errorf("%v: claimed by rack9 %v, by cn1 %v", has, d.claims("rack9"), d.claims("cn1"))
+		if !d.claimedBy("rack9") || d.claimedBy("cn1") != (len(has) == 2) {
+			t.Errorf("%v: claimed by rack9 %v, by cn1 %v", has, d.claimedBy("rack9"), d.claimedBy("cn1"))
 		}
 	}
 }

@@ -53,8 +53,8 @@ type seedFile struct {
 	files       []seedFile
 }
 
-// seeded reports whether an instance has something to learn.
-func seeded(spec plugins.InstanceSpec) bool {
+// needsSeed reports whether an instance needs a config drive.
+func needsSeed(spec plugins.InstanceSpec) bool {
 	return len(spec.UserData) > 0 || spec.PublicKey != "" || spec.ConfigDrive
 }
 

@@ -49,9 +49,9 @@ func (m *Manager) Spawn(
 	is, err := j.spawn(ctx, spec, tree)
 	m.forget(spec.UUID)
 	if err != nil {
-		m.power.settleLater(ctx)
+		m.power.reconcileLater(ctx)
 	}
-	return is, j.verdict(err)
+	return is, j.agentError(err)
 }
 
 func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) (plugins.Instance, error) {
@@ -64,10 +64,10 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 		return plugins.Instance{}, err
 	}
 	resumed := g.there
-	if resumed && j.ran(g, d) {
+	if resumed && j.hasRun(g, d) {
 		return g.instance(), nil
 	}
-	hardware, disks, err := j.design(spec, d)
+	hardware, disks, err := j.hardwareAndDisks(spec, d)
 	if err == nil && !resumed {
 		g, err = j.define(ctx, spec, hardware, tree, d, disks)
 	}
@@ -75,13 +75,13 @@ func (j *job) spawn(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 		err = j.complete(ctx, g, d, disks)
 	}
 	if err != nil {
-		return plugins.Instance{}, j.giveUp(ctx, d, resumed, err)
+		return plugins.Instance{}, j.abortSpawn(ctx, d, resumed, err)
 	}
-	d.note(j.log)
+	d.markRan(j.log)
 	if g, err = j.find(ctx); err != nil {
 		return plugins.Instance{}, err
 	}
-	if !g.ours() {
+	if !g.managed() {
 		return plugins.Instance{}, fmt.Errorf("instance %s: its domain disappeared while it was starting", j.uuid)
 	}
 	j.log.Info().Str("domain", g.Name).Bool("resumed", resumed).Msg("made an instance")
@@ -104,7 +104,7 @@ func (m *Manager) CheckSpawn(
 	if errors.As(err, &back) {
 		err = back.fault(j.uuid)
 	}
-	return j.verdict(err)
+	return j.agentError(err)
 }
 
 func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *providertree.Tree) error {
@@ -112,11 +112,11 @@ func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if err != nil {
 		return err
 	}
-	hardware, disks, err := j.design(spec, d)
+	hardware, disks, err := j.hardwareAndDisks(spec, d)
 	if err != nil {
 		return err
 	}
-	if err := j.manager.deciding.take(ctx); err != nil {
+	if err := j.manager.deciding.acquire(ctx); err != nil {
 		return err
 	}
 	defer j.manager.deciding.release()
@@ -127,12 +127,12 @@ func (j *job) check(ctx context.Context, spec plugins.InstanceSpec, tree *provid
 	if err := j.reachable(host.QEMU, d, disks); err != nil {
 		return err
 	}
-	return j.written(spec, hardware, host, d, disks).Check()
+	return j.domainConfig(spec, hardware, host, d, disks).Check()
 }
 
-// design is what an instance asks for and its disks. It reads the image and its properties, and
-// changes nothing.
-func (j *job) design(spec plugins.InstanceSpec, d directory) (extraspecs.Hardware, []disk, error) {
+// hardwareAndDisks is what an instance asks for and its disks. It reads the image and its
+// properties, and changes nothing.
+func (j *job) hardwareAndDisks(spec plugins.InstanceSpec, d directory) (extraspecs.Hardware, []disk, error) {
 	hardware, err := j.hardware(spec)
 	if err != nil {
 		return extraspecs.Hardware{}, nil, err
@@ -141,8 +141,9 @@ func (j *job) design(spec plugins.InstanceSpec, d directory) (extraspecs.Hardwar
 	return hardware, disks, err
 }
 
-// written is the domain of an instance, but for the choice of the host's processors and devices.
-func (j *job) written(
+// domainConfig is the domain of an instance, but for the choice of the host's processors and
+// devices.
+func (j *job) domainConfig(
 	spec plugins.InstanceSpec, hardware extraspecs.Hardware, host Host, d directory, disks []disk,
 ) domain.Spec {
 	out := domain.Spec{
@@ -172,17 +173,17 @@ func (j *job) hardware(spec plugins.InstanceSpec) (extraspecs.Hardware, error) {
 	return h, nil
 }
 
-// ran reports whether an instance ever ran: its directory records it, and libvirt as long as its
+// hasRun reports whether an instance ever ran: its directory records it, and libvirt as long as its
 // daemon runs.
-func (j *job) ran(g guest, d directory) bool {
-	if d.noted() {
+func (j *job) hasRun(g guest, d directory) bool {
+	if d.markedRan() {
 		return true
 	}
 	if g.starting() || !g.active() &&
 		(g.State != hypervisor.ShutOff || !slices.Contains([]int{offShutdown, offDestroyed, offCrashed}, g.Reason)) {
 		return false
 	}
-	d.note(j.log)
+	d.markRan(j.log)
 	return true
 }
 
@@ -191,12 +192,12 @@ func (j *job) define(
 	ctx context.Context, spec plugins.InstanceSpec,
 	hardware extraspecs.Hardware, tree *providertree.Tree, d directory, disks []disk,
 ) (guest, error) {
-	if err := j.manager.deciding.take(ctx); err != nil {
+	if err := j.manager.deciding.acquire(ctx); err != nil {
 		return guest{}, err
 	}
 	defer j.manager.deciding.release()
 	if _, settled := j.manager.power.current(); !settled { // which CPUs are of one core may be unknown
-		j.manager.power.settleLater(ctx)
+		j.manager.power.reconcileLater(ctx)
 	}
 	host, err := j.setup.Look(ctx, tree, j.node)
 	if err != nil {
@@ -216,7 +217,7 @@ func (j *job) define(
 	if err != nil {
 		return guest{}, err
 	}
-	written := j.written(spec, hardware, host, d, disks)
+	written := j.domainConfig(spec, hardware, host, d, disks)
 	written.Decision = decision
 	text, err := domain.Write(written)
 	if err != nil {
@@ -228,10 +229,10 @@ func (j *job) define(
 			return guest{}, err
 		}
 	}
-	err = j.quick(ctx, "defining its domain",
+	err = j.callQuick(ctx, "defining its domain",
 		func(c hypervisor.Conn) error { _, err := c.DefineDomain(string(text)); return err })
 	if err != nil {
-		if definite(ctx, err) {
+		if isFinal(ctx, err) {
 			err = &failure{reason: "the hypervisor rejects it", err: err}
 		}
 		return guest{}, err
@@ -288,21 +289,21 @@ func (j *job) start(ctx context.Context, g guest) error {
 
 func (j *job) startPowered(ctx context.Context, g guest) error {
 	if err := j.makeMdevs(ctx, g.is.Mark.Mdevs); err != nil {
-		if definite(ctx, err) {
+		if isFinal(ctx, err) {
 			return &failure{reason: "could not create a virtual device for it", err: err}
 		}
 		return err
 	}
-	err := j.slow(ctx, "starting its domain", startLimit,
+	err := j.callSlow(ctx, "starting its domain", startLimit,
 		func(c hypervisor.Conn) error { return c.StartDomain(j.uuid) })
-	if err == nil || !definite(ctx, err) {
+	if err == nil || !isFinal(ctx, err) {
 		return err
 	}
 	if now, missing := j.find(ctx); missing != nil {
 		return errors.Join(err, missing)
 	} else if now.starting() { // by an earlier call, and libvirt did not want to wait for that
 		return fmt.Errorf("instance %s: its domain has been starting for long: %w", j.uuid, err)
-	} else if now.ours() && now.active() {
+	} else if now.managed() && now.active() {
 		return nil
 	}
 	return &failure{reason: "the hypervisor could not start it", err: err, accelerated: g.is.Type == kvm}
@@ -324,9 +325,9 @@ func (j *job) warn(s *failure, what string) {
 	log.Warn().Err(s.err).Msg(what)
 }
 
-// giveUp removes the parts of an instance that cannot be created. After other errors they stay, for
-// the next Spawn or Destroy.
-func (j *job) giveUp(ctx context.Context, d directory, resumed bool, err error) error {
+// abortSpawn removes the parts of an instance that cannot be created. After other errors they stay,
+// for the next Spawn or Destroy.
+func (j *job) abortSpawn(ctx context.Context, d directory, resumed bool, err error) error {
 	return j.cleanUp(ctx, d, resumed, err, "Could not create an instance. Removing what was created of it.", j.remove,
 		"cannot create instance %s (%s), and cannot remove it: %w")
 }
@@ -365,9 +366,9 @@ func (m *Manager) Destroy(ctx context.Context, node, uuid string) error {
 	m.forget(uuid)
 	if err == nil {
 		m.power.release(uuid)
-		m.power.settleLater(ctx)
+		m.power.reconcileLater(ctx)
 	}
-	return j.verdict(err)
+	return j.agentError(err)
 }
 
 func (j *job) destroy(ctx context.Context) error {
@@ -396,7 +397,7 @@ func (j *job) removeWith(ctx context.Context, d directory, files func(used bool)
 		switch {
 		case err != nil:
 			return err
-		case g.there && !g.ours():
+		case g.there && !g.managed():
 			return j.unmanaged()
 		case g.there && g.is.Mark.Node != j.node:
 			return nil
@@ -416,7 +417,7 @@ func (j *job) removeWith(ctx context.Context, d directory, files func(used bool)
 
 func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) error) error {
 	// Whatever the list says: a start may be under way.
-	err := j.slow(ctx, "switching off its domain", endLimit,
+	err := j.callSlow(ctx, "switching off its domain", endLimit,
 		func(c hypervisor.Conn) error { return c.DestroyDomain(j.uuid) })
 	switch {
 	case errors.Is(err, hypervisor.ErrNotFound):
@@ -438,7 +439,7 @@ func (j *job) removeOnce(ctx context.Context, g guest, files func(used bool) err
 	if err := files(true); err != nil {
 		return err
 	}
-	err = j.quick(ctx, "undefining its domain", func(c hypervisor.Conn) error { return c.UndefineDomain(j.uuid) })
+	err = j.callQuick(ctx, "undefining its domain", func(c hypervisor.Conn) error { return c.UndefineDomain(j.uuid) })
 	if errors.Is(err, hypervisor.ErrNotFound) {
 		return nil
 	}

@@ -517,14 +517,14 @@ func TestWithoutLibvirtNothingIsBegun(t *testing.T) {
 			hypervisor.Settings{URI: "fake:///", Open: r.open, ConnectTimeout: time.Second, CallTimeout: time.Second})
 		defer func() { testproc.NoError(t, away.Close(t.Context())) }()
 		s.Read, s.Write = away, []*hypervisor.Link{away}
-		r.Use(&s.Setup)
+		r.SetSetup(&s.Setup)
 		_, listed := r.Instances(t.Context(), node)
 		_, spawned := r.spawn(request(1))
 		_, powered := r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)
 		for _, err := range []error{listed, spawned, powered, r.Destroy(t.Context(), node, id(1))} {
 			testproc.ErrorIs(t, err, plugins.ErrNotReady, "%v")
 		}
-		r.Use(nil)
+		r.SetSetup(nil)
 		_, listed = r.Instances(t.Context(), node)
 		_, spawned = r.spawn(request(1))
 		_, powered = r.SetPower(t.Context(), node, id(1), plugins.PowerRunning, false)

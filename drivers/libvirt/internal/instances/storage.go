@@ -38,7 +38,7 @@ func (d directory) claimOf(node string) string {
 
 // claim says that a node uses the files. The directory exists.
 func (d directory) claim(node string) error {
-	if d.claims(node) {
+	if d.claimedBy(node) {
 		return nil
 	}
 	if err := os.WriteFile(d.claimOf(node), []byte(node+"\n"), 0o600); err != nil {
@@ -47,8 +47,8 @@ func (d directory) claim(node string) error {
 	return nil
 }
 
-// claims reports whether a node has a claim.
-func (d directory) claims(node string) bool {
+// claimedBy reports whether a node has a claim.
+func (d directory) claimedBy(node string) bool {
 	_, err := os.Lstat(d.claimOf(node))
 	return err == nil
 }
@@ -67,14 +67,14 @@ func (d directory) claimed() (bool, error) {
 	return false, nil
 }
 
-// leave takes the claim of a node back, and removes the directory if that was the last one. What a
-// node used without a claim, as guests of before there were claims, is its own.
-func (d directory) leave(node string, used bool) error {
+// release takes the claim of a node back, and removes the directory if that was the last one. What
+// a node used without a claim, as guests of before there were claims, is its own.
+func (d directory) release(node string, used bool) error {
 	if !d.exists() {
 		return nil
 	}
 	d.refresh()
-	used = used || d.claims(node)
+	used = used || d.claimedBy(node)
 	if err := os.Remove(d.claimOf(node)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("leaving the directory of an instance: %w", err)
 	}
@@ -102,7 +102,7 @@ func (s *setup) renameClaim(ctx context.Context, node, uuid string) {
 		d := directory{path: path, name: domain.Name(uuid)}
 		for _, name := range former {
 			// Beside a claim of this node, one by the former name is of the host that has it now.
-			if d.claims(name) && !d.claims(node) {
+			if d.claimedBy(name) && !d.claimedBy(node) {
 				err = errors.Join(err, os.Rename(d.claimOf(name), d.claimOf(node)))
 			}
 		}
@@ -136,8 +136,8 @@ func (d directory) probe() (string, error) {
 	return word, nil
 }
 
-// probed reports whether the directory has the probe.
-func (d directory) probed(word string) bool {
+// hasProbe reports whether the directory has the probe.
+func (d directory) hasProbe(word string) bool {
 	if !probeName.MatchString(word) {
 		return false
 	}

@@ -367,7 +367,7 @@ func newRig(t *testing.T, c Config) *rig {
 		Directory: func(context.Context) (string, error) { return r.dir, nil },
 		Look:      r.look, Read: links[0], Write: links[1:],
 	}
-	r.Use(&r.used)
+	r.SetSetup(&r.used)
 	return r
 }
 
@@ -375,7 +375,7 @@ func newRig(t *testing.T, c Config) *rig {
 func (r *rig) rename(to string, former map[string]string) {
 	r.used.Node, r.used.Former = func(context.Context) (string, error) { return to, nil }, former
 	r.Manager = New(r.eventLog)
-	r.Use(&r.used)
+	r.SetSetup(&r.used)
 }
 
 // connect is one connection for lists and others with write access.

@@ -135,9 +135,9 @@ type rule struct {
 	of    func(guests) verdict
 }
 
-func always(guests) verdict { return yes }
-func never(guests) verdict  { return no }
-func silent(guests) verdict { return unknown }
+func always(guests) verdict    { return yes }
+func never(guests) verdict     { return no }
+func undecided(guests) verdict { return unknown }
 
 // rules are all traits about what guests can have that the driver owns, in groups.
 //
@@ -223,12 +223,12 @@ func each(of func(g guests, word string) verdict, traits map[string]string) []ru
 // names them.
 var service = []rule{
 	{"COMPUTE_ACCELERATORS", always},
-	{"COMPUTE_CONFIG_DRIVE_REGENERATION", silent},
+	{"COMPUTE_CONFIG_DRIVE_REGENERATION", undecided},
 	{"COMPUTE_DEVICE_TAGGING", always},
-	{"COMPUTE_EPHEMERAL_ENCRYPTION", silent},
-	{"COMPUTE_EPHEMERAL_ENCRYPTION_LUKS", silent},
-	{"COMPUTE_EPHEMERAL_ENCRYPTION_LUKSV2", silent},
-	{"COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN", silent},
+	{"COMPUTE_EPHEMERAL_ENCRYPTION", undecided},
+	{"COMPUTE_EPHEMERAL_ENCRYPTION_LUKS", undecided},
+	{"COMPUTE_EPHEMERAL_ENCRYPTION_LUKSV2", undecided},
+	{"COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN", undecided},
 	{"COMPUTE_IMAGE_TYPE_AKI", always},
 	{"COMPUTE_IMAGE_TYPE_AMI", always},
 	{"COMPUTE_IMAGE_TYPE_ARI", always},
@@ -240,22 +240,22 @@ var service = []rule{
 	{"COMPUTE_IMAGE_TYPE_VHD", never},
 	{"COMPUTE_IMAGE_TYPE_VHDX", never},
 	{"COMPUTE_IMAGE_TYPE_VMDK", never},
-	{"COMPUTE_MEM_BACKING_FILE", silent}, // with file_backed_memory
-	{"COMPUTE_MIGRATE_AUTO_CONVERGE", silent},
-	{"COMPUTE_MIGRATE_POST_COPY", silent},
+	{"COMPUTE_MEM_BACKING_FILE", undecided}, // with file_backed_memory
+	{"COMPUTE_MIGRATE_AUTO_CONVERGE", undecided},
+	{"COMPUTE_MIGRATE_POST_COPY", undecided},
 	{"COMPUTE_NET_ATTACH_INTERFACE", always},
 	{"COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG", always},
 	{"COMPUTE_REMOTE_MANAGED_PORTS", func(g guests) verdict { return g.since(7, 9, 0, 0) }},
 	{"COMPUTE_RESCUE_BFV", always},
 	{"COMPUTE_SAME_HOST_COLD_MIGRATE", never},
-	{"COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT", silent},
-	{"COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST", silent},
-	{"COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER", silent},
-	{"COMPUTE_SHARE_LOCAL_FS", silent},
+	{"COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT", undecided},
+	{"COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST", undecided},
+	{"COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER", undecided},
+	{"COMPUTE_SHARE_LOCAL_FS", undecided},
 	{"COMPUTE_SOCKET_PCI_NUMA_AFFINITY", always},
 	{"COMPUTE_STORAGE_VIRTIO_FS", func(g guests) verdict { return g.has(g.filesystems, "virtiofs") }},
 	{"COMPUTE_TRUSTED_CERTS", always},
-	{"COMPUTE_VOLUME_ATTACH", silent},
+	{"COMPUTE_VOLUME_ATTACH", undecided},
 	{"COMPUTE_VOLUME_ATTACH_WITH_TAG", always},
 	{"COMPUTE_VOLUME_EXTEND", always},
 	{"COMPUTE_VOLUME_MULTI_ATTACH", always},

@@ -30,7 +30,7 @@ import (
 //
 // Cost: O(providers of the node).
 func (w Wanted) Moving(tree *providertree.Tree, root string) ([]plugins.Place, error) {
-	s, err := w.stand(tree, root)
+	s, err := w.classify(tree, root)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,8 @@ func (w Wanted) Moving(tree *providertree.Tree, root string) ([]plugins.Place, e
 }
 
 func (w *Wanted) moving(s *standing) []plugins.Place {
-	split := !s.has(classPCPU) && (w.anywhere(assignment.Root, classPCPU) || w.anywhere(assignment.Cell, classPCPU))
+	split := !s.has(classPCPU) &&
+		(w.hasInventory(assignment.Root, classPCPU) || w.hasInventory(assignment.Cell, classPCPU))
 	var out []plugins.Place
 	for _, uuid := range s.ours {
 		v, _ := s.tree.Provider(uuid)
@@ -62,13 +63,13 @@ func (w *Wanted) moving(s *standing) []plugins.Place {
 func (w *Wanted) leaves(p *Provider, kind assignment.Kind, class string) bool {
 	switch {
 	case kind == assignment.Root && computing(class):
-		return w.anywhere(assignment.Cell, class)
+		return w.hasInventory(assignment.Cell, class)
 	case kind == assignment.Root && class == selection.EncryptionClass:
-		return w.any(assignment.Encryption)
+		return w.hasKind(assignment.Encryption)
 	case kind == assignment.Root:
-		return w.mdevClasses[class] && w.any(assignment.MdevParent)
+		return w.mdevClasses[class] && w.hasKind(assignment.MdevParent)
 	case kind == assignment.Cell:
-		return computing(class) && w.anywhere(assignment.Root, class)
+		return computing(class) && w.hasInventory(assignment.Root, class)
 	}
 	return p != nil
 }
@@ -94,7 +95,7 @@ func (s *standing) sharing() []string {
 //
 // Cost: O(providers of the tree).
 func (w Wanted) Sites(tree *providertree.Tree, root string) (map[string]assignment.Provider, error) {
-	s, err := w.stand(tree, root)
+	s, err := w.classify(tree, root)
 	if err != nil {
 		return nil, err
 	}
@@ -166,18 +167,18 @@ func Draining(
 			switch n := used[place]; {
 			case n == 0:
 			case !stays:
-				draining[place] = holding(was, 0, n)
+				draining[place] = smallestFor(was, 0, n)
 			case is.Total < was.Total && is.Capacity() < n:
-				draining[place] = holding(was, is.Reserved, n)
+				draining[place] = smallestFor(was, is.Reserved, n)
 			}
 		}
 	}
 	return draining
 }
 
-// holding is an inventory with the smallest total whose capacity is at least used, or the unchanged
-// one if there is none.
-func holding(was providertree.Inventory, reserved, used int64) providertree.Inventory {
+// smallestFor is an inventory with the smallest total whose capacity is at least used, or the
+// unchanged one if there is none.
+func smallestFor(was providertree.Inventory, reserved, used int64) providertree.Inventory {
 	inv := was
 	inv.Reserved = min(reserved, was.Reserved)
 	fits := func(total int) bool {

@@ -162,8 +162,8 @@ func (s *standing) ratio(class string) float64 {
 	return highest
 }
 
-// carry finds the classes of huge pages of a flat tree.
-func (s *standing) carry(root *Provider) {
+// findCarried finds the classes of huge pages of a flat tree.
+func (s *standing) findCarried(root *Provider) {
 	for _, stock := range root.Stock {
 		if _, pages := selection.PagesSize(stock.Class); pages && stock.Carried && s.has(stock.Class) {
 			s.carried[stock.Class] = true

@@ -31,7 +31,7 @@ func (w Wanted) Put(tree *providertree.Tree, root string) error {
 func (w Wanted) PutDraining(
 	tree *providertree.Tree, root string, draining map[plugins.Place]providertree.Inventory,
 ) error {
-	s, err := w.stand(tree, root)
+	s, err := w.classify(tree, root)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (w Wanted) PutDraining(
 		switch _, former := s.former[uuid]; {
 		case !former || len(tree.Children(uuid)) > 0:
 		case stays[uuid]:
-			if err := s.shelter(uuid, stays); err != nil {
+			if err := s.keepBelowRoot(uuid, stays); err != nil {
 				return err
 			}
 		default:
@@ -81,8 +81,8 @@ func (w Wanted) PutDraining(
 	return nil
 }
 
-// shelter puts a provider that stays below the root if its parent goes.
-func (s *standing) shelter(uuid string, stays map[string]bool) error {
+// keepBelowRoot puts a provider that stays below the root if its parent goes.
+func (s *standing) keepBelowRoot(uuid string, stays map[string]bool) error {
 	v, _ := s.tree.Provider(uuid)
 	if _, goes := s.former[v.ParentUUID]; !goes || stays[v.ParentUUID] {
 		return nil
@@ -91,8 +91,8 @@ func (s *standing) shelter(uuid string, stays map[string]bool) error {
 	return err
 }
 
-// stand finds what of a tree is the driver's.
-func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) {
+// classify finds what of a tree is the driver's.
+func (w *Wanted) classify(tree *providertree.Tree, root string) (*standing, error) {
 	if len(w.Providers) == 0 {
 		return nil, errors.New("no inventory was computed")
 	}
@@ -129,7 +129,7 @@ func (w *Wanted) stand(tree *providertree.Tree, root string) (*standing, error) 
 		}
 		s.ours = append(s.ours, uuid)
 	}
-	s.carry(&w.Providers[0])
+	s.findCarried(&w.Providers[0])
 	return s, nil
 }
 

@@ -51,8 +51,8 @@ func Want(h Host, s Settings) (Wanted, []machine.Discrepancy, error) {
 	b.mdevs()
 	b.pci()
 	b.encryption()
-	b.stray("inventory-no-cell", "devices that report no NUMA cell", b.homeless)
-	b.stray("inventory-cells", "devices that report a NUMA cell that the host does not have", b.lost)
+	b.noteUnlocated("inventory-no-cell", "devices that report no NUMA cell", b.homeless)
+	b.noteUnlocated("inventory-cells", "devices that report a NUMA cell that the host does not have", b.lost)
 	b.check()
 	if len(b.problems) > 0 {
 		return Wanted{}, nil, errors.Join(b.problems...)
@@ -73,7 +73,7 @@ type builder struct {
 	problems      []error
 }
 
-func (b *builder) wrong(key, format string, args ...any) {
+func (b *builder) addProblem(key, format string, args ...any) {
 	b.problems = append(b.problems, &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)})
 }
 
@@ -82,7 +82,7 @@ func (b *builder) add(p *Provider, s Stock, key string) {
 	switch {
 	case s.Total <= 0:
 	case s.Reserved > s.Total || s.Reserved < 0:
-		b.wrong(key, "reserves %d of %s, but %s has only %d", s.Reserved, s.Class, p.Name, s.Total)
+		b.addProblem(key, "reserves %d of %s, but %s has only %d", s.Reserved, s.Class, p.Name, s.Total)
 	default:
 		p.Stock = append(p.Stock, s)
 	}
@@ -131,7 +131,7 @@ var rootClasses = []rootClass{
 	{named(classVCPU), flat(
 		func(b *builder, root *Provider) { b.add(root, b.vcpu(len(b.Shared), b.ReservedCPUs), reservedCPUsKey) })},
 	{named(classPCPU), flat(
-		func(b *builder, root *Provider) { b.add(root, exact(classPCPU, int64(len(b.Dedicated)), 0), "") })},
+		func(b *builder, root *Provider) { b.add(root, fixedStock(classPCPU, int64(len(b.Dedicated)), 0), "") })},
 	{named(classMemory), flat(func(b *builder, root *Provider) {
 		b.add(root, b.memory(b.MemoryKiB, b.ReservedMemoryMB), reservedMemoryKey)
 	})},
@@ -184,7 +184,7 @@ func (b *builder) disk(root *Provider) {
 
 func (b *builder) pmem(root *Provider) {
 	for _, class := range slices.Sorted(maps.Keys(b.PMEM)) {
-		b.add(root, exact(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
+		b.add(root, fixedStock(class, min(b.PMEM[class], providertree.MaxUnit), 0), "")
 	}
 }
 
@@ -199,7 +199,7 @@ func (b *builder) rootPages(root *Provider) {
 		}
 	}
 	for _, class := range slices.Sorted(maps.Keys(total)) {
-		stock := exact(class, total[class], reserved[class])
+		stock := fixedStock(class, total[class], reserved[class])
 		stock.Carried = true
 		b.add(root, stock, selection.ReservedPagesKey)
 	}
@@ -238,11 +238,11 @@ func (b *builder) numa() {
 		p := Provider{Name: b.Node + "_" + key, Parent: b.Node, Key: key, Traits: []string{traitNUMA},
 			Site: assignment.Provider{Kind: assignment.Cell, Cell: c.ID}}
 		b.add(&p, b.vcpu(shared[c.ID], reservedCPUs[i]), reservedCPUsKey)
-		b.add(&p, exact(classPCPU, int64(dedicated[c.ID]), 0), "")
+		b.add(&p, fixedStock(classPCPU, int64(dedicated[c.ID]), 0), "")
 		b.add(&p, b.memory(c.MemoryKiB, reservedMemory[i]), reservedMemoryKey)
 		if at := slices.IndexFunc(b.Memory, func(m selection.PagesCell) bool { return m.ID == c.ID }); at >= 0 {
 			for _, pages := range b.Memory[at].Pages {
-				b.add(&p, exact(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved),
+				b.add(&p, fixedStock(pages.Class, min(pages.Total, providertree.MaxUnit), pages.Reserved),
 					selection.ReservedPagesKey)
 			}
 		}
@@ -293,7 +293,7 @@ func (b *builder) share(key, class string, reserved int64, totals []int64) []int
 		return none
 	}
 	if reserved > sum || reserved < 0 {
-		b.wrong(key, "reserves %d of %s, but the NUMA cells have only %d", reserved, class, sum)
+		b.addProblem(key, "reserves %d of %s, but the NUMA cells have only %d", reserved, class, sum)
 		return none
 	}
 	shares, err := selection.SplitReserved(reserved, totals)
@@ -320,8 +320,8 @@ func (b *builder) below(device string, cell int) string {
 	return b.Node
 }
 
-// stray adds a discrepancy about devices without a cell.
-func (b *builder) stray(key, what string, devices []string) {
+// noteUnlocated adds one about devices without a cell.
+func (b *builder) noteUnlocated(key, what string, devices []string) {
 	const shown = 8
 	if n := len(devices); n > shown {
 		devices = append(slices.Clone(devices[:shown]), fmt.Sprintf("and %d more", n-shown))
@@ -357,7 +357,7 @@ func (b *builder) mdevs() {
 		if b.TypeTraits && m.TypeTrait != "" {
 			p.Traits = append(p.Traits, m.TypeTrait)
 		}
-		b.add(&p, exact(m.Class, min(int64(m.Total), providertree.MaxUnit), 0), "")
+		b.add(&p, fixedStock(m.Class, min(int64(m.Total), providertree.MaxUnit), 0), "")
 		b.w.Providers = append(b.w.Providers, p)
 	}
 	b.w.mdevTraits = slices.DeleteFunc(b.w.mdevTraits, func(t string) bool { return t == "" || t == traitNova })
@@ -371,7 +371,7 @@ func (b *builder) pci() {
 			Traits: append([]string{traitNova}, d.Traits...),
 			Site:   assignment.Provider{Kind: assignment.PCI, Class: d.Class},
 		}
-		stock := exact(d.Class, int64(d.Total()), 0)
+		stock := fixedStock(d.Class, int64(d.Total()), 0)
 		stock.Ratio, stock.Initial, stock.Lenient = 0, 1, true
 		for _, passed := range d.Devices {
 			p.Site.Devices = append(p.Site.Devices, passed.Address)
@@ -397,7 +397,7 @@ func (b *builder) encryption() {
 			Site: assignment.Provider{Kind: assignment.Encryption, Security: e.Security,
 				Class: selection.EncryptionClass},
 		}
-		stock := exact(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
+		stock := fixedStock(selection.EncryptionClass, min(e.Total, providertree.MaxUnit), e.Reserved)
 		stock.MaxUnit = e.MaxUnit
 		b.add(&p, stock, selection.EncryptedGuestsKey)
 		b.w.Providers = append(b.w.Providers, p)
@@ -426,7 +426,7 @@ func (b *builder) check() {
 		}
 		seen[p.Name] = true
 		if err := providertree.ValidateProviderName(p.Name); err != nil {
-			b.wrong(nodeKey, "%s: the name of the node is too long for those of its devices (%v)",
+			b.addProblem(nodeKey, "%s: the name of the node is too long for those of its devices (%v)",
 				strings.TrimSuffix(p.Name, p.Key), err)
 			return
 		}

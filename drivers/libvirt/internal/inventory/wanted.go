@@ -66,8 +66,8 @@ func (p *Provider) stock(class string) *Stock {
 	return nil
 }
 
-// exact is an inventory of things that are there or not: nothing is overcommitted.
-func exact(class string, total, reserved int64) Stock {
+// fixedStock is an inventory of things that are there or not: nothing is overcommitted.
+func fixedStock(class string, total, reserved int64) Stock {
 	return Stock{Class: class, Total: total, Reserved: reserved, MaxUnit: total, Ratio: 1}
 }
 
@@ -77,14 +77,14 @@ func computing(class string) bool {
 	return pages || class == classVCPU || class == classPCPU || class == classMemory
 }
 
-// anywhere reports whether some desired provider of a kind has inventory of a class.
-func (w *Wanted) anywhere(kind assignment.Kind, class string) bool {
+// hasInventory reports whether some desired provider of a kind has inventory of a class.
+func (w *Wanted) hasInventory(kind assignment.Kind, class string) bool {
 	return slices.ContainsFunc(w.Providers,
 		func(p Provider) bool { return p.Site.Kind == kind && p.stock(class) != nil })
 }
 
-// any reports whether a provider of a kind is desired.
-func (w *Wanted) any(kind assignment.Kind) bool {
+// hasKind reports whether a provider of a kind is desired.
+func (w *Wanted) hasKind(kind assignment.Kind) bool {
 	return slices.ContainsFunc(w.Providers, func(p Provider) bool { return p.Site.Kind == kind })
 }
 

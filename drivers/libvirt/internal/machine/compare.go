@@ -32,15 +32,15 @@ type comparison struct{ discrepancies []Discrepancy }
 func (c *comparison) add(key string, problems []string) {
 	if len(problems) > 0 {
 		c.discrepancies = append(c.discrepancies,
-			Discrepancyf(key, "%s; the driver uses the kernel's data", Some(problems)))
+			Discrepancyf(key, "%s; the driver uses the kernel's data", JoinSome(problems)))
 	}
 }
 
 // maxListed is how much of a list is maxListed.
 const maxListed = 5
 
-// Some joins a list, of a long one the beginning and the number of the others.
-func Some(list []string) string {
+// JoinSome joins a list, of a long one the beginning and the number of the others.
+func JoinSome(list []string) string {
 	if len(list) <= maxListed {
 		return strings.Join(list, ", ")
 	}
@@ -145,7 +145,7 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 			drivers = append(
 				drivers,
 				fmt.Sprintf("%s is bound to %s according to the kernel, to %s according to libvirt",
-					k.Address, or(k.Driver, "no driver"), or(l.Driver, "no driver")),
+					k.Address, orElse(k.Driver, "no driver"), orElse(l.Driver, "no driver")),
 			)
 		}
 		if k.Cell != l.Cell {
@@ -164,7 +164,7 @@ func (c *comparison) devices(kernel, libvirt Machine) {
 	c.add("pci-sriov", functions)
 }
 
-func or(text, instead string) string {
+func orElse(text, instead string) string {
 	if text == "" {
 		return instead
 	}

@@ -17,10 +17,10 @@ type place struct {
 	siblings map[int]bool
 }
 
-// See takes note of the processors that are online.
+// Observe records the processors that are online.
 //
 // Cost: O(CPUs).
-func (p *Places) See(m Machine) {
+func (p *Places) Observe(m Machine) {
 	type core struct{ pkg, number int }
 	cores := map[core][]int{}
 	for _, c := range m.CPUs {

@@ -73,16 +73,16 @@ func TestPlacesAreRemembered(t *testing.T) {
 		}
 		var p Places
 		if rapid.Bool().Draw(t, "some are seen before") {
-			p.See(state())
+			p.Observe(state())
 		}
 		if unseen := p.Unseen(whole, set); len(unseen) > 0 {
 			t.Fatalf("%v are online", unseen)
 		}
-		p.See(whole)
+		p.Observe(whole)
 		want := p.Count(whole, set)
 		for range 3 {
 			m := state()
-			p.See(m)
+			p.Observe(m)
 			if unseen := p.Unseen(m, set); len(unseen) > 0 {
 				t.Fatalf("%v were seen", unseen)
 			}
@@ -110,7 +110,7 @@ func TestUnseenPlaces(t *testing.T) {
 	m := switched(whole, map[int]bool{4: true, 6: true, 7: true}, false)
 	m.CPUs[7].Cell = NoCell
 	var p Places
-	p.See(m)
+	p.Observe(m)
 	set := []int{4, 5, 6, 7}
 	testproc.Same(t, cmp.Diff([]int{4, 6, 7}, p.Unseen(m, set)))
 	got := p.Count(m, set)

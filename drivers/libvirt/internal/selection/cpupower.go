@@ -72,7 +72,7 @@ func ParsePower(c PowerConfig, sets CPUSets) (Power, error) {
 	if len(all) > 0 || !c.Management {
 		return Power{}, plugins.JoinConfig(all...)
 	}
-	p := Power{Managed: keep(sets.Dedicated, func(cpu int) bool { return cpu != 0 })}
+	p := Power{Managed: filter(sets.Dedicated, func(cpu int) bool { return cpu != 0 })}
 	p.boot = len(p.Managed) < len(sets.Dedicated)
 	if c.Strategy == governor {
 		p.Low, p.High = c.Low, c.High
@@ -119,7 +119,7 @@ func (p Power) Check(m machine.Machine, governors map[int]string) error {
 		return &plugins.ConfigError{Key: PowerStrategyKey, Problem: fmt.Sprintf(
 			"all the cores need to have the same governor strategy before modifying the CPU states (%s); set one "+
 				"(cpupower -c %s frequency-set -g GOVERNOR), or reboot the host",
-			machine.Some(parts), machine.FormatCPUs(p.Managed))}
+			machine.JoinSome(parts), machine.FormatCPUs(p.Managed))}
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func ParseCPUSets(c CPUConfig) (CPUSets, error) {
 		return CPUSets{}, err
 	}
 	shared := machine.SetOf(s.Shared)
-	if both := keep(s.Dedicated, func(cpu int) bool { return shared[cpu] }); len(both) > 0 {
+	if both := filter(s.Dedicated, func(cpu int) bool { return shared[cpu] }); len(both) > 0 {
 		return CPUSets{}, &plugins.ConfigError{Key: DedicatedCPUsKey, Problem: fmt.Sprintf(
 			"has CPUs that are in %s too (%s); a CPU is shared or dedicated, not both",
 			SharedCPUsKey, machine.FormatCPUs(both))}
@@ -140,11 +140,11 @@ func mustBeOnline(key string, set []int, online map[int]bool, cpus []machine.CPU
 	for _, cpu := range cpus {
 		known[cpu.ID] = true
 	}
-	if missing := keep(set, func(cpu int) bool { return !known[cpu] }); len(missing) > 0 {
+	if missing := filter(set, func(cpu int) bool { return !known[cpu] }); len(missing) > 0 {
 		return &plugins.ConfigError{Key: key,
 			Problem: fmt.Sprintf("has CPUs that the host does not have (%s)", machine.FormatCPUs(missing))}
 	}
-	if off := keep(set, func(cpu int) bool { return !online[cpu] }); len(off) > 0 {
+	if off := filter(set, func(cpu int) bool { return !online[cpu] }); len(off) > 0 {
 		list := machine.FormatCPUs(off)
 		return &plugins.ConfigError{Key: key,
 			Problem: fmt.Sprintf("has CPUs that are offline (%s); bring them online (chcpu -e %s) or remove them",
@@ -186,8 +186,8 @@ func share(m machine.Machine, online []machine.CPU, shared, dedicated map[int]bo
 		}
 		done[id] = true
 		cells[cpu.Cell].PCPUCores = append(cells[cpu.Cell].PCPUCores, CPUCore{
-			PCPU:   keep(cores[id], func(n int) bool { return dedicated[n] }),
-			Others: keep(cores[id], func(n int) bool { return !dedicated[n] }),
+			PCPU:   filter(cores[id], func(n int) bool { return dedicated[n] }),
+			Others: filter(cores[id], func(n int) bool { return !dedicated[n] }),
 		})
 	}
 	for _, cell := range cells {
@@ -203,7 +203,7 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 	for _, cpu := range m.CPUs {
 		isolated[cpu.ID] = cpu.Isolated
 	}
-	if alone := keep(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(alone) > 0 {
+	if alone := filter(c.VCPU, func(cpu int) bool { return isolated[cpu] }); len(alone) > 0 {
 		discrepancies = append(discrepancies, machine.Discrepancyf(
 			"cpu-isolated",
 			"CPUs %s are isolated from the kernel's scheduler (isolcpus), but are reported as VCPU: the kernel does "+
@@ -233,7 +233,7 @@ func (s CPUSets) discrepancies(m machine.Machine, c CPUs) []machine.Discrepancy 
 	return discrepancies
 }
 
-func keep(cpus []int, is func(int) bool) []int {
+func filter(cpus []int, is func(int) bool) []int {
 	var out []int
 	for _, cpu := range cpus {
 		if is(cpu) {

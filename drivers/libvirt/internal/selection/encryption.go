@@ -328,13 +328,13 @@ func (h EncryptionHost) limits(d *discrepancies) limits {
 		d = new(discrepancies) // nothing follows from these numbers
 	}
 	return limits{
-		guests:   settle("sev-maximum", "SEV", c.Guests, n.Guests, k.Guests, d),
-		esGuests: settle("sev-es-maximum", "SEV-ES and SEV-SNP", c.ESGuests, n.ESGuests, k.ESGuests, d),
+		guests:   chooseLimit("sev-maximum", "SEV", c.Guests, n.Guests, k.Guests, d),
+		esGuests: chooseLimit("sev-es-maximum", "SEV-ES and SEV-SNP", c.ESGuests, n.ESGuests, k.ESGuests, d),
 	}
 }
 
-// settle picks the number to use.
-func settle(key, word string, capabilities, node *uint, kernel int, d *discrepancies) *int64 {
+// chooseLimit is the number to use.
+func chooseLimit(key, word string, capabilities, node *uint, kernel int, d *discrepancies) *int64 {
 	first := capabilities
 	if first == nil {
 		first = node

@@ -81,7 +81,7 @@ type mdevType struct {
 
 func keyOf(name string) string { return fmt.Sprintf("%s.%q", MdevTypesKey, name) }
 
-func wrong(key, format string, args ...any) error {
+func configError(key, format string, args ...any) error {
 	return &plugins.ConfigError{Key: key, Problem: fmt.Sprintf(format, args...)}
 }
 
@@ -96,11 +96,11 @@ func ParseMdevs(c MdevConfig) (MdevTypes, error) {
 		twice := listed[name]
 		listed[name] = true
 		if err := checkTypeName(name); err != nil {
-			all = append(all, wrong(key, "%v", err))
+			all = append(all, configError(key, "%v", err))
 			continue
 		}
 		if twice {
-			all = append(all, wrong(key, "%q is in the list already", name))
+			all = append(all, configError(key, "%q is in the list already", name))
 			continue
 		}
 		mt, err := parseType(name, c.MdevTypes[name])
@@ -112,7 +112,7 @@ func ParseMdevs(c MdevConfig) (MdevTypes, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.MdevTypes)) {
 		if !listed[name] {
-			all = append(all, wrong(keyOf(name), "names a type that is not in %s", EnabledMdevTypesKey))
+			all = append(all, configError(keyOf(name), "names a type that is not in %s", EnabledMdevTypesKey))
 		}
 	}
 	if err := plugins.JoinConfig(all...); err != nil {
@@ -133,7 +133,7 @@ func (t *MdevTypes) place(mt *mdevType) error {
 	t.enabled = append(t.enabled, mt)
 	for i, device := range mt.devices {
 		if other := t.named[device]; other != nil {
-			return wrong(fmt.Sprintf("%s.device_addresses[%d]", keyOf(mt.name), i),
+			return configError(fmt.Sprintf("%s.device_addresses[%d]", keyOf(mt.name), i),
 				"%s is already configured for type %s; a device can have one type only", device, other.name)
 		}
 		t.named[device] = mt
@@ -146,7 +146,7 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 	for i, text := range c.DeviceAddresses {
 		device, err := deviceName(text)
 		if err != nil {
-			return nil, wrong(fmt.Sprintf("%s.device_addresses[%d]", keyOf(name), i), "%v", err)
+			return nil, configError(fmt.Sprintf("%s.device_addresses[%d]", keyOf(name), i), "%v", err)
 		}
 		mt.devices = append(mt.devices, device)
 	}
@@ -155,15 +155,15 @@ func parseType(name string, c MdevTypeConfig) (*mdevType, error) {
 	}
 	if err := providertree.ValidateClass(mt.class); err != nil || mt.class != defaultClass &&
 		!providertree.IsCustom(mt.class) {
-		return nil, wrong(keyOf(name)+".mdev_class",
+		return nil, configError(keyOf(name)+".mdev_class",
 			"%.60q is neither VGPU nor a custom resource class such as CUSTOM_FAST_VGPU (A-Z, 0-9 and _)", mt.class)
 	}
 	if c.MaxInstances < 0 || c.MaxInstances > providertree.MaxUnit {
-		return nil, wrong(keyOf(name)+".max_instances", "%d must be 1 or more, or 0 for no limit", c.MaxInstances)
+		return nil, configError(keyOf(name)+".max_instances", "%d must be 1 or more, or 0 for no limit", c.MaxInstances)
 	}
 	var err error
 	if mt.traits, err = extraspecs.TraitNames(c.Traits); err != nil {
-		return nil, wrong(keyOf(name)+".traits", "%v", err)
+		return nil, configError(keyOf(name)+".traits", "%v", err)
 	}
 	return mt, nil
 }
@@ -198,7 +198,7 @@ func deviceName(text string) (string, error) {
 	return text, nil
 }
 
-// Wants reports whether a type is enabled.
-func (t MdevTypes) Wants(id string) bool {
+// Enabled reports whether a type is enabled.
+func (t MdevTypes) Enabled(id string) bool {
 	return slices.ContainsFunc(t.enabled, func(mt *mdevType) bool { return mt.name == id })
 }

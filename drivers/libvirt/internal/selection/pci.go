@@ -87,7 +87,7 @@ func (s PCISpecs) Select(m machine.Machine) ([]PCIProvider, []machine.Discrepanc
 	providers := map[machine.Address]*building{}
 	for i := range devices {
 		d := &devices[i]
-		sp := h.govern(d)
+		sp := h.specOf(d)
 		if sp == nil || sp.network != "" {
 			continue
 		}
@@ -127,8 +127,8 @@ type use struct {
 	bridges  []machine.Address // bridges that it matches
 }
 
-// govern finds the first spec that matches a device.
-func (h *host) govern(d *machine.Device) *spec {
+// specOf finds the first spec that matches a device.
+func (h *host) specOf(d *machine.Device) *spec {
 	var first *spec
 	for i := range h.specs {
 		if !h.match(&h.specs[i], d) {

@@ -129,12 +129,12 @@ func (r *draining) keepUsed(p providertree.Provider) {
 		case n <= 0:
 			continue
 		case !stays:
-			instead = closed(was, n)
+			instead = drainedInventory(was, n)
 		case now.Capacity() >= n:
 			continue
 		default:
 			instead = now
-			instead.Total = enough(now, was.Total, n)
+			instead.Total = leastTotal(now, was.Total, n)
 		}
 		if r.held[p.UUID] == nil {
 			r.held[p.UUID] = providertree.Inventories{}
@@ -148,8 +148,9 @@ func (r *draining) keepUsed(p providertree.Provider) {
 	}
 }
 
-// enough returns the least total, up to most, at which an inventory has capacity for what is used.
-func enough(inv providertree.Inventory, most, used int64) int64 {
+// leastTotal returns the least total, up to most, at which an inventory has capacity for what is
+// used.
+func leastTotal(inv providertree.Inventory, most, used int64) int64 {
 	// capacity grows with the total: 31 steps, and none of the rounding of a division
 	low, high := inv.Total, most
 	for low < high {
@@ -167,7 +168,7 @@ func enough(inv providertree.Inventory, most, used int64) int64 {
 func (r *draining) tree() (*providertree.Tree, error) {
 	if len(r.gone) == 0 {
 		tree := r.desired.Clone()
-		return tree, r.raise(tree)
+		return tree, r.setInventories(tree)
 	}
 	former := make(map[string]providertree.Provider, r.known.Len())
 	for p := range r.known.All() {
@@ -210,11 +211,11 @@ func (r *draining) tree() (*providertree.Tree, error) {
 	if err := tree.Populate(all); err != nil {
 		return nil, err
 	}
-	return tree, r.raise(tree)
+	return tree, r.setInventories(tree)
 }
 
-// raise sets the inventories that are held. Providers that wait hold nothing.
-func (r *draining) raise(tree *providertree.Tree) error {
+// setInventories sets the inventories that are held. Providers that wait hold nothing.
+func (r *draining) setInventories(tree *providertree.Tree) error {
 	var errs []error
 	for uuid, inventories := range r.held {
 		for class, inv := range inventories {

@@ -70,7 +70,7 @@ func twoAgents(t *testing.T, s *celldb.DB, m celldb.Moment) bool {
 		testproc.Check(t, s.Discard(ctx, server.UUID))
 	}
 	one := services[0]
-	if one.Twice != is || (len(one.Contested) == 1) != is || (len(one.Agents) > 1) != is ||
+	if one.SeveralAgents != is || (len(one.Contested) == 1) != is || (len(one.Agents) > 1) != is ||
 		(len(nodes[0].Agents) > 1) != is || !one.Up {
 		t.Errorf("a server is refused: %t; the service: %+v; the node: %+v", is, one, nodes[0])
 	}
@@ -108,7 +108,7 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 
 		// The one that came last stops: the host is not down.
 		service, _ := b.arrives(b.word(true), after(31*time.Second))
-		if service.Twice || twoAgents(t, s, after(32*time.Second)) {
+		if service.SeveralAgents || twoAgents(t, s, after(32*time.Second)) {
 			t.Errorf("after one has stopped: %+v", service)
 		}
 		testproc.Equal(t, a.beat(after(40*time.Second)), "", "the other one: %s")
@@ -146,7 +146,7 @@ func TestOneAgentIsNotTwo(t *testing.T) {
 				for _, r := range late {
 					old := &clone{t: t, s: s, who: c.who}
 					service, problems := old.arrives(r, tick())
-					if len(problems) > 0 || service.Twice {
+					if len(problems) > 0 || service.SeveralAgents {
 						t.Fatalf("a late report of %s: %+v", r.Process.Token, problems)
 					}
 				}

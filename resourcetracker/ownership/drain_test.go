@@ -203,9 +203,9 @@ func TestEnoughIsTheLeastTotal(t *testing.T) {
 		for want.Total < most && want.Capacity() < used {
 			want.Total++
 		}
-		testproc.Equal(t, enough(inv, most, used), want.Total, "enough: %d")
+		testproc.Equal(t, leastTotal(inv, most, used), want.Total, "the least total: %d")
 	})
-	if got := enough(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit,
+	if got := leastTotal(providertree.Inventory{Total: 1, AllocationRatio: 1e-9}, providertree.MaxUnit,
 		math.MaxInt64); got != providertree.MaxUnit {
 		t.Errorf("the least total for all that is used: got %d, want the maximum", got)
 	}

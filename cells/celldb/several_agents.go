@@ -15,18 +15,20 @@ import (
 // The agents of a host are those of [pki.Agents], and are kept in the table host_agents. While it
 // is proven that there are several, the host gets no new servers.
 
-// twiceWindow is how long after its last report an agent still counts as one of two.
-func twiceWindow(m Moment) time.Duration { return 5 * m.DownTime }
+// severalAgentsWindow is how long after its last report an agent still counts as one of two.
+func severalAgentsWindow(m Moment) time.Duration { return 5 * m.DownTime }
 
-// twice reports whether it is proven now that a host has several agents.
-func twice(until int64, m Moment) bool { return pki.Twice(until, m.Now, twiceWindow(m)) }
+// hasSeveralAgents reports whether it is proven now that a host has several agents.
+func hasSeveralAgents(until int64, m Moment) bool {
+	return pki.HasSeveral(until, m.Now, severalAgentsWindow(m))
+}
 
 // hostAgents are the processes that report as a host.
 type hostAgents struct{ pki.Agents }
 
 // problems are those of the nodes of a host as which several agents report.
 func (h *hostAgents) problems(host string, nodes []cellwire.ReportedNode, m Moment) (problems []cellwire.NodeProblem) {
-	agents := h.Live(m.Now, twiceWindow(m))
+	agents := h.Live(m.Now, severalAgentsWindow(m))
 	if agents == nil {
 		return nil
 	}
@@ -47,7 +49,7 @@ type agentRow struct {
 	started, first, shown, seen   sql.NullInt64
 }
 
-func (r *agentRow) into() []any {
+func (r *agentRow) targets() []any {
 	return []any{&r.token, &r.boot, &r.machine, &r.address, &r.started, &r.first, &r.shown, &r.seen}
 }
 
@@ -92,19 +94,19 @@ func (h *hostAgents) write(ctx context.Context, tx *writing, host string) error 
 	return nil
 }
 
-const selectTwice = "SELECT s.host, s.twice_until, " +
+const selectSeveralAgents = "SELECT s.host, s.twice_until, " +
 	agentColumns + " FROM services s JOIN host_agents a ON a.host = s.host " +
 	"WHERE s.twice_until > ? AND s.twice_until <= ? ORDER BY s.host, a.first_turn"
 
 // severalAgentsOf are the agents of the hosts as which several report.
 func severalAgentsOf(ctx context.Context, db sqldb.Querier, m Moment) (map[string][]pki.AgentProcess, error) {
-	now, window := m.Now.UnixMicro(), twiceWindow(m)
+	now, window := m.Now.UnixMicro(), severalAgentsWindow(m)
 	all := map[string]*pki.Agents{}
-	err := sqldb.Each(ctx, db, selectTwice, []any{now, now + window.Microseconds()}, func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, db, selectSeveralAgents, []any{now, now + window.Microseconds()}, func(row sqldb.Row) error {
 		var host string
 		var until int64
 		var one agentRow
-		err := row.Scan(append([]any{&host, &until}, one.into()...)...)
+		err := row.Scan(append([]any{&host, &until}, one.targets()...)...)
 		if all[host] == nil {
 			all[host] = &pki.Agents{Until: until}
 		}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/compute-agent/compute-agent/test/testproc"
+)
+
+// unclearNames are words that do not say what a function or method does, in lower case, and better
+// ones. A name in which such a word is one of several is free.
+var unclearNames = map[string]string{
+	"able":     "checkAbility: check what",
+	"about":    "the noun that it returns",
+	"act":      "apply, reconcile, recordChange",
+	"again":    "shouldRetry, checkRepeatedInsert",
+	"agree":    "acquire, negotiate",
+	"ahead":    "fromWrongClock, buffered: ahead of what",
+	"alike":    "equal, matchingParts",
+	"alone":    "serialize, exclusive, tryLocked",
+	"apart":    "isolated, split",
+	"as":       "forUser, withRole",
+	"assume":   "setIdentity, assumesNewest: assume what",
+	"became":   "setState",
+	"become":   "setState, actAs",
+	"begun":    "firstPage, started",
+	"beside":   "the noun that it returns",
+	"came":     "withArrival",
+	"carry":    "copy",
+	"conclude": "appendCause",
+	"cover":    "hide, redact",
+	"destine":  "setDestination",
+	"did":      "setChange",
+	"distrust": "closeIdle",
+	"echo":     "the headers or bytes that it writes",
+	"enlist":   "setState, add",
+	"every":    "all, loop",
+	"fine":     "pass",
+	"give":     "assign, dispatch, deliver, release",
+	"going":    "placesLeft: what goes",
+	"govern":   "specOf",
+	"grown":    "resized",
+	"halfway":  "the state that it tests",
+	"happen":   "run",
+	"happened": "onEvent",
+	"here":     "find, exists",
+	"judge":    "check, evaluate, compare",
+	"know":     "set",
+	"lack":     "missing",
+	"lay":      "apply",
+	"learn":    "load, observe",
+	"look":     "probe, refresh, stat, discover",
+	"made":     "created",
+	"meant":    "check",
+	"meet":     "add",
+	"meets":    "conditionsMet",
+	"mine":     "ownedBy",
+	"noted":    "recorded, reserved",
+	"ours":     "managed, isOwn",
+	"over":     "isOver, ended",
+	"past":     "recordSpan",
+	"pay":      "spend, charge",
+	"polls":    "beginPoll",
+	"prove":    "the value that it updates",
+	"raise":    "nextRevision, raiseTerm: raise what",
+	"ran":      "hasRun",
+	"recall":   "load",
+	"remember": "save, record, cache",
+	"retreat":  "backtrack",
+	"roll":     "startChunk, rotate",
+	"rooted":   "the condition that it tests",
+	"see":      "observe",
+	"settle":   "reconcile, choose, update",
+	"settled":  "applySettled, ignoreIfReached",
+	"shelter":  "keepBelowRoot",
+	"sift":     "filter",
+	"soon":     "the threshold that it returns",
+	"spoil":    "applyFault",
+	"stand":    "classify",
+	"stay":     "end",
+	"stayed":   "the state that it tests",
+	"stir":     "notify",
+	"stray":    "noteUnlocated",
+	"succeed":  "takeOver",
+	"survived": "onSharedStorage",
+	"tell":     "notify, report, log",
+	"to":       "setState",
+	"took":     "accept",
+	"truly":    "the noun that it returns",
+	"turn":     "switch, set",
+	"usual":    "default, least",
+	"vacant":   "checkVacant",
+	"wants":    "setDesired",
+	"withheld": "whyUnreadable",
+	"word":     "report",
+	"words":    "text",
+	"wrote":    "afterWrite",
+}
+
+// TestFunctionNames: a function or method of the product is named by what it does or returns, and
+// not by a word that only its author understands.
+func TestFunctionNames(t *testing.T) {
+	for _, name := range goFiles(t) {
+		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "test/") || generated(name) {
+			continue
+		}
+		set := token.NewFileSet()
+		file := testproc.Try(parser.ParseFile(set, filepath.Join(root, name), nil, parser.SkipObjectResolution)).Or(t)
+		check := func(id *ast.Ident) {
+			first := []rune(id.Name)
+			first[0] = unicode.ToLower(first[0])
+			if better := unclearNames[string(first)]; better != "" {
+				t.Errorf("%s:%d: %s says nothing to a newcomer; name what it does or returns (%s)",
+					name, set.Position(id.Pos()).Line, id.Name, better)
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				check(n.Name)
+			case *ast.InterfaceType:
+				for _, method := range n.Methods.List {
+					for _, id := range method.Names {
+						check(id)
+					}
+				}
+			}
+			return true
+		})
+	}
+}
