@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/compute-agent/compute-agent/cells/cellclient"
@@ -34,14 +35,21 @@ type serviceState struct {
 
 // heartbeatLoop shows life, at the cell's pace. It returns when the heartbeat under way is
 // answered: one that is cancelled may reach the cell after the last word, and the host would count
-// as up for a minute.
+// as up for a minute. It waits no longer than stopTimeout.
 func (w *Worker) heartbeatLoop(ctx context.Context) {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	defer context.AfterFunc(ctx, func() {
+	var bound sync.WaitGroup
+	bound.Go(func() {
+		select {
+		case <-requests.Done():
+			return
+		case <-ctx.Done():
+		}
 		_ = sleep(requests, stopTimeout, nil)
 		cancel()
-	})()
+	})
+	defer bound.Wait()
+	defer cancel()
 	w.awaitNodes(ctx)
 	var failures backoff
 	usual := reportInterval
@@ -49,6 +57,7 @@ func (w *Worker) heartbeatLoop(ctx context.Context) {
 		w.refreshNodes(ctx)
 		state, err := w.heartbeat(requests)
 		if ctx.Err() != nil && err != nil {
+			w.unanswered = true
 			return
 		}
 		w.recordHeartbeat(state, err)

@@ -142,6 +142,8 @@ type Worker struct {
 	turn     int64 // of the last answer
 	begun    time.Time
 	started  bool // the nodes are known since the start, or were not for startTimeout
+	// unanswered: the stop has ended a heartbeat, which the cell may have taken.
+	unanswered bool
 
 	mu       sync.Mutex
 	epoch    string
@@ -212,7 +214,9 @@ func (w *Worker) reportStopping(ctx context.Context) {
 	select {
 	case <-w.registered:
 	default:
-		return // the agent never registered with the cell
+		if !w.unanswered {
+			return // the agent never registered with the cell
+		}
 	}
 	if batch := w.outbox.begin(cellwire.MaxReports); len(batch) > 0 {
 		if answer, err := w.cfg.Cell.Reports(ctx, w.cfg.Host, batch); err == nil {
