@@ -107,7 +107,7 @@ func New(opts Options) (*Agent, error) {
 // only happens during the start-up of a node. When it returns, no process, socket or goroutine of
 // the agent is left.
 func (a *Agent) Run(ctx context.Context) (err error) {
-	unlock, err := a.prepare(ctx)
+	unlock, err := a.prepare()
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (a *Agent) Run(ctx context.Context) (err error) {
 }
 
 // prepare creates the directories, locks the state directory, and reads the host's identity.
-func (a *Agent) prepare(ctx context.Context) (unlock func(), err error) {
+func (a *Agent) prepare() (unlock func(), err error) {
 	if err := statedir.Make(a.settings.current().Agent.StateDir); err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (a *Agent) prepare(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.user.acquire(ctx, a.settings.current().Agent.ShareUser, a.log)
+	release, err := a.user.acquire(a.settings.current().Agent.ShareUser, a.log)
 	if err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}

@@ -3,7 +3,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/internal/lib/wait"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 )
@@ -48,8 +46,8 @@ type soleUser struct {
 // keep an agent from starting.
 //
 // Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
-func (u soleUser) acquire(ctx context.Context, shares bool, log zerolog.Logger) (release func(), err error) {
-	l, err := u.lock(ctx)
+func (u soleUser) acquire(shares bool, log zerolog.Logger) (release func(), err error) {
+	l, err := u.lock()
 	if err == nil {
 		own := l
 		if shares {
@@ -73,14 +71,14 @@ func (u soleUser) acquire(ctx context.Context, shares bool, log zerolog.Logger) 
 }
 
 // lock opens the socket of the only agent, unless there is one. It waits for agents that are
-// starting, and not longer than ctx lasts.
-func (u soleUser) lock(ctx context.Context) (*net.UnixListener, error) {
-	for end := time.Now().Add(u.patience); ; {
+// starting.
+func (u soleUser) lock() (*net.UnixListener, error) {
+	for end := time.Now().Add(u.patience); ; time.Sleep(time.Millisecond) {
 		l, err := listenAbstract(u.socket)
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return l, err
 		}
-		if kept, err := u.await(end); kept || time.Now().After(end) || !wait.For(ctx, time.Millisecond) {
+		if kept, err := u.await(end); kept || time.Now().After(end) {
 			return nil, err
 		}
 	}

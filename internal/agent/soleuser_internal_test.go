@@ -45,7 +45,7 @@ func TestSecondAgentOfAUser(t *testing.T) {
 		a := testproc.Try(New(Options{Config: cfg, Logger: zerolog.Nop()})).Or(t)
 		testproc.Equal(t, a.user, soleUser{userSocket(os.Geteuid()), os.Geteuid(), startPatience}, "its user is %+v")
 		a.user = userOf(t)
-		unlock, err = a.prepare(t.Context())
+		unlock, err = a.prepare()
 		return dir, unlock, err
 	}
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestAgentsOfAUserStartAtOnce(t *testing.T) {
 			for n := range all {
 				wg.Go(func() {
 					var log testproc.Buffer
-					release, err := user.acquire(t.Context(), n >= sole, zerolog.New(&log))
+					release, err := user.acquire(n >= sole, zerolog.New(&log))
 					var refused *identity.Error
 					if err != nil && !errors.As(err, &refused) || log.String() != "" {
 						t.Errorf("%v, log %s", err, log.String())
@@ -142,7 +142,7 @@ func TestSocketOfAnotherUser(t *testing.T) {
 				defer func() { testproc.NoError(t, other.Close()) }()
 			}
 			user.uid++
-			release, err := user.acquire(t.Context(), false, zerolog.New(&log))
+			release, err := user.acquire(false, zerolog.New(&log))
 			testproc.Check(t, err)
 			release()
 			if !strings.Contains(log.String(), "It cannot be found out whether another agent of this user runs") {
@@ -160,7 +160,7 @@ func TestAgentOfAUserThatStartsForLong(t *testing.T) {
 	other := testproc.Try(listenAbstract(user.socket)).Or(t)
 	defer func() { testproc.NoError(t, other.Close()) }()
 	user.patience = 0
-	_, err := user.acquire(t.Context(), true, zerolog.Nop())
+	_, err := user.acquire(true, zerolog.Nop())
 	var refused *identity.Error
 	if !errors.As(err, &refused) ||
 		!strings.Contains(refused.Problem, fmt.Sprintf("process %d, which is starting, or stopped:", os.Getpid())) {

@@ -48,6 +48,12 @@ func TestFeaturesBeginWithTheirVersion(t *testing.T) {
 	}
 }
 
+// TestNewestVersion: a microversion is added on purpose, never by a line in the list of features.
+func TestNewestVersion(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	testproc.Equal(t, wire.MaxVersion.String(), "1.39", "the newest microversion: %s")
+}
+
 func TestRequestVersion(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
