@@ -200,7 +200,7 @@ func restore(records *ownership.Store, undo journal.Entry) error {
 	return nil
 }
 
-// undoable returns an entry if it is the last word on its node.
+// undoable returns the entry of a reshape that has happened and was not undone.
 func undoable(history []journal.Entry, id int64) (journal.Entry, error) {
 	var entry journal.Entry
 	for _, e := range history {

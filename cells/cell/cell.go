@@ -4,6 +4,7 @@ package cell
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -80,12 +81,18 @@ func New(c Config) (*Cell, error) {
 		return nil, errors.New("a cell needs a store and an authentication method")
 	}
 	for _, d := range []struct {
+		name     string
 		value    *time.Duration
 		standard time.Duration
-	}{{&c.ReportInterval, 10 * time.Second}, {&c.ServiceDownTime, time.Minute}, {&c.MaxWait, time.Minute},
-		{&c.StreamWait, 3 * time.Second}, {&c.RecheckInterval, 5 * time.Second}} {
+	}{
+		{"report_interval", &c.ReportInterval, 10 * time.Second},
+		{"service_down_time", &c.ServiceDownTime, time.Minute},
+		{"MaxWait", &c.MaxWait, time.Minute},
+		{"StreamWait", &c.StreamWait, 3 * time.Second},
+		{"RecheckInterval", &c.RecheckInterval, 5 * time.Second},
+	} {
 		if *d.value < 0 {
-			return nil, errors.New("report_interval and service_down_time must not be negative")
+			return nil, fmt.Errorf("%s must not be negative: it is %v", d.name, *d.value)
 		}
 		if *d.value == 0 {
 			*d.value = d.standard

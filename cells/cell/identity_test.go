@@ -185,13 +185,21 @@ func TestCheckListen(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	w := begin(t)
-	for name, c := range map[string]cell.Config{
-		"no store": {Auth: cell.NoAuth()}, "no auth": {Store: w.store},
-		"negative times":                     {Store: w.store, Auth: cell.NoAuth(), MaxWait: -1},
-		"hosts that die between two reports": {Store: w.store, Auth: cell.NoAuth(), ServiceDownTime: 5e9},
+	for name, c := range map[string]struct {
+		config cell.Config
+		says   string
+	}{
+		"no store":        {cell.Config{Auth: cell.NoAuth()}, "needs a store"},
+		"no auth":         {cell.Config{Store: w.store}, "an authentication method"},
+		"a negative time": {cell.Config{Store: w.store, Auth: cell.NoAuth(), MaxWait: -1}, "MaxWait must"},
+		"a negative key": {
+			cell.Config{Store: w.store, Auth: cell.NoAuth(), ReportInterval: -1}, "report_interval must not be negative",
+		},
+		"hosts that die between two reports": {
+			cell.Config{Store: w.store, Auth: cell.NoAuth(), ServiceDownTime: 5e9}, "service_down_time",
+		},
 	} {
-		if _, err := cell.New(c); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		_, err := cell.New(c.config)
+		testproc.ErrorHas(t, err, c.says, name+": got %v")
 	}
 }

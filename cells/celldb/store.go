@@ -89,9 +89,9 @@ type Store interface {
 	Restore(ctx context.Context, uuid string, m Moment) (cellwire.Server, error)
 	// Patch changes what a server is called and marked with; see [Record.Patch].
 	Patch(ctx context.Context, uuid string, patch cellwire.ServerPatch, m Moment) (cellwire.Server, error)
-	// Power begins a power action; see [Record.Power].
 	// Rebuild begins to make the guest of a server again.
 	Rebuild(ctx context.Context, uuid string, request cellwire.RebuildRequest, m Moment) (cellwire.Server, error)
+	// Power begins a power action; see [Record.Power].
 	Power(ctx context.Context, uuid string, action cellwire.PowerAction, m Moment) (cellwire.Server, error)
 	// Reset has an administrator say in which state a server is; see [Record.Reset].
 	Reset(ctx context.Context, uuid string, request cellwire.ResetRequest, m Moment) (cellwire.Server, error)

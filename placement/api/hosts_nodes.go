@@ -22,6 +22,7 @@ type reservedNodes struct {
 
 	mu    sync.RWMutex
 	nodes map[string]reservation // by uuid
+	sweep int                    // at how many of them those of expired certificates are dropped; 0: at minSweep
 }
 
 // reservation says whose a node is, until the certificate expires.
@@ -30,22 +31,25 @@ type reservation struct {
 	until time.Time
 }
 
-// reserve reserves the nodes of a host. Cost: one look-up for each of them, and a look at all when
-// there are many, to drop those of expired certificates.
+// minSweep is how many reserved nodes are kept without a look for expired ones.
+const minSweep = 1000
+
+// reserve reserves the nodes of a host. Cost: one look-up for each of them, and a look at all each
+// time that their number has doubled, to drop those of expired certificates.
 func (r *reservedNodes) reserve(id *pki.Identity) {
 	if r.reserved(id) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	const many = 1000
-	if len(r.nodes) >= many && len(r.nodes)%many == 0 {
+	if len(r.nodes) >= max(r.sweep, minSweep) {
 		now := r.now()
 		for node, one := range r.nodes {
 			if !now.Before(one.until) {
 				delete(r.nodes, node)
 			}
 		}
+		r.sweep = 2 * len(r.nodes)
 	}
 	for _, node := range id.Nodes {
 		r.nodes[node] = reservation{id.Name, id.Expires}
