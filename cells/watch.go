@@ -114,7 +114,7 @@ func (a *API) checkReady(ctx context.Context) osapi.Readiness {
 	if err != nil {
 		databases = nil // a line says less
 	}
-	answers := gather.AtOnce(ctx, a.gatherer, cells,
+	answers := gather.AllUnlimited(ctx, a.gatherer, cells,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	var found osapi.Readiness
 	for _, c := range answers {

@@ -65,8 +65,9 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestPromises: what is acknowledged is on the disk, references hold, and readers cannot write.
-func TestPromises(t *testing.T) {
+// TestConnectionsAreDurableAndReadersReadOnly: what is acknowledged is on the disk, references
+// hold, and readers cannot write.
+func TestConnectionsAreDurableAndReadersReadOnly(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	s := testproc.Try(Open(context.Background(), filepath.Join(t.TempDir(), "api.db"), Options{})).Or(t)
 	defer func() { testproc.NoError(t, s.Close()) }()

@@ -193,7 +193,8 @@ func TestNewRefuses(t *testing.T) {
 		"no auth":         {cell.Config{Store: w.store}, "an authentication method"},
 		"a negative time": {cell.Config{Store: w.store, Auth: cell.NoAuth(), MaxWait: -1}, "MaxWait must"},
 		"a negative key": {
-			cell.Config{Store: w.store, Auth: cell.NoAuth(), ReportInterval: -1}, "report_interval must not be negative",
+			cell.Config{Store: w.store, Auth: cell.NoAuth(), ReportInterval: -1},
+			"report_interval must not be negative",
 		},
 		"hosts that die between two reports": {
 			cell.Config{Store: w.store, Auth: cell.NoAuth(), ServiceDownTime: 5e9}, "service_down_time",

@@ -54,8 +54,9 @@ func connectAs(ctx context.Context, uid int, path string) (c net.Conn, err error
 	return c, err
 }
 
-// TestPeer: the kernel says which user a client is, and that decides what it may do.
-func TestPeer(t *testing.T) {
+// TestPeerUserDecidesAccess: the kernel says which user a client is, and that decides what it may
+// do.
+func TestPeerUserDecidesAccess(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	self := os.Geteuid()
 	text := strconv.Itoa(self)

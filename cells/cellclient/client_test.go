@@ -486,9 +486,9 @@ func TestALongPollEndsAfterItsWaitAndALittle(t *testing.T) {
 	})
 }
 
-// TestAnotherService: where something else than a cell answers, the error says what, and which
-// option is wrong.
-func TestAnotherService(t *testing.T) {
+// TestErrorNamesServiceThatIsNoCell: where something else than a cell answers, the error says what,
+// and which option is wrong.
+func TestErrorNamesServiceThatIsNoCell(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for who, handler := range map[string]http.HandlerFunc{
 		"a Placement": answer(404,

@@ -13,9 +13,9 @@ import (
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
-// TestMoves: evacuate, migrate, confirmResize and revertResize, in states, by callers and with
-// bodies that allow them or do not, in Nova's words and order.
-func TestMoves(t *testing.T) {
+// TestMigrateAndEvacuate: evacuate, migrate, confirmResize and revertResize, in states, by callers
+// and with bodies that allow them or do not, in Nova's words and order.
+func TestMigrateAndEvacuate(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const (
 		evacuate = `{"evacuate":{}}`

@@ -20,8 +20,8 @@ func All[T any](
 	return inOrder(Begin[T](ctx, g, len(cells)), cells, ask)
 }
 
-// AtOnce is All without the semaphore: for what is small and must be known under load, too.
-func AtOnce[T any](
+// AllUnlimited is All without the semaphore: for what is small and must be known under load, too.
+func AllUnlimited[T any](
 	ctx context.Context, g *Gatherer, cells []apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
 ) []Answer[T] {
 	return inOrder(begin[T](ctx, g, len(cells)), cells, ask)

@@ -182,8 +182,8 @@ func TestEachAnswerHasItsTime(t *testing.T) {
 	})
 }
 
-// TestAtOnce: what is asked at once is not limited.
-func TestAtOnce(t *testing.T) {
+// TestAllUnlimited: what is asked at once is not limited.
+func TestAllUnlimited(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(up, up)
@@ -192,7 +192,7 @@ func TestAtOnce(t *testing.T) {
 			defer gather.Begin[[]cellwire.Service](t.Context(), g, 2).End()
 		}
 		start := time.Now()
-		check(t, []string{isUp, isUp}, states(gather.AtOnce(t.Context(), g, c.cells, services)))
+		check(t, []string{isUp, isUp}, states(gather.AllUnlimited(t.Context(), g, c.cells, services)))
 		check(t, time.Duration(0), time.Since(start))
 	})
 }

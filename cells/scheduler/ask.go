@@ -24,14 +24,14 @@ type cellsSeen struct {
 func (s *Scheduler) anyCells(ctx context.Context) bool {
 	s.cells.mu.Lock()
 	defer s.cells.mu.Unlock()
-	if !s.cells.seen.IsZero() && s.o.Now().Sub(s.cells.seen) < viewAge {
+	if !s.cells.seen.IsZero() && s.opts.Now().Sub(s.cells.seen) < viewAge {
 		return s.cells.any
 	}
-	has, err := s.o.Placement.HasTrait(ctx, resourcerequest.TraitNUMARoot)
+	has, err := s.opts.Placement.HasTrait(ctx, resourcerequest.TraitNUMARoot)
 	if err != nil {
 		return true
 	}
-	s.cells.seen, s.cells.any = s.o.Now(), has
+	s.cells.seen, s.cells.any = s.opts.Now(), has
 	return has
 }
 
@@ -41,9 +41,9 @@ func (b *build) queryCandidates(
 	ctx context.Context, requests []resourcerequest.Request, tree string,
 ) (candidates []resourcerequest.Candidate, more bool, err error) {
 	for i := range requests {
-		if cells := requests[i].Cells(); cells != "" && !slices.Contains(b.divided, cells) {
-			b.divided = append(b.divided, cells)
+		if cells := requests[i].Cells(); cells != "" && !slices.Contains(b.numaRequests, cells) {
+			b.numaRequests = append(b.numaRequests, cells)
 		}
 	}
-	return b.s.o.Placement.Ask(ctx, requests, tree)
+	return b.s.opts.Placement.Ask(ctx, requests, tree)
 }

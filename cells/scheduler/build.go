@@ -48,26 +48,26 @@ type build struct {
 	hints       hostHints
 	move        *moving // nil: the server is new
 
-	generation *int64             // of its allocations when they were last read; nil: unknown, or none
-	allocated  bool               // this attempt gave it allocations
-	refusedBy  map[string]refusal // why nodes and cells did not take it, by uuid, when they were tried
-	tried      int                // targets
-	restarted  bool               // what an earlier attempt left was given back
-	looked     bool               // new hosts were looked for
-	candidates int
-	unmapped   int                       // candidates on nodes that no cell is known of
-	more       bool                      // Placement may have more candidates than it gave
-	searched   map[string]int            // nodes that were asked for by themselves, and until which stage
-	stage      int                       // of the requests for candidates, from 1 on
-	divided    []string                  // what hosts with NUMA cells were asked for, in words
-	first      []resourcerequest.Request // the first stage of requests
-	fault      *cellwire.Fault           // why it is in cell0
+	generation      *int64             // of its allocations when they were last read; nil: unknown, or none
+	allocated       bool               // this attempt gave it allocations
+	refusedBy       map[string]refusal // why nodes and cells did not take it, by uuid, when they were tried
+	tried           int                // targets
+	restarted       bool               // what an earlier attempt left was given back
+	discoveredHosts bool               // new hosts were mapped for this attempt
+	candidates      int
+	unmapped        int            // candidates on nodes that no cell is known of
+	truncated       bool           // Placement may have more candidates than it returned
+	stageByNode     map[string]int // the last stage that was requested for one node alone, by its uuid
+	stage           int            // of the requests for candidates, from 1 on
+	numaRequests    []string       // the requests divided among NUMA cells, in words
+	firstStage      []resourcerequest.Request
+	fault           *cellwire.Fault // why it is in cell0
 }
 
 // build takes a build request as far as it goes, in a context of the client that asked for it. The
-// caller has taken the server. It is nil when nothing is left to do, and otherwise the build
+// caller has taken the server. It returns nil if nothing is left to do; after an error the build
 // request stays.
-func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view, query bool) error {
+func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *view, afterFailedQuery bool) error {
 	hosts, err := v.hosts(ctx)
 	if err != nil {
 		return err
@@ -77,21 +77,21 @@ func (s *Scheduler) build(ctx context.Context, request apidb.BuildRequest, v *vi
 			return s.reinsertRow(ctx, request, hosts)
 		})
 	}
-	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx, query)
+	return s.newBuild(request.RequestSpec, v, hosts, nil).run(ctx, afterFailedQuery)
 }
 
-// newBuild is what becomes of a server, or of its move.
+// newBuild returns an attempt to place a new server or, with move, a migrating one.
 func (s *Scheduler) newBuild(spec apidb.RequestSpec, v *view, h *hosts, move *moving) *build {
 	return &build{s: s, spec: spec, view: v, hosts: h, move: move, refusedBy: map[string]refusal{}}
 }
 
-// run finds a place by all that the request asks for. query says that Placement has failed its last
-// request, a query for candidates, while it answered others.
-func (b *build) run(ctx context.Context, query bool) error {
+// run finds a place by all that the request asks for. afterFailedQuery says that
+// Placement has failed its last request, a query for candidates, while it answered others.
+func (b *build) run(ctx context.Context, afterFailedQuery bool) error {
 	if err := b.lookAtHints(ctx); err != nil {
 		return err
 	}
-	if query && b.spec.Group != "" {
+	if afterFailedQuery && b.spec.Group != "" {
 		if err := b.askBeforeGroup(ctx); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (b *build) place(ctx context.Context) error {
 		if placed, err := b.tryEach(ctx, targets); placed || err != nil {
 			return err
 		}
-		if b.more {
+		if b.truncated {
 			if placed, err := b.search(ctx, stages[i]); placed || err != nil {
 				return err
 			}
@@ -166,23 +166,23 @@ func (b *build) stages(ctx context.Context) ([][]resourcerequest.Request, error)
 	if err != nil {
 		return nil, err
 	}
-	request.Limit = b.s.o.MaxCandidates
-	b.candidates, b.unmapped, b.divided, b.stage = 0, 0, nil, 0
+	request.Limit = b.s.opts.MaxCandidates
+	b.candidates, b.unmapped, b.numaRequests, b.stage = 0, 0, nil, 0
 	stages := request.Stages(request.HasStages() && b.s.anyCells(ctx))
-	b.first = nil
+	b.firstStage = nil
 	if len(stages) > 0 {
-		b.first = stages[0]
+		b.firstStage = stages[0]
 	}
 	return stages, nil
 }
 
 // request is what Placement is asked for, but for limit and tree.
 func (b *build) request() (resourcerequest.Request, error) {
-	r, err := resourcerequest.New(b.spec.Flavor, b.s.o.Aliases)
+	r, err := resourcerequest.New(b.spec.Flavor, b.s.opts.Aliases)
 	if err != nil {
 		return r, err
 	}
-	b.destination, err = placementcalls.DestinationOf(b.hosts.aggregates, b.hosts.zone, b.s.o.Aggregates, &b.spec,
+	b.destination, err = placementcalls.DestinationOf(b.hosts.aggregates, b.hosts.zone, b.s.opts.Aggregates, &b.spec,
 		r.RequiredTraits())
 	r.OneOf, r.NoneOf = b.destination.OneOf, b.destination.NoneOf
 	return r, err
@@ -194,14 +194,14 @@ func (b *build) targets(ctx context.Context, requests []resourcerequest.Request)
 	defer func() { span.End(err) }()
 	trees, all := b.trees()
 	var candidates []resourcerequest.Candidate
-	b.more = false
+	b.truncated = false
 	for _, tree := range trees {
 		some, more, err := b.queryCandidates(ctx, requests, tree)
 		if err != nil {
 			return nil, err
 		}
 		candidates = append(candidates, some...)
-		b.more = b.more || all && more
+		b.truncated = b.truncated || all && more
 	}
 	b.candidates += len(candidates)
 	for _, c := range candidates {
@@ -227,7 +227,7 @@ func (b *build) trees() (trees []string, all bool) {
 // mayBeNew reports whether a host that could take the server may be there and not be mapped yet,
 // where hosts are mapped without being asked to.
 func (b *build) mayBeNew() bool {
-	if b.looked || b.s.o.DiscoverInterval <= 0 {
+	if b.discoveredHosts || b.s.opts.DiscoverInterval <= 0 {
 		return false
 	}
 	forced := b.hosts.forced(b.spec)
@@ -237,7 +237,7 @@ func (b *build) mayBeNew() bool {
 // newHosts maps the hosts that are not mapped yet, and returns all. It costs one request to each
 // cell, for all servers that wait for it together.
 func (b *build) newHosts(ctx context.Context) (*hosts, error) {
-	b.looked = true
+	b.discoveredHosts = true
 	b.view.discover(ctx)
 	return b.view.hosts(ctx)
 }
@@ -253,8 +253,8 @@ func (b *build) tryTarget(ctx context.Context, t target) (placed bool, err error
 	span.Set(tracing.KeyHost, t.node.Host)
 	defer func() { span.End(err) }()
 	err = tracing.Do(ctx, "claim", func(ctx context.Context) error {
-		return s.o.Fenced.Claim(ctx,
-			apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.o.Now()})
+		return s.opts.Fenced.Claim(ctx,
+			apidb.Claim{InstanceUUID: uuid, NodeUUID: t.node.UUID, CellUUID: t.cell.UUID, CreatedAt: s.opts.Now()})
 	})
 	switch {
 	case errors.Is(err, apidb.ErrGone):
@@ -272,12 +272,12 @@ func (b *build) tryTarget(ctx context.Context, t target) (placed bool, err error
 	if err := s.next(ctx, "allocate"); err != nil {
 		return false, err
 	}
-	if s.o.RecheckQuota {
-		err := s.o.Quota.Recheck(ctx, b.spec.ProjectID, b.spec.Flavor)
+	if s.opts.RecheckQuota {
+		err := s.opts.Quota.Recheck(ctx, b.spec.ProjectID, b.spec.Flavor)
 		var exceeded *quota.ExceededError
 		if errors.As(err, &exceeded) {
 			return true, b.insertIntoCell0(ctx,
-				cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.o.Now().UTC()})
+				cellwire.Fault{Code: faultCodeQuota, Message: exceeded.Error(), Created: s.opts.Now().UTC()})
 		}
 		if err != nil {
 			return false, err
@@ -303,7 +303,7 @@ func (b *build) serverRow(t target) cellwire.Server {
 	row.Host, row.Node, row.NodeUUID, row.Zone = t.node.Host, t.node.Name, t.node.UUID, b.hosts.zoneOf(t.node.Host)
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMBuilding, cellwire.TaskSpawning, plugins.PowerNoState
 	if b.spec.ForcedHost == "" && b.spec.ForcedNode == "" { // as in Nova
-		row.Retries = max(b.s.o.MaxAttempts-1, 0)
+		row.Retries = max(b.s.opts.MaxAttempts-1, 0)
 	}
 	return row
 }
@@ -314,7 +314,7 @@ const allocateTries = 5
 // allocate gives the server what the target has, in the place of what it may hold. It is false if
 // that does not fit.
 func (b *build) allocate(ctx context.Context, t target) (bool, error) {
-	placement := b.s.o.Placement
+	placement := b.s.opts.Placement
 	if b.allocated { // its generation was raised by that
 		b.generation = nil
 	}
@@ -405,7 +405,7 @@ func (b *build) discard(ctx context.Context, cell apidb.Cell) error {
 // decide says where the server is, now that its row is there, and goes on from there.
 func (b *build) decide(ctx context.Context, cell apidb.Cell) error {
 	err := tracing.Do(ctx,
-		"place", func(ctx context.Context) error { return b.s.o.Fenced.Place(ctx, b.spec.UUID, cell.UUID) })
+		"place", func(ctx context.Context) error { return b.s.opts.Fenced.Place(ctx, b.spec.UUID, cell.UUID) })
 	switch {
 	case errors.Is(err, apidb.ErrGone):
 		return errors.Join(b.discard(ctx, cell), b.abandon(ctx))
@@ -441,7 +441,7 @@ func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 	if b.move != nil {
 		return b.s.failMigration(ctx, b.move.cell, b.move.Migration, fault)
 	}
-	held, err := b.s.o.Placement.Allocations(ctx, b.spec.UUID)
+	held, err := b.s.opts.Placement.Allocations(ctx, b.spec.UUID)
 	if err != nil {
 		return err
 	}
@@ -450,7 +450,7 @@ func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 			return err
 		}
 		again := !b.allocated && !b.restarted
-		b.allocated, b.generation, b.restarted, b.searched = false, nil, true, nil
+		b.allocated, b.generation, b.restarted, b.stageByNode = false, nil, true, nil
 		if again {
 			b.tried = 0
 			maps.DeleteFunc(b.refusedBy, func(_ string, why refusal) bool { return why == refusedMeanwhile })
@@ -458,7 +458,7 @@ func (b *build) fail(ctx context.Context, fault cellwire.Fault) error {
 		}
 	}
 	b.allocated = false
-	fault.Created = b.s.o.Now().UTC()
+	fault.Created = b.s.opts.Now().UTC()
 	return b.insertIntoCell0(ctx, fault)
 }
 
@@ -522,7 +522,7 @@ func (s *Scheduler) finish(
 			return err
 		}
 	}
-	if err := s.o.Fenced.Built(ctx, uuid); err != nil {
+	if err := s.opts.Fenced.Built(ctx, uuid); err != nil {
 		return fmt.Errorf("deleting the build request of server %s: %w", uuid, err)
 	}
 	if cell.IsCell0() {

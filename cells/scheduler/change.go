@@ -22,15 +22,15 @@ import (
 func change[T any](
 	ctx context.Context, s *Scheduler, cell apidb.Cell, ask func(context.Context, *cellclient.Client) (T, error),
 ) (answer T, err error) {
-	if s.o.Lease == nil {
-		return gather.One(ctx, s.o.Gatherer, cell, ask)
+	if s.opts.Lease == nil {
+		return gather.One(ctx, s.opts.Gatherer, cell, ask)
 	}
 	for raised := false; ; raised = true {
-		term, err := s.o.Lease.Term()
+		term, err := s.opts.Lease.Term()
 		if err != nil {
 			return answer, fmt.Errorf("changing a server in cell %s: %w", cell.Name, err)
 		}
-		answer, err = gather.One(cellwire.WithTerm(ctx, term), s.o.Gatherer, cell, ask)
+		answer, err = gather.One(cellwire.WithTerm(ctx, term), s.opts.Gatherer, cell, ask)
 		if raised || !cellclient.IsOutdated(err) {
 			return answer, err
 		}
@@ -49,21 +49,21 @@ func fromClient(ctx context.Context, spec apidb.RequestSpec) context.Context {
 
 // log is the logger for what is done for a request.
 func (s *Scheduler) log(ctx context.Context) *zerolog.Logger {
-	return cellwire.LoggerOf(ctx, &s.o.Logger)
+	return cellwire.LoggerOf(ctx, &s.opts.Logger)
 }
 
 // raiseTerm raises the term of this process above what a cell has seen. An error says, too, that
 // another process schedules.
 func (s *Scheduler) raiseTerm(ctx context.Context, cell apidb.Cell, term int64) error {
-	info, err := gather.One(ctx, s.o.Gatherer, cell,
+	info, err := gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.CellInfo, error) { return c.Cell(ctx) })
 	if err != nil {
 		return fmt.Errorf("asking cell %s for its highest term: %w", cell.Name, err)
 	}
-	if err := s.o.Lease.RaiseTerm(ctx, info.Term); err != nil {
+	if err := s.opts.Lease.RaiseTerm(ctx, info.Term); err != nil {
 		return fmt.Errorf("scheduling after term %d, which cell %s has seen: %w", info.Term, cell.Name, err)
 	}
-	s.o.Logger.Warn().Str("cell", cell.Name).Int64("term", term).Int64("seen", info.Term).
+	s.opts.Logger.Warn().Str("cell", cell.Name).Int64("term", term).Int64("seen", info.Term).
 		Msg("A cell has seen a higher term than this compute API had, as after the restore of an older API " +
 			"database. The term was raised.")
 	return nil

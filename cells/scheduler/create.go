@@ -60,7 +60,7 @@ func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.Reques
 	if err := s.check(ctx, r.Flavor); err != nil {
 		return nil, err
 	}
-	grant, err := s.o.Quota.Check(ctx, quota.Request{Project: r.ProjectID, Flavor: r.Flavor, Group: r.Group,
+	grant, err := s.opts.Quota.Check(ctx, quota.Request{Project: r.ProjectID, Flavor: r.Flavor, Group: r.Group,
 		Min: r.Min, Max: r.Max, AllowCellDown: r.AllowCellDown})
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *Scheduler) Create(ctx context.Context, r CreateRequest) ([]apidb.Reques
 	for i := range asked {
 		asked[i] = s.instance(r.RequestSpec, i, len(asked))
 	}
-	if err := s.o.Store.CreateServers(ctx, asked, grant.Confirm); err != nil {
+	if err := s.opts.Store.CreateServers(ctx, asked, grant.Confirm); err != nil {
 		return nil, fmt.Errorf("creating servers: %w", err)
 	}
 	s.Kick()
@@ -94,16 +94,16 @@ func (s *Scheduler) instance(server apidb.RequestSpec, index, of int) apidb.Requ
 	server.Host, server.Node, server.NodeUUID = "", "", ""
 	server.VMState, server.TaskState, server.PowerState =
 		cellwire.VMBuilding, cellwire.TaskScheduling, plugins.PowerNoState
-	server.CreatedAt = s.o.Now().UTC()
+	server.CreatedAt = s.opts.Now().UTC()
 	return server
 }
 
 // check refuses a flavor that Placement never serves a request for. What Placement does not say
 // now, it says when the server is scheduled.
 func (s *Scheduler) check(ctx context.Context, f cellwire.Flavor) error {
-	request, err := resourcerequest.New(f, s.o.Aliases)
+	request, err := resourcerequest.New(f, s.opts.Aliases)
 	if err == nil {
-		err = s.o.Placement.Check(ctx, request)
+		err = s.opts.Placement.Check(ctx, request)
 	}
 	var invalid *resourcerequest.InvalidError
 	if errors.As(err, &invalid) {

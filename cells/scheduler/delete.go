@@ -25,11 +25,11 @@ import (
 func (s *Scheduler) Delete(ctx context.Context, m apidb.Mapping, soft bool) error {
 	uuid := m.InstanceUUID
 	if m.CellUUID == "" {
-		err := s.o.Store.AbandonBuild(ctx, uuid)
+		err := s.opts.Store.AbandonBuild(ctx, uuid)
 		if !errors.Is(err, apidb.ErrPlaced) {
 			return err // the scheduler or the reconciler takes its allocations away, by the claim
 		}
-		if m, err = s.o.Store.Mapping(ctx, uuid); err != nil {
+		if m, err = s.opts.Store.Mapping(ctx, uuid); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	if err != nil {
 		return err
 	}
-	_, err = s.o.Store.BuildRequest(ctx, uuid)
+	_, err = s.opts.Store.BuildRequest(ctx, uuid)
 	building := err == nil // placed, and not released perhaps: its cell deletes it all the same
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
@@ -64,7 +64,7 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 	if kind == cellwire.DeleteReclaim { // no client asked for it
 		answer, err = change(ctx, s, cell, remove)
 	} else {
-		answer, err = gather.One(ctx, s.o.Gatherer, cell, remove)
+		answer, err = gather.One(ctx, s.opts.Gatherer, cell, remove)
 	}
 	if cellclient.IsNotFound(err) {
 		return fmt.Errorf("server %s in cell %s: %w", uuid, cell.Name, apidb.ErrNotFound)
@@ -85,12 +85,12 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 				Msg("Deleted a server in its cell, but " + what + " failed. The reconciler completes it.")
 		}
 	}
-	late(s.o.Store.SetQueued(ctx, map[string]bool{uuid: true}), "marking its mapping as deleted")
+	late(s.opts.Store.SetQueued(ctx, map[string]bool{uuid: true}), "marking its mapping as deleted")
 	if err := s.step("queue"); err != nil {
 		return err
 	}
 	if building {
-		late(s.o.Store.Built(ctx, uuid), "deleting its build request")
+		late(s.opts.Store.Built(ctx, uuid), "deleting its build request")
 	}
 	if answer.Local {
 		late(s.unallocate(ctx, uuid, cell), "removing its allocations")
@@ -104,18 +104,18 @@ func (s *Scheduler) deleteIn(ctx context.Context, m apidb.Mapping, kind cellwire
 // deletion that is not noted would keep its project from booting as soon as its cell is down, until
 // that is back.
 func (s *Scheduler) afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), s.o.Grace)
+	return context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace)
 }
 
 // unallocate removes the allocations of a server that its cell deleted, and reports it to the cell.
 func (s *Scheduler) unallocate(ctx context.Context, uuid string, cell apidb.Cell) error {
-	if err := s.o.Placement.Release(ctx, uuid); err != nil {
+	if err := s.opts.Placement.Release(ctx, uuid); err != nil {
 		return err
 	}
 	if err := s.step("unallocate"); err != nil {
 		return err
 	}
-	_, err := gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+	_, err := gather.One(ctx, s.opts.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		return struct{}{}, c.Freed(ctx, uuid)
 	})
 	return err
@@ -146,17 +146,17 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 	}
 	spec.ProjectID = m.ProjectID
 	boot := quota.Request{Project: spec.ProjectID, Flavor: spec.Flavor, Min: 1, Max: 1, AllowCellDown: true}
-	if _, err := s.o.Quota.Check(ctx, boot); err != nil {
+	if _, err := s.opts.Quota.Check(ctx, boot); err != nil {
 		return cellwire.Server{}, err
 	}
-	server, err := gather.One(ctx, s.o.Gatherer, cell,
+	server, err := gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Restore(ctx, uuid) })
 	if err != nil {
 		return cellwire.Server{}, fmt.Errorf("restoring server %s in cell %s: %w", uuid, cell.Name, err)
 	}
 	ctx, cancel := s.afterwards(ctx)
 	defer cancel()
-	if err := s.o.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
+	if err := s.opts.Store.SetQueued(ctx, map[string]bool{uuid: false}); err != nil {
 		s.log(ctx).Warn().Err(err).Str("server", uuid).
 			Msg("Restored a server in its cell, but updating its mapping failed. The reconciler completes it.")
 	}
@@ -165,11 +165,11 @@ func (s *Scheduler) Restore(ctx context.Context, m apidb.Mapping) (cellwire.Serv
 
 // specOf is what a server was made with: its specification, or, where that is gone, its row.
 func (s *Scheduler) specOf(ctx context.Context, uuid string, cell apidb.Cell) (apidb.RequestSpec, error) {
-	spec, err := s.o.Store.RequestSpec(ctx, uuid)
+	spec, err := s.opts.Store.RequestSpec(ctx, uuid)
 	if !errors.Is(err, apidb.ErrNotFound) {
 		return spec, err
 	}
-	spec.Server, err = gather.One(ctx, s.o.Gatherer, cell,
+	spec.Server, err = gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, uuid) })
 	if err != nil {
 		return spec, fmt.Errorf("reading server %s in cell %s: %w", uuid, cell.Name, err)
@@ -179,7 +179,7 @@ func (s *Scheduler) specOf(ctx context.Context, uuid string, cell apidb.Cell) (a
 
 // cell is the cell of that uuid.
 func (s *Scheduler) cell(ctx context.Context, uuid string) (apidb.Cell, error) {
-	cells, err := s.o.Store.Cells(ctx)
+	cells, err := s.opts.Store.Cells(ctx)
 	if err != nil {
 		return apidb.Cell{}, fmt.Errorf("reading the cells: %w", err)
 	}

@@ -72,7 +72,7 @@ func Ask(
 		return nil, 0, err
 	}
 	r.Limit = resourcerequest.DefaultLimit
-	b := &build{s: &Scheduler{o: Options{Placement: client}}}
+	b := &build{s: &Scheduler{opts: Options{Placement: client}}}
 	for i, requests := range r.Stages(true) {
 		if found, _, err := b.queryCandidates(ctx, requests, ""); err != nil || len(found) > 0 {
 			return found, i + 1, err
@@ -90,7 +90,7 @@ type Decision struct {
 // NewDecision is for nodes whose services are all up, in one cell.
 func NewDecision(client *placementcalls.Client, nodes []apidb.Node) *Decision {
 	d := &Decision{
-		s: &Scheduler{o: Options{Placement: client, MaxCandidates: resourcerequest.DefaultLimit, Now: time.Now}},
+		s: &Scheduler{opts: Options{Placement: client, MaxCandidates: resourcerequest.DefaultLimit, Now: time.Now}},
 		hosts: &hosts{cells: map[string]apidb.Cell{},
 			nodes: map[string]apidb.Node{}, services: map[hostKey]cellwire.Service{}},
 	}

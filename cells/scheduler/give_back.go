@@ -33,7 +33,7 @@ func (s *Scheduler) fence(ctx context.Context, m cellwire.Migration) (fenced boo
 		if same.Mappings = nil; !providertree.IsSymbol(same.ConsumerType) {
 			same.ConsumerType = placementcalls.ConsumerType
 		}
-		if err := s.o.Placement.PutAllocations(ctx, m.ServerUUID, same); err != nil {
+		if err := s.opts.Placement.PutAllocations(ctx, m.ServerUUID, same); err != nil {
 			return false, fmt.Errorf("writing the allocations of server %s once more: %w", m.ServerUUID, err)
 		}
 		return true, nil
@@ -61,7 +61,7 @@ func (s *Scheduler) takeBack(ctx context.Context, cell apidb.Cell, m cellwire.Mi
 // swapBack gives the server what the migration has, and takes from it what it has elsewhere. One
 // that its host cannot build has nothing.
 func (s *Scheduler) swapBack(ctx context.Context, m cellwire.Migration) error {
-	p := s.o.Placement
+	p := s.opts.Placement
 	if m.Type == cellwire.MigrationBuild {
 		if err := s.confirm(ctx); err != nil {
 			return err

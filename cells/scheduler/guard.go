@@ -26,7 +26,7 @@ func (s *Scheduler) recordDatabase(
 	if seen.Epoch == "" || seen.Revision < 1 {
 		return before.Suspect == nil, nil
 	}
-	now, err := s.o.Store.SawCell(ctx, before, seen)
+	now, err := s.opts.Store.SawCell(ctx, before, seen)
 	if err != nil {
 		return false, fmt.Errorf("recording the database of cell %s: %w", cell.Name, err)
 	}
@@ -37,11 +37,11 @@ func (s *Scheduler) recordDatabase(
 // checkDatabase asks a cell which database it has, and says whether that is the cell's: what the
 // cell said before came from it as well, or from one that it has replaced since.
 func (s *Scheduler) checkDatabase(ctx context.Context, cell apidb.Cell) (bool, error) {
-	known, err := s.o.Store.CellDatabases(ctx)
+	known, err := s.opts.Store.CellDatabases(ctx)
 	if err != nil {
 		return false, err
 	}
-	seen, err := cellmappings.Mark(ctx, s.o.Gatherer, cell)
+	seen, err := cellmappings.Mark(ctx, s.opts.Gatherer, cell)
 	if err != nil {
 		return false, fmt.Errorf("asking cell %s for its database: %w", cell.Name, err)
 	}
@@ -60,10 +60,10 @@ func (s *Scheduler) logSuspect(cell apidb.Cell, now apidb.CellDatabase, seen api
 	s.mu.Unlock()
 	switch {
 	case now.Suspect == nil && was:
-		s.o.Logger.Info().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
+		s.opts.Logger.Info().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Msg("The database of a cell is the right one again, or was accepted. Reconciliation of the cell resumes.")
 	case now.Suspect != nil && (!was || !told.Equal(now.Since)):
-		s.o.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
+		s.opts.Logger.Error().Str("cell", cell.Name).Str("epoch", seen.Epoch).Int64("revision", seen.Revision).
 			Str("known_epoch", now.Known.Epoch).Int64("known_revision", now.Known.Revision).Time("since", now.Since).
 			Msg(cellmappings.SuspectCause(now) +
 				" Servers that it lacks are missing from lists and answered " +

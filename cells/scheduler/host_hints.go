@@ -27,7 +27,7 @@ func (b *build) lookAtHints(ctx context.Context) (err error) {
 		if len(hint.uuids) == 0 {
 			continue
 		}
-		mappings, err := b.s.o.Store.MappingsOf(ctx, hint.uuids)
+		mappings, err := b.s.opts.Store.MappingsOf(ctx, hint.uuids)
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (b *build) lookAtHints(ctx context.Context) (err error) {
 			if m.CellUUID != "" {
 				continue
 			}
-			switch _, err := b.s.o.Store.BuildRequest(ctx, uuid); {
+			switch _, err := b.s.opts.Store.BuildRequest(ctx, uuid); {
 			case err == nil:
 				return fmt.Errorf("%w: %s", errPending, uuid)
 			case !errors.Is(err, apidb.ErrNotFound):

@@ -26,7 +26,7 @@ func (s *Scheduler) reinsertRow(ctx context.Context, request apidb.BuildRequest,
 	row := request.Server
 	row.VMState, row.TaskState, row.PowerState = cellwire.VMError, "", plugins.PowerNoState
 	row.Fault = &cellwire.Fault{Code: faultCode, Message: noValidHost,
-		Details: "The row of the server was lost while it was built.", Created: s.o.Now().UTC()}
+		Details: "The row of the server was lost while it was built.", Created: s.opts.Now().UTC()}
 	node, claimed, err := s.lastNode(ctx, uuid, h)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (s *Scheduler) reinsertRow(ctx context.Context, request apidb.BuildRequest,
 
 // lastNode is the node that a server got last.
 func (s *Scheduler) lastNode(ctx context.Context, uuid string, h *hosts) (apidb.Node, bool, error) {
-	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(s.o.Grace))
+	claims, err := s.opts.Store.Claims(ctx, s.opts.Now().Add(s.opts.Grace))
 	if err != nil {
 		return apidb.Node{}, false, fmt.Errorf("reading the claims: %w", err)
 	}

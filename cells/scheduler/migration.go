@@ -54,7 +54,7 @@ func (s *Scheduler) Migrate(ctx context.Context, m apidb.Mapping, kind cellwire.
 		return err
 	}
 	request := cellwire.MigrateRequest{UUID: uuid.NewString(), Type: kind, Host: host}
-	_, err = gather.One(ctx, s.o.Gatherer, cell,
+	_, err = gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.Migration, error) {
 			return c.Migrate(ctx, m.InstanceUUID, request)
 		})
@@ -77,7 +77,7 @@ func (s *Scheduler) Decide(ctx context.Context, m apidb.Mapping, stays bool) err
 	if err != nil {
 		return err
 	}
-	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+	_, err = gather.One(ctx, s.opts.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		all, err := c.MigrationsOf(ctx, m.InstanceUUID)
 		if err != nil {
 			return struct{}{}, err
@@ -111,7 +111,7 @@ func (s *Scheduler) Abort(ctx context.Context, m apidb.Mapping, id int64) error 
 	if err != nil {
 		return err
 	}
-	_, err = gather.One(ctx, s.o.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
+	_, err = gather.One(ctx, s.opts.Gatherer, cell, func(ctx context.Context, c *cellclient.Client) (struct{}, error) {
 		all, err := c.Migrations(ctx, cellwire.MigrationQuery{ServerUUID: m.InstanceUUID, Limit: cellwire.MaxLimit})
 		if err != nil {
 			return struct{}{}, err
@@ -134,7 +134,7 @@ func (s *Scheduler) Abort(ctx context.Context, m apidb.Mapping, id int64) error 
 func (s *Scheduler) migrationLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
-	s.loop(ctx, s.o.PollInterval, s.kickMoves, func(ctx context.Context) {
+	s.loop(ctx, s.opts.PollInterval, s.kickMoves, func(ctx context.Context) {
 		if err := s.dispatchMigrations(ctx, w); err != nil && ctx.Err() == nil {
 			s.log(ctx).Warn().Err(err).Msg("Looking for migrations failed in part. Retrying.")
 		}
@@ -145,7 +145,7 @@ func (s *Scheduler) migrationLoop(ctx context.Context) {
 // request to each. Cells of before that have none are left out. It waits for free workers, and not
 // for the last ones to end.
 func (s *Scheduler) dispatchMigrations(ctx context.Context, w *workers) error {
-	cells, err := s.o.Store.Cells(ctx)
+	cells, err := s.opts.Store.Cells(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the cells: %w", err)
 	}
@@ -157,7 +157,7 @@ func (s *Scheduler) dispatchMigrations(ctx context.Context, w *workers) error {
 	var errs []error
 	var unanswered []task
 	there, all := map[string]bool{}, true
-	gather.Each(ctx, s.o.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
+	gather.Each(ctx, s.opts.Gatherer, cells, due, func(a gather.Answer[[]cellwire.Migration]) {
 		for _, m := range a.Value {
 			there[m.UUID] = true
 		}
@@ -189,22 +189,25 @@ func (s *Scheduler) migrationTasks(
 	}
 	tasks := make([]task, 0, len(list))
 	for _, m := range list {
-		tasks = append(tasks, task{server: m.ServerUUID, key: m.UUID, asksPlacement: true, do: func(query bool) {
-			s.stepMigration(ctx, cell, m, v, query)
-		}})
+		tasks = append(tasks, task{
+			server: m.ServerUUID, key: m.UUID, asksPlacement: true,
+			do: func(afterFailedQuery bool) { s.stepMigration(ctx, cell, m, v, afterFailedQuery) },
+		})
 	}
 	return tasks, nil
 }
 
 // stepMigration tries once what there is to be done about a migration, or puts it off. The caller
 // has taken the server.
-func (s *Scheduler) stepMigration(ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool) {
+func (s *Scheduler) stepMigration(
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, afterFailedQuery bool,
+) {
 	ctx = cellwire.WithOrigin(ctx, cellwire.Origin{RequestID: m.RequestID, UserID: m.UserID,
 		ProjectID: m.ProjectID, Traceparent: m.Traceparent})
-	ctx, span := s.o.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
+	ctx, span := s.opts.Tracing.Continue(ctx, "move", m.Traceparent, m.RequestID)
 	span.Set(tracing.KeyServer, m.ServerUUID)
 	span.Set(tracing.KeyProjectID, m.ProjectID)
-	asksPlacement, err := s.runMigration(ctx, cell, m, v, query)
+	asksPlacement, err := s.runMigration(ctx, cell, m, v, afterFailedQuery)
 	span.End(err)
 	if !s.recordAttempt(ctx, attempt{
 		delays: &s.migrationDelay, server: m.ServerUUID, key: m.UUID, ends: true,
@@ -257,7 +260,7 @@ type moving struct {
 // runMigration does what there is to be done about a migration, and says whether Placement was
 // asked for it. The caller has taken the server.
 func (s *Scheduler) runMigration(
-	ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, query bool,
+	ctx context.Context, cell apidb.Cell, m cellwire.Migration, v *view, afterFailedQuery bool,
 ) (asksPlacement bool, err error) {
 	// It is read again: what was done about it since is not to be done once more.
 	m, server, others, err := s.readMigration(ctx, cell, m)
@@ -291,7 +294,7 @@ func (s *Scheduler) runMigration(
 		of.without[other.SourceHost] = true
 	}
 	var tried []cellwire.Migration
-	nodes, err := gather.One(ctx, s.o.Gatherer, cell,
+	nodes, err := gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (_ []cellwire.ComputeNode, err error) {
 			if m.Type == cellwire.MigrationBuild {
 				tried, err = c.Migrations(
@@ -310,7 +313,7 @@ func (s *Scheduler) runMigration(
 	for _, n := range nodes {
 		of.able[n.UUID] = slices.Contains(n.Abilities, plugins.AbilityMigrate)
 	}
-	return true, s.newBuild(spec, v, hosts, of).run(ctx, query)
+	return true, s.newBuild(spec, v, hosts, of).run(ctx, afterFailedQuery)
 }
 
 // readMigration reads a migration again, with its server and all open migrations of that. One that
@@ -318,7 +321,7 @@ func (s *Scheduler) runMigration(
 func (s *Scheduler) readMigration(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration,
 ) (now cellwire.Migration, server cellwire.Server, all []cellwire.Migration, err error) {
-	all, err = gather.One(ctx, s.o.Gatherer, cell,
+	all, err = gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (_ []cellwire.Migration, err error) {
 			if server, err = c.Server(ctx, m.ServerUUID); err != nil {
 				return nil, err
@@ -339,7 +342,7 @@ func (s *Scheduler) readMigration(
 func (s *Scheduler) chosen(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, h *hosts,
 ) (node apidb.Node, chosen bool, err error) {
-	source, err := s.o.Placement.Allocations(ctx, m.UUID)
+	source, err := s.opts.Placement.Allocations(ctx, m.UUID)
 	if err != nil || len(source.Allocations) == 0 && m.Type != cellwire.MigrationBuild {
 		return node, false, err
 	}
@@ -354,12 +357,12 @@ func (s *Scheduler) chosen(
 func (s *Scheduler) holdsOn(
 	ctx context.Context, cell apidb.Cell, server string, h *hosts,
 ) (node apidb.Node, holds bool, err error) {
-	held, err := s.o.Placement.Allocations(ctx, server)
+	held, err := s.opts.Placement.Allocations(ctx, server)
 	if err != nil {
 		return node, false, err
 	}
 	for provider := range held.Allocations {
-		found, err := s.o.Placement.Providers(ctx, url.Values{"uuid": {provider}})
+		found, err := s.opts.Placement.Providers(ctx, url.Values{"uuid": {provider}})
 		if err != nil {
 			return node, false, fmt.Errorf("reading where server %s has its allocations: %w", server, err)
 		}
@@ -444,10 +447,10 @@ var errClaimed = errors.New("the migration has its allocations already")
 func (s *Scheduler) unclaimed(
 	ctx context.Context, m cellwire.Migration,
 ) (held placementclient.ConsumerAllocations, err error) {
-	if held, err = s.o.Placement.Allocations(ctx, m.ServerUUID); err != nil {
+	if held, err = s.opts.Placement.Allocations(ctx, m.ServerUUID); err != nil {
 		return held, err
 	}
-	source, err := s.o.Placement.Allocations(ctx, m.UUID)
+	source, err := s.opts.Placement.Allocations(ctx, m.UUID)
 	if err != nil {
 		return held, err
 	}
@@ -460,7 +463,7 @@ func (s *Scheduler) unclaimed(
 // claimMigration gives the server's allocations to the migration and those of the target to the
 // server, at once. It is false if that does not fit.
 func (b *build) claimMigration(ctx context.Context, t target) (bool, error) {
-	p, m := b.s.o.Placement, b.move.Migration
+	p, m := b.s.opts.Placement, b.move.Migration
 	for range allocateTries {
 		held, err := b.s.unclaimed(ctx, m)
 		if err != nil {
@@ -508,7 +511,7 @@ func (s *Scheduler) failMigration(
 func (s *Scheduler) sendFailure(
 	ctx context.Context, cell apidb.Cell, m cellwire.Migration, step cellwire.MigrationStep,
 ) error {
-	step.Failed.Created = s.o.Now().UTC()
+	step.Failed.Created = s.opts.Now().UTC()
 	err := s.sendStep(ctx, cell, m, step)
 	if cellclient.IsConflict(err) || cellclient.IsNotFound(err) {
 		return nil // it is being deleted
@@ -526,13 +529,13 @@ func (s *Scheduler) sendFailure(
 // confirmOld confirms the migrations of a cell that are finished since longer than ConfirmAfter. It
 // costs a request to the cell, and one for each of them.
 func (s *Scheduler) confirmOld(ctx context.Context, cell apidb.Cell) error {
-	if s.o.ConfirmAfter <= 0 {
+	if s.opts.ConfirmAfter <= 0 {
 		return nil
 	}
-	before := s.o.Now().Add(-s.o.ConfirmAfter)
+	before := s.opts.Now().Add(-s.opts.ConfirmAfter)
 	query := cellwire.MigrationQuery{Status: cellwire.MigrationFinished,
 		ChangedBefore: &before, Limit: cellwire.MaxLimit}
-	old, err := gather.One(ctx, s.o.Gatherer, cell,
+	old, err := gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Migration, error) {
 			return c.Migrations(ctx, query)
 		})

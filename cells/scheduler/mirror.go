@@ -24,14 +24,14 @@ func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
 	// the change is made: a client that goes does not undo it
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), mirrorWait)
 	defer cancel()
-	nodes, err := s.o.Store.Nodes(ctx)
+	nodes, err := s.opts.Store.Nodes(ctx)
 	for _, node := range nodes {
 		if node.Host == host {
 			err = errors.Join(err, s.mirror.Node(ctx, node))
 		}
 	}
 	if err != nil {
-		s.o.Logger.Warn().Err(err).Str("host", host).
+		s.opts.Logger.Warn().Err(err).Str("host", host).
 			Msg("Could not write the aggregates of a host to Placement. Servers may be refused there until the next " +
 				"round writes them.")
 	}
@@ -39,7 +39,7 @@ func (s *Scheduler) MirrorHost(ctx context.Context, host string) {
 
 // Capacities are those of compute nodes: see [placementcalls.Client.Capacities].
 func (s *Scheduler) Capacities(ctx context.Context, roots []string) ([]placementcalls.Capacity, error) {
-	return s.o.Placement.Capacities(ctx, roots)
+	return s.opts.Placement.Capacities(ctx, roots)
 }
 
 // mirrorAndLog does one round, and logs the first failure in a row.
@@ -47,9 +47,9 @@ func (s *Scheduler) mirrorAndLog(ctx context.Context) {
 	switch err := s.mirror.Round(ctx); {
 	case ctx.Err() != nil:
 	case err == nil && s.mirrorFails.Swap(false):
-		s.o.Logger.Info().Msg("The host aggregates are in Placement again as they should be.")
+		s.opts.Logger.Info().Msg("The host aggregates are in Placement again as they should be.")
 	case err != nil && !s.mirrorFails.Swap(true):
-		s.o.Logger.Warn().Err(err).
+		s.opts.Logger.Warn().Err(err).
 			Msg("Could not compare the host aggregates with those in Placement. Servers may be refused where they " +
 				"should fit. Retrying.")
 	}

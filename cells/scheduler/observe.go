@@ -49,15 +49,15 @@ func Corrections() []Correction {
 func (s *Scheduler) Scheduling() bool { return s.scheduling.Load() }
 
 func (s *Scheduler) built(o Outcome) {
-	if s.o.Observer != nil {
-		s.o.Observer.Built(o)
+	if s.opts.Observer != nil {
+		s.opts.Observer.Built(o)
 	}
 }
 
 // corrected reports a successful correction to the observer.
 func (s *Scheduler) corrected(what Correction, err error) error {
-	if err == nil && s.o.Observer != nil {
-		s.o.Observer.Corrected(what)
+	if err == nil && s.opts.Observer != nil {
+		s.opts.Observer.Corrected(what)
 	}
 	return err
 }

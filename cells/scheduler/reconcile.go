@@ -18,26 +18,26 @@ import (
 
 func (s *Scheduler) reconcileAndLog(ctx context.Context) {
 	if err := s.reconcile(ctx); err != nil && ctx.Err() == nil {
-		s.o.Logger.Warn().Err(err).Msg("Cleaning up after deleted or half-built servers failed in part. Retrying.")
+		s.opts.Logger.Warn().Err(err).Msg("Cleaning up after deleted or half-built servers failed in part. Retrying.")
 	}
 }
 
 // reconcile does one round. A cell that is down is left for later, and so is one that has another
 // database than its own; other errors do not keep it from the rest.
 func (s *Scheduler) reconcile(ctx context.Context) error {
-	cells, err := s.o.Store.Cells(ctx)
+	cells, err := s.opts.Store.Cells(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the cells: %w", err)
 	}
 	errs := []error{s.clearClaims(ctx)}
-	databases, err := s.o.Store.CellDatabases(ctx) // before they are asked
+	databases, err := s.opts.Store.CellDatabases(ctx) // before they are asked
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	unfinished := func(ctx context.Context, c *cellclient.Client) (cellwire.Unfinished, error) {
-		return c.Unfinished(ctx, s.o.Grace, s.o.Reclaim)
+		return c.Unfinished(ctx, s.opts.Grace, s.opts.Reclaim)
 	}
-	gather.Each(ctx, s.o.Gatherer, cells, unfinished, func(a gather.Answer[cellwire.Unfinished]) {
+	gather.Each(ctx, s.opts.Gatherer, cells, unfinished, func(a gather.Answer[cellwire.Unfinished]) {
 		if a.Down() {
 			return
 		}
@@ -65,7 +65,7 @@ type one struct {
 // eachLocked changes servers, as many at once as there are workers, each as tryLocked does.
 func (s *Scheduler) eachLocked(todo []one) error {
 	errs := make([]error, len(todo))
-	slots := make(chan struct{}, s.o.Workers)
+	slots := make(chan struct{}, s.opts.Workers)
 	var all sync.WaitGroup
 	for i, t := range todo {
 		slots <- struct{}{}
@@ -94,7 +94,7 @@ func (s *Scheduler) tryLocked(uuid string, do func() error) error {
 
 // clearClaims cleans up claims without a build request.
 func (s *Scheduler) clearClaims(ctx context.Context) error {
-	claims, err := s.o.Store.Claims(ctx, s.o.Now().Add(-s.o.Grace))
+	claims, err := s.opts.Store.Claims(ctx, s.opts.Now().Add(-s.opts.Grace))
 	if err != nil {
 		return fmt.Errorf("reading the claims: %w", err)
 	}
@@ -118,14 +118,14 @@ const settling = 6
 // removed, after some time once more, and then the claim: a Placement that hung can carry out the
 // claim's request after the first removal. released is the time of that one, or zero.
 func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.Time) error {
-	_, err := s.o.Store.BuildRequest(ctx, uuid)
+	_, err := s.opts.Store.BuildRequest(ctx, uuid)
 	if err == nil {
 		return nil // the scheduler's
 	}
 	if !errors.Is(err, apidb.ErrNotFound) {
 		return err
 	}
-	m, err := s.o.Store.Mapping(ctx, uuid)
+	m, err := s.opts.Store.Mapping(ctx, uuid)
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
 	}
@@ -134,7 +134,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 		if err != nil {
 			return err
 		}
-		states, err := cellmappings.States(ctx, s.o.Gatherer, cell, []string{uuid})
+		states, err := cellmappings.States(ctx, s.opts.Gatherer, cell, []string{uuid})
 		if errors.Is(err, gather.ErrDown) {
 			return nil
 		}
@@ -142,7 +142,7 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 			return err
 		}
 		if state, known := states[uuid]; known && !state.Deleted {
-			return s.corrected(ClearedClaim, s.o.Fenced.Unclaim(ctx, uuid)) // its cell accounts for it
+			return s.corrected(ClearedClaim, s.opts.Fenced.Unclaim(ctx, uuid)) // its cell accounts for it
 		}
 		trusted, err := s.checkDatabase(ctx, cell)
 		if errors.Is(err, gather.ErrDown) {
@@ -155,17 +155,17 @@ func (s *Scheduler) clearClaim(ctx context.Context, uuid string, released time.T
 	if err := s.release(ctx, uuid); err != nil {
 		return err
 	}
-	now := s.o.Now()
+	now := s.opts.Now()
 	if released.IsZero() {
 		released = now
 	}
-	if now.Sub(released) < s.o.Grace/settling {
+	if now.Sub(released) < s.opts.Grace/settling {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.released[uuid] = released
 		return nil
 	}
-	return s.corrected(ClearedClaim, s.o.Fenced.Unclaim(ctx, uuid))
+	return s.corrected(ClearedClaim, s.opts.Fenced.Unclaim(ctx, uuid))
 }
 
 // finishAll does what a cell has left to do.
@@ -178,7 +178,7 @@ func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.U
 		todo = append(todo, one{h.UUID,
 			func() error { return s.corrected(FreedDeleted, s.unallocate(ctx, h.UUID, cell)) }})
 	}
-	if s.o.Reclaim > 0 {
+	if s.opts.Reclaim > 0 {
 		for _, h := range u.Reclaimable {
 			todo = append(todo, one{h.UUID, func() error { return s.corrected(Reclaimed, s.reclaim(ctx, cell, h)) }})
 		}
@@ -188,7 +188,7 @@ func (s *Scheduler) finishAll(ctx context.Context, cell apidb.Cell, u cellwire.U
 
 // finishHidden releases or erases a row that was inserted and then forgotten.
 func (s *Scheduler) finishHidden(ctx context.Context, cell apidb.Cell, uuid string) error {
-	m, err := s.o.Store.Mapping(ctx, uuid)
+	m, err := s.opts.Store.Mapping(ctx, uuid)
 	if err != nil && !errors.Is(err, apidb.ErrNotFound) {
 		return err
 	}
@@ -208,7 +208,7 @@ func (s *Scheduler) finishHidden(ctx context.Context, cell apidb.Cell, uuid stri
 
 // reclaim deletes for good what was softly deleted for long enough.
 func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.UnfinishedServer) error {
-	m, err := s.o.Store.Mapping(ctx, u.UUID)
+	m, err := s.opts.Store.Mapping(ctx, u.UUID)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 		return fmt.Errorf("it is soft-deleted in cell %s, but mapped to cell %q", cell.UUID, m.CellUUID)
 	}
 	// It may be restored since the cell was asked, and be deleted once more.
-	now, err := gather.One(ctx, s.o.Gatherer, cell,
+	now, err := gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) (cellwire.Server, error) { return c.Server(ctx, u.UUID) })
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (s *Scheduler) reclaim(ctx context.Context, cell apidb.Cell, u cellwire.Unf
 		return nil
 	}
 	if err == nil {
-		s.o.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("Reclaiming a soft-deleted server.")
+		s.opts.Logger.Info().Str("server", u.UUID).Time("deleted", u.Since).Msg("Reclaiming a soft-deleted server.")
 	}
 	return err
 }
@@ -240,7 +240,7 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	s.mu.Lock()
 	from := s.cursor[cell.UUID]
 	s.mu.Unlock()
-	mappings, err := s.o.Store.MappingsAfter(ctx, cell.UUID, from, cellmappings.Page)
+	mappings, err := s.opts.Store.MappingsAfter(ctx, cell.UUID, from, cellmappings.Page)
 	if err != nil {
 		return fmt.Errorf("reading the mappings of cell %s: %w", cell.Name, err)
 	}
@@ -250,12 +250,12 @@ func (s *Scheduler) compare(ctx context.Context, cell apidb.Cell) error {
 	}
 	var differ []apidb.Mapping
 	if len(mappings) > 0 {
-		states, statesErr := cellmappings.States(ctx, s.o.Gatherer, cell, cellmappings.Servers(mappings))
+		states, statesErr := cellmappings.States(ctx, s.opts.Gatherer, cell, cellmappings.Servers(mappings))
 		differ, err = cellmappings.Differing(cell, mappings, states), statesErr
 	}
 	// Once more, because a deletion writes in two places: what differs still is not under way.
 	if err == nil && len(differ) > 0 {
-		differ, err = cellmappings.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, differ)
+		differ, err = cellmappings.StillDiffering(ctx, s.opts.Store, s.opts.Gatherer, cell, differ)
 	}
 	if err == nil && len(differ) > 0 {
 		err = s.fixFlags(ctx, cell, differ)
@@ -276,7 +276,7 @@ func (s *Scheduler) fixFlags(ctx context.Context, cell apidb.Cell, differ []apid
 	todo := make([]one, 0, len(differ))
 	for _, m := range differ {
 		todo = append(todo, one{m.InstanceUUID, func() error {
-			still, err := cellmappings.StillDiffering(ctx, s.o.Store, s.o.Gatherer, cell, []apidb.Mapping{m})
+			still, err := cellmappings.StillDiffering(ctx, s.opts.Store, s.opts.Gatherer, cell, []apidb.Mapping{m})
 			if err != nil || len(still) == 0 {
 				return err
 			}
@@ -288,9 +288,9 @@ func (s *Scheduler) fixFlags(ctx context.Context, cell apidb.Cell, differ []apid
 					return err
 				}
 			}
-			s.o.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
+			s.opts.Logger.Info().Str("server", m.InstanceUUID).Str("cell", cell.Name).Bool("queued_for_delete", queued).
 				Msg("Corrected queued_for_delete of a server's mapping: it differed from the cell.")
-			return s.corrected(CorrectedQueued, s.o.Fenced.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
+			return s.corrected(CorrectedQueued, s.opts.Fenced.SetQueued(ctx, map[string]bool{m.InstanceUUID: queued}))
 		}})
 	}
 	return s.eachLocked(todo)

@@ -119,7 +119,7 @@ func (h *hosts) whyUnfit(node apidb.Node, b *build) refusal {
 		return serviceDisabled
 	case spec.Zone != "" && spec.Zone != h.zoneOf(node.Host):
 		return otherZone
-	case !b.destination.Has(h.in[node.Host]):
+	case !b.destination.Has(h.aggregatesByHost[node.Host]):
 		return otherAggregate
 	case !b.group.takes(node.Host):
 		return groupPolicy
@@ -171,19 +171,19 @@ func (b *build) refused() (counts [refusals]int) {
 // whyNoHost is for administrators: what Placement had, and why no node takes the server.
 func (b *build) whyNoHost(targets int) string {
 	text := "Placement returned no candidates."
-	if b.candidates+b.tried+len(b.searched) > 0 {
+	if b.candidates+b.tried+len(b.stageByNode) > 0 {
 		text = fmt.Sprintf(
 			"Placement returned %d candidates: %d on hosts that can take servers, %d on nodes without a cell; %d "+
 				"hosts were queried one by one; %d were tried.",
-			b.candidates, targets, b.unmapped, len(b.searched), b.tried)
+			b.candidates, targets, b.unmapped, len(b.stageByNode), b.tried)
 	}
 	switch {
 	case b.stage == 0:
 		text += " The flavor needs a host with NUMA cells as resource providers, and no resource provider " +
 			"has the trait " + resourcerequest.TraitNUMARoot + "."
-	case len(b.divided) > 0:
+	case len(b.numaRequests) > 0:
 		text += " On hosts with NUMA cells all processors and memory were asked for in " +
-			strings.Join(b.divided, ", then divided among ") +
+			strings.Join(b.numaRequests, ", then divided among ") +
 			", and the guest cannot be divided further."
 	}
 	if len(b.hosts.nodes) == 0 {
@@ -197,7 +197,7 @@ func (b *build) whyNoHost(targets int) string {
 		}
 	}
 	text = fmt.Sprintf("%s Of %d mapped nodes are %s.", text, nodes, strings.Join(reasons, ", "))
-	for _, r := range b.first {
+	for _, r := range b.firstStage {
 		if how := r.Explain(); how != "" {
 			text += " " + how
 		}

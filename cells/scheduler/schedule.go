@@ -28,9 +28,9 @@ import (
 func (s *Scheduler) scheduleLoop(ctx context.Context) {
 	w := s.newWorkers()
 	defer w.all.Wait()
-	s.loop(ctx, s.o.PollInterval, s.kick, func(ctx context.Context) {
+	s.loop(ctx, s.opts.PollInterval, s.kick, func(ctx context.Context) {
 		if err := s.schedule(ctx, w); err != nil && ctx.Err() == nil {
-			s.o.Logger.Error().Err(err).Msg("Cannot read the build requests, so no server is scheduled. Retrying.")
+			s.opts.Logger.Error().Err(err).Msg("Cannot read the build requests, so no server is scheduled. Retrying.")
 		}
 	})
 }
@@ -45,15 +45,15 @@ type workers struct {
 }
 
 func (s *Scheduler) newWorkers() *workers {
-	return &workers{slots: make(chan struct{}, s.o.Workers), unanswered: make(chan struct{}, s.o.Workers)}
+	return &workers{slots: make(chan struct{}, s.opts.Workers), unanswered: make(chan struct{}, s.opts.Workers)}
 }
 
 // task is work on a server, for a worker.
 type task struct {
 	server, key   string // key is what it is delayed by
 	asksPlacement bool
-	do            func(query bool) // query says that a query for candidates was unanswered
-	since         time.Time        // when it became due, of one that was unanswered
+	do            func(afterFailedQuery bool) // see build.run
+	since         time.Time                   // when it became due, of one that was unanswered
 }
 
 // tryLockDue locks the server of a task, if that is still due: else free is nil.
@@ -61,7 +61,7 @@ func (s *Scheduler) tryLockDue(d *backoff, t task) (free func()) {
 	if free, _ = s.locks.tryLock(t.server); free == nil {
 		return nil
 	}
-	if due, _ := d.due(t.key, t.asksPlacement, s.o.Now()); !due { // who had it has put it off
+	if due, _ := d.due(t.key, t.asksPlacement, s.opts.Now()); !due { // who had it has put it off
 		free()
 		return nil
 	}
@@ -72,7 +72,7 @@ func (s *Scheduler) tryLockDue(d *backoff, t task) (free func()) {
 // waits for free workers.
 func (s *Scheduler) dispatch(ctx context.Context, w *workers, d *backoff, tasks []task) error {
 	for _, t := range tasks {
-		if due, since := d.due(t.key, t.asksPlacement, s.o.Now()); !due || !since.IsZero() {
+		if due, since := d.due(t.key, t.asksPlacement, s.opts.Now()); !due || !since.IsZero() {
 			continue
 		}
 		free := s.tryLockDue(d, t)
@@ -94,7 +94,7 @@ func (s *Scheduler) dispatch(ctx context.Context, w *workers, d *backoff, tasks 
 func (s *Scheduler) unanswered(d *backoff, tasks []task) (unanswered []task) {
 	for _, t := range tasks {
 		var due bool
-		if due, t.since = d.due(t.key, t.asksPlacement, s.o.Now()); due && !t.since.IsZero() {
+		if due, t.since = d.due(t.key, t.asksPlacement, s.opts.Now()); due && !t.since.IsZero() {
 			unanswered = append(unanswered, t)
 		}
 	}
@@ -132,7 +132,7 @@ func (w *workers) run(slots <-chan struct{}, free, do func()) {
 // schedule gives each build request that is due to a worker, the oldest first. It waits for free
 // workers, and not for the last ones to end. It costs one query when there is nothing to do.
 func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
-	requests, err := s.o.Store.PendingBuilds(ctx)
+	requests, err := s.opts.Store.PendingBuilds(ctx)
 	if err != nil {
 		return err
 	}
@@ -143,9 +143,10 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 		uuid := request.InstanceUUID
 		there[uuid] = true
 		needsPlacement := request.CellUUID == "" || request.CellUUID == apidb.Cell0UUID
-		tasks = append(tasks, task{server: uuid, key: uuid, asksPlacement: needsPlacement, do: func(query bool) {
-			s.attempt(ctx, uuid, view, needsPlacement, query)
-		}})
+		tasks = append(tasks, task{
+			server: uuid, key: uuid, asksPlacement: needsPlacement,
+			do: func(afterFailedQuery bool) { s.attempt(ctx, uuid, view, needsPlacement, afterFailedQuery) },
+		})
 	}
 	s.delay.keep(there)
 	s.dispatchUnanswered(w, &s.delay, s.unanswered(&s.delay, tasks))
@@ -153,18 +154,18 @@ func (s *Scheduler) schedule(ctx context.Context, w *workers) error {
 }
 
 // attempt schedules one server, or puts it off.
-func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement, query bool) {
-	request, err := s.o.Store.BuildRequest(ctx, uuid)
+func (s *Scheduler) attempt(ctx context.Context, uuid string, v *view, asksPlacement, afterFailedQuery bool) {
+	request, err := s.opts.Store.BuildRequest(ctx, uuid)
 	switch {
 	case errors.Is(err, apidb.ErrNotFound): // deleted, or done
 		err = nil
 	case err == nil:
 		var span tracing.Span
-		ctx, span = s.o.Tracing.Continue(fromClient(ctx, request.RequestSpec),
+		ctx, span = s.opts.Tracing.Continue(fromClient(ctx, request.RequestSpec),
 			"schedule", request.Traceparent, request.RequestID)
 		span.Set(tracing.KeyServer, uuid)
 		span.Set(tracing.KeyProjectID, request.ProjectID)
-		err = s.build(ctx, request, v, query)
+		err = s.build(ctx, request, v, afterFailedQuery)
 		span.End(err)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, sqldb.ErrLeaseLost) {
@@ -199,8 +200,8 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 	var failed *placementclient.Error
 	switch {
 	case err == nil:
-		if t.delays.succeeded(t.key, asksPlacement, s.o.Placement.Grants()) {
-			s.o.Logger.Info().Msg("Placement is available again. " + t.again)
+		if t.delays.succeeded(t.key, asksPlacement, s.opts.Placement.Grants()) {
+			s.opts.Logger.Info().Msg("Placement is available again. " + t.again)
 		}
 		return false
 	case ctx.Err() != nil, errors.Is(err, sqldb.ErrLeaseLost): // it is another process's
@@ -210,26 +211,26 @@ func (s *Scheduler) recordAttempt(ctx context.Context, t attempt, asksPlacement 
 		others := true
 		if failed.Method != http.MethodGet && placementclient.Down(err) {
 			var all bool
-			if others, all = t.delays.unwritten(t.key, s.o.Placement.Grants()); all {
+			if others, all = t.delays.unwritten(t.key, s.opts.Placement.Grants()); all {
 				break
 			}
 		}
-		n, wait := t.delays.unanswered(t.key, others, placementcalls.AsksCandidates(failed), s.o.Now())
+		n, wait := t.delays.unanswered(t.key, others, placementcalls.AsksCandidates(failed), s.opts.Now())
 		s.log(ctx).Warn().Err(err).Str("server", t.server).
 			Int("tries", n).Str("wait", wait.Round(time.Millisecond).String()).
 			Msg("Placement fails a request for a server, and answers others. " + t.unanswered)
 		return n >= mostUnanswered
 	}
 	if placementclient.Down(err) {
-		if wait, first := t.delays.placementFailed(s.o.Now()); first {
-			s.o.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
+		if wait, first := t.delays.placementFailed(s.opts.Now()); first {
+			s.opts.Logger.Error().Err(err).Str("wait", wait.Round(time.Millisecond).String()).
 				Msg("Placement is unavailable, " + t.down +
 					". Check that it runs and how it is reached ([placement_client]). Retrying.")
 		}
-		t.delays.failed(t.key, s.o.Now())
+		t.delays.failed(t.key, s.opts.Now())
 		return false
 	}
-	wait := t.delays.failed(t.key, s.o.Now())
+	wait := t.delays.failed(t.key, s.opts.Now())
 	s.log(ctx).Warn().Err(err).Str("server", t.server).Str("wait", wait.Round(time.Millisecond).String()).Msg(t.failed)
 	return false
 }
@@ -246,7 +247,7 @@ func (s *Scheduler) answersOthers(ctx context.Context, failed *placementclient.E
 		return false
 	}
 	var err error
-	switch p := s.o.Placement; {
+	switch p := s.opts.Placement; {
 	case placementcalls.AsksCandidates(failed):
 		return p.AnswersCandidates(ctx)
 	case strings.HasPrefix(failed.Path, "/allocations"):

@@ -13,7 +13,7 @@ func TestPutOffMeanwhile(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	for name, again := range map[string]bool{"due": false, "put off": true} {
-		s := &Scheduler{o: Options{Workers: 1, Now: func() time.Time { return now }},
+		s := &Scheduler{opts: Options{Workers: 1, Now: func() time.Time { return now }},
 			locks: serverLocks{servers: map[string]chan struct{}{}}}
 		d := &backoff{}
 		d.unanswered("server", true, true, now.Add(-time.Minute))

@@ -25,14 +25,14 @@ func (b *build) search(ctx context.Context, requests []resourcerequest.Request) 
 			requests[i].Limit = treeCandidates
 		}
 	}
-	if b.searched == nil {
-		b.searched = map[string]int{}
+	if b.stageByNode == nil {
+		b.stageByNode = map[string]int{}
 	}
 	for _, node := range b.hosts.notAsked(b) {
 		if b.refusedBy[node.CellUUID] != takes {
 			continue
 		}
-		b.searched[node.UUID] = b.stage
+		b.stageByNode[node.UUID] = b.stage
 		candidates, _, err := b.queryCandidates(ctx, requests, node.UUID)
 		if err != nil {
 			return false, err
@@ -49,7 +49,7 @@ func (b *build) search(ctx context.Context, requests []resourcerequest.Request) 
 func (h *hosts) notAsked(b *build) []apidb.Node {
 	var nodes []apidb.Node
 	for _, n := range h.nodes {
-		if h.whyUnfit(n, b) == takes && b.searched[n.UUID] < b.stage {
+		if h.whyUnfit(n, b) == takes && b.stageByNode[n.UUID] < b.stage {
 			nodes = append(nodes, n)
 		}
 	}

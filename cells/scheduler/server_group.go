@@ -80,7 +80,7 @@ func (b *build) askBeforeGroup(ctx context.Context) error {
 }
 
 func (b *build) lookAtGroup(ctx context.Context) error {
-	store := b.s.o.Store
+	store := b.s.opts.Store
 	of, err := store.ServerGroupOf(ctx, b.spec.UUID)
 	if errors.Is(err, apidb.ErrNotFound) {
 		return nil
@@ -121,7 +121,7 @@ func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping)
 	ask := func(ctx context.Context, c *cellclient.Client) ([]cellwire.ServerHosts, error) {
 		return c.ServerHosts(ctx, cellwire.HostsRequest{UUIDs: uuids})
 	}
-	for _, a := range gather.All(ctx, b.s.o.Gatherer, cells, ask) {
+	for _, a := range gather.All(ctx, b.s.opts.Gatherer, cells, ask) {
 		if a.Err != nil {
 			p.unknown = true
 			continue
@@ -137,7 +137,7 @@ func (b *build) placesOf(ctx context.Context, mappings map[string]apidb.Mapping)
 			if shown[uuid] {
 				continue
 			}
-			switch _, err := b.s.o.Store.BuildRequest(ctx, uuid); { // it is hidden yet, or lost
+			switch _, err := b.s.opts.Store.BuildRequest(ctx, uuid); { // it is hidden yet, or lost
 			case err == nil:
 				return p, fmt.Errorf("%w: %s", errPending, uuid)
 			case b.hosts.suspect[a.Cell.UUID] && errors.Is(err, apidb.ErrNotFound):

@@ -86,7 +86,7 @@ const defaultGrace = time.Minute
 
 // Scheduler creates, schedules and deletes servers. It is safe for concurrent use.
 type Scheduler struct {
-	o    Options
+	opts Options
 	kick chan struct{}
 	// kickMoves says that there may be a migration to go on with.
 	kickMoves chan struct{}
@@ -142,7 +142,7 @@ func New(o Options) (*Scheduler, error) {
 		o.Fenced = o.Store
 	}
 	return &Scheduler{
-		o:         o,
+		opts:      o,
 		kick:      make(chan struct{}, 1),
 		kickMoves: make(chan struct{}, 1),
 		mirror:    placementcalls.Mirror{Store: o.Store, Fenced: o.Fenced, Placement: o.Placement},
@@ -181,11 +181,11 @@ func wake(kick chan<- struct{}) {
 // Run schedules, reconciles, reclaims, mirrors aggregates and discovers hosts until the context
 // ends, while this process holds the lease. Create, Delete and Restore work in all processes.
 func (s *Scheduler) Run(ctx context.Context) {
-	if s.o.Lease == nil {
+	if s.opts.Lease == nil {
 		s.run(ctx)
 		return
 	}
-	s.o.Lease.Run(ctx, s.run)
+	s.opts.Lease.Run(ctx, s.run)
 }
 
 func (s *Scheduler) run(ctx context.Context) {
@@ -194,10 +194,10 @@ func (s *Scheduler) run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { s.scheduleLoop(ctx) })
 	all.Go(func() { s.migrationLoop(ctx) })
-	all.Go(func() { s.loop(ctx, s.o.ReconcileInterval, nil, s.reconcileAndLog) })
-	all.Go(func() { s.loop(ctx, s.o.ReconcileInterval, nil, s.mirrorAndLog) })
-	if s.o.DiscoverInterval > 0 {
-		all.Go(func() { s.loop(ctx, s.o.DiscoverInterval, nil, s.discoverAndLog) })
+	all.Go(func() { s.loop(ctx, s.opts.ReconcileInterval, nil, s.reconcileAndLog) })
+	all.Go(func() { s.loop(ctx, s.opts.ReconcileInterval, nil, s.mirrorAndLog) })
+	if s.opts.DiscoverInterval > 0 {
+		all.Go(func() { s.loop(ctx, s.opts.DiscoverInterval, nil, s.discoverAndLog) })
 	}
 	all.Wait()
 }
@@ -219,15 +219,15 @@ func (s *Scheduler) loop(ctx context.Context, interval time.Duration, kick <-cha
 
 // confirm returns an error if another process schedules now.
 func (s *Scheduler) confirm(ctx context.Context) error {
-	if s.o.Lease == nil {
+	if s.opts.Lease == nil {
 		return nil
 	}
-	return s.o.Lease.Confirm(ctx)
+	return s.opts.Lease.Confirm(ctx)
 }
 
 // release removes the allocations of a server, if this process still schedules.
 func (s *Scheduler) release(ctx context.Context, uuid string) error {
-	return s.o.Placement.ReleaseIf(ctx, uuid, s.confirm)
+	return s.opts.Placement.ReleaseIf(ctx, uuid, s.confirm)
 }
 
 // next is a step of a build, after which another process may have taken over: a process that was

@@ -23,11 +23,11 @@ type admitted struct {
 
 // admitted reads the enrolments.
 func (s *Scheduler) admitted(ctx context.Context) (admitted, error) {
-	enrolments, err := s.o.Store.Enrolments(ctx)
+	enrolments, err := s.opts.Store.Enrolments(ctx)
 	if err != nil {
 		return admitted{}, fmt.Errorf("reading the enrolments: %w", err)
 	}
-	a := admitted{enrolled: make(map[string]bool, len(enrolments)), patterns: s.o.DiscoverPatterns}
+	a := admitted{enrolled: make(map[string]bool, len(enrolments)), patterns: s.opts.DiscoverPatterns}
 	for _, e := range enrolments {
 		a.enrolled[e.Host] = e.State == apidb.Enrolled
 	}
@@ -44,7 +44,7 @@ func (a admitted) personal(host string, auth cellwire.HostAuth) bool {
 // it may be any. [cellmappings.ErrNotEnrolled] if the server is on a host that only a pattern
 // found. Refusals of the cell pass through. Cost: two requests to the cell, if there are patterns.
 func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid string) (string, error) {
-	if len(s.o.DiscoverPatterns) == 0 {
+	if len(s.opts.DiscoverPatterns) == 0 {
 		return "", nil
 	}
 	admitted, err := s.admitted(ctx)
@@ -52,7 +52,7 @@ func (s *Scheduler) UserDataHost(ctx context.Context, cell apidb.Cell, uuid stri
 		return "", err
 	}
 	var host string
-	services, err := gather.One(ctx, s.o.Gatherer, cell,
+	services, err := gather.One(ctx, s.opts.Gatherer, cell,
 		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) {
 			server, err := c.Server(ctx, uuid)
 			if host = server.Host; err != nil || host == "" { // it was never placed

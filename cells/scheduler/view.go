@@ -37,9 +37,9 @@ type view struct {
 func (v *view) discover(ctx context.Context) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if now := v.s.o.Now(); v.discovered.IsZero() || now.Sub(v.discovered) >= viewAge {
+	if now := v.s.opts.Now(); v.discovered.IsZero() || now.Sub(v.discovered) >= viewAge {
 		v.s.discoverAndLog(ctx)
-		v.discovered, v.last = v.s.o.Now(), nil
+		v.discovered, v.last = v.s.opts.Now(), nil
 	}
 }
 
@@ -52,10 +52,10 @@ type hosts struct {
 	suspect  map[string]bool // those with another database than before
 	admitted
 
-	aggregates []apidb.Aggregate
-	in         map[string][]string // by host: the uuids of its aggregates
-	zones      map[string]string   // by host: those that aggregates give
-	zone       string              // of the others
+	aggregates       []apidb.Aggregate
+	aggregatesByHost map[string][]string // the uuids of its aggregates
+	zones            map[string]string   // by host: those that aggregates give
+	zone             string              // of the others
 }
 
 // zoneOf is the availability zone of a host.
@@ -68,22 +68,22 @@ type hostKey struct{ cell, host string }
 func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.last != nil && v.s.o.Now().Sub(v.seen) < viewAge {
+	if v.last != nil && v.s.opts.Now().Sub(v.seen) < viewAge {
 		return v.last, nil
 	}
-	cells, err := v.s.o.Store.Cells(ctx)
+	cells, err := v.s.opts.Store.Cells(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the cells: %w", err)
 	}
-	nodes, err := v.s.o.Store.Nodes(ctx)
+	nodes, err := v.s.opts.Store.Nodes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the mapped nodes: %w", err)
 	}
-	databases, err := v.s.o.Store.CellDatabases(ctx)
+	databases, err := v.s.opts.Store.CellDatabases(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the recorded databases of the cells: %w", err)
 	}
-	aggregates, err := v.s.o.Store.Aggregates(ctx)
+	aggregates, err := v.s.opts.Store.Aggregates(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the host aggregates: %w", err)
 	}
@@ -96,14 +96,15 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 		cells:    map[string]apidb.Cell{}, nodes: make(map[string]apidb.Node, len(nodes)),
 		services: map[hostKey]cellwire.Service{},
 		down:     map[string]bool{}, suspect: map[string]bool{},
-		aggregates: aggregates, in: map[string][]string{}, zones: apidb.HostZones(aggregates), zone: v.s.o.Zone,
+		aggregates: aggregates, aggregatesByHost: map[string][]string{},
+		zones: apidb.HostZones(aggregates), zone: v.s.opts.Zone,
 	}
 	for uuid, d := range databases {
 		h.suspect[uuid] = d.Suspect != nil
 	}
 	for _, a := range aggregates {
 		for _, host := range a.Hosts {
-			h.in[host] = append(h.in[host], a.UUID)
+			h.aggregatesByHost[host] = append(h.aggregatesByHost[host], a.UUID)
 		}
 	}
 	var used []apidb.Cell
@@ -116,7 +117,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 	for _, n := range nodes {
 		h.nodes[n.UUID] = n
 	}
-	answers := gather.All(ctx, v.s.o.Gatherer, used,
+	answers := gather.All(ctx, v.s.opts.Gatherer, used,
 		func(ctx context.Context, c *cellclient.Client) ([]cellwire.Service, error) { return c.Services(ctx) })
 	for _, a := range answers {
 		h.down[a.Cell.UUID] = a.Err != nil
@@ -124,7 +125,7 @@ func (v *view) hosts(ctx context.Context) (*hosts, error) {
 			h.services[hostKey{a.Cell.UUID, service.Host}] = service
 		}
 	}
-	v.last, v.seen = h, v.s.o.Now()
+	v.last, v.seen = h, v.s.opts.Now()
 	return h, ctx.Err()
 }
 

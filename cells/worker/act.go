@@ -37,7 +37,7 @@ func (w *Worker) reconcileOnce(ctx context.Context, s *server, item cellwire.Wor
 	if !w.isCurrent(s, item) {
 		return nil
 	}
-	node, err := w.nodeOf(w.nodeFor(item))
+	node, err := w.lookupNode(w.nodeRef(item))
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (w *Worker) reconcileOnce(ctx context.Context, s *server, item cellwire.Wor
 	return nil
 }
 
-// nodeOf finds the node of a server, by its uuid and name.
-func (w *Worker) nodeOf(uuid, name string) (Node, error) {
+// lookupNode returns the node with this uuid and name, or an error that wraps errNodeAway.
+func (w *Worker) lookupNode(uuid, name string) (Node, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, n := range w.nodes { // a few at most
@@ -96,11 +96,12 @@ func (w *Worker) destroy(ctx context.Context, s *server, item cellwire.WorkItem,
 	case err != nil:
 		return fmt.Errorf("destroying the guest: %w", err)
 	}
+	// After it has left for another host, its allocations are there, and stay.
 	if m := migrationOf(item); m.UUID == "" || m.SourceHost != w.cfg.Host || item.Server.Host == w.cfg.Host {
 		if err := w.cfg.Allocations.Remove(ctx, s.uuid); err != nil {
 			return fmt.Errorf("removing its allocations: %w", err)
 		}
-	} // else they are on the host that it went to
+	}
 	if m := migrationOf(item); m.UUID != "" {
 		if err := w.cfg.Allocations.Remove(ctx, m.UUID); err != nil {
 			return fmt.Errorf("removing the allocations of its migration: %w", err)

@@ -126,7 +126,7 @@ func (w *Worker) deletedServersOn(node Node) int {
 	defer w.mu.Unlock()
 	n := 0
 	for _, s := range w.servers {
-		if s.known && s.item.Want == cellwire.WantGone && !s.answered && node.matches(w.nodeFor(s.item)) {
+		if s.known && s.item.Want == cellwire.WantGone && !s.answered && node.matches(w.nodeRef(s.item)) {
 			n++
 		}
 	}

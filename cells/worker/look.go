@@ -39,7 +39,7 @@ func (w *Worker) Changed(node, uuid string) {
 		return
 	}
 	for _, s := range w.servers {
-		if _, name := w.nodeFor(s.item); s.task && (node == "" || name == node) {
+		if _, name := w.nodeRef(s.item); s.task && (node == "" || name == node) {
 			signal(s.wake)
 		}
 	}
@@ -264,7 +264,7 @@ func (w *Worker) compare(ctx context.Context, n *nodeState, guests []plugins.Ins
 	for uuid, changes := range before {
 		s := w.servers[uuid]
 		if s != nil && s.changes == changes && s.item.Want == cellwire.WantDeparting && s.answered &&
-			!s.task && n.matches(w.nodeFor(s.item)) {
+			!s.task && n.matches(w.nodeRef(s.item)) {
 			g, there := listed[uuid]
 			started := there && g.Power != plugins.PowerShutdown && g.Power != plugins.PowerCrashed // outside the cell
 			if started || keepsGuest(s.item) && there == s.missing {

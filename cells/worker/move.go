@@ -34,9 +34,9 @@ func keepsGuest(item cellwire.WorkItem) bool {
 			m.Status == cellwire.MigrationRevert)
 }
 
-// nodeFor is the node of this host that an item is about: of a migration, the server's may be
-// another host's.
-func (w *Worker) nodeFor(item cellwire.WorkItem) (uuid, name string) {
+// nodeRef returns which node of this host an item is about. In a migration, the server's own node
+// may be another host's.
+func (w *Worker) nodeRef(item cellwire.WorkItem) (uuid, name string) {
 	m := migrationOf(item)
 	switch {
 	case item.Want == cellwire.WantDeparting, item.Want == cellwire.WantLeft,

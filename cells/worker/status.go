@@ -216,7 +216,7 @@ func (w *Worker) Status() Status {
 		if kept := s.known && keepsGuest(s.item); s.missing && (kept || s.hasGuest()) {
 			one := Missing{UUID: uuid, Name: s.item.Server.Name, Resized: !kept &&
 				s.item.Server.VMState == cellwire.VMResized}
-			if _, one.Node = w.nodeFor(s.item); kept {
+			if _, one.Node = w.nodeRef(s.item); kept {
 				one.NowOn = s.item.Server.Host
 			}
 			out.Missing = append(out.Missing, one)

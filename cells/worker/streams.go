@@ -197,6 +197,6 @@ func (w *Worker) streamerOf(offer cellwire.StreamOffer) (Node, streamer, error) 
 				" does not depart from this host.",
 		}
 	}
-	node, err := w.nodeOf(w.nodeFor(item))
+	node, err := w.lookupNode(w.nodeRef(item))
 	return node, serve, err
 }

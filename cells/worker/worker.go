@@ -99,8 +99,8 @@ const (
 	defaultTimeout    = 30 * time.Second // with the cell, unless the configuration says otherwise
 	// How long the first heartbeat waits to know which nodes can have guests.
 	nodesTimeout = 5 * time.Second
-	// How long nodes of before the start, of which drivers have not said anything, stay as they
-	// were.
+	// startTimeout is how long a node that the previous run reported is kept while its driver has
+	// not listed its nodes.
 	startTimeout    = 2 * time.Minute
 	firstRetry      = time.Second            // after the first failure, then it doubles
 	retryCell       = 30 * time.Second       // at most, for the cell

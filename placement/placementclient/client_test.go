@@ -107,9 +107,10 @@ func TestCheckVersion(t *testing.T) {
 	}
 }
 
-// TestAnotherService: where something else than Placement answers, the error says what, and which
-// option is wrong. A resource provider that another service does not know is not gone.
-func TestAnotherService(t *testing.T) {
+// TestErrorNamesServiceThatIsNoPlacement: where something else than Placement answers, the error
+// says what, and which option is wrong. A resource provider that another service does not know is
+// not gone.
+func TestErrorNamesServiceThatIsNoPlacement(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		answer answer

@@ -94,9 +94,10 @@ func TestEveryPage(t *testing.T) {
 	}
 }
 
-// TestLost: a database that is older than what was acknowledged from it is refused, until the
-// operator says that this is meant; one that is only newer, or was never counted, is not.
-func TestLost(t *testing.T) {
+// TestOlderDatabaseIsRefused: a database that is older than what was acknowledged from it is
+// refused, until the operator says that this is meant; one that is only newer, or was never
+// counted, is not.
+func TestOlderDatabaseIsRefused(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	path := filepath.Join(t.TempDir(), "placement.db")
 	filled(t, path)

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -18,7 +19,7 @@ import (
 // lines has those that it needs.
 func TestLineWidth(t *testing.T) {
 	const most = 120
-	for _, name := range goFiles(t) {
+	for _, name := range slices.Concat(goFiles(t), goTemplates(t)) {
 		if generated(name) {
 			continue
 		}
@@ -52,4 +53,14 @@ func inRawStrings(content []byte) map[int]bool {
 			}
 		}
 	}
+}
+
+// goTemplates are the templates of Go files, which authors of drivers get and read.
+func goTemplates(t *testing.T) []string {
+	t.Helper()
+	files := slices.DeleteFunc(textFiles(t), func(name string) bool { return !strings.HasSuffix(name, ".go.tmpl") })
+	if len(files) == 0 {
+		t.Fatal("there are no templates of Go files")
+	}
+	return files
 }

@@ -204,7 +204,7 @@ func textFiles(t *testing.T) []string {
 			return nil // the protocol's names stay
 		}
 		switch path.Ext(rel) {
-		case ".go", ".md", ".toml", ".service", ".socket", ".conf", ".yaml", ".yml", ".sh", ".py":
+		case ".go", ".md", ".toml", ".service", ".socket", ".conf", ".yaml", ".yml", ".sh", ".py", ".tmpl":
 			files = append(files, rel)
 		default:
 			if path.Base(rel) == "Makefile" {
@@ -237,7 +237,7 @@ func TestWords(t *testing.T) {
 
 // TestCommentWidth: a comment fits in maxComment columns.
 func TestCommentWidth(t *testing.T) {
-	for _, name := range goFiles(t) {
+	for _, name := range slices.Concat(goFiles(t), goTemplates(t)) {
 		if generated(name) {
 			continue
 		}

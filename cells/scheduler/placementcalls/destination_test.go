@@ -67,8 +67,9 @@ func TestDestinationOf(t *testing.T) {
 	}
 }
 
-// TestHas: a host has to be in an aggregate of each list, and in none of those that are forbidden.
-func TestHas(t *testing.T) {
+// TestDestinationHasHost: a host has to be in an aggregate of each list, and in none of those that
+// are forbidden.
+func TestDestinationHasHost(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	d := placementcalls.Destination{OneOf: [][]string{{"a", "b"}, {"c"}}, NoneOf: []string{"d"}}
 	for _, c := range []struct {

@@ -371,9 +371,9 @@ func TestOwnersCannotRequestUnsupportedHardware(t *testing.T) {
 	})
 }
 
-// TestHostDecides: where the host says what its guests can have, that is what they get if they may
-// have it.
-func TestHostDecides(t *testing.T) {
+// TestHardwareFollowsHostTraits: where the host says what its guests can have, that is what they
+// get if they may have it.
+func TestHardwareFollowsHostTraits(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for _, c := range []struct {
 		traits   map[string]bool

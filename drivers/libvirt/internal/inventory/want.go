@@ -121,8 +121,8 @@ const (
 // be neither reported nor removed.
 //
 // A new class needs a key, off by default if Nova's driver does not report the class: config.go and
-// schema.json of the driver, and switches in wired_test.go. It needs a field of Host that the
-// driver's inventory.go sets; a constant and a row here; and a value in everything and
+// schema.json of the driver, and switches in config_effects_test.go. It needs a field of Host that
+// the driver's inventory.go sets; a constant and a row here; and a value in everything and
 // switchOff (switchedoff_test.go) and in anyHost (property_test.go). What guests get for it, or why
 // they get nothing (withheld in granted_test.go), is a row of rootClasses in package assignment;
 // without one the tree is refused. docs/libvirt.md has it in its tables, and docs/configuration.md
