@@ -103,6 +103,7 @@ var mayImport = map[string][]string{
 	"internal/version":                    {},
 	// The tree follows from the selection, and from nothing that does I/O.
 	"drivers/libvirt/internal/machine":      {},
+	"drivers/libvirt/internal/qcow2":        {},
 	"drivers/libvirt/internal/capabilities": {"drivers/libvirt/internal/machine"},
 	"drivers/libvirt/internal/domain": {"plugins", "providertree", "drivers/libvirt/internal/capabilities",
 		"drivers/libvirt/internal/machine"},

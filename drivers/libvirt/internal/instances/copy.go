@@ -14,6 +14,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/qcow2"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -47,7 +48,7 @@ func (j *job) copyFrom(source plugins.FileReader, f offeredFile, base string) fu
 		if base == "" {
 			return nil
 		}
-		former, err := Rebase(to, base)
+		former, err := qcow2.Rebase(to, base)
 		if err == nil && filepath.Base(former) != filepath.Base(base) {
 			err = fmt.Errorf("it is a layer over %.200q, and its image is %s", former, filepath.Base(base))
 		}

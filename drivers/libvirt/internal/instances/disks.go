@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/qcow2"
 	"github.com/compute-agent/compute-agent/plugins"
 )
 
@@ -116,7 +117,7 @@ func (j *job) root(spec plugins.InstanceSpec, d directory) (*disk, error) {
 		layer := domain.Disk{Path: raw.Path, Format: qcow2Type,
 			Backing: domain.Backing{Path: image.path, Format: image.format}}
 		return &disk{Disk: layer, write: func(_ context.Context, f *os.File) error {
-			return WriteOverlay(f, uint64(size), image.path, image.format)
+			return qcow2.WriteOverlay(f, uint64(size), image.path, image.format)
 		}}, nil
 	case image.format != rawType:
 		return nil, j.fault("its image %.60q is in the format qcow2, and disks are raw copies here", spec.Image)
@@ -163,9 +164,9 @@ func (j *job) image(name string) (image, error) {
 	}
 	defer func() { _ = file.Close() }()
 	out := image{path: filepath.Join(root.Name(), name), format: qcow2Type}
-	out.size, err = ImageSize(file)
+	out.size, err = qcow2.Size(file)
 	switch {
-	case errors.Is(err, ErrNotQCOW2):
+	case errors.Is(err, qcow2.ErrFormat):
 		out.format, out.size = rawType, uint64(info.Size())
 	case err != nil:
 		j.log.Warn().Err(err).Str("image", name).Msg("Could not use an image.")

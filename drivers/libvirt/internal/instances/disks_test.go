@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/qcow2"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -23,7 +24,7 @@ func layer(t *testing.T, file string, size uint64, alone bool) {
 	t.Helper()
 	f, err := os.Create(file)
 	testproc.Check(t, err)
-	testproc.Check(t, WriteOverlay(f, size, "/etc/shadow", "raw"))
+	testproc.Check(t, qcow2.WriteOverlay(f, size, "/etc/shadow", "raw"))
 	if alone {
 		_, err = f.WriteAt(make([]byte, 12), 8)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/domain"
 	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/hypervisor"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/qcow2"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -332,7 +333,7 @@ func checkBacking(path, base string) error {
 		return nil //nolint:nilerr // it belongs to the emulator's user
 	}
 	defer func() { _ = f.Close() }()
-	former, err := Backing(f)
+	former, err := qcow2.Backing(f)
 	if err == nil && former != base {
 		err = fmt.Errorf(
 			"%s is a layer over %s, and the image is %s here: images_path must be the same on hosts that share disks",

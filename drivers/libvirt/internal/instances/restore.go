@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/qcow2"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 )
@@ -116,7 +117,7 @@ func (j *job) checkDisks(d directory, disks []disk) error {
 		if disk.Backing.Path != "" {
 			err := checkBacking(disk.Path, disk.Backing.Path)
 			switch {
-			case errors.Is(err, ErrNotQCOW2):
+			case errors.Is(err, qcow2.ErrFormat):
 				return &failure{reason: otherFormat,
 					err: fmt.Errorf("%s: %w, and disks are layers here: %s", disk.Path, err, formatHint)}
 			case err != nil:
@@ -140,10 +141,10 @@ func isRaw(path string) error {
 		return fmt.Errorf("reading the format of a disk: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	_, err = ImageSize(f)
+	_, err = qcow2.Size(f)
 	var broken *fs.PathError
 	switch {
-	case errors.Is(err, ErrNotQCOW2):
+	case errors.Is(err, qcow2.ErrFormat):
 		return nil
 	case errors.As(err, &broken):
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package instances_test
+package qcow2_test
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/instances"
+	"github.com/compute-agent/compute-agent/drivers/libvirt/internal/qcow2"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -20,7 +20,7 @@ import (
 func written(t testing.TB, size uint64, backing, format string) []byte {
 	t.Helper()
 	f := testproc.Try(os.Create(filepath.Join(t.TempDir(), "disk"))).Or(t)
-	testproc.Check(t, errors.Join(instances.WriteOverlay(f, size, backing, format), f.Close()))
+	testproc.Check(t, errors.Join(qcow2.WriteOverlay(f, size, backing, format), f.Close()))
 	return testproc.Try(os.ReadFile(f.Name())).Or(t)
 }
 
@@ -49,11 +49,11 @@ func TestSize(t *testing.T) {
 			func(b []byte) { be.PutUint32(b[4:], 2); be.PutUint64(b[72:], math.MaxUint64) })[:80], size: 10 << 30},
 		{name: "compressed in another way",
 			text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<3) }), size: 10 << 30},
-		{name: "nothing", bad: true, err: instances.ErrNotQCOW2},
-		{name: "text", text: []byte(strings.Repeat("hello", 100)), bad: true, err: instances.ErrNotQCOW2},
-		{name: "a layer", text: written(t, 1<<20, "/srv/image", "raw"), bad: true, err: instances.ErrBackingFile},
+		{name: "nothing", bad: true, err: qcow2.ErrFormat},
+		{name: "text", text: []byte(strings.Repeat("hello", 100)), bad: true, err: qcow2.ErrFormat},
+		{name: "a layer", text: written(t, 1<<20, "/srv/image", "raw"), bad: true, err: qcow2.ErrBackingFile},
 		{name: "data elsewhere", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<2) }), bad: true,
-			err: instances.ErrBackingFile},
+			err: qcow2.ErrBackingFile},
 		{name: "damaged", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<1) }), bad: true},
 		{name: "of the future", text: standing(t, func(b []byte) { be.PutUint64(b[72:], 1<<40) }), bad: true},
 		{name: "of another version", text: standing(t, func(b []byte) { be.PutUint32(b[4:], 4) }), bad: true},
@@ -62,7 +62,7 @@ func TestSize(t *testing.T) {
 		{name: "truncated", text: standing(t, nil)[:100], bad: true},
 		{name: "truncated early", text: standing(t, nil)[:5], bad: true},
 	} {
-		size, err := instances.ImageSize(bytes.NewReader(c.text))
+		size, err := qcow2.Size(bytes.NewReader(c.text))
 		if size != c.size || (err != nil) != c.bad || c.err != nil && !errors.Is(err, c.err) {
 			t.Errorf("%s: %d, %v", c.name, size, err)
 		}
@@ -78,7 +78,7 @@ func TestInvalidOverlays(t *testing.T) {
 		backing string
 	}{{0, "/image"}, {511, "/image"}, {65 << 40, "/image"}, {1 << 20, ""}, {1 << 20, "image"}, {1 << 20, "json:{}"},
 		{1 << 20, "/" + strings.Repeat("x", 1023)}} {
-		if err := instances.WriteOverlay(f, c.size, c.backing, "raw"); err == nil {
+		if err := qcow2.WriteOverlay(f, c.size, c.backing, "raw"); err == nil {
 			t.Errorf("%+v was written", c)
 		}
 	}
@@ -98,11 +98,42 @@ func TestLargeLayer(t *testing.T) {
 	}
 }
 
+// TestRebase: a layer refers to another image, if it is one that the driver wrote.
+func TestRebase(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	const longest = 1023 // bytes of a path
+	f := testproc.Try(os.CreateTemp(t.TempDir(), "")).Or(t)
+	defer func() { _ = f.Close() }()
+	testproc.Check(t, qcow2.WriteOverlay(f, 1<<30, "/images/debian", "raw"))
+	for _, path := range []string{"/somewhere/else/debian", "/a", "/" + strings.Repeat("x", longest-1)} {
+		testproc.Try(qcow2.Rebase(f, path)).Or(t)
+		if got, err := qcow2.Backing(f); err != nil || got != path {
+			t.Errorf("got %q, %v", got, err)
+		}
+	}
+	for _, path := range []string{"", "relative", "/" + strings.Repeat("x", longest)} {
+		if _, err := qcow2.Rebase(f, path); err == nil {
+			t.Errorf("%.20q was taken", path)
+		}
+	}
+	for name, change := range map[string]struct {
+		at   int64
+		with string
+	}{"an external data file": {79, "\x04"}, "an encryption": {35, "\x01"}, "an old version": {7, "\x02"},
+		"another format": {0, "RAW!"}, "names far away": {8, "\x01"}} {
+		testproc.Check(t, qcow2.WriteOverlay(f, 1<<30, "/images/debian", "raw"))
+		testproc.Try(f.WriteAt([]byte(change.with), change.at)).Or(t)
+		if got, err := qcow2.Backing(f); err == nil {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
 func FuzzSize(f *testing.F) {
 	f.Add(standing(f, nil)[:200])
 	f.Add([]byte("QFI\xfb"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if size, err := instances.ImageSize(bytes.NewReader(text)); err != nil && size != 0 || size > math.MaxInt64 {
+		if size, err := qcow2.Size(bytes.NewReader(text)); err != nil && size != 0 || size > math.MaxInt64 {
 			t.Errorf("%d, %v", size, err)
 		}
 	})

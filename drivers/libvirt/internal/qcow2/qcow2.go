@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package instances
+// Package qcow2 reads the headers of images in QEMU's format qcow2, and writes empty images that
+// are layers over another one (QEMU's docs/interop/qcow2.txt). A host with only an emulator needs
+// no qemu-img for it, and an image that a user made is read by bounded code: it reads nothing else.
+package qcow2
 
 import (
 	"encoding/binary"
@@ -9,10 +12,6 @@ import (
 	"io"
 	"math"
 )
-
-// [ImageSize] and [WriteOverlay] read what an image of QEMU's format qcow2 says of itself, and
-// write empty ones that are layers over another image (QEMU's docs/interop/qcow2.txt). They spare
-// hosts that have only an emulator the tool qemu-img.
 
 const (
 	magic = 0x514649fb // "QFI\xfb"
@@ -35,8 +34,8 @@ const (
 	knownFeatures = 1<<5 - 1
 )
 
-// ErrNotQCOW2 says that a file is no qcow2 image.
-var ErrNotQCOW2 = errors.New("it is not a qcow2 image")
+// ErrFormat says that a file is no qcow2 image.
+var ErrFormat = errors.New("it is not a qcow2 image")
 
 // ErrBackingFile says that an image leans on another file, which is whatever the maker of the image
 // wrote there.
@@ -61,18 +60,18 @@ type header struct {
 	HeaderLength            uint32
 }
 
-// ImageSize is the size in bytes of the disk in an image that stands alone.
+// Size returns the size in bytes of the disk in an image that stands alone.
 //
-// Errors: [ErrOther], [ErrLinked]; others for images that are damaged, encrypted or newer than
-// this.
-func ImageSize(r io.Reader) (uint64, error) {
+// Errors: [ErrFormat], [ErrBackingFile]; others for images that are damaged, encrypted or newer
+// than this.
+func Size(r io.Reader) (uint64, error) {
 	text := make([]byte, headerSize)
 	n, err := io.ReadFull(r, text)
 	if n < 4 || binary.BigEndian.Uint32(text) != magic {
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return 0, fmt.Errorf("reading the header of an image: %w", err)
 		}
-		return 0, ErrNotQCOW2
+		return 0, ErrFormat
 	}
 	const oldHeaderSize = 72
 	if n < oldHeaderSize {
@@ -105,14 +104,14 @@ func ImageSize(r io.Reader) (uint64, error) {
 	return h.Size, nil
 }
 
-// Backing is the path of the image that another one is a layer over.
+// Backing returns the path of the image that another one is a layer over.
 func Backing(r io.ReaderAt) (string, error) {
 	path, _, err := backing(r)
 	return path, err
 }
 
-// backing is that path and where it is: the last thing in the first cluster of a layer that QEMU or
-// WriteOverlay wrote.
+// backing returns the path of the image below a layer, and the header, which says where the path
+// is: at the end of the first cluster of a layer that QEMU or WriteOverlay wrote.
 func backing(r io.ReaderAt) (string, header, error) {
 	text := make([]byte, clusterSize)
 	if _, err := r.ReadAt(text, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -124,7 +123,7 @@ func backing(r io.ReaderAt) (string, header, error) {
 	}
 	switch {
 	case h.Magic != magic:
-		return "", header{}, ErrNotQCOW2
+		return "", header{}, ErrFormat
 	// it may come from another host, and name any file
 	case h.Version != 3, h.Incompatible&featureDataFile != 0, h.CryptMethod != 0:
 		return "", header{}, errors.New("it is a qcow2 image that refers to another file, or is encrypted")
@@ -136,7 +135,7 @@ func backing(r io.ReaderAt) (string, header, error) {
 	return string(text[h.BackingOffset : h.BackingOffset+uint64(h.BackingSize)]), h, nil
 }
 
-// Rebase has a layer lean on another path, and returns the former one.
+// Rebase makes a layer refer to another path, and returns the former one.
 func Rebase(f interface {
 	io.ReaderAt
 	io.WriterAt
