@@ -2,6 +2,8 @@
 
 package sqldb
 
+import "context"
+
 // Statements are those of each step of a schema, as an engine gets them.
 func Statements(s *Schema, d *Dialect) (out [][]string, err error) {
 	steps, err := s.steps(d)
@@ -9,4 +11,9 @@ func Statements(s *Schema, d *Dialect) (out [][]string, err error) {
 		out = append(out, step.statements)
 	}
 	return out, err
+}
+
+// Progress is how far the tables of a schema are made, as a process finds it that opens a database.
+func Progress(ctx context.Context, s *Schema, d *Dialect, q Querier) (had int, made bool, err error) {
+	return s.progress(ctx, d, q, s.Newest())
 }

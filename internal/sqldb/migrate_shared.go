@@ -51,7 +51,7 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 	if err != nil {
 		return 0, 0, err
 	}
-	had, err = s.version(ctx, d, db)
+	had, made, err := s.progress(ctx, d, db, to)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -66,10 +66,10 @@ func (m *migration) run(ctx context.Context, to int, all bool) (had, has int, er
 				"it has had %d steps of the schema, and this needs it at %d: a newer program was here, use that "+
 					"one; steps are not undone", had, to),
 		}
-	case had > 0 && had < least(steps[:to]) && s.OlderHint != "" && !s.beingMade(ctx, db):
+	case had > 0 && had < least(steps[:to]) && s.OlderHint != "" && made:
 		return had, had, &Error{Kind: ErrSchema,
 			Hint: fmt.Sprintf("it has had %d of %d steps of the schema; %s", had, to, s.OlderHint)}
-	case had > 0 && had < to && !all && !s.beingMade(ctx, db):
+	case had > 0 && had < to && !all && made:
 		to = max(had, least(steps[:to]))
 		for n := had + 1; n <= to; n++ {
 			if steps[n-1].contract {
@@ -125,8 +125,23 @@ func (s *Schema) CheckUse(ctx context.Context, q Querier) error {
 	}
 }
 
-// beingMade says that the tables are being made for the first time, perhaps by another process that
-// started at the same time.
+// progress returns how many steps a database has had. made is false if it has had fewer than to
+// because its tables are being made for the first time, perhaps by another process that started at
+// the same time.
+func (s *Schema) progress(ctx context.Context, d *Dialect, q Querier, to int) (had int, made bool, err error) {
+	had, err = s.version(ctx, d, q)
+	if err != nil || had == 0 || had >= to {
+		return had, true, err
+	}
+	if s.beingMade(ctx, q) {
+		return had, false, nil
+	}
+	// Another process may have made the rest of them after their number was read.
+	had, err = s.version(ctx, d, q)
+	return had, true, err
+}
+
+// beingMade reports whether the tables are being made for the first time.
 func (s *Schema) beingMade(ctx context.Context, q Querier) bool {
 	made, found, err := One(ctx, q, Value[int], "SELECT done FROM "+s.Table+" WHERE number = 0")
 	return err == nil && found && made == 0

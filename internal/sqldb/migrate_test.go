@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/test/dbservers"
@@ -132,6 +133,64 @@ func TestManyStartAtOnce(t *testing.T) {
 			t.Errorf("there are %v", got)
 		}
 	})
+}
+
+// TestTablesThatAnotherProcessEndsAreMade: a process reads how many steps a database has had, and
+// before it asks whether its tables are still being made, another one makes the rest of them. It is
+// not a database of an older program.
+func TestTablesThatAnotherProcessEndsAreMade(t *testing.T) {
+	testproc.Parallel(t, testproc.Light)
+	dbservers.EachServer(t, func(t *testing.T, fresh func(testing.TB) string) {
+		files := fstest.MapFS{}
+		for n := range 3 {
+			files[fmt.Sprintf("sql/%04d.sql", n+1)] = &fstest.MapFile{
+				Data: fmt.Appendf(nil, "CREATE TABLE t%d (n BIGINT NOT NULL PRIMARY KEY);\n", n)}
+		}
+		o := sqldb.Options{Schema: &sqldb.Schema{Table: "steps", Steps: files}}
+		db := testproc.Try(sqldb.Open(t.Context(), fresh(t), o)).Or(t)
+		defer func() { must(t, db.Close()) }()
+		done := func(done int) {
+			testproc.Try(db.Writer.ExecContext(t.Context(),
+				fmt.Sprintf("UPDATE steps SET done = %d WHERE number IN (0, 3)", done))).Or(t)
+		}
+		for name, c := range map[string]struct {
+			meanwhile func()
+			had       int
+			made      bool
+		}{
+			"nothing happens":        {func() {}, 2, false},
+			"the rest of it is made": {func() { done(1) }, 3, true},
+		} {
+			done(0)
+			q := &interrupted{Querier: db.Writer, before: "number = 0", meanwhile: c.meanwhile}
+			had, made, err := sqldb.Progress(t.Context(), o.Schema, db.Dialect, q)
+			if err != nil || had != c.had || made != c.made {
+				t.Errorf("%s: %d steps, made %t, %v; want %d, %t", name, had, made, err, c.had, c.made)
+			}
+		}
+	})
+}
+
+// interrupted lets something else happen before the first query with a text.
+type interrupted struct {
+	sqldb.Querier
+	before    string
+	meanwhile func()
+	once      sync.Once
+}
+
+func (q *interrupted) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	if strings.Contains(query, q.before) {
+		q.once.Do(q.meanwhile)
+	}
+	return q.Querier.QueryRowContext(ctx, query, args...)
+}
+
+func (q *interrupted) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if strings.Contains(query, q.before) {
+		q.once.Do(q.meanwhile)
+	}
+	return q.Querier.QueryContext(ctx, query, args...)
 }
 
 func secondly(ctx context.Context, tx *sql.Tx) error {
