@@ -190,6 +190,7 @@ func TestShutdownWaitsForCalls(t *testing.T) {
 	ctx := r.ctx()
 	go func() { _, err := r.AvailableNodes(ctx); answered <- err }()
 	r.awaitRecord("lingering")
+	r.awaitRecord("watching")
 	go func() { stopped <- r.Stop(ctx) }()
 	r.awaitRecord("watched to the end") // it is shutting down
 	testproc.Check(t, os.WriteFile(until, nil, 0o600))

@@ -40,6 +40,7 @@ class Fixture(Driver):
         raise ReshapeFailed("r" * 1_000_000, [Violation("c" * 10_000, problem="p" * 10_000)] * 10_000)
 
     def watch(self, call, changed):
+        call.log.info("watching")
         while not call.wait(3600):
             pass
         call.log.info("watched to the end")
