@@ -9,6 +9,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // Cause is the kind of a failure, for programs. People read its error.
@@ -53,7 +54,7 @@ const (
 // kindOf sorts an error of a pass. Of several joined causes, one that an operator must fix comes
 // first.
 func kindOf(err error) Cause {
-	var refused *ReshapeError
+	var refused *reshape.Error
 	var again *repeatedReshape
 	switch {
 	case err == nil:

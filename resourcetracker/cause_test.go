@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -25,13 +26,13 @@ func TestKindOf(t *testing.T) {
 		CauseConflict: reportclient.ErrConflict,
 		CauseInUse:    reportclient.ErrInventoryInUse,
 		CauseNotReady: plugins.ErrNotReady, CauseReshapeLate: &lateReshape{plugins.ErrReshapeNeeded},
-		CauseReshapeRefused: &ReshapeError{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),
+		CauseReshapeRefused: &reshape.Error{Problem: "no"}, CauseState: syscall.EROFS, CauseOther: errors.New("garbage"),
 	} {
 		wrapped := errors.Join(errors.New("something else"),
 			&passError{step: "a step", err: fmt.Errorf("deep: %w", err)})
 		testproc.Equal(t, kindOf(wrapped), want, "%v is %q", err)
 	}
-	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &ReshapeError{Problem: "no"})); got !=
+	if got := kindOf(errors.Join(reportclient.ErrUnavailable, &reshape.Error{Problem: "no"})); got !=
 		CauseReshapeRefused {
 		t.Errorf("the cause that an operator must fix comes first: %q", got)
 	}

@@ -28,8 +28,8 @@
 // touches no file.
 //
 // A reshape takes place only while start-up lasts, which for each node is until its first complete
-// pass. It is checked as a whole before anything is written (see guardReshape), and goes into
-// package journal before it is posted. What is refused is a [*ReshapeError] with all violations and
+// pass. It is checked as a whole before anything is written (see [reshape.Draft.Check]), and goes into
+// package journal before it is posted. What is refused is a [*reshape.Error] with all violations and
 // a hint. Afterwards what guests hold is compared with the driver's list ([Config].Compare), until
 // both agree.
 //

@@ -46,7 +46,8 @@ type flapping struct {
 	grew   int  // -1, 0 or 1: which way the last change went
 	number int64
 	// reverts is how many passes restored it because another client had changed it, kept how many
-	// there were since the last of them, and found what that found; "": it is not known.
+	// passes there were since the last of them, and found the value that the last one replaced, ""
+	// if unknown.
 	reverts, kept int
 	found         string
 }

@@ -29,18 +29,18 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 	operator, conflicts := t.operatorLayer(state, d, config)
 	agent, unsupported := t.agentLayer(state, d)
 	result, err := ownership.Merge(ownership.Input{
-		Root: d.node.UUID, Node: d.node.Name, Driver: t.config.Name, Known: d.known, Base: d.base,
-		Answer: d.answer, Record: d.record,
-		Layers: []ownership.Layer{agent, operator}, Renames: d.renames, Reshape: d.before != nil,
-		Created: d.record.Created || isNew(d.known, d.node.UUID),
+		Root: d.Node.UUID, Node: d.Node.Name, Driver: t.config.Name, Known: d.Known, Base: d.Base,
+		Answer: d.Answer, Record: d.record,
+		Layers: []ownership.Layer{agent, operator}, Renames: d.Renames, Reshape: d.Before != nil,
+		Created: d.record.Created || isNew(d.Known, d.Node.UUID),
 	})
 	if err != nil {
 		return d, &passError{step: "merging the driver's provider tree with other clients' changes", err: err}
 	}
-	d.desired, d.next, d.record = result.Tree, result.Record, result.Former
+	d.Desired, d.next, d.record = result.Tree, result.Record, result.Former
 	// what the agent says itself was not put back for another's sake
 	d.kept = slices.DeleteFunc(result.Kept, func(k ownership.Kept) bool {
-		return k.Kind == ownership.KindTrait && k.Provider == d.node.UUID &&
+		return k.Kind == ownership.KindTrait && k.Provider == d.Node.UUID &&
 			(slices.Contains(agent.Providers[k.Provider].Traits, k.Symbol) || slices.Contains(unsupported, k.Symbol))
 	})
 	d.next.Layout = cmp.Or(d.layout, d.record.Layout)
@@ -52,12 +52,12 @@ func (t *Tracker) merge(ctx context.Context, state *nodeState, d draft) (draft, 
 		}
 	}
 	d.conflicts = conflicts
-	removed, err := d.desired.RemoveTraits(d.node.UUID, unsupported...)
+	removed, err := d.Desired.RemoveTraits(d.Node.UUID, unsupported...)
 	if err != nil {
 		return d, err
 	}
 	if removed {
-		d.next = d.next.Exact(d.record, d.desired)
+		d.next = d.next.Exact(d.record, d.Desired)
 	}
 	if d, err = t.drain(ctx, state, d); err != nil {
 		return d, err
@@ -75,8 +75,8 @@ type Realist interface {
 // as drift at every pass.
 func (t *Tracker) storable(d draft) draft {
 	if realist, ok := t.config.Placement.(Realist); ok {
-		if tree := realist.Storable(d.known, d.desired); tree != d.desired {
-			d.desired, d.next = tree, d.next.Exact(d.record, tree)
+		if tree := realist.Storable(d.Known, d.Desired); tree != d.Desired {
+			d.Desired, d.next = tree, d.next.Exact(d.record, tree)
 		}
 	}
 	return d
@@ -87,18 +87,18 @@ func (t *Tracker) storable(d draft) draft {
 // operator enabled the node, that it is disabled.
 func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, unsupported []string) {
 	traits := []string{TraitComputeNode}
-	if !adopted(d) || d.known.HasTraits(d.node.UUID, TraitOwnerNova) {
+	if !adopted(d) || d.Known.HasTraits(d.Node.UUID, TraitOwnerNova) {
 		traits = append(traits, TraitOwnerNova)
 	}
 	if t.config.Disabled != nil {
-		if _, disabled := t.config.Disabled(d.node); disabled {
+		if _, disabled := t.config.Disabled(d.Node); disabled {
 			traits = append(traits, TraitStatusDisabled)
 		} else if state.enabling {
 			unsupported = append(unsupported, TraitStatusDisabled)
 		}
 	}
 	if reporter, ok := t.config.Driver.(CapabilityReporter); ok {
-		capabilities := reporter.Capabilities(d.node.Name)
+		capabilities := reporter.Capabilities(d.Node.Name)
 		for _, trait := range slices.Sorted(maps.Keys(capabilities)) {
 			if capabilities[trait] {
 				traits = append(traits, trait)
@@ -110,7 +110,7 @@ func (t *Tracker) agentLayer(state *nodeState, d draft) (layer ownership.Layer, 
 	layouts, former := t.layoutTraits(d)
 	traits, unsupported = append(traits, layouts...), append(unsupported, former...)
 	return ownership.Layer{Owner: ownership.Agent,
-		Providers: map[string]ownership.LayerProvider{d.node.UUID: {Traits: traits}}}, unsupported
+		Providers: map[string]ownership.LayerProvider{d.Node.UUID: {Traits: traits}}}, unsupported
 }
 
 // operatorLayer is what provider.yaml says of the node's tree as the driver answered it. Entries
@@ -120,7 +120,7 @@ func (t *Tracker) operatorLayer(state *nodeState, d draft, config *providerconfi
 	if config == nil {
 		return ownership.Layer{Owner: ownership.Operator}, nil
 	}
-	layer, unmatched := config.Layer(d.answer, d.node.UUID)
+	layer, unmatched := config.Layer(d.Answer, d.Node.UUID)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	state.unmatched = map[string]bool{}
@@ -148,7 +148,7 @@ func conflictText(c ownership.Conflict, config *providerconfig.Config) string {
 // adopted reports whether the root existed before this agent reported the node. [TraitOwnerNova] is
 // not added to such a root: Nova before 2026.2 does not set it, and the adoption of its tree takes
 // no write.
-func adopted(d draft) bool { return !d.record.Created && !isNew(d.known, d.node.UUID) }
+func adopted(d draft) bool { return !d.record.Created && !isNew(d.Known, d.Node.UUID) }
 
 func isNew(tree *providertree.Tree, root string) bool {
 	p, found := tree.Provider(root)
@@ -157,7 +157,7 @@ func isNew(tree *providertree.Tree, root string) bool {
 
 // drain keeps what guests use of what would go.
 func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, error) {
-	shrinking := ownership.Shrinking(d.known, d.desired)
+	shrinking := ownership.Shrinking(d.Known, d.Desired)
 	if len(shrinking) == 0 {
 		return d, nil
 	}
@@ -165,33 +165,33 @@ func (t *Tracker) drain(ctx context.Context, state *nodeState, d draft) (draft, 
 	var may func(provider, class string) bool
 	// the driver has moved what is allocated, or the guard says so; but for what stayed behind
 	// already, and the operator's
-	if d.before != nil {
-		usages = d.after.Usages()
+	if d.Before != nil {
+		usages = d.After.Usages()
 		may = func(provider, class string) bool {
-			inv, _ := d.known.Inventory(provider, class)
+			inv, _ := d.Known.Inventory(provider, class)
 			owner := d.record.Providers[provider].Inventories[class].Owner
 			return owner == ownership.Operator || owner == ownership.Former || inv.Reserved >= inv.Total
 		}
 	} else {
 		var err error
-		if usages, err = t.usages(ctx, state, d.known, shrinking); err != nil {
+		if usages, err = t.usages(ctx, state, d.Known, shrinking); err != nil {
 			return d, &passError{step: "reading usages of inventory that the driver removes", err: err}
 		}
 	}
-	desired, draining, err := ownership.Drain(d.known, d.desired, usages, may)
+	desired, draining, err := ownership.Drain(d.Known, d.Desired, usages, may)
 	if err != nil {
 		return d, &passError{step: "keeping inventory that is still in use", err: err}
 	}
-	if d.before != nil {
-		if desired, err = leaveOpen(d.known, desired, draining); err != nil {
+	if d.Before != nil {
+		if desired, err = leaveOpen(d.Known, desired, draining); err != nil {
 			return d, err
 		}
 	}
-	d.desired, d.draining = desired, draining
-	if d.before == nil {
+	d.Desired, d.draining = desired, draining
+	if d.Before == nil {
 		d.holders = t.holders(ctx, state, draining)
 	}
-	d.next = d.next.Exact(d.record, d.desired).Hold(d.base, d.desired, draining)
+	d.next = d.next.Exact(d.record, d.Desired).Hold(d.Base, d.Desired, draining)
 	return d, nil
 }
 

@@ -11,210 +11,30 @@ import (
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
-	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
-
-// TestLayoutTrait: the driver's name with what a trait can have, and the least number of those that
-// the tree has.
-func TestLayoutTrait(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	tracker := New(Config{Name: "az`{AZ@[09/:é-_"})
-	const prefix = "CUSTOM_COMPUTE_AGENT_LAYOUT_AZ__AZ__09______"
-	if got := tracker.layoutTrait(12); got != prefix+"12" {
-		t.Errorf("%s, want %s12", got, prefix)
-	}
-	for want, numbers := range map[int]string{0: "",
-		3: "12 3 7", 4: "0 4 5", 5: "5 X 4X 99999999999999999999", 8: "8"} {
-		tree := &providertree.Tree{}
-		check(tree.AddRoot(gNode.UUID, "cn1"))
-		must(tree.AddTraits(gNode.UUID, "CUSTOM_COMPUTE_AGENT_LAYOUT_FAKE_1"))
-		for _, n := range strings.Fields(numbers) {
-			must(tree.AddTraits(gNode.UUID, prefix+n))
-		}
-		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want, "of %q the layout version is %d", numbers)
-		former := strings.Replace(prefix, "_LAYOUT_", "_SHAPE_", 1) // up to 0.2.0
-		for _, n := range strings.Fields(numbers) {
-			must(tree.RemoveTraits(gNode.UUID, prefix+n))
-			must(tree.AddTraits(gNode.UUID, former+n))
-		}
-		testproc.Equal(t, tracker.layoutInTree(tree, gNode.UUID), want,
-			"of %q by the former name the layout version is %d", numbers)
-	}
-}
 
 // TestLayoutTraitsAreOfThisDriverOnly: one with a longer name has traits with the same beginning.
 func TestLayoutTraitsAreOfThisDriverOnly(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	const ours, other = "CUSTOM_COMPUTE_AGENT_SHAPE_ACME_2", "CUSTOM_COMPUTE_AGENT_SHAPE_ACME_GPU_2"
-	tracker, d := New(Config{Name: "acme"}), vgpus()
-	d.known, d.before, d.layout = &providertree.Tree{}, nil, 2
-	check(d.known.Populate([]providertree.Provider{{UUID: gNode.UUID, Name: "cn1", Generation: 1}}))
-	d.node, d.record = gNode, &ownership.Record{Providers: map[string]ownership.Provider{
-		gNode.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}},
-	}}
-	must(d.known.AddTraits(gNode.UUID, other))
+	tracker := New(Config{Name: "acme"})
+	node := plugins.Node{Name: "cn1", UUID: "00000001-0000-4000-8000-000000000000"}
+	d := draft{Draft: reshape.Draft{Node: node, Known: &providertree.Tree{}}, layout: 2,
+		record: &ownership.Record{Providers: map[string]ownership.Provider{
+			node.UUID: {Traits: map[string]ownership.Owner{other: ownership.Agent}},
+		}}}
+	testproc.Check(t, d.Known.Populate([]providertree.Provider{{UUID: node.UUID, Name: "cn1", Generation: 1}}))
+	testproc.Try(d.Known.AddTraits(node.UUID, other)).Or(t)
 	if traits, former := tracker.layoutTraits(d); tracker.hadLayout(d) || len(traits)+len(former) > 0 {
 		t.Errorf("another driver's trait is taken for ours: had a layout %v, traits %q, former %q",
 			tracker.hadLayout(d), traits, former)
 	}
-	must(d.known.AddTraits(gNode.UUID, ours))
+	testproc.Try(d.Known.AddTraits(node.UUID, ours)).Or(t)
 	traits, former := tracker.layoutTraits(d)
 	testproc.Same(t, cmp.Diff([][]string{{"CUSTOM_COMPUTE_AGENT_LAYOUT_ACME_2"}, {ours}}, [][]string{traits, former}))
-}
-
-// TestReshapedIsAnyChangeOfTheTree but for traits and aggregates.
-func TestReshapedIsAnyChangeOfTheTree(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	for name, c := range map[string]struct {
-		edit func(*draft)
-		want bool
-	}{
-		"nothing": {func(*draft) {}, false},
-		"traits, aggregates": {func(d *draft) {
-			must(d.answer.AddTraits(gNode.UUID, "A"))
-			must(d.answer.AddAggregates(gNode.UUID, id(7, 7)))
-		}, false},
-		"inventory": {func(d *draft) {
-			must(
-				d.answer.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 3}))
-		}, true},
-		"a provider that came": {func(d *draft) { check(d.answer.AddChild(gNode.UUID, id(4, 8), "cn1_new")) }, true},
-		"one that went":        {func(d *draft) { must(d.answer.Remove(id(4, 0))) }, true},
-		"one for another": {func(d *draft) {
-			must(d.answer.Remove(id(4, 0)))
-			check(d.answer.AddChild(gNode.UUID, id(4, 8), "cn1_new"))
-		}, true},
-		"one renamed":          {func(d *draft) { must(d.answer.Rename(id(4, 0), "cn1_new")) }, true},
-		"one moved":            {func(d *draft) { must(d.answer.Move(id(4, 0), id(4, 1))) }, true},
-		"allocations":          {func(d *draft) { d.after[id(9, 3)].Resources[gNode.UUID]["VCPU"] = 3 }, true},
-		"no allocations given": {func(d *draft) { d.before = nil; must(d.answer.Remove(id(4, 0))) }, false},
-	} {
-		d := vgpus()
-		d.base, d.answer, d.before = d.desired, d.desired.Clone(), d.after.Clone()
-		c.edit(&d)
-		if d.reshaped() != c.want {
-			t.Errorf("%s: %v", name, !c.want)
-		}
-	}
-}
-
-// TestOlderDriverError says what it is known by, and what helps.
-func TestOlderDriverError(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	const install, docs = "install a version of the driver with layout version 4 again",
-		"; docs/upgrading-drivers.md explains how to go back to the older one"
-	for _, c := range []struct {
-		err         OlderDriverError
-		error, hint string
-	}{
-		{OlderDriverError{Recorded: 4, Driver: 3},
-			"the provider tree has layout version 4, but this driver has layout version 3; ", install + docs},
-		{OlderDriverError{Recorded: 4, Reshape: 7},
-			"the provider tree has layout version 4, but this driver has no layout version; ",
-			install + "; or, to stay with this one, undo the reshape: `compute-agent reshape undo 7`"},
-		{OlderDriverError{Reshape: 7, Returned: []string{"a", "b"}},
-			"the driver reports inventory that reshape 7 moved in its old place again, without asking for a " +
-				"reshape, so it would be counted twice: a; b; ",
-			"install the newer version of the driver again; or, to stay"},
-		{OlderDriverError{}, "the driver reports", "install the newer version of the driver again" + docs},
-	} {
-		if got := c.err.Error(); !strings.HasPrefix(got, c.error) ||
-			!strings.HasSuffix(got, "nothing is written for the node") {
-			t.Errorf("%s\nwant %s", got, c.error)
-		}
-		if got := c.err.Hint(); !strings.HasPrefix(got, c.hint) {
-			t.Errorf("%s\nwant %s", got, c.hint)
-		}
-	}
-}
-
-// TestMovedAway follows inventory through the journal: only reshapes that happened, or may have,
-// moved something; what came back was not moved.
-func TestMovedAway(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	inventories := func(classes ...string) providertree.Inventories {
-		out := providertree.Inventories{}
-		for _, class := range classes {
-			out[class] = providertree.Inventory{Total: 1}
-		}
-		return out
-	}
-	n := int64(0)
-	move := func(outcome reportclient.ReshapeOutcome, from, to string) journal.Entry {
-		n++
-		return journal.Entry{ID: n, Outcome: outcome,
-			Reshape: &reportclient.Reshape{Providers: []reportclient.ReshapedProvider{
-				{UUID: from, Before: inventories("VCPU", "VGPU"), After: inventories("VCPU")},
-				{UUID: to, Before: inventories("PGPU"), After: inventories("PGPU", "VGPU")},
-			}}}
-	}
-	at := func(provider string) plugins.Place { return plugins.Place{Provider: provider, Class: "VGPU"} }
-	lost := move(reportclient.ReshapeHappened, "a", "b")
-	lost.Reshape.Providers[1].After = inventories("PGPU")
-	renamed := move(reportclient.ReshapeHappened, "a", "b")
-	renamed.Reshape.Providers[1].After, renamed.Renames =
-		inventories("PGPU", "CUSTOM_SLICE"), map[string]string{"VGPU": "CUSTOM_SLICE"}
-	for name, c := range map[string]struct {
-		history []journal.Entry
-		want    map[plugins.Place][]plugins.Place
-	}{
-		"nothing":         {nil, nil},
-		"one that cannot": {[]journal.Entry{{ID: 9, Outcome: reportclient.ReshapeHappened}}, nil},
-		"refused":         {[]journal.Entry{move(reportclient.ReshapeRefused, "a", "b")}, nil},
-		"open":            {[]journal.Entry{move("", "a", "b")}, nil},
-		"happened": {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b")},
-			map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
-		"perhaps": {[]journal.Entry{move(reportclient.ReshapeUnknown, "a", "b")},
-			map[plugins.Place][]plugins.Place{at("a"): {at("b")}}},
-		"and on": {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"),
-			move(reportclient.ReshapeHappened, "b", "c")},
-			map[plugins.Place][]plugins.Place{at("a"): {at("b")}, at("b"): {at("c")}}},
-		"and back": {[]journal.Entry{move(reportclient.ReshapeHappened, "a", "b"),
-			move(reportclient.ReshapeHappened, "b", "a")}, map[plugins.Place][]plugins.Place{at("b"): {at("a")}}},
-		"to nowhere": {[]journal.Entry{lost}, map[plugins.Place][]plugins.Place{at("a"): nil}},
-		"renamed": {[]journal.Entry{renamed},
-			map[plugins.Place][]plugins.Place{at("a"): {{Provider: "b", Class: "CUSTOM_SLICE"}}}},
-	} {
-		got := map[plugins.Place][]plugins.Place{}
-		for place, r := range movedAway(c.history) {
-			got[place] = r.to
-		}
-		if c.want == nil {
-			c.want = map[plugins.Place][]plugins.Place{}
-		}
-		testproc.Samef(t, cmp.Diff(c.want, got), "%s", name)
-	}
-}
-
-// TestWayBack: an undo is recommended only if the driver can go on after it, perhaps after others.
-func TestWayBack(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	made := func(id int64, from, to int) journal.Entry {
-		return journal.Entry{ID: id, FromLayout: from, ToLayout: to, Outcome: reportclient.ReshapeHappened}
-	}
-	undo := made(9, 2, 1)
-	undo.Undoes = 2
-	lost := made(3, 0, 2)
-	lost.Outcome = reportclient.ReshapeConflict
-	for name, c := range map[string]struct {
-		history []journal.Entry
-		driver  int
-		want    int64
-	}{
-		"nothing happened":                       {nil, 0, 0},
-		"from no version, to a driver with none": {[]journal.Entry{made(1, 0, 2)}, 0, 1},
-		"from 1, to a driver with 1":             {[]journal.Entry{made(2, 1, 2)}, 1, 2},
-		"from 1, to a driver with none":          {[]journal.Entry{made(2, 1, 2)}, 0, 0},
-		"one after the other":                    {[]journal.Entry{made(1, 0, 1), made(2, 1, 2)}, 0, 2},
-		"the last one undone":                    {[]journal.Entry{made(1, 0, 1), made(2, 1, 2), undo}, 0, 1},
-		"the only one undone":                    {[]journal.Entry{made(2, 1, 2), undo}, 0, 0},
-		"one that did not happen":                {[]journal.Entry{lost}, 0, 0},
-	} {
-		testproc.Equal(t, wayBack(c.history, c.driver), c.want, "%s: %d", name)
-	}
 }
 
 // TestHeldBy names ten consumers at most.
@@ -231,19 +51,5 @@ func TestHeldBy(t *testing.T) {
 			" and 1 more.", 12: " They are held by the consumers " + ten + " and 2 more.",
 	} {
 		testproc.Equal(t, heldBy(all[:n]), want, "%d: %q", n)
-	}
-}
-
-// TestAddedAmountsDoNotWrap: what a driver gives may be anything.
-func TestAddedAmountsDoNotWrap(t *testing.T) {
-	testproc.Parallel(t, testproc.Light)
-	d := vgpus()
-	d.after[id(9, 1)].Resources[id(4, 0)]["VGPU"] = -1 << 63
-	violations := guardReshape(d)
-	if len(violations) != 2 ||
-		!strings.HasSuffix(violations[1].Problem,
-			"it holds 2 on the providers of cn1 and would hold -9223372036854775808: 9223372036854775810 "+
-				"would be lost") {
-		t.Errorf("the violations: got %v, want two, the second one about the sum", violations)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -229,7 +230,7 @@ func TestTheStepThatIsWrongIsNamed(t *testing.T) {
 					err = <-s.ended
 				}
 				var fatal *resourcetracker.FatalError
-				var refused *resourcetracker.ReshapeError
+				var refused *reshape.Error
 				if errors.As(err, &fatal) != (c.problem != "") || errors.As(err, &refused) &&
 					refused.Problem != c.problem || !strings.Contains(err.Error(), c.error) {
 					t.Errorf("the start ended with %v", err)

@@ -3,66 +3,18 @@
 package resourcetracker
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 
-	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
-
-// OlderDriverError says that the driver is older than the provider tree that a newer version of it
-// made: what it reports would be in Placement beside what has moved. Nothing is written for the
-// node.
-type OlderDriverError struct {
-	// Recorded is the layout version of the tree, Driver that of the driver, 0 if it has none; both
-	// are 0 if it follows from the journal of reshapes.
-	Recorded, Driver int
-	// Reshape is the reshape that made the tree and can perhaps be taken back, 0 if none is known.
-	Reshape int64
-	// Returned is what the driver reports where that reshape took it away, as text.
-	Returned []string
-}
-
-func (e *OlderDriverError) Error() string {
-	const nothing = "; the driver is older than the one that created the tree, and nothing is written for the node"
-	switch {
-	case e.Recorded == 0:
-		return fmt.Sprintf(
-			"the driver reports inventory that reshape %d moved in its old place again, without asking for a "+
-				"reshape, so it would be counted twice: %s%s",
-			e.Reshape, strings.Join(e.Returned, "; "), nothing)
-	case e.Driver == 0:
-		return fmt.Sprintf("the provider tree has layout version %d, but this driver has no layout version%s",
-			e.Recorded, nothing)
-	}
-	return fmt.Sprintf("the provider tree has layout version %d, but this driver has layout version %d%s",
-		e.Recorded, e.Driver, nothing)
-}
-
-// Hint is the hint for the operator.
-func (e *OlderDriverError) Hint() string {
-	newer := "install the newer version of the driver again"
-	if e.Recorded > 0 {
-		newer = fmt.Sprintf("install a version of the driver with layout version %d again", e.Recorded)
-	}
-	if e.Reshape == 0 {
-		return newer + "; docs/upgrading-drivers.md explains how to go back to the older one"
-	}
-	return fmt.Sprintf("%s; or, to stay with this one, undo the reshape: `compute-agent reshape undo %d`, as long "+
-		"as nothing that it moved has changed since. "+
-		"docs/upgrading-drivers.md has more", newer, e.Reshape)
-}
 
 // olderDriver is the error about a driver whose layout version is lower than the tree's, or that
 // has none.
 func (t *Tracker) olderDriver(d draft, recorded, driver int) error {
-	e := &OlderDriverError{Recorded: recorded, Driver: driver}
-	if history, err := t.history(d.node.UUID); err == nil { // it only helps to say what can be done
-		e.Reshape = wayBack(history, driver)
+	e := &reshape.OlderDriverError{Recorded: recorded, Driver: driver}
+	if history, err := t.history(d.Node.UUID); err == nil { // it only helps to say what can be done
+		e.Reshape = reshape.WayBack(history, driver)
 	}
 	return e
 }
@@ -74,114 +26,29 @@ func (t *Tracker) history(root string) ([]journal.Entry, error) {
 	return t.config.Journal.History(root)
 }
 
-// wayBack is the reshape of a node to undo so that a driver with a layout version (0: without) can
-// go on: the last one that happened and was not undone, if it or those before it began at that
-// version or below; else 0, as undoing would not help.
-func wayBack(history []journal.Entry, driver int) int64 {
-	undone, last := map[int64]bool{}, int64(0)
-	for _, e := range slices.Backward(history) {
-		switch {
-		case e.Outcome != reportclient.ReshapeHappened:
-		case e.Undoes != 0:
-			undone[e.Undoes] = true
-		case !undone[e.ID]:
-			if last = cmp.Or(last, e.ID); e.FromLayout <= driver {
-				return last
-			}
-		}
-	}
-	return 0
-}
-
-// relocation is where a reshape has moved an inventory to.
-type relocation struct {
-	reshape int64
-	to      []plugins.Place
-}
-
 // checkReturned refuses an answer with inventory on a provider that a reshape took it away from,
 // while it is also where the reshape put it: a driver that is older than the reshape answers so. An
-// answer to a reshape is not checked, and inventory that only moves back is allowed.
+// answer to a reshape is not checked.
 //
 // Cost: nothing while no provider gets a resource class that it has not had; else one read of the
 // journal.
 func (t *Tracker) checkReturned(d draft) error {
-	if t.config.Journal == nil || d.before != nil {
+	if t.config.Journal == nil || d.Before != nil {
 		return nil
 	}
-	var back []plugins.Place
-	for p := range d.answer.All() {
-		for _, class := range p.Inventories.Classes() {
-			if _, there := d.known.Inventory(p.UUID, class); !there {
-				back = append(back, plugins.Place{Provider: p.UUID, Class: class})
-			}
-		}
-	}
+	back := d.Returned()
 	if len(back) == 0 {
 		return nil
 	}
-	history, err := t.history(d.node.UUID)
+	history, err := t.history(d.Node.UUID)
 	if err != nil {
 		return &passError{step: "reading the journal of reshapes", err: err}
 	}
-	moved := movedAway(history)
-	found := &OlderDriverError{}
-	for _, place := range back {
-		r := moved[place]
-		var twice []string
-		for _, to := range r.to {
-			if _, there := d.desired.Inventory(to.Provider, to.Class); there {
-				p, _ := d.desired.Provider(to.Provider)
-				twice = append(twice, fmt.Sprintf("%s on %s", to.Class, p.Name))
-			}
-		}
-		if len(twice) > 0 {
-			p, _ := d.answer.Provider(place.Provider)
-			found.Reshape = max(found.Reshape, r.reshape)
-			found.Returned = append(found.Returned,
-				fmt.Sprintf("%s on %s, which was moved to %s", place.Class, p.Name, enumerate(twice)))
-		}
-	}
-	if found.Reshape == 0 {
-		return nil
-	}
-	return found
-}
-
-// movedAway is what the reshapes of a node have moved, by where it was before. What came back later
-// is not among it.
-func movedAway(history []journal.Entry) map[plugins.Place]relocation {
-	out := map[plugins.Place]relocation{}
-	for _, e := range history {
-		if e.Reshape == nil || e.Outcome != reportclient.ReshapeHappened && e.Outcome != reportclient.ReshapeUnknown {
-			continue
-		}
-		gained := map[string][]plugins.Place{}
-		for _, p := range e.Reshape.Providers {
-			for class := range p.After {
-				place := plugins.Place{Provider: p.UUID, Class: class}
-				delete(out, place)
-				if _, had := p.Before[class]; !had {
-					gained[class] = append(gained[class], place)
-				}
-			}
-		}
-		renames := plugins.ClassRenames(e.Renames)
-		for _, p := range e.Reshape.Providers {
-			for class := range p.Before {
-				place := plugins.Place{Provider: p.UUID, Class: class}
-				delete(out, place)
-				if _, stays := p.After[class]; !stays {
-					out[place] = relocation{reshape: e.ID, to: gained[renames.Present(class)]}
-				}
-			}
-		}
-	}
-	return out
+	return d.CheckReturned(back, history)
 }
 
 // isOlder reports whether a pass failed because the driver is older than the tree.
 func isOlder(err error) bool {
-	var older *OlderDriverError
+	var older *reshape.OlderDriverError
 	return errors.As(err, &older)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // Traits that the agent itself gives to the root of every compute node. Nova's scheduler looks for
@@ -169,7 +170,7 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 		return written(plan, err), refusedBy(err)
 	}
 	state.reshaped = 0
-	if d.before != nil {
+	if d.Before != nil {
 		state.reshaped = t.configured.Load() + 1
 	}
 	return plan.Operations, t.saveWritten(state, d)
@@ -177,10 +178,10 @@ func (t *Tracker) passOnce(ctx context.Context, node plugins.Node, state *nodeSt
 
 // plan is pure.
 func (t *Tracker) plan(d draft) reportclient.Plan {
-	if d.before == nil {
-		return t.config.Placement.Plan(d.known, d.desired)
+	if d.Before == nil {
+		return t.config.Placement.Plan(d.Known, d.Desired)
 	}
-	return t.config.Placement.PlanReshape(d.known, d.desired, d.before, d.after)
+	return t.config.Placement.PlanReshape(d.Known, d.Desired, d.Before, d.After)
 }
 
 // written returns the operations of a plan that happened although others failed.
@@ -209,31 +210,17 @@ func written(plan reportclient.Plan, err error) []reportclient.Operation {
 // isFatal reports errors with which the agent must not go on at start-up: it would write to another
 // node's providers, or report less than guests use.
 func isFatal(err error) bool {
-	var refused *ReshapeError
+	var refused *reshape.Error
 	return errors.Is(err, reportclient.ErrIdentity) || errors.As(err, &refused)
 }
 
 // draft is what a pass over one node works out, layer upon layer, before anything is written.
 type draft struct {
-	node plugins.Node
-	// known is what Placement says, base what the driver is given of it, answer what the driver
-	// makes of that, and desired the desired state: the answer with all other clients' items and
-	// the agent's own.
-	known, base, answer, desired *providertree.Tree
+	reshape.Draft
 	// record is what this agent has written to Placement so far (after the merge: with the traits
 	// that a reshape moves away from where another client had put them), next what it will have
 	// made it say.
 	record, next *ownership.Record
-	// before and after are the allocations around a reshape; nil in any other pass.
-	before, after providertree.Allocations
-	renames       plugins.ClassRenames
-	// given and held are what the driver was given last, after steps from layout to layout that
-	// were each checked; nil without: base and before.
-	given *providertree.Tree
-	held  providertree.Allocations
-	// guests are those that the driver lists on the desired tree of a reshape; nil if it lists
-	// none.
-	guests []plugins.Guest
 	// repeated: the last pass that succeeded made a reshape, and the driver's configuration is the
 	// same.
 	repeated bool
@@ -257,9 +244,9 @@ const stepDriver = "asking the driver for the provider tree"
 // compute works out what Placement should say of a node: with allocations, if that takes a reshape
 // and one is allowed.
 func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeState, mayReshape bool) (draft, error) {
-	d := draft{node: node, repeated: state.reshaped == t.configured.Load()+1}
+	d := draft{Draft: reshape.Draft{Node: node}, repeated: state.reshaped == t.configured.Load()+1}
 	err := t.observe(ctx, StepRead, node.Name, func(ctx context.Context) (err error) {
-		d.known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
+		d.Known, err = t.config.Placement.Tree(ctx, node.UUID, node.Name)
 		return err
 	})
 	if err != nil {
@@ -268,8 +255,8 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 	if d.record, err = t.recordOf(ctx, state, d); err != nil {
 		return d, err
 	}
-	d.drift = d.record.Drift(d.known)
-	d.base = ownership.Strip(d.known, d.record)
+	d.drift = d.record.Drift(d.Known)
+	d.Base = ownership.Strip(d.Known, d.record)
 	if d, err = t.askDriver(ctx, d, mayReshape); err != nil {
 		return d, err
 	}
@@ -283,11 +270,11 @@ func (t *Tracker) compute(ctx context.Context, node plugins.Node, state *nodeSta
 	if err := t.checkReturned(d); err != nil {
 		return d, err
 	}
-	if d.before != nil {
-		if d.guests, err = t.listGuests(ctx, d); err != nil {
+	if d.Before != nil {
+		if d.Guests, err = t.listGuests(ctx, d); err != nil {
 			return d, err
 		}
-		err = t.observe(ctx, StepGuard, node.Name, func(context.Context) error { return d.check() })
+		err = t.observe(ctx, StepGuard, node.Name, func(context.Context) error { return d.Check() })
 		if err != nil {
 			return d, err
 		}
@@ -304,25 +291,25 @@ func (t *Tracker) askDriver(ctx context.Context, d draft, mayReshape bool) (draf
 	}
 	d.layout = to
 	if from < to && (mayReshape || from > 0 || t.hadLayout(d)) {
-		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
+		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.Node.Name)
 		d, err := t.migrateLayouts(ctx, d, from, to, mayReshape)
 		end(err)
 		return d, err
 	}
-	err = t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
-		d.answer, _, err = t.config.Driver.UpdateProviderTree(ctx, d.base.Clone(), d.node.Name, nil)
+	err = t.observe(ctx, StepDriver, d.Node.Name, func(ctx context.Context) (err error) {
+		d.Answer, _, err = t.config.Driver.UpdateProviderTree(ctx, d.Base.Clone(), d.Node.Name, nil)
 		return err
 	})
 	var failed *plugins.ReshapeFailed
 	switch {
 	case errors.Is(err, plugins.ErrReshapeNeeded):
 		needed := err
-		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.node.Name)
+		ctx, end := t.config.Observer.Begin(ctx, StepReshape, t.config.Name, d.Node.Name)
 		d, err := t.reshape(ctx, d, needed, mayReshape)
 		end(err)
 		return d, err
 	case errors.As(err, &failed):
-		return d, cannotMove(failed, err)
+		return d, reshape.CannotMove(failed, err, nil)
 	case err != nil:
 		return d, &passError{step: stepDriver, err: err}
 	}
@@ -335,14 +322,14 @@ func (t *Tracker) askDriver(ctx context.Context, d draft, mayReshape bool) (draf
 // guardAnswer looks at the driver's answer as it came. The answer of a reshape is checked as a
 // whole, later.
 func (d draft) guardAnswer() error {
-	if d.before != nil {
-		if d.answer.Exists(d.node.UUID) {
+	if d.Before != nil {
+		if d.Answer.Exists(d.Node.UUID) {
 			return nil
 		}
-		d.desired = d.answer // there is nothing to lay anything upon
-		return d.check()
+		d.Desired = d.Answer // there is nothing to lay anything upon
+		return d.Check()
 	}
-	if err := providertree.Check(d.base, d.answer, d.node.Name).Err(); err != nil {
+	if err := providertree.Check(d.Base, d.Answer, d.Node.Name).Err(); err != nil {
 		return &passError{step: "checking the driver's provider tree", err: err}
 	}
 	return nil

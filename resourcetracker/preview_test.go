@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -32,16 +33,16 @@ func TestPlanOfAReshape(t *testing.T) {
 		}
 		r := plans[0].Reshape
 		r.Payload.Bytes = 0 // it depends on the journal's form
-		want := &resourcetracker.Preview{Consumers: 2,
-			Moved: 2, Payload: &resourcetracker.PayloadPreview{Providers: 2, Consumers: 2},
-			Providers: []resourcetracker.ProviderPreview{
+		want := &reshape.Preview{Consumers: 2,
+			Moved: 2, Payload: &reshape.PayloadPreview{Providers: 2, Consumers: 2},
+			Providers: []reshape.ProviderPreview{
 				{UUID: nodeUUID, Name: "cn1", Before: 2,
 					After: 1,
-					Classes: []resourcetracker.ClassPreview{{Class: "VGPU",
-						Before: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
+					Classes: []reshape.ClassPreview{{Class: "VGPU",
+						Before: &reshape.StockCount{Total: 4, Used: 3}}}},
 				{UUID: gpu, Name: "cn1_gpu", Parent: nodeUUID, New: true, After: 2,
-					Classes: []resourcetracker.ClassPreview{{Class: "VGPU",
-						After: &resourcetracker.StockCount{Total: 4, Used: 3}}}},
+					Classes: []reshape.ClassPreview{{Class: "VGPU",
+						After: &reshape.StockCount{Total: 4, Used: 3}}}},
 			}}
 		testproc.Same(t, cmp.Diff(want, r))
 		if len(plans[0].Plan.Operations) != 2 || s.writes() != 0 || len(s.outcomes()) != 0 {
@@ -63,7 +64,7 @@ func TestPlanOfARefusedReshapeShowsItAllTheSame(t *testing.T) {
 		s := start(t, vgpus, refusals["guarded"].prepare, func(s *scene) { s.hold = true })
 		<-s.tracker.Ready()
 		plans, err := s.tracker.Plan(t.Context(), resourcetracker.PlanOptions{Reshape: true})
-		var refused *resourcetracker.ReshapeError
+		var refused *reshape.Error
 		if err != nil || !errors.As(plans[0].Err, &refused) || len(refused.Violations) != 2 ||
 			plans[0].Reshape == nil || len(plans[0].Plan.Operations) != 0 {
 			t.Errorf("Plan of a refused reshape: got %v, %+v, want it with two violations and no operations",

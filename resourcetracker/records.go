@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -25,7 +24,7 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 	if state.record != nil {
 		return state.record, nil
 	}
-	record, err := t.loadRecord(d.node)
+	record, err := t.loadRecord(d.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -39,11 +38,11 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 			return nil, err
 		}
 		former := record
-		if record.Providers == nil && !isNew(d.known, d.node.UUID) {
-			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.known, d.node.UUID), false
+		if record.Providers == nil && !isNew(d.Known, d.Node.UUID) {
+			state.adopted, state.adoptedSaved = ownership.NewAdopted(d.Known, d.Node.UUID), false
 		}
-		adopted := ownership.Adopt(d.known, bare, d.node.UUID, d.node.Name, t.config.Name, denied)
-		adopted.Layout, adopted.Created = t.layoutInTree(d.known, d.node.UUID), former.Created
+		adopted := ownership.Adopt(d.Known, bare, d.Node.UUID, d.Node.Name, t.config.Name, denied)
+		adopted.Layout, adopted.Created = t.traits().InTree(d.Known, d.Node.UUID), former.Created
 		// The record is forgotten if nothing comes of the pass: the next one may find another tree.
 		if former.Providers == nil {
 			return adopted, nil
@@ -62,9 +61,9 @@ func (t *Tracker) recordOf(ctx context.Context, state *nodeState, d draft) (*own
 func (t *Tracker) takeOverRecord(
 	ctx context.Context, d draft, adopted, former *ownership.Record, bare *providertree.Tree,
 ) (*ownership.Record, error) {
-	all := adopted.Inherit(former, d.known, nil)
-	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) error {
-		_, _, err := t.config.Driver.UpdateProviderTree(ctx, ownership.Strip(d.known, all), d.node.Name, nil)
+	all := adopted.Inherit(former, d.Known, nil)
+	err := t.observe(ctx, StepDriver, d.Node.Name, func(ctx context.Context) error {
+		_, _, err := t.config.Driver.UpdateProviderTree(ctx, ownership.Strip(d.Known, all), d.Node.Name, nil)
 		return err
 	})
 	var failed *plugins.ReshapeFailed
@@ -74,7 +73,7 @@ func (t *Tracker) takeOverRecord(
 	case err != nil:
 		return nil, &passError{step: stepDriver, err: err}
 	}
-	return adopted.Inherit(former, d.known, bare), nil
+	return adopted.Inherit(former, d.Known, bare), nil
 }
 
 // loadRecord never returns nil beside a nil error; a node without a record has one without
@@ -97,10 +96,10 @@ func (t *Tracker) loadRecord(node plugins.Node) (*ownership.Record, error) {
 // bareAnswer is what the driver says of the node if Placement has nothing of it but the root.
 func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, error) {
 	bare := &providertree.Tree{}
-	if err := bare.AddRoot(d.node.UUID, d.node.Name); err != nil {
+	if err := bare.AddRoot(d.Node.UUID, d.Node.Name); err != nil {
 		return nil, err
 	}
-	if isNew(d.known, d.node.UUID) {
+	if isNew(d.Known, d.Node.UUID) {
 		return bare, nil
 	}
 	return t.answerAbout(ctx, d, bare)
@@ -110,15 +109,15 @@ func (t *Tracker) bareAnswer(ctx context.Context, d draft) (*providertree.Tree, 
 // have. Only the agent that made the tree before, Nova mostly, can have set them; so they are the
 // driver's, to remove.
 func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.Tree) ([]string, error) {
-	undecided := ownership.Undecided(d.known, bare, d.node.UUID, TraitComputeNode, TraitOwnerNova, TraitStatusDisabled)
+	undecided := ownership.Undecided(d.Known, bare, d.Node.UUID, TraitComputeNode, TraitOwnerNova, TraitStatusDisabled)
 	if len(undecided) == 0 {
 		return nil, nil
 	}
 	empty := &providertree.Tree{}
-	if err := empty.AddRoot(d.node.UUID, d.node.Name); err != nil {
+	if err := empty.AddRoot(d.Node.UUID, d.Node.Name); err != nil {
 		return nil, err
 	}
-	probe, err := ownership.Probe(empty, d.node.UUID, undecided)
+	probe, err := ownership.Probe(empty, d.Node.UUID, undecided)
 	if err != nil {
 		return nil, err
 	}
@@ -126,15 +125,15 @@ func (t *Tracker) deniedTraits(ctx context.Context, d draft, bare *providertree.
 	if err != nil {
 		return nil, err
 	}
-	return ownership.Denied(answer, d.node.UUID, undecided), nil
+	return ownership.Denied(answer, d.Node.UUID, undecided), nil
 }
 
 // answerAbout is the driver's answer about a node of which Placement would have the root alone;
 // bare itself if the driver asks for a reshape.
 func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.Tree) (*providertree.Tree, error) {
 	var answer *providertree.Tree
-	err := t.observe(ctx, StepDriver, d.node.Name, func(ctx context.Context) (err error) {
-		answer, _, err = t.config.Driver.UpdateProviderTree(ctx, bare.Clone(), d.node.Name, nil)
+	err := t.observe(ctx, StepDriver, d.Node.Name, func(ctx context.Context) (err error) {
+		answer, _, err = t.config.Driver.UpdateProviderTree(ctx, bare.Clone(), d.Node.Name, nil)
 		return err
 	})
 	var failed *plugins.ReshapeFailed
@@ -144,7 +143,7 @@ func (t *Tracker) answerAbout(ctx context.Context, d draft, bare *providertree.T
 	case err != nil:
 		return nil, &passError{step: stepDriver, err: err}
 	}
-	if err := providertree.Check(bare, answer, d.node.Name).Err(); err != nil {
+	if err := providertree.Check(bare, answer, d.Node.Name).Err(); err != nil {
 		return nil, &passError{step: "checking the driver's provider tree for an empty node", err: err}
 	}
 	return answer, nil
@@ -169,7 +168,7 @@ func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 		return nil
 	}
 	if !state.adoptedSaved {
-		switch stored, err := t.config.Records.LoadAdopted(d.node.UUID); {
+		switch stored, err := t.config.Records.LoadAdopted(d.Node.UUID); {
 		case err != nil:
 			return &passError{step: "reading what this node was before it was adopted", err: err}
 		case stored != nil: // the record was lost, or the agent has restarted
@@ -181,7 +180,7 @@ func (t *Tracker) keepAdopted(state *nodeState, d draft) error {
 	if state.adopted == nil {
 		return nil
 	}
-	noted := state.adopted.WithChanges(d.known, d.desired)
+	noted := state.adopted.WithChanges(d.Known, d.Desired)
 	if noted == state.adopted && state.adoptedSaved {
 		return nil
 	}
@@ -215,9 +214,4 @@ func (t *Tracker) save(state *nodeState, record *ownership.Record) error {
 	}
 	state.record, state.saved = record, true
 	return nil
-}
-
-// IsAgentTrait reports whether no other program sets a trait on the root of a compute node.
-func IsAgentTrait(trait string) bool {
-	return strings.HasPrefix(trait, layoutPrefix) || strings.HasPrefix(trait, formerLayoutPrefix)
 }

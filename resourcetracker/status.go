@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // State is how a tracker or one of its nodes is doing.
@@ -61,11 +62,11 @@ type NodeStatus struct {
 	// LastSuccess is when Placement last was known to say what the driver says; zero: never since
 	// the start.
 	LastSuccess time.Time `json:"last_success,omitzero"`
-	// LastAnswer is when the driver last told of the node, also that it needs a reshape; zero:
-	// never since the start.
+	// LastAnswer is when the driver last returned a tree for the node, or that it needs a reshape;
+	// zero: never since the start.
 	LastAnswer time.Time `json:"last_answer,omitzero"`
-	// Unanswered: the driver did not tell when it was last asked, for the nodes or for this one.
-	// That it is not ready is no answer.
+	// Unanswered: the driver's last call for the node, or for the list of nodes, failed. That it is
+	// not ready counts as a failure.
 	Unanswered bool `json:"unanswered,omitempty"`
 	// LastChange is when something was last written, and Changes what.
 	LastChange time.Time `json:"last_change,omitzero"`
@@ -135,8 +136,8 @@ type nodeState struct {
 	// record is what is ours in Placement; saved says that the state directory has it.
 	record *ownership.Record
 	saved  bool
-	// adopted is what the node was before this agent's first write, nil if that is not known;
-	// adoptedSaved says that the state directory has it, or that there is nothing to have.
+	// adopted is what the node was before this agent's first write, nil if that is not known.
+	// adoptedSaved: adopted needs no write to the state directory.
 	adopted      *ownership.Adopted
 	adoptedSaved bool
 	// flaps are the items that the last passes wrote.
@@ -465,7 +466,7 @@ func causeOf(err error) string {
 	if errors.As(err, &step) {
 		return step.step + ": " + hint(err)
 	}
-	var refused *ReshapeError
+	var refused *reshape.Error
 	if errors.As(err, &refused) {
 		return refused.Problem
 	}
@@ -474,9 +475,9 @@ func causeOf(err error) string {
 
 // hint is what an operator can do about a failed pass, or "".
 func hint(err error) string {
-	var refused *ReshapeError
+	var refused *reshape.Error
 	var identityErr *identity.Error
-	var older *OlderDriverError
+	var older *reshape.OlderDriverError
 	var again *repeatedReshape
 	switch {
 	case errors.As(err, &older):

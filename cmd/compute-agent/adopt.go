@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
@@ -55,7 +55,7 @@ func (c *consent) confirm(cmd *cobra.Command) (bool, error) {
 // newAdopt reconciles this host's identity with what Placement has.
 func newAdopt() *cobra.Command {
 	var opts options
-	var adoption agent.AdoptOptions
+	var adoption commands.AdoptOptions
 	var ok consent
 	cmd := &cobra.Command{
 		Use:   "adopt [--uuid UUID] [--rename] | --as-new | --give-back",
@@ -100,7 +100,7 @@ func newAdopt() *cobra.Command {
 					return ok.confirm(cmd)
 				}
 			}
-			plan, err := agent.Adopt(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
+			plan, err := commands.Adopt(ctx, cfg, newLogger(cfg, cmd.ErrOrStderr()).Level(zerolog.WarnLevel), adoption)
 			if err != nil {
 				return err
 			}
@@ -133,4 +133,4 @@ func addWithServers(cmd *cobra.Command, into *string) {
 }
 
 // checkWithServers validates the flag.
-func checkWithServers(given string) error { return agent.CheckWithServers(given) }
+func checkWithServers(given string) error { return commands.CheckWithServers(given) }

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -20,8 +21,8 @@ import (
 // listing is an agent with two nodes.
 type listing struct{ control.Agent }
 
-func (listing) Nodes(context.Context) (control.Nodes, error) {
-	return control.Nodes{Nodes: []control.Node{{Name: "cn1", UUID: "u1"}, {Name: "cn2", UUID: "u2"}}}, nil
+func (listing) Nodes(context.Context) (statedir.Nodes, error) {
+	return statedir.Nodes{Nodes: []statedir.Node{{Name: "cn1", UUID: "u1"}, {Name: "cn2", UUID: "u2"}}}, nil
 }
 
 // TestCompletion: a shell gets the names of nodes from the agent that runs, and the numbers of

@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 )
 
@@ -26,7 +26,7 @@ func newDoctorDevices() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			spec, args, err := agent.DeviceLister(cfg, driver)
+			spec, args, err := commands.DeviceLister(cfg, driver)
 			if err != nil {
 				return err
 			}

@@ -33,6 +33,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/store"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // Exit codes of all commands. 2 is not used: a Go program that crashes exits with it, and systemd
@@ -132,7 +133,7 @@ func (e *exitError) Unwrap() error { return e.err }
 func exitCode(err error) int {
 	var code *exitError
 	var fatal *resourcetracker.FatalError
-	var undo *resourcetracker.UndoError
+	var undo *reshape.UndoError
 	var refused *operator.RefusedError
 	switch {
 	case errors.As(err, &code):

@@ -21,7 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cell"
 	"github.com/compute-agent/compute-agent/cells/celldb"
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pki"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -442,7 +442,7 @@ func TestNodesThatWentAway(t *testing.T) {
 	s.reports("cn1", "cn1_gpu0", "cn2", "cn2_gpu0")
 	s.says(exitDone, []string{"node", "remove", "cn2", "--yes"}, "Removed node")
 	s.hasNames("cn1", "cn1_gpu0")
-	var nodes control.Nodes
+	var nodes statedir.Nodes
 	check(t, json.Unmarshal([]byte(s.says(exitDone, []string{"node", "list", "-o", "json"})), &nodes))
 	if len(nodes.Nodes) != 1 || nodes.Nodes[0].Name != "cn1" ||
 		nodes.Nodes[0].Since.IsZero() || !nodes.Nodes[0].Created {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -68,7 +69,7 @@ func newPlacementMigrate() *cobra.Command {
 				func() (did any, err error) {
 					const what = "Starting the drivers, and moving what has to move"
 					done, err = withProgressOf(cmd, what, func(*render.Progress) (control.Migration, error) {
-						return agent.Migrate(cmd.Context(), cfg, log, migrate)
+						return commands.Migrate(cmd.Context(), cfg, log, migrate)
 					})
 					if moved := done.Moved(); moved != nil {
 						did = map[string]any{"changes_of_nodes": moved}

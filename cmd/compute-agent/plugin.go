@@ -15,6 +15,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cmd/compute-agent/internal/render"
 	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/trial"
@@ -27,7 +28,7 @@ func newPlugin() *cobra.Command {
 }
 
 // trialFlags are the flags of the commands that start a plugin by its path.
-type trialFlags struct{ agent.Trial }
+type trialFlags struct{ commands.Trial }
 
 func (f *trialFlags) addSandbox(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.NoSandbox, "no-sandbox", false,
@@ -171,7 +172,7 @@ func newPluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			entries, err := agent.Plugins(cmd.Context(), cfg)
+			entries, err := commands.Plugins(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}

@@ -17,12 +17,13 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // printError prints why a command failed. A refused reshape gets a line for each violation.
 func printError(w io.Writer, err error) {
 	var fatal *resourcetracker.FatalError
-	var refused *resourcetracker.ReshapeError
+	var refused *reshape.Error
 	if !errors.As(err, &fatal) || !errors.As(err, &refused) {
 		_, _ = fmt.Fprintf(w, "compute-agent: %v\n", err)
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/controlplane"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/systemd"
 )
 
@@ -66,7 +67,7 @@ func runAgent(ctx context.Context, cfg *config.Config, opts agent.Options) error
 // logged the violations of a refused reshape already.
 func logEnd(log zerolog.Logger, err error) {
 	var fatal *resourcetracker.FatalError
-	var refused *resourcetracker.ReshapeError
+	var refused *reshape.Error
 	e := log.Error().Int("exit_code", exitCode(err))
 	if errors.As(err, &fatal) && errors.As(err, &refused) {
 		e.Str("node", fatal.Node).Str(zerolog.ErrorFieldName, refused.Summary()).

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -130,8 +130,8 @@ func (a *Agent) checkDrivers(now time.Time) time.Time {
 	changed := map[string]bool{}
 	var failed error
 	for _, p := range disable {
-		err := a.state.Disabled.Disable(disabled.Reason{
-			Source: disabled.DriverSource(p.driver), Node: p.node,
+		err := a.state.Disabled.Disable(statedir.Reason{
+			Source: statedir.DriverSource(p.driver), Node: p.node,
 			Reason: fmt.Sprintf("unavailable since %s, which is longer than its unavailable_grace of %v",
 				a.absence.unavailableSince(p).UTC().Format(time.RFC3339), p.grace),
 		})
@@ -142,7 +142,7 @@ func (a *Agent) checkDrivers(now time.Time) time.Time {
 		changed[p.driver] = true
 	}
 	for _, p := range enable {
-		if err := a.state.Disabled.Withdraw(disabled.DriverSource(p.driver), p.node); err != nil {
+		if err := a.state.Disabled.Withdraw(statedir.DriverSource(p.driver), p.node); err != nil {
 			failed = err
 			continue
 		}
@@ -176,7 +176,7 @@ func (a *Agent) presences(drivers []active) []presence {
 	cfg := a.settings.current()
 	isDisabled := map[[2]string]bool{}
 	for _, r := range a.state.Disabled.Reasons("") {
-		if name, ours := disabled.DriverOf(r.Source); ours {
+		if name, ours := statedir.DriverOf(r.Source); ours {
 			isDisabled[[2]string{name, r.Node}] = true
 		}
 	}
@@ -204,7 +204,7 @@ func (a *Agent) presences(drivers []active) []presence {
 // the node is removed.
 func (a *Agent) removeStaleReasons(drivers []active) error {
 	for _, r := range a.state.Disabled.Reasons("") {
-		name, ours := disabled.DriverOf(r.Source)
+		name, ours := statedir.DriverOf(r.Source)
 		if !ours {
 			continue
 		}

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/compute-agent/compute-agent/cells/enrolment"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/agent/telemetry"
 	"github.com/compute-agent/compute-agent/internal/config"
@@ -62,7 +62,7 @@ type Agent struct {
 	started   time.Time
 	telemetry telemetry.Telemetry
 	// user is by what it finds other agents of its user.
-	user soleUser
+	user statedir.SoleUser
 
 	settings   settings
 	drivers    driverSet
@@ -87,9 +87,9 @@ func New(opts Options) (*Agent, error) {
 		telemetry: telemetry.Telemetry{Metrics: telemetry.NewMetrics(nil)}, settings: settings{cfg: opts.Config},
 		drivers: driverSet{byName: map[string]*driver{}, reloads: map[string]*reconfiguration{}},
 		absence: absence{changed: make(chan struct{}, 1)},
-		user:    soleUser{userSocket(os.Geteuid()), os.Geteuid(), startPatience}, run: thisRun{own: process()},
+		user:    statedir.CurrentUser(), run: thisRun{own: process()},
 	}
-	a.placement, err = NewPlacementClient(opts.Config,
+	a.placement, err = access.NewReportClient(opts.Config,
 		a.state.Journal, a.telemetry.Request, &a.run.placement, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", config.ErrInvalid, err)
@@ -171,7 +171,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	release, err := a.user.acquire(a.settings.current().Agent.ShareUser, a.log)
+	release, err := a.user.Acquire(a.settings.current().Agent.ShareUser, a.log)
 	if err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
@@ -182,7 +182,7 @@ func (a *Agent) prepare() (unlock func(), err error) {
 		unlock()
 		return nil, err
 	}
-	if a.state.Disabled, err = disabled.Open(a.settings.current().Agent.StateDir); err != nil {
+	if a.state.Disabled, err = statedir.OpenDisabled(a.settings.current().Agent.StateDir); err != nil {
 		unlock()
 		return nil, &resourcetracker.FatalError{Node: a.settings.current().Agent.Host, Err: err, Protects: true}
 	}
@@ -193,6 +193,14 @@ func (a *Agent) prepare() (unlock func(), err error) {
 	}
 	a.loadJournal()
 	return unlock, nil
+}
+
+// placementEndpoint describes the endpoint for logs, before it is known.
+func placementEndpoint(c config.PlacementClient) string {
+	if c.URL == "" {
+		return "from the catalog of Keystone at " + c.Keystone.AuthURL
+	}
+	return c.URL
 }
 
 // owners returns the drivers of the nodes recorded in the state directory.

@@ -8,7 +8,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
-	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
@@ -60,8 +59,8 @@ func (a *Agent) HealAllocations(ctx context.Context, r audit.HealRequest) (audit
 	return a.auditor().HealAllocations(ctx, r)
 }
 
-// AuditOffline is Audit without a running agent. It starts and stops the drivers, and locks the
-// state directory.
+// AuditOffline is Audit without a running agent. It starts and stops the drivers, while the
+// state directory is locked.
 func AuditOffline(ctx context.Context, cfg *config.Config, log zerolog.Logger, r audit.Request) (audit.Report, error) {
 	return auditOffline(ctx, cfg, log, r, (*Agent).Audit)
 }
@@ -76,11 +75,6 @@ func HealAllocationsOffline(
 func auditOffline[R any](ctx context.Context, cfg *config.Config, log zerolog.Logger, r R,
 	do func(*Agent, context.Context, R) (audit.Report, error),
 ) (report audit.Report, err error) {
-	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
-	if err != nil {
-		return report, err
-	}
-	defer unlock()
 	failed := withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
 		report, err = do(a, ctx, r)
 		return err

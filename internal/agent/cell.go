@@ -17,7 +17,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells/cellclient"
 	"github.com/compute-agent/compute-agent/cells/worker"
 	"github.com/compute-agent/compute-agent/internal/agent/access"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pki"
@@ -151,7 +151,7 @@ func (a *Agent) cellDisables(isDisabled bool, why string) error {
 		if was && before == reason {
 			return nil
 		}
-		if err := a.state.Disabled.Disable(disabled.Reason{Source: cellSource, Reason: reason}); err != nil {
+		if err := a.state.Disabled.Disable(statedir.Reason{Source: cellSource, Reason: reason}); err != nil {
 			return err
 		}
 		a.log.Warn().Str("reason", reason).
@@ -182,7 +182,7 @@ func oneLine(text string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(text, "�")))
-	for disabled.CheckReason(text) != nil && text != "" { // too long
+	for statedir.CheckReason(text) != nil && text != "" { // too long
 		text = string([]rune(text)[:min(utf8.RuneCountInString(text)-1, 500)])
 	}
 	if strings.TrimSpace(text) == "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
@@ -177,7 +178,7 @@ func configurationFinding(driver string, err error) health.Finding {
 	switch {
 	case errors.As(err, &refused): // also by a process that takes over
 		return found
-	case errors.Is(err, errDriverState):
+	case errors.Is(err, statedir.ErrDriverDir):
 		found.Code, found.Subject = health.StateNotWritable, health.Agent
 		return found
 	case !errors.As(err, &takeover):

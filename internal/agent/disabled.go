@@ -4,7 +4,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,9 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
-	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
@@ -41,7 +38,7 @@ func (a *Agent) Disable(ctx context.Context, r control.DisableRequest) (control.
 		return control.Disabling{}, err
 	}
 	if err := a.state.Disabled.Disable(
-		disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
+		statedir.Reason{Source: statedir.Operator, Node: r.Node, Reason: r.Reason, By: r.By}); err != nil {
 		return control.Disabling{}, err
 	}
 	onNode(
@@ -65,9 +62,9 @@ func (a *Agent) Enable(ctx context.Context, r control.DisableRequest) (control.D
 		}
 		return control.Disabling{}, err
 	}
-	left, err := a.state.Disabled.Enable(disabled.Operator, r.Node)
+	left, err := a.state.Disabled.Enable(statedir.Operator, r.Node)
 	if err != nil {
-		return control.Disabling{}, explainAllNodes(err, r.Node)
+		return control.Disabling{}, err
 	}
 	onNode(a.log.Info(), r.Node).Str("by", r.By).
 		Msg("Enabled: new instances can be scheduled to " + hostOrNode(r.Node) + " again.")
@@ -101,12 +98,12 @@ func (a *Agent) knowsNode(name string) error {
 
 // namesReason reports whether a reason disables a node by its name.
 func (a *Agent) namesReason(node string) bool {
-	return slices.ContainsFunc(a.state.Disabled.Reasons(""), func(r disabled.Reason) bool { return r.Node == node })
+	return slices.ContainsFunc(a.state.Disabled.Reasons(""), func(r statedir.Reason) bool { return r.Node == node })
 }
 
 // awaitDisabled waits until the cached trees of a node, or of all, match the reasons, and returns
 // the result.
-func (a *Agent) awaitDisabled(ctx context.Context, node string, left []disabled.Reason) control.Disabling {
+func (a *Agent) awaitDisabled(ctx context.Context, node string, left []statedir.Reason) control.Disabling {
 	ctx, cancel := context.WithTimeout(ctx, disabledTimeout)
 	defer cancel()
 	ticker := time.NewTicker(disabledInterval)
@@ -160,7 +157,7 @@ func (a *Agent) rootOf(uuid string) (providertree.Provider, bool) {
 }
 
 // disabledReasons returns all reasons for the status, none while the agent is starting.
-func (a *Agent) disabledReasons() []disabled.Reason {
+func (a *Agent) disabledReasons() []statedir.Reason {
 	if a.state.Disabled == nil {
 		return nil
 	}
@@ -201,35 +198,6 @@ func (a *Agent) finishEnabling() {
 	}
 }
 
-func explainAllNodes(err error, node string) error {
-	if errors.Is(err, disabled.ErrWhole) {
-		return fmt.Errorf(
-			"%w: `compute-agent enable` without --node enables all of them, and then `compute-agent disable --node` "+
-				"the others; %s stays disabled", err, node)
-	}
-	return err
-}
-
-// DisableOffline records a request to disable nodes, or to enable them, if no agent runs. The next
-// start of one updates Placement.
-func DisableOffline(cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
-	out := control.Disabling{Nodes: []control.DisabledNode{}, Offline: true}
-	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
-	if err != nil {
-		return out, err
-	}
-	defer unlock()
-	s, err := disabled.Open(cfg.Agent.StateDir)
-	if err != nil {
-		return out, err
-	}
-	if enable {
-		out.Left, err = s.Enable(disabled.Operator, r.Node)
-		return out, explainAllNodes(err, r.Node)
-	}
-	return out, s.Disable(disabled.Reason{Source: disabled.Operator, Node: r.Node, Reason: r.Reason, By: r.By})
-}
-
 // onNode adds a node to a log event, unless it is "".
 func onNode(e *zerolog.Event, node string) *zerolog.Event {
 	if node == "" {
@@ -249,7 +217,7 @@ func hostOrNode(node string) string {
 // logDisabled logs the recorded reasons at start-up.
 func (a *Agent) logDisabled() {
 	for _, r := range a.state.Disabled.Reasons("") {
-		if _, ours := disabled.DriverOf(r.Source); ours {
+		if _, ours := statedir.DriverOf(r.Source); ours {
 			continue // reported as a condition of the driver
 		}
 		if r.Source == cellSource {

@@ -9,8 +9,8 @@
 //	            ├── pluginhost.Plugin        its process
 //	            └── resourcetracker.Tracker  its nodes ──▶ reportclient.Client ──▶ Placement
 //
-// Adopt, GiveNodeOffline and the other functions that take a configuration work on the state
-// directory and Placement of a host whose agent does not run.
+// [DryRun], [AuditOffline] and the other functions that take a configuration are for commands on a
+// host whose agent does not run: package commands calls them.
 //
 // It makes no decisions about inventory. Why a host is degraded is decided in internal/health.
 package agent

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
@@ -263,7 +264,7 @@ func (a *Agent) trackerConfig(d *driver, startup bool) resourcetracker.Config {
 
 // specToRun creates the driver's state directory and returns spec.
 func (a *Agent) specToRun(cfg *config.Config, name string) (pluginhost.Spec, error) {
-	if err := makeDriverState(cfg, name); err != nil {
+	if err := statedir.MakeDriverDir(cfg.Agent.StateDir, name); err != nil {
 		return pluginhost.Spec{}, err
 	}
 	return a.spec(cfg, name)
@@ -281,16 +282,23 @@ func Executable(cfg *config.Config, name string) (pluginhost.Spec, error) {
 		Env: c.Env, Config: own, Sandbox: driverSandbox(cfg, name)}, nil
 }
 
-// spec returns the plugin host's specification of a driver. Nothing is written.
+// spec returns the plugin host's specification of a driver whose changes this agent handles.
 func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
+	s, err := Spec(cfg, name, a.state.Identity)
+	s.Changed, s.InstanceChanged = func(string) { a.changed(name) }, a.instanceChanged
+	return s, err
+}
+
+// Spec returns the plugin host's specification of a driver. state is the host's identity; nil: it is
+// read. Nothing is written.
+func Spec(cfg *config.Config, name string, state *identity.State) (pluginhost.Spec, error) {
 	s, err := Executable(cfg, name)
 	if err != nil {
 		return pluginhost.Spec{}, err
 	}
 	timeouts, restart := cfg.Process(name)
 	s.Disabled = !cfg.Drivers[name].Enabled
-	s.HostInfo = plugins.HostInfo{Name: cfg.Agent.Host, StateDir: driverState(cfg, name)}
-	state := a.state.Identity
+	s.HostInfo = plugins.HostInfo{Name: cfg.Agent.Host, StateDir: statedir.DriverDir(cfg.Agent.StateDir, name)}
 	if state == nil { // a command without the daemon, perhaps of a user who may not read this
 		state, _ = identity.Open(cfg.Agent.StateDir)
 	}
@@ -309,7 +317,6 @@ func (a *Agent) spec(cfg *config.Config, name string) (pluginhost.Spec, error) {
 		ResetAfter: restart.CrashWindow, FailureLimit: restart.CrashLimit, FailureWindow: restart.CrashWindow,
 		Quarantine: restart.Quarantine,
 	}
-	s.Changed, s.InstanceChanged = func(string) { a.changed(name) }, a.instanceChanged
 	return s, nil
 }
 

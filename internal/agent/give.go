@@ -20,7 +20,7 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 	if err != nil {
 		return control.Gift{}, err
 	}
-	node, err := findNode(nodes, r.Node)
+	node, err := nodes.Find(r.Node)
 	if err != nil {
 		return control.Gift{}, err
 	}
@@ -61,7 +61,7 @@ func (a *Agent) GiveNode(ctx context.Context, r control.GiveRequest) (control.Gi
 }
 
 // gift describes the change, with violations that do not depend on a driver.
-func gift(node control.Node, to string, drivers []string) control.Gift {
+func gift(node statedir.Node, to string, drivers []string) control.Gift {
 	out := control.Gift{Name: node.Name, UUID: node.UUID, From: node.Driver, To: to}
 	switch {
 	case !slices.Contains(drivers, to):
@@ -74,7 +74,7 @@ func gift(node control.Node, to string, drivers []string) control.Gift {
 }
 
 // assign records the new driver of a node.
-func (a *Agent) assign(node control.Node, to string) error {
+func (a *Agent) assign(node statedir.Node, to string) error {
 	if err := a.state.Identity.Assign(node.UUID, to); err != nil {
 		return err
 	}
@@ -85,17 +85,12 @@ func (a *Agent) assign(node control.Node, to string) error {
 	return nil
 }
 
-// GiveNodeOffline is GiveNode without a running agent. It locks the state directory.
+// GiveNodeOffline is GiveNode without a running agent. The state directory is locked.
 func GiveNodeOffline(
 	_ context.Context, cfg *config.Config, log zerolog.Logger, r control.GiveRequest,
 ) (control.Gift, error) {
-	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
-	if err != nil {
-		return control.Gift{}, err
-	}
-	defer unlock()
 	a := &Agent{log: log, state: statedir.New(cfg.Agent.StateDir)}
-	node, err := a.recordedNode(r.Node)
+	node, err := a.state.RecordedNode(r.Node)
 	if err != nil {
 		return control.Gift{}, err
 	}

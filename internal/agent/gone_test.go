@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -31,9 +31,9 @@ func (h *env) isDisabled(uuid string) bool {
 }
 
 // reasons are those that outlive the agent.
-func (h *env) reasons() []disabled.Reason {
+func (h *env) reasons() []statedir.Reason {
 	h.t.Helper()
-	s := testproc.Try(disabled.Open(filepath.Join(h.dir, "state"))).Or(h.t)
+	s := testproc.Try(statedir.OpenDisabled(filepath.Join(h.dir, "state"))).Or(h.t)
 	return s.Reasons("")
 }
 
@@ -138,13 +138,13 @@ func TestDriverGoneAcrossARestart(t *testing.T) {
 		t.Error("it is not disabled")
 	}
 	h.stop()
-	s := testproc.Try(disabled.Open(filepath.Join(h.dir, "state"))).Or(t)
-	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "a fan is broken"}))
+	s := testproc.Try(statedir.OpenDisabled(filepath.Join(h.dir, "state"))).Or(t)
+	check(t, s.Disable(statedir.Reason{Source: statedir.Operator, Reason: "a fan is broken"}))
 	back()
 	mark = h.mark()
 	h.start()
 	h.await(mark, "resolved", "driver-gone")
-	if r := h.reasons(); len(r) != 1 || r[0].Source != disabled.Operator || !h.isDisabled(uuidA) {
+	if r := h.reasons(); len(r) != 1 || r[0].Source != statedir.Operator || !h.isDisabled(uuidA) {
 		t.Errorf("the operator's word is gone: %+v, disabled: %t", r, h.isDisabled(uuidA))
 	}
 	testproc.Equal(t, h.told(mark, "cn1"), 0, "%d writes, and nothing changed")

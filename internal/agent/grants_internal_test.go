@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -105,7 +105,7 @@ func TestReasonsOfTheCell(t *testing.T) {
 		strings.Repeat("ü", 900): strings.Repeat("ü", 500), "\xff": "�",
 	} {
 		got := oneLine(text)
-		if got != want || disabled.CheckReason(got) != nil || !utf8.ValidString(got) {
+		if got != want || statedir.CheckReason(got) != nil || !utf8.ValidString(got) {
 			t.Errorf("oneLine(%q): got %q", text, got)
 		}
 	}

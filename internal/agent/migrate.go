@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
@@ -26,9 +22,10 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
-// MigrateOptions configure [Migrate].
+// MigrateOptions configure a migration.
 type MigrateOptions struct {
 	// Nodes are the names of the nodes; empty: all nodes of the drivers.
 	Nodes  []string
@@ -37,44 +34,16 @@ type MigrateOptions struct {
 	Placement placement.Config
 }
 
-// Migrate moves inventory and allocations as the next start of the agent would, while all services
-// are down: it opens Placement's database in this process, starts the drivers, and makes one
-// start-up pass over each node whose driver needs a reshape, with journal and checks. Other nodes
-// are left to the agent. A reshape that a crash interrupted is resolved, and its pass finished.
-//
-// The plan is made on a private copy of the database, so that a database in which nothing has to
-// move, and that of a dry run, is not changed.
-//
-// Errors: [control.ErrRefused] while an agent uses the state directory, while a server has the
-// database open, and for tables of another version; [placement.ErrConfig] if there is no database.
-// Problems of a node are in its outcome.
-//
-// Source: the specification "Handling Reshaped Provider Trees", section "Offline Upgrade Script".
-func Migrate(
-	ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions,
-) (control.Migration, error) {
-	out := control.Migration{Nodes: []control.MigratedNode{}}
-	name, err := databaseName(opts.Placement)
-	if err != nil {
-		return out, err
-	}
-	out.Database = name.String()
-	unlock, err := holdState(cfg, opts.DryRun)
-	if err != nil {
-		return out, err
-	}
-	defer unlock()
-	file, remove, err := copyDatabase(ctx, name, opts.Placement.Database)
-	if err != nil {
-		return out, err
-	}
-	defer remove()
-	if err := migratable(ctx, out.Database, file); err != nil {
-		return out, err
-	}
-	return out, withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
-		m := migration{agent: a, opts: opts, out: &out}
-		if err := m.planNodes(ctx, file); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
+// MigrateNodes plans, on a private copy of Placement's database, the nodes whose driver needs a
+// reshape, and makes one start-up pass over each unless it is a dry run. copied is the DSN of the
+// copy. The state directory is locked. out gets the outcomes, those of failed nodes included.
+func MigrateNodes(
+	ctx context.Context, cfg *config.Config, log zerolog.Logger, opts MigrateOptions, copied string,
+	out *control.Migration,
+) error {
+	return withDrivers(ctx, cfg, log, func(ctx context.Context, a *Agent) error {
+		m := migration{agent: a, opts: opts, out: out}
+		if err := m.planNodes(ctx, copied); err != nil || opts.DryRun || !slices.ContainsFunc(out.Nodes, needed) {
 			return err
 		}
 		return m.migrateNodes(ctx)
@@ -83,74 +52,7 @@ func Migrate(
 
 func needed(n control.MigratedNode) bool { return n.Outcome == control.MigrationNeeded }
 
-// databaseName returns the configured database. A file has to be there.
-func databaseName(cfg placement.Config) (sqldb.Address, error) {
-	name, err := cfg.DatabaseName()
-	if err != nil {
-		return sqldb.Address{}, err
-	}
-	a, err := sqldb.ParseAddress(name)
-	if err != nil || a.Shared() {
-		return a, err
-	}
-	switch info, err := os.Stat(a.Path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return a, fmt.Errorf("%w: there is no database at %s; --database must name the one that Placement uses",
-			placement.ErrConfig, a)
-	case err == nil && !info.Mode().IsRegular():
-		return a, fmt.Errorf("%w: %s is not a file; --database must name the database that Placement uses",
-			placement.ErrConfig, a)
-	}
-	return a, nil
-}
-
-// migratable checks the schema of a database in its copy.
-func migratable(ctx context.Context, path, file string) error {
-	db, err := placement.ReadDatabase(ctx, placement.Config{Database: dsn(file)})
-	var wrong *sqldb.Error
-	if errors.As(err, &wrong) {
-		wrong.Database = path
-	}
-	switch {
-	case errors.Is(err, sqldb.ErrSchema), errors.Is(err, sqldb.ErrNotDatabase):
-		return fmt.Errorf("%w: %w", control.ErrRefused, err)
-	case err != nil:
-		return err
-	case db.Schema.Migration == 0 && db.Schema.Alembic == "":
-		return fmt.Errorf("%w: %s has no tables of Placement; --database must name the one that Placement uses",
-			control.ErrRefused, path)
-	case db.Schema.IsNewer():
-		return fmt.Errorf(
-			"%w: %s is at migration %d, but this program only supports %d: use the newer version of this program",
-			control.ErrRefused,
-			path,
-			db.Schema.Migration,
-			db.Schema.Newest,
-		)
-	case !db.Schema.CanBeAdopted():
-		return fmt.Errorf(
-			"%w: the tables of %s have version %s of OpenStack Placement, which is too old; run `placement-manage "+
-				"db sync` of OpenStack Placement 6.0.0 or later first",
-			control.ErrRefused,
-			path,
-			db.Schema.Alembic,
-		)
-	}
-	return nil
-}
-
-// dsn returns the DSN of an SQLite file.
-func dsn(file string) string { return (&url.URL{Scheme: "sqlite", Path: file}).String() }
-
-// holdState locks the state directory. A dry run creates neither the directory nor the lock.
-func holdState(cfg *config.Config, dryRun bool) (unlock func(), err error) {
-	if dryRun && !statedir.Locked(cfg.Agent.StateDir) {
-		return func() {}, nil
-	}
-	return statedir.CreateAndLock(cfg.Agent.StateDir)
-}
-
-// migration is one run of Migrate.
+// migration is one run of MigrateNodes.
 type migration struct {
 	agent *Agent
 	opts  MigrateOptions
@@ -158,12 +60,12 @@ type migration struct {
 }
 
 // planNodes plans all nodes on a copy of the database.
-func (m *migration) planNodes(ctx context.Context, file string) error {
+func (m *migration) planNodes(ctx context.Context, copied string) error {
 	history, err := journal.Read(m.agent.settings.current().Agent.StateDir)
 	if err != nil {
 		return err
 	}
-	return m.withDatabase(ctx, dsn(file), func(ctx context.Context) error {
+	return m.withDatabase(ctx, copied, func(ctx context.Context) error {
 		for _, d := range m.agent.drivers.active() {
 			for _, plan := range planDriver(ctx, d.name, m.tracker(d), resourcetracker.PlanOptions{Reshape: true}) {
 				if len(m.opts.Nodes) > 0 && plan.UUID != "" && !slices.Contains(m.opts.Nodes, plan.Node) {
@@ -256,7 +158,7 @@ func (m *migration) pass(ctx context.Context, d active, n *control.MigratedNode)
 		}
 	}
 	var fatal *resourcetracker.FatalError
-	var refused *resourcetracker.ReshapeError
+	var refused *reshape.Error
 	switch {
 	case err == nil:
 		n.Outcome = control.MigrationDone

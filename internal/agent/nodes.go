@@ -12,22 +12,22 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
-	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
 )
 
 // Nodes implements [control.Agent].
-func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
+func (a *Agent) Nodes(context.Context) (statedir.Nodes, error) {
 	out, err := a.state.Nodes()
 	if err != nil {
 		return out, err
 	}
-	states := map[string]control.Node{}
+	states := map[string]statedir.Node{}
 	pending := map[string]string{} // drivers that have not listed their nodes yet, and why
 	var held []resourcetracker.Contested
 	for _, d := range a.drivers.active() {
@@ -40,7 +40,7 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 			if n.State == resourcetracker.Orphaned {
 				continue
 			}
-			states[n.UUID] = control.Node{Name: n.Name,
+			states[n.UUID] = statedir.Node{Name: n.Name,
 				UUID: n.UUID, Driver: d.name, State: string(n.State), Error: n.Error}
 		}
 	}
@@ -55,35 +55,35 @@ func (a *Agent) Nodes(context.Context) (control.Nodes, error) {
 		case unknown:
 			out.Nodes[i].Error = strings.TrimSuffix("driver "+n.Driver+" has not listed its nodes yet: "+why, ": ")
 		default:
-			out.Nodes[i].State = control.StateOrphaned
+			out.Nodes[i].State = statedir.StateOrphaned
 		}
 	}
 	out.Nodes = slices.AppendSeq(out.Nodes, maps.Values(states))
 	for _, c := range held {
-		i := slices.IndexFunc(out.Nodes, func(n control.Node) bool { return n.UUID == c.UUID })
+		i := slices.IndexFunc(out.Nodes, func(n statedir.Node) bool { return n.UUID == c.UUID })
 		if i < 0 {
 			out.Nodes = append(out.Nodes,
-				control.Node{Name: c.Name, UUID: c.UUID, Driver: c.Owner, State: control.StateHeld, Error: c.Error})
+				statedir.Node{Name: c.Name, UUID: c.UUID, Driver: c.Owner, State: statedir.StateHeld, Error: c.Error})
 			continue
 		}
 		n := &out.Nodes[i]
-		if n.State == "" || n.State == control.StateOrphaned { // its owner does not report it
-			n.State = control.StateHeld
+		if n.State == "" || n.State == statedir.StateOrphaned { // its owner does not report it
+			n.State = statedir.StateHeld
 		}
 		if n.Error == "" {
 			n.Error = c.Error
 		}
 	}
-	statedir.SortNodes(out.Nodes)
+	out.Sort()
 	return out, nil
 }
 
 // NodesOffline lists the recorded nodes without a running agent, so without their states.
-func NodesOffline(cfg *config.Config) (control.Nodes, error) {
+func NodesOffline(cfg *config.Config) (statedir.Nodes, error) {
 	state := statedir.New(cfg.Agent.StateDir)
 	var err error
 	if state.Identity, err = identity.Open(state.Dir); err != nil {
-		return control.Nodes{}, err
+		return statedir.Nodes{}, err
 	}
 	return state.Nodes()
 }
@@ -94,7 +94,7 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	if err != nil {
 		return control.Removal{}, err
 	}
-	node, err := findNode(nodes, r.Node)
+	node, err := nodes.Find(r.Node)
 	if err != nil {
 		return control.Removal{}, err
 	}
@@ -102,11 +102,11 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	switch {
 	case node.State == "":
 		groups = append(groups, node.Error)
-	case node.State == control.StateHeld && node.Driver == "":
+	case node.State == statedir.StateHeld && node.Driver == "":
 		groups = append(groups,
 			"several drivers report this node; assign it to one of them with `compute-agent node give`")
-	case node.State == control.StateHeld: // its owner does not report it; the other driver creates it again
-	case node.State != control.StateOrphaned:
+	case node.State == statedir.StateHeld: // its owner does not report it; the other driver creates it again
+	case node.State != statedir.StateOrphaned:
 		groups = append(groups, fmt.Sprintf("driver %s reports this node, and would create it again", node.Driver))
 	}
 	if !r.DryRun && len(groups) == 0 {
@@ -122,36 +122,8 @@ func (a *Agent) RemoveNode(ctx context.Context, r control.RemoveRequest) (contro
 	return out, err
 }
 
-// findNode finds a node by its name or uuid.
-func findNode(nodes control.Nodes, which string) (control.Node, error) {
-	var found []control.Node
-	id, err := providertree.CanonicalUUID(which)
-	for _, n := range nodes.Nodes {
-		if err == nil && n.UUID == id {
-			return n, nil
-		}
-		if n.Name == which {
-			found = append(found, n)
-		}
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return control.Node{},
-			fmt.Errorf("this agent has never reported a node %q; `compute-agent node list` lists the reported ones",
-				which)
-	}
-	uuids := make([]string, 0, len(found))
-	for _, n := range found {
-		uuids = append(uuids, n.UUID)
-	}
-	return control.Node{}, fmt.Errorf("several nodes are named %q; give one of their uuids: %s",
-		which, strings.Join(uuids, ", "))
-}
-
 // removal checks a node, and removes it if there are no violations.
-func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, groups []string) (control.Removal, error) {
+func (a *Agent) removal(ctx context.Context, node statedir.Node, dryRun bool, groups []string) (control.Removal, error) {
 	out := control.Removal{Name: node.Name, UUID: node.UUID, ViolationGroups: groups,
 		Providers: []control.RemovedProvider{}}
 	record, err := a.state.Records.Load(node.UUID)
@@ -176,13 +148,13 @@ func (a *Agent) removal(ctx context.Context, node control.Node, dryRun bool, gro
 	for _, o := range check.Blockers {
 		out.ViolationGroups = append(out.ViolationGroups, o.String())
 	}
-	found := serversOf(ctx, a.settings.current(), a.log, a.settings.current().Agent.Host, "")
-	if found.unknown != "" {
+	found := access.ServersOf(ctx, a.settings.current().CellClient, a.log, a.settings.current().Agent.Host, "")
+	if found.Unknown != "" {
 		out.ViolationGroups = append(out.ViolationGroups,
-			"it is not known which servers the cell has on it: "+found.unknown+
+			"it is not known which servers the cell has on it: "+found.Unknown+
 				"; if the cell is gone for good, take [cell_client] out of the configuration")
 	}
-	for _, server := range found.onNode(node.UUID) {
+	for _, server := range found.OnNode(node.UUID) {
 		out.ViolationGroups = append(out.ViolationGroups, "the cell has the server "+server+" on it")
 	}
 	for _, p := range check.Providers {
@@ -225,33 +197,16 @@ func (a *Agent) leaveNode(out control.Removal, dryRun bool) (control.Removal, er
 	return out, a.forgetNode(out.UUID)
 }
 
-// recordedNode opens the records of the state directory, and finds a node by its name or uuid.
-func (a *Agent) recordedNode(which string) (node control.Node, err error) {
-	if a.state.Identity, err = identity.Open(a.state.Dir); err != nil {
-		return node, err
-	}
-	nodes, err := a.state.Nodes()
-	if err != nil {
-		return node, err
-	}
-	return findNode(nodes, which)
-}
-
-// RemoveNodeOffline is RemoveNode without a running agent. It locks the state directory.
+// RemoveNodeOffline is RemoveNode without a running agent. The state directory is locked.
 func RemoveNodeOffline(
 	ctx context.Context, cfg *config.Config, log zerolog.Logger, r control.RemoveRequest,
 ) (control.Removal, error) {
-	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
-	if err != nil {
-		return control.Removal{}, err
-	}
-	defer unlock()
 	a, err := New(Options{Config: cfg, Logger: log})
 	if err != nil {
 		return control.Removal{}, err
 	}
 	defer a.placement.CloseIdle()
-	node, err := a.recordedNode(r.Node)
+	node, err := a.state.RecordedNode(r.Node)
 	if err != nil {
 		return control.Removal{}, err
 	}

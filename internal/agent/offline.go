@@ -16,6 +16,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // DryRun plans what the next start would write, without a running agent. It starts and stops the
@@ -92,5 +93,5 @@ func UndoReshape(ctx context.Context, cfg *config.Config, log zerolog.Logger, id
 	}
 	defer a.placement.CloseIdle()
 	a.loadJournal()
-	return resourcetracker.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
+	return reshape.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
@@ -52,7 +51,7 @@ func offline(cfg *config.Config, log zerolog.Logger, check bool) (_ *Agent, clos
 	if a.self.uuid == "" {
 		a.self.uuid, a.self.temporary = uuid.NewString(), true // the host is new to Placement
 	}
-	if a.state.Disabled, err = disabled.Open(cfg.Agent.StateDir); err != nil {
+	if a.state.Disabled, err = statedir.OpenDisabled(cfg.Agent.StateDir); err != nil {
 		return nil, nil, err
 	}
 	if err := os.MkdirAll(cfg.Agent.RuntimeDir, 0o700); err != nil {

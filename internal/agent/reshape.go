@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/compute-agent/compute-agent/internal/health"
-	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // loadJournal reads the journal of reshapes. Damaged finished entries are only reported.
@@ -48,7 +48,7 @@ func (a *Agent) UndoReshape(ctx context.Context, id int64) error {
 	}
 	a.log.Info().Int64("reshape", id).Msg("An operator requests to undo a reshape.")
 	undo := func() error {
-		return resourcetracker.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
+		return reshape.Undo(ctx, a.placement, a.state.Journal, a.state.Records, history, id)
 	}
 	for _, e := range history {
 		if e.ID != id {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/driverclient"
@@ -42,7 +43,7 @@ func TestRefusal(t *testing.T) {
 			health.DriverTakeover, "plugin info " + path},
 		"no handshake": {takeover(fmt.Errorf("%w: no handshake", driverclient.ErrNoAnswer)), health.DriverTakeover,
 			"restore the previous executable"},
-		"no disk space": {fmt.Errorf("%w: no space left", errDriverState), health.StateNotWritable, ""},
+		"no disk space": {fmt.Errorf("%w: no space left", statedir.ErrDriverDir), health.StateNotWritable, ""},
 	} {
 		got := configurationFinding("fake", c.err)
 		if got.Code != c.code || got.Text == "" || (c.hint == "") != (got.Hint == "") ||

@@ -18,6 +18,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // reachTime is how long Status waits for Placement to accept a connection.
@@ -223,7 +224,7 @@ func planDriver(
 			Operations: append([]reportclient.Operation{}, p.Plan.Operations...),
 			Warnings:   unknownNames(p.Plan.Operations),
 		}
-		var refused *resourcetracker.ReshapeError
+		var refused *reshape.Error
 		var claimed *resourcetracker.ClaimedError
 		switch {
 		case errors.As(p.Err, &refused):
@@ -253,7 +254,7 @@ func unknownNames(ops []reportclient.Operation) []string {
 }
 
 // refuse marks a node's reshape as refused.
-func refuse(n *control.NodePlan, refused *resourcetracker.ReshapeError) {
+func refuse(n *control.NodePlan, refused *reshape.Error) {
 	n.Error, n.Hint, n.Refused, n.Violations, n.ViolationGroups = refused.Summary(), refused.Hint, true,
 		refused.List(), refused.ViolationGroups()
 }

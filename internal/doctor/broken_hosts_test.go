@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/systemd"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -290,17 +290,17 @@ func TestBrokenHosts(t *testing.T) {
 		}, "libvirt", Error, "its daemon does not run", "systemctl start virtqemud"},
 
 		"a driver that warns": {func(f *fixture) {
-			f.env.Examine = func(context.Context) ([]agent.DriverCheck, error) {
-				return []agent.DriverCheck{{Driver: "libvirt",
-						Warnings: []agent.DriverWarning{{Name: "images-path",
+			f.env.Examine = func(context.Context) ([]commands.DriverCheck, error) {
+				return []commands.DriverCheck{{Driver: "libvirt",
+						Warnings: []commands.DriverWarning{{Name: "images-path",
 							Text: "guests with an image cannot start"}}}},
 					nil
 			}
 		}, "driver.libvirt", Warning, "images-path: guests with an image cannot start", "compute-agent plugin info " +
 			pluginFile + "   # lists its configuration keys"},
 		"a driver that cannot look": {func(f *fixture) {
-			f.env.Examine = func(context.Context) ([]agent.DriverCheck, error) {
-				return []agent.DriverCheck{{Driver: "libvirt", Unchecked: "libvirt is down"}}, nil
+			f.env.Examine = func(context.Context) ([]commands.DriverCheck, error) {
+				return []commands.DriverCheck{{Driver: "libvirt", Unchecked: "libvirt is down"}}, nil
 			}
 		}, "driver.libvirt", Skipped, "libvirt is down", ""},
 

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
 
@@ -129,7 +129,7 @@ func checkDriverWarnings(ctx context.Context, e *Env) []Result {
 		case len(d.Warnings) == 0:
 			r = pass("no warnings")
 		}
-		slices.SortFunc(d.Warnings, func(a, b agent.DriverWarning) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(d.Warnings, func(a, b commands.DriverWarning) int { return cmp.Compare(a.Name, b.Name) })
 		for _, w := range d.Warnings {
 			r = append(
 				r,

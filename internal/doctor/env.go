@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
 )
@@ -48,7 +48,7 @@ type Env struct {
 	// Judged describes the agent whose configuration it is, "" for none.
 	Judged string
 	// Examine lets the enabled drivers check the machine with this configuration. It may be nil.
-	Examine func(ctx context.Context) ([]agent.DriverCheck, error)
+	Examine func(ctx context.Context) ([]commands.DriverCheck, error)
 	// Services are the units of this project on this machine, those of the agent among them. A
 	// machine that has some, but no agent, is judged by them alone.
 	Services []Service

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
@@ -238,8 +238,8 @@ func (f *fixture) examine() []Result {
 	e := f.env
 	e.Config, e.ConfigErr, e.Root = cfg, err, f.root
 	if e.Examine == nil {
-		e.Examine = func(context.Context) ([]agent.DriverCheck, error) {
-			return []agent.DriverCheck{{Driver: "libvirt"}}, nil
+		e.Examine = func(context.Context) ([]commands.DriverCheck, error) {
+			return []commands.DriverCheck{{Driver: "libvirt"}}, nil
 		}
 	}
 	if e.Agent.Name == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/compute-agent/compute-agent/cells"
 	"github.com/compute-agent/compute-agent/cells/apidb"
 	"github.com/compute-agent/compute-agent/cells/celldb"
-	"github.com/compute-agent/compute-agent/internal/agent"
+	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/sqldb"
 	"github.com/compute-agent/compute-agent/placement/store"
@@ -38,11 +38,11 @@ const (
 func (e *Env) Complete(services []Service) {
 	e.Services = services
 	e.Databases = databasesOf(append([]Service{{Config: e.Config}}, services...))
-	e.Examine = func(ctx context.Context) ([]agent.DriverCheck, error) {
+	e.Examine = func(ctx context.Context) ([]commands.DriverCheck, error) {
 		if e.ConfigErr != nil {
 			return nil, errors.New("the configuration is invalid")
 		}
-		return agent.CheckDrivers(ctx, e.Config)
+		return commands.CheckDrivers(ctx, e.Config)
 	}
 }
 

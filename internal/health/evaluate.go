@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -268,7 +268,7 @@ func (b *findingList) gone(f Facts, d Driver) {
 	var nodes []string
 	text := ""
 	for _, r := range f.Status.Disabled {
-		if r.Source == disabled.DriverSource(d.Name) {
+		if r.Source == statedir.DriverSource(d.Name) {
 			nodes, text = append(nodes, r.Node), r.Reason
 		}
 	}
@@ -299,11 +299,11 @@ func (b *findingList) warned(d Driver) {
 
 // onlyGone reports whether a node is disabled only because its driver is unavailable, which is a
 // condition of the driver.
-func onlyGone(all []disabled.Reason, node string) bool {
+func onlyGone(all []statedir.Reason, node string) bool {
 	gone, other := false, false
 	for _, r := range all {
 		if r.Node == "" || r.Node == node {
-			_, ours := disabled.DriverOf(r.Source)
+			_, ours := statedir.DriverOf(r.Source)
 			gone, other = gone || ours, other || !ours
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
 	"github.com/compute-agent/compute-agent/cells/worker"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/test/testproc"
@@ -161,12 +161,12 @@ func TestFindings(t *testing.T) {
 		"gone for longer than its grace": {func(f *Facts, d *Driver, n *resourcetracker.NodeStatus) {
 			d.Plugin.State, d.Plugin.Error, n.DisabledReason = "quarantined", "crashed",
 				"driver libvirt: gone since noon"
-			f.Status.Disabled = []disabled.Reason{{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"},
+			f.Status.Disabled = []statedir.Reason{{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"},
 				{Source: "driver other", Node: "cn2", Reason: "gone, too"}}
 		}, []string{"plugin libvirt plugin-quarantined: crashed", "driver libvirt driver-gone: gone since noon cn1"}},
 		"gone, and disabled by a person as well": {func(f *Facts, _ *Driver, n *resourcetracker.NodeStatus) {
 			n.DisabledReason = "a fan; driver libvirt: gone since noon"
-			f.Status.Disabled = []disabled.Reason{{Source: "operator", Reason: "a fan"},
+			f.Status.Disabled = []statedir.Reason{{Source: "operator", Reason: "a fan"},
 				{Source: "driver libvirt", Node: "cn1", Reason: "gone since noon"}}
 		}, []string{"driver libvirt driver-gone: gone since noon cn1",
 			"node cn1 node-disabled: a fan; driver libvirt: gone since noon"}},

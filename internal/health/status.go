@@ -5,7 +5,7 @@ package health
 import (
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 )
@@ -27,7 +27,7 @@ type Status struct {
 	// Conditions are the current conditions, the worst first.
 	Conditions []Condition `json:"conditions"`
 	// Disabled are the reasons why nodes of this host are disabled.
-	Disabled []disabled.Reason `json:"disabled,omitempty"`
+	Disabled []statedir.Reason `json:"disabled,omitempty"`
 	// Cell is nil if no cell is configured.
 	Cell *Cell `json:"cell,omitempty"`
 	// Identity is nil if this host has no certificate.

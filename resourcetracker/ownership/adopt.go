@@ -50,7 +50,7 @@ func Adopt(known, bare *providertree.Tree, root, node, driver string, denied []s
 		}
 	}
 	for _, uuid := range known.Subtree(root) {
-		said, found := counterpart[uuid]
+		placed, found := counterpart[uuid]
 		if !found && uuid != root {
 			continue
 		}
@@ -62,7 +62,7 @@ func Adopt(known, bare *providertree.Tree, root, node, driver string, denied []s
 				o.inventories[class] = Driver
 			}
 		}
-		for _, trait := range said.Traits {
+		for _, trait := range placed.Traits {
 			o.traits[trait] = Driver
 		}
 		if uuid == root {
@@ -70,7 +70,7 @@ func Adopt(known, bare *providertree.Tree, root, node, driver string, denied []s
 				o.traits[trait] = Driver
 			}
 		}
-		for _, aggregate := range said.Aggregates {
+		for _, aggregate := range placed.Aggregates {
 			o.aggregates[aggregate] = Driver
 		}
 		r.setProvider(p, o)

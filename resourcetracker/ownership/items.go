@@ -222,12 +222,12 @@ func (m *merger) remainder(was providertree.Provider) *entry {
 	maps.DeleteFunc(e.Inventories, func(class string, _ providertree.Inventory) bool {
 		return onlyMarked || record.Inventories[class].Owner == Driver || m.in.Reshape && m.movesClass(was, class)
 	})
-	e.Traits = foreignItems(was.Traits, record.Traits)
-	e.Aggregates = foreignItems(was.Aggregates, record.Aggregates)
+	e.Traits = unmanagedItems(was.Traits, record.Traits)
+	e.Aggregates = unmanagedItems(was.Aggregates, record.Aggregates)
 	return e
 }
 
-// foreignItems are the items that are not the driver's.
-func foreignItems(items []string, record map[string]Owner) []string {
+// unmanagedItems are the items that are not the driver's.
+func unmanagedItems(items []string, record map[string]Owner) []string {
 	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return record[item] == Driver })
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/compute-agent/compute-agent/placement/placementclient"
 	"github.com/compute-agent/compute-agent/placement/wire"
 	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/reportclient"
 )
 
 // Access is the configuration of a Placement client.
@@ -87,6 +88,24 @@ func ForCommand(c config.PlacementClient, microversion string) (*placementclient
 	}
 	a.Retries, a.Microversion = 0, microversion
 	return placementclient.New(a.Config)
+}
+
+// RequestObserver is called for each request to Placement, see [placementclient.Config].Observe.
+type RequestObserver = func(ctx context.Context, req *http.Request, route string) (done func(status int, err error))
+
+// NewReportClient returns an agent's client as configured in [placement_client], which
+// records reshapes in a journal and says which run of the agent it is of; nil: none. It makes no requests.
+func NewReportClient(
+	cfg *config.Config, reshapes reportclient.ReshapeLog,
+	observe RequestObserver, process *pki.ProcessSender, log zerolog.Logger,
+) (*reportclient.Client, error) {
+	a, err := New(cfg.PlacementClient, nil, log)
+	if err != nil {
+		return nil, err
+	}
+	a.Observe, a.Transport = observe, process.Transport(a.Transport)
+	return reportclient.New(reportclient.Config{Config: a.Config,
+		RefreshInterval: cfg.Tracker.AssociationRefresh, ReshapeLog: reshapes})
 }
 
 // CloseIdle closes the idle connections.

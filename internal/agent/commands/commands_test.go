@@ -17,6 +17,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent/commands"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -31,9 +32,9 @@ type fakeAgent struct {
 
 var errBusy = errors.New("a pass is running")
 
-func (fakeAgent) Nodes(context.Context) (control.Nodes, error) { return control.Nodes{}, errBusy }
-func (fakeAgent) UndoReshape(context.Context, int64) error     { return errBusy }
-func (a fakeAgent) Configuration() control.Configuration       { return a.configuration }
+func (fakeAgent) Nodes(context.Context) (statedir.Nodes, error) { return statedir.Nodes{}, errBusy }
+func (fakeAgent) UndoReshape(context.Context, int64) error      { return errBusy }
+func (a fakeAgent) Configuration() control.Configuration        { return a.configuration }
 
 // newHost is a host without an agent.
 func newHost(t *testing.T) commands.Host {

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/resourcetracker/providerconfig"
@@ -109,10 +108,10 @@ func addKeys(cfg *config.Config, drivers map[string]json.RawMessage) {
 
 // ConfigCheck is a valid configuration, as `compute-agent config check` shows it.
 type ConfigCheck struct {
-	Drivers   []agent.DriverCheck `json:"drivers"`
-	Files     []string            `json:"files"`
-	Providers ProviderFiles       `json:"provider_config"`
-	Settings  []config.Entry      `json:"settings"`
+	Drivers   []DriverCheck  `json:"drivers"`
+	Files     []string       `json:"files"`
+	Providers ProviderFiles  `json:"provider_config"`
+	Settings  []config.Entry `json:"settings"`
 	// Default is the file that would be read if it existed.
 	Default string `json:"-"`
 	// Judged describes the agent whose configuration it is, "" for none.
@@ -147,7 +146,7 @@ func CheckConfig(ctx context.Context, cfg *config.Config, invalid error, all boo
 			append([]providerconfig.Warning{}, warnings...),
 		},
 	}
-	if check.Drivers, err = agent.CheckDrivers(ctx, cfg); err != nil {
+	if check.Drivers, err = CheckDrivers(ctx, cfg); err != nil {
 		return check, err
 	}
 	var problems []error

@@ -4,7 +4,10 @@
 // do the same on its state directory and with its drivers.
 //
 //	command ──▶ Host ──┬─▶ control.Client ──▶ the running agent
-//	                   └─▶ agent.…Offline     locks the state directory
+//	                   └─▶ agent.…Offline     with a locked state directory
+//
+// [Adopt] and [Migrate] need an agent that does not run. [CheckDrivers], [Trial] and [DeviceLister]
+// start drivers beside it.
 //
 // [LoadRunning] reads the configuration of the running agent from its files as they are now.
 package commands

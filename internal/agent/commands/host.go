@@ -18,7 +18,7 @@ import (
 
 	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/lib/wait"
@@ -59,7 +59,22 @@ func (h Host) request(ctx context.Context, timeout time.Duration,
 	return err
 }
 
-// requestWith is request for what has an argument and an answer.
+// lockState creates and locks a state directory for a command. Errors: [control.ErrRefused]
+// while an agent runs.
+func lockState(dir string) (unlock func(), err error) {
+	if err := statedir.Make(dir); err != nil {
+		return nil, err
+	}
+	unlock, err = statedir.Lock(dir)
+	if errors.Is(err, statedir.ErrInUse) {
+		return nil, fmt.Errorf("%w: the agent runs on %s; stop it first (systemctl stop compute-agent)",
+			control.ErrRefused, dir)
+	}
+	return unlock, err
+}
+
+// requestWith is request for what has an argument and an answer. offline is called with a locked
+// state directory.
 func requestWith[R, T any](ctx context.Context, h Host, timeout time.Duration, r R,
 	online func(*control.Client, context.Context, R) (T, error),
 	offline func(context.Context, *config.Config, zerolog.Logger, R) (T, error),
@@ -67,12 +82,20 @@ func requestWith[R, T any](ctx context.Context, h Host, timeout time.Duration, r
 	var out T
 	err := h.request(ctx, timeout,
 		func(ctx context.Context, c *control.Client) (err error) { out, err = online(c, ctx, r); return err },
-		func(ctx context.Context) (err error) { out, err = offline(ctx, h.Config, h.Logger(), r); return err })
+		func(ctx context.Context) (err error) {
+			unlock, err := lockState(h.Config.Agent.StateDir)
+			if err != nil {
+				return err
+			}
+			defer unlock()
+			out, err = offline(ctx, h.Config, h.Logger(), r)
+			return err
+		})
 	return out, err
 }
 
 // Nodes lists the nodes; without an agent, those that are recorded, without their states.
-func (h Host) Nodes(ctx context.Context) (nodes control.Nodes, err error) {
+func (h Host) Nodes(ctx context.Context) (nodes statedir.Nodes, err error) {
 	err = h.request(ctx, askTimeout,
 		func(ctx context.Context, c *control.Client) (err error) { nodes, err = c.Nodes(ctx); return err },
 		func(context.Context) (err error) { nodes, err = agent.NodesOffline(h.Config); return err })
@@ -121,7 +144,7 @@ func (h Host) Disable(ctx context.Context, r control.DisableRequest, enable bool
 		if !errors.Is(err, control.ErrNotRunning) {
 			return out, err
 		}
-		out, err = agent.DisableOffline(h.Config, r, enable)
+		out, err = disableOffline(h.Config, r, enable)
 		if !errors.Is(err, control.ErrRefused) || try == startTries {
 			return out, err
 		}
@@ -131,6 +154,26 @@ func (h Host) Disable(ctx context.Context, r control.DisableRequest, enable bool
 	}
 }
 
+// disableOffline records a request to disable nodes, or to enable them, if no agent runs. The next
+// start of one updates Placement.
+func disableOffline(cfg *config.Config, r control.DisableRequest, enable bool) (control.Disabling, error) {
+	out := control.Disabling{Nodes: []control.DisabledNode{}, Offline: true}
+	unlock, err := lockState(cfg.Agent.StateDir)
+	if err != nil {
+		return out, err
+	}
+	defer unlock()
+	s, err := statedir.OpenDisabled(cfg.Agent.StateDir)
+	if err != nil {
+		return out, err
+	}
+	if enable {
+		out.Left, err = s.Enable(statedir.Operator, r.Node)
+		return out, err
+	}
+	return out, s.Disable(statedir.Reason{Source: statedir.Operator, Node: r.Node, Reason: r.Reason, By: r.By})
+}
+
 // Requester names the user who runs this process, as a DisableRequest has it.
 func Requester() string {
 	uid := os.Getuid()
@@ -138,7 +181,7 @@ func Requester() string {
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
 		name = u.Username + " (" + name + ")"
 	}
-	if real := os.Getenv("SUDO_USER"); real != "" && disabled.CheckReason(real) == nil {
+	if real := os.Getenv("SUDO_USER"); real != "" && statedir.CheckReason(real) == nil {
 		name += " for " + real
 	}
 	return name
@@ -149,7 +192,7 @@ func Requester() string {
 // their own.
 func (h Host) Plan(ctx context.Context, beside bool) (raw json.RawMessage, err error) {
 	if beside {
-		dir, scratchErr := agent.ScratchDir()
+		dir, scratchErr := ScratchDir()
 		if scratchErr != nil {
 			return nil, scratchErr
 		}

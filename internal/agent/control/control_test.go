@@ -20,6 +20,7 @@ import (
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
@@ -54,7 +55,7 @@ func (a fakeAgent) Refresh(context.Context) {
 
 func (a fakeAgent) UndoReshape(_ context.Context, id int64) error {
 	if id == 3 {
-		return &resourcetracker.UndoError{ID: id, Reason: "another client has written since"}
+		return &reshape.UndoError{ID: id, Reason: "another client has written since"}
 	}
 	return a.err
 }
@@ -64,7 +65,7 @@ func (a fakeAgent) Plan(_ context.Context, opts resourcetracker.PlanOptions) (co
 		return control.Plan{Nodes: []control.NodePlan{{
 			Node: "cn1", Refused: true, Error: "no", Violations: []string{"a", "b"}, Hint: "r",
 			Operations: []reportclient.Operation{},
-			Reshape:    &resourcetracker.Preview{Consumers: 2, Moved: 1},
+			Reshape:    &reshape.Preview{Consumers: 2, Moved: 1},
 		}}}, a.err
 	}
 	return control.Plan{Nodes: []control.NodePlan{{Node: "cn1", Operations: []reportclient.Operation{{

@@ -9,9 +9,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
 )
@@ -39,7 +38,7 @@ func (r DisableRequest) Check(enable bool) error {
 	if r.Reason == "" {
 		return errors.New("--reason TEXT is required")
 	}
-	if err := disabled.CheckReason(r.Reason); err != nil {
+	if err := statedir.CheckReason(r.Reason); err != nil {
 		return fmt.Errorf("--reason: %w", err)
 	}
 	return nil
@@ -49,7 +48,7 @@ func (r DisableRequest) Check(enable bool) error {
 type Disabling struct {
 	Nodes []DisabledNode `json:"nodes"`
 	// Left are the reasons of other sources, which stay.
-	Left []disabled.Reason `json:"left,omitempty"`
+	Left []statedir.Reason `json:"left,omitempty"`
 	// Offline: no agent runs, so its next start updates Placement.
 	Offline bool `json:"offline,omitempty"`
 }
@@ -75,32 +74,6 @@ type DisabledNode struct {
 	// Error is why Placement is not updated, or "".
 	Error string `json:"error,omitempty"`
 }
-
-// Nodes is the answer of `compute-agent node list`.
-type Nodes struct {
-	Nodes []Node `json:"nodes"`
-}
-
-// Node is a compute node that this agent reports, or has reported.
-type Node struct {
-	Name   string `json:"name"`
-	UUID   string `json:"uuid"`
-	Driver string `json:"driver"`
-	// State is that of the report, "orphaned" if no driver reports the node any more, "" if no
-	// agent runs.
-	State string `json:"state,omitempty"`
-	// Since is when Placement first had it; zero: not yet.
-	Since time.Time `json:"reported_since,omitzero"`
-	// Created means that this agent created the node's root provider.
-	Created bool   `json:"created"`
-	Error   string `json:"error,omitempty"`
-}
-
-// StateOrphaned is the state of a node that no driver reports any more.
-const StateOrphaned = "orphaned"
-
-// StateHeld is the state of a node that only drivers report that do not own it.
-const StateHeld = "held"
 
 // GiveRequest requests to assign a node to another driver.
 type GiveRequest struct {
@@ -205,7 +178,9 @@ func (c *Client) Enable(ctx context.Context, r DisableRequest) (Disabling, error
 }
 
 // Nodes returns the nodes that the agent reports or has reported.
-func (c *Client) Nodes(ctx context.Context) (Nodes, error) { return get[Nodes](ctx, c, "nodes") }
+func (c *Client) Nodes(ctx context.Context) (statedir.Nodes, error) {
+	return get[statedir.Nodes](ctx, c, "nodes")
+}
 
 // RemoveNode deletes a node that no longer exists from Placement.
 func (c *Client) RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error) {

@@ -11,10 +11,12 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/health"
 	"github.com/compute-agent/compute-agent/internal/osapi"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/audit"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // Agent is the daemon, as the control socket serves it.
@@ -32,7 +34,7 @@ type Agent interface {
 	Disable(ctx context.Context, r DisableRequest) (Disabling, error)
 	Enable(ctx context.Context, r DisableRequest) (Disabling, error)
 	// Nodes lists the nodes that are, or were, reported.
-	Nodes(ctx context.Context) (Nodes, error)
+	Nodes(ctx context.Context) (statedir.Nodes, error)
 	// RemoveNode deletes a node that no longer exists.
 	RemoveNode(ctx context.Context, r RemoveRequest) (Removal, error)
 	// GiveNode assigns a node to another driver.
@@ -108,7 +110,7 @@ type failure struct {
 func answer(w http.ResponseWriter, body any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
-		var refused *resourcetracker.UndoError
+		var refused *reshape.UndoError
 		status := http.StatusServiceUnavailable
 		if errors.As(err, &refused) {
 			status = http.StatusConflict

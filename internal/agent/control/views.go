@@ -11,7 +11,7 @@ import (
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // Configuration is the sources of the agent's configuration: a command that reads the same files,
@@ -139,16 +139,16 @@ type NodePlan struct {
 	Driver     string                   `json:"driver"`
 	Operations []reportclient.Operation `json:"operations"`
 	// Reshape is what would move, with `plan --reshape`.
-	Reshape *resourcetracker.Preview `json:"reshape,omitempty"`
-	Error   string                   `json:"error,omitempty"`
+	Reshape *reshape.Preview `json:"reshape,omitempty"`
+	Error   string           `json:"error,omitempty"`
 	// Refused means that the reshape would be refused, because of Violations.
 	Refused    bool     `json:"refused,omitempty"`
 	Violations []string `json:"offenders,omitempty"`
 	// Warnings are about names that are not standard.
 	Warnings []string `json:"warnings,omitempty"`
 	// Violations are the violations grouped by problem, with a hint for each. Hint is for all.
-	ViolationGroups []resourcetracker.ViolationGroup `json:"objections,omitempty"`
-	Hint            string                           `json:"remedy,omitempty"`
+	ViolationGroups []reshape.ViolationGroup `json:"objections,omitempty"`
+	Hint            string                   `json:"remedy,omitempty"`
 }
 
 // Refused reports whether the reshape of some node would be refused.
@@ -181,13 +181,13 @@ type PlanView struct {
 			Kind string `json:"operation"`
 			Text string `json:"text"`
 		} `json:"operations"`
-		Reshape    *resourcetracker.Preview `json:"reshape,omitempty"`
-		Error      string                   `json:"error,omitempty"`
-		Refused    bool                     `json:"refused,omitempty"`
-		Violations []string                 `json:"offenders,omitempty"`
-		Warnings   []string                 `json:"warnings,omitempty"`
+		Reshape    *reshape.Preview `json:"reshape,omitempty"`
+		Error      string           `json:"error,omitempty"`
+		Refused    bool             `json:"refused,omitempty"`
+		Violations []string         `json:"offenders,omitempty"`
+		Warnings   []string         `json:"warnings,omitempty"`
 		// Violations: see [NodePlan].
-		ViolationGroups []resourcetracker.ViolationGroup `json:"objections,omitempty"`
-		Hint            string                           `json:"remedy,omitempty"`
+		ViolationGroups []reshape.ViolationGroup `json:"objections,omitempty"`
+		Hint            string                   `json:"remedy,omitempty"`
 	} `json:"nodes"`
 }

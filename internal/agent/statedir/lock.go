@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/compute-agent/compute-agent/internal/agent/control"
 )
 
 // LockFile is the file below the state directory that its owner locks.
@@ -55,18 +53,4 @@ func Lock(dir string) (unlock func(), err error) {
 func Locked(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, LockFile))
 	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// CreateAndLock is Make and Lock for a command. Errors: [control.ErrRefused] while an
-// agent runs.
-func CreateAndLock(dir string) (unlock func(), err error) {
-	if err := Make(dir); err != nil {
-		return nil, err
-	}
-	unlock, err = Lock(dir)
-	if errors.Is(err, ErrInUse) {
-		return nil, fmt.Errorf("%w: the agent runs on %s; stop it first (systemctl stop compute-agent)",
-			control.ErrRefused, dir)
-	}
-	return unlock, err
 }

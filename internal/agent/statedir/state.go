@@ -3,14 +3,8 @@
 package statedir
 
 import (
-	"maps"
-	"slices"
-	"strings"
-
 	"github.com/rs/zerolog"
 
-	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
@@ -24,7 +18,7 @@ type State struct {
 	// where nothing is to be written.
 	Identity *identity.State
 	// Disabled are the reasons why nodes are disabled; nil until they are opened.
-	Disabled *disabled.Store
+	Disabled *Disabled
 	Records  *ownership.Store
 	Journal  *journal.Journal
 	Seen     *resourcetracker.SeenGuests
@@ -73,44 +67,6 @@ func (s *State) identityRecord() (identity.Record, error) {
 	}
 	r, _ := self.Record()
 	return r, nil
-}
-
-// Nodes are the nodes that the state directory knows of. What their drivers say of them now is not
-// among it.
-func (s *State) Nodes() (control.Nodes, error) {
-	byUUID, given := map[string]control.Node{}, map[string]string{}
-	if s.Identity != nil {
-		r, _ := s.Identity.Record()
-		given = r.Given
-		for id, n := range r.Nodes {
-			byUUID[id] = control.Node{Name: n.Name, UUID: id, Driver: r.Owner(id), Since: n.Since}
-		}
-	}
-	list, err := s.Records.List()
-	if err != nil {
-		return control.Nodes{}, err
-	}
-	for _, r := range list {
-		n := byUUID[r.Root]
-		n.UUID, n.Created = r.Root, r.Created
-		if n.Name == "" {
-			n.Name, n.Driver = r.Node, r.Driver
-			if driver := given[r.Root]; driver != "" {
-				n.Driver = driver
-			}
-		}
-		byUUID[r.Root] = n
-	}
-	out := control.Nodes{Nodes: slices.AppendSeq([]control.Node{}, maps.Values(byUUID))}
-	SortNodes(out.Nodes)
-	return out, nil
-}
-
-// SortNodes sorts nodes by name.
-func SortNodes(nodes []control.Node) {
-	slices.SortFunc(nodes, func(a, b control.Node) int {
-		return strings.Compare(a.Name+"\x00"+a.UUID, b.Name+"\x00"+b.UUID)
-	})
 }
 
 // Machine is the hash of this machine's id, or "" if it has none or it cannot be read, which is

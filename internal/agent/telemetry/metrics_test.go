@@ -21,6 +21,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -131,7 +132,7 @@ func (s *scene) day() {
 // failures produces samples of every outcome that is not a success.
 func (s *scene) failures() {
 	failed := errors.New("it failed")
-	for _, err := range []error{failed, &resourcetracker.ReshapeError{Problem: "no capacity"}} {
+	for _, err := range []error{failed, &reshape.Error{Problem: "no capacity"}} {
 		ctx, end := s.Begin(s.t.Context(), resourcetracker.StepPass, "libvirt", "cn1")
 		for _, step := range []resourcetracker.Step{resourcetracker.StepRead, resourcetracker.StepDriver,
 			resourcetracker.StepGuard, resourcetracker.StepApply} {
@@ -161,7 +162,7 @@ func TestExposition(t *testing.T) {
 
 func TestReshapesCountByOutcome(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	refused := &resourcetracker.ReshapeError{Problem: "no"}
+	refused := &reshape.Error{Problem: "no"}
 	for name, c := range map[string]struct {
 		compute, guard, apply error
 		want                  string

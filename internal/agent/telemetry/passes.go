@@ -12,6 +12,7 @@ import (
 	"github.com/compute-agent/compute-agent/plugins"
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // passes counts the passes of trackers.
@@ -193,7 +194,7 @@ func callOutcome(err error) string {
 }
 
 func reshapeOutcome(err error) string {
-	var refused *resourcetracker.ReshapeError
+	var refused *reshape.Error
 	switch {
 	case err == nil:
 		return "done"

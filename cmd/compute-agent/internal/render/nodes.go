@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 )
 
 // Nodes prints the nodes that are or were reported.
-func Nodes(w io.Writer, nodes control.Nodes) error {
+func Nodes(w io.Writer, nodes statedir.Nodes) error {
 	p := newPrinter(w)
 	if len(nodes.Nodes) == 0 {
 		p.line("No compute nodes: none has been reported yet.")
@@ -207,7 +207,7 @@ func Disabling(w io.Writer, d control.Disabling, enable bool) error {
 }
 
 // reasons prints the reasons why nodes are disabled.
-func (p *printer) reasons(lead string, reasons []disabled.Reason) {
+func (p *printer) reasons(lead string, reasons []statedir.Reason) {
 	for _, r := range reasons {
 		where, by := "every node", ""
 		if r.Node != "" {

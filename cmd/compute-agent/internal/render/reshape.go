@@ -14,8 +14,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/lib/textutil"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // nothing marks a missing inventory.
@@ -26,7 +26,7 @@ const isNew, isRemoved = " (new)", " (removed)"
 
 // preview prints the state before and after a reshape, side by side; of one that is refused, what
 // the driver requests.
-func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
+func (p *printer) preview(r *reshape.Preview, refused bool) {
 	switch {
 	case r.Moved > 0 && refused:
 		p.line("  the driver requests to move allocations of %d of %d consumers", r.Moved, r.Consumers)
@@ -91,7 +91,7 @@ func (p *printer) preview(r *resourcetracker.Preview, refused bool) {
 	}
 }
 
-func totalAndUsed(s *resourcetracker.StockCount) []string {
+func totalAndUsed(s *reshape.StockCount) []string {
 	if s == nil {
 		return []string{nothing, nothing}
 	}
@@ -99,25 +99,25 @@ func totalAndUsed(s *resourcetracker.StockCount) []string {
 }
 
 // Refusal prints why a reshape is refused: each violation with what it concerns, and the fixes.
-func Refusal(w io.Writer, problem string, groups []resourcetracker.ViolationGroup, hint string) error {
+func Refusal(w io.Writer, problem string, groups []reshape.ViolationGroup, hint string) error {
 	p := newPrinter(w)
 	p.refusal("", problem, groups, hint)
 	return p.err
 }
 
 // groups returns an agent's violations, or converts those of an older version.
-func groups(all []resourcetracker.ViolationGroup, violations []string) []resourcetracker.ViolationGroup {
+func groups(all []reshape.ViolationGroup, violations []string) []reshape.ViolationGroup {
 	if len(all) > 0 {
 		return all
 	}
-	out := make([]resourcetracker.ViolationGroup, 0, len(violations))
+	out := make([]reshape.ViolationGroup, 0, len(violations))
 	for _, o := range violations {
-		out = append(out, resourcetracker.ViolationGroup{Problem: o})
+		out = append(out, reshape.ViolationGroup{Problem: o})
 	}
 	return out
 }
 
-func (p *printer) refusal(indent, problem string, groups []resourcetracker.ViolationGroup, hint string) {
+func (p *printer) refusal(indent, problem string, groups []reshape.ViolationGroup, hint string) {
 	p.line("%s%s: %s", indent, p.styled(fatal, "refused"), problem)
 	for _, o := range groups {
 		if len(o.Concerns) < 2 {

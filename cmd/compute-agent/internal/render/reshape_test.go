@@ -19,6 +19,7 @@ import (
 	"github.com/compute-agent/compute-agent/reportclient"
 	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 	"github.com/compute-agent/compute-agent/test/golden"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -30,23 +31,23 @@ func print(t *testing.T, name string, f func(io.Writer) error) {
 	golden.Text(t, "testdata/"+name, b.String())
 }
 
-func preview() *resourcetracker.Preview {
-	stock := func(total, used int64) *resourcetracker.StockCount {
-		return &resourcetracker.StockCount{Total: total, Used: used}
+func preview() *reshape.Preview {
+	stock := func(total, used int64) *reshape.StockCount {
+		return &reshape.StockCount{Total: total, Used: used}
 	}
-	return &resourcetracker.Preview{
+	return &reshape.Preview{
 		OverCommitted: []string{"VCPU on cn1: 70 allocated, capacity 64"},
 		Consumers:     42, Moved: 3, Renames: map[string]string{"CUSTOM_GOLD": "VGPU"},
-		Payload: &resourcetracker.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
-		Providers: []resourcetracker.ProviderPreview{
+		Payload: &reshape.PayloadPreview{Providers: 3, Consumers: 3, Bytes: 1758},
+		Providers: []reshape.ProviderPreview{
 			{UUID: uuid(1), Name: "cn1", Before: 42,
-				After: 40, Classes: []resourcetracker.ClassPreview{{Class: "CUSTOM_GOLD", Before: stock(16, 6)}}},
+				After: 40, Classes: []reshape.ClassPreview{{Class: "CUSTOM_GOLD", Before: stock(16, 6)}}},
 			{UUID: uuid(2), Name: "cn1_pci_0000_84_00_0",
-				New: true, After: 2, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", After: stock(8, 4)}}},
+				New: true, After: 2, Classes: []reshape.ClassPreview{{Class: "VGPU", After: stock(8, 4)}}},
 			{UUID: uuid(3), Name: "cn1_old", Removed: true,
-				Before: 1, Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: stock(1, 1)}}},
+				Before: 1, Classes: []reshape.ClassPreview{{Class: "VGPU", Before: stock(1, 1)}}},
 			{UUID: uuid(4), Name: "cn1_more", After: 1,
-				Classes: []resourcetracker.ClassPreview{{Class: "VGPU", Before: stock(8, 0), After: stock(9, 3)}}},
+				Classes: []reshape.ClassPreview{{Class: "VGPU", Before: stock(8, 0), After: stock(9, 3)}}},
 		},
 	}
 }
@@ -56,19 +57,19 @@ func TestPlanOfAReshape(t *testing.T) {
 		{Node: "cn1", UUID: uuid(1), Reshape: preview(),
 			Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider,
 				Provider: "cn1_old", UUID: uuid(3)}}},
-		{Node: "cn2", UUID: uuid(9), Reshape: &resourcetracker.Preview{Consumers: 1, Moved: 1}, Refused: true,
+		{Node: "cn2", UUID: uuid(9), Reshape: &reshape.Preview{Consumers: 1, Moved: 1}, Refused: true,
 			Error: "the driver's reshape does not pass the agent's checks",
 			Violations: []string{"consumer a: all its allocations would be lost",
 				"consumer b: its consumer generation was changed"}, Hint: "go back"},
 		{Node: "cn3", UUID: uuid(10), Refused: true, Error: "the driver cannot move the allocations"},
 		{Node: "cn4", UUID: uuid(11), Warnings: []string{"the trait X is not known"},
-			Reshape: &resourcetracker.Preview{Consumers: 2},
+			Reshape: &reshape.Preview{Consumers: 2},
 			Operations: []reportclient.Operation{{Kind: reportclient.DeleteProvider,
 				Provider: "cn4_old", UUID: uuid(3)}}},
 		{Node: "cn5", UUID: uuid(12),
-			Reshape: &resourcetracker.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true,
+			Reshape: &reshape.Preview{Consumers: 2, Providers: preview().Providers[3:]}, Refused: true,
 			Error: "no",
-			ViolationGroups: []resourcetracker.ViolationGroup{{Problem: "no capacity",
+			ViolationGroups: []reshape.ViolationGroup{{Problem: "no capacity",
 				Concerns: []string{"consumer a", "consumer b"}, Hint: "free capacity"}},
 			Violations: []string{"consumer a: no capacity", "consumer b: no capacity"}},
 	}}
@@ -144,7 +145,7 @@ func TestReshapeShow(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	print(t, "refusal.txt", func(w io.Writer) error {
-		return render.Refusal(w, "it does not fit", []resourcetracker.ViolationGroup{
+		return render.Refusal(w, "it does not fit", []reshape.ViolationGroup{
 			{Problem: "there is no capacity",
 				Concerns: []string{"consumer a, 2 VCPU of cn1", "consumer b, 1 VCPU of cn1"}},
 			{Problem: "it is pinned", Concerns: []string{"consumer c"}, Hint: "migrate it"},

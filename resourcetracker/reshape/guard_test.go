@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package resourcetracker
+package reshape
 
 import (
 	"fmt"
@@ -20,9 +20,9 @@ import (
 func id(kind, n int) string { return fmt.Sprintf("%08d-0000-4000-8000-%012d", kind, n) }
 
 var (
-	gNode    = plugins.Node{Name: "cn1", UUID: id(1, 0)}
-	gSharing = id(2, 0) // a root of its own in the tree
-	gForeign = id(3, 0) // of another host, in no tree of ours
+	gNode      = plugins.Node{Name: "cn1", UUID: id(1, 0)}
+	gSharing   = id(2, 0) // a root of its own in the tree
+	gOtherHost = id(3, 0) // of another host, in no tree of ours
 )
 
 func must[T any](v T, err error) T {
@@ -34,7 +34,7 @@ func must[T any](v T, err error) T {
 
 // vgpus is the reshape of the specification's first use case: VGPU goes from the root to a child
 // for each physical GPU, with guests, a migration, shared storage and another host in the picture.
-func vgpus() draft {
+func vgpus() Draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
 	check(known.AddRoot(gSharing, "nfs"))
@@ -48,23 +48,23 @@ func vgpus() draft {
 		return providertree.ConsumerAllocations{Resources: r, ProjectID: "p", UserID: "u",
 			Generation: &generation, ConsumerType: "INSTANCE"}
 	}
-	r := draft{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{
+	r := Draft{Node: gNode, Known: known, Desired: known.Clone(), Before: providertree.Allocations{
 		id(9, 1): holds(2, providertree.ProviderResources{gSharing: {"DISK_GB": 10}}),
-		id(9, 2): holds(1, providertree.ProviderResources{gForeign: {"VGPU": 1, "VCPU": 2}}), // being evacuated
+		id(9, 2): holds(1, providertree.ProviderResources{gOtherHost: {"VGPU": 1, "VCPU": 2}}), // being evacuated
 		id(9, 3): {Resources: providertree.ProviderResources{gNode.UUID: {"VCPU": 4}}, ProjectID: "p", UserID: "u"},
 	}}
 	for n := range 2 {
-		check(r.desired.AddChild(gNode.UUID, id(4, n), fmt.Sprintf("cn1_gpu_%d", n)))
-		must(r.desired.SetInventories(id(4, n), providertree.Inventories{"VGPU": {Total: 4}}))
+		check(r.Desired.AddChild(gNode.UUID, id(4, n), fmt.Sprintf("cn1_gpu_%d", n)))
+		must(r.Desired.SetInventories(id(4, n), providertree.Inventories{"VGPU": {Total: 4}}))
 	}
-	must(r.desired.RemoveInventory(gNode.UUID, "VGPU"))
-	r.base, r.answer = r.known, r.desired
-	r.after = must(plugins.Moves{
+	must(r.Desired.RemoveInventory(gNode.UUID, "VGPU"))
+	r.Base, r.Answer = r.Known, r.Desired
+	r.After = must(plugins.Moves{
 		{Consumer: id(9, 1), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"},
 			To: plugins.Place{Provider: id(4, 0), Class: "VGPU"}, Amount: 2},
 		{Consumer: id(9, 2), From: plugins.Place{Provider: gNode.UUID, Class: "VGPU"},
 			To: plugins.Place{Provider: id(4, 1), Class: "VGPU"}, Amount: 1},
-	}.Apply(r.before))
+	}.Apply(r.Before))
 	return r
 }
 
@@ -75,22 +75,22 @@ func check(err error) {
 }
 
 // set changes what a consumer is to hold.
-func (r draft) set(consumer, provider, class string, n int64) {
-	if r.after[consumer].Resources[provider] == nil {
-		r.after[consumer].Resources[provider] = map[string]int64{}
+func (r Draft) set(consumer, provider, class string, n int64) {
+	if r.After[consumer].Resources[provider] == nil {
+		r.After[consumer].Resources[provider] = map[string]int64{}
 	}
-	r.after[consumer].Resources[provider][class] = n
+	r.After[consumer].Resources[provider][class] = n
 }
 
-func (r *draft) own(consumer string, change func(*providertree.ConsumerAllocations)) {
-	c := r.after[consumer]
+func (r *Draft) own(consumer string, change func(*providertree.ConsumerAllocations)) {
+	c := r.After[consumer]
 	change(&c)
-	r.after[consumer] = c
+	r.After[consumer] = c
 }
 
 func TestGuardLetsAnHonestReshapePass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
-	if violations := guardReshape(vgpus()); len(violations) > 0 {
+	if violations := violationsOf(vgpus()); len(violations) > 0 {
 		t.Errorf("the violations of a valid reshape: got %v, want none", violations)
 	}
 }
@@ -101,30 +101,30 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 	guest, evacuee, plain := id(9, 1), id(9, 2), id(9, 3)
 	gpu0 := id(4, 0)
 	for name, c := range map[string]struct {
-		fault func(*draft)
+		fault func(*Draft)
 		want  []string // each is the beginning of one violation, and all that there are
 	}{
-		"a consumer is dropped": {func(r *draft) { delete(r.after, plain) }, []string{
+		"a consumer is dropped": {func(r *Draft) { delete(r.After, plain) }, []string{
 			"consumer " + plain + ": all its allocations would be lost"}},
-		"a consumer is invented": {func(r *draft) { r.after[id(9, 9)] = r.after[plain].Clone() }, []string{
+		"a consumer is invented": {func(r *Draft) { r.After[id(9, 9)] = r.After[plain].Clone() }, []string{
 			"consumer " + id(9, 9) + ": it has no allocations here"}},
-		"everything is dropped": {func(r *draft) { r.after = providertree.Allocations{} }, []string{
+		"everything is dropped": {func(r *Draft) { r.After = providertree.Allocations{} }, []string{
 			"consumer " + guest, "consumer " + evacuee, "consumer " + plain}},
-		"an amount is lost": {func(r *draft) { r.set(guest, gpu0, "VGPU", 1) }, []string{
+		"an amount is lost": {func(r *Draft) { r.set(guest, gpu0, "VGPU", 1) }, []string{
 			"consumer " + guest +
 				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 1: 1 would be lost"}},
-		"an amount is doubled": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
+		"an amount is doubled": {func(r *Draft) { r.set(guest, id(4, 1), "VGPU", 2) }, []string{
 			"consumer " + guest +
 				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 4: 2 would be added"}},
-		"an amount is zero": {func(r *draft) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
+		"an amount is zero": {func(r *Draft) { r.set(guest, id(4, 1), "VGPU", 0) }, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold 0"}},
-		"a negative amount makes the sum right": {func(r *draft) {
+		"a negative amount makes the sum right": {func(r *Draft) {
 			r.set(guest, gpu0, "VGPU", 3)
 			r.set(guest,
 				id(4, 1), "VGPU", -1)
 		}, []string{
 			"consumer " + guest + ", resource provider " + id(4, 1) + ", resource class VGPU: it would hold -1"}},
-		"amounts overflow to the right sum": {func(r *draft) {
+		"amounts overflow to the right sum": {func(r *Draft) {
 			r.set(guest, gpu0, "VGPU", math.MaxInt64)
 			r.set(guest, id(4, 1), "VGPU", math.MaxInt64)
 			r.set(guest, gNode.UUID, "VGPU", 4)
@@ -140,100 +140,100 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 			"resource provider " + gpu0 +
 				", resource class VGPU: 9223372036854775807 would be allocated on cn1_gpu_0, but its capacity is 4",
 			"resource provider " + id(4, 1)}},
-		"a provider is left with nothing": {func(r *draft) { r.after[guest].Resources[id(4, 1)] = map[string]int64{} },
+		"a provider is left with nothing": {func(r *Draft) { r.After[guest].Resources[id(4, 1)] = map[string]int64{} },
 			[]string{
 				"consumer " + guest + ", resource provider " + id(4, 1) + ": it would hold an empty set"}},
-		"what another host gives is changed": {func(r *draft) { r.set(evacuee, gForeign, "VGPU", 2) }, []string{
-			"consumer " + evacuee + ", resource provider " + gForeign +
+		"what another host gives is changed": {func(r *Draft) { r.set(evacuee, gOtherHost, "VGPU", 2) }, []string{
+			"consumer " + evacuee + ", resource provider " + gOtherHost +
 				", resource class VGPU: the provider is outside of the tree of cn1, and what is allocated there " +
 				"would change from 1 to 2"}},
-		"it is moved to another host": {func(r *draft) {
-			delete(r.after[guest].Resources, gpu0)
-			r.set(guest, gForeign, "VGPU", 2)
+		"it is moved to another host": {func(r *Draft) {
+			delete(r.After[guest].Resources, gpu0)
+			r.set(guest, gOtherHost, "VGPU", 2)
 		}, []string{
 			"consumer " + guest + ", resource provider " +
-				gForeign + ", resource class VGPU: the provider is outside of the tree",
+				gOtherHost + ", resource class VGPU: the provider is outside of the tree",
 			"consumer " + guest +
 				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
-		"another host's provider is made one of ours": {func(r *draft) {
-			check(r.desired.AddChild(gNode.UUID, gForeign, "cn1_gpu_9"))
-			must(r.desired.SetInventories(gForeign, providertree.Inventories{"VGPU": {Total: 4}, "VCPU": {Total: 4}}))
-			r.set(evacuee, gForeign, "VGPU", 2)
-			delete(r.after[evacuee].Resources, id(4, 1))
+		"another host's provider is made one of ours": {func(r *Draft) {
+			check(r.Desired.AddChild(gNode.UUID, gOtherHost, "cn1_gpu_9"))
+			must(r.Desired.SetInventories(gOtherHost, providertree.Inventories{"VGPU": {Total: 4}, "VCPU": {Total: 4}}))
+			r.set(evacuee, gOtherHost, "VGPU", 2)
+			delete(r.After[evacuee].Resources, id(4, 1))
 		}, []string{
-			"consumer " + evacuee + ", resource provider " + gForeign +
+			"consumer " + evacuee + ", resource provider " + gOtherHost +
 				", resource class VGPU: the provider is outside of the tree",
 			"consumer " + evacuee + ", resource class VGPU"}},
-		"shared storage is freed": {func(r *draft) { delete(r.after[guest].Resources, gSharing) }, []string{
+		"shared storage is freed": {func(r *Draft) { delete(r.After[guest].Resources, gSharing) }, []string{
 			"consumer " + guest + ", resource provider " +
 				gSharing + ", resource class DISK_GB: the provider is outside of the tree"}},
-		"the sharing provider is changed": {func(r *draft) {
-			must(r.desired.SetInventory(gSharing, "DISK_GB", providertree.Inventory{Total: 1}))
+		"the sharing provider is changed": {func(r *Draft) {
+			must(r.Desired.SetInventory(gSharing, "DISK_GB", providertree.Inventory{Total: 1}))
 		}, []string{
 			"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
-		"the sharing provider is taken into the tree": {func(r *draft) { must(r.desired.Move(gSharing, gNode.UUID)) },
+		"the sharing provider is taken into the tree": {func(r *Draft) { must(r.Desired.Move(gSharing, gNode.UUID)) },
 			[]string{
 				"resource provider " + gSharing + ": nfs is outside of the tree of cn1, and would be changed"}},
-		"the provider is not there": {func(r *draft) { must(r.desired.Remove(gpu0)) }, []string{
+		"the provider is not there": {func(r *Draft) { must(r.Desired.Remove(gpu0)) }, []string{
 			"consumer " + guest + ", resource provider " +
 				gpu0 + ", resource class VGPU: the provider is outside of the tree of cn1",
 			"consumer " + guest + ", resource class VGPU: it holds 2"}},
-		"the inventory is not there": {func(r *draft) { must(r.desired.RemoveInventory(gpu0, "VGPU")) }, []string{
+		"the inventory is not there": {func(r *Draft) { must(r.Desired.RemoveInventory(gpu0, "VGPU")) }, []string{
 			"consumer " + guest + ", resource provider " +
 				gpu0 + ", resource class VGPU: it would hold 2, but cn1_gpu_0 would have no inventory of it"}},
-		"inventory that is still allocated goes": {func(r *draft) {
+		"inventory that is still allocated goes": {func(r *Draft) {
 			must(
-				r.desired.RemoveInventory(gNode.UUID, "VCPU"))
+				r.Desired.RemoveInventory(gNode.UUID, "VCPU"))
 		}, []string{
 			"consumer " + guest + ", resource provider " + gNode.UUID + ", resource class VCPU",
 			"consumer " + evacuee + ", resource provider " + gNode.UUID + ", resource class VCPU",
 			"consumer " + plain + ", resource provider " +
 				gNode.UUID + ", resource class VCPU: it would hold 4, but cn1 would have no inventory of it"}},
-		"more than the capacity": {func(r *draft) {
-			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
+		"more than the capacity": {func(r *Draft) {
+			must(r.Desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, Reserved: 3}))
 		}, []string{
 			"resource provider " + gpu0 +
 				", resource class VGPU: 2 would be allocated on cn1_gpu_0, but its capacity is 1"}},
-		"less than min_unit": {func(r *draft) {
-			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MinUnit: 3}))
+		"less than min_unit": {func(r *Draft) {
+			must(r.Desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MinUnit: 3}))
 		}, []string{
 			"consumer " + guest + ", resource provider " +
 				gpu0 + ", resource class VGPU: it would hold 2, less than the min_unit 3 of cn1_gpu_0"}},
-		"more than max_unit": {func(r *draft) {
-			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MaxUnit: 1}))
+		"more than max_unit": {func(r *Draft) {
+			must(r.Desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, MaxUnit: 1}))
 		}, []string{
 			"consumer " + guest + ", resource provider " +
 				gpu0 + ", resource class VGPU: it would hold 2, more than the max_unit 1 of cn1_gpu_0"}},
-		"off the step_size": {func(r *draft) {
-			must(r.desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
+		"off the step_size": {func(r *Draft) {
+			must(r.Desired.SetInventory(gpu0, "VGPU", providertree.Inventory{Total: 4, StepSize: 4}))
 		}, []string{
 			"consumer " + guest + ", resource provider " +
 				gpu0 + ", resource class VGPU: it would hold 2, not a multiple of the step_size 4 of cn1_gpu_0"}},
-		"what stays of a moved consumer does not fit any more": {func(r *draft) {
-			must(r.desired.SetInventory(gNode.UUID,
+		"what stays of a moved consumer does not fit any more": {func(r *Draft) {
+			must(r.Desired.SetInventory(gNode.UUID,
 				"VCPU", providertree.Inventory{Total: 8, AllocationRatio: 4, MaxUnit: 1}))
 		}, []string{
 			"consumer " + guest + ", resource provider " +
 				gNode.UUID + ", resource class VCPU: it would hold 2, more than the max_unit 1",
 			"consumer " + evacuee}},
-		"the owner is changed": {func(r *draft) {
+		"the owner is changed": {func(r *Draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ProjectID, c.UserID = "evil", "u" })
 		}, []string{"consumer " + guest +
 			`: it belongs to project "p" and user "u", and would be given to project "evil"`}},
-		"the type is changed": {func(r *draft) {
+		"the type is changed": {func(r *Draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.ConsumerType = "MIGRATION" })
 		}, []string{"consumer " + guest + `: its consumer type is "INSTANCE"`}},
-		"the generation is changed": {func(r *draft) {
+		"the generation is changed": {func(r *Draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { g := *c.Generation + 1; c.Generation = &g })
 		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
-		"the generation is dropped": {func(r *draft) {
+		"the generation is dropped": {func(r *Draft) {
 			r.own(guest, func(c *providertree.ConsumerAllocations) { c.Generation = nil })
 		}, []string{"consumer " + guest + ": its consumer generation was changed"}},
-		"it leaves inventory that stays": {func(r *draft) {
-			must(r.desired.SetInventory(gpu0, "VCPU", providertree.Inventory{Total: 8}))
-			r.after[plain].Resources[gpu0] = map[string]int64{"VCPU": 3}
+		"it leaves inventory that stays": {func(r *Draft) {
+			must(r.Desired.SetInventory(gpu0, "VCPU", providertree.Inventory{Total: 8}))
+			r.After[plain].Resources[gpu0] = map[string]int64{"VCPU": 3}
 			r.set(plain, gNode.UUID, "VCPU", 1)
-			delete(r.after[guest].Resources, gNode.UUID)
+			delete(r.After[guest].Resources, gNode.UUID)
 			r.set(guest, gpu0, "VCPU", 2)
 		}, []string{
 			"consumer " + guest + ", resource provider " +
@@ -242,8 +242,8 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 			"consumer " + plain + ", resource provider " +
 				gNode.UUID +
 				", resource class VCPU: it holds 4 there and would hold 1, but the inventory stays as it is"}},
-		"two guests get each other's devices": {func(r *draft) {
-			r.guests = []plugins.Guest{listed(evacuee, id(4, 0), 1), listed(guest, id(4, 1), 2)}
+		"two guests get each other's devices": {func(r *Draft) {
+			r.Guests = []plugins.Guest{listed(evacuee, id(4, 0), 1), listed(guest, id(4, 1), 2)}
 		}, []string{
 			"consumer " + guest + ", resource provider " +
 				gpu0 + ", resource class VGPU: it would hold 2 there, but the driver lists the guest with 0",
@@ -253,16 +253,16 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 				", resource class VGPU: it would hold 0 there, but the driver lists the guest with 1",
 			"consumer " + evacuee + ", resource provider " + id(4, 1) +
 				", resource class VGPU: it would hold 1 there, but the driver lists the guest with 0"}},
-		"a class is renamed and the driver does not report it": {func(r *draft) {
-			must(r.desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
-			r.after[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
+		"a class is renamed and the driver does not report it": {func(r *Draft) {
+			must(r.Desired.SetInventories(gpu0, providertree.Inventories{"CUSTOM_VGPU": {Total: 4}}))
+			r.After[guest].Resources[gpu0] = map[string]int64{"CUSTOM_VGPU": 2}
 		}, []string{
 			"consumer " + guest +
 				", resource class CUSTOM_VGPU: it holds 0 on the providers of cn1 and would hold 2: 2 would be added",
 			"consumer " + guest +
 				", resource class VGPU: it holds 2 on the providers of cn1 and would hold 0: 2 would be lost"}},
-		"a class is renamed backwards": {func(r *draft) {
-			r.renames =
+		"a class is renamed backwards": {func(r *Draft) {
+			r.Renames =
 				plugins.ClassRenames{"VCPU": "PCPU"}
 			r.pcpus("PCPU", "VCPU")
 		}, []string{
@@ -272,7 +272,7 @@ func TestGuardNamesEveryViolation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
 			c.fault(&r)
-			got := guardReshape(r)
+			got := violationsOf(r)
 			for i, o := range got {
 				if i >= len(c.want) || !strings.HasPrefix(o.String(), c.want[i]) {
 					t.Errorf("violation %d: %s", i, o)
@@ -293,15 +293,15 @@ func listed(consumer, provider string, vgpus int64) plugins.Guest {
 
 // pcpus has the plain consumer's 4 CPUs counted in another class: what the specification calls a
 // rename.
-func (r *draft) pcpus(from, to string) {
+func (r *Draft) pcpus(from, to string) {
 	plain := id(9, 3)
-	r.before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}},
+	r.Before[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {from: 4}},
 		ProjectID: "p", UserID: "u"}
-	r.after[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}},
+	r.After[plain] = providertree.ConsumerAllocations{Resources: providertree.ProviderResources{gNode.UUID: {to: 4}},
 		ProjectID: "p", UserID: "u"}
-	must(r.desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
+	must(r.Desired.SetInventory(gNode.UUID, "PCPU", providertree.Inventory{Total: 4}))
 	// of the 8 that there were
-	must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4}))
+	must(r.Desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 4, AllocationRatio: 4}))
 }
 
 // TestGuardLetsAllocationsLeaveForAReason: each way in which a reshape takes inventory away, with
@@ -309,45 +309,45 @@ func (r *draft) pcpus(from, to string) {
 func TestGuardLetsAllocationsLeaveForAReason(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	guest, gpu0 := id(9, 1), id(4, 0)
-	change := func(r *draft, change func(*providertree.Inventory)) {
-		inv, _ := r.desired.Inventory(gNode.UUID, "VCPU")
+	change := func(r *Draft, change func(*providertree.Inventory)) {
+		inv, _ := r.Desired.Inventory(gNode.UUID, "VCPU")
 		change(&inv)
-		must(r.desired.SetInventory(gNode.UUID, "VCPU", inv))
+		must(r.Desired.SetInventory(gNode.UUID, "VCPU", inv))
 	}
-	for name, reason := range map[string]func(*draft){
-		"fewer":             func(r *draft) { change(r, func(i *providertree.Inventory) { i.Total = 7 }) },
-		"more are reserved": func(r *draft) { change(r, func(i *providertree.Inventory) { i.Reserved = 1 }) },
-		"a lower ratio":     func(r *draft) { change(r, func(i *providertree.Inventory) { i.AllocationRatio = 3 }) },
-		"it does not fit": func(r *draft) {
-			for _, allocations := range []providertree.Allocations{r.before, r.after} { // that of the others does
+	for name, reason := range map[string]func(*Draft){
+		"fewer":             func(r *Draft) { change(r, func(i *providertree.Inventory) { i.Total = 7 }) },
+		"more are reserved": func(r *Draft) { change(r, func(i *providertree.Inventory) { i.Reserved = 1 }) },
+		"a lower ratio":     func(r *Draft) { change(r, func(i *providertree.Inventory) { i.AllocationRatio = 3 }) },
+		"it does not fit": func(r *Draft) {
+			for _, allocations := range []providertree.Allocations{r.Before, r.After} { // that of the others does
 				allocations[id(9, 2)].Resources[gNode.UUID]["VCPU"] = 4
 			}
 			change(r, func(i *providertree.Inventory) { i.StepSize = 4 })
 		},
-		"its kind is removed": func(r *draft) {
-			r.answer =
-				r.desired.Clone()
-			must(r.answer.RemoveInventory(gNode.UUID, "VCPU"))
+		"its kind is removed": func(r *Draft) {
+			r.Answer =
+				r.Desired.Clone()
+			must(r.Answer.RemoveInventory(gNode.UUID, "VCPU"))
 		},
-		"it has drained before": func(r *draft) {
-			for _, tree := range []*providertree.Tree{r.known, r.desired} {
+		"it has drained before": func(r *Draft) {
+			for _, tree := range []*providertree.Tree{r.Known, r.Desired} {
 				must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 8, Reserved: 8}))
 			}
 		},
-		"the steps before had one": func(r *draft) {
-			r.given, r.held = r.desired, r.after.Clone() // nothing is left to leave
+		"the steps before had one": func(r *Draft) {
+			r.Given, r.Held = r.Desired, r.After.Clone() // nothing is left to leave
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
-			must(r.desired.SetInventory(gpu0, "VCPU", providertree.Inventory{Total: 8}))
-			delete(r.after[guest].Resources, gNode.UUID)
+			must(r.Desired.SetInventory(gpu0, "VCPU", providertree.Inventory{Total: 8}))
+			delete(r.After[guest].Resources, gNode.UUID)
 			r.set(guest, gpu0, "VCPU", 2)
-			if len(guardReshape(r)) != 1 {
-				t.Errorf("without a reason: %v", guardReshape(r))
+			if len(violationsOf(r)) != 1 {
+				t.Errorf("without a reason: %v", violationsOf(r))
 			}
 			reason(&r)
-			if violations := guardReshape(r); len(violations) > 0 {
+			if violations := violationsOf(r); len(violations) > 0 {
 				t.Errorf("the violations with a reason: got %v, want none", violations)
 			}
 		})
@@ -370,8 +370,8 @@ func TestGuardComparesGuestsWithWhatMoves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := vgpus()
-			r.guests = guests
-			if violations := guardReshape(r); len(violations) > 0 {
+			r.Guests = guests
+			if violations := violationsOf(r); len(violations) > 0 {
 				t.Errorf("the violations beside guests that fit: got %v, want none", violations)
 			}
 		})
@@ -381,9 +381,9 @@ func TestGuardComparesGuestsWithWhatMoves(t *testing.T) {
 func TestGuardKnowsDeclaredRenames(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := vgpus()
-	r.renames = plugins.ClassRenames{"VCPU": "PCPU"}
+	r.Renames = plugins.ClassRenames{"VCPU": "PCPU"}
 	r.pcpus("VCPU", "PCPU")
-	if violations := guardReshape(r); len(violations) > 0 {
+	if violations := violationsOf(r); len(violations) > 0 {
 		t.Errorf("of three consumers one has CPUs of its own: %v", violations)
 	}
 }
@@ -393,14 +393,14 @@ func TestGuardKnowsDeclaredRenames(t *testing.T) {
 func TestGuardAllowsOverCommitThatDoesNotGrow(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := vgpus()
-	for _, tree := range []*providertree.Tree{r.known, r.desired} {
+	for _, tree := range []*providertree.Tree{r.Known, r.Desired} {
 		must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 2}))
 	}
-	if violations := guardReshape(r); len(violations) > 0 {
+	if violations := violationsOf(r); len(violations) > 0 {
 		t.Errorf("the violations of an over-commitment that does not grow: got %v, want none", violations)
 	}
 	r.set(id(9, 3), gNode.UUID, "VCPU", 5)
-	if violations := guardReshape(r); len(violations) != 2 {
+	if violations := violationsOf(r); len(violations) != 2 {
 		t.Errorf("it grows: %v", violations)
 	}
 }
@@ -411,12 +411,12 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	r := vgpus()
 	old := id(4, 9)
-	check(r.known.AddChild(gNode.UUID, old, "cn1_old"))
-	must(r.known.SetInventories(old, providertree.Inventories{"VGPU": {Total: 1}}))
-	for _, allocations := range []providertree.Allocations{r.before, r.after} {
+	check(r.Known.AddChild(gNode.UUID, old, "cn1_old"))
+	must(r.Known.SetInventories(old, providertree.Inventories{"VGPU": {Total: 1}}))
+	for _, allocations := range []providertree.Allocations{r.Before, r.After} {
 		allocations[id(9, 3)].Resources[old] = map[string]int64{"VGPU": 1}
 	}
-	violations := guardReshape(r)
+	violations := violationsOf(r)
 	if len(violations) != 1 || violations[0].Consumer != id(9, 3) || violations[0].Provider != old ||
 		!strings.Contains(violations[0].Problem, "cn1_old") {
 		t.Errorf("the violations of an allocation that is lost: got %v, want one, on cn1_old", violations)
@@ -424,7 +424,7 @@ func TestGuardKeepsWhatIsAllocated(t *testing.T) {
 }
 
 // randomNode is a random node in which everything has capacity, and what its consumers hold.
-func randomNode(t *rapid.T) draft {
+func randomNode(t *rapid.T) Draft {
 	known := &providertree.Tree{}
 	check(known.AddRoot(gNode.UUID, gNode.Name))
 	check(known.AddRoot(gSharing, "nfs"))
@@ -442,12 +442,12 @@ func randomNode(t *rapid.T) draft {
 		}
 		must(known.SetInventories(p, inv))
 	}
-	r := draft{node: gNode, known: known, desired: known.Clone(), before: providertree.Allocations{}}
+	r := Draft{Node: gNode, Known: known, Desired: known.Clone(), Before: providertree.Allocations{}}
 	for n := range rapid.IntRange(1, 5).Draw(t, "consumers") {
 		generation := rapid.Int64Range(0, 9).Draw(t, "generation")
 		c := providertree.ConsumerAllocations{Resources: providertree.ProviderResources{}, ProjectID: "p",
 			UserID: "u", Generation: &generation}
-		for _, p := range append(slices.Clone(places), gSharing, gForeign) {
+		for _, p := range append(slices.Clone(places), gSharing, gOtherHost) {
 			for _, class := range classes {
 				if rapid.IntRange(0, 2).Draw(t, "holds") == 0 {
 					if c.Resources[p] == nil {
@@ -461,41 +461,41 @@ func randomNode(t *rapid.T) draft {
 			c.Resources[gNode.UUID] = map[string]int64{}
 		}
 		c.Resources[gNode.UUID]["VCPU"] = rapid.Int64Range(1, 20).Draw(t, "amount")
-		r.before[id(9, n)] = c
+		r.Before[id(9, n)] = c
 	}
 	// Honest moves between the node's own places, to a new child too.
-	check(r.desired.AddChild(gNode.UUID, id(5, 0), "cn1_new"))
+	check(r.Desired.AddChild(gNode.UUID, id(5, 0), "cn1_new"))
 	inv := providertree.Inventories{}
 	for _, class := range classes {
 		inv[class] = providertree.Inventory{Total: 100_000}
 	}
-	must(r.desired.SetInventories(id(5, 0), inv))
+	must(r.Desired.SetInventories(id(5, 0), inv))
 	places = append(places, id(5, 0))
-	r.after = r.before.Clone()
+	r.After = r.Before.Clone()
 	for range rapid.IntRange(0, 8).Draw(t, "moves") {
-		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "consumer")
+		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.After))).Draw(t, "consumer")
 		from, to := rapid.SampledFrom(places).Draw(t, "from"), rapid.SampledFrom(places).Draw(t, "to")
-		held := slices.Sorted(maps.Keys(r.after[consumer].Resources[from]))
+		held := slices.Sorted(maps.Keys(r.After[consumer].Resources[from]))
 		if from == to || len(held) == 0 {
 			continue
 		}
 		class := rapid.SampledFrom(held).Draw(t, "class")
 		move := plugins.Move{Consumer: consumer, From: plugins.Place{Provider: from, Class: class},
 			To:     plugins.Place{Provider: to, Class: class},
-			Amount: rapid.Int64Range(1, r.after[consumer].Resources[from][class]).Draw(t, "amount")}
-		r.after = must(plugins.Moves{move}.Apply(r.after))
+			Amount: rapid.Int64Range(1, r.After[consumer].Resources[from][class]).Draw(t, "amount")}
+		r.After = must(plugins.Moves{move}.Apply(r.After))
 	}
 	// What moved did so because its place shrank.
-	for consumer, c := range r.before {
+	for consumer, c := range r.Before {
 		for provider, amounts := range c.Resources {
 			for class, n := range amounts {
-				if r.after[consumer].Resources[provider][class] < n {
-					must(r.desired.SetInventory(provider, class, providertree.Inventory{Total: 50_000}))
+				if r.After[consumer].Resources[provider][class] < n {
+					must(r.Desired.SetInventory(provider, class, providertree.Inventory{Total: 50_000}))
 				}
 			}
 		}
 	}
-	r.base, r.answer = r.known, r.desired
+	r.Base, r.Answer = r.Known, r.Desired
 	return r
 }
 
@@ -503,7 +503,7 @@ func randomNode(t *rapid.T) draft {
 func TestGuardHonestMovesAlwaysPass(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
-		if violations := guardReshape(randomNode(t)); len(violations) > 0 {
+		if violations := violationsOf(randomNode(t)); len(violations) > 0 {
 			t.Fatalf("the violations of a valid reshape: got %v, want none", violations)
 		}
 	})
@@ -515,8 +515,8 @@ func TestGuardFindsEveryFault(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	rapid.Check(t, func(t *rapid.T) {
 		r := randomNode(t)
-		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.after))).Draw(t, "victim")
-		resources := r.after[consumer].Resources
+		consumer := rapid.SampledFrom(slices.Sorted(maps.Keys(r.After))).Draw(t, "victim")
+		resources := r.After[consumer].Resources
 		provider := rapid.SampledFrom(slices.Sorted(maps.Keys(resources))).Draw(t, "provider")
 		class := rapid.SampledFrom(slices.Sorted(maps.Keys(resources[provider]))).Draw(t, "class")
 		n := resources[provider][class]
@@ -539,7 +539,7 @@ func TestGuardFindsEveryFault(t *testing.T) {
 			r.set(consumer, id(3, 7), class, n)
 		case "sharing":
 			if provider == gSharing {
-				r.set(consumer, gForeign, class, resources[gForeign][class]+n)
+				r.set(consumer, gOtherHost, class, resources[gOtherHost][class]+n)
 			} else {
 				delete(resources[provider], class)
 				r.set(consumer, gSharing, class, resources[gSharing][class]+n)
@@ -556,12 +556,12 @@ func TestGuardFindsEveryFault(t *testing.T) {
 		case "stolen": // the sum over all consumers stays
 			delete(resources[provider], class)
 			other := id(9, 99)
-			r.after[other] =
+			r.After[other] =
 				providertree.ConsumerAllocations{Resources: providertree.ProviderResources{provider: {class: n}}}
 		case "consumer lost":
-			delete(r.after, consumer)
+			delete(r.After, consumer)
 		case "consumer invented":
-			r.after[id(9, 98)] = r.after[consumer].Clone()
+			r.After[id(9, 98)] = r.After[consumer].Clone()
 		case "owner":
 			r.own(consumer, func(c *providertree.ConsumerAllocations) { c.UserID = "other" })
 		case "generation":
@@ -569,7 +569,7 @@ func TestGuardFindsEveryFault(t *testing.T) {
 		case "empty":
 			resources[id(4, 77)] = map[string]int64{}
 		}
-		if len(guardReshape(r)) == 0 {
+		if len(violationsOf(r)) == 0 {
 			t.Fatalf("%s passed", what)
 		}
 	})
@@ -577,15 +577,15 @@ func TestGuardFindsEveryFault(t *testing.T) {
 
 func BenchmarkGuardReshape(b *testing.B) {
 	r := vgpus()
-	one, done := r.before[id(9, 1)], r.after[id(9, 1)]
-	must(r.desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 100_000}))
-	must(r.desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 100_000}))
+	one, done := r.Before[id(9, 1)], r.After[id(9, 1)]
+	must(r.Desired.SetInventory(id(4, 0), "VGPU", providertree.Inventory{Total: 100_000}))
+	must(r.Desired.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: 100_000}))
 	for n := range 1000 {
-		r.before[id(8, n)], r.after[id(8, n)] = one.Clone(), done.Clone()
+		r.Before[id(8, n)], r.After[id(8, n)] = one.Clone(), done.Clone()
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if violations := guardReshape(r); len(violations) > 0 {
+		if violations := violationsOf(r); len(violations) > 0 {
 			b.Fatal(violations[0])
 		}
 	}

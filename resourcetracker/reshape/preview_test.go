@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package resourcetracker
+package reshape
 
 import (
 	"testing"
@@ -18,9 +18,9 @@ func TestPlanShowsWhatIsOverCommitted(t *testing.T) {
 	testproc.Parallel(t, testproc.Light)
 	for total, want := range map[int64][]string{2: nil, 1: {"VCPU on cn1: 8 allocated, capacity 4"}} {
 		d := vgpus()
-		for _, tree := range []*providertree.Tree{d.known, d.desired} {
+		for _, tree := range []*providertree.Tree{d.Known, d.Desired} {
 			must(tree.SetInventory(gNode.UUID, "VCPU", providertree.Inventory{Total: total, AllocationRatio: 4}))
 		}
-		testproc.Same(t, cmp.Diff(want, preview(d, reportclient.Plan{}).OverCommitted))
+		testproc.Same(t, cmp.Diff(want, d.Preview(reportclient.Plan{}).OverCommitted))
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package commands
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
 	"github.com/compute-agent/compute-agent/internal/pluginhost/launch"
@@ -39,7 +40,7 @@ func DeviceLister(cfg *config.Config, driver string) (spec pluginhost.Spec, args
 		}
 		return spec, nil, err
 	}
-	if spec, err = Executable(cfg, driver); err != nil {
+	if spec, err = agent.Executable(cfg, driver); err != nil {
 		return spec, nil, err
 	}
 	var keys struct{ Chroot string }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package disabled
+package statedir
 
 import (
 	"encoding/json"
@@ -16,8 +16,8 @@ import (
 	"github.com/compute-agent/compute-agent/internal/files"
 )
 
-// FileName is the file below the agent's state directory.
-const FileName = "disabled.json"
+// DisabledFile is the file below the agent's state directory.
+const DisabledFile = "disabled.json"
 
 // version is that of the file's format.
 const version = 1
@@ -49,10 +49,10 @@ func (f file) equal(o file) bool {
 	return f.Version == o.Version && slices.Equal(f.Reasons, o.Reasons) && slices.Equal(f.Enabling, o.Enabling)
 }
 
-// Open reads the file of a state directory, if it exists. A damaged file is an error, because the
+// OpenDisabled reads the file of a state directory, if it exists. A damaged file is an error, because the
 // host could be enabled against an operator's decision.
-func Open(dir string) (*Store, error) {
-	s := &Store{path: filepath.Join(dir, FileName), now: time.Now, file: file{Version: version, Reasons: []Reason{}}}
+func OpenDisabled(dir string) (*Disabled, error) {
+	s := &Disabled{path: filepath.Join(dir, DisabledFile), now: time.Now, file: file{Version: version, Reasons: []Reason{}}}
 	f, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
@@ -89,7 +89,7 @@ func (f file) validate() error {
 }
 
 // write writes a changed file atomically, and then updates s.file. s.mu is held.
-func (s *Store) write(next file) error {
+func (s *Disabled) write(next file) error {
 	if next.equal(s.file) {
 		return nil
 	}

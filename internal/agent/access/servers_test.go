@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package access_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/compute-agent/compute-agent/cells/cellwire"
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
@@ -58,21 +59,19 @@ func TestServersOfARenamedHost(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(body)
 			}))
 			defer cell.Close()
-			cfg := &config.Config{}
-			cfg.CellClient.URL = cell.URL
 			former := "former"
 			if c.former == 0 {
 				former = ""
 			}
-			got := serversOf(t.Context(), cfg, zerolog.Nop(), "now", former)
+			got := access.ServersOf(t.Context(), config.CellClient{URL: cell.URL}, zerolog.Nop(), "now", former)
 			want := 0
 			for _, status := range []int{c.now, c.former} {
 				if status == ok {
 					want++
 				}
 			}
-			if (got.unknown != "") != c.unknown || len(got.items) != want {
-				t.Errorf("%d servers, want %d; unknown: %q", len(got.items), want, got.unknown)
+			if (got.Unknown != "") != c.unknown || len(got.Items) != want {
+				t.Errorf("%d servers, want %d; unknown: %q", len(got.Items), want, got.Unknown)
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package disabled_test
+package statedir_test
 
 import (
 	"errors"
@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
+	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/test/testproc"
 )
 
 var check = testproc.Check
 
-func open(t *testing.T, dir string) *disabled.Store {
+func open(t *testing.T, dir string) *statedir.Disabled {
 	t.Helper()
-	return testproc.Try(disabled.Open(dir)).Or(t)
+	return testproc.Try(statedir.OpenDisabled(dir)).Or(t)
 }
 
 // TestReasonsBySource: each source takes back only its own, and a node is enabled when the last
@@ -28,24 +28,24 @@ func TestReasonsBySource(t *testing.T) {
 	s := open(t, dir)
 	wants := func(node, text string) {
 		t.Helper()
-		for _, s := range []*disabled.Store{s, open(t, dir)} { // in memory, and what a restart finds
+		for _, s := range []*statedir.Disabled{s, open(t, dir)} { // in memory, and what a restart finds
 			if got, is := s.Reason(node); got != text || is != (text != "") {
 				t.Errorf("%s: %q, %t, want %q", node, got, is, text)
 			}
 		}
 	}
 	wants("cn1", "")
-	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "root"}))
-	check(t, s.Disable(disabled.Reason{Source: "plugin", Node: "cn1", Reason: "the driver is gone"}))
+	check(t, s.Disable(statedir.Reason{Source: statedir.Operator, Reason: "new memory", By: "root"}))
+	check(t, s.Disable(statedir.Reason{Source: "plugin", Node: "cn1", Reason: "the driver is gone"}))
 	wants("cn1", "new memory; plugin: the driver is gone")
 	wants("cn2", "new memory")
-	testproc.Try(s.Enable(disabled.Operator, "cn1")).ErrorIs(t, disabled.ErrWhole, "one of all was enabled: %v")
+	testproc.Try(s.Enable(statedir.Operator, "cn1")).ErrorIs(t, statedir.ErrWhole, "one of all was enabled: %v")
 	since := s.Reasons("cn2")[0].Since
-	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Reason: "new memory", By: "another user"}))
+	check(t, s.Disable(statedir.Reason{Source: statedir.Operator, Reason: "new memory", By: "another user"}))
 	if again := s.Reasons("cn2")[0]; !again.Since.Equal(since) || again.By != "root" {
 		t.Errorf("the same reason again changed %+v", again)
 	}
-	left := testproc.Try(s.Enable(disabled.Operator, "")).Or(t)
+	left := testproc.Try(s.Enable(statedir.Operator, "")).Or(t)
 	if len(left) != 1 || left[0].Source != "plugin" {
 		t.Errorf("left: %+v", left)
 	}
@@ -60,7 +60,7 @@ func TestReasonsBySource(t *testing.T) {
 	}
 	testproc.Try(s.Enable("plugin", "cn1")).Or(t)
 	wants("cn1", "")
-	check(t, s.Disable(disabled.Reason{Source: disabled.Operator, Node: "cn1", Reason: "again"}))
+	check(t, s.Disable(statedir.Reason{Source: statedir.Operator, Node: "cn1", Reason: "again"}))
 	if s.EnablingAny() {
 		t.Error("a node that is disabled again would lose the trait")
 	}
@@ -74,12 +74,12 @@ func TestTexts(t *testing.T) {
 		"\x1b[31mred": false, "tab\there": false,
 		"not \xff UTF-8": false, "turned \u202e around": false, "line\u2028separator": false, "null\x00": false,
 	} {
-		if err := disabled.CheckReason(text); (err == nil) != good ||
-			(err != nil && !errors.Is(err, disabled.ErrText)) {
+		if err := statedir.CheckReason(text); (err == nil) != good ||
+			(err != nil && !errors.Is(err, statedir.ErrText)) {
 			t.Errorf("CheckReason(%q): got %v", text, err)
 		}
 		if err := open(t, t.TempDir()).
-			Disable(disabled.Reason{Source: disabled.Operator, Reason: text}); (err == nil) != good {
+			Disable(statedir.Reason{Source: statedir.Operator, Reason: text}); (err == nil) != good {
 			t.Errorf("%q is kept: %v", text, err)
 		}
 	}
@@ -93,9 +93,9 @@ func TestDamagedFile(t *testing.T) {
 		"a text that was never kept": `{"version": 1, "reasons": [{"source": "operator", "reason": "a\nb"}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), disabled.FileName)
+			path := filepath.Join(t.TempDir(), statedir.DisabledFile)
 			check(t, os.WriteFile(path, []byte(content), 0o600))
-			testproc.Try(disabled.Open(filepath.Dir(path))).ErrorHas(t, path, "Open: %v")
+			testproc.Try(statedir.OpenDisabled(filepath.Dir(path))).ErrorHas(t, path, "Open: %v")
 			if after, _ := os.ReadFile(path); string(after) != content {
 				t.Errorf("it was changed to %q", after)
 			}
@@ -110,7 +110,7 @@ func TestRenamedNode(t *testing.T) {
 	s := open(t, dir)
 	for _, node := range []string{"cn1", "cn2", ""} {
 		testproc.Check(t,
-			s.Disable(disabled.Reason{Source: disabled.Operator, Node: node, Reason: "new memory " + node + "."}))
+			s.Disable(statedir.Reason{Source: statedir.Operator, Node: node, Reason: "new memory " + node + "."}))
 	}
 	testproc.Try(s.Enable("agent", "cn3")).Or(t)
 	testproc.Check(t, s.RenameNode("cn1", "cn9"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package commands
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agent"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/internal/pluginhost"
@@ -80,10 +81,8 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }() //nolint:contextcheck // closing has no time limit
-	a := &Agent{opts: Options{Config: cfg}, state: statedir.New(cfg.Agent.StateDir), log: zerolog.Nop()}
-	a.claims.Recorded = a.owners
 	for _, name := range names {
-		spec, err := a.spec(cfg, name)
+		spec, err := agent.Spec(cfg, name, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -92,15 +91,18 @@ func CheckDrivers(ctx context.Context, cfg *config.Config) (checks []DriverCheck
 		}
 		checks = append(checks, checkDriver(ctx, cfg, h, spec))
 	}
-	a.checkNodes(checks)
+	checkNodes(cfg, checks)
 	return checks, nil
 }
 
 // checkNodes adds a problem for each node that belongs to another driver, or that two drivers list.
-func (a *Agent) checkNodes(checks []DriverCheck) {
+func checkNodes(cfg *config.Config, checks []DriverCheck) {
+	claims := statedir.Claims{Recorded: func() map[string]statedir.Owner {
+		return statedir.New(cfg.Agent.StateDir).Owners(zerolog.Nop())
+	}}
 	// A node without a uuid has the host's identity. If that cannot be read, the name identifies
 	// it.
-	own, _ := resourcetracker.FindIdentity(a.opts.Config.Agent.StateDir, filepath.Dir(a.opts.Config.File()))
+	own, _ := resourcetracker.FindIdentity(cfg.Agent.StateDir, filepath.Dir(cfg.File()))
 	nodes := make([][]plugins.Node, len(checks))
 	for i, c := range checks {
 		for _, n := range c.Nodes {
@@ -110,11 +112,11 @@ func (a *Agent) checkNodes(checks []DriverCheck) {
 			}
 			nodes[i] = append(nodes[i], node)
 		}
-		a.claims.SetNodes(c.Driver, nodes[i], nil)
+		claims.SetNodes(c.Driver, nodes[i], nil)
 	}
 	for i := range checks {
 		for _, node := range nodes[i] {
-			if claimed := a.claims.Check(checks[i].Driver, node); claimed != nil {
+			if claimed := claims.Check(checks[i].Driver, node); claimed != nil {
 				checks[i].Problems = append(checks[i].Problems,
 					fmt.Sprintf("drivers.%s: %v; %s", checks[i].Driver, claimed, claimed.Hint()))
 			}

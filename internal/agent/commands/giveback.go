@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package commands
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/compute-agent/compute-agent/internal/agent/control"
 	"github.com/compute-agent/compute-agent/providertree"
 	"github.com/compute-agent/compute-agent/reportclient"
-	"github.com/compute-agent/compute-agent/resourcetracker"
 	"github.com/compute-agent/compute-agent/resourcetracker/identity"
 	"github.com/compute-agent/compute-agent/resourcetracker/journal"
 	"github.com/compute-agent/compute-agent/resourcetracker/ownership"
+	"github.com/compute-agent/compute-agent/resourcetracker/reshape"
 )
 
 // giveBack is one node that is given back to the agent that reported it before.
@@ -58,7 +58,7 @@ func (ad *adopter) planGiveBack(ctx context.Context) (err error) {
 			Hint:    "check [placement_client] url and region",
 		}
 	}
-	desired, unknown, err := ownership.GiveBack(ad.tree, record, adopted, resourcetracker.IsAgentTrait)
+	desired, unknown, err := ownership.GiveBack(ad.tree, record, adopted, reshape.IsLayoutTrait)
 	if errors.Is(err, ownership.ErrGiveBack) {
 		return &identity.Error{Problem: err.Error(), Hint: "nothing was written; run the command again afterwards"}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package resourcetracker
+package reshape
 
 import (
 	"strings"
@@ -25,7 +25,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 		"a": {Resources: providertree.ProviderResources{root: {"VCPU": 2, "MEMORY_MB": 10}, cell: {"VGPU": 1}}},
 		"b": {Resources: providertree.ProviderResources{root: {"VCPU": 9}}},
 	}
-	refused := cannotMove(&plugins.ReshapeFailed{Reason: "no way", Hint: "look", Violations: []plugins.Violation{
+	refused := CannotMove(&plugins.ReshapeFailed{Reason: "no way", Hint: "look", Violations: []plugins.Violation{
 		{Consumer: "a", Provider: root, Class: "MEMORY_MB", Problem: "no domain", Hint: stale},
 		{Consumer: "a", Provider: root, Class: "VCPU", Problem: "no domain", Hint: stale},
 		{Consumer: "b", Provider: root, Class: "VCPU", Problem: "no capacity", Hint: pinned},
@@ -35,7 +35,7 @@ func TestViolationGroupsSayNothingTwice(t *testing.T) {
 		{Consumer: "d", Problem: "no owner"},
 		{Consumer: "d", Provider: root, Problem: "no place"},
 		{Problem: "and 3 more"},
-	}}, nil).withNames(held, tree)
+	}}, nil, held, tree)
 	want := []ViolationGroup{
 		{Problem: "no domain", Concerns: []string{"consumer a, 10 MEMORY_MB and 2 VCPU of cn1", "consumer c, VCPU"}},
 		{Problem: "no device", Concerns: []string{"consumer a, 1 VGPU of resource provider " + cell}, Hint: stale},

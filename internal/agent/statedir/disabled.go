@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package disabled
+package statedir
 
 import (
 	"errors"
@@ -92,8 +92,8 @@ func checkText(text string, most int, mayBeEmpty bool) error {
 	return nil
 }
 
-// Store holds the reasons of a locked state directory. It is safe for concurrent use.
-type Store struct {
+// Disabled holds the reasons of a locked state directory. It is safe for concurrent use.
+type Disabled struct {
 	path string
 	now  func() time.Time
 
@@ -105,7 +105,7 @@ type Store struct {
 // node; the same reason again changes nothing.
 //
 // Errors: [ErrText]; I/O errors.
-func (s *Store) Disable(r Reason) error {
+func (s *Disabled) Disable(r Reason) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -128,17 +128,19 @@ func (s *Store) Disable(r Reason) error {
 }
 
 // Enable removes a source's reasons for a node, or all with node "". It also records the nodes for
-// [Store.Enabling], because another client may have set the trait. Reasons of other sources stay
+// [Disabled.Enabling], because another client may have set the trait. Reasons of other sources stay
 // and are returned.
 //
 // Errors: [ErrWhole] if the source's reason is for all nodes and node is not "".
-func (s *Store) Enable(source, node string) (left []Reason, err error) {
+func (s *Disabled) Enable(source, node string) (left []Reason, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.file.clone()
 	if node != "" && slices.ContainsFunc(next.Reasons,
 		func(r Reason) bool { return r.Source == source && r.Node == "" }) {
-		return nil, ErrWhole
+		return nil, fmt.Errorf(
+			"%w: `compute-agent enable` without --node enables all of them, and then `compute-agent disable --node` "+
+				"the others; %s stays disabled", ErrWhole, node)
 	}
 	next.Reasons = slices.DeleteFunc(next.Reasons,
 		func(r Reason) bool { return r.Source == source && (node == "" || r.Node == node) })
@@ -157,8 +159,8 @@ func (s *Store) Enable(source, node string) (left []Reason, err error) {
 }
 
 // Withdraw removes a source's reason for one node, or that for all nodes with node "". Unlike
-// [Store.Enable] it does not remove a trait that another client set.
-func (s *Store) Withdraw(source, node string) error {
+// [Disabled.Enable] it does not remove a trait that another client set.
+func (s *Disabled) Withdraw(source, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.file.clone()
@@ -167,7 +169,7 @@ func (s *Store) Withdraw(source, node string) error {
 }
 
 // RenameNode has what is recorded of a node follow its new name.
-func (s *Store) RenameNode(from, to string) error {
+func (s *Disabled) RenameNode(from, to string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.file.clone()
@@ -185,7 +187,7 @@ func (s *Store) RenameNode(from, to string) error {
 }
 
 // Reasons returns why a node is disabled, the oldest first. With node "" it returns all reasons.
-func (s *Store) Reasons(node string) []Reason {
+func (s *Disabled) Reasons(node string) []Reason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Reason
@@ -199,7 +201,7 @@ func (s *Store) Reasons(node string) []Reason {
 }
 
 // Reason formats in one line why a node is disabled.
-func (s *Store) Reason(node string) (text string, disabled bool) {
+func (s *Disabled) Reason(node string) (text string, disabled bool) {
 	reasons := s.Reasons(node)
 	lines := make([]string, 0, len(reasons))
 	for _, r := range reasons {
@@ -213,14 +215,14 @@ func (s *Store) Reason(node string) (text string, disabled bool) {
 }
 
 // Enabling reports whether the trait has to be removed from a node, whichever client set it.
-func (s *Store) Enabling(node string) bool {
+func (s *Disabled) Enabling(node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Contains(s.file.Enabling, node) || slices.Contains(s.file.Enabling, "")
 }
 
 // Enabled records that the trait was removed from all nodes to enable.
-func (s *Store) Enabled() error {
+func (s *Disabled) Enabled() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.file.clone()
@@ -229,7 +231,7 @@ func (s *Store) Enabled() error {
 }
 
 // EnablingAny reports whether the trait has to be removed from any node.
-func (s *Store) EnablingAny() bool {
+func (s *Disabled) EnablingAny() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.file.Enabling) > 0

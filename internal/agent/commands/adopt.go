@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package commands
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/compute-agent/compute-agent/internal/agent/access"
 	"github.com/compute-agent/compute-agent/internal/agent/control"
-	"github.com/compute-agent/compute-agent/internal/agent/disabled"
 	"github.com/compute-agent/compute-agent/internal/agent/statedir"
 	"github.com/compute-agent/compute-agent/internal/config"
 	"github.com/compute-agent/compute-agent/providertree"
@@ -87,13 +87,13 @@ func (o *AdoptOptions) Check() error {
 // nothing and returns an [*identity.Error] inside a [*resourcetracker.FatalError]. It can be
 // repeated, also after a crash.
 func Adopt(ctx context.Context, cfg *config.Config, log zerolog.Logger, opts AdoptOptions) (control.Adoption, error) {
-	unlock, err := statedir.CreateAndLock(cfg.Agent.StateDir)
+	unlock, err := lockState(cfg.Agent.StateDir)
 	if err != nil {
 		return control.Adoption{}, err
 	}
 	defer unlock()
 	state := statedir.New(cfg.Agent.StateDir)
-	client, err := NewPlacementClient(cfg, state.Journal, nil, nil, log)
+	client, err := access.NewReportClient(cfg, state.Journal, nil, nil, log)
 	if err != nil {
 		return control.Adoption{}, fmt.Errorf("%w: %w", config.ErrInvalid, err)
 	}
@@ -169,41 +169,41 @@ func (ad *adopter) countServers(ctx context.Context) error {
 		r, _ := ad.state.Record()
 		former = r.Host
 	}
-	found := serversOf(ctx, ad.cfg, ad.log, ad.cfg.Agent.Host, former)
+	found := access.ServersOf(ctx, ad.cfg.CellClient, ad.log, ad.cfg.Agent.Host, former)
 	inPlacement := ad.opts.Rename && len(ad.renames) == 0 // it has the new name
-	if inPlacement && found.own {                         // and the credentials are new
-		found.unknown = ""
+	if inPlacement && found.Own {                         // and the credentials are new
+		found.Unknown = ""
 	}
-	renamed := inPlacement && found.unknown == "" && found.present && !found.former
-	for uuid := range found.items {
+	renamed := inPlacement && found.Unknown == "" && found.Present && !found.Former
+	for uuid := range found.Items {
 		ad.plan.Servers = append(ad.plan.Servers, uuid)
 	}
 	slices.Sort(ad.plan.Servers)
-	servers, others := found.count(ad.consumers)
+	servers, others := found.Count(ad.consumers)
 	n, given := strconv.Itoa(servers+others), ad.opts.WithServers
 	switch {
 	case renamed: // in the cell and in Placement: the number was given there
 		return nil
-	case found.unknown != "" && given == identity.UnknownServers, found.unknown == "" &&
+	case found.Unknown != "" && given == identity.UnknownServers, found.Unknown == "" &&
 		(given == n || given == "" && n == "0"):
 		return nil
 	case ad.opts.Confirm == nil:
-		if ad.plan.ServersUnknown, ad.plan.WithServers = found.unknown, n; found.unknown != "" {
+		if ad.plan.ServersUnknown, ad.plan.WithServers = found.Unknown, n; found.Unknown != "" {
 			ad.plan.WithServers = identity.UnknownServers
 		}
 		return nil
-	case found.unknown != "":
+	case found.Unknown != "":
 		return &identity.Error{
 			Problem: fmt.Sprintf(
 				"it is not known which servers the cell has on this host: %s; consumers of its resource providers: %d",
-				found.unknown, servers+others),
+				found.Unknown, servers+others),
 			Hint: "run the command again when the cell answers; to go on without knowing, add --with-servers " +
 				identity.UnknownServers,
 		}
 	}
 	problem := fmt.Sprintf("servers that the cell has on this host: %d", servers)
 	if servers > 0 {
-		problem += ", " + found.names()
+		problem += ", " + found.Names()
 	}
 	problem += fmt.Sprintf("; other consumers of its resource providers: %d", others)
 	hint := "if that is as it should be, add --with-servers " + n
@@ -339,7 +339,7 @@ func (ad *adopter) checkRoot(ctx context.Context) error {
 
 // checkFormer checks that the provider of the host's current identity does not exist.
 func (ad *adopter) checkFormer(ctx context.Context) error {
-	if ad.own == "" || ad.own == ad.root || ad.foreignNode() {
+	if ad.own == "" || ad.own == ad.root || ad.hasOwnUUID() {
 		return nil
 	}
 	former, err := ad.placement.TreeOf(ctx, ad.own)
@@ -361,9 +361,9 @@ func (ad *adopter) checkFormer(ctx context.Context) error {
 	}
 }
 
-// foreignNode reports whether the provider is a node whose uuid its driver sets, so that compute_id
+// hasOwnUUID reports whether the provider is a node whose uuid its driver sets, so that compute_id
 // is not its identity.
-func (ad *adopter) foreignNode() bool {
+func (ad *adopter) hasOwnUUID() bool {
 	r, _ := ad.state.Record()
 	_, reported := r.Nodes[ad.root]
 	return reported && ad.own != "" && ad.root != ad.own && r.UUID == ad.own
@@ -438,7 +438,7 @@ func (ad *adopter) addCurrent(ctx context.Context) error {
 // planSteps adds the steps to the plan.
 func (ad *adopter) planSteps() {
 	step := func(format string, args ...any) { ad.plan.Steps = append(ad.plan.Steps, fmt.Sprintf(format, args...)) }
-	if !ad.foreignNode() && ad.own != ad.root {
+	if !ad.hasOwnUUID() && ad.own != ad.root {
 		before := "it holds none that can be read"
 		if ad.own != "" {
 			before = "it was " + ad.own
@@ -472,7 +472,7 @@ func (ad *adopter) selfDiffers() bool {
 // resultingSelf is what this host is afterwards.
 func (ad *adopter) resultingSelf() identity.Self {
 	id := ad.root
-	if ad.foreignNode() {
+	if ad.hasOwnUUID() {
 		id = ad.own
 	}
 	return identity.Self{UUID: id, Host: ad.cfg.Agent.Host, Machine: ad.machine}
@@ -493,7 +493,7 @@ func (ad *adopter) apply(ctx context.Context) error {
 			return err
 		}
 	}
-	if !ad.foreignNode() {
+	if !ad.hasOwnUUID() {
 		if err := resourcetracker.ReplaceIdentity(ad.root, time.Now(), ad.cfg.Agent.StateDir, ad.beside); err != nil {
 			return err
 		}
@@ -505,7 +505,7 @@ func (ad *adopter) apply(ctx context.Context) error {
 		if err := renameRecord(ad.records, ad.root, ad.from, ad.opts.Node); err != nil {
 			return err
 		}
-		off, err := disabled.Open(ad.cfg.Agent.StateDir)
+		off, err := statedir.OpenDisabled(ad.cfg.Agent.StateDir)
 		if err == nil {
 			err = off.RenameNode(ad.from, ad.opts.Node)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package agent
+package statedir
 
 import (
 	"errors"
@@ -29,15 +29,21 @@ func sharedSocket(socket string, n int) string { return fmt.Sprintf("%s/%d", soc
 // startPatience is how long an agent waits for others of its user that are starting.
 const startPatience = 10 * time.Second
 
-// soleUser is what agents of a user agree by: socket is [userSocket] and patience [startPatience],
-// but in tests.
-type soleUser struct {
-	socket   string
-	uid      int
-	patience time.Duration
+// SoleUser is what agents of a user agree by.
+type SoleUser struct {
+	// Socket is the name of an abstract socket.
+	Socket string
+	UID    int
+	// Patience is how long an agent waits for others of its user that are starting.
+	Patience time.Duration
 }
 
-// acquire registers this process as an agent of its user on this machine until release is called.
+// CurrentUser is the user of this process.
+func CurrentUser() SoleUser {
+	return SoleUser{Socket: userSocket(os.Geteuid()), UID: os.Geteuid(), Patience: startPatience}
+}
+
+// Acquire registers this process as an agent of its user on this machine until release is called.
 // Drivers run as the user of their agent, and could read the files and keys of other agents of that
 // user. So agents of one user must all be set to share it; otherwise the one that starts later is
 // refused.
@@ -46,12 +52,12 @@ type soleUser struct {
 // keep an agent from starting.
 //
 // Errors: an [*identity.Error], if another agent of the user runs, and not both of them share it.
-func (u soleUser) acquire(shares bool, log zerolog.Logger) (release func(), err error) {
+func (u SoleUser) Acquire(shares bool, log zerolog.Logger) (release func(), err error) {
 	l, err := u.lock()
 	if err == nil {
 		own := l
 		if shares {
-			own, err = shareUser(u.socket)
+			own, err = shareUser(u.Socket)
 		} else {
 			err = u.checkUnshared()
 		}
@@ -72,9 +78,9 @@ func (u soleUser) acquire(shares bool, log zerolog.Logger) (release func(), err 
 
 // lock opens the socket of the only agent, unless there is one. It waits for agents that are
 // starting.
-func (u soleUser) lock() (*net.UnixListener, error) {
-	for end := time.Now().Add(u.patience); ; time.Sleep(time.Millisecond) {
-		l, err := listenAbstract(u.socket)
+func (u SoleUser) lock() (*net.UnixListener, error) {
+	for end := time.Now().Add(u.Patience); ; time.Sleep(time.Millisecond) {
+		l, err := listenAbstract(u.Socket)
 		if !errors.Is(err, unix.EADDRINUSE) {
 			return l, err
 		}
@@ -87,14 +93,14 @@ func (u soleUser) lock() (*net.UnixListener, error) {
 // await waits until the socket is free, and returns an error that says why it was not. kept is true
 // if it is not free: an agent that is starting accepts nothing, and when it closes the socket the
 // kernel resets the connections that wait.
-func (u soleUser) await(end time.Time) (kept bool, err error) {
-	c, other, err := dialAbstract(u.socket)
+func (u SoleUser) await(end time.Time) (kept bool, err error) {
+	c, other, err := dialAbstract(u.Socket)
 	if err != nil {
 		return false, err // it has ended, or does not listen yet
 	}
 	defer func() { _ = c.Close() }()
-	if int(other.Uid) != u.uid {
-		return true, fmt.Errorf("process %d of user %d has the socket %s", other.Pid, other.Uid, u.socket)
+	if int(other.Uid) != u.UID {
+		return true, fmt.Errorf("process %d of user %d has the socket %s", other.Pid, other.Uid, u.Socket)
 	}
 	_ = c.SetReadDeadline(end)
 	_, err = c.Read(make([]byte, 1))
@@ -118,21 +124,21 @@ func shareUser(socket string) (l *net.UnixListener, err error) {
 }
 
 // checkUnshared is a refusal if agents that share run.
-func (u soleUser) checkUnshared() error {
+func (u SoleUser) checkUnshared() error {
 	for n := range maxSharing {
-		if other, err := peer(sharedSocket(u.socket, n)); err == nil && int(other.Uid) == u.uid {
+		if other, err := peer(sharedSocket(u.Socket, n)); err == nil && int(other.Uid) == u.UID {
 			return u.refusal(other, "and this one does not share its user")
 		}
 	}
 	return nil
 }
 
-func (u soleUser) refusal(other unix.Ucred, why string) *identity.Error {
+func (u SoleUser) refusal(other unix.Ucred, why string) *identity.Error {
 	return &identity.Error{
 		Problem: fmt.Sprintf(
 			"another agent of this user (uid %d) runs on this machine, process %d, %s: the drivers of each could "+
 				"read the secrets of the other",
-			u.uid,
+			u.UID,
 			other.Pid,
 			why,
 		),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package resourcetracker
+package reshape
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/compute-agent/compute-agent/plugins"
-	"github.com/compute-agent/compute-agent/providertree"
 )
 
 // ViolationGroup is one violation of a reshape, with all consumers or providers that it concerns.
@@ -46,7 +45,7 @@ func joinColon(a, b string) string {
 // in the order of their first violations.
 //
 // Cost: O(violations × different problems).
-func (e *ReshapeError) ViolationGroups() []ViolationGroup {
+func (e *Error) ViolationGroups() []ViolationGroup {
 	type group struct {
 		ViolationGroup
 		members []plugins.Violation
@@ -77,7 +76,7 @@ func (e *ReshapeError) ViolationGroups() []ViolationGroup {
 }
 
 // concerns are the consumers and providers of a violation, grouped by consumer.
-func (e *ReshapeError) concerns(members []plugins.Violation) []string {
+func (e *Error) concerns(members []plugins.Violation) []string {
 	var order []string
 	of := map[string][]plugins.Violation{}
 	for _, o := range members {
@@ -102,7 +101,7 @@ func (e *ReshapeError) concerns(members []plugins.Violation) []string {
 }
 
 // concern is one consumer with what of its allocations it is about.
-func (e *ReshapeError) concern(consumer string, about []plugins.Violation) string {
+func (e *Error) concern(consumer string, about []plugins.Violation) string {
 	var providers []string
 	classes := map[string][]string{}
 	for _, o := range about {
@@ -136,7 +135,7 @@ func (e *ReshapeError) concern(consumer string, about []plugins.Violation) strin
 }
 
 // name is the name of a provider.
-func (e *ReshapeError) name(provider string) string {
+func (e *Error) name(provider string) string {
 	for _, tree := range e.trees {
 		if at, there := tree.Provider(provider); there {
 			return at.Name
@@ -153,7 +152,7 @@ func enumerate(all []string) string {
 }
 
 // List is every violation in a line of its own, those with the same problem one after the other.
-func (e *ReshapeError) List() []string {
+func (e *Error) List() []string {
 	var out []string
 	for _, o := range e.ViolationGroups() {
 		for _, concern := range o.Concerns {
@@ -167,7 +166,7 @@ func (e *ReshapeError) List() []string {
 }
 
 // Hints are all that can be done, each once, in one line.
-func (e *ReshapeError) Hints() string {
+func (e *Error) Hints() string {
 	var out []string
 	for _, o := range e.Violations {
 		if o.Hint != "" && !slices.Contains(out, o.Hint) {
@@ -178,10 +177,4 @@ func (e *ReshapeError) Hints() string {
 		out = append(out, e.Hint)
 	}
 	return strings.Join(out, ". ")
-}
-
-// withNames sets the allocations and providers that the texts name.
-func (e *ReshapeError) withNames(held providertree.Allocations, trees ...*providertree.Tree) *ReshapeError {
-	e.held, e.trees = held, trees
-	return e
 }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reshape
+
+import (
+	"strings"
+
+	"github.com/compute-agent/compute-agent/plugins"
+	"github.com/compute-agent/compute-agent/providertree"
+)
+
+// Error says that a reshape is needed and must not, or cannot, take place as it is. Nothing
+// has moved (when Placement itself refused, new providers may have been made, which are empty).
+// Waiting does not help; an operator has to look.
+type Error struct {
+	// Problem is what is wrong, in one line.
+	Problem string
+	// Violations are all that stand against it.
+	Violations []plugins.Violation
+	// Hint is the way out, beside those of the violations.
+	Hint string
+	// Err is the cause, or nil.
+	Err error
+
+	// quiet is a cause that the problem says already.
+	quiet error
+	// held is what the violations hold, trees have the providers they hold it of, or would.
+	held  providertree.Allocations
+	trees []*providertree.Tree
+}
+
+// Error is all of it in one line: the problem, every violation, the ways out, nothing twice.
+func (e *Error) Error() string {
+	parts := []string{e.Summary()}
+	for _, o := range e.ViolationGroups() {
+		parts = append(parts, o.String())
+	}
+	if ways := e.Hints(); ways != "" {
+		parts = append(parts, "what to do: "+ways)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Summary is the problem without violations and hint.
+func (e *Error) Summary() string {
+	if e.Err != nil {
+		return e.Problem + ": " + e.Err.Error()
+	}
+	return e.Problem
+}
+
+func (e *Error) Unwrap() []error {
+	var out []error
+	for _, err := range []error{e.Err, e.quiet} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// CannotMove is a driver's own refusal, err. What it lists goes to the violations, of which the
+// error's text names only some. held and trees have the allocations and the providers that the
+// texts name.
+func CannotMove(
+	failed *plugins.ReshapeFailed, err error, held providertree.Allocations, trees ...*providertree.Tree,
+) *Error {
+	problem := "the driver cannot move the allocations"
+	if failed.Reason != "" {
+		problem += ": " + failed.Reason
+	}
+	hint := failed.Hint
+	if hint == "" {
+		hint = "check for each consumer whether its guest still exists (`openstack resource provider allocation " +
+			"show CONSUMER`); allocations of removed guests can be " +
+			"deleted (`openstack resource provider allocation delete CONSUMER`)"
+	}
+	return &Error{Problem: problem, Violations: failed.Violations, quiet: err, held: held, trees: trees, Hint: hint +
+		". Or go back to the driver's former configuration or version"}
+}
